@@ -1,0 +1,121 @@
+// Package item holds the small types that the stages of the pipeline hand to
+// each other: what to cut out of an image, how to store it, and where in a
+// batch it goes. It imports nothing of the project.
+package item
+
+import "fmt"
+
+// DType is the type of an element in a batch.
+type DType uint8
+
+// The element types of batch arrays. The numbers are part of docs/LAYOUT.md.
+const (
+	U8   DType = 1
+	F16  DType = 2
+	BF16 DType = 3
+	F32  DType = 4
+	I64  DType = 5
+)
+
+// Size returns the size of an element in bytes.
+func (t DType) Size() int {
+	switch t {
+	case U8:
+		return 1
+	case F16, BF16:
+		return 2
+	case F32:
+		return 4
+	case I64:
+		return 8
+	}
+	return 0
+}
+
+// String returns the NumPy-like name.
+func (t DType) String() string {
+	switch t {
+	case U8:
+		return "uint8"
+	case F16:
+		return "float16"
+	case BF16:
+		return "bfloat16"
+	case F32:
+		return "float32"
+	case I64:
+		return "int64"
+	}
+	return fmt.Sprintf("dtype(%d)", uint8(t))
+}
+
+// Filter is the interpolation of a resize.
+type Filter uint8
+
+// The filters. Bilinear and Bicubic widen with the scale when they shrink
+// (antialias), as Pillow defines them; Bicubic has a = -0.5.
+const (
+	Bilinear Filter = 1
+	Bicubic  Filter = 2
+	Nearest  Filter = 3
+)
+
+// Rect is a box in pixels: x in [X, X+W), y in [Y, Y+H).
+type Rect struct{ X, Y, W, H int32 }
+
+// Geometry says which pixels of an image become the output, as one step that
+// decoders can run without touching the rest of the image: cut Box out of the
+// image, resize it to ResizeW x ResizeH, keep Window of the result, then flip.
+// The filter reads only pixels inside Box, as if the box were an image of its
+// own.
+type Geometry struct {
+	Box              Rect
+	ResizeW, ResizeH int32
+	Window           Rect
+	FlipH, FlipV     bool
+	Filter           Filter
+}
+
+// OutW and OutH are the size of the output in pixels.
+func (g *Geometry) OutW() int32 { return g.Window.W }
+
+// OutH is the height of the output in pixels.
+func (g *Geometry) OutH() int32 { return g.Window.H }
+
+// Layout is the order of the axes of an image in a batch.
+type Layout uint8
+
+// The layouts. NHWC is the default.
+const (
+	NHWC Layout = 1
+	NCHW Layout = 2
+)
+
+// Store says how the u8 RGB pixels of an output are written into the batch:
+// value = pixel*Scale[c] + Bias[c], converted to DType (round to nearest even).
+// For U8 without Normalize, Scale is 1 and Bias 0 and the bytes are copied.
+type Store struct {
+	DType    DType
+	Layout   Layout
+	Channels int32 // 1 or 3
+	Scale    [3]float32
+	Bias     [3]float32
+}
+
+// Array is one named array of a batch: rows x Shape of DType, contiguous, at
+// Offset in the slot. Offsets are multiples of 64.
+type Array struct {
+	Name   string
+	DType  DType
+	Shape  []int // of one row
+	Offset int64
+	// RowBytes is the size of one row; rows follow each other without gap.
+	RowBytes int64
+}
+
+// Position says where in the stream of batches something stands.
+type Position struct {
+	Epoch int64
+	// Row counts records of the epoch's global order that lie before.
+	Row int64
+}
