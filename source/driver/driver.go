@@ -51,6 +51,12 @@ type Field struct {
 	Classes []string
 	// MaxBytes is the largest stored value in bytes, 0 when not known.
 	MaxBytes int64
+	// Width, Height and Channels are set when all images of a KindImage field
+	// share them, else 0.
+	Width, Height, Channels int32
+	// MaxWidth and MaxHeight are the largest sides of a KindImage field (not
+	// necessarily of one image), 0 when not known.
+	MaxWidth, MaxHeight int32
 }
 
 // Info describes a source. It does not change while the source is open.
