@@ -1,0 +1,64 @@
+package arena
+
+import "golang.org/x/sys/unix"
+
+// Block is one growing piece of off-heap memory that is used again and again:
+// scratch. It belongs to one goroutine at a time. The zero Block cannot be
+// used; make one with NewBlock.
+type Block struct {
+	budget  *Budget
+	purpose Purpose
+	mem     []byte
+}
+
+// NewBlock returns an empty block that takes its memory from budget.
+func NewBlock(budget *Budget, purpose Purpose) *Block {
+	return &Block{budget: budget, purpose: purpose}
+}
+
+// Tail is how many bytes can be read behind the end of what Bytes and
+// Buffer.Alloc return.
+const Tail = 64
+
+// Bytes returns n bytes, page aligned, not zeroed, with Tail readable bytes
+// behind them. When the block has to grow, what was in it is lost and slices
+// from earlier calls become invalid.
+func (b *Block) Bytes(n int) ([]byte, error) {
+	if n+Tail > len(b.mem) {
+		b.Free()
+		// Grow in steps, so that slowly rising sizes do not map each time.
+		step := 64 << 10
+		if n >= HugePage {
+			step = HugePage
+		}
+		size := roundUp(n+Tail+n/8, step)
+		if err := b.budget.Reserve(b.purpose, int64(size)); err != nil {
+			size = roundUp(n+Tail, 4096)
+			if err := b.budget.Reserve(b.purpose, int64(size)); err != nil {
+				return nil, err
+			}
+		}
+		mem, err := mapAnon(size)
+		if err != nil {
+			b.budget.Return(b.purpose, int64(size))
+			return nil, err
+		}
+		b.mem = mem
+	}
+	return b.mem[:n:n], nil
+}
+
+// Cap returns the bytes held.
+func (b *Block) Cap() int { return len(b.mem) }
+
+// Free gives the memory back. The block can be used again.
+func (b *Block) Free() {
+	if b.mem == nil {
+		return
+	}
+	n := int64(len(b.mem))
+	// Unmapping what mapAnon mapped cannot fail.
+	_ = unix.Munmap(b.mem)
+	b.mem = nil
+	b.budget.Return(b.purpose, n)
+}

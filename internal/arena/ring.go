@@ -1,0 +1,117 @@
+package arena
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ring is the memory of the batch slots: an anonymous memfd, mapped here and,
+// through its descriptor, by the trainer. It has no name in any file system,
+// so nothing of it is left when both sides are gone, and its size is sealed:
+// neither side can shrink it under the other.
+type Ring struct {
+	file   *os.File
+	mem    []byte
+	stride int
+	slots  int
+	budget *Budget
+}
+
+// NewRing makes a ring of slots that hold slotBytes each. Slots begin at
+// multiples of HugePage. Nothing is backed by memory until Prefault or the
+// first write.
+func NewRing(budget *Budget, slots int, slotBytes int64) (*Ring, error) {
+	if slots < 1 || slotBytes < 1 || slotBytes > 1<<40 {
+		return nil, fmt.Errorf("arena: a ring of %d slots of %d bytes is out of range", slots, slotBytes)
+	}
+	stride := roundUp(int(slotBytes), HugePage)
+	size := int64(slots) * int64(stride)
+	if err := budget.Reserve(PurposeRing, size); err != nil {
+		return nil, err
+	}
+	r := &Ring{stride: stride, slots: slots, budget: budget}
+	if err := r.open(size); err != nil {
+		budget.Return(PurposeRing, size)
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Ring) open(size int64) error {
+	fd, err := unix.MemfdCreate("stoker-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	r.file = os.NewFile(uintptr(fd), "stoker-ring")
+	if err := unix.Ftruncate(fd, size); err != nil {
+		r.file.Close()
+		return os.NewSyscallError("ftruncate", err)
+	}
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		r.file.Close()
+		return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
+	}
+	r.mem, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		r.file.Close()
+		return os.NewSyscallError("mmap", err)
+	}
+	_ = unix.Madvise(r.mem, unix.MADV_HUGEPAGE)
+	return nil
+}
+
+// Prefault backs the first n bytes of slot k with memory, so that no batch
+// ever waits for page faults. It stops between pieces when ctx is done.
+func (r *Ring) Prefault(ctx context.Context, k int, n int64) {
+	slot := r.Slot(k)
+	if n < int64(len(slot)) {
+		slot = slot[:roundUp(int(n), os.Getpagesize())]
+	}
+	const piece = 4 << 20
+	for len(slot) > 0 && ctx.Err() == nil {
+		p := slot[:min(piece, len(slot))]
+		slot = slot[len(p):]
+		if unix.Madvise(p, unix.MADV_POPULATE_WRITE) != nil {
+			// Kernels before 5.14: touch each page. The slot is not in use.
+			for i := 0; i < len(p); i += 4096 {
+				p[i] = 0
+			}
+		}
+	}
+}
+
+// Fd returns the descriptor to hand to a trainer. It stays owned by the ring.
+func (r *Ring) Fd() int { return int(r.file.Fd()) }
+
+// Bytes returns the size of the whole ring.
+func (r *Ring) Bytes() int64 { return int64(r.slots) * int64(r.stride) }
+
+// SlotStride returns the distance between slots, a multiple of HugePage.
+func (r *Ring) SlotStride() int64 { return int64(r.stride) }
+
+// Slots returns the number of slots.
+func (r *Ring) Slots() int { return r.slots }
+
+// Slot returns the memory of slot k.
+func (r *Ring) Slot(k int) []byte {
+	return r.mem[k*r.stride : (k+1)*r.stride : (k+1)*r.stride]
+}
+
+// Close unmaps the ring and closes its descriptor. A trainer that has mapped
+// it keeps its mapping. Nobody may use the ring's slots any more.
+func (r *Ring) Close() error {
+	if r.mem == nil {
+		return nil
+	}
+	err := unix.Munmap(r.mem)
+	r.mem = nil
+	r.budget.Return(PurposeRing, r.Bytes())
+	if cerr := r.file.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

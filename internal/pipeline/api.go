@@ -1,0 +1,156 @@
+// Package pipeline wires the stages together: sampler -> fetch -> decode ->
+// transform -> collate. It is the sole owner of their goroutines and of their
+// shutdown, and the only package that knows more than one stage.
+//
+// Read Open (what is planned), stream.go (the order of batches, restarts) and
+// worker.go (what happens to a group of records), in this order.
+package pipeline
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Info describes an open pipeline. It does not change.
+type Info struct {
+	// URL and Format say what the source is: Format is "pack", "folder", ...
+	URL    string `json:"url"`
+	Format string `json:"format"`
+	// Len is the number of records of the source.
+	Len int64 `json:"len"`
+	// Steps is the number of batches of a whole epoch, the same on each rank.
+	Steps int64 `json:"steps"`
+	// BatchSize, Rank and WorldSize are those in force.
+	BatchSize int `json:"batch_size"`
+	Rank      int `json:"rank"`
+	WorldSize int `json:"world_size"`
+	// Arrays are the arrays of each batch, in order: the outputs, then labels
+	// and ints, then "index". Rows of a short last batch are the first rows.
+	Arrays []item.Array `json:"arrays"`
+	// SlotBytes is the used part of a slot.
+	SlotBytes int64 `json:"slot_bytes"`
+	// Slots is the number of slots of the ring.
+	Slots int `json:"slots"`
+	// Classes are the class names by label field.
+	Classes map[string][]string `json:"classes,omitempty"`
+	// Fingerprint identifies the content of the source.
+	Fingerprint string `json:"fingerprint"`
+	// Threads is the number of decode workers.
+	Threads int `json:"threads"`
+	// Memory is the plan of the budget.
+	Memory MemoryPlan `json:"memory"`
+}
+
+// MemoryPlan says how the budget is shared out, in bytes.
+type MemoryPlan struct {
+	Budget int64 `json:"budget"`
+	Ring   int64 `json:"ring"`
+	Read   int64 `json:"read"`
+	// Scratch is the most that workers may hold for images between two steps.
+	Scratch int64 `json:"scratch"`
+}
+
+// EventKind says what an Event is.
+type EventKind int
+
+// The kinds of events.
+const (
+	// EventBatch is a finished batch.
+	EventBatch EventKind = iota + 1
+	// EventEpochEnd follows the last batch of an epoch. The batches of the
+	// next epoch follow it without a call.
+	EventEpochEnd
+)
+
+// Event is what Next returns.
+type Event struct {
+	Kind EventKind
+	// Gen is the generation, as returned by Start, that the event belongs to.
+	Gen uint64
+
+	// Slot holds the batch, until Release(Slot). EventBatch only.
+	Slot int
+	// Rows is the number of records in the batch: BatchSize but for the last
+	// batch of an epoch, where it may be less and, when the records left are
+	// fewer than ranks, 0.
+	Rows int
+	// Epoch is the epoch that the batch belongs to or that ended.
+	Epoch int64
+	// Step is the number of the batch in its epoch.
+	Step int64
+	// Pos is the position after the batch: Start(Pos) makes the next batch.
+	// After the last batch of an epoch it is the start of the next epoch.
+	Pos item.Position
+
+	// Skipped counts the records of the epoch that were replaced because they
+	// could not be read or decoded, since the stream started. EventEpochEnd.
+	Skipped int64
+	// Bad lists the first of them.
+	Bad []RecordError
+}
+
+// RecordError says why a record could not become part of a batch.
+type RecordError struct {
+	// ID is the number of the record, Name where it lies.
+	ID   int64
+	Name string
+	// Reason is one line.
+	Reason string
+}
+
+// Error returns one line with the name, the number and the reason.
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("record %d (%s): %s", e.ID, e.Name, e.Reason)
+}
+
+// Stats are counters since Open, for `stats()` and for finding what is slow.
+type Stats struct {
+	// Stages are in the order of the flow.
+	Stages []StageStats `json:"stages"`
+	// Batches and Records were handed out; Bytes is what was read for them.
+	Batches int64 `json:"batches"`
+	Records int64 `json:"records"`
+	Bytes   int64 `json:"bytes"`
+	// Skipped counts replaced records, Retries repeated reads.
+	Skipped int64 `json:"skipped"`
+	Retries int64 `json:"retries"`
+	// SlotsFree, SlotsHeld (by the trainer) and SlotsReady are the state of the
+	// ring; the rest are being filled.
+	SlotsFree  int `json:"slots_free"`
+	SlotsHeld  int `json:"slots_held"`
+	SlotsReady int `json:"slots_ready"`
+	// Waiting names the oldest thing that a stage is waiting for, such as
+	// "fetch: reading train/0001.arrow row 12 for 12.3 s"; empty when nothing
+	// takes longer than a second.
+	Waiting string `json:"waiting,omitempty"`
+	// WaitingSeconds is for how long.
+	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
+	// ConsumerWait is the time that Next spent waiting for a batch.
+	ConsumerWait time.Duration `json:"consumer_wait_ns"`
+	// MemoryUsed and MemoryPeak are off-heap bytes of the budget.
+	MemoryUsed int64 `json:"memory_used"`
+	MemoryPeak int64 `json:"memory_peak"`
+	// NumGC counts garbage collections of the process, RSS is its resident
+	// memory in bytes (shared ring included), Private what it shares with
+	// nobody.
+	NumGC   int64 `json:"num_gc"`
+	RSS     int64 `json:"rss"`
+	Private int64 `json:"private"`
+	// Uptime is the time since Open.
+	Uptime time.Duration `json:"uptime_ns"`
+}
+
+// StageStats are the counters of one stage.
+type StageStats struct {
+	Name string `json:"name"`
+	// Busy is the time that the stage's goroutines spent working, summed.
+	Busy time.Duration `json:"busy_ns"`
+	// Records went through the stage.
+	Records int64 `json:"records"`
+	// Queue is the number of groups that wait for the stage, Workers its
+	// goroutines.
+	Queue   int `json:"queue"`
+	Workers int `json:"workers"`
+}

@@ -1,0 +1,127 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Config says what to load and how. Its JSON form is what the Python client
+// sends; the zero value of each option means its default.
+type Config struct {
+	// Source is the URL or path of the data.
+	Source string `json:"source"`
+	// BatchSize is the number of records per batch and rank.
+	BatchSize int `json:"batch_size"`
+	// Shuffle draws a new order for each epoch; otherwise records come in the
+	// order of the source.
+	Shuffle bool   `json:"shuffle"`
+	Seed    uint64 `json:"seed"`
+	// DropLast leaves out the records of an epoch that do not fill a global
+	// batch.
+	DropLast bool `json:"drop_last"`
+	// Rank and WorldSize say which part of each global batch is ours. A
+	// WorldSize of 0 means 1.
+	Rank      int `json:"rank"`
+	WorldSize int `json:"world_size"`
+	// Threads is the number of decode workers; 0 means one per usable core.
+	Threads int `json:"threads"`
+	// Memory is the budget in bytes for everything outside the Go heap: ring,
+	// read buffers and scratch. 0 means a quarter of what is free.
+	Memory int64 `json:"memory"`
+	// Prefetch is the number of batches made ahead of the trainer; 0 means a
+	// default that fits the budget.
+	Prefetch int `json:"prefetch"`
+	// OnError is "raise" (the default) or "skip".
+	OnError string `json:"on_error"`
+	// Outputs are the image arrays of a batch. When there are none, each image
+	// field gives one output of its name, without operations.
+	Outputs []transform.Output `json:"outputs"`
+	// Fields are the stored fields wanted in the batch; empty means all that
+	// fit into one. Labels and ints listed here come along as int64 arrays.
+	Fields []string `json:"fields"`
+	// BatchOps run on whole batches after their records are in place.
+	BatchOps []json.RawMessage `json:"batch_ops"`
+
+	// OpenSource opens Source when it is not a URL that package source knows.
+	// Tests and Go programs use it to bring their own source.
+	OpenSource func(ctx context.Context, url string) (driver.Source, error) `json:"-"`
+}
+
+// Limits of what a configuration may ask for: far above what makes sense, low
+// enough that no arithmetic with them overflows.
+const (
+	maxBatchSize  = 1 << 20
+	maxWorldSize  = 1 << 20
+	maxThreads    = 1024
+	maxPrefetch   = 1024
+	maxOutputs    = 64
+	maxConfigJSON = 16 << 20
+)
+
+// ParseConfig reads the JSON form. Unknown keys are refused with the nearest
+// known one.
+func ParseConfig(data []byte) (Config, error) {
+	var cfg Config
+	if len(data) > maxConfigJSON {
+		return cfg, fmt.Errorf("configuration has %d bytes, more than the limit of %d", len(data), maxConfigJSON)
+	}
+	if err := transform.CheckKeys(data, "configuration", configKeys); err != nil {
+		return cfg, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&cfg); err != nil {
+		return cfg, fmt.Errorf("configuration: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return cfg, fmt.Errorf("configuration: there is something after the closing brace")
+	}
+	return cfg, nil
+}
+
+var configKeys = []string{
+	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "threads",
+	"memory", "prefetch", "on_error", "outputs", "fields", "batch_ops",
+}
+
+// withDefaults returns a checked copy of c with simple defaults filled in.
+func (c Config) withDefaults() (Config, error) {
+	if c.WorldSize == 0 {
+		c.WorldSize = 1
+	}
+	if c.OnError == "" {
+		c.OnError = OnErrorRaise
+	}
+	switch {
+	case c.BatchSize < 1:
+		return c, fmt.Errorf("batch_size is %d, must be at least 1", c.BatchSize)
+	case c.BatchSize > maxBatchSize:
+		return c, fmt.Errorf("batch_size is %d, the limit is %d", c.BatchSize, maxBatchSize)
+	case c.WorldSize < 1 || c.WorldSize > maxWorldSize:
+		return c, fmt.Errorf("world_size is %d, must be between 1 and %d", c.WorldSize, maxWorldSize)
+	case c.Rank < 0 || c.Rank >= c.WorldSize:
+		return c, fmt.Errorf("rank is %d, must be between 0 and world_size-1 = %d", c.Rank, c.WorldSize-1)
+	case c.Threads < 0 || c.Threads > maxThreads:
+		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, maxThreads)
+	case c.Memory < 0:
+		return c, fmt.Errorf("memory is %d bytes, must not be negative", c.Memory)
+	case c.Prefetch < 0 || c.Prefetch > maxPrefetch:
+		return c, fmt.Errorf("prefetch is %d, must be between 0 (default) and %d", c.Prefetch, maxPrefetch)
+	case c.OnError != OnErrorRaise && c.OnError != OnErrorSkip:
+		return c, fmt.Errorf("on_error is %q, must be %q or %q", c.OnError, OnErrorRaise, OnErrorSkip)
+	case len(c.Outputs) > maxOutputs:
+		return c, fmt.Errorf("%d outputs, the limit is %d", len(c.Outputs), maxOutputs)
+	}
+	return c, nil
+}
+
+// The values of Config.OnError.
+const (
+	OnErrorRaise = "raise"
+	OnErrorSkip  = "skip"
+)

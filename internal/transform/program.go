@@ -1,0 +1,240 @@
+package transform
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Output describes one image array of a batch.
+type Output struct {
+	// Name is the name of the array, Field the stored image it is made from;
+	// an empty Field means Name.
+	Name  string `json:"name"`
+	Field string `json:"field"`
+	// Ops is the list of operations.
+	Ops []json.RawMessage `json:"ops"`
+	// Layout is "NHWC" (the default) or "NCHW".
+	Layout string `json:"layout"`
+	// Mask says that the image is a mask of class numbers: one channel, moved
+	// by the geometric operations with nearest interpolation, its values
+	// untouched by the others.
+	Mask bool `json:"mask"`
+	// Follow is the name of another output whose random numbers this one
+	// draws: a mask moves with its image when both have the same operations.
+	Follow string `json:"follow"`
+}
+
+var outputKeys = []string{"name", "field", "ops", "layout", "mask", "follow"}
+
+// UnmarshalJSON refuses unknown keys.
+func (o *Output) UnmarshalJSON(data []byte) error {
+	if err := CheckKeys(data, "output", outputKeys); err != nil {
+		return err
+	}
+	type plain Output
+	return json.Unmarshal(data, (*plain)(o))
+}
+
+// Program is a compiled list of operations. It does not change and serves all
+// workers at once.
+type Program struct {
+	Name string
+	// W and H are the size of the output, C its channels.
+	W, H, C int
+	// Store says how rows are written.
+	Store item.Store
+	// Mask says that pixels are class numbers.
+	Mask bool
+
+	key    uint64
+	ops    []Op
+	stored []storedEntry
+}
+
+type storedEntry struct {
+	op  StoredOp
+	pos int
+}
+
+// maxOutputBytes bounds one row of an output.
+const maxOutputBytes = 1 << 30
+
+// Compile compiles the operations of an output. w and h are the size of all
+// stored images, or 0 when they differ or are not known; the size of the output
+// must be fixed all the same.
+func Compile(out Output, w, h int) (*Program, error) {
+	p, err := compile(out, w, h)
+	if err != nil {
+		return nil, fmt.Errorf("output %q: %w", out.Name, err)
+	}
+	return p, nil
+}
+
+func compile(out Output, w, h int) (*Program, error) {
+	if len(out.Ops) > maxOps {
+		return nil, fmt.Errorf("%d operations, the limit is %d", len(out.Ops), maxOps)
+	}
+	p := &Program{Name: out.Name, C: 3, Mask: out.Mask, key: outputKey(out.Name)}
+	if out.Mask {
+		p.C = 1
+	}
+	if out.Follow != "" {
+		p.key = outputKey(out.Follow)
+	}
+	st := storeState{dtype: item.U8, scale: [3]float64{1, 1, 1}}
+	converted := false
+	for i, raw := range out.Ops {
+		op, err := parseOp(raw, out.Mask, 0)
+		if err != nil {
+			return nil, fmt.Errorf("operation %d: %w", i+1, err)
+		}
+		if so, ok := op.(storeOp); ok {
+			if len(p.stored) > 0 {
+				return nil, fmt.Errorf("operation %d: ToDtype and Normalize cannot follow an operation on normalised pixels", i+1)
+			}
+			if out.Mask {
+				if _, ok := op.(*normalize); ok {
+					continue // the values of a mask are class numbers
+				}
+				op.(*toDtype).scale = false
+			}
+			if err := so.fold(&st); err != nil {
+				return nil, fmt.Errorf("operation %d: %w", i+1, err)
+			}
+			converted = st.dtype != item.U8
+			continue
+		}
+		if converted {
+			if err := p.addConverted(op, i, w, h); err != nil {
+				return nil, fmt.Errorf("operation %d: %w", i+1, err)
+			}
+		}
+		switch op := op.(type) {
+		case GeometryOp:
+			w, h = op.OutSize(w, h)
+		case PixelOp:
+			if s, ok := op.(Sizer); ok {
+				w, h = s.OutSize(w, h)
+			}
+		case StoredOp:
+			if !converted {
+				p.stored = append(p.stored, storedEntry{op, i})
+			}
+		default:
+			return nil, fmt.Errorf("operation %d: %T does nothing", i+1, op)
+		}
+		// Every operation keeps its place, so that its random numbers do not
+		// depend on what was folded away.
+		for len(p.ops) < i {
+			p.ops = append(p.ops, nil)
+		}
+		p.ops = append(p.ops, op)
+		if converted && len(p.stored) > 0 {
+			p.ops[i] = nil
+		}
+	}
+	if w == 0 || h == 0 {
+		return nil, fmt.Errorf("its size differs from record to record, so it cannot fill a batch; " +
+			"end with an operation that fixes the size, such as RandomResizedCrop(224), or Resize(256) and CenterCrop(224)")
+	}
+	p.W, p.H = w, h
+	p.Store = item.Store{DType: st.dtype, Layout: item.NHWC, Channels: int32(p.C)}
+	for c := range p.Store.Scale {
+		p.Store.Scale[c], p.Store.Bias[c] = float32(st.scale[c]), float32(st.bias[c])
+	}
+	switch out.Layout {
+	case "", "NHWC":
+	case "NCHW":
+		p.Store.Layout = item.NCHW
+	default:
+		return nil, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", clip(out.Layout))
+	}
+	if p.RowBytes() > maxOutputBytes {
+		return nil, fmt.Errorf("one row of %dx%d has %d bytes, the limit is %d", w, h, p.RowBytes(), maxOutputBytes)
+	}
+	return p, nil
+}
+
+// addConverted decides what an operation behind ToDtype or Normalize means.
+// What only moves whole pixels may run before the conversion instead.
+func (p *Program) addConverted(op Op, i, w, h int) error {
+	name := opName(op)
+	if so, ok := op.(StoredOp); ok {
+		if !p.Mask {
+			p.stored = append(p.stored, storedEntry{so, i})
+		}
+		return nil
+	}
+	if len(p.stored) > 0 {
+		return fmt.Errorf("%s cannot follow an operation on normalised pixels; move it before ToDtype", name)
+	}
+	switch op := op.(type) {
+	case *randomFlip:
+		return nil
+	case *centerCrop:
+		if w >= op.w && h >= op.h {
+			return nil
+		}
+	case *randomCrop:
+		if op.left|op.top|op.right|op.bottom == 0 && !op.padIfNeeded {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s works on uint8 pixels; move it before ToDtype", name)
+}
+
+// opName is the name of an operation for messages.
+func opName(op Op) string {
+	switch op.(type) {
+	case *resize:
+		return "Resize"
+	case *centerCrop:
+		return "CenterCrop"
+	case *randomCrop:
+		return "RandomCrop"
+	case *randomResizedCrop:
+		return "RandomResizedCrop"
+	}
+	if s, ok := op.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return "this operation"
+}
+
+// RowBytes is the size of one row of the output.
+func (p *Program) RowBytes() int64 {
+	return int64(p.W) * int64(p.H) * int64(p.C) * int64(p.Store.DType.Size())
+}
+
+// Shape is the shape of one row.
+func (p *Program) Shape() []int {
+	if p.Store.Layout == item.NCHW {
+		return []int{p.C, p.H, p.W}
+	}
+	return []int{p.H, p.W, p.C}
+}
+
+// Plain says that rows are the u8 pixels as they are, interleaved.
+func (p *Program) Plain() bool {
+	return p.Store.DType == item.U8 && p.Store.Layout == item.NHWC
+}
+
+// Pixel says that no operation changes anything: rows are the stored pixels.
+func (p *Program) Identity() bool {
+	if !p.Plain() || len(p.stored) > 0 {
+		return false
+	}
+	for _, op := range p.ops {
+		if op != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// U8Store writes pixels as they are: how images are kept in scratch.
+func U8Store(channels int) item.Store {
+	return item.Store{DType: item.U8, Layout: item.NHWC, Channels: int32(channels), Scale: [3]float32{1, 1, 1}}
+}

@@ -1,0 +1,131 @@
+// Package transform turns the declared list of operations of an output into
+// what the decoder and the kernels do for each record. The names, parameters
+// and distributions are those of torchvision.transforms.v2.
+//
+// A list compiles into a Program. For each record the program draws the
+// parameters of its operations and fuses the geometric ones (crops, resizes,
+// flips) into a single item.Geometry, so that the decoder touches only the
+// pixels that are needed and its last kernel writes the row of the batch. Where
+// an operation works on pixels (a PixelOp, such as ColorJitter), the pixels so
+// far are made in scratch memory, the operation changes them there, and the
+// operations after it are fused again; a list may mix both kinds freely.
+// ToDtype and Normalize fold into the item.Store of the last kernel.
+//
+// To add an operation: write a Spec for it, list it in specs() and implement
+// one of GeometryOp, PixelOp or StoredOp.
+package transform
+
+import (
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Op is an operation on one image: a GeometryOp, a PixelOp, a StoredOp or one
+// of the store operations of this package.
+type Op interface{}
+
+// GeometryOp is an operation that moves pixels and can be fused.
+type GeometryOp interface {
+	// Draw draws the parameters for an image of w x h pixels.
+	Draw(r *Rand, w, h int) Step
+	// OutSize returns the size that Draw's step gives for an input of w x h,
+	// where 0 stands for "not known" or "not the same for all records".
+	OutSize(w, h int) (int, int)
+}
+
+// PixelOp is an operation on pixels. One value serves all workers at once, so
+// Apply changes nothing in it; random numbers come from r alone and are drawn
+// in the same order whatever the pixels are, because a mask that follows an
+// image draws the same ones.
+type PixelOp interface {
+	Apply(r *Rand, img *Pixels) error
+}
+
+// Sizer is implemented by a PixelOp whose output has another size than its
+// input. Zero stands for "not known"; without Sizer the size stays.
+type Sizer interface {
+	OutSize(w, h int) (int, int)
+}
+
+// MaskOp is implemented by a PixelOp that also moves masks (RandomAffine,
+// RandomPerspective). ApplyMask does to a mask, with nearest interpolation,
+// what Apply does to its image, drawing the same numbers. A PixelOp without it
+// leaves masks alone.
+type MaskOp interface {
+	ApplyMask(r *Rand, img *Pixels) error
+}
+
+// StoredOp is an operation on the finished row of an output, in its dtype and
+// layout: what follows Normalize in a list, such as RandomErasing.
+type StoredOp interface {
+	ApplyStored(r *Rand, row *Stored) error
+}
+
+// Stored is the row of an output as the trainer will see it.
+type Stored struct {
+	// Bytes has H*W*C elements of DType, little-endian, in Layout.
+	Bytes   []byte
+	DType   item.DType
+	Layout  item.Layout
+	W, H, C int
+}
+
+// Step is what a GeometryOp does to one image, in this order: crop, resize,
+// flip.
+type Step struct {
+	// HasCrop: cut the box out. It may reach outside the image; what lies
+	// there is Fill.
+	HasCrop    bool
+	X, Y, W, H int
+	Fill       [3]uint8
+	// HasResize: scale to RW x RH.
+	HasResize bool
+	RW, RH    int
+	Filter    item.Filter
+	// FlipH mirrors left and right, FlipV top and bottom.
+	FlipH, FlipV bool
+	// Err says why the operation cannot be done to this image.
+	Err error
+}
+
+// Pixels is a whole u8 image in scratch memory that belongs to a worker:
+// H rows of W pixels of C interleaved channels (3, or 1 for masks), no padding.
+// A PixelOp changes Pix in place, or writes a new image into Next and calls
+// Swap.
+type Pixels struct {
+	Pix     []byte
+	W, H, C int
+
+	scratch *Scratch
+}
+
+// Next returns room for an image of w x h pixels with the channels of p, not
+// zeroed. It stays valid until the next call of Next or Swap and never overlaps
+// Pix.
+func (p *Pixels) Next(w, h int) ([]byte, error) {
+	return p.scratch.next(w * h * p.C)
+}
+
+// Swap makes the image that was written into Next the current one. The old
+// Pix may be overwritten by the next Next.
+func (p *Pixels) Swap(w, h int) {
+	p.Pix = p.scratch.swap(w * h * p.C)
+	p.W, p.H = w, h
+}
+
+// Temp returns n bytes for tables and intermediate rows, 64-byte aligned, not
+// zeroed, valid until the operation returns or calls Temp again.
+func (p *Pixels) Temp(n int) ([]byte, error) { return p.scratch.tempBytes(n) }
+
+// Transform does a geometric step on the pixels.
+func (p *Pixels) Transform(s *Step) error {
+	v := newView(p.W, p.H)
+	v.apply(s)
+	return p.scratch.materialise(p, &v)
+}
+
+// Kernel is what the program needs of the C library: it cuts, resizes and
+// flips an interleaved u8 image of w x h pixels and c channels per g and writes
+// the result to dst per st.
+type Kernel interface {
+	Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error
+}
