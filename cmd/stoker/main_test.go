@@ -1,0 +1,57 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/stokerdata/stoker/internal/cli"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"stoker": func() {
+			os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
+	})
+}
+
+// TestScripts runs testdata/*.txtar: each is a shell-like session with the
+// command line, with what it prints and the exit code it ends with.
+//
+// Beside testscript's own commands there is "code N stoker ARGS...": the
+// program must end with exactly that exit code; "stdout" and "stderr" then
+// look at what it printed.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireUniqueNames:  true,
+		RequireExplicitExec: false,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code": wantExitCode,
+		},
+	})
+}
+
+func wantExitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command args...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if err != nil {
+		type exitCoder interface{ ExitCode() int }
+		e, ok := err.(exitCoder)
+		if !ok {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		got = e.ExitCode()
+	}
+	if want := args[0]; want != strconv.Itoa(got) {
+		ts.Fatalf("exit code %d, want %s", got, want)
+	}
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// The exit codes of every command. They are part of the contract: scripts
+// depend on them, and the help of the root command lists them.
+const (
+	ExitOK          = 0
+	ExitFailure     = 1   // it did not work; the message says why
+	ExitUsage       = 2   // the command line is wrong
+	ExitBadInputs   = 3   // finished, but some inputs were bad and left out
+	ExitDamaged     = 4   // verify found damage
+	ExitInterrupted = 130 // Ctrl-C or SIGTERM
+)
+
+const exitCodeHelp = `Exit codes:
+  0    success
+  1    it failed; the message says why
+  2    the command line is wrong
+  3    finished, but some inputs were bad and were left out (they are listed)
+  4    the data is damaged (stoker verify)
+  130  interrupted; the same command goes on where this can be resumed`
+
+// Error is an error for people: one line that says what happened and where, and
+// a hint that says what to do about it. A command returns one where the plain
+// error text would not help, or where the exit code is not 1.
+type Error struct {
+	Code int    // exit code; 0 means ExitFailure
+	Msg  string // lower case, no full stop; "" prints Err alone
+	Hint string // what to do; may be empty
+	Err  error  // the cause; printed behind Msg
+}
+
+// Error returns the message without the hint.
+func (e *Error) Error() string {
+	switch {
+	case e.Err == nil:
+		return e.Msg
+	case e.Msg == "":
+		return e.Err.Error()
+	}
+	return e.Msg + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// usageError says that the command line is wrong.
+func usageError(hint, format string, args ...any) error {
+	return &Error{Code: ExitUsage, Msg: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// exitCode is the one place where an error becomes an exit code.
+func exitCode(err error) int {
+	var e *Error
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &e) && e.Code != 0:
+		return e.Code
+	case errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	}
+	return ExitFailure
+}
+
+// printError writes "stoker: what happened" and the hint below it.
+func printError(w io.Writer, err error) {
+	var e *Error
+	hint := ""
+	if errors.As(err, &e) {
+		hint = e.Hint
+	}
+	msg := err.Error()
+	if errors.Is(err, context.Canceled) && e == nil {
+		msg = "interrupted"
+	}
+	fmt.Fprintf(w, "stoker: %s\n", strings.TrimSpace(msg))
+	for line := range strings.Lines(hint) {
+		fmt.Fprintf(w, "  hint: %s\n", strings.TrimRight(line, "\n"))
+	}
+}

@@ -1,0 +1,155 @@
+// Package cli is the command line: one file per command, and here what they
+// share. Commands parse flags, call the packages that do the work and print;
+// they contain no logic of their own.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// commands lists every command, in the order of the help.
+var commands = []func(*App) *cobra.Command{
+	newVersionCommand,
+}
+
+// Groups of commands in the help of the root command.
+const (
+	groupData   = "data"
+	groupEngine = "engine"
+)
+
+// App is what a command may use of the world outside. Tests pass their own.
+type App struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Context ends when the user presses Ctrl-C or the process gets SIGTERM.
+	Context context.Context
+}
+
+// Main runs one command line and returns the exit code. It is the whole
+// program, but for os.Exit.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			code = ExitFailure
+			reportPanic(stderr, p, debug.Stack())
+		}
+	}()
+	ctx, stop := interruptible(stderr)
+	defer stop()
+	app := &App{Stdin: stdin, Stdout: stdout, Stderr: stderr, Context: ctx}
+	err := app.run(args)
+	if err != nil {
+		printError(stderr, err)
+	}
+	return exitCode(err)
+}
+
+// interruptible returns a context that ends at the first SIGINT or SIGTERM. The
+// second one ends the process at once.
+func interruptible(stderr io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer close(stopped)
+		select {
+		case <-signals:
+			cancel()
+		case <-done:
+			return
+		}
+		select {
+		case <-signals:
+			fmt.Fprintln(stderr, "stoker: ended at once, as asked twice")
+			os.Exit(ExitInterrupted)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		<-stopped
+		cancel()
+	}
+}
+
+// reportPanic says in two lines that there is a bug, and where the details are.
+// The stack goes to a file, because it helps nobody on a terminal.
+func reportPanic(stderr io.Writer, p any, stack []byte) {
+	where := "the details could not be saved"
+	if f, err := os.CreateTemp("", "stoker-crash-*.txt"); err == nil {
+		fmt.Fprintf(f, "%s\n%v\n\n%s", versionLine(), p, stack)
+		if f.Close() == nil {
+			where = "the details are in " + f.Name()
+		}
+	}
+	fmt.Fprintf(stderr, "stoker: internal error: %v\n", p)
+	fmt.Fprintf(stderr, "  hint: this is a bug in Stoker; %s; please report it at https://github.com/stokerdata/stoker/issues\n", where)
+}
+
+// run parses args and runs the command that they name.
+func (app *App) run(args []string) error {
+	started := false
+	root := &cobra.Command{
+		Use:   "stoker",
+		Short: "Keep accelerators fed: pack a dataset once, then load it at the speed of the machine",
+		Long: `Stoker keeps accelerators fed.
+
+Pack a dataset once, then let a training loop read it at the speed of the machine:
+
+  stoker pack photos/ train/              # a folder of images becomes a pack
+  stoker verify train/                    # prove that it is whole
+  python -c 'import stoker; ...'          # stoker.Loader("train/", batch_size=256)`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			// Whatever cobra finds wrong before this point, and missing flags, are
+			// mistakes on the command line; what comes later is a failure.
+			if err := cmd.ValidateRequiredFlags(); err != nil {
+				return err
+			}
+			started = true
+			return nil
+		},
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupData, Title: "Prepare data:"},
+		&cobra.Group{ID: groupEngine, Title: "Feed a training loop:"},
+	)
+	root.SetVersionTemplate(versionLine() + "\n")
+	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodeHelp + "\n{{end}}")
+	root.SetIn(app.Stdin)
+	root.SetOut(app.Stdout)
+	root.SetErr(app.Stderr)
+	root.SetArgs(args)
+	for _, newCommand := range commands {
+		root.AddCommand(newCommand(app))
+	}
+	cmd, err := root.ExecuteContextC(app.Context)
+	var e *Error
+	if err == nil || started || errors.As(err, &e) {
+		return err
+	}
+	return &Error{Code: ExitUsage, Msg: usageMessage(err), Hint: fmt.Sprintf("%s --help says what it takes", cmd.CommandPath())}
+}
+
+// usageMessage puts cobra's text on one line, with its suggestions.
+func usageMessage(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return strings.Replace(text, "Did you mean this?", "- did you mean:", 1)
+}
