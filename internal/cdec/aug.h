@@ -1,0 +1,87 @@
+// Augmentation kernels: 8-bit images, packed rows (no padding), 1 or 3
+// interleaved channels. The arithmetic is torchvision's for uint8 tensors.
+// Every kernel has a portable C form; where it is hot there are AVX2 and
+// AVX-512 (VBMI) forms that give the same bytes.
+#ifndef STOKER_AUG_H
+#define STOKER_AUG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Instruction sets, in rising order; each includes the ones before it.
+enum { SK_AUG_SCALAR = 0, SK_AUG_AVX2 = 1, SK_AUG_VBMI = 2 };
+
+// What sk_aug_isa() may return at most on this machine.
+int sk_aug_best_isa(void);
+int sk_aug_isa(void);
+// For tests and benchmarks: use at most this instruction set.
+void sk_aug_set_isa(int isa);
+
+// ---- colour (aug_color.c); in place, n is a count of bytes, np of pixels ----
+
+// x -> trunc(clamp(x*scale + bias)): brightness (bias 0) and contrast.
+void sk_aug_scale_bias(uint8_t *p, size_t n, float scale, float bias);
+// Sum over all pixels of the luma of RGB pixels, see sk_aug_luma.
+uint64_t sk_aug_luma_sum(const uint8_t *p, size_t np);
+uint64_t sk_aug_byte_sum(const uint8_t *p, size_t n);
+// RGB -> luma in all three channels (dst == src is fine).
+void sk_aug_gray3(uint8_t *p, size_t np);
+// RGB -> one channel; dst may be src.
+void sk_aug_gray1(uint8_t *dst, const uint8_t *src, size_t np);
+// x -> trunc(clamp(x*ratio + luma*(1-ratio))).
+void sk_aug_saturate(uint8_t *p, size_t np, float ratio, float rest);
+// Turns the hue by shift (1 is a full turn), -0.5 <= shift <= 0.5.
+void sk_aug_hue(uint8_t *p, size_t np, float shift);
+void sk_aug_invert(uint8_t *p, size_t n);
+void sk_aug_and(uint8_t *p, size_t n, uint8_t mask);
+// Bytes >= threshold are inverted; threshold 256 inverts nothing.
+void sk_aug_solarize(uint8_t *p, size_t n, int threshold);
+// One table of 256 bytes per channel.
+void sk_aug_lut(uint8_t *p, size_t np, int channels, const uint8_t *lut);
+void sk_aug_hist(const uint8_t *p, size_t np, int channels, uint32_t *hist);
+void sk_aug_minmax(const uint8_t *p, size_t np, int channels, uint8_t *lo, uint8_t *hi);
+
+// ---- neighbourhoods (aug_filter.c); dst and src must not overlap ----
+
+// x -> trunc(clamp(x + rest*(smooth - x))), the outermost pixels unchanged.
+// tmp holds row bytes (width*channels) of uint16_t plus 64 bytes.
+void sk_aug_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels, float rest, uint16_t *tmp);
+// Separable blur with reflected borders. kx and ky hold radius+1 weights from
+// the centre outwards in 1/16384, summing (both sides) to 16384. The radii are
+// smaller than w and h. tmp holds (w + 2*rx)*channels int16_t plus 64 bytes.
+void sk_aug_blur(uint8_t *dst, const uint8_t *src, int w, int h, int channels, const int16_t *kx, int rx,
+                 const int16_t *ky, int ry, int16_t *tmp);
+
+// ---- geometry (aug_warp.c); dst and src must not overlap ----
+
+typedef struct {
+    // Source position of output pixel (x, y), both from the pixel's centre:
+    // sx = m[0]*x + m[1]*y + m[2], sy = m[3]*x + m[4]*y + m[5].
+    double m[6];
+    int bilinear;  // else nearest
+    int has_fill;  // else black, without torchvision's blending at the border
+    float fill[3];
+} sk_aug_map;
+
+void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, const sk_aug_map *map);
+// Quarter turns anticlockwise, 1 to 3.
+void sk_aug_rot90(uint8_t *dst, const uint8_t *src, int sw, int sh, int channels, int turns);
+void sk_aug_flip_v(uint8_t *p, int w, int h, int channels);
+void sk_aug_flip_h(uint8_t *p, int w, int h, int channels);
+
+enum { SK_PAD_CONSTANT = 0, SK_PAD_EDGE = 1, SK_PAD_REFLECT = 2, SK_PAD_SYMMETRIC = 3 };
+// dst(x, y) = src(x + left, y + top), where src goes on beyond its borders by
+// the rule of mode. The caller has checked that one reflection is enough.
+void sk_aug_window(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, int left, int top,
+                   int mode, const uint8_t *fill);
+void sk_aug_fill_rect(uint8_t *p, int w, int channels, int x, int y, int rw, int rh, const uint8_t *value);
+
+// ---- batches (aug_batch.c) ----
+
+// a[i] = a[i]*lam + b[i]*(1-lam). The result may lie in a or b.
+void sk_aug_mix_u8(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n, float lam);
+void sk_aug_mix_f32(float *dst, const float *a, const float *b, size_t n, float lam);
+void sk_aug_mix_f16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam);
+void sk_aug_mix_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam);
+
+#endif
