@@ -1,0 +1,305 @@
+// Package cdec decodes images and resizes them, in C: JPEG through
+// libjpeg-turbo, the dct codec, and raw pixels, straight into the rows of a
+// batch. It is one of two packages that import "C" or unsafe.
+//
+// A Decoder belongs to one goroutine. Its Run does many jobs in one call into
+// C; nothing is allocated per job. What a job may ask for is an item.Geometry
+// (which pixels) and an item.Store (how they are written).
+package cdec
+
+/*
+#cgo CFLAGS: -O3 -Wall -Wextra -Werror -std=gnu11
+#cgo LDFLAGS: -l:libjpeg.a -lm
+#cgo noescape sk_run
+#cgo nocallback sk_run
+#cgo noescape sk_gather
+#cgo nocallback sk_gather
+#cgo noescape sk_jpeg_decode_full
+#cgo nocallback sk_jpeg_decode_full
+#include <stdlib.h>
+#include "cdec.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Format says how the bytes of a Job are encoded.
+type Format uint8
+
+// The formats that Run decodes. Other image formats are package decode's.
+const (
+	FormatJPEG Format = C.SK_FORMAT_JPEG
+	// FormatDCT is a JPEG without its entropy code (docs/FORMAT.md).
+	FormatDCT Format = C.SK_FORMAT_DCT
+	// FormatRGB is raw u8 pixels, 3 bytes each, in Job.Width x Job.Height.
+	FormatRGB Format = C.SK_FORMAT_RGB
+	// FormatGray is raw u8 pixels of 1 byte.
+	FormatGray Format = C.SK_FORMAT_GRAY
+	// FormatRGBX is raw u8 pixels of 4 bytes, of which the last is ignored.
+	FormatRGBX Format = C.SK_FORMAT_RGBX
+)
+
+// MaxSide and MaxPixels are the limits on the size of an image. The second is
+// the one at which Pillow suspects a decompression bomb.
+const (
+	MaxSide   = C.SK_MAX_SIDE
+	MaxPixels = C.SK_MAX_PIXELS
+)
+
+// A Job decodes one image: Src, cut, resized and flipped as Geom says, written
+// to Dst as Store says.
+type Job struct {
+	Format Format
+	Src    []byte
+	// Width and Height are the size of the image; only raw formats need them.
+	Width, Height int32
+	// Stride is the distance of rows in bytes in raw formats; 0 means that
+	// there is no gap between them.
+	Stride int
+	Geom   item.Geometry
+	Store  item.Store
+	Dst    []byte
+	// Err is the result: nil, or an *Error.
+	Err error
+}
+
+// The reasons for which decoding fails, for errors.Is.
+var (
+	// ErrCorrupt says that the bytes are damaged or end too early.
+	ErrCorrupt = errors.New("damaged image")
+	// ErrUnsupported says that the image is of a kind not decoded here.
+	ErrUnsupported = errors.New("unsupported image")
+	// ErrArgument says that the job contradicts itself or the image.
+	ErrArgument = errors.New("bad request")
+	// ErrMemory says that memory ran out.
+	ErrMemory = errors.New("out of memory")
+	// ErrLimit says that the image is larger than the limits allow.
+	ErrLimit = errors.New("image too large")
+)
+
+// Error is why an image was not decoded.
+type Error struct {
+	// Kind is one of the Err values of this package.
+	Kind error
+	// Msg says what was found.
+	Msg string
+}
+
+func (e *Error) Error() string { return e.Msg }
+
+// Unwrap returns the kind.
+func (e *Error) Unwrap() error { return e.Kind }
+
+func newError(code C.int32_t, msg *C.char) *Error {
+	e := &Error{Kind: ErrCorrupt, Msg: C.GoString(msg)}
+	switch code {
+	case C.SK_UNSUPPORTED:
+		e.Kind = ErrUnsupported
+	case C.SK_BAD_ARGUMENT:
+		e.Kind = ErrArgument
+	case C.SK_NO_MEMORY:
+		e.Kind = ErrMemory
+	case C.SK_LIMIT:
+		e.Kind = ErrLimit
+	}
+	return e
+}
+
+// isa is the kernel set in use.
+var isa atomic.Int32
+
+func init() { isa.Store(int32(C.sk_best_isa())) }
+
+var kernelNames = [...]string{C.SK_SCALAR: "scalar", C.SK_AVX2: "avx2", C.SK_AVX512: "avx512"}
+
+// Kernels names the set of kernels in use: the best that the processor runs,
+// unless SetKernels said otherwise.
+func Kernels() string { return kernelNames[isa.Load()] }
+
+// SetKernels chooses the kernels "scalar", "avx2" or "avx512" for the whole
+// process, for tests and benchmarks: all give the same pixels.
+func SetKernels(name string) error {
+	best := int(C.sk_best_isa())
+	for i, n := range kernelNames {
+		if n != name {
+			continue
+		}
+		if i > best {
+			return fmt.Errorf("kernels %q: this processor has at most %q", name, kernelNames[best])
+		}
+		isa.Store(int32(i))
+		return nil
+	}
+	return fmt.Errorf("kernels %q: want one of scalar, avx2, avx512", name)
+}
+
+// jobsPerCall is how many jobs go into one call: more than a group of the
+// pipeline has.
+const jobsPerCall = 32
+
+// Decoder decodes images. It is used by one goroutine at a time.
+type Decoder struct {
+	c    *C.sk_dec
+	jobs []C.sk_job // in C memory
+	pins runtime.Pinner
+}
+
+// NewDecoder returns a decoder, to be closed after use.
+func NewDecoder() (*Decoder, error) {
+	c := C.sk_dec_new()
+	p := (*C.sk_job)(C.calloc(jobsPerCall, C.sizeof_sk_job))
+	if c == nil || p == nil {
+		C.sk_dec_free(c)
+		C.free(unsafe.Pointer(p))
+		return nil, &Error{Kind: ErrMemory, Msg: "no memory for a decoder"}
+	}
+	return &Decoder{c: c, jobs: unsafe.Slice(p, jobsPerCall)}, nil
+}
+
+// Close frees the decoder. It may be called again.
+func (d *Decoder) Close() {
+	if d.c == nil {
+		return
+	}
+	C.sk_dec_free(d.c)
+	C.free(unsafe.Pointer(unsafe.SliceData(d.jobs)))
+	d.c, d.jobs = nil, nil
+}
+
+// Run does the jobs and sets the Err of each. A failed job leaves its Dst in
+// an undefined state and does not affect the others.
+func (d *Decoder) Run(jobs []Job) {
+	for len(jobs) > 0 {
+		n := min(len(jobs), jobsPerCall)
+		d.run(jobs[:n])
+		jobs = jobs[n:]
+	}
+}
+
+func (d *Decoder) run(jobs []Job) {
+	for i := range jobs {
+		d.fill(&d.jobs[i], &jobs[i])
+	}
+	C.sk_run(d.c, C.int(isa.Load()), &d.jobs[0], C.int(len(jobs)))
+	d.pins.Unpin()
+	for i := range jobs {
+		jobs[i].Err = nil
+		if c := &d.jobs[i]; c.code != C.SK_OK {
+			jobs[i].Err = newError(c.code, &c.message[0])
+		}
+	}
+}
+
+// fill copies j to its C twin. Memory of the Go heap is pinned for the call;
+// memory outside of it, the usual case, costs nothing here.
+func (d *Decoder) fill(c *C.sk_job, j *Job) {
+	src, dst := unsafe.SliceData(j.Src), unsafe.SliceData(j.Dst)
+	if len(j.Src) > 0 {
+		d.pins.Pin(src)
+	}
+	if len(j.Dst) > 0 {
+		d.pins.Pin(dst)
+	}
+	c.src, c.src_len = (*C.uint8_t)(src), C.size_t(len(j.Src))
+	c.dst, c.dst_len = (*C.uint8_t)(dst), C.size_t(len(j.Dst))
+	c.format = C.int32_t(j.Format)
+	c.width, c.height = C.int32_t(j.Width), C.int32_t(j.Height)
+	c.stride = C.int64_t(j.Stride)
+	if j.Stride == 0 {
+		c.stride = C.int64_t(j.Width) * C.int64_t(pixelBytes(j.Format))
+	}
+	g := &j.Geom
+	c.geom = C.sk_geom{
+		box_x: C.int32_t(g.Box.X), box_y: C.int32_t(g.Box.Y), box_w: C.int32_t(g.Box.W), box_h: C.int32_t(g.Box.H),
+		resize_w: C.int32_t(g.ResizeW), resize_h: C.int32_t(g.ResizeH),
+		win_x: C.int32_t(g.Window.X), win_y: C.int32_t(g.Window.Y), win_w: C.int32_t(g.Window.W), win_h: C.int32_t(g.Window.H),
+		flip_h: flag(g.FlipH), flip_v: flag(g.FlipV),
+		filter: C.int32_t(g.Filter),
+	}
+	s := &j.Store
+	c.store.dtype, c.store.layout, c.store.channels = C.int32_t(s.DType), C.int32_t(s.Layout), C.int32_t(s.Channels)
+	for i := range 3 {
+		c.store.scale[i], c.store.bias[i] = C.float(s.Scale[i]), C.float(s.Bias[i])
+	}
+}
+
+func flag(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func pixelBytes(f Format) int {
+	switch f {
+	case FormatRGB:
+		return 3
+	case FormatRGBX:
+		return 4
+	}
+	return 1
+}
+
+// DecodeFull decodes a whole JPEG to u8 RGB, HWC, with libjpeg's defaults: the
+// reference for Run. dst must hold width*height*3 bytes.
+func (d *Decoder) DecodeFull(src, dst []byte) (width, height int, err error) {
+	var w, h C.int
+	if len(src) == 0 {
+		return 0, 0, &Error{Kind: ErrCorrupt, Msg: "the image is empty"}
+	}
+	code := C.sk_jpeg_decode_full(d.c, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)),
+		(*C.uint8_t)(unsafe.SliceData(dst)), C.size_t(len(dst)), &w, &h)
+	if code != C.SK_OK {
+		err = newError(C.int32_t(code), C.sk_message(d.c))
+	}
+	return int(w), int(h), err
+}
+
+// StorePixels writes u8 RGB pixels (HWC, 3 bytes each) to dst as st says, for
+// pixels that were augmented after decoding.
+func (d *Decoder) StorePixels(src []byte, width, height int, st item.Store, dst []byte) error {
+	w, h := int32(width), int32(height)
+	job := [1]Job{{
+		Format: FormatRGB, Src: src, Width: w, Height: h, Store: st, Dst: dst,
+		Geom: item.Geometry{
+			Box: item.Rect{W: w, H: h}, ResizeW: w, ResizeH: h, Window: item.Rect{W: w, H: h}, Filter: item.Bilinear,
+		},
+	}}
+	d.run(job[:])
+	return job[0].Err
+}
+
+// gatherPerCall bounds the table of addresses on the stack.
+const gatherPerCall = 512
+
+// Gather copies the first rowBytes of each src to dst, one behind the other,
+// past the caches: dst is written once and read by another process. It panics
+// if a slice is too short, as copy loops of Go do.
+func Gather(dst []byte, src [][]byte, rowBytes int) {
+	if rowBytes <= 0 {
+		return
+	}
+	var addresses [gatherPerCall]C.uintptr_t
+	var pins runtime.Pinner
+	for len(src) > 0 {
+		n := min(len(src), gatherPerCall)
+		out := dst[:n*rowBytes]
+		for i, s := range src[:n] {
+			_ = s[rowBytes-1]
+			p := unsafe.SliceData(s)
+			pins.Pin(p)
+			addresses[i] = C.uintptr_t(uintptr(unsafe.Pointer(p)))
+		}
+		C.sk_gather(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(out)), &addresses[0], C.int(n), C.size_t(rowBytes))
+		pins.Unpin()
+		dst, src = dst[n*rowBytes:], src[n:]
+	}
+}

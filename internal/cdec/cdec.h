@@ -1,0 +1,84 @@
+// The C side of package cdec, as Go calls it. See sk.h for what the C files
+// share among themselves.
+#ifndef STOKER_CDEC_H
+#define STOKER_CDEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Result codes of a job. The Go side maps them to its error values.
+enum {
+	SK_OK = 0,
+	SK_CORRUPT = 1,      // the bytes are damaged or truncated
+	SK_UNSUPPORTED = 2,  // valid, but of a kind that is not decoded here
+	SK_BAD_ARGUMENT = 3, // the job contradicts itself or the image
+	SK_NO_MEMORY = 4,
+	SK_LIMIT = 5, // larger than the limits of this package
+};
+
+// Kernel sets, by what the processor must have.
+enum { SK_SCALAR = 0, SK_AVX2 = 1, SK_AVX512 = 2 };
+
+enum { SK_FORMAT_JPEG = 1, SK_FORMAT_DCT = 2, SK_FORMAT_RGB = 3, SK_FORMAT_GRAY = 4, SK_FORMAT_RGBX = 5 };
+enum { SK_U8 = 1, SK_F16 = 2, SK_BF16 = 3, SK_F32 = 4 };
+enum { SK_NHWC = 1, SK_NCHW = 2 };
+enum { SK_BILINEAR = 1, SK_BICUBIC = 2, SK_NEAREST = 3 };
+
+// Largest side of an image: libjpeg's own limit.
+#define SK_MAX_SIDE 65500
+// Largest image in pixels: Pillow's limit for "decompression bombs".
+#define SK_MAX_PIXELS 178956970
+#define SK_MESSAGE 200
+
+// item.Geometry: cut box, resize to resize_w x resize_h, keep window, flip.
+typedef struct {
+	int32_t box_x, box_y, box_w, box_h;
+	int32_t resize_w, resize_h;
+	int32_t win_x, win_y, win_w, win_h;
+	int32_t flip_h, flip_v;
+	int32_t filter;
+} sk_geom;
+
+// item.Store: value = pixel * scale[c] + bias[c] as dtype.
+typedef struct {
+	int32_t dtype, layout, channels;
+	float scale[3], bias[3];
+} sk_store;
+
+typedef struct {
+	const uint8_t *src;
+	size_t src_len;
+	uint8_t *dst;
+	size_t dst_len;
+	int32_t format;
+	int32_t width, height; // raw formats: size of the image
+	int64_t stride;        // raw formats: bytes from row to row
+	sk_geom geom;
+	sk_store store;
+	int32_t code;             // out: SK_OK or why not
+	char message[SK_MESSAGE]; // out, when code is not SK_OK
+} sk_job;
+
+typedef struct sk_dec sk_dec;
+
+// The best kernel set of this processor.
+int sk_best_isa(void);
+
+sk_dec *sk_dec_new(void);
+void sk_dec_free(sk_dec *d);
+
+// Runs the jobs in order with the given kernel set; each job reports its own
+// result and a failed one does not affect the others.
+void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);
+
+// Decodes a whole JPEG to u8 RGB rows without gaps: the reference that the box
+// decoder is tested against. *w and *h are set once the header is read, also
+// when dst (of dst_len bytes) is too small.
+int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, size_t dst_len, int *w, int *h);
+// Why the last call with a result code failed.
+const char *sk_message(const sk_dec *d);
+
+// Copies n rows of row_bytes each to dst, one behind the other.
+void sk_gather(int isa, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
+
+#endif

@@ -1,0 +1,104 @@
+// Resize and store: what resize.c, taps.c and the kernels share.
+//
+// Rows of the box come in from the top. Each is resized horizontally at once,
+// while it is in the first level cache, into a row of 16-bit values; a ring
+// keeps as many of those as an output row needs. When the last input row of an
+// output row is there, the vertical pass makes the finished u8 RGB row, and the
+// store writes it into the batch. So a decoded image is never in memory as a
+// whole, and memory does not depend on its height.
+//
+// All kernel sets do the same integer arithmetic and give the same bytes.
+#ifndef STOKER_RESIZE_H
+#define STOKER_RESIZE_H
+
+#include "sk.h"
+
+// Taps of one axis for the outputs of the window.
+typedef struct {
+	int n;          // outputs
+	int lo, hi;     // inputs [lo, hi) are read; start counts from lo
+	int q;          // the taps of an output sum to 1 << q
+	int max_count;  // largest count
+	int kstride;    // elements of k per output: even, zero behind count
+	int32_t *start; // first input of output i
+	int32_t *count; // inputs of output i
+	int16_t *k;
+} sk_axis;
+
+// Computes the taps of the outputs [win, win+n) of a resize from in to out
+// pixels, the last output first when reverse. Taps have at most max_q bits
+// behind the point: more where the filter is wide and each tap small.
+int sk_taps(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int win, int n, int reverse, int max_q);
+
+// Values between the passes have this many bits behind the point, fewer when
+// the vertical filter is so wide that its taps need the room.
+#define SK_MID_BITS 6
+// Bits behind the point of both together: 255 * 1.4 (overshoot of bicubic) *
+// 2^22 fits in 31 bits.
+#define SK_SUM_BITS 22
+
+typedef struct sk_kernels sk_kernels;
+
+typedef struct {
+	sk_sink sink;
+	sk_dec *d;
+	const sk_kernels *k;
+	const sk_geom *g;
+	const sk_store *st;
+	uint8_t *dst;
+	int w, h;          // of the output
+	int x, y, bw, bh;  // what to decode
+	int mode;          // what rows() does, see resize.c
+	int direct;        // finished rows are the batch's own bytes
+	int in_row;        // rows that came in
+	int out_row;       // rows that are finished, before vertical flip
+	sk_axis ax, ay;
+	int mid_bits;
+	int table_px;      // px that table is made for, 0: none yet
+	void *table;       // horizontal taps in the order of the kernel
+	int16_t *ring;
+	int ring_mask;     // rows in the ring - 1
+	ptrdiff_t mid_stride; // elements from row to row in the ring
+	int32_t *sums;     // tall filters: SK_OPEN rows of sums
+	uint8_t *row;      // one row of u8 RGB with room behind it
+} sk_resizer;
+
+// Rows of 16-bit values are this many elements longer than they are wide.
+#define SK_MID_PAD 64
+// More vertical taps than this are summed as rows come in, not kept in a ring.
+#define SK_RING_TAPS 64
+// Output rows that one input row can contribute to at once, when tall.
+#define SK_OPEN 8
+
+// Prepares the resizer for the job: afterwards x, y, bw, bh say what to decode.
+int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job);
+// After the last row: whether all output rows were made.
+int sk_resizer_done(sk_resizer *r);
+
+struct sk_kernels {
+	// Brings the taps of r->ax into the kernel's order for rows of r->sink.px
+	// bytes per pixel. Returns bytes needed when table is NULL.
+	size_t (*h_table)(const sk_resizer *r, void *table);
+	// One row: src (pixel lo of the box) to w RGB values of mid_bits.
+	void (*h_row)(const sk_resizer *r, const uint8_t *src, int16_t *mid);
+	// One finished row of w*3 bytes out of n rows and their taps. dst may be
+	// written only up to w*3.
+	void (*v_row)(const sk_resizer *r, const int16_t *const *rows, const int16_t *k, int n, uint8_t *dst);
+	// One row of px bytes per pixel to RGB, mirrored when flip. dst may be
+	// written only up to w*3.
+	void (*pack_row)(const uint8_t *src, int px, int w, int flip, uint8_t *dst);
+	// One row of RGB to the batch: row y of h.
+	void (*store_row)(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst);
+};
+
+extern const sk_kernels sk_kernels_scalar;
+#if defined(__x86_64__)
+extern const sk_kernels sk_kernels_avx2, sk_kernels_avx512;
+#endif
+const sk_kernels *sk_kernels_of(int isa);
+
+// The scalar kernels, for the parts that other sets leave to them.
+void sk_pack_row_scalar(const uint8_t *src, int px, int w, int flip, uint8_t *dst);
+void sk_store_row_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst);
+
+#endif

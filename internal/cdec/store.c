@@ -1,0 +1,85 @@
+// Finished rows into the batch: element type, layout and normalisation.
+#include "resize.h"
+
+#include <math.h>
+#include <string.h>
+
+// Round to nearest even, as the vcvtps2ph instruction does.
+static uint16_t to_f16(float f)
+{
+	uint32_t u, sign;
+	memcpy(&u, &f, 4);
+	sign = (u >> 16) & 0x8000;
+	u &= 0x7fffffff;
+	if (u > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00 | ((u >> 13) & 0x3ff)); // NaN, quiet
+	if (u >= 0x47800000)
+		return (uint16_t)(sign | 0x7c00); // too large: infinity
+	if (u < 0x38800000) {                 // subnormal or zero
+		if (u < 0x33000000)
+			return (uint16_t)sign;
+		uint32_t m = (u & 0x7fffff) | 0x800000, shift = 126 - (u >> 23), half = 1u << (shift - 1);
+		uint32_t v = m >> shift, rest = m & ((1u << shift) - 1);
+		if (rest > half || (rest == half && (v & 1)))
+			v++;
+		return (uint16_t)(sign | v);
+	}
+	u += 0xfff + ((u >> 13) & 1);
+	return (uint16_t)(sign | ((u - 0x38000000) >> 13));
+}
+
+static uint16_t to_bf16(float f)
+{
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	if ((u & 0x7fffffff) > 0x7f800000)
+		return (uint16_t)((u >> 16) | 0x40);
+	return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+static uint8_t to_u8(float f)
+{
+	if (!(f > 0))
+		return 0;
+	return f >= 255 ? 255 : (uint8_t)lrintf(f);
+}
+
+// Pillow's convert("L").
+static uint8_t luma(const uint8_t *p)
+{
+	return (uint8_t)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
+}
+
+static inline void put(const sk_store *st, int c, uint8_t v, size_t i, uint8_t *dst)
+{
+	float f = (float)v * st->scale[c];
+	f += st->bias[c];
+	switch (st->dtype) {
+	case SK_U8:
+		dst[i] = to_u8(f);
+		return;
+	case SK_F32:
+		memcpy(dst + 4 * i, &f, 4);
+		return;
+	default: {
+		uint16_t h = st->dtype == SK_F16 ? to_f16(f) : to_bf16(f);
+		memcpy(dst + 2 * i, &h, 2);
+	}
+	}
+}
+
+void sk_store_row_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst)
+{
+	const size_t plane = (size_t)w * (size_t)h, row = (size_t)y * (size_t)w;
+	if (st->channels == 1) {
+		for (int i = 0; i < w; i++)
+			put(st, 0, luma(rgb + 3 * i), row + (size_t)i, dst);
+	} else if (st->layout == SK_NHWC) {
+		for (int i = 0; i < w * 3; i++)
+			put(st, i % 3, rgb[i], row * 3 + (size_t)i, dst);
+	} else {
+		for (int c = 0; c < 3; c++)
+			for (int i = 0; i < w; i++)
+				put(st, c, rgb[3 * i + c], plane * (size_t)c + row + (size_t)i, dst);
+	}
+}
