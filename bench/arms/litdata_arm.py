@@ -1,0 +1,58 @@
+"""LitData: StreamingDataset over optimize()d chunks that hold the JPEG bytes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import litdata
+import numpy as np
+
+from .augment import Lazy
+from .harness import Job, Stream, main
+
+
+class Record:
+    """Decodes one sample; raw samples are arrays already."""
+
+    def __init__(self, job: Job) -> None:
+        self.raw, self.decode = job.geometry == "none", Lazy(job)
+
+    def __call__(self, sample: Any, *_: Any) -> tuple[Any, int]:
+        if isinstance(sample, tuple):
+            sample = sample[0]
+        image = sample["image"]
+        return (image if self.raw else self.decode(image)), sample["number"]
+
+
+class Finite(litdata.StreamingDataset):
+    """One epoch, for the checks."""
+
+    record: Record
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.record(super().__getitem__(index))
+
+
+def open_stream(job: Job) -> Stream:
+    if job.epochs:
+        data: Any = Finite(job.data, shuffle=True, drop_last=False, seed=job.seed)
+        data.record = Record(job)
+    else:
+        # The endless stream that its documentation recommends; a plain dataset would restart its workers each epoch.
+        source = litdata.StreamingDataset(job.data, shuffle=True, drop_last=True, seed=job.seed)
+        data = litdata.ParallelStreamingDataset([source], length=float("inf"), transform=Record(job))
+    more = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
+    loader = litdata.StreamingDataLoader(
+        data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more
+    )
+    for images, numbers in loader:
+        yield np.asarray(images), np.asarray(numbers)
+
+
+def facts() -> dict[str, object]:
+    return {"versions": {"litdata": importlib.metadata.version("litdata")}}
+
+
+if __name__ == "__main__":
+    main("litdata", open_stream, facts)

@@ -1,0 +1,73 @@
+"""This project's loader over a folder or a pack. --workers is the number of engine threads (0: the engine's choice)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import stoker
+
+from .. import procs
+from .harness import Job, Stream, main
+
+_loader: Any = None
+_collections: list[int] = []
+
+
+def open_stream(job: Job) -> Stream:
+    global _loader
+    if job.geometry == "none":
+        image: list[Any] = []
+    else:
+        image = [stoker.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)]
+        if job.flip:
+            image.append(stoker.RandomHorizontalFlip(job.flip))
+    more: dict[str, Any] = {"threads": job.workers} if job.workers else {}
+    more |= {k: int(v) for k, v in job.options.items() if k in ("memory", "prefetch")}
+    _loader = stoker.Loader(
+        job.data,
+        batch_size=job.batch,
+        shuffle=True,
+        seed=job.seed,
+        drop_last=job.epochs == 0,
+        fields={"image": image},
+        **more,
+    )
+    count = 0
+    while True:
+        for batch in _loader:
+            yield batch["image"], batch["index"]
+            count += 1
+        if job.epochs:
+            return
+        if count > 40:
+            _collections.append(collections())
+
+
+def collections() -> int:
+    """Garbage collections of the engine so far, as its stats tell."""
+    stats = _loader.stats()
+    for key in ("gc_count", "gcs", "gc"):
+        if isinstance(stats, dict) and key in stats:
+            return int(stats[key])
+        if hasattr(stats, key):
+            return int(getattr(stats, key))
+    return -1
+
+
+def facts() -> dict[str, object]:
+    """The engine's memory by itself, garbage collections per steady epoch, and its own counters."""
+    stats = _loader.stats()
+    steps = [b - a for a, b in zip(_collections, _collections[1:], strict=False)]
+    engine = [pid for pid in procs.tree(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().startswith("stoker")]
+    return {
+        "versions": {"stoker": getattr(stoker, "__version__", "")},
+        "engine_memory_mib": procs.memory(engine[0]) if engine else None,
+        "gc_in_steady_epochs": steps,
+        "stats": stats if isinstance(stats, dict) else repr(stats),
+    }
+
+
+if __name__ == "__main__":
+    main("stoker", open_stream, facts)
