@@ -1,0 +1,458 @@
+package pack
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// The names of the files of a pack.
+const (
+	ManifestName = "manifest.json"
+	// JournalName is the file that an unfinished pack has instead.
+	JournalName = "unfinished.journal"
+)
+
+// FormatName and Version are in every manifest.
+const (
+	FormatName = "stoker-pack"
+	Version    = 1
+)
+
+// Limits of what a reader accepts.
+const (
+	maxManifestBytes = 1 << 30
+	maxChunkBytes    = 1<<31 + 1<<28
+	maxHeadBytes     = 1 << 28
+	maxRecords       = 1 << 40
+)
+
+// Manifest is the content of manifest.json.
+type Manifest struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Writer names the program that made the pack, for information.
+	Writer string `json:"writer"`
+	// Fingerprint identifies the content: see Manifest.computeFingerprint.
+	Fingerprint string `json:"fingerprint"`
+	Records     int64  `json:"records"`
+	// Bytes is the size of all shards.
+	Bytes   int64    `json:"bytes"`
+	Fields  []Field  `json:"fields"`
+	Source  Source   `json:"source"`
+	Options Settings `json:"options"`
+	// Skipped are the inputs that are not in the pack.
+	Skipped []Skipped `json:"skipped"`
+	Shards  []Shard   `json:"shards"`
+}
+
+// Field is a column of the shards.
+type Field struct {
+	Name string `json:"name"`
+	// Kind says what it means: image, label, int, text, codec or bytes.
+	Kind string `json:"kind"`
+	// Type is the Arrow type.
+	Type string `json:"type"`
+	// Classes are the names of a label's values.
+	Classes []string `json:"classes,omitempty"`
+	// Images describes the values of an image field.
+	Images *ImageStats `json:"images,omitempty"`
+	// MaxBytes is the size of the largest value of a field of bytes.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+}
+
+// The kinds of fields that have no driver.Kind.
+const (
+	KindCodec = "codec"
+	KindBytes = "bytes"
+)
+
+// ImageStats describe all images of a field together.
+type ImageStats struct {
+	// Codecs is the number of images by the name of their codec.
+	Codecs map[string]int64 `json:"codecs"`
+	// CodecNumbers are the numbers of those names in the codec column.
+	CodecNumbers map[string]uint8 `json:"codec_numbers"`
+	// NotDCT counts JPEGs that are kept as they are where dct was asked for,
+	// by reason.
+	NotDCT    map[string]int64 `json:"not_dct,omitempty"`
+	MinWidth  int32            `json:"min_width"`
+	MaxWidth  int32            `json:"max_width"`
+	MinHeight int32            `json:"min_height"`
+	MaxHeight int32            `json:"max_height"`
+	// Bytes is the size of all images as stored, MaxBytes that of the largest.
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes"`
+}
+
+// Source says what a pack was made from.
+type Source struct {
+	Kind string `json:"kind"` // "folder" or "pack"
+	Path string `json:"path"`
+	// Files and Bytes count the inputs, with the skipped ones.
+	Files       int64  `json:"files"`
+	Bytes       int64  `json:"bytes"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Settings are the options that decide about the bytes of a pack.
+type Settings struct {
+	Images     string `json:"images"`
+	Resize     string `json:"resize,omitempty"`
+	Metadata   bool   `json:"metadata"`
+	Check      string `json:"check"`
+	ChunkBytes int64  `json:"chunk_bytes"`
+	ShardBytes int64  `json:"shard_bytes"`
+}
+
+// Skipped is an input that is not in the pack.
+type Skipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+// Shard is one Arrow file.
+type Shard struct {
+	File    string  `json:"file"`
+	Bytes   int64   `json:"bytes"`
+	Records int64   `json:"records"`
+	Chunks  []Chunk `json:"chunks"`
+}
+
+// Chunk is one record batch message of a shard.
+type Chunk struct {
+	// Offset and Bytes are the place of the message with its body.
+	Offset int64 `json:"offset"`
+	Bytes  int64 `json:"bytes"`
+	// Head is the number of bytes from Offset that hold everything but the
+	// images: one read of them is the index of the chunk.
+	Head int64 `json:"head"`
+	Rows int64 `json:"rows"`
+	// XXH3 is the checksum of all Bytes, as 16 hexadecimal digits.
+	XXH3 Checksum `json:"xxh3"`
+}
+
+// Checksum is an XXH3-64 that JSON shows as 16 hexadecimal digits.
+type Checksum uint64
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Checksum) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(c)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Checksum) UnmarshalText(b []byte) error {
+	if len(b) != 16 {
+		return fmt.Errorf("checksum %q does not have 16 digits", b)
+	}
+	var v uint64
+	for _, d := range b {
+		switch {
+		case d >= '0' && d <= '9':
+			v = v<<4 | uint64(d-'0')
+		case d >= 'a' && d <= 'f':
+			v = v<<4 | uint64(d-'a'+10)
+		default:
+			return fmt.Errorf("checksum %q is not hexadecimal", b)
+		}
+	}
+	*c = Checksum(v)
+	return nil
+}
+
+// codecNames are the names of the codecs in manifests.
+var codecNames = map[driver.Codec]string{
+	driver.CodecJPEG: "jpeg", driver.CodecPNG: "png", driver.CodecBMP: "bmp", driver.CodecGIF: "gif",
+	driver.CodecWebP: "webp", driver.CodecTIFF: "tiff", driver.CodecRaw: "raw", driver.CodecDCT: "dct",
+}
+
+// CodecName is the name of a codec in manifests and messages.
+func CodecName(c driver.Codec) string {
+	if n, ok := codecNames[c]; ok {
+		return n
+	}
+	return fmt.Sprintf("codec %d", c)
+}
+
+// columns are the fields as the shards have them.
+func (m *Manifest) columns() []arrowipc.Column {
+	cols := make([]arrowipc.Column, len(m.Fields))
+	for i, f := range m.Fields {
+		t, _ := arrowipc.ParseType(f.Type)
+		cols[i] = arrowipc.Column{Name: f.Name, Type: t}
+	}
+	return cols
+}
+
+func (m *Manifest) field(name string) int {
+	for i := range m.Fields {
+		if m.Fields[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// image is the field of the images. Every manifest that was checked has one.
+func (m *Manifest) image() *Field { return &m.Fields[m.field(colImage)] }
+
+// Classes are the names of the labels, nil when the pack has no labels.
+func (m *Manifest) Classes() []string {
+	if i := m.field(colLabel); i >= 0 {
+		return m.Fields[i].Classes
+	}
+	return nil
+}
+
+// computeFingerprint hashes what decides about the records and their order:
+// the fields (with class names and statistics) and for every chunk its place,
+// rows and checksum. It is XXH3-128 as 32 hexadecimal digits.
+func (m *Manifest) computeFingerprint() string {
+	h := xxh3.New()
+	fields, _ := json.Marshal(m.Fields)
+	_, _ = h.Write(fields)
+	var b []byte
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		b = append(b[:0], s.File...)
+		for _, v := range []int64{s.Bytes, s.Records, int64(len(s.Chunks))} {
+			b = binary.LittleEndian.AppendUint64(b, uint64(v))
+		}
+		for _, c := range s.Chunks {
+			for _, v := range []uint64{uint64(c.Offset), uint64(c.Bytes), uint64(c.Head), uint64(c.Rows), uint64(c.XXH3)} {
+				b = binary.LittleEndian.AppendUint64(b, v)
+			}
+		}
+		_, _ = h.Write(b)
+	}
+	sum := h.Sum128()
+	return fmt.Sprintf("%016x%016x", sum.Hi, sum.Lo)
+}
+
+// marshal writes the manifest as JSON with one chunk, class or skipped file per
+// line: small enough for millions of chunks, readable in a pager.
+func (m *Manifest) marshal() ([]byte, error) {
+	var out bytes.Buffer
+	var firstErr error
+	raw := func(v any) []byte {
+		b, err := marshalLine(v)
+		if err != nil && firstErr == nil {
+			firstErr = err
+		}
+		return b
+	}
+	line := func(name string, v any) { fmt.Fprintf(&out, "  %q: %s,\n", name, raw(v)) }
+	out.WriteString("{\n")
+	line("format", m.Format)
+	line("version", m.Version)
+	line("writer", m.Writer)
+	line("fingerprint", m.Fingerprint)
+	line("records", m.Records)
+	line("bytes", m.Bytes)
+	writeList(&out, "  ", "fields", len(m.Fields), func(i int) { out.Write(raw(m.Fields[i])) })
+	out.WriteString(",\n")
+	line("source", m.Source)
+	line("options", m.Options)
+	writeList(&out, "  ", "skipped", len(m.Skipped), func(i int) { out.Write(raw(m.Skipped[i])) })
+	out.WriteString(",\n")
+	writeList(&out, "  ", "shards", len(m.Shards), func(i int) {
+		s := &m.Shards[i]
+		fmt.Fprintf(&out, "{\"file\": %s, \"bytes\": %d, \"records\": %d,\n", raw(s.File), s.Bytes, s.Records)
+		writeList(&out, "     ", "chunks", len(s.Chunks), func(k int) { out.Write(raw(s.Chunks[k])) })
+		out.WriteString("}")
+	})
+	out.WriteString("\n}\n")
+	return out.Bytes(), firstErr
+}
+
+// marshalLine is json.Marshal without escapes for HTML.
+func marshalLine(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func writeList(out *bytes.Buffer, indent, name string, n int, item func(i int)) {
+	fmt.Fprintf(out, "%s%q: [", indent, name)
+	for i := range n {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		fmt.Fprintf(out, "\n%s  ", indent)
+		item(i)
+	}
+	if n > 0 {
+		fmt.Fprintf(out, "\n%s", indent)
+	}
+	out.WriteByte(']')
+}
+
+// ErrUnfinished is in the error of a reader that meets a folder which is being
+// packed, or whose packing was interrupted.
+var ErrUnfinished = errors.New("unfinished pack")
+
+// ErrNotPack is in the error of a reader that meets something that is no pack.
+var ErrNotPack = errors.New("not a pack")
+
+// IsPack reports whether dir looks like a pack, finished or not.
+func IsPack(dir string) bool {
+	for _, name := range []string{ManifestName, JournalName} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Mode().IsRegular() {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadManifest reads and checks the manifest of the pack dir.
+func ReadManifest(dir string) (*Manifest, error) {
+	name := filepath.Join(dir, ManifestName)
+	f, err := os.Open(name)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, missingManifest(dir)
+		}
+		return nil, fmt.Errorf("cannot open the pack %s: %w", dir, plain(err))
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the pack %s: %w", dir, plain(err))
+	}
+	if st.Size() > maxManifestBytes {
+		return nil, fmt.Errorf("%s: %d bytes are more than a manifest can have", name, st.Size())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxManifestBytes))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", name, plain(err))
+	}
+	m, err := parseManifest(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// missingManifest says why dir has none.
+func missingManifest(dir string) error {
+	st, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot open the pack %s: %w", dir, plain(err))
+	case !st.IsDir():
+		return fmt.Errorf("%s is a file, %w: a pack is a folder with %s", dir, ErrNotPack, ManifestName)
+	}
+	if h, err := readJournalHeader(filepath.Join(dir, JournalName)); err == nil {
+		return fmt.Errorf("%s is an %w; finish it with: %s", dir, ErrUnfinished, h.command(dir))
+	}
+	if shards, _ := filepath.Glob(filepath.Join(dir, "*"+shardSuffix)); len(shards) > 0 {
+		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", dir, ErrUnfinished, ManifestName)
+	}
+	return fmt.Errorf("%s is %w: it has no %s", dir, ErrNotPack, ManifestName)
+}
+
+// parseManifest decodes and checks a manifest. Nothing in it is believed: a
+// manifest that passes describes shards without gaps in numbering, chunks that
+// do not overlap and lie inside of their shard, and columns that are known.
+func parseManifest(b []byte) (*Manifest, error) {
+	var v struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("the manifest is damaged: %w", err)
+	}
+	if v.Format != FormatName {
+		return nil, fmt.Errorf("%w: format is %q, not %q", ErrNotPack, v.Format, FormatName)
+	}
+	if v.Version != Version {
+		return nil, fmt.Errorf("this pack has format version %d and this program reads version %d: use a newer stoker", v.Version, Version)
+	}
+	m := new(Manifest)
+	d := json.NewDecoder(bytes.NewReader(b))
+	if err := d.Decode(m); err != nil {
+		return nil, fmt.Errorf("the manifest is damaged: %w", err)
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("the manifest is damaged: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Manifest) check() error {
+	if err := m.checkFields(); err != nil {
+		return err
+	}
+	rowBytes := int64(minRowBytes)
+	var records, size int64
+	seen := make(map[string]bool, len(m.Shards))
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		if s.File == "" || strings.ContainsAny(s.File, "/\\\x00") || s.File[0] == '.' || seen[s.File] {
+			return fmt.Errorf("shard %d has the file name %q", i, s.File)
+		}
+		seen[s.File] = true
+		at, rows := int64(0), int64(0)
+		for k, c := range s.Chunks {
+			switch {
+			case c.Offset < at || c.Bytes <= 0 || c.Bytes > maxChunkBytes || c.Offset > s.Bytes-c.Bytes:
+				return fmt.Errorf("%s, chunk %d: bytes %d to %d of %d", s.File, k, c.Offset, c.Offset+c.Bytes, s.Bytes)
+			case c.Head <= 0 || c.Head > c.Bytes || c.Head > maxHeadBytes:
+				return fmt.Errorf("%s, chunk %d: head of %d bytes in %d", s.File, k, c.Head, c.Bytes)
+			case c.Rows <= 0 || c.Rows > c.Bytes/rowBytes:
+				return fmt.Errorf("%s, chunk %d: %d rows in %d bytes", s.File, k, c.Rows, c.Bytes)
+			}
+			at = c.Offset + c.Bytes
+			rows += c.Rows
+		}
+		if rows != s.Records {
+			return fmt.Errorf("%s: %d records, but its chunks have %d", s.File, s.Records, rows)
+		}
+		records += rows
+		size += s.Bytes
+		if records > maxRecords || size < 0 {
+			return fmt.Errorf("more than %d records", int64(maxRecords))
+		}
+	}
+	if records != m.Records {
+		return fmt.Errorf("%d records, but its shards have %d", m.Records, records)
+	}
+	if size != m.Bytes {
+		return fmt.Errorf("%d bytes, but its shards have %d", m.Bytes, size)
+	}
+	if fp := m.computeFingerprint(); fp != m.Fingerprint {
+		return fmt.Errorf("its fingerprint is %s and its content has %s: it was changed after packing", m.Fingerprint, fp)
+	}
+	return nil
+}
+
+// plain takes the path out of a file system error whose message names it
+// already.
+func plain(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
+	}
+	var se *os.SyscallError
+	if errors.As(err, &se) {
+		return se.Err
+	}
+	return err
+}

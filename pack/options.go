@@ -1,0 +1,202 @@
+package pack
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// How images are stored.
+const (
+	// ImagesAuto stores JPEGs as dct where that is possible and keeps
+	// everything else.
+	ImagesAuto = "auto"
+	// ImagesKeep keeps the bytes of the file.
+	ImagesKeep = "keep"
+	// ImagesDCT is ImagesAuto, said explicitly.
+	ImagesDCT = "dct"
+	// ImagesRaw stores decoded pixels.
+	ImagesRaw = "raw"
+)
+
+// How closely images are looked at before they are packed.
+const (
+	// CheckStructure follows the structure of the file to its end.
+	CheckStructure = "structure"
+	// CheckDecode also decodes every pixel.
+	CheckDecode = "decode"
+)
+
+// The default sizes of chunks and shards.
+const (
+	DefaultChunkBytes = 8 << 20
+	DefaultShardBytes = 256 << 20
+)
+
+// Options change how Write and Convert work. Nil means the defaults.
+type Options struct {
+	// Images is one of the Images constants, "" for ImagesAuto.
+	Images string
+	// Resize, for ImagesRaw only, makes every image fit: Resize.Short scales
+	// the shorter side, Resize.Width and Height set both.
+	Resize Resize
+	// Metadata keeps EXIF data, colour profiles and comments. Otherwise JPEGs
+	// lose them; the orientation is kept as a column in any case.
+	Metadata bool
+	// Check is one of the Check constants, "" for CheckStructure.
+	Check string
+	// ChunkBytes and ShardBytes are the sizes to aim at, 0 for the defaults.
+	ChunkBytes, ShardBytes int64
+	// Threads is the number of images worked on at once, 0 for one per core.
+	Threads int
+	// Restart throws away what an interrupted run has left.
+	Restart bool
+	// Progress, when set, is called now and then from one goroutine.
+	Progress func(Progress)
+	// Writer names the program in the manifest, "" for "stoker".
+	Writer string
+
+	fs fileSystem // for fault injection
+}
+
+// Resize says how large raw images become. The zero value leaves them alone.
+type Resize struct {
+	Short         int
+	Width, Height int
+}
+
+// maxResize bounds the sides of resized images.
+const maxResize = 1 << 14
+
+// ParseResize reads "256" (the shorter side) or "256x256" (width x height).
+func ParseResize(s string) (Resize, error) {
+	bad := fmt.Errorf("--resize %q: give the shorter side (256) or width x height (256x192), each from 1 to %d", s, maxResize)
+	num := func(s string) (int, bool) {
+		n, err := strconv.Atoi(s)
+		return n, err == nil && n >= 1 && n <= maxResize
+	}
+	if s == "" {
+		return Resize{}, nil
+	}
+	w, h, both := strings.Cut(s, "x")
+	a, ok := num(w)
+	if !ok {
+		return Resize{}, bad
+	}
+	if !both {
+		return Resize{Short: a}, nil
+	}
+	b, ok := num(h)
+	if !ok {
+		return Resize{}, bad
+	}
+	return Resize{Width: a, Height: b}, nil
+}
+
+// String is the reverse of ParseResize.
+func (r Resize) String() string {
+	switch {
+	case r.Short > 0:
+		return strconv.Itoa(r.Short)
+	case r.Width > 0:
+		return fmt.Sprintf("%dx%d", r.Width, r.Height)
+	}
+	return ""
+}
+
+// target is the size that a w x h image gets.
+func (r Resize) target(w, h int32) (int32, int32) {
+	switch {
+	case r.Width > 0:
+		return int32(r.Width), int32(r.Height)
+	case r.Short > 0:
+		// As torchvision's Resize(int): the longer side is truncated.
+		short, long := min(w, h), max(w, h)
+		n := int32(min(int64(r.Short)*int64(long)/int64(short), math.MaxInt32))
+		if w <= h {
+			return int32(r.Short), n
+		}
+		return n, int32(r.Short)
+	}
+	return w, h
+}
+
+// withDefaults returns a checked copy with all defaults filled in.
+func (o *Options) withDefaults() (*Options, error) {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.Images == "" {
+		c.Images = ImagesAuto
+	}
+	if c.Check == "" {
+		c.Check = CheckStructure
+	}
+	if c.ChunkBytes == 0 {
+		c.ChunkBytes = DefaultChunkBytes
+	}
+	if c.ShardBytes == 0 {
+		c.ShardBytes = max(DefaultShardBytes, c.ChunkBytes)
+	}
+	if c.Threads <= 0 {
+		c.Threads = runtime.GOMAXPROCS(0)
+	}
+	if c.Writer == "" {
+		c.Writer = "stoker"
+	}
+	if c.fs == nil {
+		c.fs = osFS{}
+	}
+	switch c.Images {
+	case ImagesAuto, ImagesKeep, ImagesDCT, ImagesRaw:
+	default:
+		return nil, fmt.Errorf("--images %s: it is auto, keep, dct or raw", c.Images)
+	}
+	switch c.Check {
+	case CheckStructure, CheckDecode:
+	default:
+		return nil, fmt.Errorf("--check %s: it is structure or decode", c.Check)
+	}
+	if c.Resize != (Resize{}) && c.Images != ImagesRaw {
+		return nil, fmt.Errorf("--resize changes pixels and needs --images raw")
+	}
+	if c.ChunkBytes < 64<<10 || c.ChunkBytes > 1<<30 {
+		return nil, fmt.Errorf("chunks of %d bytes: they have 64 KiB to 1 GiB", c.ChunkBytes)
+	}
+	if c.ShardBytes < c.ChunkBytes || c.ShardBytes > 1<<40 {
+		return nil, fmt.Errorf("shards of %d bytes: they have at least one chunk (%d bytes) and at most 1 TiB", c.ShardBytes, c.ChunkBytes)
+	}
+	return &c, nil
+}
+
+func (o *Options) settings() Settings {
+	return Settings{
+		Images: o.Images, Resize: o.Resize.String(), Metadata: o.Metadata, Check: o.Check,
+		ChunkBytes: o.ChunkBytes, ShardBytes: o.ShardBytes,
+	}
+}
+
+// Progress says how far a run is.
+type Progress struct {
+	// Step is what is being done: "checking" what an interrupted run left,
+	// or "packing".
+	Step string
+	// Files of Total are done, Bytes of TotalBytes of the input; Before of the
+	// files were packed by an earlier run.
+	Files, Total, Before   int64
+	Bytes, TotalBytes      int64
+	BytesBefore, BytesDone int64
+	Skipped                int64
+}
+
+// Summary is the result of Write and Convert.
+type Summary struct {
+	Manifest *Manifest
+	// Resumed is the number of inputs that an earlier, interrupted run had
+	// done; Unchanged is true when the pack was finished already.
+	Resumed   int64
+	Unchanged bool
+}
