@@ -1,0 +1,181 @@
+// Package sampler says which record comes at which place of which epoch, and
+// which places are whose. It is arithmetic only: no memory per record, no I/O,
+// no clock, no state. The order of an epoch is a pure function of (seed,
+// epoch), so a training run is resumed by its position alone, on any number of
+// ranks, and each node works out its own part.
+package sampler
+
+import "math/bits"
+
+// MaxLen is the largest number of records.
+const MaxLen = 1 << 40
+
+const golden = 0x9e3779b97f4a7c15
+
+// mix64 is the finaliser of SplitMix64.
+func mix64(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// Rounds of the Feistel network. Four make a pseudo-random permutation of a
+// large domain. In a tiny one a round has few functions to choose from, and it
+// takes many until all permutations are equally likely.
+const (
+	rounds     = 8
+	tinyRounds = 32
+	tinyBits   = 8
+)
+
+// Order is the order of the records in one epoch.
+type Order struct {
+	n       uint64
+	shuffle bool
+	// The keyed permutation works on numbers of aBits+bBits bits.
+	aBits, bBits uint
+	aMask, bMask uint64
+	rounds       int
+	keys         [tinyRounds]uint64
+}
+
+// NewOrder returns the order of n records, 0 <= n <= MaxLen, in an epoch.
+// Without shuffle it is the order of the source.
+func NewOrder(n int64, shuffle bool, seed uint64, epoch int64) Order {
+	o := Order{n: uint64(n), shuffle: shuffle && n > 1}
+	if !o.shuffle {
+		return o
+	}
+	width := uint(max(bits.Len64(o.n-1), 2))
+	o.aBits = width / 2
+	o.bBits = width - o.aBits
+	o.aMask = 1<<o.aBits - 1
+	o.bMask = 1<<o.bBits - 1
+	o.rounds = rounds
+	if width <= tinyBits {
+		o.rounds = tinyRounds
+	}
+	key := mix64(mix64(seed+golden) ^ uint64(epoch)*golden + golden)
+	for i := range o.rounds {
+		key += golden
+		o.keys[i] = mix64(key)
+	}
+	return o
+}
+
+// Len returns the number of records.
+func (o *Order) Len() int64 { return int64(o.n) }
+
+// At returns the record at a position, both in [0, Len).
+//
+// It is a Feistel network over the smallest power of two that holds n, walked
+// until the result is below n: a permutation of [0, n), in less than two steps
+// on average.
+func (o *Order) At(pos int64) int64 {
+	if !o.shuffle {
+		return pos
+	}
+	x := uint64(pos)
+	for {
+		x = o.encrypt(x)
+		if x < o.n {
+			return int64(x)
+		}
+	}
+}
+
+// Find returns the position of a record: the inverse of At.
+func (o *Order) Find(record int64) int64 {
+	if !o.shuffle {
+		return record
+	}
+	x := uint64(record)
+	for {
+		x = o.decrypt(x)
+		if x < o.n {
+			return int64(x)
+		}
+	}
+}
+
+// Fill writes the records at positions pos, pos+1, ... into ids.
+func (o *Order) Fill(ids []int64, pos int64) {
+	for i := range ids {
+		ids[i] = o.At(pos + int64(i))
+	}
+}
+
+// scramble is the round function: a folded 64 x 64 bit product.
+func scramble(x, key uint64) uint64 {
+	hi, lo := bits.Mul64(x^key, golden^key<<1|1)
+	return hi ^ lo ^ lo>>29
+}
+
+func (o *Order) encrypt(x uint64) uint64 {
+	a, b := x&o.aMask, x>>o.aBits
+	keys := o.keys[:o.rounds]
+	for i := 0; i+1 < len(keys); i += 2 {
+		a ^= scramble(b, keys[i]) & o.aMask
+		b ^= scramble(a, keys[i+1]) & o.bMask
+	}
+	return b<<o.aBits | a
+}
+
+func (o *Order) decrypt(x uint64) uint64 {
+	a, b := x&o.aMask, x>>o.aBits
+	for i := o.rounds - 2; i >= 0; i -= 2 {
+		b ^= scramble(a, o.keys[i+1]) & o.bMask
+		a ^= scramble(b, o.keys[i]) & o.aMask
+	}
+	return b<<o.aBits | a
+}
+
+// Split says how an epoch is cut into batches and how batches are shared among
+// ranks. A global batch is the next World*Batch positions of the epoch; rank r
+// takes its r-th run of Batch positions. The positions that are left at the
+// end are shared evenly, in order, so that each rank has the same number of
+// batches; a rank may get none of fewer positions than ranks.
+type Split struct {
+	Len      int64
+	Batch    int
+	Rank     int
+	World    int
+	DropLast bool
+}
+
+// Part is one rank's part of a global batch.
+type Part struct {
+	// Lo and Hi: positions [Lo, Hi) are the rank's.
+	Lo, Hi int64
+	// Next is the position behind the global batch, where the next one begins.
+	Next int64
+}
+
+// At returns the part of the global batch that begins at position row. It
+// returns false when the epoch has no further batch there.
+func (s *Split) At(row int64) (Part, bool) {
+	if row < 0 || row >= s.Len {
+		return Part{}, false
+	}
+	left := s.Len - row
+	global := int64(s.Batch) * int64(s.World)
+	if left >= global {
+		lo := row + int64(s.Rank)*int64(s.Batch)
+		return Part{Lo: lo, Hi: lo + int64(s.Batch), Next: row + global}, true
+	}
+	if s.DropLast {
+		return Part{}, false
+	}
+	// left < global <= 2^40, World <= 2^20: no overflow.
+	r, w := int64(s.Rank), int64(s.World)
+	return Part{Lo: row + r*left/w, Hi: row + (r+1)*left/w, Next: s.Len}, true
+}
+
+// Steps returns the number of batches of a whole epoch.
+func (s *Split) Steps() int64 {
+	global := int64(s.Batch) * int64(s.World)
+	if s.DropLast {
+		return s.Len / global
+	}
+	return (s.Len + global - 1) / global
+}
