@@ -19,6 +19,7 @@ import (
 
 // commands lists every command, in the order of the help.
 var commands = []func(*App) *cobra.Command{
+	newServeCommand,
 	newVersionCommand,
 }
 

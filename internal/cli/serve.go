@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/pipeline"
+)
+
+func newServeCommand(app *App) *cobra.Command {
+	var socket string
+	var fd, parent int
+	cmd := &cobra.Command{
+		Use:     "serve --socket PATH",
+		Short:   "Run the engine for training processes on this machine",
+		GroupID: groupEngine,
+		Long: `Run the engine for training processes on this machine.
+
+stoker.Loader starts an engine of its own, so that nobody has to run a server to
+train. This command runs one that several training processes share:
+
+  stoker serve --socket /run/user/1000/stoker
+  stoker.Loader("train/", socket="/run/user/1000/stoker")
+
+Only processes of the same user may connect. Each loader gets its own ring of
+batches. The engine logs to stderr, ends on Ctrl-C or SIGTERM and removes its
+socket; a socket that a killed engine left behind is replaced.`,
+		Example: "  stoker serve --socket /run/user/1000/stoker",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case cmd.Flags().Changed("fd") && socket != "":
+				return usageError("stoker serve --help", "--socket and --fd exclude each other")
+			case cmd.Flags().Changed("fd"):
+				return serveEmbedded(app.Context, fd, parent)
+			case socket == "":
+				return usageError("stoker serve --socket PATH", "--socket is missing")
+			}
+			return serveSocket(app, socket)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "path of the Unix socket to serve on")
+	cmd.Flags().IntVar(&fd, "fd", -1, "serve one client on this inherited socket (what stoker.Loader does)")
+	cmd.Flags().IntVar(&parent, "parent", 0, "end when this process, the parent, has ended")
+	_ = cmd.Flags().MarkHidden("fd")
+	_ = cmd.Flags().MarkHidden("parent")
+	return cmd
+}
+
+func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) {
+	cfg, err := pipeline.ParseConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	p, err := pipeline.Open(ctx, cfg)
+	if err != nil {
+		return nil, err // not p: a nil *Pipeline in an interface is not nil
+	}
+	return p, nil
+}
+
+func serveSocket(app *App, path string) error {
+	log := slog.New(slog.NewTextHandler(app.Stderr, nil))
+	server, err := handoff.Listen(path, handoff.Options{Open: openPipeline, EngineVersion: version(), Log: log})
+	if err != nil {
+		return &Error{Msg: "cannot serve", Err: err}
+	}
+	log.Info("serving", "socket", path, "pid", os.Getpid())
+	err = server.Serve(app.Context)
+	log.Info("stopped", "socket", path)
+	return err
+}
+
+// serveEmbedded serves the process that started this one. It returns as soon
+// as that process has closed the connection or ended, even while a read of a
+// stuck disk is under way: the caller then ends the process, and the kernel
+// takes back everything there is.
+func serveEmbedded(ctx context.Context, fd, parent int) error {
+	// Ctrl-C in a terminal goes to the whole process group. When to end is
+	// the parent's decision: it closes the connection.
+	signal.Ignore(os.Interrupt, unix.SIGHUP, unix.SIGQUIT)
+	if fd < 3 {
+		return usageError("", "--fd %d is not an inherited socket", fd)
+	}
+	conn, err := handoff.FromFD(fd)
+	if err != nil {
+		return &Error{Msg: "cannot serve", Err: err}
+	}
+	orphaned := make(chan struct{})
+	if parent > 0 {
+		if err := watchParent(parent, orphaned); err != nil {
+			return err
+		}
+	}
+	session := handoff.NewSession(conn, handoff.Options{
+		Open: openPipeline, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- session.Run(ctx) }()
+	select {
+	case <-orphaned:
+		return nil
+	case err := <-ended:
+		return err
+	case <-session.Gone():
+	}
+	// The client is gone, or has broken the protocol and Run is about to say so.
+	select {
+	case err := <-ended:
+		return err
+	default:
+		return nil
+	}
+}
+
+// watchParent closes orphaned when process pid, which must be the parent, has
+// ended. The connection's end says the same sooner, unless a child that the
+// trainer forked holds a copy of the socket.
+func watchParent(pid int, orphaned chan<- struct{}) error {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	switch {
+	case err == unix.ESRCH || unix.Getppid() != pid:
+		if err == nil {
+			unix.Close(pidfd)
+		}
+		close(orphaned)
+		return nil
+	case err == unix.ENOSYS || err == unix.EPERM:
+		return nil // before Linux 5.3, or forbidden by a sandbox: the connection has to do
+	case err != nil:
+		return fmt.Errorf("watching the parent process %d: %w", pid, err)
+	}
+	go func() {
+		// The goroutine ends with the process: it is what the watch is for.
+		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		for {
+			if n, err := unix.Poll(fds, -1); n > 0 || err != nil && err != unix.EINTR {
+				close(orphaned)
+				return
+			}
+		}
+	}()
+	return nil
+}

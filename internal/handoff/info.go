@@ -1,0 +1,67 @@
+package handoff
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/pipeline"
+)
+
+// array is the JSON form of item.Array.
+type array struct {
+	Name     string `json:"name"`
+	DType    string `json:"dtype"`
+	Shape    []int  `json:"shape"`
+	Offset   int64  `json:"offset"`
+	RowBytes int64  `json:"row_bytes"`
+}
+
+// infoJSON describes an open pipeline as docs/LAYOUT.md says.
+func infoJSON(info pipeline.Info, version string) ([]byte, error) {
+	arrays := make([]array, len(info.Arrays))
+	for i, a := range info.Arrays {
+		shape := a.Shape
+		if shape == nil {
+			shape = []int{}
+		}
+		arrays[i] = array{a.Name, a.DType.String(), shape, a.Offset, a.RowBytes}
+	}
+	out, err := json.Marshal(struct {
+		pipeline.Info
+		Arrays        []array `json:"arrays"` // instead of Info's
+		EngineVersion string  `json:"engine_version"`
+	}{info, arrays, version})
+	if err != nil {
+		return nil, fmt.Errorf("describing the data: %w", err)
+	}
+	return out, nil
+}
+
+// statsJSON returns the statistics as JSON that fits into a message.
+func statsJSON(p Pipeline) []byte {
+	st := p.Stats()
+	out, err := json.Marshal(st)
+	if err != nil || len(out) > MaxMessage-16 {
+		st.Stages, st.Waiting = nil, clip(st.Waiting)
+		if out, err = json.Marshal(st); err != nil {
+			return []byte("{}")
+		}
+	}
+	return out
+}
+
+// badReport names the records that an epoch went without.
+func badReport(ev *pipeline.Event) string {
+	if ev.Skipped == 0 {
+		return ""
+	}
+	lines := make([]string, 0, len(ev.Bad)+1)
+	for i := range ev.Bad {
+		lines = append(lines, ev.Bad[i].Error())
+	}
+	if more := ev.Skipped - int64(len(ev.Bad)); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,172 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// FromFD makes a connection of a descriptor that was inherited from the
+// process that started this one, and takes the descriptor over.
+func FromFD(fd int) (*net.UnixConn, error) {
+	unix.CloseOnExec(fd)
+	f := os.NewFile(uintptr(fd), "handoff")
+	if f == nil {
+		return nil, fmt.Errorf("descriptor %d is not open", fd)
+	}
+	defer f.Close() // FileConn has a copy
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_SEQPACKET {
+		return nil, fmt.Errorf("descriptor %d is not a SOCK_SEQPACKET socket", fd)
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, fmt.Errorf("descriptor %d is not a Unix socket", fd)
+	}
+	return unixConn, nil
+}
+
+// Server serves any number of clients on a socket in the file system.
+type Server struct {
+	opt      Options
+	path     string
+	listener *net.UnixListener
+	dev, ino uint64
+}
+
+// Listen makes the socket, for this user alone. A socket file that nobody
+// answers on any more, as a killed server leaves it, is replaced; a live
+// server's socket and any other file are refused.
+func Listen(path string, opt Options) (*Server, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
+	// The mode must hold from the first moment, hence the umask and not chmod.
+	old := unix.Umask(0o077)
+	listener, err := net.ListenUnix("unixpacket", addr)
+	unix.Umask(old)
+	if err != nil {
+		if errors.Is(err, unix.EINVAL) || len(path) > 107 {
+			return nil, fmt.Errorf("socket path %q is too long (%d bytes, the system's limit is 107)", path, len(path))
+		}
+		return nil, fmt.Errorf("making socket %s: %w", path, cause(err))
+	}
+	s := &Server{opt: opt, path: path, listener: listener}
+	// The server removes its own socket only, never one that has taken its
+	// place since.
+	listener.SetUnlinkOnClose(false)
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err == nil {
+		s.dev, s.ino = uint64(st.Dev), st.Ino
+	}
+	return s, nil
+}
+
+// cause strips the operation and address that net wraps around an error.
+func cause(err error) error {
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		return no
+	}
+	return err
+}
+
+func removeStale(path string) error {
+	var st unix.Stat_t
+	switch err := unix.Lstat(path, &st); {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case err != nil:
+		return fmt.Errorf("socket %s: %w", path, err)
+	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
+		return fmt.Errorf("%s exists and is not a socket", path)
+	}
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("another engine is serving at %s", path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("socket %s is in use: %w", path, cause(err))
+	}
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("removing the stale socket %s: %w", path, err)
+	}
+	return nil
+}
+
+// shutdownGrace is how long Serve waits for sessions whose reads do not come
+// back before it leaves them to the end of the process.
+const shutdownGrace = 5 * time.Second
+
+// Serve accepts clients until ctx is done. It returns when all sessions have
+// ended, and removes the socket.
+func (s *Server) Serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
+	defer stop()
+	defer s.remove()
+	var sessions sync.WaitGroup
+	var n int
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED) {
+				s.opt.Log.Warn("a client could not be accepted", "error", cause(err))
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+				}
+				continue
+			}
+			s.listener.Close()
+			return fmt.Errorf("socket %s: %w", s.path, err)
+		}
+		n++
+		log := s.opt.Log.With("client", n)
+		opt := s.opt
+		opt.Log = log
+		sessions.Go(func() {
+			began := time.Now()
+			log.Info("client connected")
+			if err := NewSession(conn, opt).Run(ctx); err != nil {
+				log.Warn("client session failed", "error", err, "after", time.Since(began).Round(time.Millisecond))
+				return
+			}
+			log.Info("client left", "after", time.Since(began).Round(time.Millisecond))
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		sessions.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(shutdownGrace):
+		return fmt.Errorf("a session is still waiting for a read after %v; leaving it", shutdownGrace)
+	}
+}
+
+func (s *Server) remove() {
+	var st unix.Stat_t
+	if err := unix.Lstat(s.path, &st); err == nil && uint64(st.Dev) == s.dev && st.Ino == s.ino {
+		_ = unix.Unlink(s.path)
+	}
+}

@@ -1,0 +1,442 @@
+package handoff
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/pipeline"
+)
+
+// Pipeline is what a session serves; *pipeline.Pipeline is one.
+type Pipeline interface {
+	Info() pipeline.Info
+	Ring() *arena.Ring
+	Start(pos item.Position) (gen uint64)
+	Next(ctx context.Context) (pipeline.Event, error)
+	Release(slot int)
+	Stats() pipeline.Stats
+	Close() error
+}
+
+// Options are what sessions have in common.
+type Options struct {
+	// Open makes the pipeline that a client asks for with a JSON
+	// configuration. It gives up when ctx is done.
+	Open func(ctx context.Context, config []byte) (Pipeline, error)
+	// EngineVersion is reported to clients.
+	EngineVersion string
+	// Log receives what a person who runs a server wants to see.
+	Log *slog.Logger
+	// OpenTimeout is how long a client may take to send its OPEN; 0 means 30 s.
+	OpenTimeout time.Duration
+}
+
+// Session serves one client over one connection.
+type Session struct {
+	opt  Options
+	conn *net.UnixConn
+	gone chan struct{}
+
+	mu sync.Mutex
+	// pending is a START that the sender has not taken up; interrupt ends the
+	// sender's wait for a batch of the stream before it.
+	pending   *Start
+	interrupt context.CancelFunc
+	// leases has the lease of each slot that the client holds, 0 for others.
+	leases []uint64
+
+	startc chan struct{}
+}
+
+// NewSession takes over conn, a SOCK_SEQPACKET connection.
+func NewSession(conn *net.UnixConn, opt Options) *Session {
+	if opt.OpenTimeout == 0 {
+		opt.OpenTimeout = 30 * time.Second
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Session{opt: opt, conn: conn, gone: make(chan struct{}), startc: make(chan struct{}, 1)}
+}
+
+// Gone is closed as soon as the client has closed the connection or died, or
+// the session has ended for another reason. Run may still be waiting for a
+// read that does not come back.
+func (s *Session) Gone() <-chan struct{} { return s.gone }
+
+// Run serves the client until it leaves or ctx is done, and returns when
+// nothing of the session is running any more. The error is nil when the
+// client left in order.
+func (s *Session) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// The connection is what every wait of the session ends on.
+	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
+	defer stop()
+	defer s.conn.Close()
+
+	config, err := s.readOpen()
+	if err != nil {
+		close(s.gone)
+		if errors.Is(err, errProtocol) {
+			s.send(Error{Code: CodeProtocol, Record: -1, Reason: err.Error()})
+		}
+		return cleanEnd(err)
+	}
+	// From here one goroutine reads, so that the client's death is seen while
+	// the source is being opened and whatever the sender waits for.
+	var p Pipeline
+	opened := make(chan struct{})
+	readDone := make(chan error, 1)
+	go func() {
+		err := s.read(opened, &p)
+		close(s.gone)
+		cancel()
+		readDone <- err
+	}()
+	p, err = s.open(ctx, config)
+	if err == nil {
+		close(opened)
+		err = s.serve(ctx, p)
+	} else {
+		s.send(openError(err))
+	}
+	cancel()
+	readErr := <-readDone // the reader uses the pipeline: not before it has ended may that be closed
+	var closeErr error
+	if p != nil {
+		closeErr = p.Close()
+	}
+	return cmp.Or(cleanEnd(readErr), cleanEnd(err), closeErr)
+}
+
+func openError(err error) Error {
+	code := CodeConfig
+	if errors.Is(err, errFault) {
+		code = CodeInternal
+	}
+	return Error{Code: code, Record: -1, Reason: err.Error(), Hint: hintOf(err)}
+}
+
+// cleanEnd makes nil of the errors that mean no more than that the other side
+// has left or that this side has closed the connection.
+func cleanEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
+func hintOf(err error) string {
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
+}
+
+// errFault marks what is wrong with the engine, not with what it was asked for.
+var errFault = errors.New("fault in the engine")
+
+// open opens the pipeline; a panic in there concerns this client alone.
+func (s *Session) open(ctx context.Context, config []byte) (p Pipeline, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.opt.Log.Error("opening failed", "panic", r, "stack", string(debug.Stack()))
+			p, err = nil, fmt.Errorf("%w while opening: %v", errFault, r)
+		}
+	}()
+	return s.opt.Open(ctx, config)
+}
+
+// readOpen reads the first message and the configuration.
+func (s *Session) readOpen() ([]byte, error) {
+	s.conn.SetReadDeadline(time.Now().Add(s.opt.OpenTimeout))
+	buf := make([]byte, MaxMessage)
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, oobn, flags, _, err := s.conn.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return nil, err
+	}
+	fds, err := descriptors(oob[:oobn])
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, io.EOF
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		return nil, protocolErrorf("the first message is larger than %d bytes", MaxMessage)
+	}
+	m, err := Parse(buf[:n])
+	if err != nil {
+		return nil, err
+	}
+	open, ok := m.(Open)
+	if !ok {
+		return nil, protocolErrorf("the first message is %v, not OPEN", m.Type())
+	}
+	s.conn.SetReadDeadline(time.Time{})
+	if !open.InFile {
+		return open.Config, nil
+	}
+	if len(fds) != 1 {
+		return nil, protocolErrorf("OPEN with %d descriptors", len(fds))
+	}
+	return readFile(fds[0], int(open.FileSize))
+}
+
+// readFile reads size bytes from the start of a memfd. The descriptor comes
+// from outside: anything that can block, such as a pipe, is refused.
+func readFile(fd, size int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, protocolErrorf("the configuration's descriptor is not a file")
+	}
+	if st.Size < int64(size) {
+		return nil, protocolErrorf("the configuration's file has %d of %d bytes", st.Size, size)
+	}
+	out := make([]byte, size)
+	for done := 0; done < size; {
+		n, err := unix.Pread(fd, out[done:], int64(done))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return nil, protocolErrorf("the configuration's file cannot be read (%v)", err)
+		}
+		done += n
+	}
+	return out, nil
+}
+
+func descriptors(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	cmsgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, protocolErrorf("control message: %v", err)
+	}
+	var fds []int
+	for _, c := range cmsgs {
+		more, err := unix.ParseUnixRights(&c)
+		if err != nil {
+			return fds, protocolErrorf("control message: %v", err)
+		}
+		fds = append(fds, more...)
+	}
+	return fds, nil
+}
+
+// read handles what the client sends until the connection ends. p is set once
+// opened is closed.
+func (s *Session) read(opened <-chan struct{}, p *Pipeline) error {
+	buf := make([]byte, MaxMessage)
+	for {
+		n, err := s.conn.Read(buf)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return io.EOF
+		}
+		m, err := Parse(buf[:n])
+		if err == nil {
+			if _, ok := m.(Close); ok {
+				return nil
+			}
+			select {
+			case <-opened:
+				err = s.handle(m, *p)
+			default:
+				err = protocolErrorf("%v before READY", m.Type())
+			}
+		}
+		if err != nil {
+			s.send(Error{Code: CodeProtocol, Record: -1, Reason: err.Error()})
+			return err
+		}
+	}
+}
+
+func (s *Session) handle(m Message, p Pipeline) error {
+	switch m := m.(type) {
+	case Release:
+		s.mu.Lock()
+		known := int64(m.Slot) < int64(len(s.leases)) && m.Lease != 0 && s.leases[m.Slot] == m.Lease
+		if known {
+			s.leases[m.Slot] = 0
+		}
+		s.mu.Unlock()
+		if !known {
+			return protocolErrorf("RELEASE of slot %d under lease %d, which is not out", m.Slot, m.Lease)
+		}
+		p.Release(int(m.Slot))
+		return nil
+	case Start:
+		s.mu.Lock()
+		s.pending = &m
+		if s.interrupt != nil {
+			s.interrupt()
+		}
+		s.mu.Unlock()
+		select {
+		case s.startc <- struct{}{}:
+		default:
+		}
+		return nil
+	case Stats:
+		return s.send(Stats{Request: m.Request, JSON: statsJSON(p)})
+	}
+	return protocolErrorf("%v is not for the engine", m.Type())
+}
+
+func (s *Session) send(m Message) error {
+	_, err := s.conn.Write(m.Append(make([]byte, 0, 256)))
+	return err
+}
+
+// serve sends READY and then the batches of whatever stream the client has
+// started last.
+func (s *Session) serve(ctx context.Context, p Pipeline) error {
+	ring := p.Ring()
+	s.mu.Lock()
+	s.leases = make([]uint64, ring.Slots())
+	s.mu.Unlock()
+	if err := s.sendReady(p); err != nil {
+		return err
+	}
+	sender := sender{s: s, p: p, buf: make([]byte, 0, MaxMessage)}
+	for {
+		select {
+		case <-s.startc:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for {
+			s.mu.Lock()
+			start := s.pending
+			if start == nil {
+				s.mu.Unlock()
+				break
+			}
+			s.pending = nil
+			sctx, interrupt := context.WithCancel(ctx)
+			s.interrupt = interrupt
+			s.mu.Unlock()
+			err := sender.stream(sctx, *start)
+			interrupt()
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *Session) sendReady(p Pipeline) error {
+	info, err := infoJSON(p.Info(), s.opt.EngineVersion)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("stoker-info", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("memfd_create: %w", err)
+	}
+	defer unix.Close(fd)
+	for done := 0; done < len(info); {
+		n, err := unix.Write(fd, info[done:])
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("writing the description of the data: %w", err)
+		}
+		done += max(n, 0)
+	}
+	ring := p.Ring()
+	ready := Ready{
+		InfoSize: uint32(len(info)), Slots: uint32(ring.Slots()),
+		SlotStride: uint64(ring.SlotStride()), RingSize: uint64(ring.Bytes()),
+	}
+	_, _, err = s.conn.WriteMsgUnix(ready.Append(nil), unix.UnixRights(ring.Fd(), fd), nil)
+	return err
+}
+
+// sender sends the events of streams. It belongs to one goroutine.
+type sender struct {
+	s     *Session
+	p     Pipeline
+	buf   []byte
+	lease uint64
+}
+
+// stream starts the pipeline at a position and sends what it makes until the
+// stream is interrupted (nil), the stream fails (nil: the client is told, and
+// may start another) or the connection is gone.
+func (d *sender) stream(ctx context.Context, start Start) error {
+	gen := d.p.Start(item.Position{Epoch: start.Epoch, Row: start.Row})
+	for {
+		ev, err := d.p.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil && ev.Kind == pipeline.EventBatch {
+				d.p.Release(ev.Slot)
+			}
+			return nil
+		case err != nil:
+			return d.s.send(streamError(start.Gen, err))
+		case ev.Gen != gen:
+			if ev.Kind == pipeline.EventBatch {
+				d.p.Release(ev.Slot)
+			}
+			continue
+		}
+		if err := d.event(start.Gen, &ev); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *sender) event(gen uint32, ev *pipeline.Event) error {
+	switch ev.Kind {
+	case pipeline.EventBatch:
+		d.lease++
+		d.s.mu.Lock()
+		d.s.leases[ev.Slot] = d.lease
+		d.s.mu.Unlock()
+		d.buf = Batch{
+			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Lease: d.lease,
+			Epoch: ev.Epoch, Step: ev.Step, NextEpoch: ev.Pos.Epoch, NextRow: ev.Pos.Row,
+		}.Append(d.buf[:0])
+	case pipeline.EventEpochEnd:
+		d.buf = EpochEnd{Gen: gen, Epoch: ev.Epoch, Skipped: ev.Skipped, Report: badReport(ev)}.Append(d.buf[:0])
+	default:
+		return fmt.Errorf("event of unknown kind %d", ev.Kind)
+	}
+	_, err := d.s.conn.Write(d.buf)
+	return err
+}
+
+func streamError(gen uint32, err error) Error {
+	var rec *pipeline.RecordError
+	if errors.As(err, &rec) {
+		return Error{Gen: gen, Code: CodeRecord, Record: rec.ID, Name: rec.Name, Reason: rec.Reason}
+	}
+	return Error{Gen: gen, Code: CodeStream, Record: -1, Reason: err.Error(), Hint: hintOf(err)}
+}
