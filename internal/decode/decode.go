@@ -1,0 +1,170 @@
+// Package decode turns the images of records into rows of a batch. JPEG, dct
+// and raw pixels are decoded in C, a group of records per call; PNG, BMP, GIF,
+// WebP and TIFF by Go libraries into scratch memory, from where the same C code
+// resizes and stores them. Pixels are those of Pillow's convert("RGB").
+package decode
+
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Options of a Decoder. The zero value is what torchvision does.
+type Options struct {
+	// ApplyOrientation turns images as their EXIF orientation says. Sizes and
+	// geometries then refer to the turned image.
+	ApplyOrientation bool
+	// MaxPixels is the largest image that is decoded; 0 means cdec.MaxPixels.
+	MaxPixels int64
+}
+
+// Request asks for one image: Value, cut, resized and flipped as Geom says,
+// written to Dst as Store says. Err is the result.
+type Request struct {
+	Value driver.Value
+	Geom  item.Geometry
+	Store item.Store
+	Dst   []byte
+	Err   error
+}
+
+// keepBytes is how much scratch memory a Decoder keeps between runs.
+const keepBytes = 32 << 20
+
+// Decoder decodes images. It belongs to one goroutine, as cdec.Decoder does.
+type Decoder struct {
+	opt   Options
+	c     *cdec.Decoder
+	jobs  []cdec.Job
+	index []int // request of each job
+
+	pixels cdec.Buffer // an image decoded by a Go library
+	turned cdec.Buffer // an image turned by its orientation
+}
+
+// New returns a decoder, to be closed after use.
+func New(opt Options) (*Decoder, error) {
+	if opt.MaxPixels <= 0 || opt.MaxPixels > cdec.MaxPixels {
+		opt.MaxPixels = cdec.MaxPixels
+	}
+	c, err := cdec.NewDecoder()
+	if err != nil {
+		return nil, err
+	}
+	return &Decoder{opt: opt, c: c}, nil
+}
+
+// Close frees the decoder. It may be called again.
+func (d *Decoder) Close() {
+	d.c.Close()
+	d.pixels.Free()
+	d.turned.Free()
+}
+
+// Info describes an image as Run sees it: after orientation, if that is
+// applied.
+type Info struct {
+	Width, Height int32
+	// Orientation is what Run applies: 1 for nothing, else 2 to 8.
+	Orientation int32
+}
+
+// Info reads the size of an image from what the source knows or from its
+// header.
+func (d *Decoder) Info(v driver.Value) (Info, error) {
+	info := Info{Width: v.Width, Height: v.Height, Orientation: 1}
+	known := v.Width > 0 && v.Height > 0
+	if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT || (known && !d.opt.ApplyOrientation) {
+		if !known {
+			return info, &cdec.Error{Kind: cdec.ErrArgument, Msg: "the source does not say how large the image is"}
+		}
+		return info, cdec.CheckSize(int64(info.Width), int64(info.Height))
+	}
+	p, err := cdec.Probe(v.Bytes)
+	if err != nil {
+		return info, err
+	}
+	info.Width, info.Height = p.Width, p.Height
+	if d.opt.ApplyOrientation && p.Orientation > 1 {
+		info.Orientation = p.Orientation
+		if p.Orientation >= 5 {
+			info.Width, info.Height = p.Height, p.Width
+		}
+	}
+	return info, nil
+}
+
+// Run does the requests and sets the Err of each. A failed one leaves its Dst
+// in an undefined state and does not affect the others.
+func (d *Decoder) Run(reqs []Request) {
+	d.jobs, d.index = d.jobs[:0], d.index[:0]
+	for i := range reqs {
+		r := &reqs[i]
+		r.Err = nil
+		job := cdec.Job{Src: r.Value.Bytes, Width: r.Value.Width, Height: r.Value.Height, Geom: r.Geom, Store: r.Store, Dst: r.Dst}
+		codec := r.Value.Codec
+		if codec == driver.CodecUnknown {
+			codec = cdec.Sniff(r.Value.Bytes)
+		}
+		switch codec {
+		case driver.CodecJPEG:
+			job.Format = cdec.FormatJPEG
+			if d.opt.ApplyOrientation {
+				if o := orientationOf(r.Value.Bytes); o > 1 {
+					r.Err = d.runTurned(r, job, o)
+					continue
+				}
+			}
+		case driver.CodecDCT:
+			job.Format = cdec.FormatDCT
+		case driver.CodecRaw:
+			switch r.Value.Channels {
+			case 3:
+				job.Format = cdec.FormatRGB
+			case 1:
+				job.Format = cdec.FormatGray
+			case 4:
+				job.Format = cdec.FormatRGBX
+			default:
+				r.Err = &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("a raw image of %d channels; 1, 3 or 4 are supported", r.Value.Channels)}
+				continue
+			}
+		default:
+			r.Err = d.runLibrary(r)
+			continue
+		}
+		d.jobs, d.index = append(d.jobs, job), append(d.index, i)
+	}
+	d.c.Run(d.jobs)
+	for i := range d.jobs {
+		reqs[d.index[i]].Err = d.jobs[i].Err
+	}
+	clear(d.jobs) // keep no record's bytes alive
+}
+
+// runOne runs a single job.
+func (d *Decoder) runOne(job cdec.Job) error {
+	jobs := [1]cdec.Job{job}
+	d.c.Run(jobs[:])
+	return jobs[0].Err
+}
+
+// RGB decodes an image as geom says to u8 RGB, HWC, in dst, for augmentations
+// that work on pixels. dst needs OutW*OutH*3 bytes.
+func (d *Decoder) RGB(v driver.Value, geom item.Geometry, dst []byte) error {
+	reqs := [1]Request{{Value: v, Geom: geom, Store: PlainRGB, Dst: dst}}
+	d.Run(reqs[:])
+	return reqs[0].Err
+}
+
+// PlainRGB stores pixels as they are: u8 RGB, HWC.
+var PlainRGB = item.Store{DType: item.U8, Layout: item.NHWC, Channels: 3, Scale: [3]float32{1, 1, 1}}
+
+// StorePixels writes u8 RGB pixels (HWC) to dst as st says, after
+// augmentations.
+func (d *Decoder) StorePixels(rgb []byte, width, height int, st item.Store, dst []byte) error {
+	return d.c.StorePixels(rgb, width, height, st, dst)
+}

@@ -1,0 +1,89 @@
+package decode
+
+import (
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// orientationOf returns the EXIF orientation of an image, 1 if it has none.
+func orientationOf(src []byte) int32 {
+	info, err := cdec.Probe(src)
+	if err != nil || info.Orientation == 0 {
+		return 1 // damage is reported by the decoder
+	}
+	return info.Orientation
+}
+
+// runTurned decodes a JPEG whose orientation is applied: the box is looked up
+// in the stored image, decoded as it lies there, turned, and then resized as
+// an image of its own.
+func (d *Decoder) runTurned(r *Request, job cdec.Job, orientation int32) error {
+	info, err := cdec.Probe(r.Value.Bytes)
+	if err != nil {
+		return err
+	}
+	stored := storedBox(r.Geom.Box, info.Width, info.Height, orientation)
+	n := int64(stored.W) * int64(stored.H) * 3
+	if stored.W < 1 || stored.H < 1 || n > 3*d.opt.MaxPixels {
+		return &cdec.Error{Kind: cdec.ErrArgument, Msg: "the box is not inside the image"}
+	}
+	pix, err := d.pixels.Bytes(int(n))
+	if err != nil {
+		return err
+	}
+	job.Dst, job.Store = pix, PlainRGB
+	job.Geom = item.Geometry{
+		Box: stored, ResizeW: stored.W, ResizeH: stored.H,
+		Window: item.Rect{W: stored.W, H: stored.H}, Filter: item.Bilinear,
+		// Mirroring is the decoder's; what is left is to swap the axes.
+		FlipH: orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,
+		FlipV: orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7,
+	}
+	if err := d.runOne(job); err != nil {
+		return err
+	}
+	w, h := stored.W, stored.H
+	if orientation >= 5 {
+		turned, err := d.turned.Bytes(int(n))
+		if err != nil {
+			return err
+		}
+		transpose(turned, pix, int(w), int(h))
+		pix, w, h = turned, h, w
+	}
+	return d.runPixels(r, pix, w, h, item.Rect{W: w, H: h})
+}
+
+// runPixels resizes and stores from u8 RGB pixels; box is the request's box in
+// them.
+func (d *Decoder) runPixels(r *Request, pix []byte, w, h int32, box item.Rect) error {
+	geom := r.Geom
+	geom.Box = box
+	return d.runOne(cdec.Job{Format: cdec.FormatRGB, Src: pix, Width: w, Height: h, Geom: geom, Store: r.Store, Dst: r.Dst})
+}
+
+// storedBox maps a box of the turned image to the stored one, of w x h pixels.
+func storedBox(b item.Rect, w, h, orientation int32) item.Rect {
+	if orientation >= 5 {
+		b.X, b.Y, b.W, b.H = b.Y, b.X, b.H, b.W
+	}
+	switch orientation {
+	case 2, 3, 7, 8:
+		b.X = w - b.X - b.W
+	}
+	switch orientation {
+	case 3, 4, 6, 7:
+		b.Y = h - b.Y - b.H
+	}
+	return b
+}
+
+// transpose swaps the axes of w x h pixels of 3 bytes.
+func transpose(dst, src []byte, w, h int) {
+	for y := range h {
+		row := src[y*w*3 : (y+1)*w*3]
+		for x := range w {
+			copy(dst[(x*h+y)*3:(x*h+y)*3+3], row[x*3:x*3+3])
+		}
+	}
+}
