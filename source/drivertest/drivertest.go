@@ -1,0 +1,491 @@
+// Package drivertest is the suite that every source passes. The test of a
+// driver is ten lines:
+//
+//	func TestConformance(t *testing.T) {
+//		drivertest.Run(t, func(t testing.TB) driver.Source {
+//			s, err := mysource.Open(t.Context(), url, nil)
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			return s
+//		})
+//	}
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Open opens the source under test. It is called several times and must give
+// the same records each time. The source should have 20 records or more.
+type Open func(t testing.TB) driver.Source
+
+// Run runs the suite.
+func Run(t *testing.T, open Open) {
+	t.Run("Info", func(t *testing.T) { testInfo(t, open) })
+	t.Run("ReadAgain", func(t *testing.T) { testReadAgain(t, open) })
+	t.Run("AnyOrder", func(t *testing.T) { testAnyOrder(t, open) })
+	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, open) })
+	t.Run("Memory", func(t *testing.T) { testMemory(t, open) })
+	t.Run("NothingToRead", func(t *testing.T) { testNothing(t, open) })
+	t.Run("OutOfRange", func(t *testing.T) { testOutOfRange(t, open) })
+	t.Run("AllocFails", func(t *testing.T) { testAllocFails(t, open) })
+	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, open) })
+	t.Run("Names", func(t *testing.T) { testNames(t, open) })
+	t.Run("Close", func(t *testing.T) { testClose(t, open) })
+}
+
+// Bench runs the benchmarks: records read in order and at random, in groups as
+// the engine makes them.
+func Bench(b *testing.B, open Open) {
+	for _, order := range []string{"sequential", "random"} {
+		for _, group := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/group=%d", order, group), func(b *testing.B) {
+				s := open(b)
+				defer s.Close()
+				n := s.Info().Len
+				rng := rand.New(rand.NewPCG(1, 2))
+				buf := newBuffer(s.Info(), group, true)
+				ids := make([]int64, group)
+				var size int64
+				at := int64(0)
+				b.ResetTimer()
+				for range b.N {
+					for k := range ids {
+						ids[k] = at % n
+						at++
+						if order == "random" {
+							ids[k] = rng.Int64N(n)
+						}
+					}
+					buf.reset()
+					if err := s.Read(b.Context(), ids, &buf.Buffer); err != nil {
+						b.Fatal(err)
+					}
+					for k := range buf.Records {
+						if buf.Records[k].Err != nil {
+							b.Fatal(buf.Records[k].Err)
+						}
+						for _, v := range buf.Records[k].Values {
+							size += int64(len(v.Bytes))
+						}
+					}
+				}
+				b.SetBytes(size / int64(b.N))
+				b.ReportMetric(float64(b.N*group)/b.Elapsed().Seconds(), "records/s")
+				b.ReportAllocs()
+			})
+		}
+	}
+}
+
+// buffer is a driver.Buffer that watches what is done with it.
+type buffer struct {
+	driver.Buffer
+	arena  []byte
+	blocks [][]byte
+	reuse  bool
+	used   int
+	budget int // bytes that Alloc still gives
+}
+
+const unlimited = 1 << 40
+
+func newBuffer(info *driver.Info, n int, reuse bool) *buffer {
+	b := &buffer{reuse: reuse, budget: unlimited}
+	b.Records = make([]driver.Record, n)
+	for i := range b.Records {
+		b.Records[i].Values = make([]driver.Value, len(info.Fields))
+	}
+	b.Alloc = b.alloc
+	return b
+}
+
+var errBudget = errors.New("the budget of the test is used up")
+
+func (b *buffer) alloc(n int) ([]byte, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("Alloc of %d bytes", n)
+	}
+	if n > b.budget {
+		return nil, errBudget
+	}
+	b.budget -= n
+	if b.reuse {
+		if b.used+n+128 > len(b.arena) {
+			b.arena, b.used = make([]byte, 2*len(b.arena)+n+1<<20), 0
+		}
+		p := b.arena[b.used : b.used+n]
+		b.used += (n + 64 + 63) &^ 63
+		return p, nil
+	}
+	p := make([]byte, n+64)
+	for i := range p {
+		p[i] = 0xA5
+	}
+	b.blocks = append(b.blocks, p)
+	return p[:n], nil
+}
+
+// reset makes the buffer ready for another read.
+func (b *buffer) reset() {
+	b.used = 0
+	for i := range b.Records {
+		clear(b.Records[i].Values)
+		b.Records[i].ID, b.Records[i].Err = 0, nil
+	}
+}
+
+// mangle overwrites all memory that was given out, as the next read would.
+func (b *buffer) mangle() {
+	for _, p := range b.blocks {
+		for i := range p {
+			p[i] = 0x5A
+		}
+	}
+}
+
+// read reads ids into a new buffer and fails the test on any error.
+func read(t testing.TB, s driver.Source, ids []int64) *buffer {
+	t.Helper()
+	b := newBuffer(s.Info(), len(ids), false)
+	if err := s.Read(t.Context(), ids, &b.Buffer); err != nil {
+		t.Fatalf("Read(%v): %v", ids, err)
+	}
+	for k, id := range ids {
+		r := &b.Records[k]
+		if r.Err != nil {
+			t.Fatalf("record %d: %v", id, r.Err)
+		}
+		if r.ID != id {
+			t.Fatalf("record %d of the request has ID %d, want %d", k, r.ID, id)
+		}
+		checkRecord(t, s.Info(), r)
+	}
+	for _, p := range b.blocks {
+		for i := len(p) - 64; i < len(p); i++ {
+			if p[i] != 0xA5 {
+				t.Fatalf("Read wrote behind the memory that Alloc gave")
+			}
+		}
+	}
+	return b
+}
+
+func checkRecord(t testing.TB, info *driver.Info, r *driver.Record) {
+	t.Helper()
+	for i, f := range info.Fields {
+		v := &r.Values[i]
+		switch f.Kind {
+		case driver.KindImage:
+			if len(v.Bytes) == 0 {
+				t.Errorf("record %d: image %q is empty", r.ID, f.Name)
+			}
+			if f.MaxBytes > 0 && int64(len(v.Bytes)) > f.MaxBytes {
+				t.Errorf("record %d: %q has %d bytes, Field.MaxBytes is %d", r.ID, f.Name, len(v.Bytes), f.MaxBytes)
+			}
+			if f.Width > 0 && v.Width > 0 && (v.Width != f.Width || v.Height != f.Height) {
+				t.Errorf("record %d: %q is %d x %d, the field says all are %d x %d", r.ID, f.Name, v.Width, v.Height, f.Width, f.Height)
+			}
+			if f.MaxWidth > 0 && (v.Width > f.MaxWidth || v.Height > f.MaxHeight) {
+				t.Errorf("record %d: %q is %d x %d, the field says at most %d x %d", r.ID, f.Name, v.Width, v.Height, f.MaxWidth, f.MaxHeight)
+			}
+			if v.Codec == driver.CodecRaw && int64(len(v.Bytes)) != int64(v.Width)*int64(v.Height)*int64(v.Channels) {
+				t.Errorf("record %d: raw %q of %d x %d x %d has %d bytes", r.ID, f.Name, v.Width, v.Height, v.Channels, len(v.Bytes))
+			}
+		case driver.KindLabel:
+			if f.Classes != nil && (v.Int < 0 || v.Int >= int64(len(f.Classes))) {
+				t.Errorf("record %d: label %d of %d classes", r.ID, v.Int, len(f.Classes))
+			}
+		}
+	}
+}
+
+// copied is a record that outlives its buffer.
+type copied []driver.Value
+
+func copyRecord(r *driver.Record) copied {
+	out := make(copied, len(r.Values))
+	for i, v := range r.Values {
+		out[i] = v
+		out[i].Bytes = bytes.Clone(v.Bytes)
+	}
+	return out
+}
+
+func same(a, b copied) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		if !bytes.Equal(x.Bytes, y.Bytes) {
+			return false
+		}
+		x.Bytes, y.Bytes = nil, nil
+		if x.Int != y.Int || x.Codec != y.Codec || x.Width != y.Width || x.Height != y.Height || x.Channels != y.Channels {
+			return false
+		}
+	}
+	return true
+}
+
+// few is how many records the tests look at, from the beginning and the end.
+func few(info *driver.Info) []int64 {
+	var ids []int64
+	for i := int64(0); i < min(info.Len, 32); i++ {
+		ids = append(ids, i)
+	}
+	for i := max(32, info.Len-32); i < info.Len; i++ {
+		ids = append(ids, i)
+	}
+	return ids
+}
+
+// all reads the records one by one.
+func all(t testing.TB, s driver.Source, ids []int64) map[int64]copied {
+	out := map[int64]copied{}
+	for _, id := range ids {
+		out[id] = copyRecord(&read(t, s, []int64{id}).Records[0])
+	}
+	return out
+}
+
+func testInfo(t *testing.T, open Open) {
+	s, s2 := open(t), open(t)
+	defer s.Close()
+	defer s2.Close()
+	info := s.Info()
+	if info.Len <= 0 || info.Len > 1<<40 {
+		t.Errorf("Len is %d", info.Len)
+	}
+	if info.URL == "" || info.Format == "" || strings.ContainsAny(info.Format, " /") {
+		t.Errorf("URL is %q, Format is %q", info.URL, info.Format)
+	}
+	if n := len(info.Fingerprint); n == 0 || n > 32 {
+		t.Errorf("the fingerprint %q has %d characters", info.Fingerprint, n)
+	}
+	if info.Fingerprint != s2.Info().Fingerprint {
+		t.Errorf("opened twice, the fingerprint was %q and %q", info.Fingerprint, s2.Info().Fingerprint)
+	}
+	if len(info.Fields) == 0 {
+		t.Errorf("no fields")
+	}
+	names := map[string]bool{}
+	for _, f := range info.Fields {
+		if f.Name == "" || names[f.Name] {
+			t.Errorf("field name %q is empty or there twice", f.Name)
+		}
+		names[f.Name] = true
+		switch f.Kind {
+		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindText:
+		default:
+			t.Errorf("field %q has kind %q", f.Name, f.Kind)
+		}
+		if f.MaxBytes < 0 || (f.Width == 0) != (f.Height == 0) {
+			t.Errorf("field %q: MaxBytes %d, Width %d, Height %d", f.Name, f.MaxBytes, f.Width, f.Height)
+		}
+	}
+}
+
+func testReadAgain(t *testing.T, open Open) {
+	s, s2 := open(t), open(t)
+	defer s.Close()
+	defer s2.Close()
+	ids := few(s.Info())
+	first := all(t, s, ids)
+	for id, r := range all(t, s, ids) {
+		if !same(first[id], r) {
+			t.Errorf("record %d is not the same when it is read again", id)
+		}
+	}
+	for id, r := range all(t, s2, ids) {
+		if !same(first[id], r) {
+			t.Errorf("record %d is not the same when the source is opened again", id)
+		}
+	}
+}
+
+func testAnyOrder(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	ids := few(s.Info())
+	first := all(t, s, ids)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 20 {
+		// With repetitions, in any order, in groups of any size.
+		group := make([]int64, 1+rng.IntN(40))
+		for k := range group {
+			group[k] = ids[rng.IntN(len(ids))]
+		}
+		b := read(t, s, group)
+		for k, id := range group {
+			if !same(first[id], copyRecord(&b.Records[k])) {
+				t.Fatalf("record %d is not the same as part of %v", id, group)
+			}
+		}
+	}
+}
+
+func testConcurrent(t *testing.T, open Open) {
+	ref := open(t)
+	ids := few(ref.Info())
+	first := all(t, ref, ids)
+	ref.Close()
+	s := open(t) // nothing is loaded yet
+	defer s.Close()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			rng := rand.New(rand.NewPCG(uint64(g), 5))
+			for range 10 {
+				group := make([]int64, 16)
+				for k := range group {
+					group[k] = ids[rng.IntN(len(ids))]
+				}
+				b := newBuffer(s.Info(), len(group), false)
+				if err := s.Read(t.Context(), group, &b.Buffer); err != nil {
+					t.Errorf("Read: %v", err)
+					return
+				}
+				for k, id := range group {
+					if b.Records[k].Err != nil || !same(first[id], copyRecord(&b.Records[k])) {
+						t.Errorf("record %d is not the same when it is read by several goroutines (%v)", id, b.Records[k].Err)
+						return
+					}
+				}
+				_ = s.Name(group[0])
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+// testMemory finds sources that keep memory of a buffer after the read.
+func testMemory(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	ids := few(s.Info())
+	first := all(t, s, ids)
+	b := read(t, s, ids)
+	b.mangle()
+	again := read(t, s, ids)
+	for k, id := range ids {
+		if !same(first[id], copyRecord(&again.Records[k])) {
+			t.Fatalf("record %d changed when the buffer of an earlier read was used again", id)
+		}
+	}
+}
+
+func testNothing(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	b := newBuffer(s.Info(), 0, false)
+	if err := s.Read(t.Context(), nil, &b.Buffer); err != nil {
+		t.Errorf("Read of no records: %v", err)
+	}
+}
+
+func testOutOfRange(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	for _, id := range []int64{-1, s.Info().Len, 1 << 50} {
+		b := newBuffer(s.Info(), 2, false)
+		err := s.Read(t.Context(), []int64{id, 0}, &b.Buffer)
+		if err == nil && b.Records[0].Err == nil {
+			t.Errorf("Read(%d) succeeded with %d records", id, s.Info().Len)
+		}
+		if err == nil && b.Records[1].Err != nil {
+			t.Errorf("record 0 failed together with record %d: %v", id, b.Records[1].Err)
+		}
+		_ = s.Name(id) // must not panic
+	}
+}
+
+func testAllocFails(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	b := newBuffer(s.Info(), 4, false)
+	b.budget = 0
+	err := s.Read(t.Context(), []int64{0, 1, 2, 3}, &b.Buffer)
+	if len(b.blocks) > 0 {
+		t.Fatalf("Alloc gave memory without a budget")
+	}
+	if !errors.Is(err, errBudget) {
+		t.Errorf("Read without memory returned %v, want the error of Alloc", err)
+	}
+	read(t, s, []int64{0, 1, 2, 3}) // the source is still fine
+}
+
+func testCancelled(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("the test ended it")
+	cancel(why)
+	b := newBuffer(s.Info(), 1, false)
+	if err := s.Read(ctx, []int64{0}, &b.Buffer); !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
+		t.Errorf("Read with a cancelled context returned %v", err)
+	}
+	read(t, s, []int64{0})
+}
+
+func testNames(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	seen := map[string]int64{}
+	for _, id := range few(s.Info()) {
+		n := s.Name(id)
+		if n == "" || strings.Contains(n, "\n") {
+			t.Errorf("the name of record %d is %q", id, n)
+		}
+		if other, ok := seen[n]; ok {
+			t.Errorf("records %d and %d have the same name %q", other, id, n)
+		}
+		seen[n] = id
+	}
+}
+
+// testClose checks that nothing is left: no goroutine, no open file.
+func testClose(t *testing.T, open Open) {
+	before := openFiles(t)
+	ignore := goleak.IgnoreCurrent()
+	s := open(t)
+	read(t, s, few(s.Info()))
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := goleak.Find(ignore); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+	deadline := time.Now().Add(2 * time.Second)
+	for openFiles(t) > before && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := openFiles(t); n > before {
+		t.Errorf("%d files are open after Close, %d were before Open", n, before)
+	}
+}
+
+func openFiles(t testing.TB) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc/self/fd")
+	}
+	return len(entries)
+}

@@ -1,0 +1,135 @@
+package source_test
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+)
+
+// makeFolder makes a folder of n small JPEGs in three classes.
+func makeFolder(t testing.TB, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := range n {
+		m := image.NewRGBA(image.Rect(0, 0, 20+i%7, 30+i%5))
+		for y := range m.Rect.Dy() {
+			for x := range m.Rect.Dx() {
+				m.Set(x, y, color.RGBA{uint8(x * i), uint8(y * 8), uint8(i), 255})
+			}
+		}
+		sub := filepath.Join(dir, "photos", []string{"cat", "dog", "zebra"}[i%3])
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(filepath.Join(sub, fmt.Sprintf("%04d.jpg", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := jpeg.Encode(f, m, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	return filepath.Join(dir, "photos")
+}
+
+func opener(url string) drivertest.Open {
+	return func(t testing.TB) driver.Source {
+		s, err := source.Open(t.Context(), url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+func makePack(t testing.TB, dir string, opt *pack.Options) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "pack")
+	if _, err := pack.Write(t.Context(), dir, out, opt); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestFolderConformance(t *testing.T) { drivertest.Run(t, opener(makeFolder(t, 100))) }
+
+func TestPackConformance(t *testing.T) {
+	dir := makeFolder(t, 100)
+	for _, opt := range []*pack.Options{
+		{Images: pack.ImagesKeep},
+		{Images: pack.ImagesAuto},
+		{Images: pack.ImagesRaw, Resize: pack.Resize{Width: 16, Height: 24}, ChunkBytes: 64 << 10, ShardBytes: 64 << 10},
+		{Images: pack.ImagesRaw, ChunkBytes: 64 << 10, ShardBytes: 128 << 10},
+	} {
+		t.Run(opt.Images+opt.Resize.String(), func(t *testing.T) { drivertest.Run(t, opener(makePack(t, dir, opt))) })
+	}
+}
+
+func BenchmarkFolder(b *testing.B) { drivertest.Bench(b, opener(makeFolder(b, 200))) }
+
+func BenchmarkPack(b *testing.B) {
+	drivertest.Bench(b, opener(makePack(b, makeFolder(b, 200), &pack.Options{Images: pack.ImagesKeep})))
+}
+
+// A pack has the same records as its folder, under the same numbers.
+func TestPackEqualsFolder(t *testing.T) {
+	dir := makeFolder(t, 50)
+	a, b := opener(dir)(t), opener(makePack(t, dir, &pack.Options{Images: pack.ImagesKeep}))(t)
+	defer a.Close()
+	defer b.Close()
+	if a.Info().Len != b.Info().Len {
+		t.Fatalf("%d and %d records", a.Info().Len, b.Info().Len)
+	}
+	read := func(s driver.Source, id int64) driver.Record {
+		buf := driver.Buffer{Records: []driver.Record{{Values: make([]driver.Value, 2)}}, Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
+		if err := s.Read(t.Context(), []int64{id}, &buf); err != nil || buf.Records[0].Err != nil {
+			t.Fatal(err, buf.Records[0].Err)
+		}
+		return buf.Records[0]
+	}
+	for id := range a.Info().Len {
+		x, y := read(a, id), read(b, id)
+		if string(x.Values[0].Bytes) != string(y.Values[0].Bytes) || x.Values[1].Int != y.Values[1].Int {
+			t.Errorf("record %d differs", id)
+		}
+		if path, _, _ := strings.Cut(b.Name(id), " ("); !strings.HasSuffix(a.Name(id), path) {
+			t.Errorf("record %d is %s and %s", id, a.Name(id), b.Name(id))
+		}
+	}
+}
+
+func TestOpenURLs(t *testing.T) {
+	dir := makeFolder(t, 3)
+	for _, url := range []string{dir, "file:" + dir, "file://" + dir, "file://localhost" + dir, "FILE:" + dir, dir + "/"} {
+		s, err := source.Open(t.Context(), url, nil)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		s.Close()
+	}
+	for url, want := range map[string]string{
+		"":                                    "no dataset given",
+		"s3://bucket/train":                   "scheme s3: are not supported; give a path or a file: URL",
+		"file://server/photos":                "names the machine server",
+		"file://" + dir + "?x=1":              "take no parameters",
+		filepath.Join(dir, "absent"):          "no such file or directory",
+		filepath.Join(dir, "cat", "0000.jpg"): "it is a file",
+		t.TempDir():                           "no image in",
+	} {
+		if _, err := source.Open(t.Context(), url, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q in it", url, err, want)
+		}
+	}
+}
