@@ -84,4 +84,12 @@ void sk_aug_mix_f32(float *dst, const float *a, const float *b, size_t n, float 
 void sk_aug_mix_f16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam);
 void sk_aug_mix_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam);
 
+// The same pixels on every machine: where the processor has a fused
+// multiply-add, compilers use it unasked.
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif !defined(__x86_64__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
 #endif

@@ -76,18 +76,23 @@ void sk_aug_scale_bias(uint8_t *p, size_t n, float scale, float bias) {
 
 // ---- luma ----
 
-// 0.2989 R + 0.587 G + 0.114 B in 1/32768, rounded down.
-enum { LUMA_R = 9794, LUMA_G = 19235, LUMA_B = 3736 };
+// 0.2989 R + 0.587 G + 0.114 B, rounded down.
+static const float LUMA_R = 0.2989f, LUMA_G = 0.587f, LUMA_B = 0.114f;
 
-static inline uint32_t luma(const uint8_t *p) { return (LUMA_R * p[0] + LUMA_G * p[1] + LUMA_B * p[2]) >> 15; }
+static inline uint32_t luma(const uint8_t *p) {
+    return (uint32_t)((float)p[0] * LUMA_R + (float)p[1] * LUMA_G + (float)p[2] * LUMA_B);
+}
 
 #if defined(__x86_64__)
+SK_AVX2_INLINE __m256i luma8_of(__m256 r, __m256 g, __m256 b) {
+    __m256 l = _mm256_mul_ps(r, _mm256_set1_ps(LUMA_R));
+    l = _mm256_add_ps(l, _mm256_mul_ps(g, _mm256_set1_ps(LUMA_G)));
+    l = _mm256_add_ps(l, _mm256_mul_ps(b, _mm256_set1_ps(LUMA_B)));
+    return _mm256_cvttps_epi32(l);
+}
+
 SK_AVX2_INLINE __m256i luma8(__m256i v) {
-    __m256i rb = _mm256_and_si256(v, _mm256_set1_epi32(0x00ff00ff));
-    __m256i g = sk_green(v);
-    rb = _mm256_madd_epi16(rb, _mm256_set1_epi32(LUMA_B << 16 | LUMA_R));
-    g = _mm256_madd_epi16(g, _mm256_set1_epi32(LUMA_G));
-    return _mm256_srli_epi32(_mm256_add_epi32(rb, g), 15);
+    return luma8_of(_mm256_cvtepi32_ps(sk_red(v)), _mm256_cvtepi32_ps(sk_green(v)), _mm256_cvtepi32_ps(sk_blue(v)));
 }
 
 SK_AVX2 static size_t luma_sum_avx2(const uint8_t *p, size_t np, uint64_t *sum) {
@@ -156,11 +161,13 @@ SK_AVX2 static size_t saturate_avx2(uint8_t *p, size_t np, float ratio, float re
     size_t i = 0;
     for (; i + 8 <= np; i += 8) {
         __m256i v = sk_load8(p + 3 * i);
-        __m256 l = _mm256_mul_ps(_mm256_cvtepi32_ps(luma8(v)), t);
-        __m256i r = sk_trunc8(_mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sk_red(v)), s), l));
-        __m256i g = sk_trunc8(_mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sk_green(v)), s), l));
-        __m256i b = sk_trunc8(_mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sk_blue(v)), s), l));
-        sk_store8(p + 3 * i, sk_join(r, g, b));
+        __m256 r = _mm256_cvtepi32_ps(sk_red(v)), g = _mm256_cvtepi32_ps(sk_green(v)),
+               b = _mm256_cvtepi32_ps(sk_blue(v));
+        __m256 l = _mm256_mul_ps(_mm256_cvtepi32_ps(luma8_of(r, g, b)), t);
+        __m256i ro = sk_trunc8(_mm256_add_ps(_mm256_mul_ps(r, s), l));
+        __m256i go = sk_trunc8(_mm256_add_ps(_mm256_mul_ps(g, s), l));
+        __m256i bo = sk_trunc8(_mm256_add_ps(_mm256_mul_ps(b, s), l));
+        sk_store8(p + 3 * i, sk_join(ro, go, bo));
     }
     return i;
 }

@@ -136,6 +136,7 @@ func SetKernels(name string) error {
 			return fmt.Errorf("kernels %q: this processor has at most %q", name, kernelNames[best])
 		}
 		isa.Store(int32(i))
+		setAugKernels(i)
 		return nil
 	}
 	return fmt.Errorf("kernels %q: want one of scalar, avx2, avx512", name)

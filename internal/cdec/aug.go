@@ -1,0 +1,248 @@
+package cdec
+
+/*
+#cgo noescape sk_aug_scale_bias
+#cgo nocallback sk_aug_scale_bias
+#cgo noescape sk_aug_luma_sum
+#cgo nocallback sk_aug_luma_sum
+#cgo noescape sk_aug_byte_sum
+#cgo nocallback sk_aug_byte_sum
+#cgo noescape sk_aug_gray3
+#cgo nocallback sk_aug_gray3
+#cgo noescape sk_aug_gray1
+#cgo nocallback sk_aug_gray1
+#cgo noescape sk_aug_saturate
+#cgo nocallback sk_aug_saturate
+#cgo noescape sk_aug_hue
+#cgo nocallback sk_aug_hue
+#cgo noescape sk_aug_invert
+#cgo nocallback sk_aug_invert
+#cgo noescape sk_aug_and
+#cgo nocallback sk_aug_and
+#cgo noescape sk_aug_solarize
+#cgo nocallback sk_aug_solarize
+#cgo noescape sk_aug_lut
+#cgo nocallback sk_aug_lut
+#cgo noescape sk_aug_hist
+#cgo nocallback sk_aug_hist
+#cgo noescape sk_aug_minmax
+#cgo nocallback sk_aug_minmax
+#include "aug.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// Pixmap is a u8 image for the augmentations: H rows of W pixels of C
+// interleaved channels (1 or 3), without padding. Its methods and the
+// functions beside it do what the kernels of torchvision.transforms.v2 do to
+// uint8 tensors, within one level.
+type Pixmap struct {
+	Pix     []byte
+	W, H, C int
+}
+
+// setAugKernels limits the augmentation kernels to a set of SetKernels.
+func setAugKernels(isa int) { C.sk_aug_set_isa(C.int(isa)) }
+
+// augKernelSets is the number of sets that the processor runs: scalar, AVX2
+// and AVX-512 with VBMI.
+func augKernelSets() int { return int(C.sk_aug_best_isa()) + 1 }
+
+func (p Pixmap) check() error {
+	if p.C != 1 && p.C != 3 || p.W < 1 || p.H < 1 || p.W > MaxSide || p.H > MaxSide || len(p.Pix) < p.W*p.H*p.C {
+		return &Error{ErrArgument, fmt.Sprintf("%d bytes are no image of %dx%d pixels of %d channels", len(p.Pix), p.W, p.H, p.C)}
+	}
+	return nil
+}
+
+func (p Pixmap) ptr() *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(p.Pix)) }
+func (p Pixmap) bytes() C.size_t { return C.size_t(p.W * p.H * p.C) }
+func (p Pixmap) count() C.size_t { return C.size_t(p.W * p.H) }
+
+// factor checks a factor that must not be negative.
+func factor(name string, f float64) error {
+	if !(f >= 0 && f <= 1e6) {
+		return &Error{ErrArgument, fmt.Sprintf("%s is %v, must be between 0 and 1e6", name, f)}
+	}
+	return nil
+}
+
+// AdjustBrightness multiplies the pixels by f.
+func (p Pixmap) AdjustBrightness(f float64) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := factor("brightness_factor", f); err != nil {
+		return err
+	}
+	C.sk_aug_scale_bias(p.ptr(), p.bytes(), C.float(f), 0)
+	return nil
+}
+
+// AdjustContrast moves the pixels away from the mean luma of the image (f > 1)
+// or towards it.
+func (p Pixmap) AdjustContrast(f float64) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := factor("contrast_factor", f); err != nil {
+		return err
+	}
+	var sum C.uint64_t
+	if p.C == 3 {
+		sum = C.sk_aug_luma_sum(p.ptr(), p.count())
+	} else {
+		sum = C.sk_aug_byte_sum(p.ptr(), p.bytes())
+	}
+	mean := float32(float64(sum) / float64(p.W*p.H))
+	C.sk_aug_scale_bias(p.ptr(), p.bytes(), C.float(f), C.float(mean*float32(1-f)))
+	return nil
+}
+
+// AdjustSaturation moves the pixels away from their luma (f > 1) or towards it.
+func (p Pixmap) AdjustSaturation(f float64) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := factor("saturation_factor", f); err != nil {
+		return err
+	}
+	if p.C == 3 {
+		C.sk_aug_saturate(p.ptr(), p.count(), C.float(f), C.float(1-f))
+	}
+	return nil
+}
+
+// AdjustHue turns the hue by f of a full turn, -0.5 <= f <= 0.5.
+func (p Pixmap) AdjustHue(f float64) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !(f >= -0.5 && f <= 0.5) {
+		return &Error{ErrArgument, fmt.Sprintf("hue_factor is %v, must be between -0.5 and 0.5", f)}
+	}
+	if p.C == 3 {
+		C.sk_aug_hue(p.ptr(), p.count(), C.float(f))
+	}
+	return nil
+}
+
+// Grayscale replaces all channels by the luma.
+func (p Pixmap) Grayscale() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if p.C == 3 {
+		C.sk_aug_gray3(p.ptr(), p.count())
+	}
+	return nil
+}
+
+// GrayscaleTo writes the luma of p into dst, one byte per pixel; dst may be
+// p.Pix.
+func (p Pixmap) GrayscaleTo(dst []byte) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if len(dst) < p.W*p.H {
+		return &Error{ErrArgument, fmt.Sprintf("%d bytes have no room for %dx%d pixels", len(dst), p.W, p.H)}
+	}
+	if p.C == 1 {
+		copy(dst, p.Pix[:p.W*p.H])
+		return nil
+	}
+	C.sk_aug_gray1((*C.uint8_t)(unsafe.SliceData(dst)), p.ptr(), p.count())
+	return nil
+}
+
+// Invert replaces x by 255 - x.
+func (p Pixmap) Invert() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	C.sk_aug_invert(p.ptr(), p.bytes())
+	return nil
+}
+
+// Posterize keeps the upper bits of each byte, 0 to 8.
+func (p Pixmap) Posterize(bits int) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if bits < 0 || bits > 8 {
+		return &Error{ErrArgument, fmt.Sprintf("bits is %d, must be between 0 and 8", bits)}
+	}
+	C.sk_aug_and(p.ptr(), p.bytes(), C.uint8_t(0xff<<(8-bits)&0xff))
+	return nil
+}
+
+// Solarize inverts the bytes at or above the threshold.
+func (p Pixmap) Solarize(threshold float64) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !(threshold <= 255) {
+		return &Error{ErrArgument, fmt.Sprintf("threshold is %v, must be at most 255", threshold)}
+	}
+	C.sk_aug_solarize(p.ptr(), p.bytes(), C.int(math.Ceil(max(threshold, 0))))
+	return nil
+}
+
+func (p Pixmap) applyTable(lut *[3 * 256]byte) {
+	C.sk_aug_lut(p.ptr(), p.count(), C.int(p.C), (*C.uint8_t)(&lut[0]))
+}
+
+// AutoContrast stretches each channel to the range 0 to 255.
+func (p Pixmap) AutoContrast() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	var lo, hi [3]byte
+	C.sk_aug_minmax(p.ptr(), p.count(), C.int(p.C), (*C.uint8_t)(&lo[0]), (*C.uint8_t)(&hi[0]))
+	var lut [3 * 256]byte
+	for c := range p.C {
+		from, scale := float32(lo[c]), (float32(hi[c])-float32(lo[c]))*float32(1.0/255)
+		if lo[c] == hi[c] {
+			from, scale = 0, 1
+		}
+		for v := range 256 {
+			lut[256*c+v] = byte(max(0, min(255, (float32(v)-from)/scale)))
+		}
+	}
+	p.applyTable(&lut)
+	return nil
+}
+
+// Equalize spreads the values of each channel evenly, by Pillow's rule.
+func (p Pixmap) Equalize() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	var hist [3 * 256]uint32
+	C.sk_aug_hist(p.ptr(), p.count(), C.int(p.C), (*C.uint32_t)(&hist[0]))
+	var lut [3 * 256]byte
+	for c := range p.C {
+		h := hist[256*c : 256*c+256]
+		last := 255
+		for last > 0 && h[last] == 0 {
+			last--
+		}
+		step := (uint32(p.W*p.H) - h[last]) / 255
+		cum := step / 2
+		for v := range 256 {
+			if step == 0 {
+				lut[256*c+v] = byte(v)
+				continue
+			}
+			lut[256*c+v] = byte(min(255, cum/step))
+			cum += h[v]
+		}
+	}
+	p.applyTable(&lut)
+	return nil
+}
