@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import resource
 import subprocess
 import time
@@ -9,9 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import procs, runner
+from . import datasets, procs, runner
 
 HERE = Path(__file__).resolve().parent / "ceiling"
+CDEC = runner.ROOT / "internal/cdec"
+# Images of each set that the decoding programs hold in memory.
+IMAGES = 500
+# Record sizes of the raw suites, and the memory they are spread over.
+COPIES = ((256 * 256 * 3, 800_000_000, 256), (32 * 32 * 3, 30_720_000, 256))
 
 
 def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, Any]:
@@ -20,7 +27,9 @@ def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, A
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     try:
-        done = subprocess.run(command, check=False, cwd=runner.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(
+            command, check=False, cwd=runner.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"still running after {limit:.0f} s: killed"}
     except OSError as e:
@@ -36,5 +45,71 @@ def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, A
     return {"seconds": seconds, "cpu_s": cpu, "bytes": size, "command": " ".join(command)}
 
 
-def measure(work: Path, rounds: int, say: Callable[[str], None], limit: float) -> list[dict[str, Any]]:
-    raise NotImplementedError
+def build(name: str, out: Path, product: bool) -> str:
+    """Compiles one program; with product, against the product's C sources and with their flags. Gives the error."""
+    command = ["gcc", "-O3", "-std=gnu11", "-Wall", "-Wextra", "-o", str(out), str(HERE / f"{name}.c")]
+    libraries = ["-lpthread"]
+    if product:
+        text = "\n".join(f.read_text() for f in sorted(CDEC.glob("*.go")))
+        flags = {w for line in re.findall(r"^#cgo CFLAGS: (.*)$", text, re.MULTILINE) for w in line.split()}
+        command += sorted(flags - {"-Werror"}) + [f"-I{CDEC}", *map(str, sorted(CDEC.glob("*.c")))]
+        libraries = ["-l:libjpeg.a", "-lm", *libraries]
+    try:
+        done = subprocess.run([*command, *libraries], check=False, capture_output=True, text=True)
+    except OSError as e:
+        return str(e)
+    return runner.scrub(done.stderr[-600:]) if done.returncode else ""
+
+
+def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], limit: float) -> list[dict[str, Any]]:
+    """Builds and runs the programs; lines of results, or of errors."""
+    out: list[dict[str, Any]] = []
+    bins = work / "bin"
+    bins.mkdir(parents=True, exist_ok=True)
+    first = cores.split(",")[0]
+
+    def run(name: str, pin: str, arguments: list[str], **tags: Any) -> None:
+        command = ["taskset", "-c", pin, runner.short(bins / name), *arguments]
+        try:
+            done = subprocess.run(command, check=False, cwd=runner.ROOT, capture_output=True, text=True, timeout=limit * 3)
+            error = runner.scrub(done.stderr[-400:]) if done.returncode else ""
+            lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+        except subprocess.TimeoutExpired:
+            lines, error = [], f"still running after {limit * 3:.0f} s: killed"
+        if error:
+            out.append({**tags, "program": name, "error": error})
+            say(f"ceiling {name}: error: {error}")
+        out.extend({**tags, "program": name, **line} for line in lines)
+        best: dict[str, float] = {}
+        for line in lines:
+            best[line["variant"]] = max(best.get(line["variant"], 0), line.get("images_s") or line["gb_s"])
+        say(f"ceiling {tags}: " + ", ".join(f"{k} {v:,.1f}" for k, v in best.items()))
+
+    if error := build("decode", bins / "decode", product=True):
+        out.append({"program": "decode", "error": error})
+        say(f"ceiling decode: does not compile: {error}")
+    else:
+        for name in ("photos", "gen"):
+            files = [f for f in datasets.records(name, work) if _has_dct(f)]
+            if files:
+                step = max(1, len(files) // IMAGES)
+                listing = work / f"ceiling-{name}.txt"
+                listing.write_text("".join(f"{f}\n" for f in files[::step][:IMAGES]))
+                run("decode", first, [str(rounds), str(listing)], set=name)
+    if error := build("copy", bins / "copy", product=False):
+        out.append({"program": "copy", "error": error})
+        say(f"ceiling copy: does not compile: {error}")
+    else:
+        for size, total, batch in COPIES:
+            for threads in (1, 2):
+                pin = first if threads == 1 else cores
+                run("copy", pin, [str(rounds), str(size), str(total), str(threads), str(batch)], set=f"copy-{size}-{threads}")
+    return out
+
+
+def _has_dct(file: Path) -> bool:
+    """Leaves out what the dct codec leaves out (CMYK, RGB JPEGs), so that each variant decodes the same images."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        return image.mode in ("RGB", "L")

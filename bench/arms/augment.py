@@ -87,7 +87,9 @@ class Torchvision:
 
         if not isinstance(data, torch.Tensor):
             data = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        return self.transform(decode_jpeg(data, mode=ImageReadMode.RGB))
+        if data.dim() == 1:  # LitData has decoded it already, with the same decoder
+            data = decode_jpeg(data, mode=ImageReadMode.RGB)
+        return self.transform(data)
 
 
 def transforms(job: Job, pillow: bool = False) -> Any:

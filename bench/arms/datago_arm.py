@@ -37,9 +37,8 @@ def open_stream(job: Job) -> Stream:
     while True:
         client = DatagoClient(json.dumps(config))
         while (sample := client.get_sample()) is not None and getattr(sample, "id", ""):
-            got = sample.image
-            images[row] = np.frombuffer(got.data, np.uint8).reshape(got.height, got.width, -1)[: job.size, : job.size, :3]
-            ids[row] = numbers.get(sample.id, -1)
+            images[row] = sample.image.to_numpy_array()
+            ids[row] = numbers.get(sample.id.strip('"'), -1)
             row += 1
             if row == job.batch:
                 yield images, ids

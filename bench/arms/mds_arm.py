@@ -34,9 +34,7 @@ def open_stream(job: Job) -> Stream:
     data.job, data.decode = job, Lazy(job)
     more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
     while True:
-        for images, numbers in DataLoader(
-            data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more
-        ):
+        for images, numbers in DataLoader(data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more):
             yield np.asarray(images), np.asarray(numbers)
         if job.epochs:
             return

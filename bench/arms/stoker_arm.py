@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def collections() -> int:
 def facts() -> dict[str, object]:
     """The engine's memory by itself, garbage collections per steady epoch, and its own counters."""
     stats = _loader.stats()
-    steps = [b - a for a, b in zip(_collections, _collections[1:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(_collections)]
     engine = [pid for pid in procs.tree(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().startswith("stoker")]
     return {
         "versions": {"stoker": getattr(stoker, "__version__", "")},
