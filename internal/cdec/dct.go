@@ -1,0 +1,139 @@
+package cdec
+
+/*
+#cgo noescape dct_from_jpeg
+#cgo nocallback dct_from_jpeg
+#cgo noescape dct_to_jpeg
+#cgo nocallback dct_to_jpeg
+#include <stdlib.h>
+#include "dct.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// NotDCT is why a JPEG has no form in the dct codec: it is of a kind that the
+// codec does not cover, or not certainly whole. Its bytes are kept as they are.
+type NotDCT struct {
+	Reason DCTReason
+	// Detail says what was found.
+	Detail string
+}
+
+func (e *NotDCT) Error() string {
+	if e.Detail == "" {
+		return "no dct form: " + string(e.Reason)
+	}
+	return "no dct form: " + string(e.Reason) + ": " + e.Detail
+}
+
+// DCTReason is a closed set, to be counted and shown.
+type DCTReason string
+
+// The reasons of a NotDCT.
+const (
+	NotDCTJPEG       DCTReason = "not a readable JPEG"
+	NotDCTColor      DCTReason = "colour space"
+	NotDCTArithmetic DCTReason = "arithmetic coding"
+	NotDCTPrecision  DCTReason = "not 8 bits per sample"
+	NotDCTSampling   DCTReason = "sampling"
+	NotDCTIncomplete DCTReason = "incomplete or damaged"
+	NotDCTTooLarge   DCTReason = "too large"
+	NotDCTLossless   DCTReason = "lossless or hierarchical"
+)
+
+var dctReasons = map[C.int]DCTReason{
+	C.DCT_NOT_JPEG:   NotDCTJPEG,
+	C.DCT_COLOR:      NotDCTColor,
+	C.DCT_ARITHMETIC: NotDCTArithmetic,
+	C.DCT_PRECISION:  NotDCTPrecision,
+	C.DCT_SAMPLING:   NotDCTSampling,
+	C.DCT_INCOMPLETE: NotDCTIncomplete,
+	C.DCT_TOO_LARGE:  NotDCTTooLarge,
+	C.DCT_LOSSLESS:   NotDCTLossless,
+}
+
+// EncodeDCT appends the dct form of a JPEG to dst: its coefficients without
+// the entropy code. Decoding it gives the pixels of the JPEG, bit for bit.
+// The error is a *NotDCT when the JPEG has no such form.
+func EncodeDCT(dst, jpeg []byte) ([]byte, error) {
+	return encodeDCT(dst, jpeg, 0)
+}
+
+// encodeDCT is EncodeDCT with tiles of the given width in MCUs; 0 for the usual.
+func encodeDCT(dst, jpeg []byte, tile int) ([]byte, error) {
+	var (
+		out     C.dct_bytes
+		message [C.SK_MESSAGE]C.char
+	)
+	code := C.dct_from_jpeg(&out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(tile), &message[0])
+	defer C.free(unsafe.Pointer(out.p))
+	switch code {
+	case C.DCT_OK:
+		return append(dst, unsafe.Slice((*byte)(out.p), int(out.len))...), nil
+	case C.DCT_MEMORY:
+		return dst, &Error{Kind: ErrMemory, Msg: "no memory for the coefficients of a JPEG"}
+	}
+	return dst, &NotDCT{Reason: dctReasons[code], Detail: C.GoString(&message[0])}
+}
+
+// DCTImage is what the header of dct bytes says.
+type DCTImage struct {
+	Width, Height int
+	// Components is 1 (gray) or 3 (YCbCr).
+	Components int
+	// Sampling holds the factors across and down of each component.
+	Sampling [3][2]int
+	// TileWidth is in pixels; TilesPerRow and TileRows count the tiles.
+	TileWidth, TilesPerRow, TileRows int
+	// HeaderBytes is the size of header and tile table.
+	HeaderBytes int
+}
+
+// DCTInfo reads the header of dct bytes.
+func DCTInfo(src []byte) (DCTImage, error) {
+	var im C.dct_image
+	if wrong := C.dct_parse(&im, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))); wrong != nil {
+		return DCTImage{}, &Error{Kind: ErrCorrupt, Msg: "dct: " + C.GoString(wrong)}
+	}
+	if err := CheckSize(int64(im.w), int64(im.h)); err != nil {
+		return DCTImage{}, err
+	}
+	info := DCTImage{
+		Width: int(im.w), Height: int(im.h), Components: int(im.ncomp),
+		TileWidth: int(im.tile) * 8 * int(im.hmax), TilesPerRow: int(im.tcols), TileRows: int(im.mrows),
+		HeaderBytes: len(src) - int(im.data_len),
+	}
+	for c := range info.Components {
+		info.Sampling[c] = [2]int{int(im.comp[c].h), int(im.comp[c].v)}
+	}
+	return info, nil
+}
+
+// DCTToJPEG writes a JPEG with the coefficients and tables of src, so with the
+// same pixels. exif is the payload of an APP1 segment ("Exif\x00\x00" first),
+// icc a colour profile; both may be empty.
+func DCTToJPEG(dst, src, exif, icc []byte) ([]byte, error) {
+	if len(exif) > 65533 {
+		return dst, fmt.Errorf("dct: %d bytes of EXIF: a segment holds 65533", len(exif))
+	}
+	var (
+		out     C.dct_bytes
+		message [C.SK_MESSAGE]C.char
+	)
+	bytes := func(b []byte) (*C.uint8_t, C.size_t) {
+		return (*C.uint8_t)(unsafe.SliceData(b)), C.size_t(len(b))
+	}
+	s, sn := bytes(src)
+	e, en := bytes(exif)
+	i, in := bytes(icc)
+	code := C.dct_to_jpeg(&out, s, sn, e, en, i, in, &message[0])
+	defer C.free(unsafe.Pointer(out.p))
+	if code != C.DCT_OK {
+		return dst, &Error{Kind: ErrCorrupt, Msg: C.GoString(&message[0])}
+	}
+	return append(dst, unsafe.Slice((*byte)(out.p), int(out.len))...), nil
+}

@@ -1,0 +1,487 @@
+// JPEG -> dct: libjpeg undoes the entropy code, then tile after tile is packed.
+#include "sk.h"
+
+#include <jerror.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dct.h"
+
+// A progressive file may repeat scans without end; real ones have about ten.
+#define MAX_SCANS 500
+
+// ---- libjpeg's errors
+
+typedef struct {
+	struct jpeg_error_mgr em; // first: libjpeg's err points here
+	struct jpeg_source_mgr source;
+	struct jpeg_progress_mgr progress;
+	jmp_buf jump;
+	int damaged; // message code of the first warning that means lost data
+} reader;
+
+static void on_error(j_common_ptr ci)
+{
+	longjmp(((reader *)ci->err)->jump, 1);
+}
+
+// Warnings that leave the coefficients what the writer meant are let pass: a
+// missing end marker behind complete data, bytes before a marker, odd
+// application markers.
+static void on_message(j_common_ptr ci, int level)
+{
+	if (level >= 0)
+		return;
+	switch (ci->err->msg_code) {
+	case JWRN_JPEG_EOF:
+	case JWRN_EXTRANEOUS_DATA:
+	case JWRN_ADOBE_XFORM:
+	case JWRN_JFIF_MAJOR:
+	case JWRN_BOGUS_ICC:
+		return;
+	}
+	reader *r = (reader *)ci->err;
+	if (r->damaged == 0)
+		r->damaged = ci->err->msg_code;
+}
+
+static void no_output(j_common_ptr ci)
+{
+	(void)ci;
+}
+
+static void nothing(j_decompress_ptr ci)
+{
+	(void)ci;
+}
+
+// The data is over: an end marker. Data that stops within a scan then gives
+// JWRN_HIT_MARKER, which counts as damage.
+static boolean refill(j_decompress_ptr ci)
+{
+	static const JOCTET end_of_image[2] = {0xff, JPEG_EOI};
+	ci->src->next_input_byte = end_of_image;
+	ci->src->bytes_in_buffer = 2;
+	return TRUE;
+}
+
+static void skip(j_decompress_ptr ci, long n)
+{
+	if (n <= 0)
+		return;
+	if ((size_t)n > ci->src->bytes_in_buffer) {
+		refill(ci);
+		return;
+	}
+	ci->src->next_input_byte += n;
+	ci->src->bytes_in_buffer -= (size_t)n;
+}
+
+static void on_progress(j_common_ptr ci)
+{
+	j_decompress_ptr d = (j_decompress_ptr)ci;
+	if (d->input_scan_number > MAX_SCANS) {
+		ci->err->msg_code = JERR_BAD_PROGRESSION;
+		on_error(ci);
+	}
+}
+
+// ---- packing
+
+typedef struct {
+	uint8_t *p;
+	uint64_t acc;
+	int fill; // bits in acc, at most 7 between calls
+} writer;
+
+// n <= 57, no bits in v above them. Writes 8 bytes at p.
+static inline void put(writer *w, uint64_t v, int n)
+{
+	w->acc |= v << w->fill;
+	w->fill += n;
+	uint64_t a = w->acc;
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	a = __builtin_bswap64(a);
+#endif
+	memcpy(w->p, &a, 8);
+	const int bytes = w->fill >> 3;
+	w->p += bytes;
+	w->acc = bytes == 8 ? 0 : w->acc >> (8 * bytes);
+	w->fill &= 7;
+}
+
+static int width_of(uint32_t v)
+{
+	return v == 0 ? 0 : 32 - __builtin_clz(v);
+}
+
+typedef struct {
+	const int16_t *block[DCT_MAX_BLOCKS];
+	uint64_t nonzero[DCT_MAX_BLOCKS]; // by zigzag position - 1
+	uint16_t delta[DCT_MAX_BLOCKS];   // folded difference of the DC
+	uint16_t mag[DCT_MAX_BLOCKS * 63];
+	uint16_t list[DCT_MAX_BLOCKS * 63];
+	uint8_t sign[DCT_MAX_BLOCKS * 63];
+} packer;
+
+static uint64_t nonzero_map(const int16_t *q)
+{
+	uint64_t m = 0;
+	for (int i = 1; i < 64; i++)
+		m |= (uint64_t)(q[dct_natural[i]] != 0) << (i - 1);
+	return m;
+}
+
+// Writes the heads of a tile's blocks and folds their DC differences.
+static void pack_heads(packer *k, const dct_shape *s, uint8_t *heads)
+{
+	for (int c = 0; c < s->ncomp; c++) {
+		int b = s->first[c], above = 0;
+		for (int y = 0; y < s->bh[c]; y++) {
+			int left = above;
+			for (int x = 0; x < s->bw[c]; x++, b++) {
+				const int dc = k->block[b][0];
+				const int16_t d = (int16_t)(uint16_t)(dc - left); // modulo 2^16
+				left = dc;
+				if (x == 0)
+					above = dc;
+				k->delta[b] = (uint16_t)((uint16_t)d << 1 ^ (d < 0 ? 0xffff : 0));
+				const int width = width_of(k->delta[b]);
+				const uint64_t m = k->nonzero[b] = nonzero_map(k->block[b]);
+				const int end = m == 0 ? 0 : 64 - __builtin_clzll(m);
+				heads[b] = (uint8_t)((width > 14 ? 15 : width) << 4 | (end > 56 ? 15 : (end + 3) / 4));
+			}
+		}
+	}
+}
+
+static void pack_group(packer *k, writer *w, const uint8_t *heads, int first, int last)
+{
+	for (int b = first; b < last; b++) {
+		const int c = heads[b] >> 4;
+		put(w, k->delta[b], c == 15 ? 16 : c);
+	}
+	int n = 0;
+	for (int b = first; b < last; b++) {
+		const int len = dct_end(heads[b] & 15), low = len < 32 ? len : 32;
+		put(w, k->nonzero[b] & ((1ull << low) - 1), low);
+		if (len > 32)
+			put(w, k->nonzero[b] >> 32, len - 32);
+		const int16_t *q = k->block[b];
+		for (uint64_t m = k->nonzero[b]; m != 0; m &= m - 1, n++) {
+			const int v = q[dct_natural[__builtin_ctzll(m) + 1]];
+			k->mag[n] = (uint16_t)(v < 0 ? -v : v);
+			k->sign[n] = v < 0;
+			k->list[n] = (uint16_t)n;
+		}
+	}
+	for (int i = 0; i < n; i += 32) {
+		const int take = n - i < 32 ? n - i : 32;
+		uint64_t bits = 0;
+		for (int j = 0; j < take; j++)
+			bits |= (uint64_t)k->sign[i + j] << j;
+		put(w, bits, take);
+	}
+	for (int plane = 2; plane <= DCT_MAX_PLANES && n > 0; plane++) {
+		int more = 0;
+		for (int i = 0; i < n; i += 32) {
+			const int take = n - i < 32 ? n - i : 32;
+			uint64_t bits = 0;
+			for (int j = 0; j < take; j++) {
+				const uint16_t at = k->list[i + j];
+				const uint64_t flag = k->mag[at] >> (plane - 1) != 0;
+				bits |= flag << j;
+				k->list[more] = at; // more <= i + j
+				more += (int)flag;
+			}
+			put(w, bits, take);
+		}
+		n = more;
+		for (int i = 0; i < n; i += 32) {
+			const int take = n - i < 32 ? n - i : 32;
+			uint64_t bits = 0;
+			for (int j = 0; j < take; j++)
+				bits |= (uint64_t)(k->mag[k->list[i + j]] >> (plane - 2) & 1) << j;
+			put(w, bits, take);
+		}
+	}
+}
+
+// The most bytes that a tile of n blocks can take: one head, 16 bits of DC, 63
+// positions with a sign, 15 flags and 15 further bits each.
+static size_t tile_bound(int n)
+{
+	return (size_t)n * (1 + 2 + 8 + 63 * 31 / 8 + 1) + 16;
+}
+
+static size_t pack_tile(packer *k, const dct_shape *s, uint8_t *out)
+{
+	const int blocks = s->first[s->ncomp];
+	pack_heads(k, s, out);
+	writer w = {out + blocks, 0, 0};
+	pack_group(k, &w, out, 0, s->first[1]);
+	if (s->ncomp == 3)
+		pack_group(k, &w, out, s->first[1], blocks);
+	if (w.fill > 0)
+		w.p++;
+	return (size_t)(w.p - out);
+}
+
+// ---- bytes that grow
+
+static int reserve(dct_bytes *b, size_t more)
+{
+	if (b->cap - b->len >= more)
+		return 1;
+	size_t cap = b->cap + b->cap / 2 + more;
+	uint8_t *p = realloc(b->p, cap);
+	if (p == NULL)
+		return 0;
+	b->p = p;
+	b->cap = cap;
+	return 1;
+}
+
+static void put16(uint8_t *p, unsigned v)
+{
+	p[0] = (uint8_t)v;
+	p[1] = (uint8_t)(v >> 8);
+}
+
+static void put32(uint8_t *p, uint32_t v)
+{
+	put16(p, v & 0xffff);
+	put16(p + 2, v >> 16);
+}
+
+// ---- the encoder
+
+static int fail(char *message, int code, const char *text)
+{
+	snprintf(message, SK_MESSAGE, "%s", text);
+	return code;
+}
+
+static int code_of(int libjpeg_code)
+{
+	switch (libjpeg_code) {
+	case JERR_BAD_PRECISION:
+		return DCT_PRECISION;
+	case JERR_SOF_UNSUPPORTED:
+		return DCT_LOSSLESS;
+	case JERR_ARITH_NOTIMPL:
+		return DCT_ARITHMETIC;
+	case JERR_OUT_OF_MEMORY:
+		return DCT_MEMORY;
+	case JERR_IMAGE_TOO_BIG:
+		return DCT_TOO_LARGE;
+	case JERR_FRACT_SAMPLE_NOTIMPL:
+		return DCT_SAMPLING;
+	}
+	return DCT_NOT_JPEG;
+}
+
+// What can be said once the header is read.
+static int check_header(j_decompress_ptr ci, char *message)
+{
+	if (ci->arith_code)
+		return fail(message, DCT_ARITHMETIC, "arithmetic coding");
+	if (ci->jpeg_color_space != JCS_YCbCr && ci->jpeg_color_space != JCS_GRAYSCALE)
+		return fail(message, DCT_COLOR,
+		            ci->jpeg_color_space == JCS_CMYK   ? "CMYK"
+		            : ci->jpeg_color_space == JCS_YCCK ? "YCCK"
+		            : ci->jpeg_color_space == JCS_RGB  ? "RGB without a colour transform"
+		                                               : "an unknown colour space");
+	if ((int64_t)ci->image_width * ci->image_height > SK_MAX_PIXELS || ci->image_width > SK_MAX_SIDE ||
+	    ci->image_height > SK_MAX_SIDE)
+		return fail(message, DCT_TOO_LARGE, "too many pixels");
+	for (int c = 0; c < ci->num_components; c++)
+		if (ci->max_h_samp_factor % ci->comp_info[c].h_samp_factor != 0 ||
+		    ci->max_v_samp_factor % ci->comp_info[c].v_samp_factor != 0)
+			return fail(message, DCT_SAMPLING, "fractional sampling");
+	return DCT_OK;
+}
+
+// What can be said once all coefficients are read: nothing may be missing,
+// because libjpeg would then smooth over the gaps when it decodes.
+static int check_complete(j_decompress_ptr ci, const reader *r, char *message)
+{
+	if (r->damaged != 0) {
+		const int code = r->damaged == JWRN_HIT_MARKER ? DCT_INCOMPLETE : DCT_NOT_JPEG;
+		snprintf(message, SK_MESSAGE, "%s", code == DCT_INCOMPLETE ? "the data ends early" : "damaged data");
+		return DCT_INCOMPLETE;
+	}
+	for (int c = 0; c < ci->num_components; c++) {
+		if (ci->comp_info[c].quant_table == NULL)
+			return fail(message, DCT_INCOMPLETE, "a component has no scan");
+		for (int k = 0; ci->progressive_mode && k < 64; k++)
+			if (ci->coef_bits[c][k] != 0)
+				return fail(message, DCT_INCOMPLETE, "progressive scans are missing");
+	}
+	return DCT_OK;
+}
+
+// Tiles are 64 pixels wide: 8 blocks of luma side by side, two loads of the
+// transform for four blocks. Wide enough that table and first DC values stay
+// below 2% of the bytes, narrow enough that a crop touches little around it.
+static int default_tile(j_decompress_ptr ci)
+{
+	int per_mcu = 0;
+	for (int c = 0; c < ci->num_components; c++)
+		per_mcu += ci->comp_info[c].h_samp_factor * ci->comp_info[c].v_samp_factor;
+	if (ci->num_components == 1)
+		return 8;
+	int t = ci->max_h_samp_factor == 1 ? 8 : 4;
+	while (t * per_mcu > DCT_MAX_BLOCKS)
+		t /= 2;
+	return t;
+}
+
+// Header, quantisation tables and room for the tile table. Returns where the
+// tables begin, 0 when there is no memory.
+static size_t put_header(j_decompress_ptr ci, dct_bytes *out, int tile)
+{
+	const int n = ci->num_components;
+	if (!reserve(out, DCT_HEADER + 2 * DCT_MAX_COMPS + DCT_MAX_TABLES * 128))
+		return 0;
+	uint8_t *p = out->p;
+	memcpy(p, "dct", 3);
+	p[3] = DCT_VERSION;
+	put16(p + 4, ci->image_width);
+	put16(p + 6, ci->image_height);
+	p[8] = (uint8_t)n;
+	p[9] = (uint8_t)tile;
+	p[11] = 0;
+	uint8_t *at = p + DCT_HEADER;
+	const JQUANT_TBL *tables[DCT_MAX_COMPS];
+	int count = 0;
+	for (int c = 0; c < n; c++) {
+		const jpeg_component_info *k = &ci->comp_info[c];
+		int t = 0;
+		while (t < count && memcmp(tables[t]->quantval, k->quant_table->quantval, sizeof k->quant_table->quantval) != 0)
+			t++;
+		if (t == count)
+			tables[count++] = k->quant_table;
+		// A gray image has no other component that its factors could relate to.
+		*at++ = (uint8_t)(n == 1 ? 0x11 : k->h_samp_factor << 4 | k->v_samp_factor);
+		*at++ = (uint8_t)t;
+	}
+	p[10] = (uint8_t)count;
+	for (int t = 0; t < count; t++) {
+		int wide = 0;
+		for (int i = 0; i < 64; i++)
+			wide |= tables[t]->quantval[i] > 255;
+		p[11] |= (uint8_t)(wide << t);
+		for (int i = 0; i < 64; i++) {
+			const unsigned q = tables[t]->quantval[dct_natural[i]];
+			*at++ = (uint8_t)q;
+			if (wide)
+				*at++ = (uint8_t)(q >> 8);
+		}
+	}
+	out->len = (size_t)(at - p);
+	return out->len;
+}
+
+// Packs all tiles. The header is in out.
+static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *out, packer *k, char *message)
+{
+	dct_image im;
+	// The parser derives everything from the header, as the decoder will do.
+	// It needs a table behind it; give it room, zeroed.
+	const size_t table = out->len;
+	const int per_h = ci->num_components == 1 ? 1 : ci->max_h_samp_factor, per_v = ci->num_components == 1 ? 1 : ci->max_v_samp_factor;
+	const size_t mcols = (ci->image_width + 8u * (unsigned)per_h - 1) / (8u * (unsigned)per_h);
+	const size_t mrows = (ci->image_height + 8u * (unsigned)per_v - 1) / (8u * (unsigned)per_v);
+	const size_t tcols = (mcols + out->p[9] - 1) / out->p[9];
+	const size_t size = mrows * (4 + 2 * tcols);
+	if (!reserve(out, size))
+		return fail(message, DCT_MEMORY, "out of memory");
+	memset(out->p + table, 0, size);
+	out->len += size;
+	const char *wrong = dct_parse(&im, out->p, out->len);
+	if (wrong != NULL)
+		return fail(message, DCT_NOT_JPEG, wrong);
+	const size_t data = out->len;
+	for (int row = 0; row < im.mrows; row++) {
+		JBLOCKARRAY rows[DCT_MAX_COMPS];
+		for (int c = 0; c < im.ncomp; c++)
+			rows[c] = ci->mem->access_virt_barray((j_common_ptr)ci, coefs[c], (JDIMENSION)(row * im.comp[c].v),
+			                                      (JDIMENSION)im.comp[c].v, FALSE);
+		if (out->len - data > UINT32_MAX)
+			return fail(message, DCT_TOO_LARGE, "more than 4 GiB of coefficients");
+		put32(out->p + table + 4 * (size_t)row, (uint32_t)(out->len - data));
+		for (int col = 0; col < im.tcols; col++) {
+			dct_shape s;
+			dct_tile_shape(&im, row, col, &s);
+			for (int c = 0, b = 0; c < im.ncomp; c++)
+				for (int y = 0; y < s.bh[c]; y++)
+					for (int x = 0; x < s.bw[c]; x++)
+						k->block[b++] = rows[c][y][col * im.tile * im.comp[c].h + x];
+			if (!reserve(out, tile_bound(s.first[s.ncomp])))
+				return fail(message, DCT_MEMORY, "out of memory");
+			const size_t n = pack_tile(k, &s, out->p + out->len);
+			put16(out->p + table + 4 * (size_t)im.mrows + 2 * ((size_t)row * (size_t)im.tcols + (size_t)col), (unsigned)n);
+			out->len += n;
+		}
+	}
+	return DCT_OK;
+}
+
+static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, packer *k, int tile, char *message)
+{
+	if (setjmp(r->jump)) {
+		const int code = code_of(r->em.msg_code);
+		char text[JMSG_LENGTH_MAX];
+		r->em.format_message((j_common_ptr)ci, text);
+		snprintf(message, SK_MESSAGE, "%.150s", text);
+		return code;
+	}
+	jpeg_read_header(ci, TRUE);
+	int code = check_header(ci, message);
+	if (code != DCT_OK)
+		return code;
+	jvirt_barray_ptr *coefs = jpeg_read_coefficients(ci);
+	code = check_complete(ci, r, message);
+	if (code != DCT_OK)
+		return code;
+	if (put_header(ci, out, tile > 0 ? tile : default_tile(ci)) == 0)
+		return fail(message, DCT_MEMORY, "out of memory");
+	return put_tiles(ci, coefs, out, k, message);
+}
+
+int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, char message[SK_MESSAGE])
+{
+	out->len = 0;
+	if (n < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8)
+		return fail(message, DCT_NOT_JPEG, "not a JPEG");
+	packer *k = malloc(sizeof *k);
+	if (k == NULL)
+		return fail(message, DCT_MEMORY, "out of memory");
+	struct jpeg_decompress_struct ci;
+	reader r;
+	memset(&r, 0, sizeof r);
+	ci.err = jpeg_std_error(&r.em);
+	r.em.error_exit = on_error;
+	r.em.emit_message = on_message;
+	r.em.output_message = no_output;
+	if (setjmp(r.jump)) {
+		free(k);
+		return fail(message, DCT_MEMORY, "out of memory");
+	}
+	jpeg_create_decompress(&ci);
+	r.source.init_source = nothing;
+	r.source.fill_input_buffer = refill;
+	r.source.skip_input_data = skip;
+	r.source.resync_to_restart = jpeg_resync_to_restart;
+	r.source.term_source = nothing;
+	r.source.next_input_byte = jpeg;
+	r.source.bytes_in_buffer = n;
+	ci.src = &r.source;
+	r.progress.progress_monitor = on_progress;
+	ci.progress = &r.progress;
+	const int code = read_and_pack(&ci, &r, out, k, tile, message);
+	jpeg_destroy_decompress(&ci);
+	free(k);
+	return code;
+}
