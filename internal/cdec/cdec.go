@@ -191,6 +191,7 @@ func (d *Decoder) run(jobs []Job) {
 	}
 	C.sk_run(d.c, C.int(isa.Load()), &d.jobs[0], C.int(len(jobs)))
 	d.pins.Unpin()
+	runtime.KeepAlive(jobs)
 	for i := range jobs {
 		jobs[i].Err = nil
 		if c := &d.jobs[i]; c.code != C.SK_OK {
@@ -209,8 +210,11 @@ func (d *Decoder) fill(c *C.sk_job, j *Job) {
 	if len(j.Dst) > 0 {
 		d.pins.Pin(dst)
 	}
-	c.src, c.src_len = (*C.uint8_t)(src), C.size_t(len(j.Src))
-	c.dst, c.dst_len = (*C.uint8_t)(dst), C.size_t(len(j.Dst))
+	// Stored as numbers: a store of a pointer would show the collector what was
+	// there before, the address of a slice that may be gone (write barrier).
+	*(*uintptr)(unsafe.Pointer(&c.src)) = uintptr(unsafe.Pointer(src))
+	*(*uintptr)(unsafe.Pointer(&c.dst)) = uintptr(unsafe.Pointer(dst))
+	c.src_len, c.dst_len = C.size_t(len(j.Src)), C.size_t(len(j.Dst))
 	c.format = C.int32_t(j.Format)
 	c.width, c.height = C.int32_t(j.Width), C.int32_t(j.Height)
 	c.stride = C.int64_t(j.Stride)
