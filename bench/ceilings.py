@@ -69,7 +69,7 @@ def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], lim
     first = cores.split(",")[0]
 
     def run(name: str, pin: str, arguments: list[str], **tags: Any) -> None:
-        command = ["taskset", "-c", pin, runner.short(bins / name), *arguments]
+        command = ["taskset", "-c", pin, name, *arguments]
         try:
             done = subprocess.run(command, check=False, cwd=runner.ROOT, capture_output=True, text=True, timeout=limit * 3)
             error = runner.scrub(done.stderr[-400:]) if done.returncode else ""
@@ -85,17 +85,22 @@ def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], lim
             best[line["variant"]] = max(best.get(line["variant"], 0), line.get("images_s") or line["gb_s"])
         say(f"ceiling {tags}: " + ", ".join(f"{k} {v:,.1f}" for k, v in best.items()))
 
-    if error := build("decode", bins / "decode", product=True):
+    error = build("decode", bins / "decode", product=True)
+    if error:
         out.append({"program": "decode", "error": error})
         say(f"ceiling decode: does not compile: {error}")
-    else:
-        for name in ("photos", "gen"):
-            files = [f for f in datasets.records(name, work) if _has_dct(f)]
-            if files:
-                step = max(1, len(files) // IMAGES)
-                listing = work / f"ceiling-{name}.txt"
-                listing.write_text("".join(f"{f}\n" for f in files[::step][:IMAGES]))
-                run("decode", first, [str(rounds), str(listing)], set=name)
+    for name in ("photos", "gen"):
+        files = [f for f in datasets.records(name, work) if _has_dct(f)]
+        if not files:
+            continue
+        step = max(1, len(files) // IMAGES)
+        listing = work / f"ceiling-{name}.txt"
+        listing.write_text("".join(f"{f}\n" for f in files[::step][:IMAGES]))
+        if not error:
+            run(runner.short(bins / "decode"), first, [str(rounds), str(listing)], set=name)
+        if not runner.broken_env("side", work):
+            python = runner.short(runner.python_of("side", work))
+            run(python, first, ["-m", "bench.decoders", str(min(3, rounds)), str(listing)], set=f"decoders-{name}")
     if error := build("copy", bins / "copy", product=False):
         out.append({"program": "copy", "error": error})
         say(f"ceiling copy: does not compile: {error}")
@@ -103,7 +108,12 @@ def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], lim
         for size, total, batch in COPIES:
             for threads in (1, 2):
                 pin = first if threads == 1 else cores
-                run("copy", pin, [str(rounds), str(size), str(total), str(threads), str(batch)], set=f"copy-{size}-{threads}")
+                run(
+                    runner.short(bins / "copy"),
+                    pin,
+                    [str(rounds), str(size), str(total), str(threads), str(batch)],
+                    set=f"copy-{size}-{threads}",
+                )
     return out
 
 

@@ -162,7 +162,7 @@ def describe_machine() -> dict[str, object]:
         if line.startswith("MemTotal"):
             info["memory_gib"] = round(int(line.split()[1]) / 1024 / 1024, 1)
     try:
-        release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release") if "=" in line)
+        release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
         info["system"] = release.get("PRETTY_NAME", "").strip('"')
     except OSError:
         pass

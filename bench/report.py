@@ -177,13 +177,21 @@ def ceilings(figures: Figures) -> str:
             text.append(
                 f"One core, {SUITES[data_set].title.lower()}, in memory:\n\n" + table(["C loop", "img/s", "x full"], rows)
             )
-    copies = [
-        [f"{record} bytes, {threads} thread{'s' if threads > 1 else ''}"]
-        + [spread(rounds[key, v], ".1f") for v in ("memcpy", "stream")]
-        for record in (196608, 3072)
-        for threads in (1, 2)
-        if (key := f"copy-{record}-{threads}", "memcpy") in rounds and (key := key[0])  # type: ignore[index]
-    ]
+        python = sorted(
+            ((v, k[1]) for k, v in rounds.items() if k[0] == f"decoders-{data_set}"), key=lambda x: -statistics.median(x[0])
+        )
+        if python:
+            rows = [[name, spread(values)] for values, name in python]
+            text.append(
+                "The decoders that the other loaders use, whole images, one thread:\n\n" + table(["decoder", "img/s"], rows)
+            )
+    copies = []
+    for record in (256 * 256 * 3, 32 * 32 * 3):
+        for threads in (1, 2):
+            key = f"copy-{record}-{threads}"
+            if (key, "memcpy") in rounds:
+                what = f"{record:,} bytes, {threads} thread{'s' if threads > 1 else ''}"
+                copies.append([what, *(spread(rounds[key, v], ".1f") for v in ("memcpy", "stream"))])
     if copies:
         text.append(
             "Gathering random records into batches, GB/s of payload:\n\n" + table(["records", "memcpy", "non-temporal"], copies)
@@ -228,6 +236,19 @@ def handoff(figures: Figures) -> str:
         p95 = statistics.median(r["handoff_us_p95"] for r in lines)
         rows.append([titles.get((suite, name), name), amount, spread([r["handoff_us"] for r in lines]), f"{p95:,.0f}"])
     return table(["loader", "batch", "us, median", "p95"], rows, 2) if rows else ""
+
+
+def foreground(figures: Figures) -> str:
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    for line in figures.results.get("foreground", []):
+        if "slowdown" in line:
+            rounds.setdefault(line["name"], []).append(line)
+    titles = {a.name: a.title for a in SUITES["photos"].arms}
+    rows = [
+        [titles[name]] + [spread([x[key] for x in lines], ".2f") for key in ("slowdown", "slowdown_p50", "slowdown_p99")]
+        for name, lines in sorted(rounds.items(), key=lambda x: statistics.median(r["slowdown"] for r in x[1]))
+    ]
+    return table(["loader", "mean", "median", "99th percentile"], rows) if rows else ""
 
 
 def memory(figures: Figures) -> str:
@@ -358,6 +379,9 @@ def page(figures: Figures, made: Sequence[str]) -> str:
 CHECKS = """A figure counts only when each record comes exactly once in an epoch and its picture is the right one (the
 centred square of each file, against Pillow's decode and resize; decoders and filters differ a little between loaders, so
 rivals need 24 dB, Stoker at most 1 level). Stoker must also give the same batches for the same seed in another process."""
+
+FOREGROUND = """How many times longer a fixed piece of Python in the trainer's main thread takes while the loader delivers 1.5
+batches of 256 per second, against the same piece without a loader."""
 
 METHOD = """## Method
 

@@ -28,10 +28,10 @@ if __package__ in (None, ""):  # started as bench/run.py
     os.execv(sys.executable, [sys.executable, "-m", "bench.run", *sys.argv[1:]])
 
 from . import ceilings, datasets, gates, procs, runner
-from .suite import HANDOFF, MEMORY, PACKING, SUITES, Arm, Suite
+from .suite import FOREGROUND, HANDOFF, MEMORY, PACKING, SUITES, Arm, Suite
 
 ROOT = runner.ROOT
-STEPS = ("gates", "tune", "measure", "handoff", "memory", "ceilings", "packing")
+STEPS = ("gates", "tune", "measure", "handoff", "foreground", "memory", "ceilings", "packing")
 
 
 def say(text: str) -> None:
@@ -60,6 +60,7 @@ class Bench:
             "tuning": [],
             "runs": [],
             "handoff": [],
+            "foreground": [],
             "memory": [],
             "ceilings": [],
             "packing": [],
@@ -258,6 +259,15 @@ class Bench:
                 self.save()
                 say(f"hand-off {arm.name}: {got.get('handoff_us', float('nan')):,.0f} us {_error(got)}")
 
+    def foreground(self, suite: Suite, arms: list[Arm]) -> None:
+        for number in range(min(3, self.a.rounds)):
+            for arm in (a for a in arms if a.name in FOREGROUND):
+                got = self.run_arm(arm, suite, ["--mode", "foreground", "--seconds", "4"])
+                got["round"] = number
+                self.results["foreground"].append(got)
+                self.save()
+                say(f"foreground {arm.name}: {got.get('slowdown', float('nan')):.2f} x slower {_error(got)}")
+
     def memory(self, suite: Suite, arms: list[Arm]) -> None:
         for arm in (a for a in arms if a.name in MEMORY):
             for workers in MEMORY[arm.name]:
@@ -308,6 +318,8 @@ def full(bench: Bench) -> None:
             bench.measure(suite, arms, a.rounds)
         if "handoff" in a.steps:
             bench.handoff(suite, arms)
+        if "foreground" in a.steps and suite.name == suites[0].name:
+            bench.foreground(suite, arms)
         if "memory" in a.steps and suite.name == suites[0].name:
             bench.memory(suite, arms)
         if "packing" in a.steps and suite.name == suites[0].name and not a.arms:

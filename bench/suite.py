@@ -218,6 +218,9 @@ HANDOFF = {
     "photos": ("torch-torchvision", "ffcv-same", "dali", "tf", "stoker-keep", "stoker-dct"),
 }
 
+# The trainer's own Python while the loader delivers at a fixed pace.
+FOREGROUND = ("torch-torchvision", "ffcv-same", "dali", "grain", "spdl-cv2", "tf", "stoker-keep", "stoker-dct")
+
 # Memory against workers or engine threads.
 MEMORY = {"torch-pillow": (2, 4, 8), "torch-torchvision": (2, 4, 8), "stoker-keep": (2, 4, 8), "stoker-dct": (2, 4, 8)}
 

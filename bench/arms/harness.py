@@ -7,6 +7,7 @@ job.epochs = 0 the stream has no end; with 1 it ends after one epoch and include
 Modes:
   measure  warm up, then time whole batches; the clock runs from one batch boundary to another
   handoff  a consumer that is slower than the loader: how long taking a batch that is ready lasts
+  foreground  how much slower the trainer's own Python runs while the loader delivers batches at a fixed pace
   check    one epoch: which records came, a digest of each batch, and some images for comparison (run.py judges)
 """
 
@@ -82,7 +83,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, Job]:
     p.add_argument("--decode", default="", help="which decoder, where the loader leaves that to its user")
     p.add_argument("--geometry", choices=["random", "centre", "none"], default="random")
     p.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
-    p.add_argument("--mode", choices=["measure", "handoff", "check"], default="measure")
+    p.add_argument("--mode", choices=["measure", "handoff", "foreground", "check"], default="measure")
     p.add_argument("--seconds", type=float, default=5, help="shortest window")
     p.add_argument("--warmup", type=float, default=2, help="shortest warm-up")
     p.add_argument("--records", type=int, default=0, help="check: the number of records of an epoch")
@@ -200,6 +201,44 @@ def handoff(stream: Stream, seconds: float, opened: float) -> dict[str, object]:
     }
 
 
+# Batches per second that a foreground run asks for: what every loader here can deliver.
+PACE = 1.5
+
+
+def _spin() -> float:
+    """About a millisecond of interpreter work, as a training loop has between kernel launches."""
+    start = time.perf_counter()
+    total = 0
+    for i in range(20_000):
+        total += i & 7
+    return time.perf_counter() - start
+
+
+def foreground(open_stream: Callable[[], Stream], seconds: float) -> dict[str, object]:
+    """The same work in the main thread, before the loader starts and while it feeds PACE batches per second."""
+
+    def spin_for(span: float, stream: Stream | None) -> list[float]:
+        times, start, due = [], time.perf_counter(), 0
+        while (now := time.perf_counter() - start) < span:
+            if stream is not None and now > due / PACE:
+                touch(next(stream)[0])
+                due += 1
+            times.append(_spin())
+        return sorted(times)
+
+    alone = spin_for(2.0, None)
+    stream = open_stream()
+    spin_for(3.0, stream)
+    beside = spin_for(max(seconds, 4.0), stream)
+    return {
+        "slowdown": statistics.fmean(beside) / statistics.fmean(alone),
+        "slowdown_p50": statistics.median(beside) / statistics.median(alone),
+        "slowdown_p99": beside[int(len(beside) * 0.99)] / alone[int(len(alone) * 0.99)],
+        "alone_us": statistics.fmean(alone) * 1e6,
+        "pace": PACE,
+    }
+
+
 def check(stream: Stream, records: int, batches: int, keep: str) -> dict[str, object]:
     ids: list[int] = []
     digests: list[str] = []
@@ -239,6 +278,10 @@ def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], di
     a, job = parse(sys.argv[1:])
     imported = time.time() - _process_start()
     opened = time.perf_counter()
+    if a.mode == "foreground":
+        result = foreground(lambda: iter(open_stream(job)), a.seconds)
+        print(json.dumps({"arm": name, "mode": a.mode, **result}, default=float), flush=True)
+        os._exit(0)
     stream = iter(open_stream(job))
     if a.mode == "measure":
         result = measure(stream, a.seconds, a.warmup, opened)
@@ -258,5 +301,6 @@ def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], di
 def _process_start() -> float:
     fields = procs.stat(os.getpid())
     assert fields is not None
-    boot = next(int(line.split()[1]) for line in open("/proc/stat") if line.startswith("btime"))
+    lines = Path("/proc/stat").read_text().splitlines()
+    boot = next(int(line.split()[1]) for line in lines if line.startswith("btime"))
     return boot + int(fields[19]) / procs.TICKS

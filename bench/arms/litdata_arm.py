@@ -7,6 +7,7 @@ from typing import Any
 
 import litdata
 import numpy as np
+import torch
 
 from .augment import Lazy
 from .harness import Job, Stream, main
@@ -35,6 +36,7 @@ class Finite(litdata.StreamingDataset):
 
 
 def open_stream(job: Job) -> Stream:
+    torch.manual_seed(job.seed)
     if job.epochs:
         data: Any = Finite(job.data, shuffle=True, drop_last=False, seed=job.seed)
         data.record = Record(job)

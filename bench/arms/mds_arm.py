@@ -6,6 +6,7 @@ import importlib.metadata
 from typing import Any
 
 import numpy as np
+import torch
 from streaming import StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
 from torch.utils.data import DataLoader
@@ -27,6 +28,7 @@ class Records(StreamingDataset):
 
 
 def open_stream(job: Job) -> Stream:
+    torch.manual_seed(job.seed)
     clean_stale_shared_memory()
     # epoch_size: many passes to an "epoch", so that no epoch boundary is inside a window.
     size = None if job.epochs else 400_000

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import webdataset as wds
 
 from .augment import Lazy
@@ -28,6 +29,7 @@ class Record:
 
 
 def open_stream(job: Job) -> Stream:
+    torch.manual_seed(job.seed)
     shards = sorted(str(p) for p in Path(job.data).glob("*.tar"))
     data = wds.WebDataset(
         shards,
