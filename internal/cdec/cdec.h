@@ -46,10 +46,11 @@ typedef struct {
 } sk_store;
 
 typedef struct {
-	const uint8_t *src;
-	size_t src_len;
-	uint8_t *dst;
-	size_t dst_len;
+	// Addresses, not pointers: Go keeps jobs in C memory, and overwriting a
+	// pointer of an earlier run there would show the collector an address that
+	// has long been freed.
+	uintptr_t src, dst;
+	size_t src_len, dst_len;
 	int32_t format;
 	int32_t width, height; // raw formats: size of the image
 	int64_t stride;        // raw formats: bytes from row to row

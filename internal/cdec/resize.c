@@ -175,16 +175,6 @@ static int check_job(sk_dec *d, const sk_job *job)
 	return SK_OK;
 }
 
-static int is_plain(const sk_store *st)
-{
-	if (st->dtype != SK_U8 || st->layout != SK_NHWC || st->channels != 3)
-		return 0;
-	for (int c = 0; c < 3; c++)
-		if (st->scale[c] != 1 || st->bias[c] != 0)
-			return 0;
-	return 1;
-}
-
 int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job)
 {
 	const sk_geom *g = &job->geom;
@@ -197,10 +187,10 @@ int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job)
 	r->k = sk_kernels_of(d->isa);
 	r->g = g;
 	r->st = &job->store;
-	r->dst = job->dst;
+	r->dst = (uint8_t *)job->dst;
 	r->w = g->win_w;
 	r->h = g->win_h;
-	r->direct = is_plain(&job->store);
+	r->direct = job->store.layout == SK_NHWC && job->store.channels == 3 && sk_store_is_plain(&job->store);
 	r->row = sk_need(&d->row, (size_t)r->w * 3 + 4 * SK_PAD);
 	if (r->row == NULL)
 		return sk_fail(d, SK_NO_MEMORY, "no memory for a row of %d pixels", r->w);
@@ -313,7 +303,7 @@ const sk_kernels sk_kernels_scalar = {h_table_scalar, h_row_scalar, v_row_scalar
 
 const sk_kernels *sk_kernels_of(int isa)
 {
-#if defined(__x86_64__) && defined(SK_HAVE_SIMD)
+#if defined(__x86_64__)
 	if (isa == SK_AVX512)
 		return &sk_kernels_avx512;
 	if (isa == SK_AVX2)

@@ -84,8 +84,8 @@ struct sk_kernels {
 	// One finished row of w*3 bytes out of n rows and their taps. dst may be
 	// written only up to w*3.
 	void (*v_row)(const sk_resizer *r, const int16_t *const *rows, const int16_t *k, int n, uint8_t *dst);
-	// One row of px bytes per pixel to RGB, mirrored when flip. dst may be
-	// written only up to w*3.
+	// One row of px bytes per pixel to RGB, mirrored when flip. src is readable
+	// SK_PAD bytes behind its end; dst may be written only up to w*3.
 	void (*pack_row)(const uint8_t *src, int px, int w, int flip, uint8_t *dst);
 	// One row of RGB to the batch: row y of h.
 	void (*store_row)(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst);
@@ -99,6 +99,9 @@ const sk_kernels *sk_kernels_of(int isa);
 
 // The scalar kernels, for the parts that other sets leave to them.
 void sk_pack_row_scalar(const uint8_t *src, int px, int w, int flip, uint8_t *dst);
+void sk_store_range_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, int from, int to, uint8_t *dst);
+// Whether u8 pixels are stored as they are.
+int sk_store_is_plain(const sk_store *st);
 void sk_store_row_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst);
 
 #endif

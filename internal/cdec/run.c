@@ -5,7 +5,7 @@
 
 int sk_best_isa(void)
 {
-#if defined(__x86_64__) && defined(SK_HAVE_SIMD)
+#if defined(__x86_64__)
 	__builtin_cpu_init();
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
 	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") &&
@@ -39,14 +39,14 @@ static int raw_box(sk_dec *d, const sk_job *job, int px, int x, int y, int w, in
 	int whole = h;
 	while (whole > 0 && at + (size_t)(whole - 1) * stride + bytes + SK_PAD > job->src_len)
 		whole--;
-	code = sink->rows(sink, job->src + at, (ptrdiff_t)stride, whole);
+	code = sink->rows(sink, (const uint8_t *)job->src + at, (ptrdiff_t)stride, whole);
 	if (code != SK_OK || whole == h)
 		return code;
 	uint8_t *copy = sk_need(&d->tail, bytes + SK_PAD);
 	if (copy == NULL)
 		return sk_fail(d, SK_NO_MEMORY, "no memory for a row of %zu bytes", bytes);
 	for (int i = whole; i < h; i++) {
-		memcpy(copy, job->src + at + (size_t)i * stride, bytes);
+		memcpy(copy, (const uint8_t *)job->src + at + (size_t)i * stride, bytes);
 		code = sink->rows(sink, copy, 0, 1);
 		if (code != SK_OK)
 			return code;
@@ -56,18 +56,19 @@ static int raw_box(sk_dec *d, const sk_job *job, int px, int x, int y, int w, in
 
 static int run_one(sk_dec *d, const sk_job *job)
 {
+	const uint8_t *src = (const uint8_t *)job->src;
 	sk_resizer r;
 	int code = sk_resizer_init(&r, d, job);
 	if (code != SK_OK)
 		return code;
 	switch (job->format) {
 	case SK_FORMAT_JPEG:
-		code = sk_jpeg_decode_box(d, job->src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
+		code = sk_jpeg_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
 		break;
 	case SK_FORMAT_DCT:
 		if (sk_dct_decode_box == NULL)
 			return sk_fail(d, SK_UNSUPPORTED, "the dct codec is not part of this build");
-		code = sk_dct_decode_box(d, job->src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
+		code = sk_dct_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
 		break;
 	case SK_FORMAT_RGB:
 		code = raw_box(d, job, 3, r.x, r.y, r.bw, r.bh, &r.sink);
@@ -93,11 +94,4 @@ void sk_run(sk_dec *d, int isa, sk_job *jobs, int n)
 			memcpy(jobs[i].message, d->message, SK_MESSAGE);
 	}
 	sk_trim(d);
-}
-
-void sk_gather(int isa, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
-{
-	(void)isa;
-	for (int i = 0; i < n; i++, dst += row_bytes)
-		memcpy(dst, (const void *)src[i], row_bytes);
 }

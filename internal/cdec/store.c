@@ -68,18 +68,34 @@ static inline void put(const sk_store *st, int c, uint8_t v, size_t i, uint8_t *
 	}
 }
 
-void sk_store_row_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst)
+int sk_store_is_plain(const sk_store *st)
+{
+	if (st->dtype != SK_U8)
+		return 0;
+	for (int c = 0; c < st->channels; c++)
+		if (st->scale[c] != 1 || st->bias[c] != 0)
+			return 0;
+	return 1;
+}
+
+void sk_store_range_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, int from, int to, uint8_t *dst)
 {
 	const size_t plane = (size_t)w * (size_t)h, row = (size_t)y * (size_t)w;
 	if (st->channels == 1) {
-		for (int i = 0; i < w; i++)
+		for (int i = from; i < to; i++)
 			put(st, 0, luma(rgb + 3 * i), row + (size_t)i, dst);
 	} else if (st->layout == SK_NHWC) {
-		for (int i = 0; i < w * 3; i++)
-			put(st, i % 3, rgb[i], row * 3 + (size_t)i, dst);
+		for (int i = from; i < to; i++)
+			for (int c = 0; c < 3; c++)
+				put(st, c, rgb[3 * i + c], (row + (size_t)i) * 3 + (size_t)c, dst);
 	} else {
 		for (int c = 0; c < 3; c++)
-			for (int i = 0; i < w; i++)
+			for (int i = from; i < to; i++)
 				put(st, c, rgb[3 * i + c], plane * (size_t)c + row + (size_t)i, dst);
 	}
+}
+
+void sk_store_row_scalar(const sk_store *st, const uint8_t *rgb, int w, int h, int y, uint8_t *dst)
+{
+	sk_store_range_scalar(st, rgb, w, h, y, 0, w, dst);
 }
