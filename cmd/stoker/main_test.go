@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -23,9 +24,11 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/*.txtar: each is a shell-like session with the
 // command line, with what it prints and the exit code it ends with.
 //
-// Beside testscript's own commands there is "code N stoker ARGS...": the
-// program must end with exactly that exit code; "stdout" and "stderr" then
-// look at what it printed.
+// Beside testscript's own commands there are
+//
+//	code N stoker ARGS...   the program must end with exactly that exit code;
+//	                        "stdout" and "stderr" then look at what it printed
+//	glob PATTERN N          exactly N files match
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -33,6 +36,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: false,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": wantExitCode,
+			"glob": wantMatches,
 		},
 	})
 }
@@ -53,5 +57,16 @@ func wantExitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if want := args[0]; want != strconv.Itoa(got) {
 		ts.Fatalf("exit code %d, want %s", got, want)
+	}
+}
+
+func wantMatches(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: glob pattern N")
+	}
+	names, err := filepath.Glob(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if args[1] != strconv.Itoa(len(names)) {
+		ts.Fatalf("%d files match %s: %v", len(names), args[0], names)
 	}
 }

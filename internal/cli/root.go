@@ -19,6 +19,7 @@ import (
 
 // commands lists every command, in the order of the help.
 var commands = []func(*App) *cobra.Command{
+	newGenCommand,
 	newServeCommand,
 	newVersionCommand,
 }
@@ -118,9 +119,9 @@ Pack a dataset once, then let a training loop read it at the speed of the machin
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			// Whatever cobra finds wrong before this point, and missing flags, are
-			// mistakes on the command line; what comes later is a failure.
-			if err := cmd.ValidateRequiredFlags(); err != nil {
+			// Whatever cobra finds wrong before this point, and its checks of flags,
+			// are mistakes on the command line; what comes later is a failure.
+			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
 				return err
 			}
 			started = true
@@ -153,4 +154,17 @@ Pack a dataset once, then let a training loop read it at the speed of the machin
 func usageMessage(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	return strings.Replace(text, "Did you mean this?", "- did you mean:", 1)
+}
+
+// exactArgs wants one argument for each name.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return fmt.Errorf("%s is missing", strings.Join(names[len(args):], " and "))
+		case len(args) > len(names):
+			return fmt.Errorf("%q is one argument too many", args[len(names)])
+		}
+		return nil
+	}
 }

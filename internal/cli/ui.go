@@ -168,7 +168,7 @@ func (p *Progress) status(now time.Time) string {
 		}
 		if total > done {
 			left := time.Duration(float64(total-done) / rate * float64(time.Second))
-			parts = append(parts, FormatDuration(left)+" left")
+			parts = append(parts, FormatDuration(max(left, time.Second).Round(time.Second))+" left")
 		}
 	}
 	return strings.Join(parts, "  ")

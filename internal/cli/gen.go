@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/gen"
+	"github.com/stokerdata/stoker/pack"
+)
+
+func newGenCommand(app *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "gen",
+		Short:   "Generate data to try things with",
+		GroupID: groupData,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(newGenImagesCommand(app))
+	return cmd
+}
+
+type genImages struct {
+	app         *App
+	out         string
+	opts        gen.Options
+	size        string
+	tree, packs bool
+	force       bool
+}
+
+func newGenImagesCommand(app *App) *cobra.Command {
+	c := &genImages{app: app}
+	cmd := &cobra.Command{
+		Use:   "images OUT",
+		Short: "Generate labelled JPEGs that look like photographs to a codec",
+		Long: `Generate labelled JPEGs that look like photographs to a codec.
+
+Overlapping shapes with natural textures, blurred grounds and grain, in the mix of
+sizes, samplings and qualities that photographs on the web have: 470 x 400 pixels
+and 110 kB on average, mostly 4:4:4, some 4:2:0, gray, progressive, with EXIF or a
+colour profile. The class can be learnt from the colours of any part of an image.
+
+The same options give the same bytes on every machine.`,
+		Example: `  stoker gen images photos/ --count 2000 --classes 10     # photos/class-3/00013.jpg ...
+  stoker gen images train/ --count 2000 --pack           # a pack, ready to load
+  stoker gen images small/ --count 500 --size 64x64`,
+		Args: exactArgs("OUT"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c.out = filepath.Clean(args[0])
+			return c.run()
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&c.opts.Count, "count", 2000, "number of images")
+	flags.IntVar(&c.opts.Classes, "classes", 10, "number of classes")
+	flags.Uint64Var(&c.opts.Seed, "seed", 0, "another number gives other images")
+	flags.StringVar(&c.size, "size", "470x400", "mean `WIDTHxHEIGHT` of the images")
+	flags.BoolVar(&c.tree, "tree", false, "write one folder for each class (the default)")
+	flags.BoolVar(&c.packs, "pack", false, "write a pack")
+	flags.BoolVar(&c.force, "force", false, "replace what an earlier run has left in OUT")
+	cmd.MarkFlagsMutuallyExclusive("tree", "pack")
+	return cmd
+}
+
+func (c *genImages) run() (err error) {
+	var ok bool
+	if c.opts.Width, c.opts.Height, ok = parseSize(c.size); !ok {
+		return usageError("write it as --size 470x400", "--size %q is not WIDTHxHEIGHT", c.size)
+	}
+	g, err := gen.New(c.opts)
+	if err != nil {
+		return &Error{Code: ExitUsage, Err: err}
+	}
+	if err := c.checkOut(); err != nil {
+		return err
+	}
+	// Everything is written beside OUT and renamed at the end, so that OUT is
+	// never seen half full.
+	if err := os.MkdirAll(filepath.Dir(c.out), 0o777); err != nil {
+		return &Error{Msg: "cannot create the folder of " + c.out, Err: plain(err)}
+	}
+	work, err := os.MkdirTemp(filepath.Dir(c.out), "."+filepath.Base(c.out)+".*")
+	if err != nil {
+		return &Error{Msg: "cannot write beside " + c.out, Err: plain(err)}
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	start := time.Now()
+	tree := filepath.Join(work, "images")
+	size, err := c.writeTree(g, tree)
+	if err != nil {
+		return err
+	}
+	result := tree
+	if c.packs {
+		result = filepath.Join(work, "pack")
+		if _, err := pack.Write(c.app.Context, tree, result, nil); err != nil {
+			return err
+		}
+	}
+	if err := c.moveOut(result, filepath.Join(work, "old")); err != nil {
+		return err
+	}
+	seconds := time.Since(start)
+	fmt.Fprintf(c.app.Stdout, "%s: %s images of %d classes, %s, in %s (%s images/s)\n", c.out, FormatCount(int64(g.Len())), c.opts.Classes,
+		FormatBytes(size), FormatDuration(seconds), FormatCount(int64(float64(g.Len())/seconds.Seconds())))
+	return nil
+}
+
+// writeTree writes the images into the new folder dir and returns their size.
+func (c *genImages) writeTree(g *gen.Generator, dir string) (int64, error) {
+	// MkdirTemp's folders are private; this one shall have the usual mode.
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return 0, &Error{Msg: "cannot write " + c.out, Err: plain(err)}
+	}
+	progress := c.app.NewProgress("generating", "images", int64(g.Len()))
+	defer progress.Stop()
+	err := g.WriteTree(c.app.Context, dir, func(n int64) { progress.Add(1, n) })
+	if err != nil && c.app.Context.Err() == nil {
+		err = &Error{Msg: "cannot write " + c.out, Err: plain(err), Hint: "nothing was left behind"}
+	}
+	return progress.bytes.Load(), err
+}
+
+// checkOut refuses to write over anything that gen has not made.
+func (c *genImages) checkOut() error {
+	entries, err := os.ReadDir(c.out)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
+		return nil
+	case err != nil:
+		return &Error{Msg: "cannot write to " + c.out, Err: plain(err), Hint: "OUT must be a new or an empty folder"}
+	case !c.force:
+		return &Error{Msg: c.out + " is not empty", Hint: "choose another folder, or replace it with --force"}
+	case pack.IsPack(c.out):
+		return nil
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), "class-") {
+			return &Error{
+				Msg:  fmt.Sprintf("%s was not made by this command: there is %s in it", c.out, e.Name()),
+				Hint: "--force only replaces generated images and packs; choose another folder",
+			}
+		}
+	}
+	return nil
+}
+
+// moveOut moves the finished folder to OUT; what was there goes to old.
+func (c *genImages) moveOut(finished, old string) error {
+	err := os.Rename(c.out, old)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = os.Rename(finished, c.out)
+	}
+	if err != nil {
+		return &Error{Msg: "cannot move the finished images to " + c.out, Err: plain(err)}
+	}
+	return nil
+}
+
+// plain strips the operation and the path, which the message names already.
+func plain(err error) error {
+	var path *os.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// parseSize reads "470x400".
+func parseSize(s string) (width, height int, ok bool) {
+	w, h, ok := strings.Cut(s, "x")
+	width, errW := strconv.Atoi(w)
+	height, errH := strconv.Atoi(h)
+	return width, height, ok && errW == nil && errH == nil
+}
