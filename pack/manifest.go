@@ -202,6 +202,9 @@ func (m *Manifest) field(name string) int {
 	return -1
 }
 
+// Images are the statistics of the images.
+func (m *Manifest) Images() *ImageStats { return m.image().Images }
+
 // image is the field of the images. Every manifest that was checked has one.
 func (m *Manifest) image() *Field { return &m.Fields[m.field(colImage)] }
 

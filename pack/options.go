@@ -123,6 +123,12 @@ func (r Resize) target(w, h int32) (int32, int32) {
 	return w, h
 }
 
+// Validate says what is wrong with the options, or returns nil.
+func (o *Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 // withDefaults returns a checked copy with all defaults filled in.
 func (o *Options) withDefaults() (*Options, error) {
 	var c Options

@@ -72,6 +72,27 @@ func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := newReader(dir, m, opt)
+	// The number of rows is bounded by the size of the shards. That they are
+	// really so large is looked at before memory of that size is taken.
+	for i := range m.Shards {
+		if err := r.checkSize(i); err != nil {
+			return nil, err
+		}
+	}
+	at := m.Records
+	r.start, r.size, r.codec = make([]uint32, at), make([]uint32, at), make([]uint8, at)
+	if r.col.label >= 0 {
+		r.label = make([]int64, at)
+	}
+	if im := m.image().Images; im.MinWidth != im.MaxWidth || im.MinHeight != im.MaxHeight {
+		r.width, r.height = make([]int32, at), make([]int32, at)
+	}
+	return r, nil
+}
+
+// newReader makes a reader without an index of records.
+func newReader(dir string, m *Manifest, opt *ReadOptions) *Reader {
 	r := &Reader{dir: dir, man: m, cols: m.columns()}
 	if opt != nil {
 		r.opt = *opt
@@ -99,21 +120,7 @@ func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 	r.first = append(r.first, at)
 	r.loaded = make([]atomic.Bool, n)
 	r.fds = make([]atomic.Int32, len(m.Shards))
-	// The number of rows is bounded by the size of the shards. That they are
-	// really so large is looked at before memory of that size is taken.
-	for i := range m.Shards {
-		if err := r.checkSize(i); err != nil {
-			return nil, err
-		}
-	}
-	r.start, r.size, r.codec = make([]uint32, at), make([]uint32, at), make([]uint8, at)
-	if r.col.label >= 0 {
-		r.label = make([]int64, at)
-	}
-	if im := m.image().Images; im.MinWidth != im.MaxWidth || im.MinHeight != im.MaxHeight {
-		r.width, r.height = make([]int32, at), make([]int32, at)
-	}
-	return r, nil
+	return r
 }
 
 func (r *Reader) checkSize(shard int) error {
@@ -373,33 +380,44 @@ func (v *view) path(row int64) string {
 // index copies what reading needs out of v into the flat arrays.
 func (r *Reader) index(c int, v *view) error {
 	at := r.first[c]
-	im := r.man.image().Images
-	classes := int64(len(r.man.Classes()))
 	for row := range r.chunks[c].rows {
+		if err := v.checkRow(row); err != nil {
+			return err
+		}
 		start, size := v.value(r.col.image, row)
-		w, h := v.int32(r.col.width, row), v.int32(r.col.height, row)
-		codec := v.uint8(r.col.codec, row)
-		if w < im.MinWidth || w > im.MaxWidth || h < im.MinHeight || h > im.MaxHeight || size > im.MaxBytes {
-			return fmt.Errorf("%w: row %d is an image of %d x %d in %d bytes, outside of the manifest's statistics", arrowipc.ErrFormat, row, w, h, size)
-		}
-		name := codecNames[driver.Codec(codec)]
-		if _, ok := im.CodecNumbers[name]; !ok {
-			return fmt.Errorf("%w: row %d has image codec %d, which the manifest does not list", arrowipc.ErrFormat, row, codec)
-		}
-		if driver.Codec(codec) == driver.CodecRaw && size != 3*int64(w)*int64(h) {
-			return fmt.Errorf("%w: row %d has %d bytes for %d x %d raw pixels", arrowipc.ErrFormat, row, size, w, h)
-		}
 		i := at + row
-		r.start[i], r.size[i], r.codec[i] = uint32(start), uint32(size), codec
+		r.start[i], r.size[i], r.codec[i] = uint32(start), uint32(size), v.uint8(r.col.codec, row)
 		if r.label != nil {
-			l := v.int64(r.col.label, row)
-			if l < 0 || l >= classes {
-				return fmt.Errorf("%w: row %d has label %d of %d classes", arrowipc.ErrFormat, row, l, classes)
-			}
-			r.label[i] = l
+			r.label[i] = v.int64(r.col.label, row)
 		}
 		if r.width != nil {
-			r.width[i], r.height[i] = w, h
+			r.width[i], r.height[i] = v.int32(r.col.width, row), v.int32(r.col.height, row)
+		}
+	}
+	return nil
+}
+
+// checkRow compares a row with what the manifest says of all rows.
+func (v *view) checkRow(row int64) error {
+	r := v.r
+	im := r.man.image().Images
+	_, size := v.value(r.col.image, row)
+	w, h := v.int32(r.col.width, row), v.int32(r.col.height, row)
+	codec := v.uint8(r.col.codec, row)
+	if w < im.MinWidth || w > im.MaxWidth || h < im.MinHeight || h > im.MaxHeight || size > im.MaxBytes {
+		return fmt.Errorf("%w: row %d is an image of %d x %d in %d bytes, outside of the manifest's statistics", arrowipc.ErrFormat, row, w, h, size)
+	}
+	name := codecNames[driver.Codec(codec)]
+	if _, ok := im.CodecNumbers[name]; !ok {
+		return fmt.Errorf("%w: row %d has image codec %d, which the manifest does not list", arrowipc.ErrFormat, row, codec)
+	}
+	if driver.Codec(codec) == driver.CodecRaw && size != 3*int64(w)*int64(h) {
+		return fmt.Errorf("%w: row %d has %d bytes for %d x %d raw pixels", arrowipc.ErrFormat, row, size, w, h)
+	}
+	if r.col.label >= 0 {
+		l, classes := v.int64(r.col.label, row), int64(len(r.man.Classes()))
+		if l < 0 || l >= classes {
+			return fmt.Errorf("%w: row %d has label %d of %d classes", arrowipc.ErrFormat, row, l, classes)
 		}
 	}
 	return nil

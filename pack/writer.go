@@ -53,9 +53,10 @@ type job struct {
 
 // worker is what one goroutine that loads inputs keeps for itself.
 type worker struct {
-	opt *Options
-	src []byte // the bytes of the file
-	enc encoder
+	opt    *Options
+	src    []byte // the bytes of the file
+	enc    encoder
+	cursor packCursor
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. What it leaves

@@ -21,6 +21,10 @@ import (
 var commands = []func(*App) *cobra.Command{
 	newGenCommand,
 	newServeCommand,
+	newPackCommand,
+	newInspectCommand,
+	newVerifyCommand,
+	newConvertCommand,
 	newVersionCommand,
 }
 

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/pack"
+)
+
+// packFlags are the flags that pack and convert share.
+type packFlags struct {
+	opt       pack.Options
+	resize    string
+	shardSize string
+	chunkSize string
+	allowBad  bool
+	asJSON    bool
+}
+
+func (f *packFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.resize, "resize", "", "with --images raw: `N` for the shorter side, or WxH")
+	fl.StringVar(&f.shardSize, "shard-size", "256MiB", "`size` of the files of the pack")
+	fl.StringVar(&f.chunkSize, "chunk-size", "8MiB", "`size` of the chunks that have a checksum of their own")
+	fl.StringVar(&f.opt.Check, "check", pack.CheckStructure, "how to look for damaged files: structure or decode")
+	fl.IntVar(&f.opt.Threads, "threads", 0, "images worked on at once (default one per core)")
+	fl.BoolVar(&f.opt.Restart, "restart", false, "begin anew instead of going on with an interrupted run")
+	fl.BoolVar(&f.allowBad, "allow-bad", false, "end with exit code 0 even if files had to be left out")
+	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
+}
+
+// options checks the flags.
+func (f *packFlags) options() (*pack.Options, error) {
+	o := f.opt
+	var err error
+	if o.Resize, err = pack.ParseResize(f.resize); err != nil {
+		return nil, usageError("", "%v", err)
+	}
+	if o.ShardBytes, err = parseBytes("--shard-size", f.shardSize); err != nil {
+		return nil, err
+	}
+	if o.ChunkBytes, err = parseBytes("--chunk-size", f.chunkSize); err != nil {
+		return nil, err
+	}
+	if o.Threads < 0 {
+		return nil, usageError("", "--threads %d: give 1 or more, or 0 for one per core", o.Threads)
+	}
+	o.Writer = "stoker " + version()
+	if err := o.Validate(); err != nil {
+		return nil, usageError("", "%v", err)
+	}
+	return &o, nil
+}
+
+// parseBytes reads "8MiB", "100MB" or a number of bytes.
+func parseBytes(flag, s string) (int64, error) {
+	bad := usageError("", "%s %q: give a size such as 64MiB, 1GB or 67108864", flag, s)
+	digits := strings.TrimRight(s, "kKMGTiBb ")
+	v, err := strconv.ParseFloat(digits, 64)
+	if err != nil || v < 0 {
+		return 0, bad
+	}
+	unit, ok := map[string]float64{
+		"": 1, "b": 1, "k": 1e3, "kb": 1e3, "m": 1e6, "mb": 1e6, "g": 1e9, "gb": 1e9, "t": 1e12, "tb": 1e12,
+		"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+	}[strings.ToLower(strings.TrimSpace(s[len(digits):]))]
+	if !ok || v*unit > math.MaxInt64/2 {
+		return 0, bad
+	}
+	return int64(v * unit), nil
+}
+
+func newPackCommand(app *App) *cobra.Command {
+	var f packFlags
+	cmd := &cobra.Command{
+		Use:     "pack SRC OUT",
+		GroupID: groupData,
+		Short:   "Turn a folder of images into a pack",
+		Long: `Turn the folder of images SRC into the pack OUT: a few large files that load fast,
+and that everything which opens Apache Arrow files can open too.
+
+The class of an image is the first folder of its path; a folder without
+subfolders is packed without labels. What counts as an image is decided by
+content: JPEG, PNG, BMP, GIF (first frame), WebP, TIFF.
+
+How images are stored is chosen by --images:
+  auto  dct for JPEGs that allow it, keep for everything else (default)
+  dct   the same
+  keep  the bytes of the file
+  raw   decoded pixels, resized if --resize says so
+
+Files that are empty, cut off or no image are left out, listed on the screen and
+in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
+same command goes on where it stopped.`,
+		Example: `  stoker pack photos/ train/
+  stoker pack photos/ small/ --images raw --resize 256`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			opt, err := f.options()
+			if err != nil {
+				return err
+			}
+			return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
+				return pack.Write(app.Context, args[0], args[1], opt)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw")
+	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
+	f.register(cmd)
+	return cmd
+}
+
+// runPack runs a packing with progress and prints its summary.
+func (app *App) runPack(f *packFlags, opt *pack.Options, out, label string, run func() (*pack.Summary, error)) error {
+	progress := app.NewProgress(label, "files", 0)
+	var last pack.Progress
+	first := true
+	opt.Progress = func(p pack.Progress) {
+		if first {
+			progress.SetTotal(p.Total)
+			progress.Skip(p.Before)
+			last.Files, first = p.Before, false
+		}
+		progress.Add(p.Files-last.Files, p.BytesDone-last.BytesDone)
+		last = p
+	}
+	start := time.Now()
+	sum, err := run()
+	progress.Stop()
+	if err != nil {
+		return packFailed(err)
+	}
+	m := sum.Manifest
+	if f.asJSON {
+		err = json.NewEncoder(app.Stdout).Encode(map[string]any{
+			"pack": out, "records": m.Records, "bytes": m.Bytes, "shards": len(m.Shards), "fingerprint": m.Fingerprint,
+			"images": m.Images(), "skipped": m.Skipped, "resumed": sum.Resumed, "unchanged": sum.Unchanged,
+			"seconds": math.Round(1000*time.Since(start).Seconds()) / 1000,
+		})
+	} else {
+		err = app.printPacked(sum, out, time.Since(start))
+	}
+	if err != nil {
+		return err
+	}
+	if len(m.Skipped) > 0 && !f.allowBad {
+		return &Error{
+			Code: ExitBadInputs,
+			Msg:  fmt.Sprintf("%s of %s files could not be packed", FormatCount(int64(len(m.Skipped))), FormatCount(m.Source.Files)),
+			Hint: "the pack is complete without them; --allow-bad makes this exit code 0",
+		}
+	}
+	return nil
+}
+
+// packFailed adds the hint that an error of packing carries in itself.
+func packFailed(err error) error {
+	if errors.Is(err, pack.ErrInterrupted) {
+		msg, hint, _ := strings.Cut(err.Error(), ": ")
+		return &Error{Code: ExitInterrupted, Msg: msg, Hint: hint}
+	}
+	return err
+}
+
+// listed is how many skipped files are listed on the screen.
+const listed = 20
+
+func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) error {
+	m := sum.Manifest
+	listSkipped(app.Stderr, m.Skipped, out)
+	images := m.Images()
+	var codecs []string
+	for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw"} {
+		if n := images.Codecs[name]; n > 0 {
+			codecs = append(codecs, fmt.Sprintf("%s %s", FormatCount(n), name))
+		}
+	}
+	title := lipgloss.NewStyle().Bold(true)
+	if sum.Unchanged {
+		_, err := lipgloss.Fprintf(app.Stdout, "%s is finished already: %s images, %s\n", title.Render(out), FormatCount(m.Records), FormatBytes(m.Bytes))
+		return err
+	}
+	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s images (%s) in %s, %s",
+		title.Render(out), FormatCount(m.Records), strings.Join(codecs, ", "), plural(len(m.Shards), "shard"), FormatBytes(m.Bytes))
+	if err == nil && m.Source.Bytes > 0 && m.Source.Kind == "folder" {
+		_, err = fmt.Fprintf(app.Stdout, ", %.2f x the source", float64(m.Bytes)/float64(m.Source.Bytes))
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(app.Stdout, ", in %s\n", FormatDuration(took))
+	}
+	if err == nil && sum.Resumed > 0 {
+		_, err = fmt.Fprintf(app.Stdout, "%s files were packed by an earlier run\n", FormatCount(sum.Resumed))
+	}
+	return err
+}
+
+// listSkipped lists inputs that were left out.
+func listSkipped(w io.Writer, skipped []pack.Skipped, out string) {
+	if len(skipped) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "left out:\n")
+	for i, s := range skipped {
+		if i == listed {
+			fmt.Fprintf(w, "  ... and %s more; %s/%s lists all\n", FormatCount(int64(len(skipped)-listed)), strings.TrimRight(out, "/"), pack.ManifestName)
+			break
+		}
+		fmt.Fprintf(w, "  %s: %s\n", strings.Map(printable, s.Path), s.Reason)
+	}
+}
+
+// printable keeps control characters in file names away from the terminal.
+func printable(r rune) rune {
+	if r < 0x20 || r >= 0x7F && r < 0xA0 {
+		return '?'
+	}
+	return r
+}
+
+func plural(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return FormatCount(int64(n)) + " " + unit + "s"
+}

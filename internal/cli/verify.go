@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/pack"
+)
+
+func newVerifyCommand(app *App) *cobra.Command {
+	var opt pack.VerifyOptions
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "verify PACK",
+		GroupID: groupData,
+		Short:   "Prove that a pack is whole",
+		Long: `Read all of the pack and compare every checksum. What is damaged is named by
+shard, chunk and records, and makes the exit code 4.
+
+With --decode every image is also decoded.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			m, err := pack.ReadManifest(args[0])
+			if err != nil {
+				return err
+			}
+			progress := app.NewProgress("verifying", "records", m.Records)
+			opt.Progress = progress.Add
+			start := time.Now()
+			rep, err := pack.Verify(app.Context, args[0], &opt)
+			progress.Stop()
+			if err != nil {
+				return err
+			}
+			if err := app.printReport(rep, args[0], opt.Decode, asJSON, time.Since(start)); err != nil {
+				return err
+			}
+			if n := len(rep.Problems); n > 0 {
+				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", args[0], plural(n, "problem")),
+					Hint: "bring the shards that are named back from a copy, or pack the source again"}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image")
+	cmd.Flags().IntVar(&opt.Threads, "threads", 0, "chunks looked at at once (default one per core)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, took time.Duration) error {
+	if asJSON {
+		return json.NewEncoder(app.Stdout).Encode(map[string]any{
+			"pack": dir, "whole": len(rep.Problems) == 0, "records": rep.Records, "chunks": rep.Chunks, "bytes": rep.Bytes,
+			"decoded": decoded, "fingerprint": rep.Manifest.Fingerprint, "problems": rep.Problems,
+		})
+	}
+	for _, p := range rep.Problems {
+		if _, err := fmt.Fprintln(app.Stdout, p); err != nil {
+			return err
+		}
+	}
+	if len(rep.Problems) > 0 {
+		return nil
+	}
+	what := "every checksum is right"
+	if decoded {
+		what += " and every image decodes"
+	}
+	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, FormatCount(rep.Records),
+		plural(int(rep.Chunks), "chunk"), FormatBytes(rep.Bytes), what, FormatDuration(took))
+	return err
+}

@@ -1,0 +1,289 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+)
+
+// VerifyOptions change what Verify does. Nil means the defaults.
+type VerifyOptions struct {
+	// Decode also decodes every image.
+	Decode bool
+	// Threads is the number of chunks checked at once, 0 for one per core.
+	Threads int
+	// Progress, when set, is told of every chunk: its records and bytes. It is
+	// called from several goroutines.
+	Progress func(records, bytes int64)
+}
+
+// Problem is one thing that is wrong with a pack.
+type Problem struct {
+	// Shard is the file. Chunk and the records are -1 where the whole shard is
+	// concerned.
+	Shard string `json:"shard"`
+	Chunk int64  `json:"chunk"`
+	// FirstRecord and LastRecord are the records of the pack that are
+	// concerned, numbered from 0.
+	FirstRecord int64 `json:"first_record"`
+	LastRecord  int64 `json:"last_record"`
+	// Path is the path in the source, where a single record is concerned.
+	Path   string `json:"path,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// String is the problem on one line.
+func (p Problem) String() string {
+	switch {
+	case p.Chunk < 0:
+		return fmt.Sprintf("%s: %s", p.Shard, p.Reason)
+	case p.FirstRecord == p.LastRecord:
+		s := fmt.Sprintf("%s, chunk %d, record %d", p.Shard, p.Chunk, p.FirstRecord)
+		if p.Path != "" {
+			s += " (" + p.Path + ")"
+		}
+		return s + ": " + p.Reason
+	}
+	return fmt.Sprintf("%s, chunk %d, records %d to %d: %s", p.Shard, p.Chunk, p.FirstRecord, p.LastRecord, p.Reason)
+}
+
+// Report is what Verify found.
+type Report struct {
+	Manifest *Manifest
+	// Chunks, Records and Bytes count what was looked at.
+	Chunks, Records, Bytes int64
+	// Problems are in the order of the pack. The pack is whole if there are
+	// none.
+	Problems []Problem
+}
+
+// Verify checks the pack dir: that all shards are there and have their size,
+// that the checksum of every chunk is right, that schema, footers and indexes
+// agree with the manifest and, if asked for, that every image can be decoded.
+// Its error means that it could not look, not that something is damaged, except
+// for a manifest that cannot be read.
+func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error) {
+	var o VerifyOptions
+	if opt != nil {
+		o = *opt
+	}
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{r: newReader(dir, m, nil), opt: o, bad: make([]bool, len(m.Shards))}
+	defer v.r.Close()
+	for i := range m.Shards {
+		if err := v.shard(i); err != nil {
+			v.bad[i] = true
+			v.report(Problem{Shard: m.Shards[i].File, Chunk: -1, FirstRecord: -1, LastRecord: -1, Reason: err.Error()}, i)
+		}
+	}
+	var next atomic.Int64
+	g, gctx := errgroup.WithContext(ctx)
+	for range min(o.Threads, len(v.r.chunks)) {
+		g.Go(func() error {
+			w, err := newWorker(&Options{})
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			buf := make([]byte, 1<<20)
+			for {
+				c := int(next.Add(1) - 1)
+				if c >= len(v.r.chunks) {
+					return nil
+				}
+				if err := context.Cause(gctx); err != nil {
+					return err
+				}
+				if err := v.chunk(gctx, c, w, buf); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(v.problems, func(a, b placed) int {
+		if a.shard != b.shard {
+			return a.shard - b.shard
+		}
+		if a.Chunk != b.Chunk {
+			return int(a.Chunk - b.Chunk)
+		}
+		return int(a.FirstRecord - b.FirstRecord)
+	})
+	rep := &Report{Manifest: m, Chunks: v.chunks.Load(), Records: v.records.Load(), Bytes: v.bytes.Load(), Problems: []Problem{}}
+	for _, p := range v.problems {
+		rep.Problems = append(rep.Problems, p.Problem)
+	}
+	return rep, nil
+}
+
+type placed struct {
+	Problem
+	shard int
+}
+
+type verifier struct {
+	r   *Reader
+	opt VerifyOptions
+	bad []bool // shards that are not there, or not of their size
+
+	chunks, records, bytes atomic.Int64
+
+	mu       sync.Mutex
+	problems []placed
+}
+
+func (v *verifier) report(p Problem, shard int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.problems = append(v.problems, placed{p, shard})
+}
+
+// shard checks what frames the chunks of a shard.
+func (v *verifier) shard(i int) error {
+	s := &v.r.man.Shards[i]
+	f, err := os.Open(filepath.Join(v.r.dir, s.File))
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("the file is missing")
+	}
+	if err != nil {
+		return plain(err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return plain(err)
+	}
+	if st.Size() != s.Bytes {
+		return fmt.Errorf("it has %d bytes, should have %d", st.Size(), s.Bytes)
+	}
+	head := make([]byte, min(s.Bytes, arrowipc.HeaderLimit))
+	if _, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
+		return plain(err)
+	}
+	cols, err := arrowipc.ParseHeader(head)
+	if err == nil && !slices.Equal(cols, v.r.cols) {
+		err = errors.New("it differs from the fields of the manifest")
+	}
+	if err != nil {
+		return fmt.Errorf("the schema is wrong: %w", err)
+	}
+	if err := v.footer(f, s); err != nil {
+		return fmt.Errorf("the footer is wrong (Stoker does not need it, other readers do): %w", err)
+	}
+	return nil
+}
+
+func (v *verifier) footer(f *os.File, s *Shard) error {
+	var tail [10]byte
+	if _, err := f.ReadAt(tail[:], s.Bytes-10); err != nil {
+		return plain(err)
+	}
+	n, err := arrowipc.FooterSize(tail[:], s.Bytes)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, s.Bytes-n); err != nil {
+		return plain(err)
+	}
+	cols, blocks, err := arrowipc.ParseFooter(b, s.Bytes)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(cols, v.r.cols) || len(blocks) != len(s.Chunks) {
+		return fmt.Errorf("%d columns and %d record batches, should be %d and %d", len(cols), len(blocks), len(v.r.cols), len(s.Chunks))
+	}
+	for k, b := range blocks {
+		if b.Offset != s.Chunks[k].Offset || int64(b.MetaBytes)+b.BodyBytes != s.Chunks[k].Bytes {
+			return fmt.Errorf("record batch %d lies elsewhere", k)
+		}
+	}
+	return nil
+}
+
+// chunk checks one chunk. Its error is one of the run.
+func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) error {
+	r := v.r
+	ref := &r.chunks[c]
+	if v.bad[ref.shard] {
+		if _, err := r.fd(ref.shard); err != nil {
+			return nil // reported with its shard
+		}
+	}
+	p := Problem{
+		Shard: r.man.Shards[ref.shard].File, Chunk: int64(ref.number),
+		FirstRecord: r.first[c], LastRecord: r.first[c+1] - 1,
+	}
+	fd, err := r.fd(ref.shard)
+	if err == nil {
+		err = checkChunk(fdReader(fd), Chunk{Offset: ref.offset, Bytes: ref.bytes, XXH3: ref.sum}, buf)
+	}
+	v.chunks.Add(1)
+	v.bytes.Add(ref.bytes)
+	if err != nil {
+		p.Reason = err.Error()
+		v.report(p, int(ref.shard))
+	} else {
+		var head []byte
+		vw, err := r.view(c, &head)
+		for row := int64(0); err == nil && row < ref.rows; row++ {
+			err = vw.checkRow(row)
+		}
+		if err != nil {
+			p.Reason = err.Error()
+			v.report(p, int(ref.shard))
+		} else if v.opt.Decode {
+			if err := v.decode(ctx, vw, w, p); err != nil {
+				return err
+			}
+		}
+	}
+	v.records.Add(ref.rows)
+	if v.opt.Progress != nil {
+		v.opt.Progress(ref.rows, ref.bytes)
+	}
+	return nil
+}
+
+// decode decodes all images of a chunk.
+func (v *verifier) decode(ctx context.Context, vw *view, w *worker, p Problem) error {
+	var rec Record
+	var image []byte
+	for row := range v.r.chunks[vw.c].rows {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		err := vw.record(row, &rec, image)
+		if err == nil {
+			image = rec.Image
+			err = w.enc.decodeStored(&rec)
+		}
+		if err != nil {
+			one := p
+			one.FirstRecord, one.LastRecord = rec.ID, rec.ID
+			one.Path, one.Reason = rec.Path, "the image cannot be decoded: "+err.Error()
+			v.report(one, int(v.r.chunks[vw.c].shard))
+		}
+	}
+	return nil
+}
