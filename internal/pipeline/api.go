@@ -98,7 +98,12 @@ type RecordError struct {
 	Name string
 	// Reason is one line.
 	Reason string
+	// Cause is the error behind it.
+	Cause error
 }
+
+// Unwrap returns the cause.
+func (e *RecordError) Unwrap() error { return e.Cause }
 
 // Error returns one line with the name, the number and the reason.
 func (e *RecordError) Error() string {

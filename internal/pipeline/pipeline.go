@@ -2,45 +2,382 @@ package pipeline
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Pipeline makes batches. Next is called by one goroutine at a time; the other
 // methods may be called from any.
 type Pipeline struct {
-	info Info
-	ring *arena.Ring
+	cfg     Config
+	src     driver.Source
+	info    Info
+	split   sampler.Split
+	layout  *collate.Layout
+	outputs []output
+	columns []column
+	// batchOps run on complete batches.
+	batchOps   []transform.BatchOp
+	indexArray int
+
+	groupRows     int
+	budget        *arena.Budget // ring
+	readBudget    *arena.Budget
+	scratchBudget *arena.Budget // of the large scratch
+	workerScratch int64
+	largeMu       sync.Mutex
+	ring          *arena.Ring
+	reader        *fetch.Reader
+	subMu         sync.Mutex
+	subReader     *fetch.Reader
+
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	fetchQ  chan group
+	decodeQ chan filled
+	free    chan int
+	wake    chan struct{}
+	workers []*worker
+
+	mu      sync.Mutex
+	closed  bool
+	gen     uint64
+	cur     *stream
+	batches []batch
+
+	opened                  time.Time
+	stage                   [numStages]stageCounters
+	nBatches, nRecords      atomic.Int64
+	skipped                 atomic.Int64
+	consumerWait, waitSince atomic.Int64
+	closeOnce               sync.Once
+	closeErr                error
 }
 
-var errNotReady = errors.New("the engine is being built")
+// output is an image array of the batch.
+type output struct {
+	prog  *transform.Program
+	field int
+	array int
+	// gather says that rows may be copied from raw records as they are.
+	gather bool
+}
+
+// column is an int64 array of the batch.
+type column struct{ field, array int }
 
 // Open opens the source, compiles the transforms, plans the memory and makes
-// the ring.
-func Open(ctx context.Context, cfg Config) (*Pipeline, error) { return nil, errNotReady }
+// the ring. It starts the goroutines of the stages; the first Start gives them
+// work.
+func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	open := cfg.OpenSource
+	if open == nil {
+		open = func(ctx context.Context, url string) (driver.Source, error) { return source.Open(ctx, url, nil) }
+	}
+	src, err := open(ctx, cfg.Source)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pipeline{cfg: cfg, src: src, opened: time.Now()}
+	if err := p.open(); err != nil {
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Pipeline) open() error {
+	info := p.src.Info()
+	if info.Len == 0 {
+		return fmt.Errorf("%s holds no records", info.URL)
+	}
+	if info.Len < 0 || info.Len > sampler.MaxLen {
+		return fmt.Errorf("%s says that it holds %d records, the limit is %d", info.URL, info.Len, int64(sampler.MaxLen))
+	}
+	cfg := &p.cfg
+	p.split = sampler.Split{Len: info.Len, Batch: cfg.BatchSize, Rank: cfg.Rank, World: cfg.WorldSize, DropLast: cfg.DropLast}
+	if int64(cfg.BatchSize)*int64(cfg.WorldSize) > sampler.MaxLen {
+		return fmt.Errorf("batch_size x world_size is %d, the limit is %d", int64(cfg.BatchSize)*int64(cfg.WorldSize), int64(sampler.MaxLen))
+	}
+	if p.split.Steps() == 0 {
+		return fmt.Errorf("%s holds %d records, less than one global batch of %d x %d, and drop_last leaves out the rest: there would be no batch; "+
+			"lower batch_size or turn drop_last off", info.URL, info.Len, cfg.BatchSize, cfg.WorldSize)
+	}
+	if err := p.planArrays(info); err != nil {
+		return err
+	}
+	threads := cfg.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	plan, err := p.planMemory(info, threads)
+	if err != nil {
+		return err
+	}
+	p.groupRows = plan.groupRows
+	p.budget = arena.NewBudget(plan.Ring)
+	p.readBudget = arena.NewBudget(plan.Read)
+	p.workerScratch = plan.workerScratch
+	p.scratchBudget = arena.NewBudget(plan.Scratch - int64(threads)*plan.workerScratch)
+	if p.ring, err = arena.NewRing(p.budget, plan.slots, p.layout.Bytes); err != nil {
+		return fmt.Errorf("making the ring of batches: %w", err)
+	}
+	p.info = Info{
+		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.split.Steps(),
+		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
+		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.slots,
+		Classes: p.classes(info), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.MemoryPlan,
+	}
+	p.batches = make([]batch, plan.slots)
+	p.free = make(chan int, plan.slots)
+	for i := range p.batches {
+		p.batches[i] = batch{slot: i, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4)}
+	}
+	p.reader = fetch.NewReader(p.src, p.readBudget, plan.readers, plan.buffers, p.groupRows)
+	p.subReader = fetch.NewReader(p.src, arena.NewBudget(max(plan.Read/4, 1<<20)), 1, 1, 1)
+	p.fetchQ = make(chan group)
+	p.decodeQ = make(chan filled, plan.buffers)
+	p.wake = make(chan struct{}, 1)
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	for range threads {
+		w, err := p.newWorker()
+		if err != nil {
+			return err
+		}
+		p.workers = append(p.workers, w)
+	}
+	for i := range plan.readers {
+		p.spawn("fetch", func() { p.fetchLoop(i) })
+	}
+	for _, w := range p.workers {
+		p.spawn("decode", w.loop)
+	}
+	p.spawn("prefault", p.prefault)
+	return nil
+}
+
+// spawn starts a goroutine that Close waits for, labelled for profiles.
+func (p *Pipeline) spawn(stage string, f func()) {
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		pprof.Do(p.ctx, pprof.Labels("stage", stage), func(context.Context) { f() })
+	}()
+}
+
+// prefault backs the slots with memory, one after the other, and makes each
+// available when it is done: the first batch does not wait for all of them.
+func (p *Pipeline) prefault() {
+	for k := range p.batches {
+		p.ring.Prefault(p.ctx, k, p.layout.Bytes)
+		p.free <- k
+	}
+}
+
+// planArrays compiles the outputs and lays the batch out.
+func (p *Pipeline) planArrays(info *driver.Info) error {
+	cfg := &p.cfg
+	fieldOf := map[string]int{}
+	names := make([]string, 0, len(info.Fields))
+	for i, f := range info.Fields {
+		fieldOf[f.Name] = i
+		names = append(names, f.Name)
+	}
+	wanted := map[int]bool{}
+	for _, name := range cfg.Fields {
+		i, ok := fieldOf[name]
+		if !ok {
+			return fmt.Errorf("%s has no field %q%s", info.URL, name, transform.DidYouMean(name, names))
+		}
+		if info.Fields[i].Kind == driver.KindText {
+			return fmt.Errorf("field %q is text, which has no fixed size and cannot be part of a batch; leave it out of fields", name)
+		}
+		wanted[i] = true
+	}
+	outputs := cfg.Outputs
+	if len(outputs) == 0 {
+		for i, f := range info.Fields {
+			if f.Kind == driver.KindImage && (wanted[i] || len(cfg.Fields) == 0) {
+				outputs = append(outputs, transform.Output{Name: f.Name, Field: f.Name})
+			}
+		}
+	}
+	var cols []collate.Column
+	for _, out := range outputs {
+		if out.Field == "" {
+			out.Field = out.Name
+		}
+		i, ok := fieldOf[out.Field]
+		if !ok {
+			return fmt.Errorf("output %q: %s has no field %q%s", out.Name, info.URL, out.Field, transform.DidYouMean(out.Field, names))
+		}
+		f := &info.Fields[i]
+		if f.Kind != driver.KindImage {
+			return fmt.Errorf("output %q: field %q is not an image but %q; operations work on images", out.Name, out.Field, f.Kind)
+		}
+		prog, err := transform.Compile(out, int(f.Width), int(f.Height))
+		if err != nil {
+			return err
+		}
+		p.outputs = append(p.outputs, output{prog: prog, field: i, array: len(cols), gather: prog.Identity()})
+		cols = append(cols, collate.Column{Name: out.Name, DType: prog.Store.DType, Shape: prog.Shape()})
+	}
+	for i, f := range info.Fields {
+		if f.Kind != driver.KindLabel && f.Kind != driver.KindInt || len(cfg.Fields) > 0 && !wanted[i] {
+			continue
+		}
+		p.columns = append(p.columns, column{field: i, array: len(cols)})
+		cols = append(cols, collate.Column{Name: f.Name, DType: item.I64})
+	}
+	var err error
+	if cols, err = p.planBatchOps(cols, info); err != nil {
+		return err
+	}
+	p.indexArray = len(cols)
+	cols = append(cols, collate.Column{Name: "index", DType: item.I64})
+	p.layout, err = collate.New(cfg.BatchSize, cols)
+	return err
+}
+
+// planBatchOps compiles the operations on whole batches; they may add arrays.
+func (p *Pipeline) planBatchOps(cols []collate.Column, info *driver.Info) ([]collate.Column, error) {
+	in := transform.BatchInfo{Classes: map[string]int{}}
+	for _, f := range info.Fields {
+		if f.Kind == driver.KindLabel {
+			in.Classes[f.Name] = len(f.Classes)
+		}
+	}
+	for _, c := range cols {
+		in.Arrays = append(in.Arrays, item.Array{Name: c.Name, DType: c.DType, Shape: c.Shape})
+	}
+	for i, raw := range p.cfg.BatchOps {
+		op, add, err := transform.CompileBatchOp(raw, in, i)
+		if err != nil {
+			return nil, fmt.Errorf("batch operation %d: %w", i+1, err)
+		}
+		p.batchOps = append(p.batchOps, op)
+		for _, a := range add {
+			cols = append(cols, collate.Column{Name: a.Name, DType: a.DType, Shape: a.Shape})
+			in.Arrays = append(in.Arrays, a)
+		}
+	}
+	return cols, nil
+}
+
+// finishBatch runs the operations on whole batches, in the goroutine that did
+// the batch's last group.
+func (p *Pipeline) finishBatch(b *batch) {
+	if len(p.batchOps) == 0 || b.err != nil || len(b.ids) == 0 {
+		return
+	}
+	start := time.Now()
+	view := transform.Batch{Arrays: p.layout.Arrays, Slot: p.ring.Slot(b.slot), Rows: len(b.ids)}
+	if err := p.runBatchOps(b, &view); err != nil {
+		p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+	}
+	p.stage[stageTransform].addFor(time.Since(start), 0)
+}
+
+func (p *Pipeline) runBatchOps(b *batch, view *transform.Batch) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicError("mixing a batch", r)
+		}
+	}()
+	for i, op := range p.batchOps {
+		r := transform.NewBatchRand(p.cfg.Seed, b.epoch, b.first, i)
+		if err := op.ApplyBatch(&r, view); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pipeline) classes(info *driver.Info) map[string][]string {
+	var m map[string][]string
+	for _, c := range p.columns {
+		f := &info.Fields[c.field]
+		if f.Kind == driver.KindLabel && len(f.Classes) > 0 {
+			if m == nil {
+				m = map[string][]string{}
+			}
+			m[f.Name] = f.Classes
+		}
+	}
+	return m
+}
 
 // Info describes the pipeline.
 func (p *Pipeline) Info() Info { return p.info }
 
+// Config is the configuration in force, with defaults filled in.
+func (p *Pipeline) Config() Config { return p.cfg }
+
 // Ring is the memory of the batches.
 func (p *Pipeline) Ring() *arena.Ring { return p.ring }
 
-// Start begins a new stream of batches at pos and returns its generation.
-// What older streams made and Next has not returned is dropped.
-func (p *Pipeline) Start(pos item.Position) (gen uint64) { return 0 }
+// Close stops everything, waits for all goroutines and frees the memory, the
+// ring included: batches that are still held become invalid. A read that the
+// system does not come back from holds it up.
+func (p *Pipeline) Close() error {
+	p.closeOnce.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		p.stopLocked(p.cur)
+		p.mu.Unlock()
+		p.closeErr = p.release()
+	})
+	return p.closeErr
+}
 
-// Next returns the next event of the current stream. It waits for Start when
-// there is none yet. After a *RecordError or another error the stream is over
-// until the next Start.
-func (p *Pipeline) Next(ctx context.Context) (Event, error) { return Event{}, errNotReady }
+// release undoes open, however far it came.
+func (p *Pipeline) release() error {
+	if p.stop != nil {
+		p.stop()
+	}
+	p.wg.Wait()
+	for _, w := range p.workers {
+		w.close()
+	}
+	for _, r := range []*fetch.Reader{p.reader, p.subReader} {
+		if r != nil {
+			r.Free()
+		}
+	}
+	var err error
+	if p.ring != nil {
+		err = p.ring.Close()
+	}
+	if cerr := p.src.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
 
-// Release gives a slot back. Each batch is released once.
-func (p *Pipeline) Release(slot int) {}
-
-// Stats returns the counters.
-func (p *Pipeline) Stats() Stats { return Stats{} }
-
-// Close stops everything, waits for all goroutines and frees the memory.
-func (p *Pipeline) Close() error { return nil }
+// MarshalJSON keeps the JSON form of an Info complete and its lists not null.
+func (i Info) MarshalJSON() ([]byte, error) {
+	type plain Info
+	if i.Arrays == nil {
+		i.Arrays = []item.Array{}
+	}
+	return json.Marshal(plain(i))
+}

@@ -56,14 +56,22 @@ func (a *Args) ParseOp(raw json.RawMessage) (Op, error) {
 	return parseOp(raw, a.Mask, a.depth+1)
 }
 
-func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
-	var vals map[string]json.RawMessage
+// splitOp takes the name of an operation from its other parameters.
+func splitOp(raw json.RawMessage) (name string, vals map[string]json.RawMessage, err error) {
 	if err := json.Unmarshal(raw, &vals); err != nil || vals == nil {
-		return nil, fmt.Errorf("an operation must be an object such as {\"op\": \"Resize\", \"size\": 256}")
+		return "", nil, fmt.Errorf("an operation must be an object such as {\"op\": \"Resize\", \"size\": 256}")
 	}
-	var name string
 	if err := json.Unmarshal(vals["op"], &name); err != nil || name == "" {
-		return nil, fmt.Errorf("an operation lacks its name (\"op\")")
+		return "", nil, fmt.Errorf("an operation lacks its name (\"op\")")
+	}
+	delete(vals, "op")
+	return name, vals, nil
+}
+
+func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
+	name, vals, err := splitOp(raw)
+	if err != nil {
+		return nil, err
 	}
 	var known []string
 	for _, s := range specs() {
@@ -71,7 +79,6 @@ func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
 			known = append(known, s.Name)
 			continue
 		}
-		delete(vals, "op")
 		if err := checkKeys(vals, name, s.Keys); err != nil {
 			return nil, err
 		}
@@ -85,7 +92,7 @@ func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
 		}
 		return op, nil
 	}
-	return nil, fmt.Errorf("there is no operation %q%s", name, didYouMean(name, known))
+	return nil, fmt.Errorf("there is no operation %q%s", name, DidYouMean(name, known))
 }
 
 // CheckKeys refuses a JSON object with a key that is not known, naming the
@@ -113,7 +120,7 @@ next:
 		return nil
 	}
 	sort.Strings(unknown)
-	return fmt.Errorf("%s has no parameter %q%s", what, clip(unknown[0]), didYouMean(unknown[0], known))
+	return fmt.Errorf("%s has no parameter %q%s", what, clip(unknown[0]), DidYouMean(unknown[0], known))
 }
 
 func clip(s string) string {
@@ -123,9 +130,9 @@ func clip(s string) string {
 	return s
 }
 
-// didYouMean returns a hint with the nearest of the known names, or all of
+// DidYouMean returns a hint with the nearest of the known names, or all of
 // them when none is near.
-func didYouMean(name string, known []string) string {
+func DidYouMean(name string, known []string) string {
 	if len(known) == 0 {
 		return ""
 	}

@@ -1,4 +1,215 @@
 package transform
 
-// augmentSpecs lists the augmentations: operations on pixels.
-func augmentSpecs() []Spec { return nil }
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+)
+
+// augmentSpecs lists the augmentations: operations on pixels. Each draws its
+// parameters from the distributions of the class of torchvision.transforms.v2
+// with its name, and takes the arguments of that class.
+func augmentSpecs() []Spec {
+	return []Spec{
+		{"ColorJitter", []string{"brightness", "contrast", "saturation", "hue"}, buildColorJitter},
+		{"Grayscale", []string{"num_output_channels"}, buildGrayscale},
+		{"RandomGrayscale", []string{"p"}, simpleOp("RandomGrayscale", 0.1, cdec.Pixmap.Grayscale)},
+		{"RandomInvert", []string{"p"}, simpleOp("RandomInvert", 0.5, cdec.Pixmap.Invert)},
+		{"RandomAutocontrast", []string{"p"}, simpleOp("RandomAutocontrast", 0.5, cdec.Pixmap.AutoContrast)},
+		{"RandomEqualize", []string{"p"}, simpleOp("RandomEqualize", 0.5, cdec.Pixmap.Equalize)},
+		{"RandomPosterize", []string{"bits", "p"}, buildPosterize},
+		{"RandomSolarize", []string{"threshold", "p"}, buildSolarize},
+		{"RandomAdjustSharpness", []string{"sharpness_factor", "p"}, buildSharpness},
+		{"GaussianBlur", []string{"kernel_size", "sigma"}, buildGaussianBlur},
+		{"RandomRotation", []string{"degrees", "interpolation", "expand", "center", "fill"}, buildRotation},
+		{"RandomAffine", []string{"degrees", "translate", "scale", "shear", "interpolation", "fill", "center"}, buildAffine},
+		{"RandomErasing", []string{"p", "scale", "ratio", "value", "inplace"}, buildErasing},
+		{"AutoAugment", []string{"policy", "interpolation", "fill"}, buildAutoAugment},
+		{"RandAugment", []string{"num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"}, buildRandAugment},
+		{"TrivialAugmentWide", []string{"num_magnitude_bins", "interpolation", "fill"}, buildTrivialAugment},
+		{"Compose", []string{"transforms"}, buildCompose},
+		{"RandomApply", []string{"transforms", "p"}, buildRandomApply},
+		{"RandomChoice", []string{"transforms", "p"}, buildRandomChoice},
+		{"OneOf", []string{"transforms", "p"}, buildRandomChoice},
+		{"RandomOrder", []string{"transforms"}, buildRandomOrder},
+	}
+}
+
+// named gives an operation its name for messages.
+type named string
+
+func (n named) String() string { return string(n) }
+
+// pixmap is img as the kernels want it.
+func pixmap(img *Pixels) cdec.Pixmap {
+	return cdec.Pixmap{Pix: img.Pix, W: img.W, H: img.H, C: img.C}
+}
+
+// replace runs an operation that cannot work in place: f writes an image of
+// w x h pixels, which then becomes the current one.
+func replace(img *Pixels, w, h int, f func(dst, src cdec.Pixmap) error) error {
+	next, err := img.Next(w, h)
+	if err != nil {
+		return err
+	}
+	if err := f(cdec.Pixmap{Pix: next, W: w, H: h, C: img.C}, pixmap(img)); err != nil {
+		return err
+	}
+	img.Swap(w, h)
+	return nil
+}
+
+// simple is an operation without parameters that happens with probability p.
+type simple struct {
+	named
+	p  float64
+	do func(cdec.Pixmap) error
+}
+
+func simpleOp(name string, p float64, do func(cdec.Pixmap) error) func(*Args) (Op, error) {
+	return func(a *Args) (Op, error) { return &simple{named(name), a.Prob("p", p), do}, nil }
+}
+
+func (op *simple) Apply(r *Rand, img *Pixels) error {
+	if !r.Bool(op.p) {
+		return nil
+	}
+	return op.do(pixmap(img))
+}
+
+// fail reports a wrong value from outside the getters of Args.
+func failKey(a *Args, key, format string, args ...any) { a.fail(key, format, args...) }
+
+// require refuses an operation that lacks an argument without default.
+func require(a *Args, key, what string) bool {
+	if a.Has(key) {
+		return true
+	}
+	failKey(a, key, "is missing; it is %s", what)
+	return false
+}
+
+// isList says whether an argument is a list rather than a number.
+func isList(a *Args, key string) bool {
+	return bytes.HasPrefix(bytes.TrimSpace(a.Raw(key)), []byte("["))
+}
+
+// fillArg returns a fill of one number or three; has is false when there is
+// none (null), which torchvision treats differently from 0 at borders. A mask
+// takes a single number only.
+func fillArg(a *Args, key string, has bool) (cdec.WarpMode, error) {
+	m := cdec.WarpMode{HasFill: has}
+	if raw, ok := a.vals[key]; ok && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+		m.HasFill = false
+		return m, nil
+	}
+	if !a.Has(key) {
+		return m, nil
+	}
+	m.HasFill = true
+	v := a.Floats(key, nil)
+	if len(v) != 1 && len(v) != 3 {
+		failKey(a, key, "must be one number or three, not %d", len(v))
+		return m, nil
+	}
+	if a.Mask && len(v) == 3 {
+		return m, nil
+	}
+	for c := range m.Fill {
+		x := v[c%len(v)]
+		if !(x >= 0 && x <= 255) {
+			failKey(a, key, "must be between 0 and 255, not %v", x)
+			return m, nil
+		}
+		m.Fill[c] = float32(x)
+	}
+	return m, nil
+}
+
+// warpArgs returns interpolation and fill of an operation that warps.
+func warpArgs(a *Args, hasFill bool) cdec.WarpMode {
+	m, _ := fillArg(a, "fill", hasFill)
+	m.Bilinear = a.Choice("interpolation", "nearest", "nearest", "bilinear") == "bilinear" && !a.Mask
+	return m
+}
+
+// angles returns a range of degrees: a number x gives [-x, x].
+func angles(a *Args, key string, sizes ...int) []float64 {
+	v := a.Floats(key, nil)
+	if len(v) == 1 && !isList(a, key) {
+		if v[0] < 0 {
+			failKey(a, key, "must not be negative when it is a single number, it is %v", v[0])
+		}
+		v = []float64{-v[0], v[0]}
+	}
+	for _, n := range sizes {
+		if len(v) == n {
+			for _, x := range v {
+				if math.Abs(x) > 1e6 {
+					failKey(a, key, "is %v, must be between -1e6 and 1e6", x)
+				}
+			}
+			return v
+		}
+	}
+	failKey(a, key, "must be a number or a list of %s numbers", sizesText(sizes))
+	return make([]float64, sizes[0])
+}
+
+func sizesText(sizes []int) string {
+	s := fmt.Sprint(sizes[0])
+	for _, n := range sizes[1:] {
+		s += fmt.Sprintf(" or %d", n)
+	}
+	return s
+}
+
+// centerArg returns the point (x, y) of an optional centre.
+func centerArg(a *Args) *[2]float64 {
+	if !a.Has("center") {
+		return nil
+	}
+	v := a.Floats("center", nil)
+	if len(v) != 2 || math.Abs(v[0]) > 1e6 || math.Abs(v[1]) > 1e6 {
+		failKey(a, "center", "must be two numbers, [x, y]")
+		return nil
+	}
+	return &[2]float64{v[0], v[1]}
+}
+
+// parts reads the operations inside a composite one.
+func parts(a *Args) ([]Op, error) {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(a.Raw("transforms"), &raw); err != nil || len(raw) == 0 {
+		failKey(a, "transforms", "must be a list of at least one operation")
+		return nil, nil
+	}
+	if len(raw) > maxOps {
+		failKey(a, "transforms", "has %d operations, the limit is %d", len(raw), maxOps)
+		return nil, nil
+	}
+	ops := make([]Op, len(raw))
+	for i, r := range raw {
+		op, err := a.ParseOp(r)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := op.(storeOp); ok {
+			return nil, fmt.Errorf("%s cannot stand inside %s: the type of a batch is the same for all records", opWord(r), a.op)
+		}
+		ops[i] = op
+	}
+	return ops, nil
+}
+
+// opWord is the name in the JSON of an operation.
+func opWord(raw json.RawMessage) string {
+	var o struct {
+		Op string `json:"op"`
+	}
+	_ = json.Unmarshal(raw, &o) // it was parsed before
+	return o.Op
+}

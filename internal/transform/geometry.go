@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -113,7 +114,8 @@ func centerOffset(size, n int) int {
 
 func (op *centerCrop) OutSize(_, _ int) (int, int) { return op.w, op.h }
 
-// randomCrop is torchvision's RandomCrop with constant padding.
+// randomCrop is torchvision's RandomCrop with constant padding; see paddedCrop
+// for the other kinds.
 type randomCrop struct {
 	h, w                     int
 	left, top, right, bottom int
@@ -124,9 +126,7 @@ type randomCrop struct {
 func buildRandomCrop(a *Args) (Op, error) {
 	op := &randomCrop{padIfNeeded: a.Bool("pad_if_needed", false), fill: a.Fill("fill")}
 	op.h, op.w = a.Square("size")
-	if mode := a.String("padding_mode", "constant"); mode != "constant" {
-		a.fail("padding_mode", "must be \"constant\", not %q", clip(mode))
-	}
+	mode := padModes[a.Choice("padding_mode", "constant", "constant", "edge", "reflect", "symmetric")]
 	pad := a.Floats("padding", []float64{0})
 	for _, p := range pad {
 		if p != math.Trunc(p) || p < 0 || p > maxSide {
@@ -143,6 +143,9 @@ func buildRandomCrop(a *Args) (Op, error) {
 		op.left, op.top, op.right, op.bottom = int(pad[0]), int(pad[1]), int(pad[2]), int(pad[3])
 	default:
 		a.fail("padding", "must be one number, two (left and right, top and bottom) or four (left, top, right, bottom)")
+	}
+	if mode != cdec.PadConstant {
+		return &paddedCrop{"RandomCrop", op, mode}, nil
 	}
 	return op, nil
 }

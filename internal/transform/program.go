@@ -221,7 +221,31 @@ func (p *Program) Plain() bool {
 	return p.Store.DType == item.U8 && p.Store.Layout == item.NHWC
 }
 
-// Pixel says that no operation changes anything: rows are the stored pixels.
+// NeedsScratch says that pixels may be kept in scratch memory between steps:
+// some operation is not a mere crop, resize or flip.
+func (p *Program) NeedsScratch() bool {
+	resized := false
+	for _, op := range p.ops {
+		switch op := op.(type) {
+		case nil, *randomFlip:
+		case *randomCrop:
+			if op.left|op.top|op.right|op.bottom != 0 || op.padIfNeeded {
+				return true
+			}
+		case *centerCrop:
+		case *resize, *randomResizedCrop:
+			if resized {
+				return true
+			}
+			resized = true
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// Identity says that no operation changes anything: rows are the stored pixels.
 func (p *Program) Identity() bool {
 	if !p.Plain() || len(p.stored) > 0 {
 		return false

@@ -1,0 +1,111 @@
+package pipeline
+
+import (
+	"fmt"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/arena"
+)
+
+// The stages, in the order of the flow.
+const (
+	stageSample = iota
+	stageFetch
+	stageDecode
+	stageTransform
+	stageCollate
+	numStages
+)
+
+var stageNames = [numStages]string{"sample", "fetch", "decode", "transform", "collate"}
+
+// stageCounters are the counters of a stage, on a cache line of their own.
+type stageCounters struct {
+	busy, records atomic.Int64
+	_             [48]byte
+}
+
+func (c *stageCounters) add(start time.Time, records int) {
+	c.addFor(time.Since(start), int64(records))
+}
+
+func (c *stageCounters) addFor(d time.Duration, records int64) {
+	c.busy.Add(int64(d))
+	c.records.Add(records)
+}
+
+// slowWait is how long a wait must last to be reported.
+const slowWait = time.Second
+
+// Stats returns the counters.
+func (p *Pipeline) Stats() Stats {
+	fetched := p.reader.Counters()
+	s := Stats{
+		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
+		Bytes: fetched.Bytes, Retries: fetched.Retries,
+		ConsumerWait: time.Duration(p.consumerWait.Load()),
+		MemoryUsed:   p.budget.Used() + p.readBudget.Used() + p.scratchBudget.Used(),
+		MemoryPeak:   p.budget.Peak() + p.readBudget.Peak() + p.scratchBudget.Peak(),
+		Uptime:       time.Since(p.opened),
+	}
+	for _, w := range p.workers {
+		s.MemoryUsed += w.budget.Used()
+		s.MemoryPeak += w.budget.Peak()
+	}
+	if since := p.waitSince.Load(); since != 0 {
+		s.ConsumerWait += time.Since(time.Unix(0, since))
+	}
+	for i := range p.stage {
+		st := StageStats{Name: stageNames[i], Busy: time.Duration(p.stage[i].busy.Load()), Records: p.stage[i].records.Load(), Workers: len(p.workers)}
+		switch i {
+		case stageSample:
+			st.Workers = 1
+		case stageFetch:
+			st.Busy, st.Records, st.Workers = fetched.Busy, fetched.Records, p.reader.Workers()
+		case stageDecode:
+			st.Queue = len(p.decodeQ)
+		}
+		s.Stages = append(s.Stages, st)
+	}
+	p.mu.Lock()
+	for i := range p.batches {
+		switch p.batches[i].state {
+		case batchFree:
+			s.SlotsFree++
+		case batchReady:
+			s.SlotsReady++
+		case batchHeld:
+			s.SlotsHeld++
+		}
+	}
+	p.mu.Unlock()
+	s.Waiting, s.WaitingSeconds = p.waiting(s.SlotsHeld)
+	s.NumGC = gcCycles()
+	s.RSS, s.Private = arena.Resident()
+	return s
+}
+
+// waiting says what holds the flow up, when something has for a while.
+func (p *Pipeline) waiting(held int) (string, float64) {
+	if id, d, ok := p.reader.Oldest(); ok && d > slowWait {
+		return fmt.Sprintf("fetch: reading %s for %.1f s", p.name(id), d.Seconds()), d.Seconds()
+	}
+	if since := p.waitSince.Load(); since != 0 && held == len(p.batches) {
+		if d := time.Since(time.Unix(0, since)); d > slowWait {
+			return fmt.Sprintf("hand-off: all %d slots are held by the trainer for %.1f s", held, d.Seconds()), d.Seconds()
+		}
+	}
+	return "", 0
+}
+
+// gcCycles counts garbage collections without stopping anything.
+func gcCycles() int64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return int64(sample[0].Value.Uint64())
+}

@@ -1,0 +1,332 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/sampler"
+)
+
+// ErrClosed is returned by Next after Close.
+var ErrClosed = errors.New("the loader is closed")
+
+// stream is one run of batches from a position on, over the ends of epochs,
+// until it is replaced by the next Start, fails, or the pipeline is closed.
+//
+// Its planner takes free slots and cuts each batch into groups; readers and
+// workers do groups of any stream in any order; the queue keeps the order in
+// which batches are handed out.
+type stream struct {
+	gen    uint64
+	pos    item.Position
+	ctx    context.Context
+	cancel context.CancelFunc
+	// stopped is set when the result is no longer wanted.
+	stopped atomic.Bool
+
+	// Guarded by Pipeline.mu:
+	queue   []entry
+	skipped int64
+	bad     []RecordError
+}
+
+// entry is a batch or the end of an epoch in the order of a stream.
+type entry struct {
+	slot  int
+	end   bool
+	epoch int64
+}
+
+type batchState int32
+
+const (
+	batchFree    batchState = iota // slot is free
+	batchFilling                   // groups are on their way
+	batchReady                     // complete, waits for Next
+	batchHeld                      // handed out, until Release
+)
+
+// batch is the batch in a slot. There is one for each slot, used again and
+// again.
+type batch struct {
+	slot   int
+	stream *stream
+	state  batchState // guarded by Pipeline.mu
+	epoch  int64
+	step   int64
+	pos    item.Position // after the batch
+	first  int64         // position of the first row in the epoch's order
+	ids    []int64
+	// remaining counts the groups that are not done.
+	remaining atomic.Int32
+	// Guarded by Pipeline.mu while the batch is filled:
+	err     *RecordError
+	errRow  int
+	skipped int64
+	bad     []RecordError
+}
+
+// maxBadListed bounds the list of replaced records in an epoch's report.
+const maxBadListed = 100
+
+// group is a piece of work: rows [lo, hi) of a batch.
+type group struct {
+	b      *batch
+	lo, hi int
+}
+
+// Start begins a new stream of batches at pos and returns its generation.
+// What older streams made and Next has not returned is dropped. It does not
+// wait: groups of the older stream that are being read or decoded finish in
+// the background and their slots become free.
+func (p *Pipeline) Start(pos item.Position) (gen uint64) {
+	pos.Row = max(pos.Row, 0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLocked(p.cur)
+	p.gen++
+	if p.closed {
+		return p.gen
+	}
+	s := &stream{gen: p.gen, pos: pos, queue: make([]entry, 0, 2*len(p.batches)+4)}
+	s.ctx, s.cancel = context.WithCancel(p.ctx)
+	p.cur = s
+	p.wg.Add(1)
+	go p.plan(s)
+	p.notify()
+	return s.gen
+}
+
+// stopLocked drops a stream: its complete batches are freed, the others when
+// their last group is done.
+func (p *Pipeline) stopLocked(s *stream) {
+	if s == nil || s.stopped.Swap(true) {
+		return
+	}
+	s.cancel()
+	for _, e := range s.queue {
+		if !e.end && p.batches[e.slot].state == batchReady {
+			p.freeLocked(&p.batches[e.slot])
+		}
+	}
+	s.queue = nil
+	if p.cur == s {
+		p.cur = nil
+	}
+}
+
+func (p *Pipeline) freeLocked(b *batch) {
+	b.state, b.stream, b.err, b.bad = batchFree, nil, nil, b.bad[:0]
+	p.free <- b.slot // never blocks: there is room for each slot
+}
+
+func (p *Pipeline) notify() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// plan is the planner of one stream: sampler and slots.
+func (p *Pipeline) plan(s *stream) {
+	defer p.wg.Done()
+	defer s.cancel()
+	epoch, row := s.pos.Epoch, s.pos.Row
+	order := sampler.NewOrder(p.split.Len, p.cfg.Shuffle, p.cfg.Seed, epoch)
+	for {
+		part, ok := p.split.At(row)
+		if !ok {
+			if !p.enqueue(s, entry{end: true, epoch: epoch}, nil) {
+				return
+			}
+			epoch, row = epoch+1, 0
+			order = sampler.NewOrder(p.split.Len, p.cfg.Shuffle, p.cfg.Seed, epoch)
+			continue
+		}
+		var slot int
+		select {
+		case slot = <-p.free:
+		case <-s.ctx.Done():
+			return
+		}
+		start := time.Now()
+		b := &p.batches[slot]
+		rows := int(part.Hi - part.Lo)
+		b.ids = b.ids[:rows]
+		order.Fill(b.ids, part.Lo)
+		b.epoch, b.first = epoch, part.Lo
+		b.step = row / (int64(p.split.Batch) * int64(p.split.World))
+		b.pos = item.Position{Epoch: epoch, Row: part.Next}
+		if _, more := p.split.At(part.Next); !more {
+			b.pos = item.Position{Epoch: epoch + 1}
+		}
+		row = part.Next
+		b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
+		groups := (rows + p.groupRows - 1) / p.groupRows
+		// One more for the planner itself, so that the batch is not complete
+		// before all of its groups are out.
+		b.remaining.Store(int32(groups) + 1)
+		if rows < p.split.Batch {
+			p.layout.ClearTail(p.ring.Slot(slot), rows)
+		}
+		if !p.enqueue(s, entry{slot: slot}, b) {
+			p.mu.Lock()
+			p.freeLocked(b)
+			p.mu.Unlock()
+			return
+		}
+		p.stage[stageSample].add(start, rows)
+		out := 0
+		for ; out < groups; out++ {
+			g := group{b, out * p.groupRows, min((out+1)*p.groupRows, rows)}
+			select {
+			case p.fetchQ <- g:
+				continue
+			case <-s.ctx.Done():
+			}
+			break
+		}
+		p.groupsDone(b, int32(groups-out)+1)
+		if out < groups {
+			return
+		}
+	}
+}
+
+// enqueue appends to the order of the stream, unless it was stopped.
+func (p *Pipeline) enqueue(s *stream, e entry, b *batch) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.stopped.Load() {
+		return false
+	}
+	if b != nil {
+		b.stream, b.state = s, batchFilling
+	}
+	s.queue = append(s.queue, e)
+	if e.end {
+		p.notify()
+	}
+	return true
+}
+
+// groupsDone counts groups of a batch as done. The last one completes it.
+func (p *Pipeline) groupsDone(b *batch, n int32) {
+	if b.remaining.Add(-n) > 0 {
+		return
+	}
+	if !b.stream.stopped.Load() {
+		p.finishBatch(b)
+	}
+	p.mu.Lock()
+	if b.stream.stopped.Load() {
+		p.freeLocked(b)
+	} else {
+		b.state = batchReady
+		if q := b.stream.queue; len(q) > 0 && !q[0].end && q[0].slot == b.slot {
+			p.notify()
+		}
+	}
+	p.mu.Unlock()
+}
+
+// Next returns the next event of the current stream, in order. It waits for
+// Start when there is no stream. After an error the stream is over until the
+// next Start.
+func (p *Pipeline) Next(ctx context.Context) (Event, error) {
+	var waited time.Time
+	for {
+		ev, err, ok := p.tryNext()
+		if ok {
+			if !waited.IsZero() {
+				p.waitSince.Store(0)
+				p.consumerWait.Add(int64(time.Since(waited)))
+			}
+			return ev, err
+		}
+		if waited.IsZero() {
+			waited = time.Now()
+			p.waitSince.Store(waited.UnixNano())
+		}
+		select {
+		case <-p.wake:
+		case <-ctx.Done():
+			p.waitSince.Store(0)
+			return Event{}, ctx.Err()
+		case <-p.ctx.Done():
+			p.waitSince.Store(0)
+			return Event{}, ErrClosed
+		}
+	}
+}
+
+func (p *Pipeline) tryNext() (Event, error, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return Event{}, ErrClosed, true
+	}
+	s := p.cur
+	if s == nil || len(s.queue) == 0 {
+		return Event{}, nil, false
+	}
+	e := s.queue[0]
+	if e.end {
+		ev := Event{Kind: EventEpochEnd, Gen: s.gen, Epoch: e.epoch, Skipped: s.skipped, Bad: s.bad,
+			Pos: item.Position{Epoch: e.epoch + 1}}
+		s.skipped, s.bad = 0, nil
+		s.pop()
+		return ev, nil, true
+	}
+	b := &p.batches[e.slot]
+	if b.state != batchReady {
+		return Event{}, nil, false
+	}
+	if err := b.err; err != nil {
+		p.stopLocked(s)
+		return Event{Gen: s.gen}, err, true
+	}
+	s.pop()
+	b.state = batchHeld
+	if b.skipped > 0 {
+		s.skipped += b.skipped
+		s.bad = append(s.bad, b.bad[:min(len(b.bad), maxBadListed-len(s.bad))]...)
+		p.skipped.Add(b.skipped)
+	}
+	p.nBatches.Add(1)
+	p.nRecords.Add(int64(len(b.ids)))
+	return Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Epoch: b.epoch, Step: b.step, Pos: b.pos}, nil, true
+}
+
+// pop removes the head. The queue is short: it moves up in place.
+func (s *stream) pop() {
+	copy(s.queue, s.queue[1:])
+	s.queue = s.queue[:len(s.queue)-1]
+}
+
+// Release gives a slot back. Slots that are not held are left alone.
+func (p *Pipeline) Release(slot int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slot < 0 || slot >= len(p.batches) || p.closed || p.batches[slot].state != batchHeld {
+		return
+	}
+	p.freeLocked(&p.batches[slot])
+}
+
+// Held returns the number of slots that were handed out and not released. When
+// it equals Info.Slots, Next waits for a Release.
+func (p *Pipeline) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for i := range p.batches {
+		if p.batches[i].state == batchHeld {
+			n++
+		}
+	}
+	return n
+}

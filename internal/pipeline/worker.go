@@ -1,0 +1,451 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// filled is a group whose records were read.
+type filled struct {
+	group
+	buf *fetch.Buffer
+}
+
+// fetchLoop is one reader: it takes groups, reads their records and passes them
+// to the workers.
+func (p *Pipeline) fetchLoop(n int) {
+	for {
+		select {
+		case g := <-p.fetchQ:
+			p.fetchGroup(n, g)
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Pipeline) fetchGroup(n int, g group) {
+	s := g.b.stream
+	if s.stopped.Load() {
+		p.groupsDone(g.b, 1)
+		return
+	}
+	buf, err := p.reader.Get(s.ctx)
+	if err != nil {
+		p.groupsDone(g.b, 1)
+		return
+	}
+	err = p.reader.Read(s.ctx, n, buf, g.b.ids[g.lo:g.hi])
+	switch {
+	case err == nil:
+		p.decodeQ <- filled{g, buf} // never blocks: there is room for each buffer
+	case s.stopped.Load() || s.ctx.Err() != nil:
+		p.reader.Done(buf)
+		p.groupsDone(g.b, 1)
+	case g.hi-g.lo == 1:
+		buf.Records[0].Err = err
+		p.decodeQ <- filled{g, buf}
+	default:
+		// Read the halves, to find the record that is to blame, or because
+		// the group is too large for the memory at hand.
+		p.reader.Done(buf)
+		g.b.remaining.Add(1)
+		mid := (g.lo + g.hi) / 2
+		p.fetchGroup(n, group{g.b, g.lo, mid})
+		p.fetchGroup(n, group{g.b, mid, g.hi})
+	}
+}
+
+// panicError describes a bug that was caught, with the place in the code.
+func panicError(what string, r any) error {
+	return fmt.Errorf("internal error while %s: %v\n%s", what, r, debug.Stack())
+}
+
+// worker decodes and transforms groups of records into batch slots.
+type worker struct {
+	p       *Pipeline
+	dec     *decode.Decoder
+	budget  *arena.Budget
+	scratch *transform.Scratch
+	pixels  *arena.Block // decoded images that operations on pixels go on with
+	used    int          // of pixels
+	runs    []transform.Run
+	reqs    []decode.Request
+	of      []rowOutput // what each request is for
+	srcs    [][]byte
+	errs    []error // by row of the group
+	timer   workTimer
+
+	// Of the rows that the requests are for:
+	slot  []byte
+	first int
+}
+
+type rowOutput struct {
+	k   int // row in the group
+	out int
+	run *transform.Run
+}
+
+// pixelBytes is how much memory a worker takes for the decoded images of a
+// group before it works on them in parts.
+const pixelBytes = 3 << 20
+
+func (p *Pipeline) newWorker() (*worker, error) {
+	dec, err := decode.New(decode.Options{})
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{p: p, dec: dec}
+	w.budget = arena.NewBudget(p.workerScratch)
+	w.scratch = transform.NewScratch(kernel{dec}, w.budget)
+	w.pixels = arena.NewBlock(w.budget, arena.PurposeScratch)
+	n := p.groupRows * max(len(p.outputs), 1)
+	w.runs = make([]transform.Run, n)
+	w.reqs = make([]decode.Request, 0, n)
+	w.of = make([]rowOutput, 0, n)
+	w.srcs = make([][]byte, 0, p.groupRows)
+	w.errs = make([]error, p.groupRows)
+	return w, nil
+}
+
+func (w *worker) close() {
+	w.dec.Close()
+	w.scratch.Free()
+	w.pixels.Free()
+}
+
+// kernel lets transforms use the decoder's kernels on pixels in memory.
+type kernel struct{ dec *decode.Decoder }
+
+func (k kernel) Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error {
+	reqs := [1]decode.Request{{
+		Value: driver.Value{Bytes: src, Codec: driver.CodecRaw, Width: int32(w), Height: int32(h), Channels: int32(c)},
+		Geom:  *g, Store: *st, Dst: dst,
+	}}
+	k.dec.Run(reqs[:])
+	return reqs[0].Err
+}
+
+func (w *worker) loop() {
+	p := w.p
+	for {
+		select {
+		case f := <-p.decodeQ:
+			if !f.b.stream.stopped.Load() {
+				w.group(f)
+			}
+			p.reader.Done(f.buf)
+			p.groupsDone(f.b, 1)
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// group makes rows [f.lo, f.hi) of a batch.
+func (w *worker) group(f filled) {
+	start := time.Now()
+	w.timer = workTimer{}
+	w.decodeAll(f.b, f.lo, f.buf.Records)
+	w.largeImages(f.b, f.lo, f.buf.Records)
+	for k, err := range w.errs[:len(f.buf.Records)] {
+		if err != nil {
+			w.replace(f.b, f.lo+k, f.buf.Records[k].ID, err)
+		}
+	}
+	total := time.Since(start)
+	n := int64(f.hi - f.lo)
+	w.p.stage[stageDecode].addFor(w.timer.decode, n)
+	w.p.stage[stageTransform].addFor(w.timer.transform, n)
+	w.p.stage[stageCollate].addFor(max(total-w.timer.decode-w.timer.transform, 0), n)
+}
+
+// workTimer splits the time of a group among stages.
+type workTimer struct{ decode, transform time.Duration }
+
+// decodeAll makes the rows of recs, from row first on, and leaves what went
+// wrong in errs. After a panic it does the records one at a time, to find the
+// one to blame.
+func (w *worker) decodeAll(b *batch, first int, recs []driver.Record) {
+	clear(w.errs[:len(recs)])
+	err := w.decodeGuarded(b, first, recs)
+	if err == nil {
+		return
+	}
+	if len(recs) == 1 {
+		w.errs[0] = err
+		return
+	}
+	errs := make([]error, len(recs))
+	for k := range recs {
+		w.errs[0] = nil
+		if err := w.decodeGuarded(b, first+k, recs[k:k+1]); err != nil {
+			w.errs[0] = err
+		}
+		errs[k] = w.errs[0]
+	}
+	copy(w.errs, errs)
+}
+
+func (w *worker) decodeGuarded(b *batch, first int, recs []driver.Record) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.reqs, w.of = w.reqs[:0], w.of[:0]
+			err = panicError("decoding", r)
+		}
+	}()
+	w.decodeRows(b, first, recs)
+	return nil
+}
+
+func (w *worker) decodeRows(b *batch, first int, recs []driver.Record) {
+	p := w.p
+	slot := p.ring.Slot(b.slot)
+	w.slot, w.first = slot, first
+	w.used = 0
+	for k := range recs {
+		r := &recs[k]
+		if r.Err != nil {
+			w.errs[k] = r.Err
+			continue
+		}
+		for _, c := range p.columns {
+			p.layout.PutInt(slot, c.array, first+k, r.Values[c.field].Int)
+		}
+		p.layout.PutInt(slot, p.indexArray, first+k, r.ID)
+	}
+	for o := range p.outputs {
+		if !w.gather(slot, o, first, recs) {
+			w.decodeOutput(b, slot, o, first, recs)
+		}
+	}
+	w.flush()
+}
+
+// gather copies the rows of an output that are stored just as the batch wants
+// them, in one call. It returns false when a row is not.
+func (w *worker) gather(slot []byte, o, first int, recs []driver.Record) bool {
+	out := &w.p.outputs[o]
+	if !out.gather {
+		return false
+	}
+	rowBytes := w.p.layout.Arrays[out.array].RowBytes
+	w.srcs = w.srcs[:0]
+	for k := range recs {
+		if w.errs[k] != nil {
+			return false
+		}
+		v := &recs[k].Values[out.field]
+		if v.Codec != driver.CodecRaw || int(v.Width) != out.prog.W || int(v.Height) != out.prog.H ||
+			int(v.Channels) != out.prog.C || int64(len(v.Bytes)) != rowBytes {
+			return false
+		}
+		w.srcs = append(w.srcs, v.Bytes)
+	}
+	start := time.Now()
+	cdec.Gather(w.p.layout.Span(slot, out.array, first, first+len(recs)), w.srcs, int(rowBytes))
+	w.timer.decode += time.Since(start)
+	return true
+}
+
+// decodeOutput puts the images of an output into requests. Those that need
+// room for pixels in between may run earlier requests to get it.
+func (w *worker) decodeOutput(b *batch, slot []byte, o, first int, recs []driver.Record) {
+	p := w.p
+	out := &p.outputs[o]
+	for k := range recs {
+		if w.errs[k] != nil {
+			continue
+		}
+		v := &recs[k].Values[out.field]
+		info, err := w.dec.Info(*v)
+		if err != nil {
+			w.errs[k] = err
+			continue
+		}
+		run := &w.runs[len(w.of)]
+		if err := run.Begin(out.prog, p.cfg.Seed, b.epoch, recs[k].ID, int(info.Width), int(info.Height)); err != nil {
+			w.errs[k] = err
+			continue
+		}
+		if run.Empty() {
+			w.errs[k] = run.Finish(w.scratch, nil, p.layout.Row(slot, out.array, first+k))
+			continue
+		}
+		req := decode.Request{Value: *v, Geom: run.Geometry(), Store: out.prog.Store, Dst: p.layout.Row(slot, out.array, first+k)}
+		if !run.Direct() {
+			req.Store = transform.U8Store(out.prog.C)
+			if req.Dst, err = w.room(run.PixelBytes()); err != nil {
+				w.errs[k] = err
+				continue
+			}
+			if len(w.of) == 0 && run != &w.runs[0] { // room ran the others
+				w.runs[0], run = *run, &w.runs[0]
+			}
+		}
+		w.reqs = append(w.reqs, req)
+		w.of = append(w.of, rowOutput{k: k, out: o, run: run})
+	}
+}
+
+// room returns n bytes for decoded pixels that live until the requests have
+// run. It runs those so far when there is no room left.
+func (w *worker) room(n int) ([]byte, error) {
+	if w.used+n > max(w.pixels.Cap()-arena.Tail, 0) {
+		if w.used > 0 {
+			w.flush()
+		}
+		if _, err := w.pixels.Bytes(max(n, pixelBytes)); err != nil {
+			if _, err = w.pixels.Bytes(n); err != nil {
+				return nil, fmt.Errorf("the image needs %d MiB of scratch: %w; raise memory", n>>20, err)
+			}
+		}
+	}
+	all, err := w.pixels.Bytes(w.pixels.Cap() - arena.Tail)
+	if err != nil {
+		return nil, err
+	}
+	at := w.used
+	w.used = (w.used + n + 63) &^ 63
+	return all[at : at+n : at+n], nil
+}
+
+// flush runs the requests and finishes their rows.
+func (w *worker) flush() {
+	if len(w.reqs) == 0 {
+		return
+	}
+	start := time.Now()
+	w.dec.Run(w.reqs)
+	decoded := time.Now()
+	w.timer.decode += decoded.Sub(start)
+	for i := range w.reqs {
+		req, ro := &w.reqs[i], &w.of[i]
+		err := req.Err
+		if err == nil && w.errs[ro.k] == nil {
+			out := &w.p.outputs[ro.out]
+			if ro.run.Direct() {
+				err = ro.run.FinishStored(req.Dst)
+			} else {
+				err = ro.run.Finish(w.scratch, req.Dst, w.p.layout.Row(w.slot, out.array, w.first+ro.k))
+			}
+		}
+		if err != nil && w.errs[ro.k] == nil {
+			w.errs[ro.k] = err
+		}
+	}
+	w.timer.transform += time.Since(decoded)
+	clear(w.reqs)
+	w.reqs, w.of, w.used = w.reqs[:0], w.of[:0], 0
+}
+
+// maxSubstitutes is how many records in a row may be bad before skipping gives
+// up.
+const maxSubstitutes = 1000
+
+// replace deals with a record that failed. By default the batch fails. With
+// on_error=skip the record's place is taken by the next one in the order of the
+// source that is good, (id+1) mod N, (id+2) mod N, ...: a rule that depends on
+// nothing else, so that a resumed run gives the same batch.
+func (w *worker) replace(b *batch, row int, id int64, cause error) {
+	p := w.p
+	rec := RecordError{ID: id, Name: p.name(id), Reason: oneLine(cause), Cause: cause}
+	if p.cfg.OnError != OnErrorSkip {
+		p.batchFailed(b, row, &rec)
+		return
+	}
+	n := p.split.Len
+	for try := int64(1); try < n && try <= maxSubstitutes; try++ {
+		if b.stream.stopped.Load() {
+			return
+		}
+		if w.substitute(b, row, (id+try)%n) == nil {
+			p.mu.Lock()
+			b.skipped++
+			if len(b.bad) < maxBadListed {
+				b.bad = append(b.bad, rec)
+			}
+			p.mu.Unlock()
+			return
+		}
+	}
+	rec.Reason += fmt.Sprintf("; none of the %d records after it could be used instead", min(n-1, maxSubstitutes))
+	p.batchFailed(b, row, &rec)
+}
+
+// substitute makes one row from record id.
+func (w *worker) substitute(b *batch, row int, id int64) error {
+	ids := [1]int64{id}
+	// One at a time, with memory of its own: a worker holds the buffer of its
+	// group, so it must not wait for those of other groups.
+	w.p.subMu.Lock()
+	defer w.p.subMu.Unlock()
+	buf, err := w.p.subReader.Get(b.stream.ctx)
+	if err != nil {
+		return err
+	}
+	defer w.p.subReader.Done(buf)
+	if err := w.p.subReader.Read(b.stream.ctx, 0, buf, ids[:]); err != nil {
+		return err
+	}
+	w.decodeAll(b, row, buf.Records)
+	w.largeImages(b, row, buf.Records)
+	return w.errs[0]
+}
+
+// largeImages does those records again that did not fit this worker's scratch,
+// with the large scratch, which one image uses at a time.
+func (w *worker) largeImages(b *batch, first int, recs []driver.Record) {
+	for k := range recs {
+		if w.errs[k] == nil || recs[k].Err != nil || !errors.Is(w.errs[k], arena.ErrBudget) {
+			continue
+		}
+		w.p.largeMu.Lock()
+		scratch, pixels, errs := w.scratch, w.pixels, w.errs
+		w.scratch = transform.NewScratch(kernel{w.dec}, w.p.scratchBudget)
+		w.pixels = arena.NewBlock(w.p.scratchBudget, arena.PurposeScratch)
+		w.errs = errs[k:]
+		w.decodeAll(b, first+k, recs[k:k+1])
+		w.scratch.Free()
+		w.pixels.Free()
+		w.scratch, w.pixels, w.errs = scratch, pixels, errs
+		w.p.largeMu.Unlock()
+	}
+}
+
+// batchFailed makes a batch fail, with the error of its first bad row.
+func (p *Pipeline) batchFailed(b *batch, row int, err *RecordError) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.err == nil || row < b.errRow {
+		b.err, b.errRow = err, row
+	}
+}
+
+// name says where a record lies; a panic of the source does not matter here.
+func (p *Pipeline) name(id int64) (name string) {
+	defer func() {
+		if recover() != nil {
+			name = "unknown"
+		}
+	}()
+	return p.src.Name(id)
+}
+
+// oneLine is the first line of an error.
+func oneLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

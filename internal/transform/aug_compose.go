@@ -1,0 +1,200 @@
+package transform
+
+import (
+	"fmt"
+	"math"
+)
+
+// Operations made of others. Part i draws its numbers from r.Sub(i), so what
+// one part draws does not depend on the others, nor on whether a mask skips
+// some of them.
+
+// applyPart does one part to an image or a mask.
+func applyPart(op Op, r *Rand, img *Pixels, mask bool) error {
+	switch op := op.(type) {
+	case GeometryOp:
+		s := op.Draw(r, img.W, img.H)
+		if s.Err != nil {
+			return s.Err
+		}
+		return img.Transform(&s)
+	case PixelOp:
+		if !mask {
+			return op.Apply(r, img)
+		}
+		if m, ok := op.(MaskOp); ok {
+			return m.ApplyMask(r, img)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s cannot stand inside another operation", opName(op))
+}
+
+// partSize is the size that a part makes of w x h.
+func partSize(op Op, w, h int) (int, int) {
+	switch op := op.(type) {
+	case GeometryOp:
+		return op.OutSize(w, h)
+	case Sizer:
+		return op.OutSize(w, h)
+	}
+	return w, h
+}
+
+// compose does its parts one after the other, with probability p: Compose and
+// RandomApply.
+type compose struct {
+	named
+	parts []Op
+	p     float64
+}
+
+func buildCompose(a *Args) (Op, error) {
+	ops, err := parts(a)
+	return &compose{"Compose", ops, 1}, err
+}
+
+func buildRandomApply(a *Args) (Op, error) {
+	ops, err := parts(a)
+	return &compose{"RandomApply", ops, a.Prob("p", 0.5)}, err
+}
+
+func (op *compose) run(r *Rand, img *Pixels, mask bool) error {
+	if !r.Bool(op.p) {
+		return nil
+	}
+	for i, part := range op.parts {
+		sub := r.Sub(i)
+		if err := applyPart(part, &sub, img, mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (op *compose) Apply(r *Rand, img *Pixels) error { return op.run(r, img, false) }
+
+// ApplyMask makes it a MaskOp.
+func (op *compose) ApplyMask(r *Rand, img *Pixels) error { return op.run(r, img, true) }
+
+// OutSize makes it a Sizer. What happens sometimes must keep the size.
+func (op *compose) OutSize(w, h int) (int, int) {
+	ow, oh := w, h
+	for _, part := range op.parts {
+		ow, oh = partSize(part, ow, oh)
+	}
+	if op.p < 1 && (ow != w || oh != h) {
+		return 0, 0
+	}
+	return ow, oh
+}
+
+// randomChoice does one of its parts.
+type randomChoice struct {
+	named
+	parts []Op
+	// upto[i] is the probability of the parts up to i.
+	upto []float64
+}
+
+func buildRandomChoice(a *Args) (Op, error) {
+	ops, err := parts(a)
+	op := &randomChoice{named(a.op), ops, make([]float64, len(ops))}
+	if err != nil || len(ops) == 0 {
+		return op, err
+	}
+	p := make([]float64, len(ops))
+	for i := range p {
+		p[i] = 1
+	}
+	if a.Has("p") {
+		if p = a.Floats("p", nil); len(p) != len(ops) {
+			failKey(a, "p", "has %d probabilities for %d operations", len(p), len(ops))
+			return op, nil
+		}
+	}
+	sum := 0.0
+	for _, x := range p {
+		if !(x >= 0) || math.IsInf(x, 0) {
+			failKey(a, "p", "must not be negative, it has %v", x)
+			return op, nil
+		}
+		sum += x
+	}
+	if !(sum > 0) || math.IsInf(sum, 0) {
+		failKey(a, "p", "must have a positive sum")
+		return op, nil
+	}
+	acc := 0.0
+	for i, x := range p {
+		acc += x / sum
+		op.upto[i] = acc
+	}
+	return op, nil
+}
+
+func (op *randomChoice) run(r *Rand, img *Pixels, mask bool) error {
+	u := r.Float64()
+	i := 0
+	for i < len(op.parts)-1 && u >= op.upto[i] {
+		i++
+	}
+	sub := r.Sub(i)
+	return applyPart(op.parts[i], &sub, img, mask)
+}
+
+func (op *randomChoice) Apply(r *Rand, img *Pixels) error { return op.run(r, img, false) }
+
+// ApplyMask makes it a MaskOp.
+func (op *randomChoice) ApplyMask(r *Rand, img *Pixels) error { return op.run(r, img, true) }
+
+// OutSize makes it a Sizer: all parts must agree.
+func (op *randomChoice) OutSize(w, h int) (int, int) {
+	ow, oh := partSize(op.parts[0], w, h)
+	for _, part := range op.parts[1:] {
+		if pw, ph := partSize(part, w, h); pw != ow || ph != oh {
+			return 0, 0
+		}
+	}
+	return ow, oh
+}
+
+// randomOrder does its parts in a random order.
+type randomOrder struct {
+	named
+	parts []Op
+}
+
+func buildRandomOrder(a *Args) (Op, error) {
+	ops, err := parts(a)
+	return &randomOrder{"RandomOrder", ops}, err
+}
+
+func (op *randomOrder) run(r *Rand, img *Pixels, mask bool) error {
+	var buf [16]int
+	order := buf[:]
+	if len(op.parts) > len(buf) {
+		order = make([]int, len(op.parts))
+	}
+	order = order[:len(op.parts)]
+	r.Perm(order)
+	for _, i := range order {
+		sub := r.Sub(i)
+		if err := applyPart(op.parts[i], &sub, img, mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (op *randomOrder) Apply(r *Rand, img *Pixels) error { return op.run(r, img, false) }
+
+// ApplyMask makes it a MaskOp.
+func (op *randomOrder) ApplyMask(r *Rand, img *Pixels) error { return op.run(r, img, true) }
+
+// OutSize makes it a Sizer. A part that changes the size makes it depend on the
+// order, except when all make the same.
+func (op *randomOrder) OutSize(w, h int) (int, int) {
+	choice := randomChoice{parts: op.parts}
+	return choice.OutSize(w, h)
+}

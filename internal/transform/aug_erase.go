@@ -1,0 +1,174 @@
+package transform
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// randomErasing is torchvision's RandomErasing. In front of ToDtype it works
+// on u8 pixels, behind Normalize on the values of the finished row.
+type randomErasing struct {
+	named
+	p            float64
+	scaleLo      float64
+	scaleHi      float64
+	logLo, logHi float64
+	random       bool
+	value        [3]float64
+}
+
+func buildErasing(a *Args) (Op, error) {
+	op := &randomErasing{named: "RandomErasing", p: a.Prob("p", 0.5)}
+	op.scaleLo, op.scaleHi = a.Pair("scale", 0.02, 0.33)
+	if op.scaleLo < 0 || op.scaleHi > 1 {
+		failKey(a, "scale", "must be between 0 and 1")
+	}
+	lo, hi := a.Pair("ratio", 0.3, 3.3)
+	if lo <= 0 {
+		failKey(a, "ratio", "must be positive")
+		return op, nil
+	}
+	op.logLo, op.logHi = math.Log(lo), math.Log(hi)
+	a.Bool("inplace", false)
+	raw := a.Raw("value")
+	if len(raw) > 0 && raw[0] == '"' {
+		op.random = a.Choice("value", "random", "random") == "random"
+		return op, nil
+	}
+	v := a.Floats("value", []float64{0})
+	if len(v) != 1 && len(v) != 3 {
+		failKey(a, "value", "must be one number, three, or \"random\"")
+		return op, nil
+	}
+	for c := range op.value {
+		op.value[c] = v[c%len(v)]
+		if math.Abs(op.value[c]) > 1e30 {
+			failKey(a, "value", "must be a finite number")
+		}
+	}
+	return op, nil
+}
+
+// draw returns the rectangle to erase; ok is false when there is none.
+func (op *randomErasing) draw(r *Rand, w, h int) (box item.Rect, ok bool) {
+	if !r.Bool(op.p) {
+		return box, false
+	}
+	area := float64(w) * float64(h)
+	for range 10 {
+		erase := area * r.Uniform(op.scaleLo, op.scaleHi)
+		aspect := math.Exp(r.Uniform(op.logLo, op.logHi))
+		eh := math.RoundToEven(math.Sqrt(erase * aspect))
+		ew := math.RoundToEven(math.Sqrt(erase / aspect))
+		if eh < float64(h) && ew < float64(w) {
+			box.W, box.H = int32(ew), int32(eh)
+			box.Y = int32(r.IntN(h - int(eh) + 1))
+			box.X = int32(r.IntN(w - int(ew) + 1))
+			return box, true
+		}
+	}
+	return box, false
+}
+
+func (op *randomErasing) Apply(r *Rand, img *Pixels) error {
+	return op.ApplyStored(r, &Stored{Bytes: img.Pix, DType: item.U8, Layout: item.NHWC, W: img.W, H: img.H, C: img.C})
+}
+
+// ApplyStored makes it a StoredOp.
+func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
+	box, ok := op.draw(r, row.W, row.H)
+	if !ok {
+		return nil
+	}
+	var value [3][]byte
+	var buf [12]byte
+	size := row.DType.Size()
+	for c := range value {
+		value[c] = putElement(buf[c*4:c*4:c*4+4], row.DType, op.value[c])
+	}
+	noise := normalTable()
+	for c := range row.C {
+		// Where the channel begins, and the steps from pixel to pixel and from
+		// row to row, in elements.
+		start, step, line := c, row.C, row.W*row.C
+		if row.Layout == item.NCHW {
+			start, step, line = c*row.W*row.H, 1, row.W
+		}
+		var bits uint64
+		left := 0
+		for y := int(box.Y); y < int(box.Y+box.H); y++ {
+			at := (start + y*line + int(box.X)*step) * size
+			for range box.W {
+				v := value[c]
+				if op.random {
+					if left == 0 {
+						bits, left = r.Uint64(), 4
+					}
+					v = putElement(buf[:0], row.DType, float64(noise.at(uint16(bits))))
+					bits >>= 16
+					left--
+				}
+				copy(row.Bytes[at:at+size], v)
+				at += step * size
+			}
+		}
+	}
+	return nil
+}
+
+// putElement appends v as an element of type t. A u8 is cut to its integer and
+// wraps around, as a cast in torch does.
+func putElement(b []byte, t item.DType, v float64) []byte {
+	switch t {
+	case item.U8:
+		return append(b, byte(int64(v)))
+	case item.F16:
+		return binary.LittleEndian.AppendUint16(b, halfBits(float32(v)))
+	case item.BF16:
+		u := math.Float32bits(float32(v))
+		return binary.LittleEndian.AppendUint16(b, uint16((u+0x7fff+u>>16&1)>>16))
+	default:
+		return binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
+	}
+}
+
+// halfBits rounds to a float16, to nearest even.
+func halfBits(f float32) uint16 {
+	u := math.Float32bits(f)
+	sign := uint16(u >> 16 & 0x8000)
+	u &= 0x7fffffff
+	switch {
+	case u >= 0x477ff000: // rounds to 65536 or more
+		return sign | 0x7c00
+	case u < 0x38800000: // below the smallest normal number
+		r := math.Float32frombits(u) + 0.5
+		return sign | uint16(math.Float32bits(r)-0x3f000000)
+	}
+	u += 0xc8000000 + 0xfff + u>>13&1
+	return sign | uint16(u>>13)
+}
+
+// normals is the standard normal distribution in 65,536 equally likely steps,
+// its quantiles at the middle of each: a lookup instead of a logarithm and a
+// cosine for each of the many elements of an erased box. It ends at 4.3 sigma.
+type normals struct{ upper [1 << 15]float32 }
+
+func (n *normals) at(u uint16) float32 {
+	v := n.upper[u&0x7fff]
+	if u&0x8000 != 0 {
+		return -v
+	}
+	return v
+}
+
+var normalTable = sync.OnceValue(func() *normals {
+	n := new(normals)
+	for i := range n.upper {
+		p := (float64(i) + 0.5) / (1 << 15)
+		n.upper[i] = float32(math.Sqrt2 * math.Erfinv(p))
+	}
+	return n
+})

@@ -1,0 +1,4 @@
+package transform
+
+// batchSpecs lists the operations on whole batches.
+func batchSpecs() []BatchSpec { return nil }

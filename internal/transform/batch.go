@@ -1,0 +1,87 @@
+package transform
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// BatchOp is an operation on a whole batch, such as MixUp. It runs once all
+// rows are in place, in one goroutine per batch.
+type BatchOp interface {
+	ApplyBatch(r *Rand, b *Batch) error
+}
+
+// Batch is a complete batch in its slot.
+type Batch struct {
+	Arrays []item.Array
+	Slot   []byte
+	// Rows is the number of records; the rows behind them are zero.
+	Rows int
+}
+
+// Array returns the array of a name and its rows that are in use, nil when
+// there is none.
+func (b *Batch) Array(name string) (*item.Array, []byte) {
+	for i := range b.Arrays {
+		a := &b.Arrays[i]
+		if a.Name == name {
+			return a, b.Slot[a.Offset : a.Offset+int64(b.Rows)*a.RowBytes]
+		}
+	}
+	return nil, nil
+}
+
+// BatchInfo is what a batch operation may know when it is compiled.
+type BatchInfo struct {
+	// Arrays are those of the batch so far, without offsets.
+	Arrays []item.Array
+	// Classes is the number of classes by label array, 0 when not known.
+	Classes map[string]int
+}
+
+// BatchSpec describes an operation on batches.
+type BatchSpec struct {
+	Name string
+	Keys []string
+	// Build makes the operation and says which arrays it adds to the batch,
+	// such as soft labels.
+	Build func(a *Args, in BatchInfo) (op BatchOp, add []item.Array, err error)
+}
+
+// CompileBatchOp reads the operation at place pos of the list.
+func CompileBatchOp(raw json.RawMessage, in BatchInfo, pos int) (BatchOp, []item.Array, error) {
+	if pos >= maxOps {
+		return nil, nil, fmt.Errorf("more than %d operations", maxOps)
+	}
+	name, vals, err := splitOp(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	var known []string
+	for _, s := range batchSpecs() {
+		if s.Name != name {
+			known = append(known, s.Name)
+			continue
+		}
+		if err := checkKeys(vals, name, s.Keys); err != nil {
+			return nil, nil, err
+		}
+		a := &Args{op: name, vals: vals}
+		op, add, err := s.Build(a, in)
+		if a.err != nil {
+			err = a.err
+		} else if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+		return op, add, err
+	}
+	return nil, nil, fmt.Errorf("there is no batch operation %q%s", name, DidYouMean(name, known))
+}
+
+// NewBatchRand returns the numbers of batch operation op for the batch whose
+// first row stands at position first of an epoch's order.
+func NewBatchRand(seed uint64, epoch, first int64, op int) Rand {
+	return opRand(recordKey(seed, epoch, first, outputKey("\x00batch")), op)
+}
