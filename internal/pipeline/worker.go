@@ -286,7 +286,7 @@ func (w *worker) decodeOutput(b *batch, slot []byte, o, first int, recs []driver
 		}
 		req := decode.Request{Value: *v, Geom: run.Geometry(), Store: out.prog.Store, Dst: p.layout.Row(slot, out.array, first+k)}
 		if !run.Direct() {
-			req.Store = transform.U8Store(out.prog.C)
+			req.Store = transform.U8Store(out.prog.InC)
 			if req.Dst, err = w.room(run.PixelBytes()); err != nil {
 				w.errs[k] = err
 				continue

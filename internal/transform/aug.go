@@ -80,15 +80,12 @@ func (op *simple) Apply(r *Rand, img *Pixels) error {
 	return op.do(pixmap(img))
 }
 
-// fail reports a wrong value from outside the getters of Args.
-func failKey(a *Args, key, format string, args ...any) { a.fail(key, format, args...) }
-
 // require refuses an operation that lacks an argument without default.
 func require(a *Args, key, what string) bool {
 	if a.Has(key) {
 		return true
 	}
-	failKey(a, key, "is missing; it is %s", what)
+	a.fail(key, "is missing; it is %s", what)
 	return false
 }
 
@@ -100,38 +97,38 @@ func isList(a *Args, key string) bool {
 // fillArg returns a fill of one number or three; has is false when there is
 // none (null), which torchvision treats differently from 0 at borders. A mask
 // takes a single number only.
-func fillArg(a *Args, key string, has bool) (cdec.WarpMode, error) {
+func fillArg(a *Args, key string, has bool) cdec.WarpMode {
 	m := cdec.WarpMode{HasFill: has}
 	if raw, ok := a.vals[key]; ok && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
 		m.HasFill = false
-		return m, nil
+		return m
 	}
 	if !a.Has(key) {
-		return m, nil
+		return m
 	}
 	m.HasFill = true
 	v := a.Floats(key, nil)
 	if len(v) != 1 && len(v) != 3 {
-		failKey(a, key, "must be one number or three, not %d", len(v))
-		return m, nil
+		a.fail(key, "must be one number or three, not %d", len(v))
+		return m
 	}
 	if a.Mask && len(v) == 3 {
-		return m, nil
+		return m
 	}
 	for c := range m.Fill {
 		x := v[c%len(v)]
 		if !(x >= 0 && x <= 255) {
-			failKey(a, key, "must be between 0 and 255, not %v", x)
-			return m, nil
+			a.fail(key, "must be between 0 and 255, not %v", x)
+			return m
 		}
 		m.Fill[c] = float32(x)
 	}
-	return m, nil
+	return m
 }
 
 // warpArgs returns interpolation and fill of an operation that warps.
 func warpArgs(a *Args, hasFill bool) cdec.WarpMode {
-	m, _ := fillArg(a, "fill", hasFill)
+	m := fillArg(a, "fill", hasFill)
 	m.Bilinear = a.Choice("interpolation", "nearest", "nearest", "bilinear") == "bilinear" && !a.Mask
 	return m
 }
@@ -141,7 +138,7 @@ func angles(a *Args, key string, sizes ...int) []float64 {
 	v := a.Floats(key, nil)
 	if len(v) == 1 && !isList(a, key) {
 		if v[0] < 0 {
-			failKey(a, key, "must not be negative when it is a single number, it is %v", v[0])
+			a.fail(key, "must not be negative when it is a single number, it is %v", v[0])
 		}
 		v = []float64{-v[0], v[0]}
 	}
@@ -149,13 +146,13 @@ func angles(a *Args, key string, sizes ...int) []float64 {
 		if len(v) == n {
 			for _, x := range v {
 				if math.Abs(x) > 1e6 {
-					failKey(a, key, "is %v, must be between -1e6 and 1e6", x)
+					a.fail(key, "is %v, must be between -1e6 and 1e6", x)
 				}
 			}
 			return v
 		}
 	}
-	failKey(a, key, "must be a number or a list of %s numbers", sizesText(sizes))
+	a.fail(key, "must be a number or a list of %s numbers", sizesText(sizes))
 	return make([]float64, sizes[0])
 }
 
@@ -174,7 +171,7 @@ func centerArg(a *Args) *[2]float64 {
 	}
 	v := a.Floats("center", nil)
 	if len(v) != 2 || math.Abs(v[0]) > 1e6 || math.Abs(v[1]) > 1e6 {
-		failKey(a, "center", "must be two numbers, [x, y]")
+		a.fail("center", "must be two numbers, [x, y]")
 		return nil
 	}
 	return &[2]float64{v[0], v[1]}
@@ -184,11 +181,11 @@ func centerArg(a *Args) *[2]float64 {
 func parts(a *Args) ([]Op, error) {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(a.Raw("transforms"), &raw); err != nil || len(raw) == 0 {
-		failKey(a, "transforms", "must be a list of at least one operation")
+		a.fail("transforms", "must be a list of at least one operation")
 		return nil, nil
 	}
 	if len(raw) > maxOps {
-		failKey(a, "transforms", "has %d operations, the limit is %d", len(raw), maxOps)
+		a.fail("transforms", "has %d operations, the limit is %d", len(raw), maxOps)
 		return nil, nil
 	}
 	ops := make([]Op, len(raw))
@@ -199,6 +196,9 @@ func parts(a *Args) ([]Op, error) {
 		}
 		if _, ok := op.(storeOp); ok {
 			return nil, fmt.Errorf("%s cannot stand inside %s: the type of a batch is the same for all records", opWord(r), a.op)
+		}
+		if c, ok := op.(Channeler); ok && c.OutChannels(3) != 3 {
+			return nil, fmt.Errorf("%s with 1 channel cannot stand inside %s: the shape of a batch is the same for all records", opWord(r), a.op)
 		}
 		ops[i] = op
 	}

@@ -186,24 +186,24 @@ func buildAffine(a *Args) (Op, error) {
 	if a.Has("translate") {
 		op.translate = a.Floats("translate", nil)
 		if len(op.translate) != 2 {
-			failKey(a, "translate", "must be two numbers")
+			a.fail("translate", "must be two numbers")
 			return op, nil
 		}
 		for _, t := range op.translate {
 			if !(t >= 0 && t <= 1) {
-				failKey(a, "translate", "must be between 0 and 1, not %v", t)
+				a.fail("translate", "must be between 0 and 1, not %v", t)
 			}
 		}
 	}
 	if a.Has("scale") {
 		op.scale = a.Floats("scale", nil)
 		if len(op.scale) != 2 {
-			failKey(a, "scale", "must be two numbers")
+			a.fail("scale", "must be two numbers")
 			return op, nil
 		}
 		for _, s := range op.scale {
 			if !(s > 1e-6 && s < 1e6) {
-				failKey(a, "scale", "must be positive, it is %v", s)
+				a.fail("scale", "must be positive, it is %v", s)
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func buildAffine(a *Args) (Op, error) {
 		op.shear = angles(a, "shear", 2, 4)
 		for _, s := range op.shear {
 			if math.Abs(s) >= 90 {
-				failKey(a, "shear", "must be between -90 and 90 degrees, it is %v", s)
+				a.fail("shear", "must be between -90 and 90 degrees, it is %v", s)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func jitter(a *Args, key string, center, lo, hi float64, cut bool) jitterRange {
 	switch {
 	case len(v) == 1 && !isList(a, key):
 		if v[0] < 0 {
-			failKey(a, key, "must not be negative when it is a single number, it is %v", v[0])
+			a.fail(key, "must not be negative when it is a single number, it is %v", v[0])
 			return r
 		}
 		r.lo, r.hi = center-v[0], center+v[0]
@@ -34,11 +34,11 @@ func jitter(a *Args, key string, center, lo, hi float64, cut bool) jitterRange {
 	case len(v) == 2:
 		r.lo, r.hi = v[0], v[1]
 	default:
-		failKey(a, key, "must be a number or a list of two")
+		a.fail(key, "must be a number or a list of two")
 		return r
 	}
 	if !(lo <= r.lo && r.lo <= r.hi && r.hi <= hi) {
-		failKey(a, key, "must lie between %v and %v and be increasing, it is [%v, %v]", lo, hi, r.lo, r.hi)
+		a.fail(key, "must lie between %v and %v and be increasing, it is [%v, %v]", lo, hi, r.lo, r.hi)
 		return r
 	}
 	r.on = r.lo != center || r.hi != center
@@ -93,7 +93,7 @@ type grayscale struct {
 func buildGrayscale(a *Args) (Op, error) {
 	n := a.Int("num_output_channels", 1)
 	if n != 1 && n != 3 {
-		failKey(a, "num_output_channels", "must be 1 or 3, not %d", n)
+		a.fail("num_output_channels", "must be 1 or 3, not %d", n)
 	}
 	return &grayscale{"Grayscale", n}, nil
 }
@@ -116,7 +116,7 @@ func buildPosterize(a *Args) (Op, error) {
 	require(a, "bits", "the number of bits to keep, 0 to 8")
 	bits := a.Int("bits", 8)
 	if bits < 0 || bits > 8 {
-		failKey(a, "bits", "must be from 0 to 8, not %d", bits)
+		a.fail("bits", "must be from 0 to 8, not %d", bits)
 	}
 	return &simple{"RandomPosterize", a.Prob("p", 0.5), func(p cdec.Pixmap) error { return p.Posterize(bits) }}, nil
 }
@@ -125,7 +125,7 @@ func buildSolarize(a *Args) (Op, error) {
 	require(a, "threshold", "the value from which on pixels are inverted, at most 255")
 	threshold := a.Float("threshold", 255)
 	if !(threshold <= 255) {
-		failKey(a, "threshold", "must be at most 255, not %v", threshold)
+		a.fail("threshold", "must be at most 255, not %v", threshold)
 	}
 	return &simple{"RandomSolarize", a.Prob("p", 0.5), func(p cdec.Pixmap) error { return p.Solarize(threshold) }}, nil
 }
@@ -140,7 +140,7 @@ func buildSharpness(a *Args) (Op, error) {
 	require(a, "sharpness_factor", "a number: 0 blurs, 1 changes nothing, 2 sharpens")
 	op := &randomSharpness{"RandomAdjustSharpness", a.Float("sharpness_factor", 1), a.Prob("p", 0.5)}
 	if !(op.factor >= 0 && op.factor <= 1e6) {
-		failKey(a, "sharpness_factor", "must be between 0 and 1e6, not %v", op.factor)
+		a.fail("sharpness_factor", "must be between 0 and 1e6, not %v", op.factor)
 	}
 	return op, nil
 }
@@ -178,12 +178,12 @@ func buildGaussianBlur(a *Args) (Op, error) {
 		k = []float64{k[0], k[0]}
 	}
 	if len(k) != 2 {
-		failKey(a, "kernel_size", "must be one number or two")
+		a.fail("kernel_size", "must be one number or two")
 		return op, nil
 	}
 	for _, x := range k {
 		if x != math.Trunc(x) || x < 1 || math.Mod(x, 2) == 0 || x > cdec.MaxBlurKernel {
-			failKey(a, "kernel_size", "must be odd and from 1 to %d, not %v", cdec.MaxBlurKernel, x)
+			a.fail("kernel_size", "must be odd and from 1 to %d, not %v", cdec.MaxBlurKernel, x)
 			return op, nil
 		}
 	}
@@ -193,7 +193,7 @@ func buildGaussianBlur(a *Args) (Op, error) {
 		s = []float64{s[0], s[0]}
 	}
 	if len(s) != 2 || !(0 < s[0] && s[0] <= s[1] && s[1] <= 1e6) {
-		failKey(a, "sigma", "must be a positive number or two, the smaller one first")
+		a.fail("sigma", "must be a positive number or two, the smaller one first")
 		return op, nil
 	}
 	op.lo, op.hi = s[0], s[1]

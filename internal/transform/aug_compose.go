@@ -99,46 +99,56 @@ type randomChoice struct {
 
 func buildRandomChoice(a *Args) (Op, error) {
 	ops, err := parts(a)
-	op := &randomChoice{named(a.op), ops, make([]float64, len(ops))}
 	if err != nil || len(ops) == 0 {
-		return op, err
+		return nil, err
 	}
-	p := make([]float64, len(ops))
+	return &randomChoice{named(a.op), ops, shares(a, len(ops))}, nil
+}
+
+// shares reads the probabilities p of n parts, which need not sum to 1, and
+// returns for each part the probability of the parts up to it.
+func shares(a *Args, n int) []float64 {
+	p, upto := make([]float64, n), make([]float64, n)
 	for i := range p {
 		p[i] = 1
 	}
 	if a.Has("p") {
-		if p = a.Floats("p", nil); len(p) != len(ops) {
-			failKey(a, "p", "has %d probabilities for %d operations", len(p), len(ops))
-			return op, nil
+		if p = a.Floats("p", nil); len(p) != n {
+			a.fail("p", "has %d probabilities for %d operations", len(p), n)
+			return upto
 		}
 	}
 	sum := 0.0
 	for _, x := range p {
 		if !(x >= 0) || math.IsInf(x, 0) {
-			failKey(a, "p", "must not be negative, it has %v", x)
-			return op, nil
+			a.fail("p", "must not be negative, it has %v", x)
+			return upto
 		}
 		sum += x
 	}
 	if !(sum > 0) || math.IsInf(sum, 0) {
-		failKey(a, "p", "must have a positive sum")
-		return op, nil
+		a.fail("p", "must have a positive sum")
+		return upto
 	}
 	acc := 0.0
 	for i, x := range p {
 		acc += x / sum
-		op.upto[i] = acc
+		upto[i] = acc
 	}
-	return op, nil
+	return upto
+}
+
+// pick is the part that a number of [0, 1) falls to.
+func pick(upto []float64, u float64) int {
+	i := 0
+	for i < len(upto)-1 && u >= upto[i] {
+		i++
+	}
+	return i
 }
 
 func (op *randomChoice) run(r *Rand, img *Pixels, mask bool) error {
-	u := r.Float64()
-	i := 0
-	for i < len(op.parts)-1 && u >= op.upto[i] {
-		i++
-	}
+	i := pick(op.upto, r.Float64())
 	sub := r.Sub(i)
 	return applyPart(op.parts[i], &sub, img, mask)
 }

@@ -24,11 +24,11 @@ func buildErasing(a *Args) (Op, error) {
 	op := &randomErasing{named: "RandomErasing", p: a.Prob("p", 0.5)}
 	op.scaleLo, op.scaleHi = a.Pair("scale", 0.02, 0.33)
 	if op.scaleLo < 0 || op.scaleHi > 1 {
-		failKey(a, "scale", "must be between 0 and 1")
+		a.fail("scale", "must be between 0 and 1")
 	}
 	lo, hi := a.Pair("ratio", 0.3, 3.3)
 	if lo <= 0 {
-		failKey(a, "ratio", "must be positive")
+		a.fail("ratio", "must be positive")
 		return op, nil
 	}
 	op.logLo, op.logHi = math.Log(lo), math.Log(hi)
@@ -40,13 +40,13 @@ func buildErasing(a *Args) (Op, error) {
 	}
 	v := a.Floats("value", []float64{0})
 	if len(v) != 1 && len(v) != 3 {
-		failKey(a, "value", "must be one number, three, or \"random\"")
+		a.fail("value", "must be one number, three, or \"random\"")
 		return op, nil
 	}
 	for c := range op.value {
 		op.value[c] = v[c%len(v)]
 		if math.Abs(op.value[c]) > 1e30 {
-			failKey(a, "value", "must be a finite number")
+			a.fail("value", "must be a finite number")
 		}
 	}
 	return op, nil
@@ -89,7 +89,13 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 	for c := range value {
 		value[c] = putElement(buf[c*4:c*4:c*4+4], row.DType, op.value[c])
 	}
-	noise := normalTable()
+	lines := int(box.H)
+	var noise *normals
+	if op.random {
+		noise = normalTable()
+	} else {
+		lines = min(lines, 1) // the others are copies
+	}
 	for c := range row.C {
 		// Where the channel begins, and the steps from pixel to pixel and from
 		// row to row, in elements.
@@ -99,7 +105,7 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 		}
 		var bits uint64
 		left := 0
-		for y := int(box.Y); y < int(box.Y+box.H); y++ {
+		for y := int(box.Y); y < int(box.Y)+lines; y++ {
 			at := (start + y*line + int(box.X)*step) * size
 			for range box.W {
 				v := value[c]
@@ -116,7 +122,26 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 			}
 		}
 	}
+	if !op.random {
+		copyLines(row, box)
+	}
 	return nil
+}
+
+// copyLines copies the first line of a box to its other lines.
+func copyLines(row *Stored, box item.Rect) {
+	size := row.DType.Size()
+	planes, pixel := 1, size*row.C
+	if row.Layout == item.NCHW {
+		planes, pixel = row.C, size
+	}
+	line, n := row.W*pixel, int(box.W)*pixel
+	for p := range planes {
+		first := row.Bytes[(p*row.H+int(box.Y))*line+int(box.X)*pixel:]
+		for y := 1; y < int(box.H); y++ {
+			copy(first[y*line:][:n], first[:n])
+		}
+	}
 }
 
 // putElement appends v as an element of type t. A u8 is cut to its integer and

@@ -159,7 +159,7 @@ func drawSign(r *Rand, m float64, signed bool) float64 {
 func bins(a *Args) int {
 	n := a.Int("num_magnitude_bins", 31)
 	if n < 2 || n > 1<<20 {
-		failKey(a, "num_magnitude_bins", "must be from 2 to %d, not %d", 1<<20, n)
+		a.fail("num_magnitude_bins", "must be from 2 to %d, not %d", 1<<20, n)
 		return 31
 	}
 	return n
@@ -175,10 +175,10 @@ type randAugment struct {
 func buildRandAugment(a *Args) (Op, error) {
 	op := &randAugment{"RandAugment", a.Int("num_ops", 2), a.Int("magnitude", 9), bins(a), warpArgs(a, false)}
 	if op.n < 0 || op.n > maxOps {
-		failKey(a, "num_ops", "must be from 0 to %d, not %d", maxOps, op.n)
+		a.fail("num_ops", "must be from 0 to %d, not %d", maxOps, op.n)
 	}
 	if op.magnitude < 0 || op.magnitude >= op.bins {
-		failKey(a, "magnitude", "must be from 0 to num_magnitude_bins-1 = %d, not %d", op.bins-1, op.magnitude)
+		a.fail("magnitude", "must be from 0 to num_magnitude_bins-1 = %d, not %d", op.bins-1, op.magnitude)
 	}
 	return op, nil
 }

@@ -1,4 +1,451 @@
 package transform
 
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
 // batchSpecs lists the operations on whole batches.
-func batchSpecs() []BatchSpec { return nil }
+func batchSpecs() []BatchSpec {
+	keys := []string{"alpha", "num_classes", "labels", "images"}
+	return []BatchSpec{
+		{"MixUp", keys, buildMixUp},
+		{"CutMix", keys, buildCutMix},
+		{"RandomApply", []string{"transforms", "p"}, buildBatchApply},
+		{"RandomChoice", []string{"transforms", "p"}, buildBatchChoice},
+		{"OneOf", []string{"transforms", "p"}, buildBatchChoice},
+	}
+}
+
+// SoftSuffix is what the array of soft labels has behind the name of the
+// labels.
+const SoftSuffix = "_soft"
+
+// maxClasses bounds the length of a soft label.
+const maxClasses = 1 << 20
+
+// softener is a BatchOp with soft labels.
+type softener interface {
+	BatchOp
+	// skip writes the soft labels of a batch that is left as it is.
+	skip(b *Batch) error
+}
+
+// mixer is what MixUp and CutMix share: each record is mixed with the one
+// before it, the first with the last, and so are their labels.
+type mixer struct {
+	alpha         float64
+	images        []string
+	labels, soft  string
+	classes       int
+	fresh         bool // the soft labels are not there yet
+	width, height int  // of the images, 0 when they differ
+}
+
+func buildMixer(a *Args, in BatchInfo) (mixer, []item.Array, error) {
+	m := mixer{alpha: a.Float("alpha", 1)}
+	if !(m.alpha > 0 && m.alpha <= 1e6) {
+		a.fail("alpha", "must be positive, it is %v", m.alpha)
+	}
+	if err := m.findImages(a, in); err != nil {
+		return m, nil, err
+	}
+	if err := m.findLabels(a, in); err != nil {
+		return m, nil, err
+	}
+	for _, arr := range in.Arrays {
+		if arr.Name == m.soft {
+			if arr.DType != item.F32 || len(arr.Shape) != 1 || arr.Shape[0] != m.classes {
+				return m, nil, fmt.Errorf("the array %q of the batch does not hold soft labels of %d classes", m.soft, m.classes)
+			}
+			return m, nil, nil
+		}
+	}
+	m.fresh = true
+	return m, []item.Array{{Name: m.soft, DType: item.F32, Shape: []int{m.classes}}}, nil
+}
+
+func (m *mixer) findImages(a *Args, in BatchInfo) error {
+	var wanted []string
+	if a.Has("images") {
+		if json.Unmarshal(a.Raw("images"), &wanted) != nil {
+			a.fail("images", "must be a list of names of arrays")
+			return nil
+		}
+	}
+	var there []string
+	first := true
+	for _, arr := range in.Arrays {
+		if len(arr.Shape) != 3 {
+			continue
+		}
+		there = append(there, arr.Name)
+		if wanted != nil && !contains(wanted, arr.Name) {
+			continue
+		}
+		m.images = append(m.images, arr.Name)
+		h, w := imageSides(arr.Shape)
+		if first {
+			m.width, m.height = w, h
+		} else if w != m.width || h != m.height {
+			m.width, m.height = 0, 0
+		}
+		first = false
+	}
+	for _, name := range wanted {
+		if !contains(there, name) {
+			return fmt.Errorf("the batch has no image %q%s", clip(name), DidYouMean(name, there))
+		}
+	}
+	if len(m.images) == 0 {
+		return fmt.Errorf("the batch has no images")
+	}
+	return nil
+}
+
+// channelsLast says whether a row of an image is NHWC: it has 1 or 3 channels,
+// which stand last unless that cannot be.
+func channelsLast(shape []int) bool { return shape[2] == 1 || shape[2] == 3 }
+
+func imageSides(shape []int) (h, w int) {
+	if channelsLast(shape) {
+		return shape[0], shape[1]
+	}
+	return shape[1], shape[2]
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *mixer) findLabels(a *Args, in BatchInfo) error {
+	var there []string
+	for _, arr := range in.Arrays {
+		if _, ok := in.Classes[arr.Name]; ok && arr.DType == item.I64 {
+			there = append(there, arr.Name)
+		}
+	}
+	m.labels = a.String("labels", "")
+	switch {
+	case m.labels != "":
+		if !contains(there, m.labels) {
+			return fmt.Errorf("the batch has no labels %q%s", clip(m.labels), DidYouMean(m.labels, there))
+		}
+	case len(there) == 1:
+		m.labels = there[0]
+	case len(there) == 0:
+		return fmt.Errorf("the batch has no labels to mix")
+	default:
+		return fmt.Errorf("the batch has several labels; say which with labels=, one of %s", strings.Join(there, ", "))
+	}
+	m.soft = m.labels + SoftSuffix
+	known := in.Classes[m.labels]
+	m.classes = a.Int("num_classes", known)
+	switch {
+	case m.classes == 0 && !a.Has("num_classes"):
+		return fmt.Errorf("the source does not know the number of classes of %q; give num_classes", m.labels)
+	case m.classes < max(known, 1) || m.classes > maxClasses:
+		a.fail("num_classes", "must be from %d to %d, not %d", max(known, 1), maxClasses, m.classes)
+	}
+	return nil
+}
+
+// mixLabels writes the soft labels: lam of a record's own, the rest of the one
+// before it.
+func (m *mixer) mixLabels(b *Batch, lam float64) error {
+	_, soft := b.Array(m.soft)
+	if !m.fresh {
+		return mixRows(item.F32, soft, m.classes*4, b.Rows, lam)
+	}
+	_, labels := b.Array(m.labels)
+	if len(soft) < b.Rows*m.classes*4 || len(labels) < b.Rows*8 {
+		return fmt.Errorf("mixing labels: the batch has no room for %q", m.soft)
+	}
+	clear(soft)
+	label := func(i int) (int, error) {
+		v := int64(binary.LittleEndian.Uint64(labels[i*8:]))
+		if v < 0 || v >= int64(m.classes) {
+			return 0, fmt.Errorf("%s: record %d of the batch has class %d, there are %d classes (num_classes)", m.labels, i, v, m.classes)
+		}
+		return int(v), nil
+	}
+	add := func(row, class int, w float64) {
+		at := soft[(row*m.classes+class)*4:]
+		old := math.Float32frombits(binary.LittleEndian.Uint32(at))
+		binary.LittleEndian.PutUint32(at, math.Float32bits(old+float32(w)))
+	}
+	if b.Rows == 0 {
+		return nil
+	}
+	prev, err := label(b.Rows - 1)
+	if err != nil {
+		return err
+	}
+	for i := range b.Rows {
+		own, err := label(i)
+		if err != nil {
+			return err
+		}
+		if own == prev {
+			add(i, own, 1)
+		} else {
+			add(i, own, lam)
+			add(i, prev, 1-lam)
+		}
+		prev = own
+	}
+	return nil
+}
+
+func (m *mixer) skip(b *Batch) error {
+	if !m.fresh {
+		return nil
+	}
+	return m.mixLabels(b, 1)
+}
+
+// chunk is how much of the rows is mixed at a time, so that what is needed of
+// the last row fits the stack.
+const chunk = 8 << 10
+
+// mixRows mixes each row with the one before it, the first with the last.
+func mixRows(dtype item.DType, data []byte, rowBytes, rows int, lam float64) error {
+	var last [chunk]byte
+	for lo := 0; lo < rowBytes; lo += chunk {
+		n := min(chunk, rowBytes-lo)
+		at := func(i int) []byte { return data[i*rowBytes+lo:][:n] }
+		copy(last[:n], at(rows-1))
+		for i := rows - 1; i > 0; i-- {
+			if err := cdec.Mix(dtype, at(i), at(i), at(i-1), lam); err != nil {
+				return err
+			}
+		}
+		if err := cdec.Mix(dtype, at(0), at(0), last[:n], lam); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rollSpan copies bytes [lo, hi) of each row from the row before it, into the
+// first from the last.
+func rollSpan(data []byte, rowBytes, rows, lo, hi int) {
+	var last [chunk]byte
+	for ; lo < hi; lo += chunk {
+		n := min(chunk, hi-lo)
+		at := func(i int) []byte { return data[i*rowBytes+lo:][:n] }
+		copy(last[:n], at(rows-1))
+		for i := rows - 1; i > 0; i-- {
+			copy(at(i), at(i-1))
+		}
+		copy(at(0), last[:n])
+	}
+}
+
+// mixUp is torchvision's MixUp.
+type mixUp struct{ mixer }
+
+func buildMixUp(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
+	m, add, err := buildMixer(a, in)
+	return &mixUp{m}, add, err
+}
+
+// ApplyBatch makes it a BatchOp.
+func (op *mixUp) ApplyBatch(r *Rand, b *Batch) error {
+	if b.Rows == 0 {
+		return nil
+	}
+	return op.apply(b, betaSample(r, op.alpha))
+}
+
+func (op *mixUp) apply(b *Batch, lam float64) error {
+	for _, name := range op.images {
+		arr, data := b.Array(name)
+		if arr == nil {
+			return fmt.Errorf("MixUp: the batch has no image %q", name)
+		}
+		if err := mixRows(arr.DType, data, int(arr.RowBytes), b.Rows, lam); err != nil {
+			return err
+		}
+	}
+	return op.mixLabels(b, lam)
+}
+
+// cutMix is torchvision's CutMix.
+type cutMix struct{ mixer }
+
+func buildCutMix(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
+	m, add, err := buildMixer(a, in)
+	if err == nil && m.width == 0 {
+		err = fmt.Errorf("the images of the batch have different sizes; say which are to be mixed with images=")
+	}
+	return &cutMix{m}, add, err
+}
+
+// drawBox draws the box that comes from the other record, and the share of the
+// record's own label.
+func (op *cutMix) drawBox(r *Rand) (x0, y0, x1, y1 int, lam float64) {
+	lam = betaSample(r, op.alpha)
+	w, h := op.width, op.height
+	cx, cy := r.IntN(w), r.IntN(h)
+	half := 0.5 * math.Sqrt(1-lam)
+	hw, hh := int(half*float64(w)), int(half*float64(h))
+	x0, y0 = max(cx-hw, 0), max(cy-hh, 0)
+	x1, y1 = min(cx+hw, w), min(cy+hh, h)
+	return x0, y0, x1, y1, 1 - float64((x1-x0)*(y1-y0))/float64(w*h)
+}
+
+// ApplyBatch makes it a BatchOp.
+func (op *cutMix) ApplyBatch(r *Rand, b *Batch) error {
+	if b.Rows == 0 {
+		return nil
+	}
+	x0, y0, x1, y1, lam := op.drawBox(r)
+	return op.apply(b, x0, y0, x1, y1, lam)
+}
+
+func (op *cutMix) apply(b *Batch, x0, y0, x1, y1 int, lam float64) error {
+	for _, name := range op.images {
+		arr, data := b.Array(name)
+		if arr == nil {
+			return fmt.Errorf("CutMix: the batch has no image %q", name)
+		}
+		// In NHWC a pixel is a run of channels; in NCHW each channel is a
+		// plane of single elements.
+		planes, pixel := 1, arr.DType.Size()*arr.Shape[2]
+		if !channelsLast(arr.Shape) {
+			planes, pixel = arr.Shape[0], arr.DType.Size()
+		}
+		line := op.width * pixel
+		for p := range planes {
+			for y := y0; y < y1; y++ {
+				at := (p*op.height + y) * line
+				rollSpan(data, int(arr.RowBytes), b.Rows, at+x0*pixel, at+x1*pixel)
+			}
+		}
+	}
+	return op.mixLabels(b, lam)
+}
+
+// betaSample draws from Beta(alpha, alpha).
+func betaSample(r *Rand, alpha float64) float64 {
+	if alpha == 1 {
+		return r.Float64()
+	}
+	a, b := logGamma(r, alpha), logGamma(r, alpha)
+	// x / (x + y) from logarithms: with a small alpha both are tiny.
+	return 1 / (1 + math.Exp(b-a))
+}
+
+// logGamma draws the logarithm of a number of the gamma distribution of shape
+// alpha (Marsaglia and Tsang 2000).
+func logGamma(r *Rand, alpha float64) float64 {
+	boost := 0.0
+	if alpha < 1 {
+		boost = math.Log(1-r.Float64()) / alpha
+		alpha++
+	}
+	d := alpha - 1.0/3
+	c := 1 / math.Sqrt(9*d)
+	for {
+		x := r.Normal()
+		v := 1 + c*x
+		if v <= 0 {
+			continue
+		}
+		v = v * v * v
+		u := 1 - r.Float64()
+		if math.Log(u) < 0.5*x*x+d-d*v+d*math.Log(v) {
+			return math.Log(d*v) + boost
+		}
+	}
+}
+
+// batchParts reads the operations inside a composite one. They share one array
+// of soft labels, which whatever happens must be filled.
+func batchParts(a *Args, in BatchInfo) (ops []softener, add []item.Array, err error) {
+	var raw []json.RawMessage
+	if json.Unmarshal(a.Raw("transforms"), &raw) != nil || len(raw) == 0 || len(raw) > maxOps {
+		a.fail("transforms", "must be a list of 1 to %d operations", maxOps)
+		return nil, nil, nil
+	}
+	if a.depth > 8 {
+		return nil, nil, fmt.Errorf("operations are nested too deeply")
+	}
+	for i, r := range raw {
+		op, more, err := compileBatchOp(r, in, a.depth+1)
+		if err != nil {
+			return nil, nil, err
+		}
+		s, ok := op.(softener)
+		if !ok {
+			return nil, nil, fmt.Errorf("%s cannot stand inside %s", opWord(r), a.op)
+		}
+		ops = append(ops, s)
+		if i == 0 {
+			add = more
+		} else if !sameArrays(add, more) {
+			return nil, nil, fmt.Errorf("the operations inside must have the same labels and number of classes")
+		}
+	}
+	return ops, add, nil
+}
+
+func sameArrays(a, b []item.Array) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Name != b[i].Name || a[i].Shape[0] != b[i].Shape[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// batchChoice does one of its parts, or with p < 1 sometimes none.
+type batchChoice struct {
+	parts []softener
+	upto  []float64
+	p     float64
+}
+
+func buildBatchChoice(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
+	ops, add, err := batchParts(a, in)
+	op := &batchChoice{parts: ops, p: 1}
+	if err == nil && a.err == nil {
+		op.upto = shares(a, len(ops))
+	}
+	return op, add, err
+}
+
+func buildBatchApply(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
+	ops, add, err := batchParts(a, in)
+	if len(ops) > 1 {
+		err = fmt.Errorf("takes one operation on batches, not %d", len(ops))
+	}
+	return &batchChoice{ops, []float64{1}, a.Prob("p", 0.5)}, add, err
+}
+
+// ApplyBatch makes it a BatchOp.
+func (op *batchChoice) ApplyBatch(r *Rand, b *Batch) error {
+	if !r.Bool(op.p) {
+		return op.skip(b)
+	}
+	i := pick(op.upto, r.Float64())
+	sub := r.Sub(i)
+	return op.parts[i].ApplyBatch(&sub, b)
+}
+
+func (op *batchChoice) skip(b *Batch) error { return op.parts[0].skip(b) }

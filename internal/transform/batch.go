@@ -55,6 +55,10 @@ func CompileBatchOp(raw json.RawMessage, in BatchInfo, pos int) (BatchOp, []item
 	if pos >= maxOps {
 		return nil, nil, fmt.Errorf("more than %d operations", maxOps)
 	}
+	return compileBatchOp(raw, in, 0)
+}
+
+func compileBatchOp(raw json.RawMessage, in BatchInfo, depth int) (BatchOp, []item.Array, error) {
 	name, vals, err := splitOp(raw)
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +72,7 @@ func CompileBatchOp(raw json.RawMessage, in BatchInfo, pos int) (BatchOp, []item
 		if err := checkKeys(vals, name, s.Keys); err != nil {
 			return nil, nil, err
 		}
-		a := &Args{op: name, vals: vals}
+		a := &Args{op: name, vals: vals, depth: depth}
 		op, add, err := s.Build(a, in)
 		if a.err != nil {
 			err = a.err

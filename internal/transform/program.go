@@ -41,8 +41,9 @@ func (o *Output) UnmarshalJSON(data []byte) error {
 // workers at once.
 type Program struct {
 	Name string
-	// W and H are the size of the output, C its channels.
-	W, H, C int
+	// W and H are the size of the output, C its channels; InC are the channels
+	// that are decoded.
+	W, H, C, InC int
 	// Store says how rows are written.
 	Store item.Store
 	// Mask says that pixels are class numbers.
@@ -80,6 +81,7 @@ func compile(out Output, w, h int) (*Program, error) {
 	if out.Mask {
 		p.C = 1
 	}
+	p.InC = p.C
 	if out.Follow != "" {
 		p.key = outputKey(out.Follow)
 	}
@@ -117,6 +119,9 @@ func compile(out Output, w, h int) (*Program, error) {
 		case PixelOp:
 			if s, ok := op.(Sizer); ok {
 				w, h = s.OutSize(w, h)
+			}
+			if c, ok := op.(Channeler); ok {
+				p.C = c.OutChannels(p.C)
 			}
 		case StoredOp:
 			if !converted {

@@ -88,12 +88,12 @@ func (r *Run) Empty() bool { return r.v.empty() }
 func (r *Run) Geometry() item.Geometry { return r.v.geometry() }
 
 // PixelBytes is the room that the decoded geometry needs when not Direct.
-func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.C }
+func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.InC }
 
 // Finish does the rest of the operations on the decoded pixels, in scratch,
 // and writes the row. pixels may be overwritten.
 func (r *Run) Finish(s *Scratch, pixels, row []byte) error {
-	r.px = Pixels{Pix: pixels, W: r.v.contentW(), H: r.v.contentH(), C: r.p.C, scratch: s}
+	r.px = Pixels{Pix: pixels, W: r.v.contentW(), H: r.v.contentH(), C: r.p.InC, scratch: s}
 	if r.v.padded {
 		v := newView(r.px.W, r.px.H)
 		v.padded, v.padX, v.padY, v.fill = true, r.v.padX, r.v.padY, r.v.fill

@@ -46,6 +46,12 @@ type Sizer interface {
 	OutSize(w, h int) (int, int)
 }
 
+// Channeler is implemented by a PixelOp whose output has another number of
+// channels than its input: Grayscale. It sets Pixels.C.
+type Channeler interface {
+	OutChannels(c int) int
+}
+
 // MaskOp is implemented by a PixelOp that also moves masks (RandomAffine,
 // RandomPerspective). ApplyMask does to a mask, with nearest interpolation,
 // what Apply does to its image, drawing the same numbers. A PixelOp without it
