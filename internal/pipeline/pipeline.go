@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/pprof"
@@ -371,13 +370,4 @@ func (p *Pipeline) release() error {
 		err = cerr
 	}
 	return err
-}
-
-// MarshalJSON keeps the JSON form of an Info complete and its lists not null.
-func (i Info) MarshalJSON() ([]byte, error) {
-	type plain Info
-	if i.Arrays == nil {
-		i.Arrays = []item.Array{}
-	}
-	return json.Marshal(plain(i))
 }
