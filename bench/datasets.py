@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = 5000
 RAW = 4000
 GENERATED = 2000
-TOKENS = 200_000
+TOKENS = 40_000
 CLASSES = 100
 
 

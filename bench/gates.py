@@ -7,6 +7,7 @@ pixels the image of each record is the one that Pillow decodes, cut and resized 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ def check(arm: Arm, suite: Suite, work: Path, workers: int, cores: str, limit: f
     # their speed. Everything else is a condition.
     result["ok"] = result["once"] and result["pixels"] and (result["same"] or not arm.ours)
     return result
+
+
+def fingerprint(arm: Arm, suite: Suite, work: Path) -> str:
+    """Of everything that a rival's verdict depends on: its code here, its versions, the data. Checks of rivals whose
+    fingerprint is the same need not be repeated; Stoker's always are."""
+    here = Path(__file__).resolve().parent
+    digest = hashlib.blake2b(repr((arm, suite.data_set, suite.size)).encode(), digest_size=8)
+    for file in (here / "arms" / f"{arm.module}.py", here / "arms/augment.py", here / "arms/harness.py", here / "gates.py"):
+        digest.update(file.read_bytes())
+    freeze = work / "setup" / f"{arm.env}.freeze"
+    digest.update(freeze.read_bytes() if freeze.exists() else b"")
+    reads = work / arm.folder(suite.data_set)
+    digest.update(str(reads.stat().st_mtime_ns if reads.exists() else 0).encode())
+    return digest.hexdigest()
 
 
 def _count(arm: Arm, suite: Suite, work: Path) -> int:

@@ -85,7 +85,7 @@ def rates(figures: Figures, suite: Suite, kind: str) -> str:
         if kind == "raw":
             row += [spread(get("batches_s"), ",.0f"), spread(get("gb_s"), ".2f")]
         row += [f"{middle / best:.2f}" if best and arm.comparable else "-"]
-        row += [spread(get("cpu_s_per_1k"), ".3f" if kind == "raw" else ".2f"), spread(get("first_batch_s"), ".2f")]
+        row += [spread(get("cpu_s_per_1k"), ".4f" if kind == "raw" else ".2f"), spread(get("first_batch_s"), ".2f")]
         memory = lambda key, arm=arm: figures.memory(suite.name, arm.name, key)
         row += [f"{memory('pss'):,.0f}", f"{memory('private'):,.0f}", f"{memory('shmem'):,.0f}"]
         row += [f"{statistics.median(get('read_bytes_per_example')) / 1e3:,.1f}"]

@@ -2,7 +2,7 @@
 
     make bench                          everything (about an hour and a half on 2 cores)
     make bench QUICK=1                  against torch only, under 5 minutes
-    make bench SUITES="photos raw" ROUNDS=3 SECONDS=4
+    make bench SUITES="photos raw" ROUNDS=3 SECONDS_PER_ARM=4
     .venv/bin/python -m bench.run --help
 
 Results go to bench/results/<machine>-<commit>.json after every run, so an interrupted measurement loses nothing: the
@@ -99,6 +99,9 @@ class Bench:
         for arm in suite.arms:
             if self.a.arms and not re.search(self.a.arms, arm.name):
                 continue
+            if arm.missing:
+                self.fail(f"{suite.name}/{arm.name}", "not there", arm.missing)
+                continue
             if error := runner.broken_env(arm.env, self.work):
                 self.fail(arm.name, "environment", error)
                 continue
@@ -192,9 +195,14 @@ class Bench:
     def gates(self, suite: Suite, arms: list[Arm]) -> list[Arm]:
         """The arms whose figure counts."""
         passed = []
+        cache = self.work / "gates.json"
+        known: dict[str, Any] = json.loads(cache.read_text()) if cache.exists() else {}
         for arm in arms:
             key = f"{suite.name}/{arm.name}"
+            mark = "" if arm.ours else gates.fingerprint(arm, suite, self.work)
             verdict = self.results["gates"].get(key)
+            if verdict is None or not verdict["ok"]:
+                verdict = known.get(mark)
             if verdict is None:
                 say(f"{key}: checks")
                 procs.warm(self.work / arm.folder(suite.data_set))
@@ -202,8 +210,11 @@ class Bench:
                     verdict = gates.check(arm, suite, self.work, self.workers(arm), self.a.cores, self.limit)
                 except (ArithmeticError, LookupError, OSError, ValueError) as e:  # what the arm left was not readable
                     verdict = {"ok": False, "error": f"{type(e).__name__}: {e}"}
-                self.results["gates"][key] = verdict
-                self.save()
+                if mark and verdict["ok"]:
+                    known[mark] = verdict
+                    cache.write_text(json.dumps(known, indent=1) + "\n")
+            self.results["gates"][key] = verdict
+            self.save()
             line = ", ".join(f"{k}={verdict[k]}" for k in ("once", "same", "pixels", "max_difference", "psnr_db") if k in verdict)
             say(f"{key}: {'ok' if verdict['ok'] else 'NOT OK'} {line} {verdict.get('error', '')[-200:]}")
             if verdict["ok"] or not arm.comparable:
@@ -241,7 +252,7 @@ class Bench:
                 if until and time.monotonic() > until:
                     say("out of time: no more rounds")
                     return
-                if any(r["name"] == arm.name and r["suite"] == suite.name and r["round"] == number for r in self.results["runs"]):
+                if self.done("runs", suite=suite.name, name=arm.name, round=number):
                     continue
                 got = self.run_arm(arm, suite, ["--seconds", str(self.a.seconds), "--warmup", str(self.a.warmup)])
                 got["round"] = number
@@ -249,10 +260,16 @@ class Bench:
                 self.save()
                 say(f"round {number + 1}/{rounds} {suite.name}/{arm.name}: {_line(got, suite)}")
 
+    def done(self, step: str, **what: Any) -> bool:
+        """Whether a resumed measurement has this already."""
+        return any(all(line.get(k) == v for k, v in what.items()) for line in self.results[step])
+
     def handoff(self, suite: Suite, arms: list[Arm]) -> None:
         names = HANDOFF.get(suite.name, ())
         for number in range(min(3, self.a.rounds)):
             for arm in (a for a in arms if a.name in names):
+                if self.done("handoff", suite=suite.name, name=arm.name, round=number):
+                    continue
                 got = self.run_arm(arm, suite, ["--mode", "handoff", "--seconds", "2"])
                 got["round"] = number
                 self.results["handoff"].append(got)
@@ -260,8 +277,10 @@ class Bench:
                 say(f"hand-off {arm.name}: {got.get('handoff_us', float('nan')):,.0f} us {_error(got)}")
 
     def foreground(self, suite: Suite, arms: list[Arm]) -> None:
-        for number in range(min(3, self.a.rounds)):
+        for number in range(min(2, self.a.rounds)):
             for arm in (a for a in arms if a.name in FOREGROUND):
+                if self.done("foreground", name=arm.name, round=number):
+                    continue
                 got = self.run_arm(arm, suite, ["--mode", "foreground", "--seconds", "4"])
                 got["round"] = number
                 self.results["foreground"].append(got)
@@ -271,6 +290,8 @@ class Bench:
     def memory(self, suite: Suite, arms: list[Arm]) -> None:
         for arm in (a for a in arms if a.name in MEMORY):
             for workers in MEMORY[arm.name]:
+                if self.done("memory", name=arm.name, workers=workers):
+                    continue
                 got = self.run_arm(arm, suite, ["--seconds", "3", "--warmup", "4"], workers)
                 self.results["memory"].append(got)
                 self.save()
@@ -278,6 +299,8 @@ class Bench:
                 say(f"memory {arm.name} x{workers}: {memory.get('private', 0):.0f} MiB private {_error(got)}")
 
     def ceilings(self) -> None:
+        if self.results["ceilings"]:
+            return
         self.results["ceilings"] = ceilings.measure(self.work, self.a.rounds, self.a.cores, say, self.limit)
         self.save()
 
@@ -289,7 +312,7 @@ class Bench:
             order = list(PACKING)
             random.Random(f"packing {number}").shuffle(order)
             for label, kind, env in order:
-                if env and runner.broken_env(env, self.work):
+                if (env and runner.broken_env(env, self.work)) or self.done("packing", kind=kind, round=number):
                     continue
                 out = self.work / "packs" / "speed" / kind
                 procs.warm(folder)
