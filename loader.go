@@ -1,0 +1,210 @@
+package stoker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/pipeline"
+)
+
+// ErrHeld is returned by Next when all slots of the ring are in batches that
+// were not released: it would wait for ever.
+var ErrHeld = errors.New("stoker: every batch that there is room for is still held; call Batch.Release, or raise Options.Prefetch")
+
+// ErrClosed is returned after Close.
+var ErrClosed = errors.New("stoker: the loader is closed")
+
+// RecordError says which record could not be loaded, and why.
+type RecordError struct {
+	// ID is the number of the record, Name its file, or its shard and row.
+	ID   int64
+	Name string
+	// Reason is one line.
+	Reason string
+
+	cause error
+}
+
+// Error returns one line.
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("stoker: record %d (%s): %s", e.ID, e.Name, e.Reason)
+}
+
+// Unwrap returns the cause.
+func (e *RecordError) Unwrap() error { return e.cause }
+
+// Loader hands out batches. Its methods may be called from several goroutines,
+// Next from one at a time.
+type Loader struct {
+	p    *pipeline.Pipeline
+	seed uint64
+
+	mu      sync.Mutex
+	pos     item.Position // of the next batch
+	running bool          // the engine's stream stands at pos
+	ended   bool          // the last batch was an epoch's last; its end is to come
+	failed  error
+	skipped []RecordError
+	nSkip   int64
+	closed  bool
+}
+
+// Open opens the dataset at url, a path or a URL that package source knows.
+func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	cfg, err := opts.config(url)
+	if err != nil {
+		return nil, fmt.Errorf("stoker: %w", err)
+	}
+	p, err := pipeline.Open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("stoker: %w", err)
+	}
+	return &Loader{p: p, seed: opts.Seed}, nil
+}
+
+// Next returns the next batch, or io.EOF at the end of an epoch; the call after
+// that returns the first batch of the next epoch, which is being made already.
+// A record that cannot be loaded gives a *RecordError; Next then returns it
+// again until SetEpoch or Restore.
+func (l *Loader) Next(ctx context.Context) (*Batch, error) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, ErrClosed
+	}
+	if l.failed != nil {
+		defer l.mu.Unlock()
+		return nil, l.failed
+	}
+	if !l.running {
+		l.p.Start(l.pos)
+		l.running = true
+	}
+	l.mu.Unlock()
+
+	// At the end of an epoch no slot is needed.
+	if !l.atEnd() && l.p.Held() == l.p.Info().Slots {
+		return nil, ErrHeld
+	}
+	ev, err := l.p.Next(ctx)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var re *pipeline.RecordError
+	switch {
+	case errors.As(err, &re):
+		l.failed = recordError(re)
+		return nil, l.failed
+	case errors.Is(err, pipeline.ErrClosed):
+		return nil, ErrClosed
+	case err != nil:
+		return nil, err // ctx is done; nothing is lost
+	}
+	if ev.Kind == pipeline.EventEpochEnd {
+		l.ended = false
+		l.pos = ev.Pos
+		l.nSkip, l.skipped = ev.Skipped, nil
+		for i := range ev.Bad {
+			l.skipped = append(l.skipped, *recordError(&ev.Bad[i]))
+		}
+		return nil, io.EOF
+	}
+	l.ended = ev.Pos.Epoch != ev.Epoch
+	l.pos = ev.Pos
+	return &Batch{Rows: ev.Rows, Epoch: ev.Epoch, Step: ev.Step, l: l, slot: ev.Slot, mem: l.p.Ring().Slot(ev.Slot)}, nil
+}
+
+func (l *Loader) atEnd() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+func recordError(e *pipeline.RecordError) *RecordError {
+	return &RecordError{ID: e.ID, Name: e.Name, Reason: e.Reason, cause: e.Cause}
+}
+
+// State says where a loader stands: behind the last batch that Next returned.
+// It is small and can be saved as JSON.
+type State struct {
+	Version     int    `json:"version"`
+	Seed        uint64 `json:"seed"`
+	Epoch       int64  `json:"epoch"`
+	Row         int64  `json:"row"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// State returns where the loader stands.
+func (l *Loader) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return State{Version: 1, Seed: l.seed, Epoch: l.pos.Epoch, Row: l.pos.Row, Fingerprint: l.p.Info().Fingerprint}
+}
+
+// Restore makes the next batch the one that followed when s was taken, also
+// with another batch size, number of ranks or threads. The loader must have
+// been opened with the same data and seed.
+func (l *Loader) Restore(s State) error {
+	switch {
+	case s.Version != 1:
+		return fmt.Errorf("stoker: a state of version %d; this build knows version 1", s.Version)
+	case s.Seed != l.seed:
+		return fmt.Errorf("stoker: the state was taken with seed %d, the loader has seed %d; open it with that seed", s.Seed, l.seed)
+	case s.Fingerprint != l.p.Info().Fingerprint:
+		return fmt.Errorf("stoker: the state was taken on other data (fingerprint %q, here %q)", s.Fingerprint, l.p.Info().Fingerprint)
+	case s.Epoch < 0 || s.Row < 0 || s.Row > l.p.Info().Len:
+		return fmt.Errorf("stoker: the state is out of range: epoch %d, row %d of %d", s.Epoch, s.Row, l.p.Info().Len)
+	}
+	l.moveTo(item.Position{Epoch: s.Epoch, Row: s.Row})
+	return nil
+}
+
+// SetEpoch makes the next batch the first one of an epoch.
+func (l *Loader) SetEpoch(epoch int64) {
+	pos := item.Position{Epoch: epoch}
+	l.mu.Lock()
+	there := l.running && l.failed == nil && !l.ended && l.pos == pos
+	l.mu.Unlock()
+	if !there {
+		l.moveTo(pos)
+	}
+}
+
+func (l *Loader) moveTo(pos item.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pos, l.running, l.failed, l.ended = pos, false, nil, false
+}
+
+// Len returns the number of batches in an epoch.
+func (l *Loader) Len() int64 { return l.p.Info().Steps }
+
+// Records returns the number of records in the dataset.
+func (l *Loader) Records() int64 { return l.p.Info().Len }
+
+// Classes returns the class names of a label field, nil when it has none.
+func (l *Loader) Classes(field string) []string { return l.p.Info().Classes[field] }
+
+// Skipped returns how many records of the last epoch that ended were replaced,
+// and the first of them.
+func (l *Loader) Skipped() (n int64, first []RecordError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nSkip, l.skipped
+}
+
+// Close stops the engine and frees the memory; batches that were not released
+// become invalid. It may be called again.
+func (l *Loader) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	return l.p.Close()
+}

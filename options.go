@@ -1,0 +1,182 @@
+package stoker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Options say what to load and how. Only BatchSize must be set.
+type Options struct {
+	// BatchSize is the number of records per batch and rank.
+	BatchSize int
+	// Shuffle draws a new order for each epoch from Seed; otherwise records
+	// come in the order of the source.
+	Shuffle bool
+	// Seed decides on order and augmentation.
+	Seed uint64
+	// DropLast leaves out the records of an epoch that do not fill a batch on
+	// every rank.
+	DropLast bool
+	// Rank and WorldSize say which part of each global batch is ours; a
+	// WorldSize of 0 means 1. On a short last batch the records are shared
+	// evenly, and each rank has the same number of batches.
+	Rank, WorldSize int
+	// Threads is the number of decoding threads; 0 means one per usable core.
+	Threads int
+	// Memory bounds what is held outside the Go heap, in bytes; 0 means a
+	// quarter of the memory that is free.
+	Memory int64
+	// Prefetch is the number of batches made ahead; 0 means a default that
+	// fits Memory.
+	Prefetch int
+	// SkipErrors replaces records that cannot be read or decoded by the next
+	// good one of the source, instead of failing. See Loader.Skipped.
+	SkipErrors bool
+	// Outputs are the image arrays of a batch. Without any, each image field
+	// gives one array of its name, which needs images of one size.
+	Outputs []Output
+	// Fields are the stored fields wanted; empty means all labels and numbers.
+	Fields []string
+	// BatchOps run on whole batches: MixUp, CutMix.
+	BatchOps []Op
+	// Source, when set, is the data itself; the URL is then only a name. The
+	// loader closes it.
+	Source driver.Source
+}
+
+// Output is an image array of a batch.
+type Output struct {
+	// Name is the name of the array, Field the stored image it is made from; an
+	// empty Field means Name. Several outputs may use one field.
+	Name, Field string
+	// Ops are done in order. The result must have one size for all records.
+	Ops []Op
+	// ChannelsFirst stores images as C x H x W instead of H x W x C.
+	ChannelsFirst bool
+	// Mask says that pixels are class numbers: operations move them with
+	// nearest interpolation and leave their values alone.
+	Mask bool
+	// Follow names an output whose random numbers this one shares, so that a
+	// mask moves with its image.
+	Follow string
+}
+
+// Op is one operation on images, with the name and the parameters that it has
+// in torchvision.transforms.v2.
+type Op struct {
+	name   string
+	params map[string]any
+}
+
+// NewOp returns the operation of a name; params are its parameters by keyword.
+// What is not known is refused by Open, with the nearest known name.
+func NewOp(name string, params map[string]any) Op { return Op{name, maps.Clone(params)} }
+
+// MarshalJSON gives the form in which the engine takes operations.
+func (o Op) MarshalJSON() ([]byte, error) {
+	m := map[string]any{}
+	maps.Copy(m, o.params)
+	m["op"] = o.name
+	return json.Marshal(m)
+}
+
+// String returns the JSON form.
+func (o Op) String() string {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return o.name
+	}
+	return string(b)
+}
+
+// Resize scales the shorter side to size.
+func Resize(size int) Op { return NewOp("Resize", map[string]any{"size": size}) }
+
+// ResizeTo scales to height x width, whatever the proportions.
+func ResizeTo(height, width int) Op {
+	return NewOp("Resize", map[string]any{"size": []int{height, width}})
+}
+
+// CenterCrop cuts size x size pixels out of the middle.
+func CenterCrop(size int) Op { return NewOp("CenterCrop", map[string]any{"size": size}) }
+
+// RandomCrop cuts size x size pixels out at random, after padding all sides.
+func RandomCrop(size, padding int) Op {
+	return NewOp("RandomCrop", map[string]any{"size": size, "padding": padding})
+}
+
+// RandomResizedCrop cuts out a random part of 8% to 100% of the area, with
+// proportions of 3:4 to 4:3, and scales it to size x size.
+func RandomResizedCrop(size int) Op {
+	return NewOp("RandomResizedCrop", map[string]any{"size": size})
+}
+
+// RandomHorizontalFlip mirrors left and right with probability p.
+func RandomHorizontalFlip(p float64) Op {
+	return NewOp("RandomHorizontalFlip", map[string]any{"p": p})
+}
+
+// RandomVerticalFlip mirrors top and bottom with probability p.
+func RandomVerticalFlip(p float64) Op {
+	return NewOp("RandomVerticalFlip", map[string]any{"p": p})
+}
+
+// ToDtype converts to "uint8", "float16", "bfloat16" or "float32"; with scale,
+// 0..255 becomes 0..1.
+func ToDtype(dtype string, scale bool) Op {
+	return NewOp("ToDtype", map[string]any{"dtype": dtype, "scale": scale})
+}
+
+// Normalize subtracts mean and divides by std, per channel.
+func Normalize(mean, std []float64) Op {
+	return NewOp("Normalize", map[string]any{"mean": mean, "std": std})
+}
+
+// config is the engine's form of the options.
+func (o *Options) config(url string) (pipeline.Config, error) {
+	c := pipeline.Config{
+		Source: url, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Seed: o.Seed, DropLast: o.DropLast,
+		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch,
+		Fields: o.Fields,
+	}
+	if o.SkipErrors {
+		c.OnError = pipeline.OnErrorSkip
+	}
+	for _, out := range o.Outputs {
+		t := transform.Output{Name: out.Name, Field: out.Field, Mask: out.Mask, Follow: out.Follow}
+		if out.ChannelsFirst {
+			t.Layout = "NCHW"
+		}
+		var err error
+		if t.Ops, err = marshalOps(out.Ops); err != nil {
+			return c, fmt.Errorf("output %q: %w", out.Name, err)
+		}
+		c.Outputs = append(c.Outputs, t)
+	}
+	var err error
+	if c.BatchOps, err = marshalOps(o.BatchOps); err != nil {
+		return c, err
+	}
+	if o.Source != nil {
+		c.OpenSource = func(context.Context, string) (driver.Source, error) { return o.Source, nil }
+	}
+	return c, nil
+}
+
+func marshalOps(ops []Op) ([]json.RawMessage, error) {
+	var out []json.RawMessage
+	for _, op := range ops {
+		b, err := json.Marshal(op)
+		if err != nil {
+			return nil, fmt.Errorf("operation %s: %w", op.name, err)
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
