@@ -82,6 +82,11 @@ typedef struct {
 } dct_shape;
 void dct_tile_shape(const dct_image *im, int row, int col, dct_shape *s);
 
+#define DCT_MAX_VALUES (DCT_MAX_BLOCKS * 63)
+// Values whose bits one load of 8 bytes surely holds, wherever they begin.
+#define DCT_WORD 56
+#define DCT_MAX_WORDS (DCT_MAX_VALUES / DCT_WORD)
+
 // Readers of bits may load this many bytes from behind the end of a tile.
 #define DCT_READ_PAD 16
 
@@ -90,14 +95,25 @@ void dct_tile_shape(const dct_image *im, int row, int col, dct_shape *s);
 typedef struct {
 	int16_t coef[DCT_MAX_BLOCKS + 8][64]; // natural order
 	uint8_t end[DCT_MAX_BLOCKS + 8];      // end class of each block
-	// Magnitudes in the order of the stream, low bytes and high bytes (for
-	// vector code: signs applied); 64 more bytes may be written and read.
-	uint8_t lo[DCT_MAX_BLOCKS * 63 + 128];
-	uint8_t hi[DCT_MAX_BLOCKS * 63 + 128];
-	uint16_t mag[DCT_MAX_BLOCKS * 63 + 64];
-	uint16_t list[2][DCT_MAX_BLOCKS * 63 + 64];
-	uint64_t mask[DCT_MAX_BLOCKS * 63 / 56 + 2];
+	int16_t dc[DCT_MAX_BLOCKS];
+	// Per block: the map of its nonzero positions and how many values of the
+	// group come before its own.
 	uint64_t nonzero[DCT_MAX_BLOCKS];
+	uint16_t before[DCT_MAX_BLOCKS];
+	// Values of a group in the order of the stream. Portable: magnitudes and
+	// the two lists of those that a plane concerns.
+	uint16_t mag[DCT_MAX_VALUES];
+	uint16_t list[2][DCT_MAX_VALUES + 32];
+	// Vector code: the planes as maps of DCT_WORD values per word (reach: is
+	// there a bit in this plane, bit: which), then the values, in AVX2 of 16
+	// bits, in AVX-512 low and high bytes apart. A vector may be written and
+	// read beyond the last value.
+	uint64_t reach[DCT_MAX_PLANES + 1][DCT_MAX_WORDS];
+	uint64_t bit[DCT_MAX_PLANES + 1][DCT_MAX_WORDS];
+	uint64_t sign[DCT_MAX_WORDS];
+	int16_t value[DCT_MAX_VALUES + 64];
+	uint8_t lo[DCT_MAX_VALUES + 128];
+	uint8_t hi[DCT_MAX_VALUES + 128];
 } dct_work;
 
 // Unpacks a tile of n bytes at p, of which DCT_READ_PAD more are readable.
@@ -112,6 +128,7 @@ dct_unpack_fn dct_unpack_scalar, dct_unpack_avx2, dct_unpack_avx512;
 typedef void dct_idct4_fn(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride);
 // n samples in, 2n out; in[-1] and in[n] are read. Writes up to 128 bytes more.
 typedef void dct_h2v1_fn(const uint8_t *in, uint8_t *out, int n);
+// sums: room for n + 64 numbers, from sums[-32] on.
 typedef void dct_h2v2_fn(const uint8_t *near, const uint8_t *far, uint8_t *out, int n, int16_t *sums);
 typedef void dct_h1v2_fn(const uint8_t *near, const uint8_t *far, uint8_t *out, int n, int bias);
 // n pixels R, G, B, 255. Reads up to 64 bytes more of each row, writes up to 256 more.

@@ -36,8 +36,7 @@ static inline int dct_dc_width(int c)
 	return c == 15 ? 16 : c;
 }
 
-// Reads the DC differences of blocks [first, last) and sets coefficient 0 of
-// each. Returns the new position, or -1 when the bits end before.
+// Reads the DC differences of blocks [first, last) and sets dc of each. Returns the new position, or -1 when the bits end before.
 static inline int64_t dct_dc(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p,
                              int64_t at, int64_t end)
 {
@@ -56,7 +55,7 @@ static inline int64_t dct_dc(dct_work *w, const uint8_t *heads, int first, int l
 				const uint32_t z = (uint32_t)dct_bits(p, at) & ((1u << width) - 1);
 				at += width;
 				left += z >> 1 ^ -(z & 1);
-				w->coef[b][0] = (int16_t)(uint16_t)left;
+				w->dc[b] = (int16_t)(uint16_t)left;
 				if (x == 0)
 					above = left;
 			}

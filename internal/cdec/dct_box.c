@@ -125,7 +125,7 @@ static int layout(const dct_image *im, scratch *s, const span *b)
 		size += width;
 	}
 	const size_t sums = size;
-	size += 2 * width;
+	size += 2 * width + 128;
 	s->pixel_stride = (ptrdiff_t)round64(4 * (size_t)b->w + SK_PAD);
 	const size_t pixels = size;
 	size += (size_t)s->pixel_stride * ROWS + 256;
@@ -136,7 +136,7 @@ static int layout(const dct_image *im, scratch *s, const span *b)
 		s->plane[c].rows = p + at[c] + s->plane[c].stride + LEFT;
 		s->up[c] = p + up[c];
 	}
-	s->sums = (int16_t *)(void *)(p + sums);
+	s->sums = (int16_t *)(void *)(p + sums + 64);
 	s->pixels = p + pixels;
 	return 1;
 }

@@ -69,11 +69,13 @@ static int64_t group(dct_work *w, const uint8_t *heads, int first, int last, con
 	if (at < 0)
 		return -1;
 	int i = 0;
-	for (int b = first; b < last; b++)
+	for (int b = first; b < last; b++) {
+		w->coef[b][0] = w->dc[b];
 		for (uint64_t m = w->nonzero[b]; m != 0; m &= m - 1, i++) {
 			const int v = w->mag[i], sign = p[(signs + i) >> 3] >> ((signs + i) & 7) & 1;
 			w->coef[b][dct_natural[__builtin_ctzll(m) + 1]] = (int16_t)(uint16_t)(sign ? -v : v);
 		}
+	}
 	return at;
 }
 
