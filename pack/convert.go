@@ -25,7 +25,8 @@ func Convert(ctx context.Context, src, dst string, opt *Options) (*Summary, erro
 	} else if inside {
 		return nil, fmt.Errorf("%s lies inside of %s: choose a folder outside of it", dst, src)
 	}
-	r, err := Open(ctx, src, nil)
+	// Damage must not get a new, right checksum.
+	r, err := Open(ctx, src, &ReadOptions{VerifyChunks: true})
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +69,11 @@ func (in *packInput) load(_ context.Context, i int64, w *worker, j *job) error {
 	c, row := in.r.locate(i)
 	cur := &w.cursor
 	if cur.view == nil || cur.view.c != c {
-		var err error
-		if cur.view, err = in.r.view(c, &cur.head); err != nil {
+		err := in.r.ensure(c)
+		if err == nil {
+			cur.view, err = in.r.view(c, &cur.head)
+		}
+		if err != nil {
 			cur.view = nil
 			return err
 		}

@@ -151,6 +151,12 @@ func run(ctx context.Context, in input, dst string, opt *Options) (*Summary, err
 	if err := w.packAll(ctx); err != nil {
 		return nil, w.ended(ctx, err)
 	}
+	if len(w.shards.shards) == 0 {
+		finished = true
+		_ = jnl.remove()
+		_ = os.Remove(dst)
+		return nil, w.nothing()
+	}
 	if err := w.finish(); err != nil {
 		return nil, err
 	}
@@ -404,17 +410,18 @@ func (w *writer) finishShard() error {
 	return w.jnl.append(journalEntry{Shard: i, Done: w.shards.shards[i].Bytes})
 }
 
+// nothing is the error of a run in which every input was bad.
+func (w *writer) nothing() error {
+	first := append(w.skipped, w.pending...)[0]
+	return fmt.Errorf("none of the %d files in %s could be packed; the first one is %s: %s", w.in.len(), w.in.source().Path, first.Path, first.Reason)
+}
+
 const manifestTemp = ManifestName + ".tmp"
 
 // finish writes the manifest, the last thing of all.
 func (w *writer) finish() error {
 	m := w.man
 	m.Shards = w.shards.shards
-	if len(m.Shards) == 0 {
-		list := append(w.skipped, w.pending...)
-		return fmt.Errorf("none of the %d files in %s could be packed, the first one is %s: %s",
-			w.in.len(), m.Source.Path, list[0].Path, list[0].Reason)
-	}
 	for _, s := range m.Shards {
 		m.Records += s.Records
 		m.Bytes += s.Bytes

@@ -37,6 +37,8 @@ func Open(ctx context.Context, url, dir string, opt *Options) (driver.Source, er
 		}
 		if f.Images.MinWidth == f.Images.MaxWidth && f.Images.MinHeight == f.Images.MaxHeight {
 			d.Width, d.Height = f.Images.MaxWidth, f.Images.MaxHeight
+		}
+		if f.Images.Codecs[pack.CodecName(driver.CodecRaw)] == m.Records {
 			d.Channels = 3
 		}
 		s.info.Fields = append(s.info.Fields, d)
