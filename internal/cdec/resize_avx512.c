@@ -17,9 +17,9 @@
 // multiply-add, and widens them to 16 bits (bytes that are not selected are
 // zeroed). A register of result holds four outputs of R, G, B and a spare.
 //
-// Narrow tables: the pixels of four outputs lie in one window of 64 bytes.
-// Wide ones (scale above 3): one output at a time, 16 taps per step, four sums
-// of it side by side.
+// Narrow tables: the pixels of four outputs lie in one window of 64 bytes
+// (scales up to 2 or 3). Wide ones: sixteen bytes, four taps, are loaded for
+// each of the four outputs, as in resize_avx2.c.
 
 typedef struct {
 	int32_t wide, groups, steps, spare[13];
@@ -36,11 +36,12 @@ static void index_pair(uint8_t *o, int px, int tap)
 	}
 }
 
-static void coef_pair(int32_t *o, const int16_t *k, int count, int tap)
+// Taps t and t+1 as a dword; k is 0 from count up to the next even number.
+static int32_t tap_pair(const int16_t *k, int count, int t)
 {
-	const uint32_t lo = tap >= 0 && tap < count ? (uint16_t)k[tap] : 0;
-	const uint32_t hi = tap + 1 >= 0 && tap + 1 < count ? (uint16_t)k[tap + 1] : 0;
-	o[0] = o[1] = o[2] = o[3] = (int32_t)(lo | hi << 16);
+	const uint32_t lo = t >= 0 && t < count ? (uint16_t)k[t] : 0;
+	const uint32_t hi = t >= -1 && t + 1 < count ? (uint16_t)k[t + 1] : 0;
+	return (int32_t)(lo | hi << 16);
 }
 
 INLINE int imin(int a, int b)
@@ -64,7 +65,80 @@ static void group_of(const sk_axis *a, int i, int *first, int *window, int *pair
 	*pairs = (most + 1) / 2;
 }
 
-T512 static size_t h_table_512(const sk_resizer *r, void *table)
+// Four dwords, each to the four dwords of its lane.
+T512 INLINE __m512i spread(const int32_t *four)
+{
+	return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+	                                _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)four)));
+}
+
+// A group of a wide table: 4 offsets (padded to 64 bytes), then for each quad
+// of taps two registers of them.
+T512 static void wide_table(const sk_axis *a, int px, int quads, uint8_t *p)
+{
+	for (int i = 0; i < a->n; i += 4) {
+		int32_t *offset = (int32_t *)p;
+		int shift[4];
+		for (int j = 0; j < 4; j++) {
+			const int o = imin(i + j, a->n - 1);
+			// All quads are read: move the start so that they end in the row.
+			int start = imin(a->start[o], a->hi - a->lo - 4 * quads);
+			if (start < 0)
+				start = 0;
+			shift[j] = a->start[o] - start;
+			offset[j] = start * px;
+		}
+		p += 64;
+		for (int q = 0; q < quads; q++, p += 128) {
+			int32_t x[4], y[4];
+			for (int j = 0; j < 4; j++) {
+				const int o = imin(i + j, a->n - 1);
+				const int16_t *k = a->k + (size_t)o * (size_t)a->kstride;
+				x[j] = tap_pair(k, a->count[o], 4 * q - shift[j]);
+				y[j] = tap_pair(k, a->count[o], 4 * q + 2 - shift[j]);
+			}
+			_mm512_store_si512(p, spread(x));
+			_mm512_store_si512(p + 64, spread(y));
+		}
+	}
+}
+
+// A group of a narrow table: for each pair of taps the index and the taps.
+T512 static void narrow_table(const sk_axis *a, int px, int steps, int32_t *offset, uint8_t *p)
+{
+	uint8_t base[64];
+	for (int lane = 0; lane < 4; lane++)
+		index_pair(base + 16 * lane, px, 0);
+	const __m512i pattern = _mm512_loadu_si512(base), step = _mm512_set1_epi8((char)(2 * px));
+	for (int i = 0; i < a->n; i += 4) {
+		int first, window, pairs;
+		int32_t shift[4];
+		group_of(a, i, &first, &window, &pairs);
+		*offset++ = first * px;
+		for (int j = 0; j < 4; j++)
+			shift[j] = (a->start[imin(i + j, a->n - 1)] - first) * px * 0x01010101;
+		__m512i index = _mm512_add_epi8(pattern, spread(shift));
+		for (int t = 0; t < steps; t++, p += 128) {
+			int32_t pair[4];
+			for (int j = 0; j < 4; j++) {
+				const int o = imin(i + j, a->n - 1);
+				pair[j] = 0;
+				if (2 * t < a->kstride) // zero behind count
+					memcpy(&pair[j], a->k + (size_t)o * (size_t)a->kstride + 2 * t, 4);
+			}
+			_mm512_store_si512(p, index);
+			_mm512_store_si512(p + 64, spread(pair));
+			index = _mm512_add_epi8(index, step);
+		}
+	}
+}
+
+static size_t offsets_size(const sk_axis *a)
+{
+	return (((size_t)a->n + 3) / 4 * 4 + 63) & ~(size_t)63;
+}
+
+static size_t h_table_512(const sk_resizer *r, void *table)
 {
 	const sk_axis *a = &r->ax;
 	const int px = r->sink.px, groups = (a->n + 3) / 4;
@@ -76,64 +150,19 @@ T512 static size_t h_table_512(const sk_resizer *r, void *table)
 		if (pairs > most)
 			most = pairs;
 	}
-	const int chunks = (a->max_count + 15) / 16;
-	const size_t offsets = ((size_t)a->n + 3 + 15) & ~(size_t)15;
+	const int quads = (a->max_count + 3) / 4;
 	if (table == NULL)
-		return sizeof(head512) + offsets * 4 + (wide ? (size_t)a->n * (size_t)chunks * 128 : (size_t)groups * (size_t)most * 128);
-
+		return sizeof(head512) +
+		       (wide ? (size_t)groups * (64 + (size_t)quads * 128) : offsets_size(a) + (size_t)groups * (size_t)most * 128);
 	head512 *head = table;
 	head->wide = wide;
 	head->groups = groups;
-	head->steps = wide ? chunks : most;
-	int32_t *offset = (int32_t *)(head + 1);
-	uint8_t *p = (uint8_t *)(offset + offsets);
-	if (wide) {
-		for (int i = 0; i < a->n; i++) {
-			offset[i] = a->start[i] * px;
-			const int16_t *k = a->k + (size_t)i * (size_t)a->kstride;
-			for (int c = 0; c < chunks; c++, p += 128)
-				for (int lane = 0; lane < 4; lane++) {
-					coef_pair((int32_t *)p + 4 * lane, k, a->count[i], 16 * c + 4 * lane);
-					coef_pair((int32_t *)p + 16 + 4 * lane, k, a->count[i], 16 * c + 4 * lane + 2);
-				}
-		}
-		return 0;
-	}
-	uint8_t base[64];
-	for (int lane = 0; lane < 4; lane++)
-		index_pair(base + 16 * lane, px, 0);
-	const __m512i pattern = _mm512_loadu_si512(base);
-	for (int g = 0; g < groups; g++) {
-		group_of(a, 4 * g, &first, &window, &pairs);
-		offset[g] = first * px;
-		int32_t shift[4];
-		const int16_t *k[4];
-		int count[4];
-		for (int j = 0; j < 4; j++) {
-			const int i = imin(4 * g + j, a->n - 1);
-			shift[j] = (a->start[i] - first) * px * 0x01010101;
-			k[j] = a->k + (size_t)i * (size_t)a->kstride;
-			count[j] = a->count[i];
-		}
-		const __m512i lanes = _mm512_permutexvar_epi32(
-		    _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-		    _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)shift)));
-		__m512i index = _mm512_add_epi8(pattern, lanes);
-		const __m512i step = _mm512_set1_epi8((char)(2 * px));
-		for (int t = 0; t < most; t++, p += 128) {
-			_mm512_store_si512(p, index);
-			index = _mm512_add_epi8(index, step);
-			int32_t pair[4];
-			for (int j = 0; j < 4; j++) {
-				pair[j] = 0;
-				if (2 * t < count[j]) // kstride is even and zero behind count
-					memcpy(&pair[j], k[j] + 2 * t, 4);
-			}
-			_mm512_store_si512(p + 64, _mm512_permutexvar_epi32(
-			    _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-			    _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)pair))));
-		}
-	}
+	head->steps = wide ? quads : most;
+	uint8_t *p = (uint8_t *)(head + 1);
+	if (wide)
+		wide_table(a, px, quads, p);
+	else
+		narrow_table(a, px, most, (int32_t *)p, p + offsets_size(a));
 	return 0;
 }
 
@@ -144,7 +173,7 @@ T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid,
 {
 	const head512 *head = r->table;
 	const int32_t *offset = (const int32_t *)(head + 1);
-	const uint8_t *p = (const uint8_t *)(offset + (((size_t)r->ax.n + 3 + 15) & ~(size_t)15));
+	const uint8_t *p = (const uint8_t *)offset + offsets_size(&r->ax);
 	const int shift = r->ax.q - r->mid_bits;
 	const __m512i round = _mm512_set1_epi32(1 << (shift - 1));
 	const __m128i by = _mm_cvtsi32_si128(shift - 8);
@@ -165,34 +194,41 @@ T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid,
 	}
 }
 
+T512 INLINE __m512i load4(const uint8_t *src, const int32_t *offset)
+{
+	__m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(src + offset[0])));
+	v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(src + offset[1])), 1);
+	v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(src + offset[2])), 2);
+	return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(src + offset[3])), 3);
+}
+
 T512 static void h_wide(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 {
 	const head512 *head = r->table;
-	const int32_t *offset = (const int32_t *)(head + 1);
-	const uint8_t *p = (const uint8_t *)(offset + (((size_t)r->ax.n + 3 + 15) & ~(size_t)15));
-	const int px = r->sink.px, shift = r->ax.q - r->mid_bits;
-	const __m128i by = _mm_cvtsi32_si128(shift), round = _mm_set1_epi32(1 << (shift - 1));
+	const uint8_t *p = (const uint8_t *)(head + 1);
+	const int px = r->sink.px, shift = r->ax.q - r->mid_bits, quads = head->steps, groups = head->groups;
 	uint8_t ia[64], ib[64];
-	for (int lane = 0; lane < 4; lane++) {
-		index_pair(ia + 16 * lane, px, 4 * lane);
-		index_pair(ib + 16 * lane, px, 4 * lane + 2);
+	for (int lane = 0; lane < 4; lane++) { // the shuffle is within lanes
+		index_pair(ia + 16 * lane, px, 0);
+		index_pair(ib + 16 * lane, px, 2);
 	}
 	const __m512i index_a = _mm512_loadu_si512(ia), index_b = _mm512_loadu_si512(ib);
-	for (int i = 0; i < r->ax.n; i++, mid += 3) {
-		const uint8_t *s = src + offset[i];
-		const int chunks = (r->ax.count[i] + 15) / 16;
-		const uint8_t *k = p + (size_t)i * (size_t)head->steps * 128;
-		__m512i a = _mm512_setzero_si512(), b = a;
-		for (int c = 0; c < chunks; c++, s += 16 * px, k += 128) {
-			const __m512i v = _mm512_loadu_si512(s);
-			a = _mm512_dpwssd_epi32(a, _mm512_maskz_permutexvar_epi8(WORDS, index_a, v), _mm512_load_si512(k));
-			b = _mm512_dpwssd_epi32(b, _mm512_maskz_permutexvar_epi8(WORDS, index_b, v), _mm512_load_si512(k + 64));
+	const __m512i round = _mm512_set1_epi32(1 << (shift - 1));
+	const __m128i by = _mm_cvtsi32_si128(shift);
+	const __m256i pick = _mm256_setr_epi16(0, 2, 4, 8, 10, 12, 16, 18, 20, 24, 26, 28, 0, 0, 0, 0);
+	for (int g = 0; g < groups; g++, mid += 12) {
+		const int32_t *offset = (const int32_t *)p;
+		const uint8_t *s = src;
+		__m512i a = round, b = _mm512_setzero_si512();
+		p += 64;
+		for (int q = 0; q < quads; q++, p += 128, s += 4 * px) {
+			const __m512i v = load4(s, offset);
+			a = _mm512_dpwssd_epi32(a, _mm512_maskz_shuffle_epi8(WORDS, v, index_a), _mm512_load_si512(p));
+			b = _mm512_dpwssd_epi32(b, _mm512_maskz_shuffle_epi8(WORDS, v, index_b), _mm512_load_si512(p + 64));
 		}
-		a = _mm512_add_epi32(a, b);
-		const __m256i h = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
-		const __m128i q = _mm_add_epi32(_mm_add_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)), round);
-		const __m128i v = _mm_sra_epi32(q, by);
-		_mm_storel_epi64((__m128i *)mid, _mm_packs_epi32(v, v));
+		a = _mm512_sra_epi32(_mm512_add_epi32(a, b), by);
+		_mm256_storeu_si256((__m256i *)mid,
+		                    _mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_castsi256_si512(pick), a)));
 	}
 }
 
