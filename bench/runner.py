@@ -86,6 +86,7 @@ def run(command: Sequence[str], limit: float, log: Path) -> dict[str, Any]:
     log.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore", OPENCV_LOG_LEVEL="ERROR")
+    environment.setdefault("STOKER_BINARY", str(ROOT / "bin/stoker"))
     with open(log, "w") as err, open(log.with_suffix(".out"), "w") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd=ROOT, env=environment

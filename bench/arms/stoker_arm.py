@@ -47,14 +47,8 @@ def open_stream(job: Job) -> Stream:
 
 
 def collections() -> int:
-    """Garbage collections of the engine so far, as its stats tell."""
-    stats = _loader.stats()
-    for key in ("gc_count", "gcs", "gc"):
-        if isinstance(stats, dict) and key in stats:
-            return int(stats[key])
-        if hasattr(stats, key):
-            return int(getattr(stats, key))
-    return -1
+    """Garbage collections of the engine so far."""
+    return int(_loader.stats()["engine"]["num_gc"])
 
 
 def facts() -> dict[str, object]:
@@ -66,7 +60,7 @@ def facts() -> dict[str, object]:
         "versions": {"stoker": getattr(stoker, "__version__", "")},
         "engine_memory_mib": procs.memory(engine[0]) if engine else None,
         "gc_in_steady_epochs": steps,
-        "stats": stats if isinstance(stats, dict) else repr(stats),
+        "stats": stats,
     }
 
 
