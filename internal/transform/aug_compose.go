@@ -9,8 +9,22 @@ import (
 // one part draws does not depend on the others, nor on whether a mask skips
 // some of them.
 
-// applyPart does one part to an image or a mask.
-func applyPart(op Op, r *Rand, img *Pixels, mask bool) error {
+// withPart runs f with the numbers of part i in r. A generator of its own would
+// be an allocation for each part and record.
+func withPart(r *Rand, i int, f func() error) error {
+	whole := *r
+	*r = whole.Sub(i)
+	err := f()
+	*r = whole
+	return err
+}
+
+// applyPart does part i, op, to an image or a mask.
+func applyPart(op Op, i int, r *Rand, img *Pixels, mask bool) error {
+	return withPart(r, i, func() error { return applyTo(op, r, img, mask) })
+}
+
+func applyTo(op Op, r *Rand, img *Pixels, mask bool) error {
 	switch op := op.(type) {
 	case GeometryOp:
 		s := op.Draw(r, img.W, img.H)
@@ -64,8 +78,7 @@ func (op *compose) run(r *Rand, img *Pixels, mask bool) error {
 		return nil
 	}
 	for i, part := range op.parts {
-		sub := r.Sub(i)
-		if err := applyPart(part, &sub, img, mask); err != nil {
+		if err := applyPart(part, i, r, img, mask); err != nil {
 			return err
 		}
 	}
@@ -149,8 +162,7 @@ func pick(upto []float64, u float64) int {
 
 func (op *randomChoice) run(r *Rand, img *Pixels, mask bool) error {
 	i := pick(op.upto, r.Float64())
-	sub := r.Sub(i)
-	return applyPart(op.parts[i], &sub, img, mask)
+	return applyPart(op.parts[i], i, r, img, mask)
 }
 
 func (op *randomChoice) Apply(r *Rand, img *Pixels) error { return op.run(r, img, false) }
@@ -189,8 +201,7 @@ func (op *randomOrder) run(r *Rand, img *Pixels, mask bool) error {
 	order = order[:len(op.parts)]
 	r.Perm(order)
 	for _, i := range order {
-		sub := r.Sub(i)
-		if err := applyPart(op.parts[i], &sub, img, mask); err != nil {
+		if err := applyPart(op.parts[i], i, r, img, mask); err != nil {
 			return err
 		}
 	}

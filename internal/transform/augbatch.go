@@ -444,8 +444,7 @@ func (op *batchChoice) ApplyBatch(r *Rand, b *Batch) error {
 		return op.skip(b)
 	}
 	i := pick(op.upto, r.Float64())
-	sub := r.Sub(i)
-	return op.parts[i].ApplyBatch(&sub, b)
+	return withPart(r, i, func() error { return op.parts[i].ApplyBatch(r, b) })
 }
 
 func (op *batchChoice) skip(b *Batch) error { return op.parts[0].skip(b) }
