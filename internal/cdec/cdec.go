@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -175,6 +176,10 @@ func (d *Decoder) Close() {
 	d.c, d.jobs = nil, nil
 }
 
+// SetMaxPixels makes the decoder refuse images of more than n pixels. The limit
+// is MaxPixels at first, and never higher.
+func (d *Decoder) SetMaxPixels(n int64) { C.sk_set_max_pixels(d.c, C.int64_t(n)) }
+
 // Run does the jobs and sets the Err of each. A failed job leaves its Dst in
 // an undefined state and does not affect the others.
 func (d *Decoder) Run(jobs []Job) {
@@ -282,7 +287,7 @@ func (d *Decoder) StorePixels(src []byte, width, height int, st item.Store, dst 
 	return job[0].Err
 }
 
-// gatherPerCall bounds the table of addresses on the stack.
+// gatherPerCall bounds the table of addresses.
 const gatherPerCall = 512
 
 // Gather copies the first rowBytes of each src to dst, one behind the other,
@@ -292,19 +297,27 @@ func Gather(dst []byte, src [][]byte, rowBytes int) {
 	if rowBytes <= 0 {
 		return
 	}
-	var addresses [gatherPerCall]C.uintptr_t
-	var pins runtime.Pinner
+	g := gatherTables.Get().(*gatherTable)
+	defer gatherTables.Put(g)
 	for len(src) > 0 {
 		n := min(len(src), gatherPerCall)
 		out := dst[:n*rowBytes]
 		for i, s := range src[:n] {
 			_ = s[rowBytes-1]
 			p := unsafe.SliceData(s)
-			pins.Pin(p)
-			addresses[i] = C.uintptr_t(uintptr(unsafe.Pointer(p)))
+			g.pins.Pin(p)
+			g.addresses[i] = C.uintptr_t(uintptr(unsafe.Pointer(p)))
 		}
-		C.sk_gather(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(out)), &addresses[0], C.int(n), C.size_t(rowBytes))
-		pins.Unpin()
+		C.sk_gather(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
+		g.pins.Unpin()
 		dst, src = dst[n*rowBytes:], src[n:]
 	}
 }
+
+// gatherTable is used again and again, so that a gather allocates nothing.
+type gatherTable struct {
+	addresses [gatherPerCall]C.uintptr_t
+	pins      runtime.Pinner
+}
+
+var gatherTables = sync.Pool{New: func() any { return new(gatherTable) }}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -20,6 +21,7 @@ type Memory struct {
 	// Copy makes reads copy bytes into the caller's buffer, as from a disk.
 	Copy   bool
 	closed atomic.Bool
+	free   func()
 }
 
 // NewMemory returns a source of n records that fill makes.
@@ -34,7 +36,13 @@ func NewMemory(n int64, fields []driver.Field, fill func(id int64, v []driver.Va
 // field "image", with labels id mod classes in a field "label".
 func Raw(n int64, w, h, c, classes int) *Memory {
 	size := w * h * c
-	noise := make([]byte, size+int(min(n, 4096)))
+	// Outside the Go heap, as the memory of real sources is.
+	need := size + int(min(n, 4096))
+	block := arena.NewBlock(arena.NewBudget(int64(need)*2+1<<20), arena.PurposeRead)
+	noise, err := block.Bytes(need)
+	if err != nil {
+		panic(err)
+	}
 	x := uint64(1)
 	for i := range noise {
 		x ^= x << 13
@@ -50,12 +58,14 @@ func Raw(n int64, w, h, c, classes int) *Memory {
 		{Name: "image", Kind: driver.KindImage, MaxBytes: int64(size), Width: int32(w), Height: int32(h), Channels: int32(c)},
 		{Name: "label", Kind: driver.KindLabel, Classes: names},
 	}
-	return NewMemory(n, fields, func(id int64, v []driver.Value) error {
+	m := NewMemory(n, fields, func(id int64, v []driver.Value) error {
 		at := int(id % 4096)
 		v[0] = driver.Value{Bytes: noise[at : at+size : at+size], Codec: driver.CodecRaw, Width: int32(w), Height: int32(h), Channels: int32(c)}
 		v[1] = driver.Value{Int: id % int64(classes)}
 		return nil
 	})
+	m.free = block.Free
+	return m
 }
 
 // Info describes the source.
@@ -67,9 +77,11 @@ func (m *Memory) Name(id int64) string { return fmt.Sprintf("memory record %d", 
 // Closed says whether Close was called.
 func (m *Memory) Closed() bool { return m.closed.Load() }
 
-// Close does nothing but remember it.
+// Close frees the memory of Raw.
 func (m *Memory) Close() error {
-	m.closed.Store(true)
+	if !m.closed.Swap(true) && m.free != nil {
+		m.free()
+	}
 	return nil
 }
 

@@ -412,7 +412,6 @@ func TestCloseEndsNext(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	raw := faultsource.Raw(40, 8, 8, 3, 5)
 	for _, c := range []struct {
 		cfg  Config
 		want string
@@ -428,7 +427,7 @@ func TestOpenRefuses(t *testing.T) {
 		{Config{BatchSize: 4, OpenSource: use(faultsource.Raw(0, 8, 8, 3, 5))}, "holds no records"},
 	} {
 		if c.cfg.OpenSource == nil {
-			c.cfg.OpenSource = use(raw)
+			c.cfg.OpenSource = use(faultsource.Raw(40, 8, 8, 3, 5))
 		}
 		if c.cfg.Memory == 0 {
 			c.cfg.Memory = 64 << 20

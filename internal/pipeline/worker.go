@@ -109,7 +109,7 @@ func (p *Pipeline) newWorker() (*worker, error) {
 	}
 	w := &worker{p: p, dec: dec}
 	w.budget = arena.NewBudget(p.workerScratch)
-	w.scratch = transform.NewScratch(kernel{dec}, w.budget)
+	w.scratch = transform.NewScratch(&kernel{dec: dec}, w.budget)
 	w.pixels = arena.NewBlock(w.budget, arena.PurposeScratch)
 	n := p.groupRows * max(len(p.outputs), 1)
 	w.runs = make([]transform.Run, n)
@@ -127,15 +127,18 @@ func (w *worker) close() {
 }
 
 // kernel lets transforms use the decoder's kernels on pixels in memory.
-type kernel struct{ dec *decode.Decoder }
+type kernel struct {
+	dec *decode.Decoder
+	req [1]decode.Request // here, so that a call allocates nothing
+}
 
-func (k kernel) Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error {
-	reqs := [1]decode.Request{{
+func (k *kernel) Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error {
+	k.req[0] = decode.Request{
 		Value: driver.Value{Bytes: src, Codec: driver.CodecRaw, Width: int32(w), Height: int32(h), Channels: int32(c)},
 		Geom:  *g, Store: *st, Dst: dst,
-	}}
-	k.dec.Run(reqs[:])
-	return reqs[0].Err
+	}
+	k.dec.Run(k.req[:])
+	return k.req[0].Err
 }
 
 func (w *worker) loop() {
@@ -280,6 +283,10 @@ func (w *worker) decodeOutput(b *batch, slot []byte, o, first int, recs []driver
 			w.errs[k] = err
 			continue
 		}
+		if v.Codec == driver.CodecRaw && int(v.Channels) == out.prog.C &&
+			run.CopyRaw(p.layout.Row(slot, out.array, first+k), v.Bytes) {
+			continue
+		}
 		if run.Empty() {
 			w.errs[k] = run.Finish(w.scratch, nil, p.layout.Row(slot, out.array, first+k))
 			continue
@@ -414,7 +421,7 @@ func (w *worker) largeImages(b *batch, first int, recs []driver.Record) {
 		}
 		w.p.largeMu.Lock()
 		scratch, pixels, errs := w.scratch, w.pixels, w.errs
-		w.scratch = transform.NewScratch(kernel{w.dec}, w.p.scratchBudget)
+		w.scratch = transform.NewScratch(&kernel{dec: w.dec}, w.p.scratchBudget)
 		w.pixels = arena.NewBlock(w.p.scratchBudget, arena.PurposeScratch)
 		w.errs = errs[k:]
 		w.decodeAll(b, first+k, recs[k:k+1])

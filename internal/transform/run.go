@@ -90,9 +90,44 @@ func (r *Run) Geometry() item.Geometry { return r.v.geometry() }
 // PixelBytes is the room that the decoded geometry needs when not Direct.
 func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.InC }
 
+// placeable says that the row is the decoded pixels on a background.
+func (r *Run) placeable() bool {
+	return r.v.padded && r.done() && r.p.Plain() && len(r.p.stored) == 0 && r.v.w == r.p.W && r.v.h == r.p.H
+}
+
+// CopyRaw makes the row from the bytes of a raw image, when that takes no more
+// than copying lines onto a background. Otherwise it returns false.
+func (r *Run) CopyRaw(row, src []byte) bool {
+	if !r.placeable() || r.v.resized || r.v.flipH || r.v.flipV || len(src) != r.v.srcW*r.v.srcH*r.p.C {
+		return false
+	}
+	stride := r.v.srcW * r.p.C
+	r.place(row, src[int(r.v.box.Y)*stride+int(r.v.box.X)*r.p.C:], stride)
+	return true
+}
+
+// place writes lines of content onto the background of the row.
+func (r *Run) place(row, content []byte, stride int) {
+	fillPixels(row, r.v.fill, r.p.C)
+	if r.v.empty() {
+		return
+	}
+	n, out := r.v.contentW()*r.p.C, r.v.w*r.p.C
+	to := r.v.padY*out + r.v.padX*r.p.C
+	for range r.v.contentH() {
+		copy(row[to:to+n], content)
+		to += out
+		content = content[min(stride, len(content)):]
+	}
+}
+
 // Finish does the rest of the operations on the decoded pixels, in scratch,
 // and writes the row. pixels may be overwritten.
 func (r *Run) Finish(s *Scratch, pixels, row []byte) error {
+	if r.placeable() {
+		r.place(row, pixels, r.v.contentW()*r.p.C)
+		return nil
+	}
 	r.px = Pixels{Pix: pixels, W: r.v.contentW(), H: r.v.contentH(), C: r.p.InC, scratch: s}
 	if r.v.padded {
 		v := newView(r.px.W, r.px.H)
@@ -249,10 +284,8 @@ func (s *Scratch) materialise(px *Pixels, v *view) error {
 }
 
 func fillPixels(dst []byte, fill [3]uint8, c int) {
-	if fill == [3]uint8{} || c == 1 {
-		for i := range dst {
-			dst[i] = fill[0]
-		}
+	if fill == [3]uint8{} {
+		clear(dst)
 		return
 	}
 	n := copy(dst, fill[:c])

@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/transform"
+)
+
+func cpuTime() time.Duration {
+	var ru syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
+
+// run takes b.N batches and reports rates by wall clock and by CPU.
+func run(b *testing.B, cfg Config) {
+	p := mustOpen(b, cfg)
+	p.Start(item.Position{})
+	next := func() int {
+		for {
+			ev, err := p.Next(context.Background())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if ev.Kind == EventBatch {
+				p.Release(ev.Slot)
+				return ev.Rows
+			}
+		}
+	}
+	for range 2 * p.Info().Slots {
+		next()
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, rows := cpuTime(), 0
+	for b.Loop() {
+		rows += next()
+	}
+	cpu = cpuTime() - cpu
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(rows)/b.Elapsed().Seconds(), "img/s")
+	b.ReportMetric(float64(rows)/cpu.Seconds(), "img/cpu-s")
+	b.ReportMetric(float64(rows)*float64(p.Info().SlotBytes)/float64(cfg.BatchSize)/b.Elapsed().Seconds()/1e9, "GB/s")
+	b.ReportMetric(float64(after.NumGC-before.NumGC), "GCs")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(b.N), "mallocs/batch")
+	if testing.Verbose() {
+		for _, s := range p.Stats().Stages {
+			b.Logf("%+v", s)
+		}
+	}
+}
+
+func BenchmarkRaw(b *testing.B) {
+	for _, c := range []struct{ side, batch int }{{32, 256}, {256, 256}} {
+		for _, op := range [][]string{nil, {`{"op":"RandomCrop","size":%d,"padding":4}`, opFlip}} {
+			name := fmt.Sprintf("side=%d/identity", c.side)
+			var list []string
+			if op != nil {
+				name = fmt.Sprintf("side=%d/crop-flip", c.side)
+				list = []string{fmt.Sprintf(op[0], c.side), op[1]}
+			}
+			b.Run(name, func(b *testing.B) {
+				run(b, Config{OpenSource: use(faultsource.Raw(50_000, c.side, c.side, 3, 10)), BatchSize: c.batch, Shuffle: true, Memory: 1 << 30,
+					Outputs: []transform.Output{{Name: "image", Ops: ops(list...)}}})
+			})
+		}
+	}
+}
+
+// BenchmarkImages loads what STOKER_BENCH_DATA names: a folder or a pack.
+func BenchmarkImages(b *testing.B) {
+	url := os.Getenv("STOKER_BENCH_DATA")
+	if url == "" {
+		b.Skip("STOKER_BENCH_DATA is not set")
+	}
+	run(b, Config{Source: url, BatchSize: 256, Shuffle: true, Memory: 1 << 30,
+		Outputs: image(`{"op":"RandomResizedCrop","size":[224,224]}`, opFlip)})
+}
