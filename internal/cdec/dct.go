@@ -69,7 +69,7 @@ func encodeDCT(dst, jpeg []byte, tile int) ([]byte, error) {
 		out     C.dct_bytes
 		message [C.SK_MESSAGE]C.char
 	)
-	code := C.dct_from_jpeg(&out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(tile), &message[0])
+	code := C.dct_from_jpeg(&out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(isa.Load()), C.int(tile), &message[0])
 	defer C.free(unsafe.Pointer(out.p))
 	switch code {
 	case C.DCT_OK:
@@ -130,7 +130,7 @@ func DCTToJPEG(dst, src, exif, icc []byte) ([]byte, error) {
 	s, sn := bytes(src)
 	e, en := bytes(exif)
 	i, in := bytes(icc)
-	code := C.dct_to_jpeg(&out, s, sn, e, en, i, in, &message[0])
+	code := C.dct_to_jpeg(&out, s, sn, C.int(isa.Load()), e, en, i, in, &message[0])
 	defer C.free(unsafe.Pointer(out.p))
 	if code != C.DCT_OK {
 		return dst, &Error{Kind: ErrCorrupt, Msg: C.GoString(&message[0])}

@@ -170,11 +170,11 @@ typedef struct {
 } dct_bytes; // malloc'ed
 
 // Both return DCT_OK or why not with a message; out->p is the caller's to free,
-// also after a failure.
-int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, char message[SK_MESSAGE]);
+// also after a failure. tile: width of the tiles in MCUs, 0 for the usual one.
+int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, char message[SK_MESSAGE]);
 // The JPEG with the coefficients and tables of src. Each of exif and icc may be
 // empty: an APP1 segment's payload ("Exif\0\0" first), an ICC profile.
-int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
-                size_t icc_len, char message[SK_MESSAGE]);
+int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,
+                const uint8_t *icc, size_t icc_len, char message[SK_MESSAGE]);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dct.h"
+#include "dct_pack.h"
 
 // A progressive file may repeat scans without end; real ones have about ten.
 #define MAX_SCANS 500
@@ -88,53 +88,15 @@ static void on_progress(j_common_ptr ci)
 
 // ---- packing
 
-typedef struct {
-	uint8_t *p;
-	uint64_t acc;
-	int fill; // bits in acc, at most 7 between calls
-} writer;
-
-// n <= 57, no bits in v above them. Writes 8 bytes at p.
-static inline void put(writer *w, uint64_t v, int n)
-{
-	w->acc |= v << w->fill;
-	w->fill += n;
-	uint64_t a = w->acc;
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-	a = __builtin_bswap64(a);
-#endif
-	memcpy(w->p, &a, 8);
-	const int bytes = w->fill >> 3;
-	w->p += bytes;
-	w->acc = bytes == 8 ? 0 : w->acc >> (8 * bytes);
-	w->fill &= 7;
-}
-
 static int width_of(uint32_t v)
 {
 	return v == 0 ? 0 : 32 - __builtin_clz(v);
 }
 
-typedef struct {
-	const int16_t *block[DCT_MAX_BLOCKS];
-	uint64_t nonzero[DCT_MAX_BLOCKS]; // by zigzag position - 1
-	uint16_t delta[DCT_MAX_BLOCKS];   // folded difference of the DC
-	uint16_t mag[DCT_MAX_BLOCKS * 63];
-	uint16_t list[DCT_MAX_BLOCKS * 63];
-	uint8_t sign[DCT_MAX_BLOCKS * 63];
-} packer;
-
-static uint64_t nonzero_map(const int16_t *q)
+// Takes the blocks of a tile apart and writes their heads.
+static void pack_heads(dct_packer *k, const dct_pack_kernels *kn, const dct_shape *s, uint8_t *heads)
 {
-	uint64_t m = 0;
-	for (int i = 1; i < 64; i++)
-		m |= (uint64_t)(q[dct_natural[i]] != 0) << (i - 1);
-	return m;
-}
-
-// Writes the heads of a tile's blocks and folds their DC differences.
-static void pack_heads(packer *k, const dct_shape *s, uint8_t *heads)
-{
+	uint16_t *mag = k->mag;
 	for (int c = 0; c < s->ncomp; c++) {
 		int b = s->first[c], above = 0;
 		for (int y = 0; y < s->bh[c]; y++) {
@@ -147,7 +109,8 @@ static void pack_heads(packer *k, const dct_shape *s, uint8_t *heads)
 					above = dc;
 				k->delta[b] = (uint16_t)((uint16_t)d << 1 ^ (d < 0 ? 0xffff : 0));
 				const int width = width_of(k->delta[b]);
-				const uint64_t m = k->nonzero[b] = nonzero_map(k->block[b]);
+				mag += kn->gather(k->block[b], &k->nonzero[b], &k->sign[b], mag);
+				const uint64_t m = k->nonzero[b];
 				const int end = m == 0 ? 0 : 64 - __builtin_clzll(m);
 				heads[b] = (uint8_t)((width > 14 ? 15 : width) << 4 | (end > 56 ? 15 : (end + 3) / 4));
 			}
@@ -155,33 +118,41 @@ static void pack_heads(packer *k, const dct_shape *s, uint8_t *heads)
 	}
 }
 
-static void pack_group(packer *k, writer *w, const uint8_t *heads, int first, int last)
+// Writes the bits of a group whose n values begin at mag.
+static void pack_group(dct_packer *k, const dct_pack_kernels *kn, dct_writer *w, const uint8_t *heads, int first, int last,
+                       const uint16_t *mag, int n)
 {
 	for (int b = first; b < last; b++) {
 		const int c = heads[b] >> 4;
-		put(w, k->delta[b], c == 15 ? 16 : c);
+		dct_put(w, k->delta[b], c == 15 ? 16 : c);
 	}
+	for (int b = first; b < last; b++)
+		dct_put64(w, k->nonzero[b], dct_end(heads[b] & 15));
+	for (int b = first; b < last; b++)
+		dct_put64(w, k->sign[b], __builtin_popcountll(k->nonzero[b]));
+	kn->planes(k, w, mag, n);
+}
+
+static int gather(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint16_t *mag)
+{
+	uint64_t m = 0, negative = 0;
 	int n = 0;
-	for (int b = first; b < last; b++) {
-		const int len = dct_end(heads[b] & 15), low = len < 32 ? len : 32;
-		put(w, k->nonzero[b] & ((1ull << low) - 1), low);
-		if (len > 32)
-			put(w, k->nonzero[b] >> 32, len - 32);
-		const int16_t *q = k->block[b];
-		for (uint64_t m = k->nonzero[b]; m != 0; m &= m - 1, n++) {
-			const int v = q[dct_natural[__builtin_ctzll(m) + 1]];
-			k->mag[n] = (uint16_t)(v < 0 ? -v : v);
-			k->sign[n] = v < 0;
-			k->list[n] = (uint16_t)n;
-		}
+	for (int i = 1; i < 64; i++) {
+		const int v = block[dct_natural[i]], some = v != 0;
+		m |= (uint64_t)some << (i - 1);
+		negative |= (uint64_t)(v < 0) << n;
+		mag[n] = (uint16_t)(v < 0 ? -v : v); // written over when it is 0
+		n += some;
 	}
-	for (int i = 0; i < n; i += 32) {
-		const int take = n - i < 32 ? n - i : 32;
-		uint64_t bits = 0;
-		for (int j = 0; j < take; j++)
-			bits |= (uint64_t)k->sign[i + j] << j;
-		put(w, bits, take);
-	}
+	*nonzero = m;
+	*sign = negative;
+	return n;
+}
+
+static void planes(dct_packer *k, dct_writer *w, const uint16_t *mag, int n)
+{
+	for (int i = 0; i < n; i++)
+		k->list[i] = (uint16_t)i;
 	for (int plane = 2; plane <= DCT_MAX_PLANES && n > 0; plane++) {
 		int more = 0;
 		for (int i = 0; i < n; i += 32) {
@@ -189,23 +160,25 @@ static void pack_group(packer *k, writer *w, const uint8_t *heads, int first, in
 			uint64_t bits = 0;
 			for (int j = 0; j < take; j++) {
 				const uint16_t at = k->list[i + j];
-				const uint64_t flag = k->mag[at] >> (plane - 1) != 0;
+				const uint64_t flag = mag[at] >> (plane - 1) != 0;
 				bits |= flag << j;
 				k->list[more] = at; // more <= i + j
 				more += (int)flag;
 			}
-			put(w, bits, take);
+			dct_put(w, bits, take);
 		}
 		n = more;
 		for (int i = 0; i < n; i += 32) {
 			const int take = n - i < 32 ? n - i : 32;
 			uint64_t bits = 0;
 			for (int j = 0; j < take; j++)
-				bits |= (uint64_t)(k->mag[k->list[i + j]] >> (plane - 2) & 1) << j;
-			put(w, bits, take);
+				bits |= (uint64_t)(mag[k->list[i + j]] >> (plane - 2) & 1) << j;
+			dct_put(w, bits, take);
 		}
 	}
 }
+
+const dct_pack_kernels dct_pack_scalar = {gather, planes};
 
 // The most bytes that a tile of n blocks can take: one head, 16 bits of DC, 63
 // positions with a sign, 15 flags and 15 further bits each.
@@ -214,14 +187,18 @@ static size_t tile_bound(int n)
 	return (size_t)n * (1 + 2 + 8 + 63 * 31 / 8 + 1) + 16;
 }
 
-static size_t pack_tile(packer *k, const dct_shape *s, uint8_t *out)
+static size_t pack_tile(dct_packer *k, const dct_pack_kernels *kn, const dct_shape *s, uint8_t *out)
 {
 	const int blocks = s->first[s->ncomp];
-	pack_heads(k, s, out);
-	writer w = {out + blocks, 0, 0};
-	pack_group(k, &w, out, 0, s->first[1]);
+	pack_heads(k, kn, s, out);
+	dct_writer w = {out + blocks, 0, 0};
+	const uint16_t *mag = k->mag;
+	int n[2] = {0, 0};
+	for (int b = 0; b < blocks; b++)
+		n[b >= s->first[1]] += __builtin_popcountll(k->nonzero[b]);
+	pack_group(k, kn, &w, out, 0, s->first[1], mag, n[0]);
 	if (s->ncomp == 3)
-		pack_group(k, &w, out, s->first[1], blocks);
+		pack_group(k, kn, &w, out, s->first[1], blocks, mag + n[0], n[1]);
 	if (w.fill > 0)
 		w.p++;
 	return (size_t)(w.p - out);
@@ -384,7 +361,7 @@ static size_t put_header(j_decompress_ptr ci, dct_bytes *out, int tile)
 }
 
 // Packs all tiles. The header is in out.
-static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *out, packer *k, char *message)
+static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *out, dct_packer *k, int isa, char *message)
 {
 	dct_image im;
 	// The parser derives everything from the header, as the decoder will do.
@@ -402,6 +379,7 @@ static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *ou
 	const char *wrong = dct_parse(&im, out->p, out->len);
 	if (wrong != NULL)
 		return fail(message, DCT_NOT_JPEG, wrong);
+	const dct_pack_kernels *kn = dct_pack_for(isa);
 	const size_t data = out->len;
 	for (int row = 0; row < im.mrows; row++) {
 		JBLOCKARRAY rows[DCT_MAX_COMPS];
@@ -420,7 +398,7 @@ static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *ou
 						k->block[b++] = rows[c][y][col * im.tile * im.comp[c].h + x];
 			if (!reserve(out, tile_bound(s.first[s.ncomp])))
 				return fail(message, DCT_MEMORY, "out of memory");
-			const size_t n = pack_tile(k, &s, out->p + out->len);
+			const size_t n = pack_tile(k, kn, &s, out->p + out->len);
 			put16(out->p + table + 4 * (size_t)im.mrows + 2 * ((size_t)row * (size_t)im.tcols + (size_t)col), (unsigned)n);
 			out->len += n;
 		}
@@ -428,7 +406,7 @@ static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *ou
 	return DCT_OK;
 }
 
-static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, packer *k, int tile, char *message)
+static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, dct_packer *k, int isa, int tile, char *message)
 {
 	if (setjmp(r->jump)) {
 		const int code = code_of(r->em.msg_code);
@@ -447,15 +425,15 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, packer 
 		return code;
 	if (put_header(ci, out, tile > 0 ? tile : default_tile(ci)) == 0)
 		return fail(message, DCT_MEMORY, "out of memory");
-	return put_tiles(ci, coefs, out, k, message);
+	return put_tiles(ci, coefs, out, k, isa, message);
 }
 
-int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, char message[SK_MESSAGE])
+int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, char message[SK_MESSAGE])
 {
 	out->len = 0;
 	if (n < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8)
 		return fail(message, DCT_NOT_JPEG, "not a JPEG");
-	packer *k = malloc(sizeof *k);
+	dct_packer *k = malloc(sizeof *k);
 	if (k == NULL)
 		return fail(message, DCT_MEMORY, "out of memory");
 	struct jpeg_decompress_struct ci;
@@ -480,7 +458,7 @@ int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int tile, char 
 	ci.src = &r.source;
 	r.progress.progress_monitor = on_progress;
 	ci.progress = &r.progress;
-	const int code = read_and_pack(&ci, &r, out, k, tile, message);
+	const int code = read_and_pack(&ci, &r, out, k, isa, tile, message);
 	jpeg_destroy_decompress(&ci);
 	free(k);
 	return code;

@@ -129,9 +129,9 @@ static void set_image(j_compress_ptr ci, const dct_image *im, jpeg_scan_info sca
 	ci->num_scans = im->ncomp;
 }
 
-static const char *fill(maker *m, const dct_image *im, jvirt_barray_ptr *coefs)
+static const char *fill(maker *m, const dct_image *im, int isa, jvirt_barray_ptr *coefs)
 {
-	const dct_kernels *kn = dct_kernels_for(sk_best_isa());
+	const dct_kernels *kn = dct_kernels_for(isa);
 	for (int row = 0; row < im->mrows; row++) {
 		JBLOCKARRAY rows[DCT_MAX_COMPS];
 		for (int c = 0; c < im->ncomp; c++)
@@ -164,8 +164,8 @@ static const char *fill(maker *m, const dct_image *im, jvirt_barray_ptr *coefs)
 	return NULL;
 }
 
-static int make(maker *m, const dct_image *im, const uint8_t *exif, size_t exif_len, const uint8_t *icc, size_t icc_len,
-                char *message)
+static int make(maker *m, const dct_image *im, int isa, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
+                size_t icc_len, char *message)
 {
 	j_compress_ptr ci = &m->ci;
 	jpeg_scan_info scans[DCT_MAX_COMPS];
@@ -200,15 +200,15 @@ static int make(maker *m, const dct_image *im, const uint8_t *exif, size_t exif_
 		jpeg_write_marker(ci, JPEG_APP0 + 1, exif, (unsigned)exif_len);
 	if (icc_len > 0)
 		put_icc(ci, icc, icc_len);
-	const char *wrong = fill(m, im, coefs);
+	const char *wrong = fill(m, im, isa, coefs);
 	if (wrong != NULL)
 		return fail(message, wrong);
 	jpeg_finish_compress(ci);
 	return DCT_OK;
 }
 
-int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
-                size_t icc_len, char message[SK_MESSAGE])
+int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,
+                const uint8_t *icc, size_t icc_len, char message[SK_MESSAGE])
 {
 	dct_image im;
 	const char *wrong = dct_parse(&im, src, n);
@@ -224,7 +224,7 @@ int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, const uint8_t *exi
 	if (m == NULL)
 		return fail(message, "out of memory");
 	m->out = out;
-	const int code = make(m, &im, exif, exif_len, icc, icc_len, message);
+	const int code = make(m, &im, isa, exif, exif_len, icc, icc_len, message);
 	jpeg_destroy_compress(&m->ci);
 	free(m);
 	return code;

@@ -1,5 +1,5 @@
 // Which kernels run here.
-#include "dct.h"
+#include "dct_pack.h"
 
 const dct_kernels *dct_kernels_for(int isa)
 {
@@ -14,4 +14,17 @@ const dct_kernels *dct_kernels_for(int isa)
 	(void)isa;
 #endif
 	return &dct_kernels_scalar;
+}
+
+const dct_pack_kernels *dct_pack_for(int isa)
+{
+#if defined(__x86_64__)
+	if (isa >= SK_AVX512 && __builtin_cpu_supports("avx512vbmi2"))
+		return &dct_pack_avx512;
+	if (isa >= SK_AVX2)
+		return &dct_pack_avx2;
+#else
+	(void)isa;
+#endif
+	return &dct_pack_scalar;
 }

@@ -151,6 +151,33 @@ func TestDCTPhotos(t *testing.T) {
 	})
 }
 
+// TestDCTPackingKernelsAgree encodes with each kernel set.
+func TestDCTPackingKernelsAgree(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	var jpegs, want [][]byte
+	for i := range 60 {
+		w, h := 1+rng.IntN(200), 1+rng.IntN(120)
+		jpeg, err := EncodeJPEG(texture(rng, w, h, 3), w, h, 3, EncodeOptions{Quality: 1 + rng.IntN(100), HSamp: 1 + i%2, VSamp: 1 + i/2%2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jpegs = append(jpegs, jpeg)
+	}
+	everyKernel(t, func(t *testing.T) {
+		for i, jpeg := range jpegs {
+			got, err := EncodeDCT(nil, jpeg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(want) <= i {
+				want = append(want, got)
+			} else if !bytes.Equal(got, want[i]) {
+				t.Errorf("image %d: other bytes", i)
+			}
+		}
+	})
+}
+
 func TestDCTToJPEG(t *testing.T) {
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(7, 8))
