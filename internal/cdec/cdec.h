@@ -67,6 +67,8 @@ int sk_best_isa(void);
 
 sk_dec *sk_dec_new(void);
 void sk_dec_free(sk_dec *d);
+// Refuses larger images than n pixels from now on; SK_MAX_PIXELS at first.
+void sk_set_max_pixels(sk_dec *d, int64_t n);
 
 // Runs the jobs in order with the given kernel set; each job reports its own
 // result and a failed one does not affect the others.

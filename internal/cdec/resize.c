@@ -249,10 +249,17 @@ static size_t h_table_scalar(const sk_resizer *r, void *table)
 	return 0; // works on the axis as it is
 }
 
+// Bicubic overshoots; Pillow cuts that off after each pass.
+static int16_t clamp(int32_t v, int top)
+{
+	return (int16_t)(v < 0 ? 0 : v > top ? top : v);
+}
+
 static void h_row_scalar(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 {
 	const sk_axis *a = &r->ax;
-	const int px = r->sink.px, shift = a->q - r->mid_bits, g = px > 1, b = px > 1 ? 2 : 0;
+	const int px = r->sink.px, shift = a->q - r->mid_bits, top = 255 << r->mid_bits;
+	const int g = px > 1, b = px > 1 ? 2 : 0;
 	for (int i = 0; i < a->n; i++) {
 		const uint8_t *p = src + (size_t)a->start[i] * (size_t)px;
 		const int16_t *k = a->k + (size_t)i * (size_t)a->kstride;
@@ -262,9 +269,9 @@ static void h_row_scalar(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 			s1 += p[g] * k[t];
 			s2 += p[b] * k[t];
 		}
-		mid[3 * i] = (int16_t)(s0 >> shift);
-		mid[3 * i + 1] = (int16_t)(s1 >> shift);
-		mid[3 * i + 2] = (int16_t)(s2 >> shift);
+		mid[3 * i] = clamp(s0 >> shift, top);
+		mid[3 * i + 1] = clamp(s1 >> shift, top);
+		mid[3 * i + 2] = clamp(s2 >> shift, top);
 	}
 }
 

@@ -33,7 +33,7 @@ int sk_taps(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int w
 // Values between the passes have this many bits behind the point, fewer when
 // the vertical filter is so wide that its taps need the room.
 #define SK_MID_BITS 6
-// Bits behind the point of both together: 255 * 1.4 (overshoot of bicubic) *
+// Bits behind the point of both together: 255 * 1.25 (bicubic overshoots) *
 // 2^22 fits in 31 bits.
 #define SK_SUM_BITS 22
 
@@ -79,7 +79,8 @@ struct sk_kernels {
 	// Brings the taps of r->ax into the kernel's order for rows of r->sink.px
 	// bytes per pixel. Returns bytes needed when table is NULL.
 	size_t (*h_table)(const sk_resizer *r, void *table);
-	// One row: src (pixel lo of the box) to w RGB values of mid_bits.
+	// One row: src (pixel lo of the box) to w RGB values of mid_bits, cut off
+	// at black and white.
 	void (*h_row)(const sk_resizer *r, const uint8_t *src, int16_t *mid);
 	// One finished row of w*3 bytes out of n rows and their taps. dst may be
 	// written only up to w*3.

@@ -101,6 +101,7 @@ T256 INLINE void h_quads(const sk_resizer *r, const uint8_t *src, int16_t *mid, 
 	const __m128i by = _mm_cvtsi32_si128(shift);
 	const __m256i drop = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, -1, -1, -1, -1, 0, 1, 2, 3, 4, 5, 8, 9, 10, 11,
 	                                      12, 13, -1, -1, -1, -1);
+	const __m256i top = _mm256_set1_epi16((int16_t)(255 << r->mid_bits));
 	for (int g = 0; g < groups; g++, mid += 12) {
 		const group256 *group = (const group256 *)p;
 		const uint8_t *s0 = src + group->offset[0], *s1 = src + group->offset[1];
@@ -116,7 +117,7 @@ T256 INLINE void h_quads(const sk_resizer *r, const uint8_t *src, int16_t *mid, 
 		}
 		p = (const uint8_t *)k;
 		const __m256i v = _mm256_packs_epi32(_mm256_sra_epi32(even, by), _mm256_sra_epi32(odd, by));
-		const __m256i rgb = _mm256_shuffle_epi8(v, drop);
+		const __m256i rgb = _mm256_shuffle_epi8(_mm256_min_epi16(_mm256_max_epi16(v, _mm256_setzero_si256()), top), drop);
 		_mm_storeu_si128((__m128i *)mid, _mm256_castsi256_si128(rgb));
 		_mm_storeu_si128((__m128i *)(mid + 6), _mm256_extracti128_si256(rgb, 1));
 	}

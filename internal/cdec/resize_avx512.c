@@ -168,8 +168,8 @@ static size_t h_table_512(const sk_resizer *r, void *table)
 
 #define WORDS ((__mmask64)0x5555555555555555)
 
-// by8: the shift is 8 bits, so that picking bytes does it.
-T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid, int steps, int by8)
+// by8: the shift is 8 bits, so that picking bytes does it. clamp: bicubic.
+T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid, int steps, int by8, int clamp)
 {
 	const head512 *head = r->table;
 	const int32_t *offset = (const int32_t *)(head + 1);
@@ -180,6 +180,7 @@ T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid,
 	// Bytes 1 and 2 of the dwords of R, G and B.
 	const __m256i pick = _mm256_setr_epi8(1, 2, 5, 6, 9, 10, 17, 18, 21, 22, 25, 26, 33, 34, 37, 38, 41, 42, 49, 50, 53, 54, 57,
 	                                      58, 0, 0, 0, 0, 0, 0, 0, 0);
+	const __m256i top = _mm256_set1_epi16((int16_t)(255 << r->mid_bits));
 	const int groups = head->groups;
 	for (int g = 0; g < groups; g++, mid += 12) {
 		const __m512i window = _mm512_loadu_si512(src + offset[g]);
@@ -189,8 +190,10 @@ T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid,
 			                          _mm512_load_si512(p + 64));
 		if (!by8)
 			sum = _mm512_sra_epi32(sum, by);
-		_mm256_storeu_si256((__m256i *)mid,
-		                    _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_castsi256_si512(pick), sum)));
+		__m256i rgb = _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_castsi256_si512(pick), sum));
+		if (clamp)
+			rgb = _mm256_min_epi16(_mm256_max_epi16(rgb, _mm256_setzero_si256()), top);
+		_mm256_storeu_si256((__m256i *)mid, rgb);
 	}
 }
 
@@ -215,6 +218,7 @@ T512 static void h_wide(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 	const __m512i index_a = _mm512_loadu_si512(ia), index_b = _mm512_loadu_si512(ib);
 	const __m512i round = _mm512_set1_epi32(1 << (shift - 1));
 	const __m128i by = _mm_cvtsi32_si128(shift);
+	const __m256i top = _mm256_set1_epi16((int16_t)(255 << r->mid_bits));
 	const __m256i pick = _mm256_setr_epi16(0, 2, 4, 8, 10, 12, 16, 18, 20, 24, 26, 28, 0, 0, 0, 0);
 	for (int g = 0; g < groups; g++, mid += 12) {
 		const int32_t *offset = (const int32_t *)p;
@@ -227,8 +231,8 @@ T512 static void h_wide(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 			b = _mm512_dpwssd_epi32(b, _mm512_maskz_shuffle_epi8(WORDS, v, index_b), _mm512_load_si512(p + 64));
 		}
 		a = _mm512_sra_epi32(_mm512_add_epi32(a, b), by);
-		_mm256_storeu_si256((__m256i *)mid,
-		                    _mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_castsi256_si512(pick), a)));
+		const __m256i rgb = _mm512_castsi512_si256(_mm512_permutexvar_epi16(_mm512_castsi256_si512(pick), a));
+		_mm256_storeu_si256((__m256i *)mid, _mm256_min_epi16(_mm256_max_epi16(rgb, _mm256_setzero_si256()), top));
 	}
 }
 
@@ -239,20 +243,33 @@ T512 static void h_row_512(const sk_resizer *r, const uint8_t *src, int16_t *mid
 		h_wide(r, src, mid);
 		return;
 	}
-	if (r->ax.q - r->mid_bits == 8) {
+	const int by8 = r->ax.q - r->mid_bits == 8;
+	if (r->g->filter == SK_BILINEAR && by8) {
 		switch (head->steps) {
 		case 1:
-			h_narrow(r, src, mid, 1, 1);
+			h_narrow(r, src, mid, 1, 1, 0);
 			return;
 		case 2:
-			h_narrow(r, src, mid, 2, 1);
+			h_narrow(r, src, mid, 2, 1, 0);
 			return;
 		case 3:
-			h_narrow(r, src, mid, 3, 1);
+			h_narrow(r, src, mid, 3, 1, 0);
+			return;
+		}
+	} else if (by8) {
+		switch (head->steps) {
+		case 2:
+			h_narrow(r, src, mid, 2, 1, 1);
+			return;
+		case 3:
+			h_narrow(r, src, mid, 3, 1, 1);
+			return;
+		case 4:
+			h_narrow(r, src, mid, 4, 1, 1);
 			return;
 		}
 	}
-	h_narrow(r, src, mid, head->steps, 0);
+	h_narrow(r, src, mid, head->steps, 0, 1);
 }
 
 // ---- vertical pass

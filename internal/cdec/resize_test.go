@@ -249,6 +249,9 @@ func worstDifference(dst, src []byte, w, h, ow, oh int, f item.Filter) float64 {
 			}
 		}
 	}
+	for i, v := range mid { // Pillow's passes end in u8
+		mid[i] = min(max(v, 0), 255)
+	}
 	worst := 0.0
 	for y := range oh {
 		for x := range ow * 3 {

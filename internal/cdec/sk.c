@@ -21,6 +21,7 @@ sk_dec *sk_dec_new(void)
 	sk_dec *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return NULL;
+	d->max_pixels = SK_MAX_PIXELS;
 	if (sk_jpeg_init(d) != SK_OK) {
 		free(d);
 		return NULL;
@@ -40,6 +41,11 @@ void sk_dec_free(sk_dec *d)
 	for (int i = 0; i < 8; i++)
 		sk_buf_free(list[i]);
 	free(d);
+}
+
+void sk_set_max_pixels(sk_dec *d, int64_t n)
+{
+	d->max_pixels = n < SK_MAX_PIXELS ? n : SK_MAX_PIXELS;
 }
 
 void sk_trim(sk_dec *d)
@@ -87,9 +93,9 @@ int sk_check_size(sk_dec *d, int64_t w, int64_t h)
 	if (w > SK_MAX_SIDE || h > SK_MAX_SIDE)
 		return sk_fail(d, SK_LIMIT, "the image is %lld x %lld pixels; at most %d per side are supported", (long long)w,
 		               (long long)h, SK_MAX_SIDE);
-	if (w * h > SK_MAX_PIXELS)
-		return sk_fail(d, SK_LIMIT, "the image is %lld x %lld pixels; at most %d in all are supported", (long long)w,
-		               (long long)h, SK_MAX_PIXELS);
+	if (w * h > d->max_pixels)
+		return sk_fail(d, SK_LIMIT, "the image is %lld x %lld pixels; the limit is %lld in all", (long long)w, (long long)h,
+		               (long long)d->max_pixels);
 	return SK_OK;
 }
 

@@ -78,6 +78,7 @@ struct sk_dec {
 	int jcode;   // result code behind a longjmp to jump
 
 	int isa; // kernel set of the current run
+	int64_t max_pixels;
 	char message[SK_MESSAGE];
 
 	sk_buf band;            // decoded rows on their way to the sink

@@ -54,6 +54,7 @@ func New(opt Options) (*Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.SetMaxPixels(opt.MaxPixels)
 	return &Decoder{opt: opt, c: c}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"image/color"
 	"image/gif"
 	"image/png"
+	"io"
 
 	"golang.org/x/image/bmp"
 	"golang.org/x/image/tiff"
@@ -69,8 +70,8 @@ func (d *Decoder) decodeLibrary(src []byte) (pix []byte, w, h int, err error) {
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	if n := int64(info.Width) * int64(info.Height); n > d.opt.MaxPixels {
-		return nil, 0, 0, &cdec.Error{Kind: cdec.ErrLimit, Msg: fmt.Sprintf("the image is %d x %d pixels; the limit is %d in all", info.Width, info.Height, d.opt.MaxPixels)}
+	if err := d.checkPixels(info); err != nil {
+		return nil, 0, 0, err
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -107,9 +108,19 @@ func (d *Decoder) decodeLibrary(src []byte) (pix []byte, w, h int, err error) {
 	return pix, w, h, nil
 }
 
+func (d *Decoder) checkPixels(info cdec.ImageInfo) error {
+	if int64(info.Width)*int64(info.Height) <= d.opt.MaxPixels {
+		return nil
+	}
+	return &cdec.Error{Kind: cdec.ErrLimit, Msg: fmt.Sprintf("the image is %d x %d pixels; the limit is %d in all", info.Width, info.Height, d.opt.MaxPixels)}
+}
+
 func libraryError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return &cdec.Error{Kind: cdec.ErrCorrupt, Msg: "the image is truncated: its data ends before the image does"}
 	}
 	kind := cdec.ErrCorrupt
 	var pngKind png.UnsupportedError

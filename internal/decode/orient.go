@@ -22,11 +22,14 @@ func (d *Decoder) runTurned(r *Request, job cdec.Job, orientation int32) error {
 	if err != nil {
 		return err
 	}
+	if err := d.checkPixels(info); err != nil {
+		return err
+	}
 	stored := storedBox(r.Geom.Box, info.Width, info.Height, orientation)
-	n := int64(stored.W) * int64(stored.H) * 3
-	if stored.W < 1 || stored.H < 1 || n > 3*d.opt.MaxPixels {
+	if stored.W < 1 || stored.H < 1 || stored.W > info.Width || stored.H > info.Height {
 		return &cdec.Error{Kind: cdec.ErrArgument, Msg: "the box is not inside the image"}
 	}
+	n := int64(stored.W) * int64(stored.H) * 3
 	pix, err := d.pixels.Bytes(int(n))
 	if err != nil {
 		return err
