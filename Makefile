@@ -1,0 +1,129 @@
+# Everything that is done with this repository. `make help` lists it.
+# All set-up happens by itself, into .venv, bin and build; see scripts/setup.sh.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+PYTHON ?= python3
+VENV := .venv/bin/python
+STATICCHECK_VERSION := v0.8.2
+STATICCHECK := bin/tools/staticcheck-$(STATICCHECK_VERSION)
+FUZZTIME ?= 30s
+# Packages with goroutines, which the race detector watches.
+RACE := . ./internal/pipeline/... ./internal/fetch/... ./internal/arena/... ./internal/handoff/... ./internal/gen/... ./pack/... ./source/...
+# Packages whose C code the sanitizers watch.
+ASAN := ./internal/cdec/... ./internal/decode/...
+export PYTHON
+export STOKER_BINARY := $(CURDIR)/bin/stoker
+# The checkout may belong to another user, as in containers: do not ask git from inside of go build.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+VERSION := $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null)
+LDFLAGS := $(if $(VERSION),-X github.com/stokerdata/stoker/internal/cli.release=$(VERSION))
+
+.PHONY: help
+help: ## list what can be done here
+	@echo 'make ...'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+# --- build -------------------------------------------------------------------
+
+.PHONY: system
+system:
+	@scripts/setup.sh system
+
+.PHONY: build
+build: system ## build bin/stoker
+	@[ -x bin/stoker ] || echo 'build: compiling bin/stoker (about a minute the first time)'
+	@go build -ldflags '$(LDFLAGS)' -o bin/stoker ./cmd/stoker
+
+# The environment grows in three steps; each stamp stands for the files that it was made from.
+build/venv-demo: scripts/requirements-demo.txt scripts/setup.sh | system
+	@scripts/setup.sh python scripts/requirements-demo.txt
+	@touch $@
+
+build/venv-lint: scripts/requirements-lint.txt build/venv-demo
+	@scripts/setup.sh python scripts/requirements-lint.txt
+	@touch $@
+
+build/venv-test: python/requirements-test.txt build/venv-lint
+	@echo 'setup: PyTorch and the other readers that tests compare with (several GB, once)'
+	@scripts/setup.sh python python/requirements-test.txt
+	@touch $@
+
+# --- use ---------------------------------------------------------------------
+
+.PHONY: demo
+demo: build build/venv-demo ## feed a small training loop; DATA=folder uses your own images
+	@$(VENV) scripts/demo.py $(if $(DATA),--data '$(DATA)')
+
+.PHONY: bench
+bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes
+	@$(if $(QUICK),true,bench/setup.sh)
+	@$(VENV) -m bench.run $(if $(QUICK),--quick) $(if $(SUITES),--suites $(SUITES)) $(if $(STEPS),--steps $(STEPS)) \
+		$(if $(ARMS),--arms '$(ARMS)') $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) \
+		$(if $(DATA),--data '$(DATA)') $(if $(RESUME),--resume)
+	@$(if $(QUICK),true,$(VENV) -m bench.report)
+
+.PHONY: wheel
+wheel: build/venv-test ## build the self-contained Python wheel into dist/
+	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .
+
+# --- check -------------------------------------------------------------------
+
+.PHONY: lint
+lint: build build/venv-lint $(STATICCHECK) ## formatting, vet, static analysis and import rules
+	@echo 'lint: Go'
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "lint: gofmt would change: $$bad"; exit 1; }
+	@go vet ./...
+	@$(STATICCHECK) ./...
+	@go test -count=1 ./internal/lint
+	@echo 'lint: C'
+	@for f in $$(git ls-files 'internal/*.c'); do \
+		$${CC:-gcc} -std=gnu11 -O2 -Wall -Wextra -Werror -fsyntax-only $$f || exit 1; done
+	@echo 'lint: Python'
+	@.venv/bin/ruff check --quiet --config python/pyproject.toml python/src python/tests scripts
+	@cd python && ../.venv/bin/mypy --no-error-summary
+
+$(STATICCHECK): | system
+	@echo 'setup: staticcheck'
+	@mkdir -p bin/tools
+	@GOBIN=$(CURDIR)/bin/tools go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+	@mv bin/tools/staticcheck $@
+
+.PHONY: test
+test: test-go test-race test-asan test-fuzz test-python ## all tests
+
+.PHONY: test-go
+test-go: build build/venv-test
+	@echo 'test: Go'
+	@go test ./...
+
+.PHONY: test-race
+test-race: system
+	@echo 'test: race detector'
+	@go test -race -short $(RACE)
+
+.PHONY: test-asan
+test-asan: system ## the C code under the address and undefined-behaviour sanitizers
+	@echo 'test: sanitizers'
+	@CGO_CFLAGS='-g -O1 -fsanitize=undefined -fno-sanitize-recover=all' CGO_LDFLAGS='-fsanitize=undefined' \
+		go test -asan -short $(ASAN)
+
+.PHONY: test-fuzz
+test-fuzz: system
+	@echo 'test: a short fuzz run of every parser'
+	@scripts/fuzz.sh 2s
+
+.PHONY: test-python
+test-python: build build/venv-test
+	@echo 'test: Python'
+	@cd python && ../$(VENV) -m pytest
+
+.PHONY: fuzz
+fuzz: system ## fuzz every parser for FUZZTIME (30s) each
+	@scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: clean
+clean: ## remove what was built; .venv stays
+	rm -rf bin build dist demo-data python/build python/dist python/src/stoker/bin
