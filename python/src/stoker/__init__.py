@@ -1,0 +1,53 @@
+"""Stoker keeps accelerators fed: a data loader with an engine outside Python.
+
+::
+
+    import stoker
+
+    loader = stoker.Loader("train/", batch_size=256, shuffle=True, seed=0,
+                           fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]})
+    for epoch in range(3):
+        for images, labels in loader:
+            ...
+"""
+
+from __future__ import annotations
+
+from . import transforms, transforms_augment
+from ._batch import Batch
+from ._errors import (
+    BatchesHeld,
+    ConfigError,
+    EngineDied,
+    EngineNotFound,
+    RecordError,
+    SkippedRecords,
+    StateMismatch,
+    StokerError,
+    StokerTimeout,
+    UnknownArgument,
+)
+from ._fields import Field
+from ._loader import Loader
+from ._version import __version__
+from .transforms import *  # noqa: F403
+from .transforms_augment import *  # noqa: F403
+
+__all__ = [
+    "Batch",
+    "BatchesHeld",
+    "ConfigError",
+    "EngineDied",
+    "EngineNotFound",
+    "Field",
+    "Loader",
+    "RecordError",
+    "SkippedRecords",
+    "StateMismatch",
+    "StokerError",
+    "StokerTimeout",
+    "UnknownArgument",
+    "__version__",
+    *transforms.__all__,
+    *transforms_augment.__all__,
+]

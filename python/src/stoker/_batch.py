@@ -1,0 +1,192 @@
+"""Batches, and how the bytes of a slot become arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._errors import ConfigError, nearest
+
+# NumPy type of each element type; bfloat16 travels as its bits.
+_DTYPES = {"uint8": "u1", "float16": "<f2", "bfloat16": "<i2", "float32": "<f4", "int64": "<i8"}
+
+INDEX = "index"
+# What soft labels have behind the name of their labels.
+SOFT = "_soft"
+
+
+class Batch:
+    """One batch: an array per field, and the record numbers.
+
+    Arrays are reached as ``batch["image"]`` or ``batch.image``; unpacking gives
+    the fields in order without the record numbers: ``images, labels = batch``. Where
+    MixUp or CutMix made soft labels, they take the place of the labels there;
+    by name both are there: ``batch.label`` and ``batch.label_soft``.
+    The arrays lie in memory shared with the engine. They may be changed in place
+    and stay valid as long as they, or views of them, are alive; then the engine
+    uses the memory for another batch. Keep few batches, or copies.
+
+    Attributes:
+        epoch: the epoch that the batch belongs to.
+        step: its number in the epoch, from 0.
+        rows: the number of records in it: ``batch_size``, or less in the last
+            batch of an epoch without ``drop_last``.
+    """
+
+    __module__ = "stoker"
+    __slots__ = ("_arrays", "epoch", "rows", "step")
+
+    epoch: int
+    step: int
+    rows: int
+
+    def __init__(self, arrays: dict[str, Any], epoch: int, step: int, rows: int) -> None:
+        self._arrays = arrays
+        self.epoch = epoch
+        self.step = step
+        self.rows = rows
+
+    def __getitem__(self, key: str | int) -> Any:
+        """Return an array by name, or by its place in ``images, labels = batch``."""
+        try:
+            return self._arrays[key]  # type: ignore[index]
+        except KeyError:
+            pass
+        if isinstance(key, int):
+            return tuple(self)[key]
+        raise KeyError(f"the batch has no array {key!r}; {nearest(str(key), self._arrays)}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._arrays[name]
+        except KeyError:
+            raise AttributeError(f"the batch has no array {name!r}; {nearest(name, self._arrays)}") from None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the arrays in order, without the record numbers."""
+        return (self._arrays[name] for name in self._places())
+
+    def _places(self) -> list[str]:
+        places = []
+        for name in self._arrays:
+            if name == INDEX or (name.endswith(SOFT) and name.removesuffix(SOFT) in self._arrays):
+                continue
+            places.append(name + SOFT if name + SOFT in self._arrays else name)
+        return places
+
+    def __len__(self) -> int:
+        """Return the number of arrays that unpacking gives."""
+        return len(self._places())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._arrays]
+
+    def keys(self) -> list[str]:
+        """Return the names of all arrays, ``index`` last."""
+        return list(self._arrays)
+
+    def values(self) -> list[Any]:
+        """Return all arrays in the order of ``keys()``."""
+        return list(self._arrays.values())
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return pairs of name and array."""
+        return list(self._arrays.items())
+
+    def copy(self) -> Batch:
+        """Return the batch with memory of its own, to be kept for as long as one likes."""
+        arrays = {n: a.copy() if isinstance(a, np.ndarray) else a.clone() for n, a in self._arrays.items()}
+        return Batch(arrays, self.epoch, self.step, self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Batch, (self._arrays, self.epoch, self.step, self.rows)
+
+    def __repr__(self) -> str:
+        parts = [f"{n}: {str(a.dtype).removeprefix('torch.')}{list(a.shape)}" for n, a in self._arrays.items()]
+        return f"Batch(epoch={self.epoch}, step={self.step}, {', '.join(parts)})"
+
+
+Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]
+
+
+class ArraySpec:
+    """One array of a batch as the engine describes it."""
+
+    __slots__ = ("channels_last", "dtype", "name", "offset", "shape")
+
+    def __init__(self, described: dict[str, Any], channels_last: bool) -> None:
+        self.name: str = described["name"]
+        self.dtype: str = described["dtype"]
+        self.shape = tuple(int(n) for n in described["shape"])
+        self.offset = int(described["offset"])
+        self.channels_last = channels_last and len(self.shape) == 3
+        if self.dtype not in _DTYPES:
+            raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
+
+    @property
+    def user_shape(self) -> tuple[int, ...]:
+        """The shape of one row as the user sees it."""
+        if self.channels_last:
+            h, w, c = self.shape
+            return c, h, w
+        return self.shape
+
+
+def numpy_views(specs: list[ArraySpec]) -> Views:
+    """Return a function that makes NumPy arrays of a slot."""
+    plan = []
+    for s in specs:
+        dtype = np.dtype(_DTYPES[s.dtype])
+        if s.dtype == "bfloat16":
+            dtype = _bfloat16(s.name)
+        plan.append((s.name, s.shape, dtype, s.offset))
+
+    def views(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
+        # The arrays hold root and with it the slot.
+        return {name: np.ndarray((rows, *shape), dtype, root, offset) for name, shape, dtype, offset in plan}
+
+    return views
+
+
+def _bfloat16(name: str) -> np.dtype[Any]:
+    try:
+        import ml_dtypes  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        raise ConfigError(
+            f'field {name!r} is bfloat16, which NumPy does not have; use output="torch" or install ml_dtypes'
+        ) from None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+def torch_views(specs: list[ArraySpec]) -> Views:
+    """Return a function that makes torch tensors of a slot, without a copy."""
+    try:
+        import torch
+    except ImportError:
+        raise ConfigError('output="torch" needs PyTorch, which is not installed') from None
+    from_numpy, bfloat16 = torch.from_numpy, torch.bfloat16
+    plan = [
+        (s.name, s.shape, np.dtype(_DTYPES[s.dtype]), s.offset, s.dtype == "bfloat16", s.channels_last) for s in specs
+    ]
+
+    def views(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
+        out = {}
+        for name, shape, dtype, offset, is_bf16, channels_last in plan:
+            t = from_numpy(np.ndarray((rows, *shape), dtype, root, offset))
+            if is_bf16:
+                t = t.view(bfloat16)
+            if channels_last:
+                t = t.permute(0, 3, 1, 2)
+            out[name] = t
+        return out
+
+    return views

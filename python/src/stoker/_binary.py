@@ -1,0 +1,63 @@
+"""Finding the engine's binary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ._errors import EngineNotFound
+
+_HERE = Path(__file__).resolve().parent
+
+
+def find_binary() -> str:
+    """Return the path of the ``stoker`` binary.
+
+    It is, in this order: the file that ``STOKER_BINARY`` names, the one inside
+    the installed package, ``bin/stoker`` of the checkout that this package runs
+    from, ``stoker`` on the ``PATH``.
+
+    Raises:
+        EngineNotFound: there is none; the message lists every place searched.
+    """
+    override = os.environ.get("STOKER_BINARY")
+    if override:
+        if _executable(Path(override)):
+            return os.path.abspath(override)
+        raise EngineNotFound(f"STOKER_BINARY is set to {override}, which is not an executable file")
+    searched = [_HERE / "bin" / "stoker"]
+    checkout = _checkout()
+    if checkout is not None:
+        searched.append(checkout / "bin" / "stoker")
+    for path in searched:
+        if _executable(path):
+            return str(path)
+    # The script that this package installs has the same name; it is not the engine.
+    for folder in os.get_exec_path():
+        found = shutil.which("stoker", path=folder)
+        if found and _is_elf(Path(found)):
+            return os.path.abspath(found)
+    places = "\n".join(f"  {p}" for p in [*searched, "stoker on the PATH"])
+    hint = "install the wheel, which contains it, or set STOKER_BINARY"
+    if checkout is not None:
+        hint = f"build it: go build -o bin/stoker ./cmd/stoker in {checkout}"
+    raise EngineNotFound(f"the stoker binary was not found; searched:\n{places}\nhint: {hint}")
+
+
+def _checkout() -> Path | None:
+    """Return the root of the checkout that this file lies in, if it does."""
+    root = _HERE.parents[2] if len(_HERE.parents) > 2 else None
+    return root if root is not None and (root / "cmd" / "stoker" / "main.go").is_file() else None
+
+
+def _executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _is_elf(path: Path) -> bool:
+    try:
+        with path.open("rb") as f:
+            return f.read(4) == b"\x7fELF"
+    except OSError:
+        return False

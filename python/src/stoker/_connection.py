@@ -1,0 +1,426 @@
+"""One connection to an engine: the ring, the stream of batches and the leases."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import json
+import mmap
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _wire as wire
+from ._errors import (
+    BatchesHeld,
+    ConfigError,
+    EngineDied,
+    RecordError,
+    StokerError,
+    StokerTimeout,
+)
+from ._process import EngineProcess
+
+Root = npt.NDArray[np.uint8]
+
+# Waits are cut into pieces of this length, for what no descriptor tells of: another thread has
+# received this thread's message, or has closed the loader.
+_SLICE = 0.1
+# How long a program whose every batch is held may take to give one back in another thread.
+_HELD_GRACE = 5.0
+
+
+class Position(NamedTuple):
+    """A place in the stream: ``row`` records of the order of ``epoch`` lie before it."""
+
+    epoch: int
+    row: int
+
+
+_open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Drop a forked child's copies of the descriptors, so that they keep nothing alive."""
+    for connection in list(_open_connections):
+        connection.drop_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Connection:
+    """A session with an engine.
+
+    Waiting and receiving may happen in several threads at once; starting
+    streams and taking events is for one at a time.
+    """
+
+    def __init__(self, sock: socket.socket, process: EngineProcess | None, where: str) -> None:
+        """Take over a connected socket. ``process`` is the engine when it is a child."""
+        self._sock = sock
+        sock.setblocking(False)
+        self._process = process
+        self._where = where
+        self._receive_lock = threading.Lock()
+        self._buffer = memoryview(bytearray(wire.MAX_MESSAGE))
+        self._events: collections.deque[wire.BatchReady | wire.EpochEnd | wire.Failure] = collections.deque()
+        self._ready: tuple[wire.Ready, list[int]] | None = None
+        self._stats: dict[int, bytes] = {}
+        self._requests = 0
+        self._gen = 0
+        self._unsent: collections.deque[bytes] = collections.deque()
+        # The batches that the program holds, by lease.
+        self._held: dict[int, weakref.ref[Root]] = {}
+        self._closing = threading.Lock()
+        self._dead: StokerError | None = None
+        self._ring: mmap.mmap | None = None
+        self._stride = 0
+        self.slots = 0
+        self.closed = False
+        self.info: dict[str, Any] = {}
+        # Where the stream goes on when its next event is taken; None when there is no stream.
+        self.cursor: Position | None = None
+        # Set when an exception, such as KeyboardInterrupt, may have swallowed a message.
+        self.torn = False
+        _open_connections.add(self)
+
+    # --- opening -----------------------------------------------------------
+
+    def open(self, config: dict[str, Any], timeout: float) -> None:
+        """Ask for a pipeline and map its ring."""
+        raw = json.dumps(config, separators=(",", ":"), allow_nan=False).encode()
+        if len(raw) > wire.MAX_CONFIG:
+            raise ConfigError(f"the configuration has {len(raw)} bytes, the limit is {wire.MAX_CONFIG}")
+        if len(raw) <= wire.MAX_INLINE_CONFIG:
+            self._send(wire.pack(wire.Open(raw)))
+        else:
+            fd = os.memfd_create("stoker-config", os.MFD_CLOEXEC)
+            try:
+                with open(fd, "wb", closefd=False) as f:
+                    f.write(raw)
+                self._send(wire.pack(wire.Open(b"", True, len(raw))), fd)
+            finally:
+                os.close(fd)
+        deadline = time.monotonic() + timeout
+        while self._ready is None:
+            if not self._receive(deadline):
+                raise StokerTimeout(
+                    f"the engine did not open {config['source']} within {timeout:g} s; timeout= sets how long to wait"
+                )
+        ready, fds = self._ready
+        try:
+            if len(fds) != 2:
+                raise wire.WireError(f"READY with {len(fds)} descriptors")
+            self.info = json.loads(os.pread(fds[1], ready.info_size, 0))
+            self._ring = mmap.mmap(fds[0], ready.ring_size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except (wire.WireError, ValueError) as error:
+            raise self._broken(error) from None
+        except OSError as error:
+            raise StokerError(f"the ring of {ready.ring_size} bytes cannot be mapped: {error.strerror}") from None
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    # --- the stream --------------------------------------------------------
+
+    def start(self, position: Position) -> None:
+        """Begin the stream anew at ``position``; what was on its way is dropped."""
+        self._gen += 1
+        stale = [e for e in self._events if isinstance(e, wire.BatchReady)]
+        self._events.clear()
+        for batch in stale:
+            self._release(batch.slot, batch.lease)
+        self._send(wire.pack(wire.Start(self._gen, position.epoch, position.row)))
+        self.cursor = position
+
+    def wait(self, timeout: float) -> None:
+        """Wait until the stream has an event to take.
+
+        Raises:
+            EngineDied, StokerTimeout, RecordError, BatchesHeld, StokerError
+        """
+        if self._events:
+            return
+        deadline = time.monotonic() + timeout
+        held_until = None
+        while not self._events:
+            until = deadline
+            if len(self._held) >= self.slots:
+                held_until = self._all_held(held_until)
+                until = min(deadline, held_until)
+            if not self._receive(until) and time.monotonic() >= deadline:
+                raise self._timed_out(timeout)
+
+    def take(self) -> wire.BatchReady | wire.EpochEnd:
+        """Return the event that wait has waited for, or raise the failure that it is."""
+        event = self._events.popleft()
+        if isinstance(event, wire.Failure):
+            self.cursor = None
+            raise self._failure(event)
+        return event
+
+    def _all_held(self, deadline: float | None) -> float:
+        """See whether one of the held batches can come back; return until when to wait for it."""
+        gc.collect()
+        now = time.monotonic()
+        if deadline is None:
+            # Another thread, or none: nobody else could give a batch back.
+            deadline = now + (_HELD_GRACE if threading.active_count() > 1 else 0)
+        if len(self._held) >= self.slots and now >= deadline:
+            raise BatchesHeld(
+                f"all {self.slots} batches that the engine has room for are still in use, so it cannot make "
+                "another one. A batch is in use while any of its arrays, or a view of one, is alive.\n"
+                "hint: keep copies (batch.copy(), or .clone() of a tensor), or make room with a larger prefetch= "
+                "or memory="
+            )
+        return deadline
+
+    def lease(self, batch: wire.BatchReady, size: int) -> Root:
+        """Return the bytes of a slot; the slot goes back when the last view of them is gone."""
+        if self._ring is None:
+            raise StokerError("the loader was closed")
+        root: Root = np.frombuffer(self._ring, np.uint8, size, batch.slot * self._stride)
+        slot, lease = batch.slot, batch.lease
+        # The callback runs in whatever thread drops the last view, in the middle of anything:
+        # it takes no lock.
+        self._held[lease] = weakref.ref(root, lambda _: self._returned(slot, lease))
+        return root
+
+    @property
+    def held(self) -> int:
+        """How many batches the program holds."""
+        return len(self._held)
+
+    def _returned(self, slot: int, lease: int) -> None:
+        if not self.closed and self._held.pop(lease, None) is not None:
+            self._release(slot, lease)
+
+    def _release(self, slot: int, lease: int) -> None:
+        message = wire.pack_release(slot, lease)
+        try:
+            self._sock.send(message)
+        except BlockingIOError:
+            self._unsent.append(message)
+        except OSError:
+            pass  # the engine is gone; the next wait says so
+
+    def stats(self, timeout: float) -> dict[str, Any]:
+        """Return the engine's counters, or nothing when it does not answer in time."""
+        self._requests = (self._requests + 1) & 0xFFFFFFFF
+        request = self._requests
+        self._send(wire.pack(wire.Stats(request)))
+        deadline = time.monotonic() + timeout
+        while request not in self._stats:
+            if not self._receive(deadline):
+                return {}
+        answer: dict[str, Any] = json.loads(self._stats.pop(request))
+        return answer
+
+    # --- the socket --------------------------------------------------------
+
+    def _receive(self, deadline: float) -> bool:
+        """Take in what has arrived, or wait a little; return False when the deadline has passed."""
+        if self.closed:
+            raise StokerError("the loader was closed")
+        self._send_late()
+        if self._take():
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        pidfd = self._process.pidfd if self._process else -1
+        waiter = select.poll()
+        try:
+            waiter.register(self._sock, select.POLLIN)
+            if pidfd >= 0:
+                waiter.register(pidfd, select.POLLIN)
+            found = waiter.poll(min(left, _SLICE) * 1000)
+        except (OSError, ValueError):
+            return True  # closed by another thread
+        if any(fd == pidfd for fd, _ in found) and not self._take():
+            # The engine has ended, and a process forked from this one holds its end of the socket.
+            raise self._lost()
+        return True
+
+    def _send_late(self) -> None:
+        while self._unsent:
+            try:
+                self._sock.send(self._unsent[0])
+            except OSError:
+                return
+            self._unsent.popleft()
+
+    def _take(self) -> bool:
+        """Receive a message without waiting; say whether there was one."""
+        with self._receive_lock:
+            if self._dead is not None:
+                raise self._dead
+            try:
+                if self._ready is None:
+                    return self._take_with_descriptors()
+                size = self._sock.recv_into(self._buffer)
+                if size == 0:
+                    raise self._lost()
+                self._dispatch(self._parse(self._buffer[:size]))
+            except BlockingIOError:
+                return False
+            except ConnectionResetError:
+                pass  # reported once; what the engine sent before its end comes next
+            except OSError:
+                raise self._lost() from None
+            except StokerError:
+                raise
+            except BaseException:
+                self.torn = True
+                raise
+            return True
+
+    def _take_with_descriptors(self) -> bool:
+        data, fds, _, _ = socket.recv_fds(self._sock, wire.MAX_MESSAGE, 4)
+        if not data:
+            raise self._lost()
+        message = self._parse(data)
+        if isinstance(message, wire.Ready):
+            self.slots, self._stride = message.slots, message.slot_stride
+            self._ready = (message, fds)
+            return True
+        for fd in fds:
+            os.close(fd)
+        self._dispatch(message)
+        return True
+
+    def _parse(self, data: bytes | memoryview) -> wire.Message:
+        try:
+            return wire.unpack(data)
+        except wire.WireError as error:
+            raise self._broken(error) from None
+
+    def _dispatch(self, message: wire.Message) -> None:
+        if isinstance(message, wire.BatchReady):
+            if message.slot >= self.slots:
+                raise self._broken(wire.WireError(f"BATCH in slot {message.slot} of {self.slots}"))
+            if message.gen == self._gen:
+                self._events.append(message)
+            else:
+                self._release(message.slot, message.lease)
+        elif isinstance(message, wire.EpochEnd):
+            if message.gen == self._gen:
+                self._events.append(message)
+        elif isinstance(message, wire.Failure):
+            if message.code in (wire.CODE_RECORD, wire.CODE_STREAM):
+                if message.gen == self._gen:
+                    self._events.append(message)
+            else:
+                self._dead = self._failure(message)
+                raise self._dead
+        elif isinstance(message, wire.Stats):
+            self._stats[message.request] = message.json
+        else:
+            raise self._broken(wire.WireError(f"unexpected {type(message).__name__}"))
+
+    def _send(self, message: bytes, *fds: int) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                if fds:
+                    socket.send_fds(self._sock, [message], list(fds))
+                else:
+                    self._sock.send(message)
+                return
+            except BlockingIOError:
+                # The engine reads at all times, so that this passes at once or it is stopped.
+                if time.monotonic() > deadline:
+                    raise StokerTimeout("the engine does not take messages; is the process stopped?") from None
+                waiter = select.poll()
+                waiter.register(self._sock, select.POLLOUT)
+                waiter.poll(100)
+            except OSError:
+                if self.closed:
+                    raise StokerError("the loader was closed") from None
+                raise self._lost() from None
+
+    # --- failures ----------------------------------------------------------
+
+    def _lost(self) -> StokerError:
+        """The connection has ended and nobody here has ended it."""
+        if self._dead is None:
+            if self.closed:
+                return StokerError("the loader was closed")
+            if self._process is not None:
+                self._dead = self._process.died()
+            else:
+                self._dead = EngineDied(f"the engine at {self._where} closed the connection")
+        return self._dead
+
+    def _broken(self, error: Exception) -> StokerError:
+        self._dead = StokerError(
+            f"the engine sent something that this package does not understand ({error}); "
+            f"package and engine ({self._where}) must be of the same version"
+        )
+        return self._dead
+
+    def _failure(self, f: wire.Failure) -> StokerError:
+        hint = f"\nhint: {f.hint}" if f.hint else ""
+        if f.code == wire.CODE_RECORD:
+            text = f"record {f.record} ({f.name}) cannot be used: {f.reason}"
+            hint = hint or '\nhint: on_error="skip" replaces such records by others and counts them'
+            return RecordError(text + hint, f.record, f.name, f.reason)
+        if f.code == wire.CODE_CONFIG:
+            return ConfigError(f.reason + hint)
+        if f.code == wire.CODE_PROTOCOL:
+            return self._broken(wire.WireError(f.reason))
+        return StokerError(f.reason + hint)
+
+    def _timed_out(self, timeout: float) -> StokerTimeout:
+        waiting = ""
+        with contextlib.suppress(StokerError):
+            waiting = str(self.stats(2).get("waiting", ""))
+        said = waiting or "something that it does not name"
+        return StokerTimeout(
+            f"no batch within {timeout:g} s; the engine waits for: {said}\nhint: timeout= sets how long to wait",
+            waiting,
+        )
+
+    @property
+    def usable(self) -> bool:
+        """Whether the stream can go on."""
+        return not (self.closed or self.torn or self._dead)
+
+    # --- the end -----------------------------------------------------------
+
+    def close(self) -> None:
+        """End the session, and the engine when it is a child. Arrays that are in use stay valid."""
+        with self._closing:
+            if self.closed:
+                return
+            self.closed = True
+        _open_connections.discard(self)
+        with contextlib.suppress(OSError):
+            self._sock.send(wire.pack(wire.Close()))
+        self._sock.close()
+        self._drop()
+        if self._process is not None:
+            self._process.end()
+
+    def drop_in_child(self) -> None:
+        """Close a forked child's copies; the session is the parent's and goes on."""
+        self.closed = True
+        self._sock.close()
+        self._drop()
+        if self._process is not None:
+            self._process.forget()
+
+    def _drop(self) -> None:
+        self._held.clear()
+        self._events.clear()
+        # Arrays keep the mapping for as long as they need it.
+        self._ring = None

@@ -1,0 +1,130 @@
+"""The exceptions of the package. All of them are ``StokerError``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class StokerError(Exception):
+    """Any failure that Stoker reports; the base of the exceptions below."""
+
+    __module__ = "stoker"
+
+
+class ConfigError(StokerError, ValueError):
+    """The engine refused what the loader asked for: the source, a transform, an option."""
+
+    __module__ = "stoker"
+
+
+class UnknownArgument(ConfigError, TypeError):
+    """An argument that there is not; the message names the nearest that there is."""
+
+    __module__ = "stoker"
+
+
+class EngineNotFound(StokerError):
+    """There is no ``stoker`` binary; the message lists every place searched."""
+
+    __module__ = "stoker"
+
+
+class EngineDied(StokerError):
+    """The engine process ended while it was needed.
+
+    The next ``for`` over the loader starts a new engine and goes on with the
+    batch that comes after the last one delivered.
+
+    Attributes:
+        returncode: exit code, or minus the signal's number; ``None`` when the
+            engine is not a child of this process (``socket=``).
+        log: the last lines that the engine wrote, possibly empty.
+    """
+
+    __module__ = "stoker"
+
+    def __init__(self, message: str, returncode: int | None = None, log: str = "") -> None:
+        super().__init__(message)
+        self.returncode = returncode
+        self.log = log
+
+
+class StokerTimeout(StokerError, TimeoutError):
+    """No batch came within ``timeout`` seconds.
+
+    The next ``for`` over the loader tries the same batch again.
+
+    Attributes:
+        waiting: what the engine says that it waits for, possibly empty.
+    """
+
+    __module__ = "stoker"
+
+    def __init__(self, message: str, waiting: str = "") -> None:
+        super().__init__(message)
+        self.waiting = waiting
+
+
+class RecordError(StokerError):
+    """A record could not be read or decoded (with ``on_error="raise"``).
+
+    Attributes:
+        record: number of the record in the source, as in ``batch.index``.
+        name: where it lies: a path, or a shard and row.
+        reason: what is wrong with it, one line.
+    """
+
+    __module__ = "stoker"
+
+    def __init__(self, message: str, record: int = -1, name: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.record = record
+        self.name = name
+        self.reason = reason
+
+
+class BatchesHeld(StokerError):
+    """The program holds on to so many batches that the engine has no room for another."""
+
+    __module__ = "stoker"
+
+
+class StateMismatch(StokerError, ValueError):
+    """A saved state belongs to other data, another seed or another version."""
+
+    __module__ = "stoker"
+
+
+class SkippedRecords(UserWarning):
+    """Records of an epoch were replaced because they could not be read (``on_error="skip"``)."""
+
+    __module__ = "stoker"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint with the known name that is most like ``name``, or all of them."""
+    names = sorted(known)
+    lower = {n.lower(): n for n in names}
+    found = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    if found:
+        return f"did you mean {lower[found[0]]!r}?"
+    return f"there are: {', '.join(names)}" if names else "there are none"
+
+
+def public(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make errors of ``function`` show no line of what lies below the user's call but one."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except StokerError as error:
+            raise error.with_traceback(None) from None
+
+    return call

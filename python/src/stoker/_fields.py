@@ -1,0 +1,117 @@
+"""What ``fields=`` may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._errors import ConfigError, nearest
+from .transforms import Transform
+
+LAYOUTS = ("NHWC", "NCHW", "channels_last")
+
+
+class Field:
+    """An array of the batch that is made from a stored image field.
+
+    Use it in ``fields=`` where one stored field feeds several arrays, or where
+    one of them needs an option of its own::
+
+        fields={
+            "global": stoker.Field("image", [stoker.RandomResizedCrop(224)]),
+            "local": stoker.Field("image", [stoker.RandomResizedCrop(96, scale=(0.05, 0.4))]),
+        }
+
+    Args:
+        source: name of the stored field.
+        transforms: what is done to each image, in order.
+        layout: memory layout of this array; by default that of the loader.
+        mask: the image is a mask of class numbers: one channel, moved by
+            geometric transforms with nearest interpolation, never changed in value.
+        follow: name of another array whose random numbers this one uses, so
+            that a mask moves with its image; both need the same transforms.
+    """
+
+    __module__ = "stoker"
+    __slots__ = ("follow", "layout", "mask", "source", "transforms")
+
+    def __init__(
+        self,
+        source: str,
+        transforms: Transform | Sequence[Transform] = (),
+        *,
+        layout: str | None = None,
+        mask: bool = False,
+        follow: str | None = None,
+    ) -> None:
+        self.source = source
+        self.transforms = as_transforms(transforms, source)
+        if layout is not None and layout not in LAYOUTS:
+            raise ConfigError(f"layout={layout!r}; {nearest(str(layout), LAYOUTS)}")
+        self.layout = layout
+        self.mask = bool(mask)
+        self.follow = follow
+
+    def __repr__(self) -> str:
+        parts = [repr(self.source), repr(list(self.transforms))]
+        if self.layout is not None:
+            parts.append(f"layout={self.layout!r}")
+        if self.mask:
+            parts.append("mask=True")
+        if self.follow is not None:
+            parts.append(f"follow={self.follow!r}")
+        return f"Field({', '.join(parts)})"
+
+    def to_config(self, name: str, layout: str) -> dict[str, Any]:
+        """Return the form that the engine reads."""
+        config: dict[str, Any] = {
+            "name": name,
+            "field": self.source,
+            "ops": [t.to_config() for t in self.transforms],
+            "layout": "NCHW" if (self.layout or layout) == "NCHW" else "NHWC",
+        }
+        if self.mask:
+            config["mask"] = True
+        if self.follow is not None:
+            config["follow"] = self.follow
+        return config
+
+
+FieldSpec = Transform | Sequence[Transform] | Field
+
+
+def as_transforms(value: object, name: str) -> tuple[Transform, ...]:
+    """Check a list of transforms; a single one stands for a list of one."""
+    if isinstance(value, Transform):
+        return (value,)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for t in value:
+            if isinstance(t, type) and issubclass(t, Transform):
+                raise ConfigError(f"fields[{name!r}]: {t.__name__} is a class; write {t.__name__}(...)")
+            if not isinstance(t, Transform):
+                raise ConfigError(
+                    f"fields[{name!r}]: {t!r} is not a stoker transform; the engine runs outside Python, "
+                    "so only transforms of this package can be listed"
+                )
+        return tuple(value)
+    raise ConfigError(f"fields[{name!r}] is {value!r}; it must be a list of transforms or a stoker.Field")
+
+
+def parse_fields(fields: Mapping[str, FieldSpec] | Sequence[str] | None) -> tuple[dict[str, Field], list[str]]:
+    """Return the image arrays by name, and the stored fields to restrict the batch to."""
+    if fields is None:
+        return {}, []
+    if isinstance(fields, Mapping):
+        out = {}
+        for name, value in fields.items():
+            if not isinstance(name, str) or not name:
+                raise ConfigError(f"fields: the name {name!r} must be a string")
+            if name == "index":
+                raise ConfigError("fields: 'index' is the name of the record numbers, which each batch has")
+            out[name] = value if isinstance(value, Field) else Field(name, value)
+        return out, []
+    if isinstance(fields, Sequence) and not isinstance(fields, str) and all(isinstance(f, str) for f in fields):
+        return {}, list(fields)
+    raise ConfigError(
+        f'fields={fields!r}; it must be a dict such as {{"image": [stoker.CenterCrop(224)]}} or a list of names'
+    )

@@ -1,0 +1,513 @@
+"""The loader: what a training loop iterates over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket as sockets
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _options, _state
+from . import _wire as wire
+from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
+from ._binary import find_binary
+from ._connection import Connection, Position
+from ._distributed import rank_and_world
+from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
+from ._fields import LAYOUTS, Field, FieldSpec, parse_fields
+from ._process import EngineProcess
+from .transforms import Transform
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_ARGUMENTS = [
+    "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "output", "layout", "batch_transforms",
+    "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "on_error", "timeout", "socket",
+]  # fmt: skip
+
+
+class Loader:
+    """Feeds a training loop.
+
+    ::
+
+        loader = stoker.Loader("train/", batch_size=256, shuffle=True, seed=0,
+                               fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]})
+        for epoch in range(3):
+            for batch in loader:            # batch["image"], batch.image, or images, labels = batch
+                ...
+
+    Every ``for`` over the loader is the next epoch: the first one is epoch 0,
+    the second one epoch 1, also after a ``break``. ``set_epoch`` sets which
+    one comes next. Each epoch has every record exactly once over all ranks, in
+    an order that depends on (seed, epoch) alone.
+
+    A loader starts an engine, a process of its own that reads, decodes and
+    transforms with all cores and ends with this process, or with ``close()``, or
+    with the ``with`` block. A loader feeds one loop at a time: beginning another
+    ``for`` ends the one before. ``stats()``, ``state_dict()`` and ``close()`` may be called
+    from other threads. A forked child cannot use it, and it cannot be pickled.
+
+    Args:
+        source: path of a pack or of a folder of images, or a URL.
+        batch_size: records per batch and rank.
+        fields: the transforms of each image field, ``{"image": [...]}``; labels and
+            numbers come along. Several arrays may be made from one stored field
+            with ``stoker.Field``. A list of names gives those fields as they are stored.
+            Default: all fields as stored, which needs images of one size.
+        shuffle: a new order in each epoch; otherwise the order of the source.
+        seed: all random numbers, of the order and of the transforms, depend on it.
+        drop_last: leave out the records of an epoch that do not fill a batch on every rank.
+            Otherwise the last batch is smaller, and may be empty on some ranks.
+        output: ``"numpy"`` or ``"torch"``. Either way the arrays are views of shared memory.
+        layout: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for torch,
+            ``"channels_last"``: shape NCHW over memory NHWC.
+        batch_transforms: transforms of whole batches, such as MixUp.
+        rank: number of this process, from 0. Default: that of torch.distributed,
+            torchrun (``RANK``) or Slurm (``SLURM_PROCID``), else 0.
+        world_size: number of processes that share each global batch; with ``rank``.
+        threads: decoding threads of the engine. Default: one per core.
+        num_workers: another name for ``threads``, for code that knows it.
+        memory: upper limit for ring, prefetch and read buffers, in bytes or as ``"2GB"``.
+            Default: a quarter of what is free.
+        prefetch: batches made ahead. Default: what fits the memory, 4 to 8.
+        on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
+            replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
+        timeout: seconds to wait for a batch before StokerTimeout is raised.
+        socket: path of the socket of a running ``stoker serve``, to use that engine.
+
+    Raises:
+        ConfigError: the source, a transform or an option is refused.
+        EngineNotFound: there is no engine binary.
+        TypeError: unknown argument.
+
+    Attributes:
+        batch_size, rank, world_size, seed, shuffle, drop_last: as in force.
+        classes: names of the classes; the label is the index. For several label
+            fields see ``info["classes"]``.
+        num_records: records of the source.
+        info: what the engine says about the source and its plan.
+    """
+
+    __module__ = "stoker"
+
+    @public
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        batch_size: int = 1,
+        *,
+        fields: Mapping[str, FieldSpec] | Sequence[str] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        output: str = "numpy",
+        layout: str | None = None,
+        batch_transforms: Sequence[Transform] = (),
+        rank: int | None = None,
+        world_size: int | None = None,
+        threads: int | None = None,
+        num_workers: int | None = None,
+        memory: int | str | None = None,
+        prefetch: int | None = None,
+        on_error: str = "raise",
+        timeout: float = 300.0,
+        socket: str | os.PathLike[str] | None = None,
+        **unknown: NoReturn,
+    ) -> None:
+        self._connection: Connection | None = None
+        self._pid = os.getpid()
+        _options.refuse_unknown(unknown, _ARGUMENTS)
+        self.source = _options.source_url(source)
+        self.batch_size = _options.whole("batch_size", batch_size, 1, 1 << 20)
+        self.shuffle = bool(shuffle)
+        self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
+        self.drop_last = bool(drop_last)
+        self.output = _options.choice("output", output, ("numpy", "torch"))
+        self.layout = _layout(layout, self.output)
+        self.rank, self.world_size = rank_and_world(rank, world_size)
+        self.timeout = _options.seconds("timeout", timeout)
+        if threads is None:
+            threads = num_workers
+        self._socket_path = None if socket is None else os.path.abspath(os.path.expanduser(os.fspath(socket)))
+        self._fields, only = parse_fields(fields)
+        self._config = {
+            "source": self.source,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "drop_last": self.drop_last,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "threads": 0 if threads is None else _options.whole("threads", threads, 0, 1024),
+            "memory": _options.size("memory", memory),
+            "prefetch": 0 if prefetch is None else _options.whole("prefetch", prefetch, 1, 1024),
+            "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
+            "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
+            "fields": only,
+            "batch_ops": [t.to_config() for t in batch_transforms],
+        }
+        # Reentrant, because an interrupt just behind acquire() leaves it taken by its own thread.
+        self._lock = threading.RLock()
+        self._wait_seconds = 0.0
+        self._batches = 0
+        self._skipped = 0
+        self._shut = False
+        # Where state_dict stands, where the next `for` begins, what the running one has been
+        # given, and whose turn it is.
+        self._position = self._upcoming = self._running = Position(0, 0)
+        self._turn: object = None
+        self._finalizer: weakref.finalize[[Connection, int], Loader] | None = None
+        self.info: dict[str, Any] = {}
+        self._connect()
+        self.info = self._live().info
+
+    # --- the engine --------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Start or reach an engine and open the source."""
+        process = None
+        if self._socket_path is None:
+            process = EngineProcess(find_binary())
+            sock = process.take_socket()
+            where = process.binary
+        else:
+            sock = sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET)
+            where = self._socket_path
+            try:
+                sock.connect(where)
+            except OSError as error:
+                sock.close()
+                raise StokerError(
+                    f"no engine answers at {where}: {error.strerror or error}\n"
+                    f"hint: start one with: stoker serve --socket {where}"
+                ) from None
+        connection = Connection(sock, process, where)
+        try:
+            connection.open(self._config, self.timeout)
+            if self._name_outputs(connection.info):
+                connection.close()
+                return self._connect()
+            self._check_same_data(connection.info)
+            specs = self._array_specs(connection.info)
+            self._views = (torch_views if self.output == "torch" else numpy_views)(specs)
+        except BaseException:
+            connection.close()
+            raise
+        self._slot_bytes = int(connection.info["slot_bytes"])
+        self._specs = specs
+        self._connection = connection
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _close, connection, self._pid)
+        return None
+
+    def _name_outputs(self, info: dict[str, Any]) -> bool:
+        """Name the image arrays that come by default, which are NHWC, when they are wanted as NCHW."""
+        if self._config["outputs"] or self.layout != "NCHW":
+            return False
+        images = [a["name"] for a in info["arrays"] if len(a["shape"]) == 3]
+        self._config["outputs"] = [Field(name).to_config(name, self.layout) for name in images]
+        return bool(images)
+
+    def _check_same_data(self, info: dict[str, Any]) -> None:
+        """A restarted engine must see the data that the loader was made with."""
+        before = self.info
+        if before and (before["len"], before.get("fingerprint")) != (info["len"], info.get("fingerprint")):
+            raise StokerError(f"the data at {self.source} has changed since the loader was made; make a new Loader")
+
+    def _array_specs(self, info: dict[str, Any]) -> list[ArraySpec]:
+        specs = []
+        for described in info["arrays"]:
+            field = self._fields.get(described["name"])
+            layout = (field.layout if field else None) or self.layout
+            specs.append(ArraySpec(described, layout == "channels_last"))
+        # `images, labels = batch` gives the arrays in the order of fields=, then the others.
+        order = {name: i for i, name in enumerate(self._fields)}
+        return sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
+
+    def _live(self) -> Connection:
+        if self._connection is None:
+            raise StokerError("the loader was closed; make a new one")
+        return self._connection
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise StokerError(
+                f"this loader belongs to process {self._pid}; a forked child cannot use it. Make a new "
+                "stoker.Loader in the child, with its own rank= and world_size= when they share the data"
+            )
+        if self._shut:
+            raise StokerError("the loader was closed; make a new one")
+
+    # --- iterating ---------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of batches of a whole epoch, the same on each rank."""
+        return int(self.info["steps"])
+
+    @public
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin the next epoch, or go on after ``load_state_dict`` or a lost engine."""
+        self._check_usable()
+        with self._exclusively():
+            begin = self._upcoming
+            self._turn = turn = object()
+            self._position = self._running = begin
+            self._upcoming = Position(begin.epoch + 1, 0)
+            if len(self):
+                self._stream_from(begin)
+            return _Epoch(self, turn, begin.epoch)
+
+    def _stream_from(self, position: Position) -> None:
+        """Make the stream deliver what lies at ``position`` next."""
+        if self._connection is not None and not self._connection.usable:
+            self._connection.close()
+            self._connection = None
+        try:
+            if self._connection is None:
+                self._connect()
+            connection = self._live()
+            if connection.cursor != position:
+                connection.start(position)
+        except (EngineDied, StokerTimeout):
+            self._upcoming = position
+            raise
+
+    def _next(self, turn: object, epoch: int) -> Batch | None:
+        """Return the next batch of an epoch, None at its end."""
+        self._check_usable()
+        with self._exclusively():
+            if turn is not self._turn:
+                raise StokerError(
+                    "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
+                    "time. For two at once make two loaders"
+                )
+            if not len(self):
+                return None
+            connection = self._connection
+            if connection is None or not connection.usable or connection.cursor is None:
+                self._stream_from(self._running)
+                connection = self._live()
+            before = time.perf_counter()
+            try:
+                while True:
+                    connection.wait(self.timeout)
+                    batch, end = self._take(connection, epoch)
+                    if batch is not None or end:
+                        return batch
+            except (EngineDied, StokerTimeout) as error:
+                # The next `for` tries again where this one stopped.
+                self._upcoming = self._running
+                if isinstance(error, StokerTimeout):
+                    connection.cursor = None
+                raise
+            except StokerError:
+                if self._shut:
+                    raise StokerError("the loader was closed") from None
+                raise
+            finally:
+                self._wait_seconds += time.perf_counter() - before
+
+    def _take(self, connection: Connection, epoch: int) -> tuple[Batch | None, bool]:
+        """Take one event: (batch, whether the epoch has ended)."""
+        try:
+            event = connection.take()
+            if isinstance(event, wire.EpochEnd):
+                # It is of the epoch before when that loop was left at its last batch.
+                ours = event.epoch >= epoch
+                if ours:
+                    self._position = self._running = connection.cursor = Position(event.epoch + 1, 0)
+                if event.skipped:
+                    self._report_skipped(event)
+                return None, ours
+            root = connection.lease(event, self._slot_bytes)
+            batch = Batch(self._views(root, event.rows), event.epoch, event.step, event.rows)
+            self._position = self._running = connection.cursor = Position(event.next_epoch, event.next_row)
+            self._batches += 1
+            return batch, False
+        except (StokerError, Warning):
+            raise
+        except BaseException:
+            connection.torn = True  # an event may be lost: the next `for` starts the engine anew
+            raise
+
+    def _report_skipped(self, end: wire.EpochEnd) -> None:
+        self._skipped += end.skipped
+        plural = "record was" if end.skipped == 1 else "records were"
+        lines = "\n".join("  " + line for line in end.report.splitlines())
+        warnings.warn(
+            f"epoch {end.epoch}: {end.skipped} {plural} replaced because they could not be used:\n{lines}",
+            SkippedRecords,
+            stacklevel=5,
+        )
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise StokerError("two threads use this loader at once; make one loader per thread, or take turns")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    # --- position ----------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batch that comes next; after the last batch of an epoch, the next one."""
+        return self._position.epoch
+
+    @public
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next ``for``.
+
+        It starts at its first batch, except right after ``load_state_dict`` of a
+        state in the middle of the same epoch, which then goes on where it stopped.
+        """
+        epoch = _options.whole("epoch", epoch, 0)
+        if epoch != self._upcoming.epoch:
+            self._upcoming = Position(epoch, 0)
+        self._position = self._upcoming
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loop stands: after the last batch that it was given.
+
+        The state is a few hundred bytes that JSON can hold. It fits a loader
+        with the same source, seed and shuffle; batch size, rank, world size,
+        threads, prefetch and transforms may differ.
+        """
+        return _state.save(self._position, self.seed, self.shuffle, self.info)
+
+    @public
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next ``for`` go on exactly after the batch that ``state`` was taken at.
+
+        Raises:
+            StateMismatch: the state belongs to other data, seed or order.
+        """
+        position = _state.load(state, self.seed, self.shuffle, self.info)
+        self._turn = None
+        self._position = self._upcoming = position
+
+    # --- about -------------------------------------------------------------
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of the source."""
+        return int(self.info["len"])
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes; empty when the source has none."""
+        classes = self.info.get("classes") or {}
+        return list(next(iter(classes.values()), []))
+
+    def stats(self) -> dict[str, Any]:
+        """Return counters, for finding out what is slow.
+
+        ``wait_seconds`` is how long this loop has waited for batches, ``batches``
+        how many it was given, ``held`` how many of them are in use, ``skipped`` the number of
+        replaced records. ``engine`` has the counters of the engine (empty when it
+        is not there): per stage busy time, records and queue; bytes read, memory, and
+        what it is waiting for. docs/LAYOUT.md describes them.
+        """
+        engine: dict[str, Any] = {}
+        connection = self._connection
+        if connection is not None and os.getpid() == self._pid:
+            with contextlib.suppress(StokerError):
+                engine = connection.stats(5.0)
+        return {
+            "batches": self._batches,
+            "wait_seconds": self._wait_seconds,
+            "held": connection.held if connection else 0,
+            "skipped": self._skipped,
+            "engine": engine,
+        }
+
+    def __repr__(self) -> str:
+        parts = [repr(self.source), f"{self.num_records:,} records"]
+        if self.classes:
+            parts.append(f"{len(self.classes):,} classes")
+        parts.append(f"batch_size={self.batch_size}")
+        if self.shuffle:
+            parts.append(f"shuffle=True, seed={self.seed}")
+        if self.world_size > 1:
+            parts.append(f"rank={self.rank}, world_size={self.world_size}")
+        arrays = ", ".join(f"{s.name}: {s.dtype}{list(s.user_shape)}" for s in self._specs)
+        closed = ", closed" if self._shut else ""
+        return f"Loader({', '.join(parts)}, {len(self):,} batches of ({arrays}){closed})"
+
+    # --- the end -----------------------------------------------------------
+
+    def close(self) -> None:
+        """End the engine. Arrays of batches that are still in use stay valid."""
+        self._shut = True
+        if os.getpid() == self._pid and self._connection is not None:
+            self._connection.close()
+            if self._finalizer is not None:
+                self._finalizer.detach()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Loader owns an engine and cannot be pickled or copied; make it in the process that uses it "
+            "(loader.state_dict() can be pickled)"
+        )
+
+
+class _Epoch(Iterator[Batch]):
+    """One pass over a loader."""
+
+    def __init__(self, loader: Loader, turn: object, epoch: int) -> None:
+        self._loader = loader
+        self._turn = turn
+        self._epoch = epoch
+        self._done = False
+
+    def __next__(self) -> Batch:
+        if not self._done:
+            try:
+                batch = self._loader._next(self._turn, self._epoch)
+            except StokerError as error:
+                # The user's line and this one are all that the traceback shows.
+                raise error.with_traceback(None) from None
+            if batch is not None:
+                return batch
+            self._done = True
+        raise StopIteration
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __repr__(self) -> str:
+        return f"<epoch {self._epoch} of {self._loader!r}>"
+
+
+def _close(connection: Connection, pid: int) -> None:
+    """Close what a forgotten loader leaves, but not in a forked child, where it is the parent's."""
+    if os.getpid() == pid:
+        connection.close()
+
+
+def _layout(layout: str | None, output: str) -> str:
+    if layout is None:
+        return "NCHW" if output == "torch" else "NHWC"
+    layout = _options.choice("layout", layout, LAYOUTS)
+    if layout == "channels_last" and output != "torch":
+        raise ConfigError('layout="channels_last" is for output="torch"; with NumPy it is called "NHWC"')
+    return layout
+
+
+__all__ = ["Field", "Loader"]

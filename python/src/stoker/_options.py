@@ -1,0 +1,93 @@
+"""Checking the arguments of Loader."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from typing import Any
+
+from ._errors import ConfigError, UnknownArgument, nearest
+
+_UNITS = {"": 1, "B": 1}
+for _i, _letter in enumerate("KMGT", 1):
+    _UNITS[_letter] = _UNITS[_letter + "B"] = 1000**_i
+    _UNITS[_letter + "IB"] = 1024**_i
+
+# What people know from other loaders, and what there is instead.
+_ELSEWHERE = {
+    "pin_memory": "batches already lie in shared memory that can be copied from directly",
+    "persistent_workers": "the engine always lives as long as the loader",
+    "prefetch_factor": "use prefetch=, the number of batches made ahead",
+    "collate_fn": "the engine puts batches together; transforms go into fields=",
+    "worker_init_fn": "there are no worker processes",
+    "multiprocessing_context": "there are no worker processes",
+    "generator": "use seed=",
+    "sampler": "use shuffle= and seed=, rank= and world_size=",
+    "batch_sampler": "use batch_size=, shuffle= and seed=",
+    "order": "use shuffle=",
+    "pipelines": "use fields=",
+    "transform": "use fields={'image': [...]}",
+    "transforms": "use fields={'image': [...]}",
+    "device": "copy the arrays of a batch to the device yourself",
+}
+
+
+def refuse_unknown(unknown: dict[str, Any], known: list[str]) -> None:
+    """Refuse arguments that there are not, with the nearest that there is."""
+    for name in unknown:
+        hint = _ELSEWHERE.get(name) or nearest(name, known)
+        raise UnknownArgument(f"Loader has no argument {name!r}; {hint}")
+
+
+def whole(name: str, value: Any, low: int, high: int = 2**63 - 1) -> int:
+    """Check a whole number."""
+    try:
+        n = operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r} must be a whole number") from None
+    if isinstance(value, bool) or not low <= n <= high:
+        limit = f"at least {low}" if high >= 2**63 - 1 else f"from {low} to {high}"
+        raise ConfigError(f"{name}={value!r} must be a whole number, {limit}")
+    return n
+
+
+def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """Check one of several words."""
+    if value not in known:
+        raise ConfigError(f"{name}={value!r}; {nearest(str(value), known)}")
+    return str(value)
+
+
+def seconds(name: str, value: Any) -> float:
+    """Check a time."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ConfigError(f"{name}={value!r} must be a number of seconds, more than 0")
+    return float(value)
+
+
+def size(name: str, value: Any) -> int:
+    """Check a number of bytes: a number, or text such as ``"2GB"`` or ``"512 MiB"``."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
+        if not match or match[2].upper() not in _UNITS:
+            raise ConfigError(f'{name}={value!r} must be bytes: a number, or text such as "2GB" or "512MiB"')
+        value = int(float(match[1]) * _UNITS[match[2].upper()])
+    return whole(name, value, 1)
+
+
+def source_url(source: Any) -> str:
+    """Return the source as the engine, whose folder may be another, understands it."""
+    try:
+        text: str | bytes = os.fspath(source)
+    except TypeError:
+        raise ConfigError(f"source={source!r} must be a path or a URL") from None
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if not text:
+        raise ConfigError("source is empty; it must be a path or a URL")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
+        return text
+    return os.path.abspath(os.path.expanduser(text))

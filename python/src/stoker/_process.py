@@ -1,0 +1,131 @@
+"""The engine as a child process that never outlives this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+
+from ._errors import EngineDied, StokerError
+
+_LOG_TAIL = 4096
+_LOG_LIMIT = 1 << 20
+
+
+class EngineProcess:
+    """A running ``stoker serve --fd``.
+
+    The engine ends by itself when the connection ends or this process does.
+    What it writes to stderr goes into a file without a name.
+    """
+
+    def __init__(self, binary: str) -> None:
+        """Start the engine; ``take_socket`` returns this side's end of the connection."""
+        self.binary = binary
+        self._log = os.memfd_create("stoker-log", os.MFD_CLOEXEC)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = ours
+        try:
+            with theirs:
+                # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
+                self._child = subprocess.Popen(
+                    [binary, "serve", f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+        except BaseException as error:
+            ours.close()
+            os.close(self._log)
+            if isinstance(error, OSError):
+                raise StokerError(f"the engine could not be started: {binary}: {error.strerror or error}") from None
+            raise
+        self.pid = self._child.pid
+        # Without a pidfd (before Linux 5.3) the connection alone tells of the engine's end.
+        self.pidfd = -1
+        with contextlib.suppress(OSError):
+            self.pidfd = os.pidfd_open(self.pid)
+
+    def take_socket(self) -> socket.socket:
+        """Return the connection; the caller closes it."""
+        return self._socket
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit code, or None when the engine still runs after ``seconds``."""
+        deadline = time.monotonic() + seconds
+        pause = 0.0005
+        while True:
+            code = self._child.poll()
+            left = deadline - time.monotonic()
+            if code is not None or left <= 0:
+                return code
+            if self.pidfd >= 0:
+                waiter = select.poll()
+                waiter.register(self.pidfd, select.POLLIN)
+                waiter.poll(left * 1000)
+            else:
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, 0.05)
+
+    def end(self) -> None:
+        """Wait for the engine's end, whose connection is closed, and kill it if need be."""
+        try:
+            if self.wait(3) is None:
+                self._child.kill()
+                # A process in an uninterruptible read of a dead disk cannot even be killed: the
+                # kernel ends it when the read returns.
+                self.wait(3)
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptors, in the parent at the end or in a forked child at once."""
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def died(self) -> EngineDied:
+        """Say how the engine ended, which it has or is about to."""
+        code = self.wait(3)
+        if code is None:
+            self._child.kill()
+            code = self.wait(3)
+            how = "closed the connection without ending"
+        elif code < 0:
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:
+                name = "unknown"
+            how = f"was killed by signal {-code} ({name})"
+            if -code == signal.SIGKILL:
+                how += "; when nobody did that on purpose, the system ran out of memory (see dmesg)"
+        else:
+            how = f"ended with exit code {code}"
+        log = self.log_tail()
+        text = f"the engine (process {self.pid}) {how}"
+        if log:
+            text += "\nits last words:\n" + "\n".join("  " + line for line in log.splitlines())
+        return EngineDied(text, code, log)
+
+    def log_tail(self) -> str:
+        """Return the end of what the engine wrote, or a crash report from its first line on."""
+        if self._log < 0:
+            return ""
+        size = os.fstat(self._log).st_size
+        start = max(0, size - _LOG_LIMIT)
+        text = os.pread(self._log, size - start, start).decode(errors="replace")
+        # A crash of the Go runtime says what happened in its first lines and where in the next.
+        for mark in ("\npanic: ", "\nfatal error: ", "\nSIG", "\nruntime: "):
+            at = ("\n" + text).find(mark)
+            if at >= 0:
+                return text[at:][:_LOG_TAIL].strip()
+        return text[-_LOG_TAIL:].strip()

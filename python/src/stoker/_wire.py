@@ -1,0 +1,205 @@
+"""The messages between trainer and engine; docs/LAYOUT.md specifies them."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+VERSION = 1
+MAX_MESSAGE = 64 << 10
+MAX_CONFIG = 16 << 20
+MAX_INLINE_CONFIG = 32 << 10
+MAX_SLOTS = 4096
+
+OPEN, READY, START, BATCH, EPOCH_END, RELEASE, ERROR, STATS, CLOSE = range(1, 10)
+NAMES = ("", "OPEN", "READY", "START", "BATCH", "EPOCH_END", "RELEASE", "ERROR", "STATS", "CLOSE")
+
+CODE_PROTOCOL, CODE_CONFIG, CODE_RECORD, CODE_STREAM, CODE_INTERNAL = range(1, 6)
+
+_HEADER = struct.Struct("<BBHI")
+_OPEN = struct.Struct("<BBHIII")
+_READY = struct.Struct("<BBHIIIQQ")
+_START = struct.Struct("<BBHIIIqq")
+_BATCH = struct.Struct("<BBHIIIQIIqqqq")
+_EPOCH_END = struct.Struct("<BBHIIIqq")
+_RELEASE = struct.Struct("<BBHIIIQ")
+_ERROR = struct.Struct("<BBHIIHHqII")
+_STATS = struct.Struct("<BBHIII")
+
+
+class WireError(Exception):
+    """The other side sent what docs/LAYOUT.md does not allow."""
+
+
+class Open(NamedTuple):
+    """What to load; the configuration is inline or in a descriptor."""
+
+    config: bytes = b""
+    in_file: bool = False
+    file_size: int = 0
+
+
+class Ready(NamedTuple):
+    """The ring; two descriptors come with it."""
+
+    info_size: int
+    slots: int
+    slot_stride: int
+    ring_size: int
+
+
+class Start(NamedTuple):
+    """Begin the stream anew at a position."""
+
+    gen: int
+    epoch: int
+    row: int
+
+
+class BatchReady(NamedTuple):
+    """A filled slot, and the position after it."""
+
+    gen: int
+    slot: int
+    rows: int
+    lease: int
+    epoch: int
+    step: int
+    next_epoch: int
+    next_row: int
+
+
+class EpochEnd(NamedTuple):
+    """The last batch of an epoch has been sent."""
+
+    gen: int
+    epoch: int
+    skipped: int
+    report: str
+
+
+class Release(NamedTuple):
+    """A slot goes back."""
+
+    slot: int
+    lease: int
+
+
+class Failure(NamedTuple):
+    """The engine reports an error."""
+
+    gen: int
+    code: int
+    record: int
+    name: str
+    reason: str
+    hint: str
+
+
+class Stats(NamedTuple):
+    """A request for statistics, or the answer."""
+
+    request: int
+    json: bytes = b""
+
+
+class Close(NamedTuple):
+    """The session ends."""
+
+
+Message = Open | Ready | Start | BatchReady | EpochEnd | Release | Failure | Stats | Close
+
+
+def pack_release(slot: int, lease: int) -> bytes:
+    """Encode RELEASE; kept apart because it is sent once per batch."""
+    return _RELEASE.pack(RELEASE, VERSION, 0, _RELEASE.size, slot, 0, lease)
+
+
+def pack(m: Message) -> bytes:
+    """Encode a message."""
+    if isinstance(m, Release):
+        return pack_release(m.slot, m.lease)
+    if isinstance(m, Start):
+        return _START.pack(START, VERSION, 0, _START.size, m.gen, 0, m.epoch, m.row)
+    if isinstance(m, Open):
+        size = _OPEN.size + len(m.config)
+        flags, length = (1, m.file_size) if m.in_file else (0, len(m.config))
+        return _OPEN.pack(OPEN, VERSION, 0, size, flags, length) + m.config
+    if isinstance(m, Stats):
+        return _STATS.pack(STATS, VERSION, 0, _STATS.size + len(m.json), m.request, len(m.json)) + m.json
+    if isinstance(m, Close):
+        return _HEADER.pack(CLOSE, VERSION, 0, _HEADER.size)
+    if isinstance(m, Ready):
+        return _READY.pack(READY, VERSION, 0, _READY.size, m.info_size, m.slots, m.slot_stride, m.ring_size)
+    if isinstance(m, BatchReady):
+        where = (m.epoch, m.step, m.next_epoch, m.next_row)
+        return _BATCH.pack(BATCH, VERSION, 0, _BATCH.size, m.gen, m.slot, m.lease, m.rows, 0, *where)
+    if isinstance(m, EpochEnd):
+        report = m.report.encode()
+        size = _EPOCH_END.size + len(report)
+        return _EPOCH_END.pack(EPOCH_END, VERSION, 0, size, m.gen, len(report), m.epoch, m.skipped) + report
+    name, reason, hint = m.name.encode(), m.reason.encode(), m.hint.encode()
+    size = _ERROR.size + len(name) + len(reason) + len(hint)
+    fixed = _ERROR.pack(ERROR, VERSION, 0, size, m.gen, m.code, len(name), m.record, len(reason), len(hint))
+    return fixed + name + reason + hint
+
+
+def unpack(b: bytes | memoryview) -> Message:
+    """Decode a message, or raise WireError."""
+    if len(b) < _HEADER.size:
+        raise WireError(f"message of {len(b)} bytes")
+    kind, version, reserved, size = _HEADER.unpack_from(b)
+    if version != VERSION:
+        raise WireError(f"message of version {version}, this package speaks version {VERSION}")
+    if size != len(b) or reserved:
+        raise WireError(f"message of {len(b)} bytes says it has {size}")
+    try:
+        if kind == BATCH:
+            _, _, _, _, gen, slot, lease, rows, _, epoch, step, next_epoch, next_row = _BATCH.unpack(b)
+            return BatchReady(gen, slot, rows, lease, epoch, step, next_epoch, next_row)
+        return _unpack_rare(kind, bytes(b))
+    except (struct.error, UnicodeDecodeError) as error:
+        name = NAMES[kind] if kind < len(NAMES) else f"type {kind}"
+        raise WireError(f"{name} of {len(b)} bytes: {error}") from None
+
+
+def _unpack_rare(kind: int, b: bytes) -> Message:
+    if kind == EPOCH_END:
+        *_, gen, size, epoch, skipped = _EPOCH_END.unpack_from(b)
+        return EpochEnd(gen, epoch, skipped, _rest(b, _EPOCH_END, size).decode())
+    if kind == ERROR:
+        *_, gen, code, n, record, r, h = _ERROR.unpack_from(b)
+        text = _rest(b, _ERROR, n + r + h)
+        # The engine cuts texts at characters, but file names can hold any bytes.
+        parts = text[:n], text[n : n + r], text[n + r :]
+        return Failure(gen, code, record, *(p.decode(errors="backslashreplace") for p in parts))
+    if kind == STATS:
+        *_, request, size = _STATS.unpack_from(b)
+        return Stats(request, _rest(b, _STATS, size))
+    if kind == READY:
+        _, _, _, _, info_size, slots, stride, ring = _READY.unpack(b)
+        if not 0 < slots <= MAX_SLOTS or stride == 0 or ring < slots * stride:
+            raise WireError(f"READY with {slots} slots of {stride} bytes in a ring of {ring}")
+        return Ready(info_size, slots, stride, ring)
+    if kind == OPEN:
+        *_, flags, size = _OPEN.unpack_from(b)
+        if flags == 1:
+            _rest(b, _OPEN, 0)
+            return Open(b"", True, size)
+        return Open(_rest(b, _OPEN, size))
+    if kind == START:
+        *_, gen, _, epoch, row = _START.unpack(b)
+        return Start(gen, epoch, row)
+    if kind == RELEASE:
+        *_, slot, _, lease = _RELEASE.unpack(b)
+        return Release(slot, lease)
+    if kind == CLOSE:
+        _HEADER.unpack(b)
+        return Close()
+    raise WireError(f"unknown message type {kind}")
+
+
+def _rest(b: bytes, fixed: struct.Struct, size: int) -> bytes:
+    if len(b) != fixed.size + size:
+        raise WireError(f"{NAMES[b[0]]} with {len(b) - fixed.size} of {size} bytes behind its fixed part")
+    return b[fixed.size :]

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import stoker
+from stoker._binary import find_binary
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parent.parent
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make loaders start tests/fake_engine.py."""
+    script = tmp_path / "fake-engine"
+    command = shlex.join([sys.executable, "-S", str(HERE / "fake_engine.py")])
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("STOKER_BINARY", str(script))
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., stoker.Loader]]:
+    """Make loaders and close them at the end."""
+    loaders: list[stoker.Loader] = []
+
+    def make(*args: object, **kwargs: object) -> stoker.Loader:
+        loaders.append(stoker.Loader(*args, **kwargs))  # type: ignore[arg-type]
+        return loaders[-1]
+
+    yield make
+    for loader in loaders:
+        loader.close()
+
+
+@pytest.fixture(scope="session")
+def binary() -> str:
+    """Return the real engine's binary."""
+    return find_binary()
+
+
+@pytest.fixture(scope="session")
+def photos(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of 203 generated JPEGs in 4 classes."""
+    out = tmp_path_factory.mktemp("photos") / "tree"
+    args = ["--count", "203", "--classes", "4", "--seed", "5", "--size", "160x140", "--tree"]
+    subprocess.run([binary, "gen", "images", str(out), *args], check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def pack(binary: str, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the same images as a pack."""
+    out = tmp_path_factory.mktemp("pack") / "photos"
+    subprocess.run([binary, "pack", str(photos), str(out), "--images", "keep"], check=True, capture_output=True)
+    return out
+
+
+def children(pid: int) -> list[int]:
+    """Return the live child processes of a process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[1]) == pid and fields[0] != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def open_files() -> set[str]:
+    """Return what this process has open."""
+    found = set()
+    for fd in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(f"{fd.name}: {fd.readlink()}")
+    return found

@@ -1,0 +1,345 @@
+"""The augmentations: arguments here, pixels against torchvision through the whole engine."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import transforms_augment
+
+ROOT = Path(__file__).parent.parent.parent
+Make = Callable[..., stoker.Loader]
+
+
+# --- arguments -------------------------------------------------------------
+
+
+def test_signatures_are_torchvisions() -> None:
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    compared = 0
+    for name in [*stoker.transforms.__all__, *transforms_augment.__all__]:
+        theirs = getattr(v2, name, None)
+        if name in ("Transform", "AutoAugmentPolicy", "ToDtype") or theirs is None:
+            continue
+        ours = inspect.signature(getattr(stoker, name).__init__).parameters
+        for p in inspect.signature(theirs.__init__).parameters.values():
+            if p.name in ("self", "labels_getter"):
+                continue
+            assert p.name in ours, f"{name} lacks {p.name}"
+            default = getattr(p.default, "value", p.default)
+            assert ours[p.name].default == default or p.default is p.empty, f"{name}: {p.name}"
+        compared += 1
+    assert compared > 25
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: stoker.ColorJitter(brightness=-1), "brightness=-1"),
+        (lambda: stoker.ColorJitter(hue=0.6), "0 to 0.5"),
+        (lambda: stoker.ColorJitter(hue=(0.3, 0.1)), "smaller one first"),
+        (lambda: stoker.ColorJitter(saturated=1), "saturat"),
+        (lambda: stoker.Grayscale(2), "1 or 3"),
+        (lambda: stoker.RandomPosterize(9), "from 0 to 8"),
+        (lambda: stoker.RandomSolarize(256), "threshold"),
+        (lambda: stoker.RandomInvert(p=2), "from 0 to 1"),
+        (lambda: stoker.GaussianBlur(4), "odd"),
+        (lambda: stoker.GaussianBlur(3, sigma=(2, 1)), "sigma"),
+        (lambda: stoker.RandomRotation(-3), "must not be negative"),
+        (lambda: stoker.RandomRotation(3, interpolation="bicubic"), "nearest, bilinear"),
+        (lambda: stoker.RandomAffine(3, translate=(0.1, 2)), "between 0 and 1"),
+        (lambda: stoker.RandomAffine(3, scale=(0, 1)), "positive"),
+        (lambda: stoker.RandomAffine(3, shear=(1, 2, 3)), "2 or 4"),
+        (lambda: stoker.RandomErasing(scale=(0.1, 2)), "scale"),
+        (lambda: stoker.RandomErasing(value="noise"), "random"),
+        (lambda: stoker.AutoAugment("mnist"), "imagenet, cifar10, svhn"),
+        (lambda: stoker.RandAugment(magnitude=31), "magnitude"),
+        (lambda: stoker.RandomApply([]), "at least one"),
+        (lambda: stoker.RandomApply([stoker.RandomInvert]), r"write RandomInvert\(\.\.\.\)"),
+        (lambda: stoker.RandomChoice([stoker.RandomInvert()], p=[1, 2]), "p="),
+        (lambda: stoker.RandomCrop(4, padding=1, padding_mode="mirror"), "reflect"),
+        (lambda: stoker.MixUp(alpha=0), "alpha"),
+        (lambda: stoker.CutMix(num_classes=0), "num_classes"),
+    ],
+)
+def test_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(stoker.ConfigError, match=message):
+        make()
+
+
+def test_config_and_repr() -> None:
+    t = stoker.RandomApply([stoker.ColorJitter(0.4, hue=0.1), stoker.GaussianBlur(3)], p=0.8)
+    assert t.to_config() == {
+        "op": "RandomApply",
+        "p": 0.8,
+        "transforms": [
+            {"op": "ColorJitter", "brightness": 0.4, "contrast": None, "saturation": None, "hue": 0.1},
+            {"op": "GaussianBlur", "kernel_size": [3, 3], "sigma": [0.1, 2.0]},
+        ],
+    }
+    assert repr(stoker.RandAugment(magnitude=5)) == "RandAugment(magnitude=5)"
+    assert stoker.AutoAugment(stoker.AutoAugmentPolicy.SVHN).to_config()["policy"] == "svhn"
+
+
+def test_goldens_are_current() -> None:
+    pytest.importorskip("torchvision")
+    script = ROOT / "scripts" / "gen_aug_golden.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_soft_labels_take_the_place_of_labels() -> None:
+    arrays = {n: np.zeros(2) for n in ("image", "label", "weight", "label_soft", "index")}
+    batch = stoker.Batch(arrays, 0, 0, 2)
+    assert len(batch) == 3
+    assert [id(a) for a in batch] == [id(arrays[n]) for n in ("image", "label_soft", "weight")]
+    assert batch.label is arrays["label"]
+
+
+# --- pixels ----------------------------------------------------------------
+
+SIDE = 96
+
+
+def rows(make: Make, pack: Path, transforms: list[Any], count: int = 24, **kwargs: Any) -> tuple[Any, stoker.Batch]:
+    """Return the images as they are and a batch with the transforms done to them."""
+    crop = stoker.CenterCrop(SIDE)
+    fields = {"plain": stoker.Field("image", [crop]), "image": stoker.Field("image", [crop, *transforms])}
+    loader = make(pack, batch_size=count, fields=fields, seed=7, **kwargs)
+    batch = next(iter(loader)).copy()
+    return batch["plain"], batch
+
+
+def chw(image: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.from_numpy(image.copy()).permute(2, 0, 1)
+
+
+def hwc(image: Any) -> Any:
+    return image.permute(1, 2, 0).numpy()
+
+
+def fixed() -> list[tuple[Any, Callable[[Any, Any], Any]]]:
+    """Return transforms that leave nothing to chance, and what torchvision does then."""
+    return [
+        (stoker.ColorJitter(brightness=(1.3, 1.3)), lambda f, t: f.adjust_brightness(t, 1.3)),
+        (stoker.ColorJitter(contrast=(0.6, 0.6)), lambda f, t: f.adjust_contrast(t, 0.6)),
+        (stoker.ColorJitter(saturation=(1.7, 1.7)), lambda f, t: f.adjust_saturation(t, 1.7)),
+        (stoker.ColorJitter(hue=(0.2, 0.2)), lambda f, t: f.adjust_hue(t, 0.2)),
+        (stoker.Grayscale(3), lambda f, t: f.rgb_to_grayscale(t, 3)),
+        (stoker.Grayscale(), lambda f, t: f.rgb_to_grayscale(t, 1)),
+        (stoker.RandomGrayscale(p=1), lambda f, t: f.rgb_to_grayscale(t, 3)),
+        (stoker.RandomInvert(p=1), lambda f, t: f.invert(t)),
+        (stoker.RandomPosterize(3, p=1), lambda f, t: f.posterize(t, 3)),
+        (stoker.RandomSolarize(130, p=1), lambda f, t: f.solarize(t, 130)),
+        (stoker.RandomEqualize(p=1), lambda f, t: f.equalize(t)),
+        (stoker.RandomAutocontrast(p=1), lambda f, t: f.autocontrast(t)),
+        (stoker.RandomAdjustSharpness(2.5, p=1), lambda f, t: f.adjust_sharpness(t, 2.5)),
+        (stoker.GaussianBlur((9, 5), sigma=1.4), lambda f, t: f.gaussian_blur(t, [9, 5], [1.4, 1.4])),
+        (stoker.RandomRotation((90, 90)), lambda f, t: f.rotate(t, 90)),
+        (stoker.RandomRotation((33, 33), fill=(9, 99, 200)), lambda f, t: f.rotate(t, 33, fill=[9, 99, 200])),
+        (
+            stoker.RandomRotation((-20, -20), interpolation="bilinear", center=(10, 60)),
+            lambda f, t: f.rotate(t, -20, interpolation="bilinear", center=[10, 60], fill=0),
+        ),
+        (
+            stoker.RandomAffine((12, 12), scale=(1.2, 1.2), shear=(7, 7, -4, -4), interpolation="bilinear", fill=50),
+            lambda f, t: f.affine(t, 12, [0, 0], 1.2, [7, -4], interpolation="bilinear", fill=50),
+        ),
+        (stoker.RandomVerticalFlip(p=1), lambda f, t: f.vertical_flip(t)),
+        (stoker.Compose([stoker.RandomInvert(p=1), stoker.RandomEqualize(p=1)]), lambda f, t: f.equalize(f.invert(t))),
+        (stoker.RandomApply([stoker.RandomInvert(p=1)], p=0), lambda f, t: t),
+        (
+            stoker.OneOf([stoker.RandomInvert(p=0), stoker.RandomPosterize(1, p=1)], p=[0, 1]),
+            lambda f, t: f.posterize(t, 1),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("transform", "theirs"), fixed(), ids=lambda v: repr(v) if isinstance(v, stoker.Transform) else ""
+)
+def test_pixels(make: Make, pack: Path, transform: Any, theirs: Callable[[Any, Any], Any]) -> None:
+    f = pytest.importorskip("torchvision.transforms.v2.functional")
+    plain, batch = rows(make, pack, [transform], 8)
+    nearest = getattr(transform, "interpolation", "") == "nearest"
+    for before, after in zip(plain, batch["image"], strict=True):
+        want = hwc(theirs(f, chw(before)))
+        assert after.shape == want.shape
+        wrong = np.abs(after.astype(int) - want) > 1
+        # With nearest, a point half way between two pixels may fall to either.
+        assert wrong.mean() <= (1e-3 if nearest else 0)
+
+
+def test_policies_do_what_torchvision_does(make: Make, pack: Path) -> None:
+    """Each image must be what torchvision makes with one of its operations and signs."""
+    torch = pytest.importorskip("torch")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    theirs = v2.RandAugment(num_ops=1, magnitude=21)
+    space = {}
+    for name, (fn, signed) in theirs._AUGMENTATION_SPACE.items():
+        m = fn(31, SIDE, SIDE)
+        for sign in (1, -1) if signed else (1,):
+            space[name, sign] = 0.0 if m is None else sign * float(m[21])
+    plain, batch = rows(make, pack, [stoker.RandAugment(num_ops=1, magnitude=21)], 100)
+    seen = set()
+    for before, after in zip(plain, batch["image"], strict=True):
+        ours = torch.from_numpy(after.astype(np.int16)).permute(2, 0, 1)
+        found = []
+        for (name, sign), m in space.items():
+            out = theirs._apply_image_or_video_transform(chw(before), name, m, theirs.interpolation, theirs._fill)
+            if ((ours - out).abs() > 1).float().mean() <= 2e-3:
+                found.append((name, sign))
+        assert found
+        seen.update(found)
+    assert len(seen) > 15
+
+
+def test_padded_crop_is_a_window(make: Make, pack: Path) -> None:
+    for mode in ("reflect", "symmetric", "edge", "constant"):
+        plain, batch = rows(make, pack, [stoker.RandomCrop(SIDE, padding=6, padding_mode=mode)])
+        corners = set()
+        for before, after in zip(plain, batch["image"], strict=True):
+            padded = np.pad(before, ((6, 6), (6, 6), (0, 0)), mode=mode)  # type: ignore[call-overload]
+            at = [
+                (y, x)
+                for y in range(13)
+                for x in range(13)
+                if np.array_equal(padded[y : y + SIDE, x : x + SIDE], after)
+            ]
+            assert at, mode
+            corners.update(at)
+        assert len(corners) > 10
+
+
+def test_erasing(make: Make, pack: Path) -> None:
+    plain, batch = rows(make, pack, [stoker.RandomErasing(p=1, value=(1, 2, 3))])
+    for before, after in zip(plain, batch["image"], strict=True):
+        ys, xs = np.nonzero((before != after).any(-1))
+        box = after[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
+        assert (box == [1, 2, 3]).all()
+        assert 0.015 < box.shape[0] * box.shape[1] / SIDE**2 < 0.34
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_erasing_behind_normalize(make: Make, pack: Path, layout: str, dtype: str) -> None:
+    chain = [stoker.ToDtype(dtype, scale=True), stoker.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
+    erase = stoker.RandomErasing(p=1, scale=(0.1, 0.2), value="random")
+    plain, batch = rows(make, pack, [*chain, erase], 60, layout=layout)
+    image = batch["image"].astype(np.float64)
+    if layout == "NCHW":
+        image, plain = image.transpose(0, 2, 3, 1), plain.transpose(0, 2, 3, 1)
+    whole = (plain / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
+    changed = np.abs(image - whole) > 0.01
+    noise = image[changed]
+    assert 0.08 < changed.mean() < 0.22
+    assert abs(noise.mean()) < 0.05
+    assert abs(noise.std() - 1) < 0.05
+
+
+def test_mask_follows_image(make: Make, pack: Path) -> None:
+    moves = [
+        stoker.RandomAffine(20, translate=(0.1, 0.1), shear=5),
+        stoker.RandomCrop(80, padding=4, padding_mode="reflect"),
+        stoker.RandomHorizontalFlip(),
+    ]
+    fields = {
+        "image": stoker.Field(
+            "image", [stoker.CenterCrop(SIDE), stoker.Grayscale(3), stoker.RandomPosterize(8, p=1), *moves]
+        ),
+        "mask": stoker.Field(
+            "image",
+            [stoker.CenterCrop(SIDE), stoker.Grayscale(3), stoker.RandomPosterize(8, p=1), *moves],
+            mask=True,
+            follow="image",
+        ),
+    }
+    batch = next(iter(make(pack, batch_size=32, fields=fields, seed=3))).copy()
+    assert batch["mask"].shape == (32, 80, 80, 1)
+    # Masks are moved with nearest interpolation too, so the gray values agree
+    # up to how a colour image becomes a mask of one channel.
+    diff = np.abs(batch["image"][..., :1].astype(int) - batch["mask"])
+    assert np.median(diff) <= 1
+    assert (diff > 3).mean() < 0.01
+
+
+def test_two_views_and_local_crops(make: Make, pack: Path) -> None:
+    jitter = stoker.RandomApply([stoker.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8)
+    view = [stoker.RandomResizedCrop(64), stoker.RandomHorizontalFlip(), jitter, stoker.RandomGrayscale(0.2)]
+    local = [stoker.RandomResizedCrop(32, scale=(0.05, 0.4)), jitter, stoker.GaussianBlur(3)]
+    fields = {
+        "one": stoker.Field("image", [*view, stoker.GaussianBlur(7)]),
+        "two": stoker.Field("image", [*view, stoker.RandomSolarize(128, p=0.2)]),
+        **{f"local{i}": stoker.Field("image", local) for i in range(4)},
+    }
+    first = next(iter(make(pack, batch_size=40, fields=fields, seed=3, threads=1))).copy()
+    again = next(iter(make(pack, batch_size=40, fields=fields, seed=3, threads=2))).copy()
+    for name, array in first.items():
+        assert np.array_equal(array, again[name]), name
+    assert first["one"].shape == (40, 64, 64, 3)
+    assert first["local3"].shape == (40, 32, 32, 3)
+    views = [first[n] for n in ("one", "two")] + [first[f"local{i}"] for i in range(4)]
+    for i, a in enumerate(views):
+        for b in views[:i]:
+            assert a.shape != b.shape or (a != b).mean() > 0.5
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_mixup(make: Make, pack: Path, dtype: str) -> None:
+    convert = [] if dtype == "uint8" else [stoker.ToDtype(dtype, scale=True)]
+    mix = stoker.MixUp(alpha=0.8, images=["image"])
+    plain, batch = rows(make, pack, convert, 50, batch_transforms=[mix], shuffle=True)
+    _, images, labels = batch
+    assert labels.dtype == np.float32
+    assert labels.shape == (50, 4)
+    assert np.allclose(labels.sum(1), 1)
+    own = batch["label"]
+    other = np.roll(own, 1)
+    differ = np.nonzero(own != other)[0]
+    lam = labels[differ, own[differ]]
+    assert np.allclose(lam, lam[0])
+    before = plain.astype(np.float64) / (1 if dtype == "uint8" else 255)
+    want = lam[0] * before + (1 - lam[0]) * np.roll(before, 1, axis=0)
+    assert np.abs(images - want).max() <= (0.51 if dtype == "uint8" else 1e-4)
+
+
+def test_cutmix_or_mixup(make: Make, pack: Path) -> None:
+    either = stoker.RandomChoice([stoker.MixUp(images=["image"]), stoker.CutMix(images=["image"])])
+    fields = {
+        "plain": stoker.Field("image", [stoker.CenterCrop(SIDE)]),
+        "image": stoker.Field("image", [stoker.CenterCrop(SIDE)]),
+    }
+    kinds = set()
+    for batch in make(pack, batch_size=20, fields=fields, seed=1, shuffle=True, batch_transforms=[either]):
+        before, after = batch["plain"], batch["image"]
+        rolled = np.roll(before, 1, axis=0)
+        pasted = (after == before) | (after == rolled)
+        if pasted.all():
+            kinds.add("cut")
+            ys, xs = np.nonzero((after != before).any((0, 3)))
+            if len(ys):
+                share = 1 - len(np.unique(ys)) * len(np.unique(xs)) / SIDE**2
+                own = batch["label"]
+                rows_ = np.nonzero(own != np.roll(own, 1))[0]
+                assert np.allclose(batch["label_soft"][rows_, own[rows_]], share, atol=0.02)
+        else:
+            kinds.add("mix")
+    assert kinds == {"cut", "mix"}
+
+
+def test_misplaced_transforms_are_explained(make: Make, pack: Path) -> None:
+    with pytest.raises(stoker.ConfigError, match="batch_transforms"):
+        make(pack, batch_size=4, fields={"image": [stoker.CenterCrop(8), stoker.MixUp()]})
+    with pytest.raises(stoker.ConfigError, match="fields"):
+        make(pack, batch_size=4, fields={"image": [stoker.CenterCrop(8)]}, batch_transforms=[stoker.RandomInvert()])
+    with pytest.raises(stoker.ConfigError, match="before ToDtype"):
+        make(pack, batch_size=4, fields={"image": [stoker.CenterCrop(8), stoker.ToDtype(), stoker.ColorJitter(0.1)]})
