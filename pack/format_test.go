@@ -1,0 +1,256 @@
+package pack
+
+import (
+	"bytes"
+	"flag"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+var update = flag.Bool("update", false, "write the golden packs anew")
+
+// goldenSource makes the folder that the golden packs are made from: its bytes
+// and times do not depend on the machine.
+func goldenSource(t testing.TB) {
+	t.Helper()
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join("testdata", "images", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	contents := map[string][]byte{
+		"photos/cat/a.jpg": read("small.jpg"), "photos/cat/deep/b.png": read("small.png"),
+		"photos/dog/c.jpg": read("turned.jpg"), "photos/dog/d.txt": []byte("not an image"),
+	}
+	dir := t.TempDir()
+	for name, b := range contents {
+		writeFile(t, b, dir, name)
+		when := time.Unix(1_700_000_000, 0)
+		if err := os.Chtimes(filepath.Join(dir, name), when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+}
+
+// The format does not change by accident: the same input gives the bytes that
+// are kept in testdata. Run with -update after a change that is meant, which
+// needs a new format version unless old readers understand it.
+func TestGolden(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldenSource(t)
+	for name, opt := range map[string]*Options{
+		"keep": {Images: ImagesKeep},
+		// Only the PNG, because the pixels of a JPEG are libjpeg's matter.
+		"raw": {Images: ImagesRaw, Metadata: true},
+	} {
+		src := "photos"
+		if name == "raw" {
+			src = "photos/cat/deep"
+		}
+		mustWrite(t, src, name, opt)
+		golden := filepath.Join(here, "testdata", "golden", name)
+		if *update {
+			if err := os.RemoveAll(golden); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.CopyFS(golden, os.DirFS(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sameFiles(t, name, golden, name)
+	}
+}
+
+// Packs that were made once stay readable.
+func TestGoldenReads(t *testing.T) {
+	recs := readAll(t, filepath.Join("testdata", "golden", "keep"))
+	if len(recs) != 3 {
+		t.Fatalf("%d records", len(recs))
+	}
+	for i, want := range []struct {
+		path        string
+		class       string
+		w, h        int32
+		orientation uint8
+		codec       driver.Codec
+		file        string
+	}{
+		{"cat/a.jpg", "cat", 13, 9, 1, driver.CodecJPEG, "small.jpg"},
+		{"cat/deep/b.png", "cat", 7, 5, 1, driver.CodecPNG, "small.png"},
+		{"dog/c.jpg", "dog", 13, 9, 6, driver.CodecJPEG, "small.jpg"}, // turned.jpg without its EXIF data
+	} {
+		r := recs[i]
+		b, err := os.ReadFile(filepath.Join("testdata", "images", want.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Path != want.path || r.Class != want.class || r.Width != want.w || r.Height != want.h ||
+			r.Orientation != want.orientation || r.Codec != want.codec || !bytes.Equal(r.Image, b) {
+			t.Errorf("record %d: %s, %s, %d x %d, orientation %d, codec %d, %d bytes", i, r.Path, r.Class, r.Width, r.Height, r.Orientation, r.Codec, len(r.Image))
+		}
+	}
+	raw := readAll(t, filepath.Join("testdata", "golden", "raw"))
+	b, err := os.ReadFile(filepath.Join("testdata", "images", "small.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 7 * 5 {
+		r, g, b, _ := m.At(i%7, i/7).RGBA()
+		if want := []byte{byte(r >> 8), byte(g >> 8), byte(b >> 8)}; !bytes.Equal(raw[0].Image[3*i:3*i+3], want) {
+			t.Fatalf("pixel %d is %v, want %v", i, raw[0].Image[3*i:3*i+3], want)
+		}
+	}
+	for _, name := range []string{"keep", "raw"} {
+		rep, err := Verify(t.Context(), filepath.Join("testdata", "golden", name), &VerifyOptions{Decode: true})
+		if err != nil || len(rep.Problems) > 0 {
+			t.Errorf("%s: %+v, %v", name, rep, err)
+		}
+	}
+}
+
+func FuzzParseManifest(f *testing.F) {
+	for _, name := range []string{"keep", "raw"} {
+		b, err := os.ReadFile(filepath.Join("testdata", "golden", name, ManifestName))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseManifest(b)
+		if err != nil {
+			return
+		}
+		again, err := m.marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseManifest(again); err != nil {
+			t.Fatalf("written again it does not pass: %v", err)
+		}
+	})
+}
+
+// FuzzChunk reads a pack whose one chunk is the input: whatever that holds, no
+// read goes outside of it, and damage is an error.
+func FuzzChunk(f *testing.F) {
+	m, err := ReadManifest(filepath.Join("testdata", "golden", "keep"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	shard, err := os.ReadFile(filepath.Join("testdata", "golden", "keep", m.Shards[0].File))
+	if err != nil {
+		f.Fatal(err)
+	}
+	c := m.Shards[0].Chunks[0]
+	f.Add(shard[c.Offset:c.Offset+c.Bytes], c.Head, c.Rows)
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte, head, rows int64) {
+		mm := *m
+		mm.Shards = []Shard{{File: m.Shards[0].File, Bytes: int64(len(b)), Records: rows, Chunks: []Chunk{{Bytes: int64(len(b)), Head: head, Rows: rows}}}}
+		mm.Records, mm.Bytes = rows, int64(len(b))
+		mm.Fingerprint = mm.computeFingerprint()
+		text, err := mm.marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, b, dir, mm.Shards[0].File)
+		writeFile(t, text, dir, ManifestName)
+		r, err := Open(t.Context(), dir, nil)
+		if err != nil {
+			return
+		}
+		defer r.Close()
+		n := min(rows, 64)
+		ids := make([]int64, n)
+		buf := driver.Buffer{Records: make([]driver.Record, n), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
+		for i := range ids {
+			ids[i] = int64(i)
+			buf.Records[i].Values = make([]driver.Value, 2)
+		}
+		if err := r.Read(t.Context(), ids, &buf); err != nil {
+			t.Fatal(err)
+		}
+		for i := range buf.Records {
+			rec := &buf.Records[i]
+			if rec.Err == nil && len(rec.Values[0].Bytes) > len(b) {
+				t.Fatalf("record %d has %d bytes in a chunk of %d", i, len(rec.Values[0].Bytes), len(b))
+			}
+			_ = r.Name(int64(i))
+			if one, err := r.Record(int64(i)); (err == nil) != (rec.Err == nil) {
+				t.Logf("record %d: %v and %v, %v", i, rec.Err, err, one)
+			}
+		}
+		_, _ = r.Describe(t.Context())
+		if _, err := Verify(t.Context(), dir, &VerifyOptions{Decode: true}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Flipped bits anywhere in a chunk are noticed by its checksum, and never end
+// in anything but an error of the records concerned when nobody looks at it.
+func TestFlippedBits(t *testing.T) {
+	golden := filepath.Join("testdata", "golden", "keep")
+	m, err := ReadManifest(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(golden)); err != nil {
+		t.Fatal(err)
+	}
+	c := m.Shards[0].Chunks[0]
+	shard := filepath.Join(dir, m.Shards[0].File)
+	whole, err := os.ReadFile(shard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := driver.Buffer{Records: make([]driver.Record, 3), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
+	for i := range buf.Records {
+		buf.Records[i].Values = make([]driver.Value, 2)
+	}
+	for bit := c.Offset * 8; bit < (c.Offset+c.Head)*8; bit += 3 {
+		b := bytes.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(shard, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(t.Context(), dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Read(t.Context(), []int64{0, 1, 2}, &buf); err != nil {
+			t.Errorf("bit %d: %v", bit, err)
+		}
+		for i := range buf.Records {
+			if rec := &buf.Records[i]; rec.Err == nil && int64(len(rec.Values[0].Bytes)) > c.Bytes {
+				t.Errorf("bit %d: record %d has %d bytes", bit, i, len(rec.Values[0].Bytes))
+			}
+			_ = r.Name(int64(i))
+			_, _ = r.Record(int64(i))
+		}
+		r.Close()
+		if bit%30 == 0 {
+			rep, err := Verify(t.Context(), dir, &VerifyOptions{Threads: 1})
+			if err != nil || len(rep.Problems) != 1 {
+				t.Errorf("bit %d: Verify: %+v, %v", bit, rep, err)
+			}
+		}
+	}
+}
