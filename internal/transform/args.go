@@ -92,6 +92,9 @@ func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
 		}
 		return op, nil
 	}
+	if isBatchOp(name) {
+		return nil, fmt.Errorf("%s works on whole batches, not on single images; in Python it goes into batch_transforms=", name)
+	}
 	return nil, fmt.Errorf("there is no operation %q%s", name, DidYouMean(name, known))
 }
 

@@ -23,6 +23,25 @@ func batchSpecs() []BatchSpec {
 	}
 }
 
+// isBatchOp and isImageOp tell a misplaced operation from a misspelt one.
+func isBatchOp(name string) bool {
+	for _, s := range batchSpecs() {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func isImageOp(name string) bool {
+	for _, s := range specs() {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // SoftSuffix is what the array of soft labels has behind the name of the
 // labels.
 const SoftSuffix = "_soft"

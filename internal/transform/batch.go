@@ -81,6 +81,9 @@ func compileBatchOp(raw json.RawMessage, in BatchInfo, depth int) (BatchOp, []it
 		}
 		return op, add, err
 	}
+	if isImageOp(name) {
+		return nil, nil, fmt.Errorf("%s works on single images, not on batches; in Python it goes into fields=", name)
+	}
 	return nil, nil, fmt.Errorf("there is no batch operation %q%s", name, DidYouMean(name, known))
 }
 

@@ -120,7 +120,7 @@ func compile(out Output, w, h int) (*Program, error) {
 			if s, ok := op.(Sizer); ok {
 				w, h = s.OutSize(w, h)
 			}
-			if c, ok := op.(Channeler); ok {
+			if c, ok := op.(Channeler); ok && !out.Mask {
 				p.C = c.OutChannels(p.C)
 			}
 		case StoredOp:
