@@ -160,8 +160,8 @@ func (r *Run) Finish(s *Scratch, pixels, row []byte) error {
 	if r.v.w != r.p.W || r.v.h != r.p.H {
 		return r.wrongSize(r.v.w, r.v.h)
 	}
-	g := r.v.geometry()
-	if err := s.kernel.Resample(row, r.px.Pix, r.px.W, r.px.H, r.px.C, &g, &r.p.Store); err != nil {
+	s.geom = r.v.geometry()
+	if err := s.kernel.Resample(row, r.px.Pix, r.px.W, r.px.H, r.px.C, &s.geom, &r.p.Store); err != nil {
 		return err
 	}
 	return r.FinishStored(row)
@@ -198,6 +198,9 @@ type Scratch struct {
 	buf    [2]*arena.Block
 	cur    int // the buffer that Next returns
 	temp   *arena.Block
+	// Arguments of the kernel, here so that a call allocates nothing.
+	geom  item.Geometry
+	store item.Store
 }
 
 // NewScratch returns scratch for one worker, taken from budget.
@@ -250,10 +253,10 @@ func (s *Scratch) materialise(px *Pixels, v *view) error {
 	if err != nil {
 		return err
 	}
-	st := U8Store(px.C)
+	s.store = U8Store(px.C)
 	if !v.padded {
-		g := v.geometry()
-		if err := s.kernel.Resample(dst, px.Pix, px.W, px.H, px.C, &g, &st); err != nil {
+		s.geom = v.geometry()
+		if err := s.kernel.Resample(dst, px.Pix, px.W, px.H, px.C, &s.geom, &s.store); err != nil {
 			return err
 		}
 		px.Swap(v.w, v.h)
@@ -267,8 +270,8 @@ func (s *Scratch) materialise(px *Pixels, v *view) error {
 		if content, err = s.tempBytes(cw * ch * px.C); err != nil {
 			return err
 		}
-		g := v.geometry()
-		if err := s.kernel.Resample(content, px.Pix, px.W, px.H, px.C, &g, &st); err != nil {
+		s.geom = v.geometry()
+		if err := s.kernel.Resample(content, px.Pix, px.W, px.H, px.C, &s.geom, &s.store); err != nil {
 			return err
 		}
 	}
