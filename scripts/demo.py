@@ -179,7 +179,7 @@ def main() -> None:
     )
     with loader:
         classes, records = len(loader.classes), loader.num_records
-        print(dim(f"  {records:,} images, {classes} classes, {len(loader)} batches of {BATCH}; ready after {time.perf_counter() - began:.2f} s"))
+        print(dim(f"  {records:,} images, {classes or 'no'} classes, {len(loader)} batches of {BATCH}; ready after {time.perf_counter() - began:.2f} s"))
         meaningful = 1 < classes < records
         if not meaningful:
             why = "one image for each class" if classes == records else "no two classes: put images into one folder for each class"

@@ -20,11 +20,11 @@ import (
 // commands lists every command, in the order of the help.
 var commands = []func(*App) *cobra.Command{
 	newGenCommand,
-	newServeCommand,
 	newPackCommand,
 	newInspectCommand,
 	newVerifyCommand,
 	newConvertCommand,
+	newServeCommand,
 	newVersionCommand,
 }
 
@@ -108,6 +108,7 @@ func reportPanic(stderr io.Writer, p any, stack []byte) {
 
 // run parses args and runs the command that they name.
 func (app *App) run(args []string) error {
+	cobra.EnableCommandSorting = false // they are listed in the order of use
 	started := false
 	root := &cobra.Command{
 		Use:   "stoker",
@@ -117,8 +118,11 @@ func (app *App) run(args []string) error {
 Pack a dataset once, then let a training loop read it at the speed of the machine:
 
   stoker pack photos/ train/              # a folder of images becomes a pack
-  stoker verify train/                    # prove that it is whole
-  python -c 'import stoker; ...'          # stoker.Loader("train/", batch_size=256)`,
+  stoker inspect train/                   # look into it
+
+and in Python:
+
+  for images, labels in stoker.Loader("train/", batch_size=256, shuffle=True): ...`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -1,0 +1,378 @@
+// Package lint holds the rules of this code base that no tool knows, as tests:
+// which package may import which, where C and unsafe are allowed, and that
+// everything exported says what it is.
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/stokerdata/stoker"
+
+// root is the top of the repository, from here.
+const root = "../.."
+
+// stages are the steps of the pipeline. They meet through internal/item, in
+// internal/pipeline, and nowhere else.
+var stages = []string{
+	"internal/sampler", "internal/fetch", "internal/cache", "internal/decode",
+	"internal/transform", "internal/collate", "internal/handoff",
+}
+
+// lowLevel are the packages that may use cgo and unsafe.
+var lowLevel = []string{"internal/cdec", "internal/arena"}
+
+// A file is a parsed Go file that is not a test.
+type file struct {
+	name string // path from root
+	dir  string // package, as a path from root; "." for the root package
+	ast  *ast.File
+}
+
+func (f *file) imports() []string {
+	var paths []string
+	for _, spec := range f.ast.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			panic(err) // the parser has accepted it
+		}
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+var fset = token.NewFileSet()
+
+// position is where something stands, for messages.
+func position(n ast.Node) string {
+	p := fset.Position(n.Pos())
+	return fmt.Sprintf("%s:%d", filepath.ToSlash(strings.TrimPrefix(p.Filename, root+string(filepath.Separator))), p.Line)
+}
+
+// parseAll parses every Go file of the module, for all platforms.
+func parseAll(t *testing.T) []*file {
+	t.Helper()
+	var files []*file
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "work", "build", "bin", "dist", "demo-data", "python"}, d.Name())):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		files = append(files, &file{name: rel, dir: path.Dir(rel), ast: parsed})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("found %d files: this test looks in the wrong place", len(files))
+	}
+	return files
+}
+
+// local turns an import path into a path from root, "" for other modules.
+func local(importPath string) string {
+	if importPath == module {
+		return "."
+	}
+	rest, ok := strings.CutPrefix(importPath, module+"/")
+	if !ok {
+		return ""
+	}
+	return rest
+}
+
+// within reports whether package dir is one of parents or lies below one.
+func within(dir string, parents ...string) bool {
+	return slices.ContainsFunc(parents, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
+}
+
+func TestStagesDoNotImportEachOther(t *testing.T) {
+	for _, f := range parseAll(t) {
+		from := slices.IndexFunc(stages, func(s string) bool { return within(f.dir, s) })
+		if from < 0 {
+			continue
+		}
+		for _, imported := range f.imports() {
+			if to := local(imported); to != "" && within(to, stages...) && !within(to, stages[from]) {
+				t.Errorf("%s: stage %s imports stage %s; let them meet through internal/item and internal/pipeline", f.name, stages[from], to)
+			}
+		}
+	}
+}
+
+// The leaf types import nothing of the project, so that anything may use them.
+func TestItemIsALeaf(t *testing.T) {
+	for _, f := range parseAll(t) {
+		for _, imported := range f.imports() {
+			if within(f.dir, "internal/item") && local(imported) != "" {
+				t.Errorf("%s imports %s", f.name, imported)
+			}
+		}
+	}
+}
+
+// The order of records is a pure function: the sampler has no I/O, no clock and
+// no goroutines.
+func TestSamplerIsPure(t *testing.T) {
+	allowed := []string{"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"}
+	for _, f := range parseAll(t) {
+		if !within(f.dir, "internal/sampler") {
+			continue
+		}
+		for _, imported := range f.imports() {
+			if !slices.Contains(allowed, imported) {
+				t.Errorf("%s imports %s; the sampler may import only %v", f.name, imported, allowed)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: the sampler starts a goroutine", position(n))
+			case *ast.ChanType:
+				t.Errorf("%s: the sampler uses a channel", position(n))
+			}
+			return true
+		})
+	}
+}
+
+// What reads data knows nothing of the pipeline, not even through others.
+func TestDriversDoNotReachThePipeline(t *testing.T) {
+	graph := map[string][]string{}
+	for _, f := range parseAll(t) {
+		for _, imported := range f.imports() {
+			if to := local(imported); to != "" {
+				graph[f.dir] = append(graph[f.dir], to)
+			}
+		}
+	}
+	for dir := range graph {
+		if !within(dir, "source", "pack") {
+			continue
+		}
+		seen := map[string]bool{}
+		var visit func(p string, trail []string)
+		visit = func(p string, trail []string) {
+			if seen[p] {
+				return
+			}
+			seen[p] = true
+			trail = append(trail, p)
+			if within(p, "internal/pipeline") {
+				t.Errorf("%s", strings.Join(trail, " -> "))
+			}
+			for _, next := range graph[p] {
+				visit(next, trail)
+			}
+		}
+		visit(dir, nil)
+	}
+}
+
+func TestCgoAndUnsafeStayWhereTheyAre(t *testing.T) {
+	for _, f := range parseAll(t) {
+		for _, imported := range f.imports() {
+			if (imported == "C" || imported == "unsafe") && !within(f.dir, lowLevel...) {
+				t.Errorf("%s imports %q; only %v may", f.name, imported, lowLevel)
+			}
+		}
+	}
+}
+
+// Only the program ends the program; a library returns errors.
+func TestLibrariesDoNotExit(t *testing.T) {
+	for _, f := range parseAll(t) {
+		if within(f.dir, "cmd", "internal/cli") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pkg, ok := call.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			name := pkg.Name + "." + call.Sel.Name
+			if name == "os.Exit" || strings.HasPrefix(name, "log.Fatal") || strings.HasPrefix(name, "log.Panic") {
+				t.Errorf("%s: %s", position(n), name)
+			}
+			return true
+		})
+	}
+}
+
+// One file of each package says what it is, so that there is one place to look.
+func TestPackageComments(t *testing.T) {
+	comments := map[string][]string{}
+	for _, f := range parseAll(t) {
+		if ast.IsGenerated(f.ast) {
+			continue
+		}
+		where := comments[f.dir]
+		if f.ast.Doc != nil && strings.TrimSpace(f.ast.Doc.Text()) != "" {
+			where = append(where, f.name)
+			want := "Package " + f.ast.Name.Name + " "
+			if f.ast.Name.Name == "main" {
+				want = "Command "
+			}
+			if !strings.HasPrefix(f.ast.Doc.Text(), want) {
+				t.Errorf("%s: the package comment does not begin with %q", f.name, want)
+			}
+		}
+		comments[f.dir] = where
+	}
+	for dir, where := range comments {
+		// Files for other platforms are another program, with a comment of their own.
+		where = slices.DeleteFunc(where, func(name string) bool { return strings.HasSuffix(name, "_unsupported.go") })
+		if len(where) != 1 {
+			t.Errorf("package %s has %d package comments, want 1: %v", dir, len(where), where)
+		}
+	}
+}
+
+func TestExportedIdentifiersAreDocumented(t *testing.T) {
+	for _, f := range parseAll(t) {
+		for _, decl := range f.ast.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Doc == nil && receiverIsExported(d) && !knownToAll(d) {
+					t.Errorf("%s: %s has no comment", position(d), d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					checkSpec(t, d, spec)
+				}
+			}
+		}
+	}
+}
+
+// receiverIsExported is true for functions, and for methods that can be seen in
+// the documentation.
+func receiverIsExported(d *ast.FuncDecl) bool {
+	if d.Recv == nil || len(d.Recv.List) == 0 {
+		return true
+	}
+	receiver := d.Recv.List[0].Type
+	for {
+		switch r := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = r.X
+		case *ast.IndexExpr:
+			receiver = r.X
+		case *ast.IndexListExpr:
+			receiver = r.X
+		case *ast.Ident:
+			return r.IsExported()
+		default:
+			return true
+		}
+	}
+}
+
+// knownToAll is true for methods whose meaning every reader of Go knows.
+func knownToAll(d *ast.FuncDecl) bool {
+	return d.Recv != nil && slices.Contains([]string{"Error", "Unwrap", "String"}, d.Name.Name)
+}
+
+// checkSpec wants a comment on a type, and on a constant or variable or on the
+// group that it stands in.
+func checkSpec(t *testing.T, group *ast.GenDecl, spec ast.Spec) {
+	t.Helper()
+	switch s := spec.(type) {
+	case *ast.TypeSpec:
+		if s.Name.IsExported() && s.Doc == nil && group.Doc == nil {
+			t.Errorf("%s: type %s has no comment", position(s), s.Name.Name)
+		}
+	case *ast.ValueSpec:
+		for _, name := range s.Names {
+			if name.IsExported() && s.Doc == nil && s.Comment == nil && group.Doc == nil {
+				t.Errorf("%s: %s has no comment", position(s), name.Name)
+			}
+		}
+	}
+}
+
+// The README names the functions to read first. Such lists rot, so each entry,
+// `path/file.go`: `Name` or `Type.Name`, must exist.
+func TestReadmeNamesExist(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(readme), "## Reading the source")
+	if !ok {
+		t.Fatal("README.md has no section \"Reading the source\"")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	names := map[string][]string{}
+	for _, f := range parseAll(t) {
+		for _, decl := range f.ast.Decls {
+			d, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			name := d.Name.Name
+			if d.Recv != nil {
+				receiver := d.Recv.List[0].Type
+				if star, ok := receiver.(*ast.StarExpr); ok {
+					receiver = star.X
+				}
+				if id, ok := receiver.(*ast.Ident); ok {
+					name = id.Name + "." + name
+				}
+			}
+			names[f.name] = append(names[f.name], name)
+		}
+	}
+	entries := regexp.MustCompile("`([a-z0-9_/]+\\.(?:go|c|py))`: `([A-Za-z0-9_.]+)`").FindAllStringSubmatch(section, -1)
+	if len(entries) < 6 {
+		t.Errorf("the section names %d functions, want at least 6", len(entries))
+	}
+	for _, entry := range entries {
+		name, function := entry[1], entry[2]
+		if strings.HasSuffix(name, ".go") {
+			if !slices.Contains(names[name], function) {
+				t.Errorf("%s has no function %s", name, function)
+			}
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		last := function[strings.LastIndex(function, ".")+1:]
+		if !regexp.MustCompile(`\b` + last + `\(`).Match(text) {
+			t.Errorf("%s has no function %s", name, function)
+		}
+	}
+}
