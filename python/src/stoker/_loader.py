@@ -340,10 +340,14 @@ class Loader:
 
     def _report_skipped(self, end: wire.EpochEnd) -> None:
         self._skipped += end.skipped
-        plural = "record was" if end.skipped == 1 else "records were"
+        what = (
+            "1 record was replaced because it"
+            if end.skipped == 1
+            else f"{end.skipped} records were replaced because they"
+        )
         lines = "\n".join("  " + line for line in end.report.splitlines())
         warnings.warn(
-            f"epoch {end.epoch}: {end.skipped} {plural} replaced because they could not be used:\n{lines}",
+            f"epoch {end.epoch}: {what} could not be used:\n{lines}",
             SkippedRecords,
             stacklevel=5,
         )
