@@ -6,43 +6,6 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 )
 
-// Moved is where an operation that warps takes things: what a record's masks
-// and boxes need to follow its image. An operation draws it from the size and
-// its random numbers alone, so an output that draws the same numbers moves
-// alike.
-type Moved struct {
-	// W and H are the size of the image before, OutW and OutH after.
-	W, H, OutW, OutH int
-	// Forward maps pixel corners of the image before to the image after, both
-	// from the upper left corner.
-	Forward cdec.Affine
-}
-
-// Box moves a box (x0, y0, x1, y1) as torchvision does: the box around its
-// moved corners, cut at the borders of the image.
-func (m *Moved) Box(box [4]float64) [4]float64 {
-	out := [4]float64{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
-	for _, p := range [4][2]float64{{box[0], box[1]}, {box[2], box[1]}, {box[2], box[3]}, {box[0], box[3]}} {
-		x, y := m.Forward.Apply(p[0], p[1])
-		out[0], out[1] = min(out[0], x), min(out[1], y)
-		out[2], out[3] = max(out[2], x), max(out[3], y)
-	}
-	for i := range out {
-		limit := float64(m.OutW)
-		if i%2 == 1 {
-			limit = float64(m.OutH)
-		}
-		out[i] = min(max(out[i], 0), limit)
-	}
-	return out
-}
-
-// Mover is implemented by the operations that warp. Move draws what Apply
-// would draw for an image of w x h pixels and says where that takes a point.
-type Mover interface {
-	Move(r *Rand, w, h int) Moved
-}
-
 // warp is a drawn affine map: either a number of quarter turns or params, with
 // its centre from the middle of the image.
 type warp struct {
@@ -61,21 +24,6 @@ func (d *warp) apply(img *Pixels, mode cdec.WarpMode) error {
 		}
 		return cdec.Warp(dst, src, d.params.Inverse(), mode)
 	})
-}
-
-func (d *warp) moved(w, h int) Moved {
-	m := Moved{W: w, H: h, OutW: d.outW, OutH: d.outH}
-	f := d.params.Matrix()
-	if d.turns > 0 {
-		turn := cdec.AffineParams{Angle: -90 * float64(d.turns), Scale: 1}
-		f = turn.Matrix()
-	}
-	// From centred coordinates to those of corners.
-	cx, cy := float64(w)/2, float64(h)/2
-	f[2] += float64(d.outW)/2 - f[0]*cx - f[1]*cy
-	f[5] += float64(d.outH)/2 - f[3]*cx - f[4]*cy
-	m.Forward = f
-	return m
 }
 
 // rotation is torchvision's rotate: whole quarter turns are exact where the
@@ -147,12 +95,6 @@ func (op *randomRotation) Apply(r *Rand, img *Pixels) error {
 
 // ApplyMask makes it a MaskOp.
 func (op *randomRotation) ApplyMask(r *Rand, img *Pixels) error { return op.Apply(r, img) }
-
-// Move makes it a Mover.
-func (op *randomRotation) Move(r *Rand, w, h int) Moved {
-	d := op.draw(r, w, h)
-	return d.moved(w, h)
-}
 
 // OutSize makes it a Sizer: with expand the size depends on the angle.
 func (op *randomRotation) OutSize(w, h int) (int, int) {
@@ -250,12 +192,6 @@ func (op *randomAffine) Apply(r *Rand, img *Pixels) error {
 // ApplyMask makes it a MaskOp.
 func (op *randomAffine) ApplyMask(r *Rand, img *Pixels) error { return op.Apply(r, img) }
 
-// Move makes it a Mover.
-func (op *randomAffine) Move(r *Rand, w, h int) Moved {
-	d := op.draw(r, w, h)
-	return d.moved(w, h)
-}
-
 // paddedCrop is RandomCrop with a padding that shows the image: unlike a
 // constant one it cannot be fused.
 type paddedCrop struct {
@@ -283,31 +219,3 @@ func (op *paddedCrop) ApplyMask(r *Rand, img *Pixels) error { return op.Apply(r,
 
 // OutSize makes it a Sizer.
 func (op *paddedCrop) OutSize(w, h int) (int, int) { return op.crop.OutSize(w, h) }
-
-// Move makes it a Mover.
-func (op *paddedCrop) Move(r *Rand, w, h int) Moved {
-	s := op.crop.Draw(r, w, h)
-	return s.moved(w, h)
-}
-
-// moved is where a geometric step takes things.
-func (s *Step) moved(w, h int) Moved {
-	m := Moved{W: w, H: h, OutW: w, OutH: h, Forward: cdec.Affine{1, 0, 0, 0, 1, 0}}
-	f := &m.Forward
-	if s.HasCrop {
-		f[2], f[5] = -float64(s.X), -float64(s.Y)
-		m.OutW, m.OutH = s.W, s.H
-	}
-	if s.HasResize {
-		kx, ky := float64(s.RW)/float64(m.OutW), float64(s.RH)/float64(m.OutH)
-		f[0], f[2], f[4], f[5] = f[0]*kx, f[2]*kx, f[4]*ky, f[5]*ky
-		m.OutW, m.OutH = s.RW, s.RH
-	}
-	if s.FlipH {
-		f[0], f[2] = -f[0], float64(m.OutW)-f[2]
-	}
-	if s.FlipV {
-		f[4], f[5] = -f[4], float64(m.OutH)-f[5]
-	}
-	return m
-}

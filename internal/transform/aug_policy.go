@@ -90,13 +90,12 @@ func (s *policySpace) magnitude(op, bins, i, w, h int) (m float64, signed bool) 
 	return 0, false
 }
 
-// policyStep does an operation of strength m. A mask is moved, but not changed
-// otherwise.
-func policyStep(op int, m float64, img *Pixels, mode cdec.WarpMode, mask bool) error {
-	p := cdec.AffineParams{Scale: 1}
+// policyWarp is the map of an operation of strength m; moves is false for the
+// operations that change colours.
+func policyWarp(op int, m float64, w, h int) (d warp, moves bool) {
+	d = warp{params: cdec.AffineParams{Scale: 1}, outW: w, outH: h}
+	p := &d.params
 	switch op {
-	case polIdentity:
-		return nil
 	case polShearX, polShearY:
 		degrees := math.Atan(m) * (180 / math.Pi)
 		if op == polShearX {
@@ -105,22 +104,29 @@ func policyStep(op int, m float64, img *Pixels, mode cdec.WarpMode, mask bool) e
 			p.SY = degrees
 		}
 		// The upper left corner stays where it is.
-		setCenter(&p, &[2]float64{}, img.W, img.H)
+		setCenter(p, &[2]float64{}, w, h)
 	case polTranslateX:
 		p.TX = math.Trunc(m)
 	case polTranslateY:
 		p.TY = math.Trunc(m)
 	case polRotate:
-		d := rotation(m, img.W, img.H, false, nil)
-		return d.apply(img, mode)
+		d = rotation(m, w, h, false, nil)
 	default:
-		if mask {
-			return nil
-		}
-		return policyColor(op, m, img)
+		return d, false
 	}
-	d := warp{params: p, outW: img.W, outH: img.H}
-	return d.apply(img, mode)
+	return d, true
+}
+
+// policyStep does an operation of strength m. A mask is moved, but not changed
+// otherwise.
+func policyStep(op int, m float64, img *Pixels, mode cdec.WarpMode, mask bool) error {
+	if d, moves := policyWarp(op, m, img.W, img.H); moves {
+		return d.apply(img, mode)
+	}
+	if mask || op == polIdentity {
+		return nil
+	}
+	return policyColor(op, m, img)
 }
 
 func policyColor(op int, m float64, img *Pixels) error {

@@ -186,7 +186,10 @@ func TestMoverFollowsPixels(t *testing.T) {
 				}
 			}
 			r := NewRand(seed, 0, 0, "image", 0)
-			m := op.(Mover).Move(&r, 90, 80)
+			m, err := op.(Mover).Move(&r, 90, 80)
+			if err != nil {
+				t.Fatal(err)
+			}
 			r = NewRand(seed, 0, 0, "image", 0)
 			if err := op.(PixelOp).Apply(&r, img); err != nil {
 				t.Fatal(err)
@@ -209,6 +212,72 @@ func TestMoverFollowsPixels(t *testing.T) {
 				t.Errorf("%s seed %d: the spot is at (%.2f, %.2f), Move says (%.2f, %.2f)", text, seed, sx/sum, sy/sum, wx, wy)
 			}
 		}
+	}
+}
+
+// TestProgramMove follows a spot through whole lists: crops, resizes, flips,
+// warps and what is made of them.
+func TestProgramMove(t *testing.T) {
+	s := testScratch(t)
+	var ops []json.RawMessage
+	if err := json.Unmarshal([]byte(`[
+		{"op":"RandomResizedCrop","size":[90,100],"scale":[0.6,1]},
+		{"op":"RandomHorizontalFlip"},
+		{"op":"RandomApply","transforms":[{"op":"RandomRotation","degrees":15},{"op":"RandomVerticalFlip"},{"op":"GaussianBlur","kernel_size":3}]},
+		{"op":"RandomOrder","transforms":[{"op":"RandomAffine","degrees":5,"translate":[0.05,0.05]},{"op":"RandomChoice","transforms":[{"op":"RandomRotation","degrees":[180,180]},{"op":"RandomGrayscale"}]}]},
+		{"op":"TrivialAugmentWide","num_magnitude_bins":5},
+		{"op":"AutoAugment","policy":"svhn"},
+		{"op":"RandAugment","magnitude":3},
+		{"op":"RandomCrop","size":80,"padding":5,"padding_mode":"edge"}]`), &ops); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Compile(Output{Name: "image", Ops: ops, Mask: true}, 120, 110)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := make([]byte, 120*110)
+	const x0, y0, side = 56, 50, 9
+	for y := y0; y < y0+side; y++ {
+		for x := x0; x < x0+side; x++ {
+			src[y*120+x] = 200
+		}
+	}
+	seen := 0
+	for id := range int64(300) {
+		var r Run
+		if err := r.Begin(p, 1, 0, id, 120, 110); err != nil {
+			t.Fatal(err)
+		}
+		g, st := r.Geometry(), U8Store(1)
+		pixels, row := make([]byte, r.PixelBytes()), make([]byte, p.RowBytes())
+		if err := s.kernel.Resample(pixels, src, 120, 110, 1, &g, &st); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Finish(s, pixels, row); err != nil {
+			t.Fatal(err)
+		}
+		m, err := p.Move(1, 0, id, 120, 110)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.OutW != 80 || m.OutH != 80 {
+			t.Fatalf("record %d: %dx%d", id, m.OutW, m.OutH)
+		}
+		wx, wy := m.Forward.Apply(x0+side/2.0, y0+side/2.0)
+		if wx < 18 || wy < 18 || wx > 62 || wy > 62 {
+			continue // perhaps partly outside, or repeated by the padding
+		}
+		var sum, sx, sy float64
+		for i, v := range row {
+			sum, sx, sy = sum+float64(v), sx+float64(v)*(float64(i%80)+0.5), sy+float64(v)*(float64(i/80)+0.5)
+		}
+		seen++
+		if math.Hypot(sx/sum-wx, sy/sum-wy) > 1.2 {
+			t.Errorf("record %d: the spot is at (%.2f, %.2f), Move says (%.2f, %.2f)", id, sx/sum, sy/sum, wx, wy)
+		}
+	}
+	if seen < 100 {
+		t.Errorf("only %d spots stayed inside", seen)
 	}
 }
 
