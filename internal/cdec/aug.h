@@ -46,9 +46,10 @@ void sk_aug_minmax(const uint8_t *p, size_t np, int channels, uint8_t *lo, uint8
 // x -> trunc(clamp(x + rest*(smooth - x))), the outermost pixels unchanged.
 // tmp holds row bytes (width*channels) of uint16_t plus 64 bytes.
 void sk_aug_sharpen(uint8_t *dst, const uint8_t *src, int w, int h, int channels, float rest, uint16_t *tmp);
+enum { SK_AUG_MAX_RADIUS = 511 };
 // Separable blur with reflected borders. kx and ky hold radius+1 weights from
 // the centre outwards in 1/16384, summing (both sides) to 16384. The radii are
-// smaller than w and h. tmp holds (w + 2*rx)*channels int16_t plus 64 bytes.
+// smaller than w and h and at most SK_AUG_MAX_RADIUS. tmp holds (w + 2*rx)*channels int16_t plus 64 bytes.
 void sk_aug_blur(uint8_t *dst, const uint8_t *src, int w, int h, int channels, const int16_t *kx, int rx,
                  const int16_t *ky, int ry, int16_t *tmp);
 

@@ -113,23 +113,29 @@ SK_AVX2_INLINE __m256i pair_weights(const int16_t *k, int i, int radius) {
 
 SK_AVX2_INLINE __m256i bytes16(const uint8_t *p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); }
 
-SK_AVX2 static size_t blur_columns_avx2(int16_t *t, const uint8_t *src, size_t row, int h, int y, const int16_t *ky,
-                                        int ry) {
+SK_AVX2_INLINE __m256i row_sum(const uint8_t *const *pair, size_t i) {
+    return _mm256_add_epi16(bytes16(pair[0] + i), bytes16(pair[1] + i));
+}
+
+// rows are the source rows in the order centre, centre, -1, +1, -2, +2 ...
+SK_AVX2 static size_t blur_columns_avx2(int16_t *t, const uint8_t *const *rows, size_t row, const int16_t *ky, int ry) {
     size_t i = 0;
-    for (; i + 16 <= row; i += 16) {
-        __m256i lo = _mm256_set1_epi32(1 << (BLUR_MID_SHIFT - 1)), hi = lo;
+    for (; i + 32 <= row; i += 32) {
+        __m256i lo = _mm256_set1_epi32(1 << (BLUR_MID_SHIFT - 1)), hi = lo, lo2 = lo, hi2 = lo;
         for (int k = 0; k <= ry; k += 2) {
-            __m256i s[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-            for (int j = 0; j < 2 && k + j <= ry; j++) {
-                const uint8_t *up = src + row * (size_t)reflect(y - k - j, h) + i;
-                s[j] = bytes16(up);
-                if (k + j > 0) s[j] = _mm256_add_epi16(s[j], bytes16(src + row * (size_t)reflect(y + k + j, h) + i));
-            }
-            blur_step(s[0], s[1], pair_weights(ky, k, ry), &lo, &hi);
+            __m256i w = pair_weights(ky, k, ry);
+            const uint8_t *const *p = rows + 2 * k;
+            __m256i a = k ? row_sum(p, i) : bytes16(p[0] + i);
+            __m256i a2 = k ? row_sum(p, i + 16) : bytes16(p[0] + i + 16);
+            __m256i b = _mm256_setzero_si256(), b2 = b;
+            if (k < ry) b = row_sum(p + 2, i), b2 = row_sum(p + 2, i + 16);
+            blur_step(a, b, w, &lo, &hi);
+            blur_step(a2, b2, w, &lo2, &hi2);
         }
-        lo = _mm256_srai_epi32(lo, BLUR_MID_SHIFT);
-        hi = _mm256_srai_epi32(hi, BLUR_MID_SHIFT);
-        _mm256_storeu_si256((__m256i *)(t + i), _mm256_packs_epi32(lo, hi));
+        lo = _mm256_packs_epi32(_mm256_srai_epi32(lo, BLUR_MID_SHIFT), _mm256_srai_epi32(hi, BLUR_MID_SHIFT));
+        lo2 = _mm256_packs_epi32(_mm256_srai_epi32(lo2, BLUR_MID_SHIFT), _mm256_srai_epi32(hi2, BLUR_MID_SHIFT));
+        _mm256_storeu_si256((__m256i *)(t + i), lo);
+        _mm256_storeu_si256((__m256i *)(t + i + 16), lo2);
     }
     return i;
 }
@@ -142,18 +148,22 @@ SK_AVX2_INLINE __m256i tap_sum(const int16_t *t, ptrdiff_t off) {
 SK_AVX2 static size_t blur_row_avx2(uint8_t *dst, const int16_t *t, size_t row, ptrdiff_t ch, const int16_t *kx,
                                     int rx) {
     size_t i = 0;
-    for (; i + 16 <= row; i += 16) {
-        __m256i lo = _mm256_set1_epi32(1 << (BLUR_END_SHIFT - 1)), hi = lo;
+    for (; i + 32 <= row; i += 32) {
+        __m256i lo = _mm256_set1_epi32(1 << (BLUR_END_SHIFT - 1)), hi = lo, lo2 = lo, hi2 = lo;
         for (int k = 0; k <= rx; k += 2) {
-            __m256i a = k ? tap_sum(t + i, k * ch) : _mm256_loadu_si256((const __m256i *)(t + i));
-            __m256i b = k < rx ? tap_sum(t + i, (k + 1) * ch) : _mm256_setzero_si256();
-            blur_step(a, b, pair_weights(kx, k, rx), &lo, &hi);
+            __m256i w = pair_weights(kx, k, rx);
+            const int16_t *c = t + i;
+            __m256i a = k ? tap_sum(c, k * ch) : _mm256_loadu_si256((const __m256i *)c);
+            __m256i a2 = k ? tap_sum(c + 16, k * ch) : _mm256_loadu_si256((const __m256i *)(c + 16));
+            __m256i b = _mm256_setzero_si256(), b2 = b;
+            if (k < rx) b = tap_sum(c, (k + 1) * ch), b2 = tap_sum(c + 16, (k + 1) * ch);
+            blur_step(a, b, w, &lo, &hi);
+            blur_step(a2, b2, w, &lo2, &hi2);
         }
-        lo = _mm256_srai_epi32(lo, BLUR_END_SHIFT);
-        hi = _mm256_srai_epi32(hi, BLUR_END_SHIFT);
-        __m256i v = _mm256_packs_epi32(lo, hi);
-        _mm_storeu_si128((__m128i *)(dst + i),
-                         _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+        lo = _mm256_packs_epi32(_mm256_srai_epi32(lo, BLUR_END_SHIFT), _mm256_srai_epi32(hi, BLUR_END_SHIFT));
+        lo2 = _mm256_packs_epi32(_mm256_srai_epi32(lo2, BLUR_END_SHIFT), _mm256_srai_epi32(hi2, BLUR_END_SHIFT));
+        __m256i v = _mm256_permute4x64_epi64(_mm256_packus_epi16(lo, lo2), 0xd8);
+        _mm256_storeu_si256((__m256i *)(dst + i), v);
     }
     return i;
 }
@@ -165,14 +175,18 @@ void sk_aug_blur(uint8_t *dst, const uint8_t *src, int w, int h, int channels, c
     ptrdiff_t ch = channels;
     int16_t *t = tmp + (size_t)rx * (size_t)channels;
     for (int y = 0; y < h; y++) {
+        const uint8_t *rows[2 * (SK_AUG_MAX_RADIUS + 1)];
+        for (int k = 0; k <= ry; k++) {
+            rows[2 * k] = src + row * (size_t)reflect(y - k, h);
+            rows[2 * k + 1] = src + row * (size_t)reflect(y + k, h);
+        }
         size_t i = 0;
 #if defined(__x86_64__)
-        if (sk_aug_isa() >= SK_AUG_AVX2) i = blur_columns_avx2(t, src, row, h, y, ky, ry);
+        if (sk_aug_isa() >= SK_AUG_AVX2) i = blur_columns_avx2(t, rows, row, ky, ry);
 #endif
         for (; i < row; i++) {
-            int32_t acc = ky[0] * src[row * (size_t)y + i] + (1 << (BLUR_MID_SHIFT - 1));
-            for (int k = 1; k <= ry; k++)
-                acc += ky[k] * (src[row * (size_t)reflect(y - k, h) + i] + src[row * (size_t)reflect(y + k, h) + i]);
+            int32_t acc = ky[0] * rows[0][i] + (1 << (BLUR_MID_SHIFT - 1));
+            for (int k = 1; k <= ry; k++) acc += ky[k] * (rows[2 * k][i] + rows[2 * k + 1][i]);
             t[i] = (int16_t)(acc >> BLUR_MID_SHIFT);
         }
         for (int x = 1; x <= rx; x++) {

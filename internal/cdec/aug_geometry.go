@@ -91,7 +91,7 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 }
 
 // MaxBlurKernel is the largest kernel of GaussianBlur.
-const MaxBlurKernel = 1023
+const MaxBlurKernel = 2*C.SK_AUG_MAX_RADIUS + 1
 
 // BlurTemp is the scratch that GaussianBlur needs for rows of w pixels of c
 // channels and a kernel of kw columns.
