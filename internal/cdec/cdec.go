@@ -180,6 +180,13 @@ func (d *Decoder) Close() {
 // is MaxPixels at first, and never higher.
 func (d *Decoder) SetMaxPixels(n int64) { C.sk_set_max_pixels(d.c, C.int64_t(n)) }
 
+// setPlain makes the decoder use libjpeg's own entropy decoder, for comparison.
+func (d *Decoder) setPlain(plain bool) { C.sk_set_plain(d.c, C.int(flag(plain))) }
+
+// retries counts the JPEGs that were decoded a second time with libjpeg's own
+// entropy decoder, because something was out of the ordinary.
+func (d *Decoder) retries() int { return int(C.sk_retries(d.c)) }
+
 // Run does the jobs and sets the Err of each. A failed job leaves its Dst in
 // an undefined state and does not affect the others.
 func (d *Decoder) Run(jobs []Job) {

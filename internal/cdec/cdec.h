@@ -70,6 +70,11 @@ void sk_dec_free(sk_dec *d);
 // Refuses larger images than n pixels from now on; SK_MAX_PIXELS at first.
 void sk_set_max_pixels(sk_dec *d, int64_t n);
 
+// For tests and benchmarks: whether libjpeg's own entropy decoder is used, and
+// how many images needed it after all.
+void sk_set_plain(sk_dec *d, int plain);
+int64_t sk_retries(const sk_dec *d);
+
 // Runs the jobs in order with the given kernel set; each job reports its own
 // result and a failed one does not affect the others.
 void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);

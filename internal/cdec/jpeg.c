@@ -10,7 +10,7 @@
 // marker behind complete data, odd JFIF, Adobe and ICC markers. Rows below the
 // box are not looked at: damage there fails only the boxes that reach it
 // (`stoker pack` and `stoker verify --decode` look at every row).
-#include "sk.h"
+#include "huffman.h"
 
 #include <string.h>
 
@@ -282,6 +282,8 @@ int sk_jpeg_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, in
 	sk_jpeg_options(d);
 	fail_jump(d, sk_check_box(d, (int)ci->image_width, (int)ci->image_height, x, y, w, h));
 	jpeg_start_decompress(ci);
+	if (!d->plain)
+		fail_jump(d, sk_huffman_start(d, y > 0 || (JDIMENSION)w < ci->output_width));
 	return sk_jpeg_emit_box(d, x, y, w, h, sink);
 }
 

@@ -1,4 +1,5 @@
 // Jobs: what Go hands over, one call for many.
+#include "huffman.h"
 #include "resize.h"
 
 #include <string.h>
@@ -63,7 +64,15 @@ static int run_one(sk_dec *d, const sk_job *job)
 		return code;
 	switch (job->format) {
 	case SK_FORMAT_JPEG:
+		d->plain = d->always_plain;
 		code = sk_jpeg_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
+		if (code == SK_RETRY) {
+			d->plain = 1;
+			d->retries++;
+			code = sk_resizer_init(&r, d, job);
+			if (code == SK_OK)
+				code = sk_jpeg_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
+		}
 		break;
 	case SK_FORMAT_DCT:
 		if (sk_dct_decode_box == NULL)

@@ -48,6 +48,16 @@ void sk_set_max_pixels(sk_dec *d, int64_t n)
 	d->max_pixels = n < SK_MAX_PIXELS ? n : SK_MAX_PIXELS;
 }
 
+void sk_set_plain(sk_dec *d, int plain)
+{
+	d->always_plain = plain;
+}
+
+int64_t sk_retries(const sk_dec *d)
+{
+	return d->retries;
+}
+
 void sk_trim(sk_dec *d)
 {
 	sk_buf *list[8];

@@ -1,0 +1,459 @@
+// The entropy decoder for baseline JPEGs, in the place of libjpeg's: most of
+// the time of a JPEG is spent here. What makes it faster:
+//
+//   - A table lookup of LOOK bits gives a whole coefficient (run, value, length)
+//     where code and value fit in them, which is nearly always.
+//   - Stuffed bytes are looked for ahead (one memchr each), so that a refill
+//     is one load of eight bytes.
+//   - MCUs outside the crop are only measured, not decoded: there one lookup
+//     passes over several coefficients at once.
+//
+// It handles sound data. Whatever is out of the ordinary (a code that does not
+// exist, a block that overflows, data that end early, another marker than
+// expected) ends in SK_RETRY: the image is decoded again with libjpeg's own
+// decoder, which then gives the pixels or the error that it always gives.
+#include "huffman.h"
+
+#include <string.h>
+
+#define LOOK 11
+#define LOOK_DC 9
+
+// An entry of a table of coefficients. Bits 0-5 are the length to consume, 6-9
+// the run, 10-11 the kind, 16-31 the value.
+enum {
+	KIND_VALUE = 0 << 10, // the value is in the entry
+	KIND_BITS = 1 << 10,  // the value's bits follow: bits 16-19 say how many
+	KIND_END = 2 << 10,   // end of block, or 16 zeros if the run is 15
+	KIND_LONG = 3 << 10,  // the code is longer than the table's index
+};
+#define KIND(e) ((e)&0xc00)
+#define LENGTH(e) ((e)&63)
+#define RUN(e) ((e) >> 6 & 15)
+
+// An entry of a table for passing over: 0-5 length and 6-12 positions of all
+// that fits, 13 whether it ends with the block; 14-19, 20-25 and 26 the same of
+// the first symbol alone. 0: the code is longer than the table's index.
+#define PASS_END (1u << 13)
+#define PASS_END_FIRST (1u << 26)
+
+typedef struct {
+	int made;
+	uint8_t bits[17], values[256]; // of the JHUFF_TBL that it is made from
+	// For codes of any length: as in the standard, F.2.2.3.
+	int32_t max_code[18], offset[18];
+} codes;
+
+typedef struct {
+	codes c;
+	int32_t look[1 << LOOK_DC];
+} dc_table;
+
+typedef struct {
+	codes c;
+	int has_pass;
+	int32_t look[1 << LOOK];
+	uint32_t pass[1 << LOOK];
+} ac_table;
+
+typedef struct {
+	sk_dec *d;
+	// The bits not yet used are the upper ones of buffer; count may be 64 with
+	// zeros behind the end of the data, of which there are `zeros`.
+	uint64_t buffer;
+	int count, zeros;
+	const uint8_t *p, *end, *next_ff;
+	int at_end; // p is at a marker or at the end
+	int column, passing;
+	unsigned to_restart;
+	int restart_number;
+	int predict[MAX_COMPS_IN_SCAN];
+	const dc_table *dc[D_MAX_BLOCKS_IN_MCU];
+	const ac_table *ac[D_MAX_BLOCKS_IN_MCU];
+	dc_table dc_tables[NUM_HUFF_TBLS];
+	ac_table ac_tables[NUM_HUFF_TBLS];
+} huffman;
+
+// Natural order of zigzag positions; a run may lead up to 15 behind the end.
+static const uint8_t natural[64 + 16] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,
+    6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31,
+    39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
+
+// ---- tables
+
+// Whether the table is already made from t; if not, its codes are.
+static int codes_known(codes *c, const JHUFF_TBL *t)
+{
+	if (c->made && memcmp(c->bits, t->bits, sizeof c->bits) == 0 && memcmp(c->values, t->huffval, sizeof c->values) == 0)
+		return 1;
+	memcpy(c->bits, t->bits, sizeof c->bits);
+	memcpy(c->values, t->huffval, sizeof c->values);
+	int32_t code = 0, n = 0;
+	for (int l = 1; l <= 16; l++) {
+		c->offset[l] = n - code;
+		n += c->bits[l];
+		code += c->bits[l];
+		c->max_code[l] = c->bits[l] ? code - 1 : -1;
+		code <<= 1;
+	}
+	c->max_code[17] = INT32_MAX;
+	c->made = 1;
+	return 0;
+}
+
+// The value that `size` bits stand for.
+static inline int extend(int bits, int size)
+{
+	return bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits;
+}
+
+// Fills a lookup table of `look` bits; DC symbols have no run.
+static void fill_look(const codes *c, int32_t *table, int look, int is_dc)
+{
+	for (int i = 0; i < 1 << look; i++)
+		table[i] = KIND_LONG;
+	int code = 0, n = 0;
+	for (int l = 1; l <= look; l++, code <<= 1)
+		for (int j = 0; j < c->bits[l]; j++, n++, code++) {
+			const int symbol = c->values[n], run = is_dc ? 0 : symbol >> 4, size = symbol & 15;
+			int32_t *to = table + (code << (look - l));
+			const int rest = look - l;
+			for (int i = 0; i < 1 << rest; i++) {
+				if (size == 0)
+					to[i] = is_dc ? KIND_VALUE | l : KIND_END | run << 6 | l;
+				else if (size <= rest)
+					to[i] = (int32_t)((uint32_t)extend(i >> (rest - size), size) << 16) | KIND_VALUE | run << 6 | (l + size);
+				else
+					to[i] = size << 16 | KIND_BITS | run << 6 | l;
+			}
+		}
+}
+
+// Length, positions and end of the first symbol of a coefficient table's entry.
+static inline uint32_t first_of(int32_t e, uint32_t *positions, uint32_t *end)
+{
+	*end = 0;
+	*positions = (uint32_t)RUN(e) + 1;
+	switch (KIND(e)) {
+	case KIND_LONG:
+		return 0;
+	case KIND_BITS:
+		return (uint32_t)(LENGTH(e) + (e >> 16 & 15));
+	case KIND_END:
+		*end = RUN(e) != 15; // an end counts as one position: see pass_block
+		if (*end)
+			*positions = 1;
+	}
+	return (uint32_t)LENGTH(e);
+}
+
+static void fill_pass(ac_table *t)
+{
+	for (uint32_t i = 0; i < 1 << LOOK; i++) {
+		uint32_t positions, end;
+		uint32_t length = first_of(t->look[i], &positions, &end);
+		t->pass[i] = 0;
+		if (length == 0)
+			continue;
+		const uint32_t first = length << 14 | positions << 20 | (end ? PASS_END_FIRST : 0);
+		while (!end && length < LOOK) {
+			uint32_t more_positions, more_end;
+			const uint32_t more = first_of(t->look[(i << length) & ((1 << LOOK) - 1)], &more_positions, &more_end);
+			if (more == 0 || length + more > LOOK || positions + more_positions > 64)
+				break;
+			length += more;
+			positions += more_positions;
+			end = more_end;
+		}
+		t->pass[i] = length | positions << 6 | (end ? PASS_END : 0) | first;
+	}
+	t->has_pass = 1;
+}
+
+// ---- bits
+
+// The buffer near a marker, a stuffed byte or the end.
+static __attribute__((noinline)) void refill_slow(huffman *h)
+{
+	while (h->count <= 56) {
+		if (!h->at_end && h->p < h->end) {
+			uint64_t c = *h->p;
+			if (c != 0xff) {
+				h->p++;
+			} else if (h->end - h->p >= 2 && h->p[1] == 0) {
+				h->p += 2;
+			} else {
+				h->at_end = 1;
+				continue;
+			}
+			h->buffer |= c << (56 - h->count);
+			h->count += 8;
+		} else {
+			h->at_end = 1;
+			h->zeros += 64 - h->count;
+			h->count = 64;
+		}
+	}
+	if (h->p > h->next_ff) {
+		const uint8_t *ff = memchr(h->p, 0xff, (size_t)(h->end - h->p));
+		h->next_ff = ff != NULL ? ff : h->end;
+	}
+}
+
+// Local copies of the bit state, for the loops.
+#define BITS_LOCAL                                                                                                             \
+	uint64_t buffer = h->buffer;                                                                                           \
+	int count = h->count;                                                                                                  \
+	const uint8_t *p = h->p;
+#define BITS_SAVE                                                                                                              \
+	do {                                                                                                                   \
+		h->buffer = buffer;                                                                                            \
+		h->count = count;                                                                                              \
+		h->p = p;                                                                                                      \
+	} while (0)
+// At least 56 bits. Bits below count are garbage of the next byte, which is
+// loaded again, so that or-ing it in changes nothing.
+#define REFILL                                                                                                                 \
+	do {                                                                                                                   \
+		if (__builtin_expect(h->next_ff - p >= 8, 1)) {                                                                \
+			uint64_t next;                                                                                         \
+			memcpy(&next, p, 8);                                                                                   \
+			buffer |= __builtin_bswap64(next) >> count;                                                            \
+			p += (63 - count) >> 3;                                                                                \
+			count |= 56;                                                                                           \
+		} else {                                                                                                       \
+			buffer &= count == 0 ? 0 : ~(uint64_t)0 << (64 - count);                                                       \
+			BITS_SAVE;                                                                                             \
+			refill_slow(h);                                                                                        \
+			buffer = h->buffer;                                                                                    \
+			count = h->count;                                                                                      \
+			p = h->p;                                                                                              \
+		}                                                                                                              \
+	} while (0)
+#define USE(N)                                                                                                                 \
+	do {                                                                                                                   \
+		const int used = (N);                                                                                          \
+		buffer <<= used;                                                                                               \
+		count -= used;                                                                                                 \
+	} while (0)
+
+// The symbol of a code longer than a table's index, and its length; -1 if
+// there is no such code.
+static __attribute__((noinline)) int long_code(const codes *c, uint64_t buffer, int from, int *length)
+{
+	for (int l = from; l <= 16; l++) {
+		const int32_t code = (int32_t)(buffer >> (64 - l));
+		if (c->max_code[l] >= 0 && code <= c->max_code[l]) {
+			*length = l;
+			return c->values[(code + c->offset[l]) & 255];
+		}
+	}
+	return -1;
+}
+
+static void give_up(huffman *h)
+{
+	h->d->jcode = SK_RETRY;
+	longjmp(h->d->jump, 1);
+}
+
+// ---- blocks
+
+#define DECODE_DC(DIFF)                                                                                                        \
+	do {                                                                                                                   \
+		if (count < 32)                                                                                                \
+			REFILL;                                                                                                \
+		const int32_t e = dc->look[buffer >> (64 - LOOK_DC)];                                                          \
+		int size = e >> 16 & 15;                                                                                       \
+		if (__builtin_expect(KIND(e) == KIND_VALUE, 1)) {                                                              \
+			(DIFF) = e >> 16;                                                                                      \
+			USE(LENGTH(e));                                                                                        \
+		} else {                                                                                                       \
+			int length = LENGTH(e);                                                                                \
+			if (KIND(e) == KIND_LONG && (size = long_code(&dc->c, buffer, LOOK_DC + 1, &length)) < 0)              \
+				return -1;                                                                                     \
+			USE(length);                                                                                           \
+			(DIFF) = 0;                                                                                            \
+			if (size > 15)                                                                                         \
+				return -1;                                                                                     \
+			if (size > 0) {                                                                                        \
+				(DIFF) = extend((int)(buffer >> (64 - size)), size);                                           \
+				USE(size);                                                                                     \
+			}                                                                                                      \
+		}                                                                                                              \
+	} while (0)
+
+// Decodes a block into zeroed coefficients. Returns 0, or -1 to give up.
+static int decode_block(huffman *h, const dc_table *dc, const ac_table *ac, int *predict, JCOEF *block)
+{
+	BITS_LOCAL
+	int diff;
+	DECODE_DC(diff);
+	*predict += diff;
+	block[0] = (JCOEF)*predict;
+	int k = 1;
+	while (k < 64) {
+		if (count < 32)
+			REFILL;
+		const int32_t e = ac->look[buffer >> (64 - LOOK)];
+		if (__builtin_expect(KIND(e) == KIND_VALUE, 1)) {
+			USE(LENGTH(e));
+			k += RUN(e);
+			block[natural[k]] = (JCOEF)(e >> 16);
+			k++;
+			continue;
+		}
+		int length = LENGTH(e), run = RUN(e), size = e >> 16 & 15;
+		if (KIND(e) == KIND_LONG) {
+			const int symbol = long_code(&ac->c, buffer, LOOK + 1, &length);
+			if (symbol < 0)
+				return -1;
+			run = symbol >> 4;
+			size = symbol & 15;
+		} else if (KIND(e) == KIND_END) {
+			size = 0;
+		}
+		USE(length);
+		if (size == 0) {
+			if (run != 15)
+				break;
+			k += 16;
+			continue;
+		}
+		k += run;
+		block[natural[k]] = (JCOEF)extend((int)(buffer >> (64 - size)), size);
+		USE(size);
+		k++;
+	}
+	BITS_SAVE;
+	return k > 64 ? -1 : 0;
+}
+
+// Passes over a block: only the DC prediction is kept.
+static int pass_block(huffman *h, const dc_table *dc, const ac_table *ac, int *predict)
+{
+	BITS_LOCAL
+	int diff;
+	DECODE_DC(diff);
+	*predict += diff;
+	int k = 1;
+	while (k < 64) {
+		if (count < 32)
+			REFILL;
+		const uint32_t e = ac->pass[buffer >> (64 - LOOK)];
+		const int positions = (int)(e >> 6 & 127);
+		if (__builtin_expect(k + positions <= 64 && e != 0, 1)) {
+			// No symbol but the last reaches the end of the block (an end of
+			// block counts as one position), so all of them belong to it.
+			USE((int)(e & 63));
+			k += positions;
+			if (e & PASS_END)
+				break;
+			continue;
+		}
+		int length = (int)(e >> 14 & 63), first = (int)(e >> 20 & 63);
+		uint32_t end = e & PASS_END_FIRST;
+		if (e == 0) {
+			const int symbol = long_code(&ac->c, buffer, LOOK + 1, &length);
+			if (symbol < 0)
+				return -1;
+			length += symbol & 15;
+			first = (symbol >> 4) + 1;
+			end = (symbol & 15) == 0 && symbol >> 4 != 15;
+		}
+		USE(length);
+		if (end)
+			break;
+		k += first;
+	}
+	BITS_SAVE;
+	return k > 64 ? -1 : 0;
+}
+
+// ---- MCUs
+
+static int next_restart(huffman *h, unsigned interval)
+{
+	if (h->count - h->zeros >= 8) // whole bytes of data are left
+		return -1;
+	while (h->end - h->p >= 2 && h->p[0] == 0xff && h->p[1] == 0xff)
+		h->p++;
+	if (h->end - h->p < 2 || h->p[0] != 0xff || h->p[1] != 0xd0 + h->restart_number)
+		return -1;
+	h->p += 2;
+	h->restart_number = (h->restart_number + 1) & 7;
+	h->to_restart = interval;
+	h->buffer = 0;
+	h->count = h->zeros = h->at_end = 0;
+	memset(h->predict, 0, sizeof h->predict);
+	const uint8_t *ff = memchr(h->p, 0xff, (size_t)(h->end - h->p));
+	h->next_ff = ff != NULL ? ff : h->end;
+	return 0;
+}
+
+static boolean decode_mcu(j_decompress_ptr ci, JBLOCKROW *mcu)
+{
+	huffman *h = (huffman *)((sk_dec *)ci->client_data)->lookup.p;
+	const JDIMENSION column = (JDIMENSION)h->column;
+	if (++h->column == (int)ci->MCUs_per_row)
+		h->column = 0;
+	if (ci->restart_interval) {
+		if (h->to_restart == 0 && next_restart(h, ci->restart_interval) != 0)
+			give_up(h);
+		h->to_restart--;
+	}
+	const int pass = mcu == NULL || column < ci->master->first_iMCU_col || column > ci->master->last_iMCU_col;
+	for (int b = 0; b < ci->blocks_in_MCU; b++) {
+		int *predict = &h->predict[ci->MCU_membership[b]];
+		if ((pass ? pass_block(h, h->dc[b], h->ac[b], predict) : decode_block(h, h->dc[b], h->ac[b], predict, mcu[b][0])) != 0)
+			give_up(h);
+	}
+	if (h->zeros > h->count) // used bits that are not there
+		give_up(h);
+	return TRUE;
+}
+
+int sk_huffman_start(sk_dec *d, int crops)
+{
+	struct jpeg_decompress_struct *ci = &d->ci;
+	if (ci->progressive_mode || ci->arith_code || ci->inputctl->has_multiple_scans || ci->Ss != 0 || ci->Se != 63 ||
+	    ci->Ah != 0 || ci->Al != 0)
+		return SK_OK;
+	const int first = d->lookup.p == NULL;
+	huffman *h = sk_need(&d->lookup, sizeof *h);
+	if (h == NULL)
+		return sk_fail(d, SK_NO_MEMORY, "no memory for %zu bytes of tables", sizeof *h);
+	if (first)
+		memset(h, 0, sizeof *h);
+	for (int c = 0; c < ci->comps_in_scan; c++) {
+		const jpeg_component_info *info = ci->cur_comp_info[c];
+		// libjpeg has looked at the tables: they are there and sound.
+		dc_table *dc = &h->dc_tables[info->dc_tbl_no];
+		if (!codes_known(&dc->c, ci->dc_huff_tbl_ptrs[info->dc_tbl_no]))
+			fill_look(&dc->c, dc->look, LOOK_DC, 1);
+		ac_table *ac = &h->ac_tables[info->ac_tbl_no];
+		if (!codes_known(&ac->c, ci->ac_huff_tbl_ptrs[info->ac_tbl_no])) {
+			fill_look(&ac->c, ac->look, LOOK, 0);
+			ac->has_pass = 0;
+		}
+		if (crops && !ac->has_pass)
+			fill_pass(ac);
+	}
+	for (int b = 0; b < ci->blocks_in_MCU; b++) {
+		const jpeg_component_info *info = ci->cur_comp_info[ci->MCU_membership[b]];
+		h->dc[b] = &h->dc_tables[info->dc_tbl_no];
+		h->ac[b] = &h->ac_tables[info->ac_tbl_no];
+	}
+	h->d = d;
+	h->buffer = 0;
+	h->count = h->zeros = h->at_end = h->column = h->restart_number = 0;
+	h->to_restart = ci->restart_interval;
+	memset(h->predict, 0, sizeof h->predict);
+	h->p = ci->src->next_input_byte;
+	h->end = h->p + ci->src->bytes_in_buffer;
+	const uint8_t *ff = memchr(h->p, 0xff, ci->src->bytes_in_buffer);
+	h->next_ff = ff != NULL ? ff : h->end;
+	ci->entropy->decode_mcu = decode_mcu;
+	return SK_OK;
+}
