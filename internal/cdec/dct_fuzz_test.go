@@ -1,0 +1,135 @@
+package cdec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+)
+
+// fuzzPixels bounds the images that the fuzz targets decode.
+const fuzzPixels = 1 << 18
+
+// decodeEachKernel decodes a box with each kernel set and reports differences.
+func decodeEachKernel(t *testing.T, d *Decoder, src []byte, x, y, w, h int) (pix []byte, err error) {
+	t.Helper()
+	before := Kernels()
+	defer SetKernels(before)
+	for i, name := range kernelNames {
+		if SetKernels(name) != nil {
+			continue
+		}
+		got, gotErr := boxOf(d, src, x, y, w, h)
+		switch {
+		case i == 0:
+			pix, err = got, gotErr
+		case (err == nil) != (gotErr == nil):
+			t.Fatalf("box %dx%d at (%d,%d): %s says %v, %s says %v", w, h, x, y, kernelNames[0], err, name, gotErr)
+		case err == nil && !bytes.Equal(pix, got):
+			t.Fatalf("box %dx%d at (%d,%d): %s and %s give different pixels", w, h, x, y, kernelNames[0], name)
+		}
+	}
+	return pix, err
+}
+
+// seedImages are small JPEGs of many kinds.
+func seedImages(t testing.TB) [][]byte {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(13, 14))
+	var out [][]byte
+	for i, s := range [][2]int{{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}, {3, 1}} {
+		for _, channels := range []int{1, 3} {
+			w, h := 3+rng.IntN(90), 3+rng.IntN(60)
+			jpeg, err := EncodeJPEG(texture(rng, w, h, channels), w, h, channels, EncodeOptions{
+				Quality: 20 + 13*i, HSamp: s[0], VSamp: s[1], Progressive: i%3 == 2, RestartMCUs: i % 2, Optimize: i == 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, jpeg)
+		}
+	}
+	return out
+}
+
+// FuzzDCTDecode feeds arbitrary bytes to the decoder: it must not touch memory
+// that is not its own, all kernels must agree, and where the bytes can be
+// written as a JPEG, libjpeg must see the same pixels.
+func FuzzDCTDecode(f *testing.F) {
+	for _, jpeg := range seedImages(f) {
+		src, err := EncodeDCT(nil, jpeg)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(src, uint64(1234567))
+	}
+	f.Fuzz(func(t *testing.T, src []byte, pick uint64) {
+		info, err := DCTInfo(src)
+		if err != nil || info.Width*info.Height > fuzzPixels {
+			return
+		}
+		d := newDecoder(t)
+		var p [8]byte
+		binary.LittleEndian.PutUint64(p[:], pick)
+		u := func(i int) int { return int(binary.LittleEndian.Uint16(p[2*i:])) }
+		x, y := u(0)%info.Width, u(1)%info.Height
+		w, h := 1+u(2)%(info.Width-x), 1+u(3)%(info.Height-y)
+		box, boxErr := decodeEachKernel(t, d, src, x, y, w, h)
+		whole, err := decodeEachKernel(t, d, src, 0, 0, info.Width, info.Height)
+		if err != nil {
+			return
+		}
+		if boxErr != nil {
+			t.Fatalf("the whole image decodes, the box %dx%d at (%d,%d) does not: %v", w, h, x, y, boxErr)
+		}
+		if !bytes.Equal(box, cutPixels(whole, info.Width, x, y, w, h)) {
+			t.Fatalf("box %dx%d at (%d,%d) differs from the whole image", w, h, x, y)
+		}
+		jpeg, err := DCTToJPEG(nil, src, nil, nil)
+		if err != nil {
+			return // coefficients that the Huffman code of a JPEG cannot hold
+		}
+		want := make([]byte, len(whole))
+		if _, _, err := d.DecodeFull(jpeg, want); err != nil {
+			return
+		}
+		if !bytes.Equal(whole, want) {
+			t.Fatal("the pixels differ from those of the JPEG with the same coefficients")
+		}
+	})
+}
+
+// FuzzDCTEncode feeds arbitrary JPEGs to the encoder: what it takes must decode
+// to the pixels that libjpeg gives for the JPEG.
+func FuzzDCTEncode(f *testing.F) {
+	for _, jpeg := range seedImages(f) {
+		f.Add(jpeg)
+	}
+	f.Fuzz(func(t *testing.T, jpeg []byte) {
+		if info, err := Probe(jpeg); err != nil || int(info.Width)*int(info.Height) > fuzzPixels {
+			return
+		}
+		src, err := EncodeDCT(nil, jpeg)
+		if err != nil {
+			return
+		}
+		info, err := DCTInfo(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Width*info.Height > fuzzPixels {
+			return
+		}
+		d := newDecoder(t)
+		want := make([]byte, info.Width*info.Height*3)
+		if _, _, err := d.DecodeFull(jpeg, want); err != nil {
+			return // stricter here: several scans without an end marker
+		}
+		got, err := decodeEachKernel(t, d, src, 0, 0, info.Width, info.Height)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("the pixels differ from those of a full decode")
+		}
+	})
+}
