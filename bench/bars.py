@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .report import Figures
+from .figures import Figures, table
+from .suite import SUITES
 
 # (suite arm, what, {rival: bar}); ratios of medians of examples per second.
 END_TO_END = (
     (
         "stoker-keep",
         "JPEG bytes as they are",
-        {"ffcv-same": 1.9, "dali": 1.9, "grain": 1.9, "torch-pillow": 2.4, "torch best": 1.7, "tf-antialias": 2.4, "tf": 1.3},
+        {
+            "ffcv-same": 1.9,
+            "dali": 1.9,
+            "grain": 1.9,
+            "torch-pillow": 2.4,
+            "torch best": 1.7,
+            "tf-antialias": 2.4,
+            "tf": 1.3,
+        },
     ),
     (
         "stoker-dct",
@@ -25,7 +32,9 @@ END_TO_END = (
 TORCH = ("torch-pillow", "torch-torchvision", "torch-simplejpeg")
 
 
-def _row(what: str, ratio: float | None, bar: float, detail: str = "", less: bool = False, form: str = ".2f") -> list[str]:
+def _row(
+    what: str, ratio: float | None, bar: float, detail: str = "", less: bool = False, form: str = ".2f"
+) -> list[str]:
     if ratio is None:
         return []
     met = ratio <= bar if less else ratio >= bar
@@ -35,8 +44,6 @@ def _row(what: str, ratio: float | None, bar: float, detail: str = "", less: boo
 
 def bars(figures: Figures) -> str:
     """The table of all bars that this measurement can answer."""
-    from .report import table
-
     rows: list[list[str]] = []
     for suite in ("photos", "gen"):
         where = "photographs" if suite == "photos" else "generated"
@@ -50,7 +57,9 @@ def bars(figures: Figures) -> str:
                 else:
                     theirs, label = figures.median(suite, rival) or 0, rival
                 if mine and theirs:
-                    rows.append(_row(f"{where}, {what} / {label}", mine / theirs, bar, f"{mine:,.0f} / {theirs:,.0f} img/s"))
+                    rows.append(
+                        _row(f"{where}, {what} / {label}", mine / theirs, bar, f"{mine:,.0f} / {theirs:,.0f} img/s")
+                    )
         rows += _one_core(figures, suite, where)
     rows += _raw(figures)
     rows += _small(figures)
@@ -72,10 +81,15 @@ def _one_core(figures: Figures, suite: str, where: str) -> list[list[str]]:
     keep, dct = ceiling(figures, suite, "keep"), ceiling(figures, suite, "dct")
     rows = []
     if full and partial and keep and dct:
-        rows.append(_row(f"{where}, one core: dct / C loop of full decode", dct / full, 3.2, f"{dct:,.0f} / {full:,.0f} img/s"))
+        rows.append(
+            _row(f"{where}, one core: dct / C loop of full decode", dct / full, 3.2, f"{dct:,.0f} / {full:,.0f} img/s")
+        )
         rows.append(
             _row(
-                f"{where}, one core: keep / C loop of partial decode", keep / partial, 0.97, f"{keep:,.0f} / {partial:,.0f} img/s"
+                f"{where}, one core: keep / C loop of partial decode",
+                keep / partial,
+                0.97,
+                f"{keep:,.0f} / {partial:,.0f} img/s",
             )
         )
         cores = len(str(figures.results["settings"]["cores"]).split(","))
@@ -94,43 +108,60 @@ def _raw(figures: Figures) -> list[list[str]]:
     rows = []
     mine, theirs = figures.median("raw", "raw-stoker"), figures.median("raw", "raw-ffcv")
     if mine and theirs:
-        rows.append(_row("raw 256 px records / FFCV raw", mine / theirs, 1.05, f"{mine:,.0f} / {theirs:,.0f} records/s"))
+        rows.append(
+            _row("raw 256 px records / FFCV raw", mine / theirs, 1.05, f"{mine:,.0f} / {theirs:,.0f} records/s")
+        )
     speed, most = figures.median("raw", "raw-stoker", "gb_s"), ceiling(figures, "copy-196608-2", "stream")
     if speed and most:
         rows.append(
-            _row("raw 256 px records / non-temporal copy, 2 threads", speed / most, 0.85, f"{speed:.1f} / {most:.1f} GB/s")
+            _row(
+                "raw 256 px records / non-temporal copy, 2 threads",
+                speed / most,
+                0.85,
+                f"{speed:.1f} / {most:.1f} GB/s",
+            )
         )
     for suite, label in (("tiny", "CIFAR, raw, batch 256"), ("tokens", "2 KB tokens, batch 64")):
         mine = figures.median(suite, f"{suite}-stoker", "batches_s")
-        rivals = [(statistics.median(r["batches_s"] for r in v), k[1]) for k, v in figures.runs.items() if k[0] == suite]
+        rivals = [
+            (statistics.median(r["batches_s"] for r in v), k[1]) for k, v in figures.runs.items() if k[0] == suite
+        ]
         rivals = [r for r in rivals if not r[1].endswith("-stoker")]
         # A fancy index in the trainer's own process is no loader (nothing runs beside the training step); said apart.
         loaders = [r for r in rivals if not r[1].endswith("-memmap-batches")]
         for found in (loaders, rivals):
             if mine and found:
                 theirs, name = max(found)
-                rows.append(_row(f"{label} / best rival ({name})", mine / theirs, 5, f"{mine:,.0f} / {theirs:,.0f} batches/s"))
+                rows.append(
+                    _row(f"{label} / best rival ({name})", mine / theirs, 5, f"{mine:,.0f} / {theirs:,.0f} batches/s")
+                )
     return rows
 
 
 def _small(figures: Figures) -> list[list[str]]:
     rows = []
     suite = "photos" if figures.runs.get(("photos", "stoker-keep")) else "gen"
-    for arm in ("stoker-keep", "stoker-dct"):
-        if (first := figures.median(suite, arm, "first_batch_s")) is not None:
-            rows.append(_row(f"first batch, {arm.removeprefix('stoker-')} pack warm, s", first, 0.3, "", less=True))
+    first = {arm: figures.median(suite, arm, "first_batch_s") for arm in ("stoker-keep", "stoker-dct")}
+    rows += [
+        _row(f"first batch, {arm.removeprefix('stoker-')} pack warm, s", seconds, 0.3, "", less=True)
+        for arm, seconds in first.items()
+    ]
     taken: dict[str, list[float]] = {}
     for line in figures.results["handoff"]:
         if "handoff_us" in line and "stoker" in line["name"]:
             taken.setdefault(line["name"], []).append(line["handoff_us"])
-    for name, values in taken.items():
-        rows.append(_row(f"hand-off, {name}, us per batch", statistics.median(values), 50, "", less=True, form=".0f"))
+    rows += [
+        _row(f"hand-off, {name}, us per batch", statistics.median(values), 50, "", less=True, form=".0f")
+        for name, values in taken.items()
+    ]
     for name in ("stoker-keep", "stoker-dct"):
         lines = [x for x in figures.results["memory"] if x["name"] == name and "memory_mib" in x]
         if len(lines) > 1:
             # The trainer's own memory is the same in each; the ring is shared memory.
             total = [x["memory_mib"]["private"] + x["memory_mib"]["shmem"] for x in lines]
-            rows.append(_row(f"memory, {name}: most / least at 2, 4, 8 threads", max(total) / min(total), 1.05, "", less=True))
+            rows.append(
+                _row(f"memory, {name}: most / least at 2, 4, 8 threads", max(total) / min(total), 1.05, "", less=True)
+            )
             private = max(x["memory_mib"]["private"] for x in lines)
             rows.append(_row(f"memory, {name}: private MiB of all processes", private, 250, "", less=True, form=".0f"))
     speeds: dict[str, list[float]] = {}
@@ -139,38 +170,25 @@ def _small(figures: Figures) -> list[list[str]]:
             speeds.setdefault(line["kind"], []).append(line["images_s"])
     for kind, bar in (("stoker-keep", 2500), ("stoker-dct", 500)):
         if kind in speeds:
-            rows.append(
-                _row(
-                    f"packing {kind.removeprefix('stoker-')}, one core, img/s", statistics.median(speeds[kind]), bar, form=",.0f"
-                )
-            )
+            what = f"packing {kind.removeprefix('stoker-')}, one core, img/s"
+            rows.append(_row(what, statistics.median(speeds[kind]), bar, form=",.0f"))
     collected = [n for runs in figures.runs.values() for r in runs for n in r.get("gc_in_steady_epochs", [])]
     if collected:
-        rows.append(
-            _row(
-                "garbage collections in a steady epoch, median",
-                statistics.median(collected),
-                0,
-                f"most: {max(collected)}",
-                less=True,
-                form=".0f",
-            )
-        )
+        what = "garbage collections in a steady epoch, median"
+        rows.append(_row(what, statistics.median(collected), 0, f"most: {max(collected)}", less=True, form=".0f"))
     rows += _cpu(figures)
     return rows
 
 
 def _cpu(figures: Figures) -> list[list[str]]:
-    from .suite import SUITES
-
     rows = []
     for suite in SUITES.values():
         for kind in ("bytes", "lossless", "lossy", "raw"):
             arms = [a for a in figures.measured(suite, kind) if a.comparable]
-            cost = lambda a, suite=suite: figures.median(suite.name, a.name, "cpu_s_per_1k") or 0
-            ours, rivals = [a for a in arms if a.ours], [a for a in arms if not a.ours]
-            if ours and rivals:
-                mine, theirs = min(ours, key=cost), min(rivals, key=cost)
-                what = f"CPU per 1,000, {suite.name}, {kind}: {mine.name} / lowest rival ({theirs.name})"
-                rows.append(_row(what, cost(mine) / cost(theirs), 1, f"{cost(mine):.3f} / {cost(theirs):.3f} s", less=True))
+            costs = [(figures.median(suite.name, a.name, "cpu_s_per_1k") or 0, a) for a in arms]
+            ours = min(((c, a.name) for c, a in costs if a.ours), default=None)
+            rival = min(((c, a.name) for c, a in costs if not a.ours), default=None)
+            if ours and rival:
+                what = f"CPU per 1,000, {suite.name}, {kind}: {ours[1]} / lowest rival ({rival[1]})"
+                rows.append(_row(what, ours[0] / rival[0], 1, f"{ours[0]:.4f} / {rival[0]:.4f} s", less=True))
     return rows

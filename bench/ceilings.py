@@ -28,7 +28,13 @@ def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, A
     start = time.monotonic()
     try:
         done = subprocess.run(
-            command, check=False, cwd=runner.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit
+            command,
+            check=False,
+            cwd=runner.ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"still running after {limit:.0f} s: killed"}
@@ -52,7 +58,7 @@ def build(name: str, out: Path, product: bool) -> str:
     if product:
         text = "\n".join(f.read_text() for f in sorted(CDEC.glob("*.go")))
         flags = {w for line in re.findall(r"^#cgo CFLAGS: (.*)$", text, re.MULTILINE) for w in line.split()}
-        command += sorted(flags - {"-Werror"}) + [f"-I{CDEC}", *map(str, sorted(CDEC.glob("*.c")))]
+        command += [*sorted(flags - {"-Werror"}), f"-I{CDEC}", *map(str, sorted(CDEC.glob("*.c")))]
         libraries = ["-l:libjpeg.a", "-lm", *libraries]
     try:
         done = subprocess.run([*command, *libraries], check=False, capture_output=True, text=True)
@@ -71,7 +77,9 @@ def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], lim
     def run(name: str, pin: str, arguments: list[str], **tags: Any) -> None:
         command = ["taskset", "-c", pin, name, *arguments]
         try:
-            done = subprocess.run(command, check=False, cwd=runner.ROOT, capture_output=True, text=True, timeout=limit * 3)
+            done = subprocess.run(
+                command, check=False, cwd=runner.ROOT, capture_output=True, text=True, timeout=limit * 3
+            )
             error = runner.scrub(done.stderr[-400:]) if done.returncode else ""
             lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
         except subprocess.TimeoutExpired:

@@ -24,7 +24,7 @@ TOKENS = 40_000
 CLASSES = 100
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """A data set cannot be made here; the message says why."""
 
 
@@ -51,7 +51,7 @@ def records(name: str, work: Path) -> list[Path]:
 def _photos(out: Path, _work: Path, source: Path) -> None:
     found = sorted(p for p in (source / "photos").glob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
     if not found:
-        raise Missing(f"no photographs in {source / 'photos'}; set DATA=folder")
+        raise MissingError(f"no photographs in {source / 'photos'}; set DATA=folder")
     for number in range(PHOTOS):
         folder = out / f"{number % CLASSES:02d}"
         folder.mkdir(exist_ok=True)
@@ -61,12 +61,12 @@ def _photos(out: Path, _work: Path, source: Path) -> None:
 def _gen(out: Path, _work: Path, _source: Path) -> None:
     binary = ROOT / "bin" / "stoker"
     if not binary.exists():
-        raise Missing("bin/stoker is not built; run make build")
+        raise MissingError("bin/stoker is not built; run make build")
     target = out / "images"
     command = [str(binary), "gen", "images", str(target), "--count", str(GENERATED), "--classes", "10", "--seed", "1"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise Missing(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")
+        raise MissingError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")
     for entry in target.iterdir():
         entry.rename(out / entry.name)
     target.rmdir()
@@ -77,7 +77,12 @@ def _raw256(out: Path, work: Path, source: Path) -> None:
 
     make("photos", work, source, print)
     files = records("photos", work)[:RAW]
-    _records(out, (Image.open(f).convert("RGB").resize((256, 256), Image.Resampling.BILINEAR) for f in files), len(files), 256)
+    _records(
+        out,
+        (Image.open(f).convert("RGB").resize((256, 256), Image.Resampling.BILINEAR) for f in files),
+        len(files),
+        256,
+    )
 
 
 def _cifar(out: Path, _work: Path, source: Path) -> None:
@@ -87,7 +92,7 @@ def _cifar(out: Path, _work: Path, source: Path) -> None:
 
     archive = source / "cifar10_test_jpeg.tar"
     if not archive.exists():
-        raise Missing(f"{archive} is not there; set DATA=folder")
+        raise MissingError(f"{archive} is not there; set DATA=folder")
     with tarfile.open(archive) as tar:
         names = sorted(m.name for m in tar.getmembers() if m.name.lower().endswith((".jpg", ".jpeg")))
         images = (Image.open(io.BytesIO(tar.extractfile(n).read())).convert("RGB") for n in names)  # type: ignore[union-attr]

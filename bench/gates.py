@@ -22,7 +22,7 @@ SAME_PICTURE_DB = 24.0
 
 def check(arm: Arm, suite: Suite, work: Path, workers: int, cores: str, limit: float) -> dict[str, Any]:
     """Runs the arm's checks; the result has ok, the three verdicts and what was measured."""
-    base = runner.arm_command(arm, suite, work, workers, cores) + ["--mode", "check"]
+    base = [*runner.arm_command(arm, suite, work, workers, cores), "--mode", "check"]
     log = work / "logs" / f"{arm.name}-check.log"
     count = _count(arm, suite, work)
     epoch = runner.run([*base, "--seed", "7", "--records", str(count)], limit, log)
@@ -55,7 +55,12 @@ def fingerprint(arm: Arm, suite: Suite, work: Path) -> str:
     fingerprint is the same need not be repeated; Stoker's always are."""
     here = Path(__file__).resolve().parent
     digest = hashlib.blake2b(repr((arm, suite.data_set, suite.size)).encode(), digest_size=8)
-    for file in (here / "arms" / f"{arm.module}.py", here / "arms/augment.py", here / "arms/harness.py", here / "gates.py"):
+    for file in (
+        here / "arms" / f"{arm.module}.py",
+        here / "arms/augment.py",
+        here / "arms/harness.py",
+        here / "gates.py",
+    ):
         digest.update(file.read_bytes())
     freeze = work / "setup" / f"{arm.env}.freeze"
     digest.update(freeze.read_bytes() if freeze.exists() else b"")
@@ -107,4 +112,8 @@ def _compare(keep: Path, arm: Arm, suite: Suite, work: Path) -> dict[str, Any]:
     error = float((difference.astype(np.float64) ** 2).mean())
     psnr = 99.0 if error == 0 else float(10 * np.log10(255**2 / error))
     worst = int(difference.max())
-    return {"pixels": worst <= 1 if arm.ours else psnr >= SAME_PICTURE_DB, "max_difference": worst, "psnr_db": round(psnr, 1)}
+    return {
+        "pixels": worst <= 1 if arm.ours else psnr >= SAME_PICTURE_DB,
+        "max_difference": worst,
+        "psnr_db": round(psnr, 1),
+    }

@@ -121,11 +121,16 @@ def wds(source: Path, out: Path, _workers: int) -> None:
     if source.suffix == ".npy":
         rows = Rows(source)
         order = list(range(len(rows)))
-        one = lambda n: {"raw": rows[n][0].tobytes()}
+
+        def one(number: int) -> dict[str, bytes]:
+            return {"raw": rows[number][0].tobytes()}
     else:
         files = images(source)
         order = list(range(len(files)))
-        one = lambda n: {"jpg": files[n].read_bytes()}
+
+        def one(number: int) -> dict[str, bytes]:
+            return {"jpg": files[number].read_bytes()}
+
     random.Random(0).shuffle(order)
     with webdataset.ShardWriter(str(out / "s-%04d.tar"), maxcount=max(1, len(order) // 20), verbose=0) as shard:
         for number in order:
@@ -185,7 +190,9 @@ def main() -> None:
         shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
     part.parent.mkdir(parents=True, exist_ok=True)
     # Importing the writer is not packing.
-    __import__({"ffcv": "ffcv.writer", "wds": "webdataset", "mds": "streaming", "litdata": "litdata"}[a.kind.split("_")[0]])
+    __import__(
+        {"ffcv": "ffcv.writer", "wds": "webdataset", "mds": "streaming", "litdata": "litdata"}[a.kind.split("_")[0]]
+    )
     procs.warm(a.source)
     me = os.getpid()
     cpu, start = procs.cpu_seconds(me), time.perf_counter()

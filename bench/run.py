@@ -84,7 +84,9 @@ class Bench:
         return self.tuned.get(arm.name, arm.workers)
 
     def command(self, arm: Arm, suite: Suite, workers: int | None = None) -> list[str]:
-        return runner.arm_command(arm, suite, self.work, self.workers(arm) if workers is None else workers, self.a.cores)
+        return runner.arm_command(
+            arm, suite, self.work, self.workers(arm) if workers is None else workers, self.a.cores
+        )
 
     def fail(self, arm: str, what: str, error: str) -> None:
         error = runner.scrub(error)
@@ -107,7 +109,7 @@ class Bench:
                 continue
             try:
                 self.pack(arm, suite)
-            except (datasets.Missing, OSError) as e:
+            except (datasets.MissingError, OSError) as e:
                 self.fail(arm.name, "data", str(e))
                 continue
             ready.append(arm)
@@ -116,7 +118,7 @@ class Bench:
     def data(self, suite: Suite) -> bool:
         try:
             out = datasets.make(suite.data_set, self.work, self.a.data, say)
-        except datasets.Missing as e:
+        except datasets.MissingError as e:
             say(f"{suite.title}: skipped: {e}")
             self.results["failed"][suite.name] = runner.scrub(str(e))
             return False
@@ -139,7 +141,7 @@ class Bench:
         done = self.pack_with(kind, arm.env, folder, out)
         if "error" in done:
             shutil.rmtree(out, ignore_errors=True)
-            raise datasets.Missing(done["error"])
+            raise datasets.MissingError(done["error"])
         self._lossy(arm, suite)
 
     def _lossy(self, arm: Arm, suite: Suite) -> None:
@@ -147,7 +149,9 @@ class Bench:
         if "lossy" in arm.classes:
             self._q90(suite)
 
-    def pack_with(self, kind: str, env: str, folder: Path, out: Path, cores: str = "", workers: int = 2) -> dict[str, Any]:
+    def pack_with(
+        self, kind: str, env: str, folder: Path, out: Path, cores: str = "", workers: int = 2
+    ) -> dict[str, Any]:
         """Packs folder with one writer; gives seconds, cpu_s and bytes."""
         pin = ["taskset", "-c", cores] if cores else []
         if kind.startswith("stoker-"):
@@ -170,14 +174,14 @@ class Bench:
         if not folder.exists():
             beton = self.work / "packs" / suite.data_set / "ffcv_q90.beton"
             if error := runner.broken_env("ffcv", self.work):
-                raise datasets.Missing(f"no q90 JPEGs without FFCV: {error}")
+                raise datasets.MissingError(f"no q90 JPEGs without FFCV: {error}")
             if not beton.exists():
                 done = self.pack_with("ffcv_q90", "ffcv", self.work / "data" / suite.data_set, beton)
                 if "error" in done:
-                    raise datasets.Missing(done["error"])
+                    raise datasets.MissingError(done["error"])
             done = self.pack_with("ffcv_extract", "ffcv", beton, folder)
             if "error" in done:
-                raise datasets.Missing(done["error"])
+                raise datasets.MissingError(done["error"])
         return folder
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -215,7 +219,9 @@ class Bench:
                     cache.write_text(json.dumps(known, indent=1) + "\n")
             self.results["gates"][key] = verdict
             self.save()
-            line = ", ".join(f"{k}={verdict[k]}" for k in ("once", "same", "pixels", "max_difference", "psnr_db") if k in verdict)
+            line = ", ".join(
+                f"{k}={verdict[k]}" for k in ("once", "same", "pixels", "max_difference", "psnr_db") if k in verdict
+            )
             say(f"{key}: {'ok' if verdict['ok'] else 'NOT OK'} {line} {verdict.get('error', '')[-200:]}")
             if verdict["ok"] or not arm.comparable:
                 passed.append(arm)
@@ -437,7 +443,9 @@ def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("--quick", action="store_true", help="against torch only, under 5 minutes")
     p.add_argument("--smoke", action="store_true", help="one round of a second each: does everything run?")
-    p.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES), metavar="SUITE", help=" ".join(SUITES))
+    p.add_argument(
+        "--suites", nargs="*", default=list(SUITES), choices=list(SUITES), metavar="SUITE", help=" ".join(SUITES)
+    )
     p.add_argument("--steps", nargs="*", default=list(STEPS), choices=STEPS, metavar="STEP", help=" ".join(STEPS))
     p.add_argument("--arms", default="", metavar="REGEX", help="only arms whose name matches")
     p.add_argument("--rounds", type=int, default=0)
@@ -445,7 +453,9 @@ def parse() -> argparse.Namespace:
     p.add_argument("--warmup", type=float, default=0)
     p.add_argument("--limit", type=float, default=120, help="an arm that takes longer is killed and reported")
     p.add_argument("--cores", default="", help="cores for taskset; the first two by default")
-    p.add_argument("--data", type=Path, default=ROOT.parent / "shared/data", help="folder with photos/ and cifar10_test_jpeg.tar")
+    p.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared/data", help="folder with photos/ and cifar10_test_jpeg.tar"
+    )
     p.add_argument("--work", type=Path, default=ROOT / "bench/work")
     p.add_argument("--out", type=Path, help="result file")
     p.add_argument("--resume", action="store_true", help="go on with the result file")

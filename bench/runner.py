@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -36,7 +37,9 @@ def short(path: Path) -> str:
 def broken_env(env: str, work: Path) -> str:
     """Why an environment cannot be used, or nothing."""
     if not python_of(env, work).exists():
-        return ".venv is not there; run make test once" if env == "project" else "not installed; run bench/setup.sh " + env
+        return (
+            ".venv is not there; run make test once" if env == "project" else "not installed; run bench/setup.sh " + env
+        )
     error = work / "setup" / f"{env}.err"
     return scrub(error.read_text()) if error.exists() else ""
 
@@ -60,11 +63,8 @@ def arm_command(arm: Arm, suite: Suite, work: Path, workers: int, cores: str) ->
 
 def _session(sid: int) -> list[int]:
     """Live processes of the session that run() started."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := procs.stat(entry)) and fields[3] == str(sid) and fields[0] != "Z":
-            found.append(int(entry))
-    return found
+    stats = ((int(entry), procs.stat(entry)) for entry in os.listdir("/proc") if entry.isdigit())
+    return [pid for pid, fields in stats if fields and fields[3] == str(sid) and fields[0] != "Z"]
 
 
 def _leftovers(before: set[str]) -> list[str]:
@@ -121,17 +121,15 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     if process.poll() is not None:
         time.sleep(0.3)
     left = [pid for pid in _session(process.pid) if pid != process.pid]
-    for pid in [process.pid, *left] if process.poll() is None else left:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    process.wait()
-    for pid in _session(process.pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    # What it started may start more while it is being ended.
+    while more := _session(process.pid):
+        for pid in more:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
     return len(left)
 
 

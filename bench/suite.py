@@ -221,7 +221,12 @@ SUITES = {
     s.name: s
     for s in (
         Suite("photos", "Real photographs", "photos", JPEG),
-        Suite("gen", "Generated images", "gen", [a for a in JPEG if a.name in NAMED or (a.ours and "lossy" not in a.classes)]),
+        Suite(
+            "gen",
+            "Generated images",
+            "gen",
+            [a for a in JPEG if a.name in NAMED or (a.ours and "lossy" not in a.classes)],
+        ),
         Suite("raw", "Raw 256x256 records", "raw256", RAW, "records/s", 256),
         Suite("tiny", "Tiny records: CIFAR 32x32, raw, batch 256", "cifar", TINY, "records/s", 32),
         Suite("tokens", "Tiny records: 2 KB of tokens, batch 64", "tokens", TOKENS, "records/s", 0),
@@ -231,7 +236,16 @@ SUITES = {
 # Taking a batch that is ready, from the data set's own arms.
 HANDOFF = {
     "raw": ("raw-memmap", "raw-ffcv", "raw-grain", "raw-stoker"),
-    "tiny": ("tiny-memmap", "tiny-ffcv", "tiny-mds", "tiny-litdata", "tiny-webdataset", "tiny-grain", "tiny-tf", "tiny-stoker"),
+    "tiny": (
+        "tiny-memmap",
+        "tiny-ffcv",
+        "tiny-mds",
+        "tiny-litdata",
+        "tiny-webdataset",
+        "tiny-grain",
+        "tiny-tf",
+        "tiny-stoker",
+    ),
     "photos": ("torch-torchvision", "ffcv-same", "dali", "tf", "stoker-keep", "stoker-dct"),
 }
 

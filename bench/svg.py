@@ -82,14 +82,16 @@ def bars(path: Path, title: str, subtitle: str, groups: Sequence[Group], unit: s
             middle = y + ROW / 2 - 2
             width = max(bar.value * scale, 1.5)
             fill, dark = (OURS, OURS_DARK) if bar.ours else (THEIRS, THEIRS_DARK)
-            out.append(_text(LABEL - 10, middle + 4, bar.label, 12.5, INK, anchor="end", weight=650 if bar.ours else 400))
-            out.append(f'<rect x="{LABEL}" y="{middle - BAR / 2:.1f}" width="{width:.1f}" height="{BAR}" rx="3" fill="{fill}"/>')
+            out.append(
+                _text(LABEL - 10, middle + 4, bar.label, 12.5, INK, anchor="end", weight=650 if bar.ours else 400)
+            )
+            y0 = middle - BAR / 2
+            out.append(f'<rect x="{LABEL}" y="{y0:.1f}" width="{width:.1f}" height="{BAR}" rx="3" fill="{fill}"/>')
             x = LABEL + width
             if bar.high > bar.low:
                 a, b = LABEL + bar.low * scale, LABEL + bar.high * scale
-                out.append(
-                    f'<path d="M{a:.1f} {middle} H{b:.1f} M{a:.1f} {middle - 3} v6 M{b:.1f} {middle - 3} v6" stroke="{dark}" fill="none"/>'
-                )
+                line = f"M{a:.1f} {middle} H{b:.1f} M{a:.1f} {middle - 3} v6 M{b:.1f} {middle - 3} v6"
+                out.append(f'<path d="{line}" stroke="{dark}" fill="none"/>')
                 x = max(x, b)
             value = f'<tspan font-weight="{650 if bar.ours else 500}">{number(bar.value)}</tspan>'
             if bar.remark:

@@ -34,7 +34,9 @@ def open_stream(job: Job) -> Stream:
             side = nvidia.dali.math.min(height, width)
             start = fn.cast(fn.stack((height - side) // 2, (width - side) // 2), dtype=types.INT32)
             extent = fn.cast(fn.stack(side, side), dtype=types.INT32)
-            image = fn.decoders.image_slice(data, start=start, shape=extent, axis_names="HW", device="cpu", output_type=types.RGB)
+            image = fn.decoders.image_slice(
+                data, start=start, shape=extent, axis_names="HW", device="cpu", output_type=types.RGB
+            )
         image = fn.resize(
             image, device="cpu", resize_x=job.size, resize_y=job.size, interp_type=types.INTERP_LINEAR, antialias=True
         )

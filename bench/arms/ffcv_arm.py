@@ -1,4 +1,4 @@
-"""FFCV over a .beton in jpg mode at the original size, or over one of raw images (--geometry none), from the page cache."""
+"""FFCV over a .beton in jpg mode at the original size, or of raw images (--geometry none), from the page cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grain: MapDataset with read threads (--workers). --decode cv2 | pillow, or raw records of a .npy file (--geometry none)."""
+"""Grain: MapDataset with read threads (--workers). --decode cv2 | pillow; --geometry none: records of a .npy file."""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def open_stream(job: Job) -> Stream:
         source = litdata.StreamingDataset(job.data, shuffle=True, drop_last=True, seed=job.seed)
         data = litdata.ParallelStreamingDataset([source], length=float("inf"), transform=Record(job))
     more = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
-    loader = litdata.StreamingDataLoader(data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more)
+    loader = litdata.StreamingDataLoader(
+        data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more
+    )
     for images, numbers in loader:
         yield np.asarray(images), np.asarray(numbers)
 

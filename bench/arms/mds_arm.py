@@ -32,11 +32,15 @@ def open_stream(job: Job) -> Stream:
     clean_stale_shared_memory()
     # epoch_size: many passes to an "epoch", so that no epoch boundary is inside a window.
     size = None if job.epochs else 400_000
-    data = Records(local=job.data, remote=None, shuffle=True, shuffle_seed=job.seed, batch_size=job.batch, epoch_size=size)
+    data = Records(
+        local=job.data, remote=None, shuffle=True, shuffle_seed=job.seed, batch_size=job.batch, epoch_size=size
+    )
     data.job, data.decode = job, Lazy(job)
     more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
     while True:
-        for images, numbers in DataLoader(data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more):
+        for images, numbers in DataLoader(
+            data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more
+        ):
             yield np.asarray(images), np.asarray(numbers)
         if job.epochs:
             return

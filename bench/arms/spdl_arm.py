@@ -37,7 +37,9 @@ def open_stream(job: Job) -> Stream:
             packets = spdl.io.demux_image(record[0])
             x, y, w, h = crop_box(packets.width, packets.height, job)
             flip = "hflip," if random.random() < job.flip else ""
-            what = f"crop={w}:{h}:{x}:{y}:exact=1,scale={job.size}:{job.size}:flags=bilinear,{flip}format=pix_fmts=rgb24"
+            what = (
+                f"crop={w}:{h}:{x}:{y}:exact=1,scale={job.size}:{job.size}:flags=bilinear,{flip}format=pix_fmts=rgb24"
+            )
             return spdl.io.decode_packets(packets, filter_desc=what), record[1]
 
         def batch(records: list[tuple[Any, int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,9 @@ def open_stream(job: Job) -> Stream:
         else:
             h = w = tf.minimum(shape[0], shape[1])
             y, x = (shape[0] - h) // 2, (shape[1] - w) // 2
-        image = tf.image.decode_and_crop_jpeg(data, tf.stack([y, x, h, w]), channels=3, dct_method=job.options.get("dct", ""))
+        image = tf.image.decode_and_crop_jpeg(
+            data, tf.stack([y, x, h, w]), channels=3, dct_method=job.options.get("dct", "")
+        )
         image = tf.image.resize(image, size, method="bilinear", antialias=antialias)
         if job.flip:
             image = tf.image.random_flip_left_right(image)
