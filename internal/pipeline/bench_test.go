@@ -82,6 +82,22 @@ func BenchmarkImages(b *testing.B) {
 	if url == "" {
 		b.Skip("STOKER_BENCH_DATA is not set")
 	}
-	run(b, Config{Source: url, BatchSize: 256, Shuffle: true, Memory: 1 << 30,
-		Outputs: image(`{"op":"RandomResizedCrop","size":[224,224]}`, opFlip)})
+	cfg := Config{Source: url, BatchSize: 256, Shuffle: true, Memory: 1 << 30}
+	b.Run("rrc", func(b *testing.B) {
+		cfg.Outputs = imageOps(`{"op":"RandomResizedCrop","size":[224,224]}`, opFlip)
+		run(b, cfg)
+	})
+	b.Run("jitter", func(b *testing.B) {
+		cfg.Outputs = imageOps(`{"op":"RandomResizedCrop","size":[224,224]}`, `{"op":"ColorJitter","brightness":0.2}`)
+		run(b, cfg)
+	})
+	b.Run("identity", func(b *testing.B) {
+		cfg.Outputs = imageOps()
+		if p, err := Open(context.Background(), cfg); err != nil {
+			b.Skip("the images differ in size")
+		} else {
+			p.Close()
+		}
+		run(b, cfg)
+	})
 }

@@ -27,7 +27,7 @@ func ops(list ...string) []json.RawMessage {
 	return out
 }
 
-func image(list ...string) []transform.Output {
+func imageOps(list ...string) []transform.Output {
 	return []transform.Output{{Name: "image", Field: "image", Ops: ops(list...)}}
 }
 

@@ -83,7 +83,7 @@ func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, erro
 	}
 	plan.workerScratch = workerFewScratch
 	for _, o := range p.outputs {
-		if o.prog.NeedsScratch() {
+		if o.prog.NeedsScratch() || o.shared >= 0 {
 			plan.workerScratch = workerScratch
 		}
 	}

@@ -28,6 +28,7 @@ type Pipeline struct {
 	split   sampler.Split
 	layout  *collate.Layout
 	outputs []output
+	shared  []shared
 	columns []column
 	// batchOps run on complete batches.
 	batchOps   []transform.BatchOp
@@ -75,6 +76,9 @@ type output struct {
 	array int
 	// gather says that rows may be copied from raw records as they are.
 	gather bool
+	// shared is the place in Pipeline.shared of what this output has in common
+	// with others, or -1.
+	shared int
 }
 
 // column is an int64 array of the batch.
@@ -240,6 +244,7 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 		p.outputs = append(p.outputs, output{prog: prog, field: i, array: len(cols), gather: prog.Identity()})
 		cols = append(cols, collate.Column{Name: out.Name, DType: prog.Store.DType, Shape: prog.Shape()})
 	}
+	p.planShared()
 	for i, f := range info.Fields {
 		if f.Kind != driver.KindLabel && f.Kind != driver.KindInt || len(cfg.Fields) > 0 && !wanted[i] {
 			continue

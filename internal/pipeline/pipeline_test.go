@@ -72,7 +72,7 @@ func TestSameBatchesWhateverTheThreads(t *testing.T) {
 			src.Copy = prefetch == 1
 			p := mustOpen(t, Config{
 				OpenSource: use(src), BatchSize: 50, Shuffle: true, Seed: 9, Threads: threads, Prefetch: prefetch,
-				Outputs: image(opRRC, opFlip), Memory: int64(64+64*prefetch) << 20,
+				Outputs: imageOps(opRRC, opFlip), Memory: int64(64+64*prefetch) << 20,
 			})
 			p.Start(item.Position{Epoch: 2})
 			batches, _ := epochs(t, p, 2)
@@ -87,12 +87,12 @@ func TestSameBatchesWhateverTheThreads(t *testing.T) {
 // The global order and the pixels do not depend on the number of ranks.
 func TestRanksShareTheGlobalBatch(t *testing.T) {
 	const n, world, batch = 203, 3, 8
-	whole := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 20, 20, 3, 5)), BatchSize: world * batch, Shuffle: true, Seed: 4, Outputs: image(opRRC)})
+	whole := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 20, 20, 3, 5)), BatchSize: world * batch, Shuffle: true, Seed: 4, Outputs: imageOps(opRRC)})
 	whole.Start(item.Position{})
 	want, _ := epochs(t, whole, 2)
 	var parts [world][]got
 	for r := range world {
-		p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 20, 20, 3, 5)), BatchSize: batch, Rank: r, WorldSize: world, Shuffle: true, Seed: 4, Outputs: image(opRRC)})
+		p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 20, 20, 3, 5)), BatchSize: batch, Rank: r, WorldSize: world, Shuffle: true, Seed: 4, Outputs: imageOps(opRRC)})
 		p.Start(item.Position{})
 		parts[r], _ = epochs(t, p, 2)
 		if len(parts[r]) != len(want) {
@@ -116,7 +116,7 @@ func TestRanksShareTheGlobalBatch(t *testing.T) {
 func TestResumeAnywhere(t *testing.T) {
 	const n = 77
 	open := func(batch, rank, world int) *Pipeline {
-		return mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 16, 16, 3, 5)), BatchSize: batch, Rank: rank, WorldSize: world, Shuffle: true, Seed: 11, Outputs: image(opRRC, opFlip)})
+		return mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 16, 16, 3, 5)), BatchSize: batch, Rank: rank, WorldSize: world, Shuffle: true, Seed: 11, Outputs: imageOps(opRRC, opFlip)})
 	}
 	p := open(8, 0, 1)
 	p.Start(item.Position{})
@@ -186,7 +186,7 @@ func TestRestarts(t *testing.T) {
 		}
 		return nil
 	})
-	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 32, Shuffle: true, Seed: 5, Outputs: image(opRRC), Threads: 3})
+	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 32, Shuffle: true, Seed: 5, Outputs: imageOps(opRRC), Threads: 3})
 	rng := rand.New(rand.NewPCG(1, 2))
 	want := map[item.Position]got{}
 	p.Start(item.Position{})
@@ -241,7 +241,7 @@ func TestErrorNamesTheRecord(t *testing.T) {
 			}
 			return nil
 		})
-		p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 10, Outputs: image(opRRC)})
+		p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 10, Outputs: imageOps(opRRC)})
 		p.Start(item.Position{})
 		for i := range 3 {
 			if g := take(t, p); g.step != int64(i) {
@@ -273,7 +273,7 @@ func TestSkip(t *testing.T) {
 			}
 			return nil
 		})
-		return mustOpen(t, Config{OpenSource: use(src), BatchSize: 16, Shuffle: true, Seed: 2, OnError: OnErrorSkip, Outputs: image(opRRC), Threads: threads})
+		return mustOpen(t, Config{OpenSource: use(src), BatchSize: 16, Shuffle: true, Seed: 2, OnError: OnErrorSkip, Outputs: imageOps(opRRC), Threads: threads})
 	}
 	p := open(3)
 	p.Start(item.Position{})
@@ -421,8 +421,8 @@ func TestOpenRefuses(t *testing.T) {
 		{Config{BatchSize: 4, OnError: "ignore"}, `on_error is "ignore"`},
 		{Config{BatchSize: 64, DropLast: true}, "there would be no batch"},
 		{Config{BatchSize: 4, Fields: []string{"lable"}}, `did you mean "label"?`},
-		{Config{BatchSize: 4, Outputs: image(`{"op":"RandomResizeCrop","size":8}`)}, `did you mean "RandomResizedCrop"?`},
-		{Config{BatchSize: 4, Outputs: image(`{"op":"Resize","sise":8}`)}, `did you mean "size"?`},
+		{Config{BatchSize: 4, Outputs: imageOps(`{"op":"RandomResizeCrop","size":8}`)}, `did you mean "RandomResizedCrop"?`},
+		{Config{BatchSize: 4, Outputs: imageOps(`{"op":"Resize","sise":8}`)}, `did you mean "size"?`},
 		{Config{BatchSize: 1 << 18, Memory: 32 << 20}, "set memory to that or more"},
 		{Config{BatchSize: 4, OpenSource: use(faultsource.Raw(0, 8, 8, 3, 5))}, "holds no records"},
 	} {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
@@ -78,29 +77,23 @@ type worker struct {
 	dec     *decode.Decoder
 	budget  *arena.Budget
 	scratch *transform.Scratch
-	pixels  *arena.Block // decoded images that operations on pixels go on with
-	used    int          // of pixels
-	runs    []transform.Run
-	reqs    []decode.Request
-	of      []rowOutput // what each request is for
-	srcs    [][]byte
 	errs    []error // by row of the group
 	timer   workTimer
 
-	// Of the rows that the requests are for:
-	slot  []byte
-	first int
+	// Of the rows that are being made (rows.go):
+	b        *batch
+	slot     []byte
+	first    int
+	gathered []bool // by output
+	runs     []transform.Run
+	nruns    int
+	pixels   *arena.Block // decoded images that are not yet rows
+	used     int          // of pixels
+	now      requests     // to decode
+	later    requests     // on what now decodes
+	srcs     [][]byte
+	box      [maxOutputs]item.Rect // by shared field
 }
-
-type rowOutput struct {
-	k   int // row in the group
-	out int
-	run *transform.Run
-}
-
-// pixelBytes is how much memory a worker takes for the decoded images of a
-// group before it works on them in parts.
-const pixelBytes = 3 << 20
 
 func (p *Pipeline) newWorker() (*worker, error) {
 	dec, err := decode.New(decode.Options{})
@@ -113,8 +106,9 @@ func (p *Pipeline) newWorker() (*worker, error) {
 	w.pixels = arena.NewBlock(w.budget, arena.PurposeScratch)
 	n := p.groupRows * max(len(p.outputs), 1)
 	w.runs = make([]transform.Run, n)
-	w.reqs = make([]decode.Request, 0, n)
-	w.of = make([]rowOutput, 0, n)
+	w.now.init(n + p.groupRows*len(p.shared))
+	w.later.init(n)
+	w.gathered = make([]bool, len(p.outputs))
 	w.srcs = make([][]byte, 0, p.groupRows)
 	w.errs = make([]error, p.groupRows)
 	return w, nil
@@ -205,157 +199,12 @@ func (w *worker) decodeAll(b *batch, first int, recs []driver.Record) {
 func (w *worker) decodeGuarded(b *batch, first int, recs []driver.Record) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			w.reqs, w.of = w.reqs[:0], w.of[:0]
+			w.forget()
 			err = panicError("decoding", r)
 		}
 	}()
 	w.decodeRows(b, first, recs)
 	return nil
-}
-
-func (w *worker) decodeRows(b *batch, first int, recs []driver.Record) {
-	p := w.p
-	slot := p.ring.Slot(b.slot)
-	w.slot, w.first = slot, first
-	w.used = 0
-	for k := range recs {
-		r := &recs[k]
-		if r.Err != nil {
-			w.errs[k] = r.Err
-			continue
-		}
-		for _, c := range p.columns {
-			p.layout.PutInt(slot, c.array, first+k, r.Values[c.field].Int)
-		}
-		p.layout.PutInt(slot, p.indexArray, first+k, r.ID)
-	}
-	for o := range p.outputs {
-		if !w.gather(slot, o, first, recs) {
-			w.decodeOutput(b, slot, o, first, recs)
-		}
-	}
-	w.flush()
-}
-
-// gather copies the rows of an output that are stored just as the batch wants
-// them, in one call. It returns false when a row is not.
-func (w *worker) gather(slot []byte, o, first int, recs []driver.Record) bool {
-	out := &w.p.outputs[o]
-	if !out.gather {
-		return false
-	}
-	rowBytes := w.p.layout.Arrays[out.array].RowBytes
-	w.srcs = w.srcs[:0]
-	for k := range recs {
-		if w.errs[k] != nil {
-			return false
-		}
-		v := &recs[k].Values[out.field]
-		if v.Codec != driver.CodecRaw || int(v.Width) != out.prog.W || int(v.Height) != out.prog.H ||
-			int(v.Channels) != out.prog.C || int64(len(v.Bytes)) != rowBytes {
-			return false
-		}
-		w.srcs = append(w.srcs, v.Bytes)
-	}
-	start := time.Now()
-	cdec.Gather(w.p.layout.Span(slot, out.array, first, first+len(recs)), w.srcs, int(rowBytes))
-	w.timer.decode += time.Since(start)
-	return true
-}
-
-// decodeOutput puts the images of an output into requests. Those that need
-// room for pixels in between may run earlier requests to get it.
-func (w *worker) decodeOutput(b *batch, slot []byte, o, first int, recs []driver.Record) {
-	p := w.p
-	out := &p.outputs[o]
-	for k := range recs {
-		if w.errs[k] != nil {
-			continue
-		}
-		v := &recs[k].Values[out.field]
-		info, err := w.dec.Info(*v)
-		if err != nil {
-			w.errs[k] = err
-			continue
-		}
-		run := &w.runs[len(w.of)]
-		if err := run.Begin(out.prog, p.cfg.Seed, b.epoch, recs[k].ID, int(info.Width), int(info.Height)); err != nil {
-			w.errs[k] = err
-			continue
-		}
-		if v.Codec == driver.CodecRaw && int(v.Channels) == out.prog.C &&
-			run.CopyRaw(p.layout.Row(slot, out.array, first+k), v.Bytes) {
-			continue
-		}
-		if run.Empty() {
-			w.errs[k] = run.Finish(w.scratch, nil, p.layout.Row(slot, out.array, first+k))
-			continue
-		}
-		req := decode.Request{Value: *v, Geom: run.Geometry(), Store: out.prog.Store, Dst: p.layout.Row(slot, out.array, first+k)}
-		if !run.Direct() {
-			req.Store = transform.U8Store(out.prog.InC)
-			if req.Dst, err = w.room(run.PixelBytes()); err != nil {
-				w.errs[k] = err
-				continue
-			}
-			if len(w.of) == 0 && run != &w.runs[0] { // room ran the others
-				w.runs[0], run = *run, &w.runs[0]
-			}
-		}
-		w.reqs = append(w.reqs, req)
-		w.of = append(w.of, rowOutput{k: k, out: o, run: run})
-	}
-}
-
-// room returns n bytes for decoded pixels that live until the requests have
-// run. It runs those so far when there is no room left.
-func (w *worker) room(n int) ([]byte, error) {
-	if w.used+n > max(w.pixels.Cap()-arena.Tail, 0) {
-		if w.used > 0 {
-			w.flush()
-		}
-		if _, err := w.pixels.Bytes(max(n, pixelBytes)); err != nil {
-			if _, err = w.pixels.Bytes(n); err != nil {
-				return nil, fmt.Errorf("the image needs %d MiB of scratch: %w; raise memory", n>>20, err)
-			}
-		}
-	}
-	all, err := w.pixels.Bytes(w.pixels.Cap() - arena.Tail)
-	if err != nil {
-		return nil, err
-	}
-	at := w.used
-	w.used = (w.used + n + 63) &^ 63
-	return all[at : at+n : at+n], nil
-}
-
-// flush runs the requests and finishes their rows.
-func (w *worker) flush() {
-	if len(w.reqs) == 0 {
-		return
-	}
-	start := time.Now()
-	w.dec.Run(w.reqs)
-	decoded := time.Now()
-	w.timer.decode += decoded.Sub(start)
-	for i := range w.reqs {
-		req, ro := &w.reqs[i], &w.of[i]
-		err := req.Err
-		if err == nil && w.errs[ro.k] == nil {
-			out := &w.p.outputs[ro.out]
-			if ro.run.Direct() {
-				err = ro.run.FinishStored(req.Dst)
-			} else {
-				err = ro.run.Finish(w.scratch, req.Dst, w.p.layout.Row(w.slot, out.array, w.first+ro.k))
-			}
-		}
-		if err != nil && w.errs[ro.k] == nil {
-			w.errs[ro.k] = err
-		}
-	}
-	w.timer.transform += time.Since(decoded)
-	clear(w.reqs)
-	w.reqs, w.of, w.used = w.reqs[:0], w.of[:0], 0
 }
 
 // maxSubstitutes is how many records in a row may be bad before skipping gives

@@ -87,6 +87,9 @@ func (r *Run) Empty() bool { return r.v.empty() }
 // Geometry is what to decode.
 func (r *Run) Geometry() item.Geometry { return r.v.geometry() }
 
+// SourceSize is the size of the image that the geometry refers to.
+func (r *Run) SourceSize() (w, h int) { return r.v.srcW, r.v.srcH }
+
 // PixelBytes is the room that the decoded geometry needs when not Direct.
 func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.InC }
 

@@ -1,0 +1,230 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"image/png"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// encoded returns a source of n encoded images of different sizes, JPEGs but
+// for pngs in five.
+func encoded(t testing.TB, n int64, pngs int) *faultsource.Memory {
+	t.Helper()
+	const different = 40
+	block := arena.NewBlock(arena.NewBudget(64<<20), arena.PurposeRead)
+	mem, err := block.Bytes(32 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(block.Free)
+	var files [different][]byte
+	var codecs [different]driver.Codec
+	for i := range files {
+		w, h := 60+i*3, 90+i*5%70
+		img := image.NewRGBA(image.Rect(0, 0, w, h))
+		for y := range h {
+			for x := range w {
+				img.SetRGBA(x, y, color.RGBA{uint8(x*3 + i), uint8(y * 2), uint8((x ^ y) * i), 255})
+			}
+		}
+		var buf bytes.Buffer
+		codecs[i] = driver.CodecJPEG
+		if i%5 < pngs {
+			codecs[i] = driver.CodecPNG
+			err = png.Encode(&buf, img)
+		} else {
+			err = jpeg.Encode(&buf, img, &jpeg.Options{Quality: 90})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[i] = mem[:buf.Len():buf.Len()]
+		copy(files[i], buf.Bytes())
+		mem = mem[(buf.Len()+127)&^63:]
+	}
+	m := faultsource.NewMemory(n, []driver.Field{{Name: "image", Kind: driver.KindImage}, {Name: "label", Kind: driver.KindLabel}},
+		func(id int64, v []driver.Value) error {
+			i := id % different
+			v[0] = driver.Value{Bytes: files[i], Codec: codecs[i]}
+			v[1] = driver.Value{Int: id % 7}
+			return nil
+		})
+	m.Copy = true
+	return m
+}
+
+// Two outputs of one field are what each of them is by itself, however much of
+// their decoding is shared.
+func TestTwoViewsOfOneField(t *testing.T) {
+	global := transform.Output{Name: "global", Field: "image", Ops: ops(`{"op":"RandomResizedCrop","size":[40,32],"scale":[0.5,1]}`, opFlip)}
+	local := transform.Output{Name: "local", Field: "image", Ops: ops(`{"op":"RandomResizedCrop","size":16,"scale":[0.05,0.4]}`, `{"op":"ColorJitter","brightness":0.4}`), Layout: "NCHW"}
+	padded := transform.Output{Name: "padded", Field: "image", Ops: ops(`{"op":"CenterCrop","size":130}`)}
+	run := func(outs ...transform.Output) map[string][]byte {
+		p := mustOpen(t, Config{OpenSource: use(encoded(t, 100, 1)), BatchSize: 40, Shuffle: true, Seed: 8, Outputs: outs})
+		p.Start(item.Position{})
+		all := map[string][]byte{}
+		for range 3 {
+			ev, err := p.Next(testContext(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := transform.Batch{Arrays: p.Info().Arrays, Slot: p.Ring().Slot(ev.Slot), Rows: ev.Rows}
+			for _, a := range b.Arrays {
+				_, rows := b.Array(a.Name)
+				all[a.Name] = append(all[a.Name], rows...)
+			}
+			p.Release(ev.Slot)
+		}
+		return all
+	}
+	together := run(global, local, padded)
+	for _, out := range []transform.Output{global, local, padded} {
+		if alone := run(out); !bytes.Equal(alone[out.Name], together[out.Name]) {
+			t.Errorf("%s differs when it is made together with the others", out.Name)
+		}
+	}
+}
+
+// A mask that follows its image gets the same geometry.
+func TestMaskFollowsItsImage(t *testing.T) {
+	list := ops(`{"op":"RandomCrop","size":9,"padding":3}`, opFlip, `{"op":"ColorJitter","brightness":0.5}`, `{"op":"RandomVerticalFlip"}`)
+	gray := faultsource.Raw(64, 14, 11, 1, 5)
+	p := mustOpen(t, Config{OpenSource: use(gray), BatchSize: 64, Seed: 1, Outputs: []transform.Output{
+		{Name: "a", Field: "image", Mask: true, Ops: list},
+		{Name: "b", Field: "image", Mask: true, Follow: "a", Ops: append(list[:2:2], list[3])},
+		{Name: "c", Field: "image", Mask: true, Follow: "a", Ops: list},
+	}})
+	p.Start(item.Position{})
+	ev, err := p.Next(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := transform.Batch{Arrays: p.Info().Arrays, Slot: p.Ring().Slot(ev.Slot), Rows: ev.Rows}
+	_, rowsA := b.Array("a")
+	_, rowsC := b.Array("c")
+	if !bytes.Equal(rowsA, rowsC) {
+		t.Error("a mask that follows another differs from it")
+	}
+	p.Release(ev.Slot)
+}
+
+func TestBatchesOfImagesWhateverTheThreads(t *testing.T) {
+	var want []uint64
+	for _, threads := range []int{1, 4} {
+		p := mustOpen(t, Config{OpenSource: use(encoded(t, 150, 1)), BatchSize: 32, Shuffle: true, Seed: 3, Threads: threads,
+			Outputs: imageOps(opRRC, `{"op":"RandAugment"}`, opFlip, `{"op":"ToDtype","dtype":"float16","scale":true}`)})
+		p.Start(item.Position{})
+		batches, _ := epochs(t, p, 2)
+		if want == nil {
+			want = sums(batches)
+		}
+		equal(t, fmt.Sprintf("threads %d", threads), sums(batches), want)
+	}
+}
+
+// An image that does not fit a worker's scratch is made with the large one; one
+// that does not fit that either is an error that says so.
+func TestLargeImages(t *testing.T) {
+	src := faultsource.Raw(12, 2600, 1000, 3, 5) // 7.8 MB each
+	jitter := `{"op":"ColorJitter","brightness":0.3}`
+	var want []uint64
+	for _, threads := range []int{1, 3} {
+		p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(12, 2600, 1000, 3, 5)), BatchSize: 4, Threads: threads,
+			Outputs: imageOps(jitter, opRRC), Memory: 512 << 20})
+		p.Start(item.Position{})
+		batches, _ := epochs(t, p, 1)
+		if want == nil {
+			want = sums(batches)
+		}
+		equal(t, fmt.Sprintf("threads %d", threads), sums(batches), want)
+	}
+	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 4, Threads: 2, Outputs: imageOps(jitter, opRRC), Memory: 48 << 20})
+	p.Start(item.Position{})
+	_, err := p.Next(testContext(t))
+	if err == nil || !strings.Contains(err.Error(), "raise memory") || !strings.Contains(err.Error(), "record 0") {
+		t.Fatalf("error is %v", err)
+	}
+}
+
+// Reads that do not fit the budget together are done one after the other, and
+// a record that does not fit at all is an error that says so.
+func TestReadsWithinTheBudget(t *testing.T) {
+	src := faultsource.NewMemory(64, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
+		size := int64(3 * 400 * 400)
+		if id == 50 {
+			size = 3 * 4000 * 4000
+		}
+		v[0] = driver.Value{Bytes: make([]byte, size), Codec: driver.CodecRaw, Width: int32(400), Height: int32(400), Channels: 3}
+		if id == 50 {
+			v[0].Width, v[0].Height = 4000, 4000
+		}
+		return nil
+	})
+	src.Copy = true
+	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 16, Threads: 4, Outputs: imageOps(opRRC), Memory: 30 << 20})
+	read := p.Info().Memory.Read
+	p.Start(item.Position{})
+	for range 3 {
+		take(t, p)
+	}
+	_, err := p.Next(testContext(t))
+	if err == nil || !strings.Contains(err.Error(), "record 50") || !strings.Contains(err.Error(), "raise memory") {
+		t.Fatalf("error is %v", err)
+	}
+	if peak := p.readBudget.Peak(); peak > read {
+		t.Fatalf("reads used %d of %d bytes", peak, read)
+	}
+}
+
+// A steady epoch allocates nothing and collects no garbage.
+func TestNoGarbageInASteadyEpoch(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	// PNGs are decoded by a Go library, which allocates.
+	jpegs := encoded(t, 40*400, 0)
+	p := mustOpen(t, Config{OpenSource: use(jpegs), BatchSize: 64, Shuffle: true, Outputs: imageOps(opRRC, opFlip)})
+	p.Start(item.Position{})
+	batch := func() {
+		for {
+			ev, err := p.Next(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.Kind == EventBatch {
+				p.Release(ev.Slot)
+				return
+			}
+		}
+	}
+	for range 20 {
+		batch()
+	}
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	steps := p.Info().Steps
+	for range steps { // over the boundary of an epoch
+		batch()
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.NumGC - before.NumGC; n != 0 {
+		t.Errorf("%d garbage collections in an epoch", n)
+	}
+	if n := float64(after.Mallocs-before.Mallocs) / float64(steps); n > 1 {
+		t.Errorf("%.1f allocations per batch", n)
+	}
+}
