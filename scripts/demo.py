@@ -209,8 +209,8 @@ def plain_reader(folder: Path) -> PlainReader | None:
 
 def run(*args: object, may: tuple[int, ...] = (0,)) -> None:
     """Run a stoker command, showing it."""
-    command = [str(STOKER), *map(str, args)]
-    print(dim("  $ " + " ".join(show(a) if isinstance(a, Path) else str(a) for a in [STOKER, *args])), flush=True)
+    command = [show(a) if isinstance(a, Path) else str(a) for a in [STOKER, *args]]
+    print(dim("  $ " + " ".join(command)), flush=True)
     code = subprocess.run(command, check=False).returncode
     if code not in may:
         sys.exit(code)

@@ -215,7 +215,8 @@ def main() -> int:
             continue
         elif old == data:
             continue
-        print(f"{path.relative_to(ROOT)} is not what torchvision gives now; run scripts/gen_aug_golden.py", file=sys.stderr)
+        name = path.relative_to(ROOT)
+        print(f"{name} is not what torchvision gives now; run scripts/gen_aug_golden.py", file=sys.stderr)
         return 1
     return 0
 
@@ -224,7 +225,7 @@ def close(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(close(a[k], b[k]) for k in a)
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b))
+        return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):
         return abs(a - b) <= 1e-3 * max(1.0, abs(a))
     return bool(a == b)
