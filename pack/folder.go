@@ -78,13 +78,11 @@ func (in *folderInput) load(_ context.Context, n int64, w *worker, j *job) error
 	case size > foldersource.MaxFileBytes:
 		return &BadInput{path, fmt.Sprintf("%d bytes are more than the limit of %d", size, int64(foldersource.MaxFileBytes))}
 	}
-	f, err := in.list.Open(i)
+	_, err := in.list.ReadFile(i, func(n int) ([]byte, error) {
+		w.src = grow(w.src, n)
+		return w.src, nil
+	})
 	if err != nil {
-		return in.failed(path, err)
-	}
-	defer f.Close()
-	w.src = grow(w.src, int(size))
-	if err := in.list.ReadInto(i, f, w.src); err != nil {
 		return in.failed(path, err)
 	}
 	r := &j.rec
@@ -105,7 +103,10 @@ func (in *folderInput) failed(path string, err error) error {
 	if errors.Is(err, foldersource.ErrChanged) {
 		return fmt.Errorf("%w; the source must stand still while it is packed: run again with --restart when it does", err)
 	}
-	return &BadInput{path, plain(errors.Unwrap(err)).Error()}
+	if cause := errors.Unwrap(err); cause != nil {
+		err = cause // the path is named already
+	}
+	return &BadInput{path, err.Error()}
 }
 
 // grow returns a slice of n bytes, b's own memory when that is large enough.

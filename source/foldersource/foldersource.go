@@ -12,9 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -100,12 +99,11 @@ func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, s.info.Len, s.info.URL)
 			continue
 		}
-		b, err := s.readFile(int(id), buf)
+		b, err := s.list.ReadFile(int(id), buf.Alloc)
+		if errors.Is(err, errAlloc) {
+			return err
+		}
 		if err != nil {
-			var oom *allocError
-			if errors.As(err, &oom) {
-				return oom.err
-			}
 			rec.Err = err
 			continue
 		}
@@ -119,71 +117,66 @@ func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 
 func (s *source) Close() error { return nil }
 
-// allocError is a failure of Buffer.Alloc: it ends the read, not one record.
-type allocError struct{ err error }
-
-func (e *allocError) Error() string { return e.err.Error() }
-
-func (s *source) readFile(i int, buf *driver.Buffer) ([]byte, error) {
-	f, err := s.list.Open(i)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	n := s.list.Size(i)
-	b, err := buf.Alloc(int(n))
-	if err != nil {
-		return nil, &allocError{err}
-	}
-	if err := s.list.ReadInto(i, f, b); err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
 // ErrChanged is in the errors of files that are not what they were when the
 // folder was listed: changed, shortened or gone.
 var ErrChanged = errors.New("changed since the folder was listed")
 
-// Open opens file i and checks that it is still the one that was listed.
-func (l *Listing) Open(i int) (*os.File, error) {
+// errAlloc marks a failure of alloc: it is not the file's.
+var errAlloc = errors.New("no memory")
+
+// ReadFile reads file i into memory that alloc gives. A file that is not the
+// one that was listed, or that changes while it is read, is noticed by size and
+// time of change.
+func (l *Listing) ReadFile(i int, alloc func(n int) ([]byte, error)) ([]byte, error) {
 	name := l.FullPath(i)
 	if l.Size(i) > MaxFileBytes {
 		return nil, fmt.Errorf("%s: %d bytes are more than the limit of %d", name, l.Size(i), int64(MaxFileBytes))
 	}
-	f, err := os.Open(name)
+	fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
+		if err == unix.ENOENT || err == unix.ENOTDIR {
 			return nil, fmt.Errorf("%s: %w: the file is gone", name, ErrChanged)
 		}
-		return nil, fmt.Errorf("%s: %w", name, reason(err))
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := l.same(i, f); err != nil {
-		f.Close()
+	defer unix.Close(fd)
+	if err := l.same(i, name, fd); err != nil {
 		return nil, err
 	}
-	return f, nil
-}
-
-// ReadInto reads file i, opened by Open, into b, whose length is Size(i). A
-// change while it is read is noticed by size and time of change.
-func (l *Listing) ReadInto(i int, f *os.File, b []byte) error {
-	if _, err := io.ReadFull(f, b); err != nil {
-		if err == io.ErrUnexpectedEOF || err == io.EOF {
-			return fmt.Errorf("%s: %w: it became shorter", l.FullPath(i), ErrChanged)
-		}
-		return fmt.Errorf("%s: %w", l.FullPath(i), reason(err))
-	}
-	return l.same(i, f)
-}
-
-func (l *Listing) same(i int, f *os.File) error {
-	st, err := f.Stat()
+	b, err := alloc(int(l.Size(i)))
 	if err != nil {
-		return fmt.Errorf("%s: %w", l.FullPath(i), reason(err))
+		return nil, fmt.Errorf("%s: %w for %d bytes: %w", name, errAlloc, l.Size(i), err)
 	}
-	if st.Size() != l.Size(i) || st.ModTime().UnixNano() != l.ModTime(i) {
-		return fmt.Errorf("%s: %w", l.FullPath(i), ErrChanged)
+	for at := 0; at < len(b); {
+		n, err := retry(func() (int, error) { return unix.Read(fd, b[at:]) })
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("%s: %w: it became shorter", name, ErrChanged)
+		}
+		at += n
+	}
+	return b, l.same(i, name, fd)
+}
+
+// retry runs a system call again when a signal interrupted it.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (l *Listing) same(i int, name string, fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if st.Size != l.Size(i) || st.Mtim.Nano() != l.ModTime(i) {
+		return fmt.Errorf("%s: %w", name, ErrChanged)
 	}
 	return nil
 }

@@ -66,11 +66,19 @@ type ScanOptions struct {
 func (l *Listing) Len() int { return len(l.ends) }
 
 // Path is the path of file i relative to Root, with slashes.
-func (l *Listing) Path(i int) string { return path.Join(l.dirs[l.dir[i]], l.name(i)) }
+func (l *Listing) Path(i int) string { return path.Join(l.dirs[l.dir[i]], string(l.nameBytes(i))) }
 
 // FullPath is the path of file i with Root.
 func (l *Listing) FullPath(i int) string {
-	return filepath.Join(l.Root, l.dirs[l.dir[i]], l.name(i))
+	var space [256]byte
+	b := append(space[:0], l.Root...)
+	if !strings.HasSuffix(l.Root, "/") {
+		b = append(b, '/')
+	}
+	if dir := l.dirs[l.dir[i]]; dir != "" {
+		b = append(append(b, dir...), '/')
+	}
+	return string(append(b, l.nameBytes(i)...))
 }
 
 // Label is the class of file i, -1 in a flat folder.
@@ -82,12 +90,12 @@ func (l *Listing) Size(i int) int64 { return l.size[i] }
 // ModTime is the time of the last change in nanoseconds since 1970.
 func (l *Listing) ModTime(i int) int64 { return l.mtime[i] }
 
-func (l *Listing) name(i int) string {
+func (l *Listing) nameBytes(i int) []byte {
 	start := uint64(0)
 	if i > 0 {
 		start = l.ends[i-1]
 	}
-	return string(l.names[start:l.ends[i]])
+	return l.names[start:l.ends[i]]
 }
 
 // Bytes is the size of all files together, MaxBytes that of the largest one.
