@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
-
 import stoker
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 STOKER = ROOT / "bin/stoker"
@@ -139,7 +138,8 @@ def train(batches: Callable[[], Batches], classes: int, meaningful: bool, memory
             waited += time.perf_counter() - mark
         seconds = time.perf_counter() - began
         accuracy = f"{right / seen:8.1%}" if meaningful else f"{'-':>8}"
-        print(f"  {epoch + 1:>5}  {bold(accuracy)}  {seen / seconds:>10,.0f}  {waited / seconds:>16.0%}  {memory()}", flush=True)
+        figures = f"{seen / seconds:>10,.0f}  {waited / seconds:>16.0%}  {memory()}"
+        print(f"  {epoch + 1:>5}  {bold(accuracy)}  {figures}", flush=True)
         total, total_seconds = total + seen, total_seconds + seconds
     return total / total_seconds
 
@@ -179,10 +179,11 @@ def main() -> None:
     )
     with loader:
         classes, records = len(loader.classes), loader.num_records
-        print(dim(f"  {records:,} images, {classes or 'no'} classes, {len(loader)} batches of {BATCH}; ready after {time.perf_counter() - began:.2f} s"))
+        ready = time.perf_counter() - began
+        print(dim(f"  {records:,} images, {classes or 'no'} classes, batches of {BATCH}; ready after {ready:.2f} s"))
         meaningful = 1 < classes < records
         if not meaningful:
-            why = "one image for each class" if classes == records else "no two classes: put images into one folder for each class"
+            why = "each image is a class of its own" if 1 < classes == records else "one folder for each class is needed"
             print(f"  The accuracy would mean nothing here ({why}), so it is left out.")
         classes = max(classes, CLASSES)
         fast = train(lambda: labelled(loader), classes, meaningful, lambda: memory(engines()))
@@ -190,7 +191,8 @@ def main() -> None:
     step(4, "the same loop over a plain Pillow + NumPy reader")
     slow = train(lambda: plain, classes, meaningful, lambda: memory([])) if (plain := plain_reader(images)) else 0.0
     if slow:
-        print(f"\n{bold(f'{fast / slow:.1f} x')} the examples per second of the plain reader, which uses one core of {len(os.sched_getaffinity(0))}.")
+        cores = len(os.sched_getaffinity(0))
+        print(f"\n{bold(f'{fast / slow:.1f} x')} the examples per second of the plain reader, which uses one core of {cores}.")
     print(f"The pack is {show(pack)}; look into it with: {show(STOKER)} inspect {show(pack)}")
 
 
