@@ -111,6 +111,10 @@ test-asan: system ## the C code under the address and undefined-behaviour saniti
 	@CGO_CFLAGS='-g -O1 -fsanitize=undefined -fno-sanitize-recover=all' CGO_LDFLAGS='-fsanitize=undefined' \
 		go test -asan -short $(ASAN)
 
+.PHONY: test-arm64
+test-arm64: system ## the codec's tests for arm64, in an emulator
+	@scripts/test-arm64.sh
+
 .PHONY: test-fuzz
 test-fuzz: system
 	@echo 'test: a short fuzz run of every parser'

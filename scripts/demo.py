@@ -183,7 +183,7 @@ def main() -> None:
         print(dim(f"  {records:,} images, {classes or 'no'} classes, batches of {BATCH}; ready after {ready:.2f} s"))
         meaningful = 1 < classes < records
         if not meaningful:
-            why = "each image is a class of its own" if 1 < classes == records else "one folder for each class is needed"
+            why = "every image is its own class" if 1 < classes == records else "it takes one folder for each class"
             print(f"  The accuracy would mean nothing here ({why}), so it is left out.")
         classes = max(classes, CLASSES)
         fast = train(lambda: labelled(loader), classes, meaningful, lambda: memory(engines()))
@@ -192,7 +192,8 @@ def main() -> None:
     slow = train(lambda: plain, classes, meaningful, lambda: memory([])) if (plain := plain_reader(images)) else 0.0
     if slow:
         cores = len(os.sched_getaffinity(0))
-        print(f"\n{bold(f'{fast / slow:.1f} x')} the examples per second of the plain reader, which uses one core of {cores}.")
+        times = bold(f"{fast / slow:.1f} x")
+        print(f"\n{times} the examples per second of the plain reader, which uses one core of {cores}.")
     print(f"The pack is {show(pack)}; look into it with: {show(STOKER)} inspect {show(pack)}")
 
 
