@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,9 +48,7 @@ def plots(figures: Figures, docs: Path) -> list[str]:
     """Draws everything that has figures; gives the names of the files."""
     img = docs / "img"
     machine = figures.results["machine"]
-    where = (
-        f"{machine['cores']} cores, {machine.get('cpu', '')}, {machine['time'][:10]}; medians, lowest to highest"
-    )
+    where = f"{machine['cores']} cores, {machine.get('cpu', '')}, {machine['time'][:10]}; medians, lowest to highest"
     made = []
 
     def draw(name: str, title: str, subtitle: str, groups: list[svg.Group], unit: str) -> None:
@@ -161,12 +160,12 @@ MEMORY = "Peak MiB of all processes together, each shared page counted once; rea
 COMMANDS = "Each arm can be run by hand, from the root of the repository."
 
 CHECKS = """A figure counts only when each record comes exactly once in an epoch and its picture is the right one (the
-centred square of each file, against Pillow's decode and resize; decoders and filters differ a little between loaders,
-so rivals need 24 dB, Stoker at most 1 level). Stoker must also give the same batches for the same seed in another
-process."""
+centred square of each file, against Pillow's decode and resize; decoders and filters differ a little between
+loaders, so rivals need 24 dB, Stoker at most 1 level). Stoker must also give the same batches for the same seed in
+another process."""
 
-FOREGROUND = """How many times longer a fixed piece of Python in the trainer's main thread takes while the loader delivers
-1.5 batches of 256 per second, against the same piece without a loader."""
+FOREGROUND = """How many times longer a fixed piece of Python in the trainer's main thread takes while the loader
+delivers 1.5 batches of 256 per second, against the same piece without a loader."""
 
 METHOD = """## Method
 
@@ -185,6 +184,35 @@ METHOD = """## Method
 """
 
 
+def summary(figures: Figures) -> str:
+    """The few lines and the one plot of the README."""
+    suite = SUITES["photos"] if ("photos", "stoker-keep") in figures.runs else SUITES["gen"]
+    keep, dct = (figures.median(suite.name, f"stoker-{kind}") for kind in ("keep", "dct"))
+    rivals = [a for a in figures.measured(suite, "bytes") if not a.ours and a.comparable]
+    if not keep or not dct or not rivals:
+        return ""
+    best = max((figures.median(suite.name, a.name) or 0, a.title) for a in rivals)
+    machine = figures.results["machine"]
+    text = (
+        f"{suite.title}, RandomResizedCrop 224 and flip, uint8 batches of 256, {machine['cores']} cores"
+        f" ({machine.get('cpu', '')}), files in memory: {keep:,.0f} images per second from the JPEG bytes as they are,"
+        f" {keep / best[0]:.1f} times the fastest other loader ({best[1]}, {best[0]:,.0f}), and {dct:,.0f} from a `dct`"
+        f" pack, {dct / best[0]:.1f} times, with the same pixels. `make bench` repeats it; all figures, the bars that"
+        " were missed and the method are in [docs/benchmarks.md](docs/benchmarks.md)."
+    )
+    picture = "![Images per second, Stoker and other loaders](docs/img/benchmark.svg)"
+    return f"{picture}\n\n" + textwrap.fill(text, 120, break_long_words=False) + "\n"
+
+
+def fill_readme(readme: Path, text: str) -> None:
+    """Puts the summary between the README's markers."""
+    begin, end = "<!-- results:begin -->\n", "<!-- results:end -->"
+    old = readme.read_text()
+    if text and begin in old and end in old:
+        before, _, rest = old.partition(begin)
+        readme.write_text(before + begin + text + end + rest.partition(end)[2])
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("results", nargs="?", type=Path)
@@ -198,6 +226,8 @@ def main() -> None:
     figures = Figures(json.loads(a.results.read_text()))
     made = plots(figures, a.docs)
     (a.docs / "benchmarks.md").write_text(page(figures, made))
+    if (readme := a.docs.parent / "README.md").exists():
+        fill_readme(readme, summary(figures))
     print(f"bench: wrote {a.docs / 'benchmarks.md'} and {len(made)} plots from {a.results.name}")
 
 
