@@ -257,8 +257,13 @@ int sk_jpeg_emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink)
 	const JDIMENSION end = (JDIMENSION)(y + h);
 	sink->px = px;
 	while (ci->output_scanline < end) {
-		JDIMENSION want = end - ci->output_scanline;
-		int got = (int)jpeg_read_scanlines(ci, rows, want < BAND_ROWS ? want : BAND_ROWS);
+		// Fill the band before it is handed on: reading rows with wide loads
+		// right after libjpeg wrote them with narrower stores would stall.
+		int got = 0;
+		while (got < BAND_ROWS && ci->output_scanline < end) {
+			const JDIMENSION want = end - ci->output_scanline, room = (JDIMENSION)(BAND_ROWS - got);
+			got += (int)jpeg_read_scanlines(ci, rows + got, want < room ? want : room);
+		}
 		if (ci->out_color_space == JCS_CMYK)
 			for (int i = 0; i < got; i++)
 				cmyk_to_rgbx(rows[i], (int)ci->output_width);

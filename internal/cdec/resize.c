@@ -56,18 +56,24 @@ static void nearest_row(sk_resizer *r, const uint8_t *src)
 	}
 }
 
-static void ring_row(sk_resizer *r, const uint8_t *src)
+// n rows, at most SK_ROWS: the ring has room for them beside the rows that the
+// next output row needs.
+static void ring_rows(sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int n)
 {
 	const sk_axis *ay = &r->ay;
 	const int16_t *rows[SK_RING_TAPS + 2];
-	r->k->h_row(r, src, r->ring + (r->in_row & r->ring_mask) * r->mid_stride);
-	while (r->out_row < r->h && ay->start[r->out_row] + ay->count[r->out_row] <= r->in_row + 1) {
-		const int n = ay->count[r->out_row], first = ay->start[r->out_row];
-		for (int t = 0; t < n; t++)
+	int16_t *mid[SK_ROWS];
+	for (int i = 0; i < n; i++)
+		mid[i] = r->ring + ((r->in_row + i) & r->ring_mask) * r->mid_stride;
+	r->k->h_rows(r, src, stride, n, mid);
+	r->in_row += n;
+	while (r->out_row < r->h && ay->start[r->out_row] + ay->count[r->out_row] <= r->in_row) {
+		const int taps = ay->count[r->out_row], first = ay->start[r->out_row];
+		for (int t = 0; t < taps; t++)
 			rows[t] = r->ring + ((first + t) & r->ring_mask) * r->mid_stride;
-		rows[n] = rows[0]; // partner of the last tap when n is odd; its tap is 0
+		rows[taps] = rows[0]; // partner of the last tap when their number is odd; its tap is 0
 		uint8_t *to = row_target(r);
-		r->k->v_row(r, rows, ay->k + (size_t)r->out_row * (size_t)ay->kstride, n, to);
+		r->k->v_row(r, rows, ay->k + (size_t)r->out_row * (size_t)ay->kstride, taps, to);
 		row_finished(r, to);
 	}
 }
@@ -76,7 +82,7 @@ static void tall_row(sk_resizer *r, const uint8_t *src)
 {
 	const sk_axis *ay = &r->ay;
 	const int n = r->w * 3, shift = r->mid_bits + ay->q;
-	r->k->h_row(r, src, r->ring);
+	r->k->h_rows(r, src, 0, 1, &r->ring);
 	for (int y = r->out_row; y < r->h && ay->start[y] <= r->in_row; y++) {
 		int32_t *restrict sums = r->sums + (size_t)(y & (SK_OPEN - 1)) * (size_t)r->mid_stride;
 		const int16_t *restrict mid = r->ring;
@@ -117,21 +123,27 @@ static int resizer_rows(sk_sink *s, const uint8_t *px0, ptrdiff_t stride, int n)
 		if (code != SK_OK)
 			return code;
 	}
-	for (int i = 0; i < n && r->in_row < r->bh; i++, px0 += stride) {
+	if (n > r->bh - r->in_row)
+		n = r->bh - r->in_row;
+	for (int step; n > 0; n -= step, px0 += step * stride) {
+		step = 1;
 		switch (r->mode) {
 		case MODE_COPY:
 			copy_row(r, px0);
+			r->in_row++;
 			break;
 		case MODE_NEAREST:
 			nearest_row(r, px0);
+			r->in_row++;
 			break;
 		case MODE_RING:
-			ring_row(r, px0);
+			step = n < SK_ROWS ? n : SK_ROWS;
+			ring_rows(r, px0, stride, step);
 			break;
 		default:
 			tall_row(r, px0);
+			r->in_row++;
 		}
-		r->in_row++;
 	}
 	return SK_OK;
 }
@@ -227,7 +239,7 @@ int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job)
 		sums = SK_OPEN;
 	} else {
 		r->mode = MODE_RING;
-		while (rows < (size_t)r->ay.max_count)
+		while (rows < (size_t)r->ay.max_count + SK_ROWS)
 			rows *= 2;
 	}
 	r->ring_mask = (int)rows - 1;
@@ -275,6 +287,12 @@ static void h_row_scalar(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 	}
 }
 
+static void h_rows_scalar(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int n, int16_t *const *mid)
+{
+	for (int i = 0; i < n; i++)
+		h_row_scalar(r, src + i * stride, mid[i]);
+}
+
 static void v_row_scalar(const sk_resizer *r, const int16_t *const *rows, const int16_t *k, int n, uint8_t *dst)
 {
 	const int shift = r->mid_bits + r->ay.q;
@@ -306,7 +324,7 @@ void sk_pack_row_scalar(const uint8_t *src, int px, int w, int flip, uint8_t *ds
 	}
 }
 
-const sk_kernels sk_kernels_scalar = {h_table_scalar, h_row_scalar, v_row_scalar, sk_pack_row_scalar, sk_store_row_scalar};
+const sk_kernels sk_kernels_scalar = {h_table_scalar, h_rows_scalar, v_row_scalar, sk_pack_row_scalar, sk_store_row_scalar};
 
 const sk_kernels *sk_kernels_of(int isa)
 {

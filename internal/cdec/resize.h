@@ -65,6 +65,8 @@ typedef struct {
 
 // Rows of 16-bit values are this many elements longer than they are wide.
 #define SK_MID_PAD 64
+// Rows that are resized horizontally at once.
+#define SK_ROWS 4
 // More vertical taps than this are summed as rows come in, not kept in a ring.
 #define SK_RING_TAPS 64
 // Output rows that one input row can contribute to at once, when tall.
@@ -79,9 +81,9 @@ struct sk_kernels {
 	// Brings the taps of r->ax into the kernel's order for rows of r->sink.px
 	// bytes per pixel. Returns bytes needed when table is NULL.
 	size_t (*h_table)(const sk_resizer *r, void *table);
-	// One row: src (pixel lo of the box) to w RGB values of mid_bits, cut off
-	// at black and white.
-	void (*h_row)(const sk_resizer *r, const uint8_t *src, int16_t *mid);
+	// n rows, at most SK_ROWS: src (pixel lo of the box) to w RGB values of
+	// mid_bits each, cut off at black and white.
+	void (*h_rows)(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int n, int16_t *const *mid);
 	// One finished row of w*3 bytes out of n rows and their taps. dst may be
 	// written only up to w*3.
 	void (*v_row)(const sk_resizer *r, const int16_t *const *rows, const int16_t *k, int n, uint8_t *dst);

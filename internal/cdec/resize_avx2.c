@@ -123,13 +123,15 @@ T256 INLINE void h_quads(const sk_resizer *r, const uint8_t *src, int16_t *mid, 
 	}
 }
 
-T256 static void h_row_256(const sk_resizer *r, const uint8_t *src, int16_t *mid)
+T256 static void h_rows_256(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int n, int16_t *const *mid)
 {
 	const int quads = ((const head256 *)r->table)->quads;
-	if (quads == 1)
-		h_quads(r, src, mid, 1);
-	else
-		h_quads(r, src, mid, quads);
+	for (int i = 0; i < n; i++, src += stride) {
+		if (quads == 1)
+			h_quads(r, src, mid[i], 1);
+		else
+			h_quads(r, src, mid[i], quads);
+	}
 }
 
 // ---- vertical pass
@@ -321,6 +323,6 @@ T256 static void store_row_256(const sk_store *st, const uint8_t *rgb, int w, in
 		sk_store_range_scalar(st, rgb, w, h, y, done, w, dst);
 }
 
-const sk_kernels sk_kernels_avx2 = {h_table_256, h_row_256, v_row_256, pack_row_256, store_row_256};
+const sk_kernels sk_kernels_avx2 = {h_table_256, h_rows_256, v_row_256, pack_row_256, store_row_256};
 
 #endif

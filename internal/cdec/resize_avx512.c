@@ -169,7 +169,10 @@ static size_t h_table_512(const sk_resizer *r, void *table)
 #define WORDS ((__mmask64)0x5555555555555555)
 
 // by8: the shift is 8 bits, so that picking bytes does it. clamp: bicubic.
-T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid, int steps, int by8, int clamp)
+// Several rows at once share the loads of the table, which is larger than the
+// rows.
+T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int16_t *const *mid, int rows, int steps,
+                          int by8, int clamp)
 {
 	const head512 *head = r->table;
 	const int32_t *offset = (const int32_t *)(head + 1);
@@ -182,18 +185,25 @@ T512 INLINE void h_narrow(const sk_resizer *r, const uint8_t *src, int16_t *mid,
 	                                      58, 0, 0, 0, 0, 0, 0, 0, 0);
 	const __m256i top = _mm256_set1_epi16((int16_t)(255 << r->mid_bits));
 	const int groups = head->groups;
-	for (int g = 0; g < groups; g++, mid += 12) {
-		const __m512i window = _mm512_loadu_si512(src + offset[g]);
-		__m512i sum = round;
-		for (int t = 0; t < steps; t++, p += 128)
-			sum = _mm512_dpwssd_epi32(sum, _mm512_maskz_permutexvar_epi8(WORDS, _mm512_load_si512(p), window),
-			                          _mm512_load_si512(p + 64));
-		if (!by8)
-			sum = _mm512_sra_epi32(sum, by);
-		__m256i rgb = _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_castsi256_si512(pick), sum));
-		if (clamp)
-			rgb = _mm256_min_epi16(_mm256_max_epi16(rgb, _mm256_setzero_si256()), top);
-		_mm256_storeu_si256((__m256i *)mid, rgb);
+	for (int g = 0; g < groups; g++) {
+		__m512i window[4], sum[4];
+		for (int i = 0; i < rows; i++) {
+			window[i] = _mm512_loadu_si512(src + offset[g] + i * stride);
+			sum[i] = round;
+		}
+		for (int t = 0; t < steps; t++, p += 128) {
+			const __m512i index = _mm512_load_si512(p), taps = _mm512_load_si512(p + 64);
+			for (int i = 0; i < rows; i++)
+				sum[i] = _mm512_dpwssd_epi32(sum[i], _mm512_maskz_permutexvar_epi8(WORDS, index, window[i]), taps);
+		}
+		for (int i = 0; i < rows; i++) {
+			if (!by8)
+				sum[i] = _mm512_sra_epi32(sum[i], by);
+			__m256i rgb = _mm512_castsi512_si256(_mm512_permutexvar_epi8(_mm512_castsi256_si512(pick), sum[i]));
+			if (clamp)
+				rgb = _mm256_min_epi16(_mm256_max_epi16(rgb, _mm256_setzero_si256()), top);
+			_mm256_storeu_si256((__m256i *)(mid[i] + 12 * g), rgb);
+		}
 	}
 }
 
@@ -236,40 +246,30 @@ T512 static void h_wide(const sk_resizer *r, const uint8_t *src, int16_t *mid)
 	}
 }
 
-T512 static void h_row_512(const sk_resizer *r, const uint8_t *src, int16_t *mid)
+T512 INLINE void h_rows(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int16_t *const *mid, int rows)
 {
-	const head512 *head = r->table;
-	if (head->wide) {
-		h_wide(r, src, mid);
-		return;
+	const int by8 = r->ax.q - r->mid_bits == 8, steps = ((const head512 *)r->table)->steps;
+	if (r->g->filter == SK_BILINEAR && by8 && steps == 1)
+		h_narrow(r, src, stride, mid, rows, 1, 1, 0);
+	else if (r->g->filter == SK_BILINEAR && by8 && steps == 2)
+		h_narrow(r, src, stride, mid, rows, 2, 1, 0);
+	else if (r->g->filter == SK_BILINEAR && by8 && steps == 3)
+		h_narrow(r, src, stride, mid, rows, 3, 1, 0);
+	else
+		h_narrow(r, src, stride, mid, rows, steps, 0, 1);
+}
+
+T512 static void h_rows_512(const sk_resizer *r, const uint8_t *src, ptrdiff_t stride, int n, int16_t *const *mid)
+{
+	if (((const head512 *)r->table)->wide) {
+		for (int i = 0; i < n; i++)
+			h_wide(r, src + i * stride, mid[i]);
+	} else if (n == SK_ROWS) {
+		h_rows(r, src, stride, mid, SK_ROWS);
+	} else {
+		for (int i = 0; i < n; i++)
+			h_rows(r, src + i * stride, stride, mid + i, 1);
 	}
-	const int by8 = r->ax.q - r->mid_bits == 8;
-	if (r->g->filter == SK_BILINEAR && by8) {
-		switch (head->steps) {
-		case 1:
-			h_narrow(r, src, mid, 1, 1, 0);
-			return;
-		case 2:
-			h_narrow(r, src, mid, 2, 1, 0);
-			return;
-		case 3:
-			h_narrow(r, src, mid, 3, 1, 0);
-			return;
-		}
-	} else if (by8) {
-		switch (head->steps) {
-		case 2:
-			h_narrow(r, src, mid, 2, 1, 1);
-			return;
-		case 3:
-			h_narrow(r, src, mid, 3, 1, 1);
-			return;
-		case 4:
-			h_narrow(r, src, mid, 4, 1, 1);
-			return;
-		}
-	}
-	h_narrow(r, src, mid, head->steps, 0, 1);
 }
 
 // ---- vertical pass
@@ -459,6 +459,6 @@ T512 static void store_row_512(const sk_store *st, const uint8_t *rgb, int w, in
 		sk_store_range_scalar(st, rgb, w, h, y, done, w, dst);
 }
 
-const sk_kernels sk_kernels_avx512 = {h_table_512, h_row_512, v_row_512, pack_row_512, store_row_512};
+const sk_kernels sk_kernels_avx512 = {h_table_512, h_rows_512, v_row_512, pack_row_512, store_row_512};
 
 #endif
