@@ -198,7 +198,7 @@ static int pack(image *m)
 	dct_bytes out;
 	char why[SK_MESSAGE];
 	memset(&out, 0, sizeof out);
-	int code = dct_from_jpeg(&out, m->jpeg, m->jpeg_len, TILE, why);
+	int code = dct_from_jpeg(&out, m->jpeg, m->jpeg_len, sk_best_isa(), TILE, why);
 	if (code == DCT_OK) {
 		m->dct = realloc(out.p, out.len + PADDING);
 		m->dct_len = out.len;
