@@ -79,11 +79,11 @@ void sk_aug_fill_rect(uint8_t *p, int w, int channels, int x, int y, int rw, int
 
 // ---- batches (aug_batch.c) ----
 
-// a[i] = a[i]*lam + b[i]*(1-lam). The result may lie in a or b.
+// dst = a*lam + b*(1-lam), n elements. dst may be a or b; no alignment is needed.
 void sk_aug_mix_u8(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n, float lam);
-void sk_aug_mix_f32(float *dst, const float *a, const float *b, size_t n, float lam);
-void sk_aug_mix_f16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam);
-void sk_aug_mix_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam);
+void sk_aug_mix_f32(void *dst, const void *a, const void *b, size_t n, float lam);
+void sk_aug_mix_f16(void *dst, const void *a, const void *b, size_t n, float lam);
+void sk_aug_mix_bf16(void *dst, const void *a, const void *b, size_t n, float lam);
 
 // The same pixels on every machine: where the processor has a fused
 // multiply-add, compilers use it unasked.

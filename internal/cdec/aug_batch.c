@@ -5,6 +5,10 @@
 #include "aug.h"
 #include "aug_x86.h"
 
+// Elements at any address: what is kept of a batch's last row lies on a stack.
+typedef float any_f32 __attribute__((aligned(1), may_alias));
+typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
+
 static inline uint8_t mix_byte(float a, float b, float lam, float rest) {
     const float magic = 12582912.0f;  // 1.5 * 2^23: rounds half to even
     float v = (a * lam + b * rest + magic) - magic;
@@ -28,15 +32,15 @@ SK_AVX2 static size_t mix_u8_avx2(uint8_t *dst, const uint8_t *a, const uint8_t 
     return i;
 }
 
-__attribute__((target("avx2,f16c"))) static size_t mix_f16_avx2(uint16_t *dst, const uint16_t *a, const uint16_t *b,
-                                                                size_t n, float lam, float rest) {
+__attribute__((target("avx2,f16c"))) static size_t mix_f16_avx2(void *dst, const void *a, const void *b, size_t n,
+                                                                float lam, float rest) {
     const __m256 l = _mm256_set1_ps(lam), r = _mm256_set1_ps(rest);
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a + i)));
-        __m256 y = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(b + i)));
+        __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint8_t *)a + 2 * i)));
+        __m256 y = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint8_t *)b + 2 * i)));
         __m256 v = _mm256_add_ps(_mm256_mul_ps(x, l), _mm256_mul_ps(y, r));
-        _mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128((__m128i *)((uint8_t *)dst + 2 * i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     }
     return i;
 }
@@ -51,9 +55,11 @@ void sk_aug_mix_u8(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n, f
     for (; i < n; i++) dst[i] = mix_byte(a[i], b[i], lam, rest);
 }
 
-void sk_aug_mix_f32(float *dst, const float *a, const float *b, size_t n, float lam) {
+void sk_aug_mix_f32(void *dst, const void *a, const void *b, size_t n, float lam) {
+    const any_f32 *x = a, *y = b;
+    any_f32 *d = dst;
     float rest = 1.0f - lam;
-    for (size_t i = 0; i < n; i++) dst[i] = a[i] * lam + b[i] * rest;
+    for (size_t i = 0; i < n; i++) d[i] = x[i] * lam + y[i] * rest;
 }
 
 static inline float from_bits(uint32_t u) {
@@ -90,22 +96,26 @@ static inline uint16_t float_to_half(float f) {
     return (uint16_t)(sign | u >> 13);
 }
 
-void sk_aug_mix_f16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam) {
+void sk_aug_mix_f16(void *dst, const void *a, const void *b, size_t n, float lam) {
     float rest = 1.0f - lam;
     size_t i = 0;
 #if defined(__x86_64__)
     if (sk_aug_isa() >= SK_AUG_AVX2 && __builtin_cpu_supports("f16c")) i = mix_f16_avx2(dst, a, b, n, lam, rest);
 #endif
-    for (; i < n; i++) dst[i] = float_to_half(half_to_float(a[i]) * lam + half_to_float(b[i]) * rest);
+    const any_u16 *x = a, *y = b;
+    any_u16 *d = dst;
+    for (; i < n; i++) d[i] = float_to_half(half_to_float(x[i]) * lam + half_to_float(y[i]) * rest);
 }
 
-void sk_aug_mix_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, size_t n, float lam) {
+void sk_aug_mix_bf16(void *dst, const void *a, const void *b, size_t n, float lam) {
+    const any_u16 *x = a, *y = b;
+    any_u16 *d = dst;
     float rest = 1.0f - lam;
     for (size_t i = 0; i < n; i++) {
-        uint32_t u = to_bits(from_bits((uint32_t)a[i] << 16) * lam + from_bits((uint32_t)b[i] << 16) * rest);
+        uint32_t u = to_bits(from_bits((uint32_t)x[i] << 16) * lam + from_bits((uint32_t)y[i] << 16) * rest);
         if ((u & 0x7fffffff) > 0x7f800000u)
-            dst[i] = (uint16_t)(u >> 16 | 0x40);
+            d[i] = (uint16_t)(u >> 16 | 0x40);
         else
-            dst[i] = (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+            d[i] = (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
     }
 }

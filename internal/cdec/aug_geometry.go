@@ -61,20 +61,22 @@ func sameSize(dst, src Pixmap) error {
 	return nil
 }
 
-func needTemp(tmp []byte, n int) error {
+// words is the scratch as 16-bit words, of which n bytes are needed.
+func words(tmp []byte, n int) (unsafe.Pointer, error) {
 	if len(tmp) < n {
-		return &Error{ErrArgument, fmt.Sprintf("%d bytes of scratch, %d are needed", len(tmp), n)}
+		return nil, &Error{ErrArgument, fmt.Sprintf("%d bytes of scratch, %d are needed", len(tmp), n)}
 	}
-	return nil
+	p := unsafe.SliceData(tmp)
+	return unsafe.Pointer(unsafe.SliceData(tmp[uintptr(unsafe.Pointer(p))&1:])), nil
 }
 
 // SharpnessTemp is the scratch that AdjustSharpness needs for rows of w pixels
 // of c channels.
-func SharpnessTemp(w, c int) int { return 2*w*c + 64 }
+func SharpnessTemp(w, c int) int { return 2*w*c + 66 }
 
 // AdjustSharpness blends src with a smoothed copy of itself into dst: f = 0 is
 // the copy, 1 the image, 2 twice as sharp. dst must not overlap src; tmp has
-// SharpnessTemp bytes and is aligned to 2.
+// SharpnessTemp bytes.
 func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 	if err := sameSize(dst, src); err != nil {
 		return err
@@ -82,11 +84,12 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 	if err := factor("sharpness_factor", f); err != nil {
 		return err
 	}
-	if err := needTemp(tmp, SharpnessTemp(src.W, src.C)); err != nil {
+	t, err := words(tmp, SharpnessTemp(src.W, src.C))
+	if err != nil {
 		return err
 	}
 	C.sk_aug_sharpen(dst.ptr(), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), C.float(1-f),
-		(*C.uint16_t)(unsafe.Pointer(unsafe.SliceData(tmp))))
+		(*C.uint16_t)(t))
 	return nil
 }
 
@@ -95,7 +98,7 @@ const MaxBlurKernel = 2*C.SK_AUG_MAX_RADIUS + 1
 
 // BlurTemp is the scratch that GaussianBlur needs for rows of w pixels of c
 // channels and a kernel of kw columns.
-func BlurTemp(w, c, kw int) int { return 2*(w+kw)*c + 64 }
+func BlurTemp(w, c, kw int) int { return 2*(w+kw)*c + 66 }
 
 // blurWeights gives torchvision's kernel of k taps in 1/16384, from the centre
 // outwards. What rounding leaves over is carried to the next tap and at last to
@@ -122,7 +125,7 @@ func blurWeights(w *[MaxBlurKernel/2 + 1]C.int16_t, k int, sigma float64) {
 
 // GaussianBlur blurs src into dst with a kernel of kw x kh taps, odd numbers,
 // at borders with the image reflected. dst must not overlap src; tmp has
-// BlurTemp bytes and is aligned to 2.
+// BlurTemp bytes.
 func GaussianBlur(dst, src Pixmap, kw, kh int, sigmaX, sigmaY float64, tmp []byte) error {
 	if err := sameSize(dst, src); err != nil {
 		return err
@@ -138,14 +141,15 @@ func GaussianBlur(dst, src Pixmap, kw, kh int, sigmaX, sigmaY float64, tmp []byt
 	if kw/2 >= src.W || kh/2 >= src.H {
 		return &Error{ErrArgument, fmt.Sprintf("a kernel of %dx%d is too large for an image of %dx%d pixels", kw, kh, src.W, src.H)}
 	}
-	if err := needTemp(tmp, BlurTemp(src.W, src.C, kw)); err != nil {
+	t, err := words(tmp, BlurTemp(src.W, src.C, kw))
+	if err != nil {
 		return err
 	}
 	var kx, ky [MaxBlurKernel/2 + 1]C.int16_t
 	blurWeights(&kx, kw, sigmaX)
 	blurWeights(&ky, kh, sigmaY)
 	C.sk_aug_blur(dst.ptr(), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), &kx[0], C.int(kw/2), &ky[0], C.int(kh/2),
-		(*C.int16_t)(unsafe.Pointer(unsafe.SliceData(tmp))))
+		(*C.int16_t)(t))
 	return nil
 }
 
@@ -349,7 +353,7 @@ func (p Pixmap) FillRect(x, y, w, h int, value [3]byte) error {
 }
 
 // Mix writes a*lam + b*(1-lam) into dst, element by element. dst may be a or
-// b. The slices have the same length and are aligned to the element.
+// b. The slices have the same length.
 func Mix(dtype item.DType, dst, a, b []byte, lam float64) error {
 	size := dtype.Size()
 	if size == 0 || len(a) != len(dst) || len(b) != len(dst) || len(dst)%size != 0 {
@@ -364,11 +368,11 @@ func Mix(dtype item.DType, dst, a, b []byte, lam float64) error {
 	case item.U8:
 		C.sk_aug_mix_u8((*C.uint8_t)(d), (*C.uint8_t)(x), (*C.uint8_t)(y), n, l)
 	case item.F16:
-		C.sk_aug_mix_f16((*C.uint16_t)(d), (*C.uint16_t)(x), (*C.uint16_t)(y), n, l)
+		C.sk_aug_mix_f16(d, x, y, n, l)
 	case item.BF16:
-		C.sk_aug_mix_bf16((*C.uint16_t)(d), (*C.uint16_t)(x), (*C.uint16_t)(y), n, l)
+		C.sk_aug_mix_bf16(d, x, y, n, l)
 	case item.F32:
-		C.sk_aug_mix_f32((*C.float)(d), (*C.float)(x), (*C.float)(y), n, l)
+		C.sk_aug_mix_f32(d, x, y, n, l)
 	default:
 		return &Error{ErrArgument, fmt.Sprintf("cannot mix elements of %s", dtype)}
 	}
