@@ -1,0 +1,245 @@
+package arena
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestBudget(t *testing.T) {
+	b := NewBudget(100)
+	if err := b.Reserve(PurposeRing, 60); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Reserve(PurposeRead, 41); !errors.Is(err, ErrBudget) {
+		t.Fatalf("error is %v", err)
+	}
+	if err := b.Reserve(PurposeRead, 40); err != nil {
+		t.Fatal(err)
+	}
+	b.Return(PurposeRing, 60)
+	if b.Used() != 40 || b.UsedFor(PurposeRead) != 40 || b.UsedFor(PurposeRing) != 0 || b.Peak() != 100 {
+		t.Fatalf("used %d, read %d, ring %d, peak %d", b.Used(), b.UsedFor(PurposeRead), b.UsedFor(PurposeRing), b.Peak())
+	}
+	if b.Reserve(PurposeRead, -1) == nil {
+		t.Fatal("a negative reservation was accepted")
+	}
+}
+
+func TestRing(t *testing.T) {
+	budget := NewBudget(8 << 20)
+	r, err := NewRing(budget, 3, HugePage+1-HugePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.SlotStride() != HugePage || r.Bytes() != 3*HugePage || budget.UsedFor(PurposeRing) != 3*HugePage {
+		t.Fatalf("stride %d, %d bytes, %d accounted", r.SlotStride(), r.Bytes(), budget.Used())
+	}
+	r.Prefault(context.Background(), 1, 5000)
+	for k := range 3 {
+		s := r.Slot(k)
+		if len(s) != HugePage || cap(s) != HugePage {
+			t.Fatalf("slot of %d bytes", len(s))
+		}
+		s[0], s[HugePage-1] = byte(k+1), byte(k+11)
+	}
+	// A trainer that maps the descriptor sees the same bytes, and nobody can
+	// change the size.
+	m, err := unix.Mmap(r.Fd(), 0, int(r.Bytes()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m[HugePage] != 2 || m[2*HugePage-1] != 12 {
+		t.Fatal("another mapping sees other bytes")
+	}
+	if err := unix.Ftruncate(r.Fd(), 4096); err == nil {
+		t.Fatal("the ring could be shrunk")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m[0] != 1 {
+		t.Fatal("the trainer's mapping went with the ring")
+	}
+	if err := unix.Munmap(m); err != nil {
+		t.Fatal(err)
+	}
+	if budget.Used() != 0 {
+		t.Fatalf("%d bytes are still accounted", budget.Used())
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewRing(budget, 5, HugePage); !errors.Is(err, ErrBudget) {
+		t.Fatalf("error is %v", err)
+	}
+	for _, bad := range [][2]int64{{0, 1}, {1, 0}, {1, 1 << 41}} {
+		if _, err := NewRing(budget, int(bad[0]), bad[1]); err == nil {
+			t.Fatalf("a ring of %d slots of %d bytes was made", bad[0], bad[1])
+		}
+	}
+}
+
+func TestBump(t *testing.T) {
+	budget := NewBudget(2 << 20)
+	b := NewBump(budget, PurposeRead)
+	fill := func(sizes ...int) {
+		t.Helper()
+		var all [][]byte
+		for i, n := range sizes {
+			p, err := b.Alloc(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(p) != n {
+				t.Fatalf("%d bytes instead of %d", len(p), n)
+			}
+			for k := range p {
+				p[k] = byte(i)
+			}
+			all = append(all, p)
+		}
+		for i, p := range all {
+			for k := range p {
+				if p[k] != byte(i) {
+					t.Fatalf("piece %d was overwritten", i)
+				}
+			}
+		}
+	}
+	fill(0, 1, 63, 64, 65, 1000, 300<<10, 200<<10)
+	held := b.Cap()
+	b.Reset()
+	fill(300<<10, 200<<10, 1000)
+	if b.Cap() > 2*held {
+		t.Fatalf("%d bytes are held after a second use, %d before", b.Cap(), held)
+	}
+	b.Reset()
+	if _, err := b.Alloc(3 << 20); !errors.Is(err, ErrBudget) || !b.Failed() {
+		t.Fatalf("error is %v", err)
+	}
+	if _, err := b.Alloc(-1); err == nil {
+		t.Fatal("a negative size was accepted")
+	}
+	b.Reset()
+	if b.Failed() {
+		t.Fatal("still failed after Reset")
+	}
+	b.Release()
+	if budget.Used() != 0 {
+		t.Fatalf("%d bytes are still accounted", budget.Used())
+	}
+	// Steady use allocates nothing.
+	fill(1000, 400<<10)
+	b.Reset()
+	if n := testing.AllocsPerRun(100, func() {
+		_, _ = b.Alloc(1000)
+		_, _ = b.Alloc(400 << 10)
+		b.Reset()
+	}); n != 0 {
+		t.Fatalf("%v allocations per use", n)
+	}
+	b.Release()
+}
+
+// After many small uses a buffer gives up what one large use made it take.
+func TestBumpShrinks(t *testing.T) {
+	b := NewBump(NewBudget(64<<20), PurposeRead)
+	if _, err := b.Alloc(32 << 20); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	for range 40 {
+		if _, err := b.Alloc(1000); err != nil {
+			t.Fatal(err)
+		}
+		b.Reset()
+	}
+	if _, err := b.Alloc(1000); err != nil {
+		t.Fatal(err)
+	}
+	if b.Cap() > 1<<20 {
+		t.Fatalf("still holds %d bytes", b.Cap())
+	}
+	b.Release()
+}
+
+func TestBlock(t *testing.T) {
+	budget := NewBudget(1 << 20)
+	b := NewBlock(budget, PurposeScratch)
+	p, err := b.Bytes(1000)
+	if err != nil || len(p) != 1000 {
+		t.Fatal(err)
+	}
+	p[0] = 7
+	if q, _ := b.Bytes(10); q[0] != 7 {
+		t.Fatal("the block moved without need")
+	}
+	if _, err := b.Bytes(2 << 20); !errors.Is(err, ErrBudget) {
+		t.Fatalf("error is %v", err)
+	}
+	// What fits exactly must not fail for the reserve that growing takes.
+	if _, err := b.Bytes(1<<20 - 4096); err != nil {
+		t.Fatal(err)
+	}
+	b.Free()
+	b.Free()
+	if budget.Used() != 0 {
+		t.Fatalf("%d bytes are still accounted", budget.Used())
+	}
+}
+
+func TestFreeMemory(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	meminfo := file("MemTotal: 100000 kB\nMemFree: 1000 kB\nMemAvailable:   80000 kB\n")
+	for name, c := range map[string]struct {
+		fs   fstest.MapFS
+		want int64
+	}{
+		"no groups": {fstest.MapFS{"proc/meminfo": meminfo}, 80000 << 10},
+		"version 2, limit in the parent": {fstest.MapFS{
+			"proc/meminfo":                      meminfo,
+			"proc/self/cgroup":                  file("0::/job/step\n"),
+			"sys/fs/cgroup/job/step/memory.max": file("max\n"),
+			"sys/fs/cgroup/job/memory.max":      file("50000000\n"),
+			"sys/fs/cgroup/job/memory.current":  file("30000000\n"),
+			"sys/fs/cgroup/job/memory.stat":     file("anon 1\ninactive_file 4000000\n"),
+		}, 24000000},
+		"version 2, path of the host in a container": {fstest.MapFS{
+			"proc/meminfo":                 meminfo,
+			"proc/self/cgroup":             file("0::/docker/abc\n"),
+			"sys/fs/cgroup/memory.max":     file("50000000\n"),
+			"sys/fs/cgroup/memory.current": file("60000000\n"),
+		}, 0},
+		"version 1": {fstest.MapFS{
+			"proc/meminfo":     meminfo,
+			"proc/self/cgroup": file("9:cpu,memory:/x\n1:cpuset:/y\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("70000000\n"),
+			"sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("30000000\n"),
+			"sys/fs/cgroup/memory/x/memory.stat":           file("total_inactive_file 1000000\n"),
+		}, 41000000},
+		"version 1, no limit": {fstest.MapFS{
+			"proc/meminfo":     meminfo,
+			"proc/self/cgroup": file("4:memory:/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
+		}, 80000 << 10},
+	} {
+		got, err := freeMemory(c.fs)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %d bytes, want %d (%v)", name, got, c.want, err)
+		}
+	}
+	if _, err := freeMemory(fstest.MapFS{}); err == nil {
+		t.Error("no error without /proc/meminfo")
+	}
+	if n, err := FreeMemory(); err != nil || n <= 0 {
+		t.Errorf("this machine has %d bytes free (%v)", n, err)
+	}
+	if rss, private := Resident(); rss < int64(os.Getpagesize()) || private <= 0 || private > rss {
+		t.Errorf("resident %d, private %d", rss, private)
+	}
+}

@@ -1,0 +1,68 @@
+package collate
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+func TestLayout(t *testing.T) {
+	l, err := New(3, []Column{
+		{"image", item.U8, []int{5, 7, 3}},
+		{"half", item.F16, []int{3}},
+		{"label", item.I64, nil},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ offset, row int64 }{{0, 105}, {320, 6}, {384, 8}}
+	for i, w := range want {
+		if a := l.Arrays[i]; a.Offset != w.offset || a.RowBytes != w.row || a.Offset%Align != 0 {
+			t.Errorf("%+v, want offset %d and rows of %d", a, w.offset, w.row)
+		}
+	}
+	if l.Bytes != 448 {
+		t.Errorf("%d bytes", l.Bytes)
+	}
+	// Rows do not overlap and fill the arrays.
+	slot := make([]byte, l.Bytes)
+	for a := range l.Arrays {
+		for i := range l.Rows {
+			for k := range l.Row(slot, a, i) {
+				row := l.Row(slot, a, i)
+				if row[k] != 0 {
+					t.Fatalf("row %d of %s overlaps another", i, l.Arrays[a].Name)
+				}
+				row[k] = 1
+			}
+		}
+	}
+	l.PutInt(slot, 2, 1, -5)
+	if int64(binary.LittleEndian.Uint64(l.Row(slot, 2, 1))) != -5 {
+		t.Error("PutInt wrote something else")
+	}
+	if n := len(l.Span(slot, 0, 1, 3)); n != 210 {
+		t.Errorf("rows 1 and 2 have %d bytes", n)
+	}
+	l.ClearTail(slot, 1)
+	for i, want := range []byte{1, 0, 0} {
+		if l.Row(slot, 0, i)[104] != want {
+			t.Errorf("row %d after ClearTail", i)
+		}
+	}
+}
+
+func TestLayoutRefuses(t *testing.T) {
+	for name, cols := range map[string][]Column{
+		"same name":  {{"a", item.U8, nil}, {"a", item.I64, nil}},
+		"no name":    {{"", item.U8, nil}},
+		"zero side":  {{"a", item.U8, []int{3, 0}}},
+		"overflow":   {{"a", item.F32, []int{1 << 20, 1 << 20, 1 << 20}}},
+		"large slot": {{"a", item.U8, []int{1 << 30}}},
+	} {
+		if _, err := New(1<<20, cols); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}

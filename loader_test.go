@@ -1,0 +1,284 @@
+package stoker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stokerdata/stoker"
+	"github.com/stokerdata/stoker/internal/faultsource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, opts stoker.Options) *stoker.Loader {
+	t.Helper()
+	if opts.Source == nil {
+		opts.Source = faultsource.Raw(50, 8, 8, 3, 5)
+	}
+	opts.Memory = 128 << 20
+	l, err := stoker.Open(context.Background(), "memory:", &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func next(t *testing.T, l *stoker.Loader) []int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	b, err := l.Next(ctx)
+	if err == io.EOF {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	return b.Ints("index")
+}
+
+func TestEpochsAndSetEpoch(t *testing.T) {
+	l := open(t, stoker.Options{BatchSize: 20, Shuffle: true, Seed: 1})
+	var first [3][]int64
+	for e := range first {
+		l.SetEpoch(int64(e))
+		first[e] = next(t, l)
+		for range 2 {
+			if next(t, l) == nil {
+				t.Fatal("the epoch is too short")
+			}
+		}
+		if next(t, l) != nil {
+			t.Fatal("the epoch is too long")
+		}
+		if s := l.State(); s.Epoch != int64(e+1) || s.Row != 0 {
+			t.Fatalf("state after epoch %d is %+v", e, s)
+		}
+	}
+	// Leaving an epoch early and going back.
+	l.SetEpoch(1)
+	if got := next(t, l); !same(got, first[1]) {
+		t.Fatalf("epoch 1 begins with %v, then with %v", first[1], got)
+	}
+	l.SetEpoch(1)
+	if got := next(t, l); !same(got, first[1]) {
+		t.Fatalf("epoch 1 begins with %v, then with %v", first[1], got)
+	}
+	if same(first[0], first[1]) {
+		t.Fatal("two epochs have the same order")
+	}
+}
+
+func same(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func TestStateGoesThroughJSON(t *testing.T) {
+	l := open(t, stoker.Options{BatchSize: 8, Shuffle: true, Seed: 5})
+	next(t, l)
+	next(t, l)
+	data, err := json.Marshal(l.State())
+	if err != nil || len(data) > 300 {
+		t.Fatalf("%s %v", data, err)
+	}
+	want := next(t, l)
+	var s stoker.State
+	if err := json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, stoker.Options{BatchSize: 8, Shuffle: true, Seed: 5, Threads: 1})
+	if err := other.Restore(s); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, other); !same(got, want) {
+		t.Fatalf("%v after Restore, want %v", got, want)
+	}
+	for name, bad := range map[string]stoker.State{
+		"version":     {Version: 2, Seed: 5, Fingerprint: s.Fingerprint},
+		"seed":        {Version: 1, Seed: 6, Fingerprint: s.Fingerprint},
+		"fingerprint": {Version: 1, Seed: 5, Fingerprint: "x"},
+		"row":         {Version: 1, Seed: 5, Fingerprint: s.Fingerprint, Row: 51},
+	} {
+		if err := other.Restore(bad); err == nil {
+			t.Errorf("a state with another %s was accepted", name)
+		}
+	}
+}
+
+func TestHoldingAllBatchesIsAnError(t *testing.T) {
+	l := open(t, stoker.Options{BatchSize: 2, Prefetch: 1})
+	ctx := context.Background()
+	var held []*stoker.Batch
+	for {
+		b, err := l.Next(ctx)
+		if errors.Is(err, stoker.ErrHeld) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, b)
+	}
+	if len(held) < 2 {
+		t.Fatalf("only %d batches could be held", len(held))
+	}
+	held[0].Release()
+	held[0].Release()
+	if held[0].Bytes("image") != nil || held[0].Ints("index") != nil {
+		t.Fatal("a released batch still has bytes")
+	}
+	b, err := l.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Release()
+	for _, b := range held[1:] {
+		b.Release()
+	}
+}
+
+func TestBatchArrays(t *testing.T) {
+	l := open(t, stoker.Options{BatchSize: 4, Outputs: []stoker.Output{
+		{Name: "x", Field: "image", ChannelsFirst: true, Ops: []stoker.Op{stoker.CenterCrop(6), stoker.ToDtype("float32", true), stoker.Normalize([]float64{0.5}, []float64{0.5})}},
+	}})
+	b, err := l.Next(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	a := b.Arrays()
+	if len(a) != 3 || a[0].Name != "x" || a[0].DType != "float32" || len(a[0].Bytes) != 4*3*6*6*4 || a[1].Name != "label" || a[2].Name != "index" {
+		t.Fatalf("%+v", a)
+	}
+	if a[0].Shape[0] != 3 || a[0].Shape[1] != 6 || b.Rows != 4 || b.Epoch != 0 || b.Step != 0 {
+		t.Fatalf("%+v %+v", a[0].Shape, b)
+	}
+	if b.Bytes("y") != nil || b.Ints("y") != nil {
+		t.Fatal("an array that is not there")
+	}
+	if c := l.Classes("label"); len(c) != 5 || l.Records() != 50 || l.Len() != 13 {
+		t.Fatalf("%v %d %d", c, l.Records(), l.Len())
+	}
+}
+
+func TestErrorsNameFileAndReason(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeImages(dir, 6); err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(dir, "dark", "002.jpg")
+	if err := os.WriteFile(bad, []byte("not an image"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	opts := &stoker.Options{BatchSize: 6, Memory: 128 << 20, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.RandomResizedCrop(8)}}}}
+	l, err := stoker.Open(context.Background(), dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 2 { // the error stays
+		_, err = l.Next(context.Background())
+		var re *stoker.RecordError
+		if !errors.As(err, &re) || !strings.Contains(re.Name, "002.jpg") || !strings.Contains(re.Reason, "not an image") {
+			t.Fatalf("error is %v", err)
+		}
+	}
+	opts.SkipErrors = true
+	l2, err := stoker.Open(context.Background(), dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l2.Close()
+	if got := next(t, l2); len(got) != 6 || next(t, l2) != nil {
+		t.Fatalf("%v", got)
+	}
+	if n, first := l2.Skipped(); n != 1 || len(first) != 1 || !strings.Contains(first[0].Error(), "002.jpg") {
+		t.Fatalf("%d skipped: %v", n, first)
+	}
+}
+
+func TestCancelAndClose(t *testing.T) {
+	l := open(t, stoker.Options{BatchSize: 4, Source: faultsource.Wrap(faultsource.Raw(50, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+		if id == 9 {
+			return &faultsource.Fault{Delay: 100 * time.Millisecond, Times: 1}
+		}
+		return nil
+	})})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	var order []int64
+	for {
+		b, err := l.Next(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		order = append(order, b.Ints("index")...)
+		b.Release()
+	}
+	order = append(order, next(t, l)...) // nothing was lost
+	for i, id := range order {
+		if int64(i) != id {
+			t.Fatalf("%v", order)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Next(context.Background()); !errors.Is(err, stoker.ErrClosed) {
+		t.Fatalf("error is %v", err)
+	}
+}
+
+func TestOpenRefusesWithAHint(t *testing.T) {
+	for name, opts := range map[string]*stoker.Options{
+		"batch_size is 0":               nil,
+		`did you mean "CenterCrop"?`:    {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CentreCrop", nil)}}}},
+		"json: unsupported type":        {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("CenterCrop", map[string]any{"size": make(chan int)})}}}},
+		"must be between 0 and world_s": {BatchSize: 1, Rank: 3},
+	} {
+		if opts == nil && !strings.HasPrefix(name, "batch") {
+			continue
+		}
+		if opts != nil {
+			opts.Source = faultsource.Raw(5, 8, 8, 3, 5)
+			opts.Memory = 64 << 20
+		}
+		dir := t.TempDir()
+		if err := writeImages(dir, 2); err != nil {
+			t.Fatal(err)
+		}
+		l, err := stoker.Open(context.Background(), dir, opts)
+		if err == nil {
+			l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), name) || !strings.HasPrefix(err.Error(), "stoker: ") {
+			t.Errorf("error is %v, want %q", err, name)
+		}
+	}
+}
