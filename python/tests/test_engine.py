@@ -1,0 +1,535 @@
+"""The loader with the real engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import alive, children, open_files
+from PIL import Image
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+CROP: dict[str, Any] = {"image": [stoker.RandomResizedCrop(48), stoker.RandomHorizontalFlip()]}
+COUNT = 203
+
+
+def epoch(loader: stoker.Loader, own: bool = True) -> list[stoker.Batch]:
+    return [b.copy() if own else b for b in loader]
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)
+
+
+# --- what is delivered -----------------------------------------------------
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_every_record_once_over_all_ranks(make: Make, pack: Path, world: int, drop_last: bool) -> None:
+    for e in (0, 1):
+        seen: list[int] = []
+        steps = set()
+        for rank in range(world):
+            loader = make(
+                pack, batch_size=8, shuffle=True, seed=4, fields=CROP, rank=rank, world_size=world, drop_last=drop_last
+            )
+            loader.set_epoch(e)
+            ids = [b.index.copy() for b in loader]
+            steps.add(len(ids))
+            assert len(loader) == len(ids)
+            seen += np.concatenate(ids).tolist()
+            loader.close()
+        assert len(steps) == 1, "each rank has the same number of steps"
+        assert len(seen) == len(set(seen))
+        assert len(seen) == (COUNT // (8 * world) * 8 * world if drop_last else COUNT)
+
+
+def test_order(make: Make, pack: Path) -> None:
+    loader = make(pack, batch_size=50, fields=CROP)
+    assert np.concatenate([b.index for b in epoch(loader)]).tolist() == list(range(COUNT))
+    shuffled = make(pack, batch_size=50, fields=CROP, shuffle=True, seed=1)
+    first, second = (np.concatenate([b.index for b in epoch(shuffled)]) for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(COUNT))
+    assert (first != second).any()
+    other = make(pack, batch_size=50, fields=CROP, shuffle=True, seed=2)
+    assert (np.concatenate([b.index for b in epoch(other)]) != first).any()
+
+
+def test_labels_and_classes(make: Make, pack: Path, photos: Path) -> None:
+    loader = make(pack, batch_size=64, fields=CROP)
+    assert loader.classes == sorted(p.name for p in photos.iterdir())
+    assert loader.num_records == COUNT
+    labels = np.concatenate([b.label for b in epoch(loader)])
+    files = sorted(photos.glob("*/*.jpg"))
+    assert [loader.classes[i] for i in labels] == [f.parent.name for f in files]
+
+
+def test_folder_and_pack_give_the_same_pixels(make: Make, pack: Path, photos: Path) -> None:
+    a = epoch(make(pack, batch_size=32, shuffle=True, seed=7, fields=CROP))
+    b = epoch(make(photos, batch_size=32, shuffle=True, seed=7, fields=CROP))
+    for x, y in zip(a, b, strict=True):
+        assert (x.index == y.index).all()
+        assert (x.label == y.label).all()
+        assert (x.image == y.image).all()
+
+
+def _pillow(photos: Path) -> list[Image.Image]:
+    return [Image.open(f).convert("RGB") for f in sorted(photos.glob("*/*.jpg"))[:40]]
+
+
+@pytest.mark.parametrize("name", ["center", "resize", "resize_max", "bicubic", "hflip", "pad", "vflip"])
+def test_pixels_are_torchvisions(make: Make, pack: Path, photos: Path, name: str) -> None:
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    bicubic = v2.InterpolationMode.BICUBIC
+    ours, theirs = {
+        "center": ([stoker.CenterCrop(100)], [v2.CenterCrop(100)]),
+        "resize": ([stoker.Resize(96), stoker.CenterCrop(80)], [v2.Resize(96), v2.CenterCrop(80)]),
+        "resize_max": (
+            [stoker.Resize(60, max_size=70), stoker.CenterCrop(50)],
+            [v2.Resize(60, max_size=70), v2.CenterCrop(50)],
+        ),
+        "bicubic": ([stoker.Resize((70, 90), "bicubic")], [v2.Resize((70, 90), bicubic)]),
+        "hflip": (
+            [stoker.Resize((90, 60)), stoker.RandomHorizontalFlip(1)],
+            [v2.Resize((90, 60)), v2.RandomHorizontalFlip(1)],
+        ),
+        "pad": ([stoker.CenterCrop(300)], [v2.CenterCrop(300)]),
+        "vflip": ([stoker.CenterCrop(64), stoker.RandomVerticalFlip(1)], [v2.CenterCrop(64), v2.RandomVerticalFlip(1)]),
+    }[name]  # fmt: skip
+    got = np.concatenate([b.image for b in epoch(make(pack, batch_size=64, fields={"image": ours}))])
+    transform = v2.Compose(theirs)
+    for i, image in enumerate(_pillow(photos)):
+        want = np.asarray(transform(image)).astype(int)
+        assert got[i].shape == want.shape
+        off = np.abs(got[i] - want)
+        # Pillow's bicubic itself is a few levels off its definition here and there.
+        assert (off > 1).sum() <= (5 if name == "bicubic" else 0), f"record {i}"
+        assert off.max() <= 5, f"record {i}"
+
+
+def test_random_crop_is_a_box_of_the_image(make: Make, pack: Path, photos: Path) -> None:
+    loader = make(pack, batch_size=64, fields={"image": [stoker.RandomCrop(48)]}, seed=3)
+    got = next(iter(loader)).image
+    for i, image in enumerate(_pillow(photos)):
+        whole = np.asarray(image)
+        windows = np.lib.stride_tricks.sliding_window_view(whole, (48, 48, 3))[:, :, 0]
+        corner = (windows[:, :, 0, 0] == got[i, 0, 0]).all(-1)
+        assert any((windows[y, x] == got[i]).all() for y, x in np.argwhere(corner)), f"record {i}"
+
+
+def test_dtypes_and_layouts(make: Make, pack: Path) -> None:
+    torch = pytest.importorskip("torch")
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    base = [stoker.CenterCrop(32)]
+    plain = next(iter(make(pack, batch_size=16, fields={"image": base}))).image.copy()
+    want = (plain.astype(np.float32) / 255 - np.float32(mean)) / np.float32(std)
+    for dtype, tolerance in (("float32", 1e-5), ("float16", 2e-3), ("bfloat16", 2e-2)):
+        ops = [*base, stoker.ToDtype(dtype, scale=True), stoker.Normalize(mean, std)]
+        for layout in ("NCHW", "NHWC", "channels_last"):
+            batch = next(iter(make(pack, batch_size=16, fields={"image": ops}, output="torch", layout=layout)))
+            assert batch.image.dtype == getattr(torch, dtype)
+            image = batch.image.float().numpy()
+            got = image if layout == "NHWC" else image.transpose(0, 2, 3, 1)
+            assert np.abs(got - want).max() <= tolerance
+            assert batch.image.is_contiguous(
+                memory_format=torch.channels_last if layout == "channels_last" else torch.contiguous_format
+            )
+    u8 = next(iter(make(pack, batch_size=16, fields={"image": base}, layout="NCHW"))).image
+    assert (u8.transpose(0, 2, 3, 1) == plain).all()
+
+
+def test_two_views_of_one_field(make: Make, pack: Path) -> None:
+    views = {
+        "a": stoker.Field("image", [stoker.RandomResizedCrop(32)]),
+        "b": stoker.Field("image", [stoker.RandomResizedCrop(32)]),
+        "small": stoker.Field("image", [stoker.Resize((8, 8))], layout="NCHW"),
+    }
+    batch = next(iter(make(pack, batch_size=16, fields=views)))
+    assert batch.keys() == ["a", "b", "small", "label", "index"]
+    assert batch.small.shape == (16, 3, 8, 8)
+    assert (batch.a != batch.b).any()
+
+
+def test_engine_refuses(make: Make, pack: Path, tmp_path: Path) -> None:
+    with pytest.raises(stoker.ConfigError):
+        make(tmp_path / "nowhere", batch_size=2)
+    with pytest.raises(stoker.ConfigError, match="size"):
+        make(pack, batch_size=2, fields={"image": [stoker.Resize(20)]})
+    with pytest.raises(stoker.ConfigError, match="image"):
+        make(pack, batch_size=2, fields={"imgae": [stoker.CenterCrop(20)]})
+    wait_for(lambda: not children(os.getpid()))
+
+
+def test_stats(make: Make, pack: Path) -> None:
+    loader = make(pack, batch_size=16, fields=CROP)
+    epoch(loader)
+    stats = loader.stats()
+    assert stats["batches"] == len(loader)
+    assert stats["held"] == 0
+    assert stats["wait_seconds"] > 0
+    assert stats["engine"]["records"] >= COUNT
+    assert {s["name"] for s in stats["engine"]["stages"]} >= {"fetch", "decode"}
+
+
+# --- resume ----------------------------------------------------------------
+
+
+def test_resume_with_other_threads_and_prefetch(make: Make, pack: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 9, "fields": CROP}
+    reference = make(pack, threads=1, **options)
+    batches = epoch(reference) + epoch(reference)
+    steps = len(reference)
+    for stop, threads, prefetch in ((1, 2, 2), (5, 3, 8), (steps, 1, 3), (steps + 4, 2, 5)):
+        loader = make(pack, threads=2, prefetch=4, **options)
+        delivered = 0
+        while delivered < stop:
+            for _ in loader:
+                delivered += 1
+                if delivered == stop:
+                    break
+        state = loader.state_dict()
+        loader.close()
+        other = make(pack, threads=threads, prefetch=prefetch, **options)
+        other.load_state_dict(state)
+        rest = epoch(other)
+        if stop < steps:
+            rest += epoch(other)
+        assert len(rest) == 2 * steps - stop
+        for got, want in zip(rest, batches[stop:], strict=True):
+            assert (got.epoch, got.step) == (want.epoch, want.step)
+            assert (got.index == want.index).all()
+            assert (got.image == want.image).all()
+            assert (got.label == want.label).all()
+
+
+def test_resume_with_another_world_size(make: Make, pack: Path) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "fields": CROP}
+    whole = make(pack, batch_size=24, **options)
+    reference = epoch(whole)
+    index = np.concatenate([b.index for b in reference])
+    pixels = np.concatenate([b.image for b in reference])
+    # Two ranks of 12, stopped after 3 steps of 24; then three ranks of 8; then one of 24.
+    loaders = [make(pack, batch_size=12, rank=r, world_size=2, **options) for r in range(2)]
+    states = []
+    for loader in loaders:
+        it = iter(loader)
+        for _ in range(3):
+            next(it)
+        states.append(loader.state_dict())
+    assert states[0] == states[1], "the state counts the global batch"
+    assert states[0]["position"] == 72
+    for world in (3, 1):
+        shards = []
+        for rank in range(world):
+            loader = make(pack, batch_size=24 // world, rank=rank, world_size=world, **options)
+            loader.load_state_dict(states[0])
+            shards.append(epoch(loader))
+            loader.close()
+        at = 72
+        for parts in zip(*shards, strict=True):
+            got_index = np.concatenate([p.index for p in parts])
+            got_pixels = np.concatenate([p.image for p in parts])
+            assert (got_index == index[at : at + len(got_index)]).all()
+            assert (got_pixels == pixels[at : at + len(got_index)]).all()
+            at += len(got_index)
+        assert at == COUNT
+
+
+def test_state_of_other_data(make: Make, pack: Path, photos: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(photos, other)
+    next(other.glob("*/*.jpg")).unlink()
+    state = make(pack, batch_size=8, fields=CROP).state_dict()
+    with pytest.raises(stoker.StateMismatch, match="records"):
+        make(other, batch_size=8, fields=CROP).load_state_dict(state)
+
+
+# --- records that cannot be read -------------------------------------------
+
+
+@pytest.fixture
+def damaged(photos: Path, tmp_path: Path) -> Path:
+    """Return a folder with one truncated image."""
+    out = tmp_path / "damaged"
+    shutil.copytree(photos, out)
+    victim = sorted(out.glob("*/*.jpg"))[17]
+    victim.write_bytes(victim.read_bytes()[:300])
+    return out
+
+
+def test_bad_record_raises(make: Make, damaged: Path) -> None:
+    loader = make(damaged, batch_size=8, fields=CROP)
+    with pytest.raises(stoker.RecordError) as caught:
+        epoch(loader)
+    assert caught.value.record == 17
+    assert sorted(damaged.glob("*/*.jpg"))[17].name in caught.value.name
+    assert caught.value.reason
+
+
+def test_bad_record_is_skipped(make: Make, damaged: Path) -> None:
+    loader = make(damaged, batch_size=8, fields=CROP, on_error="skip")
+    with pytest.warns(stoker.SkippedRecords, match="1 record was replaced"):
+        batches = epoch(loader)
+    assert [b.rows for b in batches] == [8] * 25 + [3]
+    index = np.concatenate([b.index for b in batches])
+    assert 17 not in index
+    assert loader.stats()["skipped"] == 1
+
+
+# --- stuck disks and deaths ------------------------------------------------
+
+
+@pytest.fixture
+def stuck(photos: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
+    """Return a folder, and make every read of some of its files wait for ever."""
+    out = tmp_path / "stuck"
+    shutil.copytree(photos, out)
+
+    def stick() -> Path:
+        for path in sorted(out.glob("*/*.jpg"))[100:]:
+            path.unlink()
+            os.mkfifo(path)
+        return out
+
+    stick.folder = out  # type: ignore[attr-defined]
+    yield stick
+    for path in out.glob("*/*.jpg"):
+        if stat.S_ISFIFO(path.stat().st_mode):
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def test_stuck_disk(make: Make, stuck: Any) -> None:
+    loader = make(stuck.folder, batch_size=8, fields=CROP, timeout=2.5)
+    pid = children(os.getpid())[0]
+    stuck()
+    seen = 0
+    with pytest.raises(stoker.StokerTimeout, match=r"no batch within 2.5 s; the engine waits for: .*jpg") as caught:
+        for _ in loader:
+            seen += 1
+    assert 0 < seen <= 12
+    assert ".jpg" in caught.value.waiting
+    before = time.monotonic()
+    loader.close()
+    assert time.monotonic() - before < 2
+    assert not alive(pid)
+
+
+def test_ctrl_c_on_a_stuck_disk(make: Make, stuck: Any) -> None:
+    loader = make(stuck.folder, batch_size=8, fields=CROP)
+    stuck()
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in loader:
+            pass
+    assert time.monotonic() - before < 5
+    timer.join()
+    loader.close()
+    assert not children(os.getpid())
+
+
+TRAINER = """
+import os, sys, time, stoker
+loader = stoker.Loader(sys.argv[1], batch_size=8, shuffle=True,
+                       fields={"image": [stoker.RandomResizedCrop(48)]})
+print("ready", flush=True)
+while True:
+    for batch in loader:
+        pass
+"""
+
+
+def trainer(source: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def traces() -> tuple[set[str], set[str]]:
+    """Return what could be left behind: shared memory by name, and engines."""
+    engines = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if len(words) > 2 and words[1] == b"serve" and words[2].startswith(b"--fd="):
+                engines.add(f"{path.parent.name} {words[3].decode()}")
+    return {p.name for p in Path("/dev/shm").iterdir()}, engines
+
+
+def test_killed_trainer_leaves_nothing(pack: Path, stuck: Any) -> None:
+    rng = random.Random(3)
+    shared, _ = traces()
+    for round_ in range(5):
+        with trainer(stuck.folder if round_ == 4 else pack) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            engine = children(process.pid)
+            assert len(engine) == 1
+            if round_ == 4:
+                stuck()
+                time.sleep(0.5)
+            time.sleep(rng.uniform(0, 0.5))
+            process.kill()
+            process.wait()
+            wait_for(lambda e=engine[0]: not alive(e), 5)  # type: ignore[misc]
+    assert traces()[0] <= shared
+
+
+def test_trainer_killed_while_starting(pack: Path) -> None:
+    rng = random.Random(4)
+    for _ in range(5):
+        process = trainer(pack)
+        time.sleep(rng.uniform(0.05, 0.8))
+        family = [process.pid, *children(process.pid)]
+        process.kill()
+        process.communicate()
+        wait_for(lambda f=family: not any(alive(p) for p in f), 5)  # type: ignore[misc]
+        assert f"--parent={process.pid}" not in " ".join(traces()[1])
+
+
+def test_killed_engine_gives_an_exception_and_the_loop_goes_on(make: Make, pack: Path) -> None:
+    rng = random.Random(5)
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP}
+    reference = epoch(make(pack, **options))
+    make_files = open_files()
+    loader = make(pack, **options)
+    seen: list[stoker.Batch] = []
+    deaths = 0
+    while loader.epoch == 0:
+        engines = [p for p in children(os.getpid()) if f"--parent={os.getpid()}".encode() in _cmdline(p)]
+        timer = threading.Timer(rng.uniform(0, 0.05), os.kill, (max(engines), signal.SIGKILL))
+        if deaths < 6:
+            timer.start()
+        try:
+            for batch in loader:
+                seen.append(batch.copy())
+                time.sleep(0.003)
+                if loader.epoch > 0:
+                    break
+        except stoker.EngineDied as error:
+            assert error.returncode == -signal.SIGKILL
+            deaths += 1
+        if timer.ident is not None:
+            timer.join()
+    assert deaths > 0
+    assert len(seen) == len(reference)
+    for got, want in zip(seen, reference, strict=True):
+        assert (got.index == want.index).all()
+        assert (got.image == want.image).all()
+    del got, want, batch
+    loader.close()
+    assert len(open_files()) <= len(make_files), "descriptors of dead engines are closed"
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_ring_has_no_name(make: Make, pack: Path) -> None:
+    before = traces()[0]
+    loader = make(pack, batch_size=8, fields=CROP)
+    next(iter(loader))
+    assert traces()[0] == before
+
+
+# --- the shared engine -----------------------------------------------------
+
+
+@pytest.fixture
+def server(binary: str, tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    path = tmp_path / "engine.sock"
+    process = subprocess.Popen([binary, "serve", "--socket", str(path)], stderr=subprocess.PIPE, text=True)
+    wait_for(path.exists)
+    yield path, process
+    process.kill()
+    process.communicate()
+
+
+def test_shared_engine(make: Make, pack: Path, server: tuple[Path, subprocess.Popen[str]]) -> None:
+    path, process = server
+    a = make(pack, batch_size=16, shuffle=True, seed=1, fields=CROP, socket=path)
+    b = make(pack, batch_size=16, shuffle=True, seed=1, fields=CROP, socket=path)
+    for x, y in zip(a, b, strict=True):
+        assert (x.image == y.image).all()
+    a.close()
+    assert next(iter(b)).epoch == 1
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=10)
+    assert not path.exists()
+    with pytest.raises(stoker.EngineDied, match="closed the connection"):
+        for _ in b:
+            pass
+    with pytest.raises(stoker.StokerError, match=r"hint: start one with: stoker serve --socket"):
+        iter(b)
+
+
+def test_shared_engine_is_replaced_after_a_kill(
+    binary: str, make: Make, pack: Path, server: tuple[Path, subprocess.Popen[str]]
+) -> None:
+    path, process = server
+    loader = make(pack, batch_size=8, fields=CROP, socket=path)
+    it = iter(loader)
+    first = next(it).index.tolist()
+    second = subprocess.run([binary, "serve", "--socket", str(path)], capture_output=True, text=True, timeout=10)
+    assert second.returncode == 1
+    assert "another engine" in second.stderr
+    process.kill()
+    process.wait()
+    assert path.exists(), "kill -9 leaves the socket"
+    with pytest.raises(stoker.EngineDied):
+        for batch in it:
+            first = batch.index.tolist()
+    again = subprocess.Popen([binary, "serve", "--socket", str(path)], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: _answers(path))
+        assert next(iter(loader)).index.tolist() == [i + 8 for i in first]
+    finally:
+        again.terminate()
+        again.wait()
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        return s.connect_ex(str(path)) == 0
+
+
+def test_many_clients(pack: Path, server: tuple[Path, subprocess.Popen[str]]) -> None:
+    path, _ = server
+    counts: list[int] = []
+
+    def run(seed: int) -> None:
+        with stoker.Loader(pack, 32, shuffle=True, seed=seed, fields=CROP, socket=path, memory="100MB") as loader:
+            counts.append(sum(b.rows for b in loader))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert counts == [COUNT] * 6

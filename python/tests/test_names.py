@@ -1,0 +1,119 @@
+"""The public names, and what each of them says about itself."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker.transforms import Transform
+
+OWN = {
+    "Batch", "BatchesHeld", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "RecordError",
+    "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "UnknownArgument", "__version__",
+}  # fmt: skip
+BASIC = {
+    "CenterCrop", "Normalize", "RandomCrop", "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip",
+    "Resize", "ToDtype", "Transform",
+}  # fmt: skip
+
+
+def test_names() -> None:
+    names = set(stoker.__all__)
+    assert names >= OWN | BASIC
+    for name in names - OWN - BASIC:
+        # The augmentations and what their arguments may be, which test_augment.py names.
+        assert issubclass(getattr(stoker, name), Transform | enum.Enum), f"{name} is public and pinned by no test"
+    visible = {n for n in dir(stoker) if not n.startswith("_")}
+    assert visible - names <= {"annotations", "transforms", "transforms_augment"}
+
+
+@pytest.mark.parametrize("name", sorted(set(stoker.__all__) - {"__version__"}))
+def test_documented(name: str) -> None:
+    thing = getattr(stoker, name)
+    assert inspect.getdoc(thing), name
+    for member, value in vars(thing).items():
+        if not member.startswith("_") and callable(value):
+            assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_every_argument_of_loader_is_documented() -> None:
+    text = inspect.getdoc(stoker.Loader) or ""
+    for name in inspect.signature(stoker.Loader.__init__).parameters:
+        if name not in ("self", "unknown"):
+            assert re.search(rf"^    {name}: ", text, re.MULTILINE), name
+
+
+def test_errors_have_one_base() -> None:
+    for name in OWN - {"SkippedRecords"}:
+        thing = getattr(stoker, name)
+        if inspect.isclass(thing) and issubclass(thing, Exception):
+            assert issubclass(thing, stoker.StokerError)
+            assert thing.__module__ == "stoker"
+
+
+@pytest.mark.parametrize(
+    ("transform", "text", "config"),
+    [
+        (stoker.Resize(256), "Resize(256)", {"size": 256, "interpolation": "bilinear"}),
+        (stoker.Resize([3, 4], "bicubic"), "Resize((3, 4), interpolation='bicubic')", {"size": [3, 4]}),
+        (stoker.CenterCrop(5), "CenterCrop((5, 5))", {"size": [5, 5]}),
+        (stoker.RandomHorizontalFlip(), "RandomHorizontalFlip()", {"p": 0.5}),
+        (stoker.RandomVerticalFlip(p=1), "RandomVerticalFlip(p=1.0)", {"p": 1.0}),
+        (stoker.RandomCrop(8, padding=(1, 2)), "RandomCrop((8, 8), padding=(1, 2))", {"padding": [1, 2]}),
+        (stoker.ToDtype(np.float16, scale=True), "ToDtype(dtype='float16', scale=True)", {"dtype": "float16"}),
+        (stoker.Normalize([0.5], [2]), "Normalize((0.5,), (2.0,))", {"mean": [0.5], "std": [2.0]}),
+    ],
+)
+def test_transforms(transform: Transform, text: str, config: dict) -> None:
+    assert repr(transform) == text
+    assert eval(text, vars(stoker)) == transform
+    described = transform.to_config()
+    assert described["op"] == type(transform).__name__
+    assert config.items() <= described.items()
+
+
+def test_torch_and_torchvision_values() -> None:
+    torch = pytest.importorskip("torch")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    assert stoker.ToDtype(torch.bfloat16).dtype == "bfloat16"
+    assert stoker.Resize(5, v2.InterpolationMode.BICUBIC) == stoker.Resize(5, "bicubic")
+    # The same arguments mean the same: names and defaults are torchvision's.
+    for name in BASIC - {"Transform"}:
+        theirs = inspect.signature(getattr(v2, name).__init__).parameters
+        ours = inspect.signature(getattr(stoker, name).__init__).parameters
+        missing = set(theirs) - set(ours) - {"inplace"}
+        assert not missing, f"{name} lacks {missing}"
+        order = [n for n in theirs if n in ours]
+        assert [n for n in ours if n in theirs] == order, name
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: stoker.Resize(0), "size=0"),
+        (lambda: stoker.Resize((1, 2, 3)), "height, width"),
+        (lambda: stoker.Resize(2.5), "size=2.5"),
+        (lambda: stoker.Resize((3, 4), max_size=9), "max_size"),
+        (lambda: stoker.Resize(3, antialias=False), "antialias"),
+        (lambda: stoker.Resize(3, "lanczos"), "bilinear, bicubic"),
+        (lambda: stoker.Resize(siz=3), "did you mean 'size'"),
+        (lambda: stoker.RandomResizedCrop(3, scale=(1, 0.5)), "smaller one first"),
+        (lambda: stoker.RandomResizedCrop(3, ratio=2), "two numbers"),
+        (lambda: stoker.RandomHorizontalFlip(1.5), "from 0 to 1"),
+        (lambda: stoker.RandomHorizontalFlip("a"), "from 0 to 1"),
+        (lambda: stoker.RandomCrop(3, padding=(1, 2, 3)), "padding"),
+        (lambda: stoker.RandomCrop(3, fill=300), "fill"),
+        (lambda: stoker.RandomCrop(3, padding_mode="mirror"), "constant"),
+        (lambda: stoker.Normalize([1, 2], [1]), "per channel"),
+        (lambda: stoker.Normalize([1], [0]), "std must not be 0"),
+        (lambda: stoker.ToDtype("int32"), "uint8, float16"),
+    ],
+)
+def test_transforms_refuse(make: object, error: str) -> None:
+    with pytest.raises(stoker.StokerError, match=error):
+        make()  # type: ignore[operator]
