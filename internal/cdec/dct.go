@@ -3,6 +3,8 @@ package cdec
 /*
 #cgo noescape dct_from_jpeg
 #cgo nocallback dct_from_jpeg
+#cgo noescape dct_check
+#cgo nocallback dct_check
 #cgo noescape dct_to_jpeg
 #cgo nocallback dct_to_jpeg
 #include <stdlib.h>
@@ -11,6 +13,7 @@ package cdec
 import "C"
 
 import (
+	"bytes"
 	"fmt"
 	"unsafe"
 )
@@ -56,6 +59,9 @@ var dctReasons = map[C.int]DCTReason{
 	C.DCT_LOSSLESS:   NotDCTLossless,
 }
 
+// exifMark is in front of EXIF data in an APP1 segment.
+const exifMark = "Exif\x00\x00"
+
 // EncodeDCT appends the dct form of a JPEG to dst: its coefficients without
 // the entropy code. Decoding it gives the pixels of the JPEG, bit for bit.
 // The error is a *NotDCT when the JPEG has no such form.
@@ -95,8 +101,8 @@ type DCTImage struct {
 
 // DCTInfo reads the header of dct bytes.
 func DCTInfo(src []byte) (DCTImage, error) {
-	var im C.dct_image
-	if wrong := C.dct_parse(&im, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))); wrong != nil {
+	var im C.dct_facts
+	if wrong := C.dct_read_facts(&im, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))); wrong != nil {
 		return DCTImage{}, &Error{Kind: ErrCorrupt, Msg: "dct: " + C.GoString(wrong)}
 	}
 	if err := CheckSize(int64(im.w), int64(im.h)); err != nil {
@@ -104,19 +110,35 @@ func DCTInfo(src []byte) (DCTImage, error) {
 	}
 	info := DCTImage{
 		Width: int(im.w), Height: int(im.h), Components: int(im.ncomp),
-		TileWidth: int(im.tile) * 8 * int(im.hmax), TilesPerRow: int(im.tcols), TileRows: int(im.mrows),
-		HeaderBytes: len(src) - int(im.data_len),
+		TileWidth: int(im.tile_width), TilesPerRow: int(im.tcols), TileRows: int(im.trows),
+		HeaderBytes: int(im.header),
 	}
 	for c := range info.Components {
-		info.Sampling[c] = [2]int{int(im.comp[c].h), int(im.comp[c].v)}
+		info.Sampling[c] = [2]int{int(im.sampling[c][0]), int(im.sampling[c][1])}
 	}
 	return info, nil
 }
 
+// CheckDCT unpacks every tile of dct bytes and returns how many blocks of 8x8
+// coefficients there are, or an error that names the damage.
+func CheckDCT(src []byte) (blocks int64, err error) {
+	if _, err := DCTInfo(src); err != nil {
+		return 0, err
+	}
+	var n C.int64_t
+	if wrong := C.dct_check((*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(isa.Load()), &n); wrong != nil {
+		return 0, &Error{Kind: ErrCorrupt, Msg: "dct: " + C.GoString(wrong)}
+	}
+	return int64(n), nil
+}
+
 // DCTToJPEG writes a JPEG with the coefficients and tables of src, so with the
-// same pixels. exif is the payload of an APP1 segment ("Exif\x00\x00" first),
-// icc a colour profile; both may be empty.
+// same pixels. exif is EXIF data, with or without the "Exif\x00\x00" that a JPEG
+// has in front of it, icc a colour profile; both may be empty.
 func DCTToJPEG(dst, src, exif, icc []byte) ([]byte, error) {
+	if len(exif) > 0 && !bytes.HasPrefix(exif, []byte(exifMark)) {
+		exif = append([]byte(exifMark), exif...)
+	}
 	if len(exif) > 65533 {
 		return dst, fmt.Errorf("dct: %d bytes of EXIF: a segment holds 65533", len(exif))
 	}
@@ -124,12 +146,12 @@ func DCTToJPEG(dst, src, exif, icc []byte) ([]byte, error) {
 		out     C.dct_bytes
 		message [C.SK_MESSAGE]C.char
 	)
-	bytes := func(b []byte) (*C.uint8_t, C.size_t) {
+	span := func(b []byte) (*C.uint8_t, C.size_t) {
 		return (*C.uint8_t)(unsafe.SliceData(b)), C.size_t(len(b))
 	}
-	s, sn := bytes(src)
-	e, en := bytes(exif)
-	i, in := bytes(icc)
+	s, sn := span(src)
+	e, en := span(exif)
+	i, in := span(icc)
 	code := C.dct_to_jpeg(&out, s, sn, C.int(isa.Load()), e, en, i, in, &message[0])
 	defer C.free(unsafe.Pointer(out.p))
 	if code != C.DCT_OK {

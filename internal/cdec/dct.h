@@ -54,6 +54,13 @@ typedef struct {
 // success every field is within its limits; the table's entries (offsets and
 // sizes) are not checked here but one by one in dct_tile.
 const char *dct_parse(dct_image *im, const uint8_t *src, size_t n);
+// The same for Go, without pointers.
+typedef struct {
+	int64_t header; // bytes of header and tile table
+	int w, h, ncomp, tile_width, tcols, trows;
+	int sampling[DCT_MAX_COMPS][2];
+} dct_facts;
+const char *dct_read_facts(dct_facts *f, const uint8_t *src, size_t n);
 // The bytes of tiles first, first+1, ... of a row: sets *at to where the first one
 // starts. Returns -1 when that is not inside the data.
 int dct_row(const dct_image *im, int row, int first, size_t *at);
@@ -150,6 +157,10 @@ void dct_idct_one(const int16_t *coef, const uint16_t *quant, uint8_t *dst, ptrd
 
 // ---- whole files
 
+// Calls take for every tile, unpacked, in order. Returns NULL or what is wrong.
+typedef void dct_take_fn(void *to, const dct_image *im, int row, int col, const dct_shape *s, const dct_work *w);
+const char *dct_each_tile(const dct_image *im, int isa, dct_take_fn *take, void *to);
+
 // Why a JPEG cannot become dct (it is not damaged, or not certain to be whole).
 enum {
 	DCT_OK = 0,
@@ -176,5 +187,9 @@ int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int ti
 // empty: an APP1 segment's payload ("Exif\0\0" first), an ICC profile.
 int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,
                 const uint8_t *icc, size_t icc_len, char message[SK_MESSAGE]);
+
+// Unpacks all tiles and throws the coefficients away: the check that every tile
+// can be decoded. Returns NULL or what is wrong; *blocks counts.
+const char *dct_check(const uint8_t *src, size_t n, int isa, int64_t *blocks);
 
 #endif

@@ -17,8 +17,7 @@ typedef struct {
 	struct jpeg_destination_mgr dest;
 	jmp_buf jump;
 	dct_bytes *out;
-	dct_work work;
-	uint8_t tail[1 << 16]; // the last tile with padding
+	jvirt_barray_ptr coefs[DCT_MAX_COMPS];
 	int no_memory;
 } maker;
 
@@ -129,39 +128,17 @@ static void set_image(j_compress_ptr ci, const dct_image *im, jpeg_scan_info sca
 	ci->num_scans = im->ncomp;
 }
 
-static const char *fill(maker *m, const dct_image *im, int isa, jvirt_barray_ptr *coefs)
+// Copies a tile's coefficients to where libjpeg wants them.
+static void take_tile(void *to, const dct_image *im, int row, int col, const dct_shape *s, const dct_work *w)
 {
-	const dct_kernels *kn = dct_kernels_for(isa);
-	for (int row = 0; row < im->mrows; row++) {
-		JBLOCKARRAY rows[DCT_MAX_COMPS];
-		for (int c = 0; c < im->ncomp; c++)
-			rows[c] = m->ci.mem->access_virt_barray((j_common_ptr)&m->ci, coefs[c], (JDIMENSION)(row * im->comp[c].v),
-			                                        (JDIMENSION)im->comp[c].v, TRUE);
-		size_t at;
-		if (dct_row(im, row, 0, &at) != 0)
-			return "a row of tiles begins behind the end of the data";
-		for (int col = 0; col < im->tcols; col++) {
-			const size_t n = dct_tile_size(im, row, col);
-			if (n > im->data_len - at || n > sizeof m->tail - DCT_READ_PAD)
-				return "a tile goes beyond the end of the data";
-			const uint8_t *p = im->data + at;
-			if (im->data_len - at - n < DCT_READ_PAD) {
-				memcpy(m->tail, p, n);
-				memset(m->tail + n, 0, DCT_READ_PAD);
-				p = m->tail;
-			}
-			dct_shape s;
-			dct_tile_shape(im, row, col, &s);
-			if (kn->unpack(&m->work, &s, p, n) != 0)
-				return "a tile is too short for its content";
-			for (int c = 0, b = 0; c < im->ncomp; c++)
-				for (int y = 0; y < s.bh[c]; y++)
-					for (int x = 0; x < s.bw[c]; x++, b++)
-						memcpy(rows[c][y][col * im->tile * im->comp[c].h + x], m->work.coef[b], sizeof m->work.coef[b]);
-			at += n;
-		}
+	maker *m = to;
+	for (int c = 0, b = 0; c < im->ncomp; c++) {
+		const dct_comp *k = &im->comp[c];
+		JBLOCKARRAY rows = m->ci.mem->access_virt_barray((j_common_ptr)&m->ci, m->coefs[c], (JDIMENSION)(row * k->v), (JDIMENSION)k->v, TRUE);
+		for (int y = 0; y < s->bh[c]; y++)
+			for (int x = 0; x < s->bw[c]; x++, b++)
+				memcpy(rows[y][col * im->tile * k->h + x], w->coef[b], sizeof w->coef[b]);
 	}
-	return NULL;
 }
 
 static int make(maker *m, const dct_image *im, int isa, const uint8_t *exif, size_t exif_len, const uint8_t *icc,
@@ -189,18 +166,17 @@ static int make(maker *m, const dct_image *im, int isa, const uint8_t *exif, siz
 	m->dest.term_destination = dest_done;
 	ci->dest = &m->dest;
 	set_image(ci, im, scans);
-	jvirt_barray_ptr coefs[DCT_MAX_COMPS];
 	for (int c = 0; c < im->ncomp; c++) {
 		const dct_comp *k = &im->comp[c];
-		coefs[c] = ci->mem->request_virt_barray((j_common_ptr)ci, JPOOL_IMAGE, FALSE, (JDIMENSION)(im->mcols * k->h),
+		m->coefs[c] = ci->mem->request_virt_barray((j_common_ptr)ci, JPOOL_IMAGE, FALSE, (JDIMENSION)(im->mcols * k->h),
 		                                        (JDIMENSION)(im->mrows * k->v), (JDIMENSION)k->v);
 	}
-	jpeg_write_coefficients(ci, coefs);
+	jpeg_write_coefficients(ci, m->coefs);
 	if (exif_len > 0)
 		jpeg_write_marker(ci, JPEG_APP0 + 1, exif, (unsigned)exif_len);
 	if (icc_len > 0)
 		put_icc(ci, icc, icc_len);
-	const char *wrong = fill(m, im, isa, coefs);
+	const char *wrong = dct_each_tile(im, isa, take_tile, m);
 	if (wrong != NULL)
 		return fail(message, wrong);
 	jpeg_finish_compress(ci);

@@ -93,6 +93,26 @@ const char *dct_parse(dct_image *im, const uint8_t *src, size_t n)
 	return NULL;
 }
 
+const char *dct_read_facts(dct_facts *f, const uint8_t *src, size_t n)
+{
+	dct_image im;
+	const char *wrong = dct_parse(&im, src, n);
+	if (wrong != NULL)
+		return wrong;
+	*f = (dct_facts){.header = im.data - src,
+	                 .w = im.w,
+	                 .h = im.h,
+	                 .ncomp = im.ncomp,
+	                 .tile_width = im.tile * 8 * im.hmax,
+	                 .tcols = im.tcols,
+	                 .trows = im.mrows};
+	for (int c = 0; c < im.ncomp; c++) {
+		f->sampling[c][0] = im.comp[c].h;
+		f->sampling[c][1] = im.comp[c].v;
+	}
+	return NULL;
+}
+
 int dct_row(const dct_image *im, int row, int first, size_t *at)
 {
 	const uint8_t *p = im->row_offset + 4 * (size_t)row;
