@@ -197,7 +197,7 @@ func FuzzChunk(f *testing.F) {
 			}
 		}
 		_, _ = r.Describe(t.Context())
-		if _, err := Verify(t.Context(), dir, &VerifyOptions{Decode: true}); err != nil {
+		if _, err := Verify(t.Context(), dir, &VerifyOptions{Threads: 1}); err != nil {
 			t.Fatal(err)
 		}
 	})

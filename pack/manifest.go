@@ -221,7 +221,7 @@ func (m *Manifest) Classes() []string {
 // rows and checksum. It is XXH3-128 as 32 hexadecimal digits.
 func (m *Manifest) computeFingerprint() string {
 	h := xxh3.New()
-	fields, _ := json.Marshal(m.Fields)
+	fields, _ := marshalLine(m.Fields)
 	_, _ = h.Write(fields)
 	var b []byte
 	for i := range m.Shards {
@@ -310,14 +310,23 @@ var ErrUnfinished = errors.New("unfinished pack")
 // ErrNotPack is in the error of a reader that meets something that is no pack.
 var ErrNotPack = errors.New("not a pack")
 
-// IsPack reports whether dir looks like a pack, finished or not.
+// IsPack reports whether dir looks like a pack, finished or not. A folder that
+// only happens to have a file of the manifest's name is none.
 func IsPack(dir string) bool {
-	for _, name := range []string{ManifestName, JournalName} {
-		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Mode().IsRegular() {
-			return true
-		}
+	if st, err := os.Stat(filepath.Join(dir, JournalName)); err == nil && st.Mode().IsRegular() {
+		return true
 	}
-	return false
+	if shards, _ := filepath.Glob(filepath.Join(dir, "shard-*"+shardSuffix)); len(shards) > 0 {
+		return true
+	}
+	f, err := os.Open(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b := make([]byte, 4096)
+	n, _ := io.ReadFull(f, b)
+	return bytes.Contains(b[:n], []byte(`"`+FormatName+`"`))
 }
 
 // ReadManifest reads and checks the manifest of the pack dir.

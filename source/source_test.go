@@ -109,6 +109,19 @@ func TestPackEqualsFolder(t *testing.T) {
 	}
 }
 
+// A manifest of something else does not make a folder a pack.
+func TestForeignManifest(t *testing.T) {
+	dir := makeFolder(t, 3)
+	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(`{"name": "my photos"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := opener(dir)(t)
+	defer s.Close()
+	if s.Info().Format != "folder" || s.Info().Len != 3 {
+		t.Errorf("opened as %s with %d records", s.Info().Format, s.Info().Len)
+	}
+}
+
 func TestOpenURLs(t *testing.T) {
 	dir := makeFolder(t, 3)
 	for _, url := range []string{dir, "file:" + dir, "file://" + dir, "file://localhost" + dir, "FILE:" + dir, dir + "/"} {

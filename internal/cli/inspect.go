@@ -147,7 +147,11 @@ func (app *App) inspectText(r *pack.Reader, d *pack.Description) error {
 		for _, n := range d.ClassRecords {
 			least, most = min(least, n), max(most, n)
 		}
-		section("Classes", fmt.Sprintf("%s, %s to %s records each", FormatCount(int64(len(classes))), FormatCount(least), FormatCount(most)))
+		each := FormatCount(least)
+		if most > least {
+			each += " to " + FormatCount(most)
+		}
+		section("Classes", fmt.Sprintf("%s, %s records each", FormatCount(int64(len(classes))), each))
 		t = newTable("label", "class", "records")
 		for i, name := range classes {
 			if len(classes) > shownClasses+1 && i >= shownClasses-1 && i < len(classes)-1 {
@@ -184,11 +188,11 @@ func newTable(headers ...string) *table.Table {
 			if col == 0 {
 				s = s.PaddingLeft(2)
 			}
-			if row == table.HeaderRow {
-				return s.Faint(true)
-			}
 			if numeric[headers[col]] {
 				s = s.Align(lipgloss.Right)
+			}
+			if row == table.HeaderRow {
+				s = s.Faint(true)
 			}
 			return s
 		})

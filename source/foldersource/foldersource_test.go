@@ -83,6 +83,11 @@ func TestFlatAndMixed(t *testing.T) {
 	if err != nil || l.Classes != nil || !slices.Equal(paths(l), []string{"1.jpg=-1", "2.png=-1"}) {
 		t.Errorf("flat: %v, classes %v, %v", paths(l), l.Classes, err)
 	}
+	// With all files the result is the same; what is no image is listed.
+	l, err = Scan(t.Context(), root, ScanOptions{AllFiles: true})
+	if err != nil || l.Classes != nil || l.Len() != 3 || len(l.Skipped) != 1 || l.Skipped[0].Path != "labels/" {
+		t.Errorf("flat, all files: %v, skipped %v, %v", paths(l), l.Skipped, err)
+	}
 	put(t, root, "cat/3.jpg")
 	l, err = Scan(t.Context(), root, ScanOptions{})
 	if err != nil || !slices.Equal(paths(l), []string{"cat/3.jpg=0"}) || len(l.Skipped) != 2 {
@@ -90,6 +95,16 @@ func TestFlatAndMixed(t *testing.T) {
 	}
 	if _, err := Open(t.Context(), root, root, nil); err != nil {
 		t.Errorf("Open: %v", err)
+	}
+}
+
+// Images need no telling names when they are looked at by content.
+func TestNamesWithoutExtension(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "cat/1", "dog/2")
+	l, err := Scan(t.Context(), root, ScanOptions{AllFiles: true})
+	if err != nil || !slices.Equal(paths(l), []string{"cat/1=0", "dog/2=1"}) {
+		t.Errorf("%v, %v", paths(l), err)
 	}
 }
 

@@ -45,6 +45,18 @@ type Listing struct {
 	mtime []int64 // nanoseconds
 }
 
+// names counts files, and those whose name says that they are images.
+type names struct{ any, images int }
+
+func (n *names) add(files []scannedFile) {
+	n.any += len(files)
+	for _, f := range files {
+		if hasImageExtension(f.name) {
+			n.images++
+		}
+	}
+}
+
 // Skipped is something that a scan left out.
 type Skipped struct {
 	Path   string `json:"path"`
@@ -199,20 +211,30 @@ func Scan(ctx context.Context, root string, opt ScanOptions) (*Listing, error) {
 	}
 
 	l := &Listing{Root: root}
-	anyFile := false
-	for k := range found {
-		for _, d := range found[k].dirs {
-			anyFile = anyFile || len(d.entries) > 0
-		}
-		l.Skipped = append(l.Skipped, found[k].skipped...)
-	}
 	rootFiles, err := w.files(ctx, "", top, &l.Skipped)
 	if err != nil {
 		return nil, err
 	}
-	if !anyFile {
-		// Flat: folders without a single file do not make classes.
+	var below names
+	for k := range found {
+		l.Skipped = append(l.Skipped, found[k].skipped...)
+		for _, d := range found[k].dirs {
+			below.add(d.entries)
+		}
+	}
+	var above names
+	above.add(rootFiles)
+	// Folders make classes when there are images in them; files without a
+	// telling name count as images where no file has one.
+	if below.any == 0 || below.images == 0 && above.images > 0 {
 		l.add(scannedDir{rel: "", entries: rootFiles}, -1)
+		for k := range found {
+			for _, d := range found[k].dirs {
+				if len(d.entries) > 0 {
+					l.Skipped = append(l.Skipped, Skipped{d.rel + "/", "a folder without images beside images without classes", true})
+				}
+			}
+		}
 		return l, l.check()
 	}
 	l.Classes = classes
@@ -224,11 +246,12 @@ func Scan(ctx context.Context, root string, opt ScanOptions) (*Listing, error) {
 	for _, f := range rootFiles {
 		l.Skipped = append(l.Skipped, Skipped{f.name, "lies beside the class folders, so it has no class", true})
 	}
-	sort.SliceStable(l.Skipped, func(a, b int) bool { return l.Skipped[a].Path < l.Skipped[b].Path })
 	return l, l.check()
 }
 
+// check finishes a listing.
 func (l *Listing) check() error {
+	sort.SliceStable(l.Skipped, func(a, b int) bool { return l.Skipped[a].Path < l.Skipped[b].Path })
 	if len(l.Classes) > math.MaxInt32 || len(l.dirs) > math.MaxInt32 {
 		return fmt.Errorf("%s has more than 2^31 folders", l.Root)
 	}
