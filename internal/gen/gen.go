@@ -63,7 +63,7 @@ func New(opts Options) (*Generator, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	g := &Generator{opts: opts, tiles: newTiles()}
+	g := &Generator{opts: opts, tiles: sharedTiles()}
 	g.painters.New = func() any { return new(painter) }
 	for k := range opts.Classes {
 		g.classes = append(g.classes, newClass(opts.Seed, k, opts.Classes))

@@ -58,12 +58,12 @@ func TestGolden(t *testing.T) {
 // An image depends on (seed, index) alone: not on the order, on what was made
 // before, on who makes it, or on how many there are.
 func TestOrderIndependent(t *testing.T) {
-	g := generator(t, Options{Count: 24, Classes: 4, Seed: 5, Width: 120, Height: 100})
+	g := generator(t, Options{Count: 24, Classes: 4, Seed: 5, Width: 60, Height: 50})
 	want := make([][]byte, g.Len())
 	for i := range want {
 		want[i] = imageOf(t, g, i)
 	}
-	other := generator(t, Options{Count: 24000, Classes: 4, Seed: 5, Width: 120, Height: 100})
+	other := generator(t, Options{Count: 24000, Classes: 4, Seed: 5, Width: 60, Height: 50})
 	var wg sync.WaitGroup
 	for i := len(want) - 1; i >= 0; i-- {
 		wg.Go(func() {
@@ -73,13 +73,16 @@ func TestOrderIndependent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if bytes.Equal(want[0], imageOf(t, generator(t, Options{Count: 24, Classes: 4, Seed: 6, Width: 120, Height: 100}), 0)) {
+	if bytes.Equal(want[0], imageOf(t, generator(t, Options{Count: 24, Classes: 4, Seed: 6, Width: 60, Height: 50}), 0)) {
 		t.Error("two seeds give the same image")
 	}
 }
 
 // The mix of files is the one promised: sizes, bytes and kinds of JPEG.
 func TestStatistics(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many images, nothing concurrent")
+	}
 	const count = 300
 	g := generator(t, Options{Count: count, Classes: 10, Seed: 1})
 	var size, width, height, full, half, gray, progressive, exif, icc, portrait int
@@ -135,6 +138,9 @@ func TestStatistics(t *testing.T) {
 // Classes must be learnable by something far simpler than a network: here, the
 // nearest mean histogram of hues, on crops that training would see.
 func TestClassesCanBeLearnt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many images, nothing concurrent")
+	}
 	const classes, count = 10, 400
 	g := generator(t, Options{Count: count, Classes: classes, Seed: 3, Width: 160, Height: 140})
 	features := make([][24]float64, count)

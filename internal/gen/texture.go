@@ -1,5 +1,7 @@
 package gen
 
+import "sync"
+
 // Textures are square tiles that repeat. They are made once, from fixed seeds,
 // and shared by all images, which read them at random places, angles and scales.
 const (
@@ -17,6 +19,9 @@ type tiles struct {
 	// grain is close to Gaussian noise of standard deviation 16: the sensor.
 	grain [1 << 16]int8
 }
+
+// sharedTiles makes the textures when the first generator wants them.
+var sharedTiles = sync.OnceValue(newTiles)
 
 func newTiles() *tiles {
 	t := &tiles{}
