@@ -1,7 +1,6 @@
 package arena
 
 import (
-	"context"
 	"errors"
 	"os"
 	"testing"
@@ -39,7 +38,8 @@ func TestRing(t *testing.T) {
 	if r.SlotStride() != HugePage || r.Bytes() != 3*HugePage || budget.UsedFor(PurposeRing) != 3*HugePage {
 		t.Fatalf("stride %d, %d bytes, %d accounted", r.SlotStride(), r.Bytes(), budget.Used())
 	}
-	r.Prefault(context.Background(), 1, 5000)
+	r.Prefault(1, 100, 5000)
+	r.Prefault(2, -5, 1<<40)
 	for k := range 3 {
 		s := r.Slot(k)
 		if len(s) != HugePage || cap(s) != HugePage {

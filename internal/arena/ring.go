@@ -1,7 +1,6 @@
 package arena
 
 import (
-	"context"
 	"fmt"
 	"os"
 
@@ -64,23 +63,15 @@ func (r *Ring) open(size int64) error {
 	return nil
 }
 
-// Prefault backs the first n bytes of slot k with memory, so that no batch
-// ever waits for page faults. It stops between pieces when ctx is done.
-func (r *Ring) Prefault(ctx context.Context, k int, n int64) {
+// Prefault backs bytes [lo, hi) of slot k with memory, in one call instead of
+// one page fault for each 4 KiB. It changes no byte, so others may write to
+// the slot meanwhile. Kernels before 5.14 cannot; there the first writes fault.
+func (r *Ring) Prefault(k int, lo, hi int64) {
 	slot := r.Slot(k)
-	if n < int64(len(slot)) {
-		slot = slot[:roundUp(int(n), os.Getpagesize())]
-	}
-	const piece = 4 << 20
-	for len(slot) > 0 && ctx.Err() == nil {
-		p := slot[:min(piece, len(slot))]
-		slot = slot[len(p):]
-		if unix.Madvise(p, unix.MADV_POPULATE_WRITE) != nil {
-			// Kernels before 5.14: touch each page. The slot is not in use.
-			for i := 0; i < len(p); i += 4096 {
-				p[i] = 0
-			}
-		}
+	page := int64(os.Getpagesize())
+	lo, hi = max(lo, 0)/page*page, min((hi+page-1)/page*page, int64(len(slot)))
+	if lo < hi {
+		_ = unix.Madvise(slot[lo:hi], unix.MADV_POPULATE_WRITE)
 	}
 }
 

@@ -34,8 +34,10 @@ const (
 	maxSmallGroupRows = 256
 	groupBytes        = 1 << 20
 
-	// Reads in flight: what a disk needs to deliver all it can.
-	minReaders, maxReaders = 4, 8
+	// Reads in flight: what a disk needs to deliver all it can. The number does
+	// not follow the threads, so that memory does not either.
+	fewReaders, manyReaders = 6, 8
+	manyThreads             = 16
 
 	minRead, maxRead = 8 << 20, 256 << 20
 
@@ -60,7 +62,10 @@ func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, erro
 		}
 		budget = free / 4
 	}
-	plan := &memoryPlan{readers: min(max(threads, minReaders), maxReaders)}
+	plan := &memoryPlan{readers: fewReaders}
+	if threads > manyThreads {
+		plan.readers = manyReaders
+	}
 	plan.Budget = budget
 	stride := (p.layout.Bytes + arena.HugePage - 1) / arena.HugePage * arena.HugePage
 
@@ -72,8 +77,7 @@ func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, erro
 		want = max(p.cfg.Prefetch+2, minSlots)
 	}
 	plan.groupRows = p.planGroup(info, threads, want)
-	// A buffer per reader, one per worker and a few that wait; the number does
-	// not follow the threads below eight, so that memory does not either.
+	// A buffer for each reader, one for each worker and some that wait.
 	plan.buffers = max(threads, 8) + plan.readers
 
 	leastRead := int64(minRead)

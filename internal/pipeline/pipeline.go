@@ -153,7 +153,8 @@ func (p *Pipeline) open() error {
 	p.batches = make([]batch, plan.slots)
 	p.free = make(chan int, plan.slots)
 	for i := range p.batches {
-		p.batches[i] = batch{slot: i, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4)}
+		p.batches[i] = batch{slot: i, fresh: true, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4)}
+		p.free <- i
 	}
 	p.reader = fetch.NewReader(p.src, p.readBudget, plan.readers, plan.buffers, p.groupRows)
 	p.subReader = fetch.NewReader(p.src, arena.NewBudget(max(plan.Read/4, 1<<20)), 1, 1, 1)
@@ -174,7 +175,6 @@ func (p *Pipeline) open() error {
 	for _, w := range p.workers {
 		p.spawn("decode", w.loop)
 	}
-	p.spawn("prefault", p.prefault)
 	return nil
 }
 
@@ -185,15 +185,6 @@ func (p *Pipeline) spawn(stage string, f func()) {
 		defer p.wg.Done()
 		pprof.Do(p.ctx, pprof.Labels("stage", stage), func(context.Context) { f() })
 	}()
-}
-
-// prefault backs the slots with memory, one after the other, and makes each
-// available when it is done: the first batch does not wait for all of them.
-func (p *Pipeline) prefault() {
-	for k := range p.batches {
-		p.ring.Prefault(p.ctx, k, p.layout.Bytes)
-		p.free <- k
-	}
 }
 
 // planArrays compiles the outputs and lays the batch out.

@@ -60,6 +60,9 @@ type batch struct {
 	pos    item.Position // after the batch
 	first  int64         // position of the first row in the epoch's order
 	ids    []int64
+	// fresh says that the slot was never used; populate that its memory is
+	// still to be backed, by each group for its rows.
+	fresh, populate bool
 	// remaining counts the groups that are not done.
 	remaining atomic.Int32
 	// Guarded by Pipeline.mu while the batch is filled:
@@ -158,6 +161,7 @@ func (p *Pipeline) plan(s *stream) {
 		b.ids = b.ids[:rows]
 		order.Fill(b.ids, part.Lo)
 		b.epoch, b.first = epoch, part.Lo
+		b.populate, b.fresh = b.fresh, false
 		b.step = row / (int64(p.split.Batch) * int64(p.split.World))
 		b.pos = item.Position{Epoch: epoch, Row: part.Next}
 		if _, more := p.split.At(part.Next); !more {

@@ -155,6 +155,9 @@ func (w *worker) loop() {
 func (w *worker) group(f filled) {
 	start := time.Now()
 	w.timer = workTimer{}
+	if f.b.populate {
+		w.populate(f)
+	}
 	w.decodeAll(f.b, f.lo, f.buf.Records)
 	w.largeImages(f.b, f.lo, f.buf.Records)
 	for k, err := range w.errs[:len(f.buf.Records)] {
@@ -167,6 +170,16 @@ func (w *worker) group(f filled) {
 	w.p.stage[stageDecode].addFor(w.timer.decode, n)
 	w.p.stage[stageTransform].addFor(w.timer.transform, n)
 	w.p.stage[stageCollate].addFor(max(total-w.timer.decode-w.timer.transform, 0), n)
+}
+
+// populate backs the rows of a group with memory before their first use, so
+// that no decoder faults them in page by page. Doing it here and not when the
+// ring is made lets the first batch go out before the other slots have memory.
+func (w *worker) populate(f filled) {
+	for i := range w.p.layout.Arrays {
+		a := &w.p.layout.Arrays[i]
+		w.p.ring.Prefault(f.b.slot, a.Offset+int64(f.lo)*a.RowBytes, a.Offset+int64(f.hi)*a.RowBytes)
+	}
 }
 
 // workTimer splits the time of a group among stages.
