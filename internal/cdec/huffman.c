@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 #define LOOK 11
 #define LOOK_DC 9
 
@@ -285,7 +287,7 @@ static void give_up(huffman *h)
 	} while (0)
 
 // Decodes a block into zeroed coefficients. Returns 0, or -1 to give up.
-static int decode_block(huffman *h, const dc_table *dc, const ac_table *ac, int *predict, JCOEF *block)
+INLINE int decode_block(huffman *h, const dc_table *dc, const ac_table *ac, int *predict, JCOEF *block)
 {
 	BITS_LOCAL
 	int diff;
@@ -331,7 +333,7 @@ static int decode_block(huffman *h, const dc_table *dc, const ac_table *ac, int 
 }
 
 // Passes over a block: only the DC prediction is kept.
-static int pass_block(huffman *h, const dc_table *dc, const ac_table *ac, int *predict)
+INLINE int pass_block(huffman *h, const dc_table *dc, const ac_table *ac, int *predict)
 {
 	BITS_LOCAL
 	int diff;
@@ -392,7 +394,7 @@ static int next_restart(huffman *h, unsigned interval)
 	return 0;
 }
 
-static boolean decode_mcu(j_decompress_ptr ci, JBLOCKROW *mcu)
+INLINE boolean decode(j_decompress_ptr ci, JBLOCKROW *mcu)
 {
 	huffman *h = (huffman *)((sk_dec *)ci->client_data)->lookup.p;
 	const JDIMENSION column = (JDIMENSION)h->column;
@@ -403,16 +405,31 @@ static boolean decode_mcu(j_decompress_ptr ci, JBLOCKROW *mcu)
 			give_up(h);
 		h->to_restart--;
 	}
-	const int pass = mcu == NULL || column < ci->master->first_iMCU_col || column > ci->master->last_iMCU_col;
-	for (int b = 0; b < ci->blocks_in_MCU; b++) {
-		int *predict = &h->predict[ci->MCU_membership[b]];
-		if ((pass ? pass_block(h, h->dc[b], h->ac[b], predict) : decode_block(h, h->dc[b], h->ac[b], predict, mcu[b][0])) != 0)
-			give_up(h);
-	}
-	if (h->zeros > h->count) // used bits that are not there
+	const int blocks = ci->blocks_in_MCU;
+	int bad = 0;
+	if (mcu == NULL || column < ci->master->first_iMCU_col || column > ci->master->last_iMCU_col)
+		for (int b = 0; b < blocks; b++)
+			bad |= pass_block(h, h->dc[b], h->ac[b], &h->predict[ci->MCU_membership[b]]);
+	else
+		for (int b = 0; b < blocks; b++)
+			bad |= decode_block(h, h->dc[b], h->ac[b], &h->predict[ci->MCU_membership[b]], mcu[b][0]);
+	if (bad || h->zeros > h->count) // or used bits that are not there
 		give_up(h);
 	return TRUE;
 }
+
+static boolean decode_mcu(j_decompress_ptr ci, JBLOCKROW *mcu)
+{
+	return decode(ci, mcu);
+}
+
+#if defined(__x86_64__)
+// With BMI2 a shift is one operation; the chain of shifts is the time.
+__attribute__((target("bmi,bmi2"))) static boolean decode_mcu_bmi2(j_decompress_ptr ci, JBLOCKROW *mcu)
+{
+	return decode(ci, mcu);
+}
+#endif
 
 int sk_huffman_start(sk_dec *d, int crops)
 {
@@ -455,5 +472,9 @@ int sk_huffman_start(sk_dec *d, int crops)
 	const uint8_t *ff = memchr(h->p, 0xff, ci->src->bytes_in_buffer);
 	h->next_ff = ff != NULL ? ff : h->end;
 	ci->entropy->decode_mcu = decode_mcu;
+#if defined(__x86_64__)
+	if (d->isa != SK_SCALAR)
+		ci->entropy->decode_mcu = decode_mcu_bmi2;
+#endif
 	return SK_OK;
 }

@@ -312,10 +312,13 @@ static int emit_full(sk_dec *d, uint8_t *dst, size_t dst_len, int *w, int *h)
 	if (row == NULL)
 		fail_jump(d, sk_fail(d, SK_NO_MEMORY, "no memory for a row of %d pixels", *w));
 	while (ci->output_scanline < ci->output_height) {
-		JSAMPROW rows[1] = {row};
+		JSAMPROW rows[1] = {px == 3 ? dst : row};
 		jpeg_read_scanlines(ci, rows, 1);
-		if (px == 4)
-			cmyk_to_rgbx(row, *w);
+		if (px == 3) {
+			dst += width * 3;
+			continue;
+		}
+		cmyk_to_rgbx(row, *w);
 		for (size_t i = 0; i < width; i++, dst += 3)
 			memcpy(dst, row + i * px, 3);
 	}
