@@ -307,7 +307,7 @@ func (a *Args) Filter(key string, def item.Filter) item.Filter {
 	return f
 }
 
-// Fill returns a colour: one number for all channels, or three.
+// Fill returns a colour: one number for all channels, masks included, or three.
 func (a *Args) Fill(key string) [3]uint8 {
 	v := a.Floats(key, []float64{0})
 	var c [3]uint8
@@ -323,8 +323,8 @@ func (a *Args) Fill(key string) [3]uint8 {
 		}
 		c[i] = uint8(x)
 	}
-	if a.Mask {
-		return [3]uint8{}
+	if a.Mask && len(v) == 3 {
+		return [3]uint8{} // a colour is no class
 	}
 	return c
 }
