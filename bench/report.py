@@ -151,7 +151,8 @@ JPEG = "JPEG, RandomResizedCrop 224 and flip, uint8 batches of 256 in the traine
 
 BARS = "What this project set out to reach, as ratios within this run."
 
-CEILINGS = "C programs without a loader around them (bench/ceiling); more than this there is not."
+CEILINGS = """C programs without a loader around them (bench/ceiling); more than this there is not. Decoding
+is counted per second of CPU time."""
 
 HANDOFF = "How long taking a batch that is ready lasts, for a consumer slower than the loader."
 
