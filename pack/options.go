@@ -53,7 +53,7 @@ type Options struct {
 	Threads int
 	// Restart throws away what an interrupted run has left.
 	Restart bool
-	// Progress, when set, is called now and then from one goroutine.
+	// Progress, when set, is called now and then, never twice at once.
 	Progress func(Progress)
 	// Writer names the program in the manifest, "" for "stoker".
 	Writer string
@@ -187,8 +187,8 @@ func (o *Options) settings() Settings {
 
 // Progress says how far a run is.
 type Progress struct {
-	// Step is what is being done: "checking" what an interrupted run left,
-	// or "packing".
+	// Step is what is being done: "checking" what an interrupted run left (then
+	// Files counts what was found to be whole), or "packing".
 	Step string
 	// Files of Total are done, Bytes of TotalBytes of the input; Before of the
 	// files were packed by an earlier run.

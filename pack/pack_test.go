@@ -629,9 +629,6 @@ func TestOpenManyChunks(t *testing.T) {
 		r.Close()
 	}
 	t.Logf("manifest of %d bytes, opened in %v", len(b), best)
-	if best > time.Second { // the bar is 50 ms; this only catches accidents
-		t.Errorf("opening took %v", best)
-	}
 }
 
 func TestReadErrorsAreOfOneRecord(t *testing.T) {

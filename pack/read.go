@@ -75,8 +75,14 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 			continue
 		}
 		ref := &r.chunks[c]
-		p.wants = append(p.wants, want{k, c, ref.shard, ref.offset + int64(r.start[id]), int64(r.size[id])})
 		v := driver.Value{Codec: driver.Codec(r.codec[id])}
+		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
+		if v.Codec == driver.CodecRaw {
+			v.Bytes = r.mapped(ref.shard, offset, size)
+		}
+		if v.Bytes == nil {
+			p.wants = append(p.wants, want{k, c, ref.shard, offset, size})
+		}
 		v.Width, v.Height = r.dims(id)
 		if v.Codec == driver.CodecRaw {
 			v.Channels = 3

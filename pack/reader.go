@@ -51,6 +51,7 @@ type Reader struct {
 
 	shardMu sync.Mutex
 	fds     []atomic.Int32 // file descriptor + 1, 0 while not open
+	maps    []mapping
 
 	noNowait atomic.Bool // the file system cannot say what is in memory
 }
@@ -120,6 +121,7 @@ func newReader(dir string, m *Manifest, opt *ReadOptions) *Reader {
 	r.first = append(r.first, at)
 	r.loaded = make([]atomic.Bool, n)
 	r.fds = make([]atomic.Int32, len(m.Shards))
+	r.maps = make([]mapping, len(m.Shards))
 	return r
 }
 
@@ -138,7 +140,7 @@ func (r *Reader) checkSize(shard int) error {
 
 // Close closes the shards.
 func (r *Reader) Close() error {
-	var first error
+	first := r.closeMaps()
 	for i := range r.fds {
 		if fd := r.fds[i].Swap(0); fd > 0 {
 			if err := unix.Close(int(fd - 1)); err != nil && first == nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -77,7 +78,8 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 	}
 	first := atomic.Int64{}
 	first.Store(int64(good))
-	var checked atomic.Int64
+	var mu sync.Mutex // of progress
+	checked := int64(0)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(w.opt.Threads)
 	lower := func(i int) {
@@ -120,7 +122,10 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 					lower(i)
 					return nil
 				}
-				checked.Add(1)
+				mu.Lock()
+				checked += entries[i].Chunk.Rows
+				w.progress("checking", checked, false)
+				mu.Unlock()
 			}
 			return nil
 		})

@@ -2,7 +2,6 @@ package pack
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -251,13 +250,4 @@ func checkChunk(r io.ReaderAt, c Chunk, buf []byte) error {
 		return fmt.Errorf("checksum %016x, should be %016x", uint64(got), uint64(c.XXH3))
 	}
 	return nil
-}
-
-// sameTail reports whether the file of the given size ends with want.
-func sameTail(r io.ReaderAt, size int64, want []byte) bool {
-	got := make([]byte, len(want))
-	if _, err := r.ReadAt(got, size-int64(len(want))); err != nil && !errors.Is(err, io.EOF) {
-		return false
-	}
-	return bytes.Equal(got, want)
 }

@@ -124,12 +124,20 @@ same command goes on where it stopped.`,
 func (app *App) runPack(f *packFlags, opt *pack.Options, out, label string, run func() (*pack.Summary, error)) error {
 	progress := app.NewProgress(label, "files", 0)
 	var last pack.Progress
-	first := true
+	skipped := int64(0) // files of an earlier run
 	opt.Progress = func(p pack.Progress) {
-		if first {
-			progress.SetTotal(p.Total)
-			progress.Skip(p.Before)
-			last.Files, first = p.Before, false
+		progress.SetTotal(p.Total)
+		before := p.Before
+		if p.Step == "checking" {
+			before = p.Files
+		}
+		progress.Skip(before - skipped)
+		skipped = before
+		if p.Step == "checking" {
+			return
+		}
+		if last.Files == 0 {
+			last.Files = p.Before
 		}
 		progress.Add(p.Files-last.Files, p.BytesDone-last.BytesDone)
 		last = p
