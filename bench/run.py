@@ -17,6 +17,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -481,6 +482,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     a = parse()
+    # As Ctrl-C: the arm that runs is ended with all its processes.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     bench = Bench(a)
     if load := [x for x in os.getloadavg()[:1] if x > 0.5]:
         say(f"the machine is busy (load {load[0]:.1f}); figures will be too")
