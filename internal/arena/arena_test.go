@@ -243,3 +243,39 @@ func TestFreeMemory(t *testing.T) {
 		t.Errorf("resident %d, private %d", rss, private)
 	}
 }
+
+func TestMapping(t *testing.T) {
+	name := t.TempDir() + "/f"
+	data := make([]byte, 3<<20+100)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	if err := os.WriteFile(name, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := MapFile(int(f.Fd()), int64(len(data))+1); err == nil {
+		t.Fatal("more than the file was mapped")
+	}
+	m, err := MapFile(int(f.Fd()), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]int64{{0, 10}, {1<<20 - 5, 2<<20 + 5}, {3 << 20, 3<<20 + 100}} {
+		if got := m.Resident(c[0], c[1]); string(got) != string(data[c[0]:c[1]]) {
+			t.Fatalf("bytes %d to %d: %d bytes", c[0], c[1], len(got))
+		}
+	}
+	for _, c := range [][2]int64{{-1, 5}, {5, 5}, {0, 4 << 20}} {
+		if m.Resident(c[0], c[1]) != nil {
+			t.Fatalf("bytes %d to %d were given out", c[0], c[1])
+		}
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
