@@ -11,8 +11,9 @@ failed=0
 while read -r dir; do
   for target in $(grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$dir"/*_test.go 2>/dev/null | cut -c6- | sort -u); do
     printf 'fuzz: %s %s\n' "${dir#"$PWD"/}" "$target"
+    # Minimizing new inputs, a minute each by default, would take all of a short run.
     # -parallel 2: workers on all cores of a large machine would spend the time on starting.
-    if ! out=$(go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -parallel 2 "$dir" 2>&1); then
+    if ! out=$(go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x -parallel 2 "$dir" 2>&1); then
       printf '%s\n' "$out" >&2
       failed=1
     fi
