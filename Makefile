@@ -42,11 +42,11 @@ build/venv-demo: scripts/requirements-demo.txt scripts/setup.sh | system
 	@scripts/setup.sh python scripts/requirements-demo.txt
 	@touch $@
 
-build/venv-lint: scripts/requirements-lint.txt build/venv-demo
-	@scripts/setup.sh python scripts/requirements-lint.txt
+build/venv-dev: scripts/requirements-dev.txt build/venv-demo
+	@scripts/setup.sh python scripts/requirements-dev.txt
 	@touch $@
 
-build/venv-test: python/requirements-test.txt build/venv-lint
+build/venv-test: python/requirements-test.txt build/venv-dev
 	@echo 'setup: PyTorch and the other readers that tests compare with (several GB, once)'
 	@scripts/setup.sh python python/requirements-test.txt
 	@touch $@
@@ -66,13 +66,13 @@ bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 m
 	@$(if $(QUICK),true,$(VENV) -m bench.report)
 
 .PHONY: wheel
-wheel: build/venv-test ## build the self-contained Python wheel into dist/
+wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
 	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .
 
 # --- check -------------------------------------------------------------------
 
 .PHONY: lint
-lint: build build/venv-lint $(STATICCHECK) ## formatting, vet, static analysis and import rules
+lint: build build/venv-dev $(STATICCHECK) ## formatting, vet, static analysis and import rules
 	@echo 'lint: Go'
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "lint: gofmt would change: $$bad"; exit 1; }
 	@go vet ./...
