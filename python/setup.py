@@ -48,42 +48,73 @@ class BuildWithEngine(build_py):
         ready = os.environ.get("STOKER_WHEEL_BINARY")
         if ready:
             shutil.copy2(ready, out)
+            self.distribution.engine_is_static = False  # who knows how it was linked
             return
         if not (ROOT / "cmd" / "stoker" / "main.go").is_file():
             fail(f"the engine's source is not at {ROOT}; build in a checkout of the repository")
         go = shutil.which("go")
         if go is None:
             fail("the engine cannot be built: Go is missing (no `go` on the PATH)")
-        version = self.distribution.get_version()
-        flags = (
-            f"-s -w -X github.com/stokerdata/stoker/internal/cli.release={version} "
-            "-linkmode external -extldflags -static"
-        )
+        static = "-linkmode external -extldflags -static"
+        failed = self.go_build(go, out, static)
+        if failed:  # not every distribution has the C library for static linking
+            self.distribution.engine_is_static = False
+            failed = self.go_build(go, out, "")
+        if failed:
+            fail(f"the engine cannot be built; `go build` says:\n{failed}")
+        self.write_licences(go, out.with_name("LICENSES.txt"))
+
+    def go_build(self, go: str, out: Path, link: str) -> str:
+        """Build the binary; return what went wrong."""
+        name = "github.com/stokerdata/stoker/internal/cli.release"
+        flags = f"-s -w -X {name}={self.distribution.get_version()} {link}"
         command = [
-            str(go), "build", "-trimpath", "-buildvcs=false", "-tags", "netgo,osusergo",
-            "-ldflags", flags, "-o", str(out), "./cmd/stoker",
+            go, "build", "-trimpath", "-buildvcs=false", "-tags", "netgo,osusergo", "-ldflags", flags,
+            "-o", str(out), "./cmd/stoker",
         ]  # fmt: skip
         env = {**os.environ, "CGO_ENABLED": "1"}
         built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-        if built.returncode:
-            fail(f"the engine cannot be built; `go build` says:\n{(built.stderr or built.stdout).strip()[-2000:]}")
+        return (built.stderr or built.stdout or "it failed").strip()[-2000:] if built.returncode else ""
+
+    def write_licences(self, go: str, out: Path) -> None:
+        """Put the licences of what the binary contains beside it, as they ask for."""
+        form = "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Dir}}{{end}}{{end}}"
+        command = [go, "list", "-deps", "-f", form, "./cmd/stoker"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        parts = [
+            "The stoker binary contains the following software. It is based in part on the work of the Independent "
+            "JPEG Group.\n"
+        ]
+        places = {name: Path(folder) for name, _, folder in (line.partition("\t") for line in listed.splitlines())}
+        root = subprocess.run([go, "env", "GOROOT"], capture_output=True, text=True, check=True).stdout.strip()
+        places["The Go programming language"] = Path(root)
+        texts = [(name, sorted(places[name].glob("LICEN[CS]E*"))) for name in sorted(places)]
+        # libjpeg-turbo and the C library, as Debian and Ubuntu describe them.
+        documents = Path("/usr/share/doc")
+        packages = ("libjpeg62-turbo-dev", "libjpeg-turbo8-dev", "libc6-dev")
+        texts += [(package, list(documents.glob(f"{package}/copyright"))) for package in packages]
+        for name, files in texts:
+            parts += [f"{'=' * 78}\n{name}\n\n{f.read_text(errors='replace')}" for f in files]
+        out.write_text("\n".join(parts))
 
 
 class PlatformWheel(bdist_wheel):
     """A wheel for every Python 3 of one platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the tags: a static binary runs on any distribution, whatever its C library."""
+        """Return the tags: a static binary runs on every distribution, whatever its C library."""
         machine = platform.machine()
         if machine not in ("x86_64", "aarch64") or sys.platform != "linux":
             fail(f"{sys.platform} on {machine} is not supported: Stoker runs on Linux, x86_64 and arm64")
-        if os.environ.get("STOKER_WHEEL_BINARY"):
-            return "py3", "none", f"linux_{machine}"  # who knows how that was linked
+        if not self.distribution.engine_is_static:
+            return "py3", "none", f"linux_{machine}"
         return "py3", "none", f"manylinux2014_{machine}.manylinux_2_17_{machine}.musllinux_1_1_{machine}"
 
 
 class EngineDistribution(Distribution):
     """A distribution that depends on the platform."""
+
+    engine_is_static = True
 
     def has_ext_modules(self) -> bool:
         """Say that there is compiled code in it."""

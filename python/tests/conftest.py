@@ -14,6 +14,7 @@ from stoker._binary import find_binary
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parent.parent
+SOURCE = str(HERE.parent / "src")
 
 
 @pytest.fixture

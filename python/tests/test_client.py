@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import alive, children, open_files
+from conftest import SOURCE, alive, children, open_files
 
 import stoker
 
@@ -497,7 +497,9 @@ def test_stream_failure(make: Make) -> None:
 
 def test_skipped_records_are_reported(make: Make) -> None:
     loader = make("fake:len=4&skipped=1", batch_size=2)
-    with pytest.warns(stoker.SkippedRecords, match=r"epoch 0: 1 record was replaced[\s\S]*a.jpg: truncated") as caught:
+    with pytest.warns(
+        stoker.SkippedRecords, match=r"epoch 0: 1 record was replaced[\s\S]*a.jpg\): truncated"
+    ) as caught:
         rows(loader)
     assert caught[0].filename == __file__
     assert loader.stats()["skipped"] == 1
@@ -603,7 +605,8 @@ def test_binary_that_cannot_run(make: Make, monkeypatch: pytest.MonkeyPatch, tmp
 
 def run_script(body: str, **kwargs: object) -> subprocess.Popen[str]:
     script = "import os, signal, sys, time, stoker\n" + body
-    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, **kwargs)  # type: ignore[call-overload,no-any-return]
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    return subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True, **kwargs)  # type: ignore[call-overload,no-any-return]
 
 
 def test_ctrl_c(make: Make) -> None:

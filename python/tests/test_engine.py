@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import alive, children, open_files
+from conftest import SOURCE, alive, children, open_files
 from PIL import Image
 
 import stoker
@@ -363,7 +363,11 @@ while True:
 
 def trainer(source: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", TRAINER, str(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", TRAINER, str(source)],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
