@@ -1,12 +1,12 @@
 // The entropy decoder for baseline JPEGs, in the place of libjpeg's: most of
 // the time of a JPEG is spent here. What makes it faster:
 //
-//   - A table lookup of LOOK bits gives a whole coefficient (run, value, length)
-//     where code and value fit in them, which is nearly always.
+//   - A table lookup of LOOK bits gives two coefficients (runs, values and the
+//     length of both) where their codes and values fit in them, else one. The
+//     time is a chain of lookup and shift: half as many links.
 //   - Stuffed bytes are looked for ahead (one memchr each), so that a refill
 //     is one load of eight bytes.
-//   - MCUs outside the crop are only measured, not decoded: there one lookup
-//     passes over several coefficients at once.
+//   - MCUs outside the crop are only measured, not decoded.
 //
 // It handles sound data. Whatever is out of the ordinary (a code that does not
 // exist, a block that overflows, data that end early, another marker than
@@ -21,23 +21,29 @@
 #define LOOK 11
 #define LOOK_DC 9
 
-// An entry of a table of coefficients. Bits 0-5 are the length to consume, 6-9
-// the run, 10-11 the kind, 16-31 the value.
+// An entry of the table of DC differences: bits 0-5 are the length to consume,
+// 10-11 the kind, 16-31 the difference.
+// An entry of a table of AC coefficients: bits 0-5 are the length to consume,
+// 6-12 the positions that this advances, 13 whether the block ends, 14-15 the
+// kind, 16-31 and 32-47 the values, 48-51 and 52-57 their positions from here,
+// 58-63 the length of the first alone. With a single value both are the same.
+// An end of block counts as one position and has the value 0 there, as have 16
+// zeros in their first position: they need no branch of their own.
 enum {
-	KIND_VALUE = 0 << 10, // the value is in the entry
-	KIND_BITS = 1 << 10,  // the value's bits follow: bits 16-19 say how many
-	KIND_END = 2 << 10,   // end of block, or 16 zeros if the run is 15
-	KIND_LONG = 3 << 10,  // the code is longer than the table's index
+	KIND_VALUE = 0, // the values are in the entry
+	KIND_BITS = 1,  // the value's bits follow: bits 16-19 say how many
+	KIND_LONG = 2,  // the code is longer than the table's index
 };
-#define KIND(e) ((e)&0xc00)
-#define LENGTH(e) ((e)&63)
-#define RUN(e) ((e) >> 6 & 15)
-
-// An entry of a table for passing over: 0-5 length and 6-12 positions of all
-// that fits, 13 whether it ends with the block; 14-19, 20-25 and 26 the same of
-// the first symbol alone. 0: the code is longer than the table's index.
-#define PASS_END (1u << 13)
-#define PASS_END_FIRST (1u << 26)
+#define DC_KIND(e) ((e) >> 10 & 3)
+#define LENGTH(e) ((int)((e)&63))
+#define ADVANCE(e) ((int)((e) >> 6 & 127))
+#define BLOCK_END ((uint64_t)1 << 13)
+#define KIND(e) ((int)((e) >> 14 & 3))
+#define VALUE(e) ((JCOEF)((e) >> 16))
+#define SECOND(e) ((JCOEF)((e) >> 32))
+#define AT(e) ((int)((e) >> 48 & 15))
+#define AT_SECOND(e) ((int)((e) >> 52 & 63))
+#define FIRST_LENGTH(e) ((int)((e) >> 58))
 
 typedef struct {
 	int made;
@@ -53,9 +59,7 @@ typedef struct {
 
 typedef struct {
 	codes c;
-	int has_pass;
-	int32_t look[1 << LOOK];
-	uint32_t pass[1 << LOOK];
+	uint64_t look[1 << LOOK];
 } ac_table;
 
 typedef struct {
@@ -110,67 +114,66 @@ static inline int extend(int bits, int size)
 	return bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits;
 }
 
-// Fills a lookup table of `look` bits; DC symbols have no run.
-static void fill_look(const codes *c, int32_t *table, int look, int is_dc)
+static void fill_dc(dc_table *t)
 {
-	for (int i = 0; i < 1 << look; i++)
-		table[i] = KIND_LONG;
+	for (int i = 0; i < 1 << LOOK_DC; i++)
+		t->look[i] = KIND_LONG << 10;
 	int code = 0, n = 0;
-	for (int l = 1; l <= look; l++, code <<= 1)
-		for (int j = 0; j < c->bits[l]; j++, n++, code++) {
-			const int symbol = c->values[n], run = is_dc ? 0 : symbol >> 4, size = symbol & 15;
-			int32_t *to = table + (code << (look - l));
-			const int rest = look - l;
-			for (int i = 0; i < 1 << rest; i++) {
+	for (int l = 1; l <= LOOK_DC; l++, code <<= 1)
+		for (int j = 0; j < t->c.bits[l]; j++, n++, code++) {
+			const int size = t->c.values[n] & 15, rest = LOOK_DC - l;
+			int32_t *to = t->look + (code << rest);
+			for (int i = 0; i < 1 << rest; i++)
 				if (size == 0)
-					to[i] = is_dc ? KIND_VALUE | l : KIND_END | run << 6 | l;
+					to[i] = l;
 				else if (size <= rest)
-					to[i] = (int32_t)((uint32_t)extend(i >> (rest - size), size) << 16) | KIND_VALUE | run << 6 | (l + size);
+					to[i] = (int32_t)((uint32_t)extend(i >> (rest - size), size) << 16) | (l + size);
 				else
-					to[i] = size << 16 | KIND_BITS | run << 6 | l;
-			}
+					to[i] = size << 16 | KIND_BITS << 10 | l;
 		}
 }
 
-// Length, positions and end of the first symbol of a coefficient table's entry.
-static inline uint32_t first_of(int32_t e, uint32_t *positions, uint32_t *end)
+static void fill_ac(ac_table *t)
 {
-	*end = 0;
-	*positions = (uint32_t)RUN(e) + 1;
-	switch (KIND(e)) {
-	case KIND_LONG:
-		return 0;
-	case KIND_BITS:
-		return (uint32_t)(LENGTH(e) + (e >> 16 & 15));
-	case KIND_END:
-		*end = RUN(e) != 15; // an end counts as one position: see pass_block
-		if (*end)
-			*positions = 1;
-	}
-	return (uint32_t)LENGTH(e);
-}
-
-static void fill_pass(ac_table *t)
-{
+	// First entries of one symbol.
+	for (int i = 0; i < 1 << LOOK; i++)
+		t->look[i] = (uint64_t)KIND_LONG << 14;
+	int code = 0, n = 0;
+	for (int l = 1; l <= LOOK; l++, code <<= 1)
+		for (int j = 0; j < t->c.bits[l]; j++, n++, code++) {
+			const int symbol = t->c.values[n], size = symbol & 15, rest = LOOK - l;
+			const uint64_t run = (uint64_t)(symbol >> 4);
+			uint64_t *to = t->look + (code << rest), e;
+			if (size == 0)
+				e = (uint64_t)l | (uint64_t)l << 58 | (run == 15 ? 16 << 6 : 1 << 6 | BLOCK_END);
+			else
+				e = (uint64_t)(l + size) | (uint64_t)(l + size) << 58 | (run + 1) << 6 | run << 48 | run << 52;
+			for (int i = 0; i < 1 << rest; i++)
+				if (size == 0) {
+					to[i] = e;
+				} else if (size <= rest) {
+					const uint64_t v = (uint16_t)extend(i >> (rest - size), size);
+					to[i] = e | v << 16 | v << 32;
+				} else {
+					to[i] = e | (uint64_t)KIND_BITS << 14 | (uint64_t)size << 16;
+				}
+		}
+	// Then a second symbol where it fits. The entry behind the first symbol may
+	// itself have two by now: its first is what is taken.
 	for (uint32_t i = 0; i < 1 << LOOK; i++) {
-		uint32_t positions, end;
-		uint32_t length = first_of(t->look[i], &positions, &end);
-		t->pass[i] = 0;
-		if (length == 0)
+		const uint64_t a = t->look[i];
+		if (KIND(a) != KIND_VALUE || VALUE(a) == 0)
+			continue; // end of block or 16 zeros: alone
+		const int used = FIRST_LENGTH(a);
+		const uint64_t b = t->look[(i << used) & ((1 << LOOK) - 1)];
+		const int more = FIRST_LENGTH(b), end = VALUE(b) == 0;
+		if (KIND(b) != KIND_VALUE || used + more > LOOK || (end && !(b & BLOCK_END)))
 			continue;
-		const uint32_t first = length << 14 | positions << 20 | (end ? PASS_END_FIRST : 0);
-		while (!end && length < LOOK) {
-			uint32_t more_positions, more_end;
-			const uint32_t more = first_of(t->look[(i << length) & ((1 << LOOK) - 1)], &more_positions, &more_end);
-			if (more == 0 || length + more > LOOK || positions + more_positions > 64)
-				break;
-			length += more;
-			positions += more_positions;
-			end = more_end;
-		}
-		t->pass[i] = length | positions << 6 | (end ? PASS_END : 0) | first;
+		const uint64_t first = a & ((uint64_t)0xfc0f << 48 | (uint64_t)0xffff << 16);
+		const uint64_t second = (uint64_t)(AT(a) + 1 + AT(b));
+		t->look[i] = first | (uint64_t)(used + more) | (second + 1) << 6 | (end ? BLOCK_END : 0) |
+		             (uint64_t)(uint16_t)VALUE(b) << 32 | second << 52;
 	}
-	t->has_pass = 1;
 }
 
 // ---- bits
@@ -267,13 +270,12 @@ static void give_up(huffman *h)
 		if (count < 32)                                                                                                \
 			REFILL;                                                                                                \
 		const int32_t e = dc->look[buffer >> (64 - LOOK_DC)];                                                          \
-		int size = e >> 16 & 15;                                                                                       \
-		if (__builtin_expect(KIND(e) == KIND_VALUE, 1)) {                                                              \
+		if (__builtin_expect(DC_KIND(e) == KIND_VALUE, 1)) {                                                           \
 			(DIFF) = e >> 16;                                                                                      \
 			USE(LENGTH(e));                                                                                        \
 		} else {                                                                                                       \
-			int length = LENGTH(e);                                                                                \
-			if (KIND(e) == KIND_LONG && (size = long_code(&dc->c, buffer, LOOK_DC + 1, &length)) < 0)              \
+			int length = LENGTH(e), size = e >> 16 & 15;                                                           \
+			if (DC_KIND(e) == KIND_LONG && (size = long_code(&dc->c, buffer, LOOK_DC + 1, &length)) < 0)           \
 				return -1;                                                                                     \
 			USE(length);                                                                                           \
 			(DIFF) = 0;                                                                                            \
@@ -298,23 +300,36 @@ INLINE int decode_block(huffman *h, const dc_table *dc, const ac_table *ac, int 
 	while (k < 64) {
 		if (count < 32)
 			REFILL;
-		const int32_t e = ac->look[buffer >> (64 - LOOK)];
-		if (__builtin_expect(KIND(e) == KIND_VALUE, 1)) {
+		const uint64_t e = ac->look[buffer >> (64 - LOOK)];
+		if (__builtin_expect(KIND(e) == KIND_VALUE && k + ADVANCE(e) <= 64, 1)) {
 			USE(LENGTH(e));
-			k += RUN(e);
-			block[natural[k]] = (JCOEF)(e >> 16);
-			k++;
+			block[natural[k + AT(e)]] = VALUE(e);
+			block[natural[k + AT_SECOND(e)]] = SECOND(e);
+			k += ADVANCE(e);
+			if (e & BLOCK_END)
+				break;
 			continue;
 		}
-		int length = LENGTH(e), run = RUN(e), size = e >> 16 & 15;
-		if (KIND(e) == KIND_LONG) {
+		int length, run = AT(e), size = (int)(e >> 16 & 15);
+		switch (KIND(e)) {
+		case KIND_VALUE: // the second is not of this block, or 16 zeros too many
+			if (VALUE(e) == 0)
+				return -1;
+			USE(FIRST_LENGTH(e));
+			k += run;
+			block[natural[k]] = VALUE(e);
+			k++;
+			continue;
+		case KIND_BITS:
+			length = FIRST_LENGTH(e) - size;
+			break;
+		default: {
 			const int symbol = long_code(&ac->c, buffer, LOOK + 1, &length);
 			if (symbol < 0)
 				return -1;
 			run = symbol >> 4;
 			size = symbol & 15;
-		} else if (KIND(e) == KIND_END) {
-			size = 0;
+		}
 		}
 		USE(length);
 		if (size == 0) {
@@ -343,31 +358,32 @@ INLINE int pass_block(huffman *h, const dc_table *dc, const ac_table *ac, int *p
 	while (k < 64) {
 		if (count < 32)
 			REFILL;
-		const uint32_t e = ac->pass[buffer >> (64 - LOOK)];
-		const int positions = (int)(e >> 6 & 127);
-		if (__builtin_expect(k + positions <= 64 && e != 0, 1)) {
-			// No symbol but the last reaches the end of the block (an end of
-			// block counts as one position), so all of them belong to it.
-			USE((int)(e & 63));
-			k += positions;
-			if (e & PASS_END)
+		const uint64_t e = ac->look[buffer >> (64 - LOOK)];
+		if (__builtin_expect(KIND(e) != KIND_LONG && k + ADVANCE(e) <= 64, 1)) {
+			USE(LENGTH(e));
+			k += ADVANCE(e);
+			if (e & BLOCK_END)
 				break;
 			continue;
 		}
-		int length = (int)(e >> 14 & 63), first = (int)(e >> 20 & 63);
-		uint32_t end = e & PASS_END_FIRST;
-		if (e == 0) {
-			const int symbol = long_code(&ac->c, buffer, LOOK + 1, &length);
-			if (symbol < 0)
+		if (KIND(e) != KIND_LONG) {
+			if (VALUE(e) == 0)
 				return -1;
-			length += symbol & 15;
-			first = (symbol >> 4) + 1;
-			end = (symbol & 15) == 0 && symbol >> 4 != 15;
+			USE(FIRST_LENGTH(e));
+			k += AT(e) + 1;
+			continue;
 		}
-		USE(length);
-		if (end)
+		int length;
+		const int symbol = long_code(&ac->c, buffer, LOOK + 1, &length);
+		if (symbol < 0)
+			return -1;
+		USE(length + (symbol & 15));
+		if ((symbol & 15) != 0)
+			k += (symbol >> 4) + 1;
+		else if (symbol >> 4 == 15)
+			k += 16;
+		else
 			break;
-		k += first;
 	}
 	BITS_SAVE;
 	return k > 64 ? -1 : 0;
@@ -431,7 +447,7 @@ __attribute__((target("bmi,bmi2"))) static boolean decode_mcu_bmi2(j_decompress_
 }
 #endif
 
-int sk_huffman_start(sk_dec *d, int crops)
+int sk_huffman_start(sk_dec *d)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
 	if (ci->progressive_mode || ci->arith_code || ci->inputctl->has_multiple_scans || ci->Ss != 0 || ci->Se != 63 ||
@@ -448,14 +464,10 @@ int sk_huffman_start(sk_dec *d, int crops)
 		// libjpeg has looked at the tables: they are there and sound.
 		dc_table *dc = &h->dc_tables[info->dc_tbl_no];
 		if (!codes_known(&dc->c, ci->dc_huff_tbl_ptrs[info->dc_tbl_no]))
-			fill_look(&dc->c, dc->look, LOOK_DC, 1);
+			fill_dc(dc);
 		ac_table *ac = &h->ac_tables[info->ac_tbl_no];
-		if (!codes_known(&ac->c, ci->ac_huff_tbl_ptrs[info->ac_tbl_no])) {
-			fill_look(&ac->c, ac->look, LOOK, 0);
-			ac->has_pass = 0;
-		}
-		if (crops && !ac->has_pass)
-			fill_pass(ac);
+		if (!codes_known(&ac->c, ci->ac_huff_tbl_ptrs[info->ac_tbl_no]))
+			fill_ac(ac);
 	}
 	for (int b = 0; b < ci->blocks_in_MCU; b++) {
 		const jpeg_component_info *info = ci->cur_comp_info[ci->MCU_membership[b]];

@@ -7,8 +7,8 @@
 #define SK_RETRY 100
 
 // Takes the place of libjpeg's entropy decoder if the image is one that this
-// one handles; after jpeg_start_decompress. crops says whether MCUs will be
-// passed over. While it decodes it may longjmp with SK_RETRY.
-int sk_huffman_start(sk_dec *d, int crops);
+// one handles; after jpeg_start_decompress. While it decodes it may longjmp with
+// SK_RETRY.
+int sk_huffman_start(sk_dec *d);
 
 #endif

@@ -288,7 +288,7 @@ int sk_jpeg_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, in
 	fail_jump(d, sk_check_box(d, (int)ci->image_width, (int)ci->image_height, x, y, w, h));
 	jpeg_start_decompress(ci);
 	if (!d->plain)
-		fail_jump(d, sk_huffman_start(d, y > 0 || (JDIMENSION)w < ci->output_width));
+		fail_jump(d, sk_huffman_start(d));
 	return sk_jpeg_emit_box(d, x, y, w, h, sink);
 }
 

@@ -75,8 +75,6 @@ static int run_one(sk_dec *d, const sk_job *job)
 		}
 		break;
 	case SK_FORMAT_DCT:
-		if (sk_dct_decode_box == NULL)
-			return sk_fail(d, SK_UNSUPPORTED, "the dct codec is not part of this build");
 		code = sk_dct_decode_box(d, src, job->src_len, r.x, r.y, r.bw, r.bh, &r.sink);
 		break;
 	case SK_FORMAT_RGB:

@@ -123,7 +123,6 @@ int sk_jpeg_emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink);
 // ---- dct.c
 
 // The dct codec; same contract as sk_jpeg_decode_box.
-// Weak: the package links before the codec is written.
-int sk_dct_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink) __attribute__((weak));
+int sk_dct_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink);
 
 #endif
