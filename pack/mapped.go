@@ -2,6 +2,7 @@ package pack
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
 )
@@ -15,7 +16,7 @@ type mapping struct {
 // mapped returns the bytes of a raw image where they lie in the page cache, so
 // that they are copied once, into the batch. It returns nil for what is not in
 // memory: that is read.
-func (r *Reader) mapped(shard uint32, offset, size int64) []byte {
+func (r *Reader) mapped(shard uint32, offset, size int64, now time.Time) []byte {
 	m := &r.maps[shard]
 	v := m.view.Load()
 	if v == nil {
@@ -26,7 +27,7 @@ func (r *Reader) mapped(shard uint32, offset, size int64) []byte {
 			return nil
 		}
 	}
-	return v.Resident(offset, offset+size)
+	return v.Resident(offset, offset+size, now)
 }
 
 func (r *Reader) mapShard(shard uint32) *arena.Mapping {

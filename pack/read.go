@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +60,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 		plans.Put(p)
 	}()
 	p.wants, p.extents = p.wants[:0], p.extents[:0]
+	now := time.Now()
 	for k, id := range ids {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -78,7 +80,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 		v := driver.Value{Codec: driver.Codec(r.codec[id])}
 		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
 		if v.Codec == driver.CodecRaw {
-			v.Bytes = r.mapped(ref.shard, offset, size)
+			v.Bytes = r.mapped(ref.shard, offset, size, now)
 		}
 		if v.Bytes == nil {
 			p.wants = append(p.wants, want{k, c, ref.shard, offset, size})

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -266,12 +267,12 @@ func TestMapping(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][2]int64{{0, 10}, {1<<20 - 5, 2<<20 + 5}, {3 << 20, 3<<20 + 100}} {
-		if got := m.Resident(c[0], c[1]); string(got) != string(data[c[0]:c[1]]) {
+		if got := m.Resident(c[0], c[1], time.Now()); string(got) != string(data[c[0]:c[1]]) {
 			t.Fatalf("bytes %d to %d: %d bytes", c[0], c[1], len(got))
 		}
 	}
 	for _, c := range [][2]int64{{-1, 5}, {5, 5}, {0, 4 << 20}} {
-		if m.Resident(c[0], c[1]) != nil {
+		if m.Resident(c[0], c[1], time.Now()) != nil {
 			t.Fatalf("bytes %d to %d were given out", c[0], c[1])
 		}
 	}

@@ -52,12 +52,12 @@ func MapFile(fd int, size int64) (*Mapping, error) {
 }
 
 // Resident returns bytes [lo, hi) when they are in memory, else nil. They are
-// valid until Close.
-func (m *Mapping) Resident(lo, hi int64) []byte {
+// valid until Close. The caller says what time it is, once for many calls.
+func (m *Mapping) Resident(lo, hi int64, at time.Time) []byte {
 	if lo < 0 || hi > int64(len(m.mem)) || lo >= hi {
 		return nil
 	}
-	now := time.Now().UnixNano()
+	now := at.UnixNano()
 	for r := lo / regionBytes; r <= (hi-1)/regionBytes; r++ {
 		if last := m.seen[r].Load(); last == 0 || now-last > int64(recheck) {
 			if !m.check(r) {
