@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 int sk_best_isa(void)
 {
 #if defined(__x86_64__)
@@ -12,7 +16,9 @@ int sk_best_isa(void)
 	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") &&
 	    __builtin_cpu_supports("bmi2"))
 		return SK_AVX512;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c"))
+	unsigned a, b, c, d; // clang's __builtin_cpu_supports does not know f16c
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+	    __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
 		return SK_AVX2;
 #endif
 	return SK_SCALAR;
