@@ -231,7 +231,8 @@ SK_AVX2_INLINE __m256i hue_channel8(__m256 v, __m256 c, __m256 k) {
     k = _mm256_sub_ps(k, _mm256_and_ps(_mm256_cmp_ps(k, six, _CMP_GE_OQ), six));
     __m256 w = _mm256_min_ps(k, _mm256_sub_ps(_mm256_set1_ps(4.0f), k));
     w = _mm256_max_ps(_mm256_min_ps(w, _mm256_set1_ps(1.0f)), _mm256_setzero_ps());
-    return sk_trunc8(_mm256_mul_ps(_mm256_sub_ps(v, _mm256_mul_ps(c, w)), _mm256_set1_ps(HUE_UP)));
+    // From 0 to 255.999: nothing to clamp.
+    return _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_sub_ps(v, _mm256_mul_ps(c, w)), _mm256_set1_ps(HUE_UP)));
 }
 
 SK_AVX2 static size_t hue_avx2(uint8_t *p, size_t np, float shift6) {
