@@ -45,6 +45,9 @@ type Options struct {
 	Fields []string
 	// BatchOps run on whole batches: MixUp, CutMix.
 	BatchOps []Op
+	// ApplyOrientation turns images as their EXIF orientation says; by default
+	// they are left as they are stored.
+	ApplyOrientation bool
 	// Source, when set, is the data itself; the URL is then only a name. The
 	// loader closes it.
 	Source driver.Source
@@ -143,7 +146,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 	c := pipeline.Config{
 		Source: url, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Seed: o.Seed, DropLast: o.DropLast,
 		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch,
-		Fields: o.Fields,
+		Fields: o.Fields, ApplyOrientation: o.ApplyOrientation,
 	}
 	if o.SkipErrors {
 		c.OnError = pipeline.OnErrorSkip

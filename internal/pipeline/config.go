@@ -45,6 +45,9 @@ type Config struct {
 	// Fields are the stored fields wanted in the batch; empty means all that
 	// fit into one. Labels and ints listed here come along as int64 arrays.
 	Fields []string `json:"fields"`
+	// ApplyOrientation turns images as their EXIF orientation says; by default,
+	// as in torchvision, they are left as they are stored.
+	ApplyOrientation bool `json:"apply_orientation"`
 	// BatchOps run on whole batches after their records are in place.
 	BatchOps []json.RawMessage `json:"batch_ops"`
 
@@ -86,7 +89,7 @@ func ParseConfig(data []byte) (Config, error) {
 
 var configKeys = []string{
 	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "threads",
-	"memory", "prefetch", "on_error", "outputs", "fields", "batch_ops",
+	"memory", "prefetch", "on_error", "outputs", "fields", "batch_ops", "apply_orientation",
 }
 
 // withDefaults returns a checked copy of c with simple defaults filled in.

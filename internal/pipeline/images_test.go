@@ -228,3 +228,35 @@ func TestNoGarbageInASteadyEpoch(t *testing.T) {
 		t.Errorf("%.1f allocations per batch", n)
 	}
 }
+
+// The EXIF orientation is left alone unless the configuration asks for it.
+func TestApplyOrientation(t *testing.T) {
+	img := image.NewGray(image.Rect(0, 0, 32, 16))
+	for i := range img.Pix {
+		img.Pix[i] = uint8(i % 32 * 8)
+	}
+	var buf bytes.Buffer
+	if err := jpeg.Encode(&buf, img, &jpeg.Options{Quality: 100}); err != nil {
+		t.Fatal(err)
+	}
+	// Orientation 3: turned by 180 degrees.
+	exif := append([]byte{0xff, 0xe1, 0, 34}, "Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x03\x00\x00\x00\x00\x00\x00"...)
+	data := append(append([]byte{0xff, 0xd8}, exif...), buf.Bytes()[2:]...)
+	for _, apply := range []bool{false, true} {
+		src := faultsource.NewMemory(4, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
+			v[0] = driver.Value{Bytes: data, Codec: driver.CodecJPEG, Width: 32, Height: 16}
+			return nil
+		})
+		p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 1, Outputs: imageOps(`{"op":"CenterCrop","size":[16,32]}`), ApplyOrientation: apply})
+		p.Start(item.Position{})
+		ev, err := p.Next(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := p.Ring().Slot(ev.Slot)
+		if rising := row[0] < row[31*3]; rising == apply {
+			t.Errorf("ApplyOrientation %v: the first line runs from %d to %d", apply, row[0], row[31*3])
+		}
+		p.Release(ev.Slot)
+	}
+}

@@ -96,7 +96,7 @@ type worker struct {
 }
 
 func (p *Pipeline) newWorker() (*worker, error) {
-	dec, err := decode.New(decode.Options{})
+	dec, err := decode.New(decode.Options{ApplyOrientation: p.cfg.ApplyOrientation})
 	if err != nil {
 		return nil, err
 	}
