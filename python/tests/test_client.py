@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SOURCE, alive, children, open_files
 
 import stoker
+from conftest import SOURCE, alive, children, open_files
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SOURCE, alive, children, open_files
 from PIL import Image
 
 import stoker
+from conftest import SOURCE, alive, children, open_files
 
 Make = Callable[..., stoker.Loader]
 CROP: dict[str, Any] = {"image": [stoker.RandomResizedCrop(48), stoker.RandomHorizontalFlip()]}
@@ -399,6 +399,38 @@ def test_killed_trainer_leaves_nothing(pack: Path, stuck: Any) -> None:
             process.wait()
             wait_for(lambda e=engine[0]: not alive(e), 5)  # type: ignore[misc]
     assert traces()[0] <= shared
+
+
+FORKING = TRAINER.replace(
+    'print("ready", flush=True)',
+    """
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(f"ready {child}", flush=True)""",
+)
+
+
+def test_killed_trainer_whose_forked_child_lives_on(pack: Path) -> None:
+    """The child holds copies of everything that was open, yet the engine ends with its parent."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKING, str(pack)],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline().split()[1])
+    try:
+        (engine,) = (p for p in children(process.pid) if p != child)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not alive(engine), 5)
+        assert alive(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.stdout.close()
 
 
 def test_trainer_killed_while_starting(pack: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import random
 
 import pytest
-from conftest import CHECKOUT
 
+from conftest import CHECKOUT
 from stoker import _wire as wire
 
 GOLDEN = CHECKOUT / "internal" / "handoff" / "testdata" / "golden"
