@@ -121,6 +121,11 @@ TARGET static inline void word_values_256(dct_work *w, int i, int half, int plan
 	}
 }
 
+// Where the value of bit i of a map goes; of bit 64, which is none: behind the block.
+static const uint8_t places[65] = {1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41,
+                                   34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30,
+                                   37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 64, 64};
+
 TARGET static int64_t group_256(dct_work *w, const uint8_t *heads, int first, int last, const dct_shape *s, const uint8_t *p,
                                 int64_t at, int64_t end)
 {
@@ -138,8 +143,12 @@ TARGET static int64_t group_256(dct_work *w, const uint8_t *heads, int first, in
 			STORE(coef + i, _mm256_setzero_si256());
 		coef[0] = w->dc[b];
 		const int16_t *v = w->value + w->before[b];
-		for (uint64_t m = w->nonzero[b]; m != 0; m = _blsr_u64(m))
-			coef[dct_natural[_tzcnt_u64(m) + 1]] = *v++;
+		// Eight at a time, for loops of unforeseeable length cost more than a
+		// few stores in vain: they go to the first coefficient behind the
+		// block, which is not written yet.
+		for (uint64_t m = w->nonzero[b]; m != 0; v += 8)
+			for (int i = 0; i < 8; i++, m = _blsr_u64(m))
+				coef[places[_tzcnt_u64(m)]] = v[i];
 	}
 	return g.at;
 }

@@ -39,29 +39,48 @@ static inline int16_t descale(uint32_t v, int shift)
 	return (int16_t)(s < -32768 ? -32768 : s > 32767 ? 32767 : s);
 }
 
-static inline void idct8(const int16_t in[8], int16_t out[8], int shift)
+// One pass over the columns of 8x8 numbers. Loops over the columns inside of a
+// step, so that compilers make vectors of them.
+static void pass(const int16_t in[64], int16_t out[64], int shift)
 {
-	const uint32_t t2 = (uint32_t)madd(in[2], F_0_541, in[6], F_0_541 - F_1_847);
-	const uint32_t t3 = (uint32_t)madd(in[2], F_0_541 + F_0_765, in[6], F_0_541);
-	const uint32_t t0 = (uint32_t)(wrap16(in[0] + in[4]) * 8192), t1 = (uint32_t)(wrap16(in[0] - in[4]) * 8192);
-	const uint32_t t10 = t0 + t3, t13 = t0 - t3, t11 = t1 + t2, t12 = t1 - t2;
+	uint32_t t10[8], t11[8], t12[8], t13[8], o0[8], o1[8], o2[8], o3[8];
+	for (int x = 0; x < 8; x++) {
+		const int16_t i0 = in[x], i2 = in[16 + x], i4 = in[32 + x], i6 = in[48 + x];
+		const uint32_t t2 = (uint32_t)madd(i2, F_0_541, i6, F_0_541 - F_1_847);
+		const uint32_t t3 = (uint32_t)madd(i2, F_0_541 + F_0_765, i6, F_0_541);
+		const uint32_t t0 = (uint32_t)(wrap16(i0 + i4) * 8192), t1 = (uint32_t)(wrap16(i0 - i4) * 8192);
+		t10[x] = t0 + t3;
+		t13[x] = t0 - t3;
+		t11[x] = t1 + t2;
+		t12[x] = t1 - t2;
+	}
+	for (int x = 0; x < 8; x++) {
+		const int16_t i1 = in[8 + x], i3 = in[24 + x], i5 = in[40 + x], i7 = in[56 + x];
+		const int16_t z3 = wrap16(i7 + i3), z4 = wrap16(i5 + i1);
+		const uint32_t y3 = (uint32_t)madd(z3, F_1_175 - F_1_961, z4, F_1_175);
+		const uint32_t y4 = (uint32_t)madd(z3, F_1_175, z4, F_1_175 - F_0_390);
+		o0[x] = (uint32_t)madd(i7, F_0_298 - F_0_899, i1, -F_0_899) + y3;
+		o1[x] = (uint32_t)madd(i5, F_2_053 - F_2_562, i3, -F_2_562) + y4;
+		o2[x] = (uint32_t)madd(i5, -F_2_562, i3, F_3_072 - F_2_562) + y3;
+		o3[x] = (uint32_t)madd(i7, -F_0_899, i1, F_1_501 - F_0_899) + y4;
+	}
+	for (int x = 0; x < 8; x++) {
+		out[x] = descale(t10[x] + o3[x], shift);
+		out[56 + x] = descale(t10[x] - o3[x], shift);
+		out[8 + x] = descale(t11[x] + o2[x], shift);
+		out[48 + x] = descale(t11[x] - o2[x], shift);
+		out[16 + x] = descale(t12[x] + o1[x], shift);
+		out[40 + x] = descale(t12[x] - o1[x], shift);
+		out[24 + x] = descale(t13[x] + o0[x], shift);
+		out[32 + x] = descale(t13[x] - o0[x], shift);
+	}
+}
 
-	const int16_t z3 = wrap16(in[7] + in[3]), z4 = wrap16(in[5] + in[1]);
-	const uint32_t y3 = (uint32_t)madd(z3, F_1_175 - F_1_961, z4, F_1_175);
-	const uint32_t y4 = (uint32_t)madd(z3, F_1_175, z4, F_1_175 - F_0_390);
-	const uint32_t o0 = (uint32_t)madd(in[7], F_0_298 - F_0_899, in[1], -F_0_899) + y3;
-	const uint32_t o1 = (uint32_t)madd(in[5], F_2_053 - F_2_562, in[3], -F_2_562) + y4;
-	const uint32_t o2 = (uint32_t)madd(in[5], -F_2_562, in[3], F_3_072 - F_2_562) + y3;
-	const uint32_t o3 = (uint32_t)madd(in[7], -F_0_899, in[1], F_1_501 - F_0_899) + y4;
-
-	out[0] = descale(t10 + o3, shift);
-	out[7] = descale(t10 - o3, shift);
-	out[1] = descale(t11 + o2, shift);
-	out[6] = descale(t11 - o2, shift);
-	out[2] = descale(t12 + o1, shift);
-	out[5] = descale(t12 - o1, shift);
-	out[3] = descale(t13 + o0, shift);
-	out[4] = descale(t13 - o0, shift);
+static void transpose(const int16_t in[64], int16_t out[64])
+{
+	for (int y = 0; y < 8; y++)
+		for (int x = 0; x < 8; x++)
+			out[8 * x + y] = in[8 * y + x];
 }
 
 static inline uint8_t sample(int16_t v)
@@ -71,31 +90,26 @@ static inline uint8_t sample(int16_t v)
 
 void dct_idct_one(const int16_t *coef, const uint16_t *quant, uint8_t *dst, ptrdiff_t stride)
 {
-	int16_t half[64], in[8], out[8]; // half: columns of the first pass as rows
+	int16_t p[64], q[64];
 	int ac = 0;
 	for (int i = 8; i < 64; i++)
 		ac |= coef[i];
-	for (int x = 0; x < 8; x++) {
-		if (ac == 0) {
-			// Rows 1 to 7 are zero: here libjpeg-turbo wraps where its
-			// transform would saturate.
-			const int16_t dc = wrap16(wrap16(coef[x] * quant[x]) * 4);
-			for (int y = 0; y < 8; y++)
-				half[8 * y + x] = dc;
-			continue;
-		}
+	for (int i = 0; i < 64; i++)
+		p[i] = wrap16(coef[i] * quant[i]);
+	if (ac == 0) {
+		// Rows 1 to 7 are zero: here libjpeg-turbo wraps where its transform
+		// would saturate.
 		for (int y = 0; y < 8; y++)
-			in[y] = wrap16(coef[8 * y + x] * quant[8 * y + x]);
-		idct8(in, out, 11);
-		for (int y = 0; y < 8; y++)
-			half[8 * y + x] = out[y];
+			for (int x = 0; x < 8; x++)
+				q[8 * y + x] = wrap16(p[x] * 4);
+	} else {
+		pass(p, q, 11);
 	}
-	for (int y = 0; y < 8; y++) {
-		idct8(half + 8 * y, out, 18);
+	transpose(q, p);
+	pass(p, q, 18);
+	for (int y = 0; y < 8; y++, dst += stride)
 		for (int x = 0; x < 8; x++)
-			dst[x] = sample(out[x]);
-		dst += stride;
-	}
+			dst[x] = sample(q[8 * x + y]);
 }
 
 static void idct4(const int16_t (*coef)[64], const uint16_t *quant, int end, uint8_t *dst, ptrdiff_t stride)
@@ -153,12 +167,23 @@ static inline uint8_t clamp(int v)
 
 static void color(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, uint8_t *out, int n)
 {
-	for (int i = 0; i < n; i++, out += 4) {
-		const int b = cb[i] - 128, r = cr[i] - 128;
-		out[0] = clamp(y[i] + ((91881 * r + 32768) >> 16));
-		out[1] = clamp(y[i] + ((-22554 * b - 46802 * r + 32768) >> 16));
-		out[2] = clamp(y[i] + ((116130 * b + 32768) >> 16));
-		out[3] = 255;
+	// In pieces: loops that only compute become vectors, stores of 4 bytes at a
+	// time too.
+	enum { PIECE = 32 };
+	for (int i = 0; i < n; i += PIECE, out += 4 * PIECE) {
+		uint32_t px[PIECE];
+		for (int j = 0; j < PIECE; j++) {
+			const int l = y[i + j], b = cb[i + j] - 128, r = cr[i + j] - 128;
+			const uint32_t red = clamp(l + ((91881 * r + 32768) >> 16));
+			const uint32_t green = clamp(l + ((-22554 * b - 46802 * r + 32768) >> 16));
+			const uint32_t blue = clamp(l + ((116130 * b + 32768) >> 16));
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+			px[j] = red << 24 | green << 16 | blue << 8 | 255;
+#else
+			px[j] = red | green << 8 | blue << 16 | 255u << 24;
+#endif
+		}
+		memcpy(out, px, sizeof px);
 	}
 }
 
