@@ -35,7 +35,7 @@ system:
 .PHONY: build
 build: system ## build bin/stoker
 	@[ -x bin/stoker ] || echo 'build: compiling bin/stoker (about a minute the first time)'
-	@go build -ldflags '$(LDFLAGS)' -o bin/stoker ./cmd/stoker
+	@go build -ldflags '$(LDFLAGS)' -o bin/stoker ./cmd/stoker 2> >(grep -v '^go: downloading' >&2)
 
 # The environment grows in three steps; each stamp stands for the files that it was made from.
 build/venv-demo: scripts/requirements-demo.txt scripts/setup.sh | system
