@@ -199,7 +199,8 @@ func newTable(headers ...string) *table.Table {
 }
 
 // numeric are the columns that are aligned to the right.
-var numeric = map[string]bool{"records": true, "share": true, "bytes": true, "per image": true, "label": true}
+var numeric = map[string]bool{"records": true, "share": true, "bytes": true, "per image": true, "label": true,
+	"ns per record": true, "workers": true}
 
 func fieldText(f *pack.Field) string {
 	switch {
