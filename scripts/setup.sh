@@ -80,7 +80,7 @@ setup_system() {
       missing+=(libjpeg62-turbo-dev)
     fi
     # A compiler without the C library's headers cannot link either.
-    [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+    [ -e /usr/include/stdio.h ] || [[ " ${missing[*]} " == *" libc6-dev "* ]] || missing+=(libc6-dev)
     install "${missing[@]}"
     links || fail "a C program with libjpeg-turbo (libjpeg.a) does not link: is the static library of libjpeg-turbo's development package there?"
   fi
