@@ -83,9 +83,10 @@ func serveSocket(app *App, path string) error {
 // stuck disk is under way: the caller then ends the process, and the kernel
 // takes back everything there is.
 func serveEmbedded(ctx context.Context, fd, parent int) error {
-	// Ctrl-C in a terminal goes to the whole process group. When to end is
-	// the parent's decision: it closes the connection.
-	signal.Ignore(os.Interrupt, unix.SIGHUP, unix.SIGQUIT)
+	// Ctrl-C in a terminal and the SIGTERM of a batch system go to trainer and
+	// engine alike. When to end is the trainer's decision, which may want its
+	// next batches for a last checkpoint: it closes the connection.
+	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	if fd < 3 {
 		return usageError("", "--fd %d is not an inherited socket", fd)
 	}

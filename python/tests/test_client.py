@@ -371,6 +371,20 @@ def test_large_config(make: Make) -> None:
     assert len(loader.info["config"]["outputs"]) == 30
 
 
+def test_python_without_memfd_and_pidfd(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As conda builds it."""
+    before = open_files()
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.delattr(os, "pidfd_open")
+    fields = {f"view{i}": stoker.Field("image", [stoker.RandomResizedCrop(96)] * 20) for i in range(30)}
+    loader = make("fake:len=6&die_at=4", batch_size=2, fields=fields)
+    with pytest.raises(stoker.EngineDied, match="something is wrong"):
+        rows(loader)
+    loader.close()
+    gc.collect()  # the exception holds the frame that holds the last batch
+    assert open_files() == before
+
+
 def test_paths_become_absolute(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert make("train/", batch_size=2).info["config"]["source"] == str(tmp_path / "train")

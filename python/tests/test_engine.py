@@ -255,6 +255,17 @@ def test_resume_with_another_world_size(make: Make, pack: Path) -> None:
         assert at == COUNT
 
 
+def test_resume_with_another_batch_size(make: Make, pack: Path) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "fields": CROP}
+    whole = np.concatenate([b.index for b in epoch(make(pack, batch_size=50, **options))])
+    loader = make(pack, batch_size=24, **options)
+    next(iter(loader))
+    other = make(pack, batch_size=50, **options)
+    other.load_state_dict(loader.state_dict())
+    assert np.concatenate([b.index for b in epoch(other)]).tolist() == whole[24:].tolist()
+    assert [b.rows for b in epoch(other)] == [50, 50, 50, 50, 3], "then whole epochs again"
+
+
 def test_state_of_other_data(make: Make, pack: Path, photos: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(photos, other)
@@ -484,6 +495,16 @@ def _cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_signals_for_the_job_leave_the_engine_alone(make: Make, pack: Path) -> None:
+    """A batch system sends SIGTERM to all processes of a job; the trainer decides what that means."""
+    before = set(children(os.getpid()))
+    loader = make(pack, batch_size=8, fields=CROP)
+    (engine,) = set(children(os.getpid())) - before
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        os.kill(engine, sig)
+    assert sum(b.rows for b in loader) == COUNT
 
 
 def test_ring_has_no_name(make: Make, pack: Path) -> None:

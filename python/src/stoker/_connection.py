@@ -27,7 +27,7 @@ from ._errors import (
     StokerError,
     StokerTimeout,
 )
-from ._process import EngineProcess
+from ._process import EngineProcess, anonymous_file
 
 Root = npt.NDArray[np.uint8]
 
@@ -103,7 +103,7 @@ class Connection:
         if len(raw) <= wire.MAX_INLINE_CONFIG:
             self._send(wire.pack(wire.Open(raw)))
         else:
-            fd = os.memfd_create("stoker-config", os.MFD_CLOEXEC)
+            fd = anonymous_file("stoker-config")
             try:
                 with open(fd, "wb", closefd=False) as f:
                     f.write(raw)

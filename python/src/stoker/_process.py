@@ -8,12 +8,22 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 from ._errors import EngineDied, StokerError
 
 _LOG_TAIL = 4096
 _LOG_LIMIT = 1 << 20
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of a file in memory, without a name that could be left behind."""
+    # Python builds for old C libraries, such as conda's, have no memfd_create.
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(prefix=name) as f:
+        return os.dup(f.fileno())
 
 
 class EngineProcess:
@@ -26,7 +36,7 @@ class EngineProcess:
     def __init__(self, binary: str) -> None:
         """Start the engine; ``take_socket`` returns this side's end of the connection."""
         self.binary = binary
-        self._log = os.memfd_create("stoker-log", os.MFD_CLOEXEC)
+        self._log = anonymous_file("stoker-log")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         try:
@@ -47,9 +57,9 @@ class EngineProcess:
                 raise StokerError(f"the engine could not be started: {binary}: {error.strerror or error}") from None
             raise
         self.pid = self._child.pid
-        # Without a pidfd (before Linux 5.3) the connection alone tells of the engine's end.
+        # Without a pidfd (before Linux 5.3, or not in this Python) the connection alone tells of the engine's end.
         self.pidfd = -1
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):
             self.pidfd = os.pidfd_open(self.pid)
 
     def take_socket(self) -> socket.socket:
