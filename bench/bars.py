@@ -97,6 +97,10 @@ def _one_core(figures: Figures, suite: str, where: str) -> list[list[str]]:
             if mine := figures.median(suite, arm):
                 what = f"{where}, end to end / (one core x {cores}): {arm.removeprefix('stoker-')}"
                 rows.append(_row(what, mine / (rate * cores), 0.93, f"{mine:,.0f} / {rate * cores:,.0f} img/s"))
+        for kind, rate in (("keep", keep), ("dct", dct)):
+            if engine := ceiling(figures, suite, f"engine-{kind}"):
+                what = f"{where}, one core: CPU of the engine / C loop of the same kernels, {kind}"
+                rows.append(_row(what, rate / engine, 1.05, f"{engine:,.0f} / {rate:,.0f} img per CPU-s", less=True))
         packing = ceiling(figures, suite, "pack-dct")
         size = [x["bytes_ratio"] for x in figures.results["ceilings"] if x.get("set") == suite and "bytes_ratio" in x]
         if packing and size:

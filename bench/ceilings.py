@@ -106,6 +106,9 @@ def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], lim
         listing.write_text("".join(f"{f}\n" for f in files[::step][:IMAGES]))
         if not error:
             run(runner.short(bins / "decode"), first, [str(rounds), str(listing)], set=name)
+        for kind in ("keep", "dct"):
+            if (pack := work / "packs" / name / f"stoker-{kind}").exists():
+                out.extend(_engine(pack, kind, name, rounds, first, say, limit))
         if not runner.broken_env("side", work):
             python = runner.short(runner.python_of("side", work))
             run(python, first, ["-m", "bench.decoders", str(min(3, rounds)), str(listing)], set=f"decoders-{name}")
@@ -123,6 +126,35 @@ def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], lim
                     set=f"copy-{size}-{threads}",
                 )
     return out
+
+
+def _engine(
+    pack: Path, kind: str, data_set: str, rounds: int, core: str, say: Callable[[str], None], limit: float
+) -> list[dict[str, Any]]:
+    """The Go engine on one core without a trainer, to lay beside the C loop of the same kernels."""
+    procs.warm(pack)
+    binary = runner.short(runner.ROOT / "bin/stoker")
+    command = ["taskset", "-c", core, binary, "bench", "decode", runner.short(pack), "--threads", "1", "--json"]
+    lines: list[dict[str, Any]] = []
+    for number in range(rounds):
+        tags = {"set": data_set, "variant": f"engine-{kind}", "round": number, "program": "stoker bench decode"}
+        try:
+            done = subprocess.run(
+                [*command, "--seconds", "3s"],
+                check=False,
+                cwd=runner.ROOT,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+            )
+            if done.returncode:
+                return [*lines, {**tags, "error": runner.scrub(done.stderr[-400:])}]
+        except (OSError, subprocess.TimeoutExpired) as e:
+            return [*lines, {**tags, "error": runner.scrub(str(e))}]
+        report = json.loads(done.stdout)
+        lines.append({**tags, "images_s": report["images_per_cpu_second"], "report": report})
+    say(f"ceiling {data_set}: engine-{kind} {max(x['images_s'] for x in lines):,.1f} images per CPU second")
+    return lines
 
 
 def _has_dct(file: Path) -> bool:

@@ -53,6 +53,8 @@ def ceilings(figures: Figures) -> str:
         "partial": "partial decode (crop, skip, stop early) + resize",
         "keep": "**Stoker**'s JPEG path, called from C",
         "dct": "**Stoker**'s dct path, called from C",
+        "engine-keep": "**Stoker**'s engine in Go, JPEG bytes (`stoker bench decode`)",
+        "engine-dct": "**Stoker**'s engine in Go, dct",
     }
     text = []
     for data_set in ("photos", "gen"):
