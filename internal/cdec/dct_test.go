@@ -260,6 +260,36 @@ func TestDCTRefuses(t *testing.T) {
 	}
 }
 
+// TestImagesShareNoTables: a JPEG without Huffman tables means the standard ones
+// (motion JPEG), whatever the decoder has seen before.
+func TestImagesShareNoTables(t *testing.T) {
+	rng := rand.New(rand.NewPCG(19, 20))
+	encode := func(opts EncodeOptions) []byte {
+		jpeg, err := EncodeJPEG(texture(rng, 80, 60, 3), 80, 60, 3, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return jpeg
+	}
+	other, bare := encode(EncodeOptions{Optimize: true}), encode(EncodeOptions{})
+	for {
+		at := bytes.Index(bare, []byte{0xff, 0xc4})
+		if at < 0 {
+			break
+		}
+		bare = append(bytes.Clone(bare[:at]), bare[at+2+int(bare[at+2])<<8+int(bare[at+3]):]...)
+	}
+	want, w, h := decodeFull(t, newDecoder(t), bare)
+	d := newDecoder(t)
+	decodeFull(t, d, other)
+	if got, _, _ := decodeFull(t, d, bare); !bytes.Equal(got, want) {
+		t.Error("a JPEG without tables decodes differently after another image")
+	}
+	decodeFull(t, d, other)
+	checkBox(t, d, bare, want, w, 3, 5, w-9, h-7)
+	checkDCTBoxes(t, d, rng, bare, 4)
+}
+
 func TestDCTInfo(t *testing.T) {
 	jpeg, err := EncodeJPEG(make([]byte, 300*200*3), 300, 200, 3, EncodeOptions{HSamp: 2, VSamp: 2})
 	if err != nil {

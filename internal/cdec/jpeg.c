@@ -52,12 +52,33 @@ static void source_skip(j_decompress_ptr ci, long n)
 	ci->src->bytes_in_buffer -= (size_t)n;
 }
 
+// libjpeg keeps the tables of an image for the next one, which may lack its
+// own. Here each image stands for itself: they are forgotten. Their memory is
+// libjpeg's until the object is destroyed, so that is done now and then.
+#define IMAGES_PER_OBJECT 256
+
+static void create(sk_dec *d)
+{
+	jpeg_create_decompress(&d->ci); // keeps err and client_data
+	d->ci.progress = &d->progress;
+	d->images = 0;
+}
+
 void sk_jpeg_source(sk_dec *d, const uint8_t *src, size_t n)
 {
+	struct jpeg_decompress_struct *ci = &d->ci;
+	if (ci->mem == NULL || ++d->images == IMAGES_PER_OBJECT) {
+		jpeg_destroy_decompress(ci);
+		create(d);
+	}
+	for (int i = 0; i < NUM_QUANT_TBLS; i++)
+		ci->quant_tbl_ptrs[i] = NULL;
+	for (int i = 0; i < NUM_HUFF_TBLS; i++)
+		ci->dc_huff_tbl_ptrs[i] = ci->ac_huff_tbl_ptrs[i] = NULL;
 	d->ran_out = 0;
 	d->source.next_input_byte = src;
 	d->source.bytes_in_buffer = n;
-	d->ci.src = &d->source;
+	ci->src = &d->source;
 }
 
 // ---- errors
@@ -149,14 +170,13 @@ int sk_jpeg_init(sk_dec *d)
 		jpeg_destroy_decompress(&d->ci);
 		return d->jcode;
 	}
-	jpeg_create_decompress(&d->ci); // keeps err and client_data
+	create(d);
 	d->source.init_source = source_nothing;
 	d->source.fill_input_buffer = source_fill;
 	d->source.skip_input_data = source_skip;
 	d->source.resync_to_restart = jpeg_resync_to_restart;
 	d->source.term_source = source_nothing;
 	d->progress.progress_monitor = on_progress;
-	d->ci.progress = &d->progress;
 	return SK_OK;
 }
 
