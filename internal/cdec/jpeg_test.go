@@ -269,6 +269,40 @@ func TestDamagedJPEGs(t *testing.T) {
 	}
 }
 
+// TestImagesStandAlone checks that an image without tables is not decoded with
+// those of the image before it.
+func TestImagesStandAlone(t *testing.T) {
+	d := newDecoder(t)
+	const w, h = 40, 30
+	src, err := EncodeJPEG(noisy(rand.New(rand.NewPCG(27, 28)), w*h*3), w, h, 3, EncodeOptions{Progressive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := func(marker byte) []byte {
+		bad := bytes.Clone(src)
+		for {
+			at := bytes.Index(bad, []byte{0xff, marker})
+			if at < 0 {
+				return bad
+			}
+			bad[at+1] = 0xec // an APP12 segment, which is passed over
+		}
+	}
+	for round := range 600 { // past several libjpeg objects
+		dst := make([]byte, w*h*3)
+		job := Job{Format: FormatJPEG, Src: src, Geom: cut(0, 0, w, h), Store: plainStore, Dst: dst}
+		jobs := []Job{job, job, job, job}
+		jobs[1].Src, jobs[2].Src = without(0xdb), without(0xc4)
+		d.Run(jobs)
+		if jobs[0].Err != nil || jobs[3].Err != nil {
+			t.Fatal(round, jobs[0].Err, jobs[3].Err)
+		}
+		if jobs[1].Err == nil || jobs[2].Err == nil {
+			t.Fatalf("round %d: without quantisation tables %v, without Huffman tables %v", round, jobs[1].Err, jobs[2].Err)
+		}
+	}
+}
+
 func TestRunAllocatesNothing(t *testing.T) {
 	d := newDecoder(t)
 	var jobs []Job

@@ -74,6 +74,7 @@ struct sk_dec {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	jmp_buf jump;
+	int images;  // since ci was created
 	int ran_out; // the source manager had to invent an end of image
 	int jcode;   // result code behind a longjmp to jump
 	int plain;   // use libjpeg's entropy decoder, not huffman.c, for this image
