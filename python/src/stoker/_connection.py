@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import gc
 import json
 import mmap
@@ -263,7 +264,7 @@ class Connection:
         """Receive a message without waiting; say whether there was one."""
         with self._receive_lock:
             if self._dead is not None:
-                raise self._dead
+                raise self._dead_again()
             try:
                 if self._ready is None:
                     return self._take_with_descriptors()
@@ -321,7 +322,7 @@ class Connection:
                     self._events.append(message)
             else:
                 self._dead = self._failure(message)
-                raise self._dead
+                raise self._dead_again()
         elif isinstance(message, wire.Stats):
             self._stats[message.request] = message.json
         else:
@@ -359,14 +360,18 @@ class Connection:
                 self._dead = self._process.died()
             else:
                 self._dead = EngineDied(f"the engine at {self._where} closed the connection")
-        return self._dead
+        return self._dead_again()
+
+    def _dead_again(self) -> StokerError:
+        """Return the error that ended the session, anew: a raised one holds the user's frames, and their batches."""
+        return copy.copy(self._dead) or StokerError("the session has ended")
 
     def _broken(self, error: Exception) -> StokerError:
         self._dead = StokerError(
             f"the engine sent something that this package does not understand ({error}); "
             f"package and engine ({self._where}) must be of the same version"
         )
-        return self._dead
+        return self._dead_again()
 
     def _failure(self, f: wire.Failure) -> StokerError:
         hint = f"\nhint: {f.hint}" if f.hint else ""
