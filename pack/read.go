@@ -79,7 +79,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 		ref := &r.chunks[c]
 		v := driver.Value{Codec: driver.Codec(r.codec[id])}
 		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
-		if v.Codec == driver.CodecRaw {
+		if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT {
 			v.Bytes = r.mapped(ref.shard, offset, size, now)
 		}
 		if v.Bytes == nil {
