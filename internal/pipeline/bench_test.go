@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
 )
@@ -100,4 +101,53 @@ func BenchmarkImages(b *testing.B) {
 		}
 		run(b, cfg)
 	})
+}
+
+// BenchmarkDecodeOnly is the ceiling of BenchmarkImages/rrc for one core: the
+// same groups of records, decoded by one worker again and again without
+// sampler, reads, goroutines or hand-off.
+func BenchmarkDecodeOnly(b *testing.B) {
+	url := os.Getenv("STOKER_BENCH_DATA")
+	if url == "" {
+		b.Skip("STOKER_BENCH_DATA is not set")
+	}
+	p := mustOpen(b, Config{Source: url, BatchSize: 256, Shuffle: true, Memory: 1 << 30, Threads: 1,
+		Outputs: imageOps(`{"op":"RandomResizedCrop","size":[224,224]}`, opFlip)})
+	type loaded struct {
+		ids []int64
+		buf *fetch.Buffer
+	}
+	var groups []loaded
+	for lo := int64(0); lo+int64(p.groupRows) <= p.split.Len && len(groups) < cap(p.decodeQ); lo += int64(p.groupRows) {
+		buf, err := p.reader.Get(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		g := loaded{buf: buf}
+		for i := range int64(p.groupRows) {
+			g.ids = append(g.ids, lo+i)
+		}
+		if err := p.reader.Read(context.Background(), 0, buf, g.ids); err != nil {
+			b.Fatal(err)
+		}
+		groups = append(groups, g)
+	}
+	w, bt := p.workers[0], &p.batches[0]
+	bt.ids = bt.ids[:p.split.Batch]
+	cpu, rows := cpuTime(), 0
+	for b.Loop() {
+		g := groups[rows/p.groupRows%len(groups)]
+		bt.epoch++
+		w.decodeAll(bt, 0, g.buf.Records)
+		for _, err := range w.errs[:p.groupRows] {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		rows += p.groupRows
+	}
+	b.ReportMetric(float64(rows)/(cpuTime()-cpu).Seconds(), "img/cpu-s")
+	for _, g := range groups {
+		p.reader.Done(g.buf)
+	}
 }
