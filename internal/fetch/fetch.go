@@ -151,13 +151,17 @@ func (r *Reader) Read(ctx context.Context, worker int, b *Buffer, ids []int64) e
 	o.id.Store(ids[0])
 	o.since.Store(start.UnixNano())
 	err := r.read(ctx, b, ids)
+	read := 0
 	for i, id := range ids {
 		b.Records[i].ID = id
+		for k := range b.Records[i].Values {
+			read += len(b.Records[i].Values[k].Bytes)
+		}
 	}
 	o.since.Store(0)
 	r.busy.Add(int64(time.Since(start)))
 	r.records.Add(int64(len(ids)))
-	r.bytes.Add(int64(b.bump.Used()))
+	r.bytes.Add(int64(read))
 	return err
 }
 
