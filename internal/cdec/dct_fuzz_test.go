@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -49,6 +51,41 @@ func seedImages(t testing.TB) [][]byte {
 		}
 	}
 	return out
+}
+
+// TestDCTCorpus runs what testdata/dct/fuzz.sh has found, JPEGs and dct bytes,
+// through all kernels.
+func TestDCTCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/dct/corpus/*")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no corpus in testdata/dct/corpus", err)
+	}
+	d := newDecoder(t)
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jpeg := src
+		if src, err = EncodeDCT(nil, jpeg); err != nil {
+			src, jpeg = jpeg, nil
+		}
+		info, err := DCTInfo(src)
+		if err != nil || info.Width*info.Height > fuzzPixels {
+			continue
+		}
+		pix, err := decodeEachKernel(t, d, src, 0, 0, info.Width, info.Height)
+		if jpeg == nil {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		want := make([]byte, len(pix))
+		if _, _, err := d.DecodeFull(jpeg, want); err == nil && !bytes.Equal(pix, want) {
+			t.Errorf("%s: the pixels differ from those of a full decode", file)
+		}
+	}
 }
 
 // FuzzDCTDecode feeds arbitrary bytes to the decoder: it must not touch memory

@@ -3,7 +3,6 @@ package cdec
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -260,6 +259,24 @@ func TestDCTRefuses(t *testing.T) {
 	}
 }
 
+// TestDCTLongSides goes to libjpeg's limit in each direction.
+func TestDCTLongSides(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	everyKernel(t, func(t *testing.T) {
+		d := newDecoder(t)
+		for i, size := range [][2]int{{65500, 9}, {9, 65500}, {65499, 3}, {3, 65499}} {
+			w, h := size[0], size[1]
+			jpeg, err := EncodeJPEG(texture(rng, w, h, 3), w, h, 3, EncodeOptions{HSamp: 1 + i/2, VSamp: 1 + i/2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !checkDCTBoxes(t, d, rng, jpeg, 5) {
+				t.Fatalf("%dx%d", w, h)
+			}
+		}
+	})
+}
+
 // TestImagesShareNoTables: a JPEG without Huffman tables means the standard ones
 // (motion JPEG), whatever the decoder has seen before.
 func TestImagesShareNoTables(t *testing.T) {
@@ -314,6 +331,3 @@ func TestDCTInfo(t *testing.T) {
 		}
 	}
 }
-
-// sink keeps a benchmark's result alive.
-var _ = fmt.Sprint
