@@ -77,7 +77,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 			continue
 		}
 		ref := &r.chunks[c]
-		v := driver.Value{Codec: driver.Codec(r.codec[id])}
+		v := driver.Value{Codec: driver.Codec(r.codec[id]), Orientation: int32(r.orient[id])}
 		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
 		if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT {
 			v.Bytes = r.mapped(ref.shard, offset, size, now)

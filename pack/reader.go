@@ -45,6 +45,7 @@ type Reader struct {
 	start  []uint32 // position of the image from the beginning of its chunk
 	size   []uint32
 	codec  []uint8
+	orient []uint8
 	label  []int64 // nil without labels
 	width  []int32 // nil when all images are equally wide and high
 	height []int32
@@ -82,7 +83,7 @@ func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 		}
 	}
 	at := m.Records
-	r.start, r.size, r.codec = make([]uint32, at), make([]uint32, at), make([]uint8, at)
+	r.start, r.size, r.codec, r.orient = make([]uint32, at), make([]uint32, at), make([]uint8, at), make([]uint8, at)
 	if r.col.label >= 0 {
 		r.label = make([]int64, at)
 	}
@@ -389,6 +390,7 @@ func (r *Reader) index(c int, v *view) error {
 		start, size := v.value(r.col.image, row)
 		i := at + row
 		r.start[i], r.size[i], r.codec[i] = uint32(start), uint32(size), v.uint8(r.col.codec, row)
+		r.orient[i] = v.uint8(r.col.orientation, row)
 		if r.label != nil {
 			r.label[i] = v.int64(r.col.label, row)
 		}

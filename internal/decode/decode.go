@@ -78,21 +78,28 @@ type Info struct {
 func (d *Decoder) Info(v driver.Value) (Info, error) {
 	info := Info{Width: v.Width, Height: v.Height, Orientation: 1}
 	known := v.Width > 0 && v.Height > 0
-	if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT || (known && !d.opt.ApplyOrientation) {
-		if !known {
-			return info, &cdec.Error{Kind: cdec.ErrArgument, Msg: "the source does not say how large the image is"}
+	if !known || (d.opt.ApplyOrientation && v.Orientation == 0) {
+		if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT {
+			if !known {
+				return info, &cdec.Error{Kind: cdec.ErrArgument, Msg: "the source does not say how large the image is"}
+			}
+		} else {
+			p, err := cdec.Probe(v.Bytes)
+			if err != nil {
+				return info, err
+			}
+			info.Width, info.Height = p.Width, p.Height
+			if v.Orientation == 0 {
+				v.Orientation = p.Orientation
+			}
 		}
-		return info, cdec.CheckSize(int64(info.Width), int64(info.Height))
-	}
-	p, err := cdec.Probe(v.Bytes)
-	if err != nil {
+	} else if err := cdec.CheckSize(int64(info.Width), int64(info.Height)); err != nil {
 		return info, err
 	}
-	info.Width, info.Height = p.Width, p.Height
-	if d.opt.ApplyOrientation && p.Orientation > 1 {
-		info.Orientation = p.Orientation
-		if p.Orientation >= 5 {
-			info.Width, info.Height = p.Height, p.Width
+	if d.opt.ApplyOrientation && v.Orientation > 1 && v.Orientation <= 8 {
+		info.Orientation = v.Orientation
+		if v.Orientation >= 5 {
+			info.Width, info.Height = info.Height, info.Width
 		}
 	}
 	return info, nil
@@ -113,12 +120,6 @@ func (d *Decoder) Run(reqs []Request) {
 		switch codec {
 		case driver.CodecJPEG:
 			job.Format = cdec.FormatJPEG
-			if d.opt.ApplyOrientation {
-				if o := orientationOf(r.Value.Bytes); o > 1 {
-					r.Err = d.runTurned(r, job, o)
-					continue
-				}
-			}
 		case driver.CodecDCT:
 			job.Format = cdec.FormatDCT
 		case driver.CodecRaw:
@@ -135,6 +136,10 @@ func (d *Decoder) Run(reqs []Request) {
 			}
 		default:
 			r.Err = d.runLibrary(r)
+			continue
+		}
+		if o := d.orientation(&r.Value, codec); o > 1 {
+			r.Err = d.runTurned(r, job, o)
 			continue
 		}
 		d.jobs, d.index = append(d.jobs, job), append(d.index, i)

@@ -190,3 +190,42 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestOrientationFromSource turns coefficients and raw pixels, which carry no
+// EXIF, by what the source knows, and expects what the JPEG with EXIF gives.
+func TestOrientationFromSource(t *testing.T) {
+	d, plain := newDecoder(t, Options{ApplyOrientation: true}), newDecoder(t, Options{})
+	turned := 0
+	formats(t, func(name string, src, want []byte, w, h int32) {
+		info, err := cdec.Probe(src)
+		if err != nil || info.Orientation <= 1 || cdec.Sniff(src) != driver.CodecJPEG {
+			return
+		}
+		turned++
+		dct, err := cdec.EncodeDCT(nil, src)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		raw := make([]byte, info.Width*info.Height*3)
+		if err := plain.RGB(driver.Value{Bytes: src}, cut(0, 0, info.Width, info.Height), raw); err != nil {
+			t.Fatal(name, err)
+		}
+		for codec, data := range map[driver.Codec][]byte{driver.CodecDCT: dct, driver.CodecRaw: raw, driver.CodecJPEG: src} {
+			v := driver.Value{Bytes: data, Codec: codec, Width: info.Width, Height: info.Height, Channels: 3, Orientation: info.Orientation}
+			got, err := d.Info(v)
+			if err != nil || got.Width != w || got.Height != h {
+				t.Fatalf("%s: codec %d is %dx%d (%v), want %dx%d", name, codec, got.Width, got.Height, err, w, h)
+			}
+			pix := make([]byte, w*h*3)
+			if err := d.RGB(v, cut(0, 0, w, h), pix); err != nil {
+				t.Fatal(name, codec, err)
+			}
+			if !bytes.Equal(pix, want) {
+				t.Errorf("%s: codec %d is not turned as the JPEG is", name, codec)
+			}
+		}
+	})
+	if turned == 0 {
+		t.Error("no fixture has an orientation")
+	}
+}

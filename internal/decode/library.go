@@ -27,7 +27,7 @@ func (d *Decoder) runLibrary(r *Request) error {
 		return err
 	}
 	if d.opt.ApplyOrientation {
-		pix, w, h, err = d.turn(pix, w, h, orientationOf(r.Value.Bytes))
+		pix, w, h, err = d.turn(pix, w, h, d.orientation(&r.Value, driver.CodecUnknown))
 		if err != nil {
 			return err
 		}

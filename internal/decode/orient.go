@@ -3,24 +3,39 @@ package decode
 import (
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
-// orientationOf returns the EXIF orientation of an image, 1 if it has none.
-func orientationOf(src []byte) int32 {
-	info, err := cdec.Probe(src)
-	if err != nil || info.Orientation == 0 {
-		return 1 // damage is reported by the decoder
+// orientation returns the EXIF orientation to apply to an image, 1 for none:
+// what the source knows of it or, failing that, what the image's bytes say.
+func (d *Decoder) orientation(v *driver.Value, codec driver.Codec) int32 {
+	o := v.Orientation
+	switch {
+	case !d.opt.ApplyOrientation:
+		return 1
+	case o == 0 && codec != driver.CodecRaw && codec != driver.CodecDCT:
+		info, err := cdec.Probe(v.Bytes)
+		if err != nil {
+			return 1 // damage is reported by the decoder
+		}
+		o = info.Orientation
 	}
-	return info.Orientation
+	if o < 1 || o > 8 {
+		return 1
+	}
+	return o
 }
 
-// runTurned decodes a JPEG whose orientation is applied: the box is looked up
+// runTurned decodes an image whose orientation is applied: the box is looked up
 // in the stored image, decoded as it lies there, turned, and then resized as
 // an image of its own.
 func (d *Decoder) runTurned(r *Request, job cdec.Job, orientation int32) error {
-	info, err := cdec.Probe(r.Value.Bytes)
-	if err != nil {
-		return err
+	info := cdec.ImageInfo{Width: job.Width, Height: job.Height}
+	if job.Format == cdec.FormatJPEG {
+		var err error
+		if info, err = cdec.Probe(r.Value.Bytes); err != nil {
+			return err
+		}
 	}
 	if err := d.checkPixels(info); err != nil {
 		return err

@@ -228,11 +228,15 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 		if f.Kind != driver.KindImage {
 			return fmt.Errorf("output %q: field %q is not an image but %q; operations work on images", out.Name, out.Field, f.Kind)
 		}
-		prog, err := transform.Compile(out, int(f.Width), int(f.Height))
+		w, h := int(f.Width), int(f.Height)
+		if cfg.ApplyOrientation && w != h {
+			w, h = 0, 0 // some may be turned on their side
+		}
+		prog, err := transform.Compile(out, w, h)
 		if err != nil {
 			return err
 		}
-		p.outputs = append(p.outputs, output{prog: prog, field: i, array: len(cols), gather: prog.Identity()})
+		p.outputs = append(p.outputs, output{prog: prog, field: i, array: len(cols), gather: prog.Identity() && !cfg.ApplyOrientation})
 		cols = append(cols, collate.Column{Name: out.Name, DType: prog.Store.DType, Shape: prog.Shape()})
 	}
 	p.planShared()

@@ -88,6 +88,9 @@ type Value struct {
 	Codec         Codec
 	Width, Height int32
 	Channels      int32
+	// Orientation is the EXIF orientation of a KindImage, 1 to 8, where the
+	// source knows it; 0 means: look into Bytes. It is applied only on request.
+	Orientation int32
 }
 
 // Record is one record as it was read.
