@@ -17,7 +17,7 @@ typedef struct {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	jmp_buf jump;
-	int damaged; // message code of the first warning that means lost data
+	int damaged; // message code of a warning that means lost data
 } reader;
 
 static void on_error(j_common_ptr ci)
@@ -40,9 +40,11 @@ static void on_message(j_common_ptr ci, int level)
 	case JWRN_BOGUS_ICC:
 		return;
 	}
+	// No need to go on: a header that promises much and data that ends early
+	// would cost memory and time for nothing.
 	reader *r = (reader *)ci->err;
-	if (r->damaged == 0)
-		r->damaged = ci->err->msg_code;
+	r->damaged = ci->err->msg_code;
+	longjmp(r->jump, 1);
 }
 
 static void no_output(j_common_ptr ci)
@@ -281,13 +283,8 @@ static int check_header(j_decompress_ptr ci, char *message)
 
 // What can be said once all coefficients are read: nothing may be missing,
 // because libjpeg would then smooth over the gaps when it decodes.
-static int check_complete(j_decompress_ptr ci, const reader *r, char *message)
+static int check_complete(j_decompress_ptr ci, char *message)
 {
-	if (r->damaged != 0) {
-		const int code = r->damaged == JWRN_HIT_MARKER ? DCT_INCOMPLETE : DCT_NOT_JPEG;
-		snprintf(message, SK_MESSAGE, "%s", code == DCT_INCOMPLETE ? "the data ends early" : "damaged data");
-		return DCT_INCOMPLETE;
-	}
 	for (int c = 0; c < ci->num_components; c++) {
 		if (ci->comp_info[c].quant_table == NULL)
 			return fail(message, DCT_INCOMPLETE, "a component has no scan");
@@ -409,8 +406,10 @@ static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *ou
 static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, dct_packer *k, int isa, int tile, char *message)
 {
 	if (setjmp(r->jump)) {
-		const int code = code_of(r->em.msg_code);
 		char text[JMSG_LENGTH_MAX];
+		if (r->damaged == JWRN_HIT_MARKER)
+			return fail(message, DCT_INCOMPLETE, "the data ends early");
+		const int code = r->damaged != 0 ? DCT_INCOMPLETE : code_of(r->em.msg_code);
 		r->em.format_message((j_common_ptr)ci, text);
 		snprintf(message, SK_MESSAGE, "%.150s", text);
 		return code;
@@ -420,7 +419,7 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, dct_pac
 	if (code != DCT_OK)
 		return code;
 	jvirt_barray_ptr *coefs = jpeg_read_coefficients(ci);
-	code = check_complete(ci, r, message);
+	code = check_complete(ci, message);
 	if (code != DCT_OK)
 		return code;
 	if (put_header(ci, out, tile > 0 ? tile : default_tile(ci)) == 0)

@@ -259,6 +259,21 @@ func TestDCTRefuses(t *testing.T) {
 	}
 }
 
+// TestDCTGrayWithFactors: the sampling factors of a single component mean nothing.
+func TestDCTGrayWithFactors(t *testing.T) {
+	rng := rand.New(rand.NewPCG(23, 24))
+	d := newDecoder(t)
+	jpeg, err := EncodeJPEG(texture(rng, 83, 61, 1), 83, 61, 1, EncodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(jpeg, []byte{0xff, 0xc0}) + 11
+	for _, factors := range []byte{0x22, 0x21, 0x14} {
+		jpeg[at] = factors
+		checkDCTBoxes(t, d, rng, jpeg, 5)
+	}
+}
+
 // TestDCTLongSides goes to libjpeg's limit in each direction.
 func TestDCTLongSides(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
