@@ -55,7 +55,8 @@ type Session struct {
 	pending   *Start
 	interrupt context.CancelFunc
 	// leases has the lease of each slot that the client holds, 0 for others.
-	leases []uint64
+	leases    []uint64
+	lastLease uint64
 
 	startc chan struct{}
 }
@@ -282,15 +283,20 @@ func (s *Session) handle(m Message, p Pipeline) error {
 	switch m := m.(type) {
 	case Release:
 		s.mu.Lock()
-		known := int64(m.Slot) < int64(len(s.leases)) && m.Lease != 0 && s.leases[m.Slot] == m.Lease
-		if known {
+		known := int64(m.Slot) < int64(len(s.leases)) && m.Lease != 0 && m.Lease <= s.lastLease
+		out := known && s.leases[m.Slot] == m.Lease
+		if out {
 			s.leases[m.Slot] = 0
 		}
 		s.mu.Unlock()
 		if !known {
-			return protocolErrorf("RELEASE of slot %d under lease %d, which is not out", m.Slot, m.Lease)
+			return protocolErrorf("RELEASE of slot %d under lease %d, which there was not", m.Slot, m.Lease)
 		}
-		p.Release(int(m.Slot))
+		// A client that was interrupted may say it twice; leases are never used
+		// again, so that the second time means nothing.
+		if out {
+			p.Release(int(m.Slot))
+		}
 		return nil
 	case Start:
 		s.mu.Lock()
@@ -380,10 +386,9 @@ func (s *Session) sendReady(p Pipeline) error {
 
 // sender sends the events of streams. It belongs to one goroutine.
 type sender struct {
-	s     *Session
-	p     Pipeline
-	buf   []byte
-	lease uint64
+	s   *Session
+	p   Pipeline
+	buf []byte
 }
 
 // stream starts the pipeline at a position and sends what it makes until the
@@ -416,12 +421,13 @@ func (d *sender) stream(ctx context.Context, start Start) error {
 func (d *sender) event(gen uint32, ev *pipeline.Event) error {
 	switch ev.Kind {
 	case pipeline.EventBatch:
-		d.lease++
 		d.s.mu.Lock()
-		d.s.leases[ev.Slot] = d.lease
+		d.s.lastLease++
+		lease := d.s.lastLease
+		d.s.leases[ev.Slot] = lease
 		d.s.mu.Unlock()
 		d.buf = Batch{
-			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Lease: d.lease,
+			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Lease: lease,
 			Epoch: ev.Epoch, Step: ev.Step, NextEpoch: ev.Pos.Epoch, NextRow: ev.Pos.Row,
 		}.Append(d.buf[:0])
 	case pipeline.EventEpochEnd:

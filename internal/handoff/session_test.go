@@ -283,6 +283,29 @@ func TestBatchesAndEpochs(t *testing.T) {
 	}
 }
 
+// Leases make a release that comes twice harmless, also when the slot has
+// been handed over again in between.
+func TestReleaseTwice(t *testing.T) {
+	c := opened(t, newFake(t))
+	c.send(Start{Gen: 1})
+	var held []Batch
+	for range fakeSlots {
+		held = append(held, recvAs[Batch](c))
+	}
+	first := held[0]
+	c.send(Release{Slot: first.Slot, Lease: first.Lease})
+	if next := recvAs[Batch](c); next.Slot != first.Slot || next.Lease == first.Lease {
+		t.Errorf("%+v after the release of %+v", next, first)
+	}
+	c.send(Release{Slot: first.Slot, Lease: first.Lease})
+	c.send(Stats{Request: 1}) // answered, and no BATCH before the answer
+	recvAs[Stats](c)
+	c.conn.Close()
+	if err := c.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The client holds every slot and starts again: what comes after is of the
 // new generation once slots are free.
 func TestRestartWhileWaitingForSlots(t *testing.T) {
@@ -397,8 +420,8 @@ func TestProtocolViolations(t *testing.T) {
 	}{
 		{"no OPEN", false, Start{Gen: 1}.Append(nil), "not OPEN"},
 		{"garbage", false, []byte("hello, is this HTTP?"), "version"},
-		{"slot not out", true, Release{Slot: 1, Lease: 1}.Append(nil), "not out"},
-		{"slot out of range", true, Release{Slot: 4000, Lease: 1}.Append(nil), "not out"},
+		{"slot not out", true, Release{Slot: 1, Lease: 1}.Append(nil), "there was not"},
+		{"slot out of range", true, Release{Slot: 4000, Lease: 1}.Append(nil), "there was not"},
 		{"second OPEN", true, Open{}.Append(nil), "not for the engine"},
 		{"file missing", false, Open{InFile: true, FileSize: 5}.Append(nil), "0 descriptors"},
 	} {

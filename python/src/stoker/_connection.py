@@ -78,9 +78,9 @@ class Connection:
         self._stats: dict[int, bytes] = {}
         self._requests = 0
         self._gen = 0
-        self._unsent: collections.deque[bytes] = collections.deque()
-        # The batches that the program holds, by lease.
-        self._held: dict[int, weakref.ref[Root]] = {}
+        # The batches that the program holds, and those that have yet to be given back, by lease.
+        self._held: dict[int, tuple[int, weakref.ref[Root]]] = {}
+        self._unsent: dict[int, int] = {}
         self._closing = threading.Lock()
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
@@ -88,10 +88,9 @@ class Connection:
         self.slots = 0
         self.closed = False
         self.info: dict[str, Any] = {}
-        # Where the stream goes on when its next event is taken; None when there is no stream.
+        # Where the stream goes on when its next event is taken; None when it cannot.
         self.cursor: Position | None = None
-        # Set when an exception, such as KeyboardInterrupt, may have swallowed a message.
-        self.torn = False
+        self._torn = False
         _open_connections.add(self)
 
     # --- opening -----------------------------------------------------------
@@ -149,7 +148,7 @@ class Connection:
         Raises:
             EngineDied, StokerTimeout, RecordError, BatchesHeld, StokerError
         """
-        if self._events:
+        if self._events or (len(self._held) < self.slots and self._take() and self._events):
             return
         deadline = time.monotonic() + timeout
         held_until = None
@@ -172,6 +171,9 @@ class Connection:
     def _all_held(self, deadline: float | None) -> float:
         """See whether one of the held batches can come back; return until when to wait for it."""
         gc.collect()
+        for lease, (slot, root) in list(self._held.items()):
+            if root() is None:  # an interrupt has ended its callback
+                self._release(slot, lease)
         now = time.monotonic()
         if deadline is None:
             # Another thread, or none: nobody else could give a batch back.
@@ -193,7 +195,7 @@ class Connection:
         slot, lease = batch.slot, batch.lease
         # The callback runs in whatever thread drops the last view, in the middle of anything:
         # it takes no lock.
-        self._held[lease] = weakref.ref(root, lambda _: self._returned(slot, lease))
+        self._held[lease] = slot, weakref.ref(root, lambda _: self._release(slot, lease))
         return root
 
     @property
@@ -201,18 +203,23 @@ class Connection:
         """How many batches the program holds."""
         return len(self._held)
 
-    def _returned(self, slot: int, lease: int) -> None:
-        if not self.closed and self._held.pop(lease, None) is not None:
-            self._release(slot, lease)
-
     def _release(self, slot: int, lease: int) -> None:
-        message = wire.pack_release(slot, lease)
-        try:
-            self._sock.send(message)
-        except BlockingIOError:
-            self._unsent.append(message)
-        except OSError:
-            pass  # the engine is gone; the next wait says so
+        # An interrupt may end this anywhere, so each step may be done again: the engine ignores a
+        # lease that it has back.
+        if not self.closed:
+            self._unsent[lease] = slot
+            self._held.pop(lease, None)
+            self._send_releases()
+
+    def _send_releases(self) -> None:
+        for lease, slot in list(self._unsent.items()):
+            try:
+                self._sock.send(wire.pack_release(slot, lease))
+            except BlockingIOError:
+                return  # the next wait tries again
+            except OSError:
+                pass  # the engine is gone; the next wait says so
+            self._unsent.pop(lease, None)
 
     def stats(self, timeout: float) -> dict[str, Any]:
         """Return the engine's counters, or nothing when it does not answer in time."""
@@ -232,7 +239,8 @@ class Connection:
         """Take in what has arrived, or wait a little; return False when the deadline has passed."""
         if self.closed:
             raise StokerError("the loader was closed")
-        self._send_late()
+        if self._unsent:
+            self._send_releases()
         if self._take():
             return True
         left = deadline - time.monotonic()
@@ -251,14 +259,6 @@ class Connection:
             # The engine has ended, and a process forked from this one holds its end of the socket.
             raise self._lost()
         return True
-
-    def _send_late(self) -> None:
-        while self._unsent:
-            try:
-                self._sock.send(self._unsent[0])
-            except OSError:
-                return
-            self._unsent.popleft()
 
     def _take(self) -> bool:
         """Receive a message without waiting; say whether there was one."""
@@ -281,7 +281,7 @@ class Connection:
             except StokerError:
                 raise
             except BaseException:
-                self.torn = True
+                self.tear()
                 raise
             return True
 
@@ -364,6 +364,7 @@ class Connection:
 
     def _dead_again(self) -> StokerError:
         """Return the error that ended the session, anew: a raised one holds the user's frames, and their batches."""
+        self.cursor = None
         return copy.copy(self._dead) or StokerError("the session has ended")
 
     def _broken(self, error: Exception) -> StokerError:
@@ -395,10 +396,15 @@ class Connection:
             waiting,
         )
 
+    def tear(self) -> None:
+        """Give the stream up: an exception, such as KeyboardInterrupt, may have swallowed an event."""
+        self._torn = True
+        self.cursor = None
+
     @property
     def usable(self) -> bool:
         """Whether the stream can go on."""
-        return not (self.closed or self.torn or self._dead)
+        return not (self.closed or self._torn or self._dead)
 
     # --- the end -----------------------------------------------------------
 
@@ -408,6 +414,7 @@ class Connection:
             if self.closed:
                 return
             self.closed = True
+            self.cursor = None
         _open_connections.discard(self)
         with contextlib.suppress(OSError):
             self._sock.send(wire.pack(wire.Close()))

@@ -26,6 +26,7 @@ from .transforms import Transform
 if TYPE_CHECKING:
     from typing import NoReturn
 
+_TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
 _ARGUMENTS = [
     "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "output", "layout", "batch_transforms",
     "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "on_error", "timeout", "socket",
@@ -256,7 +257,9 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on after ``load_state_dict`` or a lost engine."""
         self._check_usable()
-        with self._exclusively():
+        if not self._lock.acquire(False):
+            raise StokerError(_TWO_THREADS)
+        try:
             begin = self._upcoming
             self._turn = turn = object()
             self._position = self._running = begin
@@ -264,6 +267,8 @@ class Loader:
             if len(self):
                 self._stream_from(begin)
             return _Epoch(self, turn, begin.epoch)
+        finally:
+            self._lock.release()
 
     def _stream_from(self, position: Position) -> None:
         """Make the stream deliver what lies at ``position`` next."""
@@ -282,38 +287,47 @@ class Loader:
 
     def _next(self, turn: object, epoch: int) -> Batch | None:
         """Return the next batch of an epoch, None at its end."""
-        self._check_usable()
-        with self._exclusively():
-            if turn is not self._turn:
-                raise StokerError(
-                    "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
-                    "time. For two at once make two loaders"
-                )
-            if not len(self):
-                return None
+        if self._shut or os.getpid() != self._pid:
+            self._check_usable()
+        if not self._lock.acquire(False):
+            raise StokerError(_TWO_THREADS)
+        before = time.perf_counter()
+        try:
             connection = self._connection
-            if connection is None or not connection.usable or connection.cursor is None:
-                self._stream_from(self._running)
+            if turn is not self._turn or connection is None or connection.cursor is None:
+                if not self._resume(turn):
+                    return None
                 connection = self._live()
-            before = time.perf_counter()
-            try:
-                while True:
-                    connection.wait(self.timeout)
-                    batch, end = self._take(connection, epoch)
-                    if batch is not None or end:
-                        return batch
-            except (EngineDied, StokerTimeout) as error:
-                # The next `for` tries again where this one stopped.
-                self._upcoming = self._running
-                if isinstance(error, StokerTimeout):
-                    connection.cursor = None
-                raise
-            except StokerError:
-                if self._shut:
-                    raise StokerError("the loader was closed") from None
-                raise
-            finally:
-                self._wait_seconds += time.perf_counter() - before
+            while True:
+                connection.wait(self.timeout)
+                batch, end = self._take(connection, epoch)
+                if batch is not None or end:
+                    return batch
+        except (EngineDied, StokerTimeout) as error:
+            # The next `for` tries again where this one stopped.
+            self._upcoming = self._running
+            if isinstance(error, StokerTimeout) and self._connection is not None:
+                self._connection.cursor = None
+            raise
+        except StokerError:
+            if self._shut:
+                raise StokerError("the loader was closed") from None
+            raise
+        finally:
+            self._wait_seconds += time.perf_counter() - before
+            self._lock.release()
+
+    def _resume(self, turn: object) -> bool:
+        """Begin the stream again where the running epoch stands; False when an epoch is empty."""
+        if turn is not self._turn:
+            raise StokerError(
+                "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
+                "time. For two at once make two loaders"
+            )
+        if not len(self):
+            return False
+        self._stream_from(self._running)
+        return True
 
     def _take(self, connection: Connection, epoch: int) -> tuple[Batch | None, bool]:
         """Take one event: (batch, whether the epoch has ended)."""
@@ -335,7 +349,7 @@ class Loader:
         except (StokerError, Warning):
             raise
         except BaseException:
-            connection.torn = True  # an event may be lost: the next `for` starts the engine anew
+            connection.tear()  # the next `for` starts the engine anew
             raise
 
     def _report_skipped(self, end: wire.EpochEnd) -> None:
@@ -351,15 +365,6 @@ class Loader:
             SkippedRecords,
             stacklevel=5,
         )
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
-            raise StokerError("two threads use this loader at once; make one loader per thread, or take turns")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     # --- position ----------------------------------------------------------
 

@@ -146,6 +146,10 @@ def pack(m: Message) -> bytes:
 
 def unpack(b: bytes | memoryview) -> Message:
     """Decode a message, or raise WireError."""
+    if len(b) == _BATCH.size and b[0] == BATCH:  # the one that counts comes first
+        _, version, reserved, size, gen, slot, lease, rows, _, epoch, step, next_epoch, next_row = _BATCH.unpack(b)
+        if version == VERSION and size == _BATCH.size and not reserved:
+            return BatchReady(gen, slot, rows, lease, epoch, step, next_epoch, next_row)
     if len(b) < _HEADER.size:
         raise WireError(f"message of {len(b)} bytes")
     kind, version, reserved, size = _HEADER.unpack_from(b)
@@ -154,9 +158,6 @@ def unpack(b: bytes | memoryview) -> Message:
     if size != len(b) or reserved:
         raise WireError(f"message of {len(b)} bytes says it has {size}")
     try:
-        if kind == BATCH:
-            _, _, _, _, gen, slot, lease, rows, _, epoch, step, next_epoch, next_row = _BATCH.unpack(b)
-            return BatchReady(gen, slot, rows, lease, epoch, step, next_epoch, next_row)
         return _unpack_rare(kind, bytes(b))
     except (struct.error, UnicodeDecodeError) as error:
         name = NAMES[kind] if kind < len(NAMES) else f"type {kind}"
@@ -164,6 +165,8 @@ def unpack(b: bytes | memoryview) -> Message:
 
 
 def _unpack_rare(kind: int, b: bytes) -> Message:
+    if kind == BATCH:
+        raise WireError(f"BATCH of {len(b)} bytes")
     if kind == EPOCH_END:
         *_, gen, size, epoch, skipped = _EPOCH_END.unpack_from(b)
         return EpochEnd(gen, epoch, skipped, _rest(b, _EPOCH_END, size).decode())
