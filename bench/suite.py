@@ -247,6 +247,7 @@ HANDOFF = {
         "tiny-stoker",
     ),
     "photos": ("torch-torchvision", "ffcv-same", "dali", "tf", "stoker-keep", "stoker-dct"),
+    "gen": ("torch-torchvision", "stoker-keep"),
 }
 
 # The trainer's own Python while the loader delivers at a fixed pace.
