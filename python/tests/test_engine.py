@@ -158,6 +158,31 @@ def test_dtypes_and_layouts(make: Make, pack: Path) -> None:
     assert (u8.transpose(0, 2, 3, 1) == plain).all()
 
 
+def test_orientation_is_applied_when_asked_for(make: Make, binary: str, tmp_path: Path) -> None:
+    from PIL import ImageOps
+
+    folder = tmp_path / "turned"
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 8, 3)).astype(np.uint8).repeat(8, 0).repeat(8, 1)
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x112] = orientation
+        Image.fromarray(pixels).save(folder / f"{orientation}.jpg", exif=exif, quality=95, subsampling=0)
+    stored = [np.asarray(Image.open(f)) for f in sorted(folder.iterdir())]
+    turned = [np.asarray(ImageOps.exif_transpose(Image.open(f))) for f in sorted(folder.iterdir())]
+    sources = [folder]
+    for codec in ("keep", "dct"):
+        sources.append(tmp_path / codec)
+        subprocess.run([binary, "pack", folder, sources[-1], "--images", codec], check=True, capture_output=True)
+    crop = {"image": [stoker.CenterCrop(32)]}
+    for source in sources:
+        for apply, want in ((False, stored), (True, turned)):
+            batch = next(iter(make(source, batch_size=8, fields=crop, apply_orientation=apply)))
+            for got, image in zip(batch["image"], want, strict=True):
+                y, x = (image.shape[0] - 32) // 2, (image.shape[1] - 32) // 2
+                np.testing.assert_array_equal(got, image[y : y + 32, x : x + 32])
+
+
 def test_two_views_of_one_field(make: Make, pack: Path) -> None:
     views = {
         "a": stoker.Field("image", [stoker.RandomResizedCrop(32)]),

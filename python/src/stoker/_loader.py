@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
 _ARGUMENTS = [
     "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "output", "layout", "batch_transforms",
-    "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "on_error", "timeout", "socket",
+    "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "on_error", "timeout",
+    "socket",
 ]  # fmt: skip
 
 
@@ -70,6 +71,8 @@ class Loader:
         layout: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for torch,
             ``"channels_last"``: shape NCHW over memory NHWC.
         batch_transforms: transforms of whole batches, such as MixUp.
+        apply_orientation: turn images as their EXIF orientation says. Default: leave them as
+            they are stored, as torchvision does.
         rank: number of this process, from 0. Default: that of torch.distributed,
             torchrun (``RANK``) or Slurm (``SLURM_PROCID``), else 0.
         world_size: number of processes that share each global batch; with ``rank``.
@@ -111,6 +114,7 @@ class Loader:
         output: str = "numpy",
         layout: str | None = None,
         batch_transforms: Sequence[Transform] = (),
+        apply_orientation: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
         threads: int | None = None,
@@ -152,6 +156,7 @@ class Loader:
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
             "fields": only,
+            "apply_orientation": bool(apply_orientation),
             "batch_ops": [t.to_config() for t in batch_transforms],
         }
         # Reentrant, because an interrupt just behind acquire() leaves it taken by its own thread.
