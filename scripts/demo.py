@@ -229,20 +229,22 @@ def engines() -> list[int]:
 
 
 def memory(pids: list[int]) -> str:
-    """Memory of the engine and of this process; what they share counts half for each (PSS)."""
+    """Memory of the engine and of this process, without files in the page cache; what they share counts half for each."""
     trainer = f"trainer {pss('self')} MB"
     return f"engine {sum(map(pss, pids))} MB, {trainer}" if pids else trainer
 
 
 def pss(pid: int | str) -> int:
-    """The proportional set size of a process in MB."""
+    """The proportional set size of a process in MB, without what the system caches of files."""
+    kb = {"Pss": 0, "Pss_File": 0}
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return round(int(line.split()[1]) * 1024 / 1e6)
+            name, _, rest = line.partition(":")
+            if name in kb:
+                kb[name] = int(rest.split()[0])
     except OSError:
         pass
-    return 0
+    return round((kb["Pss"] - kb["Pss_File"]) * 1024 / 1e6)
 
 
 def step(number: int, text: str) -> None:
