@@ -229,7 +229,7 @@ def engines() -> list[int]:
 
 
 def memory(pids: list[int]) -> str:
-    """Memory of the engine and of this process, without files in the page cache; what they share counts half for each."""
+    """Memory of the engine and of this process without cached files; what they share counts half for each."""
     trainer = f"trainer {pss('self')} MB"
     return f"engine {sum(map(pss, pids))} MB, {trainer}" if pids else trainer
 
