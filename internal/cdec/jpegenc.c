@@ -51,9 +51,45 @@ static void write_icc(struct jpeg_compress_struct *c, const uint8_t *icc, size_t
 typedef struct {
 	struct jpeg_compress_struct c;
 	enc_error err;
+	struct jpeg_destination_mgr dest;
 	unsigned char *buf;
-	unsigned long len;
+	size_t len, cap;
 } encoder;
+
+// The output grows in memory that the encoder owns at any time. libjpeg's own
+// jpeg_mem_dest says where its memory is at the end only: behind an error it
+// may have freed what the caller would free again.
+static void dest_room(encoder *e) {
+	e->dest.next_output_byte = e->buf + e->len;
+	e->dest.free_in_buffer = e->cap - e->len;
+}
+
+static void dest_grow(encoder *e) {
+	size_t cap = e->cap ? 2 * e->cap : 64 << 10;
+	unsigned char *buf = realloc(e->buf, cap);
+	if (!buf) {
+		snprintf(e->err.message, e->err.message_len, "out of memory");
+		longjmp(e->err.escape, 1);
+	}
+	e->buf = buf;
+	e->cap = cap;
+	dest_room(e);
+}
+
+static void dest_init(j_compress_ptr c) { dest_grow(c->client_data); }
+
+// Called when the buffer is full, whatever free_in_buffer says.
+static boolean dest_full(j_compress_ptr c) {
+	encoder *e = c->client_data;
+	e->len = e->cap;
+	dest_grow(e);
+	return TRUE;
+}
+
+static void dest_term(j_compress_ptr c) {
+	encoder *e = c->client_data;
+	e->len = e->cap - e->dest.free_in_buffer;
+}
 
 static int encode(encoder *e, const sk_enc_params *p, const uint8_t *pixels) {
 	struct jpeg_compress_struct *c = &e->c;
@@ -63,7 +99,11 @@ static int encode(encoder *e, const sk_enc_params *p, const uint8_t *pixels) {
 	if (setjmp(e->err.escape))
 		return 1;
 	jpeg_create_compress(c);
-	jpeg_mem_dest(c, &e->buf, &e->len);
+	c->client_data = e;
+	c->dest = &e->dest;
+	e->dest.init_destination = dest_init;
+	e->dest.empty_output_buffer = dest_full;
+	e->dest.term_destination = dest_term;
 	int components = p->cmyk ? 4 : p->components;
 	c->image_width = (JDIMENSION)p->width;
 	c->image_height = (JDIMENSION)p->height;
