@@ -360,6 +360,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "on_error": "skip",
         "fields": [],
         "batch_ops": [],
+        "apply_orientation": False,
     }
     assert next(iter(loader)).keys() == ["image", "b", "label", "index"]
     assert "rank=1, world_size=4" in repr(loader)
@@ -398,7 +399,7 @@ def test_paths_become_absolute(make: Make, tmp_path: Path, monkeypatch: pytest.M
         ({"batchsize": 2}, "did you mean 'batch_size'"),
         ({"pin_memory": True}, "shared memory"),
         ({"prefetch_factor": 2}, "use prefetch="),
-        ({"wibble": 2}, "there are: batch_size"),
+        ({"wibble": 2}, "there are: apply_orientation, batch_size"),
     ],
 )
 def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
