@@ -151,12 +151,12 @@ def _small(figures: Figures) -> list[list[str]]:
         for arm, seconds in first.items()
     ]
     taken: dict[str, list[float]] = {}
-    for line in figures.results["handoff"]:
-        if "handoff_us" in line and "stoker" in line["name"]:
-            taken.setdefault(line["name"], []).append(line["handoff_us"])
+    for line in figures.results.get("flow", []):
+        if "flow_us" in line and "stoker" in line["name"]:
+            taken.setdefault(line["name"], []).append(line["flow_us"])
     rows += [
-        _row(f"hand-off, {name}, us per batch", statistics.median(values), 50, "", less=True, form=".0f")
-        for name, values in taken.items()
+        _row("hand-off, us per batch", statistics.median(values), 50, "", less=True, form=".0f")
+        for values in taken.values()
     ]
     for name in ("stoker-keep", "stoker-dct"):
         lines = [x for x in figures.results["memory"] if x["name"] == name and "memory_mib" in x]

@@ -29,10 +29,10 @@ if __package__ in (None, ""):  # started as bench/run.py
     os.execv(sys.executable, [sys.executable, "-m", "bench.run", *sys.argv[1:]])
 
 from . import ceilings, datasets, gates, procs, runner
-from .suite import FOREGROUND, HANDOFF, MEMORY, PACKING, SUITES, Arm, Suite
+from .suite import FLOW, FOREGROUND, HANDOFF, MEMORY, PACKING, SUITES, Arm, Suite
 
 ROOT = runner.ROOT
-STEPS = ("gates", "tune", "measure", "handoff", "foreground", "memory", "ceilings", "packing")
+STEPS = ("gates", "tune", "measure", "flow", "handoff", "foreground", "memory", "ceilings", "packing")
 
 
 def say(text: str) -> None:
@@ -60,6 +60,7 @@ class Bench:
             "gates": {},
             "tuning": [],
             "runs": [],
+            "flow": [],
             "handoff": [],
             "foreground": [],
             "memory": [],
@@ -156,11 +157,12 @@ class Bench:
         """Packs folder with one writer; gives seconds, cpu_s and bytes."""
         pin = ["taskset", "-c", cores] if cores else []
         if kind.startswith("stoker-"):
-            images = kind.removeprefix("stoker-")
-            source = folder / "bmp" if images == "raw" else folder
+            images, _, side = kind.removeprefix("stoker-").partition("-")
+            source = folder / "bmp" if images == "raw" and not side else folder
             procs.warm(source)
             binary = runner.short(ROOT / "bin/stoker")
             command = [*pin, binary, "pack", runner.short(source), runner.short(out), "--images", images]
+            command += ["--resize", f"{side}x{side}"] if side else []
             return ceilings.timed(command, out, self.work / "logs/pack.log", max(self.limit, 900))
         source = folder
         if (folder / "records.npy").exists():
@@ -275,6 +277,22 @@ class Bench:
         """Whether a resumed measurement has this already."""
         return any(all(line.get(k) == v for k, v in what.items()) for line in self.results[step])
 
+    def flow(self) -> None:
+        """The cost of a hand-off by itself: batches of one tiny record."""
+        suite = SUITES["gen"]
+        if not self.data(suite):
+            return
+        for number in range(min(3, self.a.rounds)):
+            for arm in FLOW:
+                if self.done("flow", name=arm.name, round=number):
+                    continue
+                self.pack(arm, suite)
+                got = self.run_arm(arm, suite, ["--mode", "flow", "--seconds", "2"])
+                got["round"] = number
+                self.results["flow"].append(got)
+                self.save()
+                say(f"hand-off in flow, {arm.name}: {got.get('flow_us', float('nan')):,.1f} us per batch {_error(got)}")
+
     def handoff(self, suite: Suite, arms: list[Arm]) -> None:
         names = HANDOFF.get(suite.name, ())
         for number in range(min(3, self.a.rounds)):
@@ -358,6 +376,8 @@ def full(bench: Bench) -> None:
             bench.memory(suite, arms)
         if "packing" in a.steps and suite.name == suites[0].name and not a.arms:
             bench.packing(suite)
+    if "flow" in a.steps and not a.arms:
+        bench.flow()
     if "ceilings" in a.steps and not a.arms:
         bench.ceilings()
     bench.save()
@@ -378,8 +398,8 @@ def quick(bench: Bench) -> None:
     bench.gates(suite, stoker)
     bench.limit = min(bench.limit, 45)
     bench.tune(suite, arms, until=start + 120)
-    bench.measure(suite, arms, bench.a.rounds, until=start + 235)
-    bench.handoff(suite, [a for a in arms if a.name == "stoker-keep"]) if time.monotonic() < start + 280 else None
+    bench.measure(suite, arms, bench.a.rounds, until=start + 225)
+    bench.flow()
     bench.save()
     summary(bench, suite)
     say(f"done in {time.monotonic() - start:.0f} s; all figures are in {runner.short(bench.path)}")
@@ -405,9 +425,10 @@ def summary(bench: Bench, suite: Suite) -> None:
             f"  {name:20s} workers {workers}  {middle:8,.0f} {suite.unit} ({min(values):,.0f}-{max(values):,.0f})"
             f"  {ratio} of {best[1]}  first batch {statistics.median(firsts[name]):.2f} s"
         )
-    taken = [h["handoff_us"] for h in bench.results["handoff"] if "handoff_us" in h]
-    if taken:
-        print(f"  hand-off, median: {statistics.median(taken):.0f} us per batch")
+    for arm in FLOW:
+        taken = [h["flow_us"] for h in bench.results["flow"] if h["name"] == arm.name and "flow_us" in h]
+        if taken:
+            print(f"  hand-off, {arm.name.removeprefix('flow-')}: {statistics.median(taken):.1f} us per batch")
     if collected:
         print(f"  garbage collections in a steady epoch: {statistics.median(collected):.0f} (most: {max(collected)})")
     print()

@@ -233,6 +233,18 @@ SUITES = {
     )
 }
 
+# Batches of one tiny record that is in memory: what is left is the hand-off.
+FLOW = [
+    Arm(
+        "flow-torch", "torch DataLoader, a dataset that does nothing", "constant_arm", "project", "data/{set}",
+        classes=("raw",), workers=2, geometry="none", batch=1,
+    ),
+    Arm(
+        "flow-stoker", "**Stoker**, raw pack of 32x32 pixels", "stoker_arm", "project", "packs/{set}/stoker-raw-32",
+        "stoker-raw-32", classes=("raw",), workers=0, geometry="none", batch=1, ours=True,
+    ),
+]  # fmt: skip
+
 # Taking a batch that is ready, from the data set's own arms.
 HANDOFF = {
     "raw": ("raw-memmap", "raw-ffcv", "raw-grain", "raw-stoker"),

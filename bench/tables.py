@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from .figures import Figures, spread, table
-from .suite import MEMORY, SUITES, Suite
+from .suite import FLOW, MEMORY, SUITES, Suite
 
 
 def rates(figures: Figures, suite: Suite, kind: str) -> str:
@@ -120,6 +120,15 @@ def packing(figures: Figures) -> str:
             ]
         )
     return table(["writer, one core", "img/s", "CPU-s per 1,000", "MB", "x the files"], rows)
+
+
+def flow(figures: Figures) -> str:
+    rows = []
+    for arm in FLOW:
+        lines = [x for x in figures.results.get("flow", []) if x["name"] == arm.name and "flow_us" in x]
+        if lines:
+            rows.append([arm.title, spread([x["flow_us"] for x in lines])])
+    return table(["loader", "us per batch"], rows) if rows else ""
 
 
 def handoff(figures: Figures) -> str:

@@ -6,6 +6,7 @@ job.epochs = 0 the stream has no end; with 1 it ends after one epoch and include
 
 Modes:
   measure  warm up, then time whole batches; the clock runs from one batch boundary to another
+  flow     batches of one tiny record, as fast as they come: what the hand-off of a batch costs
   handoff  a consumer that is slower than the loader: how long taking a batch that is ready lasts
   foreground  how much slower the trainer's own Python runs while the loader delivers batches at a fixed pace
   check    one epoch: which records came, a digest of each batch, and some images for comparison (run.py judges)
@@ -84,7 +85,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, Job]:
     p.add_argument("--decode", default="", help="which decoder, where the loader leaves that to its user")
     p.add_argument("--geometry", choices=["random", "centre", "none"], default="random")
     p.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
-    p.add_argument("--mode", choices=["measure", "handoff", "foreground", "check"], default="measure")
+    p.add_argument("--mode", choices=["measure", "flow", "handoff", "foreground", "check"], default="measure")
     p.add_argument("--seconds", type=float, default=5, help="shortest window")
     p.add_argument("--warmup", type=float, default=2, help="shortest warm-up")
     p.add_argument("--records", type=int, default=0, help="check: the number of records of an epoch")
@@ -172,6 +173,25 @@ def measure(stream: Stream, seconds: float, warmup: float, opened: float) -> dic
         "dtype": dtype,
         "contiguous": whole,
         "checksum": checksum % (1 << 31),
+    }
+
+
+def flow(stream: Stream, seconds: float) -> dict[str, object]:
+    """Nothing to decode and nothing to copy: the time from batch to batch is the loader's own."""
+    for _ in range(500):
+        images, _ = next(stream)
+    taken = []
+    start = previous = time.perf_counter()
+    while previous - start < seconds:
+        images, _ = next(stream)
+        now = time.perf_counter()
+        taken.append(now - previous)
+        previous = now
+    return {
+        "flow_us": (previous - start) / len(taken) * 1e6,
+        "flow_us_p50": statistics.median(taken) * 1e6,
+        "batches": len(taken),
+        "batch_bytes": images.nbytes,
     }
 
 
@@ -289,6 +309,8 @@ def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], di
     stream = iter(open_stream(job))
     if a.mode == "measure":
         result = measure(stream, a.seconds, a.warmup, opened)
+    elif a.mode == "flow":
+        result = flow(stream, a.seconds)
     elif a.mode == "handoff":
         result = handoff(stream, a.seconds, opened)
     else:
