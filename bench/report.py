@@ -13,6 +13,7 @@ import statistics
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import svg, tables
 from .bars import bars
@@ -84,7 +85,7 @@ def section(title: str, text: str, intro: str = "", level: int = 2) -> str:
 def head(figures: Figures) -> str:
     """What was measured, where and when."""
     r = figures.results
-    m, s = r["machine"], r["settings"]
+    m = r["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items()) if v)
     sets = ", ".join(f"{k}: {v['files']:,} files, {v['bytes'] / 1e6:,.0f} MB" for k, v in r["data"].items())
     features = ", ".join(m.get("features", []))
@@ -100,10 +101,21 @@ interleaved in random order. `make bench` repeats all of it; `make bench QUICK=1
 - **Date, commit:** {m["time"][:16]}, {r["commit"]}{" with local changes" if r["changed_files"] else ""}
 - **Versions:** {versions}, Python {m["python"]}
 - **Data:** {sets}
-- **Method:** {s["rounds"]} rounds, windows of at least {s["seconds"]:g} s after {s["warmup"]:g} s of warm-up;
+- **Method:** {measured(r["runs"])};
   figures are medians, with the lowest and highest round in brackets. See [below](#method).
 
 """
+
+
+def measured(runs: Sequence[dict[str, Any]]) -> str:
+    """What the runs were: a measurement that goes on later may have other settings for its other suites."""
+    said = []
+    for suite in dict.fromkeys(run["suite"] for run in runs):
+        mine = [run for run in runs if run["suite"] == suite and "error" not in run]
+        rounds = len({run["round"] for run in mine})
+        shortest = min((run["window_s"] for run in mine), default=0.0)
+        said.append(f"{suite}: {rounds} rounds, windows of {shortest:.1f} s or more")
+    return "; ".join(said)
 
 
 def page(figures: Figures, made: Sequence[str]) -> str:
