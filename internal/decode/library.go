@@ -49,11 +49,11 @@ func (d *Decoder) turn(pix []byte, w, h int, orientation int32) ([]byte, int, in
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	whole := storedBox(item.Rect{W: int32(w), H: int32(h)}, int32(w), int32(h), 1)
+	whole := item.Rect{W: int32(w), H: int32(h)}
+	flipH, flipV := mirrored(orientation)
 	geom := item.Geometry{
 		Box: whole, ResizeW: whole.W, ResizeH: whole.H, Window: whole, Filter: item.Bilinear,
-		FlipH: orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,
-		FlipV: orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7,
+		FlipH: flipH, FlipV: flipV,
 	}
 	err = d.runOne(cdec.Job{Format: cdec.FormatRGB, Src: pix, Width: whole.W, Height: whole.H, Geom: geom, Store: PlainRGB, Dst: turned})
 	if err != nil || orientation < 5 {

@@ -49,13 +49,13 @@ func (d *Decoder) runTurned(r *Request, job cdec.Job, orientation int32) error {
 	if err != nil {
 		return err
 	}
+	flipH, flipV := mirrored(orientation)
 	job.Dst, job.Store = pix, PlainRGB
 	job.Geom = item.Geometry{
 		Box: stored, ResizeW: stored.W, ResizeH: stored.H,
 		Window: item.Rect{W: stored.W, H: stored.H}, Filter: item.Bilinear,
 		// Mirroring is the decoder's; what is left is to swap the axes.
-		FlipH: orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8,
-		FlipV: orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7,
+		FlipH: flipH, FlipV: flipV,
 	}
 	if err := d.runOne(job); err != nil {
 		return err
@@ -80,17 +80,30 @@ func (d *Decoder) runPixels(r *Request, pix []byte, w, h int32, box item.Rect) e
 	return d.runOne(cdec.Job{Format: cdec.FormatRGB, Src: pix, Width: w, Height: h, Geom: geom, Store: r.Store, Dst: r.Dst})
 }
 
+// mirrored says which axes of the stored image an orientation mirrors, before
+// those of 5 and more swap them.
+func mirrored(orientation int32) (horizontal, vertical bool) {
+	switch orientation {
+	case 2, 8:
+		return true, false
+	case 3, 7:
+		return true, true
+	case 4, 6:
+		return false, true
+	}
+	return false, false
+}
+
 // storedBox maps a box of the turned image to the stored one, of w x h pixels.
 func storedBox(b item.Rect, w, h, orientation int32) item.Rect {
 	if orientation >= 5 {
 		b.X, b.Y, b.W, b.H = b.Y, b.X, b.H, b.W
 	}
-	switch orientation {
-	case 2, 3, 7, 8:
+	flipH, flipV := mirrored(orientation)
+	if flipH {
 		b.X = w - b.X - b.W
 	}
-	switch orientation {
-	case 3, 4, 6, 7:
+	if flipV {
 		b.Y = h - b.Y - b.H
 	}
 	return b
