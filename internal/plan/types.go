@@ -1,0 +1,216 @@
+package plan
+
+// The kinds of storage that the planner knows; see [Classes].
+const (
+	ClassHDD    = "hdd"        // one spinning disk
+	ClassSATA   = "sata-ssd"   // one SATA SSD
+	ClassNVMe   = "nvme"       // one NVMe SSD
+	ClassNFS    = "nfs-10gbe"  // NFS or another NAS over 10 Gbit/s Ethernet
+	ClassCloud  = "cloud-file" // a file store of a cloud: Filestore, EFS
+	ClassObject = "object"     // an object store: S3, GCS, Azure Blob
+	ClassRAM    = "ram"        // the data lies in memory
+)
+
+// How images are stored; the names are those of `stoker pack --images`.
+const (
+	CodecKeep = "keep" // the files' own bytes
+	CodecDCT  = "dct"  // JPEG coefficients without the entropy code
+	CodecRaw  = "raw"  // pixels
+)
+
+// How records lie on the storage.
+const (
+	LayoutFiles = "files" // a file per record
+	LayoutPack  = "pack"  // few large files, read in chunks
+)
+
+// Machine is what a machine delivers, as `stoker probe` measures it or as the
+// user says. A zero means that it is not known. Times are in seconds, sizes in
+// bytes, rates per second.
+type Machine struct {
+	// CPU is the name of the processor, Measured when it was measured (RFC 3339).
+	CPU      string `json:"cpu,omitempty"`
+	Measured string `json:"measured,omitempty"`
+	// Cores are those that the process may use: its affinity mask and the quota
+	// of its cgroup, which may end in a fraction of a core.
+	Cores float64 `json:"cores,omitempty"`
+	// MemoryTotal and MemoryFree heed the limit of the cgroup; free counts what
+	// the page cache would give back.
+	MemoryTotal int64 `json:"memory_total,omitempty"`
+	MemoryFree  int64 `json:"memory_free,omitempty"`
+	// MemoryBandwidth is what a copy moves with all cores, MemoryBandwidthCore
+	// with one: bytes copied per second, each read once and written once.
+	MemoryBandwidth     float64 `json:"memory_bandwidth,omitempty"`
+	MemoryBandwidthCore float64 `json:"memory_bandwidth_core,omitempty"`
+	// Codecs is what decoding and transforming costs, per codec.
+	Codecs []CodecRate `json:"codecs,omitempty"`
+	// Scaling is the throughput of all cores over Cores times that of one core:
+	// 1 is perfect, two hyperthreads of one core may give 0.6.
+	Scaling float64 `json:"scaling,omitempty"`
+	// Store is the storage under the dataset (or under the path given to probe).
+	Store *Store `json:"store,omitempty"`
+	// Handoff is what it costs to hand batches to the trainer.
+	Handoff *Handoff `json:"handoff,omitempty"`
+	// Network is the line rate of the interface that a network file system goes
+	// through, in bytes per second.
+	Network float64 `json:"network,omitempty"`
+	// Notes say what could not be measured, one line each.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// CodecRate is the work on one core for the images of one codec, warm.
+type CodecRate struct {
+	Codec string `json:"codec"`
+	// Transform is what is done after (or within) the decoding, "RandomResizedCrop(224), flip".
+	Transform string `json:"transform,omitempty"`
+	// CPUSeconds is the CPU time per image of the whole engine: reading from
+	// memory, decoding, transforming, collating.
+	CPUSeconds float64 `json:"cpu_seconds"`
+	// ReadSeconds, DecodeSeconds and TransformSeconds are parts of it, where
+	// they were told apart.
+	ReadSeconds      float64 `json:"read_seconds,omitempty"`
+	DecodeSeconds    float64 `json:"decode_seconds,omitempty"`
+	TransformSeconds float64 `json:"transform_seconds,omitempty"`
+	// PerCore is images per second on one core: 1 / CPUSeconds.
+	PerCore float64 `json:"images_per_core"`
+	// RecordBytes, Width and Height are means of the images that were used.
+	RecordBytes float64 `json:"record_bytes,omitempty"`
+	Width       float64 `json:"width,omitempty"`
+	Height      float64 `json:"height,omitempty"`
+	// OutputBytes is the size of one example in a batch.
+	OutputBytes int64 `json:"output_bytes,omitempty"`
+	Images      int64 `json:"images,omitempty"`
+	// Origin says whether it is "measured" here or "typical".
+	Origin string `json:"origin,omitempty"`
+}
+
+// Store is one storage, measured with the page cache out of the way unless a
+// ReadRate says otherwise.
+type Store struct {
+	// Class is one of the Class constants, by what the system says of the device.
+	Class      string `json:"class,omitempty"`
+	Path       string `json:"path,omitempty"`
+	Filesystem string `json:"filesystem,omitempty"`
+	Device     string `json:"device,omitempty"`
+	// Random are reads at random places, Sequential reads one behind another,
+	// Files opens, reads and closes whole small files; each for several block
+	// sizes and numbers of reads in flight.
+	Random     []ReadRate `json:"random,omitempty"`
+	Sequential []ReadRate `json:"sequential,omitempty"`
+	Files      []ReadRate `json:"files,omitempty"`
+	// LimitBandwidth and LimitIOPS are what a cgroup lets through, 0 for no limit.
+	LimitBandwidth float64 `json:"limit_bandwidth,omitempty"`
+	LimitIOPS      float64 `json:"limit_iops,omitempty"`
+}
+
+// ReadRate is what reads of Block bytes gave with Depth of them in flight.
+type ReadRate struct {
+	Block     int64   `json:"block"`
+	Depth     int     `json:"depth"`
+	IOPS      float64 `json:"iops"`
+	Bandwidth float64 `json:"bandwidth"`
+	Latency   Latency `json:"latency"`
+	// Cached says that the bytes came from the page cache.
+	Cached bool `json:"cached,omitempty"`
+}
+
+// Latency is a distribution of the seconds that one read took.
+type Latency struct {
+	Mean    float64 `json:"mean,omitempty"`
+	P50     float64 `json:"p50,omitempty"`
+	P90     float64 `json:"p90,omitempty"`
+	P99     float64 `json:"p99,omitempty"`
+	P999    float64 `json:"p999,omitempty"`
+	Max     float64 `json:"max,omitempty"`
+	Samples int64   `json:"samples,omitempty"`
+}
+
+// Handoff is the cost of one batch between the engine and the trainer: fixed
+// seconds per batch, and bytes per second where bytes have to be copied.
+type Handoff struct {
+	PerBatch  float64 `json:"per_batch,omitempty"`
+	Bandwidth float64 `json:"bandwidth,omitempty"`
+}
+
+// Dataset is what is to be loaded. A zero means that it is not known.
+type Dataset struct {
+	// Path is where it lies, Layout one of the Layout constants.
+	Path   string `json:"path,omitempty"`
+	Layout string `json:"layout,omitempty"`
+	// Codec is how its images are stored: one of the Codec constants, or "" for
+	// records that are not images.
+	Codec string `json:"codec,omitempty"`
+	// Records is the number of examples, Bytes the size of all of them on the storage.
+	Records int64 `json:"records,omitempty"`
+	Bytes   int64 `json:"bytes,omitempty"`
+	// RecordBytes is the mean of one stored example, RecordBytesMax the largest.
+	RecordBytes    float64 `json:"record_bytes,omitempty"`
+	RecordBytesMax int64   `json:"record_bytes_max,omitempty"`
+	// Width and Height are means in pixels; Channels is 3 for colour.
+	Width    float64 `json:"width,omitempty"`
+	Height   float64 `json:"height,omitempty"`
+	Channels int     `json:"channels,omitempty"`
+	// ChunkBytes is the size of one read of a pack, 0 for files.
+	ChunkBytes int64 `json:"chunk_bytes,omitempty"`
+}
+
+// Pipeline is one way to run a loader, as Predict takes it. Zero values mean:
+// all cores, nothing cached, no cap, the defaults of the loader.
+type Pipeline struct {
+	// Batch is n per accelerator, Step is t in seconds.
+	Batch        int64   `json:"batch"`
+	Step         float64 `json:"step"`
+	Accelerators int     `json:"accelerators,omitempty"`
+	Cores        float64 `json:"cores,omitempty"`
+	Codec        string  `json:"codec,omitempty"`
+	Layout       string  `json:"layout,omitempty"`
+	// RecordBytes is the size of one example as it is stored, in Codec;
+	// OutputBytes its size in a batch.
+	RecordBytes float64 `json:"record_bytes,omitempty"`
+	OutputBytes float64 `json:"output_bytes,omitempty"`
+	// CPUSeconds is the CPU time per example, 0 to take it from Machine.Codecs.
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
+	// CachedShare is the part of the examples that lies in memory, 0 to 1.
+	CachedShare float64 `json:"cached_share,omitempty"`
+	// DiskBandwidth and DiskIOPS cap what the storage gives, on top of Machine.Store.
+	DiskBandwidth float64 `json:"disk_bandwidth,omitempty"`
+	DiskIOPS      float64 `json:"disk_iops,omitempty"`
+	// Depth is the number of reads in flight, Prefetch the batches made ahead.
+	Depth    int `json:"depth,omitempty"`
+	Prefetch int `json:"prefetch,omitempty"`
+	// Spin says that the trainer burns a core while the accelerator works, as a
+	// framework's launching thread does.
+	Spin bool `json:"spin,omitempty"`
+}
+
+// The resources that can be the limit of a pipeline.
+const (
+	LimitStorage     = "storage"
+	LimitCPU         = "cpu"
+	LimitMemory      = "memory"
+	LimitNetwork     = "network"
+	LimitHandoff     = "handoff"
+	LimitAccelerator = "accelerator"
+)
+
+// Prediction is what Predict says of a Pipeline on a Machine.
+type Prediction struct {
+	// Throughput is in examples per second, all accelerators together; AU is
+	// compute time over total time, 0 to 1.
+	Throughput float64 `json:"throughput"`
+	AU         float64 `json:"au"`
+	// StepSeconds is the time from one step to the next.
+	StepSeconds float64 `json:"step_seconds"`
+	// Limit is the resource that decides, one of the Limit constants.
+	Limit string `json:"limit"`
+	// Capacity is what each resource could deliver alone, in examples per second.
+	Capacity []Capacity `json:"capacity"`
+	// Missing names what was not known and left out ("storage: not measured").
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Capacity is what one resource could deliver if it were the only limit.
+type Capacity struct {
+	Resource  string  `json:"resource"`
+	PerSecond float64 `json:"per_second"`
+}
