@@ -1,0 +1,234 @@
+// Package doctor finds what starves a training job. It looks at a process tree
+// from outside, without root and without changing the job, and says in one
+// verdict which resource limits it, how sure that is, and what to do.
+//
+// It samples /proc, control groups, disks, accelerators and, where it
+// may, the Python frames of the job; what it saw is condensed into a [Report].
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+)
+
+// ReportVersion is the version of the JSON of [Report]. Fields may be added to
+// a version; a field that changes its meaning makes a new one.
+const ReportVersion = 1
+
+// Verdict says what limits a job.
+type Verdict string
+
+// The verdicts. Each of the first five names the resource whose removal would
+// speed the job up most. Accelerator and Healthy both mean that the trainer
+// hardly waits for data: Accelerator where the step takes nearly all of the time
+// and the data path has room to spare, so that only a faster step helps;
+// Healthy where there is too little to gain anywhere to act on it.
+const (
+	CPU         Verdict = "cpu"         // workers compute: decode, transforms, antagonists, quotas
+	Storage     Verdict = "storage"     // reads of files: disk, FUSE, network file systems
+	Network     Verdict = "network"     // reads from sockets: object stores, remote services
+	Memory      Verdict = "memory"      // swap, reclaim, limits of the control group
+	Handoff     Verdict = "handoff"     // interpreter, collate, pickling, pinning, full queues
+	Accelerator Verdict = "accelerator" // the training step itself
+	Healthy     Verdict = "healthy"     // nothing worth acting on
+)
+
+// Causes are the resources that a data path can starve for, in the order in
+// which reports list them.
+var Causes = []Verdict{CPU, Storage, Network, Memory, Handoff}
+
+// A Report is what doctor says about a job, and the JSON that `stoker doctor
+// --json` prints and --save keeps.
+type Report struct {
+	Version int       `json:"version"`           // [ReportVersion]
+	Stoker  string    `json:"stoker,omitempty"`  // version of the program that wrote it
+	Start   time.Time `json:"start"`             // wall clock at the first sample
+	Seconds float64   `json:"seconds"`           // time watched
+	PID     int       `json:"pid"`               // root of the process tree
+	Command []string  `json:"command,omitempty"` // its command line, where readable
+	Host    Host      `json:"host"`              // the machine
+
+	Verdict    Verdict `json:"verdict"`
+	Confidence float64 `json:"confidence"` // 0..1
+	// Waiting is the share of the trainer's time, 0..1, in which it waited for
+	// data (or loaded them itself, where it has no workers).
+	Waiting float64 `json:"waiting"`
+	// Gain is the factor by which the job would go faster were the resource of
+	// the verdict free: 1 for Healthy. See docs/guides/doctor.md for the model.
+	Gain float64 `json:"gain"`
+	// Gains holds that factor for every resource and for "accelerator".
+	Gains map[Verdict]float64 `json:"gains"`
+	// Line is the verdict as one sentence.
+	Line     string   `json:"line"`
+	Evidence []string `json:"evidence"` // the figures behind it, most telling first
+	Advice   []Advice `json:"advice"`   // what to do, most gain first; at most three
+	Loader   Loader   `json:"loader"`
+	Events   []Event  `json:"events"` // in order of their start
+	// Stages says where the time goes: first the trainer's (names "wait",
+	// "step", ...), whose shares add up to 1, then the workers' (names that
+	// begin with "worker ").
+	Stages []Stage `json:"stages"`
+	Series Series  `json:"series"`
+	Steps  Steps   `json:"steps"`
+	// Overhead is the CPU time that watching took, as a share of one core.
+	Overhead float64 `json:"overhead"`
+	// Skipped says in one line each what could not be looked at, and why.
+	Skipped []string `json:"skipped"`
+}
+
+// Host is the machine, as far as the verdict depends on it.
+type Host struct {
+	Cores  float64 `json:"cores"`  // cores that the job may use: affinity and quota
+	Memory int64   `json:"memory"` // bytes that it may use: RAM or the limit of its control group
+	Kernel string  `json:"kernel,omitempty"`
+	CPU    string  `json:"cpu,omitempty"` // model name
+	// Accelerators are the names of the devices that were watched.
+	Accelerators []string `json:"accelerators,omitempty"`
+}
+
+// Advice is one thing to do.
+type Advice struct {
+	Title   string  `json:"title"`             // an imperative: "use 4 workers instead of 1"
+	Why     string  `json:"why"`               // the figures of this job that speak for it
+	Command string  `json:"command,omitempty"` // what to type, or the line of code to change
+	Gain    float64 `json:"gain,omitempty"`    // expected factor; 0 where no model says
+}
+
+// Loader is the data loader as it was recognised.
+type Loader struct {
+	// Kind is "torch", "stoker", "webdataset", "grain", "tf.data", "dali",
+	// "ffcv", "mosaic", "litdata", "spdl", "datasets" or "unknown".
+	Kind       string `json:"kind"`
+	Workers    int    `json:"workers"`    // worker processes or threads alive in the median sample
+	Restarted  bool   `json:"restarted"`  // workers ended and new ones came (no persistent workers)
+	PinMemory  bool   `json:"pin_memory"` // a thread pins batches
+	Trainers   int    `json:"trainers"`   // processes that run training steps (ranks)
+	Recognised string `json:"recognised"` // by what: "frames", "threads", "processes", "step log", "none"
+}
+
+// Level is how grave an event is, as Glances names it.
+type Level string
+
+// The levels.
+const (
+	Careful  Level = "careful"
+	Warning  Level = "warning"
+	Critical Level = "critical"
+)
+
+// Event is a time during which a figure was beyond a threshold.
+type Event struct {
+	Start     float64 `json:"start"` // seconds since the report's start
+	End       float64 `json:"end"`   // the report's end where it still went on
+	Level     Level   `json:"level"` // the worst that it reached
+	Name      string  `json:"name"`  // "CPU_USER", "IOWAIT", "MEM", "GPU0_IDLE", ...
+	Value     float64 `json:"value"` // the worst value
+	Threshold float64 `json:"threshold"`
+	Unit      string  `json:"unit,omitempty"` // of both: "%", "MB/s", "s", ...
+}
+
+// Stage is a part of the time.
+type Stage struct {
+	Name    string  `json:"name"`
+	Share   float64 `json:"share"`   // of the trainer's time, or of the workers' time
+	Seconds float64 `json:"seconds"` // summed over the trainers or workers
+	Exact   bool    `json:"exact"`   // counted inside the job, not sampled from outside
+}
+
+// Series holds figures over time. "t" is seconds since the start, one entry per
+// tick (a second); every other entry has the same length. Names end in what
+// they count where that is no share: shares ("cpu", "wait", "gpu0") are 0..1
+// of all cores the job may use, of the trainer's time, of the device.
+type Series map[string]Values
+
+// Values are figures; NaN stands for unknown and becomes null in JSON.
+type Values []float64
+
+// MarshalJSON writes four significant digits, and null for what is no number.
+func (v Values) MarshalJSON() ([]byte, error) {
+	b := make([]byte, 0, 8*len(v)+2)
+	b = append(b, '[')
+	for i, x := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			b = append(b, "null"...)
+			continue
+		}
+		rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 4, 64), 64)
+		if err != nil {
+			rounded = x
+		}
+		b = strconv.AppendFloat(b, rounded, 'f', -1, 64)
+	}
+	return append(b, ']'), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (v *Values) UnmarshalJSON(data []byte) error {
+	var pointers []*float64
+	if err := json.Unmarshal(data, &pointers); err != nil {
+		return err
+	}
+	if pointers == nil {
+		*v = nil
+		return nil
+	}
+	*v = make(Values, len(pointers))
+	for i, p := range pointers {
+		(*v)[i] = math.NaN()
+		if p != nil {
+			(*v)[i] = *p
+		}
+	}
+	return nil
+}
+
+// Steps is what the step log of the job says, or what was inferred without one.
+type Steps struct {
+	// Source is "step log" where the job uses Stoker's client or
+	// stoker.step(), "frames" where waits were counted from samples, and "none".
+	Source     string  `json:"source"`
+	Count      int     `json:"count"`           // steps seen; 0 where not known
+	PerSecond  float64 `json:"per_second"`      // 0 where not known
+	Mean       float64 `json:"mean"`            // seconds per step, waiting included
+	P50        float64 `json:"p50"`             // seconds
+	P99        float64 `json:"p99"`             // seconds
+	WaitMean   float64 `json:"wait_mean"`       // seconds per step spent waiting
+	WaitP99    float64 `json:"wait_p99"`        // seconds
+	Waited     float64 `json:"waited"`          // share of the steps that waited more than 1 ms and 1% of the step
+	Stragglers int     `json:"stragglers"`      // steps longer than twice the median
+	Rows       float64 `json:"rows_per_second"` // rows received; 0 where not known
+}
+
+// maxReport bounds the size of a report that is read back, 64 MiB.
+const maxReport = 64 << 20
+
+// Write writes the report as JSON, indented, with a line feed at the end.
+func (r *Report) Write(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}
+
+// ReadReport reads what [Report.Write] wrote.
+func ReadReport(r io.Reader) (*Report, error) {
+	limited := &io.LimitedReader{R: r, N: maxReport + 1}
+	var report Report
+	if err := json.NewDecoder(limited).Decode(&report); err != nil {
+		if limited.N <= 0 {
+			return nil, fmt.Errorf("the report is larger than %d MiB", maxReport>>20)
+		}
+		return nil, fmt.Errorf("not a report of stoker doctor: %w", err)
+	}
+	if report.Version != ReportVersion {
+		return nil, fmt.Errorf("the report has version %d; this program reads version %d", report.Version, ReportVersion)
+	}
+	return &report, nil
+}
