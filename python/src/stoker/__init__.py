@@ -29,6 +29,7 @@ from ._errors import (
 )
 from ._fields import Field
 from ._loader import Loader
+from ._step import stage, step, watch
 from ._version import __version__
 from .transforms import *  # noqa: F403
 from .transforms_augment import *  # noqa: F403
@@ -48,6 +49,9 @@ __all__ = [
     "StokerTimeout",
     "UnknownArgument",
     "__version__",
+    "stage",
+    "step",
+    "watch",
     *transforms.__all__,
     *transforms_augment.__all__,
 ]

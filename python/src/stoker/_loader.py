@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _options, _state
+from . import _options, _state, _step
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
@@ -297,6 +297,8 @@ class Loader:
         if not self._lock.acquire(False):
             raise StokerError(_TWO_THREADS)
         before = time.perf_counter()
+        rows = 0
+        _step.write(_step.WAIT_BEGIN, 0)
         try:
             connection = self._connection
             if turn is not self._turn or connection is None or connection.cursor is None:
@@ -306,8 +308,11 @@ class Loader:
             while True:
                 connection.wait(self.timeout)
                 batch, end = self._take(connection, epoch)
-                if batch is not None or end:
+                if batch is not None:
+                    rows = batch.rows
                     return batch
+                if end:
+                    return None
         except (EngineDied, StokerTimeout) as error:
             # The next `for` tries again where this one stopped.
             self._upcoming = self._running
@@ -319,6 +324,7 @@ class Loader:
                 raise StokerError("the loader was closed") from None
             raise
         finally:
+            _step.write(_step.WAIT_END, rows)
             self._wait_seconds += time.perf_counter() - before
             self._lock.release()
 
