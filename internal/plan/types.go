@@ -42,6 +42,13 @@ type Machine struct {
 	// with one: bytes copied per second, each read once and written once.
 	MemoryBandwidth     float64 `json:"memory_bandwidth,omitempty"`
 	MemoryBandwidthCore float64 `json:"memory_bandwidth_core,omitempty"`
+	// MemoryCopy and MemoryCopyCore are the same through the caches (memcpy);
+	// the other two go past them, as the loader copies.
+	MemoryCopy     float64 `json:"memory_copy,omitempty"`
+	MemoryCopyCore float64 `json:"memory_copy_core,omitempty"`
+	// NUMANodes is the number of memory nodes, Accelerators names the devices found.
+	NUMANodes    int      `json:"numa_nodes,omitempty"`
+	Accelerators []string `json:"accelerators,omitempty"`
 	// Codecs is what decoding and transforming costs, per codec.
 	Codecs []CodecRate `json:"codecs,omitempty"`
 	// Scaling is the throughput of all cores over Cores times that of one core:
@@ -73,6 +80,8 @@ type CodecRate struct {
 	TransformSeconds float64 `json:"transform_seconds,omitempty"`
 	// PerCore is images per second on one core: 1 / CPUSeconds.
 	PerCore float64 `json:"images_per_core"`
+	// AllCores is images per second by the clock with a decode worker on each core.
+	AllCores float64 `json:"images_all_cores,omitempty"`
 	// RecordBytes, Width and Height are means of the images that were used.
 	RecordBytes float64 `json:"record_bytes,omitempty"`
 	Width       float64 `json:"width,omitempty"`
@@ -98,6 +107,9 @@ type Store struct {
 	Random     []ReadRate `json:"random,omitempty"`
 	Sequential []ReadRate `json:"sequential,omitempty"`
 	Files      []ReadRate `json:"files,omitempty"`
+	// Buffered are random reads through the page cache of what was not in it, as
+	// the loader reads; Random goes past it where the file system can.
+	Buffered []ReadRate `json:"buffered,omitempty"`
 	// LimitBandwidth and LimitIOPS are what a cgroup lets through, 0 for no limit.
 	LimitBandwidth float64 `json:"limit_bandwidth,omitempty"`
 	LimitIOPS      float64 `json:"limit_iops,omitempty"`
@@ -110,6 +122,8 @@ type ReadRate struct {
 	IOPS      float64 `json:"iops"`
 	Bandwidth float64 `json:"bandwidth"`
 	Latency   Latency `json:"latency"`
+	// CPUSeconds is the CPU time of one read, copies included.
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// Cached says that the bytes came from the page cache.
 	Cached bool `json:"cached,omitempty"`
 }
@@ -162,7 +176,9 @@ type Pipeline struct {
 	Step         float64 `json:"step"`
 	Accelerators int     `json:"accelerators,omitempty"`
 	Cores        float64 `json:"cores,omitempty"`
-	Codec        string  `json:"codec,omitempty"`
+	// Threads is the number of decode workers, 0 for one per core.
+	Threads int    `json:"threads,omitempty"`
+	Codec   string `json:"codec,omitempty"`
 	Layout       string  `json:"layout,omitempty"`
 	// RecordBytes is the size of one example as it is stored, in Codec;
 	// OutputBytes its size in a batch.
@@ -181,6 +197,9 @@ type Pipeline struct {
 	// Spin says that the trainer burns a core while the accelerator works, as a
 	// framework's launching thread does.
 	Spin bool `json:"spin,omitempty"`
+	// StepCPU is the CPU time of the trainer itself per step, in Python say, when
+	// it does not spin.
+	StepCPU float64 `json:"step_cpu,omitempty"`
 }
 
 // The resources that can be the limit of a pipeline.
@@ -201,6 +220,10 @@ type Prediction struct {
 	AU         float64 `json:"au"`
 	// StepSeconds is the time from one step to the next.
 	StepSeconds float64 `json:"step_seconds"`
+	// StepP99 is its 99th percentile, FirstBatch the time to the first batch once
+	// the loader is open.
+	StepP99    float64 `json:"step_p99,omitempty"`
+	FirstBatch float64 `json:"first_batch,omitempty"`
 	// Limit is the resource that decides, one of the Limit constants.
 	Limit string `json:"limit"`
 	// Capacity is what each resource could deliver alone, in examples per second.
