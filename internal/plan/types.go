@@ -179,7 +179,7 @@ type Pipeline struct {
 	// Threads is the number of decode workers, 0 for one per core.
 	Threads int    `json:"threads,omitempty"`
 	Codec   string `json:"codec,omitempty"`
-	Layout       string  `json:"layout,omitempty"`
+	Layout  string `json:"layout,omitempty"`
 	// RecordBytes is the size of one example as it is stored, in Codec;
 	// OutputBytes its size in a batch.
 	RecordBytes float64 `json:"record_bytes,omitempty"`
