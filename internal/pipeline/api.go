@@ -134,6 +134,11 @@ type Stats struct {
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
 	// ConsumerWait is the time that Next spent waiting for a batch.
 	ConsumerWait time.Duration `json:"consumer_wait_ns"`
+	// RingFull is the time during which the trainer held every slot: it is the
+	// slower side. RingEmpty is the time during which it held at most one, the
+	// batch that it works on: the pipeline is the slower side.
+	RingFull  time.Duration `json:"ring_full_ns"`
+	RingEmpty time.Duration `json:"ring_empty_ns"`
 	// MemoryUsed and MemoryPeak are off-heap bytes of the budget.
 	MemoryUsed int64 `json:"memory_used"`
 	MemoryPeak int64 `json:"memory_peak"`

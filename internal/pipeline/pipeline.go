@@ -59,6 +59,7 @@ type Pipeline struct {
 	gen     uint64
 	cur     *stream
 	batches []batch
+	held    heldTime
 
 	opened                  time.Time
 	stage                   [numStages]stageCounters

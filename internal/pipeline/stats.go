@@ -80,11 +80,38 @@ func (p *Pipeline) Stats() Stats {
 			s.SlotsHeld++
 		}
 	}
+	p.countHeldLocked(0)
+	s.RingFull, s.RingEmpty = p.held.full, p.held.empty
 	p.mu.Unlock()
 	s.Waiting, s.WaitingSeconds = p.waiting(s.SlotsHeld)
 	s.NumGC = gcCycles()
 	s.RSS, s.Private = arena.Resident()
 	return s
+}
+
+// heldTime says how long the trainer held how many slots. Guarded by
+// Pipeline.mu.
+type heldTime struct {
+	slots       int
+	since       time.Time
+	full, empty time.Duration
+}
+
+// countHeldLocked adds up the time since the last change of the number of held
+// slots, and changes it.
+func (p *Pipeline) countHeldLocked(change int) {
+	h, now := &p.held, time.Now()
+	switch {
+	case h.since.IsZero(): // before the first batch nobody is slow
+	case h.slots == len(p.batches):
+		h.full += now.Sub(h.since)
+	case h.slots <= 1:
+		h.empty += now.Sub(h.since)
+	}
+	if change != 0 || !h.since.IsZero() {
+		h.since = now
+	}
+	h.slots += change
 }
 
 // waiting says what holds the flow up, when something has for a while.

@@ -294,6 +294,7 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 		return Event{Gen: s.gen}, err, true
 	}
 	s.pop()
+	p.countHeldLocked(+1)
 	b.state = batchHeld
 	if b.skipped > 0 {
 		s.skipped += b.skipped
@@ -318,6 +319,7 @@ func (p *Pipeline) Release(slot int) {
 	if slot < 0 || slot >= len(p.batches) || p.closed || p.batches[slot].state != batchHeld {
 		return
 	}
+	p.countHeldLocked(-1)
 	p.freeLocked(&p.batches[slot])
 }
 
