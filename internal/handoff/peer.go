@@ -1,0 +1,36 @@
+package handoff
+
+import (
+	"context"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+type peerKey struct{}
+
+// withPeer notes in ctx which process is at the other end of conn: the one that
+// connected, or that made the socket pair.
+func withPeer(ctx context.Context, conn *net.UnixConn) context.Context {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	pid := 0
+	err = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	if err != nil || pid <= 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, pid)
+}
+
+// PeerPID returns the process that a pipeline is opened for, inside
+// Options.Open; 0 when the system does not say.
+func PeerPID(ctx context.Context) int {
+	pid, _ := ctx.Value(peerKey{}).(int)
+	return pid
+}
