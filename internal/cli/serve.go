@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/obs"
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
@@ -63,7 +65,52 @@ func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) 
 	if err != nil {
 		return nil, err // not p: a nil *Pipeline in an interface is not nil
 	}
-	return p, nil
+	return observe(ctx, p), nil
+}
+
+// observed is a pipeline whose counters other processes may read.
+type observed struct {
+	*pipeline.Pipeline
+	counters *obs.Publisher
+}
+
+// observe publishes the counters of p. An engine works without as well.
+func observe(ctx context.Context, p *pipeline.Pipeline) handoff.Pipeline {
+	counters, err := obs.Publish(handoff.PeerPID(ctx), func() obs.Counters { return countersOf(p) })
+	if err != nil {
+		return p
+	}
+	return &observed{p, counters}
+}
+
+func (o *observed) Close() error { return errors.Join(o.counters.Close(), o.Pipeline.Close()) }
+
+// countersOf translates the statistics of a pipeline.
+func countersOf(p *pipeline.Pipeline) obs.Counters {
+	s, info := p.Stats(), p.Info()
+	c := obs.Counters{
+		Batches: uint64(s.Batches), Records: uint64(s.Records), Bytes: uint64(s.Bytes),
+		HandoffWait: uint64(s.ConsumerWait), RingFull: uint64(s.RingFull), RingEmpty: uint64(s.RingEmpty),
+		Skipped: uint64(s.Skipped), Retries: uint64(s.Retries), GC: uint64(s.NumGC),
+		Slots: uint64(info.Slots), SlotsFree: uint64(s.SlotsFree), SlotsReady: uint64(s.SlotsReady), SlotsHeld: uint64(s.SlotsHeld),
+		Memory: uint64(s.MemoryUsed), BatchSize: uint64(info.BatchSize),
+	}
+	for _, stage := range s.Stages {
+		busy := uint64(stage.Busy)
+		switch stage.Name {
+		case "sample":
+			c.Sample = busy
+		case "fetch":
+			c.Read, c.ReadWorkers = busy, uint64(stage.Workers)
+		case "decode":
+			c.Decode, c.DecodeWorkers, c.Decoded = busy, uint64(stage.Workers), uint64(stage.Records)
+		case "transform":
+			c.Transform = busy
+		case "collate":
+			c.Collate = busy
+		}
+	}
+	return c
 }
 
 func serveSocket(app *App, path string) error {

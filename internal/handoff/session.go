@@ -33,7 +33,7 @@ type Pipeline interface {
 // Options are what sessions have in common.
 type Options struct {
 	// Open makes the pipeline that a client asks for with a JSON
-	// configuration. It gives up when ctx is done.
+	// configuration. It gives up when ctx is done; PeerPID(ctx) is the client.
 	Open func(ctx context.Context, config []byte) (Pipeline, error)
 	// EngineVersion is reported to clients.
 	EngineVersion string
@@ -160,7 +160,7 @@ func (s *Session) open(ctx context.Context, config []byte) (p Pipeline, err erro
 			p, err = nil, fmt.Errorf("%w while opening: %v", errFault, r)
 		}
 	}()
-	return s.opt.Open(ctx, config)
+	return s.opt.Open(withPeer(ctx, s.conn), config)
 }
 
 // readOpen reads the first message and the configuration.
