@@ -3,6 +3,8 @@ package stoker
 import (
 	"encoding/binary"
 	"sync/atomic"
+
+	"github.com/stokerdata/stoker/internal/item"
 )
 
 // Batch is a finished batch. Its memory belongs to the loader's ring: it is
@@ -24,12 +26,16 @@ type Batch struct {
 // Array is one array of a batch: Rows x Shape elements, little-endian.
 type Array struct {
 	Name string
-	// DType is "uint8", "float16", "bfloat16", "float32" or "int64".
+	// DType is the element type under NumPy's name, such as "uint8", or
+	// "bfloat16".
 	DType string
 	// Shape is the shape of one row.
 	Shape []int
 	// Bytes are the rows that are in use.
 	Bytes []byte
+	// Offsets is nil unless the array is ragged. Then it has Rows+1 elements, and
+	// value i is Bytes[Offsets[i]:Offsets[i+1]].
+	Offsets []int64
 }
 
 // Arrays returns all arrays: outputs, labels and numbers, and "index".
@@ -37,7 +43,29 @@ func (b *Batch) Arrays() []Array {
 	info := b.l.p.Info()
 	out := make([]Array, len(info.Arrays))
 	for i, a := range info.Arrays {
-		out[i] = Array{a.Name, a.DType.String(), a.Shape, b.rows(a.Offset, a.RowBytes)}
+		out[i] = Array{a.Name, a.DType.String(), a.Shape, b.bytes(&a), b.offsets(&a)}
+	}
+	return out
+}
+
+// bytes are the rows of an array, or the values of a ragged one.
+func (b *Batch) bytes(a *item.Array) []byte {
+	if !a.Ragged {
+		return b.rows(a.Offset, a.RowBytes)
+	}
+	if o := b.offsets(a); o != nil {
+		return b.mem[a.Offset : a.Offset+o[b.Rows]]
+	}
+	return nil
+}
+
+func (b *Batch) offsets(a *item.Array) []int64 {
+	if !a.Ragged || b.released.Load() {
+		return nil
+	}
+	out := make([]int64, b.Rows+1)
+	for i := range out {
+		out[i] = int64(binary.LittleEndian.Uint64(b.mem[a.Offsets+8*int64(i):]))
 	}
 	return out
 }
@@ -49,11 +77,12 @@ func (b *Batch) rows(offset, rowBytes int64) []byte {
 	return b.mem[offset : offset+int64(b.Rows)*rowBytes]
 }
 
-// Bytes returns the rows of an array, nil when there is none of that name.
+// Bytes returns the rows of an array, all values of a ragged one, nil when
+// there is none of that name.
 func (b *Batch) Bytes(name string) []byte {
 	for _, a := range b.l.p.Info().Arrays {
 		if a.Name == name {
-			return b.rows(a.Offset, a.RowBytes)
+			return b.bytes(&a)
 		}
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 
 func TestLayout(t *testing.T) {
 	l, err := New(3, []Column{
-		{"image", item.U8, []int{5, 7, 3}},
-		{"half", item.F16, []int{3}},
-		{"label", item.I64, nil},
+		{Name: "image", DType: item.U8, Shape: []int{5, 7, 3}},
+		{Name: "half", DType: item.F16, Shape: []int{3}},
+		{Name: "label", DType: item.I64, Shape: nil},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,11 +55,11 @@ func TestLayout(t *testing.T) {
 
 func TestLayoutRefuses(t *testing.T) {
 	for name, cols := range map[string][]Column{
-		"same name":  {{"a", item.U8, nil}, {"a", item.I64, nil}},
-		"no name":    {{"", item.U8, nil}},
-		"zero side":  {{"a", item.U8, []int{3, 0}}},
-		"overflow":   {{"a", item.F32, []int{1 << 20, 1 << 20, 1 << 20}}},
-		"large slot": {{"a", item.U8, []int{1 << 30}}},
+		"same name":  {{Name: "a", DType: item.U8, Shape: nil}, {Name: "a", DType: item.I64, Shape: nil}},
+		"no name":    {{Name: "", DType: item.U8, Shape: nil}},
+		"zero side":  {{Name: "a", DType: item.U8, Shape: []int{3, 0}}},
+		"overflow":   {{Name: "a", DType: item.F32, Shape: []int{1 << 20, 1 << 20, 1 << 20}}},
+		"large slot": {{Name: "a", DType: item.U8, Shape: []int{1 << 30}}},
 	} {
 		if _, err := New(1<<20, cols); err == nil {
 			t.Errorf("%s was accepted", name)

@@ -28,12 +28,34 @@ type Buffer struct {
 	bump   *arena.Bump
 	recs   []driver.Record
 	values []driver.Value
+	places Places
+	first  int
+}
+
+// Places says where in a batch values are wanted.
+type Places interface {
+	// Place returns the n bytes for a field of a row, nil when there are none.
+	Place(row, field int, n int64) []byte
+}
+
+// Into makes the next Read put values into places where the source can; its
+// first record is row first. It holds until Reset.
+func (b *Buffer) Into(p Places, first int) {
+	b.places, b.first = p, first
+}
+
+func (b *Buffer) place(k, field int, n int64) []byte {
+	if b.places == nil {
+		return nil
+	}
+	return b.places.Place(b.first+k, field, n)
 }
 
 // Reset makes the memory of the records free for the next Read. Their bytes
 // must not be used any more.
 func (b *Buffer) Reset() {
 	b.Records = nil
+	b.Into(nil, 0)
 	b.bump.Reset()
 }
 
@@ -107,7 +129,7 @@ func (r *Reader) newBuffer(rows int) *Buffer {
 		recs:   make([]driver.Record, rows),
 		values: make([]driver.Value, rows*r.fields),
 	}
-	b.buf.Alloc = b.bump.Alloc
+	b.buf.Alloc, b.buf.Place = b.bump.Alloc, b.place
 	return b
 }
 

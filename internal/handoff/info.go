@@ -15,6 +15,10 @@ type array struct {
 	Shape    []int  `json:"shape"`
 	Offset   int64  `json:"offset"`
 	RowBytes int64  `json:"row_bytes"`
+	// Of ragged arrays only.
+	Ragged   bool  `json:"ragged,omitempty"`
+	Offsets  int64 `json:"offsets,omitempty"`
+	Capacity int64 `json:"capacity,omitempty"`
 }
 
 // infoJSON describes an open pipeline as docs/LAYOUT.md says.
@@ -25,7 +29,7 @@ func infoJSON(info pipeline.Info, version string) ([]byte, error) {
 		if shape == nil {
 			shape = []int{}
 		}
-		arrays[i] = array{a.Name, a.DType.String(), shape, a.Offset, a.RowBytes}
+		arrays[i] = array{a.Name, a.DType.String(), shape, a.Offset, a.RowBytes, a.Ragged, a.Offsets, a.Capacity}
 	}
 	out, err := json.Marshal(struct {
 		pipeline.Info

@@ -15,38 +15,50 @@ const (
 	BF16 DType = 3
 	F32  DType = 4
 	I64  DType = 5
+	I8   DType = 6
+	U16  DType = 7
+	I16  DType = 8
+	U32  DType = 9
+	I32  DType = 10
+	U64  DType = 11
+	F64  DType = 12
+	Bool DType = 13
 )
+
+// dtypes are the sizes and the NumPy-like names of the element types.
+var dtypes = [...]struct {
+	size int
+	name string
+}{
+	U8: {1, "uint8"}, F16: {2, "float16"}, BF16: {2, "bfloat16"}, F32: {4, "float32"}, I64: {8, "int64"},
+	I8: {1, "int8"}, U16: {2, "uint16"}, I16: {2, "int16"}, U32: {4, "uint32"}, I32: {4, "int32"},
+	U64: {8, "uint64"}, F64: {8, "float64"}, Bool: {1, "bool"},
+}
 
 // Size returns the size of an element in bytes.
 func (t DType) Size() int {
-	switch t {
-	case U8:
-		return 1
-	case F16, BF16:
-		return 2
-	case F32:
-		return 4
-	case I64:
-		return 8
+	if int(t) < len(dtypes) {
+		return dtypes[t].size
 	}
 	return 0
 }
 
 // String returns the NumPy-like name.
 func (t DType) String() string {
-	switch t {
-	case U8:
-		return "uint8"
-	case F16:
-		return "float16"
-	case BF16:
-		return "bfloat16"
-	case F32:
-		return "float32"
-	case I64:
-		return "int64"
+	if int(t) < len(dtypes) && t != 0 {
+		return dtypes[t].name
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(t))
+}
+
+// ParseDType is the reverse of String.
+func ParseDType(name string) (DType, bool) {
+	for t := range dtypes {
+		if t > 0 && dtypes[t].name == name {
+			return DType(t), true
+		}
+	}
+	return 0, false
 }
 
 // Filter is the interpolation of a resize.
@@ -109,8 +121,15 @@ type Array struct {
 	DType  DType
 	Shape  []int // of one row
 	Offset int64
-	// RowBytes is the size of one row; rows follow each other without gap.
+	// RowBytes is the size of one row; rows follow each other without gap. It is
+	// 0 in ragged arrays.
 	RowBytes int64
+	// Ragged arrays hold values of any length: the values of all rows one behind
+	// the other at Offset, Capacity bytes at most, and at Offsets as many int64
+	// as rows and one more, between which they lie, the first one 0.
+	Ragged   bool
+	Offsets  int64
+	Capacity int64
 }
 
 // Position says where in the stream of batches something stands.

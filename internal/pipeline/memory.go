@@ -85,6 +85,7 @@ func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, erro
 		f := &info.Fields[o.field]
 		leastRead = max(leastRead, f.MaxBytes+f.MaxBytes/8+1<<20)
 	}
+	leastRead = max(leastRead, p.unplacedBytes(info)+1<<20)
 	plan.workerScratch = workerFewScratch
 	for _, o := range p.outputs {
 		if o.prog.NeedsScratch() || o.shared >= 0 {
@@ -133,6 +134,9 @@ func (p *Pipeline) planGroup(info *driver.Info, threads, slots int) int {
 	rows := maxGroupRows
 	if p.small(info) > 0 {
 		rows = int(clamp(groupBytes/p.small(info), maxGroupRows, maxSmallGroupRows))
+	}
+	if n := p.valueBytes(); n > 0 {
+		rows = min(rows, int(clamp(groupBytes/n, 1, maxSmallGroupRows)))
 	}
 	// Two groups for each worker among the batches under way.
 	rows = min(rows, max(p.cfg.BatchSize*slots/(2*threads), 1))

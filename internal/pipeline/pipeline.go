@@ -30,6 +30,11 @@ type Pipeline struct {
 	outputs []output
 	shared  []shared
 	columns []column
+	// arrays and ragged are the fields that are not images (values.go), places
+	// where each stored field is wanted.
+	arrays []arrayColumn
+	ragged []raggedColumn
+	places []place
 	// batchOps run on complete batches.
 	batchOps   []transform.BatchOp
 	indexArray int
@@ -148,13 +153,13 @@ func (p *Pipeline) open() error {
 	p.info = Info{
 		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.split.Steps(),
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
-		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.slots,
+		Arrays: p.layout.Arrays, Images: p.images(), SlotBytes: p.layout.Bytes, Slots: plan.slots,
 		Classes: p.classes(info), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.MemoryPlan,
 	}
 	p.batches = make([]batch, plan.slots)
 	p.free = make(chan int, plan.slots)
 	for i := range p.batches {
-		p.batches[i] = batch{slot: i, fresh: true, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4)}
+		p.batches[i] = batch{slot: i, fresh: true, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4), p: p, spans: p.newSpans()}
 		p.free <- i
 	}
 	p.reader = fetch.NewReader(p.src, p.readBudget, plan.readers, plan.buffers, p.groupRows)
@@ -226,6 +231,14 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 			return fmt.Errorf("output %q: %s has no field %q%s", out.Name, info.URL, out.Field, transform.DidYouMean(out.Field, names))
 		}
 		f := &info.Fields[i]
+		if isValue(f) && len(out.Ops) == 0 {
+			col, err := p.planValue(out.Name, i, info, len(cols))
+			if err != nil {
+				return err
+			}
+			cols = append(cols, col)
+			continue
+		}
 		if f.Kind != driver.KindImage {
 			return fmt.Errorf("output %q: field %q is not an image but %q; operations work on images", out.Name, out.Field, f.Kind)
 		}
@@ -241,6 +254,16 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 		cols = append(cols, collate.Column{Name: out.Name, DType: prog.Store.DType, Shape: prog.Shape()})
 	}
 	p.planShared()
+	for i := range info.Fields {
+		if f := &info.Fields[i]; isValue(f) && p.wantsValue(i, wanted) {
+			col, err := p.planValue(f.Name, i, info, len(cols))
+			if err != nil {
+				return err
+			}
+			cols = append(cols, col)
+		}
+	}
+	p.planPlaces(info)
 	for i, f := range info.Fields {
 		if f.Kind != driver.KindLabel && f.Kind != driver.KindInt || len(cfg.Fields) > 0 && !wanted[i] {
 			continue
@@ -267,7 +290,9 @@ func (p *Pipeline) planBatchOps(cols []collate.Column, info *driver.Info) ([]col
 		}
 	}
 	for _, c := range cols {
-		in.Arrays = append(in.Arrays, item.Array{Name: c.Name, DType: c.DType, Shape: c.Shape})
+		if !c.Ragged {
+			in.Arrays = append(in.Arrays, item.Array{Name: c.Name, DType: c.DType, Shape: c.Shape})
+		}
 	}
 	for i, raw := range p.cfg.BatchOps {
 		op, add, err := transform.CompileBatchOp(raw, in, i)
@@ -286,10 +311,21 @@ func (p *Pipeline) planBatchOps(cols []collate.Column, info *driver.Info) ([]col
 // finishBatch runs the operations on whole batches, in the goroutine that did
 // the batch's last group.
 func (p *Pipeline) finishBatch(b *batch) {
-	if len(p.batchOps) == 0 || b.err != nil || len(b.ids) == 0 {
+	if b.err != nil || len(b.ids) == 0 && len(p.ragged) == 0 {
 		return
 	}
 	start := time.Now()
+	if len(p.ragged) > 0 {
+		if err := p.finishValues(b); err != nil {
+			p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+			return
+		}
+		p.stage[stageCollate].addFor(time.Since(start), 0)
+		start = time.Now()
+	}
+	if len(p.batchOps) == 0 || len(b.ids) == 0 {
+		return
+	}
 	view := transform.Batch{Arrays: p.layout.Arrays, Slot: p.ring.Slot(b.slot), Rows: len(b.ids)}
 	if err := p.runBatchOps(b, &view); err != nil {
 		p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})

@@ -59,6 +59,9 @@ func (w *worker) decodeRows(b *batch, first int, recs []driver.Record) {
 		}
 		p.layout.PutInt(w.slot, p.indexArray, first+k, r.ID)
 	}
+	if len(p.arrays) > 0 || len(p.ragged) > 0 {
+		w.putValues(recs)
+	}
 	left := 0
 	for o := range p.outputs {
 		w.gathered[o] = w.gather(o, recs)

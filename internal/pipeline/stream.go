@@ -63,6 +63,9 @@ type batch struct {
 	// fresh says that the slot was never used; populate that its memory is
 	// still to be backed, by each group for its rows.
 	fresh, populate bool
+	// p and spans, by ragged array, are for values.go.
+	p     *Pipeline
+	spans []spans
 	// remaining counts the groups that are not done.
 	remaining atomic.Int32
 	// Guarded by Pipeline.mu while the batch is filled:
@@ -181,6 +184,11 @@ func (p *Pipeline) plan(s *stream) {
 			p.freeLocked(b)
 			p.mu.Unlock()
 			return
+		}
+		if len(p.ragged) > 0 && rows > 0 {
+			if err := p.placeValues(b); err != nil {
+				p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+			}
 		}
 		p.stage[stageSample].add(start, rows)
 		out := 0

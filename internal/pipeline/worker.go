@@ -45,6 +45,7 @@ func (p *Pipeline) fetchGroup(n int, g group) {
 		p.groupsDone(g.b, 1)
 		return
 	}
+	buf.Into(g.b, g.lo)
 	err = p.reader.Read(s.ctx, n, buf, g.b.ids[g.lo:g.hi])
 	switch {
 	case err == nil:

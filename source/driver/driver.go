@@ -5,6 +5,8 @@ package driver
 
 import (
 	"context"
+	"fmt"
+	"math"
 )
 
 // Kind says what a field means.
@@ -20,7 +22,76 @@ const (
 	KindInt Kind = "int"
 	// KindText is UTF-8 text of any length.
 	KindText Kind = "text"
+	// KindArray is an array whose element type and shape all records share:
+	// Field.DType and Field.Shape.
+	KindArray Kind = "array"
+	// KindBytes is a string of bytes of any length.
+	KindBytes Kind = "bytes"
 )
+
+// DType is the type of the elements of a KindArray field, under NumPy's name.
+type DType string
+
+// The element types. Values are little-endian; those of Bool are bytes 0 and 1.
+const (
+	Bool    DType = "bool"
+	Uint8   DType = "uint8"
+	Int8    DType = "int8"
+	Uint16  DType = "uint16"
+	Int16   DType = "int16"
+	Uint32  DType = "uint32"
+	Int32   DType = "int32"
+	Uint64  DType = "uint64"
+	Int64   DType = "int64"
+	Float16 DType = "float16"
+	Float32 DType = "float32"
+	Float64 DType = "float64"
+)
+
+// DTypes lists all element types.
+var DTypes = []DType{Bool, Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, Int64, Float16, Float32, Float64}
+
+// Size is the size of an element in bytes, 0 for an unknown type.
+func (t DType) Size() int {
+	switch t {
+	case Bool, Uint8, Int8:
+		return 1
+	case Uint16, Int16, Float16:
+		return 2
+	case Uint32, Int32, Float32:
+		return 4
+	case Uint64, Int64, Float64:
+		return 8
+	}
+	return 0
+}
+
+// Limits of KindArray fields.
+const (
+	// MaxArrayBytes is the largest value.
+	MaxArrayBytes = 1 << 30
+	// MaxAxes is the largest number of axes.
+	MaxAxes = 32
+)
+
+// ArrayBytes is the size of an array in bytes. It fails when the type is
+// unknown, a side is below 1, or one of the limits is passed.
+func ArrayBytes(t DType, shape []int) (int64, error) {
+	n := int64(t.Size())
+	if n == 0 {
+		return 0, fmt.Errorf("unknown element type %q", string(t))
+	}
+	if len(shape) > MaxAxes {
+		return 0, fmt.Errorf("%d axes are more than the limit of %d", len(shape), MaxAxes)
+	}
+	for _, side := range shape {
+		if side < 1 || int64(side) > MaxArrayBytes/n {
+			return 0, fmt.Errorf("a %s array of shape %v is out of range: it must have 1 to %d bytes", string(t), shape, MaxArrayBytes)
+		}
+		n *= int64(side)
+	}
+	return n, nil
+}
 
 // Codec says how the bytes of an image are encoded.
 type Codec uint8
@@ -49,8 +120,14 @@ type Field struct {
 	// Classes are the class names of a KindLabel field; the label is the
 	// index. It may be nil.
 	Classes []string
-	// MaxBytes is the largest stored value in bytes, 0 when not known.
+	// MaxBytes is the largest stored value in bytes, 0 when not known. A
+	// KindBytes field can only become part of a batch when it is known, or
+	// when it is 0 because all values are empty and the source is a Sizer.
 	MaxBytes int64
+	// DType and Shape describe a KindArray field. An empty Shape is a single
+	// number.
+	DType DType
+	Shape []int
 	// Width, Height and Channels are set when all images of a KindImage field
 	// share them, else 0.
 	Width, Height, Channels int32
@@ -77,9 +154,9 @@ type Info struct {
 
 // Value is one field of one record, as stored.
 type Value struct {
-	// Bytes is the value of KindImage and KindText. It lies in memory from
-	// Buffer.Alloc or in memory that lives as long as the source, and is
-	// read-only.
+	// Bytes is the value of KindImage, KindText, KindBytes and KindArray (in C
+	// order, little-endian). It lies in memory from Buffer.Take or Buffer.Alloc
+	// or in memory that lives as long as the source, and is read-only.
 	Bytes []byte
 	// Int is the value of KindLabel and KindInt.
 	Int int64
@@ -112,6 +189,41 @@ type Buffer struct {
 	// caller uses the Buffer again, with at least 64 readable bytes behind
 	// them. It fails when the read would pass the memory budget.
 	Alloc func(n int) ([]byte, error)
+	// Place, when it is set, returns the n bytes of the batch in which the value
+	// of a KindArray or KindBytes field of Records[k] is wanted, nil when it has
+	// no place of that size. Sources use it through Take.
+	Place func(k, field int, n int64) []byte
+}
+
+// Take returns n bytes for the value of a KindArray or KindBytes field of
+// Records[k]: its place in the batch where there is one, so that a read ends
+// where the trainer looks, else memory of Alloc. Bytes behind the value are
+// not the source's.
+func (b *Buffer) Take(k, field int, n int64) ([]byte, error) {
+	if b.Place != nil {
+		if p := b.Place(k, field, n); p != nil {
+			return p, nil
+		}
+	}
+	if n > math.MaxInt-64 {
+		return nil, fmt.Errorf("a value of %d bytes", n)
+	}
+	return b.Alloc(int(n))
+}
+
+// Sizer is implemented by sources that know the sizes of their KindBytes values
+// without reading them. The engine then reads each value into its place.
+type Sizer interface {
+	// Sizes writes the sizes in bytes of a KindBytes field, given by its place
+	// in Info.Fields, of the records ids (each in [0, Len)) into sizes.
+	Sizes(field int, ids, sizes []int64)
+}
+
+// Pather is implemented by sources whose records have a path of their own, such
+// as files. Packs keep it.
+type Pather interface {
+	// Path is the path of a record below the source's own, with slashes.
+	Path(id int64) string
 }
 
 // Source is an open data source. Its methods may be called from several

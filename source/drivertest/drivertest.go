@@ -41,6 +41,8 @@ func Run(t *testing.T, open Open) {
 	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, open) })
 	t.Run("Memory", func(t *testing.T) { testMemory(t, open) })
 	t.Run("NothingToRead", func(t *testing.T) { testNothing(t, open) })
+	t.Run("Places", func(t *testing.T) { testPlaces(t, open) })
+	t.Run("Sizes", func(t *testing.T) { testSizes(t, open) })
 	t.Run("OutOfRange", func(t *testing.T) { testOutOfRange(t, open) })
 	t.Run("AllocFails", func(t *testing.T) { testAllocFails(t, open) })
 	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, open) })
@@ -208,6 +210,14 @@ func checkRecord(t testing.TB, info *driver.Info, r *driver.Record) {
 			if v.Codec == driver.CodecRaw && int64(len(v.Bytes)) != int64(v.Width)*int64(v.Height)*int64(v.Channels) {
 				t.Errorf("record %d: raw %q of %d x %d x %d has %d bytes", r.ID, f.Name, v.Width, v.Height, v.Channels, len(v.Bytes))
 			}
+		case driver.KindArray:
+			if n, _ := driver.ArrayBytes(f.DType, f.Shape); int64(len(v.Bytes)) != n {
+				t.Errorf("record %d: array %q has %d bytes, its field says %d", r.ID, f.Name, len(v.Bytes), n)
+			}
+		case driver.KindBytes:
+			if int64(len(v.Bytes)) > f.MaxBytes {
+				t.Errorf("record %d: %q has %d bytes, Field.MaxBytes is %d", r.ID, f.Name, len(v.Bytes), f.MaxBytes)
+			}
 		case driver.KindLabel:
 			if f.Classes != nil && (v.Int < 0 || v.Int >= int64(len(f.Classes))) {
 				t.Errorf("record %d: label %d of %d classes", r.ID, v.Int, len(f.Classes))
@@ -293,7 +303,11 @@ func testInfo(t *testing.T, open Open) {
 		}
 		names[f.Name] = true
 		switch f.Kind {
-		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindText:
+		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindText, driver.KindBytes:
+		case driver.KindArray:
+			if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
+				t.Errorf("field %q: %v", f.Name, err)
+			}
 		default:
 			t.Errorf("field %q has kind %q", f.Name, f.Kind)
 		}
@@ -390,6 +404,73 @@ func testMemory(t *testing.T, open Open) {
 	for k, id := range ids {
 		if !same(first[id], copyRecord(&again.Records[k])) {
 			t.Fatalf("record %d changed when the buffer of an earlier read was used again", id)
+		}
+	}
+}
+
+// testPlaces lets the source put arrays and bytes where they are wanted: all of
+// them, or every other one.
+func testPlaces(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	ids := few(s.Info())
+	first := all(t, s, ids)
+	for every := 1; every <= 2; every++ {
+		b := newBuffer(s.Info(), len(ids), false)
+		var places [][]byte
+		asked := 0
+		b.Place = func(k, field int, n int64) []byte {
+			if k < 0 || k >= len(ids) || field < 0 || field >= len(s.Info().Fields) {
+				t.Errorf("Place of record %d, field %d", k, field)
+				return nil
+			}
+			if kind := s.Info().Fields[field].Kind; kind != driver.KindArray && kind != driver.KindBytes {
+				t.Errorf("Place of a field of kind %q", kind)
+				return nil
+			}
+			if asked++; asked%every != 0 {
+				return nil
+			}
+			p := bytes.Repeat([]byte{0xA5}, int(n)+64)
+			places = append(places, p)
+			return p[:n:n]
+		}
+		if err := s.Read(t.Context(), ids, &b.Buffer); err != nil {
+			t.Fatal(err)
+		}
+		for k, id := range ids {
+			if b.Records[k].Err != nil || !same(first[id], copyRecord(&b.Records[k])) {
+				t.Fatalf("record %d is not the same when it has a place (%v)", id, b.Records[k].Err)
+			}
+		}
+		for _, p := range places {
+			if !bytes.Equal(p[len(p)-64:], bytes.Repeat([]byte{0xA5}, 64)) {
+				t.Fatalf("Read wrote behind a place")
+			}
+		}
+	}
+}
+
+// testSizes compares what a Sizer says with what is read.
+func testSizes(t *testing.T, open Open) {
+	s := open(t)
+	defer s.Close()
+	sizer, ok := s.(driver.Sizer)
+	if !ok {
+		t.Skip("the source is no Sizer")
+	}
+	ids := few(s.Info())
+	records := all(t, s, ids)
+	sizes := make([]int64, len(ids))
+	for i, f := range s.Info().Fields {
+		if f.Kind != driver.KindBytes {
+			continue
+		}
+		sizer.Sizes(i, ids, sizes)
+		for k, id := range ids {
+			if n := int64(len(records[id][i].Bytes)); n != sizes[k] {
+				t.Errorf("record %d: %q has %d bytes, Sizes says %d", id, f.Name, n, sizes[k])
+			}
 		}
 	}
 }
