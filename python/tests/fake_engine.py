@@ -71,6 +71,7 @@ class Engine:
         ]
         info = {
             "len": self.length, "steps": self.number("steps", self.steps), "arrays": rows, "slot_bytes": STRIDE,
+            "images": ["image", *names],
             "classes": {"label": ["cat", "dog"]}, "fingerprint": self.options.get("fingerprint", "f00d"),
             "config": self.config, "pid": os.getpid(),
         }  # fmt: skip

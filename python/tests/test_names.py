@@ -14,7 +14,7 @@ from stoker.transforms import Transform
 
 OWN = {
     "Batch", "BatchesHeld", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "RecordError",
-    "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "UnknownArgument", "__version__",
+    "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "UnknownArgument", "__version__",
     "stage", "step", "watch",
 }  # fmt: skip
 BASIC = {

@@ -29,6 +29,7 @@ from ._errors import (
 )
 from ._fields import Field
 from ._loader import Loader
+from ._ragged import Ragged
 from ._step import stage, step, watch
 from ._version import __version__
 from .transforms import *  # noqa: F403
@@ -42,6 +43,7 @@ __all__ = [
     "EngineNotFound",
     "Field",
     "Loader",
+    "Ragged",
     "RecordError",
     "SkippedRecords",
     "StateMismatch",

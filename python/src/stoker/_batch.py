@@ -9,9 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ._errors import ConfigError, nearest
+from ._ragged import Ragged
 
 # NumPy type of each element type; bfloat16 travels as its bits.
-_DTYPES = {"uint8": "u1", "float16": "<f2", "bfloat16": "<i2", "float32": "<f4", "int64": "<i8"}
+_DTYPES = {
+    "bool": "?", "uint8": "u1", "int8": "i1", "uint16": "<u2", "int16": "<i2", "uint32": "<u4", "int32": "<i4",
+    "uint64": "<u8", "int64": "<i8", "float16": "<f2", "bfloat16": "<i2", "float32": "<f4", "float64": "<f8",
+}  # fmt: skip
 
 INDEX = "index"
 # What soft labels have behind the name of their labels.
@@ -103,15 +107,21 @@ class Batch:
 
     def copy(self) -> Batch:
         """Return the batch with memory of its own, to be kept for as long as one likes."""
-        arrays = {n: a.copy() if isinstance(a, np.ndarray) else a.clone() for n, a in self._arrays.items()}
+        arrays = {n: a.copy() if isinstance(a, np.ndarray | Ragged) else a.clone() for n, a in self._arrays.items()}
         return Batch(arrays, self.epoch, self.step, self.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self._arrays, self.epoch, self.step, self.rows)
 
     def __repr__(self) -> str:
-        parts = [f"{n}: {str(a.dtype).removeprefix('torch.')}{list(a.shape)}" for n, a in self._arrays.items()]
+        parts = [f"{n}: {_described(a)}" for n, a in self._arrays.items()]
         return f"Batch(epoch={self.epoch}, step={self.step}, {', '.join(parts)})"
+
+
+def _described(array: Any) -> str:
+    if isinstance(array, Ragged):
+        return repr(array)
+    return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"
 
 
 Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]
@@ -120,13 +130,15 @@ Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]
 class ArraySpec:
     """One array of a batch as the engine describes it."""
 
-    __slots__ = ("channels_last", "dtype", "name", "offset", "shape")
+    __slots__ = ("channels_last", "dtype", "name", "offset", "offsets", "shape")
 
     def __init__(self, described: dict[str, Any], channels_last: bool) -> None:
         self.name: str = described["name"]
         self.dtype: str = described["dtype"]
         self.shape = tuple(int(n) for n in described["shape"])
         self.offset = int(described["offset"])
+        # Where the offsets of a ragged array lie, None for others.
+        self.offsets: int | None = int(described["offsets"]) if described.get("ragged") else None
         self.channels_last = channels_last and len(self.shape) == 3
         if self.dtype not in _DTYPES:
             raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
@@ -143,7 +155,10 @@ class ArraySpec:
 def numpy_views(specs: list[ArraySpec]) -> Views:
     """Return a function that makes NumPy arrays of a slot."""
     plan = []
+    ragged = [s for s in specs if s.offsets is not None]
     for s in specs:
+        if s.offsets is not None:
+            continue
         dtype = np.dtype(_DTYPES[s.dtype])
         if s.dtype == "bfloat16":
             dtype = _bfloat16(s.name)
@@ -153,7 +168,18 @@ def numpy_views(specs: list[ArraySpec]) -> Views:
         # The arrays hold root and with it the slot.
         return {name: np.ndarray((rows, *shape), dtype, root, offset) for name, shape, dtype, offset in plan}
 
-    return views
+    def views_with_ragged(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
+        out = views(root, rows)
+        for s in ragged:
+            out[s.name] = _ragged(root, rows, s)
+        return {s.name: out[s.name] for s in specs}
+
+    return views_with_ragged if ragged else views
+
+
+def _ragged(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec) -> Ragged:
+    offsets: npt.NDArray[np.int64] = np.ndarray((rows + 1,), "<i8", root, s.offsets or 0)
+    return Ragged(np.ndarray((int(offsets[rows]),), _DTYPES[s.dtype], root, s.offset), offsets)
 
 
 def _bfloat16(name: str) -> np.dtype[Any]:
@@ -174,12 +200,15 @@ def torch_views(specs: list[ArraySpec]) -> Views:
     except ImportError:
         raise ConfigError('output="torch" needs PyTorch, which is not installed') from None
     from_numpy, bfloat16 = torch.from_numpy, torch.bfloat16
+    ragged = [s for s in specs if s.offsets is not None]
     plan = [
-        (s.name, s.shape, np.dtype(_DTYPES[s.dtype]), s.offset, s.dtype == "bfloat16", s.channels_last) for s in specs
+        (s.name, s.shape, np.dtype(_DTYPES[s.dtype]), s.offset, s.dtype == "bfloat16", s.channels_last)
+        for s in specs
+        if s.offsets is None
     ]
 
     def views(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
-        out = {}
+        out: dict[str, Any] = {}
         for name, shape, dtype, offset, is_bf16, channels_last in plan:
             t = from_numpy(np.ndarray((rows, *shape), dtype, root, offset))
             if is_bf16:
@@ -187,6 +216,9 @@ def torch_views(specs: list[ArraySpec]) -> Views:
             if channels_last:
                 t = t.permute(0, 3, 1, 2)
             out[name] = t
-        return out
+        for s in ragged:
+            r = _ragged(root, rows, s)
+            out[s.name] = Ragged(from_numpy(r.values), from_numpy(r.offsets))
+        return {s.name: out[s.name] for s in specs} if ragged else out
 
     return views

@@ -57,7 +57,7 @@ class Loader:
     from other threads. A forked child cannot use it, and it cannot be pickled.
 
     Args:
-        source: path of a pack or of a folder of images, or a URL.
+        source: path of a pack, of a folder of images or other files, of a ``.npy`` file or of TFRecords, or a URL.
         batch_size: records per batch and rank.
         fields: the transforms of each image field, ``{"image": [...]}``; labels and
             numbers come along. Several arrays may be made from one stored field
@@ -218,7 +218,7 @@ class Loader:
         """Name the image arrays that come by default, which are NHWC, when they are wanted as NCHW."""
         if self._config["outputs"] or self.layout != "NCHW":
             return False
-        images = [a["name"] for a in info["arrays"] if len(a["shape"]) == 3]
+        images = info["images"]
         self._config["outputs"] = [Field(name).to_config(name, self.layout) for name in images]
         return bool(images)
 
@@ -233,7 +233,8 @@ class Loader:
         for described in info["arrays"]:
             field = self._fields.get(described["name"])
             layout = (field.layout if field else None) or self.layout
-            specs.append(ArraySpec(described, layout == "channels_last"))
+            is_image = described["name"] in info["images"]
+            specs.append(ArraySpec(described, layout == "channels_last" and is_image))
         # `images, labels = batch` gives the arrays in the order of fields=, then the others.
         order = {name: i for i, name in enumerate(self._fields)}
         return sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
@@ -460,7 +461,9 @@ class Loader:
             parts.append(f"shuffle=True, seed={self.seed}")
         if self.world_size > 1:
             parts.append(f"rank={self.rank}, world_size={self.world_size}")
-        arrays = ", ".join(f"{s.name}: {s.dtype}{list(s.user_shape)}" for s in self._specs)
+        arrays = ", ".join(
+            f"{s.name}: {s.dtype}{'[ragged]' if s.offsets is not None else list(s.user_shape)}" for s in self._specs
+        )
         closed = ", closed" if self._shut else ""
         return f"Loader({', '.join(parts)}, {len(self):,} batches of ({arrays}){closed})"
 
