@@ -1,0 +1,378 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"sort"
+)
+
+// state is one way to run the path; advice compares several.
+type state struct {
+	codec, layout string
+	es            float64 // bytes of a stored example
+	cached        float64
+	class         string  // storage class instead of what there is, "" for what there is
+	cpuSeconds    float64 // per example
+	cores         float64
+	measured      bool
+}
+
+// now is the state of things.
+func (r *resolved) now(p *Plan) state {
+	c := r.current(p)
+	s := state{codec: c.Codec, layout: r.dataset.Layout, es: r.es, cached: r.Cached, cores: r.machine.Cores, measured: c.Origin == OriginMeasured}
+	if c.PerCore > 0 {
+		s.cpuSeconds = 1 / c.PerCore
+	}
+	return s
+}
+
+// withCodec is s with the images stored in another codec.
+func (s state) withCodec(p *Plan, name string) state {
+	c, _ := p.Codec(name)
+	s.codec, s.layout, s.es = name, LayoutPack, c.RecordBytes
+	if c.PerCore > 0 {
+		s.cpuSeconds = 1 / c.PerCore
+	}
+	return s
+}
+
+// capacity is what each part could deliver alone, in examples per second of one
+// machine; what is not known is left out.
+func (r *resolved) capacity(s state) []Capacity {
+	var out []Capacity
+	add := func(name string, v float64) {
+		if v > 0 && !math.IsNaN(v) {
+			out = append(out, Capacity{name, v})
+		}
+	}
+	var store *storage
+	if s.class != "" {
+		c, _ := ClassNamed(s.class)
+		store = c.storage(s.es, s.layout, r.clients(), r.machine.Network)
+	} else {
+		store = r.storageFor(s.es, s.layout)
+	}
+	if store != nil && s.cached < 1 {
+		rate, _ := store.examples(s.es)
+		add(LimitStorage, rate/r.clients()/(1-s.cached))
+		if store.network {
+			network := r.machine.Network
+			if network == 0 {
+				network = tenGigabit
+			}
+			add(LimitNetwork, network/s.es/(1-s.cached))
+		}
+	}
+	if s.cores > 0 && s.cpuSeconds > 0 {
+		add(LimitCPU, s.cores*r.scaling()/s.cpuSeconds)
+	}
+	if r.machine.MemoryBandwidth > 0 {
+		add(LimitMemory, r.machine.MemoryBandwidth/(s.es+r.output))
+	}
+	if h := r.machine.Handoff; h != nil {
+		seconds := h.PerBatch
+		if h.Bandwidth > 0 {
+			seconds += r.output * float64(r.Batch) / h.Bandwidth
+		}
+		if seconds > 0 {
+			add(LimitHandoff, float64(r.Batch*r.Accelerators)/seconds)
+		}
+	}
+	return out
+}
+
+// delivers is the throughput of a state: the least capacity, at most what the
+// accelerators take, and the part that decides.
+func (r *resolved) delivers(p *Plan, s state) (rate float64, limit string) {
+	rate, limit = p.Goal.PerSecond, LimitAccelerator
+	for _, c := range r.capacity(s) {
+		if c.PerSecond < rate {
+			rate, limit = c.PerSecond, c.Resource
+		}
+	}
+	return rate, limit
+}
+
+// deliver predicts what the machine delivers as it is.
+func (r *resolved) deliver(p *Plan, s *storage) {
+	now := r.now(p)
+	d := &p.Delivered
+	d.PerSecond, d.Limit = r.delivers(p, now)
+	d.AU = d.PerSecond / p.Goal.PerSecond
+	d.Measured = now.measured || s != nil && s.origin == OriginMeasured
+}
+
+// change is one thing to do: what it makes of a state, and the words for it.
+type change struct {
+	kind, title, why, command string
+	apply                     func(state) state
+}
+
+// changes are what could be done to raise the throughput, as far as it makes
+// sense for these data.
+func (r *resolved) changes(p *Plan) []change {
+	var out []change
+	src := r.dataset.Path
+	if src == "" {
+		src = "data/"
+	}
+	verb, packed := "pack", "train/"
+	if r.dataset.Layout == LayoutPack {
+		verb, packed = "convert", "train-new/"
+	}
+	command := func(flags string) string {
+		if verb == "convert" {
+			return fmt.Sprintf("stoker convert %s %s %s", src, packed, flags)
+		}
+		return fmt.Sprintf("stoker pack %s %s %s", src, packed, flags)
+	}
+	if r.dataset.Layout == LayoutFiles {
+		out = append(out, change{
+			kind: "pack", title: "pack the files into few large ones", command: command("--images keep"),
+			why:   "no file to open per example",
+			apply: func(s state) state { s.layout = LayoutPack; return s },
+		})
+	}
+	if r.Kind == KindImage && r.codec() != CodecDCT && r.codec() != CodecRaw {
+		dct, _ := p.Codec(CodecDCT)
+		out = append(out, change{
+			kind: CodecDCT, title: "store the JPEGs without their entropy code (dct)", command: command("--images dct"),
+			why:   fmt.Sprintf("%s images/s per core instead of %s, the same pixels, %s of the bytes", Count(dct.PerCore), Count(r.current(p).PerCore), Percent(dct.RecordBytes/r.es)),
+			apply: func(s state) state { return s.withCodec(p, CodecDCT) },
+		})
+	}
+	if r.Kind == KindImage && r.codec() != CodecRaw {
+		raw, _ := p.Codec(CodecRaw)
+		flags := fmt.Sprintf("--images raw --resize %.0f", r.rawSide())
+		out = append(out, change{
+			kind: CodecRaw, title: fmt.Sprintf("store pixels, resized offline to %.0f (raw)", r.rawSide()), command: command(flags),
+			why:   fmt.Sprintf("no decoding: %s images/s per core; %s per example instead of %s", Count(raw.PerCore), Bytes(raw.RecordBytes), Bytes(r.es)),
+			apply: func(s state) state { return s.withCodec(p, CodecRaw) },
+		})
+	}
+	if w, h := r.dataset.Width, r.dataset.Height; r.Kind == KindImage && r.codec() != CodecRaw && math.Min(w, h) > 1.2*r.rawSide() {
+		f := r.rawSide() / math.Min(w, h)
+		out = append(out, change{
+			kind: "smaller", title: fmt.Sprintf("resize the images offline to a shorter side of %.0f", r.rawSide()),
+			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time; about %s per example are enough", w, h, Bytes(r.es*f*f)),
+			apply: func(s state) state { s.es *= f * f; s.cpuSeconds *= f * f; return s },
+		})
+	}
+	if c := r.cacheChange(p); c != nil {
+		out = append(out, *c)
+	}
+	if s := r.storageFor(p.Reads.Block, r.dataset.Layout); s != nil && s.name != ClassRAM && s.name != ClassNVMe && r.Experiments == 1 {
+		out = append(out, change{
+			kind: "local", title: "copy the data to a local NVMe SSD", command: "rsync -a " + src + " /scratch/",
+			why: "one sequential pass, then every epoch reads there",
+			apply: func(s state) state {
+				if s.class == "" {
+					s.class = ClassNVMe
+				}
+				return s
+			},
+		})
+	}
+	return out
+}
+
+// cacheChange keeps in memory what fits there.
+func (r *resolved) cacheChange(p *Plan) *change {
+	share := p.Memory.CacheShare
+	switch {
+	case r.Cached > 0 || r.storageFor(p.Reads.Block, r.dataset.Layout) == nil:
+		return nil
+	case r.dataset.Bytes == 0 || r.machine.MemoryFree == 0:
+		// How much fits is not known: the text's "random 20%".
+		share = 0.2
+	case share < 0.02:
+		return nil
+	}
+	c := &change{
+		kind: "cache", title: fmt.Sprintf("keep %s of the data in memory", Percent(share)),
+		why:   fmt.Sprintf("each epoch then reads %s of it; the page cache does so by itself with memory that nothing else uses", Percent(1-share)),
+		apply: func(s state) state { s.cached = math.Max(s.cached, share); return s },
+	}
+	if share >= 0.999 {
+		c.title, c.why = "keep all of the data in memory", fmt.Sprintf("%s fit into %s free; from the second epoch on nothing is read", Bytes(float64(r.dataset.Bytes)), Bytes(p.Memory.Have))
+	}
+	return c
+}
+
+// advise lists what to change. First what raises the throughput, each time the
+// change that gives most with those before it done, until the need is met or
+// nothing helps; then the alternatives.
+func (r *resolved) advise(p *Plan, s *storage) {
+	p.Advice = []Advice{}
+	start := r.now(p)
+	before, _ := r.delivers(p, start)
+	need := p.Goal.PerSecond
+	left := r.changes(p)
+	at, rate := start, before
+	for step := 1; rate < need*0.9999 && len(left) > 0; step++ {
+		best, bestRate := -1, rate
+		for i, c := range left {
+			if v, _ := r.delivers(p, c.apply(at)); v > bestRate*1.02 {
+				best, bestRate = i, v
+			}
+		}
+		if best < 0 {
+			// Two limits may lie so close that only a pair of changes helps: take
+			// the one that leaves most room elsewhere.
+			best, bestRate = r.loosest(left, at), rate
+			if best < 0 {
+				break
+			}
+		}
+		c := left[best]
+		left = append(append([]change(nil), left[:best]...), left[best+1:]...)
+		at = c.apply(at)
+		p.Advice = append(p.Advice, r.advice(p, step, c, rate, bestRate))
+		rate = bestRate
+	}
+	p.Advice = dropUseless(p.Advice, before)
+	r.alternatives(p, start, before, left)
+	r.compact(p)
+}
+
+// loosest is the change that raises the part which limits, although another one
+// then limits at the same rate; -1 for none.
+func (r *resolved) loosest(left []change, at state) int {
+	caps := r.capacity(at)
+	if len(caps) == 0 {
+		return -1
+	}
+	sort.Slice(caps, func(i, j int) bool { return caps[i].PerSecond < caps[j].PerSecond })
+	best, most := -1, 1.02
+	for i, c := range left {
+		for _, v := range r.capacity(c.apply(at)) {
+			if v.Resource == caps[0].Resource && v.PerSecond/caps[0].PerSecond > most {
+				best, most = i, v.PerSecond/caps[0].PerSecond
+			}
+		}
+	}
+	return best
+}
+
+// dropUseless cuts the steps off that gain nothing at the end.
+func dropUseless(steps []Advice, before float64) []Advice {
+	for len(steps) > 0 && steps[len(steps)-1].To <= before*1.02 {
+		steps = steps[:len(steps)-1]
+	}
+	return steps
+}
+
+func (r *resolved) advice(p *Plan, step int, c change, from, to float64) Advice {
+	a := Advice{Step: step, Kind: c.kind, Title: c.title, Why: c.why, Command: c.command, From: from, To: to, Gain: 1, AU: to / p.Goal.PerSecond}
+	if from > 0 {
+		a.Gain = to / from
+	}
+	a.Effect = fmt.Sprintf("%s -> %s examples/s (%s), accelerators %s busy", Count(from), Count(to), Times(a.Gain), Percent(a.AU))
+	return a
+}
+
+// alternatives are what else would do: a larger t, sharing, buying. When the
+// need is met they say how much there is to spare.
+func (r *resolved) alternatives(p *Plan, start state, before float64, left []change) {
+	need := p.Goal.PerSecond
+	caps := r.capacity(start)
+	if len(caps) == 0 {
+		return
+	}
+	if before >= need*0.9999 {
+		most := math.Inf(1)
+		for _, c := range caps {
+			most = math.Min(most, c.PerSecond)
+		}
+		if n := math.Floor(most / p.Goal.PerAccelerator); n > float64(r.Accelerators) && n < 1<<20 {
+			p.Advice = append(p.Advice, Advice{
+				Kind: "spare", Title: "nothing has to change", Why: fmt.Sprintf("the same path could feed %s of the same kind", plural(n, "accelerator")),
+				From: before, To: before, Gain: 1, AU: 1, Effect: fmt.Sprintf("up to %s examples/s", Count(most)),
+			})
+		}
+		return
+	}
+	alternative := func(kind, title, why, effect string, to float64) {
+		p.Advice = append(p.Advice, Advice{
+			Kind: kind, Title: title, Why: why, From: before, To: to, Gain: to / before, AU: math.Min(1, to/need), Effect: effect,
+		})
+	}
+	// Single changes that were not needed above, by what they give alone.
+	for _, c := range left {
+		if v, _ := r.delivers(p, c.apply(start)); v > before*1.02 {
+			p.Advice = append(p.Advice, r.advice(p, 0, c, before, v))
+		}
+	}
+	r.buy(p, start, before, alternative)
+	t := float64(p.Goal.TotalBatch) / before
+	alternative("larger-t", fmt.Sprintf("let a step take %s or longer (now %s)", Seconds(t), Seconds(r.Step)),
+		"a larger network or input, or a slower and cheaper accelerator: the data path then keeps up",
+		fmt.Sprintf("the same %s examples/s, accelerators 100%% busy", Count(before)), before)
+	p.Advice[len(p.Advice)-1].AU = 1
+	if busy := before / p.Goal.PerAccelerator; r.Accelerators > 1 {
+		alternative("share", fmt.Sprintf("give away %s of the %d accelerators, or share them between jobs", Count(float64(r.Accelerators)-math.Floor(busy)), r.Accelerators),
+			fmt.Sprintf("the path keeps %s busy", Count(busy)), fmt.Sprintf("the same %s examples/s", Count(before)), before)
+	} else {
+		alternative("share", "share the accelerator with another job", fmt.Sprintf("it idles %s of the time", Percent(1-before/need)),
+			fmt.Sprintf("the same %s examples/s for this job", Count(before)), before)
+	}
+}
+
+// buy says what hardware would do.
+func (r *resolved) buy(p *Plan, start state, before float64, alternative func(kind, title, why, effect string, to float64)) {
+	need := p.Goal.PerSecond
+	better := start
+	var what []string
+	for _, c := range r.capacity(start) {
+		if c.PerSecond >= need {
+			continue
+		}
+		switch c.Resource {
+		case LimitCPU:
+			cores := math.Ceil(start.cores*need/c.PerSecond - 1e-9)
+			better.cores = cores
+			what = append(what, fmt.Sprintf("%s instead of %s", plural(cores, "core"), Count(start.cores)))
+		case LimitStorage:
+			for _, name := range []string{ClassHDD, ClassSATA, ClassNVMe} {
+				if v, ok := p.Class(name); ok && v.Verdict != VerdictNo {
+					class, _ := ClassNamed(name)
+					better.class = name
+					what = append(what, "one "+class.Title)
+					break
+				}
+			}
+			if better.class == "" {
+				if v, ok := p.Class(ClassNVMe); ok {
+					what = append(what, plural(v.Units, v.Title))
+				}
+			}
+		case LimitNetwork:
+			what = append(what, fmt.Sprintf("a network of %s", Bandwidth(p.Reads.PerMachine)))
+		}
+	}
+	if len(what) == 0 {
+		return
+	}
+	to, _ := r.delivers(p, better)
+	if to <= before*1.02 {
+		to = need // several devices: they are counted so that they meet it
+	}
+	alternative("buy", "buy "+list(what, "and"), "what the need takes, all else as it is",
+		fmt.Sprintf("%s -> %s examples/s (%s)", Count(before), Count(to), Times(to/before)), to)
+}
+
+// compact is advice for the memory of batches: it changes no throughput here,
+// but the memory and the copies to the accelerator.
+func (r *resolved) compact(p *Plan) {
+	m := &p.Memory
+	if m.Compact == 0 || m.Batch < 1.5*m.Compact {
+		return
+	}
+	p.Advice = append(p.Advice, Advice{
+		Kind: "compact", Title: "keep the arrays in one byte per element until they are on the accelerator",
+		Why:  "images and masks are u8; cast and normalise there",
+		From: p.Delivered.PerSecond, To: p.Delivered.PerSecond, Gain: 1, AU: p.Delivered.AU,
+		Effect: fmt.Sprintf("%s -> %s per batch (%s less memory and copying)", Bytes(m.Batch), Bytes(m.Compact), Times(m.Batch/m.Compact)),
+	})
+}

@@ -1,0 +1,168 @@
+package plan
+
+import "math"
+
+// The formulas of the planner, each a pure function. "Feeding the beast" is
+// Assaf Pinhasi's article of that name on the data loading path, where n, t and
+// es come from; "Efficient PyTorch" is Eugene Khvedchenya's.
+
+// LargestBatch is the largest n whose state fits an accelerator:
+// (memory - parameters) / activation, rounded down; 0 when not even one example
+// fits. All in bytes, activation per example.
+//
+// Source: "Feeding the beast", Imagenet on ResNet 50: the memory holds the
+// parameters once and the state of the network for each example.
+func LargestBatch(memory, parameters, activation float64) int64 {
+	if activation <= 0 || memory <= parameters {
+		return 0
+	}
+	return int64(math.Min((memory-parameters)/activation, 1<<40))
+}
+
+// BatchMemory is what n examples need on an accelerator: n x activation + parameters.
+//
+// Source: as LargestBatch.
+func BatchMemory(n int64, parameters, activation float64) float64 {
+	return float64(n)*activation + parameters
+}
+
+// PowerOfTwo is the largest power of two that is not above n, 0 for n < 1.
+// Batch sizes are usually one: 103 MB per example on 16 GB fit 154 times, and
+// the text takes 128.
+func PowerOfTwo(n int64) int64 {
+	p := int64(1)
+	if n < 1 {
+		return 0
+	}
+	for p<<1 <= n && p < 1<<40 {
+		p <<= 1
+	}
+	return p
+}
+
+// ComputeRate is the examples per second that an accelerator could compute: its
+// FLOP/s over the FLOPs of an example. Real training stays below it, so that
+// needs derived from it are upper bounds.
+//
+// Source: "Feeding the beast": 7 TFLOP/s / 4 GFLOP = 1,750 examples/s, where
+// 1,457 were published.
+func ComputeRate(flops, deviceFLOPS float64) float64 { return deviceFLOPS / flops }
+
+// StepSeconds is t, the time of one mini-batch: n over the examples per second
+// of the accelerator.
+//
+// Source: "Feeding the beast": t = 128 / 1457 = 0.087 s.
+func StepSeconds(n int64, rate float64) float64 { return float64(n) / rate }
+
+// ReadIOPS is the number of reads per second: n / t, one read per example, where
+// n counts the examples of all accelerators and experiments.
+//
+// Source: "Feeding the beast", stage 2: Read IOPS = n/t.
+func ReadIOPS(n, t float64) float64 { return n / t }
+
+// ReadBandwidth is the bytes per second: es x n / t.
+//
+// Source: "Feeding the beast", stage 2: Read bandwidth = es * n/t.
+func ReadBandwidth(es, n, t float64) float64 { return es * n / t }
+
+// Disks is how many devices of iops each give the reads that are needed.
+//
+// Source: "Feeding the beast": 5885 IOPS need "~45 disks".
+func Disks(need, iops float64) float64 { return math.Ceil(need/iops - 1e-9) }
+
+// ExampleBytes is the size of one example in a batch: the sum of its arrays,
+// shape times element size.
+//
+// Source: "Efficient PyTorch", advice 4: 512 * 512 * 3 * sizeof(float32).
+func ExampleBytes(arrays []Array) float64 {
+	sum := 0.0
+	for _, a := range arrays {
+		sum += a.Bytes()
+	}
+	return sum
+}
+
+// WorkerBatches is the memory for the batches of a loader with worker processes:
+// batch x workers x ahead, where ahead is the number of batches each worker has
+// finished or in hand.
+//
+// Source: "Efficient PyTorch", advice 4: "N times more RAM to store those
+// batches" (ahead = 1). PyTorch's DataLoader gives each worker prefetch_factor = 2
+// batches to work on (its documentation).
+func WorkerBatches(batch, workers, ahead float64) float64 { return batch * workers * ahead }
+
+// EpochSeconds is the time of one pass over all records.
+func EpochSeconds(records, rate float64) float64 { return records / rate }
+
+// CachedNeed is what is left to read when a share of the records lies in
+// memory and the cache never evicts: under a random permutation the hits are
+// the cached share.
+//
+// Source: CoorDL's MinIO cache (Mohan et al., "Analyzing and Mitigating Data
+// Stalls in DNN Training", VLDB 2021).
+func CachedNeed(rate, share float64) float64 { return rate * (1 - share) }
+
+// ReadsInFlight is the number of reads that have to be on their way for rate
+// reads per second of latency seconds each.
+//
+// Source: Little's law, L = lambda x W.
+func ReadsInFlight(rate, latency float64) float64 { return math.Max(1, math.Ceil(rate*latency-1e-9)) }
+
+// ReadQuantile is the quantile of a single read that decides about a batch: a
+// batch waits for the slowest of its n reads, and all n are below a latency x
+// with probability F(x)^n. For 99% of the batches of 128 reads it is 0.99992.
+//
+// Source: the distribution of the largest of n independent values.
+func ReadQuantile(share float64, n int64) float64 {
+	return math.Pow(share, 1/math.Max(1, float64(n)))
+}
+
+// At is the quantile q of a latency distribution, from the percentiles that are
+// known. Between two of them, and beyond the last, the logarithm of the latency
+// is taken as linear in the number of nines, -log10(1-q): latencies of storage
+// have tails of about that shape. It does not go beyond ten times the largest
+// that was seen.
+func (l Latency) At(q float64) float64 {
+	type point struct{ nines, seconds float64 }
+	var known []point
+	for _, p := range []struct{ q, v float64 }{{0.5, l.P50}, {0.9, l.P90}, {0.99, l.P99}, {0.999, l.P999}} {
+		if p.v > 0 && (len(known) == 0 || p.v >= known[len(known)-1].seconds) {
+			known = append(known, point{-math.Log10(1 - p.q), p.v})
+		}
+	}
+	if len(known) == 0 {
+		return l.Mean
+	}
+	nines := -math.Log10(1 - math.Min(q, 1-1e-9))
+	if nines <= known[0].nines || len(known) == 1 {
+		return known[0].seconds
+	}
+	i := 1
+	for i < len(known)-1 && nines > known[i].nines {
+		i++
+	}
+	a, b := known[i-1], known[i]
+	slope := math.Log(b.seconds/a.seconds) / (b.nines - a.nines)
+	v := a.seconds * math.Exp(slope*(nines-a.nines))
+	limit := 10 * math.Max(known[len(known)-1].seconds, l.Max)
+	if l.Max > 0 && l.Samples > 0 && nines <= math.Log10(float64(l.Samples)) {
+		limit = l.Max // as many reads were seen as it takes to see this quantile
+	}
+	return math.Min(v, math.Max(limit, known[len(known)-1].seconds))
+}
+
+// typical is the mean where it is known, the median otherwise.
+func (l Latency) typical() float64 {
+	if l.Mean > 0 {
+		return l.Mean
+	}
+	return l.P50
+}
+
+// BatchSeconds is the time that the share q of batches of n reads takes at most,
+// with depth reads in flight: the reads one behind another on each of the depth
+// places, and the tail of the slowest.
+func BatchSeconds(l Latency, n int64, depth, q float64) float64 {
+	mean := l.typical()
+	return float64(n)*mean/depth + math.Max(0, l.At(ReadQuantile(q, n))-mean)
+}

@@ -1,0 +1,561 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+)
+
+// tight is the margin below which what meets the need does so only just.
+const tight = 1.25
+
+// Make makes a plan: what target needs of the data path to dataset, and whether
+// machine gives it. All three may be incomplete; a *Missing error names what
+// nothing else gives, a *BadInput what cannot be meant.
+func Make(target Target, dataset Dataset, machine Machine) (*Plan, error) {
+	r, err := resolve(target, dataset, machine)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Version: Version}
+	r.goal(p)
+	r.fit(p)
+	r.reads(p)
+	r.cpu(p)
+	store := r.storage(p)
+	r.latency(p, store)
+	r.memory(p)
+	r.resources(p, store)
+	r.classes(p)
+	r.deliver(p, store)
+	r.epoch(p)
+	r.advise(p, store)
+	r.settings(p)
+	r.sentences(p)
+	p.Inputs, p.Notes = r.inputs, r.notes
+	return p, nil
+}
+
+func (r *resolved) goal(p *Plan) {
+	n := float64(r.Batch)
+	p.Goal = Goal{
+		Share: r.Share, Batch: r.Batch, Step: r.Step, Accelerators: r.Accelerators,
+		TotalBatch:     r.Batch * r.Accelerators,
+		PerAccelerator: ReadIOPS(n, r.Step),
+		PerSecond:      ReadIOPS(n*float64(r.Accelerators), r.Step),
+		LatencyBound:   r.Step,
+	}
+	if r.FLOPs > 0 && r.DeviceFLOPS > 0 {
+		p.Goal.ComputeRate = ComputeRate(r.FLOPs, r.DeviceFLOPS)
+	}
+}
+
+func (r *resolved) fit(p *Plan) {
+	if r.AcceleratorMemory == 0 || r.Activation == 0 {
+		return
+	}
+	need := BatchMemory(r.Batch, r.Parameters, r.Activation)
+	p.Fit = Fit{
+		Known: true, Fits: need <= r.AcceleratorMemory, Need: need, Have: r.AcceleratorMemory,
+		Largest: r.largest, LargestPowerOfTwo: PowerOfTwo(r.largest),
+	}
+}
+
+// reads is the need of the storage: that of all experiments, which share it. Of
+// several trainings the hardest counts: the most requests of any and the most
+// bytes of any.
+//
+// Source: "Feeding the beast", stage 2, on shared storage: the union of the
+// datasets, a challenging combination of t, n and es, and n = experiments x
+// batch size.
+func (r *resolved) reads(p *Plan) {
+	type load struct{ iops, bandwidth, es float64 }
+	mine := load{p.Goal.PerSecond, p.Goal.PerSecond * r.es, r.es}
+	hardest, bandwidth := mine, mine.bandwidth
+	room := float64(r.dataset.Bytes)
+	for _, w := range r.Others {
+		iops := ReadIOPS(float64(w.Batch)*math.Max(1, float64(w.Accelerators)), w.Step)
+		other := load{iops, iops * w.RecordBytes, w.RecordBytes}
+		if other.iops > hardest.iops {
+			hardest = other
+		}
+		bandwidth = math.Max(bandwidth, other.bandwidth)
+		room += w.DatasetBytes
+	}
+	if len(r.Others) > 0 {
+		r.note("Of the %s on this storage the hardest counts: the most requests and the most bytes per second of any.", plural(float64(len(r.Others)+1), "training"))
+	}
+	left := 1 - r.Cached
+	low, high := float64(r.ExperimentsLow)*left, float64(r.Experiments)*left
+	p.Reads = ReadNeed{
+		IOPS: hardest.iops * high, IOPSLow: hardest.iops * low,
+		Bandwidth: bandwidth * high, BandwidthLow: bandwidth * low,
+		Block: hardest.es, Room: room, PerMachine: mine.bandwidth * left, Cached: r.Cached,
+	}
+}
+
+// cpu is the decoding and transforming on one machine, per codec.
+func (r *resolved) cpu(p *Plan) {
+	for _, rate := range r.codecs() {
+		c := CodecNeed{
+			Codec: rate.Codec, PerCore: rate.PerCore, Cores: p.Goal.PerSecond * rate.CPUSeconds / r.scaling(),
+			RecordBytes: rate.RecordBytes, Origin: rate.Origin, Current: rate.Codec == r.codec(),
+			Bandwidth: rate.RecordBytes * p.Goal.PerSecond * (1 - r.Cached),
+		}
+		if r.dataset.Records > 0 {
+			c.DatasetBytes = float64(r.dataset.Records) * rate.RecordBytes
+		}
+		p.CPU = append(p.CPU, c)
+	}
+}
+
+// codecBytes is the name under which records that are not decoded stand.
+const codecBytes = "bytes"
+
+// codec is how the records are stored now.
+func (r *resolved) codec() string {
+	switch {
+	case r.Kind != KindImage:
+		return codecBytes
+	case r.dataset.Codec != "":
+		return r.dataset.Codec
+	}
+	return CodecKeep
+}
+
+// scaling is what all cores together give of the sum of each alone.
+func (r *resolved) scaling() float64 {
+	if r.machine.Scaling > 0 && r.machine.Scaling <= 1 {
+		return r.machine.Scaling
+	}
+	return 1
+}
+
+// codecs are the rates per codec, each with the bytes that an example then has
+// on the storage. What was measured comes first; what was not is taken from the
+// typical rates, scaled by how this machine does on a codec that was.
+func (r *resolved) codecs() []CodecRate {
+	if r.Kind != KindImage {
+		// Records that are used as they are: a copy into the batch.
+		bandwidth := r.machine.MemoryBandwidthCore
+		origin := OriginMeasured
+		if bandwidth <= 0 {
+			bandwidth, origin = 5e9, OriginTypical
+		}
+		seconds := 2e-6 + r.es/bandwidth
+		return []CodecRate{{Codec: codecBytes, CPUSeconds: seconds, PerCore: 1 / seconds, RecordBytes: r.es, Origin: origin}}
+	}
+	jpeg := r.es // the bytes of the image as a JPEG
+	switch r.codec() {
+	case CodecDCT:
+		jpeg = r.es / dctGrowth
+	case CodecRaw:
+		jpeg = r.es / (3 * pixelsPerByte)
+	}
+	out := typicalCodecs(jpeg, r.output)
+	size := map[string]float64{CodecKeep: jpeg, CodecDCT: jpeg * dctGrowth, CodecRaw: r.rawBytes(jpeg)}
+	slower, known := 1.0, false
+	for i := range out {
+		c := &out[i]
+		m := r.measuredCodec(c.Codec)
+		if m == nil {
+			continue
+		}
+		seconds := m.CPUSeconds
+		if m.RecordBytes > 0 && c.Codec == r.codec() && math.Abs(r.es/m.RecordBytes-1) > 0.2 {
+			// Measured on images of another size: decoding grows with the bytes.
+			seconds *= r.es / m.RecordBytes
+		} else if m.RecordBytes > 0 && size[c.Codec] > 0 && c.Codec != CodecRaw && math.Abs(size[c.Codec]/m.RecordBytes-1) > 0.2 {
+			seconds *= size[c.Codec] / m.RecordBytes
+		}
+		if !known && c.Codec != CodecRaw {
+			slower, known = seconds/c.CPUSeconds, true
+		}
+		c.CPUSeconds, c.Origin = seconds, OriginMeasured
+		if m.Transform != "" {
+			c.Transform = m.Transform
+		}
+	}
+	for i := range out {
+		c := &out[i]
+		if c.Origin == OriginTypical {
+			c.CPUSeconds *= slower
+			if known {
+				c.Origin = OriginDerived
+			}
+		}
+		c.PerCore = 1 / c.CPUSeconds
+		c.RecordBytes = size[c.Codec]
+		if c.Codec == r.codec() {
+			c.RecordBytes = r.es
+		}
+	}
+	return out
+}
+
+func (r *resolved) measuredCodec(name string) *CodecRate {
+	for i := range r.machine.Codecs {
+		if m := &r.machine.Codecs[i]; m.Codec == name && m.CPUSeconds > 0 && m.Origin != OriginTypical {
+			return m
+		}
+	}
+	return nil
+}
+
+// rawBytes is an example as pixels, at the size that a random crop of the output
+// wants: the shorter side 256/224 of the output's.
+func (r *resolved) rawBytes(jpeg float64) float64 {
+	if r.codec() == CodecRaw {
+		return r.es
+	}
+	w, h := r.dataset.Width, r.dataset.Height
+	if w <= 0 || h <= 0 {
+		w, h = 470, 400 // a mean photograph of ImageNet
+		if jpeg > 0 {
+			f := math.Sqrt(jpeg * pixelsPerByte / (w * h))
+			w, h = w*f, h*f
+		}
+	}
+	channels := math.Max(1, float64(r.dataset.Channels))
+	if r.dataset.Channels == 0 {
+		channels = 3
+	}
+	if side := r.rawSide(); math.Min(w, h) > side {
+		f := side / math.Min(w, h)
+		w, h = w*f, h*f
+	}
+	return w * h * channels
+}
+
+// rawSide is the shorter side of images stored as pixels.
+func (r *resolved) rawSide() float64 {
+	for _, a := range r.Arrays {
+		if len(a.Shape) == 3 {
+			return math.Ceil(float64(max(a.Shape[0], a.Shape[1])) * 256 / 224)
+		}
+	}
+	return 256
+}
+
+// current is the rate of the codec that the data is stored in.
+func (r *resolved) current(p *Plan) CodecNeed {
+	for _, c := range p.CPU {
+		if c.Current {
+			return c
+		}
+	}
+	return CodecNeed{}
+}
+
+// clients is the number of machines that read at once.
+func (r *resolved) clients() float64 { return float64(r.Experiments) }
+
+// storage decides which storage the plan is for, and notes where nothing is known.
+func (r *resolved) storage(p *Plan) *storage {
+	s := r.storageFor(p.Reads.Block, r.dataset.Layout)
+	switch {
+	case s == nil:
+		r.note("The storage is neither measured nor named, so it is left out of the verdict: see the classes.")
+	case s.origin == OriginTypical && r.Storage == "":
+		r.note("The storage was recognised but not measured; its figures are those of its class.")
+	}
+	return s
+}
+
+// storageFor is the storage for examples of block bytes: the class that the user
+// names, with the measurement where that is of this class, or else what was
+// measured. It is nil where neither is there.
+func (r *resolved) storageFor(block float64, layout string) *storage {
+	measured := r.machine.Store.measured(block, layout)
+	name := r.Storage
+	if measured != nil && (name == "" || measured.name == name) {
+		return measured
+	}
+	if name == "" && r.machine.Store != nil {
+		name = r.machine.Store.Class
+	}
+	if c, ok := ClassNamed(name); ok {
+		return c.storage(block, layout, r.clients(), r.machine.Network)
+	}
+	return nil
+}
+
+// What Stoker's engine holds, as internal/pipeline/memory.go shares it out.
+const (
+	defaultSlots = 6
+	smallSlots   = 8
+	smallBatch   = 8 << 20
+	groupRows    = 16
+	scratchBytes = 6 << 20
+	minScratch   = 4 << 20
+	minReadBytes = 8 << 20
+	maxReadBytes = 256 << 20
+	hugePage     = 2 << 20
+)
+
+// loaderDepth is the number of reads that the engine keeps in flight.
+func loaderDepth(cores float64) float64 {
+	if cores > 16 {
+		return 8
+	}
+	return 6
+}
+
+// memory is what one machine holds: the batches of each accelerator that are
+// made ahead, buffers, scratch and a cache; and the PyTorch DataLoader beside it.
+//
+// Source: "Efficient PyTorch", advice 4, for the sizes and for the DataLoader;
+// internal/pipeline/memory.go for the engine.
+func (r *resolved) memory(p *Plan) {
+	m := &p.Memory
+	m.Example = r.output
+	m.Batch = r.output * float64(r.Batch)
+	compact := 0.0
+	for _, a := range r.Arrays {
+		m.Arrays = append(m.Arrays, ArrayBytes{a.String(), a.Bytes() * float64(r.Batch)})
+		b := a.Bytes()
+		if len(a.Shape) > 1 {
+			b /= float64(dtypes[a.DType])
+		}
+		compact += b * float64(r.Batch)
+	}
+	if compact < m.Batch {
+		m.Compact = compact
+	}
+	threads := math.Max(1, math.Ceil(r.machine.Cores))
+	stride := math.Ceil(m.Batch/hugePage) * hugePage
+	slots := defaultSlots
+	if stride <= smallBatch {
+		slots = smallSlots
+	}
+	slots = max(slots, p.Latency.Prefetch+2)
+	m.Prefetch = slots - 2
+	each := float64(r.Accelerators)
+	m.Slots = stride * float64(slots) * each
+	buffers := math.Max(threads, 8) + loaderDepth(threads)
+	m.ReadAhead = math.Max(r.es*1.125+1<<20, math.Min(math.Max(buffers*groupRows*r.es, minReadBytes), maxReadBytes)) * each
+	if r.Kind == KindImage {
+		m.PerThread = scratchBytes
+	} else {
+		m.PerThread = 256 << 10
+	}
+	m.Scratch = threads*m.PerThread + minScratch*each
+	m.Total = m.Slots + m.ReadAhead + m.Scratch
+	m.Have = float64(r.machine.MemoryFree)
+	if d := float64(r.dataset.Bytes); d > 0 {
+		want := d
+		if r.Cached > 0 {
+			want = d * r.Cached
+		} else if m.Have > 0 {
+			want = math.Min(d, math.Max(0, 0.8*(m.Have-m.Total)))
+		}
+		m.Cache, m.CacheShare = want, want/d
+		if r.Cached == 0 && m.Have == 0 {
+			m.Cache, m.CacheShare = d, 1
+		}
+	}
+	r.torch(p)
+}
+
+// torch is the PyTorch DataLoader: as many workers as keep up, each with
+// prefetch_factor = 2 batches, for each accelerator's process.
+func (r *resolved) torch(p *Plan) {
+	seconds := 2e-5 + r.es/torchBandwidth
+	if r.Kind == KindImage && r.codec() != CodecRaw {
+		seconds = torchCPU * r.es / 110e3
+		if r.codec() == CodecDCT {
+			seconds /= dctGrowth
+		}
+		for _, c := range r.codecs() { // a machine that is slower for us is slower for it
+			if c.Codec == CodecKeep && c.Origin == OriginMeasured {
+				seconds *= c.CPUSeconds * 1046 / (r.es / 110e3)
+			}
+		}
+	}
+	t := &p.Memory.Torch
+	t.Cores = p.Goal.PerSecond * seconds
+	t.Workers = math.Max(1, math.Ceil(p.Goal.PerAccelerator*seconds-1e-9)) * float64(r.Accelerators)
+	if r.Workers > 0 {
+		t.Workers = float64(r.Workers) * float64(r.Accelerators)
+	}
+	t.PerWorker = WorkerBatches(p.Memory.Batch, 1, 2)
+	t.Total = WorkerBatches(p.Memory.Batch, t.Workers, 2)
+	t.OneEach = WorkerBatches(p.Memory.Batch, t.Workers, 1)
+}
+
+func (r *resolved) epoch(p *Plan) {
+	if r.dataset.Records == 0 {
+		return
+	}
+	p.EpochSeconds = EpochSeconds(float64(r.dataset.Records), p.Goal.PerSecond)
+	if p.Delivered.PerSecond > 0 {
+		p.EpochSecondsPredicted = EpochSeconds(float64(r.dataset.Records), p.Delivered.PerSecond)
+	}
+}
+
+// latency is about single reads: how slow the slow ones are, and what hides them.
+func (r *resolved) latency(p *Plan, s *storage) {
+	if s == nil {
+		return
+	}
+	l := &p.Latency
+	decode := 0.0
+	if c := r.current(p); c.PerCore > 0 {
+		decode = 1 / c.PerCore
+	}
+	l.Origin, l.Storage = s.origin, s.title
+	l.Mean, l.P99 = s.latency.typical()+decode, s.latency.At(0.99)+decode
+	// One machine has to hide the latency of its own reads.
+	rate := p.Goal.PerSecond * (1 - r.Cached)
+	l.Depth = ReadsInFlight(rate, s.latency.typical())
+	l.LoaderDepth = loaderDepth(r.machine.Cores)
+	n := max(1, int64(math.Round(float64(p.Goal.TotalBatch)*(1-r.Cached))))
+	l.BatchOne = BatchSeconds(s.latency, n, 1, r.Share)
+	l.Batch = BatchSeconds(s.latency, n, l.Depth, r.Share)
+	l.Tail = math.Max(0, s.latency.At(ReadQuantile(r.Share, n))-s.latency.typical())
+	// A batch that is begun k steps early has k x t: enough for its reads, which
+	// take t at this depth, and for the slowest of them.
+	l.Prefetch = int(math.Min(1022, math.Max(2, 1+math.Ceil(l.Tail/r.Step))))
+}
+
+func verdict(margin float64) string {
+	switch {
+	case margin < 1:
+		return VerdictNo
+	case margin < tight:
+		return VerdictTight
+	}
+	return VerdictYes
+}
+
+// resources compares need and have, part by part.
+func (r *resolved) resources(p *Plan, s *storage) {
+	add := func(name string, need, have float64, text func(float64) string, origin, detail string) {
+		if !(need > 0 && have > 0) {
+			return
+		}
+		margin := have / need
+		p.Resources = append(p.Resources, Resource{
+			Name: name, Need: need, Have: have, NeedText: text(need), HaveText: text(have),
+			Margin: margin, Verdict: verdict(margin), Origin: origin, Detail: detail,
+		})
+	}
+	perSecond := func(v float64) string { return Count(v) + "/s" }
+	if p.Fit.Known {
+		add(ResourceAccelerator, p.Fit.Need, p.Fit.Have, Bytes, OriginGiven, fmt.Sprintf("largest n: %s", Count(float64(p.Fit.Largest))))
+	}
+	if s != nil {
+		detail := s.title
+		if s.requests > 1 {
+			detail += fmt.Sprintf(", %s requests per file", Count(s.requests))
+		}
+		if s.limited != "" {
+			detail += ", " + s.limited
+		}
+		add(ResourceRequests, p.Reads.IOPS*s.requests, s.iops, perSecond, s.origin, detail)
+		add(ResourceBandwidth, p.Reads.Bandwidth, s.bandwidth, Bandwidth, s.origin, s.title)
+		if p.Reads.IOPS > 0 {
+			p.Resources = append(p.Resources, Resource{
+				Name: ResourceLatency, Need: r.Step, Have: p.Latency.P99,
+				NeedText: "at most " + Seconds(r.Step), HaveText: Seconds(p.Latency.P99),
+				Margin: r.Step / p.Latency.P99, Verdict: verdict(r.Step / p.Latency.P99), Origin: s.origin,
+				Detail: "99% of single examples",
+			})
+		}
+		if s.network {
+			have, origin := r.machine.Network, OriginMeasured
+			if have == 0 {
+				have, origin = tenGigabit, OriginTypical
+			}
+			add(ResourceNetwork, p.Reads.PerMachine, have, Bandwidth, origin, "of this machine")
+		}
+	}
+	if c := r.current(p); c.PerCore > 0 {
+		add(ResourceCPU, c.Cores, r.machine.Cores, Count, c.Origin, fmt.Sprintf("%s: %s examples/s per core", c.Codec, Count(c.PerCore)))
+	}
+	cache := 0.0
+	if r.Cached > 0 {
+		cache = p.Memory.Cache
+	}
+	add(ResourceMemory, p.Memory.Total+cache, p.Memory.Have, Bytes, OriginMeasured, "free, for batches, buffers and scratch")
+	add(ResourceCopies, p.Goal.PerSecond*(r.es+r.output), r.machine.MemoryBandwidth, Bandwidth, OriginMeasured, "each example copied in and out once")
+	if h := r.machine.Handoff; h != nil {
+		seconds := h.PerBatch
+		if h.Bandwidth > 0 {
+			seconds += p.Memory.Batch / h.Bandwidth
+		}
+		if seconds > 0 {
+			p.Resources = append(p.Resources, Resource{
+				Name: ResourceHandoff, Need: r.Step, Have: seconds, NeedText: "at most " + Seconds(r.Step), HaveText: Seconds(seconds),
+				Margin: r.Step / seconds, Verdict: verdict(r.Step / seconds), Origin: OriginMeasured, Detail: "per batch",
+			})
+		}
+	}
+	least := math.Inf(1)
+	p.Meets = true
+	for _, res := range p.Resources {
+		if res.Margin < least {
+			least, p.FirstToFail = res.Margin, res.Name
+		}
+		p.Meets = p.Meets && res.Verdict != VerdictNo
+	}
+	p.Judged = s != nil && r.machine.Cores > 0
+}
+
+// classes says of each kind of storage whether it would do.
+func (r *resolved) classes(p *Plan) {
+	for _, c := range Classes() {
+		s := c.storage(p.Reads.Block, r.dataset.Layout, r.clients(), r.machine.Network)
+		if c.Name == ClassRAM && r.machine.MemoryBandwidth > 0 {
+			s.bandwidth = r.machine.MemoryBandwidth
+		}
+		rate, byRequests := s.examples(p.Reads.Block)
+		need := math.Max(p.Reads.IOPS, p.Reads.Bandwidth/p.Reads.Block)
+		v := ClassVerdict{
+			Name: c.Name, Title: c.Title, Unit: c.Unit, PerSecond: rate, Units: 1, Source: c.Source, Limit: "bandwidth",
+			Depth: ReadsInFlight(p.Goal.PerSecond*(1-r.Cached), s.latency.typical()), P99: s.latency.At(0.99),
+		}
+		if byRequests {
+			v.Limit = "requests"
+		}
+		if need <= 0 {
+			v.Margin, v.Verdict, v.Text = math.MaxFloat64, VerdictYes, "nothing is read from it"
+			p.Classes = append(p.Classes, v)
+			continue
+		}
+		v.Margin = rate / need
+		v.Verdict = verdict(v.Margin)
+		v.Units = Disks(need, rate)
+		v.SmallFiles = v.Verdict == VerdictNo && byRequests
+		v.Text = r.classText(p, &c, &v)
+		p.Classes = append(p.Classes, v)
+	}
+}
+
+// classText says it in a few words.
+func (r *resolved) classText(p *Plan, c *Class, v *ClassVerdict) string {
+	if c.Name == ClassRAM && p.Reads.Room > 0 && p.Memory.Have > 0 && p.Reads.Room > p.Memory.Have-p.Memory.Total {
+		share := math.Max(0, (p.Memory.Have-p.Memory.Total)/p.Reads.Room)
+		v.Verdict, v.Limit = VerdictNo, "room"
+		return fmt.Sprintf("%s of data, %s of memory free: %s of it", Bytes(p.Reads.Room), Bytes(p.Memory.Have), Percent(share))
+	}
+	if p.Latency.P99 > 0 && v.P99 > r.Step && v.Verdict != VerdictNo {
+		return fmt.Sprintf("p99 of %s is above t: %s reads in flight and prefetch", Seconds(v.P99), Count(v.Depth))
+	}
+	switch {
+	case v.Verdict == VerdictYes && v.Depth > 1:
+		return fmt.Sprintf("with %s reads in flight", Count(v.Depth))
+	case v.Verdict == VerdictYes:
+		return "one read at a time is enough"
+	case v.Verdict == VerdictTight:
+		return "just, with " + plural(v.Depth, "read") + " in flight"
+	case v.SmallFiles && c.Unit == "":
+		return "the small file problem: too few requests per second"
+	case v.SmallFiles:
+		return fmt.Sprintf("the small file problem: it takes %s", plural(v.Units, c.Unit))
+	case c.Unit == "":
+		return "too few bytes per second"
+	case c.Network && c.PerClient > 0:
+		return "too few bytes per second for one machine"
+	}
+	return fmt.Sprintf("too few bytes per second: it takes %s", plural(v.Units, c.Unit))
+}

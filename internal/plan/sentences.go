@@ -1,0 +1,116 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+)
+
+// sentences say in three what the tables say: the need, the verdict, what to do.
+func (r *resolved) sentences(p *Plan) {
+	p.Sentences = []string{r.sayNeed(p), r.sayVerdict(p), r.sayChange(p)}
+}
+
+func (r *resolved) sayNeed(p *Plan) string {
+	who := "the accelerator"
+	if r.Accelerators > 1 {
+		who = fmt.Sprintf("%s accelerators", Count(float64(r.Accelerators)))
+	}
+	s := fmt.Sprintf("To keep %s busy, %s examples must arrive every %s in %s of the steps: %s examples/s",
+		who, Count(float64(p.Goal.TotalBatch)), Seconds(r.Step), Percent(r.Share), Count(p.Goal.PerSecond))
+	switch {
+	case p.Reads.IOPS == 0:
+		return s + ", all from memory."
+	case r.Experiments > 1:
+		return s + fmt.Sprintf(" each, and %s reads of %s per second (%s) for %s on the same storage.",
+			span(p.Reads.IOPSLow, p.Reads.IOPS, Count), Bytes(p.Reads.Block), span(p.Reads.BandwidthLow, p.Reads.Bandwidth, Bandwidth),
+			span(float64(r.ExperimentsLow), float64(r.Experiments), Count)+" experiments")
+	}
+	return s + fmt.Sprintf(", read in blocks of %s at %s.", Bytes(p.Reads.Block), Bandwidth(p.Reads.Bandwidth))
+}
+
+// span writes "5 to 10", or "5" when both are the same.
+func span(low, high float64, text func(float64) string) string {
+	if low == high {
+		return text(high)
+	}
+	return text(low) + " to " + text(high)
+}
+
+func (r *resolved) sayVerdict(p *Plan) string {
+	first, ok := p.Resource(p.FirstToFail)
+	if !ok {
+		return "Nothing is known of a machine to compare with: name the storage (--storage nvme) and the cores, or let the machine be measured."
+	}
+	what := fmt.Sprintf("%s (%s needed, %s there)", first.Name, first.NeedText, first.HaveText)
+	if first.Name == ResourceLatency || first.Name == ResourceHandoff {
+		what = fmt.Sprintf("%s (%s allowed, %s expected)", first.Name, trimAtMost(first.NeedText), first.HaveText)
+	}
+	known := ""
+	if !p.Judged {
+		known = " of what is known"
+	}
+	how := " by its typical figures"
+	if p.Delivered.Measured {
+		how = " as measured"
+	}
+	switch {
+	case p.Meets && first.Verdict == VerdictTight:
+		return fmt.Sprintf("This path%s delivers that%s, but only just: first to fail would be %s, at %s of the need.", known, how, what, Times(first.Margin))
+	case p.Meets:
+		return fmt.Sprintf("This path%s delivers that%s: first to fail would be %s, at %s of the need.", known, how, what, Times(first.Margin))
+	case p.Delivered.AU < 0.9999:
+		problem := ""
+		if r.smallFiles(p) {
+			problem = "; this is the small file problem"
+		}
+		return fmt.Sprintf("This path%s does not deliver that%s: %s fails first, so %s examples/s arrive and accelerators are busy %s of the time%s.",
+			known, how, what, Count(p.Delivered.PerSecond), Percent(p.Delivered.AU), problem)
+	}
+	return fmt.Sprintf("This path%s delivers enough examples%s, but %s fails.", known, how, what)
+}
+
+func trimAtMost(s string) string {
+	if len(s) > 8 && s[:8] == "at most " {
+		return s[8:]
+	}
+	return s
+}
+
+// smallFiles reports whether requests, not bytes, are what the storage lacks.
+func (r *resolved) smallFiles(p *Plan) bool {
+	requests, ok := p.Resource(ResourceRequests)
+	if !ok || requests.Verdict != VerdictNo {
+		return false
+	}
+	bandwidth, ok := p.Resource(ResourceBandwidth)
+	return !ok || requests.Margin < bandwidth.Margin
+}
+
+func (r *resolved) sayChange(p *Plan) string {
+	var steps []string
+	last := Advice{}
+	for _, a := range p.Advice {
+		if a.Step > 0 {
+			steps = append(steps, a.Title)
+			last = a
+		}
+	}
+	switch {
+	case p.Fit.Known && !p.Fit.Fits:
+		return fmt.Sprintf("First of all lower n to %s: %s examples with their state do not fit %s.", Count(float64(p.Fit.LargestPowerOfTwo)), Count(float64(r.Batch)), Bytes(r.AcceleratorMemory))
+	case len(steps) > 0 && last.AU > 0.9999:
+		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", list(steps, "and then"), Count(last.To))
+	case len(steps) > 0:
+		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", list(steps, "and then"), Count(last.To), Percent(last.AU))
+	case p.Delivered.AU < 0.9999 && len(p.Advice) > 0:
+		return fmt.Sprintf("No change of format helps here: %s (%s).", p.Advice[0].Title, p.Advice[0].Effect)
+	case !p.Meets:
+		return "Lower n, or add memory."
+	}
+	if m := p.Memory; m.Compact > 0 && m.Batch > 1.5*m.Compact {
+		return fmt.Sprintf("Keep the arrays in one byte per element until they are on the accelerator: %s instead of %s per batch.", Bytes(m.Compact), Bytes(m.Batch))
+	}
+	t := p.Memory.Torch
+	return fmt.Sprintf("Nothing has to change: %s batches ahead hold %s, where the PyTorch DataLoader would take %s and %s.",
+		Count(float64(p.Memory.Prefetch)), Bytes(p.Memory.Total), plural(math.Max(1, t.Workers), "worker"), Bytes(t.Total))
+}

@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// settings are the loader's arguments, and a program with them.
+func (r *resolved) settings(p *Plan) {
+	l := &p.Loader
+	l.BatchSize = r.Batch
+	l.Prefetch = p.Memory.Prefetch
+	// What the engine needs for these slots, rounded up to whole MiB; batches of
+	// one rank, since each rank has a loader of its own.
+	per := p.Memory.Total / float64(r.Accelerators)
+	l.Memory = int64(math.Ceil(per/(1<<20))) << 20
+	cores, cached := r.machine.Cores, false
+	if c := r.best(p); c.Cores > 0 && cores > 0 {
+		// Threads that are needed, with a quarter to spare; all cores where that
+		// is as many, which is the default.
+		if n := math.Ceil(c.Cores / float64(r.Accelerators) * tight); n < math.Floor(cores/float64(r.Accelerators)) {
+			l.Threads = int64(n)
+		}
+	}
+	l.Source = r.dataset.Path
+	for _, a := range p.Advice {
+		if a.Step == 0 {
+			continue
+		}
+		switch a.Kind {
+		case "pack", CodecDCT, CodecRaw:
+			if l.Pack == "" || a.Kind != "pack" {
+				l.Pack = a.Command
+			}
+		case "cache":
+			cached = true
+		}
+	}
+	if l.Pack != "" {
+		fields := strings.Fields(l.Pack)
+		l.Source = fields[len(fields)-3]
+		if i := strings.Index(l.Pack, " --"); i > 0 {
+			before := strings.Fields(l.Pack[:i])
+			l.Source = before[len(before)-1]
+		}
+	}
+	if l.Source == "" {
+		l.Source = "train/"
+	}
+	l.Python = r.python(p, cached)
+}
+
+// best is the codec that the plan ends with.
+func (r *resolved) best(p *Plan) CodecNeed {
+	c := r.current(p)
+	for _, a := range p.Advice {
+		if n, ok := p.Codec(a.Kind); ok && a.Step > 0 {
+			c = n
+		}
+	}
+	return c
+}
+
+// python writes a training loop with the settings.
+func (r *resolved) python(p *Plan, cached bool) string {
+	l := &p.Loader
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("# n = %s and t = %s on %s: %s examples/s, predicted %s.", Count(float64(r.Batch)), Seconds(r.Step),
+		plural(float64(r.Accelerators), "accelerator"), Count(p.Goal.PerSecond), Count(p.Delivered.PerSecond))
+	if l.Pack != "" {
+		line("# Once: %s", l.Pack)
+	}
+	if cached {
+		line("# Leave the free memory to the page cache: it keeps what is read.")
+	}
+	line("import stoker\n")
+	line("loader = stoker.Loader(")
+	line("    %s,", strconv.Quote(l.Source))
+	line("    batch_size=%d,", l.BatchSize)
+	line("    shuffle=True,")
+	line("    seed=0,")
+	line("    drop_last=True,")
+	if l.Threads > 0 {
+		line("    threads=%d,", l.Threads)
+	}
+	line("    prefetch=%d,", l.Prefetch)
+	line("    memory=\"%dMiB\",", l.Memory>>20)
+	if r.Kind == KindImage {
+		side := int64(224)
+		for _, a := range r.Arrays {
+			if len(a.Shape) == 3 {
+				side = max(a.Shape[0], a.Shape[1])
+				break
+			}
+		}
+		line("    fields={\"image\": [stoker.RandomResizedCrop(%d), stoker.RandomHorizontalFlip()]},", side)
+	}
+	line("    output=\"torch\",")
+	line(")")
+	line("for epoch in range(90):")
+	if r.Kind == KindImage {
+		line("    for images, labels in loader:")
+	} else {
+		line("    for batch in loader:")
+	}
+	line("        ...  # one step; under torchrun each rank gets its part by itself")
+	return b.String()
+}
