@@ -55,7 +55,10 @@ func (r *resolved) capacity(s state) []Capacity {
 	}
 	if store != nil && s.cached < 1 {
 		rate, _ := store.examples(s.es)
-		add(LimitStorage, rate/r.clients()/(1-s.cached))
+		if s.class == "" {
+			rate /= r.clients() // shared; a storage in each machine is not
+		}
+		add(LimitStorage, rate/(1-s.cached))
 		if store.network {
 			network := r.machine.Network
 			if network == 0 {
@@ -298,9 +301,13 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 			Kind: kind, Title: title, Why: why, From: before, To: to, Gain: to / before, AU: math.Min(1, to/need), Effect: effect,
 		})
 	}
-	// Single changes that were not needed above, by what they give alone.
+	// A single change that gives as much alone as the steps above together.
+	reached := before * 1.02
+	for _, a := range p.Advice {
+		reached = math.Max(reached, a.To)
+	}
 	for _, c := range left {
-		if v, _ := r.delivers(p, c.apply(start)); v > before*1.02 {
+		if v, _ := r.delivers(p, c.apply(start)); v >= reached*0.9999 {
 			p.Advice = append(p.Advice, r.advice(p, 0, c, before, v))
 		}
 	}
@@ -310,7 +317,10 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 		"a larger network or input, or a slower and cheaper accelerator: the data path then keeps up",
 		fmt.Sprintf("the same %s examples/s, accelerators 100%% busy", Count(before)), before)
 	p.Advice[len(p.Advice)-1].AU = 1
-	if busy := before / p.Goal.PerAccelerator; r.Accelerators > 1 {
+	if busy := before / p.Goal.PerAccelerator; r.Accelerators > 1 && busy < 1 {
+		alternative("share", "share the accelerators between jobs", fmt.Sprintf("this path keeps %s of one busy", Percent(busy)),
+			fmt.Sprintf("the same %s examples/s for this job", Count(before)), before)
+	} else if r.Accelerators > 1 {
 		alternative("share", fmt.Sprintf("give away %s of the %d accelerators, or share them between jobs", Count(float64(r.Accelerators)-math.Floor(busy)), r.Accelerators),
 			fmt.Sprintf("the path keeps %s busy", Count(busy)), fmt.Sprintf("the same %s examples/s", Count(before)), before)
 	} else {
@@ -334,19 +344,7 @@ func (r *resolved) buy(p *Plan, start state, before float64, alternative func(ki
 			better.cores = cores
 			what = append(what, fmt.Sprintf("%s instead of %s", plural(cores, "core"), Count(start.cores)))
 		case LimitStorage:
-			for _, name := range []string{ClassHDD, ClassSATA, ClassNVMe} {
-				if v, ok := p.Class(name); ok && v.Verdict != VerdictNo {
-					class, _ := ClassNamed(name)
-					better.class = name
-					what = append(what, "one "+class.Title)
-					break
-				}
-			}
-			if better.class == "" {
-				if v, ok := p.Class(ClassNVMe); ok {
-					what = append(what, plural(v.Units, v.Title))
-				}
-			}
+			what = append(what, r.buyStorage(need, &better))
 		case LimitNetwork:
 			what = append(what, fmt.Sprintf("a network of %s", Bandwidth(p.Reads.PerMachine)))
 		}
@@ -375,4 +373,23 @@ func (r *resolved) compact(p *Plan) {
 		From: p.Delivered.PerSecond, To: p.Delivered.PerSecond, Gain: 1, AU: p.Delivered.AU,
 		Effect: fmt.Sprintf("%s -> %s per batch (%s less memory and copying)", Bytes(m.Batch), Bytes(m.Compact), Times(m.Batch/m.Compact)),
 	})
+}
+
+// buyStorage picks the simplest local storage that gives need examples per
+// second to one machine, or how many of the fastest it takes.
+func (r *resolved) buyStorage(need float64, better *state) string {
+	where := ""
+	if r.Experiments > 1 {
+		where = " in each machine"
+	}
+	rate := 0.0
+	for _, name := range []string{ClassHDD, ClassSATA, ClassNVMe} {
+		class, _ := ClassNamed(name)
+		rate, _ = class.storage(better.es, better.layout, 1, 0).examples(better.es)
+		if rate*1/(1-better.cached) >= need {
+			better.class = name
+			return "a local " + class.Title + where
+		}
+	}
+	return plural(Disks(need*(1-better.cached), rate), "local NVMe SSD") + where
 }

@@ -328,8 +328,12 @@ func (r *resolved) memory(p *Plan) {
 		slots = smallSlots
 	}
 	slots = max(slots, p.Latency.Prefetch+2)
-	m.Prefetch = slots - 2
 	each := float64(r.Accelerators)
+	m.Have = float64(r.machine.MemoryFree)
+	for m.Have > 0 && slots > 3 && stride*float64(slots)*each > m.Have/2 {
+		slots-- // huge batches: fewer of them ahead
+	}
+	m.Prefetch = slots - 2
 	m.Slots = stride * float64(slots) * each
 	buffers := math.Max(threads, 8) + loaderDepth(threads)
 	m.ReadAhead = math.Max(r.es*1.125+1<<20, math.Min(math.Max(buffers*groupRows*r.es, minReadBytes), maxReadBytes)) * each
@@ -340,7 +344,6 @@ func (r *resolved) memory(p *Plan) {
 	}
 	m.Scratch = threads*m.PerThread + minScratch*each
 	m.Total = m.Slots + m.ReadAhead + m.Scratch
-	m.Have = float64(r.machine.MemoryFree)
 	if d := float64(r.dataset.Bytes); d > 0 {
 		want := d
 		if r.Cached > 0 {

@@ -45,28 +45,28 @@ func (r *resolved) sayVerdict(p *Plan) string {
 	if first.Name == ResourceLatency || first.Name == ResourceHandoff {
 		what = fmt.Sprintf("%s (%s allowed, %s expected)", first.Name, trimAtMost(first.NeedText), first.HaveText)
 	}
-	known := ""
+	path := "This path"
 	if !p.Judged {
-		known = " of what is known"
+		path = "As far as is known, this path"
 	}
-	how := " by its typical figures"
+	how := ", by typical figures"
 	if p.Delivered.Measured {
-		how = " as measured"
+		how = ", by what was measured"
 	}
 	switch {
 	case p.Meets && first.Verdict == VerdictTight:
-		return fmt.Sprintf("This path%s delivers that%s, but only just: first to fail would be %s, at %s of the need.", known, how, what, Times(first.Margin))
+		return fmt.Sprintf("%s delivers that%s, but only just: the first to fail would be %s, at %s the need.", path, how, what, Times(first.Margin))
 	case p.Meets:
-		return fmt.Sprintf("This path%s delivers that%s: first to fail would be %s, at %s of the need.", known, how, what, Times(first.Margin))
+		return fmt.Sprintf("%s delivers that%s: the first to fail would be %s, at %s the need.", path, how, what, Times(first.Margin))
 	case p.Delivered.AU < 0.9999:
 		problem := ""
 		if r.smallFiles(p) {
-			problem = "; this is the small file problem"
+			problem = " This is the small file problem."
 		}
-		return fmt.Sprintf("This path%s does not deliver that%s: %s fails first, so %s examples/s arrive and accelerators are busy %s of the time%s.",
-			known, how, what, Count(p.Delivered.PerSecond), Percent(p.Delivered.AU), problem)
+		return fmt.Sprintf("%s does not deliver that%s: the first to fail is %s, so %s examples/s arrive and the accelerators work %s of the time.%s",
+			path, how, what, Count(p.Delivered.PerSecond), Percent(p.Delivered.AU), problem)
 	}
-	return fmt.Sprintf("This path%s delivers enough examples%s, but %s fails.", known, how, what)
+	return fmt.Sprintf("%s delivers enough examples%s, but there is too little %s.", path, how, what)
 }
 
 func trimAtMost(s string) string {
@@ -111,6 +111,6 @@ func (r *resolved) sayChange(p *Plan) string {
 		return fmt.Sprintf("Keep the arrays in one byte per element until they are on the accelerator: %s instead of %s per batch.", Bytes(m.Compact), Bytes(m.Batch))
 	}
 	t := p.Memory.Torch
-	return fmt.Sprintf("Nothing has to change: %s batches ahead hold %s, where the PyTorch DataLoader would take %s and %s.",
-		Count(float64(p.Memory.Prefetch)), Bytes(p.Memory.Total), plural(math.Max(1, t.Workers), "worker"), Bytes(t.Total))
+	return fmt.Sprintf("Nothing has to change: Stoker holds %s with %s batches ahead; the PyTorch DataLoader would hold %s in batches alone, and take %s.",
+		Bytes(p.Memory.Total), Count(float64(p.Memory.Prefetch)), Bytes(t.Total), plural(math.Max(1, t.Workers), "worker process"))
 }

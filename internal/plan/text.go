@@ -103,6 +103,9 @@ func plural(n float64, noun string) string {
 	if s, ok := strings.CutSuffix(noun, "y"); ok && !strings.HasSuffix(noun, "ay") {
 		noun = s + "ie"
 	}
+	if strings.HasSuffix(noun, "ss") || strings.HasSuffix(noun, "x") {
+		noun += "e"
+	}
 	return Count(n) + " " + noun + "s"
 }
 
