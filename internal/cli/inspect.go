@@ -200,7 +200,9 @@ func newTable(headers ...string) *table.Table {
 
 // numeric are the columns that are aligned to the right.
 var numeric = map[string]bool{"records": true, "share": true, "bytes": true, "per image": true, "label": true,
-	"ns per record": true, "workers": true}
+	"ns per record": true, "workers": true,
+	"in flight": true, "reads/s": true, "bytes/s": true, "p50": true, "p90": true, "p99": true, "p99.9": true,
+	"images/s, one core": true, "all cores": true, "ms of CPU": true}
 
 func fieldText(f *pack.Field) string {
 	switch {

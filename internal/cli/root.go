@@ -25,6 +25,7 @@ var commands = []func(*App) *cobra.Command{
 	newVerifyCommand,
 	newConvertCommand,
 	newServeCommand,
+	newProbeCommand,
 	newBenchCommand,
 	newVersionCommand,
 }

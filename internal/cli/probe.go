@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/probe"
+)
+
+func newProbeCommand(app *App) *cobra.Command {
+	c := &probeCommand{app: app}
+	cmd := &cobra.Command{
+		Use:     "probe [PATH]",
+		GroupID: groupEngine,
+		Short:   "Measure what this machine delivers: storage, decoding, memory, hand-off",
+		Long: `Measure what this machine delivers to a training job, in about 15 seconds: reads of
+several sizes and depths from the storage under PATH with their latencies, small
+files, what an image costs one core to decode and transform in each codec, memory
+bandwidth, the hand-off of a batch, and what control groups allow.
+
+PATH is a pack, a folder of images, or any other folder; the default is the
+current one. Decoding is measured on the images there, or on generated ones.
+Your files are only read, past the page cache where the file system can; a scratch
+file of at most 1 GiB and a tenth of the free space has no name and is gone
+afterwards.
+
+The result is kept in the user's cache folder, for "stoker plan" and for the
+what-if of "stoker bench"; --last shows it again.`,
+		Example: `  stoker probe train/
+  stoker probe /mnt/data --seconds 30s
+  stoker probe train/ --json > machine.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError("stoker probe PATH", "one PATH at most, not %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := "."
+			if len(args) == 1 {
+				path = args[0]
+			}
+			return c.run(path)
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&c.opt.For, "seconds", probe.DefaultFor, "about how long to measure")
+	flags.StringVar(&c.opt.Transform, "transform", probe.Crop, "`WHAT` is done with an image: crop (RandomResizedCrop and flip), whole (Resize) or none (raw images)")
+	flags.IntVar(&c.opt.Size, "size", 224, "width and height of the output in `PIXELS`")
+	flags.BoolVar(&c.asJSON, "json", false, "print JSON")
+	flags.BoolVar(&c.last, "last", false, "show the last result instead of measuring")
+	return cmd
+}
+
+type probeCommand struct {
+	app          *App
+	opt          probe.Options
+	asJSON, last bool
+}
+
+func (c *probeCommand) run(path string) error {
+	switch {
+	case c.opt.For < probe.MinFor || c.opt.For > probe.MaxFor:
+		return usageError("--seconds 15s", "--seconds %v is not between %v and %v", c.opt.For, probe.MinFor, probe.MaxFor)
+	case c.opt.Transform != probe.Crop && c.opt.Transform != probe.Whole && c.opt.Transform != probe.None:
+		return usageError("--transform crop, whole or none", "--transform %q is not known", c.opt.Transform)
+	case c.opt.Size < 1 || c.opt.Size > 1<<12:
+		return usageError("--size 224", "--size is %d", c.opt.Size)
+	}
+	var m *plan.Machine
+	var age time.Duration
+	var err error
+	kept := ""
+	if c.last {
+		m, age, err = probe.Load(path)
+		if errors.Is(err, probe.ErrNone) {
+			return &Error{Msg: path + " has not been probed on this machine", Hint: "stoker probe " + path}
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		if m, err = c.measure(path); err != nil {
+			return err
+		}
+		if kept, err = probe.Save(path, m); err != nil {
+			m.Notes = append(m.Notes, err.Error())
+		}
+	}
+	if c.asJSON {
+		e := json.NewEncoder(c.app.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(m)
+	}
+	text := probeText(path, m)
+	switch {
+	case c.last:
+		text += fmt.Sprintf("  measured %s ago\n", FormatDuration(age))
+	case kept != "":
+		text += "  kept in " + kept + "\n"
+	}
+	_, err = lipgloss.Fprint(c.app.Stdout, text)
+	return err
+}
+
+func (c *probeCommand) measure(path string) (*plan.Machine, error) {
+	// One line on a terminal, a line for each part elsewhere.
+	w := c.app.Stderr
+	terminal := terminalOf(w) != nil
+	erase := func() {
+		if terminal {
+			fmt.Fprint(w, "\r\x1b[K")
+		}
+	}
+	defer erase()
+	start := time.Now()
+	c.opt.Progress = func(done, parts int, name string) {
+		erase()
+		fmt.Fprintf(w, "probing: %s (%d of %d)", name, done+1, parts)
+		if left := c.opt.For - time.Since(start); terminal && left > time.Second {
+			fmt.Fprintf(w, ", about %s left", FormatDuration(left))
+		}
+		if !terminal {
+			fmt.Fprintln(w)
+		}
+	}
+	return probe.Run(c.app.Context, path, c.opt)
+}
+
+func probeText(path string, m *plan.Machine) string {
+	var out strings.Builder
+	cpu := m.CPU
+	if cpu == "" {
+		cpu = "an unknown processor"
+	}
+	fmt.Fprintf(&out, "%s: %.4g cores of %s", path, m.Cores, cpu)
+	if m.NUMANodes > 1 {
+		fmt.Fprintf(&out, ", %d NUMA nodes", m.NUMANodes)
+	}
+	fmt.Fprintf(&out, "; %s of %s memory free\n", FormatBytes(m.MemoryFree), FormatBytes(m.MemoryTotal))
+	for _, a := range m.Accelerators {
+		fmt.Fprintf(&out, "  accelerator: %s\n", a)
+	}
+	if s := m.Store; s != nil {
+		storeText(&out, s)
+	}
+	if len(m.Codecs) > 0 {
+		r := m.Codecs[0]
+		fmt.Fprintf(&out, "\nDecoding: %s images, mean %.0f x %.0f pixels, %s\n\n", originText(r.Origin), r.Width, r.Height, r.Transform)
+		t := newTable("codec", "bytes", "images/s, one core", "all cores", "ms of CPU")
+		for _, r := range m.Codecs {
+			t.Row(r.Codec, FormatBytes(int64(r.RecordBytes)), FormatCount(int64(r.PerCore)), FormatCount(int64(r.AllCores)), fmt.Sprintf("%.3f", 1e3*r.CPUSeconds))
+		}
+		fmt.Fprintln(&out, t)
+	}
+	if m.MemoryBandwidth > 0 {
+		fmt.Fprintf(&out, "\nMemory, copied per second: %s with one core, %s with all (through the caches: %s, %s)\n",
+			FormatBytes(int64(m.MemoryBandwidthCore)), FormatBytes(int64(m.MemoryBandwidth)), FormatBytes(int64(m.MemoryCopyCore)), FormatBytes(int64(m.MemoryCopy)))
+	}
+	if m.Handoff != nil {
+		fmt.Fprintf(&out, "Hand-off: %.0f us per batch\n", 1e6*m.Handoff.PerBatch)
+	}
+	if len(m.Notes) > 0 {
+		fmt.Fprintln(&out)
+	}
+	for _, n := range m.Notes {
+		fmt.Fprintf(&out, "  note: %s\n", n)
+	}
+	return out.String()
+}
+
+func originText(origin string) string {
+	if origin == "measured" {
+		return "your"
+	}
+	return "generated"
+}
+
+func storeText(out *strings.Builder, s *plan.Store) {
+	fmt.Fprintf(out, "\nStorage: %s on %s", s.Filesystem, s.Device)
+	if s.Class != "" {
+		fmt.Fprintf(out, ", behaves as %s", s.Class)
+	}
+	if s.LimitBandwidth > 0 {
+		fmt.Fprintf(out, "; the control group lets %s/s through", FormatBytes(int64(s.LimitBandwidth)))
+	}
+	if s.LimitIOPS > 0 {
+		fmt.Fprintf(out, "; the control group lets %s reads/s through", FormatCount(int64(s.LimitIOPS)))
+	}
+	fmt.Fprint(out, "\n\n")
+	t := newTable("reads", "block", "in flight", "reads/s", "bytes/s", "p50", "p90", "p99", "p99.9")
+	for _, g := range []struct {
+		name  string
+		rates []plan.ReadRate
+	}{{"random", s.Random}, {"sequential", s.Sequential}, {"small files", s.Files}, {"as the loader", s.Buffered}} {
+		for _, r := range g.rates {
+			name := g.name
+			if r.Cached {
+				name += ", cached"
+			}
+			t.Row(name, binaryBytes(r.Block), fmt.Sprint(r.Depth), FormatCount(int64(r.IOPS)), FormatBytes(int64(r.Bandwidth)),
+				microseconds(r.Latency.P50), microseconds(r.Latency.P90), microseconds(r.Latency.P99), microseconds(r.Latency.P999))
+		}
+	}
+	fmt.Fprintln(out, t)
+}
+
+// binaryBytes writes the size of a block as people name it: 4 KiB.
+func binaryBytes(n int64) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return FormatBytes(n)
+}
+
+// microseconds writes a latency with three digits.
+func microseconds(s float64) string {
+	switch {
+	case s <= 0:
+		return "-"
+	case s < 1e-3:
+		return fmt.Sprintf("%.0f us", 1e6*s)
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", 1e3*s)
+	}
+	return fmt.Sprintf("%.3g s", s)
+}

@@ -1,0 +1,401 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+)
+
+// How the loader reads and buffers when the Pipeline does not say
+// (internal/pipeline/memory.go): six readers, which announce up to 16 records of a
+// pack to the kernel at a time but open files one by one; six batches ahead.
+const (
+	defaultReaders   = 6
+	defaultGroup     = 16
+	defaultPrefetch  = 6
+	groupsPerWorker  = 1
+	pageBytes        = 4096
+	recordVariation  = 0.55 // standard deviation over mean of the work per JPEG
+	handoffPython    = 25e-6
+	p99Deviations    = 2.33 // of a normal distribution
+	accelerationLeft = 1e-9
+)
+
+// Predict says what a pipeline delivers on a machine: examples per second,
+// accelerator utilisation and the time from step to step.
+//
+// The stages overlap, so that the slowest one decides and not the sum (the
+// operational bound min_i(1/D_i) of Denning and Buzen, "The operational analysis
+// of queueing network models", ACM Computing Surveys 10(3), 1978). What the bound
+// leaves out is added where it matters:
+//
+//   - a core has one rate alone and another beside busy neighbours: the rate
+//     with k cores is interpolated between the measured one core and all cores;
+//   - a miss costs CPU time besides disk time, for the kernel reads it into the
+//     page cache and the engine copies it out;
+//   - a trainer that computes takes its share of the cores: beside T decode
+//     workers on C cores it runs for the step, and the workers get the rest,
+//     at least their fair share C*T/(T+1);
+//   - the first step after a batch has to wait for the hand-off.
+//
+// Batches vary: the time to make one has the standard deviation of its records
+// over sqrt(n) and of the last group under way. Its effect on the 99th percentile
+// is what Prefetch batches cannot hide.
+func Predict(p Pipeline, m Machine) Prediction {
+	var out Prediction
+	accelerators := float64(max(p.Accelerators, 1))
+	n := float64(max(p.Batch, 1)) * accelerators // per step of all accelerators
+	t := max(p.Step, 0)
+
+	cpu := newCPUModel(&p, &m, &out)
+	disk := storageRate(&p, &m, &out)
+	miss := min(max(1-p.CachedShare, 0), 1)
+	handoff := handoffPython
+	if m.Handoff != nil && m.Handoff.PerBatch > 0 {
+		handoff += m.Handoff.PerBatch
+		if m.Handoff.Bandwidth > 0 {
+			handoff += n / accelerators * p.OutputBytes / m.Handoff.Bandwidth
+		}
+	} else {
+		out.Missing = append(out.Missing, "hand-off: not measured")
+	}
+
+	// The shortest period of each resource alone, in seconds per step.
+	type bound struct {
+		name    string
+		seconds float64
+	}
+	bounds := []bound{{LimitAccelerator, t + p.StepCPU}, {LimitHandoff, handoff}}
+	if cpu.known {
+		bounds = append(bounds, bound{LimitCPU, cpu.period(n, t)})
+	}
+	if miss > 0 && disk > 0 {
+		name := LimitStorage
+		seconds := n * miss / disk
+		if m.Network > 0 && p.RecordBytes > 0 && n*miss*p.RecordBytes/m.Network > seconds {
+			name, seconds = LimitNetwork, n*miss*p.RecordBytes/m.Network
+		}
+		bounds = append(bounds, bound{name, seconds})
+	}
+	if m.MemoryBandwidth > 0 && p.OutputBytes > 0 {
+		// Each byte of a batch is written once from one that is read.
+		bounds = append(bounds, bound{LimitMemory, n * p.OutputBytes / m.MemoryBandwidth})
+	}
+
+	period := 0.0
+	for _, b := range bounds {
+		if b.seconds > 0 {
+			out.Capacity = append(out.Capacity, Capacity{b.name, n / b.seconds})
+		}
+		// Ties go to the accelerator: it is first, and to be busy is its purpose.
+		if b.seconds > period+accelerationLeft {
+			period, out.Limit = b.seconds, b.name
+		}
+	}
+	data := 0.0 // the slowest stage that makes batches
+	for _, b := range bounds {
+		if b.name != LimitAccelerator && b.name != LimitHandoff {
+			data = max(data, b.seconds)
+		}
+	}
+	// The hand-off is not hidden by the step: the trainer asks for a batch when
+	// it has done the last one. What it waits for the batch itself covers it.
+	period = max(period, t+p.StepCPU+handoff)
+	if period <= 0 {
+		return out
+	}
+	out.StepSeconds = period
+	out.Throughput = n / period
+	out.AU = min(t/period, 1)
+	out.StepP99 = stepP99(&p, n, t+p.StepCPU+handoff, data, cpu.workers)
+	out.FirstBatch = firstBatch(n, miss, disk, &cpu) + handoff
+	return out
+}
+
+// cpuModel is what the cores give to the engine.
+type cpuModel struct {
+	known   bool
+	seconds float64 // of CPU per example on one busy core, misses included
+	cores   float64
+	workers float64
+	spin    float64 // share of the step for which the trainer keeps a core busy
+	// Rates relative to one core: measured with measuredCores busy.
+	scaling, measuredCores float64
+}
+
+// newCPUModel takes the CPU time of an example from the pipeline or the machine.
+func newCPUModel(p *Pipeline, m *Machine, out *Prediction) cpuModel {
+	c := cpuModel{cores: p.Cores, scaling: m.Scaling, measuredCores: max(m.Cores, 1)}
+	if c.cores <= 0 {
+		c.cores = m.Cores
+	}
+	if c.cores <= 0 {
+		out.Missing = append(out.Missing, "cpu: the number of cores is not known")
+		return c
+	}
+	c.workers = float64(p.Threads)
+	if p.Threads <= 0 {
+		c.workers = max(math.Floor(c.cores), 1)
+	}
+	if p.Spin {
+		c.spin = 1
+	} else if p.StepCPU > 0 {
+		c.spin = p.StepCPU / (p.Step + p.StepCPU)
+	}
+	rate := codecRate(m, p.Codec)
+	c.seconds = p.CPUSeconds
+	if c.seconds <= 0 && rate != nil {
+		c.seconds = rate.CPUSeconds * sizeFactor(p.Codec, p.RecordBytes, rate.RecordBytes)
+		if rate.AllCores > 0 && rate.PerCore > 0 && m.Cores > 0 {
+			c.scaling = rate.AllCores / (rate.PerCore * m.Cores)
+		}
+	}
+	if c.seconds <= 0 {
+		out.Missing = append(out.Missing, fmt.Sprintf("cpu: the cost of a %s example is not known", codecName(p.Codec)))
+		return c
+	}
+	c.seconds += max(1-p.CachedShare, 0) * missSeconds(p, m)
+	if c.scaling <= 0 || c.scaling > 1.2 {
+		c.scaling = 1
+	}
+	c.known = true
+	return c
+}
+
+func codecName(codec string) string {
+	if codec == "" {
+		return "plain"
+	}
+	return codec
+}
+
+// codecRate finds what was measured of a codec.
+func codecRate(m *Machine, codec string) *CodecRate {
+	for i := range m.Codecs {
+		if m.Codecs[i].Codec == codec {
+			return &m.Codecs[i]
+		}
+	}
+	return nil
+}
+
+// sizeFactor corrects the cost of a sample for records of another mean size. Of
+// a JPEG's time two thirds go into its entropy code and most of the rest into
+// its pixels, both in proportion to its bytes; the output has one size. dct and
+// raw images cost by the pixels of the crop and of the output.
+func sizeFactor(codec string, bytes, sampled float64) float64 {
+	if bytes <= 0 || sampled <= 0 {
+		return 1
+	}
+	fixed := 0.5
+	if codec == CodecKeep {
+		fixed = 0.15
+	}
+	return fixed + (1-fixed)*bytes/sampled
+}
+
+// missSeconds is the CPU time that a record from the disk costs more than one
+// from memory: the kernel's work for a read into the page cache and, for codecs
+// that are otherwise used where they lie, the copy out of it.
+func missSeconds(p *Pipeline, m *Machine) float64 {
+	if m.Store == nil || p.RecordBytes <= 0 {
+		return 0
+	}
+	var cold, warm float64
+	for _, r := range m.Store.Buffered {
+		if r.Block <= 0 {
+			continue
+		}
+		perByte := r.CPUSeconds / float64(r.Block)
+		if r.Cached {
+			warm = perByte
+		} else {
+			cold = perByte
+		}
+	}
+	if p.Codec == CodecDCT || p.Codec == CodecRaw {
+		warm = 0
+	}
+	return max(cold-warm, 0) * p.RecordBytes
+}
+
+// power is the rate of k busy cores in units of one core alone.
+func (c *cpuModel) power(k float64) float64 {
+	if k <= 1 || c.measuredCores <= 1 {
+		return k
+	}
+	// Linear in between; beyond what was measured it stays as it is.
+	share := min((k-1)/(c.measuredCores-1), 1)
+	return k * (1 - (1-c.scaling)*share)
+}
+
+// period is the least time per step of n examples with a trainer that computes
+// for t: what the engine gets done beside it and what it must do while the
+// trainer waits.
+func (c *cpuModel) period(n, t float64) float64 {
+	work := n * c.seconds
+	alone := c.power(min(c.workers, c.cores))
+	if c.spin == 0 {
+		return work / alone
+	}
+	// Beside a busy trainer: all cores are shared, or each has its own.
+	busy := min(c.workers+1, c.cores)
+	beside := c.power(busy) / busy * max(min(c.workers, c.cores-1), c.cores*c.workers/(c.workers+1))
+	beside = min(beside, c.power(busy)/busy*c.workers)
+	during := t * (c.spin*beside + (1-c.spin)*alone)
+	if work <= during {
+		return work / during * t
+	}
+	return t + (work-during)/alone
+}
+
+// storageRate is how many examples per second the storage gives, every one a
+// miss, 0 when that is not known.
+func storageRate(p *Pipeline, m *Machine, out *Prediction) float64 {
+	record := max(p.RecordBytes, 1)
+	// A record begins and ends within a page, and pages are what is read.
+	read := record + pageBytes
+	rate := math.Inf(1)
+	if s := m.Store; s != nil {
+		if r := storeRate(p, s, read); r > 0 {
+			rate = r
+		}
+		rate = min(rate, limit(s.LimitBandwidth, read), limit(s.LimitIOPS, 1))
+	}
+	rate = min(rate, limit(p.DiskBandwidth, read), limit(p.DiskIOPS, 1))
+	if math.IsInf(rate, 1) {
+		if p.CachedShare < 1 {
+			out.Missing = append(out.Missing, "storage: not measured")
+		}
+		return 0
+	}
+	return rate
+}
+
+func limit(perSecond, each float64) float64 {
+	if perSecond <= 0 {
+		return math.Inf(1)
+	}
+	return perSecond / each
+}
+
+// storeRate interpolates what was measured: whole files, or reads of a pack.
+func storeRate(p *Pipeline, s *Store, read float64) float64 {
+	if p.Layout == LayoutFiles {
+		depth := float64(p.Depth)
+		if depth <= 0 {
+			depth = defaultReaders
+		}
+		if r := RateAt(s.Files, read, depth); r > 0 {
+			return r
+		}
+	}
+	depth := float64(p.Depth)
+	if depth <= 0 {
+		depth = defaultReaders * defaultGroup
+	}
+	rate := RateAt(s.Random, read, depth)
+	// Reads through the page cache, which the loader uses, may give less than
+	// those past it: in the proportion that was measured.
+	for _, b := range s.Buffered {
+		if plain := RateAt(s.Random, float64(b.Block), float64(b.Depth)); !b.Cached && plain > 0 && b.IOPS > 0 {
+			rate *= b.IOPS / plain
+		}
+	}
+	return rate
+}
+
+// RateAt is the number of reads of block bytes per second with depth in flight,
+// interpolated between what was measured without the page cache: over depth in
+// the logarithm, over size as latency plus bytes over bandwidth, which is linear
+// in the time of a read. 0 means that there is nothing to go by.
+func RateAt(rates []ReadRate, block, depth float64) float64 {
+	// By block: the time per read at the wanted depth.
+	type point struct{ block, seconds float64 }
+	var below, above point
+	for i := range rates {
+		b := float64(rates[i].Block)
+		iops := atDepth(rates, rates[i].Block, depth)
+		if iops <= 0 {
+			continue
+		}
+		at := point{b, 1 / iops}
+		if b <= block && b > below.block {
+			below = at
+		}
+		if b >= block && (above.block == 0 || b < above.block) {
+			above = at
+		}
+	}
+	switch {
+	case below.block == 0 && above.block == 0:
+		return 0
+	case above.block == 0: // larger than measured: at the same bandwidth
+		return 1 / (below.seconds * block / below.block)
+	case below.block == 0 || above.block == below.block:
+		return 1 / above.seconds
+	}
+	share := (block - below.block) / (above.block - below.block)
+	return 1 / (below.seconds + share*(above.seconds-below.seconds))
+}
+
+// atDepth is the rate of one block size at a depth; deeper than measured does
+// not help.
+func atDepth(rates []ReadRate, block int64, depth float64) float64 {
+	var lo, hi *ReadRate
+	for i := range rates {
+		r := &rates[i]
+		if r.Block != block || r.Cached || r.IOPS <= 0 {
+			continue
+		}
+		if d := float64(r.Depth); d <= depth && (lo == nil || r.Depth > lo.Depth) {
+			lo = r
+		} else if d > depth && (hi == nil || r.Depth < hi.Depth) {
+			hi = r
+		}
+	}
+	switch {
+	case lo == nil && hi == nil:
+		return 0
+	case hi == nil:
+		return lo.IOPS
+	case lo == nil:
+		return hi.IOPS * depth / float64(hi.Depth)
+	}
+	share := math.Log(depth/float64(lo.Depth)) / math.Log(float64(hi.Depth)/float64(lo.Depth))
+	return lo.IOPS * math.Pow(hi.IOPS/lo.IOPS, share)
+}
+
+// stepP99 is the 99th percentile of the time from step to step: floor when the
+// batches that are ready hide how much the making of one varies.
+//
+// The sum of k batches deviates by sqrt(k) times one; k batches made ahead of a
+// trainer that needs floor for each leave a slack of k*(floor-data).
+func stepP99(p *Pipeline, n, floor, data, workers float64) float64 {
+	ahead := float64(p.Prefetch)
+	if ahead <= 0 {
+		ahead = defaultPrefetch
+	}
+	groups := max(n/defaultGroup, 1)
+	spread := recordVariation / math.Sqrt(n)
+	// The batch is ready when its last group is: up to one group per worker.
+	last := max(workers, 1) * groupsPerWorker / groups / math.Sqrt(12)
+	sigma := data * math.Hypot(spread, min(last, 1))
+	if data >= floor {
+		return data + p99Deviations*sigma
+	}
+	z := ahead * (floor - data) / (math.Sqrt(ahead) * max(sigma, 1e-12))
+	return floor + max(p99Deviations-z, 0)*sigma
+}
+
+// firstBatch is the time to the first batch of an open loader: nothing overlaps
+// with a step yet, but stages overlap with each other.
+func firstBatch(n, miss, disk float64, cpu *cpuModel) float64 {
+	seconds := 0.0
+	if cpu.known {
+		seconds = n * cpu.seconds / cpu.power(min(cpu.workers, cpu.cores))
+	}
+	if miss > 0 && disk > 0 {
+		seconds = max(seconds, n*miss/disk)
+	}
+	return seconds
+}

@@ -1,0 +1,138 @@
+package probe
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/plan"
+)
+
+// ErrNone is in the error of Load when nothing was saved for a path here.
+var ErrNone = errors.New("not probed yet")
+
+// cacheVersion changes when old files would be misread.
+const cacheVersion = 1
+
+// maxCache bounds the size of a saved probe.
+const maxCache = 4 << 20
+
+// saved is the content of a cache file.
+type saved struct {
+	Version int           `json:"version"`
+	Host    string        `json:"host"`
+	Path    string        `json:"path"`
+	Machine *plan.Machine `json:"machine"`
+}
+
+// Save keeps the result of Run for path, for Load. It returns the file:
+// stoker/probe/ in the user's cache folder (XDG_CACHE_HOME, or ~/.cache).
+func Save(path string, m *plan.Machine) (string, error) {
+	name, s, err := cacheFile(path)
+	if err != nil {
+		return "", err
+	}
+	s.Machine = m
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), cause(err))
+	}
+	// Written beside and renamed: another process may be loading it.
+	f, err := os.CreateTemp(filepath.Dir(name), ".probe-*")
+	if err == nil {
+		_, err = f.Write(append(data, '\n'))
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), cause(err))
+	}
+	return name, nil
+}
+
+// Load returns what was saved for path on this machine, and how old it is. The
+// error is ErrNone when there is nothing.
+func Load(path string) (*plan.Machine, time.Duration, error) {
+	name, want, err := cacheFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, fmt.Errorf("%s: %w", path, ErrNone)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot read the probe of %s: %w", path, cause(err))
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	if st.Size() > maxCache {
+		return nil, 0, fmt.Errorf("%s: %w", path, ErrNone)
+	}
+	data := make([]byte, st.Size())
+	n, err := f.ReadAt(data, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot read the probe of %s: %w", path, cause(err))
+	}
+	got, ok := parse(data[:n])
+	if !ok || got.Host != want.Host || got.Path != want.Path {
+		return nil, 0, fmt.Errorf("%s: %w", path, ErrNone) // of another version, or damaged
+	}
+	at, err := time.Parse(time.RFC3339, got.Machine.Measured)
+	if err != nil {
+		at = st.ModTime()
+	}
+	return got.Machine, max(time.Since(at), 0), nil
+}
+
+// parse reads a cache file. What it cannot read counts as not there.
+func parse(data []byte) (*saved, bool) {
+	var s saved
+	if json.Unmarshal(data, &s) != nil || s.Version != cacheVersion || s.Machine == nil {
+		return nil, false
+	}
+	return &s, true
+}
+
+// cacheFile is the name of the file for a path on this machine: home folders are
+// shared between machines.
+func cacheFile(path string) (string, *saved, error) {
+	dir, err := folder(path)
+	if err != nil {
+		return "", nil, err
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil, fmt.Errorf("there is no cache folder: %w", err)
+	}
+	root := os.DirFS("/")
+	host, _ := os.Hostname()
+	if id := readText(root, "etc/machine-id"); id != "" {
+		host += " " + id
+	}
+	// Another number of cores is another machine to plan for.
+	s := &saved{Version: cacheVersion, Path: dir, Host: fmt.Sprintf("%s, %s, %.2f cores, %s", host, cpuName(root), usableCores(root), runtime.GOARCH)}
+	h := fnv.New128a()
+	fmt.Fprintf(h, "%s\n%s", s.Host, s.Path)
+	return filepath.Join(base, "stoker", "probe", hex.EncodeToString(h.Sum(nil))+".json"), s, nil
+}

@@ -1,0 +1,224 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/pack"
+)
+
+const (
+	// decodeBatch is small, so that a short window holds many batches.
+	decodeBatch = 32
+	// windows is how many times each rate is taken; the median counts.
+	windows = 5
+)
+
+// decode measures what an image costs the engine in each codec, with one decode
+// worker and with one per core, on packs of the sample in memory.
+func (p *probe) decode(ctx context.Context, d time.Duration) {
+	started := time.Now()
+	s, err := p.takeSample(ctx, d/4)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.note("decoding: %v", err)
+		}
+		return
+	}
+	work, err := os.MkdirTemp(roomFor(8*s.bytes), "stoker-probe-*")
+	if err != nil {
+		p.note("decoding: not measured: cannot write a temporary folder: %v", cause(err))
+		return
+	}
+	defer os.RemoveAll(work)
+	images := filepath.Join(work, "images")
+	if err := s.write(images); err != nil {
+		p.note("decoding: not measured: %v", err)
+		return
+	}
+	codecs := []string{plan.CodecKeep, plan.CodecDCT, plan.CodecRaw}
+	if s.raw {
+		codecs = codecs[2:]
+		p.note("decoding: the pack holds pixels, so that keep and dct were not measured")
+	}
+	left := max(d-time.Since(started), d/2)
+	for i, codec := range codecs {
+		// Packing the sample counts as well.
+		share := left / time.Duration(len(codecs)-i)
+		before := time.Now()
+		rate, err := p.codec(ctx, s, images, filepath.Join(work, codec), codec, share)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			p.note("decoding of %s: %v", codec, err)
+		} else {
+			p.m.Codecs = append(p.m.Codecs, rate)
+		}
+		left = max(left-time.Since(before), 0)
+	}
+	if len(p.m.Codecs) > 0 && p.m.Cores > 0 {
+		r := p.m.Codecs[0]
+		p.m.Scaling = r.AllCores / (r.PerCore * p.m.Cores)
+	}
+}
+
+// roomFor is a folder in memory that has room for n bytes, or "" for the usual one.
+func roomFor(n int64) string {
+	const shm = "/dev/shm"
+	if freeSpace(shm) < n {
+		return ""
+	}
+	if f, err := scratch(shm, 0); err == nil {
+		f.Close()
+		return shm
+	}
+	return ""
+}
+
+func (p *probe) codec(ctx context.Context, s *sample, images, dir, codec string, d time.Duration) (plan.CodecRate, error) {
+	started := time.Now()
+	defer os.RemoveAll(dir)
+	opt := pack.Options{Images: codec}
+	transformed := p.opt.Transform
+	if codec == plan.CodecRaw && !s.raw {
+		// As raw images are stored for training: somewhat larger than the crop.
+		opt.Resize = pack.Resize{Short: max(p.opt.Size*8/7, 1)}
+	}
+	sum, err := pack.Write(ctx, images, dir, &opt)
+	if err != nil {
+		return plan.CodecRate{}, fmt.Errorf("packing a sample: %w", err)
+	}
+	if transformed == None && codec != plan.CodecRaw {
+		transformed = Whole // a batch needs one size
+	}
+	ops, what, err := operations(transformed, p.opt.Size)
+	if err != nil {
+		return plan.CodecRate{}, err
+	}
+	m := sum.Manifest
+	if m.Records == 0 {
+		return plan.CodecRate{}, errors.New("no image of the sample could be packed")
+	}
+	r := plan.CodecRate{
+		Codec: codec, Transform: what, RecordBytes: float64(m.Images().Bytes) / float64(m.Records),
+		Width: s.width, Height: s.height, Origin: s.origin,
+	}
+	if codec == plan.CodecRaw && !s.raw {
+		pixels := r.RecordBytes / 3
+		short := float64(opt.Resize.Short)
+		r.Width, r.Height = max(pixels/short, 1), short
+		if s.height > s.width {
+			r.Width, r.Height = r.Height, r.Width
+		}
+	}
+	left := max(d-time.Since(started), d/2)
+	one, err := run(ctx, dir, ops, 1, left/2)
+	if err != nil {
+		return plan.CodecRate{}, err
+	}
+	r.PerCore, r.CPUSeconds = 1/one.cpu, one.cpu
+	r.ReadSeconds, r.DecodeSeconds, r.TransformSeconds = one.stage("fetch"), one.stage("decode"), one.stage("transform")
+	r.OutputBytes, r.Images = one.rowBytes, one.images
+	r.AllCores = r.PerCore
+	if n := cores(); n > 1 {
+		all, err := run(ctx, dir, ops, n, left/2)
+		if err != nil {
+			return plan.CodecRate{}, err
+		}
+		r.AllCores = all.perSecond
+		r.Images += all.images
+	}
+	return r, nil
+}
+
+// operations is the transform, and its name.
+func operations(name string, size int) ([]json.RawMessage, string, error) {
+	switch name {
+	case Crop:
+		return []json.RawMessage{
+			fmt.Appendf(nil, `{"op":"RandomResizedCrop","size":[%d,%d]}`, size, size),
+			json.RawMessage(`{"op":"RandomHorizontalFlip"}`),
+		}, fmt.Sprintf("RandomResizedCrop(%d), flip", size), nil
+	case Whole:
+		return []json.RawMessage{fmt.Appendf(nil, `{"op":"Resize","size":[%d,%d]}`, size, size)}, fmt.Sprintf("Resize(%d)", size), nil
+	case None:
+		return nil, "none", nil
+	}
+	return nil, "", fmt.Errorf("transform %q is not known; there are %s, %s and %s", name, Crop, Whole, None)
+}
+
+// rates is what run measured.
+type rates struct {
+	cpu       float64 // seconds of CPU time per image
+	perSecond float64 // images by the clock
+	stages    map[string]float64
+	rowBytes  int64
+	images    int64
+}
+
+func (r *rates) stage(name string) float64 { return r.stages[name] }
+
+// run takes batches of the pack for d and gives them back at once.
+func run(ctx context.Context, dir string, ops []json.RawMessage, threads int, d time.Duration) (r rates, err error) {
+	pipe, err := pipeline.Open(ctx, pipeline.Config{
+		Source: dir, BatchSize: decodeBatch, Shuffle: true, DropLast: false, Threads: threads, Prefetch: 3 + threads,
+		Fields: []string{"image"}, Outputs: []transform.Output{{Name: "image", Field: "image", Ops: ops}},
+	})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, pipe.Close()) }()
+	r.rowBytes = pipe.Info().SlotBytes / int64(pipe.Info().BatchSize)
+	pipe.Start(item.Position{})
+	if _, err := take(ctx, pipe, d/8, pipe.Info().Slots); err != nil {
+		return r, err
+	}
+	before := pipe.Stats()
+	var cpus, clocks []float64
+	for range windows {
+		cpu, start := processTime(), time.Now()
+		n, err := take(ctx, pipe, d*7/8/windows, 2)
+		if err != nil {
+			return r, err
+		}
+		cpus = append(cpus, (processTime()-cpu).Seconds()/float64(n))
+		clocks = append(clocks, float64(n)/time.Since(start).Seconds())
+		r.images += n
+	}
+	r.cpu, r.perSecond, r.stages = median(cpus), median(clocks), map[string]float64{}
+	after := pipe.Stats()
+	for i, st := range after.Stages {
+		if n := st.Records - before.Stages[i].Records; n > 0 {
+			r.stages[st.Name] = (st.Busy - before.Stages[i].Busy).Seconds() / float64(n)
+		}
+	}
+	return r, nil
+}
+
+// take consumes batches for at least d and at least n of them, and returns the
+// number of their records.
+func take(ctx context.Context, p *pipeline.Pipeline, d time.Duration, n int) (int64, error) {
+	var rows int64
+	for start := time.Now(); n > 0 || time.Since(start) < d; {
+		ev, err := p.Next(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if ev.Kind == pipeline.EventBatch {
+			p.Release(ev.Slot)
+			rows += int64(ev.Rows)
+			n--
+		}
+	}
+	return max(rows, 1), nil
+}

@@ -1,0 +1,163 @@
+// Package probe measures what a machine delivers to a data loader: the storage
+// under a path, decoding and transforming on the user's own files, memory, the
+// hand-off of a batch, and the limits that control groups set. The result is a
+// [plan.Machine], from which package plan predicts.
+//
+// Run is bounded: each part has a deadline and a share of the time, what is
+// written is at most a scratch file of 1 GiB or a tenth of the free space, and
+// it is gone afterwards. Files of the user are read past the page cache where
+// the file system can, so that what other programs have cached stays cached.
+//
+// Read Run (the parts, in order), store.go (reads of all sizes) and decode.go
+// (what an image costs).
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/plan"
+)
+
+// Options change what Run does. The zero value means the defaults.
+type Options struct {
+	// For is about how long to measure; 0 means DefaultFor.
+	For time.Duration
+	// Transform is Crop, Whole or None; "" means Crop. Size is the width and
+	// height of its output in pixels; 0 means 224.
+	Transform string
+	Size      int
+	// Progress, when set, is told when a part begins, by its number, the number of all parts and
+	// its name.
+	Progress func(done, parts int, name string)
+}
+
+// The transforms that Options know.
+const (
+	// Crop is RandomResizedCrop and RandomHorizontalFlip, as training uses them.
+	Crop = "crop"
+	// Whole is the whole image, resized.
+	Whole = "whole"
+	// None leaves raw images of one size as they are.
+	None = "none"
+)
+
+const (
+	// DefaultFor is enough for a second or two per part.
+	DefaultFor = 15 * time.Second
+	// MinFor and MaxFor bound Options.For.
+	MinFor = time.Second
+	MaxFor = 10 * time.Minute
+)
+
+// A part of the probe has a share of the time. It must end when its context
+// does; what it could not measure it leaves at zero and says in a note.
+type part struct {
+	name  string
+	share float64
+	run   func(ctx context.Context, d time.Duration)
+}
+
+// probe is one run.
+type probe struct {
+	opt  Options
+	path string // a folder
+	m    *plan.Machine
+	data dataset
+}
+
+// note adds a line on what could not be measured.
+func (p *probe) note(format string, args ...any) {
+	p.m.Notes = append(p.m.Notes, fmt.Sprintf(format, args...))
+}
+
+// Run measures this machine and the storage and data at path: a pack, a folder
+// of images, or any other folder, for the storage alone. The notes of the result
+// say what could not be measured and why. An error means that path cannot be
+// used or that ctx ended.
+func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
+	if opt.For == 0 {
+		opt.For = DefaultFor
+	}
+	if opt.Transform == "" {
+		opt.Transform = Crop
+	}
+	if opt.Size == 0 {
+		opt.Size = 224
+	}
+	dir, err := folder(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &probe{opt: opt, path: dir, m: &plan.Machine{Measured: time.Now().UTC().Format(time.RFC3339)}}
+	parts := []part{
+		{"machine", 0.01, p.system},
+		{"data", 0.08, p.look},
+		{"memory", 0.08, p.memory},
+		{"storage", 0.36, p.storage},
+		{"small files", 0.08, p.files},
+		{"decoding", 0.36, p.decode},
+		{"hand-off", 0.03, p.handoff},
+	}
+	for i, part := range parts {
+		if opt.Progress != nil {
+			opt.Progress(i, len(parts), part.name)
+		}
+		d := time.Duration(part.share * float64(opt.For))
+		if err := p.runPart(ctx, part, d); err != nil {
+			return nil, err
+		}
+	}
+	return p.m, nil
+}
+
+// runPart gives a part its deadline: some more than its share, for what must be
+// written or opened before anything can be measured.
+func (p *probe) runPart(ctx context.Context, part part, d time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, 2*d+5*time.Second)
+	defer cancel()
+	part.run(limited, d)
+	return ctx.Err()
+}
+
+// folder returns the absolute folder of path, with links followed: path itself,
+// or the folder that a file lies in.
+func folder(path string) (string, error) {
+	dir, err := filepath.Abs(path)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	var st fs.FileInfo
+	if err == nil {
+		st, err = os.Stat(dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot probe %s: %w", path, cause(err))
+	}
+	if !st.IsDir() {
+		dir = filepath.Dir(dir)
+	}
+	if _, err := os.ReadDir(dir); err != nil {
+		return "", fmt.Errorf("cannot probe %s: %w", path, cause(err))
+	}
+	return dir, nil
+}
+
+// cause is the reason in an error of package os, without the path that the
+// message names already.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// cores is how many goroutines measure what all cores do together.
+func cores() int { return max(runtime.GOMAXPROCS(0), 1) }

@@ -1,0 +1,471 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/plan"
+)
+
+// The reads that are measured: from where the time of a request decides to where
+// the bandwidth does, and from one reader to more than a disk can use.
+var (
+	randomBlocks    = []int64{4 << 10, 128 << 10, 1 << 20}
+	randomDepths    = []int{1, 4, 16, 64}
+	sequentialBlock = int64(1 << 20)
+	sequentialDepth = []int{1, 4}
+)
+
+const (
+	// alignment suits direct reads of all common devices.
+	alignment = 4096
+	// leastLarge is how much of the user's own must be there to read from it.
+	leastLarge = 128 << 20
+	// maxScratch and scratchShare bound the scratch file.
+	maxScratch   = 1 << 30
+	scratchShare = 10
+	leastScratch = 1 << 20
+	// maxBuffers bounds what is read into at once.
+	maxBuffers = 64 << 20
+	// slowRead is from where on deeper queues are not tried: they would only
+	// make the probe long.
+	slowRead = 300 * time.Millisecond
+	// hungRead is for how long a read may be out behind the deadline.
+	hungRead = 10 * time.Second
+
+	// The loader's readers and the records that each asks the kernel for at once
+	// (internal/pipeline/memory.go).
+	loaderReaders = 6
+	loaderGroup   = 16
+	// loaderBlock is about a JPEG of ImageNet.
+	loaderBlock = 112 << 10
+)
+
+// target is a set of open files that reads go to.
+type target struct {
+	files  []dataFile
+	fds    []int
+	total  int64
+	own    bool // our scratch file
+	direct bool // past the page cache
+	cached bool // the file system has nothing but the page cache
+}
+
+func (t *target) close() {
+	for _, fd := range t.fds {
+		unix.Close(fd)
+	}
+}
+
+// pick chooses a file, by size, and an aligned place for a read of n bytes.
+func (t *target) pick(rng *rand.Rand, n int64) (fd int, off int64) {
+	at := rng.Int64N(t.total)
+	for i := range t.files {
+		if at < t.files[i].size || i == len(t.files)-1 {
+			room := (t.files[i].size - n) / alignment
+			if room <= 0 {
+				return t.fds[i], 0
+			}
+			return t.fds[i], rng.Int64N(room+1) * alignment
+		}
+		at -= t.files[i].size
+	}
+	return t.fds[0], 0
+}
+
+// storage measures reads of several sizes and depths.
+func (p *probe) storage(ctx context.Context, d time.Duration) {
+	root := os.DirFS("/")
+	m, err := mountOf(root, p.path)
+	if err != nil {
+		p.note("storage: %v", err)
+		return
+	}
+	s := &plan.Store{Path: p.path, Filesystem: m.kind, Device: m.device}
+	s.LimitBandwidth, s.LimitIOPS = ioLimits(root, m.dev)
+	p.m.Store = s
+	if networkClass(m.kind) != "" {
+		p.m.Network = lineRate(root)
+	}
+	started := time.Now()
+	t, err := p.openTarget(ctx, m, d/4)
+	if err != nil {
+		p.note("storage: %v", err)
+		s.Class = m.class(root, s)
+		return
+	}
+	defer t.close()
+	// What is left of the time, a quarter of it for reads through the cache.
+	left := max(d-time.Since(started), d/2)
+	each := left * 3 / 4 / time.Duration(len(randomBlocks)*len(randomDepths)+len(sequentialDepth))
+	for _, block := range randomBlocks {
+		for _, depth := range randomDepths {
+			r, err := t.measure(ctx, each, block, depth, false)
+			if err != nil {
+				p.note("storage: %v", err)
+				s.Class = m.class(root, s)
+				return
+			}
+			if r.Latency.Samples > 0 {
+				s.Random = append(s.Random, r)
+			}
+			if r.Latency.P50 > slowRead.Seconds() || int64(depth)*4*block > maxBuffers {
+				break
+			}
+		}
+	}
+	for _, depth := range sequentialDepth {
+		r, err := t.measure(ctx, each, sequentialBlock, depth, true)
+		if err != nil {
+			p.note("storage: %v", err)
+			break
+		}
+		if r.Latency.Samples > 0 {
+			s.Sequential = append(s.Sequential, r)
+		}
+	}
+	s.Class = m.class(root, s)
+	if !t.cached {
+		p.buffered(ctx, s, t, left/4)
+	}
+}
+
+// openTarget opens what reads are measured on: large files of the user, past the
+// page cache, or else a scratch file.
+func (p *probe) openTarget(ctx context.Context, m mount, d time.Duration) (*target, error) {
+	if memoryKinds[m.kind] {
+		p.note("storage: %s lies in memory: reads are those of the page cache", m.kind)
+	}
+	if t := p.openLarge(m); t != nil {
+		return t, nil
+	}
+	t, err := p.openScratch(ctx, m, maxScratch, d)
+	if err != nil {
+		return nil, err
+	}
+	if !t.cached && p.data.pack == nil {
+		p.note("storage: measured on a scratch file, for there are no large files to read; a cache in the disk or the host may still hold what was just written")
+	}
+	return t, nil
+}
+
+// openLarge opens the user's large files for direct reads; nil when there are
+// too few or when the file system has no direct reads.
+func (p *probe) openLarge(m mount) *target {
+	t := &target{own: false, direct: true, cached: memoryKinds[m.kind]}
+	for _, f := range p.data.large {
+		fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		if err != nil {
+			continue
+		}
+		t.files, t.fds = append(t.files, f), append(t.fds, fd)
+		t.total += f.size
+	}
+	if t.total < leastLarge || !readsDirect(t.fds[0]) {
+		t.close()
+		return nil
+	}
+	return t
+}
+
+// readsDirect tries a direct read: some file systems accept the flag alone.
+func readsDirect(fd int) bool {
+	buf, err := anonymous(alignment)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(buf)
+	n, err := unix.Pread(fd, buf, 0)
+	return err == nil && n == len(buf)
+}
+
+// openScratch writes a scratch file of at most size bytes in d or less. What it
+// holds cannot be compressed.
+func (p *probe) openScratch(ctx context.Context, m mount, size int64, d time.Duration) (*target, error) {
+	free := freeSpace(p.path)
+	size = min(size, free/scratchShare) &^ (1<<20 - 1)
+	if size < leastScratch {
+		return nil, fmt.Errorf("not measured: %s has only %d MiB free, too few for a scratch file, and no large files to read", p.path, free>>20)
+	}
+	t := &target{own: true, direct: true, cached: memoryKinds[m.kind]}
+	f, err := scratch(p.path, unix.O_DIRECT)
+	if errors.Is(err, unix.EINVAL) {
+		t.direct = false
+		f, err = scratch(p.path, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("not measured: cannot write a scratch file in %s: %w, and it has no large files to read", p.path, err)
+	}
+	written, err := fill(ctx, f, size, d)
+	if err != nil && written < leastScratch {
+		f.Close()
+		return nil, fmt.Errorf("not measured: cannot write a scratch file in %s: %w", p.path, cause(err))
+	}
+	if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("not measured: cannot write a scratch file in %s: %w", p.path, err)
+	}
+	fd, err := unix.Dup(int(f.Fd()))
+	f.Close()
+	if err != nil {
+		return nil, err
+	}
+	t.files, t.fds, t.total = []dataFile{{p.path, written}}, []int{fd}, written
+	if !t.direct && !t.cached && !t.drops() {
+		t.cached = true
+		p.note("storage: %s keeps what was written in memory and has no direct reads: this is the speed of the page cache", m.kind)
+	}
+	return t, nil
+}
+
+// fill writes random bytes from the beginning until the size or the time is
+// reached.
+func fill(ctx context.Context, f *os.File, size int64, d time.Duration) (int64, error) {
+	const block = 1 << 20
+	buf, err := anonymous(block)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Munmap(buf)
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(buf)
+	start := time.Now()
+	at := int64(0)
+	for at < size && (at < leastScratch || time.Since(start) < d) && ctx.Err() == nil {
+		// Other bytes in each block, lest a file system stores them once.
+		_, _ = rng.Read(buf[:64])
+		_, _ = rng.Read(buf[block/2 : block/2+64])
+		n, err := f.WriteAt(buf, at)
+		at += int64(n)
+		if err != nil {
+			return at &^ (block - 1), err
+		}
+	}
+	return at, ctx.Err()
+}
+
+// drops asks the kernel to forget our scratch file and says whether it did.
+func (t *target) drops() bool {
+	buf := make([]byte, alignment)
+	for i, fd := range t.fds {
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+		for k := range int64(8) {
+			n, err := unix.Preadv2(fd, [][]byte{buf}, t.files[i].size/8*k&^(alignment-1), unix.RWF_NOWAIT)
+			if n > 0 {
+				return false
+			}
+			if err != nil && err != unix.EAGAIN {
+				return true // it cannot be told; the reads will
+			}
+		}
+	}
+	return true
+}
+
+// measure reads blocks at random places, or one behind another, with depth reads
+// in flight, for d.
+func (t *target) measure(ctx context.Context, d time.Duration, block int64, depth int, sequential bool) (plan.ReadRate, error) {
+	block = min(block, t.total&^(alignment-1))
+	r := plan.ReadRate{Block: block, Depth: depth, Cached: t.cached}
+	mem, err := anonymous(block * int64(depth))
+	if err != nil {
+		return r, err
+	}
+	if t.own && !t.direct && !t.cached {
+		_ = unix.Fadvise(t.fds[0], 0, 0, unix.FADV_RANDOM)
+		_ = unix.Fadvise(t.fds[0], 0, 0, unix.FADV_DONTNEED)
+	}
+	var next atomic.Int64
+	next.Store(rand.Int64N(max(t.files[0].size/block, 1)) * block)
+	reads := func(worker int) func() (int, error) {
+		buf := mem[int64(worker)*block : int64(worker+1)*block]
+		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(worker)))
+		return func() (int, error) {
+			fd, off := t.fds[0], int64(0)
+			if sequential {
+				off = (next.Add(block) - block) % max(t.files[0].size-block+1, 1) &^ (alignment - 1)
+			} else {
+				fd, off = t.pick(rng, block)
+			}
+			if t.own && !t.direct && !t.cached {
+				// The scratch file is ours: nobody misses these pages.
+				_ = unix.Fadvise(fd, off, block, unix.FADV_DONTNEED)
+			}
+			return pread(fd, buf, off)
+		}
+	}
+	res, hung, err := inFlight(ctx, d, depth, reads)
+	if hung {
+		return r, fmt.Errorf("a read of %d bytes has been out for %v; the storage hangs", block, hungRead)
+	}
+	_ = unix.Munmap(mem) // nobody reads into it any more
+	if err != nil {
+		return r, fmt.Errorf("reading: %w", err)
+	}
+	res.into(&r)
+	return r, nil
+}
+
+// pread reads all of buf, less only at the end of the file.
+func pread(fd int, buf []byte, off int64) (int, error) {
+	for {
+		n, err := unix.Pread(fd, buf, off)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// flow is what inFlight counted.
+type flow struct {
+	seconds float64
+	bytes   int64
+	cpu     time.Duration // of the whole process
+	lat     latencies
+}
+
+func (f *flow) into(r *plan.ReadRate) {
+	r.Latency = f.lat.summary()
+	if f.seconds > 0 {
+		r.IOPS = float64(r.Latency.Samples) / f.seconds
+		r.Bandwidth = float64(f.bytes) / f.seconds
+	}
+	if r.Latency.Samples > 0 {
+		r.CPUSeconds = f.cpu.Seconds() / float64(r.Latency.Samples)
+	}
+}
+
+// inFlight keeps depth reads going for d. Each worker gets its read function
+// from reads. A read that does not come back long after the end counts as hung;
+// its goroutine cannot be ended and is left behind, with its memory.
+func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker int) func() (int, error)) (res flow, hung bool, err error) {
+	type result struct {
+		bytes int64
+		lat   latencies
+		err   error
+	}
+	results := make([]result, depth)
+	var wg sync.WaitGroup
+	cpu, start := processTime(), time.Now()
+	for w := range depth {
+		wg.Go(func() {
+			read, r := reads(w), &results[w]
+			for now := start; now.Sub(start) < d && ctx.Err() == nil; {
+				n, err := read()
+				done := time.Now()
+				if err != nil {
+					r.err = err
+					return
+				}
+				r.bytes += int64(n)
+				r.lat.add(done.Sub(now))
+				now = done
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	timeout := time.NewTimer(d + hungRead)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-timeout.C:
+		return res, true, nil
+	}
+	res.seconds, res.cpu = time.Since(start).Seconds(), processTime()-cpu
+	for i := range results {
+		if results[i].err != nil {
+			return res, false, results[i].err
+		}
+		res.bytes += results[i].bytes
+		res.lat.merge(&results[i].lat)
+	}
+	return res, false, nil
+}
+
+// buffered measures reads through the page cache: warm ones, and cold ones in
+// the way of the loader, several readers that each announce a group of records
+// and then read them. It uses a scratch file, whose pages it may drop.
+func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.Duration) {
+	if !t.own {
+		var err error
+		if t, err = p.openScratch(ctx, mount{kind: s.Filesystem}, 256<<20, d/3); err != nil {
+			p.note("reads through the page cache: %v", err)
+			return
+		}
+		defer t.close()
+		d -= d / 3
+	}
+	// The same file again, through the cache.
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", t.fds[0]), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		p.note("reads through the page cache: %v", err)
+		return
+	}
+	defer unix.Close(fd)
+	blocks := t.total / loaderBlock
+	if blocks < loaderReaders*loaderGroup {
+		return
+	}
+	for _, cached := range []bool{false, true} {
+		readers := loaderReaders
+		if cached {
+			readers = 1
+		}
+		order := rand.Perm(int(blocks))
+		if cached {
+			order = order[:min(len(order), 256)] // a part that stays in memory
+			for _, k := range order {
+				buf := make([]byte, loaderBlock)
+				_, _ = pread(fd, buf, int64(k)*loaderBlock)
+			}
+		}
+		var next atomic.Int64
+		reads := func(int) func() (int, error) {
+			buf := make([]byte, loaderBlock)
+			var group []int
+			return func() (int, error) {
+				if len(group) == 0 {
+					at := int(next.Add(loaderGroup)-loaderGroup) % (len(order) - loaderGroup + 1)
+					if at < loaderGroup && !cached {
+						// Once through: what was read is dropped and read again.
+						_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+					}
+					group = order[at : at+loaderGroup]
+					if !cached {
+						for _, k := range group {
+							_ = unix.Fadvise(fd, int64(k)*loaderBlock, loaderBlock, unix.FADV_WILLNEED)
+						}
+					}
+				}
+				k := group[0]
+				group = group[1:]
+				return pread(fd, buf, int64(k)*loaderBlock)
+			}
+		}
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
+		if !cached {
+			_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+		}
+		res, hung, err := inFlight(ctx, d/2, readers, reads)
+		if hung || err != nil {
+			p.note("reads through the page cache: not measured (%v)", err)
+			return
+		}
+		r := plan.ReadRate{Block: loaderBlock, Depth: readers * loaderGroup, Cached: cached}
+		if cached {
+			r.Depth = 1
+		}
+		res.into(&r)
+		s.Buffered = append(s.Buffered, r)
+	}
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+}
