@@ -1,16 +1,16 @@
 package steplog
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
-// Summary is what the records of some time say together.
+// Summary is what the records of some time say together. The zero value is
+// empty; Add records to it in their order.
 type Summary struct {
 	// Steps are the times from the end of one step to the end of the next, or,
-	// where the program marks no steps, from one batch to the next.
+	// where the program marks no steps, from one batch to the next. The first
+	// step is therefore left out.
 	Steps []time.Duration
-	// Waits are the times that the loop waited for each batch, with its rows.
+	// Waits are the times that the loop waited for each batch, and Rows the
+	// examples that it was given.
 	Waits []time.Duration
 	Rows  int64
 	// Stages are the times spent in each stage, by its number, and how often.
@@ -21,6 +21,9 @@ type Summary struct {
 	// clock of Now. WaitingSince is when a wait that has not ended began, 0 when
 	// there is none.
 	First, Last, WaitingSince int64
+
+	waitFrom, stepFrom int64
+	open               map[uint32]int64
 }
 
 // StageTime is the time spent in a stage.
@@ -29,52 +32,68 @@ type StageTime struct {
 	Count int
 }
 
-// Summarise adds records up. Waits and stages that began before the first
-// record count from there.
+// Summarise adds records up.
 func Summarise(records []Record) Summary {
-	s := Summary{Stages: map[uint32]StageTime{}}
+	var s Summary
+	s.Add(records)
+	return s
+}
+
+// Add adds records up that follow those before. Waits and stages that began
+// before the first record of all count from there.
+func (s *Summary) Add(records []Record) {
 	if len(records) == 0 {
-		return s
+		return
 	}
-	s.First, s.Last = records[0].NS, records[len(records)-1].NS
-	s.Marked = slices.ContainsFunc(records, func(r Record) bool { return r.Kind == Step })
-	var waitFrom, stepFrom int64
-	open := map[uint32]int64{}
+	if s.First == 0 {
+		s.First = records[0].NS
+		s.Stages, s.open = map[uint32]StageTime{}, map[uint32]int64{}
+	}
+	s.Last = records[len(records)-1].NS
 	for _, r := range records {
 		switch r.Kind {
 		case WaitBegin:
-			waitFrom, s.WaitingSince = r.NS, r.NS
+			s.waitFrom, s.WaitingSince = r.NS, r.NS
 		case WaitEnd:
-			if waitFrom == 0 {
-				waitFrom = s.First
-			}
-			s.Waits = append(s.Waits, time.Duration(r.NS-waitFrom))
-			s.WaitingSince = 0
-			s.Rows += int64(r.Arg)
-			if !s.Marked {
-				if stepFrom != 0 {
-					s.Steps = append(s.Steps, time.Duration(r.NS-stepFrom))
-				}
-				stepFrom = r.NS
-			}
+			s.endWait(r)
 		case Step:
-			if stepFrom != 0 {
-				s.Steps = append(s.Steps, time.Duration(r.NS-stepFrom))
+			if !s.Marked {
+				// What was counted from batch to batch so far was not steps.
+				s.Marked, s.stepFrom, s.Steps = true, 0, nil
 			}
-			stepFrom = r.NS
+			s.endStep(r.NS)
 		case StageBegin:
-			open[r.Arg] = r.NS
+			s.open[r.Arg] = r.NS
 		case StageEnd:
-			from, ok := open[r.Arg]
+			from, ok := s.open[r.Arg]
 			if !ok {
 				from = s.First
 			}
-			delete(open, r.Arg)
+			delete(s.open, r.Arg)
 			t := s.Stages[r.Arg]
 			t.Time += time.Duration(r.NS - from)
 			t.Count++
 			s.Stages[r.Arg] = t
 		}
 	}
-	return s
+}
+
+func (s *Summary) endWait(r Record) {
+	from := s.waitFrom
+	if from == 0 {
+		from = s.First
+	}
+	s.WaitingSince = 0
+	s.Waits = append(s.Waits, time.Duration(r.NS-from))
+	s.Rows += int64(r.Arg)
+	if !s.Marked {
+		s.endStep(r.NS)
+	}
+}
+
+func (s *Summary) endStep(ns int64) {
+	if s.stepFrom != 0 {
+		s.Steps = append(s.Steps, time.Duration(ns-s.stepFrom))
+	}
+	s.stepFrom = ns
 }
