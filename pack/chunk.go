@@ -20,6 +20,8 @@ type record struct {
 	exif, icc     []byte
 	// notDCT says why a JPEG was kept where dct was asked for.
 	notDCT string
+	// values are the columns of a record of a pack without images.
+	values [][]byte
 }
 
 // Limits of a chunk beside its size in bytes.
@@ -42,6 +44,14 @@ type chunkStats struct {
 	MaxPath  int64            `json:"max_path"`
 	MaxExif  int64            `json:"max_exif,omitempty"`
 	MaxICC   int64            `json:"max_icc,omitempty"`
+	// Values are those of the columns of a pack without images.
+	Values []valueStats `json:"values,omitempty"`
+}
+
+// valueStats are the statistics of a column.
+type valueStats struct {
+	Bytes int64 `json:"bytes"`
+	Max   int64 `json:"max"`
 }
 
 func newChunkStats() chunkStats {
@@ -49,6 +59,14 @@ func newChunkStats() chunkStats {
 }
 
 func (s *chunkStats) add(r *record) {
+	if r.values != nil {
+		s.values(len(r.values))
+		for i, v := range r.values {
+			s.Values[i].Bytes += int64(len(v))
+			s.Values[i].Max = max(s.Values[i].Max, int64(len(v)))
+		}
+		return
+	}
 	s.Codecs[CodecName(r.codec)]++
 	if r.notDCT != "" {
 		s.NotDCT[r.notDCT]++
@@ -62,7 +80,19 @@ func (s *chunkStats) add(r *record) {
 	s.MaxICC = max(s.MaxICC, int64(len(r.icc)))
 }
 
+// values makes room for the statistics of n columns.
+func (s *chunkStats) values(n int) {
+	if len(s.Values) < n {
+		s.Values = append(s.Values, make([]valueStats, n-len(s.Values))...)
+	}
+}
+
 func (s *chunkStats) merge(o *chunkStats) {
+	s.values(len(o.Values))
+	for i, v := range o.Values {
+		s.Values[i].Bytes += v.Bytes
+		s.Values[i].Max = max(s.Values[i].Max, v.Max)
+	}
 	for k, n := range o.Codecs {
 		s.Codecs[k] += n
 	}
@@ -82,19 +112,23 @@ func (s *chunkStats) merge(o *chunkStats) {
 type column struct {
 	values  []byte
 	offsets []byte
+	width   int64 // of an offset
 }
 
-func (c *column) reset(varying bool) {
+func (c *column) reset(offsetWidth int64) {
 	c.values = c.values[:0]
-	c.offsets = c.offsets[:0]
-	if varying {
-		c.offsets = binary.LittleEndian.AppendUint32(c.offsets, 0)
-	}
+	c.width = offsetWidth
+	c.offsets = append(c.offsets[:0], make([]byte, offsetWidth)...)
 }
 
 func (c *column) bytes(b []byte) {
 	c.values = append(c.values, b...)
-	c.offsets = binary.LittleEndian.AppendUint32(c.offsets, uint32(len(c.values)))
+	switch c.width {
+	case 4:
+		c.offsets = binary.LittleEndian.AppendUint32(c.offsets, uint32(len(c.values)))
+	case 8:
+		c.offsets = binary.LittleEndian.AppendUint64(c.offsets, uint64(len(c.values)))
+	}
 }
 
 // chunkBuilder collects records until a chunk is full. Where a chunk ends
@@ -118,7 +152,7 @@ func (b *chunkBuilder) reset() {
 	b.rows = 0
 	b.stats = newChunkStats()
 	for i := range b.data {
-		b.data[i].reset(b.cols[i].Type.Width() == 0)
+		b.data[i].reset(b.cols[i].OffsetWidth())
 	}
 }
 
@@ -129,6 +163,9 @@ func (b *chunkBuilder) fits(r *record) bool {
 		return true
 	}
 	n := int64(len(r.image) + len(r.exif) + len(r.icc) + len(r.path))
+	for _, v := range r.values {
+		n += int64(len(v))
+	}
 	for i := range b.data {
 		n += int64(len(b.data[i].values))
 	}
@@ -136,7 +173,13 @@ func (b *chunkBuilder) fits(r *record) bool {
 }
 
 func (b *chunkBuilder) add(r *record) {
+	for i, v := range r.values {
+		b.data[i].bytes(v)
+	}
 	for i, c := range b.cols {
+		if r.values != nil {
+			break
+		}
 		d := &b.data[i]
 		switch c.Name {
 		case colPath:
@@ -168,6 +211,11 @@ func (b *chunkBuilder) batch() *arrowipc.Batch {
 	bt := &arrowipc.Batch{Rows: b.rows, Values: make([][]byte, len(b.cols)), Offsets: make([][]byte, len(b.cols))}
 	for i := range b.data {
 		bt.Values[i], bt.Offsets[i] = b.data[i].values, b.data[i].offsets
+	}
+	for i, c := range b.cols {
+		if c.OffsetWidth() == 0 {
+			bt.Offsets[i] = nil
+		}
 	}
 	return bt
 }

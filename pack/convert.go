@@ -31,6 +31,9 @@ func Convert(ctx context.Context, src, dst string, opt *Options) (*Summary, erro
 		return nil, err
 	}
 	defer r.Close()
+	if r.recs != nil {
+		return nil, fmt.Errorf("%s holds no images: there is nothing to convert", src)
+	}
 	if n := r.man.image().Images.Codecs[CodecName(driver.CodecRaw)]; n > 0 && o.Images != ImagesRaw {
 		return nil, fmt.Errorf("%s holds %d images as raw pixels, which cannot become files again: pack the source with --images %s", src, n, o.Images)
 	}

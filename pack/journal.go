@@ -38,14 +38,17 @@ type journalHeader struct {
 
 // command is what finishes the pack.
 func (h *journalHeader) command(dir string) string {
-	args := []string{"stoker", h.Command, quote(h.Source.Path), quote(dir), "--images", h.Options.Images}
+	args := []string{"stoker", h.Command, quote(h.Source.Path), quote(dir)}
+	if h.Options.Images != "" {
+		args = append(args, "--images", h.Options.Images)
+	}
 	if h.Options.Resize != "" {
 		args = append(args, "--resize", h.Options.Resize)
 	}
 	if h.Options.Metadata {
 		args = append(args, "--metadata")
 	}
-	if h.Options.Check != CheckStructure {
+	if h.Options.Check != CheckStructure && h.Options.Check != "" {
 		args = append(args, "--check", h.Options.Check)
 	}
 	if h.Options.ShardBytes != DefaultShardBytes {

@@ -27,7 +27,9 @@ const (
 // FormatName and Version are in every manifest.
 const (
 	FormatName = "stoker-pack"
-	Version    = 1
+	// Version is that of packs of images, RecordsVersion of those without.
+	Version        = 1
+	RecordsVersion = 2
 )
 
 // Limits of what a reader accepts.
@@ -70,6 +72,13 @@ type Field struct {
 	Images *ImageStats `json:"images,omitempty"`
 	// MaxBytes is the size of the largest value of a field of bytes.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
+	// DType and Shape are of arrays: the element type under NumPy's name, and the
+	// shape, empty for a single number.
+	DType string `json:"dtype,omitempty"`
+	Shape []int  `json:"shape,omitempty"`
+	// Bytes is the size of all values of a field of bytes of a pack without
+	// images.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // The kinds of fields that have no driver.Kind.
@@ -98,7 +107,7 @@ type ImageStats struct {
 
 // Source says what a pack was made from.
 type Source struct {
-	Kind string `json:"kind"` // "folder" or "pack"
+	Kind string `json:"kind"` // "folder", "pack", or the format of a source without images
 	Path string `json:"path"`
 	// Files and Bytes count the inputs, with the skipped ones.
 	Files       int64  `json:"files"`
@@ -186,7 +195,12 @@ func CodecName(c driver.Codec) string {
 // columns are the fields as the shards have them.
 func (m *Manifest) columns() []arrowipc.Column {
 	cols := make([]arrowipc.Column, len(m.Fields))
-	for i, f := range m.Fields {
+	for i := range m.Fields {
+		f := &m.Fields[i]
+		if m.Version == RecordsVersion {
+			cols[i], _ = f.column() // checkFields has seen it
+			continue
+		}
 		t, _ := arrowipc.ParseType(f.Type)
 		cols[i] = arrowipc.Column{Name: f.Name, Type: t}
 	}
@@ -202,15 +216,20 @@ func (m *Manifest) field(name string) int {
 	return -1
 }
 
-// Images are the statistics of the images.
-func (m *Manifest) Images() *ImageStats { return m.image().Images }
+// Images are the statistics of the images, nil in a pack without images.
+func (m *Manifest) Images() *ImageStats {
+	if m.Version != Version {
+		return nil
+	}
+	return m.image().Images
+}
 
-// image is the field of the images. Every manifest that was checked has one.
+// image is the field of the images, which every pack of version 1 has.
 func (m *Manifest) image() *Field { return &m.Fields[m.field(colImage)] }
 
 // Classes are the names of the labels, nil when the pack has no labels.
 func (m *Manifest) Classes() []string {
-	if i := m.field(colLabel); i >= 0 {
+	if i := m.field(colLabel); i >= 0 && m.Version == Version {
 		return m.Fields[i].Classes
 	}
 	return nil
@@ -390,8 +409,8 @@ func parseManifest(b []byte) (*Manifest, error) {
 	if v.Format != FormatName {
 		return nil, fmt.Errorf("%w: format is %q, not %q", ErrNotPack, v.Format, FormatName)
 	}
-	if v.Version != Version {
-		return nil, fmt.Errorf("this pack has format version %d and this program reads version %d: use a newer stoker", v.Version, Version)
+	if v.Version != Version && v.Version != RecordsVersion {
+		return nil, fmt.Errorf("this pack has format version %d and this program reads versions %d and %d: use a newer stoker", v.Version, Version, RecordsVersion)
 	}
 	m := new(Manifest)
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -408,7 +427,7 @@ func (m *Manifest) check() error {
 	if err := m.checkFields(); err != nil {
 		return err
 	}
-	rowBytes := int64(minRowBytes)
+	rowBytes := m.leastRowBytes()
 	var records, size int64
 	seen := make(map[string]bool, len(m.Shards))
 	for i := range m.Shards {

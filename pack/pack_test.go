@@ -572,7 +572,7 @@ func TestUnknownVersion(t *testing.T) {
 		`"label","kind":"label"`:  "fingerprint",
 	} {
 		changed := bytes.Replace(b, []byte(old), map[string][]byte{
-			`"version": 1`: []byte(`"version": 2`), `"format": "stoker-pack"`: []byte(`"format": "tar"`),
+			`"version": 1`: []byte(`"version": 3`), `"format": "stoker-pack"`: []byte(`"format": "tar"`),
 			`"records": 3`: []byte(`"records": 4`), `"label","kind":"label"`: []byte(`"label","kind":"label","max_bytes":7`),
 		}[old], 1)
 		if bytes.Equal(changed, b) {

@@ -21,9 +21,10 @@ const (
 	maxCombined = 8 << 20
 )
 
-// want is one image to be read.
+// want is one value to be read.
 type want struct {
 	k      int // position in the request
+	field  int // in Values
 	chunk  int
 	shard  uint32
 	offset int64 // in the shard
@@ -49,7 +50,8 @@ type plan struct {
 var plans = sync.Pool{New: func() any { return new(plan) }}
 
 // Read reads the records ids into buf as driver.Source describes it: Values[0]
-// of each record is the image, Values[1] the label where the pack has labels.
+// of each record is the image, Values[1] the label where the pack has labels. In
+// a pack without images Values are Reader.Fields.
 func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
 	if len(buf.Records) != len(ids) {
 		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
@@ -76,6 +78,10 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 			rec.Err = err
 			continue
 		}
+		if r.recs != nil {
+			r.recordValues(p, k, c, id, rec.Values, now)
+			continue
+		}
 		ref := &r.chunks[c]
 		v := driver.Value{Codec: driver.Codec(r.codec[id]), Orientation: int32(r.orient[id])}
 		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
@@ -83,7 +89,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 			v.Bytes = r.mapped(ref.shard, offset, size, now)
 		}
 		if v.Bytes == nil {
-			p.wants = append(p.wants, want{k, c, ref.shard, offset, size})
+			p.wants = append(p.wants, want{k: k, chunk: c, shard: ref.shard, offset: offset, size: size})
 		}
 		v.Width, v.Height = r.dims(id)
 		if v.Codec == driver.CodecRaw {
@@ -110,7 +116,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 				continue
 			}
 			at := w.offset - e.offset
-			rec.Values[0].Bytes = e.buf[at : at+w.size]
+			rec.Values[w.field].Bytes = e.buf[at : at+w.size]
 		}
 	}
 	return nil
@@ -146,7 +152,12 @@ func (r *Reader) combine(p *plan, buf *driver.Buffer) error {
 		e := extent{from: i, to: to, offset: w.offset}
 		var err error
 		if e.fd, e.err = r.fd(w.shard); e.err == nil {
-			if e.buf, err = buf.Alloc(int(end - w.offset)); err != nil {
+			if r.recs != nil && to == i+1 {
+				e.buf, err = buf.Take(w.k, w.field, w.size)
+			} else {
+				e.buf, err = buf.Alloc(int(end - w.offset))
+			}
+			if err != nil {
 				return fmt.Errorf("no memory for %d bytes of %s: %w", end-w.offset, filepath.Join(r.dir, r.man.Shards[w.shard].File), err)
 			}
 		}
@@ -203,6 +214,9 @@ func (r *Reader) Name(id int64) string {
 		return fmt.Sprintf("%s, record %d", r.dir, id)
 	}
 	c, row := r.locate(id)
+	if r.col.path < 0 {
+		return r.place(c, row)
+	}
 	var buf []byte
 	v, err := r.view(c, &buf)
 	if err != nil {

@@ -50,6 +50,9 @@ type Reader struct {
 	width  []int32 // nil when all images are equally wide and high
 	height []int32
 
+	recs *recordIndex // of a pack without images, instead of all that
+	bulk int
+
 	shardMu sync.Mutex
 	fds     []atomic.Int32 // file descriptor + 1, 0 while not open
 	maps    []mapping
@@ -83,6 +86,10 @@ func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 		}
 	}
 	at := m.Records
+	if r.recs != nil {
+		r.recs.allocate(at, len(r.chunks))
+		return r, nil
+	}
 	r.start, r.size, r.codec, r.orient = make([]uint32, at), make([]uint32, at), make([]uint8, at), make([]uint8, at)
 	if r.col.label >= 0 {
 		r.label = make([]int64, at)
@@ -95,7 +102,10 @@ func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 
 // newReader makes a reader without an index of records.
 func newReader(dir string, m *Manifest, opt *ReadOptions) *Reader {
-	r := &Reader{dir: dir, man: m, cols: m.columns()}
+	r := &Reader{dir: dir, man: m, cols: m.columns(), bulk: m.bulk()}
+	if m.Version == RecordsVersion {
+		r.recs = newRecordIndex(m)
+	}
 	if opt != nil {
 		r.opt = *opt
 	}
@@ -104,6 +114,9 @@ func newReader(dir string, m *Manifest, opt *ReadOptions) *Reader {
 		colOrientation: &r.col.orientation, colCodec: &r.col.codec, colImage: &r.col.image, colExif: &r.col.exif, colICC: &r.col.icc,
 	} {
 		*p = m.field(name)
+	}
+	if i := r.col.path; r.recs != nil && i >= 0 && m.Fields[i].Kind != string(driver.KindText) {
+		r.col.path = -1 // a field that happens to have this name
 	}
 	n := 0
 	for i := range m.Shards {
@@ -327,6 +340,9 @@ func (v *view) check() error {
 	if int64(v.lay.Rows) != r.chunks[v.c].rows {
 		return fmt.Errorf("%w: %d rows, the manifest says %d", arrowipc.ErrFormat, v.lay.Rows, r.chunks[v.c].rows)
 	}
+	if r.recs != nil {
+		return v.checkRecords()
+	}
 	need := func(s arrowipc.Span) error {
 		if s.Off+s.Len > int64(len(v.head)) {
 			return fmt.Errorf("%w: a column ends behind the head", arrowipc.ErrFormat)
@@ -342,7 +358,7 @@ func (v *view) check() error {
 				return err
 			}
 		}
-		if r.cols[i].Type.Width() != 0 {
+		if r.cols[i].OffsetWidth() == 0 {
 			continue
 		}
 		if err := need(v.lay.Offsets[i]); err != nil {
@@ -382,6 +398,9 @@ func (v *view) path(row int64) string {
 
 // index copies what reading needs out of v into the flat arrays.
 func (r *Reader) index(c int, v *view) error {
+	if r.recs != nil {
+		return r.indexRecords(c, v)
+	}
 	at := r.first[c]
 	for row := range r.chunks[c].rows {
 		if err := v.checkRow(row); err != nil {
@@ -449,6 +468,9 @@ type Record struct {
 	// EXIF and ICC are set for images whose stored form has no room for them,
 	// in packs made with metadata.
 	EXIF, ICC []byte
+	// Values are all fields of a record of a pack without images, in the order
+	// of the manifest; the members above but ID and Path are then not set.
+	Values []Value
 }
 
 // Record reads record id. It is made for tools; loaders use Read.
@@ -469,6 +491,9 @@ func (r *Reader) Record(id int64) (*Record, error) {
 // record fills rec with a row; the image is read into image when it fits.
 func (v *view) record(row int64, rec *Record, image []byte) error {
 	r := v.r
+	if r.recs != nil {
+		return v.recordOf(row, rec)
+	}
 	ref := &r.chunks[v.c]
 	fd, err := r.fd(ref.shard)
 	if err != nil {

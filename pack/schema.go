@@ -71,6 +71,9 @@ func newFields(labels, metadata bool, classes []string) []Field {
 }
 
 func (m *Manifest) checkFields() error {
+	if m.Version == RecordsVersion {
+		return m.checkRecordFields()
+	}
 	seen := map[string]bool{}
 	for _, f := range m.Fields {
 		spec, ok := columnSpecs[f.Name]

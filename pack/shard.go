@@ -23,7 +23,9 @@ func shardName(i int) string { return fmt.Sprintf("shard-%05d%s", i, shardSuffix
 
 // shardMeta is the metadata of every shard's schema, so that a shard that lost
 // its manifest still says what it is.
-var shardMeta = []arrowipc.KeyValue{{Key: "stoker.pack.version", Value: fmt.Sprint(Version)}}
+func shardMeta(version int) []arrowipc.KeyValue {
+	return []arrowipc.KeyValue{{Key: "stoker.pack.version", Value: fmt.Sprint(version)}}
+}
 
 // file is what the writer needs of an open file.
 type file interface {
@@ -73,7 +75,8 @@ type shardWriter struct {
 	fs    fileSystem
 	dir   string
 	cols  []arrowipc.Column
-	bulk  int // the column of the images
+	bulk  int // the first column behind the head of a chunk
+	meta  []arrowipc.KeyValue
 	limit int64
 
 	shards []Shard
@@ -84,14 +87,8 @@ type shardWriter struct {
 	hash   *xxh3.Hasher
 }
 
-func newShardWriter(fs fileSystem, dir string, cols []arrowipc.Column, limit int64) *shardWriter {
-	w := &shardWriter{fs: fs, dir: dir, cols: cols, limit: limit, hash: xxh3.New()}
-	for i, c := range cols {
-		if c.Name == colImage {
-			w.bulk = i
-		}
-	}
-	return w
+func newShardWriter(fs fileSystem, dir string, m *Manifest, limit int64) *shardWriter {
+	return &shardWriter{fs: fs, dir: dir, cols: m.columns(), bulk: m.bulk(), meta: shardMeta(m.Version), limit: limit, hash: xxh3.New()}
 }
 
 func (w *shardWriter) open() bool { return w.f != nil }
@@ -119,7 +116,7 @@ func (w *shardWriter) begin() error {
 		return w.fail("cannot create", err)
 	}
 	w.attach(f, 0, nil)
-	head := arrowipc.Header(w.cols, shardMeta)
+	head := arrowipc.Header(w.cols, w.meta)
 	if _, err := w.out.Write(head); err != nil {
 		return w.fail("cannot write", err)
 	}
@@ -161,7 +158,7 @@ func (w *shardWriter) add(b *arrowipc.Batch) (Chunk, error) {
 // finish writes the footer and gives the shard its name.
 func (w *shardWriter) finish() error {
 	i := len(w.shards) - 1
-	foot := arrowipc.Footer(w.cols, shardMeta, w.blocks)
+	foot := arrowipc.Footer(w.cols, w.meta, w.blocks)
 	if _, err := w.out.Write(foot); err != nil {
 		return w.fail("cannot write", err)
 	}

@@ -246,13 +246,16 @@ func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) erro
 	} else {
 		var head []byte
 		vw, err := r.view(c, &head)
-		for row := int64(0); err == nil && row < ref.rows; row++ {
+		if err == nil && r.recs != nil {
+			err = vw.checkAllRecords()
+		}
+		for row := int64(0); err == nil && row < ref.rows && r.recs == nil; row++ {
 			err = vw.checkRow(row)
 		}
 		if err != nil {
 			p.Reason = err.Error()
 			v.report(p, int(ref.shard))
-		} else if v.opt.Decode {
+		} else if v.opt.Decode && r.recs == nil {
 			if err := v.decode(ctx, vw, w, p); err != nil {
 				return err
 			}

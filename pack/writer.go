@@ -15,9 +15,11 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
-// input is what a pack is made from: a folder of images or another pack.
+// input is what a pack is made from: a folder of images, another pack, or a
+// source without images.
 type input interface {
 	// source describes the input; its fingerprint decides whether an
 	// interrupted run may go on.
@@ -57,6 +59,7 @@ type worker struct {
 	src    []byte // the bytes of the file
 	enc    encoder
 	cursor packCursor
+	buffer driver.Buffer // of sources without images
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. What it leaves
@@ -132,16 +135,16 @@ func run(ctx context.Context, in input, dst string, opt *Options) (*Summary, err
 		return sum, errors.Join(err, jnl.remove())
 	}
 
-	metadata := opt.Metadata && opt.Images != ImagesKeep
-	w.man = &Manifest{
-		Format: FormatName, Version: Version, Writer: opt.Writer,
-		Fields:  newFields(in.classes() != nil, metadata, in.classes()),
-		Source:  in.source(),
-		Options: opt.settings(),
+	w.man = &Manifest{Format: FormatName, Version: Version, Writer: opt.Writer, Source: in.source(), Options: opt.settings()}
+	if records, ok := in.(*sourceInput); ok {
+		w.man.Version, w.man.Fields = RecordsVersion, records.fields
+	} else {
+		metadata := opt.Metadata && opt.Images != ImagesKeep
+		w.man.Fields = newFields(in.classes() != nil, metadata, in.classes())
 	}
 	w.cols = w.man.columns()
 	w.chunk = newChunkBuilder(w.cols, opt.ChunkBytes)
-	w.shards = newShardWriter(opt.fs, dst, w.cols, opt.ShardBytes)
+	w.shards = newShardWriter(opt.fs, dst, w.man, opt.ShardBytes)
 	for i := range in.len() {
 		w.total += in.bytes(i)
 	}
@@ -472,6 +475,15 @@ func (w *writer) finish() error {
 
 func (w *writer) fillStats() {
 	s := &w.stats
+	if w.man.Version == RecordsVersion {
+		s.values(len(w.man.Fields))
+		for i, v := range s.Values[:len(w.man.Fields)] {
+			if f := &w.man.Fields[i]; f.Kind == KindBytes || f.Kind == string(driver.KindText) {
+				f.Bytes, f.MaxBytes = v.Bytes, v.Max
+			}
+		}
+		return
+	}
 	im := &ImageStats{
 		Codecs: s.Codecs, CodecNumbers: map[string]uint8{}, NotDCT: s.NotDCT,
 		MinWidth: s.MinW, MaxWidth: s.MaxW, MinHeight: s.MinH, MaxHeight: s.MaxH,

@@ -27,6 +27,17 @@ func Open(ctx context.Context, url, dir string, opt *Options) (driver.Source, er
 		URL: url, Format: "pack", Len: m.Records, Fingerprint: m.Fingerprint,
 	}}
 	// In the order in which Reader.Read sets the values.
+	for _, f := range r.Fields() {
+		d := driver.Field{Name: f.Name, Kind: driver.Kind(f.Kind), Classes: f.Classes, DType: driver.DType(f.DType), Shape: f.Shape}
+		if d.Kind == driver.KindBytes {
+			// Never 0, which would mean that it is not known.
+			d.MaxBytes = max(f.MaxBytes, 1)
+		}
+		s.info.Fields = append(s.info.Fields, d)
+	}
+	if m.Images() == nil {
+		return s, nil
+	}
 	for _, f := range m.Fields {
 		if f.Kind != string(driver.KindImage) {
 			continue

@@ -1,6 +1,6 @@
 // Package arrowipc writes and reads the part of the Arrow IPC file format that
-// packs use: flat columns of fixed-width integers, UTF-8 and binary, no nulls,
-// no compression, no dictionaries.
+// packs use: columns of numbers, of arrays of one shape, of UTF-8 and binary, no
+// nulls, no compression, no dictionaries.
 //
 // It is written by hand and not with arrow-go for three reasons: buffers begin
 // at multiples of 64 bytes in the file (arrow-go aligns them to 8, which makes
@@ -27,9 +27,25 @@ const (
 	Uint8
 	UTF8
 	Binary
+	Int8
+	Int16
+	Uint16
+	Uint32
+	Uint64
+	Float16
+	Float32
+	Float64
+	// LargeBinary is Binary with 64-bit offsets.
+	LargeBinary
+	// FixedList has Column.Size elements of type Column.Elem in each row.
+	FixedList
 )
 
-var typeNames = map[Type]string{Int64: "int64", Int32: "int32", Uint8: "uint8", UTF8: "utf8", Binary: "binary"}
+var typeNames = map[Type]string{
+	Int64: "int64", Int32: "int32", Uint8: "uint8", UTF8: "utf8", Binary: "binary", Int8: "int8", Int16: "int16", Uint16: "uint16",
+	Uint32: "uint32", Uint64: "uint64", Float16: "float16", Float32: "float32", Float64: "float64",
+	LargeBinary: "large_binary", FixedList: "fixed_size_list",
+}
 
 // String returns Arrow's name of the type.
 func (t Type) String() string { return typeNames[t] }
@@ -44,32 +60,80 @@ func ParseType(s string) (Type, error) {
 	return 0, fmt.Errorf("unknown column type %q", s)
 }
 
-// Width is the size of a fixed-width value, 0 for UTF8 and Binary.
+// Width is the size of a number in bytes, 0 for the other types.
 func (t Type) Width() int {
 	switch t {
-	case Int64:
+	case Int64, Uint64, Float64:
 		return 8
-	case Int32:
+	case Int32, Uint32, Float32:
 		return 4
-	case Uint8:
+	case Int16, Uint16, Float16:
+		return 2
+	case Int8, Uint8:
 		return 1
 	}
 	return 0
 }
 
-// buffers is the number of Arrow buffers of a column of this type: validity,
-// then values, or validity, offsets and data.
-func (t Type) buffers() int {
-	if t.Width() > 0 {
-		return 2
+// number says how a number is described in a schema: the kind of its type, and
+// of integers whether they have a sign.
+func (t Type) number() (kind byte, signed bool) {
+	switch t {
+	case Float16, Float32, Float64:
+		return typeFloat, false
+	case Int8, Int16, Int32, Int64:
+		return typeInt, true
 	}
-	return 3
+	return typeInt, false
 }
 
 // Column is a column of the schema.
 type Column struct {
 	Name string
 	Type Type
+	// Elem and Size are of FixedList only. Shape is the text of the shape's
+	// JSON, such as "[3,224,224]": tools see the column as the extension type
+	// arrow.fixed_shape_tensor.
+	Elem  Type
+	Size  int32
+	Shape string
+}
+
+// Width is the size of a row of the values in bytes, 0 for columns with
+// offsets.
+func (c *Column) Width() int64 {
+	if c.Type == FixedList {
+		return int64(c.Elem.Width()) * int64(c.Size)
+	}
+	return int64(c.Type.Width())
+}
+
+// OffsetWidth is the size of an offset in bytes, 0 for columns without.
+func (c *Column) OffsetWidth() int64 {
+	switch c.Type {
+	case UTF8, Binary:
+		return 4
+	case LargeBinary:
+		return 8
+	}
+	return 0
+}
+
+// buffers is the number of Arrow buffers of the column: validity, then values,
+// or validity, offsets and data; of lists also the elements' validity.
+func (c *Column) buffers() int {
+	if c.Type.Width() > 0 {
+		return 2
+	}
+	return 3
+}
+
+// nodes is the number of Arrow's field nodes of the column.
+func (c *Column) nodes() int {
+	if c.Type == FixedList {
+		return 2
+	}
+	return 1
 }
 
 // KeyValue is an entry of the schema's metadata.
@@ -90,9 +154,12 @@ const (
 	headerSchema      = 1
 	headerRecordBatch = 3
 
-	typeInt    = 2
-	typeBinary = 4
-	typeUTF8   = 5
+	typeInt         = 2
+	typeFloat       = 3
+	typeBinary      = 4
+	typeUTF8        = 5
+	typeFixedList   = 16
+	typeLargeBinary = 19
 
 	continuation = 0xFFFFFFFF
 )
@@ -142,41 +209,77 @@ func Footer(cols []Column, meta []KeyValue, blocks []Block) []byte {
 
 func buildSchema(b *flatbuffers.Builder, cols []Column, meta []KeyValue) flatbuffers.UOffsetT {
 	fields := make([]flatbuffers.UOffsetT, len(cols))
-	for i, c := range cols {
-		name := b.CreateString(c.Name)
-		b.StartVector(4, 0, 4)
-		children := b.EndVector(0)
-		var kind byte
-		var typ flatbuffers.UOffsetT
-		switch c.Type {
-		case UTF8, Binary:
-			kind = typeBinary
-			if c.Type == UTF8 {
-				kind = typeUTF8
-			}
-			b.StartObject(0)
-			typ = b.EndObject()
-		default:
-			kind = typeInt
-			b.StartObject(2)
-			b.PrependInt32Slot(0, int32(8*c.Type.Width()), 0)
-			b.PrependBoolSlot(1, c.Type != Uint8, false)
-			typ = b.EndObject()
-		}
-		b.StartObject(7)
-		b.PrependUOffsetTSlot(0, name, 0)
-		b.PrependBoolSlot(1, false, false) // never null
-		b.PrependByteSlot(2, kind, 0)
-		b.PrependUOffsetTSlot(3, typ, 0)
-		b.PrependUOffsetTSlot(5, children, 0)
-		fields[i] = b.EndObject()
+	for i := range cols {
+		fields[i] = buildField(b, &cols[i])
 	}
 	b.StartVector(4, len(fields), 4)
 	for i := len(fields) - 1; i >= 0; i-- {
 		b.PrependUOffsetT(fields[i])
 	}
 	fieldVec := b.EndVector(len(fields))
+	pairVec := buildMeta(b, meta)
 
+	b.StartObject(4)
+	b.PrependInt16Slot(0, 0, 0) // little-endian
+	b.PrependUOffsetTSlot(1, fieldVec, 0)
+	b.PrependUOffsetTSlot(2, pairVec, 0)
+	return b.EndObject()
+}
+
+// tensorName is the name of the extension type of arrays of one shape.
+const tensorName = "arrow.fixed_shape_tensor"
+
+func buildField(b *flatbuffers.Builder, c *Column) flatbuffers.UOffsetT {
+	name := b.CreateString(c.Name)
+	var meta flatbuffers.UOffsetT
+	var item flatbuffers.UOffsetT
+	if c.Type == FixedList {
+		item = buildField(b, &Column{Name: "item", Type: c.Elem})
+		meta = buildMeta(b, []KeyValue{
+			{"ARROW:extension:name", tensorName},
+			{"ARROW:extension:metadata", `{"shape":` + c.Shape + `}`},
+		})
+		b.StartVector(4, 1, 4)
+		b.PrependUOffsetT(item)
+	} else {
+		b.StartVector(4, 0, 4)
+	}
+	children := b.EndVector(c.nodes() - 1)
+	kind, typ := buildType(b, c)
+	b.StartObject(7)
+	b.PrependUOffsetTSlot(0, name, 0)
+	b.PrependBoolSlot(1, false, false) // never null
+	b.PrependByteSlot(2, kind, 0)
+	b.PrependUOffsetTSlot(3, typ, 0)
+	b.PrependUOffsetTSlot(5, children, 0)
+	b.PrependUOffsetTSlot(6, meta, 0)
+	return b.EndObject()
+}
+
+func buildType(b *flatbuffers.Builder, c *Column) (kind byte, typ flatbuffers.UOffsetT) {
+	switch c.Type {
+	case UTF8, Binary, LargeBinary:
+		kind = map[Type]byte{UTF8: typeUTF8, Binary: typeBinary, LargeBinary: typeLargeBinary}[c.Type]
+		b.StartObject(0)
+		return kind, b.EndObject()
+	case FixedList:
+		b.StartObject(1)
+		b.PrependInt32Slot(0, c.Size, 0)
+		return typeFixedList, b.EndObject()
+	}
+	kind, signed := c.Type.number()
+	if kind == typeFloat {
+		b.StartObject(1)
+		b.PrependInt16Slot(0, int16(c.Type.Width()/4), 0) // half, single, double
+		return kind, b.EndObject()
+	}
+	b.StartObject(2)
+	b.PrependInt32Slot(0, int32(8*c.Type.Width()), 0)
+	b.PrependBoolSlot(1, signed, false)
+	return kind, b.EndObject()
+}
+
+func buildMeta(b *flatbuffers.Builder, meta []KeyValue) flatbuffers.UOffsetT {
 	pairs := make([]flatbuffers.UOffsetT, len(meta))
 	for i, kv := range meta {
 		k, v := b.CreateString(kv.Key), b.CreateString(kv.Value)
@@ -189,13 +292,7 @@ func buildSchema(b *flatbuffers.Builder, cols []Column, meta []KeyValue) flatbuf
 	for i := len(pairs) - 1; i >= 0; i-- {
 		b.PrependUOffsetT(pairs[i])
 	}
-	pairVec := b.EndVector(len(pairs))
-
-	b.StartObject(4)
-	b.PrependInt16Slot(0, 0, 0) // little-endian
-	b.PrependUOffsetTSlot(1, fieldVec, 0)
-	b.PrependUOffsetTSlot(2, pairVec, 0)
-	return b.EndObject()
+	return b.EndVector(len(pairs))
 }
 
 // appendMessage appends an encapsulated message without its body, padded so
@@ -217,17 +314,17 @@ func appendMessage(out []byte, b *flatbuffers.Builder, header byte, table flatbu
 
 func padded(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 
-// Batch is a record batch to be written: for each column its values, for UTF8
-// and Binary columns also the offsets (rows+1 of them).
+// Batch is a record batch to be written: for each column its values, for those
+// of varying size also the offsets (rows+1 of them).
 type Batch struct {
 	Rows    int
 	Values  [][]byte
-	Offsets [][]byte // little-endian int32, nil for fixed-width columns
+	Offsets [][]byte // little-endian, of Column.OffsetWidth; nil for fixed-width columns
 }
 
 // Parts lays the batch out as one message: the pieces to be written one after
 // the other, and the size of its metadata and body. Head is the size of
-// everything before the values of column bulk.
+// everything before the values of column bulk, of all when bulk is -1.
 func (bt *Batch) Parts(cols []Column, bulk int) (parts [][]byte, block Block, head int64) {
 	b := flatbuffers.NewBuilder(1024)
 	type span struct{ off, n int64 }
@@ -243,9 +340,11 @@ func (bt *Batch) Parts(cols []Column, bulk int) (parts [][]byte, block Block, he
 		}
 		at += n
 	}
-	for i, c := range cols {
-		spans = append(spans, span{at, 0}) // validity: never null
-		if c.Type.Width() == 0 {
+	for i := range cols {
+		for range cols[i].nodes() {
+			spans = append(spans, span{at, 0}) // validity: never null
+		}
+		if cols[i].OffsetWidth() > 0 {
 			put(bt.Offsets[i])
 		}
 		if i == bulk {
@@ -261,21 +360,38 @@ func (bt *Batch) Parts(cols []Column, bulk int) (parts [][]byte, block Block, he
 		b.PrependInt64(spans[i].off)
 	}
 	buffers := b.EndVector(len(spans))
-	b.StartVector(16, len(cols), 8)
-	for range cols {
+	b.StartVector(16, countNodes(cols), 8)
+	node := func(n int64) {
 		b.Prep(8, 16)
 		b.PrependInt64(0)
-		b.PrependInt64(int64(bt.Rows))
+		b.PrependInt64(n)
 	}
-	nodes := b.EndVector(len(cols))
+	for i := len(cols) - 1; i >= 0; i-- {
+		if cols[i].Type == FixedList {
+			node(int64(bt.Rows) * int64(cols[i].Size))
+		}
+		node(int64(bt.Rows))
+	}
+	nodes := b.EndVector(countNodes(cols))
 	b.StartObject(5)
 	b.PrependInt64Slot(0, int64(bt.Rows), 0)
 	b.PrependUOffsetTSlot(1, nodes, 0)
 	b.PrependUOffsetTSlot(2, buffers, 0)
 	meta := appendMessage(make([]byte, 0, 1024), b, headerRecordBatch, b.EndObject(), at, 0)
 
+	if bulk < 0 {
+		head = at
+	}
 	parts = append([][]byte{meta}, body...)
 	return parts, Block{MetaBytes: int32(len(meta)), BodyBytes: at}, head + int64(len(meta))
+}
+
+func countNodes(cols []Column) int {
+	n := 0
+	for i := range cols {
+		n += cols[i].nodes()
+	}
+	return n
 }
 
 var zeros [align]byte

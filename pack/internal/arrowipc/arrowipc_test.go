@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,26 +14,34 @@ import (
 )
 
 var testColumns = []Column{
-	{"path", UTF8}, {"label", Int64}, {"width", Int32}, {"codec", Uint8}, {"image", Binary}, {"icc", Binary},
+	{Name: "path", Type: UTF8}, {Name: "label", Type: Int64}, {Name: "width", Type: Int32}, {Name: "codec", Type: Uint8},
+	{Name: "image", Type: Binary}, {Name: "icc", Type: Binary},
+	{Name: "blob", Type: LargeBinary}, {Name: "score", Type: Float32}, {Name: "half", Type: Float16}, {Name: "short", Type: Int16},
+	{Name: "tokens", Type: FixedList, Elem: Uint16, Size: 6, Shape: "[2,3]"},
+	{Name: "weights", Type: FixedList, Elem: Float64, Size: 1, Shape: "[1]"},
 }
 
 // testBatch makes rows of random length; bulk is the column "image".
 func testBatch(rng *rand.Rand, rows int) *Batch {
 	b := &Batch{Rows: rows, Values: make([][]byte, len(testColumns)), Offsets: make([][]byte, len(testColumns))}
 	for i, c := range testColumns {
-		if w := c.Type.Width(); w > 0 {
-			b.Values[i] = make([]byte, w*rows)
+		if w := c.Width(); w > 0 {
+			b.Values[i] = make([]byte, int(w)*rows)
 			for k := range b.Values[i] {
 				b.Values[i][k] = byte(rng.Uint32())
 			}
 			continue
 		}
-		b.Offsets[i] = binary.LittleEndian.AppendUint32(nil, 0)
+		b.Offsets[i] = make([]byte, c.OffsetWidth())
 		for range rows {
 			for range rng.IntN(300) {
 				b.Values[i] = append(b.Values[i], 'a'+byte(rng.IntN(26)))
 			}
-			b.Offsets[i] = binary.LittleEndian.AppendUint32(b.Offsets[i], uint32(len(b.Values[i])))
+			if c.Type == LargeBinary {
+				b.Offsets[i] = binary.LittleEndian.AppendUint64(b.Offsets[i], uint64(len(b.Values[i])))
+			} else {
+				b.Offsets[i] = binary.LittleEndian.AppendUint32(b.Offsets[i], uint32(len(b.Values[i])))
+			}
 		}
 	}
 	return b
@@ -80,7 +89,14 @@ func TestArrowGoReadsIt(t *testing.T) {
 	}
 	for i, c := range testColumns {
 		f := r.Schema().Field(i)
-		if f.Name != c.Name || f.Type.String() != c.Type.String() || f.Nullable {
+		want := c.Type.String()
+		if c.Type == FixedList {
+			want = fmt.Sprintf("fixed_size_list<item: %s>[%d]", c.Elem, c.Size)
+			if ext, _ := f.Metadata.GetValue("ARROW:extension:metadata"); ext != `{"shape":`+c.Shape+"}" {
+				t.Errorf("field %d has the extension %q", i, ext)
+			}
+		}
+		if f.Name != c.Name || f.Type.String() != want || f.Nullable {
 			t.Errorf("field %d is %v, want %v %v not null", i, f, c.Name, c.Type)
 		}
 	}
@@ -109,6 +125,26 @@ func TestArrowGoReadsIt(t *testing.T) {
 			for _, col := range []int{4, 5} {
 				if got, want := rec.Column(col).(*array.Binary).Value(row), b.Values[col][at(col, row):at(col, row+1)]; !bytes.Equal(got, want) {
 					t.Fatalf("batch %d, row %d: column %d differs", k, row, col)
+				}
+			}
+			from, to := binary.LittleEndian.Uint64(b.Offsets[6][8*row:]), binary.LittleEndian.Uint64(b.Offsets[6][8*row+8:])
+			if !bytes.Equal(rec.Column(6).(*array.LargeBinary).Value(row), b.Values[6][from:to]) {
+				t.Fatalf("batch %d, row %d: blob differs", k, row)
+			}
+			if got, want := math.Float32bits(rec.Column(7).(*array.Float32).Value(row)), binary.LittleEndian.Uint32(b.Values[7][4*row:]); got != want {
+				t.Fatalf("batch %d, row %d: score differs", k, row)
+			}
+			if got, want := rec.Column(8).(*array.Float16).Value(row).Uint16(), binary.LittleEndian.Uint16(b.Values[8][2*row:]); got != want {
+				t.Fatalf("batch %d, row %d: half differs", k, row)
+			}
+			if got, want := rec.Column(9).(*array.Int16).Value(row), int16(binary.LittleEndian.Uint16(b.Values[9][2*row:])); got != want {
+				t.Fatalf("batch %d, row %d: short differs", k, row)
+			}
+			list := rec.Column(10).(*array.FixedSizeList)
+			elems := list.ListValues().(*array.Uint16)
+			for e := range 6 {
+				if got, want := elems.Value(6*row+e), binary.LittleEndian.Uint16(b.Values[10][12*row+2*e:]); got != want {
+					t.Fatalf("batch %d, row %d: tokens differ", k, row)
 				}
 			}
 		}
@@ -200,11 +236,16 @@ func FuzzParseBatch(f *testing.F) {
 					t.Fatalf("span %+v outside of %d bytes", s, total)
 				}
 			}
-			if w := int64(testColumns[i].Type.Width()); l.Values[i].Len < w*int64(l.Rows) {
+			if w := testColumns[i].Width(); l.Values[i].Len < w*int64(l.Rows) {
 				t.Fatalf("column %d is too short for %d rows", i, l.Rows)
 			}
-			if s := l.Offsets[i]; testColumns[i].Type.Width() == 0 && s.Off+s.Len <= int64(len(b)) {
+			s := l.Offsets[i]
+			switch w := testColumns[i].OffsetWidth(); {
+			case s.Off+s.Len > int64(len(b)):
+			case w == 4:
 				_ = CheckOffsets(b[s.Off:s.Off+s.Len], l.Rows, l.Values[i].Len)
+			case w == 8:
+				_ = CheckLargeOffsets(b[s.Off:s.Off+s.Len], l.Rows, l.Values[i].Len)
 			}
 		}
 	})

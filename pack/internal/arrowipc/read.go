@@ -3,6 +3,7 @@ package arrowipc
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 )
 
 // Limits of what the reader accepts, far above what the writer makes.
@@ -69,16 +70,22 @@ func ParseBatch(b []byte, total int64, cols []Column) (*Layout, error) {
 		return nil, damaged("compressed, which packs never are")
 	}
 	nodes, nNodes, ok := f.vector(header, 1, 16)
-	if !ok || nNodes != len(cols) {
-		return nil, damaged("%d columns where %d are expected", nNodes, len(cols))
+	if !ok || nNodes != countNodes(cols) {
+		return nil, damaged("%d columns where %d are expected", nNodes, countNodes(cols))
 	}
 	want := 0
-	for i, c := range cols {
-		want += c.Type.buffers()
-		n := int64(binary.LittleEndian.Uint64(f.b[nodes+16*i:]))
-		nulls := int64(binary.LittleEndian.Uint64(f.b[nodes+16*i+8:]))
-		if n != rows || nulls != 0 {
-			return nil, damaged("column %s has %d rows and %d nulls, not %d and 0", c.Name, n, nulls, rows)
+	for i := range cols {
+		c := &cols[i]
+		want += c.buffers()
+		expect := rows
+		for range c.nodes() {
+			n := int64(binary.LittleEndian.Uint64(f.b[nodes:]))
+			nulls := int64(binary.LittleEndian.Uint64(f.b[nodes+8:]))
+			nodes += 16
+			if n != expect || nulls != 0 {
+				return nil, damaged("column %s has %d rows and %d nulls, not %d and 0", c.Name, n, nulls, expect)
+			}
+			expect = rows * int64(c.Size) // below 2^24 x 2^31
 		}
 	}
 	bufs, nBufs, ok := f.vector(header, 2, 16)
@@ -99,17 +106,22 @@ func ParseBatch(b []byte, total int64, cols []Column) (*Layout, error) {
 		}
 		return Span{meta + off, n}, nil
 	}
-	for i, c := range cols {
-		if _, err := next(c.Name, 0); err != nil {
-			return nil, err
-		}
-		w := int64(c.Type.Width())
-		if w == 0 {
-			if l.Offsets[i], err = next(c.Name, 4*(rows+1)); err != nil {
+	for i := range cols {
+		c := &cols[i]
+		for range c.nodes() {
+			if _, err := next(c.Name, 0); err != nil {
 				return nil, err
 			}
 		}
-		if l.Values[i], err = next(c.Name, w*rows); err != nil {
+		if w := c.OffsetWidth(); w > 0 {
+			if l.Offsets[i], err = next(c.Name, w*(rows+1)); err != nil {
+				return nil, err
+			}
+		}
+		if w := c.Width(); w > 0 && rows > bodyBytes/w {
+			return nil, damaged("column %s: %d rows of %d bytes in %d", c.Name, rows, w, bodyBytes)
+		}
+		if l.Values[i], err = next(c.Name, c.Width()*rows); err != nil {
 			return nil, err
 		}
 	}
@@ -131,6 +143,25 @@ func CheckOffsets(offsets []byte, rows int, valueBytes int64) error {
 		last = v
 	}
 	if int64(last) > valueBytes {
+		return damaged("values end at %d of %d", last, valueBytes)
+	}
+	return nil
+}
+
+// CheckLargeOffsets is CheckOffsets for a LargeBinary column.
+func CheckLargeOffsets(offsets []byte, rows int, valueBytes int64) error {
+	if len(offsets) < 8*(rows+1) {
+		return damaged("%d bytes of offsets for %d rows", len(offsets), rows)
+	}
+	last := uint64(0)
+	for i := 0; i <= rows; i++ {
+		v := binary.LittleEndian.Uint64(offsets[8*i:])
+		if v < last || v > math.MaxInt64 {
+			return damaged("offset %d of row %d after %d", int64(v), i, last)
+		}
+		last = v
+	}
+	if last > uint64(valueBytes) {
 		return damaged("values end at %d of %d", last, valueBytes)
 	}
 	return nil
@@ -269,6 +300,13 @@ func (f fb) i32(t, i int) int32 {
 	return 0
 }
 
+func (f fb) i16(t, i int) int16 {
+	if p, ok := f.field(t, i, 2); ok {
+		return int16(binary.LittleEndian.Uint16(f.b[p:]))
+	}
+	return 0
+}
+
 func (f fb) i64(t, i int) int64 {
 	if p, ok := f.field(t, i, 8); ok {
 		return int64(binary.LittleEndian.Uint64(f.b[p:]))
@@ -314,25 +352,80 @@ func (f fb) schema(t int) ([]Column, error) {
 			return nil, damaged("schema, name of column %d", i)
 		}
 		cols[i].Name = string(f.b[name : name+ln])
-		typ, _ := f.table(field, 3)
-		switch f.u8(field, 2) {
-		case typeUTF8:
-			cols[i].Type = UTF8
-		case typeBinary:
-			cols[i].Type = Binary
-		case typeInt:
-			switch bits, signed := f.i32(typ, 0), f.u8(typ, 1) != 0; {
-			case bits == 64 && signed:
-				cols[i].Type = Int64
-			case bits == 32 && signed:
-				cols[i].Type = Int32
-			case bits == 8 && !signed:
-				cols[i].Type = Uint8
-			}
+		cols[i].Type = f.typeOf(field)
+		if cols[i].Type == FixedList && !f.tensor(field, &cols[i]) {
+			return nil, damaged("schema, column %s is a list that packs do not use", cols[i].Name)
 		}
 		if cols[i].Type == 0 {
 			return nil, damaged("schema, column %s has a type that packs do not use", cols[i].Name)
 		}
 	}
 	return cols, nil
+}
+
+// typeOf is the type of a field, 0 for one that packs do not use.
+func (f fb) typeOf(field int) Type {
+	typ, _ := f.table(field, 3)
+	kind := f.u8(field, 2)
+	switch kind {
+	case typeUTF8:
+		return UTF8
+	case typeBinary:
+		return Binary
+	case typeLargeBinary:
+		return LargeBinary
+	case typeFixedList:
+		return FixedList
+	}
+	for t := range typeNames {
+		k, signed := t.number()
+		switch {
+		case t.Width() == 0 || k != kind:
+		case kind == typeInt && f.i32(typ, 0) == int32(8*t.Width()) && (f.u8(typ, 1) != 0) == signed:
+			return t
+		case kind == typeFloat && f.i16(typ, 0) == int16(t.Width()/4):
+			return t
+		}
+	}
+	return 0
+}
+
+// tensor reads elements and shape of a field of the type FixedList.
+func (f fb) tensor(field int, c *Column) bool {
+	typ, ok := f.table(field, 3)
+	children, n, ok2 := f.vector(field, 5, 4)
+	if !ok || !ok2 || n != 1 {
+		return false
+	}
+	child, ok := f.follow(children)
+	if !ok {
+		return false
+	}
+	c.Size, c.Elem = f.i32(typ, 0), f.typeOf(child)
+	if c.Size < 1 || c.Elem.Width() == 0 {
+		return false
+	}
+	meta, n, ok := f.vector(field, 6, 4)
+	if !ok || n > maxColumns {
+		return false
+	}
+	for i := range n {
+		pair, ok := f.follow(meta + 4*i)
+		if !ok {
+			return false
+		}
+		k, kn, ok := f.vector(pair, 0, 1)
+		v, vn, ok2 := f.vector(pair, 1, 1)
+		if !ok || !ok2 || vn > maxNameBytes {
+			return false
+		}
+		if string(f.b[k:k+kn]) == "ARROW:extension:metadata" {
+			text := string(f.b[v : v+vn])
+			text, ok := strings.CutPrefix(text, `{"shape":`)
+			text, ok2 := strings.CutSuffix(text, "}")
+			c.Shape = text
+			return ok && ok2
+		}
+	}
+	return false
 }
