@@ -202,7 +202,7 @@ func newTable(headers ...string) *table.Table {
 var numeric = map[string]bool{"records": true, "share": true, "bytes": true, "per image": true, "label": true,
 	"ns per record": true, "workers": true,
 	"in flight": true, "reads/s": true, "bytes/s": true, "p50": true, "p90": true, "p99": true, "p99.9": true,
-	"images/s, one core": true, "all cores": true, "ms of CPU": true}
+	"images/s, one core": true, "all cores": true, "ms of CPU": true, "needed": true, "there": true, "margin": true, "examples/s": true}
 
 func fieldText(f *pack.Field) string {
 	switch {

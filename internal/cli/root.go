@@ -25,6 +25,7 @@ var commands = []func(*App) *cobra.Command{
 	newVerifyCommand,
 	newConvertCommand,
 	newServeCommand,
+	newPlanCommand,
 	newProbeCommand,
 	newBenchCommand,
 	newVersionCommand,
@@ -34,6 +35,7 @@ var commands = []func(*App) *cobra.Command{
 const (
 	groupData   = "data"
 	groupEngine = "engine"
+	groupKnow   = "know"
 )
 
 // App is what a command may use of the world outside. Tests pass their own.
@@ -142,6 +144,7 @@ and in Python:
 	root.AddGroup(
 		&cobra.Group{ID: groupData, Title: "Prepare data:"},
 		&cobra.Group{ID: groupEngine, Title: "Feed a training loop:"},
+		&cobra.Group{ID: groupKnow, Title: "Know what is needed, and what is slow:"},
 	)
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodeHelp + "\n{{end}}")

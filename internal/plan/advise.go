@@ -46,13 +46,7 @@ func (r *resolved) capacity(s state) []Capacity {
 			out = append(out, Capacity{name, v})
 		}
 	}
-	var store *storage
-	if s.class != "" {
-		c, _ := ClassNamed(s.class)
-		store = c.storage(s.es, s.layout, r.clients(), r.machine.Network)
-	} else {
-		store = r.storageFor(s.es, s.layout)
-	}
+	store := r.storeOf(s)
 	if store != nil && s.cached < 1 {
 		rate, _ := store.examples(s.es)
 		if s.class == "" {
@@ -85,9 +79,20 @@ func (r *resolved) capacity(s state) []Capacity {
 	return out
 }
 
-// delivers is the throughput of a state: the least capacity, at most what the
-// accelerators take, and the part that decides.
+// enough is the share of the need from which on it counts as met: what a step
+// costs besides t, the hand-off, is not worth a change.
+const enough = 0.985
+
+// delivers is the throughput of a state: by Predict where the cores are known,
+// otherwise the least capacity; at most what the accelerators take. It also says
+// which part decides.
 func (r *resolved) delivers(p *Plan, s state) (rate float64, limit string) {
+	if s.cores > 0 && s.cpuSeconds > 0 {
+		out := Predict(r.pipeline(s))
+		if out.Throughput > 0 {
+			return math.Min(out.Throughput, p.Goal.PerSecond), out.Limit
+		}
+	}
 	rate, limit = p.Goal.PerSecond, LimitAccelerator
 	for _, c := range r.capacity(s) {
 		if c.PerSecond < rate {
@@ -95,6 +100,45 @@ func (r *resolved) delivers(p *Plan, s state) (rate float64, limit string) {
 		}
 	}
 	return rate, limit
+}
+
+// pipeline is a state as Predict takes it.
+func (r *resolved) pipeline(s state) (Pipeline, Machine) {
+	m := r.machine
+	out := Pipeline{
+		Batch: r.Batch, Step: r.Step, Accelerators: int(r.Accelerators), Cores: s.cores, Codec: s.codec, Layout: s.layout,
+		RecordBytes: s.es, OutputBytes: r.output, CachedShare: s.cached,
+	}
+	if c := r.measuredCodec(s.codec); c == nil || c.RecordBytes <= 0 {
+		out.CPUSeconds = s.cpuSeconds
+	}
+	store := r.storeOf(s)
+	if store == nil {
+		m.Store = nil
+		return out, m
+	}
+	if store.origin != OriginMeasured {
+		m.Store = nil
+	}
+	if store.origin != OriginMeasured || r.clients() > 1 {
+		share := 1.0
+		if s.class == "" {
+			share = r.clients() // a storage that all use, not one in each machine
+		}
+		out.DiskIOPS, out.DiskBandwidth = store.iops/store.requests/share, store.bandwidth/share
+	}
+	if !store.network {
+		m.Network = 0
+	}
+	return out, m
+}
+
+// storeOf is the storage of a state.
+func (r *resolved) storeOf(s state) *storage {
+	if c, ok := ClassNamed(s.class); ok {
+		return c.storage(s.es, s.layout, r.clients(), r.machine.Network)
+	}
+	return r.storageFor(s.es, s.layout)
 }
 
 // deliver predicts what the machine delivers as it is.
@@ -213,7 +257,7 @@ func (r *resolved) advise(p *Plan, s *storage) {
 	need := p.Goal.PerSecond
 	left := r.changes(p)
 	at, rate := start, before
-	for step := 1; rate < need*0.9999 && len(left) > 0; step++ {
+	for step := 1; rate < need*enough && len(left) > 0; step++ {
 		best, bestRate := -1, rate
 		for i, c := range left {
 			if v, _ := r.delivers(p, c.apply(at)); v > bestRate*1.02 {
@@ -283,7 +327,7 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 	if len(caps) == 0 {
 		return
 	}
-	if before >= need*0.9999 {
+	if before >= need*enough {
 		most := math.Inf(1)
 		for _, c := range caps {
 			most = math.Min(most, c.PerSecond)

@@ -58,7 +58,7 @@ func (r *resolved) sayVerdict(p *Plan) string {
 		return fmt.Sprintf("%s delivers that%s, but only just: the first to fail would be %s, at %s the need.", path, how, what, Times(first.Margin))
 	case p.Meets:
 		return fmt.Sprintf("%s delivers that%s: the first to fail would be %s, at %s the need.", path, how, what, Times(first.Margin))
-	case p.Delivered.AU < 0.9999:
+	case p.Delivered.AU < enough:
 		problem := ""
 		if r.smallFiles(p) {
 			problem = " This is the small file problem."
@@ -98,11 +98,11 @@ func (r *resolved) sayChange(p *Plan) string {
 	switch {
 	case p.Fit.Known && !p.Fit.Fits:
 		return fmt.Sprintf("First of all lower n to %s: %s examples with their state do not fit %s.", Count(float64(p.Fit.LargestPowerOfTwo)), Count(float64(r.Batch)), Bytes(r.AcceleratorMemory))
-	case len(steps) > 0 && last.AU > 0.9999:
+	case len(steps) > 0 && last.AU >= enough:
 		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", list(steps, "and then"), Count(last.To))
 	case len(steps) > 0:
 		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", list(steps, "and then"), Count(last.To), Percent(last.AU))
-	case p.Delivered.AU < 0.9999 && len(p.Advice) > 0:
+	case p.Delivered.AU < enough && len(p.Advice) > 0:
 		return fmt.Sprintf("No change of format helps here: %s (%s).", p.Advice[0].Title, p.Advice[0].Effect)
 	case !p.Meets:
 		return "Lower n, or add memory."

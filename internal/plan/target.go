@@ -417,3 +417,41 @@ func (r *resolved) resolveOutput() {
 	}
 	r.output = ExampleBytes(r.Arrays)
 }
+
+// ParseWorkload reads "n=256 t=200ms es=64KB", which may also have
+// accelerators=4 and dataset=1.2TB.
+func ParseWorkload(s string) (Workload, error) {
+	const hint = "write \"n=256 t=200ms es=64KB\""
+	var w Workload
+	if len(s) > 8*maxText {
+		return w, fmt.Errorf("it is too long: %s", hint)
+	}
+	for _, item := range strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ';' }) {
+		key, value, ok := strings.Cut(item, "=")
+		if !ok {
+			return w, fmt.Errorf("%q is not understood: %s", item, hint)
+		}
+		var err error
+		switch key {
+		case "n":
+			w.Batch, err = ParseCount(value, MaxBatch)
+		case "t":
+			w.Step, err = ParseSeconds(value)
+		case "es":
+			w.RecordBytes, err = ParseBytes(value)
+		case "accelerators":
+			w.Accelerators, err = ParseCount(value, MaxAccelerators)
+		case "dataset":
+			w.DatasetBytes, err = ParseBytes(value)
+		default:
+			return w, fmt.Errorf("%q is not known; there are n, t, es, accelerators, dataset", key)
+		}
+		if err != nil {
+			return w, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	if w.Batch == 0 || w.Step == 0 || w.RecordBytes == 0 {
+		return w, fmt.Errorf("it needs n, t and es: %s", hint)
+	}
+	return w, nil
+}

@@ -1,0 +1,463 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/probe"
+	"github.com/stokerdata/stoker/internal/survey"
+)
+
+// planCommand is one call of `stoker plan`. Flags are text, since the parsers of
+// package plan say what is wrong with a figure better than those of flags do.
+type planCommand struct {
+	app *App
+
+	batch, step, rate, flops, deviceFLOPS string
+	device, model, guess                  string
+	example, exampleBytes                 string
+	records, datasetBytes, layout, codec  string
+	width, height                         string
+	parameters, activation, accelMemory   string
+	accelerators, experiments             string
+	cores, memory, network                string
+	percentile, storage, cached, workers  string
+	kind                                  string
+	arrays, others                        []string
+
+	probeFile, saveHTML, emit string
+	noProbe, asJSON           bool
+	fresh                     bool
+	seconds                   time.Duration
+}
+
+func newPlanCommand(app *App) *cobra.Command {
+	c := &planCommand{app: app}
+	cmd := &cobra.Command{
+		Use:     "plan [DATA]",
+		GroupID: groupKnow,
+		Short:   "Say what the data path must deliver, whether it does, and what to change",
+		Long: `Say what the data path must deliver to keep accelerators busy (reads and bytes per
+second, cores, memory), whether this machine does, which part fails first, and
+what to change, each change with its predicted effect.
+
+It needs three figures: the mini-batch size n, the time t that the accelerator
+takes for it, and the bytes of a stored example. DATA, a dataset or pack, gives
+the last. Each can be given, or follows from others:
+
+  n   --batch, or the largest that fits: --activation --parameters --accelerator-memory
+  t   --step, or --rate, or --flops with --device-flops, or --device with --model
+
+What is not given is measured here (stoker probe, about 15 seconds; the result is
+kept): the storage under DATA or the current folder, decoding per core on your
+files, memory, cores. --no-probe measures nothing and uses what an earlier probe
+kept. --storage plans for a kind of storage by its typical figures instead.
+
+Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
+		Example: `  stoker plan train/ --batch 128 --step 87ms
+  stoker plan photos/ --device a100 --model resnet50 --accelerators 8
+  stoker plan --batch 256 --rate 2470 --example-bytes 110KB --records 1.28e6 --storage nvme
+  stoker plan --example imagenet-4xv100          # a published calculation; --example list
+  stoker plan train/ --batch 128 --step 87ms --emit python
+  stoker plan train/ --batch 128 --step 87ms --html plan.html`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError("stoker plan DATA --batch 128 --step 87ms", "one DATA at most, not %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data := ""
+			if len(args) == 1 {
+				data = args[0]
+			}
+			return c.run(cmd, data)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&c.batch, "batch", "n", "", "mini-batch size per accelerator, `N` examples")
+	f.StringVarP(&c.step, "step", "t", "", "`TIME` the accelerator takes for a mini-batch: 87ms")
+	f.StringVar(&c.rate, "rate", "", "or the examples per `SECOND` of one accelerator: 1457")
+	f.StringVar(&c.flops, "flops", "", "or the computation per example, `FLOPS`: 4GFLOP")
+	f.StringVar(&c.deviceFLOPS, "device-flops", "", "with what a device computes, `RATE`: 7TFLOP/s")
+	f.StringVar(&c.device, "device", "", "or an accelerator of the table, `NAME`: v100, a100, h100, ... (list)")
+	f.StringVar(&c.model, "model", "", "with a network of the table, `NAME`: resnet50, unet3d, ... (list)")
+	f.StringVar(&c.guess, "guess", "", "or the rule of thumb for `small` or large data")
+	f.StringVar(&c.parameters, "parameters", "", "`BYTES` of all parameters: 98MB")
+	f.StringVar(&c.activation, "activation", "", "`BYTES` of state per example on the accelerator: 103MB")
+	f.StringVar(&c.accelMemory, "accelerator-memory", "", "`BYTES` of memory of an accelerator: 16GB")
+	f.StringVarP(&c.accelerators, "accelerators", "a", "", "accelerators of one training, on one machine (`N`, default 1)")
+	f.StringVar(&c.experiments, "experiments", "", "trainings at once on the same storage, on machines of their own: `N` or 5-10")
+	f.StringArrayVar(&c.others, "with", nil, "another training on this storage: `\"n=256 t=200ms es=64KB\"`, may have accelerators=, dataset=; repeatable")
+	f.StringVar(&c.percentile, "percentile", "", "`SHARE` of mini-batches that must be in time (default 99%)")
+	f.StringVarP(&c.exampleBytes, "example-bytes", "e", "", "`BYTES` of a stored example: 110KB")
+	f.StringVar(&c.records, "records", "", "`N` examples in the dataset")
+	f.StringVar(&c.datasetBytes, "dataset-bytes", "", "`BYTES` of the dataset: 150GB")
+	f.StringVar(&c.layout, "layout", "", "`files` (one per example) or pack")
+	f.StringVar(&c.codec, "codec", "", "how images are stored: `keep` (JPEG), dct or raw")
+	f.StringVar(&c.kind, "kind", "", "`image`, to be decoded, or bytes, used as they are")
+	f.StringVar(&c.width, "width", "", "mean width of the images in `PIXELS`")
+	f.StringVar(&c.height, "height", "", "mean height of the images in `PIXELS`")
+	f.StringArrayVar(&c.arrays, "array", nil, "an array of an example in a batch, `image:512x512x3:u8`; repeatable")
+	f.StringVar(&c.storage, "storage", "", "plan for a kind of storage, `CLASS`: "+strings.Join(plan.ClassNames(), ", "))
+	f.StringVar(&c.cached, "cached", "", "`SHARE` of the dataset that is kept in memory")
+	f.StringVar(&c.cores, "cores", "", "plan for `N` cores")
+	f.StringVar(&c.memory, "memory", "", "plan for `BYTES` of free memory")
+	f.StringVar(&c.network, "network", "", "plan for a network of `RATE`: 10Gbit/s")
+	f.StringVar(&c.workers, "workers", "", "workers of the PyTorch DataLoader to compare with (`N`, default what it would need)")
+	f.BoolVar(&c.noProbe, "no-probe", false, "measure nothing; an earlier probe is used")
+	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept")
+	f.StringVar(&c.probeFile, "probe", "", "use the measurements in `FILE`, made by stoker probe --json")
+	f.DurationVar(&c.seconds, "probe-seconds", probe.DefaultFor, "about how long to measure")
+	f.StringVar(&c.example, "example", "", "a published calculation beside ours, by `NAME`; \"list\" lists them")
+	f.StringVar(&c.emit, "emit", "", "print only a training loop with the settings, in `python`")
+	f.BoolVar(&c.asJSON, "json", false, "print JSON")
+	f.StringVar(&c.saveHTML, "html", "", "also write the plan to `FILE`, as one page")
+	return cmd
+}
+
+func (c *planCommand) run(cmd *cobra.Command, data string) error {
+	if c.emit != "" && c.emit != "python" {
+		return usageError("stoker plan ... --emit python", "--emit %q is not known; there is python", c.emit)
+	}
+	if c.seconds < probe.MinFor || c.seconds > probe.MaxFor {
+		return usageError("--probe-seconds 15s", "--probe-seconds is %v, must be %v to %v", c.seconds, probe.MinFor, probe.MaxFor)
+	}
+	switch {
+	case c.example == "list":
+		return c.listExamples()
+	case c.device == "list" || c.model == "list":
+		return c.listTables()
+	case c.example != "":
+		return c.runExample(cmd, data)
+	}
+	var target plan.Target
+	var machine plan.Machine
+	dataset, err := c.look(data, &target)
+	if err != nil {
+		return err
+	}
+	if err := c.parse(&target, dataset, &machine); err != nil {
+		return err
+	}
+	// What is missing is asked for before anything is measured for seconds.
+	if _, err := plan.Make(target, *dataset, machine); err != nil {
+		return planError(err)
+	}
+	measured, err := c.machine(data, target.Storage != "")
+	if err != nil {
+		return err
+	}
+	if err := c.parse(&target, dataset, measured); err != nil {
+		return err
+	}
+	p, err := plan.Make(target, *dataset, *measured)
+	if err != nil {
+		return planError(err)
+	}
+	return c.print(&planView{Plan: p, Title: planTitle(&target, dataset), Machine: measured})
+}
+
+// look fills in what the dataset says.
+func (c *planCommand) look(data string, target *plan.Target) (*plan.Dataset, error) {
+	if data == "" {
+		return &plan.Dataset{}, nil
+	}
+	s, err := survey.Look(c.app.Context, data)
+	if err != nil {
+		return nil, err
+	}
+	target.Kind = s.Kind
+	if s.Kind == plan.KindBytes {
+		target.Arrays = s.Arrays
+	}
+	return &s.Dataset, nil
+}
+
+// parse reads the flags into the three inputs of a plan. A flag counts more than
+// what was found or measured.
+func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) error {
+	var first error
+	fail := func(flag string, err error) {
+		if err != nil && first == nil {
+			first = &Error{Code: ExitUsage, Msg: fmt.Sprintf("--%s: %s", flag, err), Hint: "stoker plan --help says what it takes"}
+		}
+	}
+	float := func(flag, text string, parse func(string) (float64, error), set func(float64)) {
+		if text == "" {
+			return
+		}
+		v, err := parse(text)
+		if fail(flag, err); err == nil {
+			set(v)
+		}
+	}
+	count := func(flag, text string, limit int64, set func(int64)) {
+		if text == "" {
+			return
+		}
+		v, err := plan.ParseCount(text, limit)
+		if fail(flag, err); err == nil {
+			set(v)
+		}
+	}
+	count("batch", c.batch, plan.MaxBatch, func(v int64) { t.Batch = v })
+	float("step", c.step, plan.ParseSeconds, func(v float64) { t.Step = v })
+	float("rate", c.rate, plan.ParseRate, func(v float64) { t.Rate = v })
+	float("flops", c.flops, plan.ParseFLOPs, func(v float64) { t.FLOPs = v })
+	float("device-flops", c.deviceFLOPS, plan.ParseFLOPRate, func(v float64) { t.DeviceFLOPS = v })
+	float("parameters", c.parameters, plan.ParseBytes, func(v float64) { t.Parameters = v })
+	float("activation", c.activation, plan.ParseBytes, func(v float64) { t.Activation = v })
+	float("accelerator-memory", c.accelMemory, plan.ParseBytes, func(v float64) { t.AcceleratorMemory = v })
+	count("accelerators", c.accelerators, plan.MaxAccelerators, func(v int64) { t.Accelerators = v })
+	if c.experiments != "" {
+		low, high, err := plan.ParseRange(c.experiments, plan.MaxAccelerators)
+		fail("experiments", err)
+		t.ExperimentsLow, t.Experiments = low, high
+	}
+	float("percentile", c.percentile, plan.ParseShare, func(v float64) { t.Share = v })
+	float("cached", c.cached, plan.ParseShare, func(v float64) { t.Cached = v })
+	count("workers", c.workers, 1<<20, func(v int64) { t.Workers = v })
+	if t.Step > 0 && t.Rate > 0 {
+		fail("rate", errors.New("t is given by --step already; give one of the two"))
+	}
+	for _, v := range []struct {
+		text string
+		to   *string
+	}{{c.device, &t.Device}, {c.model, &t.Model}, {c.guess, &t.Guess}, {c.storage, &t.Storage}, {c.kind, &t.Kind}} {
+		if v.text != "" {
+			*v.to = strings.ToLower(v.text)
+		}
+	}
+	if len(c.arrays) > 0 {
+		t.Arrays = nil
+		for _, text := range c.arrays {
+			a, err := plan.ParseArray(text)
+			fail("array", err)
+			t.Arrays = append(t.Arrays, a)
+		}
+	}
+	t.Others = nil
+	for _, text := range c.others {
+		w, err := plan.ParseWorkload(text)
+		fail("with", err)
+		t.Others = append(t.Others, w)
+	}
+	float("example-bytes", c.exampleBytes, plan.ParseBytes, func(v float64) {
+		if d.Path != "" && d.RecordBytes != v {
+			// The user plans for other data than those that were looked at.
+			d.Path, d.Bytes = "", 0
+		}
+		d.RecordBytes = v
+	})
+	count("records", c.records, plan.MaxRecords, func(v int64) {
+		if d.Records != v && c.datasetBytes == "" {
+			d.Bytes = 0
+		}
+		d.Records = v
+	})
+	float("dataset-bytes", c.datasetBytes, plan.ParseBytes, func(v float64) {
+		if c.records == "" && d.Bytes != int64(v) {
+			d.Records = 0
+		}
+		d.Bytes = int64(v)
+	})
+	count("width", c.width, 1<<20, func(v int64) { d.Width = float64(v) })
+	count("height", c.height, 1<<20, func(v int64) { d.Height = float64(v) })
+	fail("layout", choose(c.layout, &d.Layout, plan.LayoutFiles, plan.LayoutPack))
+	fail("codec", choose(c.codec, &d.Codec, plan.CodecKeep, plan.CodecDCT, plan.CodecRaw))
+	float("cores", c.cores, parseCores, func(v float64) { m.Cores = v })
+	float("memory", c.memory, plan.ParseBytes, func(v float64) { m.MemoryFree, m.MemoryTotal = int64(v), max(m.MemoryTotal, int64(v)) })
+	float("network", c.network, plan.ParseBandwidth, func(v float64) { m.Network = v })
+	return first
+}
+
+// parseCores reads a number of cores, which may be a fraction.
+func parseCores(s string) (float64, error) {
+	n, err := plan.ParseRate(s)
+	if err != nil || strings.ContainsAny(s, "/") {
+		return 0, fmt.Errorf("%q is not a number of cores", s)
+	}
+	if n > 65536 {
+		return 0, fmt.Errorf("%q is more cores than 65,536", s)
+	}
+	return n, nil
+}
+
+// choose sets to from text, which must be one of allowed, or empty.
+func choose(text string, to *string, allowed ...string) error {
+	if text == "" {
+		return nil
+	}
+	if !slices.Contains(allowed, text) {
+		return fmt.Errorf("%q is not known; there are %s", text, strings.Join(allowed, ", "))
+	}
+	*to = text
+	return nil
+}
+
+// machine is what this machine gives: from a file, from an earlier probe, or
+// measured now. Without any of them it is what the system says at once.
+func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
+	if c.probeFile != "" {
+		return readMachine(c.probeFile)
+	}
+	path := data
+	if path == "" {
+		path = "."
+	}
+	if !c.fresh {
+		if m, _, err := probe.Load(path); err == nil {
+			if data == "" && !named {
+				m.Notes = append(m.Notes, "the storage is the one under the current folder; name the data (stoker plan DATA) or a class (--storage)")
+			}
+			return m, nil
+		}
+	}
+	if c.noProbe || named && data == "" && c.cores != "" && c.memory != "" {
+		return here(), nil
+	}
+	progress := c.app.NewProgress("measuring this machine", "parts", 0)
+	m, err := probe.Run(c.app.Context, path, probe.Options{For: c.seconds, Progress: func(done, parts int, _ string) {
+		progress.SetTotal(int64(parts))
+		if done > 0 {
+			progress.Add(1, 0)
+		}
+	}})
+	progress.Stop()
+	if err != nil {
+		return nil, err
+	}
+	// A result that cannot be kept is a result all the same.
+	_, _ = probe.Save(path, m)
+	return m, nil
+}
+
+// here is what is known of this machine without measuring.
+func here() *plan.Machine {
+	m := &plan.Machine{Cores: float64(runtime.GOMAXPROCS(0))}
+	if free, err := arena.FreeMemory(); err == nil {
+		m.MemoryFree, m.MemoryTotal = free, free
+	}
+	return m
+}
+
+// maxProbeFile bounds what is read as a probe.
+const maxProbeFile = 4 << 20
+
+func readMachine(name string) (*plan.Machine, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, &Error{Msg: "cannot read --probe " + name, Err: unwrapPath(err)}
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxProbeFile+1))
+	if err != nil {
+		return nil, &Error{Msg: "cannot read --probe " + name, Err: unwrapPath(err)}
+	}
+	var m plan.Machine
+	if len(text) > maxProbeFile {
+		return nil, &Error{Msg: name + " is too large for a probe", Hint: "make it with: stoker probe train/ --json > machine.json"}
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, &Error{Msg: name + " is not a probe", Err: err, Hint: "make it with: stoker probe train/ --json > machine.json"}
+	}
+	if m.Cores == 0 && m.Store == nil && len(m.Codecs) == 0 {
+		return nil, &Error{Msg: name + " has no measurements in it", Hint: "make it with: stoker probe train/ --json > machine.json"}
+	}
+	return &m, nil
+}
+
+// unwrapPath is the cause of an error of package os, without the path, which the
+// message names.
+func unwrapPath(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// planError says on one line what is missing or cannot be meant, and as a hint
+// how to give it.
+func planError(err error) error {
+	var missing *plan.Missing
+	if errors.As(err, &missing) {
+		var hints []string
+		for _, f := range missing.Figures {
+			hints = append(hints, f.Name+": "+strings.Join(f.Ways, ", or "))
+		}
+		return &Error{Code: ExitUsage, Msg: missing.Error(), Hint: strings.Join(hints, "\n")}
+	}
+	var bad *plan.BadInput
+	if errors.As(err, &bad) {
+		flag := strings.ReplaceAll(bad.Key, "_", "-")
+		if bad.Key == "record_bytes" {
+			flag = "example-bytes"
+		}
+		if bad.Key == "share" {
+			flag = "percentile"
+		}
+		return &Error{Code: ExitUsage, Msg: "--" + flag + ": " + bad.Reason, Hint: "stoker plan --help says what it takes"}
+	}
+	return err
+}
+
+func (c *planCommand) runExample(cmd *cobra.Command, data string) error {
+	e, err := plan.ExampleNamed(c.example)
+	if err != nil {
+		return planError(err)
+	}
+	if data != "" {
+		return usageError("stoker plan --example "+e.Name, "--example has figures of its own; %s is not looked at", data)
+	}
+	if c.probeFile != "" {
+		m, err := readMachine(c.probeFile)
+		if err != nil {
+			return err
+		}
+		e.Machine = *m
+	}
+	if err := c.parse(&e.Target, &e.Dataset, &e.Machine); err != nil {
+		return err
+	}
+	p, err := e.Plan()
+	if err != nil {
+		return planError(err)
+	}
+	v := &planView{Plan: p, Title: e.Title, Example: e, Figures: e.Figures(p)}
+	for _, name := range []string{"step", "batch", "rate", "flops", "device-flops", "device", "model", "guess", "parameters", "activation",
+		"accelerator-memory", "accelerators", "experiments", "example-bytes", "dataset-bytes", "array", "workers", "with", "records", "cached"} {
+		if cmd.Flags().Changed(name) {
+			// The figures are no longer those of the text.
+			v.Figures, v.Changed = nil, true
+		}
+	}
+	return c.print(v)
+}
+
+func planTitle(t *plan.Target, d *plan.Dataset) string {
+	what := "Plan"
+	if m, ok := plan.ModelNamed(t.Model); ok {
+		what = m.Title
+	}
+	if dev, ok := plan.DeviceNamed(t.Device); ok {
+		what += " on " + dev.Title
+	}
+	if d.Path != "" {
+		what += " for " + clean(d.Path)
+	}
+	return what
+}

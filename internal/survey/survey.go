@@ -1,0 +1,249 @@
+// Package survey looks at a dataset for the planner: how many records it has,
+// how large they are and how they are stored. It reads indexes and a sample of
+// the records, never all of them.
+package survey
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif"  // dimensions of GIF
+	_ "image/jpeg" // dimensions of JPEG
+	_ "image/png"  // dimensions of PNG
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/foldersource"
+)
+
+// sampled is how many records are looked into, spread over the dataset.
+const sampled = 128
+
+// maxSample bounds the bytes that a sample may take.
+const maxSample = 256 << 20
+
+// Survey is what was found.
+type Survey struct {
+	Dataset plan.Dataset
+	// Kind is plan.KindImage or plan.KindBytes; Arrays are the fields of records
+	// that are not images, where their shapes are known.
+	Kind   string
+	Arrays []plan.Array
+}
+
+// Look looks at the dataset at path: whatever package source opens, or a folder
+// of any files, which are then taken as records of bytes.
+func Look(ctx context.Context, path string) (*Survey, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, fmt.Errorf("cannot look at %s: %w", path, err)
+	}
+	s := &Survey{Dataset: plan.Dataset{Path: path, Layout: plan.LayoutPack}, Kind: plan.KindBytes}
+	if st.IsDir() && !pack.IsPack(path) {
+		done, err := s.folder(ctx, path)
+		if done || err != nil {
+			return s, err
+		}
+	}
+	if err := s.open(ctx, path); err != nil {
+		return nil, err
+	}
+	if d := &s.Dataset; d.Records == 0 || d.RecordBytes < 1 {
+		return nil, fmt.Errorf("%s has no records to plan for", path)
+	}
+	return s, nil
+}
+
+// folder takes sizes from the file system. It returns false when the folder is
+// some other format, which a driver has to open.
+func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
+	l, err := foldersource.Scan(ctx, path, foldersource.ScanOptions{})
+	if ctx.Err() != nil {
+		return true, ctx.Err()
+	}
+	if err == nil && l.Len() > 0 {
+		s.Kind = plan.KindImage
+	} else {
+		if src, err := source.Open(ctx, path, nil); err == nil {
+			src.Close()
+			return false, nil
+		}
+		if l, err = foldersource.Scan(ctx, path, foldersource.ScanOptions{AllFiles: true}); err != nil {
+			return true, fmt.Errorf("cannot look at %s: %w", path, err)
+		}
+		if l.Len() == 0 {
+			return true, fmt.Errorf("there are no files in %s to plan for", path)
+		}
+	}
+	d := &s.Dataset
+	d.Layout = plan.LayoutFiles
+	d.Records = int64(l.Len())
+	d.Bytes, d.RecordBytesMax = l.Bytes()
+	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(d.Records))
+	if s.Kind == plan.KindImage {
+		d.Codec = plan.CodecKeep
+		var seen sizes
+		for i := range min(sampled, l.Len()) {
+			seen.addFile(filepath.Clean(l.FullPath(i * l.Len() / min(sampled, l.Len()))))
+		}
+		seen.into(d)
+	}
+	return true, nil
+}
+
+// open reads a sample through the driver.
+func (s *Survey) open(ctx context.Context, path string) error {
+	src, err := source.Open(ctx, path, nil)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	info := src.Info()
+	d := &s.Dataset
+	d.Records = info.Len
+	imageField := -1
+	for i, f := range info.Fields {
+		switch f.Kind {
+		case driver.KindImage:
+			if imageField < 0 {
+				imageField = i
+			}
+		case driver.KindArray:
+			a := plan.Array{Name: f.Name, DType: string(f.DType)}
+			for _, side := range f.Shape {
+				a.Shape = append(a.Shape, int64(side))
+			}
+			if len(a.Shape) == 0 {
+				a.Shape = []int64{1}
+			}
+			s.Arrays = append(s.Arrays, a)
+		}
+	}
+	if imageField >= 0 {
+		s.Kind, s.Arrays = plan.KindImage, nil
+	}
+	if info.Len == 0 {
+		return nil
+	}
+	var total, read int64
+	var seen sizes
+	codecs := map[string]int{}
+	for i := range min(sampled, info.Len) {
+		if total > maxSample {
+			break
+		}
+		values := make([]driver.Value, len(info.Fields))
+		buf := driver.Buffer{Records: []driver.Record{{Values: values}}, Alloc: alloc}
+		id := i * info.Len / min(sampled, info.Len)
+		if err := src.Read(ctx, []int64{id}, &buf); err != nil {
+			return fmt.Errorf("cannot look at %s: %w", path, err)
+		}
+		rec := &buf.Records[0]
+		if rec.Err != nil {
+			continue // what is broken shows when it is trained from
+		}
+		read++
+		for f := range rec.Values {
+			v := &rec.Values[f]
+			total += int64(len(v.Bytes))
+			d.RecordBytesMax = max(d.RecordBytesMax, int64(len(v.Bytes)))
+			if f == imageField {
+				codecs[codecOf(v.Codec)]++
+				seen.add(v)
+			}
+		}
+	}
+	if read == 0 {
+		return fmt.Errorf("none of the records of %s that were looked at can be read", path)
+	}
+	d.RecordBytes = math.Max(1, float64(total)/float64(read))
+	d.Bytes = int64(d.RecordBytes * float64(d.Records))
+	if m, err := pack.ReadManifest(path); err == nil {
+		// A pack knows the size of all of it.
+		d.Bytes = m.Bytes
+		d.RecordBytes = math.Max(1, float64(m.Bytes)/float64(max(1, m.Records)))
+	}
+	if imageField >= 0 {
+		d.Codec = plan.CodecKeep
+		for name, n := range codecs {
+			if n > codecs[d.Codec] {
+				d.Codec = name
+			}
+		}
+		seen.into(d)
+	}
+	return nil
+}
+
+func alloc(n int) ([]byte, error) {
+	if n < 0 || n > maxSample {
+		return nil, fmt.Errorf("a value of %d bytes is more than the planner looks at", n)
+	}
+	return make([]byte, n+64)[:n], nil
+}
+
+func codecOf(c driver.Codec) string {
+	switch c {
+	case driver.CodecDCT:
+		return plan.CodecDCT
+	case driver.CodecRaw:
+		return plan.CodecRaw
+	}
+	return plan.CodecKeep
+}
+
+// sizes adds up the dimensions of images.
+type sizes struct {
+	width, height, n float64
+	channels         int
+}
+
+func (s *sizes) add(v *driver.Value) {
+	w, h, c := int(v.Width), int(v.Height), int(v.Channels)
+	if w == 0 || h == 0 {
+		cfg, _, err := image.DecodeConfig(bytes.NewReader(v.Bytes))
+		if err != nil {
+			return
+		}
+		w, h = cfg.Width, cfg.Height
+	}
+	s.width, s.height, s.n = s.width+float64(w), s.height+float64(h), s.n+1
+	s.channels = max(s.channels, c)
+}
+
+func (s *sizes) addFile(name string) {
+	f, err := os.Open(name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if cfg, format, err := image.DecodeConfig(f); err == nil {
+		s.width, s.height, s.n = s.width+float64(cfg.Width), s.height+float64(cfg.Height), s.n+1
+		if !strings.Contains(format, "gif") {
+			s.channels = max(s.channels, 3)
+		}
+	}
+}
+
+func (s *sizes) into(d *plan.Dataset) {
+	if s.n == 0 {
+		return
+	}
+	d.Width, d.Height, d.Channels = math.Round(s.width/s.n), math.Round(s.height/s.n), 3
+	if s.channels == 1 {
+		d.Channels = 1
+	}
+}
