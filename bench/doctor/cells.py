@@ -99,22 +99,23 @@ def _cpu() -> list[Cell]:
     cells += both(
         "cpu", "remote", ["workers 2 step sleep:20 blurs 2"], ["workers 2 step sleep:50 blurs 3"], http=(0, 0)
     )
-    cells += both("cpu", "packed", ["workers 2 step sleep:5 batch 64"], ["workers 1 step sleep:8 batch 64"])
+    cells += both("cpu", "packed", ["step sleep:2 batch 64"], ["workers 1 step sleep:3 batch 64"])
     for which, quota, options in [
         (TUNING, 0.5, "workers 2 step sleep:60"),
         (TUNING, 1.0, "workers 2 step sleep:40"),
         (HELDOUT, 0.7, "workers 2 step sleep:50"),
-        (HELDOUT, 0.4, "workers 1 step sleep:100"),
+        (HELDOUT, 0.4, "workers 1 step sleep:50 batch 16"),
     ]:
         cells.append(cell(which, "cpu", "imagefolder", options, quota=quota))
     for which, busy, options in [
         (TUNING, 2, "workers 2 step sleep:50"),
-        (TUNING, 6, "workers 2 step sleep:60"),
+        (TUNING, 6, "workers 2 step sleep:40 batch 16"),
         (HELDOUT, 4, "workers 2 step sleep:50"),
-        (HELDOUT, 8, "workers 1 step sleep:100"),
+        (HELDOUT, 8, "workers 1 step sleep:50 batch 16"),
     ]:
         cells.append(cell(which, "cpu", "imagefolder", options, busy=busy))
-    cells.append(cell(HELDOUT, "cpu", "packed", "step sleep:10 batch 64", quota=0.5))
+    cells += both("cpu", "packed", ["step sleep:15 batch 64"], ["step spin:20 batch 64"], data="images")
+    cells.append(cell(HELDOUT, "cpu", "packed", "step sleep:10 batch 64", quota=0.3))
     return cells
 
 
@@ -122,13 +123,13 @@ def _storage() -> list[Cell]:
     cells = []
     for which, bps, script, options in [
         (TUNING, 20e6, "imagefolder", "workers 2 step sleep:50"),
-        (TUNING, 8e6, "imagefolder", "workers 1 step sleep:60"),
-        (TUNING, 4e6, "imagefolder", "workers 0 step sleep:60 batch 16"),
+        (TUNING, 8e6, "imagefolder", "workers 1 step sleep:40 batch 16"),
+        (TUNING, 4e6, "imagefolder", "workers 0 step sleep:40 batch 8"),
         (TUNING, 12e6, "shards", "workers 2 step sleep:60"),
         (TUNING, 30e6, "packed", "step sleep:40 batch 64"),
         (HELDOUT, 16e6, "imagefolder", "workers 2 step sleep:60"),
-        (HELDOUT, 6e6, "imagefolder", "workers 2 step cnn:8"),
-        (HELDOUT, 5e6, "imagefolder", "workers 1 step spin:40 batch 16"),
+        (HELDOUT, 6e6, "imagefolder", "workers 2 step cnn:8 batch 16"),
+        (HELDOUT, 5e6, "imagefolder", "workers 1 step spin:30 batch 8"),
         (HELDOUT, 9e6, "shards", "workers 1 step sleep:80"),
         (HELDOUT, 18e6, "packed", "step sleep:30 batch 64"),
         (HELDOUT, 9e6, "packed", "step spin:30 batch 32"),
@@ -158,10 +159,10 @@ def _storage() -> list[Cell]:
 def _network() -> list[Cell]:
     cells = []
     for which, http, script, options in [
-        (TUNING, (10, 0), "remote", "workers 2 step sleep:60"),
-        (TUNING, (30, 0), "remote", "workers 2 step sleep:60 batch 16"),
-        (TUNING, (2, 8e6), "remote", "workers 2 step sleep:60"),
-        (TUNING, (5, 12e6), "shards", "workers 2 step sleep:60"),
+        (TUNING, (10, 0), "remote", "workers 2 step sleep:60 batch 16"),
+        (TUNING, (30, 0), "remote", "workers 2 step sleep:40 batch 8"),
+        (TUNING, (2, 8e6), "remote", "workers 2 step sleep:30 batch 16"),
+        (TUNING, (5, 12e6), "shards", "workers 2 step sleep:30 batch 16"),
         (HELDOUT, (15, 0), "remote", "workers 2 step sleep:60 batch 16"),
         (HELDOUT, (50, 0), "remote", "workers 2 step sleep:80 batch 8"),
         (HELDOUT, (8, 0), "remote", "workers 1 step spin:40 batch 16"),
@@ -177,14 +178,14 @@ def _network() -> list[Cell]:
 def _memory() -> list[Cell]:
     cells = []
     for which, memory, options in [
-        (TUNING, 420, "workers 0 step sleep:20 batch 16"),
-        (TUNING, 300, "workers 0 step sleep:30 batch 16"),
-        (TUNING, 400, "workers 2 step sleep:30 batch 16"),
-        (HELDOUT, 460, "workers 0 step sleep:20 batch 16"),
-        (HELDOUT, 360, "workers 0 step spin:20 batch 16"),
-        (HELDOUT, 250, "workers 0 step sleep:40 batch 16"),
-        (HELDOUT, 440, "workers 2 step sleep:30 batch 16"),
-        (HELDOUT, 360, "workers 1 step sleep:30 batch 16"),
+        (TUNING, 330, "workers 0 step sleep:10 batch 16"),
+        (TUNING, 220, "workers 0 step sleep:20 batch 16"),
+        (TUNING, 260, "workers 2 step sleep:15 batch 16"),
+        (HELDOUT, 290, "workers 0 step sleep:8 batch 16"),
+        (HELDOUT, 250, "workers 0 step spin:15 batch 16"),
+        (HELDOUT, 190, "workers 0 step sleep:30 batch 16"),
+        (HELDOUT, 280, "workers 2 step sleep:10 batch 16"),
+        (HELDOUT, 220, "workers 1 step sleep:20 batch 16"),
     ]:
         cells.append(cell(which, "memory", "arrays", options, memory=memory, swap=True))
     return cells
@@ -209,14 +210,20 @@ def _handoff() -> list[Cell]:
     cells += both(
         "handoff",
         "arrays",
-        ["workers 1 step sleep:10 batch 128", "workers 2 step sleep:10 batch 256 sharing file_system"],
-        ["workers 1 step sleep:20 batch 192", "workers 2 step spin:10 batch 192 sharing file_system"],
+        [
+            "workers 1 step sleep:10 batch 128 dtype float32",
+            "workers 2 step sleep:10 batch 256 dtype float32 sharing file_system",
+        ],
+        [
+            "workers 1 step sleep:20 batch 192 dtype float32",
+            "workers 2 step spin:10 batch 192 dtype float32 sharing file_system",
+        ],
     )
     cells += both(
         "handoff",
         "packed",
-        ["step sleep:20 batch 32 views 4", "step sleep:20 batch 64 views 1"],
-        ["step sleep:30 batch 32 views 8", "step sleep:15 batch 32 views 2"],
+        ["step sleep:20 batch 32 views 20", "step sleep:20 batch 64 views 6"],
+        ["step sleep:30 batch 32 views 40", "step sleep:15 batch 32 views 10"],
     )
     return cells
 

@@ -5,7 +5,7 @@
 It imports the frameworks once and forks for each job, so that a measurement takes no longer than it has to. A job:
 
     {"script": "imagefolder", "argv": [...], "remove": "cpu", "groups": ["/sys/fs/cgroup/.../cgroup.procs"],
-     "local": "/folder", "warm": 1.0, "seconds": 3.0}
+     "local": "/folder", "cold": false, "warm": 1.0, "seconds": 3.0}
 
 What is removed inside of the script is replaced in its module, before its main() runs:
 
@@ -84,7 +84,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, make(getattr(owner, name)))
 
 
-def remove_cpu(script: Any, name: str) -> None:
+def remove_cpu(script: Any, name: str, argv: list[str], cold: bool) -> None:
     if name == "imagefolder":
 
         def frozen(make: Any) -> Any:
@@ -140,20 +140,24 @@ def remove_cpu(script: Any, name: str) -> None:
         rows: dict[int, Any] = {}
 
         def touch(augment: Any) -> Any:
-            def touched(row: Any) -> Any:
+            def touched(self: Any, row: Any) -> Any:
                 if 0 not in rows:
-                    rows[0] = augment(row)
+                    rows[0] = augment(self, row)
                 row.reshape(-1)[::4096].sum()
                 return rows[0]
 
-            return staticmethod(touched)
+            return touched
 
         replace(script.Rows, "augment", touch)
     elif name == "packed":
-        import stoker
+        if cold:
+            import stoker
 
-        # One tile of each image: all bytes are still read.
-        script.make_transforms = lambda size: [stoker.RandomResizedCrop(16, scale=(0.002, 0.003))]
+            # One tile of each image: all bytes are still read.
+            script.make_transforms = lambda size: [stoker.RandomResizedCrop(16, scale=(0.002, 0.003))]
+        else:
+            images, labels = ready_batch(argv)
+            script.make_loader = lambda args: Again({"image": (images * 255).byte(), "label": labels})
     else:
         raise ValueError(f"no way to remove the CPU work of {name}")
 
@@ -201,7 +205,7 @@ def remove_everything(script: Any, name: str, argv: list[str]) -> None:
     batch = ready_batch(argv)
     if hasattr(script, "make_dataset"):
         script.make_dataset = lambda args: None
-    given = {"image": batch[0], "label": batch[1]} if name == "packed" else batch
+    given = {"image": (batch[0] * 255).byte(), "label": batch[1]} if name == "packed" else batch
     script.make_loader = lambda *a: Again(given)
     if hasattr(script, "prepare"):
         script.prepare = lambda *a: batch
@@ -224,10 +228,10 @@ def run(job: dict[str, Any]) -> dict[str, float]:
     name, argv, removed = job["script"], [str(a) for a in job["argv"]], job["remove"]
     script = importlib.import_module(name)
     workers = int(argv[argv.index("--workers") + 1]) if "--workers" in argv else 2
-    meter = Meter(job["warm"], job["seconds"], 3 * workers + 2)
+    meter = Meter(job["warm"], job["seconds"], workers + 1)
     common.Progress = lambda: meter  # type: ignore[assignment, misc]
     if removed == "cpu":
-        remove_cpu(script, name)
+        remove_cpu(script, name, argv, job.get("cold", False))
     elif removed == "handoff":
         remove_handoff(script, name, argv)
     elif removed == "everything":

@@ -1,4 +1,4 @@
-"""Trains on the rows of one .npy file [N, H, W, 3], loaded into memory or mapped, with torch's DataLoader."""
+"""Trains on the rows of one .npy file [N, H, W, 3], loaded into memory, with torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 
 class Rows(Dataset[Any]):
-    def __init__(self, path: str, count: int, mapped: bool) -> None:
-        rows = np.load(path, mmap_mode="r")[:count]
-        self.rows = rows if mapped else np.array(rows)
+    def __init__(self, path: str, count: int, dtype: torch.dtype) -> None:
+        self.rows = np.array(np.load(path, mmap_mode="r")[:count])
+        self.dtype = dtype
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -21,14 +21,15 @@ class Rows(Dataset[Any]):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         return self.augment(self.rows[index]), index % 100
 
-    @staticmethod
-    def augment(row: Any) -> torch.Tensor:
-        image = torch.from_numpy(np.array(row)).permute(2, 0, 1).float() / 255
-        return image.flip(2)
+    def augment(self, row: Any) -> torch.Tensor:
+        image = torch.from_numpy(np.array(row))
+        if self.dtype == torch.float32:
+            image = (image.permute(2, 0, 1).float() / 255).flip(2)
+        return image
 
 
 def make_dataset(args: Any) -> Rows:
-    return Rows(args.data, args.count, args.mapped)
+    return Rows(args.data, args.count, getattr(torch, args.dtype))
 
 
 def collate(items: list[Any]) -> Any:
@@ -52,7 +53,7 @@ def make_loader(dataset: Any, args: Any) -> Any:
 def main(argv: list[str] | None = None) -> None:
     p = common.parser(__doc__)
     p.add_argument("--count", type=int, default=2000)
-    p.add_argument("--mapped", action="store_true")
+    p.add_argument("--dtype", default="uint8", help="of the images that the network gets")
     p.add_argument("--sharing", default="file_descriptor")
     args = p.parse_args(argv)
     torch.set_num_threads(1)
