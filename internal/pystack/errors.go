@@ -1,0 +1,76 @@
+package pystack
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Kind is why the frames of a process cannot be read.
+type Kind int
+
+// The kinds of errors.
+const (
+	Gone       Kind = iota + 1 // there is no such process any more
+	Permission                 // the kernel does not allow it
+	NotPython                  // no CPython was found in it
+	Starting                   // the interpreter is not initialised yet, or is ending: try again
+	Unknown                    // a version or a build whose layout is not known
+	NoSymbols                  // the interpreter's variables cannot be found
+)
+
+// Error says why the frames of a process cannot be read, and what to do.
+type Error struct {
+	PID  int
+	Kind Kind
+	Msg  string
+	Hint string // what to do; may be empty
+}
+
+// Error is one line, without the hint.
+func (e *Error) Error() string {
+	return fmt.Sprintf("cannot read the Python frames of process %d: %s", e.PID, e.Msg)
+}
+
+// permissionError says what stands between us and the memory of a process.
+func permissionError(pid int) *Error {
+	e := &Error{PID: pid, Kind: Permission, Msg: "the kernel does not allow it"}
+	own, theirs := os.Geteuid(), owner(pid)
+	scope := ptraceScope()
+	switch {
+	case theirs >= 0 && own != theirs && own != 0:
+		e.Msg = fmt.Sprintf("it runs as user %d, this program as user %d", theirs, own)
+		e.Hint = "run it as the same user, or as root"
+	case scope == 3:
+		e.Msg = "/proc/sys/kernel/yama/ptrace_scope is 3, which forbids it until the next boot"
+		e.Hint = "set kernel.yama.ptrace_scope = 1 in /etc/sysctl.d and boot again"
+	case scope >= 1 && own != 0:
+		e.Msg = fmt.Sprintf("/proc/sys/kernel/yama/ptrace_scope is %d, which forbids it for a process that this program has not started", scope)
+		e.Hint = "start the job through this program (stoker doctor -- python train.py), or: sudo sysctl kernel.yama.ptrace_scope=0, or run it as root"
+	default:
+		e.Hint = "in a container, start it with the capability: docker run --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add: [\"SYS_PTRACE\"])"
+	}
+	return e
+}
+
+// owner returns the user that a process runs as, -1 where not known.
+func owner(pid int) int {
+	for line := range strings.Lines(readSmall(fmt.Sprintf("/proc/%d/status", pid))) {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "Uid:" {
+			if uid, err := strconv.Atoi(f[2]); err == nil {
+				return uid
+			}
+		}
+	}
+	return -1
+}
+
+// ptraceScope returns the setting of Yama, -1 where the kernel has none.
+func ptraceScope() int {
+	scope, err := strconv.Atoi(strings.TrimSpace(readSmall("/proc/sys/kernel/yama/ptrace_scope")))
+	if err != nil {
+		return -1
+	}
+	return scope
+}

@@ -1,0 +1,327 @@
+package pystack
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// found is an interpreter that was found in a process.
+type found struct {
+	mem     *processMemory
+	layout  *layout
+	runtime uint64
+}
+
+// mapping is a file that is mapped into a process, by its first part.
+type mapping struct {
+	start, end, offset uint64
+	name               string
+}
+
+// maxMaps bounds how much of /proc/PID/maps is read. A trainer has some 3,000
+// lines, 300 kB.
+const maxMaps = 64 << 20
+
+var (
+	// libraryName matches libpython3.12.so.1.0 and programName python3.12: other
+	// mapped files that may hold an interpreter.
+	libraryName = regexp.MustCompile(`^libpython[23]?\.?\d*[a-z]*\.so`)
+	programName = regexp.MustCompile(`^python[0-9.]*[a-z]*( \(deleted\))?$`)
+	// minorInName finds the version in the path of something that Python has
+	// loaded: /usr/lib/python3.10/..., _json.cpython-310-x86_64-linux-gnu.so.
+	minorInName = regexp.MustCompile(`(?:/lib/python3\.|libpython3\.|/python3\.|\.cpython-3)(\d{1,2})\b`)
+)
+
+// findRuntime finds the interpreter of a process and its layout.
+func findRuntime(pid int) (*found, error) {
+	if pid <= 0 {
+		return nil, &Error{PID: pid, Kind: Gone, Msg: "there is no such process"}
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, openError(pid, err)
+	}
+	candidates, minor, first, err := readMaps(f, executable(pid))
+	_ = f.Close() // read only
+	switch {
+	case errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EPERM):
+		return nil, permissionError(pid)
+	case err != nil || first == 0: // kernel threads and zombies have no memory
+		if _, statErr := os.Stat(fmt.Sprintf("/proc/%d", pid)); statErr != nil || errors.Is(err, unix.ESRCH) {
+			return nil, &Error{PID: pid, Kind: Gone, Msg: "there is no such process"}
+		}
+		return nil, &Error{PID: pid, Kind: NotPython, Msg: "it has no memory of its own: a kernel thread, or a process that has ended"}
+	}
+	mem, err := openMemory(pid, first)
+	if err != nil {
+		return nil, err
+	}
+	var why error = &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it is no Python process (%s)", programOf(pid)),
+		Hint: "give the process that runs the training loop, not the shell or launcher that started it"}
+	decided := false // by a file that is an interpreter
+	for _, m := range candidates {
+		img, err := imageOf(pid, m)
+		if err != nil {
+			continue
+		}
+		l, runtime, err := attach(pid, mem, img, m, minor)
+		if err == nil {
+			return &found{mem: mem, layout: l, runtime: runtime}, nil
+		}
+		var e *Error
+		if errors.As(err, &e) && e.Kind == NoSymbols && !isPython(m.name) {
+			continue // any program: that it lacks Python's symbols says nothing
+		}
+		if !decided {
+			why = err
+		}
+		decided = decided || errors.As(err, &e) && e.Kind != NoSymbols
+	}
+	_ = mem.close()
+	return nil, why
+}
+
+// attach finds out whether a mapped file is a running interpreter.
+func attach(pid int, mem memory, img *image, m mapping, minor int) (*layout, uint64, error) {
+	base, ok := img.base(m.start, m.offset)
+	if known := img.minor; known != 0 {
+		minor = known
+	}
+	if minor != 0 && minor < oldestMinor && isPython(m.name) {
+		return nil, 0, versionError(pid, Version{Major: 3, Minor: minor})
+	}
+	if !ok || img.runtime == 0 {
+		return nil, 0, &Error{PID: pid, Kind: NoSymbols, Msg: fmt.Sprintf("%s has neither the symbol %s nor a section .PyRuntime", m.name, symbolRuntime),
+			Hint: "use an interpreter whose dynamic symbols were kept (strip --strip-unneeded keeps them)"}
+	}
+	runtime := base + img.runtime
+	one := func(addr uint64, b []byte) bool {
+		r := []request{{addr: addr, buf: b}}
+		mem.read(r)
+		return r[0].ok
+	}
+	described := make([]byte, debugBytes)
+	if !one(runtime, described) {
+		return nil, 0, &Error{PID: pid, Kind: Unknown, Msg: "its runtime state cannot be read"}
+	}
+	l, version, problem := describedLayout(described)
+	if l == nil && version.Major != 0 {
+		if problem == "" {
+			return nil, 0, versionError(pid, version)
+		}
+		return nil, 0, &Error{PID: pid, Kind: Unknown, Msg: problem}
+	}
+	if l == nil {
+		var hex [8]byte
+		if img.version != 0 && one(base+img.version, hex[:]) {
+			version = versionOf(uint64(le32(hex[:], 0)))
+		} else {
+			if minor == 0 {
+				return nil, 0, &Error{PID: pid, Kind: Unknown, Msg: "the version of its interpreter is not known"}
+			}
+			version = Version{Major: 3, Minor: minor}
+		}
+		if l, ok = tableFor(version); !ok {
+			return nil, 0, versionError(pid, version)
+		}
+	}
+	return l, runtime, l.check(pid, one, runtime)
+}
+
+// check follows the first links, which lead nowhere if the layout is wrong.
+func (l *layout) check(pid int, read func(uint64, []byte) bool, runtime uint64) error {
+	unknown := &Error{PID: pid, Kind: Unknown, Msg: fmt.Sprintf("its CPython %s is built in a way that is not known (a debug build?)", l.version)}
+	word := func(addr uint64) uint64 {
+		var b [8]byte
+		if !read(addr, b[:]) {
+			return 0
+		}
+		return le64(b[:], 0)
+	}
+	interp := word(runtime + l.interpHead)
+	if interp == 0 {
+		return &Error{PID: pid, Kind: Starting, Msg: "its interpreter has not started yet, or has ended", Hint: "try again in a moment"}
+	}
+	thread := word(interp + l.interpThreads)
+	if thread == 0 {
+		return &Error{PID: pid, Kind: Starting, Msg: "its interpreter has no threads yet, or no more", Hint: "try again in a moment"}
+	}
+	if word(thread+l.threadInterp) != interp {
+		return unknown
+	}
+	return nil
+}
+
+// readMaps picks the files that may hold an interpreter, the likeliest first. It
+// also returns the minor version that paths tell, or 0, and an address that is
+// mapped, or 0.
+func readMaps(r io.Reader, exe string) (candidates []mapping, minor int, first uint64, err error) {
+	var libraries, programs, others []mapping
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
+		m, ok := parseMapping(lines.Text())
+		if !ok {
+			continue
+		}
+		if first == 0 && m.name != "[vsyscall]" {
+			first = m.start
+		}
+		if !strings.HasPrefix(m.name, "/") || seen[m.name] {
+			continue
+		}
+		seen[m.name] = true // the first part of each file is the one with its headers
+		if match := minorInName.FindStringSubmatch(m.name); match != nil && minor == 0 {
+			minor, _ = strconv.Atoi(match[1]) // digits only
+		}
+		switch name := path.Base(m.name); {
+		case libraryName.MatchString(name):
+			libraries = append(libraries, m)
+		case m.name == exe:
+			programs = append(programs, m)
+		case programName.MatchString(name) && len(others) < 8:
+			others = append(others, m)
+		}
+	}
+	return append(append(libraries, programs...), others...), minor, first, lines.Err()
+}
+
+// parseMapping reads a line of /proc/PID/maps.
+func parseMapping(line string) (mapping, bool) {
+	addresses, rest, ok := strings.Cut(line, " ")
+	if !ok {
+		return mapping{}, false
+	}
+	from, to, ok := strings.Cut(addresses, "-")
+	fields := strings.SplitN(rest, " ", 5) // perms offset dev inode name
+	if !ok || len(fields) < 4 {
+		return mapping{}, false
+	}
+	m := mapping{}
+	var errs [3]error
+	m.start, errs[0] = strconv.ParseUint(from, 16, 64)
+	m.end, errs[1] = strconv.ParseUint(to, 16, 64)
+	m.offset, errs[2] = strconv.ParseUint(fields[1], 16, 64)
+	if errors.Join(errs[:]...) != nil {
+		return mapping{}, false
+	}
+	if len(fields) == 5 {
+		m.name = strings.TrimLeft(fields[4], " ")
+	}
+	return m, true
+}
+
+// executable returns the path of the program that a process runs, as maps
+// writes it.
+func executable(pid int) string {
+	name, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.ReplaceAll(name, "\n", `\012`)
+}
+
+// programOf names the program of a process for messages.
+func programOf(pid int) string {
+	if exe := executable(pid); exe != "" {
+		return path.Base(exe)
+	}
+	return "unknown program"
+}
+
+func isPython(name string) bool {
+	base := path.Base(name)
+	return libraryName.MatchString(base) || programName.MatchString(base)
+}
+
+// images are the files that were read before, by their identity: the processes
+// of a job run the same few.
+var images = struct {
+	sync.Mutex
+	known map[fileIdentity]*image
+}{known: map[fileIdentity]*image{}}
+
+type fileIdentity struct {
+	device, inode uint64
+	size, changed int64
+}
+
+// maxImages bounds the files that are remembered.
+const maxImages = 64
+
+// imageOf reads the file behind a mapping, in the file system of the process,
+// which may be a container's.
+func imageOf(pid int, m mapping) (*image, error) {
+	names := []string{
+		fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end), // right even if it was replaced; needs a capability
+		fmt.Sprintf("/proc/%d/root%s", pid, strings.ReplaceAll(m.name, `\012`, "\n")),
+	}
+	if m.name == executable(pid) {
+		names = append([]string{fmt.Sprintf("/proc/%d/exe", pid)}, names...)
+	}
+	var err error
+	for _, name := range names {
+		var f *os.File
+		if f, err = os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0); err != nil {
+			continue
+		}
+		var img *image
+		if img, err = imageOfFile(f); err == nil {
+			_ = f.Close() // read only
+			return img, nil
+		}
+		_ = f.Close()
+	}
+	return nil, err
+}
+
+func imageOfFile(f *os.File) (*image, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotELF
+	}
+	id := fileIdentity{size: info.Size(), changed: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.device, id.inode = st.Dev, st.Ino
+	}
+	images.Lock()
+	img := images.known[id]
+	images.Unlock()
+	if img != nil {
+		return img, nil
+	}
+	img, err = readImage(f)
+	if err != nil {
+		return nil, err
+	}
+	images.Lock()
+	defer images.Unlock()
+	if len(images.known) >= maxImages {
+		clear(images.known)
+	}
+	images.known[id] = img
+	return img, nil
+}
+
+// openError says why a file below /proc/PID cannot be opened.
+func openError(pid int, err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return permissionError(pid)
+	}
+	return &Error{PID: pid, Kind: Gone, Msg: "there is no such process"}
+}
