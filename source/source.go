@@ -1,19 +1,27 @@
-// Package source opens datasets by URL: packs, folders of images, and whatever
-// else is registered in Open.
+// Package source opens datasets by URL: packs, folders of images, NumPy's .npy
+// and .npz files, TFRecords, and any files as bytes. What it knows is listed in
+// formats.
 package source
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/filesource"
 	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/source/npysource"
+	"github.com/stokerdata/stoker/source/npzsource"
 	"github.com/stokerdata/stoker/source/packsource"
+	"github.com/stokerdata/stoker/source/tfrecordsource"
 )
 
 // Options change how a source is opened. Nil means the defaults.
@@ -23,42 +31,141 @@ type Options struct {
 	Threads int
 	// VerifyChunks compares checksums while reading, where a source has them.
 	VerifyChunks bool
+	// Window cuts one-dimensional .npy arrays, such as tokens, into records of
+	// that many elements. The URL may say it too: tokens.npy?window=1024.
+	Window int64
 }
 
-// format is one kind of dataset in a local folder.
+// format is one kind of dataset.
 type format struct {
 	name string
-	// match reports whether the folder is one.
-	match func(dir string) bool
-	open  func(ctx context.Context, rawURL, dir string, opt *Options) (driver.Source, error)
+	// match reports whether the path is one. Formats without it are only taken
+	// when the URL names them: name:path.
+	match func(path string, isDir bool) bool
+	open  func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error)
 }
 
 // formats lists everything that Open knows, the more special ones first.
 func formats() []format {
 	return []format{
-		{"pack", pack.IsPack, func(ctx context.Context, rawURL, dir string, opt *Options) (driver.Source, error) {
-			return packsource.Open(ctx, rawURL, dir, &packsource.Options{VerifyChunks: opt.VerifyChunks})
+		{"pack", isPack, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
+			return packsource.Open(ctx, rawURL, path, &packsource.Options{VerifyChunks: opt.VerifyChunks})
 		}},
-		{"folder", isFolder, func(ctx context.Context, rawURL, dir string, opt *Options) (driver.Source, error) {
-			return foldersource.Open(ctx, rawURL, dir, &foldersource.Options{Threads: opt.Threads})
+		{"npy", isNPY, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
+			return npysource.Open(ctx, rawURL, path, &npysource.Options{Window: opt.Window})
+		}},
+		{"npz", isNPZ, func(ctx context.Context, rawURL, path string, _ *Options) (driver.Source, error) {
+			return npzsource.Open(ctx, rawURL, path)
+		}},
+		{"tfrecord", isTFRecord, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
+			return tfrecordsource.Open(ctx, rawURL, path, &tfrecordsource.Options{Threads: opt.Threads})
+		}},
+		{"files", nil, func(ctx context.Context, rawURL, path string, _ *Options) (driver.Source, error) {
+			return filesource.Open(ctx, rawURL, path)
+		}},
+		{FormatFolder, isFolder, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
+			return foldersource.Open(ctx, rawURL, path, &foldersource.Options{Threads: opt.Threads})
 		}},
 	}
 }
 
-// supported is for messages.
-const supported = "a path or a file: URL of a pack or of a folder of images"
+// FormatFolder is the format of folders of images, as Format and driver.Info have
+// it.
+const FormatFolder = "folder"
 
-// Open opens the dataset at rawURL: a path, or a URL of the scheme file.
-func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, error) {
-	var o Options
-	if opt != nil {
-		o = *opt
+// supported is for messages.
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz or TFRecord files, or files:PATH for any files as bytes"
+
+func isPack(path string, isDir bool) bool { return isDir && pack.IsPack(path) }
+
+func isNPY(path string, isDir bool) bool {
+	if !isDir {
+		return strings.HasSuffix(path, ".npy")
 	}
-	dir, err := localPath(rawURL)
-	if err != nil {
+	return allFiles(path, func(name string) bool { return strings.HasSuffix(name, ".npy") })
+}
+
+func isNPZ(path string, isDir bool) bool {
+	if !isDir {
+		return strings.HasSuffix(path, ".npz")
+	}
+	return allFiles(path, func(name string) bool { return strings.HasSuffix(name, ".npz") })
+}
+
+func isTFRecord(path string, isDir bool) bool {
+	if !isDir {
+		return tfrecordsource.IsName(path) || tfrecordsource.IsFile(path)
+	}
+	return allFiles(path, tfrecordsource.IsName)
+}
+
+func isFolder(_ string, isDir bool) bool { return isDir }
+
+// lookAt is how many files of a folder decide what it is.
+const lookAt = 1000
+
+// allFiles reports whether the first files of a folder, at any depth, all have
+// such names.
+func allFiles(dir string, is func(name string) bool) bool {
+	seen := 0
+	stop := errors.New("enough")
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path != dir && strings.HasPrefix(d.Name(), "."):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return nil
+		case !is(d.Name()) || seen == lookAt:
+			return stop
+		}
+		seen++
+		return nil
+	})
+	return seen > 0 && (err == nil || seen == lookAt)
+}
+
+// location is where a URL leads.
+type location struct {
+	format *format
+	path   string
+	opt    Options
+}
+
+// locate says what rawURL is.
+func locate(rawURL string, opt *Options) (*location, error) {
+	loc := &location{}
+	if opt != nil {
+		loc.opt = *opt
+	}
+	named, rest := "", rawURL
+	all := formats()
+	if scheme, after, ok := strings.Cut(rawURL, ":"); ok {
+		for i := range all {
+			if all[i].name == strings.ToLower(scheme) {
+				if _, err := os.Lstat(rawURL); err != nil { // no file name with a colon in it
+					named, rest, loc.format = scheme, strings.TrimPrefix(after, "//"), &all[i]
+				}
+			}
+		}
+	}
+	var err error
+	if rest, err = loc.window(rest); err != nil {
 		return nil, err
 	}
-	st, err := os.Stat(dir)
+	if named != "" {
+		if rest == "" {
+			return nil, fmt.Errorf("cannot open %s: it has no path", rawURL)
+		}
+		loc.path = rest
+	} else if loc.path, err = localPath(rest); err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(loc.path)
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
@@ -66,18 +173,58 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		}
 		return nil, fmt.Errorf("cannot open %s: %w", rawURL, err)
 	}
-	if !st.IsDir() {
-		return nil, fmt.Errorf("cannot open %s: it is a file; give %s", rawURL, supported)
-	}
-	for _, f := range formats() {
-		if f.match(dir) {
-			return f.open(ctx, rawURL, dir, &o)
+	for i := 0; loc.format == nil && i < len(all); i++ {
+		if f := &all[i]; f.match != nil && f.match(loc.path, st.IsDir()) {
+			loc.format = f
 		}
 	}
-	return nil, fmt.Errorf("cannot open %s: give %s", rawURL, supported)
+	switch {
+	case loc.format == nil:
+		return nil, fmt.Errorf("cannot open %s: it is a file; give %s", rawURL, supported)
+	case loc.opt.Window != 0 && loc.format.name != "npy":
+		return nil, fmt.Errorf("cannot open %s: a window is for .npy files, this is a %s", rawURL, loc.format.name)
+	case loc.opt.Window < 0:
+		return nil, fmt.Errorf("cannot open %s: a window has 1 element or more, not %d", rawURL, loc.opt.Window)
+	}
+	return loc, nil
 }
 
-func isFolder(string) bool { return true }
+// window takes ?window=N off a URL.
+func (loc *location) window(rest string) (string, error) {
+	before, query, ok := strings.Cut(rest, "?window=")
+	if !ok {
+		return rest, nil
+	}
+	if _, err := os.Lstat(rest); err == nil {
+		return rest, nil
+	}
+	n, err := strconv.ParseInt(query, 10, 64)
+	if err != nil || n < 1 {
+		return "", fmt.Errorf("cannot open %s: window=%s is no number of elements", rest, query)
+	}
+	loc.opt.Window = n
+	return before, nil
+}
+
+// Format says what lies at rawURL, without opening it: "pack", FormatFolder,
+// "npy", "npz", "tfrecord" or "files"; and at which path.
+func Format(rawURL string, opt *Options) (name, path string, err error) {
+	loc, err := locate(rawURL, opt)
+	if err != nil {
+		return "", "", err
+	}
+	return loc.format.name, loc.path, nil
+}
+
+// Open opens the dataset at rawURL: a path, a URL of the scheme file, or the name
+// of a format and a path, such as files:/data/scans.
+func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, error) {
+	loc, err := locate(rawURL, opt)
+	if err != nil {
+		return nil, err
+	}
+	return loc.format.open(ctx, rawURL, loc.path, &loc.opt)
+}
 
 // localPath returns the path that rawURL means.
 func localPath(rawURL string) (string, error) {

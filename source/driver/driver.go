@@ -211,6 +211,15 @@ func (b *Buffer) Take(k, field int, n int64) ([]byte, error) {
 	return b.Alloc(int(n))
 }
 
+// MemoryReader is implemented by sources that can tell whether records are in
+// memory. Those are then read by the worker that decodes them, without a wait
+// and without the ways between goroutines.
+type MemoryReader interface {
+	// ReadMemory is Read for records that are all in memory; it never waits for
+	// a device. Otherwise it returns false, and what it did to buf means nothing.
+	ReadMemory(ids []int64, buf *Buffer) bool
+}
+
 // Sizer is implemented by sources that know the sizes of their KindBytes values
 // without reading them. The engine then reads each value into its place.
 type Sizer interface {

@@ -1,0 +1,261 @@
+// Package npy reads the header of NumPy's .npy format, versions 1 to 3: element
+// type, shape and where the elements begin. Nothing in a header is believed.
+package npy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Magic begins every .npy file.
+const Magic = "\x93NUMPY"
+
+// Prefix is enough of a file for HeaderSize.
+const Prefix = 12
+
+// maxHeader is the largest header, far above what NumPy writes.
+const maxHeader = 1 << 16
+
+// Header describes the array of a file.
+type Header struct {
+	DType driver.DType
+	// Shape is the shape of the whole array, in C order.
+	Shape []int64
+	// Offset is where the elements begin, counted from the beginning.
+	Offset int64
+	// Bytes is the size of all elements.
+	Bytes int64
+}
+
+// ErrFormat is in all errors: the bytes are not what the format says.
+var ErrFormat = errors.New("not a .npy file that can be read")
+
+func bad(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, a...))
+}
+
+// HeaderSize returns how many bytes from the beginning ParseHeader needs. b holds
+// at least the first Prefix bytes, or the whole file.
+func HeaderSize(b []byte) (int, error) {
+	if len(b) < 10 || string(b[:6]) != Magic {
+		return 0, bad("it does not begin with \\x93NUMPY")
+	}
+	n, at := int64(0), 0
+	switch b[6] {
+	case 1:
+		n, at = int64(binary.LittleEndian.Uint16(b[8:])), 10
+	case 2, 3:
+		if len(b) < 12 {
+			return 0, bad("it ends in its header")
+		}
+		n, at = int64(binary.LittleEndian.Uint32(b[8:])), 12
+	default:
+		return 0, bad("format version %d.%d is not known", b[6], b[7])
+	}
+	if n > maxHeader {
+		return 0, bad("a header of %d bytes", n)
+	}
+	return at + int(n), nil
+}
+
+// ParseHeader reads the header that b begins with.
+func ParseHeader(b []byte) (*Header, error) {
+	n, err := HeaderSize(b)
+	if err != nil {
+		return nil, err
+	}
+	if n > len(b) {
+		return nil, bad("it ends in its header")
+	}
+	start := 10
+	if b[6] > 1 {
+		start = 12
+	}
+	p := &parser{b: bytes.TrimRight(b[start:n], " \n\x00")}
+	h := &Header{Offset: int64(n)}
+	if err := p.dict(h); err != nil {
+		return nil, err
+	}
+	size := int64(h.DType.Size())
+	for _, side := range h.Shape {
+		if side != 0 && size > math.MaxInt64/2/side {
+			return nil, bad("shape %v", h.Shape)
+		}
+		size *= side
+	}
+	h.Bytes = size
+	return h, nil
+}
+
+// dtypes are the element types by NumPy's description without the byte order.
+var dtypes = map[string]driver.DType{
+	"b1": driver.Bool, "u1": driver.Uint8, "i1": driver.Int8, "u2": driver.Uint16, "i2": driver.Int16, "u4": driver.Uint32, "i4": driver.Int32,
+	"u8": driver.Uint64, "i8": driver.Int64, "f2": driver.Float16, "f4": driver.Float32, "f8": driver.Float64,
+}
+
+func dtypeOf(descr string) (driver.DType, error) {
+	if len(descr) < 2 {
+		return "", bad("element type %q", descr)
+	}
+	t, ok := dtypes[descr[1:]]
+	switch order := descr[0]; {
+	case !ok || !strings.ContainsRune("<>|=", rune(order)):
+		return "", bad("element type %q is not supported: bool, integers and floats are", descr)
+	case order == '>' && t.Size() > 1:
+		return "", bad("element type %q is big-endian, which is not supported: convert it with a.astype(a.dtype.newbyteorder('<'))", descr)
+	}
+	return t, nil
+}
+
+// parser reads the Python dictionary of a header.
+type parser struct {
+	b  []byte
+	at int
+}
+
+func (p *parser) space() {
+	for p.at < len(p.b) && (p.b[p.at] == ' ' || p.b[p.at] == '\n' || p.b[p.at] == '\t') {
+		p.at++
+	}
+}
+
+func (p *parser) next(c byte) bool {
+	p.space()
+	if p.at < len(p.b) && p.b[p.at] == c {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *parser) text() (string, error) {
+	p.space()
+	if p.at >= len(p.b) || p.b[p.at] != '\'' && p.b[p.at] != '"' {
+		return "", bad("its header at byte %d", p.at)
+	}
+	quote := p.b[p.at]
+	end := bytes.IndexByte(p.b[p.at+1:], quote)
+	if end < 0 {
+		return "", bad("its header at byte %d", p.at)
+	}
+	s := string(p.b[p.at+1 : p.at+1+end])
+	p.at += end + 2
+	return s, nil
+}
+
+func (p *parser) word() string {
+	p.space()
+	from := p.at
+	for p.at < len(p.b) && (p.b[p.at] >= '0' && p.b[p.at] <= '9' || p.b[p.at] >= 'A' && p.b[p.at] <= 'Z' || p.b[p.at] >= 'a' && p.b[p.at] <= 'z') {
+		p.at++
+	}
+	return string(p.b[from:p.at])
+}
+
+func (p *parser) dict(h *Header) error {
+	if !p.next('{') {
+		return bad("its header is no dictionary")
+	}
+	seen := map[string]bool{}
+	for !p.next('}') {
+		key, err := p.text()
+		if err != nil {
+			return err
+		}
+		if !p.next(':') || seen[key] {
+			return bad("its header at byte %d", p.at)
+		}
+		seen[key] = true
+		switch key {
+		case "descr":
+			p.space()
+			if p.at < len(p.b) && p.b[p.at] == '[' {
+				return bad("it holds records of several types (a structured array); save each field as an array of its own")
+			}
+			descr, err := p.text()
+			if err != nil {
+				return err
+			}
+			if h.DType, err = dtypeOf(descr); err != nil {
+				return err
+			}
+		case "fortran_order":
+			switch w := p.word(); w {
+			case "False":
+			case "True":
+				return bad("it is in Fortran order, which is not supported: save numpy.ascontiguousarray(a)")
+			default:
+				return bad("fortran_order is %q", w)
+			}
+		case "shape":
+			if err := p.shape(h); err != nil {
+				return err
+			}
+		default:
+			return bad("its header has the unknown key %q", key)
+		}
+		if !p.next(',') && (p.at >= len(p.b) || p.b[p.at] != '}') {
+			return bad("its header at byte %d", p.at)
+		}
+	}
+	p.space()
+	if p.at != len(p.b) || len(seen) != 3 {
+		return bad("its header has %d of 3 keys, %d bytes behind them", len(seen), len(p.b)-p.at)
+	}
+	return nil
+}
+
+func (p *parser) shape(h *Header) error {
+	if !p.next('(') {
+		return bad("its shape is no tuple")
+	}
+	h.Shape = []int64{}
+	for !p.next(')') {
+		w := strings.TrimSuffix(p.word(), "L")
+		n, err := strconv.ParseInt(w, 10, 64)
+		if err != nil || n < 0 || len(h.Shape) == driver.MaxAxes {
+			return bad("side %q of its shape", w)
+		}
+		h.Shape = append(h.Shape, n)
+		if !p.next(',') && (p.at >= len(p.b) || p.b[p.at] != ')') {
+			return bad("its shape at byte %d", p.at)
+		}
+	}
+	return nil
+}
+
+// AppendHeader appends the header of a C-contiguous array, as NumPy writes it.
+func AppendHeader(b []byte, t driver.DType, shape []int64) []byte {
+	descr := ""
+	for d, v := range dtypes {
+		if v == t {
+			descr = d
+		}
+	}
+	order := "<"
+	if t.Size() == 1 {
+		order = "|"
+	}
+	var sides strings.Builder
+	for _, n := range shape {
+		fmt.Fprintf(&sides, "%d, ", n)
+	}
+	tuple := strings.TrimSuffix(sides.String(), " ")
+	if len(shape) > 1 {
+		tuple = strings.TrimSuffix(tuple, ",")
+	}
+	text := fmt.Sprintf("{'descr': '%s%s', 'fortran_order': False, 'shape': (%s), }", order, descr, tuple)
+	pad := 64 - (10+len(text)+1)%64
+	text += strings.Repeat(" ", pad%64) + "\n"
+	b = append(b, Magic...)
+	b = append(b, 1, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
+	return append(b, text...)
+}
