@@ -221,6 +221,10 @@ func (r *Reader) fd(shard uint32) (int, error) {
 		unix.Close(fd)
 		return 0, fmt.Errorf("%s has %d bytes, the manifest says %d: it was changed after packing; stoker verify says what is damaged", path, st.Size, s.Bytes)
 	}
+	// Records come in a random order. Without this the kernel takes a record
+	// whose neighbours are in memory for part of a sequence, and reads ahead what
+	// nobody has asked for: twice the bytes where half the data is cached.
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
 	r.fds[shard].Store(int32(fd + 1))
 	return fd, nil
 }
