@@ -180,12 +180,12 @@ def _memory() -> list[Cell]:
     for which, memory, options in [
         (TUNING, 330, "workers 0 step sleep:10 batch 16"),
         (TUNING, 220, "workers 0 step sleep:20 batch 16"),
-        (TUNING, 260, "workers 2 step sleep:15 batch 16"),
+        (TUNING, 160, "workers 1 step sleep:5 batch 16"),
         (HELDOUT, 290, "workers 0 step sleep:8 batch 16"),
         (HELDOUT, 250, "workers 0 step spin:15 batch 16"),
-        (HELDOUT, 190, "workers 0 step sleep:30 batch 16"),
-        (HELDOUT, 280, "workers 2 step sleep:10 batch 16"),
-        (HELDOUT, 220, "workers 1 step sleep:20 batch 16"),
+        (HELDOUT, 180, "workers 0 step sleep:20 batch 16"),
+        (HELDOUT, 170, "workers 2 step sleep:5 batch 16"),
+        (HELDOUT, 140, "workers 1 step sleep:6 batch 16"),
     ]:
         cells.append(cell(which, "memory", "arrays", options, memory=memory, swap=True))
     return cells

@@ -19,7 +19,7 @@ from pathlib import Path
 
 PREFIX = "stoker-matrix-"
 CGROUPS = Path("/sys/fs/cgroup")
-CONTROLLERS = ("cpu", "blkio", "memory")
+CONTROLLERS = ("cpu", "cpuacct", "blkio", "memory")
 CONDITIONS = ("quota", "busy", "bps", "iops", "fuse", "http", "memory", "swap", "cold")
 
 
@@ -119,6 +119,37 @@ def check(condition: str, work: Path) -> None:
         raise Unavailable("go is not there to build bench/doctor/slow")
 
 
+class Others:
+    """How many cores processes that are not ours use, and how much the hypervisor takes: a measurement during which
+    that is much is worth little. This process and its children account for themselves in a group of their own."""
+
+    def __init__(self) -> None:
+        self.home = own_group("cpuacct")
+        self.folder: Path | None = self.home / f"{PREFIX}{os.getpid()}-all"
+        try:
+            self.folder.mkdir(exist_ok=True)
+            (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+        except OSError:
+            self.folder = None
+
+    def reading(self) -> tuple[float, float]:
+        """(seconds since some time, CPU seconds that others and the hypervisor have used)."""
+        stolen = int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+        if self.folder is None:
+            return time.monotonic(), stolen
+        every = int((CGROUPS / "cpuacct" / "cpuacct.usage").read_text())
+        return time.monotonic(), stolen + (every - int((self.folder / "cpuacct.usage").read_text())) / 1e9
+
+    def cores(self, since: tuple[float, float]) -> float:
+        now = self.reading()
+        return (now[1] - since[1]) / max(1e-3, now[0] - since[0])
+
+    def close(self) -> None:
+        if self.folder is not None:
+            (self.home / "cgroup.procs").write_text(str(os.getpid()))
+            remove_group(self.folder)
+
+
 # --- the page cache ----------------------------------------------------------
 
 
@@ -198,6 +229,8 @@ class Slow:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         if self.mount is not None:
             unmount(self.mount)
 

@@ -52,7 +52,7 @@ def make_loader(dataset: Any, args: Any) -> Any:
 
 def main(argv: list[str] | None = None) -> None:
     p = common.parser(__doc__)
-    p.add_argument("--count", type=int, default=2000)
+    p.add_argument("--count", type=int, default=2400)
     p.add_argument("--dtype", default="uint8", help="of the images that the network gets")
     p.add_argument("--sharing", default="file_descriptor")
     args = p.parse_args(argv)

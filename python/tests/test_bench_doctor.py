@@ -1,0 +1,218 @@
+"""The harness of the diagnosis matrix (bench/doctor): that it measures, judges, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import CHECKOUT
+
+if not (CHECKOUT / "bench" / "doctor").is_dir():
+    pytest.skip("bench/doctor is not in this tree", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def import_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+
+
+def load(name: str) -> Any:
+    return importlib.import_module(f"bench.doctor.{name}")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(16):
+        folder = tmp_path / "images" / f"{number % 2:02d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (48, 40), (number, 0, 0)).save(folder / f"{number}.jpg")
+    return tmp_path / "images"
+
+
+class TinySetup:
+    """What run.Setup offers, for one folder of images."""
+
+    def __init__(self, tmp_path: Path, images: Path) -> None:
+        self.binary = Path(sys.executable)
+        self.work = self.temporary = tmp_path
+        self.data = {"images": images, "served": images}
+        self.others = load("inject").Others()
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+    def python(self, script: str) -> Path:
+        return Path(sys.executable)
+
+    def close(self) -> None:
+        self.others.close()
+
+
+@pytest.fixture
+def setup(tmp_path: Path, images: Path) -> Iterator[TinySetup]:
+    made = TinySetup(tmp_path, images)
+    yield made
+    made.close()
+
+
+def test_cells_differ_and_cover_the_bars() -> None:
+    cells = load("cells")
+    found = cells.all_cells()
+    held = [c for c in found if c.set == cells.HELDOUT]
+    assert sum(c.runs for c in found) >= 100
+    assert {c.injection for c in held} == set(cells.INJECTIONS)
+    for injection in cells.INJECTIONS:
+        assert sum(c.injection == injection for c in found) >= 4, injection
+    assert sum(c.runs for c in held if c.injection in ("healthy", "accelerator")) >= 20
+    assert not {c.id for c in held} & {c.id for c in found if c.set == cells.TUNING}
+
+
+def test_truth_of_a_tiny_cell(setup: TinySetup, images: Path) -> None:
+    """One cell, each resource removed in turn, in a real training loop."""
+    pytest.importorskip("torchvision")
+    cells, run = load("cells"), load("run")
+    cell = cells.cell("tuning", "cpu", "imagefolder", "workers 1 batch 4 size 32 step sleep:1")
+    zygote = run.Zygote(setup.python(""), setup.environment)
+    try:
+        assert cells.removals(cell) == ["", "cpu", "handoff"]
+        for removed in ["", "cpu"]:
+            answer = zygote.ask(
+                {
+                    "script": cell.script,
+                    "argv": ["--data", str(images), *cell.argv],
+                    "remove": removed,
+                    "warm": 0.0,
+                    "seconds": 0.05,
+                }
+            )
+            assert answer.get("rate", 0) > 0, answer
+            assert 0 <= answer["wait"] <= 1
+        wrong = zygote.ask({"script": cell.script, "argv": [], "remove": "gravity", "warm": 0, "seconds": 0.1})
+        assert "gravity" in wrong["error"]
+    finally:
+        zygote.close()
+    assert not Path(f"/proc/{zygote.process.pid}").exists()
+
+
+def test_run_beside_a_loop(setup: TinySetup, tmp_path: Path, images: Path) -> None:
+    """A run with a stand-in for doctor: the loop's own figures are read, and the loop is gone afterwards."""
+    pytest.importorskip("torchvision")
+    cells, run = load("cells"), load("run")
+    fake = tmp_path / "doctor"
+    fake.write_text('#!/bin/sh\nsleep 0.5; echo "{\\"verdict\\": \\"healthy\\", \\"gain\\": 1, \\"job\\": $6}"\n')
+    fake.chmod(0o755)
+    setup.binary = fake
+    cell = cells.cell("tuning", "healthy", "imagefolder", "workers 1 batch 4 size 32 step sleep:20")
+    result = run.run_doctor(setup, cell, 1, 1)
+    assert result["doctor"]["verdict"] == "healthy", result
+    assert result["signals"]["steps"] > 0
+    assert 0 <= result["signals"]["wait"] <= 1
+    loops = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(images).encode() in _bytes(p)]
+    assert not loops
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("condition", ["quota", "bps", "memory"])
+def test_groups_are_removed(condition: str, setup: TinySetup, tmp_path: Path, images: Path) -> None:
+    cells, inject, run = load("cells"), load("inject"), load("run")
+    try:
+        inject.check(condition, tmp_path)
+    except inject.Unavailable as why:
+        pytest.skip(str(why))
+    cell = cells.cell("tuning", "cpu", "imagefolder", "workers 0", **{condition: {"quota": 0.5}.get(condition, 1e9)})
+    with run.conditions(setup, cell) as (groups, address):
+        assert address == str(images)
+        member = subprocess.Popen(["sleep", "60"])
+        groups[0].join(member.pid)
+        folders = list(groups[0].folders)
+        assert all(f.is_dir() for f in folders)
+    assert not any(f.exists() for f in folders)
+    # What was in the group is gone with it.
+    assert member.wait(10) != 0
+
+
+def test_antagonists_end_with_their_owner() -> None:
+    inject = load("inject")
+    antagonists = inject.Antagonists(2)
+    pids = [p.pid for p in antagonists.processes]
+    antagonists.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_judging() -> None:
+    score = load("score")
+    starved = score.judge_truth({"cpu": 2.0, "storage": 1.95, "handoff": 1.1}, "storage")
+    assert (starved.row, starved.right) == ("cpu", {"cpu", "storage"})
+    fed = score.judge_truth({"everything": 1.02, "accelerator": 7.0}, "accelerator")
+    assert (fed.row, fed.right, fed.starved) == ("accelerator", {"accelerator", "healthy"}, False)
+    harmless = score.judge_truth({"cpu": 1.01, "storage": 1.0}, "storage")
+    assert harmless.row == "healthy"
+    border = score.judge_truth({"cpu": 1.12, "handoff": 1.0}, "cpu")
+    assert border.borderline
+    assert border.right == {"cpu", "accelerator", "healthy"}
+    assert score.balanced([("a", True), ("a", True), ("a", False), ("b", False)]) == pytest.approx(1 / 3)
+
+
+def test_score_and_report(tmp_path: Path) -> None:
+    cells, score, report = load("cells"), load("score"), load("report")
+    results: dict[str, Any] = {"truth": {}, "runs": {}, "skipped": {}, "cores": 2}
+    for cell in cells.all_cells():
+        fed = cell.injection in ("healthy", "accelerator")
+        gains = {"everything": 1.0} if fed else {cell.injection: 2.0, "cpu": 2.0 if cell.injection == "cpu" else 1.0}
+        results["truth"][cell.id] = {"gains": gains}
+        results["runs"][f"{cell.id}#0"] = {
+            "set": cell.set,
+            "cell": cell.id,
+            "injection": cell.injection,
+            "doctor": {"verdict": cell.injection, "gain": 1.0 if fed else 2.2, "waiting": 0.5},
+            "wall": 12.5,
+            "signals": {
+                "wait": 0.0 if fed else 0.5,
+                "busy": 0.5,
+                "iowait": 0.0,
+                "starving": 0.0,
+                "steps": 9,
+                "rate": 1.0,
+            },
+        }
+    judged = score.score(score.runs_of(results, cells.HELDOUT), 2)
+    assert judged.balanced == 1.0
+    assert judged.gain_error == pytest.approx(0.1)
+    assert judged.false_alarms == 0
+    assert all(b.met for b in score.bars(judged))
+    assert max(r.named for r in judged.rules) < 1
+    page = report.write(results, tmp_path)
+    assert "| balanced accuracy | 1.000 |" in page.read_text()
+    assert (tmp_path / "img" / "diagnosis-confusion.svg").read_text().startswith("<svg")
+
+
+def test_signals() -> None:
+    run = load("run")
+    log = "10.0 step 1 data 0.5 batch 1.0\nnonsense\n11.0 step 2 data 0.25 batch 1.0\n13.0 step 3 data 1 batch 2.0\n"
+    steps = run.steps_in(log, 9, 12)
+    assert len(steps) == 2
+    seen = run.signals(steps, [(10.0, 0.95, 0.1), (10.25, 0.95, 0.3), (11.0, 0.5, 0.2)])
+    assert seen["wait"] == pytest.approx(0.375)
+    # Only in the second sample, from 10 to 10.25, did the step do nothing while the CPU was busy.
+    assert seen["starving"] == pytest.approx(1 / 3)
+
+
+def test_list_and_bad_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load("run")
+    monkeypatch.setattr(sys, "argv", ["run", "--list", "--set", "heldout"])
+    assert run.main() == 0
+    assert "runs" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["run", "--only", "no such cell"])
+    assert run.main() == 2
