@@ -1,114 +1,299 @@
 package cli
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
-	"runtime/pprof"
-	"slices"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/profile"
+	"github.com/stokerdata/stoker/internal/bench"
 )
 
+// benchFlags are what `stoker bench` was asked for.
+type benchFlags struct {
+	app *App
+
+	batch        int
+	step         string
+	steps        int64
+	seconds      time.Duration
+	spin, copies bool
+	transforms   string
+	accelerators string
+	threads      int
+	memory       string
+	prefetch     int
+	target       float64
+
+	cores, workers, decode, cache string
+	repeats                       int
+	decoded                       string
+	svg                           string
+	workload                      string
+	scale                         float64
+	dir                           string
+	noWhatIf, check               bool
+	asJSON                        bool
+
+	t   time.Duration
+	mem int64
+}
+
 func newBenchCommand(app *App) *cobra.Command {
+	f := &benchFlags{app: app}
 	cmd := &cobra.Command{
-		Use:     "bench",
+		Use:     "bench SOURCE | -- COMMAND...",
 		GroupID: groupEngine,
-		Short:   "Measure the engine on this machine",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return usageError("stoker bench decode SRC", "bench what?")
-		},
+		Short:   "Measure a data path with a simulated accelerator, or watch a training command",
+		Long: `Measure a data path as a trainer sees it.
+
+With a SOURCE (a pack, a folder, a URL) the engine runs as it does for training,
+and this program is the trainer: it takes batches from the hand-off and computes
+for t seconds on each, by sleeping (--spin: by burning a core, as the launching
+thread of a framework does). The report says how much of the time the accelerator
+computes (AU = compute time / total time, the first step left out), how long steps
+took, which stage the time goes into, and what limits the speed. Without --t
+batches are taken as fast as they come.
+
+With a COMMAND behind -- the training program runs as it is and is watched from
+outside: CPU, bytes, memory, and its steps where it says them (stoker.step() in
+its loop, or a stoker.Loader).
+
+--cores, --workers, --decode and --cache take lists; each combination is run,
+--repeats times in turns, and the report is the study: a table, the curve of the
+time per epoch and its knee, the last point at which the speed still grows by 10%.
+In a command, "{workers}" and "{cores}" stand for the values.`,
+		Example: `  stoker bench train/ --batch 128 --t 87ms
+  stoker bench train/ --workers 1,2,4 --decode on,off --svg knee.svg
+  stoker bench train/ --cache cold,warm --t 87ms --spin
+  stoker bench --workload unet3d --accelerators auto
+  stoker bench --workers 0,1,2,4 -- python train.py --workers {workers}`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.batch, "batch", 256, "mini-batch size n, in `EXAMPLES` per accelerator")
+	flags.StringVar(&f.step, "t", "", "`TIME` of the accelerator for one mini-batch, such as 87ms (default: none)")
+	flags.Int64Var(&f.steps, "steps", 0, "end after this many steps")
+	flags.DurationVar(&f.seconds, "seconds", 0, "end after this long (default 10s; 3s for each run of a study)")
+	flags.BoolVar(&f.spin, "spin", false, "burn a core during a step instead of sleeping")
+	flags.BoolVar(&f.copies, "copy", false, "copy each batch into private memory, as a copy from pageable memory to a device begins")
+	flags.StringVar(&f.transforms, "transforms", "", "`LIST` such as 'RandomResizedCrop(224),RandomHorizontalFlip' or none (default: these two, for images of several sizes)")
+	flags.StringVar(&f.accelerators, "accelerators", "1", "simulated accelerators `N`, each with its part of the data; auto finds how many can be fed")
+	flags.IntVar(&f.threads, "threads", 0, "decode workers; 0 means one per core")
+	flags.StringVar(&f.memory, "memory", "", "memory for ring, prefetch and read buffers, such as 2GB")
+	flags.IntVar(&f.prefetch, "prefetch", 0, "batches made ahead; 0 means what fits")
+	flags.Float64Var(&f.target, "au", 0.9, "accelerator utilisation to reach, 0 to 1")
+	flags.StringVar(&f.cores, "cores", "", "CPUs for engine and trainer: `LIST` such as 1,2,4")
+	flags.StringVar(&f.workers, "workers", "", "decode workers, or {workers} of a command: `LIST` such as 1,2,4")
+	flags.StringVar(&f.decode, "decode", "", "`LIST` of on and off; off measures a copy with the images decoded beforehand")
+	flags.StringVar(&f.decoded, "decoded", "", "`PACK` with raw images to use for --decode off (default: one is made and removed)")
+	flags.StringVar(&f.cache, "cache", "", "share of the source in the page cache at the start: `LIST` of cold, warm or percentages")
+	flags.IntVar(&f.repeats, "repeats", 3, "runs of each cell of a study")
+	flags.StringVar(&f.svg, "svg", "", "draw the curve of a study into `FILE`")
+	flags.StringVar(&f.workload, "workload", "", "an MLPerf-Storage-shaped workload: `NAME` is unet3d, resnet50 or cosmoflow")
+	flags.Float64Var(&f.scale, "scale", 0, "size of the workload's data in `GB` (default: what makes a run of a few seconds)")
+	flags.StringVar(&f.dir, "dir", "", "`FOLDER` to keep the workload's data in (default: a temporary one)")
+	flags.BoolVar(&f.noWhatIf, "no-what-if", false, "leave out what other machines would give")
+	flags.BoolVar(&f.check, "what-if", false, "also measure the what-ifs that this machine can try")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	cmd.AddCommand(newBenchDecodeCommand(app))
 	return cmd
 }
 
-func newBenchDecodeCommand(app *App) *cobra.Command {
-	o := profile.DecodeOptions{}
-	var asJSON bool
-	var cpuProfile string
-	cmd := &cobra.Command{
-		Use:   "decode SRC",
-		Short: "Measure reading, decoding and transforming, without a trainer",
-		Long: `Run the engine on a pack or a folder of images without a trainer: batches are made
-and given back at once. Shows images per second by the clock and per second of
-CPU time, what each stage spends on a record, and garbage collections.
-
---cpuprofile writes a profile for "go tool pprof"; its samples carry the label
-"stage".`,
-		Example: `  stoker bench decode train/
-  stoker bench decode train/ --threads 1 --cpuprofile cpu.pprof
-  go tool pprof -tagfocus stage=decode bin/stoker cpu.pprof`,
-		Args: exactArgs("SRC"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			o.Source = args[0]
-			if !slices.Contains([]string{profile.Crop, profile.Whole, profile.None}, o.Transform) {
-				return usageError("--transform crop, whole or none", "--transform %q is not known", o.Transform)
-			}
-			if o.Size < 1 || o.Size > 1<<14 {
-				return usageError("--size 224", "--size is %d", o.Size)
-			}
-			if o.For <= 0 || o.Warmup < 0 {
-				return usageError("--seconds 5s", "there is nothing to measure in %v", o.For)
-			}
-			if cpuProfile != "" {
-				f, err := os.Create(cpuProfile)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				if err := pprof.StartCPUProfile(f); err != nil {
-					return err
-				}
-				defer pprof.StopCPUProfile()
-			}
-			r, err := profile.Decode(app.Context, o)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				e := json.NewEncoder(app.Stdout)
-				e.SetIndent("", "  ")
-				return e.Encode(r)
-			}
-			_, err = lipgloss.Fprint(app.Stdout, decodeText(r))
-			return err
-		},
+func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.check1(cmd); err != nil {
+		return err
 	}
-	cmd.Flags().StringVar(&o.Transform, "transform", profile.Crop, "`WHAT` is done: crop (RandomResizedCrop and flip), whole (Resize) or none (raw images)")
-	cmd.Flags().IntVar(&o.Size, "size", 224, "width and height of the output in `PIXELS`")
-	cmd.Flags().IntVar(&o.Batch, "batch", 256, "`RECORDS` per batch")
-	cmd.Flags().IntVar(&o.Threads, "threads", 0, "decode workers; 0 means one per core")
-	cmd.Flags().DurationVar(&o.For, "seconds", 5*time.Second, "how long to measure")
-	cmd.Flags().DurationVar(&o.Warmup, "warmup", time.Second, "how long to run before")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&cpuProfile, "cpuprofile", "", "write a CPU profile to `FILE`")
-	return cmd
+	study, err := f.axes()
+	if err != nil {
+		return err
+	}
+	dash := cmd.ArgsLenAtDash()
+	switch {
+	case dash == 0 && len(args) > 0:
+		return f.runCommand(args, study)
+	case dash >= 0:
+		return usageError("stoker bench SOURCE, or stoker bench -- COMMAND", "give a source or a command, not both")
+	case f.workload != "":
+		if len(args) > 0 {
+			return usageError("stoker bench --workload unet3d", "--workload makes its own data; %q is one argument too many", args[0])
+		}
+		return f.runWorkload(cmd)
+	case len(args) == 0:
+		return usageError("stoker bench SOURCE, stoker bench --workload unet3d, or stoker bench -- python train.py", "bench what?")
+	case len(args) > 1:
+		return usageError("a command goes behind --: stoker bench -- "+strings.Join(args, " "), "%q is one argument too many", args[1])
+	}
+	if len(study) > 0 {
+		return f.runStudy(args[0], study)
+	}
+	return f.runSource(args[0])
 }
 
-func decodeText(r *profile.DecodeReport) string {
-	var out strings.Builder
-	what := map[string]string{
-		profile.Crop:  fmt.Sprintf("RandomResizedCrop %d and flip", r.Size),
-		profile.Whole: fmt.Sprintf("Resize to %dx%d", r.Size, r.Size),
-		profile.None:  "as stored",
-	}[r.Transform]
-	fmt.Fprintf(&out, "%s: %s records; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, FormatCount(r.Records),
-		what, r.Batch, plural(r.Threads, "decode worker"), r.Kernels)
-	fmt.Fprintf(&out, "  %s images/s, %s per second\n", FormatCount(int64(r.PerSecond)), FormatBytes(int64(r.BytesPerSecond)))
-	fmt.Fprintf(&out, "  %s images per second of CPU time (%.3f CPU seconds per 1,000)\n\n", FormatCount(int64(r.PerCPUSecond)), 1000/r.PerCPUSecond)
-	t := newTable("stage", "ns per record", "share", "workers")
-	for _, s := range r.Stages {
-		t.Row(s.Name, FormatCount(int64(s.PerRecord)), fmt.Sprintf("%.1f%%", 100*s.Share), fmt.Sprint(s.Workers))
+// check1 reads the flags whose values are no plain numbers.
+func (f *benchFlags) check1(cmd *cobra.Command) error {
+	var err error
+	if f.step != "" {
+		if f.t, err = parseTime("--t", f.step); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(&out, "%s\n\n", t)
-	fmt.Fprintf(&out, "  %s images in %.1f s; %s; at most %s outside the Go heap\n", FormatCount(r.Images), r.Seconds,
-		plural(int(r.Collections), "garbage collection"), FormatBytes(r.MemoryPeak))
-	return out.String()
+	if f.memory != "" {
+		if f.mem, err = parseBytes("--memory", f.memory); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.batch < 1:
+		return usageError("--batch 256", "--batch is %d", f.batch)
+	case f.steps < 0 || f.steps == 1:
+		return usageError("--steps 200; the first step is not counted", "--steps is %d", f.steps)
+	case f.seconds < 0:
+		return usageError("--seconds 10s", "--seconds is %v", f.seconds)
+	case f.threads < 0 || f.prefetch < 0:
+		return usageError("0 means the default", "--threads is %d, --prefetch %d", f.threads, f.prefetch)
+	case math.IsNaN(f.target) || f.target <= 0 || f.target > 1:
+		return usageError("--au 0.9", "--au is %v; it is a share of the time, from 0 to 1", f.target)
+	case f.repeats < 1 || f.repeats > 100:
+		return usageError("--repeats 3", "--repeats is %d", f.repeats)
+	case f.spin && f.t == 0 && f.workload == "":
+		return usageError("--t 87ms --spin", "--spin needs the time of a step")
+	case math.IsNaN(f.scale) || f.scale < 0 || f.scale > 1e6:
+		return usageError("--scale 2", "--scale is %v GB", f.scale)
+	}
+	if f.accelerators != "auto" {
+		if n, err := strconv.Atoi(f.accelerators); err != nil || n < 1 || n > 1024 {
+			return usageError("--accelerators 4, or auto", "--accelerators %q is neither a number from 1 to 1024 nor auto", f.accelerators)
+		}
+	} else if f.t == 0 && f.workload == "" {
+		return usageError("--t 87ms --accelerators auto", "how many accelerators can be fed depends on the time of a step")
+	}
+	return nil
+}
+
+// parseTime reads a time with its unit.
+func parseTime(flag, s string) (time.Duration, error) {
+	d, err := time.ParseDuration(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		if _, err := strconv.ParseFloat(s, 64); err == nil {
+			return 0, usageError(fmt.Sprintf("%s %sms, or %s %ss", flag, s, flag, s), "%s %s has no unit", flag, s)
+		}
+		return 0, usageError(flag+" 87ms", "%s %q is not a time", flag, s)
+	}
+	if d < 0 || d > time.Hour {
+		return 0, usageError(flag+" 87ms", "%s is %v; a step takes up to an hour", flag, d)
+	}
+	return d, nil
+}
+
+// options are those of one run of a source.
+func (f *benchFlags) options(s *bench.Subject) (bench.Options, string, error) {
+	cfg, words, err := s.Config(f.transforms, f.batch)
+	if err != nil {
+		return bench.Options{}, "", usageError("stoker bench SOURCE --transforms 'RandomResizedCrop(224)'", "%v", err)
+	}
+	cfg.Threads, cfg.Memory, cfg.Prefetch = f.threads, f.mem, f.prefetch
+	if f.seconds == 0 && f.steps == 0 {
+		f.seconds = 10 * time.Second
+	}
+	o := bench.Options{Config: cfg, Step: f.t, Spin: f.spin, Copy: f.copies, Steps: f.steps, For: f.seconds, Cached: -1}
+	if n, err := strconv.Atoi(f.accelerators); err == nil {
+		o.Accelerators = n
+	}
+	return o, words, nil
+}
+
+// runSource is one run of one source.
+func (f *benchFlags) runSource(url string) error {
+	s, err := bench.Look(f.app.Context, url)
+	if err != nil {
+		return err
+	}
+	o, words, err := f.options(s)
+	if err != nil {
+		return err
+	}
+	if f.accelerators == "auto" {
+		found, err := bench.Feed(f.app.Context, o, f.target, f.note)
+		if err != nil {
+			return benchFailed(err)
+		}
+		if f.asJSON {
+			return f.app.printJSON(found)
+		}
+		return f.app.print(feedText(found, words, f.target))
+	}
+	return f.report(s, o, words)
+}
+
+// report runs once and prints what it was.
+func (f *benchFlags) report(s *bench.Subject, o bench.Options, words string) error {
+	r, err := f.runWithBar(o)
+	if err != nil {
+		return benchFailed(err)
+	}
+	r.Source = s.Source
+	report := &benchReport{Result: r, Transforms: words, Target: f.target}
+	if !f.noWhatIf {
+		report.WhatIf = bench.WhatIf(s, r)
+		if f.check {
+			if err := bench.CheckWhatIf(f.app.Context, s, o, report.WhatIf, f.note); err != nil {
+				return benchFailed(err)
+			}
+		}
+	}
+	if f.asJSON {
+		return f.app.printJSON(report)
+	}
+	return f.app.print(report.text())
+}
+
+// runWithBar runs one benchmark and shows how far it is.
+func (f *benchFlags) runWithBar(o bench.Options) (*bench.Result, error) {
+	if o.For == 0 {
+		return bench.Run(f.app.Context, o)
+	}
+	tenths := int64(10 * o.For.Seconds())
+	bar := f.app.NewProgress("measuring", "tenths of a second", tenths)
+	defer bar.Stop()
+	shown := int64(0)
+	o.Progress = func(share float64) {
+		now := int64(share * float64(tenths))
+		bar.Add(now-shown, 0)
+		shown = now
+	}
+	return bench.Run(f.app.Context, o)
+}
+
+// note says on stderr what is being done.
+func (f *benchFlags) note(format string, args ...any) {
+	fmt.Fprintf(f.app.Stderr, "bench: "+format+"\n", args...)
+}
+
+// benchFailed adds the engine's hint to its error.
+func benchFailed(err error) error {
+	var h interface{ Hint() string }
+	if errors.As(err, &h) && h.Hint() != "" {
+		return &Error{Err: err, Hint: h.Hint()}
+	}
+	return err
+}
+
+// checkSVG refuses a picture that could not be written at the end of a long run.
+func (f *benchFlags) checkSVG() error {
+	if f.svg == "" {
+		return nil
+	}
+	dir := filepath.Dir(f.svg)
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return usageError("make the folder first", "--svg %s: there is no folder %s", f.svg, dir)
+	}
+	return nil
 }

@@ -1,0 +1,371 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/plan"
+)
+
+// TestMain is also the engine: the test program started as one serves its client.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		os.Exit(serve(os.Args[2:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func serve(args []string) int {
+	opt := handoff.Options{Log: slog.New(slog.DiscardHandler), Open: func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
+		cfg, err := pipeline.ParseConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		p, err := pipeline.Open(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}}
+	if args[0] == "--socket" {
+		s, err := handoff.Listen(args[1], opt)
+		if err != nil {
+			return 1
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if s.Serve(ctx) != nil {
+			return 1
+		}
+		return 0
+	}
+	fd, _ := strconv.Atoi(strings.TrimPrefix(args[0], "--fd="))
+	conn, err := handoff.FromFD(fd)
+	if err != nil || handoff.NewSession(conn, opt).Run(context.Background()) != nil {
+		return 1
+	}
+	return 0
+}
+
+func photos(t *testing.T, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	img := image.NewRGBA(image.Rect(0, 0, 64, 48))
+	for i := range n {
+		img.Set(i%64, 3, color.RGBA{200, uint8(i), 0, 255})
+		f, err := os.Create(filepath.Join(dir, strconv.Itoa(i)+".jpg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := jpeg.Encode(f, img, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func options(t *testing.T, n int) (*Subject, Options) {
+	t.Helper()
+	s, err := Look(context.Background(), photos(t, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := s.Config("RandomResizedCrop(32),RandomHorizontalFlip", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Memory = 64 << 20
+	return s, Options{Config: cfg, Steps: 12, Cached: -1}
+}
+
+func TestRun(t *testing.T) {
+	s, o := options(t, 40)
+	o.Step, o.Spin, o.Copy, o.Cores = 2*time.Millisecond, true, true, 1
+	r, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Steps != 11 || r.Examples != 88 || r.Records != 40 || r.Batch != 8 || r.Cores != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r.AU <= 0 || r.AU > 1 || r.AUMin > r.AU || r.StepTime.Max < r.StepTime.P50 || r.StepTime.P50 < 0.0019 || r.PSS <= 0 || r.Limit == "" {
+		t.Errorf("%+v", r)
+	}
+	if r.LogicalBytes <= 0 || len(r.Stages) < 5 {
+		t.Errorf("%+v", r.Stages)
+	}
+	if len(UsableCPUs()) > 1 && len(o.cpus) != 0 {
+		t.Error("Run has changed its caller's options")
+	}
+	for _, sc := range WhatIf(s, r) {
+		if sc.PerSecond < 0 || math.IsNaN(sc.PerSecond) || sc.Limit == "" {
+			t.Errorf("%+v", sc)
+		}
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunOfSeveralAccelerators(t *testing.T) {
+	_, o := options(t, 48)
+	o.Accelerators, o.Steps, o.OneEpoch, o.Step = 2, 100, true, time.Millisecond
+	r, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 48 records are three global batches of 2 x 8; the first is not counted.
+	if r.Steps != 4 || r.Examples != 32 {
+		t.Errorf("%d steps, %d examples", r.Steps, r.Examples)
+	}
+}
+
+func TestRunFails(t *testing.T) {
+	_, o := options(t, 10)
+	bad := o
+	bad.Config.Source = "/nowhere/at/all"
+	if _, err := Run(context.Background(), bad); err == nil || !strings.Contains(err.Error(), "/nowhere/at/all") {
+		t.Errorf("a source that is not there: %v", err)
+	}
+	bad = o
+	bad.Engine = []string{"/bin/false"}
+	if _, err := Run(context.Background(), bad); err == nil || !strings.Contains(err.Error(), "the engine has ended") {
+		t.Errorf("an engine that ends: %v", err)
+	}
+	bad = o
+	bad.Cores = 1 << 20
+	if _, err := Run(context.Background(), bad); err == nil {
+		t.Error("a million cores are no error")
+	}
+	bad = o
+	bad.Steps, bad.For = 0, time.Hour
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := Run(ctx, bad); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a run that was called off: %v", err)
+	}
+}
+
+func TestFeed(t *testing.T) {
+	_, o := options(t, 400)
+	o.Step, o.Steps = 200*time.Millisecond, 3
+	o.Config.BatchSize = 100
+	// Whatever the machine: a path with a step of 0.2 s for 100 tiny images feeds
+	// one, and a target that cannot be reached feeds none.
+	f, err := Feed(context.Background(), o, 0.05, func(string, ...any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Accelerators < 1 || len(f.Runs) == 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestCopyAndCache(t *testing.T) {
+	s, o := options(t, 12)
+	raw, remove, err := s.Copy(context.Background(), "raw", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw.Codec != "raw" || !raw.Fixed || raw.Len != 12 {
+		t.Errorf("%+v", raw)
+	}
+	files, err := SourceFiles(raw.Source)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, share := range []float64{0, 0.5, 1} {
+		if err := setCached(context.Background(), files, share); err != nil {
+			t.Errorf("share %v: %v", share, err)
+		}
+	}
+	o.Config, _, err = raw.Config("", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Config.Memory, o.Files, o.Cached, o.OneEpoch, o.Steps = 64<<20, files, 0, true, 100
+	r, err := Run(context.Background(), o)
+	if err != nil || r.Steps != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	remove()
+	if _, err := os.Stat(raw.Source); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is still there: %v", err)
+	}
+	if _, err := SourceFiles("s3://bucket/x"); err == nil {
+		t.Error("the page cache of an object store is no error")
+	}
+}
+
+func TestKneeOf(t *testing.T) {
+	for _, c := range []struct {
+		speeds []float64
+		want   int
+	}{
+		{[]float64{100}, 0},
+		{[]float64{100, 190, 270, 290}, 2},
+		{[]float64{100, 105, 112}, 2}, // slow growth adds up
+		{[]float64{100, 80, 100, 104}, 0},
+		{[]float64{0, 5}, 1},
+	} {
+		if got := KneeOf(c.speeds); got != c.want {
+			t.Errorf("knee of %v at %d, want %d", c.speeds, got, c.want)
+		}
+	}
+}
+
+// The study of the seeds: Caltech-256 from 1 to 7 workers, 260 to 96 s.
+func study(t *testing.T) *Study {
+	t.Helper()
+	epoch := map[string]float64{"1": 260, "2": 150, "4": 100, "7": 96}
+	s, err := RunStudy(context.Background(), "caltech", "seconds per epoch",
+		[]Axis{{AxisWorkers, []string{"7", "1", "2", "4"}}, {AxisDecode, []string{"on", "off"}}}, 3,
+		func(v map[string]string) (Outcome, error) {
+			e := epoch[v[AxisWorkers]]
+			if v[AxisDecode] == "off" {
+				e = 40
+			}
+			return Outcome{Seconds: e, PerSecond: 30607 / e, Limit: LimitCPU, Why: "all cores work"}, nil
+		}, func(string, ...any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStudy(t *testing.T) {
+	s := study(t)
+	if s.X != AxisWorkers || len(s.Series) != 2 || len(s.Cells) != 8 || s.Cells[0].Repeats != 3 {
+		t.Fatalf("%+v", s)
+	}
+	on := s.Series[0]
+	if !slices.Equal(on.X, []float64{1, 2, 4, 7}) || on.Knee != 2 {
+		t.Errorf("%+v", on)
+	}
+	if want := "decode on: knee at 4 workers: more adds 4% at most; the limit there is cpu: all cores work"; on.Verdict != want {
+		t.Errorf("%q, want %q", on.Verdict, want)
+	}
+	failed := errors.New("no")
+	if _, err := RunStudy(context.Background(), "", "", []Axis{{AxisCores, []string{"1"}}}, 1, func(map[string]string) (Outcome, error) {
+		return Outcome{}, failed
+	}, nil); !errors.Is(err, failed) || !strings.Contains(err.Error(), "1 core:") {
+		t.Errorf("a run that fails: %v", err)
+	}
+}
+
+func TestPictures(t *testing.T) {
+	c := study(t).Chart()
+	text := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(c.Terminal(50, 10), "")
+	for _, want := range []string{"seconds per epoch", "300 ┤", "workers", "● decode on", "▲ decode off"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the curve has no %q:\n%s", want, text)
+		}
+	}
+	var svg strings.Builder
+	c.Subtitle = `<&"photos">`
+	if err := c.SVG(&svg); err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(strings.NewReader(svg.String()))
+	circles := 0
+	for {
+		tok, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the SVG is no XML: %v", err)
+		}
+		if e, ok := tok.(xml.StartElement); ok && e.Name.Local == "circle" {
+			circles++
+		}
+	}
+	if circles != 8+2 { // the points, and a ring around each knee
+		t.Errorf("%d circles", circles)
+	}
+	// Degenerate charts must not panic.
+	for _, lines := range [][]Line{{{X: []float64{3}, Y: []float64{0}, Mark: -1}}, {{X: []float64{1, 1}, Y: []float64{1e9, 2e-9}, Mark: 1}}} {
+		c := &Chart{Lines: lines}
+		c.Terminal(1, 1)
+		if err := c.SVG(io.Discard); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDistribution(t *testing.T) {
+	var times []time.Duration
+	for i := range 100 {
+		times = append(times, time.Duration(100-i)*time.Second)
+	}
+	if d := distribution(times); d != (Distribution{Mean: 50.5, P50: 50, P95: 95, P99: 99, Max: 100}) {
+		t.Errorf("%+v", d)
+	}
+	if d := distribution(nil); d != (Distribution{}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestParseTransforms(t *testing.T) {
+	ops, err := ParseTransforms("RandomResizedCrop(224, scale=(0.25, 1)), RandomHorizontalFlip,Resize(256),ColorJitter(brightness=0.4,p=None)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`{"op":"RandomResizedCrop","scale":[0.25,1],"size":[224,224]}`, `{"op":"RandomHorizontalFlip"}`,
+		`{"op":"Resize","size":256}`, `{"brightness":0.4,"op":"ColorJitter","p":null}`,
+	}
+	for i, op := range ops {
+		if string(op) != want[i] {
+			t.Errorf("%s, want %s", op, want[i])
+		}
+	}
+	for _, s := range []string{"Crop(", "A(1)B", "(3)", "A,", "A(x)", "A(1,2,3)"} {
+		if _, err := ParseTransforms(s); err == nil {
+			t.Errorf("%q is no error", s)
+		}
+	}
+}
+
+func FuzzParseTransforms(f *testing.F) {
+	f.Add("RandomResizedCrop(224,scale=(0.2,1)),Flip")
+	f.Add("A(b=[1,2],c='x'),")
+	f.Fuzz(func(t *testing.T, s string) {
+		ops, err := ParseTransforms(s)
+		if err == nil {
+			if _, err := json.Marshal(ops); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// Limits have the planner's names.
+func TestLimitNames(t *testing.T) {
+	if LimitCPU != plan.LimitCPU || LimitStorage != plan.LimitStorage || LimitAccelerator != plan.LimitAccelerator || LimitHandoff != plan.LimitHandoff {
+		t.Error("the names differ from those of package plan")
+	}
+}

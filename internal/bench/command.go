@@ -1,0 +1,426 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/steplog"
+)
+
+// CommandOptions say what RunCommand runs.
+type CommandOptions struct {
+	Args []string
+	// Env is added to the environment.
+	Env []string
+	// Cores confines the command to so many CPUs, 0 to all.
+	Cores int
+	// Steps ends the command after so many steps, For after so long; 0 lets it
+	// end by itself.
+	Steps int
+	For   time.Duration
+	// Output receives what the command prints.
+	Output io.Writer
+	// Keep keeps the records of the step log, for a trace.
+	Keep bool
+}
+
+// CommandResult is what was seen of a command from outside. Times are in
+// seconds.
+type CommandResult struct {
+	Command  []string `json:"command"`
+	Seconds  float64  `json:"seconds"`
+	ExitCode int      `json:"exit_code"`
+	// Ended says that it was ended after Steps or For, as asked.
+	Ended bool `json:"ended"`
+	Cores int  `json:"cores"`
+	// Steps are what the step logs tell; nil when no process keeps one.
+	Steps *CommandSteps `json:"steps,omitempty"`
+	// Engine is what Stoker engines of the command did, stage by stage.
+	Engine []Stage `json:"engine,omitempty"`
+	// CPU, BlockBytes, ReadBytes and Processes are of the whole process tree: CPU
+	// seconds, bytes from storage, bytes by read(); PSS is its largest memory.
+	CPU        float64 `json:"cpu_seconds"`
+	BlockBytes int64   `json:"block_bytes"`
+	ReadBytes  int64   `json:"read_bytes"`
+	PSS        int64   `json:"pss"`
+	Processes  int     `json:"processes"`
+	// WatchingCPU is what watching cost, in CPU seconds.
+	WatchingCPU float64 `json:"watching_cpu_seconds"`
+	Limit       string  `json:"limit,omitempty"`
+	Why         string  `json:"why,omitempty"`
+
+	Records []steplog.Record  `json:"-"`
+	Names   map[uint32]string `json:"-"`
+}
+
+// CommandSteps is what the training loops of a command say of themselves. The
+// first step is left out.
+type CommandSteps struct {
+	// Loops is the number of processes that keep a log, Marked says that they
+	// mark their steps with stoker.step(); otherwise a step is from one batch to
+	// the next.
+	Loops  int  `json:"loops"`
+	Marked bool `json:"marked"`
+	Count  int  `json:"count"`
+	// Rows is the number of examples, PerSecond how many per second.
+	Rows      int64   `json:"examples"`
+	PerSecond float64 `json:"examples_per_second"`
+	// AU is the share of the time in which the loop did not wait for data: with
+	// a step that waits for its accelerator that is its utilisation. WaitsSeen is
+	// false when the loop only marks steps, so that waiting cannot be told apart.
+	AU        float64      `json:"au"`
+	WaitsSeen bool         `json:"waits_seen"`
+	StepTime  Distribution `json:"step_time"`
+	Wait      Distribution `json:"wait"`
+	Waited    float64      `json:"waited"`
+	// Parts are the stages that the loop marks, in seconds per step.
+	Parts []Part `json:"parts,omitempty"`
+}
+
+// Part is a marked part of a step.
+type Part struct {
+	Name    string  `json:"name"`
+	PerStep float64 `json:"seconds_per_step"`
+	Count   int     `json:"count"`
+}
+
+const (
+	// pollEvery is how often the logs are read: they hold 16,384 records.
+	pollEvery = 100 * time.Millisecond
+	// treeEvery is how often the process tree is looked at, sooner at the start.
+	// Each look costs the kernel about a microsecond per process of the machine,
+	// and reading the memory of the tree, every fourth time, a millisecond each.
+	treeEvery   = time.Second
+	memoryEvery = 4
+	// keptRecords bounds what is kept for a trace.
+	keptRecords = 1 << 20
+	// patience is how long a command may take to end after being asked to, before
+	// it is asked harder.
+	patience = 5 * time.Second
+)
+
+// watched is a command under way.
+type watched struct {
+	o       *CommandOptions
+	pid     int
+	res     *CommandResult
+	loops   map[int]*loop
+	engines map[int]map[int64]engineSeen
+	usage   Usage
+	pss     int64
+	most    int
+	looks   int
+}
+
+// loop is a process with a step log.
+type loop struct {
+	log  *steplog.Log
+	sum  steplog.Summary
+	lost uint64
+}
+
+// engineSeen is the first and the last that was seen of a pipeline.
+type engineSeen struct{ first, last obs.Snapshot }
+
+// RunCommand runs a training command and watches it from outside.
+func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
+	var cpus []int
+	usable := UsableCPUs()
+	cores := len(usable)
+	if o.Cores > 0 {
+		if o.Cores > cores {
+			return nil, fmt.Errorf("%d cores are wanted, this process may use %d", o.Cores, cores)
+		}
+		cpus, cores = usable[:o.Cores], o.Cores
+	}
+	cmd := exec.Command(o.Args[0], o.Args[1:]...)
+	cmd.Env = append(os.Environ(), o.Env...)
+	cmd.Stdout, cmd.Stderr = o.Output, o.Output
+	cmd.SysProcAttr = ownGroup()
+	start, own := time.Now(), ownCPU()
+	if err := onCPUs(cpus, cmd.Start); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", o.Args[0], cause(err))
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	w := &watched{o: &o, pid: cmd.Process.Pid, res: &CommandResult{Command: o.Args, Cores: cores}, loops: map[int]*loop{}, engines: map[int]map[int64]engineSeen{}}
+	defer w.close()
+	err := w.watch(ctx, done, start)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.res.Seconds = time.Since(start).Seconds()
+	w.res.WatchingCPU = (ownCPU() - own).Seconds()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		w.res.ExitCode = exit.ExitCode()
+	case err != nil:
+		return nil, err
+	}
+	if s := cmd.ProcessState; s != nil { // what /proc last said may be half a second old
+		if cpu := s.UserTime() + s.SystemTime(); cpu > w.usage.CPU {
+			w.usage.CPU = cpu
+		}
+	}
+	w.finish()
+	return w.res, nil
+}
+
+// cause takes the name of the program off an error that begins with it.
+func cause(err error) error {
+	var e *exec.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// watch looks at the command until it has ended.
+func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time) error {
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	var asked, lastTree time.Time
+	gap := treeEvery / 8
+	signals := []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGKILL}
+	for {
+		select {
+		case err := <-done:
+			if !asked.IsZero() {
+				_ = unix.Kill(-w.pid, unix.SIGKILL) // what it left behind
+			}
+			return err
+		case <-poll.C:
+		case <-ctx.Done():
+			// It is asked to end like one that has run long enough.
+		}
+		if now := time.Now(); now.Sub(lastTree) >= gap {
+			lastTree, gap = now, min(2*gap, treeEvery)
+			w.look()
+		}
+		w.read()
+		over := ctx.Err() != nil || w.o.For > 0 && time.Since(start) >= w.o.For || w.o.Steps > 0 && w.steps() >= w.o.Steps
+		if over && len(signals) > 0 && (asked.IsZero() || time.Since(asked) >= patience) {
+			w.res.Ended = true
+			asked = time.Now()
+			_ = unix.Kill(-w.pid, signals[0])
+			signals = signals[1:]
+		}
+		if ctx.Err() != nil {
+			time.Sleep(pollEvery)
+		}
+	}
+}
+
+// look finds new processes and adds up what the tree has used.
+func (w *watched) look() {
+	tree := Tree(w.pid)
+	u := usageOf(tree, w.looks%memoryEvery == memoryEvery-1)
+	w.looks++
+	w.usage.CPU = max(w.usage.CPU, u.CPU)
+	w.usage.BlockBytes = max(w.usage.BlockBytes, u.BlockBytes)
+	w.usage.ReadBytes = max(w.usage.ReadBytes, u.ReadBytes)
+	w.pss, w.most = max(w.pss, u.PSS), max(w.most, u.Processes)
+	for _, pid := range tree {
+		if w.loops[pid] == nil {
+			if log, err := steplog.Open(pid); err == nil {
+				w.loops[pid] = &loop{log: log}
+				w.res.Names = log.Stages()
+			}
+		}
+		w.lookAtEngine(pid)
+	}
+}
+
+func (w *watched) lookAtEngine(pid int) {
+	s, err := obs.OpenStages(pid)
+	if err != nil {
+		return
+	}
+	all, err := s.Read()
+	if err != nil {
+		return
+	}
+	for _, snapshot := range all {
+		if w.engines[pid] == nil {
+			w.engines[pid] = map[int64]engineSeen{}
+		}
+		seen, ok := w.engines[pid][snapshot.Opened]
+		if !ok {
+			seen.first = obs.Snapshot{Opened: snapshot.Opened, At: snapshot.Opened}
+		}
+		seen.last = snapshot
+		w.engines[pid][snapshot.Opened] = seen
+	}
+}
+
+// read takes what the logs have new.
+func (w *watched) read() {
+	for _, l := range w.loops {
+		records, lost, err := l.log.Next()
+		if err != nil {
+			continue
+		}
+		l.lost += lost
+		l.sum.Add(records)
+		if w.o.Keep && len(w.res.Records)+len(records) <= keptRecords {
+			w.res.Records = append(w.res.Records, records...)
+		}
+	}
+}
+
+// steps is how many steps the slowest loop has done.
+func (w *watched) steps() int {
+	n := -1
+	for _, l := range w.loops {
+		if n < 0 || len(l.sum.Steps) < n {
+			n = len(l.sum.Steps)
+		}
+	}
+	return n
+}
+
+func (w *watched) close() {
+	for _, l := range w.loops {
+		l.log.Close()
+	}
+}
+
+func (w *watched) finish() {
+	w.read()
+	r := w.res
+	r.CPU, r.BlockBytes, r.ReadBytes = w.usage.CPU.Seconds(), w.usage.BlockBytes, w.usage.ReadBytes
+	r.PSS, r.Processes = w.pss, w.most
+	r.Steps = w.summary()
+	r.Engine = w.engineStages()
+	r.judge()
+}
+
+// summary joins the logs of all loops.
+func (w *watched) summary() *CommandSteps {
+	s := &CommandSteps{}
+	var steps, waits []time.Duration
+	var total, waited time.Duration
+	parts := map[string]*Part{}
+	for _, l := range w.loops {
+		if len(l.sum.Steps) == 0 {
+			continue
+		}
+		s.Loops++
+		s.Marked = s.Marked || l.sum.Marked
+		steps = append(steps, l.sum.Steps...)
+		// The first wait is of the first step, and the last one may have found no
+		// further batch.
+		if ws := l.sum.Waits; len(ws) > 1 {
+			waits = append(waits, ws[1:]...)
+		}
+		s.Rows += l.sum.Rows
+		for _, d := range l.sum.Steps {
+			total += d
+		}
+		for number, t := range l.sum.Stages {
+			name := w.res.Names[number]
+			if name == "" {
+				name = "other"
+			}
+			if parts[name] == nil {
+				parts[name] = &Part{Name: name}
+			}
+			parts[name].PerStep += t.Time.Seconds()
+			parts[name].Count += t.Count
+		}
+	}
+	if s.Loops == 0 {
+		return nil
+	}
+	s.Count = len(steps)
+	for _, d := range waits {
+		waited += d
+	}
+	s.WaitsSeen = len(waits) > 0
+	threshold := total / time.Duration(max(len(steps), 1)) / 100
+	n := 0
+	for _, d := range waits {
+		if d > max(threshold, 100*time.Microsecond) {
+			n++
+		}
+	}
+	if s.WaitsSeen {
+		s.AU = 1 - min(waited.Seconds()/max(total.Seconds(), 1e-9), 1)
+		s.Waited = float64(n) / float64(len(waits))
+	}
+	if total > 0 && s.Count > 0 {
+		// All rows came in one step more than there are times of.
+		s.PerSecond = float64(s.Rows) * float64(s.Count) / float64(s.Count+s.Loops) / total.Seconds() * float64(s.Loops)
+	}
+	for _, p := range parts {
+		p.PerStep /= float64(max(s.Count+s.Loops, 1))
+		s.Parts = append(s.Parts, *p)
+	}
+	slices.SortFunc(s.Parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) })
+	s.StepTime, s.Wait = distribution(steps), distribution(waits)
+	return s
+}
+
+// engineStages adds the pipelines of all engines up.
+func (w *watched) engineStages() []Stage {
+	var c obs.Counters
+	var seconds float64
+	for _, pipelines := range w.engines {
+		for _, seen := range pipelines {
+			d := seen.last.Sub(seen.first)
+			c.Records += d.Records
+			c.Decoded += d.Decoded
+			c.Sample += d.Sample
+			c.Read += d.Read
+			c.Decode += d.Decode
+			c.Transform += d.Transform
+			c.Collate += d.Collate
+			c.DecodeWorkers += d.DecodeWorkers
+			c.ReadWorkers += d.ReadWorkers
+			seconds = max(seconds, float64(seen.last.At-seen.first.At)/1e9)
+		}
+	}
+	if c.Records == 0 || seconds == 0 {
+		return nil
+	}
+	var out []Stage
+	for _, s := range []struct {
+		name    string
+		ns      uint64
+		workers uint64
+	}{{"sample", c.Sample, 1}, {"read", c.Read, c.ReadWorkers}, {"decode", c.Decode, c.DecodeWorkers}, {"transform", c.Transform, c.DecodeWorkers}, {"collate", c.Collate, c.DecodeWorkers}} {
+		out = append(out, Stage{
+			Name: s.name, Seconds: float64(s.ns) / 1e9, PerRecord: float64(s.ns) / float64(max(c.Decoded, c.Records)),
+			Workers: int(s.workers), Busy: float64(s.ns) / 1e9 / seconds / float64(max(s.workers, 1)),
+		})
+	}
+	return out
+}
+
+// judge says what can be said from outside; `stoker doctor` says more.
+func (r *CommandResult) judge() {
+	used := r.CPU / max(r.Seconds*float64(r.Cores), 1e-9)
+	switch {
+	case r.Steps != nil && r.Steps.WaitsSeen && r.Steps.AU >= fedAU:
+		r.Limit, r.Why = LimitAccelerator, fmt.Sprintf("the loop waits for data %.1f%% of its time only", 100*(1-r.Steps.AU))
+	case used >= busyCPU:
+		r.Limit, r.Why = LimitCPU, fmt.Sprintf("the processes use %.0f%% of %d cores", 100*used, r.Cores)
+	case r.Steps != nil && r.Steps.WaitsSeen:
+		r.Why = fmt.Sprintf("the loop waits for data %.1f%% of its time, and the processes use %.0f%% of %d cores: stoker doctor says what for", 100*(1-r.Steps.AU), 100*used, r.Cores)
+	}
+}

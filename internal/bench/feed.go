@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Fed says how many simulated accelerators a data path feeds.
+type Fed struct {
+	// Accelerators is the largest number at which all tried up to it reached the
+	// target; 0 when one was too many.
+	Accelerators int     `json:"accelerators"`
+	Target       float64 `json:"au_target"`
+	// Note says why no more were tried.
+	Note string `json:"note,omitempty"`
+	// Runs are the numbers tried, in order.
+	Runs []*Result `json:"runs"`
+}
+
+// maxFed bounds the search: beyond it a machine's limit is not its data path.
+const maxFed = 256
+
+// Feed finds how many accelerators a data path feeds at an AU of target or
+// better. It measures what the path delivers at most, starts at the number that
+// this is enough for, and goes up and down from there until a number is enough
+// and the next one is not.
+func Feed(ctx context.Context, o Options, target float64, note func(format string, args ...any)) (*Fed, error) {
+	free := o
+	free.Step, free.Spin, free.Accelerators = 0, false, 1
+	r, err := Run(ctx, free)
+	if err != nil {
+		return nil, err
+	}
+	// Each accelerator needs a few batches of its own.
+	most := int(min(max(r.Records/int64(4*o.Config.BatchSize), 1), maxFed))
+	need := float64(o.Config.BatchSize) / o.Step.Seconds() * target
+	guess := min(max(int(r.PerSecond/need), 1), most)
+	note("without an accelerator: %.0f examples/s, enough for about %d", r.PerSecond, guess)
+	f := &Fed{Target: target}
+	tried := map[int]*Result{}
+	enough := func(n int) (bool, error) {
+		if r := tried[n]; r != nil {
+			return r.AU >= target, nil
+		}
+		p := o
+		p.Accelerators = n
+		r, err := Run(ctx, p)
+		if err != nil {
+			return false, fmt.Errorf("with %d accelerators: %w", n, err)
+		}
+		note("%d accelerators: AU %.1f%%", n, 100*r.AU)
+		tried[n] = r
+		return r.AU >= target, nil
+	}
+	n := guess
+	ok, err := enough(n)
+	for err == nil && ok && n < most {
+		if ok, err = enough(n + 1); ok {
+			n++
+		}
+	}
+	for err == nil && !ok && n > 0 {
+		if tried[n] != nil && tried[n].AU >= target {
+			break
+		}
+		if n--; n > 0 {
+			ok, err = enough(n)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.Accelerators = n
+	if n == most && most < maxFed {
+		f.Note = fmt.Sprintf("more than %d were not tried: the data has %d batches", most, r.Records/int64(o.Config.BatchSize))
+	}
+	for _, r := range tried {
+		f.Runs = append(f.Runs, r)
+	}
+	slices.SortFunc(f.Runs, func(a, b *Result) int { return cmp.Compare(a.Accelerators, b.Accelerators) })
+	return f, nil
+}

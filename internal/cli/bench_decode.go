@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/profile"
+)
+
+func newBenchDecodeCommand(app *App) *cobra.Command {
+	o := profile.DecodeOptions{}
+	var asJSON bool
+	var cpuProfile string
+	cmd := &cobra.Command{
+		Use:   "decode SRC",
+		Short: "Measure reading, decoding and transforming, without a trainer",
+		Long: `Run the engine on a pack or a folder of images without a trainer: batches are made
+and given back at once. Shows images per second by the clock and per second of
+CPU time, what each stage spends on a record, and garbage collections.
+
+--cpuprofile writes a profile for "go tool pprof"; its samples carry the label
+"stage".`,
+		Example: `  stoker bench decode train/
+  stoker bench decode train/ --threads 1 --cpuprofile cpu.pprof
+  go tool pprof -tagfocus stage=decode bin/stoker cpu.pprof`,
+		Args: exactArgs("SRC"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.Source = args[0]
+			if !slices.Contains([]string{profile.Crop, profile.Whole, profile.None}, o.Transform) {
+				return usageError("--transform crop, whole or none", "--transform %q is not known", o.Transform)
+			}
+			if o.Size < 1 || o.Size > 1<<14 {
+				return usageError("--size 224", "--size is %d", o.Size)
+			}
+			if o.For <= 0 || o.Warmup < 0 {
+				return usageError("--seconds 5s", "there is nothing to measure in %v", o.For)
+			}
+			if cpuProfile != "" {
+				f, err := os.Create(cpuProfile)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				if err := pprof.StartCPUProfile(f); err != nil {
+					return err
+				}
+				defer pprof.StopCPUProfile()
+			}
+			r, err := profile.Decode(app.Context, o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(app.Stdout)
+				e.SetIndent("", "  ")
+				return e.Encode(r)
+			}
+			_, err = lipgloss.Fprint(app.Stdout, decodeText(r))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&o.Transform, "transform", profile.Crop, "`WHAT` is done: crop (RandomResizedCrop and flip), whole (Resize) or none (raw images)")
+	cmd.Flags().IntVar(&o.Size, "size", 224, "width and height of the output in `PIXELS`")
+	cmd.Flags().IntVar(&o.Batch, "batch", 256, "`RECORDS` per batch")
+	cmd.Flags().IntVar(&o.Threads, "threads", 0, "decode workers; 0 means one per core")
+	cmd.Flags().DurationVar(&o.For, "seconds", 5*time.Second, "how long to measure")
+	cmd.Flags().DurationVar(&o.Warmup, "warmup", time.Second, "how long to run before")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&cpuProfile, "cpuprofile", "", "write a CPU profile to `FILE`")
+	return cmd
+}
+
+func decodeText(r *profile.DecodeReport) string {
+	var out strings.Builder
+	what := map[string]string{
+		profile.Crop:  fmt.Sprintf("RandomResizedCrop %d and flip", r.Size),
+		profile.Whole: fmt.Sprintf("Resize to %dx%d", r.Size, r.Size),
+		profile.None:  "as stored",
+	}[r.Transform]
+	fmt.Fprintf(&out, "%s: %s records; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, FormatCount(r.Records),
+		what, r.Batch, plural(r.Threads, "decode worker"), r.Kernels)
+	fmt.Fprintf(&out, "  %s images/s, %s per second\n", FormatCount(int64(r.PerSecond)), FormatBytes(int64(r.BytesPerSecond)))
+	fmt.Fprintf(&out, "  %s images per second of CPU time (%.3f CPU seconds per 1,000)\n\n", FormatCount(int64(r.PerCPUSecond)), 1000/r.PerCPUSecond)
+	t := newTable("stage", "ns per record", "share", "workers")
+	for _, s := range r.Stages {
+		t.Row(s.Name, FormatCount(int64(s.PerRecord)), fmt.Sprintf("%.1f%%", 100*s.Share), fmt.Sprint(s.Workers))
+	}
+	fmt.Fprintf(&out, "%s\n\n", t)
+	fmt.Fprintf(&out, "  %s images in %.1f s; %s; at most %s outside the Go heap\n", FormatCount(r.Images), r.Seconds,
+		plural(int(r.Collections), "garbage collection"), FormatBytes(r.MemoryPeak))
+	return out.String()
+}
