@@ -78,6 +78,9 @@ func printError(w io.Writer, err error) {
 		hint = e.Hint
 	}
 	msg := err.Error()
+	if msg == "" && e != nil {
+		return // the exit code of a command that was run says it all
+	}
 	if errors.Is(err, context.Canceled) && e == nil {
 		msg = "interrupted"
 	}

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/doctor"
+)
+
+// doctorFlags are what `stoker doctor` was asked for.
+type doctorFlags struct {
+	app *App
+
+	pid     int
+	seconds time.Duration
+	asJSON  bool
+	save    string
+	live    bool
+	reportFlags
+}
+
+// doctorSeconds is how long a running job is watched unless told otherwise.
+const doctorSeconds = 20 * time.Second
+
+func newDoctorCommand(app *App) *cobra.Command {
+	f := &doctorFlags{app: app}
+	cmd := &cobra.Command{
+		Use:     "doctor -- COMMAND... | --pid P",
+		GroupID: groupKnow,
+		Short:   "Say what starves a training job: CPU, storage, network, memory, hand-off, or nothing",
+		Long: `Watch a training job from outside and say in one line what limits it, how sure
+that is, what it would gain without that limit, and what to do.
+
+The job runs as it is, with any loader. Nothing in it is changed or stopped, no
+root is needed, and watching takes less than 1% of one core.
+
+With a COMMAND behind -- it is started and watched until it ends; the report then
+goes to stderr, the job's own output and exit code are left alone. --seconds ends
+the watching that long after the first batch and reports at once, while the job
+goes on. With --pid a job that runs is watched, for 20 s unless --seconds says
+otherwise, and the report goes to stdout.
+
+docs/guides/doctor.md says how the verdict is reached and what the fields of
+--json mean.`,
+		Example: `  stoker doctor -- python train.py
+  stoker doctor --pid 4711
+  stoker doctor --seconds 15 --save before.json -- python train.py --epochs 1
+  stoker doctor --compare before.json --report out.html -- python train.py`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.pid, "pid", 0, "process to watch, with all that descend from it")
+	flags.DurationVar(&f.seconds, "seconds", 0, "how long to watch, such as 15 or 2m (default: until the job ends, or 20 s with --pid)")
+	flags.Lookup("seconds").Value = (*secondsValue)(&f.seconds)
+	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
+	flags.StringVar(&f.save, "save", "", "write the report as JSON into this file")
+	flags.BoolVar(&f.live, "watch", false, "show while watching what is seen so far; q ends it")
+	f.add(flags)
+	return cmd
+}
+
+// secondsValue is a flag that takes plain numbers as seconds, and durations.
+type secondsValue time.Duration
+
+func (s *secondsValue) String() string { return time.Duration(*s).String() }
+
+// Type is what the help says that the flag takes.
+func (s *secondsValue) Type() string { return "seconds" }
+
+// Set reads "15", "1.5" or "2m".
+func (s *secondsValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if d, err = time.ParseDuration(text + "s"); err != nil {
+			return fmt.Errorf("%q is no time; 15, 1.5 and 2m are", text)
+		}
+	}
+	if d < time.Second {
+		return fmt.Errorf("%s is too short to see anything; use 5 s or more", d)
+	}
+	*s = secondsValue(d)
+	return nil
+}
+
+func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
+	switch {
+	case f.load != "" && (len(args) > 0 || f.pid != 0 || f.live):
+		return usageError("stoker doctor --load report.json --report out.html", "--load shows a report that was saved; it watches nothing")
+	case f.load != "":
+		return f.showSaved()
+	case len(args) > 0 && f.pid != 0:
+		return usageError("stoker doctor --help has examples", "a command and --pid exclude each other")
+	case len(args) == 0 && f.pid == 0:
+		return usageError("stoker doctor -- python train.py starts and watches a job; stoker doctor --pid P watches a running one",
+			"there is nothing to watch")
+	case f.pid < 0:
+		return usageError("ps or nvidia-smi lists processes", "%d is no process", f.pid)
+	case len(args) > 0 && cmd.ArgsLenAtDash() != 0:
+		return usageError(fmt.Sprintf("stoker doctor [flags] -- %s", strings.Join(args, " ")), "the command has to stand behind --")
+	}
+	if err := f.prepare(); err != nil {
+		return err
+	}
+	if f.pid != 0 {
+		return f.watchRunning()
+	}
+	return f.watchCommand(args)
+}
+
+// showSaved shows a report from a file.
+func (f *doctorFlags) showSaved() error {
+	if err := f.prepare(); err != nil {
+		return err
+	}
+	r, err := loadReport(f.load)
+	if err != nil {
+		return err
+	}
+	return f.give(r, f.app.Stdout)
+}
+
+func (f *doctorFlags) options(pid int) doctor.Options {
+	return doctor.Options{PID: pid, Seconds: f.seconds.Seconds(), Stoker: version()}
+}
+
+// watchRunning looks at a job that somebody else started.
+func (f *doctorFlags) watchRunning() error {
+	if f.pid == os.Getpid() {
+		return usageError("", "process %d is this program", f.pid)
+	}
+	opt := f.options(f.pid)
+	if opt.Seconds == 0 {
+		opt.Seconds = doctorSeconds.Seconds()
+	}
+	opt.Patience = 5 // it should be training already
+	watch := doctor.Watch
+	if f.live {
+		view := newLiveView(f.app.Stdout, fmt.Sprintf("process %d", f.pid))
+		if f.seconds == 0 && view.terminal != nil {
+			opt.Seconds = 0 // until somebody presses q
+		}
+		watch = func(ctx context.Context, opt doctor.Options) (*doctor.Report, error) { return view.watch(ctx, opt, nil) }
+	}
+	report, err := watch(f.app.Context, opt)
+	if err != nil {
+		return &Error{Msg: "cannot watch the job", Err: err, Hint: "ps lists the processes that run"}
+	}
+	return f.give(report, f.app.Stdout)
+}
+
+// watchCommand starts a job and looks at it.
+func (f *doctorFlags) watchCommand(args []string) error {
+	if _, err := exec.LookPath(args[0]); err != nil {
+		return &Error{Code: ExitUsage, Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err, Hint: "give the command as you would in a shell, behind --"}
+	}
+	stdin, stdout, stderr := f.app.Stdin, f.app.Stdout, f.app.Stderr
+	var view *liveView
+	if f.live {
+		view = newLiveView(stderr, strings.Join(args, " "))
+		stdout, stderr = view.jobOutput(stdout), view.jobOutput(stderr)
+		if view.terminal != nil {
+			stdin = nil // the keys are the view's
+		}
+	}
+	job, err := doctor.Start(args, stdin, stdout, stderr)
+	if err != nil {
+		return &Error{Msg: fmt.Sprintf("cannot run %s", args[0]), Err: err}
+	}
+	// The signals of this process go to the job, and its end ends the watching.
+	ctx, cancel := job.Context(context.WithoutCancel(f.app.Context))
+	defer cancel()
+	watch := doctor.Watch
+	if view != nil {
+		watch = func(ctx context.Context, opt doctor.Options) (*doctor.Report, error) {
+			return view.watch(ctx, opt, job.Interrupt)
+		}
+	}
+	report, watchErr := watch(ctx, f.options(job.PID()))
+	var giveErr error
+	if watchErr == nil {
+		giveErr = f.give(report, f.app.Stderr)
+	}
+	code := job.Wait()
+	switch {
+	case code != 0:
+		return &Error{Code: code}
+	case watchErr != nil:
+		return &Error{Msg: "the job ended before it could be watched", Err: watchErr}
+	}
+	return giveErr
+}
+
+// give prints and saves the report.
+func (f *doctorFlags) give(r *doctor.Report, w io.Writer) error {
+	var err error
+	if f.asJSON {
+		err = r.Write(w)
+	} else {
+		err = r.Text(w)
+	}
+	if err == nil && f.save != "" {
+		err = saveReport(r, f.save)
+	}
+	if err == nil {
+		err = f.reportFlags.give(r, w, f.asJSON)
+	}
+	return err
+}
+
+// saveReport writes a report where it appears whole or not at all.
+func saveReport(r *doctor.Report, path string) error {
+	if err := writeWhole(path, r.Write); err != nil {
+		return &Error{Msg: "the report cannot be saved", Err: err}
+	}
+	return nil
+}

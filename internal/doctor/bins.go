@@ -1,0 +1,198 @@
+package doctor
+
+import "math"
+
+// A metric is a figure of the system or of the process tree over time. Most are
+// amounts that add up; those up to numGauges are levels, which are kept times
+// seconds so that they add up as well.
+type metric uint8
+
+const (
+	// Levels.
+	gMemory      metric = iota // share of the memory that the job may use, 0..1
+	gSwap                      // share of the swap space in use
+	gLoad                      // load of the last minute per core
+	gShm                       // share of /dev/shm in use
+	gRSS                       // bytes of all members
+	gProcs                     // members
+	gWorkers                   // lanes: worker processes
+	gDiskLatency               // seconds per read of the busiest device
+	gGPU                       // utilisation of the accelerators, 0..1, mean
+	gGPUMemory                 // share of their memory
+	gGPUClock                  // share of the highest clock
+	numGauges
+)
+
+const (
+	// Seconds of cores, over the machine.
+	mUser metric = iota + numGauges
+	mSystem
+	mIOWait
+	mSteal
+	mBusy
+	// Seconds of threads, over the tree.
+	mRun       // on a core
+	mDelay     // waiting for one
+	mThrottled // stopped by the quota, summed over cores
+	mTrainerRun
+	mTrainerDelay
+	// Amounts.
+	mReadBytes  // from block devices
+	mReadChars  // by read calls
+	mWriteBytes // to block devices
+	mReadCalls
+	mMajorFaults
+	mSwitches
+	mNetReceived
+	mNetSent
+	mLoopback
+	mDiskBusy  // seconds, of the busiest device that the tree reads from
+	mDiskRead  // bytes
+	mDiskReads // operations
+	mDiskTime  // seconds of reads summed
+	mRefaults  // pages
+	mFailures  // times the memory limit was hit
+	mPSICPU    // seconds in which some tasks stood still
+	mPSIIO
+	mPSIMemory
+	mPCIeRead // bytes to the device
+	mPCIeWrite
+	mThrottleGPU // seconds with a reason to run slower
+	// From the step logs: seconds, of the trainers that keep one.
+	mLogTime
+	mLogWait
+	mLogSteps
+	mLogRows
+	// From the engines' stage counters: seconds of goroutines, and what there was
+	// room for.
+	mEngineRead
+	mEngineDecode
+	mEngineTransform
+	mEngineCollate
+	mEngineReadCap
+	mEngineDecodeCap
+	mEngineFull
+	mEngineEmpty
+	mEngineTime
+	mEngineBatches
+	mEngineRecords
+	mEngineBytes
+	numMetrics
+)
+
+// counts are samples by cause; several lanes may count in one tick.
+type counts [numCauses]float64
+
+func (c *counts) total() float64 {
+	sum := 0.0
+	for _, v := range c {
+		sum += v
+	}
+	return sum
+}
+
+func (c *counts) add(d counts) {
+	for i := range c {
+		c[i] += d[i]
+	}
+}
+
+// busy is what is neither idle nor the trainer's own.
+func (c *counts) busy() float64 {
+	return c[causeCPU] + c[causeStorage] + c[causeNetwork] + c[causeMemory] + c[causeHandoff] + c[causeOther]
+}
+
+// A bin is what happened in a second or, in long runs, in several.
+type bin struct {
+	t, dt float64 // start after the report's start, length; seconds
+	// trainer counts samples of the trainers' main threads, lanes those of
+	// workers, stalled those of workers while a trainer waited.
+	trainer, lanes, stalled counts
+	// ran counts samples of the trainer's step in which its thread ran.
+	stepRan float64
+	// parts counts samples by what the frames said: of trainers in a loader,
+	// and of workers at work.
+	trainerParts, laneParts [numParts]float64
+	// training says that a trainer was past its first batch.
+	training float64 // samples
+	v        [numMetrics]float64
+	gpus     []float64 // utilisation times seconds, by device
+}
+
+func (b *bin) add(o *bin) {
+	b.dt += o.dt
+	b.trainer.add(o.trainer)
+	b.lanes.add(o.lanes)
+	b.stalled.add(o.stalled)
+	b.stepRan += o.stepRan
+	b.training += o.training
+	for i := range b.trainerParts {
+		b.trainerParts[i] += o.trainerParts[i]
+		b.laneParts[i] += o.laneParts[i]
+	}
+	for i := range b.v {
+		b.v[i] += o.v[i]
+	}
+	for i := range o.gpus {
+		if i >= len(b.gpus) {
+			b.gpus = append(b.gpus, 0)
+		}
+		b.gpus[i] += o.gpus[i]
+	}
+}
+
+// maxBins bounds the length of the series: when they are full, neighbours are
+// merged, so that a job of days is kept in minutes.
+const maxBins = 1200
+
+// timeline is the bins of a run.
+type timeline struct {
+	bins  []bin
+	width float64 // seconds per bin
+	known [numMetrics]bool
+}
+
+// add appends a second.
+func (l *timeline) add(b bin) {
+	if l.width == 0 {
+		l.width = 1
+	}
+	if n := len(l.bins); n > 0 && l.bins[n-1].dt+b.dt/2 < l.width {
+		l.bins[n-1].add(&b)
+		return
+	}
+	if len(l.bins) >= maxBins {
+		half := l.bins[:0]
+		for i := 0; i+1 < len(l.bins); i += 2 {
+			m := l.bins[i]
+			m.add(&l.bins[i+1])
+			half = append(half, m)
+		}
+		l.bins = half
+		l.width *= 2
+	}
+	l.bins = append(l.bins, b)
+}
+
+// sum adds up the bins for which want is true.
+func (l *timeline) sum(want func(*bin) bool) bin {
+	var s bin
+	for i := range l.bins {
+		if want(&l.bins[i]) {
+			if s.dt == 0 {
+				s.t = l.bins[i].t
+			}
+			s.add(&l.bins[i])
+		}
+	}
+	return s
+}
+
+// rate is a metric per second: a share, bytes per second, or a level's mean. It
+// is NaN where the metric is not known.
+func (l *timeline) rate(b *bin, m metric) float64 {
+	if !l.known[m] || b.dt <= 0 {
+		return math.NaN()
+	}
+	return b.v[m] / b.dt
+}

@@ -1,0 +1,260 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/doctor/procfs"
+)
+
+// A call is a class of system calls that a thread can wait in.
+type call uint8
+
+const (
+	callOther  call = iota
+	callFD          // reads the descriptor in its first argument
+	callWrite       // writes to it
+	callFile        // looks up, opens or describes a file
+	callPoll        // waits for one of several descriptors
+	callSelect      // the same, with a bit for each
+	callEpoll       // the same, with a descriptor that stands for them
+	callLock        // a futex
+	callSleep       // a timer
+	callChild       // the end of a child process
+	callDevice      // ioctl: among others, an accelerator's driver
+)
+
+// A blocker is what a thread that does not run waits for.
+type blocker uint8
+
+const (
+	blockNone    blocker = iota // it runs or could
+	blockUnknown                // asleep, nothing more is known
+	blockStorage                // a file
+	blockNetwork                // an internet socket
+	blockLocal                  // a Unix socket
+	blockPipe                   // a pipe or an event descriptor
+	blockLock                   // another thread
+	blockSleep                  // a timer
+	blockChild                  // a child process
+	blockDevice                 // a driver
+	blockMemory                 // free memory: reclaim, swap
+	blockStopped                // a debugger or a signal stopped it
+)
+
+// sockets tells internet sockets from local ones by their inodes.
+type sockets struct {
+	kinds map[uint64]procfs.SocketKind
+	asked map[uint64]bool // not found in the lists: do not ask again
+}
+
+// maxSockets bounds what is remembered of sockets.
+const maxSockets = 1 << 16
+
+func (s *sockets) kind(fs procfs.FS, pid int, inode uint64) procfs.SocketKind {
+	if k, ok := s.kinds[inode]; ok {
+		return k
+	}
+	if s.asked[inode] {
+		return procfs.SocketUnknown
+	}
+	if s.kinds == nil || len(s.kinds) > maxSockets || len(s.asked) > maxSockets {
+		s.kinds, s.asked = map[uint64]procfs.SocketKind{}, map[uint64]bool{}
+	}
+	s.asked[inode] = true
+	for _, name := range []string{"net/tcp", "net/tcp6", "net/udp", "net/udp6"} {
+		if data, err := fs.Process(nil, pid, name); err == nil {
+			procfs.ParseSockets(data, func(n uint64) { s.kinds[n] = procfs.SocketInternet })
+		}
+	}
+	if data, err := fs.Process(nil, pid, "net/unix"); err == nil {
+		procfs.ParseUnix(data, func(n uint64) { s.kinds[n] = procfs.SocketUnix })
+	}
+	return s.kinds[inode]
+}
+
+// ofDescriptor says what waiting for a descriptor means, by what it points to.
+func (s *sockets) ofDescriptor(fs procfs.FS, pid, fd int) (blocker, string) {
+	link := fs.Link(pid, fd)
+	switch {
+	case link == "":
+		return blockUnknown, ""
+	case strings.HasPrefix(link, "socket:["):
+		inode, _ := strconv.ParseUint(strings.Trim(link[len("socket:"):], "[]"), 10, 64)
+		switch s.kind(fs, pid, inode) {
+		case procfs.SocketInternet:
+			return blockNetwork, ""
+		case procfs.SocketUnix:
+			return blockLocal, ""
+		}
+		return blockUnknown, ""
+	case strings.HasPrefix(link, "pipe:"), strings.HasPrefix(link, "anon_inode:"), strings.HasPrefix(link, "/dev/pts"),
+		strings.HasPrefix(link, "/dev/tty"), strings.HasPrefix(link, "/memfd:"):
+		return blockPipe, ""
+	case strings.HasPrefix(link, "/dev/"):
+		return blockDevice, ""
+	case strings.HasPrefix(link, "/"):
+		return blockStorage, link
+	}
+	return blockUnknown, ""
+}
+
+// memoryWaits are kernel functions in which a thread waits for memory.
+var memoryWaits = []string{
+	"reclaim", "try_to_free", "shrink_", "balance_pgdat", "congestion_wait", "mem_cgroup_handle_over_high", "swap", "compact_zone", "oom",
+}
+
+// storageWaits are kernel functions in which a thread waits for a file system
+// or a block device.
+var storageWaits = []string{
+	"folio_wait", "wait_on_page", "io_schedule", "request_wait_answer", "fuse_", "nfs", "rpc_", "ceph_", "cl_sync_io", "blk_", "wait_on_bit",
+	"wait_on_buffer", "jbd2", "ext4_", "xfs_", "btrfs", "lock_page", "folio_lock", "dio_", "iomap", "read_pages", "page_cache_", "throtl", "bio_", "submit_bio", "rwsem_down",
+}
+
+func containsAny(s string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// blockerOf says what a thread waits for, by its state, the function of the
+// kernel that it sleeps in ("" or "0" where hidden) and its system call (nil
+// where hidden). The file is what it reads, where known.
+func (s *sockets) blockerOf(fs procfs.FS, pid int, state byte, wchan string, sc *procfs.Syscall) (b blocker, file string) {
+	switch state {
+	case 'R':
+		return blockNone, ""
+	case 'T', 't':
+		return blockStopped, ""
+	}
+	if containsAny(wchan, memoryWaits) {
+		return blockMemory, ""
+	}
+	b = blockUnknown
+	if sc != nil && !sc.Running {
+		switch kind := calls[sc.NR]; {
+		case sc.NR < 0: // a page fault
+			b = blockStorage
+		case kind == callFD, kind == callWrite:
+			b, file = s.ofDescriptor(fs, pid, int(int32(sc.Args[0])))
+		case kind == callFile:
+			b = blockStorage
+		case kind == callPoll:
+			b = s.ofPoll(fs, pid, sc)
+		case kind == callSelect:
+			b = blockPipe
+		case kind == callEpoll:
+			b = s.ofEpoll(fs, pid, int(int32(sc.Args[0])))
+		case kind == callLock:
+			b = blockLock
+		case kind == callSleep:
+			b = blockSleep
+		case kind == callChild:
+			b = blockChild
+		case kind == callDevice:
+			b = blockDevice
+		}
+	} else {
+		b = ofWchan(wchan)
+	}
+	if state == 'D' && b != blockDevice {
+		// Uninterruptible sleep is for devices; of a lock of the address space
+		// (mmap_lock) the holder waits for one.
+		return blockStorage, file
+	}
+	if b == blockUnknown && containsAny(wchan, storageWaits) {
+		return blockStorage, file
+	}
+	return b, file
+}
+
+// ofWchan guesses from the function of the kernel alone.
+func ofWchan(wchan string) blocker {
+	switch {
+	case containsAny(wchan, storageWaits):
+		return blockStorage
+	case strings.Contains(wchan, "futex"):
+		return blockLock
+	case strings.Contains(wchan, "nanosleep"):
+		return blockSleep
+	case strings.Contains(wchan, "sk_wait") || strings.Contains(wchan, "tcp_") || strings.Contains(wchan, "inet_"):
+		return blockNetwork
+	case strings.Contains(wchan, "unix_") || strings.Contains(wchan, "wait_for_more_packets"):
+		return blockLocal
+	case strings.Contains(wchan, "pipe_"):
+		return blockPipe
+	case strings.Contains(wchan, "do_wait"):
+		return blockChild
+	}
+	return blockUnknown
+}
+
+// maxPoll bounds how many descriptors of one poll are looked at.
+const maxPoll = 16
+
+// ofPoll looks at the descriptors that poll waits for. They stand in the
+// memory of the process, which may be closed to us.
+func (s *sockets) ofPoll(fs procfs.FS, pid int, sc *procfs.Syscall) blocker {
+	n := min(int(sc.Args[1]&0xffff), maxPoll)
+	if n == 0 {
+		return blockSleep
+	}
+	if fs.Proc != procfs.Live.Proc {
+		return blockPipe
+	}
+	b := make([]byte, 8*n)
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	remote := []unix.RemoteIovec{{Base: uintptr(sc.Args[0]), Len: len(b)}}
+	got, err := unix.ProcessVMReadv(pid, local, remote, 0)
+	if err != nil || got < 8 {
+		return blockUnknown
+	}
+	return s.ofAny(fs, pid, func(yield func(int)) {
+		for i := range got / 8 {
+			yield(int(int32(binary.LittleEndian.Uint32(b[8*i:]))))
+		}
+	})
+}
+
+// ofEpoll looks at the descriptors behind an epoll descriptor.
+func (s *sockets) ofEpoll(fs procfs.FS, pid, fd int) blocker {
+	data, err := fs.Process(nil, pid, "fdinfo/"+strconv.Itoa(fd))
+	if err != nil {
+		return blockUnknown
+	}
+	return s.ofAny(fs, pid, func(yield func(int)) {
+		n := 0
+		for line := range strings.Lines(string(data)) {
+			f := strings.Fields(line)
+			if len(f) > 1 && f[0] == "tfd:" && n < maxPoll {
+				if fd, err := strconv.Atoi(f[1]); err == nil {
+					yield(fd)
+					n++
+				}
+			}
+		}
+	})
+}
+
+// ofAny returns what is most telling of several descriptors: an internet
+// socket beside pipes that only wake the thread up is what it waits for.
+func (s *sockets) ofAny(fs procfs.FS, pid int, each func(yield func(fd int))) blocker {
+	best := blockUnknown
+	each(func(fd int) {
+		b, _ := s.ofDescriptor(fs, pid, fd)
+		switch {
+		case b == blockNetwork, best == blockUnknown:
+			best = b
+		case b == blockLocal && best == blockPipe:
+			best = b
+		}
+	})
+	return best
+}

@@ -1,0 +1,177 @@
+package doctor
+
+// A cause is what a thread spends one moment on, as far as a verdict cares.
+type cause uint8
+
+const (
+	causeIdle    cause = iota // no work, or nobody takes the result
+	causeCPU                  // runs, or waits for a core
+	causeStorage              // waits for a file
+	causeNetwork              // waits for a socket
+	causeMemory               // waits for memory
+	causeHandoff              // runs for the hand-off: collate, pickle, copy, pin
+	causeOther                // sleeps, or waits for a lock
+	// The trainer's own:
+	causeStep // the training step
+	causeWait // waits for a batch that others make
+	numCauses
+)
+
+// verdictOf is the resource that a cause stands for, "" for none.
+func (c cause) verdict() Verdict {
+	switch c {
+	case causeCPU:
+		return CPU
+	case causeStorage:
+		return Storage
+	case causeNetwork:
+		return Network
+	case causeMemory:
+		return Memory
+	case causeHandoff:
+		return Handoff
+	}
+	return ""
+}
+
+// A moment is one look at one thread.
+type moment struct {
+	state byte // as in /proc/PID/stat
+	block blocker
+	view  view
+	// others says what the other threads of the same process, or its helper
+	// processes, were at when this one waits for one of them; causeIdle where
+	// nothing is known.
+	others cause
+}
+
+// workerCause says what a thread that makes batches is at.
+func workerCause(m moment) cause {
+	p := m.view.part
+	switch m.block {
+	case blockNone:
+		if p.handoff() {
+			return causeHandoff
+		}
+		if p == partWait {
+			// Running in a queue's get is taking the message apart.
+			return causeHandoff
+		}
+		return causeCPU
+	case blockMemory:
+		return causeMemory
+	case blockStorage:
+		return causeStorage
+	case blockStopped:
+		return causeOther
+	}
+	// Asleep, and not for a device. In a queue: no work, or no room for it.
+	if p == partWait || p == partPut || m.view.duty == dutyFeeder || m.view.duty == dutyPin && !m.view.known {
+		return m.others
+	}
+	switch m.block {
+	case blockNetwork:
+		return causeNetwork
+	case blockLocal:
+		if p == partPickle {
+			return causeHandoff
+		}
+		return m.others
+	case blockPipe:
+		if p == partPickle {
+			return m.others
+		}
+		// Reading a pipe in the dataset's own code: a command that fetches, as
+		// "pipe:curl ..." does. What it is at is the better answer.
+		if m.others != causeIdle {
+			return m.others
+		}
+		if p == partRead || p == partFetch || p == partDecode {
+			return causeNetwork
+		}
+		return causeIdle
+	case blockLock, blockChild:
+		if m.others != causeIdle {
+			return m.others
+		}
+		if m.view.known && p != partUnknown && p != partStep {
+			return causeOther
+		}
+		return causeIdle
+	case blockUnknown:
+		if m.view.known && p == partRead {
+			return causeStorage
+		}
+		return causeIdle
+	}
+	if m.view.known && m.view.duty != dutyUnknown {
+		return causeOther
+	}
+	return causeIdle
+}
+
+// trainerCause says what the main thread of a training process is at. Without
+// frames (guess) what it waits for has to tell: a timer or a driver is the
+// step, a pipe, a lock or a socket is a batch that does not come.
+func trainerCause(m moment, guess bool) cause {
+	p := m.view.part
+	if guess || !m.view.known {
+		switch m.block {
+		case blockNone, blockSleep, blockDevice, blockStopped, blockChild:
+			return causeStep
+		case blockMemory:
+			return causeMemory
+		case blockStorage:
+			return causeStorage
+		case blockNetwork:
+			return causeNetwork
+		}
+		return causeWait
+	}
+	inLoader := m.view.duty == dutyTrainer || p == partWait
+	// A rank that multiprocessing started has a worker's frames at its root.
+	if !inLoader && (p == partStep || p == partUnknown) {
+		switch m.block {
+		case blockStorage:
+			return causeStorage
+		case blockMemory:
+			return causeMemory
+		case blockNetwork:
+			return causeNetwork
+		}
+		return causeStep
+	}
+	switch m.block {
+	case blockNone:
+		if p.handoff() || p == partWait || m.view.loader == "stoker" {
+			return causeHandoff
+		}
+		return causeCPU
+	case blockStorage:
+		return causeStorage
+	case blockMemory:
+		return causeMemory
+	case blockStopped:
+		return causeStep
+	}
+	if p == partWait {
+		return causeWait
+	}
+	switch m.block {
+	case blockNetwork:
+		return causeNetwork
+	case blockLocal:
+		if p == partPickle {
+			return causeHandoff
+		}
+	case blockSleep, blockDevice:
+		if !inLoader {
+			return causeStep
+		}
+		return causeOther
+	}
+	if p == partManage || p == partPin || p == partCollate {
+		return causeHandoff
+	}
+	return causeWait
+}

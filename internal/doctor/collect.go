@@ -1,0 +1,737 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/doctor/procfs"
+	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// Options say what to watch and for how long.
+type Options struct {
+	// PID is the root of the process tree.
+	PID int
+	// Seconds ends the watching that long after the first batch was seen; 0
+	// goes on until the job ends.
+	Seconds float64
+	// Patience is how long to wait for the first batch before Seconds begin to
+	// count anyway. 0 means 60 s; the doctor attached to a running job uses less.
+	Patience float64
+	// NoFrames leaves the Python frames alone.
+	NoFrames bool
+	// FS is where to read; the zero value is this machine.
+	FS procfs.FS
+	// Progress is called about once a second with what was seen so far; it must
+	// not keep it. May be nil.
+	Progress func(seconds float64, training bool)
+	// Live is called about once a second with a report of the last seconds, for
+	// --watch. May be nil.
+	Live func(*Report)
+	// LiveWindow is how many seconds a live report looks back; 0 means 10.
+	LiveWindow float64
+	// Stoker is this program's version, for the report.
+	Stoker string
+}
+
+// meanTick is the mean time between two looks at the threads. Each wait is
+// drawn at random around it: a fixed one would fall into step with a loop of
+// the same period and see the same part of it every time.
+const meanTick = 110 * time.Millisecond
+
+// tickBudget is how many times longer than a tick's CPU time the time between
+// ticks is at least: 0.5% of one core.
+const tickBudget = 200
+
+// slowEvery is how often the rest is read.
+const slowEvery = time.Second
+
+// maxHot bounds how many threads are looked at in each tick.
+const maxHot = 64
+
+// collector watches one job. It belongs to one goroutine.
+type collector struct {
+	opt   Options
+	fs    procfs.FS
+	tree  *tree
+	view  *viewer
+	socks sockets
+	line  timeline
+	bin   bin
+	sys   systemState
+	gpus  *gpu.Devices
+
+	start      time.Time
+	wall       time.Time
+	lastSlow   time.Time
+	training   time.Time // first sample that counted; zero before
+	cpuAtStart time.Duration
+
+	engines map[int]*engineReader
+	engine  engineTotals
+	log     stepTotals
+
+	skipped   []string
+	skipSeen  map[string]bool
+	files     map[string]int // samples of workers that waited for a file, by path
+	buf, buf2 []byte
+	framesOK  int
+	samples   int // of trainers and lanes that count
+	hot       int // threads looked at in the last tick
+
+	trainers    map[key]bool
+	wheres      map[string]int // functions in which lanes ran
+	fsTypes     map[string]int
+	command     []string
+	votes       map[string]int // samples of trainers by kind of loader, those that ended too
+	workersEver int
+	pinned      bool
+	lastGuess   counts
+	treeAt      time.Time
+	lost        bool           // a worker ended since the tree was brought up to date
+	topOther    string         // the busiest program outside of the job, for the evidence
+	others      map[int]uint64 // CPU ticks of programs outside of the job
+	othersAt    time.Time
+	throttles   map[string]int // seconds by reason for which an accelerator runs slower
+	// laneLoaders counts samples of workers by the loader that their frames show.
+	laneLoaders map[string]int
+}
+
+// skip notes once what could not be looked at.
+func (c *collector) skip(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if c.skipSeen[line] || len(c.skipped) >= 20 {
+		return
+	}
+	c.skipSeen[line] = true
+	c.skipped = append(c.skipped, line)
+}
+
+// Watch looks at a job until it ends, ctx ends or the time is over, and reports.
+// It fails only where there is nothing to say at all: no such process.
+func Watch(ctx context.Context, opt Options) (*Report, error) {
+	c, err := newCollector(opt)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	c.run(ctx)
+	return c.report(c.line), nil
+}
+
+func newCollector(opt Options) (*collector, error) {
+	if opt.FS == (procfs.FS{}) {
+		opt.FS = procfs.Live
+	}
+	if opt.Patience == 0 {
+		opt.Patience = 60
+	}
+	if opt.LiveWindow == 0 {
+		opt.LiveWindow = 10
+	}
+	c := &collector{
+		opt: opt, fs: opt.FS, tree: newTree(opt.FS, opt.PID), view: newViewer(),
+		engines: map[int]*engineReader{}, skipSeen: map[string]bool{}, files: map[string]int{},
+		buf: make([]byte, 4096), buf2: make([]byte, 4096),
+		trainers: map[key]bool{}, wheres: map[string]int{}, fsTypes: map[string]int{},
+		votes: map[string]int{}, laneLoaders: map[string]int{}, throttles: map[string]int{},
+	}
+	if _, err := c.fs.Process(c.buf, opt.PID, "stat"); err != nil {
+		if os.IsPermission(err) {
+			return nil, fmt.Errorf("process %d may not be looked at: %w", opt.PID, err)
+		}
+		return nil, fmt.Errorf("there is no process %d", opt.PID)
+	}
+	c.start, c.wall = time.Now(), time.Now()
+	c.cpuAtStart = ownCPU()
+	if !c.tree.update(c.start) {
+		return nil, fmt.Errorf("process %d has ended", opt.PID)
+	}
+	c.checkAccess()
+	c.sys.init(c)
+	devices, notes := gpu.Open()
+	c.gpus = devices
+	for _, n := range notes {
+		c.skip("%s", n)
+	}
+	return c, nil
+}
+
+// checkAccess says once what the kernel keeps from this user.
+func (c *collector) checkAccess() {
+	if _, err := c.fs.Process(c.buf, c.opt.PID, "io"); err != nil {
+		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+			c.skip("disk reads per process and system calls: process %d belongs to another user or protects itself; run doctor as its user or as root", c.opt.PID)
+		}
+	}
+}
+
+func (c *collector) close() {
+	c.tree.close()
+	c.log.close()
+	if c.gpus != nil {
+		c.gpus.Close()
+	}
+}
+
+// ownCPU is the CPU time of this process.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// threadCPU is the CPU time of the calling thread.
+func threadCPU() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// run samples until the end.
+func (c *collector) run(ctx context.Context) {
+	runtime.LockOSThread() // reading /proc on one thread wakes no others
+	defer runtime.UnlockOSThread()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	c.lastSlow = c.start
+	var tickCost time.Duration // CPU time, a running mean
+	for {
+		select {
+		case <-ctx.Done():
+			c.flush(time.Now())
+			return
+		case <-timer.C:
+		}
+		now := time.Now()
+		if now.Sub(c.lastSlow) >= slowEvery {
+			alive := c.updateTree(now)
+			c.flush(now)
+			if !alive {
+				return
+			}
+			if c.over(now) {
+				return
+			}
+		}
+		if c.lost && now.Sub(c.treeAt) > 250*time.Millisecond {
+			// Workers end and begin at the end of an epoch: do not miss the new ones.
+			c.updateTree(now)
+		}
+		cpuBefore := threadCPU()
+		c.tick(now)
+		// With many threads ticks become rarer, so that they stay cheap.
+		spent := threadCPU()
+		tickCost += (spent - cpuBefore - tickCost) / 8
+		wait := max(meanTick, min(tickCost*tickBudget, time.Second))
+		timer.Reset(wait/2 + rand.N(wait))
+	}
+}
+
+// updateTree finds new members, and keeps what a member's end would lose.
+func (c *collector) updateTree(now time.Time) bool {
+	for _, p := range c.tree.members {
+		if p.trainer == nil {
+			continue
+		}
+		c.pinned = c.pinned || p.pinSeen
+		for kind, n := range p.trainer.loaders {
+			c.votes[kind] = max(c.votes[kind], n)
+		}
+	}
+	if len(c.trainers) == 0 {
+		c.lastGuess = c.guessed()
+	}
+	alive := c.tree.update(now)
+	for _, p := range c.tree.members {
+		if p.role == roleWorker && !p.counted {
+			p.counted = true
+			c.workersEver++
+		}
+	}
+	c.lost, c.treeAt = false, now
+	return alive
+}
+
+// over reports whether the time is up.
+func (c *collector) over(now time.Time) bool {
+	if c.opt.Seconds <= 0 {
+		return false
+	}
+	from := c.start
+	switch {
+	case !c.training.IsZero():
+		from = c.training
+	case now.Sub(c.start).Seconds() < c.opt.Patience:
+		return false
+	default:
+		from = c.start.Add(time.Duration(c.opt.Patience * float64(time.Second)))
+	}
+	return now.Sub(from).Seconds() >= c.opt.Seconds
+}
+
+// flush ends the second that was being filled.
+func (c *collector) flush(now time.Time) {
+	dt := now.Sub(c.lastSlow).Seconds()
+	if dt <= 0.05 {
+		return
+	}
+	b := &c.bin
+	b.t, b.dt = c.lastSlow.Sub(c.start).Seconds(), dt
+	c.slow(now, dt)
+	c.line.add(*b)
+	c.bin = bin{}
+	c.lastSlow = now
+	if c.opt.Progress != nil {
+		c.opt.Progress(now.Sub(c.start).Seconds(), !c.training.IsZero())
+	}
+	if c.opt.Live != nil {
+		c.opt.Live(c.report(c.line.last(c.opt.LiveWindow)))
+	}
+}
+
+// last returns the bins of the last seconds.
+func (l *timeline) last(seconds float64) timeline {
+	n := len(l.bins)
+	i := n
+	for sum := 0.0; i > 0 && sum < seconds; i-- {
+		sum += l.bins[i-1].dt
+	}
+	return timeline{bins: l.bins[i:], width: l.width, known: l.known}
+}
+
+// tick looks at the threads that matter, once.
+func (c *collector) tick(now time.Time) {
+	c.hot = 0
+	for _, p := range c.tree.members {
+		p.sampled, p.cause, p.stalled = false, causeIdle, false
+		clear(p.frames)
+		if p.role == roleTrainer || p.role == roleWorker {
+			c.sampleFrames(p, now)
+		}
+	}
+	// Leaves of the tree first: what a helper is at explains what its parent
+	// waits for.
+	order := make([]*process, 0, len(c.tree.members))
+	for _, p := range c.tree.members {
+		order = append(order, p)
+	}
+	depth := func(p *process) int {
+		d := 0
+		for q := c.tree.members[p.ppid]; q != nil && d < 64; q = c.tree.members[q.ppid] {
+			d++
+		}
+		return d
+	}
+	slices.SortFunc(order, func(a, b *process) int {
+		if d := depth(b) - depth(a); d != 0 {
+			return d
+		}
+		return a.pid - b.pid
+	})
+	var trainers, workers []*process
+	for _, p := range order {
+		switch p.role {
+		case roleHelper:
+			p.cause = c.sideCause(p, 0)
+		case roleWorker:
+			c.sampleWorker(p)
+			workers = append(workers, p)
+		case roleTrainer:
+			trainers = append(trainers, p)
+		}
+	}
+	waits := false
+	counting := false
+	for _, p := range trainers {
+		c.sampleTrainer(p, now)
+		if p.trainer != nil && p.trainer.phase > 0 {
+			counting = true
+			waits = waits || p.stalled
+		}
+	}
+	if !counting {
+		return
+	}
+	if c.training.IsZero() {
+		c.training = now
+	}
+	c.bin.training++
+	for _, p := range workers {
+		if !p.sampled {
+			continue
+		}
+		c.countLane(p.cause, waits)
+		if v := p.frames[p.pid]; v.known && p.cause != causeIdle {
+			c.bin.laneParts[v.part]++
+			if p.cause == causeCPU || p.cause == causeHandoff {
+				c.noteWhere(v.where)
+			}
+		}
+	}
+	if len(workers) == 0 {
+		// Loaders with threads: what the trainer's other threads are at while it
+		// waits for them.
+		for _, p := range trainers {
+			if !p.stalled {
+				continue
+			}
+			if cause := c.sideCause(p, p.pid); cause != causeIdle {
+				c.countLane(cause, true)
+			}
+		}
+	}
+}
+
+func (c *collector) noteWhere(where string) {
+	if where == "" || len(c.wheres) > 1000 && c.wheres[where] == 0 {
+		return
+	}
+	c.wheres[where]++
+}
+
+func (c *collector) countLane(cause cause, stalled bool) {
+	c.bin.lanes[cause]++
+	if stalled {
+		c.bin.stalled[cause]++
+	}
+	c.samples++
+}
+
+// sampleFrames reads the Python frames of a process, if it can.
+func (c *collector) sampleFrames(p *process, now time.Time) {
+	if c.opt.NoFrames || c.fs.Proc != procfs.Live.Proc {
+		return
+	}
+	if p.python == nil {
+		if p.pythonTry >= 8 || now.Before(p.nextTry) {
+			return
+		}
+		opened, err := pystack.Open(p.pid)
+		if err != nil {
+			p.pythonTry++
+			p.nextTry = now.Add(time.Duration(p.pythonTry) * 300 * time.Millisecond)
+			var e *pystack.Error
+			if errors.As(err, &e) {
+				switch e.Kind {
+				case pystack.Starting, pystack.Gone:
+				case pystack.NotPython:
+					if p.isPython && p.pythonTry >= 8 {
+						c.skip("Python frames of process %d: %s", p.pid, e.Msg)
+					}
+					if !p.isPython {
+						p.pythonTry = 8
+					}
+				default:
+					p.pythonTry = 8
+					c.skip("Python frames: %s%s", e.Msg, hinted(e.Hint))
+				}
+			}
+			return
+		}
+		p.python = opened
+	}
+	threads, err := p.python.Sample()
+	if err != nil {
+		p.python.Close()
+		p.python = nil
+		p.pythonTry++
+		p.nextTry = now.Add(time.Second)
+		return
+	}
+	for _, t := range threads {
+		if t.Torn || t.TID == 0 {
+			continue
+		}
+		p.frames[t.TID] = c.view.look(t.Frames)
+		c.framesOK++
+	}
+}
+
+func hinted(hint string) string {
+	if hint == "" {
+		return ""
+	}
+	return " (" + hint + ")"
+}
+
+// look reads what a thread is at.
+func (c *collector) look(p *process, tid int, others func() cause) (moment, string, bool) {
+	t := p.threads[tid]
+	if t == nil {
+		t = &thread{tid: tid}
+		p.threads[tid] = t
+	}
+	c.hot++
+	if t.stat == nil && !t.closed {
+		f, err := c.fs.OpenThread(p.pid, tid, "stat")
+		if err != nil {
+			t.closed = true
+			return moment{}, "", false
+		}
+		t.stat = f
+		t.syscall, _ = c.fs.OpenThread(p.pid, tid, "syscall")
+	}
+	if t.stat == nil {
+		return moment{}, "", false
+	}
+	data, err := t.stat.ReadOnce(c.buf)
+	if err != nil {
+		t.close()
+		t.closed = true
+		return moment{}, "", false
+	}
+	m := moment{state: procfs.StateOf(data), view: p.frames[tid]}
+	if m.state == 0 || m.state == 'Z' || m.state == 'X' {
+		return moment{}, "", false
+	}
+	file := ""
+	if m.state != 'R' {
+		var sc *procfs.Syscall
+		if t.syscall != nil {
+			if data, err := t.syscall.ReadOnce(c.buf2); err == nil {
+				if s, err := procfs.ParseSyscall(data); err == nil {
+					sc = &s
+				}
+			}
+		}
+		wchan := ""
+		if sc == nil || m.state == 'D' || calls[sc.NR] == callFD || calls[sc.NR] == callOther {
+			if data, err := c.fs.Thread(c.buf2, p.pid, tid, "wchan"); err == nil {
+				wchan = string(data)
+			}
+		}
+		m.block, file = c.socks.blockerOf(c.fs, p.pid, m.state, wchan, sc)
+	} else {
+		m.block = blockNone
+	}
+	if m.block >= blockLocal && others != nil {
+		m.others = others()
+	}
+	return m, file, true
+}
+
+// sampleWorker says what a worker process is at: its main thread, or the thread
+// that sends for it.
+func (c *collector) sampleWorker(p *process) {
+	m, file, ok := c.look(p, p.pid, func() cause {
+		if found := c.helperCause(p); found != causeIdle {
+			return found
+		}
+		return c.sideCause(p, p.pid)
+	})
+	if !ok {
+		c.lost = true
+		return
+	}
+	if m.view.duty == dutyTrainer && m.view.loader != "" && p.workerSeen {
+		// A rank that multiprocessing started.
+		p.role = roleTrainer
+		p.trainer = &trainerState{since: time.Now(), loaders: map[string]int{}}
+		c.trainers[key{p.pid, p.start}] = true
+		c.tree.retire(p)
+		return
+	}
+	p.sampled = true
+	p.cause = workerCause(m)
+	if m.view.loader != "" {
+		c.laneLoaders[m.view.loader]++
+	}
+	if p.cause == causeStorage {
+		c.noteFile(p.pid, file)
+	}
+}
+
+// helperCause is what the commands that p started are at.
+func (c *collector) helperCause(p *process) cause {
+	for _, child := range c.tree.childrenOf(p.pid) {
+		if child.role == roleHelper && child.cause != causeIdle {
+			return child.cause
+		}
+	}
+	return causeIdle
+}
+
+// sideCause is what the threads of a process other than except are at: the
+// first cause found, work before waiting.
+func (c *collector) sideCause(p *process, except int) cause {
+	best := causeIdle
+	looked := 0
+	for tid, t := range p.threads {
+		if tid == except {
+			continue
+		}
+		v := p.frames[tid]
+		busy := t.share > 0.01 || v.known && (v.duty != dutyUnknown || v.part == partRead || v.part == partPickle) || except == 0 && tid == p.pid
+		if !busy || looked >= 16 || c.hot >= maxHot {
+			continue
+		}
+		looked++
+		m, file, ok := c.look(p, tid, nil)
+		if !ok {
+			continue
+		}
+		found := causeIdle
+		switch m.block {
+		case blockNone:
+			found = causeCPU
+			if v.part.handoff() || v.duty == dutyFeeder || v.duty == dutyPin {
+				found = causeHandoff
+			}
+		case blockStorage:
+			found = causeStorage
+			c.noteFile(p.pid, file)
+		case blockMemory:
+			found = causeMemory
+		case blockNetwork:
+			// A thread that waits for a socket may be idle, as an event loop is
+			// between requests: only one that reads for the loader counts.
+			if !v.known && except == 0 || v.part == partRead || v.part == partFetch {
+				found = causeNetwork
+			}
+		}
+		if rank(found) > rank(best) {
+			best = found
+		}
+	}
+	return best
+}
+
+// rank orders causes by how much they explain that somebody else waits.
+func rank(c cause) int {
+	switch c {
+	case causeCPU, causeHandoff:
+		return 3
+	case causeStorage, causeMemory:
+		return 2
+	case causeNetwork:
+		return 1
+	}
+	return 0
+}
+
+// noteFile remembers which files are waited for, for the evidence.
+func (c *collector) noteFile(pid int, file string) {
+	if file == "" || strings.HasSuffix(file, " (deleted)") {
+		return
+	}
+	if len(c.files) < 1000 || c.files[file] > 0 {
+		c.files[file]++
+	}
+	if data, err := c.mounts(pid); err == nil {
+		if m, ok := procfs.MountOf(data, file); ok {
+			c.fsTypes[m.Type]++
+		}
+	}
+}
+
+// mounts reads the mount table, at most every ten seconds.
+func (c *collector) mounts(pid int) ([]procfs.Mount, error) {
+	if c.sys.mounts != nil && time.Since(c.sys.mountsAt) < 10*time.Second {
+		return c.sys.mounts, nil
+	}
+	data, err := c.fs.Process(nil, pid, "mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	c.sys.mounts, c.sys.mountsAt = procfs.ParseMounts(data), time.Now()
+	return c.sys.mounts, nil
+}
+
+// sampleTrainer says what the main thread of a process that may train is at, and
+// whether it trains.
+func (c *collector) sampleTrainer(p *process, now time.Time) {
+	m, file, ok := c.look(p, p.pid, nil)
+	if !ok {
+		return
+	}
+	p.sampled = true
+	v := m.view
+	if v.known && v.duty == dutyWorker && p.trainer == nil {
+		// It was taken for a trainer because its command line is its own, as
+		// with spawned workers.
+		p.role = roleWorker
+		return
+	}
+	if p.trainer == nil && c.trains(p, v) {
+		p.trainer = &trainerState{since: now, loaders: map[string]int{}}
+		c.trainers[key{p.pid, p.start}] = true
+		c.tree.retire(p)
+	}
+	cause := trainerCause(m, !v.known)
+	if cause == causeStorage {
+		c.noteFile(p.pid, file)
+	}
+	if v.part == partImport {
+		cause = causeOther
+	}
+	if p.trainer == nil {
+		p.guess[cause]++
+		return
+	}
+	s := p.trainer
+	if v.loader != "" {
+		s.loaders[v.loader]++
+	}
+	if s.phase == 0 {
+		// The first batch takes as long as it takes to start everything: it is
+		// left out, as in every measure of utilisation.
+		first := cause == causeStep && v.part != partImport || now.Sub(s.since) > 5*time.Second
+		if !first {
+			return
+		}
+		s.phase = 1
+	}
+	p.cause, p.stalled = cause, cause == causeWait
+	b := &c.bin
+	b.trainer[cause]++
+	c.samples++
+	if cause == causeStep && m.block == blockNone {
+		b.stepRan++
+	}
+	if v.known && cause != causeStep && cause != causeWait {
+		b.trainerParts[v.part]++
+		if cause == causeCPU || cause == causeHandoff {
+			c.noteWhere(v.where)
+		}
+	}
+}
+
+// trains reports whether a process shows that it trains: it is in a loader, has
+// workers, or keeps a step log.
+func (c *collector) trains(p *process, v view) bool {
+	if v.known && v.duty == dutyTrainer && v.loader != "" {
+		return true
+	}
+	if p.workerSeen || p.pinSeen {
+		return true
+	}
+	return c.log.has(p.pid)
+}
+
+// retire makes launchers of the members above a trainer: they do not train.
+func (t *tree) retire(p *process) {
+	for q := t.members[p.ppid]; q != nil; q = t.members[q.ppid] {
+		// With ranks below it, its own "workers" are those ranks.
+		if q.role == roleTrainer && (q.trainer == nil || q.trainer.phase == 0) {
+			q.role, q.trainer = roleIgnored, nil
+		}
+		if q.pid == q.ppid {
+			return
+		}
+	}
+}

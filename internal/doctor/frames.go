@@ -1,0 +1,330 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// A part says what a Python thread is at, by the frames on its stack.
+type part uint8
+
+const (
+	partUnknown   part = iota // no frames, or none that says
+	partStep                  // outside of any loader
+	partImport                // importing modules
+	partWait                  // waiting for a batch or for work in a queue
+	partPut                   // giving a batch to a queue
+	partFetch                 // the dataset's own code
+	partRead                  // opening and reading
+	partDecode                // decoding
+	partTransform             // transforming
+	partCollate               // making a batch of examples
+	partPickle                // pickling, unpickling, shared memory, moving descriptors
+	partPin                   // copying into pinned memory
+	partManage                // starting and ending workers
+	numParts
+)
+
+var partNames = [numParts]string{
+	"unknown", "step", "import", "queue", "put", "fetch", "read", "decode", "transform",
+	"collate", "pickle", "pin", "workers' start",
+}
+
+// handoff reports whether a part belongs to handing a batch over.
+func (p part) handoff() bool {
+	return p == partPut || p == partCollate || p == partPickle || p == partPin || p == partManage
+}
+
+// A duty is what a thread is for.
+type duty uint8
+
+const (
+	dutyUnknown duty = iota
+	dutyTrainer      // in a loader's next, called by the training loop
+	dutyWorker       // makes batches in a process or thread of its own
+	dutyFeeder       // sends what a worker made
+	dutyPin          // pins batches
+)
+
+// view is what the frames of one thread say.
+type view struct {
+	part   part
+	duty   duty
+	loader string // kind, as in Loader.Kind; "" when none was seen
+	where  string // function at work, for evidence: "Dataset.__getitem__ (train.py)"
+	known  bool   // there were frames
+}
+
+// A rule says what a frame of a file means. Funcs lists the functions that it
+// holds for, separated by spaces; "" is all of them.
+type rule struct {
+	file   string // how the path ends
+	funcs  string
+	part   part
+	duty   duty
+	loader string
+	// library marks the duty of a loader that may itself run inside another
+	// one's worker: it counts only where no other frame has a duty.
+	library bool
+}
+
+// rules are tried from the leaf of a stack outwards: the first with a part says
+// the part, the first with a duty the duty, the first with a loader the loader.
+var rules = []rule{
+	{file: "<frozen importlib._bootstrap>", part: partImport},
+	{file: "<frozen importlib._bootstrap_external>", part: partImport},
+
+	// PyTorch's DataLoader.
+	{file: "/utils/data/_utils/worker.py", funcs: "_worker_loop", duty: dutyWorker, loader: "torch"},
+	{file: "/utils/data/_utils/fetch.py", part: partFetch, loader: "torch"},
+	{file: "/utils/data/_utils/collate.py", part: partCollate},
+	{file: "/utils/data/_utils/pin_memory.py", funcs: "_pin_memory_loop do_one_step", duty: dutyPin, loader: "torch"},
+	{file: "/utils/data/_utils/pin_memory.py", part: partPin},
+	{file: "/utils/data/dataloader.py", funcs: "_shutdown_workers __del__ _get_iterator", part: partManage, duty: dutyTrainer, loader: "torch"},
+	{file: "/utils/data/dataloader.py", funcs: "__next__ _next_data _next_index _get_data _try_get_data _process_data _try_put_index _reset __iter__", duty: dutyTrainer, loader: "torch"},
+	{file: "/utils/data/sampler.py", part: partFetch},
+	{file: "/torch/multiprocessing/reductions.py", part: partPickle},
+	{file: "/torch/storage.py", funcs: "share_memory_ _share_memory_ _new_shared _share_fd_cpu_ _share_filename_cpu_ _new_shared_fd_cpu wrapper", part: partPickle},
+
+	// Python's own queues and processes.
+	{file: "/multiprocessing/queues.py", funcs: "_feed", part: partPickle, duty: dutyFeeder},
+	{file: "/multiprocessing/queues.py", funcs: "put send", part: partPut},
+	{file: "/multiprocessing/queues.py", funcs: "get recv", part: partWait},
+	{file: "/multiprocessing/connection.py", funcs: "poll _poll wait", part: partWait},
+	{file: "/multiprocessing/connection.py", funcs: "recv recv_bytes recv_bytes_into _recv _recv_bytes", part: partPickle},
+	{file: "/multiprocessing/connection.py", funcs: "send send_bytes _send _send_bytes", part: partPut},
+	{file: "/multiprocessing/connection.py", part: partPickle},
+	{file: "/multiprocessing/reduction.py", part: partPickle},
+	{file: "/multiprocessing/resource_sharer.py", part: partPickle},
+	{file: "/multiprocessing/shared_memory.py", part: partPickle},
+	{file: "/multiprocessing/popen_fork.py", funcs: "_launch __init__ wait poll", part: partManage},
+	{file: "/multiprocessing/popen_spawn_posix.py", part: partManage},
+	{file: "/multiprocessing/popen_forkserver.py", part: partManage},
+	{file: "/multiprocessing/process.py", funcs: "start join", part: partManage},
+	{file: "/multiprocessing/process.py", funcs: "_bootstrap", duty: dutyWorker},
+	{file: "/multiprocessing/pool.py", funcs: "worker", duty: dutyWorker},
+	{file: "/multiprocessing/pool.py", funcs: "next get wait", part: partWait, duty: dutyTrainer},
+	{file: "/multiprocessing/util.py", funcs: "spawnv_passfds", part: partManage},
+	{file: "/queue.py", funcs: "get", part: partWait},
+	{file: "/queue.py", funcs: "put", part: partPut},
+	{file: "/concurrent/futures/_base.py", funcs: "result", part: partWait},
+	{file: "/concurrent/futures/process.py", funcs: "_process_worker", duty: dutyWorker},
+	{file: "/concurrent/futures/thread.py", funcs: "_worker", duty: dutyWorker},
+	{file: "/pickle.py", part: partPickle},
+	{file: "/copyreg.py", part: partPickle},
+	{file: "/dill/_dill.py", part: partPickle},
+	{file: "/cloudpickle/cloudpickle.py", part: partPickle},
+
+	// Reading and decoding.
+	{file: "/socket.py", part: partRead},
+	{file: "/ssl.py", part: partRead},
+	{file: "/http/client.py", part: partRead},
+	{file: "/urllib/request.py", part: partRead},
+	{file: "/fsspec/", part: partRead},
+	{file: "/botocore/", part: partRead},
+	{file: "/urllib3/", part: partRead},
+	{file: "/requests/", part: partRead},
+	{file: "/aiohttp/", part: partRead},
+	{file: "/tarfile.py", part: partRead},
+	{file: "/zipfile.py", part: partRead},
+	{file: "/zipfile/__init__.py", part: partRead},
+	{file: "/gzip.py", part: partDecode},
+	{file: "/json/decoder.py", part: partDecode},
+	{file: "/pathlib.py", part: partRead},
+	{file: "/genericpath.py", part: partRead},
+	{file: "/h5py/", part: partRead},
+	{file: "/numpy/lib/", funcs: "load read_array read_magic memmap", part: partRead},
+	{file: "/lmdb/", part: partRead},
+	{file: "/PIL/Image.py", funcs: "open _open_core preinit", part: partRead},
+	{file: "/PIL/Image.py", part: partTransform},
+	{file: "/PIL/ImageFile.py", part: partDecode},
+	{file: "/PIL/", part: partDecode},
+	{file: "/torchvision/io/", part: partDecode},
+	{file: "/torchvision/transforms/", part: partTransform},
+	{file: "/torchvision/datasets/folder.py", funcs: "pil_loader default_loader", part: partDecode},
+	{file: "/albumentations/", part: partTransform},
+	{file: "/kornia/", part: partTransform},
+	{file: "/torchaudio/", part: partTransform},
+	{file: "/transformers/tokenization", part: partTransform},
+
+	// Other loaders.
+	{file: "/stoker/_step.py", part: partStep},
+	{file: "/stoker/_loader.py", duty: dutyTrainer, loader: "stoker"},
+	{file: "/stoker/_connection.py", duty: dutyTrainer, loader: "stoker"},
+	{file: "/webdataset/tariterators.py", part: partRead, loader: "webdataset"},
+	{file: "/webdataset/gopen.py", part: partRead, loader: "webdataset"},
+	{file: "/webdataset/cache.py", part: partRead, loader: "webdataset"},
+	{file: "/webdataset/autodecode.py", part: partDecode, loader: "webdataset"},
+	{file: "/webdataset/filters.py", funcs: "_batched default_collation_fn", part: partCollate, loader: "webdataset"},
+	{file: "/webdataset/", part: partFetch, duty: dutyTrainer, loader: "webdataset", library: true},
+	{file: "/grain/_src/", duty: dutyTrainer, loader: "grain", library: true},
+	{file: "/tensorflow/python/data/ops/iterator_ops.py", part: partWait, duty: dutyTrainer, loader: "tf.data", library: true},
+	{file: "/tensorflow_datasets/", duty: dutyTrainer, loader: "tf.data", library: true},
+	{file: "/nvidia/dali/plugin/", part: partWait, duty: dutyTrainer, loader: "dali", library: true},
+	{file: "/nvidia/dali/pipeline.py", funcs: "run outputs share_outputs", part: partWait, duty: dutyTrainer, loader: "dali", library: true},
+	{file: "/ffcv/loader/epoch_iterator.py", funcs: "run run_pipeline", duty: dutyWorker, loader: "ffcv"},
+	{file: "/ffcv/loader/epoch_iterator.py", part: partWait, duty: dutyTrainer, loader: "ffcv", library: true},
+	{file: "/streaming/base/", duty: dutyTrainer, loader: "mosaic", library: true},
+	{file: "/litdata/streaming/", duty: dutyTrainer, loader: "litdata", library: true},
+	{file: "/spdl/pipeline/", duty: dutyTrainer, loader: "spdl", library: true},
+	{file: "/datasets/iterable_dataset.py", part: partFetch, duty: dutyTrainer, loader: "datasets", library: true},
+	{file: "/datasets/arrow_dataset.py", part: partFetch, duty: dutyTrainer, loader: "datasets", library: true},
+	{file: "/torchdata/", duty: dutyTrainer, loader: "torch", library: true},
+}
+
+// words in the names of a user's functions; the first that fits counts.
+var words = []struct {
+	in   string
+	part part
+}{
+	{"collate", partCollate}, {"decode", partDecode}, {"imread", partDecode}, {"tokenize", partTransform},
+	{"transform", partTransform}, {"augment", partTransform}, {"normalize", partTransform},
+	{"resize", partTransform}, {"crop", partTransform}, {"download", partRead}, {"read", partRead},
+	{"load", partRead}, {"open", partRead}, {"fetch", partRead}, {"pickle", partPickle},
+}
+
+// A viewer recognises frames. It remembers the rules of each file, because the
+// same few hundred files come again in every sample.
+type viewer struct {
+	files map[string][]rule
+}
+
+func newViewer() *viewer { return &viewer{files: map[string][]rule{}} }
+
+// maxFiles bounds what a viewer remembers; a job that makes up file names does
+// not fill the memory.
+const maxFiles = 10000
+
+func (v *viewer) rulesOf(file string) []rule {
+	if found, ok := v.files[file]; ok {
+		return found
+	}
+	var found []rule
+	for _, r := range rules {
+		switch {
+		case strings.HasPrefix(r.file, "<"):
+			if r.file != file {
+				continue
+			}
+		case strings.HasSuffix(r.file, "/") || !strings.HasSuffix(r.file, ".py"):
+			if !strings.Contains(file, r.file) {
+				continue
+			}
+		case !strings.HasSuffix(file, r.file):
+			continue
+		}
+		found = append(found, r)
+	}
+	if len(v.files) < maxFiles {
+		v.files[file] = found
+	}
+	return found
+}
+
+// holdsFor reports whether funcs, a list with spaces between, has name.
+func (r *rule) holdsFor(name string) bool {
+	if r.funcs == "" {
+		return true
+	}
+	for rest := r.funcs; rest != ""; {
+		var f string
+		f, rest, _ = strings.Cut(rest, " ")
+		if f == name {
+			return true
+		}
+	}
+	return false
+}
+
+// look says what the frames of a thread, leaf first, mean.
+func (v *viewer) look(frames []pystack.Frame) view {
+	var out view
+	if len(frames) == 0 {
+		return out
+	}
+	out.known = true
+	fetchAt := -1 // the frame of torch's fetcher, below which the dataset's code lies
+	word := partUnknown
+	library := dutyUnknown
+	for i := range frames {
+		f := &frames[i]
+		name := f.Func
+		matched := false
+		for _, r := range v.rulesOf(f.File) {
+			if !r.holdsFor(name) {
+				continue
+			}
+			matched = true
+			if r.part != partUnknown && out.part == partUnknown {
+				out.part = r.part
+				if r.part == partFetch {
+					fetchAt = i
+				}
+			}
+			if r.loader != "" && out.loader == "" {
+				out.loader = r.loader // a library inside torch's workers is the better name
+			}
+			switch {
+			case r.duty == dutyUnknown:
+			case r.library:
+				if library == dutyUnknown {
+					library = r.duty
+				}
+			case out.duty == dutyUnknown:
+				out.duty = r.duty
+			}
+			break
+		}
+		if !matched && out.part == partUnknown && word == partUnknown {
+			word = wordOf(name)
+		}
+		if out.duty != dutyUnknown && out.part != partUnknown {
+			break
+		}
+	}
+	if out.duty == dutyUnknown {
+		out.duty = library
+	}
+	if out.part == partFetch || out.part == partUnknown && out.duty != dutyUnknown {
+		switch {
+		case fetchAt > 0 && collating(frames[fetchAt-1].Func, frames[fetchAt].Func):
+			out.part = partCollate
+		case word != partUnknown:
+			out.part = word
+		}
+	}
+	if out.part == partUnknown && out.duty == dutyUnknown {
+		out.part = partStep
+	}
+	leaf := frames[0]
+	out.where = leaf.Qual + " (" + leaf.File[strings.LastIndexByte(leaf.File, '/')+1:] + ")"
+	return out
+}
+
+// collating reports whether callee, called by torch's fetcher in caller, is a
+// collate function: a dataset is asked by its special methods, from within a
+// comprehension before Python 3.12.
+func collating(callee, caller string) bool {
+	if caller != "fetch" {
+		return false
+	}
+	switch callee {
+	case "__getitem__", "__getitems__", "__next__", "__iter__", "<listcomp>":
+		return false
+	}
+	return !strings.HasPrefix(callee, "_iter")
+}
+
+func wordOf(name string) part {
+	if strings.HasPrefix(name, "<") {
+		return partUnknown
+	}
+	lower := strings.ToLower(name)
+	for _, w := range words {
+		if strings.Contains(lower, w.in) {
+			return w.part
+		}
+	}
+	return partUnknown
+}

@@ -1,0 +1,233 @@
+package procfs
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// Ticks is the unit of the CPU times of /proc/PID/stat per second (USER_HZ),
+// which is 100 on every architecture that this program runs on.
+const Ticks = 100
+
+// Stat is what /proc/PID/stat, or that of a thread, says.
+type Stat struct {
+	PID     int
+	Comm    string // name, at most 15 bytes
+	State   byte   // 'R', 'S', 'D', 'Z', 'T', ...
+	PPID    int
+	MajFlt  uint64 // page faults that waited for a disk
+	UTime   uint64 // CPU time in Ticks
+	STime   uint64
+	Threads int
+	Start   uint64 // after boot, in Ticks: with the PID it names a process for ever
+	RSS     uint64 // pages
+	Blkio   uint64 // time waited for block devices in Ticks; 0 where delay accounting is off
+}
+
+// ParseStat reads a stat file. The name may contain spaces and parentheses, so
+// the last parenthesis ends it.
+func ParseStat(data []byte) (Stat, error) {
+	var s Stat
+	left, right := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if left < 2 || right < left || right+3 >= len(data) {
+		return s, malformed("stat", data)
+	}
+	s.PID = int(parseUint(bytes.TrimSpace(data[:left])))
+	s.Comm = string(data[left+1 : right])
+	f := fields(data[right+1:])
+	state := f.next()
+	if len(state) != 1 || s.PID <= 0 {
+		return s, malformed("stat", data)
+	}
+	s.State = state[0]
+	s.PPID = int(parseSigned(f.next()))
+	f.skip(7) // pgrp session tty tpgid flags minflt cminflt
+	s.MajFlt = f.uint()
+	f.skip(1)
+	s.UTime, s.STime = f.uint(), f.uint()
+	f.skip(4) // cutime cstime priority nice
+	s.Threads = int(f.uint())
+	f.skip(1)
+	s.Start = f.uint()
+	f.skip(1)
+	s.RSS = f.uint()
+	f.skip(17) // rsslim ... processor rt_priority policy: fields 25 to 41
+	s.Blkio = f.uint()
+	return s, nil
+}
+
+// StateOf returns only the state of a stat file, 0 where there is none.
+func StateOf(data []byte) byte {
+	right := bytes.LastIndexByte(data, ')')
+	if right < 0 || right+2 >= len(data) {
+		return 0
+	}
+	return data[right+2]
+}
+
+// Sched is /proc/PID/schedstat: time on a core and time waiting for one.
+type Sched struct{ Run, Delay uint64 } // nanoseconds
+
+// ParseSched reads a schedstat file.
+func ParseSched(data []byte) (Sched, error) {
+	f := fields(data)
+	a, b := f.next(), f.next()
+	if len(b) == 0 {
+		return Sched{}, malformed("schedstat", data)
+	}
+	return Sched{Run: parseUint(a), Delay: parseUint(b)}, nil
+}
+
+// IO is /proc/PID/io.
+type IO struct {
+	ReadChars  uint64 // bytes that read calls returned, from the page cache, pipes and sockets too
+	ReadBytes  uint64 // bytes fetched from block devices
+	WriteBytes uint64 // bytes sent to block devices
+	ReadCalls  uint64
+}
+
+// ParseIO reads an io file.
+func ParseIO(data []byte) (IO, error) {
+	var v IO
+	found := false
+	eachLine(data, func(line []byte) {
+		name, value, ok := bytes.Cut(line, []byte(": "))
+		if !ok {
+			return
+		}
+		var p *uint64
+		switch string(name) {
+		case "rchar":
+			p = &v.ReadChars
+		case "read_bytes":
+			p = &v.ReadBytes
+		case "write_bytes":
+			p = &v.WriteBytes
+		case "syscr":
+			p = &v.ReadCalls
+		default:
+			return
+		}
+		found = true
+		*p = parseUint(value)
+	})
+	if !found {
+		return v, malformed("io", data)
+	}
+	return v, nil
+}
+
+// Status is what is taken of /proc/PID/status.
+type Status struct {
+	UID                    int
+	TracerPID              int
+	RSS, Swap, Shmem       uint64 // bytes
+	Voluntary, Involuntary uint64 // context switches
+	CPUs                   int    // cores that the process may run on; 0 where not said
+}
+
+// ParseStatus reads a status file.
+func ParseStatus(data []byte) Status {
+	s := Status{UID: -1}
+	eachLine(data, func(line []byte) {
+		name, value, ok := bytes.Cut(line, []byte(":"))
+		if !ok {
+			return
+		}
+		f := fields(value)
+		switch string(name) {
+		case "Uid":
+			s.UID = int(f.uint())
+		case "TracerPid":
+			s.TracerPID = int(f.uint())
+		case "VmRSS":
+			s.RSS = f.uint() * 1024
+		case "VmSwap":
+			s.Swap = f.uint() * 1024
+		case "RssShmem":
+			s.Shmem = f.uint() * 1024
+		case "voluntary_ctxt_switches":
+			s.Voluntary = f.uint()
+		case "nonvoluntary_ctxt_switches":
+			s.Involuntary = f.uint()
+		case "Cpus_allowed":
+			s.CPUs = bitsIn(f.next())
+		}
+	})
+	return s
+}
+
+// bitsIn counts the bits of a mask such as "ff,ffffffff".
+func bitsIn(mask []byte) int {
+	n := 0
+	for _, c := range mask {
+		d := 0
+		switch {
+		case c >= '0' && c <= '9':
+			d = int(c - '0')
+		case c >= 'a' && c <= 'f':
+			d = int(c-'a') + 10
+		}
+		for ; d > 0; d >>= 1 {
+			n += d & 1
+		}
+	}
+	return n
+}
+
+// Syscall is what a thread that does not run waits in.
+type Syscall struct {
+	Running bool // it runs or could: the file says nothing more
+	NR      int  // number of the call; -1 when it waits in a page fault
+	Args    [6]uint64
+}
+
+// ParseSyscall reads /proc/PID/syscall.
+func ParseSyscall(data []byte) (Syscall, error) {
+	f := fields(data)
+	first := f.next()
+	if string(first) == "running" {
+		return Syscall{Running: true}, nil
+	}
+	nr, err := strconv.Atoi(string(first))
+	if err != nil || nr < -1 {
+		return Syscall{}, malformed("syscall", data)
+	}
+	s := Syscall{NR: nr}
+	if nr < 0 {
+		return s, nil
+	}
+	for i := range s.Args {
+		b := f.next()
+		if len(b) < 3 || b[0] != '0' || b[1] != 'x' {
+			return Syscall{}, malformed("syscall", data)
+		}
+		v, err := strconv.ParseUint(string(b[2:]), 16, 64)
+		if err != nil {
+			return Syscall{}, malformed("syscall", data)
+		}
+		s.Args[i] = v
+	}
+	return s, nil
+}
+
+// ParsePSS reads the proportional set size of smaps_rollup, in bytes.
+func ParsePSS(data []byte) uint64 {
+	var pss uint64
+	eachLine(data, func(line []byte) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
+			f := fields(rest)
+			pss += f.uint() * 1024
+		}
+	})
+	return pss
+}
+
+// eachLine calls do with each line, without its end.
+func eachLine(data []byte, do func(line []byte)) {
+	for len(data) > 0 {
+		line, rest, _ := bytes.Cut(data, []byte{'\n'})
+		do(line)
+		data = rest
+	}
+}

@@ -1,0 +1,183 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Job is a command that runs beside the doctor: with its own standard streams,
+// untouched, and with the signals that the doctor gets.
+type Job struct {
+	cmd     *exec.Cmd
+	signals chan os.Signal
+	done    chan struct{} // closed when the command has ended
+	wg      sync.WaitGroup
+	err     error
+}
+
+// forwarded are the signals that are passed on to the job. Those that a terminal
+// sends to all processes of its foreground group reach it anyway; the doctor
+// itself must only survive them.
+var forwarded = []os.Signal{
+	syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
+}
+
+// Start runs a command. Streams that are files are handed to it as they are; no
+// other stdin is.
+func Start(args []string, stdin io.Reader, stdout, stderr io.Writer) (*Job, error) {
+	// Processes whose parent ends come to this one instead of to init: the tree
+	// stays together.
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	j := &Job{cmd: exec.Command(args[0], args[1:]...), signals: make(chan os.Signal, 16), done: make(chan struct{})}
+	if f, ok := stdin.(*os.File); ok {
+		j.cmd.Stdin = f
+	}
+	j.cmd.Stdout, j.cmd.Stderr = stdout, stderr
+	// The terminal's Ctrl-C and Ctrl-\ go to the job too; the report comes when
+	// it has ended.
+	signal.Notify(j.signals, append([]os.Signal{syscall.SIGINT, syscall.SIGQUIT}, forwarded...)...)
+	if err := j.cmd.Start(); err != nil {
+		signal.Stop(j.signals)
+		return nil, err
+	}
+	j.wg.Add(2)
+	go func() {
+		defer j.wg.Done()
+		j.err = j.cmd.Wait()
+		close(j.done)
+	}()
+	go j.forward()
+	return j, nil
+}
+
+// forward passes signals on, and takes the exit status of orphans, until the job
+// has ended.
+func (j *Job) forward() {
+	defer j.wg.Done()
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-j.done:
+			return
+		case <-tick.C:
+			reapOrphans(j.cmd.Process.Pid)
+		case s := <-j.signals:
+			// A terminal has sent these two to the job itself. Without one only
+			// the doctor has them.
+			if (s == syscall.SIGINT || s == syscall.SIGQUIT) && sameForeground() {
+				continue
+			}
+			_ = j.cmd.Process.Signal(s)
+		}
+	}
+}
+
+// sameForeground reports whether this process is in the foreground of a
+// terminal, whose signals then reach the job as well.
+func sameForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// PID is the process of the command.
+func (j *Job) PID() int { return j.cmd.Process.Pid }
+
+// Interrupt asks the job to end, as Ctrl-C does: all processes of its terminal's
+// foreground group cannot be reached where the terminal is read by this program.
+func (j *Job) Interrupt() { _ = j.cmd.Process.Signal(os.Interrupt) }
+
+// Done is closed when the command has ended.
+func (j *Job) Done() <-chan struct{} { return j.done }
+
+// Wait waits for the end of the command and returns its exit code: 128 plus the
+// number of the signal that ended it, as shells have it.
+func (j *Job) Wait() int {
+	j.wg.Wait()
+	signal.Stop(j.signals)
+	var exit *exec.ExitError
+	if errors.As(j.err, &exit) {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return 128 + int(status.Signal())
+		}
+		return exit.ExitCode()
+	}
+	if j.err != nil {
+		return 1
+	}
+	return 0
+}
+
+// Context returns a context that ends with the job or with parent.
+func (j *Job) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	stop := make(chan struct{})
+	var once sync.Once
+	j.wg.Add(1)
+	go func() {
+		defer j.wg.Done()
+		select {
+		case <-j.done:
+		case <-stop:
+		}
+		cancel()
+	}()
+	return ctx, func() { once.Do(func() { close(stop) }); cancel() }
+}
+
+// reapOrphans takes the exit status of processes that came to this one because
+// their parent ended; without it they would stay as zombies for as long as the
+// job runs.
+func reapOrphans(except int) {
+	self := os.Getpid()
+	pids, err := childrenOf(self)
+	if err != nil {
+		return
+	}
+	for _, pid := range pids {
+		if pid != except {
+			var status unix.WaitStatus
+			_, _ = unix.Wait4(pid, &status, unix.WNOHANG, nil)
+		}
+	}
+}
+
+func childrenOf(pid int) ([]int, error) {
+	tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, t := range tids {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if err != nil {
+			return nil, err
+		}
+		n := 0
+		for _, c := range data {
+			switch {
+			case c >= '0' && c <= '9':
+				n = n*10 + int(c-'0')
+			case n > 0:
+				out = append(out, n)
+				n = 0
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,567 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/doctor/procfs"
+	"github.com/stokerdata/stoker/internal/obs"
+)
+
+// systemState is what the last second's reading left for the next.
+type systemState struct {
+	cpu      procfs.CPU
+	group    procfs.Group
+	throttle procfs.Throttle
+	limit    procfs.MemoryLimit
+	memory   procfs.Memory
+	disks    map[[2]int]procfs.Disk
+	net      procfs.Net
+	psi      [3]procfs.Pressure // cpu, io, memory
+	psiKnown [3]bool
+	vmstat   map[string]uint64
+	load     float64
+	mounts   []procfs.Mount
+	mountsAt time.Time
+
+	cores   float64 // that the job may use
+	limited string  // what limits them: "affinity", "quota" or ""
+	bytes   uint64  // memory that it may use
+	host    Host
+	known   struct{ cpu, net, vm bool }
+	shm     unix.Statfs_t
+	shmOK   bool
+	pssAt   time.Time
+	pss     uint64
+	disk    string // the busiest device that the tree reads from
+	diskOf  map[[2]int]string
+	reads   map[string]float64 // bytes read by device
+}
+
+var psiNames = [3]string{"cpu", "io", "memory"}
+var psiMetrics = [3]metric{mPSICPU, mPSIIO, mPSIMemory}
+
+// init reads everything once, so that the first second has something to be
+// compared with, and notes what is not there.
+func (s *systemState) init(c *collector) {
+	s.diskOf, s.reads = map[[2]int]string{}, map[string]float64{}
+	s.group = c.fs.Group(c.opt.PID)
+	for i, name := range psiNames {
+		if _, ok := c.pressure(i); !ok {
+			c.skip("pressure stall information (%s): this kernel has none or it is switched off (psi=1 on its command line)", name)
+			if i == 0 {
+				break
+			}
+		}
+	}
+	s.read(c)
+	cores := float64(s.cpu.Cores)
+	if data, err := c.fs.Process(c.buf, c.opt.PID, "status"); err == nil {
+		if st := procfs.ParseStatus(data); st.CPUs > 0 && float64(st.CPUs) < cores {
+			cores, s.limited = float64(st.CPUs), "affinity"
+		}
+	}
+	if q := s.throttle.Quota; q > 0 && q < cores {
+		cores, s.limited = q, "quota"
+	}
+	if cores <= 0 {
+		cores = 1
+	}
+	s.cores = cores
+	s.bytes = s.memory.Total
+	if s.limit.Limit > 0 && s.limit.Limit < s.bytes {
+		s.bytes = s.limit.Limit
+	}
+	s.host = Host{Cores: cores, Memory: int64(min(s.bytes, math.MaxInt64))}
+	if data, err := c.fs.Read(nil, "cpuinfo"); err == nil {
+		s.host.CPU = procfs.ParseModel(data)
+	}
+	if data, err := c.fs.Read(nil, "sys/kernel/osrelease"); err == nil {
+		s.host.Kernel = string(trimSpace(data))
+	}
+}
+
+func trimSpace(b []byte) []byte {
+	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == ' ') {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// pressure reads a pressure file: that of the job's control group where it has
+// one, else that of the machine.
+func (c *collector) pressure(i int) (procfs.Pressure, bool) {
+	if p, ok := c.fs.GroupPressure(c.sys.group, psiNames[i]); ok && c.sys.group.Unified != "fs/cgroup/unified" && c.sys.group.Unified != "fs/cgroup" {
+		return p, true
+	}
+	data, err := c.fs.Read(c.buf, "pressure", psiNames[i])
+	if err != nil {
+		return procfs.Pressure{}, false
+	}
+	p, err := procfs.ParsePressure(data)
+	return p, err == nil
+}
+
+// wantVM names the lines of /proc/vmstat that are kept.
+func wantVM(name string) bool {
+	switch name {
+	case "pswpin", "pswpout", "pgmajfault", "workingset_refault_file":
+		return true
+	}
+	return false
+}
+
+// read brings the state up to date.
+func (s *systemState) read(c *collector) {
+	if data, err := c.fs.Read(c.buf, "stat"); err == nil {
+		if v, err := procfs.ParseCPU(data); err == nil {
+			s.cpu, s.known.cpu = v, true
+		}
+	}
+	if data, err := c.fs.Read(c.buf, "meminfo"); err == nil {
+		if v, err := procfs.ParseMemory(data); err == nil {
+			s.memory = v
+		}
+	}
+	if data, err := c.fs.Read(c.buf, "vmstat"); err == nil {
+		s.vmstat, s.known.vm = procfs.ParseCounters(data, wantVM), true
+	}
+	if data, err := c.fs.Read(c.buf, "diskstats"); err == nil {
+		s.disks = map[[2]int]procfs.Disk{}
+		for _, d := range procfs.ParseDisks(data) {
+			if d.Reads+d.Writes > 0 {
+				s.disks[[2]int{d.Major, d.Minor}] = d
+			}
+		}
+	}
+	if data, err := c.fs.Process(c.buf, c.opt.PID, "net/dev"); err == nil {
+		s.net, s.known.net = procfs.ParseNet(data), true
+	}
+	if data, err := c.fs.Read(c.buf, "loadavg"); err == nil {
+		if v, err := procfs.ParseLoad(data); err == nil {
+			s.load = v
+		}
+	}
+	for i := range psiNames {
+		s.psi[i], s.psiKnown[i] = c.pressure(i)
+	}
+	s.throttle = c.fs.Throttle(s.group)
+	s.limit = c.fs.MemoryLimit(s.group)
+	s.shmOK = c.fs.Proc == procfs.Live.Proc && unix.Statfs("/dev/shm", &s.shm) == nil && s.shm.Blocks > 0
+}
+
+// slow reads what is read once a second, and puts the differences into the bin.
+func (c *collector) slow(now time.Time, dt float64) {
+	before := c.sys
+	c.sys.read(c)
+	s, v, known := &c.sys, &c.bin.v, &c.line.known
+	put := func(m metric, x float64) {
+		if x < 0 || math.IsNaN(x) {
+			x = 0 // a counter that began anew
+		}
+		v[m] += x
+		known[m] = true
+	}
+	since := func(a, b uint64) float64 {
+		if a < b {
+			return 0
+		}
+		return float64(a - b)
+	}
+	if s.known.cpu {
+		put(mUser, since(s.cpu.User+s.cpu.Nice, before.cpu.User+before.cpu.Nice)/procfs.Ticks)
+		put(mSystem, since(s.cpu.System+s.cpu.IRQ+s.cpu.SoftIRQ, before.cpu.System+before.cpu.IRQ+before.cpu.SoftIRQ)/procfs.Ticks)
+		put(mIOWait, since(s.cpu.IOWait, before.cpu.IOWait)/procfs.Ticks)
+		put(mSteal, since(s.cpu.Steal, before.cpu.Steal)/procfs.Ticks)
+		put(mBusy, since(s.cpu.Busy(), before.cpu.Busy())/procfs.Ticks)
+		put(gLoad, s.load/max(1, float64(s.cpu.Cores))*dt)
+	}
+	if s.throttle.Quota > 0 {
+		put(mThrottled, since(s.throttle.Time, before.throttle.Time)/1e9)
+	}
+	if s.limit.Limit > 0 {
+		used := since(s.limit.Usage, s.limit.Reusable)
+		put(gMemory, used/float64(s.limit.Limit)*dt)
+		put(mFailures, since(s.limit.Failures, before.limit.Failures))
+		put(mRefaults, since(s.limit.Refaults, before.limit.Refaults))
+	} else if s.memory.Total > 0 {
+		put(gMemory, (1-float64(s.memory.Available)/float64(s.memory.Total))*dt)
+		if s.known.vm {
+			put(mRefaults, since(s.vmstat["workingset_refault_file"], before.vmstat["workingset_refault_file"]))
+		}
+	}
+	if s.memory.SwapTotal > 0 {
+		put(gSwap, (1-float64(s.memory.SwapFree)/float64(s.memory.SwapTotal))*dt)
+	}
+	if s.known.net {
+		put(mNetReceived, since(s.net.Received, before.net.Received))
+		put(mNetSent, since(s.net.Sent, before.net.Sent))
+		put(mLoopback, since(s.net.Loopback, before.net.Loopback))
+	}
+	for i, m := range psiMetrics {
+		if s.psiKnown[i] && before.psiKnown[i] {
+			put(m, since(s.psi[i].Some, before.psi[i].Some)/1e6)
+		}
+	}
+	if s.shmOK {
+		put(gShm, (1-float64(s.shm.Bfree)/float64(s.shm.Blocks))*dt)
+	}
+	c.disks(before.disks, put, since)
+	c.members(now, dt, put, since)
+	if (v[mBusy]-v[mRun])/dt > 0.3 {
+		c.readOthers(now)
+	}
+	c.readEngines(now, put)
+	c.log.read(c, now, dt, put)
+	c.readGPUs(dt, put)
+}
+
+// disks finds the device with most reads and says how busy it was.
+func (c *collector) disks(before map[[2]int]procfs.Disk, put func(metric, float64), since func(a, b uint64) float64) {
+	if len(before) == 0 {
+		return
+	}
+	var best procfs.Disk
+	most := -1.0
+	for id, d := range c.sys.disks {
+		b, ok := before[id]
+		if !ok || c.partition(d.Name) {
+			continue
+		}
+		read := since(d.ReadBytes, b.ReadBytes)
+		c.sys.reads[d.Name] += read
+		if read > most || read == most && since(d.BusyMS, b.BusyMS) > float64(best.BusyMS) {
+			most = read
+			best = procfs.Disk{
+				Name: d.Name, ReadBytes: d.ReadBytes - b.ReadBytes, Reads: d.Reads - b.Reads,
+				ReadMS: d.ReadMS - b.ReadMS, BusyMS: d.BusyMS - b.BusyMS,
+			}
+		}
+	}
+	if most < 0 {
+		return
+	}
+	c.sys.disk = best.Name
+	put(mDiskBusy, float64(best.BusyMS)/1000)
+	put(mDiskRead, float64(best.ReadBytes))
+	put(mDiskReads, float64(best.Reads))
+	put(mDiskTime, float64(best.ReadMS)/1000)
+}
+
+// partition reports whether a device is a part of another, whose counters
+// include its own.
+func (c *collector) partition(name string) bool {
+	_, err := c.fs.ReadSys(c.buf2, "class/block", name, "partition")
+	return err == nil
+}
+
+// members reads the figures of each process and thread.
+func (c *collector) members(now time.Time, dt float64, put func(metric, float64), since func(a, b uint64) float64) {
+	var rss, procs, workers float64
+	budget := 512 // threads read in this second
+	for _, p := range c.tree.members {
+		procs++
+		rss += float64(p.stat.RSS) * float64(os.Getpagesize())
+		if p.role == roleWorker {
+			workers++
+		}
+		put(mMajorFaults, since(p.stat.MajFlt, p.majfltOr(p.stat.MajFlt)))
+		p.majflt = p.stat.MajFlt
+		if data, err := c.fs.Process(c.buf, p.pid, "io"); err == nil {
+			if io, err := procfs.ParseIO(data); err == nil {
+				if p.ioKnown || now.Sub(p.since) < 2*time.Second && now.Sub(c.start) > 2*time.Second {
+					put(mReadBytes, since(io.ReadBytes, p.io.ReadBytes))
+					put(mReadChars, since(io.ReadChars, p.io.ReadChars))
+					put(mWriteBytes, since(io.WriteBytes, p.io.WriteBytes))
+					put(mReadCalls, since(io.ReadCalls, p.io.ReadCalls))
+				}
+				p.io, p.ioKnown = io, true
+			}
+		}
+		if data, err := c.fs.Process(c.buf, p.pid, "status"); err == nil {
+			st := procfs.ParseStatus(data)
+			if p.switches != [2]uint64{} {
+				put(mSwitches, since(st.Voluntary+st.Involuntary, p.switches[0]+p.switches[1]))
+			}
+			p.switches = [2]uint64{st.Voluntary, st.Involuntary}
+		}
+		c.threads(p, now, dt, &budget, put, since)
+	}
+	put(gRSS, rss*dt)
+	put(gProcs, procs*dt)
+	put(gWorkers, workers*dt)
+}
+
+func (p *process) majfltOr(now uint64) uint64 {
+	if p.majflt == 0 {
+		return now
+	}
+	return p.majflt
+}
+
+// threads reads the CPU time of the threads of a process. Threads that did
+// nothing for long are read more and more rarely.
+func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, put func(metric, float64), since func(a, b uint64) float64) {
+	if p.stat.Threads != p.count || now.Sub(p.listed) > 5*time.Second {
+		tids, err := c.fs.Numbers(strconv.Itoa(p.pid), "task")
+		if err != nil {
+			return
+		}
+		for _, t := range p.threads {
+			t.seen = false
+		}
+		for _, tid := range tids {
+			t := p.threads[tid]
+			if t == nil {
+				if len(p.threads) >= 4096 {
+					continue
+				}
+				t = &thread{tid: tid}
+				p.threads[tid] = t
+			}
+			if t.comm == "" {
+				if data, err := c.fs.Thread(c.buf, p.pid, tid, "comm"); err == nil {
+					t.comm = string(trimSpace(data))
+				}
+			}
+			t.seen = true
+			if t.comm == "pt_data_pin" {
+				p.pinSeen = true
+			}
+		}
+		for tid, t := range p.threads {
+			if !t.seen {
+				t.close()
+				delete(p.threads, tid)
+			}
+		}
+		p.count, p.listed = p.stat.Threads, now
+	}
+	for tid, t := range p.threads {
+		if t.next > 0 {
+			t.next--
+			continue
+		}
+		if *budget <= 0 {
+			return
+		}
+		*budget--
+		data, err := c.fs.Thread(c.buf, p.pid, tid, "schedstat")
+		if err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				c.schedFallback(p, t, dt, put)
+			}
+			continue
+		}
+		sched, err := procfs.ParseSched(data)
+		if err != nil {
+			continue
+		}
+		if t.known {
+			run, delay := since(sched.Run, t.sched.Run)/1e9, since(sched.Delay, t.sched.Delay)/1e9
+			t.share = (run + delay) / dt
+			put(mRun, run)
+			put(mDelay, delay)
+			if p.trainer != nil && tid == p.pid {
+				put(mTrainerRun, run)
+				put(mTrainerDelay, delay)
+			}
+			if run == 0 {
+				t.idle = min(t.idle+1, 8)
+				t.next = t.idle / 2
+			} else {
+				t.idle = 0
+			}
+			if p.trainer == nil && tid == p.pid {
+				p.guessCPU += run
+			}
+		}
+		t.sched, t.known = sched, true
+	}
+}
+
+// schedFallback takes the CPU time of a thread from its stat file where the
+// kernel was built without schedstat: the time that it waited for a core is
+// then not known.
+func (c *collector) schedFallback(p *process, t *thread, dt float64, put func(metric, float64)) {
+	data, err := c.fs.Thread(c.buf, p.pid, t.tid, "stat")
+	if err != nil {
+		return
+	}
+	s, err := procfs.ParseStat(data)
+	if err != nil {
+		return
+	}
+	run := (s.UTime + s.STime) * (1e9 / procfs.Ticks)
+	if t.known && run >= t.sched.Run {
+		delta := float64(run-t.sched.Run) / 1e9
+		t.share = delta / dt
+		put(mRun, delta)
+		if p.trainer != nil && t.tid == p.pid {
+			put(mTrainerRun, delta)
+		}
+	}
+	t.sched, t.known = procfs.Sched{Run: run}, true
+	c.skip("time that threads wait for a core: this kernel has no schedstat")
+}
+
+// readEngines reads the stage counters of the engines in the tree.
+func (c *collector) readEngines(now time.Time, put func(metric, float64)) {
+	for _, p := range c.tree.members {
+		if p.role != roleEngine {
+			continue
+		}
+		e := c.engines[p.pid]
+		if e == nil {
+			stages, err := obs.OpenStages(p.pid)
+			if err != nil {
+				continue
+			}
+			e = &engineReader{stages: stages, last: map[int64]obs.Snapshot{}}
+			c.engines[p.pid] = e
+		}
+		all, err := e.stages.Read()
+		if err != nil {
+			continue
+		}
+		for _, s := range all {
+			before, ok := e.last[s.Opened]
+			e.last[s.Opened] = s
+			if !ok {
+				continue
+			}
+			d := s.Sub(before)
+			seconds := float64(s.At-before.At) / 1e9
+			if seconds <= 0 {
+				continue
+			}
+			put(mEngineRead, float64(d.Read)/1e9)
+			put(mEngineDecode, float64(d.Decode)/1e9)
+			put(mEngineTransform, float64(d.Transform)/1e9)
+			put(mEngineCollate, float64(d.Collate+d.Sample)/1e9)
+			put(mEngineReadCap, seconds*float64(max(1, d.ReadWorkers)))
+			put(mEngineDecodeCap, seconds*float64(max(1, d.DecodeWorkers)))
+			put(mEngineFull, float64(d.RingFull)/1e9)
+			put(mEngineEmpty, float64(d.RingEmpty)/1e9)
+			put(mEngineTime, seconds)
+			put(mEngineBatches, float64(d.Batches))
+			put(mEngineRecords, float64(d.Records))
+			put(mEngineBytes, float64(d.Bytes))
+		}
+		if !c.engine.socketsLooked || now.Sub(c.engine.lookedAt) > 10*time.Second {
+			c.engine.network = c.hasInternetSockets(p.pid)
+			c.engine.socketsLooked, c.engine.lookedAt = true, now
+		}
+	}
+}
+
+// engineTotals is what is known of the engines beside their counters.
+type engineTotals struct {
+	network       bool // reads through sockets
+	socketsLooked bool
+	lookedAt      time.Time
+}
+
+// hasInternetSockets reports whether a process holds connections: an engine
+// that does reads from an object store.
+func (c *collector) hasInternetSockets(pid int) bool {
+	fds, err := c.fs.Numbers(strconv.Itoa(pid), "fd")
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds[:min(len(fds), 256)] {
+		if b, _ := c.socks.ofDescriptor(c.fs, pid, fd); b == blockNetwork {
+			return true
+		}
+	}
+	return false
+}
+
+// readOthers finds the program outside of the job that takes most CPU time. It
+// reads every process of the machine, and so only now and then and only where
+// something outside is busy.
+func (c *collector) readOthers(now time.Time) {
+	dt := now.Sub(c.othersAt).Seconds()
+	if dt < 3 && c.others != nil {
+		return
+	}
+	pids, err := c.fs.Numbers()
+	if err != nil || len(pids) > 5000 {
+		return
+	}
+	ticks := make(map[int]uint64, len(pids))
+	self, most := os.Getpid(), 0.0
+	for _, pid := range pids {
+		if c.tree.members[pid] != nil || pid == self {
+			continue
+		}
+		data, err := c.fs.Process(c.buf, pid, "stat")
+		if err != nil {
+			continue
+		}
+		s, err := procfs.ParseStat(data)
+		if err != nil {
+			continue
+		}
+		ticks[pid] = s.UTime + s.STime
+		if before, ok := c.others[pid]; ok && ticks[pid] >= before && dt < 30 {
+			if cores := float64(ticks[pid]-before) / procfs.Ticks / dt; cores > most && cores > 0.1 {
+				most = cores
+				c.topOther = fmt.Sprintf("%s (process %d, %.2f cores)", printable(s.Comm), pid, cores)
+			}
+		}
+	}
+	c.others, c.othersAt = ticks, now
+}
+
+// printable takes out what would move a terminal's cursor.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// readGPUs reads the accelerators.
+func (c *collector) readGPUs(dt float64, put func(metric, float64)) {
+	if c.gpus == nil {
+		return
+	}
+	readings := c.gpus.Read()
+	if len(readings) == 0 {
+		return
+	}
+	if c.sys.host.Accelerators == nil {
+		for _, r := range readings {
+			c.sys.host.Accelerators = append(c.sys.host.Accelerators, r.Name)
+		}
+	}
+	n := float64(len(readings))
+	for _, r := range readings {
+		c.bin.gpus = append(c.bin.gpus, r.Utilisation*dt)
+		put(gGPU, r.Utilisation*dt/n)
+		if r.MemoryTotal > 0 {
+			put(gGPUMemory, float64(r.MemoryUsed)/float64(r.MemoryTotal)*dt/n)
+		}
+		if r.ClockMax > 0 {
+			put(gGPUClock, float64(r.Clock)/float64(r.ClockMax)*dt/n)
+		}
+		put(mPCIeRead, r.PCIeReceive*dt)
+		put(mPCIeWrite, r.PCIeSend*dt)
+		slowed := 0.0
+		if r.Throttled != "" {
+			slowed = dt
+			c.throttles[r.Throttled]++
+		}
+		put(mThrottleGPU, slowed/n)
+	}
+}

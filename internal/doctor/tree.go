@@ -1,0 +1,380 @@
+package doctor
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/doctor/procfs"
+	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// A role is what a process is for in a training job.
+type role uint8
+
+const (
+	roleUnknown role = iota
+	roleTrainer      // runs training steps, or may
+	roleWorker       // makes batches for its parent
+	roleEngine       // stoker serve
+	roleHelper       // a command that a worker started, such as curl
+	roleIgnored      // a shell, a launcher, Python's resource tracker
+)
+
+// stacks reads Python frames; pystack.Process does.
+type stacks interface {
+	Sample() ([]pystack.Thread, error)
+	Close() error
+}
+
+// A process is one member of the tree.
+type process struct {
+	pid   int
+	start uint64 // with pid, its identity
+	ppid  int
+	comm  string
+	cmd   []string
+	role  role
+	since time.Time
+
+	threads map[int]*thread
+	count   int // threads when they were listed
+	listed  time.Time
+
+	python    stacks // nil where frames cannot be read
+	pythonTry int    // attempts that failed
+	nextTry   time.Time
+	isPython  bool
+	frames    map[int]view // by thread, of the current tick
+
+	trainer *trainerState // nil unless it shows that it trains
+	sampled bool          // its main thread was looked at in the current tick
+	cause   cause         // what the process is at in the current tick
+	stalled bool          // its main thread waits for a batch
+
+	io       procfs.IO
+	ioKnown  bool
+	majflt   uint64
+	rss      uint64
+	switches [2]uint64
+	stat     procfs.Stat
+
+	guess      counts // of the main thread, before anything shows that it trains
+	guessCPU   float64
+	workerSeen bool // has had children that are workers
+	pinSeen    bool
+	counted    bool // in collector.workersEver
+}
+
+// trainerState is what is known of a process that trains.
+type trainerState struct {
+	phase   int // 0: evidence, the first batch is not there yet; 1: counting
+	since   time.Time
+	loaders map[string]int // samples by kind of loader
+}
+
+// A thread is one thread of a member.
+type thread struct {
+	tid   int
+	comm  string
+	start uint64
+	sched procfs.Sched
+	known bool    // sched holds a value
+	share float64 // of a core in the last second, running or waiting for a core
+	idle  int     // checks in a row without CPU time
+	next  int     // checks to leave out
+
+	stat, syscall *procfs.File // kept open while the thread is looked at often
+	closed        bool
+	seen          bool
+}
+
+func (t *thread) close() {
+	for _, f := range []*procfs.File{t.stat, t.syscall} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	t.stat, t.syscall = nil, nil
+}
+
+func (p *process) close() {
+	for _, t := range p.threads {
+		t.close()
+	}
+	if p.python != nil {
+		p.python.Close()
+		p.python = nil
+	}
+}
+
+// key names a process for ever.
+type key struct {
+	pid   int
+	start uint64
+}
+
+// tree is the processes that belong to a job: the root, its descendants, and
+// those of them whose parent has ended.
+type tree struct {
+	fs      procfs.FS
+	root    int
+	members map[int]*process
+	// others are processes that do not belong to it, by PID, so that the
+	// parent of a process is read once.
+	others map[int]struct{}
+	swept  time.Time
+	// noChildren says that this kernel does not list children.
+	noChildren bool
+	ended      int // members that have ended
+	started    int // members that appeared after the first look
+	looked     bool
+}
+
+func newTree(fs procfs.FS, root int) *tree {
+	return &tree{fs: fs, root: root, members: map[int]*process{}, others: map[int]struct{}{}}
+}
+
+// maxMembers bounds how many processes are followed.
+const maxMembers = 4096
+
+// update finds new members and drops those that have ended. It reports whether
+// the root is still there.
+func (t *tree) update(now time.Time) bool {
+	buf := make([]byte, 1024)
+	stat := func(pid int) (procfs.Stat, bool) {
+		data, err := t.fs.Process(buf, pid, "stat")
+		if err != nil {
+			return procfs.Stat{}, false
+		}
+		s, err := procfs.ParseStat(data)
+		return s, err == nil
+	}
+	for pid, p := range t.members {
+		s, ok := stat(pid)
+		if !ok || s.Start != p.start || s.State == 'Z' || s.State == 'X' {
+			p.close()
+			delete(t.members, pid)
+			t.ended++
+			continue
+		}
+		if p.comm != s.Comm && p.trainer == nil {
+			p.cmd, p.role = nil, roleUnknown // it runs another program now, or has a better name
+		}
+		p.stat, p.comm, p.ppid = s, s.Comm, s.PPID
+	}
+	parents := map[int]procfs.Stat{}
+	if !t.children(now, parents, stat) {
+		t.sweep(now, parents, stat)
+	}
+	for grown := true; grown; {
+		grown = false
+		for pid, s := range parents {
+			if pid != t.root && t.members[s.PPID] == nil || len(t.members) >= maxMembers {
+				continue
+			}
+			t.members[pid] = &process{
+				pid: pid, start: s.Start, ppid: s.PPID, comm: s.Comm, stat: s, since: now, nextTry: now,
+				threads: map[int]*thread{}, frames: map[int]view{},
+			}
+			if t.looked {
+				t.started++
+			}
+			delete(parents, pid)
+			grown = true
+		}
+	}
+	if t.noChildren {
+		for pid := range parents {
+			t.others[pid] = struct{}{}
+		}
+	}
+	t.looked = true
+	for _, p := range t.members {
+		t.assign(p)
+	}
+	return t.members[t.root] != nil
+}
+
+// children asks each member for its children, which costs little: listing all
+// processes of a machine takes milliseconds. It reports whether this kernel can
+// tell. Children that a thread other than the first started are found every few
+// seconds.
+func (t *tree) children(now time.Time, found map[int]procfs.Stat, stat func(int) (procfs.Stat, bool)) bool {
+	if t.noChildren {
+		return false
+	}
+	everyThread := now.Sub(t.swept) > 5*time.Second
+	if everyThread {
+		t.swept = now
+	}
+	queue := []int{t.root}
+	for pid := range t.members {
+		if pid != t.root {
+			queue = append(queue, pid)
+		}
+	}
+	buf := make([]byte, 4096)
+	for i := 0; i < len(queue) && i < maxMembers; i++ {
+		pid := queue[i]
+		if t.members[pid] == nil {
+			s, ok := stat(pid)
+			if !ok || s.State == 'Z' || s.State == 'X' {
+				continue
+			}
+			found[pid] = s
+		}
+		tids := []int{pid}
+		if p := t.members[pid]; everyThread && p != nil && p.stat.Threads > 1 {
+			if all, err := t.fs.Numbers(strconv.Itoa(pid), "task"); err == nil {
+				tids = all
+			}
+		}
+		for _, tid := range tids {
+			data, err := t.fs.Thread(buf, pid, tid, "children")
+			if err != nil {
+				if _, ok := stat(pid); ok && tid == pid && pid == t.root {
+					t.noChildren = true
+					clear(found)
+					return false
+				}
+				continue
+			}
+			for _, f := range strings.Fields(string(data)) {
+				if child, err := strconv.Atoi(f); err == nil && t.members[child] == nil {
+					if _, ok := found[child]; !ok {
+						queue = append(queue, child)
+					}
+				}
+			}
+		}
+	}
+	return true
+}
+
+// sweep looks at every process of the machine whose parent is not known yet.
+func (t *tree) sweep(now time.Time, found map[int]procfs.Stat, stat func(int) (procfs.Stat, bool)) {
+	pids, err := t.fs.Numbers()
+	if err != nil {
+		pids = []int{t.root}
+	}
+	// A number in others may have been given to another process: look at all of
+	// them again now and then.
+	if now.Sub(t.swept) > 20*time.Second {
+		clear(t.others)
+		t.swept = now
+	}
+	seen := make(map[int]struct{}, len(pids))
+	for _, pid := range pids {
+		seen[pid] = struct{}{}
+		if t.members[pid] != nil {
+			continue
+		}
+		if _, ok := t.others[pid]; ok && pid != t.root {
+			continue
+		}
+		if s, ok := stat(pid); ok && s.State != 'Z' && s.State != 'X' {
+			found[pid] = s
+		}
+	}
+	for pid := range t.others {
+		if _, ok := seen[pid]; !ok {
+			delete(t.others, pid)
+		}
+	}
+}
+
+// close lets go of everything that is kept open.
+func (t *tree) close() {
+	for _, p := range t.members {
+		p.close()
+	}
+}
+
+// assign says what a process is for, as far as that shows from outside. The
+// frames may say better.
+func (t *tree) assign(p *process) {
+	if p.cmd == nil || p.role == roleUnknown {
+		p.cmd = t.fs.Command(p.pid)
+		if p.cmd == nil {
+			p.cmd = []string{}
+		}
+		p.isPython = looksPython(p)
+	}
+	if p.role == roleWorker || p.role == roleEngine || p.trainer != nil {
+		return
+	}
+	line := strings.Join(p.cmd, " ")
+	parent := t.members[p.ppid]
+	underTrainer := parent != nil && (parent.role == roleTrainer || parent.role == roleWorker || parent.role == roleHelper)
+	switch {
+	case strings.Contains(line, "multiprocessing.resource_tracker"), strings.Contains(line, "multiprocessing.forkserver"):
+		p.role = roleIgnored
+	case len(p.cmd) > 1 && p.cmd[1] == "serve" && strings.HasPrefix(filepath.Base(p.cmd[0]), "stoker"):
+		p.role = roleEngine
+	case len(p.cmd) > 1 && p.cmd[1] == "doctor" && strings.HasPrefix(filepath.Base(p.cmd[0]), "stoker"):
+		p.role = roleIgnored
+	case p.comm == "pt_data_worker", strings.Contains(line, "multiprocessing.spawn"):
+		p.role = roleWorker
+	case parent != nil && p.isPython && sameCommand(p.cmd, parent.cmd) && len(p.cmd) > 0:
+		// A fork without exec: what DataLoader, multiprocessing and Grain start.
+		p.role = roleWorker
+	case p.isPython:
+		p.role = roleTrainer
+	case underTrainer:
+		p.role = roleHelper
+	case isShell(p.comm):
+		p.role = roleIgnored
+	default:
+		p.role = roleTrainer
+	}
+	if p.role == roleWorker && parent != nil {
+		parent.workerSeen = true
+	}
+}
+
+func looksPython(p *process) bool {
+	if len(p.cmd) > 0 && strings.HasPrefix(filepath.Base(p.cmd[0]), "python") {
+		return true
+	}
+	return strings.HasPrefix(p.comm, "python") || strings.HasPrefix(p.comm, "pt_")
+}
+
+func isShell(comm string) bool {
+	switch comm {
+	case "sh", "bash", "dash", "zsh", "fish", "make", "sudo", "env", "time", "timeout", "nohup", "tmux", "srun", "screen", "su":
+		return true
+	}
+	return false
+}
+
+func sameCommand(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// childrenOf lists the members whose parent is pid.
+func (t *tree) childrenOf(pid int) []*process {
+	var out []*process
+	for _, p := range t.members {
+		if p.ppid == pid && p.pid != pid {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// engineReader follows the stage counters of one engine.
+type engineReader struct {
+	stages *obs.Stages
+	last   map[int64]obs.Snapshot // by when the pipeline was opened
+}

@@ -1,0 +1,186 @@
+// Package gpu reads how busy accelerators are, through the vendors' management
+// libraries: NVIDIA's NVML and AMD's amdsmi. They are looked for when the
+// program runs, so that one binary works on machines with and without them.
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ebitengine/purego"
+)
+
+// Reading is one device at one time. What a driver does not tell is zero.
+type Reading struct {
+	Index       int
+	Name        string
+	Utilisation float64 // share of the last sample period in which a kernel ran, 0..1
+	MemoryUsed  uint64  // bytes
+	MemoryTotal uint64  // bytes
+	Clock       int     // MHz of the compute units
+	ClockMax    int     // MHz that they could run at
+	PCIeReceive float64 // bytes per second to the device
+	PCIeSend    float64 // bytes per second from it
+	Throttled   string  // why it runs slower than it could; "" when it does not
+	PIDs        []int   // processes that compute on it, as the driver numbers them
+}
+
+// A library is one vendor's devices.
+type library interface {
+	count() int
+	// read fills what it can; slow says that calls which take long may be made.
+	read(i int, slow bool, r *Reading)
+	close()
+}
+
+// Devices are the accelerators of this machine. They own a goroutine that reads
+// them once a second, because some of NVML's calls measure for 20 ms.
+type Devices struct {
+	libs []library
+	stop chan struct{}
+	done chan struct{}
+	once sync.Once
+
+	mu   sync.Mutex
+	last []Reading
+}
+
+// Every is how often the devices are read: nvidia-smi dmon's tick.
+const Every = time.Second
+
+// The names under which drivers install their libraries.
+var (
+	nvmlNames = []string{"libnvidia-ml.so.1", "libnvidia-ml.so"}
+	amdNames  = []string{"libamd_smi.so", "/opt/rocm/lib/libamd_smi.so"}
+)
+
+// Open loads what libraries there are. It returns nil and one line for a person
+// where there is no accelerator to read.
+func Open() (*Devices, []string) { return open(nvmlNames, amdNames) }
+
+func open(nvmlPaths, amdPaths []string) (*Devices, []string) {
+	var libs []library
+	var notes []string
+	nv, errNV := openNVML(nvmlPaths)
+	if errNV == nil {
+		libs = append(libs, nv)
+	} else if !errors.Is(errNV, errNotFound) {
+		notes = append(notes, "accelerators (NVML): "+errNV.Error())
+	}
+	amd, errAMD := openAMD(amdPaths)
+	if errAMD == nil {
+		libs = append(libs, amd)
+	} else if !errors.Is(errAMD, errNotFound) {
+		notes = append(notes, "accelerators (amdsmi): "+errAMD.Error())
+	}
+	if len(libs) == 0 {
+		if len(notes) == 0 {
+			notes = append(notes, "accelerators: neither NVML nor amdsmi was found on this machine")
+		}
+		return nil, notes
+	}
+	d := &Devices{libs: libs, stop: make(chan struct{}), done: make(chan struct{})}
+	d.readAll(0)
+	go d.loop()
+	return d, notes
+}
+
+func (d *Devices) loop() {
+	defer close(d.done)
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-d.stop:
+			return
+		case <-tick.C:
+			d.readAll(n)
+		}
+	}
+}
+
+// readAll reads every device; the slow figures of one device per tick, in turn.
+func (d *Devices) readAll(tick int) {
+	var all []Reading
+	total := 0
+	for _, l := range d.libs {
+		total += l.count()
+	}
+	d.mu.Lock()
+	before := d.last
+	d.mu.Unlock()
+	for _, l := range d.libs {
+		for i := range l.count() {
+			r := Reading{Index: len(all)}
+			slow := tick%total == len(all)
+			if !slow && len(all) < len(before) {
+				r.PCIeReceive, r.PCIeSend = before[len(all)].PCIeReceive, before[len(all)].PCIeSend
+			}
+			l.read(i, slow, &r)
+			all = append(all, r)
+		}
+	}
+	d.mu.Lock()
+	d.last = all
+	d.mu.Unlock()
+}
+
+// Read returns what the devices were at the last tick.
+func (d *Devices) Read() []Reading {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// Close stops reading and unloads the libraries.
+func (d *Devices) Close() {
+	d.once.Do(func() {
+		close(d.stop)
+		<-d.done
+		for _, l := range d.libs {
+			l.close()
+		}
+	})
+}
+
+var errNotFound = errors.New("not found")
+
+// load opens the first library that there is.
+func load(paths []string) (uintptr, error) {
+	for _, path := range paths {
+		if lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL); err == nil {
+			return lib, nil
+		}
+	}
+	return 0, errNotFound
+}
+
+// bind makes *f call the first function of lib that has one of the names; it
+// reports whether there is one. *f stays nil where there is none.
+func bind(lib uintptr, f any, names ...string) bool {
+	for _, name := range names {
+		if symbol, err := purego.Dlsym(lib, name); err == nil && symbol != 0 {
+			purego.RegisterFunc(f, symbol)
+			return true
+		}
+	}
+	return false
+}
+
+// text returns the bytes of b up to the first zero, as far as they are printable.
+func text(b []byte) string {
+	for i, c := range b {
+		if c == 0 {
+			b = b[:i]
+			break
+		}
+	}
+	for i, c := range b {
+		if c < ' ' || c > '~' {
+			return fmt.Sprintf("%s", b[:i])
+		}
+	}
+	return string(b)
+}
