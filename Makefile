@@ -65,6 +65,13 @@ bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 m
 		$(if $(DATA),--data '$(DATA)') $(if $(RESUME),--resume)
 	@$(if $(QUICK),true,$(VENV) -m bench.report)
 
+.PHONY: bench-doctor
+bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuning|heldout ONLY=text RESUME=1
+	@bench/setup.sh side
+	@$(VENV) -m bench.doctor.run $(if $(SET),--set $(SET)) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume) \
+		$(if $(DATA),--data '$(DATA)') || [ $$? = 1 ]
+	@$(VENV) -m bench.doctor.report
+
 .PHONY: wheel
 wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
 	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .
