@@ -100,11 +100,11 @@ def files_below(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob("*") if p.is_file())
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def resident(path: Path) -> tuple[int, int]:
@@ -117,15 +117,15 @@ def resident(path: Path) -> tuple[int, int]:
         size += length
         fd = os.open(file, os.O_RDONLY)
         try:
-            address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+            address = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
             if address in (None, ctypes.c_void_p(-1).value):
                 continue
             pages = (length + PAGE - 1) // PAGE
             vector = ctypes.create_string_buffer(pages)
-            if _libc.mincore(address, length, vector) == 0:
+            if libc.mincore(address, length, vector) == 0:
                 held = sum(b & 1 for b in vector.raw)
                 have += min(held * PAGE, length)
-            _libc.munmap(address, length)
+            libc.munmap(address, length)
         finally:
             os.close(fd)
     return have, size

@@ -20,7 +20,7 @@ func newProbeCommand(app *App) *cobra.Command {
 		Use:     "probe [PATH]",
 		GroupID: groupEngine,
 		Short:   "Measure what this machine delivers: storage, decoding, memory, hand-off",
-		Long: `Measure what this machine delivers to a training job, in about 15 seconds: reads of
+		Long: `Measure what this machine delivers to a training job, in about 20 seconds: reads of
 several sizes and depths from the storage under PATH with their latencies, small
 files, what an image costs one core to decode and transform in each codec, memory
 bandwidth, the hand-off of a batch, and what control groups allow.
@@ -68,7 +68,7 @@ type probeCommand struct {
 func (c *probeCommand) run(path string) error {
 	switch {
 	case c.opt.For < probe.MinFor || c.opt.For > probe.MaxFor:
-		return usageError("--seconds 15s", "--seconds %v is not between %v and %v", c.opt.For, probe.MinFor, probe.MaxFor)
+		return usageError("--seconds 18s", "--seconds %v is not between %v and %v", c.opt.For, probe.MinFor, probe.MaxFor)
 	case c.opt.Transform != probe.Crop && c.opt.Transform != probe.Whole && c.opt.Transform != probe.None:
 		return usageError("--transform crop, whole or none", "--transform %q is not known", c.opt.Transform)
 	case c.opt.Size < 1 || c.opt.Size > 1<<12:

@@ -14,13 +14,15 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 const (
-	// decodeBatch is small, so that a short window holds many batches.
-	decodeBatch = 32
+	// decodeBatch is what people train with; where memory is short it is less.
+	decodeBatch, smallBatch = 128, 32
+	leastFree               = 4 << 30
 	// windows is how many times each rate is taken; the median counts.
-	windows = 5
+	windows = 3
 )
 
 // decode measures what an image costs the engine in each codec, with one decode
@@ -34,7 +36,12 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 		}
 		return
 	}
-	work, err := os.MkdirTemp(roomFor(8*s.bytes), "stoker-probe-*")
+	limit := int64(footprint)
+	if p.m.MemoryFree > 0 {
+		limit = min(limit, p.m.MemoryFree/footprintShare)
+	}
+	// Images, one codec at a time and its copies.
+	work, err := os.MkdirTemp(roomFor(8*s.bytes+2*limit), "stoker-probe-*")
 	if err != nil {
 		p.note("decoding: not measured: cannot write a temporary folder: %v", cause(err))
 		return
@@ -55,7 +62,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 		// Packing the sample counts as well.
 		share := left / time.Duration(len(codecs)-i)
 		before := time.Now()
-		rate, err := p.codec(ctx, s, images, filepath.Join(work, codec), codec, share)
+		rate, err := p.codec(ctx, s, images, filepath.Join(work, codec), codec, limit, share)
 		if ctx.Err() != nil {
 			return
 		}
@@ -85,9 +92,13 @@ func roomFor(n int64) string {
 	return ""
 }
 
-func (p *probe) codec(ctx context.Context, s *sample, images, dir, codec string, d time.Duration) (plan.CodecRate, error) {
+func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec string, limit int64, d time.Duration) (plan.CodecRate, error) {
 	started := time.Now()
-	defer os.RemoveAll(dir)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return plan.CodecRate{}, cause(err)
+	}
+	defer os.RemoveAll(folder)
+	dir := filepath.Join(folder, "pack")
 	opt := pack.Options{Images: codec}
 	transformed := p.opt.Transform
 	if codec == plan.CodecRaw && !s.raw {
@@ -121,8 +132,17 @@ func (p *probe) codec(ctx context.Context, s *sample, images, dir, codec string,
 			r.Width, r.Height = r.Height, r.Width
 		}
 	}
+	src, err := openCopies(ctx, dir, limit)
+	if err != nil {
+		return plan.CodecRate{}, err
+	}
+	defer src.Close()
+	batch := decodeBatch
+	if p.m.MemoryFree < leastFree {
+		batch = smallBatch
+	}
 	left := max(d-time.Since(started), d/2)
-	one, err := run(ctx, dir, ops, 1, left/2)
+	one, err := run(ctx, src, ops, batch, 1, left/2)
 	if err != nil {
 		return plan.CodecRate{}, err
 	}
@@ -131,7 +151,7 @@ func (p *probe) codec(ctx context.Context, s *sample, images, dir, codec string,
 	r.OutputBytes, r.Images = one.rowBytes, one.images
 	r.AllCores = r.PerCore
 	if n := cores(); n > 1 {
-		all, err := run(ctx, dir, ops, n, left/2)
+		all, err := run(ctx, src, ops, batch, n, left/2)
 		if err != nil {
 			return plan.CodecRate{}, err
 		}
@@ -157,6 +177,11 @@ func operations(name string, size int) ([]json.RawMessage, string, error) {
 	return nil, "", fmt.Errorf("transform %q is not known; there are %s, %s and %s", name, Crop, Whole, None)
 }
 
+// keepOpen is a source that several pipelines use one after another.
+type keepOpen struct{ *copies }
+
+func (keepOpen) Close() error { return nil }
+
 // rates is what run measured.
 type rates struct {
 	cpu       float64 // seconds of CPU time per image
@@ -168,11 +193,12 @@ type rates struct {
 
 func (r *rates) stage(name string) float64 { return r.stages[name] }
 
-// run takes batches of the pack for d and gives them back at once.
-func run(ctx context.Context, dir string, ops []json.RawMessage, threads int, d time.Duration) (r rates, err error) {
+// run takes batches of src for d and gives them back at once.
+func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads int, d time.Duration) (r rates, err error) {
 	pipe, err := pipeline.Open(ctx, pipeline.Config{
-		Source: dir, BatchSize: decodeBatch, Shuffle: true, DropLast: false, Threads: threads, Prefetch: 3 + threads,
+		Source: "a sample", BatchSize: batch, Shuffle: true, Threads: threads,
 		Fields: []string{"image"}, Outputs: []transform.Output{{Name: "image", Field: "image", Ops: ops}},
+		OpenSource: func(context.Context, string) (driver.Source, error) { return keepOpen{src}, nil },
 	})
 	if err != nil {
 		return r, err
@@ -187,7 +213,7 @@ func run(ctx context.Context, dir string, ops []json.RawMessage, threads int, d 
 	var cpus, clocks []float64
 	for range windows {
 		cpu, start := processTime(), time.Now()
-		n, err := take(ctx, pipe, d*7/8/windows, 2)
+		n, err := take(ctx, pipe, d*7/8/windows, 1)
 		if err != nil {
 			return r, err
 		}

@@ -50,7 +50,7 @@ const (
 
 const (
 	// DefaultFor is enough for a second or two per part.
-	DefaultFor = 15 * time.Second
+	DefaultFor = 18 * time.Second
 	// MinFor and MaxFor bound Options.For.
 	MinFor = time.Second
 	MaxFor = 10 * time.Minute
@@ -98,12 +98,12 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 	p := &probe{opt: opt, path: dir, m: &plan.Machine{Measured: time.Now().UTC().Format(time.RFC3339)}}
 	parts := []part{
 		{"machine", 0.01, p.system},
-		{"data", 0.08, p.look},
-		{"memory", 0.08, p.memory},
-		{"storage", 0.36, p.storage},
-		{"small files", 0.08, p.files},
-		{"decoding", 0.36, p.decode},
-		{"hand-off", 0.03, p.handoff},
+		{"data", 0.04, p.look},
+		{"memory", 0.06, p.memory},
+		{"storage", 0.3, p.storage},
+		{"small files", 0.06, p.files},
+		{"decoding", 0.51, p.decode},
+		{"hand-off", 0.02, p.handoff},
 	}
 	for i, part := range parts {
 		if opt.Progress != nil {
@@ -159,5 +159,6 @@ func cause(err error) error {
 	return err
 }
 
-// cores is how many goroutines measure what all cores do together.
+// cores is how many goroutines measure what all cores do together: as many as
+// the engine has decode workers by default.
 func cores() int { return max(runtime.GOMAXPROCS(0), 1) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -353,6 +354,13 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 		err   error
 	}
 	results := make([]result, depth)
+	// Goroutines that come back from a read queue for a processor of the Go
+	// runtime, at the mercy of those that are there already: with a processor
+	// for each, the kernel decides, and latencies are those of the storage.
+	if procs := runtime.GOMAXPROCS(0); depth > procs {
+		runtime.GOMAXPROCS(depth)
+		defer runtime.GOMAXPROCS(procs)
+	}
 	var wg sync.WaitGroup
 	cpu, start := processTime(), time.Now()
 	for w := range depth {

@@ -1,0 +1,228 @@
+"""What the planner's accuracy comes to: a summary, docs/planner-accuracy.md and a plot."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from .figures import table
+
+ROOT = Path(__file__).resolve().parent.parent
+BARS = (0.07, 0.20)
+INK, SOFT, GRID = "#1f2933", "#616e7c", "#e4e7eb"
+COLOURS = {"keep": "#e8590c", "dct": "#1c7ed6", "raw": "#2f9e44"}
+FONT = "-apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+
+
+def cells(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per cell: the medians over its rounds, each predicted from the probe of its own block."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        by_name.setdefault(run["name"], []).append(run)
+    rows = []
+    for name, group in by_name.items():
+        measured = [r["measured"]["throughput"] for r in group]
+        predicted = [r["prediction"]["throughput"] for r in group]
+        row = {"name": name, "cell": group[0]["cell"], "limit": group[0]["prediction"]["limit"], "rounds": len(group)}
+        row["measured"], row["predicted"] = statistics.median(measured), statistics.median(predicted)
+        row["spread"] = (max(measured) - min(measured)) / row["measured"]
+        row["au"] = statistics.median(r["measured"]["au"] for r in group)
+        row["au_predicted"] = statistics.median(r["prediction"]["au"] for r in group)
+        row["p99"] = statistics.median(r["measured"]["step_p99"] for r in group)
+        row["p99_predicted"] = statistics.median(r["prediction"].get("step_p99", 0) for r in group)
+        for key in ("published", "corrected"):
+            row[key] = statistics.median(r[key] for r in group)
+        rows.append(row)
+    order = {"keep": 0, "dct": 1, "raw": 2}
+    key = lambda r: (order[r["cell"]["codec"]], -r["cell"]["cached"], r["cell"]["spin"], r["cell"]["step_ms"])  # noqa: E731
+    return sorted(rows, key=key)
+
+
+def error(row: dict[str, Any], key: str = "predicted") -> float:
+    return float(row[key] / row["measured"] - 1)
+
+
+def errors(rows: list[dict[str, Any]], key: str = "predicted") -> tuple[float, float]:
+    """Median and worst of the absolute errors."""
+    all_of = [abs(error(r, key)) for r in rows]
+    return statistics.median(all_of), max(all_of)
+
+
+def print_summary(runs: list[dict[str, Any]]) -> None:
+    if not runs:
+        return
+    rows = cells(runs)
+    for row in rows:
+        print(
+            f"{row['name']:62s} {row['measured']:9,.0f} {row['predicted']:9,.0f} {error(row):+7.1%}  "
+            f"AU {row['au']:6.1%} {row['au_predicted']:6.1%}  p99 {1e3 * row['p99']:6.1f} {1e3 * row['p99_predicted']:6.1f} ms  "
+            f"{row['limit']:11s} {error(row, 'published'):+7.0%} {error(row, 'corrected'):+7.0%}"
+        )
+    for key, name in (("predicted", "stoker"), ("published", "DS-Analyzer"), ("corrected", "corrected")):
+        middle, worst = errors(rows, key)
+        print(f"{name:12s} median error {middle:.1%}, worst {worst:.1%}, {len(rows)} cells")
+
+
+def write(results: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for old in path.parent.glob("planner-*.json"):
+        old.unlink()
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    rows = cells(results["runs"])
+    scatter(ROOT / "docs/img/planner-accuracy.svg", rows)
+    (ROOT / "docs/planner-accuracy.md").write_text(page(results, rows))
+
+
+def page(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    m = results["machine"]
+    rounds = statistics.median(r["rounds"] for r in rows)
+    limits: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        limits.setdefault(row["limit"], []).append(row)
+    summary = []
+    for key, name in (
+        ("predicted", "**`plan.Predict`**"), ("published", "DS-Analyzer, as published"),
+        ("corrected", "DS-Analyzer, corrected"),
+    ):  # fmt: skip
+        middle, worst = errors(rows, key)
+        over = sum(abs(error(r, key)) > BARS[1] for r in rows)
+        summary.append([name, f"{middle:.1%}", f"{worst:.1%}", str(over)])
+    by_limit = [[name, str(len(g)), *(f"{e:.1%}" for e in errors(g))] for name, g in sorted(limits.items())]
+    repeats = [r["spread"] for r in rows if r["rounds"] > 1]
+    noise = f" Repeats of a cell differ by {statistics.median(repeats):.1%} in the median." if repeats else ""
+    body = []
+    for row in rows:
+        c = row["cell"]
+        cap = f"{c['disk_mb']:g} MB/s" if c["disk_mb"] else f"{c['disk_iops']:g} reads/s" if c["disk_iops"] else "-"
+        body.append([
+            c["codec"], str(c["batch"]), f"{c['step_ms']:g} ms {'spin' if c['spin'] else 'sleep'}", str(c["cores"]),
+            f"{c['cached']:.0%}", cap, f"{row['measured']:,.0f}", f"{row['predicted']:,.0f}", f"{error(row):+.1%}",
+            f"{row['au']:.1%}", f"{row['au_predicted']:.1%}", row["limit"], f"{error(row, 'published'):+.0%}",
+            f"{error(row, 'corrected'):+.0%}",
+        ])  # fmt: skip
+    head = [
+        "codec", "n", "t", "cores", "cached", "disk cap", "measured/s", "predicted/s", "error", "AU", "AU predicted",
+        "limit", "DS-Analyzer", "corrected",
+    ]  # fmt: skip
+    median, worst = errors(rows)
+    met = "met" if median <= BARS[0] and worst <= BARS[1] else "not met"
+    return f"""# How well the planner predicts
+
+<!-- Written by `python -m bench.planner`; edit bench/planner_report.py instead. -->
+
+`stoker plan` and the what-if of `stoker bench` predict with `plan.Predict`, from what `stoker probe` measured. Here each
+prediction stands beside what a real `stoker.Loader` then did: {len(rows)} cells of batch size n, step t, cores, codec,
+cached share and disk cap. `make bench-planner` repeats it.
+
+- **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])}, {m.get("memory_gib", "?")} GiB, Linux {m["kernel"]}
+- **Date, commit:** {m["time"]}, {results["commit"]}; {len(results["blocks"])} probes, {rounds:g} round(s) per cell
+
+| from the probe alone | median error | worst | cells beyond 20% |
+|---|---:|---:|---:|
+{chr(10).join("| " + " | ".join(r) + " |" for r in summary)}
+
+Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}. AU is throughput x t / n, so that its relative error is the same.{noise}
+
+![Predicted against measured throughput](img/planner-accuracy.svg)
+
+By what was predicted to be the limit:
+
+{table(["limit", "cells", "median error", "worst"], by_limit)}
+
+## Cells
+
+{table(head, body)}
+
+## Method
+
+- {10_000:,} generated images ({results["copies"]} copies of 2,000, each stored by itself), packed as `keep`, `dct` and `raw` (short side
+  256); RandomResizedCrop(224) and flip; shuffled.
+- Cells come in a random order in blocks. Each block begins with one `stoker probe` of the `keep` pack, and its
+  cells are predicted from that alone: no constant is fitted on cells.
+- The cached share is set by dropping and reading random blocks of 4 MiB of the pack; a cell with less than 100% ends
+  with the first epoch. Disk caps are those of a control group (`blkio.throttle`).
+- A step sleeps, or spins as the launching thread of a framework does. Cores are restricted with `taskset`, for the
+  engine and the trainer together. Steps until the ring has gone round once are left out.
+- **DS-Analyzer** (Mohan et al., PVLDB 14(5), 2021) predicts min(F, P, G): as published with F = D / (xD/C + (1-x)D/S) and
+  the 525 MB/s that its tool has for S; corrected with the measured storage and its caps, hits and misses overlapped.
+"""
+
+
+def scatter(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Predicted over measured throughput, both logarithmic, with the bar of 20%."""
+    width, height, left, top, side = 860, 640, 90, 92, 470
+    values = [v for r in rows for v in (r["measured"], r["predicted"])]
+    lo, hi = math.floor(math.log10(min(values)) * 4) / 4, math.ceil(math.log10(max(values)) * 4) / 4
+
+    def x(v: float) -> float:
+        return left + (math.log10(v) - lo) / (hi - lo) * side
+
+    def y(v: float) -> float:
+        return top + side - (math.log10(v) - lo) / (hi - lo) * side
+
+    def text(
+        x: float, y: float, s: str, size: float = 12, fill: str = SOFT, anchor: str = "start", more: str = ""
+    ) -> str:
+        return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"{more}>{s}</text>'
+
+    a, b = 10**lo, 10**hi
+    median, worst = errors(rows)
+    published = errors(rows, "published")[0]
+    corrected = errors(rows, "corrected")[0]
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' role="img" aria-label="Predicted against measured throughput" font-family="{FONT}">',
+        f'<rect width="{width}" height="{height}" rx="10" fill="#ffffff" stroke="{GRID}"/>',
+        text(24, 36, "Predicted against measured throughput", 19, INK, more=' font-weight="650"'),
+        text(
+            24, 58, f"{len(rows)} cells, examples per second, predicted from stoker probe alone; grey band: within 20%"
+        ),
+        f'<clipPath id="plot"><rect x="{left}" y="{top}" width="{side}" height="{side}"/></clipPath>',
+        f'<path clip-path="url(#plot)" fill="#f1f3f5" d="M{x(a):.1f} {y(a * 1.2):.1f} L{x(b):.1f} {y(b * 1.2):.1f} '
+        f'L{x(b):.1f} {y(b * 0.8):.1f} L{x(a):.1f} {y(a * 0.8):.1f} Z"/>',
+    ]
+    for decade in range(math.floor(lo), math.ceil(hi) + 1):
+        for k in (1, 2, 5):
+            v = k * 10.0**decade
+            if not a <= v <= b * 1.001:
+                continue
+            out.append(
+                f'<path d="M{x(v):.1f} {top} V{top + side} M{left} {y(v):.1f} H{left + side}" stroke="{GRID}" fill="none"/>'
+            )
+            out.append(text(x(v), top + side + 18, f"{v:,.0f}", 11, anchor="middle"))
+            out.append(text(left - 8, y(v) + 4, f"{v:,.0f}", 11, anchor="end"))
+    out.append(
+        f'<path d="M{x(a):.1f} {y(a):.1f} L{x(b):.1f} {y(b):.1f}" stroke="{SOFT}" stroke-dasharray="4 3" fill="none"/>'
+    )
+    for r in rows:
+        tip = f"{r['name']}: {r['measured']:,.0f} measured, {r['predicted']:,.0f} predicted ({error(r):+.1%})"
+        dot = f'cx="{x(r["measured"]):.1f}" cy="{y(r["predicted"]):.1f}" r="5"'
+        colour = COLOURS[r["cell"]["codec"]]
+        fill = "#ffffff" if r["cell"]["cached"] < 1 else colour
+        out.append(
+            f'<circle {dot} fill="{fill}" fill-opacity="0.85" stroke="{colour}" stroke-width="2"><title>{tip}</title></circle>'
+        )
+    out.append(text(left + side / 2, top + side + 42, "measured", 12, anchor="middle"))
+    out.append(
+        text(26, top + side / 2, "predicted", 12, anchor="middle", more=f' transform="rotate(-90 26 {top + side / 2})"')
+    )
+    key = left + side + 40
+    at = top + 10
+    for codec, colour in COLOURS.items():
+        for fill, name in ((colour, f"{codec}, cached"), ("#ffffff", f"{codec}, part on disk")):
+            out.append(f'<circle cx="{key}" cy="{at}" r="5" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
+            out.append(text(key + 14, at + 4, name))
+            at += 22
+    at += 16
+    for line, weight in (
+        ("median error", 600), (f"plan.Predict: {median:.1%} (worst {worst:.0%})", 400),
+        (f"DS-Analyzer: {published:.0%}", 400), (f"corrected: {corrected:.0%}", 400),
+    ):  # fmt: skip
+        out.append(text(key - 5, at, line, 12.5, INK, more=f' font-weight="{weight}"'))
+        at += 22
+    out.append("</svg>")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(out) + "\n")

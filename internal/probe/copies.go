@@ -1,0 +1,136 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+const (
+	// footprint is how much memory the copies of a sample take, so that no
+	// cache of the processor holds them: a data set does not fit either, and
+	// decoding from the cache is a quarter faster.
+	footprint = 1 << 30
+	// footprintShare bounds it by the free memory.
+	footprintShare = 10
+	maxCopies      = 64
+)
+
+// copies is a source of several copies of a pack, each in memory of its own.
+type copies struct {
+	packs []driver.Source
+	info  driver.Info
+	each  int64 // records of one copy
+}
+
+// openCopies makes copies of the pack dir beside it until the footprint is
+// reached and opens all of them.
+func openCopies(ctx context.Context, dir string, limit int64) (_ *copies, err error) {
+	c := &copies{}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	size := int64(0)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			size += info.Size()
+		}
+	}
+	n := int(min(max(limit/max(size, 1), 1), maxCopies))
+	for i := range n {
+		name := dir
+		if i > 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			name = fmt.Sprintf("%s-%d", dir, i)
+			if err := copyFolder(name, dir); err != nil {
+				if errors.Is(err, context.Canceled) {
+					return nil, err
+				}
+				break // less room than it seemed: what is there will do
+			}
+		}
+		src, err := source.Open(ctx, name, nil)
+		if err != nil {
+			return nil, err
+		}
+		c.packs = append(c.packs, src)
+	}
+	c.info = *c.packs[0].Info()
+	c.each = c.info.Len
+	c.info.Len *= int64(len(c.packs))
+	return c, nil
+}
+
+func copyFolder(to, from string) error {
+	files, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := copyFile(filepath.Join(to, f.Name()), filepath.Join(from, f.Name())); err != nil {
+			os.RemoveAll(to)
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func (c *copies) Info() *driver.Info { return &c.info }
+
+func (c *copies) Name(id int64) string { return c.packs[0].Name(id % c.each) }
+
+func (c *copies) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
+	one := driver.Buffer{Alloc: buf.Alloc}
+	var id [1]int64
+	for k := range ids {
+		one.Records = buf.Records[k : k+1]
+		id[0] = ids[k] % c.each
+		if err := c.packs[ids[k]/c.each].Read(ctx, id[:], &one); err != nil {
+			return err
+		}
+		buf.Records[k].ID = ids[k]
+	}
+	return nil
+}
+
+func (c *copies) Close() error {
+	var err error
+	for _, p := range c.packs {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
