@@ -137,25 +137,29 @@ func TestItemIsALeaf(t *testing.T) {
 	}
 }
 
-// The order of records is a pure function: the sampler has no I/O, no clock and
+// The order of records is a pure function, and so is a plan: no I/O, no clock and
 // no goroutines.
-func TestSamplerIsPure(t *testing.T) {
-	allowed := []string{"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"}
+func TestPurePackages(t *testing.T) {
+	pure := map[string][]string{
+		"internal/sampler": {"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"},
+		"internal/plan":    {"errors", "fmt", "math", "sort", "strconv", "strings"},
+	}
 	for _, f := range parseAll(t) {
-		if !within(f.dir, "internal/sampler") {
+		allowed, ok := pure[f.dir]
+		if !ok {
 			continue
 		}
 		for _, imported := range f.imports() {
 			if !slices.Contains(allowed, imported) {
-				t.Errorf("%s imports %s; the sampler may import only %v", f.name, imported, allowed)
+				t.Errorf("%s imports %s; %s may import only %v", f.name, imported, f.dir, allowed)
 			}
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:
-				t.Errorf("%s: the sampler starts a goroutine", position(n))
+				t.Errorf("%s: %s starts a goroutine", position(n), f.dir)
 			case *ast.ChanType:
-				t.Errorf("%s: the sampler uses a channel", position(n))
+				t.Errorf("%s: %s uses a channel", position(n), f.dir)
 			}
 			return true
 		})

@@ -94,7 +94,7 @@ func resnet50V100() Example {
 		Dataset: Dataset{RecordBytes: 64e3},
 		figures: func(p *Plan) []Figure {
 			return []Figure{
-				figure("examples/s by FLOPs", "7 TFLOPS / 4 GFLOP = 1750", 1750, p.Goal.ComputeRate, Count,
+				figure("by FLOPs, img/s", "1750", 1750, p.Goal.ComputeRate, Count,
 					"7 TFLOP/s is what a V100 does in double precision, and 4 GFLOP a forward pass alone: the two errors cancel"),
 				figure("mini-batch n", "128", 128, float64(p.Goal.Batch), Count, fmt.Sprintf("the largest that fits is %s; the text takes a power of two", Count(float64(p.Fit.Largest)))),
 				figure("memory for n = 128", "12.97 GB", 12.97e9, p.Fit.Need, Bytes,

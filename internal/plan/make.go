@@ -445,6 +445,9 @@ func (r *resolved) resources(p *Plan, s *storage) {
 	perSecond := func(v float64) string { return Count(v) + "/s" }
 	if p.Fit.Known {
 		add(ResourceAccelerator, p.Fit.Need, p.Fit.Have, Bytes, OriginGiven, fmt.Sprintf("largest n: %s", Count(float64(p.Fit.Largest))))
+		if p.Fit.Fits {
+			p.Resources[0].Verdict = VerdictYes // a batch is chosen to fill it
+		}
 	}
 	if s != nil {
 		detail := s.title
@@ -473,7 +476,7 @@ func (r *resolved) resources(p *Plan, s *storage) {
 		}
 	}
 	if c := r.current(p); c.PerCore > 0 {
-		add(ResourceCPU, c.Cores, r.machine.Cores, Count, c.Origin, fmt.Sprintf("%s: %s examples/s per core", c.Codec, Count(c.PerCore)))
+		add(ResourceCPU, c.Cores, r.machine.Cores, decimals, c.Origin, fmt.Sprintf("%s: %s examples/s per core", c.Codec, Count(c.PerCore)))
 	}
 	cache := 0.0
 	if r.Cached > 0 {
@@ -496,6 +499,9 @@ func (r *resolved) resources(p *Plan, s *storage) {
 	least := math.Inf(1)
 	p.Meets = true
 	for _, res := range p.Resources {
+		if res.Name == ResourceAccelerator && p.Fit.Fits {
+			continue
+		}
 		if res.Margin < least {
 			least, p.FirstToFail = res.Margin, res.Name
 		}

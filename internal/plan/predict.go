@@ -9,15 +9,19 @@ import (
 // (internal/pipeline/memory.go): six readers, which announce up to 16 records of a
 // pack to the kernel at a time but open files one by one; six batches ahead.
 const (
-	defaultReaders   = 6
-	defaultGroup     = 16
-	defaultPrefetch  = 6
-	groupsPerWorker  = 1
-	pageBytes        = 4096
-	recordVariation  = 0.55 // standard deviation over mean of the work per JPEG
-	handoffPython    = 25e-6
-	p99Deviations    = 2.33 // of a normal distribution
-	accelerationLeft = 1e-9
+	defaultReaders  = 6
+	defaultGroup    = 16
+	defaultPrefetch = 6
+	pageBytes       = 4096
+	// recordVariation is the standard deviation over the mean of the work for a
+	// photograph, about that of its size.
+	recordVariation = 0.55
+	// handoffPython is what the Python client adds to the engine's hand-off.
+	handoffPython = 25e-6
+	p99Deviations = 2.33 // of a normal distribution
+	// throttleSlice is how long Linux lets a throttled group wait at a time
+	// (block/blk-throttle.c, DFL_THROTL_SLICE: a tenth of a second).
+	throttleSlice = 0.1
 )
 
 // Predict says what a pipeline delivers on a machine: examples per second,
@@ -87,7 +91,7 @@ func Predict(p Pipeline, m Machine) Prediction {
 			out.Capacity = append(out.Capacity, Capacity{b.name, n / b.seconds})
 		}
 		// Ties go to the accelerator: it is first, and to be busy is its purpose.
-		if b.seconds > period+accelerationLeft {
+		if b.seconds > period*(1+1e-9) {
 			period, out.Limit = b.seconds, b.name
 		}
 	}
@@ -107,6 +111,9 @@ func Predict(p Pipeline, m Machine) Prediction {
 	out.Throughput = n / period
 	out.AU = min(t/period, 1)
 	out.StepP99 = stepP99(&p, n, t+p.StepCPU+handoff, data, cpu.workers)
+	if out.Limit == LimitStorage && isThrottled(&p, &m) {
+		out.StepP99 = max(out.StepP99, period+throttleSlice)
+	}
 	out.FirstBatch = firstBatch(n, miss, disk, &cpu) + handoff
 	return out
 }
@@ -377,14 +384,20 @@ func stepP99(p *Pipeline, n, floor, data, workers float64) float64 {
 	}
 	groups := max(n/defaultGroup, 1)
 	spread := recordVariation / math.Sqrt(n)
-	// The batch is ready when its last group is: up to one group per worker.
-	last := max(workers, 1) * groupsPerWorker / groups / math.Sqrt(12)
-	sigma := data * math.Hypot(spread, min(last, 1))
+	// A batch is ready when its last group is, and groups of later batches are
+	// worked on before that: up to one for each reader and worker.
+	last := max(workers, defaultReaders) / groups / math.Sqrt(12)
+	sigma := data * math.Hypot(spread, min(last, 0.5))
 	if data >= floor {
 		return data + p99Deviations*sigma
 	}
 	z := ahead * (floor - data) / (math.Sqrt(ahead) * max(sigma, 1e-12))
 	return floor + max(p99Deviations-z, 0)*sigma
+}
+
+// isThrottled says that a control group, and not the disk, ends the rate.
+func isThrottled(p *Pipeline, m *Machine) bool {
+	return p.DiskBandwidth > 0 || p.DiskIOPS > 0 || m.Store != nil && (m.Store.LimitBandwidth > 0 || m.Store.LimitIOPS > 0)
 }
 
 // firstBatch is the time to the first batch of an open loader: nothing overlaps

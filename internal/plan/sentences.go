@@ -79,7 +79,7 @@ func trimAtMost(s string) string {
 // smallFiles reports whether requests, not bytes, are what the storage lacks.
 func (r *resolved) smallFiles(p *Plan) bool {
 	requests, ok := p.Resource(ResourceRequests)
-	if !ok || requests.Verdict != VerdictNo {
+	if !ok || requests.Verdict != VerdictNo || p.FirstToFail != ResourceRequests {
 		return false
 	}
 	bandwidth, ok := p.Resource(ResourceBandwidth)

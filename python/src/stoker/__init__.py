@@ -29,6 +29,7 @@ from ._errors import (
 )
 from ._fields import Field
 from ._loader import Loader
+from ._plan import Plan, plan
 from ._ragged import Ragged
 from ._step import stage, step, watch
 from ._version import __version__
@@ -43,6 +44,7 @@ __all__ = [
     "EngineNotFound",
     "Field",
     "Loader",
+    "Plan",
     "Ragged",
     "RecordError",
     "SkippedRecords",
@@ -51,6 +53,7 @@ __all__ = [
     "StokerTimeout",
     "UnknownArgument",
     "__version__",
+    "plan",
     "stage",
     "step",
     "watch",

@@ -1,0 +1,69 @@
+package stoker
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/probe"
+	"github.com/stokerdata/stoker/internal/survey"
+)
+
+// PlanTarget is what a training wants: batch size n, seconds t of a step, and
+// what they follow from. Zero values are filled in, or asked for.
+type PlanTarget = plan.Target
+
+// PlanDataset is what is to be loaded; LookAt fills it in.
+type PlanDataset = plan.Dataset
+
+// PlanMachine is what a machine delivers; Measure fills it in.
+type PlanMachine = plan.Machine
+
+// PlanArray is one array of an example in a batch.
+type PlanArray = plan.Array
+
+// PlanWorkload is another training on the same storage.
+type PlanWorkload = plan.Workload
+
+// PlanResult is what the data path must deliver, whether it does, and what to
+// change, each change with its predicted effect.
+type PlanResult = plan.Plan
+
+// PlanMissing is the error of Plan when figures are missing; it names them.
+type PlanMissing = plan.Missing
+
+// PlanBadInput is the error of Plan when a figure cannot be meant.
+type PlanBadInput = plan.BadInput
+
+// Plan says what target needs of the data path to dataset, and whether machine
+// gives it. It computes only: LookAt and Measure find out about a dataset and
+// about this machine. Sizes are in bytes, times in seconds, rates per second.
+//
+//	p, err := stoker.Plan(
+//		stoker.PlanTarget{Batch: 128, Step: 0.087, Accelerators: 4, Storage: "nvme"},
+//		stoker.PlanDataset{RecordBytes: 64e3},
+//		stoker.PlanMachine{Cores: 16},
+//	)
+//	fmt.Println(p.Reads.IOPS, p.FirstToFail, p.Sentences)
+func Plan(target PlanTarget, dataset PlanDataset, machine PlanMachine) (*PlanResult, error) {
+	return plan.Make(target, dataset, machine)
+}
+
+// LookAt says how many records the dataset at path has, how large they are and
+// how they are stored. It reads indexes and a sample.
+func LookAt(ctx context.Context, path string) (PlanDataset, error) {
+	s, err := survey.Look(ctx, path)
+	if err != nil {
+		return PlanDataset{}, err
+	}
+	return s.Dataset, nil
+}
+
+// Measure measures this machine for about 15 seconds: the storage under path,
+// decoding on the images there, memory, cores and the hand-off of a batch.
+func Measure(ctx context.Context, path string) (PlanMachine, error) {
+	m, err := probe.Run(ctx, path, probe.Options{})
+	if err != nil {
+		return PlanMachine{}, err
+	}
+	return *m, nil
+}
