@@ -76,6 +76,7 @@ class Setup:
         self._slow: Path | None = None
         self.zygotes: dict[str, Zygote] = {}
         self.others = inject.Others()
+        self.resident: set[Path] = set()  # what is in the page cache because it was read here
         self.environment = {
             **os.environ,
             "STOKER_BINARY": str(binary),
@@ -103,6 +104,15 @@ class Setup:
             if done.returncode:
                 raise inject.Unavailable(f"bench/doctor/slow does not build: {done.stderr.strip()[-200:]}")
         return self._slow
+
+    def warm(self, path: Path) -> None:
+        if path not in self.resident:
+            inject.warm(path)
+            self.resident.add(path)
+
+    def evict(self, path: Path) -> None:
+        inject.evict(path)
+        self.resident.discard(path)
 
     def zygote(self, script: str) -> Zygote:
         python = self.python(script)
@@ -184,7 +194,7 @@ def conditions(setup: Setup, c: Cell, without: str = "") -> Iterator[tuple[list[
         if "fuse" in wanted or "http" in wanted:
             kind = "fs" if "fuse" in wanted else "http"
             latency, bandwidth = wanted["fuse" if kind == "fs" else "http"]
-            inject.warm(path)
+            setup.warm(path)
             served = path if kind == "fs" else setup.data["served"]
             mount = setup.work / f"{inject.PREFIX}{os.getpid()}-mount"
             slow = inject.Slow(setup.slow(), kind, served, latency, bandwidth, mount)
@@ -193,9 +203,9 @@ def conditions(setup: Setup, c: Cell, without: str = "") -> Iterator[tuple[list[
             if kind == "http" and c.script == "shards":
                 address += "/shards"
         elif wanted.get("cold"):
-            inject.evict(path)
+            setup.evict(path)
         else:
-            inject.warm(path)
+            setup.warm(path)
         if "busy" in wanted:
             stack.callback(inject.Antagonists(wanted["busy"]).close)
         yield groups, address
@@ -231,7 +241,7 @@ def measure_truth(setup: Setup, c: Cell) -> dict[str, Any]:
                     "local": str(setup.data["served"]),
                     "cold": "cold" in c.conditions,
                     "warm": 0.7,
-                    "seconds": 2.5,
+                    "seconds": 2.0,
                 }
             )
         if "error" in answer:

@@ -50,6 +50,9 @@ class TinySetup:
     def python(self, script: str) -> Path:
         return Path(sys.executable)
 
+    def warm(self, path: Path) -> None:
+        load("inject").warm(path)
+
     def close(self) -> None:
         self.others.close()
 
