@@ -241,6 +241,9 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 			*v.to = strings.ToLower(v.text)
 		}
 	}
+	if name, ok := storageAliases[t.Storage]; ok {
+		t.Storage = name
+	}
 	if len(c.arrays) > 0 {
 		t.Arrays = nil
 		for _, text := range c.arrays {
@@ -282,6 +285,12 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	float("memory", c.memory, plan.ParseBytes, func(v float64) { m.MemoryFree, m.MemoryTotal = int64(v), max(m.MemoryTotal, int64(v)) })
 	float("network", c.network, plan.ParseBandwidth, func(v float64) { m.Network = v })
 	return first
+}
+
+// storageAliases are other names that people have for kinds of storage.
+var storageAliases = map[string]string{
+	"disk": plan.ClassHDD, "ssd": plan.ClassSATA, "sata": plan.ClassSATA, "nfs": plan.ClassNFS, "nas": plan.ClassNFS,
+	"efs": plan.ClassCloud, "filestore": plan.ClassCloud, "s3": plan.ClassObject, "gcs": plan.ClassObject, "memory": plan.ClassRAM,
 }
 
 // parseCores reads a number of cores, which may be a fraction.

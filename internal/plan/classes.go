@@ -73,7 +73,7 @@ func Classes() []Class {
 			Source:  "600,000 IOPS at depth 128, 19,000 at depth 1, 3,500 MB/s (Samsung 970 EVO Plus data sheet, PCIe 3.0 x4)",
 		},
 		{
-			Name: ClassRAM, Title: "memory",
+			Name: ClassRAM, Title: "memory", Unit: "core",
 			IOPS: 10e6, Bandwidth: 10e9, FileOps: 1,
 			Latency: Latency{Mean: 1e-7, P50: 1e-7, P90: 2e-7, P99: 1e-6},
 			Source:  "one core copies 6-11 GB/s (measured by this project); access in nanoseconds (\"Efficient PyTorch\")",
@@ -116,11 +116,16 @@ type storage struct {
 	limited string
 }
 
+// bytesBound is the share of the bandwidth from which on bytes count as the limit.
+const bytesBound = 0.7
+
 // examples is how many examples of block bytes it delivers per second, and
 // whether requests, not bytes, are what limits it.
 func (s *storage) examples(block float64) (rate float64, byRequests bool) {
 	r, b := s.iops/s.requests, s.bandwidth/block
-	return math.Min(r, b), r <= b
+	// Reads so large that their transfer decides are short of bytes, not of
+	// requests, whatever their number.
+	return math.Min(r, b), r < bytesBound*b
 }
 
 // storage is the class as a storage for examples of block bytes, read by

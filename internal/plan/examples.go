@@ -197,7 +197,7 @@ func sharedNFSSmall() Example {
 // smallFiles is the same calculation under the name that the problem has.
 func smallFiles() Example {
 	e := sharedNFSSmall()
-	e.Name, e.Title = "small-files", "the small file problem: "+e.Title
+	e.Name, e.Title = "small-files", "The small file problem: "+e.Title
 	return e
 }
 

@@ -514,8 +514,12 @@ func (r *resolved) resources(p *Plan, s *storage) {
 func (r *resolved) classes(p *Plan) {
 	for _, c := range Classes() {
 		s := c.storage(p.Reads.Block, r.dataset.Layout, r.clients(), r.machine.Network)
-		if c.Name == ClassRAM && r.machine.MemoryBandwidth > 0 {
-			s.bandwidth = r.machine.MemoryBandwidth
+		if c.Name == ClassRAM {
+			// What was measured, or what some cores copy before the memory is the limit.
+			s.bandwidth *= math.Min(math.Max(r.machine.Cores, 1), 8)
+			if r.machine.MemoryBandwidth > 0 {
+				s.bandwidth = r.machine.MemoryBandwidth
+			}
 		}
 		rate, byRequests := s.examples(p.Reads.Block)
 		need := math.Max(p.Reads.IOPS, p.Reads.Bandwidth/p.Reads.Block)
@@ -545,10 +549,14 @@ func (r *resolved) classText(p *Plan, c *Class, v *ClassVerdict) string {
 	if c.Name == ClassRAM && p.Reads.Room > 0 && p.Memory.Have > 0 && p.Reads.Room > p.Memory.Have-p.Memory.Total {
 		share := math.Max(0, (p.Memory.Have-p.Memory.Total)/p.Reads.Room)
 		v.Verdict, v.Limit = VerdictNo, "room"
-		return fmt.Sprintf("%s of data, %s of memory free: %s of it", Bytes(p.Reads.Room), Bytes(p.Memory.Have), Percent(share))
+		return fmt.Sprintf("%s of %s fit", Percent(share), Bytes(p.Reads.Room))
 	}
 	if p.Latency.P99 > 0 && v.P99 > r.Step && v.Verdict != VerdictNo {
-		return fmt.Sprintf("p99 of %s is above t: %s reads in flight and prefetch", Seconds(v.P99), Count(v.Depth))
+		return fmt.Sprintf("p99 %s > t: %s in flight", Seconds(v.P99), Count(v.Depth))
+	}
+	lack := "too few bytes/s"
+	if v.SmallFiles {
+		lack = "small file problem"
 	}
 	switch {
 	case v.Verdict == VerdictYes && v.Depth > 1:
@@ -557,14 +565,10 @@ func (r *resolved) classText(p *Plan, c *Class, v *ClassVerdict) string {
 		return "one read at a time is enough"
 	case v.Verdict == VerdictTight:
 		return "just, with " + plural(v.Depth, "read") + " in flight"
-	case v.SmallFiles && c.Unit == "":
-		return "the small file problem: too few requests per second"
-	case v.SmallFiles:
-		return fmt.Sprintf("the small file problem: it takes %s", plural(v.Units, c.Unit))
-	case c.Unit == "":
-		return "too few bytes per second"
-	case c.Network && c.PerClient > 0:
-		return "too few bytes per second for one machine"
+	case c.Network && c.PerClient > 0 && !v.SmallFiles:
+		return lack + " for one machine"
+	case c.Unit == "" || v.Units > 1e6:
+		return lack
 	}
-	return fmt.Sprintf("too few bytes per second: it takes %s", plural(v.Units, c.Unit))
+	return fmt.Sprintf("%s: %s", lack, plural(v.Units, c.Unit))
 }

@@ -83,7 +83,7 @@ func (r *resolved) smallFiles(p *Plan) bool {
 		return false
 	}
 	bandwidth, ok := p.Resource(ResourceBandwidth)
-	return !ok || requests.Margin < bandwidth.Margin
+	return !ok || requests.Margin < bytesBound*bandwidth.Margin
 }
 
 func (r *resolved) sayChange(p *Plan) string {
