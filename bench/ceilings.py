@@ -15,8 +15,9 @@ from . import datasets, procs, runner
 
 HERE = Path(__file__).resolve().parent / "ceiling"
 CDEC = runner.ROOT / "internal/cdec"
-# Images of each set that the decoding programs hold in memory.
-IMAGES = 500
+# Images of each set that the decoding programs hold in memory: all, as the loaders have. Of few the caches hold a part,
+# which makes the dct loop 5% faster.
+IMAGES = 5000
 # Record sizes of the raw suites, and the memory they are spread over.
 COPIES = ((256 * 256 * 3, 800_000_000, 256), (32 * 32 * 3, 30_720_000, 256))
 

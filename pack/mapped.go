@@ -13,10 +13,10 @@ type mapping struct {
 	view  atomic.Pointer[arena.Mapping]
 }
 
-// mapped returns the bytes of a raw or dct image where they lie in the page
-// cache: raw ones are then copied once, into the batch, and of dct ones only the
-// tiles of the crop are touched. It returns nil for what is not in memory: that
-// is read. JPEGs are read in any case: all of their bytes are needed.
+// mapped returns the bytes of a value where they lie in the page cache: raw
+// pixels and arrays are then copied once, into the batch, of dct images only the
+// tiles of the crop are touched, and JPEGs are decoded from there. It returns
+// nil for what is not in memory: that is read.
 func (r *Reader) mapped(shard uint32, offset, size int64, now time.Time) []byte {
 	m := &r.maps[shard]
 	v := m.view.Load()

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -57,48 +58,10 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
 	}
 	p := plans.Get().(*plan)
-	defer func() {
-		clear(p.extents)
-		plans.Put(p)
-	}()
-	p.wants, p.extents = p.wants[:0], p.extents[:0]
-	now := time.Now()
-	for k, id := range ids {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		rec := &buf.Records[k]
-		rec.ID, rec.Err = id, nil
-		if id < 0 || id >= r.Len() {
-			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, r.Len(), r.dir)
-			continue
-		}
-		c, _ := r.locate(id)
-		if err := r.ensure(c); err != nil {
-			rec.Err = err
-			continue
-		}
-		if r.recs != nil {
-			r.recordValues(p, k, c, id, rec.Values, now)
-			continue
-		}
-		ref := &r.chunks[c]
-		v := driver.Value{Codec: driver.Codec(r.codec[id]), Orientation: int32(r.orient[id])}
-		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
-		if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT {
-			v.Bytes = r.mapped(ref.shard, offset, size, now)
-		}
-		if v.Bytes == nil {
-			p.wants = append(p.wants, want{k: k, chunk: c, shard: ref.shard, offset: offset, size: size})
-		}
-		v.Width, v.Height = r.dims(id)
-		if v.Codec == driver.CodecRaw {
-			v.Channels = 3
-		}
-		rec.Values[0] = v
-		if r.label != nil {
-			rec.Values[1] = driver.Value{Int: r.label[id]}
-		}
+	defer p.put()
+	r.look(ctx, p, ids, buf, false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err := r.combine(p, buf); err != nil {
 		return err
@@ -120,6 +83,76 @@ func (r *Reader) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 		}
 	}
 	return nil
+}
+
+// ReadMemory implements driver.MemoryReader.
+func (r *Reader) ReadMemory(ids []int64, buf *driver.Buffer) bool {
+	if len(buf.Records) != len(ids) {
+		return false
+	}
+	p := plans.Get().(*plan)
+	defer p.put()
+	return r.look(context.Background(), p, ids, buf, true)
+}
+
+func (p *plan) put() {
+	clear(p.extents)
+	p.wants, p.extents = p.wants[:0], p.extents[:0]
+	plans.Put(p)
+}
+
+// look fills in what is known of the records and those values that are in
+// memory, and notes the others in p. With inMemory it stops at the first other
+// one, or when the index of a chunk would have to be read, and returns false.
+func (r *Reader) look(ctx context.Context, p *plan, ids []int64, buf *driver.Buffer, inMemory bool) bool {
+	now := time.Now()
+	for k, id := range ids {
+		if ctx.Err() != nil || inMemory && len(p.wants) > 0 {
+			return false
+		}
+		rec := &buf.Records[k]
+		rec.ID, rec.Err = id, nil
+		if id < 0 || id >= r.Len() {
+			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, r.Len(), r.dir)
+			continue
+		}
+		c, _ := r.locate(id)
+		if inMemory && !r.loaded[c].Load() {
+			return false
+		}
+		if err := r.ensure(c); err != nil {
+			rec.Err = err
+			continue
+		}
+		if r.recs != nil {
+			r.recordValues(p, k, c, id, rec.Values, now)
+			continue
+		}
+		ref := &r.chunks[c]
+		v := driver.Value{Codec: driver.Codec(r.codec[id]), Orientation: int32(r.orient[id])}
+		offset, size := ref.offset+int64(r.start[id]), int64(r.size[id])
+		switch v.Codec {
+		case driver.CodecRaw, driver.CodecDCT:
+			v.Bytes = r.mapped(ref.shard, offset, size, now)
+		case driver.CodecJPEG:
+			// Its decoder reads ahead of what it uses.
+			if b := r.mapped(ref.shard, offset, size+arena.Tail, now); b != nil {
+				v.Bytes = b[:size:size]
+			}
+		}
+		if v.Bytes == nil {
+			p.wants = append(p.wants, want{k: k, chunk: c, shard: ref.shard, offset: offset, size: size})
+		}
+		v.Width, v.Height = r.dims(id)
+		if v.Codec == driver.CodecRaw {
+			v.Channels = 3
+		}
+		rec.Values[0] = v
+		if r.label != nil {
+			rec.Values[1] = driver.Value{Int: r.label[id]}
+		}
+	}
+	return len(p.wants) == 0
 }
 
 // combine sorts the wants by their place, makes extents of them and takes

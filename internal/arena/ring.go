@@ -19,14 +19,27 @@ type Ring struct {
 	budget *Budget
 }
 
+// SlotStride is the distance between slots of slotBytes: a multiple of HugePage,
+// so that huge pages can back them, or of a page when that would be mostly gaps.
+func SlotStride(slotBytes int64) int64 {
+	to := int64(HugePage)
+	if slotBytes <= HugePage/2 {
+		to = page
+	}
+	return (slotBytes + to - 1) / to * to
+}
+
+// page divides the size of a page everywhere that a ring is mapped: 4 to 64 KiB.
+const page = 64 << 10
+
 // NewRing makes a ring of slots that hold slotBytes each. Slots begin at
-// multiples of HugePage. Nothing is backed by memory until Prefault or the
+// multiples of SlotStride. Nothing is backed by memory until Prefault or the
 // first write.
 func NewRing(budget *Budget, slots int, slotBytes int64) (*Ring, error) {
 	if slots < 1 || slotBytes < 1 || slotBytes > 1<<40 {
 		return nil, fmt.Errorf("arena: a ring of %d slots of %d bytes is out of range", slots, slotBytes)
 	}
-	stride := roundUp(int(slotBytes), HugePage)
+	stride := int(SlotStride(slotBytes))
 	size := int64(slots) * int64(stride)
 	if err := budget.Reserve(PurposeRing, size); err != nil {
 		return nil, err
@@ -81,7 +94,7 @@ func (r *Ring) Fd() int { return int(r.file.Fd()) }
 // Bytes returns the size of the whole ring.
 func (r *Ring) Bytes() int64 { return int64(r.slots) * int64(r.stride) }
 
-// SlotStride returns the distance between slots, a multiple of HugePage.
+// SlotStride returns the distance between slots, as SlotStride does.
 func (r *Ring) SlotStride() int64 { return int64(r.stride) }
 
 // Slots returns the number of slots.

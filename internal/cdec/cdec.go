@@ -298,9 +298,15 @@ func (d *Decoder) StorePixels(src []byte, width, height int, st item.Store, dst 
 const gatherPerCall = 512
 
 // Gather copies the first rowBytes of each src to dst, one behind the other,
-// past the caches: dst is written once and read by another process. It panics
-// if a slice is too short, as copy loops of Go do.
-func Gather(dst []byte, src [][]byte, rowBytes int) {
+// past the caches: for a dst that is part of more memory than they hold, and is
+// written once and read by another process. It panics if a slice is too short,
+// as copy loops of Go do.
+func Gather(dst []byte, src [][]byte, rowBytes int) { gather(dst, src, rowBytes, 1) }
+
+// GatherNear is Gather through the caches, for a small dst that is read soon.
+func GatherNear(dst []byte, src [][]byte, rowBytes int) { gather(dst, src, rowBytes, 0) }
+
+func gather(dst []byte, src [][]byte, rowBytes int, pastCaches C.int) {
 	if rowBytes <= 0 {
 		return
 	}
@@ -315,7 +321,7 @@ func Gather(dst []byte, src [][]byte, rowBytes int) {
 			g.pins.Pin(p)
 			g.addresses[i] = C.uintptr_t(uintptr(unsafe.Pointer(p)))
 		}
-		C.sk_gather(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
+		C.sk_gather(C.int(isa.Load()), pastCaches, (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
 		g.pins.Unpin()
 		dst, src = dst[n*rowBytes:], src[n:]
 	}

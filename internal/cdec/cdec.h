@@ -86,7 +86,8 @@ int sk_jpeg_decode_full(sk_dec *d, const uint8_t *src, size_t n, uint8_t *dst, s
 // Why the last call with a result code failed.
 const char *sk_message(const sk_dec *d);
 
-// Copies n rows of row_bytes each to dst, one behind the other.
-void sk_gather(int isa, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
+// Copies n rows of row_bytes each to dst, one behind the other; past_caches says
+// that dst is part of more memory than the caches hold.
+void sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
 
 #endif

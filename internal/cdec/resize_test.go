@@ -329,7 +329,7 @@ func element(b []byte, i int, t item.DType) float32 {
 
 func TestGather(t *testing.T) {
 	withKernels(t, func(t *testing.T) {
-		for _, n := range []int{1, 7, 63, 1000, 1024, 3072, 4097, 150528} {
+		for _, n := range []int{1, 7, 63, 1000, 1024, 3072, 4097, 8191, 8192, 8321, 150528} {
 			rng := rand.New(rand.NewPCG(9, uint64(n)))
 			rows := make([][]byte, 600)
 			if n > 5000 {
@@ -338,15 +338,17 @@ func TestGather(t *testing.T) {
 			for i := range rows {
 				rows[i] = noisy(rng, n+i%3)
 			}
-			dst, intact := guarded(len(rows) * n)
-			Gather(dst, rows, n)
-			for i, r := range rows {
-				if !bytes.Equal(dst[i*n:(i+1)*n], r[:n]) {
-					t.Fatalf("row %d of %d bytes differs", i, n)
+			for name, gather := range map[string]func([]byte, [][]byte, int){"past the caches": Gather, "near": GatherNear} {
+				dst, intact := guarded(len(rows) * n)
+				gather(dst, rows, n)
+				for i, r := range rows {
+					if !bytes.Equal(dst[i*n:(i+1)*n], r[:n]) {
+						t.Fatalf("%s: row %d of %d bytes differs", name, i, n)
+					}
 				}
-			}
-			if !intact() {
-				t.Fatalf("%d bytes: wrote outside of the output", n)
+				if !intact() {
+					t.Fatalf("%s: %d bytes: wrote outside of the output", name, n)
+				}
 			}
 		}
 	})

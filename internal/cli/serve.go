@@ -61,6 +61,7 @@ func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) 
 	if err != nil {
 		return nil, err
 	}
+	pipeline.SpareProcs()
 	p, err := pipeline.Open(ctx, cfg)
 	if err != nil {
 		return nil, err // not p: a nil *Pipeline in an interface is not nil

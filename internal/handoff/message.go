@@ -10,12 +10,13 @@ import (
 
 // Version is the version of the messages and of the ring's layout. It is in
 // every message; each side refuses any other.
-const Version = 1
+const Version = 2
 
 // Limits that both sides keep, so that no length in a message can ask for
 // more memory than this.
 const (
-	// MaxMessage is the size of the largest message in bytes.
+	// MaxMessage is the size of the largest packet, and so of the largest
+	// message, in bytes.
 	MaxMessage = 64 << 10
 	// MaxConfig is the size of the largest configuration in bytes, inline or
 	// in a descriptor.
@@ -329,6 +330,19 @@ var errProtocol = errors.New("protocol error")
 
 func protocolErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errProtocol, fmt.Sprintf(format, args...))
+}
+
+// First returns the first message of a packet, which holds one or more, and what
+// is behind it. The message is still to be parsed.
+func First(packet []byte) (message, rest []byte) {
+	if len(packet) < headerSize {
+		return packet, nil
+	}
+	size := le.Uint32(packet[4:])
+	if size < headerSize || uint64(size) > uint64(len(packet)) {
+		return packet, nil // Parse says what is wrong
+	}
+	return packet[:size], packet[size:]
 }
 
 // Parse decodes one message. The result does not keep b. Every length is

@@ -135,7 +135,7 @@ func TestParseRefuses(t *testing.T) {
 		{"empty", nil, "message of 0 bytes"},
 		{"short", start[:7], "message of 7 bytes"},
 		{"cut", start[:20], "START of 20 bytes says it has 32"},
-		{"version", edit(1, 2), "START of version 2, this engine speaks version 1"},
+		{"version", edit(1, 9), "START of version 9, this engine speaks version 2"},
 		{"type", edit(0, 77), "unknown message type 77"},
 		{"reserved", edit(2, 1), "reserved"},
 		{"negative epoch", edit(23, 0x80), "epoch -"},
@@ -168,6 +168,31 @@ func TestLongTextsAreClipped(t *testing.T) {
 
 // FuzzParse checks that no input makes the parser fail other than by an
 // error, and that what it accepts encodes to the same bytes.
+func TestFirst(t *testing.T) {
+	a, b := Release{Slot: 1, Lease: 2}.Append(nil), Close{}.Append(nil)
+	packet := slices.Concat(a, b, a)
+	var got [][]byte
+	for m, rest := First(packet); ; m, rest = First(rest) {
+		got = append(got, m)
+		if len(rest) == 0 {
+			break
+		}
+	}
+	if len(got) != 3 || !bytes.Equal(got[0], a) || !bytes.Equal(got[1], b) || !bytes.Equal(got[2], a) {
+		t.Errorf("cut into %x", got)
+	}
+	// What cannot be cut is for Parse to refuse.
+	for _, bad := range [][]byte{{}, a[:7], append([]byte{9, 2, 0, 0, 7, 0, 0, 0}, a...), append(bytes.Clone(a[:4]), 0xff, 0xff, 0xff, 0xff)} {
+		m, rest := First(bad)
+		if len(rest) != 0 {
+			t.Errorf("%x was cut", bad)
+		}
+		if _, err := Parse(m); err == nil {
+			t.Errorf("%x was accepted", bad)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, m := range goldenMessages() {
 		f.Add(m.Append(nil))

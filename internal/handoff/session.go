@@ -25,6 +25,8 @@ type Pipeline interface {
 	Ring() *arena.Ring
 	Start(pos item.Position) (gen uint64)
 	Next(ctx context.Context) (pipeline.Event, error)
+	// Poll is Next without waiting: false when there is no event yet.
+	Poll() (pipeline.Event, error, bool)
 	Release(slot int)
 	Stats() pipeline.Stats
 	Close() error
@@ -260,21 +262,26 @@ func (s *Session) read(opened <-chan struct{}, p *Pipeline) error {
 		if n == 0 {
 			return io.EOF
 		}
-		m, err := Parse(buf[:n])
-		if err == nil {
-			if _, ok := m.(Close); ok {
-				return nil
+		for message, rest := First(buf[:n]); ; message, rest = First(rest) {
+			m, err := Parse(message)
+			if err == nil {
+				if _, ok := m.(Close); ok {
+					return nil
+				}
+				select {
+				case <-opened:
+					err = s.handle(m, *p)
+				default:
+					err = protocolErrorf("%v before READY", m.Type())
+				}
 			}
-			select {
-			case <-opened:
-				err = s.handle(m, *p)
-			default:
-				err = protocolErrorf("%v before READY", m.Type())
+			if err != nil {
+				s.send(Error{Code: CodeProtocol, Record: -1, Reason: err.Error()})
+				return err
 			}
-		}
-		if err != nil {
-			s.send(Error{Code: CodeProtocol, Record: -1, Reason: err.Error()})
-			return err
+			if len(rest) == 0 {
+				break
+			}
 		}
 	}
 }
@@ -384,6 +391,10 @@ func (s *Session) sendReady(p Pipeline) error {
 	return err
 }
 
+// maxTogether is the largest number of events in a packet: small beside
+// MaxMessage, even when the last one is the largest EPOCH_END.
+const maxTogether = 32
+
 // sender sends the events of streams. It belongs to one goroutine.
 type sender struct {
 	s   *Session
@@ -412,12 +423,50 @@ func (d *sender) stream(ctx context.Context, start Start) error {
 			}
 			continue
 		}
-		if err := d.event(start.Gen, &ev); err != nil {
+		// What else is ready goes along: one message wakes the client once.
+		d.buf = d.buf[:0]
+		for n := 1; ; n++ {
+			if err := d.event(start.Gen, &ev); err != nil {
+				return err
+			}
+			if ev.Kind != pipeline.EventBatch || n == maxTogether {
+				break
+			}
+			next, failed, ok := d.p.Poll()
+			if !ok {
+				break
+			}
+			if failed != nil || next.Gen != gen {
+				if err := d.flush(); err != nil {
+					return err
+				}
+				if failed != nil {
+					return d.s.send(streamError(start.Gen, failed))
+				}
+				if next.Kind == pipeline.EventBatch {
+					d.p.Release(next.Slot)
+				}
+				break
+			}
+			ev = next
+		}
+		if err := d.flush(); err != nil {
 			return err
 		}
 	}
 }
 
+// flush sends what was collected.
+func (d *sender) flush() error {
+	if len(d.buf) == 0 {
+		return nil
+	}
+	_, err := d.s.conn.Write(d.buf)
+	d.buf = d.buf[:0]
+	return err
+}
+
+// event adds the message of an event to the packet.
 func (d *sender) event(gen uint32, ev *pipeline.Event) error {
 	switch ev.Kind {
 	case pipeline.EventBatch:
@@ -429,14 +478,13 @@ func (d *sender) event(gen uint32, ev *pipeline.Event) error {
 		d.buf = Batch{
 			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Lease: lease,
 			Epoch: ev.Epoch, Step: ev.Step, NextEpoch: ev.Pos.Epoch, NextRow: ev.Pos.Row,
-		}.Append(d.buf[:0])
+		}.Append(d.buf)
 	case pipeline.EventEpochEnd:
-		d.buf = EpochEnd{Gen: gen, Epoch: ev.Epoch, Skipped: ev.Skipped, Report: badReport(ev)}.Append(d.buf[:0])
+		d.buf = EpochEnd{Gen: gen, Epoch: ev.Epoch, Skipped: ev.Skipped, Report: badReport(ev)}.Append(d.buf)
 	default:
 		return fmt.Errorf("event of unknown kind %d", ev.Kind)
 	}
-	_, err := d.s.conn.Write(d.buf)
-	return err
+	return nil
 }
 
 func streamError(gen uint32, err error) Error {

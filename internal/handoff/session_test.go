@@ -44,7 +44,7 @@ type fakePipeline struct {
 }
 
 func newFake(t testing.TB) *fakePipeline {
-	ring, err := arena.NewRing(arena.NewBudget(1<<30), fakeSlots, 4096)
+	ring, err := arena.NewRing(arena.NewBudget(1<<30), fakeSlots, arena.HugePage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +96,16 @@ func (p *fakePipeline) Next(ctx context.Context) (pipeline.Event, error) {
 		return pipeline.Event{}, ctx.Err()
 	}
 }
+
+// Poll gives what Next would without a slot to wait for, as a pipeline does.
+func (p *fakePipeline) Poll() (pipeline.Event, error, bool) {
+	if p.stuck != nil || len(p.free) == 0 {
+		return pipeline.Event{}, nil, false
+	}
+	ev, err := p.Next(context.Background())
+	return ev, err, true
+}
+
 func (p *fakePipeline) Release(slot int) { p.free <- slot }
 func (p *fakePipeline) Stats() pipeline.Stats {
 	return pipeline.Stats{Waiting: "fetch: reading x for 3 s"}
@@ -112,6 +122,7 @@ type client struct {
 	done chan error
 	sess *Session
 	fake *fakePipeline
+	rest []byte // of the last packet
 }
 
 func socketPair(t testing.TB) (engine, trainer *net.UnixConn) {
@@ -163,11 +174,16 @@ func (c *client) recv() Message {
 func (c *client) tryRecv() (Message, error) {
 	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	buf := make([]byte, MaxMessage)
-	n, err := c.conn.Read(buf)
-	if err != nil {
-		return nil, err
+	if len(c.rest) == 0 {
+		n, err := c.conn.Read(buf)
+		if err != nil {
+			return nil, err
+		}
+		c.rest = buf[:n]
 	}
-	return Parse(buf[:n])
+	message, rest := First(c.rest)
+	c.rest = rest
+	return Parse(message)
 }
 
 func recvAs[M Message](c *client) M {

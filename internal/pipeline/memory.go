@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -23,13 +24,21 @@ const (
 	// take (the loop variable still holds the old one) and one being made.
 	minSlots     = 3
 	defaultSlots = 6
-	// smallSlots for batches that take a few huge pages only.
+	// smallSlots or more for batches that take a few huge pages only; for tiny
+	// ones, which are made and used up faster than processes wake each other, as
+	// many as make smallRing, which a cache of the second level holds.
 	smallSlots = 8
+	maxSlots   = 32
 	smallBatch = 8 << 20
+	smallRing  = 8 << 20
+
+	// A ring of up to this size is written through the caches.
+	nearRing = 32 << 20
 
 	// Records per group: enough that a call into C, a channel send and a lock
 	// cost nothing per record, few enough that a batch keeps all cores busy.
-	maxGroupRows = 16
+	// Calls into C of more than 10 ms would wake the runtime's monitor (procs.go).
+	maxGroupRows = 8
 	// Small raw records go in larger groups, of up to groupBytes.
 	maxSmallGroupRows = 256
 	groupBytes        = 1 << 20
@@ -67,11 +76,11 @@ func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, erro
 		plan.readers = manyReaders
 	}
 	plan.Budget = budget
-	stride := (p.layout.Bytes + arena.HugePage - 1) / arena.HugePage * arena.HugePage
+	stride := arena.SlotStride(p.layout.Bytes)
 
 	want := defaultSlots
 	if stride <= smallBatch {
-		want = smallSlots
+		want = int(clamp(smallRing/stride, smallSlots, maxSlots))
 	}
 	if p.cfg.Prefetch > 0 {
 		want = max(p.cfg.Prefetch+2, minSlots)
@@ -155,6 +164,16 @@ func (p *Pipeline) small(info *driver.Info) int64 {
 		total += int64(f.Width) * int64(f.Height) * 3
 	}
 	return total
+}
+
+// gather copies rows into a batch: through the caches when they hold the whole
+// ring, so that the trainer finds the batch there, else past them.
+func (p *Pipeline) gather(dst []byte, rows [][]byte, rowBytes int) {
+	if p.ring.Bytes() <= nearRing {
+		cdec.GatherNear(dst, rows, rowBytes)
+	} else {
+		cdec.Gather(dst, rows, rowBytes)
+	}
 }
 
 func clamp(v, lo, hi int64) int64 { return max(lo, min(v, hi)) }

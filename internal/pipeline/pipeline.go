@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
@@ -55,9 +54,19 @@ type Pipeline struct {
 	wg      sync.WaitGroup
 	fetchQ  chan group
 	decodeQ chan filled
-	free    chan int
-	wake    chan struct{}
-	workers []*worker
+	// While records are found in memory, warm is set and groups go to the
+	// workers through memoryQ; those that are not there after all come back to
+	// the readers through missedQ.
+	memoryQ  chan group
+	missedQ  chan group
+	inMemory bool // what the source can tell
+	// memoryOut counts the groups in memoryQ and missedQ and those that workers
+	// took from memoryQ. missedQ has room for all, so that no worker waits there.
+	memoryOut atomic.Int32
+	warm      atomic.Bool
+	free      chan int
+	wake      chan struct{}
+	workers   []*worker
 
 	mu      sync.Mutex
 	closed  bool
@@ -136,7 +145,7 @@ func (p *Pipeline) open() error {
 	}
 	threads := cfg.Threads
 	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = cores
 	}
 	plan, err := p.planMemory(info, threads)
 	if err != nil {
@@ -166,6 +175,9 @@ func (p *Pipeline) open() error {
 	p.subReader = fetch.NewReader(p.src, arena.NewBudget(max(plan.Read/4, 1<<20)), 1, 1, 1)
 	p.fetchQ = make(chan group)
 	p.decodeQ = make(chan filled, plan.buffers)
+	_, p.inMemory = p.src.(driver.MemoryReader)
+	p.memoryQ = make(chan group, 2*threads)
+	p.missedQ = make(chan group, 4*threads)
 	p.wake = make(chan struct{}, 1)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	for range threads {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -108,7 +107,7 @@ func (w *worker) gather(o int, recs []driver.Record) bool {
 		w.srcs = append(w.srcs, v.Bytes)
 	}
 	start := time.Now()
-	cdec.Gather(w.p.layout.Span(w.slot, out.array, w.first, w.first+len(recs)), w.srcs, int(rowBytes))
+	w.p.gather(w.p.layout.Span(w.slot, out.array, w.first, w.first+len(recs)), w.srcs, int(rowBytes))
 	w.timer.decode += time.Since(start)
 	return true
 }

@@ -194,17 +194,37 @@ func (p *Pipeline) plan(s *stream) {
 		out := 0
 		for ; out < groups; out++ {
 			g := group{b, out * p.groupRows, min((out+1)*p.groupRows, rows)}
-			select {
-			case p.fetchQ <- g:
-				continue
-			case <-s.ctx.Done():
+			if !p.dispatch(s.ctx, g) {
+				break
 			}
-			break
 		}
 		p.groupsDone(b, int32(groups-out)+1)
 		if out < groups {
 			return
 		}
+	}
+}
+
+// dispatch gives a group to the workers, while records are found in memory, or
+// else to the readers. It returns false when ctx is done.
+func (p *Pipeline) dispatch(ctx context.Context, g group) bool {
+	if p.warm.Load() {
+		if p.memoryOut.Add(1) <= int32(cap(p.missedQ)) {
+			select {
+			case p.memoryQ <- g:
+				return true
+			case <-ctx.Done():
+				p.memoryOut.Add(-1)
+				return false
+			}
+		}
+		p.memoryOut.Add(-1) // the readers have some to do that were missed
+	}
+	select {
+	case p.fetchQ <- g:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -274,6 +294,9 @@ func (p *Pipeline) Next(ctx context.Context) (Event, error) {
 		}
 	}
 }
+
+// Poll is Next without waiting: it returns false when there is no event yet.
+func (p *Pipeline) Poll() (Event, error, bool) { return p.tryNext() }
 
 func (p *Pipeline) tryNext() (Event, error, bool) {
 	p.mu.Lock()

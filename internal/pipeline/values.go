@@ -279,7 +279,7 @@ func (w *worker) putArrays(c *arrayColumn, recs []driver.Record) {
 	switch len(w.srcs) {
 	case 0: // all were read into their place
 	case len(recs):
-		cdec.Gather(w.p.layout.Span(w.slot, c.array, w.first, w.first+len(recs)), w.srcs, int(c.bytes))
+		w.p.gather(w.p.layout.Span(w.slot, c.array, w.first, w.first+len(recs)), w.srcs, int(c.bytes))
 	default:
 		for k := range recs {
 			if w.errs[k] == nil {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -28,6 +29,9 @@ func (p *Pipeline) fetchLoop(n int) {
 		select {
 		case g := <-p.fetchQ:
 			p.fetchGroup(n, g)
+		case g := <-p.missedQ:
+			p.memoryOut.Add(-1)
+			p.fetchGroup(n, g)
 		case <-p.ctx.Done():
 			return
 		}
@@ -43,6 +47,11 @@ func (p *Pipeline) fetchGroup(n int, g group) {
 	buf, err := p.reader.Get(s.ctx)
 	if err != nil {
 		p.groupsDone(g.b, 1)
+		return
+	}
+	if p.inMemory && p.reader.ReadMemory(buf, g.b.ids[g.lo:g.hi]) {
+		p.warm.Store(true)
+		p.decodeQ <- filled{g, buf}
 		return
 	}
 	buf.Into(g.b, g.lo)
@@ -75,6 +84,7 @@ func panicError(what string, r any) error {
 // worker decodes and transforms groups of records into batch slots.
 type worker struct {
 	p       *Pipeline
+	buf     *fetch.Buffer // of groups that are in memory
 	dec     *decode.Decoder
 	budget  *arena.Budget
 	scratch *transform.Scratch
@@ -101,7 +111,7 @@ func (p *Pipeline) newWorker() (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{p: p, dec: dec}
+	w := &worker{p: p, dec: dec, buf: p.reader.NewBuffer(p.groupRows)}
 	w.budget = arena.NewBudget(p.workerScratch)
 	w.scratch = transform.NewScratch(&kernel{dec: dec}, w.budget)
 	w.pixels = arena.NewBlock(w.budget, arena.PurposeScratch)
@@ -140,16 +150,49 @@ func (w *worker) loop() {
 	p := w.p
 	for {
 		select {
-		case f := <-p.decodeQ:
-			if !f.b.stream.stopped.Load() {
-				w.group(f)
+		case f := <-p.decodeQ: // read before those in memoryQ were planned
+			w.filled(f)
+		default:
+			select {
+			case f := <-p.decodeQ:
+				w.filled(f)
+			case g := <-p.memoryQ:
+				w.fromMemory(g)
+			case <-p.ctx.Done():
+				return
 			}
-			p.reader.Done(f.buf)
-			p.groupsDone(f.b, 1)
-		case <-p.ctx.Done():
-			return
 		}
+		// A goroutine that always finds work looks stuck to the runtime's
+		// monitor, which then does not sleep (SpareProcs).
+		runtime.Gosched()
 	}
+}
+
+// filled does a group that a reader has read.
+func (w *worker) filled(f filled) {
+	p := w.p
+	if !f.b.stream.stopped.Load() {
+		w.group(f)
+	}
+	p.reader.Done(f.buf)
+	p.groupsDone(f.b, 1)
+}
+
+// fromMemory does a group whose records are in memory, or else leaves it to the
+// readers, and the next ones too, until they find records in memory again.
+func (w *worker) fromMemory(g group) {
+	p := w.p
+	switch {
+	case g.b.stream.stopped.Load():
+	case p.reader.ReadMemory(w.buf, g.b.ids[g.lo:g.hi]):
+		w.group(filled{g, w.buf})
+	default:
+		p.warm.Store(false)
+		p.missedQ <- g // never blocks
+		return
+	}
+	p.memoryOut.Add(-1)
+	p.groupsDone(g.b, 1)
 }
 
 // group makes rows [f.lo, f.hi) of a batch.

@@ -80,6 +80,7 @@ func Decode(ctx context.Context, o DecodeOptions) (r *DecodeReport, err error) {
 	if err != nil {
 		return nil, err
 	}
+	pipeline.SpareProcs()
 	p, err := pipeline.Open(ctx, pipeline.Config{
 		Source: o.Source, BatchSize: o.Batch, Shuffle: true, Threads: o.Threads, Memory: o.Memory,
 		Fields: []string{"image"}, Outputs: []transform.Output{{Name: "image", Field: "image", Ops: ops}},

@@ -109,8 +109,8 @@ class Engine:
                     return
             except BlockingIOError:
                 pass
-            if data:
-                message = wire.unpack(data)
+            for part in wire.split(memoryview(data)) if data else ():
+                message = wire.unpack(part)
                 if isinstance(message, wire.Close):
                     return
                 if isinstance(message, wire.Start):
@@ -123,6 +123,7 @@ class Engine:
                 elif isinstance(message, wire.Stats):
                     stats = {"waiting": "fetch: reading x.arrow for 3 s", "free": len(free), "gen": gen}
                     self.send(wire.Stats(message.request, json.dumps(stats).encode()))
+            if data:
                 continue
             if row == self.number("fail_at"):
                 self.send(wire.Failure(gen, wire.CODE_RECORD, row, "a/b.jpg", "truncated", ""))

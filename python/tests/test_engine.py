@@ -483,7 +483,7 @@ def test_trainer_killed_while_starting(pack: Path) -> None:
 
 def test_killed_engine_gives_an_exception_and_the_loop_goes_on(make: Make, pack: Path) -> None:
     rng = random.Random(5)
-    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP}
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": CROP, "prefetch": 2}
     reference = epoch(make(pack, **options))
     make_files = open_files()
     loader = make(pack, **options)
@@ -575,7 +575,7 @@ def test_shared_engine_is_replaced_after_a_kill(
     binary: str, make: Make, pack: Path, server: tuple[Path, subprocess.Popen[str]]
 ) -> None:
     path, process = server
-    loader = make(pack, batch_size=8, fields=CROP, socket=path)
+    loader = make(pack, batch_size=8, fields=CROP, socket=path, prefetch=2)
     it = iter(loader)
     first = next(it).index.tolist()
     second = subprocess.run([binary, "serve", "--socket", str(path)], capture_output=True, text=True, timeout=10)

@@ -51,12 +51,24 @@ def test_damaged_messages_are_refused_or_valid() -> None:
     ("raw", "error"),
     [
         (b"", "0 bytes"),
-        (b"\x09\x02\0\0\x08\0\0\0", "version 2"),
-        (b"\x09\x01\0\0\x09\0\0\0", "says it has 9"),
-        (b"\x63\x01\0\0\x08\0\0\0", "unknown message type 99"),
-        (b"\x04\x01\0\0\x08\0\0\0", "BATCH"),
+        (b"\x09\x09\0\0\x08\0\0\0", "version 9"),
+        (b"\x09\x02\0\0\x09\0\0\0", "says it has 9"),
+        (b"\x63\x02\0\0\x08\0\0\0", "unknown message type 99"),
+        (b"\x04\x02\0\0\x08\0\0\0", "BATCH"),
     ],
 )
 def test_refused(raw: bytes, error: str) -> None:
     with pytest.raises(wire.WireError, match=error):
         wire.unpack(raw)
+
+
+def test_packets_of_several_messages() -> None:
+    messages = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
+    for count in range(1, len(messages) + 1):
+        packet = memoryview(b"".join(messages[:count]))
+        assert [bytes(m) for m in wire.split(packet)] == messages[:count]
+    # What is wrong in a packet is in what unpack is given.
+    for damaged in (b"", messages[0] + b"\x09", messages[0] + bytes(8), messages[0] + b"\x09\x02\0\0\x10\0\0\0"):
+        with pytest.raises(wire.WireError):
+            for message in wire.split(memoryview(damaged)):
+                wire.unpack(message)

@@ -35,6 +35,8 @@ Root = npt.NDArray[np.uint8]
 # Waits are cut into pieces of this length, for what no descriptor tells of: another thread has
 # received this thread's message, or has closed the loader.
 _SLICE = 0.1
+# Releases in a packet at most.
+_RELEASES = 1024
 # How long a program whose every batch is held may take to give one back in another thread.
 _HELD_GRACE = 5.0
 
@@ -81,6 +83,9 @@ class Connection:
         # The batches that the program holds, and those that have yet to be given back, by lease.
         self._held: dict[int, tuple[int, weakref.ref[Root]]] = {}
         self._unsent: dict[int, int] = {}
+        # So many go together: of a ring of many slots, where batches are so small that waking the
+        # engine costs more than to make one. Before a wait all are sent.
+        self._together = 1
         self._closing = threading.Lock()
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
@@ -209,17 +214,21 @@ class Connection:
         if not self.closed:
             self._unsent[lease] = slot
             self._held.pop(lease, None)
-            self._send_releases()
+            if len(self._unsent) >= self._together:
+                self._send_releases()
 
     def _send_releases(self) -> None:
-        for lease, slot in list(self._unsent.items()):
+        unsent = list(self._unsent.items())
+        for at in range(0, len(unsent), _RELEASES):
+            some = unsent[at : at + _RELEASES]
             try:
-                self._sock.send(wire.pack_release(slot, lease))
+                self._sock.send(b"".join([wire.pack_release(slot, lease) for lease, slot in some]))
             except BlockingIOError:
                 return  # the next wait tries again
             except OSError:
                 pass  # the engine is gone; the next wait says so
-            self._unsent.pop(lease, None)
+            for lease, _ in some:
+                self._unsent.pop(lease, None)
 
     def stats(self, timeout: float) -> dict[str, Any]:
         """Return the engine's counters, or nothing when it does not answer in time."""
@@ -271,7 +280,8 @@ class Connection:
                 size = self._sock.recv_into(self._buffer)
                 if size == 0:
                     raise self._lost()
-                self._dispatch(self._parse(self._buffer[:size]))
+                for message in wire.split(self._buffer[:size]):
+                    self._dispatch(self._parse(message))
             except BlockingIOError:
                 return False
             except ConnectionResetError:
@@ -292,6 +302,7 @@ class Connection:
         message = self._parse(data)
         if isinstance(message, wire.Ready):
             self.slots, self._stride = message.slots, message.slot_stride
+            self._together = max(1, message.slots // 8)
             self._ready = (message, fds)
             return True
         for fd in fds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 MAX_MESSAGE = 64 << 10
 MAX_CONFIG = 16 << 20
 MAX_INLINE_CONFIG = 32 << 10
@@ -142,6 +142,19 @@ def pack(m: Message) -> bytes:
     size = _ERROR.size + len(name) + len(reason) + len(hint)
     fixed = _ERROR.pack(ERROR, VERSION, 0, size, m.gen, m.code, len(name), m.record, len(reason), len(hint))
     return fixed + name + reason + hint
+
+
+def split(packet: memoryview) -> list[memoryview]:
+    """Cut a packet, which holds one message or more, into messages that are still to be unpacked."""
+    messages = []
+    while len(packet) > _HEADER.size:
+        size = _HEADER.unpack_from(packet)[3]
+        if not _HEADER.size <= size < len(packet):
+            break  # the last one; unpack says what is wrong, if anything is
+        messages.append(packet[:size])
+        packet = packet[size:]
+    messages.append(packet)
+    return messages
 
 
 def unpack(b: bytes | memoryview) -> Message:
