@@ -50,8 +50,8 @@ type Options struct {
 const meanTick = 110 * time.Millisecond
 
 // tickBudget is how many times longer than a tick's CPU time the time between
-// ticks is at least: 0.5% of one core.
-const tickBudget = 200
+// ticks is at least: 0.6% of one core.
+const tickBudget = 170
 
 // slowEvery is how often the rest is read.
 const slowEvery = time.Second
@@ -74,6 +74,7 @@ type collector struct {
 	start      time.Time
 	wall       time.Time
 	lastSlow   time.Time
+	seconds    int       // readings of the slow kind
 	training   time.Time // first sample that counted; zero before
 	cpuAtStart time.Duration
 
@@ -238,6 +239,9 @@ func (c *collector) run(ctx context.Context) {
 		spent := threadCPU()
 		tickCost += (spent - cpuBefore - tickCost) / 8
 		wait := max(meanTick, min(tickCost*tickBudget, time.Second))
+		if c.training.IsZero() {
+			wait *= 2 // only to see when the training begins
+		}
 		timer.Reset(wait/2 + rand.N(wait))
 	}
 }
@@ -511,8 +515,14 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 		}
 		wchan := ""
 		if sc == nil || m.state == 'D' || calls[sc.NR] == callFD || calls[sc.NR] == callOther {
-			if data, err := c.fs.Thread(c.buf2, p.pid, tid, "wchan"); err == nil {
-				wchan = string(data)
+			if t.wchan == nil && !t.noWchan {
+				t.wchan, err = c.fs.OpenThread(p.pid, tid, "wchan")
+				t.noWchan = err != nil
+			}
+			if t.wchan != nil {
+				if data, err := t.wchan.ReadOnce(c.buf2); err == nil {
+					wchan = string(data)
+				}
 			}
 		}
 		m.block, file = c.socks.blockerOf(c.fs, p.pid, m.state, wchan, sc)

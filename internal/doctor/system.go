@@ -38,11 +38,9 @@ type systemState struct {
 	known   struct{ cpu, net, vm bool }
 	shm     unix.Statfs_t
 	shmOK   bool
-	pssAt   time.Time
-	pss     uint64
 	disk    string // the busiest device that the tree reads from
-	diskOf  map[[2]int]string
-	reads   map[string]float64 // bytes read by device
+	// partitions remembers which devices are parts of others.
+	partitions map[string]bool
 }
 
 var psiNames = [3]string{"cpu", "io", "memory"}
@@ -51,7 +49,7 @@ var psiMetrics = [3]metric{mPSICPU, mPSIIO, mPSIMemory}
 // init reads everything once, so that the first second has something to be
 // compared with, and notes what is not there.
 func (s *systemState) init(c *collector) {
-	s.diskOf, s.reads = map[[2]int]string{}, map[string]float64{}
+	s.partitions = map[string]bool{}
 	s.group = c.fs.Group(c.opt.PID)
 	for i, name := range psiNames {
 		if _, ok := c.pressure(i); !ok {
@@ -61,7 +59,7 @@ func (s *systemState) init(c *collector) {
 			}
 		}
 	}
-	s.read(c)
+	s.read(c, true)
 	cores := float64(s.cpu.Cores)
 	if data, err := c.fs.Process(c.buf, c.opt.PID, "status"); err == nil {
 		if st := procfs.ParseStatus(data); st.CPUs > 0 && float64(st.CPUs) < cores {
@@ -118,20 +116,17 @@ func wantVM(name string) bool {
 	return false
 }
 
-// read brings the state up to date.
-func (s *systemState) read(c *collector) {
+// rareEvery is how often what changes slowly, or costs the kernel work to sum up,
+// is read: every so many seconds.
+const rareEvery = 4
+
+// read brings the state up to date; rare says that this is the time for what is
+// not read every second.
+func (s *systemState) read(c *collector, rare bool) {
 	if data, err := c.fs.Read(c.buf, "stat"); err == nil {
 		if v, err := procfs.ParseCPU(data); err == nil {
 			s.cpu, s.known.cpu = v, true
 		}
-	}
-	if data, err := c.fs.Read(c.buf, "meminfo"); err == nil {
-		if v, err := procfs.ParseMemory(data); err == nil {
-			s.memory = v
-		}
-	}
-	if data, err := c.fs.Read(c.buf, "vmstat"); err == nil {
-		s.vmstat, s.known.vm = procfs.ParseCounters(data, wantVM), true
 	}
 	if data, err := c.fs.Read(c.buf, "diskstats"); err == nil {
 		s.disks = map[[2]int]procfs.Disk{}
@@ -144,23 +139,41 @@ func (s *systemState) read(c *collector) {
 	if data, err := c.fs.Process(c.buf, c.opt.PID, "net/dev"); err == nil {
 		s.net, s.known.net = procfs.ParseNet(data), true
 	}
+	for i := range psiNames {
+		s.psi[i], s.psiKnown[i] = c.pressure(i)
+	}
+	// A limit that is not there now seldom comes; one that is has figures.
+	if rare || s.throttle.Quota > 0 {
+		s.throttle = c.fs.Throttle(s.group)
+	}
+	if rare || s.limit.Limit > 0 {
+		s.limit = c.fs.MemoryLimit(s.group)
+	}
+	if !rare {
+		return
+	}
+	if data, err := c.fs.Read(c.buf, "meminfo"); err == nil {
+		if v, err := procfs.ParseMemory(data); err == nil {
+			s.memory = v
+		}
+	}
+	if data, err := c.fs.Read(c.buf, "vmstat"); err == nil {
+		s.vmstat, s.known.vm = procfs.ParseCounters(data, wantVM), true
+	}
 	if data, err := c.fs.Read(c.buf, "loadavg"); err == nil {
 		if v, err := procfs.ParseLoad(data); err == nil {
 			s.load = v
 		}
 	}
-	for i := range psiNames {
-		s.psi[i], s.psiKnown[i] = c.pressure(i)
-	}
-	s.throttle = c.fs.Throttle(s.group)
-	s.limit = c.fs.MemoryLimit(s.group)
 	s.shmOK = c.fs.Proc == procfs.Live.Proc && unix.Statfs("/dev/shm", &s.shm) == nil && s.shm.Blocks > 0
 }
 
 // slow reads what is read once a second, and puts the differences into the bin.
 func (c *collector) slow(now time.Time, dt float64) {
 	before := c.sys
-	c.sys.read(c)
+	c.seconds++
+	rare := c.seconds%rareEvery == 0
+	c.sys.read(c, rare)
 	s, v, known := &c.sys, &c.bin.v, &c.line.known
 	put := func(m metric, x float64) {
 		if x < 0 || math.IsNaN(x) {
@@ -236,7 +249,6 @@ func (c *collector) disks(before map[[2]int]procfs.Disk, put func(metric, float6
 			continue
 		}
 		read := since(d.ReadBytes, b.ReadBytes)
-		c.sys.reads[d.Name] += read
 		if read > most || read == most && since(d.BusyMS, b.BusyMS) > float64(best.BusyMS) {
 			most = read
 			best = procfs.Disk{
@@ -258,8 +270,13 @@ func (c *collector) disks(before map[[2]int]procfs.Disk, put func(metric, float6
 // partition reports whether a device is a part of another, whose counters
 // include its own.
 func (c *collector) partition(name string) bool {
-	_, err := c.fs.ReadSys(c.buf2, "class/block", name, "partition")
-	return err == nil
+	is, known := c.sys.partitions[name]
+	if !known {
+		_, err := c.fs.ReadSys(c.buf2, "class/block", name, "partition")
+		is = err == nil
+		c.sys.partitions[name] = is
+	}
+	return is
 }
 
 // members reads the figures of each process and thread.
@@ -285,7 +302,9 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 				p.io, p.ioKnown = io, true
 			}
 		}
-		if data, err := c.fs.Process(c.buf, p.pid, "status"); err == nil {
+		if c.seconds%rareEvery != 0 {
+			// Its context switches can wait.
+		} else if data, err := c.fs.Process(c.buf, p.pid, "status"); err == nil {
 			st := procfs.ParseStatus(data)
 			if p.switches != [2]uint64{} {
 				put(mSwitches, since(st.Voluntary+st.Involuntary, p.switches[0]+p.switches[1]))

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -86,18 +87,20 @@ type thread struct {
 	idle  int     // checks in a row without CPU time
 	next  int     // checks to leave out
 
-	stat, syscall *procfs.File // kept open while the thread is looked at often
-	closed        bool
-	seen          bool
+	// Kept open while the thread is looked at often.
+	stat, syscall, wchan *procfs.File
+	noWchan              bool
+	closed               bool
+	seen                 bool
 }
 
 func (t *thread) close() {
-	for _, f := range []*procfs.File{t.stat, t.syscall} {
+	for _, f := range []*procfs.File{t.stat, t.syscall, t.wchan} {
 		if f != nil {
 			f.Close()
 		}
 	}
-	t.stat, t.syscall = nil, nil
+	t.stat, t.syscall, t.wchan = nil, nil, nil
 }
 
 func (p *process) close() {
@@ -210,6 +213,7 @@ func (t *tree) children(now time.Time, found map[int]procfs.Stat, stat func(int)
 	if everyThread {
 		t.swept = now
 	}
+	self := os.Getpid()
 	queue := []int{t.root}
 	for pid := range t.members {
 		if pid != t.root {
@@ -243,7 +247,7 @@ func (t *tree) children(now time.Time, found map[int]procfs.Stat, stat func(int)
 				continue
 			}
 			for _, f := range strings.Fields(string(data)) {
-				if child, err := strconv.Atoi(f); err == nil && t.members[child] == nil {
+				if child, err := strconv.Atoi(f); err == nil && t.members[child] == nil && child != self {
 					if _, ok := found[child]; !ok {
 						queue = append(queue, child)
 					}
@@ -266,10 +270,11 @@ func (t *tree) sweep(now time.Time, found map[int]procfs.Stat, stat func(int) (p
 		clear(t.others)
 		t.swept = now
 	}
+	self := os.Getpid()
 	seen := make(map[int]struct{}, len(pids))
 	for _, pid := range pids {
 		seen[pid] = struct{}{}
-		if t.members[pid] != nil {
+		if t.members[pid] != nil || pid == self {
 			continue
 		}
 		if _, ok := t.others[pid]; ok && pid != t.root {

@@ -15,7 +15,7 @@ from stoker.transforms import Transform
 OWN = {
     "Batch", "BatchesHeld", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "UnknownArgument", "__version__",
-    "Plan", "plan", "stage", "step", "watch",
+    "Plan", "doctor", "plan", "stage", "step", "watch",
 }  # fmt: skip
 BASIC = {
     "CenterCrop", "Normalize", "RandomCrop", "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip",

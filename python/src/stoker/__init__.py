@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from . import transforms, transforms_augment
 from ._batch import Batch
+from ._doctor import doctor
 from ._errors import (
     BatchesHeld,
     ConfigError,
@@ -53,6 +54,7 @@ __all__ = [
     "StokerTimeout",
     "UnknownArgument",
     "__version__",
+    "doctor",
     "plan",
     "stage",
     "step",

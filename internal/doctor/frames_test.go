@@ -1,0 +1,97 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// stack makes frames from "file:function" pairs, leaf first.
+func stack(pairs ...string) []pystack.Frame {
+	var out []pystack.Frame
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out = append(out, pystack.Frame{File: pairs[i], Func: pairs[i+1], Qual: pairs[i+1]})
+	}
+	return out
+}
+
+const (
+	site      = "/venv/lib/python3.11/site-packages"
+	lib       = "/usr/lib/python3.11"
+	torchData = site + "/torch/utils/data"
+)
+
+func TestLook(t *testing.T) {
+	worker := []string{torchData + "/_utils/worker.py", "_worker_loop", lib + "/multiprocessing/process.py", "run", lib + "/multiprocessing/process.py", "_bootstrap",
+		lib + "/multiprocessing/popen_fork.py", "_launch", torchData + "/dataloader.py", "__init__", torchData + "/dataloader.py", "_get_iterator", "/home/u/train.py", "<module>"}
+	trainer := []string{torchData + "/dataloader.py", "_next_data", torchData + "/dataloader.py", "__next__", "/home/u/train.py", "<module>"}
+	for _, c := range []struct {
+		name   string
+		frames []pystack.Frame
+		part   part
+		duty   duty
+		loader string
+	}{
+		{"a step", stack("/home/u/train.py", "step", "/home/u/train.py", "<module>"), partStep, dutyUnknown, ""},
+		{"torch waits for workers", stack(append([]string{lib + "/selectors.py", "select", lib + "/multiprocessing/connection.py", "wait", lib + "/multiprocessing/connection.py", "_poll",
+			lib + "/multiprocessing/connection.py", "poll", lib + "/multiprocessing/queues.py", "get", torchData + "/dataloader.py", "_try_get_data"}, trainer...)...), partWait, dutyTrainer, "torch"},
+		{"torch rebuilds tensors", stack(append([]string{site + "/torch/multiprocessing/reductions.py", "rebuild_storage_fd", lib + "/multiprocessing/queues.py", "get",
+			torchData + "/dataloader.py", "_try_get_data"}, trainer...)...), partPickle, dutyTrainer, "torch"},
+		{"torch without workers", stack(append([]string{"/home/u/train.py", "__getitem__", torchData + "/_utils/fetch.py", "fetch"}, trainer...)...), partFetch, dutyTrainer, "torch"},
+		{"a worker without work", stack(append([]string{lib + "/multiprocessing/connection.py", "poll", lib + "/multiprocessing/queues.py", "get"}, worker...)...), partWait, dutyWorker, "torch"},
+		{"a worker decodes", stack(append([]string{site + "/PIL/ImageFile.py", "load", site + "/PIL/Image.py", "convert", site + "/torchvision/datasets/folder.py", "pil_loader",
+			site + "/torchvision/datasets/folder.py", "__getitem__", torchData + "/_utils/fetch.py", "<listcomp>", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partDecode, dutyWorker, "torch"},
+		{"a worker collates", stack(append([]string{torchData + "/_utils/collate.py", "collate_tensor_fn", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partCollate, dutyWorker, "torch"},
+		{"a user's collate function", stack(append([]string{"/home/u/train.py", "pad", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partCollate, dutyWorker, "torch"},
+		{"a user's dataset", stack(append([]string{"/home/u/train.py", "__getitem__", torchData + "/_utils/fetch.py", "<listcomp>", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partFetch, dutyWorker, "torch"},
+		{"a user's augmentation", stack(append([]string{"/home/u/train.py", "augment", "/home/u/train.py", "__getitem__", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partTransform, dutyWorker, "torch"},
+		{"a feeder", stack(site+"/torch/multiprocessing/reductions.py", "reduce_storage", lib+"/multiprocessing/queues.py", "_feed", lib+"/threading.py", "run"), partPickle, dutyFeeder, ""},
+		{"webdataset in a worker", stack(append([]string{site + "/webdataset/tariterators.py", "tar_file_iterator", site + "/webdataset/filters.py", "_shuffle", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partRead, dutyWorker, "webdataset"},
+		{"Stoker", stack(site+"/stoker/_connection.py", "next", site+"/stoker/_loader.py", "__next__", "/home/u/train.py", "<module>"), partUnknown, dutyTrainer, "stoker"},
+		{"imports", stack("<frozen importlib._bootstrap>", "_find_and_load", "/home/u/train.py", "<module>"), partImport, dutyUnknown, ""},
+		{"a rank that multiprocessing started", stack(append(trainer[:4:4], lib+"/multiprocessing/process.py", "_bootstrap")...), partUnknown, dutyTrainer, "torch"},
+	} {
+		v := newViewer().look(c.frames)
+		if v.part != c.part || v.duty != c.duty || v.loader != c.loader || !v.known {
+			t.Errorf("%s: part %s duty %d loader %q, want %s %d %q", c.name, partNames[v.part], v.duty, v.loader, partNames[c.part], c.duty, c.loader)
+		}
+	}
+	if v := newViewer().look(nil); v.known {
+		t.Error("no frames are known")
+	}
+}
+
+func TestCauses(t *testing.T) {
+	in := func(p part, d duty) view { return view{part: p, duty: d, loader: "torch", known: true} }
+	for _, c := range []struct {
+		name    string
+		m       moment
+		worker  cause
+		trainer cause
+	}{
+		{"runs in a transform", moment{state: 'R', view: in(partTransform, dutyWorker)}, causeCPU, causeCPU},
+		{"runs in collate", moment{state: 'R', view: in(partCollate, dutyTrainer)}, causeHandoff, causeHandoff},
+		{"waits for a disk", moment{state: 'D', block: blockStorage, view: in(partFetch, dutyTrainer)}, causeStorage, causeStorage},
+		{"waits for a socket", moment{state: 'S', block: blockNetwork, view: in(partRead, dutyTrainer)}, causeNetwork, causeNetwork},
+		{"waits in a queue", moment{state: 'S', block: blockPipe, view: in(partWait, dutyTrainer)}, causeIdle, causeWait},
+		{"waits in a queue while its feeder pickles", moment{state: 'S', block: blockLock, view: in(partWait, dutyWorker), others: causeHandoff}, causeHandoff, causeWait},
+		{"unpickles", moment{state: 'R', view: in(partWait, dutyTrainer)}, causeHandoff, causeHandoff},
+		{"reclaims memory", moment{state: 'D', block: blockMemory, view: in(partFetch, dutyWorker)}, causeMemory, causeMemory},
+		{"steps", moment{state: 'S', block: blockSleep, view: in(partStep, dutyUnknown)}, causeIdle, causeStep},
+		{"spins in the step", moment{state: 'R', view: in(partStep, dutyUnknown)}, causeCPU, causeStep},
+		{"reads the pipe of a command", moment{state: 'S', block: blockPipe, view: in(partRead, dutyWorker)}, causeNetwork, causeWait},
+	} {
+		if got := workerCause(c.m); got != c.worker {
+			t.Errorf("worker %s: %d, want %d", c.name, got, c.worker)
+		}
+		if got := trainerCause(c.m, false); got != c.trainer {
+			t.Errorf("trainer %s: %d, want %d", c.name, got, c.trainer)
+		}
+	}
+	// Without frames what the thread waits for has to tell.
+	for block, want := range map[blocker]cause{blockSleep: causeStep, blockPipe: causeWait, blockLock: causeWait, blockStorage: causeStorage, blockDevice: causeStep} {
+		if got := trainerCause(moment{state: 'S', block: block}, true); got != want {
+			t.Errorf("without frames, block %d: %d, want %d", block, got, want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"math"
+	"testing"
+)
+
+// use makes the shares of a worker's time.
+func use(pairs map[cause]float64) (out [numCauses]float64) {
+	for c, v := range pairs {
+		out[c] = v
+	}
+	return out
+}
+
+func TestGains(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    shares
+		want map[Verdict]float64
+	}{
+		{"no workers, half of the time decoding", shares{samples: 100, step: 0.5, serial: use(map[cause]float64{causeCPU: 0.4, causeHandoff: 0.1}), cores: 4, tree: 0.5},
+			map[Verdict]float64{CPU: 1 / 0.6, Handoff: 1 / 0.9, Storage: 1, Accelerator: 2}},
+		{"saturated workers", shares{samples: 100, step: 0.25, wait: 0.75, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 0.8, causeStorage: 0.2}), cores: 8, tree: 2},
+			map[Verdict]float64{CPU: 4, Storage: 1.25, Handoff: 1, Accelerator: 1}},
+		{"workers with room", shares{samples: 100, step: 1, lanes: 4, busy: 0.25, use: use(map[cause]float64{causeCPU: 0.25, causeIdle: 0.75}), cores: 8, tree: 1.2},
+			map[Verdict]float64{CPU: 1, Storage: 1, Accelerator: 4}},
+		{"the trainer unpickles", shares{samples: 100, step: 0.3, wait: 0, serial: use(map[cause]float64{causeHandoff: 0.7}), lanes: 2, busy: 0.3, use: use(map[cause]float64{causeCPU: 0.3, causeIdle: 0.7}), cores: 8, tree: 1},
+			map[Verdict]float64{Handoff: 1 / 0.3, CPU: 1, Accelerator: 1 / 0.7}},
+		{"other programs take the cores", shares{samples: 100, step: 0.5, ran: 0.5, wait: 0.5, delay: 0.5, lanes: 1, busy: 1, use: use(map[cause]float64{causeCPU: 1}), lag: 0.5, cores: 2, tree: 1, outside: 1},
+			map[Verdict]float64{CPU: 4, Storage: 1}},
+		{"the cores set the pace", shares{samples: 100, step: 0.5, wait: 0.5, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 0.5, causeStorage: 0.5}), cores: 2, tree: 1.6},
+			map[Verdict]float64{Storage: 1 / 0.8}},
+		{"Stoker's engine decodes", shares{samples: 100, step: 0.4, wait: 0.6, exact: true, engine: &engineShares{read: 0.1, decode: 0.8, collate: 0.05}, cores: 8, tree: 2},
+			map[Verdict]float64{CPU: 1 / 0.4, Storage: 1, Accelerator: 1}},
+		{"Stoker's engine reads a network", shares{samples: 100, step: 0.1, wait: 0.9, engine: &engineShares{read: 0.9, decode: 0.3, network: true}, cores: 8},
+			map[Verdict]float64{Network: 3, Storage: 1}},
+	} {
+		for v, want := range c.want {
+			if got := 1 / c.s.timeWithout(v); math.Abs(got-want) > 0.02*want {
+				t.Errorf("%s: without %s %.2f times as fast, want %.2f", c.name, v, got, want)
+			}
+		}
+	}
+}
+
+func TestWorkersHelp(t *testing.T) {
+	serial := shares{samples: 100, step: 0.5, serial: use(map[cause]float64{causeCPU: 0.5}), cores: 8, tree: 0.6}
+	if got := serial.timeWithWorkers(1); math.Abs(got-0.5) > 0.01 {
+		t.Errorf("one worker beside the step: %.2f, want 0.5", got)
+	}
+	waiting := shares{samples: 100, step: 0.2, wait: 0.8, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 1}), cores: 8, tree: 2}
+	if got := waiting.timeWithWorkers(4); math.Abs(got-0.5) > 0.01 {
+		t.Errorf("twice the workers: %.2f, want 0.5", got)
+	}
+	waiting.cores = 2
+	if got := waiting.timeWithWorkers(4); got < 0.99 {
+		t.Errorf("more workers on busy cores: %.2f, want 1", got)
+	}
+}
+
+func TestStepLogCorrects(t *testing.T) {
+	s := shares{step: 0.8, ran: 0.4, wait: 0.1, serial: use(map[cause]float64{causeHandoff: 0.1})}
+	sum := bin{}
+	sum.v[mLogTime], sum.v[mLogWait] = 10, 6
+	s.correct(&sum)
+	if !s.exact || math.Abs(s.wait-0.3) > 1e-9 || math.Abs(s.serial[causeHandoff]-0.3) > 1e-9 || math.Abs(s.step-0.4) > 1e-9 || math.Abs(s.ran-0.2) > 1e-9 {
+		t.Errorf("%+v", s)
+	}
+}

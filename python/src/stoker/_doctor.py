@@ -1,0 +1,155 @@
+"""``with stoker.doctor():`` - what starves a part of this program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ._binary import find_binary
+from ._errors import ConfigError, StokerError
+
+_END_SECONDS = 20.0
+_FOREVER = "8760h"
+_PR_SET_PTRACER = 0x59616D61
+_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+
+
+class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
+    """Watch this process and its workers while a block runs, and say what starves it.
+
+    ::
+
+        with stoker.doctor() as d:
+            for images, labels in loader:
+                ...
+        print(d.verdict, d.gain)
+
+    ``stoker doctor`` runs beside the block and looks at this process from
+    outside; the loader may be any. At the end of the block the report is
+    printed to stderr. When the block is shorter than a few seconds there is
+    little to say. An error of the doctor is a warning and never one of the block.
+
+    Args:
+        save: a file to write the report into, as JSON.
+        report: a file to write a self-contained HTML page into.
+        quiet: do not print the report.
+
+    Attributes:
+        result: the report as docs/guides/doctor.md describes its JSON; empty until the block has ended.
+        text: the report as it is printed.
+    """
+
+    __module__ = "stoker"
+
+    def __init__(
+        self,
+        *,
+        save: str | os.PathLike[str] | None = None,
+        report: str | os.PathLike[str] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        for name, value in (("save", save), ("report", report)):
+            if value is not None and not Path(value).resolve().parent.is_dir():
+                raise ConfigError(f"{name}={os.fspath(value)}: there is no folder {Path(value).resolve().parent}")
+        self._save = None if save is None else os.path.abspath(save)
+        self._page = None if report is None else os.path.abspath(report)
+        self._quiet = quiet
+        self._child: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.result: dict[str, Any] = {}
+        self.text = ""
+
+    @property
+    def verdict(self) -> str:
+        """``"cpu"``, ``"storage"``, ``"network"``, ``"memory"``, ``"handoff"``, ``"accelerator"`` or ``"healthy"``."""
+        return str(self.result.get("verdict", ""))
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the block would run without what the verdict names; 1 before there is one."""
+        return float(self.result.get("gain", 1.0))
+
+    def __enter__(self) -> doctor:
+        """Start to watch."""
+        if self._child is not None:
+            raise StokerError("this doctor is watching already; make another one")
+        binary = find_binary()
+        self.result, self.text = {}, ""
+        self._folder = tempfile.TemporaryDirectory(prefix="stoker-doctor-")
+        folder = Path(self._folder.name)
+        command = [binary, "doctor", f"--pid={os.getpid()}", f"--seconds={_FOREVER}", f"--save={folder / 'report.json'}"]
+        if self._page is not None:
+            command.append(f"--report={self._page}")
+        try:
+            with (folder / "text").open("wb") as out, (folder / "errors").open("wb") as errors:
+                self._child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+                )
+        except OSError as error:
+            self._folder.cleanup()
+            self._folder = None
+            raise StokerError(f"the doctor could not be started: {binary}: {error.strerror or error}") from None
+        _allow(self._child.pid)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End watching and report."""
+        child, folder = self._child, self._folder
+        self._child = self._folder = None
+        if child is None or folder is None:
+            return
+        try:
+            self._finish(child, Path(folder.name))
+        finally:
+            folder.cleanup()
+
+    def _finish(self, child: subprocess.Popen[bytes], folder: Path) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGINT)
+        try:
+            code = child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            warnings.warn(f"stoker doctor did not end within {_END_SECONDS:g} seconds", RuntimeWarning, stacklevel=3)
+            return
+        report = folder / "report.json"
+        if not report.is_file():
+            said = (folder / "errors").read_text(errors="replace").strip().splitlines()
+            reason = said[0] if said else f"it ended with code {code}"
+            warnings.warn(f"no report of stoker doctor: {reason}", RuntimeWarning, stacklevel=3)
+            return
+        self.result = json.loads(report.read_text())
+        self.text = (folder / "text").read_text(errors="replace")
+        if self._save is not None:
+            try:
+                Path(self._save).write_bytes(report.read_bytes())
+            except OSError as error:
+                warnings.warn(f"the report was not saved: {error}", RuntimeWarning, stacklevel=3)
+        if not self._quiet:
+            print(self.text, file=sys.stderr, end="", flush=True)
+
+
+def _allow(pid: int) -> None:
+    """Let a child look at this process where the kernel lets only parents look at their children."""
+    try:
+        restricted = _YAMA.read_text().strip() == "1"
+    except OSError:
+        return
+    if not restricted:
+        return
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
