@@ -86,7 +86,13 @@ class doctor:  # noqa: N801 - used as a statement: with stoker.doctor():
         self.result, self.text = {}, ""
         self._folder = tempfile.TemporaryDirectory(prefix="stoker-doctor-")
         folder = Path(self._folder.name)
-        command = [binary, "doctor", f"--pid={os.getpid()}", f"--seconds={_FOREVER}", f"--save={folder / 'report.json'}"]
+        command = [
+            binary,
+            "doctor",
+            f"--pid={os.getpid()}",
+            f"--seconds={_FOREVER}",
+            f"--save={folder / 'report.json'}",
+        ]
         if self._page is not None:
             command.append(f"--report={self._page}")
         try:
