@@ -312,13 +312,31 @@ func (p *planPrinter) compare() {
 
 // table writes a table that may be as wide as the terminal.
 func (p *planPrinter) table(t *table.Table) {
+	const padding = 2 // behind the last column, where nothing stands
 	text := t.String()
-	if lipgloss.Width(text) > p.width {
-		text = t.Width(p.width).Wrap(true).String()
+	if widest(text) > p.width {
+		text = t.Width(p.width + padding).Wrap(true).String()
 	}
 	for line := range strings.Lines(text) {
-		p.printf("%s\n", strings.TrimRight(line, " \n"))
+		line = strings.TrimRight(line, " \n")
+		if strings.HasPrefix(line, "──") || strings.Contains(line, "───") {
+			line = dimStyle.Render(strings.Repeat("─", min(widest(text), p.width)))
+		}
+		p.printf("%s\n", line)
 	}
+}
+
+// widest is the width of the widest line of a table, without the line below its
+// header and without spaces at the ends.
+func widest(text string) int {
+	most := 0
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		if !strings.Contains(line, "───") {
+			most = max(most, lipgloss.Width(line))
+		}
+	}
+	return most
 }
 
 func (p *planPrinter) haves() {
