@@ -202,7 +202,7 @@ func (r *resolved) changes(p *Plan) []change {
 		f := r.rawSide() / math.Min(w, h)
 		out = append(out, change{
 			kind: "smaller", title: fmt.Sprintf("resize the images offline to a shorter side of %.0f", r.rawSide()),
-			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time; about %s per example are enough (JPEGs are then encoded again, with a loss)", w, h, Bytes(r.es*f*f)),
+			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time; about %s per example are enough (before packing; it encodes JPEGs again, with a loss)", w, h, Bytes(r.es*f*f)),
 			apply: func(s state) state { s.es *= f * f; s.cpuSeconds *= f * f; return s },
 		})
 	}
