@@ -51,6 +51,7 @@ const (
 	mDiskReads // operations
 	mDiskTime  // seconds of reads summed
 	mRefaults  // pages
+	mSwapIn    // pages
 	mFailures  // times the memory limit was hit
 	mPSICPU    // seconds in which some tasks stood still
 	mPSIIO

@@ -43,6 +43,7 @@ const (
 	blockDevice                 // a driver
 	blockMemory                 // free memory: reclaim, swap
 	blockStopped                // a debugger or a signal stopped it
+	blockFault                  // a page that was not in memory: of a mapped file, or swapped out
 )
 
 // sockets tells internet sockets from local ones by their inodes.
@@ -139,8 +140,8 @@ func (s *sockets) blockerOf(fs procfs.FS, pid int, state byte, wchan string, sc 
 	b = blockUnknown
 	if sc != nil && !sc.Running {
 		switch kind := calls[sc.NR]; {
-		case sc.NR < 0: // a page fault
-			b = blockStorage
+		case sc.NR < 0:
+			return blockFault, ""
 		case kind == callFD, kind == callWrite:
 			b, file = s.ofDescriptor(fs, pid, int(int32(sc.Args[0])))
 		case kind == callFile:

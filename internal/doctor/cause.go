@@ -43,10 +43,24 @@ type moment struct {
 	// processes, were at when this one waits for one of them; causeIdle where
 	// nothing is known.
 	others cause
+	// short says that memory is short now: a page that is not there was pushed out.
+	short bool
+}
+
+// settled turns a page fault into what it waits for.
+func (m moment) settled() moment {
+	if m.block == blockFault {
+		m.block = blockStorage
+		if m.short {
+			m.block = blockMemory
+		}
+	}
+	return m
 }
 
 // workerCause says what a thread that makes batches is at.
 func workerCause(m moment) cause {
+	m = m.settled()
 	p := m.view.part
 	switch m.block {
 	case blockNone:
@@ -114,6 +128,7 @@ func workerCause(m moment) cause {
 // frames (guess) what it waits for has to tell: a timer or a driver is the
 // step, a pipe, a lock or a socket is a batch that does not come.
 func trainerCause(m moment, guess bool) cause {
+	m = m.settled()
 	p := m.view.part
 	if guess || !m.view.known {
 		switch m.block {

@@ -499,7 +499,7 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 		t.closed = true
 		return moment{}, "", false
 	}
-	m := moment{state: procfs.StateOf(data), view: p.frames[tid]}
+	m := moment{state: procfs.StateOf(data), view: p.frames[tid], short: c.sys.short}
 	if m.state == 0 || m.state == 'Z' || m.state == 'X' {
 		return moment{}, "", false
 	}
@@ -529,7 +529,7 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 	} else {
 		m.block = blockNone
 	}
-	if m.block >= blockLocal && others != nil {
+	if m.block >= blockLocal && m.block != blockFault && others != nil {
 		m.others = others()
 	}
 	return m, file, true
@@ -596,7 +596,7 @@ func (c *collector) sideCause(p *process, except int) cause {
 			continue
 		}
 		found := causeIdle
-		switch m.block {
+		switch m.settled().block {
 		case blockNone:
 			found = causeCPU
 			if v.part.handoff() || v.duty == dutyFeeder || v.duty == dutyPin {

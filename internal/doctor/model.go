@@ -152,7 +152,7 @@ func (c *collector) blameMemory(s *shares, sum *bin) {
 		return
 	}
 	full := sum.v[gMemory] / sum.dt
-	short := sum.v[mFailures] > 0 || full > 0.95
+	short := sum.v[mFailures] > 0 || full > 0.95 || sum.v[mSwapIn] > 0
 	if !short {
 		return
 	}

@@ -38,6 +38,10 @@ type systemState struct {
 	known   struct{ cpu, net, vm bool }
 	shm     unix.Statfs_t
 	shmOK   bool
+	// short says that memory is short: the limit was hit or pages were swapped in
+	// during the last seconds.
+	short   bool
+	shortAt time.Time
 	disk    string // the busiest device that the tree reads from
 	// partitions remembers which devices are parts of others.
 	partitions map[string]bool
@@ -210,6 +214,15 @@ func (c *collector) slow(now time.Time, dt float64) {
 			put(mRefaults, since(s.vmstat["workingset_refault_file"], before.vmstat["workingset_refault_file"]))
 		}
 	}
+	hit := s.limit.Limit > 0 && s.limit.Failures > before.limit.Failures
+	if rare && s.known.vm {
+		hit = hit || s.vmstat["pswpin"] > before.vmstat["pswpin"]
+		put(mSwapIn, since(s.vmstat["pswpin"], before.vmstat["pswpin"]))
+	}
+	if hit {
+		s.shortAt = now
+	}
+	s.short = !s.shortAt.IsZero() && now.Sub(s.shortAt) < 2*rareEvery*time.Second
 	if s.memory.SwapTotal > 0 {
 		put(gSwap, (1-float64(s.memory.SwapFree)/float64(s.memory.SwapTotal))*dt)
 	}
