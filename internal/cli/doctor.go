@@ -147,7 +147,9 @@ func (f *doctorFlags) watchRunning() error {
 		if f.seconds == 0 && view.terminal != nil {
 			opt.Seconds = 0 // until somebody presses q
 		}
-		watch = func(ctx context.Context, opt doctor.Options) (*doctor.Report, error) { return view.watch(ctx, opt, nil) }
+		watch = func(ctx context.Context, opt doctor.Options) (*doctor.Report, error) {
+			return view.watch(ctx, opt, nil)
+		}
 	}
 	report, err := watch(f.app.Context, opt)
 	if err != nil {

@@ -321,7 +321,7 @@ def main():
 main()
 `, nil)
 		p := open(t, c.Process.Pid)
-		const n = 2000
+		const n = 1000
 		seen, wrong := map[string]int{}, 0
 		for range n {
 			// Samples that follow each other at once would all see the same moment, if the

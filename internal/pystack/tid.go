@@ -14,6 +14,9 @@ type tidFinder struct {
 	// pthreadTID is the offset of the id in the C library's thread structure, once
 	// found; 0 before.
 	pthreadTID uint64
+	// listed are the tasks as they were in the sample listedIn.
+	listed   map[int]int
+	listedIn uint64
 }
 
 // pthreadBytes is how far the id is searched in the C library's structure:
@@ -23,7 +26,10 @@ const pthreadBytes = 1024
 // find returns the id of a thread with the given pthread_self and native id (0
 // before 3.11), or 0.
 func (f *tidFinder) find(p *Process, self, native uint64) int {
-	tasks := f.tasks()
+	if f.listed == nil || f.listedIn != p.epoch {
+		f.listed, f.listedIn = f.tasks(), p.epoch // once, however many threads are new
+	}
+	tasks := f.listed
 	if native != 0 {
 		if tid, ok := tasks[int(native)]; ok {
 			return tid

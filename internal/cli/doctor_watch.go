@@ -1,0 +1,363 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"sync"
+
+	"charm.land/bubbles/v2/progress"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/mattn/go-isatty"
+
+	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/internal/report"
+)
+
+// A liveView shows what the doctor sees while it watches: on a terminal lines
+// that redraw themselves below the job's own output, elsewhere a line per second.
+type liveView struct {
+	w        io.Writer
+	terminal *os.File // nil where w is not a terminal
+	what     string   // "process 4711", "python train.py"
+
+	mu      sync.Mutex
+	program *tea.Program // while it draws
+}
+
+// newLiveView prepares the view on w; nothing is drawn before watch.
+func newLiveView(w io.Writer, what string) *liveView {
+	return &liveView{w: w, terminal: terminalOf(w), what: clean(what)}
+}
+
+// watch is doctor.Watch with the view beside it. The key q ends the watching;
+// Ctrl-C calls interrupt, if there is one, the first time.
+func (v *liveView) watch(ctx context.Context, opt doctor.Options, interrupt func()) (*doctor.Report, error) {
+	if v.terminal == nil {
+		opt.Live = func(r *doctor.Report) { fmt.Fprintln(v.w, liveLine(r)) }
+		return doctor.Watch(ctx, opt)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	options := []tea.ProgramOption{tea.WithOutput(v.terminal), tea.WithoutSignalHandler(), tea.WithFPS(10)}
+	if isatty.IsTerminal(os.Stdin.Fd()) {
+		options = append(options, tea.WithInput(os.Stdin))
+	} else {
+		options = append(options, tea.WithInput(nil))
+	}
+	program := tea.NewProgram(newLiveModel(v.what, interrupt), options...)
+	opt.Live = func(r *doctor.Report) { program.Send(liveMsg{r}) }
+	type result struct {
+		report *doctor.Report
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r, err := doctor.Watch(ctx, opt)
+		done <- result{r, err}
+		program.Send(watchedMsg{})
+	}()
+	v.use(program)
+	_, err := program.Run()
+	v.use(nil)
+	cancel()
+	watched := <-done
+	if watched.err == nil && err != nil {
+		return watched.report, &Error{Msg: "the terminal cannot be used", Err: err, Hint: "without --watch the report comes at the end"}
+	}
+	return watched.report, watched.err
+}
+
+func (v *liveView) use(p *tea.Program) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.program = p
+}
+
+// jobOutput returns where a job's output goes: above the view if both use the
+// terminal, else where it would go without it.
+func (v *liveView) jobOutput(w io.Writer) io.Writer {
+	if v.terminal == nil || terminalOf(w) == nil {
+		return w
+	}
+	return &lineWriter{view: v, w: w}
+}
+
+// lineWriter passes whole lines on.
+type lineWriter struct {
+	view *liveView
+	w    io.Writer
+	rest []byte
+}
+
+// maxOutputLine is how much of a line is kept for its end to come.
+const maxOutputLine = 64 << 10
+
+// Write never fails: a job must not end because its terminal is drawn on.
+func (l *lineWriter) Write(b []byte) (int, error) {
+	l.view.mu.Lock()
+	program := l.view.program
+	l.view.mu.Unlock()
+	if program == nil { // no view: as it comes
+		_, err := l.w.Write(append(l.rest, b...))
+		l.rest = nil
+		return len(b), err
+	}
+	l.rest = append(l.rest, b...)
+	for {
+		end := bytes.IndexByte(l.rest, '\n')
+		if end < 0 {
+			break
+		}
+		text := l.rest[:end]
+		// A progress bar draws over itself: its last state is what it says.
+		if at := bytes.LastIndexByte(bytes.TrimRight(text, "\r"), '\r'); at >= 0 {
+			text = text[at+1:]
+		}
+		program.Println(strings.TrimRight(string(text), "\r"))
+		l.rest = l.rest[end+1:]
+	}
+	if len(l.rest) > maxOutputLine {
+		l.rest = append([]byte(nil), l.rest[len(l.rest)-maxOutputLine:]...)
+	}
+	return len(b), nil
+}
+
+// Messages to the model.
+type (
+	liveMsg    struct{ report *doctor.Report }
+	watchedMsg struct{}
+)
+
+// liveModel is the state of the view.
+type liveModel struct {
+	what      string
+	interrupt func()
+	asked     bool // Ctrl-C was pressed
+	width     int
+	report    *doctor.Report
+	waits     []float64 // share of waiting, one per second
+	bar       progress.Model
+	over      bool
+}
+
+const (
+	liveBar     = 24
+	liveHistory = 240 // seconds of waiting that are remembered
+	liveEvents  = 3
+	liveLabel   = 20
+)
+
+func newLiveModel(what string, interrupt func()) *liveModel {
+	return &liveModel{
+		what: what, interrupt: interrupt, width: 80,
+		bar: progress.New(progress.WithColors(lipgloss.Color("#FBBF24"), lipgloss.Color("#C2410C")), progress.WithoutPercentage(), progress.WithWidth(liveBar)),
+	}
+}
+
+// Init has nothing to do: reports come by themselves.
+func (m *liveModel) Init() tea.Cmd { return nil }
+
+// Update takes a report, a key, or a new size of the terminal.
+func (m *liveModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width = msg.Width
+	case liveMsg:
+		m.report = msg.report
+		if x := latest(m.report, "wait"); !math.IsNaN(x) {
+			m.waits = append(m.waits, x)
+			if len(m.waits) > liveHistory {
+				m.waits = append([]float64(nil), m.waits[len(m.waits)-liveHistory:]...)
+			}
+		}
+	case watchedMsg:
+		m.over = true
+		return m, tea.Quit
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "q", "Q", "esc":
+			m.over = true
+			return m, tea.Quit
+		case "ctrl+c":
+			if m.interrupt != nil && !m.asked {
+				m.asked = true
+				m.interrupt()
+				return m, nil
+			}
+			m.over = true
+			return m, tea.Quit
+		}
+	}
+	return m, nil
+}
+
+// View draws the state; nothing is left of it at the end.
+func (m *liveModel) View() tea.View {
+	if m.over {
+		return tea.NewView("")
+	}
+	return tea.NewView(m.text())
+}
+
+func (m *liveModel) text() string {
+	var out strings.Builder
+	width := max(min(m.width, 120), 40)
+	put := func(line string) {
+		out.WriteString(lipgloss.NewStyle().MaxWidth(width).Render(line) + "\n")
+	}
+	r := m.report
+	if r == nil {
+		put(headStyle.Render("stoker doctor") + "  " + m.what)
+		put(dimStyle.Render("waiting for the first second ... q ends"))
+		return out.String()
+	}
+	put(headStyle.Render("stoker doctor") + fmt.Sprintf("  %.0f s  %s", r.Seconds, dimStyle.Render(m.what)))
+	for line := range strings.Lines(lipgloss.NewStyle().Width(width).Render(clean(r.Line))) {
+		put(strings.TrimRight(line, "\n"))
+	}
+	if r.Confidence > 0 {
+		put(dimStyle.Render(fmt.Sprintf("confidence %.0f%%", 100*r.Confidence)))
+	}
+	put("")
+	for _, b := range liveBars {
+		x := latest(r, b.key)
+		if math.IsNaN(x) && !b.always {
+			continue
+		}
+		line := fmt.Sprintf("%-*s %s %s", liveLabel, b.label, m.bar.ViewAs(clampShare(x)), shareText(x))
+		if b.key == "wait" {
+			if room := width - lipgloss.Width(line) - 2; room >= 8 {
+				line += "  " + barStyle.Render(sparkline(m.waits, min(room, 60)))
+			}
+		}
+		put(line)
+	}
+	put(dimStyle.Render(liveRates(r)))
+	for i, e := range lastEvents(r) {
+		if i == 0 {
+			put("")
+		}
+		style := dimStyle
+		if e.Level == doctor.Critical {
+			style = badStyle
+		}
+		put(fmt.Sprintf("%s %-15s %s", style.Render(fmt.Sprintf("%-9s", clean(string(e.Level)))), clean(e.Name), dimStyle.Render(eventSpan(e, r.Seconds))))
+	}
+	if len(r.Advice) > 0 {
+		put("")
+		put("-> " + clean(r.Advice[0].Title))
+	}
+	put(dimStyle.Render("q ends the watching"))
+	return out.String()
+}
+
+// liveBars are the shares that are drawn.
+var liveBars = []struct {
+	key, label string
+	always     bool
+}{
+	{"wait", "trainer waits", true},
+	{"cpu", "CPU, this job", true},
+	{"cpu_machine", "CPU, whole machine", false},
+	{"disk_busy", "disk busy", false},
+	{"memory", "memory", false},
+	{"gpu0", "accelerator 0", false},
+	{"gpu1", "accelerator 1", false},
+	{"gpu2", "accelerator 2", false},
+	{"gpu3", "accelerator 3", false},
+}
+
+// liveRates is the line below the bars.
+func liveRates(r *doctor.Report) string {
+	var parts []string
+	for _, x := range []struct{ key, text string }{
+		{"steps_per_s", "%.3g steps/s"}, {"rows_per_s", "%.3g rows/s"}, {"read_MBps", "%.3g MB/s from disk"}, {"net_MBps", "%.3g MB/s from the network"},
+	} {
+		if v := latest(r, x.key); v > 0.0005 {
+			parts = append(parts, fmt.Sprintf(x.text, v))
+		}
+	}
+	if r.Loader.Workers > 0 {
+		parts = append(parts, counted(float64(r.Loader.Workers), "worker"))
+	}
+	return strings.Join(parts, "   ")
+}
+
+// liveLine is the state in one line, for a log.
+func liveLine(r *doctor.Report) string {
+	parts := []string{fmt.Sprintf("%4.0f s", r.Seconds), fmt.Sprintf("%s (%.0f%%)", report.VerdictText(r.Verdict), 100*r.Confidence)}
+	for _, b := range liveBars {
+		if x := latest(r, b.key); !math.IsNaN(x) {
+			parts = append(parts, b.label+" "+strings.TrimSpace(shareText(x)))
+		}
+	}
+	if rates := liveRates(r); rates != "" {
+		parts = append(parts, strings.ReplaceAll(rates, "   ", ", "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// latest is the last known value of a series, of its last three seconds.
+func latest(r *doctor.Report, key string) float64 {
+	v := r.Series[key]
+	for i := len(v) - 1; i >= max(0, len(v)-3); i-- {
+		if !math.IsNaN(v[i]) {
+			return v[i]
+		}
+	}
+	return math.NaN()
+}
+
+func clampShare(x float64) float64 {
+	if !(x > 0) {
+		return 0
+	}
+	return min(x, 1)
+}
+
+func shareText(x float64) string {
+	if math.IsNaN(x) {
+		return "   -"
+	}
+	return fmt.Sprintf("%3.0f%%", 100*x)
+}
+
+// sparkline draws the last shares as a row of blocks, the newest at the end.
+func sparkline(shares []float64, cells int) string {
+	const blocks = "▁▂▃▄▅▆▇█"
+	runes := []rune(blocks)
+	var out strings.Builder
+	for _, x := range shares[max(0, len(shares)-cells):] {
+		out.WriteRune(runes[min(int(clampShare(x)*float64(len(runes))), len(runes)-1)])
+	}
+	return out.String()
+}
+
+// lastEvents are the newest events that are more than "careful", newest first.
+func lastEvents(r *doctor.Report) []doctor.Event {
+	var out []doctor.Event
+	for i := len(r.Events) - 1; i >= 0 && len(out) < liveEvents; i-- {
+		if r.Events[i].Level != doctor.Careful {
+			out = append(out, r.Events[i])
+		}
+	}
+	return out
+}
+
+func eventSpan(e doctor.Event, now float64) string {
+	until := fmt.Sprintf("%.0f to %.0f s", e.Start, e.End)
+	if e.End >= now-0.5 {
+		until = fmt.Sprintf("since %.0f s", e.Start)
+	}
+	unit := e.Unit
+	if unit != "%" && unit != "" {
+		unit = " " + unit
+	}
+	return fmt.Sprintf("%s, up to %.3g%s", until, e.Value, unit)
+}

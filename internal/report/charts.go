@@ -1,0 +1,243 @@
+package report
+
+import (
+	"math"
+	"regexp"
+	"sort"
+
+	"github.com/stokerdata/stoker/internal/doctor"
+)
+
+// A chart is one plot over time; with a comparison it is drawn twice, on the
+// same scale.
+type chart struct {
+	Title   string  `json:"title"`
+	About   string  `json:"about"`
+	Percent bool    `json:"percent"` // shares: drawn from 0 to 100%
+	Stacked bool    `json:"stacked"` // the lines lie on top of each other
+	Unit    string  `json:"unit,omitempty"`
+	Max     float64 `json:"max"` // upper end of the scale
+	Panels  []panel `json:"panels"`
+}
+
+// A panel is one run's part of a chart.
+type panel struct {
+	Name   string        `json:"name"` // "before", "after", or "" where there is one run
+	T      doctor.Values `json:"t"`    // seconds
+	Lines  []line        `json:"lines"`
+	Events []band        `json:"events"`
+}
+
+type line struct {
+	Label  string        `json:"label"`
+	Color  string        `json:"color"` // name of a CSS variable
+	Fill   bool          `json:"fill"`
+	Values doctor.Values `json:"values"`
+}
+
+// band is an event behind the lines.
+type band struct {
+	Start float64      `json:"start"`
+	End   float64      `json:"end"`
+	Level doctor.Level `json:"level"`
+	Label string       `json:"label"`
+}
+
+// wanted is a line that a chart shows if the report has it.
+type wanted struct {
+	key, label, color string
+	always            bool // even if it is 0 all the time
+	fill              bool
+}
+
+// plots are the charts in the order of the page. events matches the names of the
+// events that belong to each.
+var plots = []struct {
+	title, about, unit string
+	percent, stacked   bool
+	events             *regexp.Regexp
+	lines              []wanted
+}{
+	{
+		title: "Waiting and CPU", percent: true, events: regexp.MustCompile(`^(TRAINER_WAIT|CPU_(STEAL|QUOTA))$`),
+		about: "Waiting: share of the trainer's time in which it had no data. CPU: of the cores that the job may use.",
+		lines: []wanted{
+			{key: "wait", label: "trainer waits", color: "wait", always: true, fill: true},
+			{key: "cpu", label: "CPU, this job", color: "cpu", always: true},
+			{key: "cpu_machine", label: "CPU, whole machine", color: "machine"},
+			{key: "throttled", label: "stopped by CPU quota", color: "quota"},
+		},
+	},
+	{
+		title: "What the loader does", percent: true, stacked: true,
+		about: "Shares of the time of the loader's workers.",
+		lines: []wanted{
+			{key: "worker_cpu", label: "computing", color: "cpu"},
+			{key: "worker_storage", label: "reading files", color: "disk"},
+			{key: "worker_network", label: "reading from the network", color: "net"},
+			{key: "worker_memory", label: "short of memory", color: "mem"},
+			{key: "worker_handoff", label: "handing over", color: "handoff"},
+		},
+	},
+	{
+		title: "Accelerators", percent: true, events: regexp.MustCompile(`^GPU`),
+		about: "Busy, as the driver reports it. Runs of seconds at 0% are events.",
+		lines: []wanted{
+			{key: "gpu0", label: "accelerator 0", color: "gpu", always: true, fill: true},
+			{key: "gpu1", label: "accelerator 1", color: "cpu", always: true},
+			{key: "gpu2", label: "accelerator 2", color: "net", always: true},
+			{key: "gpu3", label: "accelerator 3", color: "disk", always: true},
+			{key: "gpu4", label: "accelerator 4", color: "mem", always: true},
+			{key: "gpu5", label: "accelerator 5", color: "handoff", always: true},
+			{key: "gpu6", label: "accelerator 6", color: "quota", always: true},
+			{key: "gpu7", label: "accelerator 7", color: "machine", always: true},
+			{key: "gpu_memory", label: "memory of the accelerators", color: "machine"},
+		},
+	},
+	{
+		title: "Steps", unit: "steps/s", about: "As the training loop marks them.",
+		lines: []wanted{{key: "steps_per_s", label: "steps", color: "gpu", fill: true}},
+	},
+	{
+		title: "Reading", unit: "MB/s", about: "By this job, and by the disks of the machine.",
+		lines: []wanted{
+			{key: "read_calls_MBps", label: "asked for by the job", color: "cpu"},
+			{key: "read_MBps", label: "from disk for the job", color: "disk", fill: true},
+			{key: "disk_read_MBps", label: "all reads of the disks", color: "machine"},
+		},
+	},
+	{
+		title: "Disk", percent: true, events: regexp.MustCompile(`^(DISK_|IO_PRESSURE|CPU_IOWAIT)`),
+		about: "Busy: share of the time in which a request was under way.",
+		lines: []wanted{
+			{key: "disk_busy", label: "disk busy", color: "disk", fill: true},
+			{key: "iowait", label: "CPU waits for it", color: "wait"},
+			{key: "psi_io", label: "tasks stalled on I/O", color: "handoff"},
+		},
+	},
+	{
+		title: "Network", unit: "MB/s", about: "Received by this machine.",
+		lines: []wanted{
+			{key: "net_MBps", label: "from other machines", color: "net", fill: true},
+			{key: "loopback_MBps", label: "from this machine", color: "machine"},
+		},
+	},
+	{
+		title: "Memory", percent: true, events: regexp.MustCompile(`^(MEM|SWAP|SHM|MAJOR_FAULTS)`),
+		about: "Of what the job may use; swap and /dev/shm of their own sizes.",
+		lines: []wanted{
+			{key: "memory", label: "memory", color: "mem", fill: true},
+			{key: "swap", label: "swap", color: "wait"},
+			{key: "shm", label: "/dev/shm", color: "handoff"},
+			{key: "psi_memory", label: "tasks stalled on memory", color: "quota"},
+		},
+	},
+}
+
+// run is a report with the name that it has on the page.
+type run struct {
+	name   string
+	report *doctor.Report
+}
+
+// charts builds the plots that have something to show.
+func charts(runs []run) []chart {
+	var out []chart
+	for _, p := range plots {
+		c := chart{Title: p.title, About: p.about, Percent: p.percent, Stacked: p.stacked, Unit: p.unit}
+		shown := map[string]bool{}
+		for _, w := range p.lines {
+			for _, r := range runs {
+				if v, ok := valuesOf(r.report, w.key); ok && (w.always || matters(v, p.percent)) {
+					shown[w.key] = true
+				}
+			}
+		}
+		if len(shown) == 0 {
+			continue
+		}
+		for _, r := range runs {
+			t, _ := valuesOf(r.report, "t")
+			panel := panel{Name: r.name, T: t, Lines: []line{}, Events: []band{}}
+			for _, w := range p.lines {
+				v, ok := valuesOf(r.report, w.key)
+				if !shown[w.key] || !ok {
+					continue
+				}
+				scaled := make(doctor.Values, len(v))
+				for i, x := range v {
+					if p.percent {
+						x *= 100
+					}
+					scaled[i] = x
+					if !math.IsNaN(x) && !math.IsInf(x, 0) {
+						c.Max = max(c.Max, x)
+					}
+				}
+				panel.Lines = append(panel.Lines, line{Label: w.label, Color: w.color, Fill: w.fill, Values: scaled})
+			}
+			if p.events != nil {
+				for _, e := range r.report.Events {
+					if p.events.MatchString(e.Name) {
+						panel.Events = append(panel.Events, band{Start: e.Start, End: e.End, Level: e.Level, Label: eventLabel(e.Name)})
+					}
+				}
+				// The worst on top.
+				sort.SliceStable(panel.Events, func(i, j int) bool { return rank(panel.Events[i].Level) < rank(panel.Events[j].Level) })
+			}
+			if len(t) > 0 {
+				c.Panels = append(c.Panels, panel)
+			}
+		}
+		if len(c.Panels) == 0 {
+			continue
+		}
+		if p.percent {
+			c.Max = 100
+		} else {
+			c.Max *= 1.08
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// maxPoints bounds a plot; doctor writes a point per second.
+const maxPoints = 100_000
+
+// valuesOf returns a series as long as "t", which a file that somebody wrote by
+// hand may not have.
+func valuesOf(r *doctor.Report, key string) (doctor.Values, bool) {
+	t, v := r.Series["t"], r.Series[key]
+	if len(t) == 0 || len(v) != len(t) || len(t) > maxPoints {
+		return nil, false
+	}
+	if key == "t" && !sort.Float64sAreSorted(t) {
+		return nil, false
+	}
+	return v, true
+}
+
+// matters reports whether a line is more than zero.
+func matters(v doctor.Values, share bool) bool {
+	least := 0.05 // MB/s, steps/s
+	if share {
+		least = 0.005
+	}
+	for _, x := range v {
+		if x > least {
+			return true
+		}
+	}
+	return false
+}
+
+func rank(l doctor.Level) int {
+	switch l {
+	case doctor.Careful:
+		return 0
+	case doctor.Warning:
+		return 1
+	}
+	return 2
+}

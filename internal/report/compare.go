@@ -1,0 +1,202 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/doctor"
+)
+
+// Row is one figure of two runs.
+type Row struct {
+	Name          string
+	Before, After string // with units; "-" where not known
+	// Ratio is after / before; 0 where it says nothing.
+	Ratio float64
+	// Better is 1 where the change is for the better, -1 where it is for the worse,
+	// and 0 where it is neither or small (less than 3%).
+	Better int
+}
+
+// RatioText is the ratio as people say it: "2.4x", "0.31x", "" for none.
+func (r Row) RatioText() string {
+	switch {
+	case r.Ratio == 0 || math.IsInf(r.Ratio, 0) || math.IsNaN(r.Ratio):
+		return ""
+	case r.Ratio >= 99.5:
+		return fmt.Sprintf("%.0fx", r.Ratio)
+	case r.Ratio >= 9.95:
+		return fmt.Sprintf("%.1fx", r.Ratio)
+	}
+	return fmt.Sprintf("%.2fx", r.Ratio)
+}
+
+// figure is how one number is read from a report and written.
+type figure struct {
+	name   string
+	value  func(*doctor.Report) float64 // NaN: not known
+	format func(float64) string
+	// good is 1 where more is better, -1 where less is better, 0 where neither.
+	good int
+}
+
+var figures = []figure{
+	{"steps per second", func(r *doctor.Report) float64 { return positive(r.Steps.PerSecond) }, number(""), 1},
+	{"rows per second", func(r *doctor.Report) float64 { return positive(r.Steps.Rows) }, number(""), 1},
+	{"trainer waits for data", func(r *doctor.Report) float64 { return r.Waiting }, percent, -1},
+	{"step, mean", func(r *doctor.Report) float64 { return positive(r.Steps.Mean) }, seconds, -1},
+	{"step, 99th percentile", func(r *doctor.Report) float64 { return positive(r.Steps.P99) }, seconds, -1},
+	{"wait per step, mean", func(r *doctor.Report) float64 { return known(r.Steps.WaitMean, r.Steps.Count > 0) }, seconds, -1},
+	{"wait per step, 99th percentile", func(r *doctor.Report) float64 { return known(r.Steps.WaitP99, r.Steps.Count > 0) }, seconds, -1},
+	{"still to gain", func(r *doctor.Report) float64 { return positive(r.Gain) }, func(x float64) string { return fmt.Sprintf("%.2fx", x) }, 0},
+	{"accelerator busy", mean("gpu0"), percent, 1},
+	{"CPU of the job", mean("cpu"), percent, 0},
+	{"CPU of the machine", mean("cpu_machine"), percent, 0},
+	{"read from disk", mean("read_MBps"), number(" MB/s"), 0},
+	{"disk busy", mean("disk_busy"), percent, 0},
+	{"from the network", mean("net_MBps"), number(" MB/s"), 0},
+	{"memory", mean("memory"), percent, 0},
+	{"workers", func(r *doctor.Report) float64 { return known(float64(r.Loader.Workers), r.Loader.Kind != "") }, func(x float64) string { return fmt.Sprintf("%.0f", x) }, 0},
+}
+
+// Compare sets two runs side by side. Figures that neither has are left out.
+func Compare(before, after *doctor.Report) []Row {
+	rows := []Row{{Name: "verdict", Before: VerdictText(before.Verdict), After: VerdictText(after.Verdict)}}
+	for _, f := range figures {
+		b, a := f.value(before), f.value(after)
+		if math.IsNaN(b) && math.IsNaN(a) || b == 0 && a == 0 {
+			continue
+		}
+		row := Row{Name: f.name, Before: text(b, f.format), After: text(a, f.format)}
+		if b > 0 && a >= 0 && !math.IsInf(b, 0) && !math.IsInf(a, 0) {
+			row.Ratio = a / b
+			// A change that the text does not show is noise.
+			if change := row.Ratio - 1; math.Abs(change) >= 0.03 && row.Before != row.After {
+				row.Better = f.good
+				if change < 0 {
+					row.Better = -f.good
+				}
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Speedup is how many times as fast the second run is, by the best figure that
+// both have, and what that figure is; 0 where there is none.
+func Speedup(before, after *doctor.Report) (factor float64, by string) {
+	switch {
+	case before.Steps.PerSecond > 0 && after.Steps.PerSecond > 0:
+		return after.Steps.PerSecond / before.Steps.PerSecond, "steps per second"
+	case before.Steps.Rows > 0 && after.Steps.Rows > 0:
+		return after.Steps.Rows / before.Steps.Rows, "rows per second"
+	}
+	return 0, ""
+}
+
+// VerdictText is a verdict in words.
+func VerdictText(v doctor.Verdict) string {
+	switch v {
+	case doctor.CPU:
+		return "CPU-bound"
+	case doctor.Storage:
+		return "storage-bound"
+	case doctor.Network:
+		return "network-bound"
+	case doctor.Memory:
+		return "memory-bound"
+	case doctor.Handoff:
+		return "hand-off-bound"
+	case doctor.Accelerator:
+		return "accelerator-bound"
+	case doctor.Healthy:
+		return "healthy"
+	}
+	return "no verdict"
+}
+
+func text(x float64, format func(float64) string) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return "-"
+	}
+	return format(x)
+}
+
+func known(x float64, is bool) float64 {
+	if !is {
+		return math.NaN()
+	}
+	return x
+}
+
+func positive(x float64) float64 { return known(x, x > 0) }
+
+// mean is the mean of a series where it is known, while the job trained: its
+// start says nothing of its speed.
+func mean(key string) func(*doctor.Report) float64 {
+	return func(r *doctor.Report) float64 {
+		v, training := r.Series[key], r.Series["wait"]
+		sum, n := 0.0, 0
+		for i, x := range v {
+			if len(training) == len(v) && math.IsNaN(training[i]) {
+				continue
+			}
+			if !math.IsNaN(x) && !math.IsInf(x, 0) {
+				sum, n = sum+x, n+1
+			}
+		}
+		if n == 0 {
+			return math.NaN()
+		}
+		return sum / float64(n)
+	}
+}
+
+func percent(x float64) string {
+	switch p := 100 * x; {
+	case p > 0 && p < 9.95:
+		return fmt.Sprintf("%.1f%%", p)
+	default:
+		return fmt.Sprintf("%.0f%%", p)
+	}
+}
+
+func number(unit string) func(float64) string {
+	return func(x float64) string { return three(x) + unit }
+}
+
+// three writes a number with three digits.
+func three(x float64) string {
+	switch a := math.Abs(x); {
+	case a == 0:
+		return "0"
+	case a >= 999.5:
+		s := strconv.FormatFloat(math.Round(x), 'f', 0, 64)
+		for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case a >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case a >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	case a < 0.0005:
+		return fmt.Sprintf("%.1e", x)
+	}
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", x), "0"), ".")
+}
+
+func seconds(x float64) string {
+	switch {
+	case x == 0:
+		return "0 s"
+	case x < 0.0009995:
+		return three(1e6*x) + " us"
+	case x < 0.9995:
+		return three(1e3*x) + " ms"
+	}
+	return three(x) + " s"
+}
