@@ -101,16 +101,22 @@ func Predict(p Pipeline, m Machine) Prediction {
 			data = max(data, b.seconds)
 		}
 	}
-	// The hand-off is not hidden by the step: the trainer asks for a batch when
-	// it has done the last one. What it waits for the batch itself covers it.
-	period = max(period, t+p.StepCPU+handoff)
+	// The hand-off is not hidden by the step: the trainer asks for a batch when it
+	// has done the last one. Nor is that a trainer who sleeps, or waits for its
+	// accelerator, is woken late when the cores are busy, which they are for the
+	// share of the step that the making of a batch takes.
+	floor := t + p.StepCPU + handoff
+	if cpu.known && !p.Spin && floor > 0 {
+		floor += m.WakeLatency * min(cpu.period(n, t)/floor, 1)
+	}
+	period = max(period, floor)
 	if period <= 0 {
 		return out
 	}
 	out.StepSeconds = period
 	out.Throughput = n / period
 	out.AU = min(t/period, 1)
-	out.StepP99 = stepP99(&p, n, t+p.StepCPU+handoff, data, cpu.workers)
+	out.StepP99 = stepP99(&p, n, floor, data, cpu.workers)
 	if out.Limit == LimitStorage && isThrottled(&p, &m) {
 		out.StepP99 = max(out.StepP99, period+throttleSlice)
 	}
@@ -127,11 +133,13 @@ type cpuModel struct {
 	spin    float64 // share of the step for which the trainer keeps a core busy
 	// Rates relative to one core: measured with measuredCores busy.
 	scaling, measuredCores float64
+	// crowding is the rate beside a busy thread over the fair share.
+	crowding float64
 }
 
 // newCPUModel takes the CPU time of an example from the pipeline or the machine.
 func newCPUModel(p *Pipeline, m *Machine, out *Prediction) cpuModel {
-	c := cpuModel{cores: p.Cores, scaling: m.Scaling, measuredCores: max(m.Cores, 1)}
+	c := cpuModel{cores: p.Cores, scaling: m.Scaling, measuredCores: max(m.Cores, 1), crowding: 1}
 	if c.cores <= 0 {
 		c.cores = m.Cores
 	}
@@ -154,6 +162,10 @@ func newCPUModel(p *Pipeline, m *Machine, out *Prediction) cpuModel {
 		c.seconds = rate.CPUSeconds * sizeFactor(p.Codec, p.RecordBytes, rate.RecordBytes)
 		if rate.AllCores > 0 && rate.PerCore > 0 && m.Cores > 0 {
 			c.scaling = rate.AllCores / (rate.PerCore * m.Cores)
+		}
+		if rate.BesideBusy > 0 && rate.AllCores > 0 {
+			k := max(math.Floor(c.measuredCores), 1)
+			c.crowding = rate.BesideBusy / rate.AllCores / fairShare(k, k)
 		}
 	}
 	if c.seconds <= 0 {
@@ -244,15 +256,22 @@ func (c *cpuModel) period(n, t float64) float64 {
 	if c.spin == 0 {
 		return work / alone
 	}
-	// Beside a busy trainer: all cores are shared, or each has its own.
-	busy := min(c.workers+1, c.cores)
-	beside := c.power(busy) / busy * max(min(c.workers, c.cores-1), c.cores*c.workers/(c.workers+1))
-	beside = min(beside, c.power(busy)/busy*c.workers)
+	beside := alone * min(fairShare(c.workers, c.cores)*c.crowding, 1)
 	during := t * (c.spin*beside + (1-c.spin)*alone)
 	if work <= during {
 		return work / during * t
 	}
 	return t + (work-during)/alone
+}
+
+// fairShare is what workers get of the rate that they have alone when one more
+// thread is busy all the time: it takes a core of its own while there are any, or
+// the share of one thread among all.
+func fairShare(workers, cores float64) float64 {
+	if workers+1 <= cores {
+		return 1
+	}
+	return min(max(cores-1, cores*workers/(workers+1))/min(workers, cores), 1)
 }
 
 // storageRate is how many examples per second the storage gives, every one a

@@ -54,6 +54,9 @@ type Machine struct {
 	// Scaling is the throughput of all cores over Cores times that of one core:
 	// 1 is perfect, two hyperthreads of one core may give 0.6.
 	Scaling float64 `json:"scaling,omitempty"`
+	// WakeLatency is how much later than asked for a sleeping thread is woken, in
+	// the mean, while all cores decode.
+	WakeLatency float64 `json:"wake_latency,omitempty"`
 	// Store is the storage under the dataset (or under the path given to probe).
 	Store *Store `json:"store,omitempty"`
 	// Handoff is what it costs to hand batches to the trainer.
@@ -82,6 +85,9 @@ type CodecRate struct {
 	PerCore float64 `json:"images_per_core"`
 	// AllCores is images per second by the clock with a decode worker on each core.
 	AllCores float64 `json:"images_all_cores,omitempty"`
+	// BesideBusy is the same while another thread computes all the time, as a
+	// trainer does that launches work or spins.
+	BesideBusy float64 `json:"images_beside_busy,omitempty"`
 	// RecordBytes, Width and Height are means of the images that were used.
 	RecordBytes float64 `json:"record_bytes,omitempty"`
 	Width       float64 `json:"width,omitempty"`

@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
@@ -29,6 +33,10 @@ const (
 // worker and with one per core, on packs of the sample in memory.
 func (p *probe) decode(ctx context.Context, d time.Duration) {
 	started := time.Now()
+	// As the engine does.
+	before := runtime.GOMAXPROCS(0)
+	pipeline.SpareProcs()
+	defer runtime.GOMAXPROCS(before)
 	s, err := p.takeSample(ctx, d/4)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -61,7 +69,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 	for i, codec := range codecs {
 		// Packing the sample counts as well.
 		share := left / time.Duration(len(codecs)-i)
-		before := time.Now()
+		begun := time.Now()
 		rate, err := p.codec(ctx, s, images, filepath.Join(work, codec), codec, limit, share)
 		if ctx.Err() != nil {
 			return
@@ -71,7 +79,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 		} else {
 			p.m.Codecs = append(p.m.Codecs, rate)
 		}
-		left = max(left-time.Since(before), 0)
+		left = max(left-time.Since(begun), 0)
 	}
 	if len(p.m.Codecs) > 0 && p.m.Cores > 0 {
 		r := p.m.Codecs[0]
@@ -142,7 +150,7 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 		batch = smallBatch
 	}
 	left := max(d-time.Since(started), d/2)
-	one, err := run(ctx, src, ops, batch, 1, left/2)
+	one, err := run(ctx, src, ops, batch, 1, left/3, nothing)
 	if err != nil {
 		return plan.CodecRate{}, err
 	}
@@ -150,14 +158,19 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 	r.ReadSeconds, r.DecodeSeconds, r.TransformSeconds = one.stage("fetch"), one.stage("decode"), one.stage("transform")
 	r.OutputBytes, r.Images = one.rowBytes, one.images
 	r.AllCores = r.PerCore
-	if n := cores(); n > 1 {
-		all, err := run(ctx, src, ops, batch, n, left/2)
-		if err != nil {
-			return plan.CodecRate{}, err
-		}
-		r.AllCores = all.perSecond
-		r.Images += all.images
+	all, err := run(ctx, src, ops, batch, cores(), left/3, sleeper)
+	if err != nil {
+		return plan.CodecRate{}, err
 	}
+	r.AllCores = all.perSecond
+	// The largest of the codecs: a trainer of any may be woken so late.
+	p.m.WakeLatency = max(p.m.WakeLatency, all.late)
+	busy, err := run(ctx, src, ops, batch, cores(), left/3, spinner)
+	if err != nil {
+		return plan.CodecRate{}, err
+	}
+	r.BesideBusy = busy.perSecond
+	r.Images += all.images + busy.images
 	return r, nil
 }
 
@@ -189,12 +202,49 @@ type rates struct {
 	stages    map[string]float64
 	rowBytes  int64
 	images    int64
+	late      float64 // seconds by which the companion was woken late
+}
+
+// A companion is a thread that runs beside the engine, as a trainer does. It
+// ends when stop is set and returns what it has to say.
+type companion func(stop *atomic.Bool) float64
+
+// nothing runs beside the engine.
+func nothing(*atomic.Bool) float64 { return 0 }
+
+// spinner computes all the time.
+func spinner(stop *atomic.Bool) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for !stop.Load() {
+	}
+	return 0
+}
+
+// sleeper sleeps as a trainer waits for its accelerator, and returns the mean of
+// how much later than asked for it was woken.
+func sleeper(stop *atomic.Bool) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const nap = 5 * time.Millisecond
+	var late time.Duration
+	n := 0
+	for !stop.Load() {
+		start := time.Now()
+		ts := unix.NsecToTimespec(int64(nap))
+		if unix.Nanosleep(&ts, nil) != nil {
+			continue // a signal of the runtime
+		}
+		late += time.Since(start) - nap
+		n++
+	}
+	return late.Seconds() / float64(max(n, 1))
 }
 
 func (r *rates) stage(name string) float64 { return r.stages[name] }
 
 // run takes batches of src for d and gives them back at once.
-func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads int, d time.Duration) (r rates, err error) {
+func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads int, d time.Duration, beside companion) (r rates, err error) {
 	pipe, err := pipeline.Open(ctx, pipeline.Config{
 		Source: "a sample", BatchSize: batch, Shuffle: true, Threads: threads,
 		Fields: []string{"image"}, Outputs: []transform.Output{{Name: "image", Field: "image", Ops: ops}},
@@ -209,6 +259,16 @@ func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads
 	if _, err := take(ctx, pipe, d/8, pipe.Info().Slots); err != nil {
 		return r, err
 	}
+	procs := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(procs + 1) // one for the companion
+	defer runtime.GOMAXPROCS(procs)
+	var stop atomic.Bool
+	said := make(chan float64, 1)
+	go func() { said <- beside(&stop) }()
+	defer func() {
+		stop.Store(true)
+		r.late = <-said
+	}()
 	before := pipe.Stats()
 	var cpus, clocks []float64
 	for range windows {

@@ -159,6 +159,9 @@ func cause(err error) error {
 	return err
 }
 
+// processors is what the Go runtime began with: the cores that it may use.
+var processors = runtime.GOMAXPROCS(0)
+
 // cores is how many goroutines measure what all cores do together: as many as
 // the engine has decode workers by default.
-func cores() int { return max(runtime.GOMAXPROCS(0), 1) }
+func cores() int { return max(processors, 1) }
