@@ -72,6 +72,10 @@ bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuni
 		$(if $(DATA),--data '$(DATA)') || [ $$? = 1 ]
 	@$(VENV) -m bench.doctor.report
 
+.PHONY: bench-planner
+bench-planner: build build/venv-test ## does the planner predict right? 8 minutes; RESUME=1 ROUNDS=3
+	@$(VENV) -m bench.planner $(if $(RESUME),--resume) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 .PHONY: wheel
 wheel: build build/venv-dev ## build the self-contained Python wheel into dist/
 	@cd python && ../$(VENV) -m build --wheel --no-isolation --outdir ../dist .

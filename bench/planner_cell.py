@@ -8,6 +8,7 @@ flow. With data that is cached in part it ends with the epoch, for the second on
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -68,7 +69,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     busy, stolen = (a - b for a, b in zip(procs.machine_busy(), before[2:], strict=True))
     window = marks[skip - 1 :]
     total = window[-1] - window[0]
-    steps = sorted(b - a for a, b in zip(window, window[1:], strict=False))
+    steps = sorted(b - a for a, b in itertools.pairwise(window))
     n = len(steps)
     engine = loader.stats()["engine"]
     loader.close()

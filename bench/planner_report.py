@@ -58,7 +58,8 @@ def print_summary(runs: list[dict[str, Any]]) -> None:
     for row in rows:
         print(
             f"{row['name']:62s} {row['measured']:9,.0f} {row['predicted']:9,.0f} {error(row):+7.1%}  "
-            f"AU {row['au']:6.1%} {row['au_predicted']:6.1%}  p99 {1e3 * row['p99']:6.1f} {1e3 * row['p99_predicted']:6.1f} ms  "
+            f"AU {row['au']:6.1%} {row['au_predicted']:6.1%}  "
+            f"p99 {1e3 * row['p99']:6.1f} {1e3 * row['p99_predicted']:6.1f} ms  "
             f"{row['limit']:11s} {error(row, 'published'):+7.0%} {error(row, 'corrected'):+7.0%}"
         )
     for key, name in (("predicted", "stoker"), ("published", "DS-Analyzer"), ("corrected", "corrected")):
@@ -113,9 +114,9 @@ def page(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 <!-- Written by `python -m bench.planner`; edit bench/planner_report.py instead. -->
 
-`stoker plan` and the what-if of `stoker bench` predict with `plan.Predict`, from what `stoker probe` measured. Here each
-prediction stands beside what a real `stoker.Loader` then did: {len(rows)} cells of batch size n, step t, cores, codec,
-cached share and disk cap. `make bench-planner` repeats it.
+`stoker plan` and the what-if of `stoker bench` predict with `plan.Predict`, from what `stoker probe` measured. Here
+each prediction stands beside what a real `stoker.Loader` then did: {len(rows)} cells of batch size n, step t, cores,
+codec, cached share and disk cap. `make bench-planner` repeats it.
 
 - **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])}, {m.get("memory_gib", "?")} GiB, Linux {m["kernel"]}
 - **Date, commit:** {m["time"]}, {results["commit"]}; {len(results["blocks"])} probes, {rounds:g} round(s) per cell
@@ -124,7 +125,8 @@ cached share and disk cap. `make bench-planner` repeats it.
 |---|---:|---:|---:|
 {chr(10).join("| " + " | ".join(r) + " |" for r in summary)}
 
-Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}. AU is throughput x t / n, so that its relative error is the same.{noise}
+Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}. AU is throughput x t / n, so that its relative
+error is the same.{noise}
 
 ![Predicted against measured throughput](img/planner-accuracy.svg)
 
@@ -138,16 +140,17 @@ By what was predicted to be the limit:
 
 ## Method
 
-- {10_000:,} generated images ({results["copies"]} copies of 2,000, each stored by itself), packed as `keep`, `dct` and `raw` (short side
-  256); RandomResizedCrop(224) and flip; shuffled.
+- 10,000 generated images ({results["copies"]} copies of 2,000, each stored by itself), packed as `keep`, `dct` and `raw`
+  (short side 256); RandomResizedCrop(224) and flip; shuffled.
 - Cells come in a random order in blocks. Each block begins with one `stoker probe` of the `keep` pack, and its
   cells are predicted from that alone: no constant is fitted on cells.
 - The cached share is set by dropping and reading random blocks of 4 MiB of the pack; a cell with less than 100% ends
   with the first epoch. Disk caps are those of a control group (`blkio.throttle`).
 - A step sleeps, or spins as the launching thread of a framework does. Cores are restricted with `taskset`, for the
   engine and the trainer together. Steps until the ring has gone round once are left out.
-- **DS-Analyzer** (Mohan et al., PVLDB 14(5), 2021) predicts min(F, P, G): as published with F = D / (xD/C + (1-x)D/S) and
-  the 525 MB/s that its tool has for S; corrected with the measured storage and its caps, hits and misses overlapped.
+- **DS-Analyzer** (Mohan et al., PVLDB 14(5), 2021) predicts min(F, P, G): as published with
+  F = D / (xD/C + (1-x)D/S) and the 525 MB/s that its tool has for S; corrected with the measured storage and its caps,
+  hits and misses overlapped.
 """
 
 
@@ -189,9 +192,8 @@ def scatter(path: Path, rows: list[dict[str, Any]]) -> None:
             v = k * 10.0**decade
             if not a <= v <= b * 1.001:
                 continue
-            out.append(
-                f'<path d="M{x(v):.1f} {top} V{top + side} M{left} {y(v):.1f} H{left + side}" stroke="{GRID}" fill="none"/>'
-            )
+            lines = f"M{x(v):.1f} {top} V{top + side} M{left} {y(v):.1f} H{left + side}"
+            out.append(f'<path d="{lines}" stroke="{GRID}" fill="none"/>')
             out.append(text(x(v), top + side + 18, f"{v:,.0f}", 11, anchor="middle"))
             out.append(text(left - 8, y(v) + 4, f"{v:,.0f}", 11, anchor="end"))
     out.append(
@@ -203,7 +205,8 @@ def scatter(path: Path, rows: list[dict[str, Any]]) -> None:
         colour = COLOURS[r["cell"]["codec"]]
         fill = "#ffffff" if r["cell"]["cached"] < 1 else colour
         out.append(
-            f'<circle {dot} fill="{fill}" fill-opacity="0.85" stroke="{colour}" stroke-width="2"><title>{tip}</title></circle>'
+            f'<circle {dot} fill="{fill}" fill-opacity="0.85" stroke="{colour}" stroke-width="2">'
+            f"<title>{tip}</title></circle>"
         )
     out.append(text(left + side / 2, top + side + 42, "measured", 12, anchor="middle"))
     out.append(
