@@ -73,7 +73,7 @@ bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuni
 	@$(VENV) -m bench.doctor.report
 
 .PHONY: bench-planner
-bench-planner: build build/venv-test ## does the planner predict right? 8 minutes; RESUME=1 ROUNDS=3
+bench-planner: build build/venv-test ## does the planner predict right? 9 minutes; RESUME=1 ROUNDS=3
 	@$(VENV) -m bench.planner $(if $(RESUME),--resume) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .PHONY: wheel

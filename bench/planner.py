@@ -224,7 +224,7 @@ class Bench:
     def __init__(self, a: argparse.Namespace) -> None:
         self.a = a
         self.state_path: Path = a.work / "planner.json"
-        self.state: dict[str, Any] = {"blocks": []}
+        self.state: dict[str, Any] = {"blocks": [], "commit": _git("rev-parse", "--short=10", "HEAD") or "unknown"}
         if (a.resume or a.report) and self.state_path.exists():
             self.state = json.loads(self.state_path.read_text())
         self.env = os.environ | {"STOKER_BINARY": str(a.binary), "XDG_CACHE_HOME": str(a.work / "cache")}
@@ -389,14 +389,11 @@ def main() -> None:
         raise SystemExit(130) from None
     runs = bench.predicted()
     machine = procs.describe_machine()
-    commit = _git("rev-parse", "--short=10", "HEAD") or "unknown"
-    results: dict[str, Any] = {
-        "machine": machine,
-        "commit": commit,
-        "copies": COPIES,
-        "blocks": bench.state["blocks"],
-        "runs": runs,
-    }
+    commit = bench.state.get("commit", "unknown")
+    results: dict[str, Any] = {"machine": machine, "commit": commit, "copies": COPIES}
+    results["probes"] = [{"time": b["time"], "machine": b["machine"]} for b in bench.state["blocks"]]
+    results["runs"] = runs
+    results["cells_left"] = len(bench.todo())
     planner_report.print_summary(runs)
     if not bench.todo() or (a.partial and runs):
         name = re.sub(r"[^a-z0-9.-]", "-", f"planner-{_slug(machine)}-{commit}.json")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .figures import table
+from .runner import scrub
 
 ROOT = Path(__file__).resolve().parent.parent
 BARS = (0.07, 0.20)
@@ -71,7 +72,7 @@ def write(results: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for old in path.parent.glob("planner-*.json"):
         old.unlink()
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(scrub(json.dumps(results, indent=1)) + "\n")
     rows = cells(results["runs"])
     scatter(ROOT / "docs/img/planner-accuracy.svg", rows)
     (ROOT / "docs/planner-accuracy.md").write_text(page(results, rows))
@@ -109,6 +110,8 @@ def page(results: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         "limit", "DS-Analyzer", "corrected",
     ]  # fmt: skip
     median, worst = errors(rows)
+    left = results["cells_left"]
+    partial = f"{left} more cells are in the grid and were not measured in this run.\n\n" if left else ""
     met = "met" if median <= BARS[0] and worst <= BARS[1] else "not met"
     return f"""# How well the planner predicts
 
@@ -119,14 +122,15 @@ each prediction stands beside what a real `stoker.Loader` then did: {len(rows)} 
 codec, cached share and disk cap. `make bench-planner` repeats it.
 
 - **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])}, {m.get("memory_gib", "?")} GiB, Linux {m["kernel"]}
-- **Date, commit:** {m["time"]}, {results["commit"]}; {len(results["blocks"])} probes, {rounds:g} round(s) per cell
+- **Date, commit:** {results["probes"][-1]["time"][:16]}, {results["commit"]}
+- **Probes, rounds of each cell:** {len(results["probes"])}, {rounds:g}
 
 | from the probe alone | median error | worst | cells beyond 20% |
 |---|---:|---:|---:|
 {chr(10).join("| " + " | ".join(r) + " |" for r in summary)}
 
-Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}. AU is throughput x t / n, so that its relative
-error is the same.{noise}
+{partial}Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}.{noise} AU is throughput x t / n, so
+that its relative error is the same.
 
 ![Predicted against measured throughput](img/planner-accuracy.svg)
 
@@ -140,8 +144,8 @@ By what was predicted to be the limit:
 
 ## Method
 
-- 10,000 generated images ({results["copies"]} copies of 2,000, each stored by itself), packed as `keep`, `dct` and `raw`
-  (short side 256); RandomResizedCrop(224) and flip; shuffled.
+- 10,000 generated images ({results["copies"]} copies of 2,000, each stored by itself), packed as `keep`, `dct` and
+  `raw` (short side 256); RandomResizedCrop(224) and flip; shuffled.
 - Cells come in a random order in blocks. Each block begins with one `stoker probe` of the `keep` pack, and its
   cells are predicted from that alone: no constant is fitted on cells.
 - The cached share is set by dropping and reading random blocks of 4 MiB of the pack; a cell with less than 100% ends
