@@ -25,7 +25,7 @@ func newGenCommand(app *App) *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newGenImagesCommand(app))
+	cmd.AddCommand(newGenImagesCommand(app), newGenStorageCommand(app))
 	return cmd
 }
 

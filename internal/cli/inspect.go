@@ -28,7 +28,8 @@ reads the indexes, not the images.
 
 With --row N, show record N instead; --export FILE also writes its image as a
 file: the JPEG or other file as it is, a JPEG with the same pixels for dct, a PNG
-for raw pixels. FILE "-" is the standard output.`,
+for raw pixels; in packs without images the first field of bytes, or the first
+array as a .npy file. FILE "-" is the standard output.`,
 		Example: `  stoker inspect train/
   stoker inspect train/ --row 17 --export photo.jpg`,
 		Args: cobra.ExactArgs(1),
@@ -120,6 +121,11 @@ func (app *App) inspectText(r *pack.Reader, d *pack.Description) error {
 		t.Row(f.Name, f.Kind, f.Type, fieldText(&f))
 	}
 	p("%s\n", t)
+	if images == nil {
+		skippedText(p, section, m)
+		_, err := lipgloss.Fprint(app.Stdout, out.String())
+		return err
+	}
 
 	section("Images", fmt.Sprintf("%s to %s wide, %s to %s high, %.2f megapixels on average",
 		FormatCount(int64(images.MinWidth)), FormatCount(int64(images.MaxWidth)), FormatCount(int64(images.MinHeight)),
@@ -164,18 +170,36 @@ func (app *App) inspectText(r *pack.Reader, d *pack.Description) error {
 		}
 		p("%s\n", t)
 	}
-	if n := len(m.Skipped); n > 0 {
-		section("Left out", plural(n, "file"))
-		for i, s := range m.Skipped {
-			if i == shownSkipped {
-				p("  ... and %s more, in %s\n", FormatCount(int64(n-i)), pack.ManifestName)
-				break
-			}
-			p("  %s: %s\n", clean(s.Path), clean(s.Reason))
-		}
-	}
+	skippedText(p, section, m)
 	_, err := lipgloss.Fprint(app.Stdout, out.String())
 	return err
+}
+
+// skippedText lists inputs that were left out.
+func skippedText(p func(format string, a ...any), section func(title, note string), m *pack.Manifest) {
+	n := len(m.Skipped)
+	if n == 0 {
+		return
+	}
+	section("Left out", plural(n, "file"))
+	for i, s := range m.Skipped {
+		if i == shownSkipped {
+			p("  ... and %s more, in %s\n", FormatCount(int64(n-i)), pack.ManifestName)
+			break
+		}
+		p("  %s: %s\n", clean(s.Path), clean(s.Reason))
+	}
+}
+
+// fieldType is the type of a field of a pack without images: "uint16 [1024]".
+func fieldType(f *pack.Field) string {
+	switch {
+	case f.DType != "" && len(f.Shape) > 0:
+		return f.DType + " " + strings.ReplaceAll(fmt.Sprint(f.Shape), " ", " x ")
+	case f.DType != "":
+		return f.DType
+	}
+	return f.Kind
 }
 
 // newTable is a table without lines but for one below its header.
@@ -211,6 +235,10 @@ func fieldText(f *pack.Field) string {
 			return "1 class"
 		}
 		return FormatCount(int64(len(f.Classes))) + " classes"
+	case f.DType != "":
+		return fieldType(f)
+	case f.Bytes > 0:
+		return FormatBytes(f.Bytes) + ", up to " + FormatBytes(f.MaxBytes)
 	case f.MaxBytes > 0:
 		return "up to " + FormatBytes(f.MaxBytes)
 	}
@@ -218,6 +246,9 @@ func fieldText(f *pack.Field) string {
 }
 
 func settingsText(s pack.Settings) string {
+	if s.Images == "" {
+		return fmt.Sprintf("chunks of %s", FormatBytes(s.ChunkBytes))
+	}
 	out := "--images " + s.Images
 	if s.Resize != "" {
 		out += " --resize " + s.Resize
@@ -276,6 +307,9 @@ func (app *App) inspectRow(r *pack.Reader, row int64, export string, asJSON bool
 	rec, err := r.Record(row)
 	if err != nil {
 		return err
+	}
+	if r.Manifest().Images() == nil {
+		return app.inspectRecord(r, rec, export, asJSON)
 	}
 	size := len(rec.Image)
 	if export != "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
 )
 
 // packFlags are the flags that pack and convert share.
@@ -79,14 +80,46 @@ func parseBytes(flag, s string) (int64, error) {
 	return int64(v * unit), nil
 }
 
+// writePack packs what src is.
+func writePack(app *App, src, out string, window int64, opt *pack.Options) (*pack.Summary, error) {
+	if window < 0 {
+		return nil, usageError("", "--window %d: give a number of elements", window)
+	}
+	format, path, err := source.Format(src, &source.Options{Window: window})
+	if err != nil {
+		return nil, err
+	}
+	if format == source.FormatFolder || format == "pack" {
+		return pack.Write(app.Context, path, out, opt)
+	}
+	if window > 0 && !strings.Contains(src, "?window=") {
+		src = fmt.Sprintf("%s?window=%d", src, window) // what an interrupted run is gone on with
+	}
+	s, err := source.Open(app.Context, src, &source.Options{Threads: opt.Threads})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return pack.WriteSource(app.Context, s, out, opt)
+}
+
 func newPackCommand(app *App) *cobra.Command {
 	var f packFlags
+	var window int64
 	cmd := &cobra.Command{
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
-		Short:   "Turn a folder of images into a pack",
+		Short:   "Turn a folder of images, or other data, into a pack",
 		Long: `Turn the folder of images SRC into the pack OUT: a few large files that load fast,
 and that everything which opens Apache Arrow files can open too.
+
+SRC may also be
+  tokens.npy        an array: each row is a record; with --window L, each L elements
+                    of an array of one axis, such as tokens (or a folder of .npy
+                    files with equally many rows, one field each)
+  scans/            a folder of .npz files: each is a record, its arrays are fields
+  train.tfrecord    TFRecords, one file or a folder of them: each record its bytes
+  files:scans/      a folder of any files: each is a record, its bytes
 
 The class of an image is the first folder of its path; a folder without
 subfolders is packed without labels. What counts as an image is decided by
@@ -102,7 +135,8 @@ Files that are empty, cut off or no image are left out, listed on the screen and
 in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
 same command goes on where it stopped.`,
 		Example: `  stoker pack photos/ train/
-  stoker pack photos/ small/ --images raw --resize 256`,
+  stoker pack photos/ small/ --images raw --resize 256
+  stoker pack tokens.npy tokens/ --window 1024`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			opt, err := f.options()
@@ -110,10 +144,11 @@ same command goes on where it stopped.`,
 				return err
 			}
 			return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
-				return pack.Write(app.Context, args[0], args[1], opt)
+				return writePack(app, args[0], args[1], window, opt)
 			})
 		},
 	}
+	cmd.Flags().Int64Var(&window, "window", 0, "cut an array of one axis into records of `L` elements")
 	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw")
 	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
 	f.register(cmd)
@@ -186,21 +221,27 @@ const listed = 20
 func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) error {
 	m := sum.Manifest
 	listSkipped(app.Stderr, m.Skipped, out)
-	images := m.Images()
-	var codecs []string
-	for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw"} {
-		if n := images.Codecs[name]; n > 0 {
-			codecs = append(codecs, fmt.Sprintf("%s %s", FormatCount(n), name))
+	what, details := "records", []string{}
+	if images := m.Images(); images != nil {
+		what = "images"
+		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw"} {
+			if n := images.Codecs[name]; n > 0 {
+				details = append(details, fmt.Sprintf("%s %s", FormatCount(n), name))
+			}
+		}
+	} else {
+		for i := range m.Fields {
+			details = append(details, fmt.Sprintf("%s: %s", clean(m.Fields[i].Name), fieldType(&m.Fields[i])))
 		}
 	}
 	title := lipgloss.NewStyle().Bold(true)
 	if sum.Unchanged {
-		_, err := lipgloss.Fprintf(app.Stdout, "%s is finished already: %s images, %s\n", title.Render(out), FormatCount(m.Records), FormatBytes(m.Bytes))
+		_, err := lipgloss.Fprintf(app.Stdout, "%s is finished already: %s %s, %s\n", title.Render(out), FormatCount(m.Records), what, FormatBytes(m.Bytes))
 		return err
 	}
-	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s images (%s) in %s, %s",
-		title.Render(out), FormatCount(m.Records), strings.Join(codecs, ", "), plural(len(m.Shards), "shard"), FormatBytes(m.Bytes))
-	if err == nil && m.Source.Bytes > 0 && m.Source.Kind == "folder" {
+	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s %s (%s) in %s, %s",
+		title.Render(out), FormatCount(m.Records), what, strings.Join(details, ", "), plural(len(m.Shards), "shard"), FormatBytes(m.Bytes))
+	if err == nil && m.Source.Bytes > 0 && m.Source.Kind != "pack" {
 		_, err = fmt.Fprintf(app.Stdout, ", %.2f x the source", float64(m.Bytes)/float64(m.Source.Bytes))
 	}
 	if err == nil {

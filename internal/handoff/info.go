@@ -16,9 +16,9 @@ type array struct {
 	Offset   int64  `json:"offset"`
 	RowBytes int64  `json:"row_bytes"`
 	// Of ragged arrays only.
-	Ragged   bool  `json:"ragged,omitempty"`
-	Offsets  int64 `json:"offsets,omitempty"`
-	Capacity int64 `json:"capacity,omitempty"`
+	Ragged   bool   `json:"ragged,omitempty"`
+	Offsets  *int64 `json:"offsets,omitempty"`
+	Capacity *int64 `json:"capacity,omitempty"`
 }
 
 // infoJSON describes an open pipeline as docs/LAYOUT.md says.
@@ -29,7 +29,10 @@ func infoJSON(info pipeline.Info, version string) ([]byte, error) {
 		if shape == nil {
 			shape = []int{}
 		}
-		arrays[i] = array{a.Name, a.DType.String(), shape, a.Offset, a.RowBytes, a.Ragged, a.Offsets, a.Capacity}
+		arrays[i] = array{Name: a.Name, DType: a.DType.String(), Shape: shape, Offset: a.Offset, RowBytes: a.RowBytes}
+		if a.Ragged {
+			arrays[i].Ragged, arrays[i].Offsets, arrays[i].Capacity = true, &a.Offsets, &a.Capacity
+		}
 	}
 	out, err := json.Marshal(struct {
 		pipeline.Info

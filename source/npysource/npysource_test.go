@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/source/internal/npy"
 )
 
 func write(t testing.TB, dtype driver.DType, shape []int64, dir ...string) string {

@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
-	"github.com/stokerdata/stoker/source/internal/npy"
 )
 
 // Limits of a file.

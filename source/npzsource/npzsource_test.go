@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/source/internal/npy"
 )
 
 // archive makes a .npz file of a float32 array "x" and an int64 "y".

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/gen/storage"
+)
+
+func newGenStorageCommand(app *App) *cobra.Command {
+	var workload string
+	opt := storage.Options{}
+	cmd := &cobra.Command{
+		Use:   "storage OUT",
+		Short: "Generate files in the shapes of a storage benchmark",
+		Long: `Generate files in the shapes of the storage benchmark of MLPerf, to measure how fast
+bytes move: valid .npz and TFRecord files of the published sizes, filled with bytes
+that no file system compresses.
+
+  unet3d     volumes of 146.6 MB, a .npz file each             (168 files at scale 1)
+  resnet50   records of 114,660 bytes, 1,251 in a TFRecord file      (1,024 files)
+  cosmoflow  volumes of 2.83 MB, a TFRecord file each              (524,288 files)
+
+The files go to OUT/train; OUT/storage.json says what they are. The same options
+give the same bytes.`,
+		Example: `  stoker gen storage unet/ --workload unet3d --files 40        # 5.9 GB
+  stoker gen storage res/ --workload resnet50 --scale 0.01`,
+		Args: exactArgs("OUT"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			w, ok := storage.Find(workload)
+			if !ok {
+				return usageError("stoker gen storage OUT --workload unet3d", "--workload %q: it is unet3d, resnet50 or cosmoflow", workload)
+			}
+			opt.Workload = w
+			if err := opt.Check(); err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			return app.genStorage(filepath.Clean(args[0]), opt)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&workload, "workload", "", "`NAME`: unet3d, resnet50 or cosmoflow")
+	flags.Float64Var(&opt.Scale, "scale", 0.01, "part of the published number of files")
+	flags.IntVar(&opt.Files, "files", 0, "number of files (instead of --scale)")
+	flags.StringVar(&opt.Format, "format", "", "npz, tfrecord or indexed_binary (default: as published)")
+	flags.Uint64Var(&opt.Seed, "seed", 0, "another number gives other bytes")
+	cmd.MarkFlagsMutuallyExclusive("scale", "files")
+	return cmd
+}
+
+func (app *App) genStorage(out string, opt storage.Options) (err error) {
+	if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 {
+		return &Error{Msg: out + " is not empty", Hint: "choose another folder"}
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return &Error{Msg: "cannot write to " + out, Err: plain(err), Hint: "OUT must be a new or an empty folder"}
+	}
+	parent := filepath.Dir(out)
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return &Error{Msg: "cannot create the folder of " + out, Err: plain(err)}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(parent, &fs); err == nil {
+		if free := int64(fs.Bavail) * fs.Bsize; free < opt.Bytes() {
+			return &Error{
+				Msg:  fmt.Sprintf("%s files of %s are %s, there is room for %s", FormatCount(int64(opt.Files)), opt.Workload.Name, FormatBytes(opt.Bytes()), FormatBytes(free)),
+				Hint: "make room, or generate fewer with --files or --scale",
+			}
+		}
+	}
+	// Everything is written beside OUT and renamed at the end, so that OUT is
+	// never seen half full.
+	work, err := os.MkdirTemp(parent, "."+filepath.Base(out)+".*")
+	if err != nil {
+		return &Error{Msg: "cannot write beside " + out, Err: plain(err)}
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	finished := filepath.Join(work, "storage")
+	if err := os.Mkdir(finished, 0o777); err != nil {
+		return &Error{Msg: "cannot write " + out, Err: plain(err)}
+	}
+	start := time.Now()
+	progress := app.NewProgress("generating", "files", int64(opt.Files))
+	d, err := storage.Write(app.Context, finished, opt, func(n int64) { progress.Add(1, n) })
+	progress.Stop()
+	if err != nil {
+		if app.Context.Err() == nil {
+			err = &Error{Msg: "cannot write " + out, Err: plain(err), Hint: "nothing was left behind"}
+		}
+		return err
+	}
+	if err := os.Remove(out); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return &Error{Msg: "cannot move the finished files to " + out, Err: plain(err)}
+	}
+	if err := os.Rename(finished, out); err != nil {
+		return &Error{Msg: "cannot move the finished files to " + out, Err: plain(err)}
+	}
+	seconds := time.Since(start)
+	_, err = fmt.Fprintf(app.Stdout, "%s: %s, %s files of %s records in all, %s, in %s (%s/s)\n", out, d.Name, FormatCount(int64(d.Files)), FormatCount(d.Records),
+		FormatBytes(d.Bytes), FormatDuration(seconds), FormatBytes(int64(float64(d.Bytes)/seconds.Seconds())))
+	return err
+}
