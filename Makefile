@@ -65,6 +65,12 @@ bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 m
 		$(if $(DATA),--data '$(DATA)') $(if $(RESUME),--resume)
 	@$(if $(QUICK),true,$(VENV) -m bench.report)
 
+.PHONY: bench-storage
+bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 15 minutes, 9 GB of data
+	@bench/dlio_setup.sh
+	@$(VENV) -m bench.dlio $(if $(WORKLOADS),--workloads '$(WORKLOADS)') $(if $(RESUME),--resume)
+	@$(VENV) -m bench.dlio --report
+
 .PHONY: bench-doctor
 bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuning|heldout ONLY=text RESUME=1
 	@bench/setup.sh side

@@ -98,6 +98,16 @@ def ffcv_raw(source: Path, out: Path, workers: int) -> None:
     ffcv(source, out, workers, "raw")
 
 
+def ffcv_array(source: Path, out: Path, workers: int) -> None:
+    """Rows of a .npy file as they are."""
+    from ffcv.fields import IntField, NDArrayField
+    from ffcv.writer import DatasetWriter
+
+    rows = Rows(source)
+    array = NDArrayField(dtype=rows.rows.dtype, shape=rows.rows.shape[1:])
+    DatasetWriter(str(out), {"image": array, "label": IntField()}, num_workers=workers).from_indexed_dataset(rows)
+
+
 def ffcv_extract(source: Path, out: Path, _workers: int) -> None:
     """The JPEGs inside a .beton as a folder of files: the same smaller bytes for the other loaders."""
     from ffcv.reader import Reader
@@ -175,7 +185,7 @@ def litdata(source: Path, out: Path, workers: int) -> None:
     optimize(fn=fn, inputs=inputs, output_dir=str(out), chunk_bytes="64MB", num_workers=workers)
 
 
-KINDS = {f.__name__: f for f in (ffcv_same, ffcv_q90, ffcv_raw, ffcv_extract, wds, mds, litdata)}
+KINDS = {f.__name__: f for f in (ffcv_same, ffcv_q90, ffcv_raw, ffcv_array, ffcv_extract, wds, mds, litdata)}
 
 
 def main() -> None:

@@ -159,9 +159,12 @@ class Bench:
         if kind.startswith("stoker-"):
             images, _, side = kind.removeprefix("stoker-").partition("-")
             source = folder / "bmp" if images == "raw" and not side else folder
+            if images == "rows":
+                source = folder / "records.npy"
             procs.warm(source)
             binary = runner.short(ROOT / "bin/stoker")
-            command = [*pin, binary, "pack", runner.short(source), runner.short(out), "--images", images]
+            command = [*pin, binary, "pack", runner.short(source), runner.short(out)]
+            command += [] if images == "rows" else ["--images", images]
             command += ["--resize", f"{side}x{side}"] if side else []
             return ceilings.timed(command, out, self.work / "logs/pack.log", max(self.limit, 900))
         source = folder

@@ -187,20 +187,24 @@ TINY = [
 ]  # fmt: skip
 
 TOKENS = [
+    Arm(
+        "tokens-ffcv", "FFCV, NDArrayField", "ffcv_arm", "ffcv", "packs/tokens/ffcv_array.beton", "ffcv_array",
+        ("raw",), tries=(1, 2), geometry="none", batch=64,
+    ),
+    Arm(
+        "tokens-webdataset", "WebDataset", "webdataset_arm", "side", "packs/tokens/wds", "wds", ("raw",), tries=(1, 2),
+        geometry="none", batch=64, options=("dtype=uint16",),
+    ),
     *_tiny("tokens", "tokens", 64),
     Arm(
-        "tokens-stoker",
-        "**Stoker**",
-        "stoker_arm",
-        "project",
-        "packs/tokens/stoker",
-        classes=("raw",),
-        geometry="none",
-        batch=64,
-        ours=True,
-        missing="packs hold images and labels so far; records of tokens are not supported yet",
+        "tokens-stoker-npy", "**Stoker**, the .npy file", "stoker_arm", "project", "data/tokens/records.npy",
+        classes=("raw",), workers=0, geometry="none", batch=64, ours=True,
     ),
-]
+    Arm(
+        "tokens-stoker", "**Stoker**, pack", "stoker_arm", "project", "packs/tokens/stoker-rows", "stoker-rows",
+        ("raw",), workers=0, geometry="none", batch=64, ours=True,
+    ),
+]  # fmt: skip
 
 # The rivals that the bars name, for the second JPEG data set.
 NAMED = ("torch-pillow", "torch-torchvision", "torch-simplejpeg", "ffcv-same", "dali", "grain", "tf-antialias", "tf")
@@ -258,6 +262,7 @@ HANDOFF = {
         "tiny-tf",
         "tiny-stoker",
     ),
+    "tokens": ("tokens-memmap", "tokens-ffcv", "tokens-mds", "tokens-grain", "tokens-tf", "tokens-stoker"),
     "photos": ("torch-torchvision", "ffcv-same", "dali", "tf", "stoker-keep", "stoker-dct"),
     "gen": ("torch-torchvision", "stoker-keep"),
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 
 import numpy as np
 from ffcv.fields.basics import IntDecoder
+from ffcv.fields.ndarray import NDArrayDecoder
 from ffcv.fields.rgb_image import (
     CenterCropRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
@@ -28,6 +30,8 @@ def open_stream(job: Job) -> Stream:
         "centre": [CenterCropRGBImageDecoder(size, 1.0)],
         "none": [SimpleRGBImageDecoder()],
     }[job.geometry]
+    if "array" in Path(job.data).name:
+        image = [NDArrayDecoder()]
     indices = np.arange(int(Reader(job.data).num_samples), dtype="uint64")
     loader = Loader(
         job.data,

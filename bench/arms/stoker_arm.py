@@ -18,9 +18,8 @@ _collections: list[int] = []
 
 def open_stream(job: Job) -> Stream:
     global _loader
-    if job.geometry == "none":
-        image: list[Any] = []
-    else:
+    image: list[Any] = []
+    if job.geometry != "none":
         image = [stoker.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)]
         if job.flip:
             image.append(stoker.RandomHorizontalFlip(job.flip))
@@ -32,13 +31,15 @@ def open_stream(job: Job) -> Stream:
         shuffle=True,
         seed=job.seed,
         drop_last=job.epochs == 0,
-        fields={"image": image},
+        fields=None if job.geometry == "none" else {"image": image},
         **more,
     )
+    # The images, or whatever else the records are.
+    name = _loader.info["arrays"][0]["name"]
     count = 0
     while True:
         for batch in _loader:
-            yield batch["image"], batch["index"]
+            yield batch[name], batch["index"]
             count += 1
         if job.epochs:
             return

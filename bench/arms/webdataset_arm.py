@@ -19,9 +19,12 @@ class Record:
 
     def __init__(self, job: Job) -> None:
         self.raw = job.geometry == "none"
+        self.dtype = job.options.get("dtype", "")
         self.decode = Lazy(job)
 
     def __call__(self, sample: dict[str, Any]) -> tuple[Any, int]:
+        if self.dtype:
+            return np.frombuffer(sample["raw"], self.dtype), int(sample["number"])
         if self.raw:
             side = int((len(sample["raw"]) / 3) ** 0.5)
             return np.frombuffer(sample["raw"], np.uint8).reshape(side, side, 3), int(sample["number"])

@@ -1,0 +1,437 @@
+"""How many simulated accelerators this machine feeds: DLIO's own PyTorch loader and Stoker, side by side in DLIO.
+
+    make bench-storage                       everything (about 15 minutes on 2 cores, 11 GB of generated data)
+    .venv/bin/python -m bench.dlio --workloads cosmoflow --arms "stoker dlio-patched"
+    .venv/bin/python -m bench.dlio --report  only write docs/storage-benchmark.md from the results
+
+DLIO measures both: each simulated accelerator is a process of its own under mpirun, takes a batch, sleeps as long as
+an A100 computes, and so on. Accelerator utilisation (AU) is DLIO's: computing time divided by time, the first step
+left out. The same files, in the page cache. Its own loader hands over a small constant instead of the bytes that it
+read; Stoker, through bench/dlio_plugin, hands over the bytes in the accelerator's process, and a sample of them is
+added up and compared with the files. So Stoker has the harder job.
+
+Results: bench/results/storage-<machine>-<commit>.json, saved after every run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from . import procs, runner
+
+ROOT = runner.ROOT
+REPORT = ROOT / "docs/storage-benchmark.md"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A workload: its data here, and what DLIO is told about it."""
+
+    name: str
+    title: str
+    config: str
+    record_bytes: int
+    batch: int
+    seconds: float
+    target: float
+    # Files that are written, and steps of each accelerator; names beyond the files are hard links.
+    files: int
+    steps: int
+
+
+SHAPES = {
+    s.name: s
+    for s in (
+        Shape("unet3d", "unet3d: 146.6 MB, batch 7", "unet3d_a100", 146_600_628, 7, 0.636, 0.90, 40, 20),
+        Shape("resnet50", "resnet50: 114,660 B, batch 400", "resnet50_a100", 114_660, 400, 0.435, 0.90, 8000, 24),
+        Shape("cosmoflow", "cosmoflow: 2.83 MB, batch 1", "cosmoflow_a100", 2_828_486, 1, 0.00551, 0.70, 600, 2000),
+    )
+}
+
+# What is tried, in this order, until an arm misses the target.
+ACCELERATORS = {
+    "unet3d": {"dlio": (1, 2), "dlio-patched": (1, 2, 3), "stoker": (2, 3, 4, 5, 6)},
+    "resnet50": {"dlio": (1,), "dlio-patched": (2, 4, 6, 8), "stoker": (8, 12, 16), "stoker-tfrecord": (8, 12, 16)},
+    "cosmoflow": {"dlio": (1,), "dlio-patched": (1, 2), "stoker": (2, 3, 4, 6)},
+}
+TITLES = {
+    "dlio": "DLIO's PyTorch loader, as published",
+    "dlio-patched": "DLIO's PyTorch loader, one debug line removed",
+    "stoker": "**Stoker**, the same files",
+    "stoker-tfrecord": "**Stoker**, TFRecord files as published",
+}
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", flush=True)
+
+
+class Storage:
+    """One measurement."""
+
+    def __init__(self, a: argparse.Namespace) -> None:
+        self.a = a
+        self.work: Path = a.work
+        self.dlio = self.work / "dlio"
+        self.data = self.work / "storage"
+        self.python = self.dlio / "venv/bin/python"
+        machine = procs.describe_machine()
+        commit = _git("rev-parse", "--short=10", "HEAD") or "unknown"
+        self.path: Path = a.out or ROOT / "bench/results" / f"storage-{_slug(machine)}-{commit}.json"
+        self.results: dict[str, Any] = {
+            "machine": machine,
+            "commit": commit,
+            "date": time.strftime("%Y-%m-%d"),
+            "versions": {},
+            "shapes": {s.name: asdict(s) for s in SHAPES.values()},
+            "runs": [],
+        }
+        if a.resume and self.path.exists():
+            self.results |= json.loads(self.path.read_text())
+
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.results, indent=1, default=float) + "\n")
+        part.rename(self.path)
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    def generate(self, shape: Shape, form: str = "npz") -> Path:
+        """The files of a shape, made once."""
+        out = self.data / f"{shape.name}-{form}"
+        if not (out / "storage.json").exists():
+            files = shape.files if form == "npz" else max(1, shape.files // 1251)
+            say(f"generating {runner.short(out)}")
+            command = [str(self.a.binary), "gen", "storage", str(out), "--workload", shape.name]
+            subprocess.run([*command, "--files", str(files), "--format", form], check=True)
+        return out
+
+    def names(self, shape: Shape, count: int) -> Path:
+        """A folder of count names, hard links to the files of a shape in turn: the page cache is shared."""
+        files = sorted((self.generate(shape) / "train").iterdir())
+        out = self.data / f"{shape.name}-{count}"
+        if not (out / "valid").exists():
+            shutil.rmtree(out, ignore_errors=True)
+            (out / "train").mkdir(parents=True)
+            for i in range(count):
+                os.link(files[i % len(files)], out / "train" / f"img_{i:06d}.npz")
+            (out / "valid").mkdir()
+        return out
+
+    def warm(self, folder: Path) -> float:
+        """Reads what is not in memory; gives the share that is afterwards."""
+        seen: set[int] = set()
+        have = size = 0
+        for file in procs.files_below(folder):
+            inode = file.stat().st_ino
+            if inode in seen:
+                continue
+            seen.add(inode)
+            h, s = procs.resident(file)
+            if h < s:
+                with open(file, "rb", buffering=0) as f:
+                    while f.read(16 << 20):
+                        pass
+                h, s = procs.resident(file)
+            have, size = have + h, size + s
+        return have / max(size, 1)
+
+    # -- one run -----------------------------------------------------------------------------------------------------
+
+    def run(self, shape: Shape, arm: str, count: int, threads: int = 1) -> dict[str, Any]:
+        """DLIO with one loader and so many accelerators."""
+        records = shape.steps * shape.batch * count
+        folder = self.names(shape, records)
+        source = self.generate(shape, "tfrecord") / "train" if arm == "stoker-tfrecord" else folder / "train"
+        resident = self.warm(source)
+        out = self.work / "logs" / f"storage-{shape.name}-{arm}-{count}"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        overrides = {
+            "workload": shape.config,
+            "++workload.framework": "pytorch",
+            "++workload.workflow.checkpoint": "False",
+            "++workload.train.epochs": "1",
+            "++workload.train.computation_time": str(shape.seconds),
+            "++workload.dataset.format": "npz",
+            "++workload.dataset.num_files_train": str(records),
+            "++workload.dataset.num_samples_per_file": "1",
+            "++workload.dataset.record_length": str(shape.record_bytes),
+            "++workload.dataset.data_folder": str(folder),
+            "++workload.reader.data_loader": "pytorch",
+            "++workload.reader.batch_size": str(shape.batch),
+            "++workload.reader.read_threads": str(threads),
+            "hydra.run.dir": str(out),
+        }
+        env = dict(os.environ)
+        env.update(
+            PATH=f"{self.python.parent}:{env['PATH']}", DFTRACER_ENABLE="0", OMP_NUM_THREADS="1",
+            OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+            OMPI_MCA_hwloc_base_binding_policy="none", OMPI_MCA_mpi_yield_when_idle="1",
+            OMPI_MCA_btl_vader_single_copy_mechanism="none",
+        )  # fmt: skip
+        engine = None
+        if arm.startswith("stoker"):
+            overrides["++workload.reader.data_loader_classname"] = "stoker_loader.StokerLoader"
+            overrides["++workload.reader.data_loader_sampler"] = "index"
+            env["PYTHONPATH"] = f"{ROOT / 'bench/dlio_plugin'}:{ROOT / 'python/src'}"
+            env["STOKER_BINARY"] = str(self.a.binary)
+            env["STOKER_DLIO_OUT"] = str(out)
+            slot = shape.batch * shape.record_bytes
+            options: dict[str, Any] = {"threads": 1, "prefetch": self.a.prefetch.get(shape.name, 2)}
+            options["memory"] = (options["prefetch"] + 3) * slot + (64 << 20)
+            env["STOKER_DLIO_OPTIONS"] = json.dumps(options)
+            if arm == "stoker-tfrecord":
+                env["STOKER_DLIO_SOURCE"] = str(source)
+            if self.a.share:
+                sock = out / "engine.sock"
+                env["STOKER_DLIO_SOCKET"] = str(sock)
+                with open(out / "engine.log", "w") as log:
+                    engine = subprocess.Popen([str(self.a.binary), "serve", "--socket", str(sock)], stderr=log)
+                for _ in range(100):
+                    if sock.exists():
+                        break
+                    time.sleep(0.05)
+        self.patch(arm != "dlio")
+        command = ["mpirun", "-n", str(count), "dlio_benchmark", *(f"{k}={v}" for k, v in overrides.items())]
+        start = time.monotonic()
+        watch = None
+        try:
+            with open(out / "stdout", "w") as log:
+                child = subprocess.Popen(
+                    command, stdout=log, stderr=subprocess.STDOUT, cwd=out, env=env, start_new_session=True
+                )
+                watch = Watch([child.pid, *([engine.pid] if engine else [])])
+                try:
+                    child.wait(self.a.limit)
+                except subprocess.TimeoutExpired:
+                    os.killpg(child.pid, signal.SIGTERM)
+                    child.wait()
+        finally:
+            if watch:
+                watch.stop()
+            if engine:
+                engine.terminate()
+                engine.wait()
+        got: dict[str, Any] = {
+            "workload": shape.name, "arm": arm, "accelerators": count, "read_threads": threads, "shared": bool(engine),
+            "steps": shape.steps, "resident": round(resident, 4), "seconds": time.monotonic() - start,
+        }  # fmt: skip
+        try:
+            metric = json.loads((out / "summary.json").read_text())["metric"]
+            got["au"] = float(metric["train_au_mean_percentage"]) / 100
+            got["samples_s"] = float(metric["train_throughput_mean_samples_per_second"])
+            got["gb_s"] = got["samples_s"] * shape.record_bytes / 1e9
+        except (OSError, KeyError, ValueError) as e:
+            lines = [line for line in (out / "stdout").read_text(errors="replace").splitlines() if line.strip()]
+            got["error"] = runner.scrub(f"{type(e).__name__}: {lines[-1] if lines else 'no output'}")
+        got.update(watch.result() if watch else {})
+        if arm.startswith("stoker") and "error" not in got:
+            got.update(self.check(shape, out, count))
+        return got
+
+    def patch(self, patched: bool) -> None:
+        """Puts DLIO's reader as published, or without its debug line, in its place."""
+        lib = next((self.dlio / "venv/lib").glob("python3*")) / "site-packages/dlio_benchmark/reader"
+        shutil.copyfile(
+            lib / ("reader_handler.py.patched" if patched else "reader_handler.py.stock"), lib / "reader_handler.py"
+        )
+
+    def check(self, shape: Shape, out: Path, count: int) -> dict[str, Any]:
+        """What the ranks were given: all bytes of all rows, in their own memory."""
+        ranks = [json.loads((out / f"rank-{i}.json").read_text()) for i in range(count)]
+        rows = sum(r["rows"] for r in ranks)
+        size = sum(r["bytes"] for r in ranks)
+        # A .npz file has headers around the record; a record is never smaller than its nominal size by more than that.
+        whole = rows == shape.steps * shape.batch * count and size >= 0.998 * rows * shape.record_bytes
+        if not whole:
+            return {"error": f"the trainers were given {size:,} bytes in {rows:,} rows"}
+        return {
+            "delivered_bytes": size,
+            "checksums": [r["checksum"] for r in ranks],
+            "wait_seconds": statistics.fmean(r["wait_seconds"] for r in ranks),
+        }
+
+
+class Watch:
+    """CPU and memory of process trees, four times a second."""
+
+    def __init__(self, roots: list[int]) -> None:
+        self.roots = roots
+        self.cpu = self.pss = 0.0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._loop, daemon=True)
+        self.thread.start()
+
+    def _loop(self) -> None:
+        turn = 0
+        while not self.ended.wait(0.5):
+            self.cpu = max(self.cpu, sum(procs.cpu_seconds(r) for r in self.roots))
+            if turn % 6 == 0:
+                self.pss = max(self.pss, sum(procs.memory(r)["pss"] for r in self.roots))
+            turn += 1
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def result(self) -> dict[str, float]:
+        return {"cpu_s": round(self.cpu, 1), "pss_mib": round(self.pss)}
+
+
+def _git(*args: str) -> str:
+    try:
+        return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _slug(machine: dict[str, Any]) -> str:
+    from .run import _slug as slug
+
+    return slug(machine)
+
+
+# -- report -----------------------------------------------------------------------------------------------------------
+
+
+HEAD = """\
+# Storage benchmark: how many accelerators are fed
+
+<!-- Written by `python -m bench.dlio --report`. Do not edit by hand. -->
+
+{where}. Files in the page cache.
+Each simulated accelerator is a process under `mpirun` that takes a batch and sleeps as long as an A100 computes;
+[DLIO](https://github.com/argonne-lcf/dlio_benchmark) 2.0 runs and measures both loaders. AU is computing time divided
+by time, the first step left out. DLIO's PyTorch loader hands over a small constant in the place of the bytes that it
+has read; Stoker's plug-in (`bench/dlio_plugin`) hands over the bytes of the files themselves, in the accelerator's
+process. One debug line in DLIO's reader formats the index of all files for every sample: it is measured with and
+without it. Shapes are those of the storage benchmark of MLPerf, with fewer files; this is no submission to it.
+
+| shape | loader | accelerators fed | at that number: AU | GB/s | CPU s | memory MiB |
+|---|---|---|---|---|---|---|
+"""
+TARGETS = """
+Targets: AU 90% for unet3d and resnet50, 70% for cosmoflow. Memory counts each shared page once, with the ring of
+batches.
+
+## All runs
+One run each; repeats of the same command move by several points of AU on this machine.
+
+| shape | loader | accelerators | AU | GB/s | CPU s | memory MiB |
+|---|---|---|---|---|---|---|
+"""
+AGAIN = """
+## Again
+`make bench-storage` installs DLIO into bench/work/dlio, generates the files and measures. With DLIO alone:
+
+```sh
+PYTHONPATH=$PWD/bench/dlio_plugin:$PWD/python/src mpirun -n 2 dlio_benchmark workload=unet3d_a100 \\
+    ++workload.reader.data_loader_classname=stoker_loader.StokerLoader \\
+    ++workload.reader.data_loader_sampler=index ++workload.dataset.data_folder=DIR
+```
+"""
+
+
+def fed(runs: list[dict[str, Any]], target: float) -> int:
+    """The most accelerators that reached the target."""
+    return max((r["accelerators"] for r in runs if r.get("au", 0) >= target), default=0)
+
+
+def report(results: dict[str, Any]) -> str:
+    """docs/storage-benchmark.md"""
+    machine = results["machine"]
+    where = f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']:.0f} GiB, {results['date']}"
+    lines = [HEAD.format(where=where).rstrip()]
+    details = []
+    for name, shape in results["shapes"].items():
+        runs = [r for r in results["runs"] if r["workload"] == name]
+        for arm, title in TITLES.items():
+            mine = [r for r in runs if r["arm"] == arm]
+            if not mine:
+                continue
+            best = fed(mine, shape["target"])
+            at = next(
+                (r for r in reversed(mine) if r["accelerators"] == best and r.get("au", 0) >= shape["target"]), None
+            )
+            cells = ["-"] * 4
+            if at:
+                cells = [f"{at['au']:.1%}", f"{at['gb_s']:.2f}", f"{at['cpu_s']:.0f}", f"{at['pss_mib']:,.0f}"]
+            more = "" if not at or any(r["accelerators"] > best for r in mine) else " or more"
+            lines.append(f"| {shape['title']} | {title} | **{best}**{more} | " + " | ".join(cells) + " |")
+            for r in mine:
+                au = f"{r['au']:.1%}" if "au" in r else r.get("error", "")
+                details.append(
+                    f"| {name} | {TITLES[arm].replace('**', '')} | {r['accelerators']} | {au} | "
+                    f"{r.get('gb_s', 0):.2f} | {r.get('cpu_s', 0):.0f} | {r.get('pss_mib', 0):,.0f} |"
+                )
+    lines += [TARGETS.rstrip(), *details, AGAIN]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--workloads", default=" ".join(SHAPES))
+    p.add_argument("--arms", default=" ".join(TITLES))
+    p.add_argument("--accelerators", default="", help="numbers to try instead of the usual ones")
+    p.add_argument("--threads", type=int, default=1, help="read_threads of DLIO's loader")
+    p.add_argument("--share", action="store_true", help="one stoker serve for all accelerators")
+    p.add_argument("--limit", type=float, default=150, help="seconds that a run may take")
+    p.add_argument("--work", type=Path, default=ROOT / "bench/work")
+    p.add_argument("--binary", type=Path, default=ROOT / "bin/stoker")
+    p.add_argument("--out", type=Path)
+    p.add_argument("--resume", action="store_true", help="go on with the results that are there")
+    p.add_argument("--generate", action="store_true", help="only make the data")
+    p.add_argument("--report", action="store_true", help="only write the report from the newest results")
+    p.add_argument("--prefetch", type=json.loads, default={}, help='batches made ahead, {"unet3d": 1}')
+    a = p.parse_args()
+    if a.report:
+        newest = max((ROOT / "bench/results").glob("storage-*.json"), key=lambda f: f.stat().st_mtime)
+        REPORT.write_text(report(json.loads((a.out or newest).read_text())))
+        say(f"wrote {runner.short(REPORT)}")
+        return 0
+    a.work, a.binary = a.work.resolve(), a.binary.resolve()
+    bench = Storage(a)
+    if not bench.python.exists():
+        say("DLIO is not installed: bench/dlio_setup.sh does it")
+        return 1
+    for name in a.workloads.split():
+        shape = SHAPES[name]
+        if a.generate:
+            bench.generate(shape)
+            if name == "resnet50":
+                bench.generate(shape, "tfrecord")
+            continue
+        for arm in a.arms.split():
+            counts = ACCELERATORS[name].get(arm, ())
+            if a.accelerators and counts:
+                counts = tuple(int(n) for n in a.accelerators.split(","))
+            for count in counts:
+                key = {"workload": name, "arm": arm, "accelerators": count}
+                if a.resume and any(all(r.get(k) == v for k, v in key.items()) for r in bench.results["runs"]):
+                    continue
+                got = bench.run(shape, arm, count, a.threads)
+                bench.results["runs"].append(got)
+                bench.save()
+                au = f"AU {got['au']:.1%}, {got['gb_s']:.2f} GB/s" if "au" in got else got.get("error", "")
+                say(f"{name} {arm} x{count}: {au}, {got.get('cpu_s', 0):.0f} CPU s, {got.get('pss_mib', 0):,.0f} MiB")
+                if got.get("au", 0) < shape.target and not a.accelerators:
+                    break
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Stoker as a data loader of DLIO (dlio-benchmark 2.0): the storage benchmark itself measures it.
+
+    PYTHONPATH=bench/dlio_plugin:python/src dlio_benchmark workload=unet3d_a100 \
+        ++workload.reader.data_loader_classname=stoker_loader.StokerLoader \
+        ++workload.reader.data_loader_sampler=index ++workload.dataset.data_folder=DIR
+
+Each rank of mpirun is one accelerator and takes its rows of the same global batches. DLIO's own loaders hand over a
+small constant instead of the bytes that they read; this one hands over the bytes of every file, in this process's
+memory, and adds up a sample of them.
+
+Environment:
+  STOKER_DLIO_SOURCE  what to load, instead of files:DATA_FOLDER/train
+  STOKER_DLIO_SOCKET  socket of a running `stoker serve` that all ranks share; by default each has an engine of its own
+  STOKER_DLIO_OPTIONS JSON with more arguments of stoker.Loader, such as {"threads": 2, "memory": "4GB"}
+  STOKER_DLIO_OUT     folder for rank-N.json: what this rank was given
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import stoker
+from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType
+from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
+
+# Every 4,097th byte: about one per page, no stride that a cache likes.
+STRIDE = 4097
+
+
+class StokerLoader(BaseDataLoader):  # type: ignore[misc]
+    """DLIO makes one for training and, with evaluation, one for validation."""
+
+    def __init__(self, format_type: Any, dataset_type: Any, epoch_number: int) -> None:
+        super().__init__(format_type, dataset_type, epoch_number, DataLoaderType.PYTORCH)
+
+    def read(self) -> None:
+        """Open the data; once per run."""
+        a = self._args
+        train = self.dataset_type is DatasetType.TRAIN
+        folder = Path(a.data_folder).resolve() / ("train" if train else "valid")
+        self.steps = a.training_steps if train else a.eval_steps
+        self.loader = stoker.Loader(
+            os.environ.get("STOKER_DLIO_SOURCE") or f"files:{folder}",
+            batch_size=self.batch_size,
+            shuffle=True,
+            seed=a.seed,
+            drop_last=True,
+            rank=a.my_rank,
+            world_size=a.comm_size,
+            socket=os.environ.get("STOKER_DLIO_SOCKET") or None,
+            **json.loads(os.environ.get("STOKER_DLIO_OPTIONS") or "{}"),
+        )
+        # The field with the bytes: the first one that comes with each batch.
+        self.field = self.loader.info["arrays"][0]["name"]
+        self.batches = self.rows = self.bytes = self.checksum = 0
+
+    def next(self) -> Iterator[Any]:
+        """Yield the batches of an epoch; DLIO stops after the steps that it wants."""
+        given = 0
+        while given < self.steps:
+            for batch in self.loader:
+                data = batch[self.field]
+                values = getattr(data, "values", data)
+                self.checksum += int(values.reshape(-1)[::STRIDE].sum())
+                self.batches += 1
+                self.rows += batch.rows
+                self.bytes += values.nbytes
+                yield data
+                # The loop's variables would hold two batches while it waits for the third.
+                del batch, data, values
+                given += 1
+                if given == self.steps:
+                    break
+
+    def finalize(self) -> None:
+        """Write what came; DLIO calls this after every epoch."""
+        out = os.environ.get("STOKER_DLIO_OUT")
+        if out:
+            stats = self.loader.stats()
+            result = {
+                "batches": self.batches,
+                "rows": self.rows,
+                "bytes": self.bytes,
+                "checksum": self.checksum % (1 << 31),
+                "wait_seconds": stats["wait_seconds"],
+                "engine": stats["engine"],
+            }
+            Path(out, f"rank-{self._args.my_rank}.json").write_text(json.dumps(result, default=float) + "\n")
