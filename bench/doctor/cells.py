@@ -29,7 +29,6 @@ class Cell:
         http    (milliseconds per request, bytes per second or 0): the data comes from a slow server
         memory  MiB that the job may use (memory.limit_in_bytes)
         swap    True: there is a swap file for what does not fit
-    launch: doctor starts the job itself instead of being attached to it.
     runs: how often, each time with another seed.
     """
 
@@ -39,7 +38,6 @@ class Cell:
     data: str
     argv: tuple[str, ...]
     conditions: dict[str, Any] = field(default_factory=dict)
-    launch: bool = False
     runs: int = 1
 
     @property
@@ -65,9 +63,9 @@ def _short(value: Any) -> str:
 def cell(which: str, injection: str, script: str, options: str, **more: Any) -> Cell:
     data = {"shards": "shards", "packed": "pack", "arrays": "rows.npy", "objects": "small"}.get(script, "images")
     data = more.pop("data", data)
-    launch, runs = more.pop("launch", False), more.pop("runs", 1)
+    runs = more.pop("runs", 1)
     argv = tuple(part if i % 2 else f"--{part}" for i, part in enumerate(options.split()))
-    return Cell(which, injection, script, data, argv, more, launch, runs)
+    return Cell(which, injection, script, data, argv, more, runs)
 
 
 def both(injection: str, script: str, tuning: list[str], heldout: list[str], **more: Any) -> list[Cell]:
@@ -287,6 +285,13 @@ def all_cells() -> list[Cell]:
     cells: list[Cell] = []
     for make in (_cpu, _storage, _network, _memory, _handoff, _accelerator, _healthy):
         cells += make()
+    # One of each injection after another: a run that ends early has seen some of each.
+    place: dict[str, int] = {}
+    order = []
+    for c in cells:
+        place[c.injection] = place.get(c.injection, -1) + 1
+        order.append(place[c.injection])
+    cells = [c for _, c in sorted(zip(order, cells, strict=True), key=lambda pair: pair[0])]
     ids = [c.id for c in cells]
     if len(set(ids)) != len(ids):
         raise ValueError(f"two cells are the same: {sorted({i for i in ids if ids.count(i) > 1})}")

@@ -31,7 +31,7 @@ from typing import Any
 from bench import procs
 
 from . import cells as matrix
-from . import data, inject
+from . import data, inject, truth
 from .cells import Cell
 
 HERE = Path(__file__).resolve().parent
@@ -136,7 +136,7 @@ class Zygote:
             env=environment, start_new_session=True,
         )  # fmt: skip
 
-    def ask(self, job: dict[str, Any], limit: float = 45) -> dict[str, Any]:
+    def ask(self, job: dict[str, Any], limit: float = 60) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
@@ -216,8 +216,8 @@ def conditions(setup: Setup, c: Cell, without: str = "") -> Iterator[tuple[list[
 
 def truth_key(c: Cell) -> str:
     """Changes when the cell or a script that it runs changes."""
-    text = repr((c.script, c.data, c.argv, sorted(c.conditions.items()), matrix.removals(c)))
-    for file in (HERE / "truth.py", HERE / "train" / f"{c.script}.py", HERE / "train" / "common.py"):
+    text = repr((truth.VERSION, c.script, c.data, c.argv, sorted(c.conditions.items()), matrix.removals(c)))
+    for file in (HERE / "train" / f"{c.script}.py", HERE / "train" / "common.py"):
         text += file.read_text()
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -346,7 +346,6 @@ def run_doctor(setup: Setup, c: Cell, seed: int, seconds: int) -> dict[str, Any]
     log, out = setup.temporary / "log", setup.temporary / "doctor.json"
     errors = setup.temporary / "errors"
     log.unlink(missing_ok=True)
-    doctor = [str(setup.binary), "doctor", "--json", "--seconds", str(seconds)]
     with contextlib.ExitStack() as stack:
         groups, address = stack.enter_context(conditions(setup, c))
         script = HERE / "train" / f"{c.script}.py"
@@ -358,19 +357,13 @@ def run_doctor(setup: Setup, c: Cell, seed: int, seconds: int) -> dict[str, Any]
 
         log_file = stack.enter_context(open(log, "w"))
         error_file = stack.enter_context(open(errors, "w"))
-        if c.launch:
-            # The job joins its groups by itself: doctor is to stay outside.
-            enter = "".join(f"echo $$ > {f}/cgroup.procs; " for g in groups for f in g.folders)
-            command = [*doctor, "--", "sh", "-c", f'{enter}exec "$@" > {log}', "sh", *job]
-            process = None
-        else:
-            process = subprocess.Popen(
-                job, stdout=log_file, stderr=error_file, env=setup.environment, preexec_fn=join, start_new_session=True
-            )
-            stack.callback(process.wait)
-            stack.callback(kill_tree, process.pid)
-            wait_for_steps(log, process)
-            command = [*doctor, "--pid", str(process.pid)]
+        process = subprocess.Popen(
+            job, stdout=log_file, stderr=error_file, env=setup.environment, preexec_fn=join, start_new_session=True
+        )
+        stack.callback(process.wait)
+        stack.callback(kill_tree, process.pid)
+        wait_for_steps(log, process)
+        command = [str(setup.binary), "doctor", "--json", "--seconds", str(seconds), "--pid", str(process.pid)]
         machine = Machine()
         stack.callback(machine.close)
         machine.start()
@@ -420,26 +413,61 @@ def machine_name() -> str:
 
 
 class Results:
-    """The file of results; written anew after each run, so that an interrupted matrix goes on."""
+    """The file of results; written anew after each run, so that an interrupted matrix goes on. Truths do not depend on
+    doctor, so they are also kept in a file of their own, from which later matrices take them."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, kept_truths: Path) -> None:
+        self.path, self.kept_truths = path, kept_truths
         self.content: dict[str, Any] = {"truth": {}, "runs": {}, "skipped": {}}
         if path.exists():
             self.content = json.loads(path.read_text())
+        self.truths: dict[str, Any] = json.loads(kept_truths.read_text()) if kept_truths.exists() else {}
+
+    def truth(self, c: Cell) -> dict[str, Any] | None:
+        """What is known about a cell as it stands."""
+        for known in (self.content["truth"].get(c.id), self.truths.get(c.id)):
+            if known is not None and known["key"] == truth_key(c) and "error" not in known:
+                self.content["truth"][c.id] = known
+                return known
+        return None
+
+    def add_truth(self, c: Cell, found: dict[str, Any]) -> None:
+        self.content["truth"][c.id] = found
+        if "error" not in found:
+            self.truths[c.id] = found
+            write_json(self.kept_truths, self.truths)
 
     def save(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(self.content, indent=1, sort_keys=True) + "\n")
-        part.rename(self.path)
+        write_json(self.path, self.content)
 
 
-def describe(c: Cell, run: dict[str, Any], truth: dict[str, Any] | None) -> str:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    part.rename(path)
+
+
+def results_path(binary: Path, resume: bool) -> Path:
+    """A new file, or to resume the newest one of this machine that this very program was judged in."""
+    folder = ROOT / "bench" / "results"
+    if resume:
+        files = sorted(folder.glob(f"doctor-{machine_name()}-*.json"), key=lambda p: p.stat().st_mtime, reverse=True)
+        for file in files:
+            if json.loads(file.read_text()).get("binary") == digest(binary):
+                return file
+    return folder / f"doctor-{machine_name()}-{commit()}.json"
+
+
+def digest(binary: Path) -> str:
+    return hashlib.sha256(binary.read_bytes()).hexdigest()[:16]
+
+
+def describe(c: Cell, run: dict[str, Any], known: dict[str, Any] | None) -> str:
     if "error" in run:
         return f"{c.id}: {run['error']}"
     d, s = run["doctor"], run["signals"]
-    gains = truth.get("gains", {}) if truth else {}
+    gains = known.get("gains", {}) if known else {}
     real = ", ".join(f"{k} {v:.2f}" for k, v in sorted(gains.items(), key=lambda g: -g[1]))
     said = ", ".join(f"{k} {v:.2f}" for k, v in sorted((d["gains"] or {}).items(), key=lambda g: -g[1]) if v)
     return (
@@ -474,16 +502,18 @@ def main() -> int:
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
-    results = Results(a.out or ROOT / "bench" / "results" / f"doctor-{machine_name()}-{commit()}.json")
-    if not a.resume:
-        for c in chosen:
-            for seed in range(c.runs):
-                results.content["runs"].pop(f"{c.id}#{seed}", None)
+    if not a.binary.is_file():
+        say(f"there is no program at {a.binary}; run make build")
+        return 2
     setup = Setup(a.binary.resolve(), a.data)
+    results = Results(a.out or results_path(a.binary, a.resume), setup.work / f"truth-{machine_name()}.json")
+    if not a.resume:
+        for key in [f"{c.id}#{seed}" for c in chosen for seed in range(c.runs)]:
+            results.content["runs"].pop(key, None)
     inject.sweep(setup.work)
     results.content.update(
         machine=machine_name(), cpu=cpu_name(), cores=os.cpu_count(), kernel=platform.release(), commit=commit(),
-        seconds=a.seconds, date=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        binary=digest(a.binary), seconds=a.seconds, date=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     )  # fmt: skip
     try:
         return run_all(setup, chosen, results, a)
@@ -503,17 +533,18 @@ def run_all(setup: Setup, chosen: list[Cell], results: Results, a: argparse.Name
             for condition in c.conditions:
                 inject.check(condition, setup.work)
             setup.python(c.script)
-            truth = kept["truth"].get(c.id)
+            known = results.truth(c)
             for task in [*([] if a.no_truth else ["truth"]), *([] if a.truth else range(c.runs))]:
                 if a.budget and time.monotonic() - began > a.budget:
                     say("the time is over; --resume goes on")
                     return 1
                 if task == "truth":
-                    if truth is None or truth["key"] != truth_key(c) or "error" in truth:
-                        truth = measure_truth(setup, c)
-                        kept["truth"][c.id] = truth
-                        if a.truth or "error" in truth:
-                            say(f"{c.id}: {truth.get('error') or _gains(truth)}")
+                    if known is None:
+                        known = measure_truth(setup, c)
+                        results.add_truth(c, known)
+                        failed += "error" in known
+                        if a.truth or "error" in known:
+                            say(f"{c.id}: {known.get('error') or _gains(known)}")
                 elif not (a.resume and "doctor" in kept["runs"].get(f"{c.id}#{task}", {})):
                     run = run_doctor(setup, c, int(task) + 1, a.seconds)
                     if run.get("others", 0) > DISTURBED:
@@ -521,7 +552,7 @@ def run_all(setup: Setup, chosen: list[Cell], results: Results, a: argparse.Name
                         run = run_doctor(setup, c, int(task) + 1, a.seconds)
                     kept["runs"][f"{c.id}#{task}"] = {"set": c.set, "cell": c.id, "injection": c.injection, **run}
                     failed += "error" in run
-                    say(describe(c, run, truth))
+                    say(describe(c, run, known))
                 results.save()
             kept["skipped"].pop(c.id, None)
         except inject.Unavailable as why:
@@ -534,10 +565,10 @@ def run_all(setup: Setup, chosen: list[Cell], results: Results, a: argparse.Name
     return 1 if failed else 0
 
 
-def _gains(truth: dict[str, Any]) -> str:
-    gains = ", ".join(f"{k} {v:.2f}" for k, v in sorted(truth["gains"].items(), key=lambda g: -g[1]))
-    spent = f"{truth['seconds']:.0f} s, others {truth['others']:.2f} cores"
-    return f"{truth['rates']['']:.1f} steps/s, waits {truth['wait']:.0%}; gains {gains} ({spent})"
+def _gains(known: dict[str, Any]) -> str:
+    gains = ", ".join(f"{k} {v:.2f}" for k, v in sorted(known["gains"].items(), key=lambda g: -g[1]))
+    spent = f"{known['seconds']:.0f} s, others {known['others']:.2f} cores"
+    return f"{known['rates']['']:.1f} steps/s, waits {known['wait']:.0%}; gains {gains} ({spent})"
 
 
 if __name__ == "__main__":
