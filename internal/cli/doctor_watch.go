@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"charm.land/bubbles/v2/progress"
 	tea "charm.land/bubbletea/v2"
@@ -39,7 +40,8 @@ func newLiveView(w io.Writer, what string) *liveView {
 // Ctrl-C calls interrupt, if there is one, the first time.
 func (v *liveView) watch(ctx context.Context, opt doctor.Options, interrupt func()) (*doctor.Report, error) {
 	if v.terminal == nil {
-		opt.Live = func(r *doctor.Report) { fmt.Fprintln(v.w, liveLine(r)) }
+		start := time.Now()
+		opt.Live = func(r *doctor.Report) { fmt.Fprintln(v.w, liveLine(r, time.Since(start))) }
 		return doctor.Watch(ctx, opt)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -50,7 +52,9 @@ func (v *liveView) watch(ctx context.Context, opt doctor.Options, interrupt func
 	} else {
 		options = append(options, tea.WithInput(nil))
 	}
-	program := tea.NewProgram(newLiveModel(v.what, interrupt), options...)
+	model := newLiveModel(v.what, interrupt)
+	model.fullScreen = interrupt == nil // nothing else prints
+	program := tea.NewProgram(model, options...)
 	opt.Live = func(r *doctor.Report) { program.Send(liveMsg{r}) }
 	type result struct {
 		report *doctor.Report
@@ -139,7 +143,13 @@ type liveModel struct {
 	what      string
 	interrupt func()
 	asked     bool // Ctrl-C was pressed
-	width     int
+	start     time.Time
+	// fullScreen says that the view may have the whole terminal; otherwise it stays
+	// below what the job prints, and keeps its height, so that the lines above stay
+	// in place.
+	fullScreen bool
+	height     int
+	width      int
 	report    *doctor.Report
 	waits     []float64 // share of waiting, one per second
 	bar       progress.Model
@@ -150,12 +160,13 @@ const (
 	liveBar     = 24
 	liveHistory = 240 // seconds of waiting that are remembered
 	liveEvents  = 3
+	liveLeast   = 0.3 // confidence below which there is no verdict yet
 	liveLabel   = 20
 )
 
 func newLiveModel(what string, interrupt func()) *liveModel {
 	return &liveModel{
-		what: what, interrupt: interrupt, width: 80,
+		what: what, interrupt: interrupt, width: 80, start: time.Now(),
 		bar: progress.New(progress.WithColors(lipgloss.Color("#FBBF24"), lipgloss.Color("#C2410C")), progress.WithoutPercentage(), progress.WithWidth(liveBar)),
 	}
 }
@@ -197,12 +208,17 @@ func (m *liveModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// View draws the state; nothing is left of it at the end.
+// View draws the state. Below a job's output the last one stays.
 func (m *liveModel) View() tea.View {
-	if m.over {
-		return tea.NewView("")
+	text := m.text()
+	if m.fullScreen {
+		v := tea.NewView(text)
+		v.AltScreen = true
+		return v
 	}
-	return tea.NewView(m.text())
+	lines := strings.Count(text, "\n")
+	m.height = max(m.height, lines)
+	return tea.NewView(text + strings.Repeat("\n", m.height-lines))
 }
 
 func (m *liveModel) text() string {
@@ -217,12 +233,14 @@ func (m *liveModel) text() string {
 		put(dimStyle.Render("waiting for the first second ... q ends"))
 		return out.String()
 	}
-	put(headStyle.Render("stoker doctor") + fmt.Sprintf("  %.0f s  %s", r.Seconds, dimStyle.Render(m.what)))
-	for line := range strings.Lines(lipgloss.NewStyle().Width(width).Render(clean(r.Line))) {
-		put(strings.TrimRight(line, "\n"))
-	}
-	if r.Confidence > 0 {
-		put(dimStyle.Render(fmt.Sprintf("confidence %.0f%%", 100*r.Confidence)))
+	put(headStyle.Render("stoker doctor") + fmt.Sprintf("  %.0f s  %s", time.Since(m.start).Seconds(), dimStyle.Render(m.what)))
+	if r.Confidence < liveLeast {
+		put("no verdict yet")
+	} else {
+		for line := range strings.Lines(lipgloss.NewStyle().Width(width).Render(clean(r.Line))) {
+			put(strings.TrimRight(line, "\n"))
+		}
+		put(dimStyle.Render(fmt.Sprintf("confidence %.0f%%, by the last %.0f s", 100*r.Confidence, r.Seconds)))
 	}
 	put("")
 	for _, b := range liveBars {
@@ -247,13 +265,17 @@ func (m *liveModel) text() string {
 		if e.Level == doctor.Critical {
 			style = badStyle
 		}
-		put(fmt.Sprintf("%s %-15s %s", style.Render(fmt.Sprintf("%-9s", clean(string(e.Level)))), clean(e.Name), dimStyle.Render(eventSpan(e, r.Seconds))))
+		put(fmt.Sprintf("%s %-15s %s", style.Render(fmt.Sprintf("%-9s", clean(string(e.Level)))), clean(e.Name), dimStyle.Render(eventSpan(e))))
 	}
-	if len(r.Advice) > 0 {
+	if len(r.Advice) > 0 && r.Confidence >= liveLeast {
 		put("")
 		put("-> " + clean(r.Advice[0].Title))
 	}
-	put(dimStyle.Render("q ends the watching"))
+	hint := "q ends the watching"
+	if m.over {
+		hint = ""
+	}
+	put(dimStyle.Render(hint))
 	return out.String()
 }
 
@@ -279,7 +301,7 @@ func liveRates(r *doctor.Report) string {
 	for _, x := range []struct{ key, text string }{
 		{"steps_per_s", "%.3g steps/s"}, {"rows_per_s", "%.3g rows/s"}, {"read_MBps", "%.3g MB/s from disk"}, {"net_MBps", "%.3g MB/s from the network"},
 	} {
-		if v := latest(r, x.key); v > 0.0005 {
+		if v := latest(r, x.key); v > 0.05 {
 			parts = append(parts, fmt.Sprintf(x.text, v))
 		}
 	}
@@ -290,8 +312,12 @@ func liveRates(r *doctor.Report) string {
 }
 
 // liveLine is the state in one line, for a log.
-func liveLine(r *doctor.Report) string {
-	parts := []string{fmt.Sprintf("%4.0f s", r.Seconds), fmt.Sprintf("%s (%.0f%%)", report.VerdictText(r.Verdict), 100*r.Confidence)}
+func liveLine(r *doctor.Report, watched time.Duration) string {
+	verdict := "no verdict yet"
+	if r.Confidence >= liveLeast {
+		verdict = fmt.Sprintf("%s (%.0f%%)", report.VerdictText(r.Verdict), 100*r.Confidence)
+	}
+	parts := []string{fmt.Sprintf("%4.0f s", watched.Seconds()), verdict}
 	for _, b := range liveBars {
 		if x := latest(r, b.key); !math.IsNaN(x) {
 			parts = append(parts, b.label+" "+strings.TrimSpace(shareText(x)))
@@ -350,14 +376,10 @@ func lastEvents(r *doctor.Report) []doctor.Event {
 	return out
 }
 
-func eventSpan(e doctor.Event, now float64) string {
-	until := fmt.Sprintf("%.0f to %.0f s", e.Start, e.End)
-	if e.End >= now-0.5 {
-		until = fmt.Sprintf("since %.0f s", e.Start)
-	}
+func eventSpan(e doctor.Event) string {
 	unit := e.Unit
 	if unit != "%" && unit != "" {
 		unit = " " + unit
 	}
-	return fmt.Sprintf("%s, up to %.3g%s", until, e.Value, unit)
+	return fmt.Sprintf("for %.0f s, up to %.3g%s", e.End-e.Start, e.Value, unit)
 }

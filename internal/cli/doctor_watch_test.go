@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -60,15 +61,22 @@ func TestLiveView(t *testing.T) {
 	if _, cmd := m.Update(ctrlC); cmd == nil || interrupted != 1 || !m.over {
 		t.Errorf("second Ctrl-C: interrupted %d, over %v", interrupted, m.over)
 	}
+	// Below a job's output the view does not become lower.
+	high := strings.Count(m.View().Content, "\n")
+	m.report.Events = nil
+	if now := strings.Count(m.View().Content, "\n"); now != high {
+		t.Errorf("%d lines after %d", now, high)
+	}
 	q := newLiveModel("", nil)
-	if _, cmd := q.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); cmd == nil || !q.over || q.View().Content != "" {
+	q.report = watchedReport(0.5)
+	if _, cmd := q.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); cmd == nil || !q.over || strings.Contains(q.View().Content, "q ends the watching") {
 		t.Error("q does not end the view")
 	}
 }
 
 func TestLiveLine(t *testing.T) {
 	want := "  12 s, CPU-bound (80%), trainer waits 62%, CPU, this job 90%, 120 MB/s from disk, 2 workers"
-	if got := liveLine(watchedReport(0.62)); got != want {
+	if got := liveLine(watchedReport(0.62), 12*time.Second); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
