@@ -150,10 +150,10 @@ type liveModel struct {
 	fullScreen bool
 	height     int
 	width      int
-	report    *doctor.Report
-	waits     []float64 // share of waiting, one per second
-	bar       progress.Model
-	over      bool
+	report     *doctor.Report
+	waits      []float64 // share of waiting, one per second
+	bar        progress.Model
+	over       bool
 }
 
 const (

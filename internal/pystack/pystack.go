@@ -156,7 +156,7 @@ func (p *Process) Close() error { return p.mem.close() }
 // last.
 type interp struct {
 	addr                 uint64
-	next, threads, gil   uint64
+	gil                  uint64
 	nextB, threadsB      [8]byte
 	gilB                 [8]byte
 	gilState             [gilBytes]byte
