@@ -27,6 +27,9 @@ const (
 	leastFree               = 4 << 30
 	// windows is how many times each rate is taken; the median counts.
 	windows = 3
+	// leastRun is the shortest time that a rate is taken over: in less, batches
+	// that were ready before would count.
+	leastRun = 200 * time.Millisecond
 )
 
 // decode measures what an image costs the engine in each codec, with one decode
@@ -245,6 +248,7 @@ func (r *rates) stage(name string) float64 { return r.stages[name] }
 
 // run takes batches of src for d and gives them back at once.
 func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads int, d time.Duration, beside companion) (r rates, err error) {
+	d = max(d, leastRun)
 	pipe, err := pipeline.Open(ctx, pipeline.Config{
 		Source: "a sample", BatchSize: batch, Shuffle: true, Threads: threads,
 		Fields: []string{"image"}, Outputs: []transform.Output{{Name: "image", Field: "image", Ops: ops}},

@@ -51,8 +51,9 @@ const (
 const (
 	// DefaultFor is enough for a second or two per part.
 	DefaultFor = 18 * time.Second
-	// MinFor and MaxFor bound Options.For.
+	// MinFor is the shortest Options.For.
 	MinFor = time.Second
+	// MaxFor is the longest Options.For.
 	MaxFor = 10 * time.Minute
 )
 
