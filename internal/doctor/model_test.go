@@ -68,3 +68,22 @@ func TestStepLogCorrects(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The engine's gain counts what it costs itself, and never more than the step
+// allows.
+func TestGainOfEngine(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    shares
+		want float64
+	}{
+		{"no workers: 0.9 of the time becomes 0.405 beside the step, on two cores", shares{step: 0.1, ran: 0.1, serial: [numCauses]float64{causeCPU: 0.9}, cores: 2}, 2 / (0.9*engineCost + 0.1)},
+		{"two busy workers on two cores", shares{step: 0.1, ran: 0.1, wait: 0.9, lanes: 2, use: [numCauses]float64{causeCPU: 1}, cores: 2}, 2 / (2*engineCost + 0.1)},
+		{"the step is the limit", shares{step: 0.5, ran: 0, wait: 0.5, lanes: 1, use: [numCauses]float64{causeCPU: 1}, cores: 8}, 2},
+		{"other programs have the cores", shares{step: 0.2, ran: 0, wait: 0.8, lanes: 2, use: [numCauses]float64{causeCPU: 1}, cores: 2, outside: 1.5}, 1},
+	} {
+		if got := c.s.gainOfEngine(); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %.3f, want %.3f", c.name, got, c.want)
+		}
+	}
+}
