@@ -5,7 +5,6 @@ package gpu
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -179,7 +178,7 @@ func text(b []byte) string {
 	}
 	for i, c := range b {
 		if c < ' ' || c > '~' {
-			return fmt.Sprintf("%s", b[:i])
+			return string(b[:i])
 		}
 	}
 	return string(b)
