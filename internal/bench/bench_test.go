@@ -330,13 +330,13 @@ func TestDistribution(t *testing.T) {
 }
 
 func TestParseTransforms(t *testing.T) {
-	ops, err := ParseTransforms("RandomResizedCrop(224, scale=(0.25, 1)), RandomHorizontalFlip,Resize(256),ColorJitter(brightness=0.4,p=None)")
+	ops, err := ParseTransforms("RandomResizedCrop(224, scale=(0.25, 1)), RandomHorizontalFlip,Resize(256),Resize((3, 4)),ColorJitter(brightness=0.4,p=None)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		`{"op":"RandomResizedCrop","scale":[0.25,1],"size":[224,224]}`, `{"op":"RandomHorizontalFlip"}`,
-		`{"op":"Resize","size":256}`, `{"brightness":0.4,"op":"ColorJitter","p":null}`,
+		`{"op":"Resize","size":256}`, `{"op":"Resize","size":[3,4]}`, `{"brightness":0.4,"op":"ColorJitter","p":null}`,
 	}
 	for i, op := range ops {
 		if string(op) != want[i] {
@@ -368,4 +368,19 @@ func TestLimitNames(t *testing.T) {
 	if LimitCPU != plan.LimitCPU || LimitStorage != plan.LimitStorage || LimitAccelerator != plan.LimitAccelerator || LimitHandoff != plan.LimitHandoff {
 		t.Error("the names differ from those of package plan")
 	}
+}
+
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte(`{"x":"workers","unit":"s","cells":[{"values":{"workers":"1"},"seconds":3,"low":2,"high":4},{"values":{"workers":"2"},"seconds":2}]}`))
+	f.Add([]byte(`{"x":"decode","cells":[{"values":{"decode":"on"},"seconds":1e300}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var s Study
+		if json.Unmarshal(data, &s) != nil || s.Restore() != nil {
+			return
+		}
+		s.Chart().Terminal(30, 6)
+		if err := s.Chart().SVG(io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

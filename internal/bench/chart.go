@@ -85,7 +85,7 @@ func (c *Chart) bounds() (x0, x1, y1 float64) {
 	if x0 == x1 {
 		x1 = x0 + 1
 	}
-	if y1 <= 0 {
+	if y1 < 1e-12 { // no time at all: any scale does
 		y1 = 1
 	}
 	return x0, x1, y1
@@ -101,12 +101,13 @@ func ticks(y1 float64, n int) []float64 {
 		}
 	}
 	var out []float64
-	for i := 0; ; i++ {
+	for i := 0; i <= 2*n+2; i++ {
 		out = append(out, float64(i)*step)
 		if float64(i)*step >= y1*(1-1e-9) {
-			return out
+			break
 		}
 	}
+	return out
 }
 
 // number writes a tick or a value without noise.

@@ -97,11 +97,11 @@ type Part struct {
 const (
 	// pollEvery is how often the logs are read: they hold 16,384 records.
 	pollEvery = 100 * time.Millisecond
-	// treeEvery is how often the process tree is looked at, sooner at the start.
-	// Each look costs the kernel about a microsecond per process of the machine,
-	// and reading the memory of the tree, every fourth time, a millisecond each.
+	// treeEvery is how often the process tree is looked at once a step log was
+	// found, at every poll before: a short program must not be missed. Reading the
+	// memory of a process takes the kernel a millisecond and is done less often.
 	treeEvery   = time.Second
-	memoryEvery = 4
+	memoryEvery = 4 * time.Second
 	// keptRecords bounds what is kept for a trace.
 	keptRecords = 1 << 20
 	// patience is how long a command may take to end after being asked to, before
@@ -119,7 +119,8 @@ type watched struct {
 	usage   Usage
 	pss     int64
 	most    int
-	looks   int
+	// memoryAt is when the memory of the tree was read last.
+	memoryAt time.Time
 }
 
 // loop is a process with a step log.
@@ -153,7 +154,7 @@ func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	w := &watched{o: &o, pid: cmd.Process.Pid, res: &CommandResult{Command: o.Args, Cores: cores}, loops: map[int]*loop{}, engines: map[int]map[int64]engineSeen{}}
+	w := &watched{memoryAt: start.Add(time.Second - memoryEvery), o: &o, pid: cmd.Process.Pid, res: &CommandResult{Command: o.Args, Cores: cores}, loops: map[int]*loop{}, engines: map[int]map[int64]engineSeen{}}
 	defer w.close()
 	err := w.watch(ctx, done, start)
 	if ctx.Err() != nil {
@@ -195,7 +196,6 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var asked, lastTree time.Time
-	gap := treeEvery / 8
 	signals := []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGKILL}
 	for {
 		select {
@@ -208,14 +208,16 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 		case <-ctx.Done():
 			// It is asked to end like one that has run long enough.
 		}
-		if now := time.Now(); now.Sub(lastTree) >= gap {
-			lastTree, gap = now, min(2*gap, treeEvery)
-			w.look()
+		if now := time.Now(); len(w.loops) == 0 && now.Sub(start) < 10*time.Second || now.Sub(lastTree) >= treeEvery {
+			lastTree = now
+			w.look(now)
 		}
 		w.read()
 		over := ctx.Err() != nil || w.o.For > 0 && time.Since(start) >= w.o.For || w.o.Steps > 0 && w.steps() >= w.o.Steps
 		if over && len(signals) > 0 && (asked.IsZero() || time.Since(asked) >= patience) {
-			w.res.Ended = true
+			if w.res.Ended = true; asked.IsZero() {
+				w.look(time.Now()) // while the engine is still there
+			}
 			asked = time.Now()
 			_ = unix.Kill(-w.pid, signals[0])
 			signals = signals[1:]
@@ -227,10 +229,13 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 }
 
 // look finds new processes and adds up what the tree has used.
-func (w *watched) look() {
+func (w *watched) look(now time.Time) {
 	tree := Tree(w.pid)
-	u := usageOf(tree, w.looks%memoryEvery == memoryEvery-1)
-	w.looks++
+	memory := now.Sub(w.memoryAt) >= memoryEvery
+	if memory {
+		w.memoryAt = now
+	}
+	u := usageOf(tree, memory)
 	w.usage.CPU = max(w.usage.CPU, u.CPU)
 	w.usage.BlockBytes = max(w.usage.BlockBytes, u.BlockBytes)
 	w.usage.ReadBytes = max(w.usage.ReadBytes, u.ReadBytes)

@@ -33,8 +33,8 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	if err != nil {
 		return nil, err
 	}
-	// Each accelerator needs a few batches of its own.
-	most := int(min(max(r.Records/int64(4*o.Config.BatchSize), 1), maxFed))
+	// Each accelerator needs a batch of its own in an epoch.
+	most := int(min(max(r.Records/int64(o.Config.BatchSize), 1), maxFed))
 	need := float64(o.Config.BatchSize) / o.Step.Seconds() * target
 	guess := min(max(int(r.PerSecond/need), 1), most)
 	note("without an accelerator: %.0f examples/s, enough for about %d", r.PerSecond, guess)

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
@@ -217,10 +218,18 @@ type stopClock struct {
 
 func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, began time.Time) (*Result, error) {
 	trainers := make([]*trainer, len(conns))
+	// Several engines' worth of rings together take half of what is free.
+	share := int64(0)
+	if free, err := arena.FreeMemory(); err == nil {
+		share = free / int64(2*len(conns))
+	}
 	for i, conn := range conns {
 		cfg := o.Config
 		if len(conns) > 1 {
 			cfg.Rank, cfg.WorldSize = i, len(conns)
+			if cfg.Memory == 0 {
+				cfg.Memory = share
+			}
 		}
 		config, err := json.Marshal(cfg)
 		if err != nil {

@@ -279,3 +279,36 @@ func (s *Study) verdict(line *Series, speeds []float64) string {
 	best := slices.Max(speeds[line.Knee:])
 	return fmt.Sprintf("%sknee at %s: more adds %.0f%% at most%s", name, what, 100*max(best/speeds[line.Knee]-1, 0), limit)
 }
+
+// Restore makes the series of a study whose cells were read from JSON. It
+// refuses what cannot be drawn.
+func (s *Study) Restore() error {
+	if len(s.Cells) == 0 || len(s.Cells) > maxCells || s.X == "" {
+		return fmt.Errorf("%d cells over the axis %q", len(s.Cells), s.X)
+	}
+	names := map[string]bool{}
+	for i, c := range s.Cells {
+		if x := s.xOf(i); !(x >= 0 && x <= 1e6) {
+			return fmt.Errorf("%s is %q", s.X, c.Values[s.X])
+		}
+		for _, v := range []float64{c.Epoch, c.Low, c.High} {
+			if !(v >= 0 && v < 1e12) {
+				return fmt.Errorf("a time of %v seconds", v)
+			}
+		}
+		if _, ok := c.Values[s.X]; !ok {
+			return fmt.Errorf("a cell without a value for %s", s.X)
+		}
+		for name := range c.Values {
+			names[name] = true
+		}
+	}
+	var axes []Axis
+	for name := range names {
+		axes = append(axes, Axis{Name: name})
+	}
+	slices.SortFunc(axes, func(a, b Axis) int { return strings.Compare(a.Name, b.Name) })
+	s.Series = nil
+	s.draw(axes)
+	return nil
+}

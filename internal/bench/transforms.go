@@ -83,11 +83,13 @@ func parseOp(name, args string) (json.RawMessage, error) {
 	for _, arg := range splitArgs(args) {
 		key, value, named := strings.Cut(arg, "=")
 		if !named {
-			n, err := strconv.Atoi(strings.TrimSpace(arg))
-			if err != nil {
-				return nil, fmt.Errorf("%s(%s): write %q with the name of its parameter, such as p=0.5", name, args, strings.TrimSpace(arg))
+			for side := range strings.SplitSeq(strings.Trim(strings.TrimSpace(arg), "()[]"), ",") {
+				n, err := strconv.Atoi(strings.TrimSpace(side))
+				if err != nil {
+					return nil, fmt.Errorf("%s(%s): write %q with the name of its parameter, such as p=0.5", name, args, strings.TrimSpace(arg))
+				}
+				sizes = append(sizes, n)
 			}
-			sizes = append(sizes, n)
 			continue
 		}
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)

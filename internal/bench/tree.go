@@ -44,6 +44,44 @@ func (u Usage) Add(v Usage) Usage {
 
 // Tree returns the live processes of which root is an ancestor, and root.
 func Tree(root int) []int {
+	tree := []int{root}
+	for i := 0; i < len(tree); i++ {
+		children, ok := childrenOf(tree[i])
+		if !ok {
+			return scanTree(root)
+		}
+		tree = append(tree, children...)
+	}
+	return tree
+}
+
+// childrenOf lists the children of a process by /proc/PID/task/*/children, which
+// kernels without CONFIG_PROC_CHILDREN do not have; ok is false there.
+func childrenOf(pid int) (children []int, ok bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, true // it has ended
+	}
+	for _, t := range tasks {
+		data, err := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
+		if err != nil {
+			if _, gone := os.Stat(filepath.Join(dir, t.Name())); gone != nil {
+				continue
+			}
+			return nil, false
+		}
+		for _, field := range strings.Fields(string(data)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				children = append(children, child)
+			}
+		}
+	}
+	return children, true
+}
+
+// scanTree is Tree by the parents of all processes.
+func scanTree(root int) []int {
 	children := map[int][]int{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -35,7 +35,7 @@ type benchFlags struct {
 	repeats                       int
 	decoded                       string
 	svg                           string
-	workload                      string
+	workload, device              string
 	scale                         float64
 	dir                           string
 	noWhatIf, check               bool
@@ -98,12 +98,13 @@ In a command, "{workers}" and "{cores}" stand for the values.`,
 	flags.IntVar(&f.repeats, "repeats", 3, "runs of each cell of a study")
 	flags.StringVar(&f.svg, "svg", "", "draw the curve of a study into `FILE`")
 	flags.StringVar(&f.workload, "workload", "", "an MLPerf-Storage-shaped workload: `NAME` is unet3d, resnet50 or cosmoflow")
+	flags.StringVar(&f.device, "device", "a100", "accelerator whose published step time the workload takes: a100 or h100")
 	flags.Float64Var(&f.scale, "scale", 0, "size of the workload's data in `GB` (default: what makes a run of a few seconds)")
 	flags.StringVar(&f.dir, "dir", "", "`FOLDER` to keep the workload's data in (default: a temporary one)")
 	flags.BoolVar(&f.noWhatIf, "no-what-if", false, "leave out what other machines would give")
 	flags.BoolVar(&f.check, "what-if", false, "also measure the what-ifs that this machine can try")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
-	cmd.AddCommand(newBenchDecodeCommand(app))
+	cmd.AddCommand(newBenchDecodeCommand(app), newBenchDrawCommand(app))
 	return cmd
 }
 
@@ -165,6 +166,8 @@ func (f *benchFlags) check1(cmd *cobra.Command) error {
 		return usageError("--repeats 3", "--repeats is %d", f.repeats)
 	case f.spin && f.t == 0 && f.workload == "":
 		return usageError("--t 87ms --spin", "--spin needs the time of a step")
+	case f.device != "a100" && f.device != "h100":
+		return usageError("--device a100, or --t 87ms for any other", "--device %q is neither a100 nor h100", f.device)
 	case math.IsNaN(f.scale) || f.scale < 0 || f.scale > 1e6:
 		return usageError("--scale 2", "--scale is %v GB", f.scale)
 	}

@@ -28,6 +28,7 @@ var commands = []func(*App) *cobra.Command{
 	newPlanCommand,
 	newProbeCommand,
 	newBenchCommand,
+	newProfileCommand,
 	newDoctorCommand,
 	newVersionCommand,
 }

@@ -190,10 +190,11 @@ func (l *Log) Read(since uint64) (records []Record, next, lost uint64, err error
 	if first == head {
 		return nil, head, first - since, nil
 	}
-	ring := make([]byte, l.capacity*recordSize)
-	if n, err := l.f.ReadAt(ring, headerSize); n < len(ring) {
-		return nil, since, 0, fmt.Errorf("step log: %d of %d bytes: %w", n, len(ring), err)
+	ring, err := l.ring(first, head)
+	if err != nil {
+		return nil, since, 0, err
 	}
+	read := first
 	// What the writer has overwritten meanwhile is newer than it seems.
 	after, err := l.Head()
 	if err != nil {
@@ -205,7 +206,7 @@ func (l *Log) Read(since uint64) (records []Record, next, lost uint64, err error
 	records = make([]Record, 0, head-first)
 	last := int64(0)
 	for i := first; i < head; i++ {
-		b := ring[(i%l.capacity)*recordSize:]
+		b := ring[(i-read)*recordSize:]
 		r := Record{
 			NS: int64(binary.LittleEndian.Uint64(b)), Kind: Kind(binary.LittleEndian.Uint32(b[8:])),
 			Arg: binary.LittleEndian.Uint32(b[12:]),
@@ -219,6 +220,22 @@ func (l *Log) Read(since uint64) (records []Record, next, lost uint64, err error
 		records = append(records, r)
 	}
 	return records, head, first - since, nil
+}
+
+// ring reads the bytes of records first to head, which may wrap around.
+func (l *Log) ring(first, head uint64) ([]byte, error) {
+	b := make([]byte, 0, (head-first)*recordSize)
+	for first < head {
+		at := first % l.capacity
+		n := min(head-first, l.capacity-at)
+		part := b[len(b) : uint64(len(b))+n*recordSize]
+		if got, err := l.f.ReadAt(part, int64(headerSize+at*recordSize)); got < len(part) {
+			return nil, fmt.Errorf("step log: %d of %d bytes: %w", got, len(part), err)
+		}
+		b = b[:len(b)+len(part)]
+		first += n
+	}
+	return b, nil
 }
 
 // Next returns the records since the last call of Next, the first time all

@@ -15,7 +15,8 @@ from stoker.transforms import Transform
 OWN = {
     "Batch", "BatchesHeld", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "UnknownArgument", "__version__",
-    "Plan", "doctor", "plan", "stage", "step", "watch",
+    "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench", "doctor", "headroom",
+    "plan", "profile", "stage", "step", "study", "watch",
 }  # fmt: skip
 BASIC = {
     "CenterCrop", "Normalize", "RandomCrop", "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from . import transforms, transforms_augment
 from ._batch import Batch
+from ._bench import BenchResult, StudyResult, bench, study
 from ._doctor import doctor
 from ._errors import (
     BatchesHeld,
@@ -29,8 +30,10 @@ from ._errors import (
     UnknownArgument,
 )
 from ._fields import Field
+from ._headroom import HeadroomResult, headroom
 from ._loader import Loader
 from ._plan import Plan, plan
+from ._profile import Profiler, ProfileResult, profile
 from ._ragged import Ragged
 from ._step import stage, step, watch
 from ._version import __version__
@@ -39,6 +42,11 @@ from .transforms_augment import *  # noqa: F403
 
 __all__ = [
     "Batch",
+    "BenchResult",
+    "HeadroomResult",
+    "ProfileResult",
+    "Profiler",
+    "StudyResult",
     "BatchesHeld",
     "ConfigError",
     "EngineDied",
@@ -56,8 +64,12 @@ __all__ = [
     "__version__",
     "doctor",
     "plan",
+    "bench",
+    "headroom",
+    "profile",
     "stage",
     "step",
+    "study",
     "watch",
     *transforms.__all__,
     *transforms_augment.__all__,

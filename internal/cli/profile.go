@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/bench"
+)
+
+// profileFlags are what `stoker profile` was asked for.
+type profileFlags struct {
+	app                  *App
+	o                    bench.CommandOptions
+	save, compare, trace string
+	asJSON, noHook       bool
+}
+
+func newProfileCommand(app *App) *cobra.Command {
+	f := &profileFlags{app: app}
+	cmd := &cobra.Command{
+		Use:     "profile -- COMMAND...",
+		GroupID: groupEngine,
+		Short:   "Run a training command for a bounded number of steps and show where the time goes",
+		Long: `Run a training command for a bounded number of steps and show where the time goes,
+stage by stage: waiting for data, the parts of the step, and beside them the stages
+of Stoker's engine when the program uses it.
+
+Waiting is seen in programs that load with PyTorch's DataLoader (which is watched from
+inside, through a hook that is loaded into the program's Python), with stoker.Loader,
+or loop over stoker.watch(loader). Parts of the step are those that the program marks:
+
+  with stoker.stage("forward"): loss = criterion(model(images), labels)
+
+After --max-batches steps the program is ended, so that it needs no switch of its
+own for this. --save and --compare put two runs side by side, so that every change
+can be measured.`,
+		Example: `  stoker profile -- python train.py
+  stoker profile --save before.json -- python train.py --profiling
+  stoker profile --compare before.json -- python train.py --workers 4
+  stoker profile --trace trace.json -- python train.py      # for ui.perfetto.dev`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.o.Steps, "max-batches", 200, "end the program after this many `STEPS`; 0 lets it end by itself")
+	flags.DurationVar(&f.o.For, "seconds", 0, "end it after this long")
+	flags.StringVar(&f.save, "save", "", "keep the profile in `FILE`, for --compare")
+	flags.StringVar(&f.compare, "compare", "", "show the profile that was saved in `FILE` beside this one")
+	flags.StringVar(&f.trace, "trace", "", "write the steps as a Chrome trace into `FILE`, for ui.perfetto.dev")
+	flags.BoolVar(&f.noHook, "no-hook", false, "load nothing into the program: see only what it says itself")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
+	switch {
+	case cmd.ArgsLenAtDash() != 0 || len(args) == 0:
+		return usageError("stoker profile -- python train.py", "profile what? The command goes behind --")
+	case f.o.Steps < 0 || f.o.Steps == 1 || f.o.For < 0:
+		return usageError("--max-batches 200; the first step is not counted", "--max-batches is %d, --seconds %v", f.o.Steps, f.o.For)
+	}
+	if _, err := exec.LookPath(args[0]); err != nil {
+		return usageError("stoker profile -- python train.py", "%s is no program that can be started", args[0])
+	}
+	var before *bench.Profile
+	if f.compare != "" {
+		var err error
+		if before, err = readProfile(f.compare); err != nil {
+			return err
+		}
+	}
+	f.o.Args, f.o.Output, f.o.Keep = args, f.app.Stderr, f.trace != ""
+	if !f.noHook {
+		f.o.Env = hookEnvironment()
+	}
+	r, err := bench.RunCommand(f.app.Context, f.o)
+	if err != nil {
+		return err
+	}
+	if r.ExitCode != 0 && !r.Ended {
+		return &Error{Msg: fmt.Sprintf("the command ended with exit code %d", r.ExitCode), Hint: "what it printed stands above"}
+	}
+	p := bench.NewProfile(r)
+	if p == nil {
+		return &Error{Msg: "the steps of the program cannot be seen", Hint: "load with stoker.Loader or a PyTorch DataLoader, loop over stoker.watch(loader), or call stoker.step() in the loop"}
+	}
+	if f.save != "" {
+		if err := writeJSON(f.save, p); err != nil {
+			return err
+		}
+	}
+	if f.trace != "" {
+		if err := writeJSON(f.trace, bench.Trace(r)); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return f.app.printJSON(p)
+	}
+	text := profileText(p, r)
+	if before != nil {
+		text += "\n" + compareText(before, p)
+	}
+	return f.app.print(text)
+}
+
+// hookEnvironment is what makes a program's Python load the hook: the folder of
+// the hook in front of PYTHONPATH. It is there in the installed package and in
+// the repository; elsewhere the program runs without.
+func hookEnvironment() []string {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	dir := filepath.Dir(self)
+	for _, hook := range []string{
+		os.Getenv("STOKER_PYTHON_HOOK"),
+		filepath.Join(dir, "..", "_hook"),                            // stoker/bin/stoker of the package
+		filepath.Join(dir, "..", "python", "src", "stoker", "_hook"), // bin/stoker of the repository
+	} {
+		if hook == "" {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(hook, "sitecustomize.py")); err == nil {
+			path := hook
+			if old := os.Getenv("PYTHONPATH"); old != "" {
+				path += string(os.PathListSeparator) + old
+			}
+			return []string{"PYTHONPATH=" + path}
+		}
+	}
+	return nil
+}
+
+// maxProfile bounds what --compare reads.
+const maxProfile = 8 << 20
+
+func readProfile(name string) (*bench.Profile, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > maxProfile {
+		return nil, fmt.Errorf("%s is larger than %d MiB: it is no profile", name, maxProfile>>20)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := bench.ParseProfile(data)
+	if err != nil {
+		return nil, &Error{Msg: name, Err: err, Hint: "stoker profile --save writes one"}
+	}
+	return p, nil
+}
+
+func writeJSON(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(data, '\n'), 0o666)
+}
+
+func profileText(p *bench.Profile, r *bench.CommandResult) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n", clean(p.Loader))
+	speed := ""
+	if p.PerSecond > 0 {
+		speed = fmt.Sprintf("; %s examples/s", bold(FormatCount(int64(p.PerSecond))))
+	}
+	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s\n\n", FormatCount(int64(p.Steps)), seconds(p.Seconds), speed)
+	t := newTable("stage", "where", "per step", "share")
+	for _, s := range p.Stages {
+		t.Row(s.Name, s.Where, seconds(s.Seconds), percent(s.Share))
+	}
+	t.Row("step", "", seconds(p.Step.Mean), "")
+	fmt.Fprintf(&out, "%s\n\n", t)
+	for _, d := range []struct {
+		name string
+		d    bench.Distribution
+	}{{"step", p.Step}, {"wait", p.Wait}} {
+		fmt.Fprintf(&out, "  %s: p50 %s, p95 %s, p99 %s, max %s\n", d.name, seconds(d.d.P50), seconds(d.d.P95), seconds(d.d.P99), seconds(d.d.Max))
+	}
+	fmt.Fprintf(&out, "  CPU %.2f s in at most %d processes; watching took %.1f%% of one core\n", p.CPU, r.Processes, 100*r.WatchingCPU/max(r.Seconds, 1e-9))
+	for _, note := range p.Notes {
+		fmt.Fprintf(&out, "  %s\n", note)
+	}
+	return out.String()
+}
+
+// compareText shows two profiles side by side.
+func compareText(before, after *bench.Profile) string {
+	t := newTable("per step", "before", "after", "change")
+	row := func(name string, a, b float64, text func(float64) string) {
+		change := ""
+		if a > 0 {
+			change = fmt.Sprintf("%+.0f%%", 100*(b/a-1))
+		}
+		t.Row(name, text(a), text(b), change)
+	}
+	row("step", before.Step.Mean, after.Step.Mean, seconds)
+	type key struct{ where, name string }
+	var keys []key
+	values := map[key][2]float64{}
+	for i, p := range []*bench.Profile{before, after} {
+		for _, s := range p.Stages {
+			k := key{s.Where, s.Name}
+			if !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+			v := values[k]
+			v[i] = s.Seconds
+			values[k] = v
+		}
+	}
+	for _, k := range keys {
+		row(k.where+": "+k.name, values[k][0], values[k][1], seconds)
+	}
+	row("examples/s", before.PerSecond, after.PerSecond, func(v float64) string { return FormatCount(int64(v)) })
+	row("AU", before.AU, after.AU, percent)
+	return t.String() + "\n"
+}

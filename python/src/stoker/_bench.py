@@ -1,0 +1,352 @@
+"""``stoker.bench`` and ``stoker.study``: how fast a loader feeds an accelerator, and where workers stop helping."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._binary import find_binary
+from ._errors import ConfigError, StokerError, public
+from ._measure import (
+    Accelerator,
+    Distribution,
+    Stage,
+    Step,
+    as_dict,
+    bound,
+    bytes_text,
+    distribution,
+    drive,
+    table,
+    time_text,
+)
+
+KNEE_GAIN = 1.10
+_FED = 0.97
+_BUSY = 0.85
+
+
+@dataclass
+class BenchResult:
+    """What ``stoker.bench`` measured; the first step is left out. Times are in seconds.
+
+    Attributes:
+        loader: the loader, as it describes itself.
+        steps, examples, seconds: how much was measured. ``examples`` is 0 when batches do not say how many they hold.
+        examples_per_second, steps_per_second: the speed.
+        au: accelerator utilisation, compute time over total time.
+        step, wait: distributions of the time of a step and of the wait for its batch.
+        waited: share of the steps that waited longer than a hundredth of a step and 0.1 ms.
+        first_batch: how long the first batch took, the start of workers included.
+        stages: what the engine did per step (for ``stoker.Loader``).
+        cpu: CPU seconds of this process and all its children, the step included.
+        block_bytes, read_bytes: bytes read from storage, and by ``read()`` from anywhere.
+        pss: memory of all processes at the end, in bytes; shared memory counts once.
+        processes: their number.
+        limit: ``accelerator``, ``cpu``, or empty when the figures do not say (``stoker doctor`` looks further).
+    """
+
+    __module__ = "stoker"
+
+    loader: str
+    t: float
+    steps: int
+    examples: int
+    seconds: float
+    examples_per_second: float
+    steps_per_second: float
+    au: float
+    step: Distribution
+    wait: Distribution
+    waited: float
+    first_batch: float
+    cpu: float
+    block_bytes: int
+    read_bytes: int
+    pss: int
+    processes: int
+    cores: int
+    limit: str
+    stages: list[Stage] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Return all figures as JSON."""
+        return json.dumps(as_dict(self), indent=2)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.loader}", f"{self.steps:,} steps in {self.seconds:.2f} s, the first one left out", ""]
+        if self.t or self.au:
+            lines.append(f"  AU {self.au:.1%}: the share of the time in which the accelerator computes")
+        speed = f"{self.examples_per_second:,.0f} examples/s, " if self.examples else ""
+        lines.append(f"  {speed}{self.steps_per_second:.3g} steps/s; {self.waited:.1%} of the steps waited")
+        if self.limit:
+            lines.append(f"  limit: {self.limit}")
+        rows = [["", "mean", "p50", "p95", "p99", "max"]]
+        for name, d in (("step", self.step), ("wait for the batch", self.wait)):
+            rows.append([name, *(time_text(v) for v in (d.mean, d.p50, d.p95, d.p99, d.max))])
+        lines += ["", table(rows), ""]
+        if self.stages:
+            rows = [["engine stage", "per step", "busy"]]
+            rows += [[s.name, time_text(s.seconds), f"{s.share:.1%}"] for s in self.stages]
+            lines += [table(rows), ""]
+        busy = self.cpu / max(self.seconds * self.cores, 1e-9)
+        lines.append(f"  CPU {self.cpu:.2f} s ({busy:.0%} of {self.cores} cores) in {self.processes} processes")
+        lines.append(
+            f"  read {bytes_text(self.read_bytes)}, {bytes_text(self.block_bytes)} of it from storage; "
+            f"memory {bytes_text(self.pss)} (PSS); first batch after {time_text(self.first_batch)}"
+        )
+        return "\n".join(lines)
+
+
+@public
+def bench(
+    loader: Iterable[Any],
+    step: Step | None = None,
+    *,
+    max_batches: int | None = 200,
+    seconds: float | None = None,
+    spin: bool = False,
+) -> BenchResult:
+    """Measure how well any loader feeds an accelerator.
+
+    ::
+
+        print(stoker.bench(loader, step=0.087))              # simulated: sleeps 87 ms per batch
+        print(stoker.bench(loader, step=train_step))         # the real step, on a GPU when it uses one
+
+    The loader is any iterable of batches: ``stoker.Loader``, a PyTorch ``DataLoader``, a generator. It is run
+    through again when it ends before ``max_batches``, except for generators. For a step on a GPU the end of its work
+    is waited for, so that computing and waiting do not overlap: otherwise asynchronous work would count as waiting.
+
+    Args:
+        loader: gives the batches.
+        step: seconds that the simulated accelerator takes for a batch, or a function that is called with each
+            batch. Default: no step, which measures how fast batches come.
+        max_batches: end after this many; None for no limit.
+        seconds: end after this long; None for no limit.
+        spin: burn a core during a simulated step, as the launching thread of a framework does, instead of sleeping.
+
+    Raises:
+        ConfigError: an argument makes no sense, or there was no batch.
+    """
+    accelerator = Accelerator(step, spin)
+    most, longest = bound(max_batches, seconds)
+    if max_batches is None and seconds is None:
+        raise ConfigError("max_batches and seconds are both None: the run would never end")
+    run = drive(loader, accelerator, most, longest)
+    cores = len(os.sched_getaffinity(0))
+    n = len(run.steps)
+    spun = n * accelerator.seconds if spin else 0.0
+    has_step = accelerator.function is not None or accelerator.seconds > 0
+    limit = ""
+    if has_step and run.au >= _FED:
+        limit = "accelerator"
+    elif (run.cpu - spun) / max(run.seconds * cores - spun, 1e-9) >= _BUSY:
+        limit = "cpu"
+    return BenchResult(
+        loader=describe(loader),
+        t=accelerator.seconds,
+        steps=n,
+        examples=run.rows,
+        seconds=run.seconds,
+        examples_per_second=run.rows / run.seconds,
+        steps_per_second=n / run.seconds,
+        au=run.au if has_step else 0.0,
+        step=distribution(run.steps),
+        wait=distribution(run.waits),
+        waited=run.waited,
+        first_batch=run.first_batch,
+        cpu=run.cpu,
+        block_bytes=run.block_bytes,
+        read_bytes=run.read_bytes,
+        pss=run.pss,
+        processes=run.processes,
+        cores=cores,
+        limit=limit,
+        stages=run.engine,
+    )
+
+
+def describe(loader: object) -> str:
+    """Say in one line what a loader is."""
+    text = repr(loader)
+    workers = getattr(loader, "num_workers", None)
+    if text.startswith("<") and workers is not None:
+        return f"{type(loader).__name__}(batch_size={getattr(loader, 'batch_size', None)}, num_workers={workers})"
+    return text if len(text) <= 200 and "\n" not in text else type(loader).__name__
+
+
+@dataclass
+class StudyCell:
+    """One point of a study: medians over the repeats, and the extremes of the time per step."""
+
+    x: int
+    seconds: float
+    low: float
+    high: float
+    examples_per_second: float
+    au: float
+    cpu: float
+    pss: int
+    limit: str
+
+
+@dataclass
+class StudyResult:
+    """The curve of a study.
+
+    Attributes:
+        axis: what was varied, and ``unit``: what the times of the cells are of.
+        cells: the points in order.
+        knee: the value of the last point that was at least 10% faster than the last one before it that was.
+        verdict: what that means, in a sentence.
+    """
+
+    __module__ = "stoker"
+
+    axis: str
+    unit: str
+    cells: list[StudyCell]
+    knee: int
+    verdict: str
+
+    def to_json(self) -> str:
+        """Return all figures as JSON."""
+        return json.dumps(as_dict(self), indent=2)
+
+    def chart(self) -> str:
+        """Return the curve drawn for a terminal."""
+        return self._draw("-")
+
+    def save_svg(self, path: str | os.PathLike[str]) -> None:
+        """Draw the curve into an SVG file."""
+        self._draw(os.path.abspath(os.fspath(path)))
+
+    def _draw(self, svg: str) -> str:
+        cells = [{"values": {self.axis: str(c.x)}, **as_dict(c)} for c in self.cells]
+        text = json.dumps({"x": self.axis, "unit": self.unit, "cells": cells})
+        args = [find_binary(), "bench", "draw", "--svg", svg]
+        done = subprocess.run(args, input=text, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise StokerError(f"the curve could not be drawn: {done.stderr.strip()}")
+        return done.stdout
+
+    def __repr__(self) -> str:
+        rows = [[self.axis, self.unit, "spread", "examples/s", "AU", "limit"]]
+        for c in self.cells:
+            mark = "  <- knee" if c.x == self.knee and c is not self.cells[-1] else ""
+            rows.append(
+                [
+                    str(c.x),
+                    f"{c.seconds:.3g}",
+                    f"{c.low:.3g} to {c.high:.3g}",
+                    f"{c.examples_per_second:,.0f}",
+                    f"{c.au:.1%}",
+                    c.limit + mark,
+                ]
+            )
+        return f"{table(rows)}\n\n  {self.verdict}"
+
+
+@public
+def study(
+    make_loader: Callable[[int], Iterable[Any]],
+    workers: Sequence[int] = (0, 1, 2, 4),
+    step: Step | None = None,
+    *,
+    max_batches: int | None = 50,
+    seconds: float | None = None,
+    repeats: int = 3,
+    spin: bool = False,
+    axis: str = "workers",
+) -> StudyResult:
+    """Measure a loader for several numbers of workers, and find the knee: where more of them stop helping.
+
+    ::
+
+        result = stoker.study(lambda w: DataLoader(data, batch_size=64, num_workers=w), workers=[0, 1, 2, 4])
+        print(result)                   # a table and a sentence
+        print(result.chart())           # the curve
+        result.save_svg("knee.svg")
+
+    Each number gets a new loader, ``repeats`` times, in turns and in a new order each time, so that what changes on
+    the machine meanwhile meets all of them. The time to start workers does not count: the first step is left out.
+
+    Args:
+        make_loader: makes a loader from the number of workers; it may be any number that means something.
+        workers: the numbers to try.
+        step: as for ``stoker.bench``.
+        max_batches: steps of each run.
+        seconds: longest time of each run.
+        spin: as for ``stoker.bench``.
+        repeats: runs of each.
+        axis: what the numbers are, for the report.
+    """
+    if not callable(make_loader):
+        raise ConfigError(
+            "make_loader is a function from the number of workers to a loader: "
+            "stoker.study(lambda w: DataLoader(data, num_workers=w))"
+        )
+    numbers = sorted(set(workers))
+    if not numbers or any(isinstance(w, bool) or not isinstance(w, int) or w < 0 for w in numbers):
+        raise ConfigError(f"workers is {workers!r}; it is a list of numbers from 0")
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or not 1 <= repeats <= 100:
+        raise ConfigError(f"repeats is {repeats!r}; it is a number from 1 to 100")
+    runs: dict[int, list[BenchResult]] = {w: [] for w in numbers}
+    order = random.Random(7)
+    for _ in range(repeats):
+        for w in order.sample(numbers, len(numbers)):
+            loader = make_loader(w)
+            try:
+                runs[w].append(bench(loader, step, max_batches=max_batches, seconds=seconds, spin=spin))
+            finally:
+                close = getattr(loader, "close", None)
+                if callable(close):
+                    close()
+                del loader
+    cells = [_cell(w, results) for w, results in runs.items()]
+    at = _knee([c.seconds for c in cells])
+    return StudyResult(axis, "seconds per step", cells, cells[at].x, _verdict(axis, cells, at))
+
+
+def _cell(x: int, results: list[BenchResult]) -> StudyCell:
+    times = [r.seconds / r.steps for r in results]
+    limits = [r.limit for r in results]
+    return StudyCell(
+        x=x,
+        seconds=statistics.median(times),
+        low=min(times),
+        high=max(times),
+        examples_per_second=statistics.median(r.examples_per_second for r in results),
+        au=statistics.median(r.au for r in results),
+        cpu=statistics.median(r.cpu / r.steps for r in results),
+        pss=int(statistics.median(r.pss for r in results)),
+        limit=max(set(limits), key=limits.count),
+    )
+
+
+def _knee(times: Sequence[float]) -> int:
+    """Return the place of the last point that was 10% faster than the last one before it that was."""
+    knee = 0
+    for i, t in enumerate(times):
+        if times[knee] >= KNEE_GAIN * t:
+            knee = i
+    return knee
+
+
+def _verdict(axis: str, cells: list[StudyCell], knee: int) -> str:
+    at = cells[knee]
+    limit = f"; the limit there is {at.limit}" if at.limit else ""
+    if knee == len(cells) - 1 and len(cells) > 1:
+        gain = cells[knee - 1].seconds / at.seconds
+        return (
+            f"still {gain:.2f} times faster at {at.x} {axis} than at {cells[knee - 1].x}: the knee lies beyond{limit}"
+        )
+    best = min(c.seconds for c in cells[knee:])
+    return f"knee at {at.x} {axis}: more adds {at.seconds / best - 1:.0%} at most{limit}"

@@ -1,0 +1,125 @@
+"""``stoker.headroom``: how fast training would be if loading took no time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ._bench import describe
+from ._errors import ConfigError, public
+from ._loader import Loader
+from ._measure import Accelerator, Step, as_dict, bound, drive
+
+
+@dataclass
+class HeadroomResult:
+    """What ``stoker.headroom`` found.
+
+    Attributes:
+        loader: the loader, as it describes itself.
+        steps_per_second, examples_per_second: with the loader.
+        replayed_steps_per_second, replayed_examples_per_second: with batches that are in memory already.
+        headroom: the factor between the two: what faster loading can gain at most.
+        batches: how many batches were replayed.
+    """
+
+    __module__ = "stoker"
+
+    loader: str
+    steps_per_second: float
+    examples_per_second: float
+    replayed_steps_per_second: float
+    replayed_examples_per_second: float
+    headroom: float
+    batches: int
+
+    def to_json(self) -> str:
+        """Return all figures as JSON."""
+        return json.dumps(as_dict(self), indent=2)
+
+    def __repr__(self) -> str:
+        if self.headroom < 1.03:
+            says = "the loader keeps up: faster loading would gain nothing"
+        else:
+            says = f"faster loading can make training up to {self.headroom:.2f} times as fast"
+        return (
+            f"{self.loader}\n"
+            f"  with the loader:  {self.steps_per_second:.3g} steps/s, {self.examples_per_second:,.0f} examples/s\n"
+            f"  batches replayed: {self.replayed_steps_per_second:.3g} steps/s, "
+            f"{self.replayed_examples_per_second:,.0f} examples/s ({self.batches} batches)\n"
+            f"  {says}"
+        )
+
+
+@public
+def headroom(
+    loader: Iterable[Any],
+    step: Step,
+    *,
+    batches: int = 8,
+    max_batches: int = 100,
+    seconds: float | None = None,
+) -> HeadroomResult:
+    """Measure the upper bound of training speed: the same step on batches that are in memory already.
+
+    ::
+
+        print(stoker.headroom(loader, train_step))
+
+    First some batches are kept and given to the step again and again, then the loader is run as it is; both without
+    their first step. The loader's own work does not compete for cores while batches are replayed, so that the bound
+    is one that no loader can pass.
+
+    Args:
+        loader: any iterable of batches, which must stay valid while they are kept (those of ``stoker.Loader``
+            are copied).
+        step: a function that is called with each batch, or the seconds of a simulated step.
+        batches: how many batches are kept.
+        max_batches: steps of each of the two runs.
+        seconds: longest time of each.
+
+    Raises:
+        ConfigError: an argument makes no sense, or the loader gives too few batches.
+    """
+    accelerator = Accelerator(step, False)
+    if accelerator.function is None and not accelerator.seconds:
+        raise ConfigError("headroom needs the step: a function of a batch, or its seconds")
+    if isinstance(batches, bool) or not isinstance(batches, int) or not 1 <= batches <= 10_000:
+        raise ConfigError(f"batches is {batches!r}; it is a number from 1 to 10000")
+    if iter(loader) is loader:
+        raise ConfigError("headroom runs the loader twice; give it an iterable that can be run again, not an iterator")
+    most, longest = bound(max_batches, seconds)
+    kept: list[Any] = []
+    source = iter(loader)
+    for batch in source:
+        kept.append(batch.copy() if isinstance(loader, Loader) else batch)
+        del batch
+        if len(kept) == batches:
+            break
+    close = getattr(source, "close", None)
+    if callable(close):
+        close()
+    del source
+    if not kept:
+        raise ConfigError("the loader gave no batch")
+
+    class Replay:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(kept)
+
+    replayed = drive(Replay(), accelerator, most, longest)
+    count = len(kept)
+    kept.clear()
+    real = drive(loader, Accelerator(step, False), most, longest)
+    speed, bound_ = len(real.steps) / real.seconds, len(replayed.steps) / replayed.seconds
+    return HeadroomResult(
+        loader=describe(loader),
+        steps_per_second=speed,
+        examples_per_second=real.rows / real.seconds,
+        replayed_steps_per_second=bound_,
+        replayed_examples_per_second=replayed.rows / replayed.seconds,
+        headroom=max(bound_ / speed, 1.0),
+        batches=count,
+    )

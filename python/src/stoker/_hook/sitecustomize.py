@@ -1,0 +1,92 @@
+"""Loaded by the Python of a program that ``stoker profile`` runs: notes when a PyTorch DataLoader is waited for.
+
+It changes one method of torch's own iterator class, once torch has been imported, and nothing of the program's. It
+must never fail: a program runs the same without it.
+"""
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_MODULE = "torch.utils.data.dataloader"
+_HERE = Path(__file__).resolve().parent
+
+
+def _step_log() -> Any:
+    """Import stoker's step log, of the package beside this file when the program has none."""
+    try:
+        return importlib.import_module("stoker._step")
+    except ImportError:
+        sys.path.append(str(_HERE.parent.parent))
+        try:
+            return importlib.import_module("stoker._step")
+        finally:
+            sys.path.pop()
+
+
+def _watch(module: Any) -> None:
+    step = _step_log()
+    base = module._BaseDataLoaderIter
+    original = base.__next__
+
+    def wait(self: Any) -> Any:
+        step.write(step.WAIT_BEGIN, 0)
+        rows = 0
+        try:
+            batch = original(self)
+            rows = step.rows_of(batch)
+            return batch
+        finally:
+            step.write(step.WAIT_END, rows)
+
+    base.__next__ = wait
+
+
+class _Loader(importlib.abc.Loader):
+    """Runs a module as its own loader does, and changes it then."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        with contextlib.suppress(Exception):
+            _watch(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+sys.meta_path.insert(0, _Finder())
+
+# Another sitecustomize may be meant to run: it is the next one on the path.
+sys.path[:] = [p for p in sys.path if Path(p).resolve() != _HERE]
+_this = sys.modules.pop("sitecustomize", None)
+try:
+    importlib.import_module("sitecustomize")
+except ImportError:
+    if _this is not None:
+        sys.modules["sitecustomize"] = _this

@@ -1,0 +1,343 @@
+"""What bench, study, profile and headroom have in common: timing a loop, and what the process tree used."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import _step
+from ._errors import ConfigError
+from ._loader import Loader
+
+Step = float | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How long something took, in seconds: mean, percentiles (nearest rank) and the longest."""
+
+    mean: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+    max: float = 0.0
+
+
+def distribution(times: Sequence[float]) -> Distribution:
+    """Sum up how long something took."""
+    if not times:
+        return Distribution()
+    ordered = sorted(times)
+
+    def at(p: float) -> float:
+        return ordered[min(max(math.ceil(p * len(ordered)) - 1, 0), len(ordered) - 1)]
+
+    return Distribution(sum(ordered) / len(ordered), at(0.5), at(0.95), at(0.99), ordered[-1])
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process and its descendants have used, and the memory (PSS) they have now."""
+
+    cpu: float = 0.0
+    block_bytes: int = 0
+    read_bytes: int = 0
+    pss: int = 0
+    processes: int = 0
+
+
+def usage(memory: bool = False) -> Usage:
+    """Add up this process and its live descendants; what ended children used counts as their parents'."""
+    children: dict[int, list[int]] = {}
+    stats: dict[int, list[str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                stats[int(entry.name)] = fields
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    tree = [os.getpid()]
+    for pid in tree:
+        tree.extend(children.get(pid, []))
+    ticks = os.sysconf("SC_CLK_TCK")
+    cpu, block, read, pss, count = 0.0, 0, 0, 0, 0
+    for pid in tree:
+        if pid not in stats:
+            continue
+        count += 1
+        cpu += sum(int(f) for f in stats[pid][11:15]) / ticks
+        io = _keyed(f"/proc/{pid}/io")
+        block += io.get("read_bytes", 0)
+        read += io.get("rchar", 0)
+        if memory:
+            pss += _keyed(f"/proc/{pid}/smaps_rollup").get("Pss", 0) * 1024
+    return Usage(cpu, block, read, pss, count)
+
+
+def _keyed(path: str) -> dict[str, int]:
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in Path(path).read_text().splitlines():
+            key, _, value = line.partition(":")
+            with contextlib.suppress(ValueError, IndexError):
+                found[key] = int(value.split()[0])
+    return found
+
+
+@dataclass
+class Stage:
+    """A part of the work.
+
+    ``where`` is ``"trainer"`` for what the training loop itself spends its time on, one thing after the other, and
+    ``"engine"``, ``"loading"`` or ``"workers"`` for what happens beside it or inside its waiting.
+    """
+
+    name: str
+    where: str
+    seconds: float
+    """Seconds per step, summed over the workers of the stage."""
+    share: float
+    """Of the loop's time; for the engine, of the time of the stage's workers."""
+
+
+@dataclass
+class Run:
+    """One timed pass of a loop, the first step left out."""
+
+    waits: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    computed: float = 0.0
+    rows: int = 0
+    seconds: float = 0.0
+    first_batch: float = 0.0
+    cpu: float = 0.0
+    block_bytes: int = 0
+    read_bytes: int = 0
+    pss: int = 0
+    processes: int = 0
+    engine: list[Stage] = field(default_factory=list)
+    first_record: int = 0
+
+    @property
+    def au(self) -> float:
+        """Compute time over total time."""
+        return min(self.computed / self.seconds, 1.0) if self.seconds > 0 else 0.0
+
+    @property
+    def waited(self) -> float:
+        """Share of the steps that waited for their batch, longer than a hundredth of a step and 0.1 ms."""
+        if not self.waits:
+            return 0.0
+        threshold = max(sum(self.steps) / len(self.steps) / 100, 1e-4)
+        return sum(w > threshold for w in self.waits) / len(self.waits)
+
+
+class Accelerator:
+    """What takes each batch: a simulated one of so many seconds, or the program's own step."""
+
+    def __init__(self, step: Step | None, spin: bool) -> None:
+        """Check ``step``: seconds, or a function of a batch."""
+        self.function: Callable[[Any], Any] | None = None
+        self.seconds = 0.0
+        self.spin = spin
+        self._late = 0.0
+        self._synchronize: Callable[[], None] | None = None
+        if callable(step):
+            self.function = step
+        elif step is not None:
+            if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 <= step <= 3600:
+                raise ConfigError(f"step is {step!r}; it is the seconds of a step (0 to 3600) or a function of a batch")
+            self.seconds = float(step)
+        if spin and not self.seconds:
+            raise ConfigError("spin=True needs the seconds of a step: step=0.087")
+
+    def find_device(self) -> None:
+        """See whether the step's work is on a GPU, so that its end can be waited for."""
+        import sys
+
+        torch = sys.modules.get("torch")
+        if (
+            self.function is not None
+            and torch is not None
+            and torch.cuda.is_available()
+            and torch.cuda.is_initialized()
+        ):
+            self._synchronize = torch.cuda.synchronize
+
+    def compute(self, batch: Any) -> float:
+        """Take a batch; return the seconds that count as computing."""
+        if self.function is not None:
+            start = time.perf_counter()
+            self.function(batch)
+            if self._synchronize is not None:
+                self._synchronize()
+            return time.perf_counter() - start
+        if self.seconds:
+            # A sleep that lasted too long, as sleeps do, is made up for by the next one.
+            until = time.perf_counter() + self.seconds - self._late
+            if self.spin:
+                while time.perf_counter() < until:
+                    pass
+            else:
+                time.sleep(max(until - time.perf_counter(), 0))
+            self._late = min(max(time.perf_counter() - until, 0), self.seconds)
+        return self.seconds
+
+
+def bound(max_batches: int | None, seconds: float | None) -> tuple[int, float]:
+    """Check how long a run may last."""
+    if max_batches is not None and (
+        isinstance(max_batches, bool) or not isinstance(max_batches, int) or max_batches < 2
+    ):
+        raise ConfigError(f"max_batches is {max_batches!r}; it is a number from 2 (the first step is not counted)")
+    if seconds is not None and not 0 < seconds < 1e6:
+        raise ConfigError(f"seconds is {seconds!r}; it is the longest that a run may last")
+    return max_batches or 1 << 62, seconds or 1e9
+
+
+def batches_of(loader: Iterable[Any], iterate: Callable[[], Iterator[Any]] | None = None) -> Iterator[Any]:
+    """Iterate over a loader again and again, as far as it gives anything."""
+    while True:
+        empty = True
+        for batch in iterate() if iterate is not None else loader:
+            empty = False
+            yield batch
+            del batch
+        # A generator can be run through once only.
+        if empty or iter(loader) is loader:
+            return
+
+
+def drive(
+    loader: Iterable[Any],
+    accelerator: Accelerator,
+    max_batches: int,
+    seconds: float,
+    iterate: Callable[[], Iterator[Any]] | None = None,
+    counting: Callable[[], None] = lambda: None,
+) -> Run:
+    """Run the loop and time it. The waits and steps go into the step log as well.
+
+    ``counting`` is called behind the first step, from which on times count.
+    """
+    run = Run()
+    own = isinstance(loader, Loader)  # it writes its waits itself
+    batches = batches_of(loader, iterate)
+    count, start, late, from_ = 0, 0.0, 0.0, time.perf_counter()
+    before, after = Usage(), Usage()
+    engine: dict[str, Any] = {}
+    batch = None
+    try:
+        while count < max_batches:
+            batch = None  # its memory is for the next one
+            asked = time.perf_counter()
+            if not own:
+                _step.write(_step.WAIT_BEGIN, 0)
+            rows = 0
+            try:
+                batch = next(batches)
+                rows = _step.rows_of(batch)
+            except StopIteration:
+                break
+            finally:
+                if not own:
+                    _step.write(_step.WAIT_END, rows)
+            ready = time.perf_counter()
+            computed = accelerator.compute(batch)
+            _step.step()
+            end = time.perf_counter()
+            count += 1
+            if count == 1:
+                # The first step is not counted: it opens files, starts workers, compiles.
+                run.first_batch = ready - from_
+                accelerator.find_device()
+                before, engine = usage(), engine_counters(loader)
+                log = _step.log()
+                run.first_record = log.head if log is not None else 0
+                accelerator._late = 0.0
+                counting()
+                start = time.perf_counter()
+                continue
+            run.waits.append(ready - asked)
+            run.steps.append(end - asked)
+            run.computed += computed
+            run.rows += rows
+            late = accelerator._late
+            if end - start >= seconds:
+                break
+        run.seconds = max(time.perf_counter() - start - late, 1e-9) if count else 0.0
+        after = usage(memory=True)
+        run.engine = engine_stages(engine, engine_counters(loader), run)
+    finally:
+        batch = None
+        closing = getattr(batches, "close", None)
+        if closing is not None:
+            closing()
+    if count == 0:
+        raise ConfigError("the loader gave no batch")
+    if count == 1:
+        raise ConfigError("the loader gave a single batch, and the first step is not counted; give it more data")
+    run.cpu = after.cpu - before.cpu
+    run.block_bytes = after.block_bytes - before.block_bytes
+    run.read_bytes = after.read_bytes - before.read_bytes
+    run.pss, run.processes = after.pss, after.processes
+    return run
+
+
+def engine_counters(loader: Iterable[Any]) -> dict[str, Any]:
+    if isinstance(loader, Loader):
+        engine: dict[str, Any] = loader.stats()["engine"]
+        return engine
+    return {}
+
+
+def engine_stages(before: dict[str, Any], after: dict[str, Any], run: Run) -> list[Stage]:
+    """Say what each stage of the engine did per step."""
+    stages = []
+    old = {s["name"]: s["busy_ns"] for s in before.get("stages") or []}
+    steps = max(len(run.steps), 1)
+    for s in after.get("stages") or []:
+        busy = (s["busy_ns"] - old.get(s["name"], 0)) / 1e9
+        name = "read" if s["name"] == "fetch" else s["name"]
+        stages.append(Stage(name, "engine", busy / steps, busy / max(run.seconds * s["workers"], 1e-9)))
+    return stages
+
+
+def as_dict(result: Any) -> dict[str, Any]:
+    """Return a result as what JSON can hold."""
+    return asdict(result)
+
+
+def time_text(seconds: float) -> str:
+    """Write a time for people."""
+    if seconds <= 0:
+        return "0"
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (0.995e-3, 1e6, "us"), (0.9995, 1e3, "ms")):
+        if seconds < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds < 99.5 else f"{seconds:.0f} s"
+
+
+def bytes_text(n: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000 or unit == "GB":
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return ""
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table whose first row is the heading and whose first column are names."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)

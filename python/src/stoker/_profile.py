@@ -1,0 +1,528 @@
+"""``stoker.profile``: a bounded run of a training loop, told apart stage by stage."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import _step
+from ._bench import describe
+from ._errors import ConfigError, StokerError, public
+from ._loader import Loader
+from ._measure import (
+    Accelerator,
+    Distribution,
+    Run,
+    Stage,
+    Step,
+    batches_of,
+    bound,
+    distribution,
+    drive,
+    engine_counters,
+    engine_stages,
+    table,
+    time_text,
+    usage,
+)
+
+_FORMAT = "stoker profile"
+_VERSION = 1
+# Parts of the wait that a loop without workers does itself.
+_LOADING = ("getitem", "collate")
+# The order in which parts of the step are listed; others follow.
+_ORDER = ("copy", "forward", "backward", "optimiser", "copy back")
+
+
+@dataclass
+class ProfileResult:
+    """What ``stoker.profile`` found; the first step is left out. Times are in seconds.
+
+    Attributes:
+        loader: the loader, as it describes itself.
+        steps, examples, seconds, examples_per_second: how much was measured, and the speed.
+        au: the share of the time in which the loop did not wait for a batch.
+        step, wait: distributions of the time of a step and of the wait for its batch.
+        stages: where the time goes. Those of ``where="trainer"`` follow one another and add up to the whole; what
+            is inside the wait (``"loading"``) or beside the loop (``"engine"``, ``"workers"``) is listed behind.
+        cpu: CPU seconds of this process and its children.
+        notes: what could not be told apart, and why.
+    """
+
+    __module__ = "stoker"
+
+    loader: str
+    steps: int
+    examples: int
+    seconds: float
+    examples_per_second: float
+    au: float
+    step: Distribution
+    wait: Distribution
+    stages: list[Stage]
+    cpu: float
+    notes: list[str] = field(default_factory=list)
+    _events: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def to_json(self) -> str:
+        """Return all figures as JSON, in the form that ``save`` writes."""
+        data = asdict(self)
+        del data["_events"]
+        return json.dumps({"format": _FORMAT, "version": _VERSION, **data}, indent=2)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep the figures in a file, for ``compare`` or ``stoker profile --compare``."""
+        Path(path).write_text(self.to_json() + "\n")
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> ProfileResult:
+        """Return what ``save`` (or ``stoker profile --save``) has kept."""
+        try:
+            data = json.loads(Path(path).read_text())
+            if data.pop("format") != _FORMAT:
+                raise KeyError("format")
+            version = data.pop("version")
+            if version != _VERSION:
+                raise StokerError(f"{path} is a profile of version {version}, this package reads version {_VERSION}")
+            data["step"], data["wait"] = Distribution(**data["step"]), Distribution(**data["wait"])
+            data["stages"] = [Stage(**s) for s in data["stages"]]
+            return ProfileResult(**data)
+        except OSError as error:
+            raise StokerError(f"{path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise StokerError(f"{path} is no profile that stoker has saved ({error})") from None
+
+    def compare(self, before: ProfileResult | str | os.PathLike[str]) -> str:
+        """Return a table of this profile beside an earlier one (or the file of one)."""
+        old = before if isinstance(before, ProfileResult) else ProfileResult.load(before)
+        rows = [["per step", "before", "after", "change"]]
+
+        def add(name: str, a: float, b: float, text: Callable[[float], str] = time_text) -> None:
+            change = f"{b / a - 1:+.0%}" if a > 0 else ""
+            rows.append([name, text(a), text(b), change])
+
+        def each(text: Callable[[float], str] = str) -> Callable[[float], str]:
+            return text
+
+        add("step", old.step.mean, self.step.mean)
+        keys = [(s.where, s.name) for s in self.stages]
+        keys += [(s.where, s.name) for s in old.stages if (s.where, s.name) not in keys]
+        now = {(s.where, s.name): s.seconds for s in self.stages}
+        then = {(s.where, s.name): s.seconds for s in old.stages}
+        for where, name in keys:
+            add(f"{where}: {name}", then.get((where, name), 0.0), now.get((where, name), 0.0))
+        add("examples/s", old.examples_per_second, self.examples_per_second, each(lambda v: f"{v:,.0f}"))
+        add("AU", old.au, self.au, each(lambda v: f"{v:.1%}"))
+        return table(rows)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the steps as a Chrome trace, which opens in Perfetto (ui.perfetto.dev) and chrome://tracing."""
+        pid = os.getpid()
+        names = {1: "training loop", 2: "loading (inside the wait)"}
+        meta: list[dict[str, Any]] = [
+            {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": self.loader}}
+        ]
+        meta += [
+            {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+            for tid, name in names.items()
+        ]
+        events = meta + [{**e, "pid": pid} for e in self._events]
+        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+
+    def __repr__(self) -> str:
+        speed = f"{self.examples_per_second:,.0f} examples/s, " if self.examples else ""
+        lines = [
+            self.loader,
+            f"{self.steps:,} steps in {self.seconds:.2f} s, the first one left out; {speed}AU {self.au:.1%}",
+            "",
+        ]
+        rows = [["stage", "where", "per step", "share"]]
+        rows += [[s.name, s.where, time_text(s.seconds), f"{s.share:.1%}"] for s in self.stages]
+        rows.append(["step", "", time_text(self.step.mean), ""])
+        lines += [table(rows), ""]
+        for name, d in (("step", self.step), ("wait", self.wait)):
+            times = (d.p50, d.p95, d.p99, d.max)
+            lines.append(f"  {name}: p50, p95, p99, max: " + ", ".join(time_text(v) for v in times))
+        lines += [f"  CPU {self.cpu:.2f} s, with all child processes", *(f"  {note}" for note in self.notes)]
+        return "\n".join(lines)
+
+
+class _Timed:
+    """A dataset, as a fetcher sees it, that times its items. The user's own object stays as it is."""
+
+    def __init__(self, dataset: Any, spans: _Spans) -> None:
+        self._dataset = dataset
+        self._spans = spans
+        if hasattr(dataset, "__getitems__"):
+            self.__getitems__ = self._getitems
+
+    def __getitem__(self, index: Any) -> Any:
+        with self._spans.span("getitem"):
+            return self._dataset[index]
+
+    def _getitems(self, indices: Any) -> Any:
+        with self._spans.span("getitem"):
+            return self._dataset.__getitems__(indices)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+class _Spans:
+    """Times of what happens inside the wait."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.events: list[tuple[str, float, float]] = []
+        self.counting = False
+
+    @contextlib.contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            end = time.monotonic()
+            if self.counting:
+                self.seconds[name] = self.seconds.get(name, 0.0) + end - start
+                if len(self.events) < 200_000:
+                    self.events.append((name, start, end))
+
+    def function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.span(name):
+                return function(*args, **kwargs)
+
+        return timed
+
+
+def _torch_iterator(loader: Any, spans: _Spans) -> Iterator[Any] | None:
+    """Return an iterator of a torch DataLoader without workers whose parts are timed; None for anything else.
+
+    Only the iterator's own fetcher is changed, never the loader, its dataset or its functions.
+    """
+    if type(loader).__module__.partition(".")[0] != "torch" and "torch" not in {
+        c.__module__.partition(".")[0] for c in type(loader).__mro__
+    }:
+        return None
+    if getattr(loader, "num_workers", None) != 0:
+        return None
+    iterator: Iterator[Any] = iter(loader)
+    fetcher = getattr(iterator, "_dataset_fetcher", None)
+    if fetcher is None:
+        return iterator  # another version of torch: its parts cannot be told apart
+    if hasattr(fetcher, "dataset_iter"):
+        items = fetcher.dataset_iter
+
+        class Items:
+            def __iter__(self) -> Any:
+                return self
+
+            def __next__(self) -> Any:
+                with spans.span("getitem"):
+                    return next(items)
+
+        fetcher.dataset_iter = Items()
+    elif hasattr(fetcher, "dataset"):
+        fetcher.dataset = _Timed(fetcher.dataset, spans)
+    if callable(getattr(fetcher, "collate_fn", None)):
+        fetcher.collate_fn = spans.function("collate", fetcher.collate_fn)
+    return iterator
+
+
+class Profiler:
+    """Profiles a loop that the program runs itself, for a bounded number of batches.
+
+    ::
+
+        profiler = stoker.Profiler(loader, max_batches=200)
+        for images, labels in profiler:                 # ends after 200 batches
+            with stoker.stage("forward"): loss = criterion(model(images), labels)
+            with stoker.stage("backward"): loss.backward()
+            with stoker.stage("optimiser"): optimiser.step()
+        print(profiler.result())
+
+    A program with a switch for it can use one line: ``if args.profiling: loader = stoker.Profiler(loader)``.
+
+    Args:
+        loader: any iterable of batches.
+        max_batches: the loop ends after this many.
+    """
+
+    __module__ = "stoker"
+
+    def __init__(self, loader: Iterable[Any], max_batches: int = 200) -> None:
+        self._loader = loader
+        self._most, _ = bound(max_batches, None)
+        self._result: ProfileResult | None = None
+
+    def __len__(self) -> int:
+        """Return how many batches there are at most."""
+        with contextlib.suppress(TypeError):
+            return min(self._most, len(self._loader))  # type: ignore[arg-type]
+        return self._most
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give the loader's batches, and profile the loop that takes them."""
+        # The loop's body is the step, so that drive()'s bookkeeping is done here, between two batches.
+        spans = _Spans()
+        own = isinstance(self._loader, Loader)
+        batches = batches_of(self._loader, _iterate(self._loader, spans))
+        run = Run()
+        count, start = 0, 0.0
+        before = usage()
+        engine: dict[str, Any] = {}
+        asked = begun = time.perf_counter()
+        try:
+            while count < self._most:
+                asked = time.perf_counter()
+                if count > 1:
+                    run.steps.append(asked - begun)
+                begun = asked
+                if count == 1:
+                    start = begun = asked
+                    before, engine = usage(), engine_counters(self._loader)
+                    log = _step.log()
+                    run.first_record = log.head if log is not None else 0
+                    spans.counting = True
+                if not own:
+                    _step.write(_step.WAIT_BEGIN, 0)
+                rows = 0
+                try:
+                    batch = next(batches)
+                    rows = _step.rows_of(batch)
+                except StopIteration:
+                    break
+                finally:
+                    if not own:
+                        _step.write(_step.WAIT_END, rows)
+                if count == 0:
+                    run.first_batch = time.perf_counter() - asked
+                else:
+                    run.waits.append(time.perf_counter() - asked)
+                    run.rows += rows
+                count += 1
+                yield batch
+                del batch
+                _step.step()
+            if count > 1:
+                end = time.perf_counter()
+                if len(run.steps) < len(run.waits):
+                    run.steps.append(end - begun)
+                run.seconds = end - start
+        finally:
+            if count > 1 and not run.seconds:  # the loop was left early
+                run.waits = run.waits[: len(run.steps)]
+                run.seconds = max(begun - start, 1e-9)
+            if run.steps:
+                after = usage(memory=True)
+                run.cpu = after.cpu - before.cpu
+                run.computed = max(run.seconds - sum(run.waits), 0.0)
+                run.engine = engine_stages(engine, engine_counters(self._loader), run)
+                self._result = _result(self._loader, run, spans, [])
+
+    def result(self) -> ProfileResult:
+        """Return the profile, once the loop is over."""
+        if self._result is None:
+            raise StokerError("there is no profile yet: run the loop, for two batches at least")
+        return self._result
+
+
+def _iterate(loader: Any, spans: _Spans) -> Callable[[], Iterator[Any]] | None:
+    if isinstance(loader, Loader) or getattr(loader, "num_workers", None) != 0 or "torch" not in sys.modules:
+        return None
+
+    def iterate() -> Iterator[Any]:
+        timed = _torch_iterator(loader, spans)
+        return iter(loader) if timed is None else timed
+
+    return iterate
+
+
+@public
+def profile(
+    loader: Iterable[Any],
+    step: Step | None = None,
+    *,
+    max_batches: int = 200,
+    seconds: float | None = None,
+    torch_events: bool = False,
+) -> ProfileResult:
+    """Run a bounded number of steps and say where the time goes, stage by stage.
+
+    ::
+
+        print(stoker.profile(loader, train_step))            # a function of a batch
+        print(stoker.profile(loader, max_batches=200))       # loading alone
+
+    Waiting is told from computing for any loader. For ``stoker.Loader`` the engine's stages are listed (read,
+    decode, transform, collate); for a PyTorch ``DataLoader`` without workers the items of its dataset and its
+    collate function. Parts of the step that the program marks with ``stoker.stage`` have lines of their own.
+    For a loop of your own see ``stoker.Profiler``. The user's objects are not changed.
+
+    Args:
+        loader: any iterable of batches.
+        step: a function that is called with each batch, or seconds to sleep for each. Default: none.
+        max_batches: end after this many.
+        seconds: end after this long.
+        torch_events: tell forward, backward, the optimiser and copies apart by torch's own profiler; its
+            overhead makes the steps longer.
+
+    Raises:
+        ConfigError: an argument makes no sense, or there was no batch.
+    """
+    accelerator = Accelerator(step, False)
+    most, longest = bound(max_batches, seconds)
+    spans = _Spans()
+    notes: list[str] = []
+    if torch_events and accelerator.function is None:
+        raise ConfigError("torch_events=True needs the step as a function of a batch")
+    watcher = _torch_profiler() if torch_events else None
+    if torch_events and watcher is None:
+        notes.append("torch_events: PyTorch is not installed")
+
+    def counting() -> None:
+        spans.counting = True
+
+    with watcher if watcher is not None else contextlib.nullcontext():
+        run = drive(loader, accelerator, most, longest, _iterate(loader, spans), counting)
+    run.computed = max(run.seconds - sum(run.waits), 0.0)
+    extra = _torch_parts(watcher, len(run.steps) + 1, notes) if watcher is not None else {}
+    return _result(loader, run, spans, notes, extra)
+
+
+def _torch_profiler() -> Any:
+    try:
+        from torch import cuda
+        from torch.profiler import ProfilerActivity
+        from torch.profiler import profile as torch_profile
+    except ImportError:
+        return None
+    activities = [ProfilerActivity.CPU]
+    if cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    return torch_profile(activities=activities)
+
+
+def _torch_parts(watcher: Any, steps: int, notes: list[str]) -> dict[str, float]:
+    """Return seconds per step of the parts that torch's events tell apart."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for event in watcher.events():
+        name = event.name
+        if name.startswith("autograd::engine::evaluate_function"):
+            part = "backward"
+        elif name.startswith("Optimizer.step"):
+            part = "optimiser"
+        elif name.startswith("Memcpy HtoD"):
+            part = "copy"
+        elif name.startswith("Memcpy DtoH"):
+            part = "copy back"
+        else:
+            continue
+        spans.setdefault(part, []).append((event.time_range.start, event.time_range.end))
+    if not spans:
+        notes.append("torch_events: no event of a backward pass, an optimiser or a copy was seen")
+    return {part: _union(found) / 1e6 / max(steps, 1) for part, found in spans.items()}
+
+
+def _union(spans: list[tuple[int, int]]) -> float:
+    """Return the length of what the spans cover together."""
+    total, end = 0, -1
+    for a, b in sorted(spans):
+        if b > end:
+            total += b - max(a, end)
+            end = b
+    return total
+
+
+def _result(
+    loader: Any, run: Run, spans: _Spans, notes: list[str], parts: dict[str, float] | None = None
+) -> ProfileResult:
+    """Put the profile together."""
+    n = max(len(run.steps), 1)
+    per_step = run.seconds / n
+    waited = min(sum(run.waits) / n, per_step)
+    marked, events = _marks(run, n)
+    for name, value in (parts or {}).items():
+        marked.setdefault(name, value)
+    if parts:
+        known = sum(marked.values())
+        marked.setdefault("forward", max(per_step - waited - known, 0.0))
+        notes.append("forward is what is left of the step beside what torch's events name")
+    stages = [Stage("wait", "trainer", waited, waited / per_step)]
+    names = [name for name in _ORDER if name in marked] + sorted(set(marked) - set(_ORDER))
+    stages += [Stage(name, "trainer", marked[name], marked[name] / per_step) for name in names]
+    rest = per_step - sum(s.seconds for s in stages)
+    if rest > 0.002 * per_step:
+        name = "other" if marked else "compute"
+        stages.append(Stage(name, "trainer", rest, rest / per_step))
+    loading = {name: spans.seconds[name] / n for name in _LOADING if name in spans.seconds}
+    stages += [Stage(name, "loading", value, value / per_step) for name, value in loading.items()]
+    stages += run.engine
+    workers = getattr(loader, "num_workers", 0) if not run.engine else 0
+    if isinstance(workers, int) and workers > 0:
+        notes.append(f"what {workers} worker processes do cannot be told apart from here; num_workers=0 shows it")
+    origin = min((e["ts"] for e in events), default=0.0)
+    for name, a, b in spans.events:
+        if a * 1e6 >= origin:
+            events.append({"name": name, "cat": "loading", "ph": "X", "ts": a * 1e6, "dur": (b - a) * 1e6, "tid": 2})
+    return ProfileResult(
+        loader=describe(loader),
+        steps=n,
+        examples=run.rows,
+        seconds=run.seconds,
+        examples_per_second=run.rows / run.seconds,
+        au=max(1 - waited / per_step, 0.0),
+        step=distribution(run.steps),
+        wait=distribution(run.waits),
+        stages=stages,
+        cpu=run.cpu,
+        notes=notes,
+        _events=events,
+    )
+
+
+def _marks(run: Run, steps: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Read this run's part of the step log: seconds per step of each marked stage, and the events of a trace."""
+    log = _step.log()
+    if log is None:
+        return {}, []
+    names = log.names()
+    seconds: dict[str, float] = {}
+    events: list[dict[str, Any]] = []
+    opened: dict[int, int] = {}
+    wait = computing = 0
+    records = log.read(run.first_record)
+
+    def event(name: str, category: str, start: int, end: int) -> None:
+        events.append(
+            {"name": name, "cat": category, "ph": "X", "ts": start / 1e3, "dur": (end - start) / 1e3, "tid": 1}
+        )
+
+    for r in records:
+        if r.kind == _step.WAIT_BEGIN:
+            wait = r.ns
+        elif r.kind == _step.WAIT_END and wait:
+            event("wait", "wait", wait, r.ns)
+            computing = r.ns
+        elif r.kind == _step.STEP and computing:
+            event("step", "step", computing, r.ns)
+            computing = 0
+        elif r.kind == _step.STAGE_BEGIN:
+            opened[r.arg] = r.ns
+        elif r.kind == _step.STAGE_END and r.arg in opened:
+            start = opened.pop(r.arg)
+            name = names.get(r.arg, "other")
+            event(name, "stage", start, r.ns)
+            seconds[name] = seconds.get(name, 0.0) + (r.ns - start) / 1e9
+    # The log keeps the last records only.
+    seen = sum(e["cat"] == "step" for e in events)
+    steps = min(steps, seen) if log.head - run.first_record > len(records) else steps
+    return {name: value / max(steps, 1) for name, value in seconds.items()}, events
