@@ -77,6 +77,7 @@ bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuni
 	@$(VENV) -m bench.doctor.run $(if $(SET),--set $(SET)) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume) \
 		$(if $(DATA),--data '$(DATA)') || [ $$? = 1 ]
 	@$(VENV) -m bench.doctor.report
+	@$(if $(SET)$(ONLY),true,$(VENV) -m bench.doctor.transcript $(if $(DATA),--data '$(DATA)'))
 
 .PHONY: bench-planner
 bench-planner: build build/venv-test ## does the planner predict right? 9 minutes; RESUME=1 ROUNDS=3
