@@ -96,6 +96,8 @@ func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
 		return usageError("stoker doctor --load report.json --report out.html", "--load shows a report that was saved; it watches nothing")
 	case f.load != "":
 		return f.showSaved()
+	case f.live && f.asJSON:
+		return usageError("--watch --save report.json shows both", "--watch and --json exclude each other")
 	case len(args) > 0 && f.pid != 0:
 		return usageError("stoker doctor --help has examples", "a command and --pid exclude each other")
 	case len(args) == 0 && f.pid == 0:

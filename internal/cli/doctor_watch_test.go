@@ -136,7 +136,7 @@ func TestDoctorLoad(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--load", filepath.Join(dir, "missing.json")}, {"--load", bad}, {"--load", after, "--compare", bad},
-		{"--load", after, "--report", filepath.Join(dir, "no", "such", "place.html")}, {"--load", after, "--pid", "1"},
+		{"--load", after, "--report", filepath.Join(dir, "no", "such", "place.html")}, {"--load", after, "--pid", "1"}, {"--watch", "--json", "--pid", "1"},
 	} {
 		err := app.run(append([]string{"doctor"}, args...))
 		if exitCode(err) != ExitUsage || strings.Contains(err.Error(), "\n") {
