@@ -247,24 +247,24 @@ def _healthy() -> list[Cell]:
     cells = both(
         "healthy",
         "imagefolder",
-        ["workers 2 step sleep:120", "workers 1 step sleep:180"],
+        ["workers 2 step sleep:150", "workers 1 step sleep:240"],
         [
-            "workers 2 step sleep:100",
-            "workers 2 step sleep:140",
-            "workers 1 step spin:200",
-            "workers 1 step sleep:60 batch 8",
+            "workers 2 step sleep:160",
+            "workers 2 step sleep:220",
+            "workers 1 step spin:260",
+            "workers 1 step sleep:100 batch 8",
         ],
         runs=2,
     )
     cells += both(
-        "healthy", "shards", ["workers 2 step sleep:150"], ["workers 2 step sleep:130", "workers 1 step sleep:200"]
+        "healthy", "shards", ["workers 2 step sleep:220"], ["workers 2 step sleep:200", "workers 1 step sleep:300"]
     )
     cells += both("healthy", "packed", ["step sleep:50"], ["step sleep:35", "step spin:40", "step cnn"], runs=2)
     cells += both(
         "healthy",
         "remote",
-        ["workers 2 step sleep:150"],
-        ["workers 2 step sleep:180"],
+        ["workers 2 step sleep:200"],
+        ["workers 2 step sleep:240"],
         http=(1, 0),
         runs=2,
     )
