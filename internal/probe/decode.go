@@ -42,9 +42,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 	defer runtime.GOMAXPROCS(before)
 	s, err := p.takeSample(ctx, d/4)
 	if err != nil {
-		if ctx.Err() == nil {
-			p.note("decoding: %v", err)
-		}
+		p.note("decoding: not measured: %v", err) // unseen when the user has ended it
 		return
 	}
 	limit := int64(footprint)
@@ -74,6 +72,10 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 		share := left / time.Duration(len(codecs)-i)
 		begun := time.Now()
 		rate, err := p.codec(ctx, s, images, filepath.Join(work, codec), codec, limit, share)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			p.note("decoding of %s: not measured, the time was up; give it more with --seconds", codec)
+			continue
+		}
 		if ctx.Err() != nil {
 			return
 		}
