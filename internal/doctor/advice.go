@@ -37,6 +37,11 @@ func (c *collector) advise(r *Report, s *shares, sum *bin) []Advice {
 		a.add(0, "keep the workers alive between epochs", "DataLoader(..., persistent_workers=True)",
 			"workers were started again %d times while watching; each start takes the time of an import", c.workersEver/max(1, workers)-1)
 	}
+	if r.Loader.Trainers == 0 && (r.Verdict == Healthy || r.Verdict == Accelerator) {
+		a.add(0, "watch the process that runs the training loop, while it trains", "stoker doctor --seconds 60 --pid PID   # or: stoker doctor -- python train.py",
+			"no data loader was seen at work, so nothing is known of one")
+		return a.out
+	}
 	switch r.Verdict {
 	case CPU:
 		c.adviseCPU(a, r, s)

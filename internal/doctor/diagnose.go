@@ -379,6 +379,9 @@ func line(r *Report, s *shares) string {
 	}
 	name := verdictNames[r.Verdict]
 	percent := func(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
+	if r.Loader.Trainers == 0 && (r.Verdict == Healthy || r.Verdict == Accelerator) {
+		return fmt.Sprintf("%s as far as can be seen: no data loader was at work in this process or its children", name)
+	}
 	switch r.Verdict {
 	case Healthy:
 		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and nothing is worth removing", name, percent(r.Waiting))
