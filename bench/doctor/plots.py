@@ -91,8 +91,8 @@ def gains(path: Path, title: str, subtitle: str, points: Sequence[tuple[str, flo
         (low, clip(low * 1.2)),
         (limit / 1.2, limit),
         (limit, limit),
-        (limit, limit / 1.2),
-        (low * 1.2, low),
+        (limit, limit * 0.8),
+        (low / 0.8, low),
         (low, low),
     ]
     shape = " ".join(f"{left + at(x):.1f},{bottom - at(y):.1f}" for x, y in band)

@@ -114,7 +114,7 @@ elsewhere those that it can.
 
 ## Against the bars
 
-On the held-out set, which was run once, when nothing was tuned any more.
+On the held-out set: no threshold was chosen by it.
 
 {table(["measured", "value", "bar", "met"], [[b.what, b.value, b.bar, "yes" if b.met else "**no**"] for b in bars(s)])}
 
@@ -179,7 +179,9 @@ def _wrong(wrong: list[Run]) -> str:
     lines = [f"The wrong verdicts ({len(wrong)}):", ""]
     for r in wrong:
         gains = ", ".join(f"{k} {v:.2f}" for k, v in sorted(r.truth.gains.items(), key=lambda g: -g[1]))
-        lines.append(f"- `{r.cell}` lacks {r.truth.row} ({gains}); doctor said {r.verdict}, gain {r.gain:.2f}.")
+        lines.append(
+            f"- `{r.cell}` lacks {r.truth.row if r.truth.starved else 'nothing'} ({gains}); doctor said {r.verdict}, gain {r.gain:.2f}."
+        )
     return "\n".join(lines)
 
 
