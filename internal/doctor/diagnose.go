@@ -340,9 +340,9 @@ func (c *collector) series(l *timeline) Series {
 	add("load", rate(gLoad, 1))
 	add("major_faults", rate(mMajorFaults, 1))
 	add("switches", rate(mSwitches, 1))
-	add("psi_cpu", rate(mPSICPU, 1))
-	add("psi_io", rate(mPSIIO, 1))
-	add("psi_memory", rate(mPSIMemory, 1))
+	add("psi_cpu", func(b *bin) float64 { return min(1, l.rate(b, mPSICPU)) })
+	add("psi_io", func(b *bin) float64 { return min(1, l.rate(b, mPSIIO)) })
+	add("psi_memory", func(b *bin) float64 { return min(1, l.rate(b, mPSIMemory)) })
 	add("steps_per_s", rate(mLogSteps, 1))
 	add("rows_per_s", rate(mLogRows, 1))
 	gpus := 0

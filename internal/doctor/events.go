@@ -36,6 +36,10 @@ func (c *collector) eventRules(gpus int) []eventRule {
 	rate := func(m metric, scale float64) func(*timeline, *bin) float64 {
 		return func(l *timeline, b *bin) float64 { return l.rate(b, m) * scale }
 	}
+	// The kernel's sums and our clock are not read at the same instant.
+	pressure := func(m metric) func(*timeline, *bin) float64 {
+		return func(l *timeline, b *bin) float64 { return min(1, l.rate(b, m)) }
+	}
 	out := []eventRule{
 		{name: "CPU_USER", levels: [3]float64{.5, .7, .9}, figure: rate(mUser, 1/all)},
 		{name: "CPU_SYSTEM", levels: [3]float64{.5, .7, .9}, figure: rate(mSystem, 1/all)},
@@ -45,9 +49,9 @@ func (c *collector) eventRules(gpus int) []eventRule {
 		{name: "MEM", levels: [3]float64{.5, .7, .9}, figure: rate(gMemory, 1)},
 		{name: "SWAP", levels: [3]float64{.5, .7, .9}, figure: rate(gSwap, 1)},
 		{name: "CPU_QUOTA", levels: [3]float64{.05, .2, .5}, figure: rate(mThrottled, 1/cores)},
-		{name: "CPU_PRESSURE", levels: [3]float64{.3, .6, .9}, figure: rate(mPSICPU, 1)},
-		{name: "IO_PRESSURE", levels: [3]float64{.2, .4, .7}, figure: rate(mPSIIO, 1)},
-		{name: "MEM_PRESSURE", levels: [3]float64{.05, .15, .4}, figure: rate(mPSIMemory, 1)},
+		{name: "CPU_PRESSURE", levels: [3]float64{.3, .6, .9}, figure: pressure(mPSICPU)},
+		{name: "IO_PRESSURE", levels: [3]float64{.2, .4, .7}, figure: pressure(mPSIIO)},
+		{name: "MEM_PRESSURE", levels: [3]float64{.05, .15, .4}, figure: pressure(mPSIMemory)},
 		{name: "DISK_BUSY", levels: [3]float64{.7, .85, .95}, figure: rate(mDiskBusy, 1)},
 		{name: "DISK_READ_TIME", unit: "ms", scale: 1000, levels: [3]float64{.02, .05, .2}, figure: func(l *timeline, b *bin) float64 {
 			if !l.known[mDiskReads] || b.v[mDiskReads] < 10 {
