@@ -184,8 +184,21 @@ func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	cold := s.look(ids, buf)
+	if cold == 0 {
+		return nil
+	}
+	return s.readCold(ctx, ids, buf, cold)
+}
+
+// ReadMemory implements driver.MemoryReader.
+func (s *source) ReadMemory(ids []int64, buf *driver.Buffer) bool {
+	return len(buf.Records) == len(ids) && s.look(ids, buf) == 0
+}
+
+// look fills in the rows that are in memory and counts the others.
+func (s *source) look(ids []int64, buf *driver.Buffer) (cold int) {
 	now := time.Now()
-	cold := 0
 	for k, id := range ids {
 		rec := &buf.Records[k]
 		rec.ID, rec.Err = id, nil
@@ -204,10 +217,7 @@ func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 			}
 		}
 	}
-	if cold == 0 {
-		return nil
-	}
-	return s.readCold(ctx, ids, buf, cold)
+	return cold
 }
 
 // readCold reads the rows that are not in memory: the kernel is asked for all of
