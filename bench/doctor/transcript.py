@@ -97,7 +97,7 @@ class Tried:
 
 
 def block(command: str, output: str) -> str:
-    return f"```\n$ {command}\n{output}\n```"
+    return "\n".join(["```", f"$ {command}", *([output] if output else []), "```"])
 
 
 def page(before: Look, workers: Look, packed: Look, packing: str) -> str:
@@ -174,7 +174,7 @@ def main() -> int:
             [str(binary), "pack", str(paths["images"]), str(pack), "--images", "dct"],
             capture_output=True, text=True, check=True, timeout=300,
         )  # fmt: skip
-        packing = tried.tidy((done.stdout + done.stderr).replace("\r", "\n"))
+        packing = tried.tidy(done.stdout)
         before = tried.look(paths["images"], "-j 1", 40)
         workers = tried.look(paths["images"], "-j 2", 60)
         packed = tried.look(pack, "--stoker", 70)
