@@ -41,9 +41,6 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	f := &Fed{Target: target}
 	tried := map[int]*Result{}
 	enough := func(n int) (bool, error) {
-		if r := tried[n]; r != nil {
-			return r.AU >= target, nil
-		}
 		p := o
 		p.Accelerators = n
 		r, err := Run(ctx, p)
@@ -54,24 +51,24 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 		tried[n] = r
 		return r.AU >= target, nil
 	}
-	n := guess
-	ok, err := enough(n)
-	for err == nil && ok && n < most {
-		if ok, err = enough(n + 1); ok {
-			n++
+	// fed is the largest number known to be enough, starved the smallest known to
+	// be too many. With too many, AU falls in proportion: that says where to go on.
+	fed, starved := 0, most+1
+	for n := guess; starved-fed > 1; {
+		ok, err := enough(n)
+		if err != nil {
+			return nil, err
 		}
-	}
-	for err == nil && !ok && n > 0 {
-		if tried[n] != nil && tried[n].AU >= target {
-			break
+		next := n + 1
+		if ok {
+			fed = n
+		} else {
+			starved = n
+			next = int(float64(n)*tried[n].AU/target + 0.5)
 		}
-		if n--; n > 0 {
-			ok, err = enough(n)
-		}
+		n = min(max(next, fed+1), starved-1)
 	}
-	if err != nil {
-		return nil, err
-	}
+	n := fed
 	f.Accelerators = n
 	if n == most && most < maxFed {
 		f.Note = fmt.Sprintf("more than %d were not tried: the data has %d batches", most, r.Records/int64(o.Config.BatchSize))
