@@ -26,8 +26,8 @@ type doctorFlags struct {
 	reportFlags
 }
 
-// doctorSeconds is how long a running job is watched unless told otherwise.
-const doctorSeconds = 20 * time.Second
+// doctorTime is how long a running job is watched unless told otherwise.
+const doctorTime = 20 * time.Second
 
 func newDoctorCommand(app *App) *cobra.Command {
 	f := &doctorFlags{app: app}
@@ -140,7 +140,7 @@ func (f *doctorFlags) watchRunning() error {
 	}
 	opt := f.options(f.pid)
 	if opt.Seconds == 0 {
-		opt.Seconds = doctorSeconds.Seconds()
+		opt.Seconds = doctorTime.Seconds()
 	}
 	opt.Patience = 5 // it should be training already
 	watch := doctor.Watch

@@ -17,23 +17,6 @@ const (
 	numCauses
 )
 
-// verdictOf is the resource that a cause stands for, "" for none.
-func (c cause) verdict() Verdict {
-	switch c {
-	case causeCPU:
-		return CPU
-	case causeStorage:
-		return Storage
-	case causeNetwork:
-		return Network
-	case causeMemory:
-		return Memory
-	case causeHandoff:
-		return Handoff
-	}
-	return ""
-}
-
 // A moment is one look at one thread.
 type moment struct {
 	state byte // as in /proc/PID/stat

@@ -276,7 +276,7 @@ func (c *collector) over(now time.Time) bool {
 	if c.opt.Seconds <= 0 {
 		return false
 	}
-	from := c.start
+	var from time.Time
 	switch {
 	case !c.training.IsZero():
 		from = c.training

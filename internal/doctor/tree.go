@@ -58,7 +58,6 @@ type process struct {
 	io       procfs.IO
 	ioKnown  bool
 	majflt   uint64
-	rss      uint64
 	switches [2]uint64
 	stat     procfs.Stat
 
@@ -80,7 +79,6 @@ type trainerState struct {
 type thread struct {
 	tid   int
 	comm  string
-	start uint64
 	sched procfs.Sched
 	known bool    // sched holds a value
 	share float64 // of a core in the last second, running or waiting for a core
