@@ -22,7 +22,6 @@ type testRecords struct {
 	n    int64
 	wide int
 	bad  map[int64]bool
-	path bool
 }
 
 func (s *testRecords) Info() *driver.Info {
