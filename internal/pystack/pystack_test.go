@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -46,10 +47,97 @@ func layouts() []*layout {
 	return []*layout{&layout310, &layout311, &layout312, &l313, &l314}
 }
 
+// fakeBase is where the fake memories begin.
+const fakeBase = 0x1000
+
+// fakePython is the memory of a CPython 3.12 with one thread, which runs inner,
+// called by outer.
+func fakePython() []byte {
+	l, le := &layout312, binary.LittleEndian
+	m := make([]byte, 8192)
+	put := func(at, off, v uint64) { le.PutUint64(m[at+off:], v) }
+	ptr := func(at uint64) uint64 { return fakeBase + at }
+	const interp, gil, thread, cframe, chunk, kind, name, table = 0x100, 0x400, 0x500, 0x700, 0x800, 0xc00, 0xd00, 0xe00
+	put(0, l.interpHead, ptr(interp))
+	put(interp, l.interpThreads, ptr(thread))
+	put(interp, l.interpGIL, ptr(gil))
+	put(gil, l.gilHolder, ptr(thread))
+	put(gil, l.gilLocked, 1)
+	put(thread, l.threadInterp, ptr(interp))
+	put(thread, l.threadFrame, ptr(cframe))
+	put(thread, l.threadChunk, ptr(chunk))
+	put(chunk, 8, 0x400)
+	put(kind, l.typeName, ptr(name))
+	copy(m[name:], "code\x00")
+	put(table, l.sizeOf, 4)
+	copy(m[table+l.bytesData:], []byte{0x81, 0, 0x81 | 11<<3, 0, 0}) // two units each: the first line, then the next
+	str := func(at uint64, text string) uint64 {
+		put(at, l.stringLength, uint64(len(text)))
+		le.PutUint32(m[at+l.stringState:], 1<<2|1<<5|1<<6) // kind 1, compact, ASCII
+		copy(m[at+l.asciiBytes:], text)
+		return ptr(at)
+	}
+	file := str(0xf00, "train.py")
+	code := func(at, first uint64, name string) {
+		put(at, l.objectType, ptr(kind))
+		put(at, l.sizeOf, 4)
+		put(at, l.codeFile, file)
+		put(at, l.codeName, str(at+0x100, name))
+		put(at, l.codeQual, str(at+0x180, "Trainer."+name))
+		put(at, l.codeLines, ptr(table))
+		put(at, l.codeFirst, first)
+	}
+	code(0x1000, 10, "outer")
+	code(0x1400, 20, "inner")
+	frame := func(at, code, previous, offset uint64) {
+		put(at, l.frameCode, ptr(code))
+		put(at, l.framePrevious, previous)
+		put(at, l.frameInstr, ptr(code)+l.codeStart+offset)
+	}
+	frame(chunk+0x20, 0x1000, 0, 4)
+	frame(chunk+0x80, 0x1400, ptr(chunk+0x20), 0)
+	put(cframe, l.cframeFrame, ptr(chunk+0x80))
+	return m
+}
+
+func TestFakePython(t *testing.T) {
+	mem := &fakeMemory{base: fakeBase, data: fakePython()}
+	p := newProcess(os.Getpid(), mem, &layout312, fakeBase)
+	want := []Frame{{"train.py", "inner", "Trainer.inner", 20}, {"train.py", "outer", "Trainer.outer", 11}}
+	for i := range 3 {
+		mem.calls = 0
+		got := sample(t, p)
+		if len(got) != 1 || !got[0].GIL || got[0].Torn || !slices.Equal(got[0].Frames, want) {
+			t.Fatalf("sample %d: %+v", i, got)
+		}
+	}
+	if mem.calls > 3 { // the thread's id is looked for again, as there is none
+		t.Errorf("a sample of what is known takes %d calls", mem.calls)
+	}
+	// A frame that stands nowhere in its code, then a code object that is none.
+	for _, damage := range []func([]byte){
+		func(m []byte) { m[0x800+0x80+layout312.frameInstr+2] ^= 0x40 },
+		func(m []byte) { m[0x1400+layout312.objectType] ^= 0x40 },
+		func(m []byte) { m[0x800+0x80+layout312.frameOwner] = 77 },
+		func(m []byte) { copy(m[0x800+0x20+layout312.framePrevious:], m[0x700:0x708]) }, // a ring
+	} {
+		mem.data = fakePython()
+		damage(mem.data)
+		if got := sample(t, p); len(got) != 1 || !got[0].Torn || len(got[0].Frames) != 0 {
+			t.Errorf("damaged: %+v", got)
+		}
+	}
+	if s := p.Stats(); s.Torn != 4 || s.Samples != 7 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Whatever stands in the memory of a process, a sample ends soon and keeps to
 // the limits.
 func FuzzSample(f *testing.F) {
-	const base = 0x1000
+	const base = fakeBase
+	f.Add(fakePython(), uint8(2))
+	f.Add(fakePython(), uint8(3))
 	// Memory in which each word points to some other word of it.
 	for seed := range uint64(4) {
 		b := make([]byte, 4096)
