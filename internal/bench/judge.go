@@ -34,6 +34,9 @@ func (r *Result) judge() {
 	}
 	used := (r.CPUEngine + r.CPUTrainer) / max(available-spun, 0.1*available)
 	others := r.CPUOthers / available
+	if others >= 0.05 {
+		r.Notes = append(r.Notes, fmt.Sprintf("other programs used %.0f%% of these cores meanwhile: the figures, and predictions from them, are of a busy machine", 100*others))
+	}
 	var readers float64
 	for _, s := range r.Stages {
 		if s.Name == "read" {

@@ -461,6 +461,7 @@ func (r *Result) fill(o *Options, trainers []*trainer, before, after []pipeline.
 		r.Epoch = float64(r.Records) / r.PerSecond
 	}
 	r.StepTime, r.Wait = distribution(steps), distribution(waits)
+	defer func() { r.RingFull, r.RingEmpty = min(r.RingFull, 1), min(r.RingEmpty, 1) }()
 	type sum struct {
 		busy    time.Duration
 		records int64
@@ -495,7 +496,8 @@ func (r *Result) fill(o *Options, trainers []*trainer, before, after []pipeline.
 			st.PerRecord = float64(x.busy) / float64(x.records)
 		}
 		if x.workers > 0 && r.Seconds > 0 {
-			st.Busy = x.busy.Seconds() / r.Seconds / float64(x.workers)
+			// A read that began before the window counts when it ends.
+			st.Busy = min(x.busy.Seconds()/r.Seconds/float64(x.workers), 1)
 		}
 		r.Stages = append(r.Stages, st)
 	}

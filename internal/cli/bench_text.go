@@ -51,6 +51,14 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%.1f h", s/3600)
 }
 
+// rate is a number per second: with a decimal where there are few.
+func rate(v float64) string {
+	if v < 9.95 {
+		return fmt.Sprintf("%.2g", v)
+	}
+	return FormatCount(int64(v + 0.5))
+}
+
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func (r *benchReport) text() string {
@@ -68,7 +76,7 @@ func (r *benchReport) text() string {
 			fmt.Fprintf(&out, "  the worst of the %d accelerators: %s\n", r.Accelerators, percent(r.AUMin))
 		}
 	}
-	fmt.Fprintf(&out, "  %s examples/s, an epoch in %s\n", bold(FormatCount(int64(r.PerSecond))), seconds(r.Epoch))
+	fmt.Fprintf(&out, "  %s examples/s, an epoch in %s\n", bold(rate(r.PerSecond)), seconds(r.Epoch))
 	if r.Step == 0 {
 		t := float64(r.Batch) / max(r.PerSecond, 1e-9)
 		fmt.Fprintf(&out, "  enough for steps of %s and longer\n", seconds(t))
@@ -141,14 +149,14 @@ func whatIfText(r *bench.Result, scenarios []bench.Scenario) string {
 	}
 	t := newTable(headers...)
 	for _, s := range scenarios {
-		row := []string{s.Name, FormatCount(int64(s.PerSecond)), fmt.Sprintf("%.2fx", s.Gain), s.Limit}
+		row := []string{s.Name, rate(s.PerSecond), fmt.Sprintf("%.2fx", s.Gain), s.Limit}
 		if r.Step > 0 {
-			row = append(row, percent(s.AU), FormatCount(int64(s.Capacity)))
+			row = append(row, percent(s.AU), rate(s.Capacity))
 		}
 		if measured {
 			m, e := "", ""
 			if s.Measured > 0 {
-				m, e = FormatCount(int64(s.Measured)), fmt.Sprintf("%+.0f%%", 100*(s.PerSecond/s.Measured-1))
+				m, e = rate(s.Measured), fmt.Sprintf("%+.0f%%", 100*(s.PerSecond/s.Measured-1))
 			}
 			row = append(row, m, e)
 		}
@@ -174,7 +182,7 @@ func feedText(f *bench.Fed, what string, target float64) string {
 		FormatCount(int64(r.Batch)), seconds(r.Step), plural(r.Cores, "core"))
 	t := newTable("accelerators", "AU", "worst", "examples/s", "MB/s", "CPU", "from storage", "limit")
 	for _, r := range f.Runs {
-		t.Row(fmt.Sprint(r.Accelerators), percent(r.AU), percent(r.AUMin), FormatCount(int64(r.PerSecond)), FormatCount(int64(float64(r.LogicalBytes)/r.Seconds/1e6)),
+		t.Row(fmt.Sprint(r.Accelerators), percent(r.AU), percent(r.AUMin), rate(r.PerSecond), FormatCount(int64(float64(r.LogicalBytes)/r.Seconds/1e6)),
 			percent((r.CPUEngine+r.CPUTrainer)/(r.Seconds*float64(r.Cores))), FormatBytes(r.BlockBytes), r.Limit)
 	}
 	fmt.Fprintf(&out, "%s\n\n", t)
