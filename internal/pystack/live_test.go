@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -55,8 +56,22 @@ func interpreters(t testing.TB) []string {
 	return commands
 }
 
+var (
+	findOnce    sync.Once
+	foundPython map[string][]string
+)
+
 // known are the interpreters whose frames can be read, by "3.11.7 path".
 func known(t testing.TB) map[string][]string {
+	t.Helper()
+	findOnce.Do(func() { foundPython = findKnown(t) })
+	if len(foundPython) == 0 {
+		t.Skip("no CPython 3.10 to 3.14 on this machine")
+	}
+	return foundPython
+}
+
+func findKnown(t testing.TB) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
 	for _, command := range interpreters(t) {
@@ -70,9 +85,6 @@ func known(t testing.TB) map[string][]string {
 			continue
 		}
 		out[strings.TrimSpace(string(version))+" "+strings.ReplaceAll(command, "/", "_")] = args
-	}
-	if len(out) == 0 {
-		t.Skip("no CPython 3.10 to 3.14 on this machine")
 	}
 	return out
 }
