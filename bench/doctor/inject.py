@@ -283,8 +283,9 @@ def sweep(work: Path) -> None:
         return number.isdigit() and not Path(f"/proc/{number}").exists()
 
     for controller in CONTROLLERS:
-        for folder in own_group(controller).glob(PREFIX + "*"):
-            if dead(folder.name):
+        # Anywhere: the group that the dead one was in need not be ours.
+        for folder in list((CGROUPS / controller).rglob(PREFIX + "*")):
+            if folder.is_dir() and dead(folder.name):
                 remove_group(folder)
     for entry in work.glob(PREFIX + "*"):
         if not dead(entry.name):
@@ -292,5 +293,7 @@ def sweep(work: Path) -> None:
         if entry.suffix == ".swap":
             subprocess.run(["swapoff", str(entry)], capture_output=True, check=False)
             entry.unlink(missing_ok=True)
+        elif entry.name.endswith("-files"):
+            shutil.rmtree(entry, ignore_errors=True)
         else:
             unmount(entry)

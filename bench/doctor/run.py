@@ -21,7 +21,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -71,7 +70,8 @@ class Setup:
         self.binary = binary
         self.work = WORK / "doctor"
         self.work.mkdir(parents=True, exist_ok=True)
-        self.temporary = Path(tempfile.mkdtemp(prefix=inject.PREFIX))
+        self.temporary = self.work / f"{inject.PREFIX}{os.getpid()}-files"
+        self.temporary.mkdir(exist_ok=True)
         self.data = data.make(WORK, source, binary, say)
         self._slow: Path | None = None
         self.zygotes: dict[str, Zygote] = {}
@@ -500,17 +500,20 @@ def main() -> int:
     if not chosen:
         say(f"no cell of the set {a.set} has {a.only!r} in its name")
         return 2
+    # A shell starts what it runs in the background with interrupts ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
     if not a.binary.is_file():
         say(f"there is no program at {a.binary}; run make build")
         return 2
+    # Before anything of our own is there: a group of this process would hide the others.
+    inject.sweep(WORK / "doctor")
     setup = Setup(a.binary.resolve(), a.data)
     results = Results(a.out or results_path(a.binary, a.resume), setup.work / f"truth-{machine_name()}.json")
     if not a.resume:
         for key in [f"{c.id}#{seed}" for c in chosen for seed in range(c.runs)]:
             results.content["runs"].pop(key, None)
-    inject.sweep(setup.work)
     results.content.update(
         machine=machine_name(), cpu=cpu_name(), cores=os.cpu_count(), kernel=platform.release(), commit=commit(),
         binary=digest(a.binary), seconds=a.seconds, date=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
