@@ -47,11 +47,11 @@ type Options struct {
 // meanTick is the mean time between two looks at the threads. Each wait is
 // drawn at random around it: a fixed one would fall into step with a loop of
 // the same period and see the same part of it every time.
-const meanTick = 110 * time.Millisecond
+const meanTick = 120 * time.Millisecond
 
 // tickBudget is how many times longer than a tick's CPU time the time between
-// ticks is at least: 0.6% of one core.
-const tickBudget = 170
+// ticks is at least: 0.5% of one core.
+const tickBudget = 200
 
 // slowEvery is how often the rest is read.
 const slowEvery = time.Second
