@@ -682,6 +682,16 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		c.trainers[key{p.pid, p.start}] = true
 		c.tree.retire(p)
 	}
+	if t := p.trainer; t != nil {
+		// The statement that asks for the next batch also frees the one before,
+		// which takes long for many small objects; no function tells of it.
+		if v.asks.line > 0 {
+			t.asks = v.asks
+		} else if v.part == partStep && m.block == blockNone && v.leaf.line > 0 && v.leaf == t.asks {
+			v.part, v.duty = partRelease, dutyTrainer
+			m.view = v
+		}
+	}
 	cause := trainerCause(m, !v.known)
 	if cause == causeStorage {
 		c.noteFile(p.pid, file)

@@ -23,17 +23,18 @@ const (
 	partPickle                // pickling, unpickling, shared memory, moving descriptors
 	partPin                   // copying into pinned memory
 	partManage                // starting and ending workers
+	partRelease               // freeing the batch before, in the statement that asks for the next
 	numParts
 )
 
 var partNames = [numParts]string{
 	"unknown", "step", "import", "queue", "put", "fetch", "read", "decode", "transform",
-	"collate", "pickle", "pin", "workers' start",
+	"collate", "pickle", "pin", "workers' start", "free old batch",
 }
 
 // handoff reports whether a part belongs to handing a batch over.
 func (p part) handoff() bool {
-	return p == partPut || p == partCollate || p == partPickle || p == partPin || p == partManage
+	return p == partPut || p == partCollate || p == partPickle || p == partPin || p == partManage || p == partRelease
 }
 
 // A duty is what a thread is for.
@@ -54,6 +55,14 @@ type view struct {
 	loader string // kind, as in Loader.Kind; "" when none was seen
 	where  string // function at work, for evidence: "Dataset.__getitem__ (train.py)"
 	known  bool   // there were frames
+	leaf   place  // where the innermost frame is
+	asks   place  // where the training loop asks for a batch, while it does
+}
+
+// A place is a line of a source file.
+type place struct {
+	file string
+	line int
 }
 
 // A rule says what a frame of a file means. Funcs lists the functions that it
@@ -247,6 +256,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 	fetchAt := -1 // the frame of torch's fetcher, below which the dataset's code lies
 	word := partUnknown
 	library := dutyUnknown
+	loaderAt := -1
 	for i := range frames {
 		f := &frames[i]
 		name := f.Func
@@ -256,6 +266,9 @@ func (v *viewer) look(frames []pystack.Frame) view {
 				continue
 			}
 			matched = true
+			if r.duty == dutyTrainer {
+				loaderAt = i
+			}
 			if r.part != partUnknown && out.part == partUnknown {
 				out.part = r.part
 				if r.part == partFetch {
@@ -279,7 +292,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 		if !matched && out.part == partUnknown && word == partUnknown {
 			word = wordOf(name)
 		}
-		if out.duty != dutyUnknown && out.part != partUnknown {
+		if out.duty != dutyUnknown && out.part != partUnknown && !(out.duty == dutyTrainer && loaderAt == i) {
 			break
 		}
 	}
@@ -298,6 +311,10 @@ func (v *viewer) look(frames []pystack.Frame) view {
 		out.part = partStep
 	}
 	leaf := frames[0]
+	out.leaf = place{leaf.File, leaf.Line}
+	if out.duty == dutyTrainer && loaderAt >= 0 && loaderAt+1 < len(frames) {
+		out.asks = place{frames[loaderAt+1].File, frames[loaderAt+1].Line}
+	}
 	out.where = leaf.Qual + " (" + leaf.File[strings.LastIndexByte(leaf.File, '/')+1:] + ")"
 	return out
 }

@@ -61,6 +61,21 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// Where the loop asks for a batch is the line that the loader was called from.
+func TestAsks(t *testing.T) {
+	frames := stack(lib+"/multiprocessing/queues.py", "get", torchData+"/dataloader.py", "_next_data", torchData+"/dataloader.py", "__next__", "/home/u/train.py", "main", "/home/u/train.py", "<module>")
+	for i := range frames {
+		frames[i].Line = 10 + i
+	}
+	v := newViewer().look(frames)
+	if v.asks != (place{"/home/u/train.py", 13}) || v.leaf != (place{lib + "/multiprocessing/queues.py", 10}) {
+		t.Errorf("asks %v, leaf %v", v.asks, v.leaf)
+	}
+	if got := trainerCause(moment{state: 'R', view: view{part: partRelease, duty: dutyTrainer, known: true}}, false); got != causeHandoff {
+		t.Errorf("freeing a batch: %d", got)
+	}
+}
+
 func TestCauses(t *testing.T) {
 	in := func(p part, d duty) view { return view{part: p, duty: d, loader: "torch", known: true} }
 	for _, c := range []struct {

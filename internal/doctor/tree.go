@@ -73,6 +73,7 @@ type trainerState struct {
 	phase   int // 0: evidence, the first batch is not there yet; 1: counting
 	since   time.Time
 	loaders map[string]int // samples by kind of loader
+	asks    place          // where its loop asks for batches
 }
 
 // A thread is one thread of a member.
