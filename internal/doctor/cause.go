@@ -128,7 +128,7 @@ func trainerCause(m moment, guess bool) cause {
 	}
 	inLoader := m.view.duty == dutyTrainer || p == partWait
 	// A rank that multiprocessing started has a worker's frames at its root.
-	if !inLoader && (p == partStep || p == partUnknown) {
+	if !inLoader && (p == partStep || p == partUnknown || (p == partPrepare || p == partFetch) && m.block != blockNone) {
 		switch m.block {
 		case blockStorage:
 			return causeStorage

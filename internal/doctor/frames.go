@@ -23,18 +23,19 @@ const (
 	partPickle                // pickling, unpickling, shared memory, moving descriptors
 	partPin                   // copying into pinned memory
 	partManage                // starting and ending workers
+	partPrepare               // the training loop's own code between the loader and the step
 	partRelease               // freeing the batch before, in the statement that asks for the next
 	numParts
 )
 
 var partNames = [numParts]string{
 	"unknown", "step", "import", "queue", "put", "fetch", "read", "decode", "transform",
-	"collate", "pickle", "pin", "workers' start", "free old batch",
+	"collate", "pickle", "pin", "workers' start", "prepare batch", "free old batch",
 }
 
 // handoff reports whether a part belongs to handing a batch over.
 func (p part) handoff() bool {
-	return p == partPut || p == partCollate || p == partPickle || p == partPin || p == partManage || p == partRelease
+	return p == partPut || p == partCollate || p == partPickle || p == partPin || p == partManage || p == partPrepare || p == partRelease
 }
 
 // A duty is what a thread is for.
@@ -308,7 +309,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 		}
 	}
 	if out.part == partUnknown && out.duty == dutyUnknown {
-		out.part = partStep
+		out.part = ownPart(frames)
 	}
 	leaf := frames[0]
 	out.leaf = place{leaf.File, leaf.Line}
@@ -317,6 +318,38 @@ func (v *viewer) look(frames []pystack.Frame) view {
 	}
 	out.where = leaf.Qual + " (" + leaf.File[strings.LastIndexByte(leaf.File, '/')+1:] + ")"
 	return out
+}
+
+// ownWords are what people call the functions of a training loop that come before
+// the step.
+var ownWords = []struct {
+	in   string
+	part part
+}{
+	{"prepare", partPrepare}, {"preprocess", partPrepare}, {"collate", partPrepare}, {"batchify", partPrepare}, {"make_batch", partPrepare},
+	{"pad_batch", partPrepare}, {"unpack_batch", partPrepare}, {"convert_batch", partPrepare}, {"to_tensor", partPrepare}, {"to_device", partPrepare},
+	{"move_to", partPrepare}, {"get_batch", partFetch}, {"next_batch", partFetch}, {"load_batch", partFetch}, {"read_batch", partFetch},
+	{"fetch_batch", partFetch}, {"load_image", partFetch}, {"read_image", partFetch}, {"decode_image", partFetch}, {"tokenize", partFetch},
+}
+
+// ownPart says what a thread outside of any loader is at: the step, unless the
+// outermost function with a telling name prepares batches. What a model calls
+// within its step is the step, whatever its name.
+func ownPart(frames []pystack.Frame) part {
+	for i := len(frames) - 1; i >= 0; i-- {
+		name := strings.ToLower(frames[i].Func)
+		for _, step := range []string{"step", "forward", "backward", "_call_impl", "zero_grad", "evaluate", "validate"} {
+			if strings.Contains(name, step) {
+				return partStep
+			}
+		}
+		for _, w := range ownWords {
+			if strings.Contains(name, w.in) {
+				return w.part
+			}
+		}
+	}
+	return partStep
 }
 
 // collating reports whether callee, called by torch's fetcher in caller, is a

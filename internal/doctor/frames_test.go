@@ -48,6 +48,8 @@ func TestLook(t *testing.T) {
 		{"a feeder", stack(site+"/torch/multiprocessing/reductions.py", "reduce_storage", lib+"/multiprocessing/queues.py", "_feed", lib+"/threading.py", "run"), partPickle, dutyFeeder, ""},
 		{"webdataset in a worker", stack(append([]string{site + "/webdataset/tariterators.py", "tar_file_iterator", site + "/webdataset/filters.py", "_shuffle", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partRead, dutyWorker, "webdataset"},
 		{"Stoker", stack(site+"/stoker/_connection.py", "next", site+"/stoker/_loader.py", "__next__", "/home/u/train.py", "<module>"), partUnknown, dutyTrainer, "stoker"},
+		{"a loop that prepares its batches", stack("/home/u/train.py", "<listcomp>", "/home/u/train.py", "prepare", "/home/u/train.py", "main"), partPrepare, dutyUnknown, ""},
+		{"a model that prepares its inputs", stack("/home/u/model.py", "prepare_inputs", "/home/u/model.py", "forward", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
 		{"imports", stack("<frozen importlib._bootstrap>", "_find_and_load", "/home/u/train.py", "<module>"), partImport, dutyUnknown, ""},
 		{"a rank that multiprocessing started", stack(append(trainer[:4:4], lib+"/multiprocessing/process.py", "_bootstrap")...), partUnknown, dutyTrainer, "torch"},
 	} {
