@@ -49,20 +49,25 @@ class Shape:
     # Files that are written, and steps of each accelerator; names beyond the files are hard links.
     files: int
     steps: int
+    # The fastest read_threads of DLIO's loader, and how many batches Stoker makes ahead: a batch of unet3d is a gigabyte.
+    read_threads: int
+    prefetch: int
 
 
 SHAPES = {
     s.name: s
     for s in (
-        Shape("unet3d", "unet3d: 146.6 MB, batch 7", "unet3d_a100", 146_600_628, 7, 0.636, 0.90, 40, 20),
-        Shape("resnet50", "resnet50: 114,660 B, batch 400", "resnet50_a100", 114_660, 400, 0.435, 0.90, 8000, 24),
-        Shape("cosmoflow", "cosmoflow: 2.83 MB, batch 1", "cosmoflow_a100", 2_828_486, 1, 0.00551, 0.70, 600, 2000),
+        Shape("unet3d", "unet3d: 146.6 MB, batch 7", "unet3d_a100", 146_600_628, 7, 0.636, 0.90, 40, 30, 2, 1),
+        Shape("resnet50", "resnet50: 114,660 B, batch 400", "resnet50_a100", 114_660, 400, 0.435, 0.90, 8000, 24, 1, 3),
+        Shape(
+            "cosmoflow", "cosmoflow: 2.83 MB, batch 1", "cosmoflow_a100", 2_828_486, 1, 0.00551, 0.70, 600, 2000, 1, 4
+        ),
     )
 }
 
 # What is tried, in this order, until an arm misses the target.
 ACCELERATORS = {
-    "unet3d": {"dlio": (1, 2), "dlio-patched": (1, 2, 3), "stoker": (2, 3, 4, 5, 6)},
+    "unet3d": {"dlio": (1, 2), "dlio-patched": (1, 2, 3), "stoker": (2, 3, 4)},
     "resnet50": {"dlio": (1,), "dlio-patched": (2, 4, 6, 8), "stoker": (8, 12, 16), "stoker-tfrecord": (8, 12, 16)},
     "cosmoflow": {"dlio": (1,), "dlio-patched": (1, 2), "stoker": (2, 3, 4, 6)},
 }
@@ -191,7 +196,7 @@ class Storage:
             env["STOKER_BINARY"] = str(self.a.binary)
             env["STOKER_DLIO_OUT"] = str(out)
             slot = shape.batch * shape.record_bytes
-            options: dict[str, Any] = {"threads": 1, "prefetch": self.a.prefetch.get(shape.name, 2)}
+            options: dict[str, Any] = {"threads": 1, "prefetch": self.a.prefetch.get(shape.name, shape.prefetch)}
             options["memory"] = (options["prefetch"] + 3) * slot + (64 << 20)
             env["STOKER_DLIO_OPTIONS"] = json.dumps(options)
             if arm == "stoker-tfrecord":
@@ -387,7 +392,7 @@ def main() -> int:
     p.add_argument("--workloads", default=" ".join(SHAPES))
     p.add_argument("--arms", default=" ".join(TITLES))
     p.add_argument("--accelerators", default="", help="numbers to try instead of the usual ones")
-    p.add_argument("--threads", type=int, default=1, help="read_threads of DLIO's loader")
+    p.add_argument("--threads", type=int, default=0, help="read_threads of DLIO's loader, 0 for the shape's best")
     p.add_argument("--share", action="store_true", help="one stoker serve for all accelerators")
     p.add_argument("--limit", type=float, default=150, help="seconds that a run may take")
     p.add_argument("--work", type=Path, default=ROOT / "bench/work")
@@ -423,7 +428,7 @@ def main() -> int:
                 key = {"workload": name, "arm": arm, "accelerators": count}
                 if a.resume and any(all(r.get(k) == v for k, v in key.items()) for r in bench.results["runs"]):
                     continue
-                got = bench.run(shape, arm, count, a.threads)
+                got = bench.run(shape, arm, count, a.threads or shape.read_threads)
                 bench.results["runs"].append(got)
                 bench.save()
                 au = f"AU {got['au']:.1%}, {got['gb_s']:.2f} GB/s" if "au" in got else got.get("error", "")
