@@ -49,7 +49,7 @@ class Shape:
     # Files that are written, and steps of each accelerator; names beyond the files are hard links.
     files: int
     steps: int
-    # The fastest read_threads of DLIO's loader, and how many batches Stoker makes ahead: a batch of unet3d is a gigabyte.
+    # The fastest read_threads of DLIO's loader; batches that Stoker makes ahead (one of unet3d is a gigabyte).
     read_threads: int
     prefetch: int
 
