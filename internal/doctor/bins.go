@@ -32,6 +32,7 @@ const (
 	mBusy
 	// Seconds of threads, over the tree.
 	mRun       // on a core
+	mKernel    // of that, in the kernel
 	mDelay     // waiting for one
 	mThrottled // stopped by the quota, summed over cores
 	mTrainerRun

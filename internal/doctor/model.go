@@ -166,18 +166,26 @@ func (c *collector) blameMemory(s *shares, sum *bin) {
 	// of them did is the n-th part of the exponent.
 	n := s.lanes + 1
 	each := 1 - math.Pow(1-min(s.memory, 0.999), 1/n)
-	move := func(use *[numCauses]float64, scale float64) {
-		take := use[causeStorage] * again
-		take = max(take, min(each*scale, use[causeStorage]+use[causeCPU]))
-		fromStorage := min(take, use[causeStorage])
+	// Bringing pages in and pushing others out is work of the kernel: where
+	// pages are swapped in all the time, that is what it does.
+	kernel := 0.0
+	if run := sum.v[mRun]; run > 0 && sum.v[mSwapIn]/sum.dt > 500 {
+		kernel = min(1, sum.v[mKernel]/run)
+	}
+	move := func(use *[numCauses]float64) {
+		fromStorage, fromCPU := use[causeStorage]*again, use[causeCPU]*kernel
+		if more := each - use[causeMemory] - fromStorage - fromCPU; more > 0 {
+			storage := min(more, use[causeStorage]-fromStorage)
+			fromStorage += storage
+			fromCPU += min(more-storage, use[causeCPU]-fromCPU)
+		}
 		use[causeStorage] -= fromStorage
-		fromCPU := min(take-fromStorage, use[causeCPU])
 		use[causeCPU] -= fromCPU
 		use[causeMemory] += fromStorage + fromCPU
 	}
-	move(&s.use, 1)
-	move(&s.stalled, 1)
-	move(&s.serial, 1)
+	move(&s.use)
+	move(&s.stalled)
+	move(&s.serial)
 }
 
 // loading is the trainer's time in the loader: waiting and loading itself.

@@ -87,3 +87,28 @@ func TestGainOfEngine(t *testing.T) {
 		}
 	}
 }
+
+func TestBlameMemory(t *testing.T) {
+	c := &collector{}
+	s := shares{serial: use(map[cause]float64{causeCPU: 0.5, causeStorage: 0.2})}
+	sum := bin{dt: 10}
+	sum.v[mFailures], sum.v[mSwapIn], sum.v[mRun], sum.v[mKernel] = 3, 20000, 5, 4
+	sum.v[mReadBytes], sum.v[mRefaults] = 100<<20, 100<<20/4096/2
+	before := s
+	c.blameMemory(&s, &sum)
+	if got := s.serial[causeMemory]; math.Abs(got-0.5) > 1e-9 { // 80% of the CPU time, half of the reading
+		t.Errorf("memory %.3f of %+v", got, s.serial)
+	}
+	sum.v[mPSIMemory] = 6
+	s = before
+	c.blameMemory(&s, &sum)
+	if got := s.serial[causeMemory]; math.Abs(got-0.6) > 1e-9 {
+		t.Errorf("with pressure: memory %.3f", got)
+	}
+	s = before
+	sum.v[mFailures], sum.v[mSwapIn] = 0, 0
+	c.blameMemory(&s, &sum)
+	if s.serial != before.serial {
+		t.Error("memory is blamed without a sign that it is short")
+	}
+}

@@ -304,6 +304,10 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 		}
 		put(mMajorFaults, since(p.stat.MajFlt, p.majfltOr(p.stat.MajFlt)))
 		p.majflt = p.stat.MajFlt
+		if p.stime > 0 {
+			put(mKernel, since(p.stat.STime, p.stime)/procfs.Ticks)
+		}
+		p.stime = max(1, p.stat.STime)
 		if data, err := c.fs.Process(c.buf, p.pid, "io"); err == nil {
 			if io, err := procfs.ParseIO(data); err == nil {
 				if p.ioKnown || now.Sub(p.since) < 2*time.Second && now.Sub(c.start) > 2*time.Second {

@@ -58,6 +58,7 @@ type process struct {
 	io       procfs.IO
 	ioKnown  bool
 	majflt   uint64
+	stime    uint64 // ticks in the kernel; 0 before the first reading
 	switches [2]uint64
 	stat     procfs.Stat
 
