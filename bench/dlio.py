@@ -7,8 +7,8 @@
 DLIO measures both: each simulated accelerator is a process of its own under mpirun, takes a batch, sleeps as long as
 an A100 computes, and so on. Accelerator utilisation (AU) is DLIO's: computing time divided by time, the first step
 left out. The same files, in the page cache. Its own loader hands over a small constant instead of the bytes that it
-read; Stoker, through bench/dlio_plugin, hands over the bytes in the accelerator's process, and a sample of them is
-added up and compared with the files. So Stoker has the harder job.
+read; Stoker, through bench/dlio_plugin, hands over the bytes in the accelerator's process: their number is checked and
+a sample of them is read. So Stoker has the harder job.
 
 Results: bench/results/storage-<machine>-<commit>.json, saved after every run.
 """
