@@ -42,8 +42,9 @@ def test_wheel_contents(wheel: Path) -> None:
         binary = z.getinfo("stoker/bin/stoker")
     assert binary.external_attr >> 16 & 0o111
     assert "stoker/py.typed" in names
-    assert {Path(n).name for n in names if n.startswith("stoker/") and n.endswith(".py")} == {
-        p.name for p in (CHECKOUT / "python" / "src" / "stoker").glob("*.py")
+    package = CHECKOUT / "python" / "src"
+    assert {n for n in names if n.startswith("stoker/") and n.endswith(".py")} == {
+        p.relative_to(package).as_posix() for p in (package / "stoker").rglob("*.py")
     }
 
 
