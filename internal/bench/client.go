@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -314,13 +313,8 @@ func (c *client) receive() error {
 		return c.lost(err)
 	}
 	for rest := c.buf[:n]; len(rest) > 0; {
-		one := rest
-		if len(rest) >= 8 {
-			if size := binary.LittleEndian.Uint32(rest[4:]); size >= 8 && uint64(size) < uint64(len(rest)) {
-				one = rest[:size]
-			}
-		}
-		rest = rest[len(one):]
+		var one []byte
+		one, rest = handoff.First(rest)
 		m, err := handoff.Parse(one)
 		if err != nil {
 			return err
