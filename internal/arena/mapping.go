@@ -17,14 +17,26 @@ import (
 //
 // The file must not be made shorter while it is mapped.
 type Mapping struct {
-	mem []byte
-	// seen is, by region, when all of its pages were last in memory.
-	seen []atomic.Int64
+	mem     []byte
+	regions []region
+	page    int64
+}
+
+// region is what was last heard of a part of the file.
+type region struct {
+	// asked is when: positive when all pages were in memory, negative when some
+	// were not, 0 before the first time.
+	asked atomic.Int64
+	// pages has a bit for each page that was in memory.
+	pages [regionBytes / minPage / 64]atomic.Uint64
+	// mapped says that the pages are in this process's page table.
+	mapped atomic.Bool
 }
 
 const (
 	regionBytes = 1 << 20
-	// recheck is how long a region is taken to stay in memory.
+	minPage     = 4096
+	// recheck is how long an answer about a region is taken to hold.
 	recheck = 500 * time.Millisecond
 )
 
@@ -48,7 +60,9 @@ func MapFile(fd int, size int64) (*Mapping, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	return &Mapping{mem: mem, seen: make([]atomic.Int64, (size+regionBytes-1)/regionBytes)}, nil
+	return &Mapping{
+		mem: mem, regions: make([]region, (size+regionBytes-1)/regionBytes), page: max(int64(os.Getpagesize()), minPage),
+	}, nil
 }
 
 // Resident returns bytes [lo, hi) when they are in memory, else nil. They are
@@ -59,37 +73,61 @@ func (m *Mapping) Resident(lo, hi int64, at time.Time) []byte {
 	}
 	now := at.UnixNano()
 	for r := lo / regionBytes; r <= (hi-1)/regionBytes; r++ {
-		if last := m.seen[r].Load(); last == 0 || now-last > int64(recheck) {
-			if !m.check(r) {
+		g := &m.regions[r]
+		asked := g.asked.Load()
+		if asked == 0 || now-max(asked, -asked) > int64(recheck) {
+			if asked = m.ask(r, now); asked == 0 {
 				return nil
 			}
-			m.seen[r].Store(now)
+		}
+		if asked < 0 && !m.has(g, max(lo-r*regionBytes, 0), min(hi-r*regionBytes, regionBytes)) {
+			return nil
 		}
 	}
 	return m.mem[lo:hi:hi]
 }
 
-// check asks the system whether all of a region is in memory.
-func (m *Mapping) check(r int64) bool {
-	region := m.mem[r*regionBytes : min((r+1)*regionBytes, int64(len(m.mem)))]
-	page := os.Getpagesize()
-	var vec [regionBytes / 4096]byte
-	n := (len(region) + page - 1) / page
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(region))), uintptr(len(region)), uintptr(unsafe.Pointer(&vec[0])))
-	if errno != 0 {
-		return false
-	}
-	for _, v := range vec[:n] {
-		if v&1 == 0 {
+// has says whether the pages of bytes [lo, hi) of a region were in memory. The
+// system drops pages one at a time: where a few of a region are gone, small
+// records beside them are still there.
+func (m *Mapping) has(g *region, lo, hi int64) bool {
+	for p := lo / m.page; p <= (hi-1)/m.page; p++ {
+		if g.pages[p/64].Load()>>(p%64)&1 == 0 {
 			return false
 		}
 	}
-	// In memory, but perhaps not yet in our page table: one call instead of a
-	// fault for every few pages. Older kernels cannot, and fault.
-	if m.seen[r].Load() == 0 {
-		_ = unix.Madvise(region, unix.MADV_POPULATE_READ)
-	}
 	return true
+}
+
+// ask asks the system which pages of a region are in memory and returns what
+// asked is then.
+func (m *Mapping) ask(r, now int64) int64 {
+	g := &m.regions[r]
+	mem := m.mem[r*regionBytes : min((r+1)*regionBytes, int64(len(m.mem)))]
+	var vec [regionBytes / minPage]byte
+	n := (int64(len(mem)) + m.page - 1) / m.page
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(&vec[0])))
+	if errno != 0 {
+		return 0
+	}
+	var bits [len(g.pages)]uint64
+	found := int64(0)
+	for i, v := range vec[:n] {
+		bits[i/64] |= uint64(v&1) << (i % 64)
+		found += int64(v & 1)
+	}
+	for i := range bits {
+		g.pages[i].Store(bits[i])
+	}
+	if found < n {
+		now = -now
+	} else if !g.mapped.Swap(true) {
+		// In memory, but perhaps not yet in our page table: one call instead of
+		// a fault for every few pages. Older kernels cannot, and fault.
+		_ = unix.Madvise(mem, unix.MADV_POPULATE_READ)
+	}
+	g.asked.Store(now)
+	return now
 }
 
 // Close unmaps the file.
