@@ -120,7 +120,14 @@ func TestRun(t *testing.T) {
 	if len(UsableCPUs()) > 1 && len(o.cpus) != 0 {
 		t.Error("Run has changed its caller's options")
 	}
-	for _, sc := range WhatIf(s, r) {
+	m, err := Costs(context.Background(), s, o.Config)
+	if err != nil {
+		t.Error(err)
+	}
+	if len(m.Codecs) != 2 || m.Scaling <= 0 {
+		t.Errorf("%+v", m)
+	}
+	for _, sc := range WhatIf(s, r, m, FastDisk) {
 		if sc.PerSecond < 0 || math.IsNaN(sc.PerSecond) || sc.Limit == "" {
 			t.Errorf("%+v", sc)
 		}

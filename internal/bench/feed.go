@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -56,6 +57,14 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	fed, starved := 0, most+1
 	for n := guess; starved-fed > 1; {
 		ok, err := enough(n)
+		if refused := (*engineError)(nil); errors.As(err, &refused) && n > 1 {
+			// So many rings do not fit the memory: fewer may.
+			note("%v", err)
+			f.Note = err.Error()
+			starved = n
+			n = max((fed+n)/2, fed+1)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +79,7 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	}
 	n := fed
 	f.Accelerators = n
-	if n == most && most < maxFed {
+	if n == most && most < maxFed && f.Note == "" {
 		f.Note = fmt.Sprintf("more than %d were not tried: the data has %d batches", most, r.Records/int64(o.Config.BatchSize))
 	}
 	for _, r := range tried {

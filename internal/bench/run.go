@@ -58,11 +58,12 @@ type Options struct {
 	// Progress is called now and then with the share that is done.
 	Progress func(share float64)
 
-	cpus []int // in use
+	cpus, all []int // in use, and those that could be
 }
 
 // Result is what Run measured. All but Open and FirstBatch leaves out the first
-// step. Times are in seconds.
+// steps: those in which each slot of the ring is used for the first time, or with
+// OneEpoch the first one alone. Times are in seconds.
 type Result struct {
 	Source       string  `json:"source"`
 	Format       string  `json:"format"`
@@ -103,8 +104,10 @@ type Result struct {
 	// CPUPerThousand is of the engine, per 1,000 examples.
 	CPUEngine  float64 `json:"cpu_engine"`
 	CPUTrainer float64 `json:"cpu_trainer"`
-	// CPUOthers is what other programs used of the same cores.
+	// CPUOthers is what other programs used of the same cores, CPUOthersAll of all
+	// that this process may use.
 	CPUOthers      float64 `json:"cpu_others"`
+	CPUOthersAll   float64 `json:"cpu_others_all"`
 	CPUPerThousand float64 `json:"cpu_per_thousand"`
 	// LogicalBytes were read of the source, BlockBytes of them from storage.
 	LogicalBytes int64 `json:"logical_bytes"`
@@ -168,7 +171,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	} else {
 		o.Cores = len(usable)
 	}
-	o.cpus = usable[:o.Cores]
+	o.cpus, o.all = usable[:o.Cores], usable
 	if o.Cached >= 0 && len(o.Files) > 0 {
 		if err := setCached(ctx, o.Files, o.Cached); err != nil {
 			return nil, err
@@ -218,10 +221,11 @@ type stopClock struct {
 
 func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, began time.Time) (*Result, error) {
 	trainers := make([]*trainer, len(conns))
-	// Several engines' worth of rings together take half of what is free.
+	// Several engines' worth of rings together take most of what is free, but not
+	// what the data takes that is to stay in memory.
 	share := int64(0)
 	if free, err := arena.FreeMemory(); err == nil {
-		share = free / int64(2*len(conns))
+		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(conns))
 	}
 	for i, conn := range conns {
 		cfg := o.Config
@@ -249,9 +253,9 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 		Accelerators: o.Accelerators, Cores: o.Cores, Threads: in.Threads, Slots: in.Slots, SlotBytes: in.SlotBytes,
 		Open: opened.Seconds(),
 	}
-	// The first step of all, then the counters, then the rest.
+	// The first steps of all, then the counters, then the rest.
 	clock := &stopClock{}
-	if err := together(trainers, func(t *trainer) error { return t.firstStep() }); err != nil {
+	if err := together(trainers, func(t *trainer) error { return t.firstSteps(o.warmUp(in.Slots)) }); err != nil {
 		return nil, err
 	}
 	before, err := countersOf(trainers)
@@ -259,6 +263,7 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 		return nil, err
 	}
 	idleBefore, _ := idleTime(o.cpus)
+	idleAllBefore, _ := idleTime(o.all)
 	usageBefore, ownBefore, start := usageOf([]int{e.cmd.Process.Pid}, false), ownCPU(), time.Now()
 	if o.For > 0 {
 		clock.until = start.Add(o.For)
@@ -276,10 +281,13 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 		return nil, err
 	}
 	idle, idleKnown := idleTime(o.cpus)
+	idleAll, _ := idleTime(o.all)
 	used := usageOf([]int{e.cmd.Process.Pid}, false).Sub(usageBefore)
 	own := ownCPU() - ownBefore
 	if busy := float64(len(o.cpus))*elapsed.Seconds() - (idle - idleBefore).Seconds(); idleKnown {
-		r.CPUOthers = max(busy-used.CPU.Seconds()-own.Seconds(), 0)
+		ours := used.CPU.Seconds() + own.Seconds()
+		r.CPUOthers = max(busy-ours, 0)
+		r.CPUOthersAll = max(float64(len(o.all))*elapsed.Seconds()-(idleAll-idleAllBefore).Seconds()-ours, r.CPUOthers)
 	}
 	after, err := countersOf(trainers)
 	if err != nil {
@@ -297,6 +305,20 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 	}
 	r.judge()
 	return r, ctx.Err()
+}
+
+// residentBytes is how much of the source is to stay in the page cache.
+func (o *Options) residentBytes() int64 {
+	if o.Cached <= 0 {
+		return 0
+	}
+	var total int64
+	for _, name := range o.Files {
+		if st, err := os.Stat(name); err == nil {
+			total += st.Size()
+		}
+	}
+	return int64(o.Cached * float64(total))
 }
 
 // together runs f for each trainer at once and joins their errors.
@@ -326,24 +348,48 @@ func countersOf(trainers []*trainer) ([]pipeline.Stats, error) {
 	return all, nil
 }
 
-// firstStep takes the first batch, for which the engine has nothing ready.
-func (t *trainer) firstStep() error {
+// warmUp is the number of first steps that do not count: one, for which the
+// engine has nothing ready, or as many as there are slots. The memory of a slot
+// is made when it is first used; for batches of a gigabyte that takes longer
+// than all else, and a training run does it once. Where every byte is to be read
+// once the first step alone is left out.
+func (o *Options) warmUp(slots int) int {
+	if o.OneEpoch {
+		return 1
+	}
+	return max(slots, 1)
+}
+
+// firstSteps takes the first n batches; only the last of them is computed on.
+func (t *trainer) firstSteps(n int) error {
 	start := time.Now()
 	if err := t.c.start(0); err != nil {
 		return err
 	}
-	for {
+	ends := 0
+	for n > 0 {
 		b, err := t.c.next(stepTimeout)
 		if err != nil {
 			return err
 		}
-		t.first = time.Since(start)
-		if !b.epochEnd {
+		if b.epochEnd {
+			if ends++; ends > 2 && t.first == 0 {
+				return errEmpty
+			}
+			continue
+		}
+		if t.first == 0 {
+			t.first = time.Since(start)
+		}
+		if n--; n == 0 {
 			t.compute(b, 0)
 			t.spun = 0
-			return t.c.release(b)
+		}
+		if err := t.c.release(b); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 var errEmpty = errors.New("the source has no full batch for each accelerator; lower --batch or --accelerators")

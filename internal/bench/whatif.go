@@ -3,7 +3,9 @@ package bench
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 )
@@ -38,30 +40,79 @@ const (
 	fastDisk
 )
 
-// What the dct codec does to JPEGs, where `stoker probe` has not measured this
-// data: CPU time and bytes per image, as measured on 10,000 photographs with
+// What the dct codec does to JPEGs, where a sample of the data could not be
+// measured: CPU time and bytes per image, as measured on 10,000 photographs with
 // RandomResizedCrop (docs/benchmarks.md).
 const (
 	dctWork  = 0.233 // 2,093 to 8,981 images per second
 	dctBytes = 1.18
 )
 
-// fastDiskBandwidth is the disk of the fourth scenario, in bytes per second.
-const fastDiskBandwidth = 2e9
+// FastDisk is the disk of the fourth scenario when nobody asks for another, in
+// bytes per second.
+const FastDisk = 2e9
+
+// sampleFor is how long the costs of a sample are measured.
+const sampleFor = 5 * time.Second
+
+// Costs measures, on a sample of the subject in memory, what its images cost in
+// the codec that they have and in dct, alone on a core and with all cores busy,
+// with the operations of cfg. What `stoker probe` has said of the machine beside
+// that is kept. Without images to be had it gives that alone.
+func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine, error) {
+	m := &plan.Machine{}
+	if s.Path != "" {
+		if probed, _, err := probe.Load(s.Path); err == nil && probed != nil {
+			*m = *probed
+		}
+	}
+	m.Store = nil // the run itself says what the storage gives
+	if m.Cores <= 0 {
+		m.Cores = float64(len(UsableCPUs()))
+	}
+	if s.Image == "" || s.Path == "" || len(cfg.Outputs) != 1 {
+		return m, nil
+	}
+	codecs := []string{plan.CodecKeep, plan.CodecDCT}
+	if s.Codec == plan.CodecDCT || s.Codec == plan.CodecRaw {
+		codecs = []string{s.Codec}
+	}
+	got, err := probe.Codecs(ctx, s.Path, codecs, cfg.Outputs[0].Ops, sampleFor)
+	if err != nil {
+		return m, err
+	}
+	m.Codecs, m.Scaling, m.WakeLatency, m.Cores = got.Codecs, got.Scaling, got.WakeLatency, got.Cores
+	return m, nil
+}
+
+// costOf finds what was measured of a codec on this data.
+func costOf(m *plan.Machine, codec string) *plan.CodecRate {
+	for i := range m.Codecs {
+		if c := &m.Codecs[i]; c.Codec == codec && c.Origin == "measured" && c.CPUSeconds > 0 {
+			return c
+		}
+	}
+	return nil
+}
 
 // WhatIf predicts what would change with twice the cores, with the data in
-// memory, with dct, and with a disk of 2 GB/s. The costs of the stages are the
-// run's own; plan.Predict puts them together.
-func WhatIf(s *Subject, r *Result) []Scenario {
+// memory, with dct, and with a disk of disk bytes per second. The costs are the
+// run's own and, where m has them, those of a sample (Costs); plan.Predict puts
+// them together.
+func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 	if r.Examples == 0 || r.Seconds <= 0 {
 		return nil
 	}
-	m := machineOf(s, r)
 	base := pipelineOf(s, r, m)
 	now := plan.Predict(base, *m)
 	if now.Throughput <= 0 {
 		return nil
 	}
+	codec := s.Codec
+	if codec == "mixed" {
+		codec = plan.CodecKeep
+	}
+	own := costOf(m, codec)
 	var out []Scenario
 	add := func(name string, kind scenarioKind, note string, change func(p *plan.Pipeline)) {
 		p := base
@@ -81,75 +132,71 @@ func WhatIf(s *Subject, r *Result) []Scenario {
 		out = append(out, sc)
 	}
 	add(fmt.Sprintf("twice the cores (%d)", 2*r.Cores), moreCores, "", func(p *plan.Pipeline) {
-		p.Cores *= 2
+		// What other programs take of the machine they will take of it then, too.
+		p.Cores = max(2*float64(r.Cores)-r.CPUOthersAll/r.Seconds, base.Cores)
 		p.Threads *= 2
 	})
 	note := ""
 	if base.CachedShare >= 0.98 {
 		note = "it is already"
 	}
-	add("all data in memory", inMemory, note, func(p *plan.Pipeline) { p.CachedShare = 1 })
+	add("all data in memory", inMemory, note, func(p *plan.Pipeline) {
+		p.CPUSeconds = warmCPU(p, own)
+		p.CachedShare = 1
+	})
 	if s.Image != "" && (s.Codec == plan.CodecKeep || s.Codec == "mixed") {
-		work, bytes := dctWork, dctBytes
-		note := "by the ratio measured on photographs (docs/benchmarks.md); stoker probe measures yours"
-		if w, b, ok := measuredDCT(m); ok {
-			work, bytes, note = w, b, ""
+		note := "by the ratio measured on photographs (docs/benchmarks.md)"
+		dct := costOf(m, plan.CodecDCT)
+		if own != nil && dct != nil {
+			note = ""
 		}
 		add("a dct pack", asDCT, note, func(p *plan.Pipeline) {
+			bytes := dctBytes
+			if note == "" {
+				// What an image costs beside its decoding, reading it for one, stays.
+				rest := p.CPUSeconds - own.CPUSeconds
+				p.CPUSeconds = dct.CPUSeconds + max(rest, 0)
+				if rest < 0 {
+					p.CPUSeconds *= base.CPUSeconds / own.CPUSeconds
+				}
+				if own.RecordBytes > 0 && dct.RecordBytes > 0 {
+					bytes = dct.RecordBytes / own.RecordBytes
+				}
+			} else {
+				p.CPUSeconds *= dctWork
+			}
 			p.Codec, p.Layout = plan.CodecDCT, plan.LayoutPack
-			p.CPUSeconds *= work
 			p.RecordBytes *= bytes
+			p.DiskIOPS /= bytes
 		})
 	}
-	add("nothing in memory, a disk of 2 GB/s", fastDisk, "", func(p *plan.Pipeline) {
-		p.CachedShare, p.DiskBandwidth, p.DiskIOPS = 0, fastDiskBandwidth, 0
+	add(fmt.Sprintf("nothing in memory, a disk of %s", bandwidth(disk)), fastDisk, "", func(p *plan.Pipeline) {
+		p.CachedShare, p.DiskBandwidth, p.DiskIOPS = 0, disk, 0
 	})
 	return out
 }
 
-// machineOf is this machine as far as `stoker probe` has measured it. What the
-// run itself says of the storage goes before.
-func machineOf(s *Subject, r *Result) *plan.Machine {
-	m := &plan.Machine{}
-	if s.Path != "" {
-		if probed, _, err := probe.Load(s.Path); err == nil && probed != nil {
-			*m = *probed
-		}
+// warmCPU is the CPU time of an example when none has to come from storage: that
+// of a sample in memory, where one was measured and is less than the run's.
+func warmCPU(p *plan.Pipeline, own *plan.CodecRate) float64 {
+	if own == nil || p.CachedShare >= 0.98 {
+		return p.CPUSeconds
 	}
-	m.Store = nil
-	if m.Cores <= 0 {
-		m.Cores = float64(len(UsableCPUs()))
-	}
-	return m
+	return min(own.CPUSeconds, p.CPUSeconds)
 }
 
-// measuredDCT is what dct does on this data, by the machine's own measurements.
-func measuredDCT(m *plan.Machine) (work, bytes float64, ok bool) {
-	var keep, dct *plan.CodecRate
-	for i := range m.Codecs {
-		if c := &m.Codecs[i]; c.Origin == "measured" {
-			switch c.Codec {
-			case plan.CodecKeep:
-				keep = c
-			case plan.CodecDCT:
-				dct = c
-			}
-		}
+func bandwidth(bytes float64) string {
+	if bytes >= 1e9 {
+		return fmt.Sprintf("%.3g GB/s", bytes/1e9)
 	}
-	if keep == nil || dct == nil || keep.CPUSeconds <= 0 || dct.CPUSeconds <= 0 {
-		return 0, 0, false
-	}
-	bytes = dctBytes
-	if keep.RecordBytes > 0 && dct.RecordBytes > 0 {
-		bytes = dct.RecordBytes / keep.RecordBytes
-	}
-	return dct.CPUSeconds / keep.CPUSeconds, bytes, true
+	return fmt.Sprintf("%.3g MB/s", bytes/1e6)
 }
 
 // pipelineOf is the run in the terms of the planner.
 func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 	p := plan.Pipeline{
-		Batch: int64(r.Batch), Step: r.Step, Accelerators: r.Accelerators, Cores: float64(r.Cores), Threads: r.Threads,
+		Batch: int64(r.Batch), Step: r.Step, Accelerators: r.Accelerators, Threads: r.Threads,
+		Cores: max(float64(r.Cores)-r.CPUOthers/r.Seconds, 0.25*float64(r.Cores)),
 		Codec: s.Codec, Layout: plan.LayoutPack, RecordBytes: float64(r.LogicalBytes) / float64(r.Examples),
 		OutputBytes: float64(r.SlotBytes) / float64(max(r.Batch, 1)),
 		CPUSeconds:  r.CPUEngine / float64(r.Examples), CachedShare: 1, Prefetch: r.Slots,
@@ -158,9 +205,9 @@ func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 	if r.Format == "folder" {
 		p.Layout = plan.LayoutFiles
 	}
-	// The CPU time per example was measured with all of the run's cores busy;
-	// Predict wants that of one core alone.
-	if m.Scaling > 0 && m.Scaling < 1 && m.Cores > 1 {
+	// The CPU time per example was measured with all of the run's cores busy, when
+	// they were what limited it; Predict wants that of one core alone.
+	if r.Limit == LimitCPU && m.Scaling > 0 && m.Scaling < 1 && m.Cores > 1 {
 		share := min((float64(r.Cores)-1)/(m.Cores-1), 1)
 		p.CPUSeconds *= 1 - (1-m.Scaling)*share
 	}
@@ -168,7 +215,10 @@ func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 		p.CachedShare = max(1-float64(r.BlockBytes)/float64(r.LogicalBytes), 0)
 	}
 	if r.Limit == LimitStorage {
-		p.DiskBandwidth = float64(r.BlockBytes) / r.Seconds
+		// In records, whatever their size, so that the base is what was measured.
+		p.DiskIOPS = r.PerSecond * max(1-p.CachedShare, 0.01)
+		// Reads are of whole pages, and ahead: the storage gives more bytes than are used.
+		p.RecordBytes = max(p.RecordBytes, float64(r.BlockBytes)/float64(r.Examples))
 	}
 	return p
 }

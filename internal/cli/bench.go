@@ -40,9 +40,11 @@ type benchFlags struct {
 	dir                           string
 	noWhatIf, check               bool
 	asJSON                        bool
+	diskText                      string
 
-	t   time.Duration
-	mem int64
+	t    time.Duration
+	mem  int64
+	disk float64
 }
 
 func newBenchCommand(app *App) *cobra.Command {
@@ -103,6 +105,7 @@ In a command, "{workers}" and "{cores}" stand for the values.`,
 	flags.StringVar(&f.dir, "dir", "", "`FOLDER` to keep the workload's data in (default: a temporary one)")
 	flags.BoolVar(&f.noWhatIf, "no-what-if", false, "leave out what other machines would give")
 	flags.BoolVar(&f.check, "what-if", false, "also measure the what-ifs that this machine can try")
+	flags.StringVar(&f.diskText, "disk", "2GB", "what the disk of a what-if gives per second, in `BYTES`")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	cmd.AddCommand(newBenchDecodeCommand(app), newBenchDrawCommand(app))
 	return cmd
@@ -151,7 +154,14 @@ func (f *benchFlags) check1(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	disk, err := parseBytes("--disk", f.diskText)
+	if err != nil {
+		return err
+	}
+	f.disk = float64(disk)
 	switch {
+	case f.disk < 1e6:
+		return usageError("--disk 500MB, per second", "--disk is %s", f.diskText)
 	case f.batch < 1:
 		return usageError("--batch 256", "--batch is %d", f.batch)
 	case f.steps < 0 || f.steps == 1:
@@ -245,7 +255,17 @@ func (f *benchFlags) report(s *bench.Subject, o bench.Options, words string) err
 	r.Source = s.Source
 	report := &benchReport{Result: r, Transforms: words, Target: f.target}
 	if !f.noWhatIf {
-		report.WhatIf = bench.WhatIf(s, r)
+		if s.Image != "" {
+			f.note("measuring what a sample of the images costs, for the what-ifs")
+		}
+		m, err := bench.Costs(f.app.Context, s, o.Config)
+		if f.app.Context.Err() != nil {
+			return f.app.Context.Err()
+		}
+		if err != nil {
+			f.note("the what-ifs go by the run alone: %v", err)
+		}
+		report.WhatIf = bench.WhatIf(s, r, m, f.disk)
 		if f.check {
 			if err := bench.CheckWhatIf(f.app.Context, s, o, report.WhatIf, f.note); err != nil {
 				return benchFailed(err)

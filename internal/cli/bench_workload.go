@@ -20,6 +20,10 @@ import (
 // little enough to lie in the memory of a small machine.
 var workloadBytes = map[string]float64{"unet3d": 4.2e9, "resnet50": 1.8e9, "cosmoflow": 1.2e9}
 
+// giantBatch is the size in bytes of batches of which one ahead is enough: a ring
+// of more would take the memory of other accelerators.
+const giantBatch = 256 << 20
+
 // runWorkload measures how many simulated accelerators of a storage benchmark's
 // shape this machine feeds.
 func (f *benchFlags) runWorkload(cmd *cobra.Command) error {
@@ -64,6 +68,9 @@ func (f *benchFlags) runWorkload(cmd *cobra.Command) error {
 		return err
 	}
 	f.transforms = ""
+	if f.prefetch == 0 && float64(f.batch)*float64(w.RecordBytes) >= giantBatch {
+		f.prefetch = 1
+	}
 	o, _, err := f.options(s)
 	if err != nil {
 		return err

@@ -51,6 +51,10 @@ type place struct {
 // into C.
 const gatherFrom = 4 << 10
 
+// backFrom is the size of a value from which a call to back its memory is less
+// than the faults that it saves.
+const backFrom = 64 << 10
+
 // exactCapacity is the size of a batch's values from which the largest batch
 // is computed instead of taking each value to be as large as the largest.
 const exactCapacity = 64 << 20
@@ -237,6 +241,7 @@ func (b *batch) Place(row, field int, n int64) []byte {
 		if n != c.bytes {
 			return nil
 		}
+		b.back(p.layout.Arrays[c.array].Offset+int64(row)*c.bytes, n)
 		return p.layout.Row(slot, c.array, row)
 	}
 	c, sp := &p.ragged[pl.index], &b.spans[pl.index]
@@ -244,7 +249,16 @@ func (b *batch) Place(row, field int, n int64) []byte {
 		return nil
 	}
 	at := sp.at[row]
+	b.back(p.layout.Arrays[c.array].Offset+at, n)
 	return p.layout.Values(slot, c.array)[at : at+n : at+n]
+}
+
+// back backs n bytes of a slot that was never used with memory, in one call,
+// before a source writes them; worker.populate comes too late for that.
+func (b *batch) back(lo, n int64) {
+	if b.populate && n >= backFrom {
+		b.p.ring.Prefault(b.slot, lo, lo+n)
+	}
 }
 
 // putValues makes the rows of the array and bytes fields of recs.

@@ -62,7 +62,9 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 		return
 	}
 	codecs := []string{plan.CodecKeep, plan.CodecDCT, plan.CodecRaw}
-	if s.raw {
+	if p.opt.codecs != nil {
+		codecs = p.opt.codecs
+	} else if s.raw {
 		codecs = codecs[2:]
 		p.note("decoding: the pack holds pixels, so that keep and dct were not measured")
 	}
@@ -126,6 +128,9 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 		transformed = Whole // a batch needs one size
 	}
 	ops, what, err := operations(transformed, p.opt.Size)
+	if p.opt.operations != nil {
+		ops, what, err = p.opt.operations, "as asked for", nil
+	}
 	if err != nil {
 		return plan.CodecRate{}, err
 	}

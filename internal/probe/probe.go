@@ -14,6 +14,7 @@ package probe
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,10 @@ type Options struct {
 	// height of its output in pixels; 0 means 224.
 	Transform string
 	Size      int
+	// operations are those of a pipeline, instead of Transform, and codecs the
+	// ones to measure, where nil means all; see Codecs.
+	operations []json.RawMessage
+	codecs     []string
 	// Progress, when set, is told when a part begins, by its number, the number of all parts and
 	// its name.
 	Progress func(done, parts int, name string)
