@@ -71,6 +71,10 @@ bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch 
 	@$(VENV) -m bench.dlio $(if $(WORKLOADS),--workloads '$(WORKLOADS)') $(if $(RESUME),--resume)
 	@$(VENV) -m bench.dlio --report
 
+.PHONY: bench-whatif
+bench-whatif: build build/venv-test ## is the what-if of stoker bench right? 4 minutes
+	@$(VENV) -m bench.whatif $(if $(ROUNDS),--rounds $(ROUNDS))
+
 .PHONY: bench-doctor
 bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuning|heldout ONLY=text RESUME=1
 	@bench/setup.sh side

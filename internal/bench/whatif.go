@@ -53,7 +53,7 @@ const (
 const FastDisk = 2e9
 
 // sampleFor is how long the costs of a sample are measured.
-const sampleFor = 5 * time.Second
+const sampleFor = 6 * time.Second
 
 // Costs measures, on a sample of the subject in memory, what its images cost in
 // the codec that they have and in dct, alone on a core and with all cores busy,
@@ -81,7 +81,10 @@ func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine,
 	if err != nil {
 		return m, err
 	}
-	m.Codecs, m.Scaling, m.WakeLatency, m.Cores = got.Codecs, got.Scaling, got.WakeLatency, got.Cores
+	m.Codecs, m.WakeLatency, m.Cores = got.Codecs, got.WakeLatency, got.Cores
+	// What the cores do to each other, by CPU time: a window of a second by the
+	// clock has more to do with when its batches ended.
+	m.Scaling = got.Codecs[0].Scaling
 	return m, nil
 }
 
@@ -114,10 +117,10 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 	}
 	own := costOf(m, codec)
 	var out []Scenario
-	add := func(name string, kind scenarioKind, note string, change func(p *plan.Pipeline)) {
-		p := base
-		change(&p)
-		x := plan.Predict(p, *m)
+	add := func(name string, kind scenarioKind, note string, change func(p *plan.Pipeline, m *plan.Machine)) {
+		p, m := base, *m
+		change(&p, &m)
+		x := plan.Predict(p, m)
 		sc := Scenario{Name: name, kind: kind, Gain: x.Throughput / now.Throughput, Limit: x.Limit, Note: note}
 		// What the model leaves out of the run it leaves out of the scenario too.
 		sc.PerSecond = r.PerSecond * sc.Gain
@@ -128,10 +131,10 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 			sc.AU = sc.PerSecond / most
 		}
 		p.Step, p.Spin = 0, false
-		sc.Capacity = plan.Predict(p, *m).Throughput
+		sc.Capacity = plan.Predict(p, m).Throughput
 		out = append(out, sc)
 	}
-	add(fmt.Sprintf("twice the cores (%d)", 2*r.Cores), moreCores, "", func(p *plan.Pipeline) {
+	add(fmt.Sprintf("twice the cores (%d)", 2*r.Cores), moreCores, "", func(p *plan.Pipeline, _ *plan.Machine) {
 		// What other programs take of the machine they will take of it then, too.
 		p.Cores = max(2*float64(r.Cores)-r.CPUOthersAll/r.Seconds, base.Cores)
 		p.Threads *= 2
@@ -140,7 +143,7 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 	if base.CachedShare >= 0.98 {
 		note = "it is already"
 	}
-	add("all data in memory", inMemory, note, func(p *plan.Pipeline) {
+	add("all data in memory", inMemory, note, func(p *plan.Pipeline, _ *plan.Machine) {
 		p.CPUSeconds = warmCPU(p, own)
 		p.CachedShare = 1
 	})
@@ -150,27 +153,26 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 		if own != nil && dct != nil {
 			note = ""
 		}
-		add("a dct pack", asDCT, note, func(p *plan.Pipeline) {
-			bytes := dctBytes
+		add("a dct pack", asDCT, note, func(p *plan.Pipeline, m *plan.Machine) {
+			work, bytes := dctWork, dctBytes
 			if note == "" {
-				// What an image costs beside its decoding, reading it for one, stays.
-				rest := p.CPUSeconds - own.CPUSeconds
-				p.CPUSeconds = dct.CPUSeconds + max(rest, 0)
-				if rest < 0 {
-					p.CPUSeconds *= base.CPUSeconds / own.CPUSeconds
-				}
+				// In proportion: the run may have been slower than the sample as a whole.
+				work = dct.CPUSeconds / own.CPUSeconds
 				if own.RecordBytes > 0 && dct.RecordBytes > 0 {
 					bytes = dct.RecordBytes / own.RecordBytes
 				}
-			} else {
-				p.CPUSeconds *= dctWork
+				if dct.Scaling > 0 {
+					m.Scaling = dct.Scaling
+				}
 			}
+			warm := warmCPU(p, own)
+			p.CPUSeconds += warm*work - warm // what coming from storage costs stays
 			p.Codec, p.Layout = plan.CodecDCT, plan.LayoutPack
 			p.RecordBytes *= bytes
 			p.DiskIOPS /= bytes
 		})
 	}
-	add(fmt.Sprintf("nothing in memory, a disk of %s", bandwidth(disk)), fastDisk, "", func(p *plan.Pipeline) {
+	add(fmt.Sprintf("nothing in memory, a disk of %s", bandwidth(disk)), fastDisk, "", func(p *plan.Pipeline, _ *plan.Machine) {
 		p.CachedShare, p.DiskBandwidth, p.DiskIOPS = 0, disk, 0
 	})
 	return out
@@ -217,8 +219,11 @@ func pipelineOf(s *Subject, r *Result, m *plan.Machine) plan.Pipeline {
 	if r.Limit == LimitStorage {
 		// In records, whatever their size, so that the base is what was measured.
 		p.DiskIOPS = r.PerSecond * max(1-p.CachedShare, 0.01)
-		// Reads are of whole pages, and ahead: the storage gives more bytes than are used.
-		p.RecordBytes = max(p.RecordBytes, float64(r.BlockBytes)/float64(r.Examples))
+		// Whole pages are read, and ahead: the storage gives more bytes than are used.
+		// Predict adds a page to each record.
+		if perMiss := float64(r.BlockBytes) / (float64(r.Examples) * max(1-p.CachedShare, 0.01)); perMiss > p.RecordBytes {
+			p.RecordBytes = max(perMiss-4096, p.RecordBytes)
+		}
 	}
 	return p
 }

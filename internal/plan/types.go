@@ -85,7 +85,10 @@ type CodecRate struct {
 	PerCore float64 `json:"images_per_core"`
 	// AllCores is images per second by the clock with a decode worker on each core.
 	AllCores float64 `json:"images_all_cores,omitempty"`
-	// BesideBusy is the same while another thread computes all the time, as a
+	// Scaling is the CPU time of an image with one decode worker over that with one
+	// on each core: less than 1 where cores share what they compute with.
+	Scaling float64 `json:"scaling,omitempty"`
+	// BesideBusy is AllCores while another thread computes all the time, as a
 	// trainer does that launches work or spins.
 	BesideBusy float64 `json:"images_beside_busy,omitempty"`
 	// RecordBytes, Width and Height are means of the images that were used.

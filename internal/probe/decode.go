@@ -160,7 +160,11 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 		batch = smallBatch
 	}
 	left := max(d-time.Since(started), d/2)
-	one, err := run(ctx, src, ops, batch, 1, left/3, nothing)
+	runs := time.Duration(3)
+	if p.opt.operations != nil {
+		runs = 2
+	}
+	one, err := run(ctx, src, ops, batch, 1, left/runs, nothing)
 	if err != nil {
 		return plan.CodecRate{}, err
 	}
@@ -168,14 +172,18 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 	r.ReadSeconds, r.DecodeSeconds, r.TransformSeconds = one.stage("fetch"), one.stage("decode"), one.stage("transform")
 	r.OutputBytes, r.Images = one.rowBytes, one.images
 	r.AllCores = r.PerCore
-	all, err := run(ctx, src, ops, batch, cores(), left/3, sleeper)
+	all, err := run(ctx, src, ops, batch, cores(), left/runs, sleeper)
 	if err != nil {
 		return plan.CodecRate{}, err
 	}
-	r.AllCores = all.perSecond
+	r.AllCores, r.Scaling = all.perSecond, min(one.cpu/all.cpu, 1)
 	// The largest of the codecs: a trainer of any may be woken so late.
 	p.m.WakeLatency = max(p.m.WakeLatency, all.late)
-	busy, err := run(ctx, src, ops, batch, cores(), left/3, spinner)
+	if p.opt.operations != nil {
+		r.Images += all.images
+		return r, nil
+	}
+	busy, err := run(ctx, src, ops, batch, cores(), left/runs, spinner)
 	if err != nil {
 		return plan.CodecRate{}, err
 	}
