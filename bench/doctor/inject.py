@@ -47,6 +47,7 @@ class Group:
 
     def __init__(self, name: str, limits: dict[str, dict[str, str]]) -> None:
         self.folders: list[Path] = []
+        self.controllers = list(limits)
         for controller, files in limits.items():
             folder = own_group(controller) / f"{PREFIX}{os.getpid()}-{name}"
             folder.mkdir(exist_ok=True)
@@ -54,14 +55,20 @@ class Group:
             for file, text in files.items():
                 (folder / file).write_text(text)
 
-    def join(self, pid: int) -> None:
-        for folder in self.folders:
-            (folder / "cgroup.procs").write_text(str(pid))
+    def has(self, controllers: Iterable[str]) -> bool:
+        return any(c in self.controllers for c in controllers)
+
+    def join(self, pid: int, only: Iterable[str] = CONTROLLERS, but: Iterable[str] = ()) -> None:
+        """Puts a process into the group of some of the controllers."""
+        for controller, folder in zip(self.controllers, self.folders, strict=True):
+            if controller in only and controller not in but:
+                with contextlib.suppress(ProcessLookupError):
+                    (folder / "cgroup.procs").write_text(str(pid))
 
     def close(self) -> None:
         for folder in self.folders:
             remove_group(folder)
-        self.folders = []
+        self.folders, self.controllers = [], []
 
 
 def remove_group(folder: Path) -> None:

@@ -2,9 +2,10 @@
 
     python -m bench.doctor.run --set tuning|heldout|all [--only TEXT] [--truth | --no-truth] [--resume] [--list]
 
-Each cell (see cells.py) runs twice: with resources removed one at a time, to find out what it really lacks (truth.py;
-kept per cell), and with `stoker doctor --json` beside it. Results go to bench/results/doctor-MACHINE-COMMIT.json,
-bench/doctor/score.py judges them, bench/doctor/report.py writes docs/diagnosis-matrix.md.
+Each cell (see cells.py) runs twice: with `stoker doctor --json` beside it, and with resources removed one at a time, to
+find out what it really lacks (truth.py; kept per cell). How fast it goes as it is, is measured while doctor watches;
+the gain of a removal is against that. Results go to bench/results/doctor-MACHINE-COMMIT.json, bench/doctor/score.py
+judges them, bench/doctor/report.py writes docs/diagnosis-matrix.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 from bench import procs
 
 from . import cells as matrix
-from . import data, inject, truth
+from . import data, inject, score, truth
 from .cells import Cell
 
 HERE = Path(__file__).resolve().parent
@@ -39,7 +40,9 @@ WORK = Path(os.environ.get("STOKER_BENCH_WORK", ROOT / "bench" / "work"))
 SECONDS = 12  # that doctor watches
 VERDICT_LIMIT = 60  # seconds after which doctor is given up
 DISTURBED = 0.25  # cores in use by other processes from which on a measurement is repeated
-START_LIMIT = 60  # seconds in which a loop must have made its first steps
+START_LIMIT = 90  # seconds in which a loop must have made its first steps
+SETTLE_LIMIT = 8  # seconds that are given to a loop that was just made slow
+LATE = ("cpu", "blkio")  # groups that a job joins when it runs: importing its frameworks is not what is looked at
 KEPT = (
     "verdict",
     "confidence",
@@ -53,6 +56,7 @@ KEPT = (
     "evidence",
     "overhead",
 )
+NAMES = re.compile(r"\b(prepare|unroll)\b")  # what removals replace; names do not change what is measured
 LINE = re.compile(r"^([\d.]+) step (\d+) data ([\d.]+) batch ([\d.]+)$", re.M)
 
 
@@ -215,18 +219,22 @@ def conditions(setup: Setup, c: Cell, without: str = "") -> Iterator[tuple[list[
 
 
 def truth_key(c: Cell) -> str:
-    """Changes when the cell or a script that it runs changes."""
+    """Changes when the cell or a script that it runs changes, but for the names of functions."""
     text = repr((truth.VERSION, c.script, c.data, c.argv, sorted(c.conditions.items()), matrix.removals(c)))
     for file in (HERE / "train" / f"{c.script}.py", HERE / "train" / "common.py"):
-        text += file.read_text()
+        text += NAMES.sub("", file.read_text())
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def measure_truth(setup: Setup, c: Cell) -> dict[str, Any]:
-    """Steps per second with each resource removed in turn, and the gain of each."""
+def measure_truth(setup: Setup, c: Cell, rate: float | None = None) -> dict[str, Any]:
+    """Steps per second with each resource removed in turn, and the gain of each; rate is that of the loop as it is,
+    where that is known."""
     rates: dict[str, float] = {}
-    wait = 0.0
+    wait = None
     todo = matrix.removals(c)
+    if rate:
+        rates[""] = rate
+        todo.remove("")
     started, repeats, disturbed = time.monotonic(), 2, 0.0
     while todo:
         removed = todo.pop(0)
@@ -240,8 +248,8 @@ def measure_truth(setup: Setup, c: Cell) -> dict[str, Any]:
                     "groups": [str(f / "cgroup.procs") for g in groups for f in g.folders],
                     "local": str(setup.data["served"]),
                     "cold": "cold" in c.conditions,
-                    "warm": 0.7,
-                    "seconds": 2.0,
+                    "warm": 0.6,
+                    "seconds": 1.8,
                 }
             )
         if "error" in answer:
@@ -325,20 +333,22 @@ def signals(steps: list[tuple[float, float, float]], samples: list[tuple[float, 
     }
 
 
-def wait_for_steps(log: Path, process: subprocess.Popen[Any]) -> None:
-    """Until the loop has gone on for a while: the queues of its loader are full or empty, as they will be."""
-    limit = time.monotonic() + START_LIMIT
+def wait_for_steps(log: Path, process: subprocess.Popen[Any], seconds: float, steps: int, limit: float) -> bool:
+    """Until the loop has made so many more steps and gone on for so long since the first of them: the queues of its
+    loader are then full or empty, as they will be."""
+    end = time.monotonic() + limit
+    before = log.read_text(errors="replace").count("\n")
     first = 0.0
-    while time.monotonic() < limit:
-        count = log.read_text(errors="replace").count("\n") if log.exists() else 0
+    while time.monotonic() < end:
+        count = log.read_text(errors="replace").count("\n") - before
         if count and not first:
             first = time.monotonic()
-        if first and time.monotonic() - first > 1 and count >= 4:
-            return
+        if first and time.monotonic() - first >= seconds and count >= steps:
+            return True
         if process.poll() is not None:
-            break
+            raise RuntimeError("the loop ended")
         time.sleep(0.05)
-    raise RuntimeError(f"the loop did not start: {log.read_text(errors='replace')[-500:]}")
+    return False
 
 
 def run_doctor(setup: Setup, c: Cell, seed: int, seconds: int) -> dict[str, Any]:
@@ -353,7 +363,7 @@ def run_doctor(setup: Setup, c: Cell, seed: int, seconds: int) -> dict[str, Any]
 
         def join() -> None:
             for group in groups:
-                group.join(os.getpid())
+                group.join(os.getpid(), but=LATE)
 
         log_file = stack.enter_context(open(log, "w"))
         error_file = stack.enter_context(open(errors, "w"))
@@ -362,7 +372,16 @@ def run_doctor(setup: Setup, c: Cell, seed: int, seconds: int) -> dict[str, Any]
         )
         stack.callback(process.wait)
         stack.callback(kill_tree, process.pid)
-        wait_for_steps(log, process)
+        late = any(group.has(LATE) for group in groups)
+        if not wait_for_steps(log, process, 0 if late else 1, 1 if late else 4, START_LIMIT):
+            raise RuntimeError(f"the loop made no steps: {errors.read_text(errors='replace')[-300:]}")
+        if late:
+            for group in groups:
+                for member in procs.tree(process.pid):
+                    group.join(member, only=LATE)
+            if c.conditions.get("cold"):
+                setup.evict(setup.data[c.data])
+            wait_for_steps(log, process, 1, 5, SETTLE_LIMIT)
         command = [str(setup.binary), "doctor", "--json", "--seconds", str(seconds), "--pid", str(process.pid)]
         machine = Machine()
         stack.callback(machine.close)
@@ -430,6 +449,10 @@ class Results:
                 self.content["truth"][c.id] = known
                 return known
         return None
+
+    def rate(self, c: Cell) -> float | None:
+        """Steps per second of a cell as it is, from the runs that doctor watched."""
+        return score.watched_rate(self.content["runs"], c.id)
 
     def add_truth(self, c: Cell, found: dict[str, Any]) -> None:
         self.content["truth"][c.id] = found
@@ -537,17 +560,16 @@ def run_all(setup: Setup, chosen: list[Cell], results: Results, a: argparse.Name
                 inject.check(condition, setup.work)
             setup.python(c.script)
             known = results.truth(c)
-            for task in [*([] if a.no_truth else ["truth"]), *([] if a.truth else range(c.runs))]:
+            for task in [*([] if a.truth else range(c.runs)), *([] if a.no_truth else ["truth"])]:
                 if a.budget and time.monotonic() - began > a.budget:
                     say("the time is over; --resume goes on")
                     return 1
                 if task == "truth":
                     if known is None:
-                        known = measure_truth(setup, c)
+                        known = measure_truth(setup, c, results.rate(c))
                         results.add_truth(c, known)
                         failed += "error" in known
-                        if a.truth or "error" in known:
-                            say(f"{c.id}: {known.get('error') or _gains(known)}")
+                        say(f"{c.id}: {known.get('error') or _gains(known)}")
                 elif not (a.resume and "doctor" in kept["runs"].get(f"{c.id}#{task}", {})):
                     run = run_doctor(setup, c, int(task) + 1, a.seconds)
                     if run.get("others", 0) > DISTURBED:
@@ -571,7 +593,7 @@ def run_all(setup: Setup, chosen: list[Cell], results: Results, a: argparse.Name
 def _gains(known: dict[str, Any]) -> str:
     gains = ", ".join(f"{k} {v:.2f}" for k, v in sorted(known["gains"].items(), key=lambda g: -g[1]))
     spent = f"{known['seconds']:.0f} s, others {known['others']:.2f} cores"
-    return f"{known['rates']['']:.1f} steps/s, waits {known['wait']:.0%}; gains {gains} ({spent})"
+    return f"{known['rates']['']:.1f} steps/s; gains {gains} ({spent})"
 
 
 if __name__ == "__main__":

@@ -85,6 +85,18 @@ class Run:
         return 1.0 if self.verdict in FED else self.truth.gains.get(self.verdict, 1.0)
 
 
+def watched_rate(runs: dict[str, Any], cell: str) -> float | None:
+    """Steps per second of a cell as it is: the mean over its runs, while doctor watched."""
+    rates = [r["signals"]["rate"] for r in runs.values() if r["cell"] == cell and r.get("signals", {}).get("rate")]
+    return statistics.mean(rates) if rates else None
+
+
+def gains_of(truth: dict[str, Any], rate: float | None) -> dict[str, float]:
+    """The gain of each removal, against the loop as it went while doctor watched where that is known."""
+    rates = truth["rates"]
+    return {r: x / (rate or rates[""]) for r, x in rates.items() if r}
+
+
 def runs_of(results: dict[str, Any], which: str) -> list[Run]:
     found = []
     for _, run in sorted(results["runs"].items()):
@@ -92,9 +104,10 @@ def runs_of(results: dict[str, Any], which: str) -> list[Run]:
         if "doctor" not in run or truth is None or "gains" not in truth or which not in ("all", run["set"]):
             continue
         d = run["doctor"]
+        gains = gains_of(truth, watched_rate(results["runs"], run["cell"]))
         found.append(
             Run(
-                run["cell"], run["set"], judge_truth(truth["gains"], run["injection"]), d["verdict"], d["gain"],
+                run["cell"], run["set"], judge_truth(gains, run["injection"]), d["verdict"], d["gain"],
                 run["wall"], run["signals"], d,
             )
         )  # fmt: skip

@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 40.0  # seconds that a job may take in all
-VERSION = 1  # counts up when a removal changes its meaning: truths that were kept are measured again
+VERSION = 2  # counts up when a removal changes its meaning: truths that were kept are measured again
 
 
 class Done(BaseException):
@@ -194,12 +194,12 @@ def remove_handoff(script: Any, name: str, argv: list[str]) -> None:
     batch = ready_batch(argv)
     if name == "packed":
         # Its batches come without a copy: only what the script does with them afterwards can be removed.
-        script.prepare = lambda images, labels, views: (images, labels)
+        script.unroll = lambda images, labels, views: (images, labels)
         return
     script.collate = lambda items: torch.zeros(1)
     replace(script, "make_loader", lambda make: lambda *a: Again(batch, make(*a)))
-    if hasattr(script, "prepare"):
-        script.prepare = lambda *a: batch
+    if hasattr(script, "unroll"):
+        script.unroll = lambda *a: batch
 
 
 def remove_everything(script: Any, name: str, argv: list[str]) -> None:
@@ -208,8 +208,8 @@ def remove_everything(script: Any, name: str, argv: list[str]) -> None:
         script.make_dataset = lambda args: None
     given = {"image": (batch[0] * 255).byte(), "label": batch[1]} if name == "packed" else batch
     script.make_loader = lambda *a: Again(given)
-    if hasattr(script, "prepare"):
-        script.prepare = lambda *a: batch
+    if hasattr(script, "unroll"):
+        script.unroll = lambda *a: batch
 
 
 def remove_network(script: Any, name: str, local: str) -> None:

@@ -37,6 +37,7 @@ const (
 	mThrottled // stopped by the quota, summed over cores
 	mTrainerRun
 	mTrainerDelay
+	mTrainerTime // that passed for the two
 	// Amounts.
 	mReadBytes  // from block devices
 	mReadChars  // by read calls
@@ -107,16 +108,24 @@ func (c *counts) busy() float64 {
 // A bin is what happened in a second or, in long runs, in several.
 type bin struct {
 	t, dt float64 // start after the report's start, length; seconds
-	// trainer counts samples of the trainers' main threads, lanes those of
-	// workers, stalled those of workers while a trainer waited.
-	trainer, lanes, stalled counts
-	// ran counts samples of the trainer's step in which its thread ran.
-	stepRan float64
+	// trainer counts samples of the trainers' main threads, lanes those of workers.
+	trainer, lanes counts
+	// stalled says what workers were at while a trainer waited for them: each
+	// look counts once, shared among the workers that had something to do.
+	stalled counts
+	// trainerRan counts those of the trainers' samples in which the thread was on
+	// a core or waited for one.
+	trainerRan counts
+	// own counts the trainers' samples outside of any loader, and ready those in
+	// which they made a batch ready there.
+	own   ownCounts
+	ready float64
 	// parts counts samples by what the frames said: of trainers in a loader,
 	// and of workers at work.
 	trainerParts, laneParts [numParts]float64
-	// training says that a trainer was past its first batch.
-	training float64 // samples
+	// training counts the looks at everything while a trainer was past its first
+	// batch.
+	training float64
 	v        [numMetrics]float64
 	gpus     []float64 // utilisation times seconds, by device
 }
@@ -126,7 +135,9 @@ func (b *bin) add(o *bin) {
 	b.trainer.add(o.trainer)
 	b.lanes.add(o.lanes)
 	b.stalled.add(o.stalled)
-	b.stepRan += o.stepRan
+	b.trainerRan.add(o.trainerRan)
+	b.own.add(o.own)
+	b.ready += o.ready
 	b.training += o.training
 	for i := range b.trainerParts {
 		b.trainerParts[i] += o.trainerParts[i]

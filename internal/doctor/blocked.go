@@ -55,7 +55,7 @@ type sockets struct {
 // maxSockets bounds what is remembered of sockets.
 const maxSockets = 1 << 16
 
-func (s *sockets) kind(fs procfs.FS, pid int, inode uint64) procfs.SocketKind {
+func (s *sockets) kind(fs procfs.FS, pid, fd int, inode uint64) procfs.SocketKind {
 	if k, ok := s.kinds[inode]; ok {
 		return k
 	}
@@ -66,6 +66,14 @@ func (s *sockets) kind(fs procfs.FS, pid int, inode uint64) procfs.SocketKind {
 		s.kinds, s.asked = map[uint64]procfs.SocketKind{}, map[uint64]bool{}
 	}
 	s.asked[inode] = true
+	if fs.Proc == procfs.Live.Proc {
+		// A job that opens a connection for each file would have the lists read
+		// in each tick, and they are long then.
+		if k := socketKind(pid, fd); k != procfs.SocketUnknown {
+			s.kinds[inode] = k
+			return k
+		}
+	}
 	for _, name := range []string{"net/tcp", "net/tcp6", "net/udp", "net/udp6"} {
 		if data, err := fs.Process(nil, pid, name); err == nil {
 			procfs.ParseSockets(data, func(n uint64) { s.kinds[n] = procfs.SocketInternet })
@@ -77,6 +85,31 @@ func (s *sockets) kind(fs procfs.FS, pid int, inode uint64) procfs.SocketKind {
 	return s.kinds[inode]
 }
 
+// socketKind asks the kernel what a socket of a process is, where it may: it needs
+// the right to trace the process, as reading its frames does.
+func socketKind(pid, fd int) procfs.SocketKind {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return procfs.SocketUnknown
+	}
+	defer unix.Close(process)
+	own, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return procfs.SocketUnknown
+	}
+	defer unix.Close(own)
+	domain, err := unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	switch {
+	case err != nil:
+		return procfs.SocketUnknown
+	case domain == unix.AF_UNIX:
+		return procfs.SocketUnix
+	case domain == unix.AF_INET || domain == unix.AF_INET6:
+		return procfs.SocketInternet
+	}
+	return procfs.SocketUnknown
+}
+
 // ofDescriptor says what waiting for a descriptor means, by what it points to.
 func (s *sockets) ofDescriptor(fs procfs.FS, pid, fd int) (blocker, string) {
 	link := fs.Link(pid, fd)
@@ -85,7 +118,7 @@ func (s *sockets) ofDescriptor(fs procfs.FS, pid, fd int) (blocker, string) {
 		return blockUnknown, ""
 	case strings.HasPrefix(link, "socket:["):
 		inode, _ := strconv.ParseUint(strings.Trim(link[len("socket:"):], "[]"), 10, 64)
-		switch s.kind(fs, pid, inode) {
+		switch s.kind(fs, pid, fd, inode) {
 		case procfs.SocketInternet:
 			return blockNetwork, ""
 		case procfs.SocketUnix:

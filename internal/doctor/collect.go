@@ -44,14 +44,19 @@ type Options struct {
 	Stoker string
 }
 
-// meanTick is the mean time between two looks at the threads. Each wait is
+// meanTick is the mean time between two looks at the trainers. Each wait is
 // drawn at random around it: a fixed one would fall into step with a loop of
 // the same period and see the same part of it every time.
-const meanTick = 120 * time.Millisecond
+const meanTick = 40 * time.Millisecond
+
+// wideEvery is how often the workers are looked at too: every so many ticks. The
+// gain hangs on how the trainer's own time divides, and it is one thread; of
+// workers there are many, and each look at all of them tells as much.
+const wideEvery = 3
 
 // tickBudget is how many times longer than a tick's CPU time the time between
-// ticks is at least: 0.5% of one core.
-const tickBudget = 200
+// ticks is at least: 0.45% of one core. What is read every second takes as much.
+const tickBudget = 220
 
 // slowEvery is how often the rest is read.
 const slowEvery = time.Second
@@ -103,7 +108,8 @@ type collector struct {
 	topOther    string         // the busiest program outside of the job, for the evidence
 	others      map[int]uint64 // CPU ticks of programs outside of the job
 	othersAt    time.Time
-	throttles   map[string]int // seconds by reason for which an accelerator runs slower
+	throttles   map[string]int      // seconds by reason for which an accelerator runs slower
+	sources     map[string][]string // lines of the job's source files
 	// laneLoaders counts samples of workers by the loader that their frames show.
 	laneLoaders map[string]int
 }
@@ -211,7 +217,7 @@ func (c *collector) run(ctx context.Context) {
 	defer timer.Stop()
 	c.lastSlow = c.start
 	var tickCost time.Duration // CPU time, a running mean
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			c.flush(time.Now())
@@ -234,13 +240,17 @@ func (c *collector) run(ctx context.Context) {
 			c.updateTree(now)
 		}
 		cpuBefore := threadCPU()
-		c.tick(now)
+		if n%wideEvery == 0 || c.training.IsZero() {
+			c.tick(now)
+		} else {
+			c.tickTrainers(now)
+		}
 		// With many threads ticks become rarer, so that they stay cheap.
 		spent := threadCPU()
-		tickCost += (spent - cpuBefore - tickCost) / 8
+		tickCost += (spent - cpuBefore - tickCost) / (4 * wideEvery)
 		wait := max(meanTick, min(tickCost*tickBudget, time.Second))
 		if c.training.IsZero() {
-			wait *= 2 // only to see when the training begins
+			wait *= 2 * wideEvery // only to see when the training begins
 		}
 		timer.Reset(wait/2 + rand.N(wait))
 	}
@@ -375,11 +385,14 @@ func (c *collector) tick(now time.Time) {
 		c.training = now
 	}
 	c.bin.training++
+	if waits {
+		c.countStall(workers)
+	}
 	for _, p := range workers {
 		if !p.sampled {
 			continue
 		}
-		c.countLane(p.cause, waits)
+		c.countLane(p.cause)
 		if v := p.frames[p.pid]; v.known && p.cause != causeIdle {
 			c.bin.laneParts[v.part]++
 			if p.cause == causeCPU || p.cause == causeHandoff {
@@ -395,9 +408,44 @@ func (c *collector) tick(now time.Time) {
 				continue
 			}
 			if cause := c.sideCause(p, p.pid); cause != causeIdle {
-				c.countLane(cause, true)
+				c.countLane(cause)
+				c.bin.stalled[cause]++
 			}
 		}
+	}
+}
+
+// tickTrainers looks at the main threads of the trainers alone.
+func (c *collector) tickTrainers(now time.Time) {
+	for _, p := range c.tree.members {
+		if p.role == roleTrainer && p.trainer != nil && p.trainer.phase > 0 {
+			clear(p.frames)
+			c.sampleFrames(p, now)
+			c.sampleTrainer(p, now)
+		}
+	}
+}
+
+// countStall notes what workers are at while a trainer waits for them. Where each
+// of them has nothing to do, the batch is on its way.
+func (c *collector) countStall(workers []*process) {
+	busy, idle := 0, 0
+	for _, p := range workers {
+		switch {
+		case !p.sampled:
+		case p.cause != causeIdle:
+			busy++
+		case p.frames[p.pid].part == partWait:
+			idle++
+		}
+	}
+	for _, p := range workers {
+		if p.sampled && p.cause != causeIdle {
+			c.bin.stalled[p.cause] += 1 / float64(busy)
+		}
+	}
+	if busy == 0 && idle > 0 {
+		c.bin.stalled[causeHandoff]++
 	}
 }
 
@@ -408,11 +456,8 @@ func (c *collector) noteWhere(where string) {
 	c.wheres[where]++
 }
 
-func (c *collector) countLane(cause cause, stalled bool) {
+func (c *collector) countLane(cause cause) {
 	c.bin.lanes[cause]++
-	if stalled {
-		c.bin.stalled[cause]++
-	}
 	c.samples++
 }
 
@@ -461,7 +506,16 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 		if t.Torn || t.TID == 0 {
 			continue
 		}
-		p.frames[t.TID] = c.view.look(t.Frames)
+		v := c.view.look(t.Frames)
+		if s := p.trainer; t.TID == p.pid && s != nil && v.duty == dutyUnknown && v.part != partImport {
+			if v.loop = s.loop; v.loop.line == 0 {
+				if s.chain = common(s.chain, t.Frames); len(s.chain) > 0 {
+					v.loop = s.chain[len(s.chain)-1]
+				}
+			}
+			v.body = v.loop.lineIn(t.Frames)
+		}
+		p.frames[t.TID] = v
 		c.framesOK++
 	}
 }
@@ -686,8 +740,8 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		// The statement that asks for the next batch also frees the one before,
 		// which takes long for many small objects; no function tells of it.
 		if v.asks.line > 0 {
-			t.asks = v.asks
-		} else if v.part == partStep && m.block == blockNone && v.leaf.line > 0 && v.leaf == t.asks {
+			t.loop = v.asks
+		} else if v.part == partStep && m.block == blockNone && v.leaf.line > 0 && v.leaf == t.loop.place {
 			v.part, v.duty = partRelease, dutyTrainer
 			m.view = v
 		}
@@ -717,11 +771,22 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		s.phase = 1
 	}
 	p.cause, p.stalled = cause, cause == causeWait
+	if !v.known && p.python != nil && m.block == blockNone {
+		// Its frames changed while they were read. That it ran is known exactly from
+		// its CPU time; what it ran, the other samples have to tell.
+		return
+	}
 	b := &c.bin
 	b.trainer[cause]++
 	c.samples++
-	if cause == causeStep && m.block == blockNone {
-		b.stepRan++
+	if m.block == blockNone {
+		b.trainerRan[cause]++
+	}
+	if cause == causeHandoff && (v.part == partPrepare || v.part == partRelease) {
+		b.ready++
+	}
+	if cause == causeStep && v.known && v.loop.fn != "" {
+		b.own.note(ownKey{v.loop, v.body, v.leaf}, v.steps || m.block == blockSleep || m.block == blockDevice, m.block == blockNone)
 	}
 	if v.known && cause != causeStep && cause != causeWait {
 		b.trainerParts[v.part]++

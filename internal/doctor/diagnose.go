@@ -19,6 +19,7 @@ const (
 
 // report condenses a timeline.
 func (c *collector) report(l timeline) *Report {
+	l = c.settle(l)
 	s, sum := c.measure(&l)
 	r := &Report{
 		Version: ReportVersion, Stoker: c.opt.Stoker, Start: c.wall.Round(time.Millisecond), PID: c.opt.PID,

@@ -57,7 +57,10 @@ type view struct {
 	where  string // function at work, for evidence: "Dataset.__getitem__ (train.py)"
 	known  bool   // there were frames
 	leaf   place  // where the innermost frame is
-	asks   place  // where the training loop asks for a batch, while it does
+	asks   loopAt // where the training loop asks for a batch, while it does
+	loop   loopAt // outside of any loader: the training loop, as far as it is known
+	body   int    // the line that it is at; 0 where it is not on the stack
+	steps  bool   // outside of any loader: a model, an optimizer or the like is on the stack
 }
 
 // A place is a line of a source file.
@@ -308,48 +311,20 @@ func (v *viewer) look(frames []pystack.Frame) view {
 			out.part = word
 		}
 	}
-	if out.part == partUnknown && out.duty == dutyUnknown {
-		out.part = ownPart(frames)
+	if out.duty == dutyUnknown && out.part != partImport {
+		if out.steps = steps(frames); out.steps {
+			out.part = partStep // whatever it calls
+		} else if out.part == partUnknown {
+			out.part = ownPart(frames)
+		}
 	}
 	leaf := frames[0]
 	out.leaf = place{leaf.File, leaf.Line}
 	if out.duty == dutyTrainer && loaderAt >= 0 && loaderAt+1 < len(frames) {
-		out.asks = place{frames[loaderAt+1].File, frames[loaderAt+1].Line}
+		out.asks = askedBy(frames[loaderAt+1:])
 	}
 	out.where = leaf.Qual + " (" + leaf.File[strings.LastIndexByte(leaf.File, '/')+1:] + ")"
 	return out
-}
-
-// ownWords are what people call the functions of a training loop that come before
-// the step.
-var ownWords = []struct {
-	in   string
-	part part
-}{
-	{"prepare", partPrepare}, {"preprocess", partPrepare}, {"collate", partPrepare}, {"batchify", partPrepare}, {"make_batch", partPrepare},
-	{"pad_batch", partPrepare}, {"unpack_batch", partPrepare}, {"convert_batch", partPrepare}, {"to_tensor", partPrepare}, {"to_device", partPrepare},
-	{"move_to", partPrepare}, {"get_batch", partFetch}, {"next_batch", partFetch}, {"load_batch", partFetch}, {"read_batch", partFetch},
-	{"fetch_batch", partFetch}, {"load_image", partFetch}, {"read_image", partFetch}, {"decode_image", partFetch}, {"tokenize", partFetch},
-}
-
-// ownPart says what a thread outside of any loader is at: the step, unless the
-// outermost function with a telling name prepares batches. What a model calls
-// within its step is the step, whatever its name.
-func ownPart(frames []pystack.Frame) part {
-	for i := len(frames) - 1; i >= 0; i-- {
-		name := strings.ToLower(frames[i].Func)
-		for _, step := range []string{"step", "forward", "backward", "_call_impl", "zero_grad", "evaluate", "validate"} {
-			if strings.Contains(name, step) {
-				return partStep
-			}
-		}
-		for _, w := range ownWords {
-			if strings.Contains(name, w.in) {
-				return w.part
-			}
-		}
-	}
-	return partStep
 }
 
 // collating reports whether callee, called by torch's fetcher in caller, is a

@@ -49,6 +49,8 @@ func TestLook(t *testing.T) {
 		{"webdataset in a worker", stack(append([]string{site + "/webdataset/tariterators.py", "tar_file_iterator", site + "/webdataset/filters.py", "_shuffle", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partRead, dutyWorker, "webdataset"},
 		{"Stoker", stack(site+"/stoker/_connection.py", "next", site+"/stoker/_loader.py", "__next__", "/home/u/train.py", "<module>"), partUnknown, dutyTrainer, "stoker"},
 		{"a loop that prepares its batches", stack("/home/u/train.py", "<listcomp>", "/home/u/train.py", "prepare", "/home/u/train.py", "main"), partPrepare, dutyUnknown, ""},
+		{"a progress bar between does not hide the loop's step", stack(site+"/torch/nn/modules/conv.py", "run", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
+		{"an augmentation within the step", stack(site+"/torchvision/transforms/functional.py", "rotate", "/home/u/train.py", "train_step", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
 		{"a model that prepares its inputs", stack("/home/u/model.py", "prepare_inputs", "/home/u/model.py", "forward", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
 		{"imports", stack("<frozen importlib._bootstrap>", "_find_and_load", "/home/u/train.py", "<module>"), partImport, dutyUnknown, ""},
 		{"a rank that multiprocessing started", stack(append(trainer[:4:4], lib+"/multiprocessing/process.py", "_bootstrap")...), partUnknown, dutyTrainer, "torch"},
@@ -70,7 +72,7 @@ func TestAsks(t *testing.T) {
 		frames[i].Line = 10 + i
 	}
 	v := newViewer().look(frames)
-	if v.asks != (place{"/home/u/train.py", 13}) || v.leaf != (place{lib + "/multiprocessing/queues.py", 10}) {
+	if v.asks != (loopAt{place{"/home/u/train.py", 13}, "main"}) || v.leaf != (place{lib + "/multiprocessing/queues.py", 10}) {
 		t.Errorf("asks %v, leaf %v", v.asks, v.leaf)
 	}
 	if got := trainerCause(moment{state: 'R', view: view{part: partRelease, duty: dutyTrainer, known: true}}, false); got != causeHandoff {

@@ -12,12 +12,13 @@ type shares struct {
 	ran     float64            // of step, on a core or waiting for one
 	wait    float64            // waiting for a batch that others make
 	serial  [numCauses]float64 // loading on the trainer's own thread, by cause
+	ready   float64            // of the serial hand-off, what comes after the batch has arrived
 	other   float64            // asleep in the loader for no known reason
 	delay   float64            // of the time that the trainer could run, the part it waited for a core
 	lanes   float64            // workers at a time
 	use     [numCauses]float64 // what a worker does, by cause; with idle they add up to 1
 	busy    float64            // sum of use without idle
-	stalled [numCauses]float64 // the same while the trainer waited
+	stalled [numCauses]float64 // what made the trainer wait, while it did; adds up to 1
 	stalls  float64            // samples of that
 	lag     float64            // of the time that workers could run, the part they waited for a core
 	engine  *engineShares      // Stoker's engine, where the job uses it
@@ -43,19 +44,26 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		sum = l.sum(func(*bin) bool { return true })
 	}
 	s := shares{cores: c.sys.cores, ticks: sum.training}
-	t := sum.trainer
-	if t.total() == 0 {
+	t, ran, ready := sum.trainer, sum.trainerRan, sum.ready
+	s.samples = t.total()
+	if s.samples == 0 {
 		// Nothing showed that it trains: what its busiest process was at.
 		t = c.guessed()
+		s.samples = t.total()
+	} else if passed := sum.v[mTrainerTime]; passed > 1 {
+		t, ran = stratified(t, ran, (sum.v[mTrainerRun]+sum.v[mTrainerDelay])/passed)
+		if before := sum.trainerRan[causeHandoff]; before > 0 {
+			ready *= ran[causeHandoff] / before
+		}
 	}
-	s.samples = t.total()
 	if s.samples > 0 {
 		n := s.samples
 		s.step, s.wait, s.other = t[causeStep]/n, t[causeWait]/n, (t[causeOther]+t[causeIdle])/n
-		s.ran = sum.stepRan / n
+		s.ran = ran[causeStep] / n
 		for _, x := range []cause{causeCPU, causeStorage, causeNetwork, causeMemory, causeHandoff} {
 			s.serial[x] = t[x] / n
 		}
+		s.ready = min(ready/n, s.serial[causeHandoff])
 	}
 	s.correct(&sum)
 	if run := sum.v[mTrainerRun] + sum.v[mTrainerDelay]; run > 0 {
@@ -95,6 +103,26 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	return s, sum
 }
 
+// stratified weighs samples so that the share of those that ran is the exact one,
+// which CPU time and run-queue delay give: what is left to sampling is only how
+// the running and the waiting divide.
+func stratified(all, ran counts, exact float64) (counts, counts) {
+	n, r := all.total(), ran.total()
+	exact = min(1, max(0, exact))
+	// The moments between two short waits are missed by samples; few of a kind say
+	// little of it.
+	if r < 3 || n-r < 3 {
+		return all, ran
+	}
+	up, down := exact*n/r, (1-exact)*n/(n-r)
+	for x := range all {
+		waited := all[x] - ran[x]
+		ran[x] *= up
+		all[x] = ran[x] + waited*down
+	}
+	return all, ran
+}
+
 // correct scales the sampled shares to the exact share of waiting that the step
 // log gives.
 func (s *shares) correct(sum *bin) {
@@ -102,6 +130,10 @@ func (s *shares) correct(sum *bin) {
 		return
 	}
 	exact := math.Min(1, sum.v[mLogWait]/sum.v[mLogTime])
+	// What makes a batch ready comes after the wait of the log.
+	s.ready = min(s.ready, 1-exact)
+	s.serial[causeHandoff] -= s.ready
+	defer func() { s.serial[causeHandoff] += s.ready }()
 	loading := s.wait
 	for _, v := range s.serial {
 		loading += v
@@ -109,7 +141,7 @@ func (s *shares) correct(sum *bin) {
 	// What is sampled outside of the wait, such as a page fault in the step, stays.
 	s.exact = true
 	if loading == 0 {
-		s.wait, s.step = exact, max(0, s.step-exact)
+		s.wait, s.step = exact, max(0, min(s.step, 1-exact-s.ready))
 		return
 	}
 	f := exact / loading
@@ -118,9 +150,9 @@ func (s *shares) correct(sum *bin) {
 		s.serial[x] *= f
 	}
 	if s.step > 0 {
-		s.ran *= (1 - exact - s.other) / s.step
+		s.ran *= max(0, 1-exact-s.other-s.ready) / s.step
 	}
-	s.step = max(0, 1-exact-s.other)
+	s.step = max(0, 1-exact-s.other-s.ready)
 	s.ran = min(max(0, s.ran), s.step)
 }
 
@@ -207,38 +239,72 @@ var resources = map[Verdict]cause{
 }
 
 // production is the time that making a batch takes of the trainer's time per
-// batch, with workers overlapping: 1 where the trainer waits for them. without
-// leaves a resource out.
+// batch, with workers side by side; without leaves a resource out.
 func (s *shares) production(without Verdict) float64 {
-	if s.engine != nil {
-		e := *s.engine
-		most := max(e.read, e.decode, e.collate, 1e-9)
-		scale := s.scale(most)
-		switch without {
-		case CPU:
-			e.decode = 0
-		case Handoff:
-			e.collate = 0
-		case Storage:
-			if !e.network {
-				e.read = 0
-			}
-		case Network:
-			if e.network {
-				e.read = 0
-			}
+	switch {
+	case s.engine != nil:
+		return s.engineProduction(without)
+	case s.unseen():
+		return boolToFloat(s.wait > 0.02)
+	case without == "" || without == Accelerator:
+		return s.busy
+	}
+	return s.busy * (1 - s.part(resources[without]))
+}
+
+// unseen says that the trainer waits for threads that were never seen at work.
+func (s *shares) unseen() bool { return s.engine == nil && (s.lanes == 0 || s.busy == 0) }
+
+// engineProduction is the same for the stages of Stoker's engine, which work at
+// the same time: where the trainer waits, the busiest is what takes the time, even
+// if its threads seem to have breaks.
+func (s *shares) engineProduction(without Verdict) float64 {
+	e := *s.engine
+	most := max(e.read, e.decode, e.collate, 1e-9)
+	blend := min(1, s.wait/0.05)
+	scale := (most + (1-most)*blend) / most
+	switch without {
+	case CPU:
+		e.decode = 0
+	case Handoff:
+		e.collate = 0
+	case Storage:
+		if !e.network {
+			e.read = 0
 		}
-		return max(e.read, e.decode, e.collate) * scale
+	case Network:
+		if e.network {
+			e.read = 0
+		}
 	}
-	if s.lanes == 0 || s.busy == 0 {
-		// Threads that were never seen at work while the trainer waits.
-		return s.scale(1) * boolToFloat(s.wait > 0.02)
+	return max(e.read, e.decode, e.collate) * scale
+}
+
+// uneven is the part of the trainer's waiting that the mean times do not explain:
+// it waits although the workers have breaks, because batches come in bursts, in
+// an order, or are on their way.
+func (s *shares) uneven() float64 {
+	if s.engine != nil || s.unseen() {
+		return 0
 	}
-	p := s.busy * s.scale(s.busy)
-	if without == "" {
-		return p
+	return min(s.wait, max(0, 1-max(1-s.wait, s.busy)))
+}
+
+// unevenWithout is what is left of that without a resource.
+func (s *shares) unevenWithout(v Verdict) float64 {
+	w := s.uneven()
+	if w == 0 || v == "" || v == Accelerator {
+		return w
 	}
-	return p * (1 - s.part(resources[without]))
+	x := resources[v]
+	if s.stalls < 10 {
+		return w * (1 - s.part(x))
+	}
+	from := s.stalled
+	if lag := from[causeHandoff] * s.lag; v == CPU {
+		from[causeCPU] += lag
+	}
+	return w * (1 - from[x])
 }
 
 func boolToFloat(b bool) float64 {
@@ -248,72 +314,49 @@ func boolToFloat(b bool) float64 {
 	return 0
 }
 
-// scale turns how busy the producers are into their share of the trainer's
-// time: where it waits, they are what takes the time, even if they seem to have
-// breaks (restarts between epochs, bursts, batches that come out of order).
-func (s *shares) scale(busy float64) float64 {
-	if busy <= 0 {
-		return 1
-	}
-	blend := min(1, s.wait/0.05)
-	return (busy + (1-busy)*blend) / busy
-}
-
-// part is the share of the work on a batch that a cause has. What workers are
-// at while the trainer waits counts, if that was seen often enough.
+// part is the share of the work on a batch that a resource has. A thread that
+// runs for the hand-off waits for cores as well: without either of them that
+// waiting goes too.
 func (s *shares) part(x cause) float64 {
-	use := s.use
-	if s.stalls >= 30 {
-		use = s.stalled
-	}
-	// A thread that runs for the hand-off also waits for cores.
-	lag := use[causeHandoff] * s.lag
-	use[causeHandoff] -= lag
-	use[causeCPU] += lag
-	sum := 0.0
-	for _, y := range []cause{causeCPU, causeStorage, causeNetwork, causeMemory, causeHandoff, causeOther} {
-		sum += use[y]
-	}
-	if sum <= 0 {
+	if s.busy <= 0 {
 		return 0
 	}
-	return use[x] / sum
+	use := s.use[x]
+	if x == causeCPU {
+		use += s.use[causeHandoff] * s.lag
+	}
+	return use / s.busy
 }
 
 // timeWithout predicts the time of a step, of the time it takes now, were a
 // resource free; see docs/guides/doctor.md.
 func (s *shares) timeWithout(v Verdict) float64 {
-	step, serial := s.step+s.other, s.serial
-	lag := serial[causeHandoff] * s.delay
-	serial[causeHandoff] -= lag
-	serial[causeCPU] += lag
-	rest := 0.0
-	for x, t := range serial {
-		if v == "" || cause(x) != resources[v] || v == Accelerator {
+	step, rest := s.step+s.other, 0.0
+	for x, t := range s.serial {
+		switch {
+		case v != "" && v != Accelerator && cause(x) == resources[v]:
+		case v == CPU && cause(x) == causeHandoff:
+			rest += t * (1 - s.delay)
+		default:
 			rest += t
 		}
 	}
-	produce := 0.0
 	switch v {
 	case Accelerator:
 		step = 0
-		produce = s.production("")
 	case CPU:
 		step -= s.ran * s.delay
-		produce = s.production(CPU)
-	default:
-		produce = s.production(v)
 	}
 	// What remains has to fit on the cores.
 	floor := 0.0
 	if v != CPU && v != Accelerator && s.cores > 0 {
 		need := s.tree
 		if v == Handoff {
-			need -= s.use[causeHandoff]*s.lanes + s.serial[causeHandoff]
+			need -= s.use[causeHandoff]*s.lanes*(1-s.lag) + s.serial[causeHandoff]*(1-s.delay)
 		}
 		floor = need / s.cores
 	}
-	return min(1, max(step+rest, produce, floor, minTime))
+	return min(1, max(max(step+rest, s.production(v))+s.unevenWithout(v), floor, minTime))
 }
 
 // timeWithWorkers predicts the time of a step with other workers.
@@ -335,5 +378,5 @@ func (s *shares) timeWithWorkers(n float64) float64 {
 	for _, t := range s.serial {
 		rest += t
 	}
-	return min(1, max(step+rest, s.production("")*s.lanes/n, floor, minTime))
+	return min(1, max(max(step+rest, s.production("")*s.lanes/n)+s.uneven()*min(1, s.lanes/n), floor, minTime))
 }

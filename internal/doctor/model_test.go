@@ -31,6 +31,10 @@ func TestGains(t *testing.T) {
 			map[Verdict]float64{CPU: 4, Storage: 1}},
 		{"the cores set the pace", shares{samples: 100, step: 0.5, wait: 0.5, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 0.5, causeStorage: 0.5}), cores: 2, tree: 1.6},
 			map[Verdict]float64{Storage: 1 / 0.8}},
+		{"without the hand-off its waiting for cores goes too", shares{samples: 100, step: 0.2, serial: use(map[cause]float64{causeHandoff: 0.8}), delay: 0.4, lanes: 1, busy: 0.4, use: use(map[cause]float64{causeCPU: 0.1, causeHandoff: 0.3}), lag: 0.2, cores: 2, tree: 0.8},
+			map[Verdict]float64{Handoff: 5, CPU: 1 / 0.68}},
+		{"batches on their way, workers with breaks", shares{samples: 100, step: 0.3, wait: 0.1, serial: use(map[cause]float64{causeHandoff: 0.6}), lanes: 2, busy: 0.16, use: use(map[cause]float64{causeCPU: 0.12, causeHandoff: 0.04}),
+			stalled: use(map[cause]float64{causeHandoff: 0.8, causeCPU: 0.2}), stalls: 40, cores: 8, tree: 1}, map[Verdict]float64{Handoff: 1 / 0.32, CPU: 1 / 0.98, Storage: 1, Accelerator: 1 / 0.7}},
 		{"Stoker's engine decodes", shares{samples: 100, step: 0.4, wait: 0.6, exact: true, engine: &engineShares{read: 0.1, decode: 0.8, collate: 0.05}, cores: 8, tree: 2},
 			map[Verdict]float64{CPU: 1 / 0.4, Storage: 1, Accelerator: 1}},
 		{"Stoker's engine reads a network", shares{samples: 100, step: 0.1, wait: 0.9, engine: &engineShares{read: 0.9, decode: 0.3, network: true}, cores: 8},
@@ -65,6 +69,17 @@ func TestStepLogCorrects(t *testing.T) {
 	sum.v[mLogTime], sum.v[mLogWait] = 10, 6
 	s.correct(&sum)
 	if !s.exact || math.Abs(s.wait-0.3) > 1e-9 || math.Abs(s.serial[causeHandoff]-0.3) > 1e-9 || math.Abs(s.step-0.4) > 1e-9 || math.Abs(s.ran-0.2) > 1e-9 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What makes a batch ready is not in the log's wait, and stays.
+func TestStepLogLeavesReady(t *testing.T) {
+	s := shares{step: 0.3, serial: use(map[cause]float64{causeHandoff: 0.7}), ready: 0.68}
+	sum := bin{}
+	sum.v[mLogTime], sum.v[mLogWait] = 10, 0.1
+	s.correct(&sum)
+	if math.Abs(s.serial[causeHandoff]-0.69) > 1e-9 || math.Abs(s.step-0.31) > 1e-9 {
 		t.Errorf("%+v", s)
 	}
 }

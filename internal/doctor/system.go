@@ -408,6 +408,7 @@ func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, 
 			if p.trainer != nil && tid == p.pid {
 				put(mTrainerRun, run)
 				put(mTrainerDelay, delay)
+				put(mTrainerTime, dt)
 			}
 			if run == 0 {
 				t.idle = min(t.idle+1, 8)

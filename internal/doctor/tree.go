@@ -74,7 +74,8 @@ type trainerState struct {
 	phase   int // 0: evidence, the first batch is not there yet; 1: counting
 	since   time.Time
 	loaders map[string]int // samples by kind of loader
-	asks    place          // where its loop asks for batches
+	loop    loopAt         // where it asks for batches
+	chain   []loopAt       // functions that were on the stack whenever it was in no loader
 }
 
 // A thread is one thread of a member.

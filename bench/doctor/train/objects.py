@@ -48,7 +48,7 @@ def collate(items: list[Any]) -> Any:
     return items
 
 
-def prepare(items: list[Any], passes: int) -> tuple[Any, Any]:
+def unroll(items: list[Any], passes: int) -> tuple[Any, Any]:
     """Makes tensors in the training process: images as one, the targets object by object, once for each head."""
     images = torch.stack([image for image, _ in items])
     labels = torch.tensor([target[0]["class"] for _, target in items])
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     progress = common.Progress()
     for _ in range(args.epochs):
         for batch in loader:
-            images, labels = prepare(batch, args.passes)
+            images, labels = unroll(batch, args.passes)
             progress.data()
             step(images, labels)
             progress.step()

@@ -26,7 +26,7 @@ def make_loader(args: Any) -> Any:
     )
 
 
-def prepare(images: Any, labels: Any, views: int) -> tuple[Any, Any]:
+def unroll(images: Any, labels: Any, views: int) -> tuple[Any, Any]:
     """What the network wants. With views, each image also passes through Python lists, as in code that grew."""
     for _ in range(views):
         rows = [image[:, ::8, ::8].tolist() for image in images]
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
     progress = common.Progress()
     for _ in range(args.epochs):
         for batch in loader:
-            images, labels = prepare(batch["image"], batch["label"], args.views)
+            images, labels = unroll(batch["image"], batch["label"], args.views)
             progress.data()
             step(images, labels)
             progress.step()

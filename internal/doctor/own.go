@@ -1,0 +1,334 @@
+package doctor
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// What a training loop does to a batch between its arrival and the step belongs
+// to the hand-off. Nothing marks it: it is told by its place. A loop asks for a
+// batch in one line; the first line after it in which a model, an optimizer, or
+// a wait for the accelerator was seen begins the step; what computes in the
+// lines between makes the batch ready.
+
+// loopAt is the statement of a training loop that asks for a batch.
+type loopAt struct {
+	place
+	fn string // the function that holds it
+}
+
+// lineIn is the line that the loop is at in a stack, leaf first; 0 where the stack
+// is not within it.
+func (l loopAt) lineIn(frames []pystack.Frame) int {
+	if l.fn == "" {
+		return 0
+	}
+	for i := len(frames) - 1; i >= 0; i-- {
+		if f := &frames[i]; f.Qual == l.fn && f.File == l.file {
+			return f.Line
+		}
+	}
+	return 0
+}
+
+// askedBy is the statement that asks for a batch, of the frames that called a
+// loader: the user's own, not that of a progress bar or of a framework between.
+func askedBy(frames []pystack.Frame) loopAt {
+	at := &frames[0]
+	for i := range frames {
+		if f := &frames[i]; !installed(f.File) {
+			at = f
+			break
+		}
+	}
+	return loopAt{place{at.File, at.Line}, at.Qual}
+}
+
+// common keeps of a chain of functions, the outermost first, what a stack, leaf
+// first, has in common with it: where a loader is so fast that it is never seen
+// at work, the innermost that every moment outside of it shares is the one with
+// the loop.
+func common(chain []loopAt, frames []pystack.Frame) []loopAt {
+	if chain == nil {
+		chain = make([]loopAt, 0, len(frames))
+		for i := len(frames) - 1; i >= 0; i-- {
+			if f := &frames[i]; !installed(f.File) {
+				chain = append(chain, loopAt{place{f.File, 0}, f.Qual})
+			}
+		}
+		return chain
+	}
+	n := 0
+	for i := len(frames) - 1; i >= 0 && n < len(chain); i-- {
+		f := &frames[i]
+		if installed(f.File) {
+			continue
+		}
+		if f.Qual != chain[n].fn || f.File != chain[n].file {
+			break
+		}
+		n++
+	}
+	return chain[:n]
+}
+
+// installed reports whether a file belongs to Python or to a package.
+func installed(file string) bool {
+	return strings.HasPrefix(file, "<") || strings.Contains(file, "/site-packages/") ||
+		strings.Contains(file, "/dist-packages/") || strings.Contains(file, "/lib/python3")
+}
+
+// stepFiles are parts of packages that compute training steps and nothing else.
+var stepFiles = []string{
+	"/torch/nn/modules/", "/torch/nn/parallel/", "/torch/optim/", "/torch/autograd/", "/torch/_dynamo/", "/torch/_inductor/",
+	"/torch/distributed/", "/torch/amp/", "/torch/cuda/", "/torch/_compile.py", "/jax/", "/flax/", "/optax/", "/haiku/", "/equinox/",
+	"/tensorflow/python/eager/", "/keras/", "/deepspeed/", "/apex/", "/xformers/", "/timm/models/", "/transformers/models/", "/mxnet/",
+}
+
+// steps reports whether a training step is on a stack outside of any loader: a
+// model, an optimizer, or a function that calls itself so. What they call is
+// the step, whatever its name.
+func steps(frames []pystack.Frame) bool {
+	for i := range frames {
+		if containsAny(frames[i].File, stepFiles) && !strings.Contains(frames[i].File, "/utils/data/") {
+			return true
+		}
+		name := strings.ToLower(frames[i].Func)
+		if containsAny(name, []string{"step", "forward", "backward", "_call_impl", "zero_grad", "evaluate", "validate"}) {
+			return true
+		}
+	}
+	return false
+}
+
+// ownWords are what people call functions that make batches ready, a hint where
+// the place tells nothing.
+var ownWords = []struct {
+	in   string
+	part part
+}{
+	{"prepare", partPrepare}, {"preprocess", partPrepare}, {"collate", partPrepare}, {"batchify", partPrepare},
+	{"get_batch", partFetch}, {"next_batch", partFetch}, {"load_batch", partFetch}, {"read_batch", partFetch},
+	{"fetch_batch", partFetch}, {"load_image", partFetch}, {"read_image", partFetch}, {"decode_image", partFetch}, {"tokenize", partFetch},
+}
+
+// ownPart says what a thread outside of any loader and step is at by the names of
+// its functions, the outermost first: the step, unless one is telling.
+func ownPart(frames []pystack.Frame) part {
+	for i := len(frames) - 1; i >= 0; i-- {
+		name := strings.ToLower(frames[i].Func)
+		for _, w := range ownWords {
+			if strings.Contains(name, w.in) {
+				return w.part
+			}
+		}
+	}
+	return partStep
+}
+
+// An ownKey is where a trainer outside of any loader was: after asking for a
+// batch at a place (of which only the function may be known), in a line of the
+// same function, innermost at another.
+type ownKey struct {
+	loop loopAt
+	body int // 0: not within that function
+	leaf place
+}
+
+// ownStat counts samples of one place.
+type ownStat struct {
+	all, step float64 // step: those that were a training step without doubt
+	ran       float64 // the others that ran
+}
+
+type ownCounts map[ownKey]ownStat
+
+// maxOwn bounds how many places are told apart in a bin.
+const maxOwn = 96
+
+func (o *ownCounts) note(k ownKey, step, ran bool) {
+	x := ownStat{all: 1}
+	switch {
+	case step:
+		x.step = 1
+	case ran:
+		x.ran = 1
+	}
+	o.put(k, x)
+}
+
+func (o *ownCounts) put(k ownKey, x ownStat) {
+	if *o == nil {
+		*o = ownCounts{}
+	}
+	if _, ok := (*o)[k]; !ok && len(*o) >= maxOwn {
+		k.leaf = place{}
+		if _, ok := (*o)[k]; !ok && len(*o) >= 2*maxOwn {
+			return
+		}
+	}
+	old := (*o)[k]
+	(*o)[k] = ownStat{old.all + x.all, old.step + x.step, old.ran + x.ran}
+}
+
+func (o *ownCounts) add(other ownCounts) {
+	for k, x := range other {
+		o.put(k, x)
+	}
+}
+
+// preparing finds the places in which a batch is made ready. text gives the source
+// of a line, "" where it cannot be read; copies says that there is an
+// accelerator, for which the copying of a batch waits.
+func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bool {
+	loops := map[loopAt][]ownKey{}
+	for k := range o {
+		loops[k.loop] = append(loops[k.loop], k)
+	}
+	out := map[ownKey]bool{}
+	for loop, keys := range loops {
+		first := o.firstStep(loop, keys, text)
+		for _, k := range keys {
+			if k.body == 0 || loop.order(k.body) >= first || o[k].ran == 0 {
+				continue
+			}
+			if copies && containsAny(text(k.leaf), copyTexts) {
+				continue
+			}
+			out[k] = true
+		}
+	}
+	return out
+}
+
+// order numbers the lines of a loop as they are run: those before the statement
+// that asks come after those that follow it.
+func (l loopAt) order(line int) int {
+	if line >= l.line {
+		return line - l.line
+	}
+	return 1<<30 + line
+}
+
+// stepTexts are what source lines that run a step have in them, and copyTexts
+// those that wait for the accelerator while they copy.
+var (
+	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "synchronize(", "sleep("}
+	copyTexts = []string{".to(", ".cuda(", "non_blocking", "device_put", ".item(", ".cpu(", "synchronize(", "block_until_ready"}
+)
+
+// firstStep is the place in the order of a loop's lines at which its step begins;
+// 0 where that cannot be told.
+func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string) int {
+	lines := map[int]ownStat{}
+	all, outside := 0.0, 0.0
+	for _, k := range keys {
+		x := o[k]
+		all += x.all
+		if k.body == 0 {
+			outside += x.all
+			continue
+		}
+		y := lines[k.body]
+		lines[k.body] = ownStat{y.all + x.all, y.step + x.step, y.ran + x.ran}
+	}
+	ordered := make([]int, 0, len(lines))
+	for line := range lines {
+		ordered = append(ordered, line)
+	}
+	slices.SortFunc(ordered, func(a, b int) int { return cmp.Compare(loop.order(a), loop.order(b)) })
+	for _, line := range ordered {
+		if x := lines[line]; x.step > 0 && x.step >= 0.2*x.all {
+			return loop.order(line)
+		}
+	}
+	if outside >= 0.1*all && outside > 2 {
+		// The function that asks is not on the stack during the step: a generator,
+		// or one that returns a batch. All that it does is for the batch.
+		return 1<<31 - 1
+	}
+	for _, line := range ordered {
+		if line != loop.line && containsAny(text(place{loop.file, line}), stepTexts) {
+			return loop.order(line)
+		}
+	}
+	return 0
+}
+
+// settle gives a timeline in which what makes batches ready counts as hand-off.
+func (c *collector) settle(l timeline) timeline {
+	var all ownCounts
+	for i := range l.bins {
+		all.add(l.bins[i].own)
+	}
+	copies := slices.ContainsFunc(l.bins, func(b bin) bool { return len(b.gpus) > 0 })
+	found := all.preparing(c.sourceLine, copies)
+	if len(found) == 0 {
+		return l
+	}
+	l.bins = slices.Clone(l.bins)
+	for i := range l.bins {
+		b := &l.bins[i]
+		for k, x := range b.own {
+			if !found[k] {
+				continue
+			}
+			b.trainer[causeStep] -= x.ran
+			b.trainerRan[causeStep] -= x.ran
+			b.trainer[causeHandoff] += x.ran
+			b.trainerRan[causeHandoff] += x.ran
+			b.trainerParts[partPrepare] += x.ran
+			b.ready += x.ran
+		}
+	}
+	return l
+}
+
+// maxSource bounds the size of a source file that is read.
+const maxSource = 1 << 20
+
+// sourceLine reads a line of the job's source; "" where it cannot be read.
+func (c *collector) sourceLine(at place) string {
+	if at.line <= 0 || at.file == "" || strings.HasPrefix(at.file, "<") {
+		return ""
+	}
+	lines, ok := c.sources[at.file]
+	if !ok {
+		lines = readSource(c.opt.PID, at.file)
+		if c.sources == nil {
+			c.sources = map[string][]string{}
+		}
+		c.sources[at.file] = lines
+	}
+	if at.line > len(lines) {
+		return ""
+	}
+	return lines[at.line-1]
+}
+
+// readSource reads a file as a process sees it.
+func readSource(pid int, file string) []string {
+	proc := "/proc/" + strconv.Itoa(pid)
+	if !filepath.IsAbs(file) {
+		folder, err := os.Readlink(proc + "/cwd")
+		if err != nil {
+			return nil
+		}
+		file = filepath.Join(folder, file)
+	}
+	for _, name := range []string{proc + "/root" + file, file} {
+		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() || st.Size() > maxSource {
+			continue
+		}
+		if data, err := os.ReadFile(name); err == nil {
+			return strings.Split(string(data), "\n")
+		}
+	}
+	return nil
+}
