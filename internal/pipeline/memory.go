@@ -30,7 +30,7 @@ const (
 	smallSlots = 8
 	maxSlots   = 32
 	smallBatch = 8 << 20
-	smallRing  = 8 << 20
+	smallRing  = 24 << 20
 
 	// A ring of up to this size is written through the caches.
 	nearRing = 32 << 20
