@@ -37,7 +37,7 @@ from .cells import Cell
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = Path(os.environ.get("STOKER_BENCH_WORK", ROOT / "bench" / "work"))
-SECONDS = 12  # that doctor watches
+SECONDS = 10  # that doctor watches
 VERDICT_LIMIT = 60  # seconds after which doctor is given up
 DISTURBED = 0.25  # cores in use by other processes from which on a measurement is repeated
 START_LIMIT = 90  # seconds in which a loop must have made its first steps

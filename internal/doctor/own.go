@@ -193,6 +193,10 @@ func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bo
 	}
 	out := map[ownKey]bool{}
 	for loop, keys := range loops {
+		loop, ok := loop.found(keys, text)
+		if !ok {
+			continue
+		}
 		first := o.firstStep(loop, keys, text)
 		for _, k := range keys {
 			if k.body == 0 || loop.order(k.body) >= first || o[k].ran == 0 {
@@ -206,6 +210,39 @@ func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bo
 	}
 	return out
 }
+
+// found adds the line of the loop where only its function is known: the statement
+// around the lines that were seen. A function without one is the step's own.
+func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
+	if l.line > 0 {
+		return l, true
+	}
+	top := 0
+	for _, k := range keys {
+		if k.body > 0 && (top == 0 || k.body < top) {
+			top = k.body
+		}
+	}
+	inner := indent(text(place{l.file, top}))
+	for line := top - 1; line > max(0, top-500) && inner > 0; line-- {
+		s := text(place{l.file, line})
+		words := strings.TrimSpace(s)
+		if words == "" || indent(s) >= inner {
+			continue
+		}
+		inner = indent(s)
+		switch {
+		case strings.HasPrefix(words, "for "), strings.HasPrefix(words, "while "), strings.HasPrefix(words, "async for "):
+			l.line = line
+			return l, true
+		case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "):
+			return l, false
+		}
+	}
+	return l, false
+}
+
+func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
 
 // order numbers the lines of a loop as they are run: those before the statement
 // that asks come after those that follow it.

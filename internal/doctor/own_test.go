@@ -47,6 +47,25 @@ func TestPreparing(t *testing.T) {
 	}
 }
 
+// Where only the function is known, it must hold a loop around the lines seen.
+func TestLoopFound(t *testing.T) {
+	source := map[int]string{1: "def main():", 2: "    for batch in loader:", 3: "        x = unroll(batch)", 4: "        go(x)", 6: "def go(x):", 7: "    x = x.float()", 8: "    model(x)"}
+	text := func(p place) string { return source[p.line] }
+	for _, c := range []struct {
+		lines []int
+		want  int
+	}{{[]int{4, 3}, 2}, {[]int{8, 7}, 0}, {[]int{40}, 0}} {
+		at := loopAt{place{"train.py", 0}, "f"}
+		var keys []ownKey
+		for _, line := range c.lines {
+			keys = append(keys, ownKey{at, line, place{"x.py", 1}})
+		}
+		if got, ok := at.found(keys, text); got.line != c.want || ok != (c.want > 0) {
+			t.Errorf("lines %v: the loop is in line %d (%v), want %d", c.lines, got.line, ok, c.want)
+		}
+	}
+}
+
 func TestSettle(t *testing.T) {
 	c := &collector{}
 	b := bin{own: ownSamples([4]float64{11, 30, 0, 25}, [4]float64{12, 20, 20, 0})}
