@@ -190,7 +190,7 @@ def write(text: str) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("--seconds", type=float, default=4, help="length of a run; cold ones take half as much again")
+    p.add_argument("--seconds", type=float, default=3, help="length of a run; cold ones take half as much again")
     p.add_argument("--work", type=Path, default=ROOT / "bench/work")
     p.add_argument("--binary", type=Path, default=ROOT / "bin/stoker")
     a = p.parse_args()
