@@ -197,10 +197,11 @@ def _handoff() -> list[Cell]:
             "workers 2 step sleep:30 size 64 objects 200",
             "workers 2 step sleep:20 size 64 objects 60 passes 6",
             "workers 1 step sleep:40 size 64 objects 400",
+            "workers 2 step spin:20 size 64 objects 120",
         ],
         [
             "workers 2 step sleep:40 size 64 objects 300",
-            "workers 2 step spin:20 size 64 objects 120",
+            "workers 2 step spin:30 size 64 objects 180",
             "workers 1 step sleep:30 size 64 objects 100 passes 8",
             "workers 2 step sleep:20 size 64 objects 40 passes 20",
         ],
@@ -220,8 +221,8 @@ def _handoff() -> list[Cell]:
     cells += both(
         "handoff",
         "packed",
-        ["step sleep:20 batch 32 views 20", "step sleep:20 batch 64 views 6"],
-        ["step sleep:30 batch 32 views 40", "step sleep:15 batch 32 views 10"],
+        ["step sleep:20 batch 32 views 20", "step sleep:20 batch 64 views 6", "step sleep:15 batch 32 views 10"],
+        ["step sleep:30 batch 32 views 40", "step sleep:25 batch 48 views 10"],
     )
     return cells
 
@@ -238,7 +239,7 @@ def _accelerator() -> list[Cell]:
                 "workers 1 step sleep:500 batch 16",
             ],
         )
-        + both("accelerator", "packed", ["step sleep:200"], ["step cnn:32", "step spin:150"])
+        + both("accelerator", "packed", ["step sleep:200", "step cnn:32"], ["step cnn:24 batch 48", "step spin:150"])
         + both("accelerator", "shards", ["workers 1 step sleep:400"], ["workers 2 step spin:350 batch 16"])
     )
 

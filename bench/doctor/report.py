@@ -147,7 +147,8 @@ one resource for which it is right most often. The column "starved or not" asks 
   (`bench/doctor/slow`); an HTTP server with latency or little bandwidth; `memory.limit_in_bytes` with swap; nested Python objects
   out of the workers, large float batches, conversions in the trainer; long steps; and loops that lack nothing, some of them
   with a scarcity that does not matter.
-- **Truth** (`bench/doctor/truth.py`): steps per second with one resource removed over those with none removed. *cpu*: decode and
+- **Truth** (`bench/doctor/truth.py`): steps per second with one resource removed, over those of the very loop while doctor watched
+  it. *cpu*: decode and
   transform give a kept result, no quota, no antagonists. *storage*: files in the page cache, no throttle, no slow file
   system. *network*: read from local files. *memory*: no limit. *handoff*: nothing is collated, pickled or converted. What a
   cell lacks is the resource that gains most, from {STARVED - 1:.0%} on; below that it is fed, and both "accelerator" and "healthy" are right.

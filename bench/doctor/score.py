@@ -288,7 +288,8 @@ def main() -> int:
             print(f"wrong: {r.cell}: truth {r.truth.row} {_round(r.truth.gains)}, said {r.verdict} {r.gain:.2f}")
     for row, (right, count) in s.recall.items():
         said = ", ".join(f"{v} {n}" for (x, v), n in sorted(s.confusion.items()) if x == row)
-        print(f"{row:12} {right}/{count}  said {said}; gain error {s.gain_errors.get(row, float('nan')):.0%}")
+        error = f"; gain error {s.gain_errors[row]:.0%}" if row in s.gain_errors else ""
+        print(f"{row:12} {right}/{count}  said {said}{error}")
     for b in bars(s):
         print(f"{b.what}: {b.value} (bar: {b.bar}; {'met' if b.met else 'MISSED'})")
     print(f"starved or not: {s.starved:.3f}; borderline {s.borderline}, ties {s.ties}")
