@@ -560,7 +560,8 @@ def run_all(setup: Setup, chosen: list[Cell], results: Results, a: argparse.Name
                 inject.check(condition, setup.work)
             setup.python(c.script)
             known = results.truth(c)
-            for task in [*([] if a.truth else range(c.runs)), *([] if a.no_truth else ["truth"])]:
+            tasks: list[int | str] = [*([] if a.truth else range(c.runs)), *([] if a.no_truth else ["truth"])]
+            for task in tasks:
                 if a.budget and time.monotonic() - began > a.budget:
                     say("the time is over; --resume goes on")
                     return 1
