@@ -57,8 +57,8 @@ class Shape:
 SHAPES = {
     s.name: s
     for s in (
-        Shape("unet3d", "unet3d: 146.6 MB, batch 7", "unet3d_a100", 146_600_628, 7, 0.636, 0.90, 40, 20, 2, 1),
-        Shape("resnet50", "resnet50: 114,660 B, batch 400", "resnet50_a100", 114_660, 400, 0.435, 0.90, 8000, 20, 1, 3),
+        Shape("unet3d", "unet3d: 146.6 MB, batch 7", "unet3d_a100", 146_600_628, 7, 0.636, 0.90, 40, 30, 2, 1),
+        Shape("resnet50", "resnet50: 114,660 B, batch 400", "resnet50_a100", 114_660, 400, 0.435, 0.90, 8000, 32, 1, 3),
         Shape(
             "cosmoflow", "cosmoflow: 2.83 MB, batch 1", "cosmoflow_a100", 2_828_486, 1, 0.00551, 0.70, 600, 2000, 1, 4
         ),

@@ -28,10 +28,11 @@ import stoker
 from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType
 from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 
-# Every 4,097th byte: about one per page, no stride that a cache likes.
-STRIDE = 4097
-# Of every so many batches one row is noted, to be compared with its file after the run.
-NOTED = 8
+# The bytes of each batch that are added up: one in many pages, for adding up is not what is measured.
+STRIDE = 65_537
+# Of every so many batches one row is noted, to be compared with its file after the run: every 4,097th byte of it,
+# which is about one per page.
+NOTED, NOTED_STRIDE = 8, 4097
 # MADV_POPULATE_WRITE of linux/mman.h.
 POPULATE = 23
 
@@ -85,7 +86,7 @@ class StokerLoader(BaseDataLoader):  # type: ignore[misc]
                 if self.batches % NOTED == 0:
                     row = data[0]
                     size = getattr(row, "nbytes", len(row))
-                    self.noted.append((int(batch["index"][0]), int(size), int(row.reshape(-1)[::STRIDE].sum())))
+                    self.noted.append((int(batch["index"][0]), int(size), int(row.reshape(-1)[::NOTED_STRIDE].sum())))
                     del row
                 self.batches += 1
                 self.rows += batch.rows
