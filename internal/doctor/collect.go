@@ -55,8 +55,8 @@ const meanTick = 40 * time.Millisecond
 const wideEvery = 3
 
 // tickBudget is how many times longer than a tick's CPU time the time between
-// ticks is at least: 0.45% of one core. What is read every second takes as much.
-const tickBudget = 220
+// ticks is at least: 0.4% of one core. What is read every second takes as much.
+const tickBudget = 250
 
 // slowEvery is how often the rest is read.
 const slowEvery = time.Second
