@@ -67,8 +67,8 @@ SHAPES = {
 
 # What is tried, in this order, until an arm misses the target; when it misses the first one, smaller ones are.
 ACCELERATORS = {
-    "unet3d": {"dlio": (2,), "dlio-patched": (2, 3), "stoker": (3, 4)},
-    "resnet50": {"dlio": (1,), "dlio-patched": (4, 6, 8), "stoker": (8, 12), "stoker-tfrecord": (8, 12)},
+    "unet3d": {"dlio": (2,), "dlio-patched": (2, 3), "stoker": (2, 3, 4)},
+    "resnet50": {"dlio": (1,), "dlio-patched": (4, 6), "stoker": (6, 8, 10), "stoker-tfrecord": (6, 8, 10)},
     "cosmoflow": {"dlio": (1,), "dlio-patched": (1, 2), "stoker": (4, 6)},
 }
 TITLES = {
@@ -194,7 +194,11 @@ class Storage:
             overrides["++workload.reader.data_loader_classname"] = "stoker_loader.StokerLoader"
             overrides["++workload.reader.data_loader_sampler"] = "index"
             env["PYTHONPATH"] = f"{ROOT / 'bench/dlio_plugin'}:{ROOT / 'python/src'}"
-            env["STOKER_BINARY"] = str(self.a.binary)
+            # Behind the ranks, which are woken while the engines copy: with that 8 ranks have 1.5 points more of AU.
+            wrapper = out / "engine"
+            wrapper.write_text(f'#!/bin/sh\nexec nice -n 5 "{self.a.binary}" "$@"\n')
+            wrapper.chmod(0o755)
+            env["STOKER_BINARY"] = str(wrapper)
             env["STOKER_DLIO_OUT"] = str(out)
             slot = shape.batch * shape.record_bytes
             options: dict[str, Any] = {"threads": 1, "prefetch": self.a.prefetch.get(shape.name, shape.prefetch)}
@@ -348,9 +352,9 @@ Each simulated accelerator is a process under `mpirun` that takes a batch and sl
 [DLIO](https://github.com/argonne-lcf/dlio_benchmark) 2.0 runs and measures both loaders. AU is computing time divided
 by time, the first step left out. DLIO's PyTorch loader hands over a small constant in the place of the bytes that it
 has read; Stoker's plug-in (`bench/dlio_plugin`) hands over the bytes of the files themselves, in the accelerator's
-process, makes the memory of its batches before DLIO's clock begins, and notes some rows that are compared with their
-files afterwards. One debug line in DLIO's reader formats the index of all files for every sample: it is measured with
-and without it. Shapes are those of the storage benchmark of MLPerf, with fewer files; this is no submission to it.
+process, makes the memory of its batches before DLIO's clock begins, runs its engine at nice 5, and
+notes some rows that are compared with their files afterwards. One debug line in DLIO's reader formats the index of all
+files for every sample: it is measured with and without it. Shapes are those of the storage benchmark of MLPerf, with fewer files; this is no submission to it.
 
 | shape | loader | accelerators fed | at that number: AU | GB/s | CPU s | memory MiB |
 |---|---|---|---|---|---|---|
