@@ -354,7 +354,8 @@ by time, the first step left out. DLIO's PyTorch loader hands over a small const
 has read; Stoker's plug-in (`bench/dlio_plugin`) hands over the bytes of the files themselves, in the accelerator's
 process, makes the memory of its batches before DLIO's clock begins, runs its engine at nice 5, and
 notes some rows that are compared with their files afterwards. One debug line in DLIO's reader formats the index of all
-files for every sample: it is measured with and without it. Shapes are those of the storage benchmark of MLPerf, with fewer files; this is no submission to it.
+files for every sample: it is measured with and without it. Shapes are those of the
+storage benchmark of MLPerf, with fewer files; this is no submission to it.
 
 | shape | loader | accelerators fed | at that number: AU | GB/s | CPU s | memory MiB |
 |---|---|---|---|---|---|---|
