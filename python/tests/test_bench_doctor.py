@@ -174,7 +174,7 @@ def test_score_and_report(tmp_path: Path) -> None:
     for cell in cells.all_cells():
         fed = cell.injection in ("healthy", "accelerator")
         gains = {"everything": 1.0} if fed else {cell.injection: 2.0, "cpu": 2.0 if cell.injection == "cpu" else 1.0}
-        results["truth"][cell.id] = {"gains": gains}
+        results["truth"][cell.id] = {"gains": gains, "rates": {"": 1.0, **gains}}
         results["runs"][f"{cell.id}#0"] = {
             "set": cell.set,
             "cell": cell.id,
