@@ -130,12 +130,11 @@ def _raw(figures: Figures) -> list[list[str]]:
         rivals = [
             (statistics.median(r["batches_s"] for r in v), k[1]) for k, v in figures.runs.items() if k[0] == suite
         ]
-        rivals = [r for r in rivals if not r[1].endswith("-stoker")]
+        rivals = [r for r in rivals if "-stoker" not in r[1]]
         # A fancy index in the trainer's own process is no loader (nothing runs beside the training step); said apart.
         loaders = [r for r in rivals if not r[1].endswith("-memmap-batches")]
-        for found in (loaders, rivals):
-            if mine and found:
-                theirs, name = max(found)
+        for theirs, name in dict.fromkeys(max(found) for found in (loaders, rivals) if found):
+            if mine:
                 rows.append(
                     _row(f"{label} / best rival ({name})", mine / theirs, 5, f"{mine:,.0f} / {theirs:,.0f} batches/s")
                 )

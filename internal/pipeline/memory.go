@@ -26,7 +26,7 @@ const (
 	defaultSlots = 6
 	// smallSlots or more for batches that take a few huge pages only; for tiny
 	// ones, which are made and used up faster than processes wake each other, as
-	// many as make smallRing, which a cache of the second level holds.
+	// many as make smallRing.
 	smallSlots = 8
 	maxSlots   = 32
 	smallBatch = 8 << 20
