@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -91,3 +92,11 @@ def open_files() -> set[str]:
         with contextlib.suppress(OSError):
             found.add(f"{fd.name}: {fd.readlink()}")
     return found
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts() -> Iterator[None]:
+    """Ctrl-C interrupts, also where the shell has started this in the background and told it to ignore that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
