@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
@@ -56,15 +57,11 @@ func TestLive(t *testing.T) {
 		t.Skip("no python3")
 	}
 	dir := t.TempDir()
-	files := map[string]string{"utils/data/dataloader.py": loaderSource, "train.py": trainSource, "utils/__init__.py": "", "utils/data/__init__.py": ""}
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.CopyFS(dir, fstest.MapFS{
+		"utils/data/dataloader.py": {Data: []byte(loaderSource)}, "train.py": {Data: []byte(trainSource)},
+		"utils/__init__.py": {}, "utils/data/__init__.py": {},
+	}); err != nil {
+		t.Fatal(err)
 	}
 	for kind, want := range map[string]Verdict{"cpu": CPU, "network": Network} {
 		t.Run(kind, func(t *testing.T) {
