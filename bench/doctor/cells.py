@@ -179,8 +179,9 @@ def _memory() -> list[Cell]:
         (TUNING, 330, "workers 0 step sleep:10 batch 16"),
         (TUNING, 220, "workers 0 step sleep:20 batch 16"),
         (TUNING, 160, "workers 1 step sleep:5 batch 16"),
+        (TUNING, 250, "workers 0 step spin:15 batch 16"),
         (HELDOUT, 290, "workers 0 step sleep:8 batch 16"),
-        (HELDOUT, 250, "workers 0 step spin:15 batch 16"),
+        (HELDOUT, 260, "workers 0 step spin:12 batch 16"),
         (HELDOUT, 180, "workers 0 step sleep:20 batch 16"),
         (HELDOUT, 170, "workers 2 step sleep:5 batch 16"),
         (HELDOUT, 140, "workers 1 step sleep:6 batch 16"),
@@ -212,10 +213,11 @@ def _handoff() -> list[Cell]:
         [
             "workers 1 step sleep:10 batch 128 dtype float32",
             "workers 2 step sleep:10 batch 256 dtype float32 sharing file_system",
+            "workers 2 step spin:10 batch 192 dtype float32 sharing file_system",
         ],
         [
             "workers 1 step sleep:20 batch 192 dtype float32",
-            "workers 2 step spin:10 batch 192 dtype float32 sharing file_system",
+            "workers 2 step spin:8 batch 224 dtype float32 sharing file_system",
         ],
     )
     cells += both(
@@ -260,7 +262,9 @@ def _healthy() -> list[Cell]:
     cells += both(
         "healthy", "shards", ["workers 2 step sleep:220"], ["workers 2 step sleep:200", "workers 1 step sleep:300"]
     )
-    cells += both("healthy", "packed", ["step sleep:50"], ["step sleep:35", "step spin:40", "step cnn"], runs=2)
+    cells += both(
+        "healthy", "packed", ["step sleep:50", "step spin:40"], ["step sleep:35", "step spin:55", "step cnn"], runs=2
+    )
     cells += both(
         "healthy",
         "remote",

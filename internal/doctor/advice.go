@@ -35,7 +35,7 @@ func (c *collector) advise(r *Report, s *shares, sum *bin) []Advice {
 	}
 	if r.Loader.Restarted && r.Verdict != Healthy && r.Verdict != Accelerator {
 		a.add(0, "keep the workers alive between epochs", "DataLoader(..., persistent_workers=True)",
-			"workers were started again %d times while watching; each start takes the time of an import", c.workersEver/max(1, workers)-1)
+			"workers were started again %s while watching; each start takes the time of an import", often(c.workersEver/max(1, workers)-1))
 	}
 	if r.Loader.Trainers == 0 && (r.Verdict == Healthy || r.Verdict == Accelerator) {
 		a.add(0, "watch the process that runs the training loop, while it trains", "stoker doctor --seconds 60 --pid PID   # or: stoker doctor -- python train.py",

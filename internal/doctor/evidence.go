@@ -91,6 +91,14 @@ func (c *collector) evidence(r *Report, s *shares, sum *bin) []string {
 	return out
 }
 
+// often says how many times something was done, at least once.
+func often(n int) string {
+	if n <= 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

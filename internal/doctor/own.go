@@ -256,7 +256,7 @@ func (l loopAt) order(line int) int {
 // stepTexts are what source lines that run a step have in them, and copyTexts
 // those that wait for the accelerator while they copy.
 var (
-	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "synchronize(", "sleep("}
+	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "train(", "synchronize(", "sleep("}
 	copyTexts = []string{".to(", ".cuda(", "non_blocking", "device_put", ".item(", ".cpu(", "synchronize(", "block_until_ready"}
 )
 
@@ -280,9 +280,20 @@ func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string
 		ordered = append(ordered, line)
 	}
 	slices.SortFunc(ordered, func(a, b int) int { return cmp.Compare(loop.order(a), loop.order(b)) })
-	for _, line := range ordered {
-		if x := lines[line]; x.step > 0 && x.step >= 0.2*x.all {
-			return loop.order(line)
+	// A step by its name may be a counter of steps, which takes a moment of each.
+	// Where one was seen, a line before it whose text tells of a step is as good.
+	says := func(line int) bool {
+		return line != loop.line && saysStep(text(place{loop.file, line}))
+	}
+	seen := func(line int) bool {
+		x := lines[line]
+		return x.step > 0 && x.step >= max(0.2*x.all, 0.03*all)
+	}
+	if slices.ContainsFunc(ordered, seen) {
+		for _, line := range ordered {
+			if seen(line) || says(line) {
+				return loop.order(line)
+			}
 		}
 	}
 	if outside >= 0.1*all && outside > 2 {
@@ -291,11 +302,21 @@ func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string
 		return 1<<31 - 1
 	}
 	for _, line := range ordered {
-		if line != loop.line && containsAny(text(place{loop.file, line}), stepTexts) {
+		if says(line) {
 			return loop.order(line)
 		}
 	}
 	return 0
+}
+
+// saysStep reports whether a source line runs a step by its words.
+func saysStep(line string) bool {
+	for _, w := range ownWords {
+		if strings.Contains(line, w.in) {
+			return false // preprocess_step(batch)
+		}
+	}
+	return containsAny(line, stepTexts)
 }
 
 // settle gives a timeline in which what makes batches ready counts as hand-off.
