@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -370,9 +369,6 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 			for now := start; now.Sub(start) < d && ctx.Err() == nil; {
 				n, err := read()
 				done := time.Now()
-				if err == io.EOF {
-					return // there is no more to read
-				}
 				if err != nil {
 					r.err = err
 					return
@@ -441,21 +437,13 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 			}
 		}
 		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
-		// Pass by pass: what was read is dropped, which takes no part in the time.
-		var total flow
-		for start := time.Now(); time.Since(start) < d/2 && ctx.Err() == nil; {
-			if !cached {
-				_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
-			}
-			res, hung, err := inFlight(ctx, d/2-time.Since(start), readers, inGroups(fd, order, !cached))
-			if hung || err != nil {
-				p.note("reads through the page cache: not measured (%v)", err)
-				return
-			}
-			total.seconds += res.seconds
-			total.bytes += res.bytes
-			total.cpu += res.cpu
-			total.lat.merge(&res.lat)
+		if !cached {
+			_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+		}
+		total, hung, err := inFlight(ctx, d/2, readers, inGroups(fd, order, !cached))
+		if hung || err != nil {
+			p.note("reads through the page cache: not measured (%v)", err)
+			return
 		}
 		r := plan.ReadRate{Block: loaderBlock, Depth: readers * loaderGroup, Cached: cached}
 		if cached {
@@ -467,30 +455,34 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 }
 
-// inGroups returns the readers of one pass over the blocks of a file in an order.
-// Each takes a group at a time, as the loader's readers do, and announces it to
-// the kernel when it is cold.
+// inGroups returns readers of the blocks of a file in an order, again and again.
+// Each takes a group at a time, as the loader's readers do. When it is cold, it
+// announces the group to the kernel and drops what it has read, so that all are
+// read without a pause: at the end of a pass over a small file the storage would
+// have less and less to do.
 func inGroups(fd int, order []int, cold bool) func(int) func() (int, error) {
 	var next atomic.Int64
+	groups := int64(len(order) / loaderGroup)
 	return func(int) func() (int, error) {
 		buf := make([]byte, loaderBlock)
 		var group []int
 		return func() (int, error) {
 			if len(group) == 0 {
-				at := int(next.Add(loaderGroup) - loaderGroup)
-				if at >= len(order) {
-					return 0, io.EOF
-				}
-				group = order[at:min(at+loaderGroup, len(order))]
+				at := (next.Add(1) - 1) % groups * loaderGroup
+				group = order[at : at+loaderGroup]
 				for _, k := range group {
 					if cold {
 						_ = unix.Fadvise(fd, int64(k)*loaderBlock, loaderBlock, unix.FADV_WILLNEED)
 					}
 				}
 			}
-			k := group[0]
+			off := int64(group[0]) * loaderBlock
 			group = group[1:]
-			return pread(fd, buf, int64(k)*loaderBlock)
+			n, err := pread(fd, buf, off)
+			if cold {
+				_ = unix.Fadvise(fd, off, loaderBlock, unix.FADV_DONTNEED)
+			}
+			return n, err
 		}
 	}
 }
