@@ -35,6 +35,8 @@ Root = npt.NDArray[np.uint8]
 # Waits are cut into pieces of this length, for what no descriptor tells of: another thread has
 # received this thread's message, or has closed the loader.
 _SLICE = 0.1
+# A ring of up to so many slots needs each one back at once.
+_FEW_SLOTS = 8
 # Releases in a packet at most.
 _RELEASES = 1024
 # How long a program whose every batch is held may take to give one back in another thread.
@@ -84,8 +86,9 @@ class Connection:
         self._held: dict[int, tuple[int, weakref.ref[Root]]] = {}
         self._unsent: dict[int, int] = {}
         # So many go together: of a ring of many slots, where batches are so small that waking the
-        # engine costs more than to make one. Before a wait all are sent.
+        # engine costs more than to make one. All are sent when it has less than half of its slots.
         self._together = 1
+        self._waiters: list[select.poll] = []
         self._closing = threading.Lock()
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
@@ -248,26 +251,37 @@ class Connection:
         """Take in what has arrived, or wait a little; return False when the deadline has passed."""
         if self.closed:
             raise StokerError("the loader was closed")
-        if self._unsent:
+        if self._unsent and (len(self._unsent) >= self._together or 2 * self._away() > self.slots):
             self._send_releases()
-        if self._take():
-            return True
         left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        pidfd = self._process.pidfd if self._process else -1
-        waiter = select.poll()
         try:
-            waiter.register(self._sock, select.POLLIN)
-            if pidfd >= 0:
-                waiter.register(pidfd, select.POLLIN)
-            found = waiter.poll(min(left, _SLICE) * 1000)
+            found = self._poll(max(min(left, _SLICE), 0))
         except (OSError, ValueError):
             return True  # closed by another thread
-        if any(fd == pidfd for fd, _ in found) and not self._take():
+        if not found:
+            return left > 0
+        if not self._take() and self._process is not None and any(fd == self._process.pidfd for fd, _ in found):
             # The engine has ended, and a process forked from this one holds its end of the socket.
             raise self._lost()
         return True
+
+    def _away(self) -> int:
+        """How many slots the engine cannot fill."""
+        return len(self._held) + len(self._unsent)
+
+    def _poll(self, seconds: float) -> list[tuple[int, int]]:
+        """Wait for the engine's messages or its end."""
+        # Made once, for it is used for most batches; another thread makes its own.
+        try:
+            waiter = self._waiters.pop()
+        except IndexError:
+            waiter = select.poll()
+            waiter.register(self._sock, select.POLLIN)
+            if self._process is not None and self._process.pidfd >= 0:
+                waiter.register(self._process.pidfd, select.POLLIN)
+        found = waiter.poll(seconds * 1000)
+        self._waiters.append(waiter)
+        return found
 
     def _take(self) -> bool:
         """Receive a message without waiting; say whether there was one."""
@@ -302,7 +316,7 @@ class Connection:
         message = self._parse(data)
         if isinstance(message, wire.Ready):
             self.slots, self._stride = message.slots, message.slot_stride
-            self._together = max(1, message.slots // 8)
+            self._together = message.slots // 4 if message.slots > _FEW_SLOTS else 1
             self._ready = (message, fds)
             return True
         for fd in fds:
