@@ -71,7 +71,7 @@ def ceiling(figures: Figures, data_set: str, variant: str) -> float | None:
     values = [
         line.get("images_s") or line["gb_s"]
         for line in figures.results["ceilings"]
-        if line.get("set") == data_set and line.get("variant") == variant
+        if line.get("set") == data_set and line.get("variant") == variant and "error" not in line
     ]
     return statistics.median(values) if values else None
 

@@ -18,8 +18,8 @@ CDEC = runner.ROOT / "internal/cdec"
 # Images of each set that the decoding programs hold in memory: all, as the loaders have. Of few the caches hold a part,
 # which makes the dct loop 5% faster.
 IMAGES = 5000
-# Record sizes of the raw suites, and the memory they are spread over.
-COPIES = ((256 * 256 * 3, 800_000_000, 256), (32 * 32 * 3, 30_720_000, 256))
+# Record sizes of the raw suites, the memory they are spread over, and how many are gathered at a time.
+COPIES = {"raw": (256 * 256 * 3, 800_000_000, 256), "tiny": (32 * 32 * 3, 30_720_000, 256)}
 
 
 def timed(command: list[str], out: Path, log: Path, limit: float) -> dict[str, Any]:
@@ -68,94 +68,118 @@ def build(name: str, out: Path, product: bool) -> str:
     return runner.scrub(done.stderr[-600:]) if done.returncode else ""
 
 
-def measure(work: Path, rounds: int, cores: str, say: Callable[[str], None], limit: float) -> list[dict[str, Any]]:
-    """Builds and runs the programs; lines of results, or of errors."""
-    out: list[dict[str, Any]] = []
-    bins = work / "bin"
-    bins.mkdir(parents=True, exist_ok=True)
-    first = cores.split(",")[0]
+class Ceilings:
+    """The programs, built once, run in rounds between those of the loaders: a machine that drifts by a tenth within an
+    hour would otherwise be part of each ratio."""
 
-    def run(name: str, pin: str, arguments: list[str], **tags: Any) -> None:
-        command = ["taskset", "-c", pin, name, *arguments]
-        try:
-            done = subprocess.run(
-                command, check=False, cwd=runner.ROOT, capture_output=True, text=True, timeout=limit * 3
-            )
-            error = runner.scrub(done.stderr[-400:]) if done.returncode else ""
-            lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
-        except subprocess.TimeoutExpired:
-            lines, error = [], f"still running after {limit * 3:.0f} s: killed"
-        if error:
-            out.append({**tags, "program": name, "error": error})
-            say(f"ceiling {name}: error: {error}")
-        out.extend({**tags, "program": name, **line} for line in lines)
-        best: dict[str, float] = {}
-        for line in lines:
-            best[line["variant"]] = max(best.get(line["variant"], 0), line.get("images_s") or line["gb_s"])
-        say(f"ceiling {tags}: " + ", ".join(f"{k} {v:,.1f}" for k, v in best.items()))
+    def __init__(self, work: Path, cores: str, say: Callable[[str], None], limit: float) -> None:
+        self.work, self.cores, self.say, self.limit = work, cores, say, limit
+        self.first = cores.split(",")[0]
+        # The error of each program that was built, and the sets whose list is written.
+        self.built: dict[str, str] = {}
+        self.listed: set[str] = set()
 
-    error = build("decode", bins / "decode", product=True)
-    if error:
-        out.append({"program": "decode", "error": error})
-        say(f"ceiling decode: does not compile: {error}")
-    for name in ("photos", "gen"):
-        files = [f for f in datasets.records(name, work) if _has_dct(f)]
-        if not files:
-            continue
-        step = max(1, len(files) // IMAGES)
-        listing = work / f"ceiling-{name}.txt"
-        listing.write_text("".join(f"{f}\n" for f in files[::step][:IMAGES]))
-        if not error:
-            run(runner.short(bins / "decode"), first, [str(rounds), str(listing)], set=name)
+    def round(self, suite: str, number: int) -> list[dict[str, Any]]:
+        """One round of what bounds a suite; lines of results, or of errors."""
+        if suite in ("photos", "gen"):
+            lines = self._decode(suite)
+        elif suite in COPIES:
+            lines = self._copy(*COPIES[suite])
+        else:
+            lines = []
+        return [{**line, "suite": suite, "round": number} for line in lines]
+
+    def decoders(self, suite: str, rounds: int) -> list[dict[str, Any]]:
+        """The decoders of other loaders, in Python."""
+        if suite not in ("photos", "gen") or runner.broken_env("side", self.work) or not (listing := self._list(suite)):
+            return []
+        python = runner.short(runner.python_of("side", self.work))
+        arguments = ["-m", "bench.decoders", str(min(3, rounds)), str(listing)]
+        return [{**line, "suite": suite} for line in self._run(python, self.first, arguments, f"decoders-{suite}")]
+
+    def _decode(self, name: str) -> list[dict[str, Any]]:
+        if not (listing := self._list(name)):
+            return []
+        lines = self._program("decode", self.first, ["1", str(listing)], name, product=True)
         for kind in ("keep", "dct"):
-            if (pack := work / "packs" / name / f"stoker-{kind}").exists():
-                out.extend(_engine(pack, kind, name, rounds, first, say, limit))
-        if not runner.broken_env("side", work):
-            python = runner.short(runner.python_of("side", work))
-            run(python, first, ["-m", "bench.decoders", str(min(3, rounds)), str(listing)], set=f"decoders-{name}")
-    if error := build("copy", bins / "copy", product=False):
-        out.append({"program": "copy", "error": error})
-        say(f"ceiling copy: does not compile: {error}")
-    else:
-        for size, total, batch in COPIES:
-            for threads in (1, 2):
-                pin = first if threads == 1 else cores
-                run(
-                    runner.short(bins / "copy"),
-                    pin,
-                    [str(rounds), str(size), str(total), str(threads), str(batch)],
-                    set=f"copy-{size}-{threads}",
-                )
-    return out
+            if (pack := self.work / "packs" / name / f"stoker-{kind}").exists():
+                lines.append(self._engine(pack, kind, name))
+        return lines
 
+    def _copy(self, size: int, total: int, batch: int) -> list[dict[str, Any]]:
+        lines = []
+        for threads, pin in ((1, self.first), (2, self.cores)):
+            arguments = ["1", str(size), str(total), str(threads), str(batch)]
+            lines += self._program("copy", pin, arguments, f"copy-{size}-{threads}", product=False)
+        return lines
 
-def _engine(
-    pack: Path, kind: str, data_set: str, rounds: int, core: str, say: Callable[[str], None], limit: float
-) -> list[dict[str, Any]]:
-    """The Go engine on one core without a trainer, to lay beside the C loop of the same kernels."""
-    procs.warm(pack)
-    binary = runner.short(runner.ROOT / "bin/stoker")
-    command = ["taskset", "-c", core, binary, "bench", "decode", runner.short(pack), "--threads", "1", "--json"]
-    lines: list[dict[str, Any]] = []
-    for number in range(rounds):
-        tags = {"set": data_set, "variant": f"engine-{kind}", "round": number, "program": "stoker bench decode"}
+    def _list(self, name: str) -> Path | None:
+        """A file with the names of the images that the decoding programs hold in memory."""
+        listing = self.work / f"ceiling-{name}.txt"
+        if name not in self.listed:
+            files = [f for f in datasets.records(name, self.work) if _has_dct(f)]
+            step = max(1, len(files) // IMAGES)
+            listing.write_text("".join(f"{f}\n" for f in files[::step][:IMAGES]))
+            self.listed.add(name)
+        return listing if listing.stat().st_size else None
+
+    def _program(self, name: str, pin: str, arguments: list[str], tag: str, product: bool) -> list[dict[str, Any]]:
+        out = self.work / "bin" / name
+        if name not in self.built:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            self.built[name] = build(name, out, product)
+        if error := self.built[name]:
+            self.say(f"ceiling {name}: does not compile: {error}")
+            return [{"program": name, "set": tag, "error": error}]
+        return self._run(runner.short(out), pin, arguments, tag)
+
+    def _run(self, name: str, pin: str, arguments: list[str], tag: str) -> list[dict[str, Any]]:
+        tags = {"set": tag, "program": name}
+        limit = self.limit * 3
         try:
             done = subprocess.run(
-                [*command, "--seconds", "3s"],
+                ["taskset", "-c", pin, name, *arguments],
                 check=False,
                 cwd=runner.ROOT,
                 capture_output=True,
                 text=True,
                 timeout=limit,
             )
-            if done.returncode:
-                return [*lines, {**tags, "error": runner.scrub(done.stderr[-400:])}]
+            error = runner.scrub(done.stderr[-400:]) if done.returncode else ""
+            lines = [{**tags, **json.loads(x)} for x in done.stdout.splitlines() if x.startswith("{")]
+        except subprocess.TimeoutExpired:
+            lines, error = [], f"still running after {limit:.0f} s: killed"
+        if error:
+            self.say(f"ceiling {name}: error: {error}")
+            return [*lines, {**tags, "error": error}]
+        best: dict[str, float] = {}
+        for line in lines:
+            best[line["variant"]] = max(best.get(line["variant"], 0), line.get("images_s") or line["gb_s"])
+        self.say(f"ceiling {tag}: " + ", ".join(f"{k} {v:,.1f}" for k, v in best.items()))
+        return lines
+
+    def _engine(self, pack: Path, kind: str, data_set: str) -> dict[str, Any]:
+        """The Go engine on one core without a trainer, to lay beside the C loop of the same kernels."""
+        procs.warm(pack)
+        binary = runner.short(runner.ROOT / "bin/stoker")
+        command = ["taskset", "-c", self.first, binary, "bench", "decode", runner.short(pack), "--threads", "1"]
+        tags = {"set": data_set, "variant": f"engine-{kind}", "program": "stoker bench decode"}
+        try:
+            done = subprocess.run(
+                [*command, "--json", "--seconds", "3s"],
+                check=False,
+                cwd=runner.ROOT,
+                capture_output=True,
+                text=True,
+                timeout=self.limit,
+            )
         except (OSError, subprocess.TimeoutExpired) as e:
-            return [*lines, {**tags, "error": runner.scrub(str(e))}]
+            return {**tags, "error": runner.scrub(str(e))}
+        if done.returncode:
+            return {**tags, "error": runner.scrub(done.stderr[-400:])}
         report = json.loads(done.stdout)
-        lines.append({**tags, "images_s": report["images_per_cpu_second"], "report": report})
-    say(f"ceiling {data_set}: engine-{kind} {max(x['images_s'] for x in lines):,.1f} images per CPU second")
-    return lines
+        self.say(f"ceiling {data_set}: engine-{kind} {report['images_per_cpu_second']:,.1f} images per CPU second")
+        return {**tags, "images_s": report["images_per_cpu_second"], "report": report}
 
 
 def _has_dct(file: Path) -> bool:

@@ -90,6 +90,7 @@ def head(figures: Figures) -> str:
     versions = ", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items()) if v)
     sets = ", ".join(f"{k}: {v['files']:,} files, {v['bytes'] / 1e6:,.0f} MB" for k, v in r["data"].items())
     features = ", ".join(m.get("features", []))
+    older = f"- **Of an older measurement:** {r['older']}\n" if "older" in r else ""
     return f"""# Benchmarks
 
 <!-- Written by `python -m bench.report`; edit bench/report.py instead. -->
@@ -100,7 +101,7 @@ interleaved in random order. `make bench` repeats all of it; `make bench QUICK=1
 - **Machine:** {m["cores"]} cores of {m.get("cpu", m["arch"])} ({features}), {m.get("memory_gib")} GiB,
   {m.get("system", "")}, Linux {m["kernel"]}
 - **Date, commit:** {m["time"][:16]}, {r["commit"]}{" with local changes" if r["changed_files"] else ""}
-- **Versions:** {versions}, Python {m["python"]}
+{older}- **Versions:** {versions}, Python {m["python"]}
 - **Data:** {sets}
 - **Method:** {measured(r["runs"])};
   figures are medians, with the lowest and highest round in brackets. See [below](#method).
@@ -166,10 +167,10 @@ def page(figures: Figures, made: Sequence[str]) -> str:
 
 JPEG = "JPEG, RandomResizedCrop 224 and flip, uint8 batches of 256 in the trainer's memory"
 
-BARS = "What this project set out to reach, as ratios within this run."
+BARS = "What this project set out to reach, as ratios within one measurement."
 
-CEILINGS = """C programs without a loader around them (bench/ceiling); more than this there is not. Decoding
-is counted per second of CPU time."""
+CEILINGS = """C programs without a loader around them (bench/ceiling), run in the same rounds as the loaders; more than
+this there is not. Decoding is counted per second of CPU time."""
 
 FLOW = "Batches of one 32x32 record, as fast as they come: the time from batch to batch is the loader's own cost."
 
@@ -235,20 +236,41 @@ def fill_readme(readme: Path, text: str) -> None:
         readme.write_text(before + begin + text + end + rest.partition(end)[2])
 
 
+def add_older(results: dict[str, Any], old: dict[str, Any]) -> None:
+    """Adds whole suites and tables of an older measurement, so that every ratio stays within one of them."""
+    suites = {run["suite"] for run in results["runs"]}
+    parts = list(dict.fromkeys(run["suite"] for run in old["runs"] if run["suite"] not in suites))
+    results["runs"] += [run for run in old["runs"] if run["suite"] in parts]
+    results["gates"] |= {k: v for k, v in old["gates"].items() if k.partition("/")[0] in parts}
+    known = {line.get("set") for line in results["ceilings"]}
+    results["ceilings"] += [line for line in old["ceilings"] if line.get("set") not in known]
+    for name in ("flow", "memory", "packing", "foreground", "handoff"):
+        if not results[name] and old[name]:
+            results[name] = old[name]
+            parts.append(name)
+    for name in ("data", "versions", "failed"):
+        results[name] = old[name] | results[name]
+    results["older"] = f"{', '.join(parts)}: {old['machine']['time'][:16]}, {old['commit']}"
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("results", nargs="?", type=Path)
     p.add_argument("--docs", type=Path, default=ROOT / "docs")
+    p.add_argument("--older", type=Path, help="results to take the suites and tables from that the newer ones lack")
     a = p.parse_args()
     if a.results is None:
         # The other benchmarks keep their results in the same folder, under names of their own.
-        other = ("doctor-", "planner-", "storage-")
+        other = ("doctor-", "planner-", "storage-", "whatif-")
         every = (f for f in (ROOT / "bench/results").glob("*.json") if not f.name.startswith(other))
         found = sorted(every, key=lambda f: f.stat().st_mtime)
         if not found:
             raise SystemExit("bench: no results yet; run make bench")
         a.results = found[-1]
-    figures = Figures(json.loads(a.results.read_text()))
+    results = json.loads(a.results.read_text())
+    if a.older:
+        add_older(results, json.loads(a.older.read_text()))
+    figures = Figures(results)
     made = plots(figures, a.docs)
     (a.docs / "benchmarks.md").write_text(page(figures, made))
     if (readme := a.docs.parent / "README.md").exists():

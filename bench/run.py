@@ -71,6 +71,7 @@ class Bench:
         if a.resume and self.path.exists():
             self.results |= json.loads(self.path.read_text())
             say(f"going on with {runner.short(self.path)}")
+        self.bounds = ceilings.Ceilings(a.work, a.cores, say, a.limit)
         self.tuned: dict[str, int] = {}
         self.tuned_path = self.work / "tuned.json"
         if self.tuned_path.exists() and not a.retune:
@@ -262,9 +263,14 @@ class Bench:
     def measure(self, suite: Suite, arms: list[Arm], rounds: int, until: float = 0) -> None:
         """Interleaved rounds, a new random order in each."""
         for number in range(rounds):
-            order = list(arms)
+            order: list[Arm | None] = list(arms)
+            if "ceilings" in self.a.steps and not self.a.arms:
+                order.append(None)
             random.Random(f"{suite.name} {number}").shuffle(order)
             for arm in order:
+                if arm is None:
+                    self.ceiling(suite, number)
+                    continue
                 if until and number > 0 and time.monotonic() > until:
                     say("out of time: no more rounds")
                     return
@@ -330,11 +336,18 @@ class Bench:
                 memory = got.get("memory_mib", {})
                 say(f"memory {arm.name} x{workers}: {memory.get('private', 0):.0f} MiB private {_error(got)}")
 
-    def ceilings(self) -> None:
-        if self.results["ceilings"]:
+    def ceiling(self, suite: Suite, number: int) -> None:
+        """A round of the programs that bound a suite."""
+        if self.done("ceilings", suite=suite.name, round=number):
             return
-        self.results["ceilings"] = ceilings.measure(self.work, self.a.rounds, self.a.cores, say, self.limit)
+        self.results["ceilings"] += self.bounds.round(suite.name, number)
         self.save()
+
+    def decoders(self, suite: Suite) -> None:
+        """The decoders that the other loaders use."""
+        if not self.done("ceilings", suite=suite.name, set=f"decoders-{suite.name}"):
+            self.results["ceilings"] += self.bounds.decoders(suite.name, self.a.rounds)
+            self.save()
 
     def packing(self, suite: Suite) -> None:
         core = self.a.cores.split(",")[0]
@@ -371,6 +384,10 @@ def full(bench: Bench) -> None:
             arms = bench.gates(suite, arms)
         if "measure" in a.steps:
             bench.measure(suite, arms, a.rounds)
+        if "ceilings" in a.steps and not a.arms:
+            for number in range(a.rounds):  # those that no round of the arms had
+                bench.ceiling(suite, number)
+            bench.decoders(suite)
         if "handoff" in a.steps:
             bench.handoff(suite, arms)
         if "foreground" in a.steps and suite.name == suites[0].name:
@@ -381,8 +398,6 @@ def full(bench: Bench) -> None:
             bench.packing(suite)
     if "flow" in a.steps and not a.arms:
         bench.flow()
-    if "ceilings" in a.steps and not a.arms:
-        bench.ceilings()
     bench.save()
 
 
