@@ -66,9 +66,9 @@ bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 m
 	@$(if $(QUICK),true,$(VENV) -m bench.report)
 
 .PHONY: bench-storage
-bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 17 minutes, 9 GB of data
+bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 20 minutes, 9 GB of data
 	@bench/dlio_setup.sh
-	@$(VENV) -m bench.dlio $(if $(WORKLOADS),--workloads '$(WORKLOADS)') $(if $(RESUME),--resume)
+	@$(VENV) -m bench.dlio $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WORKLOADS),--workloads '$(WORKLOADS)') $(if $(RESUME),--resume)
 	@$(VENV) -m bench.dlio --report
 
 .PHONY: bench-whatif
