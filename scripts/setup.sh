@@ -88,6 +88,16 @@ setup_system() {
   check_python
 }
 
+# packages ARGUMENT...: pip installs them into the environment, or why says what it ended with.
+packages() {
+  local code=0
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$VENV/bin/python" -m pip install --quiet --no-input "$@" >"$LOG" 2>&1 || code=$?
+  [ $code != 0 ] || return 0
+  # A full disk or no memory may leave no word of pip itself.
+  why="$(grep -m 1 '^ERROR' "$LOG" || tail -n 1 "$LOG") (exit code $code; free: $(df -h --output=avail . | tail -n 1 | tr -d ' ') of disk, $(awk '/MemAvailable/ {printf "%d MiB", $2 / 1024}' /proc/meminfo) of memory; all of its words: $LOG)"
+  return 1
+}
+
 setup_python() {
   check_python
   if ! "$VENV/bin/python" -c 'import pip' >/dev/null 2>&1; then
@@ -102,8 +112,12 @@ setup_python() {
     requirements+=(-r "$file")
   done
   say "Python packages of $*"
-  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$VENV/bin/python" -m pip install --quiet --no-input "${requirements[@]}" >"$LOG" 2>&1 ||
-    fail "pip failed: $(grep -m 1 '^ERROR' "$LOG" || tail -n 1 "$LOG") (all of it: $LOG)"
+  # What fails once is mostly the network, or pip's cache, which takes the packages' size again in memory and on disk.
+  local why
+  if ! packages "${requirements[@]}"; then
+    say "pip failed, once more without its cache: $why"
+    packages --no-cache-dir "${requirements[@]}" || fail "pip failed: $why"
+  fi
   # The stoker package runs from the checkout: a path file needs no build step, and edits count at once.
   "$VENV/bin/python" -c '
 import pathlib, sys, sysconfig
