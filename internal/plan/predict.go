@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // How the loader reads and buffers when the Pipeline does not say
@@ -219,7 +221,8 @@ func missSeconds(p *Pipeline, m *Machine) float64 {
 	if m.Store == nil || p.RecordBytes <= 0 {
 		return 0
 	}
-	var cold, warm float64
+	var cold []point
+	var warm float64
 	for _, r := range m.Store.Buffered {
 		if r.Block <= 0 {
 			continue
@@ -228,13 +231,16 @@ func missSeconds(p *Pipeline, m *Machine) float64 {
 		if r.Cached {
 			warm = perByte
 		} else {
-			cold = perByte
+			cold = append(cold, point{float64(r.Block), perByte})
 		}
+	}
+	if len(cold) == 0 {
+		return 0
 	}
 	if p.Codec == CodecDCT || p.Codec == CodecRaw {
 		warm = 0
 	}
-	return max(cold-warm, 0) * p.RecordBytes
+	return max(between(cold, p.RecordBytes)-warm, 0) * p.RecordBytes
 }
 
 // power is the rate of k busy cores in units of one core alone.
@@ -319,15 +325,41 @@ func storeRate(p *Pipeline, s *Store, read float64) float64 {
 	if depth <= 0 {
 		depth = defaultReaders * defaultGroup
 	}
-	rate := RateAt(s.Random, read, depth)
-	// Reads through the page cache, which the loader uses, may give less than
-	// those past it: in the proportion that was measured.
+	return RateAt(s.Random, read, depth) * bufferedShare(s, read)
+}
+
+// bufferedShare is what reads of a size through the page cache, which the loader
+// uses, give of those past it: by what was measured, linear between the sizes.
+func bufferedShare(s *Store, read float64) float64 {
+	var shares []point
 	for _, b := range s.Buffered {
-		if plain := RateAt(s.Random, float64(b.Block), float64(b.Depth)); !b.Cached && plain > 0 && b.IOPS > 0 {
-			rate *= b.IOPS / plain
+		plain := RateAt(s.Random, float64(b.Block), float64(b.Depth))
+		if !b.Cached && plain > 0 && b.IOPS > 0 {
+			shares = append(shares, point{float64(b.Block), b.IOPS / plain})
 		}
 	}
-	return rate
+	if len(shares) == 0 {
+		return 1
+	}
+	return between(shares, read)
+}
+
+// point is a figure that was measured with blocks of a size.
+type point struct{ block, figure float64 }
+
+// between is the figure of a block size: linear between those that were measured,
+// beyond them that of the nearest.
+func between(points []point, block float64) float64 {
+	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.block, b.block) })
+	k, _ := slices.BinarySearchFunc(points, block, func(p point, block float64) int { return cmp.Compare(p.block, block) })
+	switch k {
+	case 0:
+		return points[0].figure
+	case len(points):
+		return points[k-1].figure
+	}
+	lo, hi := points[k-1], points[k]
+	return lo.figure + (hi.figure-lo.figure)*(block-lo.block)/(hi.block-lo.block)
 }
 
 // RateAt is the number of reads of block bytes per second with depth in flight,

@@ -136,6 +136,24 @@ func TestRateAt(t *testing.T) {
 	}
 }
 
+// Through the page cache the disk gives a half of small blocks and all of large
+// ones: reads in between get what lies in between.
+func TestPredictReadsThroughThePageCache(t *testing.T) {
+	m := testMachine()
+	m.Store.Buffered = []ReadRate{
+		{Block: 1 << 20, Depth: 64, IOPS: 1e9 / (1 << 20)},
+		{Block: 128 << 10, Depth: 64, IOPS: 0.5e9 / (128 << 10)},
+		{Block: 128 << 10, Depth: 1, IOPS: 1e6, Cached: true},
+	}
+	for _, test := range []struct{ read, share float64 }{{64 << 10, 0.5}, {128 << 10, 0.5}, {576 << 10, 0.75}, {1 << 20, 1}, {2 << 20, 1}} {
+		p := Pipeline{Batch: 100, Step: 1e-6, Codec: CodecRaw, RecordBytes: test.read - pageBytes, CPUSeconds: 1e-9}
+		got := Predict(p, m)
+		if want := test.share * RateAt(m.Store.Random, test.read, 96); math.Abs(got.Throughput/want-1) > 0.005 || got.Limit != LimitStorage {
+			t.Errorf("reads of %g bytes: %.1f/s by %s, want %.1f by storage", test.read, got.Throughput, got.Limit, want)
+		}
+	}
+}
+
 func TestDSAnalyzer(t *testing.T) {
 	m := testMachine()
 	p := Pipeline{Batch: 100, Step: 0.01, Codec: CodecKeep, RecordBytes: 105_000, CachedShare: 0.5, DiskBandwidth: 50e6}

@@ -46,8 +46,9 @@ const (
 	// (internal/pipeline/memory.go).
 	loaderReaders = 6
 	loaderGroup   = 16
-	// loaderBlock is about a JPEG of ImageNet.
+	// loaderBlock is about a JPEG of ImageNet, loaderLarge a few records of raw pixels.
 	loaderBlock = 112 << 10
+	loaderLarge = 448 << 10
 )
 
 // target is a set of open files that reads go to.
@@ -419,35 +420,31 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 		return
 	}
 	defer unix.Close(fd)
-	blocks := t.total / loaderBlock
-	if blocks < loaderReaders*loaderGroup {
-		return
-	}
-	for _, cached := range []bool{false, true} {
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
+	for _, k := range []struct {
+		block  int64
+		cached bool
+	}{{loaderBlock, false}, {loaderLarge, false}, {loaderBlock, true}} {
+		order := rand.Perm(int(t.total / k.block))
+		if len(order) < loaderGroup {
+			continue
+		}
+		r := plan.ReadRate{Block: k.block, Depth: loaderReaders * loaderGroup, Cached: k.cached}
 		readers := loaderReaders
-		if cached {
-			readers = 1
-		}
-		order := rand.Perm(int(blocks))
-		if cached {
+		if k.cached {
+			readers, r.Depth = 1, 1
 			order = order[:min(len(order), 256)] // a part that stays in memory
-			for _, k := range order {
-				buf := make([]byte, loaderBlock)
-				_, _ = pread(fd, buf, int64(k)*loaderBlock)
+			buf := make([]byte, k.block)
+			for _, at := range order {
+				_, _ = pread(fd, buf, int64(at)*k.block)
 			}
-		}
-		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
-		if !cached {
+		} else {
 			_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 		}
-		total, hung, err := inFlight(ctx, d/2, readers, inGroups(fd, order, !cached))
+		total, hung, err := inFlight(ctx, d/3, readers, inGroups(fd, order, k.block, !k.cached))
 		if hung || err != nil {
 			p.note("reads through the page cache: not measured (%v)", err)
 			return
-		}
-		r := plan.ReadRate{Block: loaderBlock, Depth: readers * loaderGroup, Cached: cached}
-		if cached {
-			r.Depth = 1
 		}
 		total.into(&r)
 		s.Buffered = append(s.Buffered, r)
@@ -460,11 +457,11 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 // announces the group to the kernel and drops what it has read, so that all are
 // read without a pause: at the end of a pass over a small file the storage would
 // have less and less to do.
-func inGroups(fd int, order []int, cold bool) func(int) func() (int, error) {
+func inGroups(fd int, order []int, block int64, cold bool) func(int) func() (int, error) {
 	var next atomic.Int64
 	groups := int64(len(order) / loaderGroup)
 	return func(int) func() (int, error) {
-		buf := make([]byte, loaderBlock)
+		buf := make([]byte, block)
 		var group []int
 		return func() (int, error) {
 			if len(group) == 0 {
@@ -472,15 +469,15 @@ func inGroups(fd int, order []int, cold bool) func(int) func() (int, error) {
 				group = order[at : at+loaderGroup]
 				for _, k := range group {
 					if cold {
-						_ = unix.Fadvise(fd, int64(k)*loaderBlock, loaderBlock, unix.FADV_WILLNEED)
+						_ = unix.Fadvise(fd, int64(k)*block, block, unix.FADV_WILLNEED)
 					}
 				}
 			}
-			off := int64(group[0]) * loaderBlock
+			off := int64(group[0]) * block
 			group = group[1:]
 			n, err := pread(fd, buf, off)
 			if cold {
-				_ = unix.Fadvise(fd, off, loaderBlock, unix.FADV_DONTNEED)
+				_ = unix.Fadvise(fd, off, block, unix.FADV_DONTNEED)
 			}
 			return n, err
 		}
