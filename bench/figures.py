@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from .suite import Arm, Suite
@@ -39,6 +40,12 @@ class Figures:
 def spread(values: Sequence[float], form: str = ",.0f") -> str:
     middle = format(statistics.median(values), form)
     return middle if len(values) < 2 else f"{middle} ({format(min(values), form)}-{format(max(values), form)})"
+
+
+def elsewhere(docs: Path, name: str) -> str:
+    """Names the pages of other machines, which lie in folders beside this one."""
+    links = [f"[{f.parent.name}]({f.parent.name}/{name})" for f in sorted(docs.glob(f"*/{name}"))]
+    return f"The same on another machine: {', '.join(links)}.\n\n" if links else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..figures import elsewhere
 from . import plots
 from .cells import HELDOUT, INJECTIONS, TUNING, all_cells
 from .score import BAND, FED, ROOT, STARVED, TIE, Run, Score, bars, newest, runs_of, score
@@ -110,7 +111,7 @@ elsewhere those that it can.
 - **Runs:** {len(held)} held-out, {len(tuned)} for tuning; doctor watches {results.get("seconds", "")} s, attached to the running loop
 - **Doctor's own CPU time:** {overhead(held)} of one core, median
 
-![Confusion matrix](img/diagnosis-confusion.svg)
+{elsewhere(docs, "diagnosis-matrix.md")}![Confusion matrix](img/diagnosis-confusion.svg)
 
 ## Against the bars
 
