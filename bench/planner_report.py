@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from .figures import table
+from .figures import elsewhere, table
 from .runner import scrub
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,7 +132,7 @@ codec, cached share and disk cap. `make bench-planner` repeats it.
 {partial}Bars: median at most {BARS[0]:.0%}, worst at most {BARS[1]:.0%}: {met}.{noise} AU is throughput x t / n, so
 that its relative error is the same.
 
-![Predicted against measured throughput](img/planner-accuracy.svg)
+{elsewhere(ROOT / "docs", "planner-accuracy.md")}![Predicted against measured throughput](img/planner-accuracy.svg)
 
 By what was predicted to be the limit:
 
