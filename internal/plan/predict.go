@@ -1,10 +1,9 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
+	"sort"
 )
 
 // How the loader reads and buffers when the Pipeline does not say
@@ -350,8 +349,8 @@ type point struct{ block, figure float64 }
 // between is the figure of a block size: linear between those that were measured,
 // beyond them that of the nearest.
 func between(points []point, block float64) float64 {
-	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.block, b.block) })
-	k, _ := slices.BinarySearchFunc(points, block, func(p point, block float64) int { return cmp.Compare(p.block, block) })
+	sort.Slice(points, func(i, j int) bool { return points[i].block < points[j].block })
+	k := sort.Search(len(points), func(i int) bool { return points[i].block >= block })
 	switch k {
 	case 0:
 		return points[0].figure
