@@ -60,7 +60,8 @@ const (
 )
 
 // planMemory shares the budget out: first what the least number of slots,
-// reads and scratch need, then more slots.
+// reads and scratch need, then more slots. A prefetch that was asked for holds
+// or is refused, never lowered.
 func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, error) {
 	budget := p.cfg.Memory
 	automatic := budget == 0
@@ -103,19 +104,29 @@ func (p *Pipeline) planMemory(info *driver.Info, threads int) (*memoryPlan, erro
 	}
 	leastScratch := int64(threads)*plan.workerScratch + minLargeScratch
 	least := minSlots*stride + leastRead + leastScratch
+	from := "the memory budget"
+	if automatic {
+		from = "a quarter of the free memory"
+	}
 	if budget < least {
-		from := "the memory budget"
-		if automatic {
-			from = "a quarter of the free memory"
-		}
 		return nil, fmt.Errorf("%s is %d MiB, too little: %d batches of %d MiB, %d MiB to read into and %d MiB of scratch need %d MiB; "+
 			"set memory to that or more, or lower batch_size",
 			from, budget>>20, minSlots, stride>>20, leastRead>>20, leastScratch>>20, mib(least))
 	}
 	plan.Read = clamp(budget/4, leastRead, max(maxRead, leastRead))
 	plan.Scratch = leastScratch - minLargeScratch + p.largeScratch(info, budget/8)
-	if budget-plan.Read-plan.Scratch < minSlots*stride {
+	// Slots that were asked for by number come before reads and scratch beyond the least.
+	slots := int64(minSlots)
+	if p.cfg.Prefetch > 0 {
+		slots = int64(want)
+	}
+	if budget-plan.Read-plan.Scratch < slots*stride {
 		plan.Read, plan.Scratch = leastRead, leastScratch
+	}
+	if fit := (budget - plan.Read - plan.Scratch) / stride; fit < slots {
+		return nil, fmt.Errorf("prefetch is %d, too many for %s of %d MiB: %d batches of %d MiB, %d MiB to read into and %d MiB of scratch need %d MiB; "+
+			"set memory to that or more, or prefetch to %d or less",
+			p.cfg.Prefetch, from, budget>>20, slots, mib(stride), mib(leastRead), mib(leastScratch), mib(slots*stride+leastRead+leastScratch), fit-2)
 	}
 	plan.slots = int(min(int64(want), (budget-plan.Read-plan.Scratch)/stride))
 	plan.Ring = int64(plan.slots) * stride

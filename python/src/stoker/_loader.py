@@ -80,7 +80,7 @@ class Loader:
         num_workers: another name for ``threads``, for code that knows it.
         memory: upper limit for ring, prefetch and read buffers, in bytes or as ``"2GB"``.
             Default: a quarter of what is free.
-        prefetch: batches made ahead. Default: what fits the memory, 4 to 8, up to 30 of small ones.
+        prefetch: batches made ahead. Default: what fits the memory, 4 to 8, up to 30 of small ones. One that does not fit is an error.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
         timeout: seconds to wait for a batch before StokerTimeout is raised.
