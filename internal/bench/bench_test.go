@@ -323,19 +323,6 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-func TestDistribution(t *testing.T) {
-	var times []time.Duration
-	for i := range 100 {
-		times = append(times, time.Duration(100-i)*time.Second)
-	}
-	if d := distribution(times); d != (Distribution{Mean: 50.5, P50: 50, P95: 95, P99: 99, Max: 100}) {
-		t.Errorf("%+v", d)
-	}
-	if d := distribution(nil); d != (Distribution{}) {
-		t.Errorf("%+v", d)
-	}
-}
-
 func TestParseTransforms(t *testing.T) {
 	ops, err := ParseTransforms("RandomResizedCrop(224, scale=(0.25, 1)), RandomHorizontalFlip,Resize(256),Resize((3, 4)),ColorJitter(brightness=0.4,p=None)")
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/steplog"
 )
 
@@ -78,11 +79,11 @@ type CommandSteps struct {
 	// AU is the share of the time in which the loop did not wait for data: with
 	// a step that waits for its accelerator that is its utilisation. WaitsSeen is
 	// false when the loop only marks steps, so that waiting cannot be told apart.
-	AU        float64      `json:"au"`
-	WaitsSeen bool         `json:"waits_seen"`
-	StepTime  Distribution `json:"step_time"`
-	Wait      Distribution `json:"wait"`
-	Waited    float64      `json:"waited"`
+	AU        float64            `json:"au"`
+	WaitsSeen bool               `json:"waits_seen"`
+	StepTime  stats.Distribution `json:"step_time"`
+	Wait      stats.Distribution `json:"wait"`
+	Waited    float64            `json:"waited"`
 	// Parts are the stages that the loop marks, in seconds per step.
 	Parts []Part `json:"parts,omitempty"`
 }
@@ -377,7 +378,7 @@ func (w *watched) summary() *CommandSteps {
 		s.Parts = append(s.Parts, *p)
 	}
 	slices.SortFunc(s.Parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) })
-	s.StepTime, s.Wait = distribution(steps), distribution(waits)
+	s.StepTime, s.Wait = stats.DistributionOf(stats.Seconds(steps)), stats.DistributionOf(stats.Seconds(waits))
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/steplog"
 )
 
@@ -14,19 +15,19 @@ import (
 // stoker.profile in Python, so that either can be compared with the other. Times
 // are in seconds.
 type Profile struct {
-	Format    string         `json:"format"`
-	Version   int            `json:"version"`
-	Loader    string         `json:"loader"`
-	Steps     int            `json:"steps"`
-	Examples  int64          `json:"examples"`
-	Seconds   float64        `json:"seconds"`
-	PerSecond float64        `json:"examples_per_second"`
-	AU        float64        `json:"au"`
-	Step      Distribution   `json:"step"`
-	Wait      Distribution   `json:"wait"`
-	Stages    []ProfileStage `json:"stages"`
-	CPU       float64        `json:"cpu"`
-	Notes     []string       `json:"notes"`
+	Format    string             `json:"format"`
+	Version   int                `json:"version"`
+	Loader    string             `json:"loader"`
+	Steps     int                `json:"steps"`
+	Examples  int64              `json:"examples"`
+	Seconds   float64            `json:"seconds"`
+	PerSecond float64            `json:"examples_per_second"`
+	AU        float64            `json:"au"`
+	Step      stats.Distribution `json:"step"`
+	Wait      stats.Distribution `json:"wait"`
+	Stages    []ProfileStage     `json:"stages"`
+	CPU       float64            `json:"cpu"`
+	Notes     []string           `json:"notes"`
 }
 
 // ProfileStage is a part of the work. Those whose Where is "trainer" follow one

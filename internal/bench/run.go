@@ -21,6 +21,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/stats"
 )
 
 // Options say what Run measures.
@@ -91,9 +92,9 @@ type Result struct {
 	AUMin float64 `json:"au_min"`
 	// StepTime and Wait are of single steps; Waited is the share of steps that
 	// waited longer than a hundredth of t and 0.1 ms for their batch.
-	StepTime Distribution `json:"step_time"`
-	Wait     Distribution `json:"wait"`
-	Waited   float64      `json:"waited"`
+	StepTime stats.Distribution `json:"step_time"`
+	Wait     stats.Distribution `json:"wait"`
+	Waited   float64            `json:"waited"`
 	// Open is how long the engine took to start and to open the source,
 	// FirstBatch how long the first batch took after that.
 	Open       float64 `json:"open_seconds"`
@@ -506,7 +507,7 @@ func (r *Result) fill(o *Options, trainers []*trainer, before, after []pipeline.
 	if r.PerSecond > 0 {
 		r.Epoch = float64(r.Records) / r.PerSecond
 	}
-	r.StepTime, r.Wait = distribution(steps), distribution(waits)
+	r.StepTime, r.Wait = stats.DistributionOf(stats.Seconds(steps)), stats.DistributionOf(stats.Seconds(waits))
 	defer func() { r.RingFull, r.RingEmpty = min(r.RingFull, 1), min(r.RingEmpty, 1) }()
 	type sum struct {
 		busy    time.Duration

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/stats"
 )
 
 // The axes of a study.
@@ -164,11 +166,11 @@ func (c *Cell) sum(runs []Outcome) {
 		return out
 	}
 	seconds := pick(func(o Outcome) float64 { return o.Seconds })
-	c.Epoch, c.Low, c.High = median(seconds), slices.Min(seconds), slices.Max(seconds)
-	c.PerSecond = median(pick(func(o Outcome) float64 { return o.PerSecond }))
-	c.AU = median(pick(func(o Outcome) float64 { return o.AU }))
-	c.CPU = median(pick(func(o Outcome) float64 { return o.CPU }))
-	c.PSS = int64(median(pick(func(o Outcome) float64 { return float64(o.PSS) })))
+	c.Epoch, c.Low, c.High = stats.Median(seconds), slices.Min(seconds), slices.Max(seconds)
+	c.PerSecond = stats.Median(pick(func(o Outcome) float64 { return o.PerSecond }))
+	c.AU = stats.Median(pick(func(o Outcome) float64 { return o.AU }))
+	c.CPU = stats.Median(pick(func(o Outcome) float64 { return o.CPU }))
+	c.PSS = int64(stats.Median(pick(func(o Outcome) float64 { return float64(o.PSS) })))
 	c.Repeats = len(runs)
 	count := map[string]int{}
 	for _, r := range runs {

@@ -9,6 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/stats"
 )
 
 // benchReport is what `stoker bench SOURCE` prints.
@@ -86,7 +87,7 @@ func (r *benchReport) text() string {
 	t := newTable("", "mean", "p50", "p95", "p99", "max")
 	for _, row := range []struct {
 		name string
-		d    bench.Distribution
+		d    stats.Distribution
 	}{{"step", r.StepTime}, {"wait for the batch", r.Wait}} {
 		t.Row(row.name, seconds(row.d.Mean), seconds(row.d.P50), seconds(row.d.P95), seconds(row.d.P99), seconds(row.d.Max))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/stats"
 )
 
 // profileFlags are what `stoker profile` was asked for.
@@ -188,7 +189,7 @@ func profileText(p *bench.Profile, r *bench.CommandResult) string {
 	fmt.Fprintf(&out, "%s\n\n", t)
 	for _, d := range []struct {
 		name string
-		d    bench.Distribution
+		d    stats.Distribution
 	}{{"step", p.Step}, {"wait", p.Wait}} {
 		fmt.Fprintf(&out, "  %s: p50 %s, p95 %s, p99 %s, max %s\n", d.name, seconds(d.d.P50), seconds(d.d.P95), seconds(d.d.P99), seconds(d.d.Max))
 	}

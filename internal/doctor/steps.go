@@ -2,10 +2,10 @@ package doctor
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/steplog"
 )
 
@@ -161,22 +161,21 @@ func (s *stepTotals) report(sum *bin) Steps {
 	}
 	out.Source = "step log"
 	out.Count = len(s.durations)
-	total, waited, over := 0.0, 0.0, 0
+	total, over := 0.0, 0
 	for i, d := range s.durations {
 		total += d
-		waited += s.waits[i]
 		if s.waits[i] > 0.001 && s.waits[i] > 0.01*d {
 			over++
 		}
 	}
 	n := float64(len(s.durations))
-	out.Mean, out.WaitMean, out.Waited = total/n, waited/n, float64(over)/n
+	out.Waited = float64(over) / n
 	if total > 0 {
 		out.PerSecond = n / total
 	}
-	sorted := slices.Sorted(slices.Values(s.durations))
-	out.P50, out.P99 = percentile(sorted, 0.5), percentile(sorted, 0.99)
-	out.WaitP99 = percentile(slices.Sorted(slices.Values(s.waits)), 0.99)
+	steps, waits := stats.DistributionOf(s.durations), stats.DistributionOf(s.waits)
+	out.Mean, out.P50, out.P99 = steps.Mean, steps.P50, steps.P99
+	out.WaitMean, out.WaitP99 = waits.Mean, waits.P99
 	for _, d := range s.durations {
 		if d > 2*out.P50 {
 			out.Stragglers++
@@ -186,12 +185,4 @@ func (s *stepTotals) report(sum *bin) Steps {
 		out.Rows = sum.v[mLogRows] / steps * out.PerSecond
 	}
 	return out
-}
-
-// percentile of sorted values, by the nearest rank.
-func percentile(sorted []float64, p float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	return sorted[min(len(sorted)-1, int(math.Ceil(p*float64(len(sorted))))-1)]
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
@@ -300,7 +301,7 @@ func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads
 		clocks = append(clocks, float64(n)/time.Since(start).Seconds())
 		r.images += n
 	}
-	r.cpu, r.perSecond, r.stages = median(cpus), median(clocks), map[string]float64{}
+	r.cpu, r.perSecond, r.stages = stats.Median(cpus), stats.Median(clocks), map[string]float64{}
 	after := pipe.Stats()
 	for i, st := range after.Stages {
 		if n := st.Records - before.Stages[i].Records; n > 0 {

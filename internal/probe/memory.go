@@ -3,13 +3,13 @@ package probe
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/stats"
 )
 
 const (
@@ -108,17 +108,5 @@ func copyRate(ctx context.Context, d time.Duration, threads int, dst, src []byte
 		}
 		rates = append(rates, float64(sum)/time.Since(start).Seconds())
 	}
-	return median(rates)
-}
-
-// median is the middle value, 0 of none.
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(v))
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
+	return stats.Median(rates)
 }
