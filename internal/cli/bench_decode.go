@@ -12,11 +12,11 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/profile"
+	"github.com/stokerdata/stoker/internal/bench/decodebench"
 )
 
 func newBenchDecodeCommand(app *App) *cobra.Command {
-	o := profile.DecodeOptions{}
+	o := decodebench.Options{}
 	var asJSON bool
 	var cpuProfile string
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ CPU time, what each stage spends on a record, and garbage collections.
 		Args: exactArgs("SRC"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.Source = args[0]
-			if !slices.Contains([]string{profile.Crop, profile.Whole, profile.None}, o.Transform) {
+			if !slices.Contains([]string{decodebench.Crop, decodebench.Whole, decodebench.None}, o.Transform) {
 				return usageError("--transform crop, whole or none", "--transform %q is not known", o.Transform)
 			}
 			if o.Size < 1 || o.Size > 1<<14 {
@@ -54,7 +54,7 @@ CPU time, what each stage spends on a record, and garbage collections.
 				}
 				defer pprof.StopCPUProfile()
 			}
-			r, err := profile.Decode(app.Context, o)
+			r, err := decodebench.Run(app.Context, o)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ CPU time, what each stage spends on a record, and garbage collections.
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&o.Transform, "transform", profile.Crop, "`WHAT` is done: crop (RandomResizedCrop and flip), whole (Resize) or none (raw images)")
+	cmd.Flags().StringVar(&o.Transform, "transform", decodebench.Crop, "`WHAT` is done: crop (RandomResizedCrop and flip), whole (Resize) or none (raw images)")
 	cmd.Flags().IntVar(&o.Size, "size", 224, "width and height of the output in `PIXELS`")
 	cmd.Flags().IntVar(&o.Batch, "batch", 256, "`RECORDS` per batch")
 	cmd.Flags().IntVar(&o.Threads, "threads", 0, "decode workers; 0 means one per core")
@@ -78,12 +78,12 @@ CPU time, what each stage spends on a record, and garbage collections.
 	return cmd
 }
 
-func decodeText(r *profile.DecodeReport) string {
+func decodeText(r *decodebench.Report) string {
 	var out strings.Builder
 	what := map[string]string{
-		profile.Crop:  fmt.Sprintf("RandomResizedCrop %d and flip", r.Size),
-		profile.Whole: fmt.Sprintf("Resize to %dx%d", r.Size, r.Size),
-		profile.None:  "as stored",
+		decodebench.Crop:  fmt.Sprintf("RandomResizedCrop %d and flip", r.Size),
+		decodebench.Whole: fmt.Sprintf("Resize to %dx%d", r.Size, r.Size),
+		decodebench.None:  "as stored",
 	}[r.Transform]
 	fmt.Fprintf(&out, "%s: %s records; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, FormatCount(r.Records),
 		what, r.Batch, plural(r.Threads, "decode worker"), r.Kernels)

@@ -27,7 +27,7 @@ const root = "../.."
 // stages are the steps of the pipeline. They meet through internal/item, in
 // internal/pipeline, and nowhere else.
 var stages = []string{
-	"internal/sampler", "internal/fetch", "internal/cache", "internal/decode",
+	"internal/sampler", "internal/fetch", "internal/decode",
 	"internal/transform", "internal/collate", "internal/handoff",
 }
 

@@ -1,4 +1,4 @@
-package profile_test
+package decodebench_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/profile"
+	"github.com/stokerdata/stoker/internal/bench/decodebench"
 )
 
 func folder(t *testing.T, n int) string {
@@ -31,11 +31,11 @@ func folder(t *testing.T, n int) string {
 	return dir
 }
 
-func TestDecode(t *testing.T) {
-	o := profile.DecodeOptions{
-		Source: folder(t, 10), Transform: profile.Crop, Size: 32, Batch: 4, Threads: 1, For: 30 * time.Millisecond,
+func TestRun(t *testing.T) {
+	o := decodebench.Options{
+		Source: folder(t, 10), Transform: decodebench.Crop, Size: 32, Batch: 4, Threads: 1, For: 30 * time.Millisecond,
 	}
-	r, err := profile.Decode(context.Background(), o)
+	r, err := decodebench.Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,16 +51,16 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestDecodeEnds(t *testing.T) {
-	o := profile.DecodeOptions{Source: folder(t, 3), Transform: "sideways", Size: 32, Batch: 4, For: time.Second}
-	if _, err := profile.Decode(context.Background(), o); err == nil || !strings.Contains(err.Error(), `"sideways" is not known`) {
+func TestRunEnds(t *testing.T) {
+	o := decodebench.Options{Source: folder(t, 3), Transform: "sideways", Size: 32, Batch: 4, For: time.Second}
+	if _, err := decodebench.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), `"sideways" is not known`) {
 		t.Errorf("unknown transform: %v", err)
 	}
-	o.Transform = profile.Whole
+	o.Transform = decodebench.Whole
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	o.For = time.Hour
-	if _, err := profile.Decode(ctx, o); err == nil {
+	if _, err := decodebench.Run(ctx, o); err == nil {
 		t.Error("a measurement that was called off reports no error")
 	}
 }

@@ -1,5 +1,6 @@
-// Package profile measures what the parts of the engine can do on this machine.
-package profile
+// Package decodebench is `stoker bench decode`: it runs the engine without a
+// trainer and says what reading, decoding and transforming cost, stage by stage.
+package decodebench
 
 import (
 	"context"
@@ -15,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/transform"
 )
 
-// The transforms that Decode knows.
+// The transforms that Run knows.
 const (
 	// Crop is RandomResizedCrop and RandomHorizontalFlip, as training uses them.
 	Crop = "crop"
@@ -25,8 +26,8 @@ const (
 	None = "none"
 )
 
-// DecodeOptions say what Decode runs.
-type DecodeOptions struct {
+// Options say what Run measures.
+type Options struct {
 	Source    string
 	Transform string
 	// Size is the width and height of the output, in pixels.
@@ -36,8 +37,8 @@ type DecodeOptions struct {
 	Warmup, For time.Duration
 }
 
-// DecodeReport is what Decode measured. All counts are of the window only.
-type DecodeReport struct {
+// Report is what Run measured. All counts are of the window only.
+type Report struct {
 	Source    string  `json:"source"`
 	Records   int64   `json:"records"`
 	Kernels   string  `json:"kernels"`
@@ -52,8 +53,8 @@ type DecodeReport struct {
 	PerCPUSecond float64 `json:"images_per_cpu_second"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
 	// BytesPerSecond is the size of the batches made.
-	BytesPerSecond float64       `json:"bytes_per_second"`
-	Stages         []StageReport `json:"stages"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	Stages         []Stage `json:"stages"`
 	// Overhead is CPU time that no stage accounts for, as a share of all of it:
 	// the runtime, scheduling, and handing batches over. It is meaningful on a
 	// quiet machine only, since stages are measured by the clock.
@@ -63,8 +64,8 @@ type DecodeReport struct {
 	MemoryPeak  int64 `json:"memory_peak"`
 }
 
-// StageReport is one stage of the pipeline.
-type StageReport struct {
+// Stage is one stage of the pipeline.
+type Stage struct {
 	Name string `json:"name"`
 	// PerRecord is the time that the stage's goroutines worked on one record.
 	PerRecord float64 `json:"ns_per_record"`
@@ -73,9 +74,9 @@ type StageReport struct {
 	Workers int     `json:"workers"`
 }
 
-// Decode runs the engine without a trainer: it takes batches and gives their
+// Run runs the engine without a trainer: it takes batches and gives their
 // slots back at once.
-func Decode(ctx context.Context, o DecodeOptions) (r *DecodeReport, err error) {
+func Run(ctx context.Context, o Options) (r *Report, err error) {
 	ops, err := o.operations()
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func Decode(ctx context.Context, o DecodeOptions) (r *DecodeReport, err error) {
 	cpu = processTime() - cpu
 	after := p.Stats()
 
-	r = &DecodeReport{
+	r = &Report{
 		Source: o.Source, Records: info.Len, Kernels: cdec.Kernels(), Transform: o.Transform, Size: o.Size,
 		Batch: info.BatchSize, Threads: info.Threads, Images: images, Seconds: elapsed.Seconds(), CPUSeconds: cpu.Seconds(),
 		PerSecond: float64(images) / elapsed.Seconds(), PerCPUSecond: float64(images) / cpu.Seconds(),
@@ -117,7 +118,7 @@ func Decode(ctx context.Context, o DecodeOptions) (r *DecodeReport, err error) {
 	}
 	for i, s := range after.Stages {
 		spent := s.Busy - before.Stages[i].Busy
-		r.Stages = append(r.Stages, StageReport{
+		r.Stages = append(r.Stages, Stage{
 			Name: s.Name, Workers: s.Workers,
 			PerRecord: float64(spent) / float64(max(1, s.Records-before.Stages[i].Records)),
 			Share:     float64(spent) / float64(max(1, busy)),
@@ -145,7 +146,7 @@ func take(ctx context.Context, p *pipeline.Pipeline, d time.Duration, n int) (in
 	return rows, nil
 }
 
-func (o *DecodeOptions) operations() ([]json.RawMessage, error) {
+func (o *Options) operations() ([]json.RawMessage, error) {
 	switch o.Transform {
 	case Crop:
 		return []json.RawMessage{
