@@ -1,11 +1,14 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -46,33 +49,68 @@ type Server struct {
 	dev, ino uint64
 }
 
+// maxPath is the longest socket path that the system takes.
+const maxPath = 107
+
 // Listen makes the socket, for this user alone. A socket file that nobody
 // answers on any more, as a killed server leaves it, is replaced; a live
-// server's socket and any other file are refused.
+// server's socket and any other file are refused. The socket is there only
+// once it is listening: whoever sees it can connect.
 func Listen(path string, opt Options) (*Server, error) {
-	if err := removeStale(path); err != nil {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("socket path %q is too long (%d bytes, the system's limit is %d)", path, len(path), maxPath)
+	}
+	listener, err := listenBeside(path)
+	if err != nil {
 		return nil, err
 	}
-	addr := &net.UnixAddr{Name: path, Net: "unixpacket"}
-	// The mode must hold from the first moment, hence the umask and not chmod.
-	old := unix.Umask(0o077)
-	listener, err := net.ListenUnix("unixpacket", addr)
-	unix.Umask(old)
-	if err != nil {
-		if errors.Is(err, unix.EINVAL) || len(path) > 107 {
-			return nil, fmt.Errorf("socket path %q is too long (%d bytes, the system's limit is 107)", path, len(path))
-		}
-		return nil, fmt.Errorf("making socket %s: %w", path, cause(err))
-	}
 	s := &Server{opt: opt, path: path, listener: listener}
-	// The server removes its own socket only, never one that has taken its
-	// place since.
-	listener.SetUnlinkOnClose(false)
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err == nil {
 		s.dev, s.ino = uint64(st.Dev), st.Ino
 	}
 	return s, nil
+}
+
+// listenBeside listens under a name of its own in the folder of path and then
+// gives the socket its name there.
+func listenBeside(path string) (*net.UnixListener, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("making socket %s: %w", path, cause(err))
+	}
+	defer dir.Close()
+	// By way of the open folder, since the other name may be longer than path.
+	hidden := fmt.Sprintf("/proc/self/fd/%d/.stoker-%d-%x", dir.Fd(), os.Getpid(), rand.Uint32())
+	// The mode that a socket has before it gets its name is the file's.
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var chmod error
+		err := c.Control(func(fd uintptr) { chmod = unix.Fchmod(int(fd), 0o600) })
+		return cmp.Or(err, chmod)
+	}}
+	l, err := private.Listen(context.Background(), "unixpacket", hidden)
+	if err != nil {
+		return nil, fmt.Errorf("making socket %s: %w", path, cause(err))
+	}
+	listener := l.(*net.UnixListener)
+	// The server removes its own socket only, never one that has taken its
+	// place since.
+	listener.SetUnlinkOnClose(false)
+	defer unix.Unlink(hidden)
+	for range 3 { // others may start at the same moment
+		if err = removeStale(path); err != nil {
+			break
+		}
+		// Not a rename, which would replace a socket that has come since.
+		if err = unix.Link(hidden, path); err == nil {
+			return listener, nil
+		}
+		if err = fmt.Errorf("making socket %s: %w", path, err); !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	listener.Close()
+	return nil, err
 }
 
 // cause strips the operation and address that net wraps around an error.

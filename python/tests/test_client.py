@@ -11,6 +11,7 @@ import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ import pytest
 
 import stoker
 from conftest import SOURCE, alive, children, open_files
+from stoker import _connection
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
@@ -40,6 +42,31 @@ def wait_for(what: Callable[[], bool], seconds: float = 10) -> None:
     while not what():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.01)
+
+
+# --- connecting ------------------------------------------------------------
+
+
+def test_an_engine_that_is_about_to_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "engine.sock"
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Each pause between tries is one step of an engine that starts: no socket, one that does not
+    # listen yet, one that does.
+    steps = [lambda: server.bind(str(path)), server.listen]
+    monkeypatch.setattr("stoker._connection.time.sleep", lambda _: steps.pop(0)())
+    with server, _connection.connect(str(path)):
+        assert not steps
+
+
+def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker._connection._START_GRACE", 0)
+    path = tmp_path / "engine.sock"
+    hint = rf"{path}: No such file or directory\nhint: start one with: stoker serve --socket {path}"
+    loader = stoker.Loader.__new__(stoker.Loader)
+    assert repr(loader) == "Loader(not open)"
+    with pytest.raises(stoker.StokerError, match=hint):
+        loader.__init__("fake:", 8, socket=path)  # type: ignore[misc]
+    assert repr(loader) == "Loader(not open)"  # as a traceback with local variables shows it
 
 
 # --- batches ---------------------------------------------------------------

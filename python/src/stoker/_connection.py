@@ -41,6 +41,9 @@ _FEW_SLOTS = 8
 _RELEASES = 1024
 # How long a program whose every batch is held may take to give one back in another thread.
 _HELD_GRACE = 5.0
+# How long an engine that was started just before may take to answer, and the pause between tries.
+_START_GRACE = 2.0
+_RETRY = 0.02
 
 
 class Position(NamedTuple):
@@ -60,6 +63,32 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def connect(path: str) -> socket.socket:
+    """Connect to the engine that serves at ``path``, which may be about to start."""
+    deadline = time.monotonic() + _START_GRACE
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock.connect(path)
+            return sock
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            sock.close()
+            if time.monotonic() >= deadline:
+                raise _no_engine(path, error) from None
+            time.sleep(_RETRY)
+        except BaseException as error:
+            sock.close()
+            if isinstance(error, OSError):
+                raise _no_engine(path, error) from None
+            raise
+
+
+def _no_engine(path: str, error: OSError) -> StokerError:
+    return StokerError(
+        f"no engine answers at {path}: {error.strerror or error}\nhint: start one with: stoker serve --socket {path}"
+    )
 
 
 class Connection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket as sockets
 import threading
 import time
 import warnings
@@ -16,7 +15,7 @@ from . import _options, _state, _step
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
-from ._connection import Connection, Position
+from ._connection import Connection, Position, connect
 from ._distributed import rank_and_world
 from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
 from ._fields import LAYOUTS, Field, FieldSpec, parse_fields
@@ -80,7 +79,8 @@ class Loader:
         num_workers: another name for ``threads``, for code that knows it.
         memory: upper limit for ring, prefetch and read buffers, in bytes or as ``"2GB"``.
             Default: a quarter of what is free.
-        prefetch: batches made ahead. Default: what fits the memory, 4 to 8, up to 30 of small ones. One that does not fit is an error.
+        prefetch: batches made ahead; an error when the memory has no room for them. Default: what fits,
+            4 to 8, up to 30 of small ones.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
         timeout: seconds to wait for a batch before StokerTimeout is raised.
@@ -184,16 +184,8 @@ class Loader:
             sock = process.take_socket()
             where = process.binary
         else:
-            sock = sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET)
             where = self._socket_path
-            try:
-                sock.connect(where)
-            except OSError as error:
-                sock.close()
-                raise StokerError(
-                    f"no engine answers at {where}: {error.strerror or error}\n"
-                    f"hint: start one with: stoker serve --socket {where}"
-                ) from None
+            sock = connect(where)
         connection = Connection(sock, process, where)
         try:
             connection.open(self._config, self.timeout)
@@ -453,6 +445,8 @@ class Loader:
         }
 
     def __repr__(self) -> str:
+        if not getattr(self, "info", None):
+            return "Loader(not open)"  # what tracebacks and debuggers show of a constructor that failed
         parts = [repr(self.source), f"{self.num_records:,} records"]
         if self.classes:
             parts.append(f"{len(self.classes):,} classes")

@@ -1,0 +1,102 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whoever sees the socket can connect: between its name and the listening
+// there is no moment in which a client is refused.
+func TestListenIsThereWhenItListens(t *testing.T) {
+	dir := t.TempDir()
+	path := func(i int) string { return filepath.Join(dir, strconv.Itoa(i)) }
+	const sockets = 300
+	var wg sync.WaitGroup
+	refused := make([]error, 2)
+	for g := range refused {
+		wg.Go(func() {
+			for i := range sockets {
+				for {
+					conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path(i), Net: "unixpacket"})
+					if errors.Is(err, unix.ENOENT) {
+						continue // the listener's turn; it makes all of them
+					}
+					if err != nil {
+						refused[g] = err
+					} else {
+						conn.Close()
+					}
+					break
+				}
+			}
+		})
+	}
+	var servers []*Server
+	for i := range sockets {
+		s, err := Listen(path(i), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, s)
+	}
+	wg.Wait()
+	for _, s := range servers {
+		s.listener.Close()
+	}
+	if err := errors.Join(refused...); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of servers that start at the same path one serves, whatever was there before,
+// and nothing is left behind beside its socket.
+func TestListenTogether(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("p", maxPath-len(dir)-1)) // as long as it can be
+	var wg sync.WaitGroup
+	servers, errs := make([]*Server, 8), make([]error, 8)
+	for i := range servers {
+		wg.Go(func() { servers[i], errs[i] = Listen(path, Options{}) })
+	}
+	wg.Wait()
+	serving := 0
+	for i, s := range servers {
+		if s == nil {
+			if !strings.Contains(errs[i].Error(), "another engine is serving at") {
+				t.Error(errs[i])
+			}
+			continue
+		}
+		serving++
+		defer s.listener.Close()
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || serving != 1 || len(entries) != 1 {
+		t.Errorf("%d servers, in the folder: %v, %v", serving, entries, err)
+	}
+}
+
+func TestListenWhereThereIsNoFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing", "s")
+	if _, err := Listen(path, Options{}); err == nil || err.Error() != "making socket "+path+": no such file or directory" {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s, err := Listen(filepath.Join(t.TempDir(), "s"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(ctx); err != nil {
+		t.Error(err)
+	}
+}
