@@ -32,9 +32,11 @@ type Options struct {
 	// Memory bounds what is held outside the Go heap, in bytes; 0 means a
 	// quarter of the memory that is free.
 	Memory int64
-	// Prefetch is the number of batches made ahead; 0 means a default that
-	// fits Memory.
-	Prefetch int
+	// Prefetch is the number of batches made ahead, Lookahead the bytes that may
+	// be read before a batch has room for them; 0 means a default that fits
+	// Memory. What is asked for is given or refused.
+	Prefetch  int
+	Lookahead int64
 	// SkipErrors replaces records that cannot be read or decoded by the next
 	// good one of the source, instead of failing. See Loader.Skipped.
 	SkipErrors bool
@@ -145,7 +147,7 @@ func Normalize(mean, std []float64) Op {
 func (o *Options) config(url string) (pipeline.Config, error) {
 	c := pipeline.Config{
 		Source: url, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Seed: o.Seed, DropLast: o.DropLast,
-		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch,
+		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch, Lookahead: o.Lookahead,
 		Fields: o.Fields, ApplyOrientation: o.ApplyOrientation,
 	}
 	if o.SkipErrors {

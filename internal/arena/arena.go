@@ -12,11 +12,13 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/budget"
 )
 
 // HugePage is the size and alignment of a huge page. Slots and large buffers
 // are multiples of it, so that the kernel can back them with huge pages.
-const HugePage = 2 << 20
+const HugePage = budget.HugePage
 
 // Purpose says what off-heap memory is used for.
 type Purpose int

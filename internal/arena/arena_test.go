@@ -30,17 +30,6 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-func TestSlotStride(t *testing.T) {
-	for n, want := range map[int64]int64{
-		1: page, page: page, page + 1: 2 * page, HugePage / 2: HugePage / 2,
-		HugePage/2 + 1: HugePage, HugePage: HugePage, HugePage + 1: 2 * HugePage,
-	} {
-		if got := SlotStride(n); got != want {
-			t.Errorf("slots of %d bytes are %d apart, want %d", n, got, want)
-		}
-	}
-}
-
 func TestRing(t *testing.T) {
 	budget := NewBudget(8 << 20)
 	r, err := NewRing(budget, 3, HugePage/2+1)

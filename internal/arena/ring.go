@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/budget"
 )
 
 // Ring is the memory of the batch slots: an anonymous memfd, mapped here and,
@@ -19,34 +21,21 @@ type Ring struct {
 	budget *Budget
 }
 
-// SlotStride is the distance between slots of slotBytes: a multiple of HugePage,
-// so that huge pages can back them, or of a page when that would be mostly gaps.
-func SlotStride(slotBytes int64) int64 {
-	to := int64(HugePage)
-	if slotBytes <= HugePage/2 {
-		to = page
-	}
-	return (slotBytes + to - 1) / to * to
-}
-
-// page divides the size of a page everywhere that a ring is mapped: 4 to 64 KiB.
-const page = 64 << 10
-
 // NewRing makes a ring of slots that hold slotBytes each. Slots begin at
-// multiples of SlotStride. Nothing is backed by memory until Prefault or the
+// multiples of budget.SlotStride. Nothing is backed by memory until Prefault or the
 // first write.
-func NewRing(budget *Budget, slots int, slotBytes int64) (*Ring, error) {
+func NewRing(limit *Budget, slots int, slotBytes int64) (*Ring, error) {
 	if slots < 1 || slotBytes < 1 || slotBytes > 1<<40 {
 		return nil, fmt.Errorf("arena: a ring of %d slots of %d bytes is out of range", slots, slotBytes)
 	}
-	stride := int(SlotStride(slotBytes))
+	stride := int(budget.SlotStride(slotBytes))
 	size := int64(slots) * int64(stride)
-	if err := budget.Reserve(PurposeRing, size); err != nil {
+	if err := limit.Reserve(PurposeRing, size); err != nil {
 		return nil, err
 	}
-	r := &Ring{stride: stride, slots: slots, budget: budget}
+	r := &Ring{stride: stride, slots: slots, budget: limit}
 	if err := r.open(size); err != nil {
-		budget.Return(PurposeRing, size)
+		limit.Return(PurposeRing, size)
 		return nil, err
 	}
 	return r, nil
@@ -94,7 +83,7 @@ func (r *Ring) Fd() int { return int(r.file.Fd()) }
 // Bytes returns the size of the whole ring.
 func (r *Ring) Bytes() int64 { return int64(r.slots) * int64(r.stride) }
 
-// SlotStride returns the distance between slots, as SlotStride does.
+// SlotStride returns the distance between slots.
 func (r *Ring) SlotStride() int64 { return int64(r.stride) }
 
 // Slots returns the number of slots.

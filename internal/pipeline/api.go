@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -42,17 +43,8 @@ type Info struct {
 	Fingerprint string `json:"fingerprint"`
 	// Threads is the number of decode workers.
 	Threads int `json:"threads"`
-	// Memory is the plan of the budget.
-	Memory MemoryPlan `json:"memory"`
-}
-
-// MemoryPlan says how the budget is shared out, in bytes.
-type MemoryPlan struct {
-	Budget int64 `json:"budget"`
-	Ring   int64 `json:"ring"`
-	Read   int64 `json:"read"`
-	// Scratch is the most that workers may hold for images between two steps.
-	Scratch int64 `json:"scratch"`
+	// Memory says how the budget is shared out.
+	Memory budget.Shares `json:"memory"`
 }
 
 // EventKind says what an Event is.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -32,11 +33,14 @@ type Config struct {
 	// Threads is the number of decode workers; 0 means one per usable core.
 	Threads int `json:"threads"`
 	// Memory is the budget in bytes for everything outside the Go heap: ring,
-	// read buffers and scratch. 0 means a quarter of what is free.
+	// look-ahead, read buffers and scratch. 0 means a quarter of what is free.
 	Memory int64 `json:"memory"`
 	// Prefetch is the number of batches made ahead of the trainer; 0 means a
 	// default that fits the budget.
 	Prefetch int `json:"prefetch"`
+	// Lookahead is the part of Memory, in bytes, for what is read before a batch
+	// has room for it; 0 means a default that fits the budget.
+	Lookahead int64 `json:"lookahead"`
 	// OnError is "raise" (the default) or "skip".
 	OnError string `json:"on_error"`
 	// Outputs are the image arrays of a batch. When there are none, each image
@@ -62,7 +66,7 @@ const (
 	maxBatchSize  = 1 << 20
 	maxWorldSize  = 1 << 20
 	maxThreads    = 1024
-	maxPrefetch   = 1024
+	maxLookahead  = 1 << 40
 	maxOutputs    = 64
 	maxConfigJSON = 16 << 20
 )
@@ -89,7 +93,7 @@ func ParseConfig(data []byte) (Config, error) {
 
 var configKeys = []string{
 	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "threads",
-	"memory", "prefetch", "on_error", "outputs", "fields", "batch_ops", "apply_orientation",
+	"memory", "prefetch", "lookahead", "on_error", "outputs", "fields", "batch_ops", "apply_orientation",
 }
 
 // withDefaults returns a checked copy of c with simple defaults filled in.
@@ -113,8 +117,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, maxThreads)
 	case c.Memory < 0:
 		return c, fmt.Errorf("memory is %d bytes, must not be negative", c.Memory)
-	case c.Prefetch < 0 || c.Prefetch > maxPrefetch:
-		return c, fmt.Errorf("prefetch is %d, must be between 0 (default) and %d", c.Prefetch, maxPrefetch)
+	case c.Prefetch < 0 || c.Prefetch > budget.MaxPrefetch:
+		return c, fmt.Errorf("prefetch is %d, must be between 0 (default) and %d", c.Prefetch, budget.MaxPrefetch)
+	case c.Lookahead < 0 || c.Lookahead > maxLookahead:
+		return c, fmt.Errorf("lookahead is %d bytes, must be between 0 (default) and a terabyte", c.Lookahead)
 	case c.OnError != OnErrorRaise && c.OnError != OnErrorSkip:
 		return c, fmt.Errorf("on_error is %q, must be %q or %q", c.OnError, OnErrorRaise, OnErrorSkip)
 	case len(c.Outputs) > maxOutputs:

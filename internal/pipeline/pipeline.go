@@ -150,30 +150,30 @@ func (p *Pipeline) open() error {
 	if err != nil {
 		return err
 	}
-	p.groupRows = plan.groupRows
+	p.groupRows = plan.GroupRows
 	p.budget = arena.NewBudget(plan.Ring)
-	p.readBudget = arena.NewBudget(plan.Read)
-	p.workerScratch = plan.workerScratch
-	p.scratchBudget = arena.NewBudget(plan.Scratch - int64(threads)*plan.workerScratch)
-	if p.ring, err = arena.NewRing(p.budget, plan.slots, p.layout.Bytes); err != nil {
+	p.readBudget = arena.NewBudget(plan.Read - plan.Substitute)
+	p.workerScratch = plan.WorkerScratch
+	p.scratchBudget = arena.NewBudget(plan.LargeScratch)
+	if p.ring, err = arena.NewRing(p.budget, plan.Slots, p.layout.Bytes); err != nil {
 		return fmt.Errorf("making the ring of batches: %w", err)
 	}
 	p.info = Info{
 		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.split.Steps(),
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
-		Arrays: p.layout.Arrays, Images: p.images(), SlotBytes: p.layout.Bytes, Slots: plan.slots,
-		Classes: p.classes(info), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.MemoryPlan,
+		Arrays: p.layout.Arrays, Images: p.images(), SlotBytes: p.layout.Bytes, Slots: plan.Slots,
+		Classes: p.classes(info), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.Shares,
 	}
-	p.batches = make([]batch, plan.slots)
-	p.free = make(chan int, plan.slots)
+	p.batches = make([]batch, plan.Slots)
+	p.free = make(chan int, plan.Slots)
 	for i := range p.batches {
 		p.batches[i] = batch{slot: i, fresh: true, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4), p: p, spans: p.newSpans()}
 		p.free <- i
 	}
-	p.reader = fetch.NewReader(p.src, p.readBudget, plan.readers, plan.buffers, p.groupRows)
-	p.subReader = fetch.NewReader(p.src, arena.NewBudget(max(plan.Read/4, 1<<20)), 1, 1, 1)
+	p.reader = fetch.NewReader(p.src, p.readBudget, plan.Readers, plan.Buffers, p.groupRows)
+	p.subReader = fetch.NewReader(p.src, arena.NewBudget(plan.Substitute), 1, 1, 1)
 	p.fetchQ = make(chan group)
-	p.decodeQ = make(chan filled, plan.buffers)
+	p.decodeQ = make(chan filled, plan.Buffers)
 	_, p.inMemory = p.src.(driver.MemoryReader)
 	p.memoryQ = make(chan group, 2*threads)
 	p.missedQ = make(chan group, 4*threads)
@@ -186,7 +186,7 @@ func (p *Pipeline) open() error {
 		}
 		p.workers = append(p.workers, w)
 	}
-	for i := range plan.readers {
+	for i := range plan.Readers {
 		p.spawn("fetch", func() { p.fetchLoop(i) })
 	}
 	for _, w := range p.workers {

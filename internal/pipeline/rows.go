@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -213,7 +214,7 @@ func (w *worker) grow(n int) error {
 		return nil
 	}
 	if _, err := w.pixels.Bytes(n); err != nil {
-		return fmt.Errorf("the image needs %d MiB of scratch: %w; raise memory", mib(int64(n)), err)
+		return fmt.Errorf("the image needs %d MiB of scratch: %w; raise memory", budget.MiB(int64(n)), err)
 	}
 	return nil
 }

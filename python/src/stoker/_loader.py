@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
 _ARGUMENTS = [
     "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "output", "layout", "batch_transforms",
-    "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "on_error", "timeout",
-    "socket",
+    "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "lookahead", "on_error",
+    "timeout", "socket",
 ]  # fmt: skip
 
 
@@ -77,10 +77,12 @@ class Loader:
         world_size: number of processes that share each global batch; with ``rank``.
         threads: decoding threads of the engine. Default: one per core.
         num_workers: another name for ``threads``, for code that knows it.
-        memory: upper limit for ring, prefetch and read buffers, in bytes or as ``"2GB"``.
-            Default: a quarter of what is free.
-        prefetch: batches made ahead; an error when the memory has no room for them. Default: what fits,
-            4 to 8, up to 30 of small ones.
+        memory: upper limit for ring, look-ahead, read buffers and scratch, in bytes or as
+            ``"2GB"``. Default: a quarter of what is free.
+        prefetch: batches made ahead. Default: what fits the memory, 4 to 8, up to 30 of small
+            ones. A number that does not fit ``memory`` is refused.
+        lookahead: the part of ``memory`` for what is read before a batch has room for it, in
+            bytes or as ``"256MiB"``. Default: up to a quarter of the memory.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
         timeout: seconds to wait for a batch before StokerTimeout is raised.
@@ -121,6 +123,7 @@ class Loader:
         num_workers: int | None = None,
         memory: int | str | None = None,
         prefetch: int | None = None,
+        lookahead: int | str | None = None,
         on_error: str = "raise",
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
@@ -153,6 +156,7 @@ class Loader:
             "threads": 0 if threads is None else _options.whole("threads", threads, 0, 1024),
             "memory": _options.size("memory", memory),
             "prefetch": 0 if prefetch is None else _options.whole("prefetch", prefetch, 1, 1024),
+            "lookahead": _options.size("lookahead", lookahead),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
             "fields": only,

@@ -1,0 +1,130 @@
+// Package budget is what an engine holds, as arithmetic: its constants, and how
+// the memory that it may take is shared out among the ring of batches, reading
+// and scratch. It has no I/O, clock or goroutines, so that the planner and the
+// probe compute with the very figures that the pipeline runs with.
+//
+// Read Make (how the budget is shared out) and constants.go.
+package budget
+
+// Request is what an engine is asked to do, as far as memory depends on it.
+type Request struct {
+	// Memory is the budget in bytes; Automatic says that nobody chose it, which
+	// errors then say.
+	Memory    int64
+	Automatic bool
+	// BatchSize is the number of records of a batch, SlotBytes what a batch takes
+	// of its slot.
+	BatchSize int
+	SlotBytes int64
+	// Threads is the number of decode workers.
+	Threads int
+	// Prefetch is the number of batches made ahead, and Lookahead the bytes read
+	// ahead; 0 means a default that fits. What is asked for is given or refused.
+	Prefetch  int
+	Lookahead int64
+	// Substitutes says that other records are read in the place of bad ones.
+	Substitutes bool
+
+	// Images are the image fields that arrays of the batch are made from, one for
+	// each array.
+	Images []Image
+	// ValueBytes is about how many bytes the other values of a record have, and
+	// UnplacedBytes the largest of them that may have to be read into memory
+	// beside the batch.
+	ValueBytes, UnplacedBytes int64
+}
+
+// Image describes the images of a field. A zero means that it is not known.
+type Image struct {
+	// MaxBytes is the largest as it is stored.
+	MaxBytes int64
+	// Width and Height are set when all images are stored as pixels of that size,
+	// MaxWidth and MaxHeight are the largest sides.
+	Width, Height       int64
+	MaxWidth, MaxHeight int64
+	// Kept says that decoded pixels are kept between two steps as a rule.
+	Kept bool
+}
+
+// Shares say how the budget is shared out, in bytes.
+type Shares struct {
+	Budget int64 `json:"budget"`
+	Ring   int64 `json:"ring"`
+	// Lookahead is what may be read and wait for its turn.
+	Lookahead int64 `json:"lookahead"`
+	// Read is for the records that are being read and decoded, those that take
+	// the place of bad ones among them.
+	Read int64 `json:"read"`
+	// Scratch is the most that workers may hold for images between two steps.
+	Scratch int64 `json:"scratch"`
+}
+
+// Plan is how an engine runs.
+type Plan struct {
+	Shares
+	// Slots is the number of batches that the ring has room for, SlotStride their
+	// distance.
+	Slots      int
+	SlotStride int64
+	// GroupRows is the number of records that are read and decoded together.
+	GroupRows int
+	// Readers is the number of reads in flight, Buffers the number of groups that
+	// have been read or are being read.
+	Readers, Buffers int
+	// Substitute is the part of Read for records that take the place of bad ones.
+	Substitute int64
+	// WorkerScratch is the part of Scratch that each worker has, LargeScratch the
+	// part for images that need more, one at a time.
+	WorkerScratch, LargeScratch int64
+}
+
+// Make shares the budget out: first what the least number of slots, reads and
+// scratch need, then more of each, then more slots.
+func Make(r *Request) (*Plan, error) {
+	p := &Plan{
+		Shares: Shares{Budget: r.Memory}, SlotStride: SlotStride(r.SlotBytes),
+		Readers: Readers(r.Threads), WorkerScratch: workerScratch(r.Images),
+	}
+	want := wantedSlots(r.Prefetch, p.SlotStride)
+	p.GroupRows = groupRows(r, want)
+	p.Buffers = buffers(r.Threads, p.Readers)
+
+	slots := minSlots
+	if r.Prefetch > 0 {
+		slots = want
+	}
+	p.Ring = int64(slots) * p.SlotStride
+	p.Read = leastRead(r)
+	if r.Substitutes {
+		p.Substitute = p.Read
+	}
+	p.LargeScratch = minLargeScratch
+	p.Lookahead = r.Lookahead
+	spare := r.Memory - p.Ring - p.Read - p.Substitute - p.Lookahead - p.scratch(r.Threads)
+	if spare < 0 {
+		return nil, tooLittle(r, p)
+	}
+	take := func(n int64) int64 {
+		n = clamp(n, 0, spare)
+		spare -= n
+		return n
+	}
+	p.Read += take(min(r.Memory/4, maxRead) - p.Read)
+	p.LargeScratch += take(min(largeImage(r.Images), r.Memory/8) - p.LargeScratch)
+	if r.Lookahead == 0 {
+		p.Lookahead = take(min(spare/4, maxLookahead))
+	}
+	p.Slots = slots + int(take(int64(want-slots)*p.SlotStride)/p.SlotStride)
+	p.Ring = int64(p.Slots) * p.SlotStride
+	if r.Lookahead == 0 {
+		spare = r.Memory - p.Ring - p.Read - p.Substitute - p.Lookahead - p.scratch(r.Threads)
+		p.Lookahead += take(min(r.Memory/4, maxLookahead) - p.Lookahead)
+	}
+	p.Read += p.Substitute
+	p.Scratch = p.scratch(r.Threads)
+	return p, nil
+}
+
+func (p *Plan) scratch(threads int) int64 { return int64(threads)*p.WorkerScratch + p.LargeScratch }
+
+func clamp(v, lo, hi int64) int64 { return max(lo, min(v, hi)) }

@@ -1,0 +1,149 @@
+package budget
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestSlotStride(t *testing.T) {
+	for n, want := range map[int64]int64{
+		1: page, page: page, page + 1: 2 * page, HugePage / 2: HugePage / 2,
+		HugePage/2 + 1: HugePage, HugePage: HugePage, HugePage + 1: 2 * HugePage,
+	} {
+		if got := SlotStride(n); got != want {
+			t.Errorf("slots of %d bytes are %d apart, want %d", n, got, want)
+		}
+	}
+}
+
+// photos is training on photographs: 256 crops of 224 pixels.
+func photos(memory int64) *Request {
+	return &Request{
+		Memory: memory, BatchSize: 256, SlotBytes: 256*(224*224*3+16) + 128, Threads: 4,
+		Images: []Image{{MaxBytes: 600 << 10, MaxWidth: 2000, MaxHeight: 1500}},
+	}
+}
+
+func TestMakeWithEnough(t *testing.T) {
+	p, err := Make(photos(4 << 30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Slots != defaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != maxGroupRows || p.Readers != fewReaders || p.Buffers != 8+6 {
+		t.Errorf("%+v", p)
+	}
+	if p.Read != maxRead || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.LargeScratch != 3*3*2000*1500+1<<20 {
+		t.Errorf("%+v", p)
+	}
+	r := photos(4 << 30)
+	r.Substitutes, r.Images[0].Kept, r.Threads = true, true, 32
+	if p, err = Make(r); err != nil {
+		t.Fatal(err)
+	}
+	if p.Substitute != minRead || p.Read != maxRead+minRead || p.WorkerScratch != keptScratch || p.Readers != manyReaders || p.Buffers != 32+8 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Whatever is asked for, the shares are within the budget, or the error says how
+// much would do, which then does.
+func TestSharesFitTheBudget(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	refused := 0
+	for range 20_000 {
+		r := &Request{
+			Memory: rng.Int64N(2 << 30), BatchSize: 1 + rng.IntN(1000), SlotBytes: 1 + rng.Int64N(1<<(1+rng.IntN(28))), Threads: 1 + rng.IntN(64),
+			Substitutes: rng.IntN(2) == 0,
+		}
+		if rng.IntN(2) == 0 {
+			r.Prefetch = 1 + rng.IntN(MaxPrefetch)
+		}
+		if rng.IntN(2) == 0 {
+			r.Lookahead = 1 + rng.Int64N(1<<30)
+		}
+		for range rng.IntN(3) {
+			r.Images = append(r.Images, Image{
+				MaxBytes: rng.Int64N(1 << 26), MaxWidth: rng.Int64N(20_000), MaxHeight: rng.Int64N(20_000), Kept: rng.IntN(2) == 0,
+			})
+		}
+		if rng.IntN(3) == 0 {
+			r.ValueBytes = rng.Int64N(1 << 22)
+			r.UnplacedBytes = rng.Int64N(1 << 26)
+		}
+		p, err := Make(r)
+		if err != nil {
+			refused++
+			_, tail, _ := strings.Cut(err.Error(), " need ")
+			enough := *r
+			mib, scan := strconv.ParseInt(tail[:strings.Index(tail, " MiB")], 10, 64)
+			if scan != nil {
+				t.Fatal(err, scan)
+			}
+			enough.Memory = mib << 20
+			if strings.Contains(err.Error(), "too little") {
+				enough.Prefetch = 0
+			}
+			if p, err = Make(&enough); err != nil {
+				t.Fatalf("%+v: %v", enough, err)
+			}
+			r = &enough
+		}
+		if sum := p.Ring + p.Read + p.Lookahead + p.Scratch; sum > r.Memory || p.Budget != r.Memory {
+			t.Fatalf("%+v: shares of %d: %+v", r, sum, p)
+		}
+		if p.Slots < minSlots || r.Prefetch > 0 && p.Slots != max(r.Prefetch+2, minSlots) || r.Lookahead > 0 && p.Lookahead != r.Lookahead {
+			t.Fatalf("%+v: %+v", r, p)
+		}
+		if p.Read-p.Substitute < leastRead(r) || r.Substitutes && p.Substitute < leastRead(r) || p.LargeScratch < minLargeScratch || p.GroupRows < 1 || p.GroupRows > r.BatchSize {
+			t.Fatalf("%+v: %+v", r, p)
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+func TestTooLittle(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Request)
+		want   string
+	}{
+		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 8 MiB to read into and 5 MiB of scratch need 127 MiB; set memory to that or more, or lower batch_size"},
+		{func(r *Request) { r.Automatic = true }, "1/4 of the free memory is 64 MiB, too little: "},
+		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 8 MiB to read into and 5 MiB of scratch need 128 MiB; set memory to that or more, or lower lookahead or batch_size"},
+		{func(r *Request) { r.Prefetch = 1000 }, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB"},
+		{func(r *Request) { r.Prefetch, r.Memory = 1000, 256<<20 }, "prefetch is 1000, too many for the memory budget of 256 MiB: 1002 batches of 38 MiB, " +
+			"8 MiB to read into and 5 MiB of scratch need 38089 MiB; set memory to that or more, or prefetch to 4 or less"},
+	} {
+		r := photos(64 << 20)
+		c.change(r)
+		if _, err := Make(r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	small := Request{BatchSize: 1024, Threads: 2, Images: []Image{{Width: 32, Height: 32}}}
+	if n := groupRows(&small, 8); n != maxSmallGroupRows {
+		t.Errorf("groups of %d small raw records", n)
+	}
+	values := Request{BatchSize: 1024, Threads: 2, ValueBytes: 3 << 20}
+	if n := groupRows(&values, 8); n != 1 {
+		t.Errorf("groups of %d large values", n)
+	}
+	few := Request{BatchSize: 4, Threads: 16, Images: []Image{{}}}
+	if n := groupRows(&few, 6); n != 1 {
+		t.Errorf("groups of %d for many threads", n)
+	}
+}
+
+// Sizes that no image has do not overflow.
+func TestHugeSides(t *testing.T) {
+	im := []Image{{Width: 1 << 62, Height: 1 << 62, MaxWidth: 1 << 62}}
+	if largeImage(im) != maxLargeScratch || pixelBytes(im) <= 0 {
+		t.Errorf("%d, %d", largeImage(im), pixelBytes(im))
+	}
+}

@@ -1,0 +1,63 @@
+package budget
+
+const (
+	// HugePage is the size of a huge page: those of the ring, and what large slots
+	// are a multiple of.
+	HugePage = 2 << 20
+	// page divides the size of a page everywhere that a ring is mapped: 4 to 64 KiB.
+	page = 64 << 10
+
+	// minSlots: one batch that the trainer works on, one that it is about to
+	// take (the loop variable still holds the old one) and one being made.
+	minSlots     = 3
+	defaultSlots = 6
+	// smallSlots or more for batches that take a few huge pages only; for tiny
+	// ones, which are made and used up faster than processes wake each other, as
+	// many as make smallRing.
+	smallSlots = 8
+	maxSlots   = 32
+	smallBatch = 8 << 20
+	smallRing  = 24 << 20
+
+	// Records per group: enough that a call into C, a channel send and a lock
+	// cost nothing per record, few enough that a batch keeps all cores busy.
+	// Calls into C of more than 10 ms would wake the runtime's monitor.
+	maxGroupRows = 8
+	// Small raw records go in larger groups, of up to groupBytes.
+	maxSmallGroupRows = 256
+	groupBytes        = 1 << 20
+
+	// Reads in flight: what a disk needs to deliver all it can. The number does
+	// not follow the threads, so that memory does not either.
+	fewReaders, manyReaders = 6, 8
+	manyThreads             = 16
+
+	minRead, maxRead = 8 << 20, 256 << 20
+	maxLookahead     = 256 << 20
+
+	// Scratch of each worker, when pixels are kept there between steps as a
+	// rule and when only as an exception. An image that needs more gets it
+	// from the large scratch, of which there is one, one image at a time.
+	keptScratch     = 6 << 20
+	fewScratch      = 256 << 10
+	minLargeScratch = 4 << 20
+	maxLargeScratch = 256 << 20
+
+	// AutomaticShare is the part of the free memory that an engine takes when
+	// nobody chose: one in so many.
+	AutomaticShare = 4
+
+	// MaxPrefetch is the most that may be asked for.
+	MaxPrefetch = 1024
+)
+
+// Readers is the number of reads that an engine keeps in flight.
+func Readers(threads int) int {
+	if threads > manyThreads {
+		return manyReaders
+	}
+	return fewReaders
+}
+
+// buffers: one for each reader, one for each worker and some that wait.
+func buffers(threads, readers int) int { return max(threads, 8) + readers }
