@@ -27,6 +27,24 @@ const (
 	KindArray Kind = "array"
 	// KindBytes is a string of bytes of any length.
 	KindBytes Kind = "bytes"
+	// KindMask is an image of class numbers (Field.Classes), uint8 or uint16 as
+	// Field.DType says, stored without loss: values are never interpolated.
+	KindMask Kind = "mask"
+	// KindMultiLabel is any number of class numbers (Field.Classes): int64
+	// elements, ragged.
+	KindMultiLabel Kind = "multilabel"
+	// KindFloat is a plain float64.
+	KindFloat Kind = "float"
+	// KindJSON is JSON as UTF-8 text of any length.
+	KindJSON Kind = "json"
+	// KindRagged is an array whose first axis differs from record to record:
+	// Field.DType, and Field.Shape without that axis.
+	KindRagged Kind = "ragged"
+	// KindAudio is encoded sound (WAV, FLAC, ...) as a file holds it.
+	KindAudio Kind = "audio"
+	// KindTokens is a document as numbers of tokens: one ragged axis of uint16 or
+	// uint32, as Field.DType says.
+	KindTokens Kind = "tokens"
 )
 
 // DType is the type of the elements of a KindArray field, under NumPy's name.
@@ -158,8 +176,9 @@ type Value struct {
 	// order, little-endian). It lies in memory from Buffer.Take or Buffer.Alloc
 	// or in memory that lives as long as the source, and is read-only.
 	Bytes []byte
-	// Int is the value of KindLabel and KindInt.
-	Int int64
+	// Int is the value of KindLabel and KindInt, Float that of KindFloat.
+	Int   int64
+	Float float64
 	// Codec, Width, Height and Channels describe a KindImage as far as the
 	// source knows without looking into Bytes; zero means unknown.
 	Codec         Codec
