@@ -56,8 +56,9 @@ class Job:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Area of the crop. (1, 1) with ratio (1, 1) is torchvision's rule for the centred square."""
-        return (0.08, 1.0) if self.geometry == "random" else (1.0, 1.0)
+        """Area of the crop. Twice the image's fits nowhere, and what torchvision's rule then gives with ratio (1, 1) is
+        the centred square. Its whole area would not do: in 380 x 379 a square of it fits, in two places."""
+        return (0.08, 1.0) if self.geometry == "random" else (2.0, 2.0)
 
     @property
     def ratio(self) -> tuple[float, float]:

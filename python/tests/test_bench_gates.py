@@ -1,0 +1,62 @@
+"""The checks that a loader must pass before its figure counts (bench/gates.py)."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stoker
+from conftest import CHECKOUT
+
+if not (CHECKOUT / "bench" / "gates.py").is_file():
+    pytest.skip("bench is not in this tree", allow_module_level=True)
+
+# Where rounding leaves a place to draw, and where not.
+SIZES = [(380, 379), (379, 380), (380, 380), (381, 379), (33, 32), (5, 4), (2, 1), (1, 1), (90, 30)]
+
+
+@pytest.fixture(autouse=True)
+def import_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+
+
+def test_the_centred_square_leaves_nothing_to_draw() -> None:
+    harness, augment = importlib.import_module("bench.arms.harness"), importlib.import_module("bench.arms.augment")
+    job = harness.Job("", geometry="centre")
+    for w, h in SIZES + [(n, n + 1) for n in range(1, 500)]:
+        side = min(w, h)
+        want = (w - side) // 2, (h - side) // 2, side, side
+        for seed in range(20):
+            assert augment.crop_box(w, h, job, random.Random(seed)) == want
+
+
+def test_arms_that_crop_by_torchvisions_rule_give_the_centred_square(
+    make: Callable[..., stoker.Loader], tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    harness, gates = importlib.import_module("bench.arms.harness"), importlib.import_module("bench.gates")
+    job = harness.Job("", geometry="centre", size=24)
+    rng = np.random.default_rng(1)
+    files = [tmp_path / "images" / "a" / f"{i}.png" for i in range(len(SIZES))]
+    files[0].parent.mkdir(parents=True)
+    for file, (w, h) in zip(files, SIZES, strict=True):
+        Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)).save(file)
+    want = gates.reference(files, job.size).astype(np.int16)
+
+    crop = stoker.RandomResizedCrop(job.size, scale=job.scale, ratio=job.ratio)
+    loader = make(tmp_path / "images", batch_size=len(files), fields={"image": [crop]})
+    for _ in range(8):
+        (batch,) = loader
+        assert abs(batch.image - want[batch.index]).max() <= 1
+
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    theirs = v2.RandomResizedCrop(job.size, job.scale, job.ratio, antialias=True)
+    for file, picture in zip(files, want, strict=True):
+        for _ in range(8):
+            assert abs(np.asarray(theirs(Image.open(file))) - picture).max() <= 1
