@@ -9,6 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // ErrHeld is returned by Next when all slots of the ring are in batches that
@@ -45,86 +46,119 @@ type Loader struct {
 
 	mu      sync.Mutex
 	pos     item.Position // of the next batch
-	running bool          // the engine's stream stands at pos
-	ended   bool          // the last batch was an epoch's last; its end is to come
+	running bool          // the engine's stream gen stands at pos
+	gen     uint64
+	waiting bool // Next waits for the engine
+	ended   bool // the last batch was an epoch's last; its end is to come
 	failed  error
 	skipped []RecordError
 	nSkip   int64
 	closed  bool
 }
 
-// Open opens the dataset at url, a path or a URL that package source knows.
+// Open opens the dataset at url, a path or a URL that package source knows. When
+// it fails, Options.Source is closed too.
 func Open(ctx context.Context, url string, opts *Options) (*Loader, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	cfg, err := opts.config(url)
-	if err != nil {
-		return nil, fmt.Errorf("stoker: %w", err)
+	// The engine closes the source that it was given, if it came to that.
+	taken := opts.Source == nil
+	if !taken {
+		cfg.OpenSource = func(context.Context, string) (driver.Source, error) {
+			taken = true
+			return opts.Source, nil
+		}
 	}
-	p, err := pipeline.Open(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("stoker: %w", err)
+	var p *pipeline.Pipeline
+	if err == nil {
+		p, err = pipeline.Open(ctx, cfg)
 	}
-	return &Loader{p: p, seed: opts.Seed}, nil
+	if err == nil {
+		return &Loader{p: p, seed: opts.Seed}, nil
+	}
+	if !taken {
+		_ = opts.Source.Close() // the refusal is what counts
+	}
+	return nil, fmt.Errorf("stoker: %w", err)
 }
 
 // Next returns the next batch, or io.EOF at the end of an epoch; the call after
 // that returns the first batch of the next epoch, which is being made already.
 // A record that cannot be loaded gives a *RecordError; Next then returns it
-// again until SetEpoch or Restore.
+// again until SetEpoch or Restore. SetEpoch and Restore while Next waits decide
+// what it returns, and Close ends the wait with ErrClosed.
 func (l *Loader) Next(ctx context.Context) (*Batch, error) {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil, ErrClosed
+	for {
+		if err := l.begin(); err != nil {
+			return nil, err
+		}
+		ev, err := l.p.Next(ctx)
+		if b, err, ok := l.finish(ev, err); ok {
+			return b, err
+		}
 	}
-	if l.failed != nil {
-		defer l.mu.Unlock()
-		return nil, l.failed
-	}
-	if !l.running {
-		l.p.Start(l.pos)
-		l.running = true
-	}
-	l.mu.Unlock()
+}
 
-	// At the end of an epoch no slot is needed.
-	if !l.atEnd() && l.p.Held() == l.p.Info().Slots {
-		return nil, ErrHeld
-	}
-	ev, err := l.p.Next(ctx)
-
+// begin lets the engine make what comes next.
+func (l *Loader) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var re *pipeline.RecordError
 	switch {
-	case errors.As(err, &re):
-		l.failed = recordError(re)
-		return nil, l.failed
-	case errors.Is(err, pipeline.ErrClosed):
-		return nil, ErrClosed
-	case err != nil:
-		return nil, err // ctx is done; nothing is lost
+	case l.closed:
+		return ErrClosed
+	case l.failed != nil:
+		return l.failed
+	case !l.ended && l.p.Held() == l.p.Info().Slots: // at the end of an epoch no slot is needed
+		return ErrHeld
 	}
-	if ev.Kind == pipeline.EventEpochEnd {
+	if !l.running {
+		l.startLocked()
+	}
+	l.waiting = true
+	return nil
+}
+
+// finish makes what Next returns of an event; false when the event is of a
+// stream that SetEpoch or Restore have ended.
+func (l *Loader) finish(ev pipeline.Event, err error) (*Batch, error, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = false
+	if l.closed { // and the ring is gone, or about to be
+		return nil, ErrClosed, true
+	}
+	var re *pipeline.RecordError
+	bad := errors.As(err, &re)
+	switch {
+	case err != nil && !bad:
+		return nil, err, true // ctx is done; nothing is lost
+	case ev.Gen != l.gen:
+		if err == nil && ev.Kind == pipeline.EventBatch {
+			l.p.Release(ev.Slot)
+		}
+		return nil, nil, false
+	case bad:
+		l.failed = recordError(re)
+		return nil, l.failed, true
+	case ev.Kind == pipeline.EventEpochEnd:
 		l.ended = false
 		l.pos = ev.Pos
 		l.nSkip, l.skipped = ev.Skipped, nil
 		for i := range ev.Bad {
 			l.skipped = append(l.skipped, *recordError(&ev.Bad[i]))
 		}
-		return nil, io.EOF
+		return nil, io.EOF, true
 	}
 	l.ended = ev.Pos.Epoch != ev.Epoch
 	l.pos = ev.Pos
-	return &Batch{Rows: ev.Rows, Epoch: ev.Epoch, Step: ev.Step, l: l, slot: ev.Slot, mem: l.p.Ring().Slot(ev.Slot)}, nil
+	return &Batch{Rows: ev.Rows, Epoch: ev.Epoch, Step: ev.Step, l: l, slot: ev.Slot, mem: l.p.Ring().Slot(ev.Slot)}, nil, true
 }
 
-func (l *Loader) atEnd() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended
+func (l *Loader) startLocked() {
+	l.gen = l.p.Start(l.pos)
+	l.running = true
 }
 
 func recordError(e *pipeline.RecordError) *RecordError {
@@ -162,7 +196,9 @@ func (l *Loader) Restore(s State) error {
 	case s.Epoch < 0 || s.Row < 0 || s.Row > l.p.Info().Len:
 		return fmt.Errorf("stoker: the state is out of range: epoch %d, row %d of %d", s.Epoch, s.Row, l.p.Info().Len)
 	}
-	l.moveTo(item.Position{Epoch: s.Epoch, Row: s.Row})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.moveLocked(item.Position{Epoch: s.Epoch, Row: s.Row})
 	return nil
 }
 
@@ -170,17 +206,18 @@ func (l *Loader) Restore(s State) error {
 func (l *Loader) SetEpoch(epoch int64) {
 	pos := item.Position{Epoch: epoch}
 	l.mu.Lock()
-	there := l.running && l.failed == nil && !l.ended && l.pos == pos
-	l.mu.Unlock()
-	if !there {
-		l.moveTo(pos)
+	defer l.mu.Unlock()
+	if there := l.running && l.failed == nil && !l.ended && l.pos == pos; !there {
+		l.moveLocked(pos)
 	}
 }
 
-func (l *Loader) moveTo(pos item.Position) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// moveLocked makes the next batch the one at pos, also for a Next that waits.
+func (l *Loader) moveLocked(pos item.Position) {
 	l.pos, l.running, l.failed, l.ended = pos, false, nil, false
+	if l.waiting && !l.closed {
+		l.startLocked()
+	}
 }
 
 // Len returns the number of batches in an epoch.

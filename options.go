@@ -1,7 +1,6 @@
 package stoker
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -51,7 +50,7 @@ type Options struct {
 	// they are left as they are stored.
 	ApplyOrientation bool
 	// Source, when set, is the data itself; the URL is then only a name. The
-	// loader closes it.
+	// loader closes it, and so does an Open that fails.
 	Source driver.Source
 }
 
@@ -167,9 +166,6 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 	var err error
 	if c.BatchOps, err = marshalOps(o.BatchOps); err != nil {
 		return c, err
-	}
-	if o.Source != nil {
-		c.OpenSource = func(context.Context, string) (driver.Source, error) { return o.Source, nil }
 	}
 	return c, nil
 }
