@@ -35,15 +35,18 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
+
+	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Pixmap is a u8 image for the augmentations: H rows of W pixels of C
-// interleaved channels (1 or 3), without padding. Its methods and the
+// Pixmap is an image for the augmentations: H rows of W pixels of C interleaved
+// channels of DType (zero: item.U8), without padding. Its methods and the
 // functions beside it do what the kernels of torchvision.transforms.v2 do to
-// uint8 tensors, within one level.
+// tensors of that type, those of integers within one level.
 type Pixmap struct {
 	Pix     []byte
 	W, H, C int
+	DType   item.DType
 }
 
 // setAugKernels limits the augmentation kernels to a set of SetKernels.

@@ -70,9 +70,8 @@ func words(tmp []byte, n int) (unsafe.Pointer, error) {
 	return unsafe.Pointer(unsafe.SliceData(tmp[uintptr(unsafe.Pointer(p))&1:])), nil
 }
 
-// SharpnessTemp is the scratch that AdjustSharpness needs for rows of w pixels
-// of c channels.
-func SharpnessTemp(w, c int) int { return 2*w*c + 66 }
+// SharpnessTemp is the scratch in bytes that AdjustSharpness needs for p.
+func SharpnessTemp(p Pixmap) int { return 2*p.W*p.C + 66 }
 
 // AdjustSharpness blends src with a smoothed copy of itself into dst: f = 0 is
 // the copy, 1 the image, 2 twice as sharp. dst must not overlap src; tmp has
@@ -84,7 +83,7 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 	if err := factor("sharpness_factor", f); err != nil {
 		return err
 	}
-	t, err := words(tmp, SharpnessTemp(src.W, src.C))
+	t, err := words(tmp, SharpnessTemp(src))
 	if err != nil {
 		return err
 	}
@@ -96,9 +95,9 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 // MaxBlurKernel is the largest kernel of GaussianBlur.
 const MaxBlurKernel = 2*C.SK_AUG_MAX_RADIUS + 1
 
-// BlurTemp is the scratch that GaussianBlur needs for rows of w pixels of c
-// channels and a kernel of kw columns.
-func BlurTemp(w, c, kw int) int { return 2*(w+kw)*c + 66 }
+// BlurTemp is the scratch in bytes that GaussianBlur needs for p and a kernel
+// of kw columns.
+func BlurTemp(p Pixmap, kw int) int { return 2*(p.W+kw)*p.C + 66 }
 
 // blurWeights gives torchvision's kernel of k taps in 1/16384, from the centre
 // outwards. What rounding leaves over is carried to the next tap and at last to
@@ -141,7 +140,7 @@ func GaussianBlur(dst, src Pixmap, kw, kh int, sigmaX, sigmaY float64, tmp []byt
 	if kw/2 >= src.W || kh/2 >= src.H {
 		return &Error{ErrArgument, fmt.Sprintf("a kernel of %dx%d is too large for an image of %dx%d pixels", kw, kh, src.W, src.H)}
 	}
-	t, err := words(tmp, BlurTemp(src.W, src.C, kw))
+	t, err := words(tmp, BlurTemp(src, kw))
 	if err != nil {
 		return err
 	}
@@ -209,7 +208,7 @@ type WarpMode struct {
 	// HasFill fills with Fill what lies outside. Without it that is black, and
 	// bilinear borders are blended with black.
 	HasFill bool
-	Fill    [3]float32
+	Fill    [item.MaxChannels]float32
 }
 
 // Warp writes into dst, of any size, what src shows under the map inv, which
@@ -238,7 +237,7 @@ func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 	}
 	if mode.HasFill {
 		m.has_fill = 1
-		for c, v := range mode.Fill {
+		for c, v := range mode.Fill[:3] {
 			m.fill[c] = C.float(max(0, min(255, v)))
 		}
 	}
@@ -317,7 +316,7 @@ const (
 // Window copies into dst the box of src whose upper left corner is (left, top)
 // and whose size is that of dst. It may reach outside src, by less than the
 // size of src in the modes that reflect.
-func Window(dst, src Pixmap, left, top int, mode PadMode, fill [3]byte) error {
+func Window(dst, src Pixmap, left, top int, mode PadMode, fill []float32) error {
 	if err := checkPair(dst, src); err != nil {
 		return err
 	}
@@ -336,8 +335,12 @@ func Window(dst, src Pixmap, left, top int, mode PadMode, fill [3]byte) error {
 			return &Error{ErrArgument, "padding of more pixels than an image may have"}
 		}
 	}
+	var value [3]byte
+	for c := range min(len(fill), len(value)) {
+		value[c] = byte(fill[c])
+	}
 	C.sk_aug_window(dst.ptr(), C.int(dst.W), C.int(dst.H), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C),
-		C.int(left), C.int(top), C.int(mode), (*C.uint8_t)(&fill[0]))
+		C.int(left), C.int(top), C.int(mode), (*C.uint8_t)(&value[0]))
 	return nil
 }
 

@@ -31,7 +31,7 @@ type goldenImage struct {
 	pix     []byte
 }
 
-func (g *goldenImage) copy() Pixmap { return Pixmap{bytes.Clone(g.pix), g.W, g.H, g.C} }
+func (g *goldenImage) copy() Pixmap { return Pixmap{Pix: bytes.Clone(g.pix), W: g.W, H: g.H, C: g.C} }
 
 type goldenCase struct {
 	Op, Input string
@@ -85,14 +85,13 @@ func readGolden(t testing.TB) (map[string]*goldenImage, []*goldenCase) {
 	return byName, cases
 }
 
-func (c *goldenCase) fill() (f [3]float32, f8 [3]byte) {
+func (c *goldenCase) fill() (f [item.MaxChannels]float32) {
 	for i := range f {
 		if len(c.Params.Fill) > 0 {
 			f[i] = float32(c.Params.Fill[i%len(c.Params.Fill)])
 		}
-		f8[i] = byte(f[i])
 	}
-	return f, f8
+	return f
 }
 
 // inverse is the map of an affine or rotate case.
@@ -112,9 +111,9 @@ func (c *goldenCase) inverse(src *goldenImage) Affine {
 func (c *goldenCase) run(src *goldenImage) (Pixmap, error) {
 	p := &c.Params
 	img := src.copy()
-	out := Pixmap{make([]byte, c.W*c.H*img.C), c.W, c.H, img.C}
+	out := Pixmap{Pix: make([]byte, c.W*c.H*img.C), W: c.W, H: c.H, C: img.C}
 	tmp := make([]byte, 1<<16)
-	fill, fill8 := c.fill()
+	fill := c.fill()
 	mode := WarpMode{Bilinear: p.Mode == "bilinear", HasFill: p.Fill != nil, Fill: fill}
 	switch c.Op {
 	case "brightness":
@@ -149,7 +148,7 @@ func (c *goldenCase) run(src *goldenImage) (Pixmap, error) {
 		return out, GaussianBlur(out, img, p.Kernel[0], p.Kernel[1], p.Sigma[0], p.Sigma[1], tmp)
 	case "pad_crop":
 		modes := map[string]PadMode{"constant": PadConstant, "edge": PadEdge, "reflect": PadReflect, "symmetric": PadSymmetric}
-		return out, Window(out, img, p.Left-p.Padding[0], p.Top-p.Padding[1], modes[p.Mode], fill8)
+		return out, Window(out, img, p.Left-p.Padding[0], p.Top-p.Padding[1], modes[p.Mode], fill[:])
 	case "affine":
 		return out, Warp(out, img, c.inverse(src), mode)
 	case "rotate":
@@ -227,7 +226,7 @@ func TestAugmentGolden(t *testing.T) {
 }
 
 func noise(rng *rand.Rand, w, h, c int) Pixmap {
-	p := Pixmap{make([]byte, w*h*c), w, h, c}
+	p := Pixmap{Pix: make([]byte, w*h*c), W: w, H: h, C: c}
 	kind := rng.IntN(3)
 	for i := range p.Pix {
 		switch kind {
@@ -253,7 +252,7 @@ func augOperations() []augOperation {
 	inPlace := func(f func(rng *rand.Rand, p Pixmap) error) func(*rand.Rand, Pixmap) (Pixmap, error) {
 		return func(rng *rand.Rand, p Pixmap) (Pixmap, error) { return p, f(rng, p) }
 	}
-	like := func(p Pixmap, w, h int) Pixmap { return Pixmap{make([]byte, w*h*p.C), w, h, p.C} }
+	like := func(p Pixmap, w, h int) Pixmap { return Pixmap{Pix: make([]byte, w*h*p.C), W: w, H: h, C: p.C} }
 	return []augOperation{
 		{"brightness", inPlace(func(r *rand.Rand, p Pixmap) error { return p.AdjustBrightness(r.Float64() * 3) })},
 		{"contrast", inPlace(func(r *rand.Rand, p Pixmap) error { return p.AdjustContrast(r.Float64() * 3) })},
@@ -267,17 +266,17 @@ func augOperations() []augOperation {
 		{"autocontrast", inPlace(func(_ *rand.Rand, p Pixmap) error { return p.AutoContrast() })},
 		{"sharpness", func(r *rand.Rand, p Pixmap) (Pixmap, error) {
 			d := like(p, p.W, p.H)
-			return d, AdjustSharpness(d, p, r.Float64()*3, make([]byte, SharpnessTemp(p.W, p.C)))
+			return d, AdjustSharpness(d, p, r.Float64()*3, make([]byte, SharpnessTemp(p)))
 		}},
 		{"blur", func(r *rand.Rand, p Pixmap) (Pixmap, error) {
 			d := like(p, p.W, p.H)
 			kw, kh := 2*r.IntN(min(p.W, 14))+1, 2*r.IntN(min(p.H, 14))+1
-			return d, GaussianBlur(d, p, kw, kh, 0.1+4*r.Float64(), 0.1+4*r.Float64(), make([]byte, BlurTemp(p.W, p.C, kw)))
+			return d, GaussianBlur(d, p, kw, kh, 0.1+4*r.Float64(), 0.1+4*r.Float64(), make([]byte, BlurTemp(p, kw)))
 		}},
 		{"warp", func(r *rand.Rand, p Pixmap) (Pixmap, error) {
 			d := like(p, 1+r.IntN(70), 1+r.IntN(70))
 			a := AffineParams{Angle: 360 * r.Float64(), TX: 20*r.Float64() - 10, TY: 20*r.Float64() - 10, Scale: 0.3 + 2*r.Float64(), SX: 40*r.Float64() - 20, SY: 40*r.Float64() - 20}
-			return d, Warp(d, p, a.Inverse(), WarpMode{Bilinear: r.IntN(2) == 0, HasFill: r.IntN(2) == 0, Fill: [3]float32{1.5, 200, 255}})
+			return d, Warp(d, p, a.Inverse(), WarpMode{Bilinear: r.IntN(2) == 0, HasFill: r.IntN(2) == 0, Fill: [item.MaxChannels]float32{1.5, 200, 255}})
 		}},
 		{"mix", func(r *rand.Rand, p Pixmap) (Pixmap, error) {
 			d, other := like(p, p.W, p.H), noise(r, p.W, p.H, p.C)
@@ -317,8 +316,8 @@ func TestHueAllColours(t *testing.T) {
 		t.Skip("16 million colours")
 	}
 	defer setAugKernels(augKernelSets() - 1)
-	p := Pixmap{make([]byte, 256*256*3), 256, 256, 3}
-	q := Pixmap{make([]byte, 256*256*3), 256, 256, 3}
+	p := Pixmap{Pix: make([]byte, 256*256*3), W: 256, H: 256, C: 3}
+	q := Pixmap{Pix: make([]byte, 256*256*3), W: 256, H: 256, C: 3}
 	for r := 0; r < 256; r += 5 {
 		for i := range 65536 {
 			p.Pix[3*i], p.Pix[3*i+1], p.Pix[3*i+2] = byte(r), byte(i>>8), byte(i)
@@ -397,12 +396,12 @@ func TestMixFloats(t *testing.T) {
 }
 
 func TestAugmentErrors(t *testing.T) {
-	img := Pixmap{make([]byte, 3*20*10), 20, 10, 3}
-	out := Pixmap{make([]byte, 3*20*10), 20, 10, 3}
+	img := Pixmap{Pix: make([]byte, 3*20*10), W: 20, H: 10, C: 3}
+	out := Pixmap{Pix: make([]byte, 3*20*10), W: 20, H: 10, C: 3}
 	tmp := make([]byte, 4096)
 	for name, err := range map[string]error{
-		"short":      Pixmap{make([]byte, 5), 20, 10, 3}.Invert(),
-		"channels":   Pixmap{make([]byte, 800), 20, 10, 4}.Invert(),
+		"short":      Pixmap{Pix: make([]byte, 5), W: 20, H: 10, C: 3}.Invert(),
+		"channels":   Pixmap{Pix: make([]byte, 800), W: 20, H: 10, C: 4}.Invert(),
 		"brightness": img.AdjustBrightness(-1),
 		"nan":        img.AdjustContrast(math.NaN()),
 		"hue":        img.AdjustHue(0.6),
@@ -413,8 +412,8 @@ func TestAugmentErrors(t *testing.T) {
 		"sigma":      GaussianBlur(out, img, 3, 3, 0, 1, tmp),
 		"temp":       GaussianBlur(out, img, 3, 3, 1, 1, tmp[:10]),
 		"turns":      Rotate90(out, img, 1),
-		"reflect":    Window(out, img, -20, 0, PadReflect, [3]byte{}),
-		"symmetric":  Window(out, img, 0, 11, PadSymmetric, [3]byte{}),
+		"reflect":    Window(out, img, -20, 0, PadReflect, nil),
+		"symmetric":  Window(out, img, 0, 11, PadSymmetric, nil),
 		"warp":       Warp(out, img, Affine{math.Inf(1)}, WarpMode{}),
 		"mix":        Mix(item.F32, img.Pix[:8], img.Pix[:4], img.Pix[:8], 0.5),
 		"int":        Mix(item.I64, img.Pix[:8], img.Pix[:8], img.Pix[:8], 0.5),
@@ -439,8 +438,8 @@ func FuzzAugmentWindow(f *testing.F) {
 			}
 		}
 		src := noise(rand.New(rand.NewPCG(1, 1)), sw, sh, 3)
-		dst := Pixmap{make([]byte, dw*dh*3), dw, dh, 3}
-		if err := Window(dst, src, left, top, PadMode(mode), [3]byte{1, 2, 3}); err != nil || mode != 0 {
+		dst := Pixmap{Pix: make([]byte, dw*dh*3), W: dw, H: dh, C: 3}
+		if err := Window(dst, src, left, top, PadMode(mode), []float32{1, 2, 3}); err != nil || mode != 0 {
 			return
 		}
 		for y := range dh {
@@ -460,11 +459,11 @@ func FuzzAugmentWindow(f *testing.F) {
 func BenchmarkAugment(b *testing.B) {
 	const side = 224
 	rng := rand.New(rand.NewPCG(1, 1))
-	src := Pixmap{make([]byte, side*side*3), side, side, 3}
+	src := Pixmap{Pix: make([]byte, side*side*3), W: side, H: side, C: 3}
 	for i := range src.Pix {
 		src.Pix[i] = byte(100 + rng.IntN(100))
 	}
-	dst := Pixmap{make([]byte, len(src.Pix)), side, side, 3}
+	dst := Pixmap{Pix: make([]byte, len(src.Pix)), W: side, H: side, C: 3}
 	tmp := make([]byte, 1<<16)
 	turn := AffineParams{Angle: 17, Scale: 1.1, SX: 5}
 	inv := turn.Inverse()
@@ -490,7 +489,7 @@ func BenchmarkAugment(b *testing.B) {
 		{"rotate90", func() error { return Rotate90(dst, src, 1) }},
 		{"flip-horizontal", func() error { return dst.FlipHorizontal() }},
 		{"flip-vertical", func() error { return dst.FlipVertical() }},
-		{"pad-crop-reflect", func() error { return Window(dst, src, -16, -9, PadReflect, [3]byte{}) }},
+		{"pad-crop-reflect", func() error { return Window(dst, src, -16, -9, PadReflect, nil) }},
 		{"mixup-u8", func() error { return Mix(item.U8, dst.Pix, dst.Pix, src.Pix, 0.7) }},
 	} {
 		for set := range augKernelSets() {

@@ -243,7 +243,7 @@ func (d *Decoder) fill(c *C.sk_job, j *Job) {
 	}
 	s := &j.Store
 	c.store.dtype, c.store.layout, c.store.channels = C.int32_t(s.DType), C.int32_t(s.Layout), C.int32_t(s.Channels)
-	for i := range 3 {
+	for i := range s.Scale {
 		c.store.scale[i], c.store.bias[i] = C.float(s.Scale[i]), C.float(s.Bias[i])
 	}
 }

@@ -42,7 +42,7 @@ typedef struct {
 // item.Store: value = pixel * scale[c] + bias[c] as dtype.
 typedef struct {
 	int32_t dtype, layout, channels;
-	float scale[3], bias[3];
+	float scale[4], bias[4];
 } sk_store;
 
 typedef struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // plainStore is u8 RGB as it is.
-var plainStore = item.Store{DType: item.U8, Layout: item.NHWC, Channels: 3, Scale: [3]float32{1, 1, 1}}
+var plainStore = item.RGB.Plain()
 
 // cut returns the geometry that cuts out a box and changes nothing.
 func cut(x, y, w, h int) item.Geometry {

@@ -53,8 +53,8 @@ func noisy(rng *rand.Rand, n int) []byte {
 func normalize(t item.DType, l item.Layout, channels int32) item.Store {
 	return item.Store{
 		DType: t, Layout: l, Channels: channels,
-		Scale: [3]float32{1 / (255 * 0.229), 1 / (255 * 0.224), 1 / (255 * 0.225)},
-		Bias:  [3]float32{-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225},
+		Scale: [item.MaxChannels]float32{1 / (255 * 0.229), 1 / (255 * 0.224), 1 / (255 * 0.225)},
+		Bias:  [item.MaxChannels]float32{-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225},
 	}
 }
 
@@ -403,7 +403,7 @@ func ExampleDecoder_Run() {
 		Geom: item.Geometry{
 			Box: item.Rect{W: 2, H: 2}, ResizeW: 1, ResizeH: 1, Window: item.Rect{W: 1, H: 1}, Filter: item.Bilinear,
 		},
-		Store: item.Store{DType: item.U8, Layout: item.NHWC, Channels: 3, Scale: [3]float32{1, 1, 1}},
+		Store: item.RGB.Plain(),
 		Dst:   make([]byte, 3),
 	}}
 	d.Run(jobs)

@@ -21,10 +21,19 @@ type Options struct {
 	MaxPixels int64
 }
 
-// Request asks for one image: Value, cut, resized and flipped as Geom says,
-// written to Dst as Store says. Err is the result.
+// Request asks for one image: Value, decoded to Pixels, cut, resized and flipped
+// as Geom says, written to Dst as Store says. Err is the result.
 type Request struct {
 	Value driver.Value
+	// Pixels is what the image is decoded to; the zero value is RGB of u8.
+	// Store.Channels are theirs, or 1 for the luma of RGB.
+	Pixels item.PixelType
+	// Raw is the element type of a value of driver.CodecRaw; 0 stands for u8.
+	Raw item.DType
+	// Mask says that pixels are class numbers, which are decoded as they are
+	// stored (indices of a palette, 16-bit gray) or refused. Pixels has one
+	// channel of u8 or u16, Geom.Filter is item.Nearest.
+	Mask  bool
 	Geom  item.Geometry
 	Store item.Store
 	Dst   []byte
@@ -167,7 +176,7 @@ func (d *Decoder) RGB(v driver.Value, geom item.Geometry, dst []byte) error {
 }
 
 // PlainRGB stores pixels as they are: u8 RGB, HWC.
-var PlainRGB = item.Store{DType: item.U8, Layout: item.NHWC, Channels: 3, Scale: [3]float32{1, 1, 1}}
+var PlainRGB = item.RGB.Plain()
 
 // StorePixels writes u8 RGB pixels (HWC) to dst as st says, after
 // augmentations.

@@ -103,15 +103,55 @@ const (
 	NCHW Layout = 2
 )
 
-// Store says how the u8 RGB pixels of an output are written into the batch:
-// value = pixel*Scale[c] + Bias[c], converted to DType (round to nearest even).
-// For U8 without Normalize, Scale is 1 and Bias 0 and the bytes are copied.
-type Store struct {
+// MaxChannels is the largest number of channels of an image.
+const MaxChannels = 4
+
+// PixelType says what pixels are while they are worked on: the type of their
+// elements (U8, U16 or, for arrays, F32) and the number of their interleaved
+// channels, 1 to MaxChannels. The zero value stands for RGB of u8.
+type PixelType struct {
 	DType    DType
-	Layout   Layout
-	Channels int32 // 1 or 3
-	Scale    [3]float32
-	Bias     [3]float32
+	Channels int32
+}
+
+// RGB is what images are decoded to unless something else is asked for.
+var RGB = PixelType{DType: U8, Channels: 3}
+
+// OrRGB returns t, or RGB for the zero value.
+func (t PixelType) OrRGB() PixelType {
+	if t == (PixelType{}) {
+		return RGB
+	}
+	return t
+}
+
+// Size returns the size of a pixel in bytes.
+func (t PixelType) Size() int { return t.DType.Size() * int(t.Channels) }
+
+// String describes the type for messages: "uint16 with 2 channels".
+func (t PixelType) String() string {
+	if t.Channels == 1 {
+		return t.DType.String() + " with 1 channel"
+	}
+	return fmt.Sprintf("%s with %d channels", t.DType, t.Channels)
+}
+
+// Plain is the Store that writes pixels of this type as they are, interleaved.
+func (t PixelType) Plain() Store {
+	return Store{DType: t.DType, Layout: NHWC, Channels: t.Channels, Scale: [MaxChannels]float32{1, 1, 1, 1}}
+}
+
+// Store says how the finished pixels of an output are written into the batch:
+// value = pixel*Scale[c] + Bias[c], converted to DType (integers: rounded to
+// nearest even and cut off at their range). Where DType is that of the pixels,
+// Scale 1 and Bias 0, they are copied.
+type Store struct {
+	DType  DType
+	Layout Layout
+	// Channels are those of the pixels, or 1 for the luma of RGB.
+	Channels int32
+	Scale    [MaxChannels]float32
+	Bias     [MaxChannels]float32
 }
 
 // Array is one named array of a batch: rows x Shape of DType, contiguous, at

@@ -64,7 +64,11 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 		if cfg.ApplyOrientation && w != h {
 			w, h = 0, 0 // some may be turned on their side
 		}
-		prog, err := transform.Compile(out, w, h)
+		in, err := out.Image(w, h)
+		if err != nil {
+			return err
+		}
+		prog, err := transform.Compile(out, in)
 		if err != nil {
 			return err
 		}

@@ -146,7 +146,7 @@ func (w *worker) prepare(k int, rec *driver.Record) error {
 		sh := &p.shared[i]
 		sh.decide(w, mine, rec)
 		if w.box[i].W > 0 {
-			need += align(int(w.box[i].W) * int(w.box[i].H) * sh.channels)
+			need += align(int(w.box[i].W) * int(w.box[i].H) * sh.pixels.Size())
 		}
 	}
 	if w.used+need > max(w.pixels.Cap()-arena.Tail, 0) {
@@ -165,12 +165,12 @@ func (w *worker) prepare(k int, rec *driver.Record) error {
 			continue
 		}
 		sh := &p.shared[i]
-		union[i] = w.take(int(box.W) * int(box.H) * sh.channels)
+		union[i] = w.take(int(box.W) * int(box.H) * sh.pixels.Size())
 		whole := item.Rect{W: box.W, H: box.H}
 		w.now.add(decode.Request{
-			Value: rec.Values[sh.field],
+			Value: rec.Values[sh.field], Pixels: sh.pixels, Mask: sh.mask,
 			Geom:  item.Geometry{Box: box, ResizeW: box.W, ResizeH: box.H, Window: whole, Filter: item.Bilinear},
-			Store: transform.U8Store(sh.channels), Dst: union[i],
+			Store: sh.pixels.Plain(), Dst: union[i],
 		}, rowOutput{k: k})
 	}
 	for o := range p.outputs {
@@ -188,14 +188,17 @@ func (w *worker) prepare(k int, rec *driver.Record) error {
 			}
 			continue
 		}
-		req := decode.Request{Value: v, Geom: run.Geometry(), Store: out.prog.Store, Dst: w.row(o, k)}
+		req := decode.Request{
+			Value: v, Pixels: out.prog.In, Mask: out.prog.Mask, Geom: run.Geometry(), Store: out.prog.Store, Dst: w.row(o, k),
+		}
 		if !run.Direct() {
-			req.Store = transform.U8Store(out.prog.InC)
+			req.Store = out.prog.In.Plain()
 			req.Dst = w.take(run.PixelBytes())
 		}
 		if i := out.shared; i >= 0 && union[i] != nil {
 			box := w.box[i]
-			req.Value = driver.Value{Bytes: union[i], Codec: driver.CodecRaw, Width: box.W, Height: box.H, Channels: int32(p.shared[i].channels)}
+			req.Value = driver.Value{Bytes: union[i], Codec: driver.CodecRaw, Width: box.W, Height: box.H, Channels: out.prog.In.Channels}
+			req.Raw = out.prog.In.DType
 			req.Geom.Box.X -= box.X
 			req.Geom.Box.Y -= box.Y
 			w.later.add(req, rowOutput{k, o, run})
@@ -270,10 +273,11 @@ func (w *worker) run(r *requests) {
 
 // shared is a stored field that several outputs are made from.
 type shared struct {
-	field    int
-	outputs  []int
-	channels int
-	index    int
+	field   int
+	outputs []int
+	pixels  item.PixelType
+	mask    bool
+	index   int
 }
 
 // decide sets the box that is worth decoding once for all outputs of a record,
@@ -332,9 +336,9 @@ func (p *Pipeline) planShared() {
 		if first.shared >= 0 {
 			continue
 		}
-		sh := shared{field: first.field, channels: first.prog.InC, index: len(p.shared)}
+		sh := shared{field: first.field, pixels: first.prog.In, mask: first.prog.Mask, index: len(p.shared)}
 		for other := o; other < len(p.outputs); other++ {
-			if out := &p.outputs[other]; out.field == sh.field && out.prog.InC == sh.channels {
+			if out := &p.outputs[other]; out.field == sh.field && out.prog.In == sh.pixels && out.prog.Mask == sh.mask {
 				sh.outputs = append(sh.outputs, other)
 			}
 		}

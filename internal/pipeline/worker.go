@@ -137,10 +137,11 @@ type kernel struct {
 	req [1]decode.Request // here, so that a call allocates nothing
 }
 
-func (k *kernel) Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error {
+func (k *kernel) Resample(dst, src []byte, w, h int, t item.PixelType, g *item.Geometry, st *item.Store) error {
 	k.req[0] = decode.Request{
-		Value: driver.Value{Bytes: src, Codec: driver.CodecRaw, Width: int32(w), Height: int32(h), Channels: int32(c)},
-		Geom:  *g, Store: *st, Dst: dst,
+		Value:  driver.Value{Bytes: src, Codec: driver.CodecRaw, Width: int32(w), Height: int32(h), Channels: t.Channels},
+		Pixels: t, Raw: t.DType,
+		Geom: *g, Store: *st, Dst: dst,
 	}
 	k.dec.Run(k.req[:])
 	return k.req[0].Err

@@ -17,6 +17,8 @@ type Spec struct {
 	Name string
 	// Keys are the parameters besides "op".
 	Keys []string
+	// Takes says which pixels it works on; nil: all.
+	Takes pixelRule
 	// Build makes the operation. Errors of a.X methods need not be looked at:
 	// the first one is reported by the caller.
 	Build func(a *Args) (Op, error)
@@ -41,11 +43,30 @@ type Args struct {
 	op   string
 	vals map[string]json.RawMessage
 	err  error
+	opContext
+}
+
+// opContext is where an operation stands.
+type opContext struct {
 	// depth is the nesting of composite operations.
 	depth int
-	// Mask is true for an output that holds masks: geometric operations must
+	// mask is true for an output that holds masks: geometric operations must
 	// then use nearest interpolation.
-	Mask bool
+	mask bool
+	// pixels is the type of the pixels that the operation gets.
+	pixels item.PixelType
+}
+
+// pixelRule says of pixels that an operation does not work on what it takes
+// instead, and "" of those that it works on.
+type pixelRule func(t item.PixelType) string
+
+// grayOrRGB is the rule of operations on colours.
+func grayOrRGB(t item.PixelType) string {
+	if t.Channels == 1 || t.Channels == 3 {
+		return ""
+	}
+	return "1 or 3 channels"
 }
 
 // ParseOp reads one operation. Composite operations use it for their parts.
@@ -53,7 +74,9 @@ func (a *Args) ParseOp(raw json.RawMessage) (Op, error) {
 	if a.depth >= 8 {
 		return nil, fmt.Errorf("%s: operations are nested too deeply", a.op)
 	}
-	return parseOp(raw, a.Mask, a.depth+1)
+	inner := a.opContext
+	inner.depth++
+	return parseOp(raw, inner)
 }
 
 // splitOp takes the name of an operation from its other parameters.
@@ -68,7 +91,7 @@ func splitOp(raw json.RawMessage) (name string, vals map[string]json.RawMessage,
 	return name, vals, nil
 }
 
-func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
+func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 	name, vals, err := splitOp(raw)
 	if err != nil {
 		return nil, err
@@ -82,7 +105,12 @@ func parseOp(raw json.RawMessage, mask bool, depth int) (Op, error) {
 		if err := checkKeys(vals, name, s.Keys); err != nil {
 			return nil, err
 		}
-		a := &Args{op: name, vals: vals, Mask: mask, depth: depth}
+		if s.Takes != nil && !ctx.mask {
+			if what := s.Takes(ctx.pixels); what != "" {
+				return nil, fmt.Errorf("%s takes images of %s, not %s", name, what, ctx.pixels)
+			}
+		}
+		a := &Args{op: name, vals: vals, opContext: ctx}
 		op, err := s.Build(a)
 		if a.err != nil {
 			return nil, a.err
@@ -301,32 +329,48 @@ func (a *Args) Filter(key string, def item.Filter) item.Filter {
 	default:
 		a.fail(key, "must be bilinear, bicubic or nearest, not %q", clip(name))
 	}
-	if a.Mask {
+	if a.mask {
 		return item.Nearest
 	}
 	return f
 }
 
-// Fill returns a colour: one number for all channels, masks included, or three.
-func (a *Args) Fill(key string) [3]uint8 {
-	v := a.Floats(key, []float64{0})
-	var c [3]uint8
-	if len(v) != 1 && len(v) != 3 {
-		a.fail(key, "must be one number or three")
+// Fill returns a colour: one number for all channels, masks included, or one
+// for each.
+func (a *Args) Fill(key string) Fill {
+	return a.color(key, a.Floats(key, []float64{0}))
+}
+
+// color checks the numbers of a colour.
+func (a *Args) color(key string, v []float64) (c Fill) {
+	n := int(a.pixels.Channels)
+	if a.mask && len(v) > 1 && len(v) <= item.MaxChannels {
+		return c // a colour is no class
+	}
+	if len(v) != 1 && len(v) != n {
+		a.fail(key, "must be %s", a.perChannel())
 		return c
 	}
-	for i := range c {
+	for i := range n {
 		x := v[i%len(v)]
-		if !(x >= 0 && x <= 255) {
-			a.fail(key, "must be between 0 and 255, not %v", x)
+		if limit := maxValue(a.pixels.DType); a.pixels.DType != item.F32 && !(x >= 0 && x <= limit) {
+			a.fail(key, "must be between 0 and %v, not %v", limit, x)
+			return c
+		} else if !(math.Abs(x) <= math.MaxFloat32) {
+			a.fail(key, "must be finite, it is %v", x)
 			return c
 		}
-		c[i] = uint8(x)
-	}
-	if a.Mask && len(v) == 3 {
-		return [3]uint8{} // a colour is no class
+		c[i] = float32(x)
 	}
 	return c
+}
+
+// perChannel says how many numbers there may be.
+func (a *Args) perChannel() string {
+	if a.pixels.Channels == 1 {
+		return "one number, as there is one channel"
+	}
+	return fmt.Sprintf("one number or %d, one for each channel", a.pixels.Channels)
 }
 
 // Choice returns one of the given words.

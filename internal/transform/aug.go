@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
 )
 
 // augmentSpecs lists the augmentations: operations on pixels. Each draws its
@@ -14,27 +15,27 @@ import (
 // with its name, and takes the arguments of that class.
 func augmentSpecs() []Spec {
 	return []Spec{
-		{"ColorJitter", []string{"brightness", "contrast", "saturation", "hue"}, buildColorJitter},
-		{"Grayscale", []string{"num_output_channels"}, buildGrayscale},
-		{"RandomGrayscale", []string{"p"}, simpleOp("RandomGrayscale", 0.1, cdec.Pixmap.Grayscale)},
-		{"RandomInvert", []string{"p"}, simpleOp("RandomInvert", 0.5, cdec.Pixmap.Invert)},
-		{"RandomAutocontrast", []string{"p"}, simpleOp("RandomAutocontrast", 0.5, cdec.Pixmap.AutoContrast)},
-		{"RandomEqualize", []string{"p"}, simpleOp("RandomEqualize", 0.5, cdec.Pixmap.Equalize)},
-		{"RandomPosterize", []string{"bits", "p"}, buildPosterize},
-		{"RandomSolarize", []string{"threshold", "p"}, buildSolarize},
-		{"RandomAdjustSharpness", []string{"sharpness_factor", "p"}, buildSharpness},
-		{"GaussianBlur", []string{"kernel_size", "sigma"}, buildGaussianBlur},
-		{"RandomRotation", []string{"degrees", "interpolation", "expand", "center", "fill"}, buildRotation},
-		{"RandomAffine", []string{"degrees", "translate", "scale", "shear", "interpolation", "fill", "center"}, buildAffine},
-		{"RandomErasing", []string{"p", "scale", "ratio", "value", "inplace"}, buildErasing},
-		{"AutoAugment", []string{"policy", "interpolation", "fill"}, buildAutoAugment},
-		{"RandAugment", []string{"num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"}, buildRandAugment},
-		{"TrivialAugmentWide", []string{"num_magnitude_bins", "interpolation", "fill"}, buildTrivialAugment},
-		{"Compose", []string{"transforms"}, buildCompose},
-		{"RandomApply", []string{"transforms", "p"}, buildRandomApply},
-		{"RandomChoice", []string{"transforms", "p"}, buildRandomChoice},
-		{"OneOf", []string{"transforms", "p"}, buildRandomChoice},
-		{"RandomOrder", []string{"transforms"}, buildRandomOrder},
+		{"ColorJitter", []string{"brightness", "contrast", "saturation", "hue"}, grayOrRGB, buildColorJitter},
+		{"Grayscale", []string{"num_output_channels"}, grayOrRGB, buildGrayscale},
+		{"RandomGrayscale", []string{"p"}, grayOrRGB, simpleOp("RandomGrayscale", 0.1, cdec.Pixmap.Grayscale)},
+		{"RandomInvert", []string{"p"}, nil, simpleOp("RandomInvert", 0.5, cdec.Pixmap.Invert)},
+		{"RandomAutocontrast", []string{"p"}, grayOrRGB, simpleOp("RandomAutocontrast", 0.5, cdec.Pixmap.AutoContrast)},
+		{"RandomEqualize", []string{"p"}, nil, simpleOp("RandomEqualize", 0.5, cdec.Pixmap.Equalize)},
+		{"RandomPosterize", []string{"bits", "p"}, nil, buildPosterize},
+		{"RandomSolarize", []string{"threshold", "p"}, nil, buildSolarize},
+		{"RandomAdjustSharpness", []string{"sharpness_factor", "p"}, grayOrRGB, buildSharpness},
+		{"GaussianBlur", []string{"kernel_size", "sigma"}, nil, buildGaussianBlur},
+		{"RandomRotation", []string{"degrees", "interpolation", "expand", "center", "fill"}, nil, buildRotation},
+		{"RandomAffine", []string{"degrees", "translate", "scale", "shear", "interpolation", "fill", "center"}, nil, buildAffine},
+		{"RandomErasing", []string{"p", "scale", "ratio", "value", "inplace"}, nil, buildErasing},
+		{"AutoAugment", []string{"policy", "interpolation", "fill"}, grayOrRGB, buildAutoAugment},
+		{"RandAugment", []string{"num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"}, grayOrRGB, buildRandAugment},
+		{"TrivialAugmentWide", []string{"num_magnitude_bins", "interpolation", "fill"}, grayOrRGB, buildTrivialAugment},
+		{"Compose", []string{"transforms"}, nil, buildCompose},
+		{"RandomApply", []string{"transforms", "p"}, nil, buildRandomApply},
+		{"RandomChoice", []string{"transforms", "p"}, nil, buildRandomChoice},
+		{"OneOf", []string{"transforms", "p"}, nil, buildRandomChoice},
+		{"RandomOrder", []string{"transforms"}, nil, buildRandomOrder},
 	}
 }
 
@@ -45,7 +46,7 @@ func (n named) String() string { return string(n) }
 
 // pixmap is img as the kernels want it.
 func pixmap(img *Pixels) cdec.Pixmap {
-	return cdec.Pixmap{Pix: img.Pix, W: img.W, H: img.H, C: img.C}
+	return cdec.Pixmap{Pix: img.Pix, W: img.W, H: img.H, C: int(img.Type.Channels), DType: img.Type.DType}
 }
 
 // replace runs an operation that cannot work in place: f writes an image of
@@ -55,10 +56,29 @@ func replace(img *Pixels, w, h int, f func(dst, src cdec.Pixmap) error) error {
 	if err != nil {
 		return err
 	}
-	if err := f(cdec.Pixmap{Pix: next, W: w, H: h, C: img.C}, pixmap(img)); err != nil {
+	dst := pixmap(img)
+	dst.Pix, dst.W, dst.H = next, w, h
+	if err := f(dst, pixmap(img)); err != nil {
 		return err
 	}
 	img.Swap(w, h)
+	return nil
+}
+
+// retype changes the type of an image: f writes its pixels as those of dst.
+func retype(img *Pixels, t item.PixelType, f func(dst, src cdec.Pixmap) error) error {
+	src := pixmap(img)
+	img.Type = t
+	dst, err := img.Next(img.W, img.H)
+	if err != nil {
+		return err
+	}
+	out := pixmap(img)
+	out.Pix = dst
+	if err := f(out, src); err != nil {
+		return err
+	}
+	img.Swap(img.W, img.H)
 	return nil
 }
 
@@ -94,9 +114,9 @@ func isList(a *Args, key string) bool {
 	return bytes.HasPrefix(bytes.TrimSpace(a.Raw(key)), []byte("["))
 }
 
-// fillArg returns a fill of one number or three; has is false when there is
-// none (null), which torchvision treats differently from 0 at borders. A mask
-// takes a single number only.
+// fillArg returns a fill of one number or one for each channel; has is false when
+// there is none (null), which torchvision treats differently from 0 at borders. A
+// mask takes a single number only.
 func fillArg(a *Args, key string, has bool) cdec.WarpMode {
 	m := cdec.WarpMode{HasFill: has}
 	if raw, ok := a.vals[key]; ok && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
@@ -107,29 +127,14 @@ func fillArg(a *Args, key string, has bool) cdec.WarpMode {
 		return m
 	}
 	m.HasFill = true
-	v := a.Floats(key, nil)
-	if len(v) != 1 && len(v) != 3 {
-		a.fail(key, "must be one number or three, not %d", len(v))
-		return m
-	}
-	if a.Mask && len(v) == 3 {
-		return m
-	}
-	for c := range m.Fill {
-		x := v[c%len(v)]
-		if !(x >= 0 && x <= 255) {
-			a.fail(key, "must be between 0 and 255, not %v", x)
-			return m
-		}
-		m.Fill[c] = float32(x)
-	}
+	m.Fill = a.color(key, a.Floats(key, nil))
 	return m
 }
 
 // warpArgs returns interpolation and fill of an operation that warps.
 func warpArgs(a *Args, hasFill bool) cdec.WarpMode {
 	m := fillArg(a, "fill", hasFill)
-	m.Bilinear = a.Choice("interpolation", "nearest", "nearest", "bilinear") == "bilinear" && !a.Mask
+	m.Bilinear = a.Choice("interpolation", "nearest", "nearest", "bilinear") == "bilinear" && !a.mask
 	return m
 }
 
@@ -197,8 +202,8 @@ func parts(a *Args) ([]Op, error) {
 		if _, ok := op.(storeOp); ok {
 			return nil, fmt.Errorf("%s cannot stand inside %s: the type of a batch is the same for all records", opWord(r), a.op)
 		}
-		if c, ok := op.(Channeler); ok && c.OutChannels(3) != 3 {
-			return nil, fmt.Errorf("%s with 1 channel cannot stand inside %s: the shape of a batch is the same for all records", opWord(r), a.op)
+		if t, ok := op.(Retyper); ok && t.OutPixels(a.pixels) != a.pixels {
+			return nil, fmt.Errorf("%s to %s cannot stand inside %s: the shape of a batch is the same for all records", opWord(r), t.OutPixels(a.pixels), a.op)
 		}
 		ops[i] = op
 	}

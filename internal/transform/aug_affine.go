@@ -210,7 +210,7 @@ func (op *paddedCrop) Apply(r *Rand, img *Pixels) error {
 		return s.Err
 	}
 	return replace(img, s.W, s.H, func(dst, src cdec.Pixmap) error {
-		return cdec.Window(dst, src, s.X, s.Y, op.mode, s.Fill)
+		return cdec.Window(dst, src, s.X, s.Y, op.mode, s.Fill[:])
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
 )
 
 // jitterRange is the range of one factor of ColorJitter; off when nothing is to
@@ -98,17 +99,24 @@ func buildGrayscale(a *Args) (Op, error) {
 	return &grayscale{"Grayscale", n}, nil
 }
 
-// OutChannels makes it a Channeler.
-func (op *grayscale) OutChannels(int) int { return op.channels }
+// OutPixels makes it a Retyper.
+func (op *grayscale) OutPixels(t item.PixelType) item.PixelType {
+	t.Channels = int32(op.channels)
+	return t
+}
 
 func (op *grayscale) Apply(_ *Rand, img *Pixels) error {
-	if op.channels == 3 || img.C == 1 {
+	switch {
+	case int(img.Type.Channels) == op.channels:
 		return pixmap(img).Grayscale()
+	case op.channels == 3:
+		return retype(img, op.OutPixels(img.Type), cdec.Convert)
 	}
 	if err := pixmap(img).GrayscaleTo(img.Pix); err != nil {
 		return err
 	}
-	img.Pix, img.C = img.Pix[:img.W*img.H], 1
+	img.Type.Channels = 1
+	img.Pix = img.Pix[:img.bytes(img.W, img.H)]
 	return nil
 }
 
@@ -153,7 +161,7 @@ func (op *randomSharpness) Apply(r *Rand, img *Pixels) error {
 }
 
 func sharpen(img *Pixels, factor float64) error {
-	tmp, err := img.Temp(cdec.SharpnessTemp(img.W, img.C))
+	tmp, err := img.Temp(cdec.SharpnessTemp(pixmap(img)))
 	if err != nil {
 		return err
 	}
@@ -202,7 +210,7 @@ func buildGaussianBlur(a *Args) (Op, error) {
 
 func (op *gaussianBlur) Apply(r *Rand, img *Pixels) error {
 	sigma := r.Uniform(op.lo, op.hi)
-	tmp, err := img.Temp(cdec.BlurTemp(img.W, img.C, op.kw))
+	tmp, err := img.Temp(cdec.BlurTemp(pixmap(img), op.kw))
 	if err != nil {
 		return err
 	}

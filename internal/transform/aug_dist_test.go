@@ -95,7 +95,7 @@ func TestJitterDistribution(t *testing.T) {
 	op := mustOp(t, `{"op":"ColorJitter","brightness":[0.5,1.5]}`).(PixelOp)
 	m, v := uniformMoments(0.5, 1.5)
 	moments(t, "brightness", m-0.005, v, func(r *Rand) float64 {
-		img := &Pixels{Pix: []byte{100, 100, 100}, W: 1, H: 1, C: 3, scratch: s}
+		img := &Pixels{Pix: []byte{100, 100, 100}, W: 1, H: 1, Type: item.RGB, scratch: s}
 		if err := op.Apply(r, img); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestJitterDistribution(t *testing.T) {
 	}
 	order := mustOp(t, `{"op":"ColorJitter","brightness":[2,2],"saturation":[0,0]}`).(PixelOp)
 	moments(t, "order", 0.5, 0.25, func(r *Rand) float64 {
-		img := &Pixels{Pix: []byte{200, 0, 0}, W: 1, H: 1, C: 3, scratch: s}
+		img := &Pixels{Pix: []byte{200, 0, 0}, W: 1, H: 1, Type: item.RGB, scratch: s}
 		if err := order.Apply(r, img); err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestChoiceDistribution(t *testing.T) {
 		var n [4]int
 		for id := range int64(draws) {
 			r := NewRand(9, 0, id, "image", 2)
-			img := &Pixels{Pix: []byte{255, 255, 255}, W: 1, H: 1, C: 3, scratch: s}
+			img := &Pixels{Pix: []byte{255, 255, 255}, W: 1, H: 1, Type: item.RGB, scratch: s}
 			if err := op.Apply(&r, img); err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ type randomErasing struct {
 	scaleHi      float64
 	logLo, logHi float64
 	random       bool
-	value        [3]float64
+	value        [item.MaxChannels]float64
 }
 
 func buildErasing(a *Args) (Op, error) {
@@ -39,8 +39,8 @@ func buildErasing(a *Args) (Op, error) {
 		return op, nil
 	}
 	v := a.Floats("value", []float64{0})
-	if len(v) != 1 && len(v) != 3 {
-		a.fail("value", "must be one number, three, or \"random\"")
+	if len(v) != 1 && len(v) != int(a.pixels.Channels) && !(a.mask && len(v) > 0) {
+		a.fail("value", "must be %s, or \"random\"", a.perChannel())
 		return op, nil
 	}
 	for c := range op.value {
@@ -74,7 +74,7 @@ func (op *randomErasing) draw(r *Rand, w, h int) (box item.Rect, ok bool) {
 }
 
 func (op *randomErasing) Apply(r *Rand, img *Pixels) error {
-	return op.ApplyStored(r, &Stored{Bytes: img.Pix, DType: item.U8, Layout: item.NHWC, W: img.W, H: img.H, C: img.C})
+	return op.ApplyStored(r, &Stored{Bytes: img.Pix, DType: img.Type.DType, Layout: item.NHWC, W: img.W, H: img.H, C: int(img.Type.Channels)})
 }
 
 // ApplyStored makes it a StoredOp.
@@ -83,8 +83,8 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 	if !ok {
 		return nil
 	}
-	var value [3][]byte
-	var buf [12]byte
+	var value [item.MaxChannels][]byte
+	var buf [4 * item.MaxChannels]byte
 	size := row.DType.Size()
 	for c := range value {
 		value[c] = putElement(buf[c*4:c*4:c*4+4], row.DType, op.value[c])
@@ -144,12 +144,14 @@ func copyLines(row *Stored, box item.Rect) {
 	}
 }
 
-// putElement appends v as an element of type t. A u8 is cut to its integer and
-// wraps around, as a cast in torch does.
+// putElement appends v as an element of type t. An integer is cut off and wraps
+// around, as a cast in torch does.
 func putElement(b []byte, t item.DType, v float64) []byte {
 	switch t {
 	case item.U8:
 		return append(b, byte(int64(v)))
+	case item.U16:
+		return binary.LittleEndian.AppendUint16(b, uint16(int64(v)))
 	case item.F16:
 		return binary.LittleEndian.AppendUint16(b, halfBits(float32(v)))
 	case item.BF16:

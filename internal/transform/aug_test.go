@@ -17,12 +17,12 @@ import (
 // testKernel resamples with the real kernels.
 type testKernel struct{ dec *cdec.Decoder }
 
-func (k testKernel) Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error {
+func (k testKernel) Resample(dst, src []byte, w, h int, t item.PixelType, g *item.Geometry, st *item.Store) error {
 	format := cdec.FormatRGB
-	if c == 1 {
+	if t.Channels == 1 {
 		format = cdec.FormatGray
 	}
-	jobs := []cdec.Job{{Format: format, Src: src[:w*h*c], Width: int32(w), Height: int32(h), Geom: *g, Store: *st, Dst: dst}}
+	jobs := []cdec.Job{{Format: format, Src: src[:w*h*t.Size()], Width: int32(w), Height: int32(h), Geom: *g, Store: *st, Dst: dst}}
 	k.dec.Run(jobs)
 	return jobs[0].Err
 }
@@ -40,7 +40,7 @@ func testScratch(t testing.TB) *Scratch {
 
 func mustOp(t testing.TB, text string) Op {
 	t.Helper()
-	op, err := parseOp(json.RawMessage(text), false, 0)
+	op, err := parseOp(json.RawMessage(text), opContext{pixels: item.RGB})
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -49,7 +49,7 @@ func mustOp(t testing.TB, text string) Op {
 
 // testPixels is an image with values that differ everywhere.
 func testPixels(s *Scratch, w, h, c int) *Pixels {
-	p := &Pixels{Pix: make([]byte, w*h*c), W: w, H: h, C: c, scratch: s}
+	p := &Pixels{Pix: make([]byte, w*h*c), W: w, H: h, Type: item.PixelType{DType: item.U8, Channels: int32(c)}, scratch: s}
 	for i := range p.Pix {
 		p.Pix[i] = byte(i*7 + i/w)
 	}
@@ -178,7 +178,7 @@ func TestMoverFollowsPixels(t *testing.T) {
 	} {
 		op := mustOp(t, text)
 		for seed := range uint64(50) {
-			img := &Pixels{Pix: make([]byte, 90*80*3), W: 90, H: 80, C: 3, scratch: s}
+			img := &Pixels{Pix: make([]byte, 90*80*3), W: 90, H: 80, Type: item.RGB, scratch: s}
 			const x0, y0 = 40, 36
 			for y := y0; y < y0+5; y++ {
 				for x := x0; x < x0+5; x++ {
@@ -231,7 +231,7 @@ func TestProgramMove(t *testing.T) {
 		{"op":"RandomCrop","size":80,"padding":5,"padding_mode":"edge"}]`), &ops); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Compile(Output{Name: "image", Ops: ops, Mask: true}, 120, 110)
+	p, err := Compile(Output{Name: "image", Ops: ops, Mask: true}, Input{W: 120, H: 110})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,9 +248,9 @@ func TestProgramMove(t *testing.T) {
 		if err := r.Begin(p, 1, 0, id, 120, 110); err != nil {
 			t.Fatal(err)
 		}
-		g, st := r.Geometry(), U8Store(1)
+		g, st := r.Geometry(), item.PixelType{DType: item.U8, Channels: 1}.Plain()
 		pixels, row := make([]byte, r.PixelBytes()), make([]byte, p.RowBytes())
-		if err := s.kernel.Resample(pixels, src, 120, 110, 1, &g, &st); err != nil {
+		if err := s.kernel.Resample(pixels, src, 120, 110, p.In, &g, &st); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Finish(s, pixels, row); err != nil {
@@ -303,11 +303,11 @@ func TestMaskFollowsImage(t *testing.T) {
 			copy(img[3*i:], []byte{255, 255, 255})
 		}
 	}
-	image, err := Compile(Output{Name: "image", Ops: list}, 60, 52)
+	image, err := Compile(Output{Name: "image", Ops: list}, Input{W: 60, H: 52})
 	if err != nil {
 		t.Fatal(err)
 	}
-	followed, err := Compile(Output{Name: "mask", Ops: list, Mask: true, Follow: "image"}, 60, 52)
+	followed, err := Compile(Output{Name: "mask", Ops: list, Mask: true, Follow: "image"}, Input{W: 60, H: 52})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,9 +317,9 @@ func TestMaskFollowsImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := r.Geometry()
-		st := U8Store(c)
+		st := item.PixelType{DType: item.U8, Channels: int32(c)}.Plain()
 		pixels := make([]byte, r.PixelBytes())
-		if err := s.kernel.Resample(pixels, src, 60, 52, c, &g, &st); err != nil {
+		if err := s.kernel.Resample(pixels, src, 60, 52, p.In, &g, &st); err != nil {
 			t.Fatal(err)
 		}
 		row := make([]byte, p.RowBytes())
@@ -353,12 +353,12 @@ func TestMaskFollowsImage(t *testing.T) {
 
 func TestGrayscaleChangesChannels(t *testing.T) {
 	s := testScratch(t)
-	p, err := Compile(Output{Name: "image", Ops: []json.RawMessage{[]byte(`{"op":"Grayscale"}`)}}, 20, 10)
+	p, err := Compile(Output{Name: "image", Ops: []json.RawMessage{[]byte(`{"op":"Grayscale"}`)}}, Input{W: 20, H: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sh := p.Shape(); sh[0] != 10 || sh[1] != 20 || sh[2] != 1 || p.InC != 3 {
-		t.Fatalf("shape %v, %d channels decoded", sh, p.InC)
+	if sh := p.Shape(); sh[0] != 10 || sh[1] != 20 || sh[2] != 1 || p.In != item.RGB {
+		t.Fatalf("shape %v, %v decoded", sh, p.In)
 	}
 	var r Run
 	if err := r.Begin(p, 1, 0, 0, 20, 10); err != nil {
@@ -401,14 +401,14 @@ func TestAugmentErrors(t *testing.T) {
 		`{"op":"RandomRotation","degrees":-5}`:                                          "must not be negative",
 		`{"op":"RandomRotation","degrees":[1,2,3]}`:                                     "a list of 2 numbers",
 		`{"op":"RandomRotation","degrees":5,"interpolation":"bicubic"}`:                 "nearest, bilinear",
-		`{"op":"RandomRotation","degrees":5,"fill":[1,2]}`:                              "one number or three",
+		`{"op":"RandomRotation","degrees":5,"fill":[1,2]}`:                              "one number or 3, one for each channel",
 		`{"op":"RandomRotation","degrees":5,"center":[1]}`:                              "two numbers, [x, y]",
 		`{"op":"RandomAffine","degrees":5,"translate":[0.5,2]}`:                         "between 0 and 1",
 		`{"op":"RandomAffine","degrees":5,"scale":[0,1]}`:                               "positive",
 		`{"op":"RandomAffine","degrees":5,"shear":[1,2,3]}`:                             "2 or 4 numbers",
 		`{"op":"RandomCrop","size":5,"padding":2,"padding_mode":"mirror"}`:              "padding_mode",
 		`{"op":"RandomErasing","scale":[0.5,2]}`:                                        "between 0 and 1",
-		`{"op":"RandomErasing","value":[1,2]}`:                                          "one number, three",
+		`{"op":"RandomErasing","value":[1,2]}`:                                          "one number or 3, one for each channel, or \"random\"",
 		`{"op":"RandomErasing","value":"noise"}`:                                        "random",
 		`{"op":"AutoAugment","policy":"mnist"}`:                                         "imagenet, cifar10, svhn",
 		`{"op":"RandAugment","magnitude":31}`:                                           "from 0 to num_magnitude_bins-1 = 30",
@@ -421,7 +421,7 @@ func TestAugmentErrors(t *testing.T) {
 		`{"op":"OneOf","transforms":[{"op":"RandomInvert"}],"p":[0]}`:                   "positive sum",
 		strings.Repeat(`{"op":"Compose","transforms":[`, 20) + strings.Repeat(`]}`, 20): "nested too deeply",
 	} {
-		_, err := parseOp(json.RawMessage(text), false, 0)
+		_, err := parseOp(json.RawMessage(text), opContext{pixels: item.RGB})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
@@ -438,7 +438,7 @@ func TestAugmentErrors(t *testing.T) {
 		if err := json.Unmarshal([]byte(ops), &list); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Compile(Output{Name: "image", Ops: list}, 32, 32); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Compile(Output{Name: "image", Ops: list}, Input{W: 32, H: 32}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", ops, err, want)
 		}
 	}
@@ -495,7 +495,7 @@ func FuzzParseOps(f *testing.F) {
 		if json.Unmarshal(data, &list) != nil {
 			return
 		}
-		p, err := Compile(Output{Name: "image", Ops: list}, 21, 17)
+		p, err := Compile(Output{Name: "image", Ops: list}, Input{W: 21, H: 17})
 		if err != nil || p.RowBytes() > 1<<20 {
 			return
 		}
@@ -504,10 +504,10 @@ func FuzzParseOps(f *testing.F) {
 			return
 		}
 		g := r.Geometry()
-		st := U8Store(p.InC)
-		src := testPixels(s, 21, 17, p.InC)
+		st := p.In.Plain()
+		src := testPixels(s, 21, 17, int(p.In.Channels))
 		pixels := make([]byte, r.PixelBytes())
-		if err := s.kernel.Resample(pixels, src.Pix, 21, 17, p.InC, &g, &st); err != nil {
+		if err := s.kernel.Resample(pixels, src.Pix, 21, 17, p.In, &g, &st); err != nil {
 			return
 		}
 		_ = r.Finish(s, pixels, make([]byte, p.RowBytes()))

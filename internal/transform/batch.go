@@ -72,7 +72,7 @@ func compileBatchOp(raw json.RawMessage, in BatchInfo, depth int) (BatchOp, []it
 		if err := checkKeys(vals, name, s.Keys); err != nil {
 			return nil, nil, err
 		}
-		a := &Args{op: name, vals: vals, depth: depth}
+		a := &Args{op: name, vals: vals, opContext: opContext{depth: depth}}
 		op, add, err := s.Build(a, in)
 		if a.err != nil {
 			err = a.err

@@ -10,12 +10,12 @@ import (
 
 func geometrySpecs() []Spec {
 	return []Spec{
-		{"Resize", []string{"size", "interpolation", "max_size", "antialias"}, buildResize},
-		{"CenterCrop", []string{"size"}, buildCenterCrop},
-		{"RandomCrop", []string{"size", "padding", "pad_if_needed", "fill", "padding_mode"}, buildRandomCrop},
-		{"RandomResizedCrop", []string{"size", "scale", "ratio", "interpolation", "antialias"}, buildRandomResizedCrop},
-		{"RandomHorizontalFlip", []string{"p"}, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5)}, nil }},
-		{"RandomVerticalFlip", []string{"p"}, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5), vertical: true}, nil }},
+		{"Resize", []string{"size", "interpolation", "max_size", "antialias"}, nil, buildResize},
+		{"CenterCrop", []string{"size"}, nil, buildCenterCrop},
+		{"RandomCrop", []string{"size", "padding", "pad_if_needed", "fill", "padding_mode"}, nil, buildRandomCrop},
+		{"RandomResizedCrop", []string{"size", "scale", "ratio", "interpolation", "antialias"}, nil, buildRandomResizedCrop},
+		{"RandomHorizontalFlip", []string{"p"}, nil, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5)}, nil }},
+		{"RandomVerticalFlip", []string{"p"}, nil, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5), vertical: true}, nil }},
 	}
 }
 
@@ -120,7 +120,7 @@ type randomCrop struct {
 	h, w                     int
 	left, top, right, bottom int
 	padIfNeeded              bool
-	fill                     [3]uint8
+	fill                     Fill
 }
 
 func buildRandomCrop(a *Args) (Op, error) {

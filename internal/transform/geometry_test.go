@@ -61,7 +61,7 @@ func TestResizeSizesAreTorchvisions(t *testing.T) {
 // runOps makes the output of a list for an image of c channels.
 func runOps(t testing.TB, s *Scratch, out Output, src []byte, w, h int, id int64) ([]byte, *Program) {
 	t.Helper()
-	p, err := Compile(out, w, h)
+	p, err := Compile(out, Input{W: w, H: h})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +84,11 @@ func runOps(t testing.TB, s *Scratch, out Output, src []byte, w, h int, id int64
 	}
 	st, dst := p.Store, row
 	if !r.Direct() {
-		st = U8Store(p.InC)
+		st = p.In.Plain()
 		dst = make([]byte, r.PixelBytes())
 	}
 	g := r.Geometry()
-	if err := s.kernel.Resample(dst, src, w, h, p.InC, &g, &st); err != nil {
+	if err := s.kernel.Resample(dst, src, w, h, p.In, &g, &st); err != nil {
 		t.Fatal(err)
 	}
 	if r.Direct() {
@@ -223,7 +223,7 @@ func TestFusedIsOneAfterTheOther(t *testing.T) {
 	for _, l := range lists {
 		for id := range int64(40) {
 			got, p := runOps(t, s, Output{Name: "image", Ops: list(l...)}, src, w, h, id)
-			px := Pixels{Pix: append([]byte(nil), src...), W: w, H: h, C: 3, scratch: s}
+			px := Pixels{Pix: append([]byte(nil), src...), W: w, H: h, Type: item.RGB, scratch: s}
 			for i, text := range l {
 				r := NewRand(1, 2, id, "image", i)
 				step := mustOp(t, text).(GeometryOp).Draw(&r, px.W, px.H)
@@ -288,12 +288,12 @@ func TestCompileRefuses(t *testing.T) {
 		`{"op":"Resize","size":[8,8],"antialias":false}`:           "antialias must be true",
 		`{"op":"Resize","size":[8,8],"interpolation":"lanczos"}`:   "must be bilinear, bicubic or nearest",
 		`{"op":"Normalize","mean":[0],"std":[1]}`:                  `put ToDtype("float32", scale=True) before it`,
-		`{"op":"ToDtype","dtype":"int8"}`:                          "must be uint8, float16, bfloat16 or float32",
+		`{"op":"ToDtype","dtype":"int8"}`:                          "must be uint8, uint16, float16, bfloat16 or float32",
 		`{"size":3}`:                                               "lacks its name",
 		`[]`:                                                       "must be an object",
 		`{"op":"RandomCrop","size":8,"padding_mode":"reflection"}`: `must be one of constant, edge, reflect, symmetric`,
 	} {
-		_, err := Compile(Output{Name: "image", Ops: list(text)}, 0, 0)
+		_, err := Compile(Output{Name: "image", Ops: list(text)}, Input{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %q", text, err, want)
 		}
@@ -302,11 +302,11 @@ func TestCompileRefuses(t *testing.T) {
 		{`{"op":"ToDtype","dtype":"float32"}`, `{"op":"RandomResizedCrop","size":8}`},
 		{`{"op":"ToDtype","dtype":"float32"}`, `{"op":"ToDtype","dtype":"uint8"}`},
 	} {
-		if _, err := Compile(Output{Name: "image", Ops: list(l...)}, 9, 9); err == nil {
+		if _, err := Compile(Output{Name: "image", Ops: list(l...)}, Input{W: 9, H: 9}); err == nil {
 			t.Errorf("%v was accepted", l)
 		}
 	}
-	if _, err := Compile(Output{Name: "image", Layout: "HWC"}, 9, 9); err == nil {
+	if _, err := Compile(Output{Name: "image", Layout: "HWC"}, Input{W: 9, H: 9}); err == nil {
 		t.Error("layout HWC was accepted")
 	}
 }
@@ -366,7 +366,7 @@ func FuzzCompile(f *testing.F) {
 		if json.Unmarshal([]byte(text), &out) != nil {
 			return
 		}
-		p, err := Compile(out, 7, 5)
+		p, err := Compile(out, Input{W: 7, H: 5})
 		if err != nil || p.RowBytes() > 1<<20 {
 			return
 		}

@@ -21,12 +21,17 @@ type Output struct {
 	// by the geometric operations with nearest interpolation, its values
 	// untouched by the others.
 	Mask bool `json:"mask"`
+	// Mode is what an image is decoded to: "RGB" (the default), "RGBA", "L"
+	// (gray) or "LA"; a mask has none. Depth is the number of bits of a value,
+	// 8 (the default) or 16.
+	Mode  string `json:"mode"`
+	Depth int    `json:"depth"`
 	// Follow is the name of another output whose random numbers this one
 	// draws: a mask moves with its image when both have the same operations.
 	Follow string `json:"follow"`
 }
 
-var outputKeys = []string{"name", "field", "ops", "layout", "mask", "follow"}
+var outputKeys = []string{"name", "field", "ops", "layout", "mask", "mode", "depth", "follow"}
 
 // UnmarshalJSON refuses unknown keys.
 func (o *Output) UnmarshalJSON(data []byte) error {
@@ -41,15 +46,19 @@ func (o *Output) UnmarshalJSON(data []byte) error {
 // workers at once.
 type Program struct {
 	Name string
-	// W and H are the size of the output, C its channels; InC are the channels
-	// that are decoded.
-	W, H, C, InC int
+	// W and H are the size of the output, C its channels.
+	W, H, C int
+	// In is the type of the pixels that the program starts from: what is
+	// decoded.
+	In item.PixelType
 	// Store says how rows are written.
 	Store item.Store
 	// Mask says that pixels are class numbers.
 	Mask bool
 
 	key    uint64
+	plain  bool // rows are finished pixels as they are
+	flat   bool // rows have no axis of channels
 	ops    []Op
 	stored []storedEntry
 }
@@ -62,33 +71,33 @@ type storedEntry struct {
 // maxOutputBytes bounds one row of an output.
 const maxOutputBytes = 1 << 30
 
-// Compile compiles the operations of an output. w and h are the size of all
-// stored images, or 0 when they differ or are not known; the size of the output
-// must be fixed all the same.
-func Compile(out Output, w, h int) (*Program, error) {
-	p, err := compile(out, w, h)
+// Compile compiles the operations of an output on pixels as in describes them.
+// The size of the output must be fixed even where that of the input is not.
+func Compile(out Output, in Input) (*Program, error) {
+	p, err := compile(out, in)
 	if err != nil {
 		return nil, fmt.Errorf("output %q: %w", out.Name, err)
 	}
 	return p, nil
 }
 
-func compile(out Output, w, h int) (*Program, error) {
+func compile(out Output, in Input) (*Program, error) {
 	if len(out.Ops) > maxOps {
 		return nil, fmt.Errorf("%d operations, the limit is %d", len(out.Ops), maxOps)
 	}
-	p := &Program{Name: out.Name, C: 3, Mask: out.Mask, key: outputKey(out.Name)}
-	if out.Mask {
-		p.C = 1
+	t, mask, err := in.pixels(&out)
+	if err != nil {
+		return nil, err
 	}
-	p.InC = p.C
+	w, h := in.W, in.H
+	p := &Program{Name: out.Name, In: t, Mask: mask, flat: in.flat(), key: outputKey(out.Name)}
 	if out.Follow != "" {
 		p.key = outputKey(out.Follow)
 	}
-	st := storeState{dtype: item.U8, scale: [3]float64{1, 1, 1}}
+	st := newStoreState(t)
 	converted := false
 	for i, raw := range out.Ops {
-		op, err := parseOp(raw, out.Mask, 0)
+		op, err := parseOp(raw, opContext{mask: mask, pixels: t})
 		if err != nil {
 			return nil, fmt.Errorf("operation %d: %w", i+1, err)
 		}
@@ -96,20 +105,14 @@ func compile(out Output, w, h int) (*Program, error) {
 			if len(p.stored) > 0 {
 				return nil, fmt.Errorf("operation %d: ToDtype and Normalize cannot follow an operation on normalised pixels", i+1)
 			}
-			if out.Mask {
-				if _, ok := op.(*normalize); ok {
-					continue // the values of a mask are class numbers
-				}
-				op.(*toDtype).scale = false
-			}
 			if err := so.fold(&st); err != nil {
 				return nil, fmt.Errorf("operation %d: %w", i+1, err)
 			}
-			converted = st.dtype != item.U8
+			converted = !st.plain()
 			continue
 		}
 		if converted {
-			if err := p.addConverted(op, i, w, h); err != nil {
+			if err := p.addConverted(op, i, w, h, st.pixels); err != nil {
 				return nil, fmt.Errorf("operation %d: %w", i+1, err)
 			}
 		}
@@ -120,8 +123,9 @@ func compile(out Output, w, h int) (*Program, error) {
 			if s, ok := op.(Sizer); ok {
 				w, h = s.OutSize(w, h)
 			}
-			if c, ok := op.(Channeler); ok && !out.Mask {
-				p.C = c.OutChannels(p.C)
+			if r, ok := op.(Retyper); ok && !mask {
+				t = r.OutPixels(t)
+				st = newStoreState(t)
 			}
 		case StoredOp:
 			if !converted {
@@ -144,11 +148,8 @@ func compile(out Output, w, h int) (*Program, error) {
 		return nil, fmt.Errorf("its size differs from record to record, so it cannot fill a batch; " +
 			"end with an operation that fixes the size, such as RandomResizedCrop(224), or Resize(256) and CenterCrop(224)")
 	}
-	p.W, p.H = w, h
-	p.Store = item.Store{DType: st.dtype, Layout: item.NHWC, Channels: int32(p.C)}
-	for c := range p.Store.Scale {
-		p.Store.Scale[c], p.Store.Bias[c] = float32(st.scale[c]), float32(st.bias[c])
-	}
+	p.W, p.H, p.C = w, h, int(t.Channels)
+	p.Store = st.store()
 	switch out.Layout {
 	case "", "NHWC":
 	case "NCHW":
@@ -156,6 +157,7 @@ func compile(out Output, w, h int) (*Program, error) {
 	default:
 		return nil, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", clip(out.Layout))
 	}
+	p.plain = st.plain() && p.Store.Layout == item.NHWC
 	if p.RowBytes() > maxOutputBytes {
 		return nil, fmt.Errorf("one row of %dx%d has %d bytes, the limit is %d", w, h, p.RowBytes(), maxOutputBytes)
 	}
@@ -164,7 +166,7 @@ func compile(out Output, w, h int) (*Program, error) {
 
 // addConverted decides what an operation behind ToDtype or Normalize means.
 // What only moves whole pixels may run before the conversion instead.
-func (p *Program) addConverted(op Op, i, w, h int) error {
+func (p *Program) addConverted(op Op, i, w, h int, t item.PixelType) error {
 	name := opName(op)
 	if so, ok := op.(StoredOp); ok {
 		if !p.Mask {
@@ -173,7 +175,7 @@ func (p *Program) addConverted(op Op, i, w, h int) error {
 		return nil
 	}
 	if len(p.stored) > 0 {
-		return fmt.Errorf("%s cannot follow an operation on normalised pixels; move it before ToDtype", name)
+		return fmt.Errorf("%s cannot follow an operation on normalised pixels; move it before ToDtype and Normalize", name)
 	}
 	switch op := op.(type) {
 	case *randomFlip:
@@ -187,7 +189,7 @@ func (p *Program) addConverted(op Op, i, w, h int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s works on uint8 pixels; move it before ToDtype", name)
+	return fmt.Errorf("%s works on %s pixels; move it before ToDtype and Normalize", name, t.DType)
 }
 
 // opName is the name of an operation for messages.
@@ -215,16 +217,17 @@ func (p *Program) RowBytes() int64 {
 
 // Shape is the shape of one row.
 func (p *Program) Shape() []int {
+	if p.flat && p.C == 1 {
+		return []int{p.H, p.W}
+	}
 	if p.Store.Layout == item.NCHW {
 		return []int{p.C, p.H, p.W}
 	}
 	return []int{p.H, p.W, p.C}
 }
 
-// Plain says that rows are the u8 pixels as they are, interleaved.
-func (p *Program) Plain() bool {
-	return p.Store.DType == item.U8 && p.Store.Layout == item.NHWC
-}
+// Plain says that rows are the finished pixels as they are, interleaved.
+func (p *Program) Plain() bool { return p.plain }
 
 // NeedsScratch says that pixels may be kept in scratch memory between steps:
 // some operation is not a mere crop, resize or flip.
@@ -261,9 +264,4 @@ func (p *Program) Identity() bool {
 		}
 	}
 	return true
-}
-
-// U8Store writes pixels as they are: how images are kept in scratch.
-func U8Store(channels int) item.Store {
-	return item.Store{DType: item.U8, Layout: item.NHWC, Channels: int32(channels), Scale: [3]float32{1, 1, 1}}
 }

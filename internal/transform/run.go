@@ -9,7 +9,7 @@ import (
 
 // Run is one record on its way through a program. Begin gives the geometry to
 // decode; when Direct, decoding it with Program.Store into the row is all, but
-// for FinishStored. Otherwise the caller decodes it with U8Store into pixels
+// for FinishStored. Otherwise the caller decodes it with Program.In.Plain() into pixels
 // and calls Finish, which makes the row.
 type Run struct {
 	p    *Program
@@ -91,7 +91,7 @@ func (r *Run) Geometry() item.Geometry { return r.v.geometry() }
 func (r *Run) SourceSize() (w, h int) { return r.v.srcW, r.v.srcH }
 
 // PixelBytes is the room that the decoded geometry needs when not Direct.
-func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.InC }
+func (r *Run) PixelBytes() int { return r.v.contentW() * r.v.contentH() * r.p.In.Size() }
 
 // placeable says that the row is the decoded pixels on a background.
 func (r *Run) placeable() bool {
@@ -101,22 +101,24 @@ func (r *Run) placeable() bool {
 // CopyRaw makes the row from the bytes of a raw image, when that takes no more
 // than copying lines onto a background. Otherwise it returns false.
 func (r *Run) CopyRaw(row, src []byte) bool {
-	if !r.placeable() || r.v.resized || r.v.flipH || r.v.flipV || len(src) != r.v.srcW*r.v.srcH*r.p.C {
+	if !r.placeable() || r.v.resized || r.v.flipH || r.v.flipV || len(src) != r.v.srcW*r.v.srcH*r.p.In.Size() {
 		return false
 	}
-	stride := r.v.srcW * r.p.C
-	r.place(row, src[int(r.v.box.Y)*stride+int(r.v.box.X)*r.p.C:], stride)
+	px := r.p.In.Size()
+	stride := r.v.srcW * px
+	r.place(row, src[int(r.v.box.Y)*stride+int(r.v.box.X)*px:], stride)
 	return true
 }
 
 // place writes lines of content onto the background of the row.
 func (r *Run) place(row, content []byte, stride int) {
-	fillPixels(row, r.v.fill, r.p.C)
+	fillPixels(row, r.v.fill, r.p.In)
 	if r.v.empty() {
 		return
 	}
-	n, out := r.v.contentW()*r.p.C, r.v.w*r.p.C
-	to := r.v.padY*out + r.v.padX*r.p.C
+	px := r.p.In.Size()
+	n, out := r.v.contentW()*px, r.v.w*px
+	to := r.v.padY*out + r.v.padX*px
 	for range r.v.contentH() {
 		copy(row[to:to+n], content)
 		to += out
@@ -128,10 +130,10 @@ func (r *Run) place(row, content []byte, stride int) {
 // and writes the row. pixels may be overwritten.
 func (r *Run) Finish(s *Scratch, pixels, row []byte) error {
 	if r.placeable() {
-		r.place(row, pixels, r.v.contentW()*r.p.C)
+		r.place(row, pixels, r.v.contentW()*r.p.In.Size())
 		return nil
 	}
-	r.px = Pixels{Pix: pixels, W: r.v.contentW(), H: r.v.contentH(), C: r.p.InC, scratch: s}
+	r.px = Pixels{Pix: pixels, W: r.v.contentW(), H: r.v.contentH(), Type: r.p.In, scratch: s}
 	if r.v.padded {
 		v := newView(r.px.W, r.px.H)
 		v.padded, v.padX, v.padY, v.fill = true, r.v.padX, r.v.padY, r.v.fill
@@ -164,7 +166,7 @@ func (r *Run) Finish(s *Scratch, pixels, row []byte) error {
 		return r.wrongSize(r.v.w, r.v.h)
 	}
 	s.geom = r.v.geometry()
-	if err := s.kernel.Resample(row, r.px.Pix, r.px.W, r.px.H, r.px.C, &s.geom, &r.p.Store); err != nil {
+	if err := s.kernel.Resample(row, r.px.Pix, r.px.W, r.px.H, r.px.Type, &s.geom, &r.p.Store); err != nil {
 		return err
 	}
 	return r.FinishStored(row)
@@ -252,14 +254,14 @@ func (s *Scratch) materialise(px *Pixels, v *view) error {
 	if v.identity() {
 		return nil
 	}
-	dst, err := s.next(v.w * v.h * px.C)
+	dst, err := s.next(px.bytes(v.w, v.h))
 	if err != nil {
 		return err
 	}
-	s.store = U8Store(px.C)
+	s.store = px.Type.Plain()
 	if !v.padded {
 		s.geom = v.geometry()
-		if err := s.kernel.Resample(dst, px.Pix, px.W, px.H, px.C, &s.geom, &s.store); err != nil {
+		if err := s.kernel.Resample(dst, px.Pix, px.W, px.H, px.Type, &s.geom, &s.store); err != nil {
 			return err
 		}
 		px.Swap(v.w, v.h)
@@ -270,31 +272,33 @@ func (s *Scratch) materialise(px *Pixels, v *view) error {
 	inner := *v
 	inner.padded = false
 	if !inner.identity() && !v.empty() {
-		if content, err = s.tempBytes(cw * ch * px.C); err != nil {
+		if content, err = s.tempBytes(px.bytes(cw, ch)); err != nil {
 			return err
 		}
 		s.geom = v.geometry()
-		if err := s.kernel.Resample(content, px.Pix, px.W, px.H, px.C, &s.geom, &s.store); err != nil {
+		if err := s.kernel.Resample(content, px.Pix, px.W, px.H, px.Type, &s.geom, &s.store); err != nil {
 			return err
 		}
 	}
-	fillPixels(dst, v.fill, px.C)
+	fillPixels(dst, v.fill, px.Type)
 	if !v.empty() {
+		size := px.Type.Size()
 		for y := range ch {
-			to := ((y+v.padY)*v.w + v.padX) * px.C
-			copy(dst[to:to+cw*px.C], content[y*cw*px.C:])
+			to := ((y+v.padY)*v.w + v.padX) * size
+			copy(dst[to:to+cw*size], content[y*cw*size:])
 		}
 	}
 	px.Swap(v.w, v.h)
 	return nil
 }
 
-func fillPixels(dst []byte, fill [3]uint8, c int) {
-	if fill == [3]uint8{} {
+func fillPixels(dst []byte, fill Fill, t item.PixelType) {
+	if fill == (Fill{}) {
 		clear(dst)
 		return
 	}
-	n := copy(dst, fill[:c])
+	pixel := encodePixel(fill, t)
+	n := copy(dst, pixel[:t.Size()])
 	for n < len(dst) {
 		n += copy(dst[n:], dst[:n])
 	}

@@ -8,18 +8,38 @@ import (
 
 func storeSpecs() []Spec {
 	return []Spec{
-		{"ToDtype", []string{"dtype", "scale"}, buildToDtype},
-		{"Normalize", []string{"mean", "std", "inplace"}, buildNormalize},
+		{"ToDtype", []string{"dtype", "scale"}, nil, buildToDtype},
+		{"Normalize", []string{"mean", "std", "inplace"}, nil, buildNormalize},
 	}
 }
 
 // storeOp changes how the pixels are written into the batch.
 type storeOp interface{ fold(s *storeState) error }
 
-// storeState is the affine map from a u8 pixel to the stored value so far.
+// storeState is the affine map from a finished pixel to the stored value so
+// far.
 type storeState struct {
+	pixels      item.PixelType // of the finished pixels
 	dtype       item.DType
-	scale, bias [3]float64
+	scale, bias [item.MaxChannels]float64
+}
+
+func newStoreState(t item.PixelType) storeState {
+	return storeState{pixels: t, dtype: t.DType, scale: [item.MaxChannels]float64{1, 1, 1, 1}}
+}
+
+// plain says that pixels are stored as they are.
+func (s *storeState) plain() bool {
+	return *s == newStoreState(s.pixels)
+}
+
+func (s *storeState) store() item.Store {
+	st := s.pixels.Plain()
+	st.DType = s.dtype
+	for c := range s.scale {
+		st.Scale[c], st.Bias[c] = float32(s.scale[c]), float32(s.bias[c])
+	}
+	return st
 }
 
 type toDtype struct {
@@ -27,51 +47,61 @@ type toDtype struct {
 	scale bool
 }
 
+var toDtypes = map[string]item.DType{
+	"uint8": item.U8, "uint16": item.U16, "float16": item.F16, "half": item.F16, "bfloat16": item.BF16,
+	"float32": item.F32, "float": item.F32,
+}
+
+const toDtypeNames = "uint8, uint16, float16, bfloat16 or float32"
+
+func isInteger(t item.DType) bool { return t == item.U8 || t == item.U16 }
+
 func buildToDtype(a *Args) (Op, error) {
-	op := &toDtype{scale: a.Bool("scale", false)}
+	op := &toDtype{scale: a.Bool("scale", false) && !a.mask}
 	if !a.Has("dtype") {
-		a.fail("dtype", "is missing; it is uint8, float16, bfloat16 or float32")
+		a.fail("dtype", "is missing; it is "+toDtypeNames)
 	}
-	switch name := a.String("dtype", "uint8"); name {
-	case "uint8":
-		op.dtype = item.U8
-	case "float16", "half":
-		op.dtype = item.F16
-	case "bfloat16":
-		op.dtype = item.BF16
-	case "float32", "float":
-		op.dtype = item.F32
-	default:
-		a.fail("dtype", "must be uint8, float16, bfloat16 or float32, not %q", clip(name))
+	name := a.String("dtype", "uint8")
+	var known bool
+	if op.dtype, known = toDtypes[name]; !known {
+		a.fail("dtype", "must be %s, not %q", toDtypeNames, clip(name))
+		return op, nil
 	}
 	return op, nil
 }
 
 func (op *toDtype) fold(s *storeState) error {
-	if s.dtype == item.U8 && op.dtype != item.U8 && op.scale {
+	switch {
+	case !isInteger(s.dtype) && isInteger(op.dtype):
+		return fmt.Errorf("ToDtype: pixels that are %s already cannot go back to %s; leave one of the two operations out", s.dtype, op.dtype)
+	case isInteger(s.dtype) && !isInteger(op.dtype) && op.scale:
 		for c := range s.scale {
-			s.scale[c] /= 255
+			s.scale[c] /= maxValue(s.dtype)
 		}
-	}
-	if s.dtype != item.U8 && op.dtype == item.U8 {
-		return fmt.Errorf("ToDtype: pixels that are %s already cannot go back to uint8; leave one of the two operations out", s.dtype)
+	case s.dtype != op.dtype && isInteger(op.dtype):
+		return fmt.Errorf("ToDtype: %s to %s is not done yet", s.dtype, op.dtype)
 	}
 	s.dtype = op.dtype
 	return nil
 }
 
-type normalize struct{ mean, std [3]float64 }
+// normalize is torchvision's Normalize. The values of a mask are class numbers,
+// which it leaves alone.
+type normalize struct {
+	mean, std [item.MaxChannels]float64
+	mask      bool
+}
 
 func buildNormalize(a *Args) (Op, error) {
-	op := &normalize{}
+	op := &normalize{mask: a.mask}
 	a.Bool("inplace", false)
 	for _, p := range []struct {
 		key string
-		dst *[3]float64
+		dst *[item.MaxChannels]float64
 	}{{"mean", &op.mean}, {"std", &op.std}} {
 		v := a.Floats(p.key, nil)
-		if len(v) != 1 && len(v) != 3 {
-			a.fail(p.key, "must be one number or three")
+		if n := int(a.pixels.Channels); len(v) != 1 && len(v) != n && !(a.mask && len(v) > 0 && len(v) <= item.MaxChannels) {
+			a.fail(p.key, "must be %s", a.perChannel())
 			return op, nil
 		}
 		for c := range p.dst {
@@ -87,7 +117,10 @@ func buildNormalize(a *Args) (Op, error) {
 }
 
 func (op *normalize) fold(s *storeState) error {
-	if s.dtype == item.U8 {
+	if op.mask {
+		return nil
+	}
+	if isInteger(s.dtype) {
 		return fmt.Errorf("Normalize needs floating-point pixels; put ToDtype(\"float32\", scale=True) before it")
 	}
 	for c := range s.scale {

@@ -46,10 +46,11 @@ type Sizer interface {
 	OutSize(w, h int) (int, int)
 }
 
-// Channeler is implemented by a PixelOp whose output has another number of
-// channels than its input: Grayscale. It sets Pixels.C.
-type Channeler interface {
-	OutChannels(c int) int
+// Retyper is implemented by a PixelOp whose output has pixels of another type
+// than its input: Grayscale, ToDtype between integers. It sets the type of its
+// Pixels.
+type Retyper interface {
+	OutPixels(t item.PixelType) item.PixelType
 }
 
 // MaskOp is implemented by a PixelOp that also moves masks (RandomAffine,
@@ -75,6 +76,9 @@ type Stored struct {
 	W, H, C int
 }
 
+// Fill is a colour in units of pixel values: 0 to 255 for u8.
+type Fill = [item.MaxChannels]float32
+
 // Step is what a GeometryOp does to one image, in this order: crop, resize,
 // flip.
 type Step struct {
@@ -82,7 +86,7 @@ type Step struct {
 	// there is Fill.
 	HasCrop    bool
 	X, Y, W, H int
-	Fill       [3]uint8
+	Fill       Fill
 	// HasResize: scale to RW x RH.
 	HasResize bool
 	RW, RH    int
@@ -93,28 +97,30 @@ type Step struct {
 	Err error
 }
 
-// Pixels is a whole u8 image in scratch memory that belongs to a worker:
-// H rows of W pixels of C interleaved channels (3, or 1 for masks), no padding.
-// A PixelOp changes Pix in place, or writes a new image into Next and calls
-// Swap.
+// Pixels is a whole image in scratch memory that belongs to a worker: H rows of
+// W pixels of Type, no padding, little-endian. A PixelOp changes Pix in place,
+// or writes a new image into Next and calls Swap.
 type Pixels struct {
-	Pix     []byte
-	W, H, C int
+	Pix  []byte
+	W, H int
+	Type item.PixelType
 
 	scratch *Scratch
 }
 
-// Next returns room for an image of w x h pixels with the channels of p, not
-// zeroed. It stays valid until the next call of Next or Swap and never overlaps
+// bytes is the size of an image of w x h pixels.
+func (p *Pixels) bytes(w, h int) int { return w * h * p.Type.Size() }
+
+// Next returns room for an image of w x h pixels of the type of p, not zeroed. It stays valid until the next call of Next or Swap and never overlaps
 // Pix.
 func (p *Pixels) Next(w, h int) ([]byte, error) {
-	return p.scratch.next(w * h * p.C)
+	return p.scratch.next(p.bytes(w, h))
 }
 
 // Swap makes the image that was written into Next the current one. The old
 // Pix may be overwritten by the next Next.
 func (p *Pixels) Swap(w, h int) {
-	p.Pix = p.scratch.swap(w * h * p.C)
+	p.Pix = p.scratch.swap(p.bytes(w, h))
 	p.W, p.H = w, h
 }
 
@@ -130,8 +136,8 @@ func (p *Pixels) Transform(s *Step) error {
 }
 
 // Kernel is what the program needs of the C library: it cuts, resizes and
-// flips an interleaved u8 image of w x h pixels and c channels per g and writes
-// the result to dst per st.
+// flips an image of w x h interleaved pixels of type t per g and writes the
+// result to dst per st.
 type Kernel interface {
-	Resample(dst, src []byte, w, h, c int, g *item.Geometry, st *item.Store) error
+	Resample(dst, src []byte, w, h int, t item.PixelType, g *item.Geometry, st *item.Store) error
 }

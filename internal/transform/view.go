@@ -20,7 +20,7 @@ type view struct {
 	w, h       int
 	padded     bool
 	padX, padY int
-	fill       [3]uint8
+	fill       Fill
 }
 
 func newView(w, h int) view {

@@ -1,0 +1,45 @@
+package cdec
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Convert writes the pixels of src into dst, of the same size and another type:
+// integers of another width as torchvision scales them (shifted by 8 bits), gray
+// in three channels. dst must not overlap src.
+func Convert(dst, src Pixmap) error {
+	if dst.W != src.W || dst.H != src.H || dst.C != src.C && src.C != 1 {
+		return &Error{ErrArgument, fmt.Sprintf("an image of %dx%d pixels of %d channels cannot become one of %dx%d of %d", src.W, src.H, src.C, dst.W, dst.H, dst.C)}
+	}
+	size := src.DType.Size()
+	n := src.W * src.H * src.C
+	if len(src.Pix) < n*size || len(dst.Pix) < dst.W*dst.H*dst.C*dst.DType.Size() {
+		return &Error{ErrArgument, fmt.Sprintf("%d and %d bytes are no images of %dx%d pixels", len(src.Pix), len(dst.Pix), src.W, src.H)}
+	}
+	switch {
+	case src.DType == dst.DType:
+		copies := dst.C / src.C
+		for i := range n {
+			v := src.Pix[i*size : (i+1)*size]
+			for k := range copies {
+				copy(dst.Pix[(i*copies+k)*size:], v)
+			}
+		}
+	case src.C != dst.C:
+		return &Error{ErrArgument, fmt.Sprintf("%s of %d channels cannot become %s of %d at once", src.DType, src.C, dst.DType, dst.C)}
+	case src.DType == item.U8 && dst.DType == item.U16:
+		for i, v := range src.Pix[:n] {
+			binary.LittleEndian.PutUint16(dst.Pix[2*i:], uint16(v)<<8)
+		}
+	case src.DType == item.U16 && dst.DType == item.U8:
+		for i := range n {
+			dst.Pix[i] = src.Pix[2*i+1]
+		}
+	default:
+		return &Error{ErrArgument, fmt.Sprintf("%s cannot become %s", src.DType, dst.DType)}
+	}
+	return nil
+}
