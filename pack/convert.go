@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/pack/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

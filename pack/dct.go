@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/pack/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/pack/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/pack/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -153,7 +154,7 @@ func photoJobs(b *testing.B, most int) []Job {
 		if err != nil {
 			b.Fatal(err)
 		}
-		info, err := Probe(src)
+		info, err := imagefile.Probe(src)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -219,7 +220,7 @@ func BenchmarkPhotos(b *testing.B) {
 		for range b.N {
 			for i, j := range jobs {
 				start := time.Now()
-				info, _ := Probe(j.Src)
+				info, _ := imagefile.Probe(j.Src)
 				p, err := pix.Bytes(int(info.Width) * int(info.Height) * 3)
 				if err != nil {
 					b.Fatal(err)

@@ -99,6 +99,20 @@ func (e *Error) Error() string { return e.Msg }
 // Unwrap returns the kind.
 func (e *Error) Unwrap() error { return e.Kind }
 
+// CheckSize refuses sizes that are not those of an image or pass the limits of
+// this package, before memory is taken for them.
+func CheckSize(width, height int64) error {
+	switch {
+	case width < 1 || height < 1:
+		return &Error{Kind: ErrCorrupt, Msg: fmt.Sprintf("the image is %d x %d pixels", width, height)}
+	case width > MaxSide || height > MaxSide:
+		return &Error{Kind: ErrLimit, Msg: fmt.Sprintf("the image is %d x %d pixels; at most %d per side are supported", width, height, MaxSide)}
+	case width*height > MaxPixels:
+		return &Error{Kind: ErrLimit, Msg: fmt.Sprintf("the image is %d x %d pixels; at most %d in all are supported", width, height, MaxPixels)}
+	}
+	return nil
+}
+
 func newError(code C.int32_t, msg *C.char) *Error {
 	e := &Error{Kind: ErrCorrupt, Msg: C.GoString(msg)}
 	switch code {

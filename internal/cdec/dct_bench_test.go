@@ -3,6 +3,8 @@ package cdec
 import (
 	"testing"
 	"time"
+
+	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
 // BenchmarkDCT compares, for the same RandomResizedCrop boxes of the same
@@ -50,7 +52,7 @@ func BenchmarkDCT(b *testing.B) {
 	defer pix.Free()
 	full := func() {
 		for _, j := range jpegs {
-			info, _ := Probe(j.Src)
+			info, _ := imagefile.Probe(j.Src)
 			p, err := pix.Bytes(int(info.Width) * int(info.Height) * 3)
 			if err != nil {
 				b.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/stokerdata/stoker/internal/imagefile"
 )
 
 // libjpegIsAVX2 says that the library at hand is the one whose 16-bit arithmetic
@@ -148,7 +150,7 @@ func FuzzDCTEncode(f *testing.F) {
 		f.Add(jpeg)
 	}
 	f.Fuzz(func(t *testing.T, jpeg []byte) {
-		if info, err := Probe(jpeg); err != nil || int(info.Width)*int(info.Height) > fuzzPixels {
+		if info, err := imagefile.Probe(jpeg); err != nil || int(info.Width)*int(info.Height) > fuzzPixels {
 			return
 		}
 		src, err := EncodeDCT(nil, jpeg)

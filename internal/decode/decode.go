@@ -5,9 +5,11 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -93,13 +95,13 @@ func (d *Decoder) Info(v driver.Value) (Info, error) {
 				return info, &cdec.Error{Kind: cdec.ErrArgument, Msg: "the source does not say how large the image is"}
 			}
 		} else {
-			p, err := cdec.Probe(v.Bytes)
+			p, err := probe(v.Bytes)
 			if err != nil {
 				return info, err
 			}
 			info.Width, info.Height = p.Width, p.Height
 			if v.Orientation == 0 {
-				v.Orientation = p.Orientation
+				v.Orientation = int32(p.Orientation)
 			}
 		}
 	} else if err := cdec.CheckSize(int64(info.Width), int64(info.Height)); err != nil {
@@ -114,6 +116,19 @@ func (d *Decoder) Info(v driver.Value) (Info, error) {
 	return info, nil
 }
 
+// probe reads the header of an image and holds its size against the limits.
+func probe(src []byte) (imagefile.Info, error) {
+	info, err := imagefile.Probe(src)
+	if err != nil {
+		kind := cdec.ErrCorrupt
+		if errors.Is(err, imagefile.ErrNotImage) {
+			kind = cdec.ErrUnsupported
+		}
+		return info, &cdec.Error{Kind: kind, Msg: err.Error()}
+	}
+	return info, cdec.CheckSize(int64(info.Width), int64(info.Height))
+}
+
 // Run does the requests and sets the Err of each. A failed one leaves its Dst
 // in an undefined state and does not affect the others.
 func (d *Decoder) Run(reqs []Request) {
@@ -124,7 +139,7 @@ func (d *Decoder) Run(reqs []Request) {
 		job := cdec.Job{Src: r.Value.Bytes, Width: r.Value.Width, Height: r.Value.Height, Geom: r.Geom, Store: r.Store, Dst: r.Dst}
 		codec := r.Value.Codec
 		if codec == driver.CodecUnknown {
-			codec = cdec.Sniff(r.Value.Bytes)
+			codec = imagefile.Detect(r.Value.Bytes)
 		}
 		switch codec {
 		case driver.CodecJPEG:

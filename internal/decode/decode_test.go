@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -197,8 +198,8 @@ func TestOrientationFromSource(t *testing.T) {
 	d, plain := newDecoder(t, Options{ApplyOrientation: true}), newDecoder(t, Options{})
 	turned := 0
 	formats(t, func(name string, src, want []byte, w, h int32) {
-		info, err := cdec.Probe(src)
-		if err != nil || info.Orientation <= 1 || cdec.Sniff(src) != driver.CodecJPEG {
+		info, err := imagefile.Probe(src)
+		if err != nil || info.Orientation <= 1 || imagefile.Detect(src) != driver.CodecJPEG {
 			return
 		}
 		turned++
@@ -211,7 +212,7 @@ func TestOrientationFromSource(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		for codec, data := range map[driver.Codec][]byte{driver.CodecDCT: dct, driver.CodecRaw: raw, driver.CodecJPEG: src} {
-			v := driver.Value{Bytes: data, Codec: codec, Width: info.Width, Height: info.Height, Channels: 3, Orientation: info.Orientation}
+			v := driver.Value{Bytes: data, Codec: codec, Width: info.Width, Height: info.Height, Channels: 3, Orientation: int32(info.Orientation)}
 			got, err := d.Info(v)
 			if err != nil || got.Width != w || got.Height != h {
 				t.Fatalf("%s: codec %d is %dx%d (%v), want %dx%d", name, codec, got.Width, got.Height, err, w, h)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/image/webp"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -66,11 +67,11 @@ func (d *Decoder) turn(pix []byte, w, h int, orientation int32) ([]byte, int, in
 // decodeLibrary decodes a whole image to u8 RGB. The size is checked before
 // memory is taken, and a panic of a library on damaged input becomes an error.
 func (d *Decoder) decodeLibrary(src []byte) (pix []byte, w, h int, err error) {
-	info, err := cdec.Probe(src)
+	info, err := probe(src)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	if err := d.checkPixels(info); err != nil {
+	if err := d.checkPixels(info.Width, info.Height); err != nil {
 		return nil, 0, 0, err
 	}
 	defer func() {
@@ -108,11 +109,11 @@ func (d *Decoder) decodeLibrary(src []byte) (pix []byte, w, h int, err error) {
 	return pix, w, h, nil
 }
 
-func (d *Decoder) checkPixels(info cdec.ImageInfo) error {
-	if int64(info.Width)*int64(info.Height) <= d.opt.MaxPixels {
+func (d *Decoder) checkPixels(width, height int32) error {
+	if int64(width)*int64(height) <= d.opt.MaxPixels {
 		return nil
 	}
-	return &cdec.Error{Kind: cdec.ErrLimit, Msg: fmt.Sprintf("the image is %d x %d pixels; the limit is %d in all", info.Width, info.Height, d.opt.MaxPixels)}
+	return &cdec.Error{Kind: cdec.ErrLimit, Msg: fmt.Sprintf("the image is %d x %d pixels; the limit is %d in all", width, height, d.opt.MaxPixels)}
 }
 
 func libraryError(err error) error {
@@ -252,7 +253,7 @@ func decodeGIF(dst []byte, w, h int, src []byte) error {
 	if !ok {
 		return errors.New("gif: the frame has no palette")
 	}
-	table, background := gifColors(src)
+	table, background := imagefile.GIFColors(src)
 	b := m.Bounds()
 	if b.Min.X < 0 || b.Min.Y < 0 || b.Max.X > w || b.Max.Y > h {
 		return errors.New("gif: the first frame lies outside of the image")
@@ -267,45 +268,4 @@ func decodeGIF(dst []byte, w, h int, src []byte) error {
 		paletteRow(dst[at:at+b.Dx()*3], m.Pix[y*m.Stride:], &table)
 	}
 	return nil
-}
-
-// gifColors reads the palette of the first frame, and the colour around the
-// frame: as in Pillow the transparent one, or else the first. The file has
-// been decoded before, so that its structure is known to be sound.
-func gifColors(src []byte) (table [256][3]byte, background byte) {
-	if len(src) < 13 {
-		return
-	}
-	palette := func(at int, flags byte) int {
-		n := 0
-		if flags&0x80 != 0 {
-			n = 1 << (flags&7 + 1)
-			for i := 0; i < n && at+3*i+3 <= len(src); i++ {
-				copy(table[i][:], src[at+3*i:])
-			}
-		}
-		return at + 3*n
-	}
-	at := palette(13, src[10])
-	for at < len(src) {
-		switch src[at] {
-		case 0x21: // extension
-			if at+7 < len(src) && src[at+1] == 0xf9 && src[at+3]&1 != 0 {
-				background = src[at+6]
-			}
-			for at += 2; at < len(src) && src[at] != 0; {
-				at += 1 + int(src[at])
-			}
-			at++
-		case 0x2c: // image
-			if at+10 <= len(src) && src[at+9]&0x80 != 0 {
-				table = [256][3]byte{}
-				palette(at+10, src[at+9])
-			}
-			return
-		default:
-			return
-		}
-	}
-	return
 }

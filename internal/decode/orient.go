@@ -14,11 +14,11 @@ func (d *Decoder) orientation(v *driver.Value, codec driver.Codec) int32 {
 	case !d.opt.ApplyOrientation:
 		return 1
 	case o == 0 && codec != driver.CodecRaw && codec != driver.CodecDCT:
-		info, err := cdec.Probe(v.Bytes)
+		info, err := probe(v.Bytes)
 		if err != nil {
 			return 1 // damage is reported by the decoder
 		}
-		o = info.Orientation
+		o = int32(info.Orientation)
 	}
 	if o < 1 || o > 8 {
 		return 1
@@ -30,18 +30,19 @@ func (d *Decoder) orientation(v *driver.Value, codec driver.Codec) int32 {
 // in the stored image, decoded as it lies there, turned, and then resized as
 // an image of its own.
 func (d *Decoder) runTurned(r *Request, job cdec.Job, orientation int32) error {
-	info := cdec.ImageInfo{Width: job.Width, Height: job.Height}
+	width, height := job.Width, job.Height
 	if job.Format == cdec.FormatJPEG {
-		var err error
-		if info, err = cdec.Probe(r.Value.Bytes); err != nil {
+		info, err := probe(r.Value.Bytes)
+		if err != nil {
 			return err
 		}
+		width, height = info.Width, info.Height
 	}
-	if err := d.checkPixels(info); err != nil {
+	if err := d.checkPixels(width, height); err != nil {
 		return err
 	}
-	stored := storedBox(r.Geom.Box, info.Width, info.Height, orientation)
-	if stored.W < 1 || stored.H < 1 || stored.W > info.Width || stored.H > info.Height {
+	stored := storedBox(r.Geom.Box, width, height, orientation)
+	if stored.W < 1 || stored.H < 1 || stored.W > width || stored.H > height {
 		return &cdec.Error{Kind: cdec.ErrArgument, Msg: "the box is not inside the image"}
 	}
 	n := int64(stored.W) * int64(stored.H) * 3

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/gen"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -48,7 +48,7 @@ type sampleFile struct {
 }
 
 func (s *sample) add(data []byte, ext string) {
-	if info, err := cdec.Probe(data); err == nil {
+	if info, err := imagefile.Probe(data); err == nil {
 		s.width += float64(info.Width)
 		s.height += float64(info.Height)
 	}

@@ -4,20 +4,16 @@
 package survey
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"image"
-	_ "image/gif"  // dimensions of GIF
-	_ "image/jpeg" // dimensions of JPEG
-	_ "image/png"  // dimensions of PNG
+	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
@@ -30,6 +26,9 @@ const sampled = 128
 
 // maxSample bounds the bytes that a sample may take.
 const maxSample = 256 << 20
+
+// headerBytes is what is read first of a file for the header of its image.
+const headerBytes = 64 << 10
 
 // Survey is what was found.
 type Survey struct {
@@ -212,16 +211,16 @@ type sizes struct {
 }
 
 func (s *sizes) add(v *driver.Value) {
-	w, h, c := int(v.Width), int(v.Height), int(v.Channels)
+	w, h, c := v.Width, v.Height, v.Channels
 	if w == 0 || h == 0 {
-		cfg, _, err := image.DecodeConfig(bytes.NewReader(v.Bytes))
+		info, err := imagefile.Probe(v.Bytes)
 		if err != nil {
 			return
 		}
-		w, h = cfg.Width, cfg.Height
+		w, h = info.Width, info.Height
 	}
 	s.width, s.height, s.n = s.width+float64(w), s.height+float64(h), s.n+1
-	s.channels = max(s.channels, c)
+	s.channels = max(s.channels, int(c))
 }
 
 func (s *sizes) addFile(name string) {
@@ -230,10 +229,19 @@ func (s *sizes) addFile(name string) {
 		return
 	}
 	defer f.Close()
-	if cfg, format, err := image.DecodeConfig(f); err == nil {
-		s.width, s.height, s.n = s.width+float64(cfg.Width), s.height+float64(cfg.Height), s.n+1
-		if !strings.Contains(format, "gif") {
-			s.channels = max(s.channels, 3)
+	// Few headers are longer than the first read; that of a TIFF can stand at
+	// the end.
+	for _, limit := range []int64{headerBytes, maxSample} {
+		b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
+		if err != nil {
+			return
+		}
+		info, err := imagefile.Probe(b)
+		if err == nil {
+			s.add(&driver.Value{Width: info.Width, Height: info.Height})
+		}
+		if !errors.Is(err, imagefile.ErrTruncated) || int64(len(b)) < limit {
+			return
 		}
 	}
 }

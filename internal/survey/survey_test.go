@@ -51,6 +51,24 @@ func TestLookAtFolders(t *testing.T) {
 	}
 }
 
+// The planner knows the sizes of images of every format that is read.
+func TestSizesOfEveryFormat(t *testing.T) {
+	for _, name := range []string{"444-progressive.jpg", "gray.png", "gray.gif", "gray.bmp", "lossy.webp", "lzw.tiff"} {
+		dir := t.TempDir()
+		data, err := os.ReadFile(filepath.Join("../decode/testdata/formats", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Look(context.Background(), dir)
+		if err != nil || s.Dataset.Width < 1 || s.Dataset.Height < 1 || s.Dataset.Channels != 3 {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+}
+
 func genImages(_ context.Context, dir string, n int) error {
 	g, err := gen.New(gen.Options{Count: n, Classes: 3, Seed: 1, Width: 80, Height: 60})
 	if err != nil {

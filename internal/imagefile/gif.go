@@ -1,0 +1,94 @@
+package imagefile
+
+import "encoding/binary"
+
+func probeGIF(b []byte, info *Info) error {
+	if len(b) < 13 {
+		return truncated(b, "in the header")
+	}
+	info.Width, info.Height = int32(binary.LittleEndian.Uint16(b[6:])), int32(binary.LittleEndian.Uint16(b[8:]))
+	info.Channels, info.Color, info.Precision = 1, Palette, 8
+	return nil
+}
+
+// gifTable is the size in bytes of the palette that a byte of flags announces.
+func gifTable(flags byte) int {
+	if flags&0x80 == 0 {
+		return 0
+	}
+	return 3 << (flags&7 + 1)
+}
+
+// skipSubBlocks returns where the data ends that begins at byte p; false when
+// the file ends before.
+func skipSubBlocks(b []byte, p int) (int, bool) {
+	for p < len(b) {
+		n := int(b[p])
+		p += 1 + n
+		if n == 0 {
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// gifFrame finds the header of the first frame, which is the one that is used,
+// and the colour that its extensions call transparent, or else 0.
+func gifFrame(b []byte) (at int, transparent byte, err error) {
+	if len(b) < 13 {
+		return 0, 0, truncated(b, "in the header")
+	}
+	for p := 13 + gifTable(b[10]); p < len(b); {
+		switch b[p] {
+		case 0x21:
+			if p+7 < len(b) && b[p+1] == 0xf9 && b[p+3]&1 != 0 {
+				transparent = b[p+6]
+			}
+			var whole bool
+			if p, whole = skipSubBlocks(b, p+2); !whole {
+				return 0, 0, truncated(b, "inside of an extension")
+			}
+		case 0x2C:
+			if p+10 > len(b) {
+				return 0, 0, truncated(b, "in the header of the first frame")
+			}
+			return p, transparent, nil
+		case 0x3B:
+			return 0, 0, broken("no picture data")
+		default:
+			return 0, 0, broken("unknown block %#x at byte %d", b[p], p)
+		}
+	}
+	return 0, 0, truncated(b, "before the first frame")
+}
+
+// checkGIF walks the blocks up to the end of the first frame.
+func checkGIF(b []byte) error {
+	p, _, err := gifFrame(b)
+	if err != nil {
+		return err
+	}
+	p += 10 + gifTable(b[p+9]) + 1 // with the LZW code size
+	if _, whole := skipSubBlocks(b, p); !whole {
+		return truncated(b, "inside of the first frame")
+	}
+	return nil
+}
+
+// GIFColors reads the palette of the first frame, and the colour around the
+// frame: as in Pillow the transparent one, or else the first. Colours that the
+// file does not have are black.
+func GIFColors(b []byte) (table [256][3]byte, background byte) {
+	p, background, err := gifFrame(b)
+	if err != nil {
+		return table, 0
+	}
+	at, flags := 13, b[10]
+	if own := b[p+9]; own&0x80 != 0 {
+		at, flags = p+10, own
+	}
+	for i := 0; i < gifTable(flags)/3 && at+3*i+3 <= len(b); i++ {
+		copy(table[i][:], b[at+3*i:])
+	}
+	return table, background
+}

@@ -1,0 +1,189 @@
+// Package imagefile looks into image files: what format the bytes are, how
+// large the picture is and how it is turned (Probe), and whether the file is all
+// there (Check). It is the one place that reads headers of images and EXIF, and
+// it decodes no pixels.
+package imagefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif" // for image.DecodeConfig
+	_ "image/png"
+
+	_ "golang.org/x/image/bmp"
+	_ "golang.org/x/image/tiff"
+	_ "golang.org/x/image/webp"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Info is what the header of an image says.
+type Info struct {
+	Codec driver.Codec
+	// Width and Height are at least 1. They are not held against any limit.
+	Width, Height int32
+	// Channels are the samples per pixel in the file (a palette counts as 1).
+	Channels int32
+	Color    Color
+	// Precision is the number of bits per sample.
+	Precision int32
+	// Orientation is the EXIF orientation, 1 to 8; 1 when there is none.
+	Orientation uint8
+
+	// Progressive is of JPEGs only, as is Sampling: "4:4:4", "4:2:0" and so on,
+	// "" when it has no such name.
+	Progressive bool
+	Sampling    string
+	// JPEG is set for JPEG files that Check has looked through.
+	JPEG *JPEG
+}
+
+// Color says what the samples of an image mean.
+type Color string
+
+// The kinds of colour that Probe tells apart.
+const (
+	Gray    Color = "gray"
+	GrayA   Color = "gray+alpha"
+	RGB     Color = "rgb"
+	RGBA    Color = "rgba"
+	YCbCr   Color = "ycbcr"
+	CMYK    Color = "cmyk"
+	YCCK    Color = "ycck"
+	Palette Color = "palette"
+	Other   Color = "other"
+)
+
+// The errors of this package. All of them mean that the file is no whole image;
+// the text says in what way.
+var (
+	ErrEmpty     = errors.New("empty file")
+	ErrNotImage  = errors.New("not an image")
+	ErrTruncated = errors.New("truncated")
+	ErrBroken    = errors.New("damaged")
+	// ErrNoEOI means a JPEG that is whole as far as its markers go, but whose
+	// picture data does not end with the end marker. Only a decoder can tell
+	// whether something is missing.
+	ErrNoEOI = fmt.Errorf("%w: the picture data does not end", ErrTruncated)
+)
+
+// maxSide is the largest width and height that records can have.
+const maxSide = 1 << 24
+
+// Detect tells the format of the bytes by their beginning.
+func Detect(b []byte) driver.Codec {
+	has := func(at int, s string) bool { return len(b) >= at+len(s) && string(b[at:at+len(s)]) == s }
+	switch {
+	case has(0, "\xff\xd8\xff"):
+		return driver.CodecJPEG
+	case has(0, "\x89PNG\r\n\x1a\n"):
+		return driver.CodecPNG
+	case has(0, "GIF87a"), has(0, "GIF89a"):
+		return driver.CodecGIF
+	case has(0, "RIFF") && has(8, "WEBP"):
+		return driver.CodecWebP
+	case has(0, tiffLittle), has(0, tiffBig):
+		return driver.CodecTIFF
+	case has(0, "BM") && len(b) >= 26:
+		return driver.CodecBMP
+	}
+	return driver.CodecUnknown
+}
+
+// Probe reads the header of an image, of whatever format its content says. It
+// looks at no pixels, takes no memory, and is content with the beginning of a
+// file as far as that holds the header.
+func Probe(b []byte) (Info, error) {
+	info := Info{Codec: Detect(b), Orientation: 1}
+	var err error
+	switch info.Codec {
+	case driver.CodecJPEG:
+		err = probeJPEG(b, &info)
+	case driver.CodecPNG:
+		err = probePNG(b, &info)
+	case driver.CodecGIF:
+		err = probeGIF(b, &info)
+	case driver.CodecBMP:
+		err = probeBMP(b, &info)
+	case driver.CodecWebP:
+		err = probeWebP(b, &info)
+	case driver.CodecTIFF:
+		err = probeTIFF(b, &info)
+	default:
+		if len(b) == 0 {
+			return info, ErrEmpty
+		}
+		return info, fmt.Errorf("%w: it begins with %s", ErrNotImage, beginning(b))
+	}
+	if err == nil && (info.Width < 1 || info.Height < 1) {
+		err = broken("%d x %d pixels", info.Width, info.Height)
+	}
+	return info, err
+}
+
+// Check looks whether b is a whole image.
+//
+// Every format is checked to be as long as its own structure says. PNG also has
+// checksums, which are compared. For JPEG the chain of markers is walked
+// through all scans up to the end marker: a file that was cut off anywhere is
+// found, bits that changed inside of the entropy-coded data are not, and
+// neither is a file that was cut off and given an end marker afterwards.
+func Check(b []byte) (Info, error) {
+	info, err := Probe(b)
+	if err != nil {
+		return info, err
+	}
+	switch info.Codec {
+	case driver.CodecJPEG:
+		info.JPEG, err = parseJPEG(b)
+		return info, err
+	case driver.CodecPNG:
+		err = checkPNG(b)
+	case driver.CodecGIF:
+		err = checkGIF(b)
+	case driver.CodecBMP:
+		err = checkBMP(b)
+	case driver.CodecWebP:
+		err = checkWebP(b)
+	case driver.CodecTIFF:
+		err = checkTIFF(b)
+	}
+	if err != nil {
+		return info, err
+	}
+	if info.Width > maxSide || info.Height > maxSide {
+		return info, broken("%d x %d pixels", info.Width, info.Height)
+	}
+	// The decoder of the format has to understand the header in the same way.
+	cfg, _, err := image.DecodeConfig(bytes.NewReader(b))
+	if err != nil {
+		return info, fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	if cfg.Width != int(info.Width) || cfg.Height != int(info.Height) {
+		return info, broken("%d x %d pixels by one header, %d x %d by another", info.Width, info.Height, cfg.Width, cfg.Height)
+	}
+	return info, nil
+}
+
+func beginning(b []byte) string {
+	b = b[:min(len(b), 8)]
+	for _, c := range b {
+		if c < 0x20 || c > 0x7e {
+			return fmt.Sprintf("the bytes % x", b)
+		}
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+func truncated(b []byte, where string) error {
+	return fmt.Errorf("%w: ends at byte %d, %s", ErrTruncated, len(b), where)
+}
+
+func broken(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrBroken, fmt.Sprintf(format, a...))
+}
+
+// side keeps a size from a 32-bit field in the range of int32.
+func side(v uint32) int32 { return int32(min(v, 1<<31-1)) }

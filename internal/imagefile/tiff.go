@@ -1,0 +1,233 @@
+package imagefile
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// The beginnings of TIFF files, and of EXIF data, which has the same structure.
+const (
+	tiffLittle = "II*\x00"
+	tiffBig    = "MM\x00*"
+)
+
+// exifMark is in front of EXIF data in a JPEG, and now and then elsewhere.
+const exifMark = "Exif\x00\x00"
+
+// A directory is the first one of a TIFF structure.
+type directory struct {
+	b     []byte
+	order binary.ByteOrder
+	// at is where its entries begin, n how many there are.
+	at, n int64
+}
+
+// An entry of a directory.
+type entry struct {
+	tag, kind uint16
+	count     uint32
+	// value is four bytes: the value itself, or where it lies.
+	value []byte
+}
+
+// Types of entries.
+const (
+	short = 3
+	long  = 4
+)
+
+// The tags that are read.
+const (
+	tagWidth        = 256
+	tagHeight       = 257
+	tagBits         = 258
+	tagPhotometric  = 262
+	tagStripOffsets = 273
+	tagOrientation  = 274
+	tagChannels     = 277
+	tagStripBytes   = 279
+	tagTileOffsets  = 324
+	tagTileBytes    = 325
+)
+
+// openDirectory finds the first directory of b.
+func openDirectory(b []byte) (directory, error) {
+	d := directory{b: b}
+	if len(b) < 8 {
+		return d, truncated(b, "in the header")
+	}
+	switch string(b[:4]) {
+	case tiffLittle:
+		d.order = binary.LittleEndian
+	case tiffBig:
+		d.order = binary.BigEndian
+	default:
+		return d, broken("no TIFF header")
+	}
+	d.at = int64(d.order.Uint32(b[4:]))
+	if d.at < 8 || d.at+2 > int64(len(b)) {
+		return d, truncated(b, fmt.Sprintf("before its directory at byte %d", d.at))
+	}
+	d.n = int64(d.order.Uint16(b[d.at:]))
+	d.at += 2
+	return d, nil
+}
+
+// whole is how many of the entries are there.
+func (d *directory) whole() int64 { return min(d.n, (int64(len(d.b))-d.at)/12) }
+
+func (d *directory) entry(i int64) entry {
+	e := d.b[d.at+12*i:]
+	return entry{d.order.Uint16(e), d.order.Uint16(e[2:]), d.order.Uint32(e[4:]), e[8:12]}
+}
+
+// number is the value of an entry that is one number, or the first of several;
+// false when it is of another type or lies outside.
+func (d *directory) number(e entry) (uint32, bool) {
+	switch {
+	case e.kind == short && e.count >= 1 && e.count <= 2:
+		return uint32(d.order.Uint16(e.value)), true
+	case e.kind == long && e.count == 1:
+		return d.order.Uint32(e.value), true
+	case e.kind == short && e.count > 2:
+		if at := int64(d.order.Uint32(e.value)); at+2 <= int64(len(d.b)) {
+			return uint32(d.order.Uint16(d.b[at:])), true
+		}
+	}
+	return 0, false
+}
+
+// Orientation reads the orientation out of EXIF data (a TIFF header and its
+// first directory); 1 when there is none or it makes no sense. Of damaged data,
+// what is there counts.
+func Orientation(exif []byte) uint8 {
+	o, _ := orientation(exif)
+	return o
+}
+
+// orientation is Orientation, and whether the data says one.
+func orientation(exif []byte) (uint8, bool) {
+	if len(exif) >= len(exifMark) && string(exif[:len(exifMark)]) == exifMark {
+		exif = exif[len(exifMark):]
+	}
+	d, err := openDirectory(exif)
+	if err != nil {
+		return 1, false
+	}
+	for i := range d.whole() {
+		if e := d.entry(i); e.tag == tagOrientation && e.count == 1 {
+			if v, ok := d.number(e); ok && v >= 1 && v <= 8 {
+				return uint8(v), true
+			}
+		}
+	}
+	return 1, false
+}
+
+func probeTIFF(b []byte, info *Info) error {
+	d, err := openDirectory(b)
+	if err != nil {
+		return err
+	}
+	if d.whole() < d.n {
+		return truncated(b, "inside of its directory")
+	}
+	info.Channels, info.Precision, info.Color = 1, 1, Other
+	photometric := uint32(0)
+	for i := range d.n {
+		e := d.entry(i)
+		v, ok := d.number(e)
+		if !ok {
+			continue
+		}
+		switch e.tag {
+		case tagWidth:
+			info.Width = side(v)
+		case tagHeight:
+			info.Height = side(v)
+		case tagBits:
+			info.Precision = side(v)
+		case tagPhotometric:
+			photometric = v
+		case tagChannels:
+			info.Channels = side(v)
+		}
+	}
+	info.Orientation = Orientation(b)
+	switch {
+	case photometric <= 1 && info.Channels == 1:
+		info.Color = Gray
+	case photometric == 2 && info.Channels == 3:
+		info.Color = RGB
+	case photometric == 2 && info.Channels == 4:
+		info.Color = RGBA
+	case photometric == 3:
+		info.Color = Palette
+	case photometric == 5:
+		info.Color = CMYK
+	case photometric == 6:
+		info.Color = YCbCr
+	}
+	return nil
+}
+
+// checkTIFF checks that all strips or tiles of the first picture lie inside of
+// the file.
+func checkTIFF(b []byte) error {
+	d, err := openDirectory(b)
+	if err != nil {
+		return err
+	}
+	var offsets, counts []uint32
+	for i := range d.whole() {
+		e := d.entry(i)
+		switch e.tag {
+		case tagStripOffsets, tagTileOffsets:
+			offsets, err = d.numbers(e)
+		case tagStripBytes, tagTileBytes:
+			counts, err = d.numbers(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(offsets) == 0 || len(offsets) != len(counts) {
+		return broken("no picture data")
+	}
+	for i := range offsets {
+		if int64(offsets[i])+int64(counts[i]) > int64(len(b)) {
+			return truncated(b, fmt.Sprintf("before the end of strip %d of %d", i+1, len(offsets)))
+		}
+	}
+	return nil
+}
+
+// numbers reads a table of numbers.
+func (d *directory) numbers(e entry) ([]uint32, error) {
+	var size int64
+	switch e.kind {
+	case short:
+		size = 2
+	case long:
+		size = 4
+	default:
+		return nil, broken("strip table of type %d", e.kind)
+	}
+	src := e.value
+	if total := size * int64(e.count); total > 4 {
+		at := int64(d.order.Uint32(e.value))
+		if at+total > int64(len(d.b)) {
+			return nil, truncated(d.b, "before its strip table")
+		}
+		src = d.b[at : at+total]
+	}
+	out := make([]uint32, e.count)
+	for i := range out {
+		if size == 2 {
+			out[i] = uint32(d.order.Uint16(src[2*i:]))
+		} else {
+			out[i] = d.order.Uint32(src[4*i:])
+		}
+	}
+	return out, nil
+}
