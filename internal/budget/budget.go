@@ -79,13 +79,14 @@ type Plan struct {
 }
 
 // Make shares the budget out: first what the least number of slots, reads and
-// scratch need, then more of each, then more slots.
+// scratch need; of the rest a quarter to read ahead, then more of each, then more
+// slots, and what is left to read ahead again.
 func Make(r *Request) (*Plan, error) {
 	p := &Plan{
 		Shares: Shares{Budget: r.Memory}, SlotStride: SlotStride(r.SlotBytes),
 		Readers: Readers(r.Threads), WorkerScratch: workerScratch(r.Images),
 	}
-	want := wantedSlots(r.Prefetch, p.SlotStride)
+	want := Slots(r.Prefetch, p.SlotStride)
 	p.GroupRows = groupRows(r, want)
 	p.Buffers = buffers(r.Threads, p.Readers)
 
@@ -109,11 +110,11 @@ func Make(r *Request) (*Plan, error) {
 		spare -= n
 		return n
 	}
-	p.Read += take(min(r.Memory/4, maxRead) - p.Read)
-	p.LargeScratch += take(min(largeImage(r.Images), r.Memory/8) - p.LargeScratch)
 	if r.Lookahead == 0 {
 		p.Lookahead = take(min(spare/4, maxLookahead))
 	}
+	p.Read += take(min(r.Memory/4, maxRead) - p.Read)
+	p.LargeScratch += take(min(largeImage(r.Images), r.Memory/8) - p.LargeScratch)
 	p.Slots = slots + int(take(int64(want-slots)*p.SlotStride)/p.SlotStride)
 	p.Ring = int64(p.Slots) * p.SlotStride
 	if r.Lookahead == 0 {

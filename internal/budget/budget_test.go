@@ -31,7 +31,7 @@ func TestMakeWithEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Slots != defaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != maxGroupRows || p.Readers != fewReaders || p.Buffers != 8+6 {
+	if p.Slots != DefaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != GroupRows || p.Readers != fewReaders || p.Buffers != 8+6 {
 		t.Errorf("%+v", p)
 	}
 	if p.Read != maxRead || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.LargeScratch != 3*3*2000*1500+1<<20 {

@@ -9,8 +9,9 @@ const (
 
 	// minSlots: one batch that the trainer works on, one that it is about to
 	// take (the loop variable still holds the old one) and one being made.
-	minSlots     = 3
-	defaultSlots = 6
+	minSlots = 3
+	// DefaultSlots is the number of slots for batches of ordinary size.
+	DefaultSlots = 6
 	// smallSlots or more for batches that take a few huge pages only; for tiny
 	// ones, which are made and used up faster than processes wake each other, as
 	// many as make smallRing.
@@ -19,10 +20,11 @@ const (
 	smallBatch = 8 << 20
 	smallRing  = 24 << 20
 
-	// Records per group: enough that a call into C, a channel send and a lock
-	// cost nothing per record, few enough that a batch keeps all cores busy.
-	// Calls into C of more than 10 ms would wake the runtime's monitor.
-	maxGroupRows = 8
+	// GroupRows is the most records of a group: enough that a call into C, a
+	// channel send and a lock cost nothing per record, few enough that a batch
+	// keeps all cores busy. Calls into C of more than 10 ms would wake the
+	// runtime's monitor.
+	GroupRows = 8
 	// Small raw records go in larger groups, of up to groupBytes.
 	maxSmallGroupRows = 256
 	groupBytes        = 1 << 20
@@ -49,6 +51,8 @@ const (
 
 	// MaxPrefetch is the most that may be asked for.
 	MaxPrefetch = 1024
+	// MaxThreads is the most that may be asked for.
+	MaxThreads = 1024
 )
 
 // Readers is the number of reads that an engine keeps in flight.

@@ -10,17 +10,17 @@ func SlotStride(slotBytes int64) int64 {
 	return (slotBytes + to - 1) / to * to
 }
 
-// wantedSlots is the number of slots of an engine with all the memory that it
+// Slots is the number of slots of an engine with all the memory that it
 // wants: the batches made ahead, the one that the trainer works on and the one
 // that it still holds.
-func wantedSlots(prefetch int, stride int64) int {
+func Slots(prefetch int, stride int64) int {
 	switch {
 	case prefetch > 0:
 		return max(prefetch+2, minSlots)
 	case stride <= smallBatch:
 		return int(clamp(smallRing/stride, smallSlots, maxSlots))
 	}
-	return defaultSlots
+	return DefaultSlots
 }
 
 // leastRead is room for the largest record.
@@ -57,9 +57,9 @@ func largeImage(images []Image) int64 {
 
 // groupRows chooses how many records make a group.
 func groupRows(r *Request, slots int) int {
-	rows := maxGroupRows
+	rows := GroupRows
 	if n := pixelBytes(r.Images); n > 0 {
-		rows = int(clamp(groupBytes/n, maxGroupRows, maxSmallGroupRows))
+		rows = int(clamp(groupBytes/n, GroupRows, maxSmallGroupRows))
 	}
 	if r.ValueBytes > 0 {
 		rows = min(rows, int(clamp(groupBytes/r.ValueBytes, 1, maxSmallGroupRows)))

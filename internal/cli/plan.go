@@ -261,7 +261,7 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	float("example-bytes", c.exampleBytes, plan.ParseBytes, func(v float64) {
 		if d.Path != "" && d.RecordBytes != v {
 			// The user plans for other data than those that were looked at.
-			d.Path, d.Bytes = "", 0
+			d.Path, d.Bytes, d.Fields = "", 0, nil
 		}
 		d.RecordBytes = v
 	})

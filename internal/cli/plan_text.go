@@ -252,7 +252,7 @@ func (p *planPrinter) memory() {
 		p.item("batch", plan.Bytes(m.Batch), m.Arrays[0].Array)
 	}
 	p.item("memory", plan.Bytes(m.Total), fmt.Sprintf("%s ahead %s, reading %s, scratch %s (%s per thread); no more with more workers",
-		counted(float64(m.Prefetch), "batch"), plan.Bytes(m.Slots), plan.Bytes(m.ReadAhead), plan.Bytes(m.Scratch), plan.Bytes(m.PerThread)))
+		counted(float64(m.Prefetch), "batch"), plan.Bytes(m.Slots), plan.Bytes(m.ReadAhead+m.Lookahead), plan.Bytes(m.Scratch), plan.Bytes(m.PerThread)))
 	t := m.Torch
 	p.item("with PyTorch", plan.Bytes(t.Total), fmt.Sprintf("its DataLoader: %s on %s, %s of batches each (prefetch_factor 2), and a copy of the dataset object each",
 		counted(t.Workers, "worker"), counted(math.Max(1, math.Ceil(t.Cores)), "core"), plan.Bytes(t.PerWorker)))

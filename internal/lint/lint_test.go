@@ -142,8 +142,9 @@ func TestItemIsALeaf(t *testing.T) {
 func TestPurePackages(t *testing.T) {
 	pure := map[string][]string{
 		"internal/sampler": {"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"},
-		"internal/budget":  {"fmt"},
-		"internal/plan":    {"errors", "fmt", "math", "sort", "strconv", "strings"},
+		"internal/budget":  {"fmt", "math"},
+		"internal/plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
+			module + "/internal/budget", module + "/internal/collate", module + "/internal/item"},
 	}
 	for _, f := range parseAll(t) {
 		allowed, ok := pure[f.dir]

@@ -65,7 +65,6 @@ type Config struct {
 const (
 	maxBatchSize  = 1 << 20
 	maxWorldSize  = 1 << 20
-	maxThreads    = 1024
 	maxLookahead  = 1 << 40
 	maxOutputs    = 64
 	maxConfigJSON = 16 << 20
@@ -113,8 +112,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("world_size is %d, must be between 1 and %d", c.WorldSize, maxWorldSize)
 	case c.Rank < 0 || c.Rank >= c.WorldSize:
 		return c, fmt.Errorf("rank is %d, must be between 0 and world_size-1 = %d", c.Rank, c.WorldSize-1)
-	case c.Threads < 0 || c.Threads > maxThreads:
-		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, maxThreads)
+	case c.Threads < 0 || c.Threads > budget.MaxThreads:
+		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, budget.MaxThreads)
 	case c.Memory < 0:
 		return c, fmt.Errorf("memory is %d bytes, must not be negative", c.Memory)
 	case c.Prefetch < 0 || c.Prefetch > budget.MaxPrefetch:

@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"math"
+
+	"github.com/stokerdata/stoker/internal/budget"
 )
 
 // tight is the margin below which what meets the need does so only just.
@@ -23,13 +25,17 @@ func Make(target Target, dataset Dataset, machine Machine) (*Plan, error) {
 	r.cpu(p)
 	store := r.storage(p)
 	r.latency(p, store)
-	r.memory(p)
+	if err := r.memory(p); err != nil {
+		return nil, err
+	}
 	r.resources(p, store)
 	r.classes(p)
 	r.deliver(p, store)
 	r.epoch(p)
 	r.advise(p, store)
-	r.settings(p)
+	if err := r.settings(p); err != nil {
+		return nil, err
+	}
 	r.sentences(p)
 	p.Inputs, p.Notes = r.inputs, r.notes
 	return p, nil
@@ -279,33 +285,12 @@ func (r *resolved) storageFor(block float64, layout string) *storage {
 	return nil
 }
 
-// What Stoker's engine holds, as internal/pipeline/memory.go shares it out.
-const (
-	defaultSlots = 6
-	smallSlots   = 8
-	smallBatch   = 8 << 20
-	groupRows    = 16
-	scratchBytes = 6 << 20
-	minScratch   = 4 << 20
-	minReadBytes = 8 << 20
-	maxReadBytes = 256 << 20
-	hugePage     = 2 << 20
-)
-
-// loaderDepth is the number of reads that the engine keeps in flight.
-func loaderDepth(cores float64) float64 {
-	if cores > 16 {
-		return 8
-	}
-	return 6
-}
-
 // memory is what one machine holds: the batches of each accelerator that are
 // made ahead, buffers, scratch and a cache; and the PyTorch DataLoader beside it.
 //
 // Source: "Efficient PyTorch", advice 4, for the sizes and for the DataLoader;
-// internal/pipeline/memory.go for the engine.
-func (r *resolved) memory(p *Plan) {
+// package budget, as the engine itself, for the engine.
+func (r *resolved) memory(p *Plan) error {
 	m := &p.Memory
 	m.Example = r.output
 	m.Batch = r.output * float64(r.Batch)
@@ -321,29 +306,19 @@ func (r *resolved) memory(p *Plan) {
 	if compact < m.Batch {
 		m.Compact = compact
 	}
-	threads := math.Max(1, math.Ceil(r.machine.Cores))
-	stride := math.Ceil(m.Batch/hugePage) * hugePage
-	slots := defaultSlots
-	if stride <= smallBatch {
-		slots = smallSlots
-	}
-	slots = max(slots, p.Latency.Prefetch+2)
 	each := float64(r.Accelerators)
 	m.Have = float64(r.machine.MemoryFree)
-	for m.Have > 0 && slots > 3 && stride*float64(slots)*each > m.Have/2 {
-		slots-- // huge batches: fewer of them ahead
+	engine, err := r.engine(p.Latency.Prefetch)
+	if err != nil {
+		return err
 	}
-	m.Prefetch = slots - 2
-	m.Slots = stride * float64(slots) * each
-	buffers := math.Max(threads, 8) + loaderDepth(threads)
-	m.ReadAhead = math.Max(r.es*1.125+1<<20, math.Min(math.Max(buffers*groupRows*r.es, minReadBytes), maxReadBytes)) * each
-	if r.Kind == KindImage {
-		m.PerThread = scratchBytes
-	} else {
-		m.PerThread = 256 << 10
-	}
-	m.Scratch = threads*m.PerThread + minScratch*each
-	m.Total = m.Slots + m.ReadAhead + m.Scratch
+	m.Prefetch = engine.Slots - 2
+	m.Slots = float64(engine.Ring) * each
+	m.Lookahead = float64(engine.Lookahead) * each
+	m.ReadAhead = float64(engine.Read) * each
+	m.PerThread = float64(engine.WorkerScratch)
+	m.Scratch = float64(engine.Scratch) * each
+	m.Total = float64(engine.Budget) * each
 	if d := float64(r.dataset.Bytes); d > 0 {
 		want := d
 		if r.Cached > 0 {
@@ -357,6 +332,7 @@ func (r *resolved) memory(p *Plan) {
 		}
 	}
 	r.torch(p)
+	return nil
 }
 
 // torch is the PyTorch DataLoader: as many workers as keep up, each with
@@ -410,14 +386,14 @@ func (r *resolved) latency(p *Plan, s *storage) {
 	// One machine has to hide the latency of its own reads.
 	rate := p.Goal.PerSecond * (1 - r.Cached)
 	l.Depth = ReadsInFlight(rate, s.latency.typical())
-	l.LoaderDepth = loaderDepth(r.machine.Cores)
+	l.LoaderDepth = float64(budget.Readers(r.threads()))
 	n := max(1, int64(math.Round(float64(p.Goal.TotalBatch)*(1-r.Cached))))
 	l.BatchOne = BatchSeconds(s.latency, n, 1, r.Share)
 	l.Batch = BatchSeconds(s.latency, n, l.Depth, r.Share)
 	l.Tail = math.Max(0, s.latency.At(ReadQuantile(r.Share, n))-s.latency.typical())
 	// A batch that is begun k steps early has k x t: enough for its reads, which
 	// take t at this depth, and for the slowest of them.
-	l.Prefetch = int(math.Min(1022, math.Max(2, 1+math.Ceil(l.Tail/r.Step))))
+	l.Prefetch = int(math.Min(budget.MaxPrefetch, math.Max(2, 1+math.Ceil(l.Tail/r.Step))))
 }
 
 func verdict(margin float64) string {

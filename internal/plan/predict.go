@@ -1,19 +1,16 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sort"
+
+	"github.com/stokerdata/stoker/internal/budget"
 )
 
-// How the loader reads and buffers when the Pipeline does not say
-// (internal/pipeline/memory.go): six readers, which announce up to 16 records of a
-// pack to the kernel at a time but open files one by one; six batches ahead.
 const (
-	defaultReaders  = 6
-	defaultGroup    = 16
-	defaultPrefetch = 6
-	pageBytes       = 4096
+	pageBytes = 4096
 	// recordVariation is the standard deviation over the mean of the work for a
 	// photograph, about that of its size.
 	recordVariation = 0.55
@@ -309,12 +306,15 @@ func limit(perSecond, each float64) float64 {
 	return perSecond / each
 }
 
-// storeRate interpolates what was measured: whole files, or reads of a pack.
+// storeRate interpolates what was measured: whole files, or reads of a pack. The
+// readers of the loader announce a group of records of a pack to the kernel at a
+// time, but open files one by one.
 func storeRate(p *Pipeline, s *Store, read float64) float64 {
+	readers := float64(budget.Readers(cmp.Or(p.Threads, int(p.Cores))))
 	if p.Layout == LayoutFiles {
 		depth := float64(p.Depth)
 		if depth <= 0 {
-			depth = defaultReaders
+			depth = readers
 		}
 		if r := RateAt(s.Files, read, depth); r > 0 {
 			return r
@@ -322,7 +322,7 @@ func storeRate(p *Pipeline, s *Store, read float64) float64 {
 	}
 	depth := float64(p.Depth)
 	if depth <= 0 {
-		depth = defaultReaders * defaultGroup
+		depth = readers * budget.GroupRows
 	}
 	return RateAt(s.Random, read, depth) * bufferedShare(s, read)
 }
@@ -430,13 +430,13 @@ func atDepth(rates []ReadRate, block int64, depth float64) float64 {
 func stepP99(p *Pipeline, n, floor, data, workers float64) float64 {
 	ahead := float64(p.Prefetch)
 	if ahead <= 0 {
-		ahead = defaultPrefetch
+		ahead = budget.DefaultSlots
 	}
-	groups := max(n/defaultGroup, 1)
+	groups := max(n/budget.GroupRows, 1)
 	spread := recordVariation / math.Sqrt(n)
 	// A batch is ready when its last group is, and groups of later batches are
 	// worked on before that: up to one for each reader and worker.
-	last := max(workers, defaultReaders) / groups / math.Sqrt(12)
+	last := max(workers, float64(budget.Readers(int(workers)))) / groups / math.Sqrt(12)
 	sigma := data * math.Hypot(spread, min(last, 0.5))
 	if data >= floor {
 		return data + p99Deviations*sigma

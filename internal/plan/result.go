@@ -29,7 +29,9 @@ type Plan struct {
 	Latency     LatencyPlan    `json:"latency"`
 	Classes     []ClassVerdict `json:"classes"`
 	Advice      []Advice       `json:"advice"`
-	Loader      Settings       `json:"loader"`
+	// Loader are the settings that follow, Engine what an engine with them holds.
+	Loader Settings `json:"loader"`
+	Engine Engine   `json:"engine"`
 	// Sentences say it in words; Notes are what to know about the figures.
 	Sentences []string `json:"sentences"`
 	Notes     []string `json:"notes,omitempty"`
@@ -105,6 +107,7 @@ type MemoryNeed struct {
 	// scratch of the threads, and all of it. It does not grow with workers.
 	Prefetch   int     `json:"prefetch"`
 	Slots      float64 `json:"slots_bytes"`
+	Lookahead  float64 `json:"lookahead_bytes"`
 	ReadAhead  float64 `json:"read_bytes"`
 	Scratch    float64 `json:"scratch_bytes"`
 	PerThread  float64 `json:"per_thread_bytes"`
@@ -247,7 +250,7 @@ type Advice struct {
 type Settings struct {
 	Source    string `json:"source"`
 	BatchSize int64  `json:"batch_size"`
-	Threads   int64  `json:"threads,omitempty"`
+	Threads   int64  `json:"threads"`
 	Prefetch  int    `json:"prefetch"`
 	Memory    int64  `json:"memory"`
 	// Pack is the command that makes the pack, "" where there is one.

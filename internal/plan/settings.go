@@ -5,25 +5,30 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/budget"
 )
 
 // settings are the loader's arguments, and a program with them.
-func (r *resolved) settings(p *Plan) {
+func (r *resolved) settings(p *Plan) error {
 	l := &p.Loader
 	l.BatchSize = r.Batch
 	l.Prefetch = p.Memory.Prefetch
-	// What the engine needs for these slots, rounded up to whole MiB; batches of
-	// one rank, since each rank has a loader of its own.
-	per := p.Memory.Total / float64(r.Accelerators)
-	l.Memory = int64(math.Ceil(per/(1<<20))) << 20
-	cores, cached := r.machine.Cores, false
-	if c := r.best(p); c.Cores > 0 && cores > 0 {
-		// Threads that are needed, with a quarter to spare; all cores where that
-		// is as many, which is the default.
-		if n := math.Ceil(c.Cores / float64(r.Accelerators) * tight); n < math.Floor(cores/float64(r.Accelerators)) {
-			l.Threads = int64(n)
-		}
+	// Each rank has a loader of its own.
+	l.Memory = int64(p.Memory.Total / float64(r.Accelerators))
+	cached := false
+	l.Threads = int64(r.threads())
+	if c := r.best(p); c.Cores > 0 && r.machine.Cores > 0 {
+		// Threads that are needed, with a quarter to spare.
+		l.Threads = int64(math.Min(math.Ceil(c.Cores/float64(r.Accelerators)*tight), float64(l.Threads)))
 	}
+	q := r.request(int(l.Threads), l.Prefetch)
+	q.Memory = l.Memory
+	engine, err := budget.Make(&q)
+	if err != nil {
+		return err
+	}
+	p.Engine = Engine{Threads: q.Threads, Slots: engine.Slots, Memory: engine.Shares}
 	l.Source = r.dataset.Path
 	for _, a := range p.Advice {
 		if a.Step == 0 {
@@ -50,6 +55,7 @@ func (r *resolved) settings(p *Plan) {
 		l.Source = "train/"
 	}
 	l.Python = r.python(p, cached)
+	return nil
 }
 
 // best is the codec that the plan ends with.
@@ -83,20 +89,11 @@ func (r *resolved) python(p *Plan, cached bool) string {
 	line("    shuffle=True,")
 	line("    seed=0,")
 	line("    drop_last=True,")
-	if l.Threads > 0 {
-		line("    threads=%d,", l.Threads)
-	}
+	line("    threads=%d,", l.Threads)
 	line("    prefetch=%d,", l.Prefetch)
 	line("    memory=\"%dMiB\",", l.Memory>>20)
 	if r.Kind == KindImage {
-		side := int64(224)
-		for _, a := range r.Arrays {
-			if len(a.Shape) == 3 {
-				side = max(a.Shape[0], a.Shape[1])
-				break
-			}
-		}
-		line("    fields={\"image\": [stoker.RandomResizedCrop(%d), stoker.RandomHorizontalFlip()]},", side)
+		line("    fields={%q: [stoker.RandomResizedCrop(%d), stoker.RandomHorizontalFlip()]},", r.imageField(), r.side())
 	}
 	line("    output=\"torch\",")
 	line(")")

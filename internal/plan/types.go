@@ -175,6 +175,8 @@ type Dataset struct {
 	Channels int     `json:"channels,omitempty"`
 	// ChunkBytes is the size of one read of a pack, 0 for files.
 	ChunkBytes int64 `json:"chunk_bytes,omitempty"`
+	// Fields are the stored fields that take room in a batch, where they are known.
+	Fields []Field `json:"fields,omitempty"`
 }
 
 // Pipeline is one way to run a loader, as Predict takes it. Zero values mean:

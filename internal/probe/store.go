@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/plan"
 )
 
@@ -42,10 +43,8 @@ const (
 	// hungRead is for how long a read may be out behind the deadline.
 	hungRead = 10 * time.Second
 
-	// The loader's readers and the records that each asks the kernel for at once
-	// (internal/pipeline/memory.go).
-	loaderReaders = 6
-	loaderGroup   = 16
+	// The records that each of the loader's readers asks the kernel for at once.
+	loaderGroup = budget.GroupRows
 	// loaderBlock is about a JPEG of ImageNet, loaderLarge a few records of raw pixels.
 	loaderBlock = 112 << 10
 	loaderLarge = 448 << 10
@@ -429,8 +428,8 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 		if len(order) < loaderGroup {
 			continue
 		}
-		r := plan.ReadRate{Block: k.block, Depth: loaderReaders * loaderGroup, Cached: k.cached}
-		readers := loaderReaders
+		readers := budget.Readers(cores())
+		r := plan.ReadRate{Block: k.block, Depth: readers * loaderGroup, Cached: k.cached}
 		if k.cached {
 			readers, r.Depth = 1, 1
 			order = order[:min(len(order), 256)] // a part that stays in memory

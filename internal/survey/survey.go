@@ -94,6 +94,10 @@ func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
 	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(d.Records))
 	if s.Kind == plan.KindImage {
 		d.Codec = plan.CodecKeep
+		d.Fields = []plan.Field{{Name: "image", Kind: plan.FieldImage, MaxBytes: d.RecordBytesMax}}
+		if l.Classes != nil {
+			d.Fields = append(d.Fields, plan.Field{Name: "label", Kind: plan.FieldNumber})
+		}
 		var seen sizes
 		for i := range min(sampled, l.Len()) {
 			seen.addFile(filepath.Clean(l.FullPath(i * l.Len() / min(sampled, l.Len()))))
@@ -134,6 +138,7 @@ func (s *Survey) open(ctx context.Context, path string) error {
 	if imageField >= 0 {
 		s.Kind, s.Arrays = plan.KindImage, nil
 	}
+	d.Fields = fields(info)
 	if info.Len == 0 {
 		return nil
 	}
@@ -185,6 +190,24 @@ func (s *Survey) open(ctx context.Context, path string) error {
 		seen.into(d)
 	}
 	return nil
+}
+
+// fields are those that take room in a batch.
+func fields(info *driver.Info) []plan.Field {
+	kinds := map[driver.Kind]string{
+		driver.KindImage: plan.FieldImage, driver.KindLabel: plan.FieldNumber, driver.KindInt: plan.FieldNumber,
+		driver.KindArray: plan.FieldArray, driver.KindBytes: plan.FieldBytes,
+	}
+	var out []plan.Field
+	for _, f := range info.Fields {
+		if kind, ok := kinds[f.Kind]; ok {
+			out = append(out, plan.Field{
+				Name: f.Name, Kind: kind, DType: string(f.DType), Shape: f.Shape, MaxBytes: f.MaxBytes,
+				Width: int64(f.Width), Height: int64(f.Height), MaxWidth: int64(f.MaxWidth), MaxHeight: int64(f.MaxHeight),
+			})
+		}
+	}
+	return out
 }
 
 func alloc(n int) ([]byte, error) {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import stoker
@@ -53,3 +56,48 @@ def test_refuses() -> None:
         stoker.plan(batch=1, step=1.0, example_bytes=1000, storage="tape", probe=False)
     with pytest.raises(stoker.StokerError, match="no such file"):
         stoker.plan("/nowhere", batch=1, step=1.0, probe=False)
+
+
+@pytest.fixture(scope="module")
+def datasets(binary: str, photos: Path, pack: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a dataset of each kind by name."""
+    root = tmp_path_factory.mktemp("data")
+    np.save(root / "rows.npy", np.zeros((500, 64, 33), np.float32))
+    for codec in ("dct", "raw"):
+        args = ["--resize", "64"] if codec == "raw" else []
+        command = [binary, "pack", str(photos), str(root / codec), "--images", codec, *args]
+        subprocess.run(command, check=True, capture_output=True)
+    return {
+        "folder": photos,
+        "keep": pack,
+        "dct": root / "dct",
+        "raw": root / "raw",
+        "npy": root / "rows.npy",
+    }
+
+
+@pytest.mark.parametrize("name", ["folder", "keep", "dct", "raw", "npy"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"cores": 2, "memory": "8GB", "batch": 16},
+        {"cores": 16, "memory": "64GB", "batch": 128, "accelerators": 4},
+        {"memory": "1GB", "batch": 64},
+        {"cores": 4, "memory": "8GB", "batch": 24, "storage": "hdd"},
+    ],
+    ids=str,
+)
+def test_emitted_settings_are_what_runs(datasets: dict[str, Path], name: str, how: dict[str, Any]) -> None:
+    pytest.importorskip("torch")
+    how = {"step": 0.1, "storage": "nvme", "probe": False, **how}
+    p = stoker.plan(datasets[name], **how)
+    program = p.python.partition("for epoch in")[0]
+    # Where the plan is to pack the data first, what is there already does for this test.
+    program = program.replace(repr(p.loader["source"]).replace("'", '"'), f'"{datasets[name]}"')
+    found: dict[str, Any] = {}
+    exec(compile(program, "emitted", "exec"), found)
+    with found["loader"] as loader:
+        info = loader.info
+        assert info["slots"] - 2 == p.loader["prefetch"]
+        assert {k: info[k] for k in ("threads", "slots", "memory")} == p.raw["engine"]
+        assert info["memory"]["budget"] == p.loader["memory"]
