@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from pathlib import Path
 from typing import Any
 
+from . import charts
 from .figures import elsewhere, table
 from .runner import scrub
 
 ROOT = Path(__file__).resolve().parent.parent
 BARS = (0.07, 0.20)
-INK, SOFT, GRID = "#1f2933", "#616e7c", "#e4e7eb"
-COLOURS = {"keep": "#e8590c", "dct": "#1c7ed6", "raw": "#2f9e44"}
-FONT = "-apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
 def cells(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,76 +157,30 @@ By what was predicted to be the limit:
 
 def scatter(path: Path, rows: list[dict[str, Any]]) -> None:
     """Predicted over measured throughput, both logarithmic, with the bar of 20%."""
-    width, height, left, top, side = 860, 640, 90, 92, 470
-    values = [v for r in rows for v in (r["measured"], r["predicted"])]
-    lo, hi = math.floor(math.log10(min(values)) * 4) / 4, math.ceil(math.log10(max(values)) * 4) / 4
-
-    def x(v: float) -> float:
-        return left + (math.log10(v) - lo) / (hi - lo) * side
-
-    def y(v: float) -> float:
-        return top + side - (math.log10(v) - lo) / (hi - lo) * side
-
-    def text(
-        x: float, y: float, s: str, size: float = 12, fill: str = SOFT, anchor: str = "start", more: str = ""
-    ) -> str:
-        return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"{more}>{s}</text>'
-
-    a, b = 10**lo, 10**hi
+    groups = []
+    for codec in dict.fromkeys(r["cell"]["codec"] for r in rows):
+        points = []
+        for r in rows:
+            if r["cell"]["codec"] == codec:
+                tip = f"{r['name']}: {r['measured']:,.0f} measured, {r['predicted']:,.0f} predicted ({error(r):+.1%})"
+                hollow = r["cell"]["cached"] < 1
+                points.append({"x": r["measured"], "y": r["predicted"], "hollow": hollow, "tip": tip})
+        groups.append({"name": codec, "points": points})
     median, worst = errors(rows)
-    published = errors(rows, "published")[0]
-    corrected = errors(rows, "corrected")[0]
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-        f' role="img" aria-label="Predicted against measured throughput" font-family="{FONT}">',
-        f'<rect width="{width}" height="{height}" rx="10" fill="#ffffff" stroke="{GRID}"/>',
-        text(24, 36, "Predicted against measured throughput", 19, INK, more=' font-weight="650"'),
-        text(
-            24, 58, f"{len(rows)} cells, examples per second, predicted from stoker probe alone; grey band: within 20%"
-        ),
-        f'<clipPath id="plot"><rect x="{left}" y="{top}" width="{side}" height="{side}"/></clipPath>',
-        f'<path clip-path="url(#plot)" fill="#f1f3f5" d="M{x(a):.1f} {y(a * 1.2):.1f} L{x(b):.1f} {y(b * 1.2):.1f} '
-        f'L{x(b):.1f} {y(b * 0.8):.1f} L{x(a):.1f} {y(a * 0.8):.1f} Z"/>',
-    ]
-    for decade in range(math.floor(lo), math.ceil(hi) + 1):
-        for k in (1, 2, 5):
-            v = k * 10.0**decade
-            if not a <= v <= b * 1.001:
-                continue
-            lines = f"M{x(v):.1f} {top} V{top + side} M{left} {y(v):.1f} H{left + side}"
-            out.append(f'<path d="{lines}" stroke="{GRID}" fill="none"/>')
-            out.append(text(x(v), top + side + 18, f"{v:,.0f}", 11, anchor="middle"))
-            out.append(text(left - 8, y(v) + 4, f"{v:,.0f}", 11, anchor="end"))
-    out.append(
-        f'<path d="M{x(a):.1f} {y(a):.1f} L{x(b):.1f} {y(b):.1f}" stroke="{SOFT}" stroke-dasharray="4 3" fill="none"/>'
-    )
-    for r in rows:
-        tip = f"{r['name']}: {r['measured']:,.0f} measured, {r['predicted']:,.0f} predicted ({error(r):+.1%})"
-        dot = f'cx="{x(r["measured"]):.1f}" cy="{y(r["predicted"]):.1f}" r="5"'
-        colour = COLOURS[r["cell"]["codec"]]
-        fill = "#ffffff" if r["cell"]["cached"] < 1 else colour
-        out.append(
-            f'<circle {dot} fill="{fill}" fill-opacity="0.85" stroke="{colour}" stroke-width="2">'
-            f"<title>{tip}</title></circle>"
-        )
-    out.append(text(left + side / 2, top + side + 42, "measured", 12, anchor="middle"))
-    out.append(
-        text(26, top + side / 2, "predicted", 12, anchor="middle", more=f' transform="rotate(-90 26 {top + side / 2})"')
-    )
-    key = left + side + 40
-    at = top + 10
-    for codec, colour in COLOURS.items():
-        for fill, name in ((colour, f"{codec}, cached"), ("#ffffff", f"{codec}, part on disk")):
-            out.append(f'<circle cx="{key}" cy="{at}" r="5" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
-            out.append(text(key + 14, at + 4, name))
-            at += 22
-    at += 16
-    for line, weight in (
-        ("median error", 600), (f"plan.Predict: {median:.1%} (worst {worst:.0%})", 400),
-        (f"DS-Analyzer: {published:.0%}", 400), (f"corrected: {corrected:.0%}", 400),
-    ):  # fmt: skip
-        out.append(text(key - 5, at, line, 12.5, INK, more=f' font-weight="{weight}"'))
-        at += 22
-    out.append("</svg>")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(out) + "\n")
+    chart = {
+        "title": "Predicted against measured throughput",
+        "subtitle": f"{len(rows)} cells, examples per second, predicted from stoker probe alone",
+        "x_label": "measured",
+        "y_label": "predicted",
+        "band": BARS[1],
+        "band_name": f"within {BARS[1]:.0%}",
+        "hollow": "part of the data on disk",
+        "groups": groups,
+        "notes": [
+            "median error",
+            f"plan.Predict: {median:.1%} (worst {worst:.0%})",
+            f"DS-Analyzer: {errors(rows, 'published')[0]:.0%}",
+            f"corrected: {errors(rows, 'corrected')[0]:.0%}",
+        ],
+    }
+    charts.draw(path, "scatter", chart)

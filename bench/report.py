@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import svg, tables
+from . import charts, tables
 from .bars import bars
 from .figures import Figures, elsewhere, table
 from .suite import SUITES, Suite
@@ -34,7 +34,7 @@ CLASS_TITLES = {
 }
 
 
-def plot_bars(figures: Figures, suite: Suite, kind: str, key: str = "examples_s") -> list[svg.Bar]:
+def plot_bars(figures: Figures, suite: Suite, kind: str, key: str = "examples_s") -> list[dict[str, Any]]:
     arms = [a for a in figures.measured(suite, kind) if a.comparable]
     best = max([figures.median(suite.name, a.name) or 0 for a in arms if not a.ours], default=0.0)
     out = []
@@ -42,8 +42,10 @@ def plot_bars(figures: Figures, suite: Suite, kind: str, key: str = "examples_s"
         values = figures.values(suite.name, arm.name, key)
         middle = statistics.median(values)
         remark = f"{middle / best:.1f} x" if arm.ours and best and key == "examples_s" else ""
-        out.append(svg.Bar(arm.title.replace("**", ""), middle, min(values), max(values), arm.ours, remark))
-    return out if key == "examples_s" else sorted(out, key=lambda b: b.value)
+        label = arm.title.replace("**", "")
+        bar = {"label": label, "value": middle, "low": min(values), "high": max(values), "ours": arm.ours}
+        out.append(bar | {"remark": remark})
+    return out if key == "examples_s" else sorted(out, key=lambda b: b["value"])
 
 
 def plots(figures: Figures, docs: Path) -> list[str]:
@@ -53,25 +55,29 @@ def plots(figures: Figures, docs: Path) -> list[str]:
     where = f"{machine['cores']} cores, {machine.get('cpu', '')}, {machine['time'][:10]}; medians, lowest to highest"
     made = []
 
-    def draw(name: str, title: str, subtitle: str, groups: list[svg.Group], unit: str) -> None:
-        if any(g.bars for g in groups):
-            svg.bars(img / name, title, subtitle, groups, unit, where)
+    def group(title: str, suite: Suite, kind: str, key: str = "examples_s") -> dict[str, Any]:
+        return {"title": title, "bars": plot_bars(figures, suite, kind, key)}
+
+    def draw(name: str, title: str, subtitle: str, groups: list[dict[str, Any]], unit: str) -> None:
+        if any(g["bars"] for g in groups):
+            heading = {"title": title, "subtitle": subtitle, "footer": where}
+            charts.draw(img / name, "bars", heading | {"unit": unit, "groups": groups})
             made.append(name)
 
     kinds = ("bytes", "lossless", "lossy")
     for suite in (SUITES["photos"], SUITES["gen"]):
         title = suite.title.lower()
-        groups = [svg.Group(CLASS_TITLES[k][0], plot_bars(figures, suite, k)) for k in kinds]
+        groups = [group(CLASS_TITLES[k][0], suite, k) for k in kinds]
         draw(f"bench-{suite.name}.svg", f"Images per second: {title}", JPEG, groups, "img/s")
-        groups = [svg.Group(CLASS_TITLES[k][0], plot_bars(figures, suite, k, "cpu_s_per_1k")) for k in kinds]
+        groups = [group(CLASS_TITLES[k][0], suite, k, "cpu_s_per_1k") for k in kinds]
         what = f"CPU seconds per 1,000 images: {title}"
         draw(f"bench-{suite.name}-cpu.svg", what, JPEG + "; less is better", groups, "s")
     for name in ("raw", "tiny", "tokens"):
         suite = SUITES[name]
         draw(f"bench-{name}.svg", suite.title, "Random order, into the trainer's memory, from the page cache",
-             [svg.Group("", plot_bars(figures, suite, "raw"))], suite.unit)  # fmt: skip
+             [group("", suite, "raw")], suite.unit)  # fmt: skip
     first = SUITES["photos"] if ("photos", "stoker-keep") in figures.runs else SUITES["gen"]
-    groups = [svg.Group(CLASS_TITLES[k][0], plot_bars(figures, first, k)) for k in ("bytes", "lossless")]
+    groups = [group(CLASS_TITLES[k][0], first, k) for k in ("bytes", "lossless")]
     draw("benchmark.svg", "Images per second on two cores", f"{first.title}: JPEG, RandomResizedCrop 224, flip,"
          " uint8 batches of 256 in the trainer's memory; lossless, warm files", groups, "img/s")  # fmt: skip
     return made

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import charts
 from ..figures import elsewhere
-from . import plots
 from .cells import HELDOUT, INJECTIONS, TUNING, all_cells
 from .score import BAND, FED, ROOT, STARVED, TIE, Run, Score, bars, newest, runs_of, score
 
@@ -67,6 +67,11 @@ def runs_table(runs: list[Run]) -> str:
     return table(head, rows, (4, 5, 6))
 
 
+def _point(r: Run) -> dict[str, Any]:
+    tip = f"{r.cell}: {r.real_gain:.2f} measured, {r.gain:.2f} predicted"
+    return {"x": r.real_gain, "y": r.gain, "hollow": not r.right, "tip": tip}
+
+
 def overhead(runs: list[Run]) -> str:
     values = [r.doctor["overhead"] for r in runs if r.doctor.get("overhead") is not None]
     return f"{statistics.median(values):.1%} (worst {max(values):.1%})" if values else "not known"
@@ -82,17 +87,32 @@ def write(results: dict[str, Any], docs: Path) -> Path:
     right: dict[tuple[str, str], int] = {}
     for r in held:
         right[r.truth.row, r.verdict] = right.get((r.truth.row, r.verdict), 0) + r.right
-    plots.confusion(
-        img / "diagnosis-confusion.svg", "What lacked, and what doctor said",
-        f"{len(held)} runs that no threshold was tuned on; balanced accuracy {s.balanced:.2f}",
-        list(s.recall), VERDICTS, s.confusion, right,
-    )  # fmt: skip
+    confusion = {
+        "title": "What lacked, and what doctor said",
+        "subtitle": f"{len(held)} runs that no threshold was tuned on; balanced accuracy {s.balanced:.2f}",
+        "of": "doctor said",
+        "rows": list(s.recall),
+        "columns": VERDICTS,
+        "counts": [[s.confusion.get((row, c), 0) for c in VERDICTS] for row in s.recall],
+        "right": [[right.get((row, c), 0) for c in VERDICTS] for row in s.recall],
+    }
+    charts.draw(img / "diagnosis-confusion.svg", "matrix", confusion)
     named = [r for r in held if r.truth.starved and r.verdict not in FED]
-    plots.gains(
-        img / "diagnosis-gain.svg", "The gain that doctor predicts, and the one there is",
-        f"{len(named)} starved runs of the held-out set; median error {s.gain_error:.0%}",
-        [(r.verdict, r.real_gain, r.gain, r.right) for r in named],
-    )  # fmt: skip
+    gains = {
+        "title": "The gain that doctor predicts, and the one there is",
+        "subtitle": f"{len(named)} starved runs of the held-out set; median error {s.gain_error:.0%}",
+        "x_label": "measured: the loop with the resource removed",
+        "y_label": "predicted by doctor",
+        "unit": " x",
+        "band": 0.2,
+        "band_name": "within 20%",
+        "hollow": "wrong verdict",
+        "groups": [
+            {"name": v, "points": [_point(r) for r in named if r.verdict == v]} for v in VERDICTS if v not in FED
+        ],
+    }
+    if named:
+        charts.draw(img / "diagnosis-gain.svg", "scatter", gains)
     wrong = [r for r in held if not r.right]
     skipped = results.get("skipped") or {}
     errors = {k: v["error"] for k, v in results["runs"].items() if "error" in v}

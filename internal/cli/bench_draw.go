@@ -2,8 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -24,12 +22,9 @@ func newBenchDrawCommand(app *App) *cobra.Command {
   stoker bench draw --svg knee.svg < study.json`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			data, err := io.ReadAll(io.LimitReader(app.Stdin, maxStudyJSON+1))
+			data, err := app.readStdin(maxStudyJSON, "the study")
 			if err != nil {
 				return err
-			}
-			if len(data) > maxStudyJSON {
-				return fmt.Errorf("the study is larger than %d MiB", maxStudyJSON>>20)
 			}
 			var s bench.Study
 			if err := json.Unmarshal(data, &s); err != nil {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -290,16 +289,4 @@ func studyTable(study *bench.Study) string {
 		}
 	}
 	return t.String() + "\n"
-}
-
-func writeSVG(path string, chart *bench.Chart) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := chart.SVG(file); err != nil {
-		file.Close()
-		return err
-	}
-	return file.Close()
 }

@@ -27,7 +27,7 @@ var commands = []func(*App) *cobra.Command{
 	newServeCommand,
 	newPlanCommand,
 	newProbeCommand,
-	newBenchCommand,
+	newBenchCommand, newChartCommand,
 	newProfileCommand,
 	newDoctorCommand,
 	newVersionCommand,
