@@ -27,10 +27,11 @@ func TestLayout(t *testing.T) {
 	}
 	// Rows do not overlap and fill the arrays.
 	slot := make([]byte, l.Bytes)
+	b := l.NewBatch()
+	b.Begin(slot, l.Rows)
 	for a := range l.Arrays {
 		for i := range l.Rows {
-			for k := range l.Row(slot, a, i) {
-				row := l.Row(slot, a, i)
+			for k, row := 0, b.Row(a, i); k < len(row); k++ {
 				if row[k] != 0 {
 					t.Fatalf("row %d of %s overlaps another", i, l.Arrays[a].Name)
 				}
@@ -38,17 +39,17 @@ func TestLayout(t *testing.T) {
 			}
 		}
 	}
-	l.PutInt(slot, 2, 1, -5)
-	if int64(binary.LittleEndian.Uint64(l.Row(slot, 2, 1))) != -5 {
+	b.PutInt(2, 1, -5)
+	if int64(binary.LittleEndian.Uint64(b.Row(2, 1))) != -5 {
 		t.Error("PutInt wrote something else")
 	}
-	if n := len(l.Span(slot, 0, 1, 3)); n != 210 {
+	if n := len(b.Span(0, 1, 3)); n != 210 {
 		t.Errorf("rows 1 and 2 have %d bytes", n)
 	}
-	l.ClearTail(slot, 1)
+	b.Begin(slot, 1)
 	for i, want := range []byte{1, 0, 0} {
-		if l.Row(slot, 0, i)[104] != want {
-			t.Errorf("row %d after ClearTail", i)
+		if b.Row(0, i)[104] != want {
+			t.Errorf("row %d of a batch of one", i)
 		}
 	}
 }
@@ -60,6 +61,9 @@ func TestLayoutRefuses(t *testing.T) {
 		"zero side":  {{Name: "a", DType: item.U8, Shape: []int{3, 0}}},
 		"overflow":   {{Name: "a", DType: item.F32, Shape: []int{1 << 20, 1 << 20, 1 << 20}}},
 		"large slot": {{Name: "a", DType: item.U8, Shape: []int{1 << 30}}},
+		"capacity":   {{Name: "a", DType: item.U8, Ragged: true, Capacity: -1}},
+		"large rest": {{Name: "a", DType: item.U8, Ragged: true, Capacity: MaxBatch}, {Name: "b", DType: item.U8}},
+		"element":    {{Name: "a", DType: item.F32, Shape: []int{1 << 20, 1 << 20}, Ragged: true, Capacity: 5}},
 	} {
 		if _, err := New(1<<20, cols); err == nil {
 			t.Errorf("%s was accepted", name)

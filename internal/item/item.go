@@ -157,19 +157,35 @@ type Store struct {
 // Array is one named array of a batch: rows x Shape of DType, contiguous, at
 // Offset in the slot. Offsets are multiples of 64.
 type Array struct {
-	Name   string
-	DType  DType
-	Shape  []int // of one row
+	Name string
+	// Kind is the kind of the field that the array is made from, such as "image",
+	// "" for what the engine adds: record numbers, soft labels.
+	Kind  string
+	DType DType
+	// Shape is that of one row. In a ragged array a row has one axis more, the
+	// first one, whose length differs from row to row.
+	Shape  []int
 	Offset int64
 	// RowBytes is the size of one row; rows follow each other without gap. It is
 	// 0 in ragged arrays.
 	RowBytes int64
-	// Ragged arrays hold values of any length: the values of all rows one behind
-	// the other at Offset, Capacity bytes at most, and at Offsets as many int64
-	// as rows and one more, between which they lie, the first one 0.
+	// Ragged arrays have the elements of the first axis of all rows one behind the
+	// other at Offset, Capacity bytes at most, and at Offsets as many int64 as rows
+	// and one more, between which those of a row lie, counted in elements of the
+	// first axis, the first one 0.
 	Ragged   bool
 	Offsets  int64
 	Capacity int64
+}
+
+// ElementBytes is the size of an element of the first axis of a ragged array, and
+// of a whole row of another one.
+func (a *Array) ElementBytes() int64 {
+	n := int64(a.DType.Size())
+	for _, side := range a.Shape {
+		n *= int64(side)
+	}
+	return n
 }
 
 // Position says where in the stream of batches something stands.

@@ -1,6 +1,7 @@
 // Package pipeline wires the stages together: sampler -> fetch -> decode ->
 // transform -> collate. It is the sole owner of their goroutines and of their
-// shutdown, and the only package that knows more than one stage.
+// shutdown. What happens to a record from decode to collate is the business of
+// its kind (package kind), and none of this package's.
 //
 // Read Open (what is planned), stream.go (the order of batches, restarts) and
 // worker.go (what happens to a group of records), in this order.

@@ -5,96 +5,24 @@ import (
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // This file plans the arrays of a batch, when a pipeline opens.
 
-// planArrays compiles the outputs and lays the batch out.
+// planArrays asks the kinds of the fields for their arrays and lays the batch
+// out: those, what operations on batches add, and the record numbers.
 func (p *Pipeline) planArrays(info *driver.Info) error {
 	cfg := &p.cfg
-	fieldOf := map[string]int{}
-	names := make([]string, 0, len(info.Fields))
-	for i, f := range info.Fields {
-		fieldOf[f.Name] = i
-		names = append(names, f.Name)
-	}
-	wanted := map[int]bool{}
-	for _, name := range cfg.Fields {
-		i, ok := fieldOf[name]
-		if !ok {
-			return fmt.Errorf("%s has no field %q%s", info.URL, name, transform.DidYouMean(name, names))
-		}
-		if info.Fields[i].Kind == driver.KindText {
-			return fmt.Errorf("field %q is text, which has no fixed size and cannot be part of a batch; leave it out of fields", name)
-		}
-		wanted[i] = true
-	}
-	outputs := cfg.Outputs
-	if len(outputs) == 0 {
-		for i, f := range info.Fields {
-			if f.Kind == driver.KindImage && (wanted[i] || len(cfg.Fields) == 0) {
-				outputs = append(outputs, transform.Output{Name: f.Name, Field: f.Name})
-			}
-		}
-	}
-	var cols []collate.Column
-	for _, out := range outputs {
-		if out.Field == "" {
-			out.Field = out.Name
-		}
-		i, ok := fieldOf[out.Field]
-		if !ok {
-			return fmt.Errorf("output %q: %s has no field %q%s", out.Name, info.URL, out.Field, transform.DidYouMean(out.Field, names))
-		}
-		f := &info.Fields[i]
-		if isValue(f) && len(out.Ops) == 0 {
-			col, err := p.planValue(out.Name, i, info, len(cols))
-			if err != nil {
-				return err
-			}
-			cols = append(cols, col)
-			continue
-		}
-		if f.Kind != driver.KindImage {
-			return fmt.Errorf("output %q: field %q is not an image but %q; operations work on images", out.Name, out.Field, f.Kind)
-		}
-		w, h := int(f.Width), int(f.Height)
-		if cfg.ApplyOrientation && w != h {
-			w, h = 0, 0 // some may be turned on their side
-		}
-		in, err := out.Image(w, h)
-		if err != nil {
-			return err
-		}
-		prog, err := transform.Compile(out, in)
-		if err != nil {
-			return err
-		}
-		p.outputs = append(p.outputs, output{prog: prog, field: i, array: len(cols), gather: prog.Identity() && !cfg.ApplyOrientation})
-		cols = append(cols, collate.Column{Name: out.Name, DType: prog.Store.DType, Shape: prog.Shape()})
-	}
-	p.planShared()
-	for i := range info.Fields {
-		if f := &info.Fields[i]; isValue(f) && p.wantsValue(i, wanted) {
-			col, err := p.planValue(f.Name, i, info, len(cols))
-			if err != nil {
-				return err
-			}
-			cols = append(cols, col)
-		}
-	}
-	p.planPlaces(info)
-	for i, f := range info.Fields {
-		if f.Kind != driver.KindLabel && f.Kind != driver.KindInt || len(cfg.Fields) > 0 && !wanted[i] {
-			continue
-		}
-		p.columns = append(p.columns, column{field: i, array: len(cols)})
-		cols = append(cols, collate.Column{Name: f.Name, DType: item.I64})
-	}
+	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation}
 	var err error
-	if cols, err = p.planBatchOps(cols, info); err != nil {
+	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields}); err != nil {
+		return err
+	}
+	cols, err := p.planBatchOps(p.set.Columns(), info)
+	if err != nil {
 		return err
 	}
 	p.indexArray = len(cols)
@@ -130,16 +58,50 @@ func (p *Pipeline) planBatchOps(cols []collate.Column, info *driver.Info) ([]col
 	return cols, nil
 }
 
+// classes are the class names of the fields of the batch that have some.
 func (p *Pipeline) classes(info *driver.Info) map[string][]string {
 	var m map[string][]string
-	for _, c := range p.columns {
-		f := &info.Fields[c.field]
-		if f.Kind == driver.KindLabel && len(f.Classes) > 0 {
+	for _, f := range p.set.Fields() {
+		if names := info.Fields[f].Classes; len(names) > 0 {
 			if m == nil {
 				m = map[string][]string{}
 			}
-			m[f.Name] = f.Classes
+			m[info.Fields[f].Name] = names
 		}
 	}
 	return m
+}
+
+// images names the arrays that are made from images.
+func (p *Pipeline) images() []string {
+	names := []string{}
+	for _, a := range p.layout.Arrays {
+		if a.Kind == string(driver.KindImage) {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}
+
+// Place implements fetch.Places: the bytes of the slot in which a source may
+// put a value of n bytes.
+func (b *batch) Place(row, field int, n int64) []byte {
+	at, ok := b.p.set.Place(b.rows, row, field, n)
+	if !ok {
+		return nil
+	}
+	b.back(at, n)
+	return b.p.ring.Slot(b.slot)[at : at+n : at+n]
+}
+
+// backFrom is the size of a value from which a call to back its memory is less
+// than the faults that it saves.
+const backFrom = 64 << 10
+
+// back backs n bytes of a slot that was never used with memory, in one call,
+// before a source writes them; worker.populate comes too late for that.
+func (b *batch) back(lo, n int64) {
+	if b.populate && n >= backFrom {
+		b.p.ring.Prefault(b.slot, lo, lo+n)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -55,6 +56,9 @@ type Config struct {
 	// BatchOps run on whole batches after their records are in place.
 	BatchOps []json.RawMessage `json:"batch_ops"`
 
+	// Kinds are the kinds of fields that there are; nil means all that package
+	// kind has.
+	Kinds []kind.Kind `json:"-"`
 	// OpenSource opens Source when it is not a URL that package source knows.
 	// Tests and Go programs use it to bring their own source.
 	OpenSource func(ctx context.Context, url string) (driver.Source, error) `json:"-"`

@@ -11,6 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source"
@@ -20,19 +21,13 @@ import (
 // Pipeline makes batches. Next is called by one goroutine at a time; the other
 // methods may be called from any.
 type Pipeline struct {
-	cfg     Config
-	src     driver.Source
-	info    Info
-	split   sampler.Split
-	layout  *collate.Layout
-	outputs []output
-	shared  []shared
-	columns []column
-	// arrays and ragged are the fields that are not images (values.go), places
-	// where each stored field is wanted.
-	arrays []arrayColumn
-	ragged []raggedColumn
-	places []place
+	cfg    Config
+	src    driver.Source
+	info   Info
+	split  sampler.Split
+	layout *collate.Layout
+	// set is what makes the arrays of fields.
+	set *kind.Set
 	// batchOps run on complete batches.
 	batchOps   []transform.BatchOp
 	indexArray int
@@ -40,9 +35,8 @@ type Pipeline struct {
 	groupRows     int
 	budget        *arena.Budget // ring
 	readBudget    *arena.Budget
-	scratchBudget *arena.Budget // of the large scratch
+	large         kind.Large
 	workerScratch int64
-	largeMu       sync.Mutex
 	ring          *arena.Ring
 	reader        *fetch.Reader
 	subMu         sync.Mutex
@@ -82,21 +76,6 @@ type Pipeline struct {
 	closeOnce               sync.Once
 	closeErr                error
 }
-
-// output is an image array of the batch.
-type output struct {
-	prog  *transform.Program
-	field int
-	array int
-	// gather says that rows may be copied from raw records as they are.
-	gather bool
-	// shared is the place in Pipeline.shared of what this output has in common
-	// with others, or -1.
-	shared int
-}
-
-// column is an int64 array of the batch.
-type column struct{ field, array int }
 
 // Open opens the source, compiles the transforms, plans the memory and makes
 // the ring. It starts the goroutines of the stages; the first Start gives them
@@ -146,7 +125,7 @@ func (p *Pipeline) open() error {
 	if threads == 0 {
 		threads = cores
 	}
-	plan, err := p.planMemory(info, threads)
+	plan, err := p.planMemory(threads)
 	if err != nil {
 		return err
 	}
@@ -154,7 +133,7 @@ func (p *Pipeline) open() error {
 	p.budget = arena.NewBudget(plan.Ring)
 	p.readBudget = arena.NewBudget(plan.Read - plan.Substitute)
 	p.workerScratch = plan.WorkerScratch
-	p.scratchBudget = arena.NewBudget(plan.LargeScratch)
+	p.large.Budget = arena.NewBudget(plan.LargeScratch)
 	if p.ring, err = arena.NewRing(p.budget, plan.Slots, p.layout.Bytes); err != nil {
 		return fmt.Errorf("making the ring of batches: %w", err)
 	}
@@ -167,7 +146,8 @@ func (p *Pipeline) open() error {
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)
 	for i := range p.batches {
-		p.batches[i] = batch{slot: i, fresh: true, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4), p: p, spans: p.newSpans()}
+		p.batches[i] = batch{slot: i, fresh: true, ids: make([]int64, cfg.BatchSize), bad: make([]RecordError, 0, 4), p: p, rows: p.layout.NewBatch()}
+		p.batches[i].rows.Near = p.ring.Bytes() <= nearRing
 		p.free <- i
 	}
 	p.reader = fetch.NewReader(p.src, p.readBudget, plan.Readers, plan.Buffers, p.groupRows)
@@ -207,12 +187,12 @@ func (p *Pipeline) spawn(stage string, f func()) {
 // finishBatch runs the operations on whole batches, in the goroutine that did
 // the batch's last group.
 func (p *Pipeline) finishBatch(b *batch) {
-	if b.err != nil || len(b.ids) == 0 && len(p.ragged) == 0 {
+	if b.err != nil || len(b.ids) == 0 && !b.rows.Ragged() {
 		return
 	}
 	start := time.Now()
-	if len(p.ragged) > 0 {
-		if err := p.finishValues(b); err != nil {
+	if b.rows.Ragged() {
+		if err := b.rows.Finish(); err != nil {
 			p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
 			return
 		}

@@ -46,8 +46,8 @@ func (p *Pipeline) Stats() Stats {
 		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
 		Bytes: fetched.Bytes, Retries: fetched.Retries,
 		ConsumerWait: time.Duration(p.consumerWait.Load()),
-		MemoryUsed:   p.budget.Used() + p.readBudget.Used() + p.scratchBudget.Used(),
-		MemoryPeak:   p.budget.Peak() + p.readBudget.Peak() + p.scratchBudget.Peak(),
+		MemoryUsed:   p.budget.Used() + p.readBudget.Used() + p.large.Budget.Used(),
+		MemoryPeak:   p.budget.Peak() + p.readBudget.Peak() + p.large.Budget.Peak(),
 		Uptime:       time.Since(p.opened),
 	}
 	for _, w := range p.workers {

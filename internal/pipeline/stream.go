@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/sampler"
 )
@@ -63,9 +64,8 @@ type batch struct {
 	// fresh says that the slot was never used; populate that its memory is
 	// still to be backed, by each group for its rows.
 	fresh, populate bool
-	// p and spans, by ragged array, are for values.go.
-	p     *Pipeline
-	spans []spans
+	p               *Pipeline
+	rows            *collate.Batch // where they go
 	// remaining counts the groups that are not done.
 	remaining atomic.Int32
 	// Guarded by Pipeline.mu while the batch is filled:
@@ -176,19 +176,14 @@ func (p *Pipeline) plan(s *stream) {
 		// One more for the planner itself, so that the batch is not complete
 		// before all of its groups are out.
 		b.remaining.Store(int32(groups) + 1)
-		if rows < p.split.Batch {
-			p.layout.ClearTail(p.ring.Slot(slot), rows)
+		if err := p.set.Begin(b.rows, p.ring.Slot(slot), b.ids); err != nil {
+			p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
 		}
 		if !p.enqueue(s, entry{slot: slot}, b) {
 			p.mu.Lock()
 			p.freeLocked(b)
 			p.mu.Unlock()
 			return
-		}
-		if len(p.ragged) > 0 && rows > 0 {
-			if err := p.placeValues(b); err != nil {
-				p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
-			}
 		}
 		p.stage[stageSample].add(start, rows)
 		out := 0

@@ -202,36 +202,6 @@ func TestValuesSkipped(t *testing.T) {
 	}
 }
 
-func TestCloseGaps(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		n := 1 + rng.IntN(12)
-		at, size := make([]int64, n), make([]int64, n)
-		extra := map[int][]byte{}
-		var want []byte
-		memory := make([]byte, 4000)
-		place := int64(0)
-		for k := range n {
-			place += int64(rng.IntN(3) * rng.IntN(20))
-			at[k] = place
-			v := bytes.Repeat([]byte{byte(k + 1)}, rng.IntN(30))
-			size[k] = int64(len(v))
-			want = append(want, v...)
-			if rng.IntN(3) == 0 {
-				extra[k] = v
-				place += int64(rng.IntN(30)) // what was planned for
-				continue
-			}
-			copy(memory[place:], v)
-			place += size[k]
-		}
-		closeGaps(memory, at, size, extra)
-		if !bytes.Equal(memory[:len(want)], want) {
-			t.Fatalf("got %v, want %v", memory[:len(want)], want)
-		}
-	}
-}
-
 func TestValuesRefused(t *testing.T) {
 	huge := &valueSource{n: 50, max: 1 << 30, wide: 10}
 	endless := &valueSource{n: 50, max: 0, wide: 10}

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,10 +8,8 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/fetch"
-	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -83,68 +80,23 @@ func panicError(what string, r any) error {
 
 // worker decodes and transforms groups of records into batch slots.
 type worker struct {
-	p       *Pipeline
-	buf     *fetch.Buffer // of groups that are in memory
-	dec     *decode.Decoder
-	budget  *arena.Budget
-	scratch *transform.Scratch
-	errs    []error // by row of the group
-	timer   workTimer
-
-	// Of the rows that are being made (rows.go):
-	b        *batch
-	slot     []byte
-	first    int
-	gathered []bool // by output
-	runs     []transform.Run
-	nruns    int
-	pixels   *arena.Block // decoded images that are not yet rows
-	used     int          // of pixels
-	now      requests     // to decode
-	later    requests     // on what now decodes
-	srcs     [][]byte
-	box      [maxOutputs]item.Rect // by shared field
+	p      *Pipeline
+	buf    *fetch.Buffer // of groups that are in memory
+	budget *arena.Budget
+	rows   *kind.Rows
 }
 
 func (p *Pipeline) newWorker() (*worker, error) {
-	dec, err := decode.New(decode.Options{ApplyOrientation: p.cfg.ApplyOrientation})
-	if err != nil {
-		return nil, err
-	}
-	w := &worker{p: p, dec: dec, buf: p.reader.NewBuffer(p.groupRows)}
-	w.budget = arena.NewBudget(p.workerScratch)
-	w.scratch = transform.NewScratch(&kernel{dec: dec}, w.budget)
-	w.pixels = arena.NewBlock(w.budget, arena.PurposeScratch)
-	n := p.groupRows * max(len(p.outputs), 1)
-	w.runs = make([]transform.Run, n)
-	w.now.init(n + p.groupRows*len(p.shared))
-	w.later.init(n)
-	w.gathered = make([]bool, len(p.outputs))
-	w.srcs = make([][]byte, 0, p.groupRows)
-	w.errs = make([]error, p.groupRows)
-	return w, nil
+	w := &worker{p: p, buf: p.reader.NewBuffer(p.groupRows), budget: arena.NewBudget(p.workerScratch)}
+	var err error
+	w.rows, err = p.set.NewRows(p.groupRows, w.budget, &p.large)
+	return w, err
 }
 
 func (w *worker) close() {
-	w.dec.Close()
-	w.scratch.Free()
-	w.pixels.Free()
-}
-
-// kernel lets transforms use the decoder's kernels on pixels in memory.
-type kernel struct {
-	dec *decode.Decoder
-	req [1]decode.Request // here, so that a call allocates nothing
-}
-
-func (k *kernel) Resample(dst, src []byte, w, h int, t item.PixelType, g *item.Geometry, st *item.Store) error {
-	k.req[0] = decode.Request{
-		Value:  driver.Value{Bytes: src, Codec: driver.CodecRaw, Width: int32(w), Height: int32(h), Channels: t.Channels},
-		Pixels: t, Raw: t.DType,
-		Geom: *g, Store: *st, Dst: dst,
+	if w.rows != nil {
+		w.rows.Close()
 	}
-	k.dec.Run(k.req[:])
-	return k.req[0].Err
 }
 
 func (w *worker) loop() {
@@ -198,23 +150,33 @@ func (w *worker) fromMemory(g group) {
 
 // group makes rows [f.lo, f.hi) of a batch.
 func (w *worker) group(f filled) {
-	start := time.Now()
-	w.timer = workTimer{}
+	p, start := w.p, time.Now()
 	if f.b.populate {
 		w.populate(f)
 	}
-	w.decodeAll(f.b, f.lo, f.buf.Records)
-	w.largeImages(f.b, f.lo, f.buf.Records)
-	for k, err := range w.errs[:len(f.buf.Records)] {
+	g := w.make(f.b, f.lo, f.buf.Records)
+	decode, transform := g.DecodeTime, g.TransformTime
+	for k, err := range g.Errs { // replace makes rows too, and what it leaves in g is its own
 		if err != nil {
 			w.replace(f.b, f.lo+k, f.buf.Records[k].ID, err)
 		}
 	}
 	total := time.Since(start)
 	n := int64(f.hi - f.lo)
-	w.p.stage[stageDecode].addFor(w.timer.decode, n)
-	w.p.stage[stageTransform].addFor(w.timer.transform, n)
-	w.p.stage[stageCollate].addFor(max(total-w.timer.decode-w.timer.transform, 0), n)
+	p.stage[stageDecode].addFor(decode, n)
+	p.stage[stageTransform].addFor(transform, n)
+	p.stage[stageCollate].addFor(max(total-decode-transform, 0), n)
+}
+
+// make makes the rows of recs, from row first on.
+func (w *worker) make(b *batch, first int, recs []driver.Record) *kind.Group {
+	g := w.rows.Make(b.rows, first, b.epoch, recs)
+	for k := range recs {
+		if g.Errs[k] == nil {
+			b.rows.PutInt(w.p.indexArray, first+k, recs[k].ID)
+		}
+	}
+	return g
 }
 
 // populate backs the rows of a group with memory before their first use, so
@@ -225,44 +187,6 @@ func (w *worker) populate(f filled) {
 		a := &w.p.layout.Arrays[i]
 		w.p.ring.Prefault(f.b.slot, a.Offset+int64(f.lo)*a.RowBytes, a.Offset+int64(f.hi)*a.RowBytes)
 	}
-}
-
-// workTimer splits the time of a group among stages.
-type workTimer struct{ decode, transform time.Duration }
-
-// decodeAll makes the rows of recs, from row first on, and leaves what went
-// wrong in errs. After a panic it does the records one at a time, to find the
-// one to blame.
-func (w *worker) decodeAll(b *batch, first int, recs []driver.Record) {
-	clear(w.errs[:len(recs)])
-	err := w.decodeGuarded(b, first, recs)
-	if err == nil {
-		return
-	}
-	if len(recs) == 1 {
-		w.errs[0] = err
-		return
-	}
-	errs := make([]error, len(recs))
-	for k := range recs {
-		w.errs[0] = nil
-		if err := w.decodeGuarded(b, first+k, recs[k:k+1]); err != nil {
-			w.errs[0] = err
-		}
-		errs[k] = w.errs[0]
-	}
-	copy(w.errs, errs)
-}
-
-func (w *worker) decodeGuarded(b *batch, first int, recs []driver.Record) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			w.forget()
-			err = panicError("decoding", r)
-		}
-	}()
-	w.decodeRows(b, first, recs)
-	return nil
 }
 
 // maxSubstitutes is how many records in a row may be bad before skipping gives
@@ -314,29 +238,7 @@ func (w *worker) substitute(b *batch, row int, id int64) error {
 	if err := w.p.subReader.Read(b.stream.ctx, 0, buf, ids[:]); err != nil {
 		return err
 	}
-	w.decodeAll(b, row, buf.Records)
-	w.largeImages(b, row, buf.Records)
-	return w.errs[0]
-}
-
-// largeImages does those records again that did not fit this worker's scratch,
-// with the large scratch, which one image uses at a time.
-func (w *worker) largeImages(b *batch, first int, recs []driver.Record) {
-	for k := range recs {
-		if w.errs[k] == nil || recs[k].Err != nil || !errors.Is(w.errs[k], arena.ErrBudget) {
-			continue
-		}
-		w.p.largeMu.Lock()
-		scratch, pixels, errs := w.scratch, w.pixels, w.errs
-		w.scratch = transform.NewScratch(&kernel{dec: w.dec}, w.p.scratchBudget)
-		w.pixels = arena.NewBlock(w.p.scratchBudget, arena.PurposeScratch)
-		w.errs = errs[k:]
-		w.decodeAll(b, first+k, recs[k:k+1])
-		w.scratch.Free()
-		w.pixels.Free()
-		w.scratch, w.pixels, w.errs = scratch, pixels, errs
-		w.p.largeMu.Unlock()
-	}
+	return w.make(b, row, buf.Records).Errs[0]
 }
 
 // batchFailed makes a batch fail, with the error of its first bad row.

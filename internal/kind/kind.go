@@ -1,0 +1,135 @@
+// Package kind says what fields of each kind are: how a stored value becomes a
+// row of a batch, of fixed shape or ragged, which operations it takes and what
+// it costs. Each kind is one file of this package, listed in All; the pipeline
+// knows none of them by name.
+//
+// When a loader opens, Open works out which arrays its batches have: each is a
+// Want. The wants of one kind go to the kind's Plan, which answers with a Maker:
+// the type, shape and cost of each array, and workers that make its rows. A
+// worker is given groups of records, never single ones, so that what is done per
+// record is the kind's own loop.
+//
+// To add a kind: a constant in source/driver, a file here, a line in All. Kinds
+// whose rows are the stored bytes need no more than planFixed or planRagged;
+// images (image.go, pixels.go) show decoding and operations.
+package kind
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Kind is what fields of one kind are.
+type Kind struct {
+	Name driver.Kind
+	// Number says that a value is one number: arrays of them come last in a batch.
+	Number bool
+	// Decoded says that values are worked on to become rows, as images are. Where
+	// outputs are named, only those that are named are made of such fields.
+	Decoded bool
+	// Plan plans all arrays that are made from fields of this kind.
+	Plan func(p *Planner, wants []Want) (Maker, error)
+}
+
+// All lists the kinds.
+func All() []Kind {
+	return []Kind{Image, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Label, MultiLabel, Int, Float}
+}
+
+// Want is one array of the batch that is made from a field.
+type Want struct {
+	// Array is its place among the arrays of the batch.
+	Array int
+	// Field is the place of the field in Info.Fields, and F the field.
+	Field int
+	F     *driver.Field
+	// Out is what is asked for; without operations, the field as it is stored.
+	Out transform.Output
+}
+
+// column is an array of the want's name and kind.
+func (w *Want) column(dtype item.DType, shape []int) collate.Column {
+	return collate.Column{Name: w.Out.Name, Kind: string(w.F.Kind), DType: dtype, Shape: shape}
+}
+
+// Planner is what kinds plan with.
+type Planner struct {
+	Source    driver.Source
+	Info      *driver.Info
+	BatchSize int
+	// Seed decides on what operations draw.
+	Seed uint64
+	// ApplyOrientation turns images as their EXIF orientation says.
+	ApplyOrientation bool
+}
+
+// Maker makes the arrays of one kind. It does not change once it is made and
+// serves all workers at once.
+type Maker interface {
+	// Columns are the arrays, in the order of the wants.
+	Columns() []Column
+	// Cost is what making them takes.
+	Cost() Cost
+	// NewWorker returns what makes rows in one goroutine, with the tools of that
+	// goroutine.
+	NewWorker(t *Tools) (Worker, error)
+}
+
+// Column describes an array.
+type Column struct {
+	collate.Column
+	// Stored says that a row is the stored value, byte for byte, so that sources
+	// may put it where it belongs.
+	Stored bool
+}
+
+// Cost is what memory is planned by and how many records go in a group; see
+// budget.Request for the meaning of each.
+type Cost struct {
+	Images []budget.Image
+	// ValueBytes is about how many bytes the values of a record have that are not
+	// decoded.
+	ValueBytes int64
+	// UnplacedBytes is the largest of them that may have to be read into memory
+	// beside the batch.
+	UnplacedBytes int64
+}
+
+// Worker makes rows, in one goroutine.
+type Worker interface {
+	// Make makes the rows of a group. What went wrong with a record goes to its
+	// Errs; records that have an error already are left alone.
+	Make(g *Group)
+	// Close frees what the worker has.
+	Close()
+}
+
+// Group is a number of records that become rows First, First+1, ... of a batch.
+type Group struct {
+	Batch   *collate.Batch
+	First   int
+	Epoch   int64
+	Records []driver.Record
+	// Errs says what went wrong, by record.
+	Errs []error
+	// DecodeTime and TransformTime are for workers to add to; what is left of the
+	// time that a group takes is collating.
+	DecodeTime, TransformTime time.Duration
+}
+
+// noOperations refuses operations on fields of kinds that take none.
+func noOperations(w *Want) error {
+	switch {
+	case len(w.Out.Ops) > 0:
+		return fmt.Errorf("output %q: field %q is %s, which takes no operations; operations work on images, masks and arrays", w.Out.Name, w.F.Name, w.F.Kind)
+	case w.Out.Mask || w.Out.Follow != "":
+		return fmt.Errorf("output %q: field %q is %s; mask and follow are for images and masks", w.Out.Name, w.F.Name, w.F.Kind)
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+package kind
+
+import (
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Label is a class number.
+var Label = Kind{Name: driver.KindLabel, Number: true, Plan: planNumbers(item.I64)}

@@ -1,0 +1,66 @@
+package kind
+
+import (
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// numbers makes rows of one number each.
+type numbers struct {
+	dtype item.DType
+	cols  []numberColumn
+}
+
+type numberColumn struct {
+	Column
+	array, field int
+}
+
+// planNumbers returns a Plan for numbers: item.I64 or item.F64.
+func planNumbers(dtype item.DType) func(*Planner, []Want) (Maker, error) {
+	return func(_ *Planner, wants []Want) (Maker, error) {
+		m := &numbers{dtype: dtype}
+		for i := range wants {
+			if err := noOperations(&wants[i]); err != nil {
+				return nil, err
+			}
+			m.cols = append(m.cols, numberColumn{Column{Column: wants[i].column(dtype, nil)}, wants[i].Array, wants[i].Field})
+		}
+		return m, nil
+	}
+}
+
+// Columns implements Maker.
+func (m *numbers) Columns() []Column {
+	cols := make([]Column, len(m.cols))
+	for i := range m.cols {
+		cols[i] = m.cols[i].Column
+	}
+	return cols
+}
+
+// Cost implements Maker.
+func (m *numbers) Cost() Cost { return Cost{} }
+
+// NewWorker implements Maker.
+func (m *numbers) NewWorker(*Tools) (Worker, error) { return m, nil }
+
+// Make implements Worker. There is nothing of its own that a worker needs.
+func (m *numbers) Make(g *Group) {
+	for i := range m.cols {
+		c := &m.cols[i]
+		for k := range g.Records {
+			if g.Errs[k] != nil {
+				continue
+			}
+			v := &g.Records[k].Values[c.field]
+			if m.dtype == item.F64 {
+				g.Batch.PutFloat(c.array, g.First+k, v.Float)
+			} else {
+				g.Batch.PutInt(c.array, g.First+k, v.Int)
+			}
+		}
+	}
+}
+
+// Close implements Worker.
+func (m *numbers) Close() {}

@@ -1,0 +1,307 @@
+package kind
+
+import (
+	"time"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// pixels makes rows of images: it decodes what their operations need and does
+// the operations.
+type pixels struct {
+	p       *Planner
+	outputs []output
+	shared  []shared
+}
+
+// output is an array that is made from images.
+type output struct {
+	Column
+	prog         *transform.Program
+	field, array int
+	// gather says that rows may be copied from raw records as they are.
+	gather bool
+	// shared is the place in pixels.shared of what this output has in common with
+	// others, or -1.
+	shared int
+}
+
+// planPixels plans arrays that are made from images.
+func planPixels(p *Planner, wants []Want) (*pixels, error) {
+	m := &pixels{p: p}
+	for i := range wants {
+		w := &wants[i]
+		width, height := int(w.F.Width), int(w.F.Height)
+		if p.ApplyOrientation && width != height {
+			width, height = 0, 0 // some may be turned on their side
+		}
+		in, err := w.Out.Image(width, height)
+		if err != nil {
+			return nil, err
+		}
+		prog, err := transform.Compile(w.Out, in)
+		if err != nil {
+			return nil, err
+		}
+		m.outputs = append(m.outputs, output{
+			Column: Column{Column: w.column(prog.Store.DType, prog.Shape())},
+			prog:   prog, field: w.Field, array: w.Array, gather: prog.Identity() && !p.ApplyOrientation,
+		})
+	}
+	m.planShared()
+	return m, nil
+}
+
+// Columns implements Maker.
+func (m *pixels) Columns() []Column {
+	cols := make([]Column, len(m.outputs))
+	for i := range m.outputs {
+		cols[i] = m.outputs[i].Column
+	}
+	return cols
+}
+
+// Cost implements Maker.
+func (m *pixels) Cost() (c Cost) {
+	for _, o := range m.outputs {
+		f := &m.p.Info.Fields[o.field]
+		c.Images = append(c.Images, budget.Image{
+			MaxBytes: f.MaxBytes, Width: int64(f.Width), Height: int64(f.Height), MaxWidth: int64(f.MaxWidth), MaxHeight: int64(f.MaxHeight),
+			Kept: o.prog.NeedsScratch() || o.shared >= 0,
+		})
+	}
+	return c
+}
+
+// pixelWorker makes rows of images in one goroutine.
+type pixelWorker struct {
+	m   *pixels
+	t   *Tools
+	dec *decode.Decoder
+	g   *Group // that is being made
+
+	gathered []bool // by output
+	runs     []transform.Run
+	nruns    int
+	now      requests // to decode
+	later    requests // on what now decodes
+	srcs     [][]byte
+	box      []item.Rect // by shared field
+	union    [][]byte    // by shared field
+}
+
+// NewWorker implements Maker.
+func (m *pixels) NewWorker(t *Tools) (Worker, error) {
+	dec, err := t.Decoder()
+	if err != nil {
+		return nil, err
+	}
+	n := t.GroupRows * max(len(m.outputs), 1)
+	w := &pixelWorker{
+		m: m, t: t, dec: dec, gathered: make([]bool, len(m.outputs)), runs: make([]transform.Run, n),
+		srcs: make([][]byte, 0, t.GroupRows), box: make([]item.Rect, len(m.shared)), union: make([][]byte, len(m.shared)),
+	}
+	w.now.init(n + t.GroupRows*len(m.shared))
+	w.later.init(n)
+	return w, nil
+}
+
+// Close implements Worker. What the worker has belongs to its tools.
+func (w *pixelWorker) Close() {}
+
+// Make implements Worker.
+func (w *pixelWorker) Make(g *Group) {
+	w.g = g
+	w.forget()
+	left := 0
+	for o := range w.m.outputs {
+		w.gathered[o] = w.gather(o)
+		if !w.gathered[o] {
+			left++
+		}
+	}
+	if left == 0 {
+		return
+	}
+	for k := range g.Records {
+		if g.Errs[k] == nil {
+			g.Errs[k] = w.prepare(k, &g.Records[k])
+		}
+	}
+	w.flush()
+}
+
+// forget drops what was prepared.
+func (w *pixelWorker) forget() {
+	w.now.clear()
+	w.later.clear()
+	w.nruns, w.t.scratch.used = 0, 0
+}
+
+// gather copies the rows of an output that are stored just as the batch wants
+// them, in one call. It returns false when a row is not.
+func (w *pixelWorker) gather(o int) bool {
+	out, recs := &w.m.outputs[o], w.g.Records
+	if !out.gather {
+		return false
+	}
+	rowBytes := w.g.Batch.Array(out.array).RowBytes
+	w.srcs = w.srcs[:0]
+	for k := range recs {
+		if w.g.Errs[k] != nil {
+			return false
+		}
+		v := &recs[k].Values[out.field]
+		if v.Codec != driver.CodecRaw || int(v.Width) != out.prog.W || int(v.Height) != out.prog.H ||
+			int(v.Channels) != out.prog.C || int64(len(v.Bytes)) != rowBytes {
+			return false
+		}
+		w.srcs = append(w.srcs, v.Bytes)
+	}
+	start := time.Now()
+	w.g.Batch.Gather(out.array, w.g.First, w.srcs)
+	w.g.DecodeTime += time.Since(start)
+	return true
+}
+
+// row is the place of output o of row k of the group.
+func (w *pixelWorker) row(o, k int) []byte {
+	return w.g.Batch.Row(w.m.outputs[o].array, w.g.First+k)
+}
+
+// prepare turns a record into requests: one for each output, or, where several
+// outputs look at the same part of an image, one that decodes that part and
+// more that cut it up.
+func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
+	m := w.m
+	mine := w.nruns // the record's runs begin here
+	need := 0
+	for o := range m.outputs {
+		if w.gathered[o] {
+			continue
+		}
+		out := &m.outputs[o]
+		info, err := w.dec.Info(rec.Values[out.field])
+		if err != nil {
+			return err
+		}
+		run := &w.runs[mine+o]
+		if err := run.Begin(out.prog, m.p.Seed, w.g.Epoch, rec.ID, int(info.Width), int(info.Height)); err != nil {
+			return err
+		}
+		if !run.Direct() {
+			need += align(run.PixelBytes())
+		}
+	}
+	for i := range m.shared {
+		sh := &m.shared[i]
+		sh.decide(w, mine, rec)
+		if w.box[i].W > 0 {
+			need += align(int(w.box[i].W) * int(w.box[i].H) * sh.pixels.Size())
+		}
+	}
+	if !w.t.scratch.fits(need) {
+		w.flush()
+		copy(w.runs, w.runs[mine:mine+len(m.outputs)])
+		mine = 0
+		if err := w.t.scratch.grow(need); err != nil {
+			return err
+		}
+	}
+	w.nruns = mine + len(m.outputs)
+	union := w.union
+	clear(union)
+	for i := range m.shared {
+		box := w.box[i]
+		if box.W == 0 {
+			continue
+		}
+		sh := &m.shared[i]
+		union[i] = w.t.scratch.take(int(box.W) * int(box.H) * sh.pixels.Size())
+		whole := item.Rect{W: box.W, H: box.H}
+		w.now.add(decode.Request{
+			Value: rec.Values[sh.field], Pixels: sh.pixels, Mask: sh.mask,
+			Geom:  item.Geometry{Box: box, ResizeW: box.W, ResizeH: box.H, Window: whole, Filter: item.Bilinear},
+			Store: sh.pixels.Plain(), Dst: union[i],
+		}, rowOutput{k: k})
+	}
+	for o := range m.outputs {
+		if w.gathered[o] {
+			continue
+		}
+		out, run := &m.outputs[o], &w.runs[mine+o]
+		v := rec.Values[out.field]
+		if v.Codec == driver.CodecRaw && int(v.Channels) == out.prog.C && run.CopyRaw(w.row(o, k), v.Bytes) {
+			continue
+		}
+		if run.Empty() {
+			if err := run.Finish(w.t.scratch.Scratch, nil, w.row(o, k)); err != nil {
+				return err
+			}
+			continue
+		}
+		req := decode.Request{
+			Value: v, Pixels: out.prog.In, Mask: out.prog.Mask, Geom: run.Geometry(), Store: out.prog.Store, Dst: w.row(o, k),
+		}
+		if !run.Direct() {
+			req.Store = out.prog.In.Plain()
+			req.Dst = w.t.scratch.take(run.PixelBytes())
+		}
+		if i := out.shared; i >= 0 && union[i] != nil {
+			box := w.box[i]
+			req.Value = driver.Value{Bytes: union[i], Codec: driver.CodecRaw, Width: box.W, Height: box.H, Channels: out.prog.In.Channels}
+			req.Raw = out.prog.In.DType
+			req.Geom.Box.X -= box.X
+			req.Geom.Box.Y -= box.Y
+			w.later.add(req, rowOutput{k, o, run})
+			continue
+		}
+		w.now.add(req, rowOutput{k, o, run})
+	}
+	return nil
+}
+
+// flush runs the requests and finishes their rows.
+func (w *pixelWorker) flush() {
+	w.run(&w.now)
+	later := &w.later
+	n := 0
+	for i := range later.reqs { // leave out those whose pixels are bad
+		if w.g.Errs[later.of[i].k] == nil {
+			later.reqs[n], later.of[n] = later.reqs[i], later.of[i]
+			n++
+		}
+	}
+	later.reqs, later.of = later.reqs[:n], later.of[:n]
+	w.run(later)
+	w.forget()
+}
+
+func (w *pixelWorker) run(r *requests) {
+	if len(r.reqs) == 0 {
+		return
+	}
+	start := time.Now()
+	w.dec.Run(r.reqs)
+	decoded := time.Now()
+	w.g.DecodeTime += decoded.Sub(start)
+	for i := range r.reqs {
+		req, ro := &r.reqs[i], &r.of[i]
+		err := req.Err
+		if err == nil && w.g.Errs[ro.k] == nil && ro.run != nil {
+			if ro.run.Direct() {
+				err = ro.run.FinishStored(req.Dst)
+			} else {
+				err = ro.run.Finish(w.t.scratch.Scratch, req.Dst, w.row(ro.out, ro.k))
+			}
+		}
+		if err != nil && w.g.Errs[ro.k] == nil {
+			w.g.Errs[ro.k] = err
+		}
+	}
+	w.g.TransformTime += time.Since(decoded)
+}

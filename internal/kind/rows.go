@@ -1,0 +1,86 @@
+package kind
+
+import (
+	"errors"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Rows makes the rows of batches. It belongs to one goroutine.
+type Rows struct {
+	tools   Tools
+	large   *Large
+	workers []Worker
+	errs    []error
+	group   Group
+}
+
+// Make makes the rows of recs, from row first of b on. The result says what went
+// wrong, by record, until the next call, and how long it took in group.
+func (r *Rows) Make(b *collate.Batch, first int, epoch int64, recs []driver.Record) (group *Group) {
+	r.group = Group{Batch: b, First: first, Epoch: epoch, Records: recs, Errs: r.errs[:len(recs)]}
+	g := &r.group
+	r.all(g)
+	if r.tools.dec == nil {
+		return g
+	}
+	// Records that did not fit this worker's scratch once more, with the large one.
+	for k := range recs {
+		if g.Errs[k] != nil && recs[k].Err == nil && errors.Is(g.Errs[k], arena.ErrBudget) {
+			r.large.with(&r.tools, func() { r.one(g, k) })
+		}
+	}
+	return g
+}
+
+// all makes all rows of a group. After a panic it does the records one at a
+// time, to find the one to blame.
+func (r *Rows) all(g *Group) {
+	for k := range g.Records {
+		g.Errs[k] = g.Records[k].Err
+	}
+	err := r.guarded(g)
+	switch {
+	case err == nil:
+	case len(g.Records) == 1:
+		g.Errs[0] = err
+	default:
+		for k := range g.Records {
+			r.one(g, k)
+		}
+	}
+}
+
+// one makes a single row.
+func (r *Rows) one(g *Group, k int) {
+	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
+	one.Errs[0] = one.Records[0].Err
+	if err := r.guarded(&one); err != nil {
+		one.Errs[0] = err
+	}
+	g.DecodeTime += one.DecodeTime
+	g.TransformTime += one.TransformTime
+}
+
+func (r *Rows) guarded(g *Group) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault("decoding", p)
+		}
+	}()
+	for _, w := range r.workers {
+		w.Make(g)
+	}
+	return nil
+}
+
+// Close frees what the workers have.
+func (r *Rows) Close() {
+	for _, w := range r.workers {
+		w.Close()
+	}
+	r.workers = nil
+	r.tools.close()
+}

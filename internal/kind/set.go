@@ -1,0 +1,221 @@
+package kind
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Set is the arrays of a batch that are made from fields, and what makes them.
+type Set struct {
+	p       *Planner
+	makers  []Maker
+	columns []Column
+	// places are the arrays, by field, into which sources may put values: -1 for
+	// none.
+	places []int
+	fields []int // by array
+	// sized are the arrays whose rows have sizes that the source knows.
+	sized []sized
+}
+
+type sized struct{ array, field int }
+
+// Request is what a batch shall hold.
+type Request struct {
+	// Kinds are those that there are; nil means All.
+	Kinds []Kind
+	// Outputs are the arrays that are named. Of the other fields come those in
+	// Fields, or, when that is empty, all whose kind is not Decoded, or all when
+	// there are no Outputs either.
+	Outputs []transform.Output
+	Fields  []string
+}
+
+// Open plans the arrays: first the outputs, then other fields in the order of the
+// source, numbers last.
+func Open(p *Planner, r *Request) (*Set, error) {
+	kinds := r.Kinds
+	if kinds == nil {
+		kinds = All()
+	}
+	wants, err := wanted(p.Info, r, kinds)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{p: p, columns: make([]Column, len(wants)), places: make([]int, len(p.Info.Fields))}
+	for i := range kinds {
+		var mine []Want
+		for _, w := range wants {
+			if w.F.Kind == kinds[i].Name {
+				mine = append(mine, w)
+			}
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		m, err := kinds[i].Plan(p, mine)
+		if err != nil {
+			return nil, err
+		}
+		s.makers = append(s.makers, m)
+		for k, c := range m.Columns() {
+			s.columns[mine[k].Array] = c
+		}
+	}
+	for i := range s.places {
+		s.places[i] = slices.IndexFunc(wants, func(w Want) bool { return w.Field == i && s.columns[w.Array].Stored })
+	}
+	for _, w := range wants {
+		s.fields = append(s.fields, w.Field)
+		if c := &s.columns[w.Array]; c.Ragged && c.RowRoom == collate.SizesKnown {
+			s.sized = append(s.sized, sized{w.Array, w.Field})
+		}
+	}
+	return s, nil
+}
+
+// wanted lists the arrays in their order.
+func wanted(info *driver.Info, r *Request, kinds []Kind) ([]Want, error) {
+	names := make([]string, len(info.Fields))
+	for i := range info.Fields {
+		names[i] = info.Fields[i].Name
+	}
+	find := func(name string) (*Kind, int, error) {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return nil, 0, fmt.Errorf("%s has no field %q%s", info.URL, name, transform.DidYouMean(name, names))
+		}
+		k := kindOf(kinds, &info.Fields[i])
+		if k == nil {
+			return nil, 0, fmt.Errorf("field %q of %s is of kind %q, which this engine does not know", name, info.URL, info.Fields[i].Kind)
+		}
+		return k, i, nil
+	}
+	var wants []Want
+	add := func(field int, out transform.Output) {
+		wants = append(wants, Want{Array: len(wants), Field: field, F: &info.Fields[field], Out: out})
+	}
+	taken := make([]bool, len(info.Fields))
+	for _, out := range r.Outputs {
+		if out.Field == "" {
+			out.Field = out.Name
+		}
+		_, i, err := find(out.Field)
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", out.Name, err)
+		}
+		add(i, out)
+		taken[i] = true
+	}
+	listed := make([]bool, len(info.Fields))
+	for _, name := range r.Fields {
+		_, i, err := find(name)
+		if err != nil {
+			return nil, err
+		}
+		listed[i] = true
+	}
+	for _, first := range []func(k *Kind) bool{
+		func(k *Kind) bool { return k.Decoded },
+		func(k *Kind) bool { return !k.Decoded && !k.Number },
+		func(k *Kind) bool { return k.Number },
+	} {
+		for i := range info.Fields {
+			k := kindOf(kinds, &info.Fields[i])
+			if k == nil || !first(k) || taken[i] || len(r.Fields) > 0 && !listed[i] || k.Decoded && len(r.Outputs) > 0 {
+				continue
+			}
+			add(i, transform.Output{Name: names[i], Field: names[i]})
+		}
+	}
+	return wants, nil
+}
+
+func kindOf(kinds []Kind, f *driver.Field) *Kind {
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == f.Kind })
+	if i < 0 {
+		return nil
+	}
+	return &kinds[i]
+}
+
+// Columns are the arrays, by Want.Array.
+func (s *Set) Columns() []collate.Column {
+	cols := make([]collate.Column, len(s.columns))
+	for i := range cols {
+		cols[i] = s.columns[i].Column
+	}
+	return cols
+}
+
+// Fields are the places of the fields that arrays are made from, by Want.Array.
+func (s *Set) Fields() []int { return s.fields }
+
+// Cost is what making the arrays takes.
+func (s *Set) Cost() (c Cost) {
+	for _, m := range s.makers {
+		one := m.Cost()
+		c.Images = append(c.Images, one.Images...)
+		c.ValueBytes += one.ValueBytes
+		c.UnplacedBytes = max(c.UnplacedBytes, one.UnplacedBytes)
+	}
+	return c
+}
+
+// Begin prepares b for the records ids, in slot.
+func (s *Set) Begin(b *collate.Batch, slot []byte, ids []int64) (err error) {
+	b.Begin(slot, len(ids))
+	if len(s.sized) == 0 || len(ids) == 0 {
+		return nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fault("asking for the sizes of values", r)
+		}
+	}()
+	for _, c := range s.sized {
+		err := b.Sizes(c.array, func(sizes []int64) { s.p.Source.(driver.Sizer).Sizes(c.field, ids, sizes) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Place says where in the slot of b a source may put the value of n bytes of a
+// field of a row: false when it has no place of that size.
+func (s *Set) Place(b *collate.Batch, row, field int, n int64) (at int64, ok bool) {
+	array := s.places[field]
+	if array < 0 {
+		return 0, false
+	}
+	return b.Place(array, row, n)
+}
+
+// fault describes a bug that was caught, with the place in the code.
+func fault(what string, r any) error {
+	return fmt.Errorf("internal error while %s: %v\n%s", what, r, debug.Stack())
+}
+
+// NewRows returns what makes rows in one goroutine, of groups of up to groupRows
+// records, with scratch of budget and of large.
+func (s *Set) NewRows(groupRows int, budget *arena.Budget, large *Large) (*Rows, error) {
+	r := &Rows{large: large, errs: make([]error, groupRows)}
+	r.tools = Tools{GroupRows: groupRows, options: decode.Options{ApplyOrientation: s.p.ApplyOrientation}, budget: budget}
+	for _, m := range s.makers {
+		w, err := m.NewWorker(&r.tools)
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		r.workers = append(r.workers, w)
+	}
+	return r, nil
+}
