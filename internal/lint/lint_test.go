@@ -179,7 +179,7 @@ func TestDriversDoNotReachThePipeline(t *testing.T) {
 		}
 	}
 	for dir := range graph {
-		if !within(dir, "source", "pack") {
+		if !within(dir, "store", "source", "pack") {
 			continue
 		}
 		seen := map[string]bool{}
@@ -198,6 +198,20 @@ func TestDriversDoNotReachThePipeline(t *testing.T) {
 			}
 		}
 		visit(dir, nil)
+	}
+}
+
+// Stores know nothing of what lies in them, and decorators nothing of each other.
+func TestStoresStandBelow(t *testing.T) {
+	for _, f := range parseAll(t) {
+		if !within(f.dir, "store") {
+			continue
+		}
+		for _, imported := range f.imports() {
+			if to := local(imported); to != "" && to != "store" && to != "internal/arena" {
+				t.Errorf("%s imports %s; a store or decorator may import only store and internal/arena", f.name, to)
+			}
+		}
 	}
 }
 

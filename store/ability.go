@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Mapper is an Object that can be seen in memory without being read.
+type Mapper interface {
+	// Map makes the object's bytes addressable, read-only. It fails where the
+	// system would not tell which of them are in memory; the object is then read.
+	Map() (Mapping, error)
+}
+
+// Mapping is an object's bytes as memory. Its methods may be called from several
+// goroutines at once, except Close, after which the bytes must not be touched. It
+// stays valid when the object is closed.
+type Mapping interface {
+	// Bytes are all bytes of the object. Touching those that are not in memory
+	// waits for the device, page by page, and faults when it fails.
+	Bytes() []byte
+	// Resident says whether n bytes from off are in memory, so that touching them
+	// does not wait. It is cheap: an answer may be some hundred milliseconds old.
+	// The caller says what time it is, once for many calls.
+	Resident(off, n int64, now time.Time) bool
+	// Close takes the bytes away.
+	Close() error
+}
+
+// CachedReader is an Object that can say what it reads without waiting.
+type CachedReader interface {
+	// ReadCached fills as much of p from offset off as is in memory, without
+	// waiting for a device, and returns how many bytes that are. It fails where
+	// the system cannot do that; that something is not in memory is no error.
+	ReadCached(p []byte, off int64) (int, error)
+}
+
+// DirectReader is an Object that can be read past the system's cache, so that
+// data which is used once does not take the place of data which is used again.
+type DirectReader interface {
+	// ReadDirect is ReadAt past the cache. Where the system cannot do it the
+	// error wraps errors.ErrUnsupported, and nothing was read.
+	ReadDirect(ctx context.Context, p []byte, off int64) error
+}
+
+// Adviser is an Object that takes hints.
+type Adviser interface {
+	// Advise says how n bytes from off will be used; n = 0 means up to the end.
+	// It never waits, and has no effect on what reads return.
+	Advise(off, n int64, a Advice)
+}
+
+// Advice is a hint of an Adviser.
+type Advice int
+
+// The hints.
+const (
+	// Random: reads come in no order; nothing should be read ahead of them.
+	Random Advice = iota
+	// WillNeed: it will be read soon; the system should begin.
+	WillNeed
+	// DontNeed: it will not be read again soon.
+	DontNeed
+)
+
+// Advise gives a hint where o takes hints.
+func Advise(o Object, off, n int64, a Advice) {
+	if h, ok := As[Adviser](o); ok {
+		h.Advise(off, n, a)
+	}
+}
+
+// Checker is an Object that can change while it is open, such as a local file.
+type Checker interface {
+	// Check fails with ErrChanged when the object is no longer what was opened.
+	Check(ctx context.Context) error
+}
+
+// Check says after reading whether what was read is one version of the object:
+// it fails with ErrChanged where o can change and did.
+func Check(ctx context.Context, o Object) error {
+	if c, ok := As[Checker](o); ok {
+		return c.Check(ctx)
+	}
+	return nil
+}
+
+// As finds the ability T of a Store, an Object or an Upload: it is v itself, or
+// what v decorates, or what that decorates.
+//
+// A decorator that does not change what an ability does has a method Unwrap,
+// which returns the same kind of thing. One that must see every read, such as a
+// limit, has none and passes on by hand what it sees or what does no harm.
+func As[T any](v any) (T, bool) {
+	for v != nil {
+		if t, ok := v.(T); ok {
+			return t, true
+		}
+		switch u := v.(type) {
+		case interface{ Unwrap() Store }:
+			v = u.Unwrap()
+		case interface{ Unwrap() Object }:
+			v = u.Unwrap()
+		case interface{ Unwrap() Upload }:
+			v = u.Unwrap()
+		default:
+			v = nil
+		}
+	}
+	var none T
+	return none, false
+}

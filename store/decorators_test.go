@@ -1,0 +1,61 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/count"
+	"github.com/stokerdata/stoker/store/fault"
+	"github.com/stokerdata/stoker/store/limit"
+	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/retry"
+	"github.com/stokerdata/stoker/store/storetest"
+)
+
+// Around any store, each decorator and all of them together are a store.
+func TestDecorators(t *testing.T) {
+	decorators := map[string]func(store.Store) store.Store{
+		"retry": func(s store.Store) store.Store { return retry.New(s, nil) },
+		"limit": func(s store.Store) store.Store {
+			return limit.New(s, limit.Options{BytesPerSecond: 1e12, RequestsPerSecond: 1e9})
+		},
+		"count": func(s store.Store) store.Store { return count.New(s, nil) },
+		"fault": func(s store.Store) store.Store { return fault.New(s, 1) },
+		"all": func(s store.Store) store.Store {
+			return count.New(retry.New(limit.New(count.New(fault.New(s, 1), nil), limit.Options{BytesPerSecond: 1e12}), nil), nil)
+		},
+	}
+	for name, decorate := range decorators {
+		local := func(t *testing.T, objects map[string][]byte) store.Store {
+			t.Helper()
+			s := localstore.New(filepath.Join(t.TempDir(), "x"))
+			for name, data := range objects {
+				put(t, s, name, data)
+			}
+			return decorate(s)
+		}
+		t.Run(name+"/local", func(t *testing.T) {
+			storetest.Run(t, storetest.Suite{Open: local, Change: put, Again: func(t *testing.T, s store.Store) store.Store {
+				return localstore.New(s.String())
+			}})
+		})
+		t.Run(name+"/memory", func(t *testing.T) {
+			storetest.Run(t, storetest.Suite{Open: func(t *testing.T, objects map[string][]byte) store.Store {
+				return decorate(storetest.NewMemory(objects))
+			}})
+		})
+	}
+}
+
+func put(t *testing.T, s store.Store, name string, data []byte) {
+	t.Helper()
+	path := s.Path(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,470 @@
+// Package fault is for tests: a store around another one in which chosen
+// operations are slow, hang, fail, end early, or give other bytes.
+//
+//	s := fault.New(localstore.New(dir), 1,
+//		fault.Delay(2*time.Second).On(fault.Read).Chance(0.01),
+//		fault.Error(syscall.EIO).Named("shard-*").Times(3),
+//		fault.Flip(4096).Named("labels.npy"))
+package fault
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// Op is a kind of operation.
+type Op string
+
+// The operations. Those from Create on are of stores that can be written to.
+const (
+	Open   Op = "open"
+	List   Op = "list"
+	Stat   Op = "stat"
+	Read   Op = "read"
+	Check  Op = "check"
+	Create Op = "create"
+	Resume Op = "resume"
+	Write  Op = "write"
+	Cut    Op = "cut" // Partial.Truncate
+	Sync   Op = "sync"
+	Commit Op = "commit"
+	Remove Op = "remove"
+)
+
+type kind int
+
+const (
+	kindDelay kind = iota
+	kindHang
+	kindError
+	kindShort
+	kindTruncate
+	kindFlip
+	kindChanged
+)
+
+// Fault is something that happens to operations: to all of those that it is for,
+// if nothing says otherwise. The methods narrow it down and return it. It
+// belongs to one store, and is not changed when that is in use.
+type Fault struct {
+	kind  kind
+	text  string
+	delay time.Duration
+	err   error
+	at    int64
+
+	ops      []Op
+	pattern  string
+	chance   float64
+	times    int64
+	after    int64
+	from, to int64
+
+	seen, hits atomic.Int64
+}
+
+// Delay makes operations take longer, until ctx is done.
+func Delay(d time.Duration) *Fault {
+	return &Fault{kind: kindDelay, delay: d, text: "delay of " + d.String()}
+}
+
+// Hang makes operations last until ctx is done.
+func Hang() *Fault { return &Fault{kind: kindHang, text: "hang"} }
+
+// Error makes operations fail with err.
+func Error(err error) *Fault { return &Fault{kind: kindError, err: err, text: err.Error()} }
+
+// Short makes reads give half of the bytes and fail with store.ErrShort, and
+// writes take half of them and fail.
+func Short() *Fault {
+	return &Fault{kind: kindShort, ops: []Op{Read, Write}, text: "short"}
+}
+
+// Truncate makes objects end at size while they are open: reads of what is behind
+// fail, and so does a check.
+func Truncate(size int64) *Fault {
+	return &Fault{kind: kindTruncate, at: size, ops: []Op{Read, Check}, text: fmt.Sprintf("truncated at %d", size)}
+}
+
+// Flip inverts a bit of the byte at off, counted from the end when it is negative.
+func Flip(off int64) *Fault {
+	return &Fault{kind: kindFlip, at: off, ops: []Op{Read}, text: fmt.Sprintf("bit flipped at %d", off)}
+}
+
+// Changed makes objects have another version than that of their listing, and
+// makes checks fail.
+func Changed() *Fault {
+	return &Fault{kind: kindChanged, ops: []Op{Open, Check}, text: "changed"}
+}
+
+// On limits it to kinds of operations.
+func (f *Fault) On(ops ...Op) *Fault { f.ops = ops; return f }
+
+// Named limits it to objects whose name, or its last part where the pattern has no
+// slash, matches a pattern of path.Match.
+func (f *Fault) Named(pattern string) *Fault { f.pattern = pattern; return f }
+
+// Bytes limits it to reads that touch bytes [from, to).
+func (f *Fault) Bytes(from, to int64) *Fault { f.from, f.to = from, to; return f }
+
+// Chance makes it happen with a probability.
+func (f *Fault) Chance(p float64) *Fault { f.chance = p; return f }
+
+// After leaves the first n operations that it would happen to alone.
+func (f *Fault) After(n int64) *Fault { f.after = n; return f }
+
+// Times bounds how often it happens.
+func (f *Fault) Times(n int64) *Fault { f.times = n; return f }
+
+// Hits says how often it has happened.
+func (f *Fault) Hits() int64 { return f.hits.Load() }
+
+// String says what happens.
+func (f *Fault) String() string { return f.text }
+
+// matches says whether it is for an operation, without chance.
+func (f *Fault) matches(op Op, name string, off, n int64) bool {
+	if f.ops != nil && !slices.Contains(f.ops, op) {
+		return false
+	}
+	if f.to > f.from && (op != Read || off >= f.to || off+n <= f.from) {
+		return false
+	}
+	if f.pattern != "" {
+		if !strings.Contains(f.pattern, "/") {
+			name = path.Base(name)
+		}
+		if ok, err := path.Match(f.pattern, name); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// Store is a store with faults.
+type Store struct {
+	store.Store
+	faults []*Fault
+
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+// New returns s with faults, which happen in their order: delays add up, and the
+// first one that fails ends the operation. Chances are drawn from seed. Memory
+// that is mapped is hidden, so that every read is seen. Where s can be written
+// to, so can the store that is returned.
+func New(s store.Store, seed uint64, faults ...*Fault) store.Store {
+	f := &Store{Store: s, faults: faults, rng: rand.New(rand.NewPCG(seed, 0))}
+	w, ok := store.As[store.WriteStore](s)
+	if !ok {
+		return f
+	}
+	r, ok := store.As[store.Resumer](s)
+	if !ok {
+		return &writable{f, w}
+	}
+	return &resumable{writable{f, w}, r}
+}
+
+// happening are the faults of one operation.
+func (s *Store) happening(op Op, name string, off, n int64) []*Fault {
+	var out []*Fault
+	for _, f := range s.faults {
+		if !f.matches(op, name, off, n) {
+			continue
+		}
+		s.mu.Lock()
+		hit := f.chance == 0 || s.rng.Float64() < f.chance
+		if hit && f.seen.Add(1) <= f.after || f.times > 0 && f.hits.Load() >= f.times {
+			hit = false
+		}
+		if hit {
+			f.hits.Add(1)
+			out = append(out, f)
+		}
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// wait does what happens before an operation, and returns what fails it.
+func wait(ctx context.Context, faults []*Fault) error {
+	for _, f := range faults {
+		switch f.kind {
+		case kindDelay:
+			t := time.NewTimer(f.delay)
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+				return context.Cause(ctx)
+			}
+		case kindHang:
+			<-ctx.Done()
+			return context.Cause(ctx)
+		case kindError:
+			return f.err
+		}
+	}
+	return nil
+}
+
+func (s *Store) begin(ctx context.Context, op Op, verb, name string) ([]*Fault, error) {
+	faults := s.happening(op, name, 0, 0)
+	if err := wait(ctx, faults); err != nil {
+		return nil, &store.Error{Op: verb, Path: s.Path(name), Err: err}
+	}
+	return faults, nil
+}
+
+func has(faults []*Fault, k kind) bool {
+	return slices.ContainsFunc(faults, func(f *Fault) bool { return f.kind == k })
+}
+
+// Open opens an object whose reads have faults.
+func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
+	faults, err := s.begin(ctx, Open, "open", name)
+	if err != nil {
+		return nil, err
+	}
+	below, err := s.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	o := &object{s: s, name: name, changed: has(faults, kindChanged)}
+	o.Object = store.Intercept(below, true, o.read)
+	return o, nil
+}
+
+// List lists. Entries have other versions where the listing is changed.
+func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+	faults, err := s.begin(ctx, List, "list", dir)
+	if err != nil {
+		return err
+	}
+	if !has(faults, kindChanged) {
+		return s.Store.List(ctx, dir, opt, f)
+	}
+	return s.Store.List(ctx, dir, opt, func(e store.Entry) error {
+		e.Version += otherVersion
+		return f(e)
+	})
+}
+
+// Stat describes an object.
+func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
+	faults, err := s.begin(ctx, Stat, "look at", name)
+	if err != nil {
+		return store.Entry{}, err
+	}
+	e, err := s.Store.Stat(ctx, name)
+	if has(faults, kindChanged) {
+		e.Version += otherVersion
+	}
+	return e, err
+}
+
+// otherVersion is behind the version of what has changed.
+const otherVersion = " (changed)"
+
+// object is an object with faults. What it embeds hides mappings.
+type object struct {
+	store.Object
+	s       *Store
+	name    string
+	changed bool
+}
+
+// Unwrap finds what the embedded object passes on.
+func (o *object) Unwrap() store.Object { return o.Object }
+
+func (o *object) Version() string {
+	if o.changed {
+		return o.Object.Version() + otherVersion
+	}
+	return o.Object.Version()
+}
+
+func (o *object) Check(ctx context.Context) error {
+	faults, err := o.s.begin(ctx, Check, "look at", o.name)
+	if err != nil {
+		return err
+	}
+	if has(faults, kindChanged) || has(faults, kindTruncate) {
+		return &store.Error{Op: "read", Path: o.s.Path(o.name), Err: store.ErrChanged}
+	}
+	return store.Check(ctx, o.Object)
+}
+
+func (o *object) read(ctx context.Context, next store.Next, p []byte, off int64) error {
+	n := int64(len(p))
+	faults := o.s.happening(Read, o.name, off, n)
+	failed := func(err error) error {
+		return &store.Error{Op: "read", Path: o.s.Path(o.name), Off: off, Len: n, Err: err}
+	}
+	if err := wait(ctx, faults); err != nil {
+		return failed(err)
+	}
+	whole := n
+	for _, f := range faults {
+		switch f.kind {
+		case kindShort:
+			whole = min(whole, n/2)
+		case kindTruncate:
+			whole = min(whole, max(f.at-off, 0))
+		}
+	}
+	if err := next.Read(ctx, p[:whole], off); err != nil {
+		return err
+	}
+	if whole < n {
+		return failed(fmt.Errorf("%w: %w", store.ErrChanged, store.ErrShort))
+	}
+	for _, f := range faults {
+		at := f.at
+		if at < 0 {
+			at += o.Size()
+		}
+		if f.kind == kindFlip && at >= off && at < off+n {
+			p[at-off] ^= 0x10
+		}
+	}
+	return nil
+}
+
+// writable is a store that can be written to.
+type writable struct {
+	*Store
+	w store.WriteStore
+}
+
+// Create begins an object.
+func (s *writable) Create(ctx context.Context, name string) (store.Upload, error) {
+	if _, err := s.begin(ctx, Create, "create", name); err != nil {
+		return nil, err
+	}
+	u, err := s.w.Create(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &upload{Upload: u, s: s.Store, name: name}, nil
+}
+
+// Remove removes an object.
+func (s *writable) Remove(ctx context.Context, name string) error {
+	if _, err := s.begin(ctx, Remove, "remove", name); err != nil {
+		return err
+	}
+	return s.w.Remove(ctx, name)
+}
+
+// resumable is a store whose uploads can be gone on with.
+type resumable struct {
+	writable
+	r store.Resumer
+}
+
+// Resume goes on with an upload.
+func (s *resumable) Resume(ctx context.Context, name string) (store.Partial, error) {
+	if _, err := s.begin(ctx, Resume, "go on with", name); err != nil {
+		return nil, err
+	}
+	p, err := s.r.Resume(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &partial{upload{Upload: p, s: s.Store, name: name}, p}, nil
+}
+
+// upload is an upload with faults. After one that failed it stays failed.
+type upload struct {
+	store.Upload
+	s    *Store
+	name string
+	err  error
+}
+
+// before is what happens before an operation.
+func (u *upload) before(ctx context.Context, op Op, verb string) ([]*Fault, error) {
+	if u.err != nil {
+		return nil, u.err
+	}
+	faults, err := u.s.begin(ctx, op, verb, u.name)
+	if err != nil && ctx.Err() == nil {
+		u.err = err
+	}
+	return faults, err
+}
+
+func (u *upload) Write(p []byte) (int, error) {
+	faults, err := u.before(context.Background(), Write, "write")
+	if err != nil {
+		return 0, err
+	}
+	if !has(faults, kindShort) {
+		return u.Upload.Write(p)
+	}
+	n, err := u.Upload.Write(p[:len(p)/2])
+	if err == nil {
+		err = &store.Error{Op: "write", Path: u.s.Path(u.name), Err: io.ErrShortWrite}
+	}
+	u.err = err
+	return n, err
+}
+
+func (u *upload) Sync(ctx context.Context) error {
+	if _, err := u.before(ctx, Sync, "write"); err != nil {
+		return err
+	}
+	return u.Upload.Sync(ctx)
+}
+
+func (u *upload) Commit(ctx context.Context) error {
+	if _, err := u.before(ctx, Commit, "write"); err != nil {
+		return err
+	}
+	return u.Upload.Commit(ctx)
+}
+
+// partial is an upload of a resumable store.
+type partial struct {
+	upload
+	p store.Partial
+}
+
+func (p *partial) Size() int64 { return p.p.Size() }
+
+func (p *partial) ReadAt(ctx context.Context, b []byte, off int64) error {
+	faults := p.s.happening(Read, p.name, off, int64(len(b)))
+	if err := wait(ctx, faults); err != nil {
+		return &store.Error{Op: "read", Path: p.s.Path(p.name), Off: off, Len: int64(len(b)), Err: err}
+	}
+	return p.p.ReadAt(ctx, b, off)
+}
+
+func (p *partial) Truncate(size int64) error {
+	if _, err := p.before(context.Background(), Cut, "cut"); err != nil {
+		return err
+	}
+	return p.p.Truncate(size)
+}
+
+// Suspend keeps what there is, as the store below does.
+func (p *partial) Suspend(ctx context.Context) error {
+	if _, err := p.before(ctx, Sync, "write"); err != nil {
+		_ = p.p.Suspend(ctx)
+		return err
+	}
+	return p.p.Suspend(ctx)
+}

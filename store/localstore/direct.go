@@ -1,0 +1,111 @@
+package localstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/arena"
+)
+
+const (
+	// alignment suits direct reads of all common devices.
+	alignment = 4096
+	// bounceBytes is read at once where the memory or the place does not suit.
+	bounceBytes = 256 << 10
+)
+
+var bounces = sync.Pool{New: func() any {
+	b := arena.Aligned(bounceBytes, alignment)
+	return &b
+}}
+
+// ReadDirect implements store.DirectReader. What is aligned to 4 KiB, in the file
+// and in memory, is read where it belongs, the rest through a small buffer.
+func (o *object) ReadDirect(ctx context.Context, p []byte, off int64) error {
+	if err := o.inside(p, off); err != nil {
+		return err
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	fd, err := o.directFD()
+	if err != nil {
+		return o.failedAt(p, off, err)
+	}
+	for at := 0; at < len(p); {
+		if ctx.Err() != nil {
+			return o.failedAt(p, off, context.Cause(ctx))
+		}
+		n, err := readDirect(fd, p[at:], off+int64(at))
+		if err == unix.EINVAL && at == 0 {
+			err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+		}
+		if err != nil {
+			return o.failedAt(p, off, err)
+		}
+		at += n
+	}
+	return nil
+}
+
+// readDirect reads some of p, at least one byte.
+func readDirect(fd int, p []byte, off int64) (int, error) {
+	if off%alignment == 0 && len(p) >= alignment && arena.IsAligned(p, alignment) {
+		return preadOnce(fd, p[:min(len(p), piece)&^(alignment-1)], off)
+	}
+	buf := bounces.Get().(*[]byte)
+	defer bounces.Put(buf)
+	lo := off &^ (alignment - 1)
+	skip := int(off - lo)
+	want := min((skip+len(p)+alignment-1)&^(alignment-1), bounceBytes)
+	n, err := preadOnce(fd, (*buf)[:want], lo)
+	if err != nil {
+		return 0, err
+	}
+	if n <= skip {
+		return 0, errCut
+	}
+	return copy(p, (*buf)[skip:n]), nil
+}
+
+// preadOnce reads once. The end of the file is an error: there was more when it
+// was opened.
+func preadOnce(fd int, b []byte, off int64) (int, error) {
+	for {
+		n, err := unix.Pread(fd, b, off)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, errCut
+		}
+		return n, nil
+	}
+}
+
+// directFD opens the same file once more, for direct reads.
+func (o *object) directFD() (int, error) {
+	o.directMu.Lock()
+	defer o.directMu.Unlock()
+	if o.direct > 0 {
+		return o.direct, nil
+	}
+	if o.direct == 0 {
+		fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		switch {
+		case err == nil && fd > 0:
+			o.direct = fd
+			return fd, nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EINTR):
+			return -1, err
+		}
+		o.direct = -1
+	}
+	return -1, fmt.Errorf("direct reads: %w", errors.ErrUnsupported)
+}

@@ -1,0 +1,222 @@
+package localstore
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// maxDepth bounds the nesting of folders; it only ever ends a loop of symbolic
+// links that the look at the parents cannot see.
+const maxDepth = 64
+
+// List lists a folder. The folders in it are read ahead, several at once.
+func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+	if err := s.check(ctx, dir); err != nil {
+		return s.failed("list", dir, err)
+	}
+	l := &lister{s: s, f: f}
+	if opt != nil {
+		l.opt = *opt
+	}
+	threads := l.opt.Threads
+	if threads <= 0 {
+		// Reading folders waits for the disk more than for the processor.
+		threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	l.slots = make(chan struct{}, threads)
+	var cancel context.CancelFunc
+	ctx, cancel = context.WithCancel(ctx)
+	defer l.wg.Wait() // behind cancel
+	defer cancel()
+	if dir == "" {
+		e, err := s.Stat(ctx, "")
+		if err != nil {
+			return err
+		}
+		if !e.Dir {
+			return f(e)
+		}
+	}
+	top := l.start(ctx, dir)
+	r := <-top
+	if r.err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return s.failed("list", dir, r.err)
+	}
+	return l.walk(ctx, dir, r, nil)
+}
+
+// lister is one run of List.
+type lister struct {
+	s     *Store
+	opt   store.ListOptions
+	f     func(store.Entry) error
+	slots chan struct{} // one for each folder that is being read
+	wg    sync.WaitGroup
+}
+
+// folder is what was read of one folder.
+type folder struct {
+	id    fileID
+	items []item
+	err   error
+}
+
+// item is one thing in a folder. Its key sorts as the paths below it do.
+type item struct {
+	key   string
+	name  string
+	dir   bool
+	entry store.Entry
+	err   error
+}
+
+// fileID tells whether two paths are one folder.
+type fileID struct{ dev, ino uint64 }
+
+// start reads a folder in the background.
+func (l *lister) start(ctx context.Context, dir string) <-chan folder {
+	out := make(chan folder, 1)
+	l.wg.Go(func() {
+		select {
+		case l.slots <- struct{}{}:
+			defer func() { <-l.slots }()
+			out <- l.read(ctx, dir)
+		case <-ctx.Done():
+			out <- folder{err: context.Cause(ctx)}
+		}
+	})
+	return out
+}
+
+// walk gives what is in a folder to f.
+func (l *lister) walk(ctx context.Context, dir string, r folder, parents []fileID) error {
+	if slices.Contains(parents, r.id) {
+		return nil // a link back to a parent: its objects are listed there
+	}
+	parents = append(parents, r.id)
+	ahead := map[int]<-chan folder{}
+	next := 0 // the first item that was not looked at for reading ahead
+	for i := range r.items {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		it := &r.items[i]
+		for ; !l.opt.Shallow && next < len(r.items) && len(ahead) < cap(l.slots); next++ {
+			if r.items[next].dir && len(parents) <= maxDepth {
+				ahead[next] = l.start(ctx, r.items[next].name)
+			}
+		}
+		var err error
+		switch {
+		case it.err != nil:
+			err = l.bad(it.name, l.s.failed("look at", it.name, it.err))
+		case !it.dir:
+			err = l.f(it.entry)
+		case l.opt.Shallow:
+			err = l.f(store.Entry{Name: it.name, Dir: true})
+		case ahead[i] == nil:
+			err = l.bad(it.name, l.s.failed("list", it.name, fmt.Errorf("folders are nested more than %d deep", maxDepth)))
+		default:
+			below := <-ahead[i]
+			delete(ahead, i)
+			switch {
+			case ctx.Err() != nil:
+				err = context.Cause(ctx)
+			case below.err != nil:
+				err = l.bad(it.name, l.s.failed("list", it.name, below.err))
+			default:
+				err = l.walk(ctx, it.name, below, parents)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		*it = item{} // not needed any more, and there may be millions
+	}
+	return nil
+}
+
+func (l *lister) bad(name string, err error) error {
+	if l.opt.Bad == nil {
+		return err
+	}
+	return l.opt.Bad(name, err)
+}
+
+// read reads one folder, in the order of the keys.
+func (l *lister) read(ctx context.Context, dir string) (r folder) {
+	d, err := os.Open(l.s.Path(dir))
+	if err != nil {
+		return folder{err: err}
+	}
+	defer d.Close()
+	fd := int(d.Fd())
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return folder{err: err}
+	}
+	r.id = fileID{st.Dev, st.Ino}
+	list, err := d.ReadDir(-1)
+	if err != nil {
+		return folder{err: err}
+	}
+	for i, e := range list {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return folder{err: context.Cause(ctx)}
+		}
+		if it, ok := l.look(fd, dir, e); ok {
+			r.items = append(r.items, it)
+		}
+	}
+	slices.SortFunc(r.items, func(a, b item) int { return strings.Compare(a.key, b.key) })
+	return r
+}
+
+// look finds out what an entry of the folder fd is, and whether it is listed.
+func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
+	own := e.Name()
+	if !l.opt.Hidden && strings.HasPrefix(own, ".") {
+		return item{}, false
+	}
+	it := item{key: own, name: own, dir: e.IsDir()}
+	if dir != "" {
+		it.name = dir + "/" + own
+	}
+	var st unix.Stat_t
+	if !it.dir {
+		wanted := l.opt.Keep == nil || l.opt.Keep(it.name)
+		if !wanted && e.Type()&(fs.ModeSymlink|fs.ModeIrregular) == 0 {
+			return item{}, false
+		}
+		err := again(func() error { return unix.Fstatat(fd, own, &st, 0) })
+		switch kind := st.Mode & unix.S_IFMT; {
+		case err == nil && kind == unix.S_IFDIR:
+			it.dir = true
+		case !wanted:
+			return item{}, false
+		case err != nil:
+			it.err = err
+		case kind != unix.S_IFREG:
+			it.err = errIrregular
+		default:
+			it.entry = entry(it.name, &st)
+		}
+	}
+	if it.dir {
+		it.key += "/"
+	}
+	return it, true
+}

@@ -1,0 +1,119 @@
+// Package localstore is a store of local files: those below a folder, or one
+// file. Symbolic links are followed, also out of the folder: data sets are made
+// of them.
+package localstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// Store is a folder of files, or one file. It holds nothing open.
+type Store struct{ root string }
+
+var (
+	_ store.WriteStore = (*Store)(nil)
+	_ store.Resumer    = (*Store)(nil)
+)
+
+// New returns the store of the folder or the file at path, which need not be
+// there yet. It does no I/O.
+func New(path string) *Store { return &Store{root: filepath.Clean(path)} }
+
+// String is the path of the store.
+func (s *Store) String() string { return s.root }
+
+// Path is the path of an object.
+func (s *Store) Path(name string) string {
+	switch {
+	case name == "":
+		return s.root
+	case strings.HasSuffix(s.root, "/"):
+		return s.root + name
+	}
+	return s.root + "/" + name
+}
+
+// Close does nothing.
+func (s *Store) Close() error { return nil }
+
+// Stat describes a file or a folder.
+func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
+	var st unix.Stat_t
+	err := s.check(ctx, name)
+	if err == nil {
+		err = again(func() error { return unix.Stat(s.Path(name), &st) })
+	}
+	if err != nil {
+		return store.Entry{}, s.failed("look at", name, err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return store.Entry{Name: name, Dir: true}, nil
+	}
+	return entry(name, &st), nil
+}
+
+func entry(name string, st *unix.Stat_t) store.Entry {
+	return store.Entry{Name: name, Size: st.Size, Version: version(st), ModTime: time.Unix(0, st.Mtim.Nano())}
+}
+
+// version is size and time of change. The number of the inode is not in it:
+// FUSE and some network file systems make up another one each time.
+func version(st *unix.Stat_t) string {
+	var b [40]byte
+	v := strconv.AppendInt(b[:0], st.Size, 36)
+	v = append(v, '-')
+	return string(strconv.AppendInt(v, st.Mtim.Nano(), 36))
+}
+
+func (s *Store) check(ctx context.Context, name string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return store.CheckName(name)
+}
+
+// failed makes the error of an operation.
+func (s *Store) failed(op, name string, err error) error {
+	return &store.Error{Op: op, Path: s.Path(name), Err: explained(err)}
+}
+
+// explained puts an error of the system into its class, and says what to do
+// where that is known.
+func explained(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err // the path is named already
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		err = le.Err
+	}
+	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("%w: %w", store.ErrNotExist, err)
+	case errors.Is(err, unix.EMFILE):
+		return fmt.Errorf("%w: raise the limit (ulimit -n)", err)
+	}
+	return err
+}
+
+// again calls f again when a signal interrupted it.
+func again(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}

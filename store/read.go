@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// OpenEntry opens the object that e describes. It fails with ErrChanged when the
+// object has another version by now or is gone.
+func OpenEntry(ctx context.Context, s Store, e Entry) (Object, error) {
+	o, err := s.Open(ctx, e.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := same(s, o, e); err != nil {
+		_ = o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+func same(s Store, o Object, e Entry) error {
+	switch {
+	case o.Size() != e.Size:
+		return &Error{Op: "open", Path: s.Path(e.Name), Err: fmt.Errorf("%w: it had %d bytes then, it has %d now", ErrChanged, e.Size, o.Size())}
+	case o.Version() != e.Version:
+		return &Error{Op: "open", Path: s.Path(e.Name), Err: ErrChanged}
+	}
+	return nil
+}
+
+// ReadFile reads an object as a whole. It fails when that is larger than limit.
+func ReadFile(ctx context.Context, s Store, name string, limit int64) ([]byte, error) {
+	o, err := s.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	if o.Size() > limit {
+		return nil, &Error{Op: "read", Path: s.Path(name), Err: fmt.Errorf("it has %d bytes, the limit is %d", o.Size(), limit)}
+	}
+	b := make([]byte, o.Size())
+	if err := o.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	return b, Check(ctx, o)
+}
+
+// ReaderAt makes an io.ReaderAt of an object, for packages that want one.
+func ReaderAt(ctx context.Context, o Object) io.ReaderAt { return readerAt{ctx, o} }
+
+type readerAt struct {
+	ctx context.Context
+	o   Object
+}
+
+// ReadAt reads up to the end of the object, as io.ReaderAt has it.
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, fmt.Errorf("offset %d: %w", off, ErrShort)
+	}
+	n := min(int64(len(p)), max(r.o.Size()-off, 0))
+	if n > 0 {
+		if err := r.o.ReadAt(r.ctx, p[:n], off); err != nil {
+			return 0, err
+		}
+	}
+	if n < int64(len(p)) {
+		return int(n), io.EOF
+	}
+	return int(n), nil
+}

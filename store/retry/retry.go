@@ -1,0 +1,220 @@
+// Package retry repeats what failed for a reason that may pass: an I/O error of a
+// network file system, a connection that was reset, too many open files.
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say how often and how fast something is tried again. Nil means the
+// defaults.
+type Options struct {
+	// Attempts is how often it is tried at most, 0 for 5.
+	Attempts int
+	// Backoff is the wait before the first repetition, 0 for 20 ms. It doubles
+	// each time, up to MaxBackoff.
+	Backoff time.Duration
+	// MaxBackoff is the longest wait, 0 for 5 s.
+	MaxBackoff time.Duration
+	// Sleep waits, for tests; nil waits for real. It ends early, with the cause,
+	// when ctx is done.
+	Sleep func(ctx context.Context, d time.Duration) error
+	// Retried is called before each repetition with the error that made it
+	// necessary, from the goroutine that waits. It may be nil.
+	Retried func(err error)
+}
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Attempts <= 0 {
+		d.Attempts = 5
+	}
+	if d.Backoff <= 0 {
+		d.Backoff = 20 * time.Millisecond
+	}
+	if d.MaxBackoff <= 0 {
+		d.MaxBackoff = 5 * time.Second
+	}
+	if d.Sleep == nil {
+		d.Sleep = sleep
+	}
+	return d
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Do calls f until it succeeds, fails for good, or has failed often enough. It
+// does not begin, or go on, when ctx is done: the error then has both what ended
+// ctx and how f failed last.
+func Do(ctx context.Context, opt *Options, f func() error) error {
+	o := opt.withDefaults()
+	return o.do(ctx, f)
+}
+
+func (o *Options) do(ctx context.Context, f func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	wait := o.Backoff
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if err == nil || !Transient(err) {
+			return err
+		}
+		if attempt >= o.Attempts {
+			if attempt == 1 {
+				return err
+			}
+			return fmt.Errorf("%w (tried %d times)", err, attempt)
+		}
+		if ctx.Err() != nil {
+			return both(context.Cause(ctx), err)
+		}
+		if o.Retried != nil {
+			o.Retried(err)
+		}
+		if serr := o.Sleep(ctx, wait); serr != nil {
+			return both(serr, err)
+		}
+		wait = min(2*wait, o.MaxBackoff)
+	}
+}
+
+// both is the error of something that was given up while it was failing.
+func both(ended, err error) error {
+	if errors.Is(err, ended) {
+		return err
+	}
+	return fmt.Errorf("%w (given up: %w)", err, ended)
+}
+
+// Transient says whether an error may go away when the same is tried again.
+// Errors can say so themselves, with a method Transient() bool.
+func Transient(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	for _, e := range []error{
+		syscall.EIO, syscall.EAGAIN, syscall.EINTR, syscall.ETIMEDOUT, syscall.ESTALE, syscall.ECONNRESET,
+		syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EBUSY, syscall.EMFILE, syscall.ENFILE,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		return true
+	}
+	var te interface{ Transient() bool }
+	return errors.As(err, &te) && te.Transient()
+}
+
+// New returns s with opening, listing, looking and reading tried again. Memory
+// that is mapped cannot be; it is passed on as it is, and so is writing.
+func New(s store.Store, opt *Options) store.Store {
+	return &retrying{Store: s, opt: opt.withDefaults()}
+}
+
+type retrying struct {
+	store.Store
+	opt Options
+}
+
+// Unwrap finds the abilities of the store below.
+func (r *retrying) Unwrap() store.Store { return r.Store }
+
+func (r *retrying) Open(ctx context.Context, name string) (o store.Object, err error) {
+	err = r.opt.do(ctx, func() error {
+		o, err = r.Store.Open(ctx, name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.Intercept(o, false, r.read), nil
+}
+
+func (r *retrying) read(ctx context.Context, next store.Next, p []byte, off int64) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// Almost every read succeeds, and needs no closure.
+	err := next.Read(ctx, p, off)
+	if err == nil || !Transient(err) {
+		return err
+	}
+	return r.again(ctx, next, p, off, err)
+}
+
+// again goes on with a read that has failed with err.
+func (r *retrying) again(ctx context.Context, next store.Next, p []byte, off int64, err error) error {
+	first := true
+	return r.opt.do(ctx, func() error {
+		if first {
+			first = false
+			return err
+		}
+		return next.Read(ctx, p, off)
+	})
+}
+
+func (r *retrying) Stat(ctx context.Context, name string) (e store.Entry, err error) {
+	err = r.opt.do(ctx, func() error {
+		e, err = r.Store.Stat(ctx, name)
+		return err
+	})
+	return e, err
+}
+
+// List begins again behind the last entry that was given.
+func (r *retrying) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+	given, last := false, ""
+	var stop error // of f, which is no failure of the store
+	err := r.opt.do(ctx, func() error {
+		err := r.Store.List(ctx, dir, opt, func(e store.Entry) error {
+			key := e.Name
+			if e.Dir {
+				key += "/"
+			}
+			if given && key <= last {
+				return nil
+			}
+			if stop = f(e); stop == nil {
+				given, last = true, key
+			}
+			return stop
+		})
+		if stop != nil {
+			return nil
+		}
+		return err
+	})
+	if stop != nil {
+		return stop
+	}
+	return err
+}
