@@ -5,18 +5,15 @@ package fetch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/retry"
 )
 
 // Buffer holds one group of records as they were read.
@@ -243,7 +240,7 @@ func (r *Reader) read(ctx context.Context, b *Buffer, ids []int64) error {
 		if failed == nil {
 			failed = firstTransient(b.Records)
 		}
-		if failed == nil || ctx.Err() != nil || !Transient(failed) {
+		if failed == nil || ctx.Err() != nil || !retry.Transient(failed) {
 			return err
 		}
 		if attempt >= r.Attempts {
@@ -311,32 +308,11 @@ func (e *MemoryError) Error() string {
 
 func firstTransient(recs []driver.Record) error {
 	for i := range recs {
-		if err := recs[i].Err; err != nil && Transient(err) {
+		if err := recs[i].Err; err != nil && retry.Transient(err) {
 			return err
 		}
 	}
 	return nil
-}
-
-// Transient says whether an error may go away when the read is repeated.
-func Transient(err error) bool {
-	for _, e := range []error{
-		syscall.EIO, syscall.EAGAIN, syscall.EINTR, syscall.ETIMEDOUT, syscall.ESTALE, syscall.ECONNRESET,
-		syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EBUSY, syscall.EMFILE, syscall.ENFILE,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return false
-	}
-	var ne net.Error
-	if errors.As(err, &ne) && ne.Timeout() && !errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	var te interface{ Transient() bool }
-	return errors.As(err, &te) && te.Transient()
 }
 
 // Workers returns the number of workers.

@@ -182,18 +182,3 @@ func TestOldest(t *testing.T) {
 		t.Fatal("something is outstanding after the last read")
 	}
 }
-
-func TestTransient(t *testing.T) {
-	for err, want := range map[error]bool{
-		syscall.EIO: true,
-		fmt.Errorf("reading: %w", syscall.ESTALE): true,
-		syscall.ENOENT:           false,
-		context.Canceled:         false,
-		context.DeadlineExceeded: false,
-		errors.New("checksum"):   false,
-	} {
-		if Transient(err) != want {
-			t.Errorf("Transient(%v) is %v", err, !want)
-		}
-	}
-}
