@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -335,7 +336,7 @@ func IsPack(dir string) bool {
 	if st, err := os.Stat(filepath.Join(dir, JournalName)); err == nil && st.Mode().IsRegular() {
 		return true
 	}
-	if shards, _ := filepath.Glob(filepath.Join(dir, "shard-*"+shardSuffix)); len(shards) > 0 {
+	if hasShards(dir) {
 		return true
 	}
 	f, err := os.Open(filepath.Join(dir, ManifestName))
@@ -377,6 +378,12 @@ func ReadManifest(dir string) (*Manifest, error) {
 	return m, nil
 }
 
+// hasShards says whether shards lie in a folder.
+func hasShards(dir string) bool {
+	shards, _ := fs.Glob(os.DirFS(dir), "shard-*"+shardSuffix)
+	return len(shards) > 0
+}
+
 // missingManifest says why dir has none.
 func missingManifest(dir string) error {
 	st, err := os.Stat(dir)
@@ -389,7 +396,7 @@ func missingManifest(dir string) error {
 	if h, err := readJournalHeader(filepath.Join(dir, JournalName)); err == nil {
 		return fmt.Errorf("%s is an %w; finish it with: %s", dir, ErrUnfinished, h.command(dir))
 	}
-	if shards, _ := filepath.Glob(filepath.Join(dir, "*"+shardSuffix)); len(shards) > 0 {
+	if hasShards(dir) {
 		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", dir, ErrUnfinished, ManifestName)
 	}
 	return fmt.Errorf("%s is %w: it has no %s", dir, ErrNotPack, ManifestName)

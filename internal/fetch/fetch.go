@@ -27,6 +27,8 @@ type Buffer struct {
 	values []driver.Value
 	places Places
 	first  int
+	// own says that it is not in the pool but of one goroutine (NewBuffer).
+	own bool
 }
 
 // Places says where in a batch values are wanted.
@@ -131,9 +133,15 @@ func (r *Reader) newBuffer(rows int) *Buffer {
 }
 
 // Done gives a buffer back after use, and wakes a read that waits for memory.
+// One of NewBuffer stays with its goroutine but keeps no memory, which nobody
+// could take back from there.
 func (r *Reader) Done(b *Buffer) {
 	b.Reset()
-	r.pool <- b
+	if b.own {
+		b.bump.Release()
+	} else {
+		r.pool <- b
+	}
 	select {
 	case r.returned <- struct{}{}:
 	default:
@@ -187,6 +195,9 @@ func (r *Reader) ReadMemory(b *Buffer, ids []int64) (ok bool) {
 		if recover() != nil {
 			ok = false // Read says what is wrong
 		}
+		if !ok && b.own {
+			b.bump.Release()
+		}
 	}()
 	start := time.Now()
 	b.prepare(len(ids), r.fields)
@@ -197,8 +208,13 @@ func (r *Reader) ReadMemory(b *Buffer, ids []int64) (ok bool) {
 	return true
 }
 
-// NewBuffer returns a buffer beside those that Get hands out, for ReadMemory.
-func (r *Reader) NewBuffer(rows int) *Buffer { return r.newBuffer(rows) }
+// NewBuffer returns a buffer beside those that Get hands out, for ReadMemory. It
+// belongs to one goroutine, which calls Done after each use.
+func (r *Reader) NewBuffer(rows int) *Buffer {
+	b := r.newBuffer(rows)
+	b.own = true
+	return b
+}
 
 // count notes a read that is done.
 func (r *Reader) count(b *Buffer, ids []int64, start time.Time) {

@@ -139,6 +139,7 @@ func (w *worker) fromMemory(g group) {
 	case g.b.stream.stopped.Load():
 	case p.reader.ReadMemory(w.buf, g.b.ids[g.lo:g.hi]):
 		w.group(filled{g, w.buf})
+		p.reader.Done(w.buf)
 	default:
 		p.warm.Store(false)
 		p.missedQ <- g // never blocks

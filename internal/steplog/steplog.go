@@ -121,18 +121,23 @@ func Open(pid int) (*Log, error) {
 // what it writes into its log.
 func ownPID(pid int) int {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil {
-		return pid
+	if n, ok := innermostPID(string(data)); err == nil && ok {
+		return n
 	}
-	for line := range strings.Lines(string(data)) {
+	return pid
+}
+
+// innermostPID is the last number of the line NSpid of a /proc/PID/status.
+func innermostPID(status string) (int, bool) {
+	for line := range strings.Lines(status) {
 		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			f := strings.Fields(rest)
-			if n, err := strconv.Atoi(f[len(f)-1]); len(f) > 0 && err == nil {
-				return n
+			if f := strings.Fields(rest); len(f) > 0 {
+				n, err := strconv.Atoi(f[len(f)-1])
+				return n, err == nil
 			}
 		}
 	}
-	return pid
+	return 0, false
 }
 
 // New reads the header of a log.

@@ -1,0 +1,30 @@
+package pack
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A folder is looked into by its name, whatever that means to a shell.
+func TestIsPackTakesFolderNamesAsTheyAre(t *testing.T) {
+	for _, name := range []string{"plain", "a[b", "a[b]", "what?", "all*", `back\slash`} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if IsPack(dir) {
+			t.Errorf("%s is empty and said to be a pack", name)
+		}
+		if err := os.WriteFile(filepath.Join(dir, shardName(0)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if !IsPack(dir) {
+			t.Errorf("%s has a shard and is said to be no pack", name)
+		}
+		if err := missingManifest(dir); !strings.Contains(err.Error(), "it has shards") {
+			t.Error(err)
+		}
+	}
+}
