@@ -36,6 +36,8 @@ type Request struct {
 	// there are no Outputs either.
 	Outputs []transform.Output
 	Fields  []string
+	// Layout is that of pixels for which no output says one.
+	Layout string
 }
 
 // Open plans the arrays: first the outputs, then other fields in the order of the
@@ -99,7 +101,10 @@ func wanted(info *driver.Info, r *Request, kinds []Kind) ([]Want, error) {
 		return k, i, nil
 	}
 	var wants []Want
-	add := func(field int, out transform.Output) {
+	add := func(field int, out transform.Output, k *Kind) {
+		if k.Decoded && out.Layout == "" {
+			out.Layout = r.Layout
+		}
 		wants = append(wants, Want{Array: len(wants), Field: field, F: &info.Fields[field], Out: out})
 	}
 	taken := make([]bool, len(info.Fields))
@@ -107,11 +112,11 @@ func wanted(info *driver.Info, r *Request, kinds []Kind) ([]Want, error) {
 		if out.Field == "" {
 			out.Field = out.Name
 		}
-		_, i, err := find(out.Field)
+		k, i, err := find(out.Field)
 		if err != nil {
 			return nil, fmt.Errorf("output %q: %w", out.Name, err)
 		}
-		add(i, out)
+		add(i, out, k)
 		taken[i] = true
 	}
 	listed := make([]bool, len(info.Fields))
@@ -132,7 +137,7 @@ func wanted(info *driver.Info, r *Request, kinds []Kind) ([]Want, error) {
 			if k == nil || !first(k) || taken[i] || len(r.Fields) > 0 && !listed[i] || k.Decoded && len(r.Outputs) > 0 {
 				continue
 			}
-			add(i, transform.Output{Name: names[i], Field: names[i]})
+			add(i, transform.Output{Name: names[i], Field: names[i]}, k)
 		}
 	}
 	return wants, nil

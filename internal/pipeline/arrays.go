@@ -18,7 +18,7 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 	cfg := &p.cfg
 	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation}
 	var err error
-	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields}); err != nil {
+	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout}); err != nil {
 		return err
 	}
 	cols, err := p.planBatchOps(p.set.Columns(), info)

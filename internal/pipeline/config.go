@@ -47,6 +47,8 @@ type Config struct {
 	// Outputs are the image arrays of a batch. When there are none, each image
 	// field gives one output of its name, without operations.
 	Outputs []transform.Output `json:"outputs"`
+	// Layout is that of the outputs that say none: "NHWC" (the default) or "NCHW".
+	Layout string `json:"layout"`
 	// Fields are the stored fields wanted in the batch; empty means all that
 	// fit into one. Labels and ints listed here come along as int64 arrays.
 	Fields []string `json:"fields"`
@@ -96,7 +98,7 @@ func ParseConfig(data []byte) (Config, error) {
 
 var configKeys = []string{
 	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "outputs", "fields", "batch_ops", "apply_orientation",
+	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation",
 }
 
 // withDefaults returns a checked copy of c with simple defaults filled in.
@@ -126,6 +128,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("lookahead is %d bytes, must be between 0 (default) and a terabyte", c.Lookahead)
 	case c.OnError != OnErrorRaise && c.OnError != OnErrorSkip:
 		return c, fmt.Errorf("on_error is %q, must be %q or %q", c.OnError, OnErrorRaise, OnErrorSkip)
+	case c.Layout != "" && c.Layout != "NHWC" && c.Layout != "NCHW":
+		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:
 		return c, fmt.Errorf("%d outputs, the limit is %d", len(c.Outputs), maxOutputs)
 	}

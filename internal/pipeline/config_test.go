@@ -1,8 +1,13 @@
 package pipeline
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/transform"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -41,4 +46,34 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		_, _ = cfg.withDefaults()
 	})
+}
+
+func TestLayoutOfOutputsThatSayNone(t *testing.T) {
+	shape := func(cfg Config, name string) []int {
+		t.Helper()
+		cfg.OpenSource, cfg.BatchSize = use(faultsource.Raw(20, 6, 4, 3, 2)), 2
+		for _, a := range mustOpen(t, cfg).Info().Arrays {
+			if a.Name == name {
+				return a.Shape
+			}
+		}
+		return nil
+	}
+	nhwc, nchw := []int{4, 6, 3}, []int{3, 4, 6}
+	outputs := []transform.Output{{Name: "a", Field: "image"}, {Name: "b", Field: "image", Layout: "NHWC"}}
+	for i, got := range [][2][]int{
+		{shape(Config{}, "image"), nhwc},
+		{shape(Config{Layout: "NCHW"}, "image"), nchw},
+		{shape(Config{Layout: "NCHW", Fields: []string{"image"}}, "image"), nchw},
+		{shape(Config{Layout: "NCHW", Outputs: outputs}, "a"), nchw},
+		{shape(Config{Layout: "NCHW", Outputs: outputs}, "b"), nhwc},
+	} {
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("case %d: %v, want %v", i, got[0], got[1])
+		}
+	}
+	if _, err := Open(context.Background(), Config{OpenSource: use(faultsource.Raw(20, 6, 4, 3, 2)), BatchSize: 2, Layout: "CHW"}); err == nil ||
+		!strings.Contains(err.Error(), `layout is "CHW", must be "NHWC" or "NCHW"`) {
+		t.Error(err)
+	}
 }

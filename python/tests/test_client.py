@@ -26,7 +26,7 @@ import pytest
 
 import stoker
 from conftest import SOURCE, alive, children, open_files
-from stoker import _connection
+from stoker import _connection, _loader
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
@@ -67,6 +67,15 @@ def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(stoker.StokerError, match=hint):
         loader.__init__("fake:", 8, socket=path)  # type: ignore[misc]
     assert repr(loader) == "Loader(not open)"  # as a traceback with local variables shows it
+
+
+def test_a_loader_opens_one_engine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    opened = []
+    engine = _loader.EngineProcess
+    monkeypatch.setattr(_loader, "EngineProcess", lambda binary: opened.append(binary) or engine(binary))
+    make("fake:", batch_size=2, output="torch")  # NCHW, and no fields to say it of
+    assert len(opened) == 1
 
 
 # --- batches ---------------------------------------------------------------
@@ -387,6 +396,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "prefetch": 5,
         "lookahead": 1 << 28,
         "on_error": "skip",
+        "layout": "NCHW",
         "fields": [],
         "batch_ops": [],
         "apply_orientation": False,

@@ -158,6 +158,19 @@ def test_dtypes_and_layouts(make: Make, pack: Path) -> None:
     assert (u8.transpose(0, 2, 3, 1) == plain).all()
 
 
+def test_images_as_they_are_stored_come_in_the_layout(binary: str, make: Make, photos: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    raw = tmp_path / "raw"
+    args = [binary, "pack", str(photos), str(raw), "--images", "raw", "--resize", "32x24"]
+    subprocess.run(args, check=True, capture_output=True)
+    stored = next(iter(make(raw, batch_size=4))).image
+    assert stored.shape == (4, 24, 32, 3)
+    options: list[dict[str, Any]] = [{"layout": "NCHW"}, {"output": "torch"}, {"output": "torch", "fields": ["image"]}]
+    for more in options:
+        batch = next(iter(make(raw, batch_size=4, **more)))
+        assert (np.asarray(batch.image).transpose(0, 2, 3, 1) == stored).all()
+
+
 def test_orientation_is_applied_when_asked_for(make: Make, binary: str, tmp_path: Path) -> None:
     from PIL import ImageOps
 

@@ -159,6 +159,7 @@ class Loader:
             "lookahead": _options.size("lookahead", lookahead),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
+            "layout": "NCHW" if self.layout == "NCHW" else "NHWC",
             "fields": only,
             "apply_orientation": bool(apply_orientation),
             "batch_ops": [t.to_config() for t in batch_transforms],
@@ -193,9 +194,6 @@ class Loader:
         connection = Connection(sock, process, where)
         try:
             connection.open(self._config, self.timeout)
-            if self._name_outputs(connection.info):
-                connection.close()
-                return self._connect()
             self._check_same_data(connection.info)
             specs = self._array_specs(connection.info)
             self._views = (torch_views if self.output == "torch" else numpy_views)(specs)
@@ -208,15 +206,6 @@ class Loader:
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, _close, connection, self._pid)
-        return None
-
-    def _name_outputs(self, info: dict[str, Any]) -> bool:
-        """Name the image arrays that come by default, which are NHWC, when they are wanted as NCHW."""
-        if self._config["outputs"] or self.layout != "NCHW":
-            return False
-        images = info["images"]
-        self._config["outputs"] = [Field(name).to_config(name, self.layout) for name in images]
-        return bool(images)
 
     def _check_same_data(self, info: dict[str, Any]) -> None:
         """A restarted engine must see the data that the loader was made with."""
