@@ -34,7 +34,7 @@ func planFixed(_ *Planner, wants []Want) (Maker, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := Column{Column: w.column(dtype, w.F.Shape), Stored: true}
+		c := Column{Column: w.Column(dtype, w.F.Shape), Stored: true}
 		m.cols = append(m.cols, fixedColumn{c, w.Array, w.Field, size})
 	}
 	return m, nil

@@ -53,8 +53,8 @@ type Want struct {
 	Out transform.Output
 }
 
-// column is an array of the want's name and kind.
-func (w *Want) column(dtype item.DType, shape []int) collate.Column {
+// Column is an array of the want's name and kind.
+func (w *Want) Column(dtype item.DType, shape []int) collate.Column {
 	return collate.Column{Name: w.Out.Name, Kind: string(w.F.Kind), DType: dtype, Shape: shape}
 }
 

@@ -23,7 +23,7 @@ func planNumbers(dtype item.DType) func(*Planner, []Want) (Maker, error) {
 			if err := noOperations(&wants[i]); err != nil {
 				return nil, err
 			}
-			m.cols = append(m.cols, numberColumn{Column{Column: wants[i].column(dtype, nil)}, wants[i].Array, wants[i].Field})
+			m.cols = append(m.cols, numberColumn{Column{Column: wants[i].Column(dtype, nil)}, wants[i].Array, wants[i].Field})
 		}
 		return m, nil
 	}

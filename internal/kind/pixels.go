@@ -48,7 +48,7 @@ func planPixels(p *Planner, wants []Want) (*pixels, error) {
 			return nil, err
 		}
 		m.outputs = append(m.outputs, output{
-			Column: Column{Column: w.column(prog.Store.DType, prog.Shape())},
+			Column: Column{Column: w.Column(prog.Store.DType, prog.Shape())},
 			prog:   prog, field: w.Field, array: w.Array, gather: prog.Identity() && !p.ApplyOrientation,
 		})
 	}

@@ -43,7 +43,7 @@ func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte
 				return nil, err
 			}
 			c := valueColumn{array: w.Array, field: w.Field, largest: w.F.MaxBytes}
-			c.Column = Column{Column: w.column(dtype, shape), Stored: true}
+			c.Column = Column{Column: w.Column(dtype, shape), Stored: true}
 			c.Ragged, c.RowRoom = true, w.F.MaxBytes
 			if err := c.room(p, w); err != nil {
 				return nil, err
