@@ -14,7 +14,7 @@ import (
 // renamed nor of those that are only planned. The changelog may remember.
 func TestPackagesThatAreNamedExist(t *testing.T) {
 	named := regexp.MustCompile(`(?:^|[^\w/.-])(internal/[a-z0-9]+)(?:[^\w]|$)`)
-	skipped := []string{"testdata", "work", "build", "bin", "dist", "demo-data", "results", "uplot"}
+	skipped := []string{"testdata", "work", "build", "bin", "dist", "demo-data", "results"}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

@@ -1,47 +1,55 @@
 package report
 
 import (
+	"html/template"
 	"math"
 	"regexp"
+	"slices"
 	"sort"
+	"strings"
 
+	"github.com/stokerdata/stoker/internal/chart"
 	"github.com/stokerdata/stoker/internal/doctor"
 )
 
-// A chart is one plot over time; with a comparison it is drawn twice, on the
-// same scale.
-type chart struct {
-	Title   string  `json:"title"`
-	About   string  `json:"about"`
-	Percent bool    `json:"percent"` // shares: drawn from 0 to 100%
-	Stacked bool    `json:"stacked"` // the lines lie on top of each other
-	Unit    string  `json:"unit,omitempty"`
-	Max     float64 `json:"max"` // upper end of the scale
-	Panels  []panel `json:"panels"`
+// A view of one thing over time; with a comparison it is drawn twice, on the same
+// scale. The script reads its JSON: it needs the figures, for the place of the
+// cursor.
+type chartView struct {
+	Title   string      `json:"title"`
+	About   string      `json:"-"`
+	Percent bool        `json:"percent"` // shares: drawn from 0 to 100%
+	Unit    string      `json:"unit,omitempty"`
+	Panels  []panelView `json:"panels"`
 }
 
-// A panel is one run's part of a chart.
-type panel struct {
-	Name   string        `json:"name"` // "before", "after", or "" where there is one run
-	T      doctor.Values `json:"t"`    // seconds
-	Lines  []line        `json:"lines"`
-	Events []band        `json:"events"`
+// A panelView is one run's part of a chart.
+type panelView struct {
+	Name  string        `json:"-"` // "before", "after", or "" where there is one run
+	T     doctor.Values `json:"t"` // seconds
+	Lines []lineView    `json:"lines"`
+	plot  chart.Timeline
+	unit  string
 }
 
-type line struct {
+type lineView struct {
 	Label  string        `json:"label"`
-	Color  string        `json:"color"` // name of a CSS variable
-	Fill   bool          `json:"fill"`
+	Color  string        `json:"-"` // name of a CSS variable
 	Values doctor.Values `json:"values"`
 }
 
-// band is an event behind the lines.
-type band struct {
-	Start float64      `json:"start"`
-	End   float64      `json:"end"`
-	Level doctor.Level `json:"level"`
-	Label string       `json:"label"`
+// Plot draws the panel. All text in it is escaped.
+func (p *panelView) Plot() (template.HTML, error) {
+	var b strings.Builder
+	err := p.plot.SVG(&b)
+	return template.HTML(b.String()), err
 }
+
+// Across and Down are the ticks of the axes.
+func (p *panelView) Across() []chart.Tick { return p.plot.TimeTicks() }
+
+// Down are those of the values.
+func (p *panelView) Down() []chart.Tick { return p.plot.ValueTicks(p.unit) }
 
 // wanted is a line that a chart shows if the report has it.
 type wanted struct {
@@ -141,10 +149,10 @@ type run struct {
 }
 
 // charts builds the plots that have something to show.
-func charts(runs []run) []chart {
-	var out []chart
+func charts(runs []run) []chartView {
+	var out []chartView
 	for _, p := range plots {
-		c := chart{Title: p.title, About: p.about, Percent: p.percent, Stacked: p.stacked, Unit: p.unit}
+		c := chartView{Title: p.title, About: p.about, Percent: p.percent, Unit: p.unit}
 		shown := map[string]bool{}
 		for _, w := range p.lines {
 			for _, r := range runs {
@@ -156,9 +164,13 @@ func charts(runs []run) []chart {
 		if len(shown) == 0 {
 			continue
 		}
+		top := 0.0
 		for _, r := range runs {
 			t, _ := valuesOf(r.report, "t")
-			panel := panel{Name: r.name, T: t, Lines: []line{}, Events: []band{}}
+			panel := panelView{Name: r.name, T: t, Lines: []lineView{}, plot: chart.Timeline{T: t, Stacked: p.stacked}}
+			if p.percent {
+				panel.unit = "%"
+			}
 			for _, w := range p.lines {
 				v, ok := valuesOf(r.report, w.key)
 				if !shown[w.key] || !ok {
@@ -171,19 +183,14 @@ func charts(runs []run) []chart {
 					}
 					scaled[i] = x
 					if !math.IsNaN(x) && !math.IsInf(x, 0) {
-						c.Max = max(c.Max, x)
+						top = max(top, x)
 					}
 				}
-				panel.Lines = append(panel.Lines, line{Label: w.label, Color: w.color, Fill: w.fill, Values: scaled})
+				panel.Lines = append(panel.Lines, lineView{Label: w.label, Color: w.color, Values: scaled})
+				panel.plot.Lines = append(panel.plot.Lines, chart.TimeLine{Color: w.color, Fill: w.fill, Values: scaled})
 			}
 			if p.events != nil {
-				for _, e := range r.report.Events {
-					if p.events.MatchString(e.Name) {
-						panel.Events = append(panel.Events, band{Start: e.Start, End: e.End, Level: e.Level, Label: eventLabel(e.Name)})
-					}
-				}
-				// The worst on top.
-				sort.SliceStable(panel.Events, func(i, j int) bool { return rank(panel.Events[i].Level) < rank(panel.Events[j].Level) })
+				panel.plot.Bands = bands(r.report, p.events)
 			}
 			if len(t) > 0 {
 				c.Panels = append(c.Panels, panel)
@@ -192,12 +199,30 @@ func charts(runs []run) []chart {
 		if len(c.Panels) == 0 {
 			continue
 		}
-		if p.percent {
-			c.Max = 100
-		} else {
-			c.Max *= 1.08
+		if top *= 1.08; p.percent {
+			top = 100
+		}
+		for i := range c.Panels {
+			c.Panels[i].plot.Top = top
 		}
 		out = append(out, c)
+	}
+	return out
+}
+
+// bands are the events behind the lines, the worst on top.
+func bands(r *doctor.Report, names *regexp.Regexp) []chart.Band {
+	var events []doctor.Event
+	for _, e := range r.Events[:min(len(r.Events), maxEvents)] {
+		if names.MatchString(e.Name) {
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b doctor.Event) int { return rank(a.Level) - rank(b.Level) })
+	var out []chart.Band
+	for _, e := range events {
+		color := [...]string{"careful", "warning", "critical"}[rank(e.Level)]
+		out = append(out, chart.Band{Start: e.Start, End: e.End, Color: color})
 	}
 	return out
 }
@@ -232,12 +257,13 @@ func matters(v doctor.Values, share bool) bool {
 	return false
 }
 
+// rank orders levels; what is none of them counts as the least.
 func rank(l doctor.Level) int {
 	switch l {
-	case doctor.Careful:
-		return 0
 	case doctor.Warning:
 		return 1
+	case doctor.Critical:
+		return 2
 	}
-	return 2
+	return 0
 }

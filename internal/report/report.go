@@ -1,9 +1,9 @@
 // Package report writes what stoker doctor found as one HTML page, and compares
 // two of its reports.
 //
-// The page needs nothing else: style, script and data stand in it, and a content
-// security policy forbids it to load anything or to run any other script.
-// Everything that comes from the watched job - command lines, paths, names of
+// The page needs nothing else: style, plots (internal/chart), script and data
+// stand in it, and a content security policy forbids it to load anything or to run
+// any other script. Everything that comes from the watched job - command lines, paths, names of
 // functions - reaches the page as text only.
 package report
 
@@ -32,23 +32,11 @@ var (
 	pageStyle string
 	//go:embed page.js
 	pageScript string
-
-	// The plot library, uPlot 1.6.32 from the npm registry, unchanged.
-	//
-	//go:embed uplot/uPlot.iife.min.js
-	plotScript string
-	//go:embed uplot/uPlot.min.css
-	plotStyle string
-	//go:embed uplot/LICENSE
-	plotLicense string
 )
 
-// script is all that the page runs. It holds no data: that stands in an element
-// of its own, which is never run.
-var script = "/*\n" + plotLicense + "\n*/\n" + plotScript + "\n" + pageScript
-
-// policy lets the page run that script and nothing else, and load nothing.
-var policy = fmt.Sprintf("default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'", hashOf(script))
+// policy lets the page run its own script and nothing else, and load nothing. The
+// script holds no data: that stands in an element of its own, which is never run.
+var policy = fmt.Sprintf("default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'", hashOf(pageScript))
 
 func hashOf(s string) string {
 	sum := sha256.Sum256([]byte(s))
@@ -63,6 +51,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes":   gigabytes,
 	"times":   func(x float64) string { return Row{Ratio: x}.RatioText() },
 	"width":   func(share float64) template.CSS { return template.CSS(fmt.Sprintf("width:%.3f%%", 100*clamp(share))) },
+	"top":     func(at float64) template.CSS { return template.CSS(fmt.Sprintf("top:%.2f%%", at)) },
+	"left":    func(at float64) template.CSS { return template.CSS(fmt.Sprintf("left:%.2f%%", at)) },
 	"lane": func(start, end, all float64) template.CSS {
 		if !(all > 0) {
 			all = 1
@@ -121,7 +111,7 @@ type laneEvent struct {
 
 // data is what the script draws.
 type data struct {
-	Charts []chart `json:"charts"`
+	Charts []chartView `json:"charts"`
 }
 
 // Limits of a page, for reports that somebody else wrote.
@@ -136,8 +126,8 @@ const (
 func Write(w io.Writer, after, before *doctor.Report) error {
 	v := view{
 		Report: after, Policy: policy,
-		Style:   template.CSS(plotStyle + "\n" + pageStyle),
-		Script:  template.HTML("<script>" + script + "</script>"),
+		Style:   template.CSS(pageStyle),
+		Script:  template.HTML("<script>" + pageScript + "</script>"),
 		Title:   "Stoker doctor: " + VerdictText(after.Verdict),
 		Command: commandText(after.Command),
 	}
@@ -231,14 +221,19 @@ func lanes(r *doctor.Report) []laneView {
 			i = len(out)
 			out = append(out, laneView{Name: e.Name, Label: eventLabel(e.Name)})
 		}
-		unit := e.Unit
-		if unit != "" && unit != "%" {
-			unit = " " + unit
-		}
-		out[i].Events = append(out[i].Events, laneEvent{Event: e, Text: fmt.Sprintf("%s: %s, %.0f to %.0f s, up to %s%s (threshold %s%s)",
-			eventLabel(e.Name), e.Level, e.Start, e.End, three(e.Value), unit, three(e.Threshold), unit)})
+		out[i].Events = append(out[i].Events, laneEvent{Event: e, Text: eventText(e)})
 	}
 	return out
+}
+
+// eventText says all of an event.
+func eventText(e doctor.Event) string {
+	unit := e.Unit
+	if unit != "" && unit != "%" {
+		unit = " " + unit
+	}
+	return fmt.Sprintf("%s: %s, %.0f to %.0f s, up to %s%s (threshold %s%s)",
+		eventLabel(e.Name), e.Level, e.Start, e.End, three(e.Value), unit, three(e.Threshold), unit)
 }
 
 // commandText is a command line as a shell would take it, shortened.

@@ -114,7 +114,7 @@ func TestPage(t *testing.T) {
 // Nothing is loaded, and only our own script may run.
 func TestPageStandsAlone(t *testing.T) {
 	page := pageOf(t, example(0.62, 4), example(0.1, 9))
-	withoutScript := strings.Replace(page, script, "", 1)
+	withoutScript := strings.Replace(page, pageScript, "", 1)
 	if len(withoutScript) == len(page) {
 		t.Fatal("the script is not in the page as it was hashed")
 	}
@@ -128,9 +128,6 @@ func TestPageStandsAlone(t *testing.T) {
 		if strings.Contains(pageScript, forbidden) {
 			t.Errorf("the script uses %s", forbidden)
 		}
-	}
-	if !strings.Contains(page, "Copyright (c) 2022 Leon Sorokin") {
-		t.Error("the licence of the plot library is not in the page")
 	}
 }
 
@@ -154,7 +151,7 @@ func TestHostileNames(t *testing.T) {
 		r.Events = []doctor.Event{{Start: 0, End: 5, Level: doctor.Level(attack), Name: attack, Unit: attack}, {Start: 0, End: 5, Level: doctor.Level(attack), Name: "GPU" + attack + "_IDLE"}}
 		r.Series[attack] = r.Series["wait"]
 		page := pageOf(t, r, r)
-		rest := strings.Replace(strings.Replace(page, script, "", 1), `<script type="application/json" id="data">`, "", 1)
+		rest := strings.Replace(strings.Replace(page, pageScript, "", 1), `<script type="application/json" id="data">`, "", 1)
 		if n := strings.Count(strings.ToLower(rest), "<script"); n != 1 {
 			t.Errorf("%q: %d scripts in the page, want its own only", attack, n)
 		}
@@ -230,7 +227,7 @@ func FuzzPage(f *testing.F) {
 			return
 		}
 		page := pageOf(t, r, nil)
-		if rest := strings.Replace(page, script, "", 1); strings.Count(strings.ToLower(rest), "<script") != 2 {
+		if rest := strings.Replace(page, pageScript, "", 1); strings.Count(strings.ToLower(rest), "<script") != 2 {
 			t.Fatalf("a script got into the page")
 		}
 		dataOf(t, page)
