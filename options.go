@@ -26,10 +26,12 @@ type Options struct {
 	// WorldSize of 0 means 1. On a short last batch the records are shared
 	// evenly, and each rank has the same number of batches.
 	Rank, WorldSize int
-	// Threads is the number of decoding threads; 0 means one per usable core.
+	// Threads is the number of decoding threads; 0 means one per usable core, or
+	// this process's part of the cores where a launcher (torchrun, MPI, Slurm)
+	// has started several on this machine.
 	Threads int
 	// Memory bounds what is held outside the Go heap, in bytes; 0 means a
-	// quarter of the memory that is free.
+	// quarter of the memory that is free, or this process's part of it.
 	Memory int64
 	// Prefetch is the number of batches made ahead, Lookahead the bytes that may
 	// be read before a batch has room for them; 0 means a default that fits

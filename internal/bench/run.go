@@ -231,7 +231,7 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 	for i, conn := range conns {
 		cfg := o.Config
 		if len(conns) > 1 {
-			cfg.Rank, cfg.WorldSize = i, len(conns)
+			cfg.Rank, cfg.WorldSize, cfg.LocalWorldSize = i, len(conns), len(conns)
 			if cfg.Memory == 0 {
 				cfg.Memory = share
 			}

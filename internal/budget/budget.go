@@ -8,10 +8,11 @@ package budget
 
 // Request is what an engine is asked to do, as far as memory depends on it.
 type Request struct {
-	// Memory is the budget in bytes; Automatic says that nobody chose it, which
-	// errors then say.
+	// Memory is the budget in bytes; Automatic says that nobody chose it but
+	// AutomaticMemory, for one of Engines, which errors then say.
 	Memory    int64
 	Automatic bool
+	Engines   int
 	// BatchSize is the number of records of a batch, SlotBytes what a batch takes
 	// of its slot.
 	BatchSize int

@@ -111,7 +111,8 @@ func TestTooLittle(t *testing.T) {
 		want   string
 	}{
 		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 8 MiB to read into and 5 MiB of scratch need 127 MiB; set memory to that or more, or lower batch_size"},
-		{func(r *Request) { r.Automatic = true }, "1/4 of the free memory is 64 MiB, too little: "},
+		{func(r *Request) { r.Automatic = true }, "a quarter of the free memory is 64 MiB, too little: "},
+		{func(r *Request) { r.Automatic, r.Engines = true, 8 }, "a quarter of the free memory, shared by the engines of 8 processes, is 64 MiB, too little: "},
 		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 8 MiB to read into and 5 MiB of scratch need 128 MiB; set memory to that or more, or lower lookahead or batch_size"},
 		{func(r *Request) { r.Prefetch = 1000 }, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB"},
 		{func(r *Request) { r.Prefetch, r.Memory = 1000, 256<<20 }, "prefetch is 1000, too many for the memory budget of 256 MiB: 1002 batches of 38 MiB, " +

@@ -45,10 +45,6 @@ const (
 	minLargeScratch = 4 << 20
 	maxLargeScratch = 256 << 20
 
-	// AutomaticShare is the part of the free memory that an engine takes when
-	// nobody chose: one in so many.
-	AutomaticShare = 4
-
 	// MaxPrefetch is the most that may be asked for.
 	MaxPrefetch = 1024
 	// MaxThreads is the most that may be asked for.

@@ -7,7 +7,10 @@ import "fmt"
 func tooLittle(r *Request, p *Plan) error {
 	from := "the memory budget"
 	if r.Automatic {
-		from = fmt.Sprintf("1/%d of the free memory", AutomaticShare)
+		from = "a quarter of the free memory"
+		if r.Engines > 1 {
+			from += fmt.Sprintf(", shared by the engines of %d processes,", r.Engines)
+		}
 	}
 	read, scratch := p.Read+p.Substitute, p.scratch(r.Threads)
 	rest := read + scratch + p.Lookahead

@@ -142,7 +142,7 @@ func TestItemIsALeaf(t *testing.T) {
 func TestPurePackages(t *testing.T) {
 	pure := map[string][]string{
 		"internal/sampler": {"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"},
-		"internal/budget":  {"fmt", "math"},
+		"internal/budget":  {"fmt", "math", "strconv", "strings"},
 		"internal/plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
 			module + "/internal/budget", module + "/internal/collate", module + "/internal/item"},
 	}

@@ -31,10 +31,15 @@ type Config struct {
 	// WorldSize of 0 means 1.
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
-	// Threads is the number of decode workers; 0 means one per usable core.
+	// LocalWorldSize is the number of ranks on this machine, each with an engine of
+	// its own; 0 means what the launcher says in the environment (budget.NodeOf).
+	LocalWorldSize int `json:"local_world_size"`
+	// Threads is the number of decode workers; 0 means one per usable core, or this
+	// engine's part of the cores where there are several.
 	Threads int `json:"threads"`
 	// Memory is the budget in bytes for everything outside the Go heap: ring,
-	// look-ahead, read buffers and scratch. 0 means a quarter of what is free.
+	// look-ahead, read buffers and scratch. 0 means a quarter of what is free, or this engine's
+	// part of it.
 	Memory int64 `json:"memory"`
 	// Prefetch is the number of batches made ahead of the trainer; 0 means a
 	// default that fits the budget.
@@ -97,7 +102,7 @@ func ParseConfig(data []byte) (Config, error) {
 }
 
 var configKeys = []string{
-	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "threads",
+	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "local_world_size", "threads",
 	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation",
 }
 
@@ -118,6 +123,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("world_size is %d, must be between 1 and %d", c.WorldSize, maxWorldSize)
 	case c.Rank < 0 || c.Rank >= c.WorldSize:
 		return c, fmt.Errorf("rank is %d, must be between 0 and world_size-1 = %d", c.Rank, c.WorldSize-1)
+	case c.LocalWorldSize < 0 || c.LocalWorldSize > maxWorldSize:
+		return c, fmt.Errorf("local_world_size is %d, must be between 0 (as the environment says) and %d", c.LocalWorldSize, maxWorldSize)
 	case c.Threads < 0 || c.Threads > budget.MaxThreads:
 		return c, fmt.Errorf("threads is %d, must be between 0 (one per core) and %d", c.Threads, budget.MaxThreads)
 	case c.Memory < 0:

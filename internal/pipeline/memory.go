@@ -8,7 +8,7 @@ import (
 )
 
 // planMemory asks how the budget is shared out for what this pipeline does.
-func (p *Pipeline) planMemory(threads int) (*budget.Plan, error) {
+func (p *Pipeline) planMemory(node *budget.Node, threads int) (*budget.Plan, error) {
 	cost := p.set.Cost()
 	r := budget.Request{
 		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
@@ -20,7 +20,7 @@ func (p *Pipeline) planMemory(threads int) (*budget.Plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 		}
-		r.Memory, r.Automatic = free/budget.AutomaticShare, true
+		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free), true, node.Engines
 	}
 	return budget.Make(&r)
 }

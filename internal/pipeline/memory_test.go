@@ -53,3 +53,37 @@ func TestExplicitPrefetchHoldsOrIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Engines of several processes of a training take their part of the cores and of
+// the free memory each; what is asked for by number holds.
+func TestEnginesOnOneMachineShareIt(t *testing.T) {
+	open := func(cfg Config) Info {
+		cfg.OpenSource, cfg.BatchSize = use(faultsource.Raw(400, 64, 64, 3, 5)), 64
+		p, err := Open(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		return p.Info()
+	}
+	for _, name := range []string{"GOMAXPROCS", "LOCAL_WORLD_SIZE", "SLURM_JOB_ID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"} {
+		t.Setenv(name, "")
+	}
+	defer func(n int) { cores = n }(cores)
+	cores = 12
+	alone := open(Config{})
+	t.Setenv("LOCAL_WORLD_SIZE", "4")
+	shared := open(Config{})
+	if alone.Threads != 12 || shared.Threads != 3 {
+		t.Errorf("%d threads alone, %d of 4", alone.Threads, shared.Threads)
+	}
+	if ratio := float64(alone.Memory.Budget) / float64(shared.Memory.Budget); ratio < 3 || ratio > 5 { // memory comes and goes
+		t.Errorf("%d bytes alone, %d of 4", alone.Memory.Budget, shared.Memory.Budget)
+	}
+	if told := open(Config{LocalWorldSize: 2}); told.Threads != 6 {
+		t.Errorf("%d threads of 2", told.Threads)
+	}
+	if asked := open(Config{Threads: 5, Memory: 100 << 20}); asked.Threads != 5 || asked.Memory.Budget != 100<<20 {
+		t.Errorf("5 threads in 100 MiB became %d in %d", asked.Threads, asked.Memory.Budget)
+	}
+}

@@ -3,12 +3,14 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
@@ -121,11 +123,12 @@ func (p *Pipeline) open() error {
 	if err := p.planArrays(info); err != nil {
 		return err
 	}
+	node := budget.NodeOf(cfg.LocalWorldSize, os.Getenv)
 	threads := cfg.Threads
 	if threads == 0 {
-		threads = cores
+		threads = node.Threads(cores)
 	}
-	plan, err := p.planMemory(threads)
+	plan, err := p.planMemory(&node, threads)
 	if err != nil {
 		return err
 	}

@@ -391,6 +391,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "drop_last": True,
         "rank": 1,
         "world_size": 4,
+        "local_world_size": 0,
         "threads": 3,
         "memory": 3 << 29,
         "prefetch": 5,
@@ -496,6 +497,13 @@ def test_rank_from_the_environment(env: dict, expected: tuple[int, int]) -> None
 
     assert rank_and_world(None, None, env) == expected
     assert rank_and_world(5, 6, env) == (5, 6)
+
+
+@pytest.mark.parametrize(("env", "expected"), [({}, 0), ({"LOCAL_WORLD_SIZE": "8"}, 8), ({"LOCAL_WORLD_SIZE": "x"}, 0)])
+def test_local_world_size(env: dict[str, str], expected: int) -> None:
+    from stoker._distributed import local_world_size
+
+    assert local_world_size(env) == expected
 
 
 def test_source_refused(make: Make) -> None:

@@ -22,6 +22,14 @@ def rank_and_world(rank: int | None, world_size: int | None, env: Mapping[str, s
     return rank, world_size
 
 
+def local_world_size(env: Mapping[str, str] | None = None) -> int:
+    """Return how many ranks torchrun has started on this machine, or 0: the engine looks further."""
+    try:
+        return max(0, int((os.environ if env is None else env).get("LOCAL_WORLD_SIZE", "0")))
+    except ValueError:
+        return 0
+
+
 def _detect(env: Mapping[str, str]) -> tuple[int, int]:
     # An initialised process group is the truth, whatever the environment says.
     torch_distributed: Any = sys.modules.get("torch.distributed")

@@ -16,7 +16,7 @@ from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
 from ._connection import Connection, Position, connect
-from ._distributed import rank_and_world
+from ._distributed import local_world_size, rank_and_world
 from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
 from ._fields import LAYOUTS, Field, FieldSpec, parse_fields
 from ._process import EngineProcess
@@ -75,10 +75,11 @@ class Loader:
         rank: number of this process, from 0. Default: that of torch.distributed,
             torchrun (``RANK``) or Slurm (``SLURM_PROCID``), else 0.
         world_size: number of processes that share each global batch; with ``rank``.
-        threads: decoding threads of the engine. Default: one per core.
+        threads: decoding threads of the engine. Default: one per core; where several ranks run on this
+            machine (torchrun, MPI, Slurm), each engine takes its part of the cores.
         num_workers: another name for ``threads``, for code that knows it.
         memory: upper limit for ring, look-ahead, read buffers and scratch, in bytes or as
-            ``"2GB"``. Default: a quarter of what is free.
+            ``"2GB"``. Default: a quarter of what is free, shared by the ranks on this machine.
         prefetch: batches made ahead. Default: what fits the memory, 4 to 8, up to 30 of small
             ones. A number that does not fit ``memory`` is refused.
         lookahead: the part of ``memory`` for what is read before a batch has room for it, in
@@ -153,6 +154,7 @@ class Loader:
             "drop_last": self.drop_last,
             "rank": self.rank,
             "world_size": self.world_size,
+            "local_world_size": local_world_size(),
             "threads": 0 if threads is None else _options.whole("threads", threads, 0, 1024),
             "memory": _options.size("memory", memory),
             "prefetch": 0 if prefetch is None else _options.whole("prefetch", prefetch, 1, 1024),
