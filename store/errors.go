@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 )
 
 // The classes of errors, for errors.Is. What is in none of them is a failure of
@@ -45,3 +46,26 @@ func (e *Error) Error() string {
 
 // Unwrap is the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Cause is what an error of this package or of package os says behind the
+// operation and the path, for messages that name these already.
+func Cause(err error) error {
+	for {
+		var own *Error
+		var path *fs.PathError
+		var link *os.LinkError
+		var call *os.SyscallError
+		switch {
+		case errors.As(err, &own):
+			err = own.Err
+		case errors.As(err, &path):
+			err = path.Err
+		case errors.As(err, &link):
+			err = link.Err
+		case errors.As(err, &call):
+			err = call.Err
+		default:
+			return err
+		}
+	}
+}

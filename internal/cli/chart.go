@@ -3,11 +3,11 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/chart"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // maxChartJSON bounds what `stoker chart` reads.
@@ -48,13 +48,5 @@ func (app *App) readStdin(most int64, what string) ([]byte, error) {
 }
 
 func writeSVG(path string, picture interface{ SVG(io.Writer) error }) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := picture.SVG(file); err != nil {
-		file.Close()
-		return err
-	}
-	return file.Close()
+	return localstore.WriteFile(path, picture.SVG)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // doctorFlags are what `stoker doctor` was asked for.
@@ -226,9 +227,9 @@ func (f *doctorFlags) give(r *doctor.Report, w io.Writer) error {
 	return err
 }
 
-// saveReport writes a report where it appears whole or not at all.
+// saveReport writes a report into a file.
 func saveReport(r *doctor.Report, path string) error {
-	if err := writeWhole(path, r.Write); err != nil {
+	if err := localstore.WriteFile(path, r.Write); err != nil {
 		return &Error{Msg: "the report cannot be saved", Err: err}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/doctor"
 	"github.com/stokerdata/stoker/internal/report"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // reportFlags are where a report goes besides the terminal, and what it is
@@ -59,7 +59,7 @@ func (f *reportFlags) give(r *doctor.Report, w io.Writer, asJSON bool) error {
 	if f.html == "" {
 		return nil
 	}
-	err := writeWhole(f.html, func(w io.Writer) error { return report.Write(w, r, f.before) })
+	err := localstore.WriteFile(f.html, func(w io.Writer) error { return report.Write(w, r, f.before) })
 	if err != nil {
 		return &Error{Msg: "the page cannot be written", Err: err}
 	}
@@ -78,23 +78,6 @@ func loadReport(path string) (*doctor.Report, error) {
 		return nil, &Error{Code: ExitUsage, Msg: path, Err: err, Hint: "stoker doctor --save FILE writes one"}
 	}
 	return r, nil
-}
-
-// writeWhole writes a file that appears whole or not at all.
-func writeWhole(path string, write func(io.Writer) error) error {
-	temporary := path + ".part"
-	out, err := os.Create(temporary)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(out), out.Close())
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return nil
 }
 
 var (

@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 func watchedReport(waiting float64) *doctor.Report {
@@ -105,7 +106,7 @@ func TestDoctorLoad(t *testing.T) {
 	dir := t.TempDir()
 	save := func(name string, r *doctor.Report) string {
 		path := filepath.Join(dir, name)
-		if err := writeWhole(path, r.Write); err != nil {
+		if err := localstore.WriteFile(path, r.Write); err != nil {
 			t.Fatal(err)
 		}
 		return path

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/gen"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/store"
 )
 
 func newGenCommand(app *App) *cobra.Command {
@@ -72,7 +73,7 @@ The same options give the same bytes on every machine.`,
 	return cmd
 }
 
-func (c *genImages) run() (err error) {
+func (c *genImages) run() error {
 	var ok bool
 	if c.opts.Width, c.opts.Height, ok = parseSize(c.size); !ok {
 		return usageError("write it as --size 470x400", "--size %q is not WIDTHxHEIGHT", c.size)
@@ -84,30 +85,18 @@ func (c *genImages) run() (err error) {
 	if err := c.checkOut(); err != nil {
 		return err
 	}
-	// Everything is written beside OUT and renamed at the end, so that OUT is
-	// never seen half full.
-	if err := os.MkdirAll(filepath.Dir(c.out), 0o777); err != nil {
-		return &Error{Msg: "cannot create the folder of " + c.out, Err: plain(err)}
-	}
-	work, err := os.MkdirTemp(filepath.Dir(c.out), "."+filepath.Base(c.out)+".*")
-	if err != nil {
-		return &Error{Msg: "cannot write beside " + c.out, Err: plain(err)}
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	start := time.Now()
-	tree := filepath.Join(work, "images")
-	size, err := c.writeTree(g, tree)
-	if err != nil {
-		return err
-	}
-	result := tree
-	if c.packs {
-		result = filepath.Join(work, "pack")
-		if _, err := pack.Write(c.app.Context, tree, result, nil); err != nil {
-			return err
+	var size int64
+	err = writeFolder(c.out, func(work string) (string, error) {
+		tree := filepath.Join(work, "images")
+		if size, err = c.writeTree(g, tree); err != nil || !c.packs {
+			return tree, err
 		}
-	}
-	if err := c.moveOut(result, filepath.Join(work, "old")); err != nil {
+		result := filepath.Join(work, "pack")
+		_, err = pack.Write(c.app.Context, tree, result, nil)
+		return result, err
+	})
+	if err != nil {
 		return err
 	}
 	seconds := time.Since(start)
@@ -120,13 +109,13 @@ func (c *genImages) run() (err error) {
 func (c *genImages) writeTree(g *gen.Generator, dir string) (int64, error) {
 	// MkdirTemp's folders are private; this one shall have the usual mode.
 	if err := os.Mkdir(dir, 0o777); err != nil {
-		return 0, &Error{Msg: "cannot write " + c.out, Err: plain(err)}
+		return 0, &Error{Msg: "cannot write " + c.out, Err: store.Cause(err)}
 	}
 	progress := c.app.NewProgress("generating", "images", int64(g.Len()))
 	defer progress.Stop()
 	err := g.WriteTree(c.app.Context, dir, func(n int64) { progress.Add(1, n) })
 	if err != nil && c.app.Context.Err() == nil {
-		err = &Error{Msg: "cannot write " + c.out, Err: plain(err), Hint: "nothing was left behind"}
+		err = &Error{Msg: "cannot write " + c.out, Err: store.Cause(err), Hint: "nothing was left behind"}
 	}
 	return progress.bytes.Load(), err
 }
@@ -138,7 +127,7 @@ func (c *genImages) checkOut() error {
 	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case err != nil:
-		return &Error{Msg: "cannot write to " + c.out, Err: plain(err), Hint: "OUT must be a new or an empty folder"}
+		return &Error{Msg: "cannot write to " + c.out, Err: store.Cause(err), Hint: "OUT must be a new or an empty folder"}
 	case !c.force:
 		return &Error{Msg: c.out + " is not empty", Hint: "choose another folder, or replace it with --force"}
 	case pack.IsPack(c.out):
@@ -153,31 +142,6 @@ func (c *genImages) checkOut() error {
 		}
 	}
 	return nil
-}
-
-// moveOut moves the finished folder to OUT; what was there goes to old.
-func (c *genImages) moveOut(finished, old string) error {
-	err := os.Rename(c.out, old)
-	if err == nil || errors.Is(err, os.ErrNotExist) {
-		err = os.Rename(finished, c.out)
-	}
-	if err != nil {
-		return &Error{Msg: "cannot move the finished images to " + c.out, Err: plain(err)}
-	}
-	return nil
-}
-
-// plain strips the operation and the path, which the message names already.
-func plain(err error) error {
-	var path *os.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
-		return path.Err
-	case errors.As(err, &link):
-		return link.Err
-	}
-	return err
 }
 
 // parseSize reads "470x400".

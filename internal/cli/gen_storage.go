@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/gen/storage"
+	"github.com/stokerdata/stoker/store"
 )
 
 func newGenStorageCommand(app *App) *cobra.Command {
@@ -54,15 +55,15 @@ give the same bytes.`,
 	return cmd
 }
 
-func (app *App) genStorage(out string, opt storage.Options) (err error) {
+func (app *App) genStorage(out string, opt storage.Options) error {
 	if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 {
 		return &Error{Msg: out + " is not empty", Hint: "choose another folder"}
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return &Error{Msg: "cannot write to " + out, Err: plain(err), Hint: "OUT must be a new or an empty folder"}
+		return &Error{Msg: "cannot write to " + out, Err: store.Cause(err), Hint: "OUT must be a new or an empty folder"}
 	}
 	parent := filepath.Dir(out)
-	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return &Error{Msg: "cannot create the folder of " + out, Err: plain(err)}
+	if err := os.MkdirAll(parent, 0o777); err != nil { // for the free space below
+		return &Error{Msg: "cannot create the folder of " + out, Err: store.Cause(err)}
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(parent, &fs); err == nil {
@@ -73,32 +74,24 @@ func (app *App) genStorage(out string, opt storage.Options) (err error) {
 			}
 		}
 	}
-	// Everything is written beside OUT and renamed at the end, so that OUT is
-	// never seen half full.
-	work, err := os.MkdirTemp(parent, "."+filepath.Base(out)+".*")
-	if err != nil {
-		return &Error{Msg: "cannot write beside " + out, Err: plain(err)}
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	finished := filepath.Join(work, "storage")
-	if err := os.Mkdir(finished, 0o777); err != nil {
-		return &Error{Msg: "cannot write " + out, Err: plain(err)}
-	}
 	start := time.Now()
-	progress := app.NewProgress("generating", "files", int64(opt.Files))
-	d, err := storage.Write(app.Context, finished, opt, func(n int64) { progress.Add(1, n) })
-	progress.Stop()
-	if err != nil {
-		if app.Context.Err() == nil {
-			err = &Error{Msg: "cannot write " + out, Err: plain(err), Hint: "nothing was left behind"}
+	var d *storage.Description
+	err := writeFolder(out, func(work string) (string, error) {
+		finished := filepath.Join(work, "storage")
+		if err := os.Mkdir(finished, 0o777); err != nil {
+			return "", &Error{Msg: "cannot write " + out, Err: store.Cause(err)}
 		}
+		progress := app.NewProgress("generating", "files", int64(opt.Files))
+		defer progress.Stop()
+		var err error
+		d, err = storage.Write(app.Context, finished, opt, func(n int64) { progress.Add(1, n) })
+		if err != nil && app.Context.Err() == nil {
+			err = &Error{Msg: "cannot write " + out, Err: store.Cause(err), Hint: "nothing was left behind"}
+		}
+		return finished, err
+	})
+	if err != nil {
 		return err
-	}
-	if err := os.Remove(out); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return &Error{Msg: "cannot move the finished files to " + out, Err: plain(err)}
-	}
-	if err := os.Rename(finished, out); err != nil {
-		return &Error{Msg: "cannot move the finished files to " + out, Err: plain(err)}
 	}
 	seconds := time.Since(start)
 	_, err = fmt.Fprintf(app.Stdout, "%s: %s, %s files of %s records in all, %s, in %s (%s/s)\n", out, d.Name, FormatCount(int64(d.Files)), FormatCount(d.Records),

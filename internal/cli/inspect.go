@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"sort"
 	"strings"
 
@@ -321,7 +320,7 @@ func (app *App) inspectRow(r *pack.Reader, row int64, export string, asJSON bool
 			_, err = app.Stdout.Write(data)
 			return err
 		}
-		if err := os.WriteFile(export, data, 0o644); err != nil {
+		if err := writeBytes(export, data); err != nil {
 			return &Error{Msg: "cannot export record " + FormatCount(row), Err: err}
 		}
 		size = len(data)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -27,7 +26,7 @@ func (app *App) inspectRecord(r *pack.Reader, rec *pack.Record, export string, a
 			_, err = app.Stdout.Write(data)
 			return err
 		}
-		if err := os.WriteFile(export, data, 0o644); err != nil {
+		if err := writeBytes(export, data); err != nil {
 			return &Error{Msg: "cannot export record " + FormatCount(rec.ID), Err: err}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/survey"
+	"github.com/stokerdata/stoker/store"
 )
 
 // planCommand is one call of `stoker plan`. Flags are text, since the parsers of
@@ -369,12 +370,12 @@ const maxProbeFile = 4 << 20
 func readMachine(name string) (*plan.Machine, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, &Error{Msg: "cannot read --probe " + name, Err: unwrapPath(err)}
+		return nil, &Error{Msg: "cannot read --probe " + name, Err: store.Cause(err)}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxProbeFile+1))
 	if err != nil {
-		return nil, &Error{Msg: "cannot read --probe " + name, Err: unwrapPath(err)}
+		return nil, &Error{Msg: "cannot read --probe " + name, Err: store.Cause(err)}
 	}
 	var m plan.Machine
 	if len(text) > maxProbeFile {
@@ -387,16 +388,6 @@ func readMachine(name string) (*plan.Machine, error) {
 		return nil, &Error{Msg: name + " has no measurements in it", Hint: "make it with: stoker probe train/ --json > machine.json"}
 	}
 	return &m, nil
-}
-
-// unwrapPath is the cause of an error of package os, without the path, which the
-// message names.
-func unwrapPath(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }
 
 // planError says on one line what is missing or cannot be meant, and as a hint

@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/store"
 )
 
 // planView is a plan with what is shown around it.
@@ -33,8 +33,8 @@ func (c *planCommand) print(v *planView) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(c.saveHTML, page, 0o644); err != nil {
-			return &Error{Msg: "cannot write --html " + c.saveHTML, Err: unwrapPath(err)}
+		if err := writeBytes(c.saveHTML, page); err != nil {
+			return &Error{Msg: "cannot write --html " + c.saveHTML, Err: store.Cause(err)}
 		}
 	}
 	switch {

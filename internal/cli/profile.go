@@ -170,7 +170,7 @@ func writeJSON(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, append(data, '\n'), 0o666)
+	return writeBytes(name, append(data, '\n'))
 }
 
 func profileText(p *bench.Profile, r *bench.CommandResult) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // ErrNone is in the error of Load when nothing was saved for a path here.
@@ -45,24 +48,14 @@ func Save(path string, m *plan.Machine) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), cause(err))
+		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), store.Cause(err))
 	}
-	// Written beside and renamed: another process may be loading it.
-	f, err := os.CreateTemp(filepath.Dir(name), ".probe-*")
-	if err == nil {
-		_, err = f.Write(append(data, '\n'))
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err == nil {
-			err = os.Rename(f.Name(), name)
-		}
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}
+	err = localstore.WriteFile(name, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
+		return err
+	})
 	if err != nil {
-		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), cause(err))
+		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), store.Cause(err))
 	}
 	return name, nil
 }
@@ -79,7 +72,7 @@ func Load(path string) (*plan.Machine, time.Duration, error) {
 		return nil, 0, fmt.Errorf("%s: %w", path, ErrNone)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot read the probe of %s: %w", path, cause(err))
+		return nil, 0, fmt.Errorf("cannot read the probe of %s: %w", path, store.Cause(err))
 	}
 	defer f.Close()
 	st, err := f.Stat()
@@ -92,7 +85,7 @@ func Load(path string) (*plan.Machine, time.Duration, error) {
 	data := make([]byte, st.Size())
 	n, err := f.ReadAt(data, 0)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot read the probe of %s: %w", path, cause(err))
+		return nil, 0, fmt.Errorf("cannot read the probe of %s: %w", path, store.Cause(err))
 	}
 	got, ok := parse(data[:n])
 	if !ok || got.Host != want.Host || got.Path != want.Path {

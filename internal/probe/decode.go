@@ -20,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 const (
@@ -53,7 +54,7 @@ func (p *probe) decode(ctx context.Context, d time.Duration) {
 	// Images, one codec at a time and its copies.
 	work, err := os.MkdirTemp(roomFor(8*s.bytes+2*limit), "stoker-probe-*")
 	if err != nil {
-		p.note("decoding: not measured: cannot write a temporary folder: %v", cause(err))
+		p.note("decoding: not measured: cannot write a temporary folder: %v", store.Cause(err))
 		return
 	}
 	defer os.RemoveAll(work)
@@ -111,7 +112,7 @@ func roomFor(n int64) string {
 func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec string, limit int64, d time.Duration) (plan.CodecRate, error) {
 	started := time.Now()
 	if err := os.Mkdir(folder, 0o700); err != nil {
-		return plan.CodecRate{}, cause(err)
+		return plan.CodecRate{}, store.Cause(err)
 	}
 	defer os.RemoveAll(folder)
 	dir := filepath.Join(folder, "pack")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/store"
 )
 
 var fileDepths = []int{1, 8, 32}
@@ -92,7 +93,7 @@ func (p *probe) files(ctx context.Context, d time.Duration) {
 			err = fmt.Errorf("a file has not been read for %v; the storage hangs", hungRead)
 		}
 		if err != nil {
-			p.note("small files: %v", cause(err))
+			p.note("small files: %v", store.Cause(err))
 			return
 		}
 		res.into(&r)
@@ -194,7 +195,7 @@ func (p *probe) makeFiles(ctx context.Context, d time.Duration) (dir string, lis
 	}
 	dir, err = os.MkdirTemp(p.path, ".stoker-probe-*")
 	if err != nil {
-		return "", nil, fmt.Errorf("not measured: cannot write in %s: %w", p.path, cause(err))
+		return "", nil, fmt.Errorf("not measured: cannot write in %s: %w", p.path, store.Cause(err))
 	}
 	data := make([]byte, ownFileBytes)
 	_, _ = rand.Read(data)
@@ -205,7 +206,7 @@ func (p *probe) makeFiles(ctx context.Context, d time.Duration) (dir string, lis
 		}
 		name := filepath.Join(dir, fmt.Sprint(i))
 		if err := writeSynced(name, data); err != nil {
-			return dir, nil, fmt.Errorf("not measured: cannot write in %s: %w", p.path, cause(err))
+			return dir, nil, fmt.Errorf("not measured: cannot write in %s: %w", p.path, store.Cause(err))
 		}
 		list = append(list, dataFile{name, ownFileBytes})
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/store"
 )
 
 // mount is the file system that a path lies on.
@@ -206,7 +207,7 @@ func scratch(dir string, flags int) (*os.File, error) {
 	// Not every file system knows O_TMPFILE. The name is there for a moment.
 	f, err := os.CreateTemp(dir, ".stoker-probe-*")
 	if err != nil {
-		return nil, cause(err)
+		return nil, store.Cause(err)
 	}
 	name := f.Name()
 	defer os.Remove(name)

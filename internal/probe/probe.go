@@ -15,7 +15,6 @@ package probe
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Options change what Run does. The zero value means the defaults.
@@ -144,25 +144,15 @@ func folder(path string) (string, error) {
 		st, err = os.Stat(dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot probe %s: %w", path, cause(err))
+		return "", fmt.Errorf("cannot probe %s: %w", path, store.Cause(err))
 	}
 	if !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
 	if _, err := os.ReadDir(dir); err != nil {
-		return "", fmt.Errorf("cannot probe %s: %w", path, cause(err))
+		return "", fmt.Errorf("cannot probe %s: %w", path, store.Cause(err))
 	}
 	return dir, nil
-}
-
-// cause is the reason in an error of package os, without the path that the
-// message names already.
-func cause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }
 
 // processors is what the Go runtime began with: the cores that it may use.

@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stokerdata/stoker/internal/gen"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 const (
@@ -146,7 +146,7 @@ func (p *probe) sampleFiles(ctx context.Context, s *sample, limit int64, until t
 		if f.size > limit/4 {
 			continue
 		}
-		if data, err := readAndForget(f.path, f.size); err == nil {
+		if data, err := readAndForget(ctx, f.path, f.size); err == nil {
 			s.add(data, filepath.Ext(f.path))
 		}
 	}
@@ -154,27 +154,19 @@ func (p *probe) sampleFiles(ctx context.Context, s *sample, limit int64, until t
 
 // readAndForget reads a file and leaves it out of the page cache if it was not
 // in there.
-func readAndForget(path string, size int64) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func readAndForget(ctx context.Context, path string, size int64) ([]byte, error) {
+	o, err := localstore.New(path).Open(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
+	defer o.Close()
 	buf := make([]byte, size)
-	if n, _ := unix.Preadv2(fd, [][]byte{buf[:min(size, 1)]}, 0, unix.RWF_NOWAIT); n < 1 {
-		defer unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
-	}
-	for at := 0; at < len(buf); {
-		n, err := pread(fd, buf[at:], int64(at))
-		if err != nil {
-			return nil, err
+	if c, ok := store.As[store.CachedReader](o); ok {
+		if n, _ := c.ReadCached(buf[:min(size, 1)], 0); n < 1 {
+			defer store.Advise(o, 0, 0, store.DontNeed)
 		}
-		if n == 0 {
-			return nil, fmt.Errorf("%s became shorter", path)
-		}
-		at += n
 	}
-	return buf, nil
+	return buf, o.ReadAt(ctx, buf, 0)
 }
 
 // generate makes images in place of the user's.
@@ -214,7 +206,7 @@ func (s *sample) write(dir string) error {
 	}
 	for i, f := range s.files {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d%s", i, f.ext)), f.data, 0o600); err != nil {
-			return fmt.Errorf("cannot write to %s: %w", dir, cause(err))
+			return fmt.Errorf("cannot write to %s: %w", dir, store.Cause(err))
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/store"
 )
 
 // The reads that are measured: from where the time of a request decides to where
@@ -208,7 +209,7 @@ func (p *probe) openScratch(ctx context.Context, m mount, size int64, d time.Dur
 	written, err := fill(ctx, f, size, d)
 	if err != nil && written < leastScratch {
 		f.Close()
-		return nil, fmt.Errorf("not measured: cannot write a scratch file in %s: %w", p.path, cause(err))
+		return nil, fmt.Errorf("not measured: cannot write a scratch file in %s: %w", p.path, store.Cause(err))
 	}
 	if err := unix.Fdatasync(int(f.Fd())); err != nil {
 		f.Close()

@@ -7,11 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/plan"
@@ -19,6 +15,8 @@ import (
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // sampled is how many records are looked into, spread over the dataset.
@@ -42,16 +40,12 @@ type Survey struct {
 // Look looks at the dataset at path: whatever package source opens, or a folder
 // of any files, which are then taken as records of bytes.
 func Look(ctx context.Context, path string) (*Survey, error) {
-	st, err := os.Stat(path)
+	top, err := localstore.New(path).Stat(ctx, "")
 	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return nil, fmt.Errorf("cannot look at %s: %w", path, err)
+		return nil, err
 	}
 	s := &Survey{Dataset: plan.Dataset{Path: path, Layout: plan.LayoutPack}, Kind: plan.KindBytes}
-	if st.IsDir() && !pack.IsPack(path) {
+	if top.Dir && !pack.IsPack(path) {
 		done, err := s.folder(ctx, path)
 		if done || err != nil {
 			return s, err
@@ -99,8 +93,9 @@ func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
 			d.Fields = append(d.Fields, plan.Field{Name: "label", Kind: plan.FieldNumber})
 		}
 		var seen sizes
+		files := localstore.New(path)
 		for i := range min(sampled, l.Len()) {
-			seen.addFile(filepath.Clean(l.FullPath(i * l.Len() / min(sampled, l.Len()))))
+			seen.addFile(ctx, files, l.Path(i*l.Len()/min(sampled, l.Len())))
 		}
 		seen.into(d)
 	}
@@ -246,17 +241,17 @@ func (s *sizes) add(v *driver.Value) {
 	s.channels = max(s.channels, int(c))
 }
 
-func (s *sizes) addFile(name string) {
-	f, err := os.Open(name)
+func (s *sizes) addFile(ctx context.Context, files store.Store, name string) {
+	o, err := files.Open(ctx, name)
 	if err != nil {
-		return
+		return // what is broken shows when it is trained from
 	}
-	defer f.Close()
+	defer o.Close()
 	// Few headers are longer than the first read; that of a TIFF can stand at
 	// the end.
 	for _, limit := range []int64{headerBytes, maxSample} {
-		b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
-		if err != nil {
+		b := make([]byte, min(limit, o.Size()))
+		if o.ReadAt(ctx, b, 0) != nil {
 			return
 		}
 		info, err := imagefile.Probe(b)

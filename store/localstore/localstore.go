@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -92,14 +90,7 @@ func (s *Store) failed(op, name string, err error) error {
 // explained puts an error of the system into its class, and says what to do
 // where that is known.
 func explained(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err // the path is named already
-	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		err = le.Err
-	}
+	err = store.Cause(err) // the path is named already
 	switch {
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w: %w", store.ErrNotExist, err)
