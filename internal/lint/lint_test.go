@@ -226,6 +226,44 @@ func TestCgoAndUnsafeStayWhereTheyAre(t *testing.T) {
 }
 
 // Only the program ends the program; a library returns errors.
+// The race detector watches every package that starts goroutines.
+func TestRaceDetectorWatchesGoroutines(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unwatched []string
+	for line := range strings.Lines(string(makefile)) {
+		if dirs, ok := strings.CutPrefix(line, "NORACE := "); ok {
+			unwatched = strings.Fields(dirs)
+		}
+	}
+	if len(unwatched) == 0 {
+		t.Fatal("the Makefile has no NORACE")
+	}
+	for _, dir := range unwatched {
+		if _, err := os.Stat(filepath.Join(root, dir)); err != nil {
+			t.Errorf("NORACE: %v", err)
+		}
+	}
+	for _, f := range parseAll(t) {
+		if !slices.Contains(unwatched, f.dir) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			_, starts := n.(*ast.GoStmt)
+			if call, ok := n.(*ast.CallExpr); ok && !starts {
+				method, _ := call.Fun.(*ast.SelectorExpr)
+				starts = method != nil && method.Sel.Name == "Go" // of a WaitGroup or an errgroup
+			}
+			if starts {
+				t.Errorf("%s: %s starts goroutines and is in NORACE of the Makefile", position(n), f.dir)
+			}
+			return true
+		})
+	}
+}
+
 func TestLibrariesDoNotExit(t *testing.T) {
 	for _, f := range parseAll(t) {
 		// Small programs that belong to benchmarks are programs, too.
