@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -191,57 +190,6 @@ func TestBlock(t *testing.T) {
 	b.Free()
 	if budget.Used() != 0 {
 		t.Fatalf("%d bytes are still accounted", budget.Used())
-	}
-}
-
-func TestFreeMemory(t *testing.T) {
-	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
-	meminfo := file("MemTotal: 100000 kB\nMemFree: 1000 kB\nMemAvailable:   80000 kB\n")
-	for name, c := range map[string]struct {
-		fs   fstest.MapFS
-		want int64
-	}{
-		"no groups": {fstest.MapFS{"proc/meminfo": meminfo}, 80000 << 10},
-		"version 2, limit in the parent": {fstest.MapFS{
-			"proc/meminfo":                      meminfo,
-			"proc/self/cgroup":                  file("0::/job/step\n"),
-			"sys/fs/cgroup/job/step/memory.max": file("max\n"),
-			"sys/fs/cgroup/job/memory.max":      file("50000000\n"),
-			"sys/fs/cgroup/job/memory.current":  file("30000000\n"),
-			"sys/fs/cgroup/job/memory.stat":     file("anon 1\ninactive_file 4000000\n"),
-		}, 24000000},
-		"version 2, path of the host in a container": {fstest.MapFS{
-			"proc/meminfo":                 meminfo,
-			"proc/self/cgroup":             file("0::/docker/abc\n"),
-			"sys/fs/cgroup/memory.max":     file("50000000\n"),
-			"sys/fs/cgroup/memory.current": file("60000000\n"),
-		}, 0},
-		"version 1": {fstest.MapFS{
-			"proc/meminfo":     meminfo,
-			"proc/self/cgroup": file("9:cpu,memory:/x\n1:cpuset:/y\n"),
-			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("70000000\n"),
-			"sys/fs/cgroup/memory/x/memory.usage_in_bytes": file("30000000\n"),
-			"sys/fs/cgroup/memory/x/memory.stat":           file("total_inactive_file 1000000\n"),
-		}, 41000000},
-		"version 1, no limit": {fstest.MapFS{
-			"proc/meminfo":     meminfo,
-			"proc/self/cgroup": file("4:memory:/\n"),
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
-		}, 80000 << 10},
-	} {
-		got, err := freeMemory(c.fs)
-		if err != nil || got != c.want {
-			t.Errorf("%s: %d bytes, want %d (%v)", name, got, c.want, err)
-		}
-	}
-	if _, err := freeMemory(fstest.MapFS{}); err == nil {
-		t.Error("no error without /proc/meminfo")
-	}
-	if n, err := FreeMemory(); err != nil || n <= 0 {
-		t.Errorf("this machine has %d bytes free (%v)", n, err)
-	}
-	if rss, private := Resident(); rss < int64(os.Getpagesize()) || private <= 0 || private > rss {
-		t.Errorf("resident %d, private %d", rss, private)
 	}
 }
 

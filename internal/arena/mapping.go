@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,7 +53,7 @@ func MapFile(fd int, size int64) (*Mapping, error) {
 		return nil, fmt.Errorf("arena: mapping %d bytes of a file of %d", size, st.Size)
 	}
 	if int(st.Uid) != os.Geteuid() {
-		if err := unix.Access(fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK); err != nil {
+		if err := unix.Access(proc.FDPath(fd), unix.W_OK); err != nil {
 			return nil, os.NewSyscallError("access", err)
 		}
 	}

@@ -2,32 +2,16 @@ package bench
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"syscall"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
 // ownGroup puts a child into a process group of its own, so that Ctrl-C in a
 // terminal reaches this process alone, which then ends the child.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-// UsableCPUs lists the CPUs that this process may run on.
-func UsableCPUs() []int {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) != nil {
-		return nil
-	}
-	var cpus []int
-	for i := range 8 * len(set) * 8 {
-		if set.IsSet(i) {
-			cpus = append(cpus, i)
-		}
-	}
-	return cpus
-}
 
 func setOf(cpus []int) *unix.CPUSet {
 	var set unix.CPUSet
@@ -67,20 +51,18 @@ func confine(cpus []int) (undo func()) {
 	if len(cpus) == 0 {
 		return func() {}
 	}
-	all := UsableCPUs()
+	all := proc.AllowedCPUs()
 	setAll(cpus)
 	return func() { setAll(all) }
 }
 
 func setAll(cpus []int) {
-	entries, err := os.ReadDir("/proc/self/task")
+	tids, err := proc.Live.Numbers("self", "task")
 	if err != nil {
 		return
 	}
 	set := setOf(cpus)
-	for _, e := range entries {
-		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			_ = unix.SchedSetaffinity(tid, set) // a thread may have ended meanwhile
-		}
+	for _, tid := range tids {
+		_ = unix.SchedSetaffinity(tid, set) // a thread may have ended meanwhile
 	}
 }

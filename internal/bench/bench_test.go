@@ -23,6 +23,7 @@ import (
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // TestMain is also the engine: the test program started as one serves its client.
@@ -115,7 +116,7 @@ func TestRun(t *testing.T) {
 	if r.LogicalBytes <= 0 || len(r.Stages) < 5 {
 		t.Errorf("%+v", r.Stages)
 	}
-	if len(UsableCPUs()) > 1 && len(o.cpus) != 0 {
+	if len(proc.AllowedCPUs()) > 1 && len(o.cpus) != 0 {
 		t.Error("Run has changed its caller's options")
 	}
 	m, err := Costs(context.Background(), s, o.Config)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/steplog"
 )
@@ -137,7 +138,7 @@ type engineSeen struct{ first, last obs.Snapshot }
 // RunCommand runs a training command and watches it from outside.
 func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
 	var cpus []int
-	usable := UsableCPUs()
+	usable := proc.AllowedCPUs()
 	cores := len(usable)
 	if o.Cores > 0 {
 		if o.Cores > cores {
@@ -231,7 +232,7 @@ func (w *watched) watch(ctx context.Context, done <-chan error, start time.Time)
 
 // look finds new processes and adds up what the tree has used.
 func (w *watched) look(now time.Time) {
-	tree := Tree(w.pid)
+	tree := proc.Live.Tree(w.pid)
 	memory := now.Sub(w.memoryAt) >= memoryEvery
 	if memory {
 		w.memoryAt = now

@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestRunCommandWithoutSteps(t *testing.T) {
@@ -40,27 +36,5 @@ func TestRunCommandIsEnded(t *testing.T) {
 	defer cancel()
 	if _, err := RunCommand(ctx, CommandOptions{Args: []string{"sleep", "60"}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a command that was called off: %v", err)
-	}
-}
-
-func TestTree(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "sleep 60 & wait")
-	cmd.SysProcAttr = ownGroup()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-		_ = cmd.Wait()
-	}()
-	deadline := time.Now().Add(20 * time.Second)
-	for len(Tree(cmd.Process.Pid)) < 2 {
-		if time.Now().After(deadline) {
-			t.Fatal("the child of the shell is not found")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if got, want := scanTree(cmd.Process.Pid), Tree(cmd.Process.Pid); !slices.Equal(got, want) {
-		t.Errorf("%v by parents, %v by children", got, want)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
 )
 
@@ -163,7 +163,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Engine = []string{self}
 	}
 	var cpus []int
-	usable := UsableCPUs()
+	usable := proc.AllowedCPUs()
 	if o.Cores > 0 {
 		if o.Cores > len(usable) {
 			return nil, fmt.Errorf("%d cores are wanted, this process may use %d", o.Cores, len(usable))
@@ -225,7 +225,7 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 	// Several engines' worth of rings together take most of what is free, but not
 	// what the data takes that is to stay in memory.
 	share := int64(0)
-	if free, err := arena.FreeMemory(); err == nil {
+	if free, err := proc.Live.FreeMemory(); err == nil {
 		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(conns))
 	}
 	for i, conn := range conns {

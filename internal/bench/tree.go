@@ -1,19 +1,11 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
-
-// clockTicks is the unit of CPU times in /proc: USER_HZ, 100 on every Linux.
-const clockTicks = 100
 
 // Usage is what a tree of processes has used.
 type Usage struct {
@@ -42,118 +34,36 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.CPU + v.CPU, u.BlockBytes + v.BlockBytes, u.ReadBytes + v.ReadBytes, u.PSS + v.PSS, u.Processes + v.Processes}
 }
 
-// Tree returns the live processes of which root is an ancestor, and root.
-func Tree(root int) []int {
-	tree := []int{root}
-	for i := 0; i < len(tree); i++ {
-		children, ok := childrenOf(tree[i])
-		if !ok {
-			return scanTree(root)
-		}
-		tree = append(tree, children...)
-	}
-	return tree
-}
-
-// childrenOf lists the children of a process by /proc/PID/task/*/children, which
-// kernels without CONFIG_PROC_CHILDREN do not have; ok is false there.
-func childrenOf(pid int) (children []int, ok bool) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
-	tasks, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, true // it has ended
-	}
-	for _, t := range tasks {
-		data, err := os.ReadFile(filepath.Join(dir, t.Name(), "children"))
-		if err != nil {
-			if _, gone := os.Stat(filepath.Join(dir, t.Name())); gone != nil {
-				continue
-			}
-			return nil, false
-		}
-		for _, field := range strings.Fields(string(data)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				children = append(children, child)
-			}
-		}
-	}
-	return children, true
-}
-
-// scanTree is Tree by the parents of all processes.
-func scanTree(root int) []int {
-	children := map[int][]int{}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return []int{root}
-	}
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if f := statFields(pid); len(f) > 1 {
-				parent, _ := strconv.Atoi(f[1])
-				children[parent] = append(children[parent], pid)
-			}
-		}
-	}
-	tree := []int{root}
-	for i := 0; i < len(tree); i++ {
-		tree = append(tree, children[tree[i]]...)
-	}
-	return tree
-}
-
-// statFields returns the fields of /proc/PID/stat behind the name: state,
-// parent, ...
-func statFields(pid int) []string {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return nil
-	}
-	_, rest, ok := bytes.Cut(data[max(0, bytes.LastIndexByte(data, ')')):], []byte(" "))
-	if !ok {
-		return nil
-	}
-	return strings.Fields(string(rest))
-}
-
 // usageOf adds up what processes have used; withMemory also reads their PSS,
 // which takes the kernel a millisecond for each.
 func usageOf(pids []int, withMemory bool) Usage {
 	var u Usage
+	buf := make([]byte, 4096)
 	for _, pid := range pids {
-		f := statFields(pid)
-		if len(f) < 15 {
+		data, err := proc.Live.Process(buf, pid, "stat")
+		if err != nil {
+			continue
+		}
+		s, err := proc.ParseStat(data)
+		if err != nil {
 			continue
 		}
 		u.Processes++
-		for _, field := range f[11:15] { // utime, stime, and those of children that ended
-			if n, err := strconv.ParseInt(field, 10, 64); err == nil {
-				u.CPU += time.Duration(n) * time.Second / clockTicks
+		u.CPU += time.Duration(s.UTime+s.STime+s.CUTime+s.CSTime) * time.Second / proc.Ticks
+		// What may not be seen of another user's process counts as nothing.
+		if data, err := proc.Live.Process(buf, pid, "io"); err == nil {
+			if io, err := proc.ParseIO(data); err == nil {
+				u.BlockBytes += int64(io.ReadBytes)
+				u.ReadBytes += int64(io.ReadChars)
 			}
 		}
-		u.BlockBytes += keyed(pid, "io", "read_bytes:")
-		u.ReadBytes += keyed(pid, "io", "rchar:")
 		if withMemory {
-			u.PSS += keyed(pid, "smaps_rollup", "Pss:") << 10
+			if data, err := proc.Live.Process(buf, pid, "smaps_rollup"); err == nil {
+				u.PSS += int64(proc.ParsePSS(data))
+			}
 		}
 	}
 	return u
-}
-
-// keyed reads "key value" of a file in /proc/PID; 0 when it may not be seen.
-func keyed(pid int, file, key string) int64 {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file))
-	if err != nil {
-		return 0
-	}
-	sc := bufio.NewScanner(bytes.NewReader(data))
-	for sc.Scan() {
-		if f := strings.Fields(sc.Text()); len(f) >= 2 && f[0] == key {
-			n, _ := strconv.ParseInt(f[1], 10, 64)
-			return n
-		}
-	}
-	return 0
 }
 
 // ownCPU is the CPU time of this process, to the microsecond.
@@ -174,30 +84,13 @@ func threadCPU() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// idleTime is how long the given CPUs (all of the machine when empty) have had
-// nothing to do, summed; false where the system does not say.
+// idleTime is how long the given CPUs have had nothing to do, summed; false where
+// the system does not say.
 func idleTime(cpus []int) (time.Duration, bool) {
-	data, err := os.ReadFile("/proc/stat")
+	data, err := proc.Live.Read(nil, "stat")
 	if err != nil {
 		return 0, false
 	}
-	wanted := map[string]bool{}
-	for _, c := range cpus {
-		wanted["cpu"+strconv.Itoa(c)] = true
-	}
-	var ticks int64
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) < 6 || !wanted[f[0]] {
-			continue
-		}
-		for _, field := range f[4:6] { // idle, iowait
-			n, err := strconv.ParseInt(field, 10, 64)
-			if err != nil {
-				return 0, false
-			}
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * time.Second / clockTicks, true
+	ticks, err := proc.ParseIdle(data, cpus)
+	return time.Duration(ticks) * time.Second / proc.Ticks, err == nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // Scenario is what another machine or another way to store the data would give.
@@ -68,7 +69,7 @@ func Costs(ctx context.Context, s *Subject, cfg pipeline.Config) (*plan.Machine,
 	}
 	m.Store = nil // the run itself says what the storage gives
 	if m.Cores <= 0 {
-		m.Cores = float64(len(UsableCPUs()))
+		m.Cores = float64(len(proc.AllowedCPUs()))
 	}
 	if s.Image == "" || s.Path == "" || len(cfg.Outputs) != 1 {
 		return m, nil
@@ -237,8 +238,8 @@ func CheckWhatIf(ctx context.Context, s *Subject, o Options, scenarios []Scenari
 		p.Progress = nil
 		switch sc.kind {
 		case moreCores:
-			if o.Cores == 0 || 2*o.Cores > len(UsableCPUs()) {
-				sc.Note = fmt.Sprintf("not tried: this machine has %d cores", len(UsableCPUs()))
+			if o.Cores == 0 || 2*o.Cores > len(proc.AllowedCPUs()) {
+				sc.Note = fmt.Sprintf("not tried: this machine has %d cores", len(proc.AllowedCPUs()))
 				continue
 			}
 			p.Cores *= 2

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // axes reads the flags that may be lists.
@@ -40,7 +41,7 @@ func (f *benchFlags) axes() ([]bench.Axis, error) {
 	}
 	for i := range axes {
 		if a := &axes[i]; a.Name == bench.AxisCores {
-			have := len(bench.UsableCPUs())
+			have := len(proc.AllowedCPUs())
 			tooMany := func(v string) bool { n, _ := strconv.Atoi(v); return n > have }
 			if slices.ContainsFunc(a.Values, tooMany) {
 				f.note("this process may use %s: larger values of --cores are left out", plural(have, "core"))

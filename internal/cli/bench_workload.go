@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/gen/storage"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // Bytes of a workload's data when nobody says: enough for several accelerators,
@@ -144,7 +144,7 @@ func (f *benchFlags) workloadData(w *storage.Workload) (dir string, remove func(
 	// A temporary folder in memory competes with what is measured.
 	var fs unix.Statfs_t
 	if unix.Statfs(tmp, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
-		if free, err := arena.FreeMemory(); err == nil && float64(opt.Bytes()) > 0.4*float64(free) {
+		if free, err := proc.Live.FreeMemory(); err == nil && float64(opt.Bytes()) > 0.4*float64(free) {
 			remove()
 			return "", nil, &Error{Msg: fmt.Sprintf("the temporary folder lies in memory, and %s of data leave too little of it", FormatBytes(opt.Bytes())), Hint: "give a folder on a disk: --dir FOLDER"}
 		}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/survey"
 	"github.com/stokerdata/stoker/store"
 )
@@ -358,7 +358,7 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 // here is what is known of this machine without measuring.
 func here() *plan.Machine {
 	m := &plan.Machine{Cores: float64(runtime.GOMAXPROCS(0))}
-	if free, err := arena.FreeMemory(); err == nil {
+	if free, err := proc.Live.FreeMemory(); err == nil {
 		m.MemoryFree, m.MemoryTotal = free, free
 	}
 	return m

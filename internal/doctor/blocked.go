@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/doctor/procfs"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // A call is a class of system calls that a thread can wait in.
@@ -48,70 +48,70 @@ const (
 
 // sockets tells internet sockets from local ones by their inodes.
 type sockets struct {
-	kinds map[uint64]procfs.SocketKind
+	kinds map[uint64]proc.SocketKind
 	asked map[uint64]bool // not found in the lists: do not ask again
 }
 
 // maxSockets bounds what is remembered of sockets.
 const maxSockets = 1 << 16
 
-func (s *sockets) kind(fs procfs.FS, pid, fd int, inode uint64) procfs.SocketKind {
+func (s *sockets) kind(fs proc.FS, pid, fd int, inode uint64) proc.SocketKind {
 	if k, ok := s.kinds[inode]; ok {
 		return k
 	}
 	if s.asked[inode] {
-		return procfs.SocketUnknown
+		return proc.SocketUnknown
 	}
 	if s.kinds == nil || len(s.kinds) > maxSockets || len(s.asked) > maxSockets {
-		s.kinds, s.asked = map[uint64]procfs.SocketKind{}, map[uint64]bool{}
+		s.kinds, s.asked = map[uint64]proc.SocketKind{}, map[uint64]bool{}
 	}
 	s.asked[inode] = true
-	if fs.Proc == procfs.Live.Proc {
+	if fs.Proc == proc.Live.Proc {
 		// A job that opens a connection for each file would have the lists read
 		// in each tick, and they are long then.
-		if k := socketKind(pid, fd); k != procfs.SocketUnknown {
+		if k := socketKind(pid, fd); k != proc.SocketUnknown {
 			s.kinds[inode] = k
 			return k
 		}
 	}
 	for _, name := range []string{"net/tcp", "net/tcp6", "net/udp", "net/udp6"} {
 		if data, err := fs.Process(nil, pid, name); err == nil {
-			procfs.ParseSockets(data, func(n uint64) { s.kinds[n] = procfs.SocketInternet })
+			proc.ParseSockets(data, func(n uint64) { s.kinds[n] = proc.SocketInternet })
 		}
 	}
 	if data, err := fs.Process(nil, pid, "net/unix"); err == nil {
-		procfs.ParseUnix(data, func(n uint64) { s.kinds[n] = procfs.SocketUnix })
+		proc.ParseUnix(data, func(n uint64) { s.kinds[n] = proc.SocketUnix })
 	}
 	return s.kinds[inode]
 }
 
 // socketKind asks the kernel what a socket of a process is, where it may: it needs
 // the right to trace the process, as reading its frames does.
-func socketKind(pid, fd int) procfs.SocketKind {
+func socketKind(pid, fd int) proc.SocketKind {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return procfs.SocketUnknown
+		return proc.SocketUnknown
 	}
 	defer unix.Close(process)
 	own, err := unix.PidfdGetfd(process, fd, 0)
 	if err != nil {
-		return procfs.SocketUnknown
+		return proc.SocketUnknown
 	}
 	defer unix.Close(own)
 	domain, err := unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	switch {
 	case err != nil:
-		return procfs.SocketUnknown
+		return proc.SocketUnknown
 	case domain == unix.AF_UNIX:
-		return procfs.SocketUnix
+		return proc.SocketUnix
 	case domain == unix.AF_INET || domain == unix.AF_INET6:
-		return procfs.SocketInternet
+		return proc.SocketInternet
 	}
-	return procfs.SocketUnknown
+	return proc.SocketUnknown
 }
 
 // ofDescriptor says what waiting for a descriptor means, by what it points to.
-func (s *sockets) ofDescriptor(fs procfs.FS, pid, fd int) (blocker, string) {
+func (s *sockets) ofDescriptor(fs proc.FS, pid, fd int) (blocker, string) {
 	link := fs.Link(pid, fd)
 	switch {
 	case link == "":
@@ -119,9 +119,9 @@ func (s *sockets) ofDescriptor(fs procfs.FS, pid, fd int) (blocker, string) {
 	case strings.HasPrefix(link, "socket:["):
 		inode, _ := strconv.ParseUint(strings.Trim(link[len("socket:"):], "[]"), 10, 64)
 		switch s.kind(fs, pid, fd, inode) {
-		case procfs.SocketInternet:
+		case proc.SocketInternet:
 			return blockNetwork, ""
-		case procfs.SocketUnix:
+		case proc.SocketUnix:
 			return blockLocal, ""
 		}
 		return blockUnknown, ""
@@ -160,7 +160,7 @@ func containsAny(s string, parts []string) bool {
 // blockerOf says what a thread waits for, by its state, the function of the
 // kernel that it sleeps in ("" or "0" where hidden) and its system call (nil
 // where hidden). The file is what it reads, where known.
-func (s *sockets) blockerOf(fs procfs.FS, pid int, state byte, wchan string, sc *procfs.Syscall) (b blocker, file string) {
+func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *proc.Syscall) (b blocker, file string) {
 	switch state {
 	case 'R':
 		return blockNone, ""
@@ -234,12 +234,12 @@ const maxPoll = 16
 
 // ofPoll looks at the descriptors that poll waits for. They stand in the
 // memory of the process, which may be closed to us.
-func (s *sockets) ofPoll(fs procfs.FS, pid int, sc *procfs.Syscall) blocker {
+func (s *sockets) ofPoll(fs proc.FS, pid int, sc *proc.Syscall) blocker {
 	n := min(int(sc.Args[1]&0xffff), maxPoll)
 	if n == 0 {
 		return blockSleep
 	}
-	if fs.Proc != procfs.Live.Proc {
+	if fs.Proc != proc.Live.Proc {
 		return blockPipe
 	}
 	b := make([]byte, 8*n)
@@ -258,7 +258,7 @@ func (s *sockets) ofPoll(fs procfs.FS, pid int, sc *procfs.Syscall) blocker {
 }
 
 // ofEpoll looks at the descriptors behind an epoll descriptor.
-func (s *sockets) ofEpoll(fs procfs.FS, pid, fd int) blocker {
+func (s *sockets) ofEpoll(fs proc.FS, pid, fd int) blocker {
 	data, err := fs.Process(nil, pid, "fdinfo/"+strconv.Itoa(fd))
 	if err != nil {
 		return blockUnknown
@@ -279,7 +279,7 @@ func (s *sockets) ofEpoll(fs procfs.FS, pid, fd int) blocker {
 
 // ofAny returns what is most telling of several descriptors: an internet
 // socket beside pipes that only wake the thread up is what it waits for.
-func (s *sockets) ofAny(fs procfs.FS, pid int, each func(yield func(fd int))) blocker {
+func (s *sockets) ofAny(fs proc.FS, pid int, each func(yield func(fd int))) blocker {
 	best := blockUnknown
 	each(func(fd int) {
 		b, _ := s.ofDescriptor(fs, pid, fd)

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/doctor/procfs"
 	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
@@ -31,7 +31,7 @@ type Options struct {
 	// NoFrames leaves the Python frames alone.
 	NoFrames bool
 	// FS is where to read; the zero value is this machine.
-	FS procfs.FS
+	FS proc.FS
 	// Progress is called about once a second with what was seen so far; it must
 	// not keep it. May be nil.
 	Progress func(seconds float64, training bool)
@@ -67,7 +67,7 @@ const maxHot = 64
 // collector watches one job. It belongs to one goroutine.
 type collector struct {
 	opt   Options
-	fs    procfs.FS
+	fs    proc.FS
 	tree  *tree
 	view  *viewer
 	socks sockets
@@ -137,8 +137,8 @@ func Watch(ctx context.Context, opt Options) (*Report, error) {
 }
 
 func newCollector(opt Options) (*collector, error) {
-	if opt.FS == (procfs.FS{}) {
-		opt.FS = procfs.Live
+	if opt.FS == (proc.FS{}) {
+		opt.FS = proc.Live
 	}
 	if opt.Patience == 0 {
 		opt.Patience = 60
@@ -463,7 +463,7 @@ func (c *collector) countLane(cause cause) {
 
 // sampleFrames reads the Python frames of a process, if it can.
 func (c *collector) sampleFrames(p *process, now time.Time) {
-	if c.opt.NoFrames || c.fs.Proc != procfs.Live.Proc {
+	if c.opt.NoFrames || c.fs.Proc != proc.Live.Proc {
 		return
 	}
 	if p.python == nil {
@@ -553,16 +553,16 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 		t.closed = true
 		return moment{}, "", false
 	}
-	m := moment{state: procfs.StateOf(data), view: p.frames[tid], short: c.sys.short}
+	m := moment{state: proc.StateOf(data), view: p.frames[tid], short: c.sys.short}
 	if m.state == 0 || m.state == 'Z' || m.state == 'X' {
 		return moment{}, "", false
 	}
 	file := ""
 	if m.state != 'R' {
-		var sc *procfs.Syscall
+		var sc *proc.Syscall
 		if t.syscall != nil {
 			if data, err := t.syscall.ReadOnce(c.buf2); err == nil {
-				if s, err := procfs.ParseSyscall(data); err == nil {
+				if s, err := proc.ParseSyscall(data); err == nil {
 					sc = &s
 				}
 			}
@@ -697,14 +697,14 @@ func (c *collector) noteFile(pid int, file string) {
 		c.files[file]++
 	}
 	if data, err := c.mounts(pid); err == nil {
-		if m, ok := procfs.MountOf(data, file); ok {
+		if m, ok := proc.MountOf(data, file); ok {
 			c.fsTypes[m.Type]++
 		}
 	}
 }
 
 // mounts reads the mount table, at most every ten seconds.
-func (c *collector) mounts(pid int) ([]procfs.Mount, error) {
+func (c *collector) mounts(pid int) ([]proc.Mount, error) {
 	if c.sys.mounts != nil && time.Since(c.sys.mountsAt) < 10*time.Second {
 		return c.sys.mounts, nil
 	}
@@ -712,7 +712,7 @@ func (c *collector) mounts(pid int) ([]procfs.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.sys.mounts, c.sys.mountsAt = procfs.ParseMounts(data), time.Now()
+	c.sys.mounts, c.sys.mountsAt = proc.ParseMounts(data), time.Now()
 	return c.sys.mounts, nil
 }
 

@@ -5,9 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
@@ -372,15 +372,14 @@ func (c *collector) sourceLine(at place) string {
 
 // readSource reads a file as a process sees it.
 func readSource(pid int, file string) []string {
-	proc := "/proc/" + strconv.Itoa(pid)
 	if !filepath.IsAbs(file) {
-		folder, err := os.Readlink(proc + "/cwd")
+		folder, err := os.Readlink(proc.Live.Path(pid, "cwd"))
 		if err != nil {
 			return nil
 		}
 		file = filepath.Join(folder, file)
 	}
-	for _, name := range []string{proc + "/root" + file, file} {
+	for _, name := range []string{proc.Live.Path(pid, "root"+file), file} {
 		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() || st.Size() > maxSource {
 			continue
 		}

@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,39 +145,11 @@ func (j *Job) Context(parent context.Context) (context.Context, context.CancelFu
 // job runs.
 func reapOrphans(except int) {
 	self := os.Getpid()
-	pids, err := childrenOf(self)
-	if err != nil {
-		return
-	}
+	pids, _ := proc.Live.Children(self)
 	for _, pid := range pids {
 		if pid != except {
 			var status unix.WaitStatus
 			_, _ = unix.Wait4(pid, &status, unix.WNOHANG, nil)
 		}
 	}
-}
-
-func childrenOf(pid int) ([]int, error) {
-	tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return nil, err
-	}
-	var out []int
-	for _, t := range tids {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
-		if err != nil {
-			return nil, err
-		}
-		n := 0
-		for _, c := range data {
-			switch {
-			case c >= '0' && c <= '9':
-				n = n*10 + int(c-'0')
-			case n > 0:
-				out = append(out, n)
-				n = 0
-			}
-		}
-	}
-	return out, nil
 }

@@ -11,24 +11,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/doctor/procfs"
 	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // systemState is what the last second's reading left for the next.
 type systemState struct {
-	cpu      procfs.CPU
-	group    procfs.Group
-	throttle procfs.Throttle
-	limit    procfs.MemoryLimit
-	memory   procfs.Memory
-	disks    map[[2]int]procfs.Disk
-	net      procfs.Net
-	psi      [3]procfs.Pressure // cpu, io, memory
+	cpu      proc.CPU
+	group    proc.Group
+	throttle proc.Throttle
+	limit    proc.MemoryLimit
+	memory   proc.Memory
+	disks    map[[2]int]proc.Disk
+	net      proc.Net
+	psi      [3]proc.Pressure // cpu, io, memory
 	psiKnown [3]bool
 	vmstat   map[string]uint64
 	load     float64
-	mounts   []procfs.Mount
+	mounts   []proc.Mount
 	mountsAt time.Time
 
 	cores   float64 // that the job may use
@@ -66,7 +66,7 @@ func (s *systemState) init(c *collector) {
 	s.read(c, true)
 	cores := float64(s.cpu.Cores)
 	if data, err := c.fs.Process(c.buf, c.opt.PID, "status"); err == nil {
-		if st := procfs.ParseStatus(data); st.CPUs > 0 && float64(st.CPUs) < cores {
+		if st := proc.ParseStatus(data); st.CPUs > 0 && float64(st.CPUs) < cores {
 			cores, s.limited = float64(st.CPUs), "affinity"
 		}
 	}
@@ -83,7 +83,7 @@ func (s *systemState) init(c *collector) {
 	}
 	s.host = Host{Cores: cores, Memory: int64(min(s.bytes, math.MaxInt64))}
 	if data, err := c.fs.Read(nil, "cpuinfo"); err == nil {
-		s.host.CPU = procfs.ParseModel(data)
+		s.host.CPU = proc.ParseModel(data)
 	}
 	if data, err := c.fs.Read(nil, "sys/kernel/osrelease"); err == nil {
 		s.host.Kernel = string(trimSpace(data))
@@ -99,15 +99,15 @@ func trimSpace(b []byte) []byte {
 
 // pressure reads a pressure file: that of the job's control group where it has
 // one, else that of the machine.
-func (c *collector) pressure(i int) (procfs.Pressure, bool) {
+func (c *collector) pressure(i int) (proc.Pressure, bool) {
 	if p, ok := c.fs.GroupPressure(c.sys.group, psiNames[i]); ok && c.sys.group.Unified != "fs/cgroup/unified" && c.sys.group.Unified != "fs/cgroup" {
 		return p, true
 	}
 	data, err := c.fs.Read(c.buf, "pressure", psiNames[i])
 	if err != nil {
-		return procfs.Pressure{}, false
+		return proc.Pressure{}, false
 	}
-	p, err := procfs.ParsePressure(data)
+	p, err := proc.ParsePressure(data)
 	return p, err == nil
 }
 
@@ -128,20 +128,20 @@ const rareEvery = 4
 // not read every second.
 func (s *systemState) read(c *collector, rare bool) {
 	if data, err := c.fs.Read(c.buf, "stat"); err == nil {
-		if v, err := procfs.ParseCPU(data); err == nil {
+		if v, err := proc.ParseCPU(data); err == nil {
 			s.cpu, s.known.cpu = v, true
 		}
 	}
 	if data, err := c.fs.Read(c.buf, "diskstats"); err == nil {
-		s.disks = map[[2]int]procfs.Disk{}
-		for _, d := range procfs.ParseDisks(data) {
+		s.disks = map[[2]int]proc.Disk{}
+		for _, d := range proc.ParseDisks(data) {
 			if d.Reads+d.Writes > 0 {
 				s.disks[[2]int{d.Major, d.Minor}] = d
 			}
 		}
 	}
 	if data, err := c.fs.Process(c.buf, c.opt.PID, "net/dev"); err == nil {
-		s.net, s.known.net = procfs.ParseNet(data), true
+		s.net, s.known.net = proc.ParseNet(data), true
 	}
 	for i := range psiNames {
 		s.psi[i], s.psiKnown[i] = c.pressure(i)
@@ -157,19 +157,19 @@ func (s *systemState) read(c *collector, rare bool) {
 		return
 	}
 	if data, err := c.fs.Read(c.buf, "meminfo"); err == nil {
-		if v, err := procfs.ParseMemory(data); err == nil {
+		if v, err := proc.ParseMemory(data); err == nil {
 			s.memory = v
 		}
 	}
 	if data, err := c.fs.Read(c.buf, "vmstat"); err == nil {
-		s.vmstat, s.known.vm = procfs.ParseCounters(data, wantVM), true
+		s.vmstat, s.known.vm = proc.ParseCounters(data, wantVM), true
 	}
 	if data, err := c.fs.Read(c.buf, "loadavg"); err == nil {
-		if v, err := procfs.ParseLoad(data); err == nil {
+		if v, err := proc.ParseLoad(data); err == nil {
 			s.load = v
 		}
 	}
-	s.shmOK = c.fs.Proc == procfs.Live.Proc && unix.Statfs("/dev/shm", &s.shm) == nil && s.shm.Blocks > 0
+	s.shmOK = c.fs.Proc == proc.Live.Proc && unix.Statfs("/dev/shm", &s.shm) == nil && s.shm.Blocks > 0
 }
 
 // slow reads what is read once a second, and puts the differences into the bin.
@@ -193,11 +193,11 @@ func (c *collector) slow(now time.Time, dt float64) {
 		return float64(a - b)
 	}
 	if s.known.cpu {
-		put(mUser, since(s.cpu.User+s.cpu.Nice, before.cpu.User+before.cpu.Nice)/procfs.Ticks)
-		put(mSystem, since(s.cpu.System+s.cpu.IRQ+s.cpu.SoftIRQ, before.cpu.System+before.cpu.IRQ+before.cpu.SoftIRQ)/procfs.Ticks)
-		put(mIOWait, since(s.cpu.IOWait, before.cpu.IOWait)/procfs.Ticks)
-		put(mSteal, since(s.cpu.Steal, before.cpu.Steal)/procfs.Ticks)
-		put(mBusy, since(s.cpu.Busy(), before.cpu.Busy())/procfs.Ticks)
+		put(mUser, since(s.cpu.User+s.cpu.Nice, before.cpu.User+before.cpu.Nice)/proc.Ticks)
+		put(mSystem, since(s.cpu.System+s.cpu.IRQ+s.cpu.SoftIRQ, before.cpu.System+before.cpu.IRQ+before.cpu.SoftIRQ)/proc.Ticks)
+		put(mIOWait, since(s.cpu.IOWait, before.cpu.IOWait)/proc.Ticks)
+		put(mSteal, since(s.cpu.Steal, before.cpu.Steal)/proc.Ticks)
+		put(mBusy, since(s.cpu.Busy(), before.cpu.Busy())/proc.Ticks)
 		put(gLoad, s.load/max(1, float64(s.cpu.Cores))*dt)
 	}
 	if s.throttle.Quota > 0 {
@@ -250,11 +250,11 @@ func (c *collector) slow(now time.Time, dt float64) {
 }
 
 // disks finds the device with most reads and says how busy it was.
-func (c *collector) disks(before map[[2]int]procfs.Disk, put func(metric, float64), since func(a, b uint64) float64) {
+func (c *collector) disks(before map[[2]int]proc.Disk, put func(metric, float64), since func(a, b uint64) float64) {
 	if len(before) == 0 {
 		return
 	}
-	var best procfs.Disk
+	var best proc.Disk
 	most := -1.0
 	for id, d := range c.sys.disks {
 		b, ok := before[id]
@@ -264,7 +264,7 @@ func (c *collector) disks(before map[[2]int]procfs.Disk, put func(metric, float6
 		read := since(d.ReadBytes, b.ReadBytes)
 		if read > most || read == most && since(d.BusyMS, b.BusyMS) > float64(best.BusyMS) {
 			most = read
-			best = procfs.Disk{
+			best = proc.Disk{
 				Name: d.Name, ReadBytes: d.ReadBytes - b.ReadBytes, Reads: d.Reads - b.Reads,
 				ReadMS: d.ReadMS - b.ReadMS, BusyMS: d.BusyMS - b.BusyMS,
 			}
@@ -305,11 +305,11 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 		put(mMajorFaults, since(p.stat.MajFlt, p.majfltOr(p.stat.MajFlt)))
 		p.majflt = p.stat.MajFlt
 		if p.stime > 0 {
-			put(mKernel, since(p.stat.STime, p.stime)/procfs.Ticks)
+			put(mKernel, since(p.stat.STime, p.stime)/proc.Ticks)
 		}
 		p.stime = max(1, p.stat.STime)
 		if data, err := c.fs.Process(c.buf, p.pid, "io"); err == nil {
-			if io, err := procfs.ParseIO(data); err == nil {
+			if io, err := proc.ParseIO(data); err == nil {
 				if p.ioKnown || now.Sub(p.since) < 2*time.Second && now.Sub(c.start) > 2*time.Second {
 					put(mReadBytes, since(io.ReadBytes, p.io.ReadBytes))
 					put(mReadChars, since(io.ReadChars, p.io.ReadChars))
@@ -322,7 +322,7 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 		if c.seconds%rareEvery != 0 {
 			// Its context switches can wait.
 		} else if data, err := c.fs.Process(c.buf, p.pid, "status"); err == nil {
-			st := procfs.ParseStatus(data)
+			st := proc.ParseStatus(data)
 			if p.switches != [2]uint64{} {
 				put(mSwitches, since(st.Voluntary+st.Involuntary, p.switches[0]+p.switches[1]))
 			}
@@ -396,7 +396,7 @@ func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, 
 			}
 			continue
 		}
-		sched, err := procfs.ParseSched(data)
+		sched, err := proc.ParseSched(data)
 		if err != nil {
 			continue
 		}
@@ -432,11 +432,11 @@ func (c *collector) schedFallback(p *process, t *thread, dt float64, put func(me
 	if err != nil {
 		return
 	}
-	s, err := procfs.ParseStat(data)
+	s, err := proc.ParseStat(data)
 	if err != nil {
 		return
 	}
-	run := (s.UTime + s.STime) * (1e9 / procfs.Ticks)
+	run := (s.UTime + s.STime) * (1e9 / proc.Ticks)
 	if t.known && run >= t.sched.Run {
 		delta := float64(run-t.sched.Run) / 1e9
 		t.share = delta / dt
@@ -445,7 +445,7 @@ func (c *collector) schedFallback(p *process, t *thread, dt float64, put func(me
 			put(mTrainerRun, delta)
 		}
 	}
-	t.sched, t.known = procfs.Sched{Run: run}, true
+	t.sched, t.known = proc.Sched{Run: run}, true
 	c.skip("time that threads wait for a core: this kernel has no schedstat")
 }
 
@@ -543,13 +543,13 @@ func (c *collector) readOthers(now time.Time) {
 		if err != nil {
 			continue
 		}
-		s, err := procfs.ParseStat(data)
+		s, err := proc.ParseStat(data)
 		if err != nil {
 			continue
 		}
 		ticks[pid] = s.UTime + s.STime
 		if before, ok := c.others[pid]; ok && ticks[pid] >= before && dt < 30 {
-			if cores := float64(ticks[pid]-before) / procfs.Ticks / dt; cores > most && cores > 0.1 {
+			if cores := float64(ticks[pid]-before) / proc.Ticks / dt; cores > most && cores > 0.1 {
 				most = cores
 				c.topOther = fmt.Sprintf("%s (process %d, %.2f cores)", printable(s.Comm), pid, cores)
 			}

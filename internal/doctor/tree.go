@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/doctor/procfs"
 	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
@@ -55,12 +55,12 @@ type process struct {
 	cause   cause         // what the process is at in the current tick
 	stalled bool          // its main thread waits for a batch
 
-	io       procfs.IO
+	io       proc.IO
 	ioKnown  bool
 	majflt   uint64
 	stime    uint64 // ticks in the kernel; 0 before the first reading
 	switches [2]uint64
-	stat     procfs.Stat
+	stat     proc.Stat
 
 	guess      counts // of the main thread, before anything shows that it trains
 	guessCPU   float64
@@ -82,21 +82,21 @@ type trainerState struct {
 type thread struct {
 	tid   int
 	comm  string
-	sched procfs.Sched
+	sched proc.Sched
 	known bool    // sched holds a value
 	share float64 // of a core in the last second, running or waiting for a core
 	idle  int     // checks in a row without CPU time
 	next  int     // checks to leave out
 
 	// Kept open while the thread is looked at often.
-	stat, syscall, wchan *procfs.File
+	stat, syscall, wchan *proc.File
 	noWchan              bool
 	closed               bool
 	seen                 bool
 }
 
 func (t *thread) close() {
-	for _, f := range []*procfs.File{t.stat, t.syscall, t.wchan} {
+	for _, f := range []*proc.File{t.stat, t.syscall, t.wchan} {
 		if f != nil {
 			f.Close()
 		}
@@ -123,7 +123,7 @@ type key struct {
 // tree is the processes that belong to a job: the root, its descendants, and
 // those of them whose parent has ended.
 type tree struct {
-	fs      procfs.FS
+	fs      proc.FS
 	root    int
 	members map[int]*process
 	// others are processes that do not belong to it, by PID, so that the
@@ -137,7 +137,7 @@ type tree struct {
 	looked     bool
 }
 
-func newTree(fs procfs.FS, root int) *tree {
+func newTree(fs proc.FS, root int) *tree {
 	return &tree{fs: fs, root: root, members: map[int]*process{}, others: map[int]struct{}{}}
 }
 
@@ -148,12 +148,12 @@ const maxMembers = 4096
 // the root is still there.
 func (t *tree) update(now time.Time) bool {
 	buf := make([]byte, 1024)
-	stat := func(pid int) (procfs.Stat, bool) {
+	stat := func(pid int) (proc.Stat, bool) {
 		data, err := t.fs.Process(buf, pid, "stat")
 		if err != nil {
-			return procfs.Stat{}, false
+			return proc.Stat{}, false
 		}
-		s, err := procfs.ParseStat(data)
+		s, err := proc.ParseStat(data)
 		return s, err == nil
 	}
 	for pid, p := range t.members {
@@ -169,7 +169,7 @@ func (t *tree) update(now time.Time) bool {
 		}
 		p.stat, p.comm, p.ppid = s, s.Comm, s.PPID
 	}
-	parents := map[int]procfs.Stat{}
+	parents := map[int]proc.Stat{}
 	if !t.children(now, parents, stat) {
 		t.sweep(now, parents, stat)
 	}
@@ -206,7 +206,7 @@ func (t *tree) update(now time.Time) bool {
 // processes of a machine takes milliseconds. It reports whether this kernel can
 // tell. Children that a thread other than the first started are found every few
 // seconds.
-func (t *tree) children(now time.Time, found map[int]procfs.Stat, stat func(int) (procfs.Stat, bool)) bool {
+func (t *tree) children(now time.Time, found map[int]proc.Stat, stat func(int) (proc.Stat, bool)) bool {
 	if t.noChildren {
 		return false
 	}
@@ -247,8 +247,8 @@ func (t *tree) children(now time.Time, found map[int]procfs.Stat, stat func(int)
 				}
 				continue
 			}
-			for _, f := range strings.Fields(string(data)) {
-				if child, err := strconv.Atoi(f); err == nil && t.members[child] == nil && child != self {
+			for _, child := range proc.ParseChildren(data) {
+				if t.members[child] == nil && child != self {
 					if _, ok := found[child]; !ok {
 						queue = append(queue, child)
 					}
@@ -260,7 +260,7 @@ func (t *tree) children(now time.Time, found map[int]procfs.Stat, stat func(int)
 }
 
 // sweep looks at every process of the machine whose parent is not known yet.
-func (t *tree) sweep(now time.Time, found map[int]procfs.Stat, stat func(int) (procfs.Stat, bool)) {
+func (t *tree) sweep(now time.Time, found map[int]proc.Stat, stat func(int) (proc.Stat, bool)) {
 	pids, err := t.fs.Numbers()
 	if err != nil {
 		pids = []int{t.root}

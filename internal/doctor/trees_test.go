@@ -11,7 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/stokerdata/stoker/internal/doctor/procfs"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // unpack writes a recorded tree; the files of step N replace those before.
@@ -80,7 +80,7 @@ func TestRecordedTrees(t *testing.T) {
 			}
 			dir := t.TempDir()
 			unpack(t, dir, a, "")
-			fs := procfs.FS{Proc: dir + "/proc", Sys: dir + "/sys"}
+			fs := proc.FS{Proc: dir + "/proc", Sys: dir + "/sys"}
 			w, err := newCollector(Options{PID: 100, FS: fs})
 			if err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestNonsenseTree(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	r, err := Watch(ctx, Options{PID: 100, FS: procfs.FS{Proc: dir + "/proc", Sys: dir + "/sys"}})
+	r, err := Watch(ctx, Options{PID: 100, FS: proc.FS{Proc: dir + "/proc", Sys: dir + "/sys"}})
 	if err != nil {
 		t.Fatal(err)
 	}

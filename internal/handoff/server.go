@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -81,7 +82,7 @@ func listenBeside(path string) (*net.UnixListener, error) {
 	}
 	defer dir.Close()
 	// By way of the open folder, since the other name may be longer than path.
-	hidden := fmt.Sprintf("/proc/self/fd/%d/.stoker-%d-%x", dir.Fd(), os.Getpid(), rand.Uint32())
+	hidden := fmt.Sprintf("%s/.stoker-%d-%x", proc.FDPath(int(dir.Fd())), os.Getpid(), rand.Uint32())
 	// The mode that a socket has before it gets its name is the file's.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var chmod error

@@ -126,14 +126,34 @@ func TestStagesDoNotImportEachOther(t *testing.T) {
 	}
 }
 
-// The leaf types import nothing of the project, so that anything may use them.
-func TestItemIsALeaf(t *testing.T) {
+// leaves import nothing of the project, so that anything may use them.
+var leaves = []string{"internal/item", "internal/proc"}
+
+func TestLeavesImportNothing(t *testing.T) {
 	for _, f := range parseAll(t) {
 		for _, imported := range f.imports() {
-			if within(f.dir, "internal/item") && local(imported) != "" {
+			if within(f.dir, leaves...) && local(imported) != "" {
 				t.Errorf("%s imports %s", f.name, imported)
 			}
 		}
+	}
+}
+
+// What the kernel says of processes, limits and devices is read in one place.
+func TestOnlyProcReadsProc(t *testing.T) {
+	path := regexp.MustCompile(`^/(proc|sys)(/\S*)?$`)
+	for _, f := range parseAll(t) {
+		if within(f.dir, "internal/proc") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if text, err := strconv.Unquote(lit.Value); err == nil && path.MatchString(text) {
+					t.Errorf("%s: %s is read by package proc", position(n), text)
+				}
+			}
+			return true
+		})
 	}
 }
 

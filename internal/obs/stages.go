@@ -11,11 +11,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -193,31 +191,19 @@ func OpenStages(pid int) (*Stages, error) {
 
 // Read returns the counters of each pipeline that the engine runs now.
 func (s *Stages) Read() ([]Snapshot, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(s.pid), "fd")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", s.pid, err)
-	}
 	var all []Snapshot
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		link, err := os.Readlink(path)
-		if err != nil || !strings.HasPrefix(link, "/memfd:"+Name) {
-			continue
-		}
-		f, err := os.Open(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // closed meanwhile
-		}
-		if err != nil {
-			return nil, fmt.Errorf("stage counters of process %d: %w", s.pid, err)
-		}
+	var broken error
+	err := proc.Live.MemoryFiles(s.pid, Name, func(f *os.File) bool {
 		snapshot, err := ReadSnapshot(f)
 		f.Close()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, snapshot)
+		all, broken = append(all, snapshot), err
+		return err == nil
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("stage counters of process %d: %w", s.pid, err)
+	case broken != nil:
+		return nil, broken
 	}
 	return all, nil
 }

@@ -3,8 +3,8 @@ package pipeline
 import (
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // planMemory asks how the budget is shared out for what this pipeline does.
@@ -16,7 +16,7 @@ func (p *Pipeline) planMemory(node *budget.Node, threads int) (*budget.Plan, err
 		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes,
 	}
 	if r.Memory == 0 {
-		free, err := arena.FreeMemory()
+		free, err := proc.Live.FreeMemory()
 		if err != nil {
 			return nil, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 		}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // The stages, in the order of the flow.
@@ -85,7 +85,7 @@ func (p *Pipeline) Stats() Stats {
 	p.mu.Unlock()
 	s.Waiting, s.WaitingSeconds = p.waiting(s.SlotsHeld)
 	s.NumGC = gcCycles()
-	s.RSS, s.Private = arena.Resident()
+	s.RSS, s.Private = proc.Resident()
 	return s
 }
 

@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
@@ -118,13 +120,12 @@ func cacheFile(path string) (string, *saved, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("there is no cache folder: %w", err)
 	}
-	root := os.DirFS("/")
 	host, _ := os.Hostname()
-	if id := readText(root, "etc/machine-id"); id != "" {
-		host += " " + id
+	if id, err := os.ReadFile("/etc/machine-id"); err == nil && len(id) > 0 {
+		host += " " + strings.TrimSpace(string(id))
 	}
 	// Another number of cores is another machine to plan for.
-	s := &saved{Version: cacheVersion, Path: dir, Host: fmt.Sprintf("%s, %s, %.2f cores, %s", host, cpuName(root), usableCores(root), runtime.GOARCH)}
+	s := &saved{Version: cacheVersion, Path: dir, Host: fmt.Sprintf("%s, %s, %.2f cores, %s", host, proc.Live.ModelName(), proc.Live.UsableCores(), runtime.GOARCH)}
 	h := fnv.New128a()
 	fmt.Fprintf(h, "%s\n%s", s.Host, s.Path)
 	return filepath.Join(base, "stoker", "probe", hex.EncodeToString(h.Sum(nil))+".json"), s, nil

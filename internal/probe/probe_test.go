@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -18,73 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-
-func TestLimitsOfControlGroups(t *testing.T) {
-	v1 := fstest.MapFS{
-		"proc/self/cgroup":                               file("4:memory:/job/a\n3:cpu,cpuacct:/job\n2:blkio:/job\n"),
-		"sys/fs/cgroup/cpu/job/cpu.cfs_quota_us":         file("150000\n"),
-		"sys/fs/cgroup/cpu/job/cpu.cfs_period_us":        file("100000\n"),
-		"sys/fs/cgroup/cpu/cpu.cfs_quota_us":             file("-1\n"),
-		"sys/fs/cgroup/cpu/cpu.cfs_period_us":            file("100000\n"),
-		"sys/fs/cgroup/memory/job/memory.limit_in_bytes": file("1073741824\n"),
-		"proc/meminfo": file("MemTotal:       4194304 kB\n"),
-		"sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device":  file("0:0 52428800\n9:9 1\n"),
-		"sys/fs/cgroup/blkio/job/blkio.throttle.read_iops_device": file("0:0 300\n"),
-	}
-	v2 := fstest.MapFS{
-		"proc/self/cgroup":             file("0::/job\n"),
-		"sys/fs/cgroup/job/cpu.max":    file("50000 100000\n"),
-		"sys/fs/cgroup/cpu.max":        file("max 100000\n"),
-		"sys/fs/cgroup/job/memory.max": file("1073741824\n"),
-		"sys/fs/cgroup/memory.max":     file("max\n"),
-		"proc/meminfo":                 file("MemTotal:       4194304 kB\n"),
-		"sys/fs/cgroup/job/io.max":     file("0:0 rbps=52428800 wbps=max riops=300 wiops=max\n"),
-	}
-	for _, test := range []struct {
-		name string
-		root fstest.MapFS
-		cpu  float64
-	}{{"version 1", v1, 1.5}, {"version 2", v2, 0.5}} {
-		quota := math.Inf(1)
-		for _, g := range groups(test.root, "cpu") {
-			quota = min(quota, g.cpuQuota(test.root))
-		}
-		if quota != test.cpu {
-			t.Errorf("%s: quota of %g cores, want %g", test.name, quota, test.cpu)
-		}
-		if got := totalMemory(test.root); got != 1<<30 {
-			t.Errorf("%s: memory %d", test.name, got)
-		}
-		if bw, iops := ioLimits(test.root, 0); bw != 52428800 || iops != 300 {
-			t.Errorf("%s: limits %g and %g", test.name, bw, iops)
-		}
-	}
-	if got := totalMemory(fstest.MapFS{}); got != 0 {
-		t.Errorf("memory of nothing: %d", got)
-	}
-}
-
-func TestCountRange(t *testing.T) {
-	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-1,4,6-7": 5, "": 0, "x": 0, "3-1": 0, "0-99999999": 1<<16 + 1} {
-		if got := countRange(list); got != want {
-			t.Errorf("%q: %d, want %d", list, got, want)
-		}
-	}
-}
-
-func TestAccelerators(t *testing.T) {
-	root := fstest.MapFS{
-		"proc/driver/nvidia/gpus/0000:01:00.0/information": file("Model: \t\t NVIDIA H200\nIRQ: 5\n"),
-		"sys/class/kfd/kfd/topology/nodes/0/properties":    file("cpu_cores_count 2\ngfx_target_version 0\n"),
-		"sys/class/kfd/kfd/topology/nodes/1/properties":    file("gfx_target_version 90402\n"),
-	}
-	got := accelerators(root)
-	if len(got) != 2 || got[0] != "NVIDIA H200" || got[1] != "AMD gfx90402" {
-		t.Errorf("accelerators %q", got)
-	}
-}
 
 func TestClass(t *testing.T) {
 	rates := func(iops, bandwidth float64) *plan.Store {
@@ -103,7 +35,7 @@ func TestClass(t *testing.T) {
 		{mount{kind: "ext4"}, rates(80_000, 2e9), plan.ClassNVMe},
 		{mount{kind: "ext4"}, &plan.Store{}, ""},
 	} {
-		if got := test.m.class(fstest.MapFS{}, test.s); got != test.want {
+		if got := test.m.class(test.s); got != test.want {
 			t.Errorf("%+v %+v: %q, want %q", test.m, test.s.Random, got, test.want)
 		}
 	}
@@ -241,26 +173,4 @@ func FuzzParse(f *testing.F) {
 			_ = p.Throughput
 		}
 	})
-}
-
-func FuzzMountinfo(f *testing.F) {
-	f.Add("25 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n26 25 0:5 / /a\\040b rw - tmpfs tmpfs rw\n", "1:name:/x\n0::/a")
-	f.Fuzz(func(t *testing.T, mounts, cgroups string) {
-		root := fstest.MapFS{"proc/self/mountinfo": file(mounts), "proc/self/cgroup": file(cgroups)}
-		if _, err := mountOf(root, "/"); err != nil {
-			t.Fatal(err)
-		}
-		groups(root, "cpu")
-	})
-}
-
-func TestMountOf(t *testing.T) {
-	root := fstest.MapFS{"proc/self/mountinfo": file("25 1 254:0 / / rw - ext4 /dev/vda rw\n26 25 0:5 / " + os.TempDir() + " rw shared:1 - nfs4 server:/a\\040b rw\n")}
-	m, err := mountOf(root, os.TempDir())
-	if err != nil || m.kind != "nfs4" || m.device != "server:/a b" {
-		t.Errorf("mount %+v: %v", m, err)
-	}
-	if m, _ := mountOf(root, "/"); m.kind != "ext4" {
-		t.Errorf("mount %+v", m)
-	}
 }

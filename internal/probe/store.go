@@ -15,6 +15,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -85,23 +86,22 @@ func (t *target) pick(rng *rand.Rand, n int64) (fd int, off int64) {
 
 // storage measures reads of several sizes and depths.
 func (p *probe) storage(ctx context.Context, d time.Duration) {
-	root := os.DirFS("/")
-	m, err := mountOf(root, p.path)
+	m, err := mountOf(p.path)
 	if err != nil {
 		p.note("storage: %v", err)
 		return
 	}
 	s := &plan.Store{Path: p.path, Filesystem: m.kind, Device: m.device}
-	s.LimitBandwidth, s.LimitIOPS = ioLimits(root, m.dev)
+	s.LimitBandwidth, s.LimitIOPS = proc.Live.ReadLimits(proc.Live.Group(proc.Self), unix.Major(m.dev), unix.Minor(m.dev))
 	p.m.Store = s
 	if networkClass(m.kind) != "" {
-		p.m.Network = lineRate(root)
+		p.m.Network = proc.Live.LineRate()
 	}
 	started := time.Now()
 	t, err := p.openTarget(ctx, m, d/4)
 	if err != nil {
 		p.note("storage: %v", err)
-		s.Class = m.class(root, s)
+		s.Class = m.class(s)
 		return
 	}
 	defer t.close()
@@ -113,7 +113,7 @@ func (p *probe) storage(ctx context.Context, d time.Duration) {
 			r, err := t.measure(ctx, each, block, depth, false)
 			if err != nil {
 				p.note("storage: %v", err)
-				s.Class = m.class(root, s)
+				s.Class = m.class(s)
 				return
 			}
 			if r.Latency.Samples > 0 {
@@ -134,7 +134,7 @@ func (p *probe) storage(ctx context.Context, d time.Duration) {
 			s.Sequential = append(s.Sequential, r)
 		}
 	}
-	s.Class = m.class(root, s)
+	s.Class = m.class(s)
 	if !t.cached {
 		p.buffered(ctx, s, t, left/4)
 	}
@@ -414,7 +414,7 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 		d -= d / 3
 	}
 	// The same file again, through the cache.
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", t.fds[0]), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(proc.FDPath(t.fds[0]), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		p.note("reads through the page cache: %v", err)
 		return

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // Kind is why the frames of a process cannot be read.
@@ -43,10 +44,10 @@ func permissionError(pid int) *Error {
 		e.Msg = fmt.Sprintf("it runs as user %d, this program as user %d", theirs, own)
 		e.Hint = "run it as the same user, or as root"
 	case scope == 3:
-		e.Msg = "/proc/sys/kernel/yama/ptrace_scope is 3, which forbids it until the next boot"
+		e.Msg = "kernel.yama.ptrace_scope is 3, which forbids it until the next boot"
 		e.Hint = "set kernel.yama.ptrace_scope = 1 in /etc/sysctl.d and boot again"
 	case scope >= 1 && own != 0:
-		e.Msg = fmt.Sprintf("/proc/sys/kernel/yama/ptrace_scope is %d, which forbids it for a process that this program has not started", scope)
+		e.Msg = fmt.Sprintf("kernel.yama.ptrace_scope is %d, which forbids it for a process that this program has not started", scope)
 		e.Hint = "start the job through this program (stoker doctor -- python train.py), or: sudo sysctl kernel.yama.ptrace_scope=0, or run it as root"
 	default:
 		e.Hint = "in a container, start it with the capability: docker run --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add: [\"SYS_PTRACE\"])"
@@ -56,19 +57,16 @@ func permissionError(pid int) *Error {
 
 // owner returns the user that a process runs as, -1 where not known.
 func owner(pid int) int {
-	for line := range strings.Lines(readSmall(fmt.Sprintf("/proc/%d/status", pid))) {
-		if f := strings.Fields(line); len(f) > 2 && f[0] == "Uid:" {
-			if uid, err := strconv.Atoi(f[2]); err == nil {
-				return uid
-			}
-		}
+	s, err := proc.Live.Status(pid)
+	if err != nil {
+		return -1
 	}
-	return -1
+	return s.EUID
 }
 
 // ptraceScope returns the setting of Yama, -1 where the kernel has none.
 func ptraceScope() int {
-	scope, err := strconv.Atoi(strings.TrimSpace(readSmall("/proc/sys/kernel/yama/ptrace_scope")))
+	scope, err := strconv.Atoi(proc.Live.Setting("kernel/yama/ptrace_scope"))
 	if err != nil {
 		return -1
 	}

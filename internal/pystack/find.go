@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,12 +22,6 @@ type found struct {
 	mem     *processMemory
 	layout  *layout
 	runtime uint64
-}
-
-// mapping is a file that is mapped into a process, by its first part.
-type mapping struct {
-	start, end, offset uint64
-	name               string
 }
 
 // maxMaps bounds how much of /proc/PID/maps is read. A trainer has some 3,000
@@ -48,7 +43,7 @@ func findRuntime(pid int) (*found, error) {
 	if pid <= 0 {
 		return nil, &Error{PID: pid, Kind: Gone, Msg: "there is no such process"}
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	f, err := os.Open(proc.Live.Path(pid, "maps"))
 	if err != nil {
 		return nil, openError(pid, err)
 	}
@@ -58,7 +53,7 @@ func findRuntime(pid int) (*found, error) {
 	case errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EPERM):
 		return nil, permissionError(pid)
 	case err != nil || first == 0: // kernel threads and zombies have no memory
-		if _, statErr := os.Stat(fmt.Sprintf("/proc/%d", pid)); statErr != nil || errors.Is(err, unix.ESRCH) {
+		if !proc.Live.Exists(pid) || errors.Is(err, unix.ESRCH) {
 			return nil, &Error{PID: pid, Kind: Gone, Msg: "there is no such process"}
 		}
 		return nil, &Error{PID: pid, Kind: NotPython, Msg: "it has no memory of its own: a kernel thread, or a process that has ended"}
@@ -80,7 +75,7 @@ func findRuntime(pid int) (*found, error) {
 			return &found{mem: mem, layout: l, runtime: runtime}, nil
 		}
 		var e *Error
-		if errors.As(err, &e) && e.Kind == NoSymbols && !isPython(m.name) {
+		if errors.As(err, &e) && e.Kind == NoSymbols && !isPython(m.Name) {
 			continue // any program: that it lacks Python's symbols says nothing
 		}
 		if !decided {
@@ -93,16 +88,16 @@ func findRuntime(pid int) (*found, error) {
 }
 
 // attach finds out whether a mapped file is a running interpreter.
-func attach(pid int, mem memory, img *image, m mapping, minor int) (*layout, uint64, error) {
-	base, ok := img.base(m.start, m.offset)
+func attach(pid int, mem memory, img *image, m proc.Mapping, minor int) (*layout, uint64, error) {
+	base, ok := img.base(m.Start, m.Offset)
 	if known := img.minor; known != 0 {
 		minor = known
 	}
-	if minor != 0 && minor < oldestMinor && isPython(m.name) {
+	if minor != 0 && minor < oldestMinor && isPython(m.Name) {
 		return nil, 0, versionError(pid, Version{Major: 3, Minor: minor})
 	}
 	if !ok || img.runtime == 0 {
-		return nil, 0, &Error{PID: pid, Kind: NoSymbols, Msg: fmt.Sprintf("%s has neither the symbol %s nor a section .PyRuntime", m.name, symbolRuntime),
+		return nil, 0, &Error{PID: pid, Kind: NoSymbols, Msg: fmt.Sprintf("%s has neither the symbol %s nor a section .PyRuntime", m.Name, symbolRuntime),
 			Hint: "use an interpreter whose dynamic symbols were kept (strip --strip-unneeded keeps them)"}
 	}
 	runtime := base + img.runtime
@@ -166,30 +161,30 @@ func (l *layout) check(pid int, read func(uint64, []byte) bool, runtime uint64) 
 // readMaps picks the files that may hold an interpreter, the likeliest first. It
 // also returns the minor version that paths tell, or 0, and an address that is
 // mapped, or 0.
-func readMaps(r io.Reader, exe string) (candidates []mapping, minor int, first uint64, err error) {
-	var libraries, programs, others []mapping
+func readMaps(r io.Reader, exe string) (candidates []proc.Mapping, minor int, first uint64, err error) {
+	var libraries, programs, others []proc.Mapping
 	seen := map[string]bool{}
 	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
 	for lines.Scan() {
-		m, ok := parseMapping(lines.Text())
+		m, ok := proc.ParseMapping(lines.Text())
 		if !ok {
 			continue
 		}
-		if first == 0 && m.name != "[vsyscall]" {
-			first = m.start
+		if first == 0 && m.Name != "[vsyscall]" {
+			first = m.Start
 		}
-		if !strings.HasPrefix(m.name, "/") || seen[m.name] {
+		if !strings.HasPrefix(m.Name, "/") || seen[m.Name] {
 			continue
 		}
-		seen[m.name] = true // the first part of each file is the one with its headers
-		if match := minorInName.FindStringSubmatch(m.name); match != nil && minor == 0 {
+		seen[m.Name] = true // the first part of each file is the one with its headers
+		if match := minorInName.FindStringSubmatch(m.Name); match != nil && minor == 0 {
 			minor, _ = strconv.Atoi(match[1]) // digits only
 		}
-		switch name := path.Base(m.name); {
+		switch name := path.Base(m.Name); {
 		case libraryName.MatchString(name):
 			libraries = append(libraries, m)
-		case m.name == exe:
+		case m.Name == exe:
 			programs = append(programs, m)
 		case programName.MatchString(name) && len(others) < 8:
 			others = append(others, m)
@@ -198,35 +193,10 @@ func readMaps(r io.Reader, exe string) (candidates []mapping, minor int, first u
 	return append(append(libraries, programs...), others...), minor, first, lines.Err()
 }
 
-// parseMapping reads a line of /proc/PID/maps.
-func parseMapping(line string) (mapping, bool) {
-	addresses, rest, ok := strings.Cut(line, " ")
-	if !ok {
-		return mapping{}, false
-	}
-	from, to, ok := strings.Cut(addresses, "-")
-	fields := strings.SplitN(rest, " ", 5) // perms offset dev inode name
-	if !ok || len(fields) < 4 {
-		return mapping{}, false
-	}
-	m := mapping{}
-	var errs [3]error
-	m.start, errs[0] = strconv.ParseUint(from, 16, 64)
-	m.end, errs[1] = strconv.ParseUint(to, 16, 64)
-	m.offset, errs[2] = strconv.ParseUint(fields[1], 16, 64)
-	if errors.Join(errs[:]...) != nil {
-		return mapping{}, false
-	}
-	if len(fields) == 5 {
-		m.name = strings.TrimLeft(fields[4], " ")
-	}
-	return m, true
-}
-
 // executable returns the path of the program that a process runs, as maps
 // writes it.
 func executable(pid int) string {
-	name, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	name, err := os.Readlink(proc.Live.Path(pid, "exe"))
 	if err != nil {
 		return ""
 	}
@@ -261,15 +231,15 @@ type fileIdentity struct {
 // maxImages bounds the files that are remembered.
 const maxImages = 64
 
-// imageOf reads the file behind a mapping, in the file system of the process,
+// imageOf reads the file behind a proc.Mapping, in the file system of the process,
 // which may be a container's.
-func imageOf(pid int, m mapping) (*image, error) {
+func imageOf(pid int, m proc.Mapping) (*image, error) {
 	names := []string{
-		fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end), // right even if it was replaced; needs a capability
-		fmt.Sprintf("/proc/%d/root%s", pid, strings.ReplaceAll(m.name, `\012`, "\n")),
+		proc.Live.Path(pid, fmt.Sprintf("map_files/%x-%x", m.Start, m.End)), // right even if it was replaced; needs a capability
+		proc.Live.Path(pid, "root"+strings.ReplaceAll(m.Name, `\012`, "\n")),
 	}
-	if m.name == executable(pid) {
-		names = append([]string{fmt.Sprintf("/proc/%d/exe", pid)}, names...)
+	if m.Name == executable(pid) {
+		names = append([]string{proc.Live.Path(pid, "exe")}, names...)
 	}
 	var err error
 	for _, name := range names {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strconv"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,7 +49,7 @@ func openMemory(pid int, addr uint64) (*processMemory, error) {
 		return m, nil
 	}
 	denied := m.err
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/mem")
+	f, err := os.Open(proc.Live.Path(pid, "mem"))
 	if err == nil {
 		m.file, m.err = f, nil
 		m.read(one)
@@ -136,18 +136,4 @@ func (m *processMemory) close() error {
 		return nil
 	}
 	return m.file.Close()
-}
-
-// readSmall returns the first 64 KiB of a file, "" if it cannot be read.
-func readSmall(name string) string {
-	f, err := os.Open(name)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
-	if err != nil {
-		return ""
-	}
-	return string(b)
 }

@@ -33,9 +33,10 @@ package pystack
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"slices"
 	"time"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // Limits of what is followed in memory that belongs to somebody else. They are
@@ -488,7 +489,7 @@ func (p *Process) gone() error {
 	if err := p.mem.failure(); err != nil {
 		return err
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d", p.pid)); err != nil {
+	if !proc.Live.Exists(p.pid) {
 		return &Error{PID: p.pid, Kind: Gone, Msg: "the process has ended"}
 	}
 	return &Error{PID: p.pid, Kind: Gone, Msg: "its memory can no longer be read: it has ended or runs another program now"}

@@ -303,7 +303,7 @@ func TestMaps(t *testing.T) {
 	}
 	var names []string
 	for _, m := range got {
-		names = append(names, m.name)
+		names = append(names, m.Name)
 	}
 	want := "/usr/lib/x86_64-linux-gnu/libpython3.12.so.1.0 /opt/conda/bin/python3.12 /tmp/a b/python3 (deleted)"
 	if strings.Join(names, " ") != want {
@@ -316,7 +316,7 @@ func FuzzMaps(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		candidates, _, _, _ := readMaps(strings.NewReader(text), "/usr/bin/python3")
 		for _, m := range candidates {
-			if m.name == "" {
+			if m.Name == "" {
 				t.Error("a mapping without a name")
 			}
 		}

@@ -1,10 +1,9 @@
 package pystack
 
 import (
-	"fmt"
-	"os"
 	"strconv"
-	"strings"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // tidFinder turns what Python knows of a thread into the thread's id as the
@@ -70,45 +69,26 @@ func (f *tidFinder) find(p *Process, self, native uint64) int {
 // tasks maps the ids of the process's threads in its own PID namespace to those
 // in ours. They are the same outside of containers.
 func (f *tidFinder) tasks() map[int]int {
-	dir := fmt.Sprintf("/proc/%d/task", f.pid)
-	d, err := os.Open(dir)
+	who := strconv.Itoa(f.pid)
+	tids, err := proc.Live.Numbers(who, "task")
 	if err != nil {
 		return nil
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(1 << 16)
-	if err != nil {
-		return nil
-	}
-	tasks := make(map[int]int, len(names))
-	own := innerID(fmt.Sprintf("/proc/%d/status", f.pid))
-	nested := own != 0 && own != f.pid
-	for _, name := range names {
-		tid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	tasks := make(map[int]int, len(tids))
+	own, _ := proc.Live.Status(f.pid)
+	nested := own.Inner != 0 && own.Inner != f.pid
+	var buf []byte
+	for _, tid := range tids {
 		inner := tid
 		if nested {
-			inner = innerID(dir + "/" + name + "/status")
+			if buf, err = proc.Live.Thread(buf, f.pid, tid, "status"); err != nil {
+				continue // ended meanwhile
+			}
+			inner = proc.ParseStatus(buf).Inner
 		}
 		if inner > 0 {
 			tasks[inner] = tid
 		}
 	}
 	return tasks
-}
-
-// innerID returns the id of a task in its innermost PID namespace, from its
-// status file; 0 where that cannot be read.
-func innerID(status string) int {
-	for line := range strings.Lines(readSmall(status)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "NSpid:" {
-			id, err := strconv.Atoi(f[len(f)-1])
-			if err == nil {
-				return id
-			}
-		}
-	}
-	return 0
 }

@@ -11,12 +11,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,58 +85,33 @@ type Log struct {
 // agreed on before. It fails with ErrNone where there is none, and with
 // os.ErrPermission where the descriptors of the process may not be seen.
 func Open(pid int) (*Log, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
+	// Its number in its own PID namespace is what a process writes into its log.
+	own := pid
+	if s, err := proc.Live.Status(pid); err == nil && s.Inner > 0 {
+		own = s.Inner
 	}
-	own := ownPID(pid)
+	var log *Log
 	found := ErrNone
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		link, err := os.Readlink(path)
-		if err != nil || !strings.HasPrefix(link, "/memfd:"+Name+" ") && link != "/memfd:"+Name {
-			continue
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("step log of process %d: %w", pid, err)
-		}
+	err := proc.Live.MemoryFiles(pid, Name, func(f *os.File) bool {
 		l, err := New(f)
 		// A forked child may hold its parent's log open.
 		if err == nil && l.pid == own {
-			l.closer = f
-			return l, nil
+			log, l.closer = l, f
+			return false
 		}
 		f.Close()
 		if err != nil {
 			found = err
 		}
+		return true
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("step log of process %d: %w", pid, err)
+	case log == nil:
+		return nil, fmt.Errorf("process %d: %w", pid, found)
 	}
-	return nil, fmt.Errorf("process %d: %w", pid, found)
-}
-
-// ownPID is the number that a process has in its own PID namespace, which is
-// what it writes into its log.
-func ownPID(pid int) int {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if n, ok := innermostPID(string(data)); err == nil && ok {
-		return n
-	}
-	return pid
-}
-
-// innermostPID is the last number of the line NSpid of a /proc/PID/status.
-func innermostPID(status string) (int, bool) {
-	for line := range strings.Lines(status) {
-		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			if f := strings.Fields(rest); len(f) > 0 {
-				n, err := strconv.Atoi(f[len(f)-1])
-				return n, err == nil
-			}
-		}
-	}
-	return 0, false
+	return log, nil
 }
 
 // New reads the header of a log.

@@ -110,21 +110,6 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func TestInnermostPID(t *testing.T) {
-	for status, want := range map[string]int{
-		"Name:\tx\nNSpid:\t4711\t12\t1\nThreads:\t1\n": 1,
-		"NSpid:\t4711\n": 4711,
-		"NSpid:\n":       0, // a line that was cut
-		"NSpid:":         0,
-		"NSpid:\tx\n":    0,
-		"":               0,
-	} {
-		if n, ok := innermostPID(status); n != want || ok != (want > 0) {
-			t.Errorf("%q: %d, %v", status, n, ok)
-		}
-	}
-}
-
 func TestOpen(t *testing.T) {
 	_, data := open(t)
 	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 const (
@@ -97,7 +98,7 @@ func (o *object) directFD() (int, error) {
 		return o.direct, nil
 	}
 	if o.direct == 0 {
-		fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		fd, err := unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 		switch {
 		case err == nil && fd > 0:
 			o.direct = fd

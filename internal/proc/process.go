@@ -1,7 +1,8 @@
-package procfs
+package proc
 
 import (
 	"bytes"
+	"os"
 	"strconv"
 )
 
@@ -18,6 +19,8 @@ type Stat struct {
 	MajFlt  uint64 // page faults that waited for a disk
 	UTime   uint64 // CPU time in Ticks
 	STime   uint64
+	CUTime  uint64 // those of children that have ended and were waited for
+	CSTime  uint64
 	Threads int
 	Start   uint64 // after boot, in Ticks: with the PID it names a process for ever
 	RSS     uint64 // pages
@@ -45,7 +48,8 @@ func ParseStat(data []byte) (Stat, error) {
 	s.MajFlt = f.uint()
 	f.skip(1)
 	s.UTime, s.STime = f.uint(), f.uint()
-	f.skip(4) // cutime cstime priority nice
+	s.CUTime, s.CSTime = f.uint(), f.uint()
+	f.skip(2) // priority nice
 	s.Threads = int(f.uint())
 	f.skip(1)
 	s.Start = f.uint()
@@ -119,7 +123,8 @@ func ParseIO(data []byte) (IO, error) {
 
 // Status is what is taken of /proc/PID/status.
 type Status struct {
-	UID                    int
+	UID, EUID              int // real and effective; -1 where not said
+	Inner                  int // its number in its own PID namespace; 0 where not said
 	TracerPID              int
 	RSS, Swap, Shmem       uint64 // bytes
 	Voluntary, Involuntary uint64 // context switches
@@ -128,7 +133,7 @@ type Status struct {
 
 // ParseStatus reads a status file.
 func ParseStatus(data []byte) Status {
-	s := Status{UID: -1}
+	s := Status{UID: -1, EUID: -1}
 	eachLine(data, func(line []byte) {
 		name, value, ok := bytes.Cut(line, []byte(":"))
 		if !ok {
@@ -137,7 +142,11 @@ func ParseStatus(data []byte) Status {
 		f := fields(value)
 		switch string(name) {
 		case "Uid":
-			s.UID = int(f.uint())
+			s.UID, s.EUID = int(f.uint()), int(f.uint())
+		case "NSpid":
+			for id := f.next(); len(id) > 0; id = f.next() {
+				s.Inner = int(parseUint(id)) // the last is the innermost
+			}
 		case "TracerPid":
 			s.TracerPID = int(f.uint())
 		case "VmRSS":
@@ -155,6 +164,15 @@ func ParseStatus(data []byte) Status {
 		}
 	})
 	return s
+}
+
+// Status reads the status file of a process.
+func (fs FS) Status(pid int) (Status, error) {
+	data, err := fs.Process(nil, pid, "status")
+	if err != nil {
+		return Status{}, err
+	}
+	return ParseStatus(data), nil
 }
 
 // bitsIn counts the bits of a mask such as "ff,ffffffff".
@@ -221,6 +239,27 @@ func ParsePSS(data []byte) uint64 {
 		}
 	})
 	return pss
+}
+
+// Statm is /proc/PID/statm, in pages.
+type Statm struct{ Size, Resident, Shared uint64 }
+
+// ParseStatm reads a statm file.
+func ParseStatm(data []byte) Statm {
+	f := fields(data)
+	return Statm{f.uint(), f.uint(), f.uint()}
+}
+
+// Resident returns the bytes of memory of this process that are resident, and
+// those of them that it shares with no file or other process.
+func Resident() (rss, private int64) {
+	data, err := Live.Process(nil, Self, "statm")
+	if err != nil {
+		return 0, 0
+	}
+	m := ParseStatm(data)
+	page := int64(os.Getpagesize())
+	return int64(m.Resident) * page, (int64(m.Resident) - int64(m.Shared)) * page
 }
 
 // eachLine calls do with each line, without its end.

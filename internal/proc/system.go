@@ -1,4 +1,4 @@
-package procfs
+package proc
 
 import (
 	"bytes"
@@ -50,6 +50,29 @@ func ParseCPU(data []byte) (CPU, error) {
 	return c, nil
 }
 
+// ParseIdle reads from /proc/stat how long some cores have had nothing to do, in
+// Ticks summed.
+func ParseIdle(data []byte, cpus []int) (ticks uint64, err error) {
+	wanted := map[string]bool{}
+	for _, c := range cpus {
+		wanted["cpu"+strconv.Itoa(c)] = true
+	}
+	found := false
+	eachLine(data, func(line []byte) {
+		f := fields(line)
+		name := f.next()
+		found = found || string(name) == "cpu"
+		if wanted[string(name)] {
+			f.skip(3) // user nice system
+			ticks += f.uint() + f.uint()
+		}
+	})
+	if !found {
+		return 0, malformed("stat", data)
+	}
+	return ticks, nil
+}
+
 // Memory is what is taken of /proc/meminfo, in bytes.
 type Memory struct{ Total, Free, Available, SwapTotal, SwapFree, Cached uint64 }
 
@@ -76,7 +99,7 @@ func ParseMemory(data []byte) (Memory, error) {
 			return
 		}
 		f := fields(value)
-		*p = f.uint() * 1024
+		*p = min(f.uint(), 1<<50) * 1024
 	})
 	if m.Total == 0 {
 		return m, malformed("meminfo", data)

@@ -1,9 +1,10 @@
-package procfs
+package proc
 
 import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -39,8 +40,8 @@ func TestParseSmallFiles(t *testing.T) {
 	if _, err := ParseIO([]byte("nothing\n")); err == nil {
 		t.Error("io without figures was accepted")
 	}
-	s := ParseStatus([]byte("Name:\tpython\nUid:\t1000\t1000\t1000\t1000\nVmRSS:\t  2048 kB\nVmSwap:\t 4 kB\nCpus_allowed:\tff,0000000f\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n"))
-	if s.UID != 1000 || s.RSS != 2<<20 || s.Swap != 4096 || s.CPUs != 12 || s.Voluntary != 9 || s.Involuntary != 3 {
+	s := ParseStatus([]byte("Name:\tpython\nNSpid:\t77\t5\nUid:\t1000\t1001\t1000\t1000\nVmRSS:\t  2048 kB\nVmSwap:\t 4 kB\nCpus_allowed:\tff,0000000f\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n"))
+	if s.UID != 1000 || s.EUID != 1001 || s.Inner != 5 || s.RSS != 2<<20 || s.Swap != 4096 || s.CPUs != 12 || s.Voluntary != 9 || s.Involuntary != 3 {
 		t.Errorf("status %+v", s)
 	}
 	if c, err := ParseSyscall([]byte("0 0x3 0x7ffd 0x20 0x0 0x0 0x0 0x7ffe 0x7fff\n")); err != nil || c.NR != 0 || c.Args[0] != 3 || c.Running {
@@ -52,9 +53,37 @@ func TestParseSmallFiles(t *testing.T) {
 	if c, err := ParseSyscall([]byte("-1 0x7ffe 0x7fff\n")); err != nil || c.NR != -1 {
 		t.Errorf("page fault %+v %v", c, err)
 	}
+	if c := ParseChildren([]byte("12 345 \n")); !reflect.DeepEqual(c, []int{12, 345}) {
+		t.Errorf("children %v", c)
+	}
+	if m := ParseStatm([]byte("500 40 30 1 0 9 0\n")); m != (Statm{500, 40, 30}) {
+		t.Errorf("statm %+v", m)
+	}
+	m, ok := ParseMapping("7f1c2000-7f1c4000 r-xp 00001000 08:01 77   /usr/lib/my lib.so")
+	if !ok || m != (Mapping{0x7f1c2000, 0x7f1c4000, 0x1000, "/usr/lib/my lib.so"}) {
+		t.Errorf("mapping %+v", m)
+	}
+	if ticks, err := ParseIdle([]byte("cpu  10 1 5 107 7 0\ncpu0 5 1 2 50 3 0\ncpu1 5 0 3 57 4 0\n"), []int{1}); err != nil || ticks != 61 {
+		t.Errorf("idle %d %v", ticks, err)
+	}
 	for _, bad := range []string{"", "x", "5", "5 0x", "-2 0x1"} {
 		if _, err := ParseSyscall([]byte(bad)); err == nil {
 			t.Errorf("syscall %q was accepted", bad)
+		}
+	}
+}
+
+func TestInnermostPID(t *testing.T) {
+	for status, want := range map[string]int{
+		"Name:\tx\nNSpid:\t4711\t12\t1\nThreads:\t1\n": 1,
+		"NSpid:\t4711\n": 4711,
+		"NSpid:\n":       0, // a line that was cut
+		"NSpid:":         0,
+		"NSpid:\tx\n":    0,
+		"":               0,
+	} {
+		if n := ParseStatus([]byte(status)).Inner; n != want {
+			t.Errorf("%q: %d, want %d", status, n, want)
 		}
 	}
 }
@@ -102,9 +131,10 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// write puts files into a folder.
-func write(t *testing.T, dir string, files map[string]string) {
+// root makes a machine of files below /proc and /sys.
+func root(t testing.TB, files map[string]string) FS {
 	t.Helper()
+	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -114,11 +144,11 @@ func write(t *testing.T, dir string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
+	return FS{Proc: dir + "/proc", Sys: dir + "/sys"}
 }
 
 func TestLimitsOfBothVersions(t *testing.T) {
-	v1 := t.TempDir()
-	write(t, v1, map[string]string{
+	fs := root(t, map[string]string{
 		"proc/7/cgroup":                                   "4:memory:/job\n2:cpu,cpuacct:/job\n",
 		"sys/fs/cgroup/cpu,cpuacct/job/cpu.stat":          "nr_periods 10\nnr_throttled 4\nthrottled_time 5000\n",
 		"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us":  "150000\n",
@@ -132,17 +162,15 @@ func TestLimitsOfBothVersions(t *testing.T) {
 		"sys/fs/cgroup/memory/memory.limit_in_bytes":      "9223372036854771712\n",
 		"sys/fs/cgroup/memory/memory.usage_in_bytes":      "5000\n",
 	})
-	fs := FS{Proc: v1 + "/proc", Sys: v1 + "/sys"}
 	g := fs.Group(7)
 	if got, want := fs.Throttle(g), (Throttle{Quota: 1.5, Periods: 10, Limited: 4, Time: 5000}); got != want {
 		t.Errorf("v1 CPU %+v", got)
 	}
-	if got, want := fs.MemoryLimit(g), (MemoryLimit{Limit: 1000, Usage: 900, Reusable: 300, Refaults: 6, Failures: 3}); got != want {
+	if got, want := fs.MemoryLimit(g), (MemoryLimit{Limit: 1000, Usage: 900, Inactive: 200, Reusable: 300, Refaults: 6, Failures: 3}); got != want {
 		t.Errorf("v1 memory %+v", got)
 	}
 
-	v2 := t.TempDir()
-	write(t, v2, map[string]string{
+	fs = root(t, map[string]string{
 		"proc/7/cgroup":                           "0::/outer/job\n",
 		"sys/fs/cgroup/outer/job/cgroup.procs":    "7\n",
 		"sys/fs/cgroup/outer/job/cpu.max":         "max 100000\n",
@@ -154,12 +182,11 @@ func TestLimitsOfBothVersions(t *testing.T) {
 		"sys/fs/cgroup/outer/job/memory.events":   "low 0\nhigh 0\nmax 12\noom 0\n",
 		"sys/fs/cgroup/outer/job/memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\n",
 	})
-	fs = FS{Proc: v2 + "/proc", Sys: v2 + "/sys"}
 	g = fs.Group(7)
 	if got, want := fs.Throttle(g), (Throttle{Quota: 0.5, Periods: 8, Limited: 2, Time: 9000}); got != want {
 		t.Errorf("v2 CPU %+v", got)
 	}
-	if got, want := fs.MemoryLimit(g), (MemoryLimit{Limit: 2000, Usage: 1500, Reusable: 150, Refaults: 5, Failures: 12}); got != want {
+	if got, want := fs.MemoryLimit(g), (MemoryLimit{Limit: 2000, Usage: 1500, Inactive: 100, Reusable: 150, Refaults: 5, Failures: 12}); got != want {
 		t.Errorf("v2 memory %+v", got)
 	}
 	if p, ok := fs.GroupPressure(g, "memory"); !ok || p.Some != 77 {
@@ -170,30 +197,6 @@ func TestLimitsOfBothVersions(t *testing.T) {
 	}
 }
 
-func TestLiveFiles(t *testing.T) {
-	pid := os.Getpid()
-	data, err := Live.Process(nil, pid, "stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err := ParseStat(data); err != nil || s.PID != pid || s.Threads < 1 {
-		t.Errorf("%+v %v", s, err)
-	}
-	f, err := Live.OpenThread(pid, pid, "stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for range 2 {
-		if data, err := f.ReadOnce(make([]byte, 1024)); err != nil || StateOf(data) == 0 {
-			t.Errorf("%q %v", data, err)
-		}
-	}
-	if _, err := Live.Process(nil, 1<<30, "stat"); !Gone(err) {
-		t.Errorf("%v", err)
-	}
-}
-
 func FuzzParsers(f *testing.F) {
 	f.Add([]byte(statLine))
 	f.Add([]byte("0 0x3 0x7ffd 0x20 0x0 0x0 0x0 0x7ffe 0x7fff\n"))
@@ -201,6 +204,7 @@ func FuzzParsers(f *testing.F) {
 	f.Add([]byte("36 35 98:0 /mnt1 /mnt\\0402 rw - ext4 /dev/root rw\n"))
 	f.Add([]byte("cpu  10 1 5 100 7 0 2 3 0 0\ncpu0 5\n"))
 	f.Add([]byte("0::/../x\n4:a,b:/c\n"))
+	f.Add([]byte("7f1c2000-7f1c4000 r-xp 00001000 08:01 77   /usr/lib/libc.so.6\n12 13\n"))
 	f.Add([]byte("MemTotal: 5 kB\nlo: 1 2 3\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if s, err := ParseStat(data); err == nil && (s.PID <= 0 || StateOf(data) == 0) {
@@ -211,8 +215,20 @@ func FuzzParsers(f *testing.F) {
 		ParseStatus(data)
 		_, _ = ParseSyscall(data)
 		ParsePSS(data)
+		ParseStatm(data)
+		_, _ = ParseIdle(data, []int{0, 3})
+		for _, pid := range ParseChildren(data) {
+			if pid <= 0 {
+				t.Errorf("child %d", pid)
+			}
+		}
+		for line := range strings.Lines(string(data)) {
+			ParseMapping(line)
+		}
 		_, _ = ParseCPU(data)
-		_, _ = ParseMemory(data)
+		if m, err := ParseMemory(data); err == nil && (int64(m.Total) < 0 || int64(m.Available) < 0) {
+			t.Errorf("%+v", m)
+		}
 		ParseCounters(data, func(string) bool { return true })
 		_, _ = ParsePressure(data)
 		ParseDisks(data)

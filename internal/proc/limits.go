@@ -1,0 +1,86 @@
+package proc
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// UsableCores is how many cores this process may use, which may be a fraction:
+// what its affinity and the quotas of all control groups above it leave.
+func (fs FS) UsableCores() float64 {
+	n := float64(runtime.NumCPU())
+	if s, err := fs.Status(Self); err == nil && s.CPUs > 0 {
+		n = float64(s.CPUs)
+	} else if cpus := AllowedCPUs(); len(cpus) > 0 {
+		n = float64(len(cpus)) // sandboxes do not say it in the file
+	}
+	if quota := fs.Throttle(fs.Group(Self)).Quota; quota > 0 {
+		n = min(n, quota)
+	}
+	return n
+}
+
+// AllowedCPUs lists the CPUs that the calling thread may run on, none where that
+// cannot be told.
+func AllowedCPUs() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	var cpus []int
+	for i := range 8 * 8 * len(set) {
+		if set.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus
+}
+
+// Memory reads /proc/meminfo.
+func (fs FS) Memory() (Memory, error) {
+	data, err := fs.Read(nil, "meminfo")
+	if err != nil {
+		return Memory{}, err
+	}
+	return ParseMemory(data)
+}
+
+// TotalMemory is the machine's memory, or less where a control group of this
+// process allows less; 0 where it is not known.
+func (fs FS) TotalMemory() int64 {
+	m, err := fs.Memory()
+	if err != nil {
+		return 0
+	}
+	total := m.Total
+	if limit := fs.MemoryLimit(fs.Group(Self)).Limit; limit > 0 {
+		total = min(total, limit)
+	}
+	return int64(total)
+}
+
+// FreeMemory returns the bytes of memory that this process may still take: what
+// the system has available, or less where a control group allows less. Memory of
+// the page cache counts as free: the kernel gives it up.
+func (fs FS) FreeMemory() (int64, error) {
+	m, err := fs.Memory()
+	if err != nil {
+		return 0, err
+	}
+	free := m.Available
+	if free == 0 { // before Linux 3.14
+		free = m.Free
+	}
+	g := fs.Group(Self)
+	for dir := range up(g.Memory, "fs/cgroup") {
+		limit := fs.memoryLimit(dir, g.V2)
+		if limit == 0 {
+			continue
+		}
+		used := fs.memory(dir, g.V2)
+		inUse := used.Usage - min(used.Usage, used.Inactive)
+		free = min(free, limit-min(limit, inUse))
+	}
+	return int64(free), nil
+}
