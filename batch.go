@@ -2,6 +2,7 @@ package stoker
 
 import (
 	"encoding/binary"
+	"math"
 	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/item"
@@ -26,78 +27,113 @@ type Batch struct {
 // Array is one array of a batch: Rows x Shape elements, little-endian.
 type Array struct {
 	Name string
+	// Kind is the kind of the field that it is made from, such as "image" or
+	// "text"; "" for what the engine adds.
+	Kind string
 	// DType is the element type under NumPy's name, such as "uint8", or
 	// "bfloat16".
 	DType string
-	// Shape is the shape of one row.
+	// Shape is the shape of one row. A row of a ragged array has one axis more,
+	// the first one, whose length differs from row to row.
 	Shape []int
 	// Bytes are the rows that are in use.
 	Bytes []byte
-	// Offsets is nil unless the array is ragged. Then it has Rows+1 elements, and
-	// value i is Bytes[Offsets[i]:Offsets[i+1]].
+	// Offsets is nil unless the array is ragged. Then it has Rows+1 elements: row i
+	// begins at place Offsets[i] of the first axis and ends at Offsets[i+1].
 	Offsets []int64
+
+	rowBytes int64 // or of one place of a ragged array's first axis
 }
 
-// Arrays returns all arrays: outputs, labels and numbers, and "index".
+// Row returns the bytes of row i. The array must come from a batch that was not
+// released.
+func (a *Array) Row(i int) []byte {
+	lo, hi := int64(i), int64(i)+1
+	if a.Offsets != nil {
+		lo, hi = a.Offsets[i], a.Offsets[i+1]
+	}
+	return a.Bytes[lo*a.rowBytes : hi*a.rowBytes : hi*a.rowBytes]
+}
+
+// Arrays returns all arrays: outputs, other fields as they are stored, numbers,
+// and "index".
 func (b *Batch) Arrays() []Array {
 	info := b.l.p.Info()
 	out := make([]Array, len(info.Arrays))
-	for i, a := range info.Arrays {
-		out[i] = Array{a.Name, a.DType.String(), a.Shape, b.bytes(&a), b.offsets(&a)}
+	for i := range info.Arrays {
+		out[i] = b.array(&info.Arrays[i])
 	}
 	return out
 }
 
-// bytes are the rows of an array, or the values of a ragged one.
-func (b *Batch) bytes(a *item.Array) []byte {
-	if !a.Ragged {
-		return b.rows(a.Offset, a.RowBytes)
-	}
-	if o := b.offsets(a); o != nil {
-		return b.mem[a.Offset : a.Offset+o[b.Rows]]
-	}
-	return nil
-}
-
-func (b *Batch) offsets(a *item.Array) []int64 {
-	if !a.Ragged || b.released.Load() {
-		return nil
-	}
-	out := make([]int64, b.Rows+1)
-	for i := range out {
-		out[i] = int64(binary.LittleEndian.Uint64(b.mem[a.Offsets+8*int64(i):]))
-	}
-	return out
-}
-
-func (b *Batch) rows(offset, rowBytes int64) []byte {
-	if b.released.Load() {
-		return nil
-	}
-	return b.mem[offset : offset+int64(b.Rows)*rowBytes]
-}
-
-// Bytes returns the rows of an array, all values of a ragged one, nil when
-// there is none of that name.
-func (b *Batch) Bytes(name string) []byte {
-	for _, a := range b.l.p.Info().Arrays {
-		if a.Name == name {
-			return b.bytes(&a)
+// Array returns the array of a name, and false when there is none.
+func (b *Batch) Array(name string) (Array, bool) {
+	for i, arrays := 0, b.l.p.Info().Arrays; i < len(arrays); i++ {
+		if arrays[i].Name == name {
+			return b.array(&arrays[i]), true
 		}
 	}
-	return nil
+	return Array{}, false
 }
 
-// Ints returns a copy of an int64 array, such as "label" or "index"; nil when
-// there is none of that name.
+func (b *Batch) array(a *item.Array) Array {
+	out := Array{Name: a.Name, Kind: a.Kind, DType: a.DType.String(), Shape: a.Shape, rowBytes: a.ElementBytes()}
+	if b.released.Load() {
+		return out
+	}
+	rows := int64(b.Rows)
+	if a.Ragged {
+		out.Offsets = make([]int64, rows+1)
+		for i := range out.Offsets {
+			out.Offsets[i] = int64(binary.LittleEndian.Uint64(b.mem[a.Offsets+8*int64(i):]))
+		}
+		rows = out.Offsets[b.Rows]
+	}
+	out.Bytes = b.mem[a.Offset : a.Offset+rows*out.rowBytes]
+	return out
+}
+
+// Bytes returns the rows of an array, those of a ragged one behind each other,
+// nil when there is none of that name.
+func (b *Batch) Bytes(name string) []byte {
+	a, _ := b.Array(name)
+	return a.Bytes
+}
+
+// Ints returns a copy of all elements of an int64 array, such as "label" or
+// "index"; nil when there is none of that name.
 func (b *Batch) Ints(name string) []int64 {
-	raw := b.Bytes(name)
-	if raw == nil {
+	return numbers(b, name, item.I64, func(v uint64) int64 { return int64(v) })
+}
+
+// Floats returns a copy of all elements of a float64 array; nil when there is
+// none of that name.
+func (b *Batch) Floats(name string) []float64 {
+	return numbers(b, name, item.F64, math.Float64frombits)
+}
+
+func numbers[T any](b *Batch, name string, dtype item.DType, number func(uint64) T) []T {
+	a, _ := b.Array(name)
+	if a.DType != dtype.String() || a.Bytes == nil {
 		return nil
 	}
-	out := make([]int64, 0, b.Rows)
-	for ; len(raw) >= 8 && len(out) < b.Rows; raw = raw[8:] {
-		out = append(out, int64(binary.LittleEndian.Uint64(raw)))
+	out := make([]T, 0, len(a.Bytes)/8)
+	for raw := a.Bytes; len(raw) >= 8; raw = raw[8:] {
+		out = append(out, number(binary.LittleEndian.Uint64(raw)))
+	}
+	return out
+}
+
+// Strings returns copies of the rows of a ragged array of bytes, such as texts;
+// nil when there is none of that name.
+func (b *Batch) Strings(name string) []string {
+	a, _ := b.Array(name)
+	if a.Offsets == nil || a.rowBytes != 1 {
+		return nil
+	}
+	out := make([]string, b.Rows)
+	for i := range out {
+		out[i] = string(a.Row(i))
 	}
 	return out
 }

@@ -1,12 +1,15 @@
 package stoker_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/stokerdata/stoker"
 	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -280,5 +284,61 @@ func TestOpenRefusesWithAHint(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.HasPrefix(err.Error(), "stoker: ") {
 			t.Errorf("error is %v, want %q", err, name)
 		}
+	}
+}
+
+// Fields of any kind, as a Go program reads them.
+func TestKindsInBatches(t *testing.T) {
+	fields := []driver.Field{
+		{Name: "caption", Kind: driver.KindText, MaxBytes: 20},
+		{Name: "boxes", Kind: driver.KindRagged, DType: driver.Uint16, Shape: []int{2}, MaxBytes: 40},
+		{Name: "tags", Kind: driver.KindMultiLabel, MaxBytes: 40, Classes: []string{"a", "b"}},
+		{Name: "score", Kind: driver.KindFloat},
+	}
+	src := faultsource.NewMemory(10, fields, func(id int64, v []driver.Value) error {
+		v[0].Bytes = []byte(strings.Repeat("é", int(id)))
+		v[1].Bytes = bytes.Repeat([]byte{byte(id), 0, 1, 0}, int(id%4))
+		v[2].Bytes = binary.LittleEndian.AppendUint64(nil, uint64(id%2))
+		v[3].Float = float64(id) / 2
+		return nil
+	})
+	l, err := stoker.Open(t.Context(), "memory", &stoker.Options{BatchSize: 4, Source: src, Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := l.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.Strings("caption"), []string{"", "é", "éé", "ééé"}; !slices.Equal(got, want) {
+		t.Errorf("captions are %q", got)
+	}
+	if got, want := b.Floats("score"), []float64{0, 0.5, 1, 1.5}; !slices.Equal(got, want) {
+		t.Errorf("scores are %v", got)
+	}
+	if got, want := b.Ints("tags"), []int64{0, 1, 0, 1}; !slices.Equal(got, want) {
+		t.Errorf("tags are %v", got)
+	}
+	boxes, ok := b.Array("boxes")
+	if !ok || boxes.Kind != "ragged" || boxes.DType != "uint16" || !slices.Equal(boxes.Shape, []int{2}) || !slices.Equal(boxes.Offsets, []int64{0, 0, 1, 3, 6}) {
+		t.Fatalf("%+v", boxes)
+	}
+	if got := boxes.Row(2); !bytes.Equal(got, []byte{2, 0, 1, 0, 2, 0, 1, 0}) {
+		t.Errorf("row 2 is %v", got)
+	}
+	index, _ := b.Array("index")
+	if got := index.Row(3); index.Offsets != nil || binary.LittleEndian.Uint64(got) != 3 {
+		t.Errorf("row 3 of index is %v", got)
+	}
+	if b.Ints("score") != nil || b.Floats("tags") != nil || b.Strings("boxes") != nil || b.Strings("score") != nil {
+		t.Error("an array of another type was read")
+	}
+	if _, ok := b.Array("none"); ok {
+		t.Error("there is an array of no name")
+	}
+	b.Release()
+	if a, ok := b.Array("caption"); !ok || a.Bytes != nil || a.Offsets != nil || b.Strings("caption") != nil {
+		t.Error("a released batch can be read")
 	}
 }

@@ -41,10 +41,11 @@ type Options struct {
 	// SkipErrors replaces records that cannot be read or decoded by the next
 	// good one of the source, instead of failing. See Loader.Skipped.
 	SkipErrors bool
-	// Outputs are the image arrays of a batch. Without any, each image field
-	// gives one array of its name, which needs images of one size.
+	// Outputs are arrays that are made with operations, of images above all.
+	// Without any, each image field gives one array of its name, which needs
+	// images of one size.
 	Outputs []Output
-	// Fields are the stored fields wanted; empty means all labels and numbers.
+	// Fields are the other fields wanted, as they are stored; empty means all.
 	Fields []string
 	// BatchOps run on whole batches: MixUp, CutMix.
 	BatchOps []Op

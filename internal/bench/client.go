@@ -162,14 +162,13 @@ func (e *engine) stop() {
 
 // info is the part of the engine's description that a client needs.
 type info struct {
-	Len       int64    `json:"len"`
-	Steps     int64    `json:"steps"`
-	BatchSize int      `json:"batch_size"`
-	Threads   int      `json:"threads"`
-	Slots     int      `json:"slots"`
-	SlotBytes int64    `json:"slot_bytes"`
-	Format    string   `json:"format"`
-	Images    []string `json:"images"`
+	Len       int64  `json:"len"`
+	Steps     int64  `json:"steps"`
+	BatchSize int    `json:"batch_size"`
+	Threads   int    `json:"threads"`
+	Slots     int    `json:"slots"`
+	SlotBytes int64  `json:"slot_bytes"`
+	Format    string `json:"format"`
 }
 
 // client is a trainer: the other end of a hand-off. It belongs to one goroutine.

@@ -11,6 +11,7 @@ import (
 // array is the JSON form of item.Array.
 type array struct {
 	Name     string `json:"name"`
+	Kind     string `json:"kind,omitempty"`
 	DType    string `json:"dtype"`
 	Shape    []int  `json:"shape"`
 	Offset   int64  `json:"offset"`
@@ -29,7 +30,7 @@ func infoJSON(info pipeline.Info, version string) ([]byte, error) {
 		if shape == nil {
 			shape = []int{}
 		}
-		arrays[i] = array{Name: a.Name, DType: a.DType.String(), Shape: shape, Offset: a.Offset, RowBytes: a.RowBytes}
+		arrays[i] = array{Name: a.Name, Kind: a.Kind, DType: a.DType.String(), Shape: shape, Offset: a.Offset, RowBytes: a.RowBytes}
 		if a.Ragged {
 			arrays[i].Ragged, arrays[i].Offsets, arrays[i].Capacity = true, &a.Offsets, &a.Capacity
 		}

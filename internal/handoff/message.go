@@ -10,7 +10,7 @@ import (
 
 // Version is the version of the messages and of the ring's layout. It is in
 // every message; each side refuses any other.
-const Version = 2
+const Version = 3
 
 // Limits that both sides keep, so that no length in a message can ask for
 // more memory than this.
@@ -43,12 +43,17 @@ const (
 	TypeError    Type = 7
 	TypeStats    Type = 8
 	TypeClose    Type = 9
+	// Between the engine and a worker process that runs functions of the user on
+	// batches. docs/LAYOUT.md says how; nobody sends them yet.
+	TypeJoin Type = 10
+	TypeWork Type = 11
+	TypeDone Type = 12
 )
 
 var typeNames = [...]string{
 	TypeOpen: "OPEN", TypeReady: "READY", TypeStart: "START", TypeBatch: "BATCH",
 	TypeEpochEnd: "EPOCH_END", TypeRelease: "RELEASE", TypeError: "ERROR",
-	TypeStats: "STATS", TypeClose: "CLOSE",
+	TypeStats: "STATS", TypeClose: "CLOSE", TypeJoin: "JOIN", TypeWork: "WORK", TypeDone: "DONE",
 }
 
 // String returns the name that docs/LAYOUT.md uses.
@@ -77,6 +82,9 @@ const (
 	CodeStream Code = 4
 	// CodeInternal: a fault of the engine itself; the connection ends.
 	CodeInternal Code = 5
+	// CodeFunction: a function of the user failed; the stream stops until the next
+	// START. Nobody sends it yet.
+	CodeFunction Code = 6
 )
 
 // Message is one of the message types of this file.
@@ -364,6 +372,9 @@ func Parse(b []byte) (Message, error) {
 	body := b[headerSize:]
 	fixed, variable := bodySize(t)
 	if fixed < 0 {
+		if t >= TypeJoin && t <= TypeDone {
+			return nil, protocolErrorf("%v is for functions of the user, which this engine does not run", t)
+		}
 		return nil, protocolErrorf("unknown %v", t)
 	}
 	if len(body) < fixed || !variable && len(body) != fixed {

@@ -28,17 +28,15 @@ type Info struct {
 	BatchSize int `json:"batch_size"`
 	Rank      int `json:"rank"`
 	WorldSize int `json:"world_size"`
-	// Arrays are the arrays of each batch, in order: the outputs, then arrays
-	// and bytes as they are stored, then labels and ints, then "index". Rows of
-	// a short last batch are the first rows.
+	// Arrays are the arrays of each batch, in order: the outputs, then other
+	// fields as they are stored, numbers last, then what operations on batches add,
+	// then "index". Rows of a short last batch are the first rows.
 	Arrays []item.Array `json:"arrays"`
-	// Images are the names of those that hold pixels.
-	Images []string `json:"images"`
 	// SlotBytes is the used part of a slot.
 	SlotBytes int64 `json:"slot_bytes"`
 	// Slots is the number of slots of the ring.
 	Slots int `json:"slots"`
-	// Classes are the class names by label field.
+	// Classes are the class names by field that has them.
 	Classes map[string][]string `json:"classes,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`

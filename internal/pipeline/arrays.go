@@ -72,17 +72,6 @@ func (p *Pipeline) classes(info *driver.Info) map[string][]string {
 	return m
 }
 
-// images names the arrays that are made from images.
-func (p *Pipeline) images() []string {
-	names := []string{}
-	for _, a := range p.layout.Arrays {
-		if a.Kind == string(driver.KindImage) {
-			names = append(names, a.Name)
-		}
-	}
-	return names
-}
-
 // Place implements fetch.Places: the bytes of the slot in which a source may
 // put a value of n bytes.
 func (b *batch) Place(row, field int, n int64) []byte {

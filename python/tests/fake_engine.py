@@ -58,9 +58,10 @@ class Engine:
             sys.exit(0)
         if "hang_open" in self.options:
             time.sleep(1000)
+        shape, size = [2, 4, 3], 24 * self.size
         rows = [
-            {"name": "label", "dtype": "int64", "shape": [], "offset": 0, "row_bytes": 8},
-            {"name": "image", "dtype": self.dtype, "shape": [2, 4, 3], "offset": 8192, "row_bytes": 24 * self.size},
+            {"name": "label", "kind": "label", "dtype": "int64", "shape": [], "offset": 0, "row_bytes": 8},
+            {"name": "image", "kind": "image", "dtype": self.dtype, "shape": shape, "offset": 8192, "row_bytes": size},
             {"name": "index", "dtype": "int64", "shape": [], "offset": 4096, "row_bytes": 8},
         ]
         names = [o["name"] for o in self.config["outputs"]]
@@ -71,7 +72,6 @@ class Engine:
         ]
         info = {
             "len": self.length, "steps": self.number("steps", self.steps), "arrays": rows, "slot_bytes": STRIDE,
-            "images": ["image", *names],
             "classes": {"label": ["cat", "dog"]}, "fingerprint": self.options.get("fingerprint", "f00d"),
             "config": self.config, "pid": os.getpid(),
         }  # fmt: skip

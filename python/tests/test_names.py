@@ -14,8 +14,9 @@ from stoker.transforms import Transform
 
 OWN = {
     "Batch", "BatchesHeld", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "RecordError",
-    "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "UnknownArgument", "__version__",
-    "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench", "doctor", "headroom",
+    "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
+    "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
+    "doctor", "headroom",
     "plan", "profile", "stage", "step", "study", "watch",
 }  # fmt: skip
 BASIC = {

@@ -156,7 +156,7 @@ def test_ragged(make: Make, files: Path) -> None:
     part = data[2:5]
     assert [bytes(v) for v in part] == [value(i) for i in (2, 3, 4)]
     assert len(data[5:2]) == 0
-    with pytest.raises(IndexError, match="value 10 of 10"):
+    with pytest.raises(IndexError, match="row 10 of 10"):
         data[10]
     with pytest.raises(IndexError, match="step 1"):
         data[::2]
@@ -165,8 +165,8 @@ def test_ragged(make: Make, files: Path) -> None:
     assert (copied.values == data.values).all()
     again = pickle.loads(pickle.dumps(data))
     assert (again.offsets == data.offsets).all()
-    assert repr(data) == "Ragged(10 values, 285 elements of uint8)"
-    assert "data: Ragged(10 values" in repr(batch)
+    assert repr(data) == "Ragged(10 rows, 285 elements of uint8)"
+    assert "data: Ragged(10 rows" in repr(batch)
 
 
 def test_torch(make: Make, files: Path, tokens: Path) -> None:

@@ -52,9 +52,10 @@ def test_damaged_messages_are_refused_or_valid() -> None:
     [
         (b"", "0 bytes"),
         (b"\x09\x09\0\0\x08\0\0\0", "version 9"),
-        (b"\x09\x02\0\0\x09\0\0\0", "says it has 9"),
-        (b"\x63\x02\0\0\x08\0\0\0", "unknown message type 99"),
-        (b"\x04\x02\0\0\x08\0\0\0", "BATCH"),
+        (b"\x09\x03\0\0\x09\0\0\0", "says it has 9"),
+        (b"\x63\x03\0\0\x08\0\0\0", "unknown message type 99"),
+        (b"\x0b\x03\0\0\x08\0\0\0", "WORK is for functions of the user"),
+        (b"\x04\x03\0\0\x08\0\0\0", "BATCH"),
     ],
 )
 def test_refused(raw: bytes, error: str) -> None:
@@ -68,7 +69,7 @@ def test_packets_of_several_messages() -> None:
         packet = memoryview(b"".join(messages[:count]))
         assert [bytes(m) for m in wire.split(packet)] == messages[:count]
     # What is wrong in a packet is in what unpack is given.
-    for damaged in (b"", messages[0] + b"\x09", messages[0] + bytes(8), messages[0] + b"\x09\x02\0\0\x10\0\0\0"):
+    for damaged in (b"", messages[0] + b"\x09", messages[0] + bytes(8), messages[0] + b"\x09\x03\0\0\x10\0\0\0"):
         with pytest.raises(wire.WireError):
             for message in wire.split(memoryview(damaged)):
                 wire.unpack(message)

@@ -34,7 +34,7 @@ from ._headroom import HeadroomResult, headroom
 from ._loader import Loader
 from ._plan import Plan, plan
 from ._profile import Profiler, ProfileResult, profile
-from ._ragged import Ragged
+from ._ragged import Ragged, Strings
 from ._step import stage, step, watch
 from ._version import __version__
 from .transforms import *  # noqa: F403
@@ -60,6 +60,7 @@ __all__ = [
     "StateMismatch",
     "StokerError",
     "StokerTimeout",
+    "Strings",
     "UnknownArgument",
     "__version__",
     "doctor",

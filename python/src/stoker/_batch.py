@@ -9,13 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ._errors import ConfigError, nearest
-from ._ragged import Ragged
+from ._ragged import Ragged, Strings
 
 # NumPy type of each element type; bfloat16 travels as its bits.
 _DTYPES = {
     "bool": "?", "uint8": "u1", "int8": "i1", "uint16": "<u2", "int16": "<i2", "uint32": "<u4", "int32": "<i4",
     "uint64": "<u8", "int64": "<i8", "float16": "<f2", "bfloat16": "<i2", "float32": "<f4", "float64": "<f8",
 }  # fmt: skip
+
+# Kinds of fields whose rows are texts.
+_TEXTS = ("text", "json")
 
 INDEX = "index"
 # What soft labels have behind the name of their labels.
@@ -29,6 +32,7 @@ class Batch:
     the fields in order without the record numbers: ``images, labels = batch``. Where
     MixUp or CutMix made soft labels, they take the place of the labels there;
     by name both are there: ``batch.label`` and ``batch.label_soft``.
+    Fields whose rows differ in length come as ``Ragged``, texts as ``Strings``.
     The arrays lie in memory shared with the engine. They may be changed in place
     and stay valid as long as they, or views of them, are alive; then the engine
     uses the memory for another batch. Keep few batches, or copies.
@@ -107,7 +111,9 @@ class Batch:
 
     def copy(self) -> Batch:
         """Return the batch with memory of its own, to be kept for as long as one likes."""
-        arrays = {n: a.copy() if isinstance(a, np.ndarray | Ragged) else a.clone() for n, a in self._arrays.items()}
+        arrays = {
+            n: a.copy() if isinstance(a, np.ndarray | Ragged | Strings) else a.clone() for n, a in self._arrays.items()
+        }
         return Batch(arrays, self.epoch, self.step, self.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,7 +125,7 @@ class Batch:
 
 
 def _described(array: Any) -> str:
-    if isinstance(array, Ragged):
+    if isinstance(array, Ragged | Strings):
         return repr(array)
     return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"
 
@@ -130,16 +136,18 @@ Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]
 class ArraySpec:
     """One array of a batch as the engine describes it."""
 
-    __slots__ = ("channels_last", "dtype", "name", "offset", "offsets", "shape")
+    __slots__ = ("channels_last", "dtype", "kind", "name", "offset", "offsets", "shape")
 
-    def __init__(self, described: dict[str, Any], channels_last: bool) -> None:
+    def __init__(self, described: dict[str, Any], channels_last: bool = False) -> None:
         self.name: str = described["name"]
+        # The kind of its field, "" for what the engine adds.
+        self.kind: str = described.get("kind", "")
         self.dtype: str = described["dtype"]
         self.shape = tuple(int(n) for n in described["shape"])
         self.offset = int(described["offset"])
         # Where the offsets of a ragged array lie, None for others.
         self.offsets: int | None = int(described["offsets"]) if described.get("ragged") else None
-        self.channels_last = channels_last and len(self.shape) == 3
+        self.channels_last = channels_last and self.kind == "image" and len(self.shape) == 3
         if self.dtype not in _DTYPES:
             raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
 
@@ -151,18 +159,25 @@ class ArraySpec:
             return c, h, w
         return self.shape
 
+    @property
+    def is_text(self) -> bool:
+        """Whether rows are texts."""
+        return self.kind in _TEXTS
+
+    def __str__(self) -> str:
+        if self.is_text:
+            return f"{self.name}: {self.kind}"
+        shape = list(self.user_shape)
+        if self.offsets is None:
+            return f"{self.name}: {self.dtype}{shape}"
+        return f"{self.name}: {self.dtype}[{', '.join(['ragged', *map(str, shape)])}]"
+
 
 def numpy_views(specs: list[ArraySpec]) -> Views:
     """Return a function that makes NumPy arrays of a slot."""
-    plan = []
+    plan = [(s.name, s.shape, _numpy_type(s), s.offset) for s in specs if s.offsets is None]
     ragged = [s for s in specs if s.offsets is not None]
-    for s in specs:
-        if s.offsets is not None:
-            continue
-        dtype = np.dtype(_DTYPES[s.dtype])
-        if s.dtype == "bfloat16":
-            dtype = _bfloat16(s.name)
-        plan.append((s.name, s.shape, dtype, s.offset))
+    types = {s.name: _numpy_type(s) for s in ragged}
 
     def views(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
         # The arrays hold root and with it the slot.
@@ -171,15 +186,20 @@ def numpy_views(specs: list[ArraySpec]) -> Views:
     def views_with_ragged(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
         out = views(root, rows)
         for s in ragged:
-            out[s.name] = _ragged(root, rows, s)
+            r = _ragged(root, rows, s, types[s.name])
+            out[s.name] = Strings(r) if s.is_text else r
         return {s.name: out[s.name] for s in specs}
 
     return views_with_ragged if ragged else views
 
 
-def _ragged(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec) -> Ragged:
+def _ragged(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec, dtype: np.dtype[Any]) -> Ragged:
     offsets: npt.NDArray[np.int64] = np.ndarray((rows + 1,), "<i8", root, s.offsets or 0)
-    return Ragged(np.ndarray((int(offsets[rows]),), _DTYPES[s.dtype], root, s.offset), offsets)
+    return Ragged(np.ndarray((int(offsets[rows]), *s.shape), dtype, root, s.offset), offsets)
+
+
+def _numpy_type(s: ArraySpec) -> np.dtype[Any]:
+    return _bfloat16(s.name) if s.dtype == "bfloat16" else np.dtype(_DTYPES[s.dtype])
 
 
 def _bfloat16(name: str) -> np.dtype[Any]:
@@ -217,8 +237,12 @@ def torch_views(specs: list[ArraySpec]) -> Views:
                 t = t.permute(0, 3, 1, 2)
             out[name] = t
         for s in ragged:
-            r = _ragged(root, rows, s)
-            out[s.name] = Ragged(from_numpy(r.values), from_numpy(r.offsets))
+            r = _ragged(root, rows, s, np.dtype(_DTYPES[s.dtype]))
+            if s.is_text:
+                out[s.name] = Strings(r)
+                continue
+            values = from_numpy(r.values)
+            out[s.name] = Ragged(values.view(bfloat16) if s.dtype == "bfloat16" else values, from_numpy(r.offsets))
         return {s.name: out[s.name] for s in specs} if ragged else out
 
     return views

@@ -220,8 +220,7 @@ class Loader:
         for described in info["arrays"]:
             field = self._fields.get(described["name"])
             layout = (field.layout if field else None) or self.layout
-            is_image = described["name"] in info["images"]
-            specs.append(ArraySpec(described, layout == "channels_last" and is_image))
+            specs.append(ArraySpec(described, layout == "channels_last"))
         # `images, labels = batch` gives the arrays in the order of fields=, then the others.
         order = {name: i for i, name in enumerate(self._fields)}
         return sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
@@ -415,7 +414,8 @@ class Loader:
     def classes(self) -> list[str]:
         """Names of the classes; empty when the source has none."""
         classes = self.info.get("classes") or {}
-        return list(next(iter(classes.values()), []))
+        labels = [a["name"] for a in self.info["arrays"] if a.get("kind") == "label"]
+        return list(next((classes[name] for name in [*labels, *classes] if name in classes), []))
 
     def stats(self) -> dict[str, Any]:
         """Return counters, for finding out what is slow.
@@ -450,9 +450,7 @@ class Loader:
             parts.append(f"shuffle=True, seed={self.seed}")
         if self.world_size > 1:
             parts.append(f"rank={self.rank}, world_size={self.world_size}")
-        arrays = ", ".join(
-            f"{s.name}: {s.dtype}{'[ragged]' if s.offsets is not None else list(s.user_shape)}" for s in self._specs
-        )
+        arrays = ", ".join(map(str, self._specs))
         closed = ", closed" if self._shut else ""
         return f"Loader({', '.join(parts)}, {len(self):,} batches of ({arrays}){closed})"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 MAX_MESSAGE = 64 << 10
 MAX_CONFIG = 16 << 20
 MAX_INLINE_CONFIG = 32 << 10
@@ -13,8 +13,10 @@ MAX_SLOTS = 4096
 
 OPEN, READY, START, BATCH, EPOCH_END, RELEASE, ERROR, STATS, CLOSE = range(1, 10)
 NAMES = ("", "OPEN", "READY", "START", "BATCH", "EPOCH_END", "RELEASE", "ERROR", "STATS", "CLOSE")
+# Between the engine and processes that run functions of the user; nobody sends them yet.
+LATER = {10: "JOIN", 11: "WORK", 12: "DONE"}
 
-CODE_PROTOCOL, CODE_CONFIG, CODE_RECORD, CODE_STREAM, CODE_INTERNAL = range(1, 6)
+CODE_PROTOCOL, CODE_CONFIG, CODE_RECORD, CODE_STREAM, CODE_INTERNAL, CODE_FUNCTION = range(1, 7)
 
 _HEADER = struct.Struct("<BBHI")
 _OPEN = struct.Struct("<BBHIII")
@@ -212,6 +214,8 @@ def _unpack_rare(kind: int, b: bytes) -> Message:
     if kind == CLOSE:
         _HEADER.unpack(b)
         return Close()
+    if kind in LATER:
+        raise WireError(f"{LATER[kind]} is for functions of the user, which this package does not run")
     raise WireError(f"unknown message type {kind}")
 
 
