@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // The reads that are measured: from where the time of a request decides to where
@@ -55,33 +56,38 @@ const (
 // target is a set of open files that reads go to.
 type target struct {
 	files  []dataFile
-	fds    []int
+	reads  []readFunc // of the files
+	closes []func() error
+	fd     int // of our scratch file
 	total  int64
 	own    bool // our scratch file
 	direct bool // past the page cache
 	cached bool // the file system has nothing but the page cache
 }
 
+// readFunc reads bytes of an open file and returns how many.
+type readFunc func(b []byte, off int64) (int, error)
+
 func (t *target) close() {
-	for _, fd := range t.fds {
-		unix.Close(fd)
+	for _, f := range t.closes {
+		_ = f()
 	}
 }
 
 // pick chooses a file, by size, and an aligned place for a read of n bytes.
-func (t *target) pick(rng *rand.Rand, n int64) (fd int, off int64) {
+func (t *target) pick(rng *rand.Rand, n int64) (read readFunc, off int64) {
 	at := rng.Int64N(t.total)
 	for i := range t.files {
 		if at < t.files[i].size || i == len(t.files)-1 {
 			room := (t.files[i].size - n) / alignment
 			if room <= 0 {
-				return t.fds[i], 0
+				return t.reads[i], 0
 			}
-			return t.fds[i], rng.Int64N(room+1) * alignment
+			return t.reads[i], rng.Int64N(room+1) * alignment
 		}
 		at -= t.files[i].size
 	}
-	return t.fds[0], 0
+	return t.reads[0], 0
 }
 
 // storage measures reads of several sizes and depths.
@@ -146,7 +152,7 @@ func (p *probe) openTarget(ctx context.Context, m mount, d time.Duration) (*targ
 	if memoryKinds[m.kind] {
 		p.note("storage: %s lies in memory: reads are those of the page cache", m.kind)
 	}
-	if t := p.openLarge(m); t != nil {
+	if t := p.openLarge(ctx, m); t != nil {
 		return t, nil
 	}
 	t, err := p.openScratch(ctx, m, maxScratch, d)
@@ -161,31 +167,42 @@ func (p *probe) openTarget(ctx context.Context, m mount, d time.Duration) (*targ
 
 // openLarge opens the user's large files for direct reads; nil when there are
 // too few or when the file system has no direct reads.
-func (p *probe) openLarge(m mount) *target {
+func (p *probe) openLarge(ctx context.Context, m mount) *target {
 	t := &target{own: false, direct: true, cached: memoryKinds[m.kind]}
+	// A read that is out when the time is up ends by itself.
+	ctx = context.WithoutCancel(ctx)
 	for _, f := range p.data.large {
-		fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		o, err := localstore.New(f.path).Open(ctx, "")
 		if err != nil {
 			continue
 		}
-		t.files, t.fds = append(t.files, f), append(t.fds, fd)
+		t.closes = append(t.closes, o.Close)
+		d, ok := store.As[store.DirectReader](o)
+		if !ok || o.Size() < f.size {
+			continue
+		}
+		t.files = append(t.files, f)
+		t.reads = append(t.reads, func(b []byte, off int64) (int, error) {
+			n := min(int64(len(b)), o.Size()-off)
+			return int(n), d.ReadDirect(ctx, b[:n], off)
+		})
 		t.total += f.size
 	}
-	if t.total < leastLarge || !readsDirect(t.fds[0]) {
+	if t.total < leastLarge || !readsDirect(t.reads[0]) {
 		t.close()
 		return nil
 	}
 	return t
 }
 
-// readsDirect tries a direct read: some file systems accept the flag alone.
-func readsDirect(fd int) bool {
+// readsDirect tries a direct read: not every file system has them.
+func readsDirect(read readFunc) bool {
 	buf, err := anonymous(alignment)
 	if err != nil {
 		return false
 	}
 	defer unix.Munmap(buf)
-	n, err := unix.Pread(fd, buf, 0)
+	n, err := read(buf, 0)
 	return err == nil && n == len(buf)
 }
 
@@ -220,7 +237,9 @@ func (p *probe) openScratch(ctx context.Context, m mount, size int64, d time.Dur
 	if err != nil {
 		return nil, err
 	}
-	t.files, t.fds, t.total = []dataFile{{p.path, written}}, []int{fd}, written
+	t.files, t.fd, t.total = []dataFile{{p.path, written}}, fd, written
+	t.reads = []readFunc{func(b []byte, off int64) (int, error) { return pread(fd, b, off) }}
+	t.closes = []func() error{func() error { return unix.Close(fd) }}
 	if !t.direct && !t.cached && !t.drops() {
 		t.cached = true
 		p.note("storage: %s keeps what was written in memory and has no direct reads: this is the speed of the page cache", m.kind)
@@ -257,16 +276,14 @@ func fill(ctx context.Context, f *os.File, size int64, d time.Duration) (int64, 
 // drops asks the kernel to forget our scratch file and says whether it did.
 func (t *target) drops() bool {
 	buf := make([]byte, alignment)
-	for i, fd := range t.fds {
-		_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
-		for k := range int64(8) {
-			n, err := unix.Preadv2(fd, [][]byte{buf}, t.files[i].size/8*k&^(alignment-1), unix.RWF_NOWAIT)
-			if n > 0 {
-				return false
-			}
-			if err != nil && err != unix.EAGAIN {
-				return true // it cannot be told; the reads will
-			}
+	_ = unix.Fadvise(t.fd, 0, 0, unix.FADV_DONTNEED)
+	for k := range int64(8) {
+		n, err := unix.Preadv2(t.fd, [][]byte{buf}, t.total/8*k&^(alignment-1), unix.RWF_NOWAIT)
+		if n > 0 {
+			return false
+		}
+		if err != nil && err != unix.EAGAIN {
+			return true // it cannot be told; the reads will
 		}
 	}
 	return true
@@ -282,8 +299,8 @@ func (t *target) measure(ctx context.Context, d time.Duration, block int64, dept
 		return r, err
 	}
 	if t.own && !t.direct && !t.cached {
-		_ = unix.Fadvise(t.fds[0], 0, 0, unix.FADV_RANDOM)
-		_ = unix.Fadvise(t.fds[0], 0, 0, unix.FADV_DONTNEED)
+		_ = unix.Fadvise(t.fd, 0, 0, unix.FADV_RANDOM)
+		_ = unix.Fadvise(t.fd, 0, 0, unix.FADV_DONTNEED)
 	}
 	var next atomic.Int64
 	next.Store(rand.Int64N(max(t.files[0].size/block, 1)) * block)
@@ -291,17 +308,17 @@ func (t *target) measure(ctx context.Context, d time.Duration, block int64, dept
 		buf := mem[int64(worker)*block : int64(worker+1)*block]
 		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(worker)))
 		return func() (int, error) {
-			fd, off := t.fds[0], int64(0)
+			read, off := t.reads[0], int64(0)
 			if sequential {
 				off = (next.Add(block) - block) % max(t.files[0].size-block+1, 1) &^ (alignment - 1)
 			} else {
-				fd, off = t.pick(rng, block)
+				read, off = t.pick(rng, block)
 			}
 			if t.own && !t.direct && !t.cached {
 				// The scratch file is ours: nobody misses these pages.
-				_ = unix.Fadvise(fd, off, block, unix.FADV_DONTNEED)
+				_ = unix.Fadvise(t.fd, off, block, unix.FADV_DONTNEED)
 			}
-			return pread(fd, buf, off)
+			return read(buf, off)
 		}
 	}
 	res, hung, err := inFlight(ctx, d, depth, reads)
@@ -414,7 +431,7 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 		d -= d / 3
 	}
 	// The same file again, through the cache.
-	fd, err := unix.Open(proc.FDPath(t.fds[0]), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(proc.FDPath(t.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		p.note("reads through the page cache: %v", err)
 		return

@@ -92,21 +92,26 @@ func preadOnce(fd int, b []byte, off int64) (int, error) {
 
 // directFD opens the same file once more, for direct reads.
 func (o *object) directFD() (int, error) {
+	if fd := o.direct.Load(); fd > 0 {
+		return int(fd), nil
+	}
 	o.directMu.Lock()
 	defer o.directMu.Unlock()
-	if o.direct > 0 {
-		return o.direct, nil
+	if fd := o.direct.Load(); fd > 0 {
+		return int(fd), nil
+	} else if fd < 0 {
+		return -1, errNotDirect
 	}
-	if o.direct == 0 {
-		fd, err := unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
-		switch {
-		case err == nil && fd > 0:
-			o.direct = fd
-			return fd, nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EINTR):
-			return -1, err
-		}
-		o.direct = -1
+	fd, err := unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+	switch {
+	case err == nil:
+		o.direct.Store(int32(fd))
+		return fd, nil
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EINTR):
+		return -1, err
 	}
-	return -1, fmt.Errorf("direct reads: %w", errors.ErrUnsupported)
+	o.direct.Store(-1)
+	return -1, errNotDirect
 }
+
+var errNotDirect = fmt.Errorf("direct reads: %w", errors.ErrUnsupported)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +25,8 @@ type object struct {
 	size  int64
 	mtime int64
 
-	directMu sync.Mutex
-	direct   int // descriptor for direct reads, 0 before the first, -1 where there are none
+	directMu sync.Mutex   // of opening
+	direct   atomic.Int32 // descriptor for direct reads, 0 before the first, -1 where there are none
 }
 
 var (
@@ -199,11 +200,10 @@ func (m *mapping) Close() error { return m.m.Close() }
 func (o *object) Close() error {
 	err := unix.Close(o.fd)
 	o.fd = -1
-	if o.direct > 0 {
-		if derr := unix.Close(o.direct); err == nil {
+	if fd := o.direct.Swap(-1); fd > 0 {
+		if derr := unix.Close(int(fd)); err == nil {
 			err = derr
 		}
-		o.direct = -1
 	}
 	if err != nil {
 		return o.s.failed("close", o.name, err)
