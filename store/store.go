@@ -69,6 +69,10 @@ type ListOptions struct {
 	// Hidden lists also objects and folders whose own name begins with a dot,
 	// which are otherwise left out.
 	Hidden bool
+	// Names asks for names alone: an entry's Size, Version and ModTime may be zero,
+	// and what is no object that can be read may be among them. It saves looking
+	// at each file where a listing of names does not come with the rest.
+	Names bool
 	// Keep says by its name which object is wanted; nil means all. The others
 	// are not looked at. It is called from several goroutines at once.
 	Keep func(name string) bool

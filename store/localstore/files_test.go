@@ -276,3 +276,20 @@ func TestOneWriter(t *testing.T) {
 		t.Error("nobody wrote")
 	}
 }
+
+// A listing of names alone does not look at files; links have to be.
+func TestListNames(t *testing.T) {
+	s := localstore.New(t.TempDir())
+	put(t, s, "a", []byte("1"))
+	put(t, s, "d/b", []byte("22"))
+	if err := os.Symlink("d", s.Path("link")); err != nil {
+		t.Fatal(err)
+	}
+	var got []store.Entry
+	if err := s.List(t.Context(), "", &store.ListOptions{Names: true}, func(e store.Entry) error {
+		got = append(got, e)
+		return nil
+	}); err != nil || !slices.Equal(got, []store.Entry{{Name: "a"}, {Name: "d/b"}, {Name: "link/b"}}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -198,8 +198,11 @@ func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 	var st unix.Stat_t
 	if !it.dir {
 		wanted := l.opt.Keep == nil || l.opt.Keep(it.name)
-		if !wanted && e.Type()&(fs.ModeSymlink|fs.ModeIrregular) == 0 {
+		if known := e.Type()&(fs.ModeSymlink|fs.ModeIrregular) == 0; known && !wanted {
 			return item{}, false
+		} else if known && l.opt.Names {
+			it.entry.Name = it.name
+			return it, true
 		}
 		err := again(func() error { return unix.Fstatat(fd, own, &st, 0) })
 		switch kind := st.Mode & unix.S_IFMT; {

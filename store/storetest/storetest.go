@@ -255,6 +255,7 @@ func (s Suite) list(t *testing.T) {
 		o.Close()
 	}
 	equal(t, "the listing of d", names(list(t, st, "d", nil)), []string{"d/e", "d/f.x", "d/f/g"})
+	equal(t, "the listing of names", names(list(t, st, "", &store.ListOptions{Names: true})), seen)
 	keep := &store.ListOptions{Keep: func(name string) bool { return strings.HasSuffix(name, "g") }}
 	equal(t, "what is kept", names(list(t, st, "", keep)), []string{"d/f/g"})
 
