@@ -64,7 +64,8 @@ type Entry struct {
 // ListOptions change what List gives.
 type ListOptions struct {
 	// Shallow lists what lies directly in the folder: objects, and folders as
-	// entries with Dir, which stand where the objects in them would.
+	// entries with Dir, which stand where the objects in them would. There may
+	// be nothing in such a folder, or only what is hidden.
 	Shallow bool
 	// Hidden lists also objects and folders whose own name begins with a dot,
 	// which are otherwise left out.
