@@ -69,6 +69,15 @@ func formats() []format {
 	}
 }
 
+// Formats returns the names that may stand in front of a path: npy:PATH.
+func Formats() []string {
+	var all []string
+	for _, f := range formats() {
+		all = append(all, f.name)
+	}
+	return all
+}
+
 // FormatFolder is the format of folders of images, as Format and driver.Info have
 // it.
 const FormatFolder = "folder"

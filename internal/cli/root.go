@@ -27,7 +27,7 @@ var commands = []func(*App) *cobra.Command{
 	newServeCommand,
 	newPlanCommand,
 	newProbeCommand,
-	newBenchCommand, newChartCommand,
+	newBenchCommand, newChartCommand, newNamesCommand,
 	newProfileCommand,
 	newDoctorCommand,
 	newVersionCommand,

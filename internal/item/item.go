@@ -35,6 +35,17 @@ var dtypes = [...]struct {
 	U64: {8, "uint64"}, F64: {8, "float64"}, Bool: {1, "bool"},
 }
 
+// DTypes lists the element types.
+func DTypes() []DType {
+	var all []DType
+	for t := range dtypes {
+		if t > 0 {
+			all = append(all, DType(t))
+		}
+	}
+	return all
+}
+
 // Size returns the size of an element in bytes.
 func (t DType) Size() int {
 	if int(t) < len(dtypes) {

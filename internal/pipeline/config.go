@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/kind"
@@ -105,6 +106,9 @@ var configKeys = []string{
 	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "local_world_size", "threads",
 	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation",
 }
+
+// ConfigKeys returns the keys of the JSON form.
+func ConfigKeys() []string { return slices.Clone(configKeys) }
 
 // withDefaults returns a checked copy of c with simple defaults filled in.
 func (c Config) withDefaults() (Config, error) {

@@ -17,7 +17,10 @@ _DTYPES = {
     "uint64": "<u8", "int64": "<i8", "float16": "<f2", "bfloat16": "<i2", "float32": "<f4", "float64": "<f8",
 }  # fmt: skip
 
-# Kinds of fields whose rows are texts.
+# The kinds of fields, of which those in _TEXTS come as Strings.
+KINDS = (
+    "array", "audio", "bytes", "float", "image", "int", "json", "label", "multilabel", "ragged", "text", "tokens",
+)  # fmt: skip
 _TEXTS = ("text", "json")
 
 INDEX = "index"

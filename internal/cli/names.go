@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source"
+)
+
+// names are what the engine knows by name. Python knows them too; its tests
+// compare.
+type names struct {
+	// Operations on records and on batches have their parameters.
+	Operations      map[string][]string `json:"operations"`
+	BatchOperations map[string][]string `json:"batch_operations"`
+	// DTypes have their sizes in bytes; ToDType are those that operations make.
+	DTypes  map[string]int `json:"dtypes"`
+	ToDType []string       `json:"to_dtype"`
+	Kinds   []string       `json:"kinds"`
+	// Options are the keys of a configuration, Outputs those of an output.
+	Options []string `json:"options"`
+	Outputs []string `json:"outputs"`
+	// Formats may stand in front of a path: npy:PATH.
+	Formats []string `json:"formats"`
+}
+
+func allNames() names {
+	n := names{
+		Operations: transform.Operations(), BatchOperations: transform.BatchOperations(), DTypes: map[string]int{}, ToDType: transform.DTypes(),
+		Options: pipeline.ConfigKeys(), Outputs: transform.OutputKeys(), Formats: source.Formats(),
+	}
+	for _, t := range item.DTypes() {
+		n.DTypes[t.String()] = t.Size()
+	}
+	for _, k := range kind.All() {
+		n.Kinds = append(n.Kinds, string(k.Name))
+	}
+	for _, list := range [][]string{n.Kinds, n.Options, n.Outputs, n.Formats} {
+		slices.Sort(list)
+	}
+	return n
+}
+
+func newNamesCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:    "_names",
+		Short:  "Print what the engine knows by name, as JSON, for the Python package's tests",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return json.NewEncoder(app.Stdout).Encode(allNames()) },
+	}
+}

@@ -1,0 +1,78 @@
+"""What both sides know by name is the same: operations, element types, kinds of fields, options."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import _batch, _loader, _options
+from stoker.transforms import Transform
+
+
+@pytest.fixture(scope="module")
+def engine(binary: str) -> dict[str, Any]:
+    out = subprocess.run([binary, "_names"], check=True, capture_output=True, text=True, timeout=60).stdout
+    names: dict[str, Any] = json.loads(out)
+    return names
+
+
+def parameters(cls: type[Transform]) -> list[str]:
+    return sorted(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+
+def test_operations(engine: dict[str, Any]) -> None:
+    known = {**engine["operations"], **engine["batch_operations"]}
+    ours = {}
+    for name in stoker.__all__:
+        thing = getattr(stoker, name)
+        if inspect.isclass(thing) and issubclass(thing, Transform) and thing is not Transform:
+            ours[name] = parameters(thing)
+    assert ours == known
+    # What is in both lists takes the same.
+    for name in set(engine["operations"]) & set(engine["batch_operations"]):
+        assert engine["operations"][name] == engine["batch_operations"][name]
+
+
+def test_element_types(engine: dict[str, Any]) -> None:
+    assert {name: np.dtype(code).itemsize for name, code in _batch._DTYPES.items()} == engine["dtypes"]
+    made = []
+    for name in engine["dtypes"]:
+        try:
+            made.append(stoker.ToDtype(name).dtype)
+        except stoker.ConfigError:
+            continue
+    assert sorted({*made, "uint16"}) == engine["to_dtype"]  # the engine has no such pixels so far
+
+
+def test_kinds(engine: dict[str, Any]) -> None:
+    assert set(_batch.KINDS) == set(engine["kinds"])
+
+
+def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
+    np.save(tmp_path / "x.npy", np.arange(8))
+    loader = make(tmp_path / "x.npy", batch_size=4)
+    assert sorted(loader._config) == engine["options"]
+    # Each is an argument of the loader, under this or another name, or comes from the environment.
+    elsewhere = {"outputs": "fields", "batch_ops": "batch_transforms", "local_world_size": "world_size"}
+    for option in engine["options"]:
+        assert elsewhere.get(option, option) in _loader._ARGUMENTS, option
+    field = stoker.Field("image", mask=True, follow="x")
+    assert set(field.to_config("a", "NHWC")) <= {*engine["outputs"]}
+    taken = {p for p in inspect.signature(stoker.Field.__init__).parameters if p != "self"}
+    renamed = {"field": "source", "ops": "transforms"}
+    without = {"name", "mode", "depth"}  # the engine has only one of each so far
+    assert {renamed.get(key, key) for key in engine["outputs"] if key not in without} == taken
+
+
+def test_formats(engine: dict[str, Any]) -> None:
+    for name in engine["formats"]:
+        assert re.match(f"{name}:/", _options.source_url(f"{name}:x"))
+    assert not re.match("nothing:/", _options.source_url("nothing:x"))
