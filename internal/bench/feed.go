@@ -28,9 +28,14 @@ const maxFed = 256
 // this is enough for, and goes up and down from there until a number is enough
 // and the next one is not.
 func Feed(ctx context.Context, o Options, target float64, note func(format string, args ...any)) (*Fed, error) {
+	return feed(ctx, o, target, note, Run)
+}
+
+func feed(ctx context.Context, o Options, target float64, note func(format string, args ...any),
+	run func(context.Context, Options) (*Result, error)) (*Fed, error) {
 	free := o
 	free.Step, free.Spin, free.Accelerators = 0, false, 1
-	r, err := Run(ctx, free)
+	r, err := run(ctx, free)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +49,7 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	enough := func(n int) (bool, error) {
 		p := o
 		p.Accelerators = n
-		r, err := Run(ctx, p)
+		r, err := run(ctx, p)
 		if err != nil {
 			return false, fmt.Errorf("with %d accelerators: %w", n, err)
 		}

@@ -196,10 +196,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, err
 }
 
+// loader is where a trainer's batches come from: a client.
+type loader interface {
+	start(epoch int64) error
+	next(timeout time.Duration) (batch, error)
+	release(b batch) error
+	stats() (pipeline.Stats, error)
+}
+
 // trainer is one simulated accelerator.
 type trainer struct {
 	o      *Options
-	c      *client
+	c      loader
 	clock  *stopClock
 	steps  []time.Duration
 	waits  []time.Duration
@@ -222,6 +230,7 @@ type stopClock struct {
 
 func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, began time.Time) (*Result, error) {
 	trainers := make([]*trainer, len(conns))
+	var in info // the same for all
 	// Several engines' worth of rings together take most of what is free, but not
 	// what the data takes that is to stay in memory.
 	share := int64(0)
@@ -245,10 +254,9 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 		if err := c.open(config); err != nil {
 			return nil, err
 		}
-		trainers[i] = &trainer{o: o, c: c, every: 1}
+		trainers[i], in = &trainer{o: o, c: c, every: 1}, c.info
 	}
 	opened := time.Since(began)
-	in := trainers[0].c.info
 	r := &Result{
 		Source: o.Config.Source, Format: in.Format, Records: in.Len, Batch: in.BatchSize, Step: o.Step.Seconds(), Spin: o.Spin,
 		Accelerators: o.Accelerators, Cores: o.Cores, Threads: in.Threads, Slots: in.Slots, SlotBytes: in.SlotBytes,
