@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/stokerdata/stoker/internal/handoff"
 )
 
 // Fed says how many simulated accelerators a data path feeds.
@@ -62,7 +64,7 @@ func feed(ctx context.Context, o Options, target float64, note func(format strin
 	fed, starved := 0, most+1
 	for n := guess; starved-fed > 1; {
 		ok, err := enough(n)
-		if refused := (*engineError)(nil); errors.As(err, &refused) && n > 1 {
+		if refused := (*handoff.Failure)(nil); errors.As(err, &refused) && n > 1 {
 			// So many rings do not fit the memory: fewer may.
 			note("%v", err)
 			f.Note = err.Error()

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
@@ -20,18 +21,19 @@ type slowLoader struct {
 	n       int
 }
 
-func (l *slowLoader) start(int64) error              { l.ready = time.Now().Add(l.every); return nil }
-func (l *slowLoader) release(batch) error            { return nil }
-func (l *slowLoader) stats() (pipeline.Stats, error) { return pipeline.Stats{}, nil }
+func (l *slowLoader) Start(int64, int64) error       { l.ready = time.Now().Add(l.every); return nil }
+func (l *slowLoader) Data(handoff.Batch) []byte      { return nil }
+func (l *slowLoader) Release(handoff.Batch) error    { return nil }
+func (l *slowLoader) Stats() (pipeline.Stats, error) { return pipeline.Stats{}, nil }
 
-func (l *slowLoader) next(time.Duration) (batch, error) {
+func (l *slowLoader) Next(time.Duration) (handoff.Message, error) {
 	if l.n++; l.n > l.batches {
 		l.n = 0
-		return batch{epochEnd: true}, nil
+		return handoff.EpochEnd{}, nil
 	}
 	time.Sleep(time.Until(l.ready))
 	l.ready = l.ready.Add(l.every)
-	return batch{rows: 4}, nil
+	return handoff.Batch{Rows: 4}, nil
 }
 
 // What a simulated accelerator reports of loaders that are slower and faster
@@ -99,7 +101,7 @@ func TestFeed(t *testing.T) {
 					return r, nil
 				}
 				if c.refused > 0 && o.Accelerators >= c.refused {
-					return nil, &engineError{text: "no memory"}
+					return nil, &handoff.Failure{Message: handoff.Error{Reason: "no memory"}}
 				}
 				r.AU = min(1, c.speed*(1-c.overhead)*step.Seconds()/float64(batch*o.Accelerators))
 				return r, nil
