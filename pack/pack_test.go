@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -617,11 +618,17 @@ func TestOpenManyChunks(t *testing.T) {
 		t.Fatalf("the manifest is no JSON: %v", err)
 	}
 	writeFile(t, b, dir, ManifestName)
-	r, err := Open(t.Context(), dir, nil)
-	if err != nil {
-		t.Fatal(err)
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		r, err := Open(t.Context(), dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best = min(best, time.Since(start))
+		r.Close()
 	}
-	r.Close()
+	t.Logf("manifest of %d bytes, opened in %v", len(b), best)
 }
 
 func TestReadErrorsAreOfOneRecord(t *testing.T) {

@@ -1,26 +1,23 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
 
-// What can limit a run. The names are those of plan.Limit*.
-const (
-	LimitAccelerator = "accelerator"
-	LimitCPU         = "cpu"
-	LimitStorage     = "storage"
-	LimitHandoff     = "handoff"
+	"github.com/stokerdata/stoker/internal/loop"
+	"github.com/stokerdata/stoker/internal/plan"
 )
 
-// Thresholds of judge. They name what a run was limited by, not what a machine
-// could do: `stoker doctor` has rules that were tested on injected bottlenecks.
+// What can limit a run.
 const (
-	// fedAU: with this share of the time spent computing the data path keeps up.
-	fedAU = 0.97
-	// busyCPU: with this share of the usable CPU time used, more cores would help.
-	busyCPU = 0.85
-	// busyReaders: with this share of the readers' time spent reading, and reads
-	// from storage, the storage is what they wait for.
-	busyReaders = 0.5
+	LimitAccelerator = plan.LimitAccelerator
+	LimitCPU         = plan.LimitCPU
+	LimitStorage     = plan.LimitStorage
+	LimitHandoff     = plan.LimitHandoff
 )
+
+// busyReaders: with this share of the readers' time spent reading, and reads from
+// storage, the storage is what they wait for.
+const busyReaders = 0.5
 
 // judge says what limited the run.
 func (r *Result) judge() {
@@ -47,21 +44,19 @@ func (r *Result) judge() {
 	if r.LogicalBytes > 0 {
 		fromDisk = float64(r.BlockBytes) / float64(r.LogicalBytes)
 	}
-	switch {
-	case r.Step > 0 && r.AU >= fedAU:
-		r.Limit = LimitAccelerator
+	switch r.Limit = loop.Limit(r.AU, r.Step > 0, used); {
+	case r.Limit == LimitAccelerator:
 		r.Why = fmt.Sprintf("the accelerator computes %.1f%% of the time: the data path keeps up", 100*r.AU)
-	case used >= busyCPU:
-		r.Limit = LimitCPU
+	case r.Limit == LimitCPU:
 		r.Why = fmt.Sprintf("%.0f%% of the CPU time that the data path may use is used", 100*min(used, 1))
-	case others >= 0.05 && used+others >= busyCPU:
+	case others >= 0.05 && used+others >= loop.BusyCPU:
 		r.Limit = LimitCPU
 		r.Why = fmt.Sprintf("no CPU time is left: the data path uses %.0f%% of it and other programs %.0f%%", 100*used, 100*others)
 	case fromDisk >= 0.05 && readers >= busyReaders:
 		r.Limit = LimitStorage
 		r.Why = fmt.Sprintf("readers wait for storage %.0f%% of their time; %.0f%% of the bytes come from it, at %.0f MB/s",
 			100*min(readers, 1), 100*min(fromDisk, 1), float64(r.BlockBytes)/r.Seconds/1e6)
-	case r.Threads < r.Cores && r.stageBusy("decode", "transform", "collate") >= busyCPU:
+	case r.Threads < r.Cores && r.stageBusy("decode", "transform", "collate") >= loop.BusyCPU:
 		r.Limit = LimitCPU
 		r.Why = fmt.Sprintf("the %d decode workers are busy all the time and the machine has %d cores: more workers would help", r.Threads, r.Cores)
 	default:

@@ -1,7 +1,8 @@
 // Package bench measures a data path as a trainer sees it: real batches from a
 // real engine process, consumed by a simulated accelerator that takes t seconds
-// for each. It also watches other people's training commands, repeats runs over
-// numbers of cores, workers and cached shares, and says where the knee is.
+// for each. It repeats runs over numbers of cores, workers and cached shares, says
+// where the knee is, and predicts what another machine would give. Training
+// commands are watched by package loop.
 //
 // The trainer is this process, in Go: a benchmark then needs no Python, costs
 // the same everywhere, and what it measures is the engine and the hand-off. The
@@ -13,12 +14,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/handoff"
+	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
@@ -100,7 +102,7 @@ type Result struct {
 	Open       float64 `json:"open_seconds"`
 	FirstBatch float64 `json:"first_batch_seconds"`
 
-	Stages []Stage `json:"stages"`
+	Stages []loop.EngineStage `json:"stages"`
 	// CPUEngine and CPUTrainer are CPU seconds, the latter without the spinning;
 	// CPUPerThousand is of the engine, per 1,000 examples.
 	CPUEngine  float64 `json:"cpu_engine"`
@@ -127,18 +129,6 @@ type Result struct {
 	Why   string `json:"why"`
 	// Notes say what the reader must know to trust the figures.
 	Notes []string `json:"notes,omitempty"`
-}
-
-// Stage is one stage of the engine.
-type Stage struct {
-	Name string `json:"name"`
-	// PerRecord is the nanoseconds that the stage's workers spent on a record,
-	// by the clock, Seconds their sum.
-	PerRecord float64 `json:"ns_per_record"`
-	Seconds   float64 `json:"seconds"`
-	// Busy is the share of its workers' time in which they worked.
-	Busy    float64 `json:"busy"`
-	Workers int     `json:"workers"`
 }
 
 const (
@@ -178,44 +168,28 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	defer confine(cpus)()
+	defer proc.Confine(cpus)()
 	began := time.Now()
-	e, clients, err := startEngine(ctx, o.Engine, cpus, o.Accelerators)
+	e, conns, err := startEngine(ctx, o.Engine, cpus, o.Accelerators)
 	if err != nil {
 		return nil, err
 	}
 	defer e.stop()
-	defer closeAll(clients)
+	defer closeAll(conns)
 	// Whatever waits, waits for a connection.
-	stop := context.AfterFunc(ctx, func() {
-		for _, c := range clients {
-			c.Interrupt()
-		}
-	})
+	stop := context.AfterFunc(ctx, func() { closeAll(conns) })
 	defer stop()
-	r, err := drive(ctx, &o, e, clients, began)
-	switch {
-	case ctx.Err() != nil:
+	r, err := drive(ctx, &o, e, conns, began)
+	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	case err != nil:
-		return nil, e.explain(err)
 	}
-	return r, nil
-}
-
-// loader is where a trainer's batches come from: a handoff.Client.
-type loader interface {
-	Start(epoch, row int64) error
-	Next(timeout time.Duration) (handoff.Message, error)
-	Data(b handoff.Batch) []byte
-	Release(b handoff.Batch) error
-	Stats() (pipeline.Stats, error)
+	return r, err
 }
 
 // trainer is one simulated accelerator.
 type trainer struct {
 	o      *Options
-	c      loader
+	c      *client
 	clock  *stopClock
 	steps  []time.Duration
 	waits  []time.Duration
@@ -236,18 +210,18 @@ type stopClock struct {
 	until time.Time
 }
 
-func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client, began time.Time) (*Result, error) {
-	trainers := make([]*trainer, len(clients))
+func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, began time.Time) (*Result, error) {
+	trainers := make([]*trainer, len(conns))
 	// Several engines' worth of rings together take most of what is free, but not
 	// what the data takes that is to stay in memory.
 	share := int64(0)
 	if free, err := proc.Live.FreeMemory(); err == nil {
-		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(clients))
+		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(conns))
 	}
-	for i, c := range clients {
+	for i, conn := range conns {
 		cfg := o.Config
-		if len(clients) > 1 {
-			cfg.Rank, cfg.WorldSize, cfg.LocalWorldSize = i, len(clients), len(clients)
+		if len(conns) > 1 {
+			cfg.Rank, cfg.WorldSize, cfg.LocalWorldSize = i, len(conns), len(conns)
 			if cfg.Memory == 0 {
 				cfg.Memory = share
 			}
@@ -256,13 +230,15 @@ func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client
 		if err != nil {
 			return nil, err
 		}
-		if err := c.Open(config, openTimeout); err != nil {
+		c := &client{conn: conn, died: func() string { return e.log.lastLine() }}
+		defer c.close()
+		if err := c.open(config); err != nil {
 			return nil, err
 		}
 		trainers[i] = &trainer{o: o, c: c, every: 1}
 	}
 	opened := time.Since(began)
-	in := clients[0].Description
+	in := trainers[0].c.info
 	r := &Result{
 		Source: o.Config.Source, Format: in.Format, Records: in.Len, Batch: in.BatchSize, Step: o.Step.Seconds(), Spin: o.Spin,
 		Accelerators: o.Accelerators, Cores: o.Cores, Threads: in.Threads, Slots: in.Slots, SlotBytes: in.SlotBytes,
@@ -277,9 +253,9 @@ func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client
 	if err != nil {
 		return nil, err
 	}
-	idleBefore, _ := idleTime(o.cpus)
-	idleAllBefore, _ := idleTime(o.all)
-	usageBefore, ownBefore, start := usageOf([]int{e.cmd.Process.Pid}, false), ownCPU(), time.Now()
+	idleBefore, _ := proc.Live.IdleTime(o.cpus)
+	idleAllBefore, _ := proc.Live.IdleTime(o.all)
+	usageBefore, ownBefore, start := proc.Live.UsageOf([]int{e.cmd.Process.Pid}, false), proc.OwnCPU(), time.Now()
 	if o.For > 0 {
 		clock.until = start.Add(o.For)
 	}
@@ -295,10 +271,10 @@ func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client
 	if err != nil {
 		return nil, err
 	}
-	idle, idleKnown := idleTime(o.cpus)
-	idleAll, _ := idleTime(o.all)
-	used := usageOf([]int{e.cmd.Process.Pid}, false).Sub(usageBefore)
-	own := ownCPU() - ownBefore
+	idle, idleKnown := proc.Live.IdleTime(o.cpus)
+	idleAll, _ := proc.Live.IdleTime(o.all)
+	used := proc.Live.UsageOf([]int{e.cmd.Process.Pid}, false).Sub(usageBefore)
+	own := proc.OwnCPU() - ownBefore
 	if busy := float64(len(o.cpus))*elapsed.Seconds() - (idle - idleBefore).Seconds(); idleKnown {
 		ours := used.CPU.Seconds() + own.Seconds()
 		r.CPUOthers = max(busy-ours, 0)
@@ -354,7 +330,7 @@ func together(trainers []*trainer, f func(*trainer) error) error {
 func countersOf(trainers []*trainer) ([]pipeline.Stats, error) {
 	var all []pipeline.Stats
 	for _, t := range trainers {
-		s, err := t.c.Stats()
+		s, err := t.c.stats()
 		if err != nil {
 			return nil, err
 		}
@@ -378,17 +354,16 @@ func (o *Options) warmUp(slots int) int {
 // firstSteps takes the first n batches; only the last of them is computed on.
 func (t *trainer) firstSteps(n int) error {
 	start := time.Now()
-	if err := t.c.Start(0, 0); err != nil {
+	if err := t.c.start(0); err != nil {
 		return err
 	}
 	ends := 0
 	for n > 0 {
-		m, err := t.c.Next(stepTimeout)
+		b, err := t.c.next(stepTimeout)
 		if err != nil {
 			return err
 		}
-		b, ok := m.(handoff.Batch)
-		if !ok { // the end of an epoch
+		if b.epochEnd {
 			if ends++; ends > 2 && t.first == 0 {
 				return errEmpty
 			}
@@ -401,7 +376,7 @@ func (t *trainer) firstSteps(n int) error {
 			t.compute(b, 0)
 			t.spun = 0
 		}
-		if err := t.c.Release(b); err != nil {
+		if err := t.c.release(b); err != nil {
 			return err
 		}
 	}
@@ -422,12 +397,11 @@ func (t *trainer) run() error {
 	threshold := max(t.o.Step/100, 100*time.Microsecond)
 	for t.o.Steps == 0 || t.n < t.o.Steps-1 {
 		from := time.Now()
-		m, err := t.c.Next(stepTimeout)
+		b, err := t.c.next(stepTimeout)
 		if err != nil {
 			return err
 		}
-		b, ok := m.(handoff.Batch)
-		if !ok { // the end of an epoch
+		if b.epochEnd {
 			if ends++; ends > 2 && t.n == 0 {
 				return errEmpty
 			}
@@ -438,13 +412,13 @@ func (t *trainer) run() error {
 		}
 		ready := time.Now()
 		late = t.compute(b, late)
-		if err := t.c.Release(b); err != nil {
+		if err := t.c.release(b); err != nil {
 			return err
 		}
 		end := time.Now()
 		wait := ready.Sub(from)
 		t.n++
-		t.rows += int64(b.Rows)
+		t.rows += int64(b.rows)
 		t.wait += wait
 		if wait > threshold {
 			t.waited++
@@ -477,20 +451,20 @@ func (t *trainer) keep(step, wait time.Duration) {
 // compute is the accelerator: it takes Step. A sleep that lasted too long,
 // because the system's timers are not exact, is made up for by the next one;
 // what could not be made up for is returned.
-func (t *trainer) compute(b handoff.Batch, late time.Duration) time.Duration {
+func (t *trainer) compute(b batch, late time.Duration) time.Duration {
 	start := time.Now()
 	if t.o.Copy {
-		t.copyTo = append(t.copyTo[:0], t.c.Data(b)...)
+		t.copyTo = append(t.copyTo[:0], b.data...)
 	}
 	if t.o.Step == 0 {
 		return 0
 	}
 	until := start.Add(t.o.Step - late)
 	if t.o.Spin {
-		before := threadCPU()
+		before := proc.ThreadCPU()
 		for time.Now().Before(until) {
 		}
-		t.spun += threadCPU() - before
+		t.spun += proc.ThreadCPU() - before
 	} else {
 		time.Sleep(time.Until(until))
 	}
@@ -554,7 +528,7 @@ func (r *Result) fill(o *Options, trainers []*trainer, before, after []pipeline.
 	}
 	for _, name := range names {
 		x := sums[name]
-		st := Stage{Name: stageName(name), Seconds: x.busy.Seconds(), Workers: x.workers}
+		st := loop.EngineStage{Name: stageName(name), Seconds: x.busy.Seconds(), Workers: x.workers}
 		if x.records > 0 {
 			st.PerRecord = float64(x.busy) / float64(x.records)
 		}
@@ -585,10 +559,10 @@ func watchMemory(pids []int) func() int64 {
 		for {
 			select {
 			case <-stop:
-				done <- max(most, usageOf(pids, true).PSS)
+				done <- max(most, proc.Live.UsageOf(pids, true).PSS)
 				return
 			case <-tick.C:
-				most = max(most, usageOf(pids, true).PSS)
+				most = max(most, proc.Live.UsageOf(pids, true).PSS)
 			}
 		}
 	}()

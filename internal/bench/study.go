@@ -210,8 +210,10 @@ func nameOf(axes []Axis, values map[string]string, without string) string {
 			parts = append(parts, v+" "+unit)
 		case AxisCache:
 			parts = append(parts, v+"% cached")
-		default:
+		case AxisDecode:
 			parts = append(parts, a.Name+" "+v)
+		default: // what a program in Python varies
+			parts = append(parts, v+" "+a.Name)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -272,11 +274,18 @@ func (s *Study) verdict(line *Series, speeds []float64) string {
 	what := nameOf([]Axis{{Name: s.X}}, at.Values, "")
 	limit := ""
 	if at.Limit != "" {
-		limit = fmt.Sprintf("; the limit there is %s: %s", at.Limit, at.Why)
+		limit = "; the limit there is " + at.Limit
+		if at.Why != "" {
+			limit += ": " + at.Why
+		}
 	}
 	if line.Knee == len(speeds)-1 && len(speeds) > 1 {
-		return fmt.Sprintf("%sstill %.2f times faster at the last point (%s) than at the one before: the knee lies beyond it%s",
-			name, speeds[line.Knee]/speeds[line.Knee-1], what, limit)
+		before := s.Cells[line.Cells[line.Knee-1]].Values[s.X]
+		if s.X == AxisCache {
+			before += "%"
+		}
+		return fmt.Sprintf("%sstill %.2f times faster at %s than at %s: the knee lies beyond%s",
+			name, speeds[line.Knee]/speeds[line.Knee-1], what, before, limit)
 	}
 	best := slices.Max(speeds[line.Knee:])
 	return fmt.Sprintf("%sknee at %s: more adds %.0f%% at most%s", name, what, 100*max(best/speeds[line.Knee]-1, 0), limit)

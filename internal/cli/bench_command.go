@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/loop"
 )
 
 // runCommand watches a training command, once or for each combination.
@@ -77,8 +78,8 @@ func (f *benchFlags) runCommand(args []string, axes []bench.Axis) error {
 const noSteps = "its steps cannot be seen: whole runs are compared, start included; call stoker.step() at the end of the loop's body"
 
 // watchCommand runs the command once with its placeholders filled in.
-func (f *benchFlags) watchCommand(args []string, values map[string]string) (*bench.CommandResult, error) {
-	o := bench.CommandOptions{Steps: int(min(f.steps, 1<<30)), For: f.seconds, Output: f.app.Stderr}
+func (f *benchFlags) watchCommand(args []string, values map[string]string) (*loop.CommandResult, error) {
+	o := loop.CommandOptions{Steps: int(min(f.steps, 1<<30)), For: f.seconds, Output: f.app.Stderr}
 	for _, arg := range args {
 		for name, v := range values {
 			arg = strings.ReplaceAll(arg, "{"+name+"}", v)
@@ -88,10 +89,10 @@ func (f *benchFlags) watchCommand(args []string, values map[string]string) (*ben
 	if v, ok := values[bench.AxisCores]; ok {
 		o.Cores, _ = strconv.Atoi(v)
 	}
-	return bench.RunCommand(f.app.Context, o)
+	return loop.RunCommand(f.app.Context, o)
 }
 
-func commandText(r *bench.CommandResult) string {
+func commandText(r *loop.CommandResult) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", clean(strings.Join(r.Command, " ")))
 	how := fmt.Sprintf("ended with exit code %d", r.ExitCode)

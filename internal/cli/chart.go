@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -33,18 +32,6 @@ func newChartCommand(app *App) *cobra.Command {
 			return writeSVG(args[0], picture)
 		},
 	}
-}
-
-// readStdin reads all of standard input, up to most bytes.
-func (app *App) readStdin(most int64, what string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(app.Stdin, most+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading standard input: %w", err)
-	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("%s is larger than %d MiB", what, most>>20)
-	}
-	return data, nil
 }
 
 func writeSVG(path string, picture interface{ SVG(io.Writer) error }) error {

@@ -6,19 +6,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/stats"
 )
 
 // profileFlags are what `stoker profile` was asked for.
 type profileFlags struct {
 	app                  *App
-	o                    bench.CommandOptions
+	o                    loop.CommandOptions
 	save, compare, trace string
 	asJSON, noHook       bool
 }
@@ -45,6 +44,7 @@ can be measured.`,
 		Example: `  stoker profile -- python train.py
   stoker profile --save before.json -- python train.py --profiling
   stoker profile --compare before.json -- python train.py --workers 4
+  stoker profile compare before.json after.json
   stoker profile --trace trace.json -- python train.py      # for ui.perfetto.dev`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -57,6 +57,7 @@ can be measured.`,
 	flags.StringVar(&f.trace, "trace", "", "write the steps as a Chrome trace into `FILE`, for ui.perfetto.dev")
 	flags.BoolVar(&f.noHook, "no-hook", false, "load nothing into the program: see only what it says itself")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	cmd.AddCommand(newProfileCompareCommand(app))
 	return cmd
 }
 
@@ -70,7 +71,7 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	if _, err := exec.LookPath(args[0]); err != nil {
 		return usageError("stoker profile -- python train.py", "%s is no program that can be started", args[0])
 	}
-	var before *bench.Profile
+	var before *loop.Profile
 	if f.compare != "" {
 		var err error
 		if before, err = readProfile(f.compare); err != nil {
@@ -81,14 +82,14 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	if !f.noHook {
 		f.o.Env = hookEnvironment()
 	}
-	r, err := bench.RunCommand(f.app.Context, f.o)
+	r, err := loop.RunCommand(f.app.Context, f.o)
 	if err != nil {
 		return err
 	}
 	if r.ExitCode != 0 && !r.Ended {
 		return &Error{Msg: fmt.Sprintf("the command ended with exit code %d", r.ExitCode), Hint: "what it printed stands above"}
 	}
-	p := bench.NewProfile(r)
+	p := r.Profile()
 	if p == nil {
 		return &Error{Msg: "the steps of the program cannot be seen", Hint: "load with stoker.Loader or a PyTorch DataLoader, loop over stoker.watch(loader), or call stoker.step() in the loop"}
 	}
@@ -98,7 +99,7 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if f.trace != "" {
-		if err := writeJSON(f.trace, bench.Trace(r)); err != nil {
+		if err := writeJSON(f.trace, r.Trace()); err != nil {
 			return err
 		}
 	}
@@ -143,28 +144,6 @@ func hookEnvironment() []string {
 	return nil
 }
 
-// maxProfile bounds what --compare reads.
-const maxProfile = 8 << 20
-
-func readProfile(name string) (*bench.Profile, error) {
-	st, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > maxProfile {
-		return nil, fmt.Errorf("%s is larger than %d MiB: it is no profile", name, maxProfile>>20)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	p, err := bench.ParseProfile(data)
-	if err != nil {
-		return nil, &Error{Msg: name, Err: err, Hint: "stoker profile --save writes one"}
-	}
-	return p, nil
-}
-
 func writeJSON(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -173,7 +152,7 @@ func writeJSON(name string, v any) error {
 	return writeBytes(name, append(data, '\n'))
 }
 
-func profileText(p *bench.Profile, r *bench.CommandResult) string {
+func profileText(p *loop.Profile, r *loop.CommandResult) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", clean(p.Loader))
 	speed := ""
@@ -198,37 +177,4 @@ func profileText(p *bench.Profile, r *bench.CommandResult) string {
 		fmt.Fprintf(&out, "  %s\n", note)
 	}
 	return out.String()
-}
-
-// compareText shows two profiles side by side.
-func compareText(before, after *bench.Profile) string {
-	t := newTable("per step", "before", "after", "change")
-	row := func(name string, a, b float64, text func(float64) string) {
-		change := ""
-		if a > 0 {
-			change = fmt.Sprintf("%+.0f%%", 100*(b/a-1))
-		}
-		t.Row(name, text(a), text(b), change)
-	}
-	row("step", before.Step.Mean, after.Step.Mean, seconds)
-	type key struct{ where, name string }
-	var keys []key
-	values := map[key][2]float64{}
-	for i, p := range []*bench.Profile{before, after} {
-		for _, s := range p.Stages {
-			k := key{s.Where, s.Name}
-			if !slices.Contains(keys, k) {
-				keys = append(keys, k)
-			}
-			v := values[k]
-			v[i] = s.Seconds
-			values[k] = v
-		}
-	}
-	for _, k := range keys {
-		row(k.where+": "+k.name, values[k][0], values[k][1], seconds)
-	}
-	row("examples/s", before.PerSecond, after.PerSecond, func(v float64) string { return FormatCount(int64(v)) })
-	row("AU", before.AU, after.AU, percent)
-	return t.String() + "\n"
 }

@@ -27,10 +27,13 @@ var commands = []func(*App) *cobra.Command{
 	newServeCommand,
 	newPlanCommand,
 	newProbeCommand,
-	newBenchCommand, newChartCommand, newNamesCommand,
+	newBenchCommand,
 	newProfileCommand,
 	newDoctorCommand,
 	newVersionCommand,
+	newChartCommand,
+	newNamesCommand,
+	newLoopCommand,
 }
 
 // Groups of commands in the help of the root command.

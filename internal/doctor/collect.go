@@ -160,7 +160,7 @@ func newCollector(opt Options) (*collector, error) {
 		return nil, fmt.Errorf("there is no process %d", opt.PID)
 	}
 	c.start, c.wall = time.Now(), time.Now()
-	c.cpuAtStart = ownCPU()
+	c.cpuAtStart = proc.OwnCPU()
 	if !c.tree.update(c.start) {
 		return nil, fmt.Errorf("process %d has ended", opt.PID)
 	}
@@ -189,24 +189,6 @@ func (c *collector) close() {
 	if c.gpus != nil {
 		c.gpus.Close()
 	}
-}
-
-// ownCPU is the CPU time of this process.
-func ownCPU() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// threadCPU is the CPU time of the calling thread.
-func threadCPU() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
 }
 
 // run samples until the end.
@@ -239,14 +221,14 @@ func (c *collector) run(ctx context.Context) {
 			// Workers end and begin at the end of an epoch: do not miss the new ones.
 			c.updateTree(now)
 		}
-		cpuBefore := threadCPU()
+		cpuBefore := proc.ThreadCPU()
 		if n%wideEvery == 0 || c.training.IsZero() {
 			c.tick(now)
 		} else {
 			c.tickTrainers(now)
 		}
 		// With many threads ticks become rarer, so that they stay cheap.
-		spent := threadCPU()
+		spent := proc.ThreadCPU()
 		tickCost += (spent - cpuBefore - tickCost) / (4 * wideEvery)
 		wait := max(meanTick, min(tickCost*tickBudget, time.Second))
 		if c.training.IsZero() {

@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 const (
@@ -34,7 +36,7 @@ func (c *collector) report(l timeline) *Report {
 		r.Seconds = l.bins[n-1].t + l.bins[n-1].dt - l.bins[0].t
 	}
 	if wall := time.Since(c.start).Seconds(); wall > 0 {
-		r.Overhead = (ownCPU() - c.cpuAtStart).Seconds() / wall
+		r.Overhead = (proc.OwnCPU() - c.cpuAtStart).Seconds() / wall
 	}
 	r.Loader = c.loader(&s)
 	r.Steps = c.log.report(&sum)

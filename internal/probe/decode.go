@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
@@ -293,12 +294,12 @@ func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads
 	before := pipe.Stats()
 	var cpus, clocks []float64
 	for range windows {
-		cpu, start := processTime(), time.Now()
+		cpu, start := proc.OwnCPU(), time.Now()
 		n, err := take(ctx, pipe, d*7/8/windows, 1)
 		if err != nil {
 			return r, err
 		}
-		cpus = append(cpus, (processTime()-cpu).Seconds()/float64(n))
+		cpus = append(cpus, (proc.OwnCPU()-cpu).Seconds()/float64(n))
 		clocks = append(clocks, float64(n)/time.Since(start).Seconds())
 		r.images += n
 	}

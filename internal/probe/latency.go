@@ -2,7 +2,6 @@ package probe
 
 import (
 	"math"
-	"syscall"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/plan"
@@ -64,13 +63,4 @@ func (l *latencies) summary() plan.Latency {
 		Mean: l.sum.Seconds() / float64(l.n), P50: l.percentile(0.5), P90: l.percentile(0.9), P99: l.percentile(0.99),
 		P999: l.percentile(0.999), Max: l.max.Seconds(), Samples: l.n,
 	}
-}
-
-// processTime is the user and system time of this process.
-func processTime() time.Duration {
-	var used syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -380,7 +380,7 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 		defer runtime.GOMAXPROCS(procs)
 	}
 	var wg sync.WaitGroup
-	cpu, start := processTime(), time.Now()
+	cpu, start := proc.OwnCPU(), time.Now()
 	for w := range depth {
 		wg.Go(func() {
 			read, r := reads(w), &results[w]
@@ -406,7 +406,7 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 	case <-timeout.C:
 		return res, true, nil
 	}
-	res.seconds, res.cpu = time.Since(start).Seconds(), processTime()-cpu
+	res.seconds, res.cpu = time.Since(start).Seconds(), proc.OwnCPU()-cpu
 	for i := range results {
 		if results[i].err != nil {
 			return res, false, results[i].err

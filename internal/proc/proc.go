@@ -9,6 +9,8 @@
 // and 16 to 180 allocations a file where these make none but for the path; and it
 // knows neither limits of control groups nor what a thread waits in, nor does it
 // undo the escapes of mount points.
+//
+// It also says on which CPUs a process runs, and how much processes have used.
 package proc
 
 import (

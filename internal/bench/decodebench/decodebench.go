@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/transform"
 )
 
@@ -96,13 +96,13 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	if _, err := take(ctx, p, o.Warmup, 2*info.Slots); err != nil {
 		return nil, err
 	}
-	before, cpu, start := p.Stats(), processTime(), time.Now()
+	before, cpu, start := p.Stats(), proc.OwnCPU(), time.Now()
 	images, err := take(ctx, p, o.For, 1)
 	if err != nil {
 		return nil, err
 	}
 	elapsed := time.Since(start)
-	cpu = processTime() - cpu
+	cpu = proc.OwnCPU() - cpu
 	after := p.Stats()
 
 	r = &Report{
@@ -159,13 +159,4 @@ func (o *Options) operations() ([]json.RawMessage, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("transform %q is not known; there are %s, %s and %s", o.Transform, Crop, Whole, None)
-}
-
-// processTime is the user and system time of this process.
-func processTime() time.Duration {
-	var used syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import statistics
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._binary import find_binary
+from ._ask import Observer, ask
 from ._errors import ConfigError, StokerError, public
 from ._measure import (
     Accelerator,
@@ -21,15 +19,11 @@ from ._measure import (
     as_dict,
     bound,
     bytes_text,
-    distribution,
     drive,
+    fields_of,
     table,
     time_text,
 )
-
-KNEE_GAIN = 1.10
-_FED = 0.97
-_BUSY = 0.85
 
 
 @dataclass
@@ -139,47 +133,11 @@ def bench(
     most, longest = bound(max_batches, seconds)
     if max_batches is None and seconds is None:
         raise ConfigError("max_batches and seconds are both None: the run would never end")
-    run = drive(loader, accelerator, most, longest)
-    cores = len(os.sched_getaffinity(0))
-    n = len(run.steps)
-    spun = n * accelerator.seconds if spin else 0.0
-    has_step = accelerator.function is not None or accelerator.seconds > 0
-    limit = ""
-    if has_step and run.au >= _FED:
-        limit = "accelerator"
-    elif (run.cpu - spun) / max(run.seconds * cores - spun, 1e-9) >= _BUSY:
-        limit = "cpu"
-    return BenchResult(
-        loader=describe(loader),
-        t=accelerator.seconds,
-        steps=n,
-        examples=run.rows,
-        seconds=run.seconds,
-        examples_per_second=run.rows / run.seconds,
-        steps_per_second=n / run.seconds,
-        au=run.au if has_step else 0.0,
-        step=distribution(run.steps),
-        wait=distribution(run.waits),
-        waited=run.waited,
-        first_batch=run.first_batch,
-        cpu=run.cpu,
-        block_bytes=run.block_bytes,
-        read_bytes=run.read_bytes,
-        pss=run.pss,
-        processes=run.processes,
-        cores=cores,
-        limit=limit,
-        stages=run.engine,
-    )
-
-
-def describe(loader: object) -> str:
-    """Say in one line what a loader is."""
-    text = repr(loader)
-    workers = getattr(loader, "num_workers", None)
-    if text.startswith("<") and workers is not None:
-        return f"{type(loader).__name__}(batch_size={getattr(loader, 'batch_size', None)}, num_workers={workers})"
-    return text if len(text) <= 200 and "\n" not in text else type(loader).__name__
+    with Observer("bench") as observer:
+        run = drive(loader, accelerator, most, longest, observer=observer)
+        computes = accelerator.function is not None or accelerator.seconds > 0
+        told = {**run.told(loader), "computes": computes, "step": accelerator.seconds, "spin": spin}
+        return BenchResult(**fields_of(observer.report(told)))
 
 
 @dataclass
@@ -231,11 +189,10 @@ class StudyResult:
     def _draw(self, svg: str) -> str:
         cells = [{"values": {self.axis: str(c.x)}, **as_dict(c)} for c in self.cells]
         text = json.dumps({"x": self.axis, "unit": self.unit, "cells": cells})
-        args = [find_binary(), "bench", "draw", "--svg", svg]
-        done = subprocess.run(args, input=text, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode != 0:
-            raise StokerError(f"the curve could not be drawn: {done.stderr.strip()}")
-        return done.stdout
+        try:
+            return ask(["bench", "draw", "--svg", svg], text)
+        except StokerError as error:
+            raise StokerError(f"the curve could not be drawn: {error}") from None
 
     def __repr__(self) -> str:
         rows = [[self.axis, self.unit, "spread", "examples/s", "AU", "limit"]]
@@ -310,43 +267,19 @@ def study(
                 if callable(close):
                     close()
                 del loader
-    cells = [_cell(w, results) for w, results in runs.items()]
-    at = _knee([c.seconds for c in cells])
-    return StudyResult(axis, "seconds per step", cells, cells[at].x, _verdict(axis, cells, at))
-
-
-def _cell(x: int, results: list[BenchResult]) -> StudyCell:
-    times = [r.seconds / r.steps for r in results]
-    limits = [r.limit for r in results]
-    return StudyCell(
-        x=x,
-        seconds=statistics.median(times),
-        low=min(times),
-        high=max(times),
-        examples_per_second=statistics.median(r.examples_per_second for r in results),
-        au=statistics.median(r.au for r in results),
-        cpu=statistics.median(r.cpu / r.steps for r in results),
-        pss=int(statistics.median(r.pss for r in results)),
-        limit=max(set(limits), key=limits.count),
-    )
-
-
-def _knee(times: Sequence[float]) -> int:
-    """Return the place of the last point that was 10% faster than the last one before it that was."""
-    knee = 0
-    for i, t in enumerate(times):
-        if times[knee] >= KNEE_GAIN * t:
-            knee = i
-    return knee
-
-
-def _verdict(axis: str, cells: list[StudyCell], knee: int) -> str:
-    at = cells[knee]
-    limit = f"; the limit there is {at.limit}" if at.limit else ""
-    if knee == len(cells) - 1 and len(cells) > 1:
-        gain = cells[knee - 1].seconds / at.seconds
-        return (
-            f"still {gain:.2f} times faster at {at.x} {axis} than at {cells[knee - 1].x}: the knee lies beyond{limit}"
-        )
-    best = min(c.seconds for c in cells[knee:])
-    return f"knee at {at.x} {axis}: more adds {at.seconds / best - 1:.0%} at most{limit}"
+    told = [
+        {
+            "x": w,
+            "seconds": r.seconds / r.steps,
+            "examples_per_second": r.examples_per_second,
+            "au": r.au,
+            "cpu": r.cpu / r.steps,
+            "pss": r.pss,
+            "limit": r.limit,
+        }
+        for w, results in runs.items()
+        for r in results
+    ]
+    unit = "seconds per step"
+    curve = json.loads(ask(["loop", "study"], json.dumps({"axis": axis, "unit": unit, "runs": told})))
+    return StudyResult(axis, unit, [StudyCell(**c) for c in curve["cells"]], curve["knee"], curve["verdict"])

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ._bench import describe
 from ._errors import ConfigError, public
 from ._loader import Loader
-from ._measure import Accelerator, Step, as_dict, bound, drive
+from ._measure import Accelerator, Step, as_dict, bound, describe, drive
 
 
 @dataclass

@@ -1,17 +1,14 @@
-"""What bench, study, profile and headroom have in common: timing a loop, and what the process tree used."""
+"""What bench, study, profile and headroom have in common: timing a loop, and showing what it came to."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from . import _step
+from ._ask import Observer
 from ._errors import ConfigError
 from ._loader import Loader
 
@@ -27,67 +24,6 @@ class Distribution:
     p95: float = 0.0
     p99: float = 0.0
     max: float = 0.0
-
-
-def distribution(times: Sequence[float]) -> Distribution:
-    """Sum up how long something took."""
-    if not times:
-        return Distribution()
-    ordered = sorted(times)
-
-    def at(p: float) -> float:
-        return ordered[min(max(math.ceil(p * len(ordered)) - 1, 0), len(ordered) - 1)]
-
-    return Distribution(sum(ordered) / len(ordered), at(0.5), at(0.95), at(0.99), ordered[-1])
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What a process and its descendants have used, and the memory (PSS) they have now."""
-
-    cpu: float = 0.0
-    block_bytes: int = 0
-    read_bytes: int = 0
-    pss: int = 0
-    processes: int = 0
-
-
-def usage(memory: bool = False) -> Usage:
-    """Add up this process and its live descendants; what ended children used counts as their parents'."""
-    children: dict[int, list[int]] = {}
-    stats: dict[int, list[str]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                stats[int(entry.name)] = fields
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    tree = [os.getpid()]
-    for pid in tree:
-        tree.extend(children.get(pid, []))
-    ticks = os.sysconf("SC_CLK_TCK")
-    cpu, block, read, pss, count = 0.0, 0, 0, 0, 0
-    for pid in tree:
-        if pid not in stats:
-            continue
-        count += 1
-        cpu += sum(int(f) for f in stats[pid][11:15]) / ticks
-        io = _keyed(f"/proc/{pid}/io")
-        block += io.get("read_bytes", 0)
-        read += io.get("rchar", 0)
-        if memory:
-            pss += _keyed(f"/proc/{pid}/smaps_rollup").get("Pss", 0) * 1024
-    return Usage(cpu, block, read, pss, count)
-
-
-def _keyed(path: str) -> dict[str, int]:
-    found = {}
-    with contextlib.suppress(OSError):
-        for line in Path(path).read_text().splitlines():
-            key, _, value = line.partition(":")
-            with contextlib.suppress(ValueError, IndexError):
-                found[key] = int(value.split()[0])
-    return found
 
 
 @dataclass
@@ -108,7 +44,7 @@ class Stage:
 
 @dataclass
 class Run:
-    """One timed pass of a loop, the first step left out."""
+    """What was timed of one pass of a loop, the first step left out. Times are in seconds."""
 
     waits: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
@@ -116,26 +52,23 @@ class Run:
     rows: int = 0
     seconds: float = 0.0
     first_batch: float = 0.0
-    cpu: float = 0.0
-    block_bytes: int = 0
-    read_bytes: int = 0
-    pss: int = 0
-    processes: int = 0
-    engine: list[Stage] = field(default_factory=list)
+    engine_before: list[dict[str, Any]] = field(default_factory=list)
+    engine_after: list[dict[str, Any]] = field(default_factory=list)
     first_record: int = 0
 
-    @property
-    def au(self) -> float:
-        """Compute time over total time."""
-        return min(self.computed / self.seconds, 1.0) if self.seconds > 0 else 0.0
-
-    @property
-    def waited(self) -> float:
-        """Share of the steps that waited for their batch, longer than a hundredth of a step and 0.1 ms."""
-        if not self.waits:
-            return 0.0
-        threshold = max(sum(self.steps) / len(self.steps) / 100, 1e-4)
-        return sum(w > threshold for w in self.waits) / len(self.waits)
+    def told(self, loader: object) -> dict[str, Any]:
+        """Return it as ``Observer.report`` takes it (internal/loop/told.go)."""
+        return {
+            "loader": describe(loader),
+            "waits": [round(w * 1e9) for w in self.waits],
+            "steps": [round(s * 1e9) for s in self.steps],
+            "computed": self.computed,
+            "examples": self.rows,
+            "seconds": self.seconds,
+            "first_batch": self.first_batch,
+            "engine_before": self.engine_before,
+            "engine_after": self.engine_after,
+        }
 
 
 class Accelerator:
@@ -221,17 +154,16 @@ def drive(
     seconds: float,
     iterate: Callable[[], Iterator[Any]] | None = None,
     counting: Callable[[], None] = lambda: None,
+    observer: Observer | None = None,
 ) -> Run:
     """Run the loop and time it. The waits and steps go into the step log as well.
 
-    ``counting`` is called behind the first step, from which on times count.
+    ``counting`` is called behind the first step, from which on times count; ``observer`` is told then and at the end.
     """
     run = Run()
     own = isinstance(loader, Loader)  # it writes its waits itself
     batches = batches_of(loader, iterate)
     count, start, late, from_ = 0, 0.0, 0.0, time.perf_counter()
-    before, after = Usage(), Usage()
-    engine: dict[str, Any] = {}
     batch = None
     try:
         while count < max_batches:
@@ -257,7 +189,9 @@ def drive(
                 # The first step is not counted: it opens files, starts workers, compiles.
                 run.first_batch = ready - from_
                 accelerator.find_device()
-                before, engine = usage(), engine_counters(loader)
+                run.engine_before = engine_stages(loader)
+                if observer is not None:
+                    observer.begin()
                 log = _step.log()
                 run.first_record = log.head if log is not None else 0
                 accelerator._late = 0.0
@@ -272,8 +206,9 @@ def drive(
             if end - start >= seconds:
                 break
         run.seconds = max(time.perf_counter() - start - late, 1e-9) if count else 0.0
-        after = usage(memory=True)
-        run.engine = engine_stages(engine, engine_counters(loader), run)
+        if observer is not None and count > 0:
+            observer.end()
+        run.engine_after = engine_stages(loader)
     finally:
         batch = None
         closing = getattr(batches, "close", None)
@@ -283,30 +218,30 @@ def drive(
         raise ConfigError("the loader gave no batch")
     if count == 1:
         raise ConfigError("the loader gave a single batch, and the first step is not counted; give it more data")
-    run.cpu = after.cpu - before.cpu
-    run.block_bytes = after.block_bytes - before.block_bytes
-    run.read_bytes = after.read_bytes - before.read_bytes
-    run.pss, run.processes = after.pss, after.processes
     return run
 
 
-def engine_counters(loader: Iterable[Any]) -> dict[str, Any]:
-    if isinstance(loader, Loader):
-        engine: dict[str, Any] = loader.stats()["engine"]
-        return engine
-    return {}
+def engine_stages(loader: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return what the stages of the engine have done so far, where the loader has one."""
+    if not isinstance(loader, Loader):
+        return []
+    stages = loader.stats()["engine"].get("stages") or []
+    return [{key: stage[key] for key in ("name", "busy_ns", "workers")} for stage in stages]
 
 
-def engine_stages(before: dict[str, Any], after: dict[str, Any], run: Run) -> list[Stage]:
-    """Say what each stage of the engine did per step."""
-    stages = []
-    old = {s["name"]: s["busy_ns"] for s in before.get("stages") or []}
-    steps = max(len(run.steps), 1)
-    for s in after.get("stages") or []:
-        busy = (s["busy_ns"] - old.get(s["name"], 0)) / 1e9
-        name = "read" if s["name"] == "fetch" else s["name"]
-        stages.append(Stage(name, "engine", busy / steps, busy / max(run.seconds * s["workers"], 1e-9)))
-    return stages
+def describe(loader: object) -> str:
+    """Say in one line what a loader is."""
+    text = repr(loader)
+    workers = getattr(loader, "num_workers", None)
+    if text.startswith("<") and workers is not None:
+        return f"{type(loader).__name__}(batch_size={getattr(loader, 'batch_size', None)}, num_workers={workers})"
+    return text if len(text) <= 200 and "\n" not in text else type(loader).__name__
+
+
+def fields_of(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a result that has distributions and stages, from its JSON."""
+    made = {"step": Distribution(**report["step"]), "wait": Distribution(**report["wait"])}
+    return {**report, **made, "stages": [Stage(**s) for s in report["stages"]]}
 
 
 def as_dict(result: Any) -> dict[str, Any]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from ._binary import find_binary
-from ._errors import ConfigError, StokerError
+from ._ask import ask
 
 _T = TypeVar("_T")
-_USAGE = 2  # exit code: the arguments are wrong
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,20 +263,12 @@ def plan(
         ("workers", workers), ("kind", kind), ("layout", layout), ("codec", codec), ("example", example),
     ]  # fmt: skip
     flags += [("array", a) for a in arrays] + [("with", w) for w in others]
-    command = [find_binary(), "plan", "--json"]
-    command += [f"--{name}={value}" for name, value in flags if value is not None]
+    arguments = ["plan", "--json", *(f"--{name}={value}" for name, value in flags if value is not None)]
     if not probe:
-        command.append("--no-probe")
+        arguments.append("--no-probe")
     if data is not None:
-        command += ["--", os.fspath(data)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        raise StokerError(f"stoker plan took longer than timeout={timeout:g} seconds") from None
-    if done.returncode != 0:
-        message = _message(done.stderr) or f"stoker plan ended with code {done.returncode}"
-        raise (ConfigError if done.returncode == _USAGE else StokerError)(message)
-    return _parse(cast("dict[str, Any]", json.loads(done.stdout)))
+        arguments += ["--", os.fspath(data)]
+    return _parse(cast("dict[str, Any]", json.loads(ask(arguments, timeout=timeout))))
 
 
 def _time(value: float | str | None) -> str | None:
@@ -293,13 +282,6 @@ def _size(value: int | str | None) -> str | None:
 
 def _share(value: float | None) -> str | None:
     return None if value is None else f"{value * 100!r}%"
-
-
-def _message(text: str) -> str:
-    """Return the error and its hints without the program's name and its progress."""
-    lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith("stoker: ")), None)
-    return "" if start is None else "\n".join([lines[start].removeprefix("stoker: "), *lines[start + 1 :]])
 
 
 def _build(cls: type[_T], value: Mapping[str, Any], **renamed: Any) -> _T:

@@ -8,12 +8,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from . import _step
-from ._bench import describe
+from ._ask import Observer, ask
 from ._errors import ConfigError, StokerError, public
 from ._loader import Loader
 from ._measure import (
@@ -24,21 +24,15 @@ from ._measure import (
     Step,
     batches_of,
     bound,
-    distribution,
     drive,
-    engine_counters,
     engine_stages,
+    fields_of,
     table,
     time_text,
-    usage,
 )
 
 _FORMAT = "stoker profile"
 _VERSION = 1
-# Parts of the wait that a loop without workers does itself.
-_LOADING = ("getitem", "collate")
-# The order in which parts of the step are listed; others follow.
-_ORDER = ("copy", "forward", "backward", "optimiser", "copy back")
 
 
 @dataclass
@@ -69,12 +63,12 @@ class ProfileResult:
     stages: list[Stage]
     cpu: float
     notes: list[str] = field(default_factory=list)
-    _events: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    _log: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def to_json(self) -> str:
         """Return all figures as JSON, in the form that ``save`` writes."""
-        data = asdict(self)
-        del data["_events"]
+        data = asdict(replace(self, _log={}))
+        del data["_log"]
         return json.dumps({"format": _FORMAT, "version": _VERSION, **data}, indent=2)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -91,9 +85,7 @@ class ProfileResult:
             version = data.pop("version")
             if version != _VERSION:
                 raise StokerError(f"{path} is a profile of version {version}, this package reads version {_VERSION}")
-            data["step"], data["wait"] = Distribution(**data["step"]), Distribution(**data["wait"])
-            data["stages"] = [Stage(**s) for s in data["stages"]]
-            return ProfileResult(**data)
+            return ProfileResult(**fields_of(data))
         except OSError as error:
             raise StokerError(f"{path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -102,39 +94,12 @@ class ProfileResult:
     def compare(self, before: ProfileResult | str | os.PathLike[str]) -> str:
         """Return a table of this profile beside an earlier one (or the file of one)."""
         old = before if isinstance(before, ProfileResult) else ProfileResult.load(before)
-        rows = [["per step", "before", "after", "change"]]
-
-        def add(name: str, a: float, b: float, text: Callable[[float], str] = time_text) -> None:
-            change = f"{b / a - 1:+.0%}" if a > 0 else ""
-            rows.append([name, text(a), text(b), change])
-
-        def each(text: Callable[[float], str] = str) -> Callable[[float], str]:
-            return text
-
-        add("step", old.step.mean, self.step.mean)
-        keys = [(s.where, s.name) for s in self.stages]
-        keys += [(s.where, s.name) for s in old.stages if (s.where, s.name) not in keys]
-        now = {(s.where, s.name): s.seconds for s in self.stages}
-        then = {(s.where, s.name): s.seconds for s in old.stages}
-        for where, name in keys:
-            add(f"{where}: {name}", then.get((where, name), 0.0), now.get((where, name), 0.0))
-        add("examples/s", old.examples_per_second, self.examples_per_second, each(lambda v: f"{v:,.0f}"))
-        add("AU", old.au, self.au, each(lambda v: f"{v:.1%}"))
-        return table(rows)
+        return ask(["profile", "compare", "-", "-"], old.to_json() + self.to_json())
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Write the steps as a Chrome trace, which opens in Perfetto (ui.perfetto.dev) and chrome://tracing."""
-        pid = os.getpid()
-        names = {1: "training loop", 2: "loading (inside the wait)"}
-        meta: list[dict[str, Any]] = [
-            {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": self.loader}}
-        ]
-        meta += [
-            {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
-            for tid, name in names.items()
-        ]
-        events = meta + [{**e, "pid": pid} for e in self._events]
-        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+        log = {"title": self.loader, "pid": os.getpid(), **self._log}
+        Path(path).write_text(ask(["loop", "trace"], json.dumps(log)))
 
     def __repr__(self) -> str:
         speed = f"{self.examples_per_second:,.0f} examples/s, " if self.examples else ""
@@ -176,24 +141,24 @@ class _Timed:
 
 
 class _Spans:
-    """Times of what happens inside the wait."""
+    """Times of what happens inside the wait, in nanoseconds on the clock of the step log."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.events: list[tuple[str, float, float]] = []
+        self.events: list[dict[str, Any]] = []
         self.counting = False
 
     @contextlib.contextmanager
     def span(self, name: str) -> Iterator[None]:
-        start = time.monotonic()
+        start = time.monotonic_ns()
         try:
             yield
         finally:
-            end = time.monotonic()
+            end = time.monotonic_ns()
             if self.counting:
-                self.seconds[name] = self.seconds.get(name, 0.0) + end - start
+                self.seconds[name] = self.seconds.get(name, 0.0) + (end - start) / 1e9
                 if len(self.events) < 200_000:
-                    self.events.append((name, start, end))
+                    self.events.append({"name": name, "from": start, "to": end})
 
     def function(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -277,8 +242,7 @@ class Profiler:
         batches = batches_of(self._loader, _iterate(self._loader, spans))
         run = Run()
         count, start = 0, 0.0
-        before = usage()
-        engine: dict[str, Any] = {}
+        observer = Observer("profile")
         asked = begun = time.perf_counter()
         try:
             while count < self._most:
@@ -287,11 +251,12 @@ class Profiler:
                     run.steps.append(asked - begun)
                 begun = asked
                 if count == 1:
-                    start = begun = asked
-                    before, engine = usage(), engine_counters(self._loader)
+                    run.engine_before = engine_stages(self._loader)
+                    observer.begin()
                     log = _step.log()
                     run.first_record = log.head if log is not None else 0
                     spans.counting = True
+                    start = begun = asked = time.perf_counter()
                 if not own:
                     _step.write(_step.WAIT_BEGIN, 0)
                 rows = 0
@@ -321,12 +286,13 @@ class Profiler:
             if count > 1 and not run.seconds:  # the loop was left early
                 run.waits = run.waits[: len(run.steps)]
                 run.seconds = max(begun - start, 1e-9)
-            if run.steps:
-                after = usage(memory=True)
-                run.cpu = after.cpu - before.cpu
-                run.computed = max(run.seconds - sum(run.waits), 0.0)
-                run.engine = engine_stages(engine, engine_counters(self._loader), run)
-                self._result = _result(self._loader, run, spans, [])
+            try:
+                if run.steps:
+                    observer.end()
+                    run.engine_after = engine_stages(self._loader)
+                    self._result = _result(self._loader, run, spans, [], observer)
+            finally:
+                observer.close()
 
     def result(self) -> ProfileResult:
         """Return the profile, once the loop is over."""
@@ -391,11 +357,11 @@ def profile(
     def counting() -> None:
         spans.counting = True
 
-    with watcher if watcher is not None else contextlib.nullcontext():
-        run = drive(loader, accelerator, most, longest, _iterate(loader, spans), counting)
-    run.computed = max(run.seconds - sum(run.waits), 0.0)
-    extra = _torch_parts(watcher, len(run.steps) + 1, notes) if watcher is not None else {}
-    return _result(loader, run, spans, notes, extra)
+    with Observer("profile") as observer:
+        with watcher if watcher is not None else contextlib.nullcontext():
+            run = drive(loader, accelerator, most, longest, _iterate(loader, spans), counting, observer)
+        extra = _torch_parts(watcher, len(run.steps) + 1, notes) if watcher is not None else {}
+        return _result(loader, run, spans, notes, observer, extra)
 
 
 def _torch_profiler() -> Any:
@@ -443,86 +409,29 @@ def _union(spans: list[tuple[int, int]]) -> float:
 
 
 def _result(
-    loader: Any, run: Run, spans: _Spans, notes: list[str], parts: dict[str, float] | None = None
+    loader: Any,
+    run: Run,
+    spans: _Spans,
+    notes: list[str],
+    observer: Observer,
+    parts: dict[str, float] | None = None,
 ) -> ProfileResult:
-    """Put the profile together."""
-    n = max(len(run.steps), 1)
-    per_step = run.seconds / n
-    waited = min(sum(run.waits) / n, per_step)
-    marked, events = _marks(run, n)
-    for name, value in (parts or {}).items():
-        marked.setdefault(name, value)
-    if parts:
-        known = sum(marked.values())
-        marked.setdefault("forward", max(per_step - waited - known, 0.0))
-        notes.append("forward is what is left of the step beside what torch's events name")
-    stages = [Stage("wait", "trainer", waited, waited / per_step)]
-    names = [name for name in _ORDER if name in marked] + sorted(set(marked) - set(_ORDER))
-    stages += [Stage(name, "trainer", marked[name], marked[name] / per_step) for name in names]
-    rest = per_step - sum(s.seconds for s in stages)
-    if rest > 0.002 * per_step:
-        name = "other" if marked else "compute"
-        stages.append(Stage(name, "trainer", rest, rest / per_step))
-    loading = {name: spans.seconds[name] / n for name in _LOADING if name in spans.seconds}
-    stages += [Stage(name, "loading", value, value / per_step) for name, value in loading.items()]
-    stages += run.engine
-    workers = getattr(loader, "num_workers", 0) if not run.engine else 0
+    """Let the profile be put together."""
+    workers = getattr(loader, "num_workers", 0) if not run.engine_after else 0
     if isinstance(workers, int) and workers > 0:
         notes.append(f"what {workers} worker processes do cannot be told apart from here; num_workers=0 shows it")
-    origin = min((e["ts"] for e in events), default=0.0)
-    for name, a, b in spans.events:
-        if a * 1e6 >= origin:
-            events.append({"name": name, "cat": "loading", "ph": "X", "ts": a * 1e6, "dur": (b - a) * 1e6, "tid": 2})
-    return ProfileResult(
-        loader=describe(loader),
-        steps=n,
-        examples=run.rows,
-        seconds=run.seconds,
-        examples_per_second=run.rows / run.seconds,
-        au=max(1 - waited / per_step, 0.0),
-        step=distribution(run.steps),
-        wait=distribution(run.waits),
-        stages=stages,
-        cpu=run.cpu,
-        notes=notes,
-        _events=events,
-    )
+    log = _log_of(run)
+    told = {**run.told(loader), "inside": spans.seconds, "parts": parts or {}, "log": log, "notes": notes}
+    report = observer.report(told)
+    del report["format"], report["version"]
+    return ProfileResult(**fields_of(report), _log={**log, "spans": spans.events})
 
 
-def _marks(run: Run, steps: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Read this run's part of the step log: seconds per step of each marked stage, and the events of a trace."""
+def _log_of(run: Run) -> dict[str, Any]:
+    """Return this run's part of the step log."""
     log = _step.log()
     if log is None:
-        return {}, []
-    names = log.names()
-    seconds: dict[str, float] = {}
-    events: list[dict[str, Any]] = []
-    opened: dict[int, int] = {}
-    wait = computing = 0
+        return {}
     records = log.read(run.first_record)
-
-    def event(name: str, category: str, start: int, end: int) -> None:
-        events.append(
-            {"name": name, "cat": category, "ph": "X", "ts": start / 1e3, "dur": (end - start) / 1e3, "tid": 1}
-        )
-
-    for r in records:
-        if r.kind == _step.WAIT_BEGIN:
-            wait = r.ns
-        elif r.kind == _step.WAIT_END and wait:
-            event("wait", "wait", wait, r.ns)
-            computing = r.ns
-        elif r.kind == _step.STEP and computing:
-            event("step", "step", computing, r.ns)
-            computing = 0
-        elif r.kind == _step.STAGE_BEGIN:
-            opened[r.arg] = r.ns
-        elif r.kind == _step.STAGE_END and r.arg in opened:
-            start = opened.pop(r.arg)
-            name = names.get(r.arg, "other")
-            event(name, "stage", start, r.ns)
-            seconds[name] = seconds.get(name, 0.0) + (r.ns - start) / 1e9
-    # The log keeps the last records only.
-    seen = sum(e["cat"] == "step" for e in events)
-    steps = min(steps, seen) if log.head - run.first_record > len(records) else steps
-    return {name: value / max(steps, 1) for name, value in seconds.items()}, events
+    names = {str(number): name for number, name in log.names().items()}
+    return {"records": records, "names": names, "lost": log.head - run.first_record > len(records)}

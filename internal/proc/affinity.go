@@ -1,17 +1,12 @@
-package bench
+package proc
 
 import (
 	"fmt"
 	"runtime"
 	"syscall"
 
-	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
-
-// ownGroup puts a child into a process group of its own, so that Ctrl-C in a
-// terminal reaches this process alone, which then ends the child.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func setOf(cpus []int) *unix.CPUSet {
 	var set unix.CPUSet
@@ -21,9 +16,9 @@ func setOf(cpus []int) *unix.CPUSet {
 	return &set
 }
 
-// onCPUs starts a child through start so that it runs on the given CPUs, all
+// OnCPUs starts a child through start so that it runs on the given CPUs, all
 // of its threads and children included; with none it changes nothing.
-func onCPUs(cpus []int, start func() error) error {
+func OnCPUs(cpus []int, start func() error) error {
 	if len(cpus) == 0 {
 		return start()
 	}
@@ -44,20 +39,20 @@ func onCPUs(cpus []int, start func() error) error {
 	return err
 }
 
-// confine keeps all threads of this process on the given CPUs until the
+// Confine keeps all threads of this process on the given CPUs until the
 // function that it returns is called: the simulated trainer must not use cores
 // that the engine may not.
-func confine(cpus []int) (undo func()) {
+func Confine(cpus []int) (undo func()) {
 	if len(cpus) == 0 {
 		return func() {}
 	}
-	all := proc.AllowedCPUs()
+	all := AllowedCPUs()
 	setAll(cpus)
 	return func() { setAll(all) }
 }
 
 func setAll(cpus []int) {
-	tids, err := proc.Live.Numbers("self", "task")
+	tids, err := Live.Numbers("self", "task")
 	if err != nil {
 		return
 	}
@@ -66,3 +61,7 @@ func setAll(cpus []int) {
 		_ = unix.SchedSetaffinity(tid, set) // a thread may have ended meanwhile
 	}
 }
+
+// OwnGroup puts a child into a process group of its own, so that Ctrl-C in a
+// terminal reaches this process alone, which then ends the child.
+func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

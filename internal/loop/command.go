@@ -1,4 +1,4 @@
-package bench
+package loop
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/obs"
+	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
 	"github.com/stokerdata/stoker/internal/steplog"
@@ -48,7 +49,7 @@ type CommandResult struct {
 	// Steps are what the step logs tell; nil when no process keeps one.
 	Steps *CommandSteps `json:"steps,omitempty"`
 	// Engine is what Stoker engines of the command did, stage by stage.
-	Engine []Stage `json:"engine,omitempty"`
+	Engine []EngineStage `json:"engine,omitempty"`
 	// CPU, BlockBytes, ReadBytes and Processes are of the whole process tree: CPU
 	// seconds, bytes from storage, bytes by read(); PSS is its largest memory.
 	CPU        float64 `json:"cpu_seconds"`
@@ -89,13 +90,6 @@ type CommandSteps struct {
 	Parts []Part `json:"parts,omitempty"`
 }
 
-// Part is a marked part of a step.
-type Part struct {
-	Name    string  `json:"name"`
-	PerStep float64 `json:"seconds_per_step"`
-	Count   int     `json:"count"`
-}
-
 const (
 	// pollEvery is how often the logs are read: they hold 16,384 records.
 	pollEvery = 100 * time.Millisecond
@@ -116,17 +110,17 @@ type watched struct {
 	o       *CommandOptions
 	pid     int
 	res     *CommandResult
-	loops   map[int]*loop
+	loops   map[int]*logged
 	engines map[int]map[int64]engineSeen
-	usage   Usage
+	usage   proc.Usage
 	pss     int64
 	most    int
 	// memoryAt is when the memory of the tree was read last.
 	memoryAt time.Time
 }
 
-// loop is a process with a step log.
-type loop struct {
+// logged is a process with a step log.
+type logged struct {
 	log  *steplog.Log
 	sum  steplog.Summary
 	lost uint64
@@ -149,21 +143,21 @@ func RunCommand(ctx context.Context, o CommandOptions) (*CommandResult, error) {
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)
 	cmd.Env = append(os.Environ(), o.Env...)
 	cmd.Stdout, cmd.Stderr = o.Output, o.Output
-	cmd.SysProcAttr = ownGroup()
-	start, own := time.Now(), ownCPU()
-	if err := onCPUs(cpus, cmd.Start); err != nil {
+	cmd.SysProcAttr = proc.OwnGroup()
+	start, own := time.Now(), proc.OwnCPU()
+	if err := proc.OnCPUs(cpus, cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", o.Args[0], cause(err))
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	w := &watched{memoryAt: start.Add(time.Second - memoryEvery), o: &o, pid: cmd.Process.Pid, res: &CommandResult{Command: o.Args, Cores: cores}, loops: map[int]*loop{}, engines: map[int]map[int64]engineSeen{}}
+	w := &watched{memoryAt: start.Add(time.Second - memoryEvery), o: &o, pid: cmd.Process.Pid, res: &CommandResult{Command: o.Args, Cores: cores}, loops: map[int]*logged{}, engines: map[int]map[int64]engineSeen{}}
 	defer w.close()
 	err := w.watch(ctx, done, start)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	w.res.Seconds = time.Since(start).Seconds()
-	w.res.WatchingCPU = (ownCPU() - own).Seconds()
+	w.res.WatchingCPU = (proc.OwnCPU() - own).Seconds()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -237,7 +231,7 @@ func (w *watched) look(now time.Time) {
 	if memory {
 		w.memoryAt = now
 	}
-	u := usageOf(tree, memory)
+	u := proc.Live.UsageOf(tree, memory)
 	w.usage.CPU = max(w.usage.CPU, u.CPU)
 	w.usage.BlockBytes = max(w.usage.BlockBytes, u.BlockBytes)
 	w.usage.ReadBytes = max(w.usage.ReadBytes, u.ReadBytes)
@@ -245,7 +239,7 @@ func (w *watched) look(now time.Time) {
 	for _, pid := range tree {
 		if w.loops[pid] == nil {
 			if log, err := steplog.Open(pid); err == nil {
-				w.loops[pid] = &loop{log: log}
+				w.loops[pid] = &logged{log: log}
 				w.res.Names = log.Stages()
 			}
 		}
@@ -359,16 +353,9 @@ func (w *watched) summary() *CommandSteps {
 		waited += d
 	}
 	s.WaitsSeen = len(waits) > 0
-	threshold := total / time.Duration(max(len(steps), 1)) / 100
-	n := 0
-	for _, d := range waits {
-		if d > max(threshold, 100*time.Microsecond) {
-			n++
-		}
-	}
 	if s.WaitsSeen {
 		s.AU = 1 - min(waited.Seconds()/max(total.Seconds(), 1e-9), 1)
-		s.Waited = float64(n) / float64(len(waits))
+		s.Waited = Waited(stats.Seconds(waits), total.Seconds()/float64(max(len(steps), 1)))
 	}
 	if total > 0 && s.Count > 0 {
 		// All rows came in one step more than there are times of.
@@ -384,7 +371,7 @@ func (w *watched) summary() *CommandSteps {
 }
 
 // engineStages adds the pipelines of all engines up.
-func (w *watched) engineStages() []Stage {
+func (w *watched) engineStages() []EngineStage {
 	var c obs.Counters
 	var seconds float64
 	for _, pipelines := range w.engines {
@@ -405,13 +392,13 @@ func (w *watched) engineStages() []Stage {
 	if c.Records == 0 || seconds == 0 {
 		return nil
 	}
-	var out []Stage
+	var out []EngineStage
 	for _, s := range []struct {
 		name    string
 		ns      uint64
 		workers uint64
 	}{{"sample", c.Sample, 1}, {"read", c.Read, c.ReadWorkers}, {"decode", c.Decode, c.DecodeWorkers}, {"transform", c.Transform, c.DecodeWorkers}, {"collate", c.Collate, c.DecodeWorkers}} {
-		out = append(out, Stage{
+		out = append(out, EngineStage{
 			Name: s.name, Seconds: float64(s.ns) / 1e9, PerRecord: float64(s.ns) / float64(max(c.Decoded, c.Records)),
 			Workers: int(s.workers), Busy: float64(s.ns) / 1e9 / seconds / float64(max(s.workers, 1)),
 		})
@@ -422,12 +409,17 @@ func (w *watched) engineStages() []Stage {
 // judge says what can be said from outside; `stoker doctor` says more.
 func (r *CommandResult) judge() {
 	used := r.CPU / max(r.Seconds*float64(r.Cores), 1e-9)
-	switch {
-	case r.Steps != nil && r.Steps.WaitsSeen && r.Steps.AU >= fedAU:
-		r.Limit, r.Why = LimitAccelerator, fmt.Sprintf("the loop waits for data %.1f%% of its time only", 100*(1-r.Steps.AU))
-	case used >= busyCPU:
-		r.Limit, r.Why = LimitCPU, fmt.Sprintf("the processes use %.0f%% of %d cores", 100*used, r.Cores)
-	case r.Steps != nil && r.Steps.WaitsSeen:
-		r.Why = fmt.Sprintf("the loop waits for data %.1f%% of its time, and the processes use %.0f%% of %d cores: stoker doctor says what for", 100*(1-r.Steps.AU), 100*used, r.Cores)
+	seen := r.Steps != nil && r.Steps.WaitsSeen
+	au := 0.0
+	if seen {
+		au = r.Steps.AU
+	}
+	switch r.Limit = Limit(au, seen, used); {
+	case r.Limit == plan.LimitAccelerator:
+		r.Why = fmt.Sprintf("the loop waits for data %.1f%% of its time only", 100*(1-au))
+	case r.Limit == plan.LimitCPU:
+		r.Why = fmt.Sprintf("the processes use %.0f%% of %d cores", 100*used, r.Cores)
+	case seen:
+		r.Why = fmt.Sprintf("the loop waits for data %.1f%% of its time, and the processes use %.0f%% of %d cores: stoker doctor says what for", 100*(1-au), 100*used, r.Cores)
 	}
 }

@@ -1,9 +1,8 @@
-package bench
+package proc
 
 import (
 	"time"
 
-	"github.com/stokerdata/stoker/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,40 +33,40 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.CPU + v.CPU, u.BlockBytes + v.BlockBytes, u.ReadBytes + v.ReadBytes, u.PSS + v.PSS, u.Processes + v.Processes}
 }
 
-// usageOf adds up what processes have used; withMemory also reads their PSS,
+// UsageOf adds up what processes have used; withMemory also reads their PSS,
 // which takes the kernel a millisecond for each.
-func usageOf(pids []int, withMemory bool) Usage {
+func (fs FS) UsageOf(pids []int, withMemory bool) Usage {
 	var u Usage
 	buf := make([]byte, 4096)
 	for _, pid := range pids {
-		data, err := proc.Live.Process(buf, pid, "stat")
+		data, err := fs.Process(buf, pid, "stat")
 		if err != nil {
 			continue
 		}
-		s, err := proc.ParseStat(data)
+		s, err := ParseStat(data)
 		if err != nil {
 			continue
 		}
 		u.Processes++
-		u.CPU += time.Duration(s.UTime+s.STime+s.CUTime+s.CSTime) * time.Second / proc.Ticks
+		u.CPU += time.Duration(s.UTime+s.STime+s.CUTime+s.CSTime) * time.Second / Ticks
 		// What may not be seen of another user's process counts as nothing.
-		if data, err := proc.Live.Process(buf, pid, "io"); err == nil {
-			if io, err := proc.ParseIO(data); err == nil {
+		if data, err := fs.Process(buf, pid, "io"); err == nil {
+			if io, err := ParseIO(data); err == nil {
 				u.BlockBytes += int64(io.ReadBytes)
 				u.ReadBytes += int64(io.ReadChars)
 			}
 		}
 		if withMemory {
-			if data, err := proc.Live.Process(buf, pid, "smaps_rollup"); err == nil {
-				u.PSS += int64(proc.ParsePSS(data))
+			if data, err := fs.Process(buf, pid, "smaps_rollup"); err == nil {
+				u.PSS += int64(ParsePSS(data))
 			}
 		}
 	}
 	return u
 }
 
-// ownCPU is the CPU time of this process, to the microsecond.
-func ownCPU() time.Duration {
+// OwnCPU is the CPU time of this process, to the microsecond.
+func OwnCPU() time.Duration {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
 		return 0
@@ -75,8 +74,8 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// threadCPU is the CPU time of the calling thread.
-func threadCPU() time.Duration {
+// ThreadCPU is the CPU time of the calling thread.
+func ThreadCPU() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
 		return 0
@@ -84,13 +83,13 @@ func threadCPU() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// idleTime is how long the given CPUs have had nothing to do, summed; false where
+// IdleTime is how long the given CPUs have had nothing to do, summed; false where
 // the system does not say.
-func idleTime(cpus []int) (time.Duration, bool) {
-	data, err := proc.Live.Read(nil, "stat")
+func (fs FS) IdleTime(cpus []int) (time.Duration, bool) {
+	data, err := fs.Read(nil, "stat")
 	if err != nil {
 		return 0, false
 	}
-	ticks, err := proc.ParseIdle(data, cpus)
-	return time.Duration(ticks) * time.Second / proc.Ticks, err == nil
+	ticks, err := ParseIdle(data, cpus)
+	return time.Duration(ticks) * time.Second / Ticks, err == nil
 }

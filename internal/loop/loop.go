@@ -1,0 +1,57 @@
+// Package loop says what a training loop did: how fast it was, how long it waited
+// for batches, what limited it, where the time of a step went, and a trace of its
+// steps. What it is told comes from a program that is watched from outside
+// (`stoker bench -- COMMAND`, `stoker profile -- COMMAND`) or from one that has
+// timed its own loop (stoker.bench and stoker.profile in Python).
+package loop
+
+import "github.com/stokerdata/stoker/internal/plan"
+
+// Thresholds of Limit. They name what a run was limited by, not what a machine
+// could do: `stoker doctor` has rules that were tested on injected bottlenecks.
+const (
+	// FedAU: with this share of the time spent computing the data path keeps up.
+	FedAU = 0.97
+	// BusyCPU: with this share of the usable CPU time used, more cores would help.
+	BusyCPU = 0.85
+)
+
+// Limit names what limited a loop that did not wait for the share au of its time
+// (known is false where that cannot be told) while the share used of the CPU time
+// was used; it is empty where these do not say.
+func Limit(au float64, known bool, used float64) string {
+	switch {
+	case known && au >= FedAU:
+		return plan.LimitAccelerator
+	case used >= BusyCPU:
+		return plan.LimitCPU
+	}
+	return ""
+}
+
+// Waited is the share of the steps that waited for their batch, longer than a
+// hundredth of a step and 0.1 ms. Times are in seconds, step is the mean.
+func Waited(waits []float64, step float64) float64 {
+	if len(waits) == 0 {
+		return 0
+	}
+	n := 0
+	for _, w := range waits {
+		if w > max(step/100, 100e-6) {
+			n++
+		}
+	}
+	return float64(n) / float64(len(waits))
+}
+
+// EngineStage is one stage of the engine.
+type EngineStage struct {
+	Name string `json:"name"`
+	// PerRecord is the nanoseconds that the stage's workers spent on a record,
+	// by the clock, Seconds their sum.
+	PerRecord float64 `json:"ns_per_record"`
+	Seconds   float64 `json:"seconds"`
+	// Busy is the share of its workers' time in which they worked.
+	Busy    float64 `json:"busy"`
+	Workers int     `json:"workers"`
+}
