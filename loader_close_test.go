@@ -16,9 +16,9 @@ type gated struct {
 	gate chan struct{}
 }
 
-func (g *gated) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
+func (g *gated) Parse(group *driver.Group) error {
 	<-g.gate
-	return g.Memory.Read(ctx, ids, buf)
+	return g.Memory.Parse(group)
 }
 
 // Close in the moment between the engine's batch and what Next makes of it: the

@@ -72,14 +72,18 @@ func (in *packInput) load(_ context.Context, i int64, w *worker, j *job) error {
 	c, row := in.r.locate(i)
 	cur := &w.cursor
 	if cur.view == nil || cur.view.c != c {
-		err := in.r.ensure(c)
+		v, err := in.r.view(c, &cur.head)
+		if err == nil && in.r.opt.VerifyChunks {
+			err = in.r.verifyChunk(c, make([]byte, 1<<20))
+		}
 		if err == nil {
-			cur.view, err = in.r.view(c, &cur.head)
+			err = v.checkRows()
 		}
 		if err != nil {
 			cur.view = nil
 			return err
 		}
+		cur.view = v
 	}
 	rec := &cur.rec
 	if err := cur.view.record(row, rec, w.src); err != nil {

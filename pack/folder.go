@@ -9,6 +9,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // folderInput is a folder of image files.
@@ -28,7 +30,7 @@ func openFolderInput(ctx context.Context, src, dst string) (input, error) {
 	if IsPack(src) {
 		return nil, fmt.Errorf("%s is a pack already: to change how its images are stored use stoker convert", src)
 	}
-	list, err := foldersource.Scan(ctx, src, foldersource.ScanOptions{AllFiles: true})
+	list, err := foldersource.Scan(ctx, localstore.New(src), foldersource.ScanOptions{AllFiles: true})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +70,7 @@ func (in *folderInput) skipped() []Skipped {
 	return out
 }
 
-func (in *folderInput) load(_ context.Context, n int64, w *worker, j *job) error {
+func (in *folderInput) load(ctx context.Context, n int64, w *worker, j *job) error {
 	i := int(n)
 	path := in.list.Path(i)
 	size := in.list.Size(i)
@@ -78,7 +80,7 @@ func (in *folderInput) load(_ context.Context, n int64, w *worker, j *job) error
 	case size > foldersource.MaxFileBytes:
 		return &BadInput{path, fmt.Sprintf("%d bytes are more than the limit of %d", size, int64(foldersource.MaxFileBytes))}
 	}
-	_, err := in.list.ReadFile(i, func(n int) ([]byte, error) {
+	_, err := in.list.ReadFile(ctx, i, func(n int) ([]byte, error) {
 		w.src = grow(w.src, n)
 		return w.src, nil
 	})
@@ -100,7 +102,7 @@ func (in *folderInput) load(_ context.Context, n int64, w *worker, j *job) error
 
 // failed tells files that are bad from a source that is not standing still.
 func (in *folderInput) failed(path string, err error) error {
-	if errors.Is(err, foldersource.ErrChanged) {
+	if errors.Is(err, store.ErrChanged) {
 		return fmt.Errorf("%w; the source must stand still while it is packed: run again with --restart when it does", err)
 	}
 	if cause := errors.Unwrap(err); cause != nil {

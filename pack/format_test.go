@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 var update = flag.Bool("update", false, "write the golden packs anew")
@@ -178,16 +179,12 @@ func FuzzChunk(f *testing.F) {
 		defer r.Close()
 		n := min(rows, 64)
 		ids := make([]int64, n)
-		buf := driver.Buffer{Records: make([]driver.Record, n), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
 		for i := range ids {
 			ids[i] = int64(i)
-			buf.Records[i].Values = make([]driver.Value, 2)
 		}
-		if err := r.Read(t.Context(), ids, &buf); err != nil {
-			t.Fatal(err)
-		}
-		for i := range buf.Records {
-			rec := &buf.Records[i]
+		recs := drivertest.Records(t, asSource(r), ids...)
+		for i := range recs {
+			rec := &recs[i]
 			if rec.Err == nil && len(rec.Values[0].Bytes) > len(b) {
 				t.Fatalf("record %d has %d bytes in a chunk of %d", i, len(rec.Values[0].Bytes), len(b))
 			}
@@ -221,10 +218,6 @@ func TestFlippedBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	buf := driver.Buffer{Records: make([]driver.Record, 3), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, 2)
-	}
 	for bit := c.Offset * 8; bit < (c.Offset+c.Head)*8; bit += 3 {
 		b := bytes.Clone(whole)
 		b[bit/8] ^= 1 << (bit % 8)
@@ -235,11 +228,9 @@ func TestFlippedBits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Read(t.Context(), []int64{0, 1, 2}, &buf); err != nil {
-			t.Errorf("bit %d: %v", bit, err)
-		}
-		for i := range buf.Records {
-			if rec := &buf.Records[i]; rec.Err == nil && int64(len(rec.Values[0].Bytes)) > c.Bytes {
+		recs := drivertest.Records(t, asSource(r), 0, 1, 2)
+		for i := range recs {
+			if rec := &recs[i]; rec.Err == nil && int64(len(rec.Values[0].Bytes)) > c.Bytes {
 				t.Errorf("bit %d: record %d has %d bytes", bit, i, len(rec.Values[0].Bytes))
 			}
 			_ = r.Name(int64(i))

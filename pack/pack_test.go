@@ -22,6 +22,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -643,17 +644,11 @@ func TestReadErrorsAreOfOneRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := m.Shards[0].Records
-	buf := driver.Buffer{Records: make([]driver.Record, 2), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, 2)
+	recs := drivertest.Records(t, asSource(r), 0, lost)
+	if recs[0].Err != nil || len(recs[0].Values[0].Bytes) == 0 {
+		t.Errorf("record 0: %v", recs[0].Err)
 	}
-	if err := r.Read(t.Context(), []int64{0, lost}, &buf); err != nil {
-		t.Fatal(err)
-	}
-	if buf.Records[0].Err != nil || len(buf.Records[0].Values[0].Bytes) == 0 {
-		t.Errorf("record 0: %v", buf.Records[0].Err)
-	}
-	if err := buf.Records[1].Err; err == nil || !strings.Contains(err.Error(), "shard-00001.arrow: no such file") {
+	if err := recs[1].Err; err == nil || !strings.Contains(err.Error(), "shard-00001.arrow: it has changed since it was listed: it is gone") {
 		t.Errorf("record %d: %v", lost, err)
 	}
 }
@@ -668,11 +663,8 @@ func TestVerifyChunksWhileReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	buf := driver.Buffer{Records: []driver.Record{{Values: make([]driver.Value, 2)}}, Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	if err := r.Read(t.Context(), []int64{0}, &buf); err != nil {
-		t.Fatal(err)
-	}
-	if err := buf.Records[0].Err; err == nil || !strings.Contains(err.Error(), "chunk 0") || !strings.Contains(err.Error(), "checksum") {
+	recs := drivertest.Records(t, asSource(r), 0)
+	if err := recs[0].Err; err == nil || !strings.Contains(err.Error(), "chunk 0") || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/pack/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // ReadOptions change how a pack is read. Nil means the defaults.
@@ -53,11 +53,12 @@ type Reader struct {
 	recs *recordIndex // of a pack without images, instead of all that
 	bulk int
 
+	ctx     context.Context
+	st      store.Store
+	entries []store.Entry // of the shards
+
 	shardMu sync.Mutex
 	fds     []atomic.Int32 // file descriptor + 1, 0 while not open
-	maps    []mapping
-
-	noNowait atomic.Bool // the file system cannot say what is in memory
 }
 
 // chunkRef is the place of one chunk.
@@ -72,7 +73,7 @@ type chunkRef struct {
 }
 
 // Open opens the finished pack dir.
-func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
+func Open(ctx context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 	m, err := ReadManifest(dir)
 	if err != nil {
 		return nil, err
@@ -80,10 +81,9 @@ func Open(_ context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 	r := newReader(dir, m, opt)
 	// The number of rows is bounded by the size of the shards. That they are
 	// really so large is looked at before memory of that size is taken.
-	for i := range m.Shards {
-		if err := r.checkSize(i); err != nil {
-			return nil, err
-		}
+	r.ctx = ctx
+	if err := r.statShards(); err != nil {
+		return nil, err
 	}
 	at := m.Records
 	if r.recs != nil {
@@ -135,26 +135,12 @@ func newReader(dir string, m *Manifest, opt *ReadOptions) *Reader {
 	r.first = append(r.first, at)
 	r.loaded = make([]atomic.Bool, n)
 	r.fds = make([]atomic.Int32, len(m.Shards))
-	r.maps = make([]mapping, len(m.Shards))
 	return r
-}
-
-func (r *Reader) checkSize(shard int) error {
-	s := &r.man.Shards[shard]
-	var st unix.Stat_t
-	path := filepath.Join(r.dir, s.File)
-	if err := unix.Stat(path, &st); err != nil {
-		return fmt.Errorf("the pack is not whole: shard %s: %w", path, err)
-	}
-	if st.Size != s.Bytes {
-		return fmt.Errorf("the pack is not whole: shard %s has %d bytes, its manifest says %d", path, st.Size, s.Bytes)
-	}
-	return nil
 }
 
 // Close closes the shards.
 func (r *Reader) Close() error {
-	first := r.closeMaps()
+	var first error
 	for i := range r.fds {
 		if fd := r.fds[i].Swap(0); fd > 0 {
 			if err := unix.Close(int(fd - 1)); err != nil && first == nil {
@@ -174,14 +160,8 @@ func (r *Reader) Len() int64 { return r.man.Records }
 // Dir is the folder of the pack.
 func (r *Reader) Dir() string { return r.dir }
 
-// locate returns the chunk of record id and its row in it.
-func (r *Reader) locate(id int64) (chunk int, row int64) {
-	c := sort.Search(len(r.chunks), func(i int) bool { return r.first[i+1] > id })
-	return c, id - r.first[c]
-}
-
-// Locate says in which shard and chunk record id lies, and in which row of it.
-func (r *Reader) Locate(id int64) (shard string, chunk, row int64) {
+// Whereabouts says in which shard and chunk record id lies, and in which row of it.
+func (r *Reader) Whereabouts(id int64) (shard string, chunk, row int64) {
 	c, row := r.locate(id)
 	return r.man.Shards[r.chunks[c].shard].File, int64(r.chunks[c].number), row
 }
@@ -247,38 +227,6 @@ func pread(fd int, b []byte, off int64) error {
 	return nil
 }
 
-// heads are buffers for the beginnings of chunks.
-var heads = sync.Pool{New: func() any { return new([]byte) }}
-
-// ensure loads the index of chunk c if that has not been done.
-func (r *Reader) ensure(c int) error {
-	if r.loaded[c].Load() {
-		return nil
-	}
-	mu := &r.locks[c%len(r.locks)]
-	mu.Lock()
-	defer mu.Unlock()
-	if r.loaded[c].Load() {
-		return nil
-	}
-	if r.opt.VerifyChunks {
-		if err := r.verifyChunk(c, make([]byte, 1<<20)); err != nil {
-			return err
-		}
-	}
-	buf := heads.Get().(*[]byte)
-	defer heads.Put(buf)
-	v, err := r.view(c, buf)
-	if err != nil {
-		return err
-	}
-	if err := r.index(c, v); err != nil {
-		return fmt.Errorf("%s: %w; stoker verify says what else is damaged", r.chunkPlace(c), err)
-	}
-	r.loaded[c].Store(true)
-	return nil
-}
-
 // verifyChunk compares the checksum of chunk c.
 func (r *Reader) verifyChunk(c int, buf []byte) error {
 	ref := &r.chunks[c]
@@ -326,11 +274,7 @@ func (r *Reader) view(c int, buf *[]byte) (*view, error) {
 	if err := pread(fd, *buf, ref.offset); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.chunkPlace(c), err)
 	}
-	v := &view{r: r, c: c, head: *buf}
-	v.lay, err = arrowipc.ParseBatch(v.head, ref.bytes, r.cols)
-	if err == nil {
-		err = v.check()
-	}
+	v, err := r.viewOf(c, *buf)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; stoker verify says what else is damaged", r.chunkPlace(c), err)
 	}
@@ -445,6 +389,16 @@ func (v *view) checkRow(row int64) error {
 		l, classes := v.int64(r.col.label, row), int64(len(r.man.Classes()))
 		if l < 0 || l >= classes {
 			return fmt.Errorf("%w: row %d has label %d of %d classes", arrowipc.ErrFormat, row, l, classes)
+		}
+	}
+	return nil
+}
+
+// checkRows checks all rows of a chunk.
+func (v *view) checkRows() error {
+	for row := range v.r.chunks[v.c].rows {
+		if err := v.checkRow(row); err != nil {
+			return fmt.Errorf("%s: %w; stoker verify says what else is damaged", v.r.chunkPlace(v.c), err)
 		}
 	}
 	return nil

@@ -15,10 +15,12 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // testRecords is a source with a field of each kind.
 type testRecords struct {
+	driver.InMemory
 	n    int64
 	wide int
 	bad  map[int64]bool
@@ -59,13 +61,13 @@ func (s *testRecords) fill(id int64) []driver.Value {
 		{Int: -id}, {Bytes: text()}, {Bytes: mask}}
 }
 
-func (s *testRecords) Read(_ context.Context, ids []int64, buf *driver.Buffer) error {
-	for k, id := range ids {
+func (s *testRecords) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
 		if s.bad[id] {
-			buf.Records[k].Err = errors.New("it is broken")
+			g.Records[k].Err = errors.New("it is broken")
 			continue
 		}
-		copy(buf.Records[k].Values, s.fill(id))
+		copy(g.Records[k].Values, s.fill(id))
 	}
 	return nil
 }
@@ -107,19 +109,13 @@ func checkRecords(t *testing.T, dir string, s *testRecords, ids []int64) {
 		t.Fatalf("fields are %+v", fields)
 	}
 	n := len(ids)
-	buf := driver.Buffer{Records: make([]driver.Record, n), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, len(fields))
-	}
 	at := make([]int64, n)
 	for i, k := range rand.New(rand.NewPCG(8, 8)).Perm(n) {
 		at[i] = int64(k)
 	}
-	if err := r.Read(t.Context(), at, &buf); err != nil {
-		t.Fatal(err)
-	}
-	for i := range buf.Records {
-		rec := &buf.Records[i]
+	recs := drivertest.Records(t, asSource(r), at...)
+	for i := range recs {
+		rec := &recs[i]
 		if rec.Err != nil {
 			t.Fatal(rec.Err)
 		}
@@ -183,8 +179,8 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if rec, err := r.Record(7); err != nil || rec.Path != "dir/7.bin" || !strings.HasPrefix(r.Name(7), "dir/7.bin (") {
-		t.Errorf("%+v, %v, %s", rec, err, r.Name(7))
+	if rec, err := r.Record(7); err != nil || rec.Path != "dir/7.bin" || !strings.HasPrefix(r.Find(t.Context(), 7), "dir/7.bin (") {
+		t.Errorf("%+v, %v, %s", rec, err, r.Find(t.Context(), 7))
 	}
 }
 
@@ -238,13 +234,12 @@ type slowRecords struct {
 	cancel func()
 }
 
-func (s *slowRecords) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if ids[0] >= s.after {
+func (s *slowRecords) Parse(g *driver.Group) error {
+	if g.IDs[0] >= s.after {
 		s.cancel()
-		<-ctx.Done()
-		return context.Cause(ctx)
+		return context.Canceled
 	}
-	return s.testRecords.Read(ctx, ids, buf)
+	return s.testRecords.Parse(g)
 }
 
 func TestRecordsRefused(t *testing.T) {
@@ -319,16 +314,12 @@ func FuzzRecordChunk(f *testing.F) {
 		defer r.Close()
 		n := min(rows, 64)
 		ids := make([]int64, n)
-		buf := driver.Buffer{Records: make([]driver.Record, n), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
 		for i := range ids {
 			ids[i] = int64(i)
-			buf.Records[i].Values = make([]driver.Value, len(r.Fields()))
 		}
-		if err := r.Read(t.Context(), ids, &buf); err != nil {
-			t.Fatal(err)
-		}
-		for i := range buf.Records {
-			for _, v := range buf.Records[i].Values {
+		recs := drivertest.Records(t, asSource(r), ids...)
+		for i := range recs {
+			for _, v := range recs[i].Values {
 				if len(v.Bytes) > len(b) {
 					t.Fatalf("record %d has %d bytes in a chunk of %d", i, len(v.Bytes), len(b))
 				}

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/store"
 )
 
 // WriteSource packs the records of a source without images into the new folder
@@ -27,12 +28,14 @@ func WriteSource(ctx context.Context, src driver.Source, dst string, opt *Option
 	if err != nil {
 		return nil, err
 	}
+	defer in.obj.Close()
 	return run(ctx, in, dst, o)
 }
 
 // sourceInput is a source without images.
 type sourceInput struct {
 	s      driver.Source
+	obj    *direct.Objects
 	info   *driver.Info
 	fields []Field
 	of     []int
@@ -43,7 +46,7 @@ type sourceInput struct {
 }
 
 func newSourceInput(s driver.Source) (*sourceInput, error) {
-	in := &sourceInput{s: s, info: s.Info()}
+	in := &sourceInput{s: s, obj: direct.NewObjects(s, nil), info: s.Info()}
 	in.paths, _ = s.(driver.Pather)
 	in.sizer, _ = s.(driver.Sizer)
 	var err error
@@ -88,17 +91,13 @@ func (in *sourceInput) bytes(i int64) int64 {
 }
 
 func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) error {
-	b := &w.buffer
-	if b.Records == nil {
-		b.Records = make([]driver.Record, 1)
-		b.Records[0].Values = make([]driver.Value, len(in.info.Fields))
+	if w.reader == nil {
+		w.reader = direct.NewReader(in.s, in.obj)
 	}
-	clear(b.Records[0].Values)
-	b.Records[0].Err = nil
 	// One piece of memory for all values of the record, kept by the job.
 	j.buf = grow(j.buf, int(min(in.bytes(i), maxRecordBytes))+64*len(in.info.Fields))
 	free := j.buf
-	b.Alloc = func(n int) ([]byte, error) {
+	w.reader.Alloc = func(n int) ([]byte, error) {
 		if n < 0 || n > maxRecordBytes {
 			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecordBytes))
 		}
@@ -110,12 +109,13 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 		return p, nil
 	}
 	id := [1]int64{i}
-	if err := in.s.Read(ctx, id[:], b); err != nil {
+	recs, err := w.reader.Read(ctx, id[:])
+	if err != nil {
 		return err
 	}
-	rec := &b.Records[0]
+	rec := &recs[0]
 	if rec.Err != nil {
-		if errors.Is(rec.Err, foldersource.ErrChanged) {
+		if errors.Is(rec.Err, store.ErrChanged) {
 			return fmt.Errorf("%w; the source must stand still while it is packed: run again with --restart when it does", rec.Err)
 		}
 		return &BadInput{in.s.Name(i), rec.Err.Error()}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/stokerdata/stoker/pack/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
@@ -209,28 +208,35 @@ func (v *view) bytesAt(col int, offsets []byte, row int64) (start, size uint32, 
 	return uint32(base + from), uint32(to - from), nil
 }
 
-// recordValues sets the values of record id, whose chunk c is loaded, or adds to
-// p what is to be read.
-func (r *Reader) recordValues(p *plan, k, c int, id int64, values []driver.Value, now time.Time) {
+// locateRecord appends where the values of a record lie, whose chunk c is loaded.
+func (r *Reader) locateRecord(g *driver.Group, c int, id, row int64) {
 	x := r.recs
 	ref := &r.chunks[c]
-	row := id - r.first[c]
 	for i := range x.fields {
 		f := &x.fields[i]
-		var offset, size int64
 		switch f.kind {
 		case driver.KindArray:
-			offset, size = ref.offset+int64(x.base[c*x.cols+f.col])+row*f.width, f.width
+			g.Extents = append(g.Extents, driver.Extent{
+				Object: int64(ref.shard), Offset: ref.offset + int64(x.base[c*x.cols+f.col]) + row*f.width, Size: f.width, Field: int32(i),
+			})
 		case driver.KindBytes:
-			offset, size = ref.offset+int64(f.start[id]), int64(f.size[id])
-		default:
-			values[i] = driver.Value{Int: f.ints[id]}
-			continue
+			g.Extents = append(g.Extents, driver.Extent{
+				Object: int64(ref.shard), Offset: ref.offset + int64(f.start[id]), Size: int64(f.size[id]), Field: int32(i),
+			})
 		}
-		b := r.mapped(ref.shard, offset, size, now)
-		values[i] = driver.Value{Bytes: b}
-		if b == nil && size > 0 {
-			p.wants = append(p.wants, want{k: k, field: i, chunk: c, shard: ref.shard, offset: offset, size: size})
+	}
+}
+
+// parseRecord sets the values of a record.
+func (r *Reader) parseRecord(values []driver.Value, parts [][]byte, id int64) {
+	for i := range r.recs.fields {
+		f := &r.recs.fields[i]
+		switch f.kind {
+		case driver.KindArray, driver.KindBytes:
+			values[i].Bytes = parts[0]
+			parts = parts[1:]
+		default:
+			values[i].Int = f.ints[id]
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/pack/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -59,7 +60,7 @@ type worker struct {
 	src    []byte // the bytes of the file
 	enc    encoder
 	cursor packCursor
-	buffer driver.Buffer // of sources without images
+	reader *direct.Reader // of sources without images
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. What it leaves

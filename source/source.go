@@ -7,10 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -22,6 +20,8 @@ import (
 	"github.com/stokerdata/stoker/source/npzsource"
 	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/source/tfrecordsource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // Options change how a source is opened. Nil means the defaults.
@@ -39,32 +39,32 @@ type Options struct {
 // format is one kind of dataset.
 type format struct {
 	name string
-	// match reports whether the path is one. Formats without it are only taken
-	// when the URL names them: name:path.
-	match func(path string, isDir bool) bool
-	open  func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error)
+	// match reports whether the store holds one. Formats without it are only
+	// taken when the URL names them: name:path.
+	match func(ctx context.Context, st store.Store, isDir bool) bool
+	open  func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error)
 }
 
 // formats lists everything that Open knows, the more special ones first.
 func formats() []format {
 	return []format{
-		{"pack", isPack, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
-			return packsource.Open(ctx, rawURL, path, &packsource.Options{VerifyChunks: opt.VerifyChunks})
+		{"pack", isPack, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return packsource.Open(ctx, rawURL, st.Path(""), &packsource.Options{VerifyChunks: opt.VerifyChunks})
 		}},
-		{"npy", isNPY, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
-			return npysource.Open(ctx, rawURL, path, &npysource.Options{Window: opt.Window})
+		{"npy", named(".npy"), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return npysource.Open(ctx, rawURL, st, &npysource.Options{Window: opt.Window})
 		}},
-		{"npz", isNPZ, func(ctx context.Context, rawURL, path string, _ *Options) (driver.Source, error) {
-			return npzsource.Open(ctx, rawURL, path)
+		{"npz", named(".npz"), func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
+			return npzsource.Open(ctx, rawURL, st)
 		}},
-		{"tfrecord", isTFRecord, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
-			return tfrecordsource.Open(ctx, rawURL, path, &tfrecordsource.Options{Threads: opt.Threads})
+		{"tfrecord", isTFRecord, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return tfrecordsource.Open(ctx, rawURL, st, &tfrecordsource.Options{Threads: opt.Threads})
 		}},
-		{"files", nil, func(ctx context.Context, rawURL, path string, _ *Options) (driver.Source, error) {
-			return filesource.Open(ctx, rawURL, path)
+		{"files", nil, func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
+			return filesource.Open(ctx, rawURL, st)
 		}},
-		{FormatFolder, isFolder, func(ctx context.Context, rawURL, path string, opt *Options) (driver.Source, error) {
-			return foldersource.Open(ctx, rawURL, path, &foldersource.Options{Threads: opt.Threads})
+		{FormatFolder, isFolder, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads})
 		}},
 	}
 }
@@ -85,51 +85,39 @@ const FormatFolder = "folder"
 // supported is for messages.
 const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz or TFRecord files, or files:PATH for any files as bytes"
 
-func isPack(path string, isDir bool) bool { return isDir && pack.IsPack(path) }
-
-func isNPY(path string, isDir bool) bool {
-	if !isDir {
-		return strings.HasSuffix(path, ".npy")
-	}
-	return allFiles(path, func(name string) bool { return strings.HasSuffix(name, ".npy") })
+func isPack(_ context.Context, st store.Store, isDir bool) bool {
+	return isDir && pack.IsPack(st.Path(""))
 }
 
-func isNPZ(path string, isDir bool) bool {
-	if !isDir {
-		return strings.HasSuffix(path, ".npz")
+// named matches files with an extension, and folders of such files.
+func named(ext string) func(ctx context.Context, st store.Store, isDir bool) bool {
+	return func(ctx context.Context, st store.Store, isDir bool) bool {
+		if !isDir {
+			return strings.HasSuffix(st.Path(""), ext)
+		}
+		return allFiles(ctx, st, func(name string) bool { return strings.HasSuffix(name, ext) })
 	}
-	return allFiles(path, func(name string) bool { return strings.HasSuffix(name, ".npz") })
 }
 
-func isTFRecord(path string, isDir bool) bool {
+func isTFRecord(ctx context.Context, st store.Store, isDir bool) bool {
 	if !isDir {
-		return tfrecordsource.IsName(path) || tfrecordsource.IsFile(path)
+		return tfrecordsource.IsName(st.Path("")) || tfrecordsource.IsFile(ctx, st, "")
 	}
-	return allFiles(path, tfrecordsource.IsName)
+	return allFiles(ctx, st, tfrecordsource.IsName)
 }
 
-func isFolder(_ string, isDir bool) bool { return isDir }
+func isFolder(_ context.Context, _ store.Store, isDir bool) bool { return isDir }
 
 // lookAt is how many files of a folder decide what it is.
 const lookAt = 1000
 
 // allFiles reports whether the first files of a folder, at any depth, all have
 // such names.
-func allFiles(dir string, is func(name string) bool) bool {
+func allFiles(ctx context.Context, st store.Store, is func(name string) bool) bool {
 	seen := 0
 	stop := errors.New("enough")
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case path != dir && strings.HasPrefix(d.Name(), "."):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case d.IsDir():
-			return nil
-		case !is(d.Name()) || seen == lookAt:
+	err := st.List(ctx, "", nil, func(e store.Entry) error {
+		if !is(e.Name) || seen == lookAt {
 			return stop
 		}
 		seen++
@@ -142,11 +130,12 @@ func allFiles(dir string, is func(name string) bool) bool {
 type location struct {
 	format *format
 	path   string
+	store  store.Store
 	opt    Options
 }
 
 // locate says what rawURL is.
-func locate(rawURL string, opt *Options) (*location, error) {
+func locate(ctx context.Context, rawURL string, opt *Options) (*location, error) {
 	loc := &location{}
 	if opt != nil {
 		loc.opt = *opt
@@ -174,16 +163,17 @@ func locate(rawURL string, opt *Options) (*location, error) {
 	} else if loc.path, err = localPath(rest); err != nil {
 		return nil, err
 	}
-	st, err := os.Stat(loc.path)
+	loc.store = localstore.New(loc.path)
+	e, err := loc.store.Stat(ctx, "")
 	if err != nil {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
+		var se *store.Error
+		if errors.As(err, &se) {
+			err = se.Err
 		}
 		return nil, fmt.Errorf("cannot open %s: %w", rawURL, err)
 	}
 	for i := 0; loc.format == nil && i < len(all); i++ {
-		if f := &all[i]; f.match != nil && f.match(loc.path, st.IsDir()) {
+		if f := &all[i]; f.match != nil && f.match(ctx, loc.store, e.Dir) {
 			loc.format = f
 		}
 	}
@@ -217,8 +207,8 @@ func (loc *location) window(rest string) (string, error) {
 
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
 // "npy", "npz", "tfrecord" or "files"; and at which path.
-func Format(rawURL string, opt *Options) (name, path string, err error) {
-	loc, err := locate(rawURL, opt)
+func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
+	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {
 		return "", "", err
 	}
@@ -228,11 +218,11 @@ func Format(rawURL string, opt *Options) (name, path string, err error) {
 // Open opens the dataset at rawURL: a path, a URL of the scheme file, or the name
 // of a format and a path, such as files:/data/scans.
 func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, error) {
-	loc, err := locate(rawURL, opt)
+	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {
 		return nil, err
 	}
-	return loc.format.open(ctx, rawURL, loc.path, &loc.opt)
+	return loc.format.open(ctx, rawURL, loc.store, &loc.opt)
 }
 
 // localPath returns the path that rawURL means.

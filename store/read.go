@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -10,6 +11,9 @@ import (
 // object has another version by now or is gone.
 func OpenEntry(ctx context.Context, s Store, e Entry) (Object, error) {
 	o, err := s.Open(ctx, e.Name)
+	if errors.Is(err, ErrNotExist) {
+		return nil, &Error{Op: "open", Path: s.Path(e.Name), Err: fmt.Errorf("%w: it is gone (%w)", ErrChanged, ErrNotExist)}
+	}
 	if err != nil {
 		return nil, err
 	}

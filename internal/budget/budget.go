@@ -69,11 +69,10 @@ type Plan struct {
 	SlotStride int64
 	// GroupRows is the number of records that are read and decoded together.
 	GroupRows int
-	// Readers is the number of reads in flight, Buffers the number of groups that
-	// have been read or are being read.
-	Readers, Buffers int
-	// Substitute is the part of Read for records that take the place of bad ones.
-	Substitute int64
+	// Of Read: Fetch is for the records that are wanted next, Urgent for those that
+	// are wanted before them and were not planned, Parse for what sources make of
+	// bytes, Substitute for records that take the place of bad ones.
+	Fetch, Urgent, Parse, Substitute int64
 	// WorkerScratch is the part of Scratch that each worker has, LargeScratch the
 	// part for images that need more, one at a time.
 	WorkerScratch, LargeScratch int64
@@ -85,24 +84,20 @@ type Plan struct {
 func Make(r *Request) (*Plan, error) {
 	p := &Plan{
 		Shares: Shares{Budget: r.Memory}, SlotStride: SlotStride(r.SlotBytes),
-		Readers: Readers(r.Threads), WorkerScratch: workerScratch(r.Images),
+		WorkerScratch: workerScratch(r.Images),
 	}
 	want := Slots(r.Prefetch, p.SlotStride)
 	p.GroupRows = groupRows(r, want)
-	p.Buffers = buffers(r.Threads, p.Readers)
 
 	slots := minSlots
 	if r.Prefetch > 0 {
 		slots = want
 	}
 	p.Ring = int64(slots) * p.SlotStride
-	p.Read = leastRead(r)
-	if r.Substitutes {
-		p.Substitute = p.Read
-	}
+	p.reading(r)
 	p.LargeScratch = minLargeScratch
 	p.Lookahead = r.Lookahead
-	spare := r.Memory - p.Ring - p.Read - p.Substitute - p.Lookahead - p.scratch(r.Threads)
+	spare := r.Memory - p.Ring - p.Read - p.Lookahead - p.scratch(r.Threads)
 	if spare < 0 {
 		return nil, tooLittle(r, p)
 	}
@@ -114,17 +109,25 @@ func Make(r *Request) (*Plan, error) {
 	if r.Lookahead == 0 {
 		p.Lookahead = take(min(spare/4, maxLookahead))
 	}
-	p.Read += take(min(r.Memory/4, maxRead) - p.Read)
 	p.LargeScratch += take(min(largeImage(r.Images), r.Memory/8) - p.LargeScratch)
 	p.Slots = slots + int(take(int64(want-slots)*p.SlotStride)/p.SlotStride)
 	p.Ring = int64(p.Slots) * p.SlotStride
 	if r.Lookahead == 0 {
-		spare = r.Memory - p.Ring - p.Read - p.Substitute - p.Lookahead - p.scratch(r.Threads)
+		spare = r.Memory - p.Ring - p.Read - p.Lookahead - p.scratch(r.Threads)
 		p.Lookahead += take(min(r.Memory/4, maxLookahead) - p.Lookahead)
 	}
-	p.Read += p.Substitute
 	p.Scratch = p.scratch(r.Threads)
 	return p, nil
+}
+
+// reading sets Read and its parts, which do not depend on how much memory there is.
+func (p *Plan) reading(r *Request) {
+	p.Fetch = leastRead(r)
+	p.Urgent, p.Parse = p.Fetch, r.UnplacedBytes+minParse
+	if r.Substitutes {
+		p.Substitute = p.Fetch
+	}
+	p.Read = p.Fetch + p.Urgent + p.Parse + p.Substitute
 }
 
 func (p *Plan) scratch(threads int) int64 { return int64(threads)*p.WorkerScratch + p.LargeScratch }

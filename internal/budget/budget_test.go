@@ -31,10 +31,10 @@ func TestMakeWithEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Slots != DefaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != GroupRows || p.Readers != fewReaders || p.Buffers != 8+6 {
+	if p.Slots != DefaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != GroupRows {
 		t.Errorf("%+v", p)
 	}
-	if p.Read != maxRead || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.LargeScratch != 3*3*2000*1500+1<<20 {
+	if p.Read != 2*minRead+minParse || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.LargeScratch != 3*3*2000*1500+1<<20 {
 		t.Errorf("%+v", p)
 	}
 	r := photos(4 << 30)
@@ -42,7 +42,7 @@ func TestMakeWithEnough(t *testing.T) {
 	if p, err = Make(r); err != nil {
 		t.Fatal(err)
 	}
-	if p.Substitute != minRead || p.Read != maxRead+minRead || p.WorkerScratch != keptScratch || p.Readers != manyReaders || p.Buffers != 32+8 {
+	if p.Substitute != minRead || p.Read != 3*minRead+minParse || p.WorkerScratch != keptScratch {
 		t.Errorf("%+v", p)
 	}
 }
@@ -110,13 +110,13 @@ func TestTooLittle(t *testing.T) {
 		change func(*Request)
 		want   string
 	}{
-		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 8 MiB to read into and 5 MiB of scratch need 127 MiB; set memory to that or more, or lower batch_size"},
+		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 9 MiB to read into and 5 MiB of scratch need 128 MiB; set memory to that or more, or lower batch_size"},
 		{func(r *Request) { r.Automatic = true }, "a quarter of the free memory is 64 MiB, too little: "},
 		{func(r *Request) { r.Automatic, r.Engines = true, 8 }, "a quarter of the free memory, shared by the engines of 8 processes, is 64 MiB, too little: "},
-		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 8 MiB to read into and 5 MiB of scratch need 128 MiB; set memory to that or more, or lower lookahead or batch_size"},
+		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 9 MiB to read into and 5 MiB of scratch need 129 MiB; set memory to that or more, or lower lookahead or batch_size"},
 		{func(r *Request) { r.Prefetch = 1000 }, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB"},
 		{func(r *Request) { r.Prefetch, r.Memory = 1000, 256<<20 }, "prefetch is 1000, too many for the memory budget of 256 MiB: 1002 batches of 38 MiB, " +
-			"8 MiB to read into and 5 MiB of scratch need 38089 MiB; set memory to that or more, or prefetch to 4 or less"},
+			"9 MiB to read into and 5 MiB of scratch need 38090 MiB; set memory to that or more, or prefetch to 4 or less"},
 	} {
 		r := photos(64 << 20)
 		c.change(r)

@@ -29,13 +29,15 @@ const (
 	maxSmallGroupRows = 256
 	groupBytes        = 1 << 20
 
-	// Reads in flight: what a disk needs to deliver all it can. The number does
-	// not follow the threads, so that memory does not either.
-	fewReaders, manyReaders = 6, 8
-	manyThreads             = 16
+	// Readers is the number of reads in flight that an engine begins with. It makes
+	// more where that pays (package fetch).
+	Readers = 8
 
-	minRead, maxRead = 8 << 20, 256 << 20
-	maxLookahead     = 256 << 20
+	// minRead is the least that is read into, minParse what sources may make of it
+	// beside the values that have no place in the batch.
+	minRead      = 4 << 20
+	minParse     = 1 << 20
+	maxLookahead = 256 << 20
 
 	// Scratch of each worker, when pixels are kept there between steps as a
 	// rule and when only as an exception. An image that needs more gets it
@@ -50,14 +52,3 @@ const (
 	// MaxThreads is the most that may be asked for.
 	MaxThreads = 1024
 )
-
-// Readers is the number of reads that an engine keeps in flight.
-func Readers(threads int) int {
-	if threads > manyThreads {
-		return manyReaders
-	}
-	return fewReaders
-}
-
-// buffers: one for each reader, one for each worker and some that wait.
-func buffers(threads, readers int) int { return max(threads, 8) + readers }

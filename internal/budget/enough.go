@@ -11,12 +11,9 @@ const guessedScratch = 32 << 20
 func Enough(r *Request, recordBytes int64) int64 {
 	stride := SlotStride(r.SlotBytes)
 	slots := Slots(r.Prefetch, stride)
-	recordBytes = clamp(recordBytes, 1, maxRead)
-
-	read := clamp(int64(buffers(r.Threads, Readers(r.Threads))*groupRows(r, slots))*recordBytes, leastRead(r), max(maxRead, leastRead(r)))
-	if r.Substitutes {
-		read += leastRead(r)
-	}
+	recordBytes = clamp(recordBytes, 1, maxLookahead)
+	var p Plan
+	p.reading(r)
 	ahead := r.Lookahead
 	if ahead == 0 {
 		ahead = min(2*int64(r.BatchSize)*recordBytes, maxLookahead)
@@ -28,7 +25,7 @@ func Enough(r *Request, recordBytes int64) int64 {
 		}
 	}
 	scratch := int64(r.Threads)*workerScratch(r.Images) + max(large, minLargeScratch)
-	return MiB(int64(slots)*stride+read+ahead+scratch) << 20
+	return MiB(int64(slots)*stride+p.Read+ahead+scratch) << 20
 }
 
 // ThreadsFor is the number of decode workers of each of some engines that share

@@ -325,7 +325,7 @@ func (app *App) inspectRow(r *pack.Reader, row int64, export string, asJSON bool
 		}
 		size = len(data)
 	}
-	shard, chunk, in := r.Locate(row)
+	shard, chunk, in := r.Whereabouts(row)
 	if asJSON {
 		v := map[string]any{
 			"record": rec.ID, "path": rec.Path, "width": rec.Width, "height": rec.Height, "orientation": rec.Orientation,

@@ -30,7 +30,7 @@ func (app *App) inspectRecord(r *pack.Reader, rec *pack.Record, export string, a
 			return &Error{Msg: "cannot export record " + FormatCount(rec.ID), Err: err}
 		}
 	}
-	shard, chunk, in := r.Locate(rec.ID)
+	shard, chunk, in := r.Whereabouts(rec.ID)
 	if asJSON {
 		values := map[string]any{}
 		for _, v := range rec.Values {

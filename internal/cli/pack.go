@@ -85,7 +85,7 @@ func writePack(app *App, src, out string, window int64, opt *pack.Options) (*pac
 	if window < 0 {
 		return nil, usageError("", "--window %d: give a number of elements", window)
 	}
-	format, path, err := source.Format(src, &source.Options{Window: window})
+	format, path, err := source.Format(app.Context, src, &source.Options{Window: window})
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,11 @@ func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) 
 	if err != nil {
 		return nil, err
 	}
+	if spec := os.Getenv(faultsVariable); spec != "" {
+		if cfg.Decorate, err = parseFaults(spec); err != nil {
+			return nil, err
+		}
+	}
 	pipeline.SpareProcs()
 	p, err := pipeline.Open(ctx, cfg)
 	if err != nil {

@@ -6,11 +6,13 @@ package faultsource
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Memory is a source whose records lie in memory.
@@ -18,7 +20,7 @@ type Memory struct {
 	info driver.Info
 	// Make fills in the values of a record. The bytes may be shared.
 	make func(id int64, v []driver.Value) error
-	// Copy makes reads copy bytes into the caller's buffer, as from a disk.
+	// Copy makes the bytes of values be read, as from a disk (Copied).
 	Copy   bool
 	closed atomic.Bool
 	free   func()
@@ -30,6 +32,12 @@ func NewMemory(n int64, fields []driver.Field, fill func(id int64, v []driver.Va
 		info: driver.Info{URL: "memory:", Format: "memory", Len: n, Fields: fields, Fingerprint: fmt.Sprintf("memory-%d", n)},
 		make: fill,
 	}
+}
+
+// Copied makes the values of m be read, as from a disk.
+func (m *Memory) Copied() *Memory {
+	m.Copy, m.info.Objects = true, m.info.Len
+	return m
 }
 
 // Raw returns a source of n raw images of w x h x c bytes that differ, in a
@@ -85,37 +93,101 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// Read reads records.
-func (m *Memory) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// Object describes the bytes of a record, for a Memory with Copy.
+func (m *Memory) Object(n int64) driver.Object {
+	b, _ := m.bytes(n)
+	return driver.Object{Store: memory{m}, Entry: store.Entry{Name: strconv.FormatInt(n, 10), Size: int64(len(b)), Version: "1"}}
+}
+
+// bytes are the values of a record one after the other.
+func (m *Memory) bytes(id int64) ([]byte, []int) {
+	values := make([]driver.Value, len(m.info.Fields))
+	if id < 0 || id >= m.info.Len || m.make(id, values) != nil {
+		return nil, nil
 	}
-	for i, id := range ids {
-		rec := &buf.Records[i]
-		rec.ID = id
+	var b []byte
+	ends := make([]int, len(values))
+	for i := range values {
+		b = append(b, values[i].Bytes...)
+		ends[i] = len(b)
+	}
+	return b, ends
+}
+
+// Locate says where records lie.
+func (m *Memory) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if id < 0 || id >= m.info.Len {
+			g.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", id, m.info.Len, m.info.URL)
+		}
+		if m.Copy && g.Records[k].Err == nil {
+			_, ends := m.bytes(id)
+			at := 0
+			for f, end := range ends {
+				g.Extents = append(g.Extents, driver.Extent{Object: id, Offset: int64(at), Size: int64(end - at), Field: int32(f), Tail: true})
+				at = end
+			}
+		}
+		g.Next()
+	}
+}
+
+// Parse makes records.
+func (m *Memory) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
 		if rec.Err = m.make(id, rec.Values); rec.Err != nil || !m.Copy {
 			continue
 		}
-		for k := range rec.Values {
-			v := &rec.Values[k]
-			b, err := buf.Alloc(len(v.Bytes))
-			if err != nil {
-				return err
-			}
-			copy(b, v.Bytes)
-			v.Bytes = b
+		_, parts := g.Of(k)
+		for f, b := range parts {
+			rec.Values[f].Bytes = b
 		}
 	}
 	return nil
 }
 
-// Fault is what happens to reads that contain a record.
+// memory is a Memory as a store.
+type memory struct{ m *Memory }
+
+func (s memory) Open(ctx context.Context, name string) (store.Object, error) {
+	id, err := strconv.ParseInt(name, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	b, _ := s.m.bytes(id)
+	return object{b}, ctx.Err()
+}
+
+func (s memory) List(context.Context, string, *store.ListOptions, func(store.Entry) error) error {
+	return nil
+}
+func (s memory) Stat(context.Context, string) (store.Entry, error) {
+	return store.Entry{}, store.ErrNotExist
+}
+func (s memory) String() string          { return s.m.info.URL }
+func (s memory) Path(name string) string { return "memory record " + name }
+func (s memory) Close() error            { return nil }
+
+type object struct{ b []byte }
+
+func (o object) Size() int64     { return int64(len(o.b)) }
+func (o object) Version() string { return "1" }
+func (o object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	copy(p, o.b[off:])
+	return ctx.Err()
+}
+func (o object) Close() error { return nil }
+
+// Fault is what happens when a record is read or parsed.
 type Fault struct {
 	// Delay is waited for first; it ends early when the read is cancelled.
 	Delay time.Duration
-	// Err makes the record fail, Whole the whole read instead.
-	Err   error
-	Whole bool
+	// Err makes the read of the record fail.
+	Err error
 	// Panic makes the source panic.
 	Panic string
 	// Cut leaves that many bytes of each value of the record; -1 leaves none.
@@ -131,63 +203,105 @@ type Fault struct {
 // Hits says how often the fault happened.
 func (f *Fault) Hits() int64 { return f.hits.Load() }
 
-// Source wraps a source with faults.
+// Source wraps a Memory with faults. Each record is an object, whose reads are
+// slow or fail.
 type Source struct {
 	driver.Source
+	info driver.Info
 	// Rule returns the fault of a record, nil for none.
 	Rule func(id int64) *Fault
-	// Reads counts the calls of Read.
+	// Reads counts the reads.
 	Reads atomic.Int64
 }
 
 // Wrap returns src with faults.
-func Wrap(src driver.Source, rule func(id int64) *Fault) *Source {
-	return &Source{Source: src, Rule: rule}
+func Wrap(src *Memory, rule func(id int64) *Fault) *Source {
+	s := &Source{Source: src, info: *src.Info(), Rule: rule}
+	s.info.Objects = s.info.Len
+	return s
 }
 
-// Read reads records, with faults.
-func (s *Source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	s.Reads.Add(1)
-	hit := make([]*Fault, len(ids))
-	for i, id := range ids {
-		f := s.Rule(id)
-		if f == nil || f.Times > 0 && f.hits.Load() >= f.Times {
-			continue
+// Info describes the source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object is a record.
+func (s *Source) Object(n int64) driver.Object {
+	return driver.Object{Store: faulty{s.Source.Object(n).Store, s, n}, Entry: store.Entry{Name: strconv.FormatInt(n, 10), Size: 1, Version: "1"}}
+}
+
+// Locate says where records lie: each is one byte that has to be read.
+func (s *Source) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if id < 0 || id >= s.info.Len {
+			g.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", id, s.info.Len, s.info.URL)
+		} else if g.Records[k].Err == nil {
+			g.Extents = append(g.Extents, driver.Extent{Object: id, Size: 1, Field: -1})
 		}
-		f.hits.Add(1)
-		hit[i] = f
-		if f.Delay > 0 {
-			select {
-			case <-time.After(f.Delay):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		if f.Panic != "" {
+		g.Next()
+	}
+}
+
+// Parse makes records, with faults.
+func (s *Source) Parse(g *driver.Group) error {
+	for _, id := range g.IDs {
+		if f := s.Rule(id); f != nil && f.Panic != "" && f.hit() {
 			panic(f.Panic)
 		}
-		if f.Whole {
-			return f.Err
-		}
 	}
-	if err := s.Source.Read(ctx, ids, buf); err != nil {
+	if err := s.Source.Parse(g); err != nil {
 		return err
 	}
-	for i, f := range hit {
-		if f == nil {
+	for k, id := range g.IDs {
+		f := s.Rule(id)
+		if f == nil || g.Records[k].Err != nil || f.Cut == 0 && f.Flip == 0 || !f.hit() {
 			continue
 		}
-		rec := &buf.Records[i]
-		if f.Err != nil {
-			rec.Err = f.Err
-		}
-		if rec.Err == nil && (f.Cut != 0 || f.Flip != 0) {
-			for k := range rec.Values {
-				damage(&rec.Values[k], f)
-			}
+		for i := range g.Records[k].Values {
+			damage(&g.Records[k].Values[i], f)
 		}
 	}
 	return nil
+}
+
+// hit counts a fault, unless it happened often enough.
+func (f *Fault) hit() bool {
+	if f.Times > 0 && f.hits.Load() >= f.Times {
+		return false
+	}
+	f.hits.Add(1)
+	return true
+}
+
+// faulty is the store of one record.
+type faulty struct {
+	store.Store
+	s  *Source
+	id int64
+}
+
+func (f faulty) Open(ctx context.Context, _ string) (store.Object, error) {
+	return faultyObject{f}, ctx.Err()
+}
+
+type faultyObject struct{ f faulty }
+
+func (o faultyObject) Size() int64     { return 1 }
+func (o faultyObject) Version() string { return "1" }
+func (o faultyObject) Close() error    { return nil }
+func (o faultyObject) ReadAt(ctx context.Context, _ []byte, _ int64) error {
+	o.f.s.Reads.Add(1)
+	f := o.f.s.Rule(o.f.id)
+	if f == nil || f.Delay == 0 && f.Err == nil || !f.hit() {
+		return ctx.Err()
+	}
+	if f.Delay > 0 {
+		select {
+		case <-time.After(f.Delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return f.Err
 }
 
 func damage(v *driver.Value, f *Fault) {

@@ -1,362 +1,459 @@
-// Package fetch reads groups of records into off-heap buffers, ahead of the
-// decoders and within the memory budget. It repeats reads that failed for a
-// passing reason and knows which read is out for longest.
+// Package fetch reads the bytes of records before they are wanted. It knows
+// what will be wanted in which order, locates it, reads it ahead as far as a budget
+// of memory allows, neighbours together, with as many reads at a time as pay, and
+// hands the records out in the order of need.
+//
+// Read, in this order: Unit (a group of records on its way), Fetcher.Admit (what
+// is to be read), issue.go (what is read next, and with what), depth.go (how many
+// reads at a time), finish.go (what happens to what was read).
 package fetch
 
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
-// Buffer holds one group of records as they were read.
-type Buffer struct {
-	// Records are those of the last Read, in the order of its ids.
-	Records []driver.Record
-
-	buf    driver.Buffer
-	bump   *arena.Bump
-	recs   []driver.Record
-	values []driver.Value
-	places Places
-	first  int
-	// own says that it is not in the pool but of one goroutine (NewBuffer).
-	own bool
+// Config says what to read and within which limits.
+type Config struct {
+	Source  driver.Source
+	Objects *direct.Objects
+	// Memory bounds what is read ahead, in bytes, taken from Budget. Urgent is
+	// the part of it that is kept for records that are wanted at once and could
+	// not be planned: those that were in memory and are not any more, or whose
+	// index had to be read first.
+	Memory, Urgent int64
+	Budget         *arena.Budget
 }
 
-// Places says where in a batch values are wanted.
-type Places interface {
-	// Place returns the n bytes for a field of a row, nil when there are none.
-	Place(row, field int, n int64) []byte
-}
-
-// Into makes the next Read put values into places where the source can; its
-// first record is row first. It holds until Reset.
-func (b *Buffer) Into(p Places, first int) {
-	b.places, b.first = p, first
-}
-
-func (b *Buffer) place(k, field int, n int64) []byte {
-	if b.places == nil {
-		return nil
-	}
-	return b.places.Place(b.first+k, field, n)
-}
-
-// Reset makes the memory of the records free for the next Read. Their bytes
-// must not be used any more.
-func (b *Buffer) Reset() {
-	b.Records = nil
-	b.Into(nil, 0)
-	b.bump.Reset()
-}
-
-// Reader reads from one source. Its methods may be called from any goroutine.
-type Reader struct {
+// Fetcher reads ahead. Admit and Attach are called by one goroutine at a time, in
+// the order of need; the other methods may be called from any.
+type Fetcher struct {
+	cfg    Config
 	src    driver.Source
-	budget *arena.Budget
+	obj    *direct.Objects
 	fields int
 
-	// Only one read at a time waits for memory, so that waiting reads cannot
-	// hold what the others wait for.
-	memMu sync.Mutex
-	// returned is signalled when a buffer was given back.
-	returned chan struct{}
-	pool     chan *Buffer
-	all      []*Buffer
+	mu  sync.Mutex
+	mem *memory
+	// used and urgent are what units have reserved of either part of the memory,
+	// window is how much may be used at present: it grows when the workers run
+	// dry, so that no more is read ahead than serves.
+	used, urgent, window, peak int64
+	grown                      time.Time
+	units                      int // admitted and not done
+	sinceDry                   int // units handed out since the workers last ran dry
 
-	out     []outstanding
-	busy    atomic.Int64
-	records atomic.Int64
-	bytes   atomic.Int64
-	retries atomic.Int64
+	queue, rush fifo // wants that are to be read
+	view        view // those of them that may become part of a larger read
+	index       map[[2]int64]*indexRead
+	late        []*Unit // located, without memory yet, in order of need
 
-	// Backoff is the wait before the first repetition; it doubles each time.
-	Backoff time.Duration
-	// Attempts is how often a read is tried.
-	Attempts int
+	ready  readyHeap
+	nReady atomic.Int32
+	kick   chan struct{}
+	space  chan struct{}
+
+	work    sync.Cond // of mu: there is something to read, or the depth has grown
+	readers int
+	parked  int
+	flights []*flight
+	flying  int // flights that count for the depth
+	depth   depth
+	hedge   hedger
+	closed  bool
+	ctx     context.Context // of reads of the index, which are for all
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+
+	pool  []*Unit
+	wants []*want // spare
+
+	busy, records, bytes, requests atomic.Int64
 }
 
-type outstanding struct {
-	since atomic.Int64 // UnixNano, 0 when idle
-	id    atomic.Int64
-	_     [48]byte
-}
+const (
+	// firstWindow is how much is read ahead until that turns out to be too little.
+	firstWindow = 16 << 20
+	// maxUnits and maxWants bound what is in view at a time.
+	maxUnits = 4096
+	maxWants = 32 << 10
+)
 
-// NewReader returns a Reader for workers that call Read at the same time, each
-// with its own number below workers, and buffers for groups of up to rows
-// records.
-func NewReader(src driver.Source, budget *arena.Budget, workers, buffers, rows int) *Reader {
-	r := &Reader{
-		src:      src,
-		budget:   budget,
-		fields:   len(src.Info().Fields),
-		returned: make(chan struct{}, 1),
-		pool:     make(chan *Buffer, buffers),
-		out:      make([]outstanding, workers),
-		Backoff:  20 * time.Millisecond,
-		Attempts: 5,
+// New returns a Fetcher. It starts goroutines as they are needed; Close waits
+// for them.
+func New(cfg Config) *Fetcher {
+	f := &Fetcher{
+		cfg: cfg, src: cfg.Source, obj: cfg.Objects, fields: len(cfg.Source.Info().Fields),
+		mem: newMemory(cfg.Budget, int(cfg.Memory)), window: min(firstWindow, cfg.Memory-cfg.Urgent),
+		index: map[[2]int64]*indexRead{},
+		kick:  make(chan struct{}, 1), space: make(chan struct{}, 1),
 	}
-	for range buffers {
-		b := r.newBuffer(rows)
-		r.all = append(r.all, b)
-		r.pool <- b
-	}
-	return r
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.work.L = &f.mu
+	f.view.init()
+	f.depth.init()
+	return f
 }
 
-// Get waits for a free buffer. Done gives it back.
-func (r *Reader) Get(ctx context.Context) (*Buffer, error) {
+// Unit is a group of records on its way from Locate to Done. It belongs to the
+// planner until Admit, to the Fetcher until it is ready, then to the worker.
+type Unit struct {
+	driver.Group
+	// Owner, Lo and Hi say what the records are for, once it is attached.
+	Owner  any
+	Lo, Hi int
+	// InMemory says that nothing has to be read.
+	InMemory bool
+
+	ctx      context.Context
+	order    int64
+	need     int64 // bytes of memory for what is to be read
+	reserved int64
+	rushed   bool // reserved of the urgent part
+	missing  int  // pieces of the index that are being read
+	rounds   int
+	left     int // wants that are not there yet
+	attached bool
+	dropped  bool
+	complete bool
+	blocks   []*block // by extent
+	ids      []int64  // memory of Group.IDs
+	readErrs []error  // by record
+	err      error
+}
+
+// Order is the unit's place in the order of need.
+func (u *Unit) Order() int64 { return u.order }
+
+// Err is the failure of the unit as a whole: a bug of the source.
+func (u *Unit) Err() error { return u.err }
+
+// Kick is signalled when units may be ready. A worker that takes one and leaves
+// more signals it again.
+func (f *Fetcher) Kick() <-chan struct{} { return f.kick }
+
+// Space is signalled when there may be room for another unit, and when somebody
+// should look ahead who has not.
+func (f *Fetcher) Space() <-chan struct{} { return f.space }
+
+// Wake signals Space.
+func (f *Fetcher) Wake() { signal(f.space) }
+
+func signal(c chan struct{}) {
 	select {
-	case b := <-r.pool:
-		return b, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (r *Reader) newBuffer(rows int) *Buffer {
-	b := &Buffer{
-		bump:   arena.NewBump(r.budget, arena.PurposeRead),
-		recs:   make([]driver.Record, rows),
-		values: make([]driver.Value, rows*r.fields),
-	}
-	b.buf.Alloc, b.buf.Place = b.bump.Alloc, b.place
-	return b
-}
-
-// Done gives a buffer back after use, and wakes a read that waits for memory.
-// One of NewBuffer stays with its goroutine but keeps no memory, which nobody
-// could take back from there.
-func (r *Reader) Done(b *Buffer) {
-	b.Reset()
-	if b.own {
-		b.bump.Release()
-	} else {
-		r.pool <- b
-	}
-	select {
-	case r.returned <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Free gives the memory of all buffers back, when nobody uses them any more.
-func (r *Reader) Free() {
-	for _, b := range r.all {
-		b.bump.Release()
-	}
+// newUnit returns an empty unit.
+func (f *Fetcher) newUnit() *Unit {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.newUnitLocked()
 }
 
-// trim gives the memory of the buffers that are not in use back to the budget.
-func (r *Reader) trim() {
-	for range cap(r.pool) {
-		select {
-		case b := <-r.pool:
-			b.bump.Release()
-			r.pool <- b
-		default:
-			return
+func (f *Fetcher) newUnitLocked() *Unit {
+	if n := len(f.pool); n > 0 {
+		u := f.pool[n-1]
+		f.pool = f.pool[:n-1]
+		return u
+	}
+	return new(Unit)
+}
+
+// measure finds out what of the extents is in memory and what has to be read.
+func (u *Unit) measure(f *Fetcher) {
+	now := time.Now()
+	u.need = 0
+	u.InMemory = len(u.Missing) == 0
+	n := len(u.Extents)
+	if cap(u.blocks) < n {
+		u.blocks = make([]*block, n)
+	}
+	u.blocks = u.blocks[:n]
+	clear(u.blocks)
+	u.Bytes = u.Bytes[:0]
+	for i := range u.Extents {
+		e := &u.Extents[i]
+		b := f.obj.Resident(e, now)
+		u.Bytes = append(u.Bytes, b)
+		if b == nil && e.Size > 0 {
+			u.InMemory = false
+			u.need += pieceBytes(e.Size)
 		}
 	}
 }
 
-// Read reads the records ids into b, as worker number worker. Failures of single
-// records are in their Err; Read itself fails when ctx is done, when the source
-// fails as a whole, or when a single record does not fit the budget.
-func (r *Reader) Read(ctx context.Context, worker int, b *Buffer, ids []int64) error {
-	start := time.Now()
-	o := &r.out[worker]
-	b.prepare(len(ids), r.fields)
-	o.id.Store(ids[0])
-	o.since.Store(start.UnixNano())
-	err := r.read(ctx, b, ids)
-	r.count(b, ids, start)
-	o.since.Store(0)
-	return err
+// pieceBytes is what n bytes take of the memory.
+func pieceBytes(n int64) int64 { return (n + arena.Tail + pieceAlign - 1) &^ (pieceAlign - 1) }
+
+// recordOf is the record that extent i belongs to.
+func (u *Unit) recordOf(i int) int {
+	lo, hi := 0, len(u.IDs)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if int(u.First[mid+1]) > i {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
 }
 
-// ReadMemory reads the records ids into b when all of them are in memory, without
-// waiting for anything, and says whether they were. It is for sources that are a
-// driver.MemoryReader; b may be one of NewBuffer.
-func (r *Reader) ReadMemory(b *Buffer, ids []int64) (ok bool) {
-	src, is := r.src.(driver.MemoryReader)
-	if !is {
-		return false
+// Memory locates records and says whether all of them are in memory; u, of the
+// caller, then has their bytes. It waits for nothing.
+func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
+	u.IDs = ids
+	u.Begin(ids, f.fields)
+	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
+		return false // reading says what is wrong
 	}
-	defer func() {
-		if recover() != nil {
-			ok = false // Read says what is wrong
+	now := time.Now()
+	for i := range u.Extents {
+		e := &u.Extents[i]
+		b := f.obj.Resident(e, now)
+		if b == nil && e.Size > 0 {
+			return false
 		}
-		if !ok && b.own {
-			b.bump.Release()
-		}
-	}()
-	start := time.Now()
-	b.prepare(len(ids), r.fields)
-	if !src.ReadMemory(ids, &b.buf) {
-		return false
+		u.Bytes = append(u.Bytes, b)
 	}
-	r.count(b, ids, start)
 	return true
 }
 
-// NewBuffer returns a buffer beside those that Get hands out, for ReadMemory. It
-// belongs to one goroutine, which calls Done after each use.
-func (r *Reader) NewBuffer(rows int) *Buffer {
-	b := r.newBuffer(rows)
-	b.own = true
-	return b
-}
-
-// count notes a read that is done.
-func (r *Reader) count(b *Buffer, ids []int64, start time.Time) {
-	read := 0
-	for i, id := range ids {
-		b.Records[i].ID = id
-		for k := range b.Records[i].Values {
-			read += len(b.Records[i].Values[k].Bytes)
-		}
+// Count notes that a group of records was parsed, and how long that took, with
+// Memory where it was found in memory.
+func (f *Fetcher) Count(u *Unit, took time.Duration) {
+	f.busy.Add(int64(took))
+	n := 0
+	for _, b := range u.Bytes {
+		n += len(b)
 	}
-	r.busy.Add(int64(time.Since(start)))
-	r.records.Add(int64(len(ids)))
-	r.bytes.Add(int64(read))
+	f.records.Add(int64(len(u.IDs)))
+	f.bytes.Add(int64(n))
 }
 
-// prepare zeroes the records of a read of n.
-func (b *Buffer) prepare(n, fields int) {
-	b.bump.Reset()
-	b.Records = b.recs[:n]
-	clear(b.values[:n*fields])
-	for i := range b.Records {
-		b.Records[i] = driver.Record{Values: b.values[i*fields : (i+1)*fields : (i+1)*fields]}
+// Ready is the number of units that are ready.
+func (f *Fetcher) Ready() int { return int(f.nReady.Load()) }
+
+// Pop returns the ready unit that is needed first, or nil.
+func (f *Fetcher) Pop() *Unit {
+	if f.nReady.Load() == 0 {
+		return nil
 	}
-	b.buf.Records = b.Records
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u := f.ready.pop()
+	if u == nil {
+		return nil
+	}
+	f.sinceDry++
+	if f.sinceDry >= shrinkAfter {
+		f.sinceDry = 0
+		f.window = max(f.window-f.window/8, min(firstWindow, f.cfg.Memory-f.cfg.Urgent))
+	}
+	if f.nReady.Add(-1) > 0 {
+		signal(f.kick)
+	}
+	return u
 }
 
-func (r *Reader) read(ctx context.Context, b *Buffer, ids []int64) error {
-	wait := r.Backoff
-	for attempt := 1; ; attempt++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b.prepare(len(ids), r.fields)
-		err := r.call(ctx, b, ids)
-		if b.bump.Failed() && ctx.Err() == nil {
-			err = r.readWhenThereIsMemory(ctx, b, ids)
-		}
-		failed := err
-		if failed == nil {
-			failed = firstTransient(b.Records)
-		}
-		if failed == nil || ctx.Err() != nil || !retry.Transient(failed) {
-			return err
-		}
-		if attempt >= r.Attempts {
-			return err
-		}
-		r.retries.Add(1)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-		wait *= 2
+// shrinkAfter is how many units have to be there in time before less is read
+// ahead.
+const shrinkAfter = 2048
+
+// Dry is called by a worker that found nothing to do: when that is because reads
+// are out, more has to be read ahead.
+func (f *Fetcher) Dry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sinceDry = 0
+	limit := f.cfg.Memory - f.cfg.Urgent
+	if f.flying == 0 || f.window >= limit || f.used < f.window/2 {
+		return
+	}
+	// What the last growth has given is known after the reads that it allowed.
+	if now := time.Now(); now.Sub(f.grown) >= f.depth.latency() {
+		f.grown = now
+		f.window = min(2*f.window, limit)
+		signal(f.space)
 	}
 }
 
-// call reads from the source; a panic of the source becomes an error.
-func (r *Reader) call(ctx context.Context, b *Buffer, ids []int64) (err error) {
+// Done ends the use of a unit that Pop has returned.
+func (f *Fetcher) Done(u *Unit) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.freeLocked(u)
+}
+
+// freeLocked gives back what a unit holds.
+func (f *Fetcher) freeLocked(u *Unit) {
+	for i, bl := range u.blocks {
+		if bl != nil {
+			f.mem.release(bl)
+			u.blocks[i] = nil
+		}
+	}
+	if u.rushed {
+		f.urgent -= u.reserved
+	} else {
+		f.used -= u.reserved
+	}
+	f.units--
+	clear(u.Bytes)
+	*u = Unit{Group: u.Group, blocks: u.blocks[:0], ids: u.ids, readErrs: u.readErrs[:0]}
+	u.Alloc, u.Place = nil, nil
+	if len(f.pool) < 256 {
+		f.pool = append(f.pool, u)
+	}
+	signal(f.space)
+}
+
+// Drop gives up a unit that is not attached, admitted or not.
+func (f *Fetcher) Drop(u *Unit) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case u.complete:
+		f.freeLocked(u)
+	default:
+		u.dropped = true // who reads for it frees it
+	}
+}
+
+// Close stops all reads and waits for them. Units are not valid afterwards.
+func (f *Fetcher) Close() {
+	f.stop()
+	f.mu.Lock()
+	f.closed = true
+	f.hedge.stop()
+	f.work.Broadcast()
+	f.mu.Unlock()
+	f.wg.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mem.close()
+}
+
+// Oldest returns what is being read for longest, and for how long.
+func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	oldest := time.Duration(-1)
+	for _, fl := range f.flights {
+		oldest = max(oldest, time.Since(fl.since))
+	}
+	if oldest < 0 {
+		return "", 0, false
+	}
+	// Of those that are about as old, the one that is needed first.
+	var old *flight
+	for _, fl := range f.flights {
+		if time.Since(fl.since) >= oldest/2 && (old == nil || fl.wants[0].before(old.wants[0])) {
+			old = fl
+		}
+	}
+	w := old.wants[0]
+	e := driver.Extent{Object: old.object, Offset: old.off, Size: old.size}
+	if w.u != nil {
+		name := f.name(w.u.IDs[w.u.recordOf(w.i)])
+		if place := f.obj.Place(&e); !strings.HasPrefix(place, name) {
+			name += " (" + place + ")"
+		}
+		return name, time.Since(old.since), true
+	}
+	return f.obj.Place(&e), time.Since(old.since), true
+}
+
+// name says where a record lies; a panic of the source does not matter here.
+func (f *Fetcher) name(id int64) (name string) {
 	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("internal error while reading: %v\n%s", p, debug.Stack())
+		if recover() != nil {
+			name = "unknown"
 		}
 	}()
-	return r.src.Read(ctx, ids, &b.buf)
+	return f.src.Name(id)
 }
 
-// readWhenThereIsMemory repeats a read that did not fit the budget, each time
-// after another group gave its memory back, until no other group has any.
-func (r *Reader) readWhenThereIsMemory(ctx context.Context, b *Buffer, ids []int64) error {
-	b.bump.Release()
-	r.memMu.Lock()
-	defer r.memMu.Unlock()
-	for {
-		r.trim()
-		others := r.budget.UsedFor(arena.PurposeRead)
-		b.prepare(len(ids), r.fields)
-		err := r.call(ctx, b, ids)
-		if !b.bump.Failed() {
-			return err
-		}
-		if others == 0 {
-			return &MemoryError{Limit: r.budget.Limit() - r.budget.Used() + r.budget.UsedFor(arena.PurposeRead), Records: len(ids)}
-		}
-		b.bump.Release()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.returned:
-		case <-time.After(10 * time.Millisecond):
-			// Another read may have failed for memory, which signals nothing.
-		}
+// Counters are what a Fetcher did so far.
+type Counters struct {
+	// Busy is the time that reads and parsing took, summed.
+	Busy                     time.Duration
+	Records, Bytes, Requests int64
+	// Hedges counts the requests that were made again because they were late.
+	Hedges int64
+	// Depth is how many reads there may be at a time at present, InFlight how
+	// many there are.
+	Depth, InFlight int
+	// Queue is the number of extents that are to be read. Ahead is the memory
+	// that is in use, Peak the most that was, in bytes.
+	Queue       int
+	Ahead, Peak int64
+}
+
+// Counters returns what was done so far.
+func (f *Fetcher) Counters() Counters {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Counters{
+		Busy: time.Duration(f.busy.Load()), Records: f.records.Load(), Bytes: f.bytes.Load(), Requests: f.requests.Load(),
+		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying, Ahead: f.used + f.urgent, Peak: f.peak, Queue: f.queue.n + f.rush.n,
 	}
 }
 
-// MemoryError says that a group of records does not fit the budget even when
+// MemoryError says that a record does not fit the memory for reading even when
 // nothing else is held.
 type MemoryError struct {
-	Limit   int64
-	Records int
+	// Limit and Need are in bytes.
+	Limit, Need int64
 }
 
 // Error says how much there was.
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("does not fit the %d MiB that the memory budget leaves for reading; raise memory", e.Limit>>20)
+	return fmt.Sprintf("its %d MiB do not fit the %d MiB that the memory budget leaves for reading; raise memory", (e.Need+1<<20-1)>>20, e.Limit>>20)
 }
 
-func firstTransient(recs []driver.Record) error {
-	for i := range recs {
-		if err := recs[i].Err; err != nil && retry.Transient(err) {
-			return err
+// readyHeap holds the ready units, the one that is needed first on top.
+type readyHeap []*Unit
+
+func (h readyHeap) less(i, j int) bool {
+	return h[i].order < h[j].order || h[i].order == h[j].order && h[i].Lo < h[j].Lo
+}
+
+func (h *readyHeap) push(u *Unit) {
+	*h = append(*h, u)
+	for i := len(*h) - 1; i > 0 && h.less(i, (i-1)/2); i = (i - 1) / 2 {
+		(*h)[i], (*h)[(i-1)/2] = (*h)[(i-1)/2], (*h)[i]
+	}
+}
+
+func (h *readyHeap) pop() *Unit {
+	n := len(*h) - 1
+	if n < 0 {
+		return nil
+	}
+	u := (*h)[0]
+	(*h)[0], (*h)[n] = (*h)[n], nil
+	*h = (*h)[:n]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c+1 < n && h.less(c+1, c) {
+			c++
 		}
-	}
-	return nil
-}
-
-// Workers returns the number of workers.
-func (r *Reader) Workers() int { return len(r.out) }
-
-// Oldest returns the first record of the read that is out for longest, and for
-// how long; false when none is.
-func (r *Reader) Oldest() (id int64, since time.Duration, ok bool) {
-	oldest := int64(0)
-	for i := range r.out {
-		s := r.out[i].since.Load()
-		if s != 0 && (oldest == 0 || s < oldest) {
-			oldest, id, ok = s, r.out[i].id.Load(), true
+		if c >= n || !h.less(c, i) {
+			return u
 		}
+		(*h)[i], (*h)[c] = (*h)[c], (*h)[i]
+		i = c
 	}
-	if !ok {
-		return 0, 0, false
-	}
-	return id, time.Since(time.Unix(0, oldest)), true
-}
-
-// Counters are what a Reader did so far.
-type Counters struct {
-	Busy                    time.Duration
-	Records, Bytes, Retries int64
-}
-
-// Counters returns what was done so far.
-func (r *Reader) Counters() Counters {
-	return Counters{time.Duration(r.busy.Load()), r.records.Load(), r.bytes.Load(), r.retries.Load()}
 }

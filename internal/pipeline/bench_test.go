@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/faultsource"
-	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 func cpuTime() time.Duration {
@@ -113,24 +114,17 @@ func BenchmarkDecodeOnly(b *testing.B) {
 	}
 	p := mustOpen(b, Config{Source: url, BatchSize: 256, Shuffle: true, Memory: 1 << 30, Threads: 1,
 		Outputs: imageOps(`{"op":"RandomResizedCrop","size":[224,224]}`, opFlip)})
-	type loaded struct {
-		ids []int64
-		buf *fetch.Buffer
-	}
-	var groups []loaded
-	for lo := int64(0); lo+int64(p.groupRows) <= p.split.Len && len(groups) < cap(p.decodeQ); lo += int64(p.groupRows) {
-		buf, err := p.reader.Get(context.Background())
+	var groups [][]driver.Record
+	for lo := int64(0); lo+int64(p.groupRows) <= p.split.Len && len(groups) < 14; lo += int64(p.groupRows) {
+		var ids []int64
+		for i := range int64(p.groupRows) {
+			ids = append(ids, lo+i)
+		}
+		recs, err := direct.NewReader(p.src, p.objects).Read(b.Context(), ids)
 		if err != nil {
 			b.Fatal(err)
 		}
-		g := loaded{buf: buf}
-		for i := range int64(p.groupRows) {
-			g.ids = append(g.ids, lo+i)
-		}
-		if err := p.reader.Read(context.Background(), 0, buf, g.ids); err != nil {
-			b.Fatal(err)
-		}
-		groups = append(groups, g)
+		groups = append(groups, recs)
 	}
 	w, bt := p.workers[0], &p.batches[0]
 	bt.ids = bt.ids[:p.split.Batch]
@@ -139,7 +133,7 @@ func BenchmarkDecodeOnly(b *testing.B) {
 	for b.Loop() {
 		g := groups[rows/p.groupRows%len(groups)]
 		bt.epoch++
-		for _, err := range w.make(bt, 0, g.buf.Records).Errs {
+		for _, err := range w.fill(bt, 0, g).Errs {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -147,7 +141,4 @@ func BenchmarkDecodeOnly(b *testing.B) {
 		rows += p.groupRows
 	}
 	b.ReportMetric(float64(rows)/(cpuTime()-cpu).Seconds(), "img/cpu-s")
-	for _, g := range groups {
-		p.reader.Done(g.buf)
-	}
 }

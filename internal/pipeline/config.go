@@ -12,6 +12,7 @@ import (
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Config says what to load and how. Its JSON form is what the Python client
@@ -70,6 +71,8 @@ type Config struct {
 	// OpenSource opens Source when it is not a URL that package source knows.
 	// Tests and Go programs use it to bring their own source.
 	OpenSource func(ctx context.Context, url string) (driver.Source, error) `json:"-"`
+	// Decorate puts decorators around the stores that records are read from.
+	Decorate func(store.Store) store.Store `json:"-"`
 }
 
 // Limits of what a configuration may ask for: far above what makes sense, low

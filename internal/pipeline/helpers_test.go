@@ -11,6 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"go.uber.org/goleak"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
@@ -168,14 +169,12 @@ func checkRaw(t *testing.T, p *Pipeline, ev Event, src driver.Source) {
 	for i := range ev.Rows {
 		id := int64(binary.LittleEndian.Uint64(slot[arrays[2].Offset+int64(i)*8:]))
 		label := int64(binary.LittleEndian.Uint64(slot[arrays[1].Offset+int64(i)*8:]))
-		buf := driver.Buffer{
-			Records: []driver.Record{{Values: make([]driver.Value, 2)}},
-			Alloc:   func(n int) ([]byte, error) { return make([]byte, n), nil },
-		}
-		if err := src.Read(context.Background(), []int64{id}, &buf); err != nil {
+		obj := direct.NewObjects(src, nil)
+		recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{id})
+		if err != nil {
 			t.Fatal(err)
 		}
-		v := buf.Records[0].Values
+		v := recs[0].Values
 		row := slot[arrays[0].Offset+int64(i)*arrays[0].RowBytes:][:arrays[0].RowBytes]
 		if label != v[1].Int || string(row) != string(v[0].Bytes) {
 			t.Fatalf("row %d is not record %d", i, id)

@@ -62,7 +62,6 @@ func encoded(t testing.TB, n int64, pngs int) *faultsource.Memory {
 			v[1] = driver.Value{Int: id % 7}
 			return nil
 		})
-	m.Copy = true
 	return m
 }
 
@@ -173,7 +172,7 @@ func TestReadsWithinTheBudget(t *testing.T) {
 		}
 		return nil
 	})
-	src.Copy = true
+	src.Copied()
 	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 16, Threads: 4, Outputs: imageOps(opRRC), Memory: 30 << 20})
 	read := p.Info().Memory.Read
 	p.Start(item.Position{})
@@ -184,7 +183,7 @@ func TestReadsWithinTheBudget(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "record 50") || !strings.Contains(err.Error(), "raise memory") {
 		t.Fatalf("error is %v", err)
 	}
-	if peak := p.readBudget.Peak(); peak > read {
+	if peak := p.fetch.Counters().Peak; peak > read+p.Info().Memory.Lookahead {
 		t.Fatalf("reads used %d of %d bytes", peak, read)
 	}
 }

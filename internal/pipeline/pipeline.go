@@ -12,12 +12,14 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/retry"
 )
 
 // Pipeline makes batches. Next is called by one goroutine at a time; the other
@@ -36,32 +38,27 @@ type Pipeline struct {
 
 	groupRows     int
 	budget        *arena.Budget // ring
-	readBudget    *arena.Budget
 	large         kind.Large
 	workerScratch int64
 	ring          *arena.Ring
-	reader        *fetch.Reader
+	objects       *direct.Objects
+	fetch         *fetch.Fetcher
+	parseBudget   *arena.Budget // of what sources make of bytes
 	subMu         sync.Mutex
-	subReader     *fetch.Reader
+	sub           *direct.Reader // of records that take the place of bad ones
+	subMem        *arena.Bump
 
-	ctx     context.Context
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
-	fetchQ  chan group
-	decodeQ chan filled
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
 	// While records are found in memory, warm is set and groups go to the
-	// workers through memoryQ; those that are not there after all come back to
-	// the readers through missedQ.
-	memoryQ  chan group
-	missedQ  chan group
-	inMemory bool // what the source can tell
-	// memoryOut counts the groups in memoryQ and missedQ and those that workers
-	// took from memoryQ. missedQ has room for all, so that no worker waits there.
-	memoryOut atomic.Int32
-	warm      atomic.Bool
-	free      chan int
-	wake      chan struct{}
-	workers   []*worker
+	// workers through memoryQ, at once.
+	memoryQ chan group
+	warm    atomic.Bool
+	orders  atomic.Int64
+	free    chan int
+	wake    chan struct{}
+	workers []*worker
 
 	mu      sync.Mutex
 	closed  bool
@@ -73,7 +70,7 @@ type Pipeline struct {
 	opened                  time.Time
 	stage                   [numStages]stageCounters
 	nBatches, nRecords      atomic.Int64
-	skipped                 atomic.Int64
+	skipped, retries        atomic.Int64
 	consumerWait, waitSince atomic.Int64
 	closeOnce               sync.Once
 	closeErr                error
@@ -134,7 +131,6 @@ func (p *Pipeline) open() error {
 	}
 	p.groupRows = plan.GroupRows
 	p.budget = arena.NewBudget(plan.Ring)
-	p.readBudget = arena.NewBudget(plan.Read - plan.Substitute)
 	p.workerScratch = plan.WorkerScratch
 	p.large.Budget = arena.NewBudget(plan.LargeScratch)
 	if p.ring, err = arena.NewRing(p.budget, plan.Slots, p.layout.Bytes); err != nil {
@@ -153,13 +149,17 @@ func (p *Pipeline) open() error {
 		p.batches[i].rows.Near = p.ring.Bytes() <= nearRing
 		p.free <- i
 	}
-	p.reader = fetch.NewReader(p.src, p.readBudget, plan.Readers, plan.Buffers, p.groupRows)
-	p.subReader = fetch.NewReader(p.src, arena.NewBudget(plan.Substitute), 1, 1, 1)
-	p.fetchQ = make(chan group)
-	p.decodeQ = make(chan filled, plan.Buffers)
-	_, p.inMemory = p.src.(driver.MemoryReader)
+	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(error) { p.retries.Add(1) }})
+	p.objects.Decorate = cfg.Decorate
+	p.fetch = fetch.New(fetch.Config{
+		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Lookahead + plan.Fetch + plan.Urgent),
+		Memory: plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
+	})
+	p.parseBudget = arena.NewBudget(plan.Parse)
+	p.subMem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
+	p.sub = direct.NewReader(p.src, p.objects)
+	p.sub.Alloc = p.subMem.Alloc
 	p.memoryQ = make(chan group, 2*threads)
-	p.missedQ = make(chan group, 4*threads)
 	p.wake = make(chan struct{}, 1)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	for range threads {
@@ -168,9 +168,6 @@ func (p *Pipeline) open() error {
 			return err
 		}
 		p.workers = append(p.workers, w)
-	}
-	for i := range plan.Readers {
-		p.spawn("fetch", func() { p.fetchLoop(i) })
 	}
 	for _, w := range p.workers {
 		p.spawn("decode", w.loop)
@@ -259,14 +256,16 @@ func (p *Pipeline) release() error {
 	for _, w := range p.workers {
 		w.close()
 	}
-	for _, r := range []*fetch.Reader{p.reader, p.subReader} {
-		if r != nil {
-			r.Free()
-		}
-	}
 	var err error
+	if p.fetch != nil {
+		p.fetch.Close()
+		p.subMem.Release()
+		err = p.objects.Close()
+	}
 	if p.ring != nil {
-		err = p.ring.Close()
+		if cerr := p.ring.Close(); err == nil {
+			err = cerr
+		}
 	}
 	if cerr := p.src.Close(); err == nil {
 		err = cerr

@@ -234,7 +234,7 @@ func TestRestarts(t *testing.T) {
 
 func TestErrorNamesTheRecord(t *testing.T) {
 	broken := errors.New("checksum is wrong")
-	for _, f := range []*faultsource.Fault{{Err: broken}, {Err: broken, Whole: true}, {Panic: "oops"}, {Cut: 5}} {
+	for _, f := range []*faultsource.Fault{{Err: broken}, {Panic: "oops"}, {Cut: 5}} {
 		src := faultsource.Wrap(faultsource.Raw(100, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
 			if id == 37 {
 				return f
@@ -347,7 +347,7 @@ func TestStuckDiskIsReportedAndCanBeLeft(t *testing.T) {
 		t.Fatalf("error is %v", err)
 	}
 	s := p.Stats()
-	if !strings.HasPrefix(s.Waiting, "fetch: reading memory record 8 for 1.") || s.WaitingSeconds < 1 {
+	if !strings.HasPrefix(s.Waiting, "fetch: reading memory record 12 for 1.") || s.WaitingSeconds < 1 {
 		t.Fatalf("Waiting is %q (%v)", s.Waiting, s.WaitingSeconds)
 	}
 	p.Start(item.Position{Row: 16})

@@ -41,13 +41,13 @@ const slowWait = time.Second
 
 // Stats returns the counters.
 func (p *Pipeline) Stats() Stats {
-	fetched := p.reader.Counters()
+	fetched := p.fetch.Counters()
 	s := Stats{
 		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
-		Bytes: fetched.Bytes, Retries: fetched.Retries,
+		Bytes: fetched.Bytes, Retries: p.retries.Load(),
 		ConsumerWait: time.Duration(p.consumerWait.Load()),
-		MemoryUsed:   p.budget.Used() + p.readBudget.Used() + p.large.Budget.Used(),
-		MemoryPeak:   p.budget.Peak() + p.readBudget.Peak() + p.large.Budget.Peak(),
+		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.parseBudget.Used() + p.large.Budget.Used(),
+		MemoryPeak:   p.budget.Peak() + fetched.Peak + p.parseBudget.Peak() + p.large.Budget.Peak(),
 		Uptime:       time.Since(p.opened),
 	}
 	for _, w := range p.workers {
@@ -63,9 +63,9 @@ func (p *Pipeline) Stats() Stats {
 		case stageSample:
 			st.Workers = 1
 		case stageFetch:
-			st.Busy, st.Records, st.Workers = fetched.Busy, fetched.Records, p.reader.Workers()
+			st.Busy, st.Records, st.Workers, st.Queue = fetched.Busy, fetched.Records, fetched.Depth, fetched.Queue
 		case stageDecode:
-			st.Queue = len(p.decodeQ)
+			st.Queue = p.fetch.Ready() + len(p.memoryQ)
 		}
 		s.Stages = append(s.Stages, st)
 	}
@@ -116,8 +116,8 @@ func (p *Pipeline) countHeldLocked(change int) {
 
 // waiting says what holds the flow up, when something has for a while.
 func (p *Pipeline) waiting(held int) (string, float64) {
-	if id, d, ok := p.reader.Oldest(); ok && d > slowWait {
-		return fmt.Sprintf("fetch: reading %s for %.1f s", p.name(id), d.Seconds()), d.Seconds()
+	if place, d, ok := p.fetch.Oldest(); ok && d > slowWait {
+		return fmt.Sprintf("fetch: reading %s for %.1f s", place, d.Seconds()), d.Seconds()
 	}
 	if since := p.waitSince.Load(); since != 0 && held == len(p.batches) {
 		if d := time.Since(time.Unix(0, since)); d > slowWait {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/internal/sampler"
 )
 
 // ErrClosed is returned by Next after Close.
@@ -17,9 +16,10 @@ var ErrClosed = errors.New("the loader is closed")
 // stream is one run of batches from a position on, over the ends of epochs,
 // until it is replaced by the next Start, fails, or the pipeline is closed.
 //
-// Its planner takes free slots and cuts each batch into groups; readers and
-// workers do groups of any stream in any order; the queue keeps the order in
-// which batches are handed out.
+// Its planner (planner.go) cuts batches into groups and has them read ahead,
+// whether there is a free slot or not, and gives each batch a slot; workers do
+// groups of any stream in any order; the queue keeps the order in which batches
+// are handed out.
 type stream struct {
 	gen    uint64
 	pos    item.Position
@@ -30,6 +30,8 @@ type stream struct {
 
 	// Guarded by Pipeline.mu:
 	queue   []entry
+	missed  []group // that were to be in memory and are not
+	ended   bool    // nobody looks at missed any more
 	skipped int64
 	bad     []RecordError
 }
@@ -78,10 +80,12 @@ type batch struct {
 // maxBadListed bounds the list of replaced records in an epoch's report.
 const maxBadListed = 100
 
-// group is a piece of work: rows [lo, hi) of a batch.
+// group is a piece of work: rows [lo, hi) of a batch. Order is its place in the
+// order of need.
 type group struct {
 	b      *batch
 	lo, hi int
+	order  int64
 }
 
 // Start begins a new stream of batches at pos and returns its generation.
@@ -101,7 +105,10 @@ func (p *Pipeline) Start(pos item.Position) (gen uint64) {
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	p.cur = s
 	p.wg.Add(1)
-	go p.plan(s)
+	go func() {
+		defer p.wg.Done()
+		newPlanner(p, s).run()
+	}()
 	p.notify()
 	return s.gen
 }
@@ -133,93 +140,6 @@ func (p *Pipeline) notify() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
-	}
-}
-
-// plan is the planner of one stream: sampler and slots.
-func (p *Pipeline) plan(s *stream) {
-	defer p.wg.Done()
-	defer s.cancel()
-	epoch, row := s.pos.Epoch, s.pos.Row
-	order := sampler.NewOrder(p.split.Len, p.cfg.Shuffle, p.cfg.Seed, epoch)
-	for {
-		part, ok := p.split.At(row)
-		if !ok {
-			if !p.enqueue(s, entry{end: true, epoch: epoch}, nil) {
-				return
-			}
-			epoch, row = epoch+1, 0
-			order = sampler.NewOrder(p.split.Len, p.cfg.Shuffle, p.cfg.Seed, epoch)
-			continue
-		}
-		var slot int
-		select {
-		case slot = <-p.free:
-		case <-s.ctx.Done():
-			return
-		}
-		start := time.Now()
-		b := &p.batches[slot]
-		rows := int(part.Hi - part.Lo)
-		b.ids = b.ids[:rows]
-		order.Fill(b.ids, part.Lo)
-		b.epoch, b.first = epoch, part.Lo
-		b.populate, b.fresh = b.fresh, false
-		b.step = row / (int64(p.split.Batch) * int64(p.split.World))
-		b.pos = item.Position{Epoch: epoch, Row: part.Next}
-		if _, more := p.split.At(part.Next); !more {
-			b.pos = item.Position{Epoch: epoch + 1}
-		}
-		row = part.Next
-		b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
-		groups := (rows + p.groupRows - 1) / p.groupRows
-		// One more for the planner itself, so that the batch is not complete
-		// before all of its groups are out.
-		b.remaining.Store(int32(groups) + 1)
-		if err := p.set.Begin(b.rows, p.ring.Slot(slot), b.ids); err != nil {
-			p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
-		}
-		if !p.enqueue(s, entry{slot: slot}, b) {
-			p.mu.Lock()
-			p.freeLocked(b)
-			p.mu.Unlock()
-			return
-		}
-		p.stage[stageSample].add(start, rows)
-		out := 0
-		for ; out < groups; out++ {
-			g := group{b, out * p.groupRows, min((out+1)*p.groupRows, rows)}
-			if !p.dispatch(s.ctx, g) {
-				break
-			}
-		}
-		p.groupsDone(b, int32(groups-out)+1)
-		if out < groups {
-			return
-		}
-	}
-}
-
-// dispatch gives a group to the workers, while records are found in memory, or
-// else to the readers. It returns false when ctx is done.
-func (p *Pipeline) dispatch(ctx context.Context, g group) bool {
-	if p.warm.Load() {
-		if p.memoryOut.Add(1) <= int32(cap(p.missedQ)) {
-			select {
-			case p.memoryQ <- g:
-				return true
-			case <-ctx.Done():
-				p.memoryOut.Add(-1)
-				return false
-			}
-		}
-		p.memoryOut.Add(-1) // the readers have some to do that were missed
-	}
-	select {
-	case p.fetchQ <- g:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 // valueSource has an array of 3 x 5 uint16 and bytes of different lengths. It
 // reads into places unless own is set, and knows sizes as a sizedSource.
 type valueSource struct {
+	driver.InMemory
 	n    int64
 	own  bool
 	bad  map[int64]bool
@@ -57,24 +57,24 @@ func (s *valueSource) Info() *driver.Info {
 	}}
 }
 
-func (s *valueSource) Read(_ context.Context, ids []int64, buf *driver.Buffer) error {
-	for k, id := range ids {
+func (s *valueSource) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
 		if s.bad[id] {
-			buf.Records[k].Err = errors.New("bad")
+			g.Records[k].Err = errors.New("bad")
 			continue
 		}
 		for f, v := range [][]byte{array(id), s.value(id)} {
 			if !s.own {
-				b, err := buf.Take(k, f, int64(len(v)))
+				b, err := g.Take(k, f, int64(len(v)))
 				if err != nil {
 					return err
 				}
 				copy(b, v)
 				v = b
 			}
-			buf.Records[k].Values[f].Bytes = v
+			g.Records[k].Values[f].Bytes = v
 		}
-		buf.Records[k].Values[2].Int = id
+		g.Records[k].Values[2].Int = id
 	}
 	return nil
 }

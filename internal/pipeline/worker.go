@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,70 +10,11 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/source/driver"
 )
-
-// filled is a group whose records were read.
-type filled struct {
-	group
-	buf *fetch.Buffer
-}
-
-// fetchLoop is one reader: it takes groups, reads their records and passes them
-// to the workers.
-func (p *Pipeline) fetchLoop(n int) {
-	for {
-		select {
-		case g := <-p.fetchQ:
-			p.fetchGroup(n, g)
-		case g := <-p.missedQ:
-			p.memoryOut.Add(-1)
-			p.fetchGroup(n, g)
-		case <-p.ctx.Done():
-			return
-		}
-	}
-}
-
-func (p *Pipeline) fetchGroup(n int, g group) {
-	s := g.b.stream
-	if s.stopped.Load() {
-		p.groupsDone(g.b, 1)
-		return
-	}
-	buf, err := p.reader.Get(s.ctx)
-	if err != nil {
-		p.groupsDone(g.b, 1)
-		return
-	}
-	if p.inMemory && p.reader.ReadMemory(buf, g.b.ids[g.lo:g.hi]) {
-		p.warm.Store(true)
-		p.decodeQ <- filled{g, buf}
-		return
-	}
-	buf.Into(g.b, g.lo)
-	err = p.reader.Read(s.ctx, n, buf, g.b.ids[g.lo:g.hi])
-	switch {
-	case err == nil:
-		p.decodeQ <- filled{g, buf} // never blocks: there is room for each buffer
-	case s.stopped.Load() || s.ctx.Err() != nil:
-		p.reader.Done(buf)
-		p.groupsDone(g.b, 1)
-	case g.hi-g.lo == 1:
-		buf.Records[0].Err = err
-		p.decodeQ <- filled{g, buf}
-	default:
-		// Read the halves, to find the record that is to blame, or because
-		// the group is too large for the memory at hand.
-		p.reader.Done(buf)
-		g.b.remaining.Add(1)
-		mid := (g.lo + g.hi) / 2
-		p.fetchGroup(n, group{g.b, g.lo, mid})
-		p.fetchGroup(n, group{g.b, mid, g.hi})
-	}
-}
 
 // panicError describes a bug that was caught, with the place in the code.
 func panicError(what string, r any) error {
@@ -81,19 +24,30 @@ func panicError(what string, r any) error {
 // worker decodes and transforms groups of records into batch slots.
 type worker struct {
 	p      *Pipeline
-	buf    *fetch.Buffer // of groups that are in memory
+	unit   fetch.Unit   // of groups that are in memory
+	one    driver.Group // of records that are parsed one by one
+	mem    *arena.Bump  // of what sources make of bytes
+	alloc  func(n int) ([]byte, error)
+	where  func(k, field int, n int64) []byte
 	budget *arena.Budget
 	rows   *kind.Rows
+
+	// Of the group that is being parsed:
+	b                 *batch
+	first             int
+	decode, transform time.Duration
 }
 
 func (p *Pipeline) newWorker() (*worker, error) {
-	w := &worker{p: p, buf: p.reader.NewBuffer(p.groupRows), budget: arena.NewBudget(p.workerScratch)}
+	w := &worker{p: p, mem: arena.NewBump(p.parseBudget, arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
+	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group allocates nothing
 	var err error
 	w.rows, err = p.set.NewRows(p.groupRows, w.budget, &p.large)
 	return w, err
 }
 
 func (w *worker) close() {
+	w.mem.Release()
 	if w.rows != nil {
 		w.rows.Close()
 	}
@@ -101,18 +55,26 @@ func (w *worker) close() {
 
 func (w *worker) loop() {
 	p := w.p
+	// A mapped page that cannot be read is then a panic, which is the record's
+	// error, and not the end of the process.
+	debug.SetPanicOnFault(true)
 	for {
-		select {
-		case f := <-p.decodeQ: // read before those in memoryQ were planned
-			w.filled(f)
-		default:
+		// What was read ahead was planned before what is in memoryQ.
+		if u := p.fetch.Pop(); u != nil {
+			w.fetched(u)
+		} else {
 			select {
-			case f := <-p.decodeQ:
-				w.filled(f)
 			case g := <-p.memoryQ:
 				w.fromMemory(g)
-			case <-p.ctx.Done():
-				return
+			default:
+				p.fetch.Dry()
+				select {
+				case <-p.fetch.Kick():
+				case g := <-p.memoryQ:
+					w.fromMemory(g)
+				case <-p.ctx.Done():
+					return
+				}
 			}
 		}
 		// A goroutine that always finds work looks stuck to the runtime's
@@ -121,56 +83,122 @@ func (w *worker) loop() {
 	}
 }
 
-// filled does a group that a reader has read.
-func (w *worker) filled(f filled) {
-	p := w.p
-	if !f.b.stream.stopped.Load() {
-		w.group(f)
+// fetched does a group that was read.
+func (w *worker) fetched(u *fetch.Unit) {
+	b := u.Owner.(*batch)
+	if !b.stream.stopped.Load() {
+		w.group(b, u.Lo, u, time.Now())
 	}
-	p.reader.Done(f.buf)
-	p.groupsDone(f.b, 1)
+	w.p.fetch.Done(u)
+	w.p.groupsDone(b, 1)
 }
 
-// fromMemory does a group whose records are in memory, or else leaves it to the
-// readers, and the next ones too, until they find records in memory again.
+// fromMemory does a group whose records are in memory, or else gives it back to
+// the planner, and has the next ones read ahead, until records are found in
+// memory again.
 func (w *worker) fromMemory(g group) {
-	p := w.p
-	switch {
-	case g.b.stream.stopped.Load():
-	case p.reader.ReadMemory(w.buf, g.b.ids[g.lo:g.hi]):
-		w.group(filled{g, w.buf})
-		p.reader.Done(w.buf)
-	default:
-		p.warm.Store(false)
-		p.missedQ <- g // never blocks
-		return
+	p, s := w.p, g.b.stream
+	if !s.stopped.Load() {
+		start := time.Now()
+		if !p.fetch.Memory(&w.unit, g.b.ids[g.lo:g.hi]) {
+			p.warm.Store(false)
+			p.mu.Lock()
+			if !s.ended {
+				s.missed = append(s.missed, g)
+				p.mu.Unlock()
+				p.fetch.Wake()
+				return
+			}
+			p.mu.Unlock()
+		} else {
+			w.group(g.b, g.lo, &w.unit, start)
+		}
 	}
-	p.memoryOut.Add(-1)
 	p.groupsDone(g.b, 1)
 }
 
-// group makes rows [f.lo, f.hi) of a batch.
-func (w *worker) group(f filled) {
-	p, start := w.p, time.Now()
-	if f.b.populate {
-		w.populate(f)
+// group makes rows of a batch, from lo on, of records that were looked for since
+// found.
+func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
+	p := w.p
+	if b.populate {
+		w.populate(b, lo, lo+len(u.IDs))
 	}
-	g := w.make(f.b, f.lo, f.buf.Records)
-	decode, transform := g.DecodeTime, g.TransformTime
-	for k, err := range g.Errs { // replace makes rows too, and what it leaves in g is its own
-		if err != nil {
-			w.replace(f.b, f.lo+k, f.buf.Records[k].ID, err)
-		}
+	w.mem.Reset()
+	u.Alloc = w.alloc
+	w.b, w.first = b, lo
+	u.Place = w.where
+	w.decode, w.transform = 0, 0
+	err := w.parse(&u.Group, u.Err())
+	start := time.Now()
+	p.fetch.Count(u, start.Sub(found))
+	if err == nil {
+		w.make(b, lo, u.Records)
+	} else {
+		w.oneByOne(b, lo, &u.Group)
 	}
 	total := time.Since(start)
-	n := int64(f.hi - f.lo)
-	p.stage[stageDecode].addFor(decode, n)
-	p.stage[stageTransform].addFor(transform, n)
-	p.stage[stageCollate].addFor(max(total-decode-transform, 0), n)
+	n := int64(len(u.IDs))
+	p.stage[stageDecode].addFor(w.decode, n)
+	p.stage[stageTransform].addFor(w.transform, n)
+	p.stage[stageCollate].addFor(max(total-w.decode-w.transform, 0), n)
 }
 
+// parse has the source make values of bytes. unit is the failure of the group
+// before that.
+func (w *worker) parse(g *driver.Group, unit error) error {
+	if unit != nil {
+		return unit
+	}
+	return direct.Parse(w.p.src, g)
+}
+
+// oneByOne makes rows of the records of a group each on its own, to find the one
+// that is to blame, or because together they do not fit the memory.
+func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
+	for k := range g.IDs {
+		o := &w.one
+		from, to := g.First[k], g.First[k+1]
+		*o = driver.Group{
+			IDs: g.IDs[k : k+1], Extents: g.Extents[from:to], First: append(o.First[:0], 0, to-from),
+			Bytes: g.Bytes[from:to], Records: g.Records[k : k+1], Alloc: g.Alloc,
+		}
+		if g.Place != nil {
+			o.Place = func(_, field int, n int64) []byte { return b.Place(lo+k, field, n) }
+		}
+		w.mem.Reset()
+		if len(g.Extents) == 0 && len(g.IDs) > 0 && g.Records[k].Err == nil {
+			// The group may not have been located at all.
+			if err := direct.LocateOnce(w.p.src, o); err == nil && len(o.Extents) > 0 {
+				g.Records[k].Err = errors.New("internal error: the source did not locate it")
+			} else if err != nil {
+				g.Records[k].Err = err
+			}
+		}
+		if g.Records[k].Err == nil {
+			g.Records[k].Err = direct.Parse(w.p.src, o)
+		}
+		w.make(b, lo+k, o.Records)
+	}
+}
+
+// place is where a value of the group that is being parsed is wanted.
+func (w *worker) place(k, field int, n int64) []byte { return w.b.Place(w.first+k, field, n) }
+
 // make makes the rows of recs, from row first on.
-func (w *worker) make(b *batch, first int, recs []driver.Record) *kind.Group {
+func (w *worker) make(b *batch, first int, recs []driver.Record) {
+	g := w.fill(b, first, recs)
+	w.decode += g.DecodeTime
+	w.transform += g.TransformTime
+	for k, err := range g.Errs { // replace makes rows too, and what it leaves in g is its own
+		if err != nil {
+			w.replace(b, first+k, recs[k].ID, err)
+		}
+	}
+}
+
+// fill makes the rows of recs as far as they are good.
+func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 	g := w.rows.Make(b.rows, first, b.epoch, recs)
 	for k := range recs {
 		if g.Errs[k] == nil {
@@ -183,10 +211,10 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) *kind.Group {
 // populate backs the rows of a group with memory before their first use, so
 // that no decoder faults them in page by page. Doing it here and not when the
 // ring is made lets the first batch go out before the other slots have memory.
-func (w *worker) populate(f filled) {
+func (w *worker) populate(b *batch, lo, hi int) {
 	for i := range w.p.layout.Arrays {
 		a := &w.p.layout.Arrays[i]
-		w.p.ring.Prefault(f.b.slot, a.Offset+int64(f.lo)*a.RowBytes, a.Offset+int64(f.hi)*a.RowBytes)
+		w.p.ring.Prefault(b.slot, a.Offset+int64(lo)*a.RowBytes, a.Offset+int64(hi)*a.RowBytes)
 	}
 }
 
@@ -200,7 +228,7 @@ const maxSubstitutes = 1000
 // nothing else, so that a resumed run gives the same batch.
 func (w *worker) replace(b *batch, row int, id int64, cause error) {
 	p := w.p
-	rec := RecordError{ID: id, Name: p.name(id), Reason: oneLine(cause), Cause: cause}
+	rec := RecordError{ID: id, Name: p.find(b.stream.ctx, id), Reason: oneLine(cause), Cause: cause}
 	if p.cfg.OnError != OnErrorSkip {
 		p.batchFailed(b, row, &rec)
 		return
@@ -231,15 +259,12 @@ func (w *worker) substitute(b *batch, row int, id int64) error {
 	// group, so it must not wait for those of other groups.
 	w.p.subMu.Lock()
 	defer w.p.subMu.Unlock()
-	buf, err := w.p.subReader.Get(b.stream.ctx)
+	w.p.subMem.Reset()
+	recs, err := w.p.sub.Read(b.stream.ctx, ids[:])
 	if err != nil {
 		return err
 	}
-	defer w.p.subReader.Done(buf)
-	if err := w.p.subReader.Read(b.stream.ctx, 0, buf, ids[:]); err != nil {
-		return err
-	}
-	return w.make(b, row, buf.Records).Errs[0]
+	return w.fill(b, row, recs).Errs[0]
 }
 
 // batchFailed makes a batch fail, with the error of its first bad row.
@@ -259,6 +284,20 @@ func (p *Pipeline) name(id int64) (name string) {
 		}
 	}()
 	return p.src.Name(id)
+}
+
+// find is name with what the source has to read to know.
+func (p *Pipeline) find(ctx context.Context, id int64) (name string) {
+	f, ok := p.src.(driver.Finder)
+	if !ok {
+		return p.name(id)
+	}
+	defer func() {
+		if recover() != nil {
+			name = "unknown"
+		}
+	}()
+	return f.Find(ctx, id)
 }
 
 // oneLine is the first line of an error.

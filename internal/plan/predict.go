@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"sort"
@@ -310,7 +309,7 @@ func limit(perSecond, each float64) float64 {
 // readers of the loader announce a group of records of a pack to the kernel at a
 // time, but open files one by one.
 func storeRate(p *Pipeline, s *Store, read float64) float64 {
-	readers := float64(budget.Readers(cmp.Or(p.Threads, int(p.Cores))))
+	readers := float64(budget.Readers)
 	if p.Layout == LayoutFiles {
 		depth := float64(p.Depth)
 		if depth <= 0 {
@@ -436,7 +435,7 @@ func stepP99(p *Pipeline, n, floor, data, workers float64) float64 {
 	spread := recordVariation / math.Sqrt(n)
 	// A batch is ready when its last group is, and groups of later batches are
 	// worked on before that: up to one for each reader and worker.
-	last := max(workers, float64(budget.Readers(int(workers)))) / groups / math.Sqrt(12)
+	last := max(workers, budget.Readers) / groups / math.Sqrt(12)
 	sigma := data * math.Hypot(spread, min(last, 0.5))
 	if data >= floor {
 		return data + p99Deviations*sigma

@@ -72,6 +72,7 @@ func openCopies(ctx context.Context, dir string, limit int64) (_ *copies, err er
 	c.info = *c.packs[0].Info()
 	c.each = c.info.Len
 	c.info.Len *= int64(len(c.packs))
+	c.info.Objects *= int64(len(c.packs))
 	return c, nil
 }
 
@@ -113,18 +114,58 @@ func (c *copies) Info() *driver.Info { return &c.info }
 
 func (c *copies) Name(id int64) string { return c.packs[0].Name(id % c.each) }
 
-func (c *copies) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	one := driver.Buffer{Alloc: buf.Alloc}
-	var id [1]int64
-	for k := range ids {
-		one.Records = buf.Records[k : k+1]
-		id[0] = ids[k] % c.each
-		if err := c.packs[ids[k]/c.each].Read(ctx, id[:], &one); err != nil {
-			return err
+// Object is an object of one of the copies.
+func (c *copies) Object(n int64) driver.Object {
+	each := c.packs[0].Info().Objects
+	return c.packs[n/each].Object(n % each)
+}
+
+// Locate has each record located by its copy.
+func (c *copies) Locate(g *driver.Group) {
+	each := c.packs[0].Info().Objects
+	c.oneByOne(g, func(p int64, one *driver.Group, k int) {
+		c.packs[p].Locate(one)
+		for _, e := range one.Extents {
+			e.Object += p * each
+			g.Extents = append(g.Extents, e)
 		}
-		buf.Records[k].ID = ids[k]
+		for _, m := range one.Missing {
+			m.K, m.Object = k, m.Object+p*each
+			g.Missing = append(g.Missing, m)
+		}
+		g.Next()
+	})
+}
+
+// Learn gives a piece of an index to its copy.
+func (c *copies) Learn(e driver.Extent, b []byte) error {
+	each := c.packs[0].Info().Objects
+	p := e.Object / each
+	e.Object %= each
+	return c.packs[p].(driver.Indexer).Learn(e, b)
+}
+
+// Parse has each record parsed by its copy.
+func (c *copies) Parse(g *driver.Group) (err error) {
+	c.oneByOne(g, func(p int64, one *driver.Group, k int) {
+		lo, hi := g.First[k], g.First[k+1]
+		one.Extents, one.Bytes, one.First = g.Extents[lo:hi], g.Bytes[lo:hi], append(one.First[:0], 0, hi-lo)
+		if perr := c.packs[p].Parse(one); err == nil {
+			err = perr
+		}
+	})
+	return err
+}
+
+// oneByOne calls f for each record as a group of its own, with the number of its copy.
+func (c *copies) oneByOne(g *driver.Group, f func(p int64, one *driver.Group, k int)) {
+	one := driver.Group{Alloc: g.Alloc}
+	for k, id := range g.IDs {
+		one.IDs = []int64{id % c.each}
+		one.Relocate()
+		one.Records = g.Records[k : k+1]
+		f(id/c.each, &one, k)
 	}
-	return nil
 }
 
 func (c *copies) Close() error {

@@ -165,7 +165,7 @@ func closeDescriptors(oob []byte) {
 }
 
 // tiny is a source of 1 x 1 images.
-type tiny struct{}
+type tiny struct{ driver.InMemory }
 
 var tinyInfo = driver.Info{URL: "probe", Format: "probe", Len: 1 << 20, Fields: []driver.Field{
 	{Name: "image", Kind: driver.KindImage, MaxBytes: 3, Width: 1, Height: 1, Channels: 3, MaxWidth: 1, MaxHeight: 1},
@@ -175,15 +175,14 @@ func (tiny) Info() *driver.Info { return &tinyInfo }
 func (tiny) Name(int64) string  { return "probe" }
 func (tiny) Close() error       { return nil }
 
-func (tiny) Read(_ context.Context, ids []int64, buf *driver.Buffer) error {
-	for k, id := range ids {
-		b, err := buf.Alloc(3)
+func (tiny) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		b, err := g.Alloc(3)
 		if err != nil {
 			return err
 		}
 		clear(b)
-		buf.Records[k].ID = id
-		buf.Records[k].Values[0] = driver.Value{Bytes: b, Codec: driver.CodecRaw, Width: 1, Height: 1, Channels: 3}
+		g.Records[k].Values[0] = driver.Value{Bytes: b, Codec: driver.CodecRaw, Width: 1, Height: 1, Channels: 3}
 	}
 	return nil
 }

@@ -446,7 +446,7 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 		if len(order) < loaderGroup {
 			continue
 		}
-		readers := budget.Readers(cores())
+		readers := budget.Readers
 		r := plan.ReadRate{Block: k.block, Depth: readers * loaderGroup, Cached: k.cached}
 		if k.cached {
 			readers, r.Depth = 1, 1

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/pack"
@@ -63,7 +64,7 @@ func Look(ctx context.Context, path string) (*Survey, error) {
 // folder takes sizes from the file system. It returns false when the folder is
 // some other format, which a driver has to open.
 func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
-	l, err := foldersource.Scan(ctx, path, foldersource.ScanOptions{})
+	l, err := foldersource.Scan(ctx, localstore.New(path), foldersource.ScanOptions{})
 	if ctx.Err() != nil {
 		return true, ctx.Err()
 	}
@@ -74,7 +75,7 @@ func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
 			src.Close()
 			return false, nil
 		}
-		if l, err = foldersource.Scan(ctx, path, foldersource.ScanOptions{AllFiles: true}); err != nil {
+		if l, err = foldersource.Scan(ctx, localstore.New(path), foldersource.ScanOptions{AllFiles: true}); err != nil {
 			return true, fmt.Errorf("cannot look at %s: %w", path, err)
 		}
 		if l.Len() == 0 {
@@ -140,17 +141,20 @@ func (s *Survey) open(ctx context.Context, path string) error {
 	var total, read int64
 	var seen sizes
 	codecs := map[string]int{}
+	obj := direct.NewObjects(src, nil)
+	defer obj.Close()
+	reader := direct.NewReader(src, obj)
+	reader.Alloc = alloc
 	for i := range min(sampled, info.Len) {
 		if total > maxSample {
 			break
 		}
-		values := make([]driver.Value, len(info.Fields))
-		buf := driver.Buffer{Records: []driver.Record{{Values: values}}, Alloc: alloc}
 		id := i * info.Len / min(sampled, info.Len)
-		if err := src.Read(ctx, []int64{id}, &buf); err != nil {
+		recs, err := reader.Read(ctx, []int64{id})
+		if err != nil {
 			return fmt.Errorf("cannot look at %s: %w", path, err)
 		}
-		rec := &buf.Records[0]
+		rec := &recs[0]
 		if rec.Err != nil {
 			continue // what is broken shows when it is trained from
 		}

@@ -349,29 +349,19 @@ def test_bad_record_is_skipped(make: Make, damaged: Path) -> None:
 
 
 @pytest.fixture
-def stuck(photos: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
-    """Return a folder, and make every read of some of its files wait for ever."""
+def stuck(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of which some files are never read to the end: the disk does not answer."""
     out = tmp_path / "stuck"
     shutil.copytree(photos, out)
-
-    def stick() -> Path:
-        for path in sorted(out.glob("*/*.jpg"))[100:]:
-            path.unlink()
-            os.mkfifo(path)
-        return out
-
-    stick.folder = out  # type: ignore[attr-defined]
-    yield stick
-    for path in out.glob("*/*.jpg"):
-        if stat.S_ISFIFO(path.stat().st_mode):
-            with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    for path in sorted(out.glob("*/*.jpg"))[100:]:
+        path.rename(path.with_name(path.stem + "-stuck.jpg"))
+    monkeypatch.setenv("STOKER_TEST_FAULTS", "stuck,name=*-stuck.jpg")
+    return out
 
 
-def test_stuck_disk(make: Make, stuck: Any) -> None:
-    loader = make(stuck.folder, batch_size=8, fields=CROP, timeout=2.5)
+def test_stuck_disk(make: Make, stuck: Path) -> None:
+    loader = make(stuck, batch_size=8, fields=CROP, timeout=2.5)
     pid = children(os.getpid())[0]
-    stuck()
     seen = 0
     with pytest.raises(stoker.StokerTimeout, match=r"no batch within 2.5 s; the engine waits for: .*jpg") as caught:
         for _ in loader:
@@ -384,9 +374,8 @@ def test_stuck_disk(make: Make, stuck: Any) -> None:
     assert not alive(pid)
 
 
-def test_ctrl_c_on_a_stuck_disk(make: Make, stuck: Any) -> None:
-    loader = make(stuck.folder, batch_size=8, fields=CROP)
-    stuck()
+def test_ctrl_c_on_a_stuck_disk(make: Make, stuck: Path) -> None:
+    loader = make(stuck, batch_size=8, fields=CROP)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     before = time.monotonic()
@@ -431,18 +420,17 @@ def traces() -> tuple[set[str], set[str]]:
     return {p.name for p in Path("/dev/shm").iterdir()}, engines
 
 
-def test_killed_trainer_leaves_nothing(pack: Path, stuck: Any) -> None:
+def test_killed_trainer_leaves_nothing(pack: Path, stuck: Path) -> None:
     rng = random.Random(3)
     shared, _ = traces()
     for round_ in range(5):
-        with trainer(stuck.folder if round_ == 4 else pack) as process:
+        with trainer(stuck if round_ == 4 else pack) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             engine = children(process.pid)
             assert len(engine) == 1
             if round_ == 4:
-                stuck()
-                time.sleep(0.5)
+                            time.sleep(0.5)
             time.sleep(rng.uniform(0, 0.5))
             process.kill()
             process.wait()

@@ -201,7 +201,7 @@ def test_bad_records(make: Make, files: Path, tmp_path: Path) -> None:
     skipping = make(f"files:{folder}", batch_size=20, on_error="skip")
     raising = make(f"files:{folder}", batch_size=20)
     (folder / "007.bin").unlink()
-    with pytest.warns(stoker.SkippedRecords, match=r"007.bin: changed since .*the file is gone"):
+    with pytest.warns(stoker.SkippedRecords, match=r"007.bin: it has changed since .*it is gone"):
         batches = list(skipping)
     data = batches[0].data
     assert [bytes(v) for v in data] == [value(8 if i == 7 else i) for i in range(20)]

@@ -6,7 +6,6 @@ package driver
 import (
 	"context"
 	"fmt"
-	"math"
 )
 
 // Kind says what a field means.
@@ -164,6 +163,11 @@ type Info struct {
 	Len int64
 	// Fields are in the order of Record.Values.
 	Fields []Field
+	// Objects is the number of objects that records lie in, 0 for a source whose
+	// values are in memory.
+	Objects int64
+	// Sequential says that records cannot be located: the source is a Sequential.
+	Sequential bool
 	// Fingerprint identifies the content as far as the source can tell
 	// cheaply: equal fingerprints promise equal records in equal order. It
 	// is at most 32 characters. Saved training states carry it.
@@ -172,9 +176,8 @@ type Info struct {
 
 // Value is one field of one record, as stored.
 type Value struct {
-	// Bytes is the value of KindImage, KindText, KindBytes and KindArray (in C
-	// order, little-endian). It lies in memory from Buffer.Take or Buffer.Alloc
-	// or in memory that lives as long as the source, and is read-only.
+	// Bytes is the value of every kind that is not a number; elements of arrays
+	// are in C order and little-endian. It is read-only.
 	Bytes []byte
 	// Int is the value of KindLabel and KindInt, Float that of KindFloat.
 	Int   int64
@@ -193,50 +196,9 @@ type Value struct {
 type Record struct {
 	ID     int64
 	Values []Value
-	// Err says why this one record could not be read; its Values are then
-	// not to be used. Other records of the same read are not affected.
+	// Err says why this one record cannot be had; its Values are then not to be
+	// used. Other records of the same group are not affected.
 	Err error
-}
-
-// Buffer receives what one Read returns. It belongs to the caller and is used
-// again for later reads; a source keeps nothing of it after Read returned.
-type Buffer struct {
-	// Records has one element per requested id, in the order of the ids. The
-	// caller sizes it, with len(Values) == len(Info.Fields), and zeroes it.
-	Records []Record
-	// Alloc returns n bytes, not zeroed, 64-byte aligned, valid until the
-	// caller uses the Buffer again, with at least 64 readable bytes behind
-	// them. It fails when the read would pass the memory budget.
-	Alloc func(n int) ([]byte, error)
-	// Place, when it is set, returns the n bytes of the batch in which the value
-	// of a KindArray or KindBytes field of Records[k] is wanted, nil when it has
-	// no place of that size. Sources use it through Take.
-	Place func(k, field int, n int64) []byte
-}
-
-// Take returns n bytes for the value of a KindArray or KindBytes field of
-// Records[k]: its place in the batch where there is one, so that a read ends
-// where the trainer looks, else memory of Alloc. Bytes behind the value are
-// not the source's.
-func (b *Buffer) Take(k, field int, n int64) ([]byte, error) {
-	if b.Place != nil {
-		if p := b.Place(k, field, n); p != nil {
-			return p, nil
-		}
-	}
-	if n > math.MaxInt-64 {
-		return nil, fmt.Errorf("a value of %d bytes", n)
-	}
-	return b.Alloc(int(n))
-}
-
-// MemoryReader is implemented by sources that can tell whether records are in
-// memory. Those are then read by the worker that decodes them, without a wait
-// and without the ways between goroutines.
-type MemoryReader interface {
-	// ReadMemory is Read for records that are all in memory; it never waits for
-	// a device. Otherwise it returns false, and what it did to buf means nothing.
-	ReadMemory(ids []int64, buf *Buffer) bool
 }
 
 // Sizer is implemented by sources that know the sizes of their KindBytes values
@@ -254,21 +216,49 @@ type Pather interface {
 	Path(id int64) string
 }
 
+// Finder is implemented by sources that can say more of a record than Name does
+// when they may read for it: packs, that know which file a record was made of.
+type Finder interface {
+	// Find says where a record lies and came from, for messages. It falls back to
+	// Name when it cannot read.
+	Find(ctx context.Context, id int64) string
+}
+
 // Source is an open data source. Its methods may be called from several
 // goroutines at once, except Close, which is called once and last.
 type Source interface {
 	// Info describes the source. The result is shared: do not change it.
 	Info() *Info
-	// Read reads the records ids (each in [0, Len)) into buf. A failure that
-	// concerns one record goes into its Record.Err; Read itself fails when
-	// nothing could be read or ctx is done. Errors of records name the file
-	// and, where there is one, the row and the offset.
-	Read(ctx context.Context, ids []int64, buf *Buffer) error
+	// Object describes object n, 0 <= n < Info.Objects, from memory.
+	Object(n int64) Object
+	// Locate says where the records g.IDs lie: for each, in order, it appends
+	// extents and calls g.Next. It works from memory: what it would have to read
+	// for that it lists in g.Missing. A record that cannot be had, or whose Err
+	// is set already, has no extents; Err then says why. A source whose values
+	// lie in memory has no extents at all.
+	Locate(g *Group)
+	// Parse makes the values of the records of g from g.Bytes, without I/O and
+	// without waiting. What concerns one record goes into its Err, with the file
+	// and, where there is one, the row and the offset; Parse itself fails when
+	// there is no memory. Values may lie in g.Bytes, in memory of g.Take or in
+	// memory that lives as long as the source.
+	Parse(g *Group) error
 	// Name says where a record lies, for messages: a path, or a shard and row.
+	// It does no I/O.
 	Name(id int64) string
-	// Close releases everything. Memory returned by Read that was not from
-	// Buffer.Alloc is invalid afterwards.
+	// Close releases everything.
 	Close() error
+}
+
+// Sequential is implemented by sources whose records cannot be located, such as
+// compressed streams: they give their records in order. Info.Sequential says so;
+// such a source can be packed, and read in order.
+type Sequential interface {
+	Source
+	// Records calls f with one record after the other, from where token says, ""
+	// for the first one. With each record comes the token from which the next
+	// ones follow. What f gets is valid until it returns; its error ends the call.
+	Records(ctx context.Context, token string, f func(rec *Record, next string) error) error
 }
 
 // ImageExtensions are the file extensions, lower case, that folder readers

@@ -26,8 +26,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/retry"
 )
 
 // Open opens the source under test. It is called several times and must give
@@ -57,11 +59,11 @@ func Bench(b *testing.B, open Open) {
 	for _, order := range []string{"sequential", "random"} {
 		for _, group := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/group=%d", order, group), func(b *testing.B) {
-				s := open(b)
+				s := start(b, open)
 				defer s.Close()
 				n := s.Info().Len
 				rng := rand.New(rand.NewPCG(1, 2))
-				buf := newBuffer(s.Info(), group, true)
+				buf := newBuffer(true)
 				ids := make([]int64, group)
 				var size int64
 				at := int64(0)
@@ -75,7 +77,7 @@ func Bench(b *testing.B, open Open) {
 						}
 					}
 					buf.reset()
-					if err := s.Read(b.Context(), ids, &buf.Buffer); err != nil {
+					if err := s.Read(b.Context(), ids, buf); err != nil {
 						b.Fatal(err)
 					}
 					for k := range buf.Records {
@@ -95,9 +97,53 @@ func Bench(b *testing.B, open Open) {
 	}
 }
 
-// buffer is a driver.Buffer that watches what is done with it.
+// opened is a source that is read as tools read it: package direct does the I/O.
+type opened struct {
+	driver.Source
+	obj *direct.Objects
+}
+
+func start(t testing.TB, open Open) *opened {
+	s := open(t)
+	return &opened{s, direct.NewObjects(s, nil)}
+}
+
+func (o *opened) Close() error {
+	err := o.obj.Close()
+	return errors.Join(err, o.Source.Close())
+}
+
+// Read reads the records ids with the memory of b.
+func (o *opened) Read(ctx context.Context, ids []int64, b *buffer) error {
+	r := b.reader
+	if r == nil {
+		r = direct.NewReader(o.Source, o.obj)
+		b.reader = r
+	}
+	r.Alloc, r.Place = b.alloc, b.Place
+	recs, err := r.Read(ctx, ids)
+	b.Records = recs
+	return err
+}
+
+// Records reads records of a source that stays open until the test ends.
+func Records(t testing.TB, s driver.Source, ids ...int64) []driver.Record {
+	t.Helper()
+	obj := direct.NewObjects(s, &retry.Options{Attempts: 1})
+	t.Cleanup(func() { obj.Close() })
+	recs, err := direct.NewReader(s, obj).Read(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recs
+}
+
+// buffer watches what is done with the memory that it gives.
 type buffer struct {
-	driver.Buffer
+	Records []driver.Record
+	Place   func(k, field int, n int64) []byte
+
+	reader *direct.Reader
 	arena  []byte
 	blocks [][]byte
 	reuse  bool
@@ -108,15 +154,7 @@ type buffer struct {
 
 const unlimited = 1 << 40
 
-func newBuffer(info *driver.Info, n int, reuse bool) *buffer {
-	b := &buffer{reuse: reuse, budget: unlimited}
-	b.Records = make([]driver.Record, n)
-	for i := range b.Records {
-		b.Records[i].Values = make([]driver.Value, len(info.Fields))
-	}
-	b.Alloc = b.alloc
-	return b
-}
+func newBuffer(reuse bool) *buffer { return &buffer{reuse: reuse, budget: unlimited} }
 
 var errBudget = errors.New("the budget of the test is used up")
 
@@ -148,10 +186,6 @@ func (b *buffer) alloc(n int) ([]byte, error) {
 // reset makes the buffer ready for another read.
 func (b *buffer) reset() {
 	b.used = 0
-	for i := range b.Records {
-		clear(b.Records[i].Values)
-		b.Records[i].ID, b.Records[i].Err = 0, nil
-	}
 }
 
 // mangle overwrites all memory that was given out, as the next read would.
@@ -164,10 +198,10 @@ func (b *buffer) mangle() {
 }
 
 // read reads ids into a new buffer and fails the test on any error.
-func read(t testing.TB, s driver.Source, ids []int64) *buffer {
+func read(t testing.TB, s *opened, ids []int64) *buffer {
 	t.Helper()
-	b := newBuffer(s.Info(), len(ids), false)
-	if err := s.Read(t.Context(), ids, &b.Buffer); err != nil {
+	b := newBuffer(false)
+	if err := s.Read(t.Context(), ids, b); err != nil {
 		t.Fatalf("Read(%v): %v", ids, err)
 	}
 	for k, id := range ids {
@@ -269,7 +303,7 @@ func few(info *driver.Info) []int64 {
 }
 
 // all reads the records one by one.
-func all(t testing.TB, s driver.Source, ids []int64) map[int64]copied {
+func all(t testing.TB, s *opened, ids []int64) map[int64]copied {
 	out := map[int64]copied{}
 	for _, id := range ids {
 		out[id] = copyRecord(&read(t, s, []int64{id}).Records[0])
@@ -278,7 +312,7 @@ func all(t testing.TB, s driver.Source, ids []int64) map[int64]copied {
 }
 
 func testInfo(t *testing.T, open Open) {
-	s, s2 := open(t), open(t)
+	s, s2 := start(t, open), start(t, open)
 	defer s.Close()
 	defer s2.Close()
 	info := s.Info()
@@ -319,7 +353,7 @@ func testInfo(t *testing.T, open Open) {
 }
 
 func testReadAgain(t *testing.T, open Open) {
-	s, s2 := open(t), open(t)
+	s, s2 := start(t, open), start(t, open)
 	defer s.Close()
 	defer s2.Close()
 	ids := few(s.Info())
@@ -337,7 +371,7 @@ func testReadAgain(t *testing.T, open Open) {
 }
 
 func testAnyOrder(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
 	ids := few(s.Info())
 	first := all(t, s, ids)
@@ -358,11 +392,11 @@ func testAnyOrder(t *testing.T, open Open) {
 }
 
 func testConcurrent(t *testing.T, open Open) {
-	ref := open(t)
+	ref := start(t, open)
 	ids := few(ref.Info())
 	first := all(t, ref, ids)
 	ref.Close()
-	s := open(t) // nothing is loaded yet
+	s := start(t, open) // nothing is loaded yet
 	defer s.Close()
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -375,8 +409,8 @@ func testConcurrent(t *testing.T, open Open) {
 				for k := range group {
 					group[k] = ids[rng.IntN(len(ids))]
 				}
-				b := newBuffer(s.Info(), len(group), false)
-				if err := s.Read(t.Context(), group, &b.Buffer); err != nil {
+				b := newBuffer(false)
+				if err := s.Read(t.Context(), group, b); err != nil {
 					t.Errorf("Read: %v", err)
 					return
 				}
@@ -395,7 +429,7 @@ func testConcurrent(t *testing.T, open Open) {
 
 // testMemory finds sources that keep memory of a buffer after the read.
 func testMemory(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
 	ids := few(s.Info())
 	first := all(t, s, ids)
@@ -412,12 +446,12 @@ func testMemory(t *testing.T, open Open) {
 // testPlaces lets the source put arrays and bytes where they are wanted: all of
 // them, or every other one.
 func testPlaces(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
 	ids := few(s.Info())
 	first := all(t, s, ids)
 	for every := 1; every <= 2; every++ {
-		b := newBuffer(s.Info(), len(ids), false)
+		b := newBuffer(false)
 		var places [][]byte
 		asked := 0
 		b.Place = func(k, field int, n int64) []byte {
@@ -436,7 +470,7 @@ func testPlaces(t *testing.T, open Open) {
 			places = append(places, p)
 			return p[:n:n]
 		}
-		if err := s.Read(t.Context(), ids, &b.Buffer); err != nil {
+		if err := s.Read(t.Context(), ids, b); err != nil {
 			t.Fatal(err)
 		}
 		for k, id := range ids {
@@ -454,9 +488,9 @@ func testPlaces(t *testing.T, open Open) {
 
 // testSizes compares what a Sizer says with what is read.
 func testSizes(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
-	sizer, ok := s.(driver.Sizer)
+	sizer, ok := s.Source.(driver.Sizer)
 	if !ok {
 		t.Skip("the source is no Sizer")
 	}
@@ -477,20 +511,20 @@ func testSizes(t *testing.T, open Open) {
 }
 
 func testNothing(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
-	b := newBuffer(s.Info(), 0, false)
-	if err := s.Read(t.Context(), nil, &b.Buffer); err != nil {
+	b := newBuffer(false)
+	if err := s.Read(t.Context(), nil, b); err != nil {
 		t.Errorf("Read of no records: %v", err)
 	}
 }
 
 func testOutOfRange(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
 	for _, id := range []int64{-1, s.Info().Len, 1 << 50} {
-		b := newBuffer(s.Info(), 2, false)
-		err := s.Read(t.Context(), []int64{id, 0}, &b.Buffer)
+		b := newBuffer(false)
+		err := s.Read(t.Context(), []int64{id, 0}, b)
 		if err == nil && b.Records[0].Err == nil {
 			t.Errorf("Read(%d) succeeded with %d records", id, s.Info().Len)
 		}
@@ -502,11 +536,11 @@ func testOutOfRange(t *testing.T, open Open) {
 }
 
 func testAllocFails(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
-	b := newBuffer(s.Info(), 4, false)
+	b := newBuffer(false)
 	b.budget = 0
-	err := s.Read(t.Context(), []int64{0, 1, 2, 3}, &b.Buffer)
+	err := s.Read(t.Context(), []int64{0, 1, 2, 3}, b)
 	if slices.ContainsFunc(b.blocks, func(p []byte) bool { return len(p) > 64 }) {
 		t.Fatalf("Alloc gave memory without a budget")
 	}
@@ -518,20 +552,20 @@ func testAllocFails(t *testing.T, open Open) {
 }
 
 func testCancelled(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("the test ended it")
 	cancel(why)
-	b := newBuffer(s.Info(), 1, false)
-	if err := s.Read(ctx, []int64{0}, &b.Buffer); !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
+	b := newBuffer(false)
+	if err := s.Read(ctx, []int64{0}, b); !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
 		t.Errorf("Read with a cancelled context returned %v", err)
 	}
 	read(t, s, []int64{0})
 }
 
 func testNames(t *testing.T, open Open) {
-	s := open(t)
+	s := start(t, open)
 	defer s.Close()
 	seen := map[string]int64{}
 	for _, id := range few(s.Info()) {
@@ -550,7 +584,7 @@ func testNames(t *testing.T, open Open) {
 func testClose(t *testing.T, open Open) {
 	before := openFiles(t)
 	ignore := goleak.IgnoreCurrent()
-	s := open(t)
+	s := start(t, open)
 	read(t, s, few(s.Info()))
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)

@@ -6,10 +6,9 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Field is the name of the one field.
@@ -18,45 +17,44 @@ const Field = "data"
 // MaxFileBytes is the largest file.
 const MaxFileBytes = 1 << 36
 
-// piece is how much is read between two looks at whether anybody still wants it.
-const piece = 32 << 20
-
 type source struct {
 	list *filelist.List
 	info driver.Info
 }
 
-// Open lists the files below path, or the one file that it is. Files that appear
-// later are not seen, files that change later fail with an error that names them.
-func Open(ctx context.Context, url, path string) (driver.Source, error) {
-	list, err := filelist.Scan(ctx, path, nil)
+// Open lists the files of st, or the one file that it is. Files that appear later
+// are not seen, files that change later fail with an error that names them.
+func Open(ctx context.Context, url string, st store.Store) (driver.Source, error) {
+	list, err := filelist.Scan(ctx, st, nil, 0)
 	if err != nil {
 		return nil, err
 	}
 	if list.Len() == 0 {
-		return nil, fmt.Errorf("no file in %s or its subfolders", path)
+		return nil, fmt.Errorf("no file in %s or its subfolders", st)
 	}
 	_, largest := list.Bytes()
 	if largest > MaxFileBytes {
-		return nil, fmt.Errorf("a file of %d bytes in %s is larger than the limit of %d for a record", largest, path, int64(MaxFileBytes))
+		return nil, fmt.Errorf("a file of %d bytes in %s is larger than the limit of %d for a record", largest, st, int64(MaxFileBytes))
 	}
 	return &source{list: list, info: driver.Info{
-		URL: url, Format: "files", Len: int64(list.Len()), Fingerprint: list.Fingerprint("files"),
+		URL: url, Format: "files", Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint("files"),
 		Fields: []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}},
 	}}, nil
 }
 
 func (s *source) Info() *driver.Info { return &s.info }
 
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
+
 func (s *source) Name(id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
-	return s.list.FullPath(int(id))
+	return s.list.Path(int(id))
 }
 
 // Path implements driver.Pather.
-func (s *source) Path(id int64) string { return s.list.Path(int(id)) }
+func (s *source) Path(id int64) string { return s.list.RelPath(int(id)) }
 
 // Sizes implements driver.Sizer.
 func (s *source) Sizes(_ int, ids, sizes []int64) {
@@ -65,51 +63,20 @@ func (s *source) Sizes(_ int, ids, sizes []int64) {
 	}
 }
 
-func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if len(buf.Records) != len(ids) {
-		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
-	}
-	for k, id := range ids {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		rec := &buf.Records[k]
-		rec.ID, rec.Err = id, nil
-		if id < 0 || id >= s.info.Len {
-			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, s.info.Len, s.info.URL)
-			continue
-		}
-		b, err := buf.Take(k, 0, s.list.Size(int(id)))
-		if err != nil {
-			return fmt.Errorf("no memory for the %d bytes of %s: %w", s.list.Size(int(id)), s.list.FullPath(int(id)), err)
-		}
-		if rec.Err = s.readFile(ctx, int(id), b); rec.Err == nil {
-			rec.Values[0] = driver.Value{Bytes: b}
-		} else if ctx.Err() != nil {
-			return context.Cause(ctx)
+func (s *source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(_ int, id int64) {
+		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: s.list.Size(int(id))})
+	})
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		if rec := &g.Records[k]; rec.Err == nil {
+			_, b := g.Of(k)
+			rec.Values[0].Bytes = b[0]
 		}
 	}
 	return nil
-}
-
-func (s *source) readFile(ctx context.Context, i int, b []byte) error {
-	fd, err := s.list.Open(i)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	for at := 0; at < len(b); at += piece {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := filelist.Pread(fd, b[at:min(at+piece, len(b))], int64(at)); err != nil {
-			if err == filelist.ErrShort {
-				err = fmt.Errorf("%w: it became shorter", filelist.ErrChanged)
-			}
-			return fmt.Errorf("%s: %w", s.list.FullPath(i), err)
-		}
-	}
-	return s.list.Check(i, fd)
 }
 
 func (s *source) Close() error { return nil }

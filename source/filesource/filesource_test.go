@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 func folder(t testing.TB) string {
@@ -28,7 +29,7 @@ func folder(t testing.TB) string {
 
 func opener(path string) drivertest.Open {
 	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), path, path)
+		s, err := Open(t.Context(), path, localstore.New(path))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,15 +53,9 @@ func TestOrderAndChange(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "06.bin")); err != nil {
 		t.Fatal(err)
 	}
-	buf := driver.Buffer{Records: make([]driver.Record, 4), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, 1)
-	}
-	if err := s.Read(t.Context(), []int64{0, 1, 2, 3}, &buf); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []string{"", "03.bin: changed since", "06.bin: changed since the folder was listed: the file is gone", ""} {
-		if err := buf.Records[i].Err; err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+	recs := drivertest.Records(t, s, 0, 1, 2, 3)
+	for i, want := range []string{"", "03.bin: it has changed since", "06.bin: it has changed since it was listed: it is gone", ""} {
+		if err := recs[i].Err; err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
 			t.Errorf("record %d: got %v, want %q", i, err, want)
 		}
 	}

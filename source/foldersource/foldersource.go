@@ -10,12 +10,11 @@ package foldersource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/store"
 )
 
 // MaxFileBytes is the largest file that is taken for an image.
@@ -33,22 +32,22 @@ type source struct {
 	label bool
 }
 
-// Open lists the folder dir. The list is taken once: files that appear later
+// Open lists the folder that st is. The list is taken once: files that appear later
 // are not seen, files that change later fail with an error that names them.
-func Open(ctx context.Context, url, dir string, opt *Options) (driver.Source, error) {
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
 		o = *opt
 	}
-	list, err := Scan(ctx, dir, ScanOptions{Threads: o.Threads})
+	list, err := Scan(ctx, st, ScanOptions{Threads: o.Threads})
 	if err != nil {
 		return nil, err
 	}
 	if list.Len() == 0 {
-		return nil, fmt.Errorf("no image in %s: looked for files ending in .jpg, .jpeg, .png, .bmp, .gif, .webp or .tiff, in the folder and in its subfolders", dir)
+		return nil, fmt.Errorf("no image in %s: looked for files ending in .jpg, .jpeg, .png, .bmp, .gif, .webp or .tiff, in the folder and in its subfolders", st)
 	}
 	if bad := list.unreadable(); bad != nil {
-		return nil, fmt.Errorf("cannot read %s in %s: %s", bad.Path, dir, bad.Reason)
+		return nil, fmt.Errorf("cannot read %s in %s: %s", bad.Path, st, bad.Reason)
 	}
 	_, largest := list.Bytes()
 	s := &source{list: list, label: list.Classes != nil}
@@ -56,6 +55,7 @@ func Open(ctx context.Context, url, dir string, opt *Options) (driver.Source, er
 		URL:         url,
 		Format:      "folder",
 		Len:         int64(list.Len()),
+		Objects:     int64(list.Len()),
 		Fields:      []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: largest}},
 		Fingerprint: list.Fingerprint(),
 	}
@@ -85,31 +85,32 @@ func (s *source) Name(id int64) string {
 	return s.list.FullPath(int(id))
 }
 
-func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if len(buf.Records) != len(ids) {
-		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
+func (s *source) Object(n int64) driver.Object {
+	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n))}
+}
+
+func (s *source) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if filelist.Has(g, k, &s.info) {
+			if size := s.list.Size(int(id)); size > MaxFileBytes {
+				g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than the limit of %d", s.list.FullPath(int(id)), size, int64(MaxFileBytes))
+			} else {
+				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
+			}
+		}
+		g.Next()
 	}
-	for k, id := range ids {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		rec := &buf.Records[k]
-		rec.ID, rec.Err = id, nil
-		if id < 0 || id >= s.info.Len {
-			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, s.info.Len, s.info.URL)
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
 			continue
 		}
-		b, err := s.list.ReadFile(int(id), buf.Alloc)
-		if errors.Is(err, errAlloc) {
-			return err
-		}
-		if err != nil {
-			rec.Err = err
-			continue
-		}
-		rec.Values[0] = driver.Value{Bytes: b}
+		rec.Values[0].Bytes = g.Bytes[g.First[k]]
 		if s.label {
-			rec.Values[1] = driver.Value{Int: int64(s.list.Label(int(id)))}
+			rec.Values[1].Int = int64(s.list.Label(int(id)))
 		}
 	}
 	return nil
@@ -117,66 +118,23 @@ func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) erro
 
 func (s *source) Close() error { return nil }
 
-// ErrChanged is in the errors of files that are not what they were when the
-// folder was listed: changed, shortened or gone.
-var ErrChanged = errors.New("changed since the folder was listed")
-
-// errAlloc marks a failure of alloc: it is not the file's.
-var errAlloc = errors.New("no memory")
-
 // ReadFile reads file i into memory that alloc gives. A file that is not the
-// one that was listed, or that changes while it is read, is noticed by size and
-// time of change.
-func (l *Listing) ReadFile(i int, alloc func(n int) ([]byte, error)) ([]byte, error) {
-	name := l.FullPath(i)
+// one that was listed, or that changes while it is read, is noticed.
+func (l *Listing) ReadFile(ctx context.Context, i int, alloc func(n int) ([]byte, error)) ([]byte, error) {
 	if l.Size(i) > MaxFileBytes {
-		return nil, fmt.Errorf("%s: %d bytes are more than the limit of %d", name, l.Size(i), int64(MaxFileBytes))
+		return nil, fmt.Errorf("%s: %d bytes are more than the limit of %d", l.FullPath(i), l.Size(i), int64(MaxFileBytes))
 	}
-	fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	o, err := store.OpenEntry(ctx, l.Store, l.Entry(i))
 	if err != nil {
-		if err == unix.ENOENT || err == unix.ENOTDIR {
-			return nil, fmt.Errorf("%s: %w: the file is gone", name, ErrChanged)
-		}
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	defer unix.Close(fd)
-	if err := l.same(i, name, fd); err != nil {
 		return nil, err
 	}
+	defer o.Close()
 	b, err := alloc(int(l.Size(i)))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w for %d bytes: %w", name, errAlloc, l.Size(i), err)
+		return nil, fmt.Errorf("%s: no memory for %d bytes: %w", l.FullPath(i), l.Size(i), err)
 	}
-	for at := 0; at < len(b); {
-		n, err := retry(func() (int, error) { return unix.Read(fd, b[at:]) })
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if n == 0 {
-			return nil, fmt.Errorf("%s: %w: it became shorter", name, ErrChanged)
-		}
-		at += n
+	if err := o.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
 	}
-	return b, l.same(i, name, fd)
-}
-
-// retry runs a system call again when a signal interrupted it.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
-}
-
-func (l *Listing) same(i int, name string, fd int) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if st.Size != l.Size(i) || st.Mtim.Nano() != l.ModTime(i) {
-		return fmt.Errorf("%s: %w", name, ErrChanged)
-	}
-	return nil
+	return b, store.Check(ctx, o)
 }

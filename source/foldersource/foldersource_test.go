@@ -1,7 +1,6 @@
 package foldersource
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 func put(t testing.TB, root string, names ...string) {
@@ -33,7 +34,7 @@ func TestConformance(t *testing.T) {
 		put(t, root, fmt.Sprintf("%c/%d.jpg", 'a'+i%3, i))
 	}
 	drivertest.Run(t, func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), "file:"+root, root, nil)
+		s, err := Open(t.Context(), "file:"+root, localstore.New(root), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func TestOrder(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "b/2.jpg", "b/10.jpg", "b/sub/0.png", "b-c/1.JPEG", "a/x/deep/1.webp", "a/x-y/1.gif", "a/z.bmp", "Z/1.tif",
 		"a/notes.txt", "a/.hidden.jpg", ".git/1.jpg", "a/.cache/1.jpg", "empty/readme.md", "é/1.jpg")
-	l, err := Scan(t.Context(), root, ScanOptions{})
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestOrder(t *testing.T) {
 		t.Errorf("classes %q", l.Classes)
 	}
 	for _, threads := range []int{1, 16} {
-		again, err := Scan(t.Context(), root, ScanOptions{Threads: threads})
+		again, err := Scan(t.Context(), localstore.New(root), ScanOptions{Threads: threads})
 		if err != nil || again.Fingerprint() != l.Fingerprint() {
 			t.Errorf("with %d threads: %v", threads, err)
 		}
@@ -79,21 +80,21 @@ func TestOrder(t *testing.T) {
 func TestFlatAndMixed(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "1.jpg", "2.png", "notes.txt", "labels/list.txt")
-	l, err := Scan(t.Context(), root, ScanOptions{})
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
 	if err != nil || l.Classes != nil || !slices.Equal(paths(l), []string{"1.jpg=-1", "2.png=-1"}) {
 		t.Errorf("flat: %v, classes %v, %v", paths(l), l.Classes, err)
 	}
 	// With all files the result is the same; what is no image is listed.
-	l, err = Scan(t.Context(), root, ScanOptions{AllFiles: true})
+	l, err = Scan(t.Context(), localstore.New(root), ScanOptions{AllFiles: true})
 	if err != nil || l.Classes != nil || l.Len() != 3 || len(l.Skipped) != 1 || l.Skipped[0].Path != "labels/" {
 		t.Errorf("flat, all files: %v, skipped %v, %v", paths(l), l.Skipped, err)
 	}
 	put(t, root, "cat/3.jpg")
-	l, err = Scan(t.Context(), root, ScanOptions{})
+	l, err = Scan(t.Context(), localstore.New(root), ScanOptions{})
 	if err != nil || !slices.Equal(paths(l), []string{"cat/3.jpg=0"}) || len(l.Skipped) != 2 {
 		t.Errorf("mixed: %v, skipped %v, %v", paths(l), l.Skipped, err)
 	}
-	if _, err := Open(t.Context(), root, root, nil); err != nil {
+	if _, err := Open(t.Context(), root, localstore.New(root), nil); err != nil {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -102,7 +103,7 @@ func TestFlatAndMixed(t *testing.T) {
 func TestNamesWithoutExtension(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "cat/1", "dog/2")
-	l, err := Scan(t.Context(), root, ScanOptions{AllFiles: true})
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{AllFiles: true})
 	if err != nil || !slices.Equal(paths(l), []string{"cat/1=0", "dog/2=1"}) {
 		t.Errorf("%v, %v", paths(l), err)
 	}
@@ -117,7 +118,7 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := Scan(t.Context(), root, ScanOptions{})
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestDanglingLinkIsAnError(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(root, "cat", "2.jpg")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), root, root, nil); err == nil || !strings.Contains(err.Error(), "cat/2.jpg") {
+	if _, err := Open(t.Context(), root, localstore.New(root), nil); err == nil || !strings.Contains(err.Error(), "cat/2.jpg") {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -145,7 +146,7 @@ func TestDanglingLinkIsAnError(t *testing.T) {
 func TestChangesAreNoticed(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "a/1.jpg", "a/2.jpg", "a/3.jpg", "a/4.jpg")
-	s, err := Open(t.Context(), root, root, nil)
+	s, err := Open(t.Context(), root, localstore.New(root), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,17 +160,13 @@ func TestChangesAreNoticed(t *testing.T) {
 	must(os.Remove(filepath.Join(root, "a/1.jpg")))
 	must(os.Truncate(filepath.Join(root, "a/2.jpg"), 3))
 	must(os.WriteFile(filepath.Join(root, "a/3.jpg"), make([]byte, 100), 0o644))
-	buf := driver.Buffer{Records: make([]driver.Record, 4), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, 2)
-	}
-	must(s.Read(context.Background(), []int64{0, 1, 2, 3}, &buf))
+	recs := drivertest.Records(t, s, 0, 1, 2, 3)
 	for i := range 3 {
-		if err := buf.Records[i].Err; !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), filepath.Join(root, fmt.Sprintf("a/%d.jpg", i+1))) {
+		if err := recs[i].Err; !errors.Is(err, store.ErrChanged) || !strings.Contains(err.Error(), filepath.Join(root, fmt.Sprintf("a/%d.jpg", i+1))) {
 			t.Errorf("record %d: %v", i, err)
 		}
 	}
-	if err := buf.Records[3].Err; err != nil || string(buf.Records[3].Values[0].Bytes) != "content of a/4.jpg" {
+	if err := recs[3].Err; err != nil || string(recs[3].Values[0].Bytes) != "content of a/4.jpg" {
 		t.Errorf("record 3: %v", err)
 	}
 }
@@ -182,7 +179,7 @@ func BenchmarkScan(b *testing.B) {
 	}
 	b.ResetTimer()
 	for range b.N {
-		if _, err := Scan(b.Context(), root, ScanOptions{}); err != nil {
+		if _, err := Scan(b.Context(), localstore.New(root), ScanOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}

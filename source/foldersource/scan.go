@@ -4,31 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"path"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
-
-// maxDepth bounds the nesting of folders; it only ever ends a loop of symbolic
-// links that the loop check cannot see.
-const maxDepth = 64
 
 // Listing is the sorted list of the files of a folder. It holds no pointer per
 // file: a listing of ten million files costs the garbage collector nothing.
 type Listing struct {
-	// Root is the folder.
-	Root string
+	// Store is the folder.
+	Store store.Store
 	// Classes are the names of the class folders in their order, nil for a
 	// flat folder.
 	Classes []string
@@ -36,24 +28,26 @@ type Listing struct {
 	// the class folders, with the reason.
 	Skipped []Skipped
 
-	dirs  []string // relative to Root, slash-separated, "" for Root itself
-	names []byte   // all file names, one after the other
-	ends  []uint64 // end of name i in names
-	dir   []uint32 // folder of file i
-	label []int32  // class of file i, -1 in a flat folder
-	size  []int64
-	mtime []int64 // nanoseconds
+	dirs     []string // relative to the folder, "" for the folder itself
+	names    []byte   // all file names, one after the other
+	versions []byte   // and their versions
+	ends     []end
+	dir      []uint32 // folder of file i
+	label    []int32  // class of file i, -1 in a flat folder
+	size     []int64
+	mtime    []int64 // nanoseconds
 }
+
+// end says where the name and the version of a file end.
+type end struct{ name, version uint64 }
 
 // names counts files, and those whose name says that they are images.
 type names struct{ any, images int }
 
-func (n *names) add(files []scannedFile) {
-	n.any += len(files)
-	for _, f := range files {
-		if hasImageExtension(f.name) {
-			n.images++
-		}
+func (n *names) add(name string) {
+	n.any++
+	if hasImageExtension(name) {
+		n.images++
 	}
 }
 
@@ -77,20 +71,24 @@ type ScanOptions struct {
 // Len is the number of files.
 func (l *Listing) Len() int { return len(l.ends) }
 
-// Path is the path of file i relative to Root, with slashes.
-func (l *Listing) Path(i int) string { return path.Join(l.dirs[l.dir[i]], string(l.nameBytes(i))) }
-
-// FullPath is the path of file i with Root.
-func (l *Listing) FullPath(i int) string {
+// Path is the path of file i relative to the folder, with slashes.
+func (l *Listing) Path(i int) string {
 	var space [256]byte
-	b := append(space[:0], l.Root...)
-	if !strings.HasSuffix(l.Root, "/") {
-		b = append(b, '/')
-	}
+	b := space[:0]
 	if dir := l.dirs[l.dir[i]]; dir != "" {
 		b = append(append(b, dir...), '/')
 	}
 	return string(append(b, l.nameBytes(i)...))
+}
+
+// FullPath is the path of file i, for messages.
+func (l *Listing) FullPath(i int) string { return l.Store.Path(l.Path(i)) }
+
+// Entry describes file i as it was listed.
+func (l *Listing) Entry(i int) store.Entry {
+	return store.Entry{
+		Name: l.Path(i), Size: l.size[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ModTime: time.Unix(0, l.mtime[i]),
+	}
 }
 
 // Label is the class of file i, -1 in a flat folder.
@@ -102,13 +100,14 @@ func (l *Listing) Size(i int) int64 { return l.size[i] }
 // ModTime is the time of the last change in nanoseconds since 1970.
 func (l *Listing) ModTime(i int) int64 { return l.mtime[i] }
 
-func (l *Listing) nameBytes(i int) []byte {
-	start := uint64(0)
-	if i > 0 {
-		start = l.ends[i-1]
+func (l *Listing) from(i int) end {
+	if i == 0 {
+		return end{}
 	}
-	return l.names[start:l.ends[i]]
+	return l.ends[i-1]
 }
+
+func (l *Listing) nameBytes(i int) []byte { return l.names[l.from(i).name:l.ends[i].name] }
 
 // Bytes is the size of all files together, MaxBytes that of the largest one.
 func (l *Listing) Bytes() (total, largest int64) {
@@ -140,7 +139,7 @@ func (l *Listing) Fingerprint() string {
 	}
 	_, _ = h.Write(l.names)
 	for i := range l.ends {
-		put(l.ends[i], 8)
+		put(l.ends[i].name, 8)
 		put(uint64(l.dir[i]), 4)
 		put(uint64(l.size[i]), 8)
 		put(uint64(l.mtime[i]), 8)
@@ -149,229 +148,153 @@ func (l *Listing) Fingerprint() string {
 	return fmt.Sprintf("%016x%016x", sum.Hi, sum.Lo)
 }
 
-// folder is what was found below one top folder (a class, or the root of a
-// flat folder).
-type folder struct {
-	dirs    []scannedDir
-	skipped []Skipped
-}
-
-type scannedDir struct {
-	rel     string
-	entries []scannedFile
-}
-
-type scannedFile struct {
-	name  string
-	size  int64
-	mtime int64
-}
-
-// Scan lists the files of root in the order of torchvision's ImageFolder: the
+// Scan lists the files of st in the order of torchvision's ImageFolder: the
 // class folders sorted by name, in each of them the folders sorted by path and
 // the files sorted by name. Hidden files and folders are skipped. A folder
 // without class folders is flat: its own files, without labels.
-func Scan(ctx context.Context, root string, opt ScanOptions) (*Listing, error) {
-	st, err := os.Stat(root)
+func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error) {
+	top, err := st.Stat(ctx, "")
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the folder %s: %w", root, reason(err))
+		return nil, err
 	}
-	if !st.IsDir() {
-		return nil, fmt.Errorf("%s is not a folder", root)
-	}
-	top, err := os.ReadDir(root)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the folder %s: %w", root, reason(err))
+	if !top.Dir {
+		return nil, fmt.Errorf("%s is not a folder", st)
 	}
 	var classes []string
-	for _, e := range top {
-		if hidden(e.Name()) {
-			continue
+	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Keep: none}, func(e store.Entry) error {
+		if e.Dir {
+			classes = append(classes, e.Name)
 		}
-		if isDir(root, e) {
-			classes = append(classes, e.Name())
-		}
-	}
-	slices.Sort(classes)
-
-	threads := opt.Threads
-	if threads <= 0 {
-		// Reading folders waits for the disk more than for the processor.
-		threads = 4 * runtime.GOMAXPROCS(0)
-	}
-	w := &walker{root: root, opt: opt}
-	found := make([]folder, len(classes))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(threads)
-	for k, name := range classes {
-		g.Go(func() error { return w.walk(gctx, name, &found[k], nil, 0) })
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-
-	l := &Listing{Root: root}
-	rootFiles, err := w.files(ctx, "", top, &l.Skipped)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	var below names
-	for k := range found {
-		l.Skipped = append(l.Skipped, found[k].skipped...)
-		for _, d := range found[k].dirs {
-			below.add(d.entries)
+	slices.Sort(classes)
+	l := &Listing{Store: st}
+	dirs := map[string]*scannedDir{}
+	var sorted []*scannedDir
+	var above, below names
+	err = st.List(ctx, "", &store.ListOptions{
+		Threads: opt.Threads,
+		Keep:    func(name string) bool { return opt.AllFiles || hasImageExtension(name) },
+		Bad: func(name string, err error) error {
+			if e, serr := st.Stat(ctx, name); serr == nil && e.Dir {
+				name += "/"
+			}
+			l.Skipped = append(l.Skipped, Skipped{Path: name, Reason: reason(err).Error()})
+			return nil
+		},
+	}, func(e store.Entry) error {
+		dir, name := "", e.Name
+		if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
+			dir, name = name[:slash], name[slash+1:]
+			below.add(name)
+		} else {
+			above.add(name)
 		}
+		d := dirs[dir]
+		if d == nil {
+			d = &scannedDir{rel: dir}
+			dirs[dir] = d
+			sorted = append(sorted, d)
+		}
+		d.add(name, &e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	var above names
-	above.add(rootFiles)
+	// As Python's sorted(os.walk(...)) does: in the order of the class, and in
+	// it of the whole path.
+	slices.SortFunc(sorted, func(a, b *scannedDir) int {
+		if c := strings.Compare(a.class(), b.class()); c != 0 {
+			return c
+		}
+		return strings.Compare(a.rel, b.rel)
+	})
 	// Folders make classes when there are images in them; files without a
 	// telling name count as images where no file has one.
 	if below.any == 0 || below.images == 0 && above.images > 0 {
-		l.add(scannedDir{rel: "", entries: rootFiles}, -1)
-		for k := range found {
-			for _, d := range found[k].dirs {
-				if len(d.entries) > 0 {
-					l.Skipped = append(l.Skipped, Skipped{d.rel + "/", "a folder without images beside images without classes", true})
-				}
+		for _, d := range sorted {
+			if d.rel == "" {
+				l.add(d, -1)
+			} else {
+				l.Skipped = append(l.Skipped, Skipped{d.rel + "/", "a folder without images beside images without classes", true})
 			}
 		}
 		return l, l.check()
 	}
 	l.Classes = classes
-	for k := range found {
-		for _, d := range found[k].dirs {
+	for _, d := range sorted {
+		if d.rel != "" {
+			k, _ := slices.BinarySearch(classes, d.class())
 			l.add(d, int32(k))
+			continue
 		}
-	}
-	for _, f := range rootFiles {
-		l.Skipped = append(l.Skipped, Skipped{f.name, "lies beside the class folders, so it has no class", true})
+		for i := range d.ends {
+			l.Skipped = append(l.Skipped, Skipped{d.name(i), "lies beside the class folders, so it has no class", true})
+		}
 	}
 	return l, l.check()
 }
+
+func none(string) bool { return false }
 
 // check finishes a listing.
 func (l *Listing) check() error {
 	sort.SliceStable(l.Skipped, func(a, b int) bool { return l.Skipped[a].Path < l.Skipped[b].Path })
 	if len(l.Classes) > math.MaxInt32 || len(l.dirs) > math.MaxInt32 {
-		return fmt.Errorf("%s has more than 2^31 folders", l.Root)
+		return fmt.Errorf("%s has more than 2^31 folders", l.Store)
 	}
 	return nil
 }
 
-func (l *Listing) add(d scannedDir, label int32) {
-	if len(d.entries) == 0 {
-		return
+// scannedDir is what was found directly in a folder, sorted by name, without a
+// pointer per file.
+type scannedDir struct {
+	rel      string
+	names    []byte
+	versions []byte
+	ends     []end
+	size     []int64
+	mtime    []int64
+}
+
+func (d *scannedDir) add(name string, e *store.Entry) {
+	d.names = append(d.names, name...)
+	d.versions = append(d.versions, e.Version...)
+	d.ends = append(d.ends, end{uint64(len(d.names)), uint64(len(d.versions))})
+	d.size = append(d.size, e.Size)
+	d.mtime = append(d.mtime, e.ModTime.UnixNano())
+}
+
+func (d *scannedDir) name(i int) string {
+	from := uint64(0)
+	if i > 0 {
+		from = d.ends[i-1].name
 	}
+	return string(d.names[from:d.ends[i].name])
+}
+
+// class is the first folder of the path.
+func (d *scannedDir) class() string {
+	c, _, _ := strings.Cut(d.rel, "/")
+	return c
+}
+
+func (l *Listing) add(d *scannedDir, label int32) {
 	l.dirs = append(l.dirs, d.rel)
-	for _, f := range d.entries {
-		l.names = append(l.names, f.name...)
-		l.ends = append(l.ends, uint64(len(l.names)))
+	n, v := uint64(len(l.names)), uint64(len(l.versions))
+	l.names = append(l.names, d.names...)
+	l.versions = append(l.versions, d.versions...)
+	for i := range d.ends {
+		l.ends = append(l.ends, end{n + d.ends[i].name, v + d.ends[i].version})
 		l.dir = append(l.dir, uint32(len(l.dirs)-1))
 		l.label = append(l.label, label)
-		l.size = append(l.size, f.size)
-		l.mtime = append(l.mtime, f.mtime)
 	}
-}
-
-type walker struct {
-	root string
-	opt  ScanOptions
-}
-
-// walk lists the folder rel and all below it into out, in sorted order.
-// parents are the folders above, to see a symbolic link that leads back.
-func (w *walker) walk(ctx context.Context, rel string, out *folder, parents []os.FileInfo, depth int) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	full := filepath.Join(w.root, rel)
-	st, err := os.Stat(full)
-	if err == nil && depth > maxDepth {
-		err = fmt.Errorf("folders are nested more than %d deep", maxDepth)
-	}
-	if err != nil {
-		out.skipped = append(out.skipped, Skipped{Path: rel + "/", Reason: reason(err).Error()})
-		return nil
-	}
-	for _, p := range parents {
-		if os.SameFile(p, st) {
-			return nil // a link back to a parent: its files are listed there
-		}
-	}
-	entries, err := os.ReadDir(full)
-	if err != nil {
-		out.skipped = append(out.skipped, Skipped{Path: rel + "/", Reason: reason(err).Error()})
-		return nil
-	}
-	files, err := w.files(ctx, rel, entries, &out.skipped)
-	if err != nil {
-		return err
-	}
-	if depth == 0 {
-		// Folders are sorted by their whole path at the end, as Python's
-		// sorted(os.walk(...)) does.
-		defer func() {
-			slices.SortFunc(out.dirs, func(a, b scannedDir) int { return strings.Compare(a.rel, b.rel) })
-		}()
-	}
-	out.dirs = append(out.dirs, scannedDir{rel: rel, entries: files})
-	parents = append(parents, st)
-	for _, e := range entries {
-		if hidden(e.Name()) || !isDir(full, e) {
-			continue
-		}
-		if err := w.walk(ctx, path.Join(rel, e.Name()), out, parents, depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// files returns the wanted files among the entries of rel, sorted by name.
-func (w *walker) files(ctx context.Context, rel string, entries []os.DirEntry, skipped *[]Skipped) ([]scannedFile, error) {
-	var out []scannedFile
-	for i, e := range entries {
-		if i%1024 == 0 {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-		}
-		name := e.Name()
-		if hidden(name) || e.IsDir() || (!w.opt.AllFiles && !hasImageExtension(name)) {
-			continue
-		}
-		info, err := e.Info()
-		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			info, err = os.Stat(filepath.Join(w.root, rel, name))
-		}
-		switch {
-		case err != nil:
-			*skipped = append(*skipped, Skipped{Path: path.Join(rel, name), Reason: reason(err).Error()})
-			continue
-		case info.IsDir():
-			continue // a link to a folder
-		case !info.Mode().IsRegular():
-			*skipped = append(*skipped, Skipped{Path: path.Join(rel, name), Reason: "not a regular file"})
-			continue
-		}
-		out = append(out, scannedFile{name: name, size: info.Size(), mtime: info.ModTime().UnixNano()})
-	}
-	slices.SortFunc(out, func(a, b scannedFile) int { return strings.Compare(a.name, b.name) })
-	return out, nil
-}
-
-func hidden(name string) bool { return strings.HasPrefix(name, ".") }
-
-// isDir follows symbolic links, as torchvision does.
-func isDir(parent string, e os.DirEntry) bool {
-	if e.IsDir() {
-		return true
-	}
-	if e.Type()&fs.ModeSymlink == 0 {
-		return false
-	}
-	st, err := os.Stat(filepath.Join(parent, e.Name()))
-	return err == nil && st.IsDir()
+	l.size = append(l.size, d.size...)
+	l.mtime = append(l.mtime, d.mtime...)
 }
 
 func hasImageExtension(name string) bool {
@@ -379,12 +302,12 @@ func hasImageExtension(name string) bool {
 	return dot >= 0 && slices.Contains(driver.ImageExtensions, strings.ToLower(name[dot:]))
 }
 
-// reason is the plain cause of a file system error, without the path that the
-// message names already.
+// reason is the plain cause of an error, without the path that the message names
+// already.
 func reason(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
+	var se *store.Error
+	if errors.As(err, &se) {
+		return se.Err
 	}
 	return err
 }

@@ -8,19 +8,15 @@ package npysource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"path"
 	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/store"
 )
 
 // maxFiles bounds the files, each of which is a field.
@@ -34,10 +30,8 @@ type Options struct {
 }
 
 type file struct {
-	fd     int
 	offset int64 // of row 0
 	row    int64 // bytes of a row
-	view   *arena.Mapping
 }
 
 type source struct {
@@ -46,28 +40,27 @@ type source struct {
 	files []file
 }
 
-// Open opens the .npy file path, or those in the folder path.
-func Open(ctx context.Context, url, path string, opt *Options) (driver.Source, error) {
+// Open opens the .npy file that st is, or those in it.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
 		o = *opt
 	}
-	list, err := filelist.Scan(ctx, path, func(p string) bool { return strings.HasSuffix(p, ".npy") })
+	list, err := filelist.Scan(ctx, st, func(p string) bool { return p == "" || strings.HasSuffix(p, ".npy") }, 0)
 	if err != nil {
 		return nil, err
 	}
 	switch n := list.Len(); {
 	case n == 0:
-		return nil, fmt.Errorf("no .npy file in %s", path)
+		return nil, fmt.Errorf("no .npy file in %s", st)
 	case n > maxFiles:
-		return nil, fmt.Errorf("%s has %d .npy files, each of which would be a field: the limit is %d; to load each file as a record write files:%s", path, n, maxFiles, path)
+		return nil, fmt.Errorf("%s has %d .npy files, each of which would be a field: the limit is %d; to load each file as a record write files:%s", st, n, maxFiles, st)
 	}
 	s := &source{list: list, info: driver.Info{
-		URL: url, Format: "npy", Fingerprint: list.Fingerprint("npy", fmt.Sprint(o.Window)),
+		URL: url, Format: "npy", Objects: int64(list.Len()), Fingerprint: list.Fingerprint("npy", fmt.Sprint(o.Window)),
 	}}
 	for i := range list.Len() {
-		if err := s.open(i, o.Window); err != nil {
-			_ = s.Close()
+		if err := s.open(ctx, i, o.Window); err != nil {
 			return nil, err
 		}
 	}
@@ -75,15 +68,14 @@ func Open(ctx context.Context, url, path string, opt *Options) (driver.Source, e
 }
 
 // open reads the header of file i.
-func (s *source) open(i int, window int64) error {
-	name := s.list.FullPath(i)
-	fd, err := s.list.Open(i)
+func (s *source) open(ctx context.Context, i int, window int64) error {
+	name := s.list.Path(i)
+	o, err := s.list.Open(ctx, i)
 	if err != nil {
 		return err
 	}
-	s.files = append(s.files, file{fd: fd}) // Close closes it
-	size := s.list.Size(i)
-	h, err := ReadHeader(filelist.ReaderAt{FD: fd, Size: size}, size)
+	defer o.Close()
+	h, err := ReadHeader(store.ReaderAt(ctx, o), o.Size())
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -105,9 +97,9 @@ func (s *source) open(i int, window int64) error {
 	}
 	if i > 0 && rows != s.info.Len {
 		return fmt.Errorf("%s has %d rows and %s has %d: the .npy files of a folder are fields of the same records; to load each file as a record write files:%s",
-			name, rows, s.list.FullPath(0), s.info.Len, s.info.URL)
+			name, rows, s.list.Path(0), s.info.Len, s.info.URL)
 	}
-	f := driver.Field{Name: fieldName(s.list.Path(i)), Kind: driver.KindArray, DType: h.DType}
+	f := driver.Field{Name: fieldName(s.list.RelPath(i)), Kind: driver.KindArray, DType: h.DType}
 	for _, n := range shape {
 		if n > math.MaxInt32 {
 			return fmt.Errorf("%s has the shape %v: a row is too large", name, h.Shape)
@@ -120,11 +112,7 @@ func (s *source) open(i int, window int64) error {
 	}
 	s.info.Len = rows
 	s.info.Fields = append(s.info.Fields, f)
-	view, err := arena.MapFile(fd, size)
-	if err != nil {
-		view = nil // rows are then read
-	}
-	s.files[i] = file{fd: fd, offset: h.Offset, row: row, view: view}
+	s.files = append(s.files, file{offset: h.Offset, row: row})
 	return nil
 }
 
@@ -174,107 +162,35 @@ func (s *source) Name(id int64) string {
 		return fmt.Sprintf("%s, row %d", s.info.URL, id)
 	}
 	f := &s.files[0]
-	return fmt.Sprintf("%s, row %d (byte %d)", s.list.FullPath(0), id, f.offset+id*f.row)
+	return fmt.Sprintf("%s, row %d (byte %d)", s.list.Path(0), id, f.offset+id*f.row)
 }
 
-func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if len(buf.Records) != len(ids) {
-		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	cold := s.look(ids, buf)
-	if cold == 0 {
-		return nil
-	}
-	return s.readCold(ctx, ids, buf, cold)
-}
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, true) }
 
-// ReadMemory implements driver.MemoryReader.
-func (s *source) ReadMemory(ids []int64, buf *driver.Buffer) bool {
-	return len(buf.Records) == len(ids) && s.look(ids, buf) == 0
-}
-
-// look fills in the rows that are in memory and counts the others.
-func (s *source) look(ids []int64, buf *driver.Buffer) (cold int) {
-	now := time.Now()
-	for k, id := range ids {
-		rec := &buf.Records[k]
-		rec.ID, rec.Err = id, nil
-		if id < 0 || id >= s.info.Len {
-			rec.Err = fmt.Errorf("record %d is outside of the %d rows of %s", id, s.info.Len, s.info.URL)
-			continue
-		}
-		for i := range s.files {
-			f := &s.files[i]
-			rec.Values[i] = driver.Value{}
-			if f.view != nil {
-				rec.Values[i].Bytes = f.view.Resident(f.offset+id*f.row, f.offset+(id+1)*f.row, now)
-			}
-			if rec.Values[i].Bytes == nil {
-				cold++
-			}
-		}
-	}
-	return cold
-}
-
-// readCold reads the rows that are not in memory: the kernel is asked for all of
-// them before the first wait.
-func (s *source) readCold(ctx context.Context, ids []int64, buf *driver.Buffer, cold int) error {
-	for step := range 2 {
-		if step == 0 && cold == 1 {
-			continue
-		}
-		for k, id := range ids {
-			rec := &buf.Records[k]
+func (s *source) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if filelist.Has(g, k, &s.info) {
 			for i := range s.files {
-				if rec.Err != nil || rec.Values[i].Bytes != nil {
-					continue
-				}
 				f := &s.files[i]
-				at := f.offset + id*f.row
-				if step == 0 {
-					_ = unix.Fadvise(f.fd, at, f.row, unix.FADV_WILLNEED)
-					continue
-				}
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				b, err := buf.Take(k, i, f.row)
-				if err != nil {
-					return fmt.Errorf("no memory for the %d bytes of row %d: %w", f.row, id, err)
-				}
-				if err := filelist.Pread(f.fd, b, at); err != nil {
-					if errors.Is(err, filelist.ErrShort) {
-						err = fmt.Errorf("%w: it became shorter", filelist.ErrChanged)
-					}
-					rec.Err = fmt.Errorf("%s, bytes %d to %d: %w", s.list.FullPath(i), at, at+f.row, err)
-					continue
-				}
-				rec.Values[i].Bytes = b
+				g.Extents = append(g.Extents, driver.Extent{Object: int64(i), Offset: f.offset + id*f.row, Size: f.row, Field: int32(i)})
 			}
+		}
+		g.Next()
+	}
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		at := int(g.First[k])
+		for i := range s.files {
+			rec.Values[i].Bytes = g.Bytes[at+i]
 		}
 	}
 	return nil
 }
 
-func (s *source) Close() error {
-	var first error
-	for i := range s.files {
-		f := &s.files[i]
-		var err error
-		if f.view != nil {
-			err = f.view.Close()
-		}
-		if cerr := unix.Close(f.fd); err == nil {
-			err = cerr
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	s.files = nil
-	return first
-}
+func (s *source) Close() error { return nil }

@@ -3,6 +3,7 @@ package npysource
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 func write(t testing.TB, dtype driver.DType, shape []int64, dir ...string) string {
@@ -32,7 +35,7 @@ func write(t testing.TB, dtype driver.DType, shape []int64, dir ...string) strin
 
 func opener(path string, opt *Options) drivertest.Open {
 	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), path, path, opt)
+		s, err := Open(t.Context(), path, localstore.New(path), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,13 +67,9 @@ func TestRows(t *testing.T) {
 	if info := s.Info(); info.Len != 100 || info.Fields[0].Name != "tokens" || info.Fields[0].Shape[0] != 100 {
 		t.Fatalf("%+v", info)
 	}
-	buf := driver.Buffer{Records: make([]driver.Record, 1), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	buf.Records[0].Values = make([]driver.Value, 1)
-	if err := s.Read(t.Context(), []int64{7}, &buf); err != nil {
-		t.Fatal(err)
-	}
+	recs := drivertest.Records(t, s, 7)
 	file, _ := os.ReadFile(name)
-	if want := file[len(file)-2*10_007+1400:][:200]; !bytes.Equal(buf.Records[0].Values[0].Bytes, want) {
+	if want := file[len(file)-2*10_007+1400:][:200]; !bytes.Equal(recs[0].Values[0].Bytes, want) {
 		t.Error("record 7 is something else")
 	}
 	if got := s.Name(7); !strings.HasSuffix(got, "tokens.npy, row 7 (byte 1528)") {
@@ -114,7 +113,7 @@ func TestRefused(t *testing.T) {
 		"lengths":     {two, nil, "has 11 rows and"},
 		"nothing":     {t.TempDir(), nil, "no .npy file"},
 	} {
-		if _, err := Open(t.Context(), c.path, c.path, c.opt); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open(t.Context(), c.path, localstore.New(c.path), c.opt); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
@@ -125,19 +124,11 @@ func TestChanged(t *testing.T) {
 	name := write(t, driver.Uint8, []int64{100, 64}, t.TempDir(), "x.npy")
 	src := opener(name, nil)(t).(*source)
 	defer src.Close()
-	_ = src.files[0].view.Close() // as where the file cannot be mapped
-	src.files[0].view = nil
 	if err := os.Truncate(name, 4000); err != nil {
 		t.Fatal(err)
 	}
-	buf := driver.Buffer{Records: make([]driver.Record, 2), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, 1)
-	}
-	if err := src.Read(t.Context(), []int64{3, 90}, &buf); err != nil {
-		t.Fatal(err)
-	}
-	if buf.Records[0].Err != nil || buf.Records[1].Err == nil || !strings.Contains(buf.Records[1].Err.Error(), "x.npy, bytes 5888 to 5952") {
-		t.Errorf("got %v and %v", buf.Records[0].Err, buf.Records[1].Err)
+	recs := drivertest.Records(t, src, 3, 90)
+	if err := recs[1].Err; !errors.Is(err, store.ErrChanged) || !strings.Contains(err.Error(), "x.npy: it has changed since it was listed: it had 6528 bytes then, it has 4000 now") {
+		t.Errorf("got %v and %v", recs[0].Err, recs[1].Err)
 	}
 }

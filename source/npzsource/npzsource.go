@@ -9,6 +9,8 @@ package npzsource
 
 import (
 	"archive/zip"
+	"bytes"
+	"compress/flate"
 	"context"
 	"errors"
 	"fmt"
@@ -17,47 +19,64 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"sync"
+	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Limits of a file.
 const (
 	maxMembers   = 64
 	maxFileBytes = 1 << 36
-	// piece is how much is read and checked at a time, so that the second look at
-	// it finds it in the cache.
-	piece = 256 << 10
 )
 
 type source struct {
 	list *filelist.List
 	info driver.Info
+	// places say where the arrays lie in each file, by file, in the order of
+	// the fields, once that was learnt.
+	places []atomic.Pointer[[]place]
+	mu     sync.Mutex
+	// looks are the files that are being learnt about.
+	looks map[int64]*look
 }
 
-// Open lists the .npz files below path, or takes the one file that it is, and
-// reads the headers of the first one.
-func Open(ctx context.Context, url, path string) (driver.Source, error) {
-	list, err := filelist.Scan(ctx, path, func(p string) bool { return strings.HasSuffix(p, ".npz") })
+// place is where an array lies in its file.
+type place struct {
+	deflated bool
+	crc      uint32
+	data     int64 // first byte of the member
+	size     int64 // of the member as it is stored
+	head     int64 // size of the .npy header in front of the elements; of stored members
+}
+
+// Open lists the .npz files of st, or takes the one file that it is, and reads
+// the headers of the first one.
+func Open(ctx context.Context, url string, st store.Store) (driver.Source, error) {
+	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || strings.HasSuffix(name, ".npz") }, 0)
 	if err != nil {
 		return nil, err
 	}
 	if list.Len() == 0 {
-		return nil, fmt.Errorf("no .npz file in %s", path)
+		return nil, fmt.Errorf("no .npz file in %s", st)
 	}
-	s := &source{list: list, info: driver.Info{URL: url, Format: "npz", Len: int64(list.Len()), Fingerprint: list.Fingerprint("npz")}}
-	fd, err := list.Open(0)
+	n := int64(list.Len())
+	s := &source{
+		list: list, places: make([]atomic.Pointer[[]place], n), looks: map[int64]*look{},
+		info: driver.Info{URL: url, Format: "npz", Len: n, Objects: n, Fingerprint: list.Fingerprint("npz")},
+	}
+	o, err := list.Open(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	members, err := readMembers(filelist.ReaderAt{FD: fd, Size: list.Size(0)}, list.Size(0))
+	defer o.Close()
+	members, err := readMembers(store.ReaderAt(ctx, o), o.Size(), true)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", list.FullPath(0), err)
+		return nil, fmt.Errorf("%s: %w", list.Path(0), err)
 	}
 	for _, m := range members {
 		s.info.Fields = append(s.info.Fields, m.field)
@@ -77,12 +96,16 @@ type member struct {
 }
 
 // readMembers reads the directory of a .npz file and the headers of its arrays,
-// in the order of the directory.
-func readMembers(r io.ReaderAt, size int64) ([]member, error) {
+// in the order of the directory. Without inflate those of deflated ones, which
+// take more than a look at the beginning, are left out.
+func readMembers(r io.ReaderAt, size int64, inflate bool) ([]member, error) {
 	if size > maxFileBytes {
 		return nil, fmt.Errorf("%d bytes are more than the limit of %d", size, int64(maxFileBytes))
 	}
 	z, err := zip.NewReader(r, size)
+	if errors.Is(err, errUnread) {
+		return nil, errUnread
+	}
 	if err != nil {
 		return nil, fmt.Errorf("not a .npz file that can be read: %w", err)
 	}
@@ -90,8 +113,13 @@ func readMembers(r io.ReaderAt, size int64) ([]member, error) {
 		return nil, fmt.Errorf("not a .npz file that can be read: %d arrays, from 1 to %d can be loaded", n, maxMembers)
 	}
 	members := make([]member, 0, len(z.File))
+	unread := false
 	for _, f := range z.File {
-		m, err := readMember(r, size, f)
+		m, err := readMember(r, size, f, inflate)
+		if errors.Is(err, errUnread) {
+			unread = true // but let the others say what they need
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("array %q: %w", f.Name, err)
 		}
@@ -102,10 +130,13 @@ func readMembers(r io.ReaderAt, size int64) ([]member, error) {
 		}
 		members = append(members, m)
 	}
+	if unread {
+		return nil, errUnread
+	}
 	return members, nil
 }
 
-func readMember(r io.ReaderAt, size int64, f *zip.File) (member, error) {
+func readMember(r io.ReaderAt, size int64, f *zip.File, inflate bool) (member, error) {
 	m := member{file: f}
 	name, ok := strings.CutSuffix(f.Name, ".npy")
 	if !ok || name == "" || len(name) > 255 {
@@ -120,17 +151,21 @@ func readMember(r io.ReaderAt, size int64, f *zip.File) (member, error) {
 	if f.UncompressedSize64 > driver.MaxArrayBytes+1<<20 {
 		return m, fmt.Errorf("%d bytes are more than the limit of %d", f.UncompressedSize64, driver.MaxArrayBytes)
 	}
+	m.field.Name = name
+	at, err := f.DataOffset()
+	if err != nil {
+		return m, err
+	}
+	if at < 0 || at > size || f.CompressedSize64 > uint64(size-at) {
+		return m, errors.New("it lies outside of the file: the file is cut off")
+	}
+	m.data = at
 	var head []byte
 	switch f.Method {
 	case zip.Store:
-		at, err := f.DataOffset()
-		if err != nil {
-			return m, err
-		}
 		if f.CompressedSize64 != f.UncompressedSize64 || at < 0 || at > size || int64(f.UncompressedSize64) > size-at {
 			return m, errors.New("it lies outside of the file: the file is cut off")
 		}
-		m.data = at
 		head = make([]byte, min(int64(f.UncompressedSize64), 256))
 		if _, err := r.ReadAt(head, at); err != nil {
 			return m, err
@@ -142,6 +177,9 @@ func readMember(r io.ReaderAt, size int64, f *zip.File) (member, error) {
 			}
 		}
 	case zip.Deflate:
+		if !inflate {
+			return m, nil
+		}
 		rc, err := f.Open()
 		if err != nil {
 			return m, err
@@ -177,134 +215,134 @@ func readMember(r io.ReaderAt, size int64, f *zip.File) (member, error) {
 
 func (s *source) Info() *driver.Info { return &s.info }
 
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
+
 func (s *source) Name(id int64) string {
 	if id < 0 || id >= s.info.Len {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
-	return s.list.FullPath(int(id))
+	return s.list.Path(int(id))
 }
 
 // Path implements driver.Pather.
-func (s *source) Path(id int64) string { return s.list.Path(int(id)) }
+func (s *source) Path(id int64) string { return s.list.RelPath(int(id)) }
 
-// errAlloc marks a failure of the caller's memory: it is not the file's.
-var errAlloc = errors.New("no memory")
-
-func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if len(buf.Records) != len(ids) {
-		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
-	}
-	for k, id := range ids {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+// Locate gives, for each array in the order of the fields, a stored one's header
+// and elements, or a deflated one's bytes.
+func (s *source) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if filelist.Has(g, k, &s.info) {
+			if p := s.places[id].Load(); p != nil {
+				for n, at := range *p {
+					if at.deflated {
+						g.Extents = append(g.Extents, driver.Extent{Object: id, Offset: at.data, Size: at.size, Field: -1})
+						continue
+					}
+					g.Extents = append(g.Extents,
+						driver.Extent{Object: id, Offset: at.data, Size: at.head, Field: -1},
+						driver.Extent{Object: id, Offset: at.data + at.head, Size: at.size - at.head, Field: int32(n)})
+				}
+			} else if e, err := s.unread(id); err != nil {
+				g.Records[k].Err = err
+			} else {
+				for _, e := range e {
+					g.Missing = append(g.Missing, driver.Missing{K: k, Extent: e})
+				}
+			}
 		}
-		rec := &buf.Records[k]
-		rec.ID, rec.Err = id, nil
-		if id < 0 || id >= s.info.Len {
-			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, s.info.Len, s.info.URL)
+		g.Next()
+	}
+}
+
+// Parse compares the checksums of stored arrays and inflates the others.
+func (s *source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
 			continue
 		}
-		err := s.readFile(ctx, k, int(id), buf)
-		switch {
-		case errors.Is(err, errAlloc):
-			return err
-		case err != nil && ctx.Err() != nil:
-			return context.Cause(ctx)
-		default:
-			rec.Err = err
+		_, parts := g.Of(k)
+		for n, at := range *s.places[id].Load() {
+			want := &s.info.Fields[n]
+			var err error
+			if !at.deflated {
+				crc := crc32.Update(crc32.ChecksumIEEE(parts[0]), crc32.IEEETable, parts[1])
+				rec.Values[n].Bytes = parts[1]
+				parts = parts[2:]
+				if crc != at.crc {
+					err = fmt.Errorf("it is damaged: its checksum is %08x, should be %08x", crc, at.crc)
+				}
+			} else {
+				size, _ := driver.ArrayBytes(want.DType, want.Shape) // Open has seen it
+				b, aerr := g.Take(k, n, size)
+				if aerr != nil {
+					return fmt.Errorf("no memory for the %d bytes of array %q of %s: %w", size, want.Name, s.list.Path(int(id)), aerr)
+				}
+				err = inflate(b, parts[0], at.crc, s.compare(want))
+				rec.Values[n].Bytes = b
+				parts = parts[1:]
+			}
+			if err != nil {
+				rec.Err = fmt.Errorf("%s: array %q: %w", s.list.Path(int(id)), want.Name, err)
+				break
+			}
 		}
 	}
 	return nil
 }
 
-func (s *source) readFile(ctx context.Context, k, i int, buf *driver.Buffer) error {
-	fd, err := s.list.Open(i)
+// compare returns what compares the header of an array with its field.
+func (s *source) compare(want *driver.Field) func(t driver.DType, shape []int) error {
+	return func(t driver.DType, shape []int) error {
+		if t == want.DType && slices.Equal(shape, want.Shape) {
+			return nil
+		}
+		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v; to load the files as bytes write files: in front of the path",
+			t, shape, s.list.Path(0), want.DType, want.Shape)
+	}
+}
+
+// inflate writes the elements of a deflated array into b.
+func inflate(b, data []byte, want uint32, compare func(t driver.DType, shape []int) error) error {
+	r := flate.NewReader(bytes.NewReader(data))
+	defer r.Close()
+	head := make([]byte, 16)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return err
+	}
+	n, err := npy.HeaderSize(head)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if err := s.readArrays(ctx, k, i, fd, buf); err != nil {
-		return fmt.Errorf("%s: %w", s.list.FullPath(i), err)
-	}
-	return s.list.Check(i, fd)
-}
-
-func (s *source) readArrays(ctx context.Context, k, i, fd int, buf *driver.Buffer) error {
-	size := s.list.Size(i)
-	members, err := readMembers(filelist.ReaderAt{FD: fd, Size: size}, size)
-	if err != nil {
-		return err
-	}
-	for n := range s.info.Fields {
-		want := &s.info.Fields[n]
-		at := slices.IndexFunc(members, func(m member) bool { return m.field.Name == want.Name })
-		if at < 0 {
-			return fmt.Errorf("it has no array %q, which %s has", want.Name, s.list.FullPath(0))
-		}
-		m := &members[at]
-		if m.field.DType != want.DType || !slices.Equal(m.field.Shape, want.Shape) {
-			return fmt.Errorf("array %q is %s of shape %v, that of %s is %s of shape %v; to load the files as bytes write files: in front of the path",
-				want.Name, m.field.DType, m.field.Shape, s.list.FullPath(0), want.DType, want.Shape)
-		}
-		b, err := buf.Take(k, n, m.bytes)
-		if err != nil {
-			return fmt.Errorf("%w for the %d bytes of array %q: %w", errAlloc, m.bytes, want.Name, err)
-		}
-		if m.file.Method == zip.Store {
-			err = m.readStored(ctx, fd, b)
-		} else {
-			err = m.inflate(b)
-		}
-		if err != nil {
-			return fmt.Errorf("array %q: %w", want.Name, err)
-		}
-		buf.Records[k].Values[n] = driver.Value{Bytes: b}
-	}
-	return nil
-}
-
-// readStored reads a stored array and compares its checksum.
-func (m *member) readStored(ctx context.Context, fd int, b []byte) error {
-	head := make([]byte, m.head)
-	if err := filelist.Pread(fd, head, m.data); err != nil {
-		return err
-	}
-	crc := crc32.ChecksumIEEE(head)
-	for at := 0; at < len(b); at += piece {
-		if err := ctx.Err(); err != nil {
+	if n > len(head) {
+		head = append(head, make([]byte, n-len(head))...) // bounded by HeaderSize
+		if _, err := io.ReadFull(r, head[16:]); err != nil {
 			return err
 		}
-		part := b[at:min(at+piece, len(b))]
-		if err := filelist.Pread(fd, part, m.data+m.head+int64(at)); err != nil {
-			return err
-		}
-		crc = crc32.Update(crc, crc32.IEEETable, part)
 	}
-	if crc != m.file.CRC32 {
-		return fmt.Errorf("it is damaged: its checksum is %08x, should be %08x", crc, m.file.CRC32)
-	}
-	return nil
-}
-
-// inflate reads a deflated array; package zip compares its checksum.
-func (m *member) inflate(b []byte) error {
-	rc, err := m.file.Open()
+	h, err := npy.ParseHeader(head)
 	if err != nil {
 		return err
 	}
-	defer rc.Close()
-	if _, err := io.CopyN(io.Discard, rc, m.head); err != nil {
+	shape := make([]int, len(h.Shape))
+	for i, side := range h.Shape {
+		shape[i] = int(min(side, math.MaxInt32))
+	}
+	if err := compare(h.DType, shape); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(rc, b); err != nil {
+	if _, err := io.ReadFull(r, b); err != nil {
 		return err
 	}
 	var end [1]byte
-	if n, err := rc.Read(end[:]); n != 0 || err != io.EOF {
+	if n, err := r.Read(end[:]); n != 0 || err != io.EOF {
 		if err == nil || err == io.EOF {
 			err = errors.New("it is longer than its header says")
 		}
 		return err
+	}
+	if crc := crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, b); crc != want {
+		return fmt.Errorf("it is damaged: its checksum is %08x, should be %08x", crc, want)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func Open(ctx context.Context, url, dir string, opt *Options) (driver.Source, er
 	}
 	m := r.Manifest()
 	s := &source{Reader: r, info: driver.Info{
-		URL: url, Format: "pack", Len: m.Records, Fingerprint: m.Fingerprint,
+		URL: url, Format: "pack", Len: m.Records, Objects: int64(len(m.Shards)), Fingerprint: m.Fingerprint,
 	}}
 	// In the order in which Reader.Read sets the values.
 	for _, f := range r.Fields() {

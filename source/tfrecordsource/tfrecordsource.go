@@ -13,15 +13,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
 	"runtime"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Field is the name of the one field.
@@ -38,9 +37,6 @@ const (
 	// records of more than farApart are counted header by header.
 	window   = 256 << 10
 	farApart = 32 << 10
-	// piece is how much is read and checked at a time, so that the second look at
-	// it finds it in the cache.
-	piece = 256 << 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -57,7 +53,6 @@ type Options struct {
 
 type source struct {
 	list *filelist.List
-	pool *filelist.Pool
 	info driver.Info
 	// at are the offsets of all records and, behind those of each file, its end:
 	// record id of file f is at[id+f] to at[id+f+1].
@@ -72,49 +67,49 @@ func IsName(path string) bool {
 	return strings.Contains(name, ".tfrecord") || strings.HasSuffix(name, ".tfrec")
 }
 
-// IsFile says whether a file begins with a TFRecord's header.
-func IsFile(path string) bool {
-	f, err := os.Open(path)
+// IsFile says whether an object begins with a TFRecord's header.
+func IsFile(ctx context.Context, st store.Store, name string) bool {
+	o, err := st.Open(ctx, name)
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer o.Close()
 	var b [headerBytes]byte
-	if _, err := f.ReadAt(b[:], 0); err != nil {
+	if o.Size() < headerBytes || o.ReadAt(ctx, b[:], 0) != nil {
 		return false
 	}
 	_, err = parseHeader(b[:])
 	return err == nil
 }
 
-// Open lists the TFRecord files below path, or takes the one file that it is,
-// and goes through the lengths of their records.
-func Open(ctx context.Context, url, path string, opt *Options) (driver.Source, error) {
+// Open lists the TFRecord files of st, or takes the one file that it is, and goes
+// through the lengths of their records.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	threads := 4 * runtime.GOMAXPROCS(0)
 	if opt != nil && opt.Threads > 0 {
 		threads = opt.Threads
 	}
-	list, err := filelist.Scan(ctx, path, IsName)
+	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(name) }, 0)
 	if err != nil {
 		return nil, err
 	}
 	if list.Len() == 0 {
-		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", path)
+		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
 	}
 	offsets := make([][]int64, list.Len())
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
 	for i := range offsets {
 		g.Go(func() error {
-			fd, err := list.Open(i)
+			o, err := list.Open(gctx, i)
 			if err != nil {
 				return err
 			}
-			defer unix.Close(fd)
-			offsets[i], err = scan(gctx, filelist.ReaderAt{FD: fd, Size: list.Size(i)}, list.Size(i))
+			defer o.Close()
+			offsets[i], err = scan(gctx, store.ReaderAt(gctx, o), list.Size(i))
 			var d *damage
 			if errors.As(err, &d) {
-				return fmt.Errorf("%s, byte %d: %w", list.FullPath(i), d.at, d.err)
+				return fmt.Errorf("%s, byte %d: %w", list.Path(i), d.at, d.err)
 			}
 			return err
 		})
@@ -122,7 +117,7 @@ func Open(ctx context.Context, url, path string, opt *Options) (driver.Source, e
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	s := &source{list: list, pool: filelist.NewPool(list)}
+	s := &source{list: list}
 	records, largest := int64(0), int64(0)
 	for i, at := range offsets {
 		s.first = append(s.first, records)
@@ -134,10 +129,10 @@ func Open(ctx context.Context, url, path string, opt *Options) (driver.Source, e
 		offsets[i] = nil
 	}
 	if records == 0 {
-		return nil, fmt.Errorf("the TFRecord files in %s have no records", path)
+		return nil, fmt.Errorf("the TFRecord files in %s have no records", st)
 	}
 	s.info = driver.Info{
-		URL: url, Format: "tfrecord", Len: records, Fingerprint: list.Fingerprint("tfrecord"),
+		URL: url, Format: "tfrecord", Len: records, Objects: int64(list.Len()), Fingerprint: list.Fingerprint("tfrecord"),
 		Fields: []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}},
 	}
 	return s, nil
@@ -220,7 +215,7 @@ func (s *source) Name(id int64) string {
 		return fmt.Sprintf("%s, record %d", s.info.URL, id)
 	}
 	f, from, _ := s.place(id)
-	return fmt.Sprintf("%s, record %d (byte %d)", s.list.FullPath(f), id-s.first[f], from-headerBytes)
+	return fmt.Sprintf("%s, record %d (byte %d)", s.list.Path(f), id-s.first[f], from-headerBytes)
 }
 
 // Sizes implements driver.Sizer.
@@ -231,80 +226,36 @@ func (s *source) Sizes(_ int, ids, sizes []int64) {
 	}
 }
 
-func (s *source) Read(ctx context.Context, ids []int64, buf *driver.Buffer) error {
-	if len(buf.Records) != len(ids) {
-		return fmt.Errorf("read of %d records into a buffer of %d", len(ids), len(buf.Records))
-	}
-	for k, id := range ids {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		rec := &buf.Records[k]
-		rec.ID, rec.Err = id, nil
-		if id < 0 || id >= s.info.Len {
-			rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, s.info.Len, s.info.URL)
-			continue
-		}
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, true) }
+
+func (s *source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(_ int, id int64) {
 		f, from, to := s.place(id)
-		b, err := buf.Take(k, 0, to-from)
-		if err != nil {
-			return fmt.Errorf("no memory for the %d bytes of record %d: %w", to-from, id, err)
-		}
-		if err := s.readRecord(f, from, b); err != nil {
-			rec.Err = fmt.Errorf("%s, bytes %d to %d: %w", s.list.FullPath(f), from, to, err)
+		g.Extents = append(g.Extents, driver.Extent{Object: int64(f), Offset: from, Size: to - from + footerBytes, Field: -1})
+	})
+}
+
+// Parse compares the checksum of each record.
+func (s *source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
 			continue
 		}
-		rec.Values[0] = driver.Value{Bytes: b}
+		_, parts := g.Of(k)
+		n := len(parts[0]) - footerBytes
+		data, foot := parts[0][:n:n], parts[0][n:]
+		if got, want := masked(crc32.Checksum(data, castagnoli)), binary.LittleEndian.Uint32(foot); got != want {
+			f, from, to := s.place(id)
+			rec.Err = fmt.Errorf("%s, bytes %d to %d: the record is damaged: its checksum is %08x, should be %08x", s.list.Path(f), from, to, got, want)
+			continue
+		}
+		rec.Values[0].Bytes = data
 	}
 	return nil
 }
 
-// readRecord reads a record's data and compares it with the checksum behind it.
-func (s *source) readRecord(file int, from int64, b []byte) error {
-	fd, err := s.pool.Get(file)
-	if err != nil {
-		return err
-	}
-	defer s.pool.Put(file, fd)
-	var foot [footerBytes]byte
-	crc := uint32(0)
-	for at := 0; at <= len(b); at += piece {
-		part := b[at:min(at+piece, len(b))]
-		if at+piece < len(b) {
-			err = filelist.Pread(fd, part, from+int64(at))
-		} else {
-			err = readBoth(fd, part, foot[:], from+int64(at))
-		}
-		if err != nil {
-			return err
-		}
-		crc = crc32.Update(crc, castagnoli, part)
-		if at+piece >= len(b) {
-			break
-		}
-	}
-	if got, want := masked(crc), binary.LittleEndian.Uint32(foot[:]); got != want {
-		if err := s.list.Check(file, fd); err != nil {
-			return err
-		}
-		return fmt.Errorf("the record is damaged: its checksum is %08x, should be %08x", got, want)
-	}
-	return nil
-}
-
-// readBoth reads two neighbours with one call.
-func readBoth(fd int, a, b []byte, off int64) error {
-	n, err := unix.Preadv(fd, [][]byte{a, b}, off)
-	if err == nil && n == len(a)+len(b) {
-		return nil
-	}
-	if err := filelist.Pread(fd, a, off); err != nil {
-		return err
-	}
-	return filelist.Pread(fd, b, off+int64(len(a)))
-}
-
-func (s *source) Close() error { return s.pool.Close() }
+func (s *source) Close() error { return nil }
 
 // AppendRecord appends a record with its header and checksums, as a TFRecord
 // file has it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // content is record i of file f.
@@ -23,6 +24,9 @@ func content(f, i, size int) []byte {
 	}
 	return b
 }
+
+// piece is a size around which records are made.
+const piece = 256 << 10
 
 // folder makes files of records with sizes around window and piece.
 func folder(t testing.TB) (dir string, sizes []int64) {
@@ -42,7 +46,7 @@ func folder(t testing.TB) (dir string, sizes []int64) {
 
 func opener(path string) drivertest.Open {
 	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), path, path, nil)
+		s, err := Open(t.Context(), path, localstore.New(path), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,13 +78,12 @@ func TestRecords(t *testing.T) {
 	if s.Info().Len != int64(len(sizes)) || s.Info().Fields[0].MaxBytes != 3*piece+7 {
 		t.Fatalf("%+v", s.Info())
 	}
-	buf := driver.Buffer{Records: make([]driver.Record, 1), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	buf.Records[0].Values = make([]driver.Value, 1)
 	for id, size := range sizes {
-		if err := s.Read(t.Context(), []int64{int64(id)}, &buf); err != nil || buf.Records[0].Err != nil {
-			t.Fatal(err, buf.Records[0].Err)
+		rec := &drivertest.Records(t, s, int64(id))[0]
+		if rec.Err != nil {
+			t.Fatal(rec.Err)
 		}
-		if want := content(id/12, id%12, int(size)); !bytes.Equal(buf.Records[0].Values[0].Bytes, want) {
+		if want := content(id/12, id%12, int(size)); !bytes.Equal(rec.Values[0].Bytes, want) {
 			t.Errorf("record %d is something else", id)
 		}
 	}
@@ -118,7 +121,7 @@ func TestDamage(t *testing.T) {
 		if err := os.WriteFile(name, c.bytes, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(t.Context(), dir, dir, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open(t.Context(), dir, localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 	}
@@ -128,14 +131,7 @@ func TestDamage(t *testing.T) {
 	}
 	s := opener(dir)(t)
 	defer s.Close()
-	buf := driver.Buffer{Records: make([]driver.Record, 3), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-	for i := range buf.Records {
-		buf.Records[i].Values = make([]driver.Value, 1)
-	}
-	if err := s.Read(t.Context(), []int64{0, 1, 2}, &buf); err != nil {
-		t.Fatal(err)
-	}
-	if r := buf.Records; r[0].Err != nil || r[2].Err != nil || r[1].Err == nil || !strings.Contains(r[1].Err.Error(), "bytes 1028 to 2028: the record is damaged") {
+	if r := drivertest.Records(t, s, 0, 1, 2); r[0].Err != nil || r[2].Err != nil || r[1].Err == nil || !strings.Contains(r[1].Err.Error(), "bytes 1028 to 2028: the record is damaged") {
 		t.Errorf("%v, %v, %v", r[0].Err, r[1].Err, r[2].Err)
 	}
 }

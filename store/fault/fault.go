@@ -82,7 +82,7 @@ func Delay(d time.Duration) *Fault {
 func Hang() *Fault { return &Fault{kind: kindHang, text: "hang"} }
 
 // Error makes operations fail with err.
-func Error(err error) *Fault { return &Fault{kind: kindError, err: err, text: err.Error()} }
+func Error(err error) *Fault { return &Fault{kind: kindError, err: err, text: fmt.Sprint(err)} }
 
 // Short makes reads give half of the bytes and fail with store.ErrShort, and
 // writes take half of them and fail.
@@ -131,6 +131,9 @@ func (f *Fault) Hits() int64 { return f.hits.Load() }
 
 // String says what happens.
 func (f *Fault) String() string { return f.text }
+
+// Matches says whether it is for an operation on an object, without chance.
+func (f *Fault) Matches(op Op, name string) bool { return f.matches(op, name, 0, 0) }
 
 // matches says whether it is for an operation, without chance.
 func (f *Fault) matches(op Op, name string, off, n int64) bool {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/source"
-	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
 )
 
 // Every shape and format can be read again, with records of the right size that
@@ -46,14 +46,8 @@ func TestWrite(t *testing.T) {
 				if s.Info().Len != d.Records {
 					t.Fatalf("%d records, not %d", s.Info().Len, d.Records)
 				}
-				buf := driver.Buffer{Records: make([]driver.Record, 2), Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
-				for i := range buf.Records {
-					buf.Records[i].Values = make([]driver.Value, len(s.Info().Fields))
-				}
-				if err := s.Read(t.Context(), []int64{0, d.Records - 1}, &buf); err != nil {
-					t.Fatal(err)
-				}
-				a, b := buf.Records[0], buf.Records[1]
+				recs := drivertest.Records(t, s, 0, d.Records-1)
+				a, b := recs[0], recs[1]
 				if a.Err != nil || b.Err != nil {
 					t.Fatal(a.Err, b.Err)
 				}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/fault"
+)
+
+// faultsVariable makes the reads of an engine slow, late or bad, for tests and
+// benchmarks of the whole way of a record: faults with a semicolon between them,
+// each a word with what narrows it down, such as
+//
+//	delay=20ms; delay=2s,chance=0.01; error,name=*.jpg,times=3; stuck,name=class-1/*
+//
+// delay and hang end when nobody wants the read any more, stuck never does, as a
+// disk that does not answer.
+const faultsVariable = "STOKER_TEST_FAULTS"
+
+// parseFaults returns the decorator that a value of faultsVariable describes.
+func parseFaults(spec string) (func(store.Store) store.Store, error) {
+	var faults []func() *fault.Fault
+	stuck := ""
+	for _, part := range strings.Split(spec, ";") {
+		words := strings.Split(strings.TrimSpace(part), ",")
+		what, value, _ := strings.Cut(words[0], "=")
+		var begin func() *fault.Fault
+		var err error
+		switch what {
+		case "delay":
+			var d time.Duration
+			d, err = time.ParseDuration(value)
+			begin = func() *fault.Fault { return fault.Delay(d).On(fault.Read) }
+		case "hang":
+			begin = func() *fault.Fault { return fault.Hang().On(fault.Read) }
+		case "error":
+			begin = func() *fault.Fault { return fault.Error(syscall.EIO).On(fault.Read) }
+		case "stuck":
+			stuck = "*"
+		default:
+			err = fmt.Errorf("there is no %q", what)
+		}
+		var narrow []func(*fault.Fault)
+		for _, w := range words[1:] {
+			key, value, _ := strings.Cut(w, "=")
+			var f float64
+			if key != "name" {
+				if f, err = strconv.ParseFloat(value, 64); err != nil {
+					break
+				}
+			}
+			switch key {
+			case "name":
+				if what == "stuck" {
+					stuck = value
+				}
+				narrow = append(narrow, func(x *fault.Fault) { x.Named(value) })
+			case "chance":
+				narrow = append(narrow, func(x *fault.Fault) { x.Chance(f) })
+			case "times":
+				narrow = append(narrow, func(x *fault.Fault) { x.Times(int64(f)) })
+			case "after":
+				narrow = append(narrow, func(x *fault.Fault) { x.After(int64(f)) })
+			default:
+				err = fmt.Errorf("there is no %q", key)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", faultsVariable, part, err)
+		}
+		if begin != nil {
+			faults = append(faults, func() *fault.Fault {
+				x := begin()
+				for _, n := range narrow {
+					n(x)
+				}
+				return x
+			})
+		}
+	}
+	return func(s store.Store) store.Store {
+		all := make([]*fault.Fault, len(faults))
+		for i := range faults {
+			all[i] = faults[i]()
+		}
+		s = fault.New(s, 1, all...)
+		if stuck != "" {
+			s = &stuckStore{s, fault.Error(nil).Named(stuck)}
+		}
+		return s
+	}, nil
+}
+
+// stuckStore has objects whose reads never return.
+type stuckStore struct {
+	store.Store
+	which *fault.Fault
+}
+
+func (s *stuckStore) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	if err != nil || !s.which.Matches(fault.Read, name) {
+		return o, err
+	}
+	return store.Intercept(o, true, func(context.Context, store.Next, []byte, int64) error { select {} }), nil
+}

@@ -1,0 +1,289 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Locate makes a unit of as many of the records ids as fit one, at least one, and
+// says how many these are. They stand at order in the order of need; reads for
+// them end when ctx is done. Urgent units are those of AdmitUrgent.
+//
+// When Missing is not empty, the source has to learn first where they lie: see
+// Learn.
+func (f *Fetcher) Locate(ctx context.Context, order int64, ids []int64, urgent bool) (u *Unit, n int) {
+	u = f.newUnit()
+	u.ctx, u.order, u.rushed = ctx, order, urgent
+	u.ids = append(u.ids[:0], ids...)
+	u.readErrs = u.readErrs[:0]
+	u.IDs = u.ids
+	return u, f.Relocate(u)
+}
+
+// Relocate locates a unit again that the source has learnt about, and says how
+// many of its records are left in it.
+func (f *Fetcher) Relocate(u *Unit) (n int) {
+	u.Begin(u.ids, f.fields)
+	for k, err := range u.readErrs {
+		u.Records[k].Err = err
+	}
+	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
+		u.Group.Relocate()
+		for range u.IDs {
+			u.Next()
+		}
+	}
+	u.measure(f)
+	most := f.cfg.Memory - f.cfg.Urgent
+	if u.rushed {
+		most = f.cfg.Urgent
+	}
+	if u.need <= most/4 || len(u.IDs) == 1 || len(u.Missing) > 0 {
+		return len(u.IDs)
+	}
+	// As many as a fourth of the memory has room for, so that several units are
+	// on their way at any time.
+	need := int64(0)
+	for n = 1; n < len(u.IDs); n++ {
+		if need += u.needOf(n - 1); need+u.needOf(n) > most/4 {
+			break
+		}
+	}
+	u.ids = u.ids[:n]
+	if len(u.readErrs) > n {
+		u.readErrs = u.readErrs[:n]
+	}
+	u.Begin(u.ids, f.fields)
+	for k, err := range u.readErrs {
+		u.Records[k].Err = err
+	}
+	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
+		u.Group.Relocate()
+		for range u.IDs {
+			u.Next()
+		}
+	}
+	u.measure(f)
+	return n
+}
+
+// needOf is what record k of a located unit needs of the memory.
+func (u *Unit) needOf(k int) int64 {
+	n := int64(0)
+	for i := u.First[k]; i < u.First[k+1]; i++ {
+		if u.Bytes[i] == nil && u.Extents[i].Size > 0 {
+			n += pieceBytes(u.Extents[i].Size)
+		}
+	}
+	return n
+}
+
+// maxRounds bounds how often a source may have more to learn about a unit.
+const maxRounds = 16
+
+// Learn has the pieces of the index read that are missing for u. Space is
+// signalled when Learned may be true.
+func (f *Fetcher) Learn(u *Unit) {
+	for len(u.readErrs) < len(u.IDs) {
+		u.readErrs = append(u.readErrs, nil)
+	}
+	if u.rounds++; u.rounds > maxRounds {
+		for i := range u.Missing {
+			u.readErrs[u.Missing[i].K] = fmt.Errorf("internal error: the index of %s has no end", f.src.Info().URL)
+		}
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range u.Missing {
+		m := &u.Missing[i]
+		at := [2]int64{m.Object, m.Offset}
+		x := f.index[at]
+		if x == nil {
+			x = &indexRead{Extent: m.Extent}
+			f.index[at] = x
+			w := f.newWant()
+			*w = want{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
+			f.push(w, u.rushed)
+		}
+		x.waiters = append(x.waiters, waiter{u, m.K})
+		u.missing++
+	}
+}
+
+// indexRead is a piece of the index that is being read.
+type indexRead struct {
+	driver.Extent
+	waiters []waiter
+}
+
+type waiter struct {
+	u *Unit
+	k int
+}
+
+// Learned says whether what Learn asked for has been read.
+func (f *Fetcher) Learned(u *Unit) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return u.missing == 0
+}
+
+// Attach says what a unit is for, before or after Admit: rows lo and following
+// of owner. Place says where values are wanted, nil for nowhere.
+func (f *Fetcher) Attach(u *Unit, owner any, lo int, place func(k, field int, n int64) []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u.Owner, u.Lo, u.Hi, u.attached = owner, lo, lo+len(u.IDs), true
+	u.Place = place
+	if u.complete {
+		f.offer(u)
+	}
+}
+
+// offer gives a unit to the workers.
+func (f *Fetcher) offer(u *Unit) {
+	f.ready.push(u)
+	f.nReady.Add(1)
+	signal(f.kick)
+}
+
+// Admit takes a unit to be read when there is room for it; otherwise it returns
+// false: Space says when to try again. A unit that is attached already is taken
+// as soon as what was admitted before it has been used up, however little room
+// there is.
+func (f *Fetcher) Admit(u *Unit) bool {
+	if u.attached && u.need > 0 {
+		u.usePlaces()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := f.cfg.Memory - f.cfg.Urgent
+	limit := f.window
+	if u.attached {
+		limit = most
+	}
+	switch {
+	case u.need > most:
+		if !u.attached {
+			return false // perhaps it finds its places in the batch
+		}
+		f.refuse(u, most)
+	case u.need > 0 && f.used > 0 && f.used+u.need > limit:
+		return false
+	case !u.attached && (f.units >= maxUnits || f.queue.n >= maxWants):
+		return false
+	}
+	f.used += u.need
+	u.reserved, u.rushed = u.need, false
+	f.issue(u)
+	return true
+}
+
+// AdmitUrgent is Admit for a unit that is wanted before others that were admitted
+// already. It has memory of its own, so that it never waits for those.
+func (f *Fetcher) AdmitUrgent(u *Unit) bool {
+	if u.need > 0 {
+		u.usePlaces()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case u.need > f.cfg.Urgent:
+		f.refuse(u, f.cfg.Urgent)
+	case u.need > 0 && f.urgent > 0 && f.urgent+u.need > f.cfg.Urgent:
+		return false
+	}
+	f.urgent += u.need
+	u.reserved, u.rushed = u.need, true
+	f.issue(u)
+	return true
+}
+
+// refuse makes the record of a unit fail that is too large to be read.
+func (f *Fetcher) refuse(u *Unit, limit int64) {
+	for k := range u.Records { // there is one
+		u.Records[k].Err = &MemoryError{Limit: limit, Need: u.needOf(k)}
+	}
+	u.need = 0
+}
+
+// usePlaces finds the places of values that can be read to where they are wanted.
+func (u *Unit) usePlaces() {
+	if u.Place == nil {
+		return
+	}
+	for k := range u.IDs {
+		for i := u.First[k]; i < u.First[k+1]; i++ {
+			e := &u.Extents[i]
+			if u.Bytes[i] != nil || e.Size == 0 || e.Field < 0 {
+				continue
+			}
+			if p := u.Place(k, int(e.Field), e.Size); p != nil {
+				u.Bytes[i] = p
+				u.need -= pieceBytes(e.Size)
+				u.setPlaced(int(i))
+			}
+		}
+	}
+}
+
+// setPlaced notes that extent i is to be read to u.Bytes[i].
+func (u *Unit) setPlaced(i int) { u.blocks[i] = inPlace }
+
+// inPlace stands for the block of an extent that is read into the batch.
+var inPlace = new(block)
+
+// issue makes wants of what has to be read.
+func (f *Fetcher) issue(u *Unit) {
+	f.units++
+	f.peak = max(f.peak, f.used+f.urgent)
+	u.left = 1
+	for i := range u.Extents {
+		e := &u.Extents[i]
+		var dst []byte
+		if u.blocks[i] == inPlace {
+			u.blocks[i] = nil
+			dst = u.Bytes[i]
+		} else if u.Bytes[i] != nil || e.Size == 0 || u.Records[u.recordOf(i)].Err != nil {
+			continue
+		}
+		if dst == nil && e.Size > maxRequest {
+			bl, err := f.mem.alloc(int(e.Size))
+			if err != nil {
+				u.Records[u.recordOf(i)].Err = err
+				continue
+			}
+			bl.refs = 1
+			u.blocks[i], u.Bytes[i], dst = bl, bl.b, bl.b
+		}
+		for at := int64(0); at < e.Size; at += maxRequest {
+			n := min(e.Size-at, maxRequest)
+			w := f.newWant()
+			*w = want{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx}
+			if dst != nil {
+				w.dst, w.alone = dst[at:at+n:at+n], true
+			}
+			u.left++
+			f.push(w, u.rushed)
+		}
+	}
+	f.arrived(u)
+}
+
+// arrived counts one want of a unit as done; the last one makes it ready.
+func (f *Fetcher) arrived(u *Unit) {
+	if u.left--; u.left > 0 {
+		return
+	}
+	u.complete = true
+	switch {
+	case u.dropped:
+		f.freeLocked(u)
+	case u.attached:
+		f.offer(u)
+	}
+}

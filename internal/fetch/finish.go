@@ -1,0 +1,114 @@
+package fetch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/direct"
+)
+
+// begin notes that a read begins. The lock is held.
+func (f *Fetcher) begin(fl *flight) {
+	fl.since = time.Now()
+	fl.out++
+	if fl.second {
+		f.hedge.out++
+	} else {
+		f.flying++
+		f.requests.Add(1)
+	}
+	f.flights = append(f.flights, fl)
+	f.watch()
+}
+
+// finish deals with a read that has ended. It takes the lock and returns with it.
+func (f *Fetcher) finish(fl *flight, err error) {
+	now := time.Now()
+	took := now.Sub(fl.since)
+	f.busy.Add(int64(took))
+	if x := fl.wants[0].x; x != nil && err == nil {
+		// A piece of the index: the source looks through it without the lock. What
+		// it is for waits for that.
+		err = direct.Learn(f.src, x.Extent, fl.bl.b)
+	}
+	f.mu.Lock()
+	f.flights = slices.DeleteFunc(f.flights, func(o *flight) bool { return o == fl })
+	if fl.second {
+		f.hedge.out--
+	} else {
+		if fl.again {
+			f.hedge.stuck--
+		} else {
+			f.flying--
+		}
+		if err == nil && f.depth.ended(now, took, fl.size, f.flying+1 >= f.depth.now && f.queue.n+f.rush.n > 0) {
+			for range f.depth.now - f.readers {
+				f.wake()
+			}
+		}
+		f.hedge.ended(took)
+	}
+	f.deliver(fl, err)
+}
+
+// deliver gives what was read to those who want it. The lock is held.
+func (f *Fetcher) deliver(fl *flight, err error) {
+	fl.out--
+	switch {
+	case fl.done:
+	case err != nil && fl.out > 0:
+		// The other one may still succeed.
+	case err != nil && len(fl.wants) > 1 && fl.ctx.Err() == nil:
+		// Only those fail that cannot be read on their own.
+		fl.done = true
+		for _, w := range fl.wants {
+			c := f.newWant()
+			*c = *w
+			c.alone, c.taken, c.start, c.end = true, false, nil, nil
+			f.push(c, true)
+		}
+	default:
+		fl.done = true
+		for _, w := range fl.wants {
+			if w.x != nil {
+				f.learnt(w, err)
+			} else {
+				f.give(fl, w, err)
+			}
+		}
+	}
+	if fl.bl != nil {
+		f.mem.release(fl.bl)
+	}
+}
+
+func (f *Fetcher) give(fl *flight, w *want, err error) {
+	u := w.u
+	switch {
+	case err != nil:
+		if rec := &u.Records[u.recordOf(w.i)]; rec.Err == nil {
+			rec.Err = err
+		}
+	case w.dst == nil:
+		at := w.off - fl.off
+		u.Bytes[w.i] = fl.bl.b[at : at+w.size : at+w.size]
+		u.blocks[w.i] = fl.bl
+		fl.bl.refs++
+	}
+	f.arrived(u)
+}
+
+// learnt tells the units that wait for a piece of the index.
+func (f *Fetcher) learnt(w *want, err error) {
+	delete(f.index, [2]int64{w.x.Object, w.x.Offset})
+	for _, wt := range w.x.waiters {
+		u := wt.u
+		if err != nil && u.readErrs[wt.k] == nil {
+			u.readErrs[wt.k] = err
+		}
+		if u.missing--; u.missing == 0 && u.dropped {
+			*u = Unit{}
+		}
+	}
+	signal(f.space)
+}

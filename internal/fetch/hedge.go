@@ -1,0 +1,98 @@
+package fetch
+
+import "time"
+
+// hedger has reads made a second time that are late: the first answer counts.
+// Where one read in a hundred takes seconds, nobody has to wait for it.
+type hedger struct {
+	// mean and dev are the moving average of what reads take and of how far they
+	// are off, both in nanoseconds.
+	mean, dev float64
+	reads     int64
+	made      int64
+	out       int     // second reads under way
+	stuck     int     // first reads under way that have a second one
+	again     []*goal // that are to be read a second time
+	timer     *time.Timer
+	stopped   bool
+}
+
+const (
+	// leastLate is how long a read may always take: below that a second one costs
+	// more than it gains.
+	leastLate = 30 * time.Millisecond
+	// hedgeShare bounds the second reads: one in so many.
+	hedgeShare = 20
+	// watchEvery is how often reads that are under way are looked at.
+	watchEvery = 15 * time.Millisecond
+)
+
+// ended learns from a read. What is far out counts as late, not as usual.
+func (h *hedger) ended(took time.Duration) {
+	h.reads++
+	t := float64(took)
+	if h.reads == 1 {
+		h.mean, h.dev = t, t/2
+		return
+	}
+	t = min(t, h.mean+8*h.dev+float64(time.Millisecond))
+	off := t - h.mean
+	h.mean += off / 16
+	if off < 0 {
+		off = -off
+	}
+	h.dev += (off - h.dev) / 16
+}
+
+// late is how long a read takes that is late.
+func (h *hedger) late() time.Duration {
+	return max(leastLate, time.Duration(2*h.mean+6*h.dev))
+}
+
+func (h *hedger) stop() {
+	h.stopped = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+}
+
+// watch looks at the reads under way, now and then, while there are any. The
+// lock is held.
+func (f *Fetcher) watch() {
+	h := &f.hedge
+	if h.stopped || len(f.flights) == 0 {
+		return
+	}
+	if h.timer == nil {
+		h.timer = time.AfterFunc(watchEvery, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.lookForLate()
+			if !h.stopped && len(f.flights) > 0 {
+				h.timer.Reset(watchEvery)
+			} else {
+				h.timer = nil
+			}
+		})
+	}
+}
+
+func (f *Fetcher) lookForLate() {
+	h := &f.hedge
+	if h.reads < 2*hedgeShare {
+		return // it is not known yet what is usual
+	}
+	now, late := time.Now(), h.late()
+	for _, fl := range f.flights {
+		if fl.second || fl.again || fl.done || fl.dst != nil || fl.ctx.Err() != nil ||
+			now.Sub(fl.since) < late || h.made*hedgeShare > h.reads {
+			continue
+		}
+		fl.again = true
+		h.made++
+		h.again = append(h.again, fl.goal)
+		f.flying-- // it holds nobody up any more
+		h.stuck++
+		f.wake()
+	}
+}

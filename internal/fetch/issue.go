@@ -1,0 +1,325 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+const (
+	// maxRequest is the most that one read asks for: larger extents are read in
+	// pieces, several at a time.
+	maxRequest = 8 << 20
+	// maxGap is how far apart two extents may be that are read together: what
+	// lies between them is read along, because a second read costs more than that.
+	maxGap = 16 << 10
+	// blockBits is the size of the pieces of an object by which view is sorted.
+	blockBits = 16
+)
+
+// want is something that is to be read: an extent of a unit, a piece of a large
+// one, or a piece of the index.
+type want struct {
+	u *Unit
+	i int // extent
+	x *indexRead
+
+	object, off, size int64
+	dst               []byte // where to, nil for memory of the request
+	ctx               context.Context
+	alone             bool // not together with others
+	rush              bool // in that queue
+	taken             bool
+	start, end        *want // next in view
+}
+
+// before says whether w is needed before v: the index before what it is for.
+func (w *want) before(v *want) bool {
+	switch {
+	case w.u == nil || v.u == nil:
+		return w.u == nil && v.u != nil
+	case w.u.order != v.u.order:
+		return w.u.order < v.u.order
+	}
+	return w.i < v.i
+}
+
+// fifo is a queue of wants in order of need.
+type fifo struct {
+	ws   []*want
+	head int
+	n    int // that are not taken
+}
+
+func (q *fifo) push(w *want) {
+	if q.head > 1024 && q.head > len(q.ws)/2 {
+		q.ws = q.ws[:copy(q.ws, q.ws[q.head:])]
+		q.head = 0
+	}
+	q.ws = append(q.ws, w)
+	q.n++
+}
+
+// pop returns the first want that nobody has taken.
+func (q *fifo) pop(spare func(*want)) *want {
+	for q.head < len(q.ws) {
+		w := q.ws[q.head]
+		q.ws[q.head] = nil
+		q.head++
+		if !w.taken {
+			q.n--
+			return w
+		}
+		spare(w) // it went with another one
+	}
+	q.ws, q.head = q.ws[:0], 0
+	return nil
+}
+
+// view finds the neighbours of a want among all that are to be read: by the
+// block of 64 KiB in which they begin, and in which they end.
+type view struct {
+	starts, ends map[blockKey]*want
+	n            int
+}
+
+type blockKey struct{ object, block int64 }
+
+func (v *view) init() { v.starts, v.ends = map[blockKey]*want{}, map[blockKey]*want{} }
+
+func (v *view) add(w *want) {
+	s := blockKey{w.object, w.off >> blockBits}
+	e := blockKey{w.object, (w.off + w.size) >> blockBits}
+	w.start, v.starts[s] = v.starts[s], w
+	w.end, v.ends[e] = v.ends[e], w
+	v.n++
+}
+
+func (v *view) remove(w *want) {
+	s := blockKey{w.object, w.off >> blockBits}
+	e := blockKey{w.object, (w.off + w.size) >> blockBits}
+	if first := v.starts[s]; first != w {
+		for first.start != w {
+			first = first.start
+		}
+		first.start = w.start
+	} else if w.start != nil {
+		v.starts[s] = w.start
+	} else {
+		delete(v.starts, s)
+	}
+	if first := v.ends[e]; first != w {
+		for first.end != w {
+			first = first.end
+		}
+		first.end = w.end
+	} else if w.end != nil {
+		v.ends[e] = w.end
+	} else {
+		delete(v.ends, e)
+	}
+	w.start, w.end = nil, nil
+	v.n--
+}
+
+// beside returns a want that touches bytes [lo, hi) of an object or has a gap of
+// maxGap at most to them, such that both together are no larger than maxRequest.
+func (v *view) beside(ctx context.Context, object, lo, hi int64) *want {
+	fits := func(w *want) bool {
+		a, b := w.off, w.off+w.size
+		// What one context ends must not end what belongs to another one.
+		return w.ctx == ctx && a <= hi+maxGap && b >= lo-maxGap && max(b, hi)-min(a, lo) <= maxRequest
+	}
+	for b := lo >> blockBits; b <= (hi+maxGap)>>blockBits; b++ {
+		for w := v.starts[blockKey{object, b}]; w != nil; w = w.start {
+			if fits(w) {
+				return w
+			}
+		}
+	}
+	for b := max(lo-maxGap, 0) >> blockBits; b <= lo>>blockBits; b++ {
+		for w := v.ends[blockKey{object, b}]; w != nil; w = w.end {
+			if fits(w) {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Fetcher) newWant() *want {
+	if n := len(f.wants); n > 0 {
+		w := f.wants[n-1]
+		f.wants = f.wants[:n-1]
+		return w
+	}
+	return new(want)
+}
+
+func (f *Fetcher) spare(w *want) {
+	if len(f.wants) < 4096 {
+		*w = want{}
+		f.wants = append(f.wants, w)
+	}
+}
+
+// push adds what is to be read, and finds somebody to do it.
+func (f *Fetcher) push(w *want, rush bool) {
+	w.rush = rush
+	if rush {
+		f.rush.push(w)
+	} else {
+		f.queue.push(w)
+	}
+	if !w.alone {
+		f.view.add(w)
+	}
+	f.wake()
+}
+
+// wake gets a reader going, if there may be one more.
+func (f *Fetcher) wake() {
+	switch {
+	case f.closed:
+	case f.parked > 0:
+		f.work.Signal()
+	case f.readers < f.depth.now+f.hedge.stuck+f.hedge.out+len(f.hedge.again):
+		f.readers++
+		f.wg.Add(1)
+		go f.reader()
+	}
+}
+
+// flight is one read that is under way. There may be a second one for the same
+// wants, when it is late.
+type flight struct {
+	*goal
+	object, off, size int64
+	bl                *block // what is read into, nil for dst
+	dst               []byte
+	ctx               context.Context
+	since             time.Time
+	second            bool
+}
+
+// goal is what one or two flights are for.
+type goal struct {
+	wants []*want
+	out   int // flights
+	done  bool
+	again bool // there is or was a second one
+}
+
+// reader reads what is needed first, again and again.
+func (f *Fetcher) reader() {
+	defer f.wg.Done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for !f.closed {
+		fl := f.next()
+		if fl == nil {
+			f.parked++
+			f.work.Wait()
+			f.parked--
+			continue
+		}
+		f.begin(fl)
+		f.mu.Unlock()
+		dst := fl.dst
+		if fl.bl != nil {
+			dst = fl.bl.b
+		}
+		f.finish(fl, f.read(fl, dst)) // locks
+	}
+	f.readers--
+}
+
+// read reads; a panic of the store becomes an error.
+func (f *Fetcher) read(fl *flight, dst []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("internal error while reading: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f.obj.Read(fl.ctx, fl.object, dst, fl.off)
+}
+
+// next chooses what is read now: the want that is needed first, and its
+// neighbours among all that are in view.
+func (f *Fetcher) next() *flight {
+	for len(f.hedge.again) > 0 {
+		g := f.hedge.again[0]
+		f.hedge.again = f.hedge.again[:copy(f.hedge.again, f.hedge.again[1:])]
+		if !g.done {
+			if fl := f.flight(g, true); fl != nil {
+				return fl
+			}
+		}
+	}
+	for f.flying < f.depth.now {
+		w := f.rush.pop(f.spare)
+		if w == nil {
+			w = f.queue.pop(f.spare)
+		}
+		if w == nil {
+			return nil
+		}
+		if fl := f.flight(f.together(w), false); fl != nil {
+			return fl
+		}
+	}
+	return nil
+}
+
+// together makes one goal of a want and its neighbours.
+func (f *Fetcher) together(w *want) *goal {
+	g := &goal{wants: []*want{w}}
+	if w.alone {
+		return g
+	}
+	w.taken = true
+	f.view.remove(w)
+	lo, hi := w.off, w.off+w.size
+	for {
+		n := f.view.beside(w.ctx, w.object, lo, hi)
+		if n == nil {
+			return g
+		}
+		n.taken = true
+		f.view.remove(n)
+		if n.rush {
+			f.rush.n--
+		} else {
+			f.queue.n--
+		}
+		lo, hi = min(lo, n.off), max(hi, n.off+n.size)
+		c := f.newWant() // n itself stays in the queue until it is its turn
+		*c = *n
+		g.wants = append(g.wants, c)
+	}
+}
+
+// flight makes a read for a goal.
+func (f *Fetcher) flight(g *goal, second bool) *flight {
+	w := g.wants[0]
+	lo, hi := w.off, w.off+w.size
+	for _, o := range g.wants[1:] {
+		lo, hi = min(lo, o.off), max(hi, o.off+o.size)
+	}
+	fl := &flight{goal: g, object: w.object, off: lo, size: hi - lo, dst: w.dst, ctx: w.ctx, second: second}
+	if w.dst == nil {
+		bl, err := f.mem.alloc(int(hi - lo))
+		if err != nil {
+			if second {
+				return nil
+			}
+			g.out++
+			f.deliver(fl, err)
+			return nil
+		}
+		bl.refs = 1 // of the flight
+		fl.bl = bl
+	}
+	return fl
+}

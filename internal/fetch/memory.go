@@ -1,0 +1,106 @@
+package fetch
+
+import (
+	"slices"
+
+	"github.com/stokerdata/stoker/internal/arena"
+)
+
+// memory is what is read into: one region, cut up first-fit, so that what is
+// in use stays together at its beginning and in the processor's caches. The
+// lock of the Fetcher is held during all calls.
+//
+// How much may be in use is decided elsewhere (Fetcher.reserve). Where the
+// region has no piece that is long enough although it should have room, the
+// piece comes from outside of it.
+type memory struct {
+	budget *arena.Budget
+	size   int
+	region *arena.Block
+	mem    []byte
+	free   []span // ascending, never touching
+}
+
+type span struct{ at, n int }
+
+// pieceAlign keeps pieces on cache lines of their own.
+const pieceAlign = 64
+
+func newMemory(budget *arena.Budget, size int) *memory {
+	return &memory{budget: budget, size: max(size&^4095, 4096) - arena.Tail} // what mapping adds fits too
+}
+
+// block is a piece of memory that extents share.
+type block struct {
+	b    []byte
+	refs int
+	at   int // in the region, or -1
+	n    int
+	own  *arena.Block // of a piece from outside the region
+}
+
+// alloc returns n bytes with arena.Tail readable ones behind them; an error
+// only when the system has no memory.
+func (m *memory) alloc(n int) (*block, error) {
+	if m.region == nil {
+		m.region = arena.NewBlock(m.budget, arena.PurposeRead)
+		mem, err := m.region.Bytes(m.size)
+		if err != nil {
+			m.region = nil
+			return nil, err
+		}
+		m.mem, m.free = mem, append(m.free[:0], span{0, len(mem)})
+	}
+	need := (n + arena.Tail + pieceAlign - 1) / pieceAlign * pieceAlign
+	for i := range m.free {
+		f := &m.free[i]
+		if f.n < need {
+			continue
+		}
+		bl := &block{b: m.mem[f.at : f.at+n : f.at+n], at: f.at, n: need}
+		f.at += need
+		if f.n -= need; f.n == 0 {
+			m.free = slices.Delete(m.free, i, i+1)
+		}
+		return bl, nil
+	}
+	own := arena.NewBlock(arena.NewBudget(int64(need)*2+arena.HugePage), arena.PurposeRead)
+	b, err := own.Bytes(n)
+	if err != nil {
+		return nil, err
+	}
+	return &block{b: b, at: -1, own: own}, nil
+}
+
+// release gives one use of a block back.
+func (m *memory) release(bl *block) {
+	if bl.refs--; bl.refs > 0 {
+		return
+	}
+	if bl.own != nil {
+		bl.own.Free()
+		return
+	}
+	i, _ := slices.BinarySearchFunc(m.free, bl.at, func(s span, at int) int { return s.at - at })
+	before := i > 0 && m.free[i-1].at+m.free[i-1].n == bl.at
+	after := i < len(m.free) && bl.at+bl.n == m.free[i].at
+	switch {
+	case before && after:
+		m.free[i-1].n += bl.n + m.free[i].n
+		m.free = slices.Delete(m.free, i, i+1)
+	case before:
+		m.free[i-1].n += bl.n
+	case after:
+		m.free[i].at, m.free[i].n = bl.at, m.free[i].n+bl.n
+	default:
+		m.free = slices.Insert(m.free, i, span{bl.at, bl.n})
+	}
+}
+
+// close gives everything back, when nothing is in use any more.
+func (m *memory) close() {
+	if m.region != nil {
+		m.region.Free()
+		m.region, m.mem, m.free = nil, nil, nil
+	}
+}

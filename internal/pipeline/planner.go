@@ -1,0 +1,417 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/sampler"
+)
+
+// planner is the head of one stream. It walks through the order of the epochs in
+// groups of records and has them located and read ahead of time, as far as there
+// is memory for that; batches, which need a slot, follow behind:
+//
+//	cursor  ->  scouts  ->  ahead  ->  dispatch to the workers, as rows of a batch
+//
+// Scouts are units that are not being read yet: because the source has to learn
+// first where their records lie, or because there is no room. Those ahead are
+// being read or have been. While records are found in memory there is nothing to
+// read ahead: groups then go to the workers at once, and only those that turn out
+// not to be in memory come back (missed).
+//
+// Everything here is done by one goroutine, which waits in one place (run).
+type planner struct {
+	p *Pipeline
+	s *stream
+
+	cur    cursor
+	ids    []int64
+	order  int64
+	scouts []*fetch.Unit
+	ahead  []*fetch.Unit
+	missed []missedUnit
+	// inMemory counts the units in a row for which nothing had to be read.
+	inMemory int
+
+	// The batch whose rows are being dispatched, nil between two.
+	b      *batch
+	row    int
+	rows   int
+	follow cursor // where batches are, behind cur
+}
+
+// missedUnit is a unit of rows that were to be in memory.
+type missedUnit struct {
+	u *fetch.Unit
+	group
+	row int // the first one
+}
+
+const (
+	// maxScouts is how many units may wait for the source to learn where their
+	// records lie: those pieces of its index are then read at the same time.
+	maxScouts = 256
+	// warmAfter is how many groups in a row must be in memory before the workers
+	// look for themselves.
+	warmAfter = 32
+)
+
+func newPlanner(p *Pipeline, s *stream) *planner {
+	pl := &planner{p: p, s: s, order: p.orders.Add(1 << 40), ids: make([]int64, p.groupRows)}
+	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
+	pl.follow.set(p, s.pos.Epoch, s.pos.Row)
+	return pl
+}
+
+// cursor is a place in the order of the epochs: row k of the part of a global
+// batch that is this rank's.
+type cursor struct {
+	epoch int64
+	order sampler.Order
+	begun bool
+	row   int64 // of the part in the epoch
+	part  sampler.Part
+	ok    bool // there is such a part; otherwise the epoch is over
+	k     int
+}
+
+func (c *cursor) set(p *Pipeline, epoch, row int64) {
+	if !c.begun || c.epoch != epoch {
+		c.begun = true
+		c.order = sampler.NewOrder(p.split.Len, p.cfg.Shuffle, p.cfg.Seed, epoch)
+	}
+	c.epoch, c.row, c.k = epoch, row, 0
+	c.part, c.ok = p.split.At(row)
+}
+
+// next goes to the next part, or over the end of the epoch to the first one.
+func (c *cursor) next(p *Pipeline) {
+	if c.ok {
+		c.set(p, c.epoch, c.part.Next)
+	} else {
+		c.set(p, c.epoch+1, 0)
+	}
+}
+
+// rows is the number of rows of the part.
+func (c *cursor) rows() int { return int(c.part.Hi - c.part.Lo) }
+
+// settle goes on until there is a row at the cursor.
+func (c *cursor) settle(p *Pipeline) {
+	for !c.ok || c.k >= c.rows() {
+		c.next(p)
+	}
+}
+
+// run plans until the stream is stopped.
+func (pl *planner) run() {
+	p, s := pl.p, pl.s
+	defer pl.end()
+	for s.ctx.Err() == nil {
+		pl.takeMissed()
+		if !pl.epochEnds() {
+			return
+		}
+		var free <-chan int
+		switch {
+		case pl.b == nil:
+			free = p.free
+		case pl.dispatch():
+			pl.b = nil
+			continue
+		}
+		if !p.warm.Load() {
+			pl.lookAhead(pl.b == nil)
+		}
+		select {
+		case slot := <-free:
+			if !pl.begin(slot) {
+				return
+			}
+		case <-p.fetch.Space():
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// epochEnds announces the end of an epoch when the batches have come to it. It
+// returns false when the stream was stopped.
+func (pl *planner) epochEnds() bool {
+	for pl.b == nil && !pl.follow.ok {
+		if !pl.p.enqueue(pl.s, entry{end: true, epoch: pl.follow.epoch}, nil) {
+			return false
+		}
+		pl.follow.next(pl.p)
+	}
+	return true
+}
+
+// begin puts the next batch into a slot.
+func (pl *planner) begin(slot int) bool {
+	start := time.Now()
+	p, c := pl.p, &pl.follow
+	b := &p.batches[slot]
+	rows := c.rows()
+	b.ids = b.ids[:rows]
+	c.order.Fill(b.ids, c.part.Lo)
+	b.epoch, b.first = c.epoch, c.part.Lo
+	b.populate, b.fresh = b.fresh, false
+	b.step = c.row / (int64(p.split.Batch) * int64(p.split.World))
+	b.pos = item.Position{Epoch: c.epoch, Row: c.part.Next}
+	if _, more := p.split.At(c.part.Next); !more {
+		b.pos = item.Position{Epoch: c.epoch + 1}
+	}
+	c.next(p)
+	b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
+	// One for the planner itself, so that the batch is not complete before all
+	// of its groups are out.
+	b.remaining.Store(1)
+	if err := p.set.Begin(b.rows, p.ring.Slot(slot), b.ids); err != nil {
+		p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+	}
+	if !p.enqueue(pl.s, entry{slot: slot}, b) {
+		p.mu.Lock()
+		p.freeLocked(b)
+		p.mu.Unlock()
+		return false
+	}
+	pl.b, pl.row, pl.rows = b, 0, rows
+	p.stage[stageSample].add(start, rows)
+	return true
+}
+
+// dispatch gives rows of the batch to the workers, in the order of what was read
+// ahead, and says whether all are out.
+func (pl *planner) dispatch() bool {
+	p, b := pl.p, pl.b
+	for pl.row < pl.rows {
+		switch {
+		case len(pl.ahead) > 0:
+			u := pl.ahead[0]
+			pl.ahead = pl.ahead[:copy(pl.ahead, pl.ahead[1:])]
+			pl.attach(u)
+		case len(pl.scouts) > 0 || !p.warm.Load():
+			// The first rows that are not being read yet: wherever their values
+			// have a place in the batch, they are read to there.
+			if len(pl.scouts) == 0 {
+				pl.scout()
+			}
+			u := pl.scouts[0]
+			if !pl.located(u) {
+				return false
+			}
+			p.fetch.Attach(u, b, pl.row, pl.place(b, pl.row))
+			if !p.fetch.Admit(u) {
+				return false
+			}
+			pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
+			pl.seen(u)
+			b.remaining.Add(1)
+			pl.row += len(u.IDs)
+		default:
+			pl.cur.settle(p)
+			n := pl.groupAt()
+			pl.order++
+			b.remaining.Add(1)
+			select {
+			case p.memoryQ <- group{b, pl.row, pl.row + n, pl.order}:
+			case <-pl.s.ctx.Done():
+				p.groupsDone(b, 2)
+				return true
+			}
+			pl.cur.k += n
+			pl.row += n
+		}
+	}
+	p.groupsDone(b, 1)
+	return true
+}
+
+// groupAt is the number of rows of the group at the cursor.
+func (pl *planner) groupAt() int { return min(pl.p.groupRows, pl.cur.rows()-pl.cur.k) }
+
+// attach makes a unit rows of the batch.
+func (pl *planner) attach(u *fetch.Unit) {
+	pl.b.remaining.Add(1)
+	n := len(u.IDs) // the unit is not ours any more afterwards
+	pl.p.fetch.Attach(u, pl.b, pl.row, pl.place(pl.b, pl.row))
+	pl.row += n
+}
+
+// place says where the values of rows from lo on are wanted.
+func (pl *planner) place(b *batch, lo int) func(k, field int, n int64) []byte {
+	return func(k, field int, n int64) []byte { return b.Place(lo+k, field, n) }
+}
+
+// scout locates the records at the cursor.
+func (pl *planner) scout() {
+	p := pl.p
+	pl.cur.settle(p)
+	c := &pl.cur
+	n := pl.groupAt()
+	ids := pl.ids[:n]
+	c.order.Fill(ids, c.part.Lo+int64(c.k))
+	pl.order++
+	u, n := p.fetch.Locate(pl.s.ctx, pl.order, ids, false)
+	if len(u.Missing) > 0 {
+		p.fetch.Learn(u)
+	}
+	c.k += n
+	pl.scouts = append(pl.scouts, u)
+}
+
+// located says whether it is known where the records of u lie, the first scout.
+func (pl *planner) located(u *fetch.Unit) bool {
+	if len(u.Missing) == 0 {
+		return true
+	}
+	if !pl.p.fetch.Learned(u) {
+		return false
+	}
+	ids := append([]int64(nil), u.IDs...)
+	n := pl.p.fetch.Relocate(u)
+	if n < len(ids) { // too much for one unit: the others are one of their own
+		rest, m := pl.p.fetch.Locate(pl.s.ctx, pl.order, ids[n:], false)
+		rests := []*fetch.Unit{rest}
+		for n += m; n < len(ids); n += m {
+			rest, m = pl.p.fetch.Locate(pl.s.ctx, pl.order, ids[n:], false)
+			rests = append(rests, rest)
+		}
+		pl.scouts = append(pl.scouts[:1:1], append(rests, pl.scouts[1:]...)...)
+	}
+	if len(u.Missing) > 0 {
+		pl.p.fetch.Learn(u)
+		return false
+	}
+	return true
+}
+
+// lookAhead has as much read as there is room for; or only the source learn more,
+// when the first scout is for the batch that is being dispatched.
+func (pl *planner) lookAhead(admit bool) {
+	p := pl.p
+	for pl.s.ctx.Err() == nil {
+		if len(pl.scouts) == 0 {
+			pl.scout()
+		}
+		u := pl.scouts[0]
+		if pl.located(u) {
+			if !admit || !p.fetch.Admit(u) {
+				return
+			}
+			pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
+			pl.ahead = append(pl.ahead, u)
+			if pl.seen(u) {
+				return
+			}
+			continue
+		}
+		if len(pl.scouts) >= maxScouts {
+			return
+		}
+		pl.scout()
+	}
+}
+
+// seen notes whether a unit was in memory, and says whether it is time to let
+// the workers look for themselves.
+func (pl *planner) seen(u *fetch.Unit) bool {
+	if !u.InMemory {
+		pl.inMemory = 0
+		return false
+	}
+	if pl.inMemory++; pl.inMemory >= warmAfter {
+		pl.p.warm.Store(true)
+		return true
+	}
+	return false
+}
+
+// takeMissed has rows read that were to be in memory.
+func (pl *planner) takeMissed() {
+	p, s := pl.p, pl.s
+	for {
+		p.mu.Lock()
+		groups := s.missed
+		s.missed = nil
+		p.mu.Unlock()
+		for _, g := range groups {
+			pl.inMemory = 0
+			for lo := g.lo; lo < g.hi; {
+				u, n := p.fetch.Locate(s.ctx, g.order, g.b.ids[lo:g.hi], true)
+				if len(u.Missing) > 0 {
+					p.fetch.Learn(u)
+				}
+				g.b.remaining.Add(1)
+				pl.missed = append(pl.missed, missedUnit{u, g, lo})
+				lo += n
+			}
+			p.groupsDone(g.b, 1)
+		}
+		kept := pl.missed[:0]
+		for _, m := range pl.missed {
+			if !pl.admitMissed(m) {
+				kept = append(kept, m)
+			}
+		}
+		pl.missed = kept
+		p.mu.Lock()
+		more := len(s.missed) > 0
+		p.mu.Unlock()
+		if !more {
+			return
+		}
+	}
+}
+
+func (pl *planner) admitMissed(m missedUnit) bool {
+	p, u := pl.p, m.u
+	if len(u.Missing) > 0 {
+		if !p.fetch.Learned(u) {
+			return false
+		}
+		had := len(u.IDs)
+		if n := p.fetch.Relocate(u); n < had { // the others are units of their own
+			m.b.remaining.Add(1)
+			p.mu.Lock()
+			pl.s.missed = append(pl.s.missed, group{m.b, m.row + n, m.row + had, m.order})
+			p.mu.Unlock()
+		}
+		if len(u.Missing) > 0 {
+			p.fetch.Learn(u)
+			return false
+		}
+	}
+	p.fetch.Attach(u, m.b, m.row, pl.place(m.b, m.row))
+	return p.fetch.AdmitUrgent(u)
+}
+
+// end gives up what is not in a batch.
+func (pl *planner) end() {
+	p, s := pl.p, pl.s
+	for _, u := range pl.ahead {
+		p.fetch.Drop(u)
+	}
+	for _, u := range pl.scouts {
+		p.fetch.Drop(u)
+	}
+	for _, m := range pl.missed {
+		p.fetch.Drop(m.u)
+		p.groupsDone(m.b, 1)
+	}
+	p.mu.Lock()
+	s.ended = true
+	groups := s.missed
+	s.missed = nil
+	p.mu.Unlock()
+	for _, g := range groups {
+		p.groupsDone(g.b, 1)
+	}
+	if pl.b != nil {
+		p.groupsDone(pl.b, 1)
+	}
+	s.cancel()
+	// A signal that came to us may have been for the planner of the next stream.
+	p.fetch.Wake()
+}
