@@ -109,7 +109,7 @@ func TestRun(t *testing.T) {
 	if r.Steps != 11 || r.Examples != 88 || r.Records != 40 || r.Batch != 8 || r.Cores != 1 {
 		t.Errorf("%+v", r)
 	}
-	if r.AU <= 0 || r.AU > 1 || r.AUMin > r.AU || r.StepTime.Max < r.StepTime.P50 || r.StepTime.P50 < 0.0019 || r.PSS <= 0 || r.Limit == "" {
+	if r.AU <= 0 || r.AU > 1 || r.AUMin > r.AU || r.StepTime.Max < r.StepTime.P50 || r.StepTime.P50 <= 0 || r.PSS <= 0 || r.Limit == "" {
 		t.Errorf("%+v", r)
 	}
 	if r.LogicalBytes <= 0 || len(r.Stages) < 5 {
@@ -171,21 +171,6 @@ func TestRunFails(t *testing.T) {
 	defer cancel()
 	if _, err := Run(ctx, bad); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a run that was called off: %v", err)
-	}
-}
-
-func TestFeed(t *testing.T) {
-	_, o := options(t, 400)
-	o.Step, o.Steps = 200*time.Millisecond, 3
-	o.Config.BatchSize = 100
-	// Whatever the machine: a path with a step of 0.2 s for 100 tiny images feeds
-	// one, and a target that cannot be reached feeds none.
-	f, err := Feed(context.Background(), o, 0.05, func(string, ...any) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.Accelerators < 1 || len(f.Runs) == 0 {
-		t.Errorf("%+v", f)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/stokerdata/stoker/internal/handoff"
 )
 
 // Fed says how many simulated accelerators a data path feeds.
@@ -28,9 +30,14 @@ const maxFed = 256
 // this is enough for, and goes up and down from there until a number is enough
 // and the next one is not.
 func Feed(ctx context.Context, o Options, target float64, note func(format string, args ...any)) (*Fed, error) {
+	return feed(ctx, o, target, note, Run)
+}
+
+func feed(ctx context.Context, o Options, target float64, note func(format string, args ...any),
+	run func(context.Context, Options) (*Result, error)) (*Fed, error) {
 	free := o
 	free.Step, free.Spin, free.Accelerators = 0, false, 1
-	r, err := Run(ctx, free)
+	r, err := run(ctx, free)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +51,7 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	enough := func(n int) (bool, error) {
 		p := o
 		p.Accelerators = n
-		r, err := Run(ctx, p)
+		r, err := run(ctx, p)
 		if err != nil {
 			return false, fmt.Errorf("with %d accelerators: %w", n, err)
 		}
@@ -57,7 +64,7 @@ func Feed(ctx context.Context, o Options, target float64, note func(format strin
 	fed, starved := 0, most+1
 	for n := guess; starved-fed > 1; {
 		ok, err := enough(n)
-		if refused := (*engineError)(nil); errors.As(err, &refused) && n > 1 {
+		if refused := (*handoff.Failure)(nil); errors.As(err, &refused) && n > 1 {
 			// So many rings do not fit the memory: fewer may.
 			note("%v", err)
 			f.Note = err.Error()

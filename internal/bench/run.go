@@ -14,12 +14,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
@@ -170,26 +170,42 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer proc.Confine(cpus)()
 	began := time.Now()
-	e, conns, err := startEngine(ctx, o.Engine, cpus, o.Accelerators)
+	e, clients, err := startEngine(ctx, o.Engine, cpus, o.Accelerators)
 	if err != nil {
 		return nil, err
 	}
 	defer e.stop()
-	defer closeAll(conns)
+	defer closeAll(clients)
 	// Whatever waits, waits for a connection.
-	stop := context.AfterFunc(ctx, func() { closeAll(conns) })
+	stop := context.AfterFunc(ctx, func() {
+		for _, c := range clients {
+			c.Interrupt()
+		}
+	})
 	defer stop()
-	r, err := drive(ctx, &o, e, conns, began)
-	if ctx.Err() != nil {
+	r, err := drive(ctx, &o, e, clients, began)
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case err != nil:
+		return nil, e.explain(err)
 	}
-	return r, err
+	return r, nil
+}
+
+// loader is where a trainer's batches come from: a handoff.Client.
+type loader interface {
+	Start(epoch, row int64) error
+	Next(timeout time.Duration) (handoff.Message, error)
+	Data(b handoff.Batch) []byte
+	Release(b handoff.Batch) error
+	Stats() (pipeline.Stats, error)
 }
 
 // trainer is one simulated accelerator.
 type trainer struct {
 	o      *Options
-	c      *client
+	c      loader
 	clock  *stopClock
 	steps  []time.Duration
 	waits  []time.Duration
@@ -210,18 +226,18 @@ type stopClock struct {
 	until time.Time
 }
 
-func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, began time.Time) (*Result, error) {
-	trainers := make([]*trainer, len(conns))
+func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client, began time.Time) (*Result, error) {
+	trainers := make([]*trainer, len(clients))
 	// Several engines' worth of rings together take most of what is free, but not
 	// what the data takes that is to stay in memory.
 	share := int64(0)
 	if free, err := proc.Live.FreeMemory(); err == nil {
-		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(conns))
+		share = max(free-o.residentBytes(), free/4) * 3 / 4 / int64(len(clients))
 	}
-	for i, conn := range conns {
+	for i, c := range clients {
 		cfg := o.Config
-		if len(conns) > 1 {
-			cfg.Rank, cfg.WorldSize, cfg.LocalWorldSize = i, len(conns), len(conns)
+		if len(clients) > 1 {
+			cfg.Rank, cfg.WorldSize, cfg.LocalWorldSize = i, len(clients), len(clients)
 			if cfg.Memory == 0 {
 				cfg.Memory = share
 			}
@@ -230,15 +246,13 @@ func drive(ctx context.Context, o *Options, e *engine, conns []*net.UnixConn, be
 		if err != nil {
 			return nil, err
 		}
-		c := &client{conn: conn, died: func() string { return e.log.lastLine() }}
-		defer c.close()
-		if err := c.open(config); err != nil {
+		if err := c.Open(config, openTimeout); err != nil {
 			return nil, err
 		}
 		trainers[i] = &trainer{o: o, c: c, every: 1}
 	}
 	opened := time.Since(began)
-	in := trainers[0].c.info
+	in := clients[0].Description
 	r := &Result{
 		Source: o.Config.Source, Format: in.Format, Records: in.Len, Batch: in.BatchSize, Step: o.Step.Seconds(), Spin: o.Spin,
 		Accelerators: o.Accelerators, Cores: o.Cores, Threads: in.Threads, Slots: in.Slots, SlotBytes: in.SlotBytes,
@@ -330,7 +344,7 @@ func together(trainers []*trainer, f func(*trainer) error) error {
 func countersOf(trainers []*trainer) ([]pipeline.Stats, error) {
 	var all []pipeline.Stats
 	for _, t := range trainers {
-		s, err := t.c.stats()
+		s, err := t.c.Stats()
 		if err != nil {
 			return nil, err
 		}
@@ -354,16 +368,17 @@ func (o *Options) warmUp(slots int) int {
 // firstSteps takes the first n batches; only the last of them is computed on.
 func (t *trainer) firstSteps(n int) error {
 	start := time.Now()
-	if err := t.c.start(0); err != nil {
+	if err := t.c.Start(0, 0); err != nil {
 		return err
 	}
 	ends := 0
 	for n > 0 {
-		b, err := t.c.next(stepTimeout)
+		m, err := t.c.Next(stepTimeout)
 		if err != nil {
 			return err
 		}
-		if b.epochEnd {
+		b, ok := m.(handoff.Batch)
+		if !ok { // the end of an epoch
 			if ends++; ends > 2 && t.first == 0 {
 				return errEmpty
 			}
@@ -376,7 +391,7 @@ func (t *trainer) firstSteps(n int) error {
 			t.compute(b, 0)
 			t.spun = 0
 		}
-		if err := t.c.release(b); err != nil {
+		if err := t.c.Release(b); err != nil {
 			return err
 		}
 	}
@@ -397,11 +412,12 @@ func (t *trainer) run() error {
 	threshold := max(t.o.Step/100, 100*time.Microsecond)
 	for t.o.Steps == 0 || t.n < t.o.Steps-1 {
 		from := time.Now()
-		b, err := t.c.next(stepTimeout)
+		m, err := t.c.Next(stepTimeout)
 		if err != nil {
 			return err
 		}
-		if b.epochEnd {
+		b, ok := m.(handoff.Batch)
+		if !ok { // the end of an epoch
 			if ends++; ends > 2 && t.n == 0 {
 				return errEmpty
 			}
@@ -412,13 +428,13 @@ func (t *trainer) run() error {
 		}
 		ready := time.Now()
 		late = t.compute(b, late)
-		if err := t.c.release(b); err != nil {
+		if err := t.c.Release(b); err != nil {
 			return err
 		}
 		end := time.Now()
 		wait := ready.Sub(from)
 		t.n++
-		t.rows += int64(b.rows)
+		t.rows += int64(b.Rows)
 		t.wait += wait
 		if wait > threshold {
 			t.waited++
@@ -451,10 +467,10 @@ func (t *trainer) keep(step, wait time.Duration) {
 // compute is the accelerator: it takes Step. A sleep that lasted too long,
 // because the system's timers are not exact, is made up for by the next one;
 // what could not be made up for is returned.
-func (t *trainer) compute(b batch, late time.Duration) time.Duration {
+func (t *trainer) compute(b handoff.Batch, late time.Duration) time.Duration {
 	start := time.Now()
 	if t.o.Copy {
-		t.copyTo = append(t.copyTo[:0], b.data...)
+		t.copyTo = append(t.copyTo[:0], t.c.Data(b)...)
 	}
 	if t.o.Step == 0 {
 		return 0

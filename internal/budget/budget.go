@@ -43,6 +43,9 @@ type Image struct {
 	// MaxWidth and MaxHeight are the largest sides.
 	Width, Height       int64
 	MaxWidth, MaxHeight int64
+	// PixelBytes are those of a pixel while it is worked on; 0 stands for the 3 of
+	// RGB.
+	PixelBytes int64
 	// Kept says that decoded pixels are kept between two steps as a rule.
 	Kept bool
 }

@@ -50,7 +50,7 @@ func largeImage(images []Image) int64 {
 		if n == 0 {
 			return maxLargeScratch
 		}
-		need = max(need, 3*3*n+1<<20)
+		need = max(need, 3*im.pixelBytes()*n+1<<20)
 	}
 	return min(need, maxLargeScratch)
 }
@@ -78,9 +78,16 @@ func pixelBytes(images []Image) int64 {
 		if n == 0 {
 			return 0
 		}
-		total += n * 3
+		total += n * im.pixelBytes()
 	}
 	return total
+}
+
+func (im *Image) pixelBytes() int64 {
+	if im.PixelBytes == 0 {
+		return 3
+	}
+	return clamp(im.PixelBytes, 1, 16)
 }
 
 // pixels of an image. Sides that no image has do not overflow it.

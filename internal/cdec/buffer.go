@@ -29,6 +29,9 @@ func (b *Buffer) Bytes(n int) ([]byte, error) {
 	return b.p[:n:n], nil
 }
 
+// Cap is the size of what it holds.
+func (b *Buffer) Cap() int { return len(b.p) }
+
 // Free gives the memory back. The buffer can be used again.
 func (b *Buffer) Free() {
 	C.free(unsafe.Pointer(unsafe.SliceData(b.p)))

@@ -194,6 +194,10 @@ func (d *Decoder) Close() {
 // is MaxPixels at first, and never higher.
 func (d *Decoder) SetMaxPixels(n int64) { C.sk_set_max_pixels(d.c, C.int64_t(n)) }
 
+// SetMaxMemory makes the decoder refuse JPEGs for which libjpeg would take more
+// than n bytes, with ErrMemory; 0 means that nothing is refused.
+func (d *Decoder) SetMaxMemory(n int64) { C.sk_set_max_memory(d.c, C.int64_t(n)) }
+
 // setPlain makes the decoder use libjpeg's own entropy decoder, for comparison.
 func (d *Decoder) setPlain(plain bool) { C.sk_set_plain(d.c, C.int(flag(plain))) }
 

@@ -70,6 +70,9 @@ void sk_dec_free(sk_dec *d);
 // Refuses larger images than n pixels from now on; SK_MAX_PIXELS at first.
 void sk_set_max_pixels(sk_dec *d, int64_t n);
 
+// Bounds what libjpeg may take for an image, in bytes; 0 is no bound.
+void sk_set_max_memory(sk_dec *d, int64_t n);
+
 // For tests and benchmarks: whether libjpeg's own entropy decoder is used, and
 // how many images needed it after all.
 void sk_set_plain(sk_dec *d, int plain);

@@ -61,6 +61,7 @@ static void create(sk_dec *d)
 {
 	jpeg_create_decompress(&d->ci); // keeps err and client_data
 	d->ci.progress = &d->progress;
+	d->ci.mem->max_memory_to_use = (long)d->max_memory;
 	d->images = 0;
 }
 
@@ -96,6 +97,7 @@ static int code_of(int libjpeg_code)
 	case JERR_BAD_J_COLORSPACE:
 		return SK_UNSUPPORTED;
 	case JERR_OUT_OF_MEMORY:
+	case JERR_NO_BACKING_STORE: // more than max_memory
 		return SK_NO_MEMORY;
 	case JERR_IMAGE_TOO_BIG:
 		return SK_LIMIT;
@@ -110,6 +112,9 @@ static void on_error(j_common_ptr ci)
 	d->jcode = code_of(ci->err->msg_code);
 	if (ci->err->msg_code == JERR_BAD_PRECISION) {
 		sk_fail(d, d->jcode, "a JPEG with %d bits per sample; only 8 are supported", ci->err->msg_parm.i[0]);
+	} else if (ci->err->msg_code == JERR_NO_BACKING_STORE) {
+		sk_fail(d, d->jcode, "the JPEG takes more than the %lld MiB of memory that there are for it",
+		        (long long)(d->max_memory >> 20));
 	} else {
 		ci->err->format_message(ci, text);
 		sk_fail(d, d->jcode, "%s", text);

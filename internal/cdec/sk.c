@@ -48,6 +48,13 @@ void sk_set_max_pixels(sk_dec *d, int64_t n)
 	d->max_pixels = n < SK_MAX_PIXELS ? n : SK_MAX_PIXELS;
 }
 
+void sk_set_max_memory(sk_dec *d, int64_t n)
+{
+	d->max_memory = n;
+	if (d->ci.mem != NULL)
+		d->ci.mem->max_memory_to_use = (long)n;
+}
+
 void sk_set_plain(sk_dec *d, int plain)
 {
 	d->always_plain = plain;

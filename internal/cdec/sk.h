@@ -83,6 +83,7 @@ struct sk_dec {
 
 	int isa; // kernel set of the current run
 	int64_t max_pixels;
+	int64_t max_memory; // of libjpeg, 0 for no bound
 	char message[SK_MESSAGE];
 
 	sk_buf band;            // decoded rows on their way to the sink

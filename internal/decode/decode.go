@@ -42,7 +42,8 @@ type Request struct {
 	Err   error
 }
 
-// keepBytes is how much scratch memory a Decoder keeps between runs.
+// keepBytes is how much scratch memory a Decoder keeps between runs, unless
+// SetMemory says less.
 const keepBytes = 32 << 20
 
 // Decoder decodes images. It belongs to one goroutine, as cdec.Decoder does.
@@ -51,6 +52,8 @@ type Decoder struct {
 	c     *cdec.Decoder
 	jobs  []cdec.Job
 	index []int // request of each job
+
+	memory int64 // that an image may take; 0 is no limit
 
 	pixels cdec.Buffer // an image decoded by a Go library
 	turned cdec.Buffer // an image turned by its orientation
@@ -162,15 +165,22 @@ func (d *Decoder) Run(reqs []Request) {
 			r.Err = d.runLibrary(r)
 			continue
 		}
+		if r.Err = d.admit(r); r.Err != nil {
+			continue
+		}
 		if o := d.orientation(&r.Value, codec); o > 1 {
-			r.Err = d.runTurned(r, job, o)
+			r.Err = d.tooLarge(r, d.runTurned(r, job, o))
 			continue
 		}
 		d.jobs, d.index = append(d.jobs, job), append(d.index, i)
 	}
 	d.c.Run(d.jobs)
 	for i := range d.jobs {
-		reqs[d.index[i]].Err = d.jobs[i].Err
+		if r := &reqs[d.index[i]]; d.jobs[i].Err == nil {
+			r.Err = nil
+		} else {
+			r.Err = d.tooLarge(r, d.jobs[i].Err)
+		}
 	}
 	clear(d.jobs) // keep no record's bytes alive
 }

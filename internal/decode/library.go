@@ -34,10 +34,7 @@ func (d *Decoder) runLibrary(r *Request) error {
 		}
 	}
 	err = d.runPixels(r, pix, int32(w), int32(h), r.Geom.Box)
-	if len(pix) > keepBytes {
-		d.pixels.Free()
-		d.turned.Free()
-	}
+	d.trim(keepBytes)
 	return err
 }
 
@@ -72,6 +69,13 @@ func (d *Decoder) decodeLibrary(src []byte) (pix []byte, w, h int, err error) {
 		return nil, 0, 0, err
 	}
 	if err := d.checkPixels(info.Width, info.Height); err != nil {
+		return nil, 0, 0, err
+	}
+	need := fileMemory(&info, len(src), 3)
+	if d.opt.ApplyOrientation {
+		need += 3 * int64(info.Width) * int64(info.Height)
+	}
+	if err := d.allow(need); err != nil {
 		return nil, 0, 0, err
 	}
 	defer func() {

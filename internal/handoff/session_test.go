@@ -117,23 +117,20 @@ func (p *fakePipeline) Close() error {
 
 // client is the other end of a session.
 type client struct {
+	*Client
 	t    testing.TB
-	conn *net.UnixConn
 	done chan error
 	sess *Session
 	fake *fakePipeline
-	rest []byte // of the last packet
 }
 
-func socketPair(t testing.TB) (engine, trainer *net.UnixConn) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+func pair(t testing.TB) (engine *net.UnixConn, trainer *Client) {
+	trainer, fd, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if engine, err = FromFD(fds[0]); err != nil {
-		t.Fatal(err)
-	}
-	if trainer, err = FromFD(fds[1]); err != nil {
+	t.Cleanup(trainer.Close)
+	if engine, err = FromFD(fd); err != nil {
 		t.Fatal(err)
 	}
 	return engine, trainer
@@ -141,8 +138,8 @@ func socketPair(t testing.TB) (engine, trainer *net.UnixConn) {
 
 // dial runs a session and returns its client, before OPEN.
 func dial(t testing.TB, fake *fakePipeline, openErr error) *client {
-	engine, trainer := socketPair(t)
-	c := &client{t: t, conn: trainer, done: make(chan error, 1), fake: fake}
+	engine, trainer := pair(t)
+	c := &client{Client: trainer, t: t, done: make(chan error, 1), fake: fake}
 	c.sess = NewSession(engine, Options{EngineVersion: "test", Open: func(ctx context.Context, config []byte) (Pipeline, error) {
 		if openErr != nil {
 			return nil, openErr
@@ -151,13 +148,12 @@ func dial(t testing.TB, fake *fakePipeline, openErr error) *client {
 		return fake, nil
 	}})
 	go func() { c.done <- c.sess.Run(context.Background()) }()
-	t.Cleanup(func() { trainer.Close() })
 	return c
 }
 
 func (c *client) send(m Message) {
 	c.t.Helper()
-	if _, err := c.conn.Write(m.Append(nil)); err != nil {
+	if err := c.Send(m); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -171,20 +167,7 @@ func (c *client) recv() Message {
 	return m
 }
 
-func (c *client) tryRecv() (Message, error) {
-	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	buf := make([]byte, MaxMessage)
-	if len(c.rest) == 0 {
-		n, err := c.conn.Read(buf)
-		if err != nil {
-			return nil, err
-		}
-		c.rest = buf[:n]
-	}
-	message, rest := First(c.rest)
-	c.rest = rest
-	return Parse(message)
-}
+func (c *client) tryRecv() (Message, error) { return c.Receive(10 * time.Second) }
 
 func recvAs[M Message](c *client) M {
 	c.t.Helper()
@@ -398,7 +381,7 @@ func TestOpenFails(t *testing.T) {
 	if e := recvAs[Error](c); e.Code != CodeConfig || e.Reason != "no such folder: /x" {
 		t.Errorf("%+v", e)
 	}
-	if _, err := c.tryRecv(); !errors.Is(err, io.EOF) {
+	if _, err := c.tryRecv(); !errors.Is(err, ErrEnded) {
 		t.Errorf("after the error: %v", err)
 	}
 	<-c.done
@@ -483,7 +466,7 @@ func TestConfigInPipe(t *testing.T) {
 }
 
 func TestClientLeavesWhileOpening(t *testing.T) {
-	engine, trainer := socketPair(t)
+	engine, trainer := pair(t)
 	began := make(chan struct{})
 	s := NewSession(engine, Options{Open: func(ctx context.Context, _ []byte) (Pipeline, error) {
 		close(began)
@@ -492,9 +475,9 @@ func TestClientLeavesWhileOpening(t *testing.T) {
 	}})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(context.Background()) }()
-	trainer.Write(Open{}.Append(nil))
+	trainer.Send(Open{})
 	<-began
-	trainer.Close()
+	trainer.Interrupt()
 	select {
 	case <-s.Gone():
 	case <-time.After(10 * time.Second):
@@ -506,11 +489,11 @@ func TestClientLeavesWhileOpening(t *testing.T) {
 }
 
 func TestPanicWhileOpening(t *testing.T) {
-	engine, trainer := socketPair(t)
+	engine, trainer := pair(t)
 	s := NewSession(engine, Options{Open: func(context.Context, []byte) (Pipeline, error) { panic("boom") }})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(context.Background()) }()
-	c := &client{t: t, conn: trainer}
+	c := &client{Client: trainer, t: t}
 	c.send(Open{})
 	if e := recvAs[Error](c); e.Code != CodeInternal || !strings.Contains(e.Reason, "boom") {
 		t.Errorf("%+v", e)
@@ -547,11 +530,11 @@ func TestServer(t *testing.T) {
 	}
 	var clients []*client
 	for range 3 {
-		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+		trainer, err := Dial(ctx, path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &client{t: t, conn: conn}
+		c := &client{Client: trainer, t: t}
 		clients = append(clients, c)
 		c.send(Open{})
 		recvAs[Ready](c)

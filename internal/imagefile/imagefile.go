@@ -36,6 +36,14 @@ type Info struct {
 	// "" when it has no such name.
 	Progressive bool
 	Sampling    string
+	// Buffered says that a decoder has to hold a second form of the whole picture
+	// until it knows its pixels: the coefficients of a JPEG that is progressive or
+	// has several scans, the passes of an interlaced PNG.
+	Buffered bool
+	// Lossless is of WebP files only: the pixels, or their alpha, are VP8L.
+	Lossless bool
+	// Block is the number of pixels of the largest strip or tile of a TIFF file.
+	Block int64
 	// JPEG is set for JPEG files that Check has looked through.
 	JPEG *JPEG
 }

@@ -110,6 +110,8 @@ func probeJPEG(b []byte, info *Info) error {
 		case seg.marker == mSOS && info.Width == 0:
 			return broken("picture data without a frame header")
 		case seg.marker == mSOS:
+			scan := seg.payload(b)
+			info.Buffered = info.Progressive || len(scan) > 0 && int32(scan[0]) < info.Channels
 			info.Color, info.Sampling = c.space(info.Channels), c.sampling(info.Channels)
 			return nil
 		}

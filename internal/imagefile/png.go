@@ -31,6 +31,7 @@ func probePNG(b []byte, info *Info) error {
 	}
 	info.Width, info.Height = side(binary.BigEndian.Uint32(header)), side(binary.BigEndian.Uint32(header[4:]))
 	info.Precision = int32(header[8])
+	info.Buffered = header[12] != 0
 	switch header[9] {
 	case 0:
 		info.Channels, info.Color = 1, Gray

@@ -49,7 +49,7 @@ func TestProbeJPEG(t *testing.T) {
 		want     Info
 	}{
 		{3, cdec.EncodeOptions{HSamp: 2, VSamp: 2}, Info{Channels: 3, Color: YCbCr, Sampling: "4:2:0"}},
-		{3, cdec.EncodeOptions{Progressive: true, HSamp: 2}, Info{Channels: 3, Color: YCbCr, Sampling: "4:2:2", Progressive: true}},
+		{3, cdec.EncodeOptions{Progressive: true, HSamp: 2}, Info{Channels: 3, Color: YCbCr, Sampling: "4:2:2", Progressive: true, Buffered: true}},
 		{3, cdec.EncodeOptions{RestartMCUs: 4, EXIF: exif}, Info{Channels: 3, Color: YCbCr, Sampling: "4:4:4", Orientation: 6}},
 		{3, cdec.EncodeOptions{VSamp: 2}, Info{Channels: 3, Color: YCbCr, Sampling: "4:4:0"}},
 		{3, cdec.EncodeOptions{HSamp: 4}, Info{Channels: 3, Color: YCbCr, Sampling: "4:1:1"}},

@@ -45,7 +45,10 @@ const (
 	tagStripOffsets = 273
 	tagOrientation  = 274
 	tagChannels     = 277
+	tagStripRows    = 278
 	tagStripBytes   = 279
+	tagTileWidth    = 322
+	tagTileHeight   = 323
 	tagTileOffsets  = 324
 	tagTileBytes    = 325
 )
@@ -134,6 +137,7 @@ func probeTIFF(b []byte, info *Info) error {
 	}
 	info.Channels, info.Precision, info.Color = 1, 1, Other
 	photometric := uint32(0)
+	var stripRows, tileWidth, tileHeight int64
 	for i := range d.n {
 		e := d.entry(i)
 		v, ok := d.number(e)
@@ -151,8 +155,18 @@ func probeTIFF(b []byte, info *Info) error {
 			photometric = v
 		case tagChannels:
 			info.Channels = side(v)
+		case tagStripRows:
+			stripRows = int64(v)
+		case tagTileWidth:
+			tileWidth = int64(side(v))
+		case tagTileHeight:
+			tileHeight = int64(side(v))
 		}
 	}
+	if stripRows == 0 || stripRows > int64(info.Height) {
+		stripRows = int64(info.Height)
+	}
+	info.Block = max(stripRows*int64(info.Width), tileWidth*tileHeight)
 	info.Orientation = Orientation(b)
 	switch {
 	case photometric <= 1 && info.Channels == 1:

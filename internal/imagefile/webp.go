@@ -28,6 +28,9 @@ func probeWebP(b []byte, info *Info) error {
 	}
 	found := false
 	err := webpChunks(b, func(kind, body []byte, _ int64) error {
+		if string(kind) == "VP8L" || string(kind) == "ALPH" && len(body) > 0 && body[0]&3 == 1 {
+			info.Lossless = true
+		}
 		switch {
 		case string(kind) == "VP8X" && !found && len(body) >= 10:
 			info.Width = 1 + (int32(body[4]) | int32(body[5])<<8 | int32(body[6])<<16)

@@ -14,12 +14,12 @@ type fixed struct{ cols []fixedColumn }
 
 type fixedColumn struct {
 	Column
-	array, field int
-	bytes        int64
+	field int
+	bytes int64
 }
 
 // planFixed plans arrays of the type and shape that the fields say.
-func planFixed(_ *Planner, wants []Want) (Maker, error) {
+func planFixed(_ *Planner, wants []Want) ([]Maker, error) {
 	m := &fixed{}
 	for i := range wants {
 		w := &wants[i]
@@ -34,10 +34,11 @@ func planFixed(_ *Planner, wants []Want) (Maker, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := Column{Column: w.Column(dtype, w.F.Shape), Stored: true}
-		m.cols = append(m.cols, fixedColumn{c, w.Array, w.Field, size})
+		c := fixedColumn{w.Column(dtype, w.F.Shape), w.Field, size}
+		c.Stored = true
+		m.cols = append(m.cols, c)
 	}
-	return m, nil
+	return []Maker{m}, nil
 }
 
 // elementType is the type of a field's elements.
@@ -95,18 +96,18 @@ func (w *fixedWorker) column(c *fixedColumn, g *Group) {
 			g.Errs[k] = fmt.Errorf("field %q has %d bytes and not %d", c.Name, len(v), c.bytes)
 			continue
 		}
-		if !collate.SameStart(v, g.Batch.Row(c.array, g.First+k)) {
+		if !collate.SameStart(v, g.Batch.Row(c.Array, g.First+k)) {
 			w.values = append(w.values, v)
 		}
 	}
 	switch len(w.values) {
 	case 0: // all were read into their place
 	case len(g.Records):
-		g.Batch.Gather(c.array, g.First, w.values)
+		g.Batch.Gather(c.Array, g.First, w.values)
 	default:
 		for k := range g.Records {
 			if g.Errs[k] == nil {
-				g.Batch.Copy(g.Batch.Row(c.array, g.First+k), g.Records[k].Values[c.field].Bytes)
+				g.Batch.Copy(g.Batch.Row(c.Array, g.First+k), g.Records[k].Values[c.field].Bytes)
 			}
 		}
 	}

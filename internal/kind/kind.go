@@ -33,13 +33,14 @@ type Kind struct {
 	// Decoded says that values are worked on to become rows, as images are. Where
 	// outputs are named, only those that are named are made of such fields.
 	Decoded bool
-	// Plan plans all arrays that are made from fields of this kind.
-	Plan func(p *Planner, wants []Want) (Maker, error)
+	// Plan plans all arrays that are made from fields of this kind. Each of them is
+	// a column of one of the makers.
+	Plan func(p *Planner, wants []Want) ([]Maker, error)
 }
 
 // All lists the kinds.
 func All() []Kind {
-	return []Kind{Image, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Label, MultiLabel, Int, Float}
+	return []Kind{Image, Mask, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Label, MultiLabel, Int, Float}
 }
 
 // Want is one array of the batch that is made from a field.
@@ -53,9 +54,9 @@ type Want struct {
 	Out transform.Output
 }
 
-// Column is an array of the want's name and kind.
-func (w *Want) Column(dtype item.DType, shape []int) collate.Column {
-	return collate.Column{Name: w.Out.Name, Kind: string(w.F.Kind), DType: dtype, Shape: shape}
+// Column is the array, of a type and a shape.
+func (w *Want) Column(dtype item.DType, shape []int) Column {
+	return Column{Column: collate.Column{Name: w.Out.Name, Kind: string(w.F.Kind), DType: dtype, Shape: shape}, Array: w.Array}
 }
 
 // Planner is what kinds plan with.
@@ -67,12 +68,14 @@ type Planner struct {
 	Seed uint64
 	// ApplyOrientation turns images as their EXIF orientation says.
 	ApplyOrientation bool
+	// Wants are all arrays of the batch, of every kind.
+	Wants []Want
 }
 
 // Maker makes the arrays of one kind. It does not change once it is made and
 // serves all workers at once.
 type Maker interface {
-	// Columns are the arrays, in the order of the wants.
+	// Columns are the arrays that it makes.
 	Columns() []Column
 	// Cost is what making them takes.
 	Cost() Cost
@@ -84,6 +87,8 @@ type Maker interface {
 // Column describes an array.
 type Column struct {
 	collate.Column
+	// Array is the place of the array in the batch, that of its Want.
+	Array int
 	// Stored says that a row is the stored value, byte for byte, so that sources
 	// may put it where it belongs.
 	Stored bool

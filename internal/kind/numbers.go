@@ -12,20 +12,20 @@ type numbers struct {
 
 type numberColumn struct {
 	Column
-	array, field int
+	field int
 }
 
 // planNumbers returns a Plan for numbers: item.I64 or item.F64.
-func planNumbers(dtype item.DType) func(*Planner, []Want) (Maker, error) {
-	return func(_ *Planner, wants []Want) (Maker, error) {
+func planNumbers(dtype item.DType) func(*Planner, []Want) ([]Maker, error) {
+	return func(_ *Planner, wants []Want) ([]Maker, error) {
 		m := &numbers{dtype: dtype}
 		for i := range wants {
 			if err := noOperations(&wants[i]); err != nil {
 				return nil, err
 			}
-			m.cols = append(m.cols, numberColumn{Column{Column: wants[i].Column(dtype, nil)}, wants[i].Array, wants[i].Field})
+			m.cols = append(m.cols, numberColumn{wants[i].Column(dtype, nil), wants[i].Field})
 		}
-		return m, nil
+		return []Maker{m}, nil
 	}
 }
 
@@ -54,9 +54,9 @@ func (m *numbers) Make(g *Group) {
 			}
 			v := &g.Records[k].Values[c.field]
 			if m.dtype == item.F64 {
-				g.Batch.PutFloat(c.array, g.First+k, v.Float)
+				g.Batch.PutFloat(c.Array, g.First+k, v.Float)
 			} else {
-				g.Batch.PutInt(c.array, g.First+k, v.Int)
+				g.Batch.PutInt(c.Array, g.First+k, v.Int)
 			}
 		}
 	}

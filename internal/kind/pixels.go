@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
@@ -21,8 +22,15 @@ type pixels struct {
 // output is an array that is made from images.
 type output struct {
 	Column
-	prog         *transform.Program
-	field, array int
+	prog  *transform.Program
+	field int
+	// raw is the type of the elements of values that are pixels without a header;
+	// 0 stands for u8.
+	raw item.DType
+	// all, when bytes are more than 0, describes every value but for its bytes, of
+	// which there are so many: arrays.
+	all   driver.Value
+	bytes int
 	// gather says that rows may be copied from raw records as they are.
 	gather bool
 	// shared is the place in pixels.shared of what this output has in common with
@@ -30,8 +38,9 @@ type output struct {
 	shared int
 }
 
-// planPixels plans arrays that are made from images.
-func planPixels(p *Planner, wants []Want) (*pixels, error) {
+// planPixels plans arrays that are made from images, whose pixels are as input
+// says for images of one size, or of any, which is 0.
+func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int) (transform.Input, error)) (*pixels, error) {
 	m := &pixels{p: p}
 	for i := range wants {
 		w := &wants[i]
@@ -39,7 +48,10 @@ func planPixels(p *Planner, wants []Want) (*pixels, error) {
 		if p.ApplyOrientation && width != height {
 			width, height = 0, 0 // some may be turned on their side
 		}
-		in, err := w.Out.Image(width, height)
+		if err := p.checkFollow(w); err != nil {
+			return nil, err
+		}
+		in, err := input(w, width, height)
 		if err != nil {
 			return nil, err
 		}
@@ -48,12 +60,41 @@ func planPixels(p *Planner, wants []Want) (*pixels, error) {
 			return nil, err
 		}
 		m.outputs = append(m.outputs, output{
-			Column: Column{Column: w.Column(prog.Store.DType, prog.Shape())},
-			prog:   prog, field: w.Field, array: w.Array, gather: prog.Identity() && !p.ApplyOrientation,
+			Column: w.Column(prog.Store.DType, prog.Shape()), prog: prog, field: w.Field,
+			gather: prog.Identity() && !p.ApplyOrientation, shared: -1,
 		})
 	}
-	m.planShared()
 	return m, nil
+}
+
+// checkFollow finds the output that another one follows.
+func (p *Planner) checkFollow(w *Want) error {
+	var names []string
+	for i := range p.Wants {
+		if name := p.Wants[i].Out.Name; name == w.Out.Follow {
+			return nil
+		} else if name != w.Out.Name {
+			names = append(names, name)
+		}
+	}
+	if w.Out.Follow == "" {
+		return nil
+	}
+	return fmt.Errorf("output %q: follow is %q, and there is no such output%s", w.Out.Name, w.Out.Follow, transform.DidYouMean(w.Out.Follow, names))
+}
+
+// value is the value of a record.
+func (o *output) value(rec *driver.Record) (v driver.Value, err error) {
+	v = rec.Values[o.field]
+	if o.bytes > 0 {
+		if len(v.Bytes) != o.bytes {
+			return v, fmt.Errorf("field %q has %d bytes and not %d", o.Name, len(v.Bytes), o.bytes)
+		}
+		b := v.Bytes
+		v = o.all
+		v.Bytes = b
+	}
+	return v, nil
 }
 
 // Columns implements Maker.
@@ -69,10 +110,14 @@ func (m *pixels) Columns() []Column {
 func (m *pixels) Cost() (c Cost) {
 	for _, o := range m.outputs {
 		f := &m.p.Info.Fields[o.field]
-		c.Images = append(c.Images, budget.Image{
+		im := budget.Image{
 			MaxBytes: f.MaxBytes, Width: int64(f.Width), Height: int64(f.Height), MaxWidth: int64(f.MaxWidth), MaxHeight: int64(f.MaxHeight),
-			Kept: o.prog.NeedsScratch() || o.shared >= 0,
-		})
+			PixelBytes: int64(o.prog.In.Size()), Kept: o.prog.NeedsScratch() || o.shared >= 0,
+		}
+		if o.bytes > 0 {
+			im.MaxBytes, im.Width, im.Height = int64(o.bytes), int64(o.all.Width), int64(o.all.Height)
+		}
+		c.Images = append(c.Images, im)
 	}
 	return c
 }
@@ -149,7 +194,7 @@ func (w *pixelWorker) gather(o int) bool {
 	if !out.gather {
 		return false
 	}
-	rowBytes := w.g.Batch.Array(out.array).RowBytes
+	rowBytes := w.g.Batch.Array(out.Array).RowBytes
 	w.srcs = w.srcs[:0]
 	for k := range recs {
 		if w.g.Errs[k] != nil {
@@ -163,14 +208,14 @@ func (w *pixelWorker) gather(o int) bool {
 		w.srcs = append(w.srcs, v.Bytes)
 	}
 	start := time.Now()
-	w.g.Batch.Gather(out.array, w.g.First, w.srcs)
+	w.g.Batch.Gather(out.Array, w.g.First, w.srcs)
 	w.g.DecodeTime += time.Since(start)
 	return true
 }
 
 // row is the place of output o of row k of the group.
 func (w *pixelWorker) row(o, k int) []byte {
-	return w.g.Batch.Row(w.m.outputs[o].array, w.g.First+k)
+	return w.g.Batch.Row(w.m.outputs[o].Array, w.g.First+k)
 }
 
 // prepare turns a record into requests: one for each output, or, where several
@@ -185,7 +230,11 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			continue
 		}
 		out := &m.outputs[o]
-		info, err := w.dec.Info(rec.Values[out.field])
+		v, err := out.value(rec)
+		if err != nil {
+			return err
+		}
+		info, err := w.dec.Info(v)
 		if err != nil {
 			return err
 		}
@@ -234,7 +283,10 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			continue
 		}
 		out, run := &m.outputs[o], &w.runs[mine+o]
-		v := rec.Values[out.field]
+		v, err := out.value(rec)
+		if err != nil {
+			return err
+		}
 		if v.Codec == driver.CodecRaw && int(v.Channels) == out.prog.C && run.CopyRaw(w.row(o, k), v.Bytes) {
 			continue
 		}
@@ -245,7 +297,7 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			continue
 		}
 		req := decode.Request{
-			Value: v, Pixels: out.prog.In, Mask: out.prog.Mask, Geom: run.Geometry(), Store: out.prog.Store, Dst: w.row(o, k),
+			Value: v, Pixels: out.prog.In, Raw: out.raw, Mask: out.prog.Mask, Geom: run.Geometry(), Store: out.prog.Store, Dst: w.row(o, k),
 		}
 		if !run.Direct() {
 			req.Store = out.prog.In.Plain()

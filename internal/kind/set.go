@@ -51,6 +51,7 @@ func Open(p *Planner, r *Request) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Wants = wants
 	s := &Set{p: p, columns: make([]Column, len(wants)), places: make([]int, len(p.Info.Fields))}
 	for i := range kinds {
 		var mine []Want
@@ -62,14 +63,16 @@ func Open(p *Planner, r *Request) (*Set, error) {
 		if len(mine) == 0 {
 			continue
 		}
-		m, err := kinds[i].Plan(p, mine)
+		makers, err := kinds[i].Plan(p, mine)
 		if err != nil {
 			return nil, err
 		}
-		s.makers = append(s.makers, m)
-		for k, c := range m.Columns() {
-			s.columns[mine[k].Array] = c
+		for _, m := range makers {
+			for _, c := range m.Columns() {
+				s.columns[c.Array] = c
+			}
 		}
+		s.makers = append(s.makers, makers...)
 	}
 	for i := range s.places {
 		s.places[i] = slices.IndexFunc(wants, func(w Want) bool { return w.Field == i && s.columns[w.Array].Stored })

@@ -63,9 +63,6 @@ func unite(a, b item.Rect) item.Rect {
 // planShared finds the fields that several outputs are made from.
 func (m *pixels) planShared() {
 	for o := range m.outputs {
-		m.outputs[o].shared = -1
-	}
-	for o := range m.outputs {
 		first := &m.outputs[o]
 		if first.shared >= 0 {
 			continue

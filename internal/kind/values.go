@@ -18,7 +18,7 @@ type values struct {
 
 type valueColumn struct {
 	Column
-	array, field int
+	field int
 	// perRecord is about how many bytes a value has, largest the most that may
 	// have to be read into memory of its own.
 	perRecord, largest int64
@@ -30,8 +30,8 @@ const exactCapacity = 64 << 20
 
 // planRagged returns a Plan for values of any length whose elements of the first
 // axis are as of says.
-func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte) error) func(*Planner, []Want) (Maker, error) {
-	return func(p *Planner, wants []Want) (Maker, error) {
+func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte) error) func(*Planner, []Want) ([]Maker, error) {
+	return func(p *Planner, wants []Want) ([]Maker, error) {
 		m := &values{check: check}
 		for i := range wants {
 			w := &wants[i]
@@ -42,15 +42,14 @@ func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte
 			if err != nil {
 				return nil, err
 			}
-			c := valueColumn{array: w.Array, field: w.Field, largest: w.F.MaxBytes}
-			c.Column = Column{Column: w.Column(dtype, shape), Stored: true}
-			c.Ragged, c.RowRoom = true, w.F.MaxBytes
+			c := valueColumn{Column: w.Column(dtype, shape), field: w.Field, largest: w.F.MaxBytes}
+			c.Stored, c.Ragged, c.RowRoom = true, true, w.F.MaxBytes
 			if err := c.room(p, w); err != nil {
 				return nil, err
 			}
 			m.cols = append(m.cols, c)
 		}
-		return m, nil
+		return []Maker{m}, nil
 	}
 }
 
@@ -140,7 +139,7 @@ func (m *values) Make(g *Group) {
 					continue
 				}
 			}
-			g.Errs[k] = g.Batch.Put(c.array, g.First+k, v)
+			g.Errs[k] = g.Batch.Put(c.Array, g.First+k, v)
 		}
 	}
 }

@@ -34,7 +34,7 @@ var stages = []string{
 // lowLevel are the packages that may use cgo and unsafe.
 var lowLevel = []string{"internal/cdec", "internal/arena"}
 
-// A file is a parsed Go file that is not a test.
+// A file is a parsed Go file.
 type file struct {
 	name string // path from root
 	dir  string // package, as a path from root; "." for the root package
@@ -61,8 +61,12 @@ func position(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", filepath.ToSlash(strings.TrimPrefix(p.Filename, root+string(filepath.Separator))), p.Line)
 }
 
-// parseAll parses every Go file of the module, for all platforms.
-func parseAll(t *testing.T) []*file {
+// parseAll parses every Go file of the module that is not a test, for all
+// platforms; parseTests the others.
+func parseAll(t *testing.T) []*file   { return parseFiles(t, false) }
+func parseTests(t *testing.T) []*file { return parseFiles(t, true) }
+
+func parseFiles(t *testing.T, tests bool) []*file {
 	t.Helper()
 	var files []*file
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -71,7 +75,7 @@ func parseAll(t *testing.T) []*file {
 			return err
 		case d.IsDir() && name != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "work", "build", "bin", "dist", "demo-data", "python"}, d.Name())):
 			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") != tests:
 			return nil
 		}
 		parsed, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
@@ -246,6 +250,39 @@ func TestCgoAndUnsafeStayWhereTheyAre(t *testing.T) {
 }
 
 // Only the program ends the program; a library returns errors.
+// Tests do not depend on how fast the machine is: those that look at a clock have
+// synctest's.
+func TestTestsDoNotCompareTimes(t *testing.T) {
+	for _, f := range parseTests(t) {
+		if slices.Contains(f.imports(), "testing/synctest") {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Benchmark") {
+				continue
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 1 {
+					return true
+				}
+				method, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				of, name := "", method.Sel.Name
+				if pkg, ok := method.X.(*ast.Ident); ok {
+					of = pkg.Name
+				}
+				if of == "time" && (name == "Since" || name == "Until") || of != "time" && (name == "After" || name == "Before") {
+					t.Errorf("%s: a test compares times; use testing/synctest, or wait for what has to happen", position(n))
+				}
+				return true
+			})
+		}
+	}
+}
+
 // The race detector watches every package that starts goroutines.
 func TestRaceDetectorWatchesGoroutines(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))

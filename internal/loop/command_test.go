@@ -24,13 +24,12 @@ func TestRunCommandWithoutSteps(t *testing.T) {
 }
 
 func TestRunCommandIsEnded(t *testing.T) {
-	began := time.Now()
 	r, err := RunCommand(context.Background(), CommandOptions{Args: []string{"sh", "-c", "sleep 60 & sleep 60"}, For: 150 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Ended || time.Since(began) > 30*time.Second {
-		t.Errorf("%+v after %v", r, time.Since(began))
+	if !r.Ended { // and both sleeps are: it would have waited for them
+		t.Errorf("%+v", r)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()

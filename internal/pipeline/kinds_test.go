@@ -248,14 +248,14 @@ func TestFieldsOfKindsRefused(t *testing.T) {
 // steps is a kind that is known to this test alone: stored is a number n, and a
 // row has n pairs (k, k/2). It shows that a kind with decoding of its own, ragged
 // rows and a cost needs nothing of this package.
-var steps = kind.Kind{Name: "steps", Decoded: true, Plan: func(_ *kind.Planner, wants []kind.Want) (kind.Maker, error) {
+var steps = kind.Kind{Name: "steps", Decoded: true, Plan: func(_ *kind.Planner, wants []kind.Want) ([]kind.Maker, error) {
 	m := &stepsMaker{}
 	for _, w := range wants {
-		c := kind.Column{Column: w.Column(item.F32, []int{2})}
+		c := w.Column(item.F32, []int{2})
 		c.Ragged, c.Capacity, c.RowRoom = true, 8*9*4, 8*9
 		m.wants, m.cols = append(m.wants, w), append(m.cols, c)
 	}
-	return m, nil
+	return []kind.Maker{m}, nil
 }}
 
 type stepsMaker struct {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/faultsource"
@@ -383,7 +384,9 @@ func TestAllSlotsHeld(t *testing.T) {
 	}
 }
 
-func TestCloseEndsNext(t *testing.T) {
+func TestCloseEndsNext(t *testing.T) { synctest.Test(t, testCloseEndsNext) }
+
+func testCloseEndsNext(t *testing.T) {
 	src := faultsource.Raw(40, 8, 8, 3, 5)
 	p, err := Open(context.Background(), Config{OpenSource: use(src), BatchSize: 8, Memory: 64 << 20})
 	if err != nil {
@@ -394,7 +397,7 @@ func TestCloseEndsNext(t *testing.T) {
 		_, err := p.Next(context.Background())
 		done <- err
 	}()
-	time.Sleep(10 * time.Millisecond)
+	synctest.Wait() // until Next waits
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}

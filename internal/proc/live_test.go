@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -124,8 +123,12 @@ func TestEqualToLibrary(t *testing.T) {
 }
 
 func TestTree(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "sleep 60 & wait")
+	cmd := exec.Command("sh", "-c", "sleep 60 & echo; wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +136,11 @@ func TestTree(t *testing.T) {
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		_ = cmd.Wait()
 	}()
-	deadline := time.Now().Add(20 * time.Second)
-	for len(Live.Tree(cmd.Process.Pid)) < 2 {
-		if time.Now().After(deadline) {
-			t.Fatal("the child of the shell is not found")
-		}
-		time.Sleep(5 * time.Millisecond)
+	if _, err := out.Read(make([]byte, 1)); err != nil { // by then the shell has its child
+		t.Fatal(err)
+	}
+	if got := Live.Tree(cmd.Process.Pid); len(got) != 2 {
+		t.Fatalf("the shell and its child are %v", got)
 	}
 	if got, want := Live.scanTree(cmd.Process.Pid), Live.Tree(cmd.Process.Pid); !slices.Equal(got, want) {
 		t.Errorf("%v by parents, %v by children", got, want)

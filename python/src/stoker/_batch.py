@@ -19,7 +19,8 @@ _DTYPES = {
 
 # The kinds of fields, of which those in _TEXTS come as Strings.
 KINDS = (
-    "array", "audio", "bytes", "float", "image", "int", "json", "label", "multilabel", "ragged", "text", "tokens",
+    "array", "audio", "bytes", "float", "image", "int", "json", "label", "mask", "multilabel", "ragged", "text",
+    "tokens",
 )  # fmt: skip
 _TEXTS = ("text", "json")
 

@@ -12,7 +12,7 @@ LAYOUTS = ("NHWC", "NCHW", "channels_last")
 
 
 class Field:
-    """An array of the batch that is made from a stored image field.
+    """An array of the batch that is made from a stored field.
 
     Use it in ``fields=`` where one stored field feeds several arrays, or where
     one of them needs an option of its own::
@@ -24,12 +24,14 @@ class Field:
 
     Args:
         source: name of the stored field.
-        transforms: what is done to each image, in order.
+        transforms: what is done to each image, mask or array, in order. Other fields take none.
         layout: memory layout of this array; by default that of the loader.
         mask: the image is a mask of class numbers: one channel, moved by
-            geometric transforms with nearest interpolation, never changed in value.
+            geometric transforms with nearest interpolation, never changed in value. Fields
+            that are stored as masks are masks without being told, with rows of shape ``[H, W]``.
         follow: name of another array whose random numbers this one uses, so
-            that a mask moves with its image; both need the same transforms.
+            that a mask moves with its image; both need the same transforms at the same places
+            of their lists. Stored masks follow the first image unless told otherwise.
     """
 
     __module__ = "stoker"

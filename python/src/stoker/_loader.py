@@ -58,8 +58,8 @@ class Loader:
     Args:
         source: path of a pack, of a folder of images or other files, of a ``.npy`` file or of TFRecords, or a URL.
         batch_size: records per batch and rank.
-        fields: the transforms of each image field, ``{"image": [...]}``; labels and
-            numbers come along. Several arrays may be made from one stored field
+        fields: the transforms of each image, mask or array, ``{"image": [...]}``; other fields
+            but images and masks come along. Several arrays may be made from one stored field
             with ``stoker.Field``. A list of names gives those fields as they are stored.
             Default: all fields as stored, which needs images of one size.
         shuffle: a new order in each epoch; otherwise the order of the source.

@@ -1,0 +1,182 @@
+package decode
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Memory is the most that decoding an image takes, beside its bytes and the row
+// that it becomes: what libjpeg and the Go libraries allocate, all of it, since
+// nobody knows when the collector runs. It is worked out from the headers alone.
+func Memory(v driver.Value) (int64, error) {
+	codec := v.Codec
+	if codec == driver.CodecUnknown {
+		codec = imagefile.Detect(v.Bytes)
+	}
+	switch codec {
+	case driver.CodecRaw, driver.CodecDCT:
+		return rowsMemory(int64(v.Width)), nil
+	}
+	info, err := probe(v.Bytes)
+	if err != nil {
+		return 0, err
+	}
+	return fileMemory(&info, len(v.Bytes), 3), nil
+}
+
+// SetMemory makes the decoder refuse images that take more than n bytes to decode,
+// with a *MemoryError; 0, as in the beginning, means that nothing is refused.
+// Buffers that are larger are not kept from image to image.
+func (d *Decoder) SetMemory(n int64) {
+	d.memory = n
+	d.c.SetMaxMemory(n)
+	if n > 0 {
+		d.trim(n)
+	}
+}
+
+// trim frees buffers of more than n bytes.
+func (d *Decoder) trim(n int64) {
+	for _, b := range []*cdec.Buffer{&d.pixels, &d.turned} {
+		if int64(b.Cap()) > n {
+			b.Free()
+		}
+	}
+}
+
+// admit says whether an image that C code decodes may take what it needs.
+func (d *Decoder) admit(r *Request) error {
+	if d.memory == 0 {
+		return nil
+	}
+	turned := int64(0)
+	if d.opt.ApplyOrientation {
+		turned = 2 * int64(r.Geom.Box.W) * int64(r.Geom.Box.H) * int64(r.Pixels.OrRGB().Size())
+	}
+	// What the source says of the size saves looking at the bytes. Where it is
+	// wrong, libjpeg finds out.
+	if w, h := int64(r.Value.Width), int64(r.Value.Height); w > 0 && h > 0 && bound(w, h)+turned <= d.memory {
+		return nil
+	}
+	need, err := Memory(r.Value)
+	if err != nil {
+		return err
+	}
+	return d.allow(need + turned)
+}
+
+// allow refuses what takes more memory than there is.
+func (d *Decoder) allow(need int64) error {
+	if d.memory > 0 && need > d.memory {
+		return &MemoryError{Need: need, Limit: d.memory}
+	}
+	return nil
+}
+
+// tooLarge turns libjpeg's refusal into one that says how much it would take.
+func (d *Decoder) tooLarge(r *Request, err error) error {
+	if d.memory == 0 || !errors.Is(err, cdec.ErrMemory) {
+		return err
+	}
+	need, merr := Memory(r.Value)
+	if merr != nil {
+		return err
+	}
+	return &MemoryError{Need: max(need, d.memory+1), Limit: d.memory}
+}
+
+// bound is at least Memory of an image of so many pixels in any of the formats
+// but lossless WebP and TIFF.
+func bound(width, height int64) int64 { return rowsMemory(width) + 20*(width+16)*(height+16) }
+
+// rowsMemory is what decoders need that go through an image by rows: bands of
+// rows of all components on their way to the pixels of the batch.
+func rowsMemory(width int64) int64 { return 256*width + 256<<10 }
+
+const (
+	// Of lossless WebP: what Huffman trees take for each byte of the file that
+	// describes them, and all that the library allows.
+	webpTrees    = 400
+	webpTreesMax = 210 << 20
+	// libraryMemory is what a library takes whatever the image: buffers of its
+	// decompressor.
+	libraryMemory = 256 << 10
+)
+
+// fileMemory is Memory of an image in a file of n bytes, with pixel bytes for each
+// pixel that it is decoded to.
+func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
+	w, h := int64(info.Width), int64(info.Height)
+	pixels := w * h
+	out := pixel * pixels // what the image of a library is turned into
+	wide := int64(1)      // bytes of a sample
+	if info.Precision > 8 {
+		wide = 2
+	}
+	switch info.Codec {
+	case driver.CodecJPEG:
+		if !info.Buffered {
+			return rowsMemory(w)
+		}
+		return rowsMemory(w) + jpegCoefficients(info)
+	case driver.CodecPNG:
+		image := 4 * wide * pixels
+		if info.Color == imagefile.Palette {
+			image = pixels
+		}
+		if info.Buffered {
+			image *= 2
+		}
+		return out + image + 16*wide*w + libraryMemory
+	case driver.CodecBMP:
+		return out + 4*pixels + libraryMemory
+	case driver.CodecGIF:
+		return out + 2*pixels + libraryMemory
+	case driver.CodecWebP:
+		// Y, U and V, alpha, which may be decoded as an image of its own, and what
+		// the library copies of the file.
+		whole := (w + 16) * (h + 16)
+		if !info.Lossless {
+			return out + whole*5/2 + int64(n) + libraryMemory
+		}
+		return out + whole*9 + int64(n) + min(webpTrees*int64(n), webpTreesMax) + libraryMemory
+	case driver.CodecTIFF:
+		// An image, and strips or tiles as they are read and as they are unpacked,
+		// into memory that grows by and by.
+		return out + 4*wide*pixels + 8*3*min(info.Block, (w+1024)*(h+1024)) + libraryMemory
+	}
+	return out + 8*pixels + libraryMemory
+}
+
+// jpegCoefficients is the size of all coefficients, two bytes each, of components
+// whose sides are rounded up to whole blocks.
+func jpegCoefficients(info *imagefile.Info) int64 {
+	const block = 32
+	w, h := int64(info.Width)+block, int64(info.Height)+block
+	all := 2 * w * h
+	switch {
+	case info.Channels != 3:
+	case info.Sampling == "4:2:0" || info.Sampling == "4:1:1":
+		return all * 3 / 2
+	case info.Sampling == "4:2:2" || info.Sampling == "4:4:0":
+		return all * 2
+	}
+	return all * int64(info.Channels)
+}
+
+// MemoryError says that decoding an image takes more memory than it may.
+type MemoryError struct {
+	// Need and Limit are bytes.
+	Need, Limit int64
+}
+
+// Error says how much it would take.
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("decoding it takes %d MiB of memory, more than the %d MiB that there are for it", mib(e.Need), e.Limit>>20)
+}
+
+func mib(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
