@@ -117,8 +117,21 @@ func reportPanic(stderr io.Writer, p any, stack []byte) {
 
 // run parses args and runs the command that they name.
 func (app *App) run(args []string) error {
-	cobra.EnableCommandSorting = false // they are listed in the order of use
 	started := false
+	root := app.root(&started)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(app.Context)
+	var e *Error
+	if err == nil || started || errors.As(err, &e) {
+		return err
+	}
+	return &Error{Code: ExitUsage, Msg: usageMessage(err), Hint: fmt.Sprintf("%s --help says what it takes", cmd.CommandPath())}
+}
+
+// root makes the tree of commands. It notes in started that a command line was
+// found right and its command begins.
+func (app *App) root(started *bool) *cobra.Command {
+	cobra.EnableCommandSorting = false // they are listed in the order of use
 	root := &cobra.Command{
 		Use:   "stoker",
 		Short: "Keep accelerators fed: pack a dataset once, then load it at the speed of the machine",
@@ -141,7 +154,7 @@ and in Python:
 			if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
 				return err
 			}
-			started = true
+			*started = true
 			return nil
 		},
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -156,16 +169,10 @@ and in Python:
 	root.SetIn(app.Stdin)
 	root.SetOut(app.Stdout)
 	root.SetErr(app.Stderr)
-	root.SetArgs(args)
 	for _, newCommand := range commands {
 		root.AddCommand(newCommand(app))
 	}
-	cmd, err := root.ExecuteContextC(app.Context)
-	var e *Error
-	if err == nil || started || errors.As(err, &e) {
-		return err
-	}
-	return &Error{Code: ExitUsage, Msg: usageMessage(err), Hint: fmt.Sprintf("%s --help says what it takes", cmd.CommandPath())}
+	return root
 }
 
 // usageMessage puts cobra's text on one line, with its suggestions.

@@ -52,7 +52,7 @@ func (c *collector) advise(r *Report, s *shares, sum *bin) []Advice {
 			"stoker pack SOURCE /local/train/   # then read the pack", "reading from the network is %.0f%% of what making a batch takes", 100*s.cost(causeNetwork))
 		a.add(0, "have more requests under way at once", "DataLoader(..., num_workers=N, prefetch_factor=8)",
 			"a worker waits for one request at a time; latency hides behind many")
-		a.add(0, "read few large objects instead of one per example", "stoker convert shards/*.tar train/",
+		a.add(0, "read few large objects instead of one per example", "stoker pack SOURCE train/",
 			"each request costs its round trip, whatever its size")
 	case Memory:
 		c.adviseMemory(a, r, s, sum)
