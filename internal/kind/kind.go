@@ -30,6 +30,9 @@ type Kind struct {
 	Name driver.Kind
 	// Number says that a value is one number: arrays of them come last in a batch.
 	Number bool
+	// Labels says that a value is the number of a class, which operations on
+	// batches mix.
+	Labels bool
 	// Decoded says that values are worked on to become rows, as images are. Where
 	// outputs are named, only those that are named are made of such fields.
 	Decoded bool
@@ -56,7 +59,11 @@ type Want struct {
 
 // Column is the array, of a type and a shape.
 func (w *Want) Column(dtype item.DType, shape []int) Column {
-	return Column{Column: collate.Column{Name: w.Out.Name, Kind: string(w.F.Kind), DType: dtype, Shape: shape}, Array: w.Array}
+	kind := w.F.Kind
+	if w.Out.Mask {
+		kind = driver.KindMask
+	}
+	return Column{Column: collate.Column{Name: w.Out.Name, Kind: string(kind), DType: dtype, Shape: shape}, Array: w.Array}
 }
 
 // Planner is what kinds plan with.

@@ -6,4 +6,4 @@ import (
 )
 
 // Label is a class number.
-var Label = Kind{Name: driver.KindLabel, Number: true, Plan: planNumbers(item.I64)}
+var Label = Kind{Name: driver.KindLabel, Number: true, Labels: true, Plan: planNumbers(item.I64)}

@@ -20,7 +20,9 @@ type Set struct {
 	// places are the arrays, by field, into which sources may put values: -1 for
 	// none.
 	places []int
-	fields []int // by array
+	wants  []Want
+	// labels has the number of classes by label array.
+	labels map[string]int
 	// sized are the arrays whose rows have sizes that the source knows.
 	sized []sized
 }
@@ -52,7 +54,7 @@ func Open(p *Planner, r *Request) (*Set, error) {
 		return nil, err
 	}
 	p.Wants = wants
-	s := &Set{p: p, columns: make([]Column, len(wants)), places: make([]int, len(p.Info.Fields))}
+	s := &Set{p: p, wants: wants, labels: map[string]int{}, columns: make([]Column, len(wants)), places: make([]int, len(p.Info.Fields))}
 	for i := range kinds {
 		var mine []Want
 		for _, w := range wants {
@@ -73,12 +75,16 @@ func Open(p *Planner, r *Request) (*Set, error) {
 			}
 		}
 		s.makers = append(s.makers, makers...)
+		for k := range mine {
+			if kinds[i].Labels {
+				s.labels[mine[k].Out.Name] = len(mine[k].F.Classes)
+			}
+		}
 	}
 	for i := range s.places {
 		s.places[i] = slices.IndexFunc(wants, func(w Want) bool { return w.Field == i && s.columns[w.Array].Stored })
 	}
 	for _, w := range wants {
-		s.fields = append(s.fields, w.Field)
 		if c := &s.columns[w.Array]; c.Ragged && c.RowRoom == collate.SizesKnown {
 			s.sized = append(s.sized, sized{w.Array, w.Field})
 		}
@@ -163,8 +169,22 @@ func (s *Set) Columns() []collate.Column {
 	return cols
 }
 
-// Fields are the places of the fields that arrays are made from, by Want.Array.
-func (s *Set) Fields() []int { return s.fields }
+// Classes are the class names by array, of those that have some.
+func (s *Set) Classes() map[string][]string {
+	var m map[string][]string
+	for i := range s.wants {
+		if w := &s.wants[i]; len(w.F.Classes) > 0 {
+			if m == nil {
+				m = map[string][]string{}
+			}
+			m[w.Out.Name] = w.F.Classes
+		}
+	}
+	return m
+}
+
+// Labels are the numbers of classes, 0 when not known, by array of labels.
+func (s *Set) Labels() map[string]int { return s.labels }
 
 // Cost is what making the arrays takes.
 func (s *Set) Cost() (c Cost) {

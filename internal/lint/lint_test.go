@@ -239,6 +239,24 @@ func TestStoresStandBelow(t *testing.T) {
 	}
 }
 
+// What a kind of field is, is a file of internal/kind: the pipeline knows none by
+// name, so that a new one does not touch it.
+func TestThePipelineKnowsNoKind(t *testing.T) {
+	for _, f := range parseAll(t) {
+		if !within(f.dir, "internal/pipeline") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(s.Sel.Name, "Kind") && s.Sel.Name != "Kind" && s.Sel.Name != "Kinds" {
+				if pkg, ok := s.X.(*ast.Ident); ok && pkg.Name == "driver" {
+					t.Errorf("%s: driver.%s; what is particular to a kind belongs to internal/kind", position(s), s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
 func TestCgoAndUnsafeStayWhereTheyAre(t *testing.T) {
 	for _, f := range parseAll(t) {
 		for _, imported := range f.imports() {

@@ -36,7 +36,7 @@ type Info struct {
 	SlotBytes int64 `json:"slot_bytes"`
 	// Slots is the number of slots of the ring.
 	Slots int `json:"slots"`
-	// Classes are the class names by field that has them.
+	// Classes are the class names by array that has some.
 	Classes map[string][]string `json:"classes,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`

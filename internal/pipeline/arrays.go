@@ -21,7 +21,7 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout}); err != nil {
 		return err
 	}
-	cols, err := p.planBatchOps(p.set.Columns(), info)
+	cols, err := p.planBatchOps(p.set.Columns())
 	if err != nil {
 		return err
 	}
@@ -32,13 +32,8 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 }
 
 // planBatchOps compiles the operations on whole batches; they may add arrays.
-func (p *Pipeline) planBatchOps(cols []collate.Column, info *driver.Info) ([]collate.Column, error) {
-	in := transform.BatchInfo{Classes: map[string]int{}}
-	for _, f := range info.Fields {
-		if f.Kind == driver.KindLabel {
-			in.Classes[f.Name] = len(f.Classes)
-		}
-	}
+func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error) {
+	in := transform.BatchInfo{Classes: p.set.Labels()}
 	for _, c := range cols {
 		if !c.Ragged {
 			in.Arrays = append(in.Arrays, item.Array{Name: c.Name, DType: c.DType, Shape: c.Shape})
@@ -56,20 +51,6 @@ func (p *Pipeline) planBatchOps(cols []collate.Column, info *driver.Info) ([]col
 		}
 	}
 	return cols, nil
-}
-
-// classes are the class names of the fields of the batch that have some.
-func (p *Pipeline) classes(info *driver.Info) map[string][]string {
-	var m map[string][]string
-	for _, f := range p.set.Fields() {
-		if names := info.Fields[f].Classes; len(names) > 0 {
-			if m == nil {
-				m = map[string][]string{}
-			}
-			m[info.Fields[f].Name] = names
-		}
-	}
-	return m
 }
 
 // Place implements fetch.Places: the bytes of the slot in which a source may

@@ -140,7 +140,7 @@ func (p *Pipeline) open() error {
 		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.split.Steps(),
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
-		Classes: p.classes(info), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.Shares,
+		Classes: p.set.Classes(), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.Shares,
 	}
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)

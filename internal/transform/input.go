@@ -40,7 +40,7 @@ func (o *Output) Image(w, h int) (Input, error) {
 	case o.Mask && o.Mode != "":
 		return in, fmt.Errorf("output %q: mode is %q, but a mask has class numbers and no mode; leave it out", o.Name, clip(o.Mode))
 	case o.Mask:
-		in.Channels = 1
+		in.Channels = 0
 	case known:
 		in.Channels = c
 	case o.Mode != "":
