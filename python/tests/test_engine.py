@@ -426,7 +426,7 @@ def test_killed_trainer_leaves_nothing(pack: Path, stuck: Path) -> None:
             engine = children(process.pid)
             assert len(engine) == 1
             if round_ == 4:
-                            time.sleep(0.5)
+                time.sleep(0.5)
             time.sleep(rng.uniform(0, 0.5))
             process.kill()
             process.wait()
