@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -19,10 +19,10 @@ type names struct {
 	// Operations on records and on batches have their parameters.
 	Operations      map[string][]string `json:"operations"`
 	BatchOperations map[string][]string `json:"batch_operations"`
-	// DTypes have their sizes in bytes; ToDType are those that operations make.
-	DTypes  map[string]int `json:"dtypes"`
-	ToDType []string       `json:"to_dtype"`
-	Kinds   []string       `json:"kinds"`
+	// ToDType are those of the DTypes that operations make.
+	DTypes  map[string]dtypeNames `json:"dtypes"`
+	ToDType []string              `json:"to_dtype"`
+	Kinds   []string              `json:"kinds"`
 	// Options are the keys of a configuration, Outputs those of an output.
 	Options []string `json:"options"`
 	Outputs []string `json:"outputs"`
@@ -30,13 +30,20 @@ type names struct {
 	Formats []string `json:"formats"`
 }
 
+// dtypeNames are a type's size in bytes and NumPy's description of it, empty for
+// what NumPy does not have.
+type dtypeNames struct {
+	Size  int    `json:"size"`
+	NumPy string `json:"numpy"`
+}
+
 func allNames() names {
 	n := names{
-		Operations: transform.Operations(), BatchOperations: transform.BatchOperations(), DTypes: map[string]int{}, ToDType: transform.DTypes(),
+		Operations: transform.Operations(), BatchOperations: transform.BatchOperations(), DTypes: map[string]dtypeNames{}, ToDType: transform.DTypes(),
 		Options: pipeline.ConfigKeys(), Outputs: transform.OutputKeys(), Formats: source.Formats(),
 	}
-	for _, t := range item.DTypes() {
-		n.DTypes[t.String()] = t.Size()
+	for _, t := range dtype.All() {
+		n.DTypes[t.String()] = dtypeNames{t.Size(), t.NumPy()}
 	}
 	for _, k := range kind.All() {
 		n.Kinds = append(n.Kinds, string(k.Name))

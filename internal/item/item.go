@@ -1,76 +1,33 @@
 // Package item holds the small types that the stages of the pipeline hand to
 // each other: what to cut out of an image, how to store it, and where in a
-// batch it goes. It imports nothing of the project.
+// batch it goes. It imports no more of the project than the list of element types.
 package item
 
-import "fmt"
+import (
+	"fmt"
 
-// DType is the type of an element in a batch.
-type DType uint8
-
-// The element types of batch arrays. The numbers are part of docs/LAYOUT.md.
-const (
-	U8   DType = 1
-	F16  DType = 2
-	BF16 DType = 3
-	F32  DType = 4
-	I64  DType = 5
-	I8   DType = 6
-	U16  DType = 7
-	I16  DType = 8
-	U32  DType = 9
-	I32  DType = 10
-	U64  DType = 11
-	F64  DType = 12
-	Bool DType = 13
+	"github.com/stokerdata/stoker/internal/dtype"
 )
 
-// dtypes are the sizes and the NumPy-like names of the element types.
-var dtypes = [...]struct {
-	size int
-	name string
-}{
-	U8: {1, "uint8"}, F16: {2, "float16"}, BF16: {2, "bfloat16"}, F32: {4, "float32"}, I64: {8, "int64"},
-	I8: {1, "int8"}, U16: {2, "uint16"}, I16: {2, "int16"}, U32: {4, "uint32"}, I32: {4, "int32"},
-	U64: {8, "uint64"}, F64: {8, "float64"}, Bool: {1, "bool"},
-}
+// DType is the type of an element in a batch.
+type DType = dtype.Type
 
-// DTypes lists the element types.
-func DTypes() []DType {
-	var all []DType
-	for t := range dtypes {
-		if t > 0 {
-			all = append(all, DType(t))
-		}
-	}
-	return all
-}
-
-// Size returns the size of an element in bytes.
-func (t DType) Size() int {
-	if int(t) < len(dtypes) {
-		return dtypes[t].size
-	}
-	return 0
-}
-
-// String returns the NumPy-like name.
-func (t DType) String() string {
-	if int(t) < len(dtypes) && t != 0 {
-		return dtypes[t].name
-	}
-	return fmt.Sprintf("dtype(%d)", uint8(t))
-}
-
-// ParseDType is the reverse of String.
-func ParseDType(name string) (DType, bool) {
-	for t := range dtypes {
-		if t > 0 && dtypes[t].name == name {
-			return DType(t), true
-		}
-	}
-	return 0, false
-}
+// The element types of batch arrays.
+const (
+	U8   = dtype.U8
+	F16  = dtype.F16
+	BF16 = dtype.BF16
+	F32  = dtype.F32
+	I64  = dtype.I64
+	I8   = dtype.I8
+	U16  = dtype.U16
+	I16  = dtype.I16
+	U32  = dtype.U32
+	I32  = dtype.I32
+	U64  = dtype.U64
+	F64  = dtype.F64
+	Bool = dtype.Bool
+)
 
 // Filter is the interpolation of a resize.
 type Filter uint8

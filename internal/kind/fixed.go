@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -43,7 +44,7 @@ func planFixed(_ *Planner, wants []Want) ([]Maker, error) {
 
 // elementType is the type of a field's elements.
 func elementType(w *Want) (item.DType, error) {
-	dtype, ok := item.ParseDType(string(w.F.DType))
+	dtype, ok := dtype.Parse(string(w.F.DType))
 	if !ok {
 		return 0, fmt.Errorf("field %q: element type %q is not known", w.F.Name, w.F.DType)
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -94,24 +95,18 @@ func ParseHeader(b []byte) (*Header, error) {
 	return h, nil
 }
 
-// dtypes are the element types by NumPy's description without the byte order.
-var dtypes = map[string]driver.DType{
-	"b1": driver.Bool, "u1": driver.Uint8, "i1": driver.Int8, "u2": driver.Uint16, "i2": driver.Int16, "u4": driver.Uint32, "i4": driver.Int32,
-	"u8": driver.Uint64, "i8": driver.Int64, "f2": driver.Float16, "f4": driver.Float32, "f8": driver.Float64,
-}
-
 func dtypeOf(descr string) (driver.DType, error) {
 	if len(descr) < 2 {
 		return "", bad("element type %q", descr)
 	}
-	t, ok := dtypes[descr[1:]]
+	t, ok := dtype.ParseNumPy(descr[1:])
 	switch order := descr[0]; {
 	case !ok || !strings.ContainsRune("<>|=", rune(order)):
 		return "", bad("element type %q is not supported: bool, integers and floats are", descr)
 	case order == '>' && t.Size() > 1:
 		return "", bad("element type %q is big-endian, which is not supported: convert it with a.astype(a.dtype.newbyteorder('<'))", descr)
 	}
-	return t, nil
+	return driver.DType(t.String()), nil
 }
 
 // parser reads the Python dictionary of a header.
@@ -233,12 +228,7 @@ func (p *parser) shape(h *Header) error {
 
 // AppendHeader appends the header of a C-contiguous array, as NumPy writes it.
 func AppendHeader(b []byte, t driver.DType, shape []int64) []byte {
-	descr := ""
-	for d, v := range dtypes {
-		if v == t {
-			descr = d
-		}
-	}
+	d, _ := dtype.Parse(string(t))
 	order := "<"
 	if t.Size() == 1 {
 		order = "|"
@@ -251,7 +241,7 @@ func AppendHeader(b []byte, t driver.DType, shape []int64) []byte {
 	if len(shape) > 1 {
 		tuple = strings.TrimSuffix(tuple, ",")
 	}
-	text := fmt.Sprintf("{'descr': '%s%s', 'fortran_order': False, 'shape': (%s), }", order, descr, tuple)
+	text := fmt.Sprintf("{'descr': '%s%s', 'fortran_order': False, 'shape': (%s), }", order, d.NumPy(), tuple)
 	pad := 64 - (10+len(text)+1)%64
 	text += strings.Repeat(" ", pad%64) + "\n"
 	b = append(b, Magic...)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -146,7 +147,7 @@ func (r *resolved) columns() []collate.Column {
 		case FieldNumber:
 			add(f.Name, item.I64)
 		case FieldArray:
-			if dtype, ok := item.ParseDType(f.DType); ok {
+			if dtype, ok := dtype.Parse(f.DType); ok {
 				add(f.Name, dtype, f.Shape...)
 			}
 		case FieldBytes:
@@ -159,7 +160,7 @@ func (r *resolved) columns() []collate.Column {
 
 // bytes of an array of the field.
 func (f *Field) bytes() float64 {
-	dtype, _ := item.ParseDType(f.DType)
+	dtype, _ := dtype.Parse(f.DType)
 	n := float64(dtype.Size())
 	for _, side := range f.Shape {
 		n *= float64(side)

@@ -299,7 +299,7 @@ func (r *resolved) memory(p *Plan) error {
 		m.Arrays = append(m.Arrays, ArrayBytes{a.String(), a.Bytes() * float64(r.Batch)})
 		b := a.Bytes()
 		if len(a.Shape) > 1 {
-			b /= float64(dtypes[a.DType])
+			b /= float64(elementSize(a.DType))
 		}
 		compact += b * float64(r.Batch)
 	}

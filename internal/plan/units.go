@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/dtype"
 )
 
 // The parsers below take what people write on a command line. They are strict:
@@ -292,14 +294,6 @@ func ParseBandwidth(s string) (float64, error) {
 	return v * factor, nil
 }
 
-// dtypes are the sizes of array elements in bytes, by the names in use.
-var dtypes = map[string]int64{
-	"u8": 1, "uint8": 1, "i8": 1, "int8": 1, "bool": 1,
-	"u16": 2, "uint16": 2, "i16": 2, "int16": 2, "f16": 2, "float16": 2, "bf16": 2, "bfloat16": 2,
-	"u32": 4, "uint32": 4, "i32": 4, "int32": 4, "f32": 4, "float32": 4,
-	"u64": 8, "uint64": 8, "i64": 8, "int64": 8, "long": 8, "f64": 8, "float64": 8,
-}
-
 // Array is one array of an example as it lies in a batch.
 type Array struct {
 	Name  string  `json:"name"`
@@ -310,10 +304,16 @@ type Array struct {
 // maxArray is the largest array of one example that can be meant, in bytes.
 const maxArray = 1 << 44
 
+// elementSize is the size of an element in bytes, 0 for what is no type.
+func elementSize(name string) int {
+	t, _ := dtype.ParseAny(name)
+	return t.Size()
+}
+
 // Bytes is the size of the array of one example: the product of its shape and
 // the size of an element.
 func (a Array) Bytes() float64 {
-	v := float64(dtypes[a.DType])
+	v := float64(elementSize(a.DType))
 	for _, d := range a.Shape {
 		v *= float64(d)
 	}
@@ -338,7 +338,7 @@ func ParseArray(s string) (Array, error) {
 		return Array{}, fmt.Errorf("%q is not an array: %s", s[:min(len(s), maxText)], hint)
 	}
 	a := Array{Name: parts[0], DType: parts[2]}
-	if dtypes[a.DType] == 0 {
+	if elementSize(a.DType) == 0 {
 		return Array{}, fmt.Errorf("%q has a type that is not known: u8, i8, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64", s)
 	}
 	for dim := range strings.SplitSeq(parts[1], "x") {

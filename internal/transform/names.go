@@ -30,5 +30,5 @@ func DTypes() []string {
 		all = append(all, t.String())
 	}
 	slices.Sort(all)
-	return slices.Compact(all)
+	return all
 }

@@ -2,7 +2,9 @@ package transform
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -47,10 +49,8 @@ type toDtype struct {
 	scale bool
 }
 
-var toDtypes = map[string]item.DType{
-	"uint8": item.U8, "uint16": item.U16, "float16": item.F16, "half": item.F16, "bfloat16": item.BF16,
-	"float32": item.F32, "float": item.F32,
-}
+// toDtypes are the types that operations convert to.
+var toDtypes = []item.DType{item.U8, item.U16, item.F16, item.BF16, item.F32}
 
 const toDtypeNames = "uint8, uint16, float16, bfloat16 or float32"
 
@@ -62,8 +62,8 @@ func buildToDtype(a *Args) (Op, error) {
 		a.fail("dtype", "is missing; it is "+toDtypeNames)
 	}
 	name := a.String("dtype", "uint8")
-	var known bool
-	if op.dtype, known = toDtypes[name]; !known {
+	op.dtype, _ = dtype.ParseAny(name)
+	if !slices.Contains(toDtypes, op.dtype) {
 		a.fail("dtype", "must be %s, not %q", toDtypeNames, clip(name))
 		return op, nil
 	}

@@ -6,6 +6,8 @@ package driver
 import (
 	"context"
 	"fmt"
+
+	"github.com/stokerdata/stoker/internal/dtype"
 )
 
 // Kind says what a field means.
@@ -70,17 +72,11 @@ var DTypes = []DType{Bool, Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, In
 
 // Size is the size of an element in bytes, 0 for an unknown type.
 func (t DType) Size() int {
-	switch t {
-	case Bool, Uint8, Int8:
-		return 1
-	case Uint16, Int16, Float16:
-		return 2
-	case Uint32, Int32, Float32:
-		return 4
-	case Uint64, Int64, Float64:
-		return 8
+	d, ok := dtype.Parse(string(t))
+	if !ok || d == dtype.BF16 { // which nothing stores
+		return 0
 	}
-	return 0
+	return d.Size()
 }
 
 // Limits of KindArray fields.
