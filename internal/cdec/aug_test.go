@@ -412,7 +412,10 @@ func TestAugmentErrors(t *testing.T) {
 	tmp := make([]byte, 4096)
 	for name, err := range map[string]error{
 		"short":      Pixmap{Pix: make([]byte, 5), W: 20, H: 10, C: 3}.Invert(),
-		"channels":   Pixmap{Pix: make([]byte, 800), W: 20, H: 10, C: 4}.Invert(),
+		"channels":   Pixmap{Pix: make([]byte, 1000), W: 20, H: 10, C: 5}.Invert(),
+		"colours":    Pixmap{Pix: make([]byte, 800), W: 20, H: 10, C: 4}.AdjustHue(0.1),
+		"type":       Pixmap{Pix: make([]byte, 1600), W: 20, H: 10, C: 1, DType: item.I64}.Invert(),
+		"short u16":  Pixmap{Pix: make([]byte, 399), W: 20, H: 10, C: 1, DType: item.U16}.Invert(),
 		"brightness": img.AdjustBrightness(-1),
 		"nan":        img.AdjustContrast(math.NaN()),
 		"hue":        img.AdjustHue(0.6),
