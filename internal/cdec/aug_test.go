@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -33,7 +34,7 @@ type goldenImage struct {
 }
 
 func (g *goldenImage) dtype() item.DType {
-	t, known := item.ParseDType(g.DType)
+	t, known := dtype.Parse(g.DType)
 	if !known {
 		return item.U8
 	}
