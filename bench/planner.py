@@ -355,7 +355,7 @@ class Bench:
 
 def image_stats(pack: Path) -> tuple[int, int]:
     manifest = json.loads((pack / "manifest.json").read_text())
-    images = next(f["images"] for f in manifest["fields"] if "images" in f)
+    images = next(f["stats"] for f in manifest["fields"] if f["kind"] == "image")
     return manifest["records"], images["bytes"]
 
 

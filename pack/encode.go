@@ -39,9 +39,9 @@ func bad(format string, err error) error {
 	return &BadInput{Reason: fmt.Sprintf(format, err)}
 }
 
-// encodeFile checks the image file b and puts it into the job's record as the
-// options say. The record's image lies in j.buf.
-func (e *encoder) encodeFile(b []byte, j *job) error {
+// encodeFile checks the image file b and stores it in v as how says (one of the
+// Images constants). The result lies in *buf.
+func (e *encoder) encodeFile(b []byte, how string, v *value, buf *[]byte) error {
 	info, err := imagefile.Check(b)
 	if errors.Is(err, imagefile.ErrNoEOI) {
 		// Cameras and tools leave the end marker out now and then. It is put
@@ -49,7 +49,7 @@ func (e *encoder) encodeFile(b []byte, j *job) error {
 		// decoding can tell.
 		e.jpeg = append(append(e.jpeg[:0], b...), 0xFF, 0xD9)
 		fixed, ferr := imagefile.Check(e.jpeg)
-		if ferr == nil && e.tryDecode(value(e.jpeg, &fixed)) == nil {
+		if ferr == nil && e.tryDecode(fileValue(e.jpeg, &fixed)) == nil {
 			b, info, err = e.jpeg, fixed, nil
 		}
 	}
@@ -59,45 +59,45 @@ func (e *encoder) encodeFile(b []byte, j *job) error {
 	if err != nil {
 		return bad("%v", err)
 	}
-	r := &j.rec
-	r.width, r.height, r.orientation, r.codec = info.Width, info.Height, info.Orientation, info.Codec
-	if e.opt.Images == ImagesRaw {
-		e.metadata(b, &info, r)
-		return e.storePixels(value(b, &info), j)
+	v.Width, v.Height, v.Codec = info.Width, info.Height, info.Codec
+	v.Channels, v.depth, v.Orientation = min(info.Channels, 255), min(info.Precision, 255), int32(info.Orientation)
+	if how == ImagesRaw {
+		e.metadata(b, &info, v)
+		return e.storePixels(fileValue(b, &info), v, buf)
 	}
 	if e.opt.Check == CheckDecode {
-		if err := e.tryDecode(value(b, &info)); err != nil {
+		if err := e.tryDecode(fileValue(b, &info)); err != nil {
 			return bad("%v", err)
 		}
 	}
-	if e.opt.Images != ImagesKeep && info.Codec == driver.CodecJPEG {
-		if done, err := e.dct(b, &info, j); done || err != nil {
+	if how != ImagesKeep && info.Codec == driver.CodecJPEG {
+		if done, err := e.dct(b, &info, v, buf); done || err != nil {
 			return err
 		}
 	}
 	if info.JPEG != nil && !e.opt.Metadata {
-		j.buf = info.JPEG.AppendStripped(j.buf, b)
+		*buf = info.JPEG.AppendStripped((*buf)[:0], b)
 	} else {
-		j.buf = append(j.buf, b...)
+		*buf = append((*buf)[:0], b...)
 	}
-	r.image = j.buf
+	v.Bytes = *buf
 	return nil
 }
 
-// value is an image file as the decoder takes it.
-func value(b []byte, info *imagefile.Info) driver.Value {
+// fileValue is an image file as the decoder takes it.
+func fileValue(b []byte, info *imagefile.Info) driver.Value {
 	return driver.Value{Bytes: b, Codec: info.Codec, Width: info.Width, Height: info.Height}
 }
 
 // metadata puts EXIF data and colour profile into their columns, for images
 // whose stored form has no room for them.
-func (e *encoder) metadata(b []byte, info *imagefile.Info, r *record) {
+func (e *encoder) metadata(b []byte, info *imagefile.Info, v *value) {
 	if !e.opt.Metadata || info.JPEG == nil {
 		return
 	}
 	// Copies: b is used again for the next file.
-	r.exif = append([]byte(nil), info.JPEG.Exif(b)...)
-	r.icc = append([]byte(nil), info.JPEG.ICC(b)...)
+	v.exif = append([]byte(nil), info.JPEG.Exif(b)...)
+	v.icc = append([]byte(nil), info.JPEG.ICC(b)...)
 }
 
 // whole is the geometry of a w x h image resized to tw x th.
@@ -116,18 +116,25 @@ func (e *encoder) tryDecode(v driver.Value) error {
 	return e.dec.RGB(v, whole(v.Width, v.Height, v.Width, v.Height), e.pixels)
 }
 
-// storePixels stores the pixels of an image, resized as the options say.
-func (e *encoder) storePixels(v driver.Value, j *job) error {
-	r := &j.rec
-	tw, th := e.opt.Resize.target(v.Width, v.Height)
+// storePixels stores the pixels of the image src, resized as the options say.
+func (e *encoder) storePixels(src driver.Value, v *value, buf *[]byte) error {
+	tw, th := e.opt.Resize.target(src.Width, src.Height)
 	size := 3 * int64(tw) * int64(th)
 	if size > maxValueBytes {
 		return &BadInput{Reason: fmt.Sprintf("%d x %d raw pixels are %d bytes, more than the limit of %d", tw, th, size, maxValueBytes)}
 	}
-	j.buf = grow(j.buf, int(size))
-	if err := e.dec.RGB(v, whole(v.Width, v.Height, tw, th), j.buf); err != nil {
+	*buf = grow(*buf, int(size))
+	if err := e.dec.RGB(src, whole(src.Width, src.Height, tw, th), *buf); err != nil {
 		return bad("%v", err)
 	}
-	r.image, r.codec, r.width, r.height = j.buf, driver.CodecRaw, tw, th
+	v.Bytes, v.Codec, v.Width, v.Height, v.Channels, v.depth = *buf, driver.CodecRaw, tw, th, 3, 8
 	return nil
+}
+
+// grow returns a slice of n bytes, b's own memory when that is large enough.
+func grow(b []byte, n int) []byte {
+	if cap(b) >= n {
+		return b[:n]
+	}
+	return make([]byte, n, n+n/4)
 }

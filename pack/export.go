@@ -6,39 +6,97 @@ import (
 	"image"
 	"image/png"
 
-	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// File returns the image of the record as a file that any program opens, and
-// the usual extension of its format: the file's own bytes where they were
-// kept, a JPEG with the same pixels for dct, a PNG for raw pixels.
-func (rec *Record) File() (data []byte, ext string, err error) {
-	switch rec.Codec {
-	case driver.CodecDCT:
-		exif := rec.EXIF
-		if len(exif) > 0 {
-			exif = append([]byte("Exif\x00\x00"), exif...)
+// File returns a value as a file that any program opens, and the usual extension
+// of its format: an image's own bytes where they were kept, a JPEG with the same
+// pixels for dct, a PNG for raw pixels and masks, a .npy file for arrays and
+// lists, bytes and text as they are. It fails for numbers.
+func (v *Value) File() (data []byte, ext string, err error) {
+	f := v.Field
+	switch f.Kind {
+	case driver.KindImage:
+		return v.imageFile()
+	case driver.KindMask:
+		return v.maskFile()
+	case driver.KindAudio:
+		return v.Bytes, "", nil
+	case driver.KindText:
+		return v.Bytes, ".txt", nil
+	case driver.KindJSON:
+		return v.Bytes, ".json", nil
+	case driver.KindBytes:
+		return v.Bytes, "", nil
+	case driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
+		t := f.DType
+		if f.Kind == driver.KindMultiLabel {
+			t = driver.Int64
 		}
-		data, err = cdec.DCTToJPEG(nil, rec.Image, exif, rec.ICC)
+		var shape []int64
+		if f.Kind != driver.KindArray {
+			shape = append(shape, int64(len(v.Bytes))/f.rowBytes())
+		}
+		for _, n := range f.Shape {
+			shape = append(shape, int64(n))
+		}
+		return append(npy.AppendHeader(nil, t, shape), v.Bytes...), ".npy", nil
+	}
+	return nil, "", fmt.Errorf("field %q is a number: there is nothing to export", f.Name)
+}
+
+func (v *Value) imageFile() ([]byte, string, error) {
+	switch v.Codec {
+	case driver.CodecDCT:
+		data, err := jpegOf(nil, v.Bytes, v.EXIF, v.ICC)
 		return data, ".jpg", err
 	case driver.CodecRaw:
-		w, h := int(rec.Width), int(rec.Height)
-		if len(rec.Image) != 3*w*h {
-			return nil, "", fmt.Errorf("%d bytes for %d x %d raw pixels", len(rec.Image), w, h)
+		w, h := int(v.Width), int(v.Height)
+		if v.Channels != 3 || v.Depth != 8 || len(v.Bytes) != 3*w*h {
+			return nil, "", fmt.Errorf("%d bytes for %d x %d raw pixels of %d channels with %d bits", len(v.Bytes), w, h, v.Channels, v.Depth)
 		}
 		m := image.NewNRGBA(image.Rect(0, 0, w, h))
 		for i := range w * h {
-			copy(m.Pix[4*i:4*i+3], rec.Image[3*i:])
+			copy(m.Pix[4*i:4*i+3], v.Bytes[3*i:])
 			m.Pix[4*i+3] = 0xFF
 		}
-		var b bytes.Buffer
-		err = png.Encode(&b, m)
-		return b.Bytes(), ".png", err
+		return pngFile(m)
 	}
-	ext = "." + CodecName(rec.Codec)
-	if rec.Codec == driver.CodecJPEG {
-		ext = ".jpg"
+	return v.Bytes, extension(v.Codec), nil
+}
+
+func (v *Value) maskFile() ([]byte, string, error) {
+	if v.Codec < driver.CodecRaw {
+		return v.Bytes, extension(v.Codec), nil
 	}
-	return rec.Image, ext, nil
+	size := v.Field.DType.Size()
+	w, h := int(v.Width), int(v.Height)
+	pix := make([]byte, size*w*h)
+	if err := mask.Box(pix, size, &v.Value, item.Rect{W: v.Width, H: v.Height}); err != nil {
+		return nil, "", err
+	}
+	if size == 1 {
+		return pngFile(&image.Gray{Pix: pix, Stride: w, Rect: image.Rect(0, 0, w, h)})
+	}
+	for i := 0; i+1 < len(pix); i += 2 {
+		pix[i], pix[i+1] = pix[i+1], pix[i] // PNG has the high byte first
+	}
+	return pngFile(&image.Gray16{Pix: pix, Stride: 2 * w, Rect: image.Rect(0, 0, w, h)})
+}
+
+func pngFile(m image.Image) ([]byte, string, error) {
+	var b bytes.Buffer
+	err := png.Encode(&b, m)
+	return b.Bytes(), ".png", err
+}
+
+// extension is the usual one of an image format.
+func extension(c driver.Codec) string {
+	if c == driver.CodecJPEG {
+		return ".jpg"
+	}
+	return "." + CodecName(c)
 }

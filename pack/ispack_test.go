@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // A folder is looked into by its name, whatever that means to a shell.
@@ -23,7 +25,7 @@ func TestIsPackTakesFolderNamesAsTheyAre(t *testing.T) {
 		if !IsPack(dir) {
 			t.Errorf("%s has a shard and is said to be no pack", name)
 		}
-		if err := missingManifest(dir); !strings.Contains(err.Error(), "it has shards") {
+		if err := missingManifest(t.Context(), localstore.New(dir)); !strings.Contains(err.Error(), "it has shards") {
 			t.Error(err)
 		}
 	}

@@ -3,37 +3,38 @@ package pack
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // The journal says what an unfinished pack already holds: a header, then one
 // line per chunk and per finished shard. Every line carries its own checksum,
 // so that a line that was being written when the power went is recognised. It
-// is also the lock that keeps two writers apart.
+// is an upload that is never committed, and so also the lock that keeps two
+// writers apart. A store whose uploads do not outlive the process has none:
+// there packing begins anew.
 
 const (
 	journalFormat   = "stoker-pack-journal"
 	maxJournalLine  = 1 << 28
-	maxJournalBytes = 1 << 34
+	maxJournalBytes = 1 << 32
 )
 
 type journalHeader struct {
-	Format   string   `json:"format"`
-	Version  int      `json:"version"`
-	Command  string   `json:"command"` // pack or convert
-	Source   Source   `json:"source"`
-	Options  Settings `json:"options"`
-	Labels   bool     `json:"labels"`
-	Metadata bool     `json:"metadata"`
+	Format  string   `json:"format"`
+	Version int      `json:"version"`
+	Command string   `json:"command"` // pack or convert
+	Source  Source   `json:"source"`
+	Options Settings `json:"options"`
 }
 
 // command is what finishes the pack.
@@ -75,109 +76,123 @@ type journalEntry struct {
 	Shard int    `json:"shard"`
 	Chunk *Chunk `json:"chunk,omitempty"`
 	// Next is the first input behind the chunk.
-	Next    int64       `json:"next,omitempty"`
-	Skipped []Skipped   `json:"skipped,omitempty"`
-	Stats   *chunkStats `json:"stats,omitempty"`
+	Next    int64     `json:"next,omitempty"`
+	Skipped []Skipped `json:"skipped,omitempty"`
+	// Stats are the chunk's, by field.
+	Stats []driver.FieldStats `json:"stats,omitempty"`
 	// Done is the size of the shard that is finished with this line.
 	Done int64 `json:"done,omitempty"`
 
 	end int64 // position in the journal behind this line
 }
 
-// journal is the open journal of the one writer of a pack.
-type journal struct {
-	f    *os.File
-	path string
-}
+// journal is the open journal of the one writer of a pack, nil where the store
+// has none.
+type journal struct{ store.Partial }
 
 // errNoJournal means that there is none.
 var errNoJournal = errors.New("no journal")
 
-// lockJournal opens the journal of dir, makes it when there is none, and locks
-// it. A second writer gets an error at once.
-func lockJournal(dir string) (*journal, error) {
-	path := filepath.Join(dir, JournalName)
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-		if err != nil {
-			return nil, writeError("cannot create "+path, err)
-		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			f.Close()
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, fmt.Errorf("%s is being packed by another process: wait for it or stop it", dir)
-			}
-			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
-		}
-		// The writer before may have finished and removed the file between
-		// the two calls.
-		mine, err1 := f.Stat()
-		now, err2 := os.Stat(path)
-		if err1 == nil && err2 == nil && os.SameFile(mine, now) {
-			return &journal{f: f, path: path}, nil
-		}
-		f.Close()
-		if err2 != nil && !errors.Is(err2, os.ErrNotExist) {
-			return nil, fmt.Errorf("cannot open %s: %w", path, plain(err2))
-		}
+// lockJournal opens the journal, makes it when there is none, and locks it. A
+// second writer gets an error at once.
+func lockJournal(ctx context.Context, st store.WriteStore) (*journal, error) {
+	r, ok := store.As[store.Resumer](st)
+	if !ok {
+		return nil, nil
 	}
+	p, err := r.Resume(ctx, JournalName)
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return nil, fmt.Errorf("%s is being packed by another process: wait for it or stop it", st)
+	case err != nil:
+		return nil, writeError(err)
+	}
+	return &journal{p}, nil
 }
 
 // remove deletes the journal and ends the lock.
 func (j *journal) remove() error {
-	err := os.Remove(j.path)
-	return errors.Join(err, j.f.Close())
+	if j == nil {
+		return nil
+	}
+	return j.Abort()
 }
 
-func (j *journal) close() error { return j.f.Close() }
+// suspend makes the journal durable and leaves it for the next run.
+func (j *journal) suspend(ctx context.Context) error {
+	if j == nil {
+		return nil
+	}
+	return writeError(leave(ctx, j.Partial))
+}
 
 func (j *journal) append(v any) error {
+	if j == nil {
+		return nil
+	}
 	line, err := encodeJournalLine(v)
 	if err != nil {
 		return err
 	}
-	if _, err := j.f.Write(line); err != nil {
-		return writeError("cannot write "+j.path, err)
-	}
-	return nil
+	_, err = j.Write(line)
+	return writeError(err)
 }
 
 // sync makes all lines durable.
-func (j *journal) sync() error {
-	if err := j.f.Sync(); err != nil {
-		return writeError("cannot write "+j.path, err)
+func (j *journal) sync(ctx context.Context) error {
+	if j == nil {
+		return nil
 	}
-	return nil
+	return writeError(j.Sync(ctx))
 }
 
 // truncate forgets everything behind position end.
 func (j *journal) truncate(end int64) error {
-	if err := j.f.Truncate(end); err != nil {
-		return writeError("cannot write "+j.path, err)
+	if j == nil {
+		return nil
 	}
-	return nil
+	return writeError(j.Truncate(end))
 }
 
 // read returns the header and the lines of the journal, up to the first one
 // that is torn. An empty journal gives errNoJournal.
-func (j *journal) read() (*journalHeader, []journalEntry, error) {
-	if _, err := j.f.Seek(0, io.SeekStart); err != nil {
-		return nil, nil, plain(err)
+func (j *journal) read(ctx context.Context) (*journalHeader, []journalEntry, error) {
+	if j == nil {
+		return nil, nil, errNoJournal
 	}
-	h, entries, err := parseJournal(j.f)
+	h, entries, err := parseJournal(&section{ctx: ctx, r: j, end: j.Size()})
 	if err != nil && !errors.Is(err, errNoJournal) {
-		err = fmt.Errorf("%s: %w", j.path, err)
+		err = fmt.Errorf("the journal %w", err)
 	}
 	return h, entries, err
 }
 
-func readJournalHeader(path string) (*journalHeader, error) {
-	f, err := os.Open(path)
+// section is an io.Reader of what a reader holds.
+type section struct {
+	ctx     context.Context
+	r       reader
+	at, end int64
+}
+
+func (s *section) Read(p []byte) (int, error) {
+	p = p[:min(int64(len(p)), s.end-s.at)]
+	if len(p) == 0 {
+		return 0, io.EOF
+	}
+	if err := s.r.ReadAt(s.ctx, p, s.at); err != nil {
+		return 0, err
+	}
+	s.at += int64(len(p))
+	return len(p), nil
+}
+
+func readJournalHeader(ctx context.Context, st store.Store) (*journalHeader, error) {
+	o, err := st.Open(ctx, JournalName+store.PartialSuffix)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	h, _, err := parseJournal(io.LimitReader(f, 1<<20))
+	defer o.Close()
+	h, _, err := parseJournal(&section{ctx: ctx, r: o, end: min(o.Size(), 1<<20)})
 	return h, err
 }
 

@@ -2,20 +2,19 @@ package pack
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/stokerdata/stoker/pack/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // The names of the files of a pack.
@@ -28,9 +27,7 @@ const (
 // FormatName and Version are in every manifest.
 const (
 	FormatName = "stoker-pack"
-	// Version is that of packs of images, RecordsVersion of those without.
-	Version        = 1
-	RecordsVersion = 2
+	Version    = 3
 )
 
 // Limits of what a reader accepts.
@@ -51,8 +48,11 @@ type Manifest struct {
 	Fingerprint string `json:"fingerprint"`
 	Records     int64  `json:"records"`
 	// Bytes is the size of all shards.
-	Bytes   int64    `json:"bytes"`
-	Fields  []Field  `json:"fields"`
+	Bytes  int64   `json:"bytes"`
+	Fields []Field `json:"fields"`
+	// Paths says that the shards have a column of the records' paths: those of
+	// fields of files have their own.
+	Paths   bool     `json:"paths,omitempty"`
 	Source  Source   `json:"source"`
 	Options Settings `json:"options"`
 	// Skipped are the inputs that are not in the pack.
@@ -60,55 +60,9 @@ type Manifest struct {
 	Shards  []Shard   `json:"shards"`
 }
 
-// Field is a column of the shards.
-type Field struct {
-	Name string `json:"name"`
-	// Kind says what it means: image, label, int, text, codec or bytes.
-	Kind string `json:"kind"`
-	// Type is the Arrow type.
-	Type string `json:"type"`
-	// Classes are the names of a label's values.
-	Classes []string `json:"classes,omitempty"`
-	// Images describes the values of an image field.
-	Images *ImageStats `json:"images,omitempty"`
-	// MaxBytes is the size of the largest value of a field of bytes.
-	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// DType and Shape are of arrays: the element type under NumPy's name, and the
-	// shape, empty for a single number.
-	DType string `json:"dtype,omitempty"`
-	Shape []int  `json:"shape,omitempty"`
-	// Bytes is the size of all values of a field of bytes of a pack without
-	// images.
-	Bytes int64 `json:"bytes,omitempty"`
-}
-
-// The kinds of fields that have no driver.Kind.
-const (
-	KindCodec = "codec"
-	KindBytes = "bytes"
-)
-
-// ImageStats describe all images of a field together.
-type ImageStats struct {
-	// Codecs is the number of images by the name of their codec.
-	Codecs map[string]int64 `json:"codecs"`
-	// CodecNumbers are the numbers of those names in the codec column.
-	CodecNumbers map[string]uint8 `json:"codec_numbers"`
-	// NotDCT counts JPEGs that are kept as they are where dct was asked for,
-	// by reason.
-	NotDCT    map[string]int64 `json:"not_dct,omitempty"`
-	MinWidth  int32            `json:"min_width"`
-	MaxWidth  int32            `json:"max_width"`
-	MinHeight int32            `json:"min_height"`
-	MaxHeight int32            `json:"max_height"`
-	// Bytes is the size of all images as stored, MaxBytes that of the largest.
-	Bytes    int64 `json:"bytes"`
-	MaxBytes int64 `json:"max_bytes"`
-}
-
 // Source says what a pack was made from.
 type Source struct {
-	Kind string `json:"kind"` // "folder", "pack", or the format of a source without images
+	Kind string `json:"kind"` // the format: "folder", "npy", "pack", ...
 	Path string `json:"path"`
 	// Files and Bytes count the inputs, with the skipped ones.
 	Files       int64  `json:"files"`
@@ -118,10 +72,10 @@ type Source struct {
 
 // Settings are the options that decide about the bytes of a pack.
 type Settings struct {
-	Images     string `json:"images"`
+	Images     string `json:"images,omitempty"`
 	Resize     string `json:"resize,omitempty"`
-	Metadata   bool   `json:"metadata"`
-	Check      string `json:"check"`
+	Metadata   bool   `json:"metadata,omitempty"`
+	Check      string `json:"check,omitempty"`
 	ChunkBytes int64  `json:"chunk_bytes"`
 	ShardBytes int64  `json:"shard_bytes"`
 }
@@ -145,8 +99,8 @@ type Chunk struct {
 	// Offset and Bytes are the place of the message with its body.
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
-	// Head is the number of bytes from Offset that hold everything but the
-	// images: one read of them is the index of the chunk.
+	// Head is the number of bytes from Offset that hold what is needed to find
+	// everything else: one read of them is the index of the chunk.
 	Head int64 `json:"head"`
 	Rows int64 `json:"rows"`
 	// XXH3 is the checksum of all Bytes, as 16 hexadecimal digits.
@@ -183,6 +137,7 @@ func (c *Checksum) UnmarshalText(b []byte) error {
 var codecNames = map[driver.Codec]string{
 	driver.CodecJPEG: "jpeg", driver.CodecPNG: "png", driver.CodecBMP: "bmp", driver.CodecGIF: "gif",
 	driver.CodecWebP: "webp", driver.CodecTIFF: "tiff", driver.CodecRaw: "raw", driver.CodecDCT: "dct",
+	driver.CodecRuns: "runs",
 }
 
 // CodecName is the name of a codec in manifests and messages.
@@ -193,45 +148,22 @@ func CodecName(c driver.Codec) string {
 	return fmt.Sprintf("codec %d", c)
 }
 
-// columns are the fields as the shards have them.
-func (m *Manifest) columns() []arrowipc.Column {
-	cols := make([]arrowipc.Column, len(m.Fields))
-	for i := range m.Fields {
-		f := &m.Fields[i]
-		if m.Version == RecordsVersion {
-			cols[i], _ = f.column() // checkFields has seen it
-			continue
-		}
-		t, _ := arrowipc.ParseType(f.Type)
-		cols[i] = arrowipc.Column{Name: f.Name, Type: t}
-	}
-	return cols
-}
-
-func (m *Manifest) field(name string) int {
+// Field returns the field of that name, nil when there is none.
+func (m *Manifest) Field(name string) *Field {
 	for i := range m.Fields {
 		if m.Fields[i].Name == name {
-			return i
+			return &m.Fields[i]
 		}
 	}
-	return -1
+	return nil
 }
 
-// Images are the statistics of the images, nil in a pack without images.
-func (m *Manifest) Images() *ImageStats {
-	if m.Version != Version {
-		return nil
-	}
-	return m.image().Images
-}
-
-// image is the field of the images, which every pack of version 1 has.
-func (m *Manifest) image() *Field { return &m.Fields[m.field(colImage)] }
-
-// Classes are the names of the labels, nil when the pack has no labels.
-func (m *Manifest) Classes() []string {
-	if i := m.field(colLabel); i >= 0 && m.Version == Version {
-		return m.Fields[i].Classes
+// FieldOf returns the first field of a kind, nil when there is none.
+func (m *Manifest) FieldOf(kind driver.Kind) *Field {
+	for i := range m.Fields {
+		if m.Fields[i].Kind == kind {
+			return &m.Fields[i]
+		}
 	}
 	return nil
 }
@@ -283,6 +215,9 @@ func (m *Manifest) marshal() ([]byte, error) {
 	line("bytes", m.Bytes)
 	writeList(&out, "  ", "fields", len(m.Fields), func(i int) { out.Write(raw(m.Fields[i])) })
 	out.WriteString(",\n")
+	if m.Paths {
+		line("paths", m.Paths)
+	}
 	line("source", m.Source)
 	line("options", m.Options)
 	writeList(&out, "  ", "skipped", len(m.Skipped), func(i int) { out.Write(raw(m.Skipped[i])) })
@@ -332,74 +267,76 @@ var ErrNotPack = errors.New("not a pack")
 
 // IsPack reports whether dir looks like a pack, finished or not. A folder that
 // only happens to have a file of the manifest's name is none.
-func IsPack(dir string) bool {
-	if st, err := os.Stat(filepath.Join(dir, JournalName)); err == nil && st.Mode().IsRegular() {
+func IsPack(dir string) bool { return IsPackStore(context.Background(), localstore.New(dir)) }
+
+// IsPackStore is IsPack for the root of any store.
+func IsPackStore(ctx context.Context, st store.Store) bool {
+	if e, err := st.Stat(ctx, ""); err != nil || !e.Dir {
+		return false
+	}
+	if e, err := st.Stat(ctx, JournalName+store.PartialSuffix); err == nil && !e.Dir {
 		return true
 	}
-	if hasShards(dir) {
+	if hasShards(ctx, st) {
 		return true
 	}
-	f, err := os.Open(filepath.Join(dir, ManifestName))
+	o, err := st.Open(ctx, ManifestName)
 	if err != nil {
 		return false
 	}
-	defer f.Close()
-	b := make([]byte, 4096)
-	n, _ := io.ReadFull(f, b)
-	return bytes.Contains(b[:n], []byte(`"`+FormatName+`"`))
+	defer o.Close()
+	b := make([]byte, min(o.Size(), 4096))
+	return o.ReadAt(ctx, b, 0) == nil && bytes.Contains(b, []byte(`"`+FormatName+`"`))
 }
 
-// ReadManifest reads and checks the manifest of the pack dir.
-func ReadManifest(dir string) (*Manifest, error) {
-	name := filepath.Join(dir, ManifestName)
-	f, err := os.Open(name)
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, missingManifest(dir)
+// hasShards reports whether there are files with names of shards.
+func hasShards(ctx context.Context, st store.Store) bool {
+	found := errors.New("found")
+	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Keep: isShard}, func(e store.Entry) error {
+		if e.Dir {
+			return nil
 		}
-		return nil, fmt.Errorf("cannot open the pack %s: %w", dir, plain(err))
-	}
-	defer f.Close()
-	st, err := f.Stat()
+		return found
+	})
+	return errors.Is(err, found)
+}
+
+// ReadManifest reads and checks the manifest of the pack in the folder dir.
+func ReadManifest(dir string) (*Manifest, error) {
+	return readManifest(context.Background(), localstore.New(dir))
+}
+
+func readManifest(ctx context.Context, st store.Store) (*Manifest, error) {
+	b, err := store.ReadFile(ctx, st, ManifestName, maxManifestBytes)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the pack %s: %w", dir, plain(err))
-	}
-	if st.Size() > maxManifestBytes {
-		return nil, fmt.Errorf("%s: %d bytes are more than a manifest can have", name, st.Size())
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxManifestBytes))
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", name, plain(err))
+		if errors.Is(err, store.ErrNotExist) {
+			return nil, missingManifest(ctx, st)
+		}
+		return nil, fmt.Errorf("cannot open the pack %s: %w", st, plain(err))
 	}
 	m, err := parseManifest(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", st.Path(ManifestName), err)
 	}
 	return m, nil
 }
 
-// hasShards says whether shards lie in a folder.
-func hasShards(dir string) bool {
-	shards, _ := fs.Glob(os.DirFS(dir), "shard-*"+shardSuffix)
-	return len(shards) > 0
-}
-
-// missingManifest says why dir has none.
-func missingManifest(dir string) error {
-	st, err := os.Stat(dir)
+// missingManifest says why there is none.
+func missingManifest(ctx context.Context, st store.Store) error {
+	e, err := st.Stat(ctx, "")
 	switch {
 	case err != nil:
-		return fmt.Errorf("cannot open the pack %s: %w", dir, plain(err))
-	case !st.IsDir():
-		return fmt.Errorf("%s is a file, %w: a pack is a folder with %s", dir, ErrNotPack, ManifestName)
+		return fmt.Errorf("cannot open the pack %s: %w", st, plain(err))
+	case !e.Dir:
+		return fmt.Errorf("%s is a file, %w: a pack is a folder with %s", st, ErrNotPack, ManifestName)
 	}
-	if h, err := readJournalHeader(filepath.Join(dir, JournalName)); err == nil {
-		return fmt.Errorf("%s is an %w; finish it with: %s", dir, ErrUnfinished, h.command(dir))
+	if h, err := readJournalHeader(ctx, st); err == nil {
+		return fmt.Errorf("%s is an %w; finish it with: %s", st, ErrUnfinished, h.command(st.String()))
 	}
-	if hasShards(dir) {
-		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", dir, ErrUnfinished, ManifestName)
+	if hasShards(ctx, st) {
+		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", st, ErrUnfinished, ManifestName)
 	}
-	return fmt.Errorf("%s is %w: it has no %s", dir, ErrNotPack, ManifestName)
+	return fmt.Errorf("%s is %w: it has no %s", st, ErrNotPack, ManifestName)
 }
 
 // parseManifest decodes and checks a manifest. Nothing in it is believed: a
@@ -416,8 +353,11 @@ func parseManifest(b []byte) (*Manifest, error) {
 	if v.Format != FormatName {
 		return nil, fmt.Errorf("%w: format is %q, not %q", ErrNotPack, v.Format, FormatName)
 	}
-	if v.Version != Version && v.Version != RecordsVersion {
-		return nil, fmt.Errorf("this pack has format version %d and this program reads versions %d and %d: use a newer stoker", v.Version, Version, RecordsVersion)
+	switch {
+	case v.Version < Version:
+		return nil, fmt.Errorf("packed by an older stoker (format version %d, this one reads %d): pack it again", v.Version, Version)
+	case v.Version > Version:
+		return nil, fmt.Errorf("this pack has format version %d and this program reads version %d: use a newer stoker", v.Version, Version)
 	}
 	m := new(Manifest)
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -431,15 +371,21 @@ func parseManifest(b []byte) (*Manifest, error) {
 }
 
 func (m *Manifest) check() error {
-	if err := m.checkFields(); err != nil {
+	sch, err := newSchema(m.Fields, m.Paths)
+	if err != nil {
 		return err
 	}
-	rowBytes := m.leastRowBytes()
+	for i := range m.Fields {
+		if err := m.Fields[i].checkStats(m.Records); err != nil {
+			return fmt.Errorf("field %q: %w", m.Fields[i].Name, err)
+		}
+	}
+	rowBytes := sch.leastRowBytes()
 	var records, size int64
 	seen := make(map[string]bool, len(m.Shards))
 	for i := range m.Shards {
 		s := &m.Shards[i]
-		if s.File == "" || strings.ContainsAny(s.File, "/\\\x00") || s.File[0] == '.' || seen[s.File] {
+		if store.CheckName(s.File) != nil || s.File == "" || strings.ContainsAny(s.File, "/\\\x00") || s.File[0] == '.' || seen[s.File] {
 			return fmt.Errorf("shard %d has the file name %q", i, s.File)
 		}
 		seen[s.File] = true
@@ -477,9 +423,12 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// plain takes the path out of a file system error whose message names it
-// already.
+// plain takes the path out of an error whose message names it already.
 func plain(err error) error {
+	var sto *store.Error
+	if errors.As(err, &sto) {
+		return sto.Err
+	}
 	var pe *os.PathError
 	if errors.As(err, &pe) {
 		return pe.Err

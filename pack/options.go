@@ -2,8 +2,10 @@ package pack
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,7 +39,10 @@ const (
 
 // Options change how Write and Convert work. Nil means the defaults.
 type Options struct {
-	// Images is one of the Images constants, "" for ImagesAuto.
+	// Images says how images are stored: one of the Images constants, "" for
+	// ImagesAuto, or some of them by the names of fields: "raw,depth=keep,left=dct"
+	// is raw but for two fields. Masks are raw, kept as files, or, with auto and
+	// dct, runs of equal class numbers.
 	Images string
 	// Resize, for ImagesRaw only, makes every image fit: Resize.Short scales
 	// the shorter side, Resize.Width and Height set both.
@@ -58,7 +63,7 @@ type Options struct {
 	// Writer names the program in the manifest, "" for "stoker".
 	Writer string
 
-	fs fileSystem // for fault injection
+	images imagesOf
 }
 
 // Resize says how large raw images become. The zero value leaves them alone.
@@ -135,9 +140,6 @@ func (o *Options) withDefaults() (*Options, error) {
 	if o != nil {
 		c = *o
 	}
-	if c.Images == "" {
-		c.Images = ImagesAuto
-	}
 	if c.Check == "" {
 		c.Check = CheckStructure
 	}
@@ -153,20 +155,17 @@ func (o *Options) withDefaults() (*Options, error) {
 	if c.Writer == "" {
 		c.Writer = "stoker"
 	}
-	if c.fs == nil {
-		c.fs = osFS{}
+	var err error
+	if c.images, err = parseImages(c.Images); err != nil {
+		return nil, err
 	}
-	switch c.Images {
-	case ImagesAuto, ImagesKeep, ImagesDCT, ImagesRaw:
-	default:
-		return nil, fmt.Errorf("--images %s: it is auto, keep, dct or raw", c.Images)
-	}
+	c.Images = c.images.String()
 	switch c.Check {
 	case CheckStructure, CheckDecode:
 	default:
 		return nil, fmt.Errorf("--check %s: it is structure or decode", c.Check)
 	}
-	if c.Resize != (Resize{}) && c.Images != ImagesRaw {
+	if c.Resize != (Resize{}) && !c.images.any(ImagesRaw) {
 		return nil, fmt.Errorf("--resize changes pixels and needs --images raw")
 	}
 	if c.ChunkBytes < 64<<10 || c.ChunkBytes > 1<<30 {
@@ -184,6 +183,67 @@ func (o *Options) settings() Settings {
 		ChunkBytes: o.ChunkBytes, ShardBytes: o.ShardBytes,
 	}
 }
+
+// imagesOf is Options.Images, taken apart.
+type imagesOf struct {
+	all    string
+	fields map[string]string
+}
+
+func parseImages(s string) (imagesOf, error) {
+	im := imagesOf{all: ImagesAuto}
+	for i, part := range strings.Split(s, ",") {
+		field, how, named := strings.Cut(part, "=")
+		if !named {
+			how = field
+		}
+		switch {
+		case s == "":
+			continue
+		case !slices.Contains([]string{ImagesAuto, ImagesKeep, ImagesDCT, ImagesRaw}, how):
+			return im, fmt.Errorf("--images %s: %q is not auto, keep, dct or raw", s, how)
+		case !named && i > 0:
+			return im, fmt.Errorf("--images %s: write what all fields get first, then FIELD=HOW", s)
+		case !named:
+			im.all = how
+			continue
+		}
+		if im.fields == nil {
+			im.fields = map[string]string{}
+		}
+		if _, twice := im.fields[field]; twice || field == "" {
+			return im, fmt.Errorf("--images %s: field %q is there twice", s, field)
+		}
+		im.fields[field] = how
+	}
+	return im, nil
+}
+
+// of is how a field of images or masks is stored.
+func (im imagesOf) of(field string) string {
+	if how, ok := im.fields[field]; ok {
+		return how
+	}
+	return im.all
+}
+
+func (im imagesOf) any(how string) bool {
+	return im.all == how || slices.Contains(slices.Collect(maps.Values(im.fields)), how)
+}
+
+// String is the reverse of parseImages: equal texts mean the same.
+func (im imagesOf) String() string {
+	parts := []string{im.all}
+	for _, f := range slices.Sorted(maps.Keys(im.fields)) {
+		if im.fields[f] != im.all {
+			parts = append(parts, f+"="+im.fields[f])
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// keeps says that a field of images or masks holds nothing but files.
+func (o *Options) keeps(f *Field) bool { return o.images.of(f.Name) == ImagesKeep }
 
 // Progress says how far a run is.
 type Progress struct {

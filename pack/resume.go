@@ -4,27 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/store"
 )
 
 // resume reads the journal, checks that what it promises is there, and sets
 // the writer to go on behind it. Without a journal it begins a new one.
 func (w *writer) resume(ctx context.Context) error {
-	mine := journalHeader{
-		Format: journalFormat, Version: Version, Command: w.in.command(), Source: w.man.Source, Options: w.man.Options,
-		Labels: w.in.classes() != nil, Metadata: w.opt.Metadata,
-	}
-	h, entries, err := w.jnl.read()
+	mine := journalHeader{Format: journalFormat, Version: Version, Command: w.in.command(), Source: w.man.Source, Options: w.man.Options}
+	h, entries, err := w.jnl.read(ctx)
 	if w.opt.Restart || errors.Is(err, errNoJournal) {
-		if err := w.removeShards(0); err != nil {
+		if err := w.removeShards(ctx, 0); err != nil {
 			return err
 		}
 		if err := w.jnl.truncate(0); err != nil {
@@ -36,17 +31,17 @@ func (w *writer) resume(ctx context.Context) error {
 		return err
 	}
 	if h.Options != mine.Options || h.Command != mine.Command || h.Source.Path != mine.Source.Path && h.Source.Fingerprint != mine.Source.Fingerprint {
-		return fmt.Errorf("%s was begun with other arguments; finish it with: %s (or start anew with --restart)", w.dst, h.command(w.dst))
+		return fmt.Errorf("%s was begun with other arguments; finish it with: %s (or start anew with --restart)", w.st, h.command(w.st.String()))
 	}
 	if h.Source.Fingerprint != mine.Source.Fingerprint {
 		return fmt.Errorf("%s has changed since the packing of it into %s was interrupted (%d files then, %d now, or other times of change): start anew with --restart",
-			h.Source.Path, w.dst, h.Source.Files, mine.Source.Files)
+			h.Source.Path, w.st, h.Source.Files, mine.Source.Files)
 	}
 	good, err := w.checkWritten(ctx, entries)
 	if err != nil {
 		return err
 	}
-	return w.adopt(entries[:good])
+	return w.adopt(ctx, h, entries[:good])
 }
 
 // checkWritten returns how many entries of the journal are backed by what is
@@ -64,7 +59,7 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 			}
 			done = false
 			c := e.Chunk
-			ok = e.Shard == shard && e.Stats != nil && c.Offset >= at && c.Bytes > 0 && c.Rows > 0 && c.Offset < 1<<50 && c.Bytes <= maxChunkBytes &&
+			ok = e.Shard == shard && len(e.Stats) == len(w.man.Fields) && c.Offset >= at && c.Bytes > 0 && c.Rows > 0 && c.Offset < 1<<50 && c.Bytes <= maxChunkBytes &&
 				e.Next > next && e.Next <= w.in.len()
 			at, next = c.Offset+c.Bytes, e.Next
 		case e.Done > 0:
@@ -97,30 +92,29 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 		}
 		lo := from
 		g.Go(func() error {
-			for i, f := lo, (*os.File)(nil); i < to; i++ {
+			r, closeIt, err := w.openWritten(gctx, entries[lo].Shard, entries[to-1].Chunk == nil)
+			if err != nil {
+				lower(lo)
+				return context.Cause(gctx)
+			}
+			defer closeIt()
+			buf := make([]byte, 256<<10)
+			for i := lo; i < to; i++ {
 				if err := context.Cause(gctx); err != nil {
 					return err
 				}
 				if int64(i) >= first.Load() {
 					return nil
 				}
-				if f == nil {
-					var err error
-					if f, err = w.openWritten(entries[i].Shard); err != nil {
-						lower(i)
-						return nil
-					}
-					defer f.Close()
-				}
 				if entries[i].Chunk == nil {
-					if st, err := f.Stat(); err != nil || st.Size() != entries[i].Done {
+					if r.Size() != entries[i].Done {
 						lower(i)
 					}
 					continue
 				}
-				if err := checkChunk(f, *entries[i].Chunk, make([]byte, 256<<10)); err != nil {
+				if err := checkChunk(gctx, r, *entries[i].Chunk, buf); err != nil {
 					lower(i)
-					return nil
+					return context.Cause(gctx)
 				}
 				mu.Lock()
 				checked += entries[i].Chunk.Rows
@@ -137,18 +131,27 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 	return int(first.Load()), nil
 }
 
-// openWritten opens shard i under whichever name it has.
-func (w *writer) openWritten(i int) (*os.File, error) {
-	f, err := os.Open(filepath.Join(w.dst, shardName(i)))
-	if errors.Is(err, os.ErrNotExist) {
-		return os.Open(w.shards.partialPath(i))
+// openWritten opens shard i for a look: in place when it is done, else the upload
+// that is there, in whichever state.
+func (w *writer) openWritten(ctx context.Context, i int, done bool) (reader, func(), error) {
+	o, err := w.st.Open(ctx, shardName(i))
+	if err == nil || done {
+		return o, func() { _ = o.Close() }, err
 	}
-	return f, err
+	r, ok := store.As[store.Resumer](w.st)
+	if !ok {
+		return nil, nil, err
+	}
+	p, err := r.Resume(ctx, shardName(i))
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, func() { _ = leave(ctx, p) }, nil
 }
 
 // adopt sets the writer behind the last of the entries, all of which are good,
 // and forgets everything behind them.
-func (w *writer) adopt(entries []journalEntry) error {
+func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalEntry) error {
 	sw := w.shards
 	for _, e := range entries {
 		if e.Shard == len(sw.shards) {
@@ -167,74 +170,77 @@ func (w *writer) adopt(entries []journalEntry) error {
 	for i := range w.next {
 		w.bytesOld += w.in.bytes(i)
 	}
+	if err := w.removeShards(ctx, len(sw.shards)); err != nil {
+		return err
+	}
 	if len(entries) == 0 {
-		if err := w.removeShards(0); err != nil {
+		if err := w.jnl.truncate(0); err != nil {
 			return err
 		}
-		return w.rewriteHeaderOnly()
+		return w.jnl.append(h)
 	}
-	if err := w.jnl.truncate(entries[len(entries)-1].end); err != nil {
+	last := entries[len(entries)-1]
+	if err := w.jnl.truncate(last.end); err != nil {
 		return err
 	}
-	if err := w.removeShards(len(sw.shards)); err != nil {
-		return err
-	}
-	last := len(sw.shards) - 1
-	if entries[len(entries)-1].Chunk == nil {
+	if last.Chunk == nil {
 		return nil // ends with a finished shard
 	}
 	// The last shard is open. Its footer, if it has one, is cut off again.
-	partial := sw.partialPath(last)
-	if _, err := os.Stat(partial); errors.Is(err, os.ErrNotExist) {
-		if err := w.opt.fs.Rename(filepath.Join(w.dst, shardName(last)), partial); err != nil {
-			return writeError("cannot rename "+shardName(last), err)
-		}
+	r, ok := store.As[store.Resumer](w.st)
+	if !ok {
+		return fmt.Errorf("internal error: %s has a journal and cannot go on with a shard", w.st)
 	}
-	f, err := w.opt.fs.OpenFile(partial, os.O_RDWR|os.O_APPEND, 0o644)
+	p, err := r.Resume(ctx, shardName(last.Shard))
 	if err != nil {
-		return writeError("cannot open "+partial, err)
+		return writeError(err)
 	}
-	chunks := sw.shards[last].Chunks
-	at := chunks[len(chunks)-1].Offset + chunks[len(chunks)-1].Bytes
-	var blocks []arrowipc.Block
-	if blocks, err = blocksOf(f, chunks); err == nil {
-		err = f.Truncate(at)
+	chunks := sw.shards[last.Shard].Chunks
+	at := last.Chunk.Offset + last.Chunk.Bytes
+	blocks, err := blocksOf(ctx, p, chunks)
+	if err == nil {
+		err = p.Truncate(at)
 	}
 	if err != nil {
-		f.Close()
-		return writeError("cannot go on with "+partial, err)
+		_ = leave(ctx, p)
+		return fmt.Errorf("cannot go on with %s: %w", w.st.Path(shardName(last.Shard)), writeError(err))
 	}
-	sw.attach(f, at, blocks)
+	sw.attach(p, at, blocks)
 	return nil
 }
 
-// rewriteHeaderOnly cuts the journal behind its header.
-func (w *writer) rewriteHeaderOnly() error {
-	h, _, err := w.jnl.read()
-	if err != nil {
-		return err
-	}
-	if err := w.jnl.truncate(0); err != nil {
-		return err
-	}
-	return w.jnl.append(h)
-}
-
-// removeShards removes the shards from number from on.
-func (w *writer) removeShards(from int) error {
-	entries, err := os.ReadDir(w.dst)
-	if err != nil {
-		return fmt.Errorf("cannot list %s: %w", w.dst, plain(err))
-	}
-	for _, e := range entries {
-		n := strings.TrimSuffix(e.Name(), partialSuffix)
+// removeShards removes the shards from number from on, whole or not.
+func (w *writer) removeShards(ctx context.Context, from int) error {
+	var names []string
+	err := w.st.List(ctx, "", &store.ListOptions{Shallow: true}, func(e store.Entry) error {
 		var i int
-		if _, err := fmt.Sscanf(n, "shard-%d"+shardSuffix, &i); err != nil || shardName(i) != n || i < from {
-			continue
+		n := strings.TrimSuffix(e.Name, store.PartialSuffix)
+		if _, err := fmt.Sscanf(n, "shard-%d"+shardSuffix, &i); err == nil && shardName(i) == n && i >= from && !e.Dir {
+			names = append(names, e.Name)
 		}
-		if err := w.opt.fs.Remove(filepath.Join(w.dst, e.Name())); err != nil {
-			return writeError("cannot remove "+e.Name(), err)
+		return nil
+	})
+	if err != nil && !errors.Is(err, store.ErrNotExist) {
+		return err
+	}
+	for _, n := range names {
+		if err := w.remove(ctx, n); err != nil {
+			return writeError(err)
 		}
 	}
 	return nil
+}
+
+// remove removes an object or an unfinished upload, by the name that List shows.
+func (w *writer) remove(ctx context.Context, name string) error {
+	whole, partial := strings.CutSuffix(name, store.PartialSuffix)
+	r, ok := store.As[store.Resumer](w.st)
+	if !partial || !ok {
+		return w.st.Remove(ctx, name)
+	}
+	p, err := r.Resume(ctx, whole)
+	if err != nil {
+		return err
+	}
+	return p.Abort()
 }

@@ -12,6 +12,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/fault"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // interrupt packs src and cancels after n inputs.
@@ -19,18 +25,30 @@ func interrupt(t testing.TB, src, dst string, opt *Options, n int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	in, err := openFolderInput(ctx, src, dst)
-	if err != nil {
-		t.Fatal(err)
+	in, o := folderInput(t, src, opt)
+	_, err := run(ctx, &cancelInput{input: in, after: n, cancel: cancel}, localstore.New(dst), o)
+	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "run the same command again") {
+		t.Fatalf("interrupted run: %v", err)
 	}
+}
+
+// folderInput is what Write makes of a folder.
+func folderInput(t testing.TB, src string, opt *Options) (input, *Options) {
+	t.Helper()
 	o, err := opt.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = run(ctx, &cancelInput{input: in, after: n, cancel: cancel}, dst, o)
-	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "run the same command again") {
-		t.Fatalf("interrupted run: %v", err)
+	s, err := foldersource.Open(t.Context(), src, localstore.New(src), &foldersource.Options{AllFiles: true})
+	if err != nil {
+		t.Fatal(err)
 	}
+	in, err := newSourceInput(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.obj.Close() })
+	return in, o
 }
 
 // cancelInput cancels the run when input number after is loaded.
@@ -82,8 +100,8 @@ func TestResume(t *testing.T) {
 // damage does to an interrupted pack what a crash or a full disk may do.
 func damage(t testing.TB, rng *rand.Rand, dst string) {
 	t.Helper()
-	partial, _ := filepath.Glob(filepath.Join(dst, "*"+partialSuffix))
-	journal := filepath.Join(dst, JournalName)
+	partial, _ := filepath.Glob(filepath.Join(dst, "shard-*"+store.PartialSuffix))
+	journal := filepath.Join(dst, JournalName+store.PartialSuffix)
 	cut := func(name string) {
 		if st, err := os.Stat(name); err == nil && st.Size() > 0 {
 			if err := os.Truncate(name, rng.Int64N(st.Size())); err != nil {
@@ -127,13 +145,9 @@ func TestNothingIsDoneTwice(t *testing.T) {
 	o := small(ImagesKeep)
 	o.Threads = 1
 	interrupt(t, src, dst, o, 100)
-	od, _ := o.withDefaults()
-	in, err := openFolderInput(t.Context(), src, dst)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, od := folderInput(t, src, o)
 	c := &cancelInput{input: in, after: -1}
-	s, err := run(t.Context(), c, dst, od)
+	s, err := run(t.Context(), c, localstore.New(dst), od)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,11 +175,7 @@ func TestResumeRefusals(t *testing.T) {
 
 func TestTwoWriters(t *testing.T) {
 	src, dst := testFolder(t, 60), filepath.Join(t.TempDir(), "p")
-	in, err := openFolderInput(t.Context(), src, dst)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, _ := small(ImagesKeep).withDefaults()
+	in, o := folderInput(t, src, small(ImagesKeep))
 	hold, held := make(chan struct{}), make(chan struct{})
 	done := make(chan error)
 	go func() {
@@ -175,7 +185,7 @@ func TestTwoWriters(t *testing.T) {
 				<-hold
 			}
 			return nil
-		}}, dst, o)
+		}}, localstore.New(dst), o)
 		done <- err
 	}()
 	<-held
@@ -213,19 +223,16 @@ func TestSourceChanges(t *testing.T) {
 		"gone":      os.Remove,
 	} {
 		src, dst := testFolder(t, 60), filepath.Join(t.TempDir(), "p")
-		in, err := openFolderInput(t.Context(), src, dst)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := in.(*folderInput).list.FullPath(40)
-		o, _ := small(ImagesKeep).withDefaults()
-		o.Threads = 2
-		_, err = run(t.Context(), &hookInput{input: in, hook: func(i int64) error {
+		opt := small(ImagesKeep)
+		opt.Threads = 2
+		in, o := folderInput(t, src, opt)
+		name := in.(*sourceInput).s.Name(40)
+		_, err := run(t.Context(), &hookInput{input: in, hook: func(i int64) error {
 			if i == 40 {
 				return change(name)
 			}
 			return nil
-		}}, dst, o)
+		}}, localstore.New(dst), o)
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "changed since") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -245,120 +252,75 @@ func appendTo(name, text string) error {
 	return err
 }
 
-// faultFS fails every operation from number after on.
-type faultFS struct {
-	osFS
-	after int64
-	err   error
-	short bool // a failing write writes half of its bytes
-	count atomic.Int64
-}
-
-func (f *faultFS) fails() error {
-	if f.count.Add(1) > f.after {
-		return f.err
-	}
-	return nil
-}
-
-func (f *faultFS) OpenFile(name string, flag int, perm os.FileMode) (file, error) {
-	if err := f.fails(); err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	g, err := os.OpenFile(name, flag, perm)
-	if err != nil {
-		return nil, err
-	}
-	return &faultFile{File: g, fs: f}, nil
-}
-
-func (f *faultFS) Rename(from, to string) error {
-	if err := f.fails(); err != nil {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
-	}
-	return os.Rename(from, to)
-}
-
-func (f *faultFS) SyncDir(dir string) error {
-	if err := f.fails(); err != nil {
-		return err
-	}
-	return f.osFS.SyncDir(dir)
-}
-
-type faultFile struct {
-	*os.File
-	fs *faultFS
-}
-
-func (f *faultFile) Write(b []byte) (int, error) {
-	if err := f.fs.fails(); err != nil {
-		n := 0
-		if f.fs.short {
-			n, _ = f.File.Write(b[:len(b)/2])
-		}
-		return n, &os.PathError{Op: "write", Path: f.Name(), Err: err}
-	}
-	return f.File.Write(b)
-}
-
-func (f *faultFile) Sync() error {
-	if err := f.fs.fails(); err != nil {
-		return &os.PathError{Op: "sync", Path: f.Name(), Err: err}
-	}
-	return f.File.Sync()
-}
-
-func (f *faultFile) Close() error {
-	err := f.File.Close()
-	if ferr := f.fs.fails(); ferr != nil {
-		return ferr
-	}
-	return err
-}
-
-// Whatever write, sync or rename fails: there is a clear error, nothing that
-// looks like a whole pack, and the next run finishes it.
+// Whatever creation, write, sync or commit fails: there is a clear error, nothing
+// that looks like a whole pack, and the next run finishes it.
 func TestEveryWriteFails(t *testing.T) {
 	src := testFolder(t, 60)
 	straight := filepath.Join(t.TempDir(), "p")
 	mustWrite(t, src, straight, small(ImagesKeep))
-	for _, fault := range []struct {
-		err   error
-		short bool
+	source := func() driver.Source {
+		s, err := foldersource.Open(t.Context(), src, localstore.New(src), &foldersource.Options{AllFiles: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, test := range []struct {
+		fault func() *fault.Fault
 		want  string
 	}{
-		{syscall.ENOSPC, true, "no space left on device; make room and run the same command again"},
-		{syscall.EIO, false, "input/output error"},
+		{func() *fault.Fault { return fault.Error(syscall.ENOSPC) }, "no space left on device; make room and run the same command again"},
+		{func() *fault.Fault { return fault.Error(syscall.EIO) }, "input/output error"},
+		{fault.Short, ""},
 	} {
-		for after := int64(0); ; after++ {
+		for good := int64(0); ; good++ {
 			dst := filepath.Join(t.TempDir(), "p")
-			o := small(ImagesKeep)
-			o.fs = &faultFS{after: after, err: fault.err, short: fault.short}
-			_, err := Write(t.Context(), src, dst, o)
+			f := test.fault().After(good)
+			if test.want != "" {
+				f = f.On(fault.Create, fault.Resume, fault.Write, fault.Cut, fault.Sync, fault.Commit, fault.Remove)
+			} else {
+				f = f.On(fault.Write)
+			}
+			st, _ := store.As[store.WriteStore](fault.New(localstore.New(dst), 1, f))
+			_, err := WriteTo(t.Context(), source(), st, small(ImagesKeep))
 			if err == nil {
-				if after < 10 {
-					t.Errorf("only %d operations", after)
+				if good < 10 {
+					t.Errorf("only %d operations", good)
 				}
 				break // more operations than there are
 			}
-			if !strings.Contains(err.Error(), fault.want) || !strings.Contains(err.Error(), dst) {
-				t.Errorf("operation %d: %v", after, err)
+			if !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), dst) {
+				t.Errorf("operation %d: %v", good, err)
 			}
-			// The very last operation makes the name of the manifest durable:
-			// by then the pack is whole.
 			if _, err := Open(t.Context(), dst, nil); err == nil {
 				if rep, err := Verify(t.Context(), dst, nil); err != nil || len(rep.Problems) > 0 {
-					t.Errorf("operation %d: what is left opens and is not whole", after)
+					t.Errorf("operation %d: what is left opens and is not whole", good)
 				}
 			}
 			mustWrite(t, src, dst, small(ImagesKeep))
-			delete := filepath.Join(dst, JournalName)
-			_ = os.Remove(delete)
-			sameFiles(t, fmt.Sprintf("after a failure of operation %d", after), straight, dst)
+			_ = os.Remove(filepath.Join(dst, JournalName+store.PartialSuffix))
+			sameFiles(t, fmt.Sprintf("after a failure of operation %d", good), straight, dst)
 		}
 	}
 }
+
+// A store whose uploads do not outlive the process gets the same pack.
+func TestStoreThatCannotResume(t *testing.T) {
+	src, straight := testFolder(t, 60), filepath.Join(t.TempDir(), "p")
+	mustWrite(t, src, straight, small(ImagesKeep))
+	dst := filepath.Join(t.TempDir(), "p")
+	s, err := foldersource.Open(t.Context(), src, localstore.New(src), &foldersource.Options{AllFiles: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteTo(t.Context(), s, forgetful{localstore.New(dst)}, small(ImagesKeep)); err != nil {
+		t.Fatal(err)
+	}
+	sameFiles(t, "without resuming", straight, dst)
+}
+
+// forgetful hides that a store can go on with uploads.
+type forgetful struct{ store.WriteStore }
 
 func TestReadOnlyTarget(t *testing.T) {
 	if os.Getuid() == 0 {
@@ -376,8 +338,7 @@ func TestReadOnlyTarget(t *testing.T) {
 
 func FuzzParseJournal(f *testing.F) {
 	h, _ := encodeJournalLine(journalHeader{Format: journalFormat, Version: Version})
-	s := newChunkStats()
-	e, _ := encodeJournalLine(journalEntry{Chunk: &Chunk{Rows: 1, Bytes: 64, Head: 64}, Next: 1, Stats: &s})
+	e, _ := encodeJournalLine(journalEntry{Chunk: &Chunk{Rows: 1, Bytes: 64, Head: 64}, Next: 1, Stats: []driver.FieldStats{{Count: 1}}})
 	f.Add(append(append([]byte{}, h...), e...))
 	f.Add(append(append(append([]byte{}, h...), e...), e[:10]...))
 	f.Fuzz(func(t *testing.T, b []byte) {

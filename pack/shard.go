@@ -2,96 +2,54 @@ package pack
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/store"
 )
 
-const (
-	shardSuffix   = ".arrow"
-	partialSuffix = ".partial"
-)
+const shardSuffix = ".arrow"
 
 func shardName(i int) string { return fmt.Sprintf("shard-%05d%s", i, shardSuffix) }
 
-// shardMeta is the metadata of every shard's schema, so that a shard that lost
-// its manifest still says what it is.
-func shardMeta(version int) []arrowipc.KeyValue {
-	return []arrowipc.KeyValue{{Key: "stoker.pack.version", Value: fmt.Sprint(version)}}
+// isShard reports whether name is that of a shard.
+func isShard(name string) bool {
+	return strings.HasPrefix(name, "shard-") && strings.HasSuffix(name, shardSuffix)
 }
 
-// file is what the writer needs of an open file.
-type file interface {
-	io.Writer
-	io.ReaderAt
-	Sync() error
-	Truncate(size int64) error
-	Close() error
-	Fd() uintptr
-}
-
-// fileSystem is where a writer writes; tests put faults into it.
-type fileSystem interface {
-	OpenFile(name string, flag int, perm os.FileMode) (file, error)
-	Rename(from, to string) error
-	Remove(name string) error
-	// SyncDir makes the names in dir durable.
-	SyncDir(dir string) error
-}
-
-type osFS struct{}
-
-func (osFS) OpenFile(name string, flag int, perm os.FileMode) (file, error) {
-	f, err := os.OpenFile(name, flag, perm)
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
-func (osFS) Remove(name string) error     { return os.Remove(name) }
-func (osFS) SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	err = d.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
-		return nil // a file system without it
-	}
-	return err
+// reader is what can be read at any place: an object, or an upload that is gone
+// on with.
+type reader interface {
+	ReadAt(ctx context.Context, p []byte, off int64) error
+	Size() int64
 }
 
 // shardWriter writes the shards of a pack, one after the other.
 type shardWriter struct {
-	fs    fileSystem
-	dir   string
+	st    store.WriteStore
 	cols  []arrowipc.Column
-	bulk  int // the first column behind the head of a chunk
 	meta  []arrowipc.KeyValue
 	limit int64
 
 	shards []Shard
-	f      file // of the last element of shards, nil when that is finished
+	up     store.Upload // of the last element of shards, nil when that is finished
 	out    *bufio.Writer
 	blocks []arrowipc.Block
 	at     int64
 	hash   *xxh3.Hasher
 }
 
-func newShardWriter(fs fileSystem, dir string, m *Manifest, limit int64) *shardWriter {
-	return &shardWriter{fs: fs, dir: dir, cols: m.columns(), bulk: m.bulk(), meta: shardMeta(m.Version), limit: limit, hash: xxh3.New()}
+func newShardWriter(st store.WriteStore, sch *schema, meta []arrowipc.KeyValue, limit int64) *shardWriter {
+	return &shardWriter{st: st, cols: sch.cols, meta: meta, limit: limit, hash: xxh3.New()}
 }
 
-func (w *shardWriter) open() bool { return w.f != nil }
+func (w *shardWriter) open() bool { return w.up != nil }
 
 // full reports whether a chunk of the given size no longer fits into the open
 // shard.
@@ -99,53 +57,78 @@ func (w *shardWriter) full(chunk int64) bool {
 	return w.open() && len(w.blocks) > 0 && w.at+chunk > w.limit
 }
 
-func (w *shardWriter) partialPath(shard int) string {
-	return filepath.Join(w.dir, shardName(shard)+partialSuffix)
-}
-
-func (w *shardWriter) fail(what string, err error) error {
-	return writeError(fmt.Sprintf("%s %s", what, filepath.Join(w.dir, w.shards[len(w.shards)-1].File)), err)
-}
-
-// begin opens the next shard.
-func (w *shardWriter) begin() error {
+// begin opens the next shard. What an earlier run has left under its name is
+// thrown away.
+func (w *shardWriter) begin(ctx context.Context) error {
 	i := len(w.shards)
 	w.shards = append(w.shards, Shard{File: shardName(i)})
-	f, err := w.fs.OpenFile(w.partialPath(i), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	up, err := w.create(ctx, shardName(i))
 	if err != nil {
-		return w.fail("cannot create", err)
+		return writeError(err)
 	}
-	w.attach(f, 0, nil)
+	w.attach(up, 0, nil)
 	head := arrowipc.Header(w.cols, w.meta)
 	if _, err := w.out.Write(head); err != nil {
-		return w.fail("cannot write", err)
+		return writeError(err)
 	}
 	w.at = int64(len(head))
 	return nil
 }
 
-// attach goes on with an open shard file.
-func (w *shardWriter) attach(f file, at int64, blocks []arrowipc.Block) {
-	w.f, w.at, w.blocks = f, at, blocks
-	w.out = bufio.NewWriterSize(f, 256<<10)
+// create begins an object, in a way that outlives the process where the store
+// can do that.
+func (w *shardWriter) create(ctx context.Context, name string) (store.Upload, error) {
+	r, ok := store.As[store.Resumer](w.st)
+	if !ok {
+		return w.st.Create(ctx, name)
+	}
+	p, err := r.Resume(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if p.Size() > 0 {
+		if err := p.Truncate(0); err != nil {
+			return nil, errors.Join(err, leave(ctx, p))
+		}
+	}
+	return p, nil
+}
+
+// leave ends an upload that is not finished: what was written stays, to be gone
+// on with later, where the store can do that and it can still be relied on.
+func leave(ctx context.Context, up store.Upload) error {
+	p, ok := up.(store.Partial)
+	if !ok {
+		return up.Abort()
+	}
+	err := p.Suspend(context.WithoutCancel(ctx))
+	if err != nil {
+		_ = p.Abort()
+	}
+	return err
+}
+
+// attach goes on with an open shard.
+func (w *shardWriter) attach(up store.Upload, at int64, blocks []arrowipc.Block) {
+	w.up, w.at, w.blocks = up, at, blocks
+	w.out = bufio.NewWriterSize(up, 256<<10)
 }
 
 // add writes one chunk into the open shard.
-func (w *shardWriter) add(b *arrowipc.Batch) (Chunk, error) {
-	parts, block, head := b.Parts(w.cols, w.bulk)
+func (w *shardWriter) add(b *arrowipc.Batch, zones []arrowipc.Zone) (Chunk, error) {
+	parts, block, head := b.Parts(w.cols, zones)
 	block.Offset = w.at
 	w.hash.Reset()
 	for _, p := range parts {
 		_, _ = w.hash.Write(p)
 		if _, err := w.out.Write(p); err != nil {
-			return Chunk{}, w.fail("cannot write", err)
+			return Chunk{}, writeError(err)
 		}
 	}
 	if err := w.out.Flush(); err != nil {
-		return Chunk{}, w.fail("cannot write", err)
+		return Chunk{}, writeError(err)
 	}
 	n := int64(block.MetaBytes) + block.BodyBytes
-	startWriteback(w.f, w.at, n)
 	c := Chunk{Offset: w.at, Bytes: n, Head: head, Rows: int64(b.Rows), XXH3: Checksum(w.hash.Sum64())}
 	w.at += n
 	w.blocks = append(w.blocks, block)
@@ -155,55 +138,41 @@ func (w *shardWriter) add(b *arrowipc.Batch) (Chunk, error) {
 	return c, nil
 }
 
-// finish writes the footer and gives the shard its name.
-func (w *shardWriter) finish() error {
-	i := len(w.shards) - 1
+// finish writes the footer and puts the shard in place.
+func (w *shardWriter) finish(ctx context.Context) error {
 	foot := arrowipc.Footer(w.cols, w.meta, w.blocks)
 	if _, err := w.out.Write(foot); err != nil {
-		return w.fail("cannot write", err)
+		return writeError(err)
 	}
 	if err := w.out.Flush(); err != nil {
-		return w.fail("cannot write", err)
+		return writeError(err)
 	}
-	if err := w.f.Sync(); err != nil {
-		return w.fail("cannot write", err)
+	up := w.up
+	w.up = nil
+	if err := up.Commit(ctx); err != nil {
+		_ = leave(ctx, up)
+		return writeError(err)
 	}
-	f := w.f
-	w.f = nil
-	if err := f.Close(); err != nil {
-		return w.fail("cannot write", err)
-	}
-	if err := w.fs.Rename(w.partialPath(i), filepath.Join(w.dir, shardName(i))); err != nil {
-		return w.fail("cannot name", err)
-	}
-	w.shards[i].Bytes = w.at + int64(len(foot))
+	w.shards[len(w.shards)-1].Bytes = w.at + int64(len(foot))
 	return nil
 }
 
-// suspend makes what was written durable and closes the open shard, to be gone
-// on with later.
-func (w *shardWriter) suspend() error {
-	if w.f == nil {
+// suspend leaves the open shard to be gone on with later.
+func (w *shardWriter) suspend(ctx context.Context) error {
+	if w.up == nil {
 		return nil
 	}
-	f := w.f
-	w.f = nil
-	err := f.Sync()
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return w.fail("cannot write", err)
-	}
-	return nil
+	up := w.up
+	w.up = nil
+	return writeError(leave(ctx, up))
 }
 
 // blocksOf rebuilds the footer's blocks of a shard from its chunks.
-func blocksOf(r io.ReaderAt, chunks []Chunk) ([]arrowipc.Block, error) {
+func blocksOf(ctx context.Context, r reader, chunks []Chunk) ([]arrowipc.Block, error) {
 	blocks := make([]arrowipc.Block, len(chunks))
 	var prefix [8]byte
 	for i, c := range chunks {
-		if _, err := r.ReadAt(prefix[:], c.Offset); err != nil {
+		if err := r.ReadAt(ctx, prefix[:], c.Offset); err != nil {
 			return nil, err
 		}
 		meta, err := arrowipc.MetaSize(prefix[:])
@@ -215,27 +184,29 @@ func blocksOf(r io.ReaderAt, chunks []Chunk) ([]arrowipc.Block, error) {
 	return blocks, nil
 }
 
-// writeError makes a message out of a failed write that says what to do.
-func writeError(what string, err error) error {
-	err = plain(err)
+// writeError adds to a failed write what to do.
+func writeError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("%s: %w; make room and run the same command again, it goes on from here", what, err)
+		return fmt.Errorf("%w; make room and run the same command again, it goes on from here", err)
 	case errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%s: %w; free some of the quota and run the same command again, it goes on from here", what, err)
+		return fmt.Errorf("%w; free some of the quota and run the same command again, it goes on from here", err)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%s: %w; choose a folder that can be written to", what, err)
+		return fmt.Errorf("%w; choose a folder that can be written to", err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return err
 }
 
 // checkChunk compares the checksum of chunk c in r, through buf.
-func checkChunk(r io.ReaderAt, c Chunk, buf []byte) error {
+func checkChunk(ctx context.Context, r reader, c Chunk, buf []byte) error {
+	if c.Offset+c.Bytes > r.Size() {
+		return fmt.Errorf("the file ends inside of it")
+	}
 	h := xxh3.New()
 	for at := int64(0); at < c.Bytes; {
 		n := min(int64(len(buf)), c.Bytes-at)
-		if _, err := r.ReadAt(buf[:n], c.Offset+at); err != nil {
-			if errors.Is(err, io.EOF) {
+		if err := r.ReadAt(ctx, buf[:n], c.Offset+at); err != nil {
+			if errors.Is(err, store.ErrShort) {
 				return fmt.Errorf("the file ends inside of it")
 			}
 			return plain(err)

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -15,11 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // VerifyOptions change what Verify does. Nil means the defaults.
 type VerifyOptions struct {
-	// Decode also decodes every image.
+	// Decode also decodes every image and every mask.
 	Decode bool
 	// Threads is the number of chunks checked at once, 0 for one per core.
 	Threads int
@@ -74,6 +74,11 @@ type Report struct {
 // Its error means that it could not look, not that something is damaged, except
 // for a manifest that cannot be read.
 func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error) {
+	return VerifyStore(ctx, localstore.New(dir), opt)
+}
+
+// VerifyStore is Verify of the pack at the root of any store.
+func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Report, error) {
 	var o VerifyOptions
 	if opt != nil {
 		o = *opt
@@ -81,14 +86,21 @@ func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
-	m, err := ReadManifest(dir)
+	m, err := readManifest(ctx, st)
 	if err != nil {
 		return nil, err
 	}
-	v := &verifier{r: newReader(dir, m, nil), opt: o, bad: make([]bool, len(m.Shards))}
-	defer v.r.Close()
+	r, err := newReader(st, m, nil)
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{r: r, opt: o, bad: make([]bool, len(m.Shards))}
+	defer r.Close()
 	for i := range m.Shards {
-		if err := v.shard(i); err != nil {
+		if err := v.shard(ctx, i); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			v.bad[i] = true
 			v.report(Problem{Shard: m.Shards[i].File, Chunk: -1, FirstRecord: -1, LastRecord: -1, Reason: err.Error()}, i)
 		}
@@ -158,44 +170,48 @@ func (v *verifier) report(p Problem, shard int) {
 	v.problems = append(v.problems, placed{p, shard})
 }
 
-// shard checks what frames the chunks of a shard.
-func (v *verifier) shard(i int) error {
+// shard checks what frames the chunks of a shard, and notes what it is now.
+func (v *verifier) shard(ctx context.Context, i int) error {
 	s := &v.r.man.Shards[i]
-	f, err := os.Open(filepath.Join(v.r.dir, s.File))
-	if errors.Is(err, os.ErrNotExist) {
+	e, err := v.r.st.Stat(ctx, s.File)
+	if errors.Is(err, store.ErrNotExist) {
 		return errors.New("the file is missing")
 	}
 	if err != nil {
 		return plain(err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
+	v.r.entries[i] = e
+	if e.Size != s.Bytes {
+		return fmt.Errorf("it has %d bytes, should have %d", e.Size, s.Bytes)
+	}
+	o, err := v.r.pool.Open(ctx, e)
 	if err != nil {
 		return plain(err)
 	}
-	if st.Size() != s.Bytes {
-		return fmt.Errorf("it has %d bytes, should have %d", st.Size(), s.Bytes)
-	}
+	defer o.Close()
 	head := make([]byte, min(s.Bytes, arrowipc.HeaderLimit))
-	if _, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
+	if err := o.ReadAt(ctx, head, 0); err != nil {
 		return plain(err)
 	}
 	cols, err := arrowipc.ParseHeader(head)
-	if err == nil && !slices.Equal(cols, v.r.cols) {
+	if err == nil && !arrowipc.Equal(cols, v.r.sch.cols) {
 		err = errors.New("it differs from the fields of the manifest")
 	}
 	if err != nil {
 		return fmt.Errorf("the schema is wrong: %w", err)
 	}
-	if err := v.footer(f, s); err != nil {
+	if err := v.footer(ctx, o, s); err != nil {
 		return fmt.Errorf("the footer is wrong (Stoker does not need it, other readers do): %w", err)
 	}
 	return nil
 }
 
-func (v *verifier) footer(f *os.File, s *Shard) error {
+func (v *verifier) footer(ctx context.Context, o store.Object, s *Shard) error {
+	if s.Bytes < 10 {
+		return errors.New("there is none")
+	}
 	var tail [10]byte
-	if _, err := f.ReadAt(tail[:], s.Bytes-10); err != nil {
+	if err := o.ReadAt(ctx, tail[:], s.Bytes-10); err != nil {
 		return plain(err)
 	}
 	n, err := arrowipc.FooterSize(tail[:], s.Bytes)
@@ -203,15 +219,15 @@ func (v *verifier) footer(f *os.File, s *Shard) error {
 		return err
 	}
 	b := make([]byte, n)
-	if _, err := f.ReadAt(b, s.Bytes-n); err != nil {
+	if err := o.ReadAt(ctx, b, s.Bytes-n); err != nil {
 		return plain(err)
 	}
 	cols, blocks, err := arrowipc.ParseFooter(b, s.Bytes)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(cols, v.r.cols) || len(blocks) != len(s.Chunks) {
-		return fmt.Errorf("%d columns and %d record batches, should be %d and %d", len(cols), len(blocks), len(v.r.cols), len(s.Chunks))
+	if !arrowipc.Equal(cols, v.r.sch.cols) || len(blocks) != len(s.Chunks) {
+		return fmt.Errorf("%d columns and %d record batches, should be %d and %d", len(cols), len(blocks), len(v.r.sch.cols), len(s.Chunks))
 	}
 	for k, b := range blocks {
 		if b.Offset != s.Chunks[k].Offset || int64(b.MetaBytes)+b.BodyBytes != s.Chunks[k].Bytes {
@@ -225,41 +241,32 @@ func (v *verifier) footer(f *os.File, s *Shard) error {
 func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) error {
 	r := v.r
 	ref := &r.chunks[c]
-	if v.bad[ref.shard] {
-		if _, err := r.fd(ref.shard); err != nil {
-			return nil // reported with its shard
-		}
+	o, err := r.pool.Open(ctx, r.entries[ref.shard])
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil && v.bad[ref.shard] {
+		return nil // reported with its shard
 	}
 	p := Problem{
 		Shard: r.man.Shards[ref.shard].File, Chunk: int64(ref.number),
-		FirstRecord: r.first[c], LastRecord: r.first[c+1] - 1,
+		FirstRecord: r.find.first[c], LastRecord: r.find.first[c+1] - 1,
 	}
-	fd, err := r.fd(ref.shard)
 	if err == nil {
-		err = checkChunk(fdReader(fd), Chunk{Offset: ref.offset, Bytes: ref.bytes, XXH3: ref.sum}, buf)
+		defer o.Close()
+		err = checkChunk(ctx, o, Chunk{Offset: ref.offset, Bytes: ref.bytes, XXH3: ref.sum}, buf)
 	}
 	v.chunks.Add(1)
 	v.bytes.Add(ref.bytes)
+	if err == nil {
+		err = v.rows(ctx, c, w, p)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		p.Reason = err.Error()
 		v.report(p, int(ref.shard))
-	} else {
-		var head []byte
-		vw, err := r.view(c, &head)
-		if err == nil && r.recs != nil {
-			err = vw.checkAllRecords()
-		}
-		for row := int64(0); err == nil && row < ref.rows && r.recs == nil; row++ {
-			err = vw.checkRow(row)
-		}
-		if err != nil {
-			p.Reason = err.Error()
-			v.report(p, int(ref.shard))
-		} else if v.opt.Decode && r.recs == nil {
-			if err := v.decode(ctx, vw, w, p); err != nil {
-				return err
-			}
-		}
 	}
 	v.records.Add(ref.rows)
 	if v.opt.Progress != nil {
@@ -268,24 +275,72 @@ func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) erro
 	return nil
 }
 
-// decode decodes all images of a chunk.
-func (v *verifier) decode(ctx context.Context, vw *view, w *worker, p Problem) error {
+// rows checks the rows of a chunk whose checksum is right.
+func (v *verifier) rows(ctx context.Context, c int, w *worker, p Problem) error {
+	o, vw, err := v.r.openChunk(ctx, c, nil)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	for i := range v.r.x.fields {
+		for row := range v.r.chunks[c].rows {
+			if err := vw.checkRow(&v.r.x.fields[i], row); err != nil {
+				return err
+			}
+		}
+	}
+	if err := vw.checkTail(ctx, o); err != nil {
+		return err
+	}
+	if v.opt.Decode && slices.ContainsFunc(v.r.man.Fields, func(f Field) bool { return f.picture() }) {
+		return v.decode(ctx, o, vw, w, p)
+	}
+	return nil
+}
+
+// checkTail checks the offsets that the head does not hold.
+func (v *view) checkTail(ctx context.Context, o reader) error {
+	for i := range v.r.sch.leaves {
+		l, p := &v.r.sch.leaves[i], &v.lay.Leaves[i]
+		if !l.inTail() {
+			continue
+		}
+		b := make([]byte, l.OffsetWidth*int64(v.lay.Rows+1)) // the layout has checked that the chunk has as many
+		if err := o.ReadAt(ctx, b, v.r.chunks[v.c].offset+p.Offsets.Off); err != nil {
+			return err
+		}
+		if err := arrowipc.CheckOffsets(b, l.OffsetWidth, v.lay.Rows, p.Items); err != nil {
+			return fmt.Errorf("column %s: %w", l.Name, err)
+		}
+	}
+	return nil
+}
+
+// decode decodes all pictures of a chunk.
+func (v *verifier) decode(ctx context.Context, o reader, vw *view, w *worker, p Problem) error {
 	var rec Record
-	var image []byte
 	for row := range v.r.chunks[vw.c].rows {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := vw.record(row, &rec, image)
-		if err == nil {
-			image = rec.Image
-			err = w.enc.decodeStored(&rec)
+		if err := vw.record(ctx, o, row, &rec, everything); err != nil {
+			return err
 		}
-		if err != nil {
-			one := p
-			one.FirstRecord, one.LastRecord = rec.ID, rec.ID
-			one.Path, one.Reason = rec.Path, "the image cannot be decoded: "+err.Error()
-			v.report(one, int(v.r.chunks[vw.c].shard))
+		for i := range rec.Values {
+			val := &rec.Values[i]
+			var err error
+			switch val.Field.Kind {
+			case driver.KindImage:
+				err = w.enc.decodeStored(val)
+			case driver.KindMask:
+				w.enc.pixels, err = checkMask(&val.Value, val.Field, w.enc.pixels)
+			}
+			if err != nil {
+				one := p
+				one.FirstRecord, one.LastRecord = rec.ID, rec.ID
+				one.Path, one.Reason = val.Path, fmt.Sprintf("the %s cannot be decoded: %v", val.Field.Kind, err)
+				v.report(one, int(v.r.chunks[vw.c].shard))
+			}
 		}
 	}
 	return nil

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,23 +14,25 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/pack/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
-// input is what a pack is made from: a folder of images, another pack, or a
-// source without images.
+// input is what a pack is made from: records of any source, or another pack.
 type input interface {
 	// source describes the input; its fingerprint decides whether an
 	// interrupted run may go on.
 	source() Source
 	// command is the name of the command that reads this kind of input.
 	command() string
-	// classes are the names of the labels, nil for none.
-	classes() []string
-	// len is the number of inputs, bytes the size of input i.
+	// fields are those of the pack, without statistics; paths says that the
+	// records have paths beside them.
+	fields() (fields []Field, paths bool)
+	// len is the number of inputs, bytes the size of input i, memory about how
+	// much of it packing takes.
 	len() int64
 	bytes(i int64) int64
+	memory(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
 	// load reads input i into the job. A *BadInput is listed and left out;
@@ -49,54 +50,62 @@ type job struct {
 	i      int64
 	weight int64
 	rec    record
-	buf    []byte // holds rec.image
+	mem    memory // of rec
 	err    error
 	done   chan struct{}
+}
+
+// memory is what a job keeps from one input to the next: a buffer for each
+// value, and one for what is read.
+type memory struct {
+	read   []byte
+	values [][]byte
+}
+
+// value returns n bytes for value i.
+func (m *memory) value(i int) *[]byte {
+	for len(m.values) <= i {
+		m.values = append(m.values, nil)
+	}
+	return &m.values[i]
+}
+
+// maxKeptBytes is how much memory a job keeps.
+const maxKeptBytes = 4 << 20
+
+// trim gives up what is more than that.
+func (m *memory) trim() {
+	n := cap(m.read)
+	for _, v := range m.values {
+		n += cap(v)
+	}
+	if n > maxKeptBytes {
+		*m = memory{}
+	}
 }
 
 // worker is what one goroutine that loads inputs keeps for itself.
 type worker struct {
 	opt    *Options
-	src    []byte // the bytes of the file
 	enc    encoder
-	cursor packCursor
-	reader *direct.Reader // of sources without images
+	reader *direct.Reader
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. What it leaves
 // is gone on with by the same call.
 var ErrInterrupted = errors.New("interrupted")
 
-// Write packs the images below the folder src into the new folder dst. Labels
-// are the first folder of each path, in sorted order, as torchvision's
-// ImageFolder has them.
-//
-// Inputs that are no whole image are left out and listed in the manifest of
-// the summary; everything else that goes wrong is an error, after which dst is
-// an unfinished pack that the same call goes on with.
-func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error) {
-	o, err := opt.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	in, err := openFolderInput(ctx, src, dst)
-	if err != nil {
-		return nil, err
-	}
-	return run(ctx, in, dst, o)
-}
-
 // writer is one run.
 type writer struct {
 	in     input
-	dst    string
+	st     store.WriteStore
 	opt    *Options
 	man    *Manifest
-	cols   []arrowipc.Column
+	sch    *schema
 	jnl    *journal
 	shards *shardWriter
 	chunk  *chunkBuilder
-	stats  chunkStats
+	stats  []driver.FieldStats
 
 	next      int64 // first input that is not in a written chunk
 	pending   []Skipped
@@ -108,44 +117,42 @@ type writer struct {
 	reported  time.Time
 }
 
-func run(ctx context.Context, in input, dst string, opt *Options) (*Summary, error) {
-	w := &writer{in: in, dst: dst, opt: opt, stats: newChunkStats()}
-	if sum, err := w.unchanged(); sum != nil || err != nil {
+func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Summary, error) {
+	w := &writer{in: in, st: st, opt: opt}
+	if sum, err := w.unchanged(ctx); sum != nil || err != nil {
 		return sum, err
 	}
 	if in.len() == 0 {
 		return nil, fmt.Errorf("nothing to pack: no file in %s", in.source().Path)
 	}
-	if err := w.prepareFolder(); err != nil {
+	if err := w.checkFolder(ctx); err != nil {
 		return nil, err
 	}
-	jnl, err := lockJournal(dst)
-	if err != nil {
+	fields, paths := in.fields()
+	w.man = &Manifest{
+		Format: FormatName, Version: Version, Writer: opt.Writer, Source: in.source(), Options: opt.settings(), Fields: fields, Paths: paths,
+	}
+	var err error
+	if w.sch, err = newSchema(fields, paths); err != nil {
+		return nil, fmt.Errorf("%s cannot be packed: %w", in.source().Path, err)
+	}
+	if w.jnl, err = lockJournal(ctx, st); err != nil {
 		return nil, err
 	}
-	w.jnl = jnl
 	finished := false
 	defer func() {
 		if !finished {
-			_ = jnl.close()
+			_ = w.jnl.suspend(ctx)
 		}
 	}()
 	// Another process may have finished it between the first look and the lock.
-	if sum, err := w.unchanged(); sum != nil || err != nil {
+	if sum, err := w.unchanged(ctx); sum != nil || err != nil {
 		finished = true
-		return sum, errors.Join(err, jnl.remove())
+		return sum, errors.Join(err, w.jnl.remove())
 	}
-
-	w.man = &Manifest{Format: FormatName, Version: Version, Writer: opt.Writer, Source: in.source(), Options: opt.settings()}
-	if records, ok := in.(*sourceInput); ok {
-		w.man.Version, w.man.Fields = RecordsVersion, records.fields
-	} else {
-		metadata := opt.Metadata && opt.Images != ImagesKeep
-		w.man.Fields = newFields(in.classes() != nil, metadata, in.classes())
-	}
-	w.cols = w.man.columns()
-	w.chunk = newChunkBuilder(w.cols, opt.ChunkBytes)
-	w.shards = newShardWriter(opt.fs, dst, w.man, opt.ShardBytes)
+	w.stats = make([]driver.FieldStats, len(fields))
+	w.chunk = newChunkBuilder(w.sch, opt.ChunkBytes)
+	w.shards = newShardWriter(st, w.sch, schemaMeta(fields, opt.keeps), opt.ShardBytes)
 	for i := range in.len() {
 		w.total += in.bytes(i)
 	}
@@ -157,58 +164,54 @@ func run(ctx context.Context, in input, dst string, opt *Options) (*Summary, err
 	}
 	if len(w.shards.shards) == 0 {
 		finished = true
-		_ = jnl.remove()
-		_ = os.Remove(dst)
+		_ = w.jnl.remove()
 		return nil, w.nothing()
 	}
-	if err := w.finish(); err != nil {
+	if err := w.finish(ctx); err != nil {
 		return nil, err
 	}
 	finished = true
 	return &Summary{Manifest: w.man, Resumed: w.before}, w.jnl.remove()
 }
 
-// unchanged handles a dst that is a finished pack: of the same input with the
+// unchanged handles a store with a finished pack: of the same input with the
 // same options there is nothing to do, of anything else it is not touched.
-func (w *writer) unchanged() (*Summary, error) {
-	m, err := ReadManifest(w.dst)
+func (w *writer) unchanged(ctx context.Context) (*Summary, error) {
+	m, err := readManifest(ctx, w.st)
 	if err != nil {
-		if _, serr := os.Stat(filepath.Join(w.dst, ManifestName)); serr == nil {
-			return nil, fmt.Errorf("%s holds a pack already, and it cannot be read: %w", w.dst, err)
+		if _, serr := w.st.Stat(ctx, ManifestName); serr == nil {
+			return nil, fmt.Errorf("%s holds a pack already, and it cannot be read: %w", w.st, err)
 		}
 		return nil, nil
 	}
 	if m.Source.Fingerprint == w.in.source().Fingerprint && m.Options == w.opt.settings() {
 		return &Summary{Manifest: m, Unchanged: true}, nil
 	}
-	return nil, fmt.Errorf("%s is a finished pack of something else: choose another folder or delete it first", w.dst)
+	return nil, fmt.Errorf("%s is a finished pack of something else: choose another folder or delete it first", w.st)
 }
 
-// prepareFolder makes dst, and refuses a folder with other things in it.
-func (w *writer) prepareFolder() error {
-	if err := os.MkdirAll(w.dst, 0o755); err != nil {
-		return writeError("cannot create "+w.dst, err)
-	}
-	entries, err := os.ReadDir(w.dst)
+// checkFolder refuses a folder with other things in it.
+func (w *writer) checkFolder(ctx context.Context) error {
+	var names []string
+	err := w.st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
+		names = append(names, e.Name)
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("cannot list %s: %w", w.dst, plain(err))
-	}
-	ours := w.opt.Restart
-	for _, e := range entries {
-		ours = ours || e.Name() == JournalName
-	}
-	for _, e := range entries {
-		n := e.Name()
-		if n == JournalName || n == manifestTemp {
-			continue
+		if errors.Is(err, store.ErrNotExist) {
+			return nil
 		}
-		if strings.HasPrefix(n, "shard-") && (strings.HasSuffix(n, shardSuffix) || strings.HasSuffix(n, shardSuffix+partialSuffix)) {
-			if !ours {
-				return fmt.Errorf("%s has shards of a pack that was not finished and whose journal is gone: start anew with --restart", w.dst)
-			}
-			continue
+		return writeError(err)
+	}
+	ours := w.opt.Restart || slices.Contains(names, JournalName+store.PartialSuffix)
+	for _, n := range names {
+		switch whole := strings.TrimSuffix(n, store.PartialSuffix); {
+		case n == JournalName+store.PartialSuffix, n == ManifestName+store.PartialSuffix:
+		case !isShard(whole):
+			return fmt.Errorf("%s is not empty (%s is in it): choose a new folder", w.st, n)
+		case !ours:
+			return fmt.Errorf("%s has shards of a pack that was not finished and whose journal is gone: start anew with --restart", w.st)
 		}
-		return fmt.Errorf("%s is not empty (%s is in it): choose a new folder", w.dst, n)
 	}
 	return nil
 }
@@ -217,6 +220,9 @@ func (w *writer) prepareFolder() error {
 func (w *writer) ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
+	}
+	if w.jnl == nil {
+		return fmt.Errorf("%w after %d of %d inputs: %s cannot go on with it, the same command begins anew", ErrInterrupted, w.next, w.in.len(), w.st)
 	}
 	return fmt.Errorf("%w after %d of %d inputs: run the same command again, it goes on from here", ErrInterrupted, w.next, w.in.len())
 }
@@ -238,7 +244,7 @@ func (w *writer) packAll(ctx context.Context) error {
 		defer close(jobs)
 		defer close(order)
 		for i := w.next; i < w.in.len(); i++ {
-			weight := min(budget, max(w.in.bytes(i), 4<<10)*w.expansion())
+			weight := min(budget, w.in.memory(i))
 			if err := sem.Acquire(gctx, weight); err != nil {
 				return context.Cause(gctx)
 			}
@@ -248,7 +254,7 @@ func (w *writer) packAll(ctx context.Context) error {
 			default:
 				j = new(job)
 			}
-			*j = job{i: i, weight: weight, buf: j.buf[:0], done: make(chan struct{})}
+			*j = job{i: i, weight: weight, mem: j.mem, done: make(chan struct{})}
 			select {
 			case order <- j:
 			case <-gctx.Done():
@@ -305,49 +311,36 @@ func (w *writer) packAll(ctx context.Context) error {
 			case <-gctx.Done():
 				return context.Cause(gctx)
 			}
-			if err := w.accept(j); err != nil {
+			if err := w.accept(gctx, j); err != nil {
 				return err
 			}
 			sem.Release(j.weight)
-			if cap(j.buf) <= 4<<20 {
-				select {
-				case free <- j:
-				default:
-				}
+			j.mem.trim()
+			select {
+			case free <- j:
+			default:
 			}
 		}
 	})
 	err := g.Wait()
 	workers.Wait()
 	if err == nil && w.chunk.rows > 0 {
-		err = w.writeChunk(w.in.len())
+		err = w.writeChunk(ctx, w.in.len())
+	}
+	if err == nil && w.shards.open() {
+		err = w.finishShard(ctx)
 	}
 	if err != nil {
 		// What was written stays, for the next run.
-		if w.shards.open() {
-			if serr := w.shards.suspend(); serr != nil && ctx.Err() != nil {
-				err = serr
-			}
+		if serr := w.shards.suspend(ctx); serr != nil && ctx.Err() != nil {
+			err = serr
 		}
-		_ = w.jnl.sync()
-		return err
 	}
-	if w.shards.open() {
-		return w.finishShard()
-	}
-	return nil
-}
-
-// expansion estimates how much more memory an input needs than its bytes.
-func (w *writer) expansion() int64 {
-	if w.opt.Images == ImagesRaw {
-		return 16
-	}
-	return 2
+	return err
 }
 
 // accept takes the next input in order.
-func (w *writer) accept(j *job) error {
+func (w *writer) accept(ctx context.Context, j *job) error {
 	var bad *BadInput
 	switch {
 	case errors.As(j.err, &bad):
@@ -356,7 +349,7 @@ func (w *writer) accept(j *job) error {
 		return j.err
 	default:
 		if !w.chunk.fits(&j.rec) {
-			if err := w.writeChunk(j.i); err != nil {
+			if err := w.writeChunk(ctx, j.i); err != nil {
 				return err
 			}
 		}
@@ -369,61 +362,63 @@ func (w *writer) accept(j *job) error {
 
 // writeChunk writes the chunk that is being built; next is the first input
 // that is not in it.
-func (w *writer) writeChunk(next int64) error {
-	batch := w.chunk.batch()
+func (w *writer) writeChunk(ctx context.Context, next int64) error {
+	batch, zones := w.chunk.batch()
 	size := int64(0)
-	for i := range batch.Values {
-		size += int64(len(batch.Values[i]) + len(batch.Offsets[i]))
+	for i := range batch.Leaves {
+		size += int64(len(batch.Leaves[i].Values) + len(batch.Leaves[i].Offsets))
 	}
 	if w.shards.full(size) {
-		if err := w.finishShard(); err != nil {
+		if err := w.finishShard(ctx); err != nil {
 			return err
 		}
 	}
 	if !w.shards.open() {
-		if err := w.shards.begin(); err != nil {
+		if err := w.shards.begin(ctx); err != nil {
 			return err
 		}
 	}
-	c, err := w.shards.add(batch)
+	c, err := w.shards.add(batch, zones)
 	if err != nil {
 		return err
 	}
-	err = w.jnl.append(journalEntry{Shard: len(w.shards.shards) - 1, Chunk: &c, Next: next, Skipped: w.pending, Stats: &w.chunk.stats})
+	err = w.jnl.append(journalEntry{Shard: len(w.shards.shards) - 1, Chunk: &c, Next: next, Skipped: w.pending, Stats: w.chunk.stats})
 	if err != nil {
 		return err
 	}
-	w.took(next, w.pending, &w.chunk.stats)
+	w.took(next, w.pending, w.chunk.stats)
 	w.pending = nil
 	w.chunk.reset()
 	return nil
 }
 
 // took counts a chunk that is written.
-func (w *writer) took(next int64, skipped []Skipped, stats *chunkStats) {
+func (w *writer) took(next int64, skipped []Skipped, stats []driver.FieldStats) {
 	w.next = next
 	w.skipped = append(w.skipped, skipped...)
-	w.stats.merge(stats)
+	for i := range stats {
+		mergeStats(&w.stats[i], &stats[i], w.man.Fields[i].Classes != nil)
+	}
 }
 
-func (w *writer) finishShard() error {
-	if err := w.shards.finish(); err != nil {
+func (w *writer) finishShard(ctx context.Context) error {
+	if err := w.shards.finish(ctx); err != nil {
 		return err
 	}
 	i := len(w.shards.shards) - 1
 	return w.jnl.append(journalEntry{Shard: i, Done: w.shards.shards[i].Bytes})
 }
 
+var errNothing = errors.New("none")
+
 // nothing is the error of a run in which every input was bad.
 func (w *writer) nothing() error {
 	first := append(w.skipped, w.pending...)[0]
-	return fmt.Errorf("none of the %d files in %s could be packed; the first one is %s: %s", w.in.len(), w.in.source().Path, first.Path, first.Reason)
+	return fmt.Errorf("%w of the %d files in %s could be packed; the first one is %s: %s", errNothing, w.in.len(), w.in.source().Path, first.Path, first.Reason)
 }
 
-const manifestTemp = ManifestName + ".tmp"
-
 // finish writes the manifest, the last thing of all.
-func (w *writer) finish() error {
+func (w *writer) finish(ctx context.Context) error {
 	m := w.man
 	m.Shards = w.shards.shards
 	for _, s := range m.Shards {
@@ -431,7 +426,9 @@ func (w *writer) finish() error {
 		m.Bytes += s.Bytes
 	}
 	m.Skipped = append(append(append([]Skipped{}, w.in.skipped()...), w.skipped...), w.pending...)
-	w.fillStats()
+	for i := range m.Fields {
+		m.Fields[i].Stats = w.stats[i]
+	}
 	m.Fingerprint = m.computeFingerprint()
 	if err := m.check(); err != nil {
 		return fmt.Errorf("the new manifest does not pass its own checks: %w", err)
@@ -440,74 +437,14 @@ func (w *writer) finish() error {
 	if err != nil {
 		return err
 	}
-	if err := w.jnl.sync(); err != nil {
+	if err := w.jnl.sync(ctx); err != nil {
 		return err
 	}
-	tmp, name := filepath.Join(w.dst, manifestTemp), filepath.Join(w.dst, ManifestName)
-	what := "cannot write " + name
-	f, err := w.opt.fs.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return writeError(what, err)
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		// The shards must be there before the manifest says so.
-		err = w.opt.fs.SyncDir(w.dst)
-	}
-	if err == nil {
-		err = w.opt.fs.Rename(tmp, name)
-	}
-	if err != nil {
-		_ = w.opt.fs.Remove(tmp)
-		return writeError(what, err)
-	}
-	if err := w.opt.fs.SyncDir(w.dst); err != nil {
-		return writeError(what, err)
+	if err := store.WriteFile(ctx, w.st, ManifestName, b); err != nil {
+		return writeError(err)
 	}
 	w.progress("packing", w.in.len(), true)
 	return nil
-}
-
-func (w *writer) fillStats() {
-	s := &w.stats
-	if w.man.Version == RecordsVersion {
-		s.values(len(w.man.Fields))
-		for i, v := range s.Values[:len(w.man.Fields)] {
-			if f := &w.man.Fields[i]; f.Kind == KindBytes || f.Kind == string(driver.KindText) {
-				f.Bytes, f.MaxBytes = v.Bytes, v.Max
-			}
-		}
-		return
-	}
-	im := &ImageStats{
-		Codecs: s.Codecs, CodecNumbers: map[string]uint8{}, NotDCT: s.NotDCT,
-		MinWidth: s.MinW, MaxWidth: s.MaxW, MinHeight: s.MinH, MaxHeight: s.MaxH,
-		Bytes: s.Bytes, MaxBytes: s.MaxBytes,
-	}
-	for c, name := range codecNames {
-		if s.Codecs[name] > 0 {
-			im.CodecNumbers[name] = uint8(c)
-		}
-	}
-	for i := range w.man.Fields {
-		f := &w.man.Fields[i]
-		switch f.Name {
-		case colPath:
-			f.MaxBytes = s.MaxPath
-		case colImage:
-			f.Images, f.MaxBytes = im, s.MaxBytes
-		case colExif:
-			f.MaxBytes = s.MaxExif
-		case colICC:
-			f.MaxBytes = s.MaxICC
-		}
-	}
 }
 
 // progress reports at most ten times a second, and at the end.

@@ -1,6 +1,6 @@
 // Package source opens datasets by URL: packs, folders of images, NumPy's .npy
-// and .npz files, TFRecords, and any files as bytes. What it knows is listed in
-// formats.
+// and .npz files, TFRecords, any files as bytes, and files that belong together.
+// What it knows is listed in formats.
 package source
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/source/npysource"
 	"github.com/stokerdata/stoker/source/npzsource"
 	"github.com/stokerdata/stoker/source/packsource"
+	"github.com/stokerdata/stoker/source/pairsource"
 	"github.com/stokerdata/stoker/source/tfrecordsource"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
@@ -34,6 +35,8 @@ type Options struct {
 	// Window cuts one-dimensional .npy arrays, such as tokens, into records of
 	// that many elements. The URL may say it too: tokens.npy?window=1024.
 	Window int64
+
+	pairs []pairsource.Field // from the URL
 }
 
 // format is one kind of dataset.
@@ -49,7 +52,7 @@ type format struct {
 func formats() []format {
 	return []format{
 		{"pack", isPack, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-			return packsource.Open(ctx, rawURL, st.Path(""), &packsource.Options{VerifyChunks: opt.VerifyChunks})
+			return packsource.Open(ctx, rawURL, st, &packsource.Options{VerifyChunks: opt.VerifyChunks})
 		}},
 		{"npy", named(".npy"), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return npysource.Open(ctx, rawURL, st, &npysource.Options{Window: opt.Window})
@@ -62,6 +65,9 @@ func formats() []format {
 		}},
 		{"files", nil, func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 			return filesource.Open(ctx, rawURL, st)
+		}},
+		{"pairs", nil, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return pairsource.Open(ctx, rawURL, st, opt.pairs)
 		}},
 		{FormatFolder, isFolder, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads})
@@ -83,10 +89,10 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz or TFRecord files, or files:PATH for any files as bytes"
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz or TFRecord files, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
 
-func isPack(_ context.Context, st store.Store, isDir bool) bool {
-	return isDir && pack.IsPack(st.Path(""))
+func isPack(ctx context.Context, st store.Store, isDir bool) bool {
+	return isDir && pack.IsPackStore(ctx, st)
 }
 
 // named matches files with an extension, and folders of such files.
@@ -116,8 +122,7 @@ const lookAt = 1000
 func allFiles(ctx context.Context, st store.Store, is func(name string) bool) bool {
 	seen := 0
 	stop := errors.New("enough")
-	// Most folders are known by their first file: nothing is read ahead.
-	err := st.List(ctx, "", &store.ListOptions{Names: true, Threads: 1}, func(e store.Entry) error {
+	err := st.List(ctx, "", nil, func(e store.Entry) error {
 		if !is(e.Name) || seen == lookAt {
 			return stop
 		}
@@ -153,7 +158,12 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		}
 	}
 	var err error
-	if rest, err = loc.window(rest); err != nil {
+	if loc.format != nil && loc.format.name == "pairs" {
+		rest, err = loc.fields(rawURL, rest)
+	} else {
+		rest, err = loc.window(rest)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if named != "" {
@@ -189,6 +199,19 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	return loc, nil
 }
 
+// fields takes the fields off the URL of pairs.
+func (loc *location) fields(rawURL, rest string) (string, error) {
+	before, query, ok := strings.Cut(rest, "?")
+	if !ok {
+		return "", fmt.Errorf("cannot open %s: it has no fields; write them behind the folder, such as pairs:data/?image=images/*.jpg&mask=masks/*.png", rawURL)
+	}
+	var err error
+	if loc.opt.pairs, err = pairsource.ParseQuery(query); err != nil {
+		return "", fmt.Errorf("cannot open %s: %w", rawURL, err)
+	}
+	return before, nil
+}
+
 // window takes ?window=N off a URL.
 func (loc *location) window(rest string) (string, error) {
 	before, query, ok := strings.Cut(rest, "?window=")
@@ -207,7 +230,7 @@ func (loc *location) window(rest string) (string, error) {
 }
 
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
-// "npy", "npz", "tfrecord" or "files"; and at which path.
+// "npy", "npz", "tfrecord", "files" or "pairs"; and at which path.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {

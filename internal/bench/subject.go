@@ -81,11 +81,11 @@ func (s *Subject) lookAtPack() {
 	s.ChunkBytes = m.Options.ChunkBytes
 	codecs := map[string]bool{}
 	for _, f := range m.Fields {
-		if f.Name != s.Image || f.Images == nil {
+		if f.Name != s.Image || f.Stats.Images == nil {
 			continue
 		}
-		for name, n := range f.Images.Codecs {
-			if n == 0 {
+		for name, n := range f.Stats.Images.Codecs {
+			if n.Count == 0 {
 				continue
 			}
 			switch name {

@@ -3,7 +3,9 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"sort"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -16,51 +18,52 @@ import (
 
 func newInspectCommand(app *App) *cobra.Command {
 	var row int64
-	var export string
+	var export, field string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "inspect PACK",
 		GroupID: groupData,
 		Short:   "Look into a pack",
 		Long: `Show what is in a pack: fields, sizes, codecs, classes and what was left out. It
-reads the indexes, not the images.
+reads the manifest, not the data.
 
-With --row N, show record N instead; --export FILE also writes its image as a
-file: the JPEG or other file as it is, a JPEG with the same pixels for dct, a PNG
-for raw pixels; in packs without images the first field of bytes, or the first
-array as a .npy file. FILE "-" is the standard output.`,
+With --row N, show record N instead; --export FILE also writes one of its values
+as a file, the one that --field names or the first image: the JPEG or other file
+as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
+.npy file for arrays and lists. FILE "-" is the standard output.`,
 		Example: `  stoker inspect train/
-  stoker inspect train/ --row 17 --export photo.jpg`,
+  stoker inspect train/ --row 17 --export photo.jpg
+  stoker inspect train/ --row 17 --export mask.png --field mask`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if export != "" && !cmd.Flags().Changed("row") {
 				return usageError("stoker inspect PACK --row 17 --export photo.jpg", "--export needs --row")
+			}
+			if field != "" && export == "" {
+				return usageError("stoker inspect PACK --row 17 --export mask.png --field mask", "--field says which value --export writes")
 			}
 			r, err := pack.Open(app.Context, args[0], nil)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
-			if cmd.Flags().Changed("row") {
-				return app.inspectRow(r, row, export, asJSON)
+			switch {
+			case cmd.Flags().Changed("row"):
+				return app.inspectRow(r, row, export, field, asJSON)
+			case asJSON:
+				return app.inspectJSON(r)
 			}
-			d, err := r.Describe(app.Context)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return app.inspectJSON(r, d)
-			}
-			return app.inspectText(r, d)
+			return app.inspectText(r)
 		},
 	}
 	cmd.Flags().Int64Var(&row, "row", 0, "show record `N`, counted from 0")
-	cmd.Flags().StringVar(&export, "export", "", "write the image of the record to `FILE`")
+	cmd.Flags().StringVar(&export, "export", "", "write a value of the record to `FILE`")
+	cmd.Flags().StringVar(&field, "field", "", "the `NAME` of the field that --export writes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (app *App) inspectJSON(r *pack.Reader, d *pack.Description) error {
+func (app *App) inspectJSON(r *pack.Reader) error {
 	m := r.Manifest()
 	chunks := 0
 	for _, s := range m.Shards {
@@ -72,7 +75,7 @@ func (app *App) inspectJSON(r *pack.Reader, d *pack.Description) error {
 	return e.Encode(map[string]any{
 		"pack": r.Dir(), "version": m.Version, "writer": m.Writer, "fingerprint": m.Fingerprint,
 		"records": m.Records, "bytes": m.Bytes, "shards": len(m.Shards), "chunks": chunks,
-		"fields": m.Fields, "source": m.Source, "options": m.Options, "skipped": m.Skipped, "content": d,
+		"fields": m.Fields, "source": m.Source, "options": m.Options, "skipped": m.Skipped,
 	})
 }
 
@@ -89,116 +92,158 @@ const (
 	shownSkipped = 10
 )
 
-func (app *App) inspectText(r *pack.Reader, d *pack.Description) error {
+// page is a text with sections.
+type page struct{ strings.Builder }
+
+func (p *page) f(format string, a ...any) { fmt.Fprintf(p, format, a...) }
+
+func (p *page) section(title, note string) {
+	p.f("\n%s", headStyle.Render(title))
+	if note != "" {
+		p.f("  %s", dimStyle.Render(note))
+	}
+	p.f("\n")
+}
+
+func (app *App) inspectText(r *pack.Reader) error {
 	m := r.Manifest()
-	images := m.Images()
 	chunks := 0
 	for _, s := range m.Shards {
 		chunks += len(s.Chunks)
 	}
-	var out strings.Builder
-	p := func(format string, a ...any) { fmt.Fprintf(&out, format, a...) }
-	section := func(title, note string) {
-		p("\n%s", headStyle.Render(title))
-		if note != "" {
-			p("  %s", dimStyle.Render(note))
-		}
-		p("\n")
-	}
-
-	p("%s\n", headStyle.Render(r.Dir()))
-	p("  %s records in %s and %s, %s", FormatCount(m.Records), plural(len(m.Shards), "shard"), plural(chunks, "chunk"), FormatBytes(m.Bytes))
+	p := new(page)
+	p.f("%s\n", headStyle.Render(r.Dir()))
+	p.f("  %s records in %s and %s, %s", FormatCount(m.Records), plural(len(m.Shards), "shard"), plural(chunks, "chunk"), FormatBytes(m.Bytes))
 	if m.Records > 0 {
-		p(", %s per record", FormatBytes(m.Bytes/m.Records))
+		p.f(", %s per record", FormatBytes(m.Bytes/m.Records))
 	}
-	p("\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
-	p("  fingerprint %s, format version %d\n", m.Fingerprint, m.Version)
+	p.f("\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
+	p.f("  fingerprint %s, format version %d\n", m.Fingerprint, m.Version)
 
-	section("Fields", "")
+	p.section("Fields", "")
 	t := newTable("name", "kind", "type", "")
-	for _, f := range m.Fields {
-		t.Row(f.Name, f.Kind, f.Type, fieldText(&f))
+	for i := range m.Fields {
+		f := &m.Fields[i]
+		t.Row(clean(f.Name), string(f.Kind), fieldType(f), fieldText(f))
 	}
-	p("%s\n", t)
-	if images == nil {
-		skippedText(p, section, m)
-		_, err := lipgloss.Fprint(app.Stdout, out.String())
-		return err
-	}
-
-	section("Images", fmt.Sprintf("%s to %s wide, %s to %s high, %.2f megapixels on average",
-		FormatCount(int64(images.MinWidth)), FormatCount(int64(images.MaxWidth)), FormatCount(int64(images.MinHeight)),
-		FormatCount(int64(images.MaxHeight)), float64(d.Pixels)/1e6/float64(max(m.Records, 1))))
-	t = newTable("codec", "records", "share", "bytes", "per image")
-	for _, c := range d.Codecs {
-		t.Row(c.Codec, FormatCount(c.Records), fmt.Sprintf("%.1f%%", 100*float64(c.Records)/float64(m.Records)),
-			FormatBytes(c.Bytes), FormatBytes(c.Bytes/c.Records))
-	}
-	p("%s\n", t)
-	if d.Turned > 0 {
-		p("  %s have an EXIF orientation that turns them\n", FormatCount(d.Turned))
-	}
-	for _, reason := range sortedKeys(images.NotDCT) {
-		p("  %s JPEGs were kept instead of dct: %s\n", FormatCount(images.NotDCT[reason]), clean(reason))
-	}
-
-	section("Shorter side", "pixels")
-	out.WriteString(histogram(d.Sizes, FormatCount))
-	section("Stored size", "")
-	out.WriteString(histogram(d.Stored, FormatBytes))
-
-	if classes := m.Classes(); classes != nil {
-		least, most := d.ClassRecords[0], d.ClassRecords[0]
-		for _, n := range d.ClassRecords {
-			least, most = min(least, n), max(most, n)
+	p.f("%s\n", t)
+	pictures := 0
+	for i := range m.Fields {
+		if m.Fields[i].Stats.Images != nil {
+			pictures++
 		}
-		each := FormatCount(least)
-		if most > least {
-			each += " to " + FormatCount(most)
-		}
-		section("Classes", fmt.Sprintf("%s, %s records each", FormatCount(int64(len(classes))), each))
-		t = newTable("label", "class", "records")
-		for i, name := range classes {
-			if len(classes) > shownClasses+1 && i >= shownClasses-1 && i < len(classes)-1 {
-				if i == shownClasses-1 {
-					t.Row("...", fmt.Sprintf("%s more", FormatCount(int64(len(classes)-shownClasses))), "")
-				}
-				continue
-			}
-			t.Row(FormatCount(int64(i)), clean(name), FormatCount(d.ClassRecords[i]))
-		}
-		p("%s\n", t)
 	}
-	skippedText(p, section, m)
-	_, err := lipgloss.Fprint(app.Stdout, out.String())
+	for i := range m.Fields {
+		f := &m.Fields[i]
+		if f.Stats.Images != nil {
+			picturesText(p, f, pictures > 1)
+		}
+		if f.Classes != nil {
+			classesText(p, f)
+		}
+	}
+	skippedText(p, m)
+	_, err := lipgloss.Fprint(app.Stdout, p.String())
 	return err
 }
 
+// picturesText describes the images or masks of a field.
+func picturesText(p *page, f *pack.Field, several bool) {
+	im, n := f.Stats.Images, f.Stats.Count
+	title := "Images"
+	if f.Kind == driver.KindMask {
+		title = "Masks"
+	}
+	if several {
+		title += " " + clean(f.Name)
+	}
+	p.section(title, fmt.Sprintf("%s to %s wide, %s to %s high, %.2f megapixels on average",
+		FormatCount(int64(im.MinWidth)), FormatCount(int64(im.MaxWidth)), FormatCount(int64(im.MinHeight)),
+		FormatCount(int64(im.MaxHeight)), float64(im.Pixels)/1e6/float64(max(n, 1))))
+	t := newTable("codec", "records", "share", "bytes", "per image")
+	for _, name := range slices.Sorted(maps.Keys(im.Codecs)) {
+		c := im.Codecs[name]
+		t.Row(name, FormatCount(c.Count), fmt.Sprintf("%.1f%%", 100*float64(c.Count)/float64(n)), FormatBytes(c.Bytes), FormatBytes(c.Bytes/max(c.Count, 1)))
+	}
+	p.f("%s\n", t)
+	if im.Turned > 0 {
+		p.f("  %s have an EXIF orientation that turns them\n", FormatCount(im.Turned))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(im.NotDCT)) {
+		p.f("  %s JPEGs were kept instead of dct: %s\n", FormatCount(im.NotDCT[reason]), clean(reason))
+	}
+	if f.Kind == driver.KindImage {
+		p.section("Shorter side", "pixels")
+		p.WriteString(histogram(im.Sides, true, FormatCount))
+		p.section("Stored size", "")
+		p.WriteString(histogram(f.Stats.Sizes, false, FormatBytes))
+	}
+}
+
+// classesText lists the classes of a field.
+func classesText(p *page, f *pack.Field) {
+	what := "records"
+	if f.Kind == driver.KindMask {
+		what = "pixels"
+	}
+	counts := f.Stats.Classes
+	least, most := counts[0], counts[0]
+	for i := range f.Classes {
+		n := counts[int64(i)]
+		least, most = min(least, n), max(most, n)
+	}
+	each := FormatCount(least)
+	if most > least {
+		each += " to " + FormatCount(most)
+	}
+	p.section("Classes", fmt.Sprintf("of %s: %s, %s %s each", clean(f.Name), FormatCount(int64(len(f.Classes))), each, what))
+	t := newTable("label", "class", what)
+	for i, name := range f.Classes {
+		if len(f.Classes) > shownClasses+1 && i >= shownClasses-1 && i < len(f.Classes)-1 {
+			if i == shownClasses-1 {
+				t.Row("...", fmt.Sprintf("%s more", FormatCount(int64(len(f.Classes)-shownClasses))), "")
+			}
+			continue
+		}
+		t.Row(FormatCount(int64(i)), clean(name), FormatCount(counts[int64(i)]))
+	}
+	p.f("%s\n", t)
+}
+
 // skippedText lists inputs that were left out.
-func skippedText(p func(format string, a ...any), section func(title, note string), m *pack.Manifest) {
+func skippedText(p *page, m *pack.Manifest) {
 	n := len(m.Skipped)
 	if n == 0 {
 		return
 	}
-	section("Left out", plural(n, "file"))
+	p.section("Left out", plural(n, "file"))
 	for i, s := range m.Skipped {
 		if i == shownSkipped {
-			p("  ... and %s more, in %s\n", FormatCount(int64(n-i)), pack.ManifestName)
+			p.f("  ... and %s more, in %s\n", FormatCount(int64(n-i)), pack.ManifestName)
 			break
 		}
-		p("  %s: %s\n", clean(s.Path), clean(s.Reason))
+		p.f("  %s: %s\n", clean(s.Path), clean(s.Reason))
 	}
 }
 
-// fieldType is the type of a field of a pack without images: "uint16 [1024]".
+// fieldType is the type of a field's values: "uint16 [3 x 4]", with n where the
+// length differs.
 func fieldType(f *pack.Field) string {
-	switch {
-	case f.DType != "" && len(f.Shape) > 0:
-		return f.DType + " " + strings.ReplaceAll(fmt.Sprint(f.Shape), " ", " x ")
-	case f.DType != "":
-		return f.DType
+	var sides []string
+	switch f.Kind {
+	case driver.KindRagged, driver.KindTokens:
+		sides = append(sides, "n")
+	case driver.KindArray, driver.KindMask:
+	default:
+		return ""
 	}
-	return f.Kind
+	for _, n := range f.Shape {
+		sides = append(sides, fmt.Sprint(n))
+	}
+	if len(sides) == 0 {
+		return string(f.DType)
+	}
+	return fmt.Sprintf("%s [%s]", f.DType, strings.Join(sides, " x "))
 }
 
 // newTable is a table without lines but for one below its header.
@@ -222,26 +267,38 @@ func newTable(headers ...string) *table.Table {
 }
 
 // numeric are the columns that are aligned to the right.
-var numeric = map[string]bool{"records": true, "share": true, "bytes": true, "per image": true, "label": true,
+var numeric = map[string]bool{"records": true, "pixels": true, "share": true, "bytes": true, "per image": true, "label": true,
 	"ns per record": true, "workers": true,
 	"in flight": true, "reads/s": true, "bytes/s": true, "p50": true, "p90": true, "p99": true, "p99.9": true,
 	"images/s, one core": true, "all cores": true, "ms of CPU": true, "needed": true, "there": true, "margin": true, "examples/s": true}
 
+// fieldText says in a few words what the values of a field are.
 func fieldText(f *pack.Field) string {
-	switch {
-	case f.Classes != nil:
+	s := &f.Stats
+	var parts []string
+	add := func(format string, a ...any) { parts = append(parts, fmt.Sprintf(format, a...)) }
+	if f.Classes != nil {
+		classes := FormatCount(int64(len(f.Classes))) + " classes"
 		if len(f.Classes) == 1 {
-			return "1 class"
+			classes = "1 class"
 		}
-		return FormatCount(int64(len(f.Classes))) + " classes"
-	case f.DType != "":
-		return fieldType(f)
-	case f.Bytes > 0:
-		return FormatBytes(f.Bytes) + ", up to " + FormatBytes(f.MaxBytes)
-	case f.MaxBytes > 0:
-		return "up to " + FormatBytes(f.MaxBytes)
+		add("%s", classes)
 	}
-	return ""
+	switch f.Kind {
+	case driver.KindLabel, driver.KindInt, driver.KindArray, driver.KindFloat, driver.KindTokens, driver.KindRagged:
+		if n := s.Ints; n != nil && n.Count > 0 && f.Classes == nil {
+			add("%d to %d", n.Min, n.Max)
+		}
+		if n := s.Floats; n != nil && n.Count > 0 {
+			add("%.4g to %.4g, mean %.4g", n.Min, n.Max, n.Mean)
+		}
+	}
+	if r := s.Rows; r != nil {
+		add("%s to %s long, mean %.1f", FormatCount(r.Min), FormatCount(r.Max), float64(r.Total)/float64(max(s.Count, 1)))
+	} else if s.Sizes != nil {
+		add("%s, up to %s", FormatBytes(s.Bytes), FormatBytes(s.MaxBytes))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func settingsText(s pack.Settings) string {
@@ -261,17 +318,26 @@ func settingsText(s pack.Settings) string {
 	return clean(out)
 }
 
-// histogram draws counts as bars.
-func histogram(buckets []pack.Bucket, format func(int64) string) string {
-	most := int64(1)
-	from, to := 0, 0
-	for _, b := range buckets {
-		most = max(most, b.Records)
-		from, to = max(from, len(format(b.From))), max(to, len(format(b.To)))
+// histogram draws counts, by the smallest number counted in each, as bars.
+func histogram(counts map[int64]int64, sides bool, format func(int64) string) string {
+	type bucket struct {
+		from, to string
+		n        int64
+	}
+	var all []bucket
+	most, from, to := int64(1), 0, 0
+	keys := slices.Sorted(maps.Keys(counts))
+	if len(keys) == 0 {
+		return ""
+	}
+	for lo := keys[0]; lo <= keys[len(keys)-1] && lo < math.MaxInt64; lo = pack.NextBound(sides, lo) {
+		b := bucket{format(lo), format(pack.NextBound(sides, lo)), counts[lo]}
+		all = append(all, b)
+		most, from, to = max(most, b.n), max(from, len(b.from)), max(to, len(b.to))
 	}
 	var out strings.Builder
-	for _, b := range buckets {
-		fmt.Fprintf(&out, "  %*s to %-*s  %s %s\n", from, format(b.From), to, format(b.To), barStyle.Render(bar(b.Records, most)), FormatCount(b.Records))
+	for _, b := range all {
+		fmt.Fprintf(&out, "  %*s to %-*s  %s %s\n", from, b.from, to, b.to, barStyle.Render(bar(b.n, most)), FormatCount(b.n))
 	}
 	return out.String()
 }
@@ -290,85 +356,5 @@ func bar(n, most int64) string {
 	return s
 }
 
-func sortedKeys(m map[string]int64) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
-}
-
 // clean keeps control characters of names away from the terminal.
 func clean(s string) string { return strings.Map(printable, s) }
-
-func (app *App) inspectRow(r *pack.Reader, row int64, export string, asJSON bool) error {
-	rec, err := r.Record(row)
-	if err != nil {
-		return err
-	}
-	if r.Manifest().Images() == nil {
-		return app.inspectRecord(r, rec, export, asJSON)
-	}
-	size := len(rec.Image)
-	if export != "" {
-		data, _, err := rec.File()
-		if err != nil {
-			return err
-		}
-		if export == "-" {
-			_, err = app.Stdout.Write(data)
-			return err
-		}
-		if err := writeBytes(export, data); err != nil {
-			return &Error{Msg: "cannot export record " + FormatCount(row), Err: err}
-		}
-		size = len(data)
-	}
-	shard, chunk, in := r.Whereabouts(row)
-	if asJSON {
-		v := map[string]any{
-			"record": rec.ID, "path": rec.Path, "width": rec.Width, "height": rec.Height, "orientation": rec.Orientation,
-			"codec": pack.CodecName(rec.Codec), "bytes": len(rec.Image), "shard": shard, "chunk": chunk, "row": in,
-		}
-		if rec.Label >= 0 {
-			v["label"], v["class"] = rec.Label, rec.Class
-		}
-		if export != "" {
-			v["exported"], v["exported_bytes"] = export, size
-		}
-		return json.NewEncoder(app.Stdout).Encode(v)
-	}
-	var out strings.Builder
-	line := func(name, format string, a ...any) {
-		fmt.Fprintf(&out, "  %s %s\n", dimStyle.Width(12).Render(name), fmt.Sprintf(format, a...))
-	}
-	fmt.Fprintf(&out, "%s\n", headStyle.Render(fmt.Sprintf("%s, record %s", r.Dir(), FormatCount(row))))
-	line("path", "%s", clean(rec.Path))
-	if rec.Label >= 0 {
-		line("label", "%d (%s)", rec.Label, clean(rec.Class))
-	}
-	line("image", "%s, %d x %d pixels, %s bytes", pack.CodecName(rec.Codec), rec.Width, rec.Height, FormatCount(int64(len(rec.Image))))
-	if rec.Orientation > 1 {
-		line("orientation", "%d (EXIF)", rec.Orientation)
-	}
-	if n := len(rec.EXIF); n > 0 {
-		line("exif", "%s bytes", FormatCount(int64(n)))
-	}
-	if n := len(rec.ICC); n > 0 {
-		line("icc", "%s bytes", FormatCount(int64(n)))
-	}
-	line("place", "%s, chunk %d, row %d", shard, chunk, in)
-	if export != "" {
-		note := ""
-		switch rec.Codec {
-		case driver.CodecDCT:
-			note = ", a JPEG with the same pixels"
-		case driver.CodecRaw:
-			note = ", a PNG of the pixels"
-		}
-		line("exported to", "%s (%s bytes%s)", export, FormatCount(int64(size)), note)
-	}
-	_, err = lipgloss.Fprint(app.Stdout, out.String())
-	return err
-}

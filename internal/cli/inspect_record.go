@@ -6,19 +6,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
 
-	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// inspectRecord shows a record of a pack without images.
-func (app *App) inspectRecord(r *pack.Reader, rec *pack.Record, export string, asJSON bool) error {
+// inspectRow shows a record, and writes one of its values as a file.
+func (app *App) inspectRow(r *pack.Reader, row int64, export, field string, asJSON bool) error {
+	rec, err := r.Record(app.Context, row)
+	if err != nil {
+		return err
+	}
+	exported := ""
 	if export != "" {
-		data, err := exportRecord(rec)
+		v, err := toExport(rec, field)
+		if err != nil {
+			return err
+		}
+		data, _, err := v.File()
 		if err != nil {
 			return err
 		}
@@ -27,88 +36,169 @@ func (app *App) inspectRecord(r *pack.Reader, rec *pack.Record, export string, a
 			return err
 		}
 		if err := writeBytes(export, data); err != nil {
-			return &Error{Msg: "cannot export record " + FormatCount(rec.ID), Err: err}
+			return &Error{Msg: "cannot export record " + FormatCount(row), Err: err}
 		}
+		exported = fmt.Sprintf("%s (%s bytes%s)", export, FormatCount(int64(len(data))), exportNote(v))
 	}
-	shard, chunk, in := r.Whereabouts(rec.ID)
+	shard, chunk, in := r.Whereabouts(row)
 	if asJSON {
 		values := map[string]any{}
-		for _, v := range rec.Values {
-			switch driver.Kind(v.Field.Kind) {
-			case driver.KindText:
-				values[v.Field.Name] = string(v.Bytes)
-			case driver.KindLabel, driver.KindInt:
-				values[v.Field.Name] = v.Int
-			default:
-				values[v.Field.Name] = base64.StdEncoding.EncodeToString(v.Bytes)
-			}
+		for i := range rec.Values {
+			values[rec.Values[i].Field.Name] = valueJSON(&rec.Values[i])
 		}
-		return json.NewEncoder(app.Stdout).Encode(map[string]any{
-			"record": rec.ID, "values": values, "shard": shard, "chunk": chunk, "row": in,
-		})
+		out := map[string]any{"record": rec.ID, "values": values, "shard": shard, "chunk": chunk, "row": in}
+		if rec.Path != "" {
+			out["path"] = rec.Path
+		}
+		if export != "" {
+			out["exported"] = export
+		}
+		return json.NewEncoder(app.Stdout).Encode(out)
 	}
 	var out strings.Builder
 	line := func(name, format string, a ...any) {
 		fmt.Fprintf(&out, "  %s %s\n", dimStyle.Width(12).Render(name), fmt.Sprintf(format, a...))
 	}
-	fmt.Fprintf(&out, "%s\n", headStyle.Render(fmt.Sprintf("%s, record %s", r.Dir(), FormatCount(rec.ID))))
-	for _, v := range rec.Values {
-		line(clean(v.Field.Name), "%s", clean(valueText(&v)))
+	fmt.Fprintf(&out, "%s\n", headStyle.Render(fmt.Sprintf("%s, record %s", r.Dir(), FormatCount(row))))
+	if rec.Path != "" {
+		line("path", "%s", clean(rec.Path))
+	}
+	for i := range rec.Values {
+		v := &rec.Values[i]
+		line(clean(v.Field.Name), "%s", clean(valueText(v)))
+		if v.Path != "" && v.Path != rec.Path {
+			line("", "from %s", clean(v.Path))
+		}
 	}
 	line("place", "%s, chunk %d, row %d", shard, chunk, in)
-	if export != "" {
-		line("exported to", "%s", export)
+	if exported != "" {
+		line("exported to", "%s", exported)
 	}
-	_, err := lipgloss.Fprint(app.Stdout, out.String())
+	_, err = lipgloss.Fprint(app.Stdout, out.String())
 	return err
 }
 
-// exportRecord is the first field of bytes, or the first array as a .npy file.
-func exportRecord(rec *pack.Record) ([]byte, error) {
-	for _, v := range rec.Values {
-		if v.Field.Kind == pack.KindBytes {
-			return v.Bytes, nil
-		}
-	}
-	for _, v := range rec.Values {
-		if v.Field.DType != "" {
-			shape := make([]int64, len(v.Field.Shape))
-			for i, n := range v.Field.Shape {
-				shape[i] = int64(n)
+// toExport is the value of the field, or without one the value that somebody
+// would want to look at.
+func toExport(rec *pack.Record, field string) (*pack.Value, error) {
+	if field != "" {
+		for i := range rec.Values {
+			if rec.Values[i].Field.Name == field {
+				return &rec.Values[i], nil
 			}
-			return append(npy.AppendHeader(nil, driver.DType(v.Field.DType), shape), v.Bytes...), nil
+		}
+		return nil, &Error{Msg: fmt.Sprintf("the pack has no field %q", field)}
+	}
+	for _, kinds := range [][]driver.Kind{
+		{driver.KindImage}, {driver.KindMask}, {driver.KindAudio}, {driver.KindBytes},
+		{driver.KindArray, driver.KindRagged, driver.KindTokens}, {driver.KindText, driver.KindJSON}, {driver.KindMultiLabel},
+	} {
+		for i := range rec.Values {
+			if slices.Contains(kinds, rec.Values[i].Field.Kind) {
+				return &rec.Values[i], nil
+			}
 		}
 	}
-	return nil, &Error{Msg: "nothing to export: the record has neither bytes nor an array"}
+	return nil, &Error{Msg: "nothing to export: the record has numbers alone"}
+}
+
+// exportNote says what a file has become that is not stored as one.
+func exportNote(v *pack.Value) string {
+	switch {
+	case v.Codec == driver.CodecDCT:
+		return ", a JPEG with the same pixels"
+	case v.Field.Kind == driver.KindMask && v.Codec >= driver.CodecRaw:
+		return ", a PNG of the class numbers"
+	case v.Codec == driver.CodecRaw:
+		return ", a PNG of the pixels"
+	}
+	return ""
+}
+
+// valueJSON is a value for programs. Bytes are in base64.
+func valueJSON(v *pack.Value) any {
+	switch v.Field.Kind {
+	case driver.KindImage, driver.KindMask:
+		out := map[string]any{"codec": pack.CodecName(v.Codec), "width": v.Width, "height": v.Height, "bytes": len(v.Bytes), "path": v.Path}
+		if v.Field.Kind == driver.KindImage {
+			out["channels"], out["depth"], out["orientation"] = v.Channels, v.Depth, v.Orientation
+		}
+		return out
+	case driver.KindLabel:
+		if v.Field.Classes != nil {
+			return map[string]any{"label": v.Int, "class": v.Class()}
+		}
+		return v.Int
+	case driver.KindInt:
+		return v.Int
+	case driver.KindFloat:
+		if v.Float-v.Float != 0 {
+			return fmt.Sprint(v.Float) // JSON has no other way
+		}
+		return v.Float
+	case driver.KindText:
+		return string(v.Bytes)
+	case driver.KindJSON:
+		return json.RawMessage(v.Bytes)
+	}
+	return base64.StdEncoding.EncodeToString(v.Bytes)
 }
 
 // shownElements is how many elements of an array are shown.
 const shownElements = 8
 
 func valueText(v *pack.Value) string {
-	switch driver.Kind(v.Field.Kind) {
-	case driver.KindText:
+	f := v.Field
+	size := FormatCount(int64(len(v.Bytes))) + " bytes"
+	switch f.Kind {
+	case driver.KindText, driver.KindJSON:
 		return string(v.Bytes)
 	case driver.KindInt:
 		return fmt.Sprint(v.Int)
+	case driver.KindFloat:
+		return fmt.Sprintf("%.6g", v.Float)
 	case driver.KindLabel:
-		if v.Int >= 0 && v.Int < int64(len(v.Field.Classes)) {
-			return fmt.Sprintf("%d (%s)", v.Int, v.Field.Classes[v.Int])
+		if c := v.Class(); c != "" {
+			return fmt.Sprintf("%d (%s)", v.Int, c)
 		}
 		return fmt.Sprint(v.Int)
-	case driver.KindArray:
-		t := driver.DType(v.Field.DType)
-		n := len(v.Bytes) / t.Size()
-		var parts []string
-		for i := range min(n, shownElements) {
-			parts = append(parts, element(t, v.Bytes[i*t.Size():]))
+	case driver.KindImage, driver.KindMask:
+		out := fmt.Sprintf("%s, %d x %d pixels, %s", pack.CodecName(v.Codec), v.Width, v.Height, size)
+		if v.Orientation > 1 {
+			out += fmt.Sprintf(", EXIF orientation %d", v.Orientation)
 		}
-		if n > shownElements {
-			parts = append(parts, "...")
+		if n := len(v.EXIF) + len(v.ICC); n > 0 {
+			out += fmt.Sprintf(", %s bytes of metadata", FormatCount(int64(n)))
 		}
-		return fieldType(v.Field) + ": " + strings.Join(parts, " ")
+		return out
+	case driver.KindArray, driver.KindRagged, driver.KindTokens:
+		return fieldType(f) + ": " + elements(f.DType, v.Bytes)
+	case driver.KindMultiLabel:
+		var names []string
+		for i := 0; i+8 <= len(v.Bytes); i += 8 {
+			k := binary.LittleEndian.Uint64(v.Bytes[i:])
+			name := fmt.Sprint(k)
+			if k < uint64(len(f.Classes)) {
+				name += " (" + f.Classes[k] + ")"
+			}
+			names = append(names, name)
+		}
+		return strings.Join(names, ", ")
 	}
-	return FormatCount(int64(len(v.Bytes))) + " bytes"
+	return size
+}
+
+// elements are the first elements of an array.
+func elements(t driver.DType, b []byte) string {
+	n := len(b) / t.Size()
+	var parts []string
+	for i := range min(n, shownElements) {
+		parts = append(parts, element(t, b[i*t.Size():]))
+	}
+	if n > shownElements {
+		parts = append(parts, "...")
+	}
+	return strings.Join(parts, " ")
 }
 
 // element is one number of an array.

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/pairsource"
 )
 
 // packFlags are the flags that pack and convert share.
@@ -81,7 +83,21 @@ func parseBytes(flag, s string) (int64, error) {
 }
 
 // writePack packs what src is.
-func writePack(app *App, src, out string, window int64, opt *pack.Options) (*pack.Summary, error) {
+func writePack(app *App, src, out string, window int64, fields []string, opt *pack.Options) (*pack.Summary, error) {
+	if len(fields) > 0 {
+		if window != 0 || strings.HasPrefix(src, "pairs:") {
+			return nil, usageError("", "--field is for a folder, without --window")
+		}
+		var pairs []pairsource.Field
+		for _, text := range fields {
+			f, err := pairsource.ParseField(text)
+			if err != nil {
+				return nil, usageError("", "--field: %v", err)
+			}
+			pairs = append(pairs, f)
+		}
+		src = pairsource.URL(src, pairs)
+	}
 	if window < 0 {
 		return nil, usageError("", "--window %d: give a number of elements", window)
 	}
@@ -106,6 +122,7 @@ func writePack(app *App, src, out string, window int64, opt *pack.Options) (*pac
 func newPackCommand(app *App) *cobra.Command {
 	var f packFlags
 	var window int64
+	var fields []string
 	cmd := &cobra.Command{
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
@@ -121,6 +138,13 @@ SRC may also be
   train.tfrecord    TFRecords, one file or a folder of them: each record its bytes
   files:scans/      a folder of any files: each is a record, its bytes
 
+With --field, a record is several files below SRC, such as an image and its mask:
+each --field says where the files of one field lie. * stands for any part of a
+name, ** for any number of folders; files whose stars stand for the same belong
+together, and what has no partner is listed. A field is of images, or of masks when
+"mask" or "segm" is part of its name, of audio, text or JSON by the extension of
+its files, else of bytes; --field NAME:KIND=... says it.
+
 The class of an image is the first folder of its path; a folder without
 subfolders is packed without labels. What counts as an image is decided by
 content: JPEG, PNG, BMP, GIF (first frame), WebP, TIFF.
@@ -130,13 +154,16 @@ How images are stored is chosen by --images:
   dct   the same
   keep  the bytes of the file
   raw   decoded pixels, resized if --resize says so
+or for some fields, --images raw,depth=keep. Masks are stored without loss: as
+runs of equal class numbers, with keep as they are, with raw as plain numbers.
 
 Files that are empty, cut off or no image are left out, listed on the screen and
 in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
 same command goes on where it stopped.`,
 		Example: `  stoker pack photos/ train/
   stoker pack photos/ small/ --images raw --resize 256
-  stoker pack tokens.npy tokens/ --window 1024`,
+  stoker pack tokens.npy tokens/ --window 1024
+  stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			opt, err := f.options()
@@ -144,12 +171,13 @@ same command goes on where it stopped.`,
 				return err
 			}
 			return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
-				return writePack(app, args[0], args[1], window, opt)
+				return writePack(app, args[0], args[1], window, fields, opt)
 			})
 		},
 	}
 	cmd.Flags().Int64Var(&window, "window", 0, "cut an array of one axis into records of `L` elements")
-	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw")
+	cmd.Flags().StringArrayVar(&fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png (repeat)")
+	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw, also by field")
 	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
 	f.register(cmd)
 	return cmd
@@ -187,7 +215,7 @@ func (app *App) runPack(f *packFlags, opt *pack.Options, out, label string, run 
 	if f.asJSON {
 		err = json.NewEncoder(app.Stdout).Encode(map[string]any{
 			"pack": out, "records": m.Records, "bytes": m.Bytes, "shards": len(m.Shards), "fingerprint": m.Fingerprint,
-			"images": m.Images(), "skipped": m.Skipped, "resumed": sum.Resumed, "unchanged": sum.Unchanged,
+			"fields": m.Fields, "skipped": m.Skipped, "resumed": sum.Resumed, "unchanged": sum.Unchanged,
 			"seconds": math.Round(1000*time.Since(start).Seconds()) / 1000,
 		})
 	} else {
@@ -221,19 +249,7 @@ const listed = 20
 func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) error {
 	m := sum.Manifest
 	listSkipped(app.Stderr, m.Skipped, out)
-	what, details := "records", []string{}
-	if images := m.Images(); images != nil {
-		what = "images"
-		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw"} {
-			if n := images.Codecs[name]; n > 0 {
-				details = append(details, fmt.Sprintf("%s %s", FormatCount(n), name))
-			}
-		}
-	} else {
-		for i := range m.Fields {
-			details = append(details, fmt.Sprintf("%s: %s", clean(m.Fields[i].Name), fieldType(&m.Fields[i])))
-		}
-	}
+	what, details := packedText(m)
 	title := lipgloss.NewStyle().Bold(true)
 	if sum.Unchanged {
 		_, err := lipgloss.Fprintf(app.Stdout, "%s is finished already: %s %s, %s\n", title.Render(out), FormatCount(m.Records), what, FormatBytes(m.Bytes))
@@ -251,6 +267,32 @@ func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) e
 		_, err = fmt.Fprintf(app.Stdout, "%s files were packed by an earlier run\n", FormatCount(sum.Resumed))
 	}
 	return err
+}
+
+// packedText says what the records of a pack are: images, or records of fields.
+func packedText(m *pack.Manifest) (what string, details []string) {
+	codecs := func(f *pack.Field) (out []string) {
+		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw", "runs"} {
+			if n := f.Stats.Images.Codecs[name].Count; n > 0 {
+				out = append(out, fmt.Sprintf("%s %s", FormatCount(n), name))
+			}
+		}
+		return out
+	}
+	if len(m.Fields) <= 2 && m.Fields[0].Kind == driver.KindImage && (len(m.Fields) == 1 || m.Fields[1].Kind == driver.KindLabel) {
+		return "images", codecs(&m.Fields[0])
+	}
+	for i := range m.Fields {
+		f := &m.Fields[i]
+		text := string(f.Kind)
+		if f.Stats.Images != nil {
+			text = strings.Join(codecs(f), " + ")
+		} else if t := fieldType(f); t != "" {
+			text = t
+		}
+		details = append(details, fmt.Sprintf("%s: %s", clean(f.Name), text))
+	}
+	return "records", details
 }
 
 // listSkipped lists inputs that were left out.

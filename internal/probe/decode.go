@@ -142,7 +142,7 @@ func (p *probe) codec(ctx context.Context, s *sample, images, folder, codec stri
 		return plan.CodecRate{}, errors.New("no image of the sample could be packed")
 	}
 	r := plan.CodecRate{
-		Codec: codec, Transform: what, RecordBytes: float64(m.Images().Bytes) / float64(m.Records),
+		Codec: codec, Transform: what, RecordBytes: float64(m.FieldOf(driver.KindImage).Stats.Bytes) / float64(m.Records),
 		Width: s.width, Height: s.height, Origin: s.origin,
 	}
 	if codec == plan.CodecRaw && !s.raw {

@@ -92,7 +92,7 @@ func (p *probe) takeSample(ctx context.Context, d time.Duration) (*sample, error
 }
 
 func hasImages(m *pack.Manifest) bool {
-	return slices.ContainsFunc(m.Fields, func(f pack.Field) bool { return f.Kind == string(driver.KindImage) && f.Images != nil })
+	return m.FieldOf(driver.KindImage) != nil
 }
 
 func (p *probe) samplePack(ctx context.Context, s *sample, limit int64, until time.Time) error {
@@ -101,8 +101,8 @@ func (p *probe) samplePack(ctx context.Context, s *sample, limit int64, until ti
 		return err
 	}
 	defer r.Close()
-	raw := r.Manifest().Images().Codecs[pack.CodecName(driver.CodecRaw)]
-	s.raw = raw > r.Len()/2
+	images := r.Manifest().FieldOf(driver.KindImage).Stats.Images
+	s.raw = images.Codecs[pack.CodecName(driver.CodecRaw)].Count > r.Len()/2
 	rng := rand.New(rand.NewPCG(1, 3))
 	seen := map[int64]bool{}
 	for tries := 0; tries < 4*maxSample && int64(len(seen)) < r.Len() && !s.full(limit) && time.Now().Before(until) && ctx.Err() == nil; tries++ {
@@ -111,11 +111,11 @@ func (p *probe) samplePack(ctx context.Context, s *sample, limit int64, until ti
 			continue
 		}
 		seen[id] = true
-		rec, err := r.Record(id)
+		rec, err := r.Record(ctx, id)
 		if err != nil {
 			return err
 		}
-		data, ext, err := rec.File()
+		data, ext, err := rec.Image().File()
 		if err != nil {
 			continue
 		}

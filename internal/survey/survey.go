@@ -135,7 +135,7 @@ func (s *Survey) open(ctx context.Context, path string) error {
 		s.Kind, s.Arrays = plan.KindImage, nil
 	}
 	d.Fields = fields(info)
-	if info.Len == 0 {
+	if info.Len == 0 || s.known(src, imageField) {
 		return nil
 	}
 	var total, read int64
@@ -174,11 +174,6 @@ func (s *Survey) open(ctx context.Context, path string) error {
 	}
 	d.RecordBytes = math.Max(1, float64(total)/float64(read))
 	d.Bytes = int64(d.RecordBytes * float64(d.Records))
-	if m, err := pack.ReadManifest(path); err == nil {
-		// A pack knows the size of all of it.
-		d.Bytes = m.Bytes
-		d.RecordBytes = math.Max(1, float64(m.Bytes)/float64(max(1, m.Records)))
-	}
 	if imageField >= 0 {
 		d.Codec = plan.CodecKeep
 		for name, n := range codecs {
@@ -189,6 +184,44 @@ func (s *Survey) open(ctx context.Context, path string) error {
 		seen.into(d)
 	}
 	return nil
+}
+
+// known takes what a source knows of all its values without reading them, as a
+// pack does. It returns false when there is something that it does not know.
+func (s *Survey) known(src driver.Source, imageField int) bool {
+	info, d := src.Info(), &s.Dataset
+	for i := range info.Fields {
+		if info.Fields[i].Stats == nil {
+			return false
+		}
+	}
+	for i := range info.Objects {
+		d.Bytes += src.Object(i).Entry.Size
+	}
+	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(info.Len))
+	for i := range info.Fields {
+		d.RecordBytesMax = max(d.RecordBytesMax, info.Fields[i].Stats.MaxBytes)
+	}
+	if imageField < 0 {
+		return true
+	}
+	im := info.Fields[imageField].Stats.Images
+	codecs := map[string]int64{}
+	for _, c := range im.Codecs {
+		codecs[codecOf(c.Number)] += c.Count
+	}
+	d.Codec = plan.CodecKeep
+	for name, n := range codecs {
+		if n > codecs[d.Codec] {
+			d.Codec = name
+		}
+	}
+	n := float64(info.Len)
+	d.Width, d.Height, d.Channels = math.Round(float64(im.Width)/n), math.Round(float64(im.Height)/n), 3
+	if im.MaxChannels == 1 {
+		d.Channels = 1
+	}
+	return true
 }
 
 // fields are those that take room in a batch.

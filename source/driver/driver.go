@@ -124,6 +124,8 @@ const (
 	CodecRaw Codec = 16
 	// CodecDCT is a JPEG without its entropy code (docs/FORMAT.md).
 	CodecDCT Codec = 17
+	// CodecRuns is a mask as runs of equal class numbers (docs/FORMAT.md).
+	CodecRuns Codec = 18
 )
 
 // Field describes one field that every record of a source has.
@@ -147,6 +149,9 @@ type Field struct {
 	// MaxWidth and MaxHeight are the largest sides of a KindImage field (not
 	// necessarily of one image), 0 when not known.
 	MaxWidth, MaxHeight int32
+	// Stats are what the source knows of all values without reading them, nil
+	// when it knows nothing.
+	Stats *FieldStats
 }
 
 // Info describes a source. It does not change while the source is open.
@@ -208,9 +213,20 @@ type Sizer interface {
 // Pather is implemented by sources whose records have a path of their own, such
 // as files. Packs keep it.
 type Pather interface {
-	// Path is the path of a record below the source's own, with slashes.
-	Path(id int64) string
+	// Path is the path of a record's field, by its place in Info.Fields, below
+	// the source's own, with slashes.
+	Path(id int64, field int) string
 }
+
+// Skipper is implemented by sources that found inputs which are no records, such
+// as files without a partner. Packs list them.
+type Skipper interface {
+	// Skipped lists them. It is nil when there are none.
+	Skipped() []Skipped
+}
+
+// Skipped is an input that is no record.
+type Skipped struct{ Path, Reason string }
 
 // Finder is implemented by sources that can say more of a record than Name does
 // when they may read for it: packs, that know which file a record was made of.

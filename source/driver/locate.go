@@ -51,6 +51,9 @@ type Missing struct {
 type Group struct {
 	// IDs are the records, each in [0, Info.Len).
 	IDs []int64
+	// Want says of each field whether it is wanted; nil means that all are. A
+	// source may leave the others out: their values are then not set.
+	Want []bool
 	// Extents, by Locate, say where the records lie: those of record k are
 	// Extents[First[k]:First[k+1]], so that First has one element more than IDs.
 	Extents []Extent
@@ -74,6 +77,9 @@ type Group struct {
 	// Parse uses it through Take.
 	Place func(k, field int, n int64) []byte
 }
+
+// Wants reports whether a field is wanted.
+func (g *Group) Wants(field int) bool { return g.Want == nil || g.Want[field] }
 
 // Take returns n bytes for a value that Parse makes: its place in the batch
 // where there is one, else memory of Alloc. Bytes behind the value are not the

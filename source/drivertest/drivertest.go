@@ -338,8 +338,17 @@ func testInfo(t *testing.T, open Open) {
 		}
 		names[f.Name] = true
 		switch f.Kind {
-		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindText, driver.KindBytes:
-		case driver.KindArray:
+		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindBytes,
+			driver.KindAudio, driver.KindMultiLabel:
+		case driver.KindMask:
+			if f.DType != driver.Uint8 && f.DType != driver.Uint16 {
+				t.Errorf("field %q is a mask of %q", f.Name, f.DType)
+			}
+		case driver.KindTokens:
+			if f.DType != driver.Uint16 && f.DType != driver.Uint32 || len(f.Shape) > 0 {
+				t.Errorf("field %q is tokens of %q with shape %v", f.Name, f.DType, f.Shape)
+			}
+		case driver.KindArray, driver.KindRagged:
 			if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
 				t.Errorf("field %q: %v", f.Name, err)
 			}
@@ -443,8 +452,8 @@ func testMemory(t *testing.T, open Open) {
 	}
 }
 
-// testPlaces lets the source put arrays and bytes where they are wanted: all of
-// them, or every other one.
+// testPlaces lets the source put arrays, bytes and text where they are wanted: all
+// of them, or every other one.
 func testPlaces(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
@@ -459,7 +468,8 @@ func testPlaces(t *testing.T, open Open) {
 				t.Errorf("Place of record %d, field %d", k, field)
 				return nil
 			}
-			if kind := s.Info().Fields[field].Kind; kind != driver.KindArray && kind != driver.KindBytes {
+			switch kind := s.Info().Fields[field].Kind; kind {
+			case driver.KindImage, driver.KindMask, driver.KindLabel, driver.KindInt, driver.KindFloat:
 				t.Errorf("Place of a field of kind %q", kind)
 				return nil
 			}

@@ -54,7 +54,7 @@ func (s *source) Name(id int64) string {
 }
 
 // Path implements driver.Pather.
-func (s *source) Path(id int64) string { return s.list.RelPath(int(id)) }
+func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
 
 // Sizes implements driver.Sizer.
 func (s *source) Sizes(_ int, ids, sizes []int64) {

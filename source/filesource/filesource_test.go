@@ -2,7 +2,6 @@ package filesource
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -41,18 +39,12 @@ func opener(path string) drivertest.Open {
 
 func TestConformance(t *testing.T) { drivertest.Run(t, opener(folder(t))) }
 
-func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(folder(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", st)
-	})
-}
-
 func BenchmarkFiles(b *testing.B) { drivertest.Bench(b, opener(folder(b))) }
 
 func TestOrderAndChange(t *testing.T) {
 	dir := folder(t)
 	s := opener(dir)(t).(*source)
-	if a, b, c := s.Path(0), s.Path(10), s.Path(29); a != "00.bin" || b != "a/01.bin" || c != "b/c/29.bin" {
+	if a, b, c := s.Path(0, 0), s.Path(10, 0), s.Path(29, 0); a != "00.bin" || b != "a/01.bin" || c != "b/c/29.bin" {
 		t.Errorf("the order is %s, %s, %s", a, b, c)
 	}
 	if err := os.Truncate(filepath.Join(dir, "03.bin"), 5); err != nil {

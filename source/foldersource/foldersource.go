@@ -24,6 +24,9 @@ const MaxFileBytes = 1 << 30
 type Options struct {
 	// Threads bounds the folders listed at once, 0 for four per core.
 	Threads int
+	// AllFiles takes every file, whatever its name says: the content decides. What
+	// cannot be read or has no class is then not an error but listed by Skipped.
+	AllFiles bool
 }
 
 type source struct {
@@ -39,14 +42,14 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt != nil {
 		o = *opt
 	}
-	list, err := Scan(ctx, st, ScanOptions{Threads: o.Threads})
+	list, err := Scan(ctx, st, ScanOptions{Threads: o.Threads, AllFiles: o.AllFiles})
 	if err != nil {
 		return nil, err
 	}
-	if list.Len() == 0 {
+	if list.Len() == 0 && !o.AllFiles {
 		return nil, fmt.Errorf("no image in %s: looked for files ending in .jpg, .jpeg, .png, .bmp, .gif, .webp or .tiff, in the folder and in its subfolders", st)
 	}
-	if bad := list.unreadable(); bad != nil {
+	if bad := list.unreadable(); bad != nil && !o.AllFiles {
 		return nil, fmt.Errorf("cannot read %s in %s: %s", bad.Path, st, bad.Reason)
 	}
 	_, largest := list.Bytes()
@@ -85,6 +88,18 @@ func (s *source) Name(id int64) string {
 	return s.list.FullPath(int(id))
 }
 
+// Path implements driver.Pather.
+func (s *source) Path(id int64, _ int) string { return s.list.Path(int(id)) }
+
+// Skipped implements driver.Skipper.
+func (s *source) Skipped() []driver.Skipped {
+	var out []driver.Skipped
+	for _, l := range s.list.Skipped {
+		out = append(out, driver.Skipped{Path: l.Path, Reason: l.Reason})
+	}
+	return out
+}
+
 func (s *source) Object(n int64) driver.Object {
 	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n))}
 }
@@ -93,7 +108,8 @@ func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if filelist.Has(g, k, &s.info) {
 			if size := s.list.Size(int(id)); size > MaxFileBytes {
-				g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than the limit of %d", s.list.FullPath(int(id)), size, int64(MaxFileBytes))
+				err := fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
+				g.Records[k].Err = &store.Error{Op: "read", Path: s.list.FullPath(int(id)), Err: err}
 			} else {
 				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
 			}
@@ -117,24 +133,3 @@ func (s *source) Parse(g *driver.Group) error {
 }
 
 func (s *source) Close() error { return nil }
-
-// ReadFile reads file i into memory that alloc gives. A file that is not the
-// one that was listed, or that changes while it is read, is noticed.
-func (l *Listing) ReadFile(ctx context.Context, i int, alloc func(n int) ([]byte, error)) ([]byte, error) {
-	if l.Size(i) > MaxFileBytes {
-		return nil, fmt.Errorf("%s: %d bytes are more than the limit of %d", l.FullPath(i), l.Size(i), int64(MaxFileBytes))
-	}
-	o, err := store.OpenEntry(ctx, l.Store, l.Entry(i))
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	b, err := alloc(int(l.Size(i)))
-	if err != nil {
-		return nil, fmt.Errorf("%s: no memory for %d bytes: %w", l.FullPath(i), l.Size(i), err)
-	}
-	if err := o.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
-	}
-	return b, store.Check(ctx, o)
-}

@@ -3,30 +3,56 @@ package arrowipc
 import (
 	"encoding/binary"
 	"math"
-	"strings"
+	"runtime"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/stokerdata/stoker/pack/internal/arrowipc/flatbuf"
 )
 
 // Limits of what the reader accepts, far above what the writer makes.
 const (
-	maxColumns   = 64
+	maxColumns   = 1 << 10
+	maxChildren  = 1 << 12 // of all columns together
+	maxDepth     = 40
 	maxMetaBytes = 1 << 20
+	maxPairs     = 1 << 6
 	maxRows      = 1 << 24
 	maxNameBytes = 1 << 12
 	maxBlocks    = 1 << 24
 )
 
-// Span is a range of bytes, counted from the beginning of a message.
-type Span struct{ Off, Len int64 }
+// guard calls read, in which generated code looks into bytes from anywhere. It
+// indexes slices without looking at offsets first, so that an offset that leads
+// outside ends in a panic of Go's own checks: that is damage, found.
+func guard(what string, read func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(runtime.Error); !ok {
+				panic(p)
+			}
+			err = damaged("%s: an offset leads outside of it", what)
+		}
+	}()
+	return read()
+}
 
-// Layout says where the columns of a record batch lie in its message. All
-// spans are inside of the message; offsets have been checked to be in range
-// for their lengths but not yet read.
+// Layout says where the leaves of a record batch lie in its message. All spans
+// are inside of the message; offsets have been checked to be as many as there
+// are rows but not yet read.
 type Layout struct {
 	Rows      int
 	MetaBytes int64
 	BodyBytes int64
-	Values    []Span
-	Offsets   []Span // zero for fixed-width columns
+	Leaves    []Place
+}
+
+// Place is where a leaf lies.
+type Place struct {
+	Offsets Span // zero for a leaf without
+	Values  Span
+	// Items is the number of rows, or of what the offsets count.
+	Items int64
 }
 
 // MetaSize reads the size of a message's metadata, including the eight bytes
@@ -52,124 +78,167 @@ func ParseBatch(b []byte, total int64, cols []Column) (*Layout, error) {
 	if meta > int64(len(b)) {
 		return nil, damaged("message metadata of %d bytes in %d", meta, len(b))
 	}
-	f := fb{b: b[8:meta]}
-	msg, ok := f.root()
-	header, ok2 := f.table(msg, 2)
-	if !ok || !ok2 || f.u8(msg, 1) != headerRecordBatch {
-		return nil, damaged("not a record batch")
-	}
-	bodyBytes := f.i64(msg, 3)
-	if bodyBytes < 0 || bodyBytes != total-meta {
-		return nil, damaged("body of %d bytes where %d are", bodyBytes, total-meta)
-	}
-	rows := f.i64(header, 0)
-	if rows < 0 || rows > maxRows {
-		return nil, damaged("%d rows", rows)
-	}
-	if _, ok := f.field(header, 3, 4); ok {
-		return nil, damaged("compressed, which packs never are")
-	}
-	nodes, nNodes, ok := f.vector(header, 1, 16)
-	if !ok || nNodes != countNodes(cols) {
-		return nil, damaged("%d columns where %d are expected", nNodes, countNodes(cols))
-	}
-	want := 0
-	for i := range cols {
-		c := &cols[i]
-		want += c.buffers()
-		expect := rows
-		for range c.nodes() {
-			n := int64(binary.LittleEndian.Uint64(f.b[nodes:]))
-			nulls := int64(binary.LittleEndian.Uint64(f.b[nodes+8:]))
-			nodes += 16
-			if n != expect || nulls != 0 {
-				return nil, damaged("column %s has %d rows and %d nulls, not %d and 0", c.Name, n, nulls, expect)
-			}
-			expect = rows * int64(c.Size) // below 2^24 x 2^31
-		}
-	}
-	bufs, nBufs, ok := f.vector(header, 2, 16)
-	if !ok || nBufs != want {
-		return nil, damaged("%d buffers where %d are expected", nBufs, want)
-	}
-	l := &Layout{Rows: int(rows), MetaBytes: meta, BodyBytes: bodyBytes, Values: make([]Span, len(cols)), Offsets: make([]Span, len(cols))}
-	k := 0
-	next := func(col string, atLeast int64) (Span, error) {
-		off := int64(binary.LittleEndian.Uint64(f.b[bufs+16*k:]))
-		n := int64(binary.LittleEndian.Uint64(f.b[bufs+16*k+8:]))
-		k++
-		if off < 0 || n < 0 || off > bodyBytes || n > bodyBytes-off {
-			return Span{}, damaged("column %s lies outside of its record batch", col)
-		}
-		if n < atLeast {
-			return Span{}, damaged("column %s has %d bytes and needs %d", col, n, atLeast)
-		}
-		return Span{meta + off, n}, nil
-	}
-	for i := range cols {
-		c := &cols[i]
-		for range c.nodes() {
-			if _, err := next(c.Name, 0); err != nil {
-				return nil, err
-			}
-		}
-		if w := c.OffsetWidth(); w > 0 {
-			if l.Offsets[i], err = next(c.Name, w*(rows+1)); err != nil {
-				return nil, err
-			}
-		}
-		if w := c.Width(); w > 0 && rows > bodyBytes/w {
-			return nil, damaged("column %s: %d rows of %d bytes in %d", c.Name, rows, w, bodyBytes)
-		}
-		if l.Values[i], err = next(c.Name, c.Width()*rows); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	l := &Layout{MetaBytes: meta, BodyBytes: total - meta}
+	return l, guard("message metadata", func() error { return l.parse(b[8:meta], cols) })
 }
 
-// CheckOffsets checks the offsets of a UTF8 or Binary column against the size
-// of its values: they must begin at 0 or above, never fall, and end inside.
-func CheckOffsets(offsets []byte, rows int, valueBytes int64) error {
-	if len(offsets) < 4*(rows+1) {
-		return damaged("%d bytes of offsets for %d rows", len(offsets), rows)
+func (l *Layout) parse(b []byte, cols []Column) error {
+	msg := flatbuf.GetRootAsMessage(b, 0)
+	var t flatbuffers.Table
+	if msg.HeaderType() != flatbuf.MessageHeaderRecordBatch || !msg.Header(&t) {
+		return damaged("not a record batch")
 	}
-	last := uint32(0)
-	for i := 0; i <= rows; i++ {
-		v := binary.LittleEndian.Uint32(offsets[4*i:])
-		if v < last || v > math.MaxInt32 {
-			return damaged("offset %d of row %d after %d", int32(v), i, last)
+	batch := new(flatbuf.RecordBatch)
+	batch.Init(t.Bytes, t.Pos)
+	if n := msg.BodyLength(); n < 0 || n != l.BodyBytes {
+		return damaged("body of %d bytes where %d are", n, l.BodyBytes)
+	}
+	rows := batch.Length()
+	if rows < 0 || rows > maxRows {
+		return damaged("%d rows", rows)
+	}
+	if batch.Compression(nil) != nil {
+		return damaged("compressed, which packs never are")
+	}
+	l.Rows = int(rows)
+	w := walker{l: l, batch: batch}
+	for i := range cols {
+		if err := w.column(&cols[i], cols[i].Name, rows); err != nil {
+			return err
 		}
-		last = v
 	}
-	if int64(last) > valueBytes {
-		return damaged("values end at %d of %d", last, valueBytes)
+	if n := batch.NodesLength(); n != w.node {
+		return damaged("%d columns where %d are expected", n, w.node)
+	}
+	if n := batch.BuffersLength(); n != w.buffer {
+		return damaged("%d buffers where %d are expected", n, w.buffer)
 	}
 	return nil
 }
 
-// CheckLargeOffsets is CheckOffsets for a LargeBinary column.
-func CheckLargeOffsets(offsets []byte, rows int, valueBytes int64) error {
-	if len(offsets) < 8*(rows+1) {
+// walker goes through the nodes and buffers of a record batch.
+type walker struct {
+	l            *Layout
+	batch        *flatbuf.RecordBatch
+	node, buffer int
+	offsets      Span // of the list around the elements that are walked
+}
+
+func (w *walker) column(c *Column, name string, rows int64) error {
+	var node flatbuf.FieldNode
+	if !w.batch.Nodes(&node, w.node) || w.node >= w.batch.NodesLength() {
+		return damaged("%d columns are too few", w.node)
+	}
+	w.node++
+	n := node.Length()
+	if rows >= 0 && n != rows || node.NullCount() != 0 || n < 0 {
+		return damaged("column %s has %d rows and %d nulls, not %d and 0", name, n, node.NullCount(), rows)
+	}
+	if _, err := w.next(name, 0); err != nil { // validity
+		return err
+	}
+	var offsets Span
+	var err error
+	if width := c.Type.offsetWidth(); width > 0 {
+		if offsets, err = w.next(name, width*(n+1)); err != nil {
+			return err
+		}
+	}
+	switch c.Type {
+	case Struct:
+		for i := range c.Children {
+			if err := w.column(&c.Children[i], name+"."+c.Children[i].Name, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	case FixedList:
+		if n > math.MaxInt64/int64(c.Size)/8 {
+			return damaged("column %s: %d rows of %d elements", name, n, c.Size)
+		}
+		err := w.column(&c.Children[0], name, n*int64(c.Size))
+		w.items(n)
+		return err
+	case List, LargeList:
+		w.offsets = offsets
+		err := w.column(&c.Children[0], name, -1)
+		w.offsets = Span{}
+		return err
+	}
+	at := Place{Offsets: offsets, Items: n}
+	if w.offsets != (Span{}) {
+		at.Offsets = w.offsets
+	}
+	width := int64(c.Type.Width())
+	if width > 0 && n > w.l.BodyBytes/width {
+		return damaged("column %s: %d values of %d bytes in %d", name, n, width, w.l.BodyBytes)
+	}
+	if at.Values, err = w.next(name, n*width); err != nil {
+		return err
+	}
+	if width == 0 {
+		at.Items = at.Values.Len
+	}
+	w.l.Leaves = append(w.l.Leaves, at)
+	return nil
+}
+
+// items sets the number of items of the leaf that was walked last: rows of a
+// list of one size count, and not what they consist of.
+func (w *walker) items(n int64) {
+	if k := len(w.l.Leaves); k > 0 {
+		w.l.Leaves[k-1].Items = n
+	}
+}
+
+// next takes the next buffer.
+func (w *walker) next(name string, atLeast int64) (Span, error) {
+	var buf flatbuf.Buffer
+	if w.buffer >= w.batch.BuffersLength() || !w.batch.Buffers(&buf, w.buffer) {
+		return Span{}, damaged("%d buffers are too few", w.buffer)
+	}
+	w.buffer++
+	off, n := buf.Offset(), buf.Length()
+	if off < 0 || n < 0 || off > w.l.BodyBytes || n > w.l.BodyBytes-off {
+		return Span{}, damaged("column %s lies outside of its record batch", name)
+	}
+	if n < atLeast {
+		return Span{}, damaged("column %s has %d bytes and needs %d", name, n, atLeast)
+	}
+	return Span{w.l.MetaBytes + off, n}, nil
+}
+
+// CheckOffsets checks the offsets of a leaf, each of width bytes: they must
+// begin at 0 or above, never fall, and count no more than the items there are.
+func CheckOffsets(offsets []byte, width int64, rows int, items int64) error {
+	if int64(len(offsets)) < width*int64(rows+1) {
 		return damaged("%d bytes of offsets for %d rows", len(offsets), rows)
 	}
 	last := uint64(0)
 	for i := 0; i <= rows; i++ {
-		v := binary.LittleEndian.Uint64(offsets[8*i:])
-		if v < last || v > math.MaxInt64 {
+		var v uint64
+		if width == 4 {
+			v = uint64(binary.LittleEndian.Uint32(offsets[4*i:]))
+		} else {
+			v = binary.LittleEndian.Uint64(offsets[8*i:])
+		}
+		if v < last || width == 4 && v > math.MaxInt32 {
 			return damaged("offset %d of row %d after %d", int64(v), i, last)
 		}
 		last = v
 	}
-	if last > uint64(valueBytes) {
-		return damaged("values end at %d of %d", last, valueBytes)
+	if last > uint64(items) {
+		return damaged("values end at %d of %d", last, items)
 	}
 	return nil
 }
 
+// HeaderLimit is more than any header of a shard needs.
+const HeaderLimit = maxMetaBytes + 16
+
 // ParseHeader reads magic and schema from the beginning of a file. b must hold
 // all of it; HeaderLimit bytes always do.
-func ParseHeader(b []byte) ([]Column, error) {
+func ParseHeader(b []byte) (cols []Column, err error) {
 	if len(b) < 16 || string(b[:6]) != Magic {
 		return nil, damaged("not an Arrow file")
 	}
@@ -180,21 +249,23 @@ func ParseHeader(b []byte) ([]Column, error) {
 	if meta+8 > int64(len(b)) {
 		return nil, damaged("the schema ends behind the file")
 	}
-	f := fb{b: b[16 : 8+meta]}
-	msg, ok := f.root()
-	schema, ok2 := f.table(msg, 2)
-	if !ok || !ok2 || f.u8(msg, 1) != headerSchema {
-		return nil, damaged("no schema")
-	}
-	return f.schema(schema)
+	err = guard("schema", func() error {
+		msg := flatbuf.GetRootAsMessage(b[16:8+meta], 0)
+		var t flatbuffers.Table
+		if msg.HeaderType() != flatbuf.MessageHeaderSchema || !msg.Header(&t) {
+			return damaged("no schema")
+		}
+		schema := new(flatbuf.Schema)
+		schema.Init(t.Bytes, t.Pos)
+		cols, err = parseSchema(schema)
+		return err
+	})
+	return cols, err
 }
-
-// HeaderLimit is more than any header of a shard needs.
-const HeaderLimit = maxMetaBytes + 16
 
 // ParseFooter reads the footer from the tail of a file, which must hold all of
 // it, and whose whole size is fileBytes.
-func ParseFooter(tail []byte, fileBytes int64) ([]Column, []Block, error) {
+func ParseFooter(tail []byte, fileBytes int64) (cols []Column, blocks []Block, err error) {
 	n, err := FooterSize(tail, fileBytes)
 	if err != nil {
 		return nil, nil, err
@@ -202,30 +273,29 @@ func ParseFooter(tail []byte, fileBytes int64) ([]Column, []Block, error) {
 	if n > int64(len(tail)) {
 		return nil, nil, damaged("footer of %d bytes in %d", n, len(tail))
 	}
-	f := fb{b: tail[int64(len(tail))-n : len(tail)-10]}
-	root, ok := f.root()
-	schema, ok2 := f.table(root, 1)
-	if !ok || !ok2 {
-		return nil, nil, damaged("footer without a schema")
-	}
-	cols, err := f.schema(schema)
-	if err != nil {
-		return nil, nil, err
-	}
-	vec, count, ok := f.vector(root, 3, 24)
-	if !ok || count > maxBlocks {
-		return nil, nil, damaged("footer without a list of record batches")
-	}
-	blocks := make([]Block, count)
-	for i := range blocks {
-		p := f.b[vec+24*i:]
-		blocks[i] = Block{
-			Offset:    int64(binary.LittleEndian.Uint64(p)),
-			MetaBytes: int32(binary.LittleEndian.Uint32(p[8:])),
-			BodyBytes: int64(binary.LittleEndian.Uint64(p[16:])),
+	b := tail[int64(len(tail))-n : len(tail)-10]
+	err = guard("footer", func() error {
+		footer := flatbuf.GetRootAsFooter(b, 0)
+		schema := footer.Schema(nil)
+		if schema == nil {
+			return damaged("footer without a schema")
 		}
-	}
-	return cols, blocks, nil
+		if cols, err = parseSchema(schema); err != nil {
+			return err
+		}
+		count := footer.RecordBatchesLength()
+		if count > maxBlocks || 24*count > len(b) {
+			return damaged("footer with a list of %d record batches", count)
+		}
+		blocks = make([]Block, count)
+		var block flatbuf.Block
+		for i := range blocks {
+			footer.RecordBatches(&block, i)
+			blocks[i] = Block{Offset: block.Offset(), MetaBytes: block.MetaDataLength(), BodyBytes: block.BodyLength()}
+		}
+		return nil
+	})
+	return cols, blocks, err
 }
 
 // FooterSize is the size of the footer with the ten bytes behind it, read from
@@ -241,191 +311,120 @@ func FooterSize(tail []byte, fileBytes int64) (int64, error) {
 	return n + 10, nil
 }
 
-// fb reads FlatBuffers with every access checked. Positions are offsets in b.
-type fb struct{ b []byte }
-
-func (f fb) u32at(p int) (uint32, bool) {
-	if p < 0 || p > len(f.b)-4 {
-		return 0, false
-	}
-	return binary.LittleEndian.Uint32(f.b[p:]), true
-}
-
-func (f fb) root() (int, bool) { return f.follow(0) }
-
-// follow follows the unsigned offset stored at p.
-func (f fb) follow(p int) (int, bool) {
-	v, ok := f.u32at(p)
-	if !ok || int64(v) > int64(len(f.b)) {
-		return 0, false
-	}
-	t := p + int(v)
-	return t, t <= len(f.b)-4
-}
-
-// field returns the position of slot i of the table at t, whose value has the
-// given size; false when the table does not have it.
-func (f fb) field(t, i, size int) (int, bool) {
-	s, ok := f.u32at(t)
-	if !ok {
-		return 0, false
-	}
-	vt := t - int(int32(s))
-	if vt < 0 || vt > len(f.b)-4 {
-		return 0, false
-	}
-	n := int(binary.LittleEndian.Uint16(f.b[vt:]))
-	e := 4 + 2*i
-	if e+2 > n || vt+e+2 > len(f.b) {
-		return 0, false
-	}
-	o := int(binary.LittleEndian.Uint16(f.b[vt+e:]))
-	if o == 0 || t+o > len(f.b)-size {
-		return 0, false
-	}
-	return t + o, true
-}
-
-func (f fb) u8(t, i int) uint8 {
-	if p, ok := f.field(t, i, 1); ok {
-		return f.b[p]
-	}
-	return 0
-}
-
-func (f fb) i32(t, i int) int32 {
-	if p, ok := f.field(t, i, 4); ok {
-		return int32(binary.LittleEndian.Uint32(f.b[p:]))
-	}
-	return 0
-}
-
-func (f fb) i16(t, i int) int16 {
-	if p, ok := f.field(t, i, 2); ok {
-		return int16(binary.LittleEndian.Uint16(f.b[p:]))
-	}
-	return 0
-}
-
-func (f fb) i64(t, i int) int64 {
-	if p, ok := f.field(t, i, 8); ok {
-		return int64(binary.LittleEndian.Uint64(f.b[p:]))
-	}
-	return 0
-}
-
-func (f fb) table(t, i int) (int, bool) {
-	p, ok := f.field(t, i, 4)
-	if !ok {
-		return 0, false
-	}
-	return f.follow(p)
-}
-
-// vector returns the position of the first element and the number of elements
-// of a vector whose elements have the given size.
-func (f fb) vector(t, i, size int) (int, int, bool) {
-	p, ok := f.table(t, i)
-	if !ok {
-		return 0, 0, false
-	}
-	n, _ := f.u32at(p)
-	if int64(n)*int64(size) > int64(len(f.b)-p-4) {
-		return 0, 0, false
-	}
-	return p + 4, int(n), true
-}
-
-func (f fb) schema(t int) ([]Column, error) {
-	vec, n, ok := f.vector(t, 1, 4)
-	if !ok || n > maxColumns {
+func parseSchema(s *flatbuf.Schema) ([]Column, error) {
+	n := s.FieldsLength()
+	if n > maxColumns {
 		return nil, damaged("schema of %d columns", n)
 	}
+	left := maxChildren
 	cols := make([]Column, n)
 	for i := range cols {
-		field, ok := f.follow(vec + 4*i)
-		if !ok {
-			return nil, damaged("schema, column %d", i)
-		}
-		name, ln, ok := f.vector(field, 0, 1)
-		if !ok || ln > maxNameBytes {
-			return nil, damaged("schema, name of column %d", i)
-		}
-		cols[i].Name = string(f.b[name : name+ln])
-		cols[i].Type = f.typeOf(field)
-		if cols[i].Type == FixedList && !f.tensor(field, &cols[i]) {
-			return nil, damaged("schema, column %s is a list that packs do not use", cols[i].Name)
-		}
-		if cols[i].Type == 0 {
-			return nil, damaged("schema, column %s has a type that packs do not use", cols[i].Name)
+		var f flatbuf.Field
+		s.Fields(&f, i)
+		if err := parseField(&f, &cols[i], maxDepth, &left); err != nil {
+			return nil, err
 		}
 	}
-	return cols, nil
+	_, err := Leaves(cols)
+	return cols, err
 }
 
-// typeOf is the type of a field, 0 for one that packs do not use.
-func (f fb) typeOf(field int) Type {
-	typ, _ := f.table(field, 3)
-	kind := f.u8(field, 2)
-	switch kind {
-	case typeUTF8:
-		return UTF8
-	case typeBinary:
-		return Binary
-	case typeLargeBinary:
-		return LargeBinary
-	case typeFixedList:
-		return FixedList
+// parseField reads a field; left bounds the number of fields of the schema.
+func parseField(f *flatbuf.Field, c *Column, depth int, left *int) error {
+	if *left--; *left < 0 || depth == 0 {
+		return damaged("schema of too many columns within columns")
 	}
-	for t := range typeNames {
-		k, signed := t.number()
-		switch {
-		case t.Width() == 0 || k != kind:
-		case kind == typeInt && f.i32(typ, 0) == int32(8*t.Width()) && (f.u8(typ, 1) != 0) == signed:
-			return t
-		case kind == typeFloat && f.i16(typ, 0) == int16(t.Width()/4):
-			return t
+	name := f.Name()
+	if len(name) > maxNameBytes {
+		return damaged("schema, column with a name of %d bytes", len(name))
+	}
+	c.Name = string(name)
+	if !parseType(f, c) {
+		return damaged("schema, column %s has a type that packs do not use", c.Name)
+	}
+	children := f.ChildrenLength()
+	switch c.Type {
+	case Struct:
+	case List, LargeList, FixedList:
+		if children != 1 {
+			return damaged("schema, column %s is a list of %d kinds of elements", c.Name, children)
+		}
+	default:
+		if children != 0 {
+			return damaged("schema, column %s has %d columns within it", c.Name, children)
 		}
 	}
-	return 0
+	if children > *left {
+		return damaged("schema, column %s has %d columns within it", c.Name, children)
+	}
+	for i := range children {
+		var child flatbuf.Field
+		var out Column
+		f.Children(&child, i)
+		if err := parseField(&child, &out, depth-1, left); err != nil {
+			return err
+		}
+		c.Children = append(c.Children, out)
+	}
+	pairs := f.CustomMetadataLength()
+	if pairs > maxPairs {
+		return damaged("schema, column %s has %d entries of metadata", c.Name, pairs)
+	}
+	for i := range pairs {
+		var kv flatbuf.KeyValue
+		f.CustomMetadata(&kv, i)
+		k, v := kv.Key(), kv.Value()
+		if len(k) > maxNameBytes || len(v) > maxNameBytes {
+			return damaged("schema, column %s has metadata of %d bytes", c.Name, len(v))
+		}
+		c.Meta = append(c.Meta, KeyValue{string(k), string(v)})
+	}
+	return nil
 }
 
-// tensor reads elements and shape of a field of the type FixedList.
-func (f fb) tensor(field int, c *Column) bool {
-	typ, ok := f.table(field, 3)
-	children, n, ok2 := f.vector(field, 5, 4)
-	if !ok || !ok2 || n != 1 {
+// parseType reads the type of a field, false for one that packs do not use.
+func parseType(f *flatbuf.Field, c *Column) bool {
+	var t flatbuffers.Table
+	if !f.Type(&t) {
 		return false
 	}
-	child, ok := f.follow(children)
-	if !ok {
-		return false
-	}
-	c.Size, c.Elem = f.i32(typ, 0), f.typeOf(child)
-	if c.Size < 1 || c.Elem.Width() == 0 {
-		return false
-	}
-	meta, n, ok := f.vector(field, 6, 4)
-	if !ok || n > maxColumns {
-		return false
-	}
-	for i := range n {
-		pair, ok := f.follow(meta + 4*i)
-		if !ok {
-			return false
+	switch f.TypeType() {
+	case flatbuf.TypeUtf8:
+		c.Type = UTF8
+	case flatbuf.TypeBinary:
+		c.Type = Binary
+	case flatbuf.TypeLargeUtf8:
+		c.Type = LargeUTF8
+	case flatbuf.TypeLargeBinary:
+		c.Type = LargeBinary
+	case flatbuf.TypeList:
+		c.Type = List
+	case flatbuf.TypeLargeList:
+		c.Type = LargeList
+	case flatbuf.TypeStruct_:
+		c.Type = Struct
+	case flatbuf.TypeFixedSizeList:
+		var list flatbuf.FixedSizeList
+		list.Init(t.Bytes, t.Pos)
+		if c.Size = list.ListSize(); c.Size > 0 {
+			c.Type = FixedList
 		}
-		k, kn, ok := f.vector(pair, 0, 1)
-		v, vn, ok2 := f.vector(pair, 1, 1)
-		if !ok || !ok2 || vn > maxNameBytes {
-			return false
+	case flatbuf.TypeFloatingPoint:
+		var number flatbuf.FloatingPoint
+		number.Init(t.Bytes, t.Pos)
+		for _, want := range []Type{Float16, Float32, Float64} {
+			if number.Precision() == precision(want) {
+				c.Type = want
+			}
 		}
-		if string(f.b[k:k+kn]) == "ARROW:extension:metadata" {
-			text := string(f.b[v : v+vn])
-			text, ok := strings.CutPrefix(text, `{"shape":`)
-			text, ok2 := strings.CutSuffix(text, "}")
-			c.Shape = text
-			return ok && ok2
+	case flatbuf.TypeInt:
+		var number flatbuf.Int
+		number.Init(t.Bytes, t.Pos)
+		for want := Int8; want <= Uint64; want++ {
+			if number.BitWidth() == int32(8*want.Width()) && number.IsSigned() == (want <= Int64) {
+				c.Type = want
+			}
 		}
 	}
-	return false
+	return c.Type != 0
 }

@@ -1,0 +1,197 @@
+// Package mask turns masks (images of class numbers) into bytes of a pack and
+// back, without loss: an image file, plain numbers, or runs of equal numbers.
+//
+// Runs are what packs use unless they are told otherwise: they are decoded at
+// some gigabytes per second, a crop touches only its own rows, and any reader
+// writes a decoder for them in twenty lines (docs/FORMAT.md, "The runs codec").
+package mask
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif" // a format of masks
+	_ "image/png"
+
+	_ "golang.org/x/image/bmp" // formats of masks
+	_ "golang.org/x/image/tiff"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// MaxPixels is the size of the largest mask, that of the largest image.
+const MaxPixels = 178_956_970
+
+// Mask is a decoded mask: class numbers of Size bytes each (1 or 2,
+// little-endian), rows from the top, without padding.
+type Mask struct {
+	Width, Height int
+	Size          int
+	Pix           []byte
+}
+
+// ErrLossy is the error of a JPEG: its pixels are not what was put in.
+var ErrLossy = errors.New("a JPEG is no mask: it changes class numbers; save masks as PNG")
+
+// FromFile decodes an image file whose pixels are class numbers: gray, of 1 to
+// 16 bits, or with a palette, whose indices are the numbers. Colours in which
+// red, green and blue are equal everywhere are gray, too.
+func FromFile(b []byte) (*Mask, error) {
+	if bytes.HasPrefix(b, []byte("\xff\xd8\xff")) {
+		return nil, ErrLossy
+	}
+	cfg, format, err := image.DecodeConfig(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Width < 1 || cfg.Height < 1 || int64(cfg.Width)*int64(cfg.Height) > MaxPixels {
+		return nil, fmt.Errorf("%d x %d pixels are more than the limit of %d", cfg.Width, cfg.Height, MaxPixels)
+	}
+	m, _, err := image.Decode(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	scale := uint8(1)
+	if format == "png" && len(b) > 25 && b[25] == 0 {
+		// Gray of fewer than 8 bits comes spread over all 256 levels.
+		scale = map[byte]uint8{1: 255, 2: 85, 4: 17}[b[24]]
+	}
+	return fromImage(m, max(scale, 1))
+}
+
+func fromImage(m image.Image, scale uint8) (*Mask, error) {
+	w, h := m.Bounds().Dx(), m.Bounds().Dy()
+	out := &Mask{Width: w, Height: h, Size: 1}
+	rows := func(pix []uint8, stride int) {
+		out.Pix = make([]byte, w*h)
+		for y := range h {
+			copy(out.Pix[y*w:(y+1)*w], pix[y*stride:])
+		}
+	}
+	switch m := m.(type) {
+	case *image.Gray:
+		rows(m.Pix, m.Stride)
+		if scale > 1 {
+			for i := range out.Pix {
+				out.Pix[i] /= scale
+			}
+		}
+		return out, nil
+	case *image.Paletted:
+		rows(m.Pix, m.Stride)
+		return out, nil
+	case *image.Gray16:
+		out.Size, out.Pix = 2, make([]byte, 2*w*h)
+		for y := range h {
+			for x := range w {
+				binary.LittleEndian.PutUint16(out.Pix[2*(y*w+x):], binary.BigEndian.Uint16(m.Pix[y*m.Stride+2*x:]))
+			}
+		}
+		return out, nil
+	}
+	out.Pix = make([]byte, w*h)
+	for y := range h {
+		for x := range w {
+			r, g, b, a := m.At(m.Bounds().Min.X+x, m.Bounds().Min.Y+y).RGBA()
+			if r != g || g != b || a != 0xFFFF || r%257 != 0 {
+				return nil, fmt.Errorf("it has colours (at %d, %d) and not class numbers: save it as gray or with a palette", x, y)
+			}
+			out.Pix[y*w+x] = byte(r >> 8)
+		}
+	}
+	return out, nil
+}
+
+// Open decodes the mask v as a whole, however it is stored. Of a file the width
+// and the height need not be known.
+func Open(v *driver.Value) (*Mask, error) {
+	switch v.Codec {
+	case driver.CodecRaw, driver.CodecRuns:
+		size := 1
+		if v.Codec == driver.CodecRuns {
+			_, _, n, err := RunsInfo(v.Bytes)
+			if err != nil {
+				return nil, err
+			}
+			size = n
+		} else if int64(len(v.Bytes)) == 2*int64(v.Width)*int64(v.Height) {
+			size = 2
+		}
+		m := &Mask{Width: int(v.Width), Height: int(v.Height), Size: size}
+		if m.Width < 1 || m.Height < 1 || int64(m.Width)*int64(m.Height) > MaxPixels {
+			return nil, fmt.Errorf("a mask of %d x %d", m.Width, m.Height)
+		}
+		m.Pix = make([]byte, size*m.Width*m.Height)
+		return m, Box(m.Pix, size, v, item.Rect{W: v.Width, H: v.Height})
+	}
+	return FromFile(v.Bytes)
+}
+
+// Resized returns the mask with class numbers of size bytes; it fails when one of
+// them does not fit.
+func (m *Mask) Resized(size int) (*Mask, error) {
+	out := &Mask{Width: m.Width, Height: m.Height, Size: size, Pix: make([]byte, size*m.Width*m.Height)}
+	return out, cut(out.Pix, size, m, item.Rect{W: int32(m.Width), H: int32(m.Height)})
+}
+
+// Box writes the part box of the mask v into dst: class numbers of size bytes
+// each, 1 or 2, rows without padding. The width and height of v must be known.
+func Box(dst []byte, size int, v *driver.Value, box item.Rect) error {
+	w, h := int(v.Width), int(v.Height)
+	if box.X < 0 || box.Y < 0 || box.W < 1 || box.H < 1 || box.X > v.Width-box.W || box.Y > v.Height-box.H {
+		return fmt.Errorf("the part %+v of a mask of %d x %d", box, w, h)
+	}
+	if need := size * int(box.W) * int(box.H); len(dst) < need {
+		return fmt.Errorf("%d bytes for a part of %d", len(dst), need)
+	}
+	switch v.Codec {
+	case driver.CodecRaw:
+		stored := len(v.Bytes) / w / h
+		if stored*w*h != len(v.Bytes) || stored != 1 && stored != 2 {
+			return fmt.Errorf("%d bytes for a mask of %d x %d", len(v.Bytes), w, h)
+		}
+		return cut(dst, size, &Mask{w, h, stored, v.Bytes}, box)
+	case driver.CodecRuns:
+		return runsBox(dst, size, v.Bytes, w, h, box)
+	}
+	m, err := FromFile(v.Bytes)
+	if err != nil {
+		return err
+	}
+	if m.Width != w || m.Height != h {
+		return fmt.Errorf("a mask of %d x %d where one of %d x %d is expected", m.Width, m.Height, w, h)
+	}
+	return cut(dst, size, m, box)
+}
+
+// cut copies a part of a mask, widened or narrowed to size.
+func cut(dst []byte, size int, m *Mask, box item.Rect) error {
+	w := int(box.W)
+	for y := range int(box.H) {
+		from := m.Size * ((int(box.Y)+y)*m.Width + int(box.X))
+		src, row := m.Pix[from:from+m.Size*w], dst[size*y*w:size*(y+1)*w]
+		switch {
+		case size == m.Size:
+			copy(row, src)
+		case size == 2:
+			for x, c := range src {
+				row[2*x], row[2*x+1] = c, 0
+			}
+		default:
+			for x := range row {
+				if src[2*x+1] != 0 {
+					return errWide(binary.LittleEndian.Uint16(src[2*x:]))
+				}
+				row[x] = src[2*x]
+			}
+		}
+	}
+	return nil
+}
+
+func errWide(c uint16) error {
+	return fmt.Errorf("class number %d in a mask that is said to have uint8", c)
+}

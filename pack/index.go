@@ -1,0 +1,192 @@
+package pack
+
+import (
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// index is what is kept of the heads of chunks: nothing per record for arrays,
+// whose places follow from the chunk's, four bytes for a value of any length,
+// none to eight for a number.
+type index struct {
+	fields []fieldIndex
+	// base is where the values of each field begin in each chunk.
+	base []uint32
+	// held are the values of a field in a chunk that lie in its head: small ones,
+	// which are kept.
+	held [][]byte
+}
+
+// fieldIndex is the index of a field.
+type fieldIndex struct {
+	field int
+	leaf  int
+	unit  int64 // bytes of what the offsets count, or of a row
+	// number says that the values are numbers, kept in num.
+	number bool
+	float  bool
+	num    numbers
+	// off says where the values of a chunk end, in units: those of record id in
+	// chunk c are off[id+c] and off[id+c+1]. It is nil when all values have one
+	// size.
+	off     []uint32
+	varies  bool
+	picture bool
+	// side is what stands beside a picture.
+	side [sides]sidecar
+}
+
+// The places in fieldIndex.side.
+const (
+	sideCodec = iota
+	sideWidth
+	sideHeight
+	sideChannels
+	sideDepth
+	sideOrientation
+	sides
+)
+
+// sidecar is a number beside a picture.
+type sidecar struct {
+	leaf     int // -1 when there is none
+	min, max int64
+	what     string
+	num      numbers
+}
+
+func newFieldIndexes(sch *schema) []fieldIndex {
+	out := make([]fieldIndex, len(sch.fields))
+	for i := range sch.fields {
+		f := &sch.fields[i]
+		leaf := sch.first[i]
+		x := fieldIndex{
+			field: i, leaf: leaf, unit: sch.leaves[leaf].Width, varies: sch.leaves[leaf].OffsetWidth > 0,
+			number: sch.number(leaf), float: f.Kind == driver.KindFloat, picture: f.picture(),
+		}
+		if im := f.Stats.Images; x.picture {
+			lo, hi := codecRange(im)
+			for k, c := range [sides]sidecar{
+				sideCodec:       {leaf: int(roleCodec), min: lo, max: hi, what: "codec"},
+				sideWidth:       {leaf: int(roleWidth), min: int64(im.MinWidth), max: int64(im.MaxWidth), what: "the width"},
+				sideHeight:      {leaf: int(roleHeight), min: int64(im.MinHeight), max: int64(im.MaxHeight), what: "the height"},
+				sideChannels:    {leaf: int(roleChannels), min: int64(im.MinChannels), max: int64(im.MaxChannels), what: "channels"},
+				sideDepth:       {leaf: int(roleDepth), min: int64(im.MinDepth), max: int64(im.MaxDepth), what: "the depth"},
+				sideOrientation: {leaf: int(roleOrientation), min: int64(im.MinTurned), max: int64(im.MaxTurned), what: "the orientation"},
+			} {
+				c.leaf = sch.find(i, role(c.leaf))
+				x.side[k] = c
+			}
+		}
+		out[i] = x
+	}
+	return out
+}
+
+// codecRange are the smallest and the largest number of a codec.
+func codecRange(im *driver.ImageStats) (lo, hi int64) {
+	lo = 255
+	for _, c := range im.Codecs {
+		lo, hi = min(lo, int64(c.Number)), max(hi, int64(c.Number))
+	}
+	return lo, hi
+}
+
+// allocate takes the memory of the index.
+func (x *index) allocate(fields []Field, records int64, chunks int) {
+	x.base = make([]uint32, chunks*len(x.fields))
+	x.held = make([][]byte, chunks*len(x.fields))
+	for i := range x.fields {
+		f := &x.fields[i]
+		switch {
+		case f.float:
+			f.num = newNumbers(0, -1, records) // all bits
+		case f.number:
+			s := fields[i].Stats.Ints
+			f.num = newNumbers(s.Min, s.Max, records)
+		case f.varies:
+			f.off = make([]uint32, records+int64(chunks))
+		}
+		for k := range f.side {
+			if c := &f.side[k]; f.picture && c.leaf >= 0 {
+				c.num = newNumbers(c.min, c.max, records)
+			}
+		}
+	}
+}
+
+// Learn implements driver.Indexer: b is the head of a chunk, or all of it.
+func (r *Reader) Learn(e driver.Extent, b []byte) error {
+	c := r.chunkAt(e.Object, e.Offset)
+	if c < 0 || int64(len(b)) < r.chunks[c].head {
+		return fmt.Errorf("internal error: %s has no chunk of %d bytes at byte %d of shard %d", r.opt.URL, len(b), e.Offset, e.Object)
+	}
+	mu := &r.locks[c%len(r.locks)]
+	mu.Lock()
+	defer mu.Unlock()
+	if r.loaded[c].Load() {
+		return nil
+	}
+	ref := &r.chunks[c]
+	if r.opt.VerifyChunks {
+		if int64(len(b)) != ref.bytes {
+			return fmt.Errorf("internal error: %d bytes of %s", len(b), r.chunkPlace(c))
+		}
+		if got := Checksum(xxh3.Hash(b)); got != ref.sum {
+			return fmt.Errorf("%s is damaged: checksum %016x, should be %016x", r.chunkPlace(c), uint64(got), uint64(ref.sum))
+		}
+	}
+	v, err := r.viewOf(c, b[:ref.head])
+	if err != nil {
+		return err
+	}
+	if err := v.index(); err != nil {
+		return r.damaged(c, err)
+	}
+	r.loaded[c].Store(true)
+	return nil
+}
+
+// index copies what reading needs into the flat arrays.
+func (v *view) index() error {
+	r := v.r
+	first, rows := r.find.first[v.c], r.chunks[v.c].rows
+	for i := range r.x.fields {
+		x := &r.x.fields[i]
+		for row := range rows {
+			if err := v.checkRow(x, row); err != nil {
+				return err
+			}
+		}
+		if x.number {
+			for row := range rows {
+				x.num.set(first+row, v.int(x.leaf, row))
+			}
+			continue
+		}
+		p := &v.lay.Leaves[x.leaf]
+		r.x.base[v.c*len(r.x.fields)+i] = uint32(p.Values.Off)
+		if !r.sch.fields[i].file() && v.inHead(p.Values) {
+			// Decoders look behind the bytes of files, where this has nothing.
+			r.x.held[v.c*len(r.x.fields)+i] = append([]byte{}, v.span(p.Values)...)
+		}
+		if x.varies {
+			width := r.sch.leaves[x.leaf].OffsetWidth
+			o, to := v.span(p.Offsets), x.off[first+int64(v.c):]
+			for row := range rows + 1 {
+				to[row] = uint32(offset(o, width, row))
+			}
+		}
+		for k := range x.side {
+			for row := range rows {
+				if c := &x.side[k]; x.picture && c.leaf >= 0 {
+					c.num.set(first+row, v.int(c.leaf, row))
+				}
+			}
+		}
+	}
+	return nil
+}

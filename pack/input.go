@@ -1,0 +1,399 @@
+package pack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
+)
+
+// Write packs the images below the folder src into the new folder dst. Labels
+// are the first folder of each path, in sorted order, as torchvision's
+// ImageFolder has them.
+//
+// Inputs that are no whole image are left out and listed in the manifest of
+// the summary; everything else that goes wrong is an error, after which dst is
+// an unfinished pack that the same call goes on with.
+func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error) {
+	if IsPack(src) {
+		return nil, fmt.Errorf("%s is a pack already: to change how its images are stored use stoker convert", src)
+	}
+	s, err := foldersource.Open(ctx, filepath.Clean(src), localstore.New(src), &foldersource.Options{AllFiles: true})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return WriteSource(ctx, s, dst, opt)
+}
+
+// WriteSource packs the records of any source into the new folder dst, in their
+// order. It can be interrupted and gone on with like Write.
+func WriteSource(ctx context.Context, src driver.Source, dst string, opt *Options) (*Summary, error) {
+	sum, err := WriteTo(ctx, src, localstore.New(dst), opt)
+	if errors.Is(err, errNothing) {
+		_ = os.Remove(dst) // the folder was made for it
+	}
+	return sum, err
+}
+
+// WriteTo is WriteSource into any store.
+func WriteTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *Options) (*Summary, error) {
+	o, err := opt.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	in, err := newSourceInput(src, o)
+	if err != nil {
+		return nil, err
+	}
+	defer in.obj.Close()
+	if err := in.apart(dst); err != nil {
+		return nil, err
+	}
+	return run(ctx, in, dst, o)
+}
+
+// sourceInput packs the records of a source.
+type sourceInput struct {
+	s     driver.Source
+	pack  *Reader // when it is one
+	obj   *direct.Objects
+	info  *driver.Info
+	opt   *Options
+	out   []Field
+	paths driver.Pather
+	left  []Skipped
+	src   Source
+	sizes []int64 // of the inputs
+}
+
+func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
+	in := &sourceInput{s: s, obj: direct.NewObjects(s, nil), info: s.Info(), opt: opt}
+	if in.info.Sequential {
+		return nil, fmt.Errorf("%s can only be read in order, which packing does not do", in.info.URL)
+	}
+	in.pack, _ = s.(*Reader)
+	in.paths, _ = s.(driver.Pather)
+	pictures := false
+	for i := range in.info.Fields {
+		f := fieldOf(&in.info.Fields[i])
+		pictures = pictures || f.picture()
+		f.Metadata = f.Kind == driver.KindImage && opt.Metadata && !opt.keeps(&f)
+		if len(in.info.Fields[i].Classes) > 0 && f.Kind == driver.KindInt {
+			f.Classes = nil
+		}
+		in.out = append(in.out, f)
+	}
+	for name := range opt.images.fields {
+		if !slices.ContainsFunc(in.out, func(f Field) bool { return f.Name == name && f.picture() }) {
+			return nil, fmt.Errorf("--images %s: %s has no field %q of images or masks", opt.Images, in.info.URL, name)
+		}
+	}
+	if !pictures {
+		if opt.Images != ImagesAuto || opt.Resize != (Resize{}) || opt.Metadata || opt.Check != CheckStructure {
+			return nil, fmt.Errorf("%s holds no images: --images, --resize, --metadata and --check are about images", in.info.URL)
+		}
+		opt.Images, opt.Check = "", ""
+	}
+	if err := in.look(); err != nil {
+		return nil, err
+	}
+	if sk, ok := s.(driver.Skipper); ok {
+		for _, l := range sk.Skipped() {
+			in.left = append(in.left, Skipped{Path: strings.ToValidUTF8(l.Path, "\uFFFD"), Reason: l.Reason})
+		}
+	}
+	in.src = Source{
+		Kind: in.info.Format, Path: in.info.URL, Files: in.info.Len + int64(len(in.left)), Fingerprint: in.info.Fingerprint,
+	}
+	for _, n := range in.sizes {
+		in.src.Bytes += n
+	}
+	return in, nil
+}
+
+// fieldOf is a field of a source as a pack has it.
+func fieldOf(f *driver.Field) Field {
+	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes}
+	switch f.Kind {
+	case driver.KindArray, driver.KindRagged:
+		out.DType, out.Shape = f.DType, append([]int{}, f.Shape...)
+	case driver.KindTokens, driver.KindMask:
+		out.DType = f.DType
+	}
+	return out
+}
+
+// locating is how many records are located at once.
+const locating = 4096
+
+// look notes how large the records are.
+func (in *sourceInput) look() error {
+	in.sizes = make([]int64, in.info.Len)
+	var g driver.Group
+	ids := make([]int64, 0, locating)
+	for at := int64(0); at < in.info.Len; at += locating {
+		ids = ids[:0]
+		for id := at; id < min(at+locating, in.info.Len); id++ {
+			ids = append(ids, id)
+		}
+		g.Begin(ids, len(in.info.Fields))
+		if err := direct.LocateOnce(in.s, &g); err != nil {
+			return err
+		}
+		for k, id := range ids {
+			for _, e := range g.Extents[g.First[k]:g.First[k+1]] {
+				in.sizes[id] += e.Size
+			}
+			if in.sizes[id] == 0 && in.pack != nil {
+				in.sizes[id] = in.pack.meanBytes(id)
+			}
+		}
+	}
+	return nil
+}
+
+// apart fails when the pack would be written into its own source.
+func (in *sourceInput) apart(dst store.Store) error {
+	if in.info.Objects == 0 {
+		return nil
+	}
+	root := in.s.Object(0).Store.Path("")
+	for _, path := range []string{root, in.info.URL} {
+		inside, err := within(dst.Path(""), path)
+		if err != nil {
+			return err
+		}
+		if inside {
+			return fmt.Errorf("%s lies inside of %s: choose a folder outside of it, or the pack would become a part of its own source", dst, path)
+		}
+	}
+	return nil
+}
+
+// within reports whether path lies inside of dir or is dir.
+func within(path, dir string) (bool, error) {
+	p, err := filepath.Abs(path)
+	if err != nil {
+		return false, err
+	}
+	d, err := filepath.Abs(dir)
+	if err != nil {
+		return false, err
+	}
+	rel, err := filepath.Rel(d, p)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)), nil
+}
+
+func (in *sourceInput) source() Source { return in.src }
+
+func (in *sourceInput) command() string {
+	if in.pack != nil {
+		return "convert"
+	}
+	return "pack"
+}
+
+// fields implements input. Fields of files have their paths with them.
+func (in *sourceInput) fields() ([]Field, bool) {
+	files := slices.ContainsFunc(in.out, func(f Field) bool { return f.file() })
+	taken := slices.ContainsFunc(in.out, func(f Field) bool { return f.Name == colPath })
+	if in.pack != nil {
+		return in.out, in.pack.man.Paths
+	}
+	return in.out, in.paths != nil && !files && !taken
+}
+
+func (in *sourceInput) len() int64          { return in.info.Len }
+func (in *sourceInput) skipped() []Skipped  { return in.left }
+func (in *sourceInput) bytes(i int64) int64 { return in.sizes[i] }
+
+// memory is what an input takes from when it is read until it is written.
+func (in *sourceInput) memory(i int64) int64 {
+	n := max(in.sizes[i], 4<<10)
+	if in.opt.images.any(ImagesRaw) {
+		return 16 * n
+	}
+	return 2 * n
+}
+
+func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) error {
+	if w.reader == nil {
+		w.reader = direct.NewReader(in.s, in.obj)
+	}
+	// One piece of memory for all that is read of the record, kept by the job.
+	j.mem.read = grow(j.mem.read, int(min(in.sizes[i], maxRecordBytes))+64*len(in.info.Fields))
+	free := j.mem.read
+	w.reader.Alloc = func(n int) ([]byte, error) {
+		if n < 0 || n > maxRecordBytes {
+			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecordBytes))
+		}
+		if n+direct.Tail > len(free) {
+			return make([]byte, n+direct.Tail)[:n], nil
+		}
+		p := free[:n:n]
+		free = free[n:]
+		return p, nil
+	}
+	id := [1]int64{i}
+	recs, err := w.reader.Read(ctx, id[:])
+	if err != nil {
+		return err
+	}
+	rec := &recs[0]
+	if rec.Err != nil {
+		return in.failed(i, rec.Err)
+	}
+	j.rec = record{path: in.path(i, -1), values: make([]value, len(in.out))}
+	var extra *Record
+	if in.pack != nil {
+		if extra, err = in.pack.extras(ctx, i); err != nil {
+			return err
+		}
+		j.rec.path = extra.Path
+	}
+	total := int64(0)
+	for k := range in.out {
+		v := &j.rec.values[k]
+		if extra != nil {
+			x := &extra.Values[k]
+			v.path, v.exif, v.icc = x.Path, x.EXIF, x.ICC
+		} else if in.out[k].file() {
+			v.path = in.path(i, k)
+		}
+		if err := w.enc.store(&rec.Values[k], &in.out[k], v, j.mem.value(k)); err != nil {
+			return in.reason(i, k, v.path, err)
+		}
+		total += int64(len(v.Bytes))
+	}
+	if total > maxRecordBytes {
+		return &BadInput{in.name(i, ""), fmt.Sprintf("%d bytes are more than the limit of %d for a record", total, int64(maxRecordBytes))}
+	}
+	return nil
+}
+
+// path is the path of a field of a record, "" where there is none.
+func (in *sourceInput) path(i int64, field int) string {
+	if in.paths == nil {
+		return ""
+	}
+	return in.paths.Path(i, max(field, 0))
+}
+
+// name is what a record is called when it is left out.
+func (in *sourceInput) name(i int64, path string) string {
+	if path == "" {
+		path = in.path(i, -1)
+	}
+	if path == "" {
+		path = in.s.Name(i)
+	}
+	return path
+}
+
+// reason adds the name of the input, and of the field where there are several, to
+// what is wrong with it.
+func (in *sourceInput) reason(i int64, field int, path string, err error) error {
+	var b *BadInput
+	if !errors.As(err, &b) {
+		return err
+	}
+	if in.pack != nil {
+		path = strings.TrimSpace(path + " " + in.s.Name(i))
+	}
+	b.Path = in.name(i, path)
+	if len(in.out) > 1 && !in.out[field].file() {
+		b.Reason = fmt.Sprintf("%s: %s", in.out[field].Name, b.Reason)
+	}
+	return b
+}
+
+// failed tells inputs that are bad from a source that is not standing still.
+func (in *sourceInput) failed(i int64, err error) error {
+	if errors.Is(err, store.ErrChanged) {
+		return fmt.Errorf("%w; the source must stand still while it is packed: run again with --restart when it does", err)
+	}
+	if in.pack != nil {
+		return err // a pack that is damaged is not converted
+	}
+	return &BadInput{in.name(i, ""), plain(err).Error()}
+}
+
+// store puts a value of a source into v as it is stored. What it makes lies in
+// *buf; src stays valid as long as v.
+func (e *encoder) store(src *driver.Value, f *Field, v *value, buf *[]byte) error {
+	v.Value = driver.Value{Bytes: src.Bytes, Int: src.Int, Float: src.Float}
+	size := int64(len(src.Bytes))
+	if size > maxValueBytes && f.file() {
+		return &BadInput{Reason: fmt.Sprintf("%d bytes are more than the limit of %d", size, int64(maxValueBytes))}
+	}
+	switch f.Kind {
+	case driver.KindImage:
+		return e.encodeImage(src, e.opt.images.of(f.Name), v, buf)
+	case driver.KindMask:
+		return e.encodeMask(src, f, e.opt.images.of(f.Name), v, buf)
+	case driver.KindLabel:
+		if f.Classes != nil && (src.Int < 0 || src.Int >= int64(len(f.Classes))) {
+			return &BadInput{Reason: fmt.Sprintf("class number %d of %d", src.Int, len(f.Classes))}
+		}
+	case driver.KindText, driver.KindJSON:
+		if size > maxTextBytes {
+			return &BadInput{Reason: fmt.Sprintf("%d bytes of text are more than the limit of %d", size, maxTextBytes)}
+		}
+		if f.Kind == driver.KindJSON && !json.Valid(src.Bytes) {
+			return &BadInput{Reason: "it is no JSON"}
+		}
+		if !utf8.Valid(src.Bytes) {
+			v.Bytes = []byte(strings.ToValidUTF8(string(src.Bytes), "\uFFFD"))
+		}
+	case driver.KindArray:
+		if want := f.rowBytes(); size != want {
+			return &BadInput{Reason: fmt.Sprintf("%d bytes where an array has %d", size, want)}
+		}
+		v.ints, v.floats = elementStats(f.DType, src.Bytes)
+	case driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
+		if row := f.rowBytes(); size%row != 0 {
+			return &BadInput{Reason: fmt.Sprintf("%d bytes where a row has %d", size, row)}
+		}
+		t := f.DType
+		if f.Kind == driver.KindMultiLabel {
+			t = driver.Int64
+		}
+		v.ints, v.floats = elementStats(t, src.Bytes)
+		if n := int64(len(f.Classes)); f.Kind == driver.KindMultiLabel && f.Classes != nil && v.ints.Count > 0 && (v.ints.Min < 0 || v.ints.Max >= n) {
+			return &BadInput{Reason: fmt.Sprintf("class numbers from %d to %d of %d", v.ints.Min, v.ints.Max, n)}
+		}
+	}
+	return nil
+}
+
+// encodeImage stores an image, which may be a file or what a pack holds.
+func (e *encoder) encodeImage(src *driver.Value, how string, v *value, buf *[]byte) error {
+	if len(src.Bytes) == 0 {
+		return &BadInput{Reason: imagefile.ErrEmpty.Error()}
+	}
+	if src.Codec == driver.CodecRaw || src.Codec == driver.CodecDCT {
+		return e.encodeStored(src, how, v, buf)
+	}
+	return e.encodeFile(src.Bytes, how, v, buf)
+}
+
+// imageCodec is the codec of an image file, by its content.
+func imageCodec(v *driver.Value) driver.Codec {
+	if c := imagefile.Detect(v.Bytes); c != driver.CodecUnknown {
+		return c
+	}
+	return v.Codec
+}

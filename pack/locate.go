@@ -1,0 +1,116 @@
+package pack
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// This file is the Reader as a driver.Source: objects are the shards, the head
+// of a chunk is the index of its records.
+
+// Object implements driver.Source.
+func (r *Reader) Object(n int64) driver.Object {
+	return driver.Object{Store: r.st, Entry: r.entries[n], Keep: true}
+}
+
+// Locate implements driver.Source.
+func (r *Reader) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if rec := &g.Records[k]; rec.Err == nil {
+			if uint64(id) >= uint64(r.man.Records) {
+				rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, r.man.Records, r.opt.URL)
+			} else {
+				r.locate(g, k, id)
+			}
+		}
+		g.Next()
+	}
+}
+
+func (r *Reader) locate(g *driver.Group, k int, id int64) {
+	c := r.find.chunk(id)
+	ref := &r.chunks[c]
+	if !r.loaded[c].Load() {
+		size := ref.head
+		if r.opt.VerifyChunks {
+			size = ref.bytes
+		}
+		g.Missing = append(g.Missing, driver.Missing{K: k, Extent: driver.Extent{Object: int64(ref.shard), Offset: ref.offset, Size: size, Field: -1}})
+		return
+	}
+	for i := range r.x.fields {
+		x := &r.x.fields[i]
+		at := c*len(r.x.fields) + i
+		if x.number || !g.Wants(i) || r.x.held[at] != nil {
+			continue
+		}
+		from, to := x.units(c, id, r.find.first[c])
+		e := driver.Extent{
+			Object: int64(ref.shard), Offset: ref.offset + int64(r.x.base[at]) + from*x.unit, Size: (to - from) * x.unit, Field: int32(i),
+		}
+		if x.picture {
+			// Decoders of files read ahead of what they use.
+			e.Field, e.Tail = -1, driver.Codec(x.side[sideCodec].num.at(id)) < driver.CodecRaw
+		}
+		g.Extents = append(g.Extents, e)
+	}
+}
+
+// units says where the value of record id of chunk c lies, in units from the
+// beginning of the chunk's values.
+func (x *fieldIndex) units(c int, id, first int64) (from, to int64) {
+	if x.varies {
+		return int64(x.off[id+int64(c)]), int64(x.off[id+int64(c)+1])
+	}
+	return id - first, id - first + 1
+}
+
+// Parse implements driver.Source.
+func (r *Reader) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		next := g.First[k]
+		c := -1
+		for i := range r.x.fields {
+			x, v := &r.x.fields[i], &rec.Values[i]
+			switch {
+			case x.float:
+				v.Float = math.Float64frombits(uint64(x.num.at(id)))
+				continue
+			case x.number:
+				v.Int = x.num.at(id)
+				continue
+			case !g.Wants(i):
+				continue
+			}
+			if c < 0 {
+				c = r.find.chunk(id)
+			}
+			if held := r.x.held[c*len(r.x.fields)+i]; held != nil {
+				from, to := x.units(c, id, r.find.first[c])
+				v.Bytes = held[from*x.unit : to*x.unit]
+				continue
+			}
+			v.Bytes = g.Bytes[next]
+			next++
+			if x.picture {
+				x.describe(id, v)
+			}
+		}
+	}
+	return nil
+}
+
+// describe sets what is known of a picture.
+func (x *fieldIndex) describe(id int64, v *driver.Value) {
+	v.Codec = driver.Codec(x.side[sideCodec].num.at(id))
+	v.Width, v.Height = int32(x.side[sideWidth].num.at(id)), int32(x.side[sideHeight].num.at(id))
+	if x.side[sideChannels].leaf >= 0 {
+		v.Channels, v.Orientation = int32(x.side[sideChannels].num.at(id)), int32(x.side[sideOrientation].num.at(id))
+	}
+}

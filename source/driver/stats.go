@@ -1,0 +1,96 @@
+package driver
+
+// FieldStats say what the values of a field are like, all records together, as
+// far as a source knows without reading them. Packs keep them in their manifest
+// under these names (docs/FORMAT.md).
+type FieldStats struct {
+	// Count is the number of values, Bytes their size as stored, MinBytes and
+	// MaxBytes those of the smallest and the largest.
+	Count    int64 `json:"count"`
+	Bytes    int64 `json:"bytes"`
+	MinBytes int64 `json:"min_bytes"`
+	MaxBytes int64 `json:"max_bytes"`
+	// Sizes counts values whose sizes differ by their bytes: Sizes[n] have n
+	// bytes or more, but fewer than the next number in it (1, 2 or 5 times a power
+	// of ten).
+	Sizes map[int64]int64 `json:"sizes,omitempty"`
+	// Ints and Floats describe the numbers: the values of a field of them, the
+	// elements of arrays and lists.
+	Ints   *IntStats   `json:"ints,omitempty"`
+	Floats *FloatStats `json:"floats,omitempty"`
+	// Rows describe the lengths of a KindMultiLabel, KindRagged or KindTokens.
+	Rows *RowStats `json:"rows,omitempty"`
+	// Classes counts by class number: the values of a KindLabel or KindMultiLabel,
+	// the pixels of a KindMask. It is nil when there are too many to count
+	// (ManyClasses).
+	Classes     map[int64]int64 `json:"classes,omitempty"`
+	ManyClasses bool            `json:"many_classes,omitempty"`
+	// Images describe the values of a KindImage or KindMask.
+	Images *ImageStats `json:"images,omitempty"`
+}
+
+// IntStats describe whole numbers.
+type IntStats struct {
+	Min  int64   `json:"min"`
+	Max  int64   `json:"max"`
+	Mean float64 `json:"mean"`
+	// Count is how many numbers that are.
+	Count int64 `json:"count"`
+}
+
+// FloatStats describe numbers with a point: Count of them are finite, which Min,
+// Max and Mean are about, NotFinite are not.
+type FloatStats struct {
+	Min       float64 `json:"min"`
+	Max       float64 `json:"max"`
+	Mean      float64 `json:"mean"`
+	Count     int64   `json:"count"`
+	NotFinite int64   `json:"not_finite,omitempty"`
+}
+
+// RowStats describe lengths.
+type RowStats struct {
+	Min   int64 `json:"min"`
+	Max   int64 `json:"max"`
+	Total int64 `json:"total"`
+}
+
+// ImageStats describe images.
+type ImageStats struct {
+	// Codecs says, by the name of a codec, how many images have it and how many
+	// bytes those are.
+	Codecs map[string]CodecStats `json:"codecs"`
+	// NotDCT counts JPEGs that are kept as they are where dct was asked for, by
+	// reason.
+	NotDCT    map[string]int64 `json:"not_dct,omitempty"`
+	MinWidth  int32            `json:"min_width"`
+	MaxWidth  int32            `json:"max_width"`
+	MinHeight int32            `json:"min_height"`
+	MaxHeight int32            `json:"max_height"`
+	// Channels and bits per channel.
+	MinChannels int32 `json:"min_channels"`
+	MaxChannels int32 `json:"max_channels"`
+	MinDepth    int32 `json:"min_depth"`
+	MaxDepth    int32 `json:"max_depth"`
+	// Width, Height and Pixels are sums over all images: divided by Count they are
+	// means.
+	Width  int64 `json:"width"`
+	Height int64 `json:"height"`
+	Pixels int64 `json:"pixels"`
+	// MinTurned and MaxTurned are the bounds of the EXIF orientations, Turned is
+	// the number of images with another one than 1.
+	MinTurned int32 `json:"min_orientation"`
+	MaxTurned int32 `json:"max_orientation"`
+	Turned    int64 `json:"turned,omitempty"`
+	// Sides counts images by their shorter side, as FieldStats.Sizes does bytes:
+	// from a power of two, or one and a half times it.
+	Sides map[int64]int64 `json:"sides"`
+}
+
+// CodecStats are the images of one codec.
+type CodecStats struct {
+	// Number is the Codec.
+	Number Codec `json:"number"`
+	Count  int64 `json:"count"`
+	Bytes  int64 `json:"bytes"`
+}

@@ -1,0 +1,114 @@
+package pairsource
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// pattern is a path with stars: * stands for any part of a name, ** for any
+// number of folders. What the stars of a path stand for is its key: paths of
+// different patterns with the same key belong to one record.
+type pattern struct {
+	text  string
+	parts []string // between slashes
+}
+
+func parsePattern(text string) (pattern, error) {
+	p := pattern{text: text, parts: strings.Split(path.Clean(text), "/")}
+	switch {
+	case text == "" || strings.HasPrefix(text, "/") || p.parts[0] == "..":
+		return p, fmt.Errorf("%q is no pattern of paths below the folder, such as images/*.jpg", text)
+	case !strings.Contains(text, "*"):
+		return p, fmt.Errorf("the pattern %q has no * that stands for the name of a record", text)
+	}
+	for _, part := range p.parts {
+		if strings.Contains(part, "**") && part != "**" {
+			return p, fmt.Errorf("the pattern %q has ** beside other letters: it stands for whole folders", text)
+		}
+	}
+	return p, nil
+}
+
+// dir is the folder in which all paths of the pattern lie.
+func (p *pattern) dir() string {
+	n := 0
+	for n < len(p.parts)-1 && !strings.Contains(p.parts[n], "*") {
+		n++
+	}
+	return strings.Join(p.parts[:n], "/")
+}
+
+// key returns what the stars stand for in a path, false when it is none of the
+// pattern's. An extension that the pattern leaves open is no part of it.
+func (p *pattern) key(name string) (string, bool) {
+	var stars []string
+	if !matchParts(p.parts, strings.Split(name, "/"), &stars) {
+		return "", false
+	}
+	if last := p.parts[len(p.parts)-1]; strings.HasSuffix(last, "*") {
+		end := &stars[len(stars)-1]
+		*end = strings.TrimSuffix(*end, path.Ext(*end))
+	}
+	var key []string
+	for _, s := range stars {
+		if s != "" { // a ** that stands for no folder
+			key = append(key, s)
+		}
+	}
+	return strings.Join(key, "/"), true
+}
+
+func matchParts(parts, names []string, stars *[]string) bool {
+	if len(parts) == 0 {
+		return len(names) == 0
+	}
+	before := len(*stars)
+	if parts[0] == "**" {
+		for n := 0; n < len(names); n++ {
+			*stars = append((*stars)[:before], strings.Join(names[:n], "/"))
+			if matchParts(parts[1:], names[n:], stars) {
+				return true
+			}
+		}
+		*stars = (*stars)[:before]
+		return false
+	}
+	if len(names) == 0 || !matchName(parts[0], names[0], stars) {
+		*stars = (*stars)[:before]
+		return false
+	}
+	if matchParts(parts[1:], names[1:], stars) {
+		return true
+	}
+	*stars = (*stars)[:before]
+	return false
+}
+
+// matchName matches one part of a path. The first star takes as little as it can.
+func matchName(part, name string, stars *[]string) bool {
+	fixed, rest, star := strings.Cut(part, "*")
+	if !strings.HasPrefix(name, fixed) {
+		return false
+	}
+	name = name[len(fixed):]
+	if !star {
+		return name == ""
+	}
+	if !strings.Contains(rest, "*") { // the last one takes all but the end
+		if len(name) < len(rest) || !strings.HasSuffix(name, rest) {
+			return false
+		}
+		*stars = append(*stars, name[:len(name)-len(rest)])
+		return true
+	}
+	before := len(*stars)
+	for n := 0; n <= len(name); n++ {
+		*stars = append((*stars)[:before], name[:n])
+		if matchName(rest, name[n:], stars) {
+			return true
+		}
+	}
+	*stars = (*stars)[:before]
+	return false
+}
