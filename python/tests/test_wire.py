@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
+import os
 import random
+import socket
+from contextlib import closing
 
 import pytest
 
+import stoker
 from conftest import CHECKOUT
+from stoker import _connection
 from stoker import _wire as wire
 
 GOLDEN = CHECKOUT / "internal" / "handoff" / "testdata" / "golden"
@@ -34,17 +40,91 @@ def test_every_message_has_a_golden_file() -> None:
     assert {e["type"] for e in ENTRIES} == set(wire.NAMES[1:]) == set(CLASSES)
 
 
+def damage(rng: random.Random, raw: bytes) -> bytes:
+    """Return a message of which bytes are others, missing, too many or twice."""
+    damaged = bytearray(raw[: rng.randrange(len(raw) + 1)] if rng.random() < 0.3 else raw)
+    for _ in range(rng.randrange(4)):
+        if damaged:
+            at = rng.randrange(len(damaged))
+            damaged[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, damaged[at] ^ 1 << rng.randrange(8)))
+    if rng.random() < 0.2:
+        at = rng.randrange(len(damaged) + 1)
+        damaged[at:at] = rng.randbytes(rng.randrange(20))
+    return bytes(damaged)
+
+
 def test_damaged_messages_are_refused_or_valid() -> None:
     rng = random.Random(1)
     for entry in ENTRIES:
         raw = (GOLDEN / entry["file"]).read_bytes()
-        for _ in range(300):
-            damaged = bytearray(raw[: rng.randrange(len(raw) + 1)] if rng.random() < 0.3 else raw)
-            for _ in range(rng.randrange(4)):
-                if damaged:
-                    damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        for _ in range(1000):
+            damaged = damage(rng, raw)
             with contextlib.suppress(wire.WireError):
-                wire.unpack(bytes(damaged))
+                message = wire.unpack(damaged)
+                # What is accepted means one thing only.
+                assert wire.unpack(wire.pack(message)) == message
+    # Whole packets, too.
+    whole = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
+    for _ in range(3000):
+        packet = damage(rng, b"".join(rng.choices(whole, k=rng.randrange(1, 5))))
+        parts = wire.split(memoryview(packet))
+        assert b"".join(parts) == packet
+        with contextlib.suppress(wire.WireError):
+            for part in parts:
+                wire.unpack(part)
+
+
+def test_a_connection_outlives_what_it_is_sent() -> None:
+    """Whatever follows READY, a connection gives events, fails with an error of this package, and never hangs."""
+    rng = random.Random(2)
+    whole = [(GOLDEN / e["file"]).read_bytes() for e in ENTRIES]
+    batches = [wire.pack(wire.BatchReady(1, slot, 3, 7 + slot, 0, 1, 0, 6)) for slot in (0, 1, 2, 9)]
+    end = wire.pack(wire.EpochEnd(1, 0, 0, ""))
+    seen: collections.Counter[str] = collections.Counter()
+    for _ in range(400):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, closing(_connection.Connection(ours, None, "a test")) as connection:
+            ready(theirs)
+            connection.open({"source": "x"}, 60)
+            connection.start(_connection.Position(0, 0))
+            for _ in range(rng.randrange(1, 5)):
+                packet = b"".join(rng.choices([*batches, end, *whole], k=rng.randrange(1, 4)))
+                theirs.send(damage(rng, packet) or b"x")
+            theirs.shutdown(socket.SHUT_WR)
+            try:
+                while True:
+                    connection.wait(60)
+                    event = connection.take()
+                    seen[type(event).__name__] += 1
+                    if isinstance(event, wire.BatchReady):
+                        del event
+            except stoker.StokerError as error:
+                assert str(error)
+                seen[type(error).__name__] += 1
+    assert {"BatchReady", "EpochEnd", "EngineDied", "StokerError"} <= seen.keys(), seen
+
+
+def test_statistics_that_are_no_json() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, closing(_connection.Connection(ours, None, "a test")) as connection:
+        for text in (b"{", b"\xff", b""):
+            theirs.send(wire.pack(wire.Stats(connection._requests + 1, text)))
+            with pytest.raises(stoker.StokerError, match="does not understand"):
+                connection.stats(60)
+            connection._dead = None
+
+
+def ready(theirs: socket.socket) -> None:
+    """Send a READY with a ring of three slots."""
+    info = json.dumps({"slot_bytes": 64}).encode()
+    ring, text = os.memfd_create("ring"), os.memfd_create("info")
+    try:
+        os.ftruncate(ring, 3 * 4096)
+        os.write(text, info)
+        socket.send_fds(theirs, [wire.pack(wire.Ready(len(info), 3, 4096, 3 * 4096))], [ring, text])
+    finally:
+        os.close(ring)
+        os.close(text)
 
 
 @pytest.mark.parametrize(

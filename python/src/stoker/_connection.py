@@ -271,7 +271,10 @@ class Connection:
         while request not in self._stats:
             if not self._receive(deadline):
                 return {}
-        answer: dict[str, Any] = json.loads(self._stats.pop(request))
+        try:
+            answer: dict[str, Any] = json.loads(self._stats.pop(request))
+        except ValueError as error:
+            raise self._broken(error) from None
         return answer
 
     # --- the socket --------------------------------------------------------
