@@ -84,6 +84,8 @@ var (
 	ErrMemory = errors.New("out of memory")
 	// ErrLimit says that the image is larger than the limits allow.
 	ErrLimit = errors.New("image too large")
+	// ErrUnreadable says that a page of a mapped file could not be read.
+	ErrUnreadable = errors.New("unreadable")
 )
 
 // Error is why an image was not decoded.
@@ -124,14 +126,24 @@ func newError(code C.int32_t, msg *C.char) *Error {
 		e.Kind = ErrMemory
 	case C.SK_LIMIT:
 		e.Kind = ErrLimit
+	case C.SK_UNREADABLE:
+		e.Kind = ErrUnreadable
 	}
 	return e
 }
 
+// Unreadable is the message of errors of the kind ErrUnreadable.
+const Unreadable = "a page of its file cannot be read: the file has become shorter, or the disk has failed"
+
+var errUnreadable = &Error{Kind: ErrUnreadable, Msg: Unreadable}
+
 // isa is the kernel set in use.
 var isa atomic.Int32
 
-func init() { isa.Store(int32(C.sk_best_isa())) }
+func init() {
+	isa.Store(int32(C.sk_best_isa()))
+	C.sk_guard_install()
+}
 
 var kernelNames = [...]string{C.SK_SCALAR: "scalar", C.SK_AVX2: "avx2", C.SK_AVX512: "avx512"}
 
@@ -318,7 +330,8 @@ const gatherPerCall = 512
 // Gather copies the first rowBytes of each src to dst, one behind the other,
 // past the caches: for a dst that is part of more memory than they hold, and is
 // written once and read by another process. It panics if a slice is too short,
-// as copy loops of Go do.
+// as copy loops of Go do, and with an *Error of ErrUnreadable if one is part of a
+// mapped file that cannot be read.
 func Gather(dst []byte, src [][]byte, rowBytes int) { gather(dst, src, rowBytes, 1) }
 
 // GatherNear is Gather through the caches, for a small dst that is read soon.
@@ -339,8 +352,11 @@ func gather(dst []byte, src [][]byte, rowBytes int, pastCaches C.int) {
 			g.pins.Pin(p)
 			g.addresses[i] = C.uintptr_t(uintptr(unsafe.Pointer(p)))
 		}
-		C.sk_gather(C.int(isa.Load()), pastCaches, (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
+		code := C.sk_gather(C.int(isa.Load()), pastCaches, (*C.uint8_t)(unsafe.SliceData(out)), &g.addresses[0], C.int(n), C.size_t(rowBytes))
 		g.pins.Unpin()
+		if code != C.SK_OK {
+			panic(errUnreadable)
+		}
 		dst, src = dst[n*rowBytes:], src[n:]
 	}
 }

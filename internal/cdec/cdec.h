@@ -14,6 +14,7 @@ enum {
 	SK_BAD_ARGUMENT = 3, // the job contradicts itself or the image
 	SK_NO_MEMORY = 4,
 	SK_LIMIT = 5, // larger than the limits of this package
+	SK_UNREADABLE = 6, // a page of a mapped file could not be read
 };
 
 // Kernel sets, by what the processor must have.
@@ -80,6 +81,9 @@ int64_t sk_retries(const sk_dec *d);
 
 // Runs the jobs in order with the given kernel set; each job reports its own
 // result and a failed one does not affect the others.
+// Makes reads of mapped files that fail end a call and not the process.
+int sk_guard_install(void); // 0
+
 void sk_run(sk_dec *d, int isa, sk_job *jobs, int n);
 
 // Decodes a whole JPEG to u8 RGB rows without gaps: the reference that the box
@@ -91,6 +95,7 @@ const char *sk_message(const sk_dec *d);
 
 // Copies n rows of row_bytes each to dst, one behind the other; past_caches says
 // that dst is part of more memory than the caches hold.
-void sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
+// Copies rows; SK_UNREADABLE when a page of one cannot be read.
+int sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
 
 #endif

@@ -2,7 +2,7 @@
 // is written past them: its lines are written once here and read later by
 // another process, so that bringing them into the cache first (as an ordinary
 // store does) is waste. A small one stays in the cache for its reader.
-#include "cdec.h"
+#include "sk.h"
 
 #include <string.h>
 
@@ -80,7 +80,7 @@ STREAM(stream_avx2, "avx2", lines_avx2, 32)
 STREAM(stream_avx512, "avx512f", lines_avx512, 64)
 #endif
 
-void sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
+static void copy_rows(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
 {
 #if defined(__x86_64__)
 	if (past_caches && isa != SK_SCALAR && row_bytes >= STREAM_BYTES) {
@@ -97,4 +97,15 @@ void sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int
 	(void)isa, (void)past_caches;
 	for (int i = 0; i < n; i++, dst += row_bytes)
 		memcpy(dst, (const void *)src[i], row_bytes);
+}
+
+int sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes)
+{
+	sk_guard g;
+	if (sigsetjmp(g.back, 0) != 0)
+		return SK_UNREADABLE;
+	sk_guard_on(&g);
+	copy_rows(isa, past_caches, dst, src, n, row_bytes);
+	sk_guard_off();
+	return SK_OK;
 }

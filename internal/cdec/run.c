@@ -98,11 +98,25 @@ static int run_one(sk_dec *d, const sk_job *job)
 	return code == SK_OK ? sk_resizer_done(&r) : code;
 }
 
+// run_guarded is run_one for a source that may be a mapped file.
+static int run_guarded(sk_dec *d, const sk_job *job)
+{
+	sk_guard g;
+	if (sigsetjmp(g.back, 0) != 0) {
+		sk_jpeg_failed(d); // which forgets what it was about
+		return sk_fail(d, SK_UNREADABLE, "a page of its file cannot be read: the file has become shorter, or the disk has failed");
+	}
+	sk_guard_on(&g);
+	int code = run_one(d, job);
+	sk_guard_off();
+	return code;
+}
+
 void sk_run(sk_dec *d, int isa, sk_job *jobs, int n)
 {
 	d->isa = isa;
 	for (int i = 0; i < n; i++) {
-		jobs[i].code = run_one(d, &jobs[i]);
+		jobs[i].code = run_guarded(d, &jobs[i]);
 		if (jobs[i].code != SK_OK)
 			memcpy(jobs[i].message, d->message, SK_MESSAGE);
 	}

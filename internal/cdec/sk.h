@@ -18,6 +18,7 @@
 #define STOKER_SK_H
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdio.h> // jpeglib.h needs it before itself
 
 #define JPEG_INTERNALS // also gives jpegint.h: the entropy decoder is replaced
@@ -126,5 +127,15 @@ int sk_jpeg_emit_box(sk_dec *d, int x, int y, int w, int h, sk_sink *sink);
 
 // The dct codec; same contract as sk_jpeg_decode_box.
 int sk_dct_decode_box(sk_dec *d, const uint8_t *src, size_t n, int x, int y, int w, int h, sk_sink *sink);
+
+// What a call goes back to when a page that it reads is not there (guard.c):
+//
+//	if (sigsetjmp(g.back, 0) == 0) { sk_guard_on(&g); ... } else { failed }
+//	sk_guard_off();
+typedef struct {
+	sigjmp_buf back;
+} sk_guard;
+void sk_guard_on(sk_guard *g);
+void sk_guard_off(void);
 
 #endif

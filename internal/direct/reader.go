@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -145,14 +146,32 @@ func Learn(src driver.Source, e driver.Extent, b []byte) (err error) {
 	return x.Learn(e, b)
 }
 
+// Unreadable is the error of a panic that comes from reading mapped memory, or nil.
+// Goroutines that read such memory have to ask for panics (debug.SetPanicOnFault).
+func Unreadable(panicked any) error {
+	switch p := panicked.(type) {
+	case *cdec.Error:
+		if p.Kind == cdec.ErrUnreadable {
+			return p
+		}
+	case interface{ Addr() uintptr }:
+		return &cdec.Error{Kind: cdec.ErrUnreadable, Msg: cdec.Unreadable}
+	}
+	return nil
+}
+
 // Parse calls Parse; a panic of the source becomes an error.
 func Parse(src driver.Source, g *driver.Group) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard("parsing", &err)
 	return src.Parse(g)
 }
 
 func guard(doing string, err *error) {
 	if p := recover(); p != nil {
+		if *err = Unreadable(p); *err != nil {
+			return
+		}
 		*err = fmt.Errorf("internal error while %s: %v\n%s", doing, p, debug.Stack())
 	}
 }

@@ -13,6 +13,7 @@ import (
 type depth struct {
 	now  int
 	mean time.Duration // of a read, a moving average
+	slow time.Duration // what the slowest of the last reads took, about
 
 	since  time.Time // of the present count
 	bytes  float64
@@ -43,6 +44,7 @@ func (d *depth) latency() time.Duration { return max(d.mean, time.Millisecond) }
 
 // ended counts a read, and says whether there may be more of them now.
 func (d *depth) ended(now time.Time, took time.Duration, size int64, busy bool) bool {
+	d.slow = max(took, d.slow-d.slow/256)
 	d.mean += (min(took, 8*d.mean+time.Millisecond) - d.mean) / 16
 	if d.since.IsZero() {
 		d.since = now

@@ -267,6 +267,11 @@ func (f *Fetcher) Pop() *Unit {
 	return u
 }
 
+// slowRead is how long some reads must take for it to help that more is read
+// ahead: those from the system's cache take the processor's time, which does not
+// get less by that.
+const slowRead = 5 * time.Millisecond
+
 // shrinkAfter is how many units have to be there in time before less is read
 // ahead.
 const shrinkAfter = 2048
@@ -278,7 +283,7 @@ func (f *Fetcher) Dry() {
 	defer f.mu.Unlock()
 	f.sinceDry = 0
 	limit := f.cfg.Memory - f.cfg.Urgent
-	if f.flying == 0 || f.window >= limit || f.used < f.window/2 {
+	if f.flying == 0 || f.window >= limit || f.used < f.window/2 || f.depth.slow < slowRead {
 		return
 	}
 	// What the last growth has given is known after the reads that it allowed.

@@ -8,6 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -229,6 +230,9 @@ func (s *Set) Place(b *collate.Batch, row, field int, n int64) (at int64, ok boo
 
 // fault describes a bug that was caught, with the place in the code.
 func fault(what string, r any) error {
+	if err := direct.Unreadable(r); err != nil {
+		return err
+	}
 	return fmt.Errorf("internal error while %s: %v\n%s", what, r, debug.Stack())
 }
 

@@ -1,0 +1,72 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/npysource"
+	"github.com/stokerdata/stoker/store/localstore"
+)
+
+// A file that becomes shorter while it is mapped costs its records, which are
+// named, and not the engine.
+func TestFileBecomesShorter(t *testing.T) {
+	for _, rows := range []int{4096, 256} { // rows that are copied one by one, and gathered past the caches
+		for _, skip := range []bool{false, true} {
+			name := filepath.Join(t.TempDir(), "x.npy")
+			row := 8 << 20 / rows
+			head := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", rows, row)
+			head += strings.Repeat(" ", 117-len(head)) + "\n"
+			file := append([]byte("\x93NUMPY\x01\x00\x76\x00"), head...)
+			file = append(file, make([]byte, rows*row)...)
+			if err := os.WriteFile(name, file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg := Config{BatchSize: 16, Threads: 2, OpenSource: func(ctx context.Context, _ string) (driver.Source, error) {
+				return npysource.Open(ctx, name, localstore.New(name), nil)
+			}}
+			if skip {
+				cfg.OnError = OnErrorSkip
+			}
+			p := mustOpen(t, cfg)
+			// Once through, so that the file is mapped and its pages known to be there.
+			p.Start(item.Position{})
+			for range rows / 16 {
+				take(t, p)
+			}
+			if ev, err := p.Next(testContext(t)); err != nil || ev.Kind != EventEpochEnd {
+				t.Fatalf("%+v, %v", ev, err)
+			}
+			// A few records are gone: those of the last pages.
+			if err := os.Truncate(name, int64(len(file)-3*row-5000)); err != nil {
+				t.Fatal(err)
+			}
+			p.Start(item.Position{})
+			var err error
+			var ev Event
+			for err == nil && ev.Kind != EventEpochEnd {
+				if ev, err = p.Next(testContext(t)); err == nil && ev.Kind == EventBatch {
+					p.Release(ev.Slot)
+				}
+			}
+			if skip {
+				if err != nil || ev.Skipped < 3 || !strings.Contains(ev.Bad[0].Name, "x.npy, row ") {
+					t.Errorf("%d rows: %+v, %v", rows, ev, err)
+				}
+				continue
+			}
+			var rec *RecordError
+			if !errors.As(err, &rec) || rec.ID < int64(rows-8) || !strings.Contains(err.Error(), "x.npy, row ") ||
+				!strings.Contains(err.Error(), "cannot be read") && !strings.Contains(err.Error(), "ends before") && !strings.Contains(err.Error(), "changed") {
+				t.Errorf("%d rows: %v", rows, err)
+			}
+		}
+	}
+}
