@@ -72,6 +72,11 @@ type Output struct {
 	// Follow names an output whose random numbers this one shares, so that a
 	// mask moves with its image.
 	Follow string
+	// Mode is what an image is decoded to: "RGB" (the default), "RGBA", "L" (gray)
+	// or "LA"; a mask has none.
+	Mode string
+	// Depth is the number of bits of a value: 8 (the default) or 16.
+	Depth int
 }
 
 // Op is one operation on images, with the name and the parameters that it has
@@ -134,8 +139,8 @@ func RandomVerticalFlip(p float64) Op {
 	return NewOp("RandomVerticalFlip", map[string]any{"p": p})
 }
 
-// ToDtype converts to "uint8", "float16", "bfloat16" or "float32"; with scale,
-// 0..255 becomes 0..1.
+// ToDtype converts to "uint8", "uint16", "float16", "bfloat16" or "float32"; with
+// scale, floats of integers go from 0 to 1.
 func ToDtype(dtype string, scale bool) Op {
 	return NewOp("ToDtype", map[string]any{"dtype": dtype, "scale": scale})
 }
@@ -156,7 +161,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 		c.OnError = pipeline.OnErrorSkip
 	}
 	for _, out := range o.Outputs {
-		t := transform.Output{Name: out.Name, Field: out.Field, Mask: out.Mask, Follow: out.Follow}
+		t := transform.Output{Name: out.Name, Field: out.Field, Mask: out.Mask, Follow: out.Follow, Mode: out.Mode, Depth: out.Depth}
 		if out.ChannelsFirst {
 			t.Layout = "NCHW"
 		}

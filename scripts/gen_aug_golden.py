@@ -3,9 +3,9 @@
 
     scripts/gen_aug_golden.py [--check]
 
-Go tests compare the kernels with internal/cdec/testdata/aug (inputs and the
-outputs of torchvision.transforms.v2.functional for given parameters) and the
-search spaces with internal/transform/testdata/aug_space.json, so that they need
+Go tests compare the kernels with internal/cdec/testdata/aug and, for other pixels
+than RGB and gray of uint8, internal/cdec/testdata/aug_types (inputs and the outputs
+of torchvision.transforms.v2.functional for given parameters), and the search spaces with internal/transform/testdata/aug_space.json, so that they need
 no torch. --check writes nothing and fails when the files are not what the
 installed torchvision gives (up to one level: its float sums differ a little
 from processor to processor).
@@ -27,6 +27,7 @@ from torchvision.transforms.v2 import functional as F
 
 ROOT = Path(__file__).resolve().parent.parent
 AUG = ROOT / "internal/cdec/testdata/aug"
+TYPES = ROOT / "internal/cdec/testdata/aug_types"
 SPACE = ROOT / "internal/transform/testdata/aug_space.json"
 
 
@@ -63,15 +64,15 @@ def array(t: torch.Tensor) -> np.ndarray:
 
 
 class Cases:
-    def __init__(self) -> None:
-        self.inputs = inputs()
+    def __init__(self, inputs: dict[str, np.ndarray]) -> None:
+        self.inputs = inputs
         self.cases: list[dict[str, Any]] = []
         self.outputs: list[np.ndarray] = []
 
     def add(self, op: str, source: str, run: Callable[[torch.Tensor], torch.Tensor], **params: Any) -> None:
         out = array(run(tensor(self.inputs[source])))
-        if out.dtype != np.uint8:
-            raise TypeError(f"{op} gave {out.dtype}")
+        if out.dtype != self.inputs[source].dtype:
+            raise TypeError(f"{op} of {source} gave {out.dtype}")
         self.cases.append({"op": op, "input": source, "w": out.shape[1], "h": out.shape[0], "params": params})
         self.outputs.append(out)
 
@@ -144,6 +145,70 @@ def geometry(c: Cases) -> None:
     c.add("erase", "wide", lambda t: F.erase(t, 5, 7, 11, 13, value), i=5, j=7, h=11, w=13, value=[3.0, 99.0, 255.0])
 
 
+def type_inputs() -> dict[str, np.ndarray]:
+    """Pictures of 19x15 of other types and numbers of channels than `inputs` has."""
+    rng = np.random.RandomState(9)
+    found = {}
+    for name, dtype, channels in [
+        ("u8x2", np.uint8, 2), ("u8x4", np.uint8, 4), ("u16x1", np.uint16, 1), ("u16x2", np.uint16, 2),
+        ("u16x3", np.uint16, 3), ("u16x4", np.uint16, 4), ("f32x1", np.float32, 1), ("f32x2", np.float32, 2),
+        ("f32x3", np.float32, 3), ("f32x4", np.float32, 4),
+    ]:
+        wide = picture(19, 15, channels)
+        img = np.concatenate([wide, 255 - wide[::-1, :, :1]], axis=-1)[..., :channels] / 255.0
+        img = np.clip(img + rng.uniform(-0.002, 0.002, img.shape), 0, 1)
+        top = 1 if dtype == np.float32 else np.iinfo(dtype).max
+        found[name] = (img * top).astype(dtype)
+    return found
+
+
+def types(c: Cases) -> None:
+    for name, a in c.inputs.items():
+        top = 1.0 if a.dtype == np.float32 else float(np.iinfo(a.dtype).max)
+        fill = [top * v for v in (0.1, 0.9, 0.3, 0.5)][: a.shape[2]]
+        whole = a.dtype != np.float32
+        fill = [float(int(v)) if whole else float(np.float32(v)) for v in fill]
+        c.add("invert", name, F.invert)
+        c.add("posterize", name, lambda t: F.posterize(t, 3), bits=3)
+        c.add("equalize", name, F.equalize)
+        threshold = float(int(top * 0.4)) if whole else 0.4
+        if a.dtype != np.uint16:  # which torch cannot compare
+            c.add("solarize", name, lambda t, th=threshold: F.solarize(t, th), threshold=threshold)
+        c.add("blur", name, lambda t: F.gaussian_blur(t, [3, 7], [0.8, 1.9]), kernel=(3, 7), sigma=(0.8, 1.9))
+        for p in [AFFINE[3], AFFINE[2]]:
+            for mode in ["nearest", "bilinear"]:
+                for f in [None, fill]:
+                    c.add("affine", name, lambda t, p=p, m=mode, f=f: F.affine(t, **p, interpolation=m, fill=f), **p, mode=mode, fill=f)
+        for angle in [90.0, 180.0, -90.0]:
+            c.add("rotate", name, lambda t, a=angle: F.rotate(t, a, expand=True, fill=[0.0]), angle=angle, expand=True, mode="nearest", fill=[0.0])
+        for mode in ["constant", "edge", "reflect", "symmetric"]:
+            f = fill if mode == "constant" else [0.0]
+            c.add("pad_crop", name, lambda t, m=mode, f=f: F.crop(F.pad(t, [9, 6, 4, 11], fill=f, padding_mode=m), 2, 3, 24, 25), padding=[9, 6, 4, 11], top=2, left=3, mode=mode, fill=f)
+        for size in [(7, 30), (9, 11), (40, 8)]:
+            for mode in ["bilinear", "bicubic"]:
+                clip = top if whole else None
+                c.add("resize", name, lambda t, s=size, m=mode, k=clip: resize(t, s, m, k), mode=mode)
+        if a.shape[2] in (1, 3):
+            for f in [0.3, 1.7]:
+                c.add("brightness", name, lambda t, f=f: F.adjust_brightness(t, f), factor=f)
+                c.add("contrast", name, lambda t, f=f: F.adjust_contrast(t, f), factor=f)
+                c.add("saturation", name, lambda t, f=f: F.adjust_saturation(t, f), factor=f)
+                c.add("sharpness", name, lambda t, f=f: F.adjust_sharpness(t, f), factor=f)
+            for f in [-0.31, 0.2, 0.5]:
+                c.add("hue", name, lambda t, f=f: F.adjust_hue(t, f), factor=f)
+            c.add("autocontrast", name, F.autocontrast)
+        if a.shape[2] == 3:
+            c.add("grayscale", name, lambda t: F.rgb_to_grayscale(t, num_output_channels=3))
+
+
+def resize(t: torch.Tensor, size: tuple[int, int], mode: str, top: float | None) -> torch.Tensor:
+    """Resize; where torchvision lets an overshoot wrap around, it is cut off."""
+    how = v2.InterpolationMode(mode)
+    if t.dtype != torch.uint16:
+        return F.resize(t, list(size), interpolation=how, antialias=True)
+    return F.resize(t.float(), list(size), interpolation=how, antialias=True).clamp(0, top).round().to(t.dtype)
+
+
 def boxes() -> list[dict[str, Any]]:
     """What torchvision does to a bounding box (XYXY) in an image of 45x33."""
     out = []
@@ -183,34 +248,45 @@ def dump_lines(items: list[dict[str, Any]]) -> str:
     return "[\n" + ",\n".join(json.dumps(i) for i in items) + "\n]\n"
 
 
+def golden(folder: Path, c: Cases) -> dict[Path, bytes]:
+    listed = []
+    for n, a in c.inputs.items():
+        listed.append({"name": n, "w": a.shape[1], "h": a.shape[0], "c": a.shape[2]})
+        if folder == TYPES:
+            listed[-1]["dtype"] = str(a.dtype)
+    return {
+        folder / "inputs.json": dump_lines(listed).encode(),
+        folder / "cases.json": dump_lines(c.cases).encode(),
+        folder / "pixels.bin": b"".join(a.tobytes() for a in [*c.inputs.values(), *c.outputs]),
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     torch.manual_seed(0)
-    c = Cases()
+    c = Cases(inputs())
     colour(c)
     filters(c)
     geometry(c)
-    listed = [{"name": n, "w": a.shape[1], "h": a.shape[0], "c": a.shape[2]} for n, a in c.inputs.items()]
-    blob = b"".join(a.tobytes() for a in [*c.inputs.values(), *c.outputs])
+    other = Cases(type_inputs())
+    types(other)
     files = {
-        AUG / "inputs.json": dump_lines(listed).encode(),
-        AUG / "cases.json": dump_lines(c.cases).encode(),
+        **golden(AUG, c),
+        **golden(TYPES, other),
         SPACE: (json.dumps(spaces(), indent=1) + "\n").encode(),
-        AUG / "pixels.bin": blob,
     }
     if not check:
         for path, data in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         return 0
+    pixels = {AUG / "pixels.bin": c, TYPES / "pixels.bin": other}
     for path, data in files.items():
         old = path.read_bytes()
-        if path.suffix == ".bin" and len(old) == len(data):
-            diff = np.abs(np.frombuffer(old, np.uint8).astype(int) - np.frombuffer(data, np.uint8))
-            # A point half way between two pixels may fall to either.
-            if (diff > 1).mean() < 1e-4:
+        if path in pixels and len(old) == len(data):
+            if near(old, pixels[path]):
                 continue
         elif path == SPACE and close(json.loads(old), json.loads(data)):
             continue
@@ -220,6 +296,19 @@ def main() -> int:
         print(f"{name} is not what torchvision gives now; run scripts/gen_aug_golden.py", file=sys.stderr)
         return 1
     return 0
+
+
+def near(old: bytes, c: Cases) -> bool:
+    """Whether a file of pixels has those of c, but for what float sums change."""
+    at, off, n = 0, 0, 0
+    for a in [*c.inputs.values(), *c.outputs]:
+        was = np.frombuffer(old[at : at + a.nbytes], a.dtype).astype(float)
+        at += a.nbytes
+        diff = np.abs(was - a.ravel().astype(float))
+        # A point half way between two pixels may fall to either.
+        off += int((diff > (1e-5 if a.dtype == np.float32 else 1)).sum())
+        n += a.size
+    return off < 1e-4 * n
 
 
 def close(a: Any, b: Any) -> bool:

@@ -28,6 +28,7 @@ package cdec
 #cgo noescape sk_aug_minmax
 #cgo nocallback sk_aug_minmax
 #include "aug.h"
+#include "aug_any.h"
 */
 import "C"
 
@@ -57,8 +58,10 @@ func setAugKernels(isa int) { C.sk_aug_set_isa(C.int(isa)) }
 func augKernelSets() int { return int(C.sk_aug_best_isa()) + 1 }
 
 func (p Pixmap) check() error {
-	if p.C != 1 && p.C != 3 || p.W < 1 || p.H < 1 || p.W > MaxSide || p.H > MaxSide || len(p.Pix) < p.W*p.H*p.C {
-		return &Error{ErrArgument, fmt.Sprintf("%d bytes are no image of %dx%d pixels of %d channels", len(p.Pix), p.W, p.H, p.C)}
+	known := p.dtype() == item.U8 || p.DType == item.U16 || p.DType == item.F32
+	if !known || p.C < 1 || p.C > item.MaxChannels || p.W < 1 || p.H < 1 || p.W > MaxSide || p.H > MaxSide ||
+		len(p.Pix) < p.W*p.H*p.C*p.elemSize() {
+		return &Error{ErrArgument, fmt.Sprintf("%d bytes are no image of %dx%d pixels of %d channels of %s", len(p.Pix), p.W, p.H, p.C, p.dtype())}
 	}
 	return nil
 }
@@ -77,11 +80,15 @@ func factor(name string, f float64) error {
 
 // AdjustBrightness multiplies the pixels by f.
 func (p Pixmap) AdjustBrightness(f float64) error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
 	}
 	if err := factor("brightness_factor", f); err != nil {
 		return err
+	}
+	if !p.bytes3() {
+		C.sk_any_scale_bias(p.elem(), p.any(), p.elements(), C.float(f), 0)
+		return nil
 	}
 	C.sk_aug_scale_bias(p.ptr(), p.bytes(), C.float(f), 0)
 	return nil
@@ -90,11 +97,15 @@ func (p Pixmap) AdjustBrightness(f float64) error {
 // AdjustContrast moves the pixels away from the mean luma of the image (f > 1)
 // or towards it.
 func (p Pixmap) AdjustContrast(f float64) error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
 	}
 	if err := factor("contrast_factor", f); err != nil {
 		return err
+	}
+	if !p.bytes3() {
+		p.anyContrast(f)
+		return nil
 	}
 	var sum C.uint64_t
 	if p.C == 3 {
@@ -109,11 +120,15 @@ func (p Pixmap) AdjustContrast(f float64) error {
 
 // AdjustSaturation moves the pixels away from their luma (f > 1) or towards it.
 func (p Pixmap) AdjustSaturation(f float64) error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
 	}
 	if err := factor("saturation_factor", f); err != nil {
 		return err
+	}
+	if p.C == 3 && !p.bytes3() {
+		C.sk_any_saturate(p.elem(), p.any(), p.count(), C.float(f))
+		return nil
 	}
 	if p.C == 3 {
 		C.sk_aug_saturate(p.ptr(), p.count(), C.float(f), C.float(1-f))
@@ -123,11 +138,15 @@ func (p Pixmap) AdjustSaturation(f float64) error {
 
 // AdjustHue turns the hue by f of a full turn, -0.5 <= f <= 0.5.
 func (p Pixmap) AdjustHue(f float64) error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
 	}
 	if !(f >= -0.5 && f <= 0.5) {
 		return &Error{ErrArgument, fmt.Sprintf("hue_factor is %v, must be between -0.5 and 0.5", f)}
+	}
+	if p.C == 3 && !p.bytes3() {
+		C.sk_any_hue(p.elem(), p.any(), p.count(), C.float(f))
+		return nil
 	}
 	if p.C == 3 {
 		C.sk_aug_hue(p.ptr(), p.count(), C.float(f))
@@ -137,8 +156,12 @@ func (p Pixmap) AdjustHue(f float64) error {
 
 // Grayscale replaces all channels by the luma.
 func (p Pixmap) Grayscale() error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
+	}
+	if p.C == 3 && !p.bytes3() {
+		C.sk_any_gray(p.elem(), p.any(), p.any(), p.count(), 3)
+		return nil
 	}
 	if p.C == 3 {
 		C.sk_aug_gray3(p.ptr(), p.count())
@@ -146,33 +169,42 @@ func (p Pixmap) Grayscale() error {
 	return nil
 }
 
-// GrayscaleTo writes the luma of p into dst, one byte per pixel; dst may be
+// GrayscaleTo writes the luma of p into dst, one element per pixel; dst may be
 // p.Pix.
 func (p Pixmap) GrayscaleTo(dst []byte) error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
 	}
-	if len(dst) < p.W*p.H {
+	n := p.W * p.H * p.elemSize()
+	if len(dst) < n {
 		return &Error{ErrArgument, fmt.Sprintf("%d bytes have no room for %dx%d pixels", len(dst), p.W, p.H)}
 	}
 	if p.C == 1 {
-		copy(dst, p.Pix[:p.W*p.H])
+		copy(dst, p.Pix[:n])
+		return nil
+	}
+	if !p.bytes3() {
+		C.sk_any_gray(p.elem(), unsafe.Pointer(unsafe.SliceData(dst)), p.any(), p.count(), 1)
 		return nil
 	}
 	C.sk_aug_gray1((*C.uint8_t)(unsafe.SliceData(dst)), p.ptr(), p.count())
 	return nil
 }
 
-// Invert replaces x by 255 - x.
+// Invert replaces x by the largest value minus x.
 func (p Pixmap) Invert() error {
 	if err := p.check(); err != nil {
 		return err
+	}
+	if !p.bytes3() {
+		C.sk_any_invert(p.elem(), p.any(), p.elements())
+		return nil
 	}
 	C.sk_aug_invert(p.ptr(), p.bytes())
 	return nil
 }
 
-// Posterize keeps the upper bits of each byte, 0 to 8.
+// Posterize keeps the upper bits of each value, 0 to 8.
 func (p Pixmap) Posterize(bits int) error {
 	if err := p.check(); err != nil {
 		return err
@@ -180,17 +212,25 @@ func (p Pixmap) Posterize(bits int) error {
 	if bits < 0 || bits > 8 {
 		return &Error{ErrArgument, fmt.Sprintf("bits is %d, must be between 0 and 8", bits)}
 	}
+	if !p.bytes3() {
+		C.sk_any_posterize(p.elem(), p.any(), p.elements(), C.int(bits))
+		return nil
+	}
 	C.sk_aug_and(p.ptr(), p.bytes(), C.uint8_t(0xff<<(8-bits)&0xff))
 	return nil
 }
 
-// Solarize inverts the bytes at or above the threshold.
+// Solarize inverts the values at or above the threshold.
 func (p Pixmap) Solarize(threshold float64) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if !(threshold <= 255) {
-		return &Error{ErrArgument, fmt.Sprintf("threshold is %v, must be at most 255", threshold)}
+	if !(threshold <= p.maxValue()) {
+		return &Error{ErrArgument, fmt.Sprintf("threshold is %v, must be at most %v", threshold, p.maxValue())}
+	}
+	if !p.bytes3() {
+		C.sk_any_solarize(p.elem(), p.any(), p.elements(), C.float(threshold))
+		return nil
 	}
 	C.sk_aug_solarize(p.ptr(), p.bytes(), C.int(math.Ceil(max(threshold, 0))))
 	return nil
@@ -200,10 +240,14 @@ func (p Pixmap) applyTable(lut *[3 * 256]byte) {
 	C.sk_aug_lut(p.ptr(), p.count(), C.int(p.C), (*C.uint8_t)(&lut[0]))
 }
 
-// AutoContrast stretches each channel to the range 0 to 255.
+// AutoContrast stretches each channel to its whole range.
 func (p Pixmap) AutoContrast() error {
-	if err := p.check(); err != nil {
+	if err := p.checkColors(); err != nil {
 		return err
+	}
+	if !p.bytes3() {
+		C.sk_any_autocontrast(p.elem(), p.any(), p.count(), C.int(p.C))
+		return nil
 	}
 	var lo, hi [3]byte
 	C.sk_aug_minmax(p.ptr(), p.count(), C.int(p.C), (*C.uint8_t)(&lo[0]), (*C.uint8_t)(&hi[0]))
@@ -225,6 +269,10 @@ func (p Pixmap) AutoContrast() error {
 func (p Pixmap) Equalize() error {
 	if err := p.check(); err != nil {
 		return err
+	}
+	if !p.bytes3() {
+		C.sk_any_equalize(p.elem(), p.any(), p.count(), C.int(p.C))
+		return nil
 	}
 	var hist [3 * 256]uint32
 	C.sk_aug_hist(p.ptr(), p.count(), C.int(p.C), (*C.uint32_t)(&hist[0]))

@@ -26,6 +26,7 @@ package cdec
 #cgo noescape sk_aug_mix_bf16
 #cgo nocallback sk_aug_mix_bf16
 #include "aug.h"
+#include "aug_any.h"
 */
 import "C"
 
@@ -45,8 +46,8 @@ func checkPair(dst, src Pixmap) error {
 	if err := dst.check(); err != nil {
 		return err
 	}
-	if dst.C != src.C {
-		return &Error{ErrArgument, fmt.Sprintf("an image of %d channels cannot become one of %d", src.C, dst.C)}
+	if dst.C != src.C || dst.elem() != src.elem() {
+		return &Error{ErrArgument, fmt.Sprintf("an image of %d channels of %s cannot become one of %d of %s", src.C, src.dtype(), dst.C, dst.dtype())}
 	}
 	return nil
 }
@@ -71,7 +72,15 @@ func words(tmp []byte, n int) (unsafe.Pointer, error) {
 }
 
 // SharpnessTemp is the scratch in bytes that AdjustSharpness needs for p.
-func SharpnessTemp(p Pixmap) int { return 2*p.W*p.C + 66 }
+func SharpnessTemp(p Pixmap) int { return p.tempElem()*p.W*p.C + 66 }
+
+// tempElem is the size of an element of intermediate rows.
+func (p *Pixmap) tempElem() int {
+	if p.bytes3() {
+		return 2
+	}
+	return 4
+}
 
 // AdjustSharpness blends src with a smoothed copy of itself into dst: f = 0 is
 // the copy, 1 the image, 2 twice as sharp. dst must not overlap src; tmp has
@@ -82,6 +91,12 @@ func AdjustSharpness(dst, src Pixmap, f float64, tmp []byte) error {
 	}
 	if err := factor("sharpness_factor", f); err != nil {
 		return err
+	}
+	if err := src.checkColors(); err != nil {
+		return err
+	}
+	if !src.bytes3() {
+		return anySharpness(dst, src, f, tmp)
 	}
 	t, err := words(tmp, SharpnessTemp(src))
 	if err != nil {
@@ -97,7 +112,7 @@ const MaxBlurKernel = 2*C.SK_AUG_MAX_RADIUS + 1
 
 // BlurTemp is the scratch in bytes that GaussianBlur needs for p and a kernel
 // of kw columns.
-func BlurTemp(p Pixmap, kw int) int { return 2*(p.W+kw)*p.C + 66 }
+func BlurTemp(p Pixmap, kw int) int { return p.tempElem()*(p.W+kw)*p.C + 66 }
 
 // blurWeights gives torchvision's kernel of k taps in 1/16384, from the centre
 // outwards. What rounding leaves over is carried to the next tap and at last to
@@ -139,6 +154,9 @@ func GaussianBlur(dst, src Pixmap, kw, kh int, sigmaX, sigmaY float64, tmp []byt
 	}
 	if kw/2 >= src.W || kh/2 >= src.H {
 		return &Error{ErrArgument, fmt.Sprintf("a kernel of %dx%d is too large for an image of %dx%d pixels", kw, kh, src.W, src.H)}
+	}
+	if !src.bytes3() {
+		return anyBlur(dst, src, kw, kh, sigmaX, sigmaY, tmp)
 	}
 	t, err := words(tmp, BlurTemp(src, kw))
 	if err != nil {
@@ -223,14 +241,22 @@ func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 			return &Error{ErrArgument, fmt.Sprintf("the affine map has a coefficient of %v", v)}
 		}
 	}
-	m := C.sk_aug_map{}
 	// From centred coordinates to those of pixels.
+	var pixels [6]float64
 	dx, dy := float64(dst.W-1)/2, float64(dst.H-1)/2
 	for i, half := range [2]float64{float64(src.W-1) / 2, float64(src.H-1) / 2} {
 		// torchvision has its matrix in float32.
 		a, b, c := float64(float32(inv[3*i])), float64(float32(inv[3*i+1])), float64(float32(inv[3*i+2]))
-		m.m[3*i], m.m[3*i+1] = C.double(a), C.double(b)
-		m.m[3*i+2] = C.double(c + half - a*dx - b*dy)
+		pixels[3*i], pixels[3*i+1] = a, b
+		pixels[3*i+2] = c + half - a*dx - b*dy
+	}
+	if !src.bytes3() {
+		anyWarp(dst, src, &pixels, &mode)
+		return nil
+	}
+	m := C.sk_aug_map{}
+	for i, v := range pixels {
+		m.m[i] = C.double(v)
 	}
 	if mode.Bilinear {
 		m.bilinear = 1
@@ -280,13 +306,28 @@ func Rotate90(dst, src Pixmap, turns int) error {
 	if turns < 1 || turns > 3 || dst.W != w || dst.H != h {
 		return &Error{ErrArgument, fmt.Sprintf("%d quarter turns do not take %dx%d pixels to %dx%d", turns, src.W, src.H, dst.W, dst.H)}
 	}
+	if !src.bytes3() {
+		C.sk_any_rot90(C.int(src.C*src.elemSize()), dst.ptr(), src.ptr(), C.int(src.W), C.int(src.H), C.int(turns))
+		return nil
+	}
 	C.sk_aug_rot90(dst.ptr(), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), C.int(turns))
+	return nil
+}
+
+// checkBytes checks p for an operation that is there for u8 alone.
+func (p *Pixmap) checkBytes() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !p.bytes3() {
+		return &Error{ErrArgument, fmt.Sprintf("this is done to uint8 of 1 or 3 channels, not to %s of %d", p.dtype(), p.C)}
+	}
 	return nil
 }
 
 // FlipVertical exchanges top and bottom.
 func (p Pixmap) FlipVertical() error {
-	if err := p.check(); err != nil {
+	if err := p.checkBytes(); err != nil {
 		return err
 	}
 	C.sk_aug_flip_v(p.ptr(), C.int(p.W), C.int(p.H), C.int(p.C))
@@ -295,7 +336,7 @@ func (p Pixmap) FlipVertical() error {
 
 // FlipHorizontal exchanges left and right.
 func (p Pixmap) FlipHorizontal() error {
-	if err := p.check(); err != nil {
+	if err := p.checkBytes(); err != nil {
 		return err
 	}
 	C.sk_aug_flip_h(p.ptr(), C.int(p.W), C.int(p.H), C.int(p.C))
@@ -335,9 +376,11 @@ func Window(dst, src Pixmap, left, top int, mode PadMode, fill []float32) error 
 			return &Error{ErrArgument, "padding of more pixels than an image may have"}
 		}
 	}
-	var value [3]byte
-	for c := range min(len(fill), len(value)) {
-		value[c] = byte(fill[c])
+	value := src.pixel(fill)
+	if !src.bytes3() {
+		C.sk_any_window(C.int(src.C*src.elemSize()), dst.ptr(), C.int(dst.W), C.int(dst.H), src.ptr(), C.int(src.W),
+			C.int(src.H), C.int(left), C.int(top), C.int(mode), (*C.uint8_t)(&value[0]))
+		return nil
 	}
 	C.sk_aug_window(dst.ptr(), C.int(dst.W), C.int(dst.H), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C),
 		C.int(left), C.int(top), C.int(mode), (*C.uint8_t)(&value[0]))
@@ -346,7 +389,7 @@ func Window(dst, src Pixmap, left, top int, mode PadMode, fill []float32) error 
 
 // FillRect fills a rectangle, as far as it lies in p.
 func (p Pixmap) FillRect(x, y, w, h int, value [3]byte) error {
-	if err := p.check(); err != nil {
+	if err := p.checkBytes(); err != nil {
 		return err
 	}
 	x1, y1 := min(x+w, p.W), min(y+h, p.H)

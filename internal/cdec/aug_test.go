@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -28,10 +29,21 @@ func augKernels(t *testing.T, f func(t *testing.T, set int)) {
 type goldenImage struct {
 	Name    string
 	W, H, C int
+	DType   string
 	pix     []byte
 }
 
-func (g *goldenImage) copy() Pixmap { return Pixmap{Pix: bytes.Clone(g.pix), W: g.W, H: g.H, C: g.C} }
+func (g *goldenImage) dtype() item.DType {
+	t, known := dtype.Parse(g.DType)
+	if !known {
+		return item.U8
+	}
+	return t
+}
+
+func (g *goldenImage) copy() Pixmap {
+	return Pixmap{Pix: bytes.Clone(g.pix), W: g.W, H: g.H, C: g.C, DType: g.dtype()}
+}
 
 type goldenCase struct {
 	Op, Input string
@@ -49,12 +61,12 @@ type goldenCase struct {
 	want []byte
 }
 
-func readGolden(t testing.TB) (map[string]*goldenImage, []*goldenCase) {
+func readGolden(t testing.TB, folder string) (map[string]*goldenImage, []*goldenCase) {
 	t.Helper()
 	var images []*goldenImage
 	var cases []*goldenCase
 	for name, dst := range map[string]any{"inputs.json": &images, "cases.json": &cases} {
-		data, err := os.ReadFile("testdata/aug/" + name)
+		data, err := os.ReadFile("testdata/" + folder + "/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +74,7 @@ func readGolden(t testing.TB) (map[string]*goldenImage, []*goldenCase) {
 			t.Fatal(err)
 		}
 	}
-	pixels, err := os.ReadFile("testdata/aug/pixels.bin")
+	pixels, err := os.ReadFile("testdata/" + folder + "/pixels.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +85,11 @@ func readGolden(t testing.TB) (map[string]*goldenImage, []*goldenCase) {
 	}
 	byName := map[string]*goldenImage{}
 	for _, g := range images {
-		g.pix = take(g.W * g.H * g.C)
+		g.pix = take(g.W * g.H * g.C * g.dtype().Size())
 		byName[g.Name] = g
 	}
 	for _, c := range cases {
-		c.want = take(c.W * c.H * byName[c.Input].C)
+		c.want = take(c.W * c.H * byName[c.Input].C * byName[c.Input].dtype().Size())
 	}
 	if len(pixels) != 0 {
 		t.Fatalf("%d bytes too many in pixels.bin", len(pixels))
@@ -111,7 +123,7 @@ func (c *goldenCase) inverse(src *goldenImage) Affine {
 func (c *goldenCase) run(src *goldenImage) (Pixmap, error) {
 	p := &c.Params
 	img := src.copy()
-	out := Pixmap{Pix: make([]byte, c.W*c.H*img.C), W: c.W, H: c.H, C: img.C}
+	out := Pixmap{Pix: make([]byte, c.W*c.H*img.C*img.elemSize()), W: c.W, H: c.H, C: img.C, DType: img.DType}
 	tmp := make([]byte, 1<<16)
 	fill := c.fill()
 	mode := WarpMode{Bilinear: p.Mode == "bilinear", HasFill: p.Fill != nil, Fill: fill}
@@ -181,7 +193,7 @@ func nearTie(inv Affine, c *goldenCase, src *goldenImage, x, y int) bool {
 // TestAugmentGolden holds every kernel within one level of torchvision, with
 // the same parameters. Operations that only move bytes must be equal.
 func TestAugmentGolden(t *testing.T) {
-	images, cases := readGolden(t)
+	images, cases := readGolden(t, "aug")
 	exact := map[string]bool{"invert": true, "posterize": true, "solarize": true, "equalize": true,
 		"hflip": true, "vflip": true, "erase": true, "pad_crop": true}
 	augKernels(t, func(t *testing.T, _ int) {
@@ -401,7 +413,10 @@ func TestAugmentErrors(t *testing.T) {
 	tmp := make([]byte, 4096)
 	for name, err := range map[string]error{
 		"short":      Pixmap{Pix: make([]byte, 5), W: 20, H: 10, C: 3}.Invert(),
-		"channels":   Pixmap{Pix: make([]byte, 800), W: 20, H: 10, C: 4}.Invert(),
+		"channels":   Pixmap{Pix: make([]byte, 1000), W: 20, H: 10, C: 5}.Invert(),
+		"colours":    Pixmap{Pix: make([]byte, 800), W: 20, H: 10, C: 4}.AdjustHue(0.1),
+		"type":       Pixmap{Pix: make([]byte, 1600), W: 20, H: 10, C: 1, DType: item.I64}.Invert(),
+		"short u16":  Pixmap{Pix: make([]byte, 399), W: 20, H: 10, C: 1, DType: item.U16}.Invert(),
 		"brightness": img.AdjustBrightness(-1),
 		"nan":        img.AdjustContrast(math.NaN()),
 		"hue":        img.AdjustHue(0.6),

@@ -51,7 +51,9 @@ func cpuSince(b *testing.B) time.Duration { return cpuNow(b) - cpuBefore }
 // benchJob runs one raw job b.N times.
 func benchJob(b *testing.B, job Job) int {
 	d := newDecoder(b)
-	job.Src = noisy(rand.New(rand.NewPCG(1, 1)), int(job.Width)*int(job.Height)*pixelBytes(job.Format))
+	if job.Src == nil {
+		job.Src = noisy(rand.New(rand.NewPCG(1, 1)), int(job.Width)*int(job.Height)*job.pixelBytes())
+	}
 	job.Dst = make([]byte, outputBytes(&job.Geom, &job.Store))
 	jobs := []Job{job}
 	d.Run(jobs)

@@ -46,6 +46,9 @@ const (
 	FormatGray Format = C.SK_FORMAT_GRAY
 	// FormatRGBX is raw u8 pixels of 4 bytes, of which the last is ignored.
 	FormatRGBX Format = C.SK_FORMAT_RGBX
+	// FormatPixels is raw pixels of the type Job.Pixels, little-endian; they are
+	// stored with the channels they have.
+	FormatPixels Format = C.SK_FORMAT_PIXELS
 )
 
 // MaxSide and MaxPixels are the limits on the size of an image. The second is
@@ -60,6 +63,8 @@ const (
 type Job struct {
 	Format Format
 	Src    []byte
+	// Pixels is the type of the pixels of FormatPixels.
+	Pixels item.PixelType
 	// Width and Height are the size of the image; only raw formats need them.
 	Width, Height int32
 	// Stride is the distance of rows in bytes in raw formats; 0 means that
@@ -258,10 +263,11 @@ func (d *Decoder) fill(c *C.sk_job, j *Job) {
 	*(*uintptr)(unsafe.Pointer(&c.dst)) = uintptr(unsafe.Pointer(dst))
 	c.src_len, c.dst_len = C.size_t(len(j.Src)), C.size_t(len(j.Dst))
 	c.format = C.int32_t(j.Format)
+	c.elem, c.channels = C.int32_t(j.Pixels.DType), C.int32_t(j.Pixels.Channels)
 	c.width, c.height = C.int32_t(j.Width), C.int32_t(j.Height)
 	c.stride = C.int64_t(j.Stride)
 	if j.Stride == 0 {
-		c.stride = C.int64_t(j.Width) * C.int64_t(pixelBytes(j.Format))
+		c.stride = C.int64_t(j.Width) * C.int64_t(j.pixelBytes())
 	}
 	g := &j.Geom
 	c.geom = C.sk_geom{
@@ -285,8 +291,10 @@ func flag(b bool) C.int32_t {
 	return 0
 }
 
-func pixelBytes(f Format) int {
-	switch f {
+func (j *Job) pixelBytes() int {
+	switch j.Format {
+	case FormatPixels:
+		return j.Pixels.Size()
 	case FormatRGB:
 		return 3
 	case FormatRGBX:

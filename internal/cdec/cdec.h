@@ -20,8 +20,8 @@ enum {
 // Kernel sets, by what the processor must have.
 enum { SK_SCALAR = 0, SK_AVX2 = 1, SK_AVX512 = 2 };
 
-enum { SK_FORMAT_JPEG = 1, SK_FORMAT_DCT = 2, SK_FORMAT_RGB = 3, SK_FORMAT_GRAY = 4, SK_FORMAT_RGBX = 5 };
-enum { SK_U8 = 1, SK_F16 = 2, SK_BF16 = 3, SK_F32 = 4 };
+enum { SK_FORMAT_JPEG = 1, SK_FORMAT_DCT = 2, SK_FORMAT_RGB = 3, SK_FORMAT_GRAY = 4, SK_FORMAT_RGBX = 5, SK_FORMAT_PIXELS = 6 };
+enum { SK_U8 = 1, SK_F16 = 2, SK_BF16 = 3, SK_F32 = 4, SK_U16 = 7 };
 enum { SK_NHWC = 1, SK_NCHW = 2 };
 enum { SK_BILINEAR = 1, SK_BICUBIC = 2, SK_NEAREST = 3 };
 
@@ -53,8 +53,9 @@ typedef struct {
 	uintptr_t src, dst;
 	size_t src_len, dst_len;
 	int32_t format;
-	int32_t width, height; // raw formats: size of the image
-	int64_t stride;        // raw formats: bytes from row to row
+	int32_t elem, channels; // SK_FORMAT_PIXELS: type of the pixels
+	int32_t width, height;  // raw formats: size of the image
+	int64_t stride;         // raw formats: bytes from row to row
 	sk_geom geom;
 	sk_store store;
 	int32_t code;             // out: SK_OK or why not

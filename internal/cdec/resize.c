@@ -157,12 +157,12 @@ int sk_resizer_done(sk_resizer *r)
 
 // ---- set-up
 
-static size_t dtype_size(int dtype)
+int sk_elem_size(int dtype)
 {
 	return dtype == SK_U8 ? 1 : dtype == SK_F32 ? 4 : 2;
 }
 
-static int check_job(sk_dec *d, const sk_job *job)
+int sk_check_job(sk_dec *d, const sk_job *job)
 {
 	const sk_geom *g = &job->geom;
 	const sk_store *st = &job->store;
@@ -176,11 +176,12 @@ static int check_job(sk_dec *d, const sk_job *job)
 		               g->win_h, g->win_x, g->win_y, g->resize_w, g->resize_h);
 	if (g->filter < SK_BILINEAR || g->filter > SK_NEAREST)
 		return sk_fail(d, SK_BAD_ARGUMENT, "filter %d is not known", g->filter);
-	if (st->dtype < SK_U8 || st->dtype > SK_F32)
+	const int any = job->format == SK_FORMAT_PIXELS;
+	if ((st->dtype < SK_U8 || st->dtype > SK_F32) && !(any && st->dtype == SK_U16))
 		return sk_fail(d, SK_BAD_ARGUMENT, "element type %d is not one of pixels", st->dtype);
-	if ((st->layout != SK_NHWC && st->layout != SK_NCHW) || (st->channels != 1 && st->channels != 3))
+	if ((st->layout != SK_NHWC && st->layout != SK_NCHW) || st->channels < 1 || st->channels > 4 || (!any && st->channels % 2 == 0))
 		return sk_fail(d, SK_BAD_ARGUMENT, "layout %d with %d channels is not supported", st->layout, st->channels);
-	const size_t need = (size_t)g->win_w * (size_t)g->win_h * (size_t)st->channels * dtype_size(st->dtype);
+	const size_t need = (size_t)g->win_w * (size_t)g->win_h * (size_t)st->channels * (size_t)sk_elem_size(st->dtype);
 	if (job->dst_len < need)
 		return sk_fail(d, SK_BAD_ARGUMENT, "the output of %dx%d pixels needs %zu bytes, not %zu", g->win_w, g->win_h, need,
 		               job->dst_len);
@@ -190,9 +191,7 @@ static int check_job(sk_dec *d, const sk_job *job)
 int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job)
 {
 	const sk_geom *g = &job->geom;
-	int code = check_job(d, job);
-	if (code != SK_OK)
-		return code;
+	int code;
 	memset(r, 0, sizeof *r);
 	r->sink.rows = resizer_rows;
 	r->d = d;

@@ -23,12 +23,16 @@ typedef struct {
 	int32_t *start; // first input of output i
 	int32_t *count; // inputs of output i
 	int16_t *k;
+	float *f; // the same as floats that sum to 1: of sk_taps_float, which sets no k
 } sk_axis;
 
 // Computes the taps of the outputs [win, win+n) of a resize from in to out
 // pixels, the last output first when reverse. Taps have at most max_q bits
 // behind the point: more where the filter is wide and each tap small.
 int sk_taps(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int win, int n, int reverse, int max_q);
+
+// The same in floats, for pixels of other types than u8.
+int sk_taps_float(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int win, int n, int reverse);
 
 // Values between the passes have this many bits behind the point, fewer when
 // the vertical filter is so wide that its taps need the room.
@@ -72,7 +76,11 @@ typedef struct {
 // Output rows that one input row can contribute to at once, when tall.
 #define SK_OPEN 8
 
-// Prepares the resizer for the job: afterwards x, y, bw, bh say what to decode.
+// Size of an element of the types of pixels and stores.
+int sk_elem_size(int dtype);
+// Whether geometry, store and output of a job go together.
+int sk_check_job(sk_dec *d, const sk_job *job);
+// Prepares the resizer for a job that was checked: afterwards x, y, bw, bh say what to decode.
 int sk_resizer_init(sk_resizer *r, sk_dec *d, const sk_job *job);
 // After the last row: whether all output rows were made.
 int sk_resizer_done(sk_resizer *r);

@@ -123,7 +123,7 @@ func TestKernelSetsAgree(t *testing.T) {
 			w, h = 1+rng.Int32N(20), 1+rng.Int32N(20000) // tall: sums instead of a ring
 		}
 		job := Job{Format: formats[rng.IntN(3)], Width: w, Height: h}
-		job.Src = noisy(rng, int(w)*int(h)*pixelBytes(job.Format))
+		job.Src = noisy(rng, int(w)*int(h)*job.pixelBytes())
 		job.Geom = randomGeometry(rng, w, h)
 		job.Store = plainStore
 		if rng.IntN(2) == 0 {

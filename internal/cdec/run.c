@@ -1,5 +1,6 @@
 // Jobs: what Go hands over, one call for many.
 #include "huffman.h"
+#include "pixels.h"
 #include "resize.h"
 
 #include <string.h>
@@ -65,7 +66,12 @@ static int run_one(sk_dec *d, const sk_job *job)
 {
 	const uint8_t *src = (const uint8_t *)job->src;
 	sk_resizer r;
-	int code = sk_resizer_init(&r, d, job);
+	int code = sk_check_job(d, job);
+	if (code != SK_OK)
+		return code;
+	if (job->format == SK_FORMAT_PIXELS)
+		return sk_pixels_run(d, job);
+	code = sk_resizer_init(&r, d, job);
 	if (code != SK_OK)
 		return code;
 	switch (job->format) {

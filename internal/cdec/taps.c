@@ -51,16 +51,20 @@ static void nearest(sk_axis *a, int in, int out, int win, int reverse)
 	a->q = 0;
 }
 
+static int most_taps(int filter, int in, double support)
+{
+	int most = (int)ceil(support) * 2 + 1;
+	if (filter == SK_NEAREST)
+		most = 1;
+	return most > in ? in : most;
+}
+
 int sk_taps(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int win, int n, int reverse, int max_q)
 {
 	const double scale = (double)in / out;
 	const double fscale = scale < 1 ? 1 : scale;
 	const double support = (filter == SK_BICUBIC ? 2.0 : 1.0) * fscale;
-	int most = (int)ceil(support) * 2 + 1;
-	if (most > in)
-		most = in;
-	if (filter == SK_NEAREST)
-		most = 1;
+	const int most = most_taps(filter, in, support);
 	a->n = n;
 	a->kstride = (most + 1) & ~1;
 
@@ -145,6 +149,56 @@ again:
 			lo = first;
 		if (first + count > hi)
 			hi = first + count;
+	}
+	a->lo = lo;
+	a->hi = hi;
+	for (int i = 0; i < n; i++)
+		a->start[i] -= lo;
+	return SK_OK;
+}
+
+int sk_taps_float(sk_dec *d, sk_buf *b, sk_axis *a, int filter, int in, int out, int win, int n, int reverse)
+{
+	const double scale = (double)in / out;
+	const double fscale = scale < 1 ? 1 : scale, inv = 1 / fscale;
+	const double support = (filter == SK_BICUBIC ? 2.0 : 1.0) * fscale;
+	const int most = most_taps(filter, in, support);
+	const size_t ints = ((size_t)n * 4 + 63) & ~(size_t)63;
+	uint8_t *p = sk_need(b, ints * 2 + (size_t)n * (size_t)most * sizeof(float));
+	if (p == NULL)
+		return sk_fail(d, SK_NO_MEMORY, "no memory for the taps of a resize from %d to %d pixels", in, out);
+	memset(a, 0, sizeof *a);
+	a->n = n;
+	a->kstride = most;
+	a->start = (int32_t *)p;
+	a->count = (int32_t *)(p + ints);
+	a->f = (float *)(p + 2 * ints);
+	if (filter == SK_NEAREST) {
+		nearest(a, in, out, win, reverse);
+		return SK_OK;
+	}
+	int lo = in, hi = 0;
+	for (int i = 0; i < n; i++) {
+		const double center = (win + i + 0.5) * scale;
+		int first = (int)(center - support + 0.5), last = (int)(center + support + 0.5);
+		first = first < 0 ? 0 : first;
+		last = last > in ? in : last;
+		const int o = reverse ? n - 1 - i : i, count = last - first;
+		float *k = a->f + (size_t)o * (size_t)most;
+		double sum = 0;
+		for (int j = 0; j < count; j++) {
+			const double x = (first + j - center + 0.5) * inv;
+			sum += filter == SK_BICUBIC ? bicubic(x) : bilinear(x);
+		}
+		for (int j = 0; j < count; j++) {
+			const double x = (first + j - center + 0.5) * inv;
+			k[j] = (float)((filter == SK_BICUBIC ? bicubic(x) : bilinear(x)) / sum);
+		}
+		a->start[o] = first;
+		a->count[o] = count;
+		a->max_count = count > a->max_count ? count : a->max_count;
+		lo = first < lo ? first : lo;
+		hi = last > hi ? last : hi;
 	}
 	a->lo = lo;
 	a->hi = hi;

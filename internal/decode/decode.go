@@ -6,7 +6,6 @@ package decode
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/imagefile"
@@ -55,8 +54,8 @@ type Decoder struct {
 
 	memory int64 // that an image may take; 0 is no limit
 
-	pixels cdec.Buffer // an image decoded by a Go library
-	turned cdec.Buffer // an image turned by its orientation
+	// Pictures on their way to a row (picture.go).
+	pixels, converted, mirrored, turned cdec.Buffer
 }
 
 // New returns a decoder, to be closed after use.
@@ -75,8 +74,7 @@ func New(opt Options) (*Decoder, error) {
 // Close frees the decoder. It may be called again.
 func (d *Decoder) Close() {
 	d.c.Close()
-	d.pixels.Free()
-	d.turned.Free()
+	d.trim(0)
 }
 
 // Info describes an image as Run sees it: after orientation, if that is
@@ -138,12 +136,13 @@ func (d *Decoder) Run(reqs []Request) {
 	d.jobs, d.index = d.jobs[:0], d.index[:0]
 	for i := range reqs {
 		r := &reqs[i]
-		r.Err = nil
-		job := cdec.Job{Src: r.Value.Bytes, Width: r.Value.Width, Height: r.Value.Height, Geom: r.Geom, Store: r.Store, Dst: r.Dst}
 		codec := r.Value.Codec
 		if codec == driver.CodecUnknown {
 			codec = imagefile.Detect(r.Value.Bytes)
 		}
+		r.Err = nil
+		o := d.orientation(&r.Value, codec)
+		job := cdec.Job{Src: r.Value.Bytes, Width: r.Value.Width, Height: r.Value.Height, Geom: r.Geom, Store: r.Store, Dst: r.Dst}
 		switch codec {
 		case driver.CodecJPEG:
 			job.Format = cdec.FormatJPEG
@@ -157,19 +156,13 @@ func (d *Decoder) Run(reqs []Request) {
 				job.Format = cdec.FormatGray
 			case 4:
 				job.Format = cdec.FormatRGBX
-			default:
-				r.Err = &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("a raw image of %d channels; 1, 3 or 4 are supported", r.Value.Channels)}
-				continue
 			}
-		default:
-			r.Err = d.runLibrary(r)
+		}
+		if job.Format == 0 || o > 1 || !r.simple(codec) {
+			r.Err = d.tooLarge(r, d.runPicture(r, codec, o))
 			continue
 		}
-		if r.Err = d.admit(r); r.Err != nil {
-			continue
-		}
-		if o := d.orientation(&r.Value, codec); o > 1 {
-			r.Err = d.tooLarge(r, d.runTurned(r, job, o))
+		if r.Err = d.admit(r, 0); r.Err != nil {
 			continue
 		}
 		d.jobs, d.index = append(d.jobs, job), append(d.index, i)
@@ -192,8 +185,8 @@ func (d *Decoder) runOne(job cdec.Job) error {
 	return jobs[0].Err
 }
 
-// RGB decodes an image as geom says to u8 RGB, HWC, in dst, for augmentations
-// that work on pixels. dst needs OutW*OutH*3 bytes.
+// RGB decodes an image as geom says to u8 RGB, HWC, in dst. dst needs
+// OutW*OutH*3 bytes.
 func (d *Decoder) RGB(v driver.Value, geom item.Geometry, dst []byte) error {
 	reqs := [1]Request{{Value: v, Geom: geom, Store: PlainRGB, Dst: dst}}
 	d.Run(reqs[:])

@@ -161,7 +161,7 @@ func TestDamagedImages(t *testing.T) {
 	for name, v := range map[string]driver.Value{
 		"no bytes":          {},
 		"text":              {Bytes: []byte("hello, this is not an image at all")},
-		"raw of 2 channels": {Bytes: make([]byte, 200), Codec: driver.CodecRaw, Width: 10, Height: 10, Channels: 2},
+		"raw of 5 channels": {Bytes: make([]byte, 500), Codec: driver.CodecRaw, Width: 10, Height: 10, Channels: 5},
 		"raw, short":        {Bytes: make([]byte, 200), Codec: driver.CodecRaw, Width: 10, Height: 10, Channels: 3},
 	} {
 		reqs := []Request{{Value: v, Geom: cut(0, 0, 10, 10), Store: PlainRGB, Dst: dst}}

@@ -20,97 +20,85 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// runLibrary decodes an image of the formats that Go libraries know, whole,
-// into scratch memory, and resizes it from there.
-func (d *Decoder) runLibrary(r *Request) error {
-	pix, w, h, err := d.decodeLibrary(r.Value.Bytes)
-	if err != nil {
-		return err
-	}
-	if d.opt.ApplyOrientation {
-		pix, w, h, err = d.turn(pix, w, h, d.orientation(&r.Value, driver.CodecUnknown))
-		if err != nil {
-			return err
-		}
-	}
-	err = d.runPixels(r, pix, int32(w), int32(h), r.Geom.Box)
-	d.trim(keepBytes)
-	return err
-}
-
-// turn applies an EXIF orientation to whole pixels.
-func (d *Decoder) turn(pix []byte, w, h int, orientation int32) ([]byte, int, int, error) {
-	if orientation <= 1 {
-		return pix, w, h, nil
-	}
-	turned, err := d.turned.Bytes(len(pix))
-	if err != nil {
-		return nil, 0, 0, err
-	}
-	whole := item.Rect{W: int32(w), H: int32(h)}
-	flipH, flipV := mirrored(orientation)
-	geom := item.Geometry{
-		Box: whole, ResizeW: whole.W, ResizeH: whole.H, Window: whole, Filter: item.Bilinear,
-		FlipH: flipH, FlipV: flipV,
-	}
-	err = d.runOne(cdec.Job{Format: cdec.FormatRGB, Src: pix, Width: whole.W, Height: whole.H, Geom: geom, Store: PlainRGB, Dst: turned})
-	if err != nil || orientation < 5 {
-		return turned, w, h, err
-	}
-	transpose(pix, turned, w, h)
-	return pix, h, w, nil
-}
-
-// decodeLibrary decodes a whole image to u8 RGB. The size is checked before
-// memory is taken, and a panic of a library on damaged input becomes an error.
-func (d *Decoder) decodeLibrary(src []byte) (pix []byte, w, h int, err error) {
+// loadLibrary decodes an image of the formats that Go libraries know, whole: to
+// RGB of u8, or, where the request wants something else, to what comes nearest
+// to the file. The size is checked before memory is taken (more is what will be
+// taken for the picture afterwards), and a panic of a library on damaged input
+// becomes an error.
+func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
+	src := r.Value.Bytes
 	info, err := probe(src)
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, err
 	}
 	if err := d.checkPixels(info.Width, info.Height); err != nil {
-		return nil, 0, 0, err
+		return nil, err
 	}
-	need := fileMemory(&info, len(src), 3)
-	if d.opt.ApplyOrientation {
-		need += 3 * int64(info.Width) * int64(info.Height)
+	pixel := int64(item.RGB.Size())
+	if !r.simple(info.Codec) {
+		if pixel = item.MaxChannels; info.Precision > 8 {
+			pixel *= 2
+		}
 	}
-	if err := d.allow(need); err != nil {
-		return nil, 0, 0, err
+	if err := d.allow(fileMemory(&info, len(src), pixel) + more); err != nil {
+		return nil, err
 	}
 	defer func() {
-		if p := recover(); p != nil {
-			err = &cdec.Error{Kind: cdec.ErrCorrupt, Msg: fmt.Sprintf("the decoder gave up: %v", p)}
+		if v := recover(); v != nil {
+			err = &cdec.Error{Kind: cdec.ErrCorrupt, Msg: fmt.Sprintf("the decoder gave up: %v", v)}
 		}
 	}()
-	w, h = int(info.Width), int(info.Height)
-	pix, err = d.pixels.Bytes(w * h * 3)
+	img, err := decodeImage(info.Codec, src)
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, libraryError(err)
 	}
-	var img image.Image
-	switch info.Codec {
-	case driver.CodecPNG:
-		img, err = png.Decode(bytes.NewReader(src))
-	case driver.CodecBMP:
-		img, err = bmp.Decode(bytes.NewReader(src))
-	case driver.CodecGIF:
-		return pix, w, h, libraryError(decodeGIF(pix, w, h, src))
-	case driver.CodecWebP:
-		img, err = webp.Decode(bytes.NewReader(src))
-	case driver.CodecTIFF:
-		img, err = tiff.Decode(bytes.NewReader(src))
+	w, h := int(info.Width), int(info.Height)
+	frame := img.Bounds()
+	if info.Codec == driver.CodecGIF {
+		if _, palette := img.(*image.Paletted); !palette {
+			return nil, libraryError(errors.New("gif: the frame has no palette"))
+		}
+		if !frame.In(image.Rect(0, 0, w, h)) {
+			return nil, libraryError(errors.New("gif: the first frame lies outside of the image"))
+		}
+	} else if frame.Dx() != w || frame.Dy() != h {
+		return nil, &cdec.Error{Kind: cdec.ErrCorrupt, Msg: fmt.Sprintf("the image is %v pixels, its header says %dx%d", frame.Size(), w, h)}
+	}
+	p = &picture{w: info.Width, h: info.Height, t: item.RGB}
+	native := !r.simple(info.Codec)
+	if native {
+		p.t = nativeType(img, r.Mask)
+		p.bilevel = info.Precision == 1 && info.Color == imagefile.Gray
+	}
+	if p.pix, err = d.pixels.Bytes(h * p.stride()); err != nil {
+		return nil, err
+	}
+	switch {
+	case info.Codec == driver.CodecGIF:
+		gifFrame(p, img.(*image.Paletted), src)
+	case native:
+		nativePixels(p, img)
 	default:
-		return nil, 0, 0, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: "not an image of a known format"}
+		toRGB(p.pix, img)
 	}
-	if err != nil {
-		return nil, 0, 0, libraryError(err)
+	return p, nil
+}
+
+func decodeImage(codec driver.Codec, src []byte) (image.Image, error) {
+	in := bytes.NewReader(src)
+	switch codec {
+	case driver.CodecPNG:
+		return png.Decode(in)
+	case driver.CodecBMP:
+		return bmp.Decode(in)
+	case driver.CodecGIF:
+		return gif.Decode(in)
+	case driver.CodecWebP:
+		return webp.Decode(in)
+	case driver.CodecTIFF:
+		return tiff.Decode(in)
 	}
-	if b := img.Bounds(); b.Dx() != w || b.Dy() != h {
-		return nil, 0, 0, &cdec.Error{Kind: cdec.ErrCorrupt, Msg: fmt.Sprintf("the image is %v pixels, its header says %dx%d", b.Size(), w, h)}
-	}
-	toRGB(pix, img)
-	return pix, w, h, nil
+	return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: "not an image of a known format"}
 }
 
 func (d *Decoder) checkPixels(width, height int32) error {
@@ -126,6 +114,10 @@ func libraryError(err error) error {
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &cdec.Error{Kind: cdec.ErrCorrupt, Msg: "the image is truncated: its data ends before the image does"}
+	}
+	var known *cdec.Error
+	if errors.As(err, &known) {
+		return err
 	}
 	kind := cdec.ErrCorrupt
 	var pngKind png.UnsupportedError
@@ -236,40 +228,55 @@ func paletteRow(out, in []byte, table *[256][3]byte) {
 // rgbTable returns the colours of a palette without their alpha; indices
 // beyond it are black, as in Pillow.
 func rgbTable(p color.Palette) (table [256][3]byte) {
+	for i, c := range rgbaTable(p) {
+		table[i] = [3]byte(c[:3])
+	}
+	return table
+}
+
+// rgbaTable returns the colours of a palette; indices beyond it are black.
+func rgbaTable(p color.Palette) (table [256][4]byte) {
+	for i := range table {
+		table[i][3] = 255
+	}
 	for i, c := range p[:min(len(p), 256)] {
 		n, ok := c.(color.NRGBA) // a colour of alpha 0 keeps its RGB only here
 		if !ok {
 			n = color.NRGBAModel.Convert(c).(color.NRGBA)
 		}
-		table[i] = [3]byte{n.R, n.G, n.B}
+		table[i] = [4]byte{n.R, n.G, n.B, n.A}
 	}
 	return table
 }
 
-// decodeGIF decodes the first frame onto the canvas. The library blackens the
+// gifFrame writes the first frame onto the canvas. The library blackens the
 // transparent colour in its palette, so colours are read from the file.
-func decodeGIF(dst []byte, w, h int, src []byte) error {
-	frame, err := gif.Decode(bytes.NewReader(src))
-	if err != nil {
-		return err
+func gifFrame(p *picture, m *image.Paletted, src []byte) {
+	table, transparent := imagefile.GIFColors(src)
+	put := func(at int, index byte) {
+		switch p.t.Channels {
+		case 1: // a mask
+			p.pix[at] = index
+		case 3:
+			copy(p.pix[at:at+3], table[index][:])
+		default:
+			copy(p.pix[at:at+3], table[index][:])
+			p.pix[at+3] = 255
+			if int(index) == transparent {
+				p.pix[at+3] = 0
+			}
+		}
 	}
-	m, ok := frame.(*image.Paletted)
-	if !ok {
-		return errors.New("gif: the frame has no palette")
-	}
-	table, background := imagefile.GIFColors(src)
-	b := m.Bounds()
-	if b.Min.X < 0 || b.Min.Y < 0 || b.Max.X > w || b.Max.Y > h {
-		return errors.New("gif: the first frame lies outside of the image")
-	}
-	if b.Dx() != w || b.Dy() != h {
-		for i := 0; i < len(dst); i += 3 {
-			copy(dst[i:i+3], table[background][:])
+	size, b := p.t.Size(), m.Bounds()
+	if b.Dx() != int(p.w) || b.Dy() != int(p.h) {
+		for at := 0; at < len(p.pix); at += size {
+			put(at, byte(max(transparent, 0)))
 		}
 	}
 	for y := range b.Dy() {
-		at := ((b.Min.Y+y)*w + b.Min.X) * 3
-		paletteRow(dst[at:at+b.Dx()*3], m.Pix[y*m.Stride:], &table)
+		at := (b.Min.Y+y)*p.stride() + b.Min.X*size
+		for x, index := range m.Pix[y*m.Stride:][:b.Dx()] {
+			put(at+x*size, index)
+		}
 	}
-	return nil
 }

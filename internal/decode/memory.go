@@ -6,6 +6,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -39,34 +40,64 @@ func (d *Decoder) SetMemory(n int64) {
 	}
 }
 
+// keep is how large a buffer may be that is kept from image to image.
+func (d *Decoder) keep() int64 {
+	if d.memory > 0 {
+		return min(d.memory, keepBytes)
+	}
+	return keepBytes
+}
+
 // trim frees buffers of more than n bytes.
 func (d *Decoder) trim(n int64) {
-	for _, b := range []*cdec.Buffer{&d.pixels, &d.turned} {
+	for _, b := range []*cdec.Buffer{&d.pixels, &d.converted, &d.mirrored, &d.turned} {
 		if int64(b.Cap()) > n {
 			b.Free()
 		}
 	}
 }
 
-// admit says whether an image that C code decodes may take what it needs.
-func (d *Decoder) admit(r *Request) error {
+// admit says whether an image that C code decodes may take what it needs, and
+// more bytes for what then happens to its pixels.
+func (d *Decoder) admit(r *Request, more int64) error {
 	if d.memory == 0 {
 		return nil
 	}
-	turned := int64(0)
-	if d.opt.ApplyOrientation {
-		turned = 2 * int64(r.Geom.Box.W) * int64(r.Geom.Box.H) * int64(r.Pixels.OrRGB().Size())
-	}
 	// What the source says of the size saves looking at the bytes. Where it is
 	// wrong, libjpeg finds out.
-	if w, h := int64(r.Value.Width), int64(r.Value.Height); w > 0 && h > 0 && bound(w, h)+turned <= d.memory {
+	if w, h := int64(r.Value.Width), int64(r.Value.Height); w > 0 && h > 0 && bound(w, h)+more <= d.memory {
 		return nil
 	}
 	need, err := Memory(r.Value)
 	if err != nil {
 		return err
 	}
-	return d.allow(need + turned)
+	return d.allow(need + more)
+}
+
+// pictureMemory is what runPicture takes for the pixels of a request's box, beside
+// what the decoder of its codec takes.
+func (r *Request) pictureMemory(codec driver.Codec, orientation int32) int64 {
+	box := int64(r.Geom.Box.W) * int64(r.Geom.Box.H)
+	simple := r.simple(codec)
+	size := int64(r.Pixels.OrRGB().Size())
+	if simple {
+		size = int64(item.RGB.Size())
+	}
+	n := int64(0)
+	switch codec {
+	case driver.CodecJPEG, driver.CodecDCT:
+		n = int64(item.RGB.Size()) * box
+	case driver.CodecRaw:
+		n = size * box // converted
+	}
+	if !simple {
+		n += size * box // converted
+	}
+	if orientation > 1 {
+		n += 2 * size * box
+	}
+	return n
 }
 
 // allow refuses what takes more memory than there is.

@@ -33,33 +33,34 @@ func skipSubBlocks(b []byte, p int) (int, bool) {
 }
 
 // gifFrame finds the header of the first frame, which is the one that is used,
-// and the colour that its extensions call transparent, or else 0.
-func gifFrame(b []byte) (at int, transparent byte, err error) {
+// and the colour that its extensions call transparent, or else -1.
+func gifFrame(b []byte) (at, transparent int, err error) {
+	transparent = -1
 	if len(b) < 13 {
-		return 0, 0, truncated(b, "in the header")
+		return 0, -1, truncated(b, "in the header")
 	}
 	for p := 13 + gifTable(b[10]); p < len(b); {
 		switch b[p] {
 		case 0x21:
 			if p+7 < len(b) && b[p+1] == 0xf9 && b[p+3]&1 != 0 {
-				transparent = b[p+6]
+				transparent = int(b[p+6])
 			}
 			var whole bool
 			if p, whole = skipSubBlocks(b, p+2); !whole {
-				return 0, 0, truncated(b, "inside of an extension")
+				return 0, -1, truncated(b, "inside of an extension")
 			}
 		case 0x2C:
 			if p+10 > len(b) {
-				return 0, 0, truncated(b, "in the header of the first frame")
+				return 0, -1, truncated(b, "in the header of the first frame")
 			}
 			return p, transparent, nil
 		case 0x3B:
-			return 0, 0, broken("no picture data")
+			return 0, -1, broken("no picture data")
 		default:
-			return 0, 0, broken("unknown block %#x at byte %d", b[p], p)
+			return 0, -1, broken("unknown block %#x at byte %d", b[p], p)
 		}
 	}
-	return 0, 0, truncated(b, "before the first frame")
+	return 0, -1, truncated(b, "before the first frame")
 }
 
 // checkGIF walks the blocks up to the end of the first frame.
@@ -75,13 +76,13 @@ func checkGIF(b []byte) error {
 	return nil
 }
 
-// GIFColors reads the palette of the first frame, and the colour around the
-// frame: as in Pillow the transparent one, or else the first. Colours that the
-// file does not have are black.
-func GIFColors(b []byte) (table [256][3]byte, background byte) {
-	p, background, err := gifFrame(b)
+// GIFColors reads the palette of the first frame, and the transparent colour,
+// -1 for none. Around the frame is, as in Pillow, the transparent one, or else the
+// first. Colours that the file does not have are black.
+func GIFColors(b []byte) (table [256][3]byte, transparent int) {
+	p, transparent, err := gifFrame(b)
 	if err != nil {
-		return table, 0
+		return table, -1
 	}
 	at, flags := 13, b[10]
 	if own := b[p+9]; own&0x80 != 0 {
@@ -90,5 +91,5 @@ func GIFColors(b []byte) (table [256][3]byte, background byte) {
 	for i := 0; i < gifTable(flags)/3 && at+3*i+3 <= len(b); i++ {
 		copy(table[i][:], b[at+3*i:])
 	}
-	return table, background
+	return table, transparent
 }

@@ -258,6 +258,26 @@ func TestThePipelineKnowsNoKind(t *testing.T) {
 	}
 }
 
+// What reads data reads it from a store, so that it need not be local files.
+func TestDataIsReadThroughStores(t *testing.T) {
+	readers := []string{"source", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
+	calls := regexp.MustCompile(`^(os\.(Open|OpenFile|Create|ReadFile|WriteFile|ReadDir|Stat|Rename|Remove)|unix\.(Open|Openat|Pread|Stat|Fstat)|filepath\.(Walk|WalkDir|Glob))$`)
+	for _, f := range parseAll(t) {
+		// The suite for sources counts the files that are open.
+		if !within(f.dir, readers...) || within(f.dir, "source/drivertest") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				if pkg, ok := sel.X.(*ast.Ident); ok && calls.MatchString(pkg.Name+"."+sel.Sel.Name) {
+					t.Errorf("%s: %s.%s; read it from a store.Store", position(sel), pkg.Name, sel.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
 func TestCgoAndUnsafeStayWhereTheyAre(t *testing.T) {
 	for _, f := range parseAll(t) {
 		for _, imported := range f.imports() {

@@ -130,10 +130,11 @@ func buildPosterize(a *Args) (Op, error) {
 }
 
 func buildSolarize(a *Args) (Op, error) {
-	require(a, "threshold", "the value from which on pixels are inverted, at most 255")
-	threshold := a.Float("threshold", 255)
-	if !(threshold <= 255) {
-		a.fail("threshold", "must be at most 255, not %v", threshold)
+	require(a, "threshold", "the value from which on pixels are inverted")
+	limit := maxValue(a.pixels.DType)
+	threshold := a.Float("threshold", limit)
+	if !(threshold <= limit) && !a.mask {
+		a.fail("threshold", "must be at most %v, not %v", limit, threshold)
 	}
 	return &simple{"RandomSolarize", a.Prob("p", 0.5), func(p cdec.Pixmap) error { return p.Solarize(threshold) }}, nil
 }

@@ -143,7 +143,7 @@ func policyColor(op int, m float64, img *Pixels) error {
 	case polPosterize:
 		return px.Posterize(int(m))
 	case polSolarize:
-		return px.Solarize(255 * m)
+		return px.Solarize(maxValue(img.Type.DType) * m)
 	case polAutoContrast:
 		return px.AutoContrast()
 	case polEqualize:

@@ -18,11 +18,15 @@ import (
 type testKernel struct{ dec *cdec.Decoder }
 
 func (k testKernel) Resample(dst, src []byte, w, h int, t item.PixelType, g *item.Geometry, st *item.Store) error {
-	format := cdec.FormatRGB
-	if t.Channels == 1 {
+	format := cdec.FormatPixels
+	switch {
+	case st.DType == item.U16:
+	case t == item.RGB:
+		format = cdec.FormatRGB
+	case t == item.PixelType{DType: item.U8, Channels: 1}:
 		format = cdec.FormatGray
 	}
-	jobs := []cdec.Job{{Format: format, Src: src[:w*h*t.Size()], Width: int32(w), Height: int32(h), Geom: *g, Store: *st, Dst: dst}}
+	jobs := []cdec.Job{{Format: format, Pixels: t, Src: src[:w*h*t.Size()], Width: int32(w), Height: int32(h), Geom: *g, Store: *st, Dst: dst}}
 	k.dec.Run(jobs)
 	return jobs[0].Err
 }

@@ -68,8 +68,6 @@ func (in *Input) pixels(out *Output) (t item.PixelType, mask bool, err error) {
 		err = fmt.Errorf("operations work on uint8, uint16 and float32, not on %s", t.DType)
 	case in.Channels < 0 || in.Channels > item.MaxChannels:
 		err = fmt.Errorf("operations work on 1 to %d channels, not on %d", item.MaxChannels, in.Channels)
-	case t.DType != item.U8 || t.Channels != 1 && t.Channels != 3:
-		err = fmt.Errorf("operations work on uint8 with 1 or 3 channels so far, not on %s", t)
 	case mask && (t.Channels != 1 || t.DType == item.F32):
 		err = fmt.Errorf("a mask is uint8 or uint16 with 1 channel, not %s", t)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
@@ -67,7 +68,28 @@ func buildToDtype(a *Args) (Op, error) {
 		a.fail("dtype", "must be %s, not %q", toDtypeNames, clip(name))
 		return op, nil
 	}
+	from := a.pixels.DType
+	if op.scale && from != op.dtype && isInteger(from) && isInteger(op.dtype) {
+		return &rescale{"ToDtype", op.dtype}, nil
+	}
 	return op, nil
+}
+
+// rescale is ToDtype between integers, with scale: the other operations then
+// see pixels of the new type.
+type rescale struct {
+	named
+	dtype item.DType
+}
+
+// OutPixels makes it a Retyper.
+func (op *rescale) OutPixels(t item.PixelType) item.PixelType {
+	t.DType = op.dtype
+	return t
+}
+
+func (op *rescale) Apply(_ *Rand, img *Pixels) error {
+	return retype(img, op.OutPixels(img.Type), cdec.Convert)
 }
 
 func (op *toDtype) fold(s *storeState) error {
@@ -78,8 +100,8 @@ func (op *toDtype) fold(s *storeState) error {
 		for c := range s.scale {
 			s.scale[c] /= maxValue(s.dtype)
 		}
-	case s.dtype != op.dtype && isInteger(op.dtype):
-		return fmt.Errorf("ToDtype: %s to %s is not done yet", s.dtype, op.dtype)
+	case s.dtype == item.U16 && op.dtype == item.U8:
+		return fmt.Errorf("ToDtype: values of uint16 do not fit into uint8; scale=True, which a mask has not, keeps their upper 8 bits")
 	}
 	s.dtype = op.dtype
 	return nil

@@ -49,7 +49,7 @@ def test_signatures_are_torchvisions() -> None:
         (lambda: stoker.ColorJitter(saturated=1), "saturat"),
         (lambda: stoker.Grayscale(2), "1 or 3"),
         (lambda: stoker.RandomPosterize(9), "from 0 to 8"),
-        (lambda: stoker.RandomSolarize(256), "threshold"),
+        (lambda: stoker.RandomSolarize(70000), "threshold"),
         (lambda: stoker.RandomInvert(p=2), "from 0 to 1"),
         (lambda: stoker.GaussianBlur(4), "odd"),
         (lambda: stoker.GaussianBlur(3, sigma=(2, 1)), "sigma"),

@@ -110,11 +110,16 @@ def test_torch_and_torchvision_values() -> None:
         (lambda: stoker.RandomHorizontalFlip(1.5), "from 0 to 1"),
         (lambda: stoker.RandomHorizontalFlip("a"), "from 0 to 1"),
         (lambda: stoker.RandomCrop(3, padding=(1, 2, 3)), "padding"),
-        (lambda: stoker.RandomCrop(3, fill=300), "fill"),
+        (lambda: stoker.RandomCrop(3, fill=(1, 2, 3, 4, 5)), "fill"),
+        (lambda: stoker.RandomCrop(3, fill=float("nan")), "fill"),
+        (lambda: stoker.Normalize([1] * 5, [1] * 5), "1 to 4"),
+        (lambda: stoker.Field("image", mode="CMYK"), "mode='CMYK'"),
+        (lambda: stoker.Field("image", depth=12), "8 or 16"),
+        (lambda: stoker.Field("image", mask=True, mode="L"), "no mode"),
         (lambda: stoker.RandomCrop(3, padding_mode="mirror"), "constant"),
         (lambda: stoker.Normalize([1, 2], [1]), "per channel"),
         (lambda: stoker.Normalize([1], [0]), "std must not be 0"),
-        (lambda: stoker.ToDtype("int32"), "uint8, float16"),
+        (lambda: stoker.ToDtype("int32"), "uint8, uint16, float16"),
     ],
 )
 def test_transforms_refuse(make: object, error: str) -> None:

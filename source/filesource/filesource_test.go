@@ -2,6 +2,7 @@ package filesource
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -38,6 +40,12 @@ func opener(path string) drivertest.Open {
 }
 
 func TestConformance(t *testing.T) { drivertest.Run(t, opener(folder(t))) }
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(folder(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st)
+	})
+}
 
 func BenchmarkFiles(b *testing.B) { drivertest.Bench(b, opener(folder(b))) }
 

@@ -1,6 +1,7 @@
 package foldersource
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -39,6 +40,16 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		return s
+	})
+}
+
+func TestFaults(t *testing.T) {
+	root := t.TempDir()
+	for i := range 20 {
+		put(t, root, fmt.Sprintf("%c/%d.jpg", 'a'+i%3, i))
+	}
+	drivertest.Faults(t, localstore.New(root), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, nil)
 	})
 }
 

@@ -2,6 +2,7 @@ package npysource
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -54,6 +55,19 @@ func TestConformance(t *testing.T) {
 	write(t, driver.Uint8, []int64{40, 2, 2}, dir, "images.npy")
 	write(t, driver.Int64, []int64{40}, dir, "labels.npy")
 	t.Run("several", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
+}
+
+func TestFaults(t *testing.T) {
+	dir := t.TempDir()
+	write(t, driver.Uint8, []int64{40, 2, 2}, dir, "images.npy")
+	write(t, driver.Int64, []int64{40}, dir, "labels.npy")
+	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, nil)
+	})
+	tokens := write(t, driver.Uint16, []int64{100_003}, t.TempDir(), "tokens.npy")
+	drivertest.Faults(t, localstore.New(tokens), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Window: 1000})
+	})
 }
 
 func BenchmarkWindows(b *testing.B) {

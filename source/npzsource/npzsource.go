@@ -261,8 +261,13 @@ func (s *source) Parse(g *driver.Group) error {
 		if rec.Err != nil {
 			continue
 		}
-		_, parts := g.Of(k)
-		for n, at := range *s.places[id].Load() {
+		extents, parts := g.Of(k)
+		places := s.places[id].Load()
+		if !fits(places, extents) {
+			rec.Err = fmt.Errorf("%s: its directory was damaged when it was read", s.list.Path(int(id)))
+			continue
+		}
+		for n, at := range *places {
 			want := &s.info.Fields[n]
 			var err error
 			if !at.deflated {
@@ -284,11 +289,32 @@ func (s *source) Parse(g *driver.Group) error {
 			}
 			if err != nil {
 				rec.Err = fmt.Errorf("%s: array %q: %w", s.list.Path(int(id)), want.Name, err)
+				// What is damaged may be what was learnt: it is learnt anew.
+				s.places[id].CompareAndSwap(places, nil)
 				break
 			}
 		}
 	}
 	return nil
+}
+
+// fits says whether extents were located by places, which another group may have
+// forgotten since.
+func fits(places *[]place, extents []driver.Extent) bool {
+	if places == nil {
+		return false
+	}
+	for _, at := range *places {
+		n := 2
+		if at.deflated {
+			n = 1
+		}
+		if len(extents) < n || extents[0].Offset != at.data || extents[n-1].Offset+extents[n-1].Size != at.data+at.size {
+			return false
+		}
+		extents = extents[n:]
+	}
+	return len(extents) == 0
 }
 
 // compare returns what compares the header of an array with its field.

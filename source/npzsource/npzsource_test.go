@@ -3,6 +3,7 @@ package npzsource
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -71,6 +73,16 @@ func opener(path string) drivertest.Open {
 func TestConformance(t *testing.T) {
 	t.Run("stored", func(t *testing.T) { drivertest.Run(t, opener(folder(t, 25, zip.Store))) })
 	t.Run("deflated", func(t *testing.T) { drivertest.Run(t, opener(folder(t, 25, zip.Deflate))) })
+}
+
+func TestFaults(t *testing.T) {
+	for name, method := range map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Faults(t, localstore.New(folder(t, 12, method)), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
+				return Open(ctx, "test", st)
+			})
+		})
+	}
 }
 
 func BenchmarkFiles(b *testing.B) { drivertest.Bench(b, opener(folder(b, 100, zip.Store))) }

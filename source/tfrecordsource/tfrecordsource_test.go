@@ -2,6 +2,7 @@ package tfrecordsource
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -57,6 +59,13 @@ func opener(path string) drivertest.Open {
 func TestConformance(t *testing.T) {
 	dir, _ := folder(t)
 	drivertest.Run(t, opener(dir))
+}
+
+func TestFaults(t *testing.T) {
+	dir, _ := folder(t)
+	drivertest.Faults(t, localstore.New(dir), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, nil)
+	})
 }
 
 func BenchmarkRecords(b *testing.B) {

@@ -69,6 +69,7 @@ type Fault struct {
 	times    int64
 	after    int64
 	from, to int64
+	while    func() bool
 
 	seen, hits atomic.Int64
 }
@@ -126,6 +127,10 @@ func (f *Fault) After(n int64) *Fault { f.after = n; return f }
 // Times bounds how often it happens.
 func (f *Fault) Times(n int64) *Fault { f.times = n; return f }
 
+// While limits it to the time in which on says so, such as the Load of an
+// atomic.Bool.
+func (f *Fault) While(on func() bool) *Fault { f.while = on; return f }
+
 // Hits says how often it has happened.
 func (f *Fault) Hits() int64 { return f.hits.Load() }
 
@@ -138,6 +143,9 @@ func (f *Fault) Matches(op Op, name string) bool { return f.matches(op, name, 0,
 // matches says whether it is for an operation, without chance.
 func (f *Fault) matches(op Op, name string, off, n int64) bool {
 	if f.ops != nil && !slices.Contains(f.ops, op) {
+		return false
+	}
+	if f.while != nil && !f.while() {
 		return false
 	}
 	if f.to > f.from && (op != Read || off >= f.to || off+n <= f.from) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -61,6 +62,17 @@ func TestWhichOperations(t *testing.T) {
 		}
 		if got != c.fails || c.fault.Hits() != int64(len(strings.Fields(c.fails))) {
 			t.Errorf("%s: %q fail, want %q; %d hits", c.what, got, c.fails, c.fault.Hits())
+		}
+	}
+}
+
+func TestWhile(t *testing.T) {
+	var on atomic.Bool
+	s := fault.New(memory(), 1, fault.Error(syscall.EIO).On(fault.Read).While(on.Load))
+	for _, want := range []bool{false, true, false} {
+		on.Store(want)
+		if _, err := read(t, s, "a.npy", 0, 5); errors.Is(err, syscall.EIO) != want {
+			t.Errorf("switched on: %v, %v", want, err)
 		}
 	}
 }

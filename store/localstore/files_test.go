@@ -171,6 +171,27 @@ func TestCutFile(t *testing.T) {
 	}
 }
 
+// Files of 1970 are files like others.
+func TestOldFile(t *testing.T) {
+	s := localstore.New(t.TempDir())
+	put(t, s, "x", []byte("one"))
+	if err := os.Chtimes(s.Path("x"), time.Unix(0, 0), time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	e, err := s.Stat(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.List(t.Context(), "", nil, func(got store.Entry) error {
+		if got != e || got.Size != 3 || got.Version == "" {
+			t.Errorf("listed as %+v, Stat says %+v", got, e)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A change that keeps the size is noticed by its time.
 func TestChangedTime(t *testing.T) {
 	s := localstore.New(t.TempDir())

@@ -3,6 +3,7 @@ package localstore
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -74,13 +75,42 @@ type folder struct {
 	err   error
 }
 
-// item is one thing in a folder. Its key sorts as the paths below it do.
+// item is one thing in a folder, of which there may be millions.
 type item struct {
-	key   string
-	name  string
-	dir   bool
-	entry store.Entry
-	err   error
+	own         string // its name in the folder
+	dir         bool
+	looked      bool // size and mtime are known
+	size, mtime int64
+	err         error
+}
+
+// compare orders items as the paths of the objects that they are, or that lie
+// below them: of a folder, as if its name ended in a slash.
+func compare(a, b item) int {
+	n := min(len(a.own), len(b.own))
+	if c := strings.Compare(a.own[:n], b.own[:n]); c != 0 {
+		return c
+	}
+	return a.at(n) - b.at(n)
+}
+
+// at is byte n of the name, -1 behind its end.
+func (it *item) at(n int) int {
+	switch {
+	case n < len(it.own):
+		return int(it.own[n])
+	case it.dir:
+		return '/'
+	}
+	return -1
+}
+
+// below is the name of what is called own in the folder dir.
+func below(dir, own string) string {
+	if dir == "" {
+		return own
+	}
+	return dir + "/" + own
 }
 
 // fileID tells whether two paths are one folder.
@@ -116,37 +146,45 @@ func (l *lister) walk(ctx context.Context, dir string, r folder, parents []fileI
 		it := &r.items[i]
 		for ; !l.opt.Shallow && next < len(r.items) && len(ahead) < cap(l.slots); next++ {
 			if r.items[next].dir && len(parents) <= maxDepth {
-				ahead[next] = l.start(ctx, r.items[next].name)
+				ahead[next] = l.start(ctx, below(dir, r.items[next].own))
 			}
 		}
+		name := below(dir, it.own)
 		var err error
 		switch {
 		case it.err != nil:
-			err = l.bad(it.name, l.s.failed("look at", it.name, it.err))
+			err = l.bad(name, l.s.failed("look at", name, it.err))
 		case !it.dir:
-			err = l.f(it.entry)
+			err = l.f(it.entry(name))
 		case l.opt.Shallow:
-			err = l.f(store.Entry{Name: it.name, Dir: true})
+			err = l.f(store.Entry{Name: name, Dir: true})
 		case ahead[i] == nil:
-			err = l.bad(it.name, l.s.failed("list", it.name, fmt.Errorf("folders are nested more than %d deep", maxDepth)))
+			err = l.bad(name, l.s.failed("list", name, fmt.Errorf("folders are nested more than %d deep", maxDepth)))
 		default:
-			below := <-ahead[i]
+			sub := <-ahead[i]
 			delete(ahead, i)
 			switch {
 			case ctx.Err() != nil:
 				err = context.Cause(ctx)
-			case below.err != nil:
-				err = l.bad(it.name, l.s.failed("list", it.name, below.err))
+			case sub.err != nil:
+				err = l.bad(name, l.s.failed("list", name, sub.err))
 			default:
-				err = l.walk(ctx, it.name, below, parents)
+				err = l.walk(ctx, name, sub, parents)
 			}
 		}
 		if err != nil {
 			return err
 		}
-		*it = item{} // not needed any more, and there may be millions
+		*it = item{} // not needed any more
 	}
 	return nil
+}
+
+func (it *item) entry(name string) store.Entry {
+	if !it.looked {
+		return store.Entry{Name: name}
+	}
+	return entry(name, it.size, it.mtime)
 }
 
 func (l *lister) bad(name string, err error) error {
@@ -169,19 +207,24 @@ func (l *lister) read(ctx context.Context, dir string) (r folder) {
 		return folder{err: err}
 	}
 	r.id = fileID{st.Dev, st.Ino}
-	list, err := d.ReadDir(-1)
-	if err != nil {
-		return folder{err: err}
-	}
-	for i, e := range list {
-		if i%1024 == 0 && ctx.Err() != nil {
+	for {
+		if ctx.Err() != nil {
 			return folder{err: context.Cause(ctx)}
 		}
-		if it, ok := l.look(fd, dir, e); ok {
-			r.items = append(r.items, it)
+		list, err := d.ReadDir(1024)
+		for _, e := range list {
+			if it, ok := l.look(fd, dir, e); ok {
+				r.items = append(r.items, it)
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return folder{err: err}
 		}
 	}
-	slices.SortFunc(r.items, func(a, b item) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(r.items, compare)
 	return r
 }
 
@@ -191,35 +234,30 @@ func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 	if !l.opt.Hidden && strings.HasPrefix(own, ".") {
 		return item{}, false
 	}
-	it := item{key: own, name: own, dir: e.IsDir()}
-	if dir != "" {
-		it.name = dir + "/" + own
+	it := item{own: own, dir: e.IsDir()}
+	if it.dir {
+		return it, true
+	}
+	wanted := l.opt.Keep == nil || l.opt.Keep(below(dir, own))
+	if known := e.Type()&(fs.ModeSymlink|fs.ModeIrregular) == 0; known && (!wanted || l.opt.Names) {
+		return it, wanted
 	}
 	var st unix.Stat_t
-	if !it.dir {
-		wanted := l.opt.Keep == nil || l.opt.Keep(it.name)
-		if known := e.Type()&(fs.ModeSymlink|fs.ModeIrregular) == 0; known && !wanted {
-			return item{}, false
-		} else if known && l.opt.Names {
-			it.entry.Name = it.name
-			return it, true
-		}
-		err := again(func() error { return unix.Fstatat(fd, own, &st, 0) })
-		switch kind := st.Mode & unix.S_IFMT; {
-		case err == nil && kind == unix.S_IFDIR:
-			it.dir = true
-		case !wanted:
-			return item{}, false
-		case err != nil:
-			it.err = err
-		case kind != unix.S_IFREG:
-			it.err = errIrregular
-		default:
-			it.entry = entry(it.name, &st)
-		}
+	err := unix.Fstatat(fd, own, &st, 0)
+	for err == unix.EINTR {
+		err = unix.Fstatat(fd, own, &st, 0)
 	}
-	if it.dir {
-		it.key += "/"
+	switch kind := st.Mode & unix.S_IFMT; {
+	case err == nil && kind == unix.S_IFDIR:
+		it.dir = true
+	case !wanted:
+		return item{}, false
+	case err != nil:
+		it.err = err
+	case kind != unix.S_IFREG:
+		it.err = errIrregular
+	default:
+		it.looked, it.size, it.mtime = true, st.Size, st.Mtim.Nano()
 	}
 	return it, true
 }

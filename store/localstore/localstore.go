@@ -59,20 +59,20 @@ func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return store.Entry{Name: name, Dir: true}, nil
 	}
-	return entry(name, &st), nil
+	return entry(name, st.Size, st.Mtim.Nano()), nil
 }
 
-func entry(name string, st *unix.Stat_t) store.Entry {
-	return store.Entry{Name: name, Size: st.Size, Version: version(st), ModTime: time.Unix(0, st.Mtim.Nano())}
+func entry(name string, size, mtime int64) store.Entry {
+	return store.Entry{Name: name, Size: size, Version: version(size, mtime), ModTime: time.Unix(0, mtime)}
 }
 
 // version is size and time of change. The number of the inode is not in it:
 // FUSE and some network file systems make up another one each time.
-func version(st *unix.Stat_t) string {
+func version(size, mtime int64) string {
 	var b [40]byte
-	v := strconv.AppendInt(b[:0], st.Size, 36)
+	v := strconv.AppendInt(b[:0], size, 36)
 	v = append(v, '-')
-	return string(strconv.AppendInt(v, st.Mtim.Nano(), 36))
+	return string(strconv.AppendInt(v, mtime, 36))
 }
 
 func (s *Store) check(ctx context.Context, name string) error {

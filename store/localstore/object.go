@@ -81,7 +81,7 @@ var errIrregular = errors.New("not a regular file")
 func (o *object) Size() int64 { return o.size }
 
 func (o *object) Version() string {
-	return version(&unix.Stat_t{Size: o.size, Mtim: unix.NsecToTimespec(o.mtime)})
+	return version(o.size, o.mtime)
 }
 
 // Check implements store.Checker.

@@ -1,11 +1,13 @@
-"""Writes formats/: small images of many kinds, each with a .rgb file that holds
-the pixels of Pillow's convert("RGB") (width and height as little-endian int32,
-then the bytes), and for the oriented ones those of ImageOps.exif_transpose.
-Run it with Pillow and NumPy installed, in this folder; the result is committed.
+"""Writes formats/: small images of many kinds, each with files that hold its
+pixels (width and height as little-endian int32, then the values): .rgb those of
+Pillow's convert("RGB"), .rgba those of convert("RGBA") where Pillow can, .mask the
+class numbers of np.asarray as u16 where there is one channel, .u16 the values of 16
+bits in all channels. Those of oriented images are of ImageOps.exif_transpose. Run it with Pillow and NumPy installed, in this folder; the result is committed.
 """
 
 import io
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +33,16 @@ def expect(name: str, data: bytes, transpose: bool = False) -> None:
     im = Image.open(io.BytesIO(data))
     if transpose:
         im = ImageOps.exif_transpose(im)
-    im = im.convert("RGB")
-    (OUT / (name + ".rgb")).write_bytes(struct.pack("<2i", *im.size) + im.tobytes())
+    put(name + ".rgb", im.convert("RGB"))
+    if im.mode != "I;16" and not name.endswith(".jpg") and not transpose:
+        put(name + ".rgba", im.convert("RGBA"))
+    if im.mode in ("1", "L", "P", "I;16") and not name.endswith(".jpg"):
+        put(name + ".mask", np.asarray(im).astype("<u2"))
+
+
+def put(name: str, im: "Image.Image | np.ndarray") -> None:
+    a = np.asarray(im)
+    (OUT / name).write_bytes(struct.pack("<2i", a.shape[1], a.shape[0]) + a.tobytes())
 
 
 def save(name: str, im: Image.Image, **options: object) -> None:
@@ -120,3 +130,29 @@ for orientation in range(1, 9):
     b = io.BytesIO()
     rgb.save(b, format="PNG", exif=exif)
     expect(f"orientation-{orientation}.png", b.getvalue(), transpose=True)
+
+
+def png16(name: str, a: np.ndarray) -> None:
+    """A PNG of 16 bits per value, which Pillow writes of gray only."""
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    kind = {2: 4, 3: 2, 4: 6}[a.shape[2]]
+    head = struct.pack(">2I5B", a.shape[1], a.shape[0], 16, kind, 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in a)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    expect(name, data)
+    put(name + ".u16", a.astype("<u2"))
+
+
+wide = (smooth(4).astype(np.uint16) << 8) + rng.integers(0, 256, (H, W, 4)).astype(np.uint16)
+png16("rgb16.png", wide[..., :3])
+png16("rgba16.png", wide)
+png16("gray-alpha16.png", wide[..., 2:])
+# More class numbers than a byte holds, and all of a palette's.
+classes = rng.integers(0, 60000, (H, W)).astype(np.uint16)
+save("classes16.png", Image.fromarray(classes), format="PNG")
+save("classes16.tiff", Image.fromarray(classes), format="TIFF")
+voc = Image.fromarray(rng.integers(0, 256, (H, W)).astype(np.uint8), "P")
+voc.putpalette(list(rng.integers(0, 256, 768)))
+save("classes-palette.png", voc, format="PNG")

@@ -9,6 +9,7 @@ from ._errors import ConfigError, nearest
 from .transforms import Transform
 
 LAYOUTS = ("NHWC", "NCHW", "channels_last")
+MODES = ("L", "LA", "RGB", "RGBA")
 
 
 class Field:
@@ -32,10 +33,14 @@ class Field:
         follow: name of another array whose random numbers this one uses, so
             that a mask moves with its image; both need the same transforms at the same places
             of their lists. Stored masks follow the first image unless told otherwise.
+        mode: what an image is decoded to, as Pillow names it: ``"RGB"`` (the default), ``"RGBA"``,
+            ``"L"`` (gray) or ``"LA"`` (gray with alpha). Images without alpha are opaque. Masks have no mode.
+        depth: bits of a value: 8 (the default, ``uint8``) or 16 (``uint16``): images and masks of 16 bits as
+            they are; images of 8 bits times 257.
     """
 
     __module__ = "stoker"
-    __slots__ = ("follow", "layout", "mask", "source", "transforms")
+    __slots__ = ("depth", "follow", "layout", "mask", "mode", "source", "transforms")
 
     def __init__(
         self,
@@ -45,14 +50,24 @@ class Field:
         layout: str | None = None,
         mask: bool = False,
         follow: str | None = None,
+        mode: str | None = None,
+        depth: int | None = None,
     ) -> None:
         self.source = source
         self.transforms = as_transforms(transforms, source)
         if layout is not None and layout not in LAYOUTS:
             raise ConfigError(f"layout={layout!r}; {nearest(str(layout), LAYOUTS)}")
         self.layout = layout
+        if mode is not None and mode not in MODES:
+            raise ConfigError(f"mode={mode!r}; {nearest(str(mode), MODES)}")
+        if mask and mode is not None:
+            raise ConfigError(f"mode={mode!r}: a mask has class numbers and no mode")
+        if depth not in (None, 8, 16):
+            raise ConfigError(f"depth={depth!r} must be 8 or 16")
         self.mask = bool(mask)
         self.follow = follow
+        self.mode = mode
+        self.depth = depth
 
     def __repr__(self) -> str:
         parts = [repr(self.source), repr(list(self.transforms))]
@@ -62,6 +77,10 @@ class Field:
             parts.append("mask=True")
         if self.follow is not None:
             parts.append(f"follow={self.follow!r}")
+        if self.mode is not None:
+            parts.append(f"mode={self.mode!r}")
+        if self.depth is not None:
+            parts.append(f"depth={self.depth}")
         return f"Field({', '.join(parts)})"
 
     def to_config(self, name: str, layout: str) -> dict[str, Any]:
@@ -76,6 +95,10 @@ class Field:
             config["mask"] = True
         if self.follow is not None:
             config["follow"] = self.follow
+        if self.mode is not None:
+            config["mode"] = self.mode
+        if self.depth is not None:
+            config["depth"] = self.depth
         return config
 
 

@@ -143,15 +143,21 @@ def check_interpolation(t: Transform, value: Any) -> str:
     return name
 
 
+MAX_CHANNELS = 4
+
+
 def check_fill(t: Transform, value: Any) -> int | float | tuple[float, ...]:
-    """Check a colour: one number for all channels, or three, from 0 to 255."""
+    """Check a colour: one number for all channels, or one for each.
+
+    How large they may be depends on the pixels, which the engine knows.
+    """
     numbers = (value,) if isinstance(value, int | float) else value
     try:
         colours = tuple(float(v) for v in numbers)
     except (TypeError, ValueError):
         colours = ()
-    if len(colours) not in (1, 3) or not all(0 <= c <= 255 for c in colours):
-        raise t._fail(f"fill={value!r} must be one number from 0 to 255, or three")
+    if not 1 <= len(colours) <= MAX_CHANNELS or not all(map(math.isfinite, colours)):
+        raise t._fail(f"fill={value!r} must be one number, or one for each channel")
     return colours[0] if len(colours) == 1 else colours
 
 
@@ -207,7 +213,7 @@ class RandomCrop(Transform):
             ``(left and right, top and bottom)`` or ``(left, top, right, bottom)``.
         pad_if_needed: also pad images that are smaller than ``size``; without it
             such an image is an error.
-        fill: colour of the padding, one number or three, 0 to 255.
+        fill: colour of the padding, one number or one for each channel, 0 to 255 where pixels are ``uint8``.
         padding_mode: what the padding shows: ``"constant"`` the fill, ``"edge"`` the outermost
             pixel, ``"reflect"`` and ``"symmetric"`` the image mirrored, without and with that pixel.
     """
@@ -299,11 +305,11 @@ class RandomVerticalFlip(Transform):
 class Normalize(Transform):
     """Subtract ``mean`` and divide by ``std``, per channel.
 
-    Follows ``ToDtype("float32", scale=True)``, whose values go from 0 to 1.
+    Follows ``ToDtype("float32", scale=True)``, whose values go from 0 to 1, or works on arrays of floats.
 
     Args:
-        mean: one number per channel.
-        std: one number per channel, not 0.
+        mean: one number per channel, or one for all.
+        std: the same, not 0.
         inplace: without meaning here; taken so that lists can be carried over.
     """
 
@@ -317,8 +323,10 @@ class Normalize(Transform):
             mean, std = (tuple(float(x) for x in v) for v in (self.mean, self.std))
         except (TypeError, ValueError):
             raise self._fail("mean and std must be lists of numbers, one per channel") from None
-        if len(mean) != len(std) or len(mean) not in (1, 3):
-            raise self._fail(f"mean has {len(mean)} numbers and std {len(std)}; both need one per channel, 1 or 3")
+        if len(mean) != len(std) or not 1 <= len(mean) <= MAX_CHANNELS:
+            raise self._fail(
+                f"mean has {len(mean)} numbers and std {len(std)}; both need one per channel, 1 to {MAX_CHANNELS}"
+            )
         if any(s == 0 or not math.isfinite(s) for s in std) or not all(map(math.isfinite, mean)):
             raise self._fail("std must not be 0, and all numbers must be finite")
         self._set(mean=mean, std=std, inplace=bool(self.inplace))
@@ -329,8 +337,8 @@ class ToDtype(Transform):
     """Convert to another element type.
 
     Args:
-        dtype: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``, or the NumPy or torch type.
-        scale: divide by 255, so that values go from 0 to 1 (for the float types).
+        dtype: ``"uint8"``, ``"uint16"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``, or the NumPy or torch type.
+        scale: floats of integers go from 0 to 1; between integers, 8 bits are added or the lower 8 dropped.
     """
 
     dtype: Any = "float32"
@@ -338,7 +346,7 @@ class ToDtype(Transform):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        known = ("uint8", "float16", "bfloat16", "float32")
+        known = ("uint8", "uint16", "float16", "bfloat16", "float32")
         name = getattr(self.dtype, "__name__", None) or str(self.dtype).removeprefix("torch.")
         if name not in known:
             raise self._fail(f"dtype={self.dtype!r}; there are: {', '.join(known)}")

@@ -205,7 +205,7 @@ class RandomSolarize(Transform):
     """Invert the values at or above a threshold, with probability ``p``.
 
     Args:
-        threshold: at most 255.
+        threshold: in units of the pixels: at most 255 where they are ``uint8``.
         p: probability.
     """
 
@@ -214,7 +214,7 @@ class RandomSolarize(Transform):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        threshold = _number(self, "threshold", self.threshold, high=255)
+        threshold = _number(self, "threshold", self.threshold, high=65535)
         self._set(threshold=threshold, p=check_probability(self, "p", self.p))
 
 
@@ -276,7 +276,7 @@ class RandomRotation(Transform):
         expand: make the image large enough for all of it; as its size then depends on
             the angle, a transform that fixes the size must follow.
         center: fixed point ``(x, y)`` from the upper left corner; by default the centre.
-        fill: colour of what lies outside, one number or three, 0 to 255.
+        fill: colour of what lies outside, one number or one for each channel.
     """
 
     degrees: Range
@@ -307,7 +307,7 @@ class RandomAffine(Transform):
         shear: range of angles: x for ``(-x, x)`` along the x axis, ``(min, max)``, or
             ``(min x, max x, min y, max y)``.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: colour of what lies outside, one number or three, 0 to 255.
+        fill: colour of what lies outside, one number or one for each channel.
         center: fixed point ``(x, y)`` from the upper left corner; by default the centre.
     """
 
@@ -356,7 +356,7 @@ class RandomErasing(Transform):
         p: probability.
         scale: smallest and largest area of the box, as a share of the image's.
         ratio: smallest and largest aspect ratio (height / width) of the box.
-        value: one number or three, or ``"random"``: noise from the standard normal distribution,
+        value: one number, one for each channel, or ``"random"``: noise from the standard normal distribution,
             which goes behind ``Normalize``.
         inplace: without meaning here; taken so that lists can be carried over.
     """
@@ -372,11 +372,11 @@ class RandomErasing(Transform):
         value = self.value
         if isinstance(value, str):
             if value != "random":
-                raise self._fail(f'value={value!r} must be a number, three, or "random"')
+                raise self._fail(f'value={value!r} must be a number, one for each channel, or "random"')
         elif _is_number(value):
             value = _number(self, "value", value)
         else:
-            value = _numbers(self, "value", value, (1, 3))
+            value = _numbers(self, "value", value, (1, 2, 3, 4))
         ratio = check_range(self, "ratio", self.ratio, 0, 1e6)
         if ratio[0] <= 0:
             raise self._fail(f"ratio={self.ratio!r} must be larger than 0")
@@ -404,7 +404,7 @@ class AutoAugment(Transform):
     Args:
         policy: ``AutoAugmentPolicy`` or its value: ``"imagenet"``, ``"cifar10"``, ``"svhn"``.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: colour of what lies outside, one number or three; None is black.
+        fill: colour of what lies outside, one number or one for each channel; None is black.
     """
 
     policy: Any = "imagenet"
@@ -433,7 +433,7 @@ class RandAugment(Transform):
         magnitude: strength, from 0 to ``num_magnitude_bins - 1``.
         num_magnitude_bins: number of strengths.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: colour of what lies outside, one number or three; None is black.
+        fill: colour of what lies outside, one number or one for each channel; None is black.
     """
 
     num_ops: int = 2
@@ -457,7 +457,7 @@ class TrivialAugmentWide(Transform):
     Args:
         num_magnitude_bins: number of strengths.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: colour of what lies outside, one number or three; None is black.
+        fill: colour of what lies outside, one number or one for each channel; None is black.
     """
 
     num_magnitude_bins: int = 31

@@ -1,0 +1,135 @@
+package decode
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// convert makes of the box of a picture one of pixels of another type, in
+// memory of its own.
+func (d *Decoder) convert(p *picture, want item.PixelType, mask bool) (*picture, error) {
+	if (p.t.DType == item.F32) != (want.DType == item.F32) {
+		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("%s is not decoded to %s", p.t, want)}
+	}
+	if p.t.DType == item.F32 {
+		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("%s is not decoded to %s: the channels of floats are not converted", p.t, want)}
+	}
+	out := &picture{w: p.box.W, h: p.box.H, t: want, mirrored: p.mirrored}
+	out.box = out.whole()
+	var err error
+	if out.pix, err = d.converted.Bytes(int(out.h) * out.stride()); err != nil {
+		return nil, err
+	}
+	size := p.t.Size()
+	for y := range int(out.h) {
+		src := p.pix[(int(p.box.Y)+y)*p.stride()+int(p.box.X)*size:][:int(out.w)*size]
+		dst := out.pix[y*out.stride():][:out.stride()]
+		if mask {
+			if err := classRow(dst, src, want.DType, p, y); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		convertRow(dst, src, want, p.t)
+	}
+	return out, nil
+}
+
+// pixel is a pixel of integers: the values of its type, gray in all colours,
+// and its alpha.
+type pixel struct{ r, g, b, a uint32 }
+
+// load reads pixel x of a row.
+func load(src []byte, t item.PixelType, x int) (p pixel) {
+	ch := int(t.Channels)
+	at := func(c int) uint32 {
+		if t.DType == item.U16 {
+			return uint32(binary.LittleEndian.Uint16(src[2*(x*ch+c):]))
+		}
+		return uint32(src[x*ch+c])
+	}
+	p.r = at(0)
+	if ch < 3 {
+		p.g, p.b = p.r, p.r
+	} else {
+		p.g, p.b = at(1), at(2)
+	}
+	p.a = 255
+	if t.DType == item.U16 {
+		p.a = 65535
+	}
+	if ch%2 == 0 {
+		p.a = at(ch - 1)
+	}
+	return p
+}
+
+// luma is Pillow's convert("L"), for 16 bits too.
+func (p *pixel) luma() uint32 {
+	return (p.r*19595 + p.g*38470 + p.b*7471 + 0x8000) >> 16
+}
+
+// narrow makes 8 bits of 16: the upper ones, but 16-bit gray, which Pillow holds
+// as a mode of its own, is cut off at 255.
+func (p *pixel) narrow(gray bool) {
+	p.a >>= 8
+	if gray {
+		p.r = min(p.r, 255)
+		p.g, p.b = p.r, p.r
+		return
+	}
+	p.r, p.g, p.b = p.r>>8, p.g>>8, p.b>>8
+}
+
+// convertRow converts integers: 8 bits become 16 by v*257, so that white stays
+// white. Without alpha a picture is opaque.
+func convertRow(dst, src []byte, want, have item.PixelType) {
+	ch := int(want.Channels)
+	scale := uint32(1)
+	if have.DType == item.U8 {
+		scale = 257
+	}
+	for x := range len(src) / have.Size() {
+		p := load(src, have, x)
+		if want.DType == item.U8 && have.DType == item.U16 {
+			p.narrow(have.Channels == 1)
+		}
+		v := [item.MaxChannels]uint32{p.r, p.g, p.b, p.a}
+		if ch < 3 {
+			v[0], v[1] = p.luma(), p.a
+		}
+		for c, v := range v[:ch] {
+			if i := x*ch + c; want.DType == item.U8 {
+				dst[i] = byte(v)
+			} else {
+				binary.LittleEndian.PutUint16(dst[2*i:], uint16(v*scale))
+			}
+		}
+	}
+}
+
+// classRow reads class numbers as they are stored. A colour is none, and neither
+// is one that the type has no room for.
+func classRow(dst, src []byte, want item.DType, from *picture, y int) error {
+	for x := range len(src) / from.t.Size() {
+		p := load(src, from.t, x)
+		v := p.r
+		if from.bilevel {
+			v &= 1
+		}
+		switch {
+		case p.g != p.r || p.b != p.r:
+			return &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("the mask has a colour, (%d, %d, %d), in column %d of row %d; class numbers are gray or indices of a palette", p.r, p.g, p.b, int(from.box.X)+x, int(from.box.Y)+y)}
+		case want == item.U16:
+			binary.LittleEndian.PutUint16(dst[2*x:], uint16(v))
+		case v > 255:
+			return &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("the mask has class number %d in column %d of row %d, more than uint8 holds; ask for 16 bits (depth=16)", v, int(from.box.X)+x, int(from.box.Y)+y)}
+		default:
+			dst[x] = byte(v)
+		}
+	}
+	return nil
+}

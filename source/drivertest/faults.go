@@ -1,0 +1,351 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/fault"
+	"github.com/stokerdata/stoker/store/retry"
+)
+
+// OpenStore opens the source under test, which lies in a store.
+type OpenStore func(ctx context.Context, st store.Store) (driver.Source, error)
+
+// Faults runs a source over a store that fails in every way that stores fail: with
+// an error, short, cut off, changed, with other bytes, and not at all. Each time
+// there is an error that names an object and, of reads, the bytes, or the records
+// are what they are; nothing panics or hangs; and when the store is well again, so
+// is the source. checked says that the format has checksums over all that a
+// record is made of, so that no other byte is taken for data.
+func Faults(t *testing.T, st store.Store, checked bool, open OpenStore) {
+	f := &faults{st: st, open: open, checked: checked}
+	f.look(t)
+	t.Run("Opening", f.opening)
+	t.Run("Reading", f.reading)
+	t.Run("Hanging", f.hanging)
+	t.Run("Flipped", f.flipped)
+}
+
+type faults struct {
+	st      store.Store
+	open    OpenStore
+	checked bool
+
+	names  []string // of the objects
+	sizes  []int64
+	most   int64
+	ids    []int64
+	clean  map[int64]copied
+	memory int // what reading may take
+}
+
+// patience is how long something that has been given up may take to end. Far more
+// than it needs, for machines that are busy.
+const patience = time.Minute
+
+var errFault = errors.New("the device is on fire")
+
+// look reads the source as it is.
+func (f *faults) look(t *testing.T) {
+	err := f.st.List(t.Context(), "", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
+		f.names, f.sizes = append(f.names, e.Name), append(f.sizes, e.Size)
+		f.most = max(f.most, e.Size)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.open(t.Context(), f.st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f.ids = few(s.Info())
+	f.ids = f.ids[:min(len(f.ids), 24)]
+	o := &opened{s, direct.NewObjects(s, nil)}
+	defer o.obj.Close()
+	f.clean = all(t, o, f.ids)
+	for _, r := range f.clean {
+		for _, v := range r {
+			f.memory += 4 * (len(v.Bytes) + 1<<10)
+		}
+	}
+	f.memory += 4*int(f.most) + 1<<20
+}
+
+// check looks at an error.
+func (f *faults) check(t *testing.T, doing string, err error) {
+	t.Helper()
+	text := err.Error()
+	named := strings.Contains(text, f.st.Path("")) // all names are below it
+	switch {
+	case strings.Contains(text, "internal error") || strings.Contains(text, "panic"):
+		t.Errorf("%s: it panicked: %v", doing, err)
+	case strings.Contains(text, "\n"):
+		t.Errorf("%s: the error has several lines: %v", doing, err)
+	case !named:
+		t.Errorf("%s: the error names no object: %v", doing, err)
+	case errors.Is(err, errBudget):
+		t.Errorf("%s: it takes more memory than %d bytes: %v", doing, f.memory, err)
+	}
+}
+
+// try opens the source; a panic of it is an error of the test.
+func (f *faults) try(t *testing.T, ctx context.Context, st store.Store) (s driver.Source, err error) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("opening panicked: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%s: it panicked", f.st.Path(""))
+		}
+	}()
+	return f.open(ctx, st)
+}
+
+// kinds are the faults, made anew for each use, and what their errors are.
+func (f *faults) kinds() []struct {
+	fault *fault.Fault
+	is    error
+} {
+	return []struct {
+		fault *fault.Fault
+		is    error
+	}{
+		{fault.Error(errFault).On(fault.Open), errFault},
+		{fault.Error(errFault).On(fault.Read), errFault},
+		{fault.Error(errFault).On(fault.Read).After(1), errFault},
+		{fault.Short().On(fault.Read), store.ErrShort},
+		{fault.Truncate(0), store.ErrChanged},
+		{fault.Truncate(1), store.ErrChanged},
+		{fault.Truncate(f.most / 2), store.ErrChanged},
+		{fault.Changed(), store.ErrChanged},
+	}
+}
+
+// opening fails while the source is opened.
+func (f *faults) opening(t *testing.T) {
+	list := f.kinds()
+	for _, op := range []fault.Op{fault.List, fault.Stat} {
+		list = append(list, f.kinds()[0])
+		list[len(list)-1].fault = fault.Error(errFault).On(op)
+	}
+	for _, c := range list {
+		doing := "opened with " + c.fault.String()
+		s, err := f.try(t, t.Context(), fault.New(f.st, 1, c.fault))
+		if err == nil {
+			if c.is == errFault && c.fault.Hits() > 0 {
+				t.Errorf("%s: a failure was not noticed", doing)
+			}
+			s.Close()
+			continue
+		}
+		f.check(t, doing, err)
+		if !errors.Is(err, c.is) {
+			t.Errorf("%s: error is %v", doing, err)
+		}
+	}
+}
+
+// read reads records while the fault is there, and afterwards without it.
+func (f *faults) read(t *testing.T, ctx context.Context, s driver.Source, on *atomic.Bool) ([]driver.Record, error) {
+	obj := direct.NewObjects(s, &retry.Options{Attempts: 1})
+	defer obj.Close()
+	b := newBuffer(false)
+	b.budget = f.memory
+	r := direct.NewReader(s, obj)
+	r.Alloc = b.alloc
+	on.Store(true)
+	defer on.Store(false)
+	return r.Read(ctx, f.ids)
+}
+
+// same compares records with what they are without faults.
+func (f *faults) same(t *testing.T, doing string, recs []driver.Record) (failed int, first error) {
+	t.Helper()
+	for k := range recs {
+		rec := &recs[k]
+		if rec.Err != nil {
+			f.check(t, doing, rec.Err)
+			if failed++; first == nil {
+				first = rec.Err
+			}
+		} else if !same(f.clean[rec.ID], copyRecord(rec)) {
+			t.Errorf("%s: record %d has another content, and no error", doing, rec.ID)
+		}
+	}
+	return failed, first
+}
+
+// well reads everything without faults.
+func (f *faults) well(t *testing.T, doing string, s driver.Source) {
+	t.Helper()
+	recs, err := f.read(t, t.Context(), s, new(atomic.Bool))
+	if err != nil {
+		t.Errorf("%s, afterwards: %v", doing, err)
+		return
+	}
+	if n, err := f.same(t, doing+", afterwards", recs); n > 0 {
+		t.Errorf("%s: afterwards %d records fail, the first one with: %v", doing, n, err)
+	}
+}
+
+// reading fails while records are read, of a source that is well when it is
+// opened.
+func (f *faults) reading(t *testing.T) {
+	for _, c := range f.kinds() {
+		doing := "read with " + c.fault.String()
+		var on atomic.Bool
+		s, err := f.open(t.Context(), fault.New(f.st, 1, c.fault.While(on.Load)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs, err := f.read(t, t.Context(), s, &on)
+		n := 0
+		if err != nil {
+			f.check(t, doing, err)
+		} else {
+			n, err = f.same(t, doing, recs)
+		}
+		switch {
+		case err != nil && !errors.Is(err, c.is):
+			t.Errorf("%s: %d records fail, the first one with: %v", doing, n, err)
+		case err == nil && c.fault.Hits() > 0 && c.is == errFault:
+			t.Errorf("%s: a failure was not noticed", doing)
+		}
+		if e := new(store.Error); errors.As(err, &e) && e.Op == "read" && e.Len > 0 && !strings.Contains(err.Error(), fmt.Sprintf("bytes %d to %d", e.Off, e.Off+e.Len)) {
+			t.Errorf("%s: the error does not say which bytes: %v", doing, err)
+		}
+		f.well(t, doing, s)
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: Close: %v", doing, err)
+		}
+	}
+}
+
+// hanging ends with the context, wherever it is.
+func (f *faults) hanging(t *testing.T) {
+	why := errors.New("given up")
+	for _, op := range []fault.Op{fault.List, fault.Stat, fault.Open, fault.Read} {
+		for _, after := range []int64{0, 1, 3} {
+			hang := fault.Hang().On(op).After(after)
+			f.giveUp(t, fmt.Sprintf("opening, %s hangs", op), hang, why, func(ctx context.Context) error {
+				s, err := f.try(t, ctx, fault.New(f.st, 1, hang))
+				if err == nil {
+					s.Close()
+				}
+				return err
+			})
+		}
+	}
+	for _, op := range []fault.Op{fault.Open, fault.Read} {
+		for _, after := range []int64{0, 1, 3} {
+			var on atomic.Bool
+			hang := fault.Hang().On(op).After(after).While(on.Load)
+			s, err := f.open(t.Context(), fault.New(f.st, 1, hang))
+			if err != nil {
+				t.Fatal(err)
+			}
+			doing := fmt.Sprintf("reading, %s hangs", op)
+			f.giveUp(t, doing, hang, why, func(ctx context.Context) error {
+				_, err := f.read(t, ctx, s, &on)
+				return err
+			})
+			f.well(t, doing, s)
+			s.Close()
+		}
+	}
+}
+
+// giveUp cancels do when it hangs.
+func (f *faults) giveUp(t *testing.T, doing string, hang *fault.Fault, why error, do func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	var err error
+	for waiting := true; waiting; {
+		select {
+		case err = <-done:
+			waiting = false
+		case <-time.After(time.Millisecond):
+			if hang.Hits() == 0 {
+				continue
+			}
+			cancel(why)
+			select {
+			case err = <-done:
+				waiting = false
+			case <-time.After(patience):
+				t.Fatalf("%s: it does not end when it is given up", doing)
+			}
+		}
+	}
+	if hang.Hits() > 0 && !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
+		t.Errorf("%s: error is %v", doing, err)
+	}
+}
+
+// flips is how many bytes are damaged in turn.
+const flips = 60
+
+// flipped damages single bytes, those of the beginning and the end of objects,
+// where formats keep what they believe, and some between.
+func (f *faults) flipped(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for i := range int64(flips) {
+		k := rng.IntN(len(f.names))
+		size := f.sizes[k]
+		if size == 0 {
+			continue
+		}
+		at := rng.Int64N(size)
+		switch i % 3 {
+		case 0:
+			at = (i / 3) % size
+		case 1:
+			at = max(size-1-i/3, 0)
+		}
+		doing := fmt.Sprintf("byte %d of %s is another one", at, f.st.Path(f.names[k]))
+		flip := func() *fault.Fault { return fault.Flip(at).Named(f.names[k]) }
+		// While it is opened.
+		s, err := f.try(t, t.Context(), fault.New(f.st, 1, flip()))
+		if err != nil {
+			f.check(t, doing, err)
+		} else {
+			s.Close()
+		}
+		// While it is read.
+		var on atomic.Bool
+		s, err = f.open(t.Context(), fault.New(f.st, 1, flip().While(on.Load)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs, err := f.read(t, t.Context(), s, &on)
+		if err != nil {
+			f.check(t, doing, err)
+		}
+		for r := range recs {
+			switch rec := &recs[r]; {
+			case rec.Err != nil:
+				f.check(t, doing, rec.Err)
+			case f.checked && !same(f.clean[rec.ID], copyRecord(rec)):
+				t.Errorf("%s: record %d has another content, and no error", doing, rec.ID)
+			}
+		}
+		if f.checked {
+			f.well(t, doing, s)
+		}
+		s.Close()
+	}
+}
