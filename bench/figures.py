@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,12 @@ def elsewhere(docs: Path, name: str) -> str:
     return f"The same on another machine: {', '.join(links)}.\n\n" if links else ""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> str:
-    """A Markdown table; columns from `right` on are aligned to the right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int | Collection[int] = 1) -> str:
+    """A Markdown table; columns from `right` on, or those that it names, are aligned to the right."""
+    aligned = range(right, len(head)) if isinstance(right, int) else right
     lines = [
         "| " + " | ".join(head) + " |",
-        "|" + "|".join("---" if i < right else "---:" for i in range(len(head))) + "|",
+        "|" + "|".join("---:" if i in aligned else "---" for i in range(len(head))) + "|",
     ]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)

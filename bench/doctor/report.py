@@ -7,24 +7,17 @@ python -m bench.doctor.report [RESULTS.json] [--docs DIR]
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import charts
-from ..figures import elsewhere
+from ..figures import elsewhere, table
 from .cells import HELDOUT, INJECTIONS, TUNING, all_cells
-from .score import BAND, FED, ROOT, STARVED, TIE, Run, Score, bars, newest, runs_of, score
+from .score import BAND, FED, ROOT, STARVED, TIE, Run, Score, bars, read, runs_of, score
 
 VERDICTS = [*INJECTIONS]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    rule = ["---:" if i in right else "---" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(r) + " |" for r in [head, rule, *rows])
 
 
 def confusion_table(s: Score) -> str:
@@ -137,7 +130,7 @@ elsewhere those that it can.
 
 On the held-out set: no threshold was chosen by it.
 
-{table(["measured", "value", "bar", "met"], [[b.what, b.value, b.bar, "yes" if b.met else "**no**"] for b in bars(s)])}
+{table(["measured", "value", "bar", "met"], [[b.what, b.value, b.bar, "yes" if b.met else "**no**"] for b in bars(s)], ())}
 
 ## What was said
 
@@ -233,11 +226,7 @@ def main() -> int:
     p.add_argument("results", type=Path, nargs="?")
     p.add_argument("--docs", type=Path, default=ROOT / "docs")
     a = p.parse_args()
-    path = a.results or newest()
-    if path is None:
-        print("bench-doctor: no results; run make bench-doctor")
-        return 2
-    results = json.loads(path.read_text())
+    path, results = read(a.results)
     if not runs_of(results, HELDOUT):
         print(f"bench-doctor: {path} has no finished run of the held-out set, so there is nothing to report")
         return 2

@@ -263,9 +263,14 @@ def bars(s: Score) -> list[Bar]:
     ]  # fmt: skip
 
 
-def newest() -> Path | None:
-    files = sorted((ROOT / "bench" / "results").glob("doctor-*.json"), key=lambda p: p.stat().st_mtime)
-    return files[-1] if files else None
+def read(path: Path | None) -> tuple[Path, dict[str, Any]]:
+    """Reads results, the newest ones where no file is named."""
+    if path is None:
+        files = sorted((ROOT / "bench" / "results").glob("doctor-*.json"), key=lambda p: p.stat().st_mtime)
+        if not files:
+            raise SystemExit("bench-doctor: no results; run make bench-doctor")
+        path = files[-1]
+    return path, json.loads(path.read_text())
 
 
 def main() -> int:
@@ -273,11 +278,7 @@ def main() -> int:
     p.add_argument("results", type=Path, nargs="?")
     p.add_argument("--set", default=HELDOUT, choices=["tuning", "heldout", "all"])
     a = p.parse_args()
-    path = a.results or newest()
-    if path is None:
-        print("bench-doctor: no results; run make bench-doctor")
-        return 2
-    results = json.loads(path.read_text())
+    path, results = read(a.results)
     runs = runs_of(results, a.set)
     if not runs:
         print(f"bench-doctor: {path} has no finished run of the set {a.set}")

@@ -16,6 +16,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/mattn/go-isatty"
 
+	"github.com/stokerdata/stoker/internal/chart"
 	"github.com/stokerdata/stoker/internal/doctor"
 	"github.com/stokerdata/stoker/internal/report"
 )
@@ -251,7 +252,7 @@ func (m *liveModel) text() string {
 		line := fmt.Sprintf("%-*s %s %s", liveLabel, b.label, m.bar.ViewAs(clampShare(x)), shareText(x))
 		if b.key == "wait" {
 			if room := width - lipgloss.Width(line) - 2; room >= 8 {
-				line += "  " + barStyle.Render(sparkline(m.waits, min(room, 60)))
+				line += "  " + barStyle.Render(chart.Sparkline(m.waits, min(room, 60)))
 			}
 		}
 		put(line)
@@ -352,17 +353,6 @@ func shareText(x float64) string {
 		return "   -"
 	}
 	return fmt.Sprintf("%3.0f%%", 100*x)
-}
-
-// sparkline draws the last shares as a row of blocks, the newest at the end.
-func sparkline(shares []float64, cells int) string {
-	const blocks = "▁▂▃▄▅▆▇█"
-	runes := []rune(blocks)
-	var out strings.Builder
-	for _, x := range shares[max(0, len(shares)-cells):] {
-		out.WriteRune(runes[min(int(clampShare(x)*float64(len(runes))), len(runes)-1)])
-	}
-	return out.String()
 }
 
 // lastEvents are the newest events that are more than "careful", newest first.

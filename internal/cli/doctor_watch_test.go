@@ -82,12 +82,6 @@ func TestLiveLine(t *testing.T) {
 	}
 }
 
-func TestSparkline(t *testing.T) {
-	if got := sparkline([]float64{0.9, 0, 0.5, 1, 2, math.NaN(), -1}, 6); got != "▁▅██▁▁" {
-		t.Errorf("got %s", got)
-	}
-}
-
 // Without a view the job's output goes through as it comes.
 func TestJobOutputWithoutTerminal(t *testing.T) {
 	var out bytes.Buffer

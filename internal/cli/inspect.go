@@ -12,6 +12,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/chart"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -337,23 +338,9 @@ func histogram(counts map[int64]int64, sides bool, format func(int64) string) st
 	}
 	var out strings.Builder
 	for _, b := range all {
-		fmt.Fprintf(&out, "  %*s to %-*s  %s %s\n", from, b.from, to, b.to, barStyle.Render(bar(b.n, most)), FormatCount(b.n))
+		fmt.Fprintf(&out, "  %*s to %-*s  %s %s\n", from, b.from, to, b.to, barStyle.Render(chart.ShareBar(float64(b.n)/float64(most), 32)), FormatCount(b.n))
 	}
 	return out.String()
-}
-
-// bar is n of most as a bar of up to 32 cells, in eighths of a cell.
-func bar(n, most int64) string {
-	const cells = 32
-	eighths := int(float64(n) / float64(most) * cells * 8)
-	if n > 0 && eighths == 0 {
-		eighths = 1
-	}
-	s := strings.Repeat("█", eighths/8)
-	if rest := eighths % 8; rest > 0 {
-		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
-	}
-	return s
 }
 
 // clean keeps control characters of names away from the terminal.

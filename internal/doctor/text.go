@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/internal/chart"
 )
 
 // textWidth is the width of the text report.
@@ -138,12 +140,7 @@ func (t *textWriter) stages(stages []Stage) {
 		} else {
 			group = ""
 		}
-		n := int(s.Share*barWidth + 0.5)
-		bar := strings.Repeat("█", min(max(n, 0), barWidth))
-		if n == 0 && s.Share > 0 {
-			bar = "▏"
-		}
-		t.line(fmt.Sprintf("%-10s %-16s %5.1f%%  %s", group, name, 100*s.Share, bar))
+		t.line(fmt.Sprintf("%-10s %-16s %5.1f%%  %s", group, name, 100*s.Share, chart.ShareBar(s.Share, barWidth)))
 	}
 }
 

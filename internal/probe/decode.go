@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/bench/decodebench"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
@@ -278,7 +279,7 @@ func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads
 	defer func() { err = errors.Join(err, pipe.Close()) }()
 	r.rowBytes = pipe.Info().SlotBytes / int64(pipe.Info().BatchSize)
 	pipe.Start(item.Position{})
-	if _, err := take(ctx, pipe, d/8, pipe.Info().Slots); err != nil {
+	if _, err := decodebench.Take(ctx, pipe, d/8, pipe.Info().Slots); err != nil {
 		return r, err
 	}
 	procs := runtime.GOMAXPROCS(0)
@@ -295,7 +296,7 @@ func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads
 	var cpus, clocks []float64
 	for range windows {
 		cpu, start := proc.OwnCPU(), time.Now()
-		n, err := take(ctx, pipe, d*7/8/windows, 1)
+		n, err := decodebench.Take(ctx, pipe, d*7/8/windows, 1)
 		if err != nil {
 			return r, err
 		}
@@ -311,22 +312,4 @@ func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads
 		}
 	}
 	return r, nil
-}
-
-// take consumes batches for at least d and at least n of them, and returns the
-// number of their records.
-func take(ctx context.Context, p *pipeline.Pipeline, d time.Duration, n int) (int64, error) {
-	var rows int64
-	for start := time.Now(); n > 0 || time.Since(start) < d; {
-		ev, err := p.Next(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if ev.Kind == pipeline.EventBatch {
-			p.Release(ev.Slot)
-			rows += int64(ev.Rows)
-			n--
-		}
-	}
-	return max(rows, 1), nil
 }

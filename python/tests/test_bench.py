@@ -40,14 +40,16 @@ CLOCK = Clock()
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """Measure with CLOCK."""
     log = _step.StepLog(clock=CLOCK.monotonic_ns)
     for module, name, value in (
         (_measure, "time", CLOCK), (_profile, "time", CLOCK), (_step, "_log", log), (_step, "write", log.write),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    return CLOCK
+    yield CLOCK
+    monkeypatch.undo()
+    log.close()
 
 
 def near(seconds: float) -> Any:

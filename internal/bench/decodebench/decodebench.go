@@ -93,11 +93,11 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	info := p.Info()
 
 	p.Start(item.Position{})
-	if _, err := take(ctx, p, o.Warmup, 2*info.Slots); err != nil {
+	if _, err := Take(ctx, p, o.Warmup, 2*info.Slots); err != nil {
 		return nil, err
 	}
 	before, cpu, start := p.Stats(), proc.OwnCPU(), time.Now()
-	images, err := take(ctx, p, o.For, 1)
+	images, err := Take(ctx, p, o.For, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,9 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	return r, nil
 }
 
-// take consumes batches for at least d and at least n of them, and returns the
+// Take consumes batches for at least d and at least n of them, and returns the
 // number of their records.
-func take(ctx context.Context, p *pipeline.Pipeline, d time.Duration, n int) (int64, error) {
+func Take(ctx context.Context, p *pipeline.Pipeline, d time.Duration, n int) (int64, error) {
 	var rows int64
 	for start := time.Now(); n > 0 || time.Since(start) < d; {
 		ev, err := p.Next(ctx)

@@ -169,17 +169,10 @@ def drive(
         while count < max_batches:
             batch = None  # its memory is for the next one
             asked = time.perf_counter()
-            if not own:
-                _step.write(_step.WAIT_BEGIN, 0)
-            rows = 0
             try:
-                batch = next(batches)
-                rows = _step.rows_of(batch)
+                batch, rows = _step.wait_for(batches, own)
             except StopIteration:
                 break
-            finally:
-                if not own:
-                    _step.write(_step.WAIT_END, rows)
             ready = time.perf_counter()
             computed = accelerator.compute(batch)
             _step.step()

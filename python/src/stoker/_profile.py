@@ -257,17 +257,10 @@ class Profiler:
                     run.first_record = log.head if log is not None else 0
                     spans.counting = True
                     start = begun = asked = time.perf_counter()
-                if not own:
-                    _step.write(_step.WAIT_BEGIN, 0)
-                rows = 0
                 try:
-                    batch = next(batches)
-                    rows = _step.rows_of(batch)
+                    batch, rows = _step.wait_for(batches, own)
                 except StopIteration:
                     break
-                finally:
-                    if not own:
-                        _step.write(_step.WAIT_END, rows)
                 if count == 0:
                     run.first_batch = time.perf_counter() - asked
                 else:

@@ -257,6 +257,24 @@ def rows_of(batch: object) -> int:
     return 0
 
 
+def wait_for(batches: Iterator[_T], own: bool = False) -> tuple[_T, int]:
+    """Take the next batch and return it with the number of its examples.
+
+    The wait goes into the log, but for ``own``: an iterator that writes its waits itself.
+    """
+    if own:
+        batch = next(batches)
+        return batch, rows_of(batch)
+    write(WAIT_BEGIN, 0)
+    rows = 0
+    try:
+        batch = next(batches)
+        rows = rows_of(batch)
+        return batch, rows
+    finally:
+        write(WAIT_END, rows)
+
+
 def watch(loader: Iterable[_T]) -> Iterator[_T]:
     """Iterate over any loader and write each wait for a batch into the step log.
 
@@ -273,14 +291,9 @@ def watch(loader: Iterable[_T]) -> Iterator[_T]:
         return
     batches = iter(loader)
     while True:
-        write(WAIT_BEGIN, 0)
-        rows = 0
         try:
-            batch = next(batches)
-            rows = rows_of(batch)
+            batch, _ = wait_for(batches)
         except StopIteration:
             return
-        finally:
-            write(WAIT_END, rows)
         yield batch
         del batch

@@ -1,0 +1,35 @@
+package chart
+
+import "strings"
+
+// ShareBar draws a share as a bar of up to so many characters, in eighths of one; what
+// is more than nothing is seen.
+func ShareBar(share float64, cells int) string {
+	eighths := int(clamp(share) * float64(8*cells))
+	if share > 0 && eighths == 0 {
+		eighths = 1
+	}
+	s := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return s
+}
+
+// Sparkline draws the last shares as a row of blocks, the newest at the end.
+func Sparkline(shares []float64, cells int) string {
+	blocks := []rune("▁▂▃▄▅▆▇█")
+	var out strings.Builder
+	for _, x := range shares[max(0, len(shares)-max(cells, 0)):] {
+		out.WriteRune(blocks[min(int(clamp(x)*float64(len(blocks))), len(blocks)-1)])
+	}
+	return out.String()
+}
+
+// clamp brings a share between 0 and 1; what is no number is 0.
+func clamp(x float64) float64 {
+	if !(x > 0) {
+		return 0
+	}
+	return min(x, 1)
+}
