@@ -59,7 +59,8 @@ type Shares struct {
 	// Read is for the records that are being read and decoded, those that take
 	// the place of bad ones among them.
 	Read int64 `json:"read"`
-	// Scratch is the most that workers may hold for images between two steps.
+	// Scratch is the most that workers take to decode images and hold of them
+	// between two steps.
 	Scratch int64 `json:"scratch"`
 }
 
@@ -76,51 +77,66 @@ type Plan struct {
 	// are wanted before them and were not planned, Parse for what sources make of
 	// bytes, Substitute for records that take the place of bad ones.
 	Fetch, Urgent, Parse, Substitute int64
-	// WorkerScratch is the part of Scratch that each worker has, LargeScratch the
-	// part for images that need more, one at a time.
-	WorkerScratch, LargeScratch int64
+	// WorkerScratch is the part of Scratch that each worker has for images between
+	// two steps. WorkerDecode is what decoding an image may take there: each worker
+	// has twice as much, since what it took for the image before is not all given
+	// back yet. Large is the part for images that need more.
+	WorkerScratch, WorkerDecode, Large int64
 }
 
 // Make shares the budget out: first what the least number of slots, reads and
 // scratch need; of the rest a quarter to read ahead, then more of each, then more
-// slots, and what is left to read ahead again.
+// slots, and what is left to large images and to read ahead again.
 func Make(r *Request) (*Plan, error) {
-	p := &Plan{
-		Shares: Shares{Budget: r.Memory}, SlotStride: SlotStride(r.SlotBytes),
-		WorkerScratch: workerScratch(r.Images),
-	}
-	want := Slots(r.Prefetch, p.SlotStride)
-	p.GroupRows = groupRows(r, want)
-
-	slots := minSlots
-	if r.Prefetch > 0 {
-		slots = want
-	}
-	p.Ring = int64(slots) * p.SlotStride
-	p.reading(r)
-	p.LargeScratch = minLargeScratch
-	p.Lookahead = r.Lookahead
-	spare := r.Memory - p.Ring - p.Read - p.Lookahead - p.scratch(r.Threads)
+	p := least(r)
+	spare := r.Memory - p.sum(r)
 	if spare < 0 {
 		return nil, tooLittle(r, p)
 	}
-	take := func(n int64) int64 {
-		n = clamp(n, 0, spare)
+	// take is as much of n as there is, in whole pieces.
+	take := func(n, piece int64) int64 {
+		n = clamp(n, 0, spare) / piece * piece
 		spare -= n
 		return n
 	}
 	if r.Lookahead == 0 {
-		p.Lookahead = take(min(spare/4, maxLookahead))
+		p.Lookahead += take(min(spare/4, maxLookahead), 1)
 	}
-	p.LargeScratch += take(min(largeImage(r.Images), r.Memory/8) - p.LargeScratch)
-	p.Slots = slots + int(take(int64(want-slots)*p.SlotStride)/p.SlotStride)
-	p.Ring = int64(p.Slots) * p.SlotStride
+	if each := 2 * int64(r.Threads); p.WorkerDecode > 0 {
+		p.WorkerDecode += take(min(r.Memory/16, each*maxDecode)-each*p.WorkerDecode, each) / each
+	}
+	p.Large += take(min(largeImage(r.Images), r.Memory/8)-p.Large, 1)
+	slots := take(int64(Slots(r.Prefetch, p.SlotStride))*p.SlotStride-p.Ring, p.SlotStride)
+	p.Ring += slots
+	p.Slots += int(slots / p.SlotStride)
+	if p.WorkerDecode > 0 {
+		p.Large += take(r.Memory/4-p.Large, 1)
+	}
 	if r.Lookahead == 0 {
-		spare = r.Memory - p.Ring - p.Read - p.Lookahead - p.scratch(r.Threads)
-		p.Lookahead += take(min(r.Memory/4, maxLookahead) - p.Lookahead)
+		p.Lookahead += take(min(r.Memory/4, maxLookahead)-p.Lookahead, 1)
 	}
-	p.Scratch = p.scratch(r.Threads)
+	p.Scratch = p.scratch(r)
 	return p, nil
+}
+
+// least is the plan with the least of everything that was not asked for.
+func least(r *Request) *Plan {
+	p := &Plan{
+		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead},
+		SlotStride: SlotStride(r.SlotBytes), Slots: minSlots,
+		WorkerScratch: workerScratch(r.Images), Large: minLarge,
+	}
+	want := Slots(r.Prefetch, p.SlotStride)
+	if r.Prefetch > 0 {
+		p.Slots = want
+	}
+	p.Ring = int64(p.Slots) * p.SlotStride
+	p.GroupRows = groupRows(r, want)
+	p.reading(r)
+	if len(r.Images) > 0 {
+		p.WorkerDecode = minDecode
+	}
+	return p
 }
 
 // reading sets Read and its parts, which do not depend on how much memory there is.
@@ -133,6 +149,33 @@ func (p *Plan) reading(r *Request) {
 	p.Read = p.Fetch + p.Urgent + p.Parse + p.Substitute
 }
 
-func (p *Plan) scratch(threads int) int64 { return int64(threads)*p.WorkerScratch + p.LargeScratch }
+// sum is what a plan takes.
+func (p *Plan) sum(r *Request) int64 { return p.Ring + p.Lookahead + p.Read + p.scratch(r) }
+
+func (p *Plan) scratch(r *Request) int64 {
+	return int64(r.Threads)*(p.WorkerScratch+2*p.WorkerDecode) + p.Large
+}
+
+// ForImage is the least memory, in whole MiB, with which an image finds n bytes
+// to be decoded in.
+func ForImage(r Request, n int64) int64 {
+	enough := func(mib int64) bool {
+		r.Memory = mib << 20
+		p, err := Make(&r)
+		return err == nil && max(p.Large, p.WorkerDecode) >= n
+	}
+	lo, hi := int64(0), int64(1)
+	for !enough(hi) && hi < 1<<30 {
+		lo, hi = hi, 2*hi
+	}
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; enough(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi << 20
+}
 
 func clamp(v, lo, hi int64) int64 { return max(lo, min(v, hi)) }

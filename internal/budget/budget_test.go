@@ -34,7 +34,7 @@ func TestMakeWithEnough(t *testing.T) {
 	if p.Slots != DefaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != GroupRows {
 		t.Errorf("%+v", p)
 	}
-	if p.Read != 2*minRead+minParse || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.LargeScratch != 3*3*2000*1500+1<<20 {
+	if p.Read != 2*minRead+minParse || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.Large < 29*2000*1500 || p.WorkerDecode < 16<<20 {
 		t.Errorf("%+v", p)
 	}
 	r := photos(4 << 30)
@@ -96,7 +96,7 @@ func TestSharesFitTheBudget(t *testing.T) {
 		if p.Slots < minSlots || r.Prefetch > 0 && p.Slots != max(r.Prefetch+2, minSlots) || r.Lookahead > 0 && p.Lookahead != r.Lookahead {
 			t.Fatalf("%+v: %+v", r, p)
 		}
-		if p.Read-p.Substitute < leastRead(r) || r.Substitutes && p.Substitute < leastRead(r) || p.LargeScratch < minLargeScratch || p.GroupRows < 1 || p.GroupRows > r.BatchSize {
+		if p.Read-p.Substitute < leastRead(r) || r.Substitutes && p.Substitute < leastRead(r) || p.Large < minLarge || p.GroupRows < 1 || p.GroupRows > r.BatchSize {
 			t.Fatalf("%+v: %+v", r, p)
 		}
 	}
@@ -110,13 +110,13 @@ func TestTooLittle(t *testing.T) {
 		change func(*Request)
 		want   string
 	}{
-		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 9 MiB to read into and 5 MiB of scratch need 128 MiB; set memory to that or more, or lower batch_size"},
+		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 9 MiB to read into and 13 MiB of scratch need 136 MiB; set memory to that or more, or lower batch_size"},
 		{func(r *Request) { r.Automatic = true }, "a quarter of the free memory is 64 MiB, too little: "},
 		{func(r *Request) { r.Automatic, r.Engines = true, 8 }, "a quarter of the free memory, shared by the engines of 8 processes, is 64 MiB, too little: "},
-		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 9 MiB to read into and 5 MiB of scratch need 129 MiB; set memory to that or more, or lower lookahead or batch_size"},
+		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 9 MiB to read into and 13 MiB of scratch need 137 MiB; set memory to that or more, or lower lookahead or batch_size"},
 		{func(r *Request) { r.Prefetch = 1000 }, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB"},
 		{func(r *Request) { r.Prefetch, r.Memory = 1000, 256<<20 }, "prefetch is 1000, too many for the memory budget of 256 MiB: 1002 batches of 38 MiB, " +
-			"9 MiB to read into and 5 MiB of scratch need 38090 MiB; set memory to that or more, or prefetch to 4 or less"},
+			"9 MiB to read into and 13 MiB of scratch need 38098 MiB; set memory to that or more, or prefetch to 4 or less"},
 	} {
 		r := photos(64 << 20)
 		c.change(r)
@@ -144,7 +144,26 @@ func TestGroups(t *testing.T) {
 // Sizes that no image has do not overflow.
 func TestHugeSides(t *testing.T) {
 	im := []Image{{Width: 1 << 62, Height: 1 << 62, MaxWidth: 1 << 62}}
-	if largeImage(im) != maxLargeScratch || pixelBytes(im) <= 0 {
+	if largeImage(im) != maxLarge || pixelBytes(im) <= 0 {
 		t.Errorf("%d, %d", largeImage(im), pixelBytes(im))
+	}
+}
+
+// With the memory that is said to be enough for an image, it is decoded; with a
+// MiB less it is not.
+func TestForImage(t *testing.T) {
+	for _, memory := range []int64{150 << 20, 4 << 30} {
+		for _, n := range []int64{1, 3 << 20, 50 << 20, 486 << 20, 5 << 30} {
+			r := photos(memory)
+			at := ForImage(*r, n)
+			fits := func(memory int64) bool {
+				r.Memory = memory
+				p, err := Make(r)
+				return err == nil && max(p.Large, p.WorkerDecode) >= n
+			}
+			if !fits(at) || fits(at-1<<20) && n > minLarge {
+				t.Errorf("%d MiB for an image of %d MiB: %v, with a MiB less %v", at>>20, n>>20, fits(at), fits(at-1<<20))
+			}
+		}
 	}
 }

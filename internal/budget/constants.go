@@ -40,12 +40,20 @@ const (
 	maxLookahead = 256 << 20
 
 	// Scratch of each worker, when pixels are kept there between steps as a
-	// rule and when only as an exception. An image that needs more gets it
-	// from the large scratch, of which there is one, one image at a time.
-	keptScratch     = 6 << 20
-	fewScratch      = 256 << 10
-	minLargeScratch = 4 << 20
-	maxLargeScratch = 256 << 20
+	// rule and when only as an exception.
+	keptScratch = 6 << 20
+	fewScratch  = 256 << 10
+	// Memory that decoding an image may take while others are decoded as well.
+	minDecode = 1 << 20
+	maxDecode = 64 << 20
+	// For images that need more.
+	minLarge = 4 << 20
+	maxLarge = 256 << 20
+
+	// Beside is what an engine takes beside its budget: the program, Go's runtime
+	// and what it leaves to collect, stacks, and what decoders hold between images.
+	// Twice what the index of the source takes comes to it.
+	Beside = 64 << 20
 
 	// MaxPrefetch is the most that may be asked for.
 	MaxPrefetch = 1024

@@ -12,7 +12,7 @@ func tooLittle(r *Request, p *Plan) error {
 			from += fmt.Sprintf(", shared by the engines of %d processes,", r.Engines)
 		}
 	}
-	read, scratch := p.Read, p.scratch(r.Threads)
+	read, scratch := p.Read, p.scratch(r)
 	rest := read + scratch + p.Lookahead
 	need := func(slots int64) string {
 		ahead := ""

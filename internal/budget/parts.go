@@ -41,18 +41,18 @@ func workerScratch(images []Image) int64 {
 	return fewScratch
 }
 
-// largeImage is the scratch for the largest image: three copies of it, as far
-// as its size is known.
+// largeImage is what the largest image takes: three copies of it between steps,
+// and what decoding it takes in any format, as far as its size is known.
 func largeImage(images []Image) int64 {
 	need := int64(0)
 	for _, im := range images {
 		n := pixels(max(im.Width, im.MaxWidth), max(im.Height, im.MaxHeight))
 		if n == 0 {
-			return maxLargeScratch
+			return maxLarge
 		}
-		need = max(need, 3*im.pixelBytes()*n+1<<20)
+		need = max(need, (3*im.pixelBytes()+20)*n+1<<20)
 	}
-	return min(need, maxLargeScratch)
+	return min(need, maxLarge)
 }
 
 // groupRows chooses how many records make a group.

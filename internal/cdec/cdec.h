@@ -75,6 +75,10 @@ void sk_set_max_pixels(sk_dec *d, int64_t n);
 // Bounds what libjpeg may take for an image, in bytes; 0 is no bound.
 void sk_set_max_memory(sk_dec *d, int64_t n);
 
+// Makes free() give memory of more than a few MiB back to the system at once,
+// for the whole process. Returns whether the C library can.
+int sk_return_memory(void);
+
 // For tests and benchmarks: whether libjpeg's own entropy decoder is used, and
 // how many images needed it after all.
 void sk_set_plain(sk_dec *d, int plain);

@@ -4,6 +4,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 // Scratch buffers above this size are given back after the run that needed
 // them, so that one huge image does not hold its memory for ever.
@@ -53,6 +56,17 @@ void sk_set_max_memory(sk_dec *d, int64_t n)
 	d->max_memory = n;
 	if (d->ci.mem != NULL)
 		d->ci.mem->max_memory_to_use = (long)n;
+}
+
+int sk_return_memory(void)
+{
+#ifdef __GLIBC__
+	// By default the first large free() makes the library keep up to twice as
+	// much, in each thread.
+	return mallopt(M_MMAP_THRESHOLD, 4 << 20) && mallopt(M_TRIM_THRESHOLD, 4 << 20);
+#else
+	return 0;
+#endif
 }
 
 void sk_set_plain(sk_dec *d, int plain)

@@ -66,7 +66,7 @@ func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) 
 			return nil, err
 		}
 	}
-	pipeline.SpareProcs()
+	pipeline.OwnProcess()
 	p, err := pipeline.Open(ctx, cfg)
 	if err != nil {
 		return nil, err // not p: a nil *Pipeline in an interface is not nil

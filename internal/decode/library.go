@@ -40,7 +40,7 @@ func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
 			pixel *= 2
 		}
 	}
-	if err := d.allow(fileMemory(&info, len(src), pixel) + more); err != nil {
+	if err := d.allow(fileMemory(&info, len(src), pixel)+more, true); err != nil {
 		return nil, err
 	}
 	defer func() {

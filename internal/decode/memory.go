@@ -72,7 +72,7 @@ func (d *Decoder) admit(r *Request, more int64) error {
 	if err != nil {
 		return err
 	}
-	return d.allow(need + more)
+	return d.allow(need+more, false)
 }
 
 // pictureMemory is what runPicture takes for the pixels of a request's box, beside
@@ -101,9 +101,9 @@ func (r *Request) pictureMemory(codec driver.Codec, orientation int32) int64 {
 }
 
 // allow refuses what takes more memory than there is.
-func (d *Decoder) allow(need int64) error {
+func (d *Decoder) allow(need int64, heap bool) error {
 	if d.memory > 0 && need > d.memory {
-		return &MemoryError{Need: need, Limit: d.memory}
+		return &MemoryError{Need: need, Limit: d.memory, Heap: heap}
 	}
 	return nil
 }
@@ -203,6 +203,8 @@ func jpegCoefficients(info *imagefile.Info) int64 {
 type MemoryError struct {
 	// Need and Limit are bytes.
 	Need, Limit int64
+	// Heap says that it is the Go heap that most of it is taken from.
+	Heap bool
 }
 
 // Error says how much it would take.

@@ -1,9 +1,6 @@
 package kind
 
 import (
-	"errors"
-
-	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -26,13 +23,24 @@ func (r *Rows) Make(b *collate.Batch, first int, epoch int64, recs []driver.Reco
 	if r.tools.dec == nil {
 		return g
 	}
-	// Records that did not fit this worker's scratch once more, with the large one.
 	for k := range recs {
-		if g.Errs[k] != nil && recs[k].Err == nil && errors.Is(g.Errs[k], arena.ErrBudget) {
-			r.large.with(&r.tools, func() { r.one(g, k) })
+		if g.Errs[k] != nil && recs[k].Err == nil {
+			r.oneLarge(g, k)
 		}
 	}
 	return g
+}
+
+// oneLarge makes a row once more that failed for want of memory, with what it says
+// that it needs.
+func (r *Rows) oneLarge(g *Group, k int) {
+	var w wish
+	for w.learn(g.Errs[k]) {
+		if err := r.large.with(&r.tools, &w, func() { r.one(g, k) }); err != nil {
+			g.Errs[k] = err
+			return
+		}
+	}
 }
 
 // all makes all rows of a group. After a panic it does the records one at a

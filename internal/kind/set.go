@@ -237,10 +237,11 @@ func fault(what string, r any) error {
 }
 
 // NewRows returns what makes rows in one goroutine, of groups of up to groupRows
-// records, with scratch of budget and of large.
-func (s *Set) NewRows(groupRows int, budget *arena.Budget, large *Large) (*Rows, error) {
+// records, with scratch of budget and images that take up to decodeMemory to be
+// decoded, and those that need more with large.
+func (s *Set) NewRows(groupRows int, budget *arena.Budget, decodeMemory int64, large *Large) (*Rows, error) {
 	r := &Rows{large: large, errs: make([]error, groupRows)}
-	r.tools = Tools{GroupRows: groupRows, options: decode.Options{ApplyOrientation: s.p.ApplyOrientation}, budget: budget}
+	r.tools = Tools{GroupRows: groupRows, options: decode.Options{ApplyOrientation: s.p.ApplyOrientation}, budget: budget, decodeMemory: decodeMemory}
 	for _, m := range s.makers {
 		w, err := m.NewWorker(&r.tools)
 		if err != nil {

@@ -2,7 +2,6 @@ package kind
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/decode"
@@ -18,8 +17,10 @@ type Tools struct {
 
 	options decode.Options
 	dec     *decode.Decoder
-	budget  *arena.Budget
-	scratch scratch
+	// decodeMemory is what decoding an image may take.
+	decodeMemory int64
+	budget       *arena.Budget
+	scratch      scratch
 }
 
 // scratch is memory for images between two steps.
@@ -44,6 +45,7 @@ func (t *Tools) Decoder() (*decode.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
+	dec.SetMemory(t.decodeMemory)
 	t.dec, t.scratch = dec, newScratch(dec, t.budget)
 	return dec, nil
 }
@@ -106,24 +108,4 @@ func (k *kernel) Resample(dst, src []byte, w, h int, t item.PixelType, g *item.G
 	}
 	k.dec.Run(k.req[:])
 	return k.req[0].Err
-}
-
-// Large is scratch for images that do not fit that of a worker. One image uses
-// it at a time.
-type Large struct {
-	Budget *arena.Budget
-	mu     sync.Mutex
-}
-
-// with calls f while the tools have the large scratch.
-func (l *Large) with(t *Tools, f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	own := t.scratch
-	t.scratch = newScratch(t.dec, l.Budget)
-	defer func() {
-		t.scratch.free()
-		t.scratch = own
-	}()
-	f()
 }

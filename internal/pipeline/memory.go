@@ -7,10 +7,10 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 )
 
-// planMemory asks how the budget is shared out for what this pipeline does.
-func (p *Pipeline) planMemory(node *budget.Node, threads int) (*budget.Plan, error) {
+// memoryRequest is what the budget is shared out for.
+func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Request, error) {
 	cost := p.set.Cost()
-	r := budget.Request{
+	r := &budget.Request{
 		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
 		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip,
 		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes,
@@ -22,7 +22,7 @@ func (p *Pipeline) planMemory(node *budget.Node, threads int) (*budget.Plan, err
 		}
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free), true, node.Engines
 	}
-	return budget.Make(&r)
+	return r, nil
 }
 
 // nearRing is the size up to which a ring is written through the caches, so that

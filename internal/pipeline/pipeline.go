@@ -38,8 +38,10 @@ type Pipeline struct {
 
 	groupRows     int
 	budget        *arena.Budget // ring
-	large         kind.Large
+	large         *kind.Large
 	workerScratch int64
+	workerDecode  int64
+	heapScratch   int64
 	ring          *arena.Ring
 	objects       *direct.Objects
 	fetch         *fetch.Fetcher
@@ -125,14 +127,19 @@ func (p *Pipeline) open() error {
 	if threads == 0 {
 		threads = node.Threads(cores)
 	}
-	plan, err := p.planMemory(&node, threads)
+	request, err := p.memoryRequest(&node, threads)
+	if err != nil {
+		return err
+	}
+	plan, err := budget.Make(request)
 	if err != nil {
 		return err
 	}
 	p.groupRows = plan.GroupRows
 	p.budget = arena.NewBudget(plan.Ring)
 	p.workerScratch = plan.WorkerScratch
-	p.large.Budget = arena.NewBudget(plan.LargeScratch)
+	p.workerDecode = plan.WorkerDecode
+	p.large = kind.NewLarge(plan.Large, func(need int64) int64 { return budget.ForImage(*request, need) })
 	if p.ring, err = arena.NewRing(p.budget, plan.Slots, p.layout.Bytes); err != nil {
 		return fmt.Errorf("making the ring of batches: %w", err)
 	}
@@ -162,6 +169,8 @@ func (p *Pipeline) open() error {
 	p.memoryQ = make(chan group, 2*threads)
 	p.wake = make(chan struct{}, 1)
 	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.heapScratch = plan.Scratch
+	limitHeap(p.heapScratch)
 	for range threads {
 		w, err := p.newWorker()
 		if err != nil {
@@ -256,6 +265,8 @@ func (p *Pipeline) release() error {
 	for _, w := range p.workers {
 		w.close()
 	}
+	limitHeap(-p.heapScratch)
+	p.heapScratch = 0
 	var err error
 	if p.fetch != nil {
 		p.fetch.Close()

@@ -46,8 +46,8 @@ func (p *Pipeline) Stats() Stats {
 		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
 		Bytes: fetched.Bytes, Retries: p.retries.Load(),
 		ConsumerWait: time.Duration(p.consumerWait.Load()),
-		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.parseBudget.Used() + p.large.Budget.Used(),
-		MemoryPeak:   p.budget.Peak() + fetched.Peak + p.parseBudget.Peak() + p.large.Budget.Peak(),
+		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.parseBudget.Used() + p.large.Used(),
+		MemoryPeak:   p.budget.Peak() + fetched.Peak + p.parseBudget.Peak() + p.large.Peak(),
 		Uptime:       time.Since(p.opened),
 	}
 	for _, w := range p.workers {

@@ -42,7 +42,7 @@ func (p *Pipeline) newWorker() (*worker, error) {
 	w := &worker{p: p, mem: arena.NewBump(p.parseBudget, arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
 	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group allocates nothing
 	var err error
-	w.rows, err = p.set.NewRows(p.groupRows, w.budget, &p.large)
+	w.rows, err = p.set.NewRows(p.groupRows, w.budget, p.workerDecode, p.large)
 	return w, err
 }
 

@@ -127,6 +127,7 @@ type Status struct {
 	Inner                  int // its number in its own PID namespace; 0 where not said
 	TracerPID              int
 	RSS, Swap, Shmem       uint64 // bytes
+	Peak                   uint64 // of RSS, bytes
 	Voluntary, Involuntary uint64 // context switches
 	CPUs                   int    // cores that the process may run on; 0 where not said
 }
@@ -151,6 +152,8 @@ func ParseStatus(data []byte) Status {
 			s.TracerPID = int(f.uint())
 		case "VmRSS":
 			s.RSS = f.uint() * 1024
+		case "VmHWM":
+			s.Peak = f.uint() * 1024
 		case "VmSwap":
 			s.Swap = f.uint() * 1024
 		case "RssShmem":
