@@ -20,7 +20,7 @@ type Batch struct {
 	Near bool
 
 	spans []spans    // by Layout.ragged
-	mu    sync.Mutex // of the extra of all spans
+	mu    sync.Mutex // of what lies beside
 }
 
 // NewBatch returns a Batch, to be given a slot by Begin.
@@ -41,7 +41,9 @@ func (b *Batch) Begin(slot []byte, rows int) {
 			clear(b.l.rows(slot, a, rows, b.l.Rows))
 		}
 	}
-	b.beginRagged()
+	for i := range b.spans {
+		b.spans[i].begin(rows)
+	}
 }
 
 // Array is array a of the layout.
@@ -66,7 +68,10 @@ func (b *Batch) PutFloat(a, i int, v float64) { b.PutInt(a, i, int64(math.Float6
 func (b *Batch) Place(a, i int, n int64) (at int64, ok bool) {
 	arr := &b.l.Arrays[a]
 	if arr.Ragged {
-		at, ok = b.place(b.l.of[a], i, n)
+		if n > b.l.ragged[b.l.of[a]].maxRow {
+			return 0, false
+		}
+		at, ok = b.spans[b.l.of[a]].place(i, n, arr.Capacity)
 		return arr.Offset + at, ok
 	}
 	return arr.Offset + int64(i)*arr.RowBytes, n == arr.RowBytes

@@ -33,15 +33,11 @@ type Column struct {
 	// Shape is that of one row. A row of a ragged column has one axis more, the
 	// first one, of any length.
 	Shape []int
-	// The rows of a Ragged column have together at most Capacity bytes. Each has
-	// room for RowRoom bytes until all are there, or exactly as much as Batch.Sizes
-	// says in advance when RowRoom is SizesKnown.
-	Ragged            bool
-	Capacity, RowRoom int64
+	// The rows of a Ragged column have at most MaxRow bytes each, and Capacity
+	// together.
+	Ragged           bool
+	MaxRow, Capacity int64
 }
-
-// SizesKnown is the RowRoom of columns whose sizes are known before their rows.
-const SizesKnown = -1
 
 // MaxBatch is the largest batch, in bytes.
 const MaxBatch = 1 << 40
@@ -68,11 +64,11 @@ func New(rows int, cols []Column) (*Layout, error) {
 		}
 		of := -1
 		if c.Ragged {
-			if c.Capacity < 0 || c.Capacity > MaxBatch || c.RowRoom < SizesKnown || c.RowRoom > MaxBatch {
+			if c.Capacity < 0 || c.Capacity > MaxBatch || c.MaxRow < 0 || c.MaxRow > MaxBatch {
 				return nil, fmt.Errorf("array %q: values of up to %d bytes in a batch are out of range", c.Name, c.Capacity)
 			}
 			of = len(l.ragged)
-			l.ragged = append(l.ragged, raggedArray{array: len(l.Arrays), room: c.RowRoom, element: element})
+			l.ragged = append(l.ragged, raggedArray{array: len(l.Arrays), maxRow: c.MaxRow, element: element})
 			a.Capacity, a.Offsets = c.Capacity, l.Bytes
 			l.Bytes += aligned(8 * int64(rows+1))
 		} else {

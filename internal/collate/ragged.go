@@ -4,103 +4,154 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
-// raggedArray is what a Layout knows of a ragged array: room as
-// Column.RowRoom, and the bytes of an element of the first axis.
+// raggedArray is what a Layout knows of a ragged array: the largest row and an
+// element of the first axis, in bytes.
 type raggedArray struct {
-	array         int
-	room, element int64
+	array           int
+	maxRow, element int64
 }
 
-// spans say where the rows of a ragged array lie among its values, in bytes.
-// Until all are there, gaps may lie between them.
+// spans say where the rows of a ragged array lie among its values, in bytes. Rows
+// are given places one behind the other as they come; when all are there, Finish
+// puts them into their order.
 type spans struct {
+	// at is -1 for a row beside the values, size -1 for one that has no place yet.
 	at, size []int64
-	// extra holds rows that did not fit their place: those of records that took
-	// the place of bad ones.
-	extra map[int][]byte
+	used     atomic.Int64
+	// beside holds rows for which there was no place any more.
+	beside map[int][]byte
 }
 
-// beginRagged gives the rows of a new batch their places.
-func (b *Batch) beginRagged() {
-	for i := range b.spans {
-		sp, room := &b.spans[i], max(b.l.ragged[i].room, 0)
-		sp.extra = nil
-		for k := range b.rows {
-			sp.at[k], sp.size[k] = int64(k)*room, 0
-		}
+func (sp *spans) begin(rows int) {
+	sp.used.Store(0)
+	sp.beside = nil
+	for k := range rows {
+		sp.at[k], sp.size[k] = 0, -1
 	}
 }
 
-// Sizes gives the rows of the ragged array a, a column of SizesKnown, their
-// final places. fill is given room for their sizes in bytes.
-func (b *Batch) Sizes(a int, fill func(sizes []int64)) error {
+// has says whether row k has a place of n bytes.
+func (sp *spans) has(k int, n int64) bool { return n == sp.size[k] && sp.at[k] >= 0 }
+
+// take returns a place for n bytes, when there is room.
+func (sp *spans) take(n, capacity int64) (at int64, ok bool) {
+	if n < 0 || n > capacity {
+		return 0, false
+	}
+	at = sp.used.Add(n) - n
+	return at, at <= capacity-n
+}
+
+// place gives row k a place of n bytes, when there is room.
+func (sp *spans) place(k int, n, capacity int64) (at int64, ok bool) {
+	if sp.has(k, n) {
+		return sp.at[k], true
+	}
+	if at, ok = sp.take(n, capacity); ok {
+		sp.at[k], sp.size[k] = at, n
+	}
+	return at, ok
+}
+
+// Sizes gives all rows of the ragged array a their places in advance, so that
+// they come to lie in order. fill is given room for their sizes in bytes; when it
+// returns false nothing is done.
+func (b *Batch) Sizes(a int, fill func(sizes []int64) bool) error {
 	arr, sp := &b.l.Arrays[a], &b.spans[b.l.of[a]]
 	size := sp.size[:b.rows]
-	fill(size)
+	if !fill(size) {
+		sp.begin(b.rows)
+		return nil
+	}
 	total := int64(0)
 	for k, n := range size {
 		if n < 0 || n > arr.Capacity-total {
-			clear(size) // so that no value finds a place
+			sp.begin(b.rows)
 			return fmt.Errorf("the values of %q of this batch have more than the %d bytes that the source spoke of", arr.Name, arr.Capacity)
 		}
 		sp.at[k] = total
 		total += n
 	}
+	sp.used.Store(total)
 	return nil
-}
-
-// place returns where among the values row k of ragged array i may be put.
-func (b *Batch) place(i, k int, n int64) (at int64, ok bool) {
-	sp, room := &b.spans[i], b.l.ragged[i].room
-	if room >= 0 {
-		return sp.at[k], n >= 0 && n <= room
-	}
-	return sp.at[k], n == sp.size[k]
 }
 
 // Put puts v into row k of the ragged array a: into its place, where it may lie
-// already, or beside it when the place was made for another value.
+// already, or beside the others when there is no place for it.
 func (b *Batch) Put(a, k int, v []byte) error {
-	i := b.l.of[a]
-	sp, r := &b.spans[i], &b.l.ragged[i]
-	n := int64(len(v))
-	if n%r.element != 0 {
-		return fmt.Errorf("%q has %d bytes, which is not a number of elements of %d bytes each", b.l.Arrays[a].Name, n, r.element)
-	}
-	if r.room >= 0 {
-		if n > r.room {
-			return fmt.Errorf("%q has %d bytes, more than the %d that the source spoke of", b.l.Arrays[a].Name, n, r.room)
+	values, errs := [1][]byte{v}, [1]error{}
+	b.PutRows(a, k, values[:], errs[:])
+	return errs[0]
+}
+
+// PutRows is Put for rows first, first+1, ..., which get their places together,
+// so that they lie in order. What is wrong with a value goes to errs; those that
+// have an error already are left alone.
+func (b *Batch) PutRows(a, first int, values [][]byte, errs []error) {
+	arr, sp, r := &b.l.Arrays[a], &b.spans[b.l.of[a]], &b.l.ragged[b.l.of[a]]
+	need := int64(0)
+	for k, v := range values {
+		switch n := int64(len(v)); {
+		case errs[k] != nil:
+		case n%r.element != 0:
+			errs[k] = fmt.Errorf("%q has %d bytes, which is not a number of elements of %d bytes each", arr.Name, n, r.element)
+		case n > r.maxRow:
+			errs[k] = fmt.Errorf("%q has %d bytes, more than the %d that the source spoke of", arr.Name, n, r.maxRow)
+		case !sp.has(first+k, n):
+			need += n
 		}
-		sp.size[k] = n
-	} else if n != sp.size[k] {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if sp.extra == nil {
-			sp.extra = map[int][]byte{}
-		}
-		sp.size[k], sp.extra[k] = n, slices.Clone(v)
-		return nil
 	}
-	at := sp.at[k]
-	b.Copy(b.l.values(b.slot, a)[at:at+n], v)
-	return nil
+	at, together := sp.take(need, arr.Capacity)
+	all := b.l.values(b.slot, a)
+	for k, v := range values {
+		if errs[k] != nil {
+			continue
+		}
+		row, n := first+k, int64(len(v))
+		if together && !sp.has(row, n) {
+			sp.at[row], sp.size[row] = at, n
+			at += n
+		} else if _, ok := sp.place(row, n, arr.Capacity); !ok {
+			b.putBeside(sp, row, v)
+			continue
+		}
+		b.Copy(all[sp.at[row]:sp.at[row]+n], v)
+	}
+}
+
+func (b *Batch) putBeside(sp *spans, k int, v []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if sp.beside == nil {
+		sp.beside = map[int][]byte{}
+	}
+	sp.at[k], sp.size[k], sp.beside[k] = -1, int64(len(v)), slices.Clone(v)
 }
 
 // Ragged says whether Finish has anything to do.
 func (b *Batch) Ragged() bool { return len(b.spans) > 0 }
 
-// Finish closes the gaps between the rows of ragged arrays and writes their
-// offsets, when all rows of the batch are there.
+// Finish puts the rows of ragged arrays into their order, without gaps, and
+// writes their offsets, when all rows of the batch are there.
 func (b *Batch) Finish() error {
 	for i := range b.spans {
 		sp, r := &b.spans[i], &b.l.ragged[i]
 		arr := &b.l.Arrays[r.array]
 		at, size := sp.at[:b.rows], sp.size[:b.rows]
-		total, dense := int64(0), len(sp.extra) == 0
+		total, end, dense, rising := int64(0), int64(0), true, true
 		for k, n := range size {
+			if n <= 0 {
+				size[k] = 0
+				continue
+			}
 			dense = dense && at[k] == total
+			if at[k] >= 0 {
+				rising = rising && at[k] >= end
+				end = at[k] + n
+			}
 			total += n
 		}
 		if total > arr.Capacity {
@@ -108,11 +159,15 @@ func (b *Batch) Finish() error {
 				arr.Name, total, arr.Capacity)
 		}
 		if !dense {
-			closeGaps(b.l.values(b.slot, r.array), at, size, sp.extra)
-			sp.extra = nil
+			values := b.l.values(b.slot, r.array)
+			if !rising {
+				order(values, at, size)
+			}
+			closeGaps(values, at, size, sp.beside)
+			sp.beside = nil
 		}
 		offsets := b.slot[arr.Offsets:]
-		end := int64(0)
+		end = 0
 		for k, n := range size {
 			binary.LittleEndian.PutUint64(offsets[8*k:], uint64(end/r.element))
 			end += n
@@ -122,33 +177,4 @@ func (b *Batch) Finish() error {
 		}
 	}
 	return nil
-}
-
-// closeGaps moves values so that they follow each other from 0 on. Their order
-// stays: those that move down are moved in order, those that move up in
-// reverse, so that none is written over before it has moved. Values in extra
-// are not among those that move and are put into their places at the end.
-func closeGaps(values []byte, at, size []int64, extra map[int][]byte) {
-	to := int64(0)
-	for k, n := range size {
-		if _, ok := extra[k]; !ok && to < at[k] {
-			copy(values[to:to+n], values[at[k]:at[k]+n])
-		}
-		to += n
-	}
-	for k := len(size) - 1; k >= 0; k-- {
-		n := size[k]
-		to -= n
-		if _, ok := extra[k]; !ok && to > at[k] {
-			copy(values[to:to+n], values[at[k]:at[k]+n])
-		}
-	}
-	to = 0
-	for k, n := range size {
-		if v, ok := extra[k]; ok {
-			copy(values[to:to+n], v)
-		}
-		at[k] = to
-		to += n
-	}
 }

@@ -7,37 +7,144 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/item"
 )
 
+// gaps makes rows with gaps between them, some beside, in the order of the rows or
+// in another one, and what they are one behind the other.
+func gaps(rng *rand.Rand, shuffled bool) (memory []byte, at, size []int64, beside map[int][]byte, want []byte) {
+	n := 1 + rng.IntN(120)
+	at, size, beside = make([]int64, n), make([]int64, n), map[int][]byte{}
+	rows := make([]int, n)
+	for k := range rows {
+		rows[k] = k
+		size[k] = int64(rng.IntN(3) * rng.IntN(30))
+		want = append(want, bytes.Repeat([]byte{byte(k + 1)}, int(size[k]))...)
+	}
+	if shuffled { // in pieces
+		for range 1 + rng.IntN(20) {
+			cut := rng.IntN(n)
+			slices.Reverse(rows[cut:min(cut+rng.IntN(9), n)])
+		}
+	}
+	memory = make([]byte, 20000)
+	place := int64(0)
+	for _, k := range rows {
+		v := bytes.Repeat([]byte{byte(k + 1)}, int(size[k]))
+		if rng.IntN(9) == 0 {
+			at[k], beside[k] = -1, v
+			continue
+		}
+		place += int64(rng.IntN(3) * rng.IntN(20) * rng.IntN(2))
+		at[k] = place
+		place += int64(copy(memory[place:], v))
+	}
+	return memory, at, size, beside, want
+}
+
 func TestCloseGaps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		n := 1 + rng.IntN(12)
-		at, size := make([]int64, n), make([]int64, n)
-		extra := map[int][]byte{}
-		var want []byte
-		memory := make([]byte, 4000)
-		place := int64(0)
-		for k := range n {
-			place += int64(rng.IntN(3) * rng.IntN(20))
-			at[k] = place
-			v := bytes.Repeat([]byte{byte(k + 1)}, rng.IntN(30))
-			size[k] = int64(len(v))
-			want = append(want, v...)
-			if rng.IntN(3) == 0 {
-				extra[k] = v
-				place += int64(rng.IntN(30)) // what was planned for
-				continue
-			}
-			copy(memory[place:], v)
-			place += size[k]
+	for i := range 4000 {
+		memory, at, size, beside, want := gaps(rng, i%2 == 1)
+		if i%2 == 1 {
+			order(memory, at, size)
 		}
-		closeGaps(memory, at, size, extra)
+		closeGaps(memory, at, size, beside)
 		if !bytes.Equal(memory[:len(want)], want) {
 			t.Fatalf("got %v, want %v", memory[:len(want)], want)
+		}
+	}
+}
+
+func TestRotate(t *testing.T) {
+	for n := range 40 {
+		for by := range n + 1 {
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = byte(i)
+			}
+			want := append(slices.Clone(b[by:]), b[:by]...)
+			if rotate(b, int64(by)); !bytes.Equal(b, want) {
+				t.Fatalf("%d by %d: %v", n, by, b)
+			}
+		}
+	}
+}
+
+// Rows that several goroutines put at the same time, in groups, some of them into
+// places that they had asked for, some twice, come out in their order.
+func TestRowsPutByMany(t *testing.T) {
+	const rows = 400
+	l, err := New(rows, []Column{{Name: "a", DType: item.U8, Ragged: true, MaxRow: 3000, Capacity: 2 * rows * 1500}, {Name: "b", DType: item.U16, Ragged: true, MaxRow: 64, Capacity: 33 * rows}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, b := make([]byte, l.Bytes), l.NewBatch()
+	for round := range 30 {
+		rng := rand.New(rand.NewPCG(uint64(round), 5))
+		b.Begin(slot, rows)
+		value := func(a, k int) []byte {
+			n := (k*7919 + round*31) % 3001 / (1 + 5*(k%2))
+			if a == 1 {
+				n = (k*31 + round) % 33 * 2 // together up to the capacity and not more
+			}
+			return bytes.Repeat([]byte{byte(k + a + round)}, n)
+		}
+		var groups []int
+		for k := 0; k < rows; k += 8 {
+			groups = append(groups, k)
+		}
+		rng.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
+		work := make(chan int, len(groups))
+		for _, g := range groups {
+			work <- g
+		}
+		close(work)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for first := range work {
+					for a := range 2 {
+						values, errs := make([][]byte, 8), make([]error, 8)
+						for i := range values {
+							k := first + i
+							v := value(a, k)
+							if k%11 == 3 { // another value came before
+								if err := b.Put(a, k, []byte("xxxx")); err != nil {
+									t.Error(err)
+								}
+							}
+							if k%5 == 0 { // read into its place
+								if at, ok := b.Place(a, k, int64(len(v))); ok {
+									copy(slot[at:], v)
+									v = slot[at : at+int64(len(v))]
+								}
+							}
+							values[i] = v
+						}
+						if b.PutRows(a, first, values, errs); slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+							t.Error(errs)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if err := b.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		for a := range 2 {
+			ends := offsets(b, slot, a)
+			size := b.Array(a).ElementBytes()
+			for k := range rows {
+				got := slot[b.Array(a).Offset+ends[k]*size : b.Array(a).Offset+ends[k+1]*size]
+				if !bytes.Equal(got, value(a, k)) {
+					t.Fatalf("round %d: row %d of array %d is %v and not %v", round, k, a, got, value(a, k))
+				}
+			}
 		}
 	}
 }
@@ -57,12 +164,7 @@ func TestRaggedElements(t *testing.T) {
 	counts := []int{2, 0, 1, 4, 3}
 	for _, known := range []bool{false, true} {
 		t.Run(fmt.Sprint("known=", known), func(t *testing.T) {
-			col := Column{Name: "boxes", DType: item.I32, Shape: []int{2, 3}, Ragged: true, Capacity: 10 * element, RowRoom: 4 * element}
-			if known {
-				col.RowRoom = SizesKnown
-			} else {
-				col.Capacity = rows * 4 * element
-			}
+			col := Column{Name: "boxes", DType: item.I32, Shape: []int{2, 3}, Ragged: true, Capacity: 10 * element, MaxRow: 4 * element}
 			l, err := New(rows, []Column{{Name: "index", DType: item.I64}, col})
 			if err != nil {
 				t.Fatal(err)
@@ -73,15 +175,14 @@ func TestRaggedElements(t *testing.T) {
 			slot, b := make([]byte, l.Bytes), l.NewBatch()
 			for _, have := range []int{rows, 3} {
 				b.Begin(slot, have)
-				if known {
-					err := b.Sizes(1, func(sizes []int64) {
-						for k := range sizes {
-							sizes[k] = int64(counts[k]) * element
-						}
-					})
-					if err != nil {
-						t.Fatal(err)
+				err := b.Sizes(1, func(sizes []int64) bool {
+					for k := range sizes {
+						sizes[k] = int64(counts[k]) * element
 					}
+					return known
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
 				var want []byte
 				for k := range have {
@@ -118,16 +219,15 @@ func TestRaggedElements(t *testing.T) {
 			if err := b.Put(1, 0, make([]byte, element+1)); err == nil || !strings.Contains(err.Error(), "25 bytes, which is not a number of elements of 24 bytes each") {
 				t.Errorf("%v", err)
 			}
-			err = b.Put(1, 0, make([]byte, 5*element))
-			if known {
-				for k := range 3 {
-					err = b.Put(1, k, make([]byte, 5*element))
-				}
-				if err == nil {
-					err = b.Finish()
+			if err := b.Put(1, 0, make([]byte, 5*element)); err == nil || !strings.Contains(err.Error(), "120 bytes, more than the 96 that the source spoke of") {
+				t.Errorf("%v", err)
+			}
+			for k := range 3 {
+				if err := b.Put(1, k, make([]byte, 4*element)); err != nil {
+					t.Error(err)
 				}
 			}
-			if err == nil || !strings.Contains(err.Error(), "more than the") {
+			if err := b.Finish(); err == nil || !strings.Contains(err.Error(), "288 bytes, more than the 240 there is room for") {
 				t.Errorf("%v", err)
 			}
 			if _, ok := b.Place(1, 0, -1); ok {
@@ -137,20 +237,17 @@ func TestRaggedElements(t *testing.T) {
 	}
 }
 
-// Sizes that do not fit are refused, and leave no place.
+// Sizes that do not fit are refused.
 func TestSizesRefused(t *testing.T) {
-	l, err := New(3, []Column{{Name: "a", DType: item.U8, Ragged: true, Capacity: 10, RowRoom: SizesKnown}})
+	l, err := New(3, []Column{{Name: "a", DType: item.U8, Ragged: true, Capacity: 10, MaxRow: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sizes := range [][]int64{{5, 5, 1}, {-1, 2, 3}, {1 << 62, 1 << 62, 1 << 62}} {
 		b := l.NewBatch()
 		b.Begin(make([]byte, l.Bytes), 3)
-		if err := b.Sizes(0, func(s []int64) { copy(s, sizes) }); err == nil || !strings.Contains(err.Error(), "more than the 10 bytes that the source spoke of") {
+		if err := b.Sizes(0, func(s []int64) bool { copy(s, sizes); return true }); err == nil || !strings.Contains(err.Error(), "more than the 10 bytes that the source spoke of") {
 			t.Errorf("%v: %v", sizes, err)
-		}
-		if _, ok := b.Place(0, 0, sizes[0]); ok {
-			t.Errorf("%v: there is a place", sizes)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 func goldenSlot(t *testing.T) (description, slot []byte) {
 	t.Helper()
 	ragged := func(c collate.Column, capacity int64) collate.Column {
-		c.Ragged, c.Capacity, c.RowRoom = true, capacity, capacity/4
+		c.Ragged, c.Capacity, c.MaxRow = true, capacity, capacity/4
 		return c
 	}
 	l, err := collate.New(4, []collate.Column{

@@ -24,8 +24,9 @@ type Set struct {
 	wants  []Want
 	// labels has the number of classes by label array.
 	labels map[string]int
-	// sized are the arrays whose rows have sizes that the source knows.
+	// sized are the arrays whose rows have sizes that the source may know.
 	sized []sized
+	sizer driver.Sizer
 }
 
 type sized struct{ array, field int }
@@ -56,6 +57,7 @@ func Open(p *Planner, r *Request) (*Set, error) {
 	}
 	p.Wants = wants
 	s := &Set{p: p, wants: wants, labels: map[string]int{}, columns: make([]Column, len(wants)), places: make([]int, len(p.Info.Fields))}
+	s.sizer, _ = p.Source.(driver.Sizer)
 	for i := range kinds {
 		var mine []Want
 		for _, w := range wants {
@@ -86,7 +88,7 @@ func Open(p *Planner, r *Request) (*Set, error) {
 		s.places[i] = slices.IndexFunc(wants, func(w Want) bool { return w.Field == i && s.columns[w.Array].Stored })
 	}
 	for _, w := range wants {
-		if c := &s.columns[w.Array]; c.Ragged && c.RowRoom == collate.SizesKnown {
+		if c := &s.columns[w.Array]; c.Ragged && c.Stored && s.sizer != nil {
 			s.sized = append(s.sized, sized{w.Array, w.Field})
 		}
 	}
@@ -210,7 +212,7 @@ func (s *Set) Begin(b *collate.Batch, slot []byte, ids []int64) (err error) {
 		}
 	}()
 	for _, c := range s.sized {
-		err := b.Sizes(c.array, func(sizes []int64) { s.p.Source.(driver.Sizer).Sizes(c.field, ids, sizes) })
+		err := b.Sizes(c.array, func(sizes []int64) bool { return s.sizer.Sizes(c.field, ids, sizes) })
 		if err != nil {
 			return err
 		}

@@ -126,10 +126,11 @@ type sizes struct {
 	of func(id int64) int64
 }
 
-func (s sizes) Sizes(_ int, ids, sizes []int64) {
+func (s sizes) Sizes(_ int, ids, sizes []int64) bool {
 	for i, id := range ids {
 		sizes[i] = s.of(id)
 	}
+	return true
 }
 
 // Large values are given as much room as the largest that can meet in a batch.
@@ -146,16 +147,16 @@ func TestRoomForTheLargestBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := s.Columns()[0]; c.Capacity != 4<<30+99*2 || c.RowRoom != collate.SizesKnown {
+	if c := s.Columns()[0]; c.Capacity != 4<<30+99*2 || c.MaxRow != 1<<30 {
 		t.Errorf("%+v", c)
 	}
 	// A source that panics when it is asked is an error.
 	src.of = func(int64) int64 { panic("no sizes") }
-	l, err := collate.New(6, []collate.Column{{Name: "b", DType: 1, Ragged: true, Capacity: 10, RowRoom: collate.SizesKnown}})
+	l, err := collate.New(6, []collate.Column{{Name: "b", DType: 1, Ragged: true, Capacity: 10, MaxRow: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.p.Source = src
+	s.sizer = src
 	if err := s.Begin(l.NewBatch(), make([]byte, l.Bytes), []int64{1}); err == nil || !strings.Contains(err.Error(), "asking for the sizes of values: no sizes") {
 		t.Errorf("got %v", err)
 	}

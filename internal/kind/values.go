@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/collate"
@@ -43,7 +44,7 @@ func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte
 				return nil, err
 			}
 			c := valueColumn{Column: w.Column(dtype, shape), field: w.Field, largest: w.F.MaxBytes}
-			c.Stored, c.Ragged, c.RowRoom = true, true, w.F.MaxBytes
+			c.Stored, c.Ragged, c.MaxRow = true, true, w.F.MaxBytes
 			if err := c.room(p, w); err != nil {
 				return nil, err
 			}
@@ -69,7 +70,7 @@ func (c *valueColumn) room(p *Planner, w *Want) error {
 		return fmt.Errorf("field %q: values of up to %d bytes in batches of %d do not fit a batch of a terabyte; "+
 			"leave it out of fields or lower batch_size", f.Name, f.MaxBytes, rows)
 	case sized:
-		c.RowRoom, c.largest = collate.SizesKnown, 0
+		c.largest = 0
 		if c.Capacity > exactCapacity {
 			c.Capacity = min(c.Capacity, largestBatch(sizer, w.Field, p.Info.Len, p.BatchSize))
 		}
@@ -78,8 +79,8 @@ func (c *valueColumn) room(p *Planner, w *Want) error {
 	return nil
 }
 
-// largestBatch returns the sum of the rows largest values of a field: no batch
-// has more.
+// largestBatch returns the sum of the rows largest values of a field, as far as the
+// source knows their sizes: no batch has more.
 func largestBatch(s driver.Sizer, field int, records int64, rows int) int64 {
 	const step = 4096
 	ids, sizes := make([]int64, step), make([]int64, step)
@@ -89,7 +90,9 @@ func largestBatch(s driver.Sizer, field int, records int64, rows int) int64 {
 		for i := range ids[:n] {
 			ids[i] = at + int64(i)
 		}
-		s.Sizes(field, ids[:n], sizes[:n])
+		if !s.Sizes(field, ids[:n], sizes[:n]) {
+			return math.MaxInt64
+		}
 		largest = append(largest, sizes[:n]...)
 		if len(largest) > rows {
 			slices.SortFunc(largest, func(a, b int64) int { return int(min(max(b-a, -1), 1)) })
@@ -122,27 +125,33 @@ func (m *values) Cost() (c Cost) {
 }
 
 // NewWorker implements Maker.
-func (m *values) NewWorker(*Tools) (Worker, error) { return m, nil }
+func (m *values) NewWorker(t *Tools) (Worker, error) {
+	return &valueWorker{m: m, rows: make([][]byte, 0, t.GroupRows)}, nil
+}
 
-// Make implements Worker. There is nothing of its own that a worker needs.
-func (m *values) Make(g *Group) {
-	for i := range m.cols {
-		c := &m.cols[i]
+type valueWorker struct {
+	m    *values
+	rows [][]byte
+}
+
+// Make implements Worker.
+func (w *valueWorker) Make(g *Group) {
+	for i := range w.m.cols {
+		c := &w.m.cols[i]
+		w.rows = w.rows[:0]
 		for k := range g.Records {
-			if g.Errs[k] != nil {
-				continue
-			}
 			v := g.Records[k].Values[c.field].Bytes
-			if m.check != nil {
-				if err := m.check(v); err != nil {
+			w.rows = append(w.rows, v)
+			if g.Errs[k] == nil && w.m.check != nil {
+				if err := w.m.check(v); err != nil {
 					g.Errs[k] = fmt.Errorf("field %q %w", c.Name, err)
-					continue
 				}
 			}
-			g.Errs[k] = g.Batch.Put(c.Array, g.First+k, v)
 		}
+		g.Batch.PutRows(c.Array, g.First, w.rows, g.Errs)
 	}
+	clear(w.rows) // keeps no record's bytes alive
 }
 
 // Close implements Worker.
-func (m *values) Close() {}
+func (w *valueWorker) Close() {}

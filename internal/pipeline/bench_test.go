@@ -79,6 +79,20 @@ func BenchmarkRaw(b *testing.B) {
 }
 
 // BenchmarkImages loads what STOKER_BENCH_DATA names: a folder or a pack.
+// BenchmarkBytes makes batches of values of any length, which are in memory.
+func BenchmarkBytes(b *testing.B) {
+	for _, size := range []int64{100, 3000} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			data := make([]byte, size)
+			src := faultsource.NewMemory(50_000, []driver.Field{{Name: "data", Kind: driver.KindBytes, MaxBytes: size}}, func(id int64, v []driver.Value) error {
+				v[0].Bytes = data[:size/2+id*7919%(size/2)]
+				return nil
+			})
+			run(b, Config{OpenSource: use(src), BatchSize: 256, Shuffle: true, Memory: 1 << 30})
+		})
+	}
+}
+
 func BenchmarkImages(b *testing.B) {
 	url := os.Getenv("STOKER_BENCH_DATA")
 	if url == "" {

@@ -92,7 +92,9 @@ func (r slotReader) int(name string, i int) int64 {
 func TestEveryKind(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		src := faultsource.NewMemory(101, everyField(), everyValue)
-		src.Copy = copied
+		if copied {
+			src = src.Copied()
+		}
 		p := mustOpen(t, Config{BatchSize: 16, Shuffle: true, Threads: 3, OpenSource: use(src)})
 		var got []string
 		for _, a := range p.Info().Arrays {
@@ -252,7 +254,7 @@ var steps = kind.Kind{Name: "steps", Decoded: true, Plan: func(_ *kind.Planner, 
 	m := &stepsMaker{}
 	for _, w := range wants {
 		c := w.Column(item.F32, []int{2})
-		c.Ragged, c.Capacity, c.RowRoom = true, 8*9*4, 8*9
+		c.Ragged, c.Capacity, c.MaxRow = true, 8*9*4, 8*9
 		m.wants, m.cols = append(m.wants, w), append(m.cols, c)
 	}
 	return []kind.Maker{m}, nil

@@ -26,10 +26,11 @@ type valueSource struct {
 
 type sizedSource struct{ *valueSource }
 
-func (s sizedSource) Sizes(_ int, ids, sizes []int64) {
+func (s sizedSource) Sizes(_ int, ids, sizes []int64) bool {
 	for i, id := range ids {
 		sizes[i] = int64(len(s.value(id)))
 	}
+	return true
 }
 
 func (s *valueSource) value(id int64) []byte {

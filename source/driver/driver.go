@@ -202,12 +202,13 @@ type Record struct {
 	Err error
 }
 
-// Sizer is implemented by sources that know the sizes of their KindBytes values
-// without reading them. The engine then reads each value into its place.
+// Sizer is implemented by sources that know the sizes of values of any length
+// without reading them. They then lie in a batch in their order from the beginning.
 type Sizer interface {
-	// Sizes writes the sizes in bytes of a KindBytes field, given by its place
-	// in Info.Fields, of the records ids (each in [0, Len)) into sizes.
-	Sizes(field int, ids, sizes []int64)
+	// Sizes writes the sizes in bytes of a field, given by its place in
+	// Info.Fields, of the records ids (each in [0, Len)) into sizes. It returns
+	// false when it would have to read for that.
+	Sizes(field int, ids, sizes []int64) bool
 }
 
 // Pather is implemented by sources whose records have a path of their own, such

@@ -57,10 +57,11 @@ func (s *source) Name(id int64) string {
 func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
 
 // Sizes implements driver.Sizer.
-func (s *source) Sizes(_ int, ids, sizes []int64) {
+func (s *source) Sizes(_ int, ids, sizes []int64) bool {
 	for i, id := range ids {
 		sizes[i] = s.list.Size(int(id))
 	}
+	return true
 }
 
 func (s *source) Locate(g *driver.Group) {

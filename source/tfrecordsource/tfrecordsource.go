@@ -219,11 +219,12 @@ func (s *source) Name(id int64) string {
 }
 
 // Sizes implements driver.Sizer.
-func (s *source) Sizes(_ int, ids, sizes []int64) {
+func (s *source) Sizes(_ int, ids, sizes []int64) bool {
 	for i, id := range ids {
 		_, from, to := s.place(id)
 		sizes[i] = to - from
 	}
+	return true
 }
 
 func (s *source) Object(n int64) driver.Object { return s.list.Object(n, true) }
