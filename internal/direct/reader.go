@@ -21,6 +21,8 @@ type Reader struct {
 	// wanted, as those of driver.Group do. Place may be nil.
 	Alloc func(n int) ([]byte, error)
 	Place func(k, field int, n int64) []byte
+	// Want says which fields are wanted, nil for all.
+	Want []bool
 
 	src driver.Source
 	obj *Objects
@@ -41,7 +43,7 @@ func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error)
 		return nil, context.Cause(ctx)
 	}
 	g := &r.g
-	g.Alloc, g.Place = r.Alloc, r.Place
+	g.Alloc, g.Place, g.Want = r.Alloc, r.Place, r.Want
 	g.Begin(ids, len(r.src.Info().Fields))
 	if err := Locate(ctx, r.src, g, r.learn); err != nil {
 		return nil, err

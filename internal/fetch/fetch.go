@@ -30,7 +30,9 @@ type Config struct {
 	// not be planned: those that were in memory and are not any more, or whose
 	// index had to be read first.
 	Memory, Urgent int64
-	Budget         *arena.Budget
+	// Want says which fields are wanted, nil for all.
+	Want   []bool
+	Budget *arena.Budget
 }
 
 // Fetcher reads ahead. Admit and Attach are called by one goroutine at a time, in
@@ -213,7 +215,7 @@ func (u *Unit) recordOf(i int) int {
 // Memory locates records and says whether all of them are in memory; u, of the
 // caller, then has their bytes. It waits for nothing.
 func (f *Fetcher) Memory(u *Unit, ids []int64) bool {
-	u.IDs = ids
+	u.IDs, u.Want = ids, f.cfg.Want
 	u.Begin(ids, f.fields)
 	if direct.LocateOnce(f.src, &u.Group) != nil || len(u.Missing) > 0 {
 		return false // reading says what is wrong

@@ -186,6 +186,15 @@ func (s *Set) Classes() map[string][]string {
 	return m
 }
 
+// Fields says which fields of the source arrays are made from.
+func (s *Set) Fields() []bool {
+	out := make([]bool, len(s.places))
+	for _, w := range s.wants {
+		out[w.Field] = true
+	}
+	return out
+}
+
 // Labels are the numbers of classes, 0 when not known, by array of labels.
 func (s *Set) Labels() map[string]int { return s.labels }
 

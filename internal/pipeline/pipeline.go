@@ -158,14 +158,16 @@ func (p *Pipeline) open() error {
 	}
 	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(error) { p.retries.Add(1) }})
 	p.objects.Decorate = cfg.Decorate
+	want := p.set.Fields()
 	p.fetch = fetch.New(fetch.Config{
+		Want:   want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 	})
 	p.parseBudget = arena.NewBudget(plan.Parse)
 	p.subMem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
 	p.sub = direct.NewReader(p.src, p.objects)
-	p.sub.Alloc = p.subMem.Alloc
+	p.sub.Alloc, p.sub.Want = p.subMem.Alloc, want
 	p.memoryQ = make(chan group, 2*threads)
 	p.wake = make(chan struct{}, 1)
 	p.ctx, p.stop = context.WithCancel(context.Background())

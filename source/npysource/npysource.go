@@ -171,6 +171,9 @@ func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if filelist.Has(g, k, &s.info) {
 			for i := range s.files {
+				if !g.Wants(i) {
+					continue
+				}
 				f := &s.files[i]
 				g.Extents = append(g.Extents, driver.Extent{Object: int64(i), Offset: f.offset + id*f.row, Size: f.row, Field: int32(i)})
 			}
@@ -185,9 +188,12 @@ func (s *source) Parse(g *driver.Group) error {
 		if rec.Err != nil {
 			continue
 		}
-		at := int(g.First[k])
+		at := g.First[k]
 		for i := range s.files {
-			rec.Values[i].Bytes = g.Bytes[at+i]
+			if g.Wants(i) {
+				rec.Values[i].Bytes = g.Bytes[at]
+				at++
+			}
 		}
 	}
 	return nil
