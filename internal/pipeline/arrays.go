@@ -36,7 +36,7 @@ func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error)
 	in := transform.BatchInfo{Classes: p.set.Labels()}
 	for _, c := range cols {
 		if !c.Ragged {
-			in.Arrays = append(in.Arrays, item.Array{Name: c.Name, DType: c.DType, Shape: c.Shape})
+			in.Arrays = append(in.Arrays, item.Array{Name: c.Name, Kind: c.Kind, DType: c.DType, Shape: c.Shape})
 		}
 	}
 	for i, raw := range p.cfg.BatchOps {

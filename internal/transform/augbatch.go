@@ -101,7 +101,8 @@ func (m *mixer) findImages(a *Args, in BatchInfo) error {
 	var there []string
 	first := true
 	for _, arr := range in.Arrays {
-		if len(arr.Shape) != 3 {
+		// Arrays are mixed when they are asked for.
+		if len(arr.Shape) != 3 || arr.Kind != "" && arr.Kind != "image" && !contains(wanted, arr.Name) {
 			continue
 		}
 		there = append(there, arr.Name)
@@ -128,9 +129,11 @@ func (m *mixer) findImages(a *Args, in BatchInfo) error {
 	return nil
 }
 
-// channelsLast says whether a row of an image is NHWC: it has 1 or 3 channels,
-// which stand last unless that cannot be.
-func channelsLast(shape []int) bool { return shape[2] == 1 || shape[2] == 3 }
+// channelsLast says whether a row of an image is NHWC: it has 1 to 4 channels,
+// which stand last unless that cannot be, or 2 or 4 are more likely a side.
+func channelsLast(shape []int) bool {
+	return shape[2] == 1 || shape[2] == 3 || shape[2] <= item.MaxChannels && shape[0] > item.MaxChannels
+}
 
 func imageSides(shape []int) (h, w int) {
 	if channelsLast(shape) {
@@ -277,7 +280,17 @@ type mixUp struct{ mixer }
 
 func buildMixUp(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 	m, add, err := buildMixer(a, in)
+	for _, arr := range in.Arrays {
+		if err == nil && contains(m.images, arr.Name) && !mixable(arr.DType) {
+			err = fmt.Errorf("takes images of uint8, float16, bfloat16 or float32, but %q is %s; put ToDtype(\"float32\", scale=True) into its operations, or say which are to be mixed with images=", arr.Name, arr.DType)
+		}
+	}
 	return &mixUp{m}, add, err
+}
+
+// mixable says whether elements can be added up: cdec.Mix takes them.
+func mixable(t item.DType) bool {
+	return t == item.U8 || t == item.F16 || t == item.BF16 || t == item.F32
 }
 
 // ApplyBatch makes it a BatchOp.

@@ -237,6 +237,8 @@ func TestMixTwice(t *testing.T) {
 func TestBatchErrors(t *testing.T) {
 	image := item.Array{Name: "image", DType: item.U8, Shape: []int{7, 9, 3}}
 	small := item.Array{Name: "small", DType: item.U8, Shape: []int{3, 4, 3}}
+	deep := item.Array{Name: "deep", Kind: "image", DType: item.U16, Shape: []int{7, 9, 1}}
+	array := item.Array{Name: "array", Kind: "array", DType: item.F32, Shape: []int{7, 9, 2}}
 	label := item.Array{Name: "label", DType: item.I64}
 	known := map[string]int{"label": 3}
 	for _, c := range []struct {
@@ -247,6 +249,8 @@ func TestBatchErrors(t *testing.T) {
 	}{
 		{`{"op":"MixUp"}`, []item.Array{label}, known, "no images"},
 		{`{"op":"MixUp"}`, []item.Array{image}, known, "no labels"},
+		{`{"op":"MixUp"}`, []item.Array{array, label}, known, "no images"},
+		{`{"op":"MixUp"}`, []item.Array{image, deep, label}, known, `MixUp: takes images of uint8, float16, bfloat16 or float32, but "deep" is uint16`},
 		{`{"op":"MixUp"}`, []item.Array{image, label}, map[string]int{"label": 0}, "give num_classes"},
 		{`{"op":"MixUp","num_classes":2}`, []item.Array{image, label}, known, "from 3 to"},
 		{`{"op":"MixUp","alpha":0}`, []item.Array{image, label}, known, "alpha must be positive"},
@@ -268,5 +272,19 @@ func TestBatchErrors(t *testing.T) {
 	r := NewBatchRand(0, 0, 0, 0)
 	if err := op.ApplyBatch(&r, b); err == nil || !strings.Contains(err.Error(), "class 4") {
 		t.Errorf("a label out of range: %v", err)
+	}
+}
+
+func TestChannelsLast(t *testing.T) {
+	for _, c := range []struct {
+		shape []int
+		want  bool
+	}{
+		{[]int{9, 7, 3}, true}, {[]int{9, 7, 1}, true}, {[]int{9, 7, 4}, true}, {[]int{9, 7, 2}, true},
+		{[]int{3, 9, 7}, false}, {[]int{4, 9, 7}, false}, {[]int{2, 9, 4}, false}, {[]int{1, 9, 2}, false},
+	} {
+		if got := channelsLast(c.shape); got != c.want {
+			t.Errorf("%v: %v", c.shape, got)
+		}
 	}
 }
