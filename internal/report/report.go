@@ -3,8 +3,8 @@
 //
 // The page needs nothing else: style, plots (internal/chart), script and data
 // stand in it, and a content security policy forbids it to load anything or to run
-// any other script. Everything that comes from the watched job - command lines, paths, names of
-// functions - reaches the page as text only.
+// any other script. Everything that comes from the watched job - command lines,
+// paths, names of functions - reaches the page as text only.
 package report
 
 import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,6 +47,8 @@ class Stage:
 class Run:
     """What was timed of one pass of a loop, the first step left out. Times are in seconds."""
 
+    batches: int = 0
+    """How many were taken, the first one as well."""
     waits: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
     computed: float = 0.0
@@ -79,7 +82,7 @@ class Accelerator:
         self.function: Callable[[Any], Any] | None = None
         self.seconds = 0.0
         self.spin = spin
-        self._late = 0.0
+        self.late = 0.0
         self._synchronize: Callable[[], None] | None = None
         if callable(step):
             self.function = step
@@ -113,13 +116,13 @@ class Accelerator:
             return time.perf_counter() - start
         if self.seconds:
             # A sleep that lasted too long, as sleeps do, is made up for by the next one.
-            until = time.perf_counter() + self.seconds - self._late
+            until = time.perf_counter() + self.seconds - self.late
             if self.spin:
                 while time.perf_counter() < until:
                     pass
             else:
                 time.sleep(max(until - time.perf_counter(), 0))
-            self._late = min(max(time.perf_counter() - until, 0), self.seconds)
+            self.late = min(max(time.perf_counter() - until, 0), self.seconds)
         return self.seconds
 
 
@@ -147,6 +150,61 @@ def batches_of(loader: Iterable[Any], iterate: Callable[[], Iterator[Any]] | Non
             return
 
 
+def timed(
+    loader: Iterable[Any],
+    run: Run,
+    max_batches: int,
+    seconds: float = 1e9,
+    iterate: Callable[[], Iterator[Any]] | None = None,
+    counting: Callable[[], None] = lambda: None,
+    observer: Observer | None = None,
+) -> Generator[Any]:
+    """Give the loader's batches and time the loop that takes them, whose body is the step.
+
+    The waits and steps go into the step log as well. ``counting`` is called behind the first step, from which on
+    times count; ``observer`` is told then and at the end.
+    """
+    own = isinstance(loader, Loader)  # it writes its waits itself
+    batches = batches_of(loader, iterate)
+    start = 0.0
+    try:
+        while run.batches < max_batches and run.seconds < seconds:
+            asked = time.perf_counter()
+            try:
+                batch, rows = _step.wait_for(batches, own)
+            except StopIteration:
+                break
+            ready = time.perf_counter()
+            run.batches += 1
+            yield batch
+            del batch  # its memory is for the next one
+            _step.step()
+            end = time.perf_counter()
+            if run.batches == 1:
+                # The first step is not counted: it opens files, starts workers, compiles.
+                run.first_batch = ready - asked
+                run.engine_before = engine_stages(loader)
+                if observer is not None:
+                    observer.begin()
+                log = _step.log()
+                run.first_record = log.head if log is not None else 0
+                counting()
+                start = time.perf_counter()
+                continue
+            run.waits.append(ready - asked)
+            run.steps.append(end - asked)
+            run.rows += rows
+            run.seconds = max(end - start, 1e-9)
+    finally:
+        if run.steps:
+            if observer is not None:
+                observer.end()
+            run.engine_after = engine_stages(loader)
+        closing = getattr(batches, "close", None)
+        if closing is not None:
+            closing()
+
+
 def drive(
     loader: Iterable[Any],
     accelerator: Accelerator,
@@ -156,61 +214,23 @@ def drive(
     counting: Callable[[], None] = lambda: None,
     observer: Observer | None = None,
 ) -> Run:
-    """Run the loop and time it. The waits and steps go into the step log as well.
-
-    ``counting`` is called behind the first step, from which on times count; ``observer`` is told then and at the end.
-    """
+    """Run the loop of an accelerator and time it, as ``timed`` does."""
     run = Run()
-    own = isinstance(loader, Loader)  # it writes its waits itself
-    batches = batches_of(loader, iterate)
-    count, start, late, from_ = 0, 0.0, 0.0, time.perf_counter()
-    batch = None
-    try:
-        while count < max_batches:
-            batch = None  # its memory is for the next one
-            asked = time.perf_counter()
-            try:
-                batch, rows = _step.wait_for(batches, own)
-            except StopIteration:
-                break
-            ready = time.perf_counter()
-            computed = accelerator.compute(batch)
-            _step.step()
-            end = time.perf_counter()
-            count += 1
-            if count == 1:
-                # The first step is not counted: it opens files, starts workers, compiles.
-                run.first_batch = ready - from_
-                accelerator.find_device()
-                run.engine_before = engine_stages(loader)
-                if observer is not None:
-                    observer.begin()
-                log = _step.log()
-                run.first_record = log.head if log is not None else 0
-                accelerator._late = 0.0
-                counting()
-                start = time.perf_counter()
-                continue
-            run.waits.append(ready - asked)
-            run.steps.append(end - asked)
-            run.computed += computed
-            run.rows += rows
-            late = accelerator._late
-            if end - start >= seconds:
-                break
-        run.seconds = max(time.perf_counter() - start - late, 1e-9) if count else 0.0
-        if observer is not None and count > 0:
-            observer.end()
-        run.engine_after = engine_stages(loader)
-    finally:
-        batch = None
-        closing = getattr(batches, "close", None)
-        if closing is not None:
-            closing()
-    if count == 0:
+
+    def begin() -> None:
+        accelerator.find_device()
+        accelerator.late = run.computed = 0.0
+        counting()
+
+    with contextlib.closing(timed(loader, run, max_batches, seconds, iterate, begin, observer)) as batches:
+        for batch in batches:
+            run.computed += accelerator.compute(batch)
+            del batch
+    if run.batches == 0:
         raise ConfigError("the loader gave no batch")
-    if count == 1:
+    if run.batches == 1:
         raise ConfigError("the loader gave a single batch, and the first step is not counted; give it more data")
+    run.seconds = max(run.seconds - accelerator.late, 1e-9)
     return run
 
 

@@ -22,13 +22,12 @@ from ._measure import (
     Run,
     Stage,
     Step,
-    batches_of,
     bound,
     drive,
-    engine_stages,
     fields_of,
     table,
     time_text,
+    timed,
 )
 
 _FORMAT = "stoker profile"
@@ -148,6 +147,10 @@ class _Spans:
         self.events: list[dict[str, Any]] = []
         self.counting = False
 
+    def count(self) -> None:
+        """Count from now on."""
+        self.counting = True
+
     @contextlib.contextmanager
     def span(self, name: str) -> Iterator[None]:
         start = time.monotonic_ns()
@@ -236,56 +239,22 @@ class Profiler:
 
     def __iter__(self) -> Iterator[Any]:
         """Give the loader's batches, and profile the loop that takes them."""
-        # The loop's body is the step, so that drive()'s bookkeeping is done here, between two batches.
-        spans = _Spans()
-        own = isinstance(self._loader, Loader)
-        batches = batches_of(self._loader, _iterate(self._loader, spans))
-        run = Run()
-        count, start = 0, 0.0
-        observer = Observer("profile")
-        asked = begun = time.perf_counter()
-        try:
-            while count < self._most:
-                asked = time.perf_counter()
-                if count > 1:
-                    run.steps.append(asked - begun)
-                begun = asked
-                if count == 1:
-                    run.engine_before = engine_stages(self._loader)
-                    observer.begin()
-                    log = _step.log()
-                    run.first_record = log.head if log is not None else 0
-                    spans.counting = True
-                    start = begun = asked = time.perf_counter()
-                try:
-                    batch, rows = _step.wait_for(batches, own)
-                except StopIteration:
-                    break
-                if count == 0:
-                    run.first_batch = time.perf_counter() - asked
-                else:
-                    run.waits.append(time.perf_counter() - asked)
-                    run.rows += rows
-                count += 1
-                yield batch
-                del batch
-                _step.step()
-            if count > 1:
-                end = time.perf_counter()
-                if len(run.steps) < len(run.waits):
-                    run.steps.append(end - begun)
-                run.seconds = end - start
-        finally:
-            if count > 1 and not run.seconds:  # the loop was left early
-                run.waits = run.waits[: len(run.steps)]
-                run.seconds = max(begun - start, 1e-9)
+        spans, run = _Spans(), Run()
+        with Observer("profile") as observer:
+            loop = timed(
+                self._loader,
+                run,
+                self._most,
+                iterate=_iterate(self._loader, spans),
+                counting=spans.count,
+                observer=observer,
+            )
             try:
-                if run.steps:
-                    observer.end()
-                    run.engine_after = engine_stages(self._loader)
-                    self._result = _result(self._loader, run, spans, [], observer)
+                yield from loop
             finally:
-                observer.close()
+                loop.close()
+                if run.steps:
+                    self._result = _result(self._loader, run, spans, [], observer)
 
     def result(self) -> ProfileResult:
         """Return the profile, once the loop is over."""
@@ -347,12 +316,9 @@ def profile(
     if torch_events and watcher is None:
         notes.append("torch_events: PyTorch is not installed")
 
-    def counting() -> None:
-        spans.counting = True
-
     with Observer("profile") as observer:
         with watcher if watcher is not None else contextlib.nullcontext():
-            run = drive(loader, accelerator, most, longest, _iterate(loader, spans), counting, observer)
+            run = drive(loader, accelerator, most, longest, _iterate(loader, spans), spans.count, observer)
         extra = _torch_parts(watcher, len(run.steps) + 1, notes) if watcher is not None else {}
         return _result(loader, run, spans, notes, observer, extra)
 
