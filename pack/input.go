@@ -328,7 +328,7 @@ func (in *sourceInput) failed(i int64, err error) error {
 	if in.pack != nil {
 		return err // a pack that is damaged is not converted
 	}
-	return &BadInput{in.name(i, ""), plain(err).Error()}
+	return &BadInput{in.name(i, ""), store.Cause(err).Error()}
 }
 
 // store puts a value of a source into v as it is stored. What it makes lies in

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/zeebo/xxh3"
@@ -312,7 +311,7 @@ func readManifest(ctx context.Context, st store.Store) (*Manifest, error) {
 		if errors.Is(err, store.ErrNotExist) {
 			return nil, missingManifest(ctx, st)
 		}
-		return nil, fmt.Errorf("cannot open the pack %s: %w", st, plain(err))
+		return nil, fmt.Errorf("cannot open the pack %s: %w", st, store.Cause(err))
 	}
 	m, err := parseManifest(b)
 	if err != nil {
@@ -326,7 +325,7 @@ func missingManifest(ctx context.Context, st store.Store) error {
 	e, err := st.Stat(ctx, "")
 	switch {
 	case err != nil:
-		return fmt.Errorf("cannot open the pack %s: %w", st, plain(err))
+		return fmt.Errorf("cannot open the pack %s: %w", st, store.Cause(err))
 	case !e.Dir:
 		return fmt.Errorf("%s is a file, %w: a pack is a folder with %s", st, ErrNotPack, ManifestName)
 	}
@@ -421,25 +420,4 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("its fingerprint is %s and its content has %s: it was changed after packing", m.Fingerprint, fp)
 	}
 	return nil
-}
-
-// plain takes the path out of an error whose message names it already.
-func plain(err error) error {
-	var sto *store.Error
-	if errors.As(err, &sto) {
-		return sto.Err
-	}
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		return le.Err
-	}
-	var se *os.SyscallError
-	if errors.As(err, &se) {
-		return se.Err
-	}
-	return err
 }

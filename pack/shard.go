@@ -209,7 +209,7 @@ func checkChunk(ctx context.Context, r reader, c Chunk, buf []byte) error {
 			if errors.Is(err, store.ErrShort) {
 				return fmt.Errorf("the file ends inside of it")
 			}
-			return plain(err)
+			return store.Cause(err)
 		}
 		_, _ = h.Write(buf[:n])
 		at += n

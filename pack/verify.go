@@ -178,7 +178,7 @@ func (v *verifier) shard(ctx context.Context, i int) error {
 		return errors.New("the file is missing")
 	}
 	if err != nil {
-		return plain(err)
+		return store.Cause(err)
 	}
 	v.r.entries[i] = e
 	if e.Size != s.Bytes {
@@ -186,12 +186,12 @@ func (v *verifier) shard(ctx context.Context, i int) error {
 	}
 	o, err := v.r.pool.Open(ctx, e)
 	if err != nil {
-		return plain(err)
+		return store.Cause(err)
 	}
 	defer o.Close()
 	head := make([]byte, min(s.Bytes, arrowipc.HeaderLimit))
 	if err := o.ReadAt(ctx, head, 0); err != nil {
-		return plain(err)
+		return store.Cause(err)
 	}
 	cols, err := arrowipc.ParseHeader(head)
 	if err == nil && !arrowipc.Equal(cols, v.r.sch.cols) {
@@ -212,7 +212,7 @@ func (v *verifier) footer(ctx context.Context, o store.Object, s *Shard) error {
 	}
 	var tail [10]byte
 	if err := o.ReadAt(ctx, tail[:], s.Bytes-10); err != nil {
-		return plain(err)
+		return store.Cause(err)
 	}
 	n, err := arrowipc.FooterSize(tail[:], s.Bytes)
 	if err != nil {
@@ -220,7 +220,7 @@ func (v *verifier) footer(ctx context.Context, o store.Object, s *Shard) error {
 	}
 	b := make([]byte, n)
 	if err := o.ReadAt(ctx, b, s.Bytes-n); err != nil {
-		return plain(err)
+		return store.Cause(err)
 	}
 	cols, blocks, err := arrowipc.ParseFooter(b, s.Bytes)
 	if err != nil {

@@ -178,11 +178,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	loc.store = localstore.New(loc.path)
 	e, err := loc.store.Stat(ctx, "")
 	if err != nil {
-		var se *store.Error
-		if errors.As(err, &se) {
-			err = se.Err
-		}
-		return nil, fmt.Errorf("cannot open %s: %w", rawURL, err)
+		return nil, fmt.Errorf("cannot open %s: %w", rawURL, store.Cause(err))
 	}
 	for i := 0; loc.format == nil && i < len(all); i++ {
 		if f := &all[i]; f.match != nil && f.match(ctx, loc.store, e.Dir) {

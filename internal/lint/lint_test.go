@@ -260,8 +260,8 @@ func TestThePipelineKnowsNoKind(t *testing.T) {
 
 // What reads data reads it from a store, so that it need not be local files.
 func TestDataIsReadThroughStores(t *testing.T) {
-	readers := []string{"source", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
-	calls := regexp.MustCompile(`^(os\.(Open|OpenFile|Create|ReadFile|WriteFile|ReadDir|Stat|Rename|Remove)|unix\.(Open|Openat|Pread|Stat|Fstat)|filepath\.(Walk|WalkDir|Glob))$`)
+	readers := []string{"source", "pack", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
+	calls := regexp.MustCompile(`^(os\.(Open|OpenFile|Create|ReadFile|WriteFile|ReadDir|Stat|Rename)|unix\.(Open|Openat|Pread|Stat|Fstat)|filepath\.(Walk|WalkDir|Glob))$`)
 	for _, f := range parseAll(t) {
 		// The suite for sources counts the files that are open.
 		if !within(f.dir, readers...) || within(f.dir, "source/drivertest") {

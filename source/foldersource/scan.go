@@ -2,7 +2,6 @@ package foldersource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -182,7 +181,7 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 			if e, serr := st.Stat(ctx, name); serr == nil && e.Dir {
 				name += "/"
 			}
-			l.Skipped = append(l.Skipped, Skipped{Path: name, Reason: reason(err).Error()})
+			l.Skipped = append(l.Skipped, Skipped{Path: name, Reason: store.Cause(err).Error()})
 			return nil
 		},
 	}, func(e store.Entry) error {
@@ -300,14 +299,4 @@ func (l *Listing) add(d *scannedDir, label int32) {
 func hasImageExtension(name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	return dot >= 0 && slices.Contains(driver.ImageExtensions, strings.ToLower(name[dot:]))
-}
-
-// reason is the plain cause of an error, without the path that the message names
-// already.
-func reason(err error) error {
-	var se *store.Error
-	if errors.As(err, &se) {
-		return se.Err
-	}
-	return err
 }

@@ -2,6 +2,7 @@ package pairsource
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"image"
 	"image/png"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -128,6 +130,12 @@ func open(dir string) drivertest.Open {
 }
 
 func TestConformance(t *testing.T) { drivertest.Run(t, open(makePairs(t, 20))) }
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(makePairs(t, 12)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, fields)
+	})
+}
 
 func TestPairs(t *testing.T) {
 	dir := makePairs(t, 20)

@@ -1,0 +1,30 @@
+package source_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/source/packsource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
+)
+
+// Packs over stores that fail. The checksum of a chunk is compared once, before
+// its first record: bytes that are read wrong later are not noticed by it.
+func TestPackFaults(t *testing.T) {
+	dir := makeFolder(t, 40)
+	for _, images := range []string{pack.ImagesKeep, pack.ImagesAuto, pack.ImagesRaw} {
+		p := makePack(t, dir, &pack.Options{Images: images, ChunkBytes: 64 << 10, ShardBytes: 128 << 10})
+		for _, verify := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/verify=%v", images, verify), func(t *testing.T) {
+				drivertest.Faults(t, localstore.New(p), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+					return packsource.Open(ctx, "test", st, &packsource.Options{VerifyChunks: verify})
+				})
+			})
+		}
+	}
+}
