@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // benchFlags are what `stoker bench` was asked for.
@@ -83,7 +84,7 @@ In a command, "{workers}" and "{cores}" stand for the values.`,
 	flags.IntVar(&f.batch, "batch", 256, "mini-batch size n, in `EXAMPLES` per accelerator")
 	flags.StringVar(&f.step, "t", "", "`TIME` of the accelerator for one mini-batch, such as 87ms (default: none)")
 	flags.Int64Var(&f.steps, "steps", 0, "end after this many steps")
-	flags.DurationVar(&f.seconds, "seconds", 0, "end after this long (default 10s; 3s for each run of a study)")
+	spanVar(flags, &f.seconds, "seconds", 0, "end after this long (default 10s; 3s for each run of a study)")
 	flags.BoolVar(&f.spin, "spin", false, "burn a core during a step instead of sleeping")
 	flags.BoolVar(&f.copies, "copy", false, "copy each batch into private memory, as a copy from pageable memory to a device begins")
 	flags.StringVar(&f.transforms, "transforms", "", "`LIST` such as 'RandomResizedCrop(224),RandomHorizontalFlip' or none (default: these two, for images of several sizes)")
@@ -191,19 +192,16 @@ func (f *benchFlags) check1(cmd *cobra.Command) error {
 	return nil
 }
 
-// parseTime reads a time with its unit.
+// parseTime reads the time of a step.
 func parseTime(flag, s string) (time.Duration, error) {
-	d, err := time.ParseDuration(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		if _, err := strconv.ParseFloat(s, 64); err == nil {
-			return 0, usageError(fmt.Sprintf("%s %sms, or %s %ss", flag, s, flag, s), "%s %s has no unit", flag, s)
-		}
-		return 0, usageError(flag+" 87ms", "%s %q is not a time", flag, s)
+	v, err := units.ParseSeconds(s)
+	switch {
+	case err != nil:
+		return 0, usageError(flag+" 87ms", "%s: %v", flag, err)
+	case v > 3600:
+		return 0, usageError(flag+" 87ms", "%s is %s; a step takes up to an hour", flag, units.Seconds(v))
 	}
-	if d < 0 || d > time.Hour {
-		return 0, usageError(flag+" 87ms", "%s is %v; a step takes up to an hour", flag, d)
-	}
-	return d, nil
+	return time.Duration(v * 1e9), nil
 }
 
 // options are those of one run of a source.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/loop"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // runCommand watches a training command, once or for each combination.
@@ -72,7 +73,7 @@ func (f *benchFlags) runCommand(args []string, axes []bench.Axis) error {
 	if unit == "seconds per run" {
 		study.Notes = append(study.Notes, noSteps)
 	}
-	return f.show(study, plural(f.repeats, "run")+" each")
+	return f.show(study, units.Plural(f.repeats, "run")+" each")
 }
 
 const noSteps = "its steps cannot be seen: whole runs are compared, start included; call stoker.step() at the end of the loop's body"
@@ -99,18 +100,18 @@ func commandText(r *loop.CommandResult) string {
 	if r.Ended {
 		how = "was ended, as asked"
 	}
-	fmt.Fprintf(&out, "%s, %s; %s\n\n", FormatDuration(time.Duration(r.Seconds*1e9)), plural(r.Cores, "core"), how)
+	fmt.Fprintf(&out, "%s, %s; %s\n\n", units.Elapsed(time.Duration(r.Seconds*1e9)), units.Plural(r.Cores, "core"), how)
 	if s := r.Steps; s != nil {
 		what := "from batch to batch"
 		if s.Marked {
 			what = "marked by stoker.step()"
 		}
-		fmt.Fprintf(&out, "  %s steps (%s), the first one left out", FormatCount(int64(s.Count)), what)
+		fmt.Fprintf(&out, "  %s steps (%s), the first one left out", units.Int(int64(s.Count)), what)
 		if s.Loops > 1 {
 			fmt.Fprintf(&out, ", of %d processes", s.Loops)
 		}
 		if s.PerSecond > 0 {
-			fmt.Fprintf(&out, "; %s examples/s", bold(FormatCount(int64(s.PerSecond))))
+			fmt.Fprintf(&out, "; %s examples/s", bold(units.Int(int64(s.PerSecond))))
 		}
 		out.WriteString("\n")
 		if s.WaitsSeen {
@@ -122,13 +123,13 @@ func commandText(r *loop.CommandResult) string {
 			fmt.Fprintf(&out, "  %s\n", r.Why)
 		}
 		t := newTable("", "mean", "p50", "p95", "p99", "max")
-		t.Row("step", seconds(s.StepTime.Mean), seconds(s.StepTime.P50), seconds(s.StepTime.P95), seconds(s.StepTime.P99), seconds(s.StepTime.Max))
+		t.Row("step", units.Seconds(s.StepTime.Mean), units.Seconds(s.StepTime.P50), units.Seconds(s.StepTime.P95), units.Seconds(s.StepTime.P99), units.Seconds(s.StepTime.Max))
 		if s.WaitsSeen {
-			t.Row("wait for the batch", seconds(s.Wait.Mean), seconds(s.Wait.P50), seconds(s.Wait.P95), seconds(s.Wait.P99), seconds(s.Wait.Max))
+			t.Row("wait for the batch", units.Seconds(s.Wait.Mean), units.Seconds(s.Wait.P50), units.Seconds(s.Wait.P95), units.Seconds(s.Wait.P99), units.Seconds(s.Wait.Max))
 		}
 		fmt.Fprintf(&out, "\n%s\n\n", t)
 		for _, p := range s.Parts {
-			fmt.Fprintf(&out, "  %s: %s per step\n", p.Name, seconds(p.PerStep))
+			fmt.Fprintf(&out, "  %s: %s per step\n", p.Name, units.Seconds(p.PerStep))
 		}
 	} else {
 		out.WriteString("  " + noSteps + "\n")
@@ -139,12 +140,12 @@ func commandText(r *loop.CommandResult) string {
 	if len(r.Engine) > 0 {
 		t := newTable("engine stage", "per record", "workers", "busy")
 		for _, s := range r.Engine {
-			t.Row(s.Name, seconds(s.PerRecord/1e9), fmt.Sprint(s.Workers), percent(s.Busy))
+			t.Row(s.Name, units.Seconds(s.PerRecord/1e9), fmt.Sprint(s.Workers), percent(s.Busy))
 		}
 		fmt.Fprintf(&out, "%s\n\n", t)
 	}
-	fmt.Fprintf(&out, "  CPU: %.2f s, %s of the %s; at most %d processes\n", r.CPU, percent(r.CPU/max(r.Seconds*float64(r.Cores), 1e-9)), plural(r.Cores, "core"), r.Processes)
-	fmt.Fprintf(&out, "  read: %s by read(), %s from storage; memory: %s (PSS)\n", FormatBytes(r.ReadBytes), FormatBytes(r.BlockBytes), FormatBytes(r.PSS))
+	fmt.Fprintf(&out, "  CPU: %.2f s, %s of the %s; at most %d processes\n", r.CPU, percent(r.CPU/max(r.Seconds*float64(r.Cores), 1e-9)), units.Plural(r.Cores, "core"), r.Processes)
+	fmt.Fprintf(&out, "  read: %s by read(), %s from storage; memory: %s (PSS)\n", units.Bytes(r.ReadBytes), units.Bytes(r.BlockBytes), units.Bytes(r.PSS))
 	fmt.Fprintf(&out, "  watching took %.1f%% of one core\n", 100*r.WatchingCPU/max(r.Seconds, 1e-9))
 	return out.String()
 }

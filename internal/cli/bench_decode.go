@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/bench/decodebench"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 func newBenchDecodeCommand(app *App) *cobra.Command {
@@ -71,8 +72,8 @@ CPU time, what each stage spends on a record, and garbage collections.
 	cmd.Flags().IntVar(&o.Size, "size", 224, "width and height of the output in `PIXELS`")
 	cmd.Flags().IntVar(&o.Batch, "batch", 256, "`RECORDS` per batch")
 	cmd.Flags().IntVar(&o.Threads, "threads", 0, "decode workers; 0 means one per core")
-	cmd.Flags().DurationVar(&o.For, "seconds", 5*time.Second, "how long to measure")
-	cmd.Flags().DurationVar(&o.Warmup, "warmup", time.Second, "how long to run before")
+	spanVar(cmd.Flags(), &o.For, "seconds", 5*time.Second, "how long to measure")
+	spanVar(cmd.Flags(), &o.Warmup, "warmup", time.Second, "how long to run before")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&cpuProfile, "cpuprofile", "", "write a CPU profile to `FILE`")
 	return cmd
@@ -85,16 +86,16 @@ func decodeText(r *decodebench.Report) string {
 		decodebench.Whole: fmt.Sprintf("Resize to %dx%d", r.Size, r.Size),
 		decodebench.None:  "as stored",
 	}[r.Transform]
-	fmt.Fprintf(&out, "%s: %s records; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, FormatCount(r.Records),
-		what, r.Batch, plural(r.Threads, "decode worker"), r.Kernels)
-	fmt.Fprintf(&out, "  %s images/s, %s per second\n", FormatCount(int64(r.PerSecond)), FormatBytes(int64(r.BytesPerSecond)))
-	fmt.Fprintf(&out, "  %s images per second of CPU time (%.3f CPU seconds per 1,000)\n\n", FormatCount(int64(r.PerCPUSecond)), 1000/r.PerCPUSecond)
+	fmt.Fprintf(&out, "%s: %s records; %s, uint8, batches of %d; %s with %s kernels\n\n", r.Source, units.Int(r.Records),
+		what, r.Batch, units.Plural(r.Threads, "decode worker"), r.Kernels)
+	fmt.Fprintf(&out, "  %s images/s, %s per second\n", units.Int(int64(r.PerSecond)), units.Bytes(r.BytesPerSecond))
+	fmt.Fprintf(&out, "  %s images per second of CPU time (%.3f CPU seconds per 1,000)\n\n", units.Int(int64(r.PerCPUSecond)), 1000/r.PerCPUSecond)
 	t := newTable("stage", "ns per record", "share", "workers")
 	for _, s := range r.Stages {
-		t.Row(s.Name, FormatCount(int64(s.PerRecord)), fmt.Sprintf("%.1f%%", 100*s.Share), fmt.Sprint(s.Workers))
+		t.Row(s.Name, units.Int(int64(s.PerRecord)), fmt.Sprintf("%.1f%%", 100*s.Share), fmt.Sprint(s.Workers))
 	}
 	fmt.Fprintf(&out, "%s\n\n", t)
-	fmt.Fprintf(&out, "  %s images in %.1f s; %s; at most %s outside the Go heap\n", FormatCount(r.Images), r.Seconds,
-		plural(int(r.Collections), "garbage collection"), FormatBytes(r.MemoryPeak))
+	fmt.Fprintf(&out, "  %s images in %.1f s; %s; at most %s outside the Go heap\n", units.Int(r.Images), r.Seconds,
+		units.Plural(int(r.Collections), "garbage collection"), units.Bytes(r.MemoryPeak))
 	return out.String()
 }

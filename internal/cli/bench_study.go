@@ -9,6 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // axes reads the flags that may be lists.
@@ -44,7 +45,7 @@ func (f *benchFlags) axes() ([]bench.Axis, error) {
 			have := len(proc.AllowedCPUs())
 			tooMany := func(v string) bool { n, _ := strconv.Atoi(v); return n > have }
 			if slices.ContainsFunc(a.Values, tooMany) {
-				f.note("this process may use %s: larger values of --cores are left out", plural(have, "core"))
+				f.note("this process may use %s: larger values of --cores are left out", units.Plural(have, "core"))
 				if a.Values = slices.DeleteFunc(a.Values, tooMany); len(a.Values) == 0 {
 					return nil, usageError(fmt.Sprintf("--cores %d", have), "--cores asks for more than the %d cores that this process may use", have)
 				}
@@ -211,7 +212,7 @@ func (f *benchFlags) runStudy(url string, axes []bench.Axis) error {
 	}
 	how := fmt.Sprintf("%s; batches of %d", words, f.batch)
 	if f.t > 0 {
-		how += fmt.Sprintf("; %s per step", seconds(f.t.Seconds()))
+		how += fmt.Sprintf("; %s per step", units.Seconds(f.t.Seconds()))
 	}
 	return f.show(study, how)
 }
@@ -277,7 +278,7 @@ func studyTable(study *bench.Study) string {
 			}
 			row = append(row, fmt.Sprintf("%.3g", c.Epoch), fmt.Sprintf("%.3g to %.3g", c.Low, c.High))
 			if rated {
-				row = append(row, FormatCount(int64(c.PerSecond)))
+				row = append(row, units.Int(int64(c.PerSecond)))
 			}
 			if au {
 				row = append(row, percent(c.AU))

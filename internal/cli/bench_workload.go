@@ -14,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/gen/storage"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Bytes of a workload's data when nobody says: enough for several accelerators,
@@ -133,7 +134,7 @@ func (f *benchFlags) workloadData(w *storage.Workload) (dir string, remove func(
 		case !errors.Is(err, os.ErrNotExist):
 			return "", nil, err
 		}
-		f.note("generating %s of %s in %s", FormatBytes(opt.Bytes()), w.Name, f.dir)
+		f.note("generating %s of %s in %s", units.Bytes(opt.Bytes()), w.Name, f.dir)
 		return f.dir, func() {}, f.app.genStorage(f.dir, opt)
 	}
 	tmp, err := os.MkdirTemp("", "stoker-bench-")
@@ -146,10 +147,10 @@ func (f *benchFlags) workloadData(w *storage.Workload) (dir string, remove func(
 	if unix.Statfs(tmp, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
 		if free, err := proc.Live.FreeMemory(); err == nil && float64(opt.Bytes()) > 0.4*float64(free) {
 			remove()
-			return "", nil, &Error{Msg: fmt.Sprintf("the temporary folder lies in memory, and %s of data leave too little of it", FormatBytes(opt.Bytes())), Hint: "give a folder on a disk: --dir FOLDER"}
+			return "", nil, &Error{Msg: fmt.Sprintf("the temporary folder lies in memory, and %s of data leave too little of it", units.Bytes(opt.Bytes())), Hint: "give a folder on a disk: --dir FOLDER"}
 		}
 	}
-	f.note("generating %s of %s; --dir FOLDER keeps them", FormatBytes(opt.Bytes()), w.Name)
+	f.note("generating %s of %s; --dir FOLDER keeps them", units.Bytes(opt.Bytes()), w.Name)
 	dir = filepath.Join(tmp, "data")
 	out := f.app.Stdout
 	f.app.Stdout = f.app.Stderr // what gen says is no result here

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/units"
 	"go.uber.org/goleak"
 )
 
@@ -89,18 +90,18 @@ func TestProgressStatus(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
-		{FormatCount(0), "0"},
-		{FormatCount(999), "999"},
-		{FormatCount(-1234567), "-1,234,567"},
-		{FormatBytes(999), "999 B"},
-		{FormatBytes(1000), "1.00 kB"},
-		{FormatBytes(9_995_000), "10.0 MB"},
-		{FormatBytes(110_400), "110 kB"},
-		{FormatBytes(999_999_999), "1.00 GB"},
-		{FormatDuration(850 * time.Millisecond), "850ms"},
-		{FormatDuration(3200 * time.Millisecond), "3.2s"},
-		{FormatDuration(725 * time.Second), "12m05s"},
-		{FormatDuration(200 * time.Minute), "3h20m"},
+		{units.Int(0), "0"},
+		{units.Int(999), "999"},
+		{units.Int(-1234567), "-1,234,567"},
+		{units.Bytes(999), "999 B"},
+		{units.Bytes(1000), "1.00 kB"},
+		{units.Bytes(9_995_000), "10.0 MB"},
+		{units.Bytes(110_400), "110 kB"},
+		{units.Bytes(999_999_999), "1.00 GB"},
+		{units.Elapsed(850 * time.Millisecond), "850ms"},
+		{units.Elapsed(3200 * time.Millisecond), "3.2s"},
+		{units.Elapsed(725 * time.Second), "12m05s"},
+		{units.Elapsed(200 * time.Minute), "3h20m"},
 	} {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)

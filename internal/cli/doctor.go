@@ -60,36 +60,12 @@ docs/guides/doctor.md says how the verdict is reached and what the fields of
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.pid, "pid", 0, "process to watch, with all that descend from it")
-	flags.DurationVar(&f.seconds, "seconds", 0, "how long to watch, such as 15 or 2m (default: until the job ends, or 20 s with --pid)")
-	flags.Lookup("seconds").Value = (*secondsValue)(&f.seconds)
+	spanVar(flags, &f.seconds, "seconds", 0, "how long to watch, such as 15 or 2m (default: until the job ends, or 20 s with --pid)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
 	flags.StringVar(&f.save, "save", "", "write the report as JSON into this file")
 	flags.BoolVar(&f.live, "watch", false, "show while watching what is seen so far; q ends it")
 	f.add(flags)
 	return cmd
-}
-
-// secondsValue is a flag that takes plain numbers as seconds, and durations.
-type secondsValue time.Duration
-
-func (s *secondsValue) String() string { return time.Duration(*s).String() }
-
-// Type is what the help says that the flag takes.
-func (s *secondsValue) Type() string { return "seconds" }
-
-// Set reads "15", "1.5" or "2m".
-func (s *secondsValue) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		if d, err = time.ParseDuration(text + "s"); err != nil {
-			return fmt.Errorf("%q is no time; 15, 1.5 and 2m are", text)
-		}
-	}
-	if d < time.Second {
-		return fmt.Errorf("%s is too short to see anything; use 5 s or more", d)
-	}
-	*s = secondsValue(d)
-	return nil
 }
 
 func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
@@ -105,6 +81,8 @@ func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
 	case len(args) == 0 && f.pid == 0:
 		return usageError("stoker doctor -- python train.py starts and watches a job; stoker doctor --pid P watches a running one",
 			"there is nothing to watch")
+	case f.seconds > 0 && f.seconds < time.Second:
+		return usageError("--seconds 15", "%s is too short to see anything; use 5 s or more", f.seconds)
 	case f.pid < 0:
 		return usageError("ps or nvidia-smi lists processes", "%d is no process", f.pid)
 	case len(args) > 0 && cmd.ArgsLenAtDash() != 0:

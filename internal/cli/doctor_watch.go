@@ -19,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/chart"
 	"github.com/stokerdata/stoker/internal/doctor"
 	"github.com/stokerdata/stoker/internal/report"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // A liveView shows what the doctor sees while it watches: on a terminal lines
@@ -307,7 +308,7 @@ func liveRates(r *doctor.Report) string {
 		}
 	}
 	if r.Loader.Workers > 0 {
-		parts = append(parts, counted(float64(r.Loader.Workers), "worker"))
+		parts = append(parts, units.Plural(float64(r.Loader.Workers), "worker"))
 	}
 	return strings.Join(parts, "   ")
 }

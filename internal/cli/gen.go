@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/gen"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
 )
@@ -100,8 +101,8 @@ func (c *genImages) run() error {
 		return err
 	}
 	seconds := time.Since(start)
-	fmt.Fprintf(c.app.Stdout, "%s: %s images of %d classes, %s, in %s (%s images/s)\n", c.out, FormatCount(int64(g.Len())), c.opts.Classes,
-		FormatBytes(size), FormatDuration(seconds), FormatCount(int64(float64(g.Len())/seconds.Seconds())))
+	fmt.Fprintf(c.app.Stdout, "%s: %s images of %d classes, %s, in %s (%s images/s)\n", c.out, units.Int(int64(g.Len())), c.opts.Classes,
+		units.Bytes(size), units.Elapsed(seconds), units.Int(int64(float64(g.Len())/seconds.Seconds())))
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/gen/storage"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -69,7 +70,7 @@ func (app *App) genStorage(out string, opt storage.Options) error {
 	if err := unix.Statfs(parent, &fs); err == nil {
 		if free := int64(fs.Bavail) * fs.Bsize; free < opt.Bytes() {
 			return &Error{
-				Msg:  fmt.Sprintf("%s files of %s are %s, there is room for %s", FormatCount(int64(opt.Files)), opt.Workload.Name, FormatBytes(opt.Bytes()), FormatBytes(free)),
+				Msg:  fmt.Sprintf("%s files of %s are %s, there is room for %s", units.Int(int64(opt.Files)), opt.Workload.Name, units.Bytes(opt.Bytes()), units.Bytes(free)),
 				Hint: "make room, or generate fewer with --files or --scale",
 			}
 		}
@@ -94,7 +95,7 @@ func (app *App) genStorage(out string, opt storage.Options) error {
 		return err
 	}
 	seconds := time.Since(start)
-	_, err = fmt.Fprintf(app.Stdout, "%s: %s, %s files of %s records in all, %s, in %s (%s/s)\n", out, d.Name, FormatCount(int64(d.Files)), FormatCount(d.Records),
-		FormatBytes(d.Bytes), FormatDuration(seconds), FormatBytes(int64(float64(d.Bytes)/seconds.Seconds())))
+	_, err = fmt.Fprintf(app.Stdout, "%s: %s, %s files of %s records in all, %s, in %s (%s/s)\n", out, d.Name, units.Int(int64(d.Files)), units.Int(d.Records),
+		units.Bytes(d.Bytes), units.Elapsed(seconds), units.Bytes(int64(float64(d.Bytes)/seconds.Seconds())))
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/chart"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -114,9 +115,9 @@ func (app *App) inspectText(r *pack.Reader) error {
 	}
 	p := new(page)
 	p.f("%s\n", headStyle.Render(r.Dir()))
-	p.f("  %s records in %s and %s, %s", FormatCount(m.Records), plural(len(m.Shards), "shard"), plural(chunks, "chunk"), FormatBytes(m.Bytes))
+	p.f("  %s records in %s and %s, %s", units.Int(m.Records), units.Plural(len(m.Shards), "shard"), units.Plural(chunks, "chunk"), units.Bytes(m.Bytes))
 	if m.Records > 0 {
-		p.f(", %s per record", FormatBytes(m.Bytes/m.Records))
+		p.f(", %s per record", units.Bytes(m.Bytes/m.Records))
 	}
 	p.f("\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
 	p.f("  fingerprint %s, format version %d\n", m.Fingerprint, m.Version)
@@ -159,25 +160,25 @@ func picturesText(p *page, f *pack.Field, several bool) {
 		title += " " + clean(f.Name)
 	}
 	p.section(title, fmt.Sprintf("%s to %s wide, %s to %s high, %.2f megapixels on average",
-		FormatCount(int64(im.MinWidth)), FormatCount(int64(im.MaxWidth)), FormatCount(int64(im.MinHeight)),
-		FormatCount(int64(im.MaxHeight)), float64(im.Pixels)/1e6/float64(max(n, 1))))
+		units.Int(int64(im.MinWidth)), units.Int(int64(im.MaxWidth)), units.Int(int64(im.MinHeight)),
+		units.Int(int64(im.MaxHeight)), float64(im.Pixels)/1e6/float64(max(n, 1))))
 	t := newTable("codec", "records", "share", "bytes", "per image")
 	for _, name := range slices.Sorted(maps.Keys(im.Codecs)) {
 		c := im.Codecs[name]
-		t.Row(name, FormatCount(c.Count), fmt.Sprintf("%.1f%%", 100*float64(c.Count)/float64(n)), FormatBytes(c.Bytes), FormatBytes(c.Bytes/max(c.Count, 1)))
+		t.Row(name, units.Int(c.Count), fmt.Sprintf("%.1f%%", 100*float64(c.Count)/float64(n)), units.Bytes(c.Bytes), units.Bytes(c.Bytes/max(c.Count, 1)))
 	}
 	p.f("%s\n", t)
 	if im.Turned > 0 {
-		p.f("  %s have an EXIF orientation that turns them\n", FormatCount(im.Turned))
+		p.f("  %s have an EXIF orientation that turns them\n", units.Int(im.Turned))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(im.NotDCT)) {
-		p.f("  %s JPEGs were kept instead of dct: %s\n", FormatCount(im.NotDCT[reason]), clean(reason))
+		p.f("  %s JPEGs were kept instead of dct: %s\n", units.Int(im.NotDCT[reason]), clean(reason))
 	}
 	if f.Kind == driver.KindImage {
 		p.section("Shorter side", "pixels")
-		p.WriteString(histogram(im.Sides, true, FormatCount))
+		p.WriteString(histogram(im.Sides, true, units.Int))
 		p.section("Stored size", "")
-		p.WriteString(histogram(f.Stats.Sizes, false, FormatBytes))
+		p.WriteString(histogram(f.Stats.Sizes, false, units.Bytes))
 	}
 }
 
@@ -193,20 +194,20 @@ func classesText(p *page, f *pack.Field) {
 		n := counts[int64(i)]
 		least, most = min(least, n), max(most, n)
 	}
-	each := FormatCount(least)
+	each := units.Int(least)
 	if most > least {
-		each += " to " + FormatCount(most)
+		each += " to " + units.Int(most)
 	}
-	p.section("Classes", fmt.Sprintf("of %s: %s, %s %s each", clean(f.Name), FormatCount(int64(len(f.Classes))), each, what))
+	p.section("Classes", fmt.Sprintf("of %s: %s, %s %s each", clean(f.Name), units.Int(len(f.Classes)), each, what))
 	t := newTable("label", "class", what)
 	for i, name := range f.Classes {
 		if len(f.Classes) > shownClasses+1 && i >= shownClasses-1 && i < len(f.Classes)-1 {
 			if i == shownClasses-1 {
-				t.Row("...", fmt.Sprintf("%s more", FormatCount(int64(len(f.Classes)-shownClasses))), "")
+				t.Row("...", fmt.Sprintf("%s more", units.Int(int64(len(f.Classes)-shownClasses))), "")
 			}
 			continue
 		}
-		t.Row(FormatCount(int64(i)), clean(name), FormatCount(counts[int64(i)]))
+		t.Row(units.Int(int64(i)), clean(name), units.Int(counts[int64(i)]))
 	}
 	p.f("%s\n", t)
 }
@@ -217,10 +218,10 @@ func skippedText(p *page, m *pack.Manifest) {
 	if n == 0 {
 		return
 	}
-	p.section("Left out", plural(n, "file"))
+	p.section("Left out", units.Plural(n, "file"))
 	for i, s := range m.Skipped {
 		if i == shownSkipped {
-			p.f("  ... and %s more, in %s\n", FormatCount(int64(n-i)), pack.ManifestName)
+			p.f("  ... and %s more, in %s\n", units.Int(int64(n-i)), pack.ManifestName)
 			break
 		}
 		p.f("  %s: %s\n", clean(s.Path), clean(s.Reason))
@@ -279,7 +280,7 @@ func fieldText(f *pack.Field) string {
 	var parts []string
 	add := func(format string, a ...any) { parts = append(parts, fmt.Sprintf(format, a...)) }
 	if f.Classes != nil {
-		classes := FormatCount(int64(len(f.Classes))) + " classes"
+		classes := units.Int(len(f.Classes)) + " classes"
 		if len(f.Classes) == 1 {
 			classes = "1 class"
 		}
@@ -295,16 +296,16 @@ func fieldText(f *pack.Field) string {
 		}
 	}
 	if r := s.Rows; r != nil {
-		add("%s to %s long, mean %.1f", FormatCount(r.Min), FormatCount(r.Max), float64(r.Total)/float64(max(s.Count, 1)))
+		add("%s to %s long, mean %.1f", units.Int(r.Min), units.Int(r.Max), float64(r.Total)/float64(max(s.Count, 1)))
 	} else if s.Sizes != nil {
-		add("%s, up to %s", FormatBytes(s.Bytes), FormatBytes(s.MaxBytes))
+		add("%s, up to %s", units.Bytes(s.Bytes), units.Bytes(s.MaxBytes))
 	}
 	return strings.Join(parts, ", ")
 }
 
 func settingsText(s pack.Settings) string {
 	if s.Images == "" {
-		return fmt.Sprintf("chunks of %s", FormatBytes(s.ChunkBytes))
+		return fmt.Sprintf("chunks of %s", units.Bytes(s.ChunkBytes))
 	}
 	out := "--images " + s.Images
 	if s.Resize != "" {
@@ -338,7 +339,7 @@ func histogram(counts map[int64]int64, sides bool, format func(int64) string) st
 	}
 	var out strings.Builder
 	for _, b := range all {
-		fmt.Fprintf(&out, "  %*s to %-*s  %s %s\n", from, b.from, to, b.to, barStyle.Render(chart.ShareBar(float64(b.n)/float64(most), 32)), FormatCount(b.n))
+		fmt.Fprintf(&out, "  %*s to %-*s  %s %s\n", from, b.from, to, b.to, barStyle.Render(chart.ShareBar(float64(b.n)/float64(most), 32)), units.Int(b.n))
 	}
 	return out.String()
 }

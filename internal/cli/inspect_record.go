@@ -11,6 +11,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -36,9 +37,9 @@ func (app *App) inspectRow(r *pack.Reader, row int64, export, field string, asJS
 			return err
 		}
 		if err := writeBytes(export, data); err != nil {
-			return &Error{Msg: "cannot export record " + FormatCount(row), Err: err}
+			return &Error{Msg: "cannot export record " + units.Int(row), Err: err}
 		}
-		exported = fmt.Sprintf("%s (%s bytes%s)", export, FormatCount(int64(len(data))), exportNote(v))
+		exported = fmt.Sprintf("%s (%s bytes%s)", export, units.Int(len(data)), exportNote(v))
 	}
 	shard, chunk, in := r.Whereabouts(row)
 	if asJSON {
@@ -59,7 +60,7 @@ func (app *App) inspectRow(r *pack.Reader, row int64, export, field string, asJS
 	line := func(name, format string, a ...any) {
 		fmt.Fprintf(&out, "  %s %s\n", dimStyle.Width(12).Render(name), fmt.Sprintf(format, a...))
 	}
-	fmt.Fprintf(&out, "%s\n", headStyle.Render(fmt.Sprintf("%s, record %s", r.Dir(), FormatCount(row))))
+	fmt.Fprintf(&out, "%s\n", headStyle.Render(fmt.Sprintf("%s, record %s", r.Dir(), units.Int(row))))
 	if rec.Path != "" {
 		line("path", "%s", clean(rec.Path))
 	}
@@ -149,7 +150,7 @@ const shownElements = 8
 
 func valueText(v *pack.Value) string {
 	f := v.Field
-	size := FormatCount(int64(len(v.Bytes))) + " bytes"
+	size := units.Int(len(v.Bytes)) + " bytes"
 	switch f.Kind {
 	case driver.KindText, driver.KindJSON:
 		return string(v.Bytes)
@@ -168,7 +169,7 @@ func valueText(v *pack.Value) string {
 			out += fmt.Sprintf(", EXIF orientation %d", v.Orientation)
 		}
 		if n := len(v.EXIF) + len(v.ICC); n > 0 {
-			out += fmt.Sprintf(", %s bytes of metadata", FormatCount(int64(n)))
+			out += fmt.Sprintf(", %s bytes of metadata", units.Int(int64(n)))
 		}
 		return out
 	case driver.KindArray, driver.KindRagged, driver.KindTokens:

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
@@ -64,22 +64,13 @@ func (f *packFlags) options() (*pack.Options, error) {
 	return &o, nil
 }
 
-// parseBytes reads "8MiB", "100MB" or a number of bytes.
+// parseBytes reads the size that a flag was given.
 func parseBytes(flag, s string) (int64, error) {
-	bad := usageError("", "%s %q: give a size such as 64MiB, 1GB or 67108864", flag, s)
-	digits := strings.TrimRight(s, "kKMGTiBb ")
-	v, err := strconv.ParseFloat(digits, 64)
-	if err != nil || v < 0 {
-		return 0, bad
+	v, err := units.ParseBytes(s)
+	if err != nil {
+		return 0, usageError("", "%s: %v; give a size such as 64MiB, 1GB or 67108864", flag, err)
 	}
-	unit, ok := map[string]float64{
-		"": 1, "b": 1, "k": 1e3, "kb": 1e3, "m": 1e6, "mb": 1e6, "g": 1e9, "gb": 1e9, "t": 1e12, "tb": 1e12,
-		"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-	}[strings.ToLower(strings.TrimSpace(s[len(digits):]))]
-	if !ok || v*unit > math.MaxInt64/2 {
-		return 0, bad
-	}
-	return int64(v * unit), nil
+	return int64(v), nil
 }
 
 // writePack packs what src is.
@@ -227,7 +218,7 @@ func (app *App) runPack(f *packFlags, opt *pack.Options, out, label string, run 
 	if len(m.Skipped) > 0 && !f.allowBad {
 		return &Error{
 			Code: ExitBadInputs,
-			Msg:  fmt.Sprintf("%s of %s files could not be packed", FormatCount(int64(len(m.Skipped))), FormatCount(m.Source.Files)),
+			Msg:  fmt.Sprintf("%s of %s files could not be packed", units.Int(len(m.Skipped)), units.Int(m.Source.Files)),
 			Hint: "the pack is complete without them; --allow-bad makes this exit code 0",
 		}
 	}
@@ -252,19 +243,19 @@ func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) e
 	what, details := packedText(m)
 	title := lipgloss.NewStyle().Bold(true)
 	if sum.Unchanged {
-		_, err := lipgloss.Fprintf(app.Stdout, "%s is finished already: %s %s, %s\n", title.Render(out), FormatCount(m.Records), what, FormatBytes(m.Bytes))
+		_, err := lipgloss.Fprintf(app.Stdout, "%s is finished already: %s %s, %s\n", title.Render(out), units.Int(m.Records), what, units.Bytes(m.Bytes))
 		return err
 	}
 	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s %s (%s) in %s, %s",
-		title.Render(out), FormatCount(m.Records), what, strings.Join(details, ", "), plural(len(m.Shards), "shard"), FormatBytes(m.Bytes))
+		title.Render(out), units.Int(m.Records), what, strings.Join(details, ", "), units.Plural(len(m.Shards), "shard"), units.Bytes(m.Bytes))
 	if err == nil && m.Source.Bytes > 0 && m.Source.Kind != "pack" {
 		_, err = fmt.Fprintf(app.Stdout, ", %.2f x the source", float64(m.Bytes)/float64(m.Source.Bytes))
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(app.Stdout, ", in %s\n", FormatDuration(took))
+		_, err = fmt.Fprintf(app.Stdout, ", in %s\n", units.Elapsed(took))
 	}
 	if err == nil && sum.Resumed > 0 {
-		_, err = fmt.Fprintf(app.Stdout, "%s files were packed by an earlier run\n", FormatCount(sum.Resumed))
+		_, err = fmt.Fprintf(app.Stdout, "%s files were packed by an earlier run\n", units.Int(sum.Resumed))
 	}
 	return err
 }
@@ -274,7 +265,7 @@ func packedText(m *pack.Manifest) (what string, details []string) {
 	codecs := func(f *pack.Field) (out []string) {
 		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw", "runs"} {
 			if n := f.Stats.Images.Codecs[name].Count; n > 0 {
-				out = append(out, fmt.Sprintf("%s %s", FormatCount(n), name))
+				out = append(out, fmt.Sprintf("%s %s", units.Int(n), name))
 			}
 		}
 		return out
@@ -303,7 +294,7 @@ func listSkipped(w io.Writer, skipped []pack.Skipped, out string) {
 	fmt.Fprintf(w, "left out:\n")
 	for i, s := range skipped {
 		if i == listed {
-			fmt.Fprintf(w, "  ... and %s more; %s/%s lists all\n", FormatCount(int64(len(skipped)-listed)), strings.TrimRight(out, "/"), pack.ManifestName)
+			fmt.Fprintf(w, "  ... and %s more; %s/%s lists all\n", units.Int(int64(len(skipped)-listed)), strings.TrimRight(out, "/"), pack.ManifestName)
 			break
 		}
 		fmt.Fprintf(w, "  %s: %s\n", strings.Map(printable, s.Path), s.Reason)
@@ -316,11 +307,4 @@ func printable(r rune) rune {
 		return '?'
 	}
 	return r
-}
-
-func plural(n int, unit string) string {
-	if n == 1 {
-		return "1 " + unit
-	}
-	return FormatCount(int64(n)) + " " + unit + "s"
 }

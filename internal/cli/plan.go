@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/survey"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -209,27 +210,27 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 		if text == "" {
 			return
 		}
-		v, err := plan.ParseCount(text, limit)
+		v, err := units.ParseCount(text, limit)
 		if fail(flag, err); err == nil {
 			set(v)
 		}
 	}
 	count("batch", c.batch, plan.MaxBatch, func(v int64) { t.Batch = v })
-	float("step", c.step, plan.ParseSeconds, func(v float64) { t.Step = v })
-	float("rate", c.rate, plan.ParseRate, func(v float64) { t.Rate = v })
-	float("flops", c.flops, plan.ParseFLOPs, func(v float64) { t.FLOPs = v })
-	float("device-flops", c.deviceFLOPS, plan.ParseFLOPRate, func(v float64) { t.DeviceFLOPS = v })
-	float("parameters", c.parameters, plan.ParseBytes, func(v float64) { t.Parameters = v })
-	float("activation", c.activation, plan.ParseBytes, func(v float64) { t.Activation = v })
-	float("accelerator-memory", c.accelMemory, plan.ParseBytes, func(v float64) { t.AcceleratorMemory = v })
+	float("step", c.step, units.ParseSeconds, func(v float64) { t.Step = v })
+	float("rate", c.rate, units.ParseRate, func(v float64) { t.Rate = v })
+	float("flops", c.flops, units.ParseFLOPs, func(v float64) { t.FLOPs = v })
+	float("device-flops", c.deviceFLOPS, units.ParseFLOPRate, func(v float64) { t.DeviceFLOPS = v })
+	float("parameters", c.parameters, units.ParseBytes, func(v float64) { t.Parameters = v })
+	float("activation", c.activation, units.ParseBytes, func(v float64) { t.Activation = v })
+	float("accelerator-memory", c.accelMemory, units.ParseBytes, func(v float64) { t.AcceleratorMemory = v })
 	count("accelerators", c.accelerators, plan.MaxAccelerators, func(v int64) { t.Accelerators = v })
 	if c.experiments != "" {
-		low, high, err := plan.ParseRange(c.experiments, plan.MaxAccelerators)
+		low, high, err := units.ParseRange(c.experiments, plan.MaxAccelerators)
 		fail("experiments", err)
 		t.ExperimentsLow, t.Experiments = low, high
 	}
-	float("percentile", c.percentile, plan.ParseShare, func(v float64) { t.Share = v })
-	float("cached", c.cached, plan.ParseShare, func(v float64) { t.Cached = v })
+	float("percentile", c.percentile, units.ParseShare, func(v float64) { t.Share = v })
+	float("cached", c.cached, units.ParseShare, func(v float64) { t.Cached = v })
 	count("workers", c.workers, 1<<20, func(v int64) { t.Workers = v })
 	if t.Step > 0 && t.Rate > 0 {
 		fail("rate", errors.New("t is given by --step already; give one of the two"))
@@ -259,7 +260,7 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 		fail("with", err)
 		t.Others = append(t.Others, w)
 	}
-	float("example-bytes", c.exampleBytes, plan.ParseBytes, func(v float64) {
+	float("example-bytes", c.exampleBytes, units.ParseBytes, func(v float64) {
 		if d.Path != "" && d.RecordBytes != v {
 			// The user plans for other data than those that were looked at.
 			d.Path, d.Bytes, d.Fields = "", 0, nil
@@ -272,7 +273,7 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 		}
 		d.Records = v
 	})
-	float("dataset-bytes", c.datasetBytes, plan.ParseBytes, func(v float64) {
+	float("dataset-bytes", c.datasetBytes, units.ParseBytes, func(v float64) {
 		if c.records == "" && d.Bytes != int64(v) {
 			d.Records = 0
 		}
@@ -283,8 +284,8 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	fail("layout", choose(c.layout, &d.Layout, plan.LayoutFiles, plan.LayoutPack))
 	fail("codec", choose(c.codec, &d.Codec, plan.CodecKeep, plan.CodecDCT, plan.CodecRaw))
 	float("cores", c.cores, parseCores, func(v float64) { m.Cores = v })
-	float("memory", c.memory, plan.ParseBytes, func(v float64) { m.MemoryFree, m.MemoryTotal = int64(v), max(m.MemoryTotal, int64(v)) })
-	float("network", c.network, plan.ParseBandwidth, func(v float64) { m.Network = v })
+	float("memory", c.memory, units.ParseBytes, func(v float64) { m.MemoryFree, m.MemoryTotal = int64(v), max(m.MemoryTotal, int64(v)) })
+	float("network", c.network, units.ParseBandwidth, func(v float64) { m.Network = v })
 	return first
 }
 
@@ -296,7 +297,7 @@ var storageAliases = map[string]string{
 
 // parseCores reads a number of cores, which may be a fraction.
 func parseCores(s string) (float64, error) {
-	n, err := plan.ParseRate(s)
+	n, err := units.ParseRate(s)
 	if err != nil || strings.ContainsAny(s, "/") {
 		return 0, fmt.Errorf("%q is not a number of cores", s)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 //go:embed plan.html.tmpl
@@ -16,18 +17,18 @@ var planPage string
 
 // planTemplate escapes everything that comes from names and paths.
 var planTemplate = template.Must(template.New("plan").Funcs(template.FuncMap{
-	"bytes":     plan.Bytes,
-	"bandwidth": plan.Bandwidth,
-	"count":     plan.Count,
-	"seconds":   plan.Seconds,
-	"percent":   plan.Percent,
-	"times":     plan.Times,
+	"bytes":     units.Bytes[float64],
+	"bandwidth": units.Bandwidth[float64],
+	"count":     units.Count,
+	"seconds":   units.Seconds,
+	"percent":   units.Percent,
+	"times":     units.Times,
 	"cores":     cores,
 	"capital":   capital,
-	"span":      func(low, high float64) string { return spanned(low, high, plan.Count) },
-	"spanBW":    func(low, high float64) string { return spanned(low, high, plan.Bandwidth) },
+	"span":      func(low, high float64) string { return spanned(low, high, units.Count) },
+	"spanBW":    func(low, high float64) string { return spanned(low, high, units.Bandwidth) },
 	"f":         func(n int64) float64 { return float64(n) },
-	"counted":   counted,
+	"counted":   units.Plural[float64],
 	"fi":        func(n int) float64 { return float64(n) },
 }).Parse(planPage))
 
@@ -56,12 +57,12 @@ func planHTML(v *planView) ([]byte, error) {
 			// Times: what is expected against what is allowed.
 			need, have = have, need
 		}
-		b := planBar{Name: r.Name, NeedText: r.NeedText, HaveText: r.HaveText, Verdict: r.Verdict, Detail: r.Detail, Margin: plan.Times(r.Margin), First: r.Name == v.FirstToFail}
+		b := planBar{Name: r.Name, NeedText: r.NeedText, HaveText: r.HaveText, Verdict: r.Verdict, Detail: r.Detail, Margin: units.Times(r.Margin), First: r.Name == v.FirstToFail}
 		b.Need, b.Have = shareOf(need, have), shareOf(have, need)
 		d.Bars = append(d.Bars, b)
 	}
 	for _, c := range v.Classes {
-		b := planBar{Name: c.Title, HaveText: plan.Count(c.PerSecond) + "/s", Verdict: c.Verdict, Detail: c.Text, Margin: plan.Times(c.Margin)}
+		b := planBar{Name: c.Title, HaveText: units.Count(c.PerSecond) + "/s", Verdict: c.Verdict, Detail: c.Text, Margin: units.Times(c.Margin)}
 		b.Need, b.Have = shareOf(1, c.Margin), shareOf(c.Margin, 1)
 		d.Storage = append(d.Storage, b)
 	}

@@ -10,6 +10,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -162,21 +163,21 @@ func (p *planPrinter) origin(key string) string {
 }
 
 func (p *planPrinter) needs() {
-	p.section("What must be delivered", fmt.Sprintf("so that %s of the steps do not wait", plan.Percent(p.Goal.Share)))
-	n := plan.Count(float64(p.Goal.Batch))
+	p.section("What must be delivered", fmt.Sprintf("so that %s of the steps do not wait", units.Percent(p.Goal.Share)))
+	n := units.Count(float64(p.Goal.Batch))
 	if p.Goal.Accelerators > 1 {
-		n = fmt.Sprintf("%s = %s x %s", plan.Count(float64(p.Goal.TotalBatch)), plan.Count(float64(p.Goal.Accelerators)), n)
+		n = fmt.Sprintf("%s = %s x %s", units.Count(float64(p.Goal.TotalBatch)), units.Count(float64(p.Goal.Accelerators)), n)
 	}
 	note := p.origin("batch")
 	if f := p.Fit; f.Known {
-		note += fmt.Sprintf("; %s of %s, largest n that fits: %s", plan.Bytes(f.Need), plan.Bytes(f.Have), plan.Count(float64(f.Largest)))
+		note += fmt.Sprintf("; %s of %s, largest n that fits: %s", units.Bytes(f.Need), units.Bytes(f.Have), units.Count(float64(f.Largest)))
 	}
 	p.item("mini-batch n", n, note)
-	p.item("step t", plan.Seconds(p.Goal.Step), p.origin("step"))
-	rate := plan.Count(p.Goal.PerSecond) + "/s"
-	note = fmt.Sprintf("and no example later than %s", plan.Seconds(p.Goal.LatencyBound))
+	p.item("step t", units.Seconds(p.Goal.Step), p.origin("step"))
+	rate := units.Count(p.Goal.PerSecond) + "/s"
+	note = fmt.Sprintf("and no example later than %s", units.Seconds(p.Goal.LatencyBound))
 	if p.Goal.ComputeRate > 0 {
-		note += fmt.Sprintf("; by FLOPs at most %s/s", plan.Count(p.Goal.ComputeRate))
+		note += fmt.Sprintf("; by FLOPs at most %s/s", units.Count(p.Goal.ComputeRate))
 	}
 	p.item("examples", rate, note)
 	p.reads()
@@ -185,28 +186,28 @@ func (p *planPrinter) needs() {
 	if p.EpochSeconds > 0 {
 		note := "at that rate"
 		if p.EpochSecondsPredicted > p.EpochSeconds*1.02 {
-			note += fmt.Sprintf("; %s as things are", plan.Seconds(p.EpochSecondsPredicted))
+			note += fmt.Sprintf("; %s as things are", units.Seconds(p.EpochSecondsPredicted))
 		}
-		p.item("epoch", plan.Seconds(p.EpochSeconds), note)
+		p.item("epoch", units.Seconds(p.EpochSeconds), note)
 	}
 }
 
 func (p *planPrinter) reads() {
 	r := p.Reads
-	text := fmt.Sprintf("%s reads/s of %s, %s", spanned(r.IOPSLow, r.IOPS, plan.Count), plan.Bytes(r.Block), spanned(r.BandwidthLow, r.Bandwidth, plan.Bandwidth))
+	text := fmt.Sprintf("%s reads/s of %s, %s", spanned(r.IOPSLow, r.IOPS, units.Count), units.Bytes(r.Block), spanned(r.BandwidthLow, r.Bandwidth, units.Bandwidth))
 	note := ""
 	if r.Cached > 0 {
-		note = plan.Percent(r.Cached) + " of the examples come from memory"
+		note = units.Percent(r.Cached) + " of the examples come from memory"
 	}
 	if r.Room > 0 {
-		note = strings.TrimPrefix(note+"; "+plan.Bytes(r.Room)+" of room", "; ")
+		note = strings.TrimPrefix(note+"; "+units.Bytes(r.Room)+" of room", "; ")
 	}
 	p.item("storage", text, note)
 	if l := p.Latency; l.Depth > 0 {
-		note := fmt.Sprintf("99%% of single examples within %s; a batch would take %s with one read at a time", plan.Seconds(l.P99), plan.Seconds(l.BatchOne))
-		text := fmt.Sprintf("%s in flight, %s ahead", counted(l.Depth, "read"), counted(float64(l.Prefetch), "batch"))
+		note := fmt.Sprintf("99%% of single examples within %s; a batch would take %s with one read at a time", units.Seconds(l.P99), units.Seconds(l.BatchOne))
+		text := fmt.Sprintf("%s in flight, %s ahead", units.Plural(l.Depth, "read"), units.Plural(float64(l.Prefetch), "batch"))
 		if l.Depth > l.LoaderDepth {
-			note += fmt.Sprintf("; Stoker reads %s at a time, and announces the next to the system", plan.Count(l.LoaderDepth))
+			note += fmt.Sprintf("; Stoker reads %s at a time, and announces the next to the system", units.Count(l.LoaderDepth))
 		}
 		p.item("latency", text, note)
 	}
@@ -220,7 +221,7 @@ func (p *planPrinter) cores() {
 			name += " (now)"
 		}
 		parts = append(parts, fmt.Sprintf("%s for %s", cores(c.Cores), name))
-		note := fmt.Sprintf("%s %s/s", c.Codec, plan.Count(c.PerCore))
+		note := fmt.Sprintf("%s %s/s", c.Codec, units.Count(c.PerCore))
 		if c.Origin != plan.OriginMeasured {
 			note += " (" + c.Origin + ")"
 		}
@@ -237,7 +238,7 @@ func cores(v float64) string {
 	if v < 100 {
 		return fmt.Sprintf("%.1f", v)
 	}
-	return plan.Count(v)
+	return units.Count(v)
 }
 
 func (p *planPrinter) memory() {
@@ -245,34 +246,24 @@ func (p *planPrinter) memory() {
 	if len(m.Arrays) > 1 || p.Example != nil {
 		var parts []string
 		for _, a := range m.Arrays {
-			parts = append(parts, a.Array+" "+plan.Bytes(a.Bytes))
+			parts = append(parts, a.Array+" "+units.Bytes(a.Bytes))
 		}
-		p.item("batch", plan.Bytes(m.Batch), strings.Join(parts, ", "))
+		p.item("batch", units.Bytes(m.Batch), strings.Join(parts, ", "))
 	} else {
-		p.item("batch", plan.Bytes(m.Batch), m.Arrays[0].Array)
+		p.item("batch", units.Bytes(m.Batch), m.Arrays[0].Array)
 	}
-	p.item("memory", plan.Bytes(m.Total), fmt.Sprintf("%s ahead %s, reading %s, scratch %s (%s per thread); no more with more workers",
-		counted(float64(m.Prefetch), "batch"), plan.Bytes(m.Slots), plan.Bytes(m.ReadAhead+m.Lookahead), plan.Bytes(m.Scratch), plan.Bytes(m.PerThread)))
+	p.item("memory", units.Bytes(m.Total), fmt.Sprintf("%s ahead %s, reading %s, scratch %s (%s per thread); no more with more workers",
+		units.Plural(float64(m.Prefetch), "batch"), units.Bytes(m.Slots), units.Bytes(m.ReadAhead+m.Lookahead), units.Bytes(m.Scratch), units.Bytes(m.PerThread)))
 	t := m.Torch
-	p.item("with PyTorch", plan.Bytes(t.Total), fmt.Sprintf("its DataLoader: %s on %s, %s of batches each (prefetch_factor 2), and a copy of the dataset object each",
-		counted(t.Workers, "worker"), counted(math.Max(1, math.Ceil(t.Cores)), "core"), plan.Bytes(t.PerWorker)))
+	p.item("with PyTorch", units.Bytes(t.Total), fmt.Sprintf("its DataLoader: %s on %s, %s of batches each (prefetch_factor 2), and a copy of the dataset object each",
+		units.Plural(t.Workers, "worker"), units.Plural(math.Max(1, math.Ceil(t.Cores)), "core"), units.Bytes(t.PerWorker)))
 	if m.Cache > 0 {
-		note := fmt.Sprintf("would hold %s of the data", plan.Percent(m.CacheShare))
+		note := fmt.Sprintf("would hold %s of the data", units.Percent(m.CacheShare))
 		if m.Have > 0 {
-			note = fmt.Sprintf("of %s that are free: %s", plan.Bytes(m.Have), note)
+			note = fmt.Sprintf("of %s that are free: %s", units.Bytes(m.Have), note)
 		}
-		p.item("cache", plan.Bytes(m.Cache), note)
+		p.item("cache", units.Bytes(m.Cache), note)
 	}
-}
-
-func counted(n float64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "ch") {
-		noun += "e"
-	}
-	return plan.Count(n) + " " + noun + "s"
 }
 
 func spanned(low, high float64, text func(float64) string) string {
@@ -359,7 +350,7 @@ func (p *planPrinter) haves() {
 		if r.Name == p.FirstToFail {
 			verdict += " <- first"
 		}
-		row := []string{r.Name, r.NeedText, r.HaveText, plan.Times(r.Margin), verdictStyles[r.Verdict].Render(verdict)}
+		row := []string{r.Name, r.NeedText, r.HaveText, units.Times(r.Margin), verdictStyles[r.Verdict].Render(verdict)}
 		if p.width >= 96 {
 			row = append(row, r.Detail+" ("+r.Origin+")")
 		}
@@ -376,7 +367,7 @@ func (p *planPrinter) classes() {
 	p.section("Kinds of storage", title)
 	t := newTable("storage", "examples/s", "margin", "does it", "why")
 	for _, c := range p.Classes {
-		t.Row(c.Title, plan.Count(c.PerSecond), plan.Times(c.Margin), verdictStyles[c.Verdict].Render(c.Verdict), c.Text)
+		t.Row(c.Title, units.Count(c.PerSecond), units.Times(c.Margin), verdictStyles[c.Verdict].Render(c.Verdict), c.Text)
 	}
 	p.table(t)
 }
@@ -454,29 +445,28 @@ func (c *planCommand) listTables() error {
 		}
 		return text(v)
 	}
-	flops := func(v float64) string { return strings.TrimSuffix(plan.Bytes(v), "B") + "FLOP" }
 	p.section("Devices", "--device; figures of data sheets")
 	t := newTable("name", "device", "memory", "32-bit", "16-bit mixed")
 	for _, d := range plan.Devices() {
-		t.Row(d.Name, d.Title, plan.Bytes(d.Memory), flops(d.FLOPS)+"/s", flops(d.MixedFLOPS)+"/s")
+		t.Row(d.Name, d.Title, units.Bytes(d.Memory), units.FLOPs(d.FLOPS)+"/s", units.FLOPs(d.MixedFLOPS)+"/s")
 	}
 	p.table(t)
 	p.section("Models", "--model")
 	t = newTable("name", "model", "per example", "parameters", "state per example", "from")
 	for _, m := range plan.Models() {
-		t.Row(m.Name, m.Title, orNothing(m.FLOPs, flops), orNothing(m.Parameters, plan.Bytes), orNothing(m.Activation, plan.Bytes), m.Source)
+		t.Row(m.Name, m.Title, orNothing(m.FLOPs, units.FLOPs), orNothing(m.Parameters, units.Bytes), orNothing(m.Activation, units.Bytes), m.Source)
 	}
 	p.table(t)
 	p.section("Published speeds", "of a model on a device")
 	t = newTable("device", "model", "examples/s", "from")
 	for _, s := range plan.Speeds() {
-		t.Row(s.Device, s.Model, plan.Count(s.PerSecond), s.Source)
+		t.Row(s.Device, s.Model, units.Count(s.PerSecond), s.Source)
 	}
 	p.table(t)
 	p.section("Storage", "--storage; typical figures")
 	t = newTable("name", "storage", "reads/s", "bandwidth", "from")
 	for _, s := range plan.Classes() {
-		t.Row(s.Name, s.Title, plan.Count(s.IOPS), plan.Bandwidth(s.Bandwidth), s.Source)
+		t.Row(s.Name, s.Title, units.Count(s.IOPS), units.Bandwidth(s.Bandwidth), s.Source)
 	}
 	p.table(t)
 	_, err := lipgloss.Fprint(c.app.Stdout, p.String())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 func newProbeCommand(app *App) *cobra.Command {
@@ -102,7 +103,7 @@ func (c *probeCommand) run(path string) error {
 	text := probeText(path, m)
 	switch {
 	case c.last:
-		text += fmt.Sprintf("  measured %s ago\n", FormatDuration(age))
+		text += fmt.Sprintf("  measured %s ago\n", units.Elapsed(age))
 	case kept != "":
 		text += "  kept in " + kept + "\n"
 	}
@@ -125,7 +126,7 @@ func (c *probeCommand) measure(path string) (*plan.Machine, error) {
 		erase()
 		fmt.Fprintf(w, "probing: %s (%d of %d)", name, done+1, parts)
 		if left := c.opt.For - time.Since(start); terminal && left > time.Second {
-			fmt.Fprintf(w, ", about %s left", FormatDuration(left))
+			fmt.Fprintf(w, ", about %s left", units.Elapsed(left))
 		}
 		if !terminal {
 			fmt.Fprintln(w)
@@ -144,7 +145,7 @@ func probeText(path string, m *plan.Machine) string {
 	if m.NUMANodes > 1 {
 		fmt.Fprintf(&out, ", %d NUMA nodes", m.NUMANodes)
 	}
-	fmt.Fprintf(&out, "; %s of %s memory free\n", FormatBytes(m.MemoryFree), FormatBytes(m.MemoryTotal))
+	fmt.Fprintf(&out, "; %s of %s memory free\n", units.Bytes(m.MemoryFree), units.Bytes(m.MemoryTotal))
 	for _, a := range m.Accelerators {
 		fmt.Fprintf(&out, "  accelerator: %s\n", a)
 	}
@@ -156,13 +157,13 @@ func probeText(path string, m *plan.Machine) string {
 		fmt.Fprintf(&out, "\nDecoding: %s images, mean %.0f x %.0f pixels, %s\n\n", originText(r.Origin), r.Width, r.Height, r.Transform)
 		t := newTable("codec", "bytes", "images/s, one core", "all cores", "ms of CPU")
 		for _, r := range m.Codecs {
-			t.Row(r.Codec, FormatBytes(int64(r.RecordBytes)), FormatCount(int64(r.PerCore)), FormatCount(int64(r.AllCores)), fmt.Sprintf("%.3f", 1e3*r.CPUSeconds))
+			t.Row(r.Codec, units.Bytes(r.RecordBytes), units.Int(int64(r.PerCore)), units.Int(int64(r.AllCores)), fmt.Sprintf("%.3f", 1e3*r.CPUSeconds))
 		}
 		fmt.Fprintln(&out, t)
 	}
 	if m.MemoryBandwidth > 0 {
 		fmt.Fprintf(&out, "\nMemory, copied per second: %s with one core, %s with all (through the caches: %s, %s)\n",
-			FormatBytes(int64(m.MemoryBandwidthCore)), FormatBytes(int64(m.MemoryBandwidth)), FormatBytes(int64(m.MemoryCopyCore)), FormatBytes(int64(m.MemoryCopy)))
+			units.Bytes(m.MemoryBandwidthCore), units.Bytes(m.MemoryBandwidth), units.Bytes(m.MemoryCopyCore), units.Bytes(m.MemoryCopy))
 	}
 	if m.Handoff != nil {
 		fmt.Fprintf(&out, "Hand-off: %.0f us per batch\n", 1e6*m.Handoff.PerBatch)
@@ -189,10 +190,10 @@ func storeText(out *strings.Builder, s *plan.Store) {
 		fmt.Fprintf(out, ", behaves as %s", s.Class)
 	}
 	if s.LimitBandwidth > 0 {
-		fmt.Fprintf(out, "; the control group lets %s/s through", FormatBytes(int64(s.LimitBandwidth)))
+		fmt.Fprintf(out, "; the control group lets %s/s through", units.Bytes(s.LimitBandwidth))
 	}
 	if s.LimitIOPS > 0 {
-		fmt.Fprintf(out, "; the control group lets %s reads/s through", FormatCount(int64(s.LimitIOPS)))
+		fmt.Fprintf(out, "; the control group lets %s reads/s through", units.Int(int64(s.LimitIOPS)))
 	}
 	fmt.Fprint(out, "\n\n")
 	t := newTable("reads", "block", "in flight", "reads/s", "bytes/s", "p50", "p90", "p99", "p99.9")
@@ -205,33 +206,17 @@ func storeText(out *strings.Builder, s *plan.Store) {
 			if r.Cached {
 				name += ", cached"
 			}
-			t.Row(name, binaryBytes(r.Block), fmt.Sprint(r.Depth), FormatCount(int64(r.IOPS)), FormatBytes(int64(r.Bandwidth)),
-				microseconds(r.Latency.P50), microseconds(r.Latency.P90), microseconds(r.Latency.P99), microseconds(r.Latency.P999))
+			t.Row(name, units.Binary(r.Block), fmt.Sprint(r.Depth), units.Int(int64(r.IOPS)), units.Bytes(r.Bandwidth),
+				latency(r.Latency.P50), latency(r.Latency.P90), latency(r.Latency.P99), latency(r.Latency.P999))
 		}
 	}
 	fmt.Fprintln(out, t)
 }
 
-// binaryBytes writes the size of a block as people name it: 4 KiB.
-func binaryBytes(n int64) string {
-	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return FormatBytes(n)
-}
-
-// microseconds writes a latency with three digits.
-func microseconds(s float64) string {
-	switch {
-	case s <= 0:
+// latency writes a time that may not have been measured.
+func latency(s float64) string {
+	if s <= 0 {
 		return "-"
-	case s < 1e-3:
-		return fmt.Sprintf("%.0f us", 1e6*s)
-	case s < 1:
-		return fmt.Sprintf("%.3g ms", 1e3*s)
 	}
-	return fmt.Sprintf("%.3g s", s)
+	return units.Seconds(s)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/loop"
 	"github.com/stokerdata/stoker/internal/stats"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // profileFlags are what `stoker profile` was asked for.
@@ -51,7 +52,7 @@ can be measured.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.o.Steps, "max-batches", 200, "end the program after this many `STEPS`; 0 lets it end by itself")
-	flags.DurationVar(&f.o.For, "seconds", 0, "end it after this long")
+	spanVar(flags, &f.o.For, "seconds", 0, "end it after this long")
 	flags.StringVar(&f.save, "save", "", "keep the profile in `FILE`, for --compare")
 	flags.StringVar(&f.compare, "compare", "", "show the profile that was saved in `FILE` beside this one")
 	flags.StringVar(&f.trace, "trace", "", "write the steps as a Chrome trace into `FILE`, for ui.perfetto.dev")
@@ -157,20 +158,20 @@ func profileText(p *loop.Profile, r *loop.CommandResult) string {
 	fmt.Fprintf(&out, "%s\n", clean(p.Loader))
 	speed := ""
 	if p.PerSecond > 0 {
-		speed = fmt.Sprintf("; %s examples/s", bold(FormatCount(int64(p.PerSecond))))
+		speed = fmt.Sprintf("; %s examples/s", bold(units.Int(int64(p.PerSecond))))
 	}
-	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s\n\n", FormatCount(int64(p.Steps)), seconds(p.Seconds), speed)
+	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s\n\n", units.Int(int64(p.Steps)), units.Seconds(p.Seconds), speed)
 	t := newTable("stage", "where", "per step", "share")
 	for _, s := range p.Stages {
-		t.Row(s.Name, s.Where, seconds(s.Seconds), percent(s.Share))
+		t.Row(s.Name, s.Where, units.Seconds(s.Seconds), percent(s.Share))
 	}
-	t.Row("step", "", seconds(p.Step.Mean), "")
+	t.Row("step", "", units.Seconds(p.Step.Mean), "")
 	fmt.Fprintf(&out, "%s\n\n", t)
 	for _, d := range []struct {
 		name string
 		d    stats.Distribution
 	}{{"step", p.Step}, {"wait", p.Wait}} {
-		fmt.Fprintf(&out, "  %s: p50 %s, p95 %s, p99 %s, max %s\n", d.name, seconds(d.d.P50), seconds(d.d.P95), seconds(d.d.P99), seconds(d.d.Max))
+		fmt.Fprintf(&out, "  %s: p50 %s, p95 %s, p99 %s, max %s\n", d.name, units.Seconds(d.d.P50), units.Seconds(d.d.P95), units.Seconds(d.d.P99), units.Seconds(d.d.Max))
 	}
 	fmt.Fprintf(&out, "  CPU %.2f s in at most %d processes; watching took %.1f%% of one core\n", p.CPU, r.Processes, 100*r.WatchingCPU/max(r.Seconds, 1e-9))
 	for _, note := range p.Notes {

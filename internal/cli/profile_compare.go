@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/loop"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // maxProfile bounds what is read of one profile.
@@ -78,10 +79,10 @@ func readProfile(name string) (*loop.Profile, error) {
 func compareText(before, after *loop.Profile) string {
 	t := newTable("per step", "before", "after", "change")
 	for _, row := range loop.Compare(before, after) {
-		text, change := seconds, ""
+		text, change := units.Seconds, ""
 		switch row.Unit {
 		case loop.PerSecond:
-			text = func(v float64) string { return FormatCount(int64(v)) }
+			text = func(v float64) string { return units.Int(int64(v)) }
 		case loop.Share:
 			text = percent
 		}

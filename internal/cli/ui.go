@@ -12,6 +12,7 @@ import (
 	"charm.land/bubbles/v2/progress"
 	"charm.land/lipgloss/v2"
 	"github.com/mattn/go-isatty"
+	"github.com/stokerdata/stoker/internal/units"
 	"golang.org/x/sys/unix"
 )
 
@@ -154,21 +155,21 @@ func (p *Progress) status(now time.Time) string {
 	done := fresh + skipped
 	var parts []string
 	if total > 0 {
-		parts = append(parts, fmt.Sprintf("%s/%s %s", FormatCount(done), FormatCount(total), p.unit),
+		parts = append(parts, fmt.Sprintf("%s/%s %s", units.Int(done), units.Int(total), p.unit),
 			fmt.Sprintf("%d%%", 100*done/total))
 	} else {
-		parts = append(parts, fmt.Sprintf("%s %s", FormatCount(done), p.unit))
+		parts = append(parts, fmt.Sprintf("%s %s", units.Int(done), p.unit))
 	}
 	seconds := now.Sub(p.start).Seconds()
 	if fresh > 0 && seconds > 0 {
 		rate := float64(fresh) / seconds
-		parts = append(parts, fmt.Sprintf("%s %s/s", FormatCount(int64(rate+0.5)), p.unit))
+		parts = append(parts, fmt.Sprintf("%s %s/s", units.Int(int64(rate+0.5)), p.unit))
 		if b := p.bytes.Load(); b > 0 {
-			parts = append(parts, FormatBytes(int64(float64(b)/seconds))+"/s")
+			parts = append(parts, units.Bytes(int64(float64(b)/seconds))+"/s")
 		}
 		if total > done {
 			left := time.Duration(float64(total-done) / rate * float64(time.Second))
-			parts = append(parts, FormatDuration(max(left, time.Second).Round(time.Second))+" left")
+			parts = append(parts, units.Elapsed(max(left, time.Second).Round(time.Second))+" left")
 		}
 	}
 	return strings.Join(parts, "  ")
@@ -181,50 +182,4 @@ func columns(f *os.File) int {
 		return 80
 	}
 	return int(size.Col)
-}
-
-// FormatCount writes 1234567 as 1,234,567.
-func FormatCount(n int64) string {
-	s := fmt.Sprint(n)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
-
-// FormatBytes writes a number of bytes with three digits and a decimal unit.
-func FormatBytes(n int64) string {
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
-	v, u := float64(n), 0
-	for v >= 999.5 && u < len(units)-1 {
-		v, u = v/1000, u+1
-	}
-	switch {
-	case u == 0:
-		return fmt.Sprintf("%d B", n)
-	case v < 9.995:
-		return fmt.Sprintf("%.2f %s", v, units[u])
-	case v < 99.95:
-		return fmt.Sprintf("%.1f %s", v, units[u])
-	}
-	return fmt.Sprintf("%.0f %s", v, units[u])
-}
-
-// FormatDuration writes a duration as people say it: 850ms, 3.2s, 47s, 12m05s, 3h20m.
-func FormatDuration(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.0fs", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 )
 
@@ -39,7 +40,7 @@ With --decode every image is also decoded.`,
 				return err
 			}
 			if n := len(rep.Problems); n > 0 {
-				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", args[0], plural(n, "problem")),
+				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", args[0], units.Plural(n, "problem")),
 					Hint: "bring the shards that are named back from a copy, or pack the source again"}
 			}
 			return nil
@@ -70,7 +71,7 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 	if decoded {
 		what += " and every image decodes"
 	}
-	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, FormatCount(rep.Records),
-		plural(int(rep.Chunks), "chunk"), FormatBytes(rep.Bytes), what, FormatDuration(took))
+	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),
+		units.Plural(int(rep.Chunks), "chunk"), units.Bytes(rep.Bytes), what, units.Elapsed(took))
 	return err
 }

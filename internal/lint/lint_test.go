@@ -132,7 +132,7 @@ func TestStagesDoNotImportEachOther(t *testing.T) {
 
 // leaves import nothing of the project but each other, so that anything may use
 // them.
-var leaves = []string{"internal/dtype", "internal/item", "internal/proc"}
+var leaves = []string{"internal/dtype", "internal/item", "internal/proc", "internal/units"}
 
 func TestLeavesImportNothing(t *testing.T) {
 	for _, f := range parseAll(t) {
@@ -169,7 +169,7 @@ func TestPurePackages(t *testing.T) {
 		"internal/sampler": {"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"},
 		"internal/budget":  {"fmt", "math", "strconv", "strings"},
 		"internal/plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
-			module + "/internal/budget", module + "/internal/collate", module + "/internal/dtype", module + "/internal/item"},
+			module + "/internal/budget", module + "/internal/collate", module + "/internal/dtype", module + "/internal/item", module + "/internal/units"},
 	}
 	for _, f := range parseAll(t) {
 		allowed, ok := pure[f.dir]

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"sort"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // state is one way to run the path; advice compares several.
@@ -185,7 +187,7 @@ func (r *resolved) changes(p *Plan) []change {
 		dct, _ := p.Codec(CodecDCT)
 		out = append(out, change{
 			kind: CodecDCT, title: "store the JPEGs without their entropy code (dct)", command: command("--images dct"),
-			why:   fmt.Sprintf("%s images/s per core instead of %s, the same pixels, %s of the bytes", Count(dct.PerCore), Count(r.current(p).PerCore), Percent(dct.RecordBytes/r.es)),
+			why:   fmt.Sprintf("%s images/s per core instead of %s, the same pixels, %s of the bytes", units.Count(dct.PerCore), units.Count(r.current(p).PerCore), units.Percent(dct.RecordBytes/r.es)),
 			apply: func(s state) state { return s.withCodec(p, CodecDCT) },
 		})
 	}
@@ -194,7 +196,7 @@ func (r *resolved) changes(p *Plan) []change {
 		flags := fmt.Sprintf("--images raw --resize %.0f", r.rawSide())
 		out = append(out, change{
 			kind: CodecRaw, title: fmt.Sprintf("store pixels, resized offline to %.0f (raw)", r.rawSide()), command: command(flags),
-			why:   fmt.Sprintf("no decoding: %s images/s per core; %s per example instead of %s", Count(raw.PerCore), Bytes(raw.RecordBytes), Bytes(r.es)),
+			why:   fmt.Sprintf("no decoding: %s images/s per core; %s per example instead of %s", units.Count(raw.PerCore), units.Bytes(raw.RecordBytes), units.Bytes(r.es)),
 			apply: func(s state) state { return s.withCodec(p, CodecRaw) },
 		})
 	}
@@ -202,7 +204,7 @@ func (r *resolved) changes(p *Plan) []change {
 		f := r.rawSide() / math.Min(w, h)
 		out = append(out, change{
 			kind: "smaller", title: fmt.Sprintf("resize the images offline to a shorter side of %.0f", r.rawSide()),
-			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time; about %s per example are enough (before packing; it encodes JPEGs again, with a loss)", w, h, Bytes(r.es*f*f)),
+			why:   fmt.Sprintf("the loader scales %.0f x %.0f pixels down every time; about %s per example are enough (before packing; it encodes JPEGs again, with a loss)", w, h, units.Bytes(r.es*f*f)),
 			apply: func(s state) state { s.es *= f * f; s.cpuSeconds *= f * f; return s },
 		})
 	}
@@ -237,12 +239,12 @@ func (r *resolved) cacheChange(p *Plan) *change {
 		return nil
 	}
 	c := &change{
-		kind: "cache", title: fmt.Sprintf("keep %s of the data in memory", Percent(share)),
-		why:   fmt.Sprintf("each epoch then reads %s of it; the page cache does so by itself with memory that nothing else uses", Percent(1-share)),
+		kind: "cache", title: fmt.Sprintf("keep %s of the data in memory", units.Percent(share)),
+		why:   fmt.Sprintf("each epoch then reads %s of it; the page cache does so by itself with memory that nothing else uses", units.Percent(1-share)),
 		apply: func(s state) state { s.cached = math.Max(s.cached, share); return s },
 	}
 	if share >= 0.999 {
-		c.title, c.why = "keep all of the data in memory", fmt.Sprintf("%s fit into %s free; from the second epoch on nothing is read", Bytes(float64(r.dataset.Bytes)), Bytes(p.Memory.Have))
+		c.title, c.why = "keep all of the data in memory", fmt.Sprintf("%s fit into %s free; from the second epoch on nothing is read", units.Bytes(float64(r.dataset.Bytes)), units.Bytes(p.Memory.Have))
 	}
 	return c
 }
@@ -315,7 +317,7 @@ func (r *resolved) advice(p *Plan, step int, c change, from, to float64) Advice 
 	if from > 0 {
 		a.Gain = to / from
 	}
-	a.Effect = fmt.Sprintf("%s -> %s examples/s (%s), accelerators %s busy", Count(from), Count(to), Times(a.Gain), Percent(a.AU))
+	a.Effect = fmt.Sprintf("%s -> %s examples/s (%s), accelerators %s busy", units.Count(from), units.Count(to), units.Times(a.Gain), units.Percent(a.AU))
 	return a
 }
 
@@ -334,8 +336,8 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 		}
 		if n := math.Floor(most / p.Goal.PerAccelerator); n > float64(r.Accelerators) && n < 1<<20 {
 			p.Advice = append(p.Advice, Advice{
-				Kind: "spare", Title: "nothing has to change", Why: fmt.Sprintf("the same path could feed %s of the same kind", plural(n, "accelerator")),
-				From: before, To: before, Gain: 1, AU: 1, Effect: fmt.Sprintf("up to %s examples/s", Count(most)),
+				Kind: "spare", Title: "nothing has to change", Why: fmt.Sprintf("the same path could feed %s of the same kind", units.Plural(n, "accelerator")),
+				From: before, To: before, Gain: 1, AU: 1, Effect: fmt.Sprintf("up to %s examples/s", units.Count(most)),
 			})
 		}
 		return
@@ -357,19 +359,19 @@ func (r *resolved) alternatives(p *Plan, start state, before float64, left []cha
 	}
 	r.buy(p, start, before, alternative)
 	t := float64(p.Goal.TotalBatch) / before
-	alternative("larger-t", fmt.Sprintf("let a step take %s or longer (now %s)", Seconds(t), Seconds(r.Step)),
+	alternative("larger-t", fmt.Sprintf("let a step take %s or longer (now %s)", units.Seconds(t), units.Seconds(r.Step)),
 		"a larger network or input, or a slower and cheaper accelerator: the data path then keeps up",
-		fmt.Sprintf("the same %s examples/s, accelerators 100%% busy", Count(before)), before)
+		fmt.Sprintf("the same %s examples/s, accelerators 100%% busy", units.Count(before)), before)
 	p.Advice[len(p.Advice)-1].AU = 1
 	if busy := before / p.Goal.PerAccelerator; r.Accelerators > 1 && busy < 1 {
-		alternative("share", "share the accelerators between jobs", fmt.Sprintf("this path keeps %s of one busy", Percent(busy)),
-			fmt.Sprintf("the same %s examples/s for this job", Count(before)), before)
+		alternative("share", "share the accelerators between jobs", fmt.Sprintf("this path keeps %s of one busy", units.Percent(busy)),
+			fmt.Sprintf("the same %s examples/s for this job", units.Count(before)), before)
 	} else if r.Accelerators > 1 {
-		alternative("share", fmt.Sprintf("give away %s of the %d accelerators, or share them between jobs", Count(float64(r.Accelerators)-math.Floor(busy)), r.Accelerators),
-			fmt.Sprintf("the path keeps %s busy", Count(busy)), fmt.Sprintf("the same %s examples/s", Count(before)), before)
+		alternative("share", fmt.Sprintf("give away %s of the %d accelerators, or share them between jobs", units.Count(float64(r.Accelerators)-math.Floor(busy)), r.Accelerators),
+			fmt.Sprintf("the path keeps %s busy", units.Count(busy)), fmt.Sprintf("the same %s examples/s", units.Count(before)), before)
 	} else {
-		alternative("share", "share the accelerator with another job", fmt.Sprintf("it idles %s of the time", Percent(1-before/need)),
-			fmt.Sprintf("the same %s examples/s for this job", Count(before)), before)
+		alternative("share", "share the accelerator with another job", fmt.Sprintf("it idles %s of the time", units.Percent(1-before/need)),
+			fmt.Sprintf("the same %s examples/s for this job", units.Count(before)), before)
 	}
 }
 
@@ -386,11 +388,11 @@ func (r *resolved) buy(p *Plan, start state, before float64, alternative func(ki
 		case LimitCPU:
 			cores := math.Ceil(start.cores*need/c.PerSecond - 1e-9)
 			better.cores = cores
-			what = append(what, fmt.Sprintf("%s instead of %s", plural(cores, "core"), Count(start.cores)))
+			what = append(what, fmt.Sprintf("%s instead of %s", units.Plural(cores, "core"), units.Count(start.cores)))
 		case LimitStorage:
 			what = append(what, r.buyStorage(need, &better))
 		case LimitNetwork:
-			what = append(what, fmt.Sprintf("a network of %s", Bandwidth(p.Reads.PerMachine)))
+			what = append(what, fmt.Sprintf("a network of %s", units.Bandwidth(p.Reads.PerMachine)))
 		}
 	}
 	if len(what) == 0 {
@@ -401,7 +403,7 @@ func (r *resolved) buy(p *Plan, start state, before float64, alternative func(ki
 		to = need // several devices: they are counted so that they meet it
 	}
 	alternative("buy", "buy "+list(what, "and"), "what the need takes, all else as it is",
-		fmt.Sprintf("%s -> %s examples/s (%s)", Count(before), Count(to), Times(to/before)), to)
+		fmt.Sprintf("%s -> %s examples/s (%s)", units.Count(before), units.Count(to), units.Times(to/before)), to)
 }
 
 // compact is advice for the memory of batches: it changes no throughput here,
@@ -415,7 +417,7 @@ func (r *resolved) compact(p *Plan) {
 		Kind: "compact", Title: "keep the arrays in one byte per element until they are on the accelerator",
 		Why:  "images and masks are u8; cast and normalise there",
 		From: p.Delivered.PerSecond, To: p.Delivered.PerSecond, Gain: 1, AU: p.Delivered.AU,
-		Effect: fmt.Sprintf("%s -> %s per batch (%s less memory and copying)", Bytes(m.Batch), Bytes(m.Compact), Times(m.Batch/m.Compact)),
+		Effect: fmt.Sprintf("%s -> %s per batch (%s less memory and copying)", units.Bytes(m.Batch), units.Bytes(m.Compact), units.Times(m.Batch/m.Compact)),
 	})
 }
 
@@ -435,5 +437,5 @@ func (r *resolved) buyStorage(need float64, better *state) string {
 			return "a local " + class.Title + where
 		}
 	}
-	return plural(Disks(need*(1-better.cached), rate), "local NVMe SSD") + where
+	return units.Plural(Disks(need*(1-better.cached), rate), "local NVMe SSD") + where
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Example is a published calculation, made again by the planner.
@@ -94,15 +96,15 @@ func resnet50V100() Example {
 		Dataset: Dataset{RecordBytes: 64e3},
 		figures: func(p *Plan) []Figure {
 			return []Figure{
-				figure("by FLOPs, img/s", "1750", 1750, p.Goal.ComputeRate, Count,
+				figure("by FLOPs, img/s", "1750", 1750, p.Goal.ComputeRate, units.Count,
 					"7 TFLOP/s is what a V100 does in double precision, and 4 GFLOP a forward pass alone: the two errors cancel"),
-				figure("mini-batch n", "128", 128, float64(p.Goal.Batch), Count, fmt.Sprintf("the largest that fits is %s; the text takes a power of two", Count(float64(p.Fit.Largest)))),
-				figure("memory for n = 128", "12.97 GB", 12.97e9, p.Fit.Need, Bytes,
+				figure("mini-batch n", "128", 128, float64(p.Goal.Batch), units.Count, fmt.Sprintf("the largest that fits is %s; the text takes a power of two", units.Count(float64(p.Fit.Largest)))),
+				figure("memory for n = 128", "12.97 GB", 12.97e9, p.Fit.Need, units.Bytes,
 					"128 x 103 MB + 98 MB = 13,282 MB; the text has 1,024 MB in a GB, and the 98 MB are in it"),
-				says("n = 256", "does not fit", Bytes(BatchMemory(256, 98e6, 103e6))+" of 16.0 GB", BatchMemory(256, 98e6, 103e6) > 16e9, ""),
-				figure("t", "0.087 s", 0.087, p.Goal.Step, Seconds, "128 / 1,457 = 0.08785: the text cuts it off"),
-				figure("examples/s", "1457", 1457, p.Goal.PerSecond, Count, ""),
-				figure("latency of one example", "at most 87 ms", 0.087, p.Goal.LatencyBound, Seconds, ""),
+				says("n = 256", "does not fit", units.Bytes(BatchMemory(256, 98e6, 103e6))+" of 16.0 GB", BatchMemory(256, 98e6, 103e6) > 16e9, ""),
+				figure("t", "0.087 s", 0.087, p.Goal.Step, units.Seconds, "128 / 1,457 = 0.08785: the text cuts it off"),
+				figure("examples/s", "1457", 1457, p.Goal.PerSecond, units.Count, ""),
+				figure("latency of one example", "at most 87 ms", 0.087, p.Goal.LatencyBound, units.Seconds, ""),
 			}
 		},
 	}
@@ -119,12 +121,12 @@ func resnet152V100() Example {
 		Assumed: "twice the computation per example, so half the 1,457 examples/s of ResNet-50",
 		figures: func(p *Plan) []Figure {
 			return []Figure{
-				figure("mini-batch n", "64", 64, float64(p.Goal.Batch), Count, fmt.Sprintf("the largest that fits is %s; the text takes a power of two", Count(float64(p.Fit.Largest)))),
-				figure("state of 64 examples", "64 x 219 MB = 13.8 GB", 13.8e9, 64*219e6, Bytes,
+				figure("mini-batch n", "64", 64, float64(p.Goal.Batch), units.Count, fmt.Sprintf("the largest that fits is %s; the text takes a power of two", units.Count(float64(p.Fit.Largest)))),
+				figure("state of 64 examples", "64 x 219 MB = 13.8 GB", 13.8e9, 64*219e6, units.Bytes,
 					"64 x 219 MB = 14,016 MB, which is 14.0 GB, or 13.7 with 1,024 MB in a GB: the text's 13.8 is neither"),
-				figure("t", "0.087 s", 0.087, p.Goal.Step, Seconds, "64 / 728.5 = 0.08785, as for ResNet-50: half the examples, twice the computation"),
-				figure("examples/s", "about 730", 730, p.Goal.PerSecond, Count, ""),
-				figure("latency of one example", "at most 87 ms", 0.087, p.Goal.LatencyBound, Seconds, ""),
+				figure("t", "0.087 s", 0.087, p.Goal.Step, units.Seconds, "64 / 728.5 = 0.08785, as for ResNet-50: half the examples, twice the computation"),
+				figure("examples/s", "about 730", 730, p.Goal.PerSecond, units.Count, ""),
+				figure("latency of one example", "at most 87 ms", 0.087, p.Goal.LatencyBound, units.Seconds, ""),
 			}
 		},
 	}
@@ -140,13 +142,13 @@ func imagenet4xV100() Example {
 			need := p.Reads.IOPS
 			low, high := Disks(need, 150), Disks(need, 125)
 			return []Figure{
-				figure("examples per step", "128*4 = 512", 512, float64(p.Goal.TotalBatch), Count, ""),
-				figure("IOPS", "512/0.087 = 5885", 5885, need, Count, ""),
-				figure("block size", "64 KB", 64e3, p.Reads.Block, Bytes, ""),
-				figure("read bandwidth", "367 MB/s", 367e6, p.Reads.Bandwidth, Bandwidth, "5,885 x 64 KB = 376,600 KB/s; the text has 1,024 KB in a MB"),
-				says("spinning disks", "about 45", fmt.Sprintf("%s to %s", Count(low), Count(high)), low <= 45 && 45 <= high,
-					fmt.Sprintf("of 10,000 rpm, 125-150 IOPS each; of 7,200 rpm (75-100 IOPS) it takes %s to %s", Count(Disks(need, 100)), Count(Disks(need, 75)))),
-				says("one SSD", "is enough", fmt.Sprintf("%s, %s of the need", ssd.Verdict, Times(ssd.Margin)), ssd.Verdict != VerdictNo, ""),
+				figure("examples per step", "128*4 = 512", 512, float64(p.Goal.TotalBatch), units.Count, ""),
+				figure("IOPS", "512/0.087 = 5885", 5885, need, units.Count, ""),
+				figure("block size", "64 KB", 64e3, p.Reads.Block, units.Bytes, ""),
+				figure("read bandwidth", "367 MB/s", 367e6, p.Reads.Bandwidth, units.Bandwidth, "5,885 x 64 KB = 376,600 KB/s; the text has 1,024 KB in a MB"),
+				says("spinning disks", "about 45", fmt.Sprintf("%s to %s", units.Count(low), units.Count(high)), low <= 45 && 45 <= high,
+					fmt.Sprintf("of 10,000 rpm, 125-150 IOPS each; of 7,200 rpm (75-100 IOPS) it takes %s to %s", units.Count(Disks(need, 100)), units.Count(Disks(need, 75)))),
+				says("one SSD", "is enough", fmt.Sprintf("%s, %s of the need", ssd.Verdict, units.Times(ssd.Margin)), ssd.Verdict != VerdictNo, ""),
 			}
 		},
 	}
@@ -160,10 +162,10 @@ func sharedNFS() Example {
 		figures: func(p *Plan) []Figure {
 			cloud, _ := p.Class(ClassCloud)
 			return []Figure{
-				figureRange("IOPS", "640-1280", 640, 1280, p.Reads.IOPSLow, p.Reads.IOPS, Count, ""),
-				figureRange("read bandwidth", "600 MB/s - 1.28 GB/s", 0.6e9, 1.28e9, p.Reads.BandwidthLow, p.Reads.Bandwidth, Bandwidth,
+				figureRange("IOPS", "640-1280", 640, 1280, p.Reads.IOPSLow, p.Reads.IOPS, units.Count, ""),
+				figureRange("read bandwidth", "600 MB/s - 1.28 GB/s", 0.6e9, 1.28e9, p.Reads.BandwidthLow, p.Reads.Bandwidth, units.Bandwidth,
 					"640 x 500 KB is 320 MB/s; the text's figures are those of 1 MB per example"),
-				says("NFS of a cloud", "possible (GCP Filestore, AWS EFS)", fmt.Sprintf("%s, %s of the need", cloud.Verdict, Times(cloud.Margin)), cloud.Verdict != VerdictNo, ""),
+				says("NFS of a cloud", "possible (GCP Filestore, AWS EFS)", fmt.Sprintf("%s, %s of the need", cloud.Verdict, units.Times(cloud.Margin)), cloud.Verdict != VerdictNo, ""),
 			}
 		},
 	}
@@ -177,8 +179,8 @@ func smallFilesFigures(p *Plan) []Figure {
 	}
 	advice := strings.Join(kinds, ", ")
 	return []Figure{
-		figureRange("IOPS", "25600-51200", 25600, 51200, p.Reads.IOPSLow, p.Reads.IOPS, Count, ""),
-		figureRange("read bandwidth", "1.6-3.2 GB/s", 1.6e9, 3.2e9, p.Reads.BandwidthLow, p.Reads.Bandwidth, Bandwidth,
+		figureRange("IOPS", "25600-51200", 25600, 51200, p.Reads.IOPSLow, p.Reads.IOPS, units.Count, ""),
+		figureRange("read bandwidth", "1.6-3.2 GB/s", 1.6e9, 3.2e9, p.Reads.BandwidthLow, p.Reads.Bandwidth, units.Bandwidth,
 			"25,600 x 64 KB is 1.638 GB/s; the text has 1,024 KB in a MB, and 1,000 MB in a GB"),
 		says("standard NFS", "problematic: \"the small file problem\"", nfs.Text, nfs.SmallFiles, ""),
 		says("what to do", "compact, cache 20%, pack, weaker or shared GPUs", advice, strings.Contains(advice, "larger-t") && strings.Contains(advice, "share"), "each with its predicted effect below"),
@@ -216,10 +218,10 @@ func cityscapes() Example {
 				figure("one image", "3,145,728 B", 3145728, m.Arrays[0].Bytes/32, exact, ""),
 				figure("images of a batch", "100,663,296 B", 100663296, m.Arrays[0].Bytes, exact, ""),
 				figure("masks of a batch", "67,108,864 B", 67108864, m.Arrays[1].Bytes, exact, ""),
-				figure("a batch", "167 Mb", 167e6, m.Batch, Bytes, "167,772,160 B; by Mb the text means megabytes"),
-				figure("8 workers", "1,336 Mb", 1336e6, m.Torch.OneEach, Bytes, "8 x 167.8 MB; the text multiplies the rounded 167"),
-				figure("64 workers", "almost 11 Gb", 10.7e9, WorkerBatches(m.Batch, 64, 1), Bytes, ""),
-				figure("the same in u8", "33 Mb, 5 times less", 33.6e6, m.Compact, Bytes, fmt.Sprintf("33,554,432 B: %s less", Times(m.Batch/m.Compact))),
+				figure("a batch", "167 Mb", 167e6, m.Batch, units.Bytes, "167,772,160 B; by Mb the text means megabytes"),
+				figure("8 workers", "1,336 Mb", 1336e6, m.Torch.OneEach, units.Bytes, "8 x 167.8 MB; the text multiplies the rounded 167"),
+				figure("64 workers", "almost 11 Gb", 10.7e9, WorkerBatches(m.Batch, 64, 1), units.Bytes, ""),
+				figure("the same in u8", "33 Mb, 5 times less", 33.6e6, m.Compact, units.Bytes, fmt.Sprintf("33,554,432 B: %s less", units.Times(m.Batch/m.Compact))),
 			}
 		},
 	}
@@ -232,8 +234,8 @@ func cityscapesCompact() Example {
 	e.figures = func(p *Plan) []Figure {
 		m := p.Memory
 		return []Figure{
-			figure("a batch", "33 Mb", 33.6e6, m.Batch, Bytes, "33,554,432 B, which rounds to 34; by Mb the text means megabytes"),
-			figure("less than f32 and i64", "5 times", 5, 167772160/m.Batch, Times, ""),
+			figure("a batch", "33 Mb", 33.6e6, m.Batch, units.Bytes, "33,554,432 B, which rounds to 34; by Mb the text means megabytes"),
+			figure("less than f32 and i64", "5 times", 5, 167772160/m.Batch, units.Times, ""),
 		}
 	}
 	return e
@@ -250,9 +252,9 @@ func volume() Example {
 		figures: func(p *Plan) []Figure {
 			m := p.Memory
 			return []Figure{
-				figure("one volume", "134 Mb", 134e6, m.Example, Bytes, "134,217,728 B; by Mb the text means megabytes"),
-				figure("batch of 32", "4.2 Gb", 4.2e9, m.Batch, Bytes, "4,294,967,296 B: 4.29 GB, or 4.0 GiB; the text's 4.2 is cut off"),
-				figure("8 workers", "32 Gb", 32e9, m.Torch.OneEach, Bytes, "34,359,738,368 B: the text's 32 are GiB, unlike its 4.2"),
+				figure("one volume", "134 Mb", 134e6, m.Example, units.Bytes, "134,217,728 B; by Mb the text means megabytes"),
+				figure("batch of 32", "4.2 Gb", 4.2e9, m.Batch, units.Bytes, "4,294,967,296 B: 4.29 GB, or 4.0 GiB; the text's 4.2 is cut off"),
+				figure("8 workers", "32 Gb", 32e9, m.Torch.OneEach, units.Bytes, "34,359,738,368 B: the text's 32 are GiB, unlike its 4.2"),
 			}
 		},
 	}
@@ -265,9 +267,9 @@ func smallData() Example {
 		Dataset: Dataset{RecordBytes: 64e3},
 		figures: func(p *Plan) []Figure {
 			return []Figure{
-				says("t", "tens of milliseconds", Seconds(p.Goal.Step), p.Goal.Step >= 0.01 && p.Goal.Step < 0.1, ""),
-				says("n", "small, 16 or 32", Count(float64(p.Goal.Batch)), p.Goal.Batch == 32, ""),
-				says("examples/s", "can still be high", Count(p.Goal.PerSecond), p.Goal.PerSecond > 100, "per accelerator"),
+				says("t", "tens of milliseconds", units.Seconds(p.Goal.Step), p.Goal.Step >= 0.01 && p.Goal.Step < 0.1, ""),
+				says("n", "small, 16 or 32", units.Count(float64(p.Goal.Batch)), p.Goal.Batch == 32, ""),
+				says("examples/s", "can still be high", units.Count(p.Goal.PerSecond), p.Goal.PerSecond > 100, "per accelerator"),
 			}
 		},
 	}
@@ -280,8 +282,8 @@ func largeData() Example {
 		Dataset: Dataset{RecordBytes: 500e3},
 		figures: func(p *Plan) []Figure {
 			return []Figure{
-				figure("t", "relaxed, 2 seconds", 2, p.Goal.Step, Seconds, ""),
-				figure("n", "very large, 1024", 1024, float64(p.Goal.Batch), Count, "all accelerators together: activations limit n on each"),
+				figure("t", "relaxed, 2 seconds", 2, p.Goal.Step, units.Seconds, ""),
+				figure("n", "very large, 1024", 1024, float64(p.Goal.Batch), units.Count, "all accelerators together: activations limit n on each"),
 			}
 		},
 	}
@@ -297,7 +299,7 @@ func imagenetRAM() Example {
 		figures: func(p *Plan) []Figure {
 			ram, _ := p.Class(ClassRAM)
 			return []Figure{
-				says("ImageNet in 248 GB of RAM", "more than enough", fmt.Sprintf("%s of data: %s", Bytes(p.Reads.Room), ram.Verdict), ram.Verdict == VerdictYes, ""),
+				says("ImageNet in 248 GB of RAM", "more than enough", fmt.Sprintf("%s of data: %s", units.Bytes(p.Reads.Room), ram.Verdict), ram.Verdict == VerdictYes, ""),
 			}
 		},
 	}
@@ -313,14 +315,14 @@ func caltech256() Example {
 		figures: func(p *Plan) []Figure {
 			slow := EpochSeconds(30600, 260)
 			return []Figure{
-				figure("1 worker: img/s of an epoch in 260 s", "about 100", 100, slow, Count, "30,600 / 260 s = 118: the text rounds down"),
-				figure("7 workers: img/s of an epoch in 96 s", "about 300", 300, p.Goal.PerSecond, Count, "30,600 / 96 s = 319: the text rounds down"),
-				figure("7 workers against 1", "3 X", 3, 260.0/96, Times, "260 s / 96 s"),
-				figure("epoch", "96 s", 96, p.EpochSeconds, Seconds, ""),
+				figure("1 worker: img/s of an epoch in 260 s", "about 100", 100, slow, units.Count, "30,600 / 260 s = 118: the text rounds down"),
+				figure("7 workers: img/s of an epoch in 96 s", "about 300", 300, p.Goal.PerSecond, units.Count, "30,600 / 96 s = 319: the text rounds down"),
+				figure("7 workers against 1", "3 X", 3, 260.0/96, units.Times, "260 s / 96 s"),
+				figure("epoch", "96 s", 96, p.EpochSeconds, units.Seconds, ""),
 			}
 		},
 	}
 }
 
 // exact writes a whole number of bytes.
-func exact(v float64) string { return Count(v) + " B" }
+func exact(v float64) string { return units.Count(v) + " B" }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // tight is the margin below which what meets the need does so only just.
@@ -88,7 +89,7 @@ func (r *resolved) reads(p *Plan) {
 		room += w.DatasetBytes
 	}
 	if len(r.Others) > 0 {
-		r.note("Of the %s on this storage the hardest counts: the most requests and the most bytes per second of any.", plural(float64(len(r.Others)+1), "training"))
+		r.note("Of the %s on this storage the hardest counts: the most requests and the most bytes per second of any.", units.Plural(float64(len(r.Others)+1), "training"))
 	}
 	left := 1 - r.Cached
 	low, high := float64(r.ExperimentsLow)*left, float64(r.Experiments)*left
@@ -418,9 +419,9 @@ func (r *resolved) resources(p *Plan, s *storage) {
 			Margin: margin, Verdict: verdict(margin), Origin: origin, Detail: detail,
 		})
 	}
-	perSecond := func(v float64) string { return Count(v) + "/s" }
+	perSecond := func(v float64) string { return units.Count(v) + "/s" }
 	if p.Fit.Known {
-		add(ResourceAccelerator, p.Fit.Need, p.Fit.Have, Bytes, OriginGiven, fmt.Sprintf("largest n: %s", Count(float64(p.Fit.Largest))))
+		add(ResourceAccelerator, p.Fit.Need, p.Fit.Have, units.Bytes, OriginGiven, fmt.Sprintf("largest n: %s", units.Count(float64(p.Fit.Largest))))
 		if p.Fit.Fits {
 			p.Resources[0].Verdict = VerdictYes // a batch is chosen to fill it
 		}
@@ -428,17 +429,17 @@ func (r *resolved) resources(p *Plan, s *storage) {
 	if s != nil {
 		detail := s.title
 		if s.requests > 1 {
-			detail += fmt.Sprintf(", %s requests per file", Count(s.requests))
+			detail += fmt.Sprintf(", %s requests per file", units.Count(s.requests))
 		}
 		if s.limited != "" {
 			detail += ", " + s.limited
 		}
 		add(ResourceRequests, p.Reads.IOPS*s.requests, s.iops, perSecond, s.origin, detail)
-		add(ResourceBandwidth, p.Reads.Bandwidth, s.bandwidth, Bandwidth, s.origin, s.title)
+		add(ResourceBandwidth, p.Reads.Bandwidth, s.bandwidth, units.Bandwidth, s.origin, s.title)
 		if p.Reads.IOPS > 0 {
 			p.Resources = append(p.Resources, Resource{
 				Name: ResourceLatency, Need: r.Step, Have: p.Latency.P99,
-				NeedText: "at most " + Seconds(r.Step), HaveText: Seconds(p.Latency.P99),
+				NeedText: "at most " + units.Seconds(r.Step), HaveText: units.Seconds(p.Latency.P99),
 				Margin: r.Step / p.Latency.P99, Verdict: verdict(r.Step / p.Latency.P99), Origin: s.origin,
 				Detail: "99% of single examples",
 			})
@@ -448,18 +449,18 @@ func (r *resolved) resources(p *Plan, s *storage) {
 			if have == 0 {
 				have, origin = tenGigabit, OriginTypical
 			}
-			add(ResourceNetwork, p.Reads.PerMachine, have, Bandwidth, origin, "of this machine")
+			add(ResourceNetwork, p.Reads.PerMachine, have, units.Bandwidth, origin, "of this machine")
 		}
 	}
 	if c := r.current(p); c.PerCore > 0 {
-		add(ResourceCPU, c.Cores, r.machine.Cores, decimals, c.Origin, fmt.Sprintf("%s: %s examples/s per core", c.Codec, Count(c.PerCore)))
+		add(ResourceCPU, c.Cores, r.machine.Cores, decimals, c.Origin, fmt.Sprintf("%s: %s examples/s per core", c.Codec, units.Count(c.PerCore)))
 	}
 	cache := 0.0
 	if r.Cached > 0 {
 		cache = p.Memory.Cache
 	}
-	add(ResourceMemory, p.Memory.Total+cache, p.Memory.Have, Bytes, OriginMeasured, "free, for batches, buffers and scratch")
-	add(ResourceCopies, p.Goal.PerSecond*(r.es+r.output), r.machine.MemoryBandwidth, Bandwidth, OriginMeasured, "each example copied in and out once")
+	add(ResourceMemory, p.Memory.Total+cache, p.Memory.Have, units.Bytes, OriginMeasured, "free, for batches, buffers and scratch")
+	add(ResourceCopies, p.Goal.PerSecond*(r.es+r.output), r.machine.MemoryBandwidth, units.Bandwidth, OriginMeasured, "each example copied in and out once")
 	if h := r.machine.Handoff; h != nil {
 		seconds := h.PerBatch
 		if h.Bandwidth > 0 {
@@ -467,7 +468,7 @@ func (r *resolved) resources(p *Plan, s *storage) {
 		}
 		if seconds > 0 {
 			p.Resources = append(p.Resources, Resource{
-				Name: ResourceHandoff, Need: r.Step, Have: seconds, NeedText: "at most " + Seconds(r.Step), HaveText: Seconds(seconds),
+				Name: ResourceHandoff, Need: r.Step, Have: seconds, NeedText: "at most " + units.Seconds(r.Step), HaveText: units.Seconds(seconds),
 				Margin: r.Step / seconds, Verdict: verdict(r.Step / seconds), Origin: OriginMeasured, Detail: "per batch",
 			})
 		}
@@ -525,10 +526,10 @@ func (r *resolved) classText(p *Plan, c *Class, v *ClassVerdict) string {
 	if c.Name == ClassRAM && p.Reads.Room > 0 && p.Memory.Have > 0 && p.Reads.Room > p.Memory.Have-p.Memory.Total {
 		share := math.Max(0, (p.Memory.Have-p.Memory.Total)/p.Reads.Room)
 		v.Verdict, v.Limit = VerdictNo, "room"
-		return fmt.Sprintf("%s of %s fit", Percent(share), Bytes(p.Reads.Room))
+		return fmt.Sprintf("%s of %s fit", units.Percent(share), units.Bytes(p.Reads.Room))
 	}
 	if p.Latency.P99 > 0 && v.P99 > r.Step && v.Verdict != VerdictNo {
-		return fmt.Sprintf("p99 %s > t: %s in flight", Seconds(v.P99), Count(v.Depth))
+		return fmt.Sprintf("p99 %s > t: %s in flight", units.Seconds(v.P99), units.Count(v.Depth))
 	}
 	lack := "too few bytes/s"
 	if v.SmallFiles {
@@ -536,15 +537,15 @@ func (r *resolved) classText(p *Plan, c *Class, v *ClassVerdict) string {
 	}
 	switch {
 	case v.Verdict == VerdictYes && v.Depth > 1:
-		return fmt.Sprintf("with %s reads in flight", Count(v.Depth))
+		return fmt.Sprintf("with %s reads in flight", units.Count(v.Depth))
 	case v.Verdict == VerdictYes:
 		return "one read at a time is enough"
 	case v.Verdict == VerdictTight:
-		return "just, with " + plural(v.Depth, "read") + " in flight"
+		return "just, with " + units.Plural(v.Depth, "read") + " in flight"
 	case c.Network && c.PerClient > 0 && !v.SmallFiles:
 		return lack + " for one machine"
 	case c.Unit == "" || v.Units > 1e6:
 		return lack
 	}
-	return fmt.Sprintf("%s: %s", lack, plural(v.Units, c.Unit))
+	return fmt.Sprintf("%s: %s", lack, units.Plural(v.Units, c.Unit))
 }

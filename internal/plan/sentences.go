@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"math"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // sentences say in three what the tables say: the need, the verdict, what to do.
@@ -13,19 +15,19 @@ func (r *resolved) sentences(p *Plan) {
 func (r *resolved) sayNeed(p *Plan) string {
 	who := "the accelerator"
 	if r.Accelerators > 1 {
-		who = fmt.Sprintf("%s accelerators", Count(float64(r.Accelerators)))
+		who = fmt.Sprintf("%s accelerators", units.Count(float64(r.Accelerators)))
 	}
 	s := fmt.Sprintf("To keep %s busy, %s examples must arrive every %s in %s of the steps: %s examples/s",
-		who, Count(float64(p.Goal.TotalBatch)), Seconds(r.Step), Percent(r.Share), Count(p.Goal.PerSecond))
+		who, units.Count(float64(p.Goal.TotalBatch)), units.Seconds(r.Step), units.Percent(r.Share), units.Count(p.Goal.PerSecond))
 	switch {
 	case p.Reads.IOPS == 0:
 		return s + ", all from memory."
 	case r.Experiments > 1:
 		return s + fmt.Sprintf(" each, and %s reads of %s per second (%s) for %s on the same storage.",
-			span(p.Reads.IOPSLow, p.Reads.IOPS, Count), Bytes(p.Reads.Block), span(p.Reads.BandwidthLow, p.Reads.Bandwidth, Bandwidth),
-			span(float64(r.ExperimentsLow), float64(r.Experiments), Count)+" experiments")
+			span(p.Reads.IOPSLow, p.Reads.IOPS, units.Count), units.Bytes(p.Reads.Block), span(p.Reads.BandwidthLow, p.Reads.Bandwidth, units.Bandwidth),
+			span(float64(r.ExperimentsLow), float64(r.Experiments), units.Count)+" experiments")
 	}
-	return s + fmt.Sprintf(", read in blocks of %s at %s.", Bytes(p.Reads.Block), Bandwidth(p.Reads.Bandwidth))
+	return s + fmt.Sprintf(", read in blocks of %s at %s.", units.Bytes(p.Reads.Block), units.Bandwidth(p.Reads.Bandwidth))
 }
 
 // span writes "5 to 10", or "5" when both are the same.
@@ -55,16 +57,16 @@ func (r *resolved) sayVerdict(p *Plan) string {
 	}
 	switch {
 	case p.Meets && first.Verdict == VerdictTight:
-		return fmt.Sprintf("%s delivers that%s, but only just: the first to fail would be %s, at %s the need.", path, how, what, Times(first.Margin))
+		return fmt.Sprintf("%s delivers that%s, but only just: the first to fail would be %s, at %s the need.", path, how, what, units.Times(first.Margin))
 	case p.Meets:
-		return fmt.Sprintf("%s delivers that%s: the first to fail would be %s, at %s the need.", path, how, what, Times(first.Margin))
+		return fmt.Sprintf("%s delivers that%s: the first to fail would be %s, at %s the need.", path, how, what, units.Times(first.Margin))
 	case p.Delivered.AU < enough:
 		problem := ""
 		if r.smallFiles(p) {
 			problem = " This is the small file problem."
 		}
 		return fmt.Sprintf("%s does not deliver that%s: the first to fail is %s, so %s examples/s arrive and the accelerators work %s of the time.%s",
-			path, how, what, Count(p.Delivered.PerSecond), Percent(p.Delivered.AU), problem)
+			path, how, what, units.Count(p.Delivered.PerSecond), units.Percent(p.Delivered.AU), problem)
 	}
 	return fmt.Sprintf("%s delivers enough examples%s, but there is too little %s.", path, how, what)
 }
@@ -97,20 +99,20 @@ func (r *resolved) sayChange(p *Plan) string {
 	}
 	switch {
 	case p.Fit.Known && !p.Fit.Fits:
-		return fmt.Sprintf("First of all lower n to %s: %s examples with their state do not fit %s.", Count(float64(p.Fit.LargestPowerOfTwo)), Count(float64(r.Batch)), Bytes(r.AcceleratorMemory))
+		return fmt.Sprintf("First of all lower n to %s: %s examples with their state do not fit %s.", units.Count(float64(p.Fit.LargestPowerOfTwo)), units.Count(float64(r.Batch)), units.Bytes(r.AcceleratorMemory))
 	case len(steps) > 0 && last.AU >= enough:
-		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", list(steps, "and then"), Count(last.To))
+		return fmt.Sprintf("To get there: %s; predicted: %s examples/s, accelerators never idle.", list(steps, "and then"), units.Count(last.To))
 	case len(steps) > 0:
-		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", list(steps, "and then"), Count(last.To), Percent(last.AU))
+		return fmt.Sprintf("What helps most: %s; predicted: %s examples/s, accelerators %s busy; the rest takes hardware or a larger t.", list(steps, "and then"), units.Count(last.To), units.Percent(last.AU))
 	case p.Delivered.AU < enough && len(p.Advice) > 0:
 		return fmt.Sprintf("No change of format helps here: %s (%s).", p.Advice[0].Title, p.Advice[0].Effect)
 	case !p.Meets:
 		return "Lower n, or add memory."
 	}
 	if m := p.Memory; m.Compact > 0 && m.Batch > 1.5*m.Compact {
-		return fmt.Sprintf("Keep the arrays in one byte per element until they are on the accelerator: %s instead of %s per batch.", Bytes(m.Compact), Bytes(m.Batch))
+		return fmt.Sprintf("Keep the arrays in one byte per element until they are on the accelerator: %s instead of %s per batch.", units.Bytes(m.Compact), units.Bytes(m.Batch))
 	}
 	t := p.Memory.Torch
 	return fmt.Sprintf("Nothing has to change: Stoker holds %s with %s batches ahead; the PyTorch DataLoader would hold %s in batches alone, and take %s.",
-		Bytes(p.Memory.Total), Count(float64(p.Memory.Prefetch)), Bytes(t.Total), plural(math.Max(1, t.Workers), "worker process"))
+		units.Bytes(p.Memory.Total), units.Count(float64(p.Memory.Prefetch)), units.Bytes(t.Total), units.Plural(math.Max(1, t.Workers), "worker process"))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // settings are the loader's arguments, and a program with them.
@@ -74,8 +75,8 @@ func (r *resolved) python(p *Plan, cached bool) string {
 	l := &p.Loader
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("# n = %s and t = %s on %s: %s examples/s, predicted %s.", Count(float64(r.Batch)), Seconds(r.Step),
-		plural(float64(r.Accelerators), "accelerator"), Count(p.Goal.PerSecond), Count(p.Delivered.PerSecond))
+	line("# n = %s and t = %s on %s: %s examples/s, predicted %s.", units.Count(float64(r.Batch)), units.Seconds(r.Step),
+		units.Plural(float64(r.Accelerators), "accelerator"), units.Count(p.Goal.PerSecond), units.Count(p.Delivered.PerSecond))
 	if l.Pack != "" {
 		line("# Once: %s", l.Pack)
 	}

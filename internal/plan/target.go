@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // The kinds of records.
@@ -214,7 +216,7 @@ func (t *Target) check(d *Dataset, m *Machine) error {
 		if v := a.Bytes(); !(v > 0 && v <= maxArray) {
 			return bad("array", "%s has no size that could be meant", a)
 		} else if total += v; total > maxArray {
-			return bad("array", "an example of %s is more than can be meant", Bytes(total))
+			return bad("array", "an example of %s is more than can be meant", units.Bytes(total))
 		}
 	}
 	for _, w := range t.Others {
@@ -296,9 +298,9 @@ func (r *resolved) tables() (Model, Device) {
 			r.input(key, name, from, text(from), OriginPublished, source)
 		}
 	}
-	take(&r.AcceleratorMemory, device.Memory, "accelerator_memory", "accelerator memory", device.Source, Bytes)
-	take(&r.Parameters, model.Parameters, "parameters", "parameters", model.Source, Bytes)
-	take(&r.Activation, model.Activation, "activation", "state per example", model.Source, Bytes)
+	take(&r.AcceleratorMemory, device.Memory, "accelerator_memory", "accelerator memory", device.Source, units.Bytes)
+	take(&r.Parameters, model.Parameters, "parameters", "parameters", model.Source, units.Bytes)
+	take(&r.Activation, model.Activation, "activation", "state per example", model.Source, units.Bytes)
 	if r.Kind == "" && model.Kind != "" {
 		r.Kind = model.Kind
 	}
@@ -321,19 +323,19 @@ func (r *resolved) resolveExample(model Model) *MissingFigure {
 	switch d := &r.dataset; {
 	case d.RecordBytes > 0 && d.Path != "":
 		r.es = d.RecordBytes
-		r.input("record_bytes", name, r.es, Bytes(r.es), OriginDataset, d.Path)
+		r.input("record_bytes", name, r.es, units.Bytes(r.es), OriginDataset, d.Path)
 	case d.RecordBytes > 0:
 		r.es = d.RecordBytes
-		r.input("record_bytes", name, r.es, Bytes(r.es), OriginGiven, "")
+		r.input("record_bytes", name, r.es, units.Bytes(r.es), OriginGiven, "")
 	case d.Bytes > 0 && d.Records > 0:
 		r.es = float64(d.Bytes) / float64(d.Records)
-		r.input("record_bytes", name, r.es, Bytes(r.es), OriginDerived, "size of the dataset / records")
+		r.input("record_bytes", name, r.es, units.Bytes(r.es), OriginDerived, "size of the dataset / records")
 	case model.RecordBytes > 0:
 		r.es = model.RecordBytes
-		r.input("record_bytes", name, r.es, Bytes(r.es), OriginPublished, model.Source)
+		r.input("record_bytes", name, r.es, units.Bytes(r.es), OriginPublished, model.Source)
 	case r.Kind == KindBytes && len(r.Arrays) > 0:
 		r.es = ExampleBytes(r.Arrays)
-		r.input("record_bytes", name, r.es, Bytes(r.es), OriginDerived, "its arrays, stored as they are")
+		r.input("record_bytes", name, r.es, units.Bytes(r.es), OriginDerived, "its arrays, stored as they are")
 	default:
 		return &MissingFigure{Key: "record_bytes", Name: name, Ways: []string{"--example-bytes 110KB", "a dataset or pack to look at: stoker plan DIR"}}
 	}
@@ -348,16 +350,16 @@ func (r *resolved) resolveBatch(model Model) *MissingFigure {
 	}
 	switch {
 	case r.Batch > 0:
-		r.input("batch", name, float64(r.Batch), Count(float64(r.Batch)), OriginGiven, "")
+		r.input("batch", name, float64(r.Batch), units.Count(float64(r.Batch)), OriginGiven, "")
 	case r.largest > 0:
 		r.Batch = min(PowerOfTwo(r.largest), MaxBatch)
-		r.input("batch", name, float64(r.Batch), Count(float64(r.Batch)), OriginDerived, "largest power of two that fits")
+		r.input("batch", name, float64(r.Batch), units.Count(float64(r.Batch)), OriginDerived, "largest power of two that fits")
 	case model.Batch > 0:
 		r.Batch = model.Batch
-		r.input("batch", name, float64(r.Batch), Count(float64(r.Batch)), OriginPublished, model.Source)
+		r.input("batch", name, float64(r.Batch), units.Count(float64(r.Batch)), OriginPublished, model.Source)
 	case r.Guess != "":
 		r.Batch = map[string]int64{"small": 32, "large": 1024}[r.Guess]
-		r.input("batch", name, float64(r.Batch), Count(float64(r.Batch)), OriginTypical, "rule of thumb for "+r.Guess+" data")
+		r.input("batch", name, float64(r.Batch), units.Count(float64(r.Batch)), OriginTypical, "rule of thumb for "+r.Guess+" data")
 	default:
 		ways := []string{"--batch 128", "--activation 103MB --parameters 98MB --accelerator-memory 16GB"}
 		return &MissingFigure{Key: "batch", Name: name, Ways: ways}
@@ -377,22 +379,22 @@ func (r *resolved) resolveStep(device Device, model Model) *MissingFigure {
 		r.DeviceFLOPS = device.FLOPS
 	}
 	set := func(origin, source string) {
-		r.input("step", name, r.Step, Seconds(r.Step), origin, source)
+		r.input("step", name, r.Step, units.Seconds(r.Step), origin, source)
 	}
 	switch {
 	case r.Step > 0:
 		set(OriginGiven, "")
 	case r.Rate > 0:
 		r.Step = n / r.Rate
-		set(OriginDerived, "n / "+Count(r.Rate)+" examples/s, given")
+		set(OriginDerived, "n / "+units.Count(r.Rate)+" examples/s, given")
 	case published && !given:
 		r.Step = n / speed.PerSecond
 		r.rateFrom = speed.Source
-		set(OriginPublished, "n / "+Count(speed.PerSecond)+" examples/s: "+speed.Source)
+		set(OriginPublished, "n / "+units.Count(speed.PerSecond)+" examples/s: "+speed.Source)
 	case r.FLOPs > 0 && r.DeviceFLOPS > 0:
 		r.Step = n / ComputeRate(r.FLOPs, r.DeviceFLOPS)
 		r.rateFrom = "FLOPs"
-		set(OriginDerived, fmt.Sprintf("n x %sFLOP / %sFLOP/s", scaled(r.FLOPs, "", ""), scaled(r.DeviceFLOPS, "", "")))
+		set(OriginDerived, fmt.Sprintf("n x %s / %s/s", units.FLOPs(r.FLOPs), units.FLOPs(r.DeviceFLOPS)))
 		r.note("t comes from the rated speed of the device. Training reaches a part of it only, so t is a lower bound and what follows from it an upper one; measure t to do better.")
 	case r.Guess != "":
 		r.Step = map[string]float64{"small": 0.05, "large": 2}[r.Guess]
@@ -423,7 +425,7 @@ func (r *resolved) resolveOutput() {
 func ParseWorkload(s string) (Workload, error) {
 	const hint = "write \"n=256 t=200ms es=64KB\""
 	var w Workload
-	if len(s) > 8*maxText {
+	if len(s) > 512 {
 		return w, fmt.Errorf("it is too long: %s", hint)
 	}
 	for _, item := range strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ';' }) {
@@ -434,15 +436,15 @@ func ParseWorkload(s string) (Workload, error) {
 		var err error
 		switch key {
 		case "n":
-			w.Batch, err = ParseCount(value, MaxBatch)
+			w.Batch, err = units.ParseCount(value, MaxBatch)
 		case "t":
-			w.Step, err = ParseSeconds(value)
+			w.Step, err = units.ParseSeconds(value)
 		case "es":
-			w.RecordBytes, err = ParseBytes(value)
+			w.RecordBytes, err = units.ParseBytes(value)
 		case "accelerators":
-			w.Accelerators, err = ParseCount(value, MaxAccelerators)
+			w.Accelerators, err = units.ParseCount(value, MaxAccelerators)
 		case "dataset":
-			w.DatasetBytes, err = ParseBytes(value)
+			w.DatasetBytes, err = units.ParseBytes(value)
 		default:
 			return w, fmt.Errorf("%q is not known; there are n, t, es, accelerators, dataset", key)
 		}

@@ -18,12 +18,11 @@ from ._measure import (
     Step,
     as_dict,
     bound,
-    bytes_text,
     drive,
     fields_of,
     table,
-    time_text,
 )
+from ._units import bytes_text, time_text
 
 
 @dataclass

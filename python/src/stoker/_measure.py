@@ -262,25 +262,6 @@ def as_dict(result: Any) -> dict[str, Any]:
     return asdict(result)
 
 
-def time_text(seconds: float) -> str:
-    """Write a time for people."""
-    if seconds <= 0:
-        return "0"
-    for limit, factor, unit in ((1e-6, 1e9, "ns"), (0.995e-3, 1e6, "us"), (0.9995, 1e3, "ms")):
-        if seconds < limit:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds < 99.5 else f"{seconds:.0f} s"
-
-
-def bytes_text(n: float) -> str:
-    """Write a number of bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000 or unit == "GB":
-            return f"{n:.3g} {unit}"
-        n /= 1000
-    return ""
-
-
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Lay out a table whose first row is the heading and whose first column are names."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

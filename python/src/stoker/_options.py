@@ -8,11 +8,7 @@ import re
 from typing import Any
 
 from ._errors import ConfigError, UnknownArgument, nearest
-
-_UNITS = {"": 1, "B": 1}
-for _i, _letter in enumerate("KMGT", 1):
-    _UNITS[_letter] = _UNITS[_letter + "B"] = 1000**_i
-    _UNITS[_letter + "IB"] = 1024**_i
+from ._units import parse_bytes
 
 # What people know from other loaders, and what there is instead.
 _ELSEWHERE = {
@@ -71,10 +67,10 @@ def size(name: str, value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
-        if not match or match[2].upper() not in _UNITS:
-            raise ConfigError(f'{name}={value!r} must be bytes: a number, or text such as "2GB" or "512MiB"')
-        value = int(float(match[1]) * _UNITS[match[2].upper()])
+        try:
+            value = parse_bytes(value)
+        except ValueError as error:
+            raise ConfigError(f"{name}={value!r} is no number of bytes: {error}") from None
     return whole(name, value, 1)
 
 

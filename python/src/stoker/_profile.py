@@ -26,9 +26,9 @@ from ._measure import (
     drive,
     fields_of,
     table,
-    time_text,
     timed,
 )
+from ._units import time_text
 
 _FORMAT = "stoker profile"
 _VERSION = 1

@@ -1,0 +1,92 @@
+// Package units reads and writes sizes, times, rates, counts and shares as people
+// do. It is the one place for that: commands, the planner and reports use it, and
+// Python's package is held equal to it by the tables in testdata, which tests of
+// both sides read. It imports nothing of the project.
+//
+// The parsers are strict: a figure without its unit is refused where the unit
+// could be guessed wrong, and the error says in one line what to write instead.
+// All of them return finite numbers above zero.
+package units
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// maxText is more than any of these figures needs.
+const maxText = 64
+
+// split cuts "64 KB" into 64 and "KB". The number may be "64", "1.5", "4e9" or
+// "1,457"; it must be finite and above zero.
+func split(s string) (v float64, unit string, err error) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return 0, "", fmt.Errorf("it is empty")
+	}
+	if len(s) > maxText {
+		return 0, "", fmt.Errorf("%q... is too long to be a figure", s[:16])
+	}
+	end := 0
+	for end < len(s) {
+		c := s[end]
+		isExponent := (c == 'e' || c == 'E') && end > 0 && end+1 < len(s) && exponentFollows(s[end+1:])
+		isSign := (c == '+' || c == '-') && (end == 0 || s[end-1] == 'e' || s[end-1] == 'E')
+		if !isExponent && !isSign && (c < '0' || c > '9') && c != '.' && c != ',' {
+			break
+		}
+		end++
+	}
+	digits, unit := s[:end], strings.TrimSpace(s[end:])
+	if digits == "" {
+		return 0, "", fmt.Errorf("%q does not begin with a number", s)
+	}
+	plain, err := withoutCommas(digits)
+	if err != nil {
+		return 0, "", err
+	}
+	v, err = strconv.ParseFloat(plain, 64)
+	switch {
+	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
+		return 0, "", fmt.Errorf("%q is not a number", digits)
+	case v < 0:
+		return 0, "", fmt.Errorf("%q is below zero", s)
+	case v == 0:
+		return 0, "", fmt.Errorf("%q is zero", s)
+	}
+	return v, unit, nil
+}
+
+// exponentFollows reports whether s begins with what follows the e of 4e9, so
+// that "4 EB" and "4e9" are told apart.
+func exponentFollows(s string) bool {
+	if s != "" && (s[0] == '+' || s[0] == '-') {
+		s = s[1:]
+	}
+	return s != "" && s[0] >= '0' && s[0] <= '9'
+}
+
+// withoutCommas takes the commas out of 1,457,000 and refuses 1,5.
+func withoutCommas(s string) (string, error) {
+	groups := strings.Split(s, ",")
+	last := len(groups) - 1
+	for i, g := range groups {
+		digits := g
+		switch {
+		case last == 0:
+			continue
+		case i == 0:
+			digits = strings.TrimLeft(g, "+-")
+		case i == last:
+			digits, _, _ = strings.Cut(g, ".")
+		}
+		if strings.Trim(digits, "0123456789") != "" || i > 0 && len(digits) != 3 {
+			return "", fmt.Errorf("%q: a comma separates thousands, a point the fraction", s)
+		}
+	}
+	return strings.Join(groups, ""), nil
+}
+
+// typed writes a parsed number as the user would.
+func typed(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -1,0 +1,89 @@
+"""Sizes and times as people read and write them.
+
+The engine's package ``internal/units`` does the same; tables that the tests of both sides read hold
+the two equal (``internal/units/testdata``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_BYTES = {"B": 1, "kB": 1000}
+for _i, _letter in enumerate("KMGTP", 1):
+    _BYTES[_letter + "B"] = 1000**_i
+    _BYTES[_letter + "iB"] = 1024**_i
+
+# 64, 1.5, 4e9, 1,457.5: a comma separates thousands.
+_SIZE = re.compile(
+    r"\s*(\+?(?:[0-9]+(?:,[0-9]{3})*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*", re.ASCII
+)
+
+
+def parse_bytes(text: str) -> int:
+    """Read ``"64MB"``, ``"1.5 GiB"`` or ``"110000"``; a ValueError says what to write instead.
+
+    A bare number below 1024 is refused: it is more likely that its unit was left out.
+    """
+    match = _SIZE.fullmatch(text) if len(text) <= 64 else None
+    if match is None:
+        raise ValueError('write a number and a unit, such as "2GB" or "512MiB"')
+    number, unit = match[1].replace(",", ""), match[2]
+    value = float(number)
+    if not unit and value < 1024:
+        raise ValueError(f'the unit seems to be missing: write "{number}MB", or "{number}B" if so')
+    if unit and unit not in _BYTES:
+        raise ValueError(_hint(number, unit))
+    value *= _BYTES[unit or "B"]
+    if not 1 <= value <= 1e18:
+        raise ValueError("that is no size that could be meant (1 B to 1,000 PB)")
+    return int(value)
+
+
+def _hint(number: str, unit: str) -> str:
+    for name in _BYTES:
+        if name.lower() == unit.lower() and name != "kB":
+            return f'write "{number}{name}"'
+    if unit.upper() in ("K", "M", "G", "T", "P"):
+        return f'write "{number}{unit.upper()}B" (decimal) or "{number}{unit.upper()}iB" (binary)'
+    return "units are B, KB, MB, GB, TB, PB (decimal) and KiB, MiB, GiB, TiB, PiB (binary)"
+
+
+def bytes_text(n: float) -> str:
+    """Write a number of bytes with three digits: ``110 kB``, ``16.0 GB``."""
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):
+        if n < 999.5 or prefix == "E":
+            break
+        n /= 1000
+    if not prefix and n == int(n):
+        return f"{n:.0f} B"
+    return f"{_digits(n)} {prefix}B"
+
+
+def time_text(seconds: float) -> str:
+    """Write a time with three digits: ``87.0 ms``, ``2.00 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds == 0:
+        return "0 s"
+    if seconds < 0:
+        return "-" + time_text(-seconds)
+    for limit, factor, unit in ((0.9995e-6, 1e9, "ns"), (0.9995e-3, 1e6, "us"), (0.9995, 1e3, "ms"), (119.5, 1, "s")):
+        if seconds < limit:
+            return f"{_digits(seconds * factor)} {unit}"
+    if seconds < 7170:
+        return f"{_whole(seconds / 60)} min"
+    if seconds < 48 * 3600:
+        minutes = math.floor(seconds / 60 + 0.5)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{_whole(seconds / 86400)} days"
+
+
+def _digits(v: float) -> str:
+    if v < 9.995:
+        return f"{v:.2f}"
+    return f"{v:.1f}" if v < 99.95 else _whole(v)
+
+
+def _whole(v: float) -> str:
+    if v < 9.95 and abs(v - round(v)) > 0.05:
+        return f"{v:.1f}"
+    return f"{math.floor(v + 0.5):,}"
