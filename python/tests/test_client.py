@@ -455,7 +455,7 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"batch_size": 2.5}, "whole number"),
         ({"batch_size": True}, "whole number"),
         ({"seed": -1}, "seed=-1"),
-        ({"memory": "2 parsecs"}, "2GB"),
+        ({"memory": "2 parsecs"}, "units are B, KB"),
         ({"memory": 0}, "memory=0"),
         ({"prefetch": 0}, "prefetch=0"),
         ({"threads": "all"}, "threads"),
