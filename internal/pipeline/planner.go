@@ -172,6 +172,7 @@ func (pl *planner) begin(slot int) bool {
 	}
 	if !p.enqueue(pl.s, entry{slot: slot}, b) {
 		p.mu.Lock()
+		b.state = batchFilling // which enqueue would have said
 		p.freeLocked(b)
 		p.mu.Unlock()
 		return false
@@ -202,13 +203,17 @@ func (pl *planner) dispatch() bool {
 				return false
 			}
 			p.fetch.Attach(u, b, pl.row, pl.place(b, pl.row))
+			// Once it is admitted a worker may be done with it at any moment: it is
+			// counted before, and not looked at afterwards.
+			n, inMemory := len(u.IDs), u.InMemory
+			b.remaining.Add(1)
 			if !p.fetch.Admit(u) {
+				b.remaining.Add(-1)
 				return false
 			}
 			pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
-			pl.seen(u)
-			b.remaining.Add(1)
-			pl.row += len(u.IDs)
+			pl.seen(inMemory)
+			pl.row += n
 		default:
 			pl.cur.settle(p)
 			n := pl.groupAt()
@@ -302,7 +307,7 @@ func (pl *planner) lookAhead(admit bool) {
 			}
 			pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
 			pl.ahead = append(pl.ahead, u)
-			if pl.seen(u) {
+			if pl.seen(u.InMemory) {
 				return
 			}
 			continue
@@ -316,8 +321,8 @@ func (pl *planner) lookAhead(admit bool) {
 
 // seen notes whether a unit was in memory, and says whether it is time to let
 // the workers look for themselves.
-func (pl *planner) seen(u *fetch.Unit) bool {
-	if !u.InMemory {
+func (pl *planner) seen(inMemory bool) bool {
+	if !inMemory {
 		pl.inMemory = 0
 		return false
 	}
