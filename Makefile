@@ -13,6 +13,8 @@ FUZZTIME ?= 30s
 # Packages that the race detector need not watch, since they start no goroutine (held by internal/lint): it takes minutes
 # for their tests.
 NORACE := cmd/stoker internal/cdec internal/imagefile internal/lint internal/sampler
+# Packages that use memory which is given back (internal/invariants).
+INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.
 ASAN := ./internal/cdec/... ./internal/decode/...
 export PYTHON
@@ -99,6 +101,7 @@ lint: build build/venv-dev $(STATICCHECK) ## formatting, vet, static analysis an
 	@echo 'lint: Go'
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "lint: gofmt would change: $$bad"; exit 1; }
 	@go vet ./...
+	@go vet -tags invariants $(INVARIANTS)
 	@$(STATICCHECK) ./...
 	@go test -count=1 ./internal/lint
 	@echo 'lint: C'
@@ -116,7 +119,7 @@ $(STATICCHECK): | system
 	@mv bin/tools/staticcheck $@
 
 .PHONY: test
-test: test-go test-race test-asan test-fuzz test-python ## all tests
+test: test-go test-race test-invariants test-asan test-fuzz test-python ## all tests
 
 .PHONY: test-go
 test-go: build build/venv-test
@@ -127,6 +130,11 @@ test-go: build build/venv-test
 test-race: system
 	@echo 'test: race detector'
 	@go test -race -short $$(go list ./... | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
+
+.PHONY: test-invariants
+test-invariants: system ## memory is destroyed when it is given back, which must not show
+	@echo 'test: invariants'
+	@go test -tags invariants $(INVARIANTS)
 
 .PHONY: test-asan
 test-asan: system ## the C code under the address and undefined-behaviour sanitizers

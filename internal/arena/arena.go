@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/invariants"
 )
 
 // HugePage is the size and alignment of a huge page. Slots and large buffers
@@ -96,8 +97,10 @@ func (b *Budget) Reserve(p Purpose, n int64) error {
 
 // Return gives n bytes back.
 func (b *Budget) Return(p Purpose, n int64) {
-	b.by[p].Add(-n)
-	b.used.Add(-n)
+	left, used := b.by[p].Add(-n), b.used.Add(-n)
+	if invariants.Enabled && (n < 0 || left < 0 || used < 0) {
+		invariants.Broken("%d bytes of %v were returned that nobody had reserved", n, p)
+	}
 }
 
 // mapAnon maps n bytes of private zeroed memory; n is a multiple of the page

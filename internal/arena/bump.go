@@ -1,5 +1,7 @@
 package arena
 
+import "github.com/stokerdata/stoker/internal/invariants"
+
 // Bump hands out pieces of off-heap memory that are all given up at once: what
 // one group of records is read into. It keeps its memory between uses. It
 // belongs to one goroutine at a time.
@@ -96,6 +98,7 @@ func (b *Bump) Reset() {
 	} else {
 		b.small = 0
 	}
+	b.mangle()
 	switch {
 	case len(b.blocks) > 1:
 		b.want = max(b.want, b.used+b.used/8)
@@ -107,6 +110,15 @@ func (b *Bump) Reset() {
 		b.free, _ = b.blocks[0].Bytes(b.blocks[0].Cap() - Tail)
 	}
 	b.used, b.failed = 0, false
+}
+
+// mangle destroys what was handed out.
+func (b *Bump) mangle() {
+	if invariants.Enabled && b.used > 0 {
+		for _, blk := range b.blocks {
+			invariants.Mangle(blk.mem)
+		}
+	}
 }
 
 // Release gives all memory back to the budget.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/invariants"
 )
 
 // memory is what is read into: one region, cut up first-fit, so that what is
@@ -76,6 +77,12 @@ func (m *memory) alloc(n int) (*block, error) {
 func (m *memory) release(bl *block) {
 	if bl.refs--; bl.refs > 0 {
 		return
+	}
+	if invariants.Enabled {
+		if bl.refs < 0 {
+			invariants.Broken("a piece of %d bytes is released twice", bl.n)
+		}
+		invariants.Mangle(bl.b)
 	}
 	if bl.own != nil {
 		bl.own.Free()

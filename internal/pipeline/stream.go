@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/invariants"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -132,6 +133,12 @@ func (p *Pipeline) stopLocked(s *stream) {
 }
 
 func (p *Pipeline) freeLocked(b *batch) {
+	if invariants.Enabled {
+		if b.state == batchFree {
+			invariants.Broken("slot %d is freed twice", b.slot)
+		}
+		invariants.Mangle(p.ring.Slot(b.slot))
+	}
 	b.state, b.stream, b.err, b.bad = batchFree, nil, nil, b.bad[:0]
 	p.free <- b.slot // never blocks: there is room for each slot
 }

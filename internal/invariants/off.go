@@ -1,0 +1,7 @@
+//go:build !invariants
+
+package invariants
+
+// Enabled says whether this is a build with checks. It is a constant, so that in
+// others the compiler leaves them out.
+const Enabled = false

@@ -1,0 +1,42 @@
+//go:build invariants
+
+package pipeline
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/invariants"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// What is read in a batch after its release is destroyed, and a slot that is
+// freed twice ends the program.
+func TestUseAfterReleaseIsFound(t *testing.T) {
+	p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(16, 8, 8, 3, 5)), BatchSize: 16, DropLast: true})
+	p.Start(item.Position{})
+	ev, err := p.Next(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &p.batches[ev.Slot]
+	p.mu.Lock()
+	if invariants.IsMangled(p.ring.Slot(ev.Slot)[:64]) {
+		t.Error("a batch that is held is destroyed")
+	}
+	p.stopLocked(p.cur) // nobody fills the slot again
+	p.mu.Unlock()
+	p.Release(ev.Slot)
+	if !invariants.IsMangled(p.ring.Slot(ev.Slot)) {
+		t.Error("a released batch can still be read")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer func() {
+		if r, _ := recover().(string); !strings.Contains(r, "freed twice") {
+			t.Errorf("panic %q", r)
+		}
+	}()
+	p.freeLocked(b)
+}
