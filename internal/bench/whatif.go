@@ -9,6 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Scenario is what another machine or another way to store the data would give.
@@ -173,7 +174,7 @@ func WhatIf(s *Subject, r *Result, m *plan.Machine, disk float64) []Scenario {
 			p.DiskIOPS /= bytes
 		})
 	}
-	add(fmt.Sprintf("nothing in memory, a disk of %s", bandwidth(disk)), fastDisk, "", func(p *plan.Pipeline, _ *plan.Machine) {
+	add(fmt.Sprintf("nothing in memory, a disk of %s", units.Bandwidth(disk)), fastDisk, "", func(p *plan.Pipeline, _ *plan.Machine) {
 		p.CachedShare, p.DiskBandwidth, p.DiskIOPS = 0, disk, 0
 	})
 	return out
@@ -186,13 +187,6 @@ func warmCPU(p *plan.Pipeline, own *plan.CodecRate) float64 {
 		return p.CPUSeconds
 	}
 	return min(own.CPUSeconds, p.CPUSeconds)
-}
-
-func bandwidth(bytes float64) string {
-	if bytes >= 1e9 {
-		return fmt.Sprintf("%.3g GB/s", bytes/1e9)
-	}
-	return fmt.Sprintf("%.3g MB/s", bytes/1e6)
 }
 
 // pipelineOf is the run in the terms of the planner.

@@ -1,6 +1,10 @@
 package budget
 
-import "math"
+import (
+	"math"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
 
 // guessedLarge is for large images where their sizes are not known.
 const guessedLarge = 32 << 20
@@ -20,7 +24,7 @@ func Enough(r *Request, recordBytes int64) int64 {
 			p.Large = guessedLarge
 		}
 	}
-	return MiB(p.sum(r)) << 20
+	return units.MiB(p.sum(r)) << 20
 }
 
 // ThreadsFor is the number of decode workers of each of some engines that share

@@ -1,6 +1,10 @@
 package budget
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
 
 // tooLittle says what the least is that the engine can do with, in one line: for
 // the prefetch that was asked for, or for any.
@@ -17,10 +21,10 @@ func tooLittle(r *Request, p *Plan) error {
 	need := func(slots int64) string {
 		ahead := ""
 		if p.Lookahead > 0 {
-			ahead = fmt.Sprintf("%d MiB to read ahead, ", MiB(p.Lookahead))
+			ahead = fmt.Sprintf("%d MiB to read ahead, ", units.MiB(p.Lookahead))
 		}
 		return fmt.Sprintf("%d batches of %d MiB, %s%d MiB to read into and %d MiB of scratch need %d MiB",
-			slots, MiB(p.SlotStride), ahead, MiB(read), MiB(scratch), MiB(slots*p.SlotStride+rest))
+			slots, units.MiB(p.SlotStride), ahead, units.MiB(read), units.MiB(scratch), units.MiB(slots*p.SlotStride+rest))
 	}
 	if fit := (r.Memory - rest) / p.SlotStride; fit >= minSlots {
 		return fmt.Errorf("prefetch is %d, too many for %s of %d MiB: %s; set memory to that or more, or prefetch to %d or less",
@@ -32,6 +36,3 @@ func tooLittle(r *Request, p *Plan) error {
 	}
 	return fmt.Errorf("%s is %d MiB, too little: %s; set memory to that or more, or lower %s", from, r.Memory>>20, need(minSlots), lower)
 }
-
-// MiB is a number of bytes in MiB, rounded up.
-func MiB(n int64) int64 { return (n + 1<<20 - 1) >> 20 }

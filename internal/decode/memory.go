@@ -7,6 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -209,7 +210,5 @@ type MemoryError struct {
 
 // Error says how much it would take.
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("decoding it takes %d MiB of memory, more than the %d MiB that there are for it", mib(e.Need), e.Limit>>20)
+	return fmt.Sprintf("decoding it takes %d MiB of memory, more than the %d MiB that there are for it", units.MiB(e.Need), e.Limit>>20)
 }
-
-func mib(n int64) int64 { return (n + 1<<20 - 1) >> 20 }

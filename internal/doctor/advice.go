@@ -5,6 +5,8 @@ import (
 	"math"
 	"sort"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // maxAdvice is how many things to do a report lists.
@@ -138,7 +140,7 @@ func (c *collector) adviseWorkers(a *adviser, r *Report, s *shares, waits float6
 	}
 	a.add(gain, fmt.Sprintf("use %d workers instead of %d", per, max(1, now/trainers)), command,
 		"%s at work %.0f%% of the time each, trainer waits %.0f%%; the machine has %.3g cores, %.2f in use",
-		plural(now, "worker"), 100*s.busy, waits, s.cores, min(s.cores, s.tree+s.outside))
+		units.Plural(now, "worker"), 100*s.busy, waits, s.cores, min(s.cores, s.tree+s.outside))
 }
 
 func processes(n int) string {
@@ -220,7 +222,7 @@ func (c *collector) adviseStorage(a *adviser, r *Report, s *shares, sum *bin) {
 	if r.Loader.Kind != "stoker" {
 		why := "reading is %.0f%% of what making a batch takes"
 		if size > 0 && size < 256e3 && !remote {
-			why += fmt.Sprintf("; the disk reads %.0f KB at a time, which is the small-file problem", size/1e3)
+			why += fmt.Sprintf("; the disk reads %s at a time, which is the small-file problem", units.Bytes(size))
 		}
 		if file != "" && !remote {
 			why += "; for example " + strings.ReplaceAll(file, "%", "%%")
@@ -232,13 +234,13 @@ func (c *collector) adviseStorage(a *adviser, r *Report, s *shares, sum *bin) {
 		free = min(free, float64(c.sys.limit.Limit)-float64(min(c.sys.limit.Usage, c.sys.limit.Limit))+float64(c.sys.limit.Reusable))
 	}
 	a.add(0, "keep the data, or a part of it, in memory", "stoker.Loader(\"train/\", cache=\"auto\")",
-		"%.1f GB of memory are free for it; every example in memory is one read less", free/1e9)
+		"%s of memory are free for it; every example in memory is one read less", units.Bytes(free))
 }
 
 func (c *collector) adviseMemory(a *adviser, r *Report, s *shares, sum *bin) {
 	limit := "of the machine"
 	if c.sys.limit.Limit > 0 {
-		limit = fmt.Sprintf("that the control group allows (%.2f GB)", float64(c.sys.limit.Limit)/1e9)
+		limit = fmt.Sprintf("that the control group allows (%s)", units.Bytes(c.sys.limit.Limit))
 	}
 	a.add(r.Gains[Memory], "give the job more memory", "docker run --memory=N ...   # Kubernetes: resources.limits.memory; Slurm: --mem",
 		"it uses all of the memory %s; something stood still for it %.0f%% of the time", limit, 100*s.memory)
@@ -247,7 +249,7 @@ func (c *collector) adviseMemory(a *adviser, r *Report, s *shares, sum *bin) {
 			"each of the %d workers holds its own copy of the dataset object and of %d batches", r.Loader.Workers, 2)
 	}
 	a.add(0, "use a loader whose memory does not grow with its workers", "stoker.Loader(\"train/\", memory=\"1GB\")",
-		"the processes of the job hold %.2f GB", sum.v[gRSS]/max(sum.dt, 1e-9)/1e9)
+		"the processes of the job hold %s", units.Bytes(sum.v[gRSS]/max(sum.dt, 1e-9)))
 }
 
 func (c *collector) adviseHandoff(a *adviser, r *Report, s *shares) {

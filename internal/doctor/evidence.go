@@ -5,6 +5,8 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // evidence lists the figures behind the verdict, the most telling first.
@@ -38,7 +40,7 @@ func (c *collector) evidence(r *Report, s *shares, sum *bin) []string {
 	if e := s.engine; e != nil {
 		say("the engine reads %.0f%%, decodes and transforms %.0f%%, collates %.0f%% of what its threads could", 100*e.read, 100*e.decode, 100*e.collate)
 	} else if s.lanes >= 0.5 {
-		say("%s: %s", plural(int(math.Round(s.lanes)), "worker"), c.useOf(s))
+		say("%s: %s", units.Plural(int(math.Round(s.lanes)), "worker"), c.useOf(s))
 	}
 	switch r.Verdict {
 	case CPU:
@@ -61,21 +63,21 @@ func (c *collector) evidence(r *Report, s *shares, sum *bin) []string {
 			say("memory: %.0f%% in use; something stood still for want of it %.0f%% of the time; the limit was hit %.0f times a second",
 				100*per(gMemory), 100*s.memory, per(mFailures))
 			if f := per(mRefaults); f > 1 {
-				say("%.1f MB/s are read again after they had been pushed out of memory", f*4096/1e6)
+				say("%s are read again after they had been pushed out of memory", units.Bandwidth(f*4096))
 			}
 		}
 		if read, calls := per(mReadBytes), per(mReadChars); calls > 0 {
-			say("%.1f MB/s come from block devices, %.1f MB/s through read calls: %.0f%% missed the page cache", read/1e6, calls/1e6, 100*min(1, read/calls))
+			say("%s come from block devices, %s through read calls: %.0f%% missed the page cache", units.Bandwidth(read), units.Bandwidth(calls), 100*min(1, read/calls))
 		}
 		if n := sum.v[mDiskReads]; n > 0 && c.sys.disk != "" {
-			say("%s: %.0f reads/s of %.0f KB, %.2f ms each, busy %.0f%% of the time", c.sys.disk, n/sum.dt, sum.v[mDiskRead]/n/1e3, 1000*sum.v[mDiskTime]/n, 100*min(1, per(mDiskBusy)))
+			say("%s: %s reads/s of %s, %s each, busy %.0f%% of the time", c.sys.disk, units.Count(n/sum.dt), units.Bytes(sum.v[mDiskRead]/n), units.Seconds(sum.v[mDiskTime]/n), 100*min(1, per(mDiskBusy)))
 		}
 		if t, f := c.slowFile(); t != "" {
 			say("the files waited for lie on %s (%s)", t, f)
 		}
 	case Network:
 		if rate := per(mNetReceived) + per(mLoopback); rate > 0 {
-			say("%.1f MB/s arrive", rate/1e6)
+			say("%s arrive", units.Bandwidth(rate))
 		}
 	case Handoff:
 		if w := c.topWhere(); w != "" {
@@ -97,13 +99,6 @@ func often(n int) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // useOf says what workers are at.

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/internal/chart"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // textWidth is the width of the text report.
@@ -83,7 +84,7 @@ func loaderText(l Loader) string {
 	switch {
 	case l.Kind == "stoker":
 	case l.Workers > 0:
-		s += " with " + plural(l.Workers, "worker")
+		s += " with " + units.Plural(l.Workers, "worker")
 	case l.Kind == "torch":
 		s += " without workers"
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Large is memory for images that need more than a worker has of its own, to be
@@ -72,7 +72,7 @@ func (w *wish) learn(err error) bool {
 func (l *Large) with(t *Tools, w *wish, f func()) error {
 	if w.decode > l.total {
 		err := &decode.MemoryError{Need: w.decode, Limit: l.total}
-		return fmt.Errorf("%w; set memory to %d MiB or more", err, budget.MiB(l.enough(w.decode)))
+		return fmt.Errorf("%w; set memory to %d MiB or more", err, units.MiB(l.enough(w.decode)))
 	}
 	n := w.decode
 	if w.scratch {

@@ -167,7 +167,7 @@ func TestOnlyProcReadsProc(t *testing.T) {
 func TestPurePackages(t *testing.T) {
 	pure := map[string][]string{
 		"internal/sampler": {"errors", "fmt", "math", "math/bits", "encoding/binary", module + "/internal/item"},
-		"internal/budget":  {"fmt", "math", "strconv", "strings"},
+		"internal/budget":  {"fmt", "math", "strconv", "strings", module + "/internal/units"},
 		"internal/plan": {"cmp", "errors", "fmt", "math", "sort", "strconv", "strings",
 			module + "/internal/budget", module + "/internal/collate", module + "/internal/dtype", module + "/internal/item", module + "/internal/units"},
 	}

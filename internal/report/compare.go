@@ -3,10 +3,10 @@ package report
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // Row is one figure of two runs.
@@ -43,20 +43,20 @@ type figure struct {
 }
 
 var figures = []figure{
-	{"steps per second", func(r *doctor.Report) float64 { return positive(r.Steps.PerSecond) }, number(""), 1},
-	{"rows per second", func(r *doctor.Report) float64 { return positive(r.Steps.Rows) }, number(""), 1},
+	{"steps per second", func(r *doctor.Report) float64 { return positive(r.Steps.PerSecond) }, three, 1},
+	{"rows per second", func(r *doctor.Report) float64 { return positive(r.Steps.Rows) }, three, 1},
 	{"trainer waits for data", func(r *doctor.Report) float64 { return r.Waiting }, percent, -1},
-	{"step, mean", func(r *doctor.Report) float64 { return positive(r.Steps.Mean) }, seconds, -1},
-	{"step, 99th percentile", func(r *doctor.Report) float64 { return positive(r.Steps.P99) }, seconds, -1},
-	{"wait per step, mean", func(r *doctor.Report) float64 { return known(r.Steps.WaitMean, r.Steps.Count > 0) }, seconds, -1},
-	{"wait per step, 99th percentile", func(r *doctor.Report) float64 { return known(r.Steps.WaitP99, r.Steps.Count > 0) }, seconds, -1},
+	{"step, mean", func(r *doctor.Report) float64 { return positive(r.Steps.Mean) }, units.Seconds, -1},
+	{"step, 99th percentile", func(r *doctor.Report) float64 { return positive(r.Steps.P99) }, units.Seconds, -1},
+	{"wait per step, mean", func(r *doctor.Report) float64 { return known(r.Steps.WaitMean, r.Steps.Count > 0) }, units.Seconds, -1},
+	{"wait per step, 99th percentile", func(r *doctor.Report) float64 { return known(r.Steps.WaitP99, r.Steps.Count > 0) }, units.Seconds, -1},
 	{"still to gain", func(r *doctor.Report) float64 { return positive(r.Gain) }, func(x float64) string { return fmt.Sprintf("%.2fx", x) }, 0},
 	{"accelerator busy", mean("gpu0"), percent, 1},
 	{"CPU of the job", mean("cpu"), percent, 0},
 	{"CPU of the machine", mean("cpu_machine"), percent, 0},
-	{"read from disk", mean("read_MBps"), number(" MB/s"), 0},
+	{"read from disk", mean("read_MBps"), megabytes, 0},
 	{"disk busy", mean("disk_busy"), percent, 0},
-	{"from the network", mean("net_MBps"), number(" MB/s"), 0},
+	{"from the network", mean("net_MBps"), megabytes, 0},
 	{"memory", mean("memory"), percent, 0},
 	{"workers", func(r *doctor.Report) float64 { return known(float64(r.Loader.Workers), r.Loader.Kind != "") }, func(x float64) string { return fmt.Sprintf("%.0f", x) }, 0},
 }
@@ -164,39 +164,22 @@ func percent(x float64) string {
 	}
 }
 
-func number(unit string) func(float64) string {
-	return func(x float64) string { return three(x) + unit }
-}
+// megabytes writes what the series count in MB per second.
+func megabytes(x float64) string { return units.Bandwidth(1e6 * x) }
 
-// three writes a number with three digits.
+// three writes a number with three digits, a small one without zeros behind the point.
 func three(x float64) string {
-	switch a := math.Abs(x); {
-	case a == 0:
-		return "0"
-	case a >= 999.5:
-		s := strconv.FormatFloat(math.Round(x), 'f', 0, 64)
-		for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-			s = s[:i] + "," + s[i:]
-		}
-		return s
-	case a >= 99.95:
-		return fmt.Sprintf("%.0f", x)
-	case a >= 9.995:
-		return fmt.Sprintf("%.1f", x)
-	case a < 0.0005:
-		return fmt.Sprintf("%.1e", x)
-	}
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", x), "0"), ".")
-}
-
-func seconds(x float64) string {
 	switch {
 	case x == 0:
-		return "0 s"
-	case x < 0.0009995:
-		return three(1e6*x) + " us"
-	case x < 0.9995:
-		return three(1e3*x) + " ms"
+		return "0"
+	case x < 0:
+		return "-" + three(-x)
+	case x < 0.0005:
+		return fmt.Sprintf("%.1e", x)
 	}
-	return three(x) + " s"
+	text := units.Digits(x)
+	if x < 9.995 {
+		text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	}
+	return text
 }

@@ -23,6 +23,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 var (
@@ -45,10 +46,10 @@ func hashOf(s string) string {
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent": percent,
-	"seconds": seconds,
+	"seconds": units.Seconds,
 	"number":  three,
 	"verdict": VerdictText,
-	"bytes":   gigabytes,
+	"bytes":   units.Bytes[int64],
 	"times":   func(x float64) string { return Row{Ratio: x}.RatioText() },
 	"width":   func(share float64) template.CSS { return template.CSS(fmt.Sprintf("width:%.3f%%", 100*clamp(share))) },
 	"top":     func(at float64) template.CSS { return template.CSS(fmt.Sprintf("top:%.2f%%", at)) },
@@ -257,13 +258,6 @@ func commandText(args []string) string {
 		s = string([]rune(s)[:maxCommand]) + "..."
 	}
 	return s
-}
-
-func gigabytes(n int64) string {
-	if n < 1e9 {
-		return three(float64(n)/1e6) + " MB"
-	}
-	return three(float64(n)/1e9) + " GB"
 }
 
 func clamp(x float64) float64 {
