@@ -56,7 +56,6 @@ type Fetcher struct {
 	queue, rush fifo // wants that are to be read
 	view        view // those of them that may become part of a larger read
 	index       map[[2]int64]*indexRead
-	late        []*Unit // located, without memory yet, in order of need
 
 	ready  readyHeap
 	nReady atomic.Int32
