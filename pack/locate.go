@@ -67,6 +67,23 @@ func (x *fieldIndex) units(c int, id, first int64) (from, to int64) {
 	return id - first, id - first + 1
 }
 
+// Sizes implements driver.Sizer.
+func (r *Reader) Sizes(field int, ids, sizes []int64) bool {
+	x := &r.x.fields[field]
+	if x.number {
+		return false
+	}
+	for i, id := range ids {
+		c := r.find.chunk(id)
+		if !r.loaded[c].Load() {
+			return false
+		}
+		from, to := x.units(c, id, r.find.first[c])
+		sizes[i] = (to - from) * x.unit
+	}
+	return true
+}
+
 // Parse implements driver.Source.
 func (r *Reader) Parse(g *driver.Group) error {
 	for k, id := range g.IDs {

@@ -91,7 +91,7 @@ func (d *Decoder) Info(v driver.Value) (Info, error) {
 	info := Info{Width: v.Width, Height: v.Height, Orientation: 1}
 	known := v.Width > 0 && v.Height > 0
 	if !known || (d.opt.ApplyOrientation && v.Orientation == 0) {
-		if v.Codec == driver.CodecRaw || v.Codec == driver.CodecDCT {
+		if headless(v.Codec) {
 			if !known {
 				return info, &cdec.Error{Kind: cdec.ErrArgument, Msg: "the source does not say how large the image is"}
 			}

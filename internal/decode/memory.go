@@ -20,7 +20,7 @@ func Memory(v driver.Value) (int64, error) {
 		codec = imagefile.Detect(v.Bytes)
 	}
 	switch codec {
-	case driver.CodecRaw, driver.CodecDCT:
+	case driver.CodecRaw, driver.CodecDCT, driver.CodecRuns:
 		return rowsMemory(int64(v.Width)), nil
 	}
 	info, err := probe(v.Bytes)
@@ -91,6 +91,8 @@ func (r *Request) pictureMemory(codec driver.Codec, orientation int32) int64 {
 		n = int64(item.RGB.Size()) * box
 	case driver.CodecRaw:
 		n = size * box // converted
+	case driver.CodecRuns:
+		return size * box
 	}
 	if !simple {
 		n += size * box // converted

@@ -12,7 +12,7 @@ func (d *Decoder) orientation(v *driver.Value, codec driver.Codec) int32 {
 	switch {
 	case !d.opt.ApplyOrientation:
 		return 1
-	case o == 0 && codec != driver.CodecRaw && codec != driver.CodecDCT:
+	case o == 0 && !headless(codec):
 		info, err := probe(v.Bytes)
 		if err != nil {
 			return 1 // damage is reported by the decoder

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -119,6 +120,12 @@ func (d *Decoder) load(r *Request, codec driver.Codec, orientation int32) (*pict
 		p.box = storedBox(r.Geom.Box, p.w, p.h, orientation)
 		return p, nil
 	}
+	if codec == driver.CodecRuns {
+		if err := d.admit(r, more); err != nil {
+			return nil, err
+		}
+		return d.loadRuns(r, orientation)
+	}
 	p, err := d.loadLibrary(r, more)
 	if err != nil {
 		return nil, err
@@ -160,6 +167,36 @@ func (d *Decoder) loadBox(r *Request, codec driver.Codec, orientation int32) (*p
 	job.Geom = item.Geometry{Box: b, ResizeW: b.W, ResizeH: b.H, Window: p.whole(), Filter: item.Bilinear}
 	job.Geom.FlipH, job.Geom.FlipV = mirrored(orientation)
 	return p, d.runOne(job)
+}
+
+// headless says that values of a codec are not files: what their bytes are, only
+// the source knows.
+func headless(codec driver.Codec) bool {
+	return codec == driver.CodecRaw || codec == driver.CodecDCT || codec == driver.CodecRuns
+}
+
+// loadRuns decodes the box of a mask that is stored as runs.
+func (d *Decoder) loadRuns(r *Request, orientation int32) (*picture, error) {
+	if !r.Mask {
+		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: "runs of class numbers are a mask and no image"}
+	}
+	b := storedBox(r.Geom.Box, r.Value.Width, r.Value.Height, orientation)
+	p := &picture{w: b.W, h: b.H, t: r.Pixels}
+	p.box = p.whole()
+	if err := d.checkPixels(r.Value.Width, r.Value.Height); err != nil {
+		return nil, err
+	}
+	if b.W < 1 || b.H < 1 || int64(b.W)*int64(b.H) > d.opt.MaxPixels {
+		return nil, &cdec.Error{Kind: cdec.ErrArgument, Msg: "the box is not inside the image"}
+	}
+	var err error
+	if p.pix, err = d.pixels.Bytes(int(b.H) * p.stride()); err != nil {
+		return nil, err
+	}
+	if err := mask.Box(p.pix, p.t.DType.Size(), &r.Value, b); err != nil {
+		return nil, &cdec.Error{Kind: cdec.ErrCorrupt, Msg: err.Error()}
+	}
+	return p, nil
 }
 
 // turn applies an EXIF orientation to the box of a picture.

@@ -94,7 +94,16 @@ func (o *output) value(rec *driver.Record) (v driver.Value, err error) {
 		v = o.all
 		v.Bytes = b
 	}
+	v.Channels = o.channels(&v)
 	return v, nil
+}
+
+// channels are those of a value, as far as they are known: a mask has one.
+func (o *output) channels(v *driver.Value) int32 {
+	if o.prog.Mask && v.Channels == 0 {
+		return 1
+	}
+	return v.Channels
 }
 
 // Columns implements Maker.
@@ -202,7 +211,7 @@ func (w *pixelWorker) gather(o int) bool {
 		}
 		v := &recs[k].Values[out.field]
 		if v.Codec != driver.CodecRaw || int(v.Width) != out.prog.W || int(v.Height) != out.prog.H ||
-			int(v.Channels) != out.prog.C || int64(len(v.Bytes)) != rowBytes {
+			int(out.channels(v)) != out.prog.C || int64(len(v.Bytes)) != rowBytes {
 			return false
 		}
 		w.srcs = append(w.srcs, v.Bytes)

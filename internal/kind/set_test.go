@@ -9,6 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -149,6 +150,22 @@ func TestRoomForTheLargestBatch(t *testing.T) {
 	}
 	if c := s.Columns()[0]; c.Capacity != 4<<30+99*2 || c.MaxRow != 1<<30 {
 		t.Errorf("%+v", c)
+	}
+	// A field that is counted is not asked about.
+	info.Fields[0].Stats = &driver.FieldStats{Count: 20_000, Bytes: 5 << 30, MaxBytes: 1 << 30, Sizes: map[int64]int64{0: 9, 50: 19_980, 100: 7, 500_000_000: 4}}
+	if s, err = Open(&Planner{Source: src, Info: info, BatchSize: 12}, &Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Columns()[0]; c.Capacity != 4<<30+7*199+99 {
+		t.Errorf("%+v", c)
+	}
+	if c := s.Cost(); c.ValueBytes != 5<<30/20_000 {
+		t.Errorf("%+v", c)
+	}
+	for from := int64(0); from < 5e9; from = nextSize(from) {
+		if want := pack.NextBound(false, from); nextSize(from) != want {
+			t.Errorf("behind %d comes %d, and packs count up to %d", from, nextSize(from), want)
+		}
 	}
 	// A source that panics when it is asked is an error.
 	src.of = func(int64) int64 { panic("no sizes") }

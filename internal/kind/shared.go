@@ -20,7 +20,7 @@ type shared struct {
 func (sh *shared) decide(w *pixelWorker, mine int, rec *driver.Record) {
 	w.box[sh.index] = item.Rect{}
 	v := &rec.Values[sh.field]
-	if v.Codec == driver.CodecRaw {
+	if v.Codec == driver.CodecRaw || v.Codec == driver.CodecRuns {
 		return
 	}
 	dct := v.Codec == driver.CodecDCT

@@ -2,8 +2,6 @@ package kind
 
 import (
 	"fmt"
-	"math"
-	"slices"
 
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
@@ -24,10 +22,6 @@ type valueColumn struct {
 	// have to be read into memory of its own.
 	perRecord, largest int64
 }
-
-// exactCapacity is the size of a batch's values from which the largest batch
-// is computed instead of taking each value to be as large as the largest.
-const exactCapacity = 64 << 20
 
 // planRagged returns a Plan for values of any length whose elements of the first
 // axis are as of says.
@@ -60,50 +54,24 @@ func ofBytes(*Want) (item.DType, []int, error) { return item.U8, nil, nil }
 // room works out how much room a batch has for the values of a column.
 func (c *valueColumn) room(p *Planner, w *Want) error {
 	f, rows := w.F, int64(p.BatchSize)
-	c.Capacity = f.MaxBytes * rows
-	sizer, sized := p.Source.(driver.Sizer)
+	_, sized := p.Source.(driver.Sizer)
 	switch {
-	case f.MaxBytes < 0 || f.MaxBytes == 0 && !sized:
+	case f.MaxBytes < 0 || f.MaxBytes == 0 && !sized && f.Stats == nil:
 		return fmt.Errorf("field %q: %s does not say how large its values can get, so that there is no room for them in a batch; "+
 			"leave it out of fields", f.Name, p.Info.URL)
 	case f.MaxBytes > collate.MaxBatch/rows:
 		return fmt.Errorf("field %q: values of up to %d bytes in batches of %d do not fit a batch of a terabyte; "+
 			"leave it out of fields or lower batch_size", f.Name, f.MaxBytes, rows)
-	case sized:
-		c.largest = 0
-		if c.Capacity > exactCapacity {
-			c.Capacity = min(c.Capacity, largestBatch(sizer, w.Field, p.Info.Len, p.BatchSize))
-		}
 	}
+	c.Capacity = largestBatch(p, w.Field)
 	c.perRecord = c.Capacity / rows
+	if f.Stats != nil && f.Stats.Count > 0 {
+		c.perRecord = f.Stats.Bytes / f.Stats.Count
+	}
+	if sized {
+		c.largest = 0
+	}
 	return nil
-}
-
-// largestBatch returns the sum of the rows largest values of a field, as far as the
-// source knows their sizes: no batch has more.
-func largestBatch(s driver.Sizer, field int, records int64, rows int) int64 {
-	const step = 4096
-	ids, sizes := make([]int64, step), make([]int64, step)
-	largest := make([]int64, 0, rows+step)
-	for at := int64(0); at < records; at += step {
-		n := int(min(step, records-at))
-		for i := range ids[:n] {
-			ids[i] = at + int64(i)
-		}
-		if !s.Sizes(field, ids[:n], sizes[:n]) {
-			return math.MaxInt64
-		}
-		largest = append(largest, sizes[:n]...)
-		if len(largest) > rows {
-			slices.SortFunc(largest, func(a, b int64) int { return int(min(max(b-a, -1), 1)) })
-			largest = largest[:rows]
-		}
-	}
-	total := int64(0)
-	for _, n := range largest {
-		total += n
-	}
-	return total
 }
 
 // Columns implements Maker.

@@ -39,7 +39,7 @@ func pairs(n int64, w, h int, dtype driver.DType) *faultsource.Memory {
 		raw := driver.Value{Codec: driver.CodecRaw, Width: int32(w), Height: int32(h)}
 		v[0], v[1] = raw, raw
 		v[0].Bytes, v[0].Channels = image, 3
-		v[1].Bytes, v[1].Channels = mask, 1
+		v[1].Bytes = mask // a mask has one channel, which need not be said
 		return nil
 	})
 }
@@ -52,15 +52,21 @@ var (
 
 // A mask is a mask without being told, and moves with its image.
 func TestMasksMoveWithImages(t *testing.T) {
+	for _, dtype := range []driver.DType{driver.Uint8, driver.Uint16} {
+		t.Run(string(dtype), func(t *testing.T) { masksMove(t, dtype) })
+	}
+}
+
+func masksMove(t *testing.T, dtype driver.DType) {
 	outputs := func(last ...string) []transform.Output {
 		return []transform.Output{
 			{Name: "image", Ops: ops(append(slices.Clone(moves), last...)...)},
 			{Name: "mask", Ops: ops(moves...)},
 		}
 	}
-	p := mustOpen(t, Config{OpenSource: use(pairs(500, 23, 19, driver.Uint8)), BatchSize: 100, Shuffle: true, Seed: 4, Threads: 2, Outputs: outputs()})
+	p := mustOpen(t, Config{OpenSource: use(pairs(500, 23, 19, dtype)), BatchSize: 100, Shuffle: true, Seed: 4, Threads: 2, Outputs: outputs()})
 	for _, a := range p.Info().Arrays {
-		if a.Name == "mask" && (a.Kind != "mask" || a.DType != item.U8 || !slices.Equal(a.Shape, []int{12, 12})) {
+		if a.Name == "mask" && (a.Kind != "mask" || a.DType.String() != string(dtype) || !slices.Equal(a.Shape, []int{12, 12})) {
 			t.Fatalf("%+v", a)
 		}
 	}
@@ -68,7 +74,7 @@ func TestMasksMoveWithImages(t *testing.T) {
 		t.Errorf("classes are %v", c)
 	}
 	p.Start(item.Position{})
-	values := map[byte]bool{}
+	values, size := map[uint16]bool{}, dtype.Size()
 	for rows := 0; rows < 10_000; {
 		ev, err := p.Next(testContext(t))
 		if err != nil {
@@ -80,8 +86,12 @@ func TestMasksMoveWithImages(t *testing.T) {
 		r := newSlotReader(p, ev)
 		for i := range ev.Rows {
 			image, mask := r.row("image", i), r.row("mask", i)
-			for k, class := range mask {
-				if image[3*k] != class {
+			for k := range len(mask) / size {
+				class := uint16(mask[size*k])
+				if size == 2 {
+					class = binary.LittleEndian.Uint16(mask[2*k:])
+				}
+				if image[3*k] != byte(class) {
 					t.Fatalf("epoch %d, record %d, pixel %d: class %d lies on %v", ev.Epoch, r.int("index", i), k, class, image[3*k:3*k+3])
 				}
 				values[class] = true
@@ -90,11 +100,11 @@ func TestMasksMoveWithImages(t *testing.T) {
 		}
 		p.Release(ev.Slot)
 	}
-	if len(values) != 256 {
+	if len(values) < 256*size {
 		t.Errorf("%d classes came", len(values))
 	}
 	// Operations on colours and types change the image and not the mask.
-	q := mustOpen(t, Config{OpenSource: use(pairs(500, 23, 19, driver.Uint8)), BatchSize: 100, Shuffle: true, Seed: 4, Threads: 1, Layout: "NCHW",
+	q := mustOpen(t, Config{OpenSource: use(pairs(500, 23, 19, dtype)), BatchSize: 100, Shuffle: true, Seed: 4, Threads: 1, Layout: "NCHW",
 		Outputs: outputs(`{"op":"ColorJitter","brightness":0.9}`, `{"op":"ToDtype","dtype":"float32","scale":true}`)})
 	p.Start(item.Position{})
 	q.Start(item.Position{})
@@ -178,6 +188,24 @@ func TestArraysWithOperations(t *testing.T) {
 		x, cut := r.row("x", i), r.row("cut", i)
 		for y := range 2 {
 			if !bytes.Equal(cut[12*y:12*y+12], x[24*(y+2)+6:][:12]) {
+				t.Errorf("row %d: %v of %v", i, cut, x)
+			}
+		}
+	}
+	// So are numbers with a point, which keep their values.
+	p = mustOpen(t, src(driver.Field{DType: driver.Float32, Shape: []int{6, 8}}))
+	p.Start(item.Position{})
+	if ev, err = p.Next(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	r = newSlotReader(p, ev)
+	if a := r.arrays["cut"]; a.DType != item.F32 || !slices.Equal(a.Shape, []int{2, 4}) {
+		t.Errorf("%+v", a)
+	}
+	for i := range ev.Rows {
+		x, cut := r.row("x", i), r.row("cut", i)
+		for y := range 2 {
+			if !bytes.Equal(cut[16*y:16*y+16], x[32*(y+2)+8:][:16]) {
 				t.Errorf("row %d: %v of %v", i, cut, x)
 			}
 		}

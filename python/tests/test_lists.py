@@ -76,5 +76,5 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
 
 def test_formats(engine: dict[str, Any]) -> None:
     for name in engine["formats"]:
-        assert re.match(f"{name}:/", _options.source_url(f"{name}:x"))
+        assert re.match(rf"{name}:/.*/x\?a=../b$", _options.source_url(f"{name}:x?a=../b"))
     assert not re.match("nothing:/", _options.source_url("nothing:x"))

@@ -508,7 +508,7 @@ func testSizes(t *testing.T, open Open) {
 	records := all(t, s, ids)
 	sizes := make([]int64, len(ids))
 	for i, f := range s.Info().Fields {
-		if f.Kind != driver.KindBytes || !sizer.Sizes(i, ids, sizes) {
+		if !sizer.Sizes(i, ids, sizes) {
 			continue
 		}
 		for k, id := range ids {

@@ -84,9 +84,10 @@ def source_url(source: Any) -> str:
         text = os.fsdecode(text)
     if not text:
         raise ConfigError("source is empty; it must be a path or a URL")
-    named = re.match(r"(pack|npy|npz|tfrecord|files|folder):(?=[^/])", text)
+    named = re.match(r"(pack|npy|npz|tfrecord|files|pairs|folder):(?=[^/])", text)
     if named:
-        return named[0] + os.path.abspath(os.path.expanduser(text[named.end() :]))
+        path, mark, query = text[named.end() :].partition("?")
+        return named[0] + os.path.abspath(os.path.expanduser(path)) + mark + query
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
         return text
     return os.path.abspath(os.path.expanduser(text))
