@@ -47,8 +47,8 @@ func parseTime(s string) (v float64, bare bool, err error) {
 }
 
 func checkTime(s string, v float64, bare bool) (float64, bool, error) {
-	if v < 1e-9 || v > 1e6 {
-		return 0, bare, fmt.Errorf("%q is not a time that could be meant (1ns to 1,000,000s)", s)
+	if v < 1e-9 || v > 1e9 {
+		return 0, bare, fmt.Errorf("%q is not a time that could be meant (1ns to 1,000,000,000s)", s)
 	}
 	return v, bare, nil
 }
