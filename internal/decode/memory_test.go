@@ -73,6 +73,9 @@ func peak(t *testing.T) int64 {
 // What Memory says is never less than what decoding takes, and not several times
 // as much, for a file of each format.
 func TestMemoryIsWhatDecodingTakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what race detector and sanitizers take beside is not the decoders'")
+	}
 	const side, slack = 2000, 8 << 20
 	self, err := os.Executable()
 	if err != nil {
