@@ -73,7 +73,9 @@ func (b *chunkBuilder) reset() {
 	b.stats = make([]driver.FieldStats, len(b.sch.fields))
 	for i := range b.data {
 		d := &b.data[i]
-		d.Values = d.Values[:0]
+		if d.Values = d.Values[:0]; int64(cap(d.Values)) > 2*b.target {
+			d.Values = nil // of a record that was larger than chunks are
+		}
 		if w := b.sch.leaves[i].OffsetWidth; w > 0 {
 			d.Offsets = append(d.Offsets[:0], make([]byte, w)...)
 		}

@@ -18,6 +18,8 @@ type encoder struct {
 	dec    *decode.Decoder
 	pixels []byte // a picture decoded only to see whether that works
 	jpeg   []byte // a JPEG being put together
+	// allowed is the memory that an image may take, 0 for any (room.go).
+	allowed int64
 }
 
 func newWorker(opt *Options) (*worker, error) {
@@ -112,7 +114,10 @@ func (e *encoder) tryDecode(v driver.Value) error {
 	if err := cdec.CheckSize(int64(v.Width), int64(v.Height)); err != nil {
 		return err
 	}
-	e.pixels = grow(e.pixels, 3*int(v.Width)*int(v.Height))
+	if n := tried(&v); e.allowed > 0 && n > e.allowed {
+		return &decode.MemoryError{Need: n, Limit: e.allowed}
+	}
+	e.pixels = grow(e.pixels, int(tried(&v)))
 	return e.dec.RGB(v, whole(v.Width, v.Height, v.Width, v.Height), e.pixels)
 }
 
@@ -136,5 +141,5 @@ func grow(b []byte, n int) []byte {
 	if cap(b) >= n {
 		return b[:n]
 	}
-	return make([]byte, n, n+n/4)
+	return make([]byte, n, n+min(n/4, 1<<20))
 }

@@ -220,31 +220,28 @@ func (in *sourceInput) len() int64          { return in.info.Len }
 func (in *sourceInput) skipped() []Skipped  { return in.left }
 func (in *sourceInput) bytes(i int64) int64 { return in.sizes[i] }
 
-// memory is what an input takes from when it is read until it is written.
-func (in *sourceInput) memory(i int64) int64 {
-	n := max(in.sizes[i], 4<<10)
-	if in.opt.images.any(ImagesRaw) {
-		return 16 * n
-	}
-	return 2 * n
-}
-
 func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) error {
 	if w.reader == nil {
 		w.reader = direct.NewReader(in.s, in.obj)
 	}
+	size := min(in.sizes[i], maxRecordBytes)
+	if err := j.share.toRead(ctx, size); err != nil {
+		return in.about(i, err)
+	}
 	// One piece of memory for all that is read of the record, kept by the job.
-	j.mem.read = grow(j.mem.read, int(min(in.sizes[i], maxRecordBytes))+64*len(in.info.Fields))
+	j.mem.read = grow(j.mem.read, int(size)+64*len(in.info.Fields))
 	free := j.mem.read
-	w.reader.Alloc = func(n int) ([]byte, error) {
-		if n < 0 || n > maxRecordBytes {
-			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecordBytes))
+	var n needs
+	w.reader.Alloc = func(size int) ([]byte, error) {
+		if size < 0 || size > maxRecordBytes {
+			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", size, int64(maxRecordBytes))
 		}
-		if n+direct.Tail > len(free) {
-			return make([]byte, n+direct.Tail)[:n], nil
+		if size+direct.Tail > len(free) {
+			n.out += int64(size + direct.Tail)
+			return make([]byte, size+direct.Tail)[:size], nil
 		}
-		p := free[:n:n]
-		free = free[n:]
+		p := free[:size:size]
+		free = free[size:]
 		return p, nil
 	}
 	id := [1]int64{i}
@@ -264,6 +261,20 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 		}
 		j.rec.path = extra.Path
 	}
+	unpacked := n.out
+	stored := int64(0)
+	for k := range in.out {
+		w.enc.needs(&rec.Values[k], &in.out[k], &n)
+		stored += int64(len(rec.Values[k].Bytes))
+	}
+	if most := max(stored, n.out); most > in.opt.ChunkBytes {
+		n.out += most // it is copied into a chunk of its own
+	}
+	if err := j.share.toMake(ctx, &n); err != nil {
+		return in.about(i, err)
+	}
+	w.enc.allow(max(n.work, 1))
+	defer w.enc.trim(w.kept)
 	total := int64(0)
 	for k := range in.out {
 		v := &j.rec.values[k]
@@ -281,7 +292,21 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 	if total > maxRecordBytes {
 		return &BadInput{in.name(i, ""), fmt.Sprintf("%d bytes are more than the limit of %d for a record", total, int64(maxRecordBytes))}
 	}
+	made := unpacked + j.mem.made()
+	if total > in.opt.ChunkBytes {
+		made += total
+	}
+	j.share.made(made)
 	return nil
+}
+
+// about names the input that an error is about.
+func (in *sourceInput) about(i int64, err error) error {
+	var b *BadInput
+	if errors.As(err, &b) {
+		b.Path = in.name(i, "")
+	}
+	return err
 }
 
 // path is the path of a field of a record, "" where there is none.

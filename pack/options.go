@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/budget"
 )
 
 // How images are stored.
@@ -56,6 +58,14 @@ type Options struct {
 	ChunkBytes, ShardBytes int64
 	// Threads is the number of images worked on at once, 0 for one per core.
 	Threads int
+	// Memory bounds what inputs take while they are packed, in bytes: decoders,
+	// what is read and what waits to be written. An image that needs more is left
+	// out. 0 means a quarter of the memory that is free, and up to half of it for a
+	// single image.
+	Memory int64
+	// OwnProcess says that the process does nothing else, so that the run may set
+	// up the C library and Go's collector for Memory to hold for all of it.
+	OwnProcess bool
 	// Restart throws away what an interrupted run has left.
 	Restart bool
 	// Progress, when set, is called now and then, never twice at once.
@@ -173,6 +183,14 @@ func (o *Options) withDefaults() (*Options, error) {
 	}
 	if c.ShardBytes < c.ChunkBytes || c.ShardBytes > 1<<40 {
 		return nil, fmt.Errorf("shards of %d bytes: they have at least one chunk (%d bytes) and at most 1 TiB", c.ShardBytes, c.ChunkBytes)
+	}
+	if c.Memory < 0 {
+		return nil, fmt.Errorf("memory of %d bytes: give a size such as 2GB, or 0 for a quarter of what is free", c.Memory)
+	}
+	if c.Memory > 0 {
+		if _, err := budget.MakePacking(&budget.PackRequest{Memory: c.Memory, Threads: c.Threads, ChunkBytes: c.ChunkBytes}); err != nil {
+			return nil, err
+		}
 	}
 	return &c, nil
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -28,11 +28,9 @@ type input interface {
 	// fields are those of the pack, without statistics; paths says that the
 	// records have paths beside them.
 	fields() (fields []Field, paths bool)
-	// len is the number of inputs, bytes the size of input i, memory about how
-	// much of it packing takes.
+	// len is the number of inputs, bytes the size of input i.
 	len() int64
 	bytes(i int64) int64
-	memory(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
 	// load reads input i into the job. A *BadInput is listed and left out;
@@ -47,12 +45,12 @@ func (e *BadInput) Error() string { return e.Path + ": " + e.Reason }
 
 // job is one input on its way through a worker.
 type job struct {
-	i      int64
-	weight int64
-	rec    record
-	mem    memory // of rec
-	err    error
-	done   chan struct{}
+	i     int64
+	share *holding
+	rec   record
+	mem   memory // of rec
+	err   error
+	done  chan struct{}
 }
 
 // memory is what a job keeps from one input to the next: a buffer for each
@@ -70,16 +68,17 @@ func (m *memory) value(i int) *[]byte {
 	return &m.values[i]
 }
 
-// maxKeptBytes is how much memory a job keeps.
-const maxKeptBytes = 4 << 20
-
-// trim gives up what is more than that.
-func (m *memory) trim() {
-	n := cap(m.read)
+// made is the size of what was made of the input.
+func (m *memory) made() (n int64) {
 	for _, v := range m.values {
-		n += cap(v)
+		n += int64(cap(v))
 	}
-	if n > maxKeptBytes {
+	return n
+}
+
+// trim gives up what is more than kept bytes.
+func (m *memory) trim(kept int64) {
+	if m.made()+int64(cap(m.read)) > kept {
 		*m = memory{}
 	}
 }
@@ -89,6 +88,7 @@ type worker struct {
 	opt    *Options
 	enc    encoder
 	reader *direct.Reader
+	kept   int64 // size of the buffers that are kept
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. What it leaves
@@ -231,22 +231,25 @@ func (w *writer) ended(ctx context.Context, err error) error {
 // order. It returns after all of its goroutines have ended.
 func (w *writer) packAll(ctx context.Context) error {
 	n := w.opt.Threads
-	// The memory of a run: the inputs between the first one that is not
-	// written and the last one that is loaded.
-	budget := int64(n) * (16 << 20)
-	sem := semaphore.NewWeighted(budget)
+	rm, err := newRoom(w.opt, w.next)
+	if err != nil {
+		return err
+	}
+	if w.opt.OwnProcess {
+		rm.ownProcess()
+	}
 	jobs := make(chan *job)
-	order := make(chan *job, 16*n)
-	free := make(chan *job, 17*n)
+	order := make(chan *job, budget.PackJobs*n)
+	free := make(chan *job, (budget.PackJobs+1)*n)
 
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { // hands out the inputs in order
 		defer close(jobs)
 		defer close(order)
 		for i := w.next; i < w.in.len(); i++ {
-			weight := min(budget, w.in.memory(i))
-			if err := sem.Acquire(gctx, weight); err != nil {
-				return context.Cause(gctx)
+			s, err := rm.admit(gctx, i, max(w.in.bytes(i), 4<<10))
+			if err != nil {
+				return err
 			}
 			var j *job
 			select {
@@ -254,7 +257,7 @@ func (w *writer) packAll(ctx context.Context) error {
 			default:
 				j = new(job)
 			}
-			*j = job{i: i, weight: weight, mem: j.mem, done: make(chan struct{})}
+			*j = job{i: i, share: s, mem: j.mem, done: make(chan struct{})}
 			select {
 			case order <- j:
 			case <-gctx.Done():
@@ -278,10 +281,12 @@ func (w *writer) packAll(ctx context.Context) error {
 				return err
 			}
 			defer wk.close()
+			wk.kept = rm.plan.WorkerKept
 			var failed error
 			pprof.Do(gctx, pprof.Labels("stage", "pack"), func(context.Context) {
 				for j := range jobs {
 					j.err = w.in.load(gctx, j.i, wk, j)
+					j.share.pass()
 					var bad *BadInput
 					if j.err != nil && !errors.As(j.err, &bad) {
 						failed = j.err
@@ -314,15 +319,15 @@ func (w *writer) packAll(ctx context.Context) error {
 			if err := w.accept(gctx, j); err != nil {
 				return err
 			}
-			sem.Release(j.weight)
-			j.mem.trim()
+			j.mem.trim(rm.plan.JobKept)
+			j.share.done()
 			select {
 			case free <- j:
 			default:
 			}
 		}
 	})
-	err := g.Wait()
+	err = g.Wait()
 	workers.Wait()
 	if err == nil && w.chunk.rows > 0 {
 		err = w.writeChunk(ctx, w.in.len())
@@ -354,6 +359,11 @@ func (w *writer) accept(ctx context.Context, j *job) error {
 			}
 		}
 		w.chunk.add(&j.rec)
+		if w.chunk.size > w.chunk.target { // nothing comes to it, and the memory is wanted
+			if err := w.writeChunk(ctx, j.i+1); err != nil {
+				return err
+			}
+		}
 	}
 	w.bytesDone += w.in.bytes(j.i)
 	w.progress("packing", j.i+1, false)

@@ -159,17 +159,21 @@ func (p *Plan) scratch(r *Request) int64 {
 // ForImage is the least memory, in whole MiB, with which an image finds n bytes
 // to be decoded in.
 func ForImage(r Request, n int64) int64 {
-	enough := func(mib int64) bool {
-		r.Memory = mib << 20
+	return leastMemory(func(memory int64) bool {
+		r.Memory = memory
 		p, err := Make(&r)
 		return err == nil && max(p.Large, p.WorkerDecode) >= n
-	}
+	})
+}
+
+// leastMemory is the least memory that is enough, in whole MiB.
+func leastMemory(enough func(memory int64) bool) int64 {
 	lo, hi := int64(0), int64(1)
-	for !enough(hi) && hi < 1<<30 {
+	for !enough(hi<<20) && hi < 1<<30 {
 		lo, hi = hi, 2*hi
 	}
 	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; enough(mid) {
+		if mid := (lo + hi) / 2; enough(mid << 20) {
 			hi = mid
 		} else {
 			lo = mid

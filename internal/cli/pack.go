@@ -25,6 +25,7 @@ type packFlags struct {
 	resize    string
 	shardSize string
 	chunkSize string
+	memory    string
 	allowBad  bool
 	asJSON    bool
 }
@@ -36,6 +37,7 @@ func (f *packFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.chunkSize, "chunk-size", "8MiB", "`size` of the chunks that have a checksum of their own")
 	fl.StringVar(&f.opt.Check, "check", pack.CheckStructure, "how to look for damaged files: structure or decode")
 	fl.IntVar(&f.opt.Threads, "threads", 0, "images worked on at once (default one per core)")
+	fl.StringVar(&f.memory, "memory", "", "`size` of what images may take while they are packed (default a quarter of the free memory)")
 	fl.BoolVar(&f.opt.Restart, "restart", false, "begin anew instead of going on with an interrupted run")
 	fl.BoolVar(&f.allowBad, "allow-bad", false, "end with exit code 0 even if files had to be left out")
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
@@ -54,6 +56,12 @@ func (f *packFlags) options() (*pack.Options, error) {
 	if o.ChunkBytes, err = parseBytes("--chunk-size", f.chunkSize); err != nil {
 		return nil, err
 	}
+	if f.memory != "" {
+		if o.Memory, err = parseBytes("--memory", f.memory); err != nil {
+			return nil, err
+		}
+	}
+	o.OwnProcess = true
 	if o.Threads < 0 {
 		return nil, usageError("", "--threads %d: give 1 or more, or 0 for one per core", o.Threads)
 	}

@@ -186,6 +186,12 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 	return out + 8*pixels + libraryMemory
 }
 
+// CoefficientMemory is the most that libjpeg takes to give the coefficients of a
+// JPEG, or to be given them, instead of pixels.
+func CoefficientMemory(info *imagefile.Info) int64 {
+	return rowsMemory(int64(info.Width)) + jpegCoefficients(info)
+}
+
 // jpegCoefficients is the size of all coefficients, two bytes each, of components
 // whose sides are rounded up to whole blocks.
 func jpegCoefficients(info *imagefile.Info) int64 {

@@ -1,0 +1,103 @@
+package arena
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Pool is memory that is counted and not held: whoever takes part of it waits
+// until there is as much, allocates where it likes and gives it back. What was
+// taken on the Go heap is free again when it has been collected, which is not
+// done before somebody waits for it.
+type Pool struct {
+	total int64
+	sem   *semaphore.Weighted
+
+	used, peak atomic.Int64
+	mu         sync.Mutex
+	waiting    int
+	// garbage is what was given back on the Go heap, as far as nobody knows it to
+	// be free again.
+	garbage int64
+}
+
+// NewPool returns a pool of total bytes.
+func NewPool(total int64) *Pool {
+	return &Pool{total: total, sem: semaphore.NewWeighted(total)}
+}
+
+// Total is the size of the pool.
+func (p *Pool) Total() int64 { return p.total }
+
+// Used is how much is taken.
+func (p *Pool) Used() int64 { return p.used.Load() }
+
+// Peak is the most that was taken at a time.
+func (p *Pool) Peak() int64 { return p.peak.Load() }
+
+// Take waits for n bytes, at most until ctx is done. More than there are in all
+// is never there.
+func (p *Pool) Take(ctx context.Context, n int64) error {
+	p.wait(1)
+	defer p.wait(-1)
+	if !p.sem.TryAcquire(n) {
+		p.collect()
+		if err := p.sem.Acquire(ctx, n); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	p.took(n)
+	return nil
+}
+
+// TryTake takes n bytes if they are there and nobody waits.
+func (p *Pool) TryTake(n int64) bool {
+	ok := p.sem.TryAcquire(n)
+	if ok {
+		p.took(n)
+	}
+	return ok
+}
+
+func (p *Pool) wait(n int) {
+	p.mu.Lock()
+	p.waiting += n
+	p.mu.Unlock()
+}
+
+func (p *Pool) took(n int64) {
+	used := p.used.Add(n)
+	for peak := p.peak.Load(); used > peak && !p.peak.CompareAndSwap(peak, used); peak = p.peak.Load() {
+	}
+}
+
+// Give gives n bytes back; heap says that they are garbage of the Go heap.
+func (p *Pool) Give(n int64, heap bool) {
+	p.used.Add(-n)
+	if !heap {
+		p.sem.Release(n)
+		return
+	}
+	p.mu.Lock()
+	p.garbage += n
+	wanted := p.waiting > 0
+	p.mu.Unlock()
+	if wanted {
+		p.collect()
+	}
+}
+
+func (p *Pool) collect() {
+	p.mu.Lock()
+	n := p.garbage
+	p.garbage = 0
+	p.mu.Unlock()
+	if n > 0 {
+		debug.FreeOSMemory()
+		p.sem.Release(n)
+	}
+}

@@ -1,0 +1,338 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// room is the memory of a run: what its inputs take from when they are read until
+// they are written.
+//
+// Inputs are written in their order, so that one that is done holds what it has
+// until all before it are written. If inputs took memory as they came, the last
+// ones could have all of it while the first one waits for theirs. So an input that
+// finds no room at once is given some when its turn comes: when all inputs before
+// it have theirs. What it then waits for is held by inputs that wait for nobody.
+type room struct {
+	plan    *budget.Packing
+	request budget.PackRequest
+
+	ahead *semaphore.Weighted
+	quick *arena.Pool
+	large *arena.Pool
+
+	mu sync.Mutex
+	// turn is the first input that has not been given its memory; passed are those
+	// behind it that have, waiting those that wait for their turn.
+	turn    int64
+	passed  map[int64]bool
+	waiting map[int64]chan struct{}
+}
+
+// newRoom returns the memory for the inputs from first on.
+func newRoom(opt *Options, first int64) (*room, error) {
+	r, err := opt.memoryRequest()
+	if err != nil {
+		return nil, err
+	}
+	p, err := budget.MakePacking(&r)
+	if err != nil {
+		return nil, err
+	}
+	return &room{
+		plan: p, request: r, ahead: semaphore.NewWeighted(p.Ahead), quick: arena.NewPool(p.Quick), large: arena.NewPool(p.Large),
+		turn: first, passed: map[int64]bool{}, waiting: map[int64]chan struct{}{},
+	}, nil
+}
+
+// memoryRequest is what the memory is shared out for: that of the options, or a
+// quarter of what is free.
+func (o *Options) memoryRequest() (budget.PackRequest, error) {
+	r := budget.PackRequest{Memory: o.Memory, Threads: o.Threads, ChunkBytes: o.ChunkBytes}
+	if r.Memory > 0 {
+		return r, nil
+	}
+	free, err := proc.Live.FreeMemory()
+	if err != nil {
+		return r, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
+	}
+	r.Free = free
+	r.Memory = max(free/4, budget.ForInput(r, 0))
+	return r, nil
+}
+
+// heapRoom is what the Go heap may have beside what is counted and twice what
+// lives on it when a run begins.
+const heapRoom = 32 << 20
+
+// ownProcess sets the process up for a run that is all that it does: memory goes
+// back to the system when an image is done with it, and the collector does not let
+// garbage grow to as much as lives. A GOMEMLIMIT in the environment counts more.
+func (r *room) ownProcess() {
+	cdec.ReturnMemory()
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	live := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(live)
+	debug.SetMemoryLimit(max(r.plan.Budget, r.plan.One) + heapRoom + 2*int64(live[0].Value.Uint64()))
+}
+
+// holding is what an input has of a room.
+type holding struct {
+	r *room
+	i int64
+	// Taken of ahead, quick and large. Of large, read is for what is read.
+	ahead, quick, large, read int64
+	// heap says that what is taken of large lies on the Go heap.
+	heap bool
+}
+
+// admit waits until input i, of size bytes, may be read. It is called in the order
+// of the inputs.
+func (r *room) admit(ctx context.Context, i, size int64) (*holding, error) {
+	s := &holding{r: r, i: i, ahead: min(size, r.plan.Ahead)}
+	if err := r.ahead.Acquire(ctx, s.ahead); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return s, nil
+}
+
+// toRead takes what reading size bytes needs more than the input was admitted with.
+func (s *holding) toRead(ctx context.Context, size int64) error {
+	more := size - s.ahead
+	if more <= 0 {
+		return nil
+	}
+	s.heap = true
+	if err := s.inTurn(ctx, more); err != nil {
+		return err
+	}
+	s.read = s.large
+	return nil
+}
+
+// toMake takes what making the stored form of the input needs.
+func (s *holding) toMake(ctx context.Context, n *needs) error {
+	defer s.pass()
+	if s.large == 0 && s.r.quick.TryTake(n.sum()) {
+		s.quick = n.sum()
+		return nil
+	}
+	s.heap = s.heap || n.heap
+	return s.inTurn(ctx, n.sum())
+}
+
+// inTurn takes n bytes of large when the turn has come to the input. It fails when
+// that is more than there is.
+func (s *holding) inTurn(ctx context.Context, n int64) error {
+	if need := s.large + n; need > s.r.plan.One {
+		return &BadInput{Reason: fmt.Sprintf("packing it takes %d MiB of memory, more than the %d MiB that there are for it; pack anew with memory of %d MiB or more",
+			units.MiB(need), s.r.plan.One>>20, units.MiB(budget.ForInput(s.r.request, need)))}
+	}
+	if err := s.r.wait(ctx, s.i); err != nil {
+		return err
+	}
+	// One that is larger than large has it alone.
+	n = min(n, s.r.plan.Large-s.large)
+	if err := s.r.large.Take(ctx, n); err != nil {
+		return err
+	}
+	s.large += n
+	return nil
+}
+
+// made gives back what was only needed to make out bytes.
+func (s *holding) made(out int64) {
+	if n := s.quick - min(out, s.quick); n > 0 {
+		s.r.quick.Give(n, false)
+		s.quick -= n
+	}
+	if n := s.large - min(s.read+out, s.large); n > 0 {
+		s.r.large.Give(n, s.heap)
+		s.large -= n
+	}
+}
+
+// done gives everything back, when the input is written.
+func (s *holding) done() {
+	s.pass()
+	s.r.ahead.Release(s.ahead)
+	s.r.quick.Give(s.quick, false)
+	s.r.large.Give(s.large, true)
+	*s = holding{r: s.r, i: s.i}
+}
+
+// pass says that the input takes no more.
+func (s *holding) pass() { s.r.pass(s.i) }
+
+func (r *room) pass(i int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i < r.turn {
+		return
+	}
+	r.passed[i] = true
+	for r.passed[r.turn] {
+		delete(r.passed, r.turn)
+		r.turn++
+	}
+	if c := r.waiting[r.turn]; c != nil {
+		close(c)
+		delete(r.waiting, r.turn)
+	}
+}
+
+// wait waits for the turn of input i.
+func (r *room) wait(ctx context.Context, i int64) error {
+	r.mu.Lock()
+	if r.turn >= i {
+		r.mu.Unlock()
+		return nil
+	}
+	c := make(chan struct{})
+	r.waiting[i] = c
+	r.mu.Unlock()
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// needs is what making the stored form of a record takes, at the most.
+type needs struct {
+	// work is what the value takes that takes most, out what all of them become.
+	work, out int64
+	// heap says that some of the work is on the Go heap.
+	heap bool
+}
+
+func (n *needs) sum() int64 { return n.work + n.out }
+
+// add counts a value.
+func (n *needs) add(work, out int64, heap bool) {
+	n.work = max(n.work, work)
+	n.out += out
+	n.heap = n.heap || heap
+}
+
+// needs adds what storing a value takes. It looks at headers only; where they make
+// no sense nothing is decoded either.
+func (e *encoder) needs(src *driver.Value, f *Field, n *needs) {
+	size := int64(len(src.Bytes))
+	switch f.Kind {
+	case driver.KindImage:
+		e.imageNeeds(src, e.opt.images.of(f.Name), n)
+	case driver.KindMask:
+		e.maskNeeds(src, f, n)
+	case driver.KindText, driver.KindJSON:
+		n.add(0, 3*size, true) // with what is not UTF-8 replaced
+	}
+}
+
+func (e *encoder) imageNeeds(src *driver.Value, how string, n *needs) {
+	size, v := int64(len(src.Bytes)), *src
+	switch {
+	case src.Codec == driver.CodecRaw:
+	case src.Codec == driver.CodecDCT:
+		if how == ImagesKeep {
+			// The coefficients, and the JPEG in memory that grows by half.
+			jpeg := 2*size + 1<<20
+			n.add(decode.CoefficientMemory(&imagefile.Info{Width: v.Width, Height: v.Height, Channels: v.Channels})+5*jpeg/2, jpeg, false)
+			return
+		}
+		if how != ImagesRaw {
+			n.add(0, size, true)
+			return
+		}
+	default:
+		v = driver.Value{Bytes: src.Bytes, Codec: imagefile.Detect(src.Bytes)}
+	}
+	decoding, err := decode.Memory(v)
+	if err != nil {
+		return
+	}
+	var info imagefile.Info
+	if v.Width == 0 {
+		if info, err = imagefile.Probe(src.Bytes); err != nil {
+			return
+		}
+		v.Width, v.Height = info.Width, info.Height
+	}
+	jpeg := v.Codec == driver.CodecJPEG
+	heap := !jpeg && v.Codec != driver.CodecRaw && v.Codec != driver.CodecDCT
+	if how == ImagesRaw {
+		w, h := e.opt.Resize.target(v.Width, v.Height)
+		n.add(decoding, 3*int64(w)*int64(h), heap)
+		return
+	}
+	work, out := int64(0), size
+	if jpeg && how != ImagesKeep {
+		// Blocks of 128 bytes become 11 and what their values take, in memory that
+		// grows by half.
+		coefficients := decode.CoefficientMemory(&info)
+		out = 11*coefficients/128 + 2*size
+		work = coefficients + 5*out/2
+	}
+	open := jpeg && !bytes.HasSuffix(src.Bytes, []byte("\xff\xd9"))
+	if e.opt.Check == CheckDecode || open || jpeg && how != ImagesKeep {
+		work = max(work, decoding+tried(&v)+size)
+	}
+	n.add(work, out, heap)
+}
+
+// tried is what the pixels of an image take that is decoded only to see whether
+// that works.
+func tried(v *driver.Value) int64 { return 3 * int64(v.Width) * int64(v.Height) }
+
+func (e *encoder) maskNeeds(src *driver.Value, f *Field, n *needs) {
+	w, h := int64(src.Width), int64(src.Height)
+	work := int64(0)
+	if src.Codec != driver.CodecRaw && src.Codec != driver.CodecRuns {
+		info, err := imagefile.Probe(src.Bytes)
+		if err != nil {
+			return
+		}
+		if work, err = decode.Memory(driver.Value{Bytes: src.Bytes}); err != nil {
+			return
+		}
+		w, h = int64(info.Width), int64(info.Height)
+	}
+	// The numbers as they are, in another size, and runs in memory that grows.
+	stored := int64(f.DType.Size()) * w * h
+	n.add(work+4*w*h+stored, max(stored, int64(len(src.Bytes))), true)
+}
+
+// allow lets the encoder take what was found to be needed; 0 lets it take all.
+func (e *encoder) allow(n int64) {
+	e.allowed = n
+	e.dec.SetMemory(n)
+}
+
+// trim gives up buffers of more than n bytes, but for what the next input gets.
+func (e *encoder) trim(n int64) {
+	e.allow(max(n, 1))
+	for _, b := range []*[]byte{&e.pixels, &e.jpeg} {
+		if int64(cap(*b)) > n {
+			*b = nil
+		}
+	}
+}

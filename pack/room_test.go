@@ -1,0 +1,360 @@
+package pack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/hugeimage"
+	"github.com/stokerdata/stoker/internal/proc"
+)
+
+// through takes n inputs through a room as packAll does: admitted and written in
+// order, made by workers. each says what an input takes.
+func through(ctx context.Context, r *room, n int64, workers int, each func(i int64) (read, work, out int64)) (refused int, err error) {
+	type one struct {
+		h      *holding
+		i, out int64
+		err    error
+		done   chan struct{}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	jobs, order := make(chan *one), make(chan *one, budget.PackJobs*workers)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(jobs)
+		defer close(order)
+		for i := range n {
+			read, _, out := each(i)
+			h, err := r.admit(ctx, i, read)
+			if err != nil {
+				return
+			}
+			j := &one{h: h, i: i, out: out, done: make(chan struct{})}
+			for _, c := range []chan *one{order, jobs} {
+				select {
+				case c <- j:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+	for range workers {
+		wg.Go(func() {
+			for j := range jobs {
+				read, work, out := each(j.i)
+				if j.err = j.h.toRead(ctx, read); j.err == nil {
+					j.err = j.h.toMake(ctx, &needs{work: work, out: out, heap: j.i%2 == 0})
+				}
+				if j.err == nil {
+					j.h.made(out / 2)
+				}
+				j.h.pass()
+				close(j.done)
+			}
+		})
+	}
+	for j := range order {
+		select {
+		case <-j.done:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		var bad *BadInput
+		if errors.As(j.err, &bad) {
+			refused++
+		} else if j.err != nil {
+			cancel(j.err)
+			break
+		}
+		j.h.done()
+	}
+	err = context.Cause(ctx)
+	cancel(nil)
+	for range order {
+	}
+	wg.Wait()
+	return refused, err
+}
+
+func roomOf(t *testing.T, memory, free int64, threads int) *room {
+	t.Helper()
+	o, err := (&Options{Memory: memory, Threads: threads}).withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRoom(o, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free > 0 {
+		r.request.Free = free
+		if r.plan, err = budget.MakePacking(&r.request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// Whatever inputs need, all of them get through, none takes more than there is, and
+// everything is given back.
+func TestRoomLetsAllThrough(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		r := roomOf(t, 96<<20+rng.Int64N(400<<20), rng.Int64N(2)*(4<<30), 1+rng.IntN(6))
+		const n = 300
+		var need [n][3]int64
+		want := 0
+		for i := range need {
+			most := r.plan.One >> rng.IntN(12)
+			need[i] = [3]int64{1 + rng.Int64N(4*r.plan.Ahead>>rng.IntN(10)), rng.Int64N(most), rng.Int64N(most/4 + 1)}
+			more := max(need[i][0]-min(need[i][0], r.plan.Ahead), 0)
+			if sum := need[i][1] + need[i][2]; more+sum > r.plan.One && (more > 0 || sum > r.plan.Quick) {
+				want++
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		refused, err := through(ctx, r, n, r.request.Threads, func(i int64) (int64, int64, int64) { return need[i][0], need[i][1], need[i][2] })
+		cancel()
+		if err != nil || refused != want {
+			t.Fatalf("seed %d: %d refused, want %d: %v", seed, refused, want, err)
+		}
+		if r.large.Used() != 0 || r.quick.Used() != 0 || r.large.Peak() > r.plan.Large || r.quick.Peak() > r.plan.Quick || !r.ahead.TryAcquire(r.plan.Ahead) {
+			t.Fatalf("seed %d: large %d, peak %d of %d; quick %d, peak %d of %d", seed, r.large.Used(), r.large.Peak(), r.plan.Large, r.quick.Used(), r.quick.Peak(), r.plan.Quick)
+		}
+		if len(r.waiting) != 0 || len(r.passed) != 0 || r.turn != n {
+			t.Fatalf("seed %d: turn %d, %d wait", seed, r.turn, len(r.waiting))
+		}
+	}
+}
+
+// Inputs that each need nearly all there is go one after another: this is where
+// taking memory in any order would stand still.
+func TestRoomGoesInTurn(t *testing.T) {
+	r := roomOf(t, 64<<20, 0, 4)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := through(ctx, r, 50, 4, func(i int64) (int64, int64, int64) {
+		return 1, r.plan.Large / 2, r.plan.Large/2 - i
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who waits for memory or for a turn ends when the run does.
+func TestRoomIsLeft(t *testing.T) {
+	r := roomOf(t, 64<<20, 0, 2)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	first, err := r.admit(ctx, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := r.admit(ctx, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third, err := r.admit(ctx, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.toMake(ctx, &needs{work: r.plan.Large}); err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error, 2)
+	go func() { errs <- second.toMake(ctx, &needs{work: r.plan.Large}) }() // for memory
+	go func() { errs <- third.toMake(ctx, &needs{work: r.plan.Large}) }()  // for its turn
+	stop := errors.New("enough")
+	cancel(stop)
+	for range 2 {
+		if err := <-errs; !errors.Is(err, stop) {
+			t.Error(err)
+		}
+	}
+}
+
+var packedWith = regexp.MustCompile(`memory of (\d+) MiB or more`)
+
+// An image that takes more than there is is left out, by name; with the memory that
+// is said to be enough it is packed.
+func TestLargeImagesAreRefused(t *testing.T) {
+	src := t.TempDir()
+	for name, format := range map[string]string{"a.jpg": "jpeg-progressive", "b.png": "png-16", "c.jpg": "jpeg"} {
+		b, err := hugeimage.Make(format, 2500, 2500)
+		if err == nil && name == "c.jpg" {
+			b, err = hugeimage.Make(format, 60, 50)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(src, name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt := &Options{Memory: 40 << 20, Threads: 2, Check: CheckDecode}
+	sum, err := Write(t.Context(), src, filepath.Join(t.TempDir(), "little"), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := int64(0)
+	for i, name := range []string{"a.jpg", "b.png"} {
+		if len(sum.Manifest.Skipped) != 2 {
+			t.Fatalf("left out: %v", sum.Manifest.Skipped)
+		}
+		s := sum.Manifest.Skipped[i]
+		found := packedWith.FindStringSubmatch(s.Reason)
+		if s.Path != name || found == nil || !strings.HasPrefix(s.Reason, "packing it takes ") {
+			t.Fatal(s)
+		}
+		mib, err := strconv.ParseInt(found[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		enough = max(enough, mib<<20)
+	}
+	opt.Memory = enough
+	if sum, err = Write(t.Context(), src, filepath.Join(t.TempDir(), "enough"), opt); err != nil || len(sum.Manifest.Skipped) != 0 || sum.Manifest.Records != 3 {
+		t.Errorf("with %d MiB: %+v, %v", enough>>20, sum, err)
+	}
+	opt.Memory = 1 << 20
+	if err := opt.Validate(); err == nil || !strings.Contains(err.Error(), "chunks of 8 MiB and the images beside need 32 MiB") {
+		t.Error(err)
+	}
+}
+
+// What a header says is allowed and no more: a file whose pixels take what its
+// header did not say is refused.
+func TestDecodingIsBound(t *testing.T) {
+	w, err := newWorker(&Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	src, err := hugeimage.Make("png-16", 600, 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.enc.allow(1 << 20)
+	var v value
+	var buf []byte
+	w.enc.opt.Check = CheckDecode
+	if err := w.enc.encodeFile(src, ImagesKeep, &v, &buf); err == nil || !strings.Contains(err.Error(), "decoding it takes") {
+		t.Error(err)
+	}
+	w.enc.allow(0)
+	if err := w.enc.encodeFile(src, ImagesKeep, &v, &buf); err != nil {
+		t.Error(err)
+	}
+}
+
+// childPack holds, for a child process of the test, what it packs.
+const childPack = "STOKER_TEST_PACK"
+
+type packing struct {
+	Src, Dst, Images, Check string
+	Memory                  int64
+}
+
+// TestChildPacks is not a test but the child of the one below.
+func TestChildPacks(t *testing.T) {
+	config := os.Getenv(childPack)
+	if config == "" {
+		t.Skip("of a child process")
+	}
+	var c packing
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := Write(t.Context(), c.Src, c.Dst, &Options{Images: c.Images, Check: c.Check, Memory: c.Memory, Threads: 4, OwnProcess: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := proc.Live.Status(proc.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("report %d %d %d\n", status.Peak, sum.Manifest.Records, len(sum.Manifest.Skipped))
+}
+
+// Images that unfold to hundreds of MiB, in files of every format, and files that
+// say so, are packed within the memory that there is for it or left out: either way
+// packing takes no more than that and a constant.
+func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what race detector and sanitizers take beside is not the decoders'")
+	}
+	src := t.TempDir()
+	put := func(name string, b []byte, err error) {
+		t.Helper()
+		if err == nil && b != nil {
+			err = os.WriteFile(filepath.Join(src, name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, format := range hugeimage.Formats {
+		ext, _, _ := strings.Cut(format, "-")
+		width, height := 3200, 3000
+		if format == "bmp" || format == "bmp-palette" || format == "tiff" { // stored as they are
+			width, height = 1600, 1500
+		}
+		b, err := hugeimage.Make(format, width, height)
+		put(format+"."+ext, b, err)
+		b, err = hugeimage.Claim(format, 16_000, 11_000)
+		put(format+"-claim."+ext, b, err)
+	}
+	b, err := hugeimage.Make("jpeg-progressive-420", 9000, 9000)
+	for i := range 6 {
+		put(fmt.Sprintf("huge-%d.jpeg", i), b, err)
+	}
+	// One that has lost its end: only decoding it tells whether something is missing.
+	put("open.jpeg", b[:len(b)-2], nil)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []packing{
+		{Images: ImagesAuto, Check: CheckStructure, Memory: 64 << 20},
+		{Images: ImagesAuto, Check: CheckDecode, Memory: 900 << 20},
+		{Images: ImagesRaw, Check: CheckStructure, Memory: 64 << 20},
+		{Images: ImagesRaw, Check: CheckStructure, Memory: 900 << 20},
+	} {
+		c.Src, c.Dst = src, filepath.Join(t.TempDir(), "pack")
+		config, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := exec.Command(self, "-test.run=^TestChildPacks$")
+		child.Env = append(os.Environ(), childPack+"="+string(config))
+		out, err := child.CombinedOutput()
+		_, line, _ := strings.Cut(string(out), "report ")
+		var peak, records, skipped int64
+		if _, scan := fmt.Sscan(line, &peak, &records, &skipped); err != nil || scan != nil {
+			t.Fatalf("%+v: %v, %s", c, err, out)
+		}
+		t.Logf("%s, %s, %d MiB: peak %d MiB, %d beside; %d packed, %d left out", c.Images, c.Check, c.Memory>>20, peak>>20, (peak-c.Memory)>>20, records, skipped)
+		if peak-c.Memory > budget.Beside {
+			t.Errorf("%+v took %d MiB", c, peak>>20)
+		}
+		if err := os.RemoveAll(c.Dst); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
