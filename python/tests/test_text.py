@@ -261,6 +261,8 @@ def test_blocks_run(dataset: Path) -> None:
             code = re.sub(r"^import stoker$", "", block.code, flags=re.MULTILINE).replace(
                 "(scan, ...)", "(scan, np.uint8)"
             )
+            if all(isinstance(n, ast.Import | ast.FunctionDef) for n in ast.parse(code).body):
+                continue  # only defines what a test of its own runs
             names: dict[str, Any] = {"stoker": module, "train_step": lambda *_: None, "np": np}
             before = len(made)
             exec(compile(code, block.where, "exec"), names)
