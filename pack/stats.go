@@ -91,7 +91,7 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 	switch f.Kind {
 	case driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindArray:
 	default:
-		one.Sizes = map[int64]int64{bucket(byteBounds, size): 1}
+		one.Sizes = map[int64]int64{driver.SizeBound(size): 1}
 	}
 	mergeStats(s, &one, f.Classes != nil)
 }

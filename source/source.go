@@ -1,5 +1,6 @@
 // Package source opens datasets by URL: packs, folders of images, NumPy's .npy
-// and .npz files, TFRecords, any files as bytes, and files that belong together.
+// and .npz files, TFRecords, tables of text, any files as bytes, and files that
+// belong together.
 // What it knows is listed in formats.
 package source
 
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/stokerdata/stoker/source/npzsource"
 	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/source/pairsource"
+	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/tfrecordsource"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
@@ -36,7 +39,8 @@ type Options struct {
 	// that many elements. The URL may say it too: tokens.npy?window=1024.
 	Window int64
 
-	pairs []pairsource.Field // from the URL
+	pairs   []pairsource.Field   // from the URL
+	columns []tablesource.Column // from the URL, of tables
 }
 
 // format is one kind of dataset.
@@ -63,6 +67,9 @@ func formats() []format {
 		{"tfrecord", isTFRecord, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return tfrecordsource.Open(ctx, rawURL, st, &tfrecordsource.Options{Threads: opt.Threads})
 		}},
+		table(tablesource.CSV),
+		table(tablesource.TSV),
+		table(tablesource.JSONL),
 		{"files", nil, func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 			return filesource.Open(ctx, rawURL, st)
 		}},
@@ -73,6 +80,36 @@ func formats() []format {
 			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads})
 		}},
 	}
+}
+
+// table is a format of tables of text.
+func table(name string) format {
+	is := func(path string) bool { return tablesource.IsName(name, path) }
+	match := func(ctx context.Context, st store.Store, isDir bool) bool {
+		if !isDir {
+			return is(st.Path("")) || name == tablesource.JSONL && tablesource.IsJSONL(ctx, st, "")
+		}
+		return allFiles(ctx, st, is)
+	}
+	return format{name, match, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+		to := &tablesource.Options{Columns: opt.columns, Threads: opt.Threads, Files: st, Outside: localstore.New("/")}
+		folder := st.Path("")
+		if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
+			folder = filepath.Dir(folder)
+			to.Files = localstore.New(folder)
+		}
+		var err error
+		if to.Folder, err = filepath.Abs(folder); err != nil {
+			return nil, err
+		}
+		return tablesource.Open(ctx, rawURL, name, st, to)
+	}}
+}
+
+// IsTable says whether a format is one of tables, whose columns a URL may choose:
+// train.csv?image:image=path&label:label=class.
+func IsTable(format string) bool {
+	return format == tablesource.CSV || format == tablesource.TSV || format == tablesource.JSONL
 }
 
 // Formats returns the names that may stand in front of a path: npy:PATH.
@@ -89,7 +126,7 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz or TFRecord files, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, CSV, TSV or JSONL files, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
 
 func isPack(ctx context.Context, st store.Store, isDir bool) bool {
 	return isDir && pack.IsPackStore(ctx, st)
@@ -162,7 +199,9 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	if loc.format != nil && loc.format.name == "pairs" {
 		rest, err = loc.fields(rawURL, rest)
 	} else {
-		rest, err = loc.window(rest)
+		if rest, err = loc.window(rest); err == nil {
+			rest, err = loc.choose(rawURL, rest)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -190,6 +229,8 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		return nil, fmt.Errorf("cannot open %s: it is a file; give %s", rawURL, supported)
 	case loc.opt.Window != 0 && loc.format.name != "npy":
 		return nil, fmt.Errorf("cannot open %s: a window is for .npy files, this is a %s", rawURL, loc.format.name)
+	case loc.opt.columns != nil && !IsTable(loc.format.name):
+		return nil, fmt.Errorf("cannot open %s: columns can be chosen of tables, this is a %s", rawURL, loc.format.name)
 	case loc.opt.Window < 0:
 		return nil, fmt.Errorf("cannot open %s: a window has 1 element or more, not %d", rawURL, loc.opt.Window)
 	}
@@ -226,8 +267,28 @@ func (loc *location) window(rest string) (string, error) {
 	return before, nil
 }
 
+// choose takes the columns off the URL of a table.
+func (loc *location) choose(rawURL, rest string) (string, error) {
+	before, query, ok := strings.Cut(rest, "?")
+	if !ok {
+		return rest, nil
+	}
+	if _, err := os.Lstat(rest); err == nil {
+		return rest, nil
+	}
+	if _, err := os.Lstat(before); err != nil {
+		return rest, nil // there is neither
+	}
+	var err error
+	if loc.opt.columns, err = tablesource.ParseQuery(query); err != nil {
+		return "", fmt.Errorf("cannot open %s: %w", rawURL, err)
+	}
+	return before, nil
+}
+
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
-// "npy", "npz", "tfrecord", "files" or "pairs"; and at which path.
+// "npy", "npz", "tfrecord", "csv", "tsv", "jsonl", "files" or "pairs"; and at which
+// path.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/pairsource"
+	"github.com/stokerdata/stoker/source/tablesource"
 )
 
 // packFlags are the flags that pack and convert share.
@@ -87,15 +88,10 @@ func writePack(app *App, src, out string, window int64, fields []string, opt *pa
 		if window != 0 || strings.HasPrefix(src, "pairs:") {
 			return nil, usageError("", "--field is for a folder, without --window")
 		}
-		var pairs []pairsource.Field
-		for _, text := range fields {
-			f, err := pairsource.ParseField(text)
-			if err != nil {
-				return nil, usageError("", "--field: %v", err)
-			}
-			pairs = append(pairs, f)
+		var err error
+		if src, err = withFields(app, src, fields); err != nil {
+			return nil, err
 		}
-		src = pairsource.URL(src, pairs)
 	}
 	if window < 0 {
 		return nil, usageError("", "--window %d: give a number of elements", window)
@@ -118,6 +114,31 @@ func writePack(app *App, src, out string, window int64, fields []string, opt *pa
 	return pack.WriteSource(app.Context, s, out, opt)
 }
 
+// withFields is the URL of src with the fields of --field: columns of a table, or
+// files in a folder.
+func withFields(app *App, src string, fields []string) (string, error) {
+	if format, _, err := source.Format(app.Context, src, nil); err == nil && source.IsTable(format) {
+		var columns []tablesource.Column
+		for _, text := range fields {
+			c, err := tablesource.ParseColumn(text)
+			if err != nil {
+				return "", usageError("", "--field: %v", err)
+			}
+			columns = append(columns, c)
+		}
+		return src + "?" + tablesource.Query(columns), nil
+	}
+	var pairs []pairsource.Field
+	for _, text := range fields {
+		f, err := pairsource.ParseField(text)
+		if err != nil {
+			return "", usageError("", "--field: %v", err)
+		}
+		pairs = append(pairs, f)
+	}
+	return pairsource.URL(src, pairs), nil
+}
+
 func newPackCommand(app *App) *cobra.Command {
 	var f packFlags
 	var window int64
@@ -135,6 +156,8 @@ SRC may also be
                     files with equally many rows, one field each)
   scans/            a folder of .npz files: each is a record, its arrays are fields
   train.tfrecord    TFRecords, one file or a folder of them: each record its bytes
+  train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
+                    record; columns of paths of images or sounds are those files
   files:scans/      a folder of any files: each is a record, its bytes
 
 With --field, a record is several files below SRC, such as an image and its mask:
@@ -142,7 +165,9 @@ each --field says where the files of one field lie. * stands for any part of a
 name, ** for any number of folders; files whose stars stand for the same belong
 together, and what has no partner is listed. A field is of images, or of masks when
 "mask" or "segm" is part of its name, of audio, text or JSON by the extension of
-its files, else of bytes; --field NAME:KIND=... says it.
+its files, else of bytes; --field NAME:KIND=... says it. Of a table, --field
+NAME:KIND=COLUMN chooses a column (also NAME, NAME=COLUMN, NAME:KIND), and
+--field '*' all others.
 
 The class of an image is the first folder of its path; a folder without
 subfolders is packed without labels. What counts as an image is decided by
@@ -162,6 +187,7 @@ same command goes on where it stopped.`,
 		Example: `  stoker pack photos/ train/
   stoker pack photos/ small/ --images raw --resize 256
   stoker pack tokens.npy tokens/ --window 1024
+  stoker pack list.csv train/ --field image:image=path --field label:label=class
   stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -175,7 +201,7 @@ same command goes on where it stopped.`,
 		},
 	}
 	cmd.Flags().Int64Var(&window, "window", 0, "cut an array of one axis into records of `L` elements")
-	cmd.Flags().StringArrayVar(&fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png (repeat)")
+	cmd.Flags().StringArrayVar(&fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png, or which column it is (repeat)")
 	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw, also by field")
 	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
 	f.register(cmd)

@@ -29,6 +29,25 @@ type FieldStats struct {
 	Images *ImageStats `json:"images,omitempty"`
 }
 
+// SizeBound returns the number under which FieldStats.Sizes counts a value of n
+// bytes.
+func SizeBound(n int64) int64 {
+	if n < 1 {
+		return 0
+	}
+	power := int64(1)
+	for power <= n/10 {
+		power *= 10
+	}
+	switch {
+	case n/5 >= power:
+		return 5 * power
+	case n/2 >= power:
+		return 2 * power
+	}
+	return power
+}
+
 // IntStats describe whole numbers.
 type IntStats struct {
 	Min  int64   `json:"min"`

@@ -10,11 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/store"
@@ -222,67 +220,14 @@ func (s *source) field(ctx context.Context, f *Field, l *filelist.List) (driver.
 	_, largest := l.Bytes()
 	out := driver.Field{Name: f.Name, Kind: f.Kind, MaxBytes: largest}
 	if out.Kind == "" {
-		out.Kind = kindOf(f.Name, l.Name(0))
+		out.Kind = filelist.KindOf(f.Name, l.Name(0))
 	}
 	if out.Kind != driver.KindMask {
 		return out, nil
 	}
-	// Whether class numbers need two bytes is seen in some of the files.
-	out.DType = driver.Uint8
-	n := l.Len()
-	for i := range min(n, 8) {
-		info, err := s.probe(ctx, l, i*n/min(n, 8))
-		if err != nil {
-			return out, err
-		}
-		if info.Precision > 8 {
-			out.DType = driver.Uint16
-		}
-	}
-	return out, nil
-}
-
-// headBytes is more than the header of a mask's file has.
-const headBytes = 64 << 10
-
-// probe reads the header of an image file. One that has none is found when it is
-// its turn.
-func (s *source) probe(ctx context.Context, l *filelist.List, i int) (imagefile.Info, error) {
-	o, err := l.Open(ctx, i)
-	if err != nil {
-		return imagefile.Info{}, err
-	}
-	defer o.Close()
-	b := make([]byte, min(o.Size(), headBytes))
-	if err := o.ReadAt(ctx, b, 0); err != nil {
-		return imagefile.Info{}, err
-	}
-	info, err := imagefile.Probe(b)
-	if err != nil {
-		return imagefile.Info{}, nil
-	}
-	return info, nil
-}
-
-// sounds are the extensions of audio files.
-var sounds = []string{".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".aif", ".aiff"}
-
-func kindOf(field, file string) driver.Kind {
-	ext := strings.ToLower(path.Ext(file))
-	name := strings.ToLower(field)
-	switch {
-	case slices.Contains(driver.ImageExtensions, ext) && (strings.Contains(name, "mask") || strings.Contains(name, "segm")):
-		return driver.KindMask
-	case slices.Contains(driver.ImageExtensions, ext):
-		return driver.KindImage
-	case slices.Contains(sounds, ext):
-		return driver.KindAudio
-	case ext == ".txt":
-		return driver.KindText
-	case ext == ".json":
-		return driver.KindJSON
-	}
-	return driver.KindBytes
+	var err error
+	out.DType, err = l.MaskType(ctx, nil)
+	return out, err
 }
 
 func (s *source) fingerprint() string {

@@ -1,0 +1,33 @@
+package filelist
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// sounds are the extensions of audio files.
+var sounds = []string{".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".aif", ".aiff"}
+
+// KindOf says of which kind the files of a field are, by the field's name and the
+// name of one of them: images, or masks when "mask" or "segm" is part of the
+// field's name; audio, text and JSON by the extension; bytes otherwise.
+func KindOf(field, file string) driver.Kind {
+	ext := strings.ToLower(path.Ext(file))
+	name := strings.ToLower(field)
+	switch {
+	case slices.Contains(driver.ImageExtensions, ext) && (strings.Contains(name, "mask") || strings.Contains(name, "segm")):
+		return driver.KindMask
+	case slices.Contains(driver.ImageExtensions, ext):
+		return driver.KindImage
+	case slices.Contains(sounds, ext):
+		return driver.KindAudio
+	case ext == ".txt":
+		return driver.KindText
+	case ext == ".json":
+		return driver.KindJSON
+	}
+	return driver.KindBytes
+}

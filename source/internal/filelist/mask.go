@@ -1,0 +1,54 @@
+package filelist
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+const (
+	// headBytes is more than the header of a mask's file has.
+	headBytes = 64 << 10
+	// maskFiles are looked into.
+	maskFiles = 8
+)
+
+// MaskType says whether the class numbers of masks need one byte or two, which is
+// seen in some of the files, of those that there says are there; nil: all are.
+func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DType, error) {
+	out, n := driver.Uint8, l.Len()
+	for i := range min(n, maskFiles) {
+		at := i * n / min(n, maskFiles)
+		if there != nil && !there(at) {
+			continue
+		}
+		info, err := l.probe(ctx, at)
+		if err != nil {
+			return out, err
+		}
+		if info.Precision > 8 {
+			out = driver.Uint16
+		}
+	}
+	return out, nil
+}
+
+// probe reads the header of an image file. One that has none is found when it is
+// its turn.
+func (l *List) probe(ctx context.Context, i int) (imagefile.Info, error) {
+	o, err := l.Open(ctx, i)
+	if err != nil {
+		return imagefile.Info{}, err
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), headBytes))
+	if err := o.ReadAt(ctx, b, 0); err != nil {
+		return imagefile.Info{}, err
+	}
+	info, err := imagefile.Probe(b)
+	if err != nil {
+		return imagefile.Info{}, nil
+	}
+	return info, nil
+}

@@ -1,0 +1,195 @@
+package tablesource
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// memoryError is the failure of Alloc, which is not the record's.
+type memoryError struct{ err error }
+
+func (e *memoryError) Error() string { return e.err.Error() }
+
+var errMissing = errors.New("it has no value")
+
+// value makes the value of a field of record k from its cell.
+func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
+	f := &s.info.Fields[field]
+	v := &g.Records[k].Values[field]
+	c := w.cells[s.from[field]]
+	b := c.b
+	if !c.direct() {
+		w.buf = c.appendText(w.buf[:0])
+		b = w.buf
+	}
+	// In text a word for no value is that word.
+	missing := c.form == absent || c.form == written && isMissing(b)
+	var err error
+	switch f.Kind {
+	case driver.KindText:
+		if v.Bytes = b; !c.direct() {
+			if v.Bytes, err = take(g, k, field, len(b)); err == nil {
+				copy(v.Bytes, b)
+			}
+		}
+		return s.fits(f, v, err)
+	case driver.KindJSON:
+		return s.json(g, k, field, c, b)
+	case driver.KindInt:
+		if missing {
+			return errMissing
+		}
+		v.Int, err = parseInt(b)
+		return err
+	case driver.KindFloat:
+		if v.Float = nan; !missing {
+			v.Float, err = parseFloat(b)
+		}
+		return err
+	case driver.KindLabel:
+		if len(b) == 0 || c.form == absent {
+			return errMissing
+		}
+		if f.Classes == nil {
+			v.Int, err = parseInt(b)
+		} else {
+			v.Int, err = class(f, b)
+		}
+		return err
+	}
+	return s.elements(g, k, field, missing, b, w)
+}
+
+// json makes a value of JSON: what stands there, in quotes what is text in CSV and
+// no JSON.
+func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
+	f := &s.info.Fields[field]
+	v := &g.Records[k].Values[field]
+	switch c.form {
+	case absent:
+		v.Bytes = wordNull
+		return nil
+	case number, truth, list, object:
+		v.Bytes = b
+		if !json.Valid(b) { // such as NaN
+			return fmt.Errorf("%s is no JSON", c.short())
+		}
+		return s.fits(f, v, nil)
+	case str, escaped:
+		// It stands between quotes.
+		p, err := take(g, k, field, len(c.b)+2)
+		if err != nil {
+			return err
+		}
+		p[0], p[len(p)-1] = '"', '"'
+		copy(p[1:], c.b)
+		v.Bytes = p
+		return s.fits(f, v, nil)
+	}
+	if isMissing(b) {
+		v.Bytes = wordNull
+		return nil
+	}
+	if !json.Valid(b) {
+		return fmt.Errorf("%s is no JSON", cell{b: b}.short())
+	}
+	p, err := take(g, k, field, len(b))
+	if err == nil {
+		copy(p, b)
+		v.Bytes = p
+	}
+	return s.fits(f, v, err)
+}
+
+// elements makes the elements of arrays and lists.
+func (s *source) elements(g *driver.Group, k, field int, missing bool, b []byte, w *scratch) error {
+	f := &s.info.Fields[field]
+	v := &g.Records[k].Values[field]
+	var out []byte
+	switch {
+	case missing && f.Kind == driver.KindArray:
+		return errMissing
+	case missing:
+		v.Bytes = nil
+		return nil
+	case f.Kind == driver.KindArray && f.DType == driver.Bool:
+		t, ok := isTruth(b)
+		if !ok {
+			return fmt.Errorf("%s is neither true nor false", cell{b: b}.short())
+		}
+		if out = append(out, 0); t {
+			out[0] = 1
+		}
+	case f.Kind == driver.KindMultiLabel && f.Classes != nil:
+		var bad error
+		err := texts(b, func(name []byte) {
+			n, err := class(f, name)
+			if err != nil && bad == nil {
+				bad = err
+			}
+			out = binary.LittleEndian.AppendUint64(out, uint64(n))
+		})
+		if err = errors.Join(err, bad); err != nil {
+			return err
+		}
+	default:
+		n := &w.numbers
+		if err := n.read(b); err != nil {
+			return err
+		}
+		t, shape := f.DType, f.Shape
+		if f.Kind == driver.KindMultiLabel {
+			t = driver.Int64
+		}
+		if f.Kind == driver.KindArray {
+			if n.rows != shape[0] {
+				return fmt.Errorf("a list of %d elements, the others have %d", n.rows, shape[0])
+			}
+			shape = shape[1:]
+		}
+		if n.rows > 0 && !slices.Equal(n.shape, shape) {
+			return fmt.Errorf("its elements have the shape %v, those of the others %v", n.shape, shape)
+		}
+		var err error
+		if out, err = n.appendTo(nil, t); err != nil {
+			return err
+		}
+	}
+	p, err := take(g, k, field, len(out))
+	if err == nil {
+		copy(p, out)
+		v.Bytes = p
+	}
+	return s.fits(f, v, err)
+}
+
+// fits refuses values that are larger than any was when the table was opened.
+func (s *source) fits(f *driver.Field, v *driver.Value, err error) error {
+	if err == nil && f.Kind != driver.KindArray && int64(len(v.Bytes)) > f.MaxBytes {
+		return fmt.Errorf("%d bytes, where the largest had %d when the table was opened", len(v.Bytes), f.MaxBytes)
+	}
+	return err
+}
+
+func take(g *driver.Group, k, field, n int) ([]byte, error) {
+	p, err := g.Take(k, field, int64(n))
+	if err != nil {
+		return nil, &memoryError{err}
+	}
+	return p, nil
+}
+
+// class is the number of a class.
+func class(f *driver.Field, name []byte) (int64, error) {
+	i, ok := slices.BinarySearchFunc(f.Classes, name, func(c string, name []byte) int { return bytes.Compare([]byte(c), name) })
+	if !ok {
+		return 0, fmt.Errorf("%s is none of its %d classes", cell{b: name}.short(), len(f.Classes))
+	}
+	return int64(i), nil
+}
