@@ -23,17 +23,19 @@ func newInspectCommand(app *App) *cobra.Command {
 	var export, field string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "inspect PACK",
+		Use:     "inspect SRC",
 		GroupID: groupData,
-		Short:   "Look into a pack",
+		Short:   "Look into a pack, or say what other data is",
 		Long: `Show what is in a pack: fields, sizes, codecs, classes and what was left out. It
-reads the manifest, not the data.
+reads the manifest, not the data. Of anything else that can be loaded or packed:
+what it was taken for, its records and fields, and the line that loads it.
 
 With --row N, show record N instead; --export FILE also writes one of its values
 as a file, the one that --field names or the first image: the JPEG or other file
 as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
 .npy file for arrays and lists. FILE "-" is the standard output.`,
 		Example: `  stoker inspect train/
+  stoker inspect list.csv
   stoker inspect train/ --row 17 --export photo.jpg
   stoker inspect train/ --row 17 --export mask.png --field mask`,
 		Args: cobra.ExactArgs(1),
@@ -43,6 +45,12 @@ as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
 			}
 			if field != "" && export == "" {
 				return usageError("stoker inspect PACK --row 17 --export mask.png --field mask", "--field says which value --export writes")
+			}
+			if app.isSource(args[0]) {
+				if cmd.Flags().Changed("row") {
+					return &Error{Msg: fmt.Sprintf("%s is no pack: --row shows records of packs", args[0]), Hint: "pack it first: stoker pack " + args[0] + " OUT"}
+				}
+				return app.inspectSource(args[0], asJSON)
 			}
 			r, err := pack.Open(app.Context, args[0], nil)
 			if err != nil {
