@@ -167,8 +167,8 @@ func (in *sourceInput) look() error {
 
 // apart fails when the pack would be written into its own source.
 func (in *sourceInput) apart(dst store.Store) error {
-	if in.info.Objects == 0 {
-		return nil
+	if in.info.Objects == 0 || in.info.Format == "tar" || in.info.Format == "zip" {
+		return nil // there are no archives in a pack
 	}
 	root := in.s.Object(0).Store.Path("")
 	for _, path := range []string{root, in.info.URL} {

@@ -1,6 +1,6 @@
 // Package source opens datasets by URL: packs, folders of images, NumPy's .npy
-// and .npz files, TFRecords, tables of text, any files as bytes, and files that
-// belong together.
+// and .npz files, TFRecords, tar and zip files (those of webdataset, too), tables of
+// text, any files as bytes, and files that belong together.
 // What it knows is listed in formats.
 package source
 
@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,12 +20,15 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/filesource"
 	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/source/internal/archive"
 	"github.com/stokerdata/stoker/source/npysource"
 	"github.com/stokerdata/stoker/source/npzsource"
 	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/source/pairsource"
 	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/source/tarsource"
 	"github.com/stokerdata/stoker/source/tfrecordsource"
+	"github.com/stokerdata/stoker/source/zipsource"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
@@ -41,6 +46,7 @@ type Options struct {
 
 	pairs   []pairsource.Field   // from the URL
 	columns []tablesource.Column // from the URL, of tables
+	shards  []string             // the files that a pattern in the URL stands for
 }
 
 // format is one kind of dataset.
@@ -66,6 +72,12 @@ func formats() []format {
 		}},
 		{"tfrecord", isTFRecord, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return tfrecordsource.Open(ctx, rawURL, st, &tfrecordsource.Options{Threads: opt.Threads})
+		}},
+		{"tar", isArchive(tarsource.IsName, tarsource.IsFile), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return tarsource.Open(ctx, rawURL, st, &archive.Options{Names: opt.shards, Threads: opt.Threads})
+		}},
+		{"zip", isArchive(zipsource.IsName, zipsource.IsFile), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return zipsource.Open(ctx, rawURL, st, &archive.Options{Names: opt.shards, Threads: opt.Threads})
 		}},
 		table(tablesource.CSV),
 		table(tablesource.TSV),
@@ -126,7 +138,7 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, CSV, TSV or JSONL files, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, tar, zip, CSV, TSV or JSONL files, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
 
 func isPack(ctx context.Context, st store.Store, isDir bool) bool {
 	return isDir && pack.IsPackStore(ctx, st)
@@ -148,6 +160,26 @@ func isTFRecord(ctx context.Context, st store.Store, isDir bool) bool {
 	}
 	return allFiles(ctx, st, tfrecordsource.IsName)
 }
+
+// isArchive matches files that a format knows by their name or their beginning,
+// and folders of such files. What webdataset's and other programs put beside them
+// (lists, counts, tables of the same data) does not count.
+func isArchive(isName func(string) bool, isFile func(context.Context, store.Store, string) bool) func(ctx context.Context, st store.Store, isDir bool) bool {
+	return func(ctx context.Context, st store.Store, isDir bool) bool {
+		if !isDir {
+			return isName(st.Path("")) || isFile(ctx, st, "")
+		}
+		some := false
+		return allFiles(ctx, st, func(name string) bool {
+			some = some || isName(name)
+			return isName(name) || slices.Contains(besideArchives, strings.ToLower(path.Ext(name)))
+		}) && some
+	}
+}
+
+// besideArchives are the extensions of files that lie beside archives and describe
+// them.
+var besideArchives = []string{".json", ".jsonl", ".parquet", ".txt", ".md", ".idx", ".index", ".yaml", ".yml", ".csv"}
 
 func isFolder(_ context.Context, _ store.Store, isDir bool) bool { return isDir }
 
@@ -216,15 +248,23 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	}
 	loc.store = localstore.New(loc.path)
 	e, err := loc.store.Stat(ctx, "")
+	looked := loc.store // what says which format it is
+	if errors.Is(err, store.ErrNotExist) && isPattern(loc.path) {
+		if err = loc.expand(ctx); err == nil {
+			looked, e = localstore.New(loc.store.Path(loc.opt.shards[0])), store.Entry{}
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %s: %w", rawURL, store.Cause(err))
 	}
 	for i := 0; loc.format == nil && i < len(all); i++ {
-		if f := &all[i]; f.match != nil && f.match(ctx, loc.store, e.Dir) {
+		if f := &all[i]; f.match != nil && f.match(ctx, looked, e.Dir) {
 			loc.format = f
 		}
 	}
 	switch {
+	case loc.opt.shards != nil && (loc.format == nil || loc.format.name != "tar" && loc.format.name != "zip"):
+		return nil, fmt.Errorf("cannot open %s: several files by {..} or * are for tar and zip files; give the folder that they lie in", rawURL)
 	case loc.format == nil:
 		return nil, fmt.Errorf("cannot open %s: it is a file; give %s", rawURL, supported)
 	case loc.opt.Window != 0 && loc.format.name != "npy":
@@ -287,8 +327,8 @@ func (loc *location) choose(rawURL, rest string) (string, error) {
 }
 
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
-// "npy", "npz", "tfrecord", "csv", "tsv", "jsonl", "files" or "pairs"; and at which
-// path.
+// "npy", "npz", "tfrecord", "tar", "zip", "csv", "tsv", "jsonl", "files" or "pairs";
+// and at which path.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {

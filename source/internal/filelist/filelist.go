@@ -18,7 +18,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// List is a list of objects sorted by their name, byte by byte. It holds no
+// List is a list of objects, sorted by their name, byte by byte, unless it was
+// made otherwise. It holds no
 // pointer per object: a list of ten million costs the garbage collector nothing.
 type List struct {
 	Store store.Store
@@ -47,6 +48,22 @@ func Scan(ctx context.Context, st store.Store, keep func(name string) bool, thre
 	})
 	if err != nil {
 		return nil, err
+	}
+	return l, nil
+}
+
+// Named lists the objects of a store that have these names, in this order.
+func Named(ctx context.Context, st store.Store, names []string) (*List, error) {
+	l := &List{Store: st}
+	for _, name := range names {
+		e, err := st.Stat(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if e.Dir {
+			return nil, fmt.Errorf("%s is a folder, and not a file", st.Path(name))
+		}
+		l.Add(e)
 	}
 	return l, nil
 }

@@ -1,0 +1,46 @@
+package archive
+
+import (
+	"testing"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// What webdataset 1.0's base_plus_ext makes of the same.
+func TestSplit(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"a.jpg": {"a", "jpg"}, "a": {}, "a/b.seg.png": {"a/b", "seg.png"}, "a.b/c.jpg": {"a.b/c", "jpg"}, ".x": {}, "d/.x": {"d/", "x"},
+		"d.e/.x": {}, "x/y/.z": {"x/y/", "z"}, "a..jpg": {"a", ".jpg"}, "a.": {"a", ""}, "./0.jpg": {"./0", "jpg"}, "/0.jpg": {"/0", "jpg"},
+		"a/b/c": {}, "d/.a.b": {"d/", "a.b"}, "e/f.g/.h.i": {}, "/.x": {"/", "x"}, "x/.../y.z": {"x/.../y", "z"},
+	} {
+		key, suffix, ok := Split(name)
+		if ok != (want[0] != "") || key != want[0] || suffix != want[1] {
+			t.Errorf("%s: %q, %q, %v", name, key, suffix, ok)
+		}
+	}
+}
+
+func TestMeaning(t *testing.T) {
+	for suffix, want := range map[string]meaning{
+		"jpg": {"image", driver.KindImage, false}, "webp": {"image", driver.KindImage, false}, "left.png": {"left", driver.KindImage, false},
+		"seg.png": {"seg", driver.KindMask, false}, "mask.png": {"mask", driver.KindMask, false}, "cls": {"label", driver.KindLabel, false},
+		"txt": {"text", driver.KindText, false}, "caption.txt": {"caption", driver.KindText, false}, "json": {"json", driver.KindJSON, false},
+		"npy": {"array", driver.KindArray, true}, "depth.npy": {"depth", driver.KindArray, true}, "flac": {"audio", driver.KindAudio, false},
+		"pyd": {"pyd", driver.KindBytes, false}, "pth": {"pth", driver.KindBytes, false}, "a.pickle": {"a.pickle", driver.KindBytes, false},
+		"": {"", driver.KindBytes, false}, "id": {"id", driver.KindInt, false},
+	} {
+		if got := meaningOf(suffix); got != want {
+			t.Errorf("%s: %+v", suffix, got)
+		}
+	}
+	for name, want := range map[string]bool{"a/b": false, "./a": false, "../a": false, ".a": true, "a/.b": true, "__MACOSX/a": true, "a/._b.jpg": true} {
+		if hidden(name) != want {
+			t.Errorf("%s: hidden is %v", name, !want)
+		}
+	}
+	for name, want := range map[string]bool{"__a__": true, "__a__/x.jpg": true, "__a": false, "a/__b__": false, "____": true, "___": false} {
+		if meta(name) != want {
+			t.Errorf("%s: meta is %v", name, !want)
+		}
+	}
+}
