@@ -3,9 +3,13 @@
 package main
 
 import (
+	"archive/tar"
+	"archive/zip"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -29,14 +33,16 @@ func TestMain(m *testing.M) {
 //	code N stoker ARGS...   the program must end with exactly that exit code;
 //	                        "stdout" and "stderr" then look at what it printed
 //	glob PATTERN N          exactly N files match
+//	archive OUT DIR         a tar or zip file of the files below DIR
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireUniqueNames:  true,
 		RequireExplicitExec: false,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": wantExitCode,
-			"glob": wantMatches,
+			"code":    wantExitCode,
+			"glob":    wantMatches,
+			"archive": makeArchive,
 		},
 	})
 }
@@ -69,4 +75,23 @@ func wantMatches(ts *testscript.TestScript, neg bool, args []string) {
 	if args[1] != strconv.Itoa(len(names)) {
 		ts.Fatalf("%d files match %s: %v", len(names), args[0], names)
 	}
+}
+
+func makeArchive(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: archive OUT DIR")
+	}
+	out, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer out.Close()
+	var w io.Closer
+	if strings.HasSuffix(args[0], ".zip") {
+		z := zip.NewWriter(out)
+		err, w = z.AddFS(os.DirFS(ts.MkAbs(args[1]))), z
+	} else {
+		t := tar.NewWriter(out)
+		err, w = t.AddFS(os.DirFS(ts.MkAbs(args[1]))), t
+	}
+	ts.Check(err)
+	ts.Check(w.Close())
 }

@@ -158,6 +158,10 @@ SRC may also be
   train.tfrecord    TFRecords, one file or a folder of them: each record its bytes
   train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
                     record; columns of paths of images or sounds are those files
+  'train-{0000..0127}.tar'
+                    shards of webdataset (or a folder of them, or one): members with
+                    a name in common are a record. A tar or zip file of class
+                    folders is read like the folder, another one file by file
   files:scans/      a folder of any files: each is a record, its bytes
 
 With --field, a record is several files below SRC, such as an image and its mask:

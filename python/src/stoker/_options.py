@@ -84,7 +84,7 @@ def source_url(source: Any) -> str:
         text = os.fsdecode(text)
     if not text:
         raise ConfigError("source is empty; it must be a path or a URL")
-    named = re.match(r"(pack|npy|npz|tfrecord|csv|tsv|jsonl|files|pairs|folder):(?=[^/])", text)
+    named = re.match(r"(pack|npy|npz|tfrecord|tar|zip|csv|tsv|jsonl|files|pairs|folder):(?=[^/])", text)
     if named:
         path, mark, query = text[named.end() :].partition("?")
         return named[0] + os.path.abspath(os.path.expanduser(path)) + mark + query

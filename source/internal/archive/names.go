@@ -77,7 +77,11 @@ func meaningOf(suffix string) meaning {
 		usual, m.kind, m.npy = "array", driver.KindArray, true
 	default:
 		// Pickles and whatever else can only be read by running it are bytes.
-		m.kind = filelist.KindOf(name, "."+ext)
+		field := name
+		if name == "seg" {
+			field = "mask"
+		}
+		m.kind = filelist.KindOf(field, "."+ext)
 		switch m.kind {
 		case driver.KindImage:
 			usual = "image"
