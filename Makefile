@@ -10,6 +10,9 @@ VENV := .venv/bin/python
 STATICCHECK_VERSION := v0.8.2
 STATICCHECK := bin/tools/staticcheck-$(STATICCHECK_VERSION)
 FUZZTIME ?= 30s
+# What test-go and test-race test, and what else pytest is told: make test-go PACKAGES=./pack, make test-python PYTEST='-k step'
+PACKAGES ?= ./...
+PYTEST ?=
 # Packages that the race detector need not watch, since they start no goroutine (held by internal/lint): it takes minutes
 # for their tests.
 NORACE := cmd/stoker internal/cdec internal/imagefile internal/lint internal/sampler
@@ -17,7 +20,7 @@ NORACE := cmd/stoker internal/cdec internal/imagefile internal/lint internal/sam
 INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.
 ASAN := ./internal/cdec/... ./internal/decode/...
-export PYTHON
+export PYTHON PACKAGES PYTEST LOAD
 export STOKER_BINARY := $(CURDIR)/bin/stoker
 # The checkout may belong to another user, as in containers: do not ask git from inside of go build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -124,12 +127,12 @@ test: test-go test-race test-invariants test-asan test-fuzz test-python ## all t
 .PHONY: test-go
 test-go: build build/venv-test
 	@echo 'test: Go'
-	@go test ./...
+	@go test $(PACKAGES)
 
 .PHONY: test-race
 test-race: system
 	@echo 'test: race detector'
-	@go test -race -short $$(go list ./... | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
+	@go test -race -short $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
 
 .PHONY: test-invariants
 test-invariants: system ## memory is destroyed when it is given back, which must not show
@@ -154,7 +157,11 @@ test-fuzz: system
 .PHONY: test-python
 test-python: build build/venv-test
 	@echo 'test: Python'
-	@cd python && ../$(VENV) -m pytest
+	@cd python && ../$(VENV) -m pytest $(PYTEST)
+
+.PHONY: test-repeat
+test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'
+	@scripts/repeat.sh $(or $(N),10) $(TARGETS)
 
 .PHONY: fuzz
 fuzz: system ## fuzz every parser for FUZZTIME (30s) each
