@@ -10,25 +10,32 @@ import (
 type Node struct {
 	// Engines is the number of processes, 1 where nobody says.
 	Engines int
-	// TaskCores are those that Slurm gives to each task, JobCores those of the
-	// job on this machine; 0 where it does not say. Fixed says that the number of
+	// TaskCores are those that Slurm gives to each task, JobCores those that all
+	// processes have together; 0 where nobody says. Fixed says that the number of
 	// cores was set for each process (GOMAXPROCS).
 	TaskCores, JobCores int
 	Fixed               bool
 }
 
-// NodeOf reads the environment of torchrun and its relatives (LOCAL_WORLD_SIZE),
-// Open MPI, MPICH and Slurm. engines, when it is not 0, is what the trainer knows.
-func NodeOf(engines int, getenv func(name string) string) Node {
+// LauncherVariables are those that say how many processes there are, in the
+// environment of each: of torchrun and its relatives, Open MPI and MPICH.
+var LauncherVariables = []string{"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}
+
+// NodeOf reads the environment that launchers and Slurm make. engines, when it is
+// not 0, is what the trainer knows. launcher is asked for the cores of the process
+// that has started them all, 0 where they are not known, when that matters.
+func NodeOf(engines int, getenv func(name string) string, launcher func() int) Node {
 	n := Node{Engines: engines, Fixed: count(getenv("GOMAXPROCS")) > 0}
-	for _, name := range []string{"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"} {
+	for _, name := range LauncherVariables {
 		if n.Engines == 0 {
 			n.Engines = count(getenv(name))
 		}
 	}
 	if n.Engines > 0 {
-		// torchrun as the one task of a Slurm job on this machine: its cores are
-		// those that the processes share, and they see no others.
+		// Whatever Slurm says is of the launcher, which is its one task on this machine.
+		if n.Engines > 1 && !n.Fixed {
+			n.JobCores = max(launcher(), 0)
+		}
 		return n
 	}
 	n.Engines = 1
@@ -47,15 +54,17 @@ func NodeOf(engines int, getenv func(name string) string) Node {
 }
 
 // Threads is the number of decode workers of one of the engines, when its process
-// may use cores: its part of them, or all where they are its own already.
+// may use cores. They may be a part of what all have together: its own, since it
+// was bound to them (taskset, cpusets of tasks), which it keeps; or that of some of
+// the processes (a NUMA node), which share it. Where the parts are equally large
+// each process has as much as if all shared all, and that is what none passes.
 func (n *Node) Threads(cores int) int {
 	switch {
 	case n.Fixed || n.Engines <= 1:
 	case n.TaskCores > 0:
 		cores = min(cores, n.TaskCores)
-	case cores < n.JobCores: // Slurm has bound each task to its part
 	default:
-		cores /= n.Engines
+		cores = min(cores, max(n.JobCores, cores)/n.Engines)
 	}
 	return int(clamp(int64(cores), 1, MaxThreads))
 }

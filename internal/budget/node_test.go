@@ -1,6 +1,9 @@
 package budget
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+)
 
 func TestEnginesOfANodeShareTheCores(t *testing.T) {
 	type env = map[string]string
@@ -30,9 +33,47 @@ func TestEnginesOfANodeShareTheCores(t *testing.T) {
 		{"nonsense", 0, env{"LOCAL_WORLD_SIZE": "many", "SLURM_STEP_TASKS_PER_NODE": "x(x", "SLURM_NODEID": "-1"}, 8, 1, 8},
 		{"nothing to divide", 0, env{"LOCAL_WORLD_SIZE": "0"}, 8, 1, 8},
 	} {
-		n := NodeOf(c.known, func(name string) string { return c.env[name] })
+		n := NodeOf(c.known, func(name string) string { return c.env[name] }, func() int { return 0 })
 		if n.Engines != c.engines || n.Threads(c.cores) != c.threads {
 			t.Errorf("%s: %d engines of %d threads, want %d of %d", c.name, n.Engines, n.Threads(c.cores), c.engines, c.threads)
 		}
+	}
+}
+
+// A process that is bound to cores of its own keeps them; those that share a mask
+// divide it.
+func TestCoresThatProcessesAreBoundTo(t *testing.T) {
+	slurm := map[string]string{"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_ON_NODE": "64"}
+	for _, c := range []struct {
+		name            string
+		engines         int
+		cores, launcher int
+		want            int
+	}{
+		{"not bound", 8, 64, 64, 8},
+		{"to its part", 8, 8, 64, 8},
+		{"to less than its part", 8, 6, 64, 6},
+		{"four to each of two NUMA nodes", 8, 32, 64, 8},
+		{"one to each of two NUMA nodes", 2, 32, 64, 32},
+		{"to one core", 2, 1, 64, 1},
+		{"with the launcher, all to the same", 4, 8, 8, 2},
+		{"to one of the launcher's, which is bound itself", 4, 2, 8, 2},
+		{"to more than the launcher", 4, 64, 8, 16},
+		{"more processes than cores", 8, 2, 2, 1},
+		{"by a launcher that is not known", 4, 8, 0, 2},
+	} {
+		env := map[string]string{"LOCAL_WORLD_SIZE": strconv.Itoa(c.engines)}
+		n := NodeOf(0, func(name string) string { return env[name] }, func() int { return c.launcher })
+		if got := n.Threads(c.cores); got != c.want {
+			t.Errorf("%s: %d engines, %d cores of %d: %d threads, want %d", c.name, c.engines, c.cores, c.launcher, got, c.want)
+		}
+	}
+	n := NodeOf(0, func(name string) string { return slurm[name] }, func() int { panic("Slurm says it itself") })
+	if got := n.Threads(32); got != 16 {
+		t.Errorf("two tasks of Slurm on each of two NUMA nodes: %d threads, want 16", got)
+	}
+	one := NodeOf(1, func(string) string { return "" }, func() int { panic("there is nothing to divide") })
+	if got := one.Threads(8); got != 8 {
+		t.Errorf("one process: %d threads", got)
 	}
 }

@@ -56,7 +56,9 @@ socket; a socket that a killed engine left behind is replaced.`,
 	return cmd
 }
 
-func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) {
+// openPipeline opens what a client asks for; trainer is the client where that is
+// known, 0 elsewhere.
+func openPipeline(ctx context.Context, config []byte, trainer int) (handoff.Pipeline, error) {
 	cfg, err := pipeline.ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -66,6 +68,7 @@ func openPipeline(ctx context.Context, config []byte) (handoff.Pipeline, error) 
 			return nil, err
 		}
 	}
+	cfg.Trainer = trainer
 	pipeline.OwnProcess()
 	p, err := pipeline.Open(ctx, cfg)
 	if err != nil {
@@ -121,7 +124,10 @@ func countersOf(p *pipeline.Pipeline) obs.Counters {
 
 func serveSocket(app *App, path string) error {
 	log := slog.New(slog.NewTextHandler(app.Stderr, nil))
-	server, err := handoff.Listen(path, handoff.Options{Open: openPipeline, EngineVersion: version(), Log: log})
+	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
+		return openPipeline(ctx, config, 0)
+	}
+	server, err := handoff.Listen(path, handoff.Options{Open: open, EngineVersion: version(), Log: log})
 	if err != nil {
 		return &Error{Msg: "cannot serve", Err: err}
 	}
@@ -153,8 +159,11 @@ func serveEmbedded(ctx context.Context, fd, parent int) error {
 			return err
 		}
 	}
+	open := func(ctx context.Context, config []byte) (handoff.Pipeline, error) {
+		return openPipeline(ctx, config, parent)
+	}
 	session := handoff.NewSession(conn, handoff.Options{
-		Open: openPipeline, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Open: open, EngineVersion: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- session.Run(ctx) }()

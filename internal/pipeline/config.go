@@ -36,6 +36,8 @@ type Config struct {
 	// LocalWorldSize is the number of ranks on this machine, each with an engine of
 	// its own; 0 means what the launcher says in the environment (budget.NodeOf).
 	LocalWorldSize int `json:"local_world_size"`
+	// Trainer is the process that the batches are for, 0 for this one.
+	Trainer int `json:"-"`
 	// Threads is the number of decode workers; 0 means one per usable core, or this
 	// engine's part of the cores where there are several.
 	Threads int `json:"threads"`

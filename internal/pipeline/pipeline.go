@@ -15,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source"
@@ -122,7 +123,9 @@ func (p *Pipeline) open() error {
 	if err := p.planArrays(info); err != nil {
 		return err
 	}
-	node := budget.NodeOf(cfg.LocalWorldSize, os.Getenv)
+	node := budget.NodeOf(cfg.LocalWorldSize, os.Getenv, func() int {
+		return int(proc.Live.LauncherCores(cfg.Trainer, budget.LauncherVariables))
+	})
 	threads := cfg.Threads
 	if threads == 0 {
 		threads = node.Threads(cores)

@@ -9,16 +9,31 @@ import (
 // UsableCores is how many cores this process may use, which may be a fraction:
 // what its affinity and the quotas of all control groups above it leave.
 func (fs FS) UsableCores() float64 {
+	if n := fs.UsableCoresOf(Self); n > 0 {
+		return n
+	}
+	// Sandboxes do not say it in the file.
 	n := float64(runtime.NumCPU())
-	if s, err := fs.Status(Self); err == nil && s.CPUs > 0 {
-		n = float64(s.CPUs)
-	} else if cpus := AllowedCPUs(); len(cpus) > 0 {
-		n = float64(len(cpus)) // sandboxes do not say it in the file
+	if cpus := AllowedCPUs(); len(cpus) > 0 {
+		n = float64(len(cpus))
 	}
-	if quota := fs.Throttle(fs.Group(Self)).Quota; quota > 0 {
-		n = min(n, quota)
+	return fs.withinQuota(n, Self)
+}
+
+// UsableCoresOf is the same for any process, 0 where that cannot be told.
+func (fs FS) UsableCoresOf(pid int) float64 {
+	s, err := fs.Status(pid)
+	if err != nil || s.CPUs == 0 {
+		return 0
 	}
-	return n
+	return fs.withinQuota(float64(s.CPUs), pid)
+}
+
+func (fs FS) withinQuota(cores float64, pid int) float64 {
+	if quota := fs.Throttle(fs.Group(pid)).Quota; quota > 0 {
+		return min(cores, quota)
+	}
+	return cores
 }
 
 // AllowedCPUs lists the CPUs that the calling thread may run on, none where that

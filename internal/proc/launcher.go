@@ -1,0 +1,54 @@
+package proc
+
+import "bytes"
+
+// maxAncestors bounds how far a launcher is looked for.
+const maxAncestors = 32
+
+// LauncherCores is how many cores the processes of a job on this machine may use
+// together: those of the process that has started them. Launchers set variables
+// for what they start and have none of them themselves, so that the launcher is
+// the first process above trainer whose environment has none; whatever lies
+// between, such as a shell or numactl, has them. It is 0 where that cannot be told.
+func (fs FS) LauncherCores(trainer int, variables []string) float64 {
+	pid := fs.parent(trainer)
+	for range maxAncestors {
+		if pid <= 0 {
+			break
+		}
+		env, err := fs.Process(nil, pid, "environ")
+		switch {
+		case err != nil && Gone(err):
+			return 0
+		case err != nil || !sets(env, variables): // what another user runs has not been started by the launcher
+			return fs.UsableCoresOf(pid)
+		}
+		pid = fs.parent(pid)
+	}
+	return 0
+}
+
+func (fs FS) parent(pid int) int {
+	data, err := fs.Process(nil, pid, "stat")
+	if err != nil {
+		return 0
+	}
+	st, err := ParseStat(data)
+	if err != nil {
+		return 0
+	}
+	return st.PPID
+}
+
+// sets says whether an environment has one of the variables.
+func sets(env []byte, variables []string) bool {
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		name, _, _ := bytes.Cut(v, []byte{'='})
+		for _, want := range variables {
+			if string(name) == want {
+				return true
+			}
+		}
+	}
+	return false
+}
