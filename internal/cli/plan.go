@@ -122,7 +122,7 @@ Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
 	f.BoolVar(&c.noProbe, "no-probe", false, "measure nothing; an earlier probe is used")
 	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept")
 	f.StringVar(&c.probeFile, "probe", "", "use the measurements in `FILE`, made by stoker probe --json")
-	f.DurationVar(&c.seconds, "probe-seconds", probe.DefaultFor, "about how long to measure")
+	spanVar(f, &c.seconds, "probe-seconds", probe.DefaultFor, "about how long to measure")
 	f.StringVar(&c.example, "example", "", "a published calculation beside ours, by `NAME`; \"list\" lists them")
 	f.StringVar(&c.emit, "emit", "", "print only a training loop with the settings, in `python`")
 	f.BoolVar(&c.asJSON, "json", false, "print JSON")
@@ -135,7 +135,7 @@ func (c *planCommand) run(cmd *cobra.Command, data string) error {
 		return usageError("stoker plan ... --emit python", "--emit %q is not known; there is python", c.emit)
 	}
 	if c.seconds < probe.MinFor || c.seconds > probe.MaxFor {
-		return usageError("--probe-seconds 15s", "--probe-seconds is %v, must be %v to %v", c.seconds, probe.MinFor, probe.MaxFor)
+		return probeSpanError("probe-seconds", c.seconds)
 	}
 	switch {
 	case c.example == "list":

@@ -35,7 +35,7 @@ afterwards.
 The result is kept in the user's cache folder, for "stoker plan" and for the
 what-if of "stoker bench"; --last shows it again.`,
 		Example: `  stoker probe train/
-  stoker probe /mnt/data --seconds 30s
+  stoker probe /mnt/data --seconds 30
   stoker probe train/ --json > machine.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -52,7 +52,7 @@ what-if of "stoker bench"; --last shows it again.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&c.opt.For, "seconds", probe.DefaultFor, "about how long to measure")
+	spanVar(flags, &c.opt.For, "seconds", probe.DefaultFor, "about how long to measure")
 	flags.StringVar(&c.opt.Transform, "transform", probe.Crop, "`WHAT` is done with an image: crop (RandomResizedCrop and flip), whole (Resize) or none (raw images)")
 	flags.IntVar(&c.opt.Size, "size", 224, "width and height of the output in `PIXELS`")
 	flags.BoolVar(&c.asJSON, "json", false, "print JSON")
@@ -69,7 +69,7 @@ type probeCommand struct {
 func (c *probeCommand) run(path string) error {
 	switch {
 	case c.opt.For < probe.MinFor || c.opt.For > probe.MaxFor:
-		return usageError("--seconds 18s", "--seconds %v is not between %v and %v", c.opt.For, probe.MinFor, probe.MaxFor)
+		return probeSpanError("seconds", c.opt.For)
 	case c.opt.Transform != probe.Crop && c.opt.Transform != probe.Whole && c.opt.Transform != probe.None:
 		return usageError("--transform crop, whole or none", "--transform %q is not known", c.opt.Transform)
 	case c.opt.Size < 1 || c.opt.Size > 1<<12:
@@ -109,6 +109,12 @@ func (c *probeCommand) run(path string) error {
 	}
 	_, err = lipgloss.Fprint(c.app.Stdout, text)
 	return err
+}
+
+// probeSpanError refuses a time to measure for.
+func probeSpanError(flag string, d time.Duration) error {
+	return usageError(fmt.Sprintf("--%s %g", flag, probe.DefaultFor.Seconds()), "--%s is %g seconds, not between %g and %g",
+		flag, d.Seconds(), probe.MinFor.Seconds(), probe.MaxFor.Seconds())
 }
 
 func (c *probeCommand) measure(path string) (*plan.Machine, error) {
