@@ -71,7 +71,8 @@ class Engine:
             if n != "image"
         ]
         info = {
-            "len": self.length, "steps": self.number("steps", self.steps), "arrays": rows, "slot_bytes": STRIDE,
+            "len": self.length, "steps": self.number("steps", self.steps), "arrays": rows,
+            "slot_bytes": self.number("slot_bytes", STRIDE),
             "classes": {"label": ["cat", "dog"]}, "fingerprint": self.options.get("fingerprint", "f00d"),
             "config": self.config, "pid": os.getpid(),
         }  # fmt: skip
@@ -81,7 +82,8 @@ class Engine:
         described = os.memfd_create("info")
         text = json.dumps(info).encode()
         os.write(described, text)
-        self.send(wire.Ready(len(text), self.slots, STRIDE, self.slots * STRIDE), ring, described)
+        said = self.number("info_size", len(text))
+        self.send(wire.Ready(said, self.slots, STRIDE, self.slots * STRIDE), ring, described)
 
     def fill(self, slot: int, epoch: int, first: int, rows: int) -> None:
         base = slot * STRIDE
@@ -123,6 +125,7 @@ class Engine:
                 elif isinstance(message, wire.Stats):
                     stats = {"waiting": "fetch: reading x.arrow for 3 s", "free": len(free), "gen": gen}
                     self.send(wire.Stats(message.request, json.dumps(stats).encode()))
+                    self.send(wire.Stats(message.request + 1000, b"{}"))  # which nobody has asked for
             if data:
                 continue
             if row == self.number("fail_at"):
@@ -147,7 +150,7 @@ class Engine:
                 continue
             if row >= self.length:
                 skipped = self.number("skipped", 0)
-                self.send(wire.EpochEnd(gen, epoch, skipped, "record 3 (a.jpg): truncated" if skipped else ""))
+                self.send(wire.EpochEnd(gen, epoch, skipped, "record 3 (a.jpg): truncated" if skipped > 0 else ""))
                 epoch, row = epoch + 1, 0
                 continue
             rows = min(self.batch, self.length - row)
@@ -160,7 +163,8 @@ class Engine:
             leases[slot] = lease
             if "slow" in self.options:
                 time.sleep(float(self.options["slow"]))
-            self.send(wire.BatchReady(gen, slot, rows, lease, epoch, step, *after))
+            said = self.number("rows_said", rows)
+            self.send(wire.BatchReady(gen, slot, said, lease, epoch, step, *after))
 
 
 def main() -> None:

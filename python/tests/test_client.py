@@ -26,7 +26,7 @@ import pytest
 
 import stoker
 from conftest import SOURCE, alive, children, open_files
-from stoker import _connection, _loader
+from stoker import _batch, _connection, _loader
 
 pytestmark = pytest.mark.usefixtures("fake")
 Make = Callable[..., stoker.Loader]
@@ -637,6 +637,46 @@ def test_garbage(make: Make) -> None:
     next(it)
     with pytest.raises(stoker.StokerError, match="same version"):
         next(it)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("rows_said=3", r"BATCH of 3 rows; batch_size is 2\)"),
+        ("rows_said=4294967295", "BATCH of 4294967295 rows"),
+        ("skipped=-5", "EPOCH_END with -5 records"),
+        ("info_size=4294967295", "a description of 4294967295 bytes"),
+        ("slot_bytes=65537", "slots of 65537 bytes, 65536 apart"),
+        ("slot_bytes=8200", r"'image' with 2 rows of \[2, 4, 3\] uint8, for which a slot of 8200 bytes has no room"),
+    ],
+)
+def test_counts_that_the_engine_may_not_send(make: Make, what: str, error: str) -> None:
+    with pytest.raises(stoker.StokerError, match=error + r"[\s\S]*same version"):
+        list(make(f"fake:len=2&{what}", batch_size=2))
+
+
+def test_ragged_rows_beyond_their_room() -> None:
+    described = {"name": "t", "kind": "tokens", "dtype": "int32", "shape": [], "ragged": True}
+    described |= {"offset": 64, "capacity": 8, "offsets": 0}
+    spec = _batch.ArraySpec(described)
+    spec.check(1, 72)
+    with pytest.raises(stoker.StokerError, match="no room"):
+        spec.check(8, 71)
+    slot = np.zeros(80, np.uint8)
+    views = _batch.numpy_views([spec])
+    slot.view("<i8")[1] = 2
+    assert len(views(slot, 1)["t"][0]) == 2
+    for n in (3, -1, 1 << 62):
+        slot.view("<i8")[1] = n
+        with pytest.raises(stoker.StokerError, match=f"1 rows of 't' have {n} elements"):
+            views(slot, 1)
+
+
+def test_answers_that_nobody_asked_for(make: Make) -> None:
+    loader = make("fake:", batch_size=2)
+    for _ in range(5):
+        assert loader.stats()["engine"]
+    assert not loader._connection._stats
 
 
 def test_no_binary(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_connection_outlives_what_it_is_sent() -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, closing(_connection.Connection(ours, None, "a test")) as connection:
             ready(theirs)
-            connection.open({"source": "x"}, 60)
+            connection.open({"source": "x", "batch_size": 3}, 60)
             connection.start(_connection.Position(0, 0))
             for _ in range(rng.randrange(1, 5)):
                 packet = b"".join(rng.choices([*batches, end, *whole], k=rng.randrange(1, 4)))

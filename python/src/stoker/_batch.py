@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import ConfigError, nearest
+from ._errors import ConfigError, StokerError, nearest
 from ._ragged import Ragged, Strings
 
 # NumPy type of each element type; bfloat16 travels as its bits.
@@ -140,7 +141,7 @@ Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]
 class ArraySpec:
     """One array of a batch as the engine describes it."""
 
-    __slots__ = ("channels_last", "dtype", "kind", "name", "offset", "offsets", "shape")
+    __slots__ = ("capacity", "channels_last", "dtype", "kind", "name", "offset", "offsets", "shape")
 
     def __init__(self, described: dict[str, Any], channels_last: bool = False) -> None:
         self.name: str = described["name"]
@@ -151,9 +152,23 @@ class ArraySpec:
         self.offset = int(described["offset"])
         # Where the offsets of a ragged array lie, None for others.
         self.offsets: int | None = int(described["offsets"]) if described.get("ragged") else None
+        # How many bytes the rows of a ragged array may have together.
+        self.capacity = int(described["capacity"]) if self.offsets is not None else 0
         self.channels_last = channels_last and self.kind == "image" and len(self.shape) == 3
         if self.dtype not in _DTYPES:
             raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
+
+    def check(self, batch_size: int, slot_bytes: int) -> None:
+        """Refuse an array that has no room in a slot: its views would show what is not its own."""
+        row = math.prod(self.shape) * np.dtype(_DTYPES[self.dtype]).itemsize
+        ends = [(self.offset, self.capacity)] if self.offsets is not None else [(self.offset, batch_size * row)]
+        if self.offsets is not None:
+            ends.append((self.offsets, (batch_size + 1) * 8))
+        if min(self.shape, default=0) < 0 or any(at < 0 or n < 0 or at + n > slot_bytes for at, n in ends):
+            raise StokerError(
+                f"the engine describes {self.name!r} with {batch_size} rows of {list(self.shape)} {self.dtype}, for "
+                f"which a slot of {slot_bytes} bytes has no room; package and engine must be of the same version"
+            )
 
     @property
     def user_shape(self) -> tuple[int, ...]:
@@ -199,7 +214,10 @@ def numpy_views(specs: list[ArraySpec]) -> Views:
 
 def _ragged(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec, dtype: np.dtype[Any]) -> Ragged:
     offsets: npt.NDArray[np.int64] = np.ndarray((rows + 1,), "<i8", root, s.offsets or 0)
-    return Ragged(np.ndarray((int(offsets[rows]), *s.shape), dtype, root, s.offset), offsets)
+    n = int(offsets[rows])
+    if not 0 <= n * dtype.itemsize * math.prod(s.shape) <= s.capacity:
+        raise StokerError(f"the engine says that {rows} rows of {s.name!r} have {n} elements, which has no room")
+    return Ragged(np.ndarray((n, *s.shape), dtype, root, s.offset), offsets)
 
 
 def _numpy_type(s: ArraySpec) -> np.dtype[Any]:

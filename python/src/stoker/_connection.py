@@ -108,7 +108,9 @@ class Connection:
         self._buffer = memoryview(bytearray(wire.MAX_MESSAGE))
         self._events: collections.deque[wire.BatchReady | wire.EpochEnd | wire.Failure] = collections.deque()
         self._ready: tuple[wire.Ready, list[int]] | None = None
+        # Answers to those who ask for statistics, and who still does.
         self._stats: dict[int, bytes] = {}
+        self._asked: set[int] = set()
         self._requests = 0
         self._gen = 0
         # The batches that the program holds, and those that have yet to be given back, by lease.
@@ -122,6 +124,8 @@ class Connection:
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
         self._stride = 0
+        # What the engine was asked for, which bounds what it may say.
+        self._batch_size = 0
         self.slots = 0
         self.closed = False
         self.info: dict[str, Any] = {}
@@ -134,6 +138,7 @@ class Connection:
 
     def open(self, config: dict[str, Any], timeout: float) -> None:
         """Ask for a pipeline and map its ring."""
+        self._batch_size = config["batch_size"]
         raw = json.dumps(config, separators=(",", ":"), allow_nan=False).encode()
         if len(raw) > wire.MAX_CONFIG:
             raise ConfigError(f"the configuration has {len(raw)} bytes, the limit is {wire.MAX_CONFIG}")
@@ -155,11 +160,13 @@ class Connection:
                 )
         ready, fds = self._ready
         try:
-            if len(fds) != 2:
-                raise wire.WireError(f"READY with {len(fds)} descriptors")
+            if len(fds) != 2 or ready.info_size > wire.MAX_CONFIG:
+                raise wire.WireError(f"READY with {len(fds)} descriptors and a description of {ready.info_size} bytes")
             self.info = json.loads(os.pread(fds[1], ready.info_size, 0))
+            if not 0 <= self.info["slot_bytes"] <= ready.slot_stride:
+                raise wire.WireError(f"slots of {self.info['slot_bytes']} bytes, {ready.slot_stride} apart")
             self._ring = mmap.mmap(fds[0], ready.ring_size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        except (wire.WireError, ValueError) as error:
+        except (wire.WireError, ValueError, KeyError, TypeError) as error:
             raise self._broken(error) from None
         except OSError as error:
             raise StokerError(f"the ring of {ready.ring_size} bytes cannot be mapped: {error.strerror}") from None
@@ -266,15 +273,19 @@ class Connection:
         """Return the engine's counters, or nothing when it does not answer in time."""
         self._requests = (self._requests + 1) & 0xFFFFFFFF
         request = self._requests
-        self._send(wire.pack(wire.Stats(request)))
-        deadline = time.monotonic() + timeout
-        while request not in self._stats:
-            if not self._receive(deadline):
-                return {}
+        self._asked.add(request)
         try:
-            answer: dict[str, Any] = json.loads(self._stats.pop(request))
+            self._send(wire.pack(wire.Stats(request)))
+            deadline = time.monotonic() + timeout
+            while request not in self._stats:
+                if not self._receive(deadline):
+                    return {}
+            answer: dict[str, Any] = json.loads(self._stats[request])
         except ValueError as error:
             raise self._broken(error) from None
+        finally:
+            self._asked.discard(request)
+            self._stats.pop(request, None)
         return answer
 
     # --- the socket --------------------------------------------------------
@@ -366,11 +377,15 @@ class Connection:
         if isinstance(message, wire.BatchReady):
             if message.slot >= self.slots:
                 raise self._broken(wire.WireError(f"BATCH in slot {message.slot} of {self.slots}"))
+            if message.rows > self._batch_size:
+                raise self._broken(wire.WireError(f"BATCH of {message.rows} rows; batch_size is {self._batch_size}"))
             if message.gen == self._gen:
                 self._events.append(message)
             else:
                 self._release(message.slot, message.lease)
         elif isinstance(message, wire.EpochEnd):
+            if message.skipped < 0:
+                raise self._broken(wire.WireError(f"EPOCH_END with {message.skipped} records that were replaced"))
             if message.gen == self._gen:
                 self._events.append(message)
         elif isinstance(message, wire.Failure):
@@ -381,7 +396,8 @@ class Connection:
                 self._dead = self._failure(message)
                 raise self._dead_again()
         elif isinstance(message, wire.Stats):
-            self._stats[message.request] = message.json
+            if message.request in self._asked:
+                self._stats[message.request] = message.json
         else:
             raise self._broken(wire.WireError(f"unexpected {type(message).__name__}"))
 

@@ -199,6 +199,8 @@ class Loader:
             connection.open(self._config, self.timeout)
             self._check_same_data(connection.info)
             specs = self._array_specs(connection.info)
+            for spec in specs:
+                spec.check(self.batch_size, int(connection.info["slot_bytes"]))
             self._views = (torch_views if self.output == "torch" else numpy_views)(specs)
         except BaseException:
             connection.close()
