@@ -35,12 +35,12 @@ func parseFLOP(s string, names []string, hint string) (float64, error) {
 			return flopRange(s, v*factor)
 		}
 	}
-	return 0, fmt.Errorf("%q is not understood: %s", s, hint)
+	return 0, fmt.Errorf("%s is not understood: %s", quoted(s), hint)
 }
 
 func flopRange(s string, v float64) (float64, error) {
 	if v < 1 || v > 1e21 {
-		return 0, fmt.Errorf("%q is not an amount that could be meant", s)
+		return 0, fmt.Errorf("%s is not an amount that could be meant", quoted(s))
 	}
 	return v, nil
 }
@@ -54,10 +54,10 @@ func ParseRate(s string) (float64, error) {
 	switch unit {
 	case "", "/s", "img/s", "images/s", "examples/s", "ex/s", "samples/s":
 	default:
-		return 0, fmt.Errorf("%q is not a rate of examples: write 1457 or 1457/s", s)
+		return 0, fmt.Errorf("%s is not a rate of examples: write 1457 or 1457/s", quoted(s))
 	}
 	if v > 1e12 || v < 1e-6 {
-		return 0, fmt.Errorf("%q is not a rate that could be meant", s)
+		return 0, fmt.Errorf("%s is not a rate that could be meant", quoted(s))
 	}
 	return v, nil
 }
@@ -69,11 +69,11 @@ func ParseCount(s string, limit int64) (int64, error) {
 	case err != nil:
 		return 0, err
 	case unit != "":
-		return 0, fmt.Errorf("%q is not a count: %q does not belong there", s, unit)
+		return 0, fmt.Errorf("%s is not a count: %s does not belong there", quoted(s), quoted(unit))
 	case v != math.Trunc(v):
-		return 0, fmt.Errorf("%q is not a whole number", s)
+		return 0, fmt.Errorf("%s is not a whole number", quoted(s))
 	case v > float64(limit):
-		return 0, fmt.Errorf("%q is more than %s", s, Count(float64(limit)))
+		return 0, fmt.Errorf("%s is more than %s", quoted(s), Count(float64(limit)))
 	}
 	return int64(v), nil
 }
@@ -91,7 +91,7 @@ func ParseRange(s string, limit int64) (low, high int64, err error) {
 		return 0, 0, err
 	}
 	if high < low {
-		return 0, 0, fmt.Errorf("%q goes from the larger to the smaller number", s)
+		return 0, 0, fmt.Errorf("%s goes from the larger to the smaller number", quoted(s))
 	}
 	return low, high, nil
 }
@@ -107,14 +107,17 @@ func ParseShare(s string) (float64, error) {
 	case unit == "%" || unit == "percent":
 		v /= 100
 	case unit != "":
-		return 0, fmt.Errorf("%q is not a share: write 99%% or 0.99", s)
+		return 0, fmt.Errorf("%s is not a share: write 99%% or 0.99", quoted(s))
 	case v == 1:
-		return 0, fmt.Errorf("%q may be 1%% or 100%%: write which", s)
+		return 0, fmt.Errorf("%s may be 1%% or 100%%: write which", quoted(s))
 	case v > 1:
 		v /= 100
 	}
 	if v > 1 {
-		return 0, fmt.Errorf("%q is more than 100%%", s)
+		return 0, fmt.Errorf("%s is more than 100%%", quoted(s))
+	}
+	if v < 1e-9 {
+		return 0, fmt.Errorf("%s is not a share that could be meant", quoted(s))
 	}
 	return v, nil
 }
@@ -128,13 +131,20 @@ func ParseBandwidth(s string) (float64, error) {
 	const hint = "write 500MB/s, 2GB/s or 10Gbit/s"
 	if bits, ok := strings.CutSuffix(unit, "bit/s"); ok {
 		if factor, known := flopPrefixes[bits]; known {
-			return v * factor / 8, nil
+			return bandwidthRange(s, v*factor/8)
 		}
 	}
 	name, ok := strings.CutSuffix(unit, "/s")
 	factor, known := byteUnits[name]
 	if !ok || !known {
-		return 0, fmt.Errorf("%q is not a bandwidth: %s", s, hint)
+		return 0, fmt.Errorf("%s is not a bandwidth: %s", quoted(s), hint)
 	}
-	return v * factor, nil
+	return bandwidthRange(s, v*factor)
+}
+
+func bandwidthRange(s string, v float64) (float64, error) {
+	if v < 1 || v > 1e18 {
+		return 0, fmt.Errorf("%s is not a bandwidth that could be meant", quoted(s))
+	}
+	return v, nil
 }

@@ -29,14 +29,14 @@ func ParseBytes(s string) (float64, error) {
 	}
 	factor, ok := byteUnits[unit]
 	if !ok {
-		return 0, fmt.Errorf("%q is not a size: %s", s, byteUnitHint(v, unit))
+		return 0, fmt.Errorf("%s is not a size: %s", quoted(s), byteUnitHint(v, unit))
 	}
 	return wholeBytes(s, v*factor)
 }
 
 func wholeBytes(s string, v float64) (float64, error) {
 	if v < 1 || v > 1e18 {
-		return 0, fmt.Errorf("%q is not a size that could be meant (1 B to 1,000 PB)", s)
+		return 0, fmt.Errorf("%s is not a size that could be meant (1 B to 1,000 PB)", quoted(s))
 	}
 	return v, nil
 }

@@ -41,14 +41,14 @@ func parseTime(s string) (v float64, bare bool, err error) {
 	}
 	factor, ok := timeUnits[unit]
 	if !ok {
-		return 0, false, fmt.Errorf("%q is not a time: write 87ms, 0.087s or 2s (units: ns, us, ms, s, min, h)", s)
+		return 0, false, fmt.Errorf("%s is not a time: write 87ms, 0.087s or 2s (units: ns, us, ms, s, min, h)", quoted(s))
 	}
 	return checkTime(s, v*factor, false)
 }
 
 func checkTime(s string, v float64, bare bool) (float64, bool, error) {
 	if v < 1e-9 || v > 1e9 {
-		return 0, bare, fmt.Errorf("%q is not a time that could be meant (1ns to 1,000,000,000s)", s)
+		return 0, bare, fmt.Errorf("%s is not a time that could be meant (1ns to 1,000,000,000s)", quoted(s))
 	}
 	return v, bare, nil
 }

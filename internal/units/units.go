@@ -26,7 +26,7 @@ func split(s string) (v float64, unit string, err error) {
 		return 0, "", fmt.Errorf("it is empty")
 	}
 	if len(s) > maxText {
-		return 0, "", fmt.Errorf("%q... is too long to be a figure", s[:16])
+		return 0, "", fmt.Errorf("%s is too long to be a figure", quoted(s))
 	}
 	end := 0
 	for end < len(s) {
@@ -40,7 +40,7 @@ func split(s string) (v float64, unit string, err error) {
 	}
 	digits, unit := s[:end], strings.TrimSpace(s[end:])
 	if digits == "" {
-		return 0, "", fmt.Errorf("%q does not begin with a number", s)
+		return 0, "", fmt.Errorf("%s does not begin with a number", quoted(s))
 	}
 	plain, err := withoutCommas(digits)
 	if err != nil {
@@ -49,11 +49,11 @@ func split(s string) (v float64, unit string, err error) {
 	v, err = strconv.ParseFloat(plain, 64)
 	switch {
 	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, "", fmt.Errorf("%q is not a number", digits)
+		return 0, "", fmt.Errorf("%s is not a number", quoted(digits))
 	case v < 0:
-		return 0, "", fmt.Errorf("%q is below zero", s)
+		return 0, "", fmt.Errorf("%s is below zero", quoted(s))
 	case v == 0:
-		return 0, "", fmt.Errorf("%q is zero", s)
+		return 0, "", fmt.Errorf("%s is zero", quoted(s))
 	}
 	return v, unit, nil
 }
@@ -82,10 +82,20 @@ func withoutCommas(s string) (string, error) {
 			digits, _, _ = strings.Cut(g, ".")
 		}
 		if strings.Trim(digits, "0123456789") != "" || i > 0 && len(digits) != 3 {
-			return "", fmt.Errorf("%q: a comma separates thousands, a point the fraction", s)
+			return "", fmt.Errorf("%s: a comma separates thousands, a point the fraction", quoted(s))
 		}
 	}
 	return strings.Join(groups, ""), nil
+}
+
+// quoted writes what the user has typed, as much of it as is good for a message.
+func quoted(s string) string {
+	const most = 40
+	s = strings.TrimSpace(s)
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(strings.ToValidUTF8(s[:most/2], "")) + "..."
 }
 
 // typed writes a parsed number as the user would.
