@@ -32,6 +32,8 @@ const (
 	// Readers is the number of reads in flight that an engine begins with. It makes
 	// more where that pays (package fetch).
 	Readers = 8
+	// MaxReaders is the most reads in flight of an engine.
+	MaxReaders = 512
 
 	// minRead is the least that is read into, minParse what sources may make of it
 	// beside the values that have no place in the batch.

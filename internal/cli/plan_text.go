@@ -207,7 +207,7 @@ func (p *planPrinter) reads() {
 		note := fmt.Sprintf("99%% of single examples within %s; a batch would take %s with one read at a time", units.Seconds(l.P99), units.Seconds(l.BatchOne))
 		text := fmt.Sprintf("%s in flight, %s ahead", units.Plural(l.Depth, "read"), units.Plural(float64(l.Prefetch), "batch"))
 		if l.Depth > l.LoaderDepth {
-			note += fmt.Sprintf("; Stoker reads %s at a time, and announces the next to the system", units.Count(l.LoaderDepth))
+			note += fmt.Sprintf("; Stoker makes %s at most", units.Count(l.LoaderDepth))
 		}
 		p.item("latency", text, note)
 	}

@@ -26,7 +26,7 @@ type depth struct {
 
 const (
 	firstDepth = budget.Readers
-	maxDepth   = 512
+	maxDepth   = budget.MaxReaders
 	// leastCount is how long a count lasts.
 	leastCount = 50 * time.Millisecond
 	// gain is what twice as many reads must give to be kept.

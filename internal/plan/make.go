@@ -387,7 +387,7 @@ func (r *resolved) latency(p *Plan, s *storage) {
 	// One machine has to hide the latency of its own reads.
 	rate := p.Goal.PerSecond * (1 - r.Cached)
 	l.Depth = ReadsInFlight(rate, s.latency.typical())
-	l.LoaderDepth = budget.Readers
+	l.LoaderDepth = budget.MaxReaders
 	n := max(1, int64(math.Round(float64(p.Goal.TotalBatch)*(1-r.Cached))))
 	l.BatchOne = BatchSeconds(s.latency, n, 1, r.Share)
 	l.Batch = BatchSeconds(s.latency, n, l.Depth, r.Share)

@@ -306,32 +306,33 @@ func limit(perSecond, each float64) float64 {
 }
 
 // storeRate interpolates what was measured: whole files, or reads of a pack. The
-// readers of the loader announce a group of records of a pack to the kernel at a
-// time, but open files one by one.
+// loader makes as many reads of a pack at a time as pay, but opens files one by one.
 func storeRate(p *Pipeline, s *Store, read float64) float64 {
-	readers := float64(budget.Readers)
+	depth := float64(p.Depth)
 	if p.Layout == LayoutFiles {
-		depth := float64(p.Depth)
 		if depth <= 0 {
-			depth = readers
+			depth = budget.Readers
 		}
 		if r := RateAt(s.Files, read, depth); r > 0 {
 			return r
 		}
 	}
-	depth := float64(p.Depth)
 	if depth <= 0 {
-		depth = readers * budget.GroupRows
+		depth = budget.MaxReaders
 	}
-	return RateAt(s.Random, read, depth) * bufferedShare(s, read)
+	return RateAt(s.Random, read, depth) * loaderShare(p, s, read, depth)
 }
 
-// bufferedShare is what reads of a size through the page cache, which the loader
-// uses, give of those past it: by what was measured, linear between the sizes.
-func bufferedShare(s *Store, read float64) float64 {
+// loaderShare is what the loader gets of the reads of a size, which it plans and
+// makes through the page cache, beside plain ones past it: by what was measured,
+// linear between the sizes.
+func loaderShare(p *Pipeline, s *Store, read, depth float64) float64 {
 	var shares []point
 	for _, b := range s.Buffered {
-		plain := RateAt(s.Random, float64(b.Block), float64(b.Depth))
+		if p.Depth > 0 {
+			depth = float64(b.Depth)
+		}
+		plain := RateAt(s.Random, float64(b.Block), depth)
 		if !b.Cached && plain > 0 && b.IOPS > 0 {
 			shares = append(shares, point{float64(b.Block), b.IOPS / plain})
 		}

@@ -154,6 +154,22 @@ func TestPredictReadsThroughThePageCache(t *testing.T) {
 	}
 }
 
+// What the loader was measured to get is what is predicted, however many reads at a
+// time it found to pay: fewer or more than plain reads were measured with.
+func TestPredictWhatTheLoaderGot(t *testing.T) {
+	const block = 112 << 10
+	for _, depth := range []int{8, 64, 512} {
+		for _, rate := range []float64{300, 900, 40_000} {
+			m := testMachine()
+			m.Store.Buffered = []ReadRate{{Block: block, Depth: depth, IOPS: rate}}
+			p := Pipeline{Batch: 100, Step: 1e-6, Codec: CodecRaw, RecordBytes: block - pageBytes, CPUSeconds: 1e-9}
+			if got := Predict(p, m); math.Abs(got.Throughput/rate-1) > 0.005 || got.Limit != LimitStorage {
+				t.Errorf("%g/s with %d in flight: %.1f/s by %s", rate, depth, got.Throughput, got.Limit)
+			}
+		}
+	}
+}
+
 func TestDSAnalyzer(t *testing.T) {
 	m := testMachine()
 	p := Pipeline{Batch: 100, Step: 0.01, Codec: CodecKeep, RecordBytes: 105_000, CachedShare: 0.5, DiskBandwidth: 50e6}

@@ -116,8 +116,9 @@ type Store struct {
 	Random     []ReadRate `json:"random,omitempty"`
 	Sequential []ReadRate `json:"sequential,omitempty"`
 	Files      []ReadRate `json:"files,omitempty"`
-	// Buffered are random reads through the page cache of what was not in it, as
-	// the loader reads; Random goes past it where the file system can.
+	// Buffered are random reads through the page cache of what was not in it, made
+	// by the loader's own code with the depth that it finds; Random goes past the
+	// page cache where the file system can.
 	Buffered []ReadRate `json:"buffered,omitempty"`
 	// LimitBandwidth and LimitIOPS are what a cgroup lets through, 0 for no limit.
 	LimitBandwidth float64 `json:"limit_bandwidth,omitempty"`

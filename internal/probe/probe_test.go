@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/gen"
 	"github.com/stokerdata/stoker/internal/plan"
@@ -107,6 +108,41 @@ func TestRun(t *testing.T) {
 	temporary, _ := os.ReadDir(os.Getenv("TMPDIR"))
 	if len(left) > 0 || len(temporary) > 0 {
 		t.Errorf("left behind: %q, %v", left, temporary)
+	}
+}
+
+// Cold reads are measured with the loader's own code; all that it starts ends, and
+// there is a result even in no time at all.
+func TestReadsAsTheLoader(t *testing.T) {
+	p := &probe{path: t.TempDir(), m: &plan.Machine{MemoryFree: 1 << 30}}
+	target, err := p.openScratch(t.Context(), mount{}, 64<<20, time.Hour)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer target.close()
+	fd, err := target.throughCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for _, block := range []int64{loaderBlock, loaderLarge} {
+		r, err := p.asLoader(t.Context(), time.Nanosecond, fd, target.total, block)
+		if err != nil || r.Block != block || r.Depth < 1 || r.IOPS <= 0 || r.Bandwidth <= 0 || r.CPUSeconds <= 0 || r.Latency.Samples == 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := p.asLoader(ended, time.Hour, fd, target.total, loaderBlock); err != nil || r.IOPS != 0 {
+		t.Errorf("when the time is up: %+v, %v", r, err)
+	}
+	// Too few records for the order to be random.
+	if r, err := p.asLoader(t.Context(), time.Hour, fd, 1<<20, loaderBlock); err != nil || r.IOPS != 0 {
+		t.Errorf("of a small file: %+v, %v", r, err)
+	}
+	// The file is shorter than it is said to be: an error and no panic.
+	if _, err := p.asLoader(t.Context(), time.Hour, fd, 1<<40, loaderBlock); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("a file that became shorter: %v", err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/store"
@@ -46,8 +45,6 @@ const (
 	// hungRead is for how long a read may be out behind the deadline.
 	hungRead = 10 * time.Second
 
-	// The records that each of the loader's readers asks the kernel for at once.
-	loaderGroup = budget.GroupRows
 	// loaderBlock is about a JPEG of ImageNet, loaderLarge a few records of raw pixels.
 	loaderBlock = 112 << 10
 	loaderLarge = 448 << 10
@@ -417,9 +414,8 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 	return res, false, nil
 }
 
-// buffered measures reads through the page cache: warm ones, and cold ones in
-// the way of the loader, several readers that each announce a group of records
-// and then read them. It uses a scratch file, whose pages it may drop.
+// buffered measures reads through the page cache: cold ones as the loader makes
+// them, and warm ones. It uses a scratch file, whose pages it may drop.
 func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.Duration) {
 	if !t.own {
 		var err error
@@ -430,73 +426,61 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 		defer t.close()
 		d -= d / 3
 	}
-	// The same file again, through the cache.
-	fd, err := unix.Open(proc.FDPath(t.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := t.throughCache()
 	if err != nil {
 		p.note("reads through the page cache: %v", err)
 		return
 	}
 	defer unix.Close(fd)
-	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
-	for _, k := range []struct {
-		block  int64
-		cached bool
-	}{{loaderBlock, false}, {loaderLarge, false}, {loaderBlock, true}} {
-		order := rand.Perm(int(t.total / k.block))
-		if len(order) < loaderGroup {
-			continue
-		}
-		readers := budget.Readers
-		r := plan.ReadRate{Block: k.block, Depth: readers * loaderGroup, Cached: k.cached}
-		if k.cached {
-			readers, r.Depth = 1, 1
-			order = order[:min(len(order), 256)] // a part that stays in memory
-			buf := make([]byte, k.block)
-			for _, at := range order {
-				_, _ = pread(fd, buf, int64(at)*k.block)
-			}
-		} else {
-			_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
-		}
-		total, hung, err := inFlight(ctx, d/3, readers, inGroups(fd, order, k.block, !k.cached))
-		if hung || err != nil {
+	for _, block := range []int64{loaderBlock, loaderLarge} {
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+		r, err := p.asLoader(ctx, d*2/5, fd, t.total, block)
+		if err != nil {
 			p.note("reads through the page cache: not measured (%v)", err)
 			return
 		}
-		total.into(&r)
+		if r.IOPS > 0 {
+			s.Buffered = append(s.Buffered, r)
+		}
+	}
+	if r, err := cachedReads(ctx, d/5, fd, t.total); err != nil {
+		p.note("reads through the page cache: not measured (%v)", err)
+	} else if r.IOPS > 0 {
 		s.Buffered = append(s.Buffered, r)
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 }
 
-// inGroups returns readers of the blocks of a file in an order, again and again.
-// Each takes a group at a time, as the loader's readers do. When it is cold, it
-// announces the group to the kernel and drops what it has read, so that all are
-// read without a pause: at the end of a pass over a small file the storage would
-// have less and less to do.
-func inGroups(fd int, order []int, block int64, cold bool) func(int) func() (int, error) {
-	var next atomic.Int64
-	groups := int64(len(order) / loaderGroup)
-	return func(int) func() (int, error) {
-		buf := make([]byte, block)
-		var group []int
-		return func() (int, error) {
-			if len(group) == 0 {
-				at := (next.Add(1) - 1) % groups * loaderGroup
-				group = order[at : at+loaderGroup]
-				for _, k := range group {
-					if cold {
-						_ = unix.Fadvise(fd, int64(k)*block, block, unix.FADV_WILLNEED)
-					}
-				}
-			}
-			off := int64(group[0]) * block
-			group = group[1:]
-			n, err := pread(fd, buf, off)
-			if cold {
-				_ = unix.Fadvise(fd, off, block, unix.FADV_DONTNEED)
-			}
-			return n, err
-		}
+// throughCache opens our scratch file again, for reads through the page cache.
+func (t *target) throughCache() (int, error) {
+	fd, err := unix.Open(proc.FDPath(t.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
 	}
+	return fd, err
+}
+
+// cachedReads measures one reader of a part of a file that is in memory.
+func cachedReads(ctx context.Context, d time.Duration, fd int, total int64) (plan.ReadRate, error) {
+	r := plan.ReadRate{Block: loaderBlock, Depth: 1, Cached: true}
+	order := rand.Perm(int(min(total/loaderBlock, 256)))
+	if len(order) == 0 {
+		return r, nil
+	}
+	buf := make([]byte, loaderBlock)
+	for _, at := range order {
+		_, _ = pread(fd, buf, int64(at)*loaderBlock)
+	}
+	at := 0
+	res, hung, err := inFlight(ctx, d, 1, func(int) func() (int, error) {
+		return func() (int, error) {
+			at = (at + 1) % len(order)
+			return pread(fd, buf, int64(order[at])*loaderBlock)
+		}
+	})
+	if hung {
+		err = fmt.Errorf("a read of %d bytes has been out for %v; the storage hangs", loaderBlock, hungRead)
+	}
+	res.into(&r)
+	return r, err
 }

@@ -1,0 +1,292 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// blocks is a source: a file of ours that is taken for records of one size. They
+// lie so far apart that no two become one read, as in a set that is much larger
+// than what is read ahead of it.
+type blocks struct {
+	info         driver.Info
+	fd           int
+	size, stride int64
+
+	counting atomic.Bool
+	mu       sync.Mutex
+	lat      latencies
+}
+
+// apart is more than neighbours of one read may be, and whole pages everywhere.
+const apart = 64 << 10
+
+func newBlocks(fd int, total, size int64) *blocks {
+	b := &blocks{fd: fd, size: size, stride: (size + 2*apart - 1) &^ (apart - 1)}
+	b.info = driver.Info{
+		URL: "a scratch file", Format: "blocks", Len: total / b.stride, Objects: 1,
+		Fields: []driver.Field{{Name: "block", Kind: driver.KindBytes, MaxBytes: size}},
+	}
+	return b
+}
+
+func (b *blocks) Info() *driver.Info        { return &b.info }
+func (b *blocks) Name(int64) string         { return b.info.URL }
+func (b *blocks) Parse(*driver.Group) error { return nil }
+func (b *blocks) Close() error              { return nil }
+func (b *blocks) offset(id int64) int64     { return id * b.stride }
+func (b *blocks) entry() store.Entry        { return store.Entry{Size: b.info.Len * b.stride, Version: "1"} }
+func (b *blocks) Object(int64) driver.Object {
+	return driver.Object{Store: blockStore{b}, Entry: b.entry(), Keep: true}
+}
+func (b *blocks) forget(id int64) { _ = unix.Fadvise(b.fd, b.offset(id), b.size, unix.FADV_DONTNEED) }
+func (b *blocks) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if g.Records[k].Err == nil {
+			g.Extents = append(g.Extents, driver.Extent{Offset: b.offset(id), Size: b.size, Field: -1})
+		}
+		g.Next()
+	}
+}
+
+// blockStore holds the one file, as a store that cannot map it: each record is
+// read, however much of it is in memory.
+type blockStore struct{ b *blocks }
+
+func (s blockStore) Open(context.Context, string) (store.Object, error) { return blockObject{s.b}, nil }
+func (s blockStore) Stat(context.Context, string) (store.Entry, error)  { return s.b.entry(), nil }
+func (s blockStore) List(context.Context, string, *store.ListOptions, func(store.Entry) error) error {
+	return errors.ErrUnsupported
+}
+func (s blockStore) Path(string) string { return s.b.info.URL }
+func (s blockStore) String() string     { return s.b.info.URL }
+func (s blockStore) Close() error       { return nil }
+
+type blockObject struct{ b *blocks }
+
+func (o blockObject) Size() int64     { return o.b.entry().Size }
+func (o blockObject) Version() string { return o.b.entry().Version }
+func (o blockObject) Close() error    { return nil }
+
+// ReadAt reads through the page cache.
+func (o blockObject) ReadAt(_ context.Context, p []byte, off int64) error {
+	start := time.Now()
+	for at := 0; at < len(p); {
+		n, err := pread(o.b.fd, p[at:], off+int64(at))
+		if err == nil && n == 0 {
+			err = errors.New("the scratch file has become shorter")
+		}
+		if err != nil {
+			return err
+		}
+		at += n
+	}
+	if o.b.counting.Load() {
+		o.b.mu.Lock()
+		o.b.lat.add(time.Since(start))
+		o.b.mu.Unlock()
+	}
+	return nil
+}
+
+// asLoader measures for d how fast the loader gets records of block bytes at
+// random places of an open file through the page cache: with the loader's own
+// planning of reads (package fetch), which finds by itself how many to have in
+// flight. The first half of the time is for that and does not count.
+func (p *probe) asLoader(ctx context.Context, d time.Duration, fd int, total, block int64) (plan.ReadRate, error) {
+	r := plan.ReadRate{Block: block}
+	b := newBlocks(fd, total, block)
+	if b.info.Len < 4*budget.GroupRows {
+		return r, nil
+	}
+	memory, urgent, err := readMemory(p.m.MemoryFree, block)
+	if err != nil {
+		return r, err
+	}
+	// A small file must not be in view as a whole: what is wanted twice is read once.
+	memory = min(memory, total/4)
+	procs := runtime.GOMAXPROCS(0)
+	pipeline.SpareProcs() // as the engine does
+	defer runtime.GOMAXPROCS(procs)
+	objects := direct.NewObjects(b, nil)
+	f := fetch.New(fetch.Config{
+		Source: b, Objects: objects, Memory: memory + urgent, Urgent: urgent, Budget: arena.NewBudget(memory + urgent),
+	})
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	l := &loaderRun{f: f, b: b, objects: objects, failed: make(chan error, 1)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.run(ctx, d)
+	}()
+	timeout := time.NewTimer(d + hungRead)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-timeout.C:
+		// Its goroutines cannot be ended and are left behind.
+		return r, fmt.Errorf("a read of %d bytes has been out for %v; the storage hangs", block, hungRead)
+	}
+	select {
+	case err := <-l.failed:
+		return r, fmt.Errorf("reading: %w", store.Cause(err))
+	default:
+	}
+	r.Depth, r.Latency = l.depth, b.lat.summary()
+	if l.records > 0 && l.seconds > 0 {
+		r.IOPS = float64(l.records) / l.seconds
+		r.Bandwidth = r.IOPS * float64(block)
+		r.CPUSeconds = l.cpu.Seconds() / float64(l.records)
+	}
+	return r, nil
+}
+
+// readMemory is what an engine has to read ahead records of block bytes with when
+// nobody says how much memory it may take.
+func readMemory(free, block int64) (ahead, urgent int64, err error) {
+	if free <= 0 {
+		free = leastFree
+	}
+	node := budget.Node{Engines: 1}
+	out, err := budget.Make(&budget.Request{
+		Memory: node.AutomaticMemory(free), BatchSize: decodeBatch, SlotBytes: decodeBatch * 224 * 224 * 3, Threads: cores(),
+		Images: []budget.Image{{MaxBytes: block}},
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return out.Lookahead + out.Fetch, out.Urgent, nil
+}
+
+// loaderRun is one measurement.
+type loaderRun struct {
+	f       *fetch.Fetcher
+	b       *blocks
+	objects *direct.Objects
+	failed  chan error
+	done    atomic.Int64 // records
+
+	records int64
+	seconds float64
+	cpu     time.Duration
+	depth   int
+}
+
+// run reads for d, and then ends all that it has started.
+func (l *loaderRun) run(ctx context.Context, d time.Duration) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var workers sync.WaitGroup
+	for range cores() {
+		workers.Go(func() { l.use(ctx, stop) })
+	}
+	workers.Go(func() {
+		defer stop()
+		l.count(ctx, d/2)
+	})
+	l.ask(ctx)
+	workers.Wait()
+	l.depth = l.f.Counters().Depth
+	l.f.Close()
+	_ = l.objects.Close()
+}
+
+// ask has all records read in a random order, again and again.
+func (l *loaderRun) ask(ctx context.Context) {
+	order := rand.Perm(int(l.b.info.Len))
+	ids := make([]int64, budget.GroupRows)
+	at := 0
+	for n := int64(0); ctx.Err() == nil; n++ {
+		for i := range ids {
+			ids[i] = int64(order[at])
+			at = (at + 1) % len(order)
+		}
+		for rest := ids; len(rest) > 0; {
+			u, k := l.f.Locate(ctx, n, rest, false)
+			for !l.f.Admit(u) {
+				select {
+				case <-l.f.Space():
+				case <-ctx.Done():
+					l.f.Drop(u)
+					return
+				}
+			}
+			l.f.Attach(u, nil, 0, nil)
+			rest = rest[k:]
+		}
+	}
+}
+
+// use takes what was read, as the loader's workers do, and has the system forget
+// it, so that no record is in memory when it is wanted again.
+func (l *loaderRun) use(ctx context.Context, stop context.CancelFunc) {
+	for {
+		u := l.f.Pop()
+		if u == nil {
+			l.f.Dry()
+			select {
+			case <-l.f.Kick():
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		for k, id := range u.IDs {
+			if err := u.Records[k].Err; err != nil && ctx.Err() == nil {
+				select {
+				case l.failed <- err:
+				default:
+				}
+				stop()
+			}
+			l.b.forget(id)
+		}
+		l.done.Add(int64(len(u.IDs)))
+		l.f.Done(u)
+	}
+}
+
+// leastRecords is what is counted at least, however long that takes.
+const leastRecords = 4 * budget.GroupRows
+
+// count lets one span of time go by and counts what is done in another one, or in
+// as much more of it as it takes to count anything where the machine is busy.
+func (l *loaderRun) count(ctx context.Context, span time.Duration) {
+	wait := func(d time.Duration) bool {
+		select {
+		case <-time.After(d):
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if !wait(span) {
+		return
+	}
+	l.b.counting.Store(true)
+	records, cpu, start := l.done.Load(), proc.OwnCPU(), time.Now()
+	for more := wait(span); more && l.done.Load()-records < leastRecords; {
+		more = wait(10 * time.Millisecond)
+	}
+	l.b.counting.Store(false)
+	l.records, l.cpu, l.seconds = l.done.Load()-records, proc.OwnCPU()-cpu, time.Since(start).Seconds()
+}
