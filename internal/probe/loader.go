@@ -71,7 +71,7 @@ func (b *blocks) Locate(g *driver.Group) {
 // read, however much of it is in memory.
 type blockStore struct{ b *blocks }
 
-func (s blockStore) Open(context.Context, string) (store.Object, error) { return blockObject{s.b}, nil }
+func (s blockStore) Open(context.Context, string) (store.Object, error) { return blockObject(s), nil }
 func (s blockStore) Stat(context.Context, string) (store.Entry, error)  { return s.b.entry(), nil }
 func (s blockStore) List(context.Context, string, *store.ListOptions, func(store.Entry) error) error {
 	return errors.ErrUnsupported
