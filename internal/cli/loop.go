@@ -29,7 +29,7 @@ func newLoopCommand(app *App) *cobra.Command {
 	cmd.AddCommand(
 		newLoopReport(app, "bench", "How fast the loop was and what limited it", func(t *loop.Told, u proc.Usage) any { return t.Bench(u, len(proc.AllowedCPUs())) }),
 		newLoopReport(app, "profile", "Where the time of its steps went", func(t *loop.Told, u proc.Usage) any { return t.Profile(u) }),
-		newLoopTrace(app), newLoopStudy(app))
+		newLoopTrace(app), newLoopStudy(app), newLoopText(app))
 	return cmd
 }
 

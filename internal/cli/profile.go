@@ -107,7 +107,7 @@ func (f *profileFlags) run(cmd *cobra.Command, args []string) error {
 	if f.asJSON {
 		return f.app.printJSON(p)
 	}
-	text := profileText(p, r)
+	text := profileText(p, fmt.Sprintf("CPU %.2f s in at most %d processes; watching took %.1f%% of one core", p.CPU, r.Processes, 100*r.WatchingCPU/max(r.Seconds, 1e-9)))
 	if before != nil {
 		text += "\n" + compareText(before, p)
 	}
@@ -153,17 +153,18 @@ func writeJSON(name string, v any) error {
 	return writeBytes(name, append(data, '\n'))
 }
 
-func profileText(p *loop.Profile, r *loop.CommandResult) string {
+// profileText is a profile for people; cpu says what was used.
+func profileText(p *loop.Profile, cpu string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", clean(p.Loader))
 	speed := ""
 	if p.PerSecond > 0 {
 		speed = fmt.Sprintf("; %s examples/s", bold(units.Int(int64(p.PerSecond))))
 	}
-	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s\n\n", units.Int(int64(p.Steps)), units.Seconds(p.Seconds), speed)
+	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s; AU %s\n\n", units.Int(int64(p.Steps)), units.Seconds(p.Seconds), speed, percent(p.AU))
 	t := newTable("stage", "where", "per step", "share")
 	for _, s := range p.Stages {
-		t.Row(s.Name, s.Where, units.Seconds(s.Seconds), percent(s.Share))
+		t.Row(clean(s.Name), clean(s.Where), units.Seconds(s.Seconds), percent(s.Share))
 	}
 	t.Row("step", "", units.Seconds(p.Step.Mean), "")
 	fmt.Fprintf(&out, "%s\n\n", t)
@@ -173,9 +174,9 @@ func profileText(p *loop.Profile, r *loop.CommandResult) string {
 	}{{"step", p.Step}, {"wait", p.Wait}} {
 		fmt.Fprintf(&out, "  %s: p50 %s, p95 %s, p99 %s, max %s\n", d.name, units.Seconds(d.d.P50), units.Seconds(d.d.P95), units.Seconds(d.d.P99), units.Seconds(d.d.Max))
 	}
-	fmt.Fprintf(&out, "  CPU %.2f s in at most %d processes; watching took %.1f%% of one core\n", p.CPU, r.Processes, 100*r.WatchingCPU/max(r.Seconds, 1e-9))
+	fmt.Fprintf(&out, "  %s\n", cpu)
 	for _, note := range p.Notes {
-		fmt.Fprintf(&out, "  %s\n", note)
+		fmt.Fprintf(&out, "  %s\n", clean(note))
 	}
 	return out.String()
 }

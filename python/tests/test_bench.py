@@ -300,3 +300,14 @@ def test_headroom(clock: Clock) -> None:
         stoker.headroom(Slow(3, 0), None)  # type: ignore[arg-type]
     with pytest.raises(stoker.ConfigError, match="runs the loader twice"):
         stoker.headroom(iter([1, 2]), 0.1)
+
+
+def test_text_without_a_binary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a result looks like is the binary's; where that is gone the figures are there all the same."""
+    result = stoker.bench([[1], [2], [3]], max_batches=3)
+    assert "steps/s" in repr(result)
+    monkeypatch.setenv("STOKER_BINARY", "/nonexistent/stoker")
+    assert repr(result).startswith(
+        "<BenchResult, to_json() has its figures; STOKER_BINARY is set to /nonexistent/stoker"
+    )
+    assert json.loads(result.to_json())["steps"] == 2

@@ -20,9 +20,8 @@ from ._measure import (
     bound,
     drive,
     fields_of,
-    table,
+    text_of,
 )
-from ._units import bytes_text, time_text
 
 
 @dataclass
@@ -73,28 +72,7 @@ class BenchResult:
         return json.dumps(as_dict(self), indent=2)
 
     def __repr__(self) -> str:
-        lines = [f"{self.loader}", f"{self.steps:,} steps in {self.seconds:.2f} s, the first one left out", ""]
-        if self.t or self.au:
-            lines.append(f"  AU {self.au:.1%}: the share of the time in which the accelerator computes")
-        speed = f"{self.examples_per_second:,.0f} examples/s, " if self.examples else ""
-        lines.append(f"  {speed}{self.steps_per_second:.3g} steps/s; {self.waited:.1%} of the steps waited")
-        if self.limit:
-            lines.append(f"  limit: {self.limit}")
-        rows = [["", "mean", "p50", "p95", "p99", "max"]]
-        for name, d in (("step", self.step), ("wait for the batch", self.wait)):
-            rows.append([name, *(time_text(v) for v in (d.mean, d.p50, d.p95, d.p99, d.max))])
-        lines += ["", table(rows), ""]
-        if self.stages:
-            rows = [["engine stage", "per step", "busy"]]
-            rows += [[s.name, time_text(s.seconds), f"{s.share:.1%}"] for s in self.stages]
-            lines += [table(rows), ""]
-        busy = self.cpu / max(self.seconds * self.cores, 1e-9)
-        lines.append(f"  CPU {self.cpu:.2f} s ({busy:.0%} of {self.cores} cores) in {self.processes} processes")
-        lines.append(
-            f"  read {bytes_text(self.read_bytes)}, {bytes_text(self.block_bytes)} of it from storage; "
-            f"memory {bytes_text(self.pss)} (PSS); first batch after {time_text(self.first_batch)}"
-        )
-        return "\n".join(lines)
+        return text_of("bench", self, self.to_json())
 
 
 @public
@@ -194,20 +172,7 @@ class StudyResult:
             raise StokerError(f"the curve could not be drawn: {error}") from None
 
     def __repr__(self) -> str:
-        rows = [[self.axis, self.unit, "spread", "examples/s", "AU", "limit"]]
-        for c in self.cells:
-            mark = "  <- knee" if c.x == self.knee and c is not self.cells[-1] else ""
-            rows.append(
-                [
-                    str(c.x),
-                    f"{c.seconds:.3g}",
-                    f"{c.low:.3g} to {c.high:.3g}",
-                    f"{c.examples_per_second:,.0f}",
-                    f"{c.au:.1%}",
-                    c.limit + mark,
-                ]
-            )
-        return f"{table(rows)}\n\n  {self.verdict}"
+        return text_of("study", self, self.to_json())
 
 
 @public

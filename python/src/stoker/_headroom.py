@@ -9,7 +9,7 @@ from typing import Any
 
 from ._errors import ConfigError, public
 from ._loader import Loader
-from ._measure import Accelerator, Step, as_dict, bound, describe, drive
+from ._measure import Accelerator, Step, as_dict, bound, describe, drive, text_of
 
 
 @dataclass
@@ -39,17 +39,7 @@ class HeadroomResult:
         return json.dumps(as_dict(self), indent=2)
 
     def __repr__(self) -> str:
-        if self.headroom < 1.03:
-            says = "the loader keeps up: faster loading would gain nothing"
-        else:
-            says = f"faster loading can make training up to {self.headroom:.2f} times as fast"
-        return (
-            f"{self.loader}\n"
-            f"  with the loader:  {self.steps_per_second:.3g} steps/s, {self.examples_per_second:,.0f} examples/s\n"
-            f"  batches replayed: {self.replayed_steps_per_second:.3g} steps/s, "
-            f"{self.replayed_examples_per_second:,.0f} examples/s ({self.batches} batches)\n"
-            f"  {says}"
-        )
+        return text_of("headroom", self, self.to_json())
 
 
 @public

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import _step
-from ._ask import Observer
-from ._errors import ConfigError
+from ._ask import Observer, ask
+from ._errors import ConfigError, StokerError
 from ._loader import Loader
 
 Step = float | Callable[[Any], Any]
@@ -262,11 +262,9 @@ def as_dict(result: Any) -> dict[str, Any]:
     return asdict(result)
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table whose first row is the heading and whose first column are names."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(lines)
+def text_of(kind: str, result: Any, data: str) -> str:
+    """Return a result as people read it, written by the binary; one line where there is none."""
+    try:
+        return ask(["loop", "text", kind], data).rstrip("\n")
+    except StokerError as error:
+        return f"<{type(result).__name__}, to_json() has its figures; {str(error).splitlines()[0]}>"

@@ -25,10 +25,9 @@ from ._measure import (
     bound,
     drive,
     fields_of,
-    table,
+    text_of,
     timed,
 )
-from ._units import time_text
 
 _FORMAT = "stoker profile"
 _VERSION = 1
@@ -101,21 +100,7 @@ class ProfileResult:
         Path(path).write_text(ask(["loop", "trace"], json.dumps(log)))
 
     def __repr__(self) -> str:
-        speed = f"{self.examples_per_second:,.0f} examples/s, " if self.examples else ""
-        lines = [
-            self.loader,
-            f"{self.steps:,} steps in {self.seconds:.2f} s, the first one left out; {speed}AU {self.au:.1%}",
-            "",
-        ]
-        rows = [["stage", "where", "per step", "share"]]
-        rows += [[s.name, s.where, time_text(s.seconds), f"{s.share:.1%}"] for s in self.stages]
-        rows.append(["step", "", time_text(self.step.mean), ""])
-        lines += [table(rows), ""]
-        for name, d in (("step", self.step), ("wait", self.wait)):
-            times = (d.p50, d.p95, d.p99, d.max)
-            lines.append(f"  {name}: p50, p95, p99, max: " + ", ".join(time_text(v) for v in times))
-        lines += [f"  CPU {self.cpu:.2f} s, with all child processes", *(f"  {note}" for note in self.notes)]
-        return "\n".join(lines)
+        return text_of("profile", self, self.to_json())
 
 
 class _Timed:

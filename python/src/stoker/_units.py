@@ -1,12 +1,11 @@
-"""Sizes and times as people read and write them.
+"""Sizes as people write them.
 
-The engine's package ``internal/units`` does the same; tables that the tests of both sides read hold
-the two equal (``internal/units/testdata``).
+The engine's package ``internal/units`` does the same, and writes them as well; tables that the tests of
+both sides read hold the two equal (``internal/units/testdata``).
 """
 
 from __future__ import annotations
 
-import math
 import re
 
 _BYTES = {"B": 1, "kB": 1000}
@@ -47,43 +46,3 @@ def _hint(number: str, unit: str) -> str:
     if unit.upper() in ("K", "M", "G", "T", "P"):
         return f'write "{number}{unit.upper()}B" (decimal) or "{number}{unit.upper()}iB" (binary)'
     return "units are B, KB, MB, GB, TB, PB (decimal) and KiB, MiB, GiB, TiB, PiB (binary)"
-
-
-def bytes_text(n: float) -> str:
-    """Write a number of bytes with three digits: ``110 kB``, ``16.0 GB``."""
-    for prefix in ("", "k", "M", "G", "T", "P", "E"):
-        if n < 999.5 or prefix == "E":
-            break
-        n /= 1000
-    if not prefix and n == int(n):
-        return f"{n:.0f} B"
-    return f"{_digits(n)} {prefix}B"
-
-
-def time_text(seconds: float) -> str:
-    """Write a time with three digits: ``87.0 ms``, ``2.00 s``, ``12 min``, ``3 h 20 min``."""
-    if seconds == 0:
-        return "0 s"
-    if seconds < 0:
-        return "-" + time_text(-seconds)
-    for limit, factor, unit in ((0.9995e-6, 1e9, "ns"), (0.9995e-3, 1e6, "us"), (0.9995, 1e3, "ms"), (119.5, 1, "s")):
-        if seconds < limit:
-            return f"{_digits(seconds * factor)} {unit}"
-    if seconds < 7170:
-        return f"{_whole(seconds / 60)} min"
-    if seconds < 48 * 3600:
-        minutes = math.floor(seconds / 60 + 0.5)
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{_whole(seconds / 86400)} days"
-
-
-def _digits(v: float) -> str:
-    if v < 9.995:
-        return f"{v:.2f}"
-    return f"{v:.1f}" if v < 99.95 else _whole(v)
-
-
-def _whole(v: float) -> str:
-    if v < 9.95 and abs(v - round(v)) > 0.05:
-        return f"{v:.1f}"
-    return f"{math.floor(v + 0.5):,}"
