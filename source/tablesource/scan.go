@@ -40,6 +40,15 @@ func prefix(b []byte) (int, error) {
 	return 0, nil
 }
 
+// larger is how much is read of a row that does not fit n bytes: in the end one
+// byte more than a row may have.
+func larger(n int64) int64 {
+	if 4*n >= maxRowBytes {
+		return maxRowBytes + 1
+	}
+	return 4 * n
+}
+
 // firstRow returns the first row of a file that is not blank, and where it begins;
 // nil when there is none.
 func (s *source) firstRow(ctx context.Context, f int) (row []byte, at int64, err error) {
@@ -48,7 +57,7 @@ func (s *source) firstRow(ctx context.Context, f int) (row []byte, at int64, err
 		return nil, 0, err
 	}
 	defer o.Close()
-	for n := int64(64 << 10); ; n *= 4 {
+	for n := int64(64 << 10); ; n = larger(n) {
 		b := make([]byte, min(n, o.Size()))
 		if err := o.ReadAt(ctx, b, 0); err != nil {
 			return nil, 0, err
@@ -250,7 +259,7 @@ func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, erro
 			if len(buf) > maxRowBytes {
 				return nil, s.tooLong(f, from)
 			}
-			buf = slices.Grow(buf, 3*len(buf)) // one row is larger than it
+			buf = slices.Grow(buf, int(larger(int64(len(buf))))-len(buf)) // one row is larger than it
 			continue
 		}
 		if err := all.look(ctx, bl); err != nil {

@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -315,6 +316,33 @@ func TestLongRows(t *testing.T) {
 	recs := drivertest.Records(t, s, 8, 9, 40001)
 	if string(recs[0].Values[1].Bytes) != want || recs[1].Values[0].Int != 8 || recs[2].Values[0].Int != 39999 {
 		t.Errorf("%d, %d, %d", len(recs[0].Values[1].Bytes), recs[1].Values[0].Int, recs[2].Values[0].Int)
+	}
+}
+
+// A file without an end of line, or with a quote that is not closed, is refused
+// before it is in memory.
+func TestRowsWithoutEnd(t *testing.T) {
+	for format, text := range map[string]string{CSV: "a,b\n1,2\n3,\"x", JSONL: `{"a": "`} {
+		for _, first := range []bool{false, true} {
+			file := filepath.Join(t.TempDir(), "x."+format)
+			if first && format == CSV {
+				text = "\"a"
+			}
+			write(t, file, []byte(text))
+			if err := os.Truncate(file, 1<<30); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := open(t.Context(), file, format)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), "a row begins here that has more than 67108864 bytes") {
+				t.Errorf("%s: %v", format, err)
+			}
+			if n := after.TotalAlloc - before.TotalAlloc; n > 160<<20 {
+				t.Errorf("%s: %d bytes of memory were taken", format, n)
+			}
+		}
 	}
 }
 
