@@ -71,6 +71,11 @@ bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 m
 		$(if $(DATA),--data '$(DATA)') $(if $(RESUME),--resume)
 	@$(if $(QUICK),true,$(VENV) -m bench.report)
 
+.PHONY: bench-against
+bench-against: build build/venv-test ## this checkout beside BASE=commit, in turns: is anything slower? 15 minutes
+	@$(VENV) -m bench.against '$(BASE)' $(if $(SUITES),--suites $(SUITES)) $(if $(ARMS),--arms '$(ARMS)') \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) $(if $(DATA),--data '$(DATA)')
+
 .PHONY: bench-storage
 bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 20 minutes, 9 GB of data
 	@bench/dlio_setup.sh

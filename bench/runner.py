@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +78,18 @@ def _leftovers(before: set[str]) -> list[str]:
     return left
 
 
-def run(command: Sequence[str], limit: float, log: Path) -> dict[str, Any]:
-    """Runs a command in its own session and gives its last line of JSON, or {"error": ...}.
+def run(
+    command: Sequence[str], limit: float, log: Path, variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Runs a command in its own session, with variables added to its environment, and gives its last line of JSON, or
+    {"error": ...}.
 
     A command that has not ended after limit seconds is killed and reported."""
     before = set(os.listdir("/dev/shm"))
     log.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore", OPENCV_LOG_LEVEL="ERROR")
+    environment |= variables or {}
     environment.setdefault("STOKER_BINARY", str(ROOT / "bin/stoker"))
     with open(log, "w") as err, open(log.with_suffix(".out"), "w") as out:
         process = subprocess.Popen(

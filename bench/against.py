@@ -1,0 +1,145 @@
+"""Two commits of Stoker in turns: did a change make anything slower?
+
+    make bench-against BASE=v0.3                      all of Stoker's own arms
+    make bench-against BASE=5c72eae SUITES=photos ROUNDS=9
+
+The other commit is checked out and built below bench/work/against. Both read the same data, each from packs that it
+wrote itself, with this checkout's harness. The two runs of a round follow each other at once, in an order that changes
+from round to round; what is reported is the median of the rounds' ratios, since a machine drifts by more in an hour
+than what is looked for. Results go to bench/results/against-<machine>-<base>-<commit>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from . import datasets, procs, runner
+from .run import _git, _slug
+from .suite import SUITES, Arm, Suite
+
+ROOT = runner.ROOT
+
+
+def say(text: str) -> None:
+    print(f"against: {text}", flush=True)
+
+
+class Side:
+    """One of the two commits: its program, its Python client, its packs."""
+
+    def __init__(self, name: str, root: Path, work: Path) -> None:
+        self.name, self.root, self.work = name, root, work
+        self.environment = {"STOKER_BINARY": str(root / "bin/stoker"), "PYTHONPATH": str(root / "python/src")}
+
+    def reads(self, arm: Arm, suite: Suite) -> Path:
+        folder = arm.folder(suite.data_set)
+        return self.work / folder if not arm.pack else self.work / "against" / self.name / folder
+
+    def pack(self, arm: Arm, suite: Suite) -> None:
+        out = self.reads(arm, suite)
+        if not arm.pack or out.exists():
+            return
+        images = arm.pack.removeprefix("stoker-")
+        source = self.work / "data" / suite.data_set
+        source = {"raw": source / "bmp", "rows": source / "records.npy"}.get(images, source)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        say(f"{self.name}: packing {runner.short(out)}")
+        command = [str(self.root / "bin/stoker"), "pack", str(source), str(out)]
+        subprocess.run(command + ([] if images == "rows" else ["--images", images]), check=True, capture_output=True)
+
+    def run(self, arm: Arm, suite: Suite, a: argparse.Namespace) -> dict[str, Any]:
+        data = self.reads(arm, suite)
+        procs.warm(data)
+        command = runner.arm_command(arm, suite, a.work, 0, a.cores)
+        command[command.index("--data") + 1] = runner.short(data)
+        command += ["--seconds", str(a.seconds), "--warmup", str(a.warmup)]
+        return runner.run(command, a.limit, a.work / f"logs/against-{self.name}-{arm.name}.log", self.environment)
+
+
+def checkout(commit: str, work: Path) -> Path:
+    """A checkout of commit with its program built."""
+    root = work / "against/checkout" / commit
+    if not (root / "bin/stoker").exists():
+        shutil.rmtree(root, ignore_errors=True)
+        subprocess.run(["git", "worktree", "prune"], check=True, cwd=ROOT)
+        subprocess.run(["git", "worktree", "add", "--detach", "--force", str(root), commit], check=True, cwd=ROOT)
+        say(f"building {commit}")
+        subprocess.run(["go", "build", "-buildvcs=false", "-o", "bin/stoker", "./cmd/stoker"], check=True, cwd=root)
+    return root
+
+
+def ratios(rounds: list[dict[str, Any]], figure: str) -> list[float]:
+    return [r["new"][figure] / r["old"][figure] for r in rounds if "error" not in r["new"] and "error" not in r["old"]]
+
+
+def line(name: str, rounds: list[dict[str, Any]]) -> str:
+    """An arm's figures: rates of both sides, and what became of rate and processor time."""
+    rate, cpu = ratios(rounds, "examples_s"), ratios(rounds, "cpu_s_per_1k")
+    if not rate:
+        return f"  {name:20s} no round without an error"
+    old, new = (statistics.median(r[s]["examples_s"] for r in rounds if "error" not in r[s]) for s in ("old", "new"))
+    both = (f"x{statistics.median(x):.3f} ({min(x):.2f}-{max(x):.2f})" for x in (rate, cpu))
+    return f"  {name:18s} {old:10,.0f} -> {new:10,.0f}   rate {next(both)}   CPU {next(both)}   {len(rate)} rounds"
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    p.add_argument("base", help="commit, branch or tag to compare with")
+    p.add_argument("--suites", nargs="*", default=[s for s in SUITES if s != "gen"], choices=list(SUITES))
+    p.add_argument("--arms", default="stoker-(folder|keep|dct)$|raw-|tiny-|tokens-", metavar="REGEX")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--seconds", type=float, default=4, help="shortest window of a run")
+    p.add_argument("--warmup", type=float, default=2)
+    p.add_argument("--limit", type=float, default=120)
+    p.add_argument("--cores", default=",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))
+    p.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
+    p.add_argument("--work", type=Path, default=ROOT / "bench/work")
+    p.add_argument("--out", type=Path, help="result file")
+    a = p.parse_args()
+    a.work = a.work.resolve()
+    base = _git("rev-parse", "--short=10", a.base + "^{commit}")
+    if not base:
+        raise SystemExit(f"against: {a.base} is no commit of this repository")
+    commit, machine = _git("rev-parse", "--short=10", "HEAD"), procs.describe_machine()
+    path = a.out or ROOT / "bench/results" / f"against-{_slug(machine)}-{base}-{commit}.json"
+    old, new = Side(base, checkout(base, a.work), a.work), Side(commit, ROOT, a.work)
+    result: dict[str, Any] = {
+        "machine": machine,
+        "base": base,
+        "commit": commit,
+        "changed_files": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "settings": {"rounds": a.rounds, "seconds": a.seconds, "warmup": a.warmup, "cores": a.cores},
+        "arms": {},
+    }
+    shutil.rmtree(a.work / "against" / commit, ignore_errors=True)  # packs of an earlier state of this checkout
+    for suite in (SUITES[name] for name in a.suites):
+        datasets.make(suite.data_set, a.work, a.data.resolve(), say)
+        for arm in suite.arms:
+            if not arm.ours or not re.search(a.arms, arm.name):
+                continue
+            for side in (old, new):
+                side.pack(arm, suite)
+            rounds: list[dict[str, Any]] = []
+            for number in range(a.rounds):
+                pair = [("old", old), ("new", new)]
+                rounds.append({k: side.run(arm, suite, a) for k, side in (pair if number % 2 else pair[::-1])})
+                for got in rounds[-1].values():
+                    if "error" in got:
+                        say(f"{arm.name}: {got['error'].splitlines()[-1]}")
+            result["arms"][f"{suite.name}/{arm.name}"] = rounds
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+            print(line(arm.name, rounds), flush=True)
+    say(f"all figures are in {runner.short(path)}")
+
+
+if __name__ == "__main__":
+    main()
