@@ -95,7 +95,7 @@ def main() -> None:
     p.add_argument("base", help="commit, branch or tag to compare with")
     p.add_argument("--suites", nargs="*", default=[s for s in SUITES if s != "gen"], choices=list(SUITES))
     p.add_argument("--arms", default="stoker-(folder|keep|dct)$|raw-|tiny-|tokens-", metavar="REGEX")
-    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--rounds", type=int, default=5, help="0 only prepares")
     p.add_argument("--seconds", type=float, default=4, help="shortest window of a run")
     p.add_argument("--warmup", type=float, default=2)
     p.add_argument("--limit", type=float, default=120)
@@ -119,9 +119,14 @@ def main() -> None:
         "settings": {"rounds": a.rounds, "seconds": a.seconds, "warmup": a.warmup, "cores": a.cores},
         "arms": {},
     }
-    shutil.rmtree(a.work / "against" / commit, ignore_errors=True)  # packs of an earlier state of this checkout
+    if result["changed_files"]:
+        shutil.rmtree(a.work / "against" / commit, ignore_errors=True)  # packs of an earlier state of this checkout
     for suite in (SUITES[name] for name in a.suites):
-        datasets.make(suite.data_set, a.work, a.data.resolve(), say)
+        try:
+            datasets.make(suite.data_set, a.work, a.data.resolve(), say)
+        except datasets.MissingError as e:
+            say(f"{suite.title}: skipped: {e}")
+            continue
         for arm in suite.arms:
             if not arm.ours or not re.search(a.arms, arm.name):
                 continue
@@ -134,6 +139,8 @@ def main() -> None:
                 for got in rounds[-1].values():
                     if "error" in got:
                         say(f"{arm.name}: {got['error'].splitlines()[-1]}")
+            if not rounds:
+                continue
             result["arms"][f"{suite.name}/{arm.name}"] = rounds
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result, indent=1, default=float) + "\n")
