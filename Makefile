@@ -76,6 +76,10 @@ bench-against: build build/venv-test ## this checkout beside BASE=commit, in tur
 	@$(VENV) -m bench.against '$(BASE)' $(if $(SUITES),--suites $(SUITES)) $(if $(ARMS),--arms '$(ARMS)') \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) $(if $(DATA),--data '$(DATA)')
 
+.PHONY: bench-latency
+bench-latency: build build/venv-test ## storage that answers late, beside the same pack in memory; 8 minutes
+	@$(VENV) -m bench.latency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(LOOKAHEAD),--lookahead '$(LOOKAHEAD)') $(if $(DATA),--data '$(DATA)')
+
 .PHONY: bench-storage
 bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 20 minutes, 9 GB of data
 	@bench/dlio_setup.sh

@@ -25,6 +25,7 @@ def open_stream(job: Job) -> Stream:
             image.append(stoker.RandomHorizontalFlip(job.flip))
     more: dict[str, Any] = {"threads": job.workers} if job.workers else {}
     more |= {k: int(v) for k, v in job.options.items() if k in ("memory", "prefetch")}
+    more |= {k: v for k, v in job.options.items() if k == "lookahead"}
     _loader = stoker.Loader(
         job.data,
         batch_size=job.batch,
