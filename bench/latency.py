@@ -4,8 +4,8 @@
     make bench-latency ROUNDS=7 LOOKAHEAD=64MB
 
 Each read of the engine is held up below everything that plans and repeats reads (STOKER_TEST_FAULTS), and never served
-from mapped memory. The arms of a round follow each other at once, in an order that changes; what is reported is the median
-of the rounds' ratios to the run from memory. Results go to bench/results/latency-<machine>-<commit>.json.
+from mapped memory. The arms of a round follow each other at once, in an order that changes; what is reported is the
+median of the rounds' ratios to the run from memory. Results go to bench/results/latency-<machine>-<commit>.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from . import datasets, procs, runner
 from .against import Side
 from .run import _git, _slug
-from .suite import SUITES, STOKER
+from .suite import STOKER, SUITES
 
 ROOT = runner.ROOT
 # What is held up, and the share of the rate from memory that must be left.

@@ -364,6 +364,36 @@ func TestLateReadsAreMadeAgain(t *testing.T) {
 	})
 }
 
+// A read that is made again may be late as well.
+func TestLateReadsAreMadeAgainAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(20_000, 4000, 1000)
+		tries := 0
+		d.read = func(_ context.Context, object, off int64, _ int) error {
+			d.mu.Lock()
+			slow := object == 7 && off/d.size == 500 && tries < 3
+			if slow {
+				tries++
+			}
+			d.mu.Unlock()
+			if slow {
+				time.Sleep(5 * time.Second)
+			} else {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}
+		f := open(d, 2<<20, 1<<18)
+		start := time.Now()
+		drive(t, d, f, shuffled(20_000, 3), 8, func(u *Unit) { time.Sleep(4 * time.Millisecond); check(t, d, u) })
+		took := time.Since(start)
+		f.Close()
+		if took > 11*time.Second || tries != 3 {
+			t.Errorf("it took %v of at least 10 s; read %d times late", took, tries)
+		}
+	})
+}
+
 func TestErrorsAreOfTheirRecord(t *testing.T) {
 	d := newDisk(200, 512, 200)
 	bad := &store.Error{Op: "read", Path: "disk/0", Off: 64 + 17*512, Len: 512, Err: errors.New("bad sector")}

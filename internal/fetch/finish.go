@@ -11,6 +11,7 @@ import (
 func (f *Fetcher) begin(fl *flight) {
 	fl.since = time.Now()
 	fl.out++
+	fl.newest = fl
 	if fl.second {
 		f.hedge.out++
 	} else {
@@ -36,7 +37,7 @@ func (f *Fetcher) finish(fl *flight, err error) {
 	if fl.second {
 		f.hedge.out--
 	} else {
-		if fl.again {
+		if fl.stuck {
 			f.hedge.stuck--
 		} else {
 			f.flying--
@@ -57,7 +58,7 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 	switch {
 	case fl.done:
 	case err != nil && fl.out > 0:
-		// The other one may still succeed.
+		// Another one may still succeed.
 	case err != nil && len(fl.wants) > 1 && fl.ctx.Err() == nil:
 		// Only those fail that cannot be read on their own.
 		fl.done = true

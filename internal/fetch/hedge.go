@@ -2,17 +2,18 @@ package fetch
 
 import "time"
 
-// hedger has reads made a second time that are late: the first answer counts.
-// Where one read in a hundred takes seconds, nobody has to wait for it.
+// hedger has reads made again that are late: the first answer counts. Where one
+// read in a hundred takes seconds, nobody has to wait for it; since among as many
+// there is one whose second read is late too, that is looked after alike.
 type hedger struct {
 	// mean and dev are the moving average of what reads take and of how far they
 	// are off, both in nanoseconds.
 	mean, dev float64
 	reads     int64
 	made      int64
-	out       int     // second reads under way
-	stuck     int     // first reads under way that have a second one
-	again     []*goal // that are to be read a second time
+	out       int     // reads under way that are not the first ones of their goal
+	stuck     int     // first reads under way that are late and made again
+	again     []*goal // that are to be read again
 	timer     *time.Timer
 	stopped   bool
 }
@@ -21,8 +22,10 @@ const (
 	// leastLate is how long a read may always take: below that a second one costs
 	// more than it gains.
 	leastLate = 30 * time.Millisecond
-	// hedgeShare bounds the second reads: one in so many.
+	// hedgeShare bounds the reads that are made again: one in so many.
 	hedgeShare = 20
+	// maxAgain bounds them for one goal.
+	maxAgain = 3
 	// watchEvery is how often reads that are under way are looked at.
 	watchEvery = 15 * time.Millisecond
 )
@@ -84,15 +87,19 @@ func (f *Fetcher) lookForLate() {
 	}
 	now, late := time.Now(), h.late()
 	for _, fl := range f.flights {
-		if fl.second || fl.again || fl.done || fl.dst != nil || fl.ctx.Err() != nil ||
+		if fl.newest != fl || fl.again == maxAgain || fl.done || fl.dst != nil || fl.ctx.Err() != nil ||
 			now.Sub(fl.since) < late || h.made*hedgeShare > h.reads {
 			continue
 		}
-		fl.again = true
+		fl.newest = nil
+		fl.again++
 		h.made++
 		h.again = append(h.again, fl.goal)
-		f.flying-- // it holds nobody up any more
-		h.stuck++
+		if !fl.second { // it holds nobody up any more
+			fl.stuck = true
+			f.flying--
+			h.stuck++
+		}
 		f.wake()
 	}
 }

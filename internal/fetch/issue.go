@@ -191,8 +191,8 @@ func (f *Fetcher) wake() {
 	}
 }
 
-// flight is one read that is under way. There may be a second one for the same
-// wants, when it is late.
+// flight is one read that is under way. There may be more for the same wants, when
+// it is late.
 type flight struct {
 	*goal
 	object, off, size int64
@@ -200,15 +200,17 @@ type flight struct {
 	dst               []byte
 	ctx               context.Context
 	since             time.Time
-	second            bool
+	second            bool // not the first one
+	stuck             bool // the first one, which is late: there is another one
 }
 
-// goal is what one or two flights are for.
+// goal is what one or more flights are for.
 type goal struct {
-	wants []*want
-	out   int // flights
-	done  bool
-	again bool // there is or was a second one
+	wants  []*want
+	out    int // flights
+	done   bool
+	again  int     // flights that were made since others were late
+	newest *flight // the last one of them that has begun
 }
 
 // reader reads what is needed first, again and again.
