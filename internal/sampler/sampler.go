@@ -98,10 +98,36 @@ func (o *Order) Find(record int64) int64 {
 	}
 }
 
-// Fill writes the records at positions pos, pos+1, ... into ids.
+// Fill writes the records at positions pos, pos+1, ... into ids. It is At for
+// each of them, several at a time: one multiplication waits for the one before.
 func (o *Order) Fill(ids []int64, pos int64) {
-	for i := range ids {
-		ids[i] = o.At(pos + int64(i))
+	if !o.shuffle || len(ids) < lanes {
+		for i := range ids {
+			ids[i] = o.At(pos + int64(i))
+		}
+		return
+	}
+	var x [lanes]uint64
+	var at [lanes]int // the place in ids that a lane works for
+	for l := range x {
+		x[l], at[l] = uint64(pos+int64(l)), l
+	}
+	next, busy := lanes, lanes
+	for busy > 0 {
+		o.encryptLanes(&x)
+		for l := range x {
+			if x[l] >= o.n || at[l] < 0 {
+				continue
+			}
+			ids[at[l]] = int64(x[l])
+			if next == len(ids) {
+				at[l] = -1
+				busy--
+				continue
+			}
+			x[l], at[l] = uint64(pos+int64(next)), next
+			next++
+		}
 	}
 }
 
@@ -119,6 +145,30 @@ func (o *Order) encrypt(x uint64) uint64 {
 		b ^= scramble(a, keys[i+1]) & o.bMask
 	}
 	return b<<o.aBits | a
+}
+
+// lanes is how many numbers encryptLanes takes.
+const lanes = 4
+
+// encryptLanes is encrypt for each of x.
+func (o *Order) encryptLanes(x *[lanes]uint64) {
+	shift, aMask, bMask := o.aBits&63, o.aMask, o.bMask
+	a0, a1, a2, a3 := x[0]&aMask, x[1]&aMask, x[2]&aMask, x[3]&aMask
+	b0, b1, b2, b3 := x[0]>>shift, x[1]>>shift, x[2]>>shift, x[3]>>shift
+	keys := o.keys[:o.rounds]
+	for i := 0; i+1 < len(keys); i += 2 {
+		k := keys[i]
+		a0 ^= scramble(b0, k) & aMask
+		a1 ^= scramble(b1, k) & aMask
+		a2 ^= scramble(b2, k) & aMask
+		a3 ^= scramble(b3, k) & aMask
+		k = keys[i+1]
+		b0 ^= scramble(a0, k) & bMask
+		b1 ^= scramble(a1, k) & bMask
+		b2 ^= scramble(a2, k) & bMask
+		b3 ^= scramble(a3, k) & bMask
+	}
+	x[0], x[1], x[2], x[3] = b0<<shift|a0, b1<<shift|a1, b2<<shift|a2, b3<<shift|a3
 }
 
 func (o *Order) decrypt(x uint64) uint64 {

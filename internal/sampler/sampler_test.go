@@ -271,3 +271,34 @@ func BenchmarkAt(b *testing.B) {
 		})
 	}
 }
+
+// Fill is At, whatever the number of records, the place and the length.
+func TestFillIsAt(t *testing.T) {
+	for _, n := range []int64{1, 2, 3, 5, 64, 100, 255, 257, 1000, 40_000, 1 << 20, MaxLen - 3, MaxLen} {
+		for _, shuffle := range []bool{true, false} {
+			o := NewOrder(n, shuffle, 7, 3)
+			for _, size := range []int64{0, 1, 2, 3, 4, 5, 7, 8, 64, 255, 1000} {
+				for _, pos := range []int64{0, 1, n / 3, n - size} {
+					if pos < 0 || pos+size > n {
+						continue
+					}
+					ids := make([]int64, size)
+					o.Fill(ids, pos)
+					for i, id := range ids {
+						if want := o.At(pos + int64(i)); id != want {
+							t.Fatalf("%d records, shuffle %v: position %d is %d, alone %d", n, shuffle, pos+int64(i), id, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkFill(b *testing.B) {
+	o := NewOrder(40_000, true, 7, 3)
+	ids := make([]int64, 64)
+	for b.Loop() {
+		o.Fill(ids, 1000)
+	}
+}
