@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -225,9 +226,10 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 // fill makes the rows of recs as far as they are good.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
 	g := w.rows.Make(b.rows, first, b.epoch, recs)
+	index := b.rows.Span(w.p.indexArray, first, first+len(recs))
 	for k := range recs {
 		if g.Errs[k] == nil {
-			b.rows.PutInt(w.p.indexArray, first+k, recs[k].ID)
+			binary.LittleEndian.PutUint64(index[8*k:], uint64(recs[k].ID))
 		}
 	}
 	return g

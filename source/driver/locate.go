@@ -76,6 +76,9 @@ type Group struct {
 	// of a field of Records[k] is wanted, nil when it has no place of that size.
 	// Parse uses it through Take.
 	Place func(k, field int, n int64) []byte
+
+	values []Value // those of all Records, one behind the other
+	fields int     // of each
 }
 
 // Wants reports whether a field is wanted.
@@ -111,19 +114,18 @@ func (g *Group) Begin(ids []int64, fields int) {
 	g.IDs = ids
 	g.Relocate()
 	n := len(ids)
-	if cap(g.Records) < n || n > 0 && cap(g.Records[:1][0].Values) < fields {
-		g.Records = make([]Record, n)
-		values := make([]Value, n*fields)
+	if cap(g.Records) < n || len(g.values) < n*fields || g.fields != fields {
+		n := max(n, cap(g.Records))
+		g.Records, g.values, g.fields = make([]Record, n), make([]Value, n*fields), fields
 		for k := range g.Records {
-			g.Records[k].Values = values[k*fields : (k+1)*fields : (k+1)*fields]
+			g.Records[k].Values = g.values[k*fields : (k+1)*fields : (k+1)*fields]
 		}
 	}
 	g.Records = g.Records[:n]
+	clear(g.values[:n*fields])
 	for k, id := range ids {
 		rec := &g.Records[k]
 		rec.ID, rec.Err = id, nil
-		rec.Values = rec.Values[:fields]
-		clear(rec.Values)
 	}
 }
 

@@ -190,11 +190,16 @@ func Locate(g *driver.Group, info *driver.Info, f func(k int, id int64)) {
 // Has says whether record k of a group may be located; where there is no such
 // record, Err says so.
 func Has(g *driver.Group, k int, info *driver.Info) bool {
-	rec := &g.Records[k]
-	if id := g.IDs[k]; (id < 0 || id >= info.Len) && rec.Err == nil {
-		rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, info.Len, info.URL)
+	if uint64(g.IDs[k]) >= uint64(info.Len) {
+		outside(g, k, info)
 	}
-	return rec.Err == nil
+	return g.Records[k].Err == nil
+}
+
+func outside(g *driver.Group, k int, info *driver.Info) {
+	if rec := &g.Records[k]; rec.Err == nil {
+		rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], info.Len, info.URL)
+	}
 }
 
 // ErrPlace puts the place of a record in front of an error of its content.
