@@ -45,6 +45,9 @@ func (r *Reader) Read(ctx context.Context, ids []int64) ([]driver.Record, error)
 	g := &r.g
 	g.Alloc, g.Place, g.Want = r.Alloc, r.Place, r.Want
 	g.Begin(ids, len(r.src.Info().Fields))
+	if s, ok := r.src.(driver.Sequential); ok {
+		return g.Records, r.inOrder(ctx, s)
+	}
 	if err := Locate(ctx, r.src, g, r.learn); err != nil {
 		return nil, err
 	}

@@ -263,17 +263,6 @@ type Source interface {
 	Close() error
 }
 
-// Sequential is implemented by sources whose records cannot be located, such as
-// compressed streams: they give their records in order. Info.Sequential says so;
-// such a source can be packed, and read in order.
-type Sequential interface {
-	Source
-	// Records calls f with one record after the other, from where token says, ""
-	// for the first one. With each record comes the token from which the next
-	// ones follow. What f gets is valid until it returns; its error ends the call.
-	Records(ctx context.Context, token string, f func(rec *Record, next string) error) error
-}
-
 // ImageExtensions are the file extensions, lower case, that folder readers
 // take for images. The content decides what they really are.
 var ImageExtensions = []string{".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff"}

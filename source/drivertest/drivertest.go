@@ -51,6 +51,7 @@ func Run(t *testing.T, open Open) {
 	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, open) })
 	t.Run("Names", func(t *testing.T) { testNames(t, open) })
 	t.Run("Close", func(t *testing.T) { testClose(t, open) })
+	t.Run("InOrder", func(t *testing.T) { testInOrder(t, open) })
 }
 
 // Bench runs the benchmarks: records read in order and at random, in groups as

@@ -5,6 +5,9 @@
 // A TFRecord file has no index. Opening goes through the lengths of all records
 // once, with the check of each length, and keeps 8 bytes per record. The
 // checksum of a record's data is compared whenever it is read.
+//
+// Where one of the files is compressed, with gzip or zstd, the source can only be
+// read in order (ordered.go).
 package tfrecordsource
 
 import (
@@ -13,13 +16,17 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -61,25 +68,48 @@ type source struct {
 }
 
 // IsName says whether a path looks like a TFRecord file's: x.tfrecord,
-// x.tfrecords, x.tfrecord-00001-of-00128, x.tfrec.
+// x.tfrecords, x.tfrecord-00001-of-00128, x.tfrec, x.tfrecord.gz.
 func IsName(path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
-	return strings.Contains(name, ".tfrecord") || strings.HasSuffix(name, ".tfrec")
+	return strings.Contains(name, ".tfrec")
 }
 
-// IsFile says whether an object begins with a TFRecord's header.
+// IsFile says whether an object begins with a TFRecord's header, or decompresses
+// to something that does.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
 		return false
 	}
 	defer o.Close()
+	format, err := formatOf(ctx, o)
+	if err != nil {
+		return false
+	}
+	var rd stream.Reader
+	defer rd.Close()
+	rd.Open(ctx, o.ReadAt, o.Size(), format, 0)
 	var b [headerBytes]byte
-	if o.Size() < headerBytes || o.ReadAt(ctx, b[:], 0) != nil {
+	if _, err := io.ReadFull(&rd, b[:]); err != nil {
 		return false
 	}
 	_, err = parseHeader(b[:])
 	return err == nil
+}
+
+// formatOf says how an object is compressed.
+func formatOf(ctx context.Context, o store.Object) (stream.Format, error) {
+	var head [headerBytes]byte
+	n := min(o.Size(), headerBytes)
+	if err := o.ReadAt(ctx, head[:n], 0); err != nil {
+		return 0, err
+	}
+	if n == headerBytes {
+		if _, err := parseHeader(head[:]); err == nil {
+			return stream.Plain, nil // a record whose length looks like gzip
+		}
+	}
+	return stream.Detect(head[:n]), nil
 }
 
 // Open lists the TFRecord files of st, or takes the one file that it is, and goes
@@ -96,46 +126,94 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
 	}
-	offsets := make([][]int64, list.Len())
+	files := make([]file, list.Len())
+	lim := limits{streams: make(chan struct{}, min(runtime.GOMAXPROCS(0), maxStreams))}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
-	for i := range offsets {
-		g.Go(func() error {
-			o, err := list.Open(gctx, i)
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			offsets[i], err = scan(gctx, store.ReaderAt(gctx, o), list.Size(i))
-			var d *damage
-			if errors.As(err, &d) {
-				return fmt.Errorf("%s, byte %d: %w", list.Path(i), d.at, d.err)
-			}
+	for i := range files {
+		g.Go(func() (err error) {
+			files[i], err = look(gctx, list, i, &lim)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	var s driver.Source
+	if slices.ContainsFunc(files, func(f file) bool { return f.format != stream.Plain }) {
+		s = newOrdered(list, files)
+	} else {
+		s = newSource(list, files)
+	}
+	info := s.Info()
+	if info.Len == 0 {
+		return nil, fmt.Errorf("the TFRecord files in %s have no records", st)
+	}
+	info.URL, info.Format, info.Objects, info.Fingerprint = url, "tfrecord", int64(list.Len()), list.Fingerprint("tfrecord")
+	return s, nil
+}
+
+// file is what is known of a file.
+type file struct {
+	format stream.Format
+	// Of one that is not compressed: where its records begin, and its end.
+	offsets []int64
+	// Of one that is: see index.
+	index
+}
+
+// limits bound what decompressing several files at a time takes.
+type limits struct {
+	streams chan struct{}
+	large   sync.Mutex // held while it takes much memory
+}
+
+// look goes through one file.
+func look(ctx context.Context, list *filelist.List, i int, lim *limits) (f file, err error) {
+	o, err := list.Open(ctx, i)
+	if err != nil {
+		return f, err
+	}
+	defer o.Close()
+	if f.format, err = formatOf(ctx, o); err != nil {
+		return f, err
+	}
+	if f.format != stream.Plain {
+		select {
+		case lim.streams <- struct{}{}:
+			defer func() { <-lim.streams }()
+		case <-ctx.Done():
+			return f, context.Cause(ctx)
+		}
+		if f.index, err = scanStream(ctx, o.ReadAt, o.Size(), f.format, &lim.large); err != nil {
+			return f, placed(list.Path(i), err)
+		}
+		return f, store.Check(ctx, o)
+	}
+	f.offsets, err = scan(ctx, store.ReaderAt(ctx, o), list.Size(i))
+	var d *damage
+	if errors.As(err, &d) {
+		return f, fmt.Errorf("%s, byte %d: %w", list.Path(i), d.at, d.err)
+	}
+	return f, err
+}
+
+// newSource is the source of files that are not compressed.
+func newSource(list *filelist.List, files []file) *source {
 	s := &source{list: list}
 	records, largest := int64(0), int64(0)
-	for i, at := range offsets {
+	for i := range files {
+		at := files[i].offsets
 		s.first = append(s.first, records)
 		s.at = append(s.at, at...)
 		records += int64(len(at) - 1)
 		for k := range at[1:] {
 			largest = max(largest, at[k+1]-at[k]-headerBytes-footerBytes)
 		}
-		offsets[i] = nil
+		files[i].offsets = nil
 	}
-	if records == 0 {
-		return nil, fmt.Errorf("the TFRecord files in %s have no records", st)
-	}
-	s.info = driver.Info{
-		URL: url, Format: "tfrecord", Len: records, Objects: int64(list.Len()), Fingerprint: list.Fingerprint("tfrecord"),
-		Fields: []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}},
-	}
-	return s, nil
+	s.info = driver.Info{Len: records, Fields: []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}}}
+	return s
 }
 
 // damage says at which byte a file is not what it should be.
@@ -147,9 +225,6 @@ type damage struct {
 func (d *damage) Error() string { return fmt.Sprintf("byte %d: %v", d.at, d.err) }
 
 func parseHeader(b []byte) (int64, error) {
-	if b[0] == 0x1F && b[1] == 0x8B && b[2] == 8 {
-		return 0, errors.New("the file is compressed with gzip, which cannot be read at random: decompress it")
-	}
 	n := binary.LittleEndian.Uint64(b)
 	want := binary.LittleEndian.Uint32(b[8:])
 	if got := masked(crc32.Checksum(b[:8], castagnoli)); got != want {
