@@ -33,6 +33,9 @@ type Request struct {
 	// UnplacedBytes the largest of them that may have to be read into memory
 	// beside the batch.
 	ValueBytes, UnplacedBytes int64
+	// InOrder is what going through a source takes that can only be read in order,
+	// beside its records.
+	InOrder int64
 }
 
 // Image describes the images of a field. A zero means that it is not known.
@@ -75,8 +78,9 @@ type Plan struct {
 	GroupRows int
 	// Of Read: Fetch is for the records that are wanted next, Urgent for those that
 	// are wanted before them and were not planned, Parse for what sources make of
-	// bytes, Substitute for records that take the place of bad ones.
-	Fetch, Urgent, Parse, Substitute int64
+	// bytes, Substitute for records that take the place of bad ones, InOrder for
+	// sources that can only be read in order.
+	Fetch, Urgent, Parse, Substitute, InOrder int64
 	// WorkerScratch is the part of Scratch that each worker has for images between
 	// two steps. WorkerDecode is what decoding an image may take there: each worker
 	// has twice as much, since what it took for the image before is not all given
@@ -146,7 +150,11 @@ func (p *Plan) reading(r *Request) {
 	if r.Substitutes {
 		p.Substitute = p.Fetch
 	}
-	p.Read = p.Fetch + p.Urgent + p.Parse + p.Substitute
+	p.InOrder = r.InOrder
+	if r.Substitutes {
+		p.InOrder *= 2
+	}
+	p.Read = p.Fetch + p.Urgent + p.Parse + p.Substitute + p.InOrder
 }
 
 // sum is what a plan takes.

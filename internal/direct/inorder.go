@@ -66,3 +66,32 @@ func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
 	}
 	return err
 }
+
+// Good reads the first good one of n records from an id on, of a source that gives
+// them in order; with the error of the last one when none is.
+func (r *Reader) Good(ctx context.Context, id, n int64) ([]driver.Record, error) {
+	src, ok := r.src.(driver.Sequential)
+	if !ok || n < 1 {
+		return nil, fmt.Errorf("internal error: %d records of %s in order", n, r.src.Info().Format)
+	}
+	g, end := &r.g, src.Info().Len
+	g.Alloc, g.Place, g.Want = r.Alloc, nil, r.Want
+	g.Begin([]int64{id}, len(src.Info().Fields))
+	err := Records(ctx, src, src.Token(id), &driver.InOrder{
+		Read:  r.obj.Read,
+		Alloc: func(_ int64, _ int, size int64) ([]byte, error) { return g.Alloc(int(size)) },
+		Record: func(rec *driver.Record) (int64, error) {
+			to := &g.Records[0]
+			to.ID, to.Err = rec.ID, rec.Err
+			copy(to.Values, rec.Values)
+			if rec.Err == nil || rec.ID+1 >= min(id+n, end) {
+				return end, nil
+			}
+			return rec.ID + 1, nil
+		},
+	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return g.Records, err
+}

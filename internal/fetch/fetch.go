@@ -74,6 +74,11 @@ type Fetcher struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 
+	// Of sources that are read in order:
+	inOrder []*orderedRead
+	turn    chan struct{} // held by the InOrder that reads
+	room    chan struct{} // there may be room for it
+
 	pool  []*Unit
 	wants []*want // spare
 
@@ -96,6 +101,7 @@ func New(cfg Config) *Fetcher {
 		mem: newMemory(cfg.Budget, int(cfg.Memory)), window: min(firstWindow, cfg.Memory-cfg.Urgent),
 		index: map[[2]int64]*indexRead{},
 		kick:  make(chan struct{}, 1), space: make(chan struct{}, 1),
+		turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.work.L = &f.mu
@@ -113,6 +119,8 @@ type Unit struct {
 	Lo, Hi int
 	// InMemory says that nothing has to be read.
 	InMemory bool
+	// Parsed says that the values are there without Parse.
+	Parsed bool
 
 	ctx      context.Context
 	order    int64
@@ -322,6 +330,7 @@ func (f *Fetcher) freeLocked(u *Unit) {
 	if len(f.pool) < 256 {
 		f.pool = append(f.pool, u)
 	}
+	signal(f.room)
 	signal(f.space)
 }
 
@@ -355,6 +364,10 @@ func (f *Fetcher) Close() {
 func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if len(f.inOrder) > 0 { // in the order in which they began
+		rd := f.inOrder[0]
+		return f.obj.Place(&rd.Extent), time.Since(rd.since), true
+	}
 	oldest := time.Duration(-1)
 	for _, fl := range f.flights {
 		oldest = max(oldest, time.Since(fl.since))
@@ -413,7 +426,7 @@ func (f *Fetcher) Counters() Counters {
 	defer f.mu.Unlock()
 	return Counters{
 		Busy: time.Duration(f.busy.Load()), Records: f.records.Load(), Bytes: f.bytes.Load(), Requests: f.requests.Load(),
-		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying, Ahead: f.used + f.urgent, Peak: f.peak, Queue: f.queue.n + f.rush.n,
+		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying + len(f.inOrder), Ahead: f.used + f.urgent, Peak: f.peak, Queue: f.queue.n + f.rush.n,
 	}
 }
 

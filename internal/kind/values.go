@@ -68,7 +68,7 @@ func (c *valueColumn) room(p *Planner, w *Want) error {
 	if f.Stats != nil && f.Stats.Count > 0 {
 		c.perRecord = f.Stats.Bytes / f.Stats.Count
 	}
-	if sized {
+	if sized && !p.Source.Info().Sequential { // which is read before there is a place
 		c.largest = 0
 	}
 	return nil

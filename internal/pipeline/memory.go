@@ -5,6 +5,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // memoryRequest is what the budget is shared out for.
@@ -14,6 +15,9 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
 		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip,
 		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes,
+	}
+	if src, ok := p.src.(driver.Sequential); ok {
+		r.InOrder = src.Memory()
 	}
 	if r.Memory == 0 {
 		free, err := proc.Live.FreeMemory()

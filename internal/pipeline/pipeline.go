@@ -50,6 +50,7 @@ type Pipeline struct {
 	subMu         sync.Mutex
 	sub           *direct.Reader // of records that take the place of bad ones
 	subMem        *arena.Bump
+	subBad        [2]int64 // of a source that is read in order: records known to be bad
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -112,6 +113,10 @@ func (p *Pipeline) open() error {
 		return fmt.Errorf("%s says that it holds %d records, the limit is %d", info.URL, info.Len, int64(sampler.MaxLen))
 	}
 	cfg := &p.cfg
+	if info.Sequential && cfg.Shuffle {
+		return fmt.Errorf("%s can only be read in order, since it is compressed, and shuffle asks for another one: "+
+			"make a pack of it (stoker pack) and shuffle that, or turn shuffle off", info.URL)
+	}
 	p.split = sampler.Split{Len: info.Len, Batch: cfg.BatchSize, Rank: cfg.Rank, World: cfg.WorldSize, DropLast: cfg.DropLast}
 	if int64(cfg.BatchSize)*int64(cfg.WorldSize) > sampler.MaxLen {
 		return fmt.Errorf("batch_size x world_size is %d, the limit is %d", int64(cfg.BatchSize)*int64(cfg.WorldSize), int64(sampler.MaxLen))
@@ -174,7 +179,7 @@ func (p *Pipeline) open() error {
 	p.memoryQ = make(chan group, 2*threads)
 	p.wake = make(chan struct{}, 1)
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.heapScratch = plan.Scratch
+	p.heapScratch = plan.Scratch + plan.InOrder
 	limitHeap(p.heapScratch)
 	for range threads {
 		w, err := p.newWorker()

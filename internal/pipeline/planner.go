@@ -20,6 +20,9 @@ import (
 // read ahead: groups then go to the workers at once, and only those that turn out
 // not to be in memory come back (missed).
 //
+// A source that cannot locate its records has them read in order instead
+// (fetch.InOrder): what is ahead then comes from there, and nothing is scouted.
+//
 // Everything here is done by one goroutine, which waits in one place (run).
 type planner struct {
 	p *Pipeline
@@ -31,6 +34,8 @@ type planner struct {
 	scouts []*fetch.Unit
 	ahead  []*fetch.Unit
 	missed []missedUnit
+	// inOrder is set for a source that cannot locate; cur is then its goroutine's.
+	inOrder *fetch.InOrder
 	// inMemory counts the units in a row for which nothing had to be read.
 	inMemory int
 
@@ -61,7 +66,21 @@ func newPlanner(p *Pipeline, s *stream) *planner {
 	pl := &planner{p: p, s: s, order: p.orders.Add(1 << 40), ids: make([]int64, p.groupRows)}
 	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
 	pl.follow.set(p, s.pos.Epoch, s.pos.Row)
+	if p.src.Info().Sequential {
+		pl.inOrder = p.fetch.InOrder(s.ctx, p.groupRows, pl.following)
+	}
 	return pl
+}
+
+// following gives the next group to the goroutine that reads in order.
+func (pl *planner) following(ids []int64) (order int64, n int) {
+	pl.cur.settle(pl.p)
+	c := &pl.cur
+	n = min(pl.groupAt(), len(ids))
+	c.order.Fill(ids[:n], c.part.Lo+int64(c.k))
+	c.k += n
+	pl.order++
+	return pl.order, n
 }
 
 // cursor is a place in the order of the epochs: row k of the part of a global
@@ -109,7 +128,11 @@ func (pl *planner) run() {
 	p, s := pl.p, pl.s
 	defer pl.end()
 	for s.ctx.Err() == nil {
-		pl.takeMissed()
+		if pl.inOrder != nil {
+			pl.ahead = pl.inOrder.Take(pl.ahead)
+		} else {
+			pl.takeMissed()
+		}
 		if !pl.epochEnds() {
 			return
 		}
@@ -121,7 +144,7 @@ func (pl *planner) run() {
 			pl.b = nil
 			continue
 		}
-		if !p.warm.Load() {
+		if pl.inOrder == nil && !p.warm.Load() {
 			pl.lookAhead(pl.b == nil)
 		}
 		select {
@@ -192,6 +215,8 @@ func (pl *planner) dispatch() bool {
 			u := pl.ahead[0]
 			pl.ahead = pl.ahead[:copy(pl.ahead, pl.ahead[1:])]
 			pl.attach(u)
+		case pl.inOrder != nil:
+			return false
 		case len(pl.scouts) > 0 || !p.warm.Load():
 			// The first rows that are not being read yet: wherever their values
 			// have a place in the batch, they are read to there.
@@ -395,6 +420,9 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 // end gives up what is not in a batch.
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
+	if pl.inOrder != nil {
+		pl.inOrder.Stop()
+	}
 	for _, u := range pl.ahead {
 		p.fetch.Drop(u)
 	}

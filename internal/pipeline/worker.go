@@ -155,7 +155,10 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 	w.b, w.first = b, lo
 	u.Place = w.where
 	w.decode, w.transform = 0, 0
-	err := w.parse(&u.Group, u.Err())
+	var err error
+	if !u.Parsed {
+		err = w.parse(&u.Group, u.Err())
+	}
 	start := time.Now()
 	p.fetch.Count(u, start.Sub(found))
 	if err == nil {
@@ -265,7 +268,8 @@ func (w *worker) replace(b *batch, row int, id int64, cause error) {
 		if b.stream.stopped.Load() {
 			return
 		}
-		if w.substitute(b, row, (id+try)%n) == nil {
+		var err error
+		if try, err = w.substitute(b, row, id, try); err == nil {
 			p.mu.Lock()
 			b.skipped++
 			if len(b.bad) < maxBadListed {
@@ -279,19 +283,48 @@ func (w *worker) replace(b *batch, row int, id int64, cause error) {
 	p.batchFailed(b, row, &rec)
 }
 
-// substitute makes one row from record id.
-func (w *worker) substitute(b *batch, row int, id int64) error {
-	ids := [1]int64{id}
+// errNoSubstitute ends looking for one.
+var errNoSubstitute = errors.New("no other record can take its place")
+
+// substitute makes one row from the record that is try places behind record id, or
+// from a later one where it is known that those before it are bad. It returns
+// which one.
+func (w *worker) substitute(b *batch, row int, id, try int64) (int64, error) {
+	p := w.p
+	n := p.split.Len
 	// One at a time, with memory of its own: a worker holds the buffer of its
 	// group, so it must not wait for those of other groups.
-	w.p.subMu.Lock()
-	defer w.p.subMu.Unlock()
-	w.p.subMem.Reset()
-	recs, err := w.p.sub.Read(b.stream.ctx, ids[:])
-	if err != nil {
-		return err
+	p.subMu.Lock()
+	defer p.subMu.Unlock()
+	p.subMem.Reset()
+	var recs []driver.Record
+	var err error
+	if p.src.Info().Sequential {
+		// Those that cannot be reached are many, and each is tried by decompressing
+		// what lies before it: that is done once.
+		from := (id + try) % n
+		if bad := &p.subBad; from >= bad[0] && from < bad[1] {
+			try += bad[1] - from
+			from = bad[1] % n
+		}
+		if try >= n || try > maxSubstitutes {
+			return try, errNoSubstitute
+		}
+		recs, err = p.sub.Good(b.stream.ctx, from, min(maxSubstitutes-try+1, n-try, n-from))
+		if len(recs) > 0 {
+			if last := recs[0].ID; last > from {
+				p.subBad = [2]int64{from, last}
+				try += last - from
+			}
+		}
+	} else {
+		ids := [1]int64{(id + try) % n}
+		recs, err = p.sub.Read(b.stream.ctx, ids[:])
 	}
-	return w.fill(b, row, recs).Errs[0]
+	if err != nil {
+		return try, err
+	}
+	return try, w.fill(b, row, recs).Errs[0]
 }
 
 // batchFailed makes a batch fail, with the error of its first bad row.

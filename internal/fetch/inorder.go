@@ -1,0 +1,246 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// InOrder reads the records of a source that cannot locate them: one goroutine
+// goes through it, as far ahead as there is memory, and makes units that are ready
+// when they come, in the order in which they were asked for.
+//
+// Records go to the memory of the Fetcher as they are decompressed. It is given in
+// the order of need: who waits for room waits for units that are needed earlier,
+// and gives away the one that it has begun before it waits.
+type InOrder struct {
+	f    *Fetcher
+	src  driver.Sequential
+	ctx  context.Context
+	next func(ids []int64) (order int64, n int)
+
+	ids   []int64 // of the group that is wanted, ascending
+	k     int     // the next one of them
+	order int64
+	u     *Unit    // what is there of it
+	have  int      // records in u
+	mine  []*block // of the record that is being read
+	taken int64    // their bytes
+	since time.Time
+
+	// Guarded by Fetcher.mu:
+	ready   []*Unit
+	stopped bool
+}
+
+// orderedRead is a read under way.
+type orderedRead struct {
+	driver.Extent
+	since time.Time
+}
+
+// InOrder begins to read the records that next asks for, group by group: it
+// fills ids with up to len(ids) of them, ascending, and says where they stand in
+// the order of need. A group that begins before the end of the one before it begins
+// the source anew. Next is called from the goroutine that reads. That ends with
+// ctx, and Close waits for it; of several, one reads at a time.
+func (f *Fetcher) InOrder(ctx context.Context, group int, next func(ids []int64) (order int64, n int)) *InOrder {
+	r := &InOrder{f: f, src: f.src.(driver.Sequential), ctx: ctx, next: next, ids: make([]int64, 0, group)}
+	f.wg.Go(r.run)
+	return r
+}
+
+// Take appends the units that are ready to list.
+func (r *InOrder) Take(list []*Unit) []*Unit {
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	list = append(list, r.ready...)
+	clear(r.ready)
+	r.ready = r.ready[:0]
+	return list
+}
+
+// Stop gives up what nobody has taken, now and later. The context ends the reading.
+func (r *InOrder) Stop() {
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	r.stopped = true
+	for _, u := range r.ready {
+		r.f.freeLocked(u)
+	}
+	r.ready = nil
+}
+
+func (r *InOrder) run() {
+	f := r.f
+	select {
+	case f.turn <- struct{}{}:
+	case <-r.ctx.Done():
+		return
+	}
+	defer func() {
+		f.mu.Lock()
+		r.dropRecord()
+		if r.u != nil {
+			f.freeLocked(r.u)
+		}
+		f.mu.Unlock()
+		<-f.turn
+	}()
+	in := &driver.InOrder{Read: r.read, Alloc: r.alloc, Record: r.record}
+	for r.ctx.Err() == nil {
+		first := r.wanted()
+		before := r.order
+		r.since = time.Now()
+		err := direct.Records(r.ctx, r.src, r.src.Token(first), in)
+		if err == nil && r.order == before && r.wanted() == first {
+			err = fmt.Errorf("internal error: %s did not give record %d", r.src.Info().Format, first)
+		}
+		if err != nil && r.ctx.Err() == nil {
+			// A bug of the source. It has given nothing of the record that it was
+			// asked for.
+			r.put(&driver.Record{ID: r.wanted(), Err: err, Values: make([]driver.Value, f.fields)})
+		}
+	}
+}
+
+// wanted is the record that comes next.
+func (r *InOrder) wanted() int64 {
+	if r.k == len(r.ids) {
+		var n int
+		r.order, n = r.next(r.ids[:cap(r.ids)])
+		r.ids, r.k = r.ids[:n], 0
+	}
+	return r.ids[r.k]
+}
+
+// record takes a record and says which one is wanted next.
+func (r *InOrder) record(rec *driver.Record) (int64, error) {
+	r.f.busy.Add(int64(time.Since(r.since)))
+	defer func() { r.since = time.Now() }()
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	if want := r.wanted(); rec.ID != want {
+		return 0, fmt.Errorf("internal error: %s gave record %d in the place of %d", r.src.Info().Format, rec.ID, want)
+	}
+	r.put(rec)
+	if id := r.wanted(); id > rec.ID {
+		return id, nil
+	}
+	return r.src.Info().Len, nil // the next epoch
+}
+
+// put makes a record part of the unit.
+func (r *InOrder) put(rec *driver.Record) {
+	f := r.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if rec.Err != nil {
+		r.dropRecord()
+	}
+	if r.u == nil {
+		u := f.newUnitLocked()
+		u.ctx, u.order, u.Want = r.ctx, r.order, f.cfg.Want
+		u.ids = append(u.ids[:0], r.ids[r.k:]...)
+		u.Begin(u.ids, f.fields)
+		u.blocks = u.blocks[:0]
+		f.units++
+		r.u, r.have = u, 0
+	}
+	u := r.u
+	to := &u.Records[r.have]
+	to.Err = rec.Err
+	copy(to.Values, rec.Values)
+	u.Next()
+	u.blocks = append(u.blocks, r.mine...)
+	u.reserved += r.taken
+	r.mine, r.taken = r.mine[:0], 0
+	r.have++
+	if r.k++; r.k == len(r.ids) {
+		r.flush()
+	}
+}
+
+// flush gives the unit away with the records that it has. The lock is held.
+func (r *InOrder) flush() {
+	u := r.u
+	r.u = nil
+	u.ids = u.ids[:r.have]
+	u.IDs, u.Records = u.ids, u.Records[:r.have]
+	u.Parsed, u.complete = true, true
+	if r.stopped {
+		r.f.freeLocked(u)
+		return
+	}
+	r.ready = append(r.ready, u)
+	signal(r.f.space)
+}
+
+// dropRecord gives back the memory of the record that is being read. The lock is
+// held.
+func (r *InOrder) dropRecord() {
+	for _, bl := range r.mine {
+		r.f.mem.release(bl)
+	}
+	r.f.used -= r.taken
+	r.mine, r.taken = r.mine[:0], 0
+}
+
+// alloc gives memory for a value of the record that comes, when there is room.
+func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
+	f := r.f
+	r.f.busy.Add(int64(time.Since(r.since)))
+	defer func() { r.since = time.Now() }()
+	need, most := pieceBytes(n), f.cfg.Memory
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.taken+need > most {
+		return nil, &MemoryError{Limit: most, Need: r.taken + need}
+	}
+	for f.used+need > most {
+		if r.u != nil {
+			r.flush()
+		}
+		f.mu.Unlock()
+		select {
+		case <-f.room:
+		case <-r.ctx.Done():
+		}
+		f.mu.Lock()
+		if r.ctx.Err() != nil {
+			return nil, context.Cause(r.ctx)
+		}
+	}
+	bl, err := f.mem.alloc(int(n))
+	if err != nil {
+		return nil, err
+	}
+	bl.refs = 1
+	r.mine, r.taken = append(r.mine, bl), r.taken+need
+	f.used += need
+	f.peak = max(f.peak, f.used+f.urgent)
+	return bl.b, nil
+}
+
+// read is a read of the source, which Oldest knows of.
+func (r *InOrder) read(ctx context.Context, object int64, p []byte, off int64) error {
+	f := r.f
+	rd := &orderedRead{driver.Extent{Object: object, Offset: off, Size: int64(len(p))}, time.Now()}
+	f.mu.Lock()
+	f.inOrder = append(f.inOrder, rd)
+	f.mu.Unlock()
+	f.requests.Add(1)
+	err := f.obj.Read(ctx, object, p, off)
+	f.mu.Lock()
+	f.inOrder = slices.DeleteFunc(f.inOrder, func(o *orderedRead) bool { return o == rd })
+	f.mu.Unlock()
+	if err == nil {
+		f.bytes.Add(int64(len(p)))
+	}
+	return err
+}
