@@ -81,9 +81,6 @@ type sourceInput struct {
 
 func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	in := &sourceInput{s: s, obj: direct.NewObjects(s, nil), info: s.Info(), opt: opt}
-	if in.info.Sequential {
-		return nil, fmt.Errorf("%s can only be read in order, which packing does not do", in.info.URL)
-	}
 	in.pack, _ = s.(*Reader)
 	in.paths, _ = s.(driver.Pather)
 	pictures := false
@@ -142,6 +139,10 @@ const locating = 4096
 // look notes how large the records are.
 func (in *sourceInput) look() error {
 	in.sizes = make([]int64, in.info.Len)
+	if in.info.Sequential {
+		in.lookInOrder()
+		return nil
+	}
 	var g driver.Group
 	ids := make([]int64, 0, locating)
 	for at := int64(0); at < in.info.Len; at += locating {
@@ -221,41 +222,21 @@ func (in *sourceInput) skipped() []Skipped  { return in.left }
 func (in *sourceInput) bytes(i int64) int64 { return in.sizes[i] }
 
 func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) error {
-	if w.reader == nil {
-		w.reader = direct.NewReader(in.s, in.obj)
-	}
-	size := min(in.sizes[i], maxRecordBytes)
-	if err := j.share.toRead(ctx, size); err != nil {
-		return in.about(i, err)
-	}
-	// One piece of memory for all that is read of the record, kept by the job.
-	j.mem.read = grow(j.mem.read, int(size)+64*len(in.info.Fields))
-	free := j.mem.read
 	var n needs
-	w.reader.Alloc = func(size int) ([]byte, error) {
-		if size < 0 || size > maxRecordBytes {
-			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", size, int64(maxRecordBytes))
+	rec := j.raw
+	if rec == nil {
+		var err error
+		if rec, err = in.read(ctx, i, w, j, &n); err != nil {
+			return in.about(i, err)
 		}
-		if size+direct.Tail > len(free) {
-			n.out += int64(size + direct.Tail)
-			return make([]byte, size+direct.Tail)[:size], nil
-		}
-		p := free[:size:size]
-		free = free[size:]
-		return p, nil
 	}
-	id := [1]int64{i}
-	recs, err := w.reader.Read(ctx, id[:])
-	if err != nil {
-		return err
-	}
-	rec := &recs[0]
 	if rec.Err != nil {
 		return in.failed(i, rec.Err)
 	}
 	j.rec = record{path: in.path(i, -1), values: make([]value, len(in.out))}
 	var extra *Record
 	if in.pack != nil {
+		var err error
 		if extra, err = in.pack.extras(ctx, i); err != nil {
 			return err
 		}
@@ -298,6 +279,39 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 	}
 	j.share.made(made)
 	return nil
+}
+
+// read reads one record. What it takes beside what the input was admitted with is
+// added to n.
+func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *needs) (*driver.Record, error) {
+	if w.reader == nil {
+		w.reader = direct.NewReader(in.s, in.obj)
+	}
+	size := min(in.sizes[i], maxRecordBytes)
+	if err := j.share.toRead(ctx, size); err != nil {
+		return nil, err
+	}
+	// One piece of memory for all that is read of the record, kept by the job.
+	j.mem.read = grow(j.mem.read, int(size)+64*len(in.info.Fields))
+	free := j.mem.read
+	w.reader.Alloc = func(size int) ([]byte, error) {
+		if size < 0 || size > maxRecordBytes {
+			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", size, int64(maxRecordBytes))
+		}
+		if size+direct.Tail > len(free) {
+			n.out += int64(size + direct.Tail)
+			return make([]byte, size+direct.Tail)[:size], nil
+		}
+		p := free[:size:size]
+		free = free[size:]
+		return p, nil
+	}
+	id := [1]int64{i}
+	recs, err := w.reader.Read(ctx, id[:])
+	if err != nil {
+		return nil, err
+	}
+	return &recs[0], nil
 }
 
 // about names the input that an error is about.
@@ -349,6 +363,9 @@ func (in *sourceInput) reason(i int64, field int, path string, err error) error 
 func (in *sourceInput) failed(i int64, err error) error {
 	if errors.Is(err, store.ErrChanged) {
 		return fmt.Errorf("%w; the source must stand still while it is packed: run again with --restart when it does", err)
+	}
+	if b := new(BadInput); errors.As(err, &b) {
+		return in.about(i, err)
 	}
 	if in.pack != nil {
 		return err // a pack that is damaged is not converted

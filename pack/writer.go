@@ -33,6 +33,9 @@ type input interface {
 	bytes(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
+	// feed sends a job for each input from number from on, in order. Begin makes
+	// one, of an input of size bytes, when there is room for it.
+	feed(ctx context.Context, from int64, begin func(i, size int64) (*job, error), send func(*job) error) error
 	// load reads input i into the job. A *BadInput is listed and left out;
 	// any other error ends the run.
 	load(ctx context.Context, i int64, w *worker, j *job) error
@@ -48,7 +51,8 @@ type job struct {
 	i     int64
 	share *holding
 	rec   record
-	mem   memory // of rec
+	raw   *driver.Record // what was read already, with its values in mem
+	mem   memory         // of rec
 	err   error
 	done  chan struct{}
 }
@@ -58,6 +62,7 @@ type job struct {
 type memory struct {
 	read   []byte
 	values [][]byte
+	raw    driver.Record
 }
 
 // value returns n bytes for value i.
@@ -243,33 +248,37 @@ func (w *writer) packAll(ctx context.Context) error {
 	free := make(chan *job, (budget.PackJobs+1)*n)
 
 	g, gctx := errgroup.WithContext(ctx)
+	begin := func(i, size int64) (*job, error) {
+		share, err := rm.admit(gctx, i, max(size, 4<<10))
+		if err != nil {
+			return nil, err
+		}
+		var j *job
+		select {
+		case j = <-free:
+		default:
+			j = new(job)
+		}
+		*j = job{i: i, share: share, mem: j.mem, done: make(chan struct{})}
+		return j, nil
+	}
+	send := func(j *job) error {
+		select {
+		case order <- j:
+		case <-gctx.Done():
+			return context.Cause(gctx)
+		}
+		select {
+		case jobs <- j:
+		case <-gctx.Done():
+			return context.Cause(gctx)
+		}
+		return nil
+	}
 	g.Go(func() error { // hands out the inputs in order
 		defer close(jobs)
 		defer close(order)
-		for i := w.next; i < w.in.len(); i++ {
-			s, err := rm.admit(gctx, i, max(w.in.bytes(i), 4<<10))
-			if err != nil {
-				return err
-			}
-			var j *job
-			select {
-			case j = <-free:
-			default:
-				j = new(job)
-			}
-			*j = job{i: i, share: s, mem: j.mem, done: make(chan struct{})}
-			select {
-			case order <- j:
-			case <-gctx.Done():
-				return context.Cause(gctx)
-			}
-			select {
-			case jobs <- j:
-			case <-gctx.Done():
-				return context.Cause(gctx)
-			}
-		}
-		return nil
+		return w.in.feed(gctx, w.next, begin, send)
 	})
 	var workers sync.WaitGroup
 	for range n {

@@ -1,0 +1,106 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// lookInOrder notes how large the records of a source are that gives them in
+// order: as it says itself, or the mean of what its objects take.
+func (in *sourceInput) lookInOrder() {
+	sizer, _ := in.s.(driver.Sizer)
+	ids, sizes := make([]int64, locating), make([]int64, locating)
+	for at := int64(0); sizer != nil && at < in.info.Len; at += locating {
+		n := min(locating, in.info.Len-at)
+		for k := range n {
+			ids[k] = at + k
+		}
+		for f := range in.info.Fields {
+			if !sizer.Sizes(f, ids[:n], sizes[:n]) {
+				continue
+			}
+			for k := range n {
+				in.sizes[at+k] += sizes[k]
+			}
+		}
+	}
+	if sizer != nil {
+		return
+	}
+	total := int64(0)
+	for i := range in.info.Objects {
+		total += in.s.Object(i).Entry.Size
+	}
+	for i := range in.sizes {
+		in.sizes[i] = total / in.info.Len
+	}
+}
+
+// feed implements input. Records that are read in order are read here, once, and
+// loaded by the workers.
+func (in *sourceInput) feed(ctx context.Context, from int64, begin func(i, size int64) (*job, error), send func(*job) error) error {
+	src, ok := in.s.(driver.Sequential)
+	if !ok {
+		for i := from; i < in.info.Len; i++ {
+			j, err := begin(i, in.sizes[i])
+			if err == nil {
+				err = send(j)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var j *job // of the record that is being read
+	var free []byte
+	start := func(i, n int64) (err error) {
+		if j != nil {
+			return nil
+		}
+		n = max(n, in.sizes[i])
+		if j, err = begin(i, n); err != nil {
+			return err
+		}
+		// Those before it are on their way: their turns come before this one's.
+		if err := j.share.toRead(ctx, n); err != nil {
+			return err
+		}
+		j.mem.read = grow(j.mem.read, int(n)+direct.Tail*len(in.info.Fields))
+		free = j.mem.read
+		return nil
+	}
+	return direct.Records(ctx, src, src.Token(from), &driver.InOrder{
+		Read: in.obj.Read,
+		Alloc: func(id int64, _ int, n int64) ([]byte, error) {
+			if n < 0 || n > maxRecordBytes {
+				return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecordBytes))
+			}
+			if err := start(id, n); err != nil {
+				return nil, err
+			}
+			if n+direct.Tail > int64(len(free)) {
+				return make([]byte, n+direct.Tail)[:n], nil
+			}
+			p := free[:n:n]
+			free = free[n:]
+			return p, nil
+		},
+		Record: func(rec *driver.Record) (int64, error) {
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			if err := start(rec.ID, 0); err != nil {
+				return 0, err
+			}
+			j.mem.raw = driver.Record{ID: rec.ID, Err: rec.Err, Values: append(j.mem.raw.Values[:0], rec.Values...)}
+			j.raw = &j.mem.raw
+			err := send(j)
+			j = nil
+			return rec.ID + 1, err
+		},
+	})
+}
