@@ -31,6 +31,8 @@ type Subject struct {
 	// RecordBytes is the mean size of a record on the storage, 0 when not known.
 	RecordBytes float64
 	ChunkBytes  int64
+	// Sequential says that it can only be read in order, not shuffled.
+	Sequential bool
 }
 
 // Look opens a source and says what it is.
@@ -41,7 +43,7 @@ func Look(ctx context.Context, url string) (*Subject, error) {
 	}
 	defer src.Close()
 	in := src.Info()
-	s := &Subject{Source: url, Format: in.Format, Len: in.Len}
+	s := &Subject{Source: url, Format: in.Format, Len: in.Len, Sequential: in.Sequential}
 	for _, f := range in.Fields {
 		if f.Kind == driver.KindImage && s.Image == "" {
 			s.Image = f.Name
@@ -110,7 +112,7 @@ func (s *Subject) lookAtPack() {
 // words. transforms as ParseTransforms takes them; "" means a default for the
 // source.
 func (s *Subject) Config(transforms string, batchSize int) (pipeline.Config, string, error) {
-	cfg := pipeline.Config{Source: s.Source, BatchSize: batchSize, Shuffle: true, DropLast: s.Len >= int64(batchSize)}
+	cfg := pipeline.Config{Source: s.Source, BatchSize: batchSize, Shuffle: !s.Sequential, DropLast: s.Len >= int64(batchSize)}
 	if abs, err := filepath.Abs(localPath(s.Source)); err == nil && s.Path != "" {
 		cfg.Source = abs
 	}

@@ -176,6 +176,8 @@ type Dataset struct {
 	Channels int     `json:"channels,omitempty"`
 	// ChunkBytes is the size of one read of a pack, 0 for files.
 	ChunkBytes int64 `json:"chunk_bytes,omitempty"`
+	// InOrder says that it can only be read in order, since it is compressed.
+	InOrder bool `json:"in_order,omitempty"`
 	// Fields are the stored fields that take room in a batch, where they are known.
 	Fields []Field `json:"fields,omitempty"`
 }

@@ -135,6 +135,10 @@ func (s *Survey) open(ctx context.Context, path string) error {
 		s.Kind, s.Arrays = plan.KindImage, nil
 	}
 	d.Fields = fields(info)
+	if info.Sequential {
+		s.inOrder(src)
+		return nil
+	}
 	if info.Len == 0 || s.known(src, imageField) {
 		return nil
 	}
@@ -184,6 +188,20 @@ func (s *Survey) open(ctx context.Context, path string) error {
 		seen.into(d)
 	}
 	return nil
+}
+
+// inOrder takes what is known of a source that can only be read in order, where a
+// sample of records would be read with all that lies before them.
+func (s *Survey) inOrder(src driver.Source) {
+	info, d := src.Info(), &s.Dataset
+	d.InOrder = true
+	for i := range info.Objects {
+		d.Bytes += src.Object(i).Entry.Size
+	}
+	for i := range info.Fields {
+		d.RecordBytesMax = max(d.RecordBytesMax, info.Fields[i].MaxBytes)
+	}
+	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(max(info.Len, 1)))
 }
 
 // known takes what a source knows of all its values without reading them, as a
