@@ -155,7 +155,8 @@ SRC may also be
                     of an array of one axis, such as tokens (or a folder of .npy
                     files with equally many rows, one field each)
   scans/            a folder of .npz files: each is a record, its arrays are fields
-  train.tfrecord    TFRecords, one file or a folder of them: each record its bytes
+  train.tfrecord    TFRecords, one file or a folder of them: each record its bytes;
+                    also compressed with gzip or zstd
   train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
                     record; columns of paths of images or sounds are those files
   'train-{0000..0127}.tar'

@@ -38,6 +38,9 @@ func Make(target Target, dataset Dataset, machine Machine) (*Plan, error) {
 		return nil, err
 	}
 	r.sentences(p)
+	if r.dataset.InOrder {
+		r.note("The dataset is compressed and can only be read in order: pack it (stoker pack) to read it in a random one. What decompressing takes is not in these figures.")
+	}
 	p.Inputs, p.Notes = r.inputs, r.notes
 	return p, nil
 }
