@@ -4,15 +4,15 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // elementStats are the statistics of the elements of an array.
 func elementStats(t driver.DType, b []byte) (*driver.IntStats, *driver.FloatStats) {
-	n := t.Size()
-	switch t {
-	case driver.Float16, driver.Float32, driver.Float64:
-		return nil, floatStats(t, b)
+	n, e := t.Size(), t.Type()
+	if e.Floating() {
+		return nil, floatStats(e, b)
 	}
 	if len(b) < n {
 		return &driver.IntStats{}, nil
@@ -36,7 +36,7 @@ func elementStats(t driver.DType, b []byte) (*driver.IntStats, *driver.FloatStat
 		s.Min, s.Max, sum = int64(lo), int64(hi), float64(total)
 	default:
 		for i := 0; i+n <= len(b); i += n {
-			v := intAt(t, b[i:])
+			v := e.Int(b[i:])
 			s.Min, s.Max, sum = min(s.Min, v), max(s.Max, v), sum+float64(v)
 		}
 	}
@@ -44,11 +44,11 @@ func elementStats(t driver.DType, b []byte) (*driver.IntStats, *driver.FloatStat
 	return s, nil
 }
 
-func floatStats(t driver.DType, b []byte) *driver.FloatStats {
+func floatStats(t dtype.Type, b []byte) *driver.FloatStats {
 	s := &driver.FloatStats{Min: math.Inf(1), Max: math.Inf(-1)}
 	n, sum := t.Size(), 0.0
 	for i := 0; i+n <= len(b); i += n {
-		v := floatAt(t, b[i:])
+		v := t.Float(b[i:])
 		if v-v != 0 { // not a number, or infinite
 			s.NotFinite++
 			continue
@@ -65,49 +65,4 @@ func floatStats(t driver.DType, b []byte) *driver.FloatStats {
 		s.Mean = 0 // the numbers are too large to have one
 	}
 	return s
-}
-
-// intAt is the whole number at the beginning of b.
-func intAt(t driver.DType, b []byte) int64 {
-	switch t {
-	case driver.Int8:
-		return int64(int8(b[0]))
-	case driver.Uint16:
-		return int64(binary.LittleEndian.Uint16(b))
-	case driver.Int16:
-		return int64(int16(binary.LittleEndian.Uint16(b)))
-	case driver.Uint32:
-		return int64(binary.LittleEndian.Uint32(b))
-	case driver.Int32:
-		return int64(int32(binary.LittleEndian.Uint32(b)))
-	case driver.Int64:
-		return int64(binary.LittleEndian.Uint64(b))
-	case driver.Uint64: // beyond the largest int64 it is counted as that
-		return int64(min(binary.LittleEndian.Uint64(b), math.MaxInt64))
-	}
-	return int64(b[0])
-}
-
-// floatAt is the number with a point at the beginning of b.
-func floatAt(t driver.DType, b []byte) float64 {
-	switch t {
-	case driver.Float16:
-		return halves(binary.LittleEndian.Uint16(b))
-	case driver.Float32:
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-	}
-	return math.Float64frombits(binary.LittleEndian.Uint64(b))
-}
-
-// halves is a number of IEEE 754 binary16.
-func halves(h uint16) float64 {
-	exp, frac := uint64(h>>10&31), uint64(h&1023)
-	sign := uint64(h>>15) << 63
-	switch exp {
-	case 0:
-		return math.Float64frombits(sign | math.Float64bits(float64(frac)/(1<<24)))
-	case 31:
-		return math.Float64frombits(sign | 0x7FF<<52 | frac<<42)
-	}
-	return math.Float64frombits(sign | (exp+1023-15)<<52 | frac<<42)
 }

@@ -589,11 +589,6 @@ func TestStatisticsOfStrangeNumbers(t *testing.T) {
 	if _, f := elementStats(driver.Float64, b); f.Count != 2 || f.NotFinite != 1 || f.Mean-f.Mean != 0 {
 		t.Errorf("%+v", f)
 	}
-	for h, want := range map[uint16]float64{0x3C00: 1, 0xC000: -2, 0x0001: math.Ldexp(1, -24), 0x7BFF: 65504, 0x7C00: math.Inf(1), 0x8000: 0} {
-		if got := halves(h); got != want {
-			t.Errorf("%#x is %v, want %v", h, got, want)
-		}
-	}
 	for _, typ := range driver.DTypes {
 		b := make([]byte, 8*typ.Size())
 		for i := range b {

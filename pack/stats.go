@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -83,7 +84,7 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 		if f.Kind == driver.KindMultiLabel {
 			one.Classes = map[int64]int64{}
 			for i := 0; i+8 <= len(v.Bytes); i += 8 {
-				one.Classes[intAt(driver.Int64, v.Bytes[i:])]++
+				one.Classes[dtype.I64.Int(v.Bytes[i:])]++
 			}
 		}
 	}

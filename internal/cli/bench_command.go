@@ -115,7 +115,7 @@ func commandText(r *loop.CommandResult) string {
 		}
 		out.WriteString("\n")
 		if s.WaitsSeen {
-			fmt.Fprintf(&out, "  AU %s: the share of the time in which the loop does not wait for data\n", bold(percent(s.AU)))
+			fmt.Fprintf(&out, "  AU %s: the share of the time in which the loop does not wait for data\n", bold(units.Tenths(s.AU)))
 		} else {
 			out.WriteString("  waiting cannot be told from computing: load with stoker.Loader, or loop over stoker.watch(loader)\n")
 		}
@@ -140,11 +140,11 @@ func commandText(r *loop.CommandResult) string {
 	if len(r.Engine) > 0 {
 		t := newTable("engine stage", "per record", "workers", "busy")
 		for _, s := range r.Engine {
-			t.Row(s.Name, units.Seconds(s.PerRecord/1e9), fmt.Sprint(s.Workers), percent(s.Busy))
+			t.Row(s.Name, units.Seconds(s.PerRecord/1e9), fmt.Sprint(s.Workers), units.Tenths(s.Busy))
 		}
 		fmt.Fprintf(&out, "%s\n\n", t)
 	}
-	fmt.Fprintf(&out, "  CPU: %.2f s, %s of the %s; at most %d processes\n", r.CPU, percent(r.CPU/max(r.Seconds*float64(r.Cores), 1e-9)), units.Plural(r.Cores, "core"), r.Processes)
+	fmt.Fprintf(&out, "  CPU: %.2f s, %s of the %s; at most %d processes\n", r.CPU, units.Tenths(r.CPU/max(r.Seconds*float64(r.Cores), 1e-9)), units.Plural(r.Cores, "core"), r.Processes)
 	fmt.Fprintf(&out, "  read: %s by read(), %s from storage; memory: %s (PSS)\n", units.Bytes(r.ReadBytes), units.Bytes(r.BlockBytes), units.Bytes(r.PSS))
 	fmt.Fprintf(&out, "  watching took %.1f%% of one core\n", 100*r.WatchingCPU/max(r.Seconds, 1e-9))
 	return out.String()

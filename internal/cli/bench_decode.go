@@ -92,7 +92,7 @@ func decodeText(r *decodebench.Report) string {
 	fmt.Fprintf(&out, "  %s images per second of CPU time (%.3f CPU seconds per 1,000)\n\n", units.Int(int64(r.PerCPUSecond)), 1000/r.PerCPUSecond)
 	t := newTable("stage", "ns per record", "share", "workers")
 	for _, s := range r.Stages {
-		t.Row(s.Name, units.Int(int64(s.PerRecord)), fmt.Sprintf("%.1f%%", 100*s.Share), fmt.Sprint(s.Workers))
+		t.Row(s.Name, units.Int(int64(s.PerRecord)), units.Tenths(s.Share), fmt.Sprint(s.Workers))
 	}
 	fmt.Fprintf(&out, "%s\n\n", t)
 	fmt.Fprintf(&out, "  %s images in %.1f s; %s; at most %s outside the Go heap\n", units.Int(r.Images), r.Seconds,

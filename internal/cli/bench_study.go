@@ -281,7 +281,7 @@ func studyTable(study *bench.Study) string {
 				row = append(row, units.Int(int64(c.PerSecond)))
 			}
 			if au {
-				row = append(row, percent(c.AU))
+				row = append(row, units.Tenths(c.AU))
 			}
 			limit := c.Limit
 			if k == s.Knee && k < len(s.Cells)-1 && study.X != bench.AxisDecode {

@@ -32,8 +32,6 @@ func (app *App) print(text string) error {
 	return err
 }
 
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
-
 func (r *benchReport) text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s records (%s); %s; batches of %s\n", clean(r.Source), units.Int(r.Records), r.Format, r.Transforms, units.Int(int64(r.Batch)))
@@ -44,9 +42,9 @@ func (r *benchReport) text() string {
 		if r.AU < r.Target {
 			verdict = "missed"
 		}
-		fmt.Fprintf(&out, "  AU %s: the accelerator computes that share of the time (target %s %s)\n", bold(percent(r.AU)), percent(r.Target), verdict)
+		fmt.Fprintf(&out, "  AU %s: the accelerator computes that share of the time (target %s %s)\n", bold(units.Tenths(r.AU)), units.Tenths(r.Target), verdict)
 		if r.Accelerators > 1 {
-			fmt.Fprintf(&out, "  the worst of the %d accelerators: %s\n", r.Accelerators, percent(r.AUMin))
+			fmt.Fprintf(&out, "  the worst of the %d accelerators: %s\n", r.Accelerators, units.Tenths(r.AUMin))
 		}
 	}
 	fmt.Fprintf(&out, "  %s examples/s, an epoch in %s\n", bold(units.Count(r.PerSecond)), units.Seconds(r.Epoch))
@@ -64,18 +62,18 @@ func (r *benchReport) text() string {
 		t.Row(row.name, units.Seconds(row.d.Mean), units.Seconds(row.d.P50), units.Seconds(row.d.P95), units.Seconds(row.d.P99), units.Seconds(row.d.Max))
 	}
 	fmt.Fprintf(&out, "%s\n\n", t)
-	fmt.Fprintf(&out, "  %s of the steps waited; first batch after %s (opening took %s)\n\n", percent(r.Waited), units.Seconds(r.FirstBatch), units.Seconds(r.Open))
+	fmt.Fprintf(&out, "  %s of the steps waited; first batch after %s (opening took %s)\n\n", units.Tenths(r.Waited), units.Seconds(r.FirstBatch), units.Seconds(r.Open))
 
 	t = newTable("stage", "per record", "workers", "busy")
 	for _, s := range r.Stages {
-		t.Row(s.Name, units.Seconds(s.PerRecord/1e9), fmt.Sprint(s.Workers), percent(s.Busy))
+		t.Row(s.Name, units.Seconds(s.PerRecord/1e9), fmt.Sprint(s.Workers), units.Tenths(s.Busy))
 	}
 	fmt.Fprintf(&out, "%s\n\n", t)
 	fmt.Fprintf(&out, "  CPU: engine %.2f s, trainer %.2f s, other programs %.2f s in %s; %.3f CPU seconds per 1,000 examples\n", r.CPUEngine, r.CPUTrainer, r.CPUOthers,
 		units.Elapsed(time.Duration(r.Seconds*float64(time.Second))), r.CPUPerThousand)
 	fmt.Fprintf(&out, "  read: %s, of that %s from storage; memory: %s (PSS)\n", units.Bytes(r.LogicalBytes), units.Bytes(min(r.BlockBytes, max(r.LogicalBytes, r.BlockBytes))), units.Bytes(r.PSS))
 	if r.Step > 0 {
-		fmt.Fprintf(&out, "  ring: full %s of the time (the accelerator is the slower side), empty %s (the data path is)\n", percent(r.RingFull), percent(r.RingEmpty))
+		fmt.Fprintf(&out, "  ring: full %s of the time (the accelerator is the slower side), empty %s (the data path is)\n", units.Tenths(r.RingFull), units.Tenths(r.RingEmpty))
 	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(&out, "  %s replaced, because they could not be used\n", units.Plural(int(r.Skipped), "record"))
@@ -124,7 +122,7 @@ func whatIfText(r *bench.Result, scenarios []bench.Scenario) string {
 	for _, s := range scenarios {
 		row := []string{s.Name, units.Count(s.PerSecond), fmt.Sprintf("%.2fx", s.Gain), s.Limit}
 		if r.Step > 0 {
-			row = append(row, percent(s.AU), units.Count(s.Capacity))
+			row = append(row, units.Tenths(s.AU), units.Count(s.Capacity))
 		}
 		if measured {
 			m, e := "", ""
@@ -155,11 +153,11 @@ func feedText(f *bench.Fed, what string, target float64) string {
 		units.Int(int64(r.Batch)), units.Seconds(r.Step), units.Plural(r.Cores, "core"))
 	t := newTable("accelerators", "AU", "worst", "examples/s", "MB/s", "CPU", "from storage", "limit")
 	for _, r := range f.Runs {
-		t.Row(fmt.Sprint(r.Accelerators), percent(r.AU), percent(r.AUMin), units.Count(r.PerSecond), units.Int(int64(float64(r.LogicalBytes)/r.Seconds/1e6)),
-			percent((r.CPUEngine+r.CPUTrainer)/(r.Seconds*float64(r.Cores))), units.Bytes(r.BlockBytes), r.Limit)
+		t.Row(fmt.Sprint(r.Accelerators), units.Tenths(r.AU), units.Tenths(r.AUMin), units.Count(r.PerSecond), units.Int(int64(float64(r.LogicalBytes)/r.Seconds/1e6)),
+			units.Tenths((r.CPUEngine+r.CPUTrainer)/(r.Seconds*float64(r.Cores))), units.Bytes(r.BlockBytes), r.Limit)
 	}
 	fmt.Fprintf(&out, "%s\n\n", t)
-	fmt.Fprintf(&out, "  This machine feeds %s at AU >= %s.\n", bold(units.Plural(f.Accelerators, "accelerator")), percent(target))
+	fmt.Fprintf(&out, "  This machine feeds %s at AU >= %s.\n", bold(units.Plural(f.Accelerators, "accelerator")), units.Tenths(target))
 	if f.Note != "" {
 		fmt.Fprintf(&out, "  %s\n", f.Note)
 	}

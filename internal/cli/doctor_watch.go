@@ -353,7 +353,7 @@ func shareText(x float64) string {
 	if math.IsNaN(x) {
 		return "   -"
 	}
-	return fmt.Sprintf("%3.0f%%", 100*x)
+	return fmt.Sprintf("%4s", units.Whole(x))
 }
 
 // lastEvents are the newest events that are more than "careful", newest first.

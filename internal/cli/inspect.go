@@ -173,7 +173,7 @@ func picturesText(p *page, f *pack.Field, several bool) {
 	t := newTable("codec", "records", "share", "bytes", "per image")
 	for _, name := range slices.Sorted(maps.Keys(im.Codecs)) {
 		c := im.Codecs[name]
-		t.Row(name, units.Int(c.Count), fmt.Sprintf("%.1f%%", 100*float64(c.Count)/float64(n)), units.Bytes(c.Bytes), units.Bytes(c.Bytes/max(c.Count, 1)))
+		t.Row(name, units.Int(c.Count), units.Tenths(float64(c.Count)/float64(n)), units.Bytes(c.Bytes), units.Bytes(c.Bytes/max(c.Count, 1)))
 	}
 	p.f("%s\n", t)
 	if im.Turned > 0 {

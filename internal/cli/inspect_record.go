@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
@@ -194,7 +194,7 @@ func elements(t driver.DType, b []byte) string {
 	n := len(b) / t.Size()
 	var parts []string
 	for i := range min(n, shownElements) {
-		parts = append(parts, element(t, b[i*t.Size():]))
+		parts = append(parts, element(t.Type(), b[i*t.Size():]))
 	}
 	if n > shownElements {
 		parts = append(parts, "...")
@@ -203,44 +203,14 @@ func elements(t driver.DType, b []byte) string {
 }
 
 // element is one number of an array.
-func element(t driver.DType, b []byte) string {
-	u := uint64(0)
-	for i := range t.Size() {
-		u |= uint64(b[i]) << (8 * i)
+func element(t dtype.Type, b []byte) string {
+	switch {
+	case t == dtype.F16:
+		return fmt.Sprintf("%.4g", t.Float(b))
+	case t.Floating():
+		return fmt.Sprintf("%.6g", t.Float(b))
+	case t == dtype.U64:
+		return fmt.Sprint(t.Bits(b))
 	}
-	switch t {
-	case driver.Int8:
-		return fmt.Sprint(int8(u))
-	case driver.Int16:
-		return fmt.Sprint(int16(u))
-	case driver.Int32:
-		return fmt.Sprint(int32(u))
-	case driver.Int64:
-		return fmt.Sprint(int64(u))
-	case driver.Float16:
-		return fmt.Sprintf("%.4g", half(uint16(u)))
-	case driver.Float32:
-		return fmt.Sprintf("%.6g", math.Float32frombits(uint32(u)))
-	case driver.Float64:
-		return fmt.Sprintf("%.6g", math.Float64frombits(binary.LittleEndian.Uint64(b)))
-	}
-	return fmt.Sprint(u)
-}
-
-// half is a number of IEEE 754 binary16.
-func half(h uint16) float64 {
-	sign, exp, frac := 1.0, int(h>>10&31), float64(h&1023)
-	if h>>15 != 0 {
-		sign = -1
-	}
-	switch exp {
-	case 0:
-		return sign * math.Ldexp(frac, -24)
-	case 31:
-		if frac == 0 {
-			return sign * math.Inf(1)
-		}
-		return math.NaN()
-	}
-	return sign * math.Ldexp(1024+frac, exp-25)
+	return fmt.Sprint(t.Int(b))
 }

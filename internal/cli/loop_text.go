@@ -68,13 +68,13 @@ func loopBenchText(b *loop.Bench) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s in %s, the first one left out\n\n", clean(b.Loader), units.Plural(b.Steps, "step"), units.Seconds(b.Seconds))
 	if b.T > 0 || b.AU > 0 {
-		fmt.Fprintf(&out, "  AU %s: the share of the time in which the accelerator computes\n", percent(b.AU))
+		fmt.Fprintf(&out, "  AU %s: the share of the time in which the accelerator computes\n", units.Tenths(b.AU))
 	}
 	speed := ""
 	if b.Examples > 0 {
 		speed = units.Count(b.PerSecond) + " examples/s, "
 	}
-	fmt.Fprintf(&out, "  %s%.3g steps/s; %s of the steps waited\n", speed, b.StepRate, percent(b.Waited))
+	fmt.Fprintf(&out, "  %s%.3g steps/s; %s of the steps waited\n", speed, b.StepRate, units.Tenths(b.Waited))
 	if b.Limit != "" {
 		fmt.Fprintf(&out, "  limit: %s\n", clean(b.Limit))
 	}
@@ -89,7 +89,7 @@ func loopBenchText(b *loop.Bench) string {
 	if len(b.Stages) > 0 {
 		t := newTable("engine stage", "per step", "busy")
 		for _, s := range b.Stages {
-			t.Row(clean(s.Name), units.Seconds(s.Seconds), percent(s.Share))
+			t.Row(clean(s.Name), units.Seconds(s.Seconds), units.Tenths(s.Share))
 		}
 		fmt.Fprintf(&out, "%s\n\n", t)
 	}
@@ -114,7 +114,7 @@ func loopStudyText(s *pythonStudy) string {
 		if c.X == s.Knee && i < len(s.Cells)-1 {
 			mark = "  <- knee"
 		}
-		t.Row(fmt.Sprint(c.X), fmt.Sprintf("%.3g", c.Seconds), fmt.Sprintf("%.3g to %.3g", c.Low, c.High), units.Count(c.PerSecond), percent(c.AU), clean(c.Limit)+mark)
+		t.Row(fmt.Sprint(c.X), fmt.Sprintf("%.3g", c.Seconds), fmt.Sprintf("%.3g to %.3g", c.Low, c.High), units.Count(c.PerSecond), units.Tenths(c.AU), clean(c.Limit)+mark)
 	}
 	return fmt.Sprintf("%s\n\n  %s\n", t, clean(s.Verdict))
 }

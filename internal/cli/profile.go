@@ -161,10 +161,10 @@ func profileText(p *loop.Profile, cpu string) string {
 	if p.PerSecond > 0 {
 		speed = fmt.Sprintf("; %s examples/s", bold(units.Int(int64(p.PerSecond))))
 	}
-	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s; AU %s\n\n", units.Int(int64(p.Steps)), units.Seconds(p.Seconds), speed, percent(p.AU))
+	fmt.Fprintf(&out, "%s steps in %s, the first one left out%s; AU %s\n\n", units.Int(int64(p.Steps)), units.Seconds(p.Seconds), speed, units.Tenths(p.AU))
 	t := newTable("stage", "where", "per step", "share")
 	for _, s := range p.Stages {
-		t.Row(clean(s.Name), clean(s.Where), units.Seconds(s.Seconds), percent(s.Share))
+		t.Row(clean(s.Name), clean(s.Where), units.Seconds(s.Seconds), units.Tenths(s.Share))
 	}
 	t.Row("step", "", units.Seconds(p.Step.Mean), "")
 	fmt.Fprintf(&out, "%s\n\n", t)

@@ -84,7 +84,7 @@ func compareText(before, after *loop.Profile) string {
 		case loop.PerSecond:
 			text = func(v float64) string { return units.Int(int64(v)) }
 		case loop.Share:
-			text = percent
+			text = units.Tenths
 		}
 		if row.Before > 0 {
 			change = fmt.Sprintf("%+.0f%%", 100*(row.After/row.Before-1))

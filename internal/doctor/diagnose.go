@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 const (
@@ -381,18 +382,17 @@ func line(r *Report, s *shares) string {
 		return "no verdict: the job did not run long enough to be looked at"
 	}
 	name := verdictNames[r.Verdict]
-	percent := func(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
 	if r.Loader.Trainers == 0 && (r.Verdict == Healthy || r.Verdict == Accelerator) {
 		return fmt.Sprintf("%s as far as can be seen: no data loader was at work in this process or its children", name)
 	}
 	switch r.Verdict {
 	case Healthy:
-		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and nothing is worth removing", name, percent(r.Waiting))
+		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and nothing is worth removing", name, units.Whole(r.Waiting))
 	case Accelerator:
 		if s.step < 0.02 {
 			return name
 		}
-		return fmt.Sprintf("%s: the step takes %s of the time; the data path could feed one %s as fast", name, percent(s.step), times(r.Gain))
+		return fmt.Sprintf("%s: the step takes %s of the time; the data path could feed one %s as fast", name, units.Whole(s.step), times(r.Gain))
 	}
 	what := map[Verdict]string{
 		CPU: "computing examples", Storage: "reading files", Network: "reading from the network",
@@ -402,7 +402,7 @@ func line(r *Report, s *shares) string {
 	if s.lanes == 0 && s.engine == nil && s.wait < 0.5*r.Waiting {
 		where = "the trainer loads data itself"
 	}
-	return fmt.Sprintf("%s: %s %s of the time; without %s it would run %s as fast", name, where, percent(r.Waiting), what, times(r.Gain))
+	return fmt.Sprintf("%s: %s %s of the time; without %s it would run %s as fast", name, where, units.Whole(r.Waiting), what, times(r.Gain))
 }
 
 // times writes a factor.

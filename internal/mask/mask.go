@@ -12,12 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	_ "image/gif" // a format of masks
-	_ "image/png"
 
-	_ "golang.org/x/image/bmp" // formats of masks
-	_ "golang.org/x/image/tiff"
-
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -40,24 +36,24 @@ var ErrLossy = errors.New("a JPEG is no mask: it changes class numbers; save mas
 // 16 bits, or with a palette, whose indices are the numbers. Colours in which
 // red, green and blue are equal everywhere are gray, too.
 func FromFile(b []byte) (*Mask, error) {
-	if bytes.HasPrefix(b, []byte("\xff\xd8\xff")) {
+	if imagefile.Detect(b) == driver.CodecJPEG {
 		return nil, ErrLossy
 	}
-	cfg, format, err := image.DecodeConfig(bytes.NewReader(b))
+	info, err := imagefile.Probe(b)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Width < 1 || cfg.Height < 1 || int64(cfg.Width)*int64(cfg.Height) > MaxPixels {
-		return nil, fmt.Errorf("%d x %d pixels are more than the limit of %d", cfg.Width, cfg.Height, MaxPixels)
+	if int64(info.Width)*int64(info.Height) > MaxPixels {
+		return nil, fmt.Errorf("%d x %d pixels are more than the limit of %d", info.Width, info.Height, MaxPixels)
 	}
 	m, _, err := image.Decode(bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
 	scale := uint8(1)
-	if format == "png" && len(b) > 25 && b[25] == 0 {
+	if info.Codec == driver.CodecPNG && info.Color == imagefile.Gray {
 		// Gray of fewer than 8 bits comes spread over all 256 levels.
-		scale = map[byte]uint8{1: 255, 2: 85, 4: 17}[b[24]]
+		scale = map[int32]uint8{1: 255, 2: 85, 4: 17}[info.Precision]
 	}
 	return fromImage(m, max(scale, 1))
 }

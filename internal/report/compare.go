@@ -45,19 +45,19 @@ type figure struct {
 var figures = []figure{
 	{"steps per second", func(r *doctor.Report) float64 { return positive(r.Steps.PerSecond) }, three, 1},
 	{"rows per second", func(r *doctor.Report) float64 { return positive(r.Steps.Rows) }, three, 1},
-	{"trainer waits for data", func(r *doctor.Report) float64 { return r.Waiting }, percent, -1},
+	{"trainer waits for data", func(r *doctor.Report) float64 { return r.Waiting }, units.Rough, -1},
 	{"step, mean", func(r *doctor.Report) float64 { return positive(r.Steps.Mean) }, units.Seconds, -1},
 	{"step, 99th percentile", func(r *doctor.Report) float64 { return positive(r.Steps.P99) }, units.Seconds, -1},
 	{"wait per step, mean", func(r *doctor.Report) float64 { return known(r.Steps.WaitMean, r.Steps.Count > 0) }, units.Seconds, -1},
 	{"wait per step, 99th percentile", func(r *doctor.Report) float64 { return known(r.Steps.WaitP99, r.Steps.Count > 0) }, units.Seconds, -1},
 	{"still to gain", func(r *doctor.Report) float64 { return positive(r.Gain) }, func(x float64) string { return fmt.Sprintf("%.2fx", x) }, 0},
-	{"accelerator busy", mean("gpu0"), percent, 1},
-	{"CPU of the job", mean("cpu"), percent, 0},
-	{"CPU of the machine", mean("cpu_machine"), percent, 0},
+	{"accelerator busy", mean("gpu0"), units.Rough, 1},
+	{"CPU of the job", mean("cpu"), units.Rough, 0},
+	{"CPU of the machine", mean("cpu_machine"), units.Rough, 0},
 	{"read from disk", mean("read_MBps"), megabytes, 0},
-	{"disk busy", mean("disk_busy"), percent, 0},
+	{"disk busy", mean("disk_busy"), units.Rough, 0},
 	{"from the network", mean("net_MBps"), megabytes, 0},
-	{"memory", mean("memory"), percent, 0},
+	{"memory", mean("memory"), units.Rough, 0},
 	{"workers", func(r *doctor.Report) float64 { return known(float64(r.Loader.Workers), r.Loader.Kind != "") }, func(x float64) string { return fmt.Sprintf("%.0f", x) }, 0},
 }
 
@@ -152,15 +152,6 @@ func mean(key string) func(*doctor.Report) float64 {
 			return math.NaN()
 		}
 		return sum / float64(n)
-	}
-}
-
-func percent(x float64) string {
-	switch p := 100 * x; {
-	case p > 0 && p < 9.95:
-		return fmt.Sprintf("%.1f%%", p)
-	default:
-		return fmt.Sprintf("%.0f%%", p)
 	}
 }
 

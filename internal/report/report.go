@@ -45,7 +45,7 @@ func hashOf(s string) string {
 }
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"percent": percent,
+	"percent": units.Rough,
 	"seconds": units.Seconds,
 	"number":  three,
 	"verdict": VerdictText,

@@ -1,7 +1,6 @@
 package transform
 
 import (
-	"encoding/binary"
 	"math"
 	"sync"
 
@@ -87,7 +86,7 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 	var buf [4 * item.MaxChannels]byte
 	size := row.DType.Size()
 	for c := range value {
-		value[c] = putElement(buf[c*4:c*4:c*4+4], row.DType, op.value[c])
+		value[c] = row.DType.Append(buf[c*4:c*4:c*4+4], op.value[c])
 	}
 	lines := int(box.H)
 	var noise *normals
@@ -113,7 +112,7 @@ func (op *randomErasing) ApplyStored(r *Rand, row *Stored) error {
 					if left == 0 {
 						bits, left = r.Uint64(), 4
 					}
-					v = putElement(buf[:0], row.DType, float64(noise.at(uint16(bits))))
+					v = row.DType.Append(buf[:0], float64(noise.at(uint16(bits))))
 					bits >>= 16
 					left--
 				}
@@ -142,40 +141,6 @@ func copyLines(row *Stored, box item.Rect) {
 			copy(first[y*line:][:n], first[:n])
 		}
 	}
-}
-
-// putElement appends v as an element of type t. An integer is cut off and wraps
-// around, as a cast in torch does.
-func putElement(b []byte, t item.DType, v float64) []byte {
-	switch t {
-	case item.U8:
-		return append(b, byte(int64(v)))
-	case item.U16:
-		return binary.LittleEndian.AppendUint16(b, uint16(int64(v)))
-	case item.F16:
-		return binary.LittleEndian.AppendUint16(b, halfBits(float32(v)))
-	case item.BF16:
-		u := math.Float32bits(float32(v))
-		return binary.LittleEndian.AppendUint16(b, uint16((u+0x7fff+u>>16&1)>>16))
-	default:
-		return binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
-	}
-}
-
-// halfBits rounds to a float16, to nearest even.
-func halfBits(f float32) uint16 {
-	u := math.Float32bits(f)
-	sign := uint16(u >> 16 & 0x8000)
-	u &= 0x7fffffff
-	switch {
-	case u >= 0x477ff000: // rounds to 65536 or more
-		return sign | 0x7c00
-	case u < 0x38800000: // below the smallest normal number
-		r := math.Float32frombits(u) + 0.5
-		return sign | uint16(math.Float32bits(r)-0x3f000000)
-	}
-	u += 0xc8000000 + 0xfff + u>>13&1
-	return sign | uint16(u>>13)
 }
 
 // normals is the standard normal distribution in 65,536 equally likely steps,

@@ -105,7 +105,7 @@ func TestWhatOperationsTake(t *testing.T) {
 				}
 				src := make([]byte, 20*18*p.In.Size())
 				for i := 0; i < len(src); i += dtype.Size() {
-					copy(src[i:], putElement(nil, dtype, float64(i%97)/97*maxValue(dtype)))
+					copy(src[i:], dtype.Append(nil, float64(i%97)/97*maxValue(dtype)))
 				}
 				for id := range int64(20) {
 					runRow(t, s, p, src, 20, 18, id)

@@ -71,6 +71,20 @@ func Percent(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*v, 'f', 1, 64), ".0") + "%"
 }
 
+// Tenths writes a share always with one place behind the point, for columns: 99.0%.
+func Tenths(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + "%" }
+
+// Whole writes a share without places behind the point: 99%.
+func Whole(v float64) string { return strconv.FormatFloat(100*v, 'f', 0, 64) + "%" }
+
+// Rough writes a share with two digits: 0.5%, 9.9%, 43%.
+func Rough(v float64) string {
+	if v > 0 && v < 0.0995 {
+		return Tenths(v)
+	}
+	return Whole(v)
+}
+
 // Times writes a factor: 2.3x, 16x.
 func Times(v float64) string {
 	switch {

@@ -79,6 +79,12 @@ func (t DType) Size() int {
 	return d.Size()
 }
 
+// Type is the same type in the list of all that there are, 0 for an unknown one.
+func (t DType) Type() dtype.Type {
+	d, _ := dtype.Parse(string(t))
+	return d
+}
+
 // Limits of KindArray fields.
 const (
 	// MaxArrayBytes is the largest value.
