@@ -20,6 +20,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/archive"
@@ -313,10 +314,32 @@ func unpack(m *archive.Member, b []byte, take func(n int64) ([]byte, error)) ([]
 	return b, nil
 }
 
+// inflater has the tables of package flate, which are much larger than most members.
+type inflater struct {
+	in bytes.Reader
+	io.Reader
+}
+
+var inflaters = sync.Pool{New: func() any {
+	f := &inflater{}
+	f.Reader = flate.NewReader(&f.in)
+	return f
+}}
+
 // inflate fills out with what b is the deflated form of.
 func inflate(out, b []byte) error {
-	r := flate.NewReader(bytes.NewReader(b))
-	defer r.Close()
+	r := inflaters.Get().(*inflater)
+	r.in.Reset(b)
+	if err := r.Reader.(flate.Resetter).Reset(&r.in, nil); err != nil {
+		return err
+	}
+	err := r.inflate(out)
+	r.in.Reset(nil) // b is not its own
+	inflaters.Put(r)
+	return err
+}
+
+func (r *inflater) inflate(out []byte) error {
 	if _, err := io.ReadFull(r, out); err != nil {
 		return fmt.Errorf("it is damaged: %w", err)
 	}
