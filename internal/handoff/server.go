@@ -98,20 +98,53 @@ func listenBeside(path string) (*net.UnixListener, error) {
 	// place since.
 	listener.SetUnlinkOnClose(false)
 	defer unix.Unlink(hidden)
-	for range 3 { // others may start at the same moment
-		if err = removeStale(path); err != nil {
-			break
-		}
-		// Not a rename, which would replace a socket that has come since.
-		if err = unix.Link(hidden, path); err == nil {
-			return listener, nil
-		}
-		if err = fmt.Errorf("making socket %s: %w", path, err); !errors.Is(err, unix.EEXIST) {
-			break
-		}
+	// Not a rename, which would replace a socket that has come since.
+	place := func() error { return unix.Link(hidden, path) }
+	if err = place(); errors.Is(err, unix.EEXIST) {
+		err = locked(dir, func() error {
+			for range 3 { // others may still find the place empty
+				if err := removeStale(path); err != nil {
+					return err
+				}
+				if err = place(); !errors.Is(err, unix.EEXIST) {
+					break
+				}
+			}
+			return err
+		})
+	}
+	if err == nil {
+		return listener, nil
 	}
 	listener.Close()
+	if errno, ok := err.(syscall.Errno); ok {
+		err = fmt.Errorf("making socket %s: %w", path, errno)
+	}
 	return nil, err
+}
+
+// lockWait is how long somebody may take who removes a socket.
+const lockWait = 5 * time.Second
+
+// locked calls f while nobody else removes a socket from a folder: who has found a
+// socket to be dead must not remove the one that has taken its place since. The
+// lock is the folder's, so that no file is left behind. Where the file system has
+// none, f is called without.
+func locked(dir *os.File, f func() error) error {
+	for end := time.Now().Add(lockWait); ; {
+		switch err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			defer unix.Flock(int(dir.Fd()), unix.LOCK_UN)
+			return f()
+		case errors.Is(err, unix.EINTR):
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return f()
+		case time.Now().After(end):
+			return fmt.Errorf("folder %s is locked by another process, and a socket is left in it: remove that by hand", dir.Name())
+		default:
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
 }
 
 // cause strips the operation and address that net wraps around an error.
@@ -203,9 +236,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
+// remove removes the socket, unless another one has taken its place.
 func (s *Server) remove() {
-	var st unix.Stat_t
-	if err := unix.Lstat(s.path, &st); err == nil && uint64(st.Dev) == s.dev && st.Ino == s.ino {
-		_ = unix.Unlink(s.path)
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return
 	}
+	defer dir.Close()
+	// What is left when that fails is a socket that nobody answers on.
+	_ = locked(dir, func() error {
+		var st unix.Stat_t
+		if err := unix.Lstat(s.path, &st); err == nil && uint64(st.Dev) == s.dev && st.Ino == s.ino {
+			return unix.Unlink(s.path)
+		}
+		return nil
+	})
 }

@@ -85,6 +85,49 @@ func TestListenTogether(t *testing.T) {
 	}
 }
 
+// The same where the socket of a server that was killed is left, and one that ends
+// at that moment.
+func TestListenTogetherOverStale(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	for round := range 300 {
+		old, err := Listen(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.listener.Close()
+		var wg sync.WaitGroup
+		if round%2 == 1 {
+			wg.Go(old.remove)
+		}
+		servers := make([]*Server, 6)
+		for i := range servers {
+			wg.Go(func() { servers[i], _ = Listen(path, Options{}) })
+		}
+		wg.Wait()
+		serving := 0
+		for _, s := range servers {
+			if s != nil {
+				serving++
+			}
+		}
+		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+		if err != nil || serving != 1 {
+			t.Fatalf("round %d: %d servers, connecting: %v", round, serving, err)
+		}
+		conn.Close()
+		for _, s := range servers {
+			if s != nil {
+				s.listener.Close()
+				s.remove()
+			}
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+			t.Fatalf("left in the folder: %v, %v", entries, err)
+		}
+	}
+}
+
 func TestListenWhereThereIsNoFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing", "s")
 	if _, err := Listen(path, Options{}); err == nil || err.Error() != "making socket "+path+": no such file or directory" {
