@@ -50,6 +50,16 @@ type kept struct {
 	mem  []byte
 }
 
+// read reads, and fails when the object has changed since it was opened: what was
+// read may then be of another version. That costs a look at the file's metadata,
+// half a microsecond beside a read that waits for a disk.
+func (h *kept) read(ctx context.Context, p []byte, off int64) error {
+	if err := h.ReadAt(ctx, p, off); err != nil {
+		return err
+	}
+	return store.Check(ctx, h.Object)
+}
+
 // NewObjects returns the objects of src, whose reads are repeated when they
 // fail for a passing reason; nil means the defaults.
 func NewObjects(src driver.Source, opt *retry.Options) *Objects {
@@ -90,7 +100,7 @@ func (o *Objects) Read(ctx context.Context, object int64, p []byte, off int64) e
 func (o *Objects) read(ctx context.Context, object int64, p []byte, off int64) error {
 	if uint64(object) < uint64(len(o.table)) {
 		if h := o.table[object].Load(); h != nil {
-			return h.ReadAt(ctx, p, off)
+			return h.read(ctx, p, off)
 		}
 	}
 	ob := o.src.Object(object)
@@ -100,7 +110,7 @@ func (o *Objects) read(ctx context.Context, object int64, p []byte, off int64) e
 	}
 	if ob.Keep {
 		if h := o.keep(object, f); h != nil {
-			return h.ReadAt(ctx, p, off)
+			return h.read(ctx, p, off)
 		}
 	}
 	err = f.ReadAt(ctx, p, off)

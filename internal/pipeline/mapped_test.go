@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/npysource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/limit"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -68,5 +71,55 @@ func TestFileBecomesShorter(t *testing.T) {
 				t.Errorf("%d rows: %v", rows, err)
 			}
 		}
+	}
+}
+
+// A file that is written anew while an epoch runs, with as many bytes, is an error
+// of the records that are read from then on, and never other bytes.
+func TestFileIsWrittenAnew(t *testing.T) {
+	const rows, row = 4096, 512
+	name := filepath.Join(t.TempDir(), "x.npy")
+	head := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", rows, row)
+	head += strings.Repeat(" ", 117-len(head)) + "\n"
+	file := append([]byte("\x93NUMPY\x01\x00\x76\x00"), head...)
+	file = append(file, make([]byte, rows*row)...)
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := mustOpen(t, Config{BatchSize: 16, Threads: 2, Lookahead: 1 << 20, OpenSource: func(ctx context.Context, _ string) (driver.Source, error) {
+		return npysource.Open(ctx, name, localstore.New(name), nil)
+	}, Decorate: func(s store.Store) store.Store { // which hides what is in memory
+		return limit.New(s, limit.Options{BytesPerSecond: 1e12, RequestsPerSecond: 1e9})
+	}})
+	p.Start(item.Position{})
+	take(t, p)
+	for i := range rows * row {
+		file[len(file)-1-i] = 1
+	}
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(name, time.Time{}, time.Unix(1e9, 0)); err != nil { // clocks of files are coarse
+		t.Fatal(err)
+	}
+	for {
+		ev, err := p.Next(testContext(t))
+		if err != nil {
+			if !errors.Is(err, store.ErrChanged) || !strings.Contains(err.Error(), "x.npy") {
+				t.Errorf("error is %v", err)
+			}
+			return
+		}
+		if ev.Kind == EventEpochEnd {
+			t.Fatal("the change was not noticed")
+		}
+		slot := p.Ring().Slot(ev.Slot)
+		a := p.Info().Arrays[0]
+		for i := range ev.Rows {
+			if slot[a.Offset+int64(i)*a.RowBytes] != 0 {
+				t.Fatal("a row is of the file that took the place")
+			}
+		}
+		p.Release(ev.Slot)
 	}
 }
