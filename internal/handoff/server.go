@@ -47,7 +47,9 @@ type Server struct {
 	opt      Options
 	path     string
 	listener *net.UnixListener
-	dev, ino uint64
+	// file is the socket in the file system. While it is open no other file has
+	// its number.
+	file *os.File
 }
 
 // maxPath is the longest socket path that the system takes.
@@ -61,24 +63,19 @@ func Listen(path string, opt Options) (*Server, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("socket path %q is too long (%d bytes, the system's limit is %d)", path, len(path), maxPath)
 	}
-	listener, err := listenBeside(path)
+	listener, file, err := listenBeside(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, path: path, listener: listener}
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err == nil {
-		s.dev, s.ino = uint64(st.Dev), st.Ino
-	}
-	return s, nil
+	return &Server{opt: opt, path: path, listener: listener, file: file}, nil
 }
 
 // listenBeside listens under a name of its own in the folder of path and then
 // gives the socket its name there.
-func listenBeside(path string) (*net.UnixListener, error) {
+func listenBeside(path string) (*net.UnixListener, *os.File, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return nil, fmt.Errorf("making socket %s: %w", path, cause(err))
+		return nil, nil, fmt.Errorf("making socket %s: %w", path, cause(err))
 	}
 	defer dir.Close()
 	// By way of the open folder, since the other name may be longer than path.
@@ -91,13 +88,19 @@ func listenBeside(path string) (*net.UnixListener, error) {
 	}}
 	l, err := private.Listen(context.Background(), "unixpacket", hidden)
 	if err != nil {
-		return nil, fmt.Errorf("making socket %s: %w", path, cause(err))
+		return nil, nil, fmt.Errorf("making socket %s: %w", path, cause(err))
 	}
 	listener := l.(*net.UnixListener)
 	// The server removes its own socket only, never one that has taken its
 	// place since.
 	listener.SetUnlinkOnClose(false)
 	defer unix.Unlink(hidden)
+	fd, err := unix.Open(hidden, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		listener.Close()
+		return nil, nil, fmt.Errorf("making socket %s: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
 	// Not a rename, which would replace a socket that has come since.
 	place := func() error { return unix.Link(hidden, path) }
 	if err = place(); errors.Is(err, unix.EEXIST) {
@@ -114,13 +117,14 @@ func listenBeside(path string) (*net.UnixListener, error) {
 		})
 	}
 	if err == nil {
-		return listener, nil
+		return listener, file, nil
 	}
 	listener.Close()
+	file.Close()
 	if errno, ok := err.(syscall.Errno); ok {
 		err = fmt.Errorf("making socket %s: %w", path, errno)
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // lockWait is how long somebody may take who removes a socket.
@@ -238,6 +242,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // remove removes the socket, unless another one has taken its place.
 func (s *Server) remove() {
+	defer s.file.Close()
 	dir, err := os.Open(filepath.Dir(s.path))
 	if err != nil {
 		return
@@ -245,10 +250,13 @@ func (s *Server) remove() {
 	defer dir.Close()
 	// What is left when that fails is a socket that nobody answers on.
 	_ = locked(dir, func() error {
-		var st unix.Stat_t
-		if err := unix.Lstat(s.path, &st); err == nil && uint64(st.Dev) == s.dev && st.Ino == s.ino {
-			return unix.Unlink(s.path)
+		own, err := s.file.Stat()
+		if err != nil {
+			return err
 		}
-		return nil
+		if st, err := os.Lstat(s.path); err != nil || !os.SameFile(own, st) {
+			return nil
+		}
+		return unix.Unlink(s.path)
 	})
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func TestFileBecomesShorter(t *testing.T) {
 // A file that is written anew while an epoch runs, with as many bytes, is an error
 // of the records that are read from then on, and never other bytes.
 func TestFileIsWrittenAnew(t *testing.T) {
-	const rows, row = 4096, 512
+	const rows, row = 4096, 16 << 10
 	name := filepath.Join(t.TempDir(), "x.npy")
 	head := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", rows, row)
 	head += strings.Repeat(" ", 117-len(head)) + "\n"
@@ -93,9 +94,7 @@ func TestFileIsWrittenAnew(t *testing.T) {
 	}})
 	p.Start(item.Position{})
 	take(t, p)
-	for i := range rows * row {
-		file[len(file)-1-i] = 1
-	}
+	copy(file[128:], bytes.Repeat([]byte{1}, rows*row))
 	if err := os.WriteFile(name, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
