@@ -94,9 +94,14 @@ func TestFileIsWrittenAnew(t *testing.T) {
 	}})
 	p.Start(item.Position{})
 	take(t, p)
-	copy(file[128:], bytes.Repeat([]byte{1}, rows*row))
-	if err := os.WriteFile(name, file, 0o600); err != nil {
+	// In place: that it gets shorter for a moment would be noticed without looking.
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
 		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{1}, rows*row), 128)
+	if cerr := f.Close(); err != nil || cerr != nil {
+		t.Fatal(err, cerr)
 	}
 	if err := os.Chtimes(name, time.Time{}, time.Unix(1e9, 0)); err != nil { // clocks of files are coarse
 		t.Fatal(err)
