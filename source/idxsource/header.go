@@ -1,0 +1,71 @@
+package idxsource
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Header describes the array of an IDX file.
+type Header struct {
+	// DType is the type of the elements, which are big-endian.
+	DType driver.DType
+	Shape []int64
+	// Offset is where the elements begin, Bytes their size.
+	Offset, Bytes int64
+}
+
+const (
+	maxAxes = 4
+	// maxHeader is the size of the largest header.
+	maxHeader = 4 + 4*maxAxes
+)
+
+// types are the element types by their number in the file.
+var types = map[byte]driver.DType{
+	0x08: driver.Uint8, 0x09: driver.Int8, 0x0B: driver.Int16, 0x0C: driver.Int32, 0x0D: driver.Float32, 0x0E: driver.Float64,
+}
+
+// ErrFormat is in the errors of files that are no IDX files.
+var ErrFormat = errors.New("not an IDX file that can be read")
+
+// ParseHeader reads the header that b begins with: two zero bytes, the element type,
+// the number of axes, and their lengths, big-endian.
+func ParseHeader(b []byte) (*Header, error) {
+	if len(b) < 4 || b[0] != 0 || b[1] != 0 {
+		return nil, fmt.Errorf("%w: it does not begin with two zero bytes", ErrFormat)
+	}
+	t, ok := types[b[2]]
+	if !ok {
+		return nil, fmt.Errorf("%w: element type 0x%02x at byte 2 is not known", ErrFormat, b[2])
+	}
+	axes := int(b[3])
+	if axes < 1 || axes > maxAxes {
+		return nil, fmt.Errorf("%w: %d axes at byte 3, from 1 to %d can be loaded", ErrFormat, axes, maxAxes)
+	}
+	h := &Header{DType: t, Offset: int64(4 + 4*axes), Bytes: int64(t.Size())}
+	if int64(len(b)) < h.Offset {
+		return nil, fmt.Errorf("%w: it ends in its header", ErrFormat)
+	}
+	for i := range axes {
+		side := int64(binary.BigEndian.Uint32(b[4+4*i:]))
+		if side > 0 && h.Bytes > math.MaxInt64/2/side {
+			return nil, fmt.Errorf("%w: an array with %d elements on axis %d", ErrFormat, side, i)
+		}
+		h.Bytes *= side
+		h.Shape = append(h.Shape, side)
+	}
+	return h, nil
+}
+
+// row is the type and shape of what is left without the first axis.
+func (h *Header) row() (shape []int, size int64, err error) {
+	for _, n := range h.Shape[1:] {
+		shape = append(shape, int(n))
+	}
+	size, err = driver.ArrayBytes(h.DType, shape)
+	return shape, size, err
+}
