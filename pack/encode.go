@@ -121,18 +121,24 @@ func (e *encoder) tryDecode(v driver.Value) error {
 	return e.dec.RGB(v, whole(v.Width, v.Height, v.Width, v.Height), e.pixels)
 }
 
-// storePixels stores the pixels of the image src, resized as the options say.
+// storePixels stores the pixels of the image src, resized as the options say: RGB,
+// or one channel of what is raw and gray already.
 func (e *encoder) storePixels(src driver.Value, v *value, buf *[]byte) error {
 	tw, th := e.opt.Resize.target(src.Width, src.Height)
-	size := 3 * int64(tw) * int64(th)
+	pixels := item.RGB
+	if src.Codec == driver.CodecRaw && src.Channels == 1 {
+		pixels.Channels = 1
+	}
+	size := int64(pixels.Channels) * int64(tw) * int64(th)
 	if size > maxValueBytes {
 		return &BadInput{Reason: fmt.Sprintf("%d x %d raw pixels are %d bytes, more than the limit of %d", tw, th, size, maxValueBytes)}
 	}
 	*buf = grow(*buf, int(size))
-	if err := e.dec.RGB(src, whole(src.Width, src.Height, tw, th), *buf); err != nil {
-		return bad("%v", err)
+	reqs := [1]decode.Request{{Value: src, Pixels: pixels, Geom: whole(src.Width, src.Height, tw, th), Store: pixels.Plain(), Dst: *buf}}
+	if e.dec.Run(reqs[:]); reqs[0].Err != nil {
+		return bad("%v", reqs[0].Err)
 	}
-	v.Bytes, v.Codec, v.Width, v.Height, v.Channels, v.depth = *buf, driver.CodecRaw, tw, th, 3, 8
+	v.Bytes, v.Codec, v.Width, v.Height, v.Channels, v.depth = *buf, driver.CodecRaw, tw, th, int32(pixels.Channels), 8
 	return nil
 }
 

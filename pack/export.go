@@ -55,6 +55,9 @@ func (v *Value) imageFile() ([]byte, string, error) {
 		return data, ".jpg", err
 	case driver.CodecRaw:
 		w, h := int(v.Width), int(v.Height)
+		if v.Channels == 1 && v.Depth == 8 && len(v.Bytes) == w*h {
+			return pngFile(&image.Gray{Pix: v.Bytes, Stride: w, Rect: image.Rect(0, 0, w, h)})
+		}
 		if v.Channels != 3 || v.Depth != 8 || len(v.Bytes) != 3*w*h {
 			return nil, "", fmt.Errorf("%d bytes for %d x %d raw pixels of %d channels with %d bits", len(v.Bytes), w, h, v.Channels, v.Depth)
 		}

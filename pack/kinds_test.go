@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
@@ -754,4 +755,45 @@ func upToInts(n int) (out []int) {
 		out = append(out, i)
 	}
 	return out
+}
+
+// Raw pixels that are gray stay gray, also resized, and are exported as they are.
+func TestGrayPixels(t *testing.T) {
+	for how, resize := range map[string]Resize{ImagesRaw: {}, ImagesRaw + ",": {Width: 4, Height: 6}, ImagesAuto: {}, ImagesKeep: {}} {
+		src := faultsource.Raw(20, 7, 9, 1, 5)
+		dst := filepath.Join(t.TempDir(), "pack")
+		if _, err := WriteSource(t.Context(), src, dst, &Options{Images: strings.TrimSuffix(how, ","), Resize: resize}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(t.Context(), dst, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, h := int32(7), int32(9)
+		if resize.Width > 0 {
+			w, h = 4, 6
+		}
+		if f := r.Info().Fields[0]; f.Channels != 1 || f.Width != w || f.Height != h {
+			t.Errorf("%+v", f)
+		}
+		for id := range int64(20) {
+			rec, err := r.Record(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := &rec.Values[0]
+			want := drivertest.Records(t, src, id)[0].Values[0].Bytes
+			if v.Channels != 1 || len(v.Bytes) != int(w*h) || resize.Width == 0 && !bytes.Equal(v.Bytes, want) {
+				t.Fatalf("record %d: %d channels, %d bytes", id, v.Channels, len(v.Bytes))
+			}
+			data, ext, err := v.File()
+			if err != nil || ext != ".png" {
+				t.Fatal(ext, err)
+			}
+			if m, err := png.Decode(bytes.NewReader(data)); err != nil || !bytes.Equal(m.(*image.Gray).Pix, v.Bytes) {
+				t.Fatalf("record %d is exported as another picture (%v)", id, err)
+			}
+		}
+		r.Close()
+	}
 }

@@ -279,7 +279,7 @@ func (e *encoder) imageNeeds(src *driver.Value, how string, n *needs) {
 	}
 	jpeg := v.Codec == driver.CodecJPEG
 	heap := !jpeg && v.Codec != driver.CodecRaw && v.Codec != driver.CodecDCT
-	if how == ImagesRaw {
+	if how == ImagesRaw || src.Codec == driver.CodecRaw { // which stays raw
 		w, h := e.opt.Resize.target(v.Width, v.Height)
 		n.add(decoding, 3*int64(w)*int64(h), heap)
 		return

@@ -1,7 +1,7 @@
 // Package source opens datasets by URL: packs, folders of images, NumPy's .npy
-// and .npz files, TFRecords, tar and zip files (those of webdataset, too), tables of
-// text, any files as bytes, and files that belong together.
-// What it knows is listed in formats.
+// and .npz files, TFRecords, the files of MNIST, CIFAR, STL-10 and SVHN, tar and zip
+// files (those of webdataset, too), tables of text, any files as bytes, and files that
+// belong together. What it knows is listed in formats.
 package source
 
 import (
@@ -17,14 +17,18 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/cifarsource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/filesource"
 	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/source/idxsource"
 	"github.com/stokerdata/stoker/source/internal/archive"
+	"github.com/stokerdata/stoker/source/matsource"
 	"github.com/stokerdata/stoker/source/npysource"
 	"github.com/stokerdata/stoker/source/npzsource"
 	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/source/pairsource"
+	"github.com/stokerdata/stoker/source/stlsource"
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/tarsource"
 	"github.com/stokerdata/stoker/source/tfrecordsource"
@@ -44,6 +48,12 @@ type Options struct {
 	// that many elements. The URL may say it too: tokens.npy?window=1024.
 	Window int64
 
+	// Split is the part that is wanted of a folder that has several, such as train
+	// and test. The URL may say it too: cifar-10-batches-py?split=train.
+	Split string
+
+	// file is the one that the URL names, where the store is its folder.
+	file    string
 	pairs   []pairsource.Field   // from the URL
 	columns []tablesource.Column // from the URL, of tables
 	shards  []string             // the files that a pattern in the URL stands for
@@ -60,6 +70,7 @@ type format struct {
 
 // formats lists everything that Open knows, the more special ones first.
 func formats() []format {
+	var look listing
 	return []format{
 		{"pack", isPack, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return packsource.Open(ctx, rawURL, st, &packsource.Options{VerifyChunks: opt.VerifyChunks})
@@ -78,6 +89,20 @@ func formats() []format {
 		}},
 		{"zip", isArchive(zipsource.IsName, zipsource.IsFile), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return zipsource.Open(ctx, rawURL, st, &archive.Options{Names: opt.shards, Threads: opt.Threads})
+		}},
+		{"idx", look.has(func(names []string, file string) bool {
+			return file == "" && idxsource.HasPair(names) || idxsource.IsName(file)
+		}, idxsource.IsFile), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return idxsource.Open(ctx, rawURL, st, &idxsource.Options{File: opt.file, Split: opt.Split})
+		}},
+		{"cifar", look.has(cifarsource.Is, nil), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return cifarsource.Open(ctx, rawURL, st, &cifarsource.Options{File: opt.file, Split: opt.Split})
+		}},
+		{"stl10", look.has(oneIs(stlsource.IsName), nil), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return stlsource.Open(ctx, rawURL, st, &stlsource.Options{File: opt.file, Split: opt.Split})
+		}},
+		{"mat", look.has(oneIs(matsource.IsName), matsource.IsFile), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return matsource.Open(ctx, rawURL, st, &matsource.Options{File: opt.file, Split: opt.Split})
 		}},
 		table(tablesource.CSV),
 		table(tablesource.TSV),
@@ -124,6 +149,13 @@ func IsTable(format string) bool {
 	return format == tablesource.CSV || format == tablesource.TSV || format == tablesource.JSONL
 }
 
+// hasSplits says whether a format is one of files that belong to others beside
+// them: its store is the folder of a file that is named (Options.file), and a
+// folder may have several splits.
+func (f *format) hasSplits() bool {
+	return slices.Contains([]string{"idx", "cifar", "stl10", "mat"}, f.name)
+}
+
 // Formats returns the names that may stand in front of a path: npy:PATH.
 func Formats() []string {
 	var all []string
@@ -138,7 +170,7 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, tar, zip, CSV, TSV or JSONL files, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, tar, zip, CSV, TSV or JSONL files, of MNIST, CIFAR, STL-10 or SVHN, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
 
 func isPack(ctx context.Context, st store.Store, isDir bool) bool {
 	return isDir && pack.IsPackStore(ctx, st)
@@ -186,6 +218,54 @@ func isFolder(_ context.Context, _ store.Store, isDir bool) bool { return isDir 
 // lookAt is how many files of a folder decide what it is.
 const lookAt = 1000
 
+// listing is what lies directly in a folder, listed once for all formats that
+// are known by the names of a few files.
+type listing struct {
+	done  bool
+	names []string
+}
+
+// has matches folders by the names of the files that lie in them, and files by
+// their name and those beside them, or by their content.
+func (l *listing) has(is func(names []string, file string) bool, content func(ctx context.Context, st store.Store) bool) func(ctx context.Context, st store.Store, isDir bool) bool {
+	return func(ctx context.Context, st store.Store, isDir bool) bool {
+		if isDir {
+			return is(l.of(ctx, st), "")
+		}
+		dir, file := filepath.Split(st.Path(""))
+		return is(l.of(ctx, localstore.New(dir)), file) || content != nil && content(ctx, st)
+	}
+}
+
+// oneIs matches by the name of a single file.
+func oneIs(is func(name string) bool) func(names []string, file string) bool {
+	return func(names []string, file string) bool {
+		return is(file) || file == "" && slices.ContainsFunc(names, is)
+	}
+}
+
+// of returns the names of the files that lie directly in st, none where there are
+// more than such a data set has.
+func (l *listing) of(ctx context.Context, st store.Store) []string {
+	if l.done {
+		return l.names
+	}
+	l.done = true
+	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Names: true, Threads: 1}, func(e store.Entry) error {
+		if len(l.names) == lookAt {
+			return errors.New("too many")
+		}
+		if !e.Dir {
+			l.names = append(l.names, e.Name)
+		}
+		return nil
+	})
+	if err != nil {
+		l.names = nil
+	}
+	return l.names
+}
+
 // allFiles reports whether the first files of a folder, at any depth, all have
 // such names.
 func allFiles(ctx context.Context, st store.Store, is func(name string) bool) bool {
@@ -208,6 +288,7 @@ type location struct {
 	path   string
 	store  store.Store
 	opt    Options
+	query  string // what stood behind the path, as far as it is not read yet
 }
 
 // locate says what rawURL is.
@@ -232,7 +313,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		rest, err = loc.fields(rawURL, rest)
 	} else {
 		if rest, err = loc.window(rest); err == nil {
-			rest, err = loc.choose(rawURL, rest)
+			rest = loc.cut(rest)
 		}
 	}
 	if err != nil {
@@ -262,6 +343,13 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 			loc.format = f
 		}
 	}
+	if err := loc.ask(rawURL); err != nil {
+		return nil, err
+	}
+	if loc.format != nil && loc.format.hasSplits() && !e.Dir && loc.opt.shards == nil {
+		dir, file := filepath.Split(loc.store.Path(""))
+		loc.store, loc.opt.file = localstore.New(dir), file
+	}
 	switch {
 	case loc.opt.shards != nil && (loc.format == nil || loc.format.name != "tar" && loc.format.name != "zip"):
 		return nil, fmt.Errorf("cannot open %s: several files by {..} or * are for tar and zip files; give the folder that they lie in", rawURL)
@@ -269,8 +357,10 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		return nil, fmt.Errorf("cannot open %s: it is a file; give %s", rawURL, supported)
 	case loc.opt.Window != 0 && loc.format.name != "npy":
 		return nil, fmt.Errorf("cannot open %s: a window is for .npy files, this is a %s", rawURL, loc.format.name)
-	case loc.opt.columns != nil && !IsTable(loc.format.name):
-		return nil, fmt.Errorf("cannot open %s: columns can be chosen of tables, this is a %s", rawURL, loc.format.name)
+	case loc.opt.Split != "" && !loc.format.hasSplits():
+		return nil, fmt.Errorf("cannot open %s: a split is of MNIST, CIFAR, STL-10 and SVHN, this is a %s", rawURL, loc.format.name)
+	case loc.opt.Split != "" && loc.opt.file != "":
+		return nil, fmt.Errorf("cannot open %s: a split is of a folder, this is a file", rawURL)
 	case loc.opt.Window < 0:
 		return nil, fmt.Errorf("cannot open %s: a window has 1 element or more, not %d", rawURL, loc.opt.Window)
 	}
@@ -307,28 +397,49 @@ func (loc *location) window(rest string) (string, error) {
 	return before, nil
 }
 
-// choose takes the columns off the URL of a table.
-func (loc *location) choose(rawURL, rest string) (string, error) {
+// cut takes what stands behind a question mark off a path.
+func (loc *location) cut(rest string) string {
 	before, query, ok := strings.Cut(rest, "?")
 	if !ok {
-		return rest, nil
+		return rest
 	}
 	if _, err := os.Lstat(rest); err == nil {
-		return rest, nil
+		return rest
 	}
 	if _, err := os.Lstat(before); err != nil {
-		return rest, nil // there is neither
+		return rest // there is neither
+	}
+	loc.query = query
+	return before
+}
+
+// ask reads what stood behind the question mark: the columns of a table, or the
+// split of a folder.
+func (loc *location) ask(rawURL string) error {
+	if loc.query == "" || loc.format == nil {
+		return nil
 	}
 	var err error
-	if loc.opt.columns, err = tablesource.ParseQuery(query); err != nil {
-		return "", fmt.Errorf("cannot open %s: %w", rawURL, err)
+	split, isSplit := strings.CutPrefix(loc.query, "split=")
+	switch {
+	case IsTable(loc.format.name):
+		loc.opt.columns, err = tablesource.ParseQuery(loc.query)
+	case loc.format.hasSplits() && isSplit && split != "":
+		loc.opt.Split = split
+	case loc.format.hasSplits():
+		err = fmt.Errorf("%q is not known; to say which part is wanted write ?split=train", loc.query)
+	default:
+		err = fmt.Errorf("columns can be chosen of tables, this is a %s", loc.format.name)
 	}
-	return before, nil
+	if err != nil {
+		return fmt.Errorf("cannot open %s: %w", rawURL, err)
+	}
+	return nil
 }
 
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
-// "npy", "npz", "tfrecord", "tar", "zip", "csv", "tsv", "jsonl", "files" or "pairs";
-// and at which path.
+// "npy", "npz", "tfrecord", "idx", "cifar", "stl10", "mat", "tar", "zip", "csv", "tsv",
+// "jsonl", "files" or "pairs"; and at which path.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {

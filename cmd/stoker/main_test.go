@@ -5,6 +5,7 @@ package main
 import (
 	"archive/tar"
 	"archive/zip"
+	"encoding/hex"
 	"io"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 //	code N stoker ARGS...   the program must end with exactly that exit code;
 //	                        "stdout" and "stderr" then look at what it printed
 //	glob PATTERN N          exactly N files match
+//	unhex TO FROM           the file TO has the bytes that FROM has as hexadecimal text
 //	archive OUT DIR         a tar or zip file of the files below DIR
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -43,6 +45,7 @@ func TestScripts(t *testing.T) {
 			"code":    wantExitCode,
 			"glob":    wantMatches,
 			"archive": makeArchive,
+			"unhex":   unhex,
 		},
 	})
 }
@@ -94,4 +97,14 @@ func makeArchive(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(err)
 	ts.Check(w.Close())
+}
+
+func unhex(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: unhex to from")
+	}
+	data, err := hex.DecodeString(strings.Join(strings.Fields(ts.ReadFile(args[1])), ""))
+	ts.Check(err)
+	ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[0])), 0o755))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o644))
 }

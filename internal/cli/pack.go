@@ -157,6 +157,8 @@ SRC may also be
   scans/            a folder of .npz files: each is a record, its arrays are fields
   train.tfrecord    TFRecords, one file or a folder of them: each record its bytes;
                     also compressed with gzip or zstd
+  cifar-10-batches-py?split=train
+                    the files of MNIST, CIFAR, STL-10 and SVHN
   train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
                     record; columns of paths of images or sounds are those files
   'train-{0000..0127}.tar'

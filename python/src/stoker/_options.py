@@ -84,7 +84,8 @@ def source_url(source: Any) -> str:
         text = os.fsdecode(text)
     if not text:
         raise ConfigError("source is empty; it must be a path or a URL")
-    named = re.match(r"(pack|npy|npz|tfrecord|tar|zip|csv|tsv|jsonl|files|pairs|folder):(?=[^/])", text)
+    formats = "pack|npy|npz|tfrecord|idx|cifar|stl10|mat|tar|zip|csv|tsv|jsonl|files|pairs|folder"
+    named = re.match(rf"({formats}):(?=[^/])", text)
     if named:
         path, mark, query = text[named.end() :].partition("?")
         return named[0] + os.path.abspath(os.path.expanduser(path)) + mark + query
