@@ -141,11 +141,14 @@ func TestOrderedPlaces(t *testing.T) {
 		if n := len(s.files[0].places); n < 5 || n > 14 {
 			t.Errorf("%s: %d places: %v", name, n, s.files[0].places)
 		}
+		var mu sync.Mutex
 		from := int64(len(b))
 		var got []byte
 		err := s.Records(t.Context(), s.Token(30), &driver.InOrder{
 			Read: func(ctx context.Context, object int64, p []byte, off int64) error {
-				from = min(from, off) // the first read is alone
+				mu.Lock()
+				from = min(from, off)
+				mu.Unlock()
 				copy(p, b[off:])
 				return nil
 			},
