@@ -54,6 +54,7 @@ func WriteTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *
 	if err != nil {
 		return nil, err
 	}
+	o.held = driver.Held(src)
 	in, err := newSourceInput(src, o)
 	if err != nil {
 		return nil, err

@@ -66,6 +66,8 @@ type Options struct {
 	// OwnProcess says that the process does nothing else, so that the run may set
 	// up the C library and Go's collector for Memory to hold for all of it.
 	OwnProcess bool
+	// held is what the source holds of its records in memory.
+	held int64
 	// Restart throws away what an interrupted run has left.
 	Restart bool
 	// Progress, when set, is called now and then, never twice at once.

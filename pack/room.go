@@ -64,7 +64,7 @@ func newRoom(opt *Options, first int64) (*room, error) {
 // memoryRequest is what the memory is shared out for: that of the options, or a
 // quarter of what is free.
 func (o *Options) memoryRequest() (budget.PackRequest, error) {
-	r := budget.PackRequest{Memory: o.Memory, Threads: o.Threads, ChunkBytes: o.ChunkBytes}
+	r := budget.PackRequest{Memory: o.Memory, Threads: o.Threads, ChunkBytes: o.ChunkBytes, Held: o.held}
 	if r.Memory > 0 {
 		return r, nil
 	}
@@ -72,8 +72,9 @@ func (o *Options) memoryRequest() (budget.PackRequest, error) {
 	if err != nil {
 		return r, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 	}
-	r.Free = free
-	r.Memory = max(free/4, budget.ForInput(r, 0))
+	// What is held is not free any more.
+	r.Free = free + r.Held
+	r.Memory = max(free/4+r.Held, budget.ForInput(r, 0))
 	return r, nil
 }
 
@@ -85,13 +86,17 @@ const heapRoom = 32 << 20
 // back to the system when an image is done with it, and the collector does not let
 // garbage grow to as much as lives. A GOMEMLIMIT in the environment counts more.
 func (r *room) ownProcess() {
+	limitHeap(max(r.plan.Budget-r.request.Held, r.plan.One))
+}
+
+func limitHeap(memory int64) {
 	cdec.ReturnMemory()
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	live := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(live)
-	debug.SetMemoryLimit(max(r.plan.Budget, r.plan.One) + heapRoom + 2*int64(live[0].Value.Uint64()))
+	debug.SetMemoryLimit(memory + heapRoom + 2*int64(live[0].Value.Uint64()))
 }
 
 // holding is what an input has of a room.

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/hugeimage"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // through takes n inputs through a room as packAll does: admitted and written in
@@ -263,12 +265,33 @@ func TestDecodingIsBound(t *testing.T) {
 	}
 }
 
+// heldSource is a source that holds records in memory.
+type heldSource struct{ driver.Source }
+
+func (heldSource) Held() int64 { return 50 << 20 }
+
+// What a source holds of its records is a part of the memory.
+func TestWhatASourceHoldsIsCounted(t *testing.T) {
+	write := func(memory int64) error {
+		_, err := WriteSource(t.Context(), heldSource{faultsource.Raw(10, 16, 16, 3, 5)}, t.TempDir(), &Options{Memory: memory})
+		return err
+	}
+	if err := write(64 << 20); err == nil || !strings.Contains(err.Error(), "50 MiB of records that are held because their files are compressed, chunks of 8 MiB and the images beside need 82 MiB") {
+		t.Error(err)
+	}
+	if err := write(82 << 20); err != nil {
+		t.Error(err)
+	}
+}
+
 // childPack holds, for a child process of the test, what it packs.
 const childPack = "STOKER_TEST_PACK"
 
 type packing struct {
 	Src, Dst, Images, Check string
 	Memory                  int64
+	// Verify says that Dst is there and is verified.
+	Verify bool
 }
 
 // TestChildPacks is not a test but the child of the one below.
@@ -281,15 +304,25 @@ func TestChildPacks(t *testing.T) {
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		t.Fatal(err)
 	}
-	sum, err := Write(t.Context(), c.Src, c.Dst, &Options{Images: c.Images, Check: c.Check, Memory: c.Memory, Threads: 4, OwnProcess: true})
-	if err != nil {
-		t.Fatal(err)
+	var records, bad int
+	if c.Verify {
+		rep, err := Verify(t.Context(), c.Dst, &VerifyOptions{Decode: true, Memory: c.Memory, Threads: 4, OwnProcess: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, bad = int(rep.Records), len(rep.Problems)
+	} else {
+		sum, err := Write(t.Context(), c.Src, c.Dst, &Options{Images: c.Images, Check: c.Check, Memory: c.Memory, Threads: 4, OwnProcess: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, bad = int(sum.Manifest.Records), len(sum.Manifest.Skipped)
 	}
 	status, err := proc.Live.Status(proc.Self)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("report %d %d %d\n", status.Peak, sum.Manifest.Records, len(sum.Manifest.Skipped))
+	fmt.Printf("report %d %d %d\n", status.Peak, records, bad)
 }
 
 // Images that unfold to hundreds of MiB, in files of every format, and files that
@@ -300,34 +333,15 @@ func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 		t.Skip("what race detector and sanitizers take beside is not the decoders'")
 	}
 	src := t.TempDir()
-	put := func(name string, b []byte, err error) {
-		t.Helper()
-		if err == nil && b != nil {
-			err = os.WriteFile(filepath.Join(src, name), b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, format := range hugeimage.Formats {
-		ext, _, _ := strings.Cut(format, "-")
-		width, height := 3200, 3000
-		if format == "bmp" || format == "bmp-palette" || format == "tiff" { // stored as they are
-			width, height = 1600, 1500
-		}
-		b, err := hugeimage.Make(format, width, height)
-		put(format+"."+ext, b, err)
-		b, err = hugeimage.Claim(format, 16_000, 11_000)
-		put(format+"-claim."+ext, b, err)
-	}
-	b, err := hugeimage.Make("jpeg-progressive-420", 9000, 9000)
-	for i := range 6 {
-		put(fmt.Sprintf("huge-%d.jpeg", i), b, err)
+	if err := hugeimage.Folder(src, "jpeg-progressive-420", 6); err != nil {
+		t.Fatal(err)
 	}
 	// One that has lost its end: only decoding it tells whether something is missing.
-	put("open.jpeg", b[:len(b)-2], nil)
-	self, err := os.Executable()
+	b, err := os.ReadFile(filepath.Join(src, "huge-0.jpeg"))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(src, "open.jpeg"), b[:len(b)-2], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []packing{
@@ -337,18 +351,7 @@ func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 		{Images: ImagesRaw, Check: CheckStructure, Memory: 900 << 20},
 	} {
 		c.Src, c.Dst = src, filepath.Join(t.TempDir(), "pack")
-		config, err := json.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		child := exec.Command(self, "-test.run=^TestChildPacks$")
-		child.Env = append(os.Environ(), childPack+"="+string(config))
-		out, err := child.CombinedOutput()
-		_, line, _ := strings.Cut(string(out), "report ")
-		var peak, records, skipped int64
-		if _, scan := fmt.Sscan(line, &peak, &records, &skipped); err != nil || scan != nil {
-			t.Fatalf("%+v: %v, %s", c, err, out)
-		}
+		peak, records, skipped := c.inChild(t)
 		t.Logf("%s, %s, %d MiB: peak %d MiB, %d beside; %d packed, %d left out", c.Images, c.Check, c.Memory>>20, peak>>20, (peak-c.Memory)>>20, records, skipped)
 		if peak-c.Memory > budget.Beside {
 			t.Errorf("%+v took %d MiB", c, peak>>20)
@@ -356,5 +359,71 @@ func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 		if err := os.RemoveAll(c.Dst); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// inChild packs or verifies in a process of its own.
+func (c *packing) inChild(t *testing.T) (peak, records, bad int64) {
+	t.Helper()
+	config, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self, "-test.run=^TestChildPacks$")
+	child.Env = append(os.Environ(), childPack+"="+string(config))
+	out, err := child.CombinedOutput()
+	_, line, _ := strings.Cut(string(out), "report ")
+	if _, scan := fmt.Sscan(line, &peak, &records, &bad); err != nil || scan != nil {
+		t.Fatalf("%+v: %v, %s", c, err, out)
+	}
+	return peak, records, bad
+}
+
+// The same images, packed as they are, are decoded to check them within the memory
+// that there is for it, or named with what they would need.
+func TestHostileImagesAreVerifiedWithinTheMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what race detector and sanitizers take beside is not the decoders'")
+	}
+	src, dst := t.TempDir(), filepath.Join(t.TempDir(), "pack")
+	if err := hugeimage.Folder(src, "jpeg-progressive-420", 6); err != nil {
+		t.Fatal(err)
+	}
+	// Chunks of a few records, so that all threads have some to decode.
+	sum, err := Write(t.Context(), src, dst, &Options{Images: ImagesKeep, ChunkBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := map[int64]int64{}
+	for _, memory := range []int64{64 << 20, 1200 << 20} {
+		c := packing{Dst: dst, Memory: memory, Verify: true}
+		peak, records, bad := c.inChild(t)
+		t.Logf("%d MiB: peak %d MiB, %d beside; %d records, %d problems", memory>>20, peak>>20, (peak-memory)>>20, records, bad)
+		if peak-memory > budget.Beside {
+			t.Errorf("with memory of %d MiB verifying took %d MiB", memory>>20, peak>>20)
+		}
+		if records != sum.Manifest.Records {
+			t.Errorf("%d of %d records", records, sum.Manifest.Records)
+		}
+		refused[memory] = bad
+	}
+	if small, large := refused[64<<20], refused[1200<<20]; small < large+6 {
+		t.Errorf("%d problems with little memory, %d with enough", small, large)
+	}
+	rep, err := Verify(t.Context(), dst, &VerifyOptions{Decode: true, Threads: 2, Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range rep.Problems {
+		if p.Path == "huge-0.jpeg" && !strings.Contains(p.Reason, "MiB that there are for it; verify it with memory of ") {
+			t.Error(p)
+		}
+	}
+	if _, err := Verify(t.Context(), dst, &VerifyOptions{Decode: true, Threads: 2, Memory: 1 << 20}); err == nil || !strings.Contains(err.Error(), "needs 18 MiB") {
+		t.Error(err)
 	}
 }

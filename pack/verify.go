@@ -23,6 +23,12 @@ type VerifyOptions struct {
 	Decode bool
 	// Threads is the number of chunks checked at once, 0 for one per core.
 	Threads int
+	// Memory is what reading and decoding records may take with Decode, 0 for a
+	// quarter of what is free.
+	Memory int64
+	// OwnProcess says that the process does nothing else, so that the run may set
+	// its memory limits.
+	OwnProcess bool
 	// Progress, when set, is told of every chunk: its records and bytes. It is
 	// called from several goroutines.
 	Progress func(records, bytes int64)
@@ -96,6 +102,14 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 	}
 	v := &verifier{r: r, opt: o, bad: make([]bool, len(m.Shards))}
 	defer r.Close()
+	if o.Decode {
+		if v.room, err = newVerifyRoom(&o); err != nil {
+			return nil, err
+		}
+		if o.OwnProcess {
+			limitHeap(max(v.room.plan.Budget, v.room.plan.One))
+		}
+	}
 	for i := range m.Shards {
 		if err := v.shard(ctx, i); err != nil {
 			if ctx.Err() != nil {
@@ -156,7 +170,9 @@ type placed struct {
 type verifier struct {
 	r   *Reader
 	opt VerifyOptions
-	bad []bool // shards that are not there, or not of their size
+	// room is what decoding takes from, nil where nothing is decoded.
+	room *verifyRoom
+	bad  []bool // shards that are not there, or not of their size
 
 	chunks, records, bytes atomic.Int64
 
@@ -323,25 +339,68 @@ func (v *verifier) decode(ctx context.Context, o reader, vw *view, w *worker, p 
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if err := vw.record(ctx, o, row, &rec, everything); err != nil {
+		if err := v.decodeRow(ctx, o, vw, w, row, &rec, p); err != nil {
 			return err
-		}
-		for i := range rec.Values {
-			val := &rec.Values[i]
-			var err error
-			switch val.Field.Kind {
-			case driver.KindImage:
-				err = w.enc.decodeStored(val)
-			case driver.KindMask:
-				w.enc.pixels, err = checkMask(&val.Value, val.Field, w.enc.pixels)
-			}
-			if err != nil {
-				one := p
-				one.FirstRecord, one.LastRecord = rec.ID, rec.ID
-				one.Path, one.Reason = val.Path, fmt.Sprintf("the %s cannot be decoded: %v", val.Field.Kind, err)
-				v.report(one, int(v.r.chunks[vw.c].shard))
-			}
 		}
 	}
 	return nil
+}
+
+// decodeRow decodes the pictures of a row.
+func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker, row int64, rec *Record, p Problem) error {
+	one := p
+	one.FirstRecord = v.r.find.first[vw.c] + row
+	one.LastRecord = one.FirstRecord
+	wrong := func(path, reason string) {
+		one.Path, one.Reason = path, reason
+		v.report(one, int(v.r.chunks[vw.c].shard))
+	}
+	size := vw.size(row)
+	give, err := v.room.toRead(ctx, size)
+	if err != nil {
+		if context.Cause(ctx) != nil {
+			return err
+		}
+		wrong("", err.Error())
+		return nil
+	}
+	defer give()
+	if err := vw.record(ctx, o, row, rec, everything); err != nil {
+		return err
+	}
+	defer func() {
+		if size > v.room.plan.Kept { // its memory is not for the next one
+			*rec = Record{}
+		}
+	}()
+	for i := range rec.Values {
+		val := &rec.Values[i]
+		if k := val.Field.Kind; k != driver.KindImage && k != driver.KindMask {
+			continue
+		}
+		if err := v.decodeValue(ctx, val, w); err != nil {
+			if context.Cause(ctx) != nil {
+				return err
+			}
+			wrong(val.Path, fmt.Sprintf("the %s cannot be decoded: %v", val.Field.Kind, err))
+		}
+	}
+	return nil
+}
+
+// decodeValue decodes a picture when there is the memory for it.
+func (v *verifier) decodeValue(ctx context.Context, val *Value, w *worker) error {
+	need, heap := val.decoding()
+	give, err := v.room.toDecode(ctx, need, heap)
+	if err != nil {
+		return err
+	}
+	defer give()
+	w.enc.allow(max(need, 1))
+	defer w.enc.trim(v.room.plan.Kept)
+	if val.Field.Kind == driver.KindMask {
+		w.enc.pixels, err = checkMask(&val.Value, val.Field, w.enc.pixels)
+		return err
+	}
+	return w.enc.decodeStored(val)
 }

@@ -429,7 +429,7 @@ func (loc *location) ask(rawURL string) error {
 	case loc.format.hasSplits():
 		err = fmt.Errorf("%q is not known; to say which part is wanted write ?split=train", loc.query)
 	default:
-		err = fmt.Errorf("columns can be chosen of tables, this is a %s", loc.format.name)
+		err = fmt.Errorf("%q is not known: columns can be chosen of tables, this is a %s", loc.query, loc.format.name)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot open %s: %w", rawURL, err)

@@ -36,6 +36,8 @@ type Request struct {
 	// InOrder is what going through a source takes that can only be read in order,
 	// beside its records.
 	InOrder int64
+	// Held is what the source holds of its records in memory.
+	Held int64
 }
 
 // Image describes the images of a field. A zero means that it is not known.
@@ -65,6 +67,8 @@ type Shares struct {
 	// Scratch is the most that workers take to decode images and hold of them
 	// between two steps.
 	Scratch int64 `json:"scratch"`
+	// Held is what the source holds of its records, because its files are compressed.
+	Held int64 `json:"held,omitempty"`
 }
 
 // Plan is how an engine runs.
@@ -126,7 +130,7 @@ func Make(r *Request) (*Plan, error) {
 // least is the plan with the least of everything that was not asked for.
 func least(r *Request) *Plan {
 	p := &Plan{
-		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead},
+		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead, Held: r.Held},
 		SlotStride: SlotStride(r.SlotBytes), Slots: minSlots,
 		WorkerScratch: workerScratch(r.Images), Large: minLarge,
 	}
@@ -158,7 +162,7 @@ func (p *Plan) reading(r *Request) {
 }
 
 // sum is what a plan takes.
-func (p *Plan) sum(r *Request) int64 { return p.Ring + p.Lookahead + p.Read + p.scratch(r) }
+func (p *Plan) sum(r *Request) int64 { return p.Ring + p.Lookahead + p.Read + p.scratch(r) + p.Held }
 
 func (p *Plan) scratch(r *Request) int64 {
 	return int64(r.Threads)*(p.WorkerScratch+2*p.WorkerDecode) + p.Large

@@ -68,6 +68,9 @@ func TestSharesFitTheBudget(t *testing.T) {
 				MaxBytes: rng.Int64N(1 << 26), MaxWidth: rng.Int64N(20_000), MaxHeight: rng.Int64N(20_000), Kept: rng.IntN(2) == 0,
 			})
 		}
+		if rng.IntN(4) == 0 {
+			r.Held = rng.Int64N(1 << 30)
+		}
 		if rng.IntN(3) == 0 {
 			r.ValueBytes = rng.Int64N(1 << 22)
 			r.UnplacedBytes = rng.Int64N(1 << 26)
@@ -90,7 +93,7 @@ func TestSharesFitTheBudget(t *testing.T) {
 			}
 			r = &enough
 		}
-		if sum := p.Ring + p.Read + p.Lookahead + p.Scratch; sum > r.Memory || p.Budget != r.Memory {
+		if sum := p.Ring + p.Read + p.Lookahead + p.Scratch + r.Held; sum > r.Memory || p.Budget != r.Memory {
 			t.Fatalf("%+v: shares of %d: %+v", r, sum, p)
 		}
 		if p.Slots < minSlots || r.Prefetch > 0 && p.Slots != max(r.Prefetch+2, minSlots) || r.Lookahead > 0 && p.Lookahead != r.Lookahead {

@@ -17,11 +17,14 @@ func tooLittle(r *Request, p *Plan) error {
 		}
 	}
 	read, scratch := p.Read, p.scratch(r)
-	rest := read + scratch + p.Lookahead
+	rest := read + scratch + p.Lookahead + p.Held
 	need := func(slots int64) string {
 		ahead := ""
 		if p.Lookahead > 0 {
 			ahead = fmt.Sprintf("%d MiB to read ahead, ", units.MiB(p.Lookahead))
+		}
+		if p.Held > 0 {
+			ahead = fmt.Sprintf("%d MiB of records that are held because their files are compressed, ", units.MiB(p.Held)) + ahead
 		}
 		return fmt.Sprintf("%d batches of %d MiB, %s%d MiB to read into and %d MiB of scratch need %d MiB",
 			slots, units.MiB(p.SlotStride), ahead, units.MiB(read), units.MiB(scratch), units.MiB(slots*p.SlotStride+rest))

@@ -15,6 +15,8 @@ type PackRequest struct {
 	Threads int
 	// ChunkBytes is the size of a chunk.
 	ChunkBytes int64
+	// Held is what the source holds of its records in memory.
+	Held int64
 }
 
 // Packing is how the memory of packing is shared out, in bytes.
@@ -53,10 +55,14 @@ const (
 // MakePacking shares the memory out, or says how much is needed.
 func MakePacking(r *PackRequest) (*Packing, error) {
 	p := &Packing{Budget: r.Memory, Chunk: chunkTimes * r.ChunkBytes}
-	rest := r.Memory - p.Chunk
+	rest := r.Memory - p.Chunk - r.Held
 	if least := int64(16 * minPackPart); rest < least {
-		return nil, fmt.Errorf("the memory budget is %d MiB, too little: chunks of %d MiB and the images beside need %d MiB; set memory to that or more",
-			r.Memory>>20, units.MiB(r.ChunkBytes), units.MiB(p.Chunk+least))
+		held := ""
+		if r.Held > 0 {
+			held = fmt.Sprintf("%d MiB of records that are held because their files are compressed, ", units.MiB(r.Held))
+		}
+		return nil, fmt.Errorf("the memory budget is %d MiB, too little: %schunks of %d MiB and the images beside need %d MiB; set memory to that or more",
+			r.Memory>>20, held, units.MiB(r.ChunkBytes), units.MiB(p.Chunk+least+r.Held))
 	}
 	part := clamp(rest/16, minPackPart, int64(r.Threads)*packPart)
 	p.Ahead, p.Quick = part, part
@@ -65,6 +71,56 @@ func MakePacking(r *PackRequest) (*Packing, error) {
 	p.JobKept = part / 2 / (int64(r.Threads) * (PackJobs + 1))
 	p.WorkerKept = part / 2 / (int64(r.Threads) * workerBuffers)
 	return p, nil
+}
+
+// VerifyRequest is what decoding the records of a pack to check them is asked to do,
+// as far as memory depends on it; its fields are those of a PackRequest.
+type VerifyRequest struct {
+	Memory, Free int64
+	Threads      int
+}
+
+// Verifying is how the memory of checking is shared out, in bytes.
+type Verifying struct {
+	Budget int64
+	// Read is for records that are read and Large for what decoding takes, where it
+	// is more than the Kept that each worker may have of both without asking. A single
+	// record may take OneRead, decoding a single value One.
+	Read, OneRead, Large, One, Kept int64
+}
+
+const (
+	// verifyWorker is what a worker has in any case, to read a chunk with.
+	verifyWorker = 1 << 20
+	// minVerify is the least beside; maxKept is more than ordinary photographs take.
+	minVerify = 16 << 20
+	maxKept   = 8 << 20
+)
+
+// MakeVerifying shares the memory out, or says how much is needed. A quarter is for
+// what workers keep: each a record, pixels, and twice what decoding took, which may
+// be garbage that is not collected.
+func MakeVerifying(r *VerifyRequest) (*Verifying, error) {
+	threads := int64(r.Threads)
+	rest := r.Memory - threads*verifyWorker
+	if rest < minVerify {
+		return nil, fmt.Errorf("the memory budget is %d MiB, too little: decoding in %d threads needs %d MiB; set memory to that or more, or use fewer threads",
+			r.Memory>>20, r.Threads, units.MiB(threads*verifyWorker+minVerify))
+	}
+	p := &Verifying{Budget: r.Memory, Read: rest / 4, Large: rest / 2, Kept: min(rest/16/threads, maxKept)}
+	p.OneRead, p.One = max(p.Read, r.Free/4), max(p.Large, r.Free/2)
+	return p, nil
+}
+
+// ForVerifying is the least memory, in whole MiB, with which a record of read bytes
+// whose decoding takes n is checked.
+func ForVerifying(r VerifyRequest, read, n int64) int64 {
+	r.Free = 0
+	return leastMemory(func(memory int64) bool {
+		r.Memory = memory
+		p, err := MakeVerifying(&r)
+		return err == nil && p.OneRead >= read && p.One >= n
+	})
 }
 
 // ForInput is the least memory, in whole MiB, with which packing an input finds n

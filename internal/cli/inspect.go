@@ -46,7 +46,11 @@ as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
 			if field != "" && export == "" {
 				return usageError("stoker inspect PACK --row 17 --export mask.png --field mask", "--field says which value --export writes")
 			}
-			if app.isSource(args[0]) {
+			is, err := app.isSource(args[0])
+			if err != nil {
+				return err
+			}
+			if is {
 				if cmd.Flags().Changed("row") {
 					return &Error{Msg: fmt.Sprintf("%s is no pack: --row shows records of packs", args[0]), Hint: "pack it first: stoker pack " + args[0] + " OUT"}
 				}

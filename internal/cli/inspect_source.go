@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -118,16 +120,20 @@ func loaderText(url string, info *driver.Info) string {
 }
 
 // isSource says whether something is to be shown as a source and not as a pack. A
-// folder that is neither is taken for a pack, whose reader says what is wrong.
-func (app *App) isSource(url string) bool {
+// folder that is neither is taken for a pack, whose reader says what is wrong, as it
+// does where there is nothing.
+func (app *App) isSource(url string) (bool, error) {
 	format, path, err := source.Format(app.Context, url, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil || format == "pack" {
-		return false
+		return false, err
 	}
 	if format != source.FormatFolder {
-		return true
+		return true, nil
 	}
 	// A pack that is not finished, or has lost its manifest, has shards.
 	shards, _ := filepath.Glob(filepath.Join(path, "*.arrow"))
-	return len(shards) == 0
+	return len(shards) == 0, nil
 }

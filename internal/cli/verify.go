@@ -14,6 +14,7 @@ import (
 func newVerifyCommand(app *App) *cobra.Command {
 	var opt pack.VerifyOptions
 	var asJSON bool
+	var memory string
 	cmd := &cobra.Command{
 		Use:     "verify PACK",
 		GroupID: groupData,
@@ -21,9 +22,20 @@ func newVerifyCommand(app *App) *cobra.Command {
 		Long: `Read all of the pack and compare every checksum. What is damaged is named by
 shard, chunk and records, and makes the exit code 4.
 
-With --decode every image is also decoded.`,
+With --decode every image and every mask is also decoded, within --memory. One
+that needs more than there is is named with the memory that it would need.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if opt.Threads < 0 {
+				return usageError("", "--threads %d: give 1 or more, or 0 for one per core", opt.Threads)
+			}
+			opt.OwnProcess = true
+			if memory != "" {
+				var err error
+				if opt.Memory, err = parseBytes("--memory", memory); err != nil {
+					return err
+				}
+			}
 			m, err := pack.ReadManifest(args[0])
 			if err != nil {
 				return err
@@ -48,6 +60,7 @@ With --decode every image is also decoded.`,
 	}
 	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image")
 	cmd.Flags().IntVar(&opt.Threads, "threads", 0, "chunks looked at at once (default one per core)")
+	cmd.Flags().StringVar(&memory, "memory", "", "`size` of what images may take while they are decoded (default a quarter of the free memory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

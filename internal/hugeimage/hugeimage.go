@@ -13,6 +13,8 @@ import (
 	"image/color"
 	"image/gif"
 	"image/png"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/image/bmp"
@@ -26,6 +28,47 @@ var Formats = []string{
 	"jpeg", "jpeg-gray", "jpeg-progressive", "jpeg-progressive-420", "jpeg-progressive-cmyk",
 	"png", "png-alpha", "png-16", "png-palette", "png-interlaced", "bmp", "bmp-palette", "gif",
 	"webp", "webp-lossless", "webp-palette", "tiff", "tiff-16", "tiff-deflate",
+}
+
+// Folder writes into dir what takes the most memory: an image of 10 megapixels in
+// each format, a small one, a file whose header claims 176 megapixels, and n images
+// of 81 megapixels in the format huge, called huge-0.jpeg and so on.
+func Folder(dir, huge string, n int) error {
+	put := func(name string, b []byte, err error) error {
+		if err != nil || b == nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, name), b, 0o600)
+	}
+	for _, format := range Formats {
+		ext, _, _ := strings.Cut(format, "-")
+		width, height := 3200, 3000
+		if format == "bmp" || format == "bmp-palette" || format == "tiff" { // stored as they are
+			width, height = 1600, 1500
+		}
+		b, err := Make(format, width, height)
+		if err := put(format+"."+ext, b, err); err != nil {
+			return err
+		}
+		b, err = Claim(format, 16_000, 11_000)
+		if err := put(format+"-claim."+ext, b, err); err != nil {
+			return err
+		}
+		if format == "webp" { // whose data end before the picture does
+			continue
+		}
+		b, err = Make(format, 60, 50)
+		if err := put(format+"-good."+ext, b, err); err != nil {
+			return err
+		}
+	}
+	b, err := Make(huge, 9000, 9000)
+	for i := range n {
+		if err := put(fmt.Sprintf("huge-%d.jpeg", i), b, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Make returns a file of a format with an image of width x height pixels.

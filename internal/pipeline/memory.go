@@ -14,7 +14,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 	r := &budget.Request{
 		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
 		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip,
-		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes,
+		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes, Held: driver.Held(p.src),
 	}
 	if src, ok := p.src.(driver.Sequential); ok {
 		r.InOrder = src.Memory()
@@ -24,7 +24,8 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		if err != nil {
 			return nil, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 		}
-		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free), true, node.Engines
+		// What is held is not free any more.
+		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
 	}
 	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // A prefetch that was asked for is what the ring has, or it is refused with the
@@ -85,5 +86,38 @@ func TestEnginesOnOneMachineShareIt(t *testing.T) {
 	}
 	if asked := open(Config{Threads: 5, Memory: 100 << 20}); asked.Threads != 5 || asked.Memory.Budget != 100<<20 {
 		t.Errorf("5 threads in 100 MiB became %d in %d", asked.Threads, asked.Memory.Budget)
+	}
+}
+
+// holding is a source that holds records in memory.
+type holding struct{ driver.Source }
+
+func (holding) Held() int64 { return 50 << 20 }
+
+// What a source holds of its records is a part of the memory.
+func TestWhatASourceHoldsIsCounted(t *testing.T) {
+	open := func(memory int64) (*Pipeline, error) {
+		src := holding{faultsource.Raw(400, 64, 64, 3, 5)}
+		return Open(context.Background(), Config{OpenSource: use(src), BatchSize: 64, Threads: 2, Memory: memory})
+	}
+	p, err := open(64 << 20)
+	if err == nil {
+		_ = p.Close()
+		t.Fatal("64 MiB are enough for a source that holds 50")
+	}
+	if !strings.Contains(err.Error(), "50 MiB of records that are held because their files are compressed, ") {
+		t.Error(err)
+	}
+	var need int64
+	tail := err.Error()[strings.LastIndex(err.Error(), " need "):]
+	if _, scan := fmt.Sscanf(tail, " need %d MiB; set memory to that or more", &need); scan != nil || need <= 64 {
+		t.Fatal(err)
+	}
+	if p, err = open(need << 20); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if m := p.Info().Memory; m.Held != 50<<20 || m.Ring+m.Read+m.Lookahead+m.Scratch+m.Held > need<<20 {
+		t.Errorf("%+v", m)
 	}
 }

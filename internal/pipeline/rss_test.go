@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -107,40 +106,14 @@ func TestHostileImagesStayWithinTheBudget(t *testing.T) {
 		t.Skip("the race detector takes memory of its own")
 	}
 	dir := t.TempDir()
-	put := func(name string, src []byte, err error) {
-		t.Helper()
-		if err == nil && src != nil {
-			err = os.WriteFile(filepath.Join(dir, name), src, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	files := 0
-	for _, format := range hugeimage.Formats {
-		ext, _, _ := strings.Cut(format, "-")
-		width, height := 3200, 3000
-		if format == "bmp" || format == "bmp-palette" || format == "tiff" { // stored as they are
-			width, height = 1600, 1500
-		}
-		src, err := hugeimage.Make(format, width, height)
-		put(format+"."+ext, src, err)
-		src, err = hugeimage.Claim(format, 16_000, 11_000)
-		put(format+"-claim."+ext, src, err)
-		src, err = hugeimage.Make(format, 60, 50)
-		if format != "webp" {
-			put(format+"-good."+ext, src, err)
-		}
-	}
-	src, err := hugeimage.Make("jpeg-progressive", 9000, 9000)
-	for i := range 8 {
-		put(fmt.Sprintf("huge-%d.jpeg", i), src, err)
+	if err := hugeimage.Folder(dir, "jpeg-progressive", 8); err != nil {
+		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = len(entries)
+	files := len(entries)
 	for _, memory := range []int64{64 << 20, 600 << 20} {
 		r := runEngine(t, dir, memory, OnErrorSkip)
 		t.Logf("%d MiB: peak %d MiB, %d beside the budget; %d skipped", memory>>20, r.Peak>>20, (r.Peak-memory)>>20, len(r.Skipped))

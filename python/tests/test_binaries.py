@@ -33,7 +33,8 @@ def agree(make: Make, binary: str, url: str, reference: Any, tmp_path: Path, lab
         subprocess.run(command, check=True, capture_output=True)
     for source in (url, *map(str, packs)):
         first = np.asarray(reference[0][0])
-        fields = {"image": stoker.Field("image", [stoker.CenterCrop(first.shape[:2])], mode="L" if first.ndim == 2 else "RGB")}
+        mode = "L" if first.ndim == 2 else "RGB"
+        fields = {"image": stoker.Field("image", [stoker.CenterCrop(first.shape[:2])], mode=mode)}
         loader = make(source, batch_size=7, shuffle=True, seed=3, fields=fields)
         seen = set()
         for batch in loader:
@@ -66,7 +67,8 @@ def test_mnist(make: Make, binary: str, tmp_path: Path, name: str, train: bool) 
             (raw / file).write_bytes(data)  # torchvision keeps what it has downloaded beside what it has unpacked
             (raw / f"{file}.gz").write_bytes(gzip.compress(data))
     reference = getattr(datasets, name)(tmp_path, train=train)
-    agree(make, binary, f"{raw}?split={'train' if train else 'test'}", reference, tmp_path / "folder", reference.classes)
+    split = "train" if train else "test"
+    agree(make, binary, f"{raw}?split={split}", reference, tmp_path / "folder", reference.classes)
     part = "train" if train else "t10k"
     agree(make, binary, f"{raw}/{part}-images-idx3-ubyte.gz", reference, tmp_path / "gz", reference.classes)
 
@@ -183,7 +185,7 @@ def test_cifar(make: Make, binary: str, tmp_path: Path, monkeypatch: Any, form: 
             agree(make, binary, f"{tmp_path}/binary?split={split}", reference, tmp_path / f"{split}-binary", NAMES)
     if fine:
         with open(folder / "test", "rb") as f:
-            coarse = pickle.load(f, encoding="latin1")["coarse_labels"]  # noqa: S301
+            coarse = pickle.load(f, encoding="latin1")["coarse_labels"]
         for source in (folder, tmp_path / "binary"):
             loader = make(f"{source}?split=test", batch_size=4, fields=["coarse_label"])
             for batch in loader:

@@ -243,6 +243,21 @@ type Finder interface {
 	Find(ctx context.Context, id int64) string
 }
 
+// Holder is implemented by sources that hold records in memory from when they are
+// opened on, since their files are compressed.
+type Holder interface {
+	// Held is how many bytes that are.
+	Held() int64
+}
+
+// Held is what a source holds of its records in memory.
+func Held(s Source) int64 {
+	if h, ok := s.(Holder); ok {
+		return h.Held()
+	}
+	return 0
+}
+
 // Source is an open data source. Its methods may be called from several
 // goroutines at once, except Close, which is called once and last.
 type Source interface {

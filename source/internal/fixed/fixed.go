@@ -130,6 +130,9 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
+// Held implements driver.Holder.
+func (s *Source) Held() int64 { return s.Memory.total }
+
 // Close implements driver.Source.
 func (s *Source) Close() error {
 	s.Memory.Free()

@@ -1,0 +1,118 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// verifyRoom is the memory that records are read and decoded in. Who takes some to
+// decode has what it read already and takes no more, so nobody waits for one who
+// waits: other than in a room, there is no order to keep.
+type verifyRoom struct {
+	plan    *budget.Verifying
+	request budget.VerifyRequest
+	read    *arena.Pool
+	large   *arena.Pool
+}
+
+func newVerifyRoom(opt *VerifyOptions) (*verifyRoom, error) {
+	r := budget.VerifyRequest{Memory: opt.Memory, Threads: opt.Threads}
+	if r.Memory == 0 {
+		free, err := proc.Live.FreeMemory()
+		if err != nil {
+			return nil, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
+		}
+		r.Free, r.Memory = free, max(free/4, budget.ForVerifying(r, 0, 0))
+	}
+	p, err := budget.MakeVerifying(&r)
+	if err != nil {
+		return nil, err
+	}
+	return &verifyRoom{plan: p, request: r, read: arena.NewPool(p.Read), large: arena.NewPool(p.Large)}, nil
+}
+
+// toRead waits for the memory of a record of size bytes, which give gives back.
+func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err error) {
+	if size > m.plan.OneRead {
+		return nil, fmt.Errorf("reading it to decode it takes %d MiB of memory, more than the %d MiB that there are for it; verify it with memory of %d MiB or more",
+			units.MiB(size), m.plan.OneRead>>20, units.MiB(budget.ForVerifying(m.request, size, 0)))
+	}
+	return m.take(ctx, m.read, size, true)
+}
+
+// toDecode waits for the memory that decoding a value takes.
+func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give func(), err error) {
+	if need > m.plan.One {
+		return nil, fmt.Errorf("decoding it takes %d MiB of memory, more than the %d MiB that there are for it; verify it with memory of %d MiB or more",
+			units.MiB(need), m.plan.One>>20, units.MiB(budget.ForVerifying(m.request, 0, need)))
+	}
+	return m.take(ctx, m.large, need, heap)
+}
+
+// take takes n bytes of a pool, all of it where that is less. What workers keep
+// anyway nobody waits for.
+func (m *verifyRoom) take(ctx context.Context, pool *arena.Pool, n int64, heap bool) (give func(), err error) {
+	if n <= m.plan.Kept {
+		return func() {}, nil
+	}
+	n = min(n, pool.Total())
+	if err := pool.Take(ctx, n); err != nil {
+		return nil, err
+	}
+	return func() { pool.Give(n, heap) }, nil
+}
+
+// size is what the values of a row take when it is read, without what the tail has
+// of it: paths and metadata.
+func (v *view) size(row int64) int64 {
+	n := int64(0)
+	for i := range v.r.sch.leaves {
+		if l := &v.r.sch.leaves[i]; l.role == roleValue && !l.inTail() && !v.r.sch.number(i) {
+			_, size := v.value(i, row)
+			n += size
+		}
+	}
+	return n
+}
+
+// decoding is what decoding a stored picture takes, by its header, and whether on
+// the Go heap. Where the header makes no sense, decoding fails before it takes
+// anything.
+func (v *Value) decoding() (need int64, heap bool) {
+	mask := v.Field.Kind == driver.KindMask
+	pixels := int64(v.Width) * int64(v.Height)
+	if pixels < 1 {
+		return 0, false
+	}
+	switch v.Codec {
+	case driver.CodecRaw, driver.CodecRuns:
+		if mask {
+			return int64(v.Field.DType.Size()) * pixels, true
+		}
+		return 0, false // nothing is decoded
+	}
+	n, err := decode.Memory(v.Value)
+	if err != nil {
+		return 0, false
+	}
+	if v.Codec != driver.CodecDCT {
+		// The index may say something else than the file, which is then refused:
+		// what libraries take goes by the file.
+		if info, err := imagefile.Probe(v.Bytes); err == nil {
+			pixels = max(pixels, int64(info.Width)*int64(info.Height))
+		}
+	}
+	heap = mask || v.Codec != driver.CodecJPEG && v.Codec != driver.CodecDCT
+	if mask {
+		return n + (2+int64(v.Field.DType.Size()))*pixels, heap
+	}
+	return n + 3*pixels, heap
+}
