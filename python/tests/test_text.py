@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import re
 import subprocess
+import tarfile
 import textwrap
 import types
 import typing
@@ -232,13 +234,25 @@ def test_right_code_passes() -> None:
 
 
 @pytest.fixture
-def dataset(binary: str, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with the data that pages speak of the working directory."""
     (tmp_path / "train").symlink_to(pack)
     (tmp_path / "scans").mkdir()
     for i in range(20):
         (tmp_path / "scans" / f"{i}.bin").write_bytes(bytes(range(i + 1)))
     np.save(tmp_path / "tokens.npy", np.arange(64 * 1024, dtype=np.uint16))
+    (tmp_path / "train.csv").write_text("x,name\n" + "1.5,a\n" * 20)
+    picture = next(photos.rglob("*.jpg")).read_bytes()
+    (tmp_path / "a.jpg").write_bytes(picture)
+    (tmp_path / "list.csv").write_text("path,class,boxes\n" + 'a.jpg,dog,"[[1, 2, 3, 4]]"\n' * 20)
+    (tmp_path / "list.jsonl").write_text('{"class": "dog", "size": 3}\n' * 20)
+    (tmp_path / "shards").mkdir()
+    for i in range(128):
+        with tarfile.open(tmp_path / f"shards/train-{i:04}.tar", "w") as shard:
+            for name, data in (("a.jpg", picture), ("a.cls", b"3")):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                shard.addfile(member, io.BytesIO(data))
     monkeypatch.chdir(tmp_path)
     subprocess.run([binary, "pack", "tokens.npy", "tokens/", "--window", "1024"], check=True, capture_output=True)
     return tmp_path
