@@ -5,6 +5,7 @@ package main
 import (
 	"archive/tar"
 	"archive/zip"
+	"compress/gzip"
 	"encoding/hex"
 	"io"
 	"os"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 //	                        "stdout" and "stderr" then look at what it printed
 //	glob PATTERN N          exactly N files match
 //	unhex TO FROM           the file TO has the bytes that FROM has as hexadecimal text
-//	archive OUT DIR         a tar or zip file of the files below DIR
+//	archive OUT DIR         a tar, tar.gz or zip file of the files below DIR
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -92,7 +93,12 @@ func makeArchive(ts *testscript.TestScript, neg bool, args []string) {
 		z := zip.NewWriter(out)
 		err, w = z.AddFS(os.DirFS(ts.MkAbs(args[1]))), z
 	} else {
-		t := tar.NewWriter(out)
+		var to io.WriteCloser = out
+		if strings.HasSuffix(args[0], ".gz") {
+			to = gzip.NewWriter(out)
+			defer to.Close()
+		}
+		t := tar.NewWriter(to)
 		err, w = t.AddFS(os.DirFS(ts.MkAbs(args[1]))), t
 	}
 	ts.Check(err)

@@ -36,7 +36,11 @@ func (r *Reader) inOrder(ctx context.Context, src driver.Sequential) error {
 	err := Records(ctx, src, src.Token(g.IDs[sorted[0]]), &driver.InOrder{
 		Read: r.obj.Read,
 		Alloc: func(id int64, field int, n int64) ([]byte, error) {
-			b, err := g.Take(sorted[at], field, n)
+			take := func() ([]byte, error) { return g.Take(sorted[at], field, n) }
+			if kind := info.Fields[field].Kind; kind == driver.KindImage || kind == driver.KindMask {
+				take = func() ([]byte, error) { return g.Alloc(int(n)) } // it is decoded
+			}
+			b, err := take()
 			if err != nil {
 				noMemory = fmt.Errorf("no memory for %d bytes of %s: %w", n, src.Name(id), err)
 			}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import io
 import json
 import subprocess
@@ -243,9 +244,100 @@ def test_damaged(make: Make, tmp_path: Path, kind: str) -> None:
         make(path, batch_size=4)
 
 
-def test_compressed_is_refused(make: Make, tmp_path: Path) -> None:
-    path = tmp_path / "x.tar.gz"
+def squeeze(path: Path, how: str) -> Path:
+    """Compress a file beside itself."""
+    out = path.with_name(path.name + "." + how)
+    if how == "gz":
+        with gzip.open(out, "wb", compresslevel=1) as f:
+            f.write(path.read_bytes())
+    else:
+        pa: Any = pytest.importorskip("pyarrow")
+        with pa.CompressedOutputStream(str(out), "zstd") as f:
+            f.write(path.read_bytes())
+    return out
+
+
+@pytest.fixture(scope="module")
+def compressed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the shards, of which one is not compressed."""
+    out = tmp_path_factory.mktemp("compressed")
+    for n in range(4):
+        path = out / f"train-{n:04d}.tar"
+        path.write_bytes((shards / path.name).read_bytes())
+        if n != 2:
+            squeeze(path, "zst" if n == 1 else "gz")
+            path.unlink()
+    return out
+
+
+def test_compressed(make: Make, binary: str, shards: Path, compressed: Path, tmp_path: Path) -> None:
+    want = expected(str(shards / "train-{0000..0003}.tar"))
+    loader = make(compressed, batch_size=7, shuffle=False, fields=PLAIN)
+    assert loader.num_records == len(want)
+    check(loader, want, list(range(len(want))))
+    # webdataset reads .gz itself.
+    one = str(compressed / "train-0003.tar.gz")
+    gz = expected(one)
+    assert len(gz) == 12
+    check(make(one, batch_size=5, shuffle=False, fields=PLAIN), gz, list(range(12)))
+    # A restart goes on with the next batch.
+    loader = make(compressed, batch_size=5, shuffle=False, fields=PLAIN)
+    it = iter(loader)
+    head = [batch.index.tolist() for _, batch in zip(range(3), it, strict=False)]
+    state = loader.state_dict()
+    again = make(compressed, batch_size=5, shuffle=False, fields=PLAIN)
+    again.load_state_dict(state)
+    tail = [n for batch in again for n in batch.index.tolist()]
+    assert [n for part in head for n in part] + tail == list(range(len(want)))
+    with pytest.raises(stoker.StokerError, match="in order"):
+        make(compressed, batch_size=5, shuffle=True)
+    out = tmp_path / "packed"
+    subprocess.run([binary, "pack", str(compressed), str(out), "--images", "keep"], check=True, capture_output=True)
+    check(make(out, batch_size=7, shuffle=True, seed=1, fields=PLAIN), want)
+
+
+@pytest.mark.parametrize("how", ["gz", "zst"])
+def test_compressed_pictures(make: Make, shards: Path, tmp_path: Path, how: str) -> None:
+    plain = tmp_path / "x.tar"
+    plain.write_bytes((shards / "train-0002.tar").read_bytes())
+    crop = stoker.CenterCrop(20)
+    fields: Any = {"image": [crop], "seg": [crop], "label": []}
+    pair = [make(path, batch_size=4, shuffle=False, fields=fields) for path in (plain, squeeze(plain, how))]
+    seen = 0
+    for a, b in zip(*pair, strict=True):
+        assert np.array_equal(a.image, b.image) and np.array_equal(a.seg, b.seg) and np.array_equal(a.label, b.label)
+        seen += len(a.index)
+    assert seen == 11
+
+
+def test_compressed_class_folders(make: Make, tmp_path: Path) -> None:
+    files = tree()
+    path = tmp_path / "photos.tgz"
     with tarfile.open(path, "w:gz") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    want = [(name, data) for name, data in files.items() if name.endswith(".png")]
+    loader = make(path, batch_size=8, shuffle=False, fields={"image": [stoker.CenterCrop(16)], "label": []})
+    seen = 0
+    for batch in loader:
+        for i, number in enumerate(batch.index.tolist()):
+            assert number == seen
+            assert loader.classes is not None and loader.classes[batch.label[i]] == want[number][0].split("/")[1]
+            assert np.array_equal(batch.image[i], np.asarray(Image.open(io.BytesIO(want[number][1]))))
+            seen += 1
+    assert seen == 30
+
+
+def test_damaged_compressed(make: Make, compressed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.gz"
+    whole = (compressed / "train-0000.tar.gz").read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(stoker.StokerError, match=r"x.tar.gz.*cut off \(at byte \d+ of the file\)"):
+        make(path, batch_size=4, shuffle=False)
+    path = tmp_path / "x.tar.bz2"
+    with tarfile.open(path, "w:bz2") as tar:
         tar.addfile(tarfile.TarInfo("a.txt"))
-    with pytest.raises(stoker.StokerError, match="compressed with gzip, which cannot be read at random"):
+    with pytest.raises(stoker.StokerError, match="compressed with bzip2, which is not read: unpack it with bunzip2"):
         make(path, batch_size=4)

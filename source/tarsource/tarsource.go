@@ -4,6 +4,9 @@
 //
 // A tar file has no index. Opening goes through the headers of all members once.
 // The content of a member has no checksum in a tar file.
+//
+// Tar files that are compressed with gzip or zstd are read in order, like a stream:
+// opening decompresses them once.
 package tarsource
 
 import (
@@ -17,6 +20,8 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/archive"
+	"github.com/stokerdata/stoker/source/internal/inorder"
+	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -30,7 +35,7 @@ const (
 	far      = 4 * block
 )
 
-var format = archive.Format{Name: "tar", Is: IsName, Scan: scan}
+var format = archive.Format{Name: "tar", Is: IsName, Scan: scan, Compressed: compression, ScanStream: scanStream}
 
 // Open lists the tar files of st, or takes the one that it is, and goes through
 // the headers of their members.
@@ -49,30 +54,92 @@ func IsName(path string) bool {
 	return false
 }
 
-// IsFile says whether an object begins with the header of a tar file.
+// IsFile says whether an object begins with the header of a tar file, or decompresses
+// to something that does.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
 		return false
 	}
 	defer o.Close()
-	var b [block]byte
-	if o.Size() < block || o.ReadAt(ctx, b[:], 0) != nil || b == [block]byte{} {
+	b := make([]byte, min(o.Size(), block))
+	if o.ReadAt(ctx, b, 0) != nil {
 		return false
 	}
-	_, err = tar.NewReader(bytes.NewReader(b[:])).Next()
-	return err == nil
+	if f := compression(b); f != stream.Plain {
+		var rd stream.Reader
+		defer rd.Close()
+		rd.Open(ctx, o.ReadAt, o.Size(), f, 0)
+		b = make([]byte, block)
+		if _, err := io.ReadFull(&rd, b); err != nil {
+			return false
+		}
+	}
+	return isHeader(b)
+}
+
+// isHeader says whether a block is the header of a member.
+func isHeader(b []byte) bool {
+	if len(b) < block || [block]byte(b) == [block]byte{} {
+		return false
+	}
+	_, err := tar.NewReader(bytes.NewReader(b)).Next()
+	return err == nil || errors.Is(err, tar.ErrInsecurePath)
+}
+
+// compression is that of a file with such a first block.
+func compression(head []byte) stream.Format {
+	if isHeader(head) {
+		return stream.Plain // a name that looks like gzip
+	}
+	return stream.Detect(head)
 }
 
 // scan goes through the headers of a tar file. Package tar reads the headers: it
 // asks for whole blocks and seeks over what lies between them, so that the place
 // of its reader is where the content of a member begins.
 func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Member) error) error {
-	if err := compressed(r, size); err != nil {
+	if err := unreadable(r, size); err != nil {
 		return err
 	}
 	f := &file{r: r, size: size}
-	tr := tar.NewReader(f)
+	return members(ctx, f, func() int64 { return f.at }, func(at int64, h *tar.Header, err error) error {
+		left := max(size-at, 0)
+		switch {
+		case err != nil:
+			return damaged(at, err, fmt.Sprintf("the file ends %d bytes later", left))
+		case h.Size > size-f.at:
+			return &archive.Damage{At: at, Err: fmt.Errorf("%s of %d bytes begins here, the file ends %d bytes later: it is cut off", printed(h.Name), h.Size, left)}
+		}
+		return nil
+	}, add)
+}
+
+// scanStream goes through a tar file while it is decompressed.
+func scanStream(ctx context.Context, r *inorder.Scanner, add func(m *archive.Member) error) error {
+	var last *tar.Header
+	err := members(ctx, r, r.Pos, func(at int64, h *tar.Header, err error) error {
+		if err == nil {
+			last = h
+			return nil
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) && last != nil && r.Pos() < at {
+			return &archive.Damage{At: r.Pos(), Err: inorder.Cut(io.EOF, printed(last.Name))}
+		}
+		return damaged(at, err, "what the file decompresses to ends there")
+	}, add)
+	if err != nil {
+		return err
+	}
+	// Behind the last member stand zeros, and the checksum of it all.
+	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 32<<10))
+	return err
+}
+
+// members goes through the members that r has, whose place is pos: check is called
+// for each one and for what is wrong where one begins.
+func members(ctx context.Context, r io.Reader, pos func() int64, check func(at int64, h *tar.Header, err error) error, add func(m *archive.Member) error) error {
+	tr := tar.NewReader(r)
 	end := int64(0) // of the last member
 	for {
 		if ctx.Err() != nil {
@@ -85,19 +152,22 @@ func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Me
 			return nil
 		case errors.Is(err, tar.ErrInsecurePath): // a name is a name here, and no path
 		case err != nil:
-			return damaged(at, size, err)
+			return check(at, nil, err)
 		}
 		if sparse(h) {
 			return &archive.Damage{At: at, Err: fmt.Errorf("%s is a sparse file, which is not read: unpack the tar file and write it again without --sparse", printed(h.Name))}
 		}
 		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeCont {
-			end = f.at
+			end = pos()
 			continue
 		}
-		if end = f.at + h.Size; h.Size > size-f.at {
-			return &archive.Damage{At: at, Err: fmt.Errorf("%s of %d bytes begins here, the file ends %d bytes later: it is cut off", printed(h.Name), h.Size, size-at)}
+		if err := check(at, h, nil); err != nil {
+			return err
 		}
-		if err := add(&archive.Member{Name: h.Name, At: f.at, Extent: h.Size, Size: h.Size}); err != nil {
+		if end = pos() + h.Size; end < 0 {
+			return &archive.Damage{At: at, Err: fmt.Errorf("%s is said to have %d bytes: the file is damaged", printed(h.Name), h.Size)}
+		}
+		if err := add(&archive.Member{Name: h.Name, At: pos(), Extent: h.Size, Size: h.Size}); err != nil {
 			return err
 		}
 	}
@@ -127,11 +197,11 @@ func printed(name string) string {
 
 // damaged says what is wrong where a header was expected. Errors of reading name
 // their place already.
-func damaged(at, size int64, err error) error {
+func damaged(at int64, err error, ends string) error {
 	text, own := strings.CutPrefix(err.Error(), "archive/tar: ")
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &archive.Damage{At: at, Err: fmt.Errorf("a member begins here, the file ends %d bytes later: it is cut off", max(size-at, 0))}
+		return &archive.Damage{At: at, Err: fmt.Errorf("a member begins here, %s: it is cut off", ends)}
 	case !own:
 		return err
 	case at == 0:
@@ -140,17 +210,15 @@ func damaged(at, size int64, err error) error {
 	return &archive.Damage{At: at, Err: fmt.Errorf("no header of a member that can be read begins here, the file is damaged: %s", text)}
 }
 
-// compressed refuses what cannot be read at random.
-func compressed(r io.ReaderAt, size int64) error {
+// unreadable refuses what is compressed in other ways.
+func unreadable(r io.ReaderAt, size int64) error {
 	b := make([]byte, min(size, 6))
 	if _, err := r.ReadAt(b, 0); err != nil {
 		return err
 	}
-	for _, c := range []struct{ magic, name, tool string }{
-		{"\x1F\x8B", "gzip", "gunzip"}, {"\x28\xB5\x2F\xFD", "zstd", "unzstd"}, {"BZh", "bzip2", "bunzip2"}, {"\xFD7zXZ\x00", "xz", "unxz"},
-	} {
+	for _, c := range []struct{ magic, name, tool string }{{"BZh", "bzip2", "bunzip2"}, {"\xFD7zXZ\x00", "xz", "unxz"}} {
 		if strings.HasPrefix(string(b), c.magic) {
-			return fmt.Errorf("it is compressed with %s, which cannot be read at random: unpack it with %s", c.name, c.tool)
+			return fmt.Errorf("it is compressed with %s, which is not read: unpack it with %s, or compress it with gzip or zstd", c.name, c.tool)
 		}
 	}
 	return nil

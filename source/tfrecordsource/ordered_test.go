@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -18,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/source/internal/inorder"
 	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
@@ -138,8 +138,8 @@ func TestOrderedPlaces(t *testing.T) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, name), b)
 		s := opener(dir)(t).(*ordered)
-		if n := len(s.files[0].places); n < 5 || n > 14 {
-			t.Errorf("%s: %d places: %v", name, n, s.files[0].places)
+		if n := len(s.Files.Files[0].Places); n < 5 || n > 14 {
+			t.Errorf("%s: %d places: %v", name, n, s.Files.Files[0].Places)
 		}
 		var mu sync.Mutex
 		from := int64(len(b))
@@ -219,15 +219,17 @@ func TestTokens(t *testing.T) {
 	dir, _ := compressed(t)
 	s := opener(dir)(t).(*ordered)
 	defer s.Close()
-	other := *s
-	other.info.Fingerprint = "another"
+	info := s.info
+	info.Fingerprint = "another"
+	other := s.Files
+	other.Info = &info
 	for _, token := range []string{other.Token(3), s.Token(3)[1:], s.Token(3) + "0", "4" + s.Token(3)[1:], "0" + s.Token(3), "-1-", "x"} {
-		if _, err := s.record(token); err == nil || !strings.Contains(err.Error(), "is no place in") {
+		if _, err := s.Record(token); err == nil || !strings.Contains(err.Error(), "is no place in") {
 			t.Errorf("%q is taken: %v", token, err)
 		}
 	}
 	for _, id := range []int64{0, 3, s.Info().Len} {
-		if got, err := s.record(s.Token(id)); err != nil || got != id {
+		if got, err := s.Record(s.Token(id)); err != nil || got != id {
 			t.Errorf("token of %d: %d, %v", id, got, err)
 		}
 	}
@@ -247,17 +249,22 @@ func FuzzOrdered(f *testing.F) {
 			return nil
 		}
 		format := stream.Detect(b)
-		x, err := scanStream(t.Context(), read, int64(len(b)), format, new(sync.Mutex))
+		rd, err := inorder.NewLimits().Scan(t.Context(), read, int64(len(b)), format)
 		if err != nil {
-			var at *streamError
-			if !errors.As(err, &at) || at.record != int64(len(x.sizes)) || strings.Contains(err.Error(), "\n") {
+			t.Fatal(err)
+		}
+		defer rd.Close()
+		sizes, err := scanStream(t.Context(), rd)
+		if err != nil {
+			var at *inorder.Error
+			if !errors.As(err, &at) || at.Record != int64(len(sizes)) || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("%v", err)
 			}
 			return
 		}
 		list := &filelist.List{Store: storetest.NewMemory(nil)}
 		list.Add(store.Entry{Name: "x", Size: int64(len(b))})
-		s := newOrdered(list, []file{{format: format, index: x}})
+		s := newOrdered(list, []file{{sizes: sizes, File: rd.File()}})
 		for _, id := range []int64{0, s.info.Len / 2} {
 			err := s.Records(t.Context(), s.Token(id), &driver.InOrder{
 				Read: func(ctx context.Context, _ int64, p []byte, off int64) error { return read(ctx, p, off) },

@@ -20,12 +20,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/source/internal/inorder"
 	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/store"
 )
@@ -127,12 +127,12 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
 	}
 	files := make([]file, list.Len())
-	lim := limits{streams: make(chan struct{}, min(runtime.GOMAXPROCS(0), maxStreams))}
+	lim := inorder.NewLimits()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
 	for i := range files {
 		g.Go(func() (err error) {
-			files[i], err = look(gctx, list, i, &lim)
+			files[i], err = look(gctx, list, i, lim)
 			return err
 		})
 	}
@@ -140,7 +140,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, err
 	}
 	var s driver.Source
-	if slices.ContainsFunc(files, func(f file) bool { return f.format != stream.Plain }) {
+	if slices.ContainsFunc(files, func(f file) bool { return f.Format != stream.Plain }) {
 		s = newOrdered(list, files)
 	} else {
 		s = newSource(list, files)
@@ -155,39 +155,33 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 
 // file is what is known of a file.
 type file struct {
-	format stream.Format
 	// Of one that is not compressed: where its records begin, and its end.
 	offsets []int64
-	// Of one that is: see index.
-	index
-}
-
-// limits bound what decompressing several files at a time takes.
-type limits struct {
-	streams chan struct{}
-	large   sync.Mutex // held while it takes much memory
+	// Of one that is: the sizes of its records, and its places.
+	sizes []uint32
+	inorder.File
 }
 
 // look goes through one file.
-func look(ctx context.Context, list *filelist.List, i int, lim *limits) (f file, err error) {
+func look(ctx context.Context, list *filelist.List, i int, lim *inorder.Limits) (f file, err error) {
 	o, err := list.Open(ctx, i)
 	if err != nil {
 		return f, err
 	}
 	defer o.Close()
-	if f.format, err = formatOf(ctx, o); err != nil {
+	if f.Format, err = formatOf(ctx, o); err != nil {
 		return f, err
 	}
-	if f.format != stream.Plain {
-		select {
-		case lim.streams <- struct{}{}:
-			defer func() { <-lim.streams }()
-		case <-ctx.Done():
-			return f, context.Cause(ctx)
+	if f.Format != stream.Plain {
+		rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f.Format)
+		if err != nil {
+			return f, err
 		}
-		if f.index, err = scanStream(ctx, o.ReadAt, o.Size(), f.format, &lim.large); err != nil {
-			return f, placed(list.Path(i), err)
+		defer rd.Close()
+		if f.sizes, err = scanStream(ctx, rd); err != nil {
+			return f, inorder.Placed(list.Path(i), err)
 		}
+		f.File = rd.File()
 		return f, store.Check(ctx, o)
 	}
 	f.offsets, err = scan(ctx, store.ReaderAt(ctx, o), list.Size(i))

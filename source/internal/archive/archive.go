@@ -23,6 +23,8 @@ import (
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/source/internal/inorder"
+	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -34,12 +36,21 @@ type Format struct {
 	Is func(name string) bool
 	// Scan calls add for each member that is a file, in their order.
 	Scan func(ctx context.Context, r io.ReaderAt, size int64, add func(m *Member) error) error
+	// Compressed says by its first HeadBytes, or all that there are, how an archive as
+	// a whole is compressed. Those that are can only be read in order: ScanStream is
+	// then called in the place of Scan. Nil means that none ever is.
+	Compressed func(head []byte) stream.Format
+	ScanStream func(ctx context.Context, r *inorder.Scanner, add func(m *Member) error) error
 	// Unpack makes the content of a member of the bytes of its extent, in memory of
 	// take if it has to. Without it, the extent is the content.
 	Unpack func(m *Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error)
 }
 
-// Damage is an error of Scan with the byte of the archive that it is about.
+// HeadBytes is how much of an archive says how it is compressed.
+const HeadBytes = 512
+
+// Damage is an error of Scan with the byte of the archive that it is about, or of
+// ScanStream with the byte of what it decompresses to.
 type Damage struct {
 	At  int64
 	Err error
@@ -65,6 +76,10 @@ type Source struct {
 	info   driver.Info
 	layout
 	npys []npyField
+	// streams are for reading in order, of which heads reads the first bytes of
+	// members. They are nil when all members can be read at random.
+	streams []inorder.File
+	heads   heads
 }
 
 // npyField is what the values of a field of .npy members are like.
@@ -75,8 +90,8 @@ type npyField struct {
 }
 
 // Open lists the archives of st, or takes the one that it is, and goes through
-// their members.
-func Open(ctx context.Context, url string, st store.Store, format *Format, opt *Options) (*Source, error) {
+// their members. The source is a driver.Sequential when one of them is compressed.
+func Open(ctx context.Context, url string, st store.Store, format *Format, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
 		o = *opt
@@ -111,18 +126,23 @@ func Open(ctx context.Context, url string, st store.Store, format *Format, opt *
 		return nil, fmt.Errorf("cannot read %s: %w", st, err)
 	}
 	s.info = driver.Info{
-		URL: url, Format: format.Name, Len: s.records(), Objects: int64(list.Len()),
+		URL: url, Format: format.Name, Len: s.records(), Objects: int64(list.Len()), Sequential: s.streams != nil,
 	}
+	defer s.heads.close()
 	if err := s.describe(ctx); err != nil {
 		return nil, err
 	}
 	s.info.Fingerprint = s.fingerprint()
+	if s.streams != nil {
+		return newOrdered(s), nil
+	}
 	return s, nil
 }
 
 // scan goes through the members of all archives.
 func (s *Source) scan(ctx context.Context, threads int) error {
 	s.tables = make([]*Table, s.list.Len())
+	files, lim := make([]inorder.File, s.list.Len()), inorder.NewLimits()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
 	for i := range s.tables {
@@ -134,18 +154,25 @@ func (s *Source) scan(ctx context.Context, threads int) error {
 			defer o.Close()
 			t := &Table{}
 			s.tables[i] = t
-			err = s.format.Scan(gctx, store.ReaderAt(gctx, o), o.Size(), func(m *Member) error {
+			add := func(m *Member) error {
 				if t.len()%1024 == 0 && gctx.Err() != nil {
 					return context.Cause(gctx)
 				}
 				return t.add(m, s.format.Unpack != nil)
-			})
+			}
+			where := ", byte %d"
+			if files[i].Format, err = s.compressed(gctx, o); err == nil && files[i].Format != stream.Plain {
+				where += ", decompressed"
+				files[i], err = s.scanStream(gctx, o, lim, files[i].Format, t, add)
+			} else if err == nil {
+				err = s.format.Scan(gctx, store.ReaderAt(gctx, o), o.Size(), add)
+			}
 			if err == nil {
 				err = store.Check(gctx, o)
 			}
 			var d *Damage
 			if errors.As(err, &d) {
-				return filelist.ErrPlace(s.list, int64(i), fmt.Sprintf(", byte %d", d.At), d.Err)
+				return filelist.ErrPlace(s.list, int64(i), fmt.Sprintf(where, d.At), d.Err)
 			}
 			if err != nil && gctx.Err() == nil {
 				return filelist.ErrPlace(s.list, int64(i), "", err)
@@ -153,7 +180,24 @@ func (s *Source) scan(ctx context.Context, threads int) error {
 			return err
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(files, func(f inorder.File) bool { return f.Format != stream.Plain }) {
+		s.streams = files
+	}
+	return nil
+}
+
+// compressed says how an archive as a whole is compressed.
+func (s *Source) compressed(ctx context.Context, o store.Object) (stream.Format, error) {
+	if s.format.Compressed == nil {
+		return stream.Plain, nil
+	}
+	var head [HeadBytes]byte
+	n := min(o.Size(), HeadBytes)
+	err := o.ReadAt(ctx, head[:n], 0)
+	return s.format.Compressed(head[:n]), err
 }
 
 // describe makes the fields of what the layout says.
@@ -202,6 +246,13 @@ func (s *Source) head(ctx context.Context, r int64, f int) ([]byte, error) {
 	}
 	if s.format.Unpack == nil {
 		n = min(n, headBytes)
+	}
+	if s.streams != nil {
+		b, err := s.heads.read(ctx, s, shard, at, n)
+		if err != nil {
+			err = s.fail(r, f, err)
+		}
+		return b, err
 	}
 	o, err := s.list.Open(ctx, shard)
 	if err != nil {
@@ -307,7 +358,11 @@ func (s *Source) memberPath(shard, i int) string {
 // place says where the value of a field lies, for messages.
 func (s *Source) place(r int64, f int) string {
 	shard, i := s.member(r, f)
-	return fmt.Sprintf("%s, %s (byte %d)", s.list.Path(shard), printed(s.tables[shard].name(i)), s.tables[shard].at[i])
+	what := ""
+	if s.streams != nil && s.streams[shard].Format != stream.Plain {
+		what = ", decompressed"
+	}
+	return fmt.Sprintf("%s, %s (byte %d%s)", s.list.Path(shard), printed(s.tables[shard].name(i)), s.tables[shard].at[i], what)
 }
 
 // printed is a name on one line.
@@ -373,6 +428,18 @@ func (s *Source) Sizes(field int, ids, sizes []int64) bool {
 // maxNumber is the longest text of a number.
 const maxNumber = 64
 
+// sized says whether a value of a field can have that many bytes.
+func (s *Source) sized(f int, size int64) error {
+	k := s.info.Fields[f].Kind
+	switch number := k == driver.KindLabel || k == driver.KindInt; {
+	case number && size > maxNumber:
+		return fmt.Errorf("%d bytes are no number", size)
+	case size > MaxFileBytes:
+		return errLarge(size)
+	}
+	return nil
+}
+
 // Locate implements driver.Source.
 func (s *Source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(k int, id int64) {
@@ -382,24 +449,18 @@ func (s *Source) Locate(g *driver.Group) {
 				continue
 			}
 			shard, i := s.member(id, f)
-			t, most := s.tables[shard], int64(MaxFileBytes)
+			t := s.tables[shard]
 			e := driver.Extent{Object: int64(shard), Field: -1}
 			e.Offset, e.Size = t.extent(i)
 			switch s.info.Fields[f].Kind {
 			case driver.KindImage, driver.KindMask, driver.KindAudio:
 				e.Tail = true
-			case driver.KindLabel, driver.KindInt:
-				most = maxNumber
 			case driver.KindBytes, driver.KindText, driver.KindJSON:
 				if s.format.Unpack == nil {
 					e.Field = int32(f)
 				}
 			}
-			if size := t.size[i]; size > most {
-				err := errLarge(size)
-				if most == maxNumber {
-					err = fmt.Errorf("%d bytes are no number", size)
-				}
+			if err := s.sized(f, t.size[i]); err != nil {
 				g.Records[k].Err = s.fail(id, f, err)
 				g.Extents = g.Extents[:begin]
 				return
@@ -487,8 +548,17 @@ func (s *Source) array(f int, b []byte, v *driver.Value) error {
 	if err != nil {
 		return err
 	}
-	if h.Bytes != int64(len(b))-h.Offset {
-		return fmt.Errorf("a %s array of shape %v has %d bytes, there are %d", h.DType, h.Shape, h.Bytes, int64(len(b))-h.Offset)
+	if err := s.fits(f, h, int64(len(b))); err != nil {
+		return err
+	}
+	v.Bytes = b[h.Offset:]
+	return nil
+}
+
+// fits says whether a .npy file of size bytes is what the values of a field are.
+func (s *Source) fits(f int, h *npy.Header, size int64) error {
+	if h.Bytes != size-h.Offset {
+		return fmt.Errorf("a %s array of shape %v has %d bytes, there are %d", h.DType, h.Shape, h.Bytes, size-h.Offset)
 	}
 	want, from := &s.npys[f], 0
 	if s.info.Fields[f].Kind == driver.KindRagged {
@@ -497,7 +567,6 @@ func (s *Source) array(f int, b []byte, v *driver.Value) error {
 	if h.DType != want.dtype || len(h.Shape) != len(want.shape) || !slices.Equal(h.Shape[from:], want.shape[from:]) {
 		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v", h.DType, h.Shape, want.first, want.dtype, want.shape)
 	}
-	v.Bytes = b[h.Offset:]
 	return nil
 }
 
