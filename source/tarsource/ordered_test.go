@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -169,10 +170,13 @@ func TestOrderedPlaces(t *testing.T) {
 	for name, b := range map[string][]byte{"gzip": gz(t, pack(t, all...), 3<<20+5), "zstd": zst(t, pack(t, all...), 3<<20+5)} {
 		s := opener(put(t, b))(t).(driver.Sequential)
 		from := int64(len(b))
+		var mu sync.Mutex // reads are several at a time
 		next := s.Info().Len
 		err := s.Records(t.Context(), s.Token(30), &driver.InOrder{
 			Read: func(_ context.Context, _ int64, p []byte, off int64) error {
-				from = min(from, off) // the first read is alone
+				mu.Lock()
+				from = min(from, off)
+				mu.Unlock()
 				copy(p, b[off:])
 				return nil
 			},
