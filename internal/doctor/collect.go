@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -70,6 +71,7 @@ type collector struct {
 	fs    proc.FS
 	tree  *tree
 	view  *viewer
+	open  func(pid int) (stacks, error) // nil where frames are left alone
 	socks sockets
 	line  timeline
 	bin   bin
@@ -114,14 +116,32 @@ type collector struct {
 	laneLoaders map[string]int
 }
 
+// maxSkipped bounds the lines of what could not be looked at.
+const maxSkipped = 20
+
 // skip notes once what could not be looked at.
 func (c *collector) skip(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	if c.skipSeen[line] || len(c.skipped) >= 20 {
+	if c.skipSeen[line] || len(c.skipped) >= maxSkipped {
 		return
 	}
 	c.skipSeen[line] = true
 	c.skipped = append(c.skipped, line)
+}
+
+// skips is what could not be looked at until now.
+func (c *collector) skips() []string {
+	lines := slices.Concat(c.skipped, c.tree.unread)
+	for _, pid := range slices.Sorted(maps.Keys(c.tree.members)) {
+		lines = append(lines, c.tree.members[pid].framesWhy)
+	}
+	out := []string{}
+	for _, line := range lines {
+		if line != "" && !slices.Contains(out, line) && len(out) < maxSkipped {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // Watch looks at a job until it ends, ctx ends or the time is over, and reports.
@@ -158,6 +178,15 @@ func newCollector(opt Options) (*collector, error) {
 			return nil, fmt.Errorf("process %d may not be looked at: %w", opt.PID, err)
 		}
 		return nil, fmt.Errorf("there is no process %d", opt.PID)
+	}
+	if !opt.NoFrames && opt.FS.Proc == proc.Live.Proc {
+		c.open = func(pid int) (stacks, error) {
+			p, err := pystack.Open(pid)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}
 	}
 	c.start, c.wall = time.Now(), time.Now()
 	c.cpuAtStart = proc.OwnCPU()
@@ -445,36 +474,19 @@ func (c *collector) countLane(cause cause) {
 
 // sampleFrames reads the Python frames of a process, if it can.
 func (c *collector) sampleFrames(p *process, now time.Time) {
-	if c.opt.NoFrames || c.fs.Proc != proc.Live.Proc {
+	if c.open == nil {
 		return
 	}
 	if p.python == nil {
-		if p.pythonTry >= 8 || now.Before(p.nextTry) {
+		if p.pythonTry >= maxTries || now.Before(p.nextTry) {
 			return
 		}
-		opened, err := pystack.Open(p.pid)
+		opened, err := c.open(p.pid)
 		if err != nil {
-			p.pythonTry++
-			p.nextTry = now.Add(time.Duration(p.pythonTry) * 300 * time.Millisecond)
-			var e *pystack.Error
-			if errors.As(err, &e) {
-				switch e.Kind {
-				case pystack.Starting, pystack.Gone:
-				case pystack.NotPython:
-					if p.isPython && p.pythonTry >= 8 {
-						c.skip("Python frames of process %d: %s", p.pid, e.Msg)
-					}
-					if !p.isPython {
-						p.pythonTry = 8
-					}
-				default:
-					p.pythonTry = 8
-					c.skip("Python frames: %s%s", e.Msg, hinted(e.Hint))
-				}
-			}
+			p.notRead(err, now)
 			return
 		}
-		p.python = opened
+		p.python, p.pythonTry, p.framesWhy = opened, 0, ""
 	}
 	threads, err := p.python.Sample()
 	if err != nil {
@@ -499,6 +511,42 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 		}
 		p.frames[t.TID] = v
 		c.framesOK++
+	}
+}
+
+// maxTries is how often in a row the frames of a program are tried: for 8 s, which
+// a program that is only being loaded may take to look like Python.
+const maxTries = 8
+
+// notRead notes why the frames of a process could not be read, and when to try
+// again: what is true of a program while it starts need not stay true.
+func (p *process) notRead(err error, now time.Time) {
+	p.pythonTry++
+	p.nextTry = now.Add(time.Duration(p.pythonTry) * 300 * time.Millisecond)
+	var e *pystack.Error
+	if !errors.As(err, &e) {
+		return
+	}
+	switch e.Kind {
+	case pystack.Gone:
+	case pystack.Starting:
+		// However long it takes: where files come from a busy server, minutes.
+		if p.pythonTry == maxTries {
+			p.pythonTry--
+			p.framesWhy = fmt.Sprintf("Python frames of process %d: %s", p.pid, e.Msg)
+		}
+	case pystack.NotPython:
+		if p.isPython && p.pythonTry == maxTries {
+			p.framesWhy = fmt.Sprintf("Python frames of process %d: %s", p.pid, e.Msg)
+		}
+	case pystack.Permission:
+		p.pythonTry = maxTries
+		p.framesWhy = fmt.Sprintf("Python frames: %s%s", e.Msg, hinted(e.Hint))
+	default:
+		// An interpreter whose library is not mapped yet looks as if it had no symbols.
+		if p.pythonTry > 1 {
+			p.framesWhy = fmt.Sprintf("Python frames: %s%s", e.Msg, hinted(e.Hint))
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func (c *collector) report(l timeline) *Report {
 	r := &Report{
 		Version: ReportVersion, Stoker: c.opt.Stoker, Start: c.wall.Round(time.Millisecond), PID: c.opt.PID,
 		Host: c.sys.host, Gains: map[Verdict]float64{}, Evidence: []string{}, Advice: []Advice{},
-		Events: []Event{}, Stages: []Stage{}, Series: Series{}, Skipped: slices.Clone(c.skipped),
+		Events: []Event{}, Stages: []Stage{}, Series: Series{}, Skipped: c.skips(),
 	}
 	if root := c.tree.members[c.opt.PID]; root != nil && len(root.cmd) > 0 {
 		c.command = root.cmd
@@ -52,9 +52,6 @@ func (c *collector) report(l timeline) *Report {
 	r.Evidence = c.evidence(r, &s, &sum)
 	r.Advice = c.advise(r, &s, &sum)
 	r.Line = line(r, &s)
-	if r.Skipped == nil {
-		r.Skipped = []string{}
-	}
 	return r
 }
 

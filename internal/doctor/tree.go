@@ -3,6 +3,7 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,8 +46,9 @@ type process struct {
 	listed  time.Time
 
 	python    stacks // nil where frames cannot be read
-	pythonTry int    // attempts that failed
+	pythonTry int    // attempts in a row that failed
 	nextTry   time.Time
+	framesWhy string // for the report: why its frames cannot be read; "" while they can, or may soon
 	isPython  bool
 	frames    map[int]view // by thread, of the current tick
 
@@ -114,6 +116,22 @@ func (p *process) close() {
 	}
 }
 
+// renew forgets what depends on the program of a process that runs another one now,
+// or only has a better name. Many jobs begin as another one: a wrapper, a version
+// manager's python, a launcher that ends in exec. On a loaded machine that takes
+// seconds.
+func (p *process) renew(now time.Time, another bool) {
+	if another && p.python != nil {
+		p.python.Close()
+		p.python = nil
+	}
+	p.pythonTry, p.nextTry, p.framesWhy = 0, now, ""
+	p.cmd = nil
+	if p.trainer == nil {
+		p.role = roleUnknown
+	}
+}
+
 // key names a process for ever.
 type key struct {
 	pid   int
@@ -132,8 +150,9 @@ type tree struct {
 	swept  time.Time
 	// noChildren says that this kernel does not list children.
 	noChildren bool
-	ended      int // members that have ended
-	started    int // members that appeared after the first look
+	ended      int      // members that have ended
+	unread     []string // why the frames of some of those could not be read
+	started    int      // members that appeared after the first look
 	looked     bool
 }
 
@@ -159,13 +178,18 @@ func (t *tree) update(now time.Time) bool {
 	for pid, p := range t.members {
 		s, ok := stat(pid)
 		if !ok || s.Start != p.start || s.State == 'Z' || s.State == 'X' {
+			if p.framesWhy != "" && len(t.unread) < maxSkipped && !slices.Contains(t.unread, p.framesWhy) {
+				t.unread = append(t.unread, p.framesWhy)
+			}
 			p.close()
 			delete(t.members, pid)
 			t.ended++
 			continue
 		}
-		if p.comm != s.Comm && p.trainer == nil {
-			p.cmd, p.role = nil, roleUnknown // it runs another program now, or has a better name
+		// Another program may have the same name: a script called python that ends in
+		// exec has it before and after.
+		if another := s.Stack != 0 && p.stat.Stack != 0 && s.Stack != p.stat.Stack; another || p.comm != s.Comm && p.trainer == nil {
+			p.renew(now, another)
 		}
 		p.stat, p.comm, p.ppid = s, s.Comm, s.PPID
 	}

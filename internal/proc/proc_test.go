@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-const statLine = "4711 (a) b (c)) S 4000 4711 4000 34816 4711 4194304 900 0 7 0 1234 567 0 0 20 0 12 0 987654 22896640 4096 18446744073709551615 1 1 0 0 0 0 0 16781312 1 0 0 0 17 1 0 0 42 0 0 0 0 0 0 0 0 0 0\n"
+const statLine = "4711 (a) b (c)) S 4000 4711 4000 34816 4711 4194304 900 0 7 0 1234 567 0 0 20 0 12 0 987654 22896640 4096 18446744073709551615 1 1 140726194301120 0 0 0 0 16781312 1 0 0 0 17 1 0 0 42 0 0 0 0 0 0 0 0 0 0\n"
 
 func TestParseStat(t *testing.T) {
 	got, err := ParseStat([]byte(statLine))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Stat{PID: 4711, Comm: "a) b (c)", State: 'S', PPID: 4000, MajFlt: 7, UTime: 1234, STime: 567, Threads: 12, Start: 987654, RSS: 4096, Blkio: 42}
+	want := Stat{PID: 4711, Comm: "a) b (c)", State: 'S', PPID: 4000, MajFlt: 7, UTime: 1234, STime: 567, Threads: 12, Start: 987654, RSS: 4096, Stack: 140726194301120, Blkio: 42}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

@@ -24,6 +24,7 @@ type Stat struct {
 	Threads int
 	Start   uint64 // after boot, in Ticks: with the PID it names a process for ever
 	RSS     uint64 // pages
+	Stack   uint64 // address at which the stack began: another one after each exec; 0 where it is not told
 	Blkio   uint64 // time waited for block devices in Ticks; 0 where delay accounting is off
 }
 
@@ -55,7 +56,9 @@ func ParseStat(data []byte) (Stat, error) {
 	s.Start = f.uint()
 	f.skip(1)
 	s.RSS = f.uint()
-	f.skip(17) // rsslim ... processor rt_priority policy: fields 25 to 41
+	f.skip(3) // rsslim startcode endcode
+	s.Stack = f.uint()
+	f.skip(13) // kstkesp ... processor rt_priority policy: fields 29 to 41
 	s.Blkio = f.uint()
 	return s, nil
 }
