@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

@@ -3,7 +3,7 @@ package pack
 import (
 	"fmt"
 
-	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/pack/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )

@@ -5,7 +5,7 @@ import (
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
-	"github.com/stokerdata/stoker/pack/internal/arrowipc/flatbuf"
+	"github.com/stokerdata/stoker/internal/arrowipc/flatbuf"
 )
 
 // Header is the beginning of a file: magic and schema. Its length is a

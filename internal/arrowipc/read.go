@@ -7,7 +7,7 @@ import (
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
-	"github.com/stokerdata/stoker/pack/internal/arrowipc/flatbuf"
+	"github.com/stokerdata/stoker/internal/arrowipc/flatbuf"
 )
 
 // Limits of what the reader accepts, far above what the writer makes.
