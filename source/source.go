@@ -1,7 +1,8 @@
 // Package source opens datasets by URL: packs, folders of images, NumPy's .npy
 // and .npz files, TFRecords, the files of MNIST, CIFAR, STL-10 and SVHN, tar and zip
-// files (those of webdataset, too), tables of text, any files as bytes, and files that
-// belong together. What it knows is listed in formats.
+// files (those of webdataset, too), Arrow files (those of `datasets`, too), tables of
+// text, any files as bytes, and files that belong together. What it knows is listed
+// in formats.
 package source
 
 import (
@@ -17,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/arrowsource"
 	"github.com/stokerdata/stoker/source/cifarsource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/filesource"
@@ -104,6 +106,7 @@ func formats() []format {
 		{"mat", look.has(oneIs(matsource.IsName), matsource.IsFile), func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return matsource.Open(ctx, rawURL, st, &matsource.Options{File: opt.file, Split: opt.Split})
 		}},
+		{formatArrow, isArrow, openArrow},
 		table(tablesource.CSV),
 		table(tablesource.TSV),
 		table(tablesource.JSONL),
@@ -119,6 +122,47 @@ func formats() []format {
 	}
 }
 
+// formatArrow is the format of Arrow files.
+const formatArrow = "arrow"
+
+// isArrow matches Arrow files, folders of them, and what save_to_disk of `datasets`
+// writes.
+func isArrow(ctx context.Context, st store.Store, isDir bool) bool {
+	if !isDir {
+		return arrowsource.IsName(st.Path("")) || arrowsource.IsFile(ctx, st, "")
+	}
+	if arrowsource.IsSaved(ctx, st) {
+		return true
+	}
+	some := false
+	return allFiles(ctx, st, func(name string) bool {
+		some = some || arrowsource.IsName(name)
+		return arrowsource.IsName(name) || slices.Contains([]string{".json", ".md", ".txt", ".lock"}, strings.ToLower(path.Ext(name)))
+	}) && some
+}
+
+func openArrow(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+	files, folder, err := around(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	return arrowsource.Open(ctx, rawURL, st, &arrowsource.Options{
+		Columns: opt.columns, Names: opt.shards, Threads: opt.Threads, Files: files, Folder: folder, Outside: localstore.New("/"),
+	})
+}
+
+// around is the store of the folder that a table lies in, or that it is, with its
+// absolute path: files that it names lie there.
+func around(ctx context.Context, st store.Store) (files store.Store, folder string, err error) {
+	files, folder = st, st.Path("")
+	if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
+		folder = filepath.Dir(folder)
+		files = localstore.New(folder)
+	}
+	folder, err = filepath.Abs(folder)
+	return files, folder, err
+}
+
 // table is a format of tables of text.
 func table(name string) format {
 	is := func(path string) bool { return tablesource.IsName(name, path) }
@@ -129,14 +173,9 @@ func table(name string) format {
 		return allFiles(ctx, st, is)
 	}
 	return format{name, match, func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-		to := &tablesource.Options{Columns: opt.columns, Threads: opt.Threads, Files: st, Outside: localstore.New("/")}
-		folder := st.Path("")
-		if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
-			folder = filepath.Dir(folder)
-			to.Files = localstore.New(folder)
-		}
+		to := &tablesource.Options{Columns: opt.columns, Threads: opt.Threads, Outside: localstore.New("/")}
 		var err error
-		if to.Folder, err = filepath.Abs(folder); err != nil {
+		if to.Files, to.Folder, err = around(ctx, st); err != nil {
 			return nil, err
 		}
 		return tablesource.Open(ctx, rawURL, name, st, to)
@@ -146,7 +185,7 @@ func table(name string) format {
 // IsTable says whether a format is one of tables, whose columns a URL may choose:
 // train.csv?image:image=path&label:label=class.
 func IsTable(format string) bool {
-	return format == tablesource.CSV || format == tablesource.TSV || format == tablesource.JSONL
+	return format == tablesource.CSV || format == tablesource.TSV || format == tablesource.JSONL || format == formatArrow
 }
 
 // hasSplits says whether a format is one of files that belong to others beside
@@ -170,7 +209,7 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, tar, zip, CSV, TSV or JSONL files, of MNIST, CIFAR, STL-10 or SVHN, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, tar, zip, Arrow, CSV, TSV or JSONL files, of MNIST, CIFAR, STL-10 or SVHN, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
 
 func isPack(ctx context.Context, st store.Store, isDir bool) bool {
 	return isDir && pack.IsPackStore(ctx, st)
@@ -351,8 +390,8 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		loc.store, loc.opt.file = localstore.New(dir), file
 	}
 	switch {
-	case loc.opt.shards != nil && (loc.format == nil || loc.format.name != "tar" && loc.format.name != "zip"):
-		return nil, fmt.Errorf("cannot open %s: several files by {..} or * are for tar and zip files; give the folder that they lie in", rawURL)
+	case loc.opt.shards != nil && (loc.format == nil || !slices.Contains([]string{"tar", "zip", formatArrow}, loc.format.name)):
+		return nil, fmt.Errorf("cannot open %s: several files by {..} or * are for tar, zip and Arrow files; give the folder that they lie in", rawURL)
 	case loc.format == nil:
 		return nil, fmt.Errorf("cannot open %s: it is a file; give %s", rawURL, supported)
 	case loc.opt.Window != 0 && loc.format.name != "npy":
@@ -438,8 +477,8 @@ func (loc *location) ask(rawURL string) error {
 }
 
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
-// "npy", "npz", "tfrecord", "idx", "cifar", "stl10", "mat", "tar", "zip", "csv", "tsv",
-// "jsonl", "files" or "pairs"; and at which path.
+// "npy", "npz", "tfrecord", "idx", "cifar", "stl10", "mat", "tar", "zip", "arrow",
+// "csv", "tsv", "jsonl", "files" or "pairs"; and at which path.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {

@@ -22,10 +22,10 @@ const (
 	maxBlocks    = 1 << 24
 )
 
-// guard calls read, in which generated code looks into bytes from anywhere. It
+// Guard calls read, in which generated code looks into bytes from anywhere. It
 // indexes slices without looking at offsets first, so that an offset that leads
 // outside ends in a panic of Go's own checks: that is damage, found.
-func guard(what string, read func() error) (err error) {
+func Guard(what string, read func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			if _, ok := p.(runtime.Error); !ok {
@@ -79,7 +79,7 @@ func ParseBatch(b []byte, total int64, cols []Column) (*Layout, error) {
 		return nil, damaged("message metadata of %d bytes in %d", meta, len(b))
 	}
 	l := &Layout{MetaBytes: meta, BodyBytes: total - meta}
-	return l, guard("message metadata", func() error { return l.parse(b[8:meta], cols) })
+	return l, Guard("message metadata", func() error { return l.parse(b[8:meta], cols) })
 }
 
 func (l *Layout) parse(b []byte, cols []Column) error {
@@ -249,7 +249,7 @@ func ParseHeader(b []byte) (cols []Column, err error) {
 	if meta+8 > int64(len(b)) {
 		return nil, damaged("the schema ends behind the file")
 	}
-	err = guard("schema", func() error {
+	err = Guard("schema", func() error {
 		msg := flatbuf.GetRootAsMessage(b[16:8+meta], 0)
 		var t flatbuffers.Table
 		if msg.HeaderType() != flatbuf.MessageHeaderSchema || !msg.Header(&t) {
@@ -274,7 +274,7 @@ func ParseFooter(tail []byte, fileBytes int64) (cols []Column, blocks []Block, e
 		return nil, nil, damaged("footer of %d bytes in %d", n, len(tail))
 	}
 	b := tail[int64(len(tail))-n : len(tail)-10]
-	err = guard("footer", func() error {
+	err = Guard("footer", func() error {
 		footer := flatbuf.GetRootAsFooter(b, 0)
 		schema := footer.Schema(nil)
 		if schema == nil {

@@ -161,6 +161,8 @@ SRC may also be
                     the files of MNIST, CIFAR, STL-10 and SVHN
   train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
                     record; columns of paths of images or sounds are those files
+  train.arrow       Arrow files that are not compressed, a folder of them, or what
+                    save_to_disk of Hugging Face datasets has written
   'train-{0000..0127}.tar'
                     shards of webdataset (or a folder of them, or one): members with
                     a name in common are a record. A tar or zip file of class

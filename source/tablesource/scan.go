@@ -287,7 +287,7 @@ func (s *source) sameHeader(f int, row []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: the names of its columns: %w", s.list.Path(f), err)
 	}
-	if names = named(names); !slices.Equal(names, s.names) {
+	if names = Named(names); !slices.Equal(names, s.names) {
 		return fmt.Errorf("%s has the columns %s, %s has %s: tables that are read together have the same", s.list.Path(f), listed(names), s.list.Path(0), listed(s.names))
 	}
 	return nil

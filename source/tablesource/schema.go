@@ -97,9 +97,9 @@ var escape = strings.NewReplacer("%", "%25", "&", "%26")
 // maxName is the length of a field's name.
 const maxName = 255
 
-// named gives columns names that fields can have: not empty, each another one, and
+// Named gives columns names that fields can have: not empty, each another one, and
 // not that of the record numbers.
-func named(names []string) []string {
+func Named(names []string) []string {
 	out := make([]string, len(names))
 	taken := map[string]bool{"index": true}
 	for i, name := range names {
@@ -121,9 +121,9 @@ func named(names []string) []string {
 	return out
 }
 
-// choose returns the columns that become fields, each with the Column that says
+// Choose returns the columns that become fields, each with the Column that says
 // how, and that by place in the table.
-func choose(all []string, columns []Column) ([]Column, []int, error) {
+func Choose(all []string, columns []Column) ([]Column, []int, error) {
 	if len(columns) == 0 {
 		columns = []Column{{Name: Rest}}
 	}

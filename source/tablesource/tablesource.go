@@ -181,7 +181,7 @@ func (s *source) begin(ctx context.Context) error {
 			return fmt.Errorf("%s, byte %d: %w", s.list.Path(f), at, err)
 		}
 		s.headed = !record
-		s.names = named(names)
+		s.names = Named(names)
 		return nil
 	}
 	return s.empty()
@@ -203,11 +203,11 @@ func (s *source) schema(ctx context.Context, seen *inference) error {
 		for _, c := range seen.columns {
 			keys = append(keys, c.name)
 		}
-		s.names = named(keys)
+		s.names = Named(keys)
 	}
 	var places []int
 	var err error
-	if s.columns, places, err = choose(s.names, s.opt.Columns); err != nil {
+	if s.columns, places, err = Choose(s.names, s.opt.Columns); err != nil {
 		return fmt.Errorf("%s: %w", s.list.Store, err)
 	}
 	s.from, s.width = slices.Clone(places), len(s.names)
