@@ -1,5 +1,5 @@
 // Package source opens datasets by URL: packs, folders of images, NumPy's .npy
-// and .npz files, TFRecords, the files of MNIST, CIFAR, STL-10 and SVHN, tar and zip
+// and .npz files, optical flow and float maps, TFRecords, the files of MNIST, CIFAR, STL-10 and SVHN, tar and zip
 // files (those of webdataset, too), Arrow files (those of `datasets`, too), tables of
 // text, any files as bytes, and files that belong together. What it knows is listed
 // in formats.
@@ -22,6 +22,7 @@ import (
 	"github.com/stokerdata/stoker/source/cifarsource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/filesource"
+	"github.com/stokerdata/stoker/source/flowsource"
 	"github.com/stokerdata/stoker/source/foldersource"
 	"github.com/stokerdata/stoker/source/idxsource"
 	"github.com/stokerdata/stoker/source/internal/archive"
@@ -107,6 +108,8 @@ func formats() []format {
 			return matsource.Open(ctx, rawURL, st, &matsource.Options{File: opt.file, Split: opt.Split})
 		}},
 		{formatArrow, isArrow, openArrow},
+		flow(flowsource.Flo),
+		flow(flowsource.PFM),
 		table(tablesource.CSV),
 		table(tablesource.TSV),
 		table(tablesource.JSONL),
@@ -163,6 +166,20 @@ func around(ctx context.Context, st store.Store) (files store.Store, folder stri
 	return files, folder, err
 }
 
+// flow is a format of float32 pixels.
+func flow(name string) format {
+	is := func(path string) bool { return flowsource.IsName(name, path) }
+	match := func(ctx context.Context, st store.Store, isDir bool) bool {
+		if !isDir {
+			return is(st.Path(""))
+		}
+		return allFiles(ctx, st, is)
+	}
+	return format{name, match, func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
+		return flowsource.Open(ctx, rawURL, name, st)
+	}}
+}
+
 // table is a format of tables of text.
 func table(name string) format {
 	is := func(path string) bool { return tablesource.IsName(name, path) }
@@ -209,7 +226,7 @@ func Formats() []string {
 const FormatFolder = "folder"
 
 // supported is for messages.
-const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, TFRecord, tar, zip, Arrow, CSV, TSV or JSONL files, of MNIST, CIFAR, STL-10 or SVHN, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
+const supported = "a path or a file: URL of a pack, of a folder of images, of .npy, .npz, .flo, .pfm, TFRecord, tar, zip, Arrow, CSV, TSV or JSONL files, of MNIST, CIFAR, STL-10 or SVHN, files:PATH for any files as bytes, or pairs:PATH?image=images/*.jpg&mask=masks/*.png for files that belong together"
 
 func isPack(ctx context.Context, st store.Store, isDir bool) bool {
 	return isDir && pack.IsPackStore(ctx, st)
@@ -478,7 +495,7 @@ func (loc *location) ask(rawURL string) error {
 
 // Format says what lies at rawURL, without opening it: "pack", FormatFolder,
 // "npy", "npz", "tfrecord", "idx", "cifar", "stl10", "mat", "tar", "zip", "arrow",
-// "csv", "tsv", "jsonl", "files" or "pairs"; and at which path.
+// "flo", "pfm", "csv", "tsv", "jsonl", "files" or "pairs"; and at which path.
 func Format(ctx context.Context, rawURL string, opt *Options) (name, path string, err error) {
 	loc, err := locate(ctx, rawURL, opt)
 	if err != nil {
