@@ -61,7 +61,8 @@ class Side:
         command = runner.arm_command(arm, suite, a.work, 0, a.cores)
         command[command.index("--data") + 1] = runner.short(data)
         command += ["--seconds", str(a.seconds), "--warmup", str(a.warmup)]
-        return runner.run(command, a.limit, a.work / f"logs/against-{self.name}-{arm.name}.log", self.environment)
+        log = a.work / f"logs/against-{self.name}-{arm.name}.log"
+        return runner.short_result(runner.run(command, a.limit, log, self.environment))
 
 
 def checkout(commit: str, work: Path) -> Path:

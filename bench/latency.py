@@ -77,7 +77,8 @@ def main() -> None:
         runs = {}
         for arm in order:
             log = a.work / "logs/latency.log"
-            runs[arm] = runner.run(command, a.limit, log, side.environment | {"STOKER_TEST_FAULTS": ARMS[arm][0]})
+            variables = side.environment | {"STOKER_TEST_FAULTS": ARMS[arm][0]}
+            runs[arm] = runner.short_result(runner.run(command, a.limit, log, variables))
             say(f"round {number + 1}/{a.rounds} {arm}: {runs[arm].get('examples_s', 0):,.0f} img/s "
                 f"{runs[arm].get('error', '')[-200:]}")  # fmt: skip
         result["rounds"].append(runs)

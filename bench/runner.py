@@ -78,9 +78,7 @@ def _leftovers(before: set[str]) -> list[str]:
     return left
 
 
-def run(
-    command: Sequence[str], limit: float, log: Path, variables: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def run(command: Sequence[str], limit: float, log: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Runs a command in its own session, with variables added to its environment, and gives its last line of JSON, or
     {"error": ...}.
 
@@ -118,6 +116,11 @@ def run(
     if shm:
         result["shm_left"] = len(shm)
     return result
+
+
+def short_result(got: dict[str, Any]) -> dict[str, Any]:
+    """A result without what only its own arm's table is made of."""
+    return {k: v for k, v in got.items() if k not in ("stats", "versions", "gc_in_steady_epochs")}
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
