@@ -84,7 +84,7 @@ def source_url(source: Any) -> str:
         text = os.fsdecode(text)
     if not text:
         raise ConfigError("source is empty; it must be a path or a URL")
-    formats = "pack|npy|npz|tfrecord|idx|cifar|stl10|mat|tar|zip|arrow|csv|tsv|jsonl|files|pairs|folder"
+    formats = "pack|npy|npz|tfrecord|idx|cifar|stl10|mat|tar|zip|arrow|flo|pfm|csv|tsv|jsonl|files|pairs|folder"
     named = re.match(rf"({formats}):(?=[^/])", text)
     if named:
         path, mark, query = text[named.end() :].partition("?")
