@@ -3,6 +3,7 @@ package decode
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/item"
@@ -11,12 +12,6 @@ import (
 // convert makes of the box of a picture one of pixels of another type, in
 // memory of its own.
 func (d *Decoder) convert(p *picture, want item.PixelType, mask bool) (*picture, error) {
-	if (p.t.DType == item.F32) != (want.DType == item.F32) {
-		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("%s is not decoded to %s", p.t, want)}
-	}
-	if p.t.DType == item.F32 {
-		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("%s is not decoded to %s: the channels of floats are not converted", p.t, want)}
-	}
 	out := &picture{w: p.box.W, h: p.box.H, t: want, mirrored: p.mirrored}
 	out.box = out.whole()
 	var err error
@@ -27,13 +22,16 @@ func (d *Decoder) convert(p *picture, want item.PixelType, mask bool) (*picture,
 	for y := range int(out.h) {
 		src := p.pix[(int(p.box.Y)+y)*p.stride()+int(p.box.X)*size:][:int(out.w)*size]
 		dst := out.pix[y*out.stride():][:out.stride()]
-		if mask {
+		switch {
+		case mask:
 			if err := classRow(dst, src, want.DType, p, y); err != nil {
 				return nil, err
 			}
-			continue
+		case p.t.DType == item.F32 || want.DType == item.F32:
+			convertFloats(dst, src, want, p.t)
+		default:
+			convertRow(dst, src, want, p.t)
 		}
-		convertRow(dst, src, want, p.t)
 	}
 	return out, nil
 }
@@ -111,11 +109,73 @@ func convertRow(dst, src []byte, want, have item.PixelType) {
 	}
 }
 
+// convertFloats converts from floats or to them. Numbers stay what they are, as
+// Pillow's convert does it: they are cut off at the range of integers, and fractions
+// of them are dropped. Without alpha a picture is opaque.
+func convertFloats(dst, src []byte, want, have item.PixelType) {
+	ch, n := int(have.Channels), int(want.Channels)
+	white := map[item.DType]float32{item.U8: 255, item.U16: 65535, item.F32: 1}
+	opaque := white[have.DType]
+	if have.DType == item.F32 {
+		opaque = white[want.DType]
+	}
+	for x := range len(src) / have.Size() {
+		var v [item.MaxChannels]float32
+		for c := range ch {
+			v[c] = sample(src, have.DType, x*ch+c)
+		}
+		alpha := opaque
+		if ch%2 == 0 {
+			alpha = v[ch-1]
+		}
+		if ch < 3 {
+			v[1], v[2] = v[0], v[0]
+		} else if n < 3 {
+			v[0] = (299*v[0] + 587*v[1] + 114*v[2]) / 1000
+		}
+		if n%2 == 0 {
+			v[n-1] = alpha
+		}
+		for c, v := range v[:n] {
+			switch i := x*n + c; want.DType {
+			case item.U8:
+				dst[i] = byte(cutOff(v, 255))
+			case item.U16:
+				binary.LittleEndian.PutUint16(dst[2*i:], uint16(cutOff(v, 65535)))
+			default:
+				binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
+			}
+		}
+	}
+}
+
+// sample is a value of a row as a float.
+func sample(src []byte, t item.DType, i int) float32 {
+	switch t {
+	case item.U8:
+		return float32(src[i])
+	case item.U16:
+		return float32(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+	return math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+}
+
+// cutOff limits a number to those from 0 to top; what is none becomes 0.
+func cutOff(v, top float32) float32 {
+	if !(v > 0) {
+		return 0
+	}
+	return min(v, top)
+}
+
 // classRow reads class numbers as they are stored. A colour is none, and neither
 // is one that the type has no room for.
 func classRow(dst, src []byte, want item.DType, from *picture, y int) error {
 	for x := range len(src) / from.t.Size() {
-		p := load(src, from.t, x)
+		p, err := loadClass(src, from, x, y)
+		if err != nil {
+			return err
+		}
 		v := p.r
 		if from.bilevel {
 			v &= 1
@@ -132,4 +192,23 @@ func classRow(dst, src []byte, want item.DType, from *picture, y int) error {
 		}
 	}
 	return nil
+}
+
+// loadClass reads pixel x of a row of class numbers. Of floats, or integers of more
+// bits than 16, they are those that a uint16 has room for.
+func loadClass(src []byte, from *picture, x, y int) (pixel, error) {
+	if from.t.DType != item.F32 {
+		return load(src, from.t, x), nil
+	}
+	var c [3]uint32
+	for i := range c {
+		v := sample(src, item.F32, x*int(from.t.Channels)+i%int(from.t.Channels))
+		if !(v >= 0 && v <= 65535) || v != float32(uint32(v)) {
+			return pixel{}, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("the mask has %v in column %d of row %d; class numbers are whole numbers from 0 to 65535", v, int(from.box.X)+x, int(from.box.Y)+y)}
+		}
+		if c[i] = uint32(v); from.t.Channels < 3 {
+			return pixel{r: c[0], g: c[0], b: c[0]}, nil
+		}
+	}
+	return pixel{r: c[0], g: c[1], b: c[2]}, nil
 }

@@ -193,6 +193,30 @@ func (d *Decoder) RGB(v driver.Value, geom item.Geometry, dst []byte) error {
 	return reqs[0].Err
 }
 
+// Try decodes a whole image of w x h pixels, to see whether that works. dst has room
+// for TryBytes of it.
+func (d *Decoder) Try(v driver.Value, dst []byte) error {
+	t := tryType(&v)
+	whole := item.Rect{W: v.Width, H: v.Height}
+	geom := item.Geometry{Box: whole, ResizeW: v.Width, ResizeH: v.Height, Window: whole, Filter: item.Bilinear}
+	reqs := [1]Request{{Value: v, Pixels: t, Geom: geom, Store: t.Plain(), Dst: dst}}
+	d.Run(reqs[:])
+	return reqs[0].Err
+}
+
+// TryBytes is the room that Try needs.
+func TryBytes(v *driver.Value) int64 {
+	return int64(v.Width) * int64(v.Height) * int64(tryType(v).Size())
+}
+
+// tryType is RGB, but for optical flow, which has no colours.
+func tryType(v *driver.Value) item.PixelType {
+	if v.Codec == driver.CodecFlo {
+		return item.PixelType{DType: item.F32, Channels: 2}
+	}
+	return item.RGB
+}
+
 // PlainRGB stores pixels as they are: u8 RGB, HWC.
 var PlainRGB = item.RGB.Plain()
 

@@ -36,7 +36,10 @@ func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
 	}
 	pixel := int64(item.RGB.Size())
 	if !r.simple(info.Codec) {
-		if pixel = item.MaxChannels; info.Precision > 8 {
+		switch pixel = item.MaxChannels; {
+		case info.Precision > 16:
+			pixel *= 4
+		case info.Precision > 8:
 			pixel *= 2
 		}
 	}
@@ -48,6 +51,9 @@ func (d *Decoder) loadLibrary(r *Request, more int64) (p *picture, err error) {
 			err = &cdec.Error{Kind: cdec.ErrCorrupt, Msg: fmt.Sprintf("the decoder gave up: %v", v)}
 		}
 	}()
+	if read := ownReader(&info); read != nil {
+		return read(d, r, &info)
+	}
 	img, err := decodeImage(info.Codec, src)
 	if err != nil {
 		return nil, libraryError(err)
@@ -111,6 +117,9 @@ func (d *Decoder) checkPixels(width, height int32) error {
 func libraryError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, imagefile.ErrUnsupported) {
+		return &cdec.Error{Kind: cdec.ErrUnsupported, Msg: err.Error()}
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &cdec.Error{Kind: cdec.ErrCorrupt, Msg: "the image is truncated: its data ends before the image does"}

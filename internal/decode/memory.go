@@ -27,6 +27,10 @@ func Memory(v driver.Value) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if info.Codec == driver.CodecFlo { // which only becomes what it is
+		flow := item.PixelType{DType: item.F32, Channels: item.MaxChannels}
+		return fileMemory(&info, len(v.Bytes), 2*int64(flow.Size())), nil
+	}
 	return fileMemory(&info, len(v.Bytes), 3), nil
 }
 
@@ -151,6 +155,9 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 	if info.Precision > 8 {
 		wide = 2
 	}
+	if info.Precision > 16 {
+		wide = 4
+	}
 	switch info.Codec {
 	case driver.CodecJPEG:
 		if !info.Buffered {
@@ -178,7 +185,13 @@ func fileMemory(info *imagefile.Info, n int, pixel int64) int64 {
 			return out + whole*5/2 + int64(n) + libraryMemory
 		}
 		return out + whole*9 + int64(n) + min(webpTrees*int64(n), webpTreesMax) + libraryMemory
+	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo:
+		// The values, where they do not stay where they are.
+		return out + wide*int64(info.Channels)*pixels + libraryMemory
 	case driver.CodecTIFF:
+		if info.Own {
+			return out + 2*wide*int64(max(info.Channels, 1))*pixels + 8*3*min(info.Block, (w+1024)*(h+1024)) + libraryMemory
+		}
 		// An image, and strips or tiles as they are read and as they are unpacked,
 		// into memory that grows by and by.
 		return out + 4*wide*pixels + 8*3*min(info.Block, (w+1024)*(h+1024)) + libraryMemory

@@ -81,6 +81,9 @@ func (d *Decoder) runPicture(r *Request, codec driver.Codec, orientation int32) 
 	}
 	job.Geom, job.Store, job.Dst = r.Geom, r.Store, r.Dst
 	job.Geom.Box = p.box
+	if codec == driver.CodecFlo {
+		moveFlow(p.pix, &job.Geom)
+	}
 	return d.runOne(job)
 }
 
@@ -110,6 +113,9 @@ func (d *Decoder) load(r *Request, codec driver.Codec, orientation int32) (*pict
 		p := &picture{pix: v.Bytes, w: v.Width, h: v.Height, t: item.PixelType{DType: max(r.Raw, item.U8), Channels: v.Channels}}
 		if v.Channels < 1 || v.Channels > item.MaxChannels || p.t.DType != item.U8 && p.t.DType != item.U16 && p.t.DType != item.F32 {
 			return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("a raw image of %s; uint8, uint16 and float32 with 1 to %d channels are supported", p.t, item.MaxChannels)}
+		}
+		if want := r.Pixels.OrRGB(); p.t != want && p.t.DType == item.F32 {
+			return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("a raw image of %s is not decoded to %s", p.t, want)}
 		}
 		if err := d.checkPixels(p.w, p.h); err != nil {
 			return nil, err

@@ -80,7 +80,7 @@ func TestModesArePillows(t *testing.T) {
 			}
 			compared++
 			// Of 16 bits, those of 8 spread over the range.
-			if strings.Contains(name, "16") {
+			if strings.Contains(name, "16") || strings.Contains(name, "float") || strings.Contains(name, "int") || strings.HasSuffix(name, ".pfm") {
 				continue
 			}
 			px.DType = item.U16
@@ -264,7 +264,6 @@ func TestRawTypes(t *testing.T) {
 	for name, r := range map[string]Request{
 		"floats as bytes":       {Value: raw(make([]byte, 8), 1), Raw: item.F32, Pixels: u8(3)},
 		"floats of more planes": {Value: raw(make([]byte, 8), 1), Raw: item.F32, Pixels: item.PixelType{DType: item.F32, Channels: 3}},
-		"bytes as floats":       {Value: raw(make([]byte, 8), 1), Pixels: float},
 		"integers of 64 bits":   {Value: raw(make([]byte, 16), 1), Raw: item.I64, Pixels: u16(1)},
 		"a mask of RGB":         {Value: raw([]byte{1, 2, 3, 4, 5, 6}, 3), Mask: true, Pixels: u8(1)},
 		"a mask of floats":      {Value: raw(make([]byte, 8), 1), Raw: item.F32, Mask: true, Pixels: float},

@@ -16,6 +16,7 @@ import (
 	_ "golang.org/x/image/tiff"
 	_ "golang.org/x/image/webp"
 
+	"github.com/stokerdata/stoker/internal/netpbm"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -27,8 +28,10 @@ type Info struct {
 	// Channels are the samples per pixel in the file (a palette counts as 1).
 	Channels int32
 	Color    Color
-	// Precision is the number of bits per sample.
+	// Precision is the number of bits per sample, Float that they are numbers of
+	// floating point.
 	Precision int32
+	Float     bool
 	// Orientation is the EXIF orientation, 1 to 8; 1 when there is none.
 	Orientation uint8
 
@@ -44,6 +47,11 @@ type Info struct {
 	Lossless bool
 	// Block is the number of pixels of the largest strip or tile of a TIFF file.
 	Block int64
+	// Own is of TIFF files only: TIFFLayout describes them, and package decode reads
+	// them by that instead of by a library.
+	Own bool
+	// Text is of PNM files only: values are written as decimal numbers.
+	Text bool
 	// JPEG is set for JPEG files that Check has looked through.
 	JPEG *JPEG
 }
@@ -61,6 +69,7 @@ const (
 	CMYK    Color = "cmyk"
 	YCCK    Color = "ycck"
 	Palette Color = "palette"
+	Flow    Color = "flow"
 	Other   Color = "other"
 )
 
@@ -71,6 +80,8 @@ var (
 	ErrNotImage  = errors.New("not an image")
 	ErrTruncated = errors.New("truncated")
 	ErrBroken    = errors.New("damaged")
+	// ErrUnsupported is of files that may be whole, but are not read.
+	ErrUnsupported = errors.New("not supported")
 	// ErrNoEOI means a JPEG that is whole as far as its markers go, but whose
 	// picture data does not end with the end marker. Only a decoder can tell
 	// whether something is missing.
@@ -92,12 +103,32 @@ func Detect(b []byte) driver.Codec {
 		return driver.CodecGIF
 	case has(0, "RIFF") && has(8, "WEBP"):
 		return driver.CodecWebP
-	case has(0, tiffLittle), has(0, tiffBig):
+	case has(0, tiffLittle), has(0, tiffBig), has(0, bigTIFFLittle), has(0, bigTIFFBig):
 		return driver.CodecTIFF
 	case has(0, "BM") && len(b) >= 26:
 		return driver.CodecBMP
+	case has(0, "PF\n"), has(0, "Pf\n"):
+		return driver.CodecPFM
+	case has(0, "PIEH"):
+		return driver.CodecFlo
+	case netpbm.IsBeginning(b):
+		return driver.CodecPNM
 	}
 	return driver.CodecUnknown
+}
+
+// IsPicture says whether bytes of which b is the beginning are an image that has
+// colours: where the first bytes are no proof, the header has to make sense. whole
+// says that b is all there is.
+func IsPicture(b []byte, whole bool) bool {
+	switch codec := Detect(b); codec {
+	case driver.CodecUnknown, driver.CodecFlo:
+		return false
+	case driver.CodecBMP, driver.CodecTIFF, driver.CodecPNM, driver.CodecPFM:
+		_, err := Probe(b)
+		return err == nil || codec == driver.CodecTIFF && !whole
+	}
+	return true
 }
 
 // Probe reads the header of an image, of whatever format its content says. It
@@ -119,6 +150,10 @@ func Probe(b []byte) (Info, error) {
 		err = probeWebP(b, &info)
 	case driver.CodecTIFF:
 		err = probeTIFF(b, &info)
+	case driver.CodecPNM:
+		err = probePNM(b, &info)
+	case driver.CodecPFM, driver.CodecFlo:
+		err = probeFloats(b, &info)
 	default:
 		if len(b) == 0 {
 			return info, ErrEmpty
@@ -157,12 +192,19 @@ func Check(b []byte) (Info, error) {
 		err = checkWebP(b)
 	case driver.CodecTIFF:
 		err = checkTIFF(b)
+	case driver.CodecPNM:
+		err = checkPNM(b)
+	case driver.CodecPFM, driver.CodecFlo:
+		err = checkFloats(b)
 	}
 	if err != nil {
 		return info, err
 	}
 	if info.Width > maxSide || info.Height > maxSide {
 		return info, broken("%d x %d pixels", info.Width, info.Height)
+	}
+	if info.decodedHere() {
+		return info, nil
 	}
 	// The decoder of the format has to understand the header in the same way.
 	cfg, _, err := image.DecodeConfig(bytes.NewReader(b))
@@ -173,6 +215,16 @@ func Check(b []byte) (Info, error) {
 		return info, broken("%d x %d pixels by one header, %d x %d by another", info.Width, info.Height, cfg.Width, cfg.Height)
 	}
 	return info, nil
+}
+
+// decodedHere says that the image is decoded by the same package that has read its
+// header.
+func (info *Info) decodedHere() bool {
+	switch info.Codec {
+	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo:
+		return true
+	}
+	return info.Codec == driver.CodecTIFF && info.Own
 }
 
 func beginning(b []byte) string {

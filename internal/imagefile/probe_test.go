@@ -31,7 +31,7 @@ func formats(t testing.TB) map[string][]byte {
 	all := map[string][]byte{}
 	for _, name := range files {
 		switch filepath.Ext(name) {
-		case ".rgb", ".rgba", ".mask", ".u16": // their pixels
+		case ".rgb", ".rgba", ".mask", ".u16", ".f32": // their pixels
 			continue
 		}
 		if all[filepath.Base(name)], err = os.ReadFile(name); err != nil {

@@ -3,12 +3,16 @@ package imagefile
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // The beginnings of TIFF files, and of EXIF data, which has the same structure.
 const (
 	tiffLittle = "II*\x00"
 	tiffBig    = "MM\x00*"
+	// Those of BigTIFF, whose sizes have 64 bits.
+	bigTIFFLittle = "II+\x00"
+	bigTIFFBig    = "MM\x00+"
 )
 
 // exifMark is in front of EXIF data in a JPEG, and now and then elsewhere.
@@ -20,13 +24,15 @@ type directory struct {
 	order binary.ByteOrder
 	// at is where its entries begin, n how many there are.
 	at, n int64
+	// wide says that it is of BigTIFF.
+	wide bool
 }
 
 // An entry of a directory.
 type entry struct {
 	tag, kind uint16
 	count     uint32
-	// value is four bytes: the value itself, or where it lies.
+	// value is four bytes, of BigTIFF eight: the value itself, or where it lies.
 	value []byte
 }
 
@@ -34,6 +40,7 @@ type entry struct {
 const (
 	short = 3
 	long  = 4
+	long8 = 16
 )
 
 // The tags that are read.
@@ -51,6 +58,12 @@ const (
 	tagTileHeight   = 323
 	tagTileOffsets  = 324
 	tagTileBytes    = 325
+	tagCompression  = 259
+	tagFillOrder    = 266
+	tagPlanar       = 284
+	tagPredictor    = 317
+	tagExtra        = 338
+	tagFormat       = 339
 )
 
 // openDirectory finds the first directory of b.
@@ -64,23 +77,61 @@ func openDirectory(b []byte) (directory, error) {
 		d.order = binary.LittleEndian
 	case tiffBig:
 		d.order = binary.BigEndian
+	case bigTIFFLittle:
+		d.order, d.wide = binary.LittleEndian, true
+	case bigTIFFBig:
+		d.order, d.wide = binary.BigEndian, true
 	default:
 		return d, broken("no TIFF header")
 	}
-	d.at = int64(d.order.Uint32(b[4:]))
-	if d.at < 8 || d.at+2 > int64(len(b)) {
+	count := int64(2) // bytes of the number of entries
+	if d.wide {
+		if len(b) < 16 {
+			return d, truncated(b, "in the header")
+		}
+		d.at, count = d.long8(b[8:]), 8
+	} else {
+		d.at = int64(d.order.Uint32(b[4:]))
+	}
+	if d.at < 8 || d.at > int64(len(b))-count {
 		return d, truncated(b, fmt.Sprintf("before its directory at byte %d", d.at))
 	}
-	d.n = int64(d.order.Uint16(b[d.at:]))
-	d.at += 2
+	if d.wide {
+		d.n = min(d.long8(b[d.at:]), math.MaxUint16)
+	} else {
+		d.n = int64(d.order.Uint16(b[d.at:]))
+	}
+	d.at += count
 	return d, nil
 }
 
+// long8 is a number of 64 bits, or the largest there is.
+func (d *directory) long8(b []byte) int64 { return int64(min(d.order.Uint64(b), math.MaxInt64)) }
+
+// entryBytes is the size of an entry.
+func (d *directory) entryBytes() int64 {
+	if d.wide {
+		return 20
+	}
+	return 12
+}
+
+// place is where the values of an entry lie that has no room for them.
+func (d *directory) place(e entry) int64 {
+	if d.wide {
+		return d.long8(e.value)
+	}
+	return int64(d.order.Uint32(e.value))
+}
+
 // whole is how many of the entries are there.
-func (d *directory) whole() int64 { return min(d.n, (int64(len(d.b))-d.at)/12) }
+func (d *directory) whole() int64 { return min(d.n, (int64(len(d.b))-d.at)/d.entryBytes()) }
 
 func (d *directory) entry(i int64) entry {
-	e := d.b[d.at+12*i:]
+	e := d.b[d.at+d.entryBytes()*i:]
+	if d.wide {
+		return entry{d.order.Uint16(e), d.order.Uint16(e[2:]), uint32(min(d.order.Uint64(e[4:]), math.MaxUint32)), e[12:20]}
+	}
 	return entry{d.order.Uint16(e), d.order.Uint16(e[2:]), d.order.Uint32(e[4:]), e[8:12]}
 }
 
@@ -88,12 +139,14 @@ func (d *directory) entry(i int64) entry {
 // false when it is of another type or lies outside.
 func (d *directory) number(e entry) (uint32, bool) {
 	switch {
-	case e.kind == short && e.count >= 1 && e.count <= 2:
+	case e.kind == short && e.count >= 1 && int(e.count) <= len(e.value)/2:
 		return uint32(d.order.Uint16(e.value)), true
 	case e.kind == long && e.count == 1:
 		return d.order.Uint32(e.value), true
+	case e.kind == long8 && e.count == 1 && d.wide:
+		return uint32(min(d.order.Uint64(e.value), math.MaxUint32)), true
 	case e.kind == short && e.count > 2:
-		if at := int64(d.order.Uint32(e.value)); at+2 <= int64(len(d.b)) {
+		if at := d.place(e); at <= int64(len(d.b))-2 {
 			return uint32(d.order.Uint16(d.b[at:])), true
 		}
 	}
@@ -182,6 +235,10 @@ func probeTIFF(b []byte, info *Info) error {
 	case photometric == 6:
 		info.Color = YCbCr
 	}
+	var l TIFFLayout
+	if d.layout(&l) == nil && l.own() {
+		info.Own, info.Float = true, l.Format == FormatFloat
+	}
 	return nil
 }
 
@@ -224,23 +281,28 @@ func (d *directory) numbers(e entry) ([]uint32, error) {
 		size = 2
 	case long:
 		size = 4
+	case long8:
+		size = 8
 	default:
 		return nil, broken("strip table of type %d", e.kind)
 	}
 	src := e.value
-	if total := size * int64(e.count); total > 4 {
-		at := int64(d.order.Uint32(e.value))
-		if at+total > int64(len(d.b)) {
+	if total := size * int64(e.count); total > int64(len(e.value)) {
+		at := d.place(e)
+		if at > int64(len(d.b))-total {
 			return nil, truncated(d.b, "before its strip table")
 		}
 		src = d.b[at : at+total]
 	}
 	out := make([]uint32, e.count)
 	for i := range out {
-		if size == 2 {
+		switch size {
+		case 2:
 			out[i] = uint32(d.order.Uint16(src[2*i:]))
-		} else {
+		case 4:
 			out[i] = d.order.Uint32(src[4*i:])
+		default:
+			out[i] = uint32(min(d.order.Uint64(src[8*i:]), math.MaxUint32))
 		}
 	}
 	return out, nil

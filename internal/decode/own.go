@@ -1,0 +1,127 @@
+package decode
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/floatmap"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/netpbm"
+	"github.com/stokerdata/stoker/internal/tiffimage"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// ownReader is what loads images that no Go library reads, nil for all others. What it
+// gives is what the file has, whatever is asked for: it is converted afterwards.
+func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefile.Info) (*picture, error) {
+	switch {
+	case info.Codec == driver.CodecPNM:
+		return (*Decoder).loadPNM
+	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
+		return (*Decoder).loadFloats
+	case info.Codec == driver.CodecTIFF && info.Own:
+		return (*Decoder).loadTIFF
+	}
+	return nil
+}
+
+// loadPNM loads an image of Netpbm. Values are spread over the range of 8 or 16 bits as
+// Pillow does it, but for masks, which keep them. Those of colours that have 16 bits
+// are rounded where 8 are wanted.
+func (d *Decoder) loadPNM(r *Request, info *imagefile.Info) (*picture, error) {
+	h, err := netpbm.Parse(r.Value.Bytes)
+	if err != nil {
+		return nil, libraryError(err)
+	}
+	pix, err := h.Values(r.Value.Bytes)
+	if err != nil {
+		return nil, libraryError(err)
+	}
+	p := &picture{pix: pix, w: info.Width, h: info.Height, t: item.PixelType{DType: item.U8, Channels: h.Channels}}
+	if h.Wide() {
+		p.t.DType = item.U16
+	}
+	if r.Mask {
+		return p, nil
+	}
+	top := 255
+	if h.Wide() && (h.Channels < 3 || r.Pixels.OrRGB().DType != item.U8) {
+		top = 65535
+	}
+	scale := h.Scale(top)
+	switch {
+	case scale == nil:
+	case !h.Wide():
+		if p.pix, err = d.pixels.Bytes(len(pix)); err != nil {
+			return nil, err
+		}
+		for i, v := range pix {
+			p.pix[i] = byte(scale[v])
+		}
+	case top == 255: // in place, in memory of Values
+		for i := range len(pix) / 2 {
+			pix[i] = byte(scale[binary.LittleEndian.Uint16(pix[2*i:])])
+		}
+		p.pix, p.t.DType = pix[:len(pix)/2], item.U8
+	default:
+		for i := 0; i < len(pix); i += 2 {
+			binary.LittleEndian.PutUint16(pix[i:], scale[binary.LittleEndian.Uint16(pix[i:])])
+		}
+	}
+	return p, nil
+}
+
+// loadFloats loads a float map, or optical flow.
+func (d *Decoder) loadFloats(r *Request, info *imagefile.Info) (*picture, error) {
+	p := &picture{w: info.Width, h: info.Height, t: item.PixelType{DType: item.F32, Channels: info.Channels}}
+	if want := r.Pixels.OrRGB(); info.Codec == driver.CodecFlo && want != p.t {
+		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: fmt.Sprintf("optical flow is %s, and is not decoded to %s", p.t, want)}
+	}
+	m, err := floatmap.Parse(imagefile.FloatFormat(info.Codec), r.Value.Bytes, int64(len(r.Value.Bytes)))
+	if err != nil {
+		return nil, &cdec.Error{Kind: cdec.ErrCorrupt, Msg: err.Error()}
+	}
+	if p.pix, err = d.pixels.Bytes(int(p.h) * p.stride()); err != nil {
+		return nil, err
+	}
+	m.Pixels(p.pix, r.Value.Bytes)
+	return p, nil
+}
+
+// loadTIFF loads a TIFF file that tiffimage reads.
+func (d *Decoder) loadTIFF(r *Request, info *imagefile.Info) (*picture, error) {
+	l, err := imagefile.ReadTIFFLayout(r.Value.Bytes)
+	if err != nil {
+		return nil, libraryError(err)
+	}
+	p := &picture{w: info.Width, h: info.Height, t: item.PixelType{DType: tiffimage.Type(l), Channels: int32(l.Channels)}}
+	if p.pix, err = d.pixels.Bytes(int(p.h) * p.stride()); err != nil {
+		return nil, err
+	}
+	if err := tiffimage.Read(r.Value.Bytes, l, p.pix); err != nil {
+		return nil, libraryError(err)
+	}
+	return p, nil
+}
+
+// moveFlow has optical flow follow a geometry: what is scaled moves by as much more,
+// what is mirrored the other way.
+func moveFlow(pix []byte, g *item.Geometry) {
+	scale := [2]float32{float32(g.ResizeW) / float32(g.Box.W), float32(g.ResizeH) / float32(g.Box.H)}
+	if g.FlipH {
+		scale[0] = -scale[0]
+	}
+	if g.FlipV {
+		scale[1] = -scale[1]
+	}
+	if scale == [2]float32{1, 1} {
+		return
+	}
+	for i := 0; i+4 <= len(pix); i += 4 {
+		v := math.Float32frombits(binary.LittleEndian.Uint32(pix[i:]))
+		binary.LittleEndian.PutUint32(pix[i:], math.Float32bits(v*scale[i/4%2]))
+	}
+}

@@ -1,0 +1,549 @@
+// Package scan goes through all records of a source and reads of each only what is
+// asked for: some fields, how long values are, or how large images are, for which
+// the header of a file is read and not the file. Chunks of records are read by
+// several goroutines at once.
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Request says what is wanted of each record. The fields are places in Info.Fields.
+type Request struct {
+	// Values are fields whose values are wanted, Sizes those whose values' sizes in
+	// bytes are, Shapes those of images whose width and height are.
+	Values, Sizes, Shapes []int
+	// Lenient says that a record of which this cannot be had is not the end: its
+	// Errs says why.
+	Lenient bool
+	// Threads is how many goroutines read, 0 for a choice.
+	Threads int
+	// Progress, when it is set, is told now and then how many records are done, by
+	// one goroutine at a time.
+	Progress func(done, total int64)
+}
+
+// Rows are a few records that follow each other, the first one a multiple of Group.
+// They are valid until the call that they were given to returns.
+type Rows struct {
+	First   int64
+	N       int
+	Records []driver.Record
+	// Sizes and Shapes are by place in the Request, then by record.
+	Sizes  [][]int64
+	Shapes [][]driver.Shape
+	Errs   []error
+}
+
+// Group is the largest number of Rows.
+const Group = 64
+
+// chunk is how many records a goroutine takes at once.
+const chunk = 16 * Group
+
+// Run calls each with all records of src, by several goroutines at once and in any
+// order, but for a source that is read in order.
+func Run(ctx context.Context, src driver.Source, req *Request, each func(r *Rows) error) error {
+	info := src.Info()
+	progress := newProgress(req, info.Len)
+	if info.Sequential {
+		return inOrder(ctx, src, req, progress, each)
+	}
+	threads := req.Threads
+	if threads <= 0 {
+		// Files that are not in memory are waited for: more than one per core.
+		threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	obj := direct.NewObjects(src, nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(int64(threads), (info.Len+chunk-1)/chunk) {
+		wg.Go(func() {
+			w := newWorker(src, obj, req)
+			for {
+				at := next.Add(chunk) - chunk
+				if at >= info.Len || ctx.Err() != nil {
+					return
+				}
+				end := min(at+chunk, info.Len)
+				for first := at; first < end; first += Group {
+					err := w.read(ctx, first, int(min(Group, end-first)))
+					if err == nil {
+						err = each(&w.rows)
+					}
+					if err != nil {
+						cancel(err)
+						return
+					}
+				}
+				progress.add(end - at)
+			}
+		})
+	}
+	wg.Wait()
+	err := context.Cause(ctx)
+	if cerr := obj.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// progress tells how far a scan is.
+type progress struct {
+	req   *Request
+	total int64
+	mu    sync.Mutex
+	done  int64
+	told  time.Time
+}
+
+func newProgress(req *Request, total int64) *progress {
+	return &progress{req: req, total: total, told: time.Now()}
+}
+
+func (p *progress) add(n int64) {
+	if p.req.Progress == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	if now := time.Now(); p.done == p.total || now.Sub(p.told) > 100*time.Millisecond {
+		p.told = now
+		p.req.Progress(p.done, p.total)
+	}
+}
+
+// worker reads in one goroutine.
+type worker struct {
+	src   driver.Source
+	info  *driver.Info
+	obj   *direct.Objects
+	req   *Request
+	sizer driver.Sizer
+	shape driver.Shaper
+
+	ids    []int64
+	rows   Rows
+	values wants
+	shapes []wants // by place in the request
+	full   wants   // of a record whose header has to be looked for in all of it
+	slab   slab
+}
+
+// wants are fields that are read together.
+type wants struct {
+	want []bool
+	g    driver.Group
+}
+
+func newWorker(src driver.Source, obj *direct.Objects, req *Request) *worker {
+	w := &worker{src: src, info: src.Info(), obj: obj, req: req}
+	w.sizer, _ = src.(driver.Sizer)
+	w.shape, _ = src.(driver.Shaper)
+	w.rows = newRows(req)
+	w.values.want = make([]bool, len(w.info.Fields))
+	for _, f := range req.Values {
+		w.values.want[f] = true
+	}
+	for _, f := range req.Shapes {
+		one := wants{want: make([]bool, len(w.info.Fields))}
+		one.want[f] = true
+		w.shapes = append(w.shapes, one)
+	}
+	return w
+}
+
+func newRows(req *Request) Rows {
+	r := Rows{Errs: make([]error, Group), Sizes: make([][]int64, len(req.Sizes)), Shapes: make([][]driver.Shape, len(req.Shapes))}
+	for i := range r.Sizes {
+		r.Sizes[i] = make([]int64, Group)
+	}
+	for i := range r.Shapes {
+		r.Shapes[i] = make([]driver.Shape, Group)
+	}
+	return r
+}
+
+// read reads n records.
+func (w *worker) read(ctx context.Context, first int64, n int) error {
+	w.slab.used = 0
+	w.ids = w.ids[:0]
+	for k := range n {
+		w.ids = append(w.ids, first+int64(k))
+	}
+	r := &w.rows
+	r.First, r.N = first, n
+	clear(r.Errs)
+	want := slices.Clone(w.values.want)
+	sized := make([]bool, len(w.req.Sizes))
+	for i, f := range w.req.Sizes {
+		// It is known, or else it takes the value itself.
+		if w.sizer != nil {
+			if sized[i] = w.sizer.Sizes(f, w.ids, r.Sizes[i][:n]); !sized[i] {
+				if err := w.learn(ctx, f); err != nil {
+					return err
+				}
+				sized[i] = w.sizer.Sizes(f, w.ids, r.Sizes[i][:n])
+			}
+		}
+		want[f] = want[f] || !sized[i]
+	}
+	if slices.Contains(want, true) {
+		if err := w.whole(ctx, &w.values, w.ids, want); err != nil {
+			return err
+		}
+		r.Records = w.values.g.Records
+		for k := range r.Records {
+			r.Errs[k] = r.Records[k].Err
+		}
+		for i, f := range w.req.Sizes {
+			for k := range r.Records {
+				if !sized[i] {
+					r.Sizes[i][k] = int64(len(r.Records[k].Values[f].Bytes))
+				}
+			}
+		}
+	}
+	for i := range w.req.Shapes {
+		if err := w.shapesOf(ctx, i); err != nil {
+			return err
+		}
+	}
+	if !w.req.Lenient {
+		for k, err := range r.Errs[:n] {
+			if err != nil {
+				return &RecordError{ID: w.ids[k], Name: w.src.Name(w.ids[k]), Err: err}
+			}
+		}
+	}
+	return nil
+}
+
+// RecordError says which record could not be looked at.
+type RecordError struct {
+	ID   int64
+	Name string
+	Err  error
+}
+
+// Error names the record.
+func (e *RecordError) Error() string { return fmt.Sprintf("record %d (%s): %v", e.ID, e.Name, e.Err) }
+
+// Unwrap is the cause.
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// learn has the source learn where a field of the records lies.
+func (w *worker) learn(ctx context.Context, field int) error {
+	want := make([]bool, len(w.info.Fields))
+	want[field] = true
+	g := &w.full.g
+	g.Want = want
+	g.Begin(w.ids, len(w.info.Fields))
+	return direct.Locate(ctx, w.src, g, w.learnt)
+}
+
+func (w *worker) learnt(ctx context.Context, e driver.Extent) error {
+	b := make([]byte, e.Size+direct.Tail)[:e.Size]
+	if err := w.obj.Read(ctx, e.Object, b, e.Offset); err != nil {
+		return err
+	}
+	return direct.Learn(w.src, e, b)
+}
+
+const (
+	// Extents that lie so near to each other are read together, up to mergeBytes.
+	mergeGap   = 4 << 10
+	mergeBytes = 1 << 20
+	// headBytes is how much of a file is read for its header at first.
+	headBytes = 8 << 10
+)
+
+// whole reads fields of some records. What is wrong with a record is its Err.
+func (w *worker) whole(ctx context.Context, to *wants, ids []int64, want []bool) error {
+	g := &to.g
+	if err := w.locate(ctx, g, ids, want); err != nil {
+		return err
+	}
+	now := time.Now()
+	for k := range ids {
+		for i := g.First[k]; i < g.First[k+1]; i++ {
+			if g.Bytes[i] == nil && g.Extents[i].Size > 0 && g.Records[k].Err == nil {
+				if g.Bytes[i] = w.obj.Resident(&g.Extents[i], now); g.Bytes[i] == nil {
+					w.together(ctx, g, k, int(i))
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return direct.Parse(w.src, g)
+}
+
+func (w *worker) locate(ctx context.Context, g *driver.Group, ids []int64, want []bool) error {
+	g.Want, g.Alloc, g.Place = want, w.slab.take, nil
+	g.Begin(ids, len(w.info.Fields))
+	if err := direct.Locate(ctx, w.src, g, w.learnt); err != nil {
+		return err
+	}
+	g.Bytes = g.Bytes[:0]
+	for range g.Extents {
+		g.Bytes = append(g.Bytes, nil)
+	}
+	return nil
+}
+
+// together reads extent i, of record k, and those behind it that lie near.
+func (w *worker) together(ctx context.Context, g *driver.Group, k, i int) {
+	e := g.Extents[i]
+	last, end := i, e.Offset+e.Size
+	for j := i + 1; j < len(g.Extents); j++ {
+		n := &g.Extents[j]
+		if n.Object != e.Object || n.Offset < end || n.Offset > end+mergeGap || n.Offset+n.Size > e.Offset+mergeBytes {
+			break
+		}
+		last, end = j, n.Offset+n.Size
+	}
+	b, err := w.slab.take(int(end - e.Offset))
+	if err == nil {
+		err = w.obj.Read(ctx, e.Object, b, e.Offset)
+	}
+	if err != nil && last > i {
+		// One of them is to blame.
+		if b, err = w.slab.take(int(e.Size)); err == nil {
+			err = w.obj.Read(ctx, e.Object, b, e.Offset)
+		}
+		last = i
+	}
+	if err != nil {
+		g.Records[k].Err = err
+		return
+	}
+	for j := i; j <= last; j++ {
+		n := &g.Extents[j]
+		from := n.Offset - e.Offset
+		g.Bytes[j] = b[from : from+n.Size : from+n.Size]
+	}
+}
+
+// shapesOf finds the sizes of the images of a field.
+func (w *worker) shapesOf(ctx context.Context, i int) error {
+	r, field := &w.rows, w.req.Shapes[i]
+	to := r.Shapes[i][:r.N]
+	clear(to)
+	if f := &w.info.Fields[field]; f.Width > 0 && f.Height > 0 && f.Channels > 0 {
+		for k := range to {
+			to[k] = driver.Shape{Width: f.Width, Height: f.Height, Channels: f.Channels, Orientation: 1}
+		}
+		return nil
+	}
+	one := &w.shapes[i]
+	g := &one.g
+	if err := w.locate(ctx, g, w.ids, one.want); err != nil {
+		return err
+	}
+	if w.shape != nil && w.shape.Shapes(field, w.ids, to) {
+		return nil
+	}
+	now := time.Now()
+	for k := range w.ids {
+		for x := g.First[k]; x < g.First[k+1] && g.Records[k].Err == nil; x++ {
+			e := &g.Extents[x]
+			if e.Size == 0 {
+				continue
+			}
+			if g.Bytes[x] = w.obj.Resident(e, now); g.Bytes[x] != nil {
+				continue
+			}
+			// All of its memory, so that the source makes the value of it that it
+			// always makes, but only the beginning is read.
+			b, err := w.slab.take(int(e.Size))
+			if err == nil {
+				err = w.obj.Read(ctx, e.Object, b[:min(headBytes, len(b))], e.Offset)
+			}
+			g.Bytes[x], g.Records[k].Err = b, err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	parsed := direct.Parse(w.src, g) == nil
+	for k := range w.ids {
+		rec := &g.Records[k]
+		if parsed && rec.Err == nil {
+			v := &rec.Values[field]
+			var ok bool
+			if to[k], ok = shapeOf(v, head(g, k, v.Bytes)); ok {
+				continue
+			}
+		}
+		if err := w.fromAll(ctx, k, field, one.want, &to[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// head is what was read of the beginning of a value, nil when that is not known.
+func head(g *driver.Group, k int, v []byte) []byte {
+	_, bytes := g.Of(k)
+	for _, b := range bytes {
+		if len(b) > 0 && len(v) > 0 && &b[0] == &v[0] {
+			return v[:min(len(v), headBytes)]
+		}
+	}
+	return nil
+}
+
+// shapeOf is the size of an image, as its source knows it or as its header says.
+func shapeOf(v *driver.Value, header []byte) (driver.Shape, bool) {
+	s := driver.Shape{Width: v.Width, Height: v.Height, Channels: v.Channels, Orientation: v.Orientation}
+	if s.Width > 0 && s.Height > 0 && s.Channels > 0 {
+		return s, true
+	}
+	info, err := imagefile.Probe(header)
+	if err != nil {
+		return s, false
+	}
+	return driver.Shape{Width: info.Width, Height: info.Height, Channels: info.Channels, Orientation: int32(info.Orientation)}, true
+}
+
+// fromAll finds the size of an image whose value is not the bytes that were read,
+// or whose header is longer, by reading all of it.
+func (w *worker) fromAll(ctx context.Context, k, field int, want []bool, to *driver.Shape) error {
+	ids := [1]int64{w.ids[k]}
+	if err := w.whole(ctx, &w.full, ids[:], want); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.rows.Errs[k] = err
+		return nil
+	}
+	rec := &w.full.g.Records[0]
+	err := rec.Err
+	if err == nil {
+		v := &rec.Values[field]
+		var ok bool
+		if *to, ok = shapeOf(v, v.Bytes); !ok {
+			_, err = imagefile.Probe(v.Bytes)
+		}
+	}
+	if w.rows.Errs[k] == nil {
+		w.rows.Errs[k] = err
+	}
+	return nil
+}
+
+// slab is memory of a worker, used again for each group.
+type slab struct {
+	mem  []byte
+	used int
+}
+
+const slabBytes = 4 << 20
+
+// maxRecord is the largest value that is read.
+const maxRecord = 1 << 31
+
+func (s *slab) take(n int) ([]byte, error) {
+	if n < 0 || n > maxRecord {
+		return nil, fmt.Errorf("%d bytes are more than the limit of %d", n, maxRecord)
+	}
+	need := (n + direct.Tail + 63) &^ 63
+	if need > slabBytes/4 {
+		return make([]byte, n+direct.Tail)[:n], nil
+	}
+	if s.used+need > len(s.mem) {
+		s.mem, s.used = make([]byte, slabBytes), 0 // the old one lives as long as values lie in it
+	}
+	p := s.mem[s.used : s.used+n : s.used+n]
+	s.used += need
+	return p, nil
+}
+
+// inOrder reads a source that cannot locate its records.
+func inOrder(ctx context.Context, src driver.Source, req *Request, progress *progress, each func(r *Rows) error) error {
+	seq, ok := src.(driver.Sequential)
+	if !ok {
+		return errors.New("internal error: a source that can neither locate its records nor read them in order")
+	}
+	info := src.Info()
+	obj := direct.NewObjects(src, nil)
+	rows := newRows(req)
+	fields := len(info.Fields)
+	records, values := make([]driver.Record, Group), make([]driver.Value, Group*fields)
+	for k := range records {
+		records[k].Values = values[k*fields : (k+1)*fields]
+	}
+	flush := func() error {
+		if rows.N == 0 {
+			return nil
+		}
+		rows.Records = records[:rows.N]
+		err := each(&rows)
+		progress.add(int64(rows.N))
+		rows.First, rows.N = rows.First+int64(rows.N), 0
+		return err
+	}
+	err := direct.Records(ctx, seq, "", &driver.InOrder{
+		Read:  obj.Read,
+		Alloc: func(_ int64, _ int, n int64) ([]byte, error) { return make([]byte, n+direct.Tail)[:n], nil },
+		Record: func(rec *driver.Record) (int64, error) {
+			k := rows.N
+			records[k].ID, records[k].Err = rec.ID, rec.Err
+			for f, v := range rec.Values {
+				// What a record holds is its own until this returns.
+				v.Bytes = slices.Clone(v.Bytes)
+				records[k].Values[f] = v
+			}
+			rows.Errs[k] = rec.Err
+			for i, f := range req.Sizes {
+				rows.Sizes[i][k] = int64(len(rec.Values[f].Bytes))
+			}
+			for i, f := range req.Shapes {
+				rows.Shapes[i][k] = driver.Shape{}
+				if rec.Err == nil {
+					v := &rec.Values[f]
+					var ok bool
+					if rows.Shapes[i][k], ok = shapeOf(v, v.Bytes); !ok {
+						_, rows.Errs[k] = imagefile.Probe(v.Bytes)
+					}
+				}
+			}
+			if rows.Errs[k] != nil && !req.Lenient {
+				return 0, &RecordError{ID: rec.ID, Name: src.Name(rec.ID), Err: rows.Errs[k]}
+			}
+			rows.N++
+			if rows.N == Group {
+				if err := flush(); err != nil {
+					return 0, err
+				}
+			}
+			return rec.ID + 1, nil
+		},
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err == nil && rows.First != info.Len {
+		err = fmt.Errorf("internal error: %s ended before record %d", info.Format, rows.First)
+	}
+	if cerr := obj.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
