@@ -1,0 +1,222 @@
+// Package audio reads files of sound: WAV, FLAC, Ogg Vorbis, Opus and MP3. Probe
+// looks at headers only. A Decoder makes float32 samples from -1 to 1 of a part of a
+// recording: of WAV and FLAC, and mostly of Ogg, without decoding what lies before.
+// What is decoded in C is package csound's.
+package audio
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stokerdata/stoker/internal/csound"
+)
+
+// Info describes a recording.
+type Info struct {
+	// Format is "wav", "flac", "vorbis", "opus" or "mp3".
+	Format string
+	// Rate is the number of samples per second of each of Channels.
+	Rate, Channels int
+	// Encoding is how samples are stored, for messages: "16 bit", "float 32 bit",
+	// "mu-law"; "" where that says nothing.
+	Encoding string
+	// FrameBytes is what a sample of all channels takes where all take the same, else 0.
+	FrameBytes int
+	// Frames is the number of samples of a channel.
+	Frames int64
+}
+
+// Seconds is how long it lasts.
+func (i *Info) Seconds() float64 { return float64(i.Frames) / float64(i.Rate) }
+
+// String describes it in a few words.
+func (i *Info) String() string {
+	channels := "mono"
+	if i.Channels == 2 {
+		channels = "stereo"
+	} else if i.Channels > 2 {
+		channels = fmt.Sprintf("%d channels", i.Channels)
+	}
+	s := fmt.Sprintf("%s, %d Hz, %s", i.Format, i.Rate, channels)
+	if i.Encoding != "" {
+		s += ", " + i.Encoding
+	}
+	return s
+}
+
+// Limits of what headers may say.
+const (
+	MaxChannels = 64
+	MaxRate     = 10_000_000
+	MaxFrames   = 1 << 40
+)
+
+// ErrFormat is the error of bytes that are no sound that this package knows.
+var ErrFormat = errors.New("it is neither WAV, FLAC, Ogg Vorbis, Opus nor MP3")
+
+// Detect says which format bytes are of, by their beginning; "" for none.
+func Detect(b []byte) string {
+	switch {
+	case len(b) >= 12 && (string(b[:4]) == "RIFF" || string(b[:4]) == "RF64" || string(b[:4]) == "BW64") && string(b[8:12]) == "WAVE":
+		return "wav"
+	case bytes.HasPrefix(b, []byte("fLaC")):
+		return "flac"
+	case bytes.HasPrefix(b, []byte("OggS")):
+		return "ogg"
+	}
+	if _, ok := mp3Begin(b); ok || bytes.HasPrefix(b, []byte("ID3")) {
+		return "mp3"
+	}
+	return ""
+}
+
+// Extensions are those that files of sound have, lower case.
+var Extensions = []string{".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
+
+// recording is an open file of one format.
+type recording interface {
+	// decode makes samples [from, from+n), which there are, of all channels: channel
+	// c begins at dst[c*stride].
+	decode(d *Decoder, dst []float32, stride int, from, n int64) error
+}
+
+// Probe reads the headers of a whole file.
+func Probe(b []byte) (Info, error) {
+	var d Decoder
+	defer d.Close()
+	info, _, err := open(&d, b)
+	return info, err
+}
+
+func open(d *Decoder, b []byte) (info Info, r recording, err error) {
+	switch Detect(b) {
+	case "wav":
+		info, r, err = openWAV(b)
+	case "flac":
+		info, r, err = openFLAC(b)
+	case "ogg":
+		info, r, err = openOgg(d, b)
+	case "mp3":
+		info, r, err = openMP3(d, b)
+	default:
+		return info, nil, ErrFormat
+	}
+	switch {
+	case err != nil:
+		return info, nil, err
+	case info.Channels < 1 || info.Channels > MaxChannels:
+		return info, nil, fmt.Errorf("%s: %d channels are out of range: 1 to %d", info.Format, info.Channels, MaxChannels)
+	case info.Rate < 1 || info.Rate > MaxRate:
+		return info, nil, fmt.Errorf("%s: %d samples per second are out of range: 1 to %d", info.Format, info.Rate, MaxRate)
+	case info.Frames < 0 || info.Frames > MaxFrames:
+		return info, nil, fmt.Errorf("%s: %d samples are out of range", info.Format, info.Frames)
+	}
+	return info, r, nil
+}
+
+// Decoder decodes, one recording after another. It belongs to one goroutine. Its
+// zero value is ready; Close ends it.
+type Decoder struct {
+	Info
+	r recording
+
+	room  []int32 // a frame of FLAC
+	block []byte  // encoded bytes on their way to C
+	sizes []int32 // of packets
+
+	// What libraries have for the last stream of theirs.
+	vorbis                *csound.Vorbis
+	vorbisID, vorbisSetup []byte
+	opus                  *csound.Opus
+	mp3                   *csound.MP3
+
+	places []int     // of frames of MP3
+	wave   []float32 // one of them
+}
+
+// keepRoom is the size of buffers, in bytes, that are kept from one recording to the
+// next.
+const keepRoom = 4 << 20
+
+// Open reads the headers of a file. b is used until the next Open.
+func (d *Decoder) Open(b []byte) (err error) {
+	d.Info, d.r, err = open(d, b)
+	return err
+}
+
+// Close frees what libraries have.
+func (d *Decoder) Close() {
+	if d.vorbis != nil {
+		d.vorbis.Close()
+		d.vorbis = nil
+	}
+	if d.opus != nil {
+		d.opus.Close()
+		d.opus = nil
+	}
+	if d.mp3 != nil {
+		d.mp3.Close()
+		d.mp3 = nil
+	}
+}
+
+// Forget forgets the file, and gives large buffers back.
+func (d *Decoder) Forget() {
+	d.r = nil
+	if 4*cap(d.room) > keepRoom {
+		d.room = nil
+	}
+	if cap(d.block) > keepRoom {
+		d.block = nil
+	}
+}
+
+// Decode makes samples [from, from+n) of all channels: channel c begins at
+// dst[c*stride]. Samples that are outside of the recording are zeros.
+func (d *Decoder) Decode(dst []float32, stride int, from, n int64) error {
+	lo, hi := min(max(from, 0), d.Frames), min(max(from+n, 0), d.Frames)
+	if hi <= lo {
+		lo, hi = from, from
+	}
+	for c := range d.Channels {
+		row := dst[int64(c*stride) : int64(c*stride)+n]
+		clear(row[:lo-from])
+		clear(row[hi-from:])
+	}
+	if hi == lo {
+		return nil
+	}
+	if err := d.r.decode(d, dst[lo-from:], stride, lo, hi-lo); err != nil {
+		return fmt.Errorf("%s: %w", d.Format, err)
+	}
+	return nil
+}
+
+// copied is a copy of encoded bytes in memory of the decoder's own, which C may read:
+// the bytes themselves may be those of a mapped file.
+func (d *Decoder) copied(b []byte) []byte {
+	d.block = append(slices.Grow(d.block[:0], len(b)+csoundTail), b...)
+	return d.block
+}
+
+// csoundTail is how many bytes are readable behind copies.
+const csoundTail = 16
+
+func (d *Decoder) ints(n int) []int32 {
+	if cap(d.room) < n {
+		d.room = make([]int32, n)
+	}
+	return d.room[:n]
+}
+
+// pcm makes floats of interleaved samples, in pieces that stay in the first cache.
+func (d *Decoder) pcm(p csound.PCM, src []byte, dst []float32, stride, channels, n int, table *[256]float32) {
+	size := p.Size() * channels
+	per := max(16<<10/size, 1)
+	for at := 0; at < n; at += per {
+		m := min(per, n-at)
+		csound.Samples(p, d.copied(src[at*size:(at+m)*size]), dst[at:], stride, channels, m, table)
+	}
+}

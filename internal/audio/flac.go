@@ -1,0 +1,177 @@
+package audio
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/csound"
+)
+
+// flac is a FLAC file (RFC 9639).
+type flac struct {
+	s      csound.FLAC
+	frames []byte // from the first one on
+	offset int    // of frames in the file
+	total  int64  // samples
+	points []seekPoint
+}
+
+// seekPoint says where the frame of a sample begins, from the first frame on.
+type seekPoint struct{ sample, offset int64 }
+
+func openFLAC(b []byte) (Info, recording, error) {
+	info := Info{Format: "flac"}
+	f := &flac{}
+	at := 4
+	for last := false; !last; {
+		if at+4 > len(b) {
+			return info, nil, fmt.Errorf("flac: the metadata do not end in %d bytes: the file is cut off", len(b))
+		}
+		head := binary.BigEndian.Uint32(b[at:])
+		last = head>>31 == 1
+		kind, size := int(head>>24&0x7f), int(head&0xffffff)
+		if size > len(b)-at-4 {
+			return info, nil, fmt.Errorf("flac: the metadata at offset %d have %d bytes, of which %d are there: the file is cut off", at, size, len(b)-at-4)
+		}
+		body := b[at+4 : at+4+size]
+		switch {
+		case at == 4 && (kind != 0 || size < 34):
+			return info, nil, fmt.Errorf("flac: the metadata at offset 4 do not begin with STREAMINFO: the file is damaged")
+		case at == 4:
+			v := binary.BigEndian.Uint64(body[10:])
+			f.s = csound.FLAC{
+				MaxBlock: int(binary.BigEndian.Uint16(body[2:])), Rate: int(v >> 44),
+				Channels: int(v>>41&7) + 1, Bits: int(v>>36&31) + 1,
+			}
+			f.total = int64(v & (1<<36 - 1))
+			if f.s.MaxBlock < 1 || f.s.Bits < 4 {
+				return info, nil, fmt.Errorf("flac: STREAMINFO says blocks of up to %d samples of %d bits: the file is damaged", f.s.MaxBlock, f.s.Bits)
+			}
+		case kind == 3:
+			f.seekTable(body)
+		}
+		at += 4 + size
+	}
+	f.frames, f.offset = b[at:], at
+	if f.total == 0 {
+		f.total = f.count()
+	}
+	// A frame of 65,535 samples that are all the same takes a dozen bytes.
+	if most := int64(len(f.frames)/10+1) * int64(f.s.MaxBlock); f.total > most {
+		return info, nil, fmt.Errorf("flac: STREAMINFO says %d samples, more than %d bytes can hold: the file is damaged or cut off", f.total, len(f.frames))
+	}
+	info.Rate, info.Channels, info.Frames = f.s.Rate, f.s.Channels, f.total
+	info.Encoding = fmt.Sprintf("%d bit", f.s.Bits)
+	return info, f, nil
+}
+
+// seekTable takes what a SEEKTABLE says; what makes no sense in it is left out.
+func (f *flac) seekTable(b []byte) {
+	for ; len(b) >= 18; b = b[18:] {
+		p := seekPoint{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:]))}
+		if p.sample < 0 || p.offset < 0 || len(f.points) > 0 && p.sample <= f.points[len(f.points)-1].sample {
+			continue // places that are held free are -1
+		}
+		f.points = append(f.points, p)
+	}
+}
+
+// count finds out how many samples there are where STREAMINFO does not say it: by
+// the last frame.
+func (f *flac) count() (total int64) {
+	window := 4 << 10
+	for window < 2*len(f.frames) {
+		at := max(0, len(f.frames)-window)
+		for at < len(f.frames) {
+			p, sample, block, ok := f.find(at)
+			if !ok {
+				break
+			}
+			total = max(total, sample+block)
+			at = p + 6
+		}
+		if total > 0 {
+			return total
+		}
+		window *= 4
+	}
+	return total
+}
+
+// find looks for the header of a frame from an offset on.
+func (f *flac) find(at int) (place int, sample, block int64, ok bool) {
+	for at < len(f.frames) {
+		// In pieces that are copied: C does not read what may be mapped.
+		end := min(at+64<<10, len(f.frames))
+		piece := append(make([]byte, 0, end-at), f.frames[at:end]...)
+		if p, sample, block, ok := f.s.Find(piece, 0); ok {
+			return at + p, sample, block, true
+		}
+		if end == len(f.frames) {
+			break
+		}
+		at = end - 16 // a header may lie across
+	}
+	return 0, 0, 0, false
+}
+
+// near finds a frame that begins at sample from or before, not far from it, by
+// looking for frames in the middle of what is left.
+func (f *flac) near(from int64) int {
+	lo, hi := int64(0), int64(len(f.frames))
+	for _, p := range f.points {
+		if p.sample <= from && p.offset < hi {
+			if at, sample, _, ok := f.find(int(p.offset)); ok && int64(at) == p.offset && sample == p.sample {
+				lo = max(lo, p.offset)
+			}
+		}
+	}
+	for hi-lo > 32<<10 {
+		mid := lo + (hi-lo)/2
+		at, sample, _, ok := f.find(int(mid))
+		if ok && int64(at) < hi && sample <= from {
+			lo = int64(at)
+		} else {
+			hi = mid
+		}
+	}
+	return int(lo)
+}
+
+// pieceBytes is about how much is copied and decoded at a time.
+const pieceBytes = 256 << 10
+
+func (f *flac) decode(d *Decoder, dst []float32, stride int, from, n int64) error {
+	room := d.ints(f.s.Channels * f.s.MaxBlock)
+	at := 0
+	if from > int64(4*f.s.MaxBlock) {
+		at = f.near(from)
+	}
+	place, err := f.run(d, room, at, dst, stride, from, n)
+	if err != nil && at > 0 { // what looked like a frame was none
+		place, err = f.run(d, room, 0, dst, stride, from, n)
+	}
+	if err != nil {
+		return fmt.Errorf("the frame at offset %d: %w", f.offset+place, err)
+	}
+	return nil
+}
+
+// run decodes frames from at on.
+func (f *flac) run(d *Decoder, room []int32, at int, dst []float32, stride int, from, n int64) (place int, err error) {
+	// A frame is hardly ever larger than its samples.
+	frame := f.s.MaxBlock*f.s.Channels*(f.s.Bits+7)/8 + 64*f.s.Channels
+	for done := int64(0); done < n; {
+		part := f.frames[at:min(at+pieceBytes+2*frame, len(f.frames))]
+		if len(part) == 0 {
+			return at, csound.ErrCut
+		}
+		got, place, err := f.s.Decode(d.copied(part), 0, room, from+done, n-done, dst[done:], stride)
+		done += got
+		at += place
+		if err != nil && (place == 0 || at+len(part)-place == len(f.frames)) {
+			return at, err
+		}
+	}
+	return at, nil
+}

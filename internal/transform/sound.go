@@ -1,0 +1,467 @@
+package transform
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/stokerdata/stoker/internal/csound"
+	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Sound is worked on as planes of float32: one for each channel, or, of a
+// spectrogram, one for each band of each channel. A list of operations compiles into
+// a SoundProgram. What does not look at a whole recording (crops, Resample, Mono,
+// gains) is pulled: from the samples that come out at the end it follows which ones
+// are needed before, down to those that are decoded. The other operations change
+// what was pulled.
+//
+// To add an operation: write a Spec for it, list it in soundSpecs and implement
+// pulledOp or soundOp.
+
+// Recording is what a program works on.
+type Recording interface {
+	// Decode makes samples [from, from+n) of each channel, of which channel c begins
+	// at dst[c*stride]; what is outside of the recording is 0.
+	Decode(dst []float32, stride int, from, n int64) error
+}
+
+// SoundInput describes recordings; 0 stands for what differs or is not known.
+type SoundInput struct{ Rate, Channels int }
+
+// soundShape is what a signal is like at a place of a list. 0 stands for what
+// differs from record to record, or, of bands, for samples.
+type soundShape struct {
+	SoundInput
+	bands  int
+	length int64
+	// mono says that there is one channel because Mono made it.
+	mono bool
+}
+
+// soundOp is an operation on all of a recording.
+type soundOp interface {
+	// plan checks the operation against what it gets, and says what comes out.
+	plan(s *soundShape) error
+	apply(r *Rand, x *signal, m SoundMemory) error
+}
+
+// pulledOp is an operation that makes any part of its output of a part of its input.
+type pulledOp interface {
+	plan(s *soundShape) error
+	// draw decides about a recording that the signal of is before the operation.
+	// The result is what pull gets; of is then as it is behind it.
+	draw(r *Rand, of *soundShape) (soundDraw, error)
+	// pull makes samples [from, from+n), all of which there are.
+	pull(d *soundDraw, before *puller, dst []float32, stride int, from, n int64) error
+}
+
+// soundDraw is what an operation decided: where a crop begins, a gain.
+type soundDraw struct {
+	start  int64
+	gain   float32
+	resamp *csound.Resampler
+}
+
+// SoundMemory gives floats that are valid until the record is done, 64-byte aligned,
+// with some that are readable behind them.
+type SoundMemory interface {
+	Floats(n int64) ([]float32, error)
+}
+
+// signal is sound between two operations: plane p begins at data[p*stride].
+type signal struct {
+	soundShape
+	data   []float32
+	stride int64
+}
+
+func (x *signal) planes() int { return x.Channels * max(x.bands, 1) }
+
+func (x *signal) plane(p int) []float32 {
+	at := int64(p) * x.stride
+	return x.data[at : at+x.length : at+x.length]
+}
+
+// SoundProgram is a compiled list of operations. It does not change and serves all
+// workers at once.
+type SoundProgram struct {
+	Name string
+	In   SoundInput
+	// Rate is the one of the samples that come out, 0 when it differs.
+	Rate int
+	// DType is the type of the values of a row.
+	DType item.DType
+
+	out soundShape
+	key uint64
+	ops []any
+}
+
+// CompileSound compiles the operations of an output.
+func CompileSound(out Output, in SoundInput) (*SoundProgram, error) {
+	p, err := compileSound(out, in)
+	if err != nil {
+		return nil, fmt.Errorf("output %q: %w", out.Name, err)
+	}
+	return p, nil
+}
+
+func compileSound(out Output, in SoundInput) (*SoundProgram, error) {
+	switch {
+	case len(out.Ops) > maxOps:
+		return nil, fmt.Errorf("%d operations, the limit is %d", len(out.Ops), maxOps)
+	case out.Mask || out.Mode != "" || out.Depth != 0:
+		return nil, fmt.Errorf("mask, mode and depth are for images")
+	}
+	p := &SoundProgram{Name: out.Name, In: in, key: outputKey(out.Name), DType: item.F32}
+	if out.Follow != "" {
+		p.key = outputKey(out.Follow)
+	}
+	s := soundShape{SoundInput: in}
+	for i, raw := range out.Ops {
+		op, err := parseSoundOp(raw)
+		if err != nil {
+			return nil, fmt.Errorf("operation %d: %w", i+1, err)
+		}
+		if t, ok := op.(*soundDType); ok {
+			if i != len(out.Ops)-1 {
+				return nil, fmt.Errorf("operation %d: ToDtype of sound comes last", i+1)
+			}
+			p.DType = t.dtype
+			break
+		}
+		if err := op.(interface{ plan(*soundShape) error }).plan(&s); err != nil {
+			return nil, fmt.Errorf("operation %d: %w", i+1, err)
+		}
+		p.ops = append(p.ops, op)
+	}
+	if s.Channels == 0 {
+		return nil, fmt.Errorf("the number of channels is not the same for all recordings, or not known: put stoker.Mono() into the list")
+	}
+	p.Rate, p.out = s.Rate, s
+	if s.length > 0 && p.values(s.length) > maxOutputBytes/4 {
+		return nil, fmt.Errorf("one row has %d values, the limit is %d", p.values(s.length), maxOutputBytes/4)
+	}
+	return p, nil
+}
+
+func (p *SoundProgram) values(length int64) int64 {
+	return length * int64(p.out.Channels) * int64(max(p.out.bands, 1))
+}
+
+// Shape is the shape of a row. A row of fixed length is [channels, samples] or
+// [channels, bands, frames]; a ragged one has time as its first axis, which is left out
+// of the result: [channels] or [channels, bands] stay, or, where Mono made one channel
+// of all, nothing or [bands].
+func (p *SoundProgram) Shape() (shape []int, ragged bool) {
+	s := &p.out
+	if s.length > 0 {
+		shape = []int{s.Channels}
+		if s.bands > 0 {
+			shape = append(shape, s.bands)
+		}
+		return append(shape, int(s.length)), false
+	}
+	if !s.mono {
+		shape = append(shape, s.Channels)
+	}
+	if s.bands > 0 {
+		shape = append(shape, s.bands)
+	}
+	return shape, true
+}
+
+// Expansion is about how many values of a row come of one sample of each channel,
+// for recordings of a rate.
+func (p *SoundProgram) Expansion(rate int) float64 {
+	s := soundShape{SoundInput: SoundInput{rate, max(p.In.Channels, 1)}, length: int64(rate) * 60}
+	before := s.length
+	for _, op := range p.ops {
+		if err := op.(interface{ plan(*soundShape) error }).plan(&s); err != nil || s.length == 0 {
+			return float64(p.values(before)) / float64(before)
+		}
+	}
+	return float64(p.values(s.length)) / float64(before)
+}
+
+// Beside is the most values of a channel or band that operations add to a row.
+func (p *SoundProgram) Beside() int64 {
+	n := int64(8) // frames at both ends
+	for _, op := range p.ops {
+		if pad, ok := op.(*padSound); ok {
+			n += pad.multiple
+		}
+	}
+	return n
+}
+
+// fixed says that all rows have one length.
+func (p *SoundProgram) fixed() bool { return p.out.length > 0 }
+
+// run does the operations on a recording that info describes.
+func (p *SoundProgram) run(rec Recording, info soundShape, base uint64, m SoundMemory) (*signal, error) {
+	x := &signal{soundShape: info}
+	pull := &puller{rec: rec, shape: info, memory: m}
+	for i, op := range p.ops {
+		r := opRand(base, i)
+		if po, ok := op.(pulledOp); ok {
+			next := &puller{before: pull, op: po, shape: pull.shape, memory: m}
+			var err error
+			if next.drawn, err = po.draw(&r, &next.shape); err != nil {
+				return nil, err
+			}
+			pull = next
+			continue
+		}
+		if err := pull.all(x); err != nil {
+			return nil, err
+		}
+		if err := op.(soundOp).apply(&r, x, m); err != nil {
+			return nil, err
+		}
+		pull = &puller{x: x, shape: x.soundShape, memory: m}
+	}
+	if pull.x == nil || pull.x != x {
+		if err := pull.all(x); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// SoundRow is the row of a record. Put writes it.
+type SoundRow struct {
+	p *SoundProgram
+	x *signal
+}
+
+// Run works on a recording, drawing the numbers of a record of an epoch. The row is
+// valid until the memory is.
+func (p *SoundProgram) Run(rec Recording, rate, channels int, frames int64, seed uint64, epoch, record int64, m SoundMemory) (SoundRow, error) {
+	switch {
+	case p.In.Rate > 0 && rate != p.In.Rate:
+		return SoundRow{}, fmt.Errorf("it is sampled at %d Hz, others at %d; put stoker.Resample into the list", rate, p.In.Rate)
+	case p.In.Channels > 0 && channels != p.In.Channels:
+		return SoundRow{}, fmt.Errorf("it has %d channels, others %d; put stoker.Mono() into the list", channels, p.In.Channels)
+	}
+	x, err := p.run(rec, soundShape{SoundInput: SoundInput{rate, channels}, length: frames}, recordKey(seed, epoch, record, p.key), m)
+	if err != nil {
+		return SoundRow{}, err
+	}
+	if p.fixed() && x.length != p.out.length || x.Channels != p.out.Channels || x.bands != p.out.bands {
+		return SoundRow{}, fmt.Errorf("a row of %d channels, %d bands and length %d where %+v was planned", x.Channels, x.bands, x.length, p.out)
+	}
+	return SoundRow{p, x}, nil
+}
+
+// Bytes is the size of the row.
+func (r *SoundRow) Bytes() int64 { return r.p.values(r.x.length) * int64(r.p.DType.Size()) }
+
+// Put writes the row to dst, which has room for it.
+func (r *SoundRow) Put(dst []byte, m SoundMemory) error {
+	x := r.x
+	if r.p.DType != item.F32 {
+		f, err := m.Floats(r.p.values(x.length))
+		if err != nil {
+			return err
+		}
+		r.put(f)
+		putHalf(dst, f, r.p.DType)
+		return nil
+	}
+	if csound.Aligned(dst) {
+		r.put(csound.Floats(dst))
+		return nil
+	}
+	f, err := m.Floats(r.p.values(x.length))
+	if err != nil {
+		return err
+	}
+	r.put(f)
+	copy(dst, csound.Bytes(f))
+	return nil
+}
+
+func (r *SoundRow) put(dst []float32) {
+	x, n := r.x, int64(r.x.planes())
+	if r.p.fixed() || n == 1 {
+		for p := range n {
+			copy(dst[p*x.length:(p+1)*x.length], x.plane(int(p)))
+		}
+		return
+	}
+	// Time comes first. In blocks, so that both sides stay in the cache.
+	const block = 64
+	for t0 := int64(0); t0 < x.length; t0 += block {
+		t1 := min(t0+block, x.length)
+		for p := range n {
+			src := x.plane(int(p))[t0:t1]
+			to := dst[t0*n+p:]
+			for i, v := range src {
+				to[int64(i)*n] = v
+			}
+		}
+	}
+}
+
+// puller makes any part of a signal: of a recording, of what operations have made,
+// or of what an operation makes of another one.
+type puller struct {
+	rec    Recording
+	x      *signal
+	before *puller
+	op     pulledOp
+	drawn  soundDraw
+	shape  soundShape
+	memory SoundMemory
+}
+
+// all makes the whole signal.
+func (p *puller) all(x *signal) error {
+	if p.x != nil { // it is one already
+		return nil
+	}
+	data, err := p.memory.Floats(p.shape.length * int64(p.shape.Channels))
+	if err != nil {
+		return err
+	}
+	if err := p.get(data, int(p.shape.length), 0, p.shape.length); err != nil {
+		return err
+	}
+	*x = signal{soundShape: p.shape, data: data, stride: p.shape.length}
+	return nil
+}
+
+// get makes samples [from, from+n); those outside of the signal are 0.
+func (p *puller) get(dst []float32, stride int, from, n int64) error {
+	if p.rec != nil {
+		return p.rec.Decode(dst, stride, from, n)
+	}
+	lo, hi := max(from, 0), min(from+n, p.shape.length)
+	if hi < lo {
+		lo, hi = from, from
+	}
+	for c := range p.shape.Channels {
+		row := dst[c*stride : int64(c*stride)+n]
+		clear(row[:lo-from])
+		clear(row[hi-from:])
+		if p.x != nil {
+			copy(row[lo-from:hi-from], p.x.plane(c)[lo:hi])
+		}
+	}
+	if p.x != nil || hi == lo {
+		return nil
+	}
+	return p.op.pull(&p.drawn, p.before, dst[lo-from:], stride, lo, hi-lo)
+}
+
+// temp makes samples [from, from+n) in memory of its own.
+func (p *puller) temp(from, n int64) ([]float32, error) {
+	f, err := p.memory.Floats(n * int64(p.shape.Channels))
+	if err != nil {
+		return nil, err
+	}
+	return f, p.get(f, int(n), from, n)
+}
+
+// soundDType is ToDtype of sound.
+type soundDType struct{ dtype item.DType }
+
+func buildSoundDType(a *Args) (Op, error) {
+	op := &soundDType{}
+	a.Bool("scale", false)
+	name := a.String("dtype", "float32")
+	op.dtype, _ = dtype.ParseAny(name)
+	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, op.dtype) {
+		a.fail("dtype", "must be float32, float16 or bfloat16 for sound, not %q", clip(name))
+	}
+	return op, nil
+}
+
+// parseSoundOp reads one operation.
+func parseSoundOp(raw json.RawMessage) (Op, error) {
+	name, vals, err := splitOp(raw)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	for _, s := range soundSpecs() {
+		if s.Name != name {
+			known = append(known, s.Name)
+			continue
+		}
+		if err := checkKeys(vals, name, s.Keys); err != nil {
+			return nil, err
+		}
+		a := &Args{op: name, vals: vals, opContext: opContext{pixels: item.PixelType{DType: item.F32, Channels: 1}}}
+		op, err := s.Build(a)
+		if a.err != nil {
+			return nil, a.err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return op, nil
+	}
+	if isImageOp(name) {
+		return nil, fmt.Errorf("%s is for images, this is audio%s", name, instead(name))
+	}
+	if isBatchOp(name) {
+		return nil, fmt.Errorf("%s works on whole batches, not on single records; in Python it goes into batch_transforms=", name)
+	}
+	return nil, fmt.Errorf("there is no operation %q on audio%s", name, DidYouMean(name, known))
+}
+
+// instead names the operation on sound that is meant by one on images.
+func instead(name string) string {
+	switch name {
+	case "RandomCrop", "RandomResizedCrop":
+		return "; use RandomAudioCrop"
+	case "CenterCrop":
+		return "; use CenterAudioCrop"
+	}
+	return ""
+}
+
+// isSoundOp says whether an operation is one on sound and not on images.
+func isSoundOp(name string) bool {
+	return slices.ContainsFunc(soundSpecs(), func(s Spec) bool { return s.Name == name })
+}
+
+// soundSpecs lists the operations on sound.
+func soundSpecs() []Spec {
+	return []Spec{
+		{"DecodeAudio", nil, nil, func(*Args) (Op, error) { return asIs{}, nil }},
+		{"Resample", []string{"rate", "lowpass_filter_width", "rolloff", "resampling_method", "beta"}, nil, buildResample},
+		{"Mono", nil, nil, func(*Args) (Op, error) { return mono{}, nil }},
+		{"RandomAudioCrop", []string{"samples", "seconds", "pad_if_needed"}, nil, func(a *Args) (Op, error) { return buildSoundCrop(a, cropRandom) }},
+		{"CenterAudioCrop", []string{"samples", "seconds"}, nil, func(a *Args) (Op, error) { return buildSoundCrop(a, cropCenter) }},
+		{"PadOrTrim", []string{"samples", "seconds"}, nil, func(a *Args) (Op, error) { return buildSoundCrop(a, cropFront) }},
+		{"PadAudio", []string{"multiple"}, nil, buildPadSound},
+		{"Vol", []string{"gain", "gain_type"}, nil, buildVol},
+		{"RandomGain", []string{"min_db", "max_db", "p"}, nil, buildRandomGain},
+		{"NormalizeAudio", []string{"mode"}, nil, buildNormalizeSound},
+		{"Spectrogram", spectrogramKeys, nil, func(a *Args) (Op, error) { return buildSpectrogram(a, false) }},
+		{"MelSpectrogram", append(slices.Clone(spectrogramKeys), melKeys...), nil, func(a *Args) (Op, error) { return buildSpectrogram(a, true) }},
+		{"AmplitudeToDB", []string{"stype", "top_db"}, nil, buildToDB},
+		{"Log", []string{"offset"}, nil, buildLog},
+		{"FrequencyMasking", []string{"freq_mask_param", "iid_masks"}, nil, func(a *Args) (Op, error) { return buildMasking(a, false) }},
+		{"TimeMasking", []string{"time_mask_param", "iid_masks", "p"}, nil, func(a *Args) (Op, error) { return buildMasking(a, true) }},
+		{"SpecAugment", []string{"n_time_masks", "time_mask_param", "n_freq_masks", "freq_mask_param", "iid_masks", "p", "zero_masking"}, nil, buildSpecAugment},
+		{"Normalize", []string{"mean", "std", "inplace"}, nil, buildNormalizeValues},
+		{"ToDtype", []string{"dtype", "scale"}, nil, buildSoundDType},
+	}
+}
+
+// putHalf converts to float16 or bfloat16.
+func putHalf(dst []byte, src []float32, t item.DType) {
+	for i, v := range src {
+		t.Append(dst[2*i:2*i], float64(v))
+	}
+}
+
+// maxSamples bounds a recording that is worked on as a whole.
+const maxSamples = math.MaxInt32

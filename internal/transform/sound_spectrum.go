@@ -1,0 +1,456 @@
+package transform
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/internal/csound"
+)
+
+var (
+	spectrogramKeys = []string{"n_fft", "win_length", "hop_length", "pad", "window", "power", "normalized", "center", "pad_mode"}
+	melKeys         = []string{"sample_rate", "f_min", "f_max", "n_mels", "norm", "mel_scale"}
+)
+
+// spectrogram is torchaudio's Spectrogram and MelSpectrogram.
+type spectrogram struct {
+	name                    string
+	nfft, window, hop, pad  int
+	hamming, magnitude      bool
+	normalized              string // "window", "frame_length" or ""
+	center                  bool
+	padMode                 string
+	mels                    int // 0: none
+	rate                    int // 0: that of the recordings
+	fMin, fMax              float64
+	slaneyNorm, slaneyScale bool
+
+	spectrum *csound.Spectrum // made by plan
+	planned  int              // for this rate
+}
+
+// maxFFT is the largest size of a transform.
+const maxFFT = 1 << 16
+
+func buildSpectrogram(a *Args, mel bool) (Op, error) {
+	op := &spectrogram{name: a.op, nfft: a.Int("n_fft", 400), pad: a.Int("pad", 0), center: a.Bool("center", true)}
+	op.window = a.Int("win_length", op.nfft)
+	op.hop = a.Int("hop_length", op.window/2)
+	op.hamming = a.Choice("window", "hann", "hann", "hamming") == "hamming"
+	op.padMode = a.Choice("pad_mode", "reflect", "reflect", "constant", "replicate")
+	power := a.Float("power", 2)
+	op.magnitude = power == 1
+	switch {
+	case op.nfft < 2 || op.nfft > maxFFT:
+		a.fail("n_fft", "must be from 2 to %d, not %d", maxFFT, op.nfft)
+	case op.window < 1 || op.window > op.nfft:
+		a.fail("win_length", "must be from 1 to n_fft = %d, not %d", op.nfft, op.window)
+	case op.hop < 1 || op.hop > maxSamples:
+		a.fail("hop_length", "must be from 1 to %d, not %d", maxSamples, op.hop)
+	case op.pad < 0 || op.pad > maxSamples/4:
+		a.fail("pad", "must be from 0 to %d, not %d", maxSamples/4, op.pad)
+	case power != 1 && power != 2:
+		a.fail("power", "must be 1 (magnitudes) or 2 (powers), not %v", power)
+	}
+	switch raw := string(a.Raw("normalized")); raw {
+	case "", "false":
+	case "true":
+		op.normalized = "window"
+	default:
+		op.normalized = a.Choice("normalized", "window", "window", "frame_length")
+	}
+	if !mel {
+		return op, nil
+	}
+	op.mels, op.rate = a.Int("n_mels", 128), a.Int("sample_rate", 0)
+	op.fMin, op.fMax = a.Float("f_min", 0), a.Float("f_max", 0)
+	op.slaneyNorm = a.Has("norm") && a.Choice("norm", "slaney", "slaney") == "slaney"
+	op.slaneyScale = a.Choice("mel_scale", "htk", "htk", "slaney") == "slaney"
+	switch {
+	case op.mels < 1 || op.mels > maxFFT:
+		a.fail("n_mels", "must be from 1 to %d, not %d", maxFFT, op.mels)
+	case op.rate < 0 || a.Has("sample_rate") && op.rate < 1:
+		a.fail("sample_rate", "must be above 0, not %d", op.rate)
+	case !(op.fMin >= 0 && op.fMin < 1e7):
+		a.fail("f_min", "must be a frequency, not %v", op.fMin)
+	case a.Has("f_max") && !(op.fMax > op.fMin && op.fMax < 1e7):
+		a.fail("f_max", "must be a frequency above f_min, not %v", op.fMax)
+	}
+	return op, nil
+}
+
+// frames is how many frames n samples give.
+func (op *spectrogram) frames(n int64) int64 {
+	n += 2 * int64(op.pad)
+	if op.center {
+		n += 2 * int64(op.nfft/2)
+	}
+	if n < int64(op.nfft) {
+		return 0
+	}
+	return 1 + (n-int64(op.nfft))/int64(op.hop)
+}
+
+func (op *spectrogram) plan(s *soundShape) error {
+	if s.bands > 0 {
+		return fmt.Errorf("%s works on samples, and not on a spectrogram", op.name)
+	}
+	if op.mels > 0 {
+		switch {
+		case s.Rate == 0 && op.rate == 0:
+			return fmt.Errorf("%s: the rate is not the same for all recordings, or not known; put stoker.Resample before it", op.name)
+		case s.Rate == 0:
+			return fmt.Errorf("%s: sample_rate is %d, but the rate is not the same for all recordings, or not known; put stoker.Resample(%d) before it", op.name, op.rate, op.rate)
+		case op.rate > 0 && s.Rate != op.rate:
+			return fmt.Errorf("%s: sample_rate is %d, but the sound has %d Hz; put stoker.Resample(%d) before it", op.name, op.rate, s.Rate, op.rate)
+		}
+	}
+	if op.spectrum == nil || op.mels > 0 && op.planned != s.Rate {
+		if err := op.make(s.Rate); err != nil {
+			return fmt.Errorf("%s: %w", op.name, err)
+		}
+	}
+	s.bands = op.spectrum.Rows()
+	if s.length > 0 {
+		if err := op.enough(s.length); err != nil {
+			return err
+		}
+		s.length = op.frames(s.length)
+	}
+	return nil
+}
+
+// enough refuses what is shorter than a window.
+func (op *spectrogram) enough(n int64) error {
+	switch {
+	case op.center && op.padMode == "reflect" && n+2*int64(op.pad) <= int64(op.nfft/2):
+		return fmt.Errorf("%s: %d samples are too few to be reflected at their ends for windows of %d; use PadOrTrim or RandomAudioCrop(pad_if_needed=True) before it", op.name, n, op.nfft)
+	case op.frames(n) == 0 || n == 0:
+		return fmt.Errorf("%s: %d samples are less than a window of %d", op.name, n, op.nfft)
+	}
+	return nil
+}
+
+// make prepares the transform for a rate.
+func (op *spectrogram) make(rate int) error {
+	window, sum := make([]float32, op.nfft), 0.0
+	left := (op.nfft - op.window) / 2
+	for i := range op.window {
+		c := math.Cos(2 * math.Pi * float64(i) / float64(op.window))
+		v := 0.5 - 0.5*c
+		if op.hamming {
+			v = 0.54 - 0.46*c
+		}
+		window[left+i] = float32(v)
+		sum += v * v
+	}
+	scale := 1.0
+	switch op.normalized {
+	case "window":
+		scale = 1 / math.Sqrt(sum)
+	case "frame_length":
+		scale = 1 / math.Sqrt(float64(op.nfft))
+	}
+	for i := range window {
+		window[i] = float32(float64(window[i]) * scale)
+	}
+	var err error
+	if op.spectrum, err = csound.NewSpectrum(window, op.hop, op.magnitude); err != nil {
+		return err
+	}
+	op.planned = rate
+	if op.mels > 0 {
+		fMax := op.fMax
+		if fMax == 0 {
+			fMax = float64(rate / 2)
+		}
+		if op.fMin >= fMax {
+			return fmt.Errorf("f_min is %v, not below f_max = %v", op.fMin, fMax)
+		}
+		op.spectrum.Bands(melBands(op.nfft/2+1, op.fMin, fMax, op.mels, rate, op.slaneyNorm, op.slaneyScale))
+	}
+	return nil
+}
+
+// melBands are the triangles of torchaudio's melscale_fbanks, without their zeros.
+func melBands(bins int, fMin, fMax float64, mels, rate int, slaneyNorm, slaneyScale bool) (lo, hi []int32, weights []float32) {
+	points := make([]float64, mels+2)
+	a, b := toMel(fMin, slaneyScale), toMel(fMax, slaneyScale)
+	for i := range points {
+		points[i] = fromMel(a+(b-a)*float64(i)/float64(mels+1), slaneyScale)
+	}
+	top := float64(rate / 2)
+	for m := range mels {
+		l, c, r := points[m], points[m+1], points[m+2]
+		norm := 1.0
+		if slaneyNorm {
+			norm = 2 / (r - l)
+		}
+		first, last := bins, 0
+		begin := len(weights)
+		for k := range bins {
+			f := top * float64(k) / float64(max(bins-1, 1))
+			w := math.Min((f-l)/(c-l), (r-f)/(r-c))
+			if w > 0 {
+				first, last = min(first, k), k+1
+				weights = append(weights, float32(w*norm))
+			}
+		}
+		if begin == len(weights) {
+			first = 0
+		}
+		lo, hi = append(lo, int32(first)), append(hi, int32(last))
+	}
+	return lo, hi, weights
+}
+
+// Slaney's scale is linear up to 1000 Hz.
+const (
+	slaneyStep  = 200.0 / 3
+	slaneyFrom  = 1000.0
+	slaneyRatio = 6.4 // in 27 steps
+)
+
+func toMel(f float64, slaney bool) float64 {
+	switch {
+	case !slaney:
+		return 2595 * math.Log10(1+f/700)
+	case f >= slaneyFrom:
+		return slaneyFrom/slaneyStep + math.Log(f/slaneyFrom)*27/math.Log(slaneyRatio)
+	}
+	return f / slaneyStep
+}
+
+func fromMel(m float64, slaney bool) float64 {
+	switch from := slaneyFrom / slaneyStep; {
+	case !slaney:
+		return 700 * (math.Pow(10, m/2595) - 1)
+	case m >= from:
+		return slaneyFrom * math.Exp(math.Log(slaneyRatio)/27*(m-from))
+	}
+	return m * slaneyStep
+}
+
+func (op *spectrogram) apply(_ *Rand, x *signal, m SoundMemory) error {
+	if err := op.enough(x.length); err != nil {
+		return err
+	}
+	frames, rows := op.frames(x.length), int64(op.spectrum.Rows())
+	side := int64(op.pad)
+	if op.center {
+		side += int64(op.nfft / 2)
+	}
+	padded, err := m.Floats(x.length + 2*side)
+	if err != nil {
+		return err
+	}
+	out, err := m.Floats(rows * frames * int64(x.Channels))
+	if err != nil {
+		return err
+	}
+	room, err := m.Floats(int64(op.spectrum.Room()))
+	if err != nil {
+		return err
+	}
+	for c := range x.Channels {
+		op.fill(padded, x.plane(c))
+		op.spectrum.Run(padded, int(frames), out[int64(c)*rows*frames:], int(frames), room)
+	}
+	x.data, x.stride, x.length, x.bands = out, frames, frames, int(rows)
+	return nil
+}
+
+// fill writes samples with what lies on both sides of them: zeros of pad, and then
+// what padMode says of center.
+func (op *spectrogram) fill(to, x []float32) {
+	side := 0
+	if op.center {
+		side = op.nfft / 2
+	}
+	body := to[side : len(to)-side]
+	clear(body[:op.pad])
+	copy(body[op.pad:], x)
+	clear(body[op.pad+len(x):])
+	n := len(body)
+	for i := range side {
+		front, back := &to[side-1-i], &to[side+n+i]
+		switch op.padMode {
+		case "reflect":
+			*front, *back = body[i+1], body[n-2-i]
+		case "replicate":
+			*front, *back = body[0], body[n-1]
+		default:
+			*front, *back = 0, 0
+		}
+	}
+}
+
+// toDB is torchaudio's AmplitudeToDB.
+type toDB struct {
+	scale float32
+	top   float64 // 0: none
+}
+
+func buildToDB(a *Args) (Op, error) {
+	op := &toDB{scale: 10 / math.Ln10, top: a.Float("top_db", 0)}
+	if a.Choice("stype", "power", "power", "magnitude") == "magnitude" {
+		op.scale = 20 / math.Ln10
+	}
+	if a.Has("top_db") && !(op.top > 0 && op.top < 1e6) {
+		a.fail("top_db", "must be above 0, not %v", op.top)
+	}
+	return op, nil
+}
+
+func (op *toDB) plan(*soundShape) error { return nil }
+
+func (op *toDB) apply(_ *Rand, x *signal, _ SoundMemory) error {
+	top := float32(math.Inf(-1))
+	for p := range x.planes() {
+		row := x.plane(p)
+		csound.Log(row, 1e-10, 0, op.scale)
+		if op.top > 0 {
+			for _, v := range row {
+				top = max(top, v)
+			}
+		}
+	}
+	if op.top > 0 {
+		least := top - float32(op.top)
+		for p := range x.planes() {
+			row := x.plane(p)
+			for i, v := range row {
+				row[i] = max(v, least)
+			}
+		}
+	}
+	return nil
+}
+
+// logarithm is ln(x + offset).
+type logarithm struct{ offset float32 }
+
+func buildLog(a *Args) (Op, error) {
+	v := a.Float("offset", 1e-6)
+	if !(v >= 1e-30 && v <= 1e6) {
+		a.fail("offset", "must be from 1e-30 to 1e6, not %v", v)
+	}
+	return &logarithm{float32(v)}, nil
+}
+
+func (op *logarithm) plan(*soundShape) error { return nil }
+
+func (op *logarithm) apply(_ *Rand, x *signal, _ SoundMemory) error {
+	for p := range x.planes() {
+		csound.Log(x.plane(p), 0, op.offset, 1)
+	}
+	return nil
+}
+
+// masking is one kind of masks of SpecAugment: count masks over time or bands, each
+// up to param long, and p of the axis.
+type masking struct {
+	name  string
+	time  bool
+	param int
+	count int
+	iid   bool // each channel has its own
+	p     float64
+}
+
+func buildMasking(a *Args, time bool) (Op, error) {
+	key := "freq_mask_param"
+	if time {
+		key = "time_mask_param"
+	}
+	op := &masking{name: a.op, time: time, param: a.Int(key, -1), count: 1, iid: a.Bool("iid_masks", false), p: 1}
+	if time {
+		op.p = a.Prob("p", 1)
+	}
+	if op.param < 0 {
+		a.fail(key, "must be 0 or more")
+	}
+	return op, nil
+}
+
+func (op *masking) plan(s *soundShape) error {
+	if s.bands == 0 {
+		return fmt.Errorf("%s works on a spectrogram; put stoker.Spectrogram or stoker.MelSpectrogram before it", op.name)
+	}
+	return nil
+}
+
+func (op *masking) apply(r *Rand, x *signal, _ SoundMemory) error {
+	op.mask(r, x, 0)
+	return nil
+}
+
+// mask draws as torchaudio does: how long a mask is, then where it begins.
+func (op *masking) mask(r *Rand, x *signal, value float32) {
+	size := int64(x.bands)
+	if op.time {
+		size = x.length
+	}
+	param := int64(op.param)
+	if op.p < 1 {
+		param = min(param, int64(float64(size)*op.p))
+	}
+	for range op.count {
+		var from, to int64
+		for c := range x.Channels {
+			if c == 0 || op.iid {
+				long := r.Float64() * float64(param)
+				at := r.Float64() * (float64(size) - long)
+				from = max(int64(at), 0)
+				to = min(from+int64(long), size)
+			}
+			for b := range x.bands {
+				row := x.plane(c*x.bands + b)
+				if op.time {
+					row = row[from:max(to, from)]
+				} else if int64(b) < from || int64(b) >= to {
+					continue
+				}
+				for i := range row {
+					row[i] = value
+				}
+			}
+		}
+	}
+}
+
+// specAugment is torchaudio's SpecAugment.
+type specAugment struct {
+	time, bands masking
+	zero        bool
+}
+
+func buildSpecAugment(a *Args) (Op, error) {
+	op := &specAugment{zero: a.Bool("zero_masking", false)}
+	iid, p := a.Bool("iid_masks", true), a.Prob("p", 1)
+	op.time = masking{name: a.op, time: true, count: a.Int("n_time_masks", -1), param: a.Int("time_mask_param", -1), iid: iid, p: p}
+	op.bands = masking{name: a.op, count: a.Int("n_freq_masks", -1), param: a.Int("freq_mask_param", -1), iid: iid, p: p}
+	for key, v := range map[string]int{"n_time_masks": op.time.count, "time_mask_param": op.time.param, "n_freq_masks": op.bands.count, "freq_mask_param": op.bands.param} {
+		if v < 0 || v > maxFFT {
+			a.fail(key, "must be from 0 to %d", maxFFT)
+		}
+	}
+	return op, nil
+}
+
+func (op *specAugment) plan(s *soundShape) error { return op.time.plan(s) }
+
+func (op *specAugment) apply(r *Rand, x *signal, _ SoundMemory) error {
+	value := 0.0
+	if !op.zero {
+		for p := range x.planes() {
+			for _, v := range x.plane(p) {
+				value += float64(v)
+			}
+		}
+		value /= math.Max(float64(x.planes())*float64(x.length), 1)
+	}
+	op.time.mask(r, x, float32(value))
+	op.bands.mask(r, x, float32(value))
+	return nil
+}
