@@ -43,7 +43,7 @@ type Kind struct {
 
 // All lists the kinds.
 func All() []Kind {
-	return []Kind{Image, Mask, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Label, MultiLabel, Int, Float}
+	return []Kind{Image, Mask, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Frames, Label, MultiLabel, Boxes, KeyPoints, Volume, Int, Float}
 }
 
 // Want is one array of the batch that is made from a field.
@@ -75,6 +75,9 @@ type Planner struct {
 	Seed uint64
 	// ApplyOrientation turns images as their EXIF orientation says.
 	ApplyOrientation bool
+	// Cut are the fields of volumes, by their place, of which the source gives the part
+	// that the first operation, a crop, wants.
+	Cut map[int]bool
 	// Wants are all arrays of the batch, of every kind.
 	Wants []Want
 }
@@ -111,6 +114,8 @@ type Cost struct {
 	// UnplacedBytes is the largest of them that may have to be read into memory
 	// beside the batch.
 	UnplacedBytes int64
+	// Together is how many records at least are better made together, 0 for no wish.
+	Together int
 }
 
 // Worker makes rows, in one goroutine.
@@ -127,12 +132,22 @@ type Group struct {
 	Batch   *collate.Batch
 	First   int
 	Epoch   int64
+	draw    int64
 	Records []driver.Record
 	// Errs says what went wrong, by record.
 	Errs []error
 	// DecodeTime and TransformTime are for workers to add to; what is left of the
 	// time that a group takes is collating.
 	DecodeTime, TransformTime time.Duration
+}
+
+// Draw is what the random numbers of record k depend on beside seed and epoch: its
+// number, or its place in the epoch where a record may come several times.
+func (g *Group) Draw(k int) int64 {
+	if g.draw < 0 {
+		return g.Records[k].ID
+	}
+	return g.draw + int64(k)
 }
 
 // noOperations refuses operations on fields of kinds that take none.

@@ -41,7 +41,7 @@ func planMasks(p *Planner, wants []Want) ([]Maker, error) {
 // first one that is made from images, "" when there is none.
 func firstImage(p *Planner) string {
 	for i := range p.Wants {
-		if w := &p.Wants[i]; w.F.Kind == driver.KindImage && !w.Out.Mask {
+		if w := &p.Wants[i]; w.F.Kind == driver.KindImage && w.F.DType == "" && !w.Out.Mask {
 			return w.Out.Name
 		}
 	}

@@ -1,6 +1,9 @@
 package kind
 
 import (
+	"encoding/binary"
+	"math"
+
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -48,16 +51,17 @@ func (m *numbers) NewWorker(*Tools) (Worker, error) { return m, nil }
 func (m *numbers) Make(g *Group) {
 	for i := range m.cols {
 		c := &m.cols[i]
+		rows := g.Batch.Span(c.Array, g.First, g.First+len(g.Records))
 		for k := range g.Records {
 			if g.Errs[k] != nil {
 				continue
 			}
 			v := &g.Records[k].Values[c.field]
+			bits := uint64(v.Int)
 			if m.dtype == item.F64 {
-				g.Batch.PutFloat(c.Array, g.First+k, v.Float)
-			} else {
-				g.Batch.PutInt(c.Array, g.First+k, v.Int)
+				bits = math.Float64bits(v.Float)
 			}
+			binary.LittleEndian.PutUint64(rows[8*k:], bits)
 		}
 	}
 }

@@ -44,10 +44,7 @@ func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int)
 	m := &pixels{p: p}
 	for i := range wants {
 		w := &wants[i]
-		width, height := int(w.F.Width), int(w.F.Height)
-		if p.ApplyOrientation && width != height {
-			width, height = 0, 0 // some may be turned on their side
-		}
+		width, height := p.imageSize(w.F)
 		if err := p.checkFollow(w); err != nil {
 			return nil, err
 		}
@@ -65,6 +62,14 @@ func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int)
 		})
 	}
 	return m, nil
+}
+
+// imageSize is the size of all images of a field, 0 when it is not known.
+func (p *Planner) imageSize(f *driver.Field) (width, height int) {
+	if p.ApplyOrientation && f.Width != f.Height {
+		return 0, 0 // some may be turned on their side
+	}
+	return int(f.Width), int(f.Height)
 }
 
 // checkFollow finds the output that another one follows.
@@ -122,6 +127,7 @@ func (m *pixels) Cost() (c Cost) {
 		im := budget.Image{
 			MaxBytes: f.MaxBytes, Width: int64(f.Width), Height: int64(f.Height), MaxWidth: int64(f.MaxWidth), MaxHeight: int64(f.MaxHeight),
 			PixelBytes: int64(o.prog.In.Size()), Kept: o.prog.NeedsScratch() || o.shared >= 0,
+			RowWidth: int64(o.prog.W), RowHeight: int64(o.prog.H),
 		}
 		if o.bytes > 0 {
 			im.MaxBytes, im.Width, im.Height = int64(o.bytes), int64(o.all.Width), int64(o.all.Height)
@@ -248,7 +254,7 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			return err
 		}
 		run := &w.runs[mine+o]
-		if err := run.Begin(out.prog, m.p.Seed, w.g.Epoch, rec.ID, int(info.Width), int(info.Height)); err != nil {
+		if err := run.Begin(out.prog, m.p.Seed, w.g.Epoch, w.g.Draw(k), int(info.Width), int(info.Height)); err != nil {
 			return err
 		}
 		if !run.Direct() {

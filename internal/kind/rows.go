@@ -14,10 +14,12 @@ type Rows struct {
 	group   Group
 }
 
-// Make makes the rows of recs, from row first of b on. The result says what went
+// Make makes the rows of recs, from row first of b on. draw is the place of the first
+// one in the epoch where random numbers depend on that, -1 where they depend on the
+// record. The result says what went
 // wrong, by record, until the next call, and how long it took in group.
-func (r *Rows) Make(b *collate.Batch, first int, epoch int64, recs []driver.Record) (group *Group) {
-	r.group = Group{Batch: b, First: first, Epoch: epoch, Records: recs, Errs: r.errs[:len(recs)]}
+func (r *Rows) Make(b *collate.Batch, first int, epoch, draw int64, recs []driver.Record) (group *Group) {
+	r.group = Group{Batch: b, First: first, Epoch: epoch, draw: draw, Records: recs, Errs: r.errs[:len(recs)]}
 	g := &r.group
 	r.all(g)
 	if r.tools.dec == nil {
@@ -63,7 +65,10 @@ func (r *Rows) all(g *Group) {
 
 // one makes a single row.
 func (r *Rows) one(g *Group, k int) {
-	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
+	one := Group{Batch: g.Batch, First: g.First + k, Epoch: g.Epoch, draw: g.draw, Records: g.Records[k : k+1], Errs: g.Errs[k : k+1]}
+	if one.draw >= 0 {
+		one.draw += int64(k)
+	}
 	one.Errs[0] = one.Records[0].Err
 	if err := r.guarded(&one); err != nil {
 		one.Errs[0] = err

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 
@@ -27,6 +28,8 @@ type Set struct {
 	// sized are the arrays whose rows have sizes that the source may know.
 	sized []sized
 	sizer driver.Sizer
+	// unplaced is the largest value that is cut before it goes into a batch.
+	unplaced int64
 }
 
 type sized struct{ array, field int }
@@ -40,6 +43,8 @@ type Request struct {
 	// there are no Outputs either.
 	Outputs []transform.Output
 	Fields  []string
+	// Pads say by the names of arrays how rows of different lengths are filled up.
+	Pads map[string]collate.Pad
 	// Layout is that of pixels for which no output says one.
 	Layout string
 }
@@ -61,7 +66,7 @@ func Open(p *Planner, r *Request) (*Set, error) {
 	for i := range kinds {
 		var mine []Want
 		for _, w := range wants {
-			if w.F.Kind == kinds[i].Name {
+			if plannedAs(w.F) == kinds[i].Name {
 				mine = append(mine, w)
 			}
 		}
@@ -84,6 +89,12 @@ func Open(p *Planner, r *Request) (*Set, error) {
 			}
 		}
 	}
+	if err := s.pad(r.Pads); err != nil {
+		return nil, err
+	}
+	for i := range wants {
+		s.columns[i].Boxes = boxesOf(wants, &wants[i])
+	}
 	for i := range s.places {
 		s.places[i] = slices.IndexFunc(wants, func(w Want) bool { return w.Field == i && s.columns[w.Array].Stored })
 	}
@@ -93,6 +104,43 @@ func Open(p *Planner, r *Request) (*Set, error) {
 		}
 	}
 	return s, nil
+}
+
+// pad has columns filled up.
+func (s *Set) pad(pads map[string]collate.Pad) error {
+	for _, name := range slices.Sorted(maps.Keys(pads)) {
+		var names []string
+		i := -1
+		for k := range s.columns {
+			if s.columns[k].Name == name {
+				i = k
+			}
+			if s.columns[k].Ragged {
+				names = append(names, s.columns[k].Name)
+			}
+		}
+		if i < 0 || !s.columns[i].Ragged {
+			if len(names) == 0 {
+				return fmt.Errorf("pad: %q is no array of rows of different lengths, and the batch has none", name)
+			}
+			return fmt.Errorf("pad: %q is no array of rows of different lengths%s", name, transform.DidYouMean(name, names))
+		}
+		c, p := &s.columns[i], pads[name]
+		if err := p.Check(); err != nil {
+			return fmt.Errorf("pad: %q: %w", name, err)
+		}
+		element := int64(c.DType.Size())
+		for _, n := range c.Shape {
+			element *= int64(n)
+		}
+		if p.Truncate {
+			// What is cut off has no place in the batch.
+			s.unplaced = max(s.unplaced, c.MaxRow)
+		}
+		c.Pad, c.MaxRow = &p, p.MaxRow(c.MaxRow, element)
+		c.Capacity = min(c.Capacity, c.MaxRow*int64(s.p.BatchSize))
+	}
+	return nil
 }
 
 // wanted lists the arrays in their order.
@@ -186,6 +234,17 @@ func (s *Set) Classes() map[string][]string {
 	return m
 }
 
+// Rates are the samples per second by array, of sound that was decoded.
+func (s *Set) Rates() map[string]int {
+	rates := map[string]int{}
+	for _, m := range s.makers {
+		if m, ok := m.(*sounds); ok {
+			m.Rates(rates)
+		}
+	}
+	return rates
+}
+
 // Fields says which fields of the source arrays are made from.
 func (s *Set) Fields() []bool {
 	out := make([]bool, len(s.places))
@@ -200,11 +259,13 @@ func (s *Set) Labels() map[string]int { return s.labels }
 
 // Cost is what making the arrays takes.
 func (s *Set) Cost() (c Cost) {
+	c.UnplacedBytes = s.unplaced
 	for _, m := range s.makers {
 		one := m.Cost()
 		c.Images = append(c.Images, one.Images...)
 		c.ValueBytes += one.ValueBytes
 		c.UnplacedBytes = max(c.UnplacedBytes, one.UnplacedBytes)
+		c.Together = max(c.Together, one.Together)
 	}
 	return c
 }

@@ -64,7 +64,7 @@ func unite(a, b item.Rect) item.Rect {
 func (m *pixels) planShared() {
 	for o := range m.outputs {
 		first := &m.outputs[o]
-		if first.shared >= 0 {
+		if first.shared >= 0 || isFlow(&m.p.Info.Fields[first.field]) { // which changes on its way
 			continue
 		}
 		sh := shared{field: first.field, pixels: first.prog.In, mask: first.prog.Mask, index: len(m.shared)}

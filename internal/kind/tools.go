@@ -30,6 +30,8 @@ type scratch struct {
 	// use.
 	pixels *arena.Block
 	used   int
+	// sound is what recordings are decoded to and worked on in.
+	sound *arena.Bump
 }
 
 // pixelBytes is how much memory a worker takes for the decoded images of a
@@ -51,13 +53,14 @@ func (t *Tools) Decoder() (*decode.Decoder, error) {
 }
 
 func newScratch(dec *decode.Decoder, budget *arena.Budget) scratch {
-	return scratch{Scratch: transform.NewScratch(&kernel{dec: dec}, budget), pixels: arena.NewBlock(budget, arena.PurposeScratch)}
+	return scratch{Scratch: transform.NewScratch(&kernel{dec: dec}, budget), pixels: arena.NewBlock(budget, arena.PurposeScratch), sound: arena.NewBump(budget, arena.PurposeScratch)}
 }
 
 func (s *scratch) free() {
 	if s.Scratch != nil {
 		s.Free()
 		s.pixels.Free()
+		s.sound.Release()
 	}
 }
 

@@ -38,7 +38,7 @@ func planRagged(of func(w *Want) (item.DType, []int, error), check func(v []byte
 				return nil, err
 			}
 			c := valueColumn{Column: w.Column(dtype, shape), field: w.Field, largest: w.F.MaxBytes}
-			c.Stored, c.Ragged, c.MaxRow = true, true, w.F.MaxBytes
+			c.Stored, c.Ragged, c.MaxRow, c.Format = true, true, w.F.MaxBytes, string(w.F.Format)
 			if err := c.room(p, w); err != nil {
 				return nil, err
 			}

@@ -1,0 +1,390 @@
+package kind
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Frames is clips of frames of videos: rows of shape [T, H, W, C], to each frame of
+// which the operations do the same, with the same random numbers. What several clips of
+// a group need of a video is decoded once.
+var Frames = Kind{Name: driver.KindFrames, Decoded: true, Plan: planFrames}
+
+const (
+	// maxClipBytes is the largest row.
+	maxClipBytes = 1 << 30
+	// clipsTogether is how many clips at least are made together, so that those of one
+	// video are decoded once.
+	clipsTogether = 128
+)
+
+// frames makes rows of clips.
+type frames struct {
+	p    *Planner
+	outs []framesOutput
+	// fields are those that the outputs are made of.
+	fields []int
+}
+
+type framesOutput struct {
+	Column
+	prog  *transform.Program
+	field int
+	t     int
+	// as says that rows are the frames as they are decoded.
+	as bool
+}
+
+func planFrames(p *Planner, wants []Want) ([]Maker, error) {
+	m := &frames{p: p}
+	for i := range wants {
+		w := &wants[i]
+		if len(w.F.Shape) != 1 || w.F.Shape[0] < 1 || w.F.Shape[0] > video.MaxClipFrames {
+			return nil, fmt.Errorf("field %q: clips of %v frames", w.F.Name, w.F.Shape)
+		}
+		if err := p.checkFollow(w); err != nil {
+			return nil, err
+		}
+		if w.Out.Mask {
+			return nil, fmt.Errorf("output %q: field %q is %s, which are no masks", w.Out.Name, w.F.Name, w.F.Kind)
+		}
+		in, err := w.Out.Image(int(w.F.Width), int(w.F.Height))
+		if err != nil {
+			return nil, err
+		}
+		prog, err := transform.Compile(w.Out, in)
+		if err != nil {
+			return nil, err
+		}
+		t := w.F.Shape[0]
+		if n := prog.RowBytes() * int64(t); n > maxClipBytes {
+			return nil, fmt.Errorf("output %q: %d frames of %dx%d have %d bytes, the limit of a clip is %d; make them smaller by Resize or RandomResizedCrop",
+				w.Out.Name, t, prog.W, prog.H, n, int64(maxClipBytes))
+		}
+		m.outs = append(m.outs, framesOutput{
+			Column: w.Column(prog.Store.DType, append([]int{t}, prog.Shape()...)), prog: prog, field: w.Field, t: t,
+			as: prog.Identity() && prog.In == item.RGB,
+		})
+		if !slices.Contains(m.fields, w.Field) {
+			m.fields = append(m.fields, w.Field)
+		}
+	}
+	return []Maker{m}, nil
+}
+
+// Columns implements Maker.
+func (m *frames) Columns() []Column {
+	cols := make([]Column, len(m.outs))
+	for i := range m.outs {
+		cols[i] = m.outs[i].Column
+	}
+	return cols
+}
+
+// Cost implements Maker.
+func (m *frames) Cost() Cost {
+	c := Cost{Together: clipsTogether}
+	for i := range m.outs {
+		o := &m.outs[i]
+		f := &m.p.Info.Fields[o.field]
+		c.Images = append(c.Images, budget.Image{
+			MaxBytes: f.MaxBytes, MaxWidth: int64(max(f.Width, f.MaxWidth)), MaxHeight: int64(max(f.Height, f.MaxHeight)),
+			PixelBytes: int64(max(o.prog.In.Size(), item.RGB.Size())), Kept: true, Frames: true,
+		})
+	}
+	return c
+}
+
+// NewWorker implements Maker.
+func (m *frames) NewWorker(t *Tools) (Worker, error) {
+	dec, err := t.Decoder()
+	if err != nil {
+		return nil, err
+	}
+	return &framesWorker{m: m, t: t, dec: dec, clips: make([]video.Clip, t.GroupRows)}, nil
+}
+
+// framesWorker makes rows of clips in one goroutine.
+type framesWorker struct {
+	m     *frames
+	t     *Tools
+	dec   *decode.Decoder
+	codec codecs
+	clips []video.Clip // by record of the group
+	parts []clipPart
+	plan  []clipFrame
+	run   transform.Run
+	req   [1]decode.Request
+	jpeg  []byte
+	g     *Group
+	field int
+}
+
+// clipPart is packets First to Last, in the order of decoding, that a clip has from
+// place at on.
+type clipPart struct {
+	video       uint64
+	first, last int32
+	k, at       int
+}
+
+// clipFrame is frame j of a clip, which comes of packet n.
+type clipFrame struct {
+	video uint64
+	n     int32
+	k, j  int
+}
+
+// Close implements Worker.
+func (w *framesWorker) Close() { w.codec.close() }
+
+// Make implements Worker.
+func (w *framesWorker) Make(g *Group) {
+	start, before := time.Now(), g.TransformTime
+	w.g = g
+	for _, w.field = range w.m.fields {
+		w.learn()
+		w.decode()
+		for k := range g.Records {
+			w.clips[k].Forget() // keeps no record's bytes alive
+		}
+	}
+	g.DecodeTime += time.Since(start) - (g.TransformTime - before)
+}
+
+// learn reads the clips of the group and lists what has to be decoded.
+func (w *framesWorker) learn() {
+	w.parts, w.plan = w.parts[:0], w.plan[:0]
+	for k := range w.g.Records {
+		if w.g.Errs[k] != nil {
+			continue
+		}
+		c := &w.clips[k]
+		if err := c.Parse(w.g.Records[k].Values[w.field].Bytes); err != nil {
+			w.fail(k, err)
+			continue
+		}
+		if t := w.m.p.Info.Fields[w.field].Shape[0]; len(c.Frames) != t {
+			w.fail(k, fmt.Errorf("a clip of %d frames, where there are %d", len(c.Frames), t))
+			continue
+		}
+		for i := 0; i < len(c.Packets); {
+			n := i + 1
+			for n < len(c.Packets) && c.Packets[n].N == c.Packets[n-1].N+1 {
+				n++
+			}
+			w.parts = append(w.parts, clipPart{c.Video, c.Packets[i].N, c.Packets[n-1].N, k, i})
+			i = n
+		}
+		for j, at := range c.Frames {
+			w.plan = append(w.plan, clipFrame{c.Video, c.Packets[at].N, k, j})
+		}
+	}
+	slices.SortFunc(w.parts, func(a, b clipPart) int { return order(a.video, b.video, a.first, b.first) })
+	slices.SortFunc(w.plan, func(a, b clipFrame) int { return order(a.video, b.video, a.n, b.n) })
+}
+
+func order(av, bv uint64, an, bn int32) int {
+	switch {
+	case av < bv:
+		return -1
+	case av > bv:
+		return 1
+	}
+	return int(an) - int(bn)
+}
+
+func (w *framesWorker) fail(k int, err error) {
+	if w.g.Errs[k] == nil {
+		w.g.Errs[k] = fmt.Errorf("field %q: %w", w.m.p.Info.Fields[w.field].Name, err)
+	}
+}
+
+// decode goes through the parts: those that overlap, or follow each other, are decoded
+// as one.
+func (w *framesWorker) decode() {
+	plan := w.plan
+	for from := 0; from < len(w.parts); {
+		to, last := from+1, w.parts[from].last
+		for to < len(w.parts) && w.parts[to].video == w.parts[from].video && w.parts[to].first <= last+1 {
+			last = max(last, w.parts[to].last)
+			to++
+		}
+		n := 0
+		for n < len(plan) && plan[n].video == w.parts[from].video && plan[n].n <= last {
+			n++
+		}
+		w.span(w.parts[from:to], last, plan[:n])
+		plan, from = plan[n:], to
+	}
+}
+
+// span decodes the packets of some parts, and makes the frames of the plan, which is in
+// the order of their packets.
+func (w *framesWorker) span(parts []clipPart, last int32, plan []clipFrame) {
+	s := &w.clips[parts[0].k].Stream
+	if s.Codec == video.MJPEG {
+		for _, f := range plan {
+			w.still(f)
+		}
+		return
+	}
+	d, err := w.codec.open(s)
+	if err != nil {
+		w.failAll(plan, err)
+		return
+	}
+	defer d.Flush()
+	left := len(plan)
+	take := func() error {
+		for {
+			f, ok, err := d.Receive()
+			if err != nil || !ok {
+				return err
+			}
+			i, _ := slices.BinarySearchFunc(plan, f.PTS, func(c clipFrame, n int64) int { return int(int64(c.n) - n) })
+			for ; i < len(plan) && int64(plan[i].n) == f.PTS; i++ {
+				left--
+				if c := plan[i]; w.g.Errs[c.k] == nil {
+					if err := w.frame(c, s, &f); err != nil {
+						w.fail(c.k, err)
+					}
+				}
+			}
+		}
+	}
+	part, next := 0, 0 // of plan
+	for n := parts[0].first; n <= last; n++ {
+		for parts[part].last < n {
+			part++
+		}
+		for next < len(plan) && plan[next].n < n {
+			next++
+		}
+		wanted := next < len(plan) && plan[next].n == n
+		p := &parts[part]
+		err := d.Send(w.clips[p.k].Packets[p.at+int(n-p.first)].Data, int64(n), !wanted)
+		if err == nil {
+			err = take()
+		}
+		if err != nil {
+			w.failAll(plan, fmt.Errorf("packet %d of the video: %w", n, err))
+			return
+		}
+	}
+	if err = d.End(); err == nil {
+		err = take()
+	}
+	switch {
+	case err != nil:
+		w.failAll(plan, err)
+	case left > 0:
+		w.failAll(plan, fmt.Errorf("%d frames did not come out of the decoder: the video is damaged", left))
+	}
+}
+
+func (w *framesWorker) failAll(plan []clipFrame, err error) {
+	for _, c := range plan {
+		w.fail(c.k, err)
+	}
+}
+
+// row is where frame j of an output lies.
+func (w *framesWorker) row(o *framesOutput, c clipFrame) []byte {
+	row := w.g.Batch.Row(o.Array, w.g.First+c.k)
+	n := len(row) / o.t
+	return row[c.j*n : (c.j+1)*n]
+}
+
+// still makes a frame of a video of JPEGs.
+func (w *framesWorker) still(c clipFrame) {
+	if w.g.Errs[c.k] != nil {
+		return
+	}
+	clip := &w.clips[c.k]
+	if clip.Rotation != 0 {
+		w.fail(c.k, fmt.Errorf("its frames are turned by %d degrees, which is not done for MJPEG; ffmpeg -i IN OUT.mp4 turns them", clip.Rotation))
+		return
+	}
+	v := driver.Value{Bytes: video.JPEG(&w.jpeg, clip.Packets[clip.Frames[c.j]].Data), Codec: driver.CodecJPEG, Orientation: 1}
+	info, err := w.dec.Info(v)
+	if err != nil {
+		w.fail(c.k, err)
+		return
+	}
+	v.Width, v.Height = info.Width, info.Height
+	err = w.finish(c, int(info.Width), int(info.Height), nil, func(item.Geometry) (driver.Value, item.Rect) {
+		return v, item.Rect{W: info.Width, H: info.Height}
+	})
+	if err != nil {
+		w.fail(c.k, err)
+	}
+}
+
+// finish makes frame c of all outputs. part gives pixels of at least the box that a
+// geometry needs, and which part of the frame they are. direct, where there is one,
+// makes a row of the whole frame as it is.
+func (w *framesWorker) finish(c clipFrame, width, height int, direct func(row []byte), part func(g item.Geometry) (driver.Value, item.Rect)) error {
+	for i := range w.m.outs {
+		o := &w.m.outs[i]
+		if o.field != w.field {
+			continue
+		}
+		// The same random numbers for each frame: those of the record.
+		if err := w.run.Begin(o.prog, w.m.p.Seed, w.g.Epoch, w.g.Records[c.k].ID, width, height); err != nil {
+			return err
+		}
+		row := w.row(o, c)
+		if o.as && direct != nil {
+			direct(row)
+			continue
+		}
+		if w.run.Empty() {
+			if err := w.run.Finish(w.t.scratch.Scratch, nil, row); err != nil {
+				return err
+			}
+			continue
+		}
+		w.t.scratch.used = 0
+		g := w.run.Geometry()
+		need := align(int(g.Box.W)*int(g.Box.H)*item.RGB.Size()) + align(w.run.PixelBytes())
+		if !w.t.scratch.fits(need) {
+			if err := w.t.scratch.grow(need); err != nil {
+				return err
+			}
+		}
+		v, box := part(g)
+		g.Box.X -= box.X
+		g.Box.Y -= box.Y
+		w.req[0] = decode.Request{Value: v, Pixels: o.prog.In, Raw: item.U8, Geom: g, Store: o.prog.Store, Dst: row}
+		if !w.run.Direct() {
+			w.req[0].Store = o.prog.In.Plain()
+			w.req[0].Dst = w.t.scratch.take(w.run.PixelBytes())
+		}
+		w.dec.Run(w.req[:])
+		dst, err := w.req[0].Dst, w.req[0].Err
+		w.req[0] = decode.Request{}
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		if w.run.Direct() {
+			err = w.run.FinishStored(dst)
+		} else {
+			err = w.run.Finish(w.t.scratch.Scratch, dst, row)
+		}
+		w.g.TransformTime += time.Since(start)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,353 @@
+package transform
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/stokerdata/stoker/internal/csound"
+	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// Volumes are worked on under the names and by the formulas of MONAI, with the axes z, y
+// and x as its spatial axes 0, 1 and 2. A list of operations compiles into a
+// VolumeProgram. Those that move voxels (crops, pads, flips, turns) only change a
+// volumeView, which says where each voxel comes from; the values are scaled and shifted
+// on the way out (volumeScale), so that most lists take one pass over the voxels that
+// come out. What has to see the values first (NormalizeIntensity) makes them in between.
+//
+// To add an operation: write a Spec for it, list it in volumeSpecs and implement
+// volumeMove or volumeChange.
+
+// VolumeInput describes the volumes of a field: Least and Most are their smallest and
+// largest sides.
+type VolumeInput struct {
+	DType       item.DType
+	Channels    int
+	Least, Most [3]int
+	// Mask says that values are numbers of classes: they are moved and not changed.
+	Mask bool
+	// Cut says that the first operation, a crop, has been done when a volume was read.
+	Cut bool
+}
+
+// volumeMove moves voxels.
+type volumeMove interface {
+	// sides turns the smallest and largest sides before into those behind.
+	sides(least, most *[3]int)
+	move(r *Rand, v *volumeView)
+}
+
+// volumeChange changes values.
+type volumeChange interface {
+	change(r *Rand, w *volumeWork) error
+}
+
+// volumeCrop is a volumeMove that cuts a part out: one that can be read without the
+// rest.
+type volumeCrop interface {
+	volumeMove
+	// part draws the part of a volume.
+	part(r *Rand, sides [3]int) (at, size [3]int)
+}
+
+// VolumeProgram is a compiled list of operations. It does not change and serves all
+// workers at once.
+type VolumeProgram struct {
+	In VolumeInput
+	// DType is the type of the values that come out, Least and Most are the sides.
+	DType       item.DType
+	Least, Most [3]int
+
+	key    uint64
+	ops    []Op
+	floats bool // there are operations on values
+}
+
+// CompileVolume compiles the operations of an output.
+func CompileVolume(out Output, in VolumeInput) (*VolumeProgram, error) {
+	p, err := compileVolume(out, in)
+	if err != nil {
+		return nil, fmt.Errorf("output %q: %w", out.Name, err)
+	}
+	return p, nil
+}
+
+func compileVolume(out Output, in VolumeInput) (*VolumeProgram, error) {
+	switch {
+	case len(out.Ops) > maxOps:
+		return nil, fmt.Errorf("%d operations, the limit is %d", len(out.Ops), maxOps)
+	case out.Mode != "" || out.Depth != 0:
+		return nil, fmt.Errorf("mode and depth are for images")
+	}
+	p := &VolumeProgram{In: in, DType: in.DType, Least: in.Least, Most: in.Most, key: outputKey(out.Name)}
+	if out.Follow != "" {
+		p.key = outputKey(out.Follow)
+	}
+	for i, raw := range out.Ops {
+		op, err := parseVolumeOp(raw, &in)
+		if err != nil {
+			return nil, fmt.Errorf("operation %d: %w", i+1, err)
+		}
+		switch op := op.(type) {
+		case *volumeDType:
+			if i != len(out.Ops)-1 {
+				return nil, fmt.Errorf("operation %d: ToDtype of volumes comes last", i+1)
+			}
+			if !in.Mask {
+				p.DType, p.floats = op.dtype, true
+			}
+			continue
+		case volumeMove:
+			op.sides(&p.Least, &p.Most)
+		case volumeChange:
+			if in.Mask {
+				break
+			}
+			if !p.floats {
+				p.DType, p.floats = item.F32, true
+			}
+		}
+		p.ops = append(p.ops, op)
+	}
+	if n := p.bytes(p.Most); n > maxOutputBytes {
+		return nil, fmt.Errorf("one row has %d bytes, the limit is %d; cut the volumes with RandSpatialCrop or ResizeWithPadOrCrop", n, int64(maxOutputBytes))
+	}
+	return p, nil
+}
+
+func (p *VolumeProgram) bytes(sides [3]int) int64 {
+	n := int64(p.In.Channels) * int64(p.DType.Size())
+	for _, s := range sides {
+		n *= int64(s)
+	}
+	return n
+}
+
+// VolumeCut is the crop that a list begins with.
+type VolumeCut struct {
+	op  volumeCrop
+	key uint64
+}
+
+// FirstCut returns the crop that the operations of an output begin with, nil when they
+// begin with something else.
+func FirstCut(out Output) *VolumeCut {
+	if len(out.Ops) == 0 {
+		return nil
+	}
+	op, err := parseVolumeOp(out.Ops[0], &VolumeInput{Channels: 1})
+	if err != nil {
+		return nil // which is said when it is compiled
+	}
+	c, ok := op.(volumeCrop)
+	if !ok {
+		return nil
+	}
+	name := out.Name
+	if out.Follow != "" {
+		name = out.Follow
+	}
+	return &VolumeCut{op: c, key: outputKey(name)}
+}
+
+// Sides are the smallest and largest sides of what is cut out.
+func (c *VolumeCut) Sides(least, most [3]int) (lo, hi [3]int) {
+	c.op.sides(&least, &most)
+	return least, most
+}
+
+// Part is the part that a record of an epoch has.
+func (c *VolumeCut) Part(seed uint64, epoch, record int64, sides [3]int) (at, size [3]int) {
+	r := opRand(recordKey(seed, epoch, record, c.key), 0)
+	return c.op.part(&r, sides)
+}
+
+// Plain says that rows are the volumes as they are.
+func (p *VolumeProgram) Plain() bool {
+	n := len(p.ops)
+	if p.In.Cut {
+		n--
+	}
+	return n == 0 && p.DType == p.In.DType
+}
+
+// volumeWork is a volume between two operations.
+type volumeWork struct {
+	view   volumeView
+	scale  volumeScale
+	memory SoundMemory
+	// moved says that voxels keep their type: nothing changes their values.
+	moved bool
+}
+
+// Run writes the row of a record of an epoch to dst, made of a volume of sides voxels.
+func (p *VolumeProgram) Run(dst, src []byte, sides [3]int, seed uint64, epoch, record int64, m SoundMemory) error {
+	base := recordKey(seed, epoch, record, p.key)
+	w := volumeWork{view: newVolumeView(src, p.In.DType, p.In.Channels, sides), scale: noScale(), memory: m, moved: !p.floats}
+	for i, op := range p.ops {
+		if i == 0 && p.In.Cut {
+			continue
+		}
+		r := opRand(base, i)
+		var err error
+		switch op := op.(type) {
+		case volumeMove:
+			if pad, ok := op.(*padVolume); ok {
+				err = pad.prepare(&w)
+			}
+			if err == nil {
+				op.move(&r, &w.view)
+			}
+		case volumeChange:
+			if !p.In.Mask {
+				err = op.change(&r, &w)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if got := p.bytes(w.view.size); got != int64(len(dst)) {
+		return fmt.Errorf("it has %v voxels behind the operations, other volumes have %v", w.view.size, p.Most)
+	}
+	return p.put(dst, &w)
+}
+
+// put writes a row.
+func (p *VolumeProgram) put(dst []byte, w *volumeWork) error {
+	if !p.floats {
+		w.view.copyTo(dst)
+		return nil
+	}
+	if p.DType == item.F32 && csound.Aligned(dst) {
+		w.view.floatsTo(csound.Floats(dst), &w.scale)
+		return nil
+	}
+	f, err := w.memory.Floats(int64(w.view.voxels()))
+	if err != nil {
+		return err
+	}
+	w.view.floatsTo(f, &w.scale)
+	if p.DType == item.F32 {
+		copy(dst, csound.Bytes(f))
+	} else {
+		putHalf(dst, f, p.DType)
+	}
+	return nil
+}
+
+// settle makes the voxels, of their type where that stays.
+func (w *volumeWork) settle() error {
+	if !w.moved {
+		_, err := w.flush()
+		return err
+	}
+	size := int64(w.view.voxels()) * int64(w.view.dtype.Size())
+	f, err := w.memory.Floats((size + 3) / 4)
+	if err != nil {
+		return err
+	}
+	b := csound.Bytes(f)[:size]
+	w.view.copyTo(b)
+	w.view = newVolumeView(b, w.view.dtype, w.view.channels, w.view.size)
+	return nil
+}
+
+// flush makes the values, so that they can be looked at and changed in place.
+func (w *volumeWork) flush() ([]float32, error) {
+	f, err := w.memory.Floats(int64(w.view.voxels()))
+	if err != nil {
+		return nil, err
+	}
+	w.view.floatsTo(f, &w.scale)
+	w.view, w.scale = newVolumeView(csound.Bytes(f), item.F32, w.view.channels, w.view.size), noScale()
+	return f, nil
+}
+
+// volumeDType is ToDtype of volumes.
+type volumeDType struct{ dtype item.DType }
+
+func buildVolumeDType(a *Args) (Op, error) {
+	op := &volumeDType{}
+	a.Bool("scale", false)
+	name := a.String("dtype", "float32")
+	op.dtype, _ = dtype.ParseAny(name)
+	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, op.dtype) {
+		a.fail("dtype", "must be float32, float16 or bfloat16 for volumes, not %q", clip(name))
+	}
+	return op, nil
+}
+
+// parseVolumeOp reads one operation.
+func parseVolumeOp(raw json.RawMessage, in *VolumeInput) (Op, error) {
+	name, vals, err := splitOp(raw)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	for _, s := range volumeSpecs() {
+		if s.Name != name {
+			known = append(known, s.Name)
+			continue
+		}
+		if err := checkKeys(vals, name, s.Keys); err != nil {
+			return nil, err
+		}
+		channels := item.PixelType{DType: item.F32, Channels: int32(min(in.Channels, 1<<20))}
+		a := &Args{op: name, vals: vals, opContext: opContext{pixels: channels, mask: in.Mask}}
+		op, err := s.Build(a)
+		if a.err != nil {
+			return nil, a.err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return op, nil
+	}
+	if isImageOp(name) {
+		return nil, fmt.Errorf("%s is for images, this is a volume%s", name, insteadOfVolume(name))
+	}
+	return nil, fmt.Errorf("there is no operation %q on volumes%s", name, DidYouMean(name, known))
+}
+
+// insteadOfVolume names the operation on volumes that is meant by one on images.
+func insteadOfVolume(name string) string {
+	switch name {
+	case "RandomCrop", "RandomResizedCrop":
+		return "; use RandSpatialCrop"
+	case "CenterCrop":
+		return "; use CenterSpatialCrop"
+	case "RandomHorizontalFlip", "RandomVerticalFlip":
+		return "; use RandFlip"
+	case "Normalize":
+		return "; use NormalizeIntensity"
+	case "Pad":
+		return "; use SpatialPad"
+	}
+	return ""
+}
+
+// isVolumeOp says whether an operation is one on volumes and not on images.
+func isVolumeOp(name string) bool {
+	return slices.ContainsFunc(volumeSpecs(), func(s Spec) bool { return s.Name == name })
+}
+
+// volumeSpecs lists the operations on volumes.
+func volumeSpecs() []Spec {
+	return []Spec{
+		{"RandSpatialCrop", []string{"roi_size", "max_roi_size", "random_center", "random_size"}, nil, buildRandSpatialCrop},
+		{"CenterSpatialCrop", []string{"roi_size"}, nil, buildCenterSpatialCrop},
+		{"SpatialPad", []string{"spatial_size", "method", "mode", "value"}, nil, buildSpatialPad},
+		{"ResizeWithPadOrCrop", []string{"spatial_size", "method", "mode", "value"}, nil, buildResizeWithPadOrCrop},
+		{"RandFlip", []string{"prob", "spatial_axis"}, nil, buildRandFlip},
+		{"RandRotate90", []string{"prob", "max_k", "spatial_axes"}, nil, buildRandRotate90},
+		{"RandScaleIntensity", []string{"factors", "prob"}, nil, func(a *Args) (Op, error) { return buildRandIntensity(a, "factors") }},
+		{"RandShiftIntensity", []string{"offsets", "safe", "prob"}, nil, func(a *Args) (Op, error) { return buildRandIntensity(a, "offsets") }},
+		{"ScaleIntensity", []string{"minv", "maxv", "factor"}, nil, buildScaleIntensity},
+		{"ScaleIntensityRange", []string{"a_min", "a_max", "b_min", "b_max", "clip"}, nil, buildScaleRange},
+		{"NormalizeIntensity", []string{"subtrahend", "divisor", "nonzero", "channel_wise"}, nil, buildNormalizeIntensity},
+		{"ToDtype", []string{"dtype", "scale"}, nil, buildVolumeDType},
+	}
+}

@@ -1,0 +1,302 @@
+// Package video finds the frames in files of video without decoding them: where each
+// one lies, when it is shown and whether decoding can begin with it. MP4 and MOV, AVI,
+// Matroska and WebM are read, all in Go.
+//
+// Open reads a file's index (of an Input: a file, or an object of a bucket) and returns
+// an Index. Index.Shown are the frames in the order in which they are shown, Index.At
+// is the one that is shown at a time. What has to be read and decoded for some frames
+// are Index.Spans, each of which begins with a key frame; where the bytes of a span lie
+// are its Pieces. Frames and what their decoder has to know travel as a Clip, of which
+// one value of driver.KindFrames consists: Append makes it, Clip.Parse reads it, and
+// package videodec decodes it.
+//
+// A source that lists frames in another way (a table of episodes and times, say) does as
+// package source/videosource: Open each file once, turn times into frames by At, in
+// Locate ask for the Pieces, in Parse call Append.
+package video
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Input is what a file of video is read from, such as a store.Object.
+type Input interface {
+	Size() int64
+	// ReadAt fills p from offset off, or fails.
+	ReadAt(ctx context.Context, p []byte, off int64) error
+}
+
+// Limits of what a file may say of itself.
+const (
+	// MaxFrames is the largest number of frames: 155 hours at 30 frames a second.
+	MaxFrames = 1 << 24
+	// MaxFrameBytes is the largest encoded frame.
+	MaxFrameBytes = 1 << 28
+	// MaxSide is the largest side of a frame.
+	MaxSide = 1 << 15
+	// maxIndexBytes is the largest index of a file, maxConfigBytes what a decoder may
+	// have to know before the first frame.
+	maxIndexBytes  = 1 << 29
+	maxConfigBytes = 1 << 20
+)
+
+// Extensions are the file extensions of video, lower case.
+var Extensions = []string{".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm"}
+
+// The codecs, by libavcodec's names.
+const (
+	MJPEG = "mjpeg"
+	H264  = "h264"
+	HEVC  = "hevc"
+	AV1   = "av1"
+	VP8   = "vp8"
+	VP9   = "vp9"
+	MPEG4 = "mpeg4"
+)
+
+// Matrix says how colours are stored, by the numbers of ITU-T H.273; 2 is not known.
+type Matrix uint8
+
+// Range says which values colours have.
+type Range uint8
+
+// The ranges, by libavcodec's numbers.
+const (
+	RangeUnknown Range = 0
+	RangeLimited Range = 1
+	RangeFull    Range = 2
+)
+
+// MatrixUnknown means that a file does not say.
+const MatrixUnknown Matrix = 2
+
+// Frame is where a frame lies and when it is shown.
+type Frame struct {
+	Offset int64
+	// PTS is the time at which it is shown, in 1/Timescale of a second.
+	PTS  int64
+	Size uint32
+	// Key says that decoding can begin with it.
+	Key bool
+	// hidden says that it is decoded only for others: an edit list leaves it out.
+	hidden bool
+}
+
+// Stream is what a decoder has to know of a video.
+type Stream struct {
+	// Codec is one of those above, or libavcodec's name of another one.
+	Codec string
+	// Config is what the container has for the decoder, such as an avcC box.
+	Config        []byte
+	Width, Height int
+	// Rotation is how far frames have to be turned to be upright: 0, 90, 180 or 270
+	// degrees clockwise. Width and Height are those before.
+	Rotation int
+	// Matrix and Range are what the container says of colours.
+	Matrix Matrix
+	Range  Range
+}
+
+// Upright is the size of frames as they are shown.
+func (s *Stream) Upright() (width, height int) {
+	if s.Rotation%180 != 0 {
+		return s.Height, s.Width
+	}
+	return s.Width, s.Height
+}
+
+// Index is the video of a file: the first track of it.
+type Index struct {
+	Stream
+	// Format is the container: mp4, avi or matroska.
+	Format    string
+	Timescale int64
+	// Frames are in the order in which they are decoded.
+	Frames []Frame
+	// Shown are the places in Frames of those that are shown, in that order.
+	Shown []int32
+
+	keys []int32
+	// before[i] is the size of the frames before i.
+	before []int64
+	// reorder is the most by which a frame is decoded later than it is shown.
+	reorder int32
+}
+
+// ErrNotVideo says that a file is of none of the formats.
+var ErrNotVideo = errors.New("it is no MP4, MOV, AVI, Matroska or WebM file")
+
+// Open reads the index of a file.
+func Open(ctx context.Context, in Input) (*Index, error) {
+	head := make([]byte, min(in.Size(), 16))
+	if err := in.ReadAt(ctx, head, 0); err != nil {
+		return nil, err
+	}
+	f := &file{ctx: ctx, in: in, size: in.Size()}
+	var x *Index
+	var err error
+	switch {
+	case len(head) < 12:
+		return nil, fmt.Errorf("it has %d bytes: %w", in.Size(), ErrNotVideo)
+	case isMP4(head):
+		x, err = f.mp4()
+	case isAVI(head):
+		x, err = f.avi()
+	case isMatroska(head):
+		x, err = f.matroska()
+	default:
+		return nil, ErrNotVideo
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x, x.finish(f.size)
+}
+
+// finish checks the frames and puts them in order.
+func (x *Index) finish(size int64) error {
+	switch {
+	case len(x.Frames) == 0:
+		return errors.New("its video has no frames")
+	case x.Width < 1 || x.Height < 1 || x.Width > MaxSide || x.Height > MaxSide:
+		return fmt.Errorf("its video has %d x %d pixels", x.Width, x.Height)
+	case x.Timescale < 1 || x.Timescale > math.MaxInt32:
+		return fmt.Errorf("its video counts time in 1/%d of a second", x.Timescale)
+	case len(x.Config) > maxConfigBytes:
+		return fmt.Errorf("its decoder is configured by %d bytes, more than the limit of %d", len(x.Config), maxConfigBytes)
+	}
+	x.before = make([]int64, len(x.Frames)+1)
+	for i := range x.Frames {
+		f := &x.Frames[i]
+		if f.Size > MaxFrameBytes {
+			return fmt.Errorf("frame %d has %d bytes, more than the limit of %d", i, f.Size, int64(MaxFrameBytes))
+		}
+		if f.Offset < 0 || f.Offset > size-int64(f.Size) {
+			return fmt.Errorf("frame %d has %d bytes at byte %d, the file has %d bytes: it is cut off", i, f.Size, f.Offset, size)
+		}
+		if f.Key {
+			x.keys = append(x.keys, int32(i))
+		}
+		if !f.hidden {
+			x.Shown = append(x.Shown, int32(i))
+		}
+		x.before[i+1] = x.before[i] + int64(f.Size)
+	}
+	if len(x.Shown) == 0 {
+		return errors.New("its edit list shows none of its frames")
+	}
+	sort.SliceStable(x.Shown, func(a, b int) bool { return x.Frames[x.Shown[a]].PTS < x.Frames[x.Shown[b]].PTS })
+	for i, d := range x.Shown {
+		x.reorder = max(x.reorder, d-int32(i))
+	}
+	return nil
+}
+
+// Seconds is when frame i of those that are shown is shown, the first one at 0.
+func (x *Index) Seconds(i int) float64 {
+	return float64(x.Frames[x.Shown[i]].PTS-x.Frames[x.Shown[0]].PTS) / float64(x.Timescale)
+}
+
+// Duration is when the last frame ends, as long shown as those before it on average.
+func (x *Index) Duration() float64 {
+	n := len(x.Shown)
+	if n < 2 {
+		return 1 / x.Rate()
+	}
+	return x.Seconds(n-1) * float64(n) / float64(n-1)
+}
+
+// Rate is how many frames are shown in a second, on average; 1 where there is only one.
+func (x *Index) Rate() float64 {
+	if last := x.Seconds(len(x.Shown) - 1); last > 0 {
+		return float64(len(x.Shown)-1) / last
+	}
+	return 1
+}
+
+// At is the frame, of Shown, that is on show some seconds after the first one was: the
+// last that begins by then, where a twentieth of a frame does not count: containers
+// round times.
+func (x *Index) At(seconds float64) int {
+	at := (seconds+0.05/x.Rate())*float64(x.Timescale) + float64(x.Frames[x.Shown[0]].PTS)
+	return max(sort.Search(len(x.Shown), func(i int) bool { return float64(x.Frames[x.Shown[i]].PTS) > at })-1, 0)
+}
+
+// Start is the frame with which decoding has to begin to decode frame d.
+func (x *Index) Start(d int32) int32 {
+	i := sort.Search(len(x.keys), func(i int) bool { return x.keys[i] > d }) - 1
+	// A frame that is shown before the key frame in front of it needs the one before.
+	for ; i >= 0; i-- {
+		if k := x.keys[i]; x.Frames[k].PTS <= x.Frames[d].PTS {
+			return k
+		}
+	}
+	return 0
+}
+
+// Span is some frames, in the order of decoding, from a key frame on.
+type Span struct{ First, Last int32 }
+
+// Spans appends what has to be decoded to have some frames, which are places in Frames.
+func (x *Index) Spans(spans []Span, frames []int32) []Span {
+	from := len(spans)
+	for _, d := range frames {
+		if n := len(spans); n > from && spans[n-1].First <= d && d <= spans[n-1].Last {
+			continue
+		}
+		spans = append(spans, Span{x.Start(d), d})
+	}
+	mine := spans[from:]
+	slices.SortFunc(mine, func(a, b Span) int { return int(a.First) - int(b.First) })
+	n := 0
+	for _, s := range mine {
+		if n > 0 && s.First <= mine[n-1].Last+1 {
+			mine[n-1].Last = max(mine[n-1].Last, s.Last)
+		} else {
+			mine[n] = s
+			n++
+		}
+	}
+	return spans[:from+n]
+}
+
+// MostClip bounds the size of a clip of n of the frames a to b of those that are shown.
+func (x *Index) MostClip(a, b, n int) int64 {
+	first, last := x.Start(x.Shown[a]), min(int(x.Shown[b])+int(x.reorder)+1, len(x.Frames))
+	return x.ClipBytes(last-int(first), n) + x.before[last] - x.before[first]
+}
+
+// Piece is a range of bytes of a file with frames First to Last in it.
+type Piece struct {
+	Offset, Size int64
+	First, Last  int32
+}
+
+// gap is how many bytes between two frames, of sound for instance, are read with them.
+const gap = 16 << 10
+
+// Pieces appends where the frames of a span lie.
+func (x *Index) Pieces(pieces []Piece, s Span) []Piece {
+	from := len(pieces)
+	for d := s.First; d <= s.Last; d++ {
+		f := &x.Frames[d]
+		if n := len(pieces); n > from {
+			p := &pieces[n-1]
+			end := p.Offset + p.Size
+			if f.Offset >= end && f.Offset-end <= gap {
+				p.Size, p.Last = f.Offset+int64(f.Size)-p.Offset, d
+				continue
+			}
+		}
+		pieces = append(pieces, Piece{Offset: f.Offset, Size: int64(f.Size), First: d, Last: d})
+	}
+	return pieces
+}
+
+// Keys is how many key frames there are.
+func (x *Index) Keys() int { return len(x.keys) }

@@ -1,0 +1,123 @@
+// Package videodec decodes video: H.264, HEVC, AV1, VP9 and others by libavcodec, which
+// is loaded when the first of them is met, so that one binary works on machines with and
+// without it. Like cdec it is one of the few packages that import "C" or unsafe.
+//
+// A Decoder belongs to one goroutine and decodes in it: the library starts no threads.
+package videodec
+
+/*
+#cgo CFLAGS: -O3 -Wall -Wextra -Werror -std=gnu11
+#cgo LDFLAGS: -ldl
+#cgo noescape sv_rgb
+#cgo nocallback sv_rgb
+#cgo noescape sv_receive
+#cgo nocallback sv_receive
+#cgo noescape sv_send
+#cgo nocallback sv_send
+#include <stdlib.h>
+#include "videodec.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/stokerdata/stoker/internal/video"
+)
+
+// decoders are the library's decoders of a codec, the best first, where they are not
+// called as it is.
+var decoders = map[string][]string{video.AV1: {"libdav1d", "libaom-av1"}}
+
+// maxPixels bounds the frames that the library allocates.
+const maxPixels = video.MaxSide * video.MaxSide / 4
+
+// Decoder decodes one stream.
+type Decoder struct {
+	d     *C.sv_decoder
+	codec string
+	err   [128]C.char
+	frame C.sv_frame
+}
+
+// New makes a decoder. It fails where there is no library, or none with the codec.
+func New(s *video.Stream) (*Decoder, error) {
+	if err := Load(); err != nil {
+		return nil, fmt.Errorf("the video is encoded as %s: %w", s.Codec, err)
+	}
+	names := decoders[s.Codec]
+	if names == nil {
+		names = []string{s.Codec}
+	}
+	d := &Decoder{codec: s.Codec}
+	for _, name := range names {
+		c := C.CString(name)
+		defer C.free(unsafe.Pointer(c))
+		if C.sv_has(c) == 0 {
+			continue
+		}
+		d.d = C.sv_open(c, (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), maxPixels, &d.err[0], C.size_t(len(d.err)))
+		if d.d == nil {
+			return nil, fmt.Errorf("the decoder %s does not start: %w", name, d.reason())
+		}
+		return d, nil
+	}
+	return nil, fmt.Errorf("the video is encoded as %s, which %s has no decoder for", s.Codec, Loaded())
+}
+
+func (d *Decoder) reason() error { return errors.New(C.GoString(&d.err[0])) }
+
+// Send gives the decoder a packet that is shown at pts. With skip its frame is not
+// wanted: where no other depends on it, it is not decoded.
+func (d *Decoder) Send(packet []byte, pts int64, skip bool) error {
+	if len(packet) == 0 {
+		return nil
+	}
+	s := C.int(0)
+	if skip {
+		s = 1
+	}
+	switch C.sv_send(d.d, (*C.uint8_t)(unsafe.SliceData(packet)), C.size_t(len(packet)), C.int64_t(pts), s, &d.err[0], C.size_t(len(d.err))) {
+	case C.SV_OK:
+		return nil
+	case C.SV_ERROR:
+		return d.reason()
+	}
+	return errors.New("the decoder takes no more before it has given what it has")
+}
+
+// End says that no packet follows: what is left comes out.
+func (d *Decoder) End() error {
+	if C.sv_send(d.d, nil, 0, 0, 0, &d.err[0], C.size_t(len(d.err))) == C.SV_ERROR {
+		return d.reason()
+	}
+	return nil
+}
+
+// Receive gives the next frame, or ok false where more packets have to come first, or
+// none is left. The frame is valid until the next call.
+func (d *Decoder) Receive() (f Frame, ok bool, err error) {
+	switch C.sv_receive(d.d, &d.frame, &d.err[0], C.size_t(len(d.err))) {
+	case C.SV_OK:
+	case C.SV_ERROR:
+		return f, false, d.reason()
+	default:
+		return f, false, nil
+	}
+	f = Frame{
+		Width: int(d.frame.width), Height: int(d.frame.height), PTS: int64(d.frame.pts),
+		matrix: video.Matrix(d.frame.matrix), colours: video.Range(d.frame._range),
+	}
+	return f, true, f.planes(&d.frame)
+}
+
+// Flush makes the decoder ready for a key frame.
+func (d *Decoder) Flush() { C.sv_flush(d.d) }
+
+// Close frees the decoder.
+func (d *Decoder) Close() {
+	C.sv_close(d.d)
+	d.d = nil
+}

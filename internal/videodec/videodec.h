@@ -1,0 +1,66 @@
+// Video in C: libavcodec, loaded when the program runs, and pixels of the frames that it
+// gives.
+#ifndef STOKER_VIDEODEC_H
+#define STOKER_VIDEODEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// av.c: libavcodec.
+
+enum { SV_OK = 0, SV_AGAIN = 1, SV_END = 2, SV_ERROR = 3 };
+
+// A decoder of one stream.
+typedef struct sv_decoder sv_decoder;
+
+// What a decoder gave. planes are valid until the next call for the same decoder.
+typedef struct {
+	const uint8_t *planes[4];
+	int stride[4];
+	int width, height;
+	int64_t pts;
+	int matrix, range;
+	char format[24]; // libavutil's name of the pixel format
+} sv_frame;
+
+// Loads libavcodec from the file at path. NULL, or why it cannot be used, in err.
+int sv_load(const char *path, char *err, size_t size);
+// Whether this program can load libraries: one that is linked statically cannot.
+int sv_can_load(void);
+// The major version of the library that was loaded.
+int sv_version(void);
+// Whether there is a decoder of that name.
+int sv_has(const char *name);
+
+sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, char *err, size_t size);
+// Gives a decoder a packet, or its end (data NULL). With skip, a frame that no other
+// depends on need not be decoded.
+int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size);
+int sv_receive(sv_decoder *d, sv_frame *out, char *err, size_t err_size);
+// Makes a decoder ready for another key frame.
+void sv_flush(sv_decoder *d);
+void sv_close(sv_decoder *d);
+
+// rgb.c: pixels.
+
+// How the pixels of a frame lie.
+typedef struct {
+	const uint8_t *planes[4];
+	int stride[4];
+	int cw, ch;       // colours: one for 1 << cw by 1 << ch pixels
+	int bytes, shift; // of a value; how far it is shifted down to 8 bits
+	int step;         // values from one colour to the next: 2 where both kinds lie in a plane
+	int gray;         // there are no colours
+	int rgb;          // planes are green, blue and red
+} sv_planes;
+
+// Factors and offsets of the conversion, as libswscale has them.
+typedef struct {
+	int16_t y, y_offset, vr, ug, vg, ub;
+} sv_colours;
+
+// Converts a box of a frame to RGB of 8 bits: the first pixel goes to dst, the next of
+// its row px bytes behind it, the next of its column stride bytes.
+void sv_rgb(const sv_planes *p, const sv_colours *c, int x, int y, int w, int h, uint8_t *dst, ptrdiff_t px, ptrdiff_t stride);
+
+#endif

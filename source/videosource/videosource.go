@@ -1,0 +1,354 @@
+// Package videosource reads clips of frames out of files of video: a folder of them,
+// one class folder each, or a single one. Every clip is a record, by number. The index of
+// each file is read when the source is opened (package internal/video); of a clip, no
+// more than the groups of pictures that its frames are in.
+package videosource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/foldersource"
+	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say which clips there are. Nil means the defaults.
+type Options struct {
+	// Frames is how many frames a clip has, 16 by default.
+	Frames int
+	// Stride is how far they are apart, 1 by default, in frames: those of the video, or,
+	// with FPS, as many in a second.
+	Stride int
+	// Step is how far the beginnings of clips are apart, in such frames too. By default
+	// a clip begins where the one before it ends.
+	Step int
+	FPS  float64
+	// Images makes every frame a record, as an image: of MJPEG the JPEG that it is, else
+	// its pixels or, with Quality, a JPEG of them.
+	Images  bool
+	Quality int
+	// Threads bounds the files whose index is read at once.
+	Threads int
+	// File is the one that is read of the folder.
+	File string
+}
+
+// defaultFrames is how many frames a clip has unless something else is asked for.
+const defaultFrames = 16
+
+// Params are the names that Set knows.
+var Params = []string{"frames", "stride", "step", "fps", "as", "quality"}
+
+// Set sets an option by its name, as a URL has it.
+func (o *Options) Set(name, text string) error {
+	if name == "fps" {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0 && v <= 1000) {
+			return fmt.Errorf("fps=%s: give how many frames a second are wanted, such as 8", text)
+		}
+		o.FPS = v
+		return nil
+	}
+	if name == "as" {
+		if o.Images = text == "images"; !o.Images && text != "clips" {
+			return fmt.Errorf("as=%s: records are clips or images", text)
+		}
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if name == "quality" {
+		if err != nil || n < 1 || n > 100 {
+			return fmt.Errorf("quality=%s: give the quality of JPEGs, 1 to 100", text)
+		}
+		o.Quality = n
+		return nil
+	}
+	to := map[string]*int{"frames": &o.Frames, "stride": &o.Stride, "step": &o.Step}[name]
+	if err != nil || n < 1 || n > video.MaxFrames || name == "frames" && n > video.MaxClipFrames {
+		return fmt.Errorf("%s=%s: give a number of frames, such as 16", name, text)
+	}
+	*to = n
+	return nil
+}
+
+// maxClip is the largest clip, as it is encoded.
+const maxClip = 1 << 30
+
+// Places of the fields.
+const (
+	frames = iota
+	label
+)
+
+type source struct {
+	list   *foldersource.Listing
+	opt    Options
+	info   driver.Info
+	videos []*video.Index
+	ids    []uint64 // of the videos
+	first  []int64  // number of the first clip of each
+	work   sync.Pool
+}
+
+// work is memory for the plan of a clip.
+type work struct {
+	frames []int32
+	spans  []video.Span
+	pieces []video.Piece
+}
+
+// Open reads the indexes of the videos in st, in the order of their names.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	s := &source{work: sync.Pool{New: func() any { return new(work) }}}
+	if opt != nil {
+		s.opt = *opt
+	}
+	err := s.opt.defaults()
+	if err != nil {
+		return nil, err
+	}
+	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{Threads: s.opt.Threads, Extensions: video.Extensions, Only: s.opt.File})
+	if err != nil {
+		return nil, err
+	}
+	if s.list.Len() == 0 {
+		return nil, fmt.Errorf("no video in %s: looked for files ending in .mp4, .m4v, .mov, .avi, .mkv or .webm, in the folder and in its subfolders", st)
+	}
+	if err := s.indexes(ctx); err != nil {
+		return nil, err
+	}
+	o := &s.opt
+	s.info = driver.Info{
+		URL: url, Format: "video", Objects: int64(s.list.Len()),
+		Fingerprint: mix(s.list.Fingerprint(), fmt.Sprint(o.Frames, o.Stride, o.Step, o.FPS, o.Images, o.Quality)),
+		Fields:      []driver.Field{{Name: "frames", Kind: driver.KindFrames, Shape: []int{o.Frames}}},
+	}
+	if o.Images {
+		s.info.Fields[frames] = driver.Field{Name: "image", Kind: driver.KindImage}
+	}
+	if s.list.Classes != nil {
+		s.info.Fields = append(s.info.Fields, driver.Field{Name: "label", Kind: driver.KindLabel, Classes: s.list.Classes})
+	}
+	s.clips()
+	if !o.Images {
+		return s, nil
+	}
+	return newStills(s), nil
+}
+
+func (o *Options) defaults() error {
+	switch {
+	case o.Images && o.Frames > 1:
+		return fmt.Errorf("frames=%d is about clips, and as=images makes every frame a record", o.Frames)
+	case o.Quality > 0 && !o.Images:
+		return errors.New("quality is about JPEGs, which as=images makes")
+	case o.Images:
+		o.Frames, o.Stride = 1, 1
+	}
+	if o.Frames == 0 {
+		o.Frames = defaultFrames
+	}
+	if o.Stride == 0 {
+		o.Stride = 1
+	}
+	if o.Step == 0 {
+		o.Step = o.Frames * o.Stride
+	}
+	return nil
+}
+
+// mix is a fingerprint of two texts.
+func mix(texts ...string) string {
+	h := xxh3.New()
+	for _, t := range texts {
+		_, _ = h.WriteString(t + "\x00")
+	}
+	return filelist.Sum(h)
+}
+
+// indexes reads those of all files.
+func (s *source) indexes(ctx context.Context) error {
+	s.videos = make([]*video.Index, s.list.Len())
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(s.opt.Threads, 16))
+	for i := range s.videos {
+		g.Go(func() error {
+			o, err := store.OpenEntry(ctx, s.list.Store, s.list.Entry(i))
+			if err != nil {
+				return err
+			}
+			defer o.Close()
+			if s.videos[i], err = video.Open(ctx, o); err != nil {
+				return s.place(i, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// place puts the name of a file in front of what is wrong with it.
+func (s *source) place(file int, err error) error {
+	var se *store.Error
+	if errors.As(err, &se) {
+		return err // names it already
+	}
+	return fmt.Errorf("%s: %w", s.list.FullPath(file), err)
+}
+
+// clips numbers the clips, and works out how large frames and clips get.
+func (s *source) clips() {
+	f := &s.info.Fields[frames]
+	one := s.videos[0]
+	width, height := one.Upright()
+	for i, x := range s.videos {
+		s.ids = append(s.ids, xxh3.HashString(s.info.Fingerprint+strconv.Itoa(i)))
+		s.first = append(s.first, s.info.Len)
+		n := s.count(x)
+		s.info.Len += n
+		for k := range n {
+			a, b := s.frame(x, k, 0), s.frame(x, k, s.opt.Frames-1)
+			f.MaxBytes = max(f.MaxBytes, x.MostClip(a, b, s.opt.Frames))
+		}
+		w, h := x.Upright()
+		f.MaxWidth, f.MaxHeight = max(f.MaxWidth, int32(w)), max(f.MaxHeight, int32(h))
+		if w != width || h != height {
+			width, height = 0, 0
+		}
+	}
+	f.MaxBytes = min(f.MaxBytes, maxClip)
+	f.Width, f.Height = int32(width), int32(height)
+}
+
+// count is how many clips a video has: one at least, whose last frame is there again
+// where it is too short.
+func (s *source) count(x *video.Index) int64 {
+	n := int64(len(x.Shown))
+	if s.opt.FPS > 0 {
+		n = int64(math.Floor(x.Duration()*s.opt.FPS + 1e-6))
+	}
+	span := int64(s.opt.Frames-1)*int64(s.opt.Stride) + 1
+	if n < span {
+		return 1
+	}
+	return (n-span)/int64(s.opt.Step) + 1
+}
+
+// frame is frame j of clip k of a video: its place among those that are shown.
+func (s *source) frame(x *video.Index, k int64, j int) int {
+	n := k*int64(s.opt.Step) + int64(j)*int64(s.opt.Stride)
+	if s.opt.FPS > 0 {
+		return x.At(float64(n) / s.opt.FPS)
+	}
+	return int(min(n, int64(len(x.Shown)-1)))
+}
+
+// plan says which frames a clip has, and what has to be read for them.
+func (s *source) plan(w *work, file int, k int64) {
+	x := s.videos[file]
+	w.frames, w.pieces = w.frames[:0], w.pieces[:0]
+	for j := range s.opt.Frames {
+		w.frames = append(w.frames, x.Shown[s.frame(x, k, j)])
+	}
+	w.spans = x.Spans(w.spans[:0], w.frames)
+	for _, span := range w.spans {
+		w.pieces = x.Pieces(w.pieces, span)
+	}
+}
+
+// of is the video of a record, and the number of the clip in it.
+func (s *source) of(id int64) (file int, k int64) {
+	file = filelist.Find(s.first, id)
+	return file, id - s.first[file]
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object {
+	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n)), Keep: true}
+}
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	file, k := s.of(id)
+	x := s.videos[file]
+	return fmt.Sprintf("%s, clip %d at %.2f s", s.list.FullPath(file), k, x.Seconds(s.frame(x, k, 0)))
+}
+
+// Path implements driver.Pather.
+func (s *source) Path(id int64, _ int) string {
+	file, k := s.of(id)
+	return s.list.Path(file) + "#" + strconv.FormatInt(k, 10)
+}
+
+// Skipped implements driver.Skipper.
+func (s *source) Skipped() []driver.Skipped {
+	var out []driver.Skipped
+	for _, l := range s.list.Skipped {
+		out = append(out, driver.Skipped{Path: l.Path, Reason: l.Reason})
+	}
+	return out
+}
+
+func (s *source) Locate(g *driver.Group) {
+	w := s.work.Get().(*work)
+	defer s.work.Put(w)
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		if !g.Wants(frames) {
+			return
+		}
+		file, clip := s.of(id)
+		s.plan(w, file, clip)
+		if n := s.videos[file].Size(w.spans, w.frames); n > maxClip {
+			g.Records[k].Err = s.place(file, fmt.Errorf("clip %d takes %d bytes, more than the limit of %d", clip, n, maxClip))
+			return
+		}
+		for _, p := range w.pieces {
+			g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1})
+		}
+	})
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	w := s.work.Get().(*work)
+	defer s.work.Put(w)
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		file, clip := s.of(id)
+		if s.list.Classes != nil {
+			rec.Values[label].Int = int64(s.list.Label(file))
+		}
+		if !g.Wants(frames) {
+			continue
+		}
+		s.plan(w, file, clip)
+		x := s.videos[file]
+		out, err := g.Take(k, frames, x.Size(w.spans, w.frames))
+		if err != nil {
+			return fmt.Errorf("no memory for a clip of %s: %w", s.list.FullPath(file), err)
+		}
+		_, data := g.Of(k)
+		if err := x.Append(out, s.ids[file], w.spans, w.frames, w.pieces, data); err != nil {
+			rec.Err = s.place(file, err)
+		}
+		rec.Values[frames].Bytes = out
+	}
+	return nil
+}
+
+func (s *source) Close() error { return nil }

@@ -1,0 +1,185 @@
+package videosource
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"encoding/binary"
+
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
+)
+
+// chunk is a RIFF chunk.
+func chunk(kind string, parts ...[]byte) []byte {
+	body := slices.Concat(parts...)
+	b := binary.LittleEndian.AppendUint32([]byte(kind), uint32(len(body)))
+	b = append(b, body...)
+	if len(body)%2 == 1 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// avi is a file of MJPEG: 10 frames a second.
+func avi(w, h int, frames ...[]byte) []byte {
+	strh, strf := make([]byte, 56), make([]byte, 40)
+	copy(strh, "vidsMJPG")
+	binary.LittleEndian.PutUint32(strh[20:], 1)
+	binary.LittleEndian.PutUint32(strh[24:], 10)
+	binary.LittleEndian.PutUint32(strf[4:], uint32(w))
+	binary.LittleEndian.PutUint32(strf[8:], uint32(h))
+	copy(strf[16:], "MJPG")
+	var movi, idx []byte
+	for _, f := range frames {
+		e := make([]byte, 16)
+		copy(e, "00dc")
+		binary.LittleEndian.PutUint32(e[8:], uint32(4+len(movi)))
+		binary.LittleEndian.PutUint32(e[12:], uint32(len(f)))
+		idx = append(idx, e...)
+		movi = append(movi, chunk("00dc", f)...)
+	}
+	list := func(kind string, parts ...[]byte) []byte {
+		return chunk("LIST", append([][]byte{[]byte(kind)}, parts...)...)
+	}
+	return chunk("RIFF", []byte("AVI "), list("hdrl", chunk("avih", make([]byte, 56)), list("strl", chunk("strh", strh), chunk("strf", strf))),
+		list("movi", movi), chunk("idx1", idx))
+}
+
+// picture is a JPEG of one gray.
+func picture(gray int) []byte {
+	m := image.NewGray(image.Rect(0, 0, 16, 8))
+	for i := range m.Pix {
+		m.Pix[i] = color.Gray{Y: uint8(gray)}.Y
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, m, nil); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// folder has n videos of 10 to 15 frames in class folders a and b.
+func folder(t testing.TB, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := range n {
+		var frames [][]byte
+		for k := range 10 + i%6 {
+			frames = append(frames, picture(10*k+i))
+		}
+		path := filepath.Join(dir, string(rune('a'+i%2)), fmt.Sprintf("%02d.avi", i))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, avi(16, 8, frames...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func opener(dir string, opt *Options) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, dir, localstore.New(dir), opt) })
+}
+
+func TestConformance(t *testing.T) {
+	dir := folder(t, 12)
+	t.Run("clips", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 3, Step: 2})) })
+	t.Run("images", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Images: true, FPS: 7})) })
+	t.Run("times", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 2, FPS: 7})) })
+}
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(folder(t, 6)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Frames: 4})
+	})
+}
+
+// grays are the frames of a clip.
+func grays(t *testing.T, b []byte) (out []int) {
+	t.Helper()
+	var c video.Clip
+	if err := c.Parse(b); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range c.Frames {
+		m, err := jpeg.Decode(bytes.NewReader(c.Packets[at].Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, int(m.(*image.Gray).Pix[0]))
+	}
+	return out
+}
+
+// Clips are those that the options say, in the order of the files.
+func TestClips(t *testing.T) {
+	dir := folder(t, 2) // 10 and 11 frames
+	for _, c := range []struct {
+		opt  Options
+		want [][]int
+	}{
+		{Options{Frames: 4}, [][]int{{0, 10, 20, 30}, {40, 50, 60, 70}, {1, 11, 21, 31}, {41, 51, 61, 71}}},
+		{Options{Frames: 3, Stride: 3, Step: 2}, [][]int{{0, 30, 60}, {20, 50, 80}, {1, 31, 61}, {21, 51, 81}, {41, 71, 101}}},
+		{Options{Frames: 12}, [][]int{{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 90, 90}, {1, 11, 21, 31, 41, 51, 61, 71, 81, 91, 101, 101}}},
+		{Options{Frames: 2, FPS: 5}, [][]int{{0, 20}, {40, 60}, {1, 21}, {41, 61}}},
+		{Options{Frames: 3, FPS: 20, Step: 100}, [][]int{{0, 0, 10}, {1, 1, 11}}},
+	} {
+		s := opener(dir, &c.opt)(t)
+		if s.Info().Len != int64(len(c.want)) {
+			t.Errorf("%+v: %d clips, not %d", c.opt, s.Info().Len, len(c.want))
+			continue
+		}
+		for i, rec := range drivertest.Records(t, s, upTo(len(c.want))...) {
+			if got := grays(t, rec.Values[frames].Bytes); !near(got, c.want[i]) {
+				t.Errorf("%+v: clip %d is %v, not %v", c.opt, i, got, c.want[i])
+			}
+			if n := int64(len(rec.Values[frames].Bytes)); n > s.Info().Fields[frames].MaxBytes {
+				t.Errorf("%+v: a clip of %d bytes, where %d are the most", c.opt, n, s.Info().Fields[frames].MaxBytes)
+			}
+		}
+		s.Close()
+	}
+}
+
+func near(a, b []int) bool {
+	return slices.EqualFunc(a, b, func(x, y int) bool { return max(x-y, y-x) < 3 })
+}
+
+func upTo(n int) (ids []int64) {
+	for i := range n {
+		ids = append(ids, int64(i))
+	}
+	return ids
+}
+
+func TestOptions(t *testing.T) {
+	var o Options
+	for name, bad := range map[string][]string{"frames": {"0", "x", "70000"}, "stride": {"-1"}, "step": {""}, "fps": {"0", "nan", "-3", "1e9"}} {
+		for _, text := range bad {
+			if err := o.Set(name, text); err == nil || !strings.HasPrefix(err.Error(), name+"=") {
+				t.Errorf("%s=%s: %v", name, text, err)
+			}
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.mp4"), []byte("no video at all"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), dir, localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "x.mp4: it is no MP4") {
+		t.Error(err)
+	}
+}

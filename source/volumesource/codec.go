@@ -1,0 +1,205 @@
+package volumesource
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zlib"
+	"golang.org/x/image/tiff/lzw"
+
+	"github.com/stokerdata/stoker/internal/inflate"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// codec unpacks blocks of width voxels a row to out, little-endian, and says how many
+// bytes there are.
+type codec interface {
+	unpack(out, in []byte, width int) (int, error)
+}
+
+// tiffCodec is the compression of a TIFF file.
+type tiffCodec struct {
+	scheme    int
+	predictor int
+	dtype     driver.DType
+	big       bool
+}
+
+// Compression schemes of TIFF.
+const (
+	schemeNone     = 1
+	schemeLZW      = 5
+	schemeDeflate  = 8
+	schemePackBits = 32773
+	schemeOldZip   = 32946
+)
+
+func (c *tiffCodec) unpack(out, in []byte, width int) (n int, err error) {
+	switch c.scheme {
+	case schemeNone:
+		n = copy(out, in)
+	case schemePackBits:
+		n, err = packBits(out, in)
+	case schemeLZW:
+		r := lzw.NewReader(bytes.NewReader(in), lzw.MSB, 8)
+		n, err = readFull(r, out)
+	default:
+		if inflate.Zlib(out, in) == nil { // all of it, as a rule
+			n = len(out)
+			break
+		}
+		r, zerr := zlib.NewReader(bytes.NewReader(in))
+		if zerr != nil {
+			return 0, fmt.Errorf("it is no deflated data: %w", zerr)
+		}
+		n, err = readFull(r, out)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("it cannot be unpacked: %w", err)
+	}
+	size := c.dtype.Size()
+	n -= n % size
+	switch c.predictor {
+	case 2:
+		if c.big && size > 1 {
+			swap(out[:n], size)
+		}
+		undoDifferences(out[:n], size, width)
+	case 3:
+		undoFloats(out[:n], size, width)
+	default:
+		if c.big && size > 1 {
+			swap(out[:n], size)
+		}
+	}
+	return n, nil
+}
+
+// readFull reads as much as there is, up to what out holds. What ends early is used as
+// far as it goes: the last strip of an image may be short.
+func readFull(r io.Reader, out []byte) (int, error) {
+	n, err := io.ReadFull(r, out)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return n, err
+}
+
+var errPacked = errors.New("a run goes beyond its end")
+
+// packBits unpacks runs of bytes, as TIFF and DICOM have them.
+func packBits(out, in []byte) (int, error) {
+	n := 0
+	for len(in) > 0 && n < len(out) {
+		c := int(int8(in[0]))
+		in = in[1:]
+		switch {
+		case c >= 0:
+			if c+1 > len(in) {
+				return n, errPacked
+			}
+			n += copy(out[n:], in[:c+1])
+			in = in[c+1:]
+		case c > -128:
+			if len(in) == 0 {
+				return n, errPacked
+			}
+			end := min(n+1-c, len(out))
+			for ; n < end; n++ {
+				out[n] = in[0]
+			}
+			in = in[1:]
+		}
+	}
+	return n, nil
+}
+
+// undoDifferences adds each voxel of a row to the one before it (predictor 2).
+func undoDifferences(b []byte, size, width int) {
+	row := width * size
+	for ; len(b) >= row && row > 0; b = b[row:] {
+		r := b[:row]
+		switch size {
+		case 1:
+			for i := 1; i < row; i++ {
+				r[i] += r[i-1]
+			}
+		case 2:
+			last := uint16(0)
+			for i := 0; i+2 <= row; i += 2 {
+				last += binary.LittleEndian.Uint16(r[i:])
+				binary.LittleEndian.PutUint16(r[i:], last)
+			}
+		case 4:
+			last := uint32(0)
+			for i := 0; i+4 <= row; i += 4 {
+				last += binary.LittleEndian.Uint32(r[i:])
+				binary.LittleEndian.PutUint32(r[i:], last)
+			}
+		case 8:
+			last := uint64(0)
+			for i := 0; i+8 <= row; i += 8 {
+				last += binary.LittleEndian.Uint64(r[i:])
+				binary.LittleEndian.PutUint64(r[i:], last)
+			}
+		}
+	}
+}
+
+// undoFloats puts the bytes of floats together that lie apart, the highest ones of a row
+// first, as differences (predictor 3).
+func undoFloats(b []byte, size, width int) {
+	row := width * size
+	temp := make([]byte, row)
+	for ; len(b) >= row && row > 0; b = b[row:] {
+		r := b[:row]
+		for i := 1; i < row; i++ {
+			r[i] += r[i-1]
+		}
+		copy(temp, r)
+		for i := range width {
+			for k := range size {
+				r[i*size+size-1-k] = temp[k*width+i]
+			}
+		}
+	}
+}
+
+// rleCodec is the RLE Lossless of DICOM: the bytes of voxels lie apart, the highest ones
+// first, each packed.
+type rleCodec struct{ size int }
+
+func (c *rleCodec) unpack(out, in []byte, _ int) (int, error) {
+	if len(in) < 64 {
+		return 0, errors.New("it is too short for RLE")
+	}
+	segments := int(binary.LittleEndian.Uint32(in))
+	if segments != c.size {
+		return 0, fmt.Errorf("it has %d segments of RLE, voxels of %d bytes have %d", segments, c.size, c.size)
+	}
+	n := len(out) / c.size
+	plane := make([]byte, n)
+	for k := range segments {
+		from, to := int(binary.LittleEndian.Uint32(in[4+4*k:])), len(in)
+		if k+1 < segments {
+			to = int(binary.LittleEndian.Uint32(in[8+4*k:]))
+		}
+		if from < 64 || from > to || to > len(in) {
+			return 0, errors.New("its segments of RLE lie outside of it")
+		}
+		got, err := packBits(plane, in[from:to])
+		if err != nil {
+			return 0, err
+		}
+		if got < n {
+			return 0, fmt.Errorf("a segment of RLE has %d bytes and not %d", got, n)
+		}
+		for i, b := range plane {
+			out[i*c.size+c.size-1-k] = b
+		}
+	}
+	return n * c.size, nil
+}

@@ -1,0 +1,188 @@
+package volumesource
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/store"
+)
+
+// window is how much of a file is read at once for its header, or the pieces of one.
+const window = 16 << 10
+
+// reader reads parts of a file for what describes its voxels.
+type reader struct {
+	ctx context.Context
+	o   store.Object
+	buf []byte
+	at  int64
+}
+
+// bytes returns n bytes from an offset on, valid until the next call.
+func (r *reader) bytes(off, n int64) ([]byte, error) {
+	if size := r.o.Size(); off < 0 || n < 0 || off > size || n > size-off {
+		return nil, fmt.Errorf("%d bytes from byte %d on are outside of its %d bytes: the file is cut off or damaged", n, off, size)
+	}
+	if off < r.at || off+n > r.at+int64(len(r.buf)) {
+		want := min(max(n, window), r.o.Size()-off)
+		if int64(cap(r.buf)) < want {
+			r.buf = make([]byte, want)
+		}
+		r.buf = r.buf[:want]
+		if err := r.o.ReadAt(r.ctx, r.buf, off); err != nil {
+			r.buf = r.buf[:0]
+			return nil, err
+		}
+		r.at = off
+	}
+	return r.buf[off-r.at:][:n], nil
+}
+
+// upTo returns the first n bytes, or all where there are less.
+func (r *reader) upTo(n int64) ([]byte, error) { return r.bytes(0, min(n, r.o.Size())) }
+
+// Extensions are the names' ends of the files that hold volumes.
+var (
+	niftiNames = []string{".nii", ".nii.gz"}
+	tiffNames  = []string{".tif", ".tiff", ".btf", ".tf8"}
+	dicomNames = []string{".dcm", ".dicom", ".ima"}
+)
+
+func hasEnd(name string, ends ...string) bool {
+	name = strings.ToLower(path.Base(name))
+	for _, e := range ends {
+		if strings.HasSuffix(name, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsName says whether a file is called as NIfTI volumes are.
+func IsName(name string) bool { return hasEnd(name, niftiNames...) }
+
+// IsTIFFName says whether a file is called as a TIFF file.
+func IsTIFFName(name string) bool { return hasEnd(name, tiffNames...) }
+
+// IsDICOMName says whether a file is called as slices of DICOM are. mayBe says that it
+// has no name that says anything, as many of them.
+func IsDICOMName(name string) (is, mayBe bool) {
+	base := path.Base(name)
+	if hasEnd(name, dicomNames...) || strings.EqualFold(base, "dicomdir") {
+		return true, true
+	}
+	// Names such as IM0001 and 1.2.840.113619.2.55.
+	return false, strings.Trim(path.Ext(base), ".0123456789") == ""
+}
+
+// IsDICOMFile says whether a file begins as DICOM files do.
+func IsDICOMFile(ctx context.Context, st store.Store, name string) bool {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return false
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), 132))
+	return o.ReadAt(ctx, b, 0) == nil && len(b) == 132 && isDICOM(b)
+}
+
+// isName says whether a file may be a volume of any form.
+func isName(name string) bool {
+	is, mayBe := IsDICOMName(name)
+	return is || mayBe || IsName(name) || IsTIFFName(name) || hasEnd(name, ".npy")
+}
+
+// parsed is what was found in a file: a volume, or a slice of one.
+type parsed struct {
+	volume *volume
+	slice  *slice
+}
+
+// errNone says that a file is none of ours.
+var errNone = errors.New("it is no NIfTI, .npy, TIFF or DICOM file")
+
+// parse reads what describes the voxels of a file.
+func parse(r *reader) (p parsed, err error) {
+	b, err := r.upTo(window)
+	if err != nil {
+		return p, err
+	}
+	switch {
+	case len(b) > 2 && b[0] == 0x1f && b[1] == 0x8b:
+		p.volume, err = parseGzip(b)
+	case bytes.HasPrefix(b, []byte(npy.Magic)):
+		p.volume, err = parseNumPy(r, b)
+	case isDICOM(b): // which may begin as a TIFF file, too
+		p.slice, err = readDICOM(r)
+	case isTIFF(b):
+		p.volume, err = readTIFF(r)
+	case isNIfTI(b):
+		if p.volume, err = parseNIfTI(b); err == nil {
+			err = p.volume.fits(r.o.Size())
+		}
+	default:
+		err = errNone
+	}
+	return p, err
+}
+
+// fits says whether the one block of a volume is in a file.
+func (v *volume) fits(size int64) error {
+	if b := &v.blocks[0]; size-b.offset < v.bytes() {
+		return fmt.Errorf("its header says %d bytes of voxels from byte %d on, it has %d bytes: the file is cut off", v.bytes(), b.offset, size)
+	}
+	return nil
+}
+
+// parseGzip reads the header of a compressed NIfTI file.
+func parseGzip(b []byte) (*volume, error) {
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, headerBytes)
+	n, err := io.ReadFull(r, out)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, err
+	}
+	v, err := parseNIfTI(out[:n])
+	if err == nil {
+		v.gz = true
+	}
+	return v, err
+}
+
+// parseNumPy reads the header of a .npy file, of an array of three axes or more.
+func parseNumPy(r *reader, b []byte) (*volume, error) {
+	n, err := npy.HeaderSize(b)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = r.upTo(int64(n)); err != nil {
+		return nil, err
+	}
+	h, err := npy.ParseHeader(b)
+	if err != nil {
+		return nil, err
+	}
+	if len(h.Shape) < 3 {
+		return nil, fmt.Errorf("it is an array of shape %v: volumes have three axes or more", h.Shape)
+	}
+	v := &volume{dtype: h.DType}
+	for _, side := range h.Shape {
+		v.shape = append(v.shape, int(min(max(side, 0), maxVoxelBytes)))
+	}
+	if err := v.check(); err != nil {
+		return nil, err
+	}
+	v.whole(h.Offset)
+	return v, v.fits(r.o.Size())
+}
