@@ -15,6 +15,8 @@ package cdec
 #cgo nocallback sk_aug_saturate
 #cgo noescape sk_aug_hue
 #cgo nocallback sk_aug_hue
+#cgo noescape sk_aug_hsv
+#cgo nocallback sk_aug_hsv
 #cgo noescape sk_aug_invert
 #cgo nocallback sk_aug_invert
 #cgo noescape sk_aug_and
@@ -188,6 +190,25 @@ func (p Pixmap) GrayscaleTo(dst []byte) error {
 		return nil
 	}
 	C.sk_aug_gray1((*C.uint8_t)(unsafe.SliceData(dst)), p.ptr(), p.count())
+	return nil
+}
+
+// HSV puts hue, saturation and value through tables, in the 8-bit HSV of OpenCV:
+// hues from 0 to 179, saturations and values from 0 to 255. It is there for RGB of
+// u8.
+func (p Pixmap) HSV(hues *[180]byte, saturations, values *[256]byte) error {
+	if err := p.checkBytes(); err != nil {
+		return err
+	}
+	if p.C != 3 {
+		return &Error{ErrArgument, "hue, saturation and value are of RGB"}
+	}
+	for h, to := range hues {
+		if to >= 180 {
+			return &Error{ErrArgument, fmt.Sprintf("hue %d becomes %d, must be below 180", h, to)}
+		}
+	}
+	C.sk_aug_hsv(p.ptr(), p.count(), (*C.uint8_t)(&hues[0]), (*C.uint8_t)(&saturations[0]), (*C.uint8_t)(&values[0]))
 	return nil
 }
 

@@ -32,6 +32,9 @@ void sk_aug_gray1(uint8_t *dst, const uint8_t *src, size_t np);
 void sk_aug_saturate(uint8_t *p, size_t np, float ratio, float rest);
 // Turns the hue by shift (1 is a full turn), -0.5 <= shift <= 0.5.
 void sk_aug_hue(uint8_t *p, size_t np, float shift);
+// Hue, saturation and value of RGB pixels by tables of 180, 256 and 256 bytes, as
+// OpenCV's 8-bit HSV has them (aug_hsv.c).
+void sk_aug_hsv(uint8_t *p, size_t np, const uint8_t *hues, const uint8_t *saturations, const uint8_t *values);
 void sk_aug_invert(uint8_t *p, size_t n);
 void sk_aug_and(uint8_t *p, size_t n, uint8_t mask);
 // Bytes >= threshold are inverted; threshold 256 inverts nothing.

@@ -319,36 +319,18 @@ void sk_aug_solarize(uint8_t *p, size_t n, int threshold) {
 // ---- tables: equalize, autocontrast ----
 
 #if defined(__x86_64__)
-#define SK_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
-
-typedef struct {
-    __m512i q[4];
-} table512;
-
-SK_VBMI __attribute__((always_inline)) static inline table512 load_table(const uint8_t *lut) {
-    table512 t;
-    for (int k = 0; k < 4; k++) t.q[k] = _mm512_loadu_si512(lut + 64 * k);
-    return t;
-}
-
-SK_VBMI __attribute__((always_inline)) static inline __m512i look_up(const table512 *t, __m512i v) {
-    __m512i lo = _mm512_permutex2var_epi8(t->q[0], v, t->q[1]);
-    __m512i hi = _mm512_permutex2var_epi8(t->q[2], v, t->q[3]);
-    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), lo, hi);
-}
-
 SK_VBMI static size_t lut1_vbmi(uint8_t *p, size_t n, const uint8_t *lut) {
-    table512 t = load_table(lut);
+    sk_table512 t = sk_load_table(lut);
     size_t i = 0;
     for (; i + 64 <= n; i += 64) {
-        _mm512_storeu_si512(p + i, look_up(&t, _mm512_loadu_si512(p + i)));
+        _mm512_storeu_si512(p + i, sk_look_up(&t, _mm512_loadu_si512(p + i)));
     }
     return i;
 }
 
 // Returns pixels.
 SK_VBMI static size_t lut3_vbmi(uint8_t *p, size_t np, const uint8_t *lut) {
-    table512 t[3] = {load_table(lut), load_table(lut + 256), load_table(lut + 512)};
+    sk_table512 t[3] = {sk_load_table(lut), sk_load_table(lut + 256), sk_load_table(lut + 512)};
     // Bytes of a vector that starts with channel 0 and belong to channel 0, 1, 2.
     const uint64_t every3 = 0x9249249249249249u;
     const uint64_t of[3] = {every3, every3 << 1, every3 << 2};
@@ -359,7 +341,7 @@ SK_VBMI static size_t lut3_vbmi(uint8_t *p, size_t np, const uint8_t *lut) {
             __m512i out = v;
             for (int k = 0; k < 3; k++) {
                 // 64 = 1 mod 3: vector j starts with channel j.
-                out = _mm512_mask_mov_epi8(out, of[k], look_up(&t[(j + k) % 3], v));
+                out = _mm512_mask_mov_epi8(out, of[k], sk_look_up(&t[(j + k) % 3], v));
             }
             _mm512_storeu_si512(p + i + 64 * j, out);
         }

@@ -270,6 +270,12 @@ func augOperations() []augOperation {
 		{"contrast", inPlace(func(r *rand.Rand, p Pixmap) error { return p.AdjustContrast(r.Float64() * 3) })},
 		{"saturation", inPlace(func(r *rand.Rand, p Pixmap) error { return p.AdjustSaturation(r.Float64() * 3) })},
 		{"hue", inPlace(func(r *rand.Rand, p Pixmap) error { return p.AdjustHue(r.Float64() - 0.5) })},
+		{"hsv", inPlace(func(r *rand.Rand, p Pixmap) error {
+			if p.C != 3 {
+				return nil
+			}
+			return p.HSV(hsvTables(r))
+		})},
 		{"grayscale", inPlace(func(_ *rand.Rand, p Pixmap) error { return p.Grayscale() })},
 		{"invert", inPlace(func(_ *rand.Rand, p Pixmap) error { return p.Invert() })},
 		{"posterize", inPlace(func(r *rand.Rand, p Pixmap) error { return p.Posterize(r.IntN(9)) })},
@@ -319,6 +325,48 @@ func TestAugmentKernelsEqual(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// hsvTables are tables of any values.
+func hsvTables(r *rand.Rand) (hues *[180]byte, saturations, values *[256]byte) {
+	hues, saturations, values = new([180]byte), new([256]byte), new([256]byte)
+	for i := range hues {
+		hues[i] = byte(r.IntN(180))
+	}
+	for i := range saturations {
+		saturations[i], values[i] = byte(r.IntN(256)), byte(r.IntN(256))
+	}
+	return hues, saturations, values
+}
+
+// TestHSVAllColours goes through every colour with every kernel, since quotients of HSV
+// are rounded.
+func TestHSVAllColours(t *testing.T) {
+	if testing.Short() {
+		t.Skip("16 million colours")
+	}
+	defer setAugKernels(augKernelSets() - 1)
+	hues, saturations, values := hsvTables(rand.New(rand.NewPCG(1, 2)))
+	src, want, got := make([]byte, 65536*3), make([]byte, 65536*3), make([]byte, 65536*3)
+	for r := range 256 {
+		for i := range 65536 {
+			src[3*i], src[3*i+1], src[3*i+2] = byte(r), byte(i>>8), byte(i)
+		}
+		for set := range augKernelSets() {
+			out := got
+			if set == 0 {
+				out = want
+			}
+			copy(out, src)
+			setAugKernels(set)
+			if err := (Pixmap{Pix: out, W: 256, H: 256, C: 3}).HSV(hues, saturations, values); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(out, want) {
+				t.Fatalf("red %d: kernels %d give other colours than the scalar ones", r, set)
+			}
+		}
 	}
 }
 
@@ -482,6 +530,7 @@ func BenchmarkAugment(b *testing.B) {
 	tmp := make([]byte, 1<<16)
 	turn := AffineParams{Angle: 17, Scale: 1.1, SX: 5}
 	inv := turn.Inverse()
+	hues, saturations, values := hsvTables(rng)
 	for _, op := range []struct {
 		name string
 		run  func() error
@@ -490,6 +539,7 @@ func BenchmarkAugment(b *testing.B) {
 		{"contrast", func() error { return src.AdjustContrast(1.01) }},
 		{"saturation", func() error { return src.AdjustSaturation(1.01) }},
 		{"hue", func() error { return src.AdjustHue(0.03) }},
+		{"hsv", func() error { return src.HSV(hues, saturations, values) }},
 		{"grayscale", func() error { copy(dst.Pix, src.Pix); return dst.Grayscale() }},
 		{"invert", src.Invert},
 		{"posterize", func() error { return dst.Posterize(6) }},

@@ -1,5 +1,5 @@
 // Helpers of the AVX2 augmentation kernels: eight RGB pixels at a time, as
-// eight 32-bit lanes R | G<<8 | B<<16.
+// eight 32-bit lanes R | G<<8 | B<<16; and tables of bytes for those of VBMI.
 #ifndef STOKER_AUG_X86_H
 #define STOKER_AUG_X86_H
 #if defined(__x86_64__)
@@ -51,6 +51,26 @@ SK_AVX2_INLINE __m256i sk_trunc8(__m256 v) {
 SK_AVX2_INLINE __m256i sk_pack32(__m256i a, __m256i b, __m256i c, __m256i d) {
     __m256i v = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
     return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+#define SK_VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
+#define SK_VBMI_INLINE __attribute__((target("avx512f,avx512bw,avx512vbmi"), always_inline)) static inline
+
+// A table of 256 bytes.
+typedef struct {
+    __m512i q[4];
+} sk_table512;
+
+SK_VBMI_INLINE sk_table512 sk_load_table(const uint8_t *lut) {
+    sk_table512 t;
+    for (int k = 0; k < 4; k++) t.q[k] = _mm512_loadu_si512(lut + 64 * k);
+    return t;
+}
+
+SK_VBMI_INLINE __m512i sk_look_up(const sk_table512 *t, __m512i v) {
+    __m512i lo = _mm512_permutex2var_epi8(t->q[0], v, t->q[1]);
+    __m512i hi = _mm512_permutex2var_epi8(t->q[2], v, t->q[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), lo, hi);
 }
 
 #endif

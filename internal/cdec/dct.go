@@ -62,28 +62,75 @@ var dctReasons = map[C.int]DCTReason{
 // exifMark is in front of EXIF data in an APP1 segment.
 const exifMark = "Exif\x00\x00"
 
-// EncodeDCT appends the dct form of a JPEG to dst: its coefficients without
-// the entropy code. Decoding it gives the pixels of the JPEG, bit for bit.
-// The error is a *NotDCT when the JPEG has no such form.
-func EncodeDCT(dst, jpeg []byte) ([]byte, error) {
-	return encodeDCT(dst, jpeg, 0)
+// DCTEncoder makes the dct form of JPEGs. It is used by one goroutine at a time, and
+// keeps memory from image to image.
+type DCTEncoder struct {
+	e   *C.dct_encoder
+	out C.dct_bytes
 }
 
-// encodeDCT is EncodeDCT with tiles of the given width in MCUs; 0 for the usual.
-func encodeDCT(dst, jpeg []byte, tile int) ([]byte, error) {
-	var (
-		out     C.dct_bytes
-		message [C.SK_MESSAGE]C.char
-	)
-	code := C.dct_from_jpeg(&out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(isa.Load()), C.int(tile), &message[0])
-	defer C.free(unsafe.Pointer(out.p))
+// NewDCTEncoder returns an encoder, to be closed after use.
+func NewDCTEncoder() (*DCTEncoder, error) {
+	e := C.dct_encoder_new()
+	if e == nil {
+		return nil, &Error{Kind: ErrMemory, Msg: "no memory for an encoder"}
+	}
+	return &DCTEncoder{e: e}, nil
+}
+
+// Close frees the encoder. It may be called again.
+func (e *DCTEncoder) Close() {
+	C.dct_encoder_free(e.e)
+	C.free(unsafe.Pointer(e.out.p))
+	*e = DCTEncoder{}
+}
+
+// encodedKeep is how much memory for results is kept.
+const encodedKeep = 16 << 20
+
+// Encode returns the dct form of a JPEG: its coefficients without the entropy code.
+// Decoding it gives the pixels of the JPEG, bit for bit. The error is a *NotDCT
+// when the JPEG has no such form. The result is valid until the next call.
+func (e *DCTEncoder) Encode(jpeg []byte) ([]byte, error) { return e.encode(jpeg, 0, byRows) }
+
+// EncodeRows is Encode of JPEGs that can be done row by row, in little memory: all
+// sound ones that are baseline. Others are a NotDCT.
+func (e *DCTEncoder) EncodeRows(jpeg []byte) ([]byte, error) { return e.encode(jpeg, 0, rowsOnly) }
+
+// How JPEGs are encoded: row by row and, where that is not possible, by libjpeg, by
+// that alone, or not at all then.
+const (
+	byRows   = 0
+	plain    = 1
+	rowsOnly = C.DCT_ROWS_ONLY
+)
+
+// encode is Encode with tiles of the given width in MCUs, 0 for the usual.
+func (e *DCTEncoder) encode(jpeg []byte, tile, how int) ([]byte, error) {
+	if e.out.cap > encodedKeep {
+		C.free(unsafe.Pointer(e.out.p))
+		e.out = C.dct_bytes{}
+	}
+	var message [C.SK_MESSAGE]C.char
+	code := C.dct_from_jpeg(e.e, &e.out, (*C.uint8_t)(unsafe.SliceData(jpeg)), C.size_t(len(jpeg)), C.int(isa.Load()), C.int(tile), C.int(how), &message[0])
 	switch code {
 	case C.DCT_OK:
-		return append(dst, unsafe.Slice((*byte)(out.p), int(out.len))...), nil
+		return unsafe.Slice((*byte)(e.out.p), int(e.out.len)), nil
 	case C.DCT_MEMORY:
-		return dst, &Error{Kind: ErrMemory, Msg: "no memory for the coefficients of a JPEG"}
+		return nil, &Error{Kind: ErrMemory, Msg: "no memory for the coefficients of a JPEG"}
 	}
-	return dst, &NotDCT{Reason: dctReasons[code], Detail: C.GoString(&message[0])}
+	return nil, &NotDCT{Reason: dctReasons[code], Detail: C.GoString(&message[0])}
+}
+
+// EncodeDCT appends the dct form of a JPEG to dst, with an encoder for this one.
+func EncodeDCT(dst, jpeg []byte) ([]byte, error) {
+	e, err := NewDCTEncoder()
+	if err != nil {
+		return dst, err
+	}
+	defer e.Close()
+	b, err := e.Encode(jpeg)
+	return append(dst, b...), err
 }
 
 // DCTImage is what the header of dct bytes says.

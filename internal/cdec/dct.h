@@ -180,9 +180,18 @@ typedef struct {
 	size_t len, cap;
 } dct_bytes; // malloc'ed
 
+// What encoding keeps from image to image.
+typedef struct dct_encoder dct_encoder;
+dct_encoder *dct_encoder_new(void); // NULL when there is no memory
+void dct_encoder_free(dct_encoder *e);
+
 // Both return DCT_OK or why not with a message; out->p is the caller's to free,
-// also after a failure. tile: width of the tiles in MCUs, 0 for the usual one.
-int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, char message[SK_MESSAGE]);
+// also after a failure, and may have come from an earlier call. tile: width of the
+// tiles in MCUs, 0 for the usual one. plain: by libjpeg's entropy decoder alone, which has
+// all coefficients in memory; or DCT_ROWS_ONLY, without it: what needs it is refused.
+#define DCT_ROWS_ONLY 2
+int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain,
+                  char message[SK_MESSAGE]);
 // The JPEG with the coefficients and tables of src. Each of exif and icc may be
 // empty: an APP1 segment's payload ("Exif\0\0" first), an ICC profile.
 int dct_to_jpeg(dct_bytes *out, const uint8_t *src, size_t n, int isa, const uint8_t *exif, size_t exif_len,

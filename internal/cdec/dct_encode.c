@@ -1,5 +1,8 @@
-// JPEG -> dct: libjpeg undoes the entropy code, then tile after tile is packed.
-#include "sk.h"
+// JPEG -> dct: the entropy code is undone, then tile after tile is packed. Most
+// JPEGs go through huffman.c, a row of MCUs at a time, which stays in the caches;
+// what that does not handle, or gives up, goes through libjpeg, which says what is
+// wrong with it.
+#include "huffman.h"
 
 #include <jerror.h>
 #include <stdlib.h>
@@ -357,8 +360,15 @@ static size_t put_header(j_decompress_ptr ci, dct_bytes *out, int tile)
 	return out->len;
 }
 
+// Where the coefficients of an image come from: row by row, or, where scan is NULL,
+// all of them by libjpeg.
+typedef struct {
+	sk_scan *scan;
+	jvirt_barray_ptr *coefs;
+} coefficients;
+
 // Packs all tiles. The header is in out.
-static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *out, dct_packer *k, int isa, char *message)
+static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, int isa, char *message)
 {
 	dct_image im;
 	// The parser derives everything from the header, as the decoder will do.
@@ -379,10 +389,17 @@ static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *ou
 	const dct_pack_kernels *kn = dct_pack_for(isa);
 	const size_t data = out->len;
 	for (int row = 0; row < im.mrows; row++) {
-		JBLOCKARRAY rows[DCT_MAX_COMPS];
-		for (int c = 0; c < im.ncomp; c++)
-			rows[c] = ci->mem->access_virt_barray((j_common_ptr)ci, coefs[c], (JDIMENSION)(row * im.comp[c].v),
-			                                      (JDIMENSION)im.comp[c].v, FALSE);
+		JBLOCKROW rows[DCT_MAX_COMPS][MAX_SAMP_FACTOR];
+		if (from->scan != NULL && sk_scan_row(from->scan) != SK_OK)
+			return SK_RETRY;
+		for (int c = 0; c < im.ncomp; c++) {
+			JBLOCKARRAY all = NULL;
+			if (from->scan == NULL)
+				all = ci->mem->access_virt_barray((j_common_ptr)ci, from->coefs[c], (JDIMENSION)(row * im.comp[c].v),
+				                                  (JDIMENSION)im.comp[c].v, FALSE);
+			for (int y = 0; y < im.comp[c].v; y++)
+				rows[c][y] = all != NULL ? all[y] : sk_scan_blocks(from->scan, c, y);
+		}
 		if (out->len - data > UINT32_MAX)
 			return fail(message, DCT_TOO_LARGE, "more than 4 GiB of coefficients");
 		put32(out->p + table + 4 * (size_t)row, (uint32_t)(out->len - data));
@@ -400,10 +417,33 @@ static int put_tiles(j_decompress_ptr ci, jvirt_barray_ptr *coefs, dct_bytes *ou
 			out->len += n;
 		}
 	}
-	return DCT_OK;
+	return from->scan == NULL ? DCT_OK : sk_scan_end(from->scan);
 }
 
-static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, dct_packer *k, int isa, int tile, char *message)
+struct dct_encoder {
+	sk_scan *scan;
+	dct_packer packer;
+};
+
+dct_encoder *dct_encoder_new(void)
+{
+	dct_encoder *e = malloc(sizeof *e);
+	if (e != NULL && (e->scan = sk_scan_new()) == NULL) {
+		free(e);
+		return NULL;
+	}
+	return e;
+}
+
+void dct_encoder_free(dct_encoder *e)
+{
+	if (e == NULL)
+		return;
+	sk_scan_free(e->scan);
+	free(e);
+}
+
+static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_bytes *out, int isa, int tile, int plain, char *message)
 {
 	if (setjmp(r->jump)) {
 		char text[JMSG_LENGTH_MAX];
@@ -418,23 +458,33 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_bytes *out, dct_pac
 	int code = check_header(ci, message);
 	if (code != DCT_OK)
 		return code;
-	jvirt_barray_ptr *coefs = jpeg_read_coefficients(ci);
-	code = check_complete(ci, message);
-	if (code != DCT_OK)
-		return code;
+	coefficients from = {NULL, NULL};
+	if (plain) {
+		from.coefs = jpeg_read_coefficients(ci);
+		code = check_complete(ci, message);
+		if (code != DCT_OK)
+			return code;
+	} else {
+		from.scan = e->scan;
+		code = sk_scan_start(e->scan, ci, isa);
+		if (code == SK_NO_MEMORY)
+			return fail(message, DCT_MEMORY, "out of memory");
+		if (code != SK_OK)
+			return SK_RETRY;
+		for (int c = 0; c < ci->num_components; c++) {
+			jpeg_component_info *info = &ci->comp_info[c];
+			info->quant_table = info->quant_tbl_no >= 0 && info->quant_tbl_no < NUM_QUANT_TBLS ? ci->quant_tbl_ptrs[info->quant_tbl_no] : NULL;
+			if (info->quant_table == NULL)
+				return SK_RETRY;
+		}
+	}
 	if (put_header(ci, out, tile > 0 ? tile : default_tile(ci)) == 0)
 		return fail(message, DCT_MEMORY, "out of memory");
-	return put_tiles(ci, coefs, out, k, isa, message);
+	return put_tiles(ci, &from, out, &e->packer, isa, message);
 }
 
-int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, char message[SK_MESSAGE])
+static int convert(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain, char *message)
 {
-	out->len = 0;
-	if (n < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8)
-		return fail(message, DCT_NOT_JPEG, "not a JPEG");
-	dct_packer *k = malloc(sizeof *k);
-	if (k == NULL)
-		return fail(message, DCT_MEMORY, "out of memory");
 	struct jpeg_decompress_struct ci;
 	reader r;
 	memset(&r, 0, sizeof r);
@@ -442,10 +492,8 @@ int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int ti
 	r.em.error_exit = on_error;
 	r.em.emit_message = on_message;
 	r.em.output_message = no_output;
-	if (setjmp(r.jump)) {
-		free(k);
+	if (setjmp(r.jump))
 		return fail(message, DCT_MEMORY, "out of memory");
-	}
 	jpeg_create_decompress(&ci);
 	r.source.init_source = nothing;
 	r.source.fill_input_buffer = refill;
@@ -457,8 +505,21 @@ int dct_from_jpeg(dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int ti
 	ci.src = &r.source;
 	r.progress.progress_monitor = on_progress;
 	ci.progress = &r.progress;
-	const int code = read_and_pack(&ci, &r, out, k, isa, tile, message);
+	out->len = 0;
+	const int code = read_and_pack(&ci, &r, e, out, isa, tile, plain, message);
 	jpeg_destroy_decompress(&ci);
-	free(k);
+	return code;
+}
+
+int dct_from_jpeg(dct_encoder *e, dct_bytes *out, const uint8_t *jpeg, size_t n, int isa, int tile, int plain, char message[SK_MESSAGE])
+{
+	out->len = 0;
+	if (n < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8)
+		return fail(message, DCT_NOT_JPEG, "not a JPEG");
+	int code = plain == 1 ? SK_RETRY : convert(e, out, jpeg, n, isa, tile, 0, message);
+	if (code == SK_RETRY && plain == DCT_ROWS_ONLY)
+		return fail(message, DCT_INCOMPLETE, "all of it would be needed in memory");
+	if (code == SK_RETRY)
+		code = convert(e, out, jpeg, n, isa, tile, 1, message);
 	return code;
 }

@@ -177,6 +177,32 @@ func TestDCTPackingKernelsAgree(t *testing.T) {
 	})
 }
 
+// TestDCTEncodersAgree encodes by rows and by libjpeg alone what is sound, what is
+// odd and what is damaged at any place.
+func TestDCTEncodersAgree(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for _, jpeg := range seedImages(t) {
+		if _, err := encodeBothWays(t, jpeg); err != nil {
+			t.Error(err)
+		}
+		for range 60 {
+			bad := bytes.Clone(jpeg)
+			for range 1 + rng.IntN(3) {
+				bad[rng.IntN(len(bad))] = byte(rng.Uint32())
+			}
+			_, _ = encodeBothWays(t, bad)
+			_, _ = encodeBothWays(t, jpeg[:rng.IntN(len(jpeg))])
+		}
+	}
+	for _, file := range photos(t, 40) {
+		jpeg, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = encodeBothWays(t, jpeg)
+	}
+}
+
 func TestDCTToJPEG(t *testing.T) {
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(7, 8))

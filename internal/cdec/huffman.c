@@ -8,12 +8,16 @@
 //     is one load of eight bytes.
 //   - MCUs outside the crop are only measured, not decoded.
 //
+// Two ways lead here: libjpeg calls it MCU by MCU when it makes pixels, and
+// sk_scan gives rows of coefficients to who wants nothing else.
+//
 // It handles sound data. Whatever is out of the ordinary (a code that does not
 // exist, a block that overflows, data that end early, another marker than
 // expected) ends in SK_RETRY: the image is decoded again with libjpeg's own
 // decoder, which then gives the pixels or the error that it always gives.
 #include "huffman.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -391,6 +395,12 @@ INLINE int pass_block(huffman *h, const dc_table *dc, const ac_table *ac, int *p
 
 // ---- MCUs
 
+static void find_ff(huffman *h)
+{
+	const uint8_t *ff = memchr(h->p, 0xff, (size_t)(h->end - h->p));
+	h->next_ff = ff != NULL ? ff : h->end;
+}
+
 static int next_restart(huffman *h, unsigned interval)
 {
 	if (h->count - h->zeros >= 8) // whole bytes of data are left
@@ -405,8 +415,7 @@ static int next_restart(huffman *h, unsigned interval)
 	h->buffer = 0;
 	h->count = h->zeros = h->at_end = 0;
 	memset(h->predict, 0, sizeof h->predict);
-	const uint8_t *ff = memchr(h->p, 0xff, (size_t)(h->end - h->p));
-	h->next_ff = ff != NULL ? ff : h->end;
+	find_ff(h);
 	return 0;
 }
 
@@ -447,21 +456,18 @@ __attribute__((target("bmi,bmi2"))) static boolean decode_mcu_bmi2(j_decompress_
 }
 #endif
 
-int sk_huffman_start(sk_dec *d)
+// Whether the scan that begins is one that this decoder handles.
+static int handles(const struct jpeg_decompress_struct *ci)
 {
-	struct jpeg_decompress_struct *ci = &d->ci;
-	if (ci->progressive_mode || ci->arith_code || ci->inputctl->has_multiple_scans || ci->Ss != 0 || ci->Se != 63 ||
-	    ci->Ah != 0 || ci->Al != 0)
-		return SK_OK;
-	const int first = d->lookup.p == NULL;
-	huffman *h = sk_need(&d->lookup, sizeof *h);
-	if (h == NULL)
-		return sk_fail(d, SK_NO_MEMORY, "no memory for %zu bytes of tables", sizeof *h);
-	if (first)
-		memset(h, 0, sizeof *h);
+	return !ci->progressive_mode && !ci->arith_code && !ci->inputctl->has_multiple_scans && ci->Ss == 0 && ci->Se == 63 &&
+	       ci->Ah == 0 && ci->Al == 0;
+}
+
+// Makes the tables of the components of the scan. They are there and sound.
+static void make_tables(huffman *h, struct jpeg_decompress_struct *ci)
+{
 	for (int c = 0; c < ci->comps_in_scan; c++) {
 		const jpeg_component_info *info = ci->cur_comp_info[c];
-		// libjpeg has looked at the tables: they are there and sound.
 		dc_table *dc = &h->dc_tables[info->dc_tbl_no];
 		if (!codes_known(&dc->c, ci->dc_huff_tbl_ptrs[info->dc_tbl_no]))
 			fill_dc(dc);
@@ -469,24 +475,188 @@ int sk_huffman_start(sk_dec *d)
 		if (!codes_known(&ac->c, ci->ac_huff_tbl_ptrs[info->ac_tbl_no]))
 			fill_ac(ac);
 	}
-	for (int b = 0; b < ci->blocks_in_MCU; b++) {
-		const jpeg_component_info *info = ci->cur_comp_info[ci->MCU_membership[b]];
-		h->dc[b] = &h->dc_tables[info->dc_tbl_no];
-		h->ac[b] = &h->ac_tables[info->ac_tbl_no];
-	}
-	h->d = d;
+}
+
+// Begins at the data behind the header.
+static void begin(huffman *h, const struct jpeg_decompress_struct *ci)
+{
 	h->buffer = 0;
 	h->count = h->zeros = h->at_end = h->column = h->restart_number = 0;
 	h->to_restart = ci->restart_interval;
 	memset(h->predict, 0, sizeof h->predict);
 	h->p = ci->src->next_input_byte;
 	h->end = h->p + ci->src->bytes_in_buffer;
-	const uint8_t *ff = memchr(h->p, 0xff, ci->src->bytes_in_buffer);
-	h->next_ff = ff != NULL ? ff : h->end;
+	find_ff(h);
+}
+
+int sk_huffman_start(sk_dec *d)
+{
+	struct jpeg_decompress_struct *ci = &d->ci;
+	if (!handles(ci))
+		return SK_OK;
+	const int first = d->lookup.p == NULL;
+	huffman *h = sk_need(&d->lookup, sizeof *h);
+	if (h == NULL)
+		return sk_fail(d, SK_NO_MEMORY, "no memory for %zu bytes of tables", sizeof *h);
+	if (first)
+		memset(h, 0, sizeof *h);
+	make_tables(h, ci); // libjpeg has looked at them
+	for (int b = 0; b < ci->blocks_in_MCU; b++) {
+		const jpeg_component_info *info = ci->cur_comp_info[ci->MCU_membership[b]];
+		h->dc[b] = &h->dc_tables[info->dc_tbl_no];
+		h->ac[b] = &h->ac_tables[info->ac_tbl_no];
+	}
+	h->d = d;
+	begin(h, ci);
 	ci->entropy->decode_mcu = decode_mcu;
 #if defined(__x86_64__)
 	if (d->isa != SK_SCALAR)
 		ci->entropy->decode_mcu = decode_mcu_bmi2;
 #endif
 	return SK_OK;
+}
+
+// ---- rows of coefficients
+
+struct sk_scan {
+	huffman h;
+	int ncomp, mcols, columns[MAX_COMPS_IN_SCAN], rows[MAX_COMPS_IN_SCAN];
+	unsigned interval;
+	int isa;
+	sk_buf coef;
+	size_t size; // of coef in use
+	JBLOCKROW block[MAX_COMPS_IN_SCAN];
+};
+
+sk_scan *sk_scan_new(void)
+{
+	return calloc(1, sizeof(sk_scan));
+}
+
+void sk_scan_free(sk_scan *s)
+{
+	if (s == NULL)
+		return;
+	sk_buf_free(&s->coef);
+	free(s);
+}
+
+// What libjpeg would refuse: codes that do not fit in their lengths, or too many
+// of them; differences of more than 15 bits.
+static int sound(const JHUFF_TBL *t, int dc)
+{
+	if (t == NULL)
+		return 0;
+	int code = 0, n = 0;
+	for (int l = 1; l <= 16; l++, code <<= 1) {
+		n += t->bits[l];
+		code += t->bits[l];
+		if (n > 256 || (t->bits[l] > 0 && code >= 1 << l))
+			return 0;
+	}
+	for (int i = 0; i < n && dc; i++)
+		if (t->huffval[i] > 15)
+			return 0;
+	return 1;
+}
+
+int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
+{
+	if (!handles(ci) || ci->data_precision != 8 || ci->comps_in_scan != ci->num_components)
+		return SK_RETRY;
+	// A component alone has one block per MCU, whatever its factors say.
+	const int alone = ci->comps_in_scan == 1;
+	const int across = 8 * (alone ? 1 : ci->max_h_samp_factor);
+	int blocks = 0;
+	s->ncomp = ci->comps_in_scan;
+	s->mcols = ((int)ci->image_width + across - 1) / across;
+	for (int c = 0; c < s->ncomp; c++) {
+		const jpeg_component_info *info = ci->cur_comp_info[c];
+		if (info != &ci->comp_info[c] || !sound(ci->dc_huff_tbl_ptrs[info->dc_tbl_no & 3], 1) ||
+		    !sound(ci->ac_huff_tbl_ptrs[info->ac_tbl_no & 3], 0) || info->dc_tbl_no > 3 || info->ac_tbl_no > 3)
+			return SK_RETRY;
+		s->columns[c] = alone ? 1 : info->h_samp_factor;
+		s->rows[c] = alone ? 1 : info->v_samp_factor;
+		blocks += s->columns[c] * s->rows[c];
+	}
+	if (blocks > D_MAX_BLOCKS_IN_MCU)
+		return SK_RETRY;
+	s->size = (size_t)blocks * (size_t)s->mcols * sizeof(JBLOCK);
+	JBLOCKROW at = sk_need(&s->coef, s->size);
+	if (at == NULL)
+		return SK_NO_MEMORY;
+	for (int c = 0; c < s->ncomp; c++) {
+		s->block[c] = at;
+		at += s->columns[c] * s->rows[c] * s->mcols;
+	}
+	make_tables(&s->h, ci);
+	begin(&s->h, ci);
+	s->interval = ci->restart_interval;
+	for (int c = 0; c < s->ncomp; c++) {
+		s->h.dc[c] = &s->h.dc_tables[ci->cur_comp_info[c]->dc_tbl_no];
+		s->h.ac[c] = &s->h.ac_tables[ci->cur_comp_info[c]->ac_tbl_no];
+	}
+	s->isa = isa;
+	return SK_OK;
+}
+
+INLINE int scan_row(sk_scan *s)
+{
+	huffman *h = &s->h;
+	for (int m = 0; m < s->mcols; m++) {
+		if (s->interval) {
+			if (h->to_restart == 0 && next_restart(h, s->interval) != 0)
+				return SK_RETRY;
+			h->to_restart--;
+		}
+		int bad = 0;
+		for (int c = 0; c < s->ncomp; c++) {
+			const int columns = s->columns[c];
+			for (int y = 0; y < s->rows[c]; y++) {
+				JBLOCKROW to = s->block[c] + (y * s->mcols + m) * columns;
+				for (int x = 0; x < columns; x++)
+					bad |= decode_block(h, h->dc[c], h->ac[c], &h->predict[c], to[x]);
+			}
+		}
+		if (bad || h->zeros > h->count)
+			return SK_RETRY;
+	}
+	return SK_OK;
+}
+
+static int scan_row_any(sk_scan *s)
+{
+	return scan_row(s);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("bmi,bmi2"))) static int scan_row_bmi2(sk_scan *s)
+{
+	return scan_row(s);
+}
+#endif
+
+int sk_scan_row(sk_scan *s)
+{
+	memset(s->block[0], 0, s->size);
+#if defined(__x86_64__)
+	if (s->isa != SK_SCALAR)
+		return scan_row_bmi2(s);
+#endif
+	return scan_row_any(s);
+}
+
+JBLOCKROW sk_scan_blocks(const sk_scan *s, int c, int y)
+{
+	return s->block[c] + y * s->mcols * s->columns[c];
+}
+
+int sk_scan_end(const sk_scan *s)
+{
+	const huffman *h = &s->h;
+	// What is buffered and not used are the bits that fill the last byte.
+	if (h->count - h->zeros >= 8)
+		return SK_RETRY;
+	const ptrdiff_t left = h->end - h->p;
+	return left == 0 || (left >= 2 && h->p[0] == 0xff && h->p[1] == JPEG_EOI) ? SK_OK : SK_RETRY;
 }

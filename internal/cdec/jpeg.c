@@ -56,6 +56,9 @@ static void source_skip(j_decompress_ptr ci, long n)
 // own. Here each image stands for itself: they are forgotten. Their memory is
 // libjpeg's until the object is destroyed, so that is done now and then.
 #define IMAGES_PER_OBJECT 256
+// What they have left counts towards the memory that an image may take. Where that is
+// so little that it would show, nothing is left.
+#define TIGHT_MEMORY (8 << 20)
 
 static void create(sk_dec *d)
 {
@@ -68,7 +71,8 @@ static void create(sk_dec *d)
 void sk_jpeg_source(sk_dec *d, const uint8_t *src, size_t n)
 {
 	struct jpeg_decompress_struct *ci = &d->ci;
-	if (ci->mem == NULL || ++d->images == IMAGES_PER_OBJECT) {
+	int tight = d->max_memory > 0 && d->max_memory < TIGHT_MEMORY;
+	if (ci->mem == NULL || ++d->images == IMAGES_PER_OBJECT || tight) {
 		jpeg_destroy_decompress(ci);
 		create(d);
 	}

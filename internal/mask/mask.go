@@ -46,6 +46,9 @@ func FromFile(b []byte) (*Mask, error) {
 	if int64(info.Width)*int64(info.Height) > MaxPixels {
 		return nil, fmt.Errorf("%d x %d pixels are more than the limit of %d", info.Width, info.Height, MaxPixels)
 	}
+	if own, err := fromOwn(b, &info); own != nil || err != nil {
+		return own, err
+	}
 	m, _, err := image.Decode(bytes.NewReader(b))
 	if err != nil {
 		return nil, err

@@ -30,6 +30,7 @@ func specs() []Spec {
 	all = append(all, geometrySpecs()...)
 	all = append(all, storeSpecs()...)
 	all = append(all, augmentSpecs()...)
+	all = append(all, boxSpecs()...)
 	return all
 }
 
@@ -122,6 +123,12 @@ func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 	}
 	if isBatchOp(name) {
 		return nil, fmt.Errorf("%s works on whole batches, not on single images; in Python it goes into batch_transforms=", name)
+	}
+	if isVolumeOp(name) {
+		return nil, fmt.Errorf("%s is for volumes, and not for images", name)
+	}
+	if isSoundOp(name) {
+		return nil, fmt.Errorf("%s is for audio, and not for images", name)
 	}
 	return nil, fmt.Errorf("there is no operation %q%s", name, DidYouMean(name, known))
 }

@@ -16,6 +16,7 @@ import (
 func augmentSpecs() []Spec {
 	return []Spec{
 		{"ColorJitter", []string{"brightness", "contrast", "saturation", "hue"}, grayOrRGB, buildColorJitter},
+		{"RandomHSV", []string{"hgain", "sgain", "vgain"}, rgbBytes, buildRandomHSV},
 		{"Grayscale", []string{"num_output_channels"}, grayOrRGB, buildGrayscale},
 		{"RandomGrayscale", []string{"p"}, grayOrRGB, simpleOp("RandomGrayscale", 0.1, cdec.Pixmap.Grayscale)},
 		{"RandomInvert", []string{"p"}, nil, simpleOp("RandomInvert", 0.5, cdec.Pixmap.Invert)},
@@ -201,6 +202,9 @@ func parts(a *Args) ([]Op, error) {
 		}
 		if _, ok := op.(storeOp); ok {
 			return nil, fmt.Errorf("%s cannot stand inside %s: the type of a batch is the same for all records", opWord(r), a.op)
+		}
+		if _, ok := op.(BoxOp); ok {
+			return nil, fmt.Errorf("%s cannot stand inside %s: it is done to all records", opWord(r), a.op)
 		}
 		if t, ok := op.(Retyper); ok && t.OutPixels(a.pixels) != a.pixels {
 			return nil, fmt.Errorf("%s to %s cannot stand inside %s: the shape of a batch is the same for all records", opWord(r), t.OutPixels(a.pixels), a.op)

@@ -12,6 +12,7 @@ type warp struct {
 	turns      int // quarter turns anticlockwise; then the rest is unused
 	params     cdec.AffineParams
 	outW, outH int
+	expand     bool // the size is that of the turned image
 }
 
 func (d *warp) apply(img *Pixels, mode cdec.WarpMode) error {
@@ -33,7 +34,7 @@ func rotation(angle float64, w, h int, expand bool, center *[2]float64) warp {
 	if angle < 0 {
 		angle += 360
 	}
-	d := warp{outW: w, outH: h}
+	d := warp{outW: w, outH: h, expand: expand}
 	if center == nil && math.Mod(angle, 90) == 0 {
 		turns := int(angle / 90)
 		if turns%2 == 0 || expand || w == h {

@@ -2,6 +2,7 @@ package transform
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 )
@@ -16,6 +17,14 @@ type Moved struct {
 	// Forward maps points of the image before to the image after, both
 	// measured from the upper left corner, pixels having area.
 	Forward cdec.Affine
+	// Persp is the lower row of the map where it is a perspective one: what Forward
+	// gives is divided by Persp[0]*x + Persp[1]*y + 1.
+	Persp [2]float64
+	// Cuts says that boxes are cut at the borders of the image after.
+	Cuts bool
+	// ShiftX and ShiftY are what key points have in addition: torchvision mirrors
+	// them at the centres of pixels, and not at their borders.
+	ShiftX, ShiftY float64
 }
 
 // still is an image of w x h pixels that stays where it is.
@@ -23,98 +32,163 @@ func still(w, h int) Moved {
 	return Moved{W: w, H: h, OutW: w, OutH: h, Forward: cdec.Affine{1, 0, 0, 0, 1, 0}}
 }
 
-// then is m followed by n.
-func (m Moved) then(n Moved) Moved {
-	a, b := m.Forward, n.Forward
-	x, y := b.Apply(a[2], a[5])
-	return Moved{W: m.W, H: m.H, OutW: n.OutW, OutH: n.OutH, Forward: cdec.Affine{
-		b[0]*a[0] + b[1]*a[3], b[0]*a[1] + b[1]*a[4], x,
-		b[3]*a[0] + b[4]*a[3], b[3]*a[1] + b[4]*a[4], y,
-	}}
+// Point is where a point goes.
+func (m *Moved) Point(x, y float64) (float64, float64) {
+	u, v := m.Forward.Apply(x, y)
+	if m.Persp != [2]float64{} {
+		d := m.Persp[0]*x + m.Persp[1]*y + 1
+		u, v = u/d, v/d
+	}
+	return u, v
 }
 
 // Box moves a box (x0, y0, x1, y1) as torchvision does: the box around its
-// moved corners, cut at the borders of the image.
+// moved corners, cut at the borders of the image where the operation does that.
 func (m *Moved) Box(box [4]float64) [4]float64 {
 	var out [4]float64
 	for i, p := range [4][2]float64{{box[0], box[1]}, {box[2], box[1]}, {box[2], box[3]}, {box[0], box[3]}} {
-		x, y := m.Forward.Apply(p[0], p[1])
+		x, y := m.Point(p[0], p[1])
 		if i == 0 {
 			out = [4]float64{x, y, x, y}
 		}
 		out[0], out[1] = min(out[0], x), min(out[1], y)
 		out[2], out[3] = max(out[2], x), max(out[3], y)
 	}
-	for i := range out {
-		limit := float64(m.OutW)
-		if i%2 == 1 {
-			limit = float64(m.OutH)
-		}
-		out[i] = min(max(out[i], 0), limit)
+	if !m.Cuts {
+		return out
 	}
-	return out
+	return cutBox(out, m.OutW, m.OutH)
+}
+
+// cutBox cuts a box at the borders of an image.
+func cutBox(box [4]float64, w, h int) [4]float64 {
+	for i := range box {
+		limit := float64(w)
+		if i%2 == 1 {
+			limit = float64(h)
+		}
+		box[i] = min(max(box[i], 0), limit)
+	}
+	return box
+}
+
+// Moves are what the operations of a list do one behind the other.
+type Moves struct {
+	Steps []Moved
+	// W and H are the size of the image behind the steps so far.
+	W, H int
+}
+
+// begin forgets the steps: the image has w x h pixels.
+func (m *Moves) begin(w, h int) { m.Steps, m.W, m.H = m.Steps[:0], w, h }
+
+// add appends a step, unless it does nothing.
+func (m *Moves) add(s Moved) {
+	m.W, m.H = s.OutW, s.OutH
+	if s != still(s.W, s.H) {
+		m.Steps = append(m.Steps, s)
+	}
+}
+
+// Point is where all steps take a point.
+func (m *Moves) Point(x, y float64) (float64, float64) {
+	for i := range m.Steps {
+		x, y = m.Steps[i].Point(x, y)
+	}
+	return x, y
 }
 
 // Mover is implemented by every PixelOp that moves pixels. Move draws what
-// Apply would draw for an image of w x h pixels.
+// Apply would draw for an image of the size of m, and adds it.
 type Mover interface {
-	Move(r *Rand, w, h int) (Moved, error)
+	Move(r *Rand, m *Moves) error
 }
 
-// moveOp is what an operation of any kind does to the place of things.
-func moveOp(op Op, r *Rand, w, h int) (Moved, error) {
+// moveOp adds what an operation of any kind does to the place of things.
+func moveOp(op Op, r *Rand, m *Moves) error {
 	switch op := op.(type) {
 	case GeometryOp:
-		s := op.Draw(r, w, h)
-		return s.moved(w, h), s.Err
+		s := op.Draw(r, m.W, m.H)
+		s.moved(m)
+		return s.Err
 	case Mover:
-		return op.Move(r, w, h)
+		return op.Move(r, m)
 	}
-	return still(w, h), nil
+	return nil
 }
 
 // Move says where the operations of a program take the pixels of record id, an
 // image of w x h pixels.
-func (p *Program) Move(seed uint64, epoch, id int64, w, h int) (Moved, error) {
+func (p *Program) Move(m *Moves, seed uint64, epoch, id int64, w, h int) error {
+	return p.follow(m, nil, recordKey(seed, epoch, id, p.key), w, h)
+}
+
+// follow works out the moves of a record and, where there are places, moves them
+// and does the operations on boxes among them.
+func (p *Program) follow(m *Moves, places *Places, base uint64, w, h int) error {
 	if w < 1 || h < 1 || w > maxSide || h > maxSide {
-		return Moved{}, fmt.Errorf("image of %dx%d pixels", w, h)
+		return fmt.Errorf("image of %dx%d pixels", w, h)
 	}
-	base := recordKey(seed, epoch, id, p.key)
-	all := still(w, h)
+	m.begin(w, h)
+	done := 0
 	for i, op := range p.ops {
 		if op == nil {
 			continue
 		}
-		r := opRand(base, i)
-		m, err := moveOp(op, &r, all.OutW, all.OutH)
-		if err != nil {
-			return Moved{}, err
+		if b, ok := op.(BoxOp); ok {
+			if places != nil {
+				places.move(m.Steps[done:])
+				places.w, places.h = m.W, m.H
+				done = len(m.Steps)
+				b.ApplyBoxes(places)
+			}
+			continue
 		}
-		all = all.then(m)
+		r := opRand(base, i)
+		if err := moveOp(op, &r, m); err != nil {
+			return err
+		}
 	}
-	return all, nil
+	if places != nil {
+		places.move(m.Steps[done:])
+		places.w, places.h = m.W, m.H
+	}
+	return nil
 }
 
-// moved is where a geometric step takes things.
-func (s *Step) moved(w, h int) Moved {
-	m := still(w, h)
-	f := &m.Forward
+// moved adds where a geometric step takes things.
+func (s *Step) moved(m *Moves) {
 	if s.HasCrop {
-		f[2], f[5] = -float64(s.X), -float64(s.Y)
-		m.OutW, m.OutH = s.W, s.H
+		d := still(m.W, m.H)
+		d.Forward[2], d.Forward[5] = -float64(s.X), -float64(s.Y)
+		d.OutW, d.OutH, d.Cuts = s.W, s.H, true
+		m.add(d)
 	}
 	if s.HasResize {
-		kx, ky := float64(s.RW)/float64(m.OutW), float64(s.RH)/float64(m.OutH)
-		f[0], f[2], f[4], f[5] = f[0]*kx, f[2]*kx, f[4]*ky, f[5]*ky
-		m.OutW, m.OutH = s.RW, s.RH
+		d := still(m.W, m.H)
+		d.Forward[0], d.Forward[4] = float64(s.RW)/float64(m.W), float64(s.RH)/float64(m.H)
+		if s.Scale > 0 {
+			d.Forward[0], d.Forward[4] = s.Scale, s.Scale
+		}
+		d.OutW, d.OutH = s.RW, s.RH
+		m.add(d)
 	}
-	if s.FlipH {
-		f[0], f[2] = -f[0], float64(m.OutW)-f[2]
+	if s.HasPad {
+		d := still(m.W, m.H)
+		d.Forward[2], d.Forward[5] = float64(s.PadX), float64(s.PadY)
+		d.OutW, d.OutH = s.PadW, s.PadH
+		m.add(d)
 	}
-	if s.FlipV {
-		f[4], f[5] = -f[4], float64(m.OutH)-f[5]
+	if s.FlipH || s.FlipV {
+		d := still(m.W, m.H)
+		if s.FlipH {
+			d.Forward[0], d.Forward[2], d.ShiftX = -1, float64(m.W), -1
+		}
+		if s.FlipV {
+			d.Forward[4], d.Forward[5], d.ShiftY = -1, float64(m.H), -1
+		}
+		m.add(d)
 	}
-	return m
 }
 
 // moved is where a warp takes things in an image of w x h pixels.
@@ -129,108 +203,110 @@ func (d *warp) moved(w, h int) Moved {
 	cx, cy := float64(w)/2, float64(h)/2
 	f[2] += float64(d.outW)/2 - f[0]*cx - f[1]*cy
 	f[5] += float64(d.outH)/2 - f[3]*cx - f[4]*cy
-	m.Forward = f
+	m.Forward, m.Cuts = f, true
+	if d.expand {
+		// torchvision has the turned image begin at its outermost corner, and
+		// not in the middle of the pixels that it is rounded up to.
+		lo := [2]float64{math.Inf(1), math.Inf(1)}
+		for _, p := range [4][2]float64{{0, 0}, {float64(w), 0}, {float64(w), float64(h)}, {0, float64(h)}} {
+			x, y := f.Apply(p[0], p[1])
+			lo[0], lo[1] = min(lo[0], x), min(lo[1], y)
+		}
+		m.Forward[2] -= lo[0]
+		m.Forward[5] -= lo[1]
+	}
 	return m
 }
 
 // Move makes it a Mover.
-func (op *randomRotation) Move(r *Rand, w, h int) (Moved, error) {
-	d := op.draw(r, w, h)
-	return d.moved(w, h), nil
+func (op *randomRotation) Move(r *Rand, m *Moves) error {
+	d := op.draw(r, m.W, m.H)
+	m.add(d.moved(m.W, m.H))
+	return nil
 }
 
 // Move makes it a Mover.
-func (op *randomAffine) Move(r *Rand, w, h int) (Moved, error) {
-	d := op.draw(r, w, h)
-	return d.moved(w, h), nil
+func (op *randomAffine) Move(r *Rand, m *Moves) error {
+	d := op.draw(r, m.W, m.H)
+	m.add(d.moved(m.W, m.H))
+	return nil
 }
 
 // Move makes it a Mover.
-func (op *paddedCrop) Move(r *Rand, w, h int) (Moved, error) {
-	s := op.crop.Draw(r, w, h)
-	return s.moved(w, h), s.Err
+func (op *paddedCrop) Move(r *Rand, m *Moves) error {
+	s := op.crop.Draw(r, m.W, m.H)
+	s.moved(m)
+	return s.Err
 }
 
 // movePart is moveOp of part i.
-func movePart(op Op, i int, r *Rand, w, h int) (m Moved, err error) {
-	err = withPart(r, i, func() error {
-		m, err = moveOp(op, r, w, h)
-		return err
-	})
-	return m, err
+func movePart(op Op, i int, r *Rand, m *Moves) error {
+	return withPart(r, i, func() error { return moveOp(op, r, m) })
 }
 
 // Move makes it a Mover.
-func (op *compose) Move(r *Rand, w, h int) (Moved, error) {
-	all := still(w, h)
+func (op *compose) Move(r *Rand, m *Moves) error {
 	if !r.Bool(op.p) {
-		return all, nil
+		return nil
 	}
 	for i, part := range op.parts {
-		m, err := movePart(part, i, r, all.OutW, all.OutH)
-		if err != nil {
-			return all, err
+		if err := movePart(part, i, r, m); err != nil {
+			return err
 		}
-		all = all.then(m)
 	}
-	return all, nil
+	return nil
 }
 
 // Move makes it a Mover.
-func (op *randomChoice) Move(r *Rand, w, h int) (Moved, error) {
+func (op *randomChoice) Move(r *Rand, m *Moves) error {
 	i := pick(op.upto, r.Float64())
-	return movePart(op.parts[i], i, r, w, h)
+	return movePart(op.parts[i], i, r, m)
 }
 
 // Move makes it a Mover.
-func (op *randomOrder) Move(r *Rand, w, h int) (Moved, error) {
-	all := still(w, h)
+func (op *randomOrder) Move(r *Rand, m *Moves) error {
 	order := make([]int, len(op.parts))
 	r.Perm(order)
 	for _, i := range order {
-		m, err := movePart(op.parts[i], i, r, all.OutW, all.OutH)
-		if err != nil {
-			return all, err
+		if err := movePart(op.parts[i], i, r, m); err != nil {
+			return err
 		}
-		all = all.then(m)
 	}
-	return all, nil
+	return nil
 }
 
 // Move makes it a Mover.
-func (op *randAugment) Move(r *Rand, w, h int) (Moved, error) {
-	all := still(w, h)
+func (op *randAugment) Move(r *Rand, m *Moves) error {
 	for range op.n {
 		which := r.IntN(polInvert)
-		m, signed := autoSpace.magnitude(which, op.bins, op.magnitude, w, h)
-		all = all.then(policyMoved(which, drawSign(r, m, signed), w, h))
+		v, signed := autoSpace.magnitude(which, op.bins, op.magnitude, m.W, m.H)
+		policyMoved(which, drawSign(r, v, signed), m)
 	}
-	return all, nil
+	return nil
 }
 
 // Move makes it a Mover.
-func (op *trivialAugment) Move(r *Rand, w, h int) (Moved, error) {
+func (op *trivialAugment) Move(r *Rand, m *Moves) error {
 	which, step := r.IntN(polInvert), r.IntN(op.bins)
-	m, signed := wideSpace.magnitude(which, op.bins, step, w, h)
-	return policyMoved(which, drawSign(r, m, signed), w, h), nil
+	v, signed := wideSpace.magnitude(which, op.bins, step, m.W, m.H)
+	policyMoved(which, drawSign(r, v, signed), m)
+	return nil
 }
 
 // Move makes it a Mover.
-func (op *autoAugment) Move(r *Rand, w, h int) (Moved, error) {
-	all := still(w, h)
+func (op *autoAugment) Move(r *Rand, m *Moves) error {
 	for _, e := range op.policies[r.IntN(len(op.policies))] {
 		if !r.Bool(e.p) {
 			continue
 		}
-		m, signed := autoSpace.magnitude(e.op, autoBins, e.magnitude, w, h)
-		all = all.then(policyMoved(e.op, drawSign(r, m, signed), w, h))
+		v, signed := autoSpace.magnitude(e.op, autoBins, e.magnitude, m.W, m.H)
+		policyMoved(e.op, drawSign(r, v, signed), m)
 	}
-	return all, nil
+	return nil
 }
 
-func policyMoved(op int, m float64, w, h int) Moved {
-	if d, moves := policyWarp(op, m, w, h); moves {
-		return d.moved(w, h)
+func policyMoved(op int, v float64, m *Moves) {
+	if d, moves := policyWarp(op, v, m.W, m.H); moves {
+		m.add(d.moved(m.W, m.H))
 	}
-	return still(w, h)
 }

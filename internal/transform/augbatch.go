@@ -17,6 +17,7 @@ func batchSpecs() []BatchSpec {
 	return []BatchSpec{
 		{"MixUp", keys, buildMixUp},
 		{"CutMix", keys, buildCutMix},
+		{"Mosaic", []string{"p", "images"}, buildMosaic},
 		{"RandomApply", []string{"transforms", "p"}, buildBatchApply},
 		{"RandomChoice", []string{"transforms", "p"}, buildBatchChoice},
 		{"OneOf", []string{"transforms", "p"}, buildBatchChoice},
@@ -59,6 +60,7 @@ type softener interface {
 // mixer is what MixUp and CutMix share: each record is mixed with the one
 // before it, the first with the last, and so are their labels.
 type mixer struct {
+	gather        // what belongs to the images, of records with boxes
 	alpha         float64
 	images        []string
 	labels, soft  string
@@ -74,6 +76,13 @@ func buildMixer(a *Args, in BatchInfo) (mixer, []item.Array, error) {
 	}
 	if err := m.findImages(a, in); err != nil {
 		return m, nil, err
+	}
+	var err error
+	if m.gather, err = newGather(in, m.images, 2); err != nil {
+		return m, nil, err
+	}
+	if len(m.groups) > 0 && !hasLabels(in) && !a.Has("labels") {
+		return m, nil, nil // the labels are those of the boxes
 	}
 	if err := m.findLabels(a, in); err != nil {
 		return m, nil, err
@@ -102,7 +111,7 @@ func (m *mixer) findImages(a *Args, in BatchInfo) error {
 	first := true
 	for _, arr := range in.Arrays {
 		// Arrays are mixed when they are asked for.
-		if len(arr.Shape) != 3 || arr.Kind != "" && arr.Kind != "image" && !contains(wanted, arr.Name) {
+		if len(arr.Shape) != 3 || arr.Ragged || arr.Kind != "" && arr.Kind != "image" && !contains(wanted, arr.Name) {
 			continue
 		}
 		there = append(there, arr.Name)
@@ -186,6 +195,9 @@ func (m *mixer) findLabels(a *Args, in BatchInfo) error {
 // mixLabels writes the soft labels: lam of a record's own, the rest of the one
 // before it.
 func (m *mixer) mixLabels(b *Batch, lam float64) error {
+	if m.soft == "" {
+		return nil
+	}
 	_, soft := b.Array(m.soft)
 	if !m.fresh {
 		return mixRows(item.F32, soft, m.classes*4, b.Rows, lam)
@@ -231,7 +243,7 @@ func (m *mixer) mixLabels(b *Batch, lam float64) error {
 }
 
 func (m *mixer) skip(b *Batch) error {
-	if !m.fresh {
+	if !m.fresh || m.soft == "" {
 		return nil
 	}
 	return m.mixLabels(b, 1)
@@ -311,6 +323,14 @@ func (op *mixUp) apply(b *Batch, lam float64) error {
 			return err
 		}
 	}
+	// Boxes of both images are in the mixed one, its own first.
+	err := op.gather.apply(b, func(row int, take func(from int, s shift)) {
+		take(row, shift{})
+		take((row+b.Rows-1)%b.Rows, shift{})
+	})
+	if err != nil {
+		return err
+	}
 	return op.mixLabels(b, lam)
 }
 
@@ -319,6 +339,9 @@ type cutMix struct{ mixer }
 
 func buildCutMix(a *Args, in BatchInfo) (BatchOp, []item.Array, error) {
 	m, add, err := buildMixer(a, in)
+	if err == nil && len(m.groups) > 0 {
+		err = fmt.Errorf("does not know which boxes are left of an image with a hole; use MixUp or Mosaic")
+	}
 	if err == nil && m.width == 0 {
 		err = fmt.Errorf("the images of the batch have different sizes; say which are to be mixed with images=")
 	}
@@ -477,6 +500,17 @@ func (op *batchChoice) ApplyBatch(r *Rand, b *Batch) error {
 	}
 	i := pick(op.upto, r.Float64())
 	return withPart(r, i, func() error { return op.parts[i].ApplyBatch(r, b) })
+}
+
+// Grow makes it a Grower.
+func (op *batchChoice) Grow(array string) int64 {
+	most := int64(1)
+	for _, part := range op.parts {
+		if g, ok := part.(Grower); ok {
+			most = max(most, g.Grow(array))
+		}
+	}
+	return most
 }
 
 func (op *batchChoice) skip(b *Batch) error { return op.parts[0].skip(b) }

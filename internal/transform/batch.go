@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 
@@ -13,12 +14,44 @@ type BatchOp interface {
 	ApplyBatch(r *Rand, b *Batch) error
 }
 
+// Grower is implemented by a BatchOp that puts values of several rows of ragged
+// arrays into one.
+type Grower interface {
+	// Grow is how many times as much room a ragged array needs, 1 for one that
+	// stays.
+	Grow(array string) int64
+}
+
 // Batch is a complete batch in its slot.
 type Batch struct {
 	Arrays []item.Array
 	Slot   []byte
-	// Rows is the number of records; the rows behind them are zero.
-	Rows int
+	// Rows is the number of records; the rows behind them are zero. Full is how many
+	// the batch has room for.
+	Rows, Full int
+}
+
+// Ragged returns the values of a ragged array and where the rows in use lie among
+// them, in bytes: row i is values[ends[i]:ends[i+1]].
+func (b *Batch) Ragged(a *item.Array) (values []byte, ends []int64) {
+	ends = make([]int64, b.Rows+1)
+	for i := range ends {
+		ends[i] = int64(binary.LittleEndian.Uint64(b.Slot[a.Offsets+8*int64(i):])) * a.ElementBytes()
+	}
+	return b.Slot[a.Offset : a.Offset+ends[b.Rows]], ends
+}
+
+// SetRagged writes the rows of a ragged array: values has those in use one behind
+// the other, ends where each ends, from 0 on, in bytes.
+func (b *Batch) SetRagged(a *item.Array, values []byte, ends []int64) error {
+	if int64(len(values)) > a.Capacity {
+		return fmt.Errorf("the values of %q have %d bytes, more than the %d there is room for", a.Name, len(values), a.Capacity)
+	}
+	copy(b.Slot[a.Offset:], values)
+	for i := range b.Full + 1 {
+		binary.LittleEndian.PutUint64(b.Slot[a.Offsets+8*int64(i):], uint64(ends[min(i, b.Rows)]/a.ElementBytes()))
+	}
+	return nil
 }
 
 // Array returns the array of a name and its rows that are in use, nil when
@@ -35,7 +68,7 @@ func (b *Batch) Array(name string) (*item.Array, []byte) {
 
 // BatchInfo is what a batch operation may know when it is compiled.
 type BatchInfo struct {
-	// Arrays are those of the batch so far, without offsets.
+	// Arrays are those of the batch so far, without offsets, ragged ones, too.
 	Arrays []item.Array
 	// Classes is the number of classes by label array, 0 when not known.
 	Classes map[string]int

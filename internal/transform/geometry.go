@@ -14,6 +14,8 @@ func geometrySpecs() []Spec {
 		{"CenterCrop", []string{"size"}, nil, buildCenterCrop},
 		{"RandomCrop", []string{"size", "padding", "pad_if_needed", "fill", "padding_mode"}, nil, buildRandomCrop},
 		{"RandomResizedCrop", []string{"size", "scale", "ratio", "interpolation", "antialias"}, nil, buildRandomResizedCrop},
+		{"LetterBox", []string{"size", "fill", "center", "scaleup"}, nil, buildLetterBox},
+		{"Pad", []string{"padding", "fill", "padding_mode"}, nil, buildPad},
 		{"RandomHorizontalFlip", []string{"p"}, nil, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5)}, nil }},
 		{"RandomVerticalFlip", []string{"p"}, nil, func(a *Args) (Op, error) { return &randomFlip{p: a.Prob("p", 0.5), vertical: true}, nil }},
 	}
@@ -127,27 +129,32 @@ func buildRandomCrop(a *Args) (Op, error) {
 	op := &randomCrop{padIfNeeded: a.Bool("pad_if_needed", false), fill: a.Fill("fill")}
 	op.h, op.w = a.Square("size")
 	mode := padModes[a.Choice("padding_mode", "constant", "constant", "edge", "reflect", "symmetric")]
-	pad := a.Floats("padding", []float64{0})
-	for _, p := range pad {
-		if p != math.Trunc(p) || p < 0 || p > maxSide {
-			a.fail("padding", "must be whole numbers from 0 to %d", maxSide)
-			return op, nil
-		}
-	}
-	switch len(pad) {
-	case 1:
-		op.left, op.top, op.right, op.bottom = int(pad[0]), int(pad[0]), int(pad[0]), int(pad[0])
-	case 2:
-		op.left, op.top, op.right, op.bottom = int(pad[0]), int(pad[1]), int(pad[0]), int(pad[1])
-	case 4:
-		op.left, op.top, op.right, op.bottom = int(pad[0]), int(pad[1]), int(pad[2]), int(pad[3])
-	default:
-		a.fail("padding", "must be one number, two (left and right, top and bottom) or four (left, top, right, bottom)")
-	}
+	op.left, op.top, op.right, op.bottom = padding(a)
 	if mode != cdec.PadConstant {
 		return &paddedCrop{"RandomCrop", op, mode}, nil
 	}
 	return op, nil
+}
+
+// padding are the pixels to add on each side.
+func padding(a *Args) (left, top, right, bottom int) {
+	pad := a.Floats("padding", []float64{0})
+	for _, p := range pad {
+		if p != math.Trunc(p) || p < 0 || p > maxSide {
+			a.fail("padding", "must be whole numbers from 0 to %d", maxSide)
+			return 0, 0, 0, 0
+		}
+	}
+	switch len(pad) {
+	case 1:
+		return int(pad[0]), int(pad[0]), int(pad[0]), int(pad[0])
+	case 2:
+		return int(pad[0]), int(pad[1]), int(pad[0]), int(pad[1])
+	case 4:
+		return int(pad[0]), int(pad[1]), int(pad[2]), int(pad[3])
+	}
+	a.fail("padding", "must be one number, two (left and right, top and bottom) or four (left, top, right, bottom)")
+	return 0, 0, 0, 0
 }
 
 func (op *randomCrop) Draw(r *Rand, w, h int) Step {
@@ -244,3 +251,78 @@ func (op *randomFlip) Draw(r *Rand, _, _ int) Step {
 }
 
 func (op *randomFlip) OutSize(w, h int) (int, int) { return w, h }
+
+// pad is torchvision's Pad with a constant; the other modes are a paddedCrop.
+type pad struct {
+	left, top, right, bottom int
+	fill                     Fill
+}
+
+func buildPad(a *Args) (Op, error) {
+	op := &pad{fill: a.Fill("fill")}
+	if !require(a, "padding", "one number, two or four") {
+		return op, nil
+	}
+	op.left, op.top, op.right, op.bottom = padding(a)
+	a.Choice("padding_mode", "constant", "constant")
+	return op, nil
+}
+
+func (op *pad) Draw(_ *Rand, w, h int) Step {
+	w, h = op.OutSize(w, h)
+	return Step{HasCrop: true, X: -op.left, Y: -op.top, W: w, H: h, Fill: op.fill}
+}
+
+func (op *pad) OutSize(w, h int) (int, int) {
+	if w == 0 || h == 0 {
+		return 0, 0
+	}
+	return w + op.left + op.right, h + op.top + op.bottom
+}
+
+// letterBox scales an image so that it just fits and puts it on a background, as
+// LetterBox of Ultralytics does: sizes are rounded half to even, and boxes are
+// scaled by the ratio before that.
+type letterBox struct {
+	h, w            int
+	fill            Fill
+	center, scaleup bool
+	filter          item.Filter
+}
+
+// letterFill is the gray that detectors of the YOLO family are trained with.
+const letterFill = 114
+
+func buildLetterBox(a *Args) (Op, error) {
+	op := &letterBox{center: a.Bool("center", true), scaleup: a.Bool("scaleup", true), filter: item.Bilinear}
+	op.h, op.w = a.Square("size")
+	switch {
+	case a.Has("fill"):
+		op.fill = a.Fill("fill")
+	case !a.mask:
+		gray := letterFill / 255.0 * maxValue(a.pixels.DType)
+		for c := range op.fill {
+			op.fill[c] = float32(gray)
+		}
+	}
+	if a.mask {
+		op.filter = item.Nearest
+	}
+	return op, nil
+}
+
+func (op *letterBox) Draw(_ *Rand, w, h int) Step {
+	r := min(float64(op.h)/float64(h), float64(op.w)/float64(w))
+	if !op.scaleup {
+		r = min(r, 1)
+	}
+	s := Step{HasResize: true, Scale: r, Filter: op.filter, HasPad: true, PadW: op.w, PadH: op.h, Fill: op.fill}
+	s.RW, s.RH = max(int(math.RoundToEven(float64(w)*r)), 1), max(int(math.RoundToEven(float64(h)*r)), 1)
+	if op.center {
+		s.PadX = int(math.RoundToEven(float64(op.w-s.RW)/2 - 0.1))
+		s.PadY = int(math.RoundToEven(float64(op.h-s.RH)/2 - 0.1))
+	}
+	return s
+}
+
+func (op *letterBox) OutSize(_, _ int) (int, int) { return op.w, op.h }

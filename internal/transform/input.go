@@ -33,8 +33,10 @@ func (o *Output) Image(w, h int) (Input, error) {
 	case 0, 8:
 	case 16:
 		in.DType = item.U16
+	case 32:
+		in.DType = item.F32
 	default:
-		return in, fmt.Errorf("output %q: depth is %d, must be 8 or 16", o.Name, o.Depth)
+		return in, fmt.Errorf("output %q: depth is %d, must be 8, 16 or 32", o.Name, o.Depth)
 	}
 	switch c, known := modes[o.Mode]; {
 	case o.Mask && o.Mode != "":

@@ -5,8 +5,8 @@ import "slices"
 // Operations returns the operations on single records and the parameters of each.
 func Operations() map[string][]string {
 	all := map[string][]string{}
-	for _, s := range specs() {
-		all[s.Name] = slices.Sorted(slices.Values(s.Keys))
+	for _, s := range slices.Concat(specs(), soundSpecs(), volumeSpecs()) {
+		all[s.Name] = append([]string{}, slices.Sorted(slices.Values(s.Keys))...) // [] and not null
 	}
 	return all
 }

@@ -111,6 +111,11 @@ func compile(out Output, in Input) (*Program, error) {
 			converted = !st.plain()
 			continue
 		}
+		if b, ok := op.(BoxOp); ok { // moves no pixels
+			p.keepPlace(i)
+			p.ops = append(p.ops, b)
+			continue
+		}
 		if converted {
 			if err := p.addConverted(op, i, w, h, st.pixels); err != nil {
 				return nil, fmt.Errorf("operation %d: %w", i+1, err)
@@ -134,11 +139,7 @@ func compile(out Output, in Input) (*Program, error) {
 		default:
 			return nil, fmt.Errorf("operation %d: %T does nothing", i+1, op)
 		}
-		// Every operation keeps its place, so that its random numbers do not
-		// depend on what was folded away.
-		for len(p.ops) < i {
-			p.ops = append(p.ops, nil)
-		}
+		p.keepPlace(i)
 		p.ops = append(p.ops, op)
 		if converted && len(p.stored) > 0 {
 			p.ops[i] = nil
@@ -162,6 +163,14 @@ func compile(out Output, in Input) (*Program, error) {
 		return nil, fmt.Errorf("one row of %dx%d has %d bytes, the limit is %d", w, h, p.RowBytes(), maxOutputBytes)
 	}
 	return p, nil
+}
+
+// keepPlace has the next operation stand at place i: every operation keeps its
+// place, so that its random numbers do not depend on what was folded away.
+func (p *Program) keepPlace(i int) {
+	for len(p.ops) < i {
+		p.ops = append(p.ops, nil)
+	}
 }
 
 // addConverted decides what an operation behind ToDtype or Normalize means.
@@ -203,6 +212,10 @@ func opName(op Op) string {
 		return "RandomCrop"
 	case *randomResizedCrop:
 		return "RandomResizedCrop"
+	case *letterBox:
+		return "LetterBox"
+	case *pad:
+		return "Pad"
 	}
 	if s, ok := op.(fmt.Stringer); ok {
 		return s.String()
@@ -235,7 +248,7 @@ func (p *Program) NeedsScratch() bool {
 	resized := false
 	for _, op := range p.ops {
 		switch op := op.(type) {
-		case nil, *randomFlip:
+		case nil, BoxOp, *randomFlip:
 		case *randomCrop:
 			if op.left|op.top|op.right|op.bottom != 0 || op.padIfNeeded {
 				return true
@@ -259,7 +272,7 @@ func (p *Program) Identity() bool {
 		return false
 	}
 	for _, op := range p.ops {
-		if op != nil {
+		if _, boxes := op.(BoxOp); op != nil && !boxes {
 			return false
 		}
 	}

@@ -11,16 +11,18 @@
 // operations after it are fused again; a list may mix both kinds freely.
 // ToDtype and Normalize fold into the item.Store of the last kernel.
 //
+// Boxes and key points follow an image without its pixels: see Places.
+//
 // To add an operation: write a Spec for it, list it in specs() and implement
-// one of GeometryOp, PixelOp or StoredOp.
+// one of GeometryOp, PixelOp, StoredOp or BoxOp.
 package transform
 
 import (
 	"github.com/stokerdata/stoker/internal/item"
 )
 
-// Op is an operation on one image: a GeometryOp, a PixelOp, a StoredOp or one
-// of the store operations of this package.
+// Op is an operation on one image: a GeometryOp, a PixelOp, a StoredOp, a BoxOp
+// or one of the store operations of this package.
 type Op interface{}
 
 // GeometryOp is an operation that moves pixels and can be fused.
@@ -80,7 +82,7 @@ type Stored struct {
 type Fill = [item.MaxChannels]float32
 
 // Step is what a GeometryOp does to one image, in this order: crop, resize,
-// flip.
+// pad, flip.
 type Step struct {
 	// HasCrop: cut the box out. It may reach outside the image; what lies
 	// there is Fill.
@@ -91,6 +93,12 @@ type Step struct {
 	HasResize bool
 	RW, RH    int
 	Filter    item.Filter
+	// Scale, when it is more than 0, is what boxes are scaled by in the place of
+	// RW and RH, which are rounded.
+	Scale float64
+	// HasPad: put the image at (PadX, PadY) of PadW x PadH pixels, on Fill.
+	HasPad                 bool
+	PadX, PadY, PadW, PadH int
 	// FlipH mirrors left and right, FlipV top and bottom.
 	FlipH, FlipV bool
 	// Err says why the operation cannot be done to this image.

@@ -30,7 +30,7 @@ func newView(w, h int) view {
 // apply adds a step. What it could add it takes out of s; when something is
 // left it returns false, and the caller makes the pixels so far and applies the
 // rest of s to a view of them. A step always fits a new view, except a resize
-// after a crop that pads.
+// after a crop that pads, and padding after one.
 func (v *view) apply(s *Step) bool {
 	if s.HasCrop {
 		if !v.crop(s) {
@@ -43,6 +43,12 @@ func (v *view) apply(s *Step) bool {
 			return false
 		}
 		s.HasResize = false
+	}
+	if s.HasPad {
+		if !v.crop(&Step{X: -s.PadX, Y: -s.PadY, W: s.PadW, H: s.PadH, Fill: s.Fill}) {
+			return false
+		}
+		s.HasPad = false
 	}
 	if s.FlipH {
 		v.flipH = !v.flipH

@@ -1,0 +1,72 @@
+package mask
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/netpbm"
+	"github.com/stokerdata/stoker/internal/tiffimage"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// errColours is the error of an image of more than one value per pixel.
+var errColours = errors.New("it has colours and not class numbers: save it as gray or with a palette")
+
+// fromOwn decodes the files that no Go library reads; nil without an error for others.
+func fromOwn(b []byte, info *imagefile.Info) (*Mask, error) {
+	switch {
+	case info.Codec == driver.CodecPNM:
+		h, err := netpbm.Parse(b)
+		if err != nil {
+			return nil, err
+		}
+		if h.Channels > 1 {
+			return nil, errColours
+		}
+		pix, err := h.Values(b)
+		if err != nil {
+			return nil, err
+		}
+		size := 1
+		if h.Wide() {
+			size = 2
+		}
+		return &Mask{Width: int(info.Width), Height: int(info.Height), Size: size, Pix: pix}, nil
+	case info.Codec == driver.CodecTIFF && info.Own:
+		return fromTIFF(b)
+	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
+		return nil, fmt.Errorf("it has numbers of floating point and not class numbers")
+	}
+	return nil, nil
+}
+
+// fromTIFF decodes a TIFF file of integers of any size, or floats that are whole numbers.
+func fromTIFF(b []byte) (*Mask, error) {
+	l, err := imagefile.ReadTIFFLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	if l.Channels > 1 {
+		return nil, errColours
+	}
+	t, n := tiffimage.Type(l), l.Width*l.Height
+	pix := make([]byte, n*t.Size())
+	if err := tiffimage.Read(b, l, pix); err != nil {
+		return nil, err
+	}
+	if t != dtype.F32 {
+		return &Mask{Width: l.Width, Height: l.Height, Size: t.Size(), Pix: pix}, nil
+	}
+	for i := range n {
+		v := math.Float32frombits(binary.LittleEndian.Uint32(pix[4*i:]))
+		if !(v >= 0 && v <= math.MaxUint16) || v != float32(uint16(v)) {
+			return nil, fmt.Errorf("it has %v (at %d, %d); class numbers are whole numbers from 0 to 65535", v, i%l.Width, i/l.Width)
+		}
+		binary.LittleEndian.PutUint16(pix[2*i:], uint16(v))
+	}
+	return &Mask{Width: l.Width, Height: l.Height, Size: 2, Pix: pix[:2*n]}, nil
+}
