@@ -92,7 +92,7 @@ func TestPatterns(t *testing.T) {
 	if _, err := Open(t.Context(), "b/{1,2}.tar", nil); err == nil || !strings.Contains(err.Error(), "b/2.tar") {
 		t.Error(err)
 	}
-	if _, err := Open(t.Context(), "b/{x,y}.txt", nil); err == nil || !strings.Contains(err.Error(), "are for tar, zip and Arrow files") {
+	if _, err := Open(t.Context(), "b/{x,y}.txt", nil); err == nil || !strings.Contains(err.Error(), "are for tar, zip, HDF5, Parquet, Arrow files and tokens") {
 		t.Error(err)
 	}
 }

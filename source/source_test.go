@@ -1,6 +1,7 @@
 package source_test
 
 import (
+	"context"
 	"fmt"
 	"image"
 	"image/color"
@@ -44,13 +45,9 @@ func makeFolder(t testing.TB, n int) string {
 }
 
 func opener(url string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := source.Open(t.Context(), url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return source.Open(ctx, url, nil)
+	})
 }
 
 func makePack(t testing.TB, dir string, opt *pack.Options) string {

@@ -5,8 +5,8 @@
 //
 // Opening reads the metadata of all record batches, and of the chosen columns which
 // rows have values and where those of any length begin: 4 or 8 bytes per row and
-// column are kept. Values are read where they lie. Record batches that are
-// compressed are refused.
+// column are kept. Values are read where they lie, but for those of
+// buffers that are compressed, which are decompressed as a whole and kept.
 package arrowsource
 
 import (
@@ -14,7 +14,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,7 +23,9 @@ import (
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/internal/arrowipc/flatbuf"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/internal/columns"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/source/internal/unpacked"
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/store"
 )
@@ -58,18 +59,20 @@ type source struct {
 	opt     Options
 	list    *filelist.List
 	schema  *schema
-	columns []*column // by field
-	same    []int     // by field, the first one of the same column
+	columns []*columns.Column // by field
+	same    []int             // by field, the first one of the same column
 	batches []place
 	first   []int64   // number of the first record of each batch
 	parts   [][]*part // by batch and field
 	units   []int64   // by field, the size of what its offsets count
-	files   *files
+	files   *columns.Files
+	cache   *unpacked.Cache // of buffers that are compressed
+	plain   int64           // what they take, decompressed
 }
 
 // Open reads the metadata of the Arrow files in st, or of the one that it is.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
-	s := &source{info: driver.Info{URL: url, Format: "arrow"}}
+	s := &source{info: driver.Info{URL: url, Format: "arrow"}, cache: unpacked.New()}
 	if opt != nil {
 		s.opt = *opt
 	}
@@ -85,9 +88,9 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	of := []string{"arrow", s.schema.features}
 	for i, f := range s.info.Fields {
-		of = append(of, f.Name, string(f.Kind), s.columns[i].name)
+		of = append(of, f.Name, string(f.Kind), s.columns[i].Name)
 	}
-	of = append(of, s.files.fingerprints()...)
+	of = append(of, s.files.Fingerprints()...)
 	s.info.Fingerprint = s.list.Fingerprint(of...)
 	return s, nil
 }
@@ -96,7 +99,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 type scanned struct {
 	batches []place
 	parts   [][]*part
-	seen    []*uniform
+	seen    []*columns.Uniform
 }
 
 // read goes through all files.
@@ -106,10 +109,10 @@ func (s *source) read(ctx context.Context) error {
 	if s.schema, err = s.schemaOf(ctx, 0); err != nil {
 		return err
 	}
-	all := columnsOf(s.schema)
+	all := columns.Of(s.schema.columns, s.schema.features)
 	names := make([]string, len(all))
 	for i, c := range all {
-		names[i] = c.name
+		names[i] = c.Name
 	}
 	wants, from, err := tablesource.Choose(tablesource.Named(names), s.opt.Columns)
 	if err != nil {
@@ -117,8 +120,8 @@ func (s *source) read(ctx context.Context) error {
 	}
 	for i := range wants {
 		c := all[from[i]]
-		if c.why != "" {
-			return s.refuse(c, all)
+		if c.Why != "" {
+			return columns.Refuse(s.list.Store, c, all)
 		}
 		s.same = append(s.same, len(s.columns))
 		if first := slices.Index(s.columns, c); first >= 0 {
@@ -135,9 +138,9 @@ func (s *source) read(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	seen := make([]*uniform, len(s.columns))
+	seen := make([]*columns.Uniform, len(s.columns))
 	for i, c := range s.columns {
-		seen[i] = newUniform(c)
+		seen[i] = columns.NewUniform(c)
 	}
 	for f := range out {
 		for i, p := range out[f].batches {
@@ -147,9 +150,10 @@ func (s *source) read(ctx context.Context) error {
 			s.parts = append(s.parts, out[f].parts[i])
 		}
 		for i, u := range out[f].seen {
-			seen[i].merge(u)
+			seen[i].Merge(u)
 		}
 	}
+	s.number()
 	for i, first := range s.same {
 		u := *seen[first]
 		seen[i] = &u
@@ -163,52 +167,52 @@ func (s *source) read(ctx context.Context) error {
 	return s.fields(ctx, wants, all, seen)
 }
 
+// number gives numbers to the buffers that are compressed.
+func (s *source) number() {
+	n := int32(0)
+	for _, parts := range s.parts {
+		for i, p := range parts {
+			if p.packed != nil && s.same[i] == i {
+				p.packed.n = n
+				n++
+				s.plain += p.packed.plain
+			}
+		}
+	}
+}
+
 // fields makes the fields of what was seen of their columns.
-func (s *source) fields(ctx context.Context, wants []tablesource.Column, all []*column, seen []*uniform) error {
+func (s *source) fields(ctx context.Context, wants []tablesource.Column, all []*columns.Column, seen []*columns.Uniform) error {
 	for i, c := range s.columns {
 		u := seen[i]
-		if u.uneven {
-			c.why = "is not read: the lists within its lists have different lengths or no value"
-			return s.refuse(c, all)
+		if u.Uneven {
+			c.Why = "is not read: the lists within its lists have different lengths or no value"
+			return columns.Refuse(s.list.Store, c, all)
 		}
 		look := driver.KindBytes
 		var err error
-		if c.elem == nil && (c.value.class == binaries && wants[i].Kind == "" || wants[i].Kind == driver.KindMask) {
-			if look, u.mask, err = s.look(ctx, i, wants[i].Name); err != nil {
+		if c.Elem == nil && (c.Value.Class == columns.Binaries && wants[i].Kind == "" || wants[i].Kind == driver.KindMask) {
+			if look, u.Mask, err = s.look(ctx, i, wants[i].Name); err != nil {
 				return err
 			}
 		}
-		f, err := c.field(wants[i], u, look)
+		f, err := c.Field(wants[i], u, look)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.list.Store, err)
 		}
-		unit := c.unit()
-		for _, n := range u.sides {
+		unit := c.Unit()
+		for _, n := range u.Sides {
 			unit *= max(n, 1)
 		}
 		s.units = append(s.units, unit)
 		s.info.Fields = append(s.info.Fields, f)
 	}
-	s.files = newFiles(s)
-	if err := s.files.find(ctx); err != nil {
+	s.files = columns.NewFiles(len(s.columns), s.opt.Files, s.opt.Folder, s.opt.Outside, s.opt.Threads)
+	if err := s.findFiles(ctx); err != nil {
 		return err
 	}
-	s.info.Objects = int64(s.list.Len()) + s.files.len()
+	s.info.Objects = int64(s.list.Len()) + s.files.Len()
 	return nil
-}
-
-// refuse says that a column cannot be read, and how to read the others.
-func (s *source) refuse(c *column, all []*column) error {
-	var rest []string
-	for _, o := range all {
-		if o.why == "" && len(rest) < 4 {
-			rest = append(rest, tablesource.Query([]tablesource.Column{{Name: o.name, From: o.name}}))
-		}
-	}
-	if len(rest) == 0 {
-		return fmt.Errorf("%s: column %q of the type %s %s", s.list.Store, c.name, c.typ(), c.why)
-	}
-	return fmt.Errorf("%s: column %q of the type %s %s; choose others, such as ?%s", s.list.Store, c.name, c.typ(), c.why, strings.Join(rest, "&"))
 }
 
 // at puts the file, and what of it, in front of an error.
@@ -245,7 +249,7 @@ func (s *source) scan(ctx context.Context, f int, out *scanned) error {
 		return fmt.Errorf("%s has other columns, %.1000s, than %s: %.1000s", s.list.Path(f), w.schema, s.list.Path(0), s.schema)
 	}
 	for _, c := range s.columns {
-		out.seen = append(out.seen, newUniform(c))
+		out.seen = append(out.seen, columns.NewUniform(c))
 	}
 	row := int64(0)
 	for n := 0; ; n++ {
@@ -267,7 +271,7 @@ func (s *source) scan(ctx context.Context, f int, out *scanned) error {
 				continue
 			}
 			if parts[i], err = x.column(ctx, c, out.seen[i]); err != nil {
-				return s.at(f, fmt.Sprintf(", record batch %d (byte %d), column %q", n, at, c.name), err)
+				return s.at(f, fmt.Sprintf(", record batch %d (byte %d), column %q", n, at, c.Name), err)
 			}
 		}
 		out.batches = append(out.batches, place{f, n, row, x.b.rows})
@@ -417,7 +421,7 @@ func (s *source) Info() *driver.Info { return &s.info }
 
 func (s *source) Object(n int64) driver.Object {
 	if tables := int64(s.list.Len()); n >= tables {
-		return s.files.object(n - tables)
+		return s.files.Object(n - tables)
 	}
 	return s.list.Object(n, true)
 }
@@ -435,10 +439,10 @@ func (s *source) Name(id int64) string {
 // extent is where the value of a field of a row lies: bytes of its record batch's
 // file, none when it has no value.
 func (s *source) extent(field int, p *part, row int64) (off, size int64) {
-	if !bit(p.valid, row) {
+	if !columns.Bit(p.valid, row) {
 		return 0, 0
 	}
-	if e := s.columns[field].elem; e != nil && e.class == boolean {
+	if e := s.columns[field].Elem; e != nil && e.Class == columns.Boolean {
 		return p.values + row>>3, 1
 	}
 	lo, hi := p.at(row), p.at(row+1)
@@ -459,8 +463,8 @@ func (s *source) Locate(g *driver.Group) {
 			f := &s.info.Fields[i]
 			e := driver.Extent{Object: int64(s.batches[b].file), Field: -1}
 			var err error
-			if s.files.has(i, id) {
-				if e.Object, e.Size, err = s.files.locate(i, id); err == nil {
+			if s.files.Has(i, id) {
+				if e.Object, e.Size, err = s.files.Locate(i, id); err == nil {
 					e.Object += int64(s.list.Len())
 				}
 			} else {
@@ -477,9 +481,11 @@ func (s *source) Locate(g *driver.Group) {
 			if e.Size == 0 {
 				continue
 			}
-			if isPicture(f.Kind) {
+			if p := s.parts[b][i].packed; p != nil && e.Object < int64(s.list.Len()) {
+				e.Offset, e.Size = p.off, p.size // all of it
+			} else if columns.IsPicture(f.Kind) {
 				e.Tail = true
-			} else if s.direct(i) && (s.parts[b][i].elems == nil || e.Object >= int64(s.list.Len())) {
+			} else if s.columns[i].Direct(f) && (s.parts[b][i].elems == nil || e.Object >= int64(s.list.Len())) {
 				e.Field = int32(i)
 			}
 			g.Extents = append(g.Extents, e)
@@ -487,27 +493,8 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// isPicture says whether values are given to decoders.
-func isPicture(k driver.Kind) bool {
-	return k == driver.KindImage || k == driver.KindMask || k == driver.KindAudio
-}
-
-// direct says whether the values of a field are stored as they are wanted.
-func (s *source) direct(field int) bool {
-	f, e := &s.info.Fields[field], s.columns[field].elem
-	switch f.Kind {
-	case driver.KindText, driver.KindBytes, driver.KindJSON:
-		return true
-	case driver.KindArray, driver.KindRagged, driver.KindTokens:
-		return e.class == number && e.dtype == f.DType
-	case driver.KindMultiLabel:
-		return e.dtype == driver.Int64
-	}
-	return false
-}
-
 func (s *source) wrong(id int64, field int, err error) error {
-	return fmt.Errorf("%s: column %q: %w", s.Name(id), s.columns[field].name, err)
+	return fmt.Errorf("%s: column %q: %w", s.Name(id), s.columns[field].Name, err)
 }
 
 // Parse makes values of what lies in the columns.
@@ -524,11 +511,11 @@ func (s *source) Parse(g *driver.Group) error {
 				continue
 			}
 			p, row := s.parts[b][i], id-s.first[b]
-			valid := bit(p.valid, row)
+			valid := columns.Bit(p.valid, row)
 			var raw []byte
 			var size int64
-			if s.files.has(i, id) {
-				_, size, _ = s.files.locate(i, id) // Locate has seen it
+			if s.files.Has(i, id) {
+				_, size, _ = s.files.Locate(i, id) // Locate has seen it
 				valid = true
 			} else {
 				_, size = s.extent(i, p, row)
@@ -536,10 +523,16 @@ func (s *source) Parse(g *driver.Group) error {
 			if size > 0 {
 				raw, parts = parts[0], parts[1:]
 			}
-			if err := s.value(g, k, i, p, row, valid, raw); err != nil {
-				var m *memoryError
+			var err error
+			if p.packed != nil && size > 0 && !s.files.Has(i, id) {
+				err = s.unpacked(g, k, i, p, row, raw)
+			} else {
+				err = s.columns[i].Make(g, k, i, &s.info.Fields[i], s.stored(i, p, row, valid, raw))
+			}
+			if err != nil {
+				var m *columns.MemoryError
 				if errors.As(err, &m) {
-					return fmt.Errorf("no memory for %q of %s: %w", s.info.Fields[i].Name, s.Name(id), m.err)
+					return fmt.Errorf("no memory for %q of %s: %w", s.info.Fields[i].Name, s.Name(id), m.Err)
 				}
 				rec.Err = s.wrong(id, i, err)
 				break
@@ -549,15 +542,16 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-func (s *source) Close() error { return nil }
-
-// fits refuses what a batch has no room for. It cannot happen while files stay what
-// they are.
-func fits(f *driver.Field, n int) error {
-	if int64(n) > f.MaxBytes {
-		return fmt.Errorf("%d bytes, where the largest had %d when the table was opened", n, f.MaxBytes)
+// stored is the value of a field of a row.
+func (s *source) stored(i int, p *part, row int64, valid bool, raw []byte) *columns.Stored {
+	of := &columns.Stored{Raw: raw, Valid: valid, Bit: uint(row & 7), Elems: p.elems}
+	if p.elems != nil {
+		of.First = p.first + p.at(row)*(s.units[i]/int64(s.columns[i].Elem.DType.Size()))
 	}
-	return nil
+	return of
 }
 
-var nan = math.NaN()
+func (s *source) Close() error {
+	s.cache.Close()
+	return nil
+}

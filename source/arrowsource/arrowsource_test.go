@@ -160,14 +160,9 @@ func open(ctx context.Context, path string, columns ...string) (driver.Source, e
 }
 
 func opener(path string, columns ...string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		t.Helper()
-		s, err := open(t.Context(), path, columns...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return open(ctx, path, columns...)
+	})
 }
 
 func TestConformance(t *testing.T) {
@@ -175,6 +170,19 @@ func TestConformance(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
 		drivertest.Run(t, opener(one(t, table(t, false, fields, "", []string{rows(0, 30), rows(30, 44)}))))
 	})
+	for name, how := range map[string]ipc.Option{"zstd": ipc.WithZstd(), "lz4": ipc.WithLZ4()} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Run(t, opener(one(t, table(t, name == "lz4", fields, "", []string{rows(0, 30), rows(30, 44)}, how))))
+		})
+		t.Run(name+", nothing kept", func(t *testing.T) {
+			path := one(t, table(t, name == "lz4", fields, "", []string{rows(0, 30), rows(30, 44)}, how))
+			drivertest.Run(t, func(t testing.TB) driver.Source {
+				s := opener(path)(t)
+				s.(driver.Cacher).Keep(0)
+				return s
+			})
+		})
+	}
 	t.Run("other kinds", func(t *testing.T) {
 		drivertest.Run(t, opener(saved(t), "l:int=label", "s:float=small", "t:tokens=ids", "m:multilabel=ids", "g:ragged=grid", "*"))
 	})
@@ -183,6 +191,12 @@ func TestConformance(t *testing.T) {
 func TestFaults(t *testing.T) {
 	drivertest.Faults(t, localstore.New(saved(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, &Options{Threads: 1})
+	})
+	t.Run("zstd", func(t *testing.T) {
+		name := one(t, table(t, false, fields, "", []string{rows(0, 30), rows(30, 44)}, ipc.WithZstd()))
+		drivertest.Faults(t, localstore.New(name), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+			return Open(ctx, "test", st, nil)
+		})
 	})
 	t.Run("file", func(t *testing.T) {
 		name := one(t, table(t, false, fields, "", []string{rows(0, 30), rows(30, 44)}))
@@ -282,9 +296,10 @@ func TestValues(t *testing.T) {
 				"\nerror, row 1 (record batch 0, row 1): column \"wav\": it has no value"},
 		"dates": {[]arrow.Field{f("a", arrow.FixedWidthTypes.Date32), f("b", arrow.FixedWidthTypes.Timestamp_us)}, "", nil, []string{`[{"a": "1970-01-03", "b": "1970-01-01T00:00:01Z"}]`}, "a:int b:int\n2|1000000"},
 	} {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " ", stream), func(t *testing.T) {
-				s := opener(one(t, table(t, stream, c.fields, c.meta, c.batches)), c.columns...)(t)
+		for i, how := range [][]ipc.Option{nil, nil, {ipc.WithZstd()}, {ipc.WithLZ4()}} {
+			stream := i%2 == 1
+			t.Run(fmt.Sprint(name, " ", i), func(t *testing.T) {
+				s := opener(one(t, table(t, stream, c.fields, c.meta, c.batches, how...)), c.columns...)(t)
 				defer s.Close()
 				if got := show(t, s); got != c.want {
 					t.Errorf("got\n%s\nwant\n%s", got, c.want)
@@ -333,22 +348,20 @@ func TestOpeningFails(t *testing.T) {
 		columns []string
 		want    string
 	}{
-		"empty":            {nil, nil, "x.arrow: damaged: it begins neither"},
-		"no Arrow":         {[]byte("PAR1xxxxxxxxxx"), nil, "x.arrow: damaged: it begins neither"},
-		"feather 1":        {[]byte("FEA1xxxxxxxxxx"), nil, "x.arrow: it is a Feather file of version 1"},
-		"file cut":         {good[:len(good)-20], nil, "x.arrow: damaged: no Arrow footer at the end: the file is cut off"},
-		"stream cut":       {stream[:len(stream)-100], nil, "x.arrow, record batch 1 (byte "},
-		"large metadata":   {patched(stream, 4, 0xFF, 0xFF, 0xFF, 0x7F), nil, "x.arrow: damaged: metadata of 2147483647 bytes"},
-		"metadata behind":  {patched(stream, 4, 0, 0, 0xF0, 0), nil, "x.arrow: damaged: metadata of 15728648 bytes, the file ends after"},
-		"large footer":     {patched(good, len(good)-10, 0xFF, 0xFF, 0xFF, 0x7F), nil, "x.arrow: damaged: a footer of 2147483647 bytes"},
-		"compressed":       {table(t, false, fields, "", []string{rows(0, 30)}, ipc.WithZstd()), nil, "x.arrow, record batch 0 (byte "},
-		"how uncompressed": {table(t, true, fields, "", []string{rows(0, 30)}, ipc.WithLZ4()), nil, "compression=\"uncompressed\""},
-		"no rows":          {table(t, true, fields, "", nil), nil, "x.arrow has no rows"},
-		"lists of text":    {table(t, true, strs, "", []string{`[{"s": ["x"]}]`}), nil, "column \"s\" of the type list<utf8> is not read: numbers, truth values, text, bytes, lists of numbers, and structs of these are; choose others, such as ?n"},
-		"uneven":           {table(t, true, []arrow.Field{{Name: "a", Type: arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Int8))}}, "", []string{`[{"a": [[1], [1, 2]]}]`}), nil, "column \"a\" of the type list<list<int8>> is not read: the lists within its lists have different lengths"},
-		"views":            {table(t, true, []arrow.Field{{Name: "a", Type: arrow.BinaryTypes.StringView}}, "", []string{`[{"a": "x"}]`}), nil, "column \"a\" has the type utf8_view, which is not read"},
-		"no column":        {good, []string{"y"}, "x.arrow: there is no column \"y\": the columns are \"image\", \"label\""},
-		"no tokens":        {good, []string{"score:tokens"}, "column \"score\" cannot be tokens: it has no lists of whole numbers; its type is float, which is read as float"},
+		"empty":           {nil, nil, "x.arrow: damaged: it begins neither"},
+		"no Arrow":        {[]byte("PAR1xxxxxxxxxx"), nil, "x.arrow: damaged: it begins neither"},
+		"feather 1":       {[]byte("FEA1xxxxxxxxxx"), nil, "x.arrow: it is a Feather file of version 1"},
+		"file cut":        {good[:len(good)-20], nil, "x.arrow: damaged: no Arrow footer at the end: the file is cut off"},
+		"stream cut":      {stream[:len(stream)-100], nil, "x.arrow, record batch 1 (byte "},
+		"large metadata":  {patched(stream, 4, 0xFF, 0xFF, 0xFF, 0x7F), nil, "x.arrow: damaged: metadata of 2147483647 bytes"},
+		"metadata behind": {patched(stream, 4, 0, 0, 0xF0, 0), nil, "x.arrow: damaged: metadata of 15728648 bytes, the file ends after"},
+		"large footer":    {patched(good, len(good)-10, 0xFF, 0xFF, 0xFF, 0x7F), nil, "x.arrow: damaged: a footer of 2147483647 bytes"},
+		"no rows":         {table(t, true, fields, "", nil), nil, "x.arrow has no rows"},
+		"lists of text":   {table(t, true, strs, "", []string{`[{"s": ["x"]}]`}), nil, "column \"s\" of the type list<utf8> is not read: numbers, truth values, text, bytes, lists of numbers, and structs of these are; choose others, such as ?n"},
+		"uneven":          {table(t, true, []arrow.Field{{Name: "a", Type: arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Int8))}}, "", []string{`[{"a": [[1], [1, 2]]}]`}), nil, "column \"a\" of the type list<list<int8>> is not read: the lists within its lists have different lengths"},
+		"views":           {table(t, true, []arrow.Field{{Name: "a", Type: arrow.BinaryTypes.StringView}}, "", []string{`[{"a": "x"}]`}), nil, "column \"a\" has the type utf8_view, which is not read"},
+		"no column":       {good, []string{"y"}, "x.arrow: there is no column \"y\": the columns are \"image\", \"label\""},
+		"no tokens":       {good, []string{"score:tokens"}, "column \"score\" cannot be tokens: it has no lists of whole numbers; its type is float, which is read as float"},
 	} {
 		var before, after runtime.MemStats
 		path := one(t, c.b)
@@ -421,6 +434,8 @@ func fuzzed(t *testing.T, b []byte) {
 // No bytes make the reader panic, hang or take memory that the file has not.
 func FuzzFile(f *testing.F) {
 	f.Add(table(f, false, fields, huggingface, []string{rows(0, 3), rows(3, 4)}))
+	f.Add(table(f, false, fields, huggingface, []string{rows(0, 3), rows(3, 4)}, ipc.WithLZ4()))
+	f.Add(table(f, false, fields, huggingface, []string{rows(0, 3), rows(3, 4)}, ipc.WithZstd()))
 	f.Fuzz(func(t *testing.T, b []byte) { fuzzed(t, b) })
 }
 

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/stokerdata/stoker/internal/arrowipc"
-	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/internal/columns"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -26,6 +26,9 @@ type part struct {
 	// value 0 is bit first.
 	elems []byte
 	first int64
+	// packed is the buffer of the values when it is compressed: values and offsets are
+	// then counted from its beginning.
+	packed *packed
 	// paths says where the paths of files lie whose bytes may be elsewhere.
 	paths *part
 }
@@ -41,103 +44,6 @@ func (p *part) at(i int64) int64 {
 	return int64(binary.LittleEndian.Uint32(p.offsets[4*i:]))
 }
 
-func bit(b []byte, i int64) bool { return b == nil || b[i>>3]>>(i&7)&1 != 0 }
-
-// uniform is what is seen of the values of a column in all record batches.
-type uniform struct {
-	missing int64
-	sizes   sizes
-	// least and most are the elements of the outermost lists, sides those of the
-	// lists in them, -1 where there are none.
-	least, most int64
-	sides       []int64
-	uneven      bool
-	mask        driver.DType
-}
-
-func newUniform(c *column) *uniform {
-	u := &uniform{least: math.MaxInt64, mask: driver.Uint8}
-	for i := 1; i < len(c.levels); i++ {
-		u.sides = append(u.sides, -1)
-	}
-	return u
-}
-
-func (u *uniform) merge(o *uniform) {
-	u.missing += o.missing
-	u.sizes.merge(&o.sizes)
-	u.least, u.most = min(u.least, o.least), max(u.most, o.most)
-	u.uneven = u.uneven || o.uneven
-	for i, n := range o.sides {
-		u.side(i, n)
-	}
-}
-
-// side takes note of lists with n elements, n < 0 of none.
-func (u *uniform) side(i int, n int64) {
-	switch {
-	case n < 0:
-	case u.sides[i] < 0:
-		u.sides[i] = n
-	case u.sides[i] != n:
-		u.uneven = true
-	}
-}
-
-// sizes counts values by their size.
-type sizes struct {
-	count, bytes, least, most int64
-	by                        map[int64]int64
-	bound, upto, run          int64 // sizes from bound to upto that by does not have yet
-}
-
-func (s *sizes) add(n int64) {
-	if s.count == 0 {
-		s.least = n
-	}
-	s.count++
-	s.bytes += n
-	s.least, s.most = min(s.least, n), max(s.most, n)
-	if n < s.bound || n >= s.upto || s.run == 0 {
-		s.flush()
-		s.bound = driver.SizeBound(n)
-		s.upto = n + 1
-	}
-	s.run++
-}
-
-func (s *sizes) flush() {
-	if s.run > 0 {
-		if s.by == nil {
-			s.by = map[int64]int64{}
-		}
-		s.by[s.bound] += s.run
-	}
-	s.run = 0
-}
-
-func (s *sizes) merge(o *sizes) {
-	s.flush()
-	o.flush()
-	if o.count == 0 {
-		return
-	}
-	if s.count == 0 {
-		s.least, s.by = o.least, map[int64]int64{}
-	}
-	s.count += o.count
-	s.bytes += o.bytes
-	s.least, s.most = min(s.least, o.least), max(s.most, o.most)
-	for k, n := range o.by {
-		s.by[k] += n
-	}
-}
-
-func (s *sizes) stats() *driver.FieldStats {
-	s.flush()
-	return &driver.FieldStats{Count: s.count, Bytes: s.bytes, MinBytes: s.least, MaxBytes: s.most, Sizes: s.by}
-}
-
 // indexer reads what has to be known of a record batch before its rows can be
 // located: which of them have values, and offsets.
 type indexer struct {
@@ -150,54 +56,69 @@ type indexer struct {
 
 // buffer reads the first size bytes of a buffer.
 func (x *indexer) buffer(ctx context.Context, n int, size int64) ([]byte, error) {
-	at := x.b.buffers[n]
+	at, p, err := x.span(ctx, n)
+	if err != nil {
+		return nil, err
+	}
 	if at.size < size {
 		return nil, damaged("a buffer of %d bytes where %d are needed", at.size, size)
+	}
+	if p != nil {
+		if x.left -= p.size; x.left < 0 {
+			return nil, damaged("its buffers lie in each other")
+		}
+		out, err := p.load(ctx, x.o)
+		if err != nil {
+			return nil, err
+		}
+		return out[:size], nil
 	}
 	if x.left -= size; x.left < 0 {
 		return nil, damaged("its buffers lie in each other")
 	}
 	out := make([]byte, size)
-	return out, x.o.ReadAt(ctx, out, x.body+at.off)
+	return out, x.o.ReadAt(ctx, out, at.off)
 }
 
 // bits reads which values of a node are there, nil when all are.
-func (x *indexer) bits(ctx context.Context, n *node) ([]byte, error) {
-	if x.b.nodes[n.at].nulls == 0 {
+func (x *indexer) bits(ctx context.Context, n *columns.Node) ([]byte, error) {
+	if x.b.nodes[n.At].nulls == 0 {
 		return nil, nil
 	}
-	return x.buffer(ctx, n.buffer, (x.b.nodes[n.at].rows+7)/8)
+	return x.buffer(ctx, n.Buffer, (x.b.nodes[n.At].rows+7)/8)
 }
 
 // data is where the values of a node with the given size of a value lie, in the
-// file. bits > 0 is a size in bits.
-func (x *indexer) data(n *node, values, size, bits int64) (int64, error) {
+// file or in a buffer that is compressed. bits > 0 is a size in bits.
+func (x *indexer) data(ctx context.Context, n *columns.Node, values, size, bits int64) (int64, *packed, error) {
 	need := (values*bits + 7) / 8
 	if bits == 0 {
 		if size > 0 && values > math.MaxInt64/size {
-			return 0, damaged("%d values of %d bytes", values, size)
+			return 0, nil, damaged("%d values of %d bytes", values, size)
 		}
 		need = values * size
 	}
-	at := x.b.buffers[n.buffer+1]
-	if n.class == text || n.class == binaries {
-		at = x.b.buffers[n.buffer+2]
+	at, p, err := x.span(ctx, n.Buffer+1)
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case at.size < need:
+		return 0, nil, damaged("%d bytes for %d values", at.size, values)
+	case p != nil:
+		return 0, p, nil
 	}
-	if at.size < need {
-		return 0, damaged("%d bytes for %d values", at.size, values)
-	}
-	return x.body + at.off, nil
+	return at.off, nil, nil
 }
 
 // offsets reads those of a list, text or bytes, whose values are count, of which
 // it does not have to be all.
-func (x *indexer) offsets(ctx context.Context, n *node, count int64) ([]byte, error) {
+func (x *indexer) offsets(ctx context.Context, n *columns.Node, count int64) ([]byte, error) {
 	width := int64(4)
-	if n.wide {
+	if n.Wide {
 		width = 8
 	}
-	rows := x.b.nodes[n.at].rows
-	out, err := x.buffer(ctx, n.buffer+1, width*(rows+1))
+	rows := x.b.nodes[n.At].rows
+	out, err := x.buffer(ctx, n.Buffer+1, width*(rows+1))
 	if err != nil {
 		return nil, err
 	}
@@ -207,13 +128,27 @@ func (x *indexer) offsets(ctx context.Context, n *node, count int64) ([]byte, er
 	return out, arrowipc.CheckOffsets(out, width, int(rows), count)
 }
 
+// strings reads where those of text or bytes lie.
+func (x *indexer) strings(ctx context.Context, n *columns.Node, p *part) error {
+	at, packed, err := x.span(ctx, n.Buffer+2)
+	if err != nil {
+		return err
+	}
+	p.wide, p.packed = n.Wide, packed
+	if p.packed == nil {
+		p.values = at.off
+	}
+	p.offsets, err = x.offsets(ctx, n, at.size)
+	return err
+}
+
 // column reads the index of a column, and counts its values in u.
-func (x *indexer) column(ctx context.Context, c *column, u *uniform) (*part, error) {
+func (x *indexer) column(ctx context.Context, c *columns.Column, u *columns.Uniform) (*part, error) {
 	rows := x.b.rows
 	p := &part{}
-	for _, n := range append(append([]*node{}, c.around...), c.value) {
-		if x.b.nodes[n.at].rows != rows {
-			return nil, damaged("%d values for %d rows", x.b.nodes[n.at].rows, rows)
+	for _, n := range append(append([]*columns.Node{}, c.Around...), c.Value) {
+		if x.b.nodes[n.At].rows != rows {
+			return nil, damaged("%d values for %d rows", x.b.nodes[n.At].rows, rows)
 		}
 		bits, err := x.bits(ctx, n)
 		switch {
@@ -229,14 +164,12 @@ func (x *indexer) column(ctx context.Context, c *column, u *uniform) (*part, err
 	}
 	var err error
 	switch {
-	case c.elem == nil:
-		at := x.b.buffers[c.value.buffer+2]
-		p.wide, p.values = c.value.wide, x.body+at.off
-		if p.offsets, err = x.offsets(ctx, c.value, at.size); err != nil {
+	case c.Elem == nil:
+		if err = x.strings(ctx, c.Value, p); err != nil {
 			return nil, err
 		}
-	case c.elem.class == boolean:
-		if p.values, err = x.data(c.elem, rows, 0, 1); err != nil {
+	case c.Elem.Class == columns.Boolean:
+		if p.values, p.packed, err = x.data(ctx, c.Elem, rows, 0, 1); err != nil {
 			return nil, err
 		}
 	default:
@@ -244,29 +177,29 @@ func (x *indexer) column(ctx context.Context, c *column, u *uniform) (*part, err
 			return nil, err
 		}
 	}
-	unit := c.unit()
-	for _, n := range u.sides {
+	unit := c.Unit()
+	for _, n := range u.Sides {
 		unit *= max(n, 1)
 	}
 	for i := range rows {
-		if !bit(p.valid, i) {
-			u.missing++
-			u.sizes.add(0)
+		if !columns.Bit(p.valid, i) {
+			u.Missing++
+			u.Sizes.Add(0)
 			continue
 		}
 		n := p.at(i+1) - p.at(i)
-		u.least, u.most = min(u.least, n), max(u.most, n)
-		u.sizes.add(n * unit)
+		u.Least, u.Most = min(u.Least, n), max(u.Most, n)
+		u.Sizes.Add(n * unit)
 	}
-	if c.paths != nil && u.missing > 0 {
-		p.paths = &part{wide: c.paths.wide, values: x.body + x.b.buffers[c.paths.buffer+2].off}
-		if x.b.nodes[c.paths.at].rows != rows {
-			return nil, damaged("%d paths for %d rows", x.b.nodes[c.paths.at].rows, rows)
+	if c.Paths != nil && u.Missing > 0 {
+		p.paths = &part{}
+		if x.b.nodes[c.Paths.At].rows != rows {
+			return nil, damaged("%d paths for %d rows", x.b.nodes[c.Paths.At].rows, rows)
 		}
-		if p.paths.valid, err = x.bits(ctx, c.paths); err != nil {
+		if p.paths.valid, err = x.bits(ctx, c.Paths); err != nil {
 			return nil, err
 		}
-		if p.paths.offsets, err = x.offsets(ctx, c.paths, x.b.buffers[c.paths.buffer+2].size); err != nil {
+		if err = x.strings(ctx, c.Paths, p.paths); err != nil {
 			return nil, err
 		}
 	}
@@ -275,27 +208,27 @@ func (x *indexer) column(ctx context.Context, c *column, u *uniform) (*part, err
 
 // lists reads the index of a column of numbers, in lists or not. Lists within lists
 // have to be of one length: their offsets are then no longer needed.
-func (x *indexer) lists(ctx context.Context, c *column, p *part, u *uniform) error {
+func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *columns.Uniform) error {
 	// Outermost list i begins with value mul*i + base of those of the level reached.
 	base, mul := int64(0), int64(1)
 	lo, hi := int64(0), x.b.rows // which of them are used
-	for k, n := range c.levels {
-		count := x.b.nodes[n.children[0].at].rows
+	for k, n := range c.Levels {
+		count := x.b.nodes[n.Children[0].At].rows
 		offsets, err := x.offsets(ctx, n, count)
 		if err != nil {
 			return err
 		}
-		in := part{offsets: offsets, wide: n.wide}
+		in := part{offsets: offsets, wide: n.Wide}
 		if k == 0 {
-			p.offsets, p.wide = offsets, n.wide
+			p.offsets, p.wide = offsets, n.Wide
 			lo, hi = in.at(0), in.at(x.b.rows)
 			continue
 		}
-		if hi > x.b.nodes[n.at].rows {
-			return damaged("lists of %d rows, %d are there", hi, x.b.nodes[n.at].rows)
+		if hi > x.b.nodes[n.At].rows {
+			return damaged("lists of %d rows, %d are there", hi, x.b.nodes[n.At].rows)
 		}
-		if x.b.nodes[n.at].nulls > 0 {
-			u.uneven = true
+		if x.b.nodes[n.At].nulls > 0 {
+			u.Uneven = true
 		}
 		if lo == hi {
 			continue
@@ -303,41 +236,41 @@ func (x *indexer) lists(ctx context.Context, c *column, p *part, u *uniform) err
 		side := in.at(lo+1) - in.at(lo)
 		for i := lo; i < hi; i++ {
 			if in.at(i+1)-in.at(i) != side {
-				u.uneven = true
+				u.Uneven = true
 				return nil
 			}
 		}
-		u.side(k-1, side)
+		u.Side(k-1, side)
 		if side == 0 {
-			u.uneven = true
+			u.Uneven = true
 			return nil
 		}
 		base = in.at(lo) + (base-lo)*side
 		mul *= side
 		lo, hi = in.at(lo), in.at(hi)
 	}
-	inner := c.elem
-	count := x.b.nodes[inner.at].rows
+	inner := c.Elem
+	count := x.b.nodes[inner.At].rows
 	n := int64(1)
-	for _, side := range c.fixed {
+	for _, side := range c.Fixed {
 		n *= int64(side)
 	}
 	if hi > math.MaxInt64/n || hi*n > count {
 		return damaged("%d numbers where %d are needed", count, hi)
 	}
-	at, err := x.data(inner, count, int64(inner.dtype.Size()), 0)
+	at, packed, err := x.data(ctx, inner, count, int64(inner.DType.Size()), 0)
 	if err != nil {
 		return err
 	}
-	size := int64(inner.dtype.Size())
-	p.values, p.first = at+base*n*size, base*n
-	if len(c.levels)+len(c.fixed) == 0 {
+	size := int64(inner.DType.Size())
+	p.values, p.packed, p.first = at+base*n*size, packed, base*n
+	if len(c.Levels)+len(c.Fixed) == 0 {
 		return nil // its bits are those of the rows
 	}
 	// A fixedList that is no value itself has all of its elements.
-	skip := c.value
-	for f := c.fixedNode(); f != nil && f.class == fixedList; f = f.children[0] {
-		if f != skip && x.b.nodes[f.at].nulls > 0 {
+	skip := c.Value
+	for f := fixedNode(c); f != nil && f.Class == columns.FixedList; f = f.Children[0] {
+		if f != skip && x.b.nodes[f.At].nulls > 0 {
 			return fmt.Errorf("lists within its lists have no value, which is not read")
 		}
 	}
@@ -346,12 +279,12 @@ func (x *indexer) lists(ctx context.Context, c *column, p *part, u *uniform) err
 }
 
 // fixedNode is the outermost fixedList, nil when there is none.
-func (c *column) fixedNode() *node {
-	n := c.value
-	for n.class == list {
-		n = n.children[0]
+func fixedNode(c *columns.Column) *columns.Node {
+	n := c.Value
+	for n.Class == columns.List {
+		n = n.Children[0]
 	}
-	if n.class == fixedList {
+	if n.Class == columns.FixedList {
 		return n
 	}
 	return nil

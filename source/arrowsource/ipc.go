@@ -11,6 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/internal/arrowipc/flatbuf"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/internal/columns"
 )
 
 // Limits of what is read of a file's metadata.
@@ -29,38 +30,9 @@ func damaged(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", arrowipc.ErrFormat, fmt.Sprintf(format, a...))
 }
 
-// class is what a type is here.
-type class uint8
-
-const (
-	other class = iota
-	number
-	boolean
-	text
-	binaries
-	list
-	fixedList
-	structs
-	nothing // Arrow's null
-)
-
-// node is a column of the schema, or one within it.
-type node struct {
-	name  string
-	class class
-	dtype driver.DType // of a number
-	wide  bool         // offsets have 64 bits
-	size  int64        // of a fixedList
-	typ   string       // the type as Arrow writes it
-
-	children []*node
-	at       int // its place among the nodes of a record batch
-	buffer   int // the place of its first buffer
-}
-
 // schema is what a file says of its columns.
 type schema struct {
-	columns []*node
+	columns []*columns.Node
 	nodes   int
 	buffers int
 	// features are what `datasets` has written about the columns, "" for nothing.
@@ -71,7 +43,7 @@ type schema struct {
 func (s *schema) String() string {
 	var out []string
 	for _, n := range s.columns {
-		out = append(out, fmt.Sprintf("%q: %s", n.name, n.typ))
+		out = append(out, fmt.Sprintf("%q: %s", n.Name, n.Typ))
 	}
 	return strings.Join(out, ", ")
 }
@@ -85,6 +57,7 @@ type batch struct {
 	rows    int64
 	nodes   []struct{ rows, nulls int64 }
 	buffers []span
+	codec   codec
 }
 
 // messageSize reads the size of a message's metadata with the eight bytes in front
@@ -205,32 +178,32 @@ func parseSchema(in *flatbuf.Schema) (*schema, error) {
 }
 
 // field reads a column, and counts its nodes and buffers.
-func (s *schema) field(f *flatbuf.Field, depth int) (*node, error) {
+func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 	if s.nodes == maxNodes || depth == 0 {
 		return nil, damaged("a schema of more than %d columns, or %d within each other", maxNodes, maxDepth)
 	}
 	if len(f.Name()) > maxName {
 		return nil, damaged("a column with a name of %d bytes", len(f.Name()))
 	}
-	n := &node{name: strings.ToValidUTF8(string(f.Name()), "\uFFFD"), at: s.nodes, buffer: s.buffers}
+	n := &columns.Node{Name: strings.ToValidUTF8(string(f.Name()), "\uFFFD"), At: s.nodes, Buffer: s.buffers}
 	s.nodes++
-	buffers, ok := n.describe(f)
+	buffers, ok := describe(n, f)
 	if !ok {
-		return nil, fmt.Errorf("column %q has the type %s, which is not read: write the file without such columns", n.name, n.typ)
+		return nil, fmt.Errorf("column %q has the type %s, which is not read: write the file without such columns", n.Name, n.Typ)
 	}
 	s.buffers += buffers
 	if f.Dictionary(nil) != nil {
 		// The record batches have numbers in the place of the values.
 		s.buffers += 2 - buffers
-		n.class, n.typ = other, "dictionary<"+n.typ+">"
+		n.Class, n.Typ = columns.Other, "dictionary<"+n.Typ+">"
 		return n, nil
 	}
 	children := f.ChildrenLength()
 	if children > maxNodes-s.nodes {
-		return nil, damaged("column %q has %d columns within it", n.name, children)
+		return nil, damaged("column %q has %d columns within it", n.Name, children)
 	}
-	if (n.class == list || n.class == fixedList) && children != 1 {
-		return nil, damaged("column %q is a list of %d kinds of elements", n.name, children)
+	if (n.Class == columns.List || n.Class == columns.FixedList) && children != 1 {
+		return nil, damaged("column %q is a list of %d kinds of elements", n.Name, children)
 	}
 	var types []string
 	long := 0
@@ -241,33 +214,33 @@ func (s *schema) field(f *flatbuf.Field, depth int) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		n.children = append(n.children, c)
-		switch long += len(c.name) + len(c.typ); {
+		n.Children = append(n.Children, c)
+		switch long += len(c.Name) + len(c.Typ); {
 		case long > 2*maxName:
-		case n.class == list || n.class == fixedList:
-			types = append(types, c.typ)
+		case n.Class == columns.List || n.Class == columns.FixedList:
+			types = append(types, c.Typ)
 		default:
-			types = append(types, c.name+": "+c.typ)
+			types = append(types, c.Name+": "+c.Typ)
 		}
 	}
 	if children > 0 {
-		n.typ += "<" + strings.Join(types, ", ") + ">"
+		n.Typ += "<" + strings.Join(types, ", ") + ">"
 	}
-	if n.class == fixedList {
-		n.typ += fmt.Sprintf("[%d]", n.size)
+	if n.Class == columns.FixedList {
+		n.Typ += fmt.Sprintf("[%d]", n.Size)
 	}
-	if len(n.typ) > maxName {
-		n.typ = n.typ[:maxName] // which bounds what a hostile schema makes of types within types
+	if len(n.Typ) > maxName {
+		n.Typ = n.Typ[:maxName] // which bounds what a hostile schema makes of types within types
 	}
 	return n, nil
 }
 
 // describe says what the type of a column is, and how many buffers it has without
 // the columns within it. It is false for types whose buffers cannot be counted.
-func (n *node) describe(f *flatbuf.Field) (buffers int, ok bool) {
+func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
 	var t flatbuffers.Table
 	if !f.Type(&t) {
-		n.typ = "nothing"
+		n.Typ = "nothing"
 		return 0, false
 	}
 	// short and word read fields of the type that the generated code does not have.
@@ -284,16 +257,16 @@ func (n *node) describe(f *flatbuf.Field) (buffers int, ok bool) {
 		return otherwise
 	}
 	numbers := func(d driver.DType, typ string) (int, bool) {
-		n.class, n.dtype, n.typ = number, d, typ
+		n.Class, n.DType, n.Typ = columns.Number, d, typ
 		return 2, true
 	}
-	as := func(c class, typ string, wide bool, buffers int) (int, bool) {
-		n.class, n.typ, n.wide = c, typ, wide
+	as := func(c columns.Class, typ string, wide bool, buffers int) (int, bool) {
+		n.Class, n.Typ, n.Wide = c, typ, wide
 		return buffers, true
 	}
 	switch f.TypeType() {
 	case flatbuf.TypeNull:
-		return as(nothing, "null", false, 0)
+		return as(columns.Nothing, "null", false, 0)
 	case flatbuf.TypeInt:
 		var in flatbuf.Int
 		in.Init(t.Bytes, t.Pos)
@@ -302,7 +275,7 @@ func (n *node) describe(f *flatbuf.Field) (buffers int, ok bool) {
 			name = "u" + name
 		}
 		if driver.DType(name).Size() == 0 {
-			n.typ = name
+			n.Typ = name
 			return 0, false
 		}
 		return numbers(driver.DType(name), name)
@@ -332,40 +305,40 @@ func (n *node) describe(f *flatbuf.Field) (buffers int, ok bool) {
 		}
 		return numbers(driver.Int32, "time32")
 	case flatbuf.TypeBool:
-		return as(boolean, "bool", false, 2)
+		return as(columns.Boolean, "bool", false, 2)
 	case flatbuf.TypeUtf8:
-		return as(text, "utf8", false, 3)
+		return as(columns.Text, "utf8", false, 3)
 	case flatbuf.TypeLargeUtf8:
-		return as(text, "large_utf8", true, 3)
+		return as(columns.Text, "large_utf8", true, 3)
 	case flatbuf.TypeBinary:
-		return as(binaries, "binary", false, 3)
+		return as(columns.Binaries, "binary", false, 3)
 	case flatbuf.TypeLargeBinary:
-		return as(binaries, "large_binary", true, 3)
+		return as(columns.Binaries, "large_binary", true, 3)
 	case flatbuf.TypeList:
-		return as(list, "list", false, 2)
+		return as(columns.List, "list", false, 2)
 	case flatbuf.TypeLargeList:
-		return as(list, "large_list", true, 2)
+		return as(columns.List, "large_list", true, 2)
 	case flatbuf.TypeFixedSizeList:
 		var in flatbuf.FixedSizeList
 		in.Init(t.Bytes, t.Pos)
-		n.size = int64(in.ListSize())
-		if n.size < 1 || n.size > maxListSize {
-			n.typ = fmt.Sprintf("fixed_size_list of %d elements", n.size)
+		n.Size = int64(in.ListSize())
+		if n.Size < 1 || n.Size > maxListSize {
+			n.Typ = fmt.Sprintf("fixed_size_list of %d elements", n.Size)
 			return 0, false
 		}
-		return as(fixedList, "fixed_size_list", false, 1)
+		return as(columns.FixedList, "fixed_size_list", false, 1)
 	case flatbuf.TypeStruct_:
-		return as(structs, "struct", false, 1)
+		return as(columns.Structs, "struct", false, 1)
 	case flatbuf.TypeMap:
-		return as(other, "map", false, 2)
+		return as(columns.Other, "map", false, 2)
 	case flatbuf.TypeDecimal:
-		return as(other, "decimal", false, 2)
+		return as(columns.Other, "decimal", false, 2)
 	case flatbuf.TypeInterval:
-		return as(other, "interval", false, 2)
+		return as(columns.Other, "interval", false, 2)
 	case flatbuf.TypeFixedSizeBinary:
-		return as(other, "fixed_size_binary", false, 2)
+		return as(columns.Other, "fixed_size_binary", false, 2)
 	}
-	n.typ = typeName(f.TypeType())
+	n.Typ = typeName(f.TypeType())
 	return 0, false
 }
 
@@ -388,9 +361,6 @@ func typeName(t flatbuf.Type) string {
 	return fmt.Sprintf("number %d", t)
 }
 
-// errCompressed says what to do about record batches that are compressed.
-var errCompressed = errors.New("its record batches are compressed, which cannot be read at random: write it again without, such as pyarrow.feather.write_feather(table, path, compression=\"uncompressed\")")
-
 // parseBatch reads the metadata of a record batch whose body has size bytes.
 func parseBatch(m message, size int64, s *schema) (*batch, error) {
 	if m.kind != flatbuf.MessageHeaderRecordBatch {
@@ -400,8 +370,24 @@ func parseBatch(m message, size int64, s *schema) (*batch, error) {
 	return out, arrowipc.Guard("metadata", func() error {
 		in := new(flatbuf.RecordBatch)
 		in.Init(m.header.Bytes, m.header.Pos)
-		if in.Compression(nil) != nil {
-			return errCompressed
+		var c flatbuf.BodyCompression
+		if in.Compression(&c) != nil {
+			t := c.Table()
+			kind, method := int8(0), int8(0) // which the generated code does not have
+			if o := t.Offset(4); o != 0 {
+				kind = t.GetInt8(t.Pos + flatbuffers.UOffsetT(o))
+			}
+			if o := t.Offset(6); o != 0 {
+				method = t.GetInt8(t.Pos + flatbuffers.UOffsetT(o))
+			}
+			switch {
+			case method != 0 || kind < 0 || kind > 1:
+				return fmt.Errorf("its record batches are compressed in the way %d, %d, which is not read", kind, method)
+			case kind == 0:
+				out.codec = lz4Frame
+			default:
+				out.codec = zstdFrames
+			}
 		}
 		out.rows = in.Length()
 		if out.rows < 0 || out.rows > maxRows {

@@ -18,13 +18,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split.
-type Options struct {
-	// File is one file of the folder, "" for all of a split.
-	File string
-	// Split is train or test.
-	Split string
-}
+// Options say what is opened. Nil means a folder with one split. Splits are
+// train and test.
+type Options = fixed.Options
 
 const (
 	side   = 32

@@ -292,13 +292,9 @@ func open(t testing.TB, dir string, opt *Options) driver.Source {
 }
 
 func opener(dir string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), dir, localstore.New(dir), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, dir, localstore.New(dir), nil)
+	})
 }
 
 func TestConformance(t *testing.T) {

@@ -43,10 +43,44 @@ const (
 	KindRagged Kind = "ragged"
 	// KindAudio is encoded sound (WAV, FLAC, ...) as a file holds it.
 	KindAudio Kind = "audio"
+	// KindFrames is a clip of frames of a video: what has to be decoded for them, as
+	// package internal/video puts it together. Field.Shape is how many frames a clip
+	// has; Width, Height, MaxWidth and MaxHeight are those of the frames as they are
+	// shown.
+	KindFrames Kind = "frames"
 	// KindTokens is a document as numbers of tokens: one ragged axis of uint16 or
 	// uint32, as Field.DType says.
 	KindTokens Kind = "tokens"
+	// KindBoxes is any number of boxes in the pixels of an image: float32 elements
+	// of shape [n, 4], ragged, as Field.Format says. They follow what is done to
+	// their image.
+	KindBoxes Kind = "boxes"
+	// KindKeyPoints is any number of groups of as many points each, in the pixels of
+	// an image: float32 elements (x, y) of shape [n, k, 2], ragged; Field.Shape is
+	// [k, 2]. They follow what is done to their image.
+	KindKeyPoints Kind = "keypoints"
+	// KindVolume is a volume of numbers, Field.DType: the last three axes are z, y and x,
+	// what comes before them are channels or times. Field.Shape is the shape where all
+	// records share it, else nil: Field.Least and Field.Most then bound it. Field.Mask says that
+	// the numbers are those of classes: they are moved, and never mixed or changed.
+	KindVolume Kind = "volume"
 )
+
+// BoxFormat says what the four numbers of a box are.
+type BoxFormat string
+
+// The formats of boxes, by torchvision's names.
+const (
+	// XYXY is the left, upper, right and lower side.
+	XYXY BoxFormat = "XYXY"
+	// XYWH is the left and upper side, width and height.
+	XYWH BoxFormat = "XYWH"
+	// CXCYWH is the centre, width and height.
+	CXCYWH BoxFormat = "CXCYWH"
+)
+
+// BoxFormats lists them.
+var BoxFormats = []BoxFormat{XYXY, XYWH, CXCYWH}
 
 // DType is the type of the elements of a KindArray field, under NumPy's name.
 type DType string
@@ -126,6 +160,11 @@ const (
 	CodecGIF     Codec = 4
 	CodecWebP    Codec = 5
 	CodecTIFF    Codec = 6
+	// CodecPNM is PBM, PGM, PPM or PAM, CodecPFM a portable float map, CodecFlo
+	// optical flow as Middlebury has it.
+	CodecPNM Codec = 7
+	CodecPFM Codec = 8
+	CodecFlo Codec = 9
 	// CodecRaw is Height x Width x Channels bytes, rows without padding.
 	CodecRaw Codec = 16
 	// CodecDCT is a JPEG without its entropy code (docs/FORMAT.md).
@@ -146,9 +185,21 @@ type Field struct {
 	// when it is 0 because all values are empty and the source is a Sizer.
 	MaxBytes int64
 	// DType and Shape describe a KindArray field. An empty Shape is a single
-	// number.
+	// number. A KindImage with a DType, Uint16 or Float32, is a map of numbers and no
+	// picture: depth, disparity, flow. Its Shape is that of a pixel.
 	DType DType
 	Shape []int
+	// Mask says that the numbers of a KindVolume field are those of classes. Least and
+	// Most are the smallest and largest sides of one without a Shape.
+	Mask        bool
+	Least, Most []int
+	// Format is that of a KindBoxes.
+	Format BoxFormat
+	// Boxes is the name of the KindBoxes field whose boxes the rows of this one
+	// belong to, row i to box i; "" when there is none. A field of KindMultiLabel,
+	// KindRagged or KindKeyPoints may have it. Where boxes are dropped, so are its
+	// rows.
+	Boxes string
 	// Width, Height and Channels are set when all images of a KindImage field
 	// share them, else 0.
 	Width, Height, Channels int32
@@ -197,6 +248,8 @@ type Value struct {
 	// Orientation is the EXIF orientation of a KindImage, 1 to 8, where the
 	// source knows it; 0 means: look into Bytes. It is applied only on request.
 	Orientation int32
+	// Depth is that of a KindVolume without a Shape: Depth x Height x Width voxels.
+	Depth int32
 }
 
 // Record is one record as it was read.
@@ -217,6 +270,19 @@ type Sizer interface {
 	Sizes(field int, ids, sizes []int64) bool
 }
 
+// Shape is how large an image is: 0 for what is not known. Orientation is its EXIF
+// orientation, 1 to 8.
+type Shape struct{ Width, Height, Channels, Orientation int32 }
+
+// Shaper is implemented by sources that know how large images are without reading
+// them.
+type Shaper interface {
+	// Shapes writes the shapes of the images of a field, given by its place in
+	// Info.Fields, of the records ids (each in [0, Len)) into shapes. It returns
+	// false when it would have to read for that.
+	Shapes(field int, ids []int64, shapes []Shape) bool
+}
+
 // Pather is implemented by sources whose records have a path of their own, such
 // as files. Packs keep it.
 type Pather interface {
@@ -230,6 +296,13 @@ type Pather interface {
 type Skipper interface {
 	// Skipped lists them. It is nil when there are none.
 	Skipped() []Skipped
+}
+
+// Leaver is implemented by sources in whose files there is more than the fields:
+// arrays of another length, or of types that are not read.
+type Leaver interface {
+	// Left lists it, and says why it is no field. It is nil when there is nothing.
+	Left() []Skipped
 }
 
 // Skipped is an input that is no record.
@@ -256,6 +329,38 @@ func Held(s Source) int64 {
 		return h.Held()
 	}
 	return 0
+}
+
+// Cacher is implemented by sources that unpack many records at a time, and keep what
+// they have unpacked for those that are wanted later. What they may keep is a part of
+// what they hold (Holder).
+type Cacher interface {
+	// Useful is about how many bytes are all that there is to keep.
+	Useful() int64
+	// Keep says how many bytes may be kept from now on.
+	Keep(n int64)
+}
+
+// Useful is how many bytes a source could keep of what it unpacks.
+func Useful(s Source) int64 {
+	if c, ok := s.(Cacher); ok {
+		return c.Useful()
+	}
+	return 0
+}
+
+// Keep tells a source how much it may keep of what it unpacks.
+func Keep(s Source, n int64) {
+	if c, ok := s.(Cacher); ok {
+		c.Keep(min(n, c.Useful()))
+	}
+}
+
+// Deriver is implemented by sources whose records are those of another one, such as
+// views.
+type Deriver interface {
+	// Origin says which value of the other one, by record and field, a value is.
+	Origin(id int64, field int) (src Source, record int64, place int)
 }
 
 // Source is an open data source. Its methods may be called from several
@@ -286,4 +391,5 @@ type Source interface {
 
 // ImageExtensions are the file extensions, lower case, that folder readers
 // take for images. The content decides what they really are.
-var ImageExtensions = []string{".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff"}
+var ImageExtensions = []string{".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff",
+	".ppm", ".pgm", ".pbm", ".pnm", ".pam"}

@@ -76,6 +76,9 @@ type Group struct {
 	// of a field of Records[k] is wanted, nil when it has no place of that size.
 	// Parse uses it through Take.
 	Place func(k, field int, n int64) []byte
+	// Box, when it is set, says which part of the KindVolume of a field is wanted of
+	// Records[k], and false for all of it. Sources that are a Cutter ask it.
+	Box func(k, field int) (Box, bool)
 
 	values []Value // those of all Records, one behind the other
 	fields int     // of each
@@ -156,4 +159,16 @@ func (InMemory) Locate(g *Group) {
 	for range g.IDs {
 		g.Next()
 	}
+}
+
+// Box is a part of a volume: Size voxels from At on, along z, y and x.
+type Box struct{ At, Size [3]int }
+
+// Cutter is implemented by sources that can read a part of a volume without the rest.
+type Cutter interface {
+	// Cuts says whether Locate and Parse ask Group.Box about a field, given by its place
+	// in Info.Fields.
+	Cuts(field int) bool
+	// Sides are the sides z, y and x of the volume of a record in [0, Len).
+	Sides(id int64, field int) [3]int
 }

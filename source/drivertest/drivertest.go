@@ -36,6 +36,18 @@ import (
 // the same records each time. The source should have 20 records or more.
 type Open func(t testing.TB) driver.Source
 
+// Opener makes an Open of a function that opens, which must not fail.
+func Opener(open func(ctx context.Context) (driver.Source, error)) Open {
+	return func(t testing.TB) driver.Source {
+		t.Helper()
+		s, err := open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
 // Run runs the suite.
 func Run(t *testing.T, open Open) {
 	t.Run("Info", func(t *testing.T) { testInfo(t, open) })
@@ -250,9 +262,24 @@ func checkRecord(t testing.TB, info *driver.Info, r *driver.Record) {
 			if n, _ := driver.ArrayBytes(f.DType, f.Shape); int64(len(v.Bytes)) != n {
 				t.Errorf("record %d: array %q has %d bytes, its field says %d", r.ID, f.Name, len(v.Bytes), n)
 			}
+		case driver.KindVolume:
+			shape := f.Shape
+			if len(shape) == 0 {
+				shape = slices.Concat(f.Most[:len(f.Most)-3], []int{int(v.Depth), int(v.Height), int(v.Width)})
+			}
+			if n, _ := driver.ArrayBytes(f.DType, shape); int64(len(v.Bytes)) != n {
+				t.Errorf("record %d: volume %q has %d bytes, its shape is %v", r.ID, f.Name, len(v.Bytes), shape)
+			}
 		case driver.KindBytes:
 			if int64(len(v.Bytes)) > f.MaxBytes {
 				t.Errorf("record %d: %q has %d bytes, Field.MaxBytes is %d", r.ID, f.Name, len(v.Bytes), f.MaxBytes)
+			}
+		case driver.KindRagged, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints:
+			if f.MaxBytes > 0 && int64(len(v.Bytes)) > f.MaxBytes {
+				t.Errorf("record %d: %q has %d bytes, Field.MaxBytes is %d", r.ID, f.Name, len(v.Bytes), f.MaxBytes)
+			}
+			if n, of := rows(info, r, f.Name), rows(info, r, f.Boxes); f.Boxes != "" && n != of {
+				t.Errorf("record %d: %q has %d rows for %d boxes", r.ID, f.Name, n, of)
 			}
 		case driver.KindLabel:
 			if f.Classes != nil && (v.Int < 0 || v.Int >= int64(len(f.Classes))) {
@@ -260,6 +287,20 @@ func checkRecord(t testing.TB, info *driver.Info, r *driver.Record) {
 			}
 		}
 	}
+}
+
+// rows is the number of rows that a ragged field has in a record, -1 without the
+// field.
+func rows(info *driver.Info, r *driver.Record, name string) int {
+	for i, f := range info.Fields {
+		if f.Name == name && f.Kind == driver.KindMultiLabel {
+			return len(r.Values[i].Bytes) / 8
+		} else if f.Name == name {
+			n, _ := driver.ArrayBytes(f.DType, f.Shape)
+			return len(r.Values[i].Bytes) / int(max(n, 1))
+		}
+	}
+	return -1
 }
 
 // copied is a record that outlives its buffer.
@@ -341,6 +382,10 @@ func testInfo(t *testing.T, open Open) {
 		switch f.Kind {
 		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindBytes,
 			driver.KindAudio, driver.KindMultiLabel:
+		case driver.KindFrames:
+			if len(f.Shape) != 1 || f.Shape[0] < 1 {
+				t.Errorf("field %q is clips of %v frames", f.Name, f.Shape)
+			}
 		case driver.KindMask:
 			if f.DType != driver.Uint8 && f.DType != driver.Uint16 {
 				t.Errorf("field %q is a mask of %q", f.Name, f.DType)
@@ -349,9 +394,16 @@ func testInfo(t *testing.T, open Open) {
 			if f.DType != driver.Uint16 && f.DType != driver.Uint32 || len(f.Shape) > 0 {
 				t.Errorf("field %q is tokens of %q with shape %v", f.Name, f.DType, f.Shape)
 			}
-		case driver.KindArray, driver.KindRagged:
+		case driver.KindArray, driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
+			if (f.Kind == driver.KindBoxes) != slices.Contains(driver.BoxFormats, f.Format) {
+				t.Errorf("field %q is %s of format %q", f.Name, f.Kind, f.Format)
+			}
 			if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
 				t.Errorf("field %q: %v", f.Name, err)
+			}
+		case driver.KindVolume:
+			if n := max(len(f.Shape), len(f.Most)); n < 3 || len(f.Shape) == 0 && len(f.Least) != n || f.DType.Size() == 0 {
+				t.Errorf("field %q is volumes of %q and shape %v, from %v to %v", f.Name, f.DType, f.Shape, f.Least, f.Most)
 			}
 		default:
 			t.Errorf("field %q has kind %q", f.Name, f.Kind)
@@ -532,7 +584,11 @@ func testNothing(t *testing.T, open Open) {
 func testOutOfRange(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
-	for _, id := range []int64{-1, s.Info().Len, 1 << 50} {
+	far := int64(1 << 50)
+	if _, ok := s.Source.(driver.Epochs); ok {
+		far += s.Info().Len // the number of an epoch lies above
+	}
+	for _, id := range []int64{-1, s.Info().Len, far} {
 		b := newBuffer(false)
 		err := s.Read(t.Context(), []int64{id, 0}, b)
 		if err == nil && b.Records[0].Err == nil {

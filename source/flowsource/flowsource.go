@@ -8,12 +8,24 @@ package flowsource
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
+	"github.com/stokerdata/stoker/internal/floatmap"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/store"
 )
+
+// The formats, by the extensions of their files.
+const (
+	Flo = floatmap.Flo
+	PFM = floatmap.PFM
+)
+
+// IsName says whether a file of that name is of a format.
+func IsName(format, name string) bool { return strings.EqualFold(path.Ext(name), "."+format) }
 
 // fieldNames are the names of the one field.
 var fieldNames = map[string]string{Flo: "flow", PFM: "data"}
@@ -40,29 +52,29 @@ func Open(ctx context.Context, url, format string, st store.Store) (driver.Sourc
 	if err != nil {
 		return nil, filelist.ErrPlace(list, 0, "", err)
 	}
-	s.info.Fields = []driver.Field{{Name: fieldNames[format], Kind: driver.KindArray, DType: driver.Float32, Shape: h.shape}}
+	s.info.Fields = []driver.Field{{Name: fieldNames[format], Kind: driver.KindArray, DType: driver.Float32, Shape: h.Shape}}
 	return s, nil
 }
 
 // first reads the header of the first file.
-func (s *source) first(ctx context.Context) (*header, error) {
+func (s *source) first(ctx context.Context) (*floatmap.Header, error) {
 	o, err := s.list.Open(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer o.Close()
-	b := make([]byte, min(o.Size(), headerBytes))
+	b := make([]byte, min(o.Size(), floatmap.HeaderBytes))
 	if err := o.ReadAt(ctx, b, 0); err != nil {
 		return nil, err
 	}
-	return parseHeader(s.info.Format, b, o.Size())
+	return floatmap.Parse(s.info.Format, b, o.Size())
 }
 
 // limit is the largest file that can be of the shape of the first one.
 func (s *source) limit() int64 {
 	f := &s.info.Fields[0]
 	n, _ := driver.ArrayBytes(f.DType, f.Shape) // which Open has checked
-	return n + headerBytes
+	return n + floatmap.HeaderBytes
 }
 
 func (s *source) Info() *driver.Info { return &s.info }
@@ -88,7 +100,7 @@ func (s *source) Locate(g *driver.Group) {
 		size := s.list.Size(int(id))
 		if size > limit {
 			g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than %s of float32 have, the shape of %s", s.list.Path(int(id)), size,
-				sides(s.info.Fields[0].Shape), s.list.Path(0))
+				floatmap.Sides(s.info.Fields[0].Shape), s.list.Path(0))
 			return
 		}
 		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1})
@@ -102,19 +114,19 @@ func (s *source) Parse(g *driver.Group) error {
 			continue
 		}
 		b := g.Bytes[g.First[k]]
-		h, err := parseHeader(s.info.Format, b, int64(len(b)))
-		if err == nil && !slices.Equal(h.shape, s.info.Fields[0].Shape) {
-			err = fmt.Errorf("it is %s, and %s, which all have to be like, is %s", sides(h.shape), s.list.Path(0), sides(s.info.Fields[0].Shape))
+		h, err := floatmap.Parse(s.info.Format, b, int64(len(b)))
+		if err == nil && !slices.Equal(h.Shape, s.info.Fields[0].Shape) {
+			err = fmt.Errorf("it is %s, and %s, which all have to be like, is %s", floatmap.Sides(h.Shape), s.list.Path(0), floatmap.Sides(s.info.Fields[0].Shape))
 		}
 		if err != nil {
 			rec.Err = filelist.ErrPlace(s.list, id, "", err)
 			continue
 		}
-		out, err := g.Alloc(len(b) - h.offset)
+		out, err := g.Alloc(len(b) - h.Offset)
 		if err != nil {
-			return fmt.Errorf("no memory for the %d bytes of an array: %w", len(b)-h.offset, err)
+			return fmt.Errorf("no memory for the %d bytes of an array: %w", len(b)-h.Offset, err)
 		}
-		h.pixels(out, b)
+		h.Pixels(out, b)
 		rec.Values[0].Bytes = out
 	}
 	return nil

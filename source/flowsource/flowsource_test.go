@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/floatmap"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/store"
@@ -183,11 +184,11 @@ func FuzzHeader(f *testing.F) {
 		if isPFM {
 			format = PFM
 		}
-		h, err := parseHeader(format, b, int64(len(b)))
+		h, err := floatmap.Parse(format, b, int64(len(b)))
 		if err != nil {
 			return
 		}
-		out := make([]byte, len(b)-h.offset)
-		h.pixels(out, b)
+		out := make([]byte, len(b)-h.Offset)
+		h.Pixels(out, b)
 	})
 }

@@ -1,7 +1,7 @@
 // Package foldersource reads a folder of image files as torchvision's
 // ImageFolder does: the class of a file is the first folder of its path, and
 // records are numbered in sorted order. A folder without class folders is read
-// as images without labels.
+// as images without labels. A folder of files of sound is read in the same way.
 //
 // Nothing is prepared: every record costs an open, a read and a close. A pack
 // (package pack) of the same folder has the same records under the same
@@ -12,13 +12,18 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stokerdata/stoker/internal/audio"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/store"
 )
 
-// MaxFileBytes is the largest file that is taken for an image.
-const MaxFileBytes = 1 << 30
+// MaxFileBytes is the largest file that is taken for an image, MaxSoundBytes that for
+// sound.
+const (
+	MaxFileBytes  = 1 << 30
+	MaxSoundBytes = 1 << 33
+)
 
 // Options change how a folder is read. Nil means the defaults.
 type Options struct {
@@ -27,12 +32,17 @@ type Options struct {
 	// AllFiles takes every file, whatever its name says: the content decides. What
 	// cannot be read or has no class is then not an error but listed by Skipped.
 	AllFiles bool
+	// Sound reads files of sound and not of images: of the whole folder, or the one
+	// whose name is File.
+	Sound bool
+	File  string
 }
 
 type source struct {
 	list  *Listing
 	info  driver.Info
 	label bool
+	limit int64 // of a file
 }
 
 // Open lists the folder that st is. The list is taken once: files that appear later
@@ -42,24 +52,33 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt != nil {
 		o = *opt
 	}
-	list, err := Scan(ctx, st, ScanOptions{Threads: o.Threads, AllFiles: o.AllFiles})
+	scan := ScanOptions{Threads: o.Threads, AllFiles: o.AllFiles, Only: o.File}
+	format, field, limit := "folder", driver.Field{Name: "image", Kind: driver.KindImage}, int64(MaxFileBytes)
+	missing := "no image in %s: looked for files ending in .jpg, .jpeg, .png, .bmp, .gif, .webp, .tiff, .ppm and the like, in the folder and in its subfolders"
+	if o.Sound {
+		format, field, limit = "audio", driver.Field{Name: "audio", Kind: driver.KindAudio}, MaxSoundBytes
+		scan.Extensions = audio.Extensions
+		missing = "no sound in %s: looked for files ending in .wav, .flac, .ogg, .opus or .mp3, in the folder and in its subfolders"
+	}
+	list, err := Scan(ctx, st, scan)
 	if err != nil {
 		return nil, err
 	}
 	if list.Len() == 0 && !o.AllFiles {
-		return nil, fmt.Errorf("no image in %s: looked for files ending in .jpg, .jpeg, .png, .bmp, .gif, .webp or .tiff, in the folder and in its subfolders", st)
+		return nil, fmt.Errorf(missing, st)
 	}
 	if bad := list.unreadable(); bad != nil && !o.AllFiles {
 		return nil, fmt.Errorf("cannot read %s in %s: %s", bad.Path, st, bad.Reason)
 	}
 	_, largest := list.Bytes()
-	s := &source{list: list, label: list.Classes != nil}
+	s := &source{list: list, label: list.Classes != nil, limit: limit}
+	field.MaxBytes = min(largest, limit)
 	s.info = driver.Info{
 		URL:         url,
-		Format:      "folder",
+		Format:      format,
 		Len:         int64(list.Len()),
 		Objects:     int64(list.Len()),
-		Fields:      []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: largest}},
+		Fields:      []driver.Field{field},
 		Fingerprint: list.Fingerprint(),
 	}
 	if s.label {
@@ -104,11 +123,22 @@ func (s *source) Object(n int64) driver.Object {
 	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n))}
 }
 
+// Sizes implements driver.Sizer.
+func (s *source) Sizes(field int, ids, sizes []int64) bool {
+	clear(sizes)
+	for i, id := range ids {
+		if field == 0 {
+			sizes[i] = s.list.Size(int(id))
+		}
+	}
+	return true
+}
+
 func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
-		if filelist.Has(g, k, &s.info) {
-			if size := s.list.Size(int(id)); size > MaxFileBytes {
-				err := fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
+		if filelist.Has(g, k, &s.info) && g.Wants(0) {
+			if size := s.list.Size(int(id)); size > s.limit {
+				err := fmt.Errorf("%d bytes are more than the limit of %d", size, s.limit)
 				g.Records[k].Err = &store.Error{Op: "read", Path: s.list.FullPath(int(id)), Err: err}
 			} else {
 				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
@@ -124,7 +154,9 @@ func (s *source) Parse(g *driver.Group) error {
 		if rec.Err != nil {
 			continue
 		}
-		rec.Values[0].Bytes = g.Bytes[g.First[k]]
+		if g.Wants(0) {
+			rec.Values[0].Bytes = g.Bytes[g.First[k]]
+		}
 		if s.label {
 			rec.Values[1].Int = int64(s.list.Label(int(id)))
 		}

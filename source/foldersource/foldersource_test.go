@@ -53,6 +53,36 @@ func TestFaults(t *testing.T) {
 	})
 }
 
+// A folder of sound has the classes and the order that one of images has; one file of
+// it can be read alone.
+func TestSound(t *testing.T) {
+	root := t.TempDir()
+	for i := range 20 {
+		put(t, root, fmt.Sprintf("%c/%02d%s", 'a'+i%3, i, []string{".wav", ".FLAC", ".mp3", ".ogg", ".opus"}[i%5]))
+	}
+	put(t, root, "a/cover.txt")
+	open := func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Sound: true})
+	}
+	drivertest.Run(t, func(t testing.TB) driver.Source {
+		s, err := open(t.Context(), localstore.New(root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := s.Info().Fields; s.Info().Len != 20 || f[0].Name != "audio" || f[0].Kind != driver.KindAudio || len(f[1].Classes) != 3 {
+			t.Fatalf("%+v", s.Info())
+		}
+		return s
+	})
+	s, err := Open(t.Context(), "test", localstore.New(filepath.Join(root, "b")), &Options{Sound: true, File: "01.FLAC"})
+	if err != nil || s.Info().Len != 1 || len(s.Info().Fields) != 1 {
+		t.Fatalf("one file: %v", err)
+	}
+	if rec := drivertest.Records(t, s, 0); rec[0].Err != nil || string(rec[0].Values[0].Bytes) != "content of b/01.FLAC" {
+		t.Errorf("one file: %+v", rec[0])
+	}
+}
+
 func paths(l *Listing) (out []string) {
 	for i := range l.Len() {
 		out = append(out, fmt.Sprintf("%s=%d", l.Path(i), l.Label(i)))

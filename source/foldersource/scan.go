@@ -34,19 +34,20 @@ type Listing struct {
 	dir      []uint32 // folder of file i
 	label    []int32  // class of file i, -1 in a flat folder
 	size     []int64
-	mtime    []int64 // nanoseconds
+	mtime    []int64  // nanoseconds
+	id       []uint64 // the store's numbers
 }
 
 // end says where the name and the version of a file end.
 type end struct{ name, version uint64 }
 
-// names counts files, and those whose name says that they are images.
-type names struct{ any, images int }
+// names counts files, and those whose name says that they are what is looked for.
+type names struct{ any, known int }
 
-func (n *names) add(name string) {
+func (n *names) add(name string, opt *ScanOptions) {
 	n.any++
-	if hasImageExtension(name) {
-		n.images++
+	if opt.hasExtension(name) {
+		n.known++
 	}
 }
 
@@ -61,8 +62,11 @@ type Skipped struct {
 // ScanOptions say which files count.
 type ScanOptions struct {
 	// AllFiles lists every regular file; otherwise those with an extension of
-	// driver.ImageExtensions.
-	AllFiles bool
+	// Extensions, of which nil stands for driver.ImageExtensions.
+	AllFiles   bool
+	Extensions []string
+	// Only is the name of the one file that is listed, "" for all.
+	Only string
 	// Threads bounds the folders read at once, 0 for four per core.
 	Threads int
 }
@@ -86,7 +90,7 @@ func (l *Listing) FullPath(i int) string { return l.Store.Path(l.Path(i)) }
 // Entry describes file i as it was listed.
 func (l *Listing) Entry(i int) store.Entry {
 	return store.Entry{
-		Name: l.Path(i), Size: l.size[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ModTime: time.Unix(0, l.mtime[i]),
+		Name: l.Path(i), Size: l.size[i], ID: l.id[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ModTime: time.Unix(0, l.mtime[i]),
 	}
 }
 
@@ -176,7 +180,10 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	var above, below names
 	err = st.List(ctx, "", &store.ListOptions{
 		Threads: opt.Threads,
-		Keep:    func(name string) bool { return opt.AllFiles || hasImageExtension(name) },
+		Shallow: opt.Only != "",
+		Keep: func(name string) bool {
+			return opt.Only == "" && (opt.AllFiles || opt.hasExtension(name)) || opt.Only != "" && name == opt.Only
+		},
 		Bad: func(name string, err error) error {
 			if e, serr := st.Stat(ctx, name); serr == nil && e.Dir {
 				name += "/"
@@ -185,12 +192,15 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 			return nil
 		},
 	}, func(e store.Entry) error {
+		if e.Dir {
+			return nil
+		}
 		dir, name := "", e.Name
 		if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
 			dir, name = name[:slash], name[slash+1:]
-			below.add(name)
+			below.add(name, &opt)
 		} else {
-			above.add(name)
+			above.add(name, &opt)
 		}
 		d := dirs[dir]
 		if d == nil {
@@ -212,9 +222,9 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 		}
 		return strings.Compare(a.rel, b.rel)
 	})
-	// Folders make classes when there are images in them; files without a
-	// telling name count as images where no file has one.
-	if below.any == 0 || below.images == 0 && above.images > 0 {
+	// Folders make classes when there are images (or sounds) in them; files without a
+	// telling name count as such where no file has one.
+	if below.any == 0 || below.known == 0 && above.known > 0 {
 		for _, d := range sorted {
 			if d.rel == "" {
 				l.add(d, -1)
@@ -258,6 +268,7 @@ type scannedDir struct {
 	ends     []end
 	size     []int64
 	mtime    []int64
+	id       []uint64
 }
 
 func (d *scannedDir) add(name string, e *store.Entry) {
@@ -266,6 +277,7 @@ func (d *scannedDir) add(name string, e *store.Entry) {
 	d.ends = append(d.ends, end{uint64(len(d.names)), uint64(len(d.versions))})
 	d.size = append(d.size, e.Size)
 	d.mtime = append(d.mtime, e.ModTime.UnixNano())
+	d.id = append(d.id, e.ID)
 }
 
 func (d *scannedDir) name(i int) string {
@@ -294,9 +306,15 @@ func (l *Listing) add(d *scannedDir, label int32) {
 	}
 	l.size = append(l.size, d.size...)
 	l.mtime = append(l.mtime, d.mtime...)
+	l.id = append(l.id, d.id...)
 }
 
-func hasImageExtension(name string) bool {
+// hasExtension says whether a name says that a file is what is looked for.
+func (o *ScanOptions) hasExtension(name string) bool {
+	known := o.Extensions
+	if known == nil {
+		known = driver.ImageExtensions
+	}
 	dot := strings.LastIndexByte(name, '.')
-	return dot >= 0 && slices.Contains(driver.ImageExtensions, strings.ToLower(name[dot:]))
+	return dot >= 0 && slices.Contains(known, strings.ToLower(name[dot:]))
 }

@@ -26,14 +26,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one pair.
-type Options struct {
-	// File is a file in the folder: images, whose labels lie beside them, or
-	// any IDX file. Without it the folder's pairs are looked for.
-	File string
-	// Split is the pair that is wanted where a folder has several.
-	Split string
-}
+// Options say what is opened. Nil means a folder with one split. A file is that
+// of images, whose labels lie beside them, or any IDX file; splits are the
+// folder's pairs.
+type Options = fixed.Options
 
 // maxLabelBytes bounds a file of labels, which are held in memory.
 const maxLabelBytes = 256 << 20

@@ -21,13 +21,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split.
-type Options struct {
-	// File is one file of the folder, "" for that of the split.
-	File string
-	// Split is train, test or extra.
-	Split string
-}
+// Options say what is opened. Nil means a folder with one split. Splits of SVHN
+// are train, test and extra.
+type Options = fixed.Options
 
 // maxLabelBytes bounds y, which is held in memory.
 const maxLabelBytes = 64 << 20

@@ -121,13 +121,9 @@ func folders(t testing.TB) map[string]string {
 }
 
 func opener(dir string, opt *Options) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), dir, localstore.New(dir), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, dir, localstore.New(dir), opt)
+	})
 }
 
 func TestConformance(t *testing.T) {

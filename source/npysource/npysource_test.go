@@ -35,13 +35,9 @@ func write(t testing.TB, dtype driver.DType, shape []int64, dir ...string) strin
 }
 
 func opener(path string, opt *Options) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), path, localstore.New(path), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, path, localstore.New(path), opt)
+	})
 }
 
 func TestConformance(t *testing.T) {

@@ -61,13 +61,9 @@ func folder(t testing.TB, n int, method uint16) string {
 }
 
 func opener(path string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), path, localstore.New(path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, path, localstore.New(path))
+	})
 }
 
 func TestConformance(t *testing.T) {

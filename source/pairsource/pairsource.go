@@ -28,6 +28,9 @@ type Field struct {
 	// masks when "mask" or "segm" is part of the field's name; audio, text and
 	// JSON by the extension; bytes otherwise.
 	Kind driver.Kind
+	// Bits is the type of the numbers of images that are maps of one number for each
+	// pixel, such as depth: Uint16 or Float32. The kinds image16 and image32 say so.
+	Bits driver.DType
 	// Pattern is the path of the files below the folder: * stands for any part of
 	// a name, ** for any number of folders.
 	Pattern string
@@ -36,6 +39,9 @@ type Field struct {
 // kinds are those that a file can have.
 var kinds = []driver.Kind{driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindText, driver.KindJSON, driver.KindBytes}
 
+// maps are the kinds of maps of numbers.
+var maps = map[driver.Kind]driver.DType{"image16": driver.Uint16, "image32": driver.Float32}
+
 // ParseField reads "image=images/*.jpg", or "target:mask=masks/*.png" where the
 // kind is said.
 func ParseField(text string) (Field, error) {
@@ -43,6 +49,9 @@ func ParseField(text string) (Field, error) {
 	f := Field{Name: name, Pattern: pattern}
 	if i := strings.LastIndexByte(name, ':'); i >= 0 {
 		f.Name, f.Kind = name[:i], driver.Kind(name[i+1:])
+	}
+	if b, is := maps[f.Kind]; is {
+		f.Kind, f.Bits = driver.KindImage, b
 	}
 	if !ok || f.Name == "" {
 		return f, fmt.Errorf("%q is no field: write its name and where its files lie, such as image=images/*.jpg", text)
@@ -79,8 +88,13 @@ func URL(dir string, fields []Field) string {
 	var query []string
 	for _, f := range fields {
 		name := f.Name
-		if f.Kind != "" {
-			name += ":" + string(f.Kind)
+		switch kind := f.Kind; {
+		case f.Bits == driver.Uint16:
+			name += ":image16"
+		case f.Bits != "":
+			name += ":image32"
+		case kind != "":
+			name += ":" + string(kind)
 		}
 		query = append(query, escape.Replace(name+"="+f.Pattern))
 	}
@@ -106,10 +120,11 @@ func Open(ctx context.Context, rawURL string, st store.Store, fields []Field) (d
 		if slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name }) {
 			return nil, fmt.Errorf("%s: field %q is there twice", rawURL, f.Name)
 		}
-		var err error
-		if found[i], err = s.list(ctx, st, f); err != nil {
-			return nil, err
+		files, err := list(ctx, st, f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.info.URL, err)
 		}
+		found[i] = s.once(files)
 	}
 	s.match(st, fields, found)
 	if s.info.Len == 0 {
@@ -134,10 +149,10 @@ type file struct {
 }
 
 // list lists the files of a field, sorted by their keys.
-func (s *source) list(ctx context.Context, st store.Store, f *Field) ([]file, error) {
+func list(ctx context.Context, st store.Store, f *Field) ([]file, error) {
 	p, err := parsePattern(f.Pattern)
 	if err != nil {
-		return nil, fmt.Errorf("%s: field %q: %w", s.info.URL, f.Name, err)
+		return nil, fmt.Errorf("field %q: %w", f.Name, err)
 	}
 	var files []file
 	err = st.List(ctx, p.dir(), &store.ListOptions{
@@ -151,9 +166,39 @@ func (s *source) list(ctx context.Context, st store.Store, f *Field) ([]file, er
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: field %q: no file is called %s", s.info.URL, f.Name, st.Path(f.Pattern))
+		return nil, fmt.Errorf("field %q: no file is called %s", f.Name, st.Path(f.Pattern))
 	}
 	slices.SortStableFunc(files, func(a, b file) int { return strings.Compare(a.key, b.key) })
+	return files, nil
+}
+
+// List lists the files of a field, for sources whose records are several files of their
+// own formats. Files with equal keys belong together.
+func List(ctx context.Context, st store.Store, f *Field) (l *filelist.List, keys []string, err error) {
+	files, err := list(ctx, st, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	l = &filelist.List{Store: st}
+	for _, f := range files {
+		l.Add(f.entry)
+		keys = append(keys, f.key)
+	}
+	return l, keys, nil
+}
+
+// Key is what the stars of a pattern stand for in a path, false when it is none of the
+// pattern's.
+func Key(text, name string) (string, bool) {
+	p, err := parsePattern(text)
+	if err != nil {
+		return "", false
+	}
+	return p.key(name)
+}
+
+// once leaves of files with the same key the first one.
+func (s *source) once(files []file) []file {
 	one := files[:1]
 	for i := 1; i < len(files); i++ {
 		if last := &one[len(one)-1]; last.key == files[i].key {
@@ -162,7 +207,7 @@ func (s *source) list(ctx context.Context, st store.Store, f *Field) ([]file, er
 		}
 		one = append(one, files[i])
 	}
-	return one, nil
+	return one
 }
 
 // match puts files with the same key together and lists those without partners.
@@ -222,10 +267,16 @@ func (s *source) field(ctx context.Context, f *Field, l *filelist.List) (driver.
 	if out.Kind == "" {
 		out.Kind = filelist.KindOf(f.Name, l.Name(0))
 	}
-	if out.Kind != driver.KindMask {
+	var err error
+	switch bits := f.Bits; {
+	case out.Kind == driver.KindImage && bits != "":
+		out.DType, out.Shape = bits, []int{}
+		return out, nil
+	case out.Kind == driver.KindImage:
+		return out, l.MapType(ctx, &out)
+	case out.Kind != driver.KindMask:
 		return out, nil
 	}
-	var err error
 	out.DType, err = l.MaskType(ctx, nil)
 	return out, err
 }

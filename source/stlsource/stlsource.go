@@ -15,13 +15,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split.
-type Options struct {
-	// File is the pictures' file, "" for that of the split.
-	File string
-	// Split is train, test or unlabeled.
-	Split string
-}
+// Options say what is opened. Nil means a folder with one split. Splits are
+// train, test and unlabeled.
+type Options = fixed.Options
 
 const (
 	side   = 96

@@ -131,6 +131,11 @@ func (s *source) findFiles(ctx context.Context) error {
 		}
 		f := &s.info.Fields[i]
 		_, f.MaxBytes = fs.list.Bytes()
+		if f.Kind == driver.KindImage && fs.absent[0] == nil && fs.list.Len() > 0 {
+			if err := fs.list.MapType(ctx, f); err != nil {
+				return err
+			}
+		}
 		if f.Kind == driver.KindMask {
 			var err error
 			if f.DType, err = fs.list.MaskType(ctx, func(i int) bool { return fs.absent[int64(i)] == nil }); err != nil {
@@ -160,7 +165,7 @@ func (s *source) lookForFiles(ctx context.Context) error {
 		if s.first[table] == end {
 			continue
 		}
-		o, err := s.list.Open(ctx, table)
+		o, err := s.open(ctx, table)
 		if err != nil {
 			return err
 		}
@@ -178,7 +183,7 @@ func (s *source) lookForFiles(ctx context.Context) error {
 }
 
 // lookAtRows looks at the files of rows lo to hi of a table.
-func (s *source) lookAtRows(ctx context.Context, o store.Object, table int, lo, hi int64, cells []cell) error {
+func (s *source) lookAtRows(ctx context.Context, o bytesOf, table int, lo, hi int64, cells []cell) error {
 	out := make([][]found, len(s.files))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.opt.Threads)

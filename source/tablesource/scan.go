@@ -34,8 +34,8 @@ func prefix(b []byte) (int, error) {
 		return 3, nil
 	case has("\xFF\xFE") || has("\xFE\xFF"):
 		return 0, errors.New("it is UTF-16: convert it to UTF-8")
-	case has("\x1F\x8B"), has("\x28\xB5\x2F\xFD"), has("BZh"), has("\xFD7zXZ"):
-		return 0, errors.New("it is compressed, which cannot be read at random: decompress it")
+	case has("\x1F\x8B"), has("BZh"), has("\xFD7zXZ"):
+		return 0, errors.New("it is compressed in a way that is not read: decompress it, or use gzip or zstd")
 	}
 	return 0, nil
 }
@@ -52,7 +52,7 @@ func larger(n int64) int64 {
 // firstRow returns the first row of a file that is not blank, and where it begins;
 // nil when there is none.
 func (s *source) firstRow(ctx context.Context, f int) (row []byte, at int64, err error) {
-	o, err := s.list.Open(ctx, f)
+	o, err := s.open(ctx, f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -207,7 +207,7 @@ func (l *looks) look(ctx context.Context, bl block) error {
 
 // scanFile returns where the rows of a file begin, and where the last one ends.
 func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, error) {
-	o, err := s.list.Open(ctx, f)
+	o, err := s.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,10 @@ func (s *source) scanFile(ctx context.Context, f int, all *looks) ([]int64, erro
 			buf = append(make([]byte, 0, max(int64(window), 2*int64(len(rest)))), rest...)
 		}
 	}
-	return append(offsets, size), store.Check(ctx, o)
+	if o, ok := o.(store.Object); ok {
+		err = store.Check(ctx, o)
+	}
+	return append(offsets, size), err
 }
 
 // sameHeader compares the names of the columns with those of the first table.

@@ -92,7 +92,7 @@ func Query(columns []Column) string {
 }
 
 // escape writes what has a meaning in a query in another way.
-var escape = strings.NewReplacer("%", "%25", "&", "%26")
+var escape = strings.NewReplacer("%", "%25", "&", "%26", "\n", "%0A", "\r", "%0D")
 
 // maxName is the length of a field's name.
 const maxName = 255

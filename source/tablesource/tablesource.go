@@ -3,7 +3,7 @@
 //
 // Such a file has no index. Opening goes through it once: it keeps 8 bytes per
 // row, and finds out from all rows what the columns hold, so that reading a row
-// later is reading its bytes. Cells are made into values whenever they are read.
+// later is reading its bytes; tables that are compressed are held in memory. Cells are made into values whenever they are read.
 //
 // A column may have the paths of files, below the folder that the table lies in: an
 // image, a mask, a sound, bytes. A record is then its row and those files.
@@ -22,6 +22,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
+	"github.com/stokerdata/stoker/source/internal/fixed"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -96,6 +97,9 @@ type source struct {
 	ordinal []int64  // by field, of those with files
 	inRow   []bool   // by field
 	spare   sync.Pool
+
+	held   [][]byte // by table, what it decompresses to; nil for those that are not compressed
+	memory fixed.Memory
 }
 
 // withFiles is a source whose records have files: they have paths.
@@ -131,14 +135,8 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 	if s.list.Len() == 0 {
 		return nil, fmt.Errorf("no file in %s is called %s", st, "*"+strings.Join(extensions[format], ", *"))
 	}
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
-	seen, err := s.scan(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.schema(ctx, seen); err != nil {
+	if err := s.read(ctx); err != nil {
+		_ = s.Close()
 		return nil, err
 	}
 	of := []string{format}
@@ -154,6 +152,21 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 		return withFiles{s}, nil
 	}
 	return s, nil
+}
+
+// read goes through the tables.
+func (s *source) read(ctx context.Context) error {
+	if err := s.unpack(ctx); err != nil {
+		return err
+	}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	seen, err := s.scan(ctx)
+	if err != nil {
+		return err
+	}
+	return s.schema(ctx, seen)
 }
 
 // begin finds out how the tables are written, and the names of the columns where
@@ -283,6 +296,9 @@ func (s *source) Name(id int64) string {
 		return fmt.Sprintf("%s, row %d", s.info.URL, id)
 	}
 	f, from, _ := s.place(id)
+	if s.held[f] != nil {
+		return fmt.Sprintf("%s, row %d (byte %d, decompressed)", s.list.Path(f), id-s.first[f], from)
+	}
 	return fmt.Sprintf("%s, row %d (byte %d)", s.list.Path(f), id-s.first[f], from)
 }
 
@@ -318,7 +334,9 @@ func (s *source) Locate(g *driver.Group) {
 		begin := len(g.Extents)
 		if row {
 			f, from, to := s.place(id)
-			g.Extents = append(g.Extents, driver.Extent{Object: int64(f), Offset: from, Size: to - from, Field: -1})
+			if s.held[f] == nil {
+				g.Extents = append(g.Extents, driver.Extent{Object: int64(f), Offset: from, Size: to - from, Field: -1})
+			}
 		}
 		for i, f := range s.files {
 			if f == nil || !g.Wants(i) {
@@ -370,11 +388,17 @@ func (s *source) Parse(g *driver.Group) error {
 		next := int(g.First[k])
 		if row {
 			clear(w.cells)
-			if err := s.reader.cells(g.Bytes[next], w.cells, nil); err != nil {
+			var b []byte
+			if f, from, to := s.place(id); s.held[f] != nil {
+				b = s.held[f][from:to]
+			} else {
+				b = g.Bytes[next]
+				next++
+			}
+			if err := s.reader.cells(b, w.cells, nil); err != nil {
 				rec.Err = fmt.Errorf("%s: %w", s.Name(id), err)
 				continue
 			}
-			next++
 		}
 		for i := range s.info.Fields {
 			if !g.Wants(i) {
@@ -398,7 +422,10 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-func (s *source) Close() error { return nil }
+func (s *source) Close() error {
+	s.memory.Free()
+	return nil
+}
 
 // dir is the folder of a table below Options.Files.
 func (s *source) dir(table int) string { return path.Dir(s.list.Name(table)) }

@@ -10,13 +10,18 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -76,13 +81,9 @@ func makeTables(t testing.TB, format string) string {
 }
 
 func opener(path, format string, columns ...string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := open(t.Context(), path, format, columns...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return open(ctx, path, format, columns...)
+	})
 }
 
 func open(ctx context.Context, path, format string, columns ...string) (driver.Source, error) {
@@ -107,6 +108,92 @@ func TestConformance(t *testing.T) {
 		t.Run(format, func(t *testing.T) { drivertest.Run(t, opener(dir, format)) })
 		t.Run(format+"/label", func(t *testing.T) { drivertest.Run(t, opener(dir, format, "class:label", "*")) })
 		t.Run(format+"/noImages", func(t *testing.T) { drivertest.Run(t, opener(dir, format, "n", "caption")) })
+	}
+}
+
+// packed compresses the tables of a folder in some ways, the first one not at all.
+func packed(t testing.TB, dir, format string) string {
+	t.Helper()
+	for f := 1; f < 3; f++ {
+		name := filepath.Join(dir, fmt.Sprintf("part-%d.%s", f, format))
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		write(t, name+[]string{"", ".gz", ".zst"}[f], compress(t, b, f == 1))
+	}
+	return dir
+}
+
+func compress(t testing.TB, b []byte, gz bool) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	var w io.WriteCloser = gzip.NewWriter(&out)
+	if !gz {
+		var err error
+		if w, err = zstd.NewWriter(&out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// Tables that are compressed have the rows that they have otherwise, beside others.
+func TestCompressed(t *testing.T) {
+	for _, format := range []string{CSV, TSV, JSONL} {
+		dir := makeTables(t, format)
+		plain := opener(dir, format)(t)
+		ids := make([]int64, plain.Info().Len)
+		for i := range ids {
+			ids[i] = int64(i)
+		}
+		want := drivertest.Records(t, plain, ids...)
+		s := opener(packed(t, dir, format), format)(t)
+		got := drivertest.Records(t, s, ids...)
+		if a, b := plain.Info().Fields, s.Info().Fields; !reflect.DeepEqual(a, b) {
+			t.Errorf("fields %v, want %v", b, a)
+		}
+		for i := range want {
+			if got[i].Err != nil || fmt.Sprint(got[i].Values) != fmt.Sprint(want[i].Values) {
+				t.Errorf("%s, row %d: %v, %v, want %v", format, i, got[i].Err, got[i].Values, want[i].Values)
+			}
+		}
+		if s.(driver.Holder).Held() == 0 || plain.(driver.Holder).Held() != 0 {
+			t.Error("what is held is not counted")
+		}
+		if want := format + ".gz, row 3 (byte "; !strings.Contains(s.Name(23), want) || !strings.HasSuffix(s.Name(23), ", decompressed)") {
+			t.Errorf("%s, want %s", s.Name(23), want)
+		}
+		plain.Close()
+		s.Close()
+		t.Run(format, func(t *testing.T) { drivertest.Run(t, opener(dir, format)) })
+	}
+	dir := packed(t, makeTables(t, CSV), CSV)
+	for name, change := range map[string]func(b []byte) []byte{
+		"cut":     func(b []byte) []byte { return b[:len(b)-20] },
+		"damaged": func(b []byte) []byte { b[len(b)-5] ^= 1; return b },
+		"behind":  func(b []byte) []byte { return append(b, "more"...) },
+	} {
+		for _, file := range []string{"part-1.csv.gz", "part-2.csv.zst"} {
+			b, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), file)
+			write(t, path, change(b))
+			if _, err := open(t.Context(), path, CSV); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "at byte ") {
+				t.Errorf("%s, %s: %v", name, file, err)
+			}
+		}
 	}
 }
 
@@ -270,7 +357,7 @@ func TestOpeningFails(t *testing.T) {
 		"empty":          {CSV, "", nil, "x.csv has no rows"},
 		"only names":     {CSV, "a,b\n", nil, "x.csv has no rows"},
 		"no quote":       {CSV, "a,b\n1,\"x\n2,y\n", nil, "x.csv, row 0 (byte 4): a quoted cell has no end"},
-		"gzip":           {CSV, "\x1F\x8Bxxxxxxxx", nil, "x.csv: it is compressed"},
+		"bzip2":          {CSV, "BZhxxxxxxxx", nil, "x.csv: it is compressed in a way that is not read"},
 		"UTF-16":         {JSONL, "\xFF\xFE{\x00}\x00", nil, "x.jsonl: it is UTF-16"},
 		"an array":       {JSONL, "[{\"a\": 1}]\n", nil, "x.jsonl, row 0 (byte 0): it begins with"},
 		"no column":      {CSV, "a,b\n1,2\n", []string{"c"}, `there is no column "c": the columns are "a", "b"`},

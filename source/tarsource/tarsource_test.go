@@ -96,13 +96,9 @@ func open(t testing.TB, path string, opt *archive.Options) (driver.Source, error
 }
 
 func opener(path string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := open(t, path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, path, localstore.New(path), nil)
+	})
 }
 
 func TestConformance(t *testing.T) { drivertest.Run(t, opener(shards(t, 3))) }

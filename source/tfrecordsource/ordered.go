@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/internal/inorder"
+	"github.com/stokerdata/stoker/source/internal/typed"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -19,13 +20,18 @@ import (
 type ordered struct {
 	driver.InOrderOnly
 	inorder.Files
-	list  *filelist.List
-	info  driver.Info
-	sizes [][]uint32 // of the records of each file
+	list   *filelist.List
+	info   driver.Info
+	sizes  [][]uint32    // of the records of each file
+	schema *typed.Schema // nil where records are bytes
+	spare  sync.Pool     // of what records are parsed with
 }
 
+// orderedRecords is one whose records are bytes.
+type orderedRecords struct{ *ordered }
+
 // scanStream goes through the records of a stream.
-func scanStream(ctx context.Context, rd *inorder.Scanner) (sizes []uint32, err error) {
+func scanStream(ctx context.Context, rd *inorder.Scanner, seen *seen) (sizes []uint32, err error) {
 	var header [headerBytes]byte
 	scratch := make([]byte, 32<<10)
 	for {
@@ -51,7 +57,13 @@ func scanStream(ctx context.Context, rd *inorder.Scanner) (sizes []uint32, err e
 		if err != nil {
 			return fail(err)
 		}
-		if err := inorder.Discard(rd, length+footerBytes, scratch); err != nil {
+		n = 0
+		if seen.wants() {
+			if n, err = seen.stream(rd, length); err != nil {
+				return fail(inorder.Cut(err, fmt.Sprintf("its %d bytes", length)))
+			}
+		}
+		if err := inorder.Discard(rd, length+footerBytes-int64(n), scratch); err != nil {
 			return fail(inorder.Cut(err, fmt.Sprintf("its %d bytes", length)))
 		}
 		sizes = append(sizes, uint32(length))
@@ -59,8 +71,8 @@ func scanStream(ctx context.Context, rd *inorder.Scanner) (sizes []uint32, err e
 }
 
 // newOrdered is the source of files that are read in order.
-func newOrdered(list *filelist.List, files []file) *ordered {
-	s := &ordered{list: list}
+func newOrdered(list *filelist.List, files []file, schema *typed.Schema, name string) driver.Source {
+	s := &ordered{list: list, schema: schema}
 	s.Files = inorder.Files{List: list, Info: &s.info, Read: s.read}
 	largest := int64(0)
 	for i := range files {
@@ -78,8 +90,12 @@ func newOrdered(list *filelist.List, files []file) *ordered {
 		s.Files.Files = append(s.Files.Files, f.File)
 	}
 	s.info.Sequential = true
-	s.info.Fields = []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}}
-	return s
+	if schema != nil {
+		s.info.Fields = schema.Fields
+		return s
+	}
+	s.info.Fields = []driver.Field{{Name: name, Kind: driver.KindBytes, MaxBytes: largest}}
+	return orderedRecords{s}
 }
 
 // plain makes the index of a stream for a file that is not compressed.
@@ -107,7 +123,7 @@ func (s *ordered) Name(id int64) string {
 }
 
 // Sizes implements driver.Sizer.
-func (s *ordered) Sizes(_ int, ids, sizes []int64) bool {
+func (s orderedRecords) Sizes(_ int, ids, sizes []int64) bool {
 	for i, id := range ids {
 		f := filelist.Find(s.First, id)
 		sizes[i] = int64(s.sizes[f][id-s.First[f]])
@@ -131,21 +147,55 @@ func (s *ordered) read(r *inorder.Run, f int, k int64, wanted bool) error {
 	if !wanted {
 		return r.Skip(size + footerBytes)
 	}
+	if s.schema != nil {
+		return s.example(r, f, k, size)
+	}
 	data, err := r.In.Alloc(s.First[f]+k, 0, size)
 	if err != nil {
 		r.Rec.Err = err
 		return r.Skip(size + footerBytes)
 	}
+	if r.Rec.Err, err = s.data(r, f, k, data); r.Rec.Err == nil {
+		r.Rec.Values[0].Bytes = data
+	}
+	return err
+}
+
+// data reads a record into data. bad says that its checksum is wrong.
+func (s *ordered) data(r *inorder.Run, f int, k int64, data []byte) (bad, err error) {
 	if _, err := io.ReadFull(r, data); err != nil {
+		return nil, err
+	}
+	var b [footerBytes]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return nil, err
+	}
+	if got, want := checksum(data), binary.LittleEndian.Uint32(b[:]); got != want {
+		return fmt.Errorf("%s, record %d: the record is damaged: its checksum is %08x, should be %08x", s.list.Path(f), k, got, want), nil
+	}
+	return nil, nil
+}
+
+// example reads the features of a record.
+func (s *ordered) example(r *inorder.Run, f int, k, size int64) error {
+	w, _ := s.spare.Get().(*scratch)
+	if w == nil {
+		w = &scratch{}
+	}
+	defer s.spare.Put(w)
+	if int64(cap(w.record)) < size {
+		w.record = make([]byte, size)
+	}
+	data := w.record[:size]
+	bad, err := s.data(r, f, k, data)
+	if r.Rec.Err = bad; bad != nil || err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(r, b[:footerBytes]); err != nil {
-		return err
+	id := s.First[f] + k
+	w.view.All(data)
+	r.Rec.Err = w.put(s.schema, &typed.Sink{In: r.In, ID: id, Rec: &r.Rec}, nil)
+	if r.Rec.Err != nil {
+		r.Rec.Err = fmt.Errorf("%s: %w", s.Name(id), r.Rec.Err)
 	}
-	if got, want := masked(crc32.Checksum(data, castagnoli)), binary.LittleEndian.Uint32(b[:]); got != want {
-		r.Rec.Err = fmt.Errorf("%s, record %d: the record is damaged: its checksum is %08x, should be %08x", s.list.Path(f), k, got, want)
-		return nil
-	}
-	r.Rec.Values[0].Bytes = data
 	return nil
 }

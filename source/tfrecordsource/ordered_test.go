@@ -138,7 +138,7 @@ func TestOrderedPlaces(t *testing.T) {
 	for name, b := range map[string][]byte{"x.tfrecord.gz": gz(t, parts(whole, 3<<20+5)...), "x.tfrecord.zst": zst(t, parts(whole, 3<<20+5)...)} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, name), b)
-		s := opener(dir)(t).(*ordered)
+		s := opener(dir)(t).(orderedRecords)
 		if n := len(s.Files.Files[0].Places); n < 5 || n > 14 {
 			t.Errorf("%s: %d places: %v", name, n, s.Files.Files[0].Places)
 		}
@@ -218,7 +218,7 @@ func TestOrderedDamage(t *testing.T) {
 // A token is of its data.
 func TestTokens(t *testing.T) {
 	dir, _ := compressed(t)
-	s := opener(dir)(t).(*ordered)
+	s := opener(dir)(t).(orderedRecords)
 	defer s.Close()
 	info := s.info
 	info.Fingerprint = "another"
@@ -250,12 +250,12 @@ func FuzzOrdered(f *testing.F) {
 			return nil
 		}
 		format := stream.Detect(b)
-		rd, err := inorder.NewLimits().Scan(t.Context(), read, int64(len(b)), format)
+		rd, err := inorder.NewLimits().Scan(t.Context(), read, int64(len(b)), format, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer rd.Close()
-		sizes, err := scanStream(t.Context(), rd)
+		sizes, err := scanStream(t.Context(), rd, newSeen(nil))
 		if err != nil {
 			var at *inorder.Error
 			if !errors.As(err, &at) || at.Record != int64(len(sizes)) || strings.Contains(err.Error(), "\n") {
@@ -265,7 +265,7 @@ func FuzzOrdered(f *testing.F) {
 		}
 		list := &filelist.List{Store: storetest.NewMemory(nil)}
 		list.Add(store.Entry{Name: "x", Size: int64(len(b))})
-		s := newOrdered(list, []file{{sizes: sizes, File: rd.File()}})
+		s := newOrdered(list, []file{{sizes: sizes, File: rd.File()}}, nil, Field).(orderedRecords)
 		for _, id := range []int64{0, s.info.Len / 2} {
 			err := s.Records(t.Context(), s.Token(id), &driver.InOrder{
 				Read: func(ctx context.Context, _ int64, p []byte, off int64) error { return read(ctx, p, off) },

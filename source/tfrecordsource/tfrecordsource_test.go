@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -47,13 +48,9 @@ func folder(t testing.TB) (dir string, sizes []int64) {
 }
 
 func opener(path string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := Open(t.Context(), path, localstore.New(path), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, path, localstore.New(path), nil)
+	})
 }
 
 func TestConformance(t *testing.T) {
@@ -168,4 +165,13 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("the last record ends at %d of %d", at[len(at)-1], len(b))
 		}
 	})
+}
+
+func TestChecksum(t *testing.T) {
+	for _, n := range []int{0, 1, ahead - 1, ahead, ahead + 1, 2*ahead + 1, 100_000} {
+		b := content(n, 0, n)
+		if got, want := checksum(b), masked(crc32.Checksum(b, castagnoli)); got != want {
+			t.Errorf("of %d bytes: %08x, want %08x", n, got, want)
+		}
+	}
 }

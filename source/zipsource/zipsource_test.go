@@ -69,13 +69,9 @@ func open(t testing.TB, path string) (driver.Source, error) {
 }
 
 func opener(path string) drivertest.Open {
-	return func(t testing.TB) driver.Source {
-		s, err := open(t, path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, path, localstore.New(path), nil)
+	})
 }
 
 var methods = map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate}

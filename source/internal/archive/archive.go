@@ -222,6 +222,11 @@ func (s *Source) describe(ctx context.Context) error {
 			err = s.describeArray(ctx, f, &out, least == most)
 		case m.kind == driver.KindMask:
 			out.DType, err = s.maskType(ctx, f)
+		case m.kind == driver.KindImage && m.maps:
+			var b []byte
+			if b, err = s.head(ctx, 0, f); err == nil {
+				filelist.MapType(&out, b)
+			}
 		}
 		if err != nil {
 			return err

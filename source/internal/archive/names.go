@@ -52,6 +52,7 @@ type meaning struct {
 	name string
 	kind driver.Kind
 	npy  bool
+	maps bool
 }
 
 // meaningOf reads a suffix, in lower case: jpg is an image, seg.png a mask.
@@ -84,7 +85,9 @@ func meaningOf(suffix string) meaning {
 		m.kind = filelist.KindOf(field, "."+ext)
 		switch m.kind {
 		case driver.KindImage:
-			usual = "image"
+			if usual, m.maps = "image", ext == "pfm" || ext == "flo"; m.maps {
+				usual = ext
+			}
 		case driver.KindMask:
 			usual = "mask"
 		case driver.KindAudio:

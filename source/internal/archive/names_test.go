@@ -22,12 +22,13 @@ func TestSplit(t *testing.T) {
 
 func TestMeaning(t *testing.T) {
 	for suffix, want := range map[string]meaning{
-		"jpg": {"image", driver.KindImage, false}, "webp": {"image", driver.KindImage, false}, "left.png": {"left", driver.KindImage, false},
-		"seg.png": {"seg", driver.KindMask, false}, "mask.png": {"mask", driver.KindMask, false}, "cls": {"label", driver.KindLabel, false},
-		"txt": {"text", driver.KindText, false}, "caption.txt": {"caption", driver.KindText, false}, "json": {"json", driver.KindJSON, false},
-		"npy": {"array", driver.KindArray, true}, "depth.npy": {"depth", driver.KindArray, true}, "flac": {"audio", driver.KindAudio, false},
-		"pyd": {"pyd", driver.KindBytes, false}, "pth": {"pth", driver.KindBytes, false}, "a.pickle": {"a.pickle", driver.KindBytes, false},
-		"": {"", driver.KindBytes, false}, "id": {"id", driver.KindInt, false},
+		"jpg": {"image", driver.KindImage, false, false}, "webp": {"image", driver.KindImage, false, false}, "left.png": {"left", driver.KindImage, false, false},
+		"seg.png": {"seg", driver.KindMask, false, false}, "mask.png": {"mask", driver.KindMask, false, false}, "cls": {"label", driver.KindLabel, false, false},
+		"txt": {"text", driver.KindText, false, false}, "caption.txt": {"caption", driver.KindText, false, false}, "json": {"json", driver.KindJSON, false, false},
+		"npy": {"array", driver.KindArray, true, false}, "depth.npy": {"depth", driver.KindArray, true, false}, "flac": {"audio", driver.KindAudio, false, false},
+		"pyd": {"pyd", driver.KindBytes, false, false}, "pth": {"pth", driver.KindBytes, false, false}, "a.pickle": {"a.pickle", driver.KindBytes, false, false},
+		"flo": {"flo", driver.KindImage, false, true}, "depth.pfm": {"depth", driver.KindImage, false, true},
+		"": {"", driver.KindBytes, false, false}, "id": {"id", driver.KindInt, false, false},
 	} {
 		if got := meaningOf(suffix); got != want {
 			t.Errorf("%s: %+v", suffix, got)

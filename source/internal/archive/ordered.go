@@ -30,7 +30,7 @@ type member struct{ field, i int }
 // scanStream goes through the members of a compressed archive. Its places are
 // numbered by members until the records are known.
 func (s *Source) scanStream(ctx context.Context, o store.Object, lim *inorder.Limits, f stream.Format, t *Table, add func(m *Member) error) (inorder.File, error) {
-	rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f)
+	rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f, 0)
 	if err != nil {
 		return inorder.File{}, err
 	}

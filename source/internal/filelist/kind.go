@@ -5,11 +5,29 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // sounds are the extensions of audio files.
 var sounds = []string{".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".aif", ".aiff"}
+
+// maps are the extensions of files of numbers for each pixel.
+var maps = []string{".pfm", ".flo"}
+
+// MapType describes a field of images as the beginning of a file of it says: as a map
+// of numbers where that is what it is, else not at all.
+func MapType(f *driver.Field, head []byte) {
+	switch imagefile.Detect(head) {
+	case driver.CodecPFM, driver.CodecFlo:
+		if info, err := imagefile.Probe(head); err == nil {
+			f.DType, f.Shape = driver.Float32, []int{}
+			if info.Channels > 1 {
+				f.Shape = []int{int(info.Channels)}
+			}
+		}
+	}
+}
 
 // KindOf says of which kind the files of a field are, by the field's name and the
 // name of one of them: images, or masks when "mask" or "segm" is part of the
@@ -21,6 +39,8 @@ func KindOf(field, file string) driver.Kind {
 	case slices.Contains(driver.ImageExtensions, ext) && (strings.Contains(name, "mask") || strings.Contains(name, "segm")):
 		return driver.KindMask
 	case slices.Contains(driver.ImageExtensions, ext):
+		return driver.KindImage
+	case slices.Contains(maps, ext):
 		return driver.KindImage
 	case slices.Contains(sounds, ext):
 		return driver.KindAudio

@@ -34,16 +34,31 @@ func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DTy
 	return out, nil
 }
 
-// probe reads the header of an image file. One that has none is found when it is
-// its turn.
-func (l *List) probe(ctx context.Context, i int) (imagefile.Info, error) {
+// MapType describes a field of images by the first file.
+func (l *List) MapType(ctx context.Context, f *driver.Field) error {
+	b, err := l.head(ctx, 0)
+	if err == nil {
+		MapType(f, b)
+	}
+	return err
+}
+
+// head reads the beginning of a file.
+func (l *List) head(ctx context.Context, i int) ([]byte, error) {
 	o, err := l.Open(ctx, i)
 	if err != nil {
-		return imagefile.Info{}, err
+		return nil, err
 	}
 	defer o.Close()
 	b := make([]byte, min(o.Size(), headBytes))
-	if err := o.ReadAt(ctx, b, 0); err != nil {
+	return b, o.ReadAt(ctx, b, 0)
+}
+
+// probe reads the header of an image file. One that has none is found when it is
+// its turn.
+func (l *List) probe(ctx context.Context, i int) (imagefile.Info, error) {
+	b, err := l.head(ctx, i)
+	if err != nil {
 		return imagefile.Info{}, err
 	}
 	info, err := imagefile.Probe(b)

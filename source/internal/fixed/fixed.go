@@ -17,6 +17,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
+// Options say what is opened of a folder. The zero value means one with one split.
+type Options struct {
+	// File is one file of the folder; those that belong to it lie beside it. ""
+	// means all files of a split.
+	File string
+	// Split is the part that is wanted of a folder with several, such as train or
+	// test.
+	Split string
+}
+
 // Part is a number of records that lie one after the other.
 type Part struct {
 	// File is their place in the list of files.
@@ -214,6 +224,57 @@ func (m *Memory) Take(n int64) ([]byte, error) {
 	m.blocks, m.total = append(m.blocks, b), m.total+n
 	return out, nil
 }
+
+// ErrLimit is the error of ReadAll when there is more than can be held.
+var ErrLimit = errors.New("more than can be held in memory")
+
+// ReadAll reads to the end of r, which is about size bytes away. What it returns is
+// never nil.
+func (m *Memory) ReadAll(r io.Reader, size int64) ([]byte, error) {
+	left := MaxHeld - m.total
+	size = min(max(size, 64<<10), left)
+	var b *arena.Block
+	have := int64(0)
+	var out []byte
+	fail := func(err error) ([]byte, error) {
+		if b != nil {
+			b.Free()
+		}
+		return nil, err
+	}
+	for {
+		next := arena.NewBlock(arena.NewBudget(2*size+1<<20), arena.PurposeRead)
+		mem, err := next.Bytes(int(size))
+		if err != nil {
+			return fail(err)
+		}
+		copy(mem, out[:have])
+		if b != nil {
+			b.Free()
+		}
+		b, out = next, mem
+		n, err := io.ReadFull(r, out[have:])
+		have += int64(n)
+		switch {
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			m.blocks, m.total = append(m.blocks, b), m.total+size
+			return out[:have:have], nil
+		case err != nil:
+			return fail(err)
+		case size == left:
+			var one [1]byte
+			if n, _ := io.ReadFull(r, one[:]); n > 0 {
+				return fail(ErrLimit)
+			}
+			m.blocks, m.total = append(m.blocks, b), m.total+size
+			return out[:have:have], nil
+		}
+		size = min(2*size, left)
+	}
+}
+
+// Total is how much it is.
+func (m *Memory) Total() int64 { return m.total }
 
 // Free gives all of it back.
 func (m *Memory) Free() {

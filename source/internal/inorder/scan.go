@@ -35,16 +35,16 @@ type Scanner struct {
 	locked bool
 }
 
-// Scan begins to go through a file, when it is its turn. The Scanner has to be
-// closed.
-func (l *Limits) Scan(ctx context.Context, read stream.ReadFunc, size int64, f stream.Format) (*Scanner, error) {
+// Scan begins to go through a file, from byte at of it on, when it is its turn. The
+// Scanner has to be closed.
+func (l *Limits) Scan(ctx context.Context, read stream.ReadFunc, size int64, f stream.Format, at int64) (*Scanner, error) {
 	select {
 	case l.streams <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	s := &Scanner{lim: l, file: File{Format: f}}
-	s.rd.Open(ctx, read, size, f, 0)
+	s.rd.Open(ctx, read, size, f, at)
 	return s, nil
 }
 

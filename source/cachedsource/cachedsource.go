@@ -1,0 +1,504 @@
+// Package cachedsource puts the cache of records (package cache) around a source of
+// images: what was read is kept as dct, which decodes several times as fast and has
+// the pixels of the file, and is read from there from then on, like a pack.
+//
+// It stands around sources of which a record has one extent, which is the image's
+// bytes as they stand, such as folders of files, wherever these lie: a record is known
+// by its store, the object's name, size, version and number, and the place in it. The
+// objects of the cache, its segments, come before those of the source.
+package cachedsource
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say where records are kept, and when.
+type Options struct {
+	// Dir is the folder and Limit its size in bytes, as cache.At takes them.
+	Dir   string
+	Limit int64
+	// Allow says whether the records of a group may be made fit for the cache now: that
+	// takes about as long as decoding them does. Nil means always.
+	Allow func() bool
+	// Wait waits until what was kept before is written, and does not leave anything out
+	// meanwhile.
+	Wait bool
+	// Spent is told for how many records it was done, and how long it took.
+	Spent func(records int, took time.Duration)
+	// Say is told once why there is no cache, or no more. Nil means that nobody is.
+	Say func(string)
+	// Opened is told of the source that has the cache.
+	Opened func(*Source)
+}
+
+// Source is a source with a cache.
+type Source struct {
+	driver.Source
+	info  driver.Info
+	field int
+	set   *cache.Set
+	opt   Options
+	under store.Store
+	seed  uint64 // of keys: the store
+	fixed bool   // Entry.ID counts
+	// largest is the largest value that is kept.
+	largest int64
+
+	// at is the number in the set of each record, plus one; 0 is not known.
+	at       []atomic.Int32
+	objects  *direct.Objects // of the source, for records that are damaged in the cache
+	encoders chan *cdec.DCTEncoder
+	whole    sync.Mutex // of images whose coefficients are all in memory
+
+	hits, misses, failed atomic.Int64
+}
+
+// segments is where the source's own objects begin.
+const segments = cache.MaxSegments
+
+// Open puts a cache around src, or returns src where that cannot be: the reason is
+// said and no error, since everything works without.
+func Open(src driver.Source, opt Options) driver.Source {
+	if opt.Say == nil {
+		opt.Say = func(string) {}
+	}
+	s, err := open(src, opt)
+	if err != nil {
+		opt.Say(fmt.Sprintf("there is no cache: %v", err))
+		return src
+	}
+	if s == nil {
+		return src
+	}
+	if opt.Opened != nil {
+		opt.Opened(s)
+	}
+	return s
+}
+
+func open(src driver.Source, opt Options) (*Source, error) {
+	s := &Source{Source: src, info: *src.Info(), field: -1, opt: opt}
+	for i := range s.info.Fields {
+		if s.info.Fields[i].Kind == driver.KindImage && s.field < 0 {
+			s.field = i
+		}
+	}
+	if s.field < 0 || s.info.Len == 0 || s.info.Objects == 0 || s.info.Sequential {
+		return nil, nil
+	}
+	s.under = src.Object(0).Store
+	id, ok := store.As[store.Identifier](s.under)
+	if !ok {
+		return nil, nil
+	}
+	var name string
+	name, s.fixed = id.Identity()
+	s.seed = xxh3.HashString(name)
+	dir, err := cache.At(opt.Dir, opt.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if s.set, err = cache.Open(dir, name, func(why string) { opt.Say("nothing more is cached: " + why) }); err != nil {
+		return nil, err
+	}
+	s.at = make([]atomic.Int32, s.info.Len)
+	s.objects = direct.NewObjects(src, nil)
+	s.info.Objects += segments
+	// The form in the cache may be a little larger than the file. What is read into has
+	// room for an eighth more than the largest.
+	m := s.info.Fields[s.field].MaxBytes
+	s.largest = m + m/8 + 512<<10
+	s.encoders = make(chan *cdec.DCTEncoder, 64)
+	return s, nil
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object {
+	if n >= segments {
+		return s.Source.Object(n - segments)
+	}
+	name := s.set.SegmentName(int(n))
+	return driver.Object{Store: files{s.set.Path()}, Entry: store.Entry{Name: name}, Keep: true}
+}
+
+// Sizes implements driver.Sizer: those of the source, but of images, which are given in
+// either form.
+func (s *Source) Sizes(field int, ids, sizes []int64) bool {
+	b, ok := s.Source.(driver.Sizer)
+	return ok && field != s.field && b.Sizes(field, ids, sizes)
+}
+
+// Useful implements driver.Cacher: what is kept waits in memory until it is written.
+// Twice as much is for encoding.
+func (s *Source) Useful() int64 { return 3 * cache.MaxWaiting }
+
+// Keep implements driver.Cacher.
+func (s *Source) Keep(n int64) { s.set.SetWaiting(n / 3) }
+
+// Held implements driver.Holder.
+func (s *Source) Held() int64 { return 3*s.set.Waiting() + driver.Held(s.Source) }
+
+// maxPixels is the largest image that is encoded.
+const maxPixels = 64 << 20
+
+// encode makes the dct form of a JPEG. Progressive ones need all of their coefficients
+// in memory: one at a time is done.
+func (s *Source) encode(enc *cdec.DCTEncoder, jpeg []byte, info *imagefile.Info) ([]byte, error) {
+	pixels := int64(info.Width) * int64(info.Height)
+	if pixels > maxPixels {
+		return nil, &cdec.NotDCT{Reason: cdec.NotDCTTooLarge}
+	}
+	dct, err := enc.EncodeRows(jpeg)
+	// Three components of two bytes, and what libjpeg takes beside them.
+	if not := (*cdec.NotDCT)(nil); errors.As(err, &not) && not.Reason == cdec.NotDCTIncomplete && 8*pixels < s.set.Waiting() {
+		s.whole.Lock()
+		defer s.whole.Unlock()
+		return enc.Encode(jpeg)
+	}
+	return dct, err
+}
+
+// Path implements driver.Pather.
+func (s *Source) Path(id int64, field int) string {
+	if p, ok := s.Source.(driver.Pather); ok {
+		return p.Path(id, field)
+	}
+	return ""
+}
+
+// Skipped implements driver.Skipper.
+func (s *Source) Skipped() []driver.Skipped {
+	if p, ok := s.Source.(driver.Skipper); ok {
+		return p.Skipped()
+	}
+	return nil
+}
+
+// key is what a record is known by.
+func (s *Source) key(e *driver.Extent) (k cache.Key, name string) {
+	o := s.Source.Object(e.Object)
+	var space [512]byte
+	b := binary.LittleEndian.AppendUint64(space[:0], uint64(e.Offset))
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.Size))
+	id := o.Entry.ID
+	if !s.fixed {
+		id = 0
+	}
+	b = binary.LittleEndian.AppendUint64(b, id)
+	b = append(append(b, o.Entry.Version...), 0)
+	b = append(b, o.Entry.Name...)
+	return cache.Key(xxh3.Hash128Seed(b, s.seed).Bytes()), o.Entry.Name
+}
+
+// find is the number in the set of a record that lies at e, or -1.
+func (s *Source) find(id int64, e *driver.Extent) int32 {
+	if n := s.at[id].Load(); n > 0 {
+		if !s.set.Record(n - 1).Damaged() {
+			return n - 1
+		}
+		s.at[id].Store(0)
+	}
+	k, _ := s.key(e)
+	n := s.set.Find(&k)
+	if n >= 0 {
+		s.at[id].Store(n + 1)
+	}
+	return n
+}
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	s.Source.Locate(g)
+	for k := range g.Missing {
+		g.Missing[k].Object += segments
+	}
+	for k, id := range g.IDs {
+		lo, hi := g.First[k], g.First[k+1]
+		for i := lo; i < hi; i++ {
+			e := &g.Extents[i]
+			if hi-lo == 1 && g.Records[k].Err == nil {
+				if n := s.find(id, e); n >= 0 {
+					if r := s.set.Record(n); r.Size > 0 {
+						*e = driver.Extent{Object: int64(r.Segment), Offset: r.Offset, Size: r.Stored(), Field: -1}
+						continue
+					}
+				}
+			}
+			e.Object += segments
+		}
+	}
+}
+
+// Learn implements driver.Indexer.
+func (s *Source) Learn(e driver.Extent, b []byte) error {
+	e.Object -= segments
+	return direct.Learn(s.Source, e, b)
+}
+
+// Parse implements driver.Source. Of records that are not in the cache it makes what
+// is kept, when that is allowed, and gives that: the entropy code is then undone once.
+func (s *Source) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		if s.hit(g, k) && (g.Records[k].Err != nil || !s.sound(g, k)) {
+			s.again(g, k)
+		}
+	}
+	if err := s.Source.Parse(g); err != nil {
+		return err
+	}
+	hits, misses, unknown := 0, 0, false
+	for k, id := range g.IDs {
+		switch {
+		case g.Records[k].Err != nil || g.First[k+1]-g.First[k] != 1:
+		case s.hit(g, k):
+			s.describe(g, k)
+			hits++
+		default:
+			misses++
+			unknown = unknown || s.at[id].Load() == 0
+		}
+	}
+	s.hits.Add(int64(hits))
+	s.misses.Add(int64(misses))
+	if unknown && (s.opt.Allow == nil || s.opt.Allow()) {
+		s.learn(g)
+	}
+	return nil
+}
+
+// hit says whether a record was located in the cache.
+func (s *Source) hit(g *driver.Group, k int) bool {
+	return g.First[k+1]-g.First[k] == 1 && g.Extents[g.First[k]].Object < segments
+}
+
+// record is the one in the cache that was located, or nil when it is another by now.
+func (s *Source) record(g *driver.Group, k int) *cache.Record {
+	n := s.at[g.IDs[k]].Load()
+	if n == 0 {
+		return nil
+	}
+	e := &g.Extents[g.First[k]]
+	if r := s.set.Record(n - 1); int64(r.Segment) == e.Object && r.Offset == e.Offset {
+		return r
+	}
+	return nil
+}
+
+// sound says whether what was read of the cache is what was written.
+func (s *Source) sound(g *driver.Group, k int) bool {
+	r := s.record(g, k)
+	return r != nil && r.Check(g.Bytes[g.First[k]])
+}
+
+// again reads a record from the source that cannot be had from the cache. It is the
+// one place where Parse waits: that happens when a disk has lost something.
+func (s *Source) again(g *driver.Group, k int) {
+	id := g.IDs[k]
+	s.failed.Add(1)
+	if n := s.at[id].Swap(0); n > 0 {
+		s.set.Drop(n - 1)
+	}
+	rd := direct.NewReader(s.Source, s.objects)
+	recs, err := rd.Read(context.Background(), []int64{id})
+	rec := &g.Records[k]
+	if err == nil {
+		err = recs[0].Err
+	}
+	if rec.Err = err; err != nil {
+		return
+	}
+	i := g.First[k]
+	g.Bytes[i] = recs[0].Values[s.field].Bytes
+	g.Extents[i].Object, g.Extents[i].Size = segments, int64(len(g.Bytes[i])) // not one of the cache
+}
+
+// describe makes the value of what was read of the cache.
+func (s *Source) describe(g *driver.Group, k int) {
+	r := s.record(g, k)
+	v := &g.Records[k].Values[s.field]
+	v.Bytes = g.Bytes[g.First[k]][:r.Size]
+	v.Codec, v.Width, v.Height = driver.Codec(r.Codec), int32(r.Width), int32(r.Height)
+	v.Channels, v.Orientation = int32(r.Channels), int32(r.Orientation)
+}
+
+// learn keeps what is not in the cache.
+func (s *Source) learn(g *driver.Group) {
+	var enc *cdec.DCTEncoder
+	select {
+	case enc = <-s.encoders:
+	default:
+		var err error
+		if enc, err = cdec.NewDCTEncoder(); err != nil {
+			return
+		}
+	}
+	b := s.set.Begin(s.opt.Wait)
+	start, n := time.Now(), 0
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if b == nil || !b.Room() {
+			break
+		}
+		if rec.Err != nil || g.First[k+1]-g.First[k] != 1 || s.hit(g, k) || s.at[id].Load() != 0 || len(rec.Values[s.field].Bytes) == 0 {
+			continue
+		}
+		if s.keep(b, enc, g, k) {
+			n++
+		}
+	}
+	if n > 0 && s.opt.Spent != nil {
+		s.opt.Spent(n, time.Since(start))
+	}
+	if b != nil {
+		s.set.Keep(b)
+	}
+	select {
+	case s.encoders <- enc:
+	default:
+		enc.Close()
+	}
+}
+
+// keep adds a record to what is to be kept, and gives it in that form.
+func (s *Source) keep(b *cache.Batch, enc *cdec.DCTEncoder, g *driver.Group, k int) bool {
+	e := g.Extents[g.First[k]]
+	if e.Object == segments && g.Bytes[g.First[k]] == nil {
+		return false
+	}
+	v := &g.Records[k].Values[s.field]
+	var located driver.Group
+	located.Begin(g.IDs[k:k+1], len(s.info.Fields))
+	s.Source.Locate(&located) // where it lies in the source, whatever became of g
+	if len(located.Extents) != 1 {
+		return false
+	}
+	m := cache.Meta{}
+	m.Key, m.Name = s.key(&located.Extents[0])
+	if n := s.set.Find(&m.Key); n >= 0 { // kept since it was located
+		s.at[g.IDs[k]].Store(n + 1)
+		return false
+	}
+	if imagefile.Detect(v.Bytes) != driver.CodecJPEG {
+		b.Add(&m, nil)
+		return true
+	}
+	info, err := imagefile.Probe(v.Bytes)
+	var dct []byte
+	if err == nil {
+		dct, err = s.encode(enc, v.Bytes, &info)
+	}
+	if errors.Is(err, cdec.ErrMemory) {
+		return false
+	}
+	if err != nil || int64(len(dct)) > s.largest {
+		b.Add(&m, nil) // it stays as it is, also next time
+		return true
+	}
+	m.Width, m.Height, m.Codec = uint32(info.Width), uint32(info.Height), uint8(driver.CodecDCT)
+	m.Channels, m.Orientation = uint8(min(info.Channels, 255)), uint8(info.Orientation)
+	b.Add(&m, dct)
+	if g.Alloc == nil {
+		return true
+	}
+	if own, err := g.Alloc(len(dct)); err == nil {
+		copy(own, dct)
+		v.Bytes, v.Codec, v.Width, v.Height = own, driver.CodecDCT, info.Width, info.Height
+		v.Channels, v.Orientation = int32(m.Channels), int32(m.Orientation)
+	}
+	return true
+}
+
+// Stats are what a cache did since the source was opened.
+type Stats struct {
+	// Folder is where it is.
+	Folder string `json:"folder"`
+	// Hits were read from the cache, Misses from the source. Damaged were in the cache
+	// and could not be used.
+	Hits    int64 `json:"hits"`
+	Misses  int64 `json:"misses"`
+	Damaged int64 `json:"damaged"`
+	// Kept were added by this process, of KeptBytes. Records is what there is of the
+	// data set.
+	Kept      int64 `json:"kept"`
+	KeptBytes int64 `json:"kept_bytes"`
+	Records   int64 `json:"records"`
+	// Note says why nothing more is kept, "" when there is no reason.
+	Note string `json:"note,omitempty"`
+}
+
+// Cached is how many records of a source are in the cache at dir, of those for which
+// there is one. It makes nothing.
+func Cached(src driver.Source, dir *cache.Dir) (n int64) {
+	s := &Source{Source: src, info: *src.Info()}
+	if s.info.Objects == 0 || s.info.Sequential {
+		return 0
+	}
+	id, ok := store.As[store.Identifier](src.Object(0).Store)
+	if !ok {
+		return 0
+	}
+	var name string
+	name, s.fixed = id.Identity()
+	s.seed = xxh3.HashString(name)
+	keys := dir.Keys(name)
+	if len(keys) == 0 {
+		return 0
+	}
+	var g driver.Group
+	for i := range s.info.Len {
+		g.Begin([]int64{i}, len(s.info.Fields))
+		src.Locate(&g)
+		if len(g.Extents) == 1 {
+			if k, _ := s.key(&g.Extents[0]); keys[k] {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Stats returns what the cache did.
+func (s *Source) Stats() Stats {
+	st := Stats{Folder: s.set.Path(), Hits: s.hits.Load(), Misses: s.misses.Load(), Damaged: s.failed.Load(), Records: s.set.Len()}
+	st.Kept, st.KeptBytes = s.set.Kept()
+	return st
+}
+
+// Close implements driver.Source.
+func (s *Source) Close() error {
+	err := s.set.Close()
+	for {
+		select {
+		case enc := <-s.encoders:
+			enc.Close()
+			continue
+		default:
+		}
+		break
+	}
+	if cerr := s.objects.Close(); err == nil {
+		err = cerr
+	}
+	if cerr := s.Source.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,304 @@
+package columns
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// MemoryError is the failure of Alloc, which is not the record's.
+type MemoryError struct{ Err error }
+
+// Error is that of Alloc.
+func (e *MemoryError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *MemoryError) Unwrap() error { return e.Err }
+
+// ErrMissing is the error of a value that is not there.
+var ErrMissing = errors.New("it has no value")
+
+var nan = math.NaN()
+
+// wordNull is missing JSON.
+var wordNull = []byte("null")
+
+// Stored is a value as a file has it.
+type Stored struct {
+	Raw   []byte
+	Valid bool
+	// Bit is where in the first byte of Raw a truth value lies.
+	Bit uint
+	// Elems has a bit for each number that is one, nil when all are. Bit First is
+	// that of the first number of Raw.
+	Elems []byte
+	First int64
+}
+
+// Bit is bit i of a string of them, true where there is none.
+func Bit(b []byte, i int64) bool { return b == nil || b[i>>3]>>(i&7)&1 != 0 }
+
+// Make makes the value of a field of record k, which column c is read for.
+func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored) error {
+	v := &g.Records[k].Values[field]
+	switch f.Kind {
+	case driver.KindText, driver.KindBytes:
+		v.Bytes = s.Raw // nothing for a missing one
+		return fits(f, len(s.Raw))
+	case driver.KindJSON:
+		if v.Bytes = s.Raw; !s.Valid {
+			v.Bytes = wordNull
+		} else if !json.Valid(s.Raw) {
+			return fmt.Errorf("%.40q is no JSON", s.Raw)
+		}
+		return fits(f, len(v.Bytes))
+	case driver.KindImage, driver.KindMask, driver.KindAudio:
+		if !s.Valid {
+			return ErrMissing
+		}
+		if len(s.Raw) == 0 {
+			return errors.New("it has no bytes")
+		}
+		v.Bytes = s.Raw
+		return nil
+	case driver.KindFloat:
+		if v.Float = nan; s.Valid {
+			return float(v, c.typ, s.Raw)
+		}
+		return nil
+	case driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
+		if !s.Valid {
+			v.Bytes = nil
+			return nil
+		}
+		return c.elements(g, k, field, f, s)
+	}
+	if !s.Valid {
+		return ErrMissing
+	}
+	switch f.Kind {
+	case driver.KindInt, driver.KindLabel:
+		n, err := whole(c.typ, s.Raw)
+		if err != nil {
+			return err
+		}
+		v.Int = n
+		switch {
+		case f.Kind == driver.KindInt || f.Classes == nil && n >= 0:
+		case n == -1:
+			return errors.New("its class is -1, which stands for none: choose the column as numbers, such as ?label:int")
+		case n < 0 || n >= int64(len(f.Classes)):
+			return fmt.Errorf("class %d of %d", n, len(f.Classes))
+		}
+		return nil
+	case driver.KindArray:
+		if c.Elem.Class == Boolean {
+			out, err := take(g, k, field, 1)
+			if err != nil {
+				return err
+			}
+			out[0] = s.Raw[0] >> s.Bit & 1
+			v.Bytes = out
+			return nil
+		}
+		return c.elements(g, k, field, f, s)
+	}
+	return fmt.Errorf("a value of the kind %q", f.Kind)
+}
+
+// Plain says whether the values of a field are numbers that can be made without a
+// look at them, but for those that are missing: Numbers makes them.
+func (c *Column) Plain(f *driver.Field) bool {
+	if c.Elem == nil || c.Elem.Class != Number {
+		return false
+	}
+	whole8 := c.typ.Size() == 8 && !c.typ.Floating()
+	return f.Kind == driver.KindInt && c.typ != dtype.U64 || f.Kind == driver.KindFloat && !whole8
+}
+
+// Numbers makes the values of a field of all records of a group that have no error:
+// those of records id and following lie at held, whose bits are valid.
+func (c *Column) Numbers(g *driver.Group, field int, f *driver.Field, held, valid []byte, wrong func(id int64, err error) error) {
+	w := int64(c.typ.Size())
+	float := f.Kind == driver.KindFloat
+	if valid == nil && c.common(g, field, float, held) {
+		return
+	}
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		v := &rec.Values[field]
+		switch raw := held[id*w : (id+1)*w]; {
+		case valid != nil && !Bit(valid, id) && float:
+			v.Float = nan
+		case valid != nil && !Bit(valid, id):
+			rec.Err = wrong(id, ErrMissing)
+		case float:
+			v.Float = c.typ.Float(raw)
+		default:
+			v.Int = c.typ.Int(raw)
+		}
+	}
+}
+
+// common is Numbers for the types that most columns have, none of whose values is
+// missing: without a choice for each value. It says false of others.
+func (c *Column) common(g *driver.Group, field int, float bool, held []byte) bool {
+	le := binary.LittleEndian
+	switch {
+	case float && c.typ == dtype.F32:
+		for k, id := range g.IDs {
+			if rec := &g.Records[k]; rec.Err == nil {
+				rec.Values[field].Float = float64(math.Float32frombits(le.Uint32(held[4*id:])))
+			}
+		}
+	case float && c.typ == dtype.F64:
+		for k, id := range g.IDs {
+			if rec := &g.Records[k]; rec.Err == nil {
+				rec.Values[field].Float = math.Float64frombits(le.Uint64(held[8*id:]))
+			}
+		}
+	case !float && c.typ == dtype.I64:
+		for k, id := range g.IDs {
+			if rec := &g.Records[k]; rec.Err == nil {
+				rec.Values[field].Int = int64(le.Uint64(held[8*id:]))
+			}
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// Direct says whether the values of a field are stored as they are wanted.
+func (c *Column) Direct(f *driver.Field) bool {
+	switch f.Kind {
+	case driver.KindText, driver.KindBytes, driver.KindJSON:
+		return true
+	case driver.KindArray, driver.KindRagged, driver.KindTokens:
+		return c.Elem.Class == Number && c.Elem.DType == f.DType
+	case driver.KindMultiLabel:
+		return c.Elem.DType == driver.Int64
+	}
+	return false
+}
+
+// IsPicture says whether values are given to decoders.
+func IsPicture(k driver.Kind) bool {
+	return k == driver.KindImage || k == driver.KindMask || k == driver.KindAudio
+}
+
+// fits refuses what a batch has no room for. It cannot happen while files stay what
+// they are.
+func fits(f *driver.Field, n int) error {
+	if int64(n) > f.MaxBytes {
+		return fmt.Errorf("%d bytes, where the largest had %d when the table was opened", n, f.MaxBytes)
+	}
+	return nil
+}
+
+// whole reads a whole number.
+func whole(t dtype.Type, raw []byte) (int64, error) {
+	if t == dtype.U64 && t.Bits(raw) > math.MaxInt64 {
+		return 0, fmt.Errorf("%d does not fit 64 bits with a sign", t.Bits(raw))
+	}
+	return t.Int(raw), nil
+}
+
+// float reads a number as one with a point, which has to be the same one.
+func float(v *driver.Value, t dtype.Type, raw []byte) error {
+	v.Float = t.Float(raw)
+	const exact = 1 << 53
+	if t.Size() == 8 && !t.Floating() && (v.Float < -exact || v.Float > exact) {
+		return fmt.Errorf("%.0f is too large for a number with a point", v.Float)
+	}
+	return nil
+}
+
+// elements makes the elements of an array or a list.
+func (c *Column) elements(g *driver.Group, k, field int, f *driver.Field, s *Stored) error {
+	v := &g.Records[k].Values[field]
+	t := c.typ
+	n := int64(len(s.Raw)) / int64(t.Size())
+	missing := int64(-1)
+	if s.Elems != nil && n > 0 {
+		for i := range n {
+			if !Bit(s.Elems, s.First+i) {
+				missing = i
+				break
+			}
+		}
+		if missing >= 0 && !strings.HasPrefix(string(f.DType), "float") {
+			return fmt.Errorf("element %d has no value", missing)
+		}
+	}
+	if c.Direct(f) && missing < 0 {
+		v.Bytes = s.Raw
+		return fitsElements(f, len(s.Raw))
+	}
+	to := f.DType.Type()
+	if f.Kind == driver.KindMultiLabel {
+		to = dtype.I64
+	}
+	out, err := take(g, k, field, int(n)*to.Size())
+	if err != nil {
+		return err
+	}
+	v.Bytes = out
+	if t == to {
+		copy(out, s.Raw)
+		if missing >= 0 {
+			for i := range n {
+				if !Bit(s.Elems, s.First+i) {
+					to.Append(out[i*int64(t.Size()):i*int64(t.Size())], nan)
+				}
+			}
+		}
+		return fitsElements(f, len(out))
+	}
+	for i := range int(n) {
+		x, err := whole(t, s.Raw[i*t.Size():])
+		if err != nil {
+			return err
+		}
+		at := out[i*to.Size():]
+		switch to {
+		case dtype.I64:
+			binary.LittleEndian.PutUint64(at, uint64(x))
+		case dtype.U32:
+			if x < 0 || x > math.MaxUint32 {
+				return fmt.Errorf("element %d is %d, which is no token", i, x)
+			}
+			binary.LittleEndian.PutUint32(at, uint32(x))
+		case dtype.U16:
+			binary.LittleEndian.PutUint16(at, uint16(x)) // of uint8
+		}
+	}
+	return fitsElements(f, len(out))
+}
+
+func fitsElements(f *driver.Field, n int) error {
+	if f.Kind == driver.KindArray {
+		if want, _ := driver.ArrayBytes(f.DType, f.Shape); want != int64(n) {
+			return fmt.Errorf("%d bytes, an array has %d", n, want)
+		}
+		return nil
+	}
+	return fits(f, n)
+}
+
+func take(g *driver.Group, k, field, n int) ([]byte, error) {
+	p, err := g.Take(k, field, int64(n))
+	if err != nil {
+		return nil, &MemoryError{err}
+	}
+	return p, nil
+}

@@ -1,0 +1,255 @@
+package grid
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/tablesource"
+)
+
+// Set is an array of a file that may become a field.
+type Set struct {
+	// Path names it in its file, without a slash in front.
+	Path string
+	Type Type
+	Dims []int64
+	// Why says what keeps it from being read, "" where nothing does.
+	Why string
+	// Load finds out where its elements lie.
+	Load func(ctx context.Context) (*Array, error)
+	// Ref returns where the value of any length lies that an element leads to: bytes
+	// of an object. It is of VarText, VarBytes and VarList.
+	Ref func(elem []byte) (object, offset, size int64, err error)
+}
+
+// File is a file with arrays.
+type File struct {
+	// Path is for messages.
+	Path string
+	Sets []*Set
+	// Left is what else lies there.
+	Left []driver.Skipped
+}
+
+// wanted is a set that becomes a field.
+type wanted struct {
+	column tablesource.Column
+	path   string
+}
+
+// choose says which sets of a file become fields, and why the others do not: those
+// that are chosen by name, or those with the first axis that most of them have.
+func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []driver.Skipped, error) {
+	left := slices.Clone(f.Left)
+	sets := f.Sets
+	if split != "" {
+		var in []*Set
+		for _, s := range sets {
+			if strings.HasPrefix(s.Path, split+"/") {
+				in = append(in, s)
+			} else {
+				left = append(left, driver.Skipped{Path: s.Path, Reason: "not in the split " + split})
+			}
+		}
+		if sets = in; len(in) == 0 {
+			return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, quoted(groups(f.Sets)))
+		}
+	}
+	byName := func(name string) *Set {
+		name = strings.Trim(name, "/")
+		for _, full := range []string{path.Join(split, name), name} {
+			if i := slices.IndexFunc(sets, func(s *Set) bool { return s.Path == full }); i >= 0 {
+				return sets[i]
+			}
+		}
+		return nil
+	}
+	var out []wanted
+	taken := map[*Set]bool{}
+	names := map[string]bool{}
+	rows := int64(-1)
+	first := ""
+	rest := len(columns) == 0
+	for _, c := range columns {
+		if c.Name == tablesource.Rest {
+			rest = true
+			continue
+		}
+		s := byName(c.From)
+		if s == nil {
+			return nil, nil, fmt.Errorf("%s has no array %q: it has %s", f.Path, c.From, quoted(paths(sets)))
+		}
+		switch {
+		case s.Why != "":
+			return nil, nil, fmt.Errorf("%s: %q %s", f.Path, s.Path, s.Why)
+		case len(s.Dims) == 0:
+			return nil, nil, fmt.Errorf("%s: %q is a single value and has no rows", f.Path, s.Path)
+		case rows >= 0 && s.Dims[0] != rows:
+			return nil, nil, fmt.Errorf("%s: %q has %d rows and %q has %d: fields of the same records have equally many", f.Path, first, rows, s.Path, s.Dims[0])
+		}
+		rows, first = s.Dims[0], s.Path
+		taken[s] = true
+		if c.Name == c.From { // the name of the array, and not its path
+			c.Name = strings.Trim(c.Name, "/")
+		}
+		names[c.Name] = true
+		out = append(out, wanted{c, s.Path})
+	}
+	if !rest {
+		for _, s := range sets {
+			if !taken[s] {
+				left = append(left, driver.Skipped{Path: s.Path, Reason: "not chosen"})
+			}
+		}
+		return out, left, nil
+	}
+	// How many sets have which first axis.
+	count := map[int64]int{}
+	var usable []*Set
+	for _, s := range sets {
+		switch {
+		case taken[s]:
+		case s.Why != "":
+			left = append(left, driver.Skipped{Path: s.Path, Reason: s.Why})
+		case len(s.Dims) == 0:
+			left = append(left, driver.Skipped{Path: s.Path, Reason: "a single value, without rows"})
+		case s.Dims[0] == 0:
+			left = append(left, driver.Skipped{Path: s.Path, Reason: "it has no rows"})
+		default:
+			usable = append(usable, s)
+			count[s.Dims[0]]++
+		}
+	}
+	if rows < 0 {
+		if err := ambiguous(f, split, usable); err != nil {
+			return nil, nil, err
+		}
+		for n, c := range count {
+			if rows < 0 || c > count[rows] || c == count[rows] && n > rows {
+				rows = n
+			}
+		}
+	}
+	common := prefix(usable, rows)
+	var more []string
+	var chosen []*Set
+	for _, s := range usable {
+		if s.Dims[0] != rows {
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("its first axis has %d elements, that of the fields %d", s.Dims[0], rows)})
+			continue
+		}
+		if len(chosen) == maxFields {
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("there are more than %d fields", maxFields)})
+			continue
+		}
+		chosen, more = append(chosen, s), append(more, strings.TrimPrefix(s.Path, common))
+	}
+	for i, name := range tablesource.Named(more) {
+		if names[name] {
+			return nil, nil, fmt.Errorf("%s: field %q has the name of another array: give it another one", f.Path, name)
+		}
+		out = append(out, wanted{tablesource.Column{Name: name, From: chosen[i].Path}, chosen[i].Path})
+	}
+	if len(out) == 0 {
+		return nil, nil, fmt.Errorf("%s has no arrays with rows that can be read%s", f.Path, reasons(left))
+	}
+	return out, left, nil
+}
+
+// maxFields bounds the fields that are found without being named.
+const maxFields = 256
+
+// ambiguous refuses groups that look like splits: several groups side by side with
+// arrays of the same names.
+func ambiguous(f *File, split string, sets []*Set) error {
+	if split != "" {
+		return nil
+	}
+	byGroup := map[string][]string{}
+	for _, s := range sets {
+		g, name, ok := strings.Cut(s.Path, "/")
+		if !ok {
+			return nil
+		}
+		byGroup[g] = append(byGroup[g], name)
+	}
+	if len(byGroup) < 2 || len(byGroup) > 16 {
+		return nil
+	}
+	var all []string
+	var same []string
+	for g, names := range byGroup {
+		slices.Sort(names)
+		if all != nil && !slices.Equal(names, same) {
+			return nil
+		}
+		all, same = append(all, g), names
+	}
+	slices.Sort(all)
+	return fmt.Errorf("%s has the groups %s with the same arrays: say which one is wanted, such as ?split=%s", f.Path, quoted(all), all[0])
+}
+
+// prefix is the group that all sets with so many rows lie in, with a slash behind it.
+func prefix(sets []*Set, rows int64) string {
+	out, some := "", false
+	for _, s := range sets {
+		if s.Dims[0] != rows {
+			continue
+		}
+		dir := s.Path[:strings.LastIndexByte(s.Path, '/')+1]
+		if !some {
+			out, some = dir, true
+		}
+		for !strings.HasPrefix(dir, out) {
+			out = out[:strings.LastIndexByte(strings.TrimSuffix(out, "/"), '/')+1]
+		}
+	}
+	return out
+}
+
+// groups are the names of the groups that have arrays.
+func groups(sets []*Set) []string {
+	var out []string
+	for _, s := range sets {
+		if g, _, ok := strings.Cut(s.Path, "/"); ok && !slices.Contains(out, g) && len(out) < 32 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func paths(sets []*Set) []string {
+	var out []string
+	for _, s := range sets[:min(len(sets), 32)] {
+		out = append(out, s.Path)
+	}
+	return out
+}
+
+// quoted names the first of several things for a message.
+func quoted(all []string) string {
+	const most = 20
+	if len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, s := range all[:min(len(all), most)] {
+		out = append(out, fmt.Sprintf("%.100q", s))
+	}
+	if len(all) > most {
+		out = append(out, "and more")
+	}
+	return strings.Join(out, ", ")
+}
+
+// reasons says why there is nothing to read.
+func reasons(left []driver.Skipped) string {
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.100q %s", left[0].Path, left[0].Reason)
+}

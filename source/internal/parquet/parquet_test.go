@@ -1,0 +1,214 @@
+package parquet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// files are those that the source is tested with.
+func files(t testing.TB) [][]byte {
+	t.Helper()
+	names, err := filepath.Glob("../../parquetsource/testdata/*.parquet")
+	if err != nil || len(names) < 8 {
+		t.Fatal(names, err)
+	}
+	var out [][]byte
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func footer(b []byte) []byte {
+	n := int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+	return b[len(b)-8-n : len(b)-8]
+}
+
+// No footer makes the reader panic, or take memory that the bytes have not.
+func FuzzMeta(f *testing.F) {
+	for _, b := range files(f) {
+		f.Add(footer(b), int64(len(b)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, size int64) {
+		m, err := ParseMeta(b, size)
+		if err != nil {
+			return
+		}
+		rows := int64(0)
+		for _, g := range m.Groups {
+			rows += g.Rows
+			for i, c := range g.Chunks {
+				if c.Type != m.Schema.Leaves[i].Type || g.Rows > 0 && (c.Start() < 4 || c.Start()+c.Bytes > size) {
+					t.Fatalf("%+v", c)
+				}
+			}
+		}
+		if rows != m.Rows || m.Schema.String() == "" {
+			t.Fatal(rows, m.Rows)
+		}
+	})
+}
+
+// No page index tells of bytes or rows that are not there.
+func FuzzIndex(f *testing.F) {
+	f.Add([]byte{0x19, 0x2C, 0x16, 0x08, 0x15, 0x14, 0x16, 0x00, 0x00, 0x16, 0x30, 0x15, 0x14, 0x16, 0x04, 0x00, 0x00})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &Chunk{Data: 4, Bytes: 100}
+		places, err := ParseIndex(b, c, 10)
+		if err != nil {
+			return
+		}
+		for i, p := range places {
+			if p.Off < 4 || p.Off+p.Bytes > 104 || p.Row < 0 || p.Row >= 10 || i > 0 && (p.Row < places[i-1].Row || p.Off < places[i-1].Off) {
+				t.Fatal(places)
+			}
+		}
+	})
+}
+
+// leaves are some of each kind.
+var leaves = []*Leaf{
+	{Type: ByteArray}, {Type: ByteArray, MaxDef: 1, Valid: 1}, {Type: FixedBytes, Length: 3, MaxDef: 1, Valid: 1}, {Type: Boolean, Width: 1, MaxDef: 1, Valid: 1},
+	{Type: Int32, Width: 1}, {Type: Int32, Width: 4, MaxDef: 2, Valid: 2}, {Type: Int64, Width: 8, MaxDef: 1, Valid: 1}, {Type: Float, Width: 4}, {Type: FixedBytes, Length: 2, Width: 2},
+	{Type: Int32, Width: 1, MaxDef: 3, MaxRep: 1, Valid: 1, Lists: []uint8{2}}, {Type: Double, Width: 8, MaxDef: 5, MaxRep: 2, Valid: 1, Lists: []uint8{2, 4}},
+}
+
+// No pages make a decoder panic, and each value that it finds lies in what it has.
+func FuzzPages(f *testing.F) {
+	for _, b := range files(f) {
+		m, err := ParseMeta(footer(b), int64(len(b)))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for i := range m.Groups[0].Chunks {
+			c := &m.Groups[0].Chunks[i]
+			for k, l := range leaves {
+				if l.Type == c.Type {
+					f.Add(b[c.Start():c.Start()+c.Bytes], uint8(k), uint8(c.Codec), int64(m.Groups[0].Rows), i%2 == 0)
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, leaf, codec uint8, rows int64, index bool) {
+		taken := 0
+		d := &Decoder{Leaf: leaves[int(leaf)%len(leaves)], Codec: Codec(codec % 8), Index: index, Alloc: func(n int) ([]byte, error) {
+			if taken += n; taken > 64<<20 {
+				return nil, errors.New("no memory")
+			}
+			return make([]byte, n), nil
+		}}
+		dict, err := Pages(b, true)
+		if err == nil {
+			if p, err := d.Dictionary(dict[0]); err == nil && !index {
+				d.Dict = p
+			}
+		}
+		pages, err := Pages(b, false)
+		if err != nil {
+			return
+		}
+		for _, r := range pages {
+			if d.Leaf.MaxRep > 0 {
+				_, _, _ = d.Starting(r)
+			}
+		}
+		if d.Leaf.Width == 0 {
+			pages = pages[:1]
+			rows = pages[0].Values
+		} else if d.Leaf.MaxRep == 0 {
+			rows = 0
+			for _, r := range pages {
+				rows += r.Values
+			}
+		}
+		p, err := d.Data(pages, rows)
+		if err != nil {
+			return
+		}
+		if parts := FindParts(d.Codec, pages[0]); parts != nil && p.Stored && index && p.Index == nil {
+			look(t, p, parts, pages[0])
+		}
+		for row := range min(int64(p.Rows), 1000) {
+			if p.Index != nil && index {
+				break
+			}
+			if in, lo, hi := p.Range(row); lo > hi || !index && hi > int64(len(in.Values)) {
+				t.Fatal(row, lo, hi, len(in.Values))
+			}
+		}
+	})
+}
+
+// look reads values of a page on their own.
+func look(t *testing.T, p *Page, parts *Parts, r Raw) {
+	all := make([]byte, r.Header.Size)
+	all = append(all, r.Body...)
+	scratch := make([]byte, PartBytes)
+	for row := range min(int64(p.Rows), 100) {
+		_, lo, hi := p.Range(row)
+		if lo == hi {
+			continue
+		}
+		from, to := parts.Range(p.Base+lo, p.Base+hi)
+		if from < 0 || to > int64(len(all)) || from > to {
+			t.Fatal(from, to, len(all))
+		}
+		if parts.At != nil {
+			if err := parts.Extract(make([]byte, hi-lo), all[from:to], p.Base+lo, scratch); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// What is taken out of the parts of a page is what the page has.
+func TestParts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	plain := make([]byte, 5*PartBytes+1234)
+	for i := range plain {
+		plain[i] = byte(rng.IntN(256))
+		if i/1000%3 == 0 { // what can be compressed
+			plain[i] = byte(i / 50)
+		}
+	}
+	// As Google's compressor does it: a piece after the other.
+	body := binary.AppendUvarint(nil, uint64(len(plain)))
+	for at := 0; at < len(plain); at += PartBytes {
+		piece := s2.EncodeSnappy(nil, plain[at:min(at+PartBytes, len(plain))])
+		_, n := binary.Uvarint(piece)
+		body = append(body, piece[n:]...)
+	}
+	r := Raw{&Header{Size: 30, Bytes: int64(len(body)), Plain: int64(len(plain)), enc: encPlain}, body}
+	p := FindParts(Snappy, r)
+	if p == nil || len(p.At) != 7 {
+		t.Fatalf("%+v", p)
+	}
+	file := append(make([]byte, 30), body...)
+	scratch := make([]byte, PartBytes)
+	for range 300 {
+		lo := rng.Int64N(int64(len(plain)))
+		hi := lo + 1 + rng.Int64N(min(int64(len(plain))-lo, 3*PartBytes))
+		from, to := p.Range(lo, hi)
+		out := make([]byte, hi-lo)
+		if err := p.Extract(out, file[from:to], lo, scratch); err != nil || !bytes.Equal(out, plain[lo:hi]) {
+			t.Fatal(lo, hi, err)
+		}
+	}
+	if p := FindParts(Snappy, Raw{r.Header, s2.EncodeSnappy(nil, plain)}); p != nil {
+		t.Error("what goes over the borders of parts is taken for parts")
+	}
+	if p := FindParts(Zstd, r); p != nil {
+		t.Error("zstd has parts")
+	}
+}

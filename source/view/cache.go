@@ -1,0 +1,31 @@
+package view
+
+import (
+	"encoding/binary"
+
+	"github.com/stokerdata/stoker/internal/answers"
+)
+
+func load(opt *Options, key string) ([]byte, bool) {
+	if opt.NoCache || key == "" {
+		return nil, false
+	}
+	return answers.Load(key)
+}
+
+func save(opt *Options, key string, answer []byte) {
+	if !opt.NoCache {
+		answers.Save(key, answer)
+	}
+}
+
+func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+
+// bytes64 is the form that files have of numbers.
+func bytes64(all []uint64) []byte {
+	b := make([]byte, 0, 8*len(all))
+	for _, v := range all {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}

@@ -1,0 +1,221 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/scan"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// This file makes values of one kind of those of another one, where that is no more
+// than to look at the same bytes or number in another way.
+
+// maxClasses and maxClassBytes bound the classes that are made of texts.
+const (
+	maxClasses    = 1 << 20
+	maxClassBytes = 64 << 20
+)
+
+// change makes the field another kind, and returns what does the same to a value:
+// nil where there is nothing to do.
+func change(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error) {
+	from := f.Kind
+	asBytes := func(k driver.Kind) bool {
+		return slices.Contains([]driver.Kind{driver.KindBytes, driver.KindText, driver.KindJSON, driver.KindAudio, driver.KindImage}, k)
+	}
+	number := len(f.Shape) == 0 && from == driver.KindArray
+	switch {
+	case from == to:
+		return nil, nil
+	case from == driver.KindInt && to == driver.KindLabel:
+		f.Kind = to
+		return nil, nil
+	case from == driver.KindLabel && to == driver.KindInt:
+		f.Kind, f.Classes = to, nil
+		return nil, nil
+	case (from == driver.KindInt || from == driver.KindLabel) && to == driver.KindFloat:
+		f.Kind, f.Classes = to, nil
+		return func(v *driver.Value) error { v.Float = float64(v.Int); return nil }, nil
+	case number && (to == driver.KindInt || to == driver.KindLabel || to == driver.KindFloat):
+		t := f.DType.Type()
+		if t.Size() == 0 || to != driver.KindFloat && t.Floating() {
+			return nil, fmt.Errorf("an array of %s is no whole number", f.DType)
+		}
+		f.Kind, f.DType, f.Shape, f.MaxBytes = to, "", nil, 0
+		return func(v *driver.Value) error {
+			if len(v.Bytes) != t.Size() {
+				return fmt.Errorf("%d bytes where a number has %d", len(v.Bytes), t.Size())
+			}
+			if to == driver.KindFloat {
+				v.Float = t.Float(v.Bytes)
+			} else {
+				v.Int = t.Int(v.Bytes)
+			}
+			v.Bytes = nil
+			return nil
+		}, nil
+	case from == driver.KindArray && (to == driver.KindImage || to == driver.KindMask):
+		return pixels(f, to)
+	case from == driver.KindRagged && to == driver.KindTokens && len(f.Shape) == 0 && (f.DType == driver.Uint16 || f.DType == driver.Uint32):
+		f.Kind = to
+		return nil, nil
+	case from == driver.KindTokens && to == driver.KindRagged:
+		f.Kind = to
+		return nil, nil
+	case asBytes(from) && to == driver.KindMask:
+		f.Kind, f.DType = to, driver.Uint8
+		return file, nil
+	case asBytes(from) && to == driver.KindImage:
+		f.Kind = to
+		return file, nil
+	case from == driver.KindImage && asBytes(to):
+		f.Kind, f.Width, f.Height, f.Channels, f.MaxWidth, f.MaxHeight = to, 0, 0, 0, 0, 0
+		return func(v *driver.Value) error {
+			if v.Codec >= driver.CodecRaw {
+				return errors.New("the image is not stored as a file")
+			}
+			*v = driver.Value{Bytes: v.Bytes}
+			return nil
+		}, nil
+	case asBytes(from) && asBytes(to):
+		f.Kind = to
+		if to == driver.KindText || to == driver.KindJSON {
+			return func(v *driver.Value) error {
+				if !utf8.Valid(v.Bytes) {
+					return errors.New("it is not UTF-8")
+				}
+				return nil
+			}, nil
+		}
+		return nil, nil
+	}
+	return nil, fmt.Errorf("values of the kind %s cannot be taken for %s", from, to)
+}
+
+// file makes an image of the bytes of a file.
+func file(v *driver.Value) error {
+	*v = driver.Value{Bytes: v.Bytes, Codec: imagefile.Detect(v.Bytes)}
+	return nil
+}
+
+// pixels makes images of arrays of them.
+func pixels(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error) {
+	s := f.Shape
+	c := 1
+	if len(s) == 3 {
+		c = s[2]
+	}
+	switch {
+	case len(s) != 2 && len(s) != 3 || to == driver.KindMask && c != 1 || c > 4:
+		return nil, fmt.Errorf("an array of shape %v is no %s: it is [H, W] or [H, W, C]", s, to)
+	case f.DType != driver.Uint8 && (to != driver.KindMask || f.DType != driver.Uint16):
+		return nil, fmt.Errorf("an array of %s is no %s", f.DType, to)
+	}
+	n, err := driver.ArrayBytes(f.DType, s)
+	if err != nil {
+		return nil, err
+	}
+	h, w := int32(s[0]), int32(s[1])
+	f.Kind, f.Shape, f.MaxBytes = to, nil, n
+	f.Width, f.Height, f.Channels, f.MaxWidth, f.MaxHeight = w, h, int32(c), w, h
+	if to == driver.KindImage {
+		f.DType = ""
+	}
+	return func(v *driver.Value) error {
+		if int64(len(v.Bytes)) != n {
+			return fmt.Errorf("%d bytes where an array has %d", len(v.Bytes), n)
+		}
+		*v = driver.Value{Bytes: v.Bytes, Codec: driver.CodecRaw, Width: w, Height: h, Channels: int32(c), Orientation: 1}
+		return nil
+	}, nil
+}
+
+// convert works out the kinds of all fields, and returns the source with them.
+func (v *view) convert(ctx context.Context, opt *Options) (driver.Source, error) {
+	v.all = slices.Clone(v.in.Fields)
+	v.kinds = make([]func(*driver.Value) error, len(v.all))
+	if len(v.spec.Kinds) == 0 {
+		return v.src, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.spec.Kinds)) {
+		i, err := v.field("kinds", name)
+		if err != nil {
+			return nil, err
+		}
+		f, to := &v.all[i], driver.Kind(v.spec.Kinds[name])
+		if to == driver.KindLabel && (f.Kind == driver.KindText || f.Kind == driver.KindJSON) {
+			v.kinds[i], err = v.classes(ctx, i, opt)
+		} else {
+			v.kinds[i], err = change(f, to)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("kinds: the field %q of %s: %w", name, v.in.URL, err)
+		}
+	}
+	t := &view{src: v.src, in: v.in, info: *v.in, all: v.all, converts: v.kinds}
+	t.info.Fields = v.all
+	for i := range v.all {
+		t.from, t.place = append(t.from, i), append(t.place, i)
+	}
+	t.able()
+	return t.withAbilities(), nil
+}
+
+// classes makes labels of texts: the classes are all different ones, in their order.
+func (v *view) classes(ctx context.Context, field int, opt *Options) (func(v *driver.Value) error, error) {
+	f := &v.all[field]
+	find := &finder{v: v, src: v.src, opt: opt}
+	c := newColumns(v.src)
+	place(&c.req.Values, field)
+	key := find.key(c, "classes", f.Name)
+	var names []string
+	b, ok := load(opt, key)
+	if !ok || json.Unmarshal(b, &names) != nil {
+		var mu sync.Mutex
+		seen, total := map[string]bool{}, 0
+		err := find.scan(ctx, "classes", c, func(rows *scan.Rows) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for k := range rows.N {
+				name := rows.Records[k].Values[field].Bytes
+				if seen[string(name)] {
+					continue
+				}
+				seen[string(name)] = true
+				if total += len(name); len(seen) > maxClasses || total > maxClassBytes {
+					return fmt.Errorf("there are more than %d different texts, too many for classes", len(seen)-1)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		names = slices.Sorted(maps.Keys(seen))
+		if b, err := json.Marshal(names); err == nil {
+			save(opt, key, b)
+		}
+	}
+	f.Kind, f.Classes, f.MaxBytes, f.Stats = driver.KindLabel, names, 0, nil
+	numbers := make(map[string]int64, len(names))
+	for i, name := range names {
+		numbers[name] = int64(i)
+	}
+	return func(v *driver.Value) error {
+		n, ok := numbers[string(v.Bytes)]
+		if !ok {
+			return fmt.Errorf("the text %q was not there when the classes were looked for", bytes.ToValidUTF8(v.Bytes[:min(len(v.Bytes), 40)], nil))
+		}
+		*v = driver.Value{Int: n}
+		return nil
+	}, nil
+}

@@ -1,0 +1,174 @@
+package view
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A URL says behind a # which view is meant: train/#where=label<10&part=val. What has
+// a meaning there itself is written as in URLs: %26 for &.
+
+// CutURL takes the views off a URL. It returns false when there is none.
+func CutURL(rawURL string) (base string, specs []Spec, err error) {
+	for i := range len(rawURL) {
+		if rawURL[i] != '#' || !begins(rawURL[i+1:]) {
+			continue
+		}
+		if base == "" && specs == nil {
+			base = rawURL[:i]
+		}
+		rest := rawURL[i+1:]
+		for k := range len(rest) {
+			if rest[k] == '#' && begins(rest[k+1:]) {
+				rest = rest[:k]
+				break
+			}
+		}
+		spec, err := parseFragment(rest)
+		if err != nil {
+			return "", nil, fmt.Errorf("cannot open %s: %w", rawURL, err)
+		}
+		specs = append(specs, *spec)
+	}
+	if specs == nil {
+		return rawURL, nil, nil
+	}
+	return base, specs, nil
+}
+
+// begins says whether a text begins as a fragment does.
+func begins(s string) bool {
+	key, _, ok := strings.Cut(s, "=")
+	return ok && slices.Contains(Keys(), key)
+}
+
+func unescape(s string) string {
+	if t, err := url.PathUnescape(s); err == nil {
+		return t
+	}
+	return s // as in split=train:90%,val:10%
+}
+
+func parseFragment(text string) (*Spec, error) {
+	s := &Spec{}
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(text, "&") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || !slices.Contains(Keys(), key) {
+			return nil, fmt.Errorf("%q is not known behind the #: there are %s; write %%26 for an & in a value", part, strings.Join(Keys(), ", "))
+		}
+		if seen[key] {
+			return nil, fmt.Errorf("%s= is there twice", key)
+		}
+		seen[key] = true
+		var err error
+		switch key {
+		case "where":
+			s.Where = unescape(value)
+		case "split":
+			s.Split = unescape(value)
+		case "part":
+			s.Part = unescape(value)
+		case "stratify":
+			s.Stratify = unescape(value)
+		case "group":
+			s.Group = unescape(value)
+		case "split_seed":
+			s.Seed, err = strconv.ParseUint(value, 10, 64)
+		case "resolution":
+			s.Resolution = unescape(value)
+		case "dedupe":
+			s.Dedupe = names(value)
+		case "select":
+			s.Select = names(value)
+		case "drop":
+			s.Drop = names(value)
+		case "rename":
+			s.Rename, err = pairs(value)
+		case "kinds":
+			s.Kinds, err = pairs(value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s=%s: %w", key, value, err)
+		}
+	}
+	return s, nil
+}
+
+func names(value string) []string {
+	out := []string{}
+	for part := range strings.SplitSeq(value, ",") {
+		out = append(out, unescape(part))
+	}
+	return out
+}
+
+func pairs(value string) (map[string]string, error) {
+	out := map[string]string{}
+	for part := range strings.SplitSeq(value, ",") {
+		a, b, ok := strings.Cut(part, ":")
+		if !ok || a == "" || b == "" {
+			return nil, fmt.Errorf("%q: two names with a : between them are expected", part)
+		}
+		if _, twice := out[unescape(a)]; twice {
+			return nil, fmt.Errorf("%q is there twice", unescape(a))
+		}
+		out[unescape(a)] = unescape(b)
+	}
+	return out, nil
+}
+
+var (
+	escapeValue = strings.NewReplacer("%", "%25", "&", "%26", "#", "%23")
+	escapeName  = strings.NewReplacer("%", "%25", "&", "%26", "#", "%23", ",", "%2C", ":", "%3A")
+)
+
+// Fragment is what a URL has behind its path for a view: CutURL reads it.
+func Fragment(s *Spec) string {
+	if s.Empty() {
+		return ""
+	}
+	var parts []string
+	text := func(key, value string) {
+		if value != "" {
+			parts = append(parts, key+"="+escapeValue.Replace(value))
+		}
+	}
+	list := func(key string, all []string) {
+		var out []string
+		for _, name := range all {
+			out = append(out, escapeName.Replace(name))
+		}
+		if len(out) > 0 {
+			parts = append(parts, key+"="+strings.Join(out, ","))
+		}
+	}
+	mapping := func(key string, m map[string]string) {
+		var out []string
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			out = append(out, escapeName.Replace(name)+":"+escapeName.Replace(m[name]))
+		}
+		if len(out) > 0 {
+			parts = append(parts, key+"="+strings.Join(out, ","))
+		}
+	}
+	mapping("kinds", s.Kinds)
+	text("where", s.Where)
+	list("dedupe", s.Dedupe)
+	text("split", s.Split)
+	text("part", s.Part)
+	if s.Seed != 0 {
+		parts = append(parts, fmt.Sprintf("split_seed=%d", s.Seed))
+	}
+	text("stratify", s.Stratify)
+	text("group", s.Group)
+	list("select", s.Select)
+	list("drop", s.Drop)
+	mapping("rename", s.Rename)
+	text("resolution", s.Resolution)
+	return "#" + strings.Join(parts, "&")
+}
