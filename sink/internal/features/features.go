@@ -1,0 +1,107 @@
+// Package features says of fields what Hugging Face datasets calls their features,
+// and which Arrow columns hold them: sinks of Arrow and of Parquet share it.
+package features
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/arrowipc"
+	"github.com/stokerdata/stoker/sink/sinkdriver"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+var types = map[driver.DType]arrowipc.Type{
+	driver.Bool: arrowipc.Uint8, driver.Uint8: arrowipc.Uint8, driver.Int8: arrowipc.Int8, driver.Uint16: arrowipc.Uint16, driver.Int16: arrowipc.Int16,
+	driver.Uint32: arrowipc.Uint32, driver.Int32: arrowipc.Int32, driver.Uint64: arrowipc.Uint64, driver.Int64: arrowipc.Int64,
+	driver.Float16: arrowipc.Float16, driver.Float32: arrowipc.Float32, driver.Float64: arrowipc.Float64,
+}
+
+// IsFile says whether values are files, which lie in a struct with their path.
+func IsFile(f *sinkdriver.Field) bool { return f.Picture() || f.Kind == driver.KindAudio }
+
+// Column is the Arrow column of a field.
+func Column(f *sinkdriver.Field) arrowipc.Column {
+	c := arrowipc.Column{Name: f.Name}
+	if t, shape, ragged, ok := f.Elements(); ok {
+		c.Type = types[t]
+		for _, side := range slices.Backward(shape) {
+			c = arrowipc.ListOf("", arrowipc.FixedList, int32(side), c)
+		}
+		if ragged {
+			c = arrowipc.ListOf("", arrowipc.List, 0, c)
+		}
+		c.Name = f.Name
+		return c
+	}
+	switch {
+	case IsFile(f):
+		c.Type = arrowipc.Struct
+		c.Children = []arrowipc.Column{{Name: "bytes", Type: arrowipc.Binary}, {Name: "path", Type: arrowipc.UTF8}}
+	case f.Kind == driver.KindFloat:
+		c.Type = arrowipc.Float64
+	case f.Number():
+		c.Type = arrowipc.Int64
+	case f.Kind == driver.KindBytes:
+		c.Type = arrowipc.Binary
+	default:
+		c.Type = arrowipc.UTF8
+	}
+	return c
+}
+
+// feature is a feature as datasets describes it.
+type feature struct {
+	Names   []string `json:"names,omitempty"`
+	Feature *feature `json:"feature,omitempty"`
+	Type    string   `json:"_type"`
+}
+
+// Meta is the metadata of a schema: what cannot be seen from the columns.
+func Meta(fields []sinkdriver.Field) []arrowipc.KeyValue {
+	all := map[string]*feature{}
+	for i := range fields {
+		f := &fields[i]
+		switch {
+		case f.Picture():
+			all[f.Name] = &feature{Type: "Image"}
+		case f.Kind == driver.KindAudio:
+			all[f.Name] = &feature{Type: "Audio"}
+		case f.Kind == driver.KindLabel && len(f.Classes) > 0:
+			all[f.Name] = &feature{Type: "ClassLabel", Names: f.Classes}
+		case f.Kind == driver.KindMultiLabel && len(f.Classes) > 0:
+			all[f.Name] = &feature{Type: "List", Feature: &feature{Type: "ClassLabel", Names: f.Classes}}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(map[string]any{"info": map[string]any{"features": all}}) != nil {
+		return nil
+	}
+	return []arrowipc.KeyValue{{Key: "huggingface", Value: strings.TrimSpace(b.String())}}
+}
+
+// Path is what stands beside a file: the name that it had, with the extension of
+// what it is now.
+func Path(v *sinkdriver.Value) string {
+	if v.Path == "" {
+		return ""
+	}
+	p := strings.ToValidUTF8(v.Path, "\uFFFD")
+	if ext := path.Ext(p); strings.EqualFold(ext, v.Ext) || v.Ext == ".jpg" && strings.EqualFold(ext, ".jpeg") {
+		return p
+	} else if slices.Contains(driver.ImageExtensions, strings.ToLower(ext)) {
+		p = strings.TrimSuffix(p, ext)
+	}
+	return p + v.Ext
+}
+
+// Text is text that is UTF-8.
+func Text(b []byte) []byte { return bytes.ToValidUTF8(b, []byte("\uFFFD")) }

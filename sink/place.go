@@ -1,0 +1,178 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// place is the folder that is written into.
+type place struct {
+	target *Target
+	dir    string
+	lock   *os.File
+	done   bool
+}
+
+// newPlace makes the folder that is written into, beside its target.
+func newPlace(t *Target, src driver.Source) (*place, error) {
+	if err := apart(t.Path, src); err != nil {
+		return nil, err
+	}
+	if fi, err := os.Lstat(t.Path); err == nil {
+		// An empty folder that is there already is somebody's wish.
+		if !fi.IsDir() || t.File || os.Remove(t.Path) != nil {
+			return nil, fmt.Errorf("%s is there already: choose another name or delete it first", t.Path)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(t.Path), 0o777); err != nil {
+		return nil, err
+	}
+	p := &place{target: t, dir: t.Path + store.PartialSuffix}
+	if err := os.Mkdir(p.dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	var err error
+	if p.lock, err = os.Open(p.dir); err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = p.lock.Close()
+		return nil, fmt.Errorf("%s is being written by another process", t.Path)
+	}
+	// What a run that was killed has left is of no use.
+	if err := empty(p.dir); err != nil {
+		_ = p.lock.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// empty removes everything in a folder that a run that was killed has left.
+func empty(dir string) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish makes everything durable and gives it its name.
+func (p *place) finish() (files, bytes int64, err error) {
+	var few []string // one by one; many files are made durable with all that there is
+	err = filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+		if len(few) <= manyFiles {
+			few = append(few, path)
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			files++
+			bytes += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(few) > manyFiles {
+		err = unix.Syncfs(int(p.lock.Fd()))
+	} else {
+		for _, path := range few {
+			if err == nil {
+				err = syncFile(path)
+			}
+		}
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: what was written cannot be made durable: %w", p.dir, err)
+	}
+	from := p.dir
+	if p.target.File {
+		from = filepath.Join(p.dir, filepath.Base(p.target.Path))
+	}
+	// A file or folder that has come to be meanwhile is not written over.
+	err = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, p.target.Path, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // a file system that knows no such way
+		if _, serr := os.Lstat(p.target.Path); serr == nil {
+			err = unix.EEXIST
+		} else {
+			err = os.Rename(from, p.target.Path)
+		}
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return 0, 0, fmt.Errorf("%s has come to be meanwhile: it is not written over", p.target.Path)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s cannot get its name: %w", p.target.Path, err)
+	}
+	if p.target.File {
+		_ = os.RemoveAll(p.dir)
+	}
+	p.done = true
+	_ = p.lock.Close()
+	_ = syncFile(filepath.Dir(p.target.Path))
+	return files, bytes, nil
+}
+
+// manyFiles is how many files are made durable one by one.
+const manyFiles = 16
+
+// syncFile makes a file or folder durable.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// abort removes everything, unless it is finished.
+func (p *place) abort() {
+	if !p.done {
+		_ = os.RemoveAll(p.dir)
+		_ = p.lock.Close()
+	}
+}
+
+// apart fails where the target lies in a folder all of whose files are its source.
+func apart(path string, src driver.Source) error {
+	info := src.Info()
+	if info.Objects == 0 || !slices.Contains([]string{"pack", "folder", "files", "pairs"}, info.Format) {
+		return nil
+	}
+	root, err := filepath.Abs(src.Object(0).Store.Path(""))
+	if err != nil {
+		return err
+	}
+	at, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(root, at); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return fmt.Errorf("%s lies inside of %s: choose another place, or it would become a part of its own source", path, root)
+	}
+	return nil
+}

@@ -1,0 +1,651 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/sink/sinkdriver"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Records go through in groups: one goroutine says which, several read them and
+// make of them what the format wants, one writes them in order.
+const (
+	groupBytes   = 2 << 20
+	groupRecords = 1024
+	locating     = 1024 // records located at once
+	// around is what a record takes beside its values.
+	around = 256
+	// times is how often a record's bytes are there at once: as they were read, as
+	// a file, as the format has them.
+	times = 3
+
+	minMemory = 64 << 20
+	maxMemory = 1 << 30
+	// maxRecord bounds the values of a record.
+	maxRecord = 2 << 30
+	maxKept   = 1000 // skipped records that are listed
+)
+
+// conversion is one run.
+type conversion struct {
+	src    driver.Source
+	info   *driver.Info
+	opt    *Options
+	format *sinkdriver.Format
+
+	pack   *pack.Reader // when it is one, or a part of one
+	paths  driver.Pather
+	extras bool // the pack holds paths or metadata that are wanted
+	from   []int
+	want   []bool
+	fields []sinkdriver.Field
+	files  []pack.Field // as package pack makes files of values
+
+	obj     *direct.Objects
+	sink    sinkdriver.Sink
+	encoder sinkdriver.Encoder
+	budget  int64
+	room    *semaphore.Weighted
+	done    int64
+	skipped []Skipped
+	bad     int64 // all that are skipped
+}
+
+func (c *conversion) threads() int {
+	if c.opt.Threads > 0 {
+		return c.opt.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// choose finds the fields that are written.
+func (c *conversion) choose() error {
+	picks := c.opt.Fields
+	if picks == nil {
+		for i := range c.info.Fields {
+			picks = append(picks, Pick{c.info.Fields[i].Name, c.info.Fields[i].Name})
+		}
+	}
+	c.want = make([]bool, len(c.info.Fields))
+	if c.info.Len > 0 && len(c.info.Fields) > 0 {
+		under, _, _ := c.origin(0, 0)
+		c.pack, _ = under.(*pack.Reader)
+	}
+	c.paths, _ = c.src.(driver.Pather)
+	seen := map[string]bool{}
+	for _, p := range picks {
+		i := slices.IndexFunc(c.info.Fields, func(f driver.Field) bool { return f.Name == p.From })
+		if i < 0 {
+			var names []string
+			for k := range c.info.Fields {
+				names = append(names, c.info.Fields[k].Name)
+			}
+			return fmt.Errorf("%s has no field %q: it has %s", c.info.URL, p.From, strings.Join(names, ", "))
+		}
+		if seen[p.Name] {
+			return fmt.Errorf("two fields would have the name %q", p.Name)
+		}
+		seen[p.Name] = true
+		src := &c.info.Fields[i]
+		if !slices.Contains(known, src.Kind) {
+			return fmt.Errorf("field %q is of the kind %s, which is not written: leave it out", src.Name, src.Kind)
+		}
+		f := sinkdriver.Field{Field: *src}
+		f.Name = p.Name
+		if f.Kind == driver.KindVolume { // to others an array like any
+			if f.Kind = driver.KindArray; len(f.Shape) == 0 {
+				return fmt.Errorf("the volumes of field %q have different sizes: convert patches of them, ?patch=64x64x64", f.Name)
+			}
+		}
+		f.Pixels = c.format.Pixels && pixels(src)
+		c.from, c.want[i] = append(c.from, i), true
+		c.fields = append(c.fields, f)
+		c.files = append(c.files, pack.Field{Name: src.Name, Kind: f.Kind, Classes: src.Classes, DType: src.DType, Shape: src.Shape})
+		if c.pack != nil {
+			m := c.pack.Manifest()
+			_, _, at := c.origin(0, i)
+			file := f.Picture() || src.Kind == driver.KindAudio
+			c.extras = c.extras || m.Fields[at].Metadata || c.format.Paths && (file || m.Paths)
+		}
+	}
+	if len(c.fields) == 0 {
+		return fmt.Errorf("%s has no fields to write", c.info.URL)
+	}
+	return nil
+}
+
+// known are the kinds that all formats have an answer to.
+var known = []driver.Kind{
+	driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindBytes,
+	driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints,
+}
+
+// origin is where a value comes from: the source, or what that is a part of.
+func (c *conversion) origin(id int64, field int) (driver.Source, int64, int) {
+	src := c.src
+	for {
+		d, ok := src.(driver.Deriver)
+		if !ok {
+			return src, id, field
+		}
+		src, id, field = d.Origin(id, field)
+	}
+}
+
+// pixels says whether all values of a field are raw pixels of one size.
+func pixels(f *driver.Field) bool {
+	return f.Kind == driver.KindImage && f.Width > 0 && f.Height > 0 && f.Channels > 0
+}
+
+// others adds to the error of a field how to leave it out.
+func (c *conversion) others(err *sinkdriver.FieldError) error {
+	var rest []string
+	for i := range c.fields {
+		if c.fields[i].Name != err.Field {
+			rest = append(rest, "--field "+c.fields[i].Name)
+		}
+	}
+	if len(rest) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; or leave it out: %s", err, strings.Join(rest, " "))
+}
+
+// group is a number of records that are worked on together.
+type group struct {
+	ids    []int64
+	weight int64
+	recs   []sinkdriver.Record
+	values []sinkdriver.Value
+	raw    []driver.Record // read already, of a source that is read in order
+	mem    arena
+	enc    []byte
+	bytes  int64
+	bad    []Skipped
+	err    error
+	done   chan struct{}
+}
+
+// arena is memory for what is read of a group, used again for the next one.
+type arena struct {
+	all  [][]byte
+	at   int
+	free []byte
+}
+
+func (a *arena) take(n int) ([]byte, error) {
+	if n < 0 || int64(n) > maxRecord {
+		return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecord))
+	}
+	n64 := (n + direct.Tail + 63) &^ 63
+	for len(a.free) < n64 {
+		if a.at == len(a.all) {
+			a.all = append(a.all, make([]byte, max(n64, 1<<20)))
+		} else if len(a.all[a.at]) < n64 {
+			a.all[a.at] = make([]byte, n64)
+		}
+		a.free = a.all[a.at]
+		a.at++
+	}
+	p := a.free[:n:n]
+	a.free = a.free[n64:]
+	return p, nil
+}
+
+// reset takes everything back, and gives up what one large group has taken.
+func (a *arena) reset() {
+	size := 0
+	for _, b := range a.all {
+		size += len(b)
+	}
+	if size > 4*groupBytes {
+		a.all = nil
+	}
+	a.at, a.free = 0, nil
+}
+
+// worker is what one goroutine that reads records keeps.
+type worker struct {
+	reader *direct.Reader
+	extras *pack.Extras
+}
+
+func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary, err error) {
+	c.sink, err = c.format.Open(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	finished := false
+	defer func() {
+		if !finished {
+			c.sink.Abort()
+		}
+	}()
+	c.encoder, _ = c.sink.(sinkdriver.Encoder)
+	_, unordered := c.sink.(sinkdriver.Unordered)
+	c.budget = c.opt.Memory
+	if c.budget <= 0 {
+		c.budget = minMemory
+		if free, err := (proc.FS{}).FreeMemory(); err == nil {
+			c.budget = min(max(free/4, minMemory), maxMemory)
+		}
+	}
+	c.room = semaphore.NewWeighted(c.budget)
+	c.obj = direct.NewObjects(c.src, nil)
+	defer c.obj.Close()
+	if sk, ok := c.src.(driver.Skipper); ok {
+		c.skip(sk.Skipped()...)
+	}
+
+	n := c.threads()
+	jobs := make(chan *group)
+	order := make(chan *group, 2*n)
+	free := make(chan *group, 3*n)
+	g, gctx := errgroup.WithContext(ctx)
+	begin := func() *group {
+		select {
+		case j := <-free:
+			*j = group{ids: j.ids[:0], recs: j.recs[:0], values: j.values[:0], raw: j.raw[:0], mem: j.mem, enc: j.enc[:0]}
+			j.mem.reset()
+			j.done = make(chan struct{})
+			return j
+		default:
+			return &group{done: make(chan struct{})}
+		}
+	}
+	send := func(j *group) error {
+		for _, to := range []chan *group{order, jobs} {
+			select {
+			case to <- j:
+			case <-gctx.Done():
+				return context.Cause(gctx)
+			}
+		}
+		return nil
+	}
+	g.Go(func() error { // says which records are next
+		defer close(jobs)
+		defer close(order)
+		if s, ok := c.src.(driver.Sequential); ok {
+			return c.inOrder(gctx, s, begin, send)
+		}
+		return c.located(gctx, begin, send)
+	})
+	var workers sync.WaitGroup
+	for range n {
+		workers.Add(1)
+		g.Go(func() error { // reads them
+			defer workers.Done()
+			w := &worker{reader: direct.NewReader(c.src, c.obj)}
+			w.reader.Want = c.want
+			if c.extras {
+				w.extras = c.pack.Extras()
+				defer w.extras.Close()
+			}
+			pprof.Do(gctx, pprof.Labels("stage", "convert"), func(ctx context.Context) {
+				for j := range jobs {
+					j.err = c.load(ctx, w, j)
+					if j.err == nil && unordered {
+						j.err = c.write(ctx, j)
+					}
+					close(j.done)
+				}
+			})
+			return nil
+		})
+	}
+	sum = &Summary{}
+	g.Go(func() error { // writes them in order
+		reported := time.Now()
+		var bytes int64
+		for {
+			var j *group
+			var ok bool
+			select {
+			case j, ok = <-order:
+			case <-gctx.Done():
+				return context.Cause(gctx)
+			}
+			if !ok {
+				return nil
+			}
+			select {
+			case <-j.done:
+			case <-gctx.Done():
+				return context.Cause(gctx)
+			}
+			if j.err == nil && !unordered {
+				j.err = c.write(gctx, j)
+			}
+			if j.err != nil {
+				return j.err
+			}
+			c.skip(j.bad...)
+			c.done += int64(len(j.ids))
+			sum.Records += int64(len(j.recs))
+			bytes += j.bytes
+			if c.opt.Progress != nil && (time.Since(reported) > 100*time.Millisecond || c.done == c.info.Len) {
+				reported = time.Now()
+				c.opt.Progress(Progress{Records: c.done, Total: c.info.Len, Bytes: bytes})
+			}
+			c.room.Release(j.weight)
+			select {
+			case free <- j:
+			default:
+			}
+		}
+	})
+	err = g.Wait()
+	workers.Wait()
+	if err != nil {
+		return nil, err
+	}
+	if c.bad > 0 && sum.Records == 0 {
+		return nil, fmt.Errorf("none of the %d records of %s could be read; the first one is %s: %s", c.info.Len, c.info.URL, c.skipped[0].Path, c.skipped[0].Reason)
+	}
+	if err := c.sink.Finish(ctx); err != nil {
+		return nil, err
+	}
+	finished = true
+	sum.Skipped, sum.Bad = c.skipped, c.bad
+	for i := range c.fields {
+		sum.Fields = append(sum.Fields, c.fields[i].Name)
+	}
+	return sum, nil
+}
+
+// skip lists what is left out, as far as that can be read.
+func (c *conversion) skip(s ...Skipped) {
+	c.bad += int64(len(s))
+	c.skipped = append(c.skipped, s[:min(len(s), max(0, maxKept-len(c.skipped)))]...)
+}
+
+// write gives a group to the sink. What is written may lie in a file that is mapped.
+func (c *conversion) write(ctx context.Context, j *group) (err error) {
+	defer guard(&err)
+	return c.sink.Write(ctx, j.recs)
+}
+
+// guard makes an error of what happens when a file that is mapped cannot be read, or
+// of a mistake in a format.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		if *err = direct.Unreadable(p); *err == nil {
+			*err = fmt.Errorf("internal error while converting: %v\n%s", p, debug.Stack())
+		}
+	}
+}
+
+// admit waits until there is room for a group of about n bytes.
+func (c *conversion) admit(ctx context.Context, j *group, n int64) error {
+	j.weight = min(times*n, c.budget)
+	return c.room.Acquire(ctx, j.weight)
+}
+
+// located makes groups of a source whose records can be located.
+func (c *conversion) located(ctx context.Context, begin func() *group, send func(*group) error) error {
+	var g driver.Group
+	g.Want = c.want
+	ids := make([]int64, 0, locating)
+	j := begin()
+	size := int64(0)
+	flush := func() error {
+		if len(j.ids) == 0 {
+			return nil
+		}
+		if err := c.admit(ctx, j, size); err != nil {
+			return err
+		}
+		err := send(j)
+		j, size = begin(), 0
+		return err
+	}
+	least := c.least()
+	for at := int64(0); at < c.info.Len; at += locating {
+		ids = ids[:0]
+		for id := at; id < min(at+locating, c.info.Len); id++ {
+			ids = append(ids, id)
+		}
+		g.Begin(ids, len(c.info.Fields))
+		if err := direct.LocateOnce(c.src, &g); err != nil {
+			return err
+		}
+		for k, id := range ids {
+			n := int64(0)
+			for _, e := range g.Extents[g.First[k]:g.First[k+1]] {
+				n += e.Size
+			}
+			n = max(n, least) + around
+			if size > 0 && size+n > groupBytes || len(j.ids) == groupRecords {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			j.ids = append(j.ids, id)
+			size += n
+		}
+	}
+	return flush()
+}
+
+// least is about how large a record is of which nothing else is known.
+func (c *conversion) least() (n int64) {
+	for i, w := range c.want {
+		if !w {
+			continue
+		}
+		f := &c.info.Fields[i]
+		if s := f.Stats; s != nil && s.Count > 0 {
+			n += s.Bytes / s.Count
+		} else if f.Kind == driver.KindArray || f.Kind == driver.KindVolume && len(f.Shape) > 0 {
+			size, _ := driver.ArrayBytes(f.DType, f.Shape)
+			n += size
+		}
+	}
+	return n
+}
+
+// inOrder makes groups of a source that gives its records in order.
+func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, begin func() *group, send func(*group) error) error {
+	var j *group
+	taken := int64(0)
+	open := func() error {
+		if j != nil {
+			return nil
+		}
+		j, taken = begin(), 0
+		return c.admit(ctx, j, groupBytes)
+	}
+	err := direct.Records(ctx, src, "", &driver.InOrder{
+		Read: c.obj.Read,
+		Alloc: func(_ int64, _ int, n int64) ([]byte, error) {
+			if err := open(); err != nil {
+				return nil, err
+			}
+			if taken += n; times*taken > j.weight && j.weight < c.budget {
+				// The groups before this one end by themselves.
+				more := min(times*taken, c.budget) - j.weight
+				if err := c.room.Acquire(ctx, more); err != nil {
+					return nil, err
+				}
+				j.weight += more
+			}
+			if n > maxRecord {
+				return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecord))
+			}
+			return j.mem.take(int(n))
+		},
+		Record: func(rec *driver.Record) (int64, error) {
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			if err := open(); err != nil {
+				return 0, err
+			}
+			if cap(j.raw) > len(j.raw) { // its values have room already
+				j.raw = j.raw[:len(j.raw)+1]
+			} else {
+				j.raw = append(j.raw, driver.Record{})
+			}
+			to := &j.raw[len(j.raw)-1]
+			to.ID, to.Err = rec.ID, rec.Err
+			to.Values = append(to.Values[:0], rec.Values...)
+			j.ids = append(j.ids, rec.ID)
+			if taken >= groupBytes || len(j.ids) == groupRecords {
+				full := j
+				j = nil
+				if err := send(full); err != nil {
+					return 0, err
+				}
+			}
+			return rec.ID + 1, nil
+		},
+	})
+	if err == nil && j != nil && len(j.ids) > 0 {
+		err = send(j)
+	}
+	return err
+}
+
+// load reads the records of a group and makes of them what the format wants.
+func (c *conversion) load(ctx context.Context, w *worker, j *group) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	recs := j.raw
+	if len(recs) == 0 {
+		w.reader.Alloc = j.mem.take
+		if recs, err = w.reader.Read(ctx, j.ids); err != nil {
+			return err
+		}
+	}
+	type span struct{ from, to int }
+	var spans []span
+	for i := range recs {
+		rec := &recs[i]
+		if errors.Is(rec.Err, context.Canceled) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		at := len(j.values)
+		err := rec.Err
+		if err == nil {
+			err = c.record(ctx, w, j, rec)
+		}
+		out := sinkdriver.Record{ID: rec.ID}
+		from := len(j.enc)
+		if err == nil && c.encoder != nil {
+			out.Values = j.values[at:]
+			var enc []byte
+			if enc, err = c.encode(j.enc, &out); err == nil {
+				j.enc = enc
+			}
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			j.values, j.enc = j.values[:at], j.enc[:from]
+			j.bad = append(j.bad, Skipped{Path: c.src.Name(rec.ID), Reason: strings.TrimPrefix(err.Error(), c.src.Name(rec.ID)+": ")})
+			continue
+		}
+		spans = append(spans, span{from, len(j.enc)})
+		j.recs = append(j.recs, out)
+	}
+	// Only now do values and bytes stay where they are.
+	for i := range j.recs {
+		n := len(c.fields)
+		j.recs[i].Values = j.values[i*n : (i+1)*n : (i+1)*n]
+		j.recs[i].Encoded = j.enc[spans[i].from:spans[i].to:spans[i].to]
+		for k := range j.recs[i].Values {
+			j.bytes += int64(len(j.recs[i].Values[k].Bytes))
+		}
+	}
+	return nil
+}
+
+func (c *conversion) encode(b []byte, rec *sinkdriver.Record) (out []byte, err error) {
+	out = b
+	defer guard(&err)
+	return c.encoder.Encode(b, rec)
+}
+
+// record appends the values of a record to those of its group.
+func (c *conversion) record(ctx context.Context, w *worker, j *group, rec *driver.Record) (err error) {
+	defer guard(&err)
+	var extra *pack.Record
+	if w.extras != nil {
+		_, id, _ := c.origin(rec.ID, 0)
+		if extra, err = w.extras.Read(ctx, id); err != nil {
+			return err
+		}
+	}
+	for k, i := range c.from {
+		f := &c.fields[k]
+		v := sinkdriver.Value{Value: rec.Values[i]}
+		pv := pack.Value{Field: &c.files[k], Value: v.Value, Depth: 8}
+		switch {
+		case extra != nil:
+			_, _, at := c.origin(rec.ID, i)
+			x := &extra.Values[at]
+			v.Path, pv.EXIF, pv.ICC = x.Path, x.EXIF, x.ICC
+			if v.Path == "" {
+				v.Path = extra.Path
+			}
+		case c.paths != nil && c.format.Paths:
+			v.Path = c.paths.Path(rec.ID, i)
+		}
+		switch {
+		case f.Pixels:
+			if want := int64(f.Width) * int64(f.Height) * int64(f.Channels); v.Codec != driver.CodecRaw || int64(len(v.Bytes)) != want {
+				return fmt.Errorf("field %q: %d bytes where all others are %d x %d raw pixels of %d channels", f.Name, len(v.Bytes), f.Width, f.Height, f.Channels)
+			}
+		case f.Picture():
+			if v.Codec == driver.CodecUnknown {
+				pv.Codec = imagefile.Detect(v.Bytes)
+			}
+			if pv.Codec == driver.CodecUnknown {
+				v.Ext = ".img" // whatever it is, it stays so
+			} else if v.Bytes, v.Ext, err = pv.File(); err != nil {
+				return fmt.Errorf("field %q: %w", f.Name, err)
+			}
+		case f.Kind == driver.KindAudio:
+			v.Ext = soundExt(v.Bytes, v.Path)
+		}
+		if err := check(f, &v.Value); err != nil {
+			return err
+		}
+		j.values = append(j.values, v)
+	}
+	return nil
+}
+
+// check looks at what formats rely on.
+func check(f *sinkdriver.Field, v *driver.Value) error {
+	t, shape, ragged, ok := f.Elements()
+	if !ok {
+		return nil
+	}
+	row, err := driver.ArrayBytes(t, shape)
+	if err != nil {
+		return fmt.Errorf("field %q: %w", f.Name, err)
+	}
+	n := int64(len(v.Bytes))
+	if !ragged && n != row || n%row != 0 {
+		return fmt.Errorf("field %q: %d bytes where an array has %d", f.Name, n, row)
+	}
+	return nil
+}

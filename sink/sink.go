@@ -1,0 +1,244 @@
+// Package sink writes datasets in other people's forms: everything that package
+// source opens becomes a folder of images, shards of webdataset, a table, a file of
+// arrays. What it knows is listed in Formats.
+//
+// A destination has all of its records or is not there: everything is written into
+// a folder beside it, DST.partial, which gets its name at the end. Nothing that
+// exists is written over.
+package sink
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/sink/arrowsink"
+	"github.com/stokerdata/stoker/sink/binsink"
+	"github.com/stokerdata/stoker/sink/foldersink"
+	"github.com/stokerdata/stoker/sink/hdf5sink"
+	"github.com/stokerdata/stoker/sink/lmdbsink"
+	"github.com/stokerdata/stoker/sink/mdssink"
+	"github.com/stokerdata/stoker/sink/npysink"
+	"github.com/stokerdata/stoker/sink/parquetsink"
+	"github.com/stokerdata/stoker/sink/sinkdriver"
+	"github.com/stokerdata/stoker/sink/tablesink"
+	"github.com/stokerdata/stoker/sink/tarsink"
+	"github.com/stokerdata/stoker/sink/tfrecordsink"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Formats lists everything that can be written.
+func Formats() []*sinkdriver.Format {
+	return []*sinkdriver.Format{
+		foldersink.Format(),
+		tarsink.Format(),
+		tfrecordsink.Format(),
+		parquetsink.Format(),
+		arrowsink.Format(),
+		mdssink.Format(),
+		lmdbsink.Format(),
+		hdf5sink.Format(),
+		binsink.Format(),
+		npysink.NPY(),
+		npysink.NPZ(),
+		tablesink.JSONL(),
+		tablesink.CSV(),
+		tablesink.TSV(),
+	}
+}
+
+// Find returns the format of a name, nil when there is none.
+func Find(name string) *sinkdriver.Format {
+	for _, f := range Formats() {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Names are those of all formats.
+func Names() []string {
+	var all []string
+	for _, f := range Formats() {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+// Target is where something is written.
+type Target struct {
+	Format *sinkdriver.Format
+	// Path is where, File whether that is one file.
+	Path string
+	File bool
+}
+
+// ParseTarget says what dst means: "tar:out/", "out.parquet", "out/". The format to
+// is the one that is asked for, "" when dst is to say it: a name in front of the
+// path, then the extension; a path without one is a folder of images.
+func ParseTarget(dst, to string) (*Target, error) {
+	t := &Target{Path: dst}
+	if name, rest, ok := strings.Cut(dst, ":"); ok && Find(name) != nil {
+		if to != "" && to != name {
+			return nil, fmt.Errorf("%s says %s, --to says %s", dst, name, to)
+		}
+		to, t.Path = name, strings.TrimPrefix(rest, "//")
+	}
+	if t.Path == "" {
+		return nil, fmt.Errorf("%q is no path to write to", dst)
+	}
+	known, ext := byExtension(t.Path)
+	if to == "" {
+		t.Format = known
+		if t.Format == nil && (ext == "" || strings.HasSuffix(t.Path, "/")) {
+			t.Format = Find(foldersink.Name)
+		}
+		if t.Format == nil {
+			return nil, fmt.Errorf("what is to be written to %s cannot be told by its name: say it with --to, or in front: %s:%s", dst, "tar", t.Path)
+		}
+	} else if t.Format = Find(to); t.Format == nil {
+		return nil, fmt.Errorf("%q is no format that can be written: %s", to, strings.Join(Names(), ", "))
+	}
+	f := t.Format
+	t.File = f.File && (slices.Contains(f.Ext, ext) || !f.Folder) && !strings.HasSuffix(t.Path, "/")
+	if !t.File && !f.Folder {
+		return nil, fmt.Errorf("%s is one file: give its name, such as %s%s", f.Name, strings.TrimRight(t.Path, "/"), f.Ext[0])
+	}
+	t.Path = filepath.Clean(t.Path)
+	return t, nil
+}
+
+func byExtension(path string) (*sinkdriver.Format, string) {
+	name := strings.ToLower(filepath.Base(path))
+	var best *sinkdriver.Format
+	ext := ""
+	for _, f := range Formats() {
+		for _, e := range f.Ext {
+			if strings.HasSuffix(name, e) && len(e) > len(ext) {
+				best, ext = f, e
+			}
+		}
+	}
+	if best == nil {
+		ext = filepath.Ext(name)
+	}
+	return best, ext
+}
+
+// Pick is a field that is written: Name is what it is called there, From what the
+// source calls it.
+type Pick struct{ Name, From string }
+
+// ParsePick reads NAME, or NAME=FIELD.
+func ParsePick(text string) (Pick, error) {
+	name, from, ok := strings.Cut(text, "=")
+	if !ok {
+		from = name
+	}
+	if name == "" || from == "" {
+		return Pick{}, fmt.Errorf("%q: give the name of a field, or NEWNAME=FIELD", text)
+	}
+	return Pick{name, from}, nil
+}
+
+// Options change how Write works. Nil means the defaults.
+type Options struct {
+	// Fields are those that are written, nil for all.
+	Fields []Pick
+	// ShardBytes is the size of files to aim at, 0 for the format's own.
+	ShardBytes int64
+	// Compress is the compression, "" for the format's own.
+	Compress string
+	// Threads is the number of records worked on at once, 0 for one per core.
+	Threads int
+	// Memory bounds what records may take on their way, 0 for a quarter of the free
+	// memory, at most 1 GiB.
+	Memory int64
+	// Progress is called from time to time, by one goroutine.
+	Progress func(Progress)
+}
+
+// Progress says how far a run is.
+type Progress struct{ Records, Total, Bytes int64 }
+
+// Skipped is a record that was left out.
+type Skipped = driver.Skipped
+
+// Summary says what was written.
+type Summary struct {
+	Format  string   `json:"format"`
+	Path    string   `json:"path"`
+	Records int64    `json:"records"`
+	Files   int64    `json:"files"`
+	Bytes   int64    `json:"bytes"`
+	Fields  []string `json:"fields"`
+	// Skipped are the first of the records that were left out, Bad is how many
+	// those are.
+	Skipped []Skipped `json:"skipped,omitempty"`
+	Bad     int64     `json:"bad"`
+}
+
+// ErrInterrupted is in the error of a run that was cancelled. Nothing of it stays.
+var ErrInterrupted = errors.New("interrupted")
+
+// Write writes the records of src to t, in their order.
+func Write(ctx context.Context, src driver.Source, t *Target, opt *Options) (*Summary, error) {
+	o := Options{}
+	if opt != nil {
+		o = *opt
+	}
+	c := &conversion{src: src, info: src.Info(), opt: &o, format: t.Format}
+	if err := c.choose(); err != nil {
+		return nil, err
+	}
+	place, err := newPlace(t, src)
+	if err != nil {
+		return nil, err
+	}
+	defer place.abort()
+	out := &sinkdriver.Out{
+		Dir: place.dir, Fields: c.fields, Len: c.info.Len, ShardBytes: cmp.Or(o.ShardBytes, t.Format.ShardBytes), Compress: o.Compress, Threads: c.threads(),
+	}
+	if t.File {
+		out.File = filepath.Base(t.Path)
+	}
+	switch {
+	case o.ShardBytes > 0 && (t.File || !t.Format.Sharded):
+		hint := "there are no shards"
+		if t.Format.Sharded {
+			hint = fmt.Sprintf("for several, give a folder: %s:%s/", t.Format.Name, strings.TrimSuffix(t.Path, filepath.Ext(t.Path)))
+		}
+		return nil, fmt.Errorf("--shard-size: %s is written as one (%s)", t.Path, hint)
+	case o.ShardBytes < 0:
+		return nil, fmt.Errorf("--shard-size: %d bytes", o.ShardBytes)
+	case o.Compress == "" && len(t.Format.Compress) > 0:
+		out.Compress = t.Format.Compress[0]
+	case o.Compress != "" && !slices.Contains(t.Format.Compress, o.Compress):
+		if len(t.Format.Compress) == 0 {
+			return nil, fmt.Errorf("--compress %s: %s is not compressed here", o.Compress, t.Format.Name)
+		}
+		return nil, fmt.Errorf("--compress %s: for %s there is %s", o.Compress, t.Format.Name, strings.Join(t.Format.Compress, ", "))
+	}
+	sum, err := c.run(ctx, out)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w after %s of %s records: nothing of %s was kept, the same command begins anew", ErrInterrupted, units.Int(c.done), units.Int(c.info.Len), t.Path)
+		}
+		var field *sinkdriver.FieldError
+		if errors.As(err, &field) {
+			return nil, c.others(field)
+		}
+		return nil, err
+	}
+	if sum.Files, sum.Bytes, err = place.finish(); err != nil {
+		return nil, err
+	}
+	sum.Format, sum.Path = t.Format.Name, t.Path
+	return sum, nil
+}
