@@ -16,6 +16,9 @@ type value struct {
 	path  string
 	exif  []byte
 	icc   []byte
+	// fromW and fromH are the size of an image before it was resized, 0 when it was not
+	// made into pixels.
+	fromW, fromH int32
 	// notDCT says why a JPEG was kept where dct was asked for.
 	notDCT string
 	// What was counted of the elements, and the pixels of each class of a mask.

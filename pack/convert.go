@@ -33,7 +33,7 @@ func Convert(ctx context.Context, src, dst string, opt *Options) (*Summary, erro
 		}
 		pictures++
 		how := o.images.of(f.Name)
-		if n := f.Stats.Images.Codecs[CodecName(driver.CodecRaw)].Count; f.Kind == driver.KindImage && n > 0 && how != ImagesRaw {
+		if n := f.Stats.Images.Codecs[CodecName(driver.CodecRaw)].Count; f.Kind == driver.KindImage && n > 0 && how != ImagesRaw && o.Quality == 0 {
 			return nil, fmt.Errorf("%s holds %d images as raw pixels, which cannot become files again: pack the source with --images %s", src, n, how)
 		}
 		if n := f.Stats.Count - fileCount(f.Stats.Images); f.Kind == driver.KindMask && n > 0 && how == ImagesKeep {
@@ -58,21 +58,24 @@ func fileCount(im *driver.ImageStats) (n int64) {
 	return n
 }
 
-// encodeStored stores an image of a pack that is no file as how says.
-func (e *encoder) encodeStored(src *driver.Value, how string, v *value, buf *[]byte) error {
+// encodeStored stores an image of a pack that is no file as p says.
+func (e *encoder) encodeStored(src *driver.Value, p *picture, v *value, buf *[]byte) error {
 	v.Width, v.Height, v.Channels, v.Codec, v.Orientation = src.Width, src.Height, src.Channels, src.Codec, src.Orientation
 	v.depth = 8
+	if p.recodes() {
+		return e.recode(*src, p, v, buf)
+	}
 	if src.Codec == driver.CodecRaw {
-		return e.storePixels(*src, v, buf)
+		return e.storePixels(*src, p, v, buf)
 	}
 	d, err := cdec.DCTInfo(src.Bytes)
 	if err != nil {
 		return bad("%v", err)
 	}
 	v.Channels = int32(d.Components)
-	switch how {
+	switch p.how {
 	case ImagesRaw:
-		return e.storePixels(*src, v, buf)
+		return e.storePixels(*src, p, v, buf)
 	case ImagesKeep:
 		jpeg, err := jpegOf((*buf)[:0], src.Bytes, v.exif, v.icc)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 // dct stores the JPEG b without its entropy code. It reports false where that
 // is not possible; the JPEG is then kept as it is and the reason counted.
 func (e *encoder) dct(b []byte, info *imagefile.Info, v *value, buf *[]byte) (bool, error) {
-	out, err := cdec.EncodeDCT((*buf)[:0], b)
+	out, err := e.toDCT.Encode(b)
 	var not *cdec.NotDCT
 	switch {
 	case errors.As(err, &not) && not.Reason == cdec.NotDCTIncomplete:
@@ -28,7 +28,8 @@ func (e *encoder) dct(b []byte, info *imagefile.Info, v *value, buf *[]byte) (bo
 		return false, err
 	}
 	e.metadata(b, info, v)
-	*buf, v.Bytes, v.Codec = out, out, driver.CodecDCT
+	*buf = append((*buf)[:0], out...)
+	v.Bytes, v.Codec = *buf, driver.CodecDCT
 	return true, nil
 }
 

@@ -16,6 +16,7 @@ import (
 type encoder struct {
 	opt    *Options
 	dec    *decode.Decoder
+	toDCT  *cdec.DCTEncoder
 	pixels []byte // a picture decoded only to see whether that works
 	jpeg   []byte // a JPEG being put together
 	// allowed is the memory that an image may take, 0 for any (room.go).
@@ -27,10 +28,18 @@ func newWorker(opt *Options) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &worker{opt: opt, enc: encoder{opt: opt, dec: dec}}, nil
+	toDCT, err := cdec.NewDCTEncoder()
+	if err != nil {
+		dec.Close()
+		return nil, err
+	}
+	return &worker{opt: opt, enc: encoder{opt: opt, dec: dec, toDCT: toDCT}}, nil
 }
 
-func (w *worker) close() { w.enc.dec.Close() }
+func (w *worker) close() {
+	w.enc.dec.Close()
+	w.enc.toDCT.Close()
+}
 
 // bad makes an error about the input out of err, unless it is about the
 // machine.
@@ -41,9 +50,9 @@ func bad(format string, err error) error {
 	return &BadInput{Reason: fmt.Sprintf(format, err)}
 }
 
-// encodeFile checks the image file b and stores it in v as how says (one of the
-// Images constants). The result lies in *buf.
-func (e *encoder) encodeFile(b []byte, how string, v *value, buf *[]byte) error {
+// encodeFile checks the image file b and stores it in v as p says. The result lies in
+// *buf.
+func (e *encoder) encodeFile(b []byte, p *picture, v *value, buf *[]byte) error {
 	info, err := imagefile.Check(b)
 	if errors.Is(err, imagefile.ErrNoEOI) {
 		// Cameras and tools leave the end marker out now and then. It is put
@@ -63,16 +72,19 @@ func (e *encoder) encodeFile(b []byte, how string, v *value, buf *[]byte) error 
 	}
 	v.Width, v.Height, v.Codec = info.Width, info.Height, info.Codec
 	v.Channels, v.depth, v.Orientation = min(info.Channels, 255), min(info.Precision, 255), int32(info.Orientation)
-	if how == ImagesRaw {
+	if p.how == ImagesRaw || p.recodes() {
 		e.metadata(b, &info, v)
-		return e.storePixels(fileValue(b, &info), v, buf)
+		if p.recodes() {
+			return e.recode(fileValue(b, &info), p, v, buf)
+		}
+		return e.storePixels(fileValue(b, &info), p, v, buf)
 	}
 	if e.opt.Check == CheckDecode {
 		if err := e.tryDecode(fileValue(b, &info)); err != nil {
 			return bad("%v", err)
 		}
 	}
-	if how != ImagesKeep && info.Codec == driver.CodecJPEG {
+	if p.how != ImagesKeep && info.Codec == driver.CodecJPEG {
 		if done, err := e.dct(b, &info, v, buf); done || err != nil {
 			return err
 		}
@@ -118,27 +130,36 @@ func (e *encoder) tryDecode(v driver.Value) error {
 		return &decode.MemoryError{Need: n, Limit: e.allowed}
 	}
 	e.pixels = grow(e.pixels, int(tried(&v)))
-	return e.dec.RGB(v, whole(v.Width, v.Height, v.Width, v.Height), e.pixels)
+	return e.dec.Try(v, e.pixels)
 }
 
-// storePixels stores the pixels of the image src, resized as the options say: RGB,
-// or one channel of what is raw and gray already.
-func (e *encoder) storePixels(src driver.Value, v *value, buf *[]byte) error {
-	tw, th := e.opt.Resize.target(src.Width, src.Height)
+// storePixels stores the pixels of the image src, changed as p says: RGB, or one
+// channel of what is raw and gray already, or is to be.
+func (e *encoder) storePixels(src driver.Value, p *picture, v *value, buf *[]byte) error {
+	geom, err := p.geometry(src.Width, src.Height)
+	if err != nil {
+		return err
+	}
+	tw, th := geom.OutW(), geom.OutH()
 	pixels := item.RGB
 	if src.Codec == driver.CodecRaw && src.Channels == 1 {
 		pixels.Channels = 1
 	}
-	size := int64(pixels.Channels) * int64(tw) * int64(th)
+	plain := pixels
+	if p.gray {
+		plain.Channels = 1
+	}
+	size := int64(plain.Channels) * int64(tw) * int64(th)
 	if size > maxValueBytes {
 		return &BadInput{Reason: fmt.Sprintf("%d x %d raw pixels are %d bytes, more than the limit of %d", tw, th, size, maxValueBytes)}
 	}
 	*buf = grow(*buf, int(size))
-	reqs := [1]decode.Request{{Value: src, Pixels: pixels, Geom: whole(src.Width, src.Height, tw, th), Store: pixels.Plain(), Dst: *buf}}
+	reqs := [1]decode.Request{{Value: src, Pixels: pixels, Geom: geom, Store: plain.Plain(), Dst: *buf}}
 	if e.dec.Run(reqs[:]); reqs[0].Err != nil {
 		return bad("%v", reqs[0].Err)
 	}
-	v.Bytes, v.Codec, v.Width, v.Height, v.Channels, v.depth = *buf, driver.CodecRaw, tw, th, int32(pixels.Channels), 8
+	v.fromW, v.fromH = src.Width, src.Height
+	v.Bytes, v.Codec, v.Width, v.Height, v.Channels, v.depth = *buf, driver.CodecRaw, tw, th, int32(plain.Channels), 8
 	return nil
 }
 

@@ -31,13 +31,13 @@ func (v *Value) File() (data []byte, ext string, err error) {
 		return v.Bytes, ".json", nil
 	case driver.KindBytes:
 		return v.Bytes, "", nil
-	case driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
+	case driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints:
 		t := f.DType
 		if f.Kind == driver.KindMultiLabel {
 			t = driver.Int64
 		}
 		var shape []int64
-		if f.Kind != driver.KindArray {
+		if f.Kind != driver.KindArray && f.Kind != driver.KindVolume {
 			shape = append(shape, int64(len(v.Bytes))/f.rowBytes())
 		}
 		for _, n := range f.Shape {

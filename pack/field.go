@@ -18,6 +18,12 @@ type Field struct {
 	// of a ragged one without its first axis. Masks and tokens have a DType.
 	DType driver.DType `json:"dtype,omitempty"`
 	Shape []int        `json:"shape,omitempty"`
+	// Format is that of boxes. Boxes names the field of boxes that the rows of this
+	// one belong to.
+	Format driver.BoxFormat `json:"format,omitempty"`
+	Boxes  string           `json:"boxes,omitempty"`
+	// Mask says that the voxels of a volume are numbers of classes.
+	Mask bool `json:"mask,omitempty"`
 	// Metadata says that images have columns of EXIF data and colour profiles.
 	Metadata bool `json:"metadata,omitempty"`
 	// Stats are the statistics of all values.
@@ -134,11 +140,17 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 		return cols, roles, err
 	case driver.KindBytes:
 		return one(arrowipc.LargeBinary)
-	case driver.KindArray:
+	case driver.KindArray, driver.KindVolume:
 		c, err := f.element()
+		if err == nil && f.Kind == driver.KindVolume && len(f.Shape) < 3 {
+			err = fmt.Errorf("a volume of shape %v: it has three axes or more", f.Shape)
+		}
 		c.Name = f.Name
 		return []arrowipc.Column{c}, []role{roleValue}, err
-	case driver.KindRagged:
+	case driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
+		if err := f.checkBoxes(); err != nil {
+			return nil, nil, err
+		}
 		elem, err := f.element()
 		if err != nil {
 			return nil, nil, err
@@ -183,7 +195,7 @@ func (f *Field) rowBytes() int64 {
 	switch f.Kind {
 	case driver.KindMultiLabel:
 		return 8
-	case driver.KindArray, driver.KindRagged, driver.KindTokens:
+	case driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:
 		n, _ := driver.ArrayBytes(f.DType, f.Shape)
 		return n
 	}
@@ -231,6 +243,9 @@ func newSchema(fields []Field, paths bool) (*schema, error) {
 			if err := claim(c.Name, f.Name); err != nil {
 				return nil, err
 			}
+		}
+		if err := belongs(fields, f); err != nil {
+			return nil, err
 		}
 		s.first = append(s.first, len(s.leaves))
 		if err := s.add(cols, roles, i); err != nil {

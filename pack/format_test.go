@@ -73,6 +73,40 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// A pack to which something was appended, with a class more, and of which a record was
+// removed: version 4.
+func TestGoldenChanged(t *testing.T) {
+	here := must(os.Getwd())
+	goldenSource(t)
+	for name, from := range map[string]string{"more/ant/e.jpg": "small.jpg", "more/cat/f.png": "small.png"} {
+		writeFile(t, must(os.ReadFile(filepath.Join(here, "testdata", "images", from))), name)
+		when := time.Unix(1_700_000_000, 0)
+		if err := os.Chtimes(name, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustWrite(t, "photos", "changed", &Options{Images: ImagesKeep})
+	m := mustWrite(t, "more", "changed", &Options{Append: true}).Manifest
+	must(Remove(t.Context(), "changed", m.Fingerprint, []int64{1}))
+	golden := filepath.Join(here, "testdata", "golden", "changed")
+	if *update {
+		if err := os.RemoveAll(golden); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(golden, os.DirFS("changed")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sameFiles(t, "changed", golden, "changed")
+	var got []string
+	for _, r := range readAll(t, golden) {
+		got = append(got, r.Path+" "+r.Class)
+	}
+	if want := []string{"cat/a.jpg cat", "dog/c.jpg dog", "ant/e.jpg ant", "cat/f.png cat"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // Packs that were made once stay readable.
 func TestGoldenReads(t *testing.T) {
 	recs := readAll(t, filepath.Join("testdata", "golden", "keep"))
@@ -125,7 +159,7 @@ func TestGoldenReads(t *testing.T) {
 }
 
 func FuzzParseManifest(f *testing.F) {
-	for _, name := range []string{"keep", "raw"} {
+	for _, name := range []string{"keep", "raw", "changed"} {
 		b, err := os.ReadFile(filepath.Join("testdata", "golden", name, ManifestName))
 		if err != nil {
 			f.Fatal(err)

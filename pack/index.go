@@ -29,8 +29,8 @@ type fieldIndex struct {
 	number bool
 	float  bool
 	num    numbers
-	// off says where the values of a chunk end, in units: those of record id in
-	// chunk c are off[id+c] and off[id+c+1]. It is nil when all values have one
+	// off says where the values of a chunk end, in units: those of row n of the pack,
+	// in chunk c, are off[n+c] and off[n+c+1]. It is nil when all values have one
 	// size.
 	off     []uint32
 	varies  bool
@@ -96,23 +96,23 @@ func codecRange(im *driver.ImageStats) (lo, hi int64) {
 }
 
 // allocate takes the memory of the index.
-func (x *index) allocate(fields []Field, records int64, chunks int) {
+func (x *index) allocate(fields []Field, rows int64, chunks int) {
 	x.base = make([]uint32, chunks*len(x.fields))
 	x.held = make([][]byte, chunks*len(x.fields))
 	for i := range x.fields {
 		f := &x.fields[i]
 		switch {
 		case f.float:
-			f.num = newNumbers(0, -1, records) // all bits
+			f.num = newNumbers(0, -1, rows) // all bits
 		case f.number:
 			s := fields[i].Stats.Ints
-			f.num = newNumbers(s.Min, s.Max, records)
+			f.num = newNumbers(s.Min, s.Max, rows)
 		case f.varies:
-			f.off = make([]uint32, records+int64(chunks))
+			f.off = make([]uint32, rows+int64(chunks))
 		}
 		for k := range f.side {
 			if c := &f.side[k]; f.picture && c.leaf >= 0 {
-				c.num = newNumbers(c.min, c.max, records)
+				c.num = newNumbers(c.min, c.max, rows)
 			}
 		}
 	}

@@ -41,10 +41,10 @@ func (in *sourceInput) lookInOrder() {
 
 // feed implements input. Records that are read in order are read here, once, and
 // loaded by the workers.
-func (in *sourceInput) feed(ctx context.Context, from int64, begin func(i, size int64) (*job, error), send func(*job) error) error {
+func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, size int64) (*job, error), send func(*job) error) error {
 	src, ok := in.s.(driver.Sequential)
 	if !ok {
-		for i := from; i < in.info.Len; i++ {
+		for i := from; i < to; i++ {
 			j, err := begin(i, in.sizes[i])
 			if err == nil {
 				err = send(j)
@@ -53,6 +53,9 @@ func (in *sourceInput) feed(ctx context.Context, from int64, begin func(i, size 
 				return err
 			}
 		}
+		return nil
+	}
+	if from >= to {
 		return nil
 	}
 	var j *job // of the record that is being read
@@ -100,6 +103,9 @@ func (in *sourceInput) feed(ctx context.Context, from int64, begin func(i, size 
 			j.raw = &j.mem.raw
 			err := send(j)
 			j = nil
+			if rec.ID+1 == to {
+				return in.info.Len, err
+			}
 			return rec.ID + 1, err
 		},
 	})

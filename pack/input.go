@@ -50,34 +50,58 @@ func WriteSource(ctx context.Context, src driver.Source, dst string, opt *Option
 
 // WriteTo is WriteSource into any store.
 func WriteTo(ctx context.Context, src driver.Source, dst store.WriteStore, opt *Options) (*Summary, error) {
+	if opt != nil && opt.Append {
+		return addTo(ctx, src, dst, opt)
+	}
 	o, err := opt.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	in, err := prepare(src, dst, o)
+	if err != nil {
+		return nil, err
+	}
+	defer in.obj.Close()
+	return run(ctx, in, dst, o)
+}
+
+// prepare makes an input of a source.
+func prepare(src driver.Source, dst store.Store, o *Options) (*sourceInput, error) {
+	if o.Memory > 0 { // otherwise it keeps what it keeps, beside the memory
+		driver.Keep(src, o.Memory/8)
 	}
 	o.held = driver.Held(src)
 	in, err := newSourceInput(src, o)
 	if err != nil {
 		return nil, err
 	}
-	defer in.obj.Close()
 	if err := in.apart(dst); err != nil {
+		in.obj.Close()
 		return nil, err
 	}
-	return run(ctx, in, dst, o)
+	return in, nil
 }
 
 // sourceInput packs the records of a source.
 type sourceInput struct {
-	s     driver.Source
-	pack  *Reader // when it is one
-	obj   *direct.Objects
-	info  *driver.Info
-	opt   *Options
-	out   []Field
-	paths driver.Pather
-	left  []Skipped
-	src   Source
-	sizes []int64 // of the inputs
+	s    driver.Source
+	pack *Reader // when it is one
+	obj  *direct.Objects
+	info *driver.Info
+	opt  *Options
+	out  []Field
+	// from is the field of the source that each of out is made of, pictures what is
+	// done to it.
+	from     []int
+	pictures []picture
+	paths    driver.Pather
+	left     []Skipped
+	src      Source
+	sizes    []int64 // of the inputs
+	// to is the pack that is appended to, renumber by field what the numbers of
+	// classes become in it.
+	to       *Manifest
+	renumber [][]int64
 }
 
 func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
@@ -85,25 +109,36 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	in.pack, _ = s.(*Reader)
 	in.paths, _ = s.(driver.Pather)
 	pictures := false
+	var fields []Field
 	for i := range in.info.Fields {
 		f := fieldOf(&in.info.Fields[i])
+		if f.Kind == driver.KindVolume && len(f.Shape) == 0 {
+			return nil, fmt.Errorf("the volumes of field %q of %s have different sizes, from %v to %v, and in a pack they have one: pack patches of them, ?patch=64x64x64",
+				f.Name, in.info.URL, in.info.Fields[i].Least, in.info.Fields[i].Most)
+		}
+		if f.Kind == driver.KindFrames {
+			return nil, fmt.Errorf("its field %q is clips of video, which packs do not hold: train from the videos as they are, or pack their frames as images, behind the path ?as=images&fps=2", f.Name)
+		}
 		pictures = pictures || f.picture()
 		f.Metadata = f.Kind == driver.KindImage && opt.Metadata && !opt.keeps(&f)
 		if len(in.info.Fields[i].Classes) > 0 && f.Kind == driver.KindInt {
 			f.Classes = nil
 		}
-		in.out = append(in.out, f)
+		fields = append(fields, f)
 	}
 	for name := range opt.images.fields {
-		if !slices.ContainsFunc(in.out, func(f Field) bool { return f.Name == name && f.picture() }) {
+		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name && f.picture() }) {
 			return nil, fmt.Errorf("--images %s: %s has no field %q of images or masks", opt.Images, in.info.URL, name)
 		}
 	}
 	if !pictures {
-		if opt.Images != ImagesAuto || opt.Resize != (Resize{}) || opt.Metadata || opt.Check != CheckStructure {
-			return nil, fmt.Errorf("%s holds no images: --images, --resize, --metadata and --check are about images", in.info.URL)
+		if opt.Images != ImagesAuto || opt.changes() || opt.Quality > 0 || opt.Metadata || opt.Check != CheckStructure {
+			return nil, fmt.Errorf("%s holds no images: --images, --resize, --crop, --grayscale, --reencode-quality, --metadata and --check are about images", in.info.URL)
 		}
 		opt.Images, opt.Check = "", ""
+	}
+	if err := in.expand(fields); err != nil {
+		return nil, err
 	}
 	if err := in.look(); err != nil {
 		return nil, err
@@ -124,9 +159,14 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 
 // fieldOf is a field of a source as a pack has it.
 func fieldOf(f *driver.Field) Field {
-	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes}
+	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask}
 	switch f.Kind {
-	case driver.KindArray, driver.KindRagged:
+	case driver.KindImage:
+		if f.DType == "" {
+			break
+		}
+		fallthrough
+	case driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
 		out.DType, out.Shape = f.DType, append([]int{}, f.Shape...)
 	case driver.KindTokens, driver.KindMask:
 		out.DType = f.DType
@@ -169,8 +209,8 @@ func (in *sourceInput) look() error {
 
 // apart fails when the pack would be written into its own source.
 func (in *sourceInput) apart(dst store.Store) error {
-	if in.info.Objects == 0 || in.info.Format == "tar" || in.info.Format == "zip" {
-		return nil // there are no archives in a pack
+	if in.info.Objects == 0 || slices.Contains([]string{"tar", "zip", "tokens", "megatron"}, in.info.Format) {
+		return nil // there are no archives and no .bin files in a pack
 	}
 	root := in.s.Object(0).Store.Path("")
 	for _, path := range []string{root, in.info.URL} {
@@ -212,6 +252,9 @@ func (in *sourceInput) command() string {
 func (in *sourceInput) fields() ([]Field, bool) {
 	files := slices.ContainsFunc(in.out, func(f Field) bool { return f.file() })
 	taken := slices.ContainsFunc(in.out, func(f Field) bool { return f.Name == colPath })
+	if in.to != nil {
+		return in.out, in.to.Paths
+	}
 	if in.pack != nil {
 		return in.out, in.pack.man.Paths
 	}
@@ -246,8 +289,9 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 	unpacked := n.out
 	stored := int64(0)
 	for k := range in.out {
-		w.enc.needs(&rec.Values[k], &in.out[k], &n)
-		stored += int64(len(rec.Values[k].Bytes))
+		src := &rec.Values[in.from[k]]
+		w.enc.needs(src, &in.out[k], &in.pictures[k], &n)
+		stored += int64(len(src.Bytes))
 	}
 	if most := max(stored, n.out); most > in.opt.ChunkBytes {
 		n.out += most // it is copied into a chunk of its own
@@ -261,16 +305,21 @@ func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) err
 	for k := range in.out {
 		v := &j.rec.values[k]
 		if extra != nil {
-			x := &extra.Values[k]
+			x := &extra.Values[in.from[k]]
 			v.path, v.exif, v.icc = x.Path, x.EXIF, x.ICC
 		} else if in.out[k].file() {
-			v.path = in.path(i, k)
+			v.path = in.path(i, in.from[k])
 		}
-		if err := w.enc.store(&rec.Values[k], &in.out[k], v, j.mem.value(k)); err != nil {
+		from, err := in.renumbered(k, &rec.Values[in.from[k]])
+		if err == nil {
+			err = w.enc.store(from, &in.out[k], &in.pictures[k], v, j.mem.value(k))
+		}
+		if err != nil {
 			return in.reason(i, k, v.path, err)
 		}
 		total += int64(len(v.Bytes))
 	}
+	in.scaleBoxes(j)
 	if total > maxRecordBytes {
 		return &BadInput{in.name(i, ""), fmt.Sprintf("%d bytes are more than the limit of %d for a record", total, int64(maxRecordBytes))}
 	}
@@ -376,7 +425,7 @@ func (in *sourceInput) failed(i int64, err error) error {
 
 // store puts a value of a source into v as it is stored. What it makes lies in
 // *buf; src stays valid as long as v.
-func (e *encoder) store(src *driver.Value, f *Field, v *value, buf *[]byte) error {
+func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *[]byte) error {
 	v.Value = driver.Value{Bytes: src.Bytes, Int: src.Int, Float: src.Float}
 	size := int64(len(src.Bytes))
 	if size > maxValueBytes && f.file() {
@@ -384,9 +433,12 @@ func (e *encoder) store(src *driver.Value, f *Field, v *value, buf *[]byte) erro
 	}
 	switch f.Kind {
 	case driver.KindImage:
-		return e.encodeImage(src, e.opt.images.of(f.Name), v, buf)
+		if f.DType != "" { // a map of numbers
+			p = &picture{how: ImagesKeep}
+		}
+		return e.encodeImage(src, p, v, buf)
 	case driver.KindMask:
-		return e.encodeMask(src, f, e.opt.images.of(f.Name), v, buf)
+		return e.encodeMask(src, f, p, v, buf)
 	case driver.KindLabel:
 		if f.Classes != nil && (src.Int < 0 || src.Int >= int64(len(f.Classes))) {
 			return &BadInput{Reason: fmt.Sprintf("class number %d of %d", src.Int, len(f.Classes))}
@@ -401,12 +453,12 @@ func (e *encoder) store(src *driver.Value, f *Field, v *value, buf *[]byte) erro
 		if !utf8.Valid(src.Bytes) {
 			v.Bytes = []byte(strings.ToValidUTF8(string(src.Bytes), "\uFFFD"))
 		}
-	case driver.KindArray:
+	case driver.KindArray, driver.KindVolume:
 		if want := f.rowBytes(); size != want {
 			return &BadInput{Reason: fmt.Sprintf("%d bytes where an array has %d", size, want)}
 		}
 		v.ints, v.floats = elementStats(f.DType, src.Bytes)
-	case driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
+	case driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints:
 		if row := f.rowBytes(); size%row != 0 {
 			return &BadInput{Reason: fmt.Sprintf("%d bytes where a row has %d", size, row)}
 		}
@@ -423,14 +475,14 @@ func (e *encoder) store(src *driver.Value, f *Field, v *value, buf *[]byte) erro
 }
 
 // encodeImage stores an image, which may be a file or what a pack holds.
-func (e *encoder) encodeImage(src *driver.Value, how string, v *value, buf *[]byte) error {
+func (e *encoder) encodeImage(src *driver.Value, p *picture, v *value, buf *[]byte) error {
 	if len(src.Bytes) == 0 {
 		return &BadInput{Reason: imagefile.ErrEmpty.Error()}
 	}
 	if src.Codec == driver.CodecRaw || src.Codec == driver.CodecDCT {
-		return e.encodeStored(src, how, v, buf)
+		return e.encodeStored(src, p, v, buf)
 	}
-	return e.encodeFile(src.Bytes, how, v, buf)
+	return e.encodeFile(src.Bytes, p, v, buf)
 }
 
 // imageCodec is the codec of an image file, by its content.

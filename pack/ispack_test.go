@@ -19,7 +19,7 @@ func TestIsPackTakesFolderNamesAsTheyAre(t *testing.T) {
 		if IsPack(dir) {
 			t.Errorf("%s is empty and said to be a pack", name)
 		}
-		if err := os.WriteFile(filepath.Join(dir, shardName(0)), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, Piece{}.shard(0)), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if !IsPack(dir) {

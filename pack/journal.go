@@ -35,6 +35,11 @@ type journalHeader struct {
 	Command string   `json:"command"` // pack or convert
 	Source  Source   `json:"source"`
 	Options Settings `json:"options"`
+	// Part and Parts say which of the inputs a piece has.
+	Part  int `json:"part,omitempty"`
+	Parts int `json:"parts,omitempty"`
+	// Append says that it is appended to a finished pack.
+	Append bool `json:"append,omitempty"`
 }
 
 // command is what finishes the pack.
@@ -43,9 +48,7 @@ func (h *journalHeader) command(dir string) string {
 	if h.Options.Images != "" {
 		args = append(args, "--images", h.Options.Images)
 	}
-	if h.Options.Resize != "" {
-		args = append(args, "--resize", h.Options.Resize)
-	}
+	args = append(args, h.Options.pixels()...)
 	if h.Options.Metadata {
 		args = append(args, "--metadata")
 	}
@@ -57,6 +60,12 @@ func (h *journalHeader) command(dir string) string {
 	}
 	if h.Options.ChunkBytes != DefaultChunkBytes {
 		args = append(args, "--chunk-size", fmt.Sprint(h.Options.ChunkBytes))
+	}
+	if h.Parts > 0 {
+		args = append(args, "--part", fmt.Sprintf("%d/%d", h.Part, h.Parts))
+	}
+	if h.Append {
+		args = append(args, "--append")
 	}
 	return strings.Join(args, " ")
 }
@@ -95,12 +104,12 @@ var errNoJournal = errors.New("no journal")
 
 // lockJournal opens the journal, makes it when there is none, and locks it. A
 // second writer gets an error at once.
-func lockJournal(ctx context.Context, st store.WriteStore) (*journal, error) {
+func lockJournal(ctx context.Context, st store.WriteStore, name string) (*journal, error) {
 	r, ok := store.As[store.Resumer](st)
 	if !ok {
 		return nil, nil
 	}
-	p, err := r.Resume(ctx, JournalName)
+	p, err := r.Resume(ctx, name)
 	switch {
 	case errors.Is(err, store.ErrLocked):
 		return nil, fmt.Errorf("%s is being packed by another process: wait for it or stop it", st)

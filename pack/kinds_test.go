@@ -280,7 +280,7 @@ func TestPaths(t *testing.T) {
 	if m.Paths || rec.Path != "left/7.bin" || rec.Image().Path != "left/7.bin" || rec.of(driver.KindMask).Path != "mask/7.bin" || rec.of(driver.KindAudio).Path != "sound/7.bin" {
 		t.Errorf("%+v", rec)
 	}
-	if n := r.Name(7); n != filepath.Join(dir, shardName(0))+", chunk 0, row 7" {
+	if n := r.Name(7); n != filepath.Join(dir, Piece{}.shard(0))+", chunk 0, row 7" {
 		t.Errorf("it is called %s", n)
 	}
 
@@ -325,7 +325,7 @@ func TestValuesThatDoNotFit(t *testing.T) {
 		}
 		defer w.close()
 		pf := fieldOf(&f)
-		return w.enc.store(&v, &pf, &value{}, &buf)
+		return w.enc.store(&v, &pf, &picture{how: ImagesAuto}, &value{}, &buf)
 	}
 	colours := image.NewRGBA(image.Rect(0, 0, 1, 1))
 	colours.Set(0, 0, color.RGBA{1, 2, 3, 255})
@@ -436,7 +436,7 @@ func TestWantedFields(t *testing.T) {
 	if len(g.Missing) != 0 || len(g.Extents) != 4 {
 		t.Fatalf("missing %v, extents %v", g.Missing, g.Extents)
 	}
-	o, err := r.st.Open(t.Context(), shardName(0))
+	o, err := r.st.Open(t.Context(), Piece{}.shard(0))
 	if err != nil {
 		t.Fatal(err)
 	}

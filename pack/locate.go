@@ -8,7 +8,7 @@ import (
 )
 
 // This file is the Reader as a driver.Source: objects are the shards, the head
-// of a chunk is the index of its records.
+// of a chunk is the index of its rows.
 
 // Object implements driver.Source.
 func (r *Reader) Object(n int64) driver.Object {
@@ -22,15 +22,15 @@ func (r *Reader) Locate(g *driver.Group) {
 			if uint64(id) >= uint64(r.man.Records) {
 				rec.Err = fmt.Errorf("record %d is outside of the %d records of %s", id, r.man.Records, r.opt.URL)
 			} else {
-				r.locate(g, k, id)
+				r.locate(g, k, r.gone.stored(id))
 			}
 		}
 		g.Next()
 	}
 }
 
-func (r *Reader) locate(g *driver.Group, k int, id int64) {
-	c := r.find.chunk(id)
+func (r *Reader) locate(g *driver.Group, k int, row int64) {
+	c := r.find.chunk(row)
 	ref := &r.chunks[c]
 	if !r.loaded[c].Load() {
 		size := ref.head
@@ -46,25 +46,25 @@ func (r *Reader) locate(g *driver.Group, k int, id int64) {
 		if x.number || !g.Wants(i) || r.x.held[at] != nil {
 			continue
 		}
-		from, to := x.units(c, id, r.find.first[c])
+		from, to := x.units(c, row, r.find.first[c])
 		e := driver.Extent{
 			Object: int64(ref.shard), Offset: ref.offset + int64(r.x.base[at]) + from*x.unit, Size: (to - from) * x.unit, Field: int32(i),
 		}
 		if x.picture {
 			// Decoders of files read ahead of what they use.
-			e.Field, e.Tail = -1, driver.Codec(x.side[sideCodec].num.at(id)) < driver.CodecRaw
+			e.Field, e.Tail = -1, driver.Codec(x.side[sideCodec].num.at(row)) < driver.CodecRaw
 		}
 		g.Extents = append(g.Extents, e)
 	}
 }
 
-// units says where the value of record id of chunk c lies, in units from the
+// units says where the value of a row of chunk c lies, in units from the
 // beginning of the chunk's values.
-func (x *fieldIndex) units(c int, id, first int64) (from, to int64) {
+func (x *fieldIndex) units(c int, row, first int64) (from, to int64) {
 	if x.varies {
-		return int64(x.off[id+int64(c)]), int64(x.off[id+int64(c)+1])
+		return int64(x.off[row+int64(c)]), int64(x.off[row+int64(c)+1])
 	}
-	return id - first, id - first + 1
+	return row - first, row - first + 1
 }
 
 // Sizes implements driver.Sizer.
@@ -74,12 +74,34 @@ func (r *Reader) Sizes(field int, ids, sizes []int64) bool {
 		return false
 	}
 	for i, id := range ids {
-		c := r.find.chunk(id)
+		row := r.gone.stored(id)
+		c := r.find.chunk(row)
 		if !r.loaded[c].Load() {
 			return false
 		}
-		from, to := x.units(c, id, r.find.first[c])
+		from, to := x.units(c, row, r.find.first[c])
 		sizes[i] = (to - from) * x.unit
+	}
+	return true
+}
+
+// Shapes implements driver.Shaper.
+func (r *Reader) Shapes(field int, ids []int64, shapes []driver.Shape) bool {
+	x := &r.x.fields[field]
+	if !x.picture {
+		return false
+	}
+	for i, id := range ids {
+		row := r.gone.stored(id)
+		if !r.loaded[r.find.chunk(row)].Load() {
+			return false
+		}
+		var v driver.Value
+		x.describe(row, &v)
+		shapes[i] = driver.Shape{Width: v.Width, Height: v.Height, Channels: v.Channels, Orientation: v.Orientation}
+		if x.side[sideChannels].leaf < 0 { // a mask
+			shapes[i].Channels, shapes[i].Orientation = 1, 1
+		}
 	}
 	return true
 }
@@ -91,32 +113,32 @@ func (r *Reader) Parse(g *driver.Group) error {
 		if rec.Err != nil {
 			continue
 		}
-		next := g.First[k]
+		row, next := r.gone.stored(id), g.First[k]
 		c := -1
 		for i := range r.x.fields {
 			x, v := &r.x.fields[i], &rec.Values[i]
 			switch {
 			case x.float:
-				v.Float = math.Float64frombits(uint64(x.num.at(id)))
+				v.Float = math.Float64frombits(uint64(x.num.at(row)))
 				continue
 			case x.number:
-				v.Int = x.num.at(id)
+				v.Int = x.num.at(row)
 				continue
 			case !g.Wants(i):
 				continue
 			}
 			if c < 0 {
-				c = r.find.chunk(id)
+				c = r.find.chunk(row)
 			}
 			if held := r.x.held[c*len(r.x.fields)+i]; held != nil {
-				from, to := x.units(c, id, r.find.first[c])
+				from, to := x.units(c, row, r.find.first[c])
 				v.Bytes = held[from*x.unit : to*x.unit]
 				continue
 			}
 			v.Bytes = g.Bytes[next]
 			next++
 			if x.picture {
-				x.describe(id, v)
+				x.describe(row, v)
 			}
 		}
 	}
@@ -124,10 +146,10 @@ func (r *Reader) Parse(g *driver.Group) error {
 }
 
 // describe sets what is known of a picture.
-func (x *fieldIndex) describe(id int64, v *driver.Value) {
-	v.Codec = driver.Codec(x.side[sideCodec].num.at(id))
-	v.Width, v.Height = int32(x.side[sideWidth].num.at(id)), int32(x.side[sideHeight].num.at(id))
+func (x *fieldIndex) describe(row int64, v *driver.Value) {
+	v.Codec = driver.Codec(x.side[sideCodec].num.at(row))
+	v.Width, v.Height = int32(x.side[sideWidth].num.at(row)), int32(x.side[sideHeight].num.at(row))
 	if x.side[sideChannels].leaf >= 0 {
-		v.Channels, v.Orientation = int32(x.side[sideChannels].num.at(id)), int32(x.side[sideOrientation].num.at(id))
+		v.Channels, v.Orientation = int32(x.side[sideChannels].num.at(row)), int32(x.side[sideOrientation].num.at(row))
 	}
 }

@@ -27,6 +27,9 @@ const (
 const (
 	FormatName = "stoker-pack"
 	Version    = 3
+	// VersionRemoved is that of a pack some of whose rows are removed, which readers
+	// of Version must not take for records.
+	VersionRemoved = 4
 )
 
 // Limits of what a reader accepts.
@@ -57,6 +60,17 @@ type Manifest struct {
 	// Skipped are the inputs that are not in the pack.
 	Skipped []Skipped `json:"skipped"`
 	Shards  []Shard   `json:"shards"`
+	// Parts, in the manifest of a piece, is how many of its kind make the pack.
+	Parts int `json:"parts,omitempty"`
+	// Appended says what came to the pack after it was made, in this order.
+	Appended []Appended `json:"appended,omitempty"`
+}
+
+// Appended is a source that was appended to a pack.
+type Appended struct {
+	Source  Source   `json:"source"`
+	Options Settings `json:"options"`
+	Records int64    `json:"records"`
 }
 
 // Source says what a pack was made from.
@@ -71,12 +85,17 @@ type Source struct {
 
 // Settings are the options that decide about the bytes of a pack.
 type Settings struct {
-	Images     string `json:"images,omitempty"`
-	Resize     string `json:"resize,omitempty"`
-	Metadata   bool   `json:"metadata,omitempty"`
-	Check      string `json:"check,omitempty"`
-	ChunkBytes int64  `json:"chunk_bytes"`
-	ShardBytes int64  `json:"shard_bytes"`
+	Images string `json:"images,omitempty"`
+	Resize string `json:"resize,omitempty"`
+	// What else was done to the pixels of images.
+	Crop          string `json:"crop,omitempty"`
+	Grayscale     bool   `json:"grayscale,omitempty"`
+	Interpolation string `json:"interpolation,omitempty"`
+	Quality       int    `json:"reencode_quality,omitempty"`
+	Metadata      bool   `json:"metadata,omitempty"`
+	Check         string `json:"check,omitempty"`
+	ChunkBytes    int64  `json:"chunk_bytes"`
+	ShardBytes    int64  `json:"shard_bytes"`
 }
 
 // Skipped is an input that is not in the pack.
@@ -104,6 +123,9 @@ type Chunk struct {
 	Rows int64 `json:"rows"`
 	// XXH3 is the checksum of all Bytes, as 16 hexadecimal digits.
 	XXH3 Checksum `json:"xxh3"`
+	// Removed are the rows that are no records any more: the first one and the number
+	// of rows of each run of them.
+	Removed []int64 `json:"removed,omitempty"`
 }
 
 // Checksum is an XXH3-64 that JSON shows as 16 hexadecimal digits.
@@ -136,7 +158,7 @@ func (c *Checksum) UnmarshalText(b []byte) error {
 var codecNames = map[driver.Codec]string{
 	driver.CodecJPEG: "jpeg", driver.CodecPNG: "png", driver.CodecBMP: "bmp", driver.CodecGIF: "gif",
 	driver.CodecWebP: "webp", driver.CodecTIFF: "tiff", driver.CodecRaw: "raw", driver.CodecDCT: "dct",
-	driver.CodecRuns: "runs",
+	driver.CodecRuns: "runs", driver.CodecPNM: "pnm", driver.CodecPFM: "pfm", driver.CodecFlo: "flo",
 }
 
 // CodecName is the name of a codec in manifests and messages.
@@ -185,6 +207,12 @@ func (m *Manifest) computeFingerprint() string {
 			for _, v := range []uint64{uint64(c.Offset), uint64(c.Bytes), uint64(c.Head), uint64(c.Rows), uint64(c.XXH3)} {
 				b = binary.LittleEndian.AppendUint64(b, v)
 			}
+			if len(c.Removed) > 0 {
+				b = binary.LittleEndian.AppendUint64(b, uint64(len(c.Removed)))
+				for _, v := range c.Removed {
+					b = binary.LittleEndian.AppendUint64(b, uint64(v))
+				}
+			}
 		}
 		_, _ = h.Write(b)
 	}
@@ -219,6 +247,13 @@ func (m *Manifest) marshal() ([]byte, error) {
 	}
 	line("source", m.Source)
 	line("options", m.Options)
+	if m.Parts > 0 {
+		line("parts", m.Parts)
+	}
+	if len(m.Appended) > 0 {
+		writeList(&out, "  ", "appended", len(m.Appended), func(i int) { out.Write(raw(m.Appended[i])) })
+		out.WriteString(",\n")
+	}
 	writeList(&out, "  ", "skipped", len(m.Skipped), func(i int) { out.Write(raw(m.Skipped[i])) })
 	out.WriteString(",\n")
 	writeList(&out, "  ", "shards", len(m.Shards), func(i int) {
@@ -332,6 +367,9 @@ func missingManifest(ctx context.Context, st store.Store) error {
 	if h, err := readJournalHeader(ctx, st); err == nil {
 		return fmt.Errorf("%s is an %w; finish it with: %s", st, ErrUnfinished, h.command(st.String()))
 	}
+	if names, _, err := pieces(ctx, st); err == nil && len(names) > 0 {
+		return fmt.Errorf("%s is an %w: it has %d pieces; when all are written, stoker pack --commit %s makes it whole", st, ErrUnfinished, len(names), quote(st.String()))
+	}
 	if hasShards(ctx, st) {
 		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", st, ErrUnfinished, ManifestName)
 	}
@@ -355,8 +393,8 @@ func parseManifest(b []byte) (*Manifest, error) {
 	switch {
 	case v.Version < Version:
 		return nil, fmt.Errorf("packed by an older stoker (format version %d, this one reads %d): pack it again", v.Version, Version)
-	case v.Version > Version:
-		return nil, fmt.Errorf("this pack has format version %d and this program reads version %d: use a newer stoker", v.Version, Version)
+	case v.Version > VersionRemoved:
+		return nil, fmt.Errorf("this pack has format version %d and this program reads versions up to %d: use a newer stoker", v.Version, VersionRemoved)
 	}
 	m := new(Manifest)
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -369,18 +407,26 @@ func parseManifest(b []byte) (*Manifest, error) {
 	return m, nil
 }
 
+// versionOf is the version of a pack that leaves out removed of its rows.
+func versionOf(removed int64) int {
+	if removed > 0 {
+		return VersionRemoved
+	}
+	return Version
+}
+
 func (m *Manifest) check() error {
 	sch, err := newSchema(m.Fields, m.Paths)
 	if err != nil {
 		return err
 	}
 	for i := range m.Fields {
-		if err := m.Fields[i].checkStats(m.Records); err != nil {
+		if err := m.Fields[i].checkStats(m.Records, m.Version == VersionRemoved); err != nil {
 			return fmt.Errorf("field %q: %w", m.Fields[i].Name, err)
 		}
 	}
 	rowBytes := sch.leastRowBytes()
-	var records, size int64
+	var records, removed, size int64
 	seen := make(map[string]bool, len(m.Shards))
 	for i := range m.Shards {
 		s := &m.Shards[i]
@@ -398,6 +444,10 @@ func (m *Manifest) check() error {
 			case c.Rows <= 0 || c.Rows > c.Bytes/rowBytes:
 				return fmt.Errorf("%s, chunk %d: %d rows in %d bytes", s.File, k, c.Rows, c.Bytes)
 			}
+			if err := c.checkRemoved(); err != nil {
+				return fmt.Errorf("%s, chunk %d: %w", s.File, k, err)
+			}
+			removed += c.removed()
 			at = c.Offset + c.Bytes
 			rows += c.Rows
 		}
@@ -410,8 +460,11 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("more than %d records", int64(maxRecords))
 		}
 	}
-	if records != m.Records {
-		return fmt.Errorf("%d records, but its shards have %d", m.Records, records)
+	if records-removed != m.Records {
+		return fmt.Errorf("%d records, but its shards have %d", m.Records, records-removed)
+	}
+	if want := versionOf(removed); m.Version != want {
+		return fmt.Errorf("format version %d, with %d rows removed it is %d", m.Version, removed, want)
 	}
 	if size != m.Bytes {
 		return fmt.Errorf("%d bytes, but its shards have %d", m.Bytes, size)

@@ -8,9 +8,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// encodeMask stores the mask src as how says: the file as it is, plain class
+// encodeMask stores the mask src as p says: the file as it is, plain class
 // numbers, or runs of them, where they are not longer.
-func (e *encoder) encodeMask(src *driver.Value, f *Field, how string, v *value, buf *[]byte) error {
+func (e *encoder) encodeMask(src *driver.Value, f *Field, p *picture, v *value, buf *[]byte) error {
 	m, err := mask.Open(src)
 	if err != nil {
 		return &BadInput{Reason: err.Error()}
@@ -20,14 +20,20 @@ func (e *encoder) encodeMask(src *driver.Value, f *Field, how string, v *value, 
 			return &BadInput{Reason: fmt.Sprintf("field %q has %s: %v", f.Name, f.DType, err)}
 		}
 	}
+	file := *p
+	if file.gray = false; !file.plain() {
+		if m, err = e.changed(m, p); err != nil {
+			return err
+		}
+	}
 	v.Width, v.Height = int32(m.Width), int32(m.Height)
 	if v.classes, err = countClasses(m, f.Classes); err != nil {
 		return err
 	}
 	switch {
-	case how == ImagesKeep && src.Codec != driver.CodecRaw && src.Codec != driver.CodecRuns:
+	case p.how == ImagesKeep && file.plain() && src.Codec != driver.CodecRaw && src.Codec != driver.CodecRuns:
 		*buf, v.Codec = append((*buf)[:0], src.Bytes...), imageCodec(src)
-	case how == ImagesRaw:
+	case p.how == ImagesRaw:
 		*buf, v.Codec = append((*buf)[:0], m.Pix...), driver.CodecRaw
 	default:
 		if *buf, v.Codec = mask.AppendRuns((*buf)[:0], m), driver.CodecRuns; len(*buf) > len(m.Pix) {

@@ -46,9 +46,23 @@ type Options struct {
 	// is raw but for two fields. Masks are raw, kept as files, or, with auto and
 	// dct, runs of equal class numbers.
 	Images string
-	// Resize, for ImagesRaw only, makes every image fit: Resize.Short scales
-	// the shorter side, Resize.Width and Height set both.
+	// Resize makes every image fit: Resize.Short scales the shorter side,
+	// Resize.Width and Height set both. It needs ImagesRaw or a Quality, as all do
+	// that change pixels. Masks follow, by the nearest pixel, and so do boxes.
 	Resize Resize
+	// Resolutions, instead of Resize, are several sizes of each image and mask, of
+	// which loaders choose one.
+	Resolutions []Resize
+	// Crop is the size of the middle of each image that is kept, after Resize.
+	// Grayscale keeps its luma only.
+	Crop      Resize
+	Grayscale bool
+	// Interpolation is Bilinear, which "" stands for, or Bicubic, both as Pillow has
+	// them: with antialias.
+	Interpolation string
+	// Quality, when it is not 0, makes JPEGs of that quality and with halved chroma of
+	// all images but raw ones.
+	Quality int
 	// Metadata keeps EXIF data, colour profiles and comments. Otherwise JPEGs
 	// lose them; the orientation is kept as a column in any case.
 	Metadata bool
@@ -68,6 +82,11 @@ type Options struct {
 	OwnProcess bool
 	// held is what the source holds of its records in memory.
 	held int64
+	// Piece is what is written of the pack, all of it by default.
+	Piece Piece
+	// Append adds the records to a finished pack. What Images, Resize, Check,
+	// ChunkBytes and ShardBytes do not say is then as the pack was made.
+	Append bool
 	// Restart throws away what an interrupted run has left.
 	Restart bool
 	// Progress, when set, is called now and then, never twice at once.
@@ -177,8 +196,8 @@ func (o *Options) withDefaults() (*Options, error) {
 	default:
 		return nil, fmt.Errorf("--check %s: it is structure or decode", c.Check)
 	}
-	if c.Resize != (Resize{}) && !c.images.any(ImagesRaw) {
-		return nil, fmt.Errorf("--resize changes pixels and needs --images raw")
+	if err := c.checkPictures(); err != nil {
+		return nil, err
 	}
 	if c.ChunkBytes < 64<<10 || c.ChunkBytes > 1<<30 {
 		return nil, fmt.Errorf("chunks of %d bytes: they have 64 KiB to 1 GiB", c.ChunkBytes)
@@ -199,7 +218,7 @@ func (o *Options) withDefaults() (*Options, error) {
 
 func (o *Options) settings() Settings {
 	return Settings{
-		Images: o.Images, Resize: o.Resize.String(), Metadata: o.Metadata, Check: o.Check,
+		Images: o.Images, Resize: o.resizes(), Crop: o.Crop.String(), Grayscale: o.Grayscale, Interpolation: o.Interpolation, Quality: o.Quality, Metadata: o.Metadata, Check: o.Check,
 		ChunkBytes: o.ChunkBytes, ShardBytes: o.ShardBytes,
 	}
 }
@@ -241,6 +260,7 @@ func parseImages(s string) (imagesOf, error) {
 
 // of is how a field of images or masks is stored.
 func (im imagesOf) of(field string) string {
+	field, _, _ = strings.Cut(field, "@") // at any resolution
 	if how, ok := im.fields[field]; ok {
 		return how
 	}

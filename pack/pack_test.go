@@ -488,7 +488,7 @@ func TestConvert(t *testing.T) {
 func TestConvertRefusesDamage(t *testing.T) {
 	src, keep := testFolder(t, 20), filepath.Join(t.TempDir(), "keep")
 	mustWrite(t, src, keep, small(ImagesKeep))
-	flip(t, filepath.Join(keep, shardName(0)), 40000)
+	flip(t, filepath.Join(keep, Piece{}.shard(0)), 40000)
 	_, err := Convert(t.Context(), keep, filepath.Join(t.TempDir(), "x"), small(ImagesRaw))
 	if err == nil || !strings.Contains(err.Error(), "is damaged: checksum") {
 		t.Errorf("Convert: %v", err)
@@ -604,7 +604,7 @@ func TestUnknownVersion(t *testing.T) {
 	name := filepath.Join(dst, ManifestName)
 	b, _ := os.ReadFile(name)
 	for _, test := range []struct{ old, by, want string }{
-		{`"version": 3`, `"version": 4`, "use a newer stoker"},
+		{`"version": 3`, `"version": 5`, "use a newer stoker"},
 		{`"version": 3`, `"version": 2`, "packed by an older stoker (format version 2, this one reads 3): pack it again"},
 		{`"format": "stoker-pack"`, `"format": "tar"`, "not a pack"},
 		{`"records": 3`, `"records": 4`, "impossible statistics"},
@@ -633,7 +633,7 @@ func TestOpenManyChunks(t *testing.T) {
 		{Name: "label", Kind: driver.KindLabel, Classes: []string{"a", "b"}, Stats: driver.FieldStats{Ints: &driver.IntStats{Max: 1}}},
 	}}
 	for i := range 100 {
-		s := Shard{File: shardName(i), Bytes: 100 * 8192 * 1024}
+		s := Shard{File: Piece{}.shard(i), Bytes: 100 * 8192 * 1024}
 		for k := range 100 {
 			s.Chunks = append(s.Chunks, Chunk{Offset: int64(k) * 8192 * 1000, Bytes: 8192 * 1000, Head: 8192, Rows: 75, XXH3: Checksum(i*k) * 0x9E3779B97F4A7C15})
 			s.Records += 75

@@ -38,7 +38,8 @@ type Reader struct {
 	pool    *store.Pool   // for Record
 
 	chunks []chunkRef
-	find   finder
+	find   finder // of rows
+	gone   rowSet // rows that are no records
 	loaded []atomic.Bool
 	locks  [64]sync.Mutex
 	x      index
@@ -81,7 +82,7 @@ func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, 
 			return nil, err
 		}
 	}
-	r.x.allocate(m.Fields, m.Records, len(r.chunks))
+	r.x.allocate(m.Fields, m.Stored(), len(r.chunks))
 	return r, nil
 }
 
@@ -126,7 +127,7 @@ func newReader(st store.Store, m *Manifest, opt *ReadOptions) (*Reader, error) {
 			at += c.Rows
 		}
 	}
-	r.find = newFinder(append(first, at))
+	r.find, r.gone = newFinder(append(first, at)), m.removedRows()
 	r.loaded = make([]atomic.Bool, n)
 	r.x.fields = newFieldIndexes(sch)
 	r.info = driver.Info{URL: r.opt.URL, Format: "pack", Len: m.Records, Objects: int64(len(m.Shards)), Fingerprint: m.Fingerprint}
@@ -140,7 +141,7 @@ func newReader(st store.Store, m *Manifest, opt *ReadOptions) (*Reader, error) {
 func (f *Field) driver() driver.Field {
 	s := &f.Stats
 	d := driver.Field{
-		Name: f.Name, Kind: f.Kind, Classes: f.Classes, DType: f.DType, Shape: f.Shape, Stats: s,
+		Name: f.Name, Kind: f.Kind, Classes: f.Classes, DType: f.DType, Shape: f.Shape, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask, Stats: s,
 		MaxBytes: max(s.MaxBytes, 1), // never 0, which would mean that it is not known
 	}
 	if im := s.Images; f.picture() && im != nil {
@@ -172,8 +173,9 @@ func (r *Reader) Dir() string { return r.st.String() }
 
 // row returns the chunk of record id and its row in it.
 func (r *Reader) row(id int64) (chunk int, row int64) {
-	c := r.find.chunk(id)
-	return c, id - r.find.first[c]
+	at := r.gone.stored(id)
+	c := r.find.chunk(at)
+	return c, at - r.find.first[c]
 }
 
 // Whereabouts says in which shard and chunk record id lies, and in which row of it.
@@ -203,8 +205,8 @@ func (r *Reader) chunkPlace(c int) string {
 
 // meanBytes is about how large record id is in the shards.
 func (r *Reader) meanBytes(id int64) int64 {
-	ref := &r.chunks[r.find.chunk(id)]
-	return ref.bytes / ref.rows
+	c, _ := r.row(id)
+	return r.chunks[c].bytes / r.chunks[c].rows
 }
 
 // chunkAt returns the chunk that begins at a place of a shard, -1 for none.

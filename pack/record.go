@@ -134,7 +134,8 @@ const (
 // record fills rec with a row; memory of the values in rec is used again.
 func (v *view) record(ctx context.Context, o reader, row int64, rec *Record, what part) error {
 	r := v.r
-	rec.ID, rec.Path = r.find.first[v.c]+row, ""
+	rec.ID, _ = r.gone.record(r.find.first[v.c] + row)
+	rec.Path = ""
 	if len(rec.Values) != len(r.sch.fields) {
 		rec.Values = make([]Value, len(r.sch.fields))
 	}

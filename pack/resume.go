@@ -16,7 +16,7 @@ import (
 // resume reads the journal, checks that what it promises is there, and sets
 // the writer to go on behind it. Without a journal it begins a new one.
 func (w *writer) resume(ctx context.Context) error {
-	mine := journalHeader{Format: journalFormat, Version: Version, Command: w.in.command(), Source: w.man.Source, Options: w.man.Options}
+	mine := journalHeader{Format: journalFormat, Version: Version, Command: w.in.command(), Source: w.man.Source, Options: w.man.Options, Part: w.opt.Piece.Part, Parts: w.opt.Piece.Parts, Append: w.opt.Append}
 	h, entries, err := w.jnl.read(ctx)
 	if w.opt.Restart || errors.Is(err, errNoJournal) {
 		if err := w.removeShards(ctx, 0); err != nil {
@@ -30,7 +30,7 @@ func (w *writer) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.Options != mine.Options || h.Command != mine.Command || h.Source.Path != mine.Source.Path && h.Source.Fingerprint != mine.Source.Fingerprint {
+	if h.Options != mine.Options || h.Command != mine.Command || h.Part != mine.Part || h.Parts != mine.Parts || h.Append != mine.Append || h.Source.Path != mine.Source.Path && h.Source.Fingerprint != mine.Source.Fingerprint {
 		return fmt.Errorf("%s was begun with other arguments; finish it with: %s (or start anew with --restart)", w.st, h.command(w.st.String()))
 	}
 	if h.Source.Fingerprint != mine.Source.Fingerprint {
@@ -60,7 +60,7 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 			done = false
 			c := e.Chunk
 			ok = e.Shard == shard && len(e.Stats) == len(w.man.Fields) && c.Offset >= at && c.Bytes > 0 && c.Rows > 0 && c.Offset < 1<<50 && c.Bytes <= maxChunkBytes &&
-				e.Next > next && e.Next <= w.in.len()
+				e.Next > next && e.Next > w.from && e.Next <= w.to
 			at, next = c.Offset+c.Bytes, e.Next
 		case e.Done > 0:
 			ok = e.Shard == shard && !done
@@ -134,7 +134,7 @@ func (w *writer) checkWritten(ctx context.Context, entries []journalEntry) (int,
 // openWritten opens shard i for a look: in place when it is done, else the upload
 // that is there, in whichever state.
 func (w *writer) openWritten(ctx context.Context, i int, done bool) (reader, func(), error) {
-	o, err := w.st.Open(ctx, shardName(i))
+	o, err := w.st.Open(ctx, w.shards.piece.shard(i))
 	if err == nil || done {
 		return o, func() { _ = o.Close() }, err
 	}
@@ -142,7 +142,7 @@ func (w *writer) openWritten(ctx context.Context, i int, done bool) (reader, fun
 	if !ok {
 		return nil, nil, err
 	}
-	p, err := r.Resume(ctx, shardName(i))
+	p, err := r.Resume(ctx, w.shards.piece.shard(i))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,7 +155,7 @@ func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalE
 	sw := w.shards
 	for _, e := range entries {
 		if e.Shard == len(sw.shards) {
-			sw.shards = append(sw.shards, Shard{File: shardName(e.Shard)})
+			sw.shards = append(sw.shards, Shard{File: sw.piece.shard(e.Shard)})
 		}
 		s := &sw.shards[e.Shard]
 		if e.Chunk == nil {
@@ -166,8 +166,8 @@ func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalE
 		s.Records += e.Chunk.Rows
 		w.took(e.Next, e.Skipped, e.Stats)
 	}
-	w.before = w.next
-	for i := range w.next {
+	w.before = w.next - w.from
+	for i := w.from; i < w.next; i++ {
 		w.bytesOld += w.in.bytes(i)
 	}
 	if err := w.removeShards(ctx, len(sw.shards)); err != nil {
@@ -191,7 +191,7 @@ func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalE
 	if !ok {
 		return fmt.Errorf("internal error: %s has a journal and cannot go on with a shard", w.st)
 	}
-	p, err := r.Resume(ctx, shardName(last.Shard))
+	p, err := r.Resume(ctx, sw.piece.shard(last.Shard))
 	if err != nil {
 		return writeError(err)
 	}
@@ -203,7 +203,7 @@ func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalE
 	}
 	if err != nil {
 		_ = leave(ctx, p)
-		return fmt.Errorf("cannot go on with %s: %w", w.st.Path(shardName(last.Shard)), writeError(err))
+		return fmt.Errorf("cannot go on with %s: %w", w.st.Path(sw.piece.shard(last.Shard)), writeError(err))
 	}
 	sw.attach(p, at, blocks)
 	return nil
@@ -215,7 +215,7 @@ func (w *writer) removeShards(ctx context.Context, from int) error {
 	err := w.st.List(ctx, "", &store.ListOptions{Shallow: true}, func(e store.Entry) error {
 		var i int
 		n := strings.TrimSuffix(e.Name, store.PartialSuffix)
-		if _, err := fmt.Sscanf(n, "shard-%d"+shardSuffix, &i); err == nil && shardName(i) == n && i >= from && !e.Dir {
+		if _, err := fmt.Sscanf(n, "shard-"+w.shards.piece.infix()+"%d"+shardSuffix, &i); err == nil && w.shards.piece.shard(i) == n && i >= from && !e.Dir {
 			names = append(names, e.Name)
 		}
 		return nil

@@ -241,30 +241,31 @@ func (n *needs) add(work, out int64, heap bool) {
 
 // needs adds what storing a value takes. It looks at headers only; where they make
 // no sense nothing is decoded either.
-func (e *encoder) needs(src *driver.Value, f *Field, n *needs) {
+func (e *encoder) needs(src *driver.Value, f *Field, p *picture, n *needs) {
 	size := int64(len(src.Bytes))
 	switch f.Kind {
 	case driver.KindImage:
-		e.imageNeeds(src, e.opt.images.of(f.Name), n)
+		e.imageNeeds(src, p, n)
 	case driver.KindMask:
-		e.maskNeeds(src, f, n)
+		e.maskNeeds(src, f, p, n)
 	case driver.KindText, driver.KindJSON:
 		n.add(0, 3*size, true) // with what is not UTF-8 replaced
 	}
 }
 
-func (e *encoder) imageNeeds(src *driver.Value, how string, n *needs) {
+func (e *encoder) imageNeeds(src *driver.Value, p *picture, n *needs) {
+	how := p.how
 	size, v := int64(len(src.Bytes)), *src
 	switch {
 	case src.Codec == driver.CodecRaw:
 	case src.Codec == driver.CodecDCT:
-		if how == ImagesKeep {
+		if how == ImagesKeep && !p.recodes() {
 			// The coefficients, and the JPEG in memory that grows by half.
 			jpeg := 2*size + 1<<20
 			n.add(decode.CoefficientMemory(&imagefile.Info{Width: v.Width, Height: v.Height, Channels: v.Channels})+5*jpeg/2, jpeg, false)
 			return
 		}
-		if how != ImagesRaw {
+		if how != ImagesRaw && !p.recodes() {
 			n.add(0, size, true)
 			return
 		}
@@ -284,9 +285,18 @@ func (e *encoder) imageNeeds(src *driver.Value, how string, n *needs) {
 	}
 	jpeg := v.Codec == driver.CodecJPEG
 	heap := !jpeg && v.Codec != driver.CodecRaw && v.Codec != driver.CodecDCT
-	if how == ImagesRaw || src.Codec == driver.CodecRaw { // which stays raw
-		w, h := e.opt.Resize.target(v.Width, v.Height)
-		n.add(decoding, 3*int64(w)*int64(h), heap)
+	if how == ImagesRaw || src.Codec == driver.CodecRaw || p.recodes() { // raw stays raw
+		g, err := p.geometry(v.Width, v.Height)
+		if err != nil {
+			return
+		}
+		pixels := 3 * int64(g.OutW()) * int64(g.OutH())
+		if p.recodes() {
+			// The pixels, a JPEG that is hardly larger, its coefficients, and copies.
+			n.add(decoding+6*pixels, 2*pixels+1<<16, true)
+			return
+		}
+		n.add(decoding, pixels, heap)
 		return
 	}
 	work, out := int64(0), size
@@ -306,9 +316,9 @@ func (e *encoder) imageNeeds(src *driver.Value, how string, n *needs) {
 
 // tried is what the pixels of an image take that is decoded only to see whether
 // that works.
-func tried(v *driver.Value) int64 { return 3 * int64(v.Width) * int64(v.Height) }
+func tried(v *driver.Value) int64 { return decode.TryBytes(v) }
 
-func (e *encoder) maskNeeds(src *driver.Value, f *Field, n *needs) {
+func (e *encoder) maskNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
 	w, h := int64(src.Width), int64(src.Height)
 	work := int64(0)
 	if src.Codec != driver.CodecRaw && src.Codec != driver.CodecRuns {
@@ -323,6 +333,9 @@ func (e *encoder) maskNeeds(src *driver.Value, f *Field, n *needs) {
 	}
 	// The numbers as they are, in another size, and runs in memory that grows.
 	stored := int64(f.DType.Size()) * w * h
+	if g, err := p.geometry(int32(w), int32(h)); err == nil {
+		stored = max(stored, int64(f.DType.Size())*int64(g.OutW())*int64(g.OutH()))
+	}
 	n.add(work+4*w*h+stored, max(stored, int64(len(src.Bytes))), true)
 }
 

@@ -256,11 +256,11 @@ func TestDecodingIsBound(t *testing.T) {
 	var v value
 	var buf []byte
 	w.enc.opt.Check = CheckDecode
-	if err := w.enc.encodeFile(src, ImagesKeep, &v, &buf); err == nil || !strings.Contains(err.Error(), "decoding it takes") {
+	if err := w.enc.encodeFile(src, &picture{how: ImagesKeep}, &v, &buf); err == nil || !strings.Contains(err.Error(), "decoding it takes") {
 		t.Error(err)
 	}
 	w.enc.allow(0)
-	if err := w.enc.encodeFile(src, ImagesKeep, &v, &buf); err != nil {
+	if err := w.enc.encodeFile(src, &picture{how: ImagesKeep}, &v, &buf); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,8 +16,6 @@ import (
 
 const shardSuffix = ".arrow"
 
-func shardName(i int) string { return fmt.Sprintf("shard-%05d%s", i, shardSuffix) }
-
 // isShard reports whether name is that of a shard.
 func isShard(name string) bool {
 	return strings.HasPrefix(name, "shard-") && strings.HasSuffix(name, shardSuffix)
@@ -33,6 +31,7 @@ type reader interface {
 // shardWriter writes the shards of a pack, one after the other.
 type shardWriter struct {
 	st    store.WriteStore
+	piece Piece
 	cols  []arrowipc.Column
 	meta  []arrowipc.KeyValue
 	limit int64
@@ -45,8 +44,8 @@ type shardWriter struct {
 	hash   *xxh3.Hasher
 }
 
-func newShardWriter(st store.WriteStore, sch *schema, meta []arrowipc.KeyValue, limit int64) *shardWriter {
-	return &shardWriter{st: st, cols: sch.cols, meta: meta, limit: limit, hash: xxh3.New()}
+func newShardWriter(st store.WriteStore, piece Piece, sch *schema, meta []arrowipc.KeyValue, limit int64) *shardWriter {
+	return &shardWriter{st: st, piece: piece, cols: sch.cols, meta: meta, limit: limit, hash: xxh3.New()}
 }
 
 func (w *shardWriter) open() bool { return w.up != nil }
@@ -61,8 +60,8 @@ func (w *shardWriter) full(chunk int64) bool {
 // thrown away.
 func (w *shardWriter) begin(ctx context.Context) error {
 	i := len(w.shards)
-	w.shards = append(w.shards, Shard{File: shardName(i)})
-	up, err := w.create(ctx, shardName(i))
+	w.shards = append(w.shards, Shard{File: w.piece.shard(i)})
+	up, err := w.create(ctx, w.piece.shard(i))
 	if err != nil {
 		return writeError(err)
 	}

@@ -75,9 +75,9 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 	case driver.KindImage, driver.KindMask:
 		one.Images = v.imageStats()
 		one.Classes = v.classes
-	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindArray:
+	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindArray, driver.KindVolume, driver.KindBoxes, driver.KindKeyPoints:
 		one.Ints, one.Floats = v.ints, v.floats
-		if f.Kind != driver.KindArray {
+		if f.Kind != driver.KindArray && f.Kind != driver.KindVolume {
 			n := size / f.rowBytes()
 			one.Rows = &driver.RowStats{Min: n, Max: n, Total: n}
 		}
@@ -90,7 +90,7 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 	}
 	one.Count, one.Bytes, one.MinBytes, one.MaxBytes = 1, size, size, size
 	switch f.Kind {
-	case driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindArray:
+	case driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindArray, driver.KindVolume:
 	default:
 		one.Sizes = map[int64]int64{driver.SizeBound(size): 1}
 	}
@@ -237,11 +237,14 @@ func mergeImages(s, o *driver.ImageStats) {
 }
 
 // checkStats looks whether statistics are possible: readers size their index by
-// them.
-func (f *Field) checkStats(records int64) error {
+// them. Where rows are removed, bounds are still those of all.
+func (f *Field) checkStats(records int64, removed bool) error {
 	s := &f.Stats
 	bad := errors.New("impossible statistics")
-	if s.Count != records || s.MinBytes < 0 || s.MaxBytes < s.MinBytes || s.MaxBytes > maxRecordBytes || s.Bytes < s.MaxBytes {
+	if records == 0 && s.Count == 0 {
+		return nil // a piece of a pack of which nothing was good
+	}
+	if s.Count != records || s.MinBytes < 0 || s.MaxBytes < s.MinBytes || s.MaxBytes > maxRecordBytes || s.Bytes < s.MaxBytes && !removed {
 		return bad
 	}
 	switch f.Kind {
@@ -252,7 +255,7 @@ func (f *Field) checkStats(records int64) error {
 		if f.Classes != nil && (s.Ints.Min < 0 || s.Ints.Max >= int64(len(f.Classes))) {
 			return bad
 		}
-	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens:
+	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:
 		if s.Rows == nil || s.Rows.Min < 0 || s.Rows.Max < s.Rows.Min || s.Rows.Max > maxRecordBytes {
 			return bad
 		}

@@ -72,6 +72,9 @@ type Report struct {
 	// Problems are in the order of the pack. The pack is whole if there are
 	// none.
 	Problems []Problem
+	// Stray are files in the folder that look like shards and belong to nothing: an
+	// interrupted run has left them. They do no harm.
+	Stray []string
 }
 
 // Verify checks the pack dir: that all shards are there and have their size,
@@ -156,6 +159,9 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 		return int(a.FirstRecord - b.FirstRecord)
 	})
 	rep := &Report{Manifest: m, Chunks: v.chunks.Load(), Records: v.records.Load(), Bytes: v.bytes.Load(), Problems: []Problem{}}
+	if names, unfinished, err := pieces(ctx, st); err == nil && len(names)+len(unfinished) == 0 { // or they belong to what is being appended
+		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list has no more to say
+	}
 	for _, p := range v.problems {
 		rep.Problems = append(rep.Problems, p.Problem)
 	}
@@ -266,7 +272,10 @@ func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) erro
 	}
 	p := Problem{
 		Shard: r.man.Shards[ref.shard].File, Chunk: int64(ref.number),
-		FirstRecord: r.find.first[c], LastRecord: r.find.first[c+1] - 1,
+	}
+	p.FirstRecord, _ = r.gone.record(r.find.first[c])
+	if p.LastRecord, _ = r.gone.record(r.find.first[c+1]); p.LastRecord > p.FirstRecord {
+		p.LastRecord--
 	}
 	if err == nil {
 		defer o.Close()
@@ -284,9 +293,10 @@ func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) erro
 		p.Reason = err.Error()
 		v.report(p, int(ref.shard))
 	}
-	v.records.Add(ref.rows)
+	live := ref.rows - r.man.Shards[ref.shard].Chunks[ref.number].removed()
+	v.records.Add(live)
 	if v.opt.Progress != nil {
-		v.opt.Progress(ref.rows, ref.bytes)
+		v.opt.Progress(live, ref.bytes)
 	}
 	return nil
 }
@@ -339,6 +349,9 @@ func (v *verifier) decode(ctx context.Context, o reader, vw *view, w *worker, p 
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
+		if _, has := v.r.gone.record(v.r.find.first[vw.c] + row); !has {
+			continue
+		}
 		if err := v.decodeRow(ctx, o, vw, w, row, &rec, p); err != nil {
 			return err
 		}
@@ -349,7 +362,7 @@ func (v *verifier) decode(ctx context.Context, o reader, vw *view, w *worker, p 
 // decodeRow decodes the pictures of a row.
 func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker, row int64, rec *Record, p Problem) error {
 	one := p
-	one.FirstRecord = v.r.find.first[vw.c] + row
+	one.FirstRecord, _ = v.r.gone.record(v.r.find.first[vw.c] + row)
 	one.LastRecord = one.FirstRecord
 	wrong := func(path, reason string) {
 		one.Path, one.Reason = path, reason

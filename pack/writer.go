@@ -33,9 +33,9 @@ type input interface {
 	bytes(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
-	// feed sends a job for each input from number from on, in order. Begin makes
+	// feed sends a job for each input from number from on to before to, in order. Begin makes
 	// one, of an input of size bytes, when there is room for it.
-	feed(ctx context.Context, from int64, begin func(i, size int64) (*job, error), send func(*job) error) error
+	feed(ctx context.Context, from, to int64, begin func(i, size int64) (*job, error), send func(*job) error) error
 	// load reads input i into the job. A *BadInput is listed and left out;
 	// any other error ends the run.
 	load(ctx context.Context, i int64, w *worker, j *job) error
@@ -112,6 +112,7 @@ type writer struct {
 	chunk  *chunkBuilder
 	stats  []driver.FieldStats
 
+	from, to  int64 // inputs of the run
 	next      int64 // first input that is not in a written chunk
 	pending   []Skipped
 	skipped   []Skipped // of written chunks
@@ -130,18 +131,21 @@ func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Sum
 	if in.len() == 0 {
 		return nil, fmt.Errorf("nothing to pack: no file in %s", in.source().Path)
 	}
+	w.from, w.to = opt.Piece.span(in.len())
+	w.next = w.from
 	if err := w.checkFolder(ctx); err != nil {
 		return nil, err
 	}
 	fields, paths := in.fields()
 	w.man = &Manifest{
 		Format: FormatName, Version: Version, Writer: opt.Writer, Source: in.source(), Options: opt.settings(), Fields: fields, Paths: paths,
+		Parts: opt.Piece.Parts,
 	}
 	var err error
 	if w.sch, err = newSchema(fields, paths); err != nil {
 		return nil, fmt.Errorf("%s cannot be packed: %w", in.source().Path, err)
 	}
-	if w.jnl, err = lockJournal(ctx, st); err != nil {
+	if w.jnl, err = lockJournal(ctx, st, opt.Piece.journal()); err != nil {
 		return nil, err
 	}
 	finished := false
@@ -157,8 +161,8 @@ func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Sum
 	}
 	w.stats = make([]driver.FieldStats, len(fields))
 	w.chunk = newChunkBuilder(w.sch, opt.ChunkBytes)
-	w.shards = newShardWriter(st, w.sch, schemaMeta(fields, opt.keeps), opt.ShardBytes)
-	for i := range in.len() {
+	w.shards = newShardWriter(st, opt.Piece, w.sch, schemaMeta(fields, opt.keeps), opt.ShardBytes)
+	for i := w.from; i < w.to; i++ {
 		w.total += in.bytes(i)
 	}
 	if err := w.resume(ctx); err != nil {
@@ -167,7 +171,7 @@ func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Sum
 	if err := w.packAll(ctx); err != nil {
 		return nil, w.ended(ctx, err)
 	}
-	if len(w.shards.shards) == 0 {
+	if len(w.shards.shards) == 0 && !opt.Piece.some() {
 		finished = true
 		_ = w.jnl.remove()
 		return nil, w.nothing()
@@ -182,17 +186,39 @@ func run(ctx context.Context, in input, st store.WriteStore, opt *Options) (*Sum
 // unchanged handles a store with a finished pack: of the same input with the
 // same options there is nothing to do, of anything else it is not touched.
 func (w *writer) unchanged(ctx context.Context) (*Summary, error) {
+	if w.opt.Append {
+		return w.unchangedPiece(ctx)
+	}
 	m, err := readManifest(ctx, w.st)
 	if err != nil {
 		if _, serr := w.st.Stat(ctx, ManifestName); serr == nil {
 			return nil, fmt.Errorf("%s holds a pack already, and it cannot be read: %w", w.st, err)
 		}
-		return nil, nil
+		return w.unchangedPiece(ctx)
 	}
 	if m.Source.Fingerprint == w.in.source().Fingerprint && m.Options == w.opt.settings() {
 		return &Summary{Manifest: m, Unchanged: true}, nil
 	}
 	return nil, fmt.Errorf("%s is a finished pack of something else: choose another folder or delete it first", w.st)
+}
+
+// unchangedPiece is unchanged for a piece that is finished.
+func (w *writer) unchangedPiece(ctx context.Context) (*Summary, error) {
+	p := w.opt.Piece
+	if !p.some() {
+		return nil, nil
+	}
+	if _, err := w.st.Stat(ctx, p.manifest()); err != nil {
+		return nil, nil
+	}
+	m, err := readPiece(ctx, w.st, p.manifest())
+	switch {
+	case err != nil:
+		return nil, err
+	case m.Source.Fingerprint == w.in.source().Fingerprint && m.Options == w.opt.settings() && m.Parts == p.Parts:
+		return &Summary{Manifest: m, Unchanged: true}, nil
+	}
+	return nil, fmt.Errorf("%s is a finished piece of something else: choose another folder or delete it first", w.st.Path(p.manifest()))
 }
 
 // checkFolder refuses a folder with other things in it.
@@ -208,10 +234,15 @@ func (w *writer) checkFolder(ctx context.Context) error {
 		}
 		return writeError(err)
 	}
-	ours := w.opt.Restart || slices.Contains(names, JournalName+store.PartialSuffix)
+	p := w.opt.Piece
+	ours := w.opt.Restart || slices.Contains(names, p.journal()+store.PartialSuffix)
 	for _, n := range names {
 		switch whole := strings.TrimSuffix(n, store.PartialSuffix); {
-		case n == JournalName+store.PartialSuffix, n == ManifestName+store.PartialSuffix:
+		case n == p.journal()+store.PartialSuffix, whole == p.manifest():
+		case w.opt.Append && (whole == ManifestName || whole == changeName):
+		case p.some() && others(n) && !p.isShard(whole):
+		case !p.some() && pieceNumber(whole) >= 0:
+			return fmt.Errorf("%s has pieces of a pack: finish it with stoker pack --commit %s, or delete it", w.st, quote(w.st.String()))
 		case !isShard(whole):
 			return fmt.Errorf("%s is not empty (%s is in it): choose a new folder", w.st, n)
 		case !ours:
@@ -227,9 +258,9 @@ func (w *writer) ended(ctx context.Context, err error) error {
 		return err
 	}
 	if w.jnl == nil {
-		return fmt.Errorf("%w after %d of %d inputs: %s cannot go on with it, the same command begins anew", ErrInterrupted, w.next, w.in.len(), w.st)
+		return fmt.Errorf("%w after %d of %d inputs: %s cannot go on with it, the same command begins anew", ErrInterrupted, w.next-w.from, w.to-w.from, w.st)
 	}
-	return fmt.Errorf("%w after %d of %d inputs: run the same command again, it goes on from here", ErrInterrupted, w.next, w.in.len())
+	return fmt.Errorf("%w after %d of %d inputs: run the same command again, it goes on from here", ErrInterrupted, w.next-w.from, w.to-w.from)
 }
 
 // packAll loads the inputs from w.next on with all workers and writes them in
@@ -278,7 +309,7 @@ func (w *writer) packAll(ctx context.Context) error {
 	g.Go(func() error { // hands out the inputs in order
 		defer close(jobs)
 		defer close(order)
-		return w.in.feed(gctx, w.next, begin, send)
+		return w.in.feed(gctx, w.next, w.to, begin, send)
 	})
 	var workers sync.WaitGroup
 	for range n {
@@ -339,7 +370,7 @@ func (w *writer) packAll(ctx context.Context) error {
 	err = g.Wait()
 	workers.Wait()
 	if err == nil && w.chunk.rows > 0 {
-		err = w.writeChunk(ctx, w.in.len())
+		err = w.writeChunk(ctx, w.to)
 	}
 	if err == nil && w.shards.open() {
 		err = w.finishShard(ctx)
@@ -444,7 +475,11 @@ func (w *writer) finish(ctx context.Context) error {
 		m.Records += s.Records
 		m.Bytes += s.Bytes
 	}
-	m.Skipped = append(append(append([]Skipped{}, w.in.skipped()...), w.skipped...), w.pending...)
+	m.Skipped = []Skipped{}
+	if w.opt.Piece.first() {
+		m.Skipped = append(m.Skipped, w.in.skipped()...)
+	}
+	m.Skipped = append(append(m.Skipped, w.skipped...), w.pending...)
 	for i := range m.Fields {
 		m.Fields[i].Stats = w.stats[i]
 	}
@@ -459,10 +494,10 @@ func (w *writer) finish(ctx context.Context) error {
 	if err := w.jnl.sync(ctx); err != nil {
 		return err
 	}
-	if err := store.WriteFile(ctx, w.st, ManifestName, b); err != nil {
+	if err := store.WriteFile(ctx, w.st, w.opt.Piece.manifest(), b); err != nil {
 		return writeError(err)
 	}
-	w.progress("packing", w.in.len(), true)
+	w.progress("packing", w.to, true)
 	return nil
 }
 
@@ -473,7 +508,7 @@ func (w *writer) progress(step string, files int64, last bool) {
 	}
 	w.reported = time.Now()
 	w.opt.Progress(Progress{
-		Step: step, Files: files, Total: w.in.len(), Before: w.before,
+		Step: step, Files: files - w.from, Total: w.to - w.from, Before: w.before,
 		Bytes: w.bytesOld + w.bytesDone, TotalBytes: w.total, BytesBefore: w.bytesOld, BytesDone: w.bytesDone,
 		Skipped: int64(len(w.skipped) + len(w.pending) + len(w.in.skipped())),
 	})

@@ -43,6 +43,13 @@ type DirectReader interface {
 	ReadDirect(ctx context.Context, p []byte, off int64) error
 }
 
+// Identifier is a Store that can say what it is to another process.
+type Identifier interface {
+	// Identity is what the store is called wherever it is opened on this machine: a
+	// path without links, or a URL. Fixed says that Entry.ID is the same each time.
+	Identity() (name string, fixed bool)
+}
+
 // Adviser is an Object that takes hints.
 type Adviser interface {
 	// Advise says how n bytes from off will be used; n = 0 means up to the end.

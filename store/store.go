@@ -55,6 +55,10 @@ type Entry struct {
 	// local files it is size and time of change. What has to be equal on two
 	// machines with copies of the same data is made from Name, Size and ModTime.
 	Version string
+	// ID is the number that the system knows the object by, such as that of its inode,
+	// 0 where there is none. Two objects that took turns under one name have others,
+	// also when sizes and times are equal; see Identifier.
+	ID uint64
 	// ModTime is the time of the last change, zero where a store has none.
 	ModTime time.Time
 	// Dir marks a folder, of which only Name is set.

@@ -79,8 +79,9 @@ type folder struct {
 type item struct {
 	own         string // its name in the folder
 	dir         bool
-	looked      bool // size and mtime are known
+	looked      bool // size, mtime and inode are known
 	size, mtime int64
+	inode       uint64
 	err         error
 }
 
@@ -184,7 +185,7 @@ func (it *item) entry(name string) store.Entry {
 	if !it.looked {
 		return store.Entry{Name: name}
 	}
-	return entry(name, it.size, it.mtime)
+	return entry(name, it.size, it.mtime, it.inode)
 }
 
 func (l *lister) bad(name string, err error) error {
@@ -257,7 +258,7 @@ func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 	case kind != unix.S_IFREG:
 		it.err = errIrregular
 	default:
-		it.looked, it.size, it.mtime = true, st.Size, st.Mtim.Nano()
+		it.looked, it.size, it.mtime, it.inode = true, st.Size, st.Mtim.Nano(), st.Ino
 	}
 	return it, true
 }

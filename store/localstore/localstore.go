@@ -23,6 +23,7 @@ type Store struct{ root string }
 var (
 	_ store.WriteStore = (*Store)(nil)
 	_ store.Resumer    = (*Store)(nil)
+	_ store.Identifier = (*Store)(nil)
 )
 
 // New returns the store of the folder or the file at path, which need not be
@@ -59,11 +60,25 @@ func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return store.Entry{Name: name, Dir: true}, nil
 	}
-	return entry(name, st.Size, st.Mtim.Nano()), nil
+	return entry(name, st.Size, st.Mtim.Nano(), st.Ino), nil
 }
 
-func entry(name string, size, mtime int64) store.Entry {
-	return store.Entry{Name: name, Size: size, Version: version(size, mtime), ModTime: time.Unix(0, mtime)}
+func entry(name string, size, mtime int64, inode uint64) store.Entry {
+	return store.Entry{Name: name, Size: size, Version: version(size, mtime), ModTime: time.Unix(0, mtime), ID: inode}
+}
+
+// Identity implements store.Identifier.
+func (s *Store) Identity() (name string, fixed bool) {
+	name, err := filepath.Abs(s.root)
+	if err != nil {
+		return s.root, false
+	}
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		name = real
+	}
+	// FUSE makes up another number for a file each time.
+	var st unix.Statfs_t
+	return name, unix.Statfs(name, &st) == nil && st.Type != unix.FUSE_SUPER_MAGIC
 }
 
 // version is size and time of change. The number of the inode is not in it:

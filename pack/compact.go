@@ -1,0 +1,247 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
+)
+
+// compactEvery is how often the manifest follows the shards that are written anew. An
+// interrupted run has lost no more than that.
+const compactEvery = 10 * time.Second
+
+// CompactOptions change what Compact does. Nil means the defaults.
+type CompactOptions struct {
+	// Progress, when set, is told of the records of every chunk that is written anew.
+	Progress func(records, bytes int64)
+}
+
+// Compacted says what Compact did.
+type Compacted struct {
+	Manifest *Manifest
+	// Shards were written anew or left out, Freed bytes of them are gone. Stray are
+	// files that were deleted since they belong to nothing.
+	Shards int
+	Freed  int64
+	Stray  []string
+}
+
+// Compact frees what removed records take in the pack in the folder dir: shards with
+// such records are written anew without them, and the old ones deleted. Records, their
+// order and all values stay as they are. Who has the pack open when that is done no
+// longer finds the old shards. It can be interrupted and gone on with.
+func Compact(ctx context.Context, dir string, opt *CompactOptions) (*Compacted, error) {
+	return CompactIn(ctx, localstore.New(dir), opt)
+}
+
+// CompactIn is Compact in any store.
+func CompactIn(ctx context.Context, st store.WriteStore, opt *CompactOptions) (*Compacted, error) {
+	if opt == nil {
+		opt = &CompactOptions{}
+	}
+	m, done, err := changing(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	names, unfinished, err := pieces(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	if names = append(names, unfinished...); len(names) > 0 {
+		return nil, fmt.Errorf("%s is being appended to (%s): finish that first, or delete the file", st, names[0])
+	}
+	r, err := OpenStore(ctx, st, &ReadOptions{VerifyChunks: true})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	w := &compactor{r: r, st: st, opt: opt, m: m}
+	if err := w.shards(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: run the same command again", ErrInterrupted)
+		}
+		return nil, err
+	}
+	stray, err := strayShards(ctx, st, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range stray {
+		if err := (&writer{st: st}).remove(ctx, name); err != nil && !errors.Is(err, store.ErrNotExist) {
+			return nil, writeError(err)
+		}
+	}
+	return &Compacted{Manifest: m, Shards: w.count, Freed: w.freed, Stray: stray}, nil
+}
+
+// strayShards are files with names of shards that the manifest does not list: what an
+// interrupted run has left.
+func strayShards(ctx context.Context, st store.Store, m *Manifest) (names []string, err error) {
+	listed := make(map[string]bool, len(m.Shards))
+	for i := range m.Shards {
+		listed[m.Shards[i].File] = true
+	}
+	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
+		if !e.Dir && isShard(strings.TrimSuffix(e.Name, store.PartialSuffix)) && !listed[e.Name] {
+			names = append(names, e.Name)
+		}
+		return nil
+	})
+	return names, err
+}
+
+type compactor struct {
+	r     *Reader
+	st    store.WriteStore
+	opt   *CompactOptions
+	m     *Manifest
+	count int
+	freed int64
+}
+
+// shards writes anew what has removed rows.
+func (w *compactor) shards(ctx context.Context) error {
+	shards := slices.Clone(w.m.Shards)
+	number := w.m.nextPiece()
+	var now []Shard // the new list
+	var old []string
+	last := time.Now()
+	put := func(rest []Shard) error {
+		if len(old) == 0 {
+			return nil
+		}
+		w.m.Shards = append(slices.Clone(now), rest...)
+		if err := replaceManifest(ctx, w.st, w.m); err != nil {
+			return err
+		}
+		if err := removePieces(ctx, w.st, old); err != nil {
+			return err
+		}
+		old, last = nil, time.Now()
+		return nil
+	}
+	chunk := 0
+	for i := range shards {
+		s := &shards[i]
+		if !slices.ContainsFunc(s.Chunks, func(c Chunk) bool { return len(c.Removed) > 0 }) {
+			now = append(now, *s)
+			chunk += len(s.Chunks)
+			continue
+		}
+		fresh, err := w.shard(ctx, Piece{Whole: true, Number: number}, chunk, s)
+		if err != nil {
+			return err
+		}
+		chunk += len(s.Chunks)
+		number++
+		w.count++
+		w.freed += s.Bytes
+		for k := range fresh {
+			w.freed -= fresh[k].Bytes
+		}
+		now = append(now, fresh...)
+		old = append(old, s.File)
+		if time.Since(last) > compactEvery {
+			if err := put(shards[i+1:]); err != nil {
+				return err
+			}
+		}
+	}
+	return put(nil)
+}
+
+// shard writes the records of shard s, whose first chunk is number chunk of the pack,
+// under the names of a piece.
+func (w *compactor) shard(ctx context.Context, piece Piece, chunk int, s *Shard) (shards []Shard, err error) {
+	images, err := parseImages(w.m.Options.Images)
+	if w.m.Options.Images != "" && err != nil {
+		return nil, err
+	}
+	opt := Options{images: images}
+	sch := w.r.sch
+	out := newShardWriter(w.st, piece, sch, schemaMeta(w.m.Fields, opt.keeps), maxShardBytes)
+	build := newChunkBuilder(sch, w.m.Options.ChunkBytes)
+	defer func() {
+		if err != nil && out.open() {
+			_ = out.up.Abort()
+		}
+	}()
+	flush := func() error {
+		if build.rows == 0 {
+			return nil
+		}
+		if !out.open() {
+			if err := out.begin(ctx); err != nil {
+				return err
+			}
+		}
+		c, err := out.add(build.batch())
+		build.reset()
+		if w.opt.Progress != nil {
+			w.opt.Progress(c.Rows, c.Bytes)
+		}
+		return err
+	}
+	var rec Record
+	for k := range s.Chunks {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		if err := w.chunk(ctx, chunk+k, &rec, build, flush); err != nil {
+			return nil, err
+		}
+	}
+	if err := flush(); err != nil {
+		return nil, err
+	}
+	if out.open() {
+		if err := out.finish(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return out.shards, nil
+}
+
+// maxShardBytes is more than a shard that is written anew can have.
+const maxShardBytes = 1 << 62
+
+// chunk adds the records of chunk c to those that are being written.
+func (w *compactor) chunk(ctx context.Context, c int, rec *Record, build *chunkBuilder, flush func() error) error {
+	r := w.r
+	ref := &r.chunks[c]
+	o, v, err := r.openChunk(ctx, c, nil)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	// Damage must not get a new, right checksum.
+	if err := checkChunk(ctx, o, Chunk{Offset: ref.offset, Bytes: ref.bytes, XXH3: ref.sum}, make([]byte, 1<<20)); err != nil {
+		return r.damaged(c, err)
+	}
+	for row := range ref.rows {
+		if _, has := r.gone.record(r.find.first[c] + row); !has {
+			continue
+		}
+		if err := v.record(ctx, o, row, rec, everything); err != nil {
+			return err
+		}
+		one := record{path: rec.Path, values: make([]value, len(rec.Values))}
+		for i := range rec.Values {
+			one.values[i] = stored(&rec.Values[i])
+		}
+		if !build.fits(&one) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		build.add(&one)
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package pack
+
+import (
+	"context"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// Extras reads of records what a loader never sees: the paths that they came from,
+// and metadata of images. It belongs to one goroutine and is quick for records that
+// follow each other.
+type Extras struct {
+	r     *Reader
+	chunk int
+	obj   store.Object
+	view  *view
+	head  []byte
+	rec   Record
+}
+
+// Extras returns a reader of what r knows beside values.
+func (r *Reader) Extras() *Extras { return &Extras{r: r, chunk: -1} }
+
+// Read reads of record id, 0 <= id < Len. Of the result only Path, and of its values
+// Path, EXIF and ICC are set; it is valid until the next Read.
+func (x *Extras) Read(ctx context.Context, id int64) (*Record, error) {
+	c, row := x.r.row(id)
+	if c != x.chunk {
+		x.Close()
+		var err error
+		if x.obj, x.view, err = x.r.openChunk(ctx, c, &x.head); err != nil {
+			return nil, err
+		}
+		x.chunk = c
+	}
+	return &x.rec, x.view.record(ctx, x.obj, row, &x.rec, onlyTail)
+}
+
+// Close ends reading.
+func (x *Extras) Close() {
+	if x.obj != nil {
+		_ = x.obj.Close()
+		x.obj, x.chunk = nil, -1
+	}
+}

@@ -1,0 +1,288 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
+)
+
+// A pack can be written in pieces, by different processes or machines, and in any
+// order. Each piece has shards, a journal and a manifest of its own, whose names
+// carry its number; Commit makes one manifest of those of all pieces, and the
+// shards stay as they are.
+
+// Piece says which piece of a pack a run writes. The zero value means all of it.
+type Piece struct {
+	// Part and Parts cut the inputs: part 0 of 4 is the first quarter of them.
+	Part, Parts int
+	// Number is the piece's, for inputs that are not cut: pieces of a pack are
+	// numbered from 0 on and lie in it in this order.
+	Number int
+	// Whole says that the piece is number Number and has all inputs of the run.
+	Whole bool
+	// Base comes to the number of what is appended to a pack.
+	Base int
+}
+
+// MaxPieces is the most pieces of a pack.
+const MaxPieces = 100_000
+
+// ParsePiece reads "3/16": part 3 of 0 to 15.
+func ParsePiece(s string) (Piece, error) {
+	part, parts, ok := strings.Cut(s, "/")
+	i, err := strconv.Atoi(part)
+	n, err2 := strconv.Atoi(parts)
+	if !ok || err != nil || err2 != nil || n < 1 || n > MaxPieces || i < 0 || i >= n {
+		return Piece{}, fmt.Errorf("part %q: give I/N, with I from 0 to N-1, such as 0/16", s)
+	}
+	return Piece{Part: i, Parts: n}, nil
+}
+
+func (p Piece) some() bool { return p.Whole || p.Parts > 0 }
+
+func (p Piece) number() int {
+	if p.Whole {
+		return p.Base + p.Number
+	}
+	return p.Base + p.Part
+}
+
+// first says that it is the one that lists what was left out from the beginning.
+func (p Piece) first() bool { return p.number() == p.Base }
+
+// span is which of n inputs belong to it.
+func (p Piece) span(n int64) (from, to int64) {
+	if p.Parts == 0 {
+		return 0, n
+	}
+	at := func(i int) int64 { // i*n/parts without overflow
+		parts := int64(p.Parts)
+		return n/parts*int64(i) + n%parts*int64(i)/parts
+	}
+	return at(p.Part), at(p.Part + 1)
+}
+
+// The names of the files of a piece, or of a pack that is written in one go.
+
+func (p Piece) infix() string {
+	if !p.some() {
+		return ""
+	}
+	return fmt.Sprintf("%05d-", p.number())
+}
+
+func (p Piece) shard(i int) string { return fmt.Sprintf("shard-%s%05d%s", p.infix(), i, shardSuffix) }
+
+// isShard reports whether name is that of a shard of the piece, or of the pack.
+func (p Piece) isShard(name string) bool {
+	return isShard(name) && strings.HasPrefix(name, "shard-"+p.infix()) && strings.Count(name, "-") == strings.Count(p.shard(0), "-")
+}
+
+func (p Piece) journal() string {
+	if !p.some() {
+		return JournalName
+	}
+	return fmt.Sprintf("unfinished-%05d.journal", p.number())
+}
+
+func (p Piece) manifest() string {
+	if !p.some() {
+		return ManifestName
+	}
+	return pieceName(p.number())
+}
+
+func pieceName(i int) string { return fmt.Sprintf("piece-%05d.json", i) }
+
+// pieceNumber is the reverse of pieceName, -1 for other names.
+func pieceNumber(name string) int {
+	i := -1
+	if _, err := fmt.Sscanf(name, "piece-%d.json", &i); err != nil || i < 0 || i >= MaxPieces || pieceName(i) != name {
+		return -1
+	}
+	return i
+}
+
+// others says that a name is that of a file of some piece.
+func others(name string) bool {
+	name = strings.TrimSuffix(name, store.PartialSuffix)
+	return pieceNumber(name) >= 0 || isShard(name) || strings.HasPrefix(name, "unfinished-") && strings.HasSuffix(name, ".journal")
+}
+
+// Commit makes a pack of the pieces in the folder dir. It can be repeated when it
+// was interrupted. Parts, when it is not 0, is how many pieces there must be.
+func Commit(ctx context.Context, dir string, parts int) (*Manifest, error) {
+	return CommitTo(ctx, localstore.New(dir), parts)
+}
+
+// CommitTo is Commit in any store.
+func CommitTo(ctx context.Context, st store.WriteStore, parts int) (*Manifest, error) {
+	names, unfinished, err := pieces(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	done, _ := readManifest(ctx, st)
+	switch {
+	case done != nil && len(names) == 0:
+		return done, nil
+	case done == nil && len(names) == 0:
+		return nil, fmt.Errorf("%s has no finished pieces: write them first, with stoker pack SRC %s --part 0/16, 1/16 ...", st, quote(st.String()))
+	case done != nil:
+		return commitAppended(ctx, st, names, unfinished, parts)
+	case len(unfinished) > 0:
+		return nil, fmt.Errorf("%s: %s is not finished: the command that wrote it goes on with it", st, unfinished[0])
+	}
+	var all Manifest
+	hash := xxh3.New()
+	same := true
+	for i, name := range names {
+		m, err := readPiece(ctx, st, name)
+		if err != nil {
+			return nil, err
+		}
+		if number := pieceNumber(name); number != i {
+			return nil, fmt.Errorf("%s: piece %d is missing, there are %d others up to number %d: write it, then commit", st, i, len(names), pieceNumber(names[len(names)-1]))
+		}
+		if i == 0 {
+			all = *m
+			all.Shards, all.Records, all.Bytes, all.Skipped = nil, 0, 0, nil
+			all.Fields = slices.Clone(m.Fields)
+			for k := range all.Fields {
+				all.Fields[k].Stats = driver.FieldStats{}
+			}
+			if parts == 0 {
+				parts = m.Parts
+			}
+		}
+		if err := fits(&all, m); err != nil {
+			return nil, fmt.Errorf("%s does not belong to %s: %w", st.Path(name), pieceName(0), err)
+		}
+		same = same && m.Source == all.Source
+		if i > 0 && !same {
+			all.Source.Files += m.Source.Files
+			all.Source.Bytes += m.Source.Bytes
+		}
+		_, _ = hash.WriteString(m.Source.Fingerprint + "\n")
+		all.Shards = append(all.Shards, m.Shards...)
+		all.Records += m.Records
+		all.Bytes += m.Bytes
+		all.Skipped = append(all.Skipped, m.Skipped...)
+		for k := range all.Fields {
+			mergeStats(&all.Fields[k].Stats, &m.Fields[k].Stats, all.Fields[k].Classes != nil)
+		}
+	}
+	if parts > 0 && len(names) != parts {
+		return nil, fmt.Errorf("%s has %d of %d pieces: write the others, from piece %d on, then commit", st, len(names), parts, len(names))
+	}
+	if !same {
+		all.Source.Fingerprint = fmt.Sprintf("%016x", hash.Sum64())
+	}
+	if all.Records == 0 {
+		return nil, fmt.Errorf("%s: no piece has a record", st)
+	}
+	all.Parts, all.Fingerprint = 0, ""
+	all.Fingerprint = all.computeFingerprint()
+	if all.Skipped == nil {
+		all.Skipped = []Skipped{}
+	}
+	if err := all.check(); err != nil {
+		return nil, fmt.Errorf("the new manifest does not pass its own checks: %w", err)
+	}
+	for _, s := range all.Shards {
+		e, err := st.Stat(ctx, s.File)
+		if err != nil || e.Size != s.Bytes {
+			return nil, fmt.Errorf("%s is not the shard that its piece wrote (%d bytes): write the piece again with --restart", st.Path(s.File), s.Bytes)
+		}
+	}
+	b, err := all.marshal()
+	if err != nil {
+		return nil, err
+	}
+	if err := store.WriteFile(ctx, st, ManifestName, b); err != nil {
+		return nil, writeError(err)
+	}
+	return &all, removePieces(ctx, st, names)
+}
+
+// pieces lists the manifests of finished pieces by their numbers, and the journals
+// of others.
+func pieces(ctx context.Context, st store.Store) (names, unfinished []string, err error) {
+	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
+		switch whole := strings.TrimSuffix(e.Name, store.PartialSuffix); {
+		case e.Dir:
+		case pieceNumber(e.Name) >= 0:
+			names = append(names, e.Name)
+		case strings.HasPrefix(whole, "unfinished-") && others(whole):
+			unfinished = append(unfinished, e.Name)
+		}
+		return nil
+	})
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, nil, fmt.Errorf("cannot open %s: %w", st, store.Cause(err))
+	}
+	slices.Sort(names)
+	return names, unfinished, err
+}
+
+// readPiece reads and checks the manifest of a piece.
+func readPiece(ctx context.Context, st store.Store, name string) (*Manifest, error) {
+	b, err := store.ReadFile(ctx, st, name, maxManifestBytes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", st.Path(name), store.Cause(err))
+	}
+	m, err := parseManifest(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", st.Path(name), err)
+	}
+	return m, nil
+}
+
+// fits says in what a piece differs from the others.
+func fits(all, m *Manifest) error {
+	switch {
+	case m.Options != all.Options:
+		return errors.New("it was written with other options")
+	case m.Parts != all.Parts:
+		return fmt.Errorf("it is one of %d parts, not of %d", m.Parts, all.Parts)
+	case m.Parts > 0 && m.Source.Fingerprint != all.Source.Fingerprint:
+		return fmt.Errorf("%s was not the same when it was written", m.Source.Path)
+	case m.Paths != all.Paths:
+		return errors.New("one of them has paths")
+	}
+	return sameFields(all.Fields, m.Fields)
+}
+
+// sameFields says in what the fields of two packs differ, beside their statistics.
+func sameFields(a, b []Field) error {
+	if len(a) != len(b) {
+		return fmt.Errorf("it has %d fields, not %d", len(b), len(a))
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		x.Stats, y.Stats = driver.FieldStats{}, driver.FieldStats{}
+		one, err := marshalLine(x)
+		two, err2 := marshalLine(y)
+		if err != nil || err2 != nil || string(one) != string(two) {
+			return fmt.Errorf("its field %q (%s) is not the field %q (%s) of the others", y.Name, y.Kind, x.Name, x.Kind)
+		}
+	}
+	return nil
+}
+
+func removePieces(ctx context.Context, st store.WriteStore, names []string) error {
+	for _, n := range names {
+		if err := st.Remove(ctx, n); err != nil && !errors.Is(err, store.ErrNotExist) {
+			return writeError(err)
+		}
+	}
+	return nil
+}

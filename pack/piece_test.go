@@ -1,0 +1,195 @@
+package pack
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+func partOf(i, n int, opt *Options) *Options {
+	o := *opt
+	o.Piece = Piece{Part: i, Parts: n}
+	return &o
+}
+
+// sameRecords compares two packs record by record, and what is known of all.
+func sameRecords(t *testing.T, a, b string) {
+	t.Helper()
+	one, two := readAll(t, a), readAll(t, b)
+	if len(one) != len(two) {
+		t.Fatalf("%d records, not %d", len(two), len(one))
+	}
+	for i := range one {
+		if p, q := one[i], two[i]; p.Path != q.Path || p.Class != q.Class || p.Label != q.Label || !bytes.Equal(p.Image, q.Image) {
+			t.Errorf("record %d is %s, not %s", i, q.Path, p.Path)
+		}
+	}
+	x, y := must(ReadManifest(a)), must(ReadManifest(b))
+	for _, m := range []*Manifest{x, y} {
+		for i := range m.Fields {
+			if s := m.Fields[i].Stats.Ints; s != nil {
+				s.Mean = math.Round(s.Mean*1e9) / 1e9 // the order of adding shows
+			}
+		}
+	}
+	if !reflect.DeepEqual(x.Fields, y.Fields) {
+		t.Errorf("other fields:\n%+v\n%+v", x.Fields, y.Fields)
+	}
+	if !reflect.DeepEqual(x.Skipped, y.Skipped) {
+		t.Errorf("others were left out: %v, %v", x.Skipped, y.Skipped)
+	}
+	if x.Source != y.Source {
+		t.Errorf("another source: %+v, %+v", x.Source, y.Source)
+	}
+}
+
+// Parts that are written in any order, some of them interrupted, make the pack that
+// one run makes.
+func TestParts(t *testing.T) {
+	src := testFolder(t, 120)
+	writeFile(t, []byte("x"), src, "cat", "0003.txt")
+	writeFile(t, []byte("x"), src, "zebra", "9999.txt")
+	straight := filepath.Join(t.TempDir(), "p")
+	mustWrite(t, src, straight, small(ImagesKeep))
+	for _, n := range []int{1, 2, 7, 200} { // of 200, most have nothing
+		dst := filepath.Join(t.TempDir(), "p")
+		rng := rand.New(rand.NewPCG(1, uint64(n)))
+		for _, i := range rng.Perm(n) {
+			o := partOf(i, n, small(ImagesKeep))
+			if from, to := o.Piece.span(122); to-from > 10 && rng.IntN(2) == 0 {
+				interrupt(t, src, dst, o, from+(to-from)/2)
+				if _, err := Commit(t.Context(), dst, 0); err == nil {
+					t.Fatal("an unfinished part is taken")
+				}
+			}
+			mustWrite(t, src, dst, o)
+			if s := mustWrite(t, src, dst, o); !s.Unchanged {
+				t.Error("a finished part is written again")
+			}
+			if IsPack(dst) {
+				if _, err := ReadManifest(dst); err == nil || !strings.Contains(err.Error(), "--commit") && n > 1 {
+					t.Errorf("parts are read as a pack: %v", err)
+				}
+			}
+		}
+		m := must(Commit(t.Context(), dst, n))
+		if m.Records != 120 {
+			t.Errorf("%d records", m.Records)
+		}
+		sameRecords(t, straight, dst)
+		if again := must(Commit(t.Context(), dst, 0)); again.Fingerprint != m.Fingerprint {
+			t.Error("committing again makes another pack")
+		}
+		if left, _ := filepath.Glob(filepath.Join(dst, "*.journal*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dst, "piece-*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}
+
+// What can only be read in order can be packed in parts, too.
+func TestPartsInOrder(t *testing.T) {
+	compressed, _ := recordFiles(t)
+	straight, dst := filepath.Join(t.TempDir(), "p"), filepath.Join(t.TempDir(), "q")
+	mustWriteSource(t, recordSource(t, compressed), straight, smallRecords())
+	for i := range 3 {
+		mustWriteSource(t, recordSource(t, compressed), dst, partOf(2-i, 3, smallRecords()))
+	}
+	must(Commit(t.Context(), dst, 3))
+	x, y := must(ReadManifest(straight)), must(ReadManifest(dst))
+	if x.Records != y.Records || !reflect.DeepEqual(x.Fields, y.Fields) {
+		t.Errorf("%+v\n%+v", x, y)
+	}
+}
+
+// Each thing that can be wrong with pieces is named.
+func TestPiecesThatDoNotFit(t *testing.T) {
+	src, other := testFolder(t, 40), testFolder(t, 30)
+	write := func(change func(dst string)) error {
+		dst := filepath.Join(t.TempDir(), "p")
+		for i := range 3 {
+			mustWrite(t, src, dst, partOf(i, 3, small(ImagesKeep)))
+		}
+		change(dst)
+		_, err := Commit(t.Context(), dst, 0)
+		return err
+	}
+	piece := func(dst string, i int) string { return filepath.Join(dst, pieceName(i)) }
+	for name, c := range map[string]struct {
+		change func(dst string)
+		want   string
+	}{
+		"missing":  {func(dst string) { _ = os.Remove(piece(dst, 1)) }, "piece 1 is missing"},
+		"last":     {func(dst string) { _ = os.Remove(piece(dst, 2)) }, "has 2 of 3 pieces"},
+		"damaged":  {func(dst string) { _ = os.Truncate(piece(dst, 1), 100) }, "piece-00001.json: the manifest is damaged"},
+		"no shard": {func(dst string) { _ = os.Remove(filepath.Join(dst, "shard-00001-00000.arrow")) }, "is not the shard that its piece wrote"},
+		"options": {func(dst string) {
+			_ = os.Remove(piece(dst, 1))
+			mustWrite(t, src, dst, partOf(1, 3, func() *Options { o := small(ImagesRaw); o.Restart = true; return o }()))
+		}, "other options"},
+		"source": {func(dst string) {
+			_ = os.Remove(piece(dst, 1))
+			o := small(ImagesKeep)
+			o.Restart = true
+			mustWrite(t, other, dst, partOf(1, 3, o))
+		}, "was not the same when it was written"},
+		"number": {func(dst string) {
+			_ = os.Remove(piece(dst, 2))
+			o := small(ImagesKeep)
+			o.Restart = true
+			mustWrite(t, src, dst, partOf(2, 4, o))
+		}, "one of 4 parts, not of 3"},
+		"journal": {func(dst string) {
+			_ = os.WriteFile(filepath.Join(dst, "unfinished-00003.journal"+store.PartialSuffix), nil, 0o644)
+		}, "is not finished"},
+	} {
+		if err := write(c.change); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error is %v, want %q", name, err, c.want)
+		}
+	}
+	if _, err := Commit(t.Context(), t.TempDir(), 0); err == nil || !strings.Contains(err.Error(), "no finished pieces") {
+		t.Error(err)
+	}
+	if _, err := Commit(t.Context(), filepath.Join(t.TempDir(), "none"), 0); !errors.Is(err, store.ErrNotExist) {
+		t.Error(err)
+	}
+	dst := filepath.Join(t.TempDir(), "p")
+	mustWrite(t, src, dst, partOf(0, 2, small(ImagesKeep)))
+	if _, err := Write(t.Context(), src, dst, small(ImagesKeep)); err == nil || !strings.Contains(err.Error(), "has pieces of a pack") {
+		t.Errorf("a pack is written between pieces: %v", err)
+	}
+	for _, text := range []string{"", "1", "1/1", "-1/2", "2/2", "a/2", "0/0", "0/100001"} {
+		if p, err := ParsePiece(text); err == nil {
+			t.Errorf("%q is %+v", text, p)
+		}
+	}
+}
+
+// Parts have all inputs, in order, each once.
+func TestSpans(t *testing.T) {
+	for _, n := range []int64{0, 1, 5, 97, 1 << 40} {
+		for _, parts := range []int{1, 2, 3, 16, 99} {
+			at := int64(0)
+			for i := range parts {
+				from, to := Piece{Part: i, Parts: parts}.span(n)
+				if from != at || to < from || to-from > n/int64(parts)+1 {
+					t.Fatalf("part %d of %d of %d: %d to %d", i, parts, n, from, to)
+				}
+				at = to
+			}
+			if at != n {
+				t.Fatalf("%d parts of %d end at %d", parts, n, at)
+			}
+		}
+	}
+}

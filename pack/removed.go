@@ -1,0 +1,114 @@
+package pack
+
+import (
+	"fmt"
+	"sort"
+)
+
+// Records are removed by a new manifest that says which rows are left out
+// (Chunk.Removed); shards stay as they are until Compact. A reader keeps the numbers
+// of rows as they are stored, for its index, and turns the number of a record into
+// one of them where it is asked for a record.
+
+// rowSet are rows of all chunks that are left out: runs that do not touch, in order.
+// The zero value has none.
+type rowSet struct {
+	first  []int64 // of each run
+	before []int64 // rows in the runs before it, and in all
+}
+
+// add adds a run behind those that are there.
+func (s *rowSet) add(first, n int64) {
+	if s.before == nil {
+		s.before = []int64{0}
+	}
+	k := len(s.first)
+	if k > 0 && s.first[k-1]+s.run(k-1) == first {
+		s.before[k] += n
+		return
+	}
+	s.first = append(s.first, first)
+	s.before = append(s.before, s.before[k]+n)
+}
+
+func (s *rowSet) run(k int) int64 { return s.before[k+1] - s.before[k] }
+
+// rows is how many there are.
+func (s *rowSet) rows() int64 {
+	if len(s.first) == 0 {
+		return 0
+	}
+	return s.before[len(s.first)]
+}
+
+// stored is the row that record id is.
+func (s *rowSet) stored(id int64) int64 {
+	if len(s.first) == 0 {
+		return id
+	}
+	k := sort.Search(len(s.first), func(k int) bool { return s.first[k]-s.before[k] > id })
+	return id + s.before[k]
+}
+
+// record is the record that a row is, or the one that follows when it is left out,
+// which has then says.
+func (s *rowSet) record(row int64) (id int64, has bool) {
+	if len(s.first) == 0 {
+		return row, true
+	}
+	k := sort.Search(len(s.first), func(k int) bool { return s.first[k] > row })
+	if k > 0 && row < s.first[k-1]+s.run(k-1) {
+		return s.first[k-1] - s.before[k-1], false
+	}
+	return row - s.before[k], true
+}
+
+// removedRows are the rows that a manifest leaves out, by their number in the pack.
+func (m *Manifest) removedRows() rowSet {
+	var s rowSet
+	at := int64(0)
+	for i := range m.Shards {
+		for _, c := range m.Shards[i].Chunks {
+			for k := 0; k+1 < len(c.Removed); k += 2 {
+				s.add(at+c.Removed[k], c.Removed[k+1])
+			}
+			at += c.Rows
+		}
+	}
+	return s
+}
+
+// removed is how many rows of the chunk are left out.
+func (c *Chunk) removed() (n int64) {
+	for k := 1; k < len(c.Removed); k += 2 {
+		n += c.Removed[k]
+	}
+	return n
+}
+
+// checkRemoved looks whether what a chunk leaves out are runs of its rows, in order.
+func (c *Chunk) checkRemoved() error {
+	at := int64(0)
+	if len(c.Removed)%2 != 0 {
+		return fmt.Errorf("%d numbers of removed rows: they are pairs of first and number", len(c.Removed))
+	}
+	for k := 0; k < len(c.Removed); k += 2 {
+		first, n := c.Removed[k], c.Removed[k+1]
+		if first < at || n < 1 || first >= c.Rows || n > c.Rows-first {
+			return fmt.Errorf("rows %d to %d of %d are removed", first, first+n-1, c.Rows)
+		}
+		at = first + n
+	}
+	return nil
+}
+
+// Stored is how many rows the shards have, with those that are removed.
+func (m *Manifest) Stored() (n int64) {
+	for i := range m.Shards {
+		n += m.Shards[i].Records
+	}
+	return n
+}
+
+// Removed is how many records were removed whose data is still there.
+func (m *Manifest) Removed() int64 { return m.Stored() - m.Records }
