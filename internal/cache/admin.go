@@ -1,0 +1,149 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Entry describes a data set in a cache.
+type Entry struct {
+	// ID is the name of its folder, Origin the data.
+	ID     string `json:"id"`
+	Origin string `json:"origin"`
+	// Records are those that are kept, Bytes what they take.
+	Records int64 `json:"records"`
+	Bytes   int64 `json:"bytes"`
+	// Used is when a job last began to use it; InUse says that one does.
+	Used  time.Time `json:"used"`
+	InUse bool      `json:"in_use"`
+}
+
+// List lists the data sets, those first that were used last.
+func (d *Dir) List() []Entry {
+	var out []Entry
+	for _, id := range d.ids() {
+		out = append(out, d.entry(id))
+	}
+	slices.SortStableFunc(out, func(a, b Entry) int { return b.Used.Compare(a.Used) })
+	return out
+}
+
+func (d *Dir) entry(id string) Entry {
+	dir := filepath.Join(d.root, id)
+	e := Entry{ID: id, Used: usedAt(dir)}
+	if b, err := os.ReadFile(filepath.Join(dir, aboutName)); err == nil {
+		e.Origin = strings.TrimSuffix(string(b), "\n")
+	}
+	if f, err := os.Open(filepath.Join(dir, useName)); err == nil {
+		e.InUse = errors.Is(flock(f, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+		_ = f.Close()
+	}
+	keys := map[Key]struct{}{}
+	for _, name := range segmentsOf(dir) {
+		e.Bytes += eachIn(filepath.Join(dir, name), func(h *head, _ int64) {
+			if h.size > 0 {
+				keys[h.Key] = struct{}{}
+			}
+		})
+	}
+	e.Records = int64(len(keys))
+	return e
+}
+
+// eachIn gives f the heads of a segment and returns how many bytes it and its list
+// have in use.
+func eachIn(segment string, f func(h *head, at int64)) int64 {
+	info, err := os.Stat(segment)
+	if err != nil {
+		return 0
+	}
+	end := int64(headBytes)
+	list := readList(listName(segment), 0, info.Size(), func(h *head, at int64) {
+		end = max(end, h.offset+h.span())
+		f(h, at)
+	})
+	return min(end+tail, info.Size()) + list
+}
+
+// Keys are those of the values that are kept of the data that origin names.
+func (d *Dir) Keys(origin string) map[Key]bool {
+	keys := map[Key]bool{}
+	dir := filepath.Join(d.root, ID(origin))
+	for _, name := range segmentsOf(dir) {
+		eachIn(filepath.Join(dir, name), func(h *head, _ int64) {
+			if h.size > 0 {
+				keys[h.Key] = true
+			}
+		})
+	}
+	return keys
+}
+
+// Find returns the data set of an origin or an id, or one whose id begins so.
+func (d *Dir) Find(name string) (Entry, bool) {
+	id := ID(name)
+	for _, have := range d.ids() {
+		if have == id || len(name) >= 6 && strings.HasPrefix(have, name) {
+			return d.entry(have), true
+		}
+	}
+	return Entry{}, false
+}
+
+// Remove removes a data set by its id. It fails with ErrInUse while a job uses it.
+func (d *Dir) Remove(id string) error {
+	if !isID(id) {
+		return fmt.Errorf("%q is no id", id)
+	}
+	return d.remove(id)
+}
+
+// Damage is a record that is not what was written.
+type Damage struct {
+	// Record is what it was made of, Segment and Offset where it lies.
+	Record  string
+	Segment string
+	Offset  int64
+	Err     error
+}
+
+// Verify reads all records of a data set and calls bad for those that are damaged,
+// which are then dropped: they are made again when they are wanted.
+func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records, bytes int64, err error) {
+	dir := filepath.Join(d.root, id)
+	var buf []byte
+	for _, name := range segmentsOf(dir) {
+		path := filepath.Join(dir, name)
+		recoverSegment(path)
+		f, err := os.Open(path)
+		if err != nil {
+			return records, bytes, err
+		}
+		eachIn(path, func(h *head, at int64) {
+			if ctx.Err() != nil {
+				return
+			}
+			value, of, err := readValue(f, h, buf)
+			buf = value[:0]
+			records++
+			bytes += int64(h.size)
+			if err != nil {
+				bad(Damage{Record: of, Segment: path, Offset: h.offset, Err: err})
+				_ = drop(path, at)
+			}
+		})
+		_ = f.Close()
+		if ctx.Err() != nil {
+			return records, bytes, context.Cause(ctx)
+		}
+	}
+	return records, bytes, nil
+}

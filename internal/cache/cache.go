@@ -1,0 +1,333 @@
+// Package cache keeps records of slow sources in the user's cache folder, in the form
+// in which they are read fastest, for all jobs of the user on the machine.
+//
+// Below the folder there is one folder per data set, and in it segments: files to
+// which one process appends records, each with its length and checksum (segment.go),
+// beside each a list of what is in it. Nothing is ever changed in place and nobody
+// waits for a reader: what is in a list is whole. A process that is killed leaves at
+// most a record without an end, which is cut off by the next one.
+//
+// The size of a segment is taken from the limit before it is made, so that the limit
+// is never passed, however many processes write. Nothing is replaced while there is
+// room for it: records come in a random order, so that one is as likely to be wanted
+// as any other. When there is none, data sets that no job uses make room, those
+// first that were not used for longest.
+package cache
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
+
+const (
+	// Variable is the environment's name for the folder.
+	Variable = "STOKER_CACHE_DIR"
+	// AutomaticLimit bounds the limit where nobody has set one; it is a tenth of what
+	// is free.
+	AutomaticLimit = 20 << 30
+	// MaxSegment is the largest segment, minSegment the least room that one is begun
+	// for.
+	MaxSegment = 256 << 20
+	minSegment = 256 << 10
+	// MaxSegments is how many of one data set are looked at.
+	MaxSegments = 1 << 16
+
+	below     = "records" // of the cache folder, which others share
+	lockName  = "lock"
+	limitName = "limit"
+	aboutName = "about"
+	useName   = "use"
+	segEnd    = ".seg"
+	listEnd   = ".list"
+)
+
+// Dir is a cache folder.
+type Dir struct {
+	root string // of the data sets
+	// limit is what was asked for, 0 for what the folder says.
+	limit int64
+}
+
+// At returns the cache in a folder: dir, else what the environment says, else stoker
+// in the user's cache folder. Nothing is made before something is kept.
+func At(dir string, limit int64) (*Dir, error) {
+	if dir == "" {
+		dir = os.Getenv(Variable)
+	}
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("there is no folder for the cache: %w; set %s", err, Variable)
+		}
+		dir = filepath.Join(base, "stoker")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{root: filepath.Join(dir, below), limit: limit}, nil
+}
+
+// Path is the folder that the data sets lie in.
+func (d *Dir) Path() string { return d.root }
+
+// SetLimit writes down how large the cache may be, for all who do not say themselves;
+// 0 goes back to the automatic limit.
+func (d *Dir) SetLimit(n int64) error {
+	if err := os.MkdirAll(d.root, 0o700); err != nil {
+		return err
+	}
+	name := filepath.Join(d.root, limitName)
+	if n <= 0 {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return os.WriteFile(name, []byte(fmt.Sprintln(n)), 0o600)
+}
+
+// Limit is how large the cache may be, and where that is from.
+func (d *Dir) Limit() (n int64, from string) {
+	if d.limit > 0 {
+		return d.limit, "as asked for"
+	}
+	if b, err := os.ReadFile(filepath.Join(d.root, limitName)); err == nil {
+		if _, err := fmt.Sscan(string(b), &n); err == nil && n > 0 {
+			return n, "set"
+		}
+	}
+	free := int64(0)
+	var st unix.Statfs_t
+	for dir := d.root; ; dir = filepath.Dir(dir) {
+		if unix.Statfs(dir, &st) == nil {
+			free = int64(st.Bavail) * st.Bsize
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return min((free+d.size())/10, AutomaticLimit), "automatic: a tenth of what is free, at most " + units.Bytes(float64(AutomaticLimit))
+}
+
+// size is that of all files of all data sets.
+func (d *Dir) size() (n int64) {
+	for _, id := range d.ids() {
+		m, _ := sizeOf(filepath.Join(d.root, id))
+		n += m
+	}
+	return n
+}
+
+// sizeOf adds up the segments of a data set and their lists, with what is reserved for
+// them.
+func sizeOf(dir string) (reserved int64, segments int) {
+	for _, name := range segmentsOf(dir) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		list := listRoom(info.Size())
+		if l, err := os.Stat(filepath.Join(dir, listName(name))); err == nil {
+			list = max(list, l.Size())
+		}
+		segments++
+		reserved += info.Size() + list
+	}
+	return reserved, segments
+}
+
+// listRoom is how long the list of a segment of that size may become.
+func listRoom(segment int64) int64 { return segment/32 + headBytes }
+
+func (d *Dir) ids() []string {
+	entries, err := os.ReadDir(d.root)
+	if err != nil {
+		return nil
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() && isID(e.Name()) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids
+}
+
+func isID(name string) bool {
+	b, err := hex.DecodeString(name)
+	return err == nil && len(b) == 16
+}
+
+// ID is the name of the folder of a data set.
+func ID(origin string) string {
+	h := xxh3.HashString128(origin).Bytes()
+	return hex.EncodeToString(h[:])
+}
+
+// lock takes a lock of a file that is made for it. The lock is held until unlock.
+func lock(name string, how int) (unlock func(), err error) {
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err = flock(f, how); err == nil {
+			var mine, now fs.FileInfo
+			if mine, err = f.Stat(); err == nil {
+				if now, err = os.Stat(name); err == nil && os.SameFile(mine, now) {
+					return func() { _ = f.Close() }, nil
+				}
+			}
+			err = nil // it was removed meanwhile: once more
+		}
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// errFull says that there is no room for another segment.
+var errFull = errors.New("the cache is as large as it may be")
+
+// reserve makes a segment of a data set with as much room as there is, at most want.
+func (d *Dir) reserve(id string, want int64) (*os.File, int64, error) {
+	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unlock()
+	limit, _ := d.Limit()
+	room := limit - d.size()
+	if room < min(want, 2*minSegment) {
+		d.recoverAll()
+		room = limit - d.size()
+	}
+	for room < min(want, 2*minSegment) && d.evict(id) {
+		room = limit - d.size()
+	}
+	size := min(want, room) * 31 / 32 &^ (align - 1)
+	if size+listRoom(size) > room {
+		size -= 2 * headBytes
+	}
+	if size < minSegment {
+		return nil, 0, errFull
+	}
+	dir := filepath.Join(d.root, id)
+	f, err := os.CreateTemp(dir, fmt.Sprintf("%011d-*%s", time.Now().Unix(), segEnd))
+	if err != nil {
+		return nil, 0, err
+	}
+	if err = flock(f, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return nil, 0, err
+	}
+	return f, size, nil
+}
+
+// recoverAll gives back what segments have reserved whose writers are gone.
+func (d *Dir) recoverAll() {
+	for _, id := range d.ids() {
+		for _, name := range segmentsOf(filepath.Join(d.root, id)) {
+			recoverSegment(filepath.Join(d.root, id, name))
+		}
+	}
+}
+
+// segmentsOf lists the segments in a folder by their names.
+func segmentsOf(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), segEnd) && e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// evict removes the data set that no job uses and that was not used for longest. It
+// says whether there was one.
+func (d *Dir) evict(but string) bool {
+	type old struct {
+		id string
+		at time.Time
+	}
+	var all []old
+	for _, id := range d.ids() {
+		if _, n := sizeOf(filepath.Join(d.root, id)); id != but && n > 0 {
+			all = append(all, old{id, usedAt(filepath.Join(d.root, id))})
+		}
+	}
+	slices.SortFunc(all, func(a, b old) int { return a.at.Compare(b.at) })
+	for _, o := range all {
+		if d.remove(o.id) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Trim removes data sets that no job uses until the limit is kept.
+func (d *Dir) Trim() {
+	limit, _ := d.Limit()
+	if d.size() > limit {
+		d.recoverAll()
+	}
+	for d.size() > limit && d.evict("") {
+	}
+}
+
+func usedAt(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, useName))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// ErrInUse is the error of removing what a job uses.
+var ErrInUse = errors.New("a job uses it")
+
+// remove removes a data set, unless a job uses it.
+func (d *Dir) remove(id string) error {
+	dir := filepath.Join(d.root, id)
+	unlock, err := lock(filepath.Join(dir, useName), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrInUse
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return os.RemoveAll(dir)
+}

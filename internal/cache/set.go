@@ -1,0 +1,275 @@
+package cache
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+)
+
+// refreshEvery is how often a Set looks for what other processes have kept.
+const refreshEvery = 2 * time.Second
+
+// Set is what is kept of a data set. Its methods may be called from several
+// goroutines at once, except Close, which is called once and last.
+type Set struct {
+	dir  *Dir
+	id   string
+	path string
+	say  func(string)
+	use  func() // ends the use
+
+	mu       sync.RWMutex
+	find     map[uint64]int32
+	chunks   []*[chunk]Record
+	n        int32
+	segments []segment
+	known    map[string]int
+
+	w       writer
+	stop    chan struct{}
+	wg      sync.WaitGroup
+	saidOne sync.Once
+}
+
+const chunk = 4096
+
+type segment struct {
+	name string // without the folder
+	read int64  // of its list
+	mine bool
+}
+
+// Record is one that is kept. It does not change, but for State.
+type Record struct {
+	Meta
+	Segment int
+	// Offset and Size are those of the value. Size is 0 where none is worth keeping.
+	Offset, Size int64
+	sum          uint64
+	name         uint16
+	list         int64 // its place in the list
+	state        atomic.Uint32
+}
+
+const (
+	unseen = iota
+	checked
+	damaged
+)
+
+// Open opens what is kept of the data that origin names, such as the path of a folder.
+// Say is told, once, when nothing can be kept.
+func Open(dir *Dir, origin string, say func(string)) (*Set, error) {
+	s := &Set{
+		dir: dir, id: ID(origin), say: say, find: map[uint64]int32{}, known: map[string]int{}, stop: make(chan struct{}),
+	}
+	s.path = filepath.Join(dir.root, s.id)
+	if err := os.MkdirAll(s.path, 0o700); err != nil {
+		return nil, err
+	}
+	about := filepath.Join(s.path, aboutName)
+	if _, err := os.Stat(about); err != nil {
+		if err := os.WriteFile(about, []byte(origin+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	use := filepath.Join(s.path, useName)
+	unlock, err := lock(use, unix.LOCK_SH|unix.LOCK_NB)
+	if err != nil {
+		return nil, fmt.Errorf("%s is being removed: %w", s.path, err)
+	}
+	s.use = unlock
+	now := time.Now()
+	_ = os.Chtimes(use, now, now)
+	for _, name := range segmentsOf(s.path) {
+		recoverSegment(filepath.Join(s.path, name))
+	}
+	s.refresh()
+	s.w.init(s)
+	s.wg.Go(s.w.run)
+	s.wg.Go(s.follow)
+	return s, nil
+}
+
+// follow looks for what others keep, until Close.
+func (s *Set) follow() {
+	t := time.NewTicker(refreshEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			s.refresh()
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// refresh reads what is new in the lists.
+func (s *Set) refresh() {
+	names := segmentsOf(s.path)
+	for _, name := range names {
+		info, err := os.Stat(filepath.Join(s.path, name))
+		if err != nil {
+			continue
+		}
+		i, ok := s.segment(name, false)
+		if !ok {
+			continue
+		}
+		s.mu.RLock()
+		seg := s.segments[i]
+		s.mu.RUnlock()
+		if seg.mine {
+			continue
+		}
+		var heads []head
+		var places []int64
+		end := readList(filepath.Join(s.path, listName(name)), seg.read, info.Size(), func(h *head, at int64) {
+			heads, places = append(heads, *h), append(places, at)
+		})
+		if end == seg.read {
+			continue
+		}
+		s.mu.Lock()
+		s.segments[i].read = end
+		for k := range heads {
+			s.addLocked(&heads[k], i, places[k], unseen)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// segment is the number of a segment.
+func (s *Set) segment(name string, mine bool) (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.known[name]
+	if !ok {
+		if len(s.segments) == MaxSegments {
+			return 0, false
+		}
+		i = len(s.segments)
+		s.known[name] = i
+		s.segments = append(s.segments, segment{name: name, mine: mine})
+	}
+	return i, true
+}
+
+func short(k *Key) uint64 { return binary.LittleEndian.Uint64(k[:]) }
+
+func (s *Set) addLocked(h *head, seg int, list int64, state uint32) {
+	if int(s.n)%chunk == 0 {
+		s.chunks = append(s.chunks, new([chunk]Record))
+	}
+	r := &s.chunks[s.n/chunk][s.n%chunk]
+	r.Meta, r.Segment, r.Offset, r.Size, r.sum, r.name, r.list = h.Meta, seg, h.value(), int64(h.size), h.sum, h.name, list
+	r.Name = ""
+	r.state.Store(state)
+	s.find[short(&h.Key)] = s.n
+	s.n++
+}
+
+// Find returns what is kept under a key, with its number, or -1.
+func (s *Set) Find(k *Key) int32 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n, ok := s.find[short(k)]
+	if !ok {
+		return -1
+	}
+	if r := s.recordLocked(n); r.Key != *k || r.state.Load() == damaged {
+		return -1
+	}
+	return n
+}
+
+// Record returns a record by its number.
+func (s *Set) Record(n int32) *Record {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.recordLocked(n)
+}
+
+func (s *Set) recordLocked(n int32) *Record { return &s.chunks[n/chunk][n%chunk] }
+
+// Len is the number of records that are known.
+func (s *Set) Len() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return int64(len(s.find))
+}
+
+// Damaged says whether a record was found to be damaged.
+func (r *Record) Damaged() bool { return r.state.Load() == damaged }
+
+// Check says whether a value, with its name behind it, is what was written. It looks
+// only the first time; what was written here is not looked at.
+func (r *Record) Check(value []byte) bool {
+	switch r.state.Load() {
+	case checked:
+		return true
+	case damaged:
+		return false
+	}
+	h := xxh3.New()
+	_, _ = h.Write(value)
+	if h.Sum64() != r.sum {
+		return false
+	}
+	r.state.Store(checked)
+	return true
+}
+
+// Stored is how many bytes Check takes: the value and the name.
+func (r *Record) Stored() int64 { return r.Size + int64(r.name) }
+
+// Drop forgets a record that is damaged.
+func (s *Set) Drop(n int32) {
+	r := s.Record(n)
+	if r.state.Swap(damaged) == damaged {
+		return
+	}
+	_ = drop(s.SegmentPath(r.Segment), r.list)
+}
+
+// SegmentPath is the path of a segment.
+func (s *Set) SegmentPath(i int) string { return filepath.Join(s.path, s.SegmentName(i)) }
+
+// SegmentName is its name in the folder Path.
+func (s *Set) SegmentName(i int) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.segments[i].name
+}
+
+// Path is the folder of the data set.
+func (s *Set) Path() string { return s.path }
+
+// Close writes what is on its way and ends all use of the cache.
+func (s *Set) Close() error {
+	close(s.stop)
+	s.w.close()
+	s.wg.Wait()
+	s.use()
+	return nil
+}
+
+// sayOnce tells why nothing is kept any more.
+func (s *Set) sayOnce(err error) {
+	s.saidOne.Do(func() {
+		why := err.Error()
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			why = "there is no space left for " + s.path
+		}
+		s.say(why)
+	})
+}

@@ -1,0 +1,247 @@
+package cache
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+const (
+	// batches is how many there are: what is not written yet waits in them, and nothing
+	// more is kept meanwhile.
+	batches = 4
+	// MaxWaiting is about what they hold together, unless SetWaiting says less.
+	MaxWaiting = batches * 5 << 20
+	// leastWaiting is how much is needed to keep anything.
+	leastWaiting = 1 << 20
+	// fullWait is how long nothing is tried after the cache was full.
+	fullWait = 30 * time.Second
+)
+
+// Batch is a number of records that are to be kept.
+type Batch struct {
+	s     *Set
+	buf   []byte
+	heads []head
+}
+
+// writer appends to one segment after another, in one goroutine.
+type writer struct {
+	s       *Set
+	free    chan *Batch
+	queue   chan *Batch
+	until   atomic.Int64 // nothing is kept before, in nanoseconds
+	dead    atomic.Bool  // nothing is kept any more
+	kept    atomic.Int64
+	waiting atomic.Int64 // bytes of all batches
+	bytes   atomic.Int64
+
+	f    *os.File
+	list *os.File
+	seg  int
+	at   int64 // end of the records
+	len  int64 // of the list
+	size int64 // of the segment
+}
+
+func (w *writer) init(s *Set) {
+	w.s = s
+	w.waiting.Store(MaxWaiting)
+	w.free, w.queue = make(chan *Batch, batches), make(chan *Batch, batches)
+	for range batches {
+		w.free <- &Batch{s: s}
+	}
+}
+
+// Begin returns a batch to be filled and given to Keep, or nil when nothing can be
+// kept at present. With wait it waits for what is being written.
+func (s *Set) Begin(wait bool) *Batch {
+	w := &s.w
+	if w.dead.Load() || s.Waiting() == 0 || time.Now().UnixNano() < w.until.Load() {
+		return nil
+	}
+	if wait {
+		return <-w.free
+	}
+	select {
+	case b := <-w.free:
+		return b
+	default:
+		return nil
+	}
+}
+
+// Room says whether there is room for another value.
+func (b *Batch) Room() bool { return int64(len(b.buf)) < b.s.Waiting()/batches*4/5 }
+
+// SetWaiting says how much memory what is to be written may take. Below a megabyte
+// nothing is kept.
+func (s *Set) SetWaiting(n int64) { s.w.waiting.Store(min(n, MaxWaiting)) }
+
+// Waiting is how much memory it may take.
+func (s *Set) Waiting() int64 {
+	if n := s.w.waiting.Load(); n >= leastWaiting {
+		return n
+	}
+	return 0
+}
+
+// Add copies a value, which may be empty.
+func (b *Batch) Add(m *Meta, value []byte) {
+	if len(value) > maxValue {
+		value, m.Codec = nil, 0
+	}
+	name := m.Name[max(len(m.Name)-maxName, 0):]
+	h := head{Meta: *m, size: uint32(len(value)), name: uint16(len(name))}
+	at := len(b.buf)
+	var zero [headBytes]byte
+	b.buf = append(b.buf, zero[:]...)
+	b.buf = append(b.buf, value...)
+	b.buf = append(b.buf, name...)
+	if n := at + int(h.span()) - len(b.buf); n > 0 {
+		b.buf = append(b.buf, zero[:n]...)
+	}
+	b.heads = append(b.heads, h)
+}
+
+// Keep writes the batch in the background.
+func (s *Set) Keep(b *Batch) { s.w.queue <- b } // there is room for each
+
+// Kept is what this process has kept so far.
+func (s *Set) Kept() (records, bytes int64) { return s.w.kept.Load(), s.w.bytes.Load() }
+
+func (w *writer) run() {
+	for b := range w.queue {
+		w.write(b)
+		if int64(cap(b.buf)) > w.s.Waiting()/batches*3/2 {
+			b.buf = nil
+		}
+		b.buf, b.heads = b.buf[:0], b.heads[:0]
+		w.free <- b
+	}
+	w.seal()
+}
+
+func (w *writer) close() { close(w.queue) }
+
+// write appends a batch to the segment, records first, then their list.
+func (w *writer) write(b *Batch) {
+	if w.dead.Load() || len(b.heads) == 0 {
+		return
+	}
+	err := w.append(b)
+	switch {
+	case err == nil:
+	case errors.Is(err, errFull):
+		w.until.Store(time.Now().Add(fullWait).UnixNano())
+	default:
+		w.dead.Store(true)
+		w.s.sayOnce(err)
+		w.seal()
+	}
+}
+
+func (w *writer) append(b *Batch) error {
+	heads, buf := b.heads, b.buf
+	for len(heads) > 0 {
+		n, bytes := 0, int64(0)
+		for n < len(heads) && w.f != nil && w.at+bytes+heads[n].span() <= w.size-tail && w.len+int64(n+1)*headBytes <= listRoom(w.size) {
+			bytes += heads[n].span()
+			n++
+		}
+		if n == 0 && w.f != nil && w.at == headBytes {
+			bytes, n = heads[0].span(), 1 // larger than there is room for: not kept
+		} else if n == 0 {
+			if err := w.next(heads[0].span()); err != nil {
+				return err
+			}
+			continue
+		} else if err := w.put(heads[:n], buf[:bytes]); err != nil {
+			return err
+		}
+		heads, buf = heads[n:], buf[bytes:]
+	}
+	return nil
+}
+
+func (w *writer) put(heads []head, buf []byte) error {
+	list := make([]byte, len(heads)*headBytes)
+	at := int64(0)
+	for i := range heads {
+		h := &heads[i]
+		h.offset = w.at + at
+		value := buf[at+headBytes:]
+		h.sum = xxh3.Hash(value[:int(h.size)+int(h.name)])
+		h.put(list[i*headBytes:])
+		copy(buf[at:], list[i*headBytes:(i+1)*headBytes])
+		at += h.span()
+	}
+	if _, err := w.f.WriteAt(buf, w.at); err != nil {
+		return err
+	}
+	if _, err := w.list.WriteAt(list, w.len); err != nil {
+		return err
+	}
+	s := w.s
+	s.mu.Lock()
+	for i := range heads {
+		s.addLocked(&heads[i], w.seg, w.len+int64(i)*headBytes, checked)
+		w.bytes.Add(int64(heads[i].size))
+	}
+	s.mu.Unlock()
+	w.kept.Add(int64(len(heads)))
+	w.at += at
+	w.len += int64(len(list))
+	return nil
+}
+
+// next finishes the segment and begins another one.
+func (w *writer) next(need int64) error {
+	w.seal()
+	limit, _ := w.s.dir.Limit()
+	want := max(min(limit/64, MaxSegment), 8<<20, need+headBytes+tail)
+	f, size, err := w.s.dir.reserve(w.s.id, want+listRoom(want))
+	if err != nil {
+		return err
+	}
+	name := filepath.Base(f.Name())
+	seg, ok := w.s.segment(name, true)
+	if !ok {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return errFull
+	}
+	list, err := os.OpenFile(listName(f.Name()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		var first [headBytes]byte
+		copy(first[:], firstLine)
+		_, err = f.WriteAt(first[:], 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return err
+	}
+	w.f, w.list, w.seg, w.size, w.at, w.len = f, list, seg, size, headBytes, 0
+	return nil
+}
+
+// seal gives back what the segment has not used.
+func (w *writer) seal() {
+	if w.f == nil {
+		return
+	}
+	if w.len == 0 {
+		_ = os.Remove(w.f.Name())
+		_ = os.Remove(w.list.Name())
+	} else {
+		_ = w.f.Truncate(w.at + tail)
+	}
+	_ = w.list.Close()
+	_ = w.f.Close() // ends the lock
+	w.f, w.list = nil, nil
+}
