@@ -2,7 +2,6 @@ package collate
 
 import (
 	"encoding/binary"
-	"math"
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/cdec"
@@ -60,14 +59,11 @@ func (b *Batch) PutInt(a, i int, v int64) {
 	binary.LittleEndian.PutUint64(b.slot[b.l.Arrays[a].Offset+int64(i)*8:], uint64(v))
 }
 
-// PutFloat writes a number into row i of a float64 array a.
-func (b *Batch) PutFloat(a, i int, v float64) { b.PutInt(a, i, int64(math.Float64bits(v))) }
-
 // Place returns where in the slot a value of n bytes for row i of array a
 // belongs, and false when there is no place of that size.
 func (b *Batch) Place(a, i int, n int64) (at int64, ok bool) {
 	arr := &b.l.Arrays[a]
-	if arr.Ragged {
+	if b.l.of[a] >= 0 {
 		if n > b.l.ragged[b.l.of[a]].maxRow {
 			return 0, false
 		}

@@ -6,6 +6,7 @@ package collate
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stokerdata/stoker/internal/item"
 )
@@ -29,7 +30,11 @@ type Layout struct {
 type Column struct {
 	// Name and Kind are those of the array.
 	Name, Kind string
-	DType      item.DType
+	// Format is that of boxes.
+	Format string
+	// Boxes is the column of the boxes that rows belong to, "" for none.
+	Boxes string
+	DType item.DType
 	// Shape is that of one row. A row of a ragged column has one axis more, the
 	// first one, of any length.
 	Shape []int
@@ -37,6 +42,12 @@ type Column struct {
 	// together.
 	Ragged           bool
 	MaxRow, Capacity int64
+	// Pad, of a Ragged column, fills rows up to one length.
+	Pad *Pad
+
+	// Of columns that padding adds: the padded one, and whether this is its mask.
+	of   string
+	mask bool
 }
 
 // MaxBatch is the largest batch, in bytes.
@@ -46,7 +57,7 @@ const MaxBatch = 1 << 40
 func New(rows int, cols []Column) (*Layout, error) {
 	l := &Layout{Rows: rows}
 	seen := map[string]bool{}
-	for _, c := range cols {
+	for _, c := range padded(cols) {
 		if c.Name == "" || len(c.Name) > 255 {
 			return nil, fmt.Errorf("the name of an array must have 1 to 255 bytes, not %d", len(c.Name))
 		}
@@ -54,7 +65,7 @@ func New(rows int, cols []Column) (*Layout, error) {
 			return nil, fmt.Errorf("two arrays of the batch are called %q", c.Name)
 		}
 		seen[c.Name] = true
-		a := item.Array{Name: c.Name, Kind: c.Kind, DType: c.DType, Shape: append([]int{}, c.Shape...), Ragged: c.Ragged}
+		a := item.Array{Name: c.Name, Kind: c.Kind, Format: c.Format, Boxes: c.Boxes, DType: c.DType, Shape: append([]int{}, c.Shape...), Ragged: c.Ragged}
 		element := int64(c.DType.Size())
 		for _, n := range c.Shape {
 			if n < 1 || element > math.MaxInt32/int64(n) {
@@ -68,9 +79,41 @@ func New(rows int, cols []Column) (*Layout, error) {
 				return nil, fmt.Errorf("array %q: values of up to %d bytes in a batch are out of range", c.Name, c.Capacity)
 			}
 			of = len(l.ragged)
-			l.ragged = append(l.ragged, raggedArray{array: len(l.Arrays), maxRow: c.MaxRow, element: element})
+			r := raggedArray{array: len(l.Arrays), maxRow: c.MaxRow, element: element}
 			a.Capacity, a.Offsets = c.Capacity, l.Bytes
-			l.Bytes += aligned(8 * int64(rows+1))
+			offsets := int64(rows + 1)
+			if c.Pad != nil {
+				offsets++ // the length of the batch's rows
+			}
+			l.Bytes += aligned(8 * offsets)
+			if c.Pad != nil {
+				var err error
+				if r.pad, err = newPadding(&c, element); err != nil {
+					return nil, err
+				}
+				a.Ragged, a.Padded, a.LengthAt = false, true, a.Offsets+8*int64(rows+1)
+				r.maxRow = min(r.maxRow, r.pad.most(r.maxRow))
+				most := r.pad.most(r.maxRow)
+				if r.pad.Most == 0 && most > MaxBatch/int64(rows) {
+					return nil, fmt.Errorf("array %q: rows that are filled up to %d bytes in batches of %d do not fit a batch of a terabyte; give pad a length, with truncate", c.Name, most, rows)
+				}
+				if a.Capacity = int64(rows) * most; r.pad.Most > 0 {
+					a.Capacity = min(int64(rows)*min(most, MaxBatch/int64(rows)), r.pad.Most*element)
+				}
+			}
+			l.ragged = append(l.ragged, r)
+		} else if c.of != "" {
+			a.Of = c.of
+			base := l.find(c.of)
+			pad := l.ragged[l.of[base]].pad
+			if c.mask {
+				pad.mask = len(l.Arrays)
+				base := &l.Arrays[base]
+				a.Padded, a.LengthAt, a.Capacity = true, base.LengthAt, base.Capacity/base.ElementBytes()
+			} else {
+				pad.lengths = len(l.Arrays)
+				a.RowBytes = element
+			}
 		} else {
 			a.RowBytes = element
 		}
@@ -82,6 +125,11 @@ func New(rows int, cols []Column) (*Layout, error) {
 		}
 	}
 	return l, nil
+}
+
+// find is the place of the array of a name.
+func (l *Layout) find(name string) int {
+	return slices.IndexFunc(l.Arrays, func(a item.Array) bool { return a.Name == name })
 }
 
 func aligned(n int64) int64 { return (n + Align - 1) / Align * Align }

@@ -12,6 +12,7 @@ import (
 type raggedArray struct {
 	array           int
 	maxRow, element int64
+	pad             *padding // nil for rows that stay as long as they are
 }
 
 // spans say where the rows of a ragged array lie among its values, in bytes. Rows
@@ -67,6 +68,15 @@ func (b *Batch) Sizes(a int, fill func(sizes []int64) bool) error {
 		return nil
 	}
 	total := int64(0)
+	if r := &b.l.ragged[b.l.of[a]]; r.pad != nil {
+		for k, n := range size {
+			if n > r.maxRow && !r.pad.Truncate {
+				sp.begin(b.rows) // PutRows says which row is too long
+				return nil
+			}
+			size[k] = min(n, r.maxRow)
+		}
+	}
 	for k, n := range size {
 		if n < 0 || n > arr.Capacity-total {
 			sp.begin(b.rows)
@@ -94,6 +104,10 @@ func (b *Batch) PutRows(a, first int, values [][]byte, errs []error) {
 	arr, sp, r := &b.l.Arrays[a], &b.spans[b.l.of[a]], &b.l.ragged[b.l.of[a]]
 	need := int64(0)
 	for k, v := range values {
+		if r.pad != nil && errs[k] == nil {
+			values[k], errs[k] = r.pad.cut(arr, r.element, v)
+			v = values[k]
+		}
 		switch n := int64(len(v)); {
 		case errs[k] != nil:
 		case n%r.element != 0:
@@ -174,6 +188,9 @@ func (b *Batch) Finish() error {
 		}
 		for k := b.rows; k <= b.l.Rows; k++ {
 			binary.LittleEndian.PutUint64(offsets[8*k:], uint64(total/r.element))
+		}
+		if r.pad != nil {
+			b.fillUp(r, at, size)
 		}
 	}
 	return nil

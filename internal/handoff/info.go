@@ -12,6 +12,7 @@ import (
 type array struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind,omitempty"`
+	Format   string `json:"format,omitempty"`
 	DType    string `json:"dtype"`
 	Shape    []int  `json:"shape"`
 	Offset   int64  `json:"offset"`
@@ -20,6 +21,10 @@ type array struct {
 	Ragged   bool   `json:"ragged,omitempty"`
 	Offsets  *int64 `json:"offsets,omitempty"`
 	Capacity *int64 `json:"capacity,omitempty"`
+	// Of padded arrays, and of what says something about them.
+	Padded   bool   `json:"padded,omitempty"`
+	LengthAt *int64 `json:"length_at,omitempty"`
+	Of       string `json:"of,omitempty"`
 }
 
 // infoJSON describes an open pipeline as docs/LAYOUT.md says.
@@ -30,7 +35,11 @@ func infoJSON(info pipeline.Info, version string) ([]byte, error) {
 		if shape == nil {
 			shape = []int{}
 		}
-		arrays[i] = array{Name: a.Name, Kind: a.Kind, DType: a.DType.String(), Shape: shape, Offset: a.Offset, RowBytes: a.RowBytes}
+		arrays[i] = array{Name: a.Name, Kind: a.Kind, Format: a.Format, DType: a.DType.String(), Shape: shape, Offset: a.Offset, RowBytes: a.RowBytes}
+		arrays[i].Of = a.Of
+		if a.Padded {
+			arrays[i].Padded, arrays[i].LengthAt, arrays[i].Capacity = true, &a.LengthAt, &a.Capacity
+		}
 		if a.Ragged {
 			arrays[i].Ragged, arrays[i].Offsets, arrays[i].Capacity = true, &a.Offsets, &a.Capacity
 		}

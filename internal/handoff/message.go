@@ -48,12 +48,14 @@ const (
 	TypeJoin Type = 10
 	TypeWork Type = 11
 	TypeDone Type = 12
+	// From the client, where it says which records come.
+	TypeOrder Type = 13
 )
 
 var typeNames = [...]string{
 	TypeOpen: "OPEN", TypeReady: "READY", TypeStart: "START", TypeBatch: "BATCH",
 	TypeEpochEnd: "EPOCH_END", TypeRelease: "RELEASE", TypeError: "ERROR",
-	TypeStats: "STATS", TypeClose: "CLOSE", TypeJoin: "JOIN", TypeWork: "WORK", TypeDone: "DONE",
+	TypeStats: "STATS", TypeClose: "CLOSE", TypeJoin: "JOIN", TypeWork: "WORK", TypeDone: "DONE", TypeOrder: "ORDER",
 }
 
 // String returns the name that docs/LAYOUT.md uses.
@@ -125,6 +127,9 @@ type Start struct {
 // Batch hands a filled slot to the client.
 type Batch struct {
 	Gen, Slot, Rows uint32
+	// Repeated is how many of the rows, at the end, are records that have come before
+	// in the epoch.
+	Repeated uint32
 	// Lease is different for every hand-over of the session; Release returns it.
 	Lease       uint64
 	Epoch, Step int64
@@ -165,6 +170,14 @@ type Stats struct {
 	JSON    []byte
 }
 
+// Order says which records come next in a stream whose order the client gives.
+type Order struct {
+	Gen uint32
+	// Whole says that the last of the records ends a batch.
+	Whole   bool
+	Records []int64
+}
+
 // Close ends the session in order. The end of the connection means the same.
 type Close struct{}
 
@@ -193,6 +206,9 @@ func (Error) Type() Type { return TypeError }
 
 // Type implements Message.
 func (Stats) Type() Type { return TypeStats }
+
+// Type implements Message.
+func (Order) Type() Type { return TypeOrder }
 
 // Type implements Message.
 func (Close) Type() Type { return TypeClose }
@@ -256,7 +272,7 @@ func (m Batch) Append(dst []byte) []byte {
 	dst = le.AppendUint32(dst, m.Slot)
 	dst = le.AppendUint64(dst, m.Lease)
 	dst = le.AppendUint32(dst, m.Rows)
-	dst = le.AppendUint32(dst, 0)
+	dst = le.AppendUint32(dst, m.Repeated)
 	dst = appendI64(dst, m.Epoch)
 	dst = appendI64(dst, m.Step)
 	dst = appendI64(dst, m.NextEpoch)
@@ -313,6 +329,25 @@ func (m Stats) Append(dst []byte) []byte {
 	dst = append(dst, m.JSON...)
 	return finish(dst, start)
 }
+
+// Append implements Message.
+func (m Order) Append(dst []byte) []byte {
+	start := len(dst)
+	dst = begin(dst, TypeOrder)
+	dst = le.AppendUint32(dst, m.Gen)
+	flags := uint32(0)
+	if m.Whole {
+		flags = orderWhole
+	}
+	dst = le.AppendUint32(dst, flags)
+	for _, r := range m.Records {
+		dst = appendI64(dst, r)
+	}
+	return finish(dst, start)
+}
+
+// orderWhole is the flag of an ORDER that ends a batch.
+const orderWhole = 1
 
 // Append implements Message.
 func (m Close) Append(dst []byte) []byte {
@@ -394,11 +429,11 @@ func Parse(b []byte) (Message, error) {
 		return m, nil
 	case TypeBatch:
 		m := Batch{
-			Gen: le.Uint32(body), Slot: le.Uint32(body[4:]), Lease: le.Uint64(body[8:]), Rows: le.Uint32(body[16:]),
+			Gen: le.Uint32(body), Slot: le.Uint32(body[4:]), Lease: le.Uint64(body[8:]), Rows: le.Uint32(body[16:]), Repeated: le.Uint32(body[20:]),
 			Epoch: int64(le.Uint64(body[24:])), Step: int64(le.Uint64(body[32:])),
 			NextEpoch: int64(le.Uint64(body[40:])), NextRow: int64(le.Uint64(body[48:])),
 		}
-		if m.Slot >= MaxSlots || m.Epoch < 0 || m.Step < 0 || m.NextEpoch < 0 || m.NextRow < 0 {
+		if m.Slot >= MaxSlots || m.Repeated > m.Rows || m.Epoch < 0 || m.Step < 0 || m.NextEpoch < 0 || m.NextRow < 0 {
 			return nil, protocolErrorf("BATCH in slot %d of epoch %d, step %d", m.Slot, m.Epoch, m.Step)
 		}
 		return m, nil
@@ -419,6 +454,8 @@ func Parse(b []byte) (Message, error) {
 			return nil, protocolErrorf("STATS with %d bytes of %d", len(rest), le.Uint32(body[4:]))
 		}
 		return Stats{Request: le.Uint32(body), JSON: copyOf(rest)}, nil
+	case TypeOrder:
+		return parseOrder(body, rest)
 	default: // TypeClose: bodySize knows no others
 		return Close{}, nil
 	}
@@ -428,7 +465,7 @@ func Parse(b []byte) (Message, error) {
 // unknown type, and whether more may follow.
 func bodySize(t Type) (fixed int, variable bool) {
 	switch t {
-	case TypeOpen, TypeStats:
+	case TypeOpen, TypeStats, TypeOrder:
 		return 8, true
 	case TypeReady, TypeStart:
 		return 24, false
@@ -465,6 +502,21 @@ func parseReady(body []byte) (Message, error) {
 	if m.Slots == 0 || m.Slots > MaxSlots || m.SlotStride == 0 || m.SlotStride > math.MaxInt64/MaxSlots ||
 		m.RingSize < m.SlotStride*uint64(m.Slots) || m.RingSize > math.MaxInt64 {
 		return nil, protocolErrorf("READY with %d slots of %d bytes in a ring of %d", m.Slots, m.SlotStride, m.RingSize)
+	}
+	return m, nil
+}
+
+func parseOrder(body, rest []byte) (Message, error) {
+	flags := le.Uint32(body[4:])
+	if flags&^uint32(orderWhole) != 0 || len(rest)%8 != 0 {
+		return nil, protocolErrorf("ORDER with flags %#x and %d bytes of records", flags, len(rest))
+	}
+	m := Order{Gen: le.Uint32(body), Whole: flags&orderWhole != 0}
+	if len(rest) > 0 {
+		m.Records = make([]int64, len(rest)/8)
+	}
+	for i := range m.Records {
+		m.Records[i] = int64(le.Uint64(rest[8*i:]))
 	}
 	return m, nil
 }

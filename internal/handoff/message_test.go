@@ -35,6 +35,9 @@ func goldenMessages() map[string]Message {
 			Gen: 7, Slot: 5, Rows: 256, Lease: 0x0102030405060708, Epoch: 3, Step: 2,
 			NextEpoch: 3, NextRow: 768,
 		},
+		"batch_repeated.bin": Batch{
+			Gen: 7, Slot: 5, Rows: 63, Repeated: 3, Lease: 0x0102030405060709, Epoch: 3, Step: 9, NextEpoch: 4,
+		},
 		"epoch_end.bin": EpochEnd{Gen: 7, Epoch: 3, Skipped: 2, Report: "cat/7.jpg: no image; dög/8.jpg: truncated"},
 		"release.bin":   Release{Slot: 5, Lease: 0x0102030405060708},
 		"error.bin": Error{
@@ -44,6 +47,7 @@ func goldenMessages() map[string]Message {
 		"error_open.bin":    Error{Code: CodeConfig, Record: -1, Reason: "no such folder: /data/train"},
 		"stats_request.bin": Stats{Request: 9},
 		"stats.bin":         Stats{Request: 9, JSON: []byte(`{"batches":12}`)},
+		"order.bin":         Order{Gen: 7, Whole: true, Records: []int64{5, 0, 1 << 33}},
 		"close.bin":         Close{},
 	}
 }

@@ -24,6 +24,9 @@ type Pipeline interface {
 	Info() pipeline.Info
 	Ring() *arena.Ring
 	Start(pos item.Position) (gen uint64)
+	// NewGiven is an order for StartGiven where the client gives it, nil elsewhere.
+	NewGiven(pos item.Position) *pipeline.Given
+	StartGiven(pos item.Position, given *pipeline.Given) (gen uint64)
 	Next(ctx context.Context) (pipeline.Event, error)
 	// Poll is Next without waiting: false when there is no event yet.
 	Poll() (pipeline.Event, error, bool)
@@ -56,11 +59,14 @@ type Session struct {
 	// sender's wait for a batch of the stream before it.
 	pending   *Start
 	interrupt context.CancelFunc
+	// given is the order of the stream that was started last, where the client gives it.
+	given *pipeline.Given
 	// leases has the lease of each slot that the client holds, 0 for others.
 	leases    []uint64
 	lastLease uint64
 
 	startc chan struct{}
+	gen    uint32 // of the last START; the reader's
 }
 
 // NewSession takes over conn, a SOCK_SEQPACKET connection.
@@ -306,8 +312,9 @@ func (s *Session) handle(m Message, p Pipeline) error {
 		}
 		return nil
 	case Start:
+		s.gen = m.Gen
 		s.mu.Lock()
-		s.pending = &m
+		s.pending, s.given = &m, p.NewGiven(item.Position{Epoch: m.Epoch, Row: m.Row})
 		if s.interrupt != nil {
 			s.interrupt()
 		}
@@ -315,6 +322,20 @@ func (s *Session) handle(m Message, p Pipeline) error {
 		select {
 		case s.startc <- struct{}{}:
 		default:
+		}
+		return nil
+	case Order:
+		if m.Gen != s.gen {
+			return nil // of a stream that was left
+		}
+		s.mu.Lock()
+		given := s.given
+		s.mu.Unlock()
+		if given == nil {
+			return protocolErrorf("ORDER, where the configuration does not say that the client gives it")
+		}
+		if err := given.Add(m.Records, m.Whole); err != nil {
+			return protocolErrorf("ORDER: %v", err)
 		}
 		return nil
 	case Stats:
@@ -353,10 +374,11 @@ func (s *Session) serve(ctx context.Context, p Pipeline) error {
 				break
 			}
 			s.pending = nil
+			given := s.given
 			sctx, interrupt := context.WithCancel(ctx)
 			s.interrupt = interrupt
 			s.mu.Unlock()
-			err := sender.stream(sctx, *start)
+			err := sender.stream(sctx, *start, given)
 			interrupt()
 			if err != nil {
 				return err
@@ -405,8 +427,8 @@ type sender struct {
 // stream starts the pipeline at a position and sends what it makes until the
 // stream is interrupted (nil), the stream fails (nil: the client is told, and
 // may start another) or the connection is gone.
-func (d *sender) stream(ctx context.Context, start Start) error {
-	gen := d.p.Start(item.Position{Epoch: start.Epoch, Row: start.Row})
+func (d *sender) stream(ctx context.Context, start Start, given *pipeline.Given) error {
+	gen := d.p.StartGiven(item.Position{Epoch: start.Epoch, Row: start.Row}, given)
 	for {
 		ev, err := d.p.Next(ctx)
 		switch {
@@ -476,7 +498,7 @@ func (d *sender) event(gen uint32, ev *pipeline.Event) error {
 		d.s.leases[ev.Slot] = lease
 		d.s.mu.Unlock()
 		d.buf = Batch{
-			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Lease: lease,
+			Gen: gen, Slot: uint32(ev.Slot), Rows: uint32(ev.Rows), Repeated: uint32(ev.Repeated), Lease: lease,
 			Epoch: ev.Epoch, Step: ev.Step, NextEpoch: ev.Pos.Epoch, NextRow: ev.Pos.Row,
 		}.Append(d.buf)
 	case pipeline.EventEpochEnd:

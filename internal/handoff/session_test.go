@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/cache/cachetest"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cachetest.Main(m) }
 
 const (
 	fakeSlots = 3
@@ -62,7 +62,11 @@ func (p *fakePipeline) Info() pipeline.Info {
 		Classes: map[string][]string{"label": {"cat", "dog"}},
 	}
 }
-func (p *fakePipeline) Ring() *arena.Ring { return p.ring }
+func (p *fakePipeline) Ring() *arena.Ring                      { return p.ring }
+func (p *fakePipeline) NewGiven(item.Position) *pipeline.Given { return nil }
+func (p *fakePipeline) StartGiven(pos item.Position, _ *pipeline.Given) uint64 {
+	return p.Start(pos)
+}
 func (p *fakePipeline) Start(pos item.Position) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -57,7 +57,7 @@ func goldenSlot(t *testing.T) (description, slot []byte) {
 				t.Fatal(err)
 			}
 		}
-		b.PutFloat(6, i, float64(i)/4)
+		b.PutInt(6, i, int64(math.Float64bits(float64(i)/4)))
 		b.PutInt(7, i, int64(100+i))
 	}
 	if err := b.Finish(); err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/source/cachedsource"
+	"github.com/stokerdata/stoker/source/sequence"
 )
 
 // Info describes an open pipeline. It does not change.
@@ -38,12 +40,20 @@ type Info struct {
 	Slots int `json:"slots"`
 	// Classes are the class names by array that has some.
 	Classes map[string][]string `json:"classes,omitempty"`
+	// Rates are the samples per second by array of decoded sound.
+	Rates map[string]int `json:"rates,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`
 	// Threads is the number of decode workers.
 	Threads int `json:"threads"`
+	// Buckets describe what batches are sorted by, nil where they are not.
+	Buckets *BucketInfo `json:"buckets,omitempty"`
 	// Memory says how the budget is shared out.
 	Memory budget.Shares `json:"memory"`
+	// CacheNote says why there is no cache where one was wanted.
+	CacheNote string `json:"cache_note,omitempty"`
+	// Sequences says what came of documents, nil when records are those of the source.
+	Sequences *sequence.Plan `json:"sequences,omitempty"`
 }
 
 // EventKind says what an Event is.
@@ -68,8 +78,11 @@ type Event struct {
 	Slot int
 	// Rows is the number of records in the batch: BatchSize but for the last
 	// batch of an epoch, where it may be less and, when the records left are
-	// fewer than ranks, 0.
+	// fewer than ranks, 0 (or never: Config.Uneven).
 	Rows int
+	// Repeated is how many of them, at the end, are records that have come before in
+	// the epoch (sampler.Pad).
+	Repeated int
 	// Epoch is the epoch that the batch belongs to or that ended.
 	Epoch int64
 	// Step is the number of the batch in its epoch.
@@ -136,6 +149,8 @@ type Stats struct {
 	// MemoryUsed and MemoryPeak are off-heap bytes of the budget.
 	MemoryUsed int64 `json:"memory_used"`
 	MemoryPeak int64 `json:"memory_peak"`
+	// Cache is what came of the cache, nil where there is none.
+	Cache *cachedsource.Stats `json:"cache,omitempty"`
 	// NumGC counts garbage collections of the process, RSS is its resident
 	// memory in bytes (shared ring included), Private what it shares with
 	// nobody.

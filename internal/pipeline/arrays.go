@@ -16,9 +16,9 @@ import (
 // out: those, what operations on batches add, and the record numbers.
 func (p *Pipeline) planArrays(info *driver.Info) error {
 	cfg := &p.cfg
-	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation}
+	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation, Cut: p.cut}
 	var err error
-	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout}); err != nil {
+	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout, Pads: p.pads()}); err != nil {
 		return err
 	}
 	cols, err := p.planBatchOps(p.set.Columns())
@@ -35,9 +35,7 @@ func (p *Pipeline) planArrays(info *driver.Info) error {
 func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error) {
 	in := transform.BatchInfo{Classes: p.set.Labels()}
 	for _, c := range cols {
-		if !c.Ragged {
-			in.Arrays = append(in.Arrays, item.Array{Name: c.Name, Kind: c.Kind, DType: c.DType, Shape: c.Shape})
-		}
+		in.Arrays = append(in.Arrays, item.Array{Name: c.Name, Kind: c.Kind, Format: c.Format, Boxes: c.Boxes, DType: c.DType, Shape: c.Shape, Ragged: c.Ragged, Padded: c.Pad != nil})
 	}
 	for i, raw := range p.cfg.BatchOps {
 		op, add, err := transform.CompileBatchOp(raw, in, i)
@@ -45,6 +43,13 @@ func (p *Pipeline) planBatchOps(cols []collate.Column) ([]collate.Column, error)
 			return nil, fmt.Errorf("batch operation %d: %w", i+1, err)
 		}
 		p.batchOps = append(p.batchOps, op)
+		if g, ok := op.(transform.Grower); ok {
+			for k := range cols {
+				if c := &cols[k]; c.Ragged {
+					c.Capacity *= g.Grow(c.Name)
+				}
+			}
+		}
 		for _, a := range add {
 			cols = append(cols, collate.Column{Name: a.Name, DType: a.DType, Shape: a.Shape})
 			in.Arrays = append(in.Arrays, a)

@@ -9,9 +9,12 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -20,15 +23,24 @@ import (
 type Config struct {
 	// Source is the URL or path of the data.
 	Source string `json:"source"`
+	// View says which records and fields of it are wanted.
+	View view.Spec `json:"view"`
 	// BatchSize is the number of records per batch and rank.
 	BatchSize int `json:"batch_size"`
 	// Shuffle draws a new order for each epoch; otherwise records come in the
 	// order of the source.
-	Shuffle bool   `json:"shuffle"`
-	Seed    uint64 `json:"seed"`
+	Shuffle bool `json:"shuffle"`
+	// Order is OrderClient where the client says which records each batch has; it is
+	// empty where Shuffle does.
+	Order string `json:"order"`
+	// Seed is what all random numbers depend on.
+	Seed uint64 `json:"seed"`
 	// DropLast leaves out the records of an epoch that do not fill a global
 	// batch.
 	DropLast bool `json:"drop_last"`
+	// Uneven says what becomes of the last records of an epoch where they cannot be
+	// shared evenly among the ranks; empty means sampler.Exact.
+	Uneven sampler.Uneven `json:"uneven"`
 	// Rank and WorldSize say which part of each global batch is ours. A
 	// WorldSize of 0 means 1.
 	Rank      int `json:"rank"`
@@ -51,7 +63,7 @@ type Config struct {
 	// Lookahead is the part of Memory, in bytes, for what is read before a batch
 	// has room for it; 0 means a default that fits the budget.
 	Lookahead int64 `json:"lookahead"`
-	// OnError is "raise" (the default) or "skip".
+	// OnError is "raise" (the default), "skip" or "mark".
 	OnError string `json:"on_error"`
 	// Outputs are the image arrays of a batch. When there are none, each image
 	// field gives one output of its name, without operations.
@@ -61,9 +73,24 @@ type Config struct {
 	// Fields are the stored fields wanted in the batch; empty means all that
 	// fit into one. Labels and ints listed here come along as int64 arrays.
 	Fields []string `json:"fields"`
+	// Pad says by the names of arrays how rows of different lengths are filled up to
+	// one length.
+	Pad map[string]collate.Pad `json:"pad"`
+	// Bucket has batches of records that are alike: of about the same length or
+	// proportions.
+	Bucket *Bucket `json:"bucket"`
 	// ApplyOrientation turns images as their EXIF orientation says; by default,
 	// as in torchvision, they are left as they are stored.
 	ApplyOrientation bool `json:"apply_orientation"`
+	// Sequence makes sequences of one length out of documents of tokens, which are then
+	// the records; nil: the records are those of the source.
+	Sequence *Sequence `json:"sequence"`
+	// Cache is "auto": what is read of folders of images is kept in the user's cache
+	// folder in a form that decodes faster; or "off" (the default). CacheDir is another
+	// folder, CacheLimit the most bytes that it may take, 0 for what is set there.
+	Cache      string `json:"cache"`
+	CacheDir   string `json:"cache_dir"`
+	CacheLimit int64  `json:"cache_limit"`
 	// BatchOps run on whole batches after their records are in place.
 	BatchOps []json.RawMessage `json:"batch_ops"`
 
@@ -73,8 +100,32 @@ type Config struct {
 	// OpenSource opens Source when it is not a URL that package source knows.
 	// Tests and Go programs use it to bring their own source.
 	OpenSource func(ctx context.Context, url string) (driver.Source, error) `json:"-"`
+	// Say is told what somebody should know who is not waiting for an answer.
+	Say func(string) `json:"-"`
 	// Decorate puts decorators around the stores that records are read from.
 	Decorate func(store.Store) store.Store `json:"-"`
+}
+
+// Sequence says which sequences are made of documents: package sequence has what each
+// of these means.
+type Sequence struct {
+	Length  int64    `json:"length"`
+	Packing string   `json:"packing"`
+	Fields  []string `json:"fields"`
+	NoShift bool     `json:"no_shift"`
+	DType   string   `json:"dtype"`
+	Pad     int64    `json:"pad"`
+}
+
+var sequenceKeys = []string{"length", "packing", "fields", "no_shift", "dtype", "pad"}
+
+// UnmarshalJSON implements json.Unmarshaler: unknown keys are refused.
+func (s *Sequence) UnmarshalJSON(data []byte) error {
+	if err := transform.CheckKeys(data, "configuration, sequence", sequenceKeys); err != nil {
+		return err
+	}
+	type plain Sequence
+	return json.Unmarshal(data, (*plain)(s))
 }
 
 // Limits of what a configuration may ask for: far above what makes sense, low
@@ -104,12 +155,41 @@ func ParseConfig(data []byte) (Config, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return cfg, fmt.Errorf("configuration: there is something after the closing brace")
 	}
-	return cfg, nil
+	return cfg, checkParts(data)
+}
+
+// checkParts refuses unknown keys in the objects of a configuration.
+func checkParts(data []byte) error {
+	var parts struct {
+		View   json.RawMessage            `json:"view"`
+		Bucket json.RawMessage            `json:"bucket"`
+		Pad    map[string]json.RawMessage `json:"pad"`
+	}
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if len(parts.View) > 0 {
+		if err := transform.CheckKeys(parts.View, "view", view.Keys()); err != nil {
+			return err
+		}
+	}
+	if len(parts.Bucket) > 0 && string(parts.Bucket) != "null" {
+		if err := transform.CheckKeys(parts.Bucket, "bucket", BucketKeys()); err != nil {
+			return err
+		}
+	}
+	for name, pad := range parts.Pad {
+		if err := transform.CheckKeys(pad, fmt.Sprintf("pad of %q", name), collate.PadKeys()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var configKeys = []string{
-	"source", "batch_size", "shuffle", "seed", "drop_last", "rank", "world_size", "local_world_size", "threads",
-	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation",
+	"source", "view", "pad", "bucket", "batch_size", "shuffle", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
+	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
+	"cache", "cache_dir", "cache_limit",
 }
 
 // ConfigKeys returns the keys of the JSON form.
@@ -123,11 +203,16 @@ func (c Config) withDefaults() (Config, error) {
 	if c.OnError == "" {
 		c.OnError = OnErrorRaise
 	}
+	if c.Uneven == "" {
+		c.Uneven = sampler.Exact
+	}
 	switch {
 	case c.BatchSize < 1:
 		return c, fmt.Errorf("batch_size is %d, must be at least 1", c.BatchSize)
 	case c.BatchSize > maxBatchSize:
 		return c, fmt.Errorf("batch_size is %d, the limit is %d", c.BatchSize, maxBatchSize)
+	case !slices.Contains(sampler.Unevens, c.Uneven):
+		return c, fmt.Errorf("uneven is %q, must be one of %q", c.Uneven, sampler.Unevens)
 	case c.WorldSize < 1 || c.WorldSize > maxWorldSize:
 		return c, fmt.Errorf("world_size is %d, must be between 1 and %d", c.WorldSize, maxWorldSize)
 	case c.Rank < 0 || c.Rank >= c.WorldSize:
@@ -142,8 +227,16 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("prefetch is %d, must be between 0 (default) and %d", c.Prefetch, budget.MaxPrefetch)
 	case c.Lookahead < 0 || c.Lookahead > maxLookahead:
 		return c, fmt.Errorf("lookahead is %d bytes, must be between 0 (default) and a terabyte", c.Lookahead)
-	case c.OnError != OnErrorRaise && c.OnError != OnErrorSkip:
-		return c, fmt.Errorf("on_error is %q, must be %q or %q", c.OnError, OnErrorRaise, OnErrorSkip)
+	case c.Cache != "" && c.Cache != CacheAuto && c.Cache != CacheOff:
+		return c, fmt.Errorf("cache is %q, must be %q or %q", c.Cache, CacheAuto, CacheOff)
+	case c.CacheLimit < 0:
+		return c, fmt.Errorf("cache_limit is %d bytes, must not be negative", c.CacheLimit)
+	case c.OnError != OnErrorRaise && c.OnError != OnErrorSkip && c.OnError != OnErrorMark:
+		return c, fmt.Errorf("on_error is %q, must be %q, %q or %q", c.OnError, OnErrorRaise, OnErrorSkip, OnErrorMark)
+	case c.Order != "" && c.Order != OrderClient:
+		return c, fmt.Errorf("order is %q, must be %q or empty", c.Order, OrderClient)
+	case c.Order == OrderClient && (c.Shuffle || c.DropLast || c.Uneven != sampler.Exact || c.WorldSize > 1 || c.Bucket != nil):
+		return c, fmt.Errorf("order is %q: which records a batch has is then not for shuffle, drop_last, world_size or bucket to say", c.Order)
 	case c.Layout != "" && c.Layout != "NHWC" && c.Layout != "NCHW":
 		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:
@@ -152,8 +245,17 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
+// The values of Config.Cache.
+const (
+	CacheAuto = "auto"
+	CacheOff  = "off"
+)
+
 // The values of Config.OnError.
 const (
 	OnErrorRaise = "raise"
 	OnErrorSkip  = "skip"
+	// OnErrorMark leaves the rows of records that cannot be used to the client, who
+	// knows them by their index, -1 - the number of the record.
+	OnErrorMark = "mark"
 )

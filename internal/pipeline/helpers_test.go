@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
-	"go.uber.org/goleak"
 
+	"github.com/stokerdata/stoker/internal/cache/cachetest"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cachetest.Main(m) }
 
 // ops makes a list of operations from JSON.
 func ops(list ...string) []json.RawMessage {

@@ -150,7 +150,7 @@ func TestLargeImages(t *testing.T) {
 		}
 		equal(t, fmt.Sprintf("threads %d", threads), sums(batches), want)
 	}
-	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 4, Threads: 2, Outputs: imageOps(jitter, opRRC), Memory: 41 << 20})
+	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 4, Threads: 2, Outputs: imageOps(jitter, opRRC), Memory: 52 << 20})
 	p.Start(item.Position{})
 	_, err := p.Next(testContext(t))
 	if err == nil || !strings.Contains(err.Error(), "raise memory") || !strings.Contains(err.Error(), "record 0") {

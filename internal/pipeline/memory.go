@@ -14,7 +14,7 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 	r := &budget.Request{
 		Memory: p.cfg.Memory, BatchSize: p.cfg.BatchSize, SlotBytes: p.layout.Bytes, Threads: threads,
 		Prefetch: p.cfg.Prefetch, Lookahead: p.cfg.Lookahead, Substitutes: p.cfg.OnError == OnErrorSkip,
-		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes, Held: driver.Held(p.src),
+		Images: cost.Images, ValueBytes: cost.ValueBytes, UnplacedBytes: cost.UnplacedBytes, Together: cost.Together,
 	}
 	if src, ok := p.src.(driver.Sequential); ok {
 		r.InOrder = src.Memory()
@@ -24,10 +24,27 @@ func (p *Pipeline) memoryRequest(node *budget.Node, threads int) (*budget.Reques
 		if err != nil {
 			return nil, fmt.Errorf("finding out how much memory is free: %w; set memory", err)
 		}
-		// What is held is not free any more.
+		// What is held is not free any more; what is to be kept takes as much as is read
+		// with, so that the rest of the machine has its part.
+		driver.Keep(p.src, free/8/int64(max(node.Engines, 1)))
+		r.Held = driver.Held(p.src)
 		r.Memory, r.Automatic, r.Engines = node.AutomaticMemory(free)+r.Held, true, node.Engines
+		return r, nil
 	}
+	p.keep(r)
 	return r, nil
+}
+
+// keep lets a source keep a third of the memory of what it unpacks, or less where the
+// rest would be too little.
+func (p *Pipeline) keep(r *budget.Request) {
+	for n := r.Memory / 3; ; n /= 2 {
+		driver.Keep(p.src, n)
+		r.Held = driver.Held(p.src)
+		if _, err := budget.Make(r); err == nil || n == 0 {
+			return // what is wrong then is for the one who uses it to say
+		}
+	}
 }
 
 // nearRing is the size up to which a ring is written through the caches, so that

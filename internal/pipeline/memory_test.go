@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -119,5 +120,70 @@ func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	defer p.Close()
 	if m := p.Info().Memory; m.Held != 50<<20 || m.Ring+m.Read+m.Lookahead+m.Scratch+m.Held > need<<20 {
 		t.Errorf("%+v", m)
+	}
+}
+
+// making is a source that makes the values of images in memory of its groups.
+type making struct{ driver.Source }
+
+func (m making) Parse(g *driver.Group) error {
+	if err := m.Source.Parse(g); err != nil {
+		return err
+	}
+	for k := range g.Records {
+		v := &g.Records[k].Values[0]
+		b, err := g.Alloc(len(v.Bytes))
+		if err != nil {
+			return fmt.Errorf("no memory for the %d bytes of an image: %w", len(v.Bytes), err)
+		}
+		copy(b, v.Bytes)
+		v.Bytes = b
+	}
+	return nil
+}
+
+// However many workers have a source make images at once, and however large the
+// images are, there is memory for each.
+func TestMemoryForWhatSourcesMake(t *testing.T) {
+	for _, side := range []int{32, 700} {
+		src := func() driver.Source { return making{faultsource.Raw(400, side, side, 3, 5).Copied()} }
+		p := mustOpen(t, Config{OpenSource: use(src()), BatchSize: 16, Threads: 8, Shuffle: true, Memory: 160 << 20})
+		p.Start(item.Position{})
+		batches, _ := epochs(t, p, 3)
+		checkOnce(t, indexes(batches)[:400], 400)
+	}
+}
+
+// caching is a source that keeps what it unpacks.
+type caching struct {
+	driver.Source
+	useful, may int64
+}
+
+func (c *caching) Useful() int64 { return c.useful }
+func (c *caching) Keep(n int64)  { c.may = n }
+func (c *caching) Held() int64   { return c.may }
+
+// What a source may keep is a part of the memory, and gives way to what is needed.
+func TestWhatASourceKeepsIsCounted(t *testing.T) {
+	open := func(memory, useful int64) (*caching, Info) {
+		src := &caching{faultsource.Raw(400, 64, 64, 3, 5), useful, 1 << 40}
+		p, err := Open(context.Background(), Config{OpenSource: use(src), BatchSize: 64, Threads: 2, Memory: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		return src, p.Info()
+	}
+	for _, c := range []struct{ memory, useful, least, most int64 }{
+		{300 << 20, 1 << 40, 100 << 20, 100 << 20}, {300 << 20, 1 << 20, 1 << 20, 1 << 20}, {24 << 20, 1 << 40, 0, 7 << 20}, {0, 3 << 20, 3 << 20, 3 << 20},
+	} {
+		src, info := open(c.memory, c.useful)
+		if src.may < c.least || src.may > c.most {
+			t.Errorf("%d bytes of memory, %d useful: it may keep %d", c.memory, c.useful, src.may)
+		}
+		if m := info.Memory; m.Held != src.may || m.Ring+m.Read+m.Lookahead+m.Scratch+m.Held > m.Budget {
+			t.Errorf("%+v", m)
+		}
 	}
 }

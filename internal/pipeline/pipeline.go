@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,12 +15,15 @@ import (
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/sequence"
+	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store/retry"
 )
 
@@ -28,9 +32,20 @@ import (
 type Pipeline struct {
 	cfg    Config
 	src    driver.Source
+	cut    map[int]bool // fields of volumes of which src gives the parts that are wanted
+	epochs bool         // records of src are others in each epoch (driver.Epochs)
+	kept   keeping      // of records in the cache
 	info   Info
 	split  sampler.Split
 	layout *collate.Layout
+	// buckets are those that batches are of, nil without.
+	buckets    *sampler.Buckets
+	bucketInfo *BucketInfo
+	epochMu    sync.Mutex
+	lastEpochs [2]struct {
+		n int64
+		*sampler.Epoch
+	}
 	// set is what makes the arrays of fields.
 	set *kind.Set
 	// batchOps run on complete batches.
@@ -46,7 +61,9 @@ type Pipeline struct {
 	ring          *arena.Ring
 	objects       *direct.Objects
 	fetch         *fetch.Fetcher
-	parseBudget   *arena.Budget // of what sources make of bytes
+	workerParse   int64 // what sources make of bytes in each worker
+	aloneMu       sync.Mutex
+	aloneMem      *arena.Bump // of the record that needs more than a worker has
 	subMu         sync.Mutex
 	sub           *direct.Reader // of records that take the place of bad ones
 	subMem        *arena.Bump
@@ -88,23 +105,65 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	p := &Pipeline{cfg: cfg, opened: time.Now()}
+	p.kept.p = p
 	open := cfg.OpenSource
 	if open == nil {
-		open = func(ctx context.Context, url string) (driver.Source, error) { return source.Open(ctx, url, nil) }
+		open = func(ctx context.Context, url string) (driver.Source, error) {
+			return source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: p.kept.options()})
+		}
 	}
 	src, err := open(ctx, cfg.Source)
+	if err == nil && cfg.OpenSource != nil {
+		src, err = viewOf(ctx, src, &cfg.View)
+	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Pipeline{cfg: cfg, src: src, opened: time.Now()}
-	if err := p.open(); err != nil {
+	p.src = src
+	if cfg.Sequence != nil {
+		if err := p.sequences(ctx); err != nil {
+			p.release()
+			return nil, err
+		}
+	}
+	if cfg.Order != OrderClient { // where a record may come twice, each time with its own part
+		p.src, p.cut = kind.CutVolumes(p.src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
+	}
+	_, p.epochs = p.src.(driver.Epochs)
+	if err := p.open(ctx); err != nil {
 		p.release()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Pipeline) open() error {
+// sequences puts sequences in the place of the documents of the source.
+func (p *Pipeline) sequences(ctx context.Context) error {
+	c := p.cfg.Sequence
+	s, err := sequence.Open(ctx, p.src, &sequence.Options{
+		Length: c.Length, Packing: c.Packing, Fields: c.Fields, NoShift: c.NoShift, DType: driver.DType(c.DType), Pad: c.Pad,
+		Shuffle: p.cfg.Shuffle, Seed: p.cfg.Seed,
+	})
+	if err != nil {
+		return err
+	}
+	p.src = s
+	plan := s.Plan()
+	p.info.Sequences = &plan
+	return nil
+}
+
+// viewOf is the part that is wanted of a source that somebody else has opened.
+func viewOf(ctx context.Context, src driver.Source, spec *view.Spec) (driver.Source, error) {
+	v, err := view.Open(ctx, src, spec, nil)
+	if err != nil {
+		_ = src.Close() // the refusal is what counts
+	}
+	return v, err
+}
+
+func (p *Pipeline) open(ctx context.Context) error {
 	info := p.src.Info()
 	if info.Len == 0 {
 		return fmt.Errorf("%s holds no records", info.URL)
@@ -113,20 +172,34 @@ func (p *Pipeline) open() error {
 		return fmt.Errorf("%s says that it holds %d records, the limit is %d", info.URL, info.Len, int64(sampler.MaxLen))
 	}
 	cfg := &p.cfg
+	if info.Sequential && cfg.Order == OrderClient {
+		return fmt.Errorf("%s can only be read in order, since it is compressed, and the client is to say which records come: "+
+			"make a pack of it (stoker pack)", info.URL)
+	}
 	if info.Sequential && cfg.Shuffle {
 		return fmt.Errorf("%s can only be read in order, since it is compressed, and shuffle asks for another one: "+
 			"make a pack of it (stoker pack) and shuffle that, or turn shuffle off", info.URL)
 	}
-	p.split = sampler.Split{Len: info.Len, Batch: cfg.BatchSize, Rank: cfg.Rank, World: cfg.WorldSize, DropLast: cfg.DropLast}
+	p.split = sampler.Split{Len: info.Len, Batch: cfg.BatchSize, Rank: cfg.Rank, World: cfg.WorldSize, DropLast: cfg.DropLast, Uneven: cfg.Uneven}
 	if int64(cfg.BatchSize)*int64(cfg.WorldSize) > sampler.MaxLen {
 		return fmt.Errorf("batch_size x world_size is %d, the limit is %d", int64(cfg.BatchSize)*int64(cfg.WorldSize), int64(sampler.MaxLen))
 	}
-	if p.split.Steps() == 0 {
+	if err := p.planBuckets(ctx, info); err != nil {
+		return err
+	}
+	if p.steps() == 0 && !cfg.DropLast {
+		return fmt.Errorf("%s holds %d records, less than the %d ranks, and uneven=%q leaves them out: there would be no batch; "+
+			"use uneven=%q, which repeats some", info.URL, info.Len, cfg.WorldSize, cfg.Uneven, sampler.Pad)
+	}
+	if p.steps() == 0 {
 		return fmt.Errorf("%s holds %d records, less than one global batch of %d x %d, and drop_last leaves out the rest: there would be no batch; "+
 			"lower batch_size or turn drop_last off", info.URL, info.Len, cfg.BatchSize, cfg.WorldSize)
 	}
 	if err := p.planArrays(info); err != nil {
 		return err
+	}
+	if cfg.OnError == OnErrorMark && slices.ContainsFunc(p.layout.Arrays, func(a item.Array) bool { return a.Ragged || a.Padded }) {
+		return fmt.Errorf("on_error is %q, which rows of different lengths do not take", OnErrorMark)
 	}
 	node := budget.NodeOf(cfg.LocalWorldSize, os.Getenv, func() int {
 		return int(proc.Live.LauncherCores(cfg.Trainer, budget.LauncherVariables))
@@ -152,10 +225,11 @@ func (p *Pipeline) open() error {
 		return fmt.Errorf("making the ring of batches: %w", err)
 	}
 	p.info = Info{
-		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.split.Steps(),
+		URL: info.URL, Format: info.Format, Len: info.Len, Steps: p.steps(), Buckets: p.bucketInfo,
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
-		Classes: p.set.Classes(), Fingerprint: info.Fingerprint, Threads: threads, Memory: plan.Shares,
+		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: p.fingerprint(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
+		CacheNote: p.kept.noted(),
 	}
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)
@@ -172,7 +246,8 @@ func (p *Pipeline) open() error {
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 	})
-	p.parseBudget = arena.NewBudget(plan.Parse)
+	p.workerParse = plan.WorkerParse
+	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)
 	p.subMem = arena.NewBump(arena.NewBudget(plan.Substitute), arena.PurposeRead)
 	p.sub = direct.NewReader(p.src, p.objects)
 	p.sub.Alloc, p.sub.Want = p.subMem.Alloc, want
@@ -188,6 +263,7 @@ func (p *Pipeline) open() error {
 		}
 		p.workers = append(p.workers, w)
 	}
+	p.kept.open.Store(true)
 	for _, w := range p.workers {
 		p.spawn("decode", w.loop)
 	}
@@ -212,7 +288,7 @@ func (p *Pipeline) finishBatch(b *batch) {
 	start := time.Now()
 	if b.rows.Ragged() {
 		if err := b.rows.Finish(); err != nil {
-			p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+			p.batchFailed(b, 0, &RecordError{ID: p.number(b.ids[0]), Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
 			return
 		}
 		p.stage[stageCollate].addFor(time.Since(start), 0)
@@ -221,9 +297,9 @@ func (p *Pipeline) finishBatch(b *batch) {
 	if len(p.batchOps) == 0 || len(b.ids) == 0 {
 		return
 	}
-	view := transform.Batch{Arrays: p.layout.Arrays, Slot: p.ring.Slot(b.slot), Rows: len(b.ids)}
+	view := transform.Batch{Arrays: p.layout.Arrays, Slot: p.ring.Slot(b.slot), Rows: len(b.ids), Full: p.cfg.BatchSize}
 	if err := p.runBatchOps(b, &view); err != nil {
-		p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+		p.batchFailed(b, 0, &RecordError{ID: p.number(b.ids[0]), Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
 	}
 	p.stage[stageTransform].addFor(time.Since(start), 0)
 }
@@ -281,6 +357,7 @@ func (p *Pipeline) release() error {
 	if p.fetch != nil {
 		p.fetch.Close()
 		p.subMem.Release()
+		p.aloneMem.Release()
 		err = p.objects.Close()
 	}
 	if p.ring != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // planner is the head of one stream. It walks through the order of the epochs in
@@ -64,6 +65,7 @@ const (
 
 func newPlanner(p *Pipeline, s *stream) *planner {
 	pl := &planner{p: p, s: s, order: p.orders.Add(1 << 40), ids: make([]int64, p.groupRows)}
+	pl.cur.given, pl.follow.given = s.given, s.given
 	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
 	pl.follow.set(p, s.pos.Epoch, s.pos.Row)
 	if p.src.Info().Sequential {
@@ -77,7 +79,7 @@ func (pl *planner) following(ids []int64) (order int64, n int) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur
 	n = min(pl.groupAt(), len(ids))
-	c.order.Fill(ids[:n], c.part.Lo+int64(c.k))
+	c.fill(ids[:n], c.k, pl.p.epochs)
 	c.k += n
 	pl.order++
 	return pl.order, n
@@ -86,8 +88,11 @@ func (pl *planner) following(ids []int64) (order int64, n int) {
 // cursor is a place in the order of the epochs: row k of the part of a global
 // batch that is this rank's.
 type cursor struct {
+	// given is the order when the client gives it; it is then of one epoch, and ok says
+	// that the next batch is known.
+	given *Given
 	epoch int64
-	order sampler.Order
+	order *sampler.Epoch
 	begun bool
 	row   int64 // of the part in the epoch
 	part  sampler.Part
@@ -96,25 +101,58 @@ type cursor struct {
 }
 
 func (c *cursor) set(p *Pipeline, epoch, row int64) {
+	if c.given != nil {
+		c.epoch, c.row, c.k = epoch, row, 0
+		c.part, c.ok = c.given.at(row)
+		return
+	}
 	if !c.begun || c.epoch != epoch {
 		c.begun = true
-		c.order = sampler.NewOrder(p.split.Len, p.cfg.Shuffle, p.cfg.Seed, epoch)
+		c.order = p.epoch(epoch)
 	}
 	c.epoch, c.row, c.k = epoch, row, 0
-	c.part, c.ok = p.split.At(row)
+	c.part, c.ok = c.order.At(row)
 }
 
 // next goes to the next part, or over the end of the epoch to the first one.
 func (c *cursor) next(p *Pipeline) {
-	if c.ok {
+	switch {
+	case c.ok:
 		c.set(p, c.epoch, c.part.Next)
-	} else {
+	case c.given != nil:
+		c.set(p, c.epoch, c.row)
+	default:
 		c.set(p, c.epoch+1, 0)
 	}
 }
 
+// known says whether there is a row at the cursor, or will be once it has settled: of
+// an order that the client gives there may be none yet.
+func (c *cursor) known(p *Pipeline) bool {
+	if c.given != nil && (!c.ok || c.k >= c.rows()) {
+		c.next(p)
+		return c.ok
+	}
+	return true
+}
+
+// fill writes the records of rows k, k+1, ... of the part into ids, in epochs as those
+// of a source whose records are others in each.
+func (c *cursor) fill(ids []int64, k int, epochs bool) {
+	if c.given != nil {
+		c.given.fill(ids, c.part.Lo+int64(k))
+	} else {
+		c.order.Fill(ids, &c.part, k)
+	}
+	if epochs {
+		for i, id := range ids {
+			ids[i] = driver.InEpoch(c.epoch, id)
+		}
+	}
+}
+
 // rows is the number of rows of the part.
-func (c *cursor) rows() int { return int(c.part.Hi - c.part.Lo) }
+func (c *cursor) rows() int { return c.part.Rows() }
 
 // settle goes on until there is a row at the cursor.
 func (c *cursor) settle(p *Pipeline) {
@@ -137,9 +175,15 @@ func (pl *planner) run() {
 			return
 		}
 		var free <-chan int
+		var more <-chan struct{}
+		if s.given != nil {
+			more = s.given.more
+		}
 		switch {
 		case pl.b == nil:
-			free = p.free
+			if pl.follow.known(p) {
+				free = p.free
+			}
 		case pl.dispatch():
 			pl.b = nil
 			continue
@@ -153,6 +197,7 @@ func (pl *planner) run() {
 				return
 			}
 		case <-p.fetch.Space():
+		case <-more:
 		case <-s.ctx.Done():
 		}
 	}
@@ -161,7 +206,7 @@ func (pl *planner) run() {
 // epochEnds announces the end of an epoch when the batches have come to it. It
 // returns false when the stream was stopped.
 func (pl *planner) epochEnds() bool {
-	for pl.b == nil && !pl.follow.ok {
+	for pl.b == nil && !pl.follow.ok && pl.s.given == nil {
 		if !pl.p.enqueue(pl.s, entry{end: true, epoch: pl.follow.epoch}, nil) {
 			return false
 		}
@@ -177,21 +222,26 @@ func (pl *planner) begin(slot int) bool {
 	b := &p.batches[slot]
 	rows := c.rows()
 	b.ids = b.ids[:rows]
-	c.order.Fill(b.ids, c.part.Lo)
+	c.fill(b.ids, 0, p.epochs)
 	b.epoch, b.first = c.epoch, c.part.Lo
 	b.populate, b.fresh = b.fresh, false
-	b.step = c.row / (int64(p.split.Batch) * int64(p.split.World))
+	b.step, b.repeated = c.part.Step, int(c.part.Repeated)
 	b.pos = item.Position{Epoch: c.epoch, Row: c.part.Next}
-	if _, more := p.split.At(c.part.Next); !more {
-		b.pos = item.Position{Epoch: c.epoch + 1}
+	if c.given == nil {
+		if _, more := c.order.At(c.part.Next); !more {
+			b.pos = item.Position{Epoch: c.epoch + 1}
+		}
 	}
 	c.next(p)
+	if c.given != nil {
+		c.given.drop(min(c.row, pl.cur.row))
+	}
 	b.err, b.errRow, b.skipped, b.bad = nil, 0, 0, b.bad[:0]
 	// One for the planner itself, so that the batch is not complete before all
 	// of its groups are out.
 	b.remaining.Store(1)
 	if err := p.set.Begin(b.rows, p.ring.Slot(slot), b.ids); err != nil {
-		p.batchFailed(b, 0, &RecordError{ID: b.ids[0], Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
+		p.batchFailed(b, 0, &RecordError{ID: p.number(b.ids[0]), Name: p.name(b.ids[0]), Reason: oneLine(err), Cause: err})
 	}
 	if !p.enqueue(pl.s, entry{slot: slot}, b) {
 		p.mu.Lock()
@@ -281,7 +331,7 @@ func (pl *planner) scout() {
 	c := &pl.cur
 	n := pl.groupAt()
 	ids := pl.ids[:n]
-	c.order.Fill(ids, c.part.Lo+int64(c.k))
+	c.fill(ids, c.k, p.epochs)
 	pl.order++
 	u, n := p.fetch.Locate(pl.s.ctx, pl.order, ids, false)
 	if len(u.Missing) > 0 {
@@ -323,6 +373,9 @@ func (pl *planner) lookAhead(admit bool) {
 	p := pl.p
 	for pl.s.ctx.Err() == nil {
 		if len(pl.scouts) == 0 {
+			if !pl.cur.known(p) {
+				return
+			}
 			pl.scout()
 		}
 		u := pl.scouts[0]
@@ -337,7 +390,7 @@ func (pl *planner) lookAhead(admit bool) {
 			}
 			continue
 		}
-		if len(pl.scouts) >= maxScouts {
+		if len(pl.scouts) >= maxScouts || !pl.cur.known(p) {
 			return
 		}
 		pl.scout()

@@ -114,7 +114,7 @@ func TestHostileImagesStayWithinTheBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := len(entries)
-	for _, memory := range []int64{64 << 20, 600 << 20} {
+	for _, memory := range []int64{96 << 20, 600 << 20} { // four workers, files of up to 14 MB
 		r := runEngine(t, dir, memory, OnErrorSkip)
 		t.Logf("%d MiB: peak %d MiB, %d beside the budget; %d skipped", memory>>20, r.Peak>>20, (r.Peak-memory)>>20, len(r.Skipped))
 		for _, s := range r.Skipped {

@@ -46,13 +46,13 @@ func (p *Pipeline) Stats() Stats {
 		Batches: p.nBatches.Load(), Records: p.nRecords.Load(), Skipped: p.skipped.Load(),
 		Bytes: fetched.Bytes, Retries: p.retries.Load(),
 		ConsumerWait: time.Duration(p.consumerWait.Load()),
-		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.parseBudget.Used() + p.large.Used(),
-		MemoryPeak:   p.budget.Peak() + fetched.Peak + p.parseBudget.Peak() + p.large.Peak(),
+		MemoryUsed:   p.budget.Used() + fetched.Ahead + p.aloneMem.Budget().Used() + p.large.Used(),
+		MemoryPeak:   p.budget.Peak() + fetched.Peak + p.aloneMem.Budget().Peak() + p.large.Peak(),
 		Uptime:       time.Since(p.opened),
 	}
 	for _, w := range p.workers {
-		s.MemoryUsed += w.budget.Used()
-		s.MemoryPeak += w.budget.Peak()
+		s.MemoryUsed += w.budget.Used() + w.mem.Budget().Used()
+		s.MemoryPeak += w.budget.Peak() + w.mem.Budget().Peak()
 	}
 	if since := p.waitSince.Load(); since != 0 {
 		s.ConsumerWait += time.Since(time.Unix(0, since))
@@ -69,6 +69,7 @@ func (p *Pipeline) Stats() Stats {
 		}
 		s.Stages = append(s.Stages, st)
 	}
+	p.kept.count(&s)
 	p.mu.Lock()
 	for i := range p.batches {
 		switch p.batches[i].state {

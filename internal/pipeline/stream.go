@@ -24,6 +24,7 @@ var ErrClosed = errors.New("the loader is closed")
 type stream struct {
 	gen    uint64
 	pos    item.Position
+	given  *Given // the order, where the client gives it
 	ctx    context.Context
 	cancel context.CancelFunc
 	// stopped is set when the result is no longer wanted.
@@ -61,9 +62,11 @@ type batch struct {
 	state  batchState // guarded by Pipeline.mu
 	epoch  int64
 	step   int64
-	pos    item.Position // after the batch
-	first  int64         // position of the first row in the epoch's order
-	ids    []int64
+	// repeated is how many rows at the end are records that have come before.
+	repeated int
+	pos      item.Position // after the batch
+	first    int64         // position of the first row in the epoch's order
+	ids      []int64
 	// fresh says that the slot was never used; populate that its memory is
 	// still to be backed, by each group for its rows.
 	fresh, populate bool
@@ -93,7 +96,13 @@ type group struct {
 // What older streams made and Next has not returned is dropped. It does not
 // wait: groups of the older stream that are being read or decoded finish in
 // the background and their slots become free.
-func (p *Pipeline) Start(pos item.Position) (gen uint64) {
+func (p *Pipeline) Start(pos item.Position) (gen uint64) { return p.StartGiven(pos, nil) }
+
+// StartGiven is Start with the order that a client gives (Config.Order).
+func (p *Pipeline) StartGiven(pos item.Position, given *Given) (gen uint64) {
+	if given == nil {
+		given = p.NewGiven(pos)
+	}
 	pos.Row = max(pos.Row, 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +111,7 @@ func (p *Pipeline) Start(pos item.Position) (gen uint64) {
 	if p.closed {
 		return p.gen
 	}
-	s := &stream{gen: p.gen, pos: pos, queue: make([]entry, 0, 2*len(p.batches)+4)}
+	s := &stream{gen: p.gen, pos: pos, given: given, queue: make([]entry, 0, 2*len(p.batches)+4)}
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	p.cur = s
 	p.wg.Add(1)
@@ -256,7 +265,7 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 	}
 	p.nBatches.Add(1)
 	p.nRecords.Add(int64(len(b.ids)))
-	return Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Epoch: b.epoch, Step: b.step, Pos: b.pos}, nil, true
+	return Event{Kind: EventBatch, Gen: s.gen, Slot: b.slot, Rows: len(b.ids), Repeated: b.repeated, Epoch: b.epoch, Step: b.step, Pos: b.pos}, nil, true
 }
 
 // pop removes the head. The queue is short: it moves up in place.

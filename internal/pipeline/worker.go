@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -41,7 +42,7 @@ type worker struct {
 }
 
 func (p *Pipeline) newWorker() (*worker, error) {
-	w := &worker{p: p, mem: arena.NewBump(p.parseBudget, arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
+	w := &worker{p: p, mem: arena.NewBump(arena.NewBudget(p.workerParse), arena.PurposeRead), budget: arena.NewBudget(p.workerScratch)}
 	w.alloc, w.where = w.mem.Alloc, w.place // here, so that a group allocates nothing
 	var err error
 	w.rows, err = p.set.NewRows(p.groupRows, w.budget, p.workerDecode, p.large)
@@ -167,6 +168,7 @@ func (w *worker) group(b *batch, lo int, u *fetch.Unit, found time.Time) {
 		w.oneByOne(b, lo, &u.Group)
 	}
 	total := time.Since(start)
+	p.kept.made(u.Records, total)
 	n := int64(len(u.IDs))
 	p.stage[stageDecode].addFor(w.decode, n)
 	p.stage[stageTransform].addFor(w.transform, n)
@@ -207,8 +209,26 @@ func (w *worker) oneByOne(b *batch, lo int, g *driver.Group) {
 		if g.Records[k].Err == nil {
 			g.Records[k].Err = direct.Parse(w.p.src, o)
 		}
+		if errors.Is(g.Records[k].Err, arena.ErrBudget) {
+			w.alone(b, lo+k, o)
+			continue
+		}
 		w.make(b, lo+k, o.Records)
 	}
+}
+
+// alone makes a row of a record whose values need more memory than a worker has:
+// one at a time, with what is enough for any.
+func (w *worker) alone(b *batch, row int, o *driver.Group) {
+	p := w.p
+	p.aloneMu.Lock()
+	defer p.aloneMu.Unlock()
+	p.aloneMem.Reset()
+	o.Alloc = p.aloneMem.Alloc
+	clear(o.Records[0].Values)
+	o.Records[0].Err = nil // Parse leaves records alone that have one
+	o.Records[0].Err = direct.Parse(p.src, o)
+	w.make(b, row, o.Records)
 }
 
 // place is where a value of the group that is being parsed is wanted.
@@ -228,11 +248,20 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 
 // fill makes the rows of recs as far as they are good.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
-	g := w.rows.Make(b.rows, first, b.epoch, recs)
+	if w.p.cut != nil { // what is drawn is drawn for a record, however it is read
+		for k := range recs {
+			recs[k].ID = w.p.number(recs[k].ID)
+		}
+	}
+	draw := int64(-1)
+	if b.stream.given != nil {
+		draw = b.first + int64(first)
+	}
+	g := w.rows.Make(b.rows, first, b.epoch, draw, recs)
 	index := b.rows.Span(w.p.indexArray, first, first+len(recs))
 	for k := range recs {
 		if g.Errs[k] == nil {
-			binary.LittleEndian.PutUint64(index[8*k:], uint64(recs[k].ID))
+			binary.LittleEndian.PutUint64(index[8*k:], uint64(w.p.number(recs[k].ID)))
 		}
 	}
 	return g
@@ -258,18 +287,29 @@ const maxSubstitutes = 1000
 // nothing else, so that a resumed run gives the same batch.
 func (w *worker) replace(b *batch, row int, id int64, cause error) {
 	p := w.p
-	rec := RecordError{ID: id, Name: p.find(b.stream.ctx, id), Reason: oneLine(cause), Cause: cause}
+	rec := RecordError{ID: p.number(id), Name: p.find(b.stream.ctx, id), Reason: oneLine(cause), Cause: cause}
+	if p.cfg.OnError == OnErrorMark {
+		index := b.rows.Span(p.indexArray, row, row+1)
+		binary.LittleEndian.PutUint64(index, uint64(-1-rec.ID))
+		return
+	}
 	if p.cfg.OnError != OnErrorSkip {
 		p.batchFailed(b, row, &rec)
 		return
 	}
 	n := p.split.Len
+	if p.buckets != nil {
+		n = math.MaxInt64 // substitute says when the bucket is at its end
+	}
 	for try := int64(1); try < n && try <= maxSubstitutes; try++ {
 		if b.stream.stopped.Load() {
 			return
 		}
 		var err error
-		if try, err = w.substitute(b, row, id, try); err == nil {
+		if try, err = w.substitute(b, row, id, try); errors.Is(err, errNoSubstitute) {
+			n = try
+			break
+		} else if err == nil {
 			p.mu.Lock()
 			b.skipped++
 			if len(b.bad) < maxBadListed {
@@ -318,7 +358,16 @@ func (w *worker) substitute(b *batch, row int, id, try int64) (int64, error) {
 			}
 		}
 	} else {
-		ids := [1]int64{(id + try) % n}
+		ids := [1]int64{(p.number(id) + try) % n}
+		if p.buckets != nil { // one of its like
+			var ok bool
+			if ids[0], ok = p.buckets.After(id, try); !ok {
+				return try, errNoSubstitute
+			}
+		}
+		if p.epochs {
+			ids[0] = driver.InEpoch(b.epoch, ids[0])
+		}
 		recs, err = p.sub.Read(b.stream.ctx, ids[:])
 	}
 	if err != nil {
@@ -334,6 +383,14 @@ func (p *Pipeline) batchFailed(b *batch, row int, err *RecordError) {
 	if b.err == nil || row < b.errRow {
 		b.err, b.errRow = err, row
 	}
+}
+
+// number is the number of a record among those of the source.
+func (p *Pipeline) number(id int64) int64 {
+	if p.epochs {
+		_, id = driver.OfEpoch(id)
+	}
+	return id
 }
 
 // name says where a record lies; a panic of the source does not matter here.

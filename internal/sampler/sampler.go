@@ -180,26 +180,54 @@ func (o *Order) decrypt(x uint64) uint64 {
 	return b<<o.aBits | a
 }
 
+// Uneven says what becomes of the positions at the end of an epoch that do not fill
+// a global batch, when their number is no multiple of the ranks.
+type Uneven string
+
+// The ways. The first one is that of an empty string too.
+const (
+	// Exact shares them as they are: each record once, and a rank may have fewer rows
+	// than another one, or none.
+	Exact Uneven = "exact"
+	// Pad gives each rank as many: records from the beginning of the epoch come again.
+	Pad Uneven = "pad"
+	// Drop gives each rank as many, and leaves out those behind.
+	Drop Uneven = "drop"
+)
+
+// Unevens lists them.
+var Unevens = []Uneven{Exact, Pad, Drop}
+
 // Split says how an epoch is cut into batches and how batches are shared among
 // ranks. A global batch is the next World*Batch positions of the epoch; rank r
 // takes its r-th run of Batch positions. The positions that are left at the
-// end are shared evenly, in order, so that each rank has the same number of
-// batches; a rank may get none of fewer positions than ranks.
+// end are shared in order, so that each rank has the same number of batches, as
+// Uneven says.
 type Split struct {
 	Len      int64
 	Batch    int
 	Rank     int
 	World    int
 	DropLast bool
+	Uneven   Uneven
 }
 
 // Part is one rank's part of a global batch.
 type Part struct {
-	// Lo and Hi: positions [Lo, Hi) are the rank's.
-	Lo, Hi int64
+	// Lo and Hi: positions [Lo, Hi) are the rank's. Those from the end of the epoch
+	// on, or of the bucket, are Repeated ones: records from its beginning.
+	Lo, Hi   int64
+	Repeated int64
 	// Next is the position behind the global batch, where the next one begins.
 	Next int64
+	// Step is the number of the global batch in its epoch, Bucket the bucket that its
+	// records are of.
+	Step   int64
+	Bucket int
 }
+
+// Rows is the number of rows of the part.
+func (p *Part) Rows() int { return int(p.Hi - p.Lo) }
 
 // At returns the part of the global batch that begins at position row. It
 // returns false when the epoch has no further batch there.
@@ -207,25 +235,42 @@ func (s *Split) At(row int64) (Part, bool) {
 	if row < 0 || row >= s.Len {
 		return Part{}, false
 	}
-	left := s.Len - row
-	global := int64(s.Batch) * int64(s.World)
-	if left >= global {
-		lo := row + int64(s.Rank)*int64(s.Batch)
-		return Part{Lo: lo, Hi: lo + int64(s.Batch), Next: row + global}, true
-	}
-	if s.DropLast {
-		return Part{}, false
-	}
-	// left < global <= 2^40, World <= 2^20: no overflow.
+	p, ok := s.share(row, s.Len-row, int64(s.Batch))
+	p.Next = min(row+int64(s.Batch)*int64(s.World), s.Len)
+	return p, ok
+}
+
+// share gives the rank its part of the positions that begin at row: of rows for each
+// rank, or of the last ones, which are fewer. It returns false when no rank has any.
+func (s *Split) share(row, left, rows int64) (Part, bool) {
+	// left < rows x World <= 2^40, World <= 2^20: no overflow.
 	r, w := int64(s.Rank), int64(s.World)
-	return Part{Lo: row + r*left/w, Hi: row + (r+1)*left/w, Next: s.Len}, true
+	if left < rows*w {
+		switch {
+		case s.DropLast:
+			return Part{}, false
+		case s.Uneven == Pad:
+			rows = (left + w - 1) / w
+		case s.Uneven == Drop:
+			rows = left / w
+		default:
+			return Part{Lo: row + r*left/w, Hi: row + (r+1)*left/w}, true
+		}
+	}
+	p := Part{Lo: row + r*rows, Hi: row + (r+1)*rows}
+	p.Repeated = max(p.Hi-max(p.Lo, row+left), 0)
+	return p, rows > 0
+}
+
+// steps is the number of batches that so many positions give.
+func (s *Split) steps(positions, rows int64) int64 {
+	global := rows * int64(s.World)
+	n := positions / global
+	if _, more := s.share(0, positions%global, rows); more && positions%global > 0 {
+		n++
+	}
+	return n
 }
 
 // Steps returns the number of batches of a whole epoch.
-func (s *Split) Steps() int64 {
-	global := int64(s.Batch) * int64(s.World)
-	if s.DropLast {
-		return s.Len / global
-	}
-	return (s.Len + global - 1) / global
-}
+func (s *Split) Steps() int64 { return s.steps(s.Len, int64(s.Batch)) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -300,5 +301,75 @@ func BenchmarkFill(b *testing.B) {
 	ids := make([]int64, 64)
 	for b.Loop() {
 		o.Fill(ids, 1000)
+	}
+}
+
+// Where an epoch ends unevenly each rank has as many rows as the others: with records
+// from its beginning, said to be repeated, or without those behind.
+func TestUneven(t *testing.T) {
+	for _, uneven := range Unevens {
+		for _, dropLast := range []bool{false, true} {
+			for n := int64(1); n <= 60; n++ {
+				for _, world := range []int{1, 2, 3, 7} {
+					for _, batch := range []int{1, 4, 9} {
+						checkUneven(t, n, world, batch, uneven, dropLast, nil)
+						checkUneven(t, n, world, batch, uneven, dropLast, []int{batch, 2, batch})
+					}
+				}
+			}
+		}
+	}
+}
+
+func checkUneven(t *testing.T, n int64, world, batch int, uneven Uneven, dropLast bool, buckets []int) {
+	t.Helper()
+	first, again := map[int64]int{}, 0
+	steps := make([]int64, world)
+	rows := map[int64][]int{}
+	for r := range world {
+		s := &Split{Len: n, Batch: batch, Rank: r, World: world, DropLast: dropLast, Uneven: uneven}
+		e, want := NewEpoch(s, true, 5, 1), s.Steps()
+		if buckets != nil {
+			b, err := NewBuckets(n, func(id int64) int { return int(id*id) % len(buckets) }, buckets, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, want = b.NewEpoch(true, 5, 1), b.Steps()
+		}
+		for row := int64(0); ; steps[r]++ {
+			p, ok := e.At(row)
+			if !ok {
+				break
+			}
+			ids := make([]int64, p.Rows())
+			e.Fill(ids, &p, 0)
+			for i, id := range ids {
+				if int64(i) < int64(len(ids))-p.Repeated {
+					first[id]++
+				} else {
+					again++
+				}
+			}
+			rows[row] = append(rows[row], len(ids))
+			row = p.Next
+		}
+		if steps[r] != want {
+			t.Fatalf("%d steps, %d were said", steps[r], want)
+		}
+	}
+	name := fmt.Sprintf("%d records, %d ranks, batches of %d, %s, drop_last=%v, buckets %v", n, world, batch, uneven, dropLast, buckets)
+	groups := int64(max(len(buckets), 1))
+	for id, times := range first {
+		if times != 1 || id < 0 || id >= n {
+			t.Fatalf("%s: record %d comes %d times", name, id, times)
+		}
+	}
+	if left := n - int64(len(first)); left > 0 && !dropLast && uneven != Drop || !dropLast && left >= groups*int64(world) || uneven != Pad && again > 0 || int64(again) >= groups*int64(world) {
+		t.Fatalf("%s: %d records are left out, %d come again", name, left, again)
+	}
+	for at, of := range rows {
+		if uneven != Exact && (len(of) != world || slices.Min(of) != slices.Max(of) || of[0] == 0) {
+			t.Fatalf("%s: ranks have %v rows at %d", name, of, at)
+		}
 	}
 }

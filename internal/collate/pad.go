@@ -1,0 +1,182 @@
+package collate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/item"
+)
+
+// This file fills rows of different lengths up to one length. Rows first come one
+// behind the other, as ragged ones; when all are there, the length is known, and they
+// move apart, the last one first, in the memory that they lie in.
+
+// Pad says how rows of any length become one array, of rows of one length.
+type Pad struct {
+	// Value is what rows are filled up with.
+	Value float64 `json:"value"`
+	// Length is the length of all rows; 0 means that of the longest row of the batch,
+	// rounded up to a multiple of Multiple.
+	Length   int64 `json:"length"`
+	Multiple int64 `json:"multiple"`
+	// Truncate cuts rows that are longer than Length; otherwise they are errors.
+	Truncate bool `json:"truncate"`
+	// Mask adds an array that says which elements are not filled in.
+	Mask bool `json:"mask"`
+	// Most bounds rows x length of a batch, where that is known; 0 where it is not.
+	Most int64 `json:"-"`
+}
+
+// Behind the name of a padded array, what the arrays are called that say how long
+// its rows are and which elements are theirs.
+const (
+	LengthSuffix = "_length"
+	MaskSuffix   = "_mask"
+)
+
+// PadKeys are the keys of a Pad in JSON.
+func PadKeys() []string { return []string{"value", "length", "multiple", "truncate", "mask"} }
+
+// maxLength bounds lengths so that no arithmetic overflows.
+const maxLength = 1 << 40
+
+// Check refuses what makes no sense, whatever the column.
+func (p *Pad) Check() error {
+	switch {
+	case p.Length < 0 || p.Length > maxLength:
+		return fmt.Errorf("a length of %d is out of range", p.Length)
+	case p.Multiple < 0 || p.Multiple > maxLength:
+		return fmt.Errorf("a multiple of %d is out of range", p.Multiple)
+	case p.Length > 0 && p.Multiple > 1:
+		return fmt.Errorf("length is %d and multiple is %d: only one of them can be had", p.Length, p.Multiple)
+	case p.Truncate && p.Length == 0:
+		return fmt.Errorf("truncate cuts rows to a length, and there is none")
+	}
+	return nil
+}
+
+// MaxRow is the most bytes that a row keeps of max, where an element of the first axis
+// has some.
+func (p *Pad) MaxRow(most, element int64) int64 {
+	if p.Truncate {
+		return min(most, p.Length*element)
+	}
+	return most
+}
+
+// padding is a Pad of a column.
+type padding struct {
+	Pad
+	fill          []byte // one number
+	element       int64
+	lengths, mask int // the arrays, -1 for none
+}
+
+func newPadding(c *Column, element int64) (*padding, error) {
+	if err := c.Pad.Check(); err != nil {
+		return nil, fmt.Errorf("array %q: pad: %w", c.Name, err)
+	}
+	p := &padding{Pad: *c.Pad, element: element, lengths: -1, mask: -1}
+	p.Multiple = max(p.Multiple, 1)
+	fits := c.DType.Floating()
+	if !fits {
+		p.fill = c.DType.Append(nil, p.Value)
+		fits = p.Value == math.Trunc(p.Value) && math.Abs(p.Value) < 1<<63 && c.DType.Float(p.fill) == p.Value
+		if c.DType == dtype.Bool {
+			fits = p.Value == 0 || p.Value == 1
+		}
+	}
+	if !fits {
+		return nil, fmt.Errorf("array %q: pad: the value %g does not fit elements of %s", c.Name, p.Value, c.DType)
+	}
+	if p.fill == nil {
+		p.fill = c.DType.Append(nil, p.Value)
+	}
+	return p, nil
+}
+
+// most is the largest row that rows of up to maxRow bytes are filled up to.
+func (p *padding) most(maxRow int64) int64 { return p.length(maxRow/p.element) * p.element }
+
+// length is how long rows become of which the longest has some elements.
+func (p *padding) length(longest int64) int64 {
+	if p.Length > 0 {
+		return p.Length
+	}
+	return (longest + p.Multiple - 1) / p.Multiple * p.Multiple
+}
+
+// cut makes a value no longer than rows are.
+func (p *padding) cut(arr *item.Array, element int64, v []byte) ([]byte, error) {
+	n := int64(len(v)) / element
+	switch {
+	case p.Length == 0 || n <= p.Length:
+		return v, nil
+	case p.Truncate:
+		return v[:p.Length*element], nil
+	}
+	return v, fmt.Errorf("%q has %d elements, more than the length of %d that its rows are filled up to; truncate cuts such rows", arr.Name, n, p.Length)
+}
+
+// padded adds to columns what says how long their rows are.
+func padded(cols []Column) []Column {
+	for _, c := range cols[:len(cols):len(cols)] {
+		if !c.Ragged || c.Pad == nil {
+			continue
+		}
+		cols = append(cols[:len(cols):len(cols)], Column{Name: c.Name + LengthSuffix, DType: item.I64, of: c.Name})
+		if c.Pad.Mask {
+			cols = append(cols, Column{Name: c.Name + MaskSuffix, DType: item.Bool, of: c.Name, mask: true})
+		}
+	}
+	return cols
+}
+
+// fillUp moves the rows of a ragged array, which lie one behind the other, apart.
+func (b *Batch) fillUp(r *raggedArray, at, size []int64) {
+	p, arr := r.pad, &b.l.Arrays[r.array]
+	longest := int64(0)
+	for _, n := range size {
+		longest = max(longest, n/r.element)
+	}
+	length := p.length(longest)
+	binary.LittleEndian.PutUint64(b.slot[arr.LengthAt:], uint64(length))
+	row := length * r.element
+	values := b.l.values(b.slot, r.array)
+	same := bytes.Count(p.fill, p.fill[:1]) == len(p.fill)
+	for k := len(size) - 1; k >= 0; k-- {
+		to := values[int64(k)*row : int64(k+1)*row]
+		n := size[k]
+		if n > 0 {
+			copy(to[:n], values[at[k]:at[k]+n])
+		}
+		fill(to[n:], p.fill, same)
+	}
+	if p.lengths >= 0 {
+		for k, n := range size {
+			b.PutInt(p.lengths, k, n/r.element)
+		}
+	}
+	if p.mask >= 0 {
+		at := b.l.Arrays[p.mask].Offset
+		for k, n := range size {
+			m := b.slot[at+int64(k)*length : at+int64(k+1)*length]
+			fill(m[:n/r.element], []byte{1}, true)
+			clear(m[n/r.element:])
+		}
+	}
+}
+
+// fill fills b with a number.
+func fill(b, number []byte, same bool) {
+	if same && number[0] == 0 {
+		clear(b)
+		return
+	}
+	for n := copy(b, number); n > 0 && n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}

@@ -1,0 +1,324 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/answers"
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/scan"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/view"
+)
+
+// This file sorts records into buckets when a pipeline opens. What they are sorted by
+// is known without decoding: the sizes of values, the headers of images.
+
+// Bucket says how records are sorted into buckets, of one of which each batch is.
+type Bucket struct {
+	// By is a field: values of any length are sorted by that, images by width /
+	// height.
+	By string `json:"by"`
+	// Boundaries are the largest length or proportion of each bucket but the last.
+	// When there are none, Count buckets have about as many records each.
+	Boundaries []float64 `json:"boundaries"`
+	Count      int       `json:"count"`
+	// MaxTokens bounds rows x longest row of a batch, as rows are filled up; a batch has
+	// as many rows as that allows, up to the batch size.
+	MaxTokens int64 `json:"max_tokens"`
+}
+
+// BucketKeys are the keys of a Bucket in JSON.
+func BucketKeys() []string { return []string{"by", "boundaries", "count", "max_tokens"} }
+
+// BucketInfo describes the buckets of a pipeline.
+type BucketInfo struct {
+	By string `json:"by"`
+	// Largest is the length or proportion of the largest record in each bucket,
+	// Records how many there are, Rows those of its batches on each rank.
+	Largest []float64 `json:"largest"`
+	Records []int64   `json:"records"`
+	Rows    []int     `json:"rows"`
+}
+
+// Limits and defaults of buckets.
+const (
+	maxBuckets     = 4096
+	defaultBuckets = 8
+	// tokenBuckets are more, since each row is counted as the longest of its bucket.
+	tokenBuckets = 32
+)
+
+func (c *Bucket) check() error {
+	switch {
+	case c.By == "":
+		return fmt.Errorf("bucket: by says which field records are sorted by, and is missing")
+	case c.Count < 0 || c.Count > maxBuckets || len(c.Boundaries) >= maxBuckets:
+		return fmt.Errorf("bucket: there are 1 to %d buckets", maxBuckets)
+	case c.Count > 0 && len(c.Boundaries) > 0:
+		return fmt.Errorf("bucket: count and boundaries exclude each other")
+	case c.MaxTokens < 0:
+		return fmt.Errorf("bucket: max_tokens is %d, must be at least 1", c.MaxTokens)
+	}
+	for i, b := range c.Boundaries {
+		if math.IsNaN(b) || b <= 0 || i > 0 && b <= c.Boundaries[i-1] {
+			return fmt.Errorf("bucket: the boundaries %v must be more than 0 and rise", c.Boundaries)
+		}
+	}
+	return nil
+}
+
+// steps is the number of batches of an epoch.
+func (p *Pipeline) steps() int64 {
+	if p.buckets != nil {
+		return p.buckets.Steps()
+	}
+	return p.split.Steps()
+}
+
+// epoch is the order of an epoch. Those who read ahead and those who fill batches go
+// through the same ones.
+func (p *Pipeline) epoch(n int64) *sampler.Epoch {
+	if p.buckets == nil {
+		return sampler.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
+	}
+	p.epochMu.Lock()
+	defer p.epochMu.Unlock()
+	for i := range p.lastEpochs {
+		if e := &p.lastEpochs[i]; e.Epoch != nil && e.n == n {
+			return e.Epoch
+		}
+	}
+	e := p.buckets.NewEpoch(p.cfg.Shuffle, p.cfg.Seed, n)
+	p.lastEpochs[1] = p.lastEpochs[0]
+	p.lastEpochs[0].n, p.lastEpochs[0].Epoch = n, e
+	return e
+}
+
+// fingerprint is that of the source, and of how batches are made of it where positions
+// depend on that.
+func (p *Pipeline) fingerprint(info *driver.Info) string {
+	if p.buckets == nil {
+		return info.Fingerprint
+	}
+	b := p.bucketInfo
+	what := fmt.Sprintln(info.Fingerprint, b.By, b.Largest, b.Records, b.Rows, p.cfg.WorldSize, p.cfg.DropLast)
+	if p.cfg.Uneven == sampler.Drop { // the others have as many batches
+		what += string(p.cfg.Uneven)
+	}
+	h := xxh3.HashString128(what).Bytes()
+	return hex.EncodeToString(h[:])
+}
+
+// planBuckets sorts the records, where that is asked for.
+func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
+	c := p.cfg.Bucket
+	if c == nil {
+		return nil
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	field := slices.IndexFunc(info.Fields, func(f driver.Field) bool { return f.Name == c.By })
+	if field < 0 {
+		var names []string
+		for i := range info.Fields {
+			names = append(names, info.Fields[i].Name)
+		}
+		return fmt.Errorf("bucket: %s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
+	}
+	if info.Sequential || p.epochs {
+		return fmt.Errorf("bucket: batches of like records take them out of their order, and %s can only be read in order; make a pack of it (stoker pack)", info.URL)
+	}
+	keys, err := p.bucketKeys(ctx, info, field)
+	if err != nil {
+		return fmt.Errorf("bucket: %w", err)
+	}
+	if keys.width && c.MaxTokens > 0 {
+		return fmt.Errorf("bucket: max_tokens is about lengths, and %q is sorted by its proportions", c.By)
+	}
+	bounds := c.Boundaries
+	if bounds == nil {
+		bounds = keys.quantiles(c)
+	}
+	of := func(id int64) int {
+		k, _ := slices.BinarySearch(bounds, keys.at(id))
+		return k
+	}
+	largest, records := make([]float64, len(bounds)+1), make([]int64, len(bounds)+1)
+	for id := range info.Len {
+		k := of(id)
+		largest[k] = max(largest[k], keys.at(id))
+		records[k]++
+	}
+	rows := make([]int, len(largest))
+	for k, n := range largest {
+		if rows[k], err = p.bucketRows(c, n); err != nil {
+			return err
+		}
+	}
+	p.bucketInfo = &BucketInfo{By: c.By, Largest: largest, Records: records, Rows: rows}
+	if p.buckets, err = sampler.NewBuckets(info.Len, of, rows, &p.split); err != nil {
+		return fmt.Errorf("bucket: %w", err)
+	}
+	return nil
+}
+
+// bucketRows is the number of rows of batches of a bucket, in which the longest row has
+// some elements.
+func (p *Pipeline) bucketRows(c *Bucket, longest float64) (int, error) {
+	if c.MaxTokens == 0 {
+		return p.cfg.BatchSize, nil
+	}
+	n := p.paddedLength(int64(longest))
+	if n > c.MaxTokens {
+		return 0, fmt.Errorf("bucket: a record has %d elements in %q, more than max_tokens, which is %d: leave it out (where=\"%s.length <= %d\"), or cut it with pad= and truncate",
+			n, c.By, c.MaxTokens, c.By, c.MaxTokens)
+	}
+	return int(min(int64(p.cfg.BatchSize), c.MaxTokens/max(n, 1))), nil
+}
+
+// paddedLength is what a row of the field that is sorted by is filled up to, when it is
+// the longest.
+func (p *Pipeline) paddedLength(n int64) int64 {
+	pad, ok := p.cfg.Pad[p.cfg.Bucket.By]
+	switch m := max(pad.Multiple, 1); {
+	case !ok:
+		return n
+	case pad.Length > 0:
+		return pad.Length
+	default:
+		return (n + m - 1) / m * m
+	}
+}
+
+// pads are those that are asked for, with the room that buckets leave them.
+func (p *Pipeline) pads() map[string]collate.Pad {
+	c := p.cfg.Bucket
+	if c == nil || p.bucketInfo == nil {
+		return p.cfg.Pad
+	}
+	pads := maps.Clone(p.cfg.Pad)
+	if pad, ok := pads[c.By]; ok {
+		for k, n := range p.bucketInfo.Largest {
+			pad.Most = max(pad.Most, int64(p.bucketInfo.Rows[k])*p.paddedLength(int64(n)), 1)
+		}
+		pads[c.By] = pad
+	}
+	return pads
+}
+
+// keysOf are what records are sorted by: lengths, or widths and heights.
+type keysOf struct {
+	width bool
+	raw   []uint32 // one number per record, or two
+}
+
+func (k *keysOf) at(id int64) float64 {
+	if !k.width {
+		return float64(k.raw[id])
+	}
+	w, h := k.raw[2*id], k.raw[2*id+1]
+	if w == 0 || h == 0 {
+		return 1
+	}
+	return float64(w) / float64(h)
+}
+
+// quantiles are boundaries between which about as many records lie.
+func (k *keysOf) quantiles(c *Bucket) []float64 {
+	count := c.Count
+	if count == 0 {
+		count = defaultBuckets
+		if c.MaxTokens > 0 {
+			count = tokenBuckets
+		}
+	}
+	n := len(k.raw)
+	if k.width {
+		n /= 2
+	}
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = k.at(int64(i))
+	}
+	slices.Sort(all)
+	var bounds []float64
+	for i := 1; i < count; i++ {
+		b := all[min(i*n/count, n-1)]
+		if b < all[n-1] && (len(bounds) == 0 || b > bounds[len(bounds)-1]) {
+			bounds = append(bounds, b)
+		}
+	}
+	return bounds
+}
+
+// bucketKeys finds out what the records are sorted by, or has it from before.
+func (p *Pipeline) bucketKeys(ctx context.Context, info *driver.Info, field int) (*keysOf, error) {
+	f := &info.Fields[field]
+	keys := &keysOf{}
+	req := &scan.Request{Lenient: true}
+	element := int64(1)
+	if view.HasShape(f) {
+		keys.width = true
+		req.Shapes = []int{field}
+	} else {
+		var err error
+		if element, err = view.ElementBytes(f); err != nil {
+			return nil, err
+		}
+		req.Sizes = []int{field}
+	}
+	keys.raw = make([]uint32, info.Len*(1+int64(bool01(keys.width))))
+	question := ""
+	if info.Fingerprint != "" {
+		question = strings.Join([]string{"bucket", info.Fingerprint, fmt.Sprint(info.Len, keys.width, p.cfg.ApplyOrientation), f.Name}, "\x01")
+	}
+	if b, ok := answers.Load(question); ok && len(b) == 4*len(keys.raw) {
+		for i := range keys.raw {
+			keys.raw[i] = binary.LittleEndian.Uint32(b[4*i:])
+		}
+		return keys, nil
+	}
+	err := scan.Run(ctx, p.src, req, func(r *scan.Rows) error {
+		for k := range r.N {
+			id := r.First + int64(k)
+			if !keys.width {
+				keys.raw[id] = uint32(min(r.Sizes[0][k]/element, math.MaxUint32))
+				continue
+			}
+			s := r.Shapes[0][k]
+			if p.cfg.ApplyOrientation && s.Orientation >= 5 {
+				s.Width, s.Height = s.Height, s.Width
+			}
+			keys.raw[2*id], keys.raw[2*id+1] = uint32(s.Width), uint32(s.Height)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, 0, 4*len(keys.raw))
+	for _, v := range keys.raw {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	answers.Save(question, b)
+	return keys, nil
+}
+
+func bool01(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

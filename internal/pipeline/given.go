@@ -1,0 +1,111 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/sampler"
+)
+
+// OrderClient is the value of Config.Order with which the client says which records
+// each batch has; otherwise the sampler does.
+const OrderClient = "client"
+
+// MaxGiven is how many records may have been given that no batch has been begun of.
+const MaxGiven = 1 << 22
+
+// Given is the order of one stream as its client gives it, batch by batch, ahead of
+// the batches. It never ends: who gives it knows how many batches there are.
+type Given struct {
+	records int64 // of the source
+	rows    int   // of a batch at most
+
+	mu   sync.Mutex
+	ids  []int64 // those not dropped
+	from int64   // the position of ids[0]
+	open int64   // the position at which the batch begins that is not whole yet
+	ends []int64 // where the whole batches end that are not dropped
+	step int64   // the number of the first of them
+	more chan struct{}
+}
+
+// NewGiven is an order that begins at a position, without anything in it yet; nil where
+// the client gives none.
+func (p *Pipeline) NewGiven(pos item.Position) *Given {
+	if p.cfg.Order != OrderClient {
+		return nil
+	}
+	return newGiven(p.split.Len, p.cfg.BatchSize, max(pos.Row, 0))
+}
+
+func newGiven(records int64, rows int, at int64) *Given {
+	return &Given{records: records, rows: rows, from: at, open: at, more: make(chan struct{}, 1)}
+}
+
+// Add appends records. whole says that the last of them ends a batch.
+func (g *Given) Add(ids []int64, whole bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	end := g.from + int64(len(g.ids)+len(ids))
+	switch {
+	case len(g.ids)+len(ids) > MaxGiven:
+		return fmt.Errorf("more than %d records were given ahead of the batches", MaxGiven)
+	case end-g.open > int64(g.rows):
+		return fmt.Errorf("a batch of %d records, where batch_size is %d", end-g.open, g.rows)
+	case whole && end == g.open:
+		return fmt.Errorf("a batch without records")
+	}
+	for _, id := range ids {
+		if id < 0 || id >= g.records {
+			return fmt.Errorf("record %d is outside of the %d that there are", id, g.records)
+		}
+	}
+	g.ids = append(g.ids, ids...)
+	if whole {
+		g.ends = append(g.ends, end)
+		g.open = end
+		select {
+		case g.more <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// at is the batch that begins at a position, false where it is not known yet.
+func (g *Given) at(row int64) (sampler.Part, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i, found := slices.BinarySearch(g.ends, row)
+	if found {
+		i++
+	}
+	if i >= len(g.ends) {
+		return sampler.Part{}, false
+	}
+	return sampler.Part{Lo: row, Hi: g.ends[i], Next: g.ends[i], Step: g.step + int64(i)}, true
+}
+
+// fill writes the records at positions pos, pos+1, ... into ids.
+func (g *Given) fill(ids []int64, pos int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	copy(ids, g.ids[pos-g.from:])
+}
+
+// drop forgets what lies before a position at which a batch begins.
+func (g *Given) drop(pos int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := pos - g.from
+	g.ids = g.ids[:copy(g.ids, g.ids[n:])]
+	g.from = pos
+	i, found := slices.BinarySearch(g.ends, pos)
+	if found {
+		i++
+	}
+	g.ends = g.ends[:copy(g.ends, g.ends[i:])]
+	g.step += int64(i)
+}

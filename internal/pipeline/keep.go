@@ -1,0 +1,171 @@
+package pipeline
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/source/cachedsource"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// keeping decides when records are made fit for the cache. Undoing their entropy code
+// takes as long as decoding them, and is half of that: the decoder then goes on from
+// there.
+//
+//   - While batches wait for the trainer, it costs nothing that anybody waits for.
+//   - While the trainer waits for batches, it may take as much as leaves them leastRate
+//     of their rate: usually all records of the first epoch.
+type keeping struct {
+	p    *Pipeline
+	open atomic.Bool // before that, records are read to look at them
+	src  *cachedsource.Source
+
+	spent atomic.Int64
+	note  atomic.Pointer[string] // what was said
+
+	mu sync.Mutex
+	// plain and kept are how long a record takes from files and from the cache, and
+	// extra how long it takes to make it fit, moving averages in nanoseconds.
+	plain, kept, extra float64
+	groups             int     // that plain is known of
+	credit             float64 // groups that may be made fit
+}
+
+const (
+	// leastRate is how much of the rate remains where it is the loader that limits.
+	leastRate = 0.72
+	// firstGroups are decoded as they are, to know how long that takes.
+	firstGroups = 4
+)
+
+// options are those of a cache, nil when none is wanted.
+func (k *keeping) options() *cachedsource.Options {
+	cfg := &k.p.cfg
+	if cfg.Cache != CacheAuto || cfg.Decorate != nil {
+		return nil
+	}
+	return &cachedsource.Options{
+		Dir: cfg.CacheDir, Limit: cfg.CacheLimit, Allow: k.allow, Spent: k.took, Say: k.say,
+		Opened: func(s *cachedsource.Source) { k.src = s },
+	}
+}
+
+// say tells why there is no cache, or no more.
+func (k *keeping) say(what string) {
+	k.note.Store(&what)
+	if k.p.cfg.Say != nil {
+		k.p.cfg.Say(what)
+	}
+}
+
+// noted is what was said, "" for nothing.
+func (k *keeping) noted() string {
+	if s := k.note.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// allow says whether a group may be made fit now.
+func (k *keeping) allow() bool {
+	if !k.open.Load() {
+		return false
+	}
+	if k.idle() {
+		return true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.groups < firstGroups {
+		return false
+	}
+	if k.extra == 0 {
+		k.extra = k.plain // a guess, until the first one was made fit
+	}
+	kept := k.kept
+	if kept == 0 {
+		kept = k.plain / 4
+	}
+	more := k.extra + kept - k.plain
+	if more <= 0 {
+		return true
+	}
+	k.credit = min(k.credit+k.plain*(1/leastRate-1)/more, 2)
+	if k.credit < 1 {
+		return false
+	}
+	k.credit--
+	return true
+}
+
+// idle says that batches wait for the trainer.
+func (k *keeping) idle() bool {
+	p := k.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ready := 0
+	for i := range p.batches {
+		if p.batches[i].state == batchReady {
+			ready++
+		}
+	}
+	return ready >= max(2, len(p.batches)/2)
+}
+
+// took notes how long records took to be made fit.
+func (k *keeping) took(records int, d time.Duration) {
+	k.spent.Add(int64(d))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	average(&k.extra, records, d)
+}
+
+// made notes how long the rows of a group took.
+func (k *keeping) made(recs []driver.Record, d time.Duration) {
+	if k.src == nil || len(recs) == 0 {
+		return
+	}
+	n := 0
+	for i := range recs {
+		for v := range recs[i].Values {
+			if recs[i].Values[v].Codec == driver.CodecDCT {
+				n++
+				break
+			}
+		}
+	}
+	if n > 0 && n < len(recs) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n > 0 {
+		average(&k.kept, n, d)
+		return
+	}
+	k.groups++
+	average(&k.plain, len(recs), d)
+}
+
+func average(to *float64, records int, d time.Duration) {
+	each := float64(d) / float64(records)
+	if *to == 0 {
+		*to = each
+	}
+	*to += (each - *to) / 16
+}
+
+// count puts the cache into the statistics. Making records fit is a part of decoding
+// them, though it is done where they are parsed.
+func (k *keeping) count(s *Stats) {
+	if k.src == nil {
+		return
+	}
+	st := k.src.Stats()
+	st.Note = k.noted()
+	s.Cache = &st
+	spent := time.Duration(k.spent.Load())
+	s.Stages[stageFetch].Busy -= min(spent, s.Stages[stageFetch].Busy)
+	s.Stages[stageDecode].Busy += spent
+}

@@ -1,0 +1,203 @@
+package sampler
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Buckets are records sorted into groups of their like, such as those of about the
+// same length: a batch has records of one bucket. Each bucket is cut into global
+// batches of its own size, the last of which may be smaller; the order of the
+// records in each and that of all batches are drawn anew in each epoch. They do not
+// change once they are made.
+type Buckets struct {
+	split Split // Len and Batch are not used
+	// ids are the records, bucket by bucket, in the order of the source; those of
+	// bucket b are ids[first[b]:first[b+1]].
+	ids   []uint32
+	first []int64
+	// rows are those of a batch and rank, batches how many global batches lie before
+	// each bucket, and behind the last.
+	rows    []int
+	batches []int64
+	// plain is the order of the batches without shuffle.
+	plain []int64
+}
+
+// MaxBucketed is the largest number of records that can be put into buckets.
+const MaxBucketed = 1 << 32
+
+// NewBuckets sorts n records into buckets: of gives the bucket of each, in
+// [0, len(rows)), and rows the number of rows of the bucket's batches on each rank.
+func NewBuckets(n int64, of func(id int64) int, rows []int, s *Split) (*Buckets, error) {
+	if n > MaxBucketed {
+		return nil, fmt.Errorf("%d records are more than can be put into buckets, which is %d", n, int64(MaxBucketed))
+	}
+	b := &Buckets{split: *s, ids: make([]uint32, n), first: make([]int64, len(rows)+1), rows: slices.Clone(rows)}
+	for id := range n {
+		b.first[of(id)+1]++
+	}
+	for k := range rows {
+		b.first[k+1] += b.first[k]
+	}
+	at := slices.Clone(b.first)
+	for id := range n {
+		k := of(id)
+		b.ids[at[k]] = uint32(id)
+		at[k]++
+	}
+	b.batches = make([]int64, len(rows)+1)
+	for k := range rows {
+		b.batches[k+1] = b.batches[k] + s.steps(b.Records(k), int64(rows[k]))
+	}
+	// Without shuffle a batch comes when its last record does.
+	b.plain = make([]int64, b.Steps())
+	last := make([]uint32, len(b.plain))
+	for g := range b.plain {
+		k, lo, hi := b.span(int64(g))
+		b.plain[g], last[g] = int64(g), b.ids[b.first[k]+lo+hi-1]
+	}
+	slices.SortFunc(b.plain, func(x, y int64) int { return int(int64(last[x]) - int64(last[y])) })
+	return b, nil
+}
+
+// global is the number of records of a whole global batch of a bucket.
+func (b *Buckets) global(k int) int64 { return int64(b.rows[k]) * int64(b.split.World) }
+
+// Steps is the number of batches of an epoch, the same on each rank.
+func (b *Buckets) Steps() int64 { return b.batches[len(b.batches)-1] }
+
+// Records is the number of records of bucket k, Rows that of the rows of its batches.
+func (b *Buckets) Records(k int) int64 { return b.first[k+1] - b.first[k] }
+
+// Rows is the number of rows of a batch of bucket k on each rank.
+func (b *Buckets) Rows(k int) int { return b.rows[k] }
+
+// Len is the number of buckets.
+func (b *Buckets) Len() int { return len(b.rows) }
+
+// span says which bucket global batch g, in the order of the buckets, has records of,
+// from which one on and how many.
+func (b *Buckets) span(g int64) (bucket int, from, n int64) {
+	k, found := slices.BinarySearch(b.batches, g)
+	if !found {
+		k--
+	}
+	for b.batches[k+1] == g { // buckets without a batch
+		k++
+	}
+	from = (g - b.batches[k]) * b.global(k)
+	return k, from, min(b.global(k), b.Records(k)-from)
+}
+
+// After returns the record that is try places behind id in its bucket, in the order
+// of the source and from the end to the beginning, and false when that is id again.
+func (b *Buckets) After(id, try int64) (int64, bool) {
+	for k := range b.rows {
+		all := b.ids[b.first[k]:b.first[k+1]]
+		if i, ok := slices.BinarySearch(all, uint32(id)); ok && id <= math.MaxUint32 {
+			return int64(all[(int64(i)+try)%int64(len(all))]), try%int64(len(all)) != 0
+		}
+	}
+	return id, false
+}
+
+// Epoch is the order of the records of one epoch and how it is cut into batches.
+type Epoch struct {
+	order Order
+	split *Split
+
+	b       *Buckets
+	shuffle bool
+	batches Order
+	orders  []Order
+	starts  []int64 // the position at which each batch begins, and the end
+}
+
+// NewEpoch is the epoch of a split without buckets.
+func NewEpoch(s *Split, shuffle bool, seed uint64, epoch int64) *Epoch {
+	return &Epoch{order: NewOrder(s.Len, shuffle, seed, epoch), split: s}
+}
+
+// NewEpoch is an epoch of batches of one bucket each.
+func (b *Buckets) NewEpoch(shuffle bool, seed uint64, epoch int64) *Epoch {
+	e := &Epoch{b: b, shuffle: shuffle, batches: NewOrder(b.Steps(), shuffle, mix64(seed^golden), epoch)}
+	for k := range b.rows {
+		e.orders = append(e.orders, NewOrder(b.Records(k), shuffle, mix64(seed+uint64(k+1)*golden), epoch))
+	}
+	e.starts = make([]int64, 0, b.Steps()+1)
+	at := int64(0)
+	for i := range b.Steps() {
+		e.starts = append(e.starts, at)
+		_, _, n := b.span(e.batch(i))
+		at += n
+	}
+	e.starts = append(e.starts, at)
+	return e
+}
+
+// batch is the global batch that comes as the i-th one.
+func (e *Epoch) batch(i int64) int64 {
+	if !e.shuffle {
+		return e.b.plain[i]
+	}
+	return e.batches.At(i)
+}
+
+// At returns the part of the global batch that begins at position row. It returns
+// false when the epoch has no further batch there.
+func (e *Epoch) At(row int64) (Part, bool) {
+	if e.b == nil {
+		p, ok := e.split.At(row)
+		p.Step = row / (int64(e.split.Batch) * int64(e.split.World))
+		return p, ok
+	}
+	steps := len(e.starts) - 1
+	if row < 0 || row >= e.starts[steps] {
+		return Part{}, false
+	}
+	i := e.step(row)
+	k, _, _ := e.b.span(e.batch(int64(i)))
+	end := e.starts[i+1]
+	p, ok := e.b.split.share(row, end-row, int64(e.b.rows[k]))
+	p.Next, p.Step, p.Bucket = end, int64(i), k
+	return p, ok
+}
+
+// step is the batch that a position lies in.
+func (e *Epoch) step(pos int64) int {
+	i, found := slices.BinarySearch(e.starts, pos)
+	if !found {
+		i--
+	}
+	return i
+}
+
+// Fill writes the records of rows k, k+1, ... of a part into ids.
+func (e *Epoch) Fill(ids []int64, p *Part, k int) {
+	if len(ids) == 0 {
+		return
+	}
+	pos, order, n := p.Lo+int64(k), &e.order, e.order.Len()
+	var all []uint32
+	if e.b != nil {
+		i := e.step(p.Next - 1)
+		_, from, _ := e.b.span(e.batch(int64(i)))
+		pos += from - e.starts[i]
+		order, all = &e.orders[p.Bucket], e.b.ids[e.b.first[p.Bucket]:]
+		n = order.Len()
+	}
+	// Behind the end come the first ones again, as often as it takes.
+	for done := 0; done < len(ids); {
+		at := (pos + int64(done)) % n
+		some := ids[done:min(int64(len(ids)), int64(done)+n-at)]
+		order.Fill(some, at)
+		done += len(some)
+	}
+	if all != nil {
+		for i, at := range ids {
+			ids[i] = int64(all[at])
+		}
+	}
+}

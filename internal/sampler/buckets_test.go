@@ -1,0 +1,140 @@
+package sampler
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Each record comes once over all ranks, ranks agree on the number of batches, each
+// batch is of one bucket, and an epoch can be entered at any batch.
+func TestBuckets(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		n, nb := int64(rng.IntN(400)), 1+rng.IntN(6)
+		of := make([]int, n)
+		for i := range of {
+			of[i] = rng.IntN(1 + rng.IntN(nb))
+		}
+		rows := make([]int, nb)
+		for k := range rows {
+			rows[k] = 1 + rng.IntN(9)
+		}
+		world := 1 + rng.IntN(3)
+		drop := round%3 == 0
+		var ranks []*Buckets
+		for r := range world {
+			b, err := NewBuckets(n, func(id int64) int { return of[id] }, rows, &Split{Len: n, Rank: r, World: world, DropLast: drop})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranks = append(ranks, b)
+		}
+		shuffle := round%2 == 0
+		for epoch := range int64(2) {
+			seen := make([]int, n)
+			var starts []int64
+			for r, b := range ranks {
+				e := b.NewEpoch(shuffle, 7, epoch)
+				row, steps := int64(0), int64(0)
+				for {
+					p, ok := e.At(row)
+					if !ok {
+						break
+					}
+					if r == 0 {
+						starts = append(starts, row)
+					}
+					if p.Step != steps || row != starts[steps] {
+						t.Fatalf("round %d: rank %d is at step %d, row %d", round, r, p.Step, row)
+					}
+					if p.Hi-p.Lo > int64(rows[p.Bucket]) {
+						t.Fatalf("round %d: %d rows in bucket %d of %d", round, p.Hi-p.Lo, p.Bucket, rows[p.Bucket])
+					}
+					ids := make([]int64, p.Hi-p.Lo)
+					e.Fill(ids, &p, 0)
+					for i, id := range ids {
+						seen[id]++
+						if of[id] != p.Bucket {
+							t.Fatalf("round %d: record %d is of bucket %d and not %d", round, id, of[id], p.Bucket)
+						}
+						one := ids[i : i+1 : i+1]
+						again := []int64{0}
+						if e.Fill(again, &p, i); again[0] != one[0] {
+							t.Fatalf("round %d: two records at one position", round)
+						}
+					}
+					row, steps = p.Next, steps+1
+				}
+				if steps != b.Steps() {
+					t.Fatalf("round %d: %d steps, %d were said", round, steps, b.Steps())
+				}
+			}
+			for id, times := range seen {
+				if times != 1 && !(drop && times == 0) {
+					t.Fatalf("round %d: record %d comes %d times", round, id, times)
+				}
+			}
+			if !shuffle && world == 1 { // records of a bucket in the order of the source
+				e := ranks[0].NewEpoch(false, 1, epoch)
+				last := make([]int64, nb)
+				for row := int64(0); ; {
+					p, ok := e.At(row)
+					if !ok {
+						break
+					}
+					ids := make([]int64, p.Hi-p.Lo)
+					e.Fill(ids, &p, 0)
+					if !slices.IsSorted(ids) || len(ids) > 0 && ids[0] < last[p.Bucket] {
+						t.Fatalf("round %d: %v behind %d", round, ids, last[p.Bucket])
+					}
+					last[p.Bucket] = ids[len(ids)-1]
+					row = p.Next
+				}
+			}
+		}
+		if n > 0 { // who takes the place of a record is of its bucket
+			id := rng.Int64N(n)
+			got := map[int64]bool{}
+			for try := int64(1); ; try++ {
+				other, ok := ranks[0].After(id, try)
+				if !ok {
+					break
+				}
+				if of[other] != of[id] || other == id || got[other] {
+					t.Fatalf("round %d: %d for %d", round, other, id)
+				}
+				got[other] = true
+			}
+			if int64(len(got)) != ranks[0].Records(of[id])-1 {
+				t.Fatalf("round %d: %d others of %d", round, len(got), ranks[0].Records(of[id]))
+			}
+		}
+	}
+}
+
+// The order is the same on every machine, and another one in each epoch.
+func TestBucketsAreForever(t *testing.T) {
+	b, err := NewBuckets(20, func(id int64) int { return int(id % 2) }, []int{3, 4}, &Split{Len: 20, World: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var epochs [2][]int64
+	for n := range epochs {
+		e := b.NewEpoch(true, 5, int64(n))
+		for row := int64(0); ; {
+			p, ok := e.At(row)
+			if !ok {
+				break
+			}
+			ids := make([]int64, p.Hi-p.Lo)
+			e.Fill(ids, &p, 0)
+			epochs[n] = append(epochs[n], ids...)
+			row = p.Next
+		}
+	}
+	want := []int64{5, 17, 18, 0, 10, 12, 2, 4, 16, 8, 14, 6, 13, 11, 3, 1, 7, 15, 9, 19}
+	if slices.Equal(epochs[0], epochs[1]) || !slices.Equal(epochs[0], want) {
+		t.Errorf("%v, then %v", epochs[0], epochs[1])
+	}
+}
