@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/cli"
 )
 
@@ -42,6 +43,10 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata",
 		RequireUniqueNames:  true,
 		RequireExplicitExec: false,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv(cache.Variable, filepath.Join(env.WorkDir, ".cache"))
+			return nil
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code":    wantExitCode,
 			"glob":    wantMatches,

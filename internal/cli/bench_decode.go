@@ -20,6 +20,7 @@ func newBenchDecodeCommand(app *App) *cobra.Command {
 	o := decodebench.Options{}
 	var asJSON bool
 	var cpuProfile string
+	var look viewFlags
 	cmd := &cobra.Command{
 		Use:   "decode SRC",
 		Short: "Measure reading, decoding and transforming, without a trainer",
@@ -34,7 +35,10 @@ CPU time, what each stage spends on a record, and garbage collections.
   go tool pprof -tagfocus stage=decode bin/stoker cpu.pprof`,
 		Args: exactArgs("SRC"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			o.Source = args[0]
+			if err := look.read(); err != nil {
+				return err
+			}
+			o.Source = look.url(args[0])
 			if !slices.Contains([]string{decodebench.Crop, decodebench.Whole, decodebench.None}, o.Transform) {
 				return usageError("--transform crop, whole or none", "--transform %q is not known", o.Transform)
 			}
@@ -76,6 +80,7 @@ CPU time, what each stage spends on a record, and garbage collections.
 	spanVar(cmd.Flags(), &o.Warmup, "warmup", time.Second, "how long to run before")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&cpuProfile, "cpuprofile", "", "write a CPU profile to `FILE`")
+	look.register(cmd.Flags())
 	return cmd
 }
 

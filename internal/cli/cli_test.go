@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/cache/cachetest"
 	"github.com/stokerdata/stoker/internal/units"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cachetest.Main(m) }
 
 func TestExitCodes(t *testing.T) {
 	for _, test := range []struct {

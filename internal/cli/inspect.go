@@ -22,6 +22,7 @@ func newInspectCommand(app *App) *cobra.Command {
 	var row int64
 	var export, field string
 	var asJSON bool
+	var look viewFlags
 	cmd := &cobra.Command{
 		Use:     "inspect SRC",
 		GroupID: groupData,
@@ -33,9 +34,14 @@ what it was taken for, its records and fields, and the line that loads it.
 With --row N, show record N instead; --export FILE also writes one of its values
 as a file, the one that --field names or the first image: the JPEG or other file
 as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
-.npy file for arrays and lists. FILE "-" is the standard output.`,
+.npy file for arrays and lists. FILE "-" is the standard output.
+
+--where, --split and the flags beside them show a part of the data, and how many
+records it has.`,
 		Example: `  stoker inspect train/
   stoker inspect list.csv
+  stoker inspect train/ --where 'label < 10 and width >= 224'
+  stoker inspect train/ --split train:0.9,val:0.1 --part val --stratify label
   stoker inspect train/ --row 17 --export photo.jpg
   stoker inspect train/ --row 17 --export mask.png --field mask`,
 		Args: cobra.ExactArgs(1),
@@ -46,6 +52,10 @@ as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
 			if field != "" && export == "" {
 				return usageError("stoker inspect PACK --row 17 --export mask.png --field mask", "--field says which value --export writes")
 			}
+			if err := look.read(); err != nil {
+				return err
+			}
+			args[0] = look.url(args[0])
 			is, err := app.isSource(args[0])
 			if err != nil {
 				return err
@@ -74,6 +84,7 @@ as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
 	cmd.Flags().StringVar(&export, "export", "", "write a value of the record to `FILE`")
 	cmd.Flags().StringVar(&field, "field", "", "the `NAME` of the field that --export writes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	look.register(cmd.Flags())
 	return cmd
 }
 
@@ -86,11 +97,18 @@ func (app *App) inspectJSON(r *pack.Reader) error {
 	e := json.NewEncoder(app.Stdout)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(map[string]any{
+	out := map[string]any{
 		"pack": r.Dir(), "version": m.Version, "writer": m.Writer, "fingerprint": m.Fingerprint,
 		"records": m.Records, "bytes": m.Bytes, "shards": len(m.Shards), "chunks": chunks,
 		"fields": m.Fields, "source": m.Source, "options": m.Options, "skipped": m.Skipped,
-	})
+	}
+	if len(m.Appended) > 0 {
+		out["appended"] = m.Appended
+	}
+	if m.Removed() > 0 {
+		out["removed"] = m.Removed()
+	}
+	return e.Encode(out)
 }
 
 // styles of the inspect command.
@@ -132,6 +150,7 @@ func (app *App) inspectText(r *pack.Reader) error {
 		p.f(", %s per record", units.Bytes(m.Bytes/m.Records))
 	}
 	p.f("\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
+	historyText(p, m)
 	p.f("  fingerprint %s, format version %d\n", m.Fingerprint, m.Version)
 
 	p.section("Fields", "")
@@ -245,9 +264,9 @@ func skippedText(p *page, m *pack.Manifest) {
 func fieldType(f *pack.Field) string {
 	var sides []string
 	switch f.Kind {
-	case driver.KindRagged, driver.KindTokens:
+	case driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:
 		sides = append(sides, "n")
-	case driver.KindArray, driver.KindMask:
+	case driver.KindArray, driver.KindMask, driver.KindVolume:
 	default:
 		return ""
 	}
@@ -299,13 +318,19 @@ func fieldText(f *pack.Field) string {
 		add("%s", classes)
 	}
 	switch f.Kind {
-	case driver.KindLabel, driver.KindInt, driver.KindArray, driver.KindFloat, driver.KindTokens, driver.KindRagged:
+	case driver.KindLabel, driver.KindInt, driver.KindArray, driver.KindVolume, driver.KindFloat, driver.KindTokens, driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
 		if n := s.Ints; n != nil && n.Count > 0 && f.Classes == nil {
 			add("%d to %d", n.Min, n.Max)
 		}
 		if n := s.Floats; n != nil && n.Count > 0 {
 			add("%.4g to %.4g, mean %.4g", n.Min, n.Max, n.Mean)
 		}
+	}
+	if f.Format != "" {
+		add("%s", f.Format)
+	}
+	if f.Boxes != "" {
+		add("of %s", f.Boxes)
 	}
 	if r := s.Rows; r != nil {
 		add("%s to %s long, mean %.1f", units.Int(r.Min), units.Int(r.Max), float64(r.Total)/float64(max(s.Count, 1)))
@@ -320,8 +345,8 @@ func settingsText(s pack.Settings) string {
 		return fmt.Sprintf("chunks of %s", units.Bytes(s.ChunkBytes))
 	}
 	out := "--images " + s.Images
-	if s.Resize != "" {
-		out += " --resize " + s.Resize
+	if px := s.Pixels(); px != "" {
+		out += " " + px
 	}
 	if s.Metadata {
 		out += " --metadata"

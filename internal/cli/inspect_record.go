@@ -92,7 +92,7 @@ func toExport(rec *pack.Record, field string) (*pack.Value, error) {
 	}
 	for _, kinds := range [][]driver.Kind{
 		{driver.KindImage}, {driver.KindMask}, {driver.KindAudio}, {driver.KindBytes},
-		{driver.KindArray, driver.KindRagged, driver.KindTokens}, {driver.KindText, driver.KindJSON}, {driver.KindMultiLabel},
+		{driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints}, {driver.KindText, driver.KindJSON}, {driver.KindMultiLabel},
 	} {
 		for i := range rec.Values {
 			if slices.Contains(kinds, rec.Values[i].Field.Kind) {
@@ -172,7 +172,7 @@ func valueText(v *pack.Value) string {
 			out += fmt.Sprintf(", %s bytes of metadata", units.Int(int64(n)))
 		}
 		return out
-	case driver.KindArray, driver.KindRagged, driver.KindTokens:
+	case driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:
 		return fieldType(f) + ": " + elements(f.DType, v.Bytes)
 	case driver.KindMultiLabel:
 		var names []string

@@ -6,20 +6,26 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
 
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/videosource"
+	"github.com/stokerdata/stoker/source/view"
 )
 
 // inspectSource shows what a source that is no pack has, as far as is known
 // without reading its records.
 func (app *App) inspectSource(url string, asJSON bool) error {
-	src, err := source.Open(app.Context, url, nil)
+	src, err := app.openSource(url, 0)
 	if err != nil {
 		return err
 	}
@@ -29,8 +35,9 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	for i := range info.Objects {
 		bytes += src.Object(i).Entry.Size
 	}
+	seen, isView := src.(view.Viewer)
 	if asJSON {
-		return app.sourceJSON(url, info, bytes)
+		return app.sourceJSON(url, src, info, bytes, seen)
 	}
 	p := new(page)
 	p.f("%s\n", headStyle.Render(clean(url)))
@@ -44,6 +51,9 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 		p.f(", read at random\n")
 	}
 	p.f("  fingerprint %s\n", info.Fingerprint)
+	if n := cachedOf(src); n > 0 {
+		p.f("  %s of %s records are cached (stoker cache ls)\n", units.Int(n), units.Int(info.Len))
+	}
 	p.section("Fields", "")
 	t := newTable("name", "kind", "type", "")
 	for i := range info.Fields {
@@ -51,13 +61,40 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 		t.Row(clean(f.Name), string(f.Kind), fieldType(&pack.Field{Kind: f.Kind, DType: f.DType, Shape: f.Shape}), sourceFieldText(f))
 	}
 	p.f("%s\n", t)
-	p.section("To train from it", "stoker pack makes it faster where values are decoded, and checks them once")
+	for i := range info.Fields {
+		if info.Fields[i].Kind == driver.KindAudio {
+			if h, err := kind.Listen(app.Context, src, i); err == nil && h.Count > 0 {
+				p.f("  %s: %s\n", clean(info.Fields[i].Name), heardText(&h))
+			}
+		}
+	}
+	if v, ok := src.(videosource.Videos); ok {
+		p.f("  %s\n", videosource.Describe(v.Videos()))
+	}
+	if isView {
+		viewText(p, seen)
+	}
+	left(p, src)
+	hint := "stoker pack makes it faster where values are decoded, and checks them once"
+	if slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }) {
+		hint = "?as=images&fps=2 makes single frames records, which stoker pack takes"
+	}
+	p.section("To train from it", hint)
 	p.f("  stoker.Loader(%s)\n", loaderText(url, info))
 	_, err = lipgloss.Fprint(app.Stdout, p.String())
 	return err
 }
 
-func (app *App) sourceJSON(url string, info *driver.Info, bytes int64) error {
+// cachedOf is how many records of a source are in the user's cache.
+func cachedOf(src driver.Source) int64 {
+	d, err := cache.At("", 0)
+	if err != nil {
+		return 0
+	}
+	return cachedsource.Cached(src, d)
+}
+
+func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, bytes int64, seen view.Viewer) error {
 	fields := []map[string]any{}
 	for i := range info.Fields {
 		f := &info.Fields[i]
@@ -65,7 +102,13 @@ func (app *App) sourceJSON(url string, info *driver.Info, bytes int64) error {
 		if f.DType != "" {
 			out["dtype"] = f.DType
 		}
-		if f.Kind == driver.KindArray || f.Kind == driver.KindRagged {
+		if f.Format != "" {
+			out["format"] = f.Format
+		}
+		if f.Boxes != "" {
+			out["boxes"] = f.Boxes
+		}
+		if f.Shape != nil {
 			out["shape"] = append([]int{}, f.Shape...)
 		}
 		if f.Classes != nil {
@@ -74,15 +117,37 @@ func (app *App) sourceJSON(url string, info *driver.Info, bytes int64) error {
 		if f.MaxBytes > 0 {
 			out["max_bytes"] = f.MaxBytes
 		}
+		if f.Kind == driver.KindAudio {
+			if h, err := kind.Listen(app.Context, src, i); err == nil && h.Count > 0 {
+				out["looked_at"] = map[string]any{
+					"recordings": h.Count, "formats": h.Formats, "rate": h.Rate, "channels": h.Channels,
+					"shortest_seconds": h.Shortest, "longest_seconds": h.Longest,
+				}
+			}
+		}
 		fields = append(fields, out)
 	}
 	e := json.NewEncoder(app.Stdout)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(map[string]any{
+	out := map[string]any{
 		"source": url, "format": info.Format, "records": info.Len, "bytes": bytes, "files": info.Objects, "random_access": !info.Sequential,
 		"fingerprint": info.Fingerprint, "fields": fields,
-	})
+	}
+	if n := cachedOf(src); n > 0 {
+		out["cached"] = n
+	}
+	if seen != nil {
+		out["view"] = map[string]any{"spec": seen.Spec(), "of": seen.Of(), "matched": seen.Matched(), "parts": seen.Parts()}
+	}
+	if l, ok := src.(driver.Leaver); ok && len(l.Left()) > 0 {
+		var more []map[string]string
+		for _, s := range l.Left() {
+			more = append(more, map[string]string{"path": s.Path, "reason": s.Reason})
+		}
+		out["no_fields"] = more
+	}
+	return e.Encode(out)
 }
 
 // sourceFieldText says in a few words what is known of the values of a field.
@@ -90,6 +155,15 @@ func sourceFieldText(f *driver.Field) string {
 	var parts []string
 	if f.Classes != nil {
 		parts = append(parts, units.Plural(len(f.Classes), "name"))
+	}
+	if f.Format != "" {
+		parts = append(parts, string(f.Format))
+	}
+	if f.Boxes != "" {
+		parts = append(parts, "of "+clean(f.Boxes))
+	}
+	if f.Kind == driver.KindFrames {
+		parts = append(parts, units.Plural(f.Shape[0], "frame"))
 	}
 	if f.Width > 0 {
 		parts = append(parts, fmt.Sprintf("%d x %d", f.Width, f.Height))
@@ -100,16 +174,44 @@ func sourceFieldText(f *driver.Field) string {
 	return strings.Join(parts, ", ")
 }
 
+// heardText says what some recordings are like.
+func heardText(h *kind.Heard) string {
+	rate, channels := "different rates", "different numbers of channels"
+	if h.Rate > 0 {
+		rate = units.Int(int64(h.Rate)) + " Hz"
+	}
+	if h.Channels > 0 {
+		channels = units.Plural(h.Channels, "channel")
+	}
+	return fmt.Sprintf("%s, %s, %s, %.3g to %.3g s (%s looked at)", strings.Join(h.Formats, " and "), rate, channels,
+		h.Shortest, h.Longest, units.Plural(h.Count, "recording"))
+}
+
 // loaderText are the arguments of a loader: images get what makes them one size.
 func loaderText(url string, info *driver.Info) string {
 	var fields []string
+	boxes := slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindBoxes })
 	for i := range info.Fields {
 		f := &info.Fields[i]
-		if (f.Kind == driver.KindImage || f.Kind == driver.KindMask) && f.Width == 0 {
-			fields = append(fields, fmt.Sprintf("%q: [stoker.RandomResizedCrop(224)]", clean(f.Name)))
+		if (f.Kind == driver.KindImage || f.Kind == driver.KindMask || f.Kind == driver.KindFrames) && f.Width == 0 {
+			op := "RandomResizedCrop(224)"
+			if boxes {
+				op = "LetterBox(640)"
+			}
+			fields = append(fields, fmt.Sprintf("%q: [stoker.%s]", clean(f.Name), op))
+		}
+		if f.Kind == driver.KindVolume && len(f.Shape) == 0 {
+			fields = append(fields, fmt.Sprintf("%q: [stoker.RandSpatialCrop(64), stoker.ResizeWithPadOrCrop(64)]", clean(f.Name)))
+		}
+		if f.Kind == driver.KindAudio {
+			fields = append(fields, fmt.Sprintf("%q: [stoker.Mono(), stoker.Resample(16000), stoker.PadOrTrim(seconds=1)]", clean(f.Name)))
 		}
 	}
-	out := fmt.Sprintf("%q, batch_size=256", clean(url))
+	batch := 256
+	if slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }) {
+		batch = 16
+	}
+	out := fmt.Sprintf("%q, batch_size=%d", clean(url), batch)
 	if !info.Sequential {
 		out += ", shuffle=True"
 	}
@@ -123,6 +225,9 @@ func loaderText(url string, info *driver.Info) string {
 // folder that is neither is taken for a pack, whose reader says what is wrong, as it
 // does where there is nothing.
 func (app *App) isSource(url string) (bool, error) {
+	if source.HasView(url, nil) {
+		return true, nil
+	}
 	format, path, err := source.Format(app.Context, url, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

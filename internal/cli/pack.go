@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,12 +19,14 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/pairsource"
 	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/source/view"
 )
 
 // packFlags are the flags that pack and convert share.
 type packFlags struct {
 	opt       pack.Options
 	resize    string
+	crop      string
 	shardSize string
 	chunkSize string
 	memory    string
@@ -33,7 +36,11 @@ type packFlags struct {
 
 func (f *packFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.resize, "resize", "", "with --images raw: `N` for the shorter side, or WxH")
+	fl.StringVar(&f.resize, "resize", "", "with --images raw or --reencode-quality: `N` for the shorter side, or WxH; several with commas between them")
+	fl.StringVar(&f.crop, "crop", "", "likewise, behind --resize: keep the middle of `N` x N or WxH pixels")
+	fl.BoolVar(&f.opt.Grayscale, "grayscale", false, "likewise: keep the luma of images only")
+	fl.StringVar(&f.opt.Interpolation, "interpolation", "", "the `FILTER` of --resize: bilinear (default) or bicubic, both with antialias")
+	fl.IntVar(&f.opt.Quality, "reencode-quality", 0, "make JPEGs of quality `Q` of all images, 1 to 100 (off by default)")
 	fl.StringVar(&f.shardSize, "shard-size", "256MiB", "`size` of the files of the pack")
 	fl.StringVar(&f.chunkSize, "chunk-size", "8MiB", "`size` of the chunks that have a checksum of their own")
 	fl.StringVar(&f.opt.Check, "check", pack.CheckStructure, "how to look for damaged files: structure or decode")
@@ -48,8 +55,11 @@ func (f *packFlags) register(cmd *cobra.Command) {
 func (f *packFlags) options() (*pack.Options, error) {
 	o := f.opt
 	var err error
-	if o.Resize, err = pack.ParseResize(f.resize); err != nil {
+	if o.Resolutions, err = pack.ParseResizes(f.resize); err != nil {
 		return nil, usageError("", "%v", err)
+	}
+	if o.Crop, err = pack.ParseResize(f.crop); err != nil {
+		return nil, usageError("", "--crop%s", strings.TrimPrefix(err.Error(), "--resize"))
 	}
 	if o.ShardBytes, err = parseBytes("--shard-size", f.shardSize); err != nil {
 		return nil, err
@@ -83,7 +93,19 @@ func parseBytes(flag, s string) (int64, error) {
 }
 
 // writePack packs what src is.
-func writePack(app *App, src, out string, window int64, fields []string, opt *pack.Options) (*pack.Summary, error) {
+func writePack(app *App, src, out string, window int64, fields []string, look viewFlags, text *textFlags, opt *pack.Options) (*pack.Summary, error) {
+	if text.any() {
+		if window != 0 {
+			return nil, usageError("", "--window cuts tokens that are there already; with --tokenizer, documents are packed as they are: choose the length when you load them (sequence_length)")
+		}
+		return writeTokens(app, src, out, fields, look, text, opt)
+	}
+	if of, ok := app.hasFields(src); ok && len(fields) > 0 && window == 0 {
+		if err := look.fields(fields); err != nil {
+			return nil, fmt.Errorf("%s is a %s: %w", src, of, err)
+		}
+		fields = nil
+	}
 	if len(fields) > 0 {
 		if window != 0 || strings.HasPrefix(src, "pairs:") {
 			return nil, usageError("", "--field is for a folder, without --window")
@@ -100,18 +122,28 @@ func writePack(app *App, src, out string, window int64, fields []string, opt *pa
 	if err != nil {
 		return nil, err
 	}
-	if format == source.FormatFolder || format == "pack" {
+	if (format == source.FormatFolder || format == "pack" && !opt.Append) && !source.HasView(src, nil) && look.spec.Empty() {
 		return pack.Write(app.Context, path, out, opt)
 	}
 	if window > 0 && !strings.Contains(src, "?window=") {
 		src = fmt.Sprintf("%s?window=%d", src, window) // what an interrupted run is gone on with
 	}
-	s, err := source.Open(app.Context, src, &source.Options{Threads: opt.Threads})
+	s, err := app.openSource(look.url(src), opt.Threads)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
+	if v, ok := s.(view.Viewer); ok && v.Repeated() > 0 {
+		fmt.Fprintf(app.Stderr, "%s of %s are as one before and left out (--dedupe)\n", units.Int(v.Repeated()), units.Plural(int(v.Matched()), "record"))
+	}
 	return pack.WriteSource(app.Context, s, out, opt)
+}
+
+// hasFields says that data has fields of its own, of which --field chooses some: all
+// but tables, whose columns it names, and folders, in which it says where files lie.
+func (app *App) hasFields(src string) (format string, ok bool) {
+	format, _, err := source.Format(app.Context, src, nil)
+	return format, err == nil && !source.IsTable(format) && format != source.FormatFolder && format != "pairs"
 }
 
 // withFields is the URL of src with the fields of --field: columns of a table, or
@@ -126,7 +158,11 @@ func withFields(app *App, src string, fields []string) (string, error) {
 			}
 			columns = append(columns, c)
 		}
-		return src + "?" + tablesource.Query(columns), nil
+		join := "?"
+		if strings.Contains(src, "?split=") {
+			join = "&"
+		}
+		return src + join + tablesource.Query(columns), nil
 	}
 	var pairs []pairsource.Field
 	for _, text := range fields {
@@ -143,6 +179,11 @@ func newPackCommand(app *App) *cobra.Command {
 	var f packFlags
 	var window int64
 	var fields []string
+	var text textFlags
+	var commit bool
+	var piece, pieces int
+	var look viewFlags
+	var change changeFlags
 	cmd := &cobra.Command{
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
@@ -161,7 +202,9 @@ SRC may also be
                     the files of MNIST, CIFAR, STL-10 and SVHN
   train.csv         a table, or a folder of them (.csv, .tsv, .jsonl): each row is a
                     record; columns of paths of images or sounds are those files
-  train.arrow       Arrow files that are not compressed, a folder of them, or what
+  train.parquet     Parquet files, or a folder as the Hugging Face hub has it, with
+                    ?split=train where there are several splits
+  train.arrow       Arrow files, a folder of them, or what
                     save_to_disk of Hugging Face datasets has written
   'train-{0000..0127}.tar'
                     shards of webdataset (or a folder of them, or one): members with
@@ -176,7 +219,10 @@ together, and what has no partner is listed. A field is of images, or of masks w
 "mask" or "segm" is part of its name, of audio, text or JSON by the extension of
 its files, else of bytes; --field NAME:KIND=... says it. Of a table, --field
 NAME:KIND=COLUMN chooses a column (also NAME, NAME=COLUMN, NAME:KIND), and
---field '*' all others.
+--field '*' all others. Of other data with fields, it chooses fields in that way.
+
+--where, --select and the flags beside them pack a part of the data. --split
+train:0.9,val:0.1 without --part packs each part, into OUT/train and OUT/val.
 
 The class of an image is the first folder of its path; a folder without
 subfolders is packed without labels. What counts as an image is decided by
@@ -190,31 +236,127 @@ How images are stored is chosen by --images:
 or for some fields, --images raw,depth=keep. Masks are stored without loss: as
 runs of equal class numbers, with keep as they are, with raw as plain numbers.
 
+--resize, --crop and --grayscale change pixels once and for all, and need raw, or
+--reencode-quality 90 for JPEGs again (then dct of them, unless --images says keep).
+Masks follow their image by the nearest pixel, boxes and key points follow --resize.
+With --resize 128,192,256 a pack has each image in three sizes, of which the loader
+chooses one: stoker.Loader("train/", resolution=192).
+
+With --tokenizer, text becomes tokens: a tokenizer.json of Hugging Face, or a file of
+ranks of tiktoken (cl100k_base.tiktoken, or --encoding). Each record is a document, of
+uint16 where the vocabulary allows it; a folder of other files, or a single one, is
+taken for texts, each a document. Other fields are left out unless --field names them.
+
 Files that are empty, cut off or no image are left out, listed on the screen and
 in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
-same command goes on where it stopped.`,
+same command goes on where it stopped.
+
+Several processes or machines write one pack together: each packs a part of the
+inputs with --part 0/16, --part 1/16, ..., in any order, and when all have ended,
+stoker pack --commit OUT makes it whole. The records are those of one run, in the
+same order.
+
+--append adds the records of SRC to a pack that is finished, stored as it was made
+unless other flags are given: with the same fields; classes that are new stand behind
+the old ones. --remove leaves the records for which an expression holds out of OUT.
+Both write a new manifest, last of all: who has OUT open keeps the records that it
+had. What is removed stays in the files until stoker pack --compact OUT.`,
 		Example: `  stoker pack photos/ train/
   stoker pack photos/ small/ --images raw --resize 256
+  stoker pack photos/ small/ --resize 128,192,256 --reencode-quality 90
+  stoker pack photos/ packs/ --split train:0.9,val:0.1 --stratify label
   stoker pack tokens.npy tokens/ --window 1024
+  stoker pack corpus.jsonl tokens/ --tokenizer tokenizer.json --append-eos
   stoker pack list.csv train/ --field image:image=path --field label:label=class
+  stoker pack photos/ train/ --part $SLURM_PROCID/16 && stoker pack --commit train/
+  stoker pack photos/ train/ --dedupe=image
+  stoker pack more-photos/ train/ --append
+  stoker pack --remove 'width < 64 or height < 64' train/
   stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`,
-		Args: cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if commit || change.compact || change.remove != "" {
+				return exactArgs("OUT")(cmd, args)
+			}
+			return exactArgs("SRC", "OUT")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			opt, err := f.options()
 			if err != nil {
 				return err
 			}
-			return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
-				return writePack(app, args[0], args[1], window, fields, opt)
-			})
+			switch {
+			case commit:
+				return app.commitPack(args[0], pieces, &f)
+			case change.compact:
+				return app.compactPack(args[0], f.asJSON)
+			case change.remove != "":
+				return app.removeRecords(args[0], change.remove, f.asJSON)
+			}
+			change.asBefore(cmd, opt)
+			if err := look.read(); err != nil {
+				return err
+			}
+			switch {
+			case strings.Contains(look.spec.Part, "/"): // no name of a part of --split
+				if opt.Piece, err = pack.ParsePiece(look.spec.Part); err != nil {
+					return usageError("", "--part: %v", err)
+				}
+				look.spec.Part = ""
+			case cmd.Flags().Changed("piece"):
+				if piece < 0 || piece >= pack.MaxPieces {
+					return usageError("", "--piece %d: give a number from 0 to %d", piece, pack.MaxPieces-1)
+				}
+				opt.Piece = pack.Piece{Number: piece, Whole: true}
+			}
+			parts, err := look.parts()
+			if err != nil {
+				return err
+			}
+			if parts == nil {
+				return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
+					return writePack(app, args[0], args[1], window, fields, look, &text, opt)
+				})
+			}
+			var bad error
+			for _, name := range parts {
+				part, out, o := look, filepath.Join(args[1], name), *opt
+				part.spec.Part = name
+				err := app.runPack(&f, &o, out, "packing "+name, func() (*pack.Summary, error) {
+					return writePack(app, args[0], out, window, fields, part, &text, &o)
+				})
+				if left := new(Error); errors.As(err, &left) && left.Code == ExitBadInputs {
+					bad = err
+				} else if err != nil {
+					return err
+				}
+			}
+			return bad
 		},
 	}
 	cmd.Flags().Int64Var(&window, "window", 0, "cut an array of one axis into records of `L` elements")
 	cmd.Flags().StringArrayVar(&fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png, or which column it is (repeat)")
 	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw, also by field")
+	look.register(cmd.Flags())
 	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
+	cmd.Flags().Lookup("part").Usage = "pack part `I/N` of the inputs, I from 0 to N-1; --commit makes one pack of all parts; or the NAME of a part of --split"
+	cmd.Flags().BoolVar(&commit, "commit", false, "make the pack OUT whole, of the parts that are in it")
+	cmd.Flags().IntVar(&piece, "piece", 0, "")
+	cmd.Flags().IntVar(&pieces, "pieces", 0, "")
+	_ = cmd.Flags().MarkHidden("piece") // of the Python package, which cuts the inputs itself
+	_ = cmd.Flags().MarkHidden("pieces")
+	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
+	text.register(cmd)
 	f.register(cmd)
+	change.register(cmd)
 	return cmd
+}
+
+// commitPack makes a pack whole whose pieces are written.
+func (app *App) commitPack(out string, pieces int, f *packFlags) error {
+	return app.runPack(f, &pack.Options{}, out, "packing", func() (*pack.Summary, error) {
+		m, err := pack.Commit(app.Context, out, pieces)
+		return &pack.Summary{Manifest: m}, err
+	})
 }
 
 // runPack runs a packing with progress and prints its summary.
@@ -291,7 +433,7 @@ func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) e
 	}
 	_, err := lipgloss.Fprintf(app.Stdout, "%s  %s %s (%s) in %s, %s",
 		title.Render(out), units.Int(m.Records), what, strings.Join(details, ", "), units.Plural(len(m.Shards), "shard"), units.Bytes(m.Bytes))
-	if err == nil && m.Source.Bytes > 0 && m.Source.Kind != "pack" {
+	if err == nil && m.Source.Bytes > 0 && m.Source.Kind != "pack" && m.Parts == 0 && len(m.Appended) == 0 {
 		_, err = fmt.Fprintf(app.Stdout, ", %.2f x the source", float64(m.Bytes)/float64(m.Source.Bytes))
 	}
 	if err == nil {
@@ -303,10 +445,13 @@ func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) e
 	return err
 }
 
+// shownFields is how many fields are listed in one line.
+const shownFields = 8
+
 // packedText says what the records of a pack are: images, or records of fields.
 func packedText(m *pack.Manifest) (what string, details []string) {
 	codecs := func(f *pack.Field) (out []string) {
-		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "raw", "runs"} {
+		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "pfm", "flo", "raw", "runs"} {
 			if n := f.Stats.Images.Codecs[name].Count; n > 0 {
 				out = append(out, fmt.Sprintf("%s %s", units.Int(n), name))
 			}
@@ -317,6 +462,10 @@ func packedText(m *pack.Manifest) (what string, details []string) {
 		return "images", codecs(&m.Fields[0])
 	}
 	for i := range m.Fields {
+		if len(m.Fields) > shownFields+1 && i == shownFields {
+			details = append(details, fmt.Sprintf("and %d more fields", len(m.Fields)-i))
+			break
+		}
 		f := &m.Fields[i]
 		text := string(f.Kind)
 		if f.Stats.Images != nil {

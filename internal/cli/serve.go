@@ -69,6 +69,7 @@ func openPipeline(ctx context.Context, config []byte, trainer int) (handoff.Pipe
 		}
 	}
 	cfg.Trainer = trainer
+	cfg.Say = func(what string) { fmt.Fprintln(os.Stderr, "stoker: "+what) }
 	pipeline.OwnProcess()
 	p, err := pipeline.Open(ctx, cfg)
 	if err != nil {

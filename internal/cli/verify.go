@@ -86,5 +86,11 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 	}
 	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),
 		units.Plural(int(rep.Chunks), "chunk"), units.Bytes(rep.Bytes), what, units.Elapsed(took))
+	if err == nil && rep.Manifest.Removed() > 0 {
+		_, err = fmt.Fprintf(app.Stdout, "%s; stoker pack --compact %s frees them\n", removedText(rep.Manifest), dir)
+	}
+	if err == nil && len(rep.Stray) > 0 {
+		_, err = fmt.Fprintf(app.Stdout, "%s belong to nothing (%s, ...); stoker pack --compact %s deletes them\n", units.Plural(len(rep.Stray), "file"), rep.Stray[0], dir)
+	}
 	return err
 }

@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/cachedsource"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+func newCacheCommand(app *App) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:     "cache",
+		GroupID: groupData,
+		Short:   "Show and manage what is cached of folders that are read as they are",
+		Long: `With cache=True a loader that trains from a folder of JPEGs keeps what was read in a form that
+decodes several times as fast, with the same pixels: from the second epoch on the
+folder is as fast as a pack. All jobs of the user on this machine share it. It lies
+in STOKER_CACHE_DIR, else in stoker/ in XDG_CACHE_HOME, else in ~/.cache/stoker.`,
+		Example: `  stoker cache ls
+  stoker cache limit 200GB
+  stoker cache rm photos/`,
+		Args: cobra.NoArgs,
+	}
+	cmd.PersistentFlags().StringVar(&dir, "cache-dir", "", "the `FOLDER` of the cache")
+	at := func() (*cache.Dir, error) { return cache.At(dir, 0) }
+	cmd.AddCommand(newCacheLs(app, at), newCacheRm(app, at), newCacheVerify(app, at), newCacheLimit(app, at), newCacheWarm(app, &dir))
+	return cmd
+}
+
+func newCacheLs(app *App, at func() (*cache.Dir, error)) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List what is cached",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			d, err := at()
+			if err != nil {
+				return err
+			}
+			all := d.List()
+			limit, from := d.Limit()
+			if asJSON {
+				e := json.NewEncoder(app.Stdout)
+				e.SetIndent("", "  ")
+				e.SetEscapeHTML(false)
+				return e.Encode(map[string]any{"folder": d.Path(), "limit": limit, "data": append([]cache.Entry{}, all...)})
+			}
+			total := int64(0)
+			p := new(page)
+			t := newTable("data", "records", "size", "last used", "id")
+			for _, e := range all {
+				total += e.Bytes
+				used := e.Used.Format(time.DateTime)
+				if e.InUse {
+					used = "now"
+				}
+				t.Row(clean(e.Origin), units.Int(e.Records), units.Bytes(e.Bytes), used, e.ID[:8])
+			}
+			if len(all) > 0 {
+				p.f("%s\n", t)
+			}
+			p.f("%s of %s (%s) in %s\n", units.Bytes(total), units.Bytes(limit), from, d.Path())
+			_, err = lipgloss.Fprint(app.Stdout, p.String())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// cached finds the data set that an argument names: a path, or the beginning of an id.
+func cached(d *cache.Dir, arg string) (cache.Entry, error) {
+	if path, err := filepath.Abs(arg); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		if e, ok := d.Find(path); ok {
+			return e, nil
+		}
+	}
+	if e, ok := d.Find(arg); ok {
+		return e, nil
+	}
+	return cache.Entry{}, &Error{Msg: fmt.Sprintf("nothing is cached of %s", arg), Hint: "stoker cache ls lists what is"}
+}
+
+func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "rm [DATA...]",
+		Short: "Remove what is cached of some data, or with --all everything",
+		Example: `  stoker cache rm photos/
+  stoker cache rm --all`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := at()
+			if err != nil {
+				return err
+			}
+			var gone []cache.Entry
+			switch {
+			case all && len(args) > 0:
+				return usageError("stoker cache rm --all", "--all and %s exclude each other", args[0])
+			case all:
+				gone = d.List()
+			case len(args) == 0:
+				return usageError("stoker cache rm photos/", "there is nothing to remove: name the data, or give --all")
+			}
+			for _, arg := range args {
+				e, err := cached(d, arg)
+				if err != nil {
+					return err
+				}
+				gone = append(gone, e)
+			}
+			for _, e := range gone {
+				if err := d.Remove(e.ID); errors.Is(err, cache.ErrInUse) {
+					return &Error{Msg: fmt.Sprintf("the cache of %s is not removed: a job uses it", e.Origin), Hint: "try again when it has ended"}
+				} else if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(app.Stdout, "removed %s records (%s) of %s\n", units.Int(e.Records), units.Bytes(e.Bytes), e.Origin); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "remove everything")
+	return cmd
+}
+
+func newCacheVerify(app *App, at func() (*cache.Dir, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify [DATA...]",
+		Short: "Read all that is cached and compare every checksum",
+		Long: `Read all that is cached, of some data or of all, and compare every checksum. Records
+that are damaged are named, make the exit code 4, and are not used any more: they are
+made again when they are wanted.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := at()
+			if err != nil {
+				return err
+			}
+			all := d.List()
+			if len(args) > 0 {
+				all = nil
+				for _, arg := range args {
+					e, err := cached(d, arg)
+					if err != nil {
+						return err
+					}
+					all = append(all, e)
+				}
+			}
+			damaged := 0
+			for _, e := range all {
+				n, bytes, err := d.Verify(app.Context, e.ID, func(b cache.Damage) {
+					damaged++
+					fmt.Fprintf(app.Stdout, "%s: the cached record at byte %d of %s is %v\n",
+						filepath.Join(e.Origin, b.Record), b.Offset, b.Segment, b.Err)
+				})
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(app.Stdout, "%s: %s records read, %s\n", e.Origin, units.Int(n), units.Bytes(bytes)); err != nil {
+					return err
+				}
+			}
+			if damaged > 0 {
+				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s damaged", units.Plural(damaged, "cached record")),
+					Hint: "they are made again when they are wanted; a disk that loses data should be looked at"}
+			}
+			return nil
+		},
+	}
+}
+
+func newCacheLimit(app *App, at func() (*cache.Dir, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "limit [SIZE|auto]",
+		Short: "Show or set how large the cache may become",
+		Long: `Show or set how large the cache may become, all data together. Without a limit it is a
+tenth of what is free on its disk, at most 20 GiB. When it is full, data that no job
+uses makes room, the longest unused first; data in use is not replaced.`,
+		Example: `  stoker cache limit 200GB
+  stoker cache limit auto`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := at()
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				n := int64(0)
+				if args[0] != "auto" {
+					if n, err = parseBytes("SIZE", args[0]); err != nil {
+						return err
+					}
+				}
+				if err := d.SetLimit(n); err != nil {
+					return err
+				}
+				d.Trim()
+			}
+			n, from := d.Limit()
+			_, err = fmt.Fprintf(app.Stdout, "%s (%s) in %s\n", units.Bytes(n), from, d.Path())
+			return err
+		},
+	}
+}
+
+func newCacheWarm(app *App, dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "warm SRC",
+		Short: "Cache a folder of images now, as far as there is room",
+		Args:  exactArgs("SRC"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var why atomic.Pointer[string]
+			var c *cachedsource.Source
+			src, err := source.Open(app.Context, args[0], &source.Options{Cache: &cachedsource.Options{
+				Dir: *dir, Wait: true, Say: func(s string) { why.Store(&s) }, Opened: func(s *cachedsource.Source) { c = s },
+			}})
+			if err != nil {
+				return err
+			}
+			if c != nil {
+				err = app.warm(src)
+			}
+			if cerr := src.Close(); err == nil {
+				err = cerr
+			}
+			switch {
+			case err != nil:
+				return err
+			case why.Load() != nil:
+				return &Error{Msg: *why.Load()}
+			case c == nil:
+				return &Error{Msg: args[0] + " is not cached", Hint: "folders of images are"}
+			}
+			st := c.Stats()
+			_, err = fmt.Fprintf(app.Stdout, "%s of %s records are cached, %s of them now (%s), in %s\n", units.Int(st.Records), units.Int(src.Info().Len),
+				units.Int(st.Kept), units.Bytes(st.KeptBytes), st.Folder)
+			return err
+		},
+	}
+}
+
+// warm reads all records, on all cores.
+func (app *App) warm(src driver.Source) error {
+	const group = 16
+	obj := direct.NewObjects(src, nil)
+	defer obj.Close()
+	n := src.Info().Len
+	progress := app.NewProgress("caching", "records", n)
+	defer progress.Stop()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	for w := range errs {
+		wg.Go(func() {
+			r := direct.NewReader(src, obj)
+			ids := make([]int64, 0, group)
+			for errs[w] == nil {
+				lo := next.Add(group) - group
+				if lo >= n {
+					return
+				}
+				ids = ids[:0]
+				for id := lo; id < min(lo+group, n); id++ {
+					ids = append(ids, id)
+				}
+				_, errs[w] = r.Read(app.Context, ids) // what cannot be read is for the loader to say
+				progress.Add(int64(len(ids)), 0)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

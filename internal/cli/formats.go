@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/stokerdata/stoker/source"
+)
+
+func newFormatsCommand(app *App) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "formats",
+		GroupID: groupData,
+		Short:   "List what data is read as it is",
+		Long: `List the formats that can be loaded, packed and inspected as they are. Most are
+known by their content; the name of a format in front of a path says it where they
+are not: npy:tokens.bin.`,
+		Example: `  stoker formats
+  stoker formats --json`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			all := source.Describe()
+			if asJSON {
+				e := json.NewEncoder(app.Stdout)
+				e.SetIndent("", "  ")
+				e.SetEscapeHTML(false)
+				return e.Encode(all)
+			}
+			p := new(page)
+			t := newTable("format", "reads", "at random")
+			for _, a := range all {
+				t.Row(a.Name, a.Reads, a.Random)
+			}
+			p.f("%s\n", strings.TrimRight(t.String(), "\n"))
+			_, err := lipgloss.Fprint(app.Stdout, p.String())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

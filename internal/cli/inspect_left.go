@@ -1,0 +1,19 @@
+package cli
+
+import "github.com/stokerdata/stoker/source/driver"
+
+// left lists what lies beside the fields of a source, and why it is no field.
+func left(p *page, src driver.Source) {
+	l, ok := src.(driver.Leaver)
+	if !ok || len(l.Left()) == 0 {
+		return
+	}
+	all := l.Left()
+	p.section("No fields", "")
+	for _, s := range all[:min(len(all), shownSkipped)] {
+		p.f("  %s: %s\n", clean(s.Path), clean(s.Reason))
+	}
+	if n := len(all) - shownSkipped; n > 0 {
+		p.f("  and %d more\n", n)
+	}
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/tokenizer"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/source/tokenized"
+)
+
+// textFlags are those of pack that are about text.
+type textFlags struct {
+	tokenizer, encoding, field, end string
+}
+
+// anyEnd stands for the token that ends documents by the name that it has.
+const anyEnd = "auto"
+
+func (f *textFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.tokenizer, "tokenizer", "", "make tokens of text: `FILE` is a tokenizer.json, or a file of ranks of tiktoken")
+	fl.StringVar(&f.encoding, "encoding", "", "with --tokenizer: the `NAME` of tiktoken's encoding, where the file's does not say it")
+	fl.StringVar(&f.field, "text-field", "", "with --tokenizer: the `NAME` of the field of text (default text, or the only one)")
+	fl.StringVar(&f.end, "append-eos", "", "with --tokenizer: put the token that ends a document behind each; `=TEXT` says which")
+	fl.Lookup("append-eos").NoOptDefVal = anyEnd
+}
+
+func (f *textFlags) any() bool { return *f != textFlags{} }
+
+// load reads the tokenizer.
+func (f *textFlags) load() (*tokenized.Options, error) {
+	if f.tokenizer == "" {
+		return nil, usageError("", "--encoding, --text-field and --append-eos are about text that becomes tokens: give --tokenizer, too")
+	}
+	t, err := tokenizer.Load(f.tokenizer, &tokenizer.Options{Encoding: f.encoding})
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(f.tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	o := &tokenized.Options{Tokenizer: t, Text: f.field, End: -1, Hash: fmt.Sprintf("%016x %s", xxh3.Hash(b), f.encoding)}
+	switch f.end {
+	case "":
+		return o, nil
+	case anyEnd:
+		_, id, ok := t.End()
+		if !ok {
+			return nil, usageError("", "--append-eos: the tokenizer has no token by a name that says that it ends a document; write --append-eos=TEXT")
+		}
+		o.End = int64(id)
+	default:
+		id, ok := t.Special(f.end)
+		if !ok {
+			return nil, usageError("", "--append-eos: the tokenizer has no special token %q", f.end)
+		}
+		o.End = int64(id)
+	}
+	return o, nil
+}
+
+// writeTokens packs the texts that src is as tokens.
+func writeTokens(app *App, src, out string, fields []string, look viewFlags, flags *textFlags, opt *pack.Options) (*pack.Summary, error) {
+	to, err := flags.load()
+	if err != nil {
+		return nil, err
+	}
+	to.Keep = len(fields) > 0
+	if src, err = textSource(app, src, fields, to); err != nil {
+		return nil, err
+	}
+	base, err := app.openSource(look.url(src), opt.Threads)
+	if err != nil {
+		return nil, err
+	}
+	s, err := tokenized.Open(base, to)
+	if err != nil {
+		_ = base.Close() // the refusal is what counts
+		return nil, err
+	}
+	defer s.Close()
+	return pack.WriteSource(app.Context, s, out, opt)
+}
+
+// textSource is the URL of what src is when texts are wanted: a column of a table as
+// text, whatever it looks like, and files that are nothing else as texts.
+func textSource(app *App, src string, fields []string, to *tokenized.Options) (string, error) {
+	format, _, err := source.Format(app.Context, src, nil)
+	if err != nil || format == source.FormatFolder {
+		if _, serr := os.Stat(src); serr == nil {
+			format, src = "files", "files:"+src
+		} else if err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case !source.IsTable(format) && len(fields) > 0:
+		return withFields(app, src, fields)
+	case !source.IsTable(format):
+		return src, nil
+	}
+	if to.Text == "" {
+		to.Text = "text"
+	}
+	columns := []tablesource.Column{}
+	for _, text := range fields {
+		c, err := tablesource.ParseColumn(text)
+		if err != nil {
+			return "", usageError("", "--field: %v", err)
+		}
+		columns = append(columns, c)
+	}
+	if !slices.ContainsFunc(columns, func(c tablesource.Column) bool { return c.Name == to.Text }) {
+		columns = append(columns, tablesource.Column{Name: to.Text, Kind: driver.KindText, From: to.Text})
+	}
+	return src + "?" + tablesource.Query(columns), nil
+}

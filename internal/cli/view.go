@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/source/view"
+)
+
+// viewFlags say which records and fields of a source a command is about. They become
+// a part of its URL.
+type viewFlags struct {
+	spec           view.Spec
+	renames, kinds []string
+}
+
+func (f *viewFlags) register(fl *pflag.FlagSet) {
+	fl.StringVar(&f.spec.Where, "where", "", "only records for which this `EXPRESSION` holds, e.g. 'label < 10 and width >= 224'")
+	fl.StringSliceVar(&f.spec.Dedupe, "dedupe", nil, "leave out records that are as one before: in all fields, or in these `FIELDS` (--dedupe=image)")
+	fl.Lookup("dedupe").NoOptDefVal = view.AllFields
+	fl.StringVar(&f.spec.Split, "split", "", "cut the records into `PARTS`, e.g. train:0.9,val:0.1 or val:5000,train:rest")
+	fl.StringVar(&f.spec.Part, "part", "", "the `NAME` of the part that is wanted")
+	fl.Uint64Var(&f.spec.Seed, "seed", 0, "the `NUMBER` that decides which records go to which part")
+	fl.StringVar(&f.spec.Stratify, "stratify", "", "the `FIELD` whose values are in all parts alike")
+	fl.StringVar(&f.spec.Group, "group", "", "the `FIELD` whose equal values stay in one part; folder: by the folder of the path")
+	fl.StringSliceVar(&f.spec.Select, "select", nil, "the `FIELDS` that are kept, e.g. image,label")
+	fl.StringSliceVar(&f.spec.Drop, "drop", nil, "the `FIELDS` that are left out")
+	fl.StringArrayVar(&f.renames, "rename", nil, "`OLD=NEW`: another name for a field (repeat)")
+	fl.StringArrayVar(&f.kinds, "kind", nil, "`FIELD=KIND`: what a field is taken for, e.g. cls=label (repeat)")
+}
+
+// read checks the flags.
+func (f *viewFlags) read() error {
+	pairs := func(flag string, all []string, to *map[string]string) error {
+		for _, text := range all {
+			a, b, ok := strings.Cut(text, "=")
+			if !ok || a == "" || b == "" {
+				return usageError("", "--%s %s: write it like --%s %s", flag, text, flag, map[string]string{"rename": "cls=label", "kind": "label=label"}[flag])
+			}
+			if *to == nil {
+				*to = map[string]string{}
+			}
+			(*to)[a] = b
+		}
+		return nil
+	}
+	if err := pairs("rename", f.renames, &f.spec.Rename); err != nil {
+		return err
+	}
+	return pairs("kind", f.kinds, &f.spec.Kinds)
+}
+
+// url is a source with what the flags ask for.
+func (f *viewFlags) url(src string) string { return src + view.Fragment(&f.spec) }
+
+// parts are those of a split of which none is named, nil for none.
+func (f *viewFlags) parts() ([]string, error) {
+	if !strings.Contains(f.spec.Split, ":") || f.spec.Part != "" {
+		return nil, nil
+	}
+	shares, err := view.ParseSplit(f.spec.Split)
+	if err != nil {
+		return nil, usageError("", "--%v", err)
+	}
+	var names []string
+	for _, s := range shares {
+		names = append(names, s.Name)
+	}
+	return names, nil
+}
+
+// fields adds fields in the form of tables' columns: NAME, NAME:KIND, NAME=OLD.
+func (f *viewFlags) fields(all []string) error {
+	for _, text := range all {
+		c, err := tablesource.ParseColumn(text)
+		if err != nil {
+			return usageError("", "--field: %v", err)
+		}
+		if c.Name == tablesource.Rest {
+			return usageError("", "--field '*': without other fields all are there anyway; --drop leaves some out")
+		}
+		f.spec.Select = append(f.spec.Select, c.From)
+		if c.Name != c.From {
+			if f.spec.Rename == nil {
+				f.spec.Rename = map[string]string{}
+			}
+			f.spec.Rename[c.From] = c.Name
+		}
+		if c.Kind != "" {
+			if f.spec.Kinds == nil {
+				f.spec.Kinds = map[string]string{}
+			}
+			f.spec.Kinds[c.From] = string(c.Kind)
+		}
+	}
+	return nil
+}
+
+// looking shows how far looking for the records of a view is.
+func (app *App) looking() (tell func(what string, done, total int64), stop func()) {
+	var progress *Progress
+	label, at := "", int64(0)
+	stop = func() {
+		if progress != nil {
+			progress.Stop()
+		}
+		progress = nil
+	}
+	return func(what string, done, total int64) {
+		if progress == nil || what != label {
+			stop()
+			progress = app.NewProgress("looking at records for "+what, "records", total)
+			label, at = what, 0
+		}
+		progress.Add(done-at, 0)
+		at = done
+	}, stop
+}
+
+// openSource opens a source for a command, and shows what that takes.
+func (app *App) openSource(url string, threads int) (driver.Source, error) {
+	tell, stop := app.looking()
+	defer stop()
+	return source.Open(app.Context, url, &source.Options{Threads: threads, Looking: tell})
+}
+
+// viewText says what a view has.
+func viewText(p *page, v view.Viewer) {
+	spec, info := v.Spec(), v.Info()
+	p.section("View", fmt.Sprintf("%s of %s records", units.Int(info.Len), units.Int(v.Of())))
+	if spec.Where != "" {
+		p.f("  where %s: %s records\n", clean(spec.Where), units.Int(v.Matched()))
+	}
+	if len(spec.Dedupe) > 0 {
+		p.f("  %s are as one before and left out\n", units.Plural(int(v.Repeated()), "record"))
+	}
+	if len(v.Parts()) > 0 {
+		how := fmt.Sprintf("with seed %d", spec.Seed)
+		if spec.Stratify != "" {
+			how += ", each " + clean(spec.Stratify) + " in all parts alike"
+		}
+		if spec.Group != "" {
+			how += ", records of one " + clean(spec.Group) + " together"
+		}
+		p.f("  part %s of these, cut %s:\n", clean(spec.Part), how)
+		for _, part := range v.Parts() {
+			p.f("    %s %s records\n", clean(part.Name), units.Int(part.Records))
+		}
+	}
+}
