@@ -74,6 +74,9 @@ func (b *Bump) grow(need int) error {
 	return nil
 }
 
+// Budget is where its memory comes from.
+func (b *Bump) Budget() *Budget { return b.budget }
+
 // Failed says whether an Alloc failed since Reset.
 func (b *Bump) Failed() bool { return b.failed }
 

@@ -18,8 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/stokerdata/stoker/internal/cache/cachetest"
 	"github.com/stokerdata/stoker/internal/handoff"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		os.Exit(serve(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(m)
+	cachetest.Main(m)
 }
 
 func serve(args []string) int {

@@ -33,6 +33,8 @@ type Request struct {
 	// UnplacedBytes the largest of them that may have to be read into memory
 	// beside the batch.
 	ValueBytes, UnplacedBytes int64
+	// Together is how many records at least are better made together, 0 for no wish.
+	Together int
 	// InOrder is what going through a source takes that can only be read in order,
 	// beside its records.
 	InOrder int64
@@ -53,6 +55,11 @@ type Image struct {
 	PixelBytes int64
 	// Kept says that decoded pixels are kept between two steps as a rule.
 	Kept bool
+	// Frames says that they are those of videos: a whole one is kept, and their
+	// decoder holds more of them.
+	Frames bool
+	// RowWidth and RowHeight are the size of what becomes of them.
+	RowWidth, RowHeight int64
 }
 
 // Shares say how the budget is shared out, in bytes.
@@ -81,10 +88,11 @@ type Plan struct {
 	// GroupRows is the number of records that are read and decoded together.
 	GroupRows int
 	// Of Read: Fetch is for the records that are wanted next, Urgent for those that
-	// are wanted before them and were not planned, Parse for what sources make of
-	// bytes, Substitute for records that take the place of bad ones, InOrder for
-	// sources that can only be read in order.
-	Fetch, Urgent, Parse, Substitute, InOrder int64
+	// are wanted before them and were not planned, WorkerParse, of each worker, for
+	// what sources make of the bytes of a group, Alone for what they make of any
+	// single record that does not fit there, Substitute for records that take the
+	// place of bad ones, InOrder for sources that can only be read in order.
+	Fetch, Urgent, WorkerParse, Alone, Substitute, InOrder int64
 	// WorkerScratch is the part of Scratch that each worker has for images between
 	// two steps. WorkerDecode is what decoding an image may take there: each worker
 	// has twice as much, since what it took for the image before is not all given
@@ -113,7 +121,10 @@ func Make(r *Request) (*Plan, error) {
 	if each := 2 * int64(r.Threads); p.WorkerDecode > 0 {
 		p.WorkerDecode += take(min(r.Memory/16, each*maxDecode)-each*p.WorkerDecode, each) / each
 	}
+	workers := int64(r.Threads)
+	p.WorkerScratch += take(min(r.Memory/16, workers*keptImages(r.Images))-workers*p.WorkerScratch, workers) / workers
 	p.Large += take(min(largeImage(r.Images), r.Memory/8)-p.Large, 1)
+	p.WorkerParse += take(min(r.Memory/16, workers*p.groupParse(r))-workers*p.WorkerParse, workers) / workers
 	slots := take(int64(Slots(r.Prefetch, p.SlotStride))*p.SlotStride-p.Ring, p.SlotStride)
 	p.Ring += slots
 	p.Slots += int(slots / p.SlotStride)
@@ -123,7 +134,7 @@ func Make(r *Request) (*Plan, error) {
 	if r.Lookahead == 0 {
 		p.Lookahead += take(min(r.Memory/4, maxLookahead)-p.Lookahead, 1)
 	}
-	p.Scratch = p.scratch(r)
+	p.Scratch, p.Read = p.scratch(r), p.read(r)
 	return p, nil
 }
 
@@ -147,10 +158,12 @@ func least(r *Request) *Plan {
 	return p
 }
 
-// reading sets Read and its parts, which do not depend on how much memory there is.
+// reading sets the parts of Read to the least, which does not depend on how much
+// memory there is.
 func (p *Plan) reading(r *Request) {
 	p.Fetch = leastRead(r)
-	p.Urgent, p.Parse = p.Fetch, r.UnplacedBytes+minParse
+	p.Urgent = p.Fetch
+	p.WorkerParse, p.Alone = minParse, largestRecord(r)
 	if r.Substitutes {
 		p.Substitute = p.Fetch
 	}
@@ -158,14 +171,18 @@ func (p *Plan) reading(r *Request) {
 	if r.Substitutes {
 		p.InOrder *= 2
 	}
-	p.Read = p.Fetch + p.Urgent + p.Parse + p.Substitute + p.InOrder
+}
+
+// read is what Read comes to.
+func (p *Plan) read(r *Request) int64 {
+	return p.Fetch + p.Urgent + int64(r.Threads)*p.WorkerParse + p.Alone + p.Substitute + p.InOrder
 }
 
 // sum is what a plan takes.
-func (p *Plan) sum(r *Request) int64 { return p.Ring + p.Lookahead + p.Read + p.scratch(r) + p.Held }
+func (p *Plan) sum(r *Request) int64 { return p.Ring + p.Lookahead + p.read(r) + p.scratch(r) + p.Held }
 
 func (p *Plan) scratch(r *Request) int64 {
-	return int64(r.Threads)*(p.WorkerScratch+2*p.WorkerDecode) + p.Large
+	return int64(r.Threads)*(p.WorkerScratch+2*p.WorkerDecode+decoderBytes(r.Images)) + p.Large
 }
 
 // ForImage is the least memory, in whole MiB, with which an image finds n bytes

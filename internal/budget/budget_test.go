@@ -34,7 +34,7 @@ func TestMakeWithEnough(t *testing.T) {
 	if p.Slots != DefaultSlots || p.SlotStride != 38<<20 || p.Ring != 6*38<<20 || p.GroupRows != GroupRows {
 		t.Errorf("%+v", p)
 	}
-	if p.Read != 2*minRead+minParse || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.Large < 29*2000*1500 || p.WorkerDecode < 16<<20 {
+	if p.Read != p.read(photos(0)) || p.Fetch != minRead || p.Urgent != minRead || p.WorkerParse < GroupRows*600<<10 || p.Alone < 600<<10 || p.Lookahead != maxLookahead || p.WorkerScratch != fewScratch || p.Large < 29*2000*1500 || p.WorkerDecode < 16<<20 {
 		t.Errorf("%+v", p)
 	}
 	r := photos(4 << 30)
@@ -42,8 +42,17 @@ func TestMakeWithEnough(t *testing.T) {
 	if p, err = Make(r); err != nil {
 		t.Fatal(err)
 	}
-	if p.Substitute != minRead || p.Read != 3*minRead+minParse || p.WorkerScratch != keptScratch {
+	if p.Substitute != minRead || p.Read != p.read(r) || p.WorkerScratch != r.Memory/16/32 {
 		t.Errorf("%+v", p)
+	}
+	// Images of 470 x 400 that are coloured and then put on a background of 640 x 640: each
+	// block of scratch has room to grow.
+	r.Threads, r.Images[0] = 2, Image{MaxBytes: 600 << 10, MaxWidth: 470, MaxHeight: 400, Kept: true, RowWidth: 640, RowHeight: 640}
+	if p, err = Make(r); err != nil {
+		t.Fatal(err)
+	}
+	if row := int64(640 * 640 * 3); p.WorkerScratch < 4<<20+3*(row+row/8+64<<10) {
+		t.Errorf("%d KiB of scratch for rows of 640 x 640", p.WorkerScratch>>10)
 	}
 }
 
@@ -113,13 +122,13 @@ func TestTooLittle(t *testing.T) {
 		change func(*Request)
 		want   string
 	}{
-		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 9 MiB to read into and 13 MiB of scratch need 136 MiB; set memory to that or more, or lower batch_size"},
+		{func(*Request) {}, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB, 12 MiB to read into and 13 MiB of scratch need 139 MiB; set memory to that or more, or lower batch_size"},
 		{func(r *Request) { r.Automatic = true }, "a quarter of the free memory is 64 MiB, too little: "},
 		{func(r *Request) { r.Automatic, r.Engines = true, 8 }, "a quarter of the free memory, shared by the engines of 8 processes, is 64 MiB, too little: "},
-		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 9 MiB to read into and 13 MiB of scratch need 137 MiB; set memory to that or more, or lower lookahead or batch_size"},
+		{func(r *Request) { r.Lookahead = 1 << 20 }, "1 MiB to read ahead, 12 MiB to read into and 13 MiB of scratch need 140 MiB; set memory to that or more, or lower lookahead or batch_size"},
 		{func(r *Request) { r.Prefetch = 1000 }, "the memory budget is 64 MiB, too little: 3 batches of 38 MiB"},
 		{func(r *Request) { r.Prefetch, r.Memory = 1000, 256<<20 }, "prefetch is 1000, too many for the memory budget of 256 MiB: 1002 batches of 38 MiB, " +
-			"9 MiB to read into and 13 MiB of scratch need 38098 MiB; set memory to that or more, or prefetch to 4 or less"},
+			"12 MiB to read into and 13 MiB of scratch need 38101 MiB; set memory to that or more, or prefetch to 4 or less"},
 	} {
 		r := photos(64 << 20)
 		c.change(r)

@@ -35,16 +35,24 @@ const (
 	// MaxReaders is the most reads in flight of an engine.
 	MaxReaders = 512
 
-	// minRead is the least that is read into, minParse what sources may make of it
-	// beside the values that have no place in the batch.
+	// minRead is the least that is read into, minParse the least that sources may
+	// make of it in each worker, and for a single record beside the largest value.
+	// With more memory it is what a group takes, up to maxParse.
 	minRead      = 4 << 20
-	minParse     = 1 << 20
+	minParse     = 512 << 10
+	maxParse     = 32 << 20
+	maxTogether  = 96 << 20 // of values of records that are better made together
 	maxLookahead = 256 << 20
 
 	// Scratch of each worker, when pixels are kept there between steps as a
-	// rule and when only as an exception.
+	// rule and when only as an exception; with more memory what large images take,
+	// up to maxWorked.
 	keptScratch = 6 << 20
 	fewScratch  = 256 << 10
+	maxWorked   = 256 << 20
+	// heldFrames is about how many frames a decoder of video holds that others are made
+	// of.
+	heldFrames = 8
 	// Memory that decoding an image may take while others are decoded as well.
 	minDecode = 1 << 20
 	maxDecode = 64 << 20

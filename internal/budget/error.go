@@ -16,7 +16,7 @@ func tooLittle(r *Request, p *Plan) error {
 			from += fmt.Sprintf(", shared by the engines of %d processes,", r.Engines)
 		}
 	}
-	read, scratch := p.Read, p.scratch(r)
+	read, scratch := p.read(r), p.scratch(r)
 	rest := read + scratch + p.Lookahead + p.Held
 	need := func(slots int64) string {
 		ahead := ""

@@ -23,22 +23,84 @@ func Slots(prefetch int, stride int64) int {
 	return DefaultSlots
 }
 
-// leastRead is room for the largest record.
-func leastRead(r *Request) int64 {
-	n := max(int64(minRead), r.UnplacedBytes+1<<20)
+// leastRead is room to read the largest record into.
+func leastRead(r *Request) int64 { return max(minRead, largestRecord(r)) }
+
+// largestRecord is room for the largest record, as it is stored.
+func largestRecord(r *Request) int64 {
+	n := r.UnplacedBytes
 	for _, im := range r.Images {
-		n = max(n, im.MaxBytes+im.MaxBytes/8+1<<20)
+		n = max(n, im.storedBytes())
+	}
+	return n + n/8 + minParse
+}
+
+// groupParse is room for what a source may make of the bytes of a group.
+func (p *Plan) groupParse(r *Request) int64 {
+	n, most := r.valueBytes(), int64(maxParse)
+	if r.Together > 0 {
+		most = max(most, r.togetherBytes())
+	}
+	return min(int64(p.GroupRows), most/n)*n + minParse
+}
+
+// valueBytes is what the largest values of a record have together.
+func (r *Request) valueBytes() int64 {
+	n := r.UnplacedBytes
+	for _, im := range r.Images {
+		n += im.storedBytes()
+	}
+	return max(n, 1)
+}
+
+// togetherBytes is what the values of records may have that are made together: what a
+// worker gets of the memory for them, less what it takes for each group anyway.
+func (r *Request) togetherBytes() int64 {
+	return min(maxTogether, max(r.Memory/16/int64(max(r.Threads, 1))-minParse, 0))
+}
+
+// storedBytes is the largest image as it is stored.
+func (im *Image) storedBytes() int64 {
+	return max(im.MaxBytes, pixels(im.Width, im.Height)*im.pixelBytes())
+}
+
+func workerScratch(images []Image) int64 {
+	n := int64(fewScratch)
+	for _, im := range images {
+		if im.Kept {
+			n = max(n, keptScratch)
+		}
+		if im.Frames {
+			n = max(n, keptScratch+im.pixelBytes()*pixels(im.MaxWidth, im.MaxHeight))
+		}
 	}
 	return n
 }
 
-func workerScratch(images []Image) int64 {
+// decoderBytes is what the decoders of a worker hold of videos.
+func decoderBytes(images []Image) int64 {
+	n := int64(0)
 	for _, im := range images {
-		if im.Kept {
-			return keptScratch
+		if im.Frames {
+			n = max(n, heldFrames*3/2*pixels(im.MaxWidth, im.MaxHeight))
 		}
 	}
-	return fewScratch
+	return n
+}
+
+// keptImages is what the largest image that is kept between steps takes: once decoded,
+// three times on its way, each with room to grow. What does not find it has to wait for
+// Large, and is decoded once more.
+func keptImages(images []Image) int64 {
+	need := int64(0)
+	for _, im := range images {
+		if !im.Kept {
+			continue
+		}
+		n := max(pixels(max(im.Width, im.MaxWidth), max(im.Height, im.MaxHeight)), pixels(im.RowWidth, im.RowHeight)) * im.pixelBytes()
+		need = max(need, min(keptScratch+4*(n+n/8), maxWorked))
+	}
+	return need
 }
 
 // largeImage is what the largest image takes: three copies of it between steps,
@@ -63,6 +125,9 @@ func groupRows(r *Request, slots int) int {
 	}
 	if r.ValueBytes > 0 {
 		rows = min(rows, int(clamp(groupBytes/r.ValueBytes, 1, maxSmallGroupRows)))
+	}
+	if r.Together > 0 {
+		rows = max(rows, min(r.Together, int(r.togetherBytes()/r.valueBytes())))
 	}
 	// Two groups for each worker among the batches under way.
 	rows = min(rows, max(r.BatchSize*slots/(2*r.Threads), 1))

@@ -23,8 +23,9 @@ const (
 	// maxKept is how many objects stay open. Objects are used in a random order,
 	// so the first ones stay: to close one for another gains nothing.
 	maxKept = 1024
-	// maxTable bounds the table of objects. A source of more objects has one or a
-	// few records in each, and gains nothing when they stay open.
+	// maxTable bounds the table of objects: those behind it do not stay open. A source
+	// of more objects has one or a few records in each, and gains nothing by that; what
+	// it has of others comes first.
 	maxTable = 1 << 20
 )
 
@@ -64,9 +65,7 @@ func (h *kept) read(ctx context.Context, p []byte, off int64) error {
 // fail for a passing reason; nil means the defaults.
 func NewObjects(src driver.Source, opt *retry.Options) *Objects {
 	o := &Objects{src: src, retry: opt}
-	if n := src.Info().Objects; n <= maxTable {
-		o.table = make([]atomic.Pointer[kept], n)
-	}
+	o.table = make([]atomic.Pointer[kept], min(src.Info().Objects, maxTable))
 	return o
 }
 

@@ -48,7 +48,7 @@ func (t Type) Int(b []byte) int64 {
 func (t Type) Float(b []byte) float64 {
 	switch u := t.Bits(b); t {
 	case F16:
-		return float16(uint16(u))
+		return Float16(uint16(u))
 	case BF16:
 		return float64(math.Float32frombits(uint32(u) << 16))
 	case F32:
@@ -97,8 +97,8 @@ func (t Type) Append(b []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, u)
 }
 
-// float16 is a number of IEEE 754 binary16.
-func float16(h uint16) float64 {
+// Float16 is a number of IEEE 754 binary16.
+func Float16(h uint16) float64 {
 	exp, frac := uint64(h>>10&31), uint64(h&1023)
 	sign := uint64(h>>15) << 63
 	switch exp {

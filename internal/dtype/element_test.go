@@ -71,18 +71,18 @@ func TestElements(t *testing.T) {
 func nearest16(v float64) uint16 {
 	lo, hi := 0, 0x7C00 // the numbers from 0 to infinity grow with their bits
 	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; float16(uint16(mid)) <= v {
+		if mid := (lo + hi) / 2; Float16(uint16(mid)) <= v {
 			lo = mid
 		} else {
 			hi = mid
 		}
 	}
-	above := new(big.Float).SetFloat64(float16(uint16(hi)))
+	above := new(big.Float).SetFloat64(Float16(uint16(hi)))
 	if hi == 0x7C00 {
 		above.SetFloat64(65536)
 	}
 	x := new(big.Float).SetFloat64(v)
-	down, up := new(big.Float).Sub(x, new(big.Float).SetFloat64(float16(uint16(lo)))), new(big.Float).Sub(above, x)
+	down, up := new(big.Float).Sub(x, new(big.Float).SetFloat64(Float16(uint16(lo)))), new(big.Float).Sub(above, x)
 	if c := down.Cmp(up); c < 0 || c == 0 && lo%2 == 0 {
 		return uint16(lo)
 	}
@@ -91,7 +91,7 @@ func nearest16(v float64) uint16 {
 
 func TestHalves(t *testing.T) {
 	for h := range 1 << 16 {
-		v := float16(uint16(h))
+		v := Float16(uint16(h))
 		if math.IsNaN(v) {
 			if h&0x7C00 != 0x7C00 || h&1023 == 0 || float16Bits(v)&0x7E00 != 0x7E00 {
 				t.Fatalf("%04x is %v", h, v)
@@ -125,7 +125,7 @@ func TestHalves(t *testing.T) {
 		}
 	}
 	for h := range 0x7BFF { // half way between two, and just beside
-		v := (float16(uint16(h)) + float16(uint16(h+1))) / 2
+		v := (Float16(uint16(h)) + Float16(uint16(h+1))) / 2
 		check(v)
 		check(math.Nextafter(v, 0))
 		check(math.Nextafter(v, 1e9))

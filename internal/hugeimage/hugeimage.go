@@ -27,7 +27,7 @@ import (
 var Formats = []string{
 	"jpeg", "jpeg-gray", "jpeg-progressive", "jpeg-progressive-420", "jpeg-progressive-cmyk",
 	"png", "png-alpha", "png-16", "png-palette", "png-interlaced", "bmp", "bmp-palette", "gif",
-	"webp", "webp-lossless", "webp-palette", "tiff", "tiff-16", "tiff-deflate",
+	"webp", "webp-lossless", "webp-palette", "tiff", "tiff-16", "tiff-deflate", "ppm", "ppm-16",
 }
 
 // Folder writes into dir what takes the most memory: an image of 10 megapixels in
@@ -43,7 +43,7 @@ func Folder(dir, huge string, n int) error {
 	for _, format := range Formats {
 		ext, _, _ := strings.Cut(format, "-")
 		width, height := 3200, 3000
-		if format == "bmp" || format == "bmp-palette" || format == "tiff" { // stored as they are
+		if format == "bmp" || format == "bmp-palette" || format == "tiff" || ext == "ppm" { // stored as they are
 			width, height = 1600, 1500
 		}
 		b, err := Make(format, width, height)
@@ -115,6 +115,13 @@ func Make(format string, width, height int) ([]byte, error) {
 		err = tiff.Encode(&out, image.NewNRGBA64(box), &tiff.Options{Compression: tiff.Deflate})
 	case "tiff-deflate":
 		err = tiff.Encode(&out, image.NewRGBA(box), &tiff.Options{Compression: tiff.Deflate, Predictor: true})
+	case "ppm", "ppm-16":
+		top, size := 255, 3
+		if format == "ppm-16" {
+			top, size = 1023, 6
+		}
+		fmt.Fprintf(&out, "P6 %d %d %d\n", width, height, top)
+		out.Write(make([]byte, size*width*height))
 	default:
 		return nil, fmt.Errorf("format %q is not known", format)
 	}

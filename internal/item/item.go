@@ -128,7 +128,13 @@ type Array struct {
 	Name string
 	// Kind is the kind of the field that the array is made from, such as "image",
 	// "" for what the engine adds: record numbers, soft labels.
-	Kind  string
+	Kind string
+	// Format says what the numbers of a box are, "XYXY" for instance; "" for what is
+	// no box.
+	Format string
+	// Boxes is the array of the boxes that the elements of each row belong to, one
+	// each, "" for none.
+	Boxes string
 	DType DType
 	// Shape is that of one row. In a ragged array a row has one axis more, the
 	// first one, whose length differs from row to row.
@@ -144,6 +150,14 @@ type Array struct {
 	Ragged   bool
 	Offsets  int64
 	Capacity int64
+	// Padded arrays have one axis more in front of Shape, whose length differs from
+	// batch to batch: it lies at LengthAt, an int64. They are not Ragged, though
+	// rows were of any length before they were filled up; Capacity bounds them. Of is
+	// the array that this one says something about: how long its rows were, and which
+	// elements of them are their own.
+	Padded   bool
+	LengthAt int64
+	Of       string
 }
 
 // ElementBytes is the size of an element of the first axis of a ragged array, and

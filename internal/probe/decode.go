@@ -268,7 +268,7 @@ func (r *rates) stage(name string) float64 { return r.stages[name] }
 // run takes batches of src for d and gives them back at once.
 func run(ctx context.Context, src *copies, ops []json.RawMessage, batch, threads int, d time.Duration, beside companion) (r rates, err error) {
 	d = max(d, leastRun)
-	pipe, err := pipeline.Open(ctx, pipeline.Config{
+	pipe, err := pipeline.Open(ctx, pipeline.Config{Cache: pipeline.CacheOff,
 		Source: "a sample", BatchSize: batch, Shuffle: true, Threads: threads,
 		Fields: []string{"image"}, Outputs: []transform.Output{{Name: "image", Field: "image", Ops: ops}},
 		OpenSource: func(context.Context, string) (driver.Source, error) { return keepOpen{src}, nil },

@@ -120,7 +120,7 @@ func (s *Survey) open(ctx context.Context, path string) error {
 			if imageField < 0 {
 				imageField = i
 			}
-		case driver.KindArray:
+		case driver.KindArray, driver.KindVolume:
 			a := plan.Array{Name: f.Name, DType: string(f.DType)}
 			for _, side := range f.Shape {
 				a.Shape = append(a.Shape, int64(side))
@@ -246,7 +246,7 @@ func (s *Survey) known(src driver.Source, imageField int) bool {
 func fields(info *driver.Info) []plan.Field {
 	kinds := map[driver.Kind]string{
 		driver.KindImage: plan.FieldImage, driver.KindLabel: plan.FieldNumber, driver.KindInt: plan.FieldNumber,
-		driver.KindArray: plan.FieldArray, driver.KindBytes: plan.FieldBytes,
+		driver.KindArray: plan.FieldArray, driver.KindVolume: plan.FieldArray, driver.KindBytes: plan.FieldBytes,
 	}
 	var out []plan.Field
 	for _, f := range info.Fields {

@@ -29,8 +29,11 @@ func TestWrite(t *testing.T) {
 					t.Errorf("%+v, %v", again, err)
 				}
 				url := filepath.Join(dir, "train")
-				if format == Indexed {
+				switch format {
+				case Indexed:
 					url = "files:" + url
+				case TFRecord: // records as they are
+					url += "?data:bytes"
 				}
 				s, err := source.Open(t.Context(), url, nil)
 				if err != nil {
