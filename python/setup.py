@@ -20,8 +20,9 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 NEEDS = (
-    "building it needs Go 1.26 or newer (https://go.dev/doc/install), a C compiler and the static library of "
-    "libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev)"
+    "building it needs Go 1.26 or newer (https://go.dev/doc/install), a C compiler and the static libraries of "
+    "libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev), Opus and Vorbis (libopus-dev, "
+    "libvorbis-dev)"
 )
 
 
@@ -89,9 +90,11 @@ class BuildWithEngine(build_py):
         root = subprocess.run([go, "env", "GOROOT"], capture_output=True, text=True, check=True).stdout.strip()
         places["The Go programming language"] = Path(root)
         texts = [(name, sorted(places[name].glob("LICEN[CS]E*"))) for name in sorted(places)]
-        # libjpeg-turbo and the C library, as Debian and Ubuntu describe them.
+        # libjpeg-turbo, Opus, Vorbis, Ogg and the C library, as Debian and Ubuntu describe them.
         documents = Path("/usr/share/doc")
-        packages = ("libjpeg62-turbo-dev", "libjpeg-turbo8-dev", "libc6-dev")
+        packages = (
+            "libjpeg62-turbo-dev", "libjpeg-turbo8-dev", "libopus-dev", "libvorbis-dev", "libogg-dev", "libc6-dev",
+        )  # fmt: skip
         texts += [(package, list(documents.glob(f"{package}/copyright"))) for package in packages]
         for name, files in texts:
             parts += [f"{'=' * 78}\n{name}\n\n{f.read_text(errors='replace')}" for f in files]

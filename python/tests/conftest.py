@@ -18,6 +18,14 @@ CHECKOUT = HERE.parent.parent
 SOURCE = str(HERE.parent / "src")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what engines cache away from the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STOKER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make loaders start tests/fake_engine.py."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import transforms_augment
+from stoker import transforms_augment, transforms_detection
 
 ROOT = Path(__file__).parent.parent.parent
 Make = Callable[..., stoker.Loader]
@@ -25,7 +25,7 @@ Make = Callable[..., stoker.Loader]
 def test_signatures_are_torchvisions() -> None:
     v2 = pytest.importorskip("torchvision.transforms.v2")
     compared = 0
-    for name in [*stoker.transforms.__all__, *transforms_augment.__all__]:
+    for name in [*stoker.transforms.__all__, *transforms_augment.__all__, *transforms_detection.__all__]:
         theirs = getattr(v2, name, None)
         if name in ("Transform", "AutoAugmentPolicy", "ToDtype") or theirs is None:
             continue

@@ -62,10 +62,17 @@ def test_kinds(engine: dict[str, Any]) -> None:
 def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", np.arange(8))
     loader = make(tmp_path / "x.npy", batch_size=4)
-    assert sorted(loader._config) == engine["options"]
+    # Only DataLoader gives the order itself.
+    assert sorted([*loader._config, "order"]) == engine["options"]
     # Each is an argument of the loader, under this or another name, or comes from the environment.
-    elsewhere = {"outputs": "fields", "batch_ops": "batch_transforms", "local_world_size": "world_size"}
-    for option in engine["options"]:
+    elsewhere = {
+        "outputs": "fields",
+        "batch_ops": "batch_transforms",
+        "local_world_size": "world_size",
+        "sequence": "sequence_length",
+    }
+    elsewhere["view"] = "where"
+    for option in set(engine["options"]) - {"order"}:
         assert elsewhere.get(option, option) in _loader._ARGUMENTS, option
     field = stoker.Field("image", mask=True, follow="x", depth=16)
     assert set(field.to_config("a", "NHWC")) <= {*engine["outputs"]}

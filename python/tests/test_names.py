@@ -13,10 +13,11 @@ import stoker
 from stoker.transforms import Transform
 
 OWN = {
-    "Batch", "BatchesHeld", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "RecordError",
+    "Batch", "BatchesHeld", "Buckets", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "Padded",
+    "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
-    "doctor", "headroom",
+    "PackResult", "doctor", "headroom", "pack",
     "plan", "profile", "stage", "step", "study", "watch",
 }  # fmt: skip
 BASIC = {
@@ -32,7 +33,9 @@ def test_names() -> None:
         # The augmentations and what their arguments may be, which test_augment.py names.
         assert issubclass(getattr(stoker, name), Transform | enum.Enum), f"{name} is public and pinned by no test"
     visible = {n for n in dir(stoker) if not n.startswith("_")}
-    assert visible - names <= {"annotations", "transforms", "transforms_augment"}
+    modules = {"transforms", "transforms_audio", "transforms_augment", "transforms_detection", "transforms_volume"}
+    frameworks = {"jax", "keras", "torch"}  # where something has imported them
+    assert visible - names <= {"annotations", *modules, *frameworks}
 
 
 @pytest.mark.parametrize("name", sorted(set(stoker.__all__) - {"__version__"}))
@@ -114,7 +117,7 @@ def test_torch_and_torchvision_values() -> None:
         (lambda: stoker.RandomCrop(3, fill=float("nan")), "fill"),
         (lambda: stoker.Normalize([1] * 5, [1] * 5), "1 to 4"),
         (lambda: stoker.Field("image", mode="CMYK"), "mode='CMYK'"),
-        (lambda: stoker.Field("image", depth=12), "8 or 16"),
+        (lambda: stoker.Field("image", depth=12), "8, 16 or 32"),
         (lambda: stoker.Field("image", mask=True, mode="L"), "no mode"),
         (lambda: stoker.RandomCrop(3, padding_mode="mirror"), "constant"),
         (lambda: stoker.Normalize([1, 2], [1]), "per channel"),

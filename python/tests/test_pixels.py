@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,3 +165,64 @@ def test_what_makes_no_sense_is_refused(make: Make, folder: Callable[..., Path],
         make(tmp_path / "x.npy", batch_size=1, fields={"x": [stoker.CenterCrop(4)]})
     with pytest.raises(stoker.RecordError, match="the mask has a colour"):
         next(iter(make(root, batch_size=1, fields={"image": stoker.Field("image", [crop], mask=True)})))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_netpbm(make: Make, binary: str, folder: Callable[..., Path], tmp_path: Path, packed: bool) -> None:
+    images = [Image.fromarray((picture(3, i) * 255).astype(np.uint8)) for i in range(COUNT)]
+    root: Path = folder(images, ".ppm")
+    gray = [(picture(1, i)[..., 0] * 65535).astype(np.uint16) for i in range(2)]
+    (root / "wide").mkdir()
+    for i, a in enumerate(gray):
+        (root / "wide" / f"{i}.pgm").write_bytes(b"P5\n%d %d 65535\n" % (W, H) + a.astype(">u2").tobytes())
+    want = [Image.open(io.BytesIO(p.read_bytes())) for p in sorted(root.rglob("*.p?m"))]
+    if packed:
+        subprocess.run([binary, "pack", root, f"{root}-pack"], check=True, capture_output=True)
+        root = tmp_path.with_name(tmp_path.name + "-pack")
+    crop = [stoker.CenterCrop((H, W))]
+    fields = {
+        "rgb": stoker.Field("image", crop),
+        "wide": stoker.Field("image", crop, mode="L", depth=16),
+    }
+    got = everything(make(root, batch_size=COUNT + 2, fields=fields))
+    for k, rgb, wide in zip(got["index"], got["rgb"], got["wide"], strict=True):
+        im = want[k]
+        assert np.array_equal(rgb, np.asarray(im.convert("RGB")))
+        if im.mode == "I":
+            assert np.array_equal(wide[..., 0], np.asarray(im))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_float_tiffs(make: Make, binary: str, tmp_path: Path, packed: bool) -> None:
+    """Files that tifffile wrote in several layouts, as float32 with operations that torchvision knows."""
+    tifffile = pytest.importorskip("tifffile")
+    root = tmp_path / "in"
+    (root / "a").mkdir(parents=True)
+    ways: list[dict[str, object]] = [
+        {},
+        {"tile": (16, 16), "compression": "zlib"},
+        {"rowsperstrip": 5, "byteorder": ">"},
+        {"bigtiff": True},
+    ]
+    arrays = [(picture(1, i)[..., 0] * 100 - 20).astype(np.float32) for i in range(len(ways))]
+    for i, (a, way) in enumerate(zip(arrays, ways, strict=True)):
+        tifffile.imwrite(root / "a" / f"{i}.tif", a, **way)
+    data = root
+    if packed:
+        data = tmp_path / "out"
+        subprocess.run([binary, "pack", root, data], check=True, capture_output=True)
+    flip = stoker.RandomHorizontalFlip(1.0)
+    fields = {
+        "plain": stoker.Field("image", [stoker.CenterCrop((H, W))], mode="L", depth=32),
+        "moved": stoker.Field("image", [stoker.CenterCrop((30, 40)), flip], mode="L", depth=32),
+        "small": stoker.Field("image", [stoker.Resize((20, 30))], mode="L", depth=32),
+        "rgb": stoker.Field("image", [stoker.CenterCrop((H, W))]),
+    }
+    got = everything(make(data, batch_size=len(ways), fields=fields))
+    assert got["plain"].dtype == np.float32
+    for k, row in enumerate(got["index"]):
+        a = arrays[row]
+        assert np.array_equal(got["plain"][k, ..., 0], a)
+        assert np.array_equal(got["moved"][k, ..., 0], a[7:37, 10:50][:, ::-1])
+        assert np.abs(got["small"][k] - resized(a[..., None], (20, 30))).max() < 1e-3
+        assert np.array_equal(got["rgb"][k], np.asarray(Image.fromarray(a).convert("RGB")))

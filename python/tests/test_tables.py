@@ -63,6 +63,9 @@ WRITERS = {
     "x.jsonl": write_pandas_lines,
     "y.jsonl": write_json_lines,
     "lines.json": write_json_lines,
+    "x.csv.gz": write_csv,
+    "x.tsv.gz": write_tsv,
+    "x.jsonl.gz": write_pandas_lines,
 }
 
 

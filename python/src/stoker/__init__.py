@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from . import transforms, transforms_augment
+from . import transforms, transforms_audio, transforms_augment, transforms_detection, transforms_volume
 from ._batch import Batch
 from ._bench import BenchResult, StudyResult, bench, study
 from ._doctor import doctor
@@ -32,15 +32,21 @@ from ._errors import (
 from ._fields import Field
 from ._headroom import HeadroomResult, headroom
 from ._loader import Loader
+from ._pack import PackResult, pack
+from ._pad import Buckets, Padded
 from ._plan import Plan, plan
 from ._profile import Profiler, ProfileResult, profile
 from ._ragged import Ragged, Strings
 from ._step import stage, step, watch
 from ._version import __version__
 from .transforms import *  # noqa: F403
+from .transforms_audio import *  # noqa: F403
 from .transforms_augment import *  # noqa: F403
+from .transforms_detection import *  # noqa: F403
+from .transforms_volume import *  # noqa: F403
 
 __all__ = [
+    "Buckets",
     "Batch",
     "BenchResult",
     "HeadroomResult",
@@ -52,7 +58,9 @@ __all__ = [
     "EngineDied",
     "EngineNotFound",
     "Field",
+    "Padded",
     "Loader",
+    "PackResult",
     "Plan",
     "Ragged",
     "RecordError",
@@ -67,11 +75,15 @@ __all__ = [
     "plan",
     "bench",
     "headroom",
+    "pack",
     "profile",
     "stage",
     "step",
     "study",
     "watch",
     *transforms.__all__,
+    *transforms_audio.__all__,
     *transforms_augment.__all__,
+    *transforms_detection.__all__,
+    *transforms_volume.__all__,
 ]

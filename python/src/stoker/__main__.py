@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ._binary import find_binary
+from ._binary import environment, find_binary
 from ._errors import EngineNotFound
 
 
@@ -15,7 +15,7 @@ def main() -> None:
         binary = find_binary()
     except EngineNotFound as error:
         sys.exit(f"stoker: {error}")
-    os.execv(binary, ["stoker", *sys.argv[1:]])
+    os.execve(binary, ["stoker", *sys.argv[1:]], environment())
 
 
 if __name__ == "__main__":

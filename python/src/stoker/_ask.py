@@ -26,12 +26,12 @@ def ask(arguments: Sequence[str], text: str = "", timeout: float = _PATIENCE) ->
     except subprocess.TimeoutExpired:
         raise StokerError(f"stoker {arguments[0]} took longer than timeout={timeout:g} seconds") from None
     if done.returncode != 0:
-        message = _message(done.stderr) or f"stoker {arguments[0]} ended with code {done.returncode}"
-        raise (ConfigError if done.returncode == _USAGE else StokerError)(message)
+        said = message(done.stderr) or f"stoker {arguments[0]} ended with code {done.returncode}"
+        raise (ConfigError if done.returncode == _USAGE else StokerError)(said)
     return done.stdout
 
 
-def _message(text: str) -> str:
+def message(text: str) -> str:
     """Return the error and its hints without the program's name and its progress."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("stoker: ")), None)
@@ -106,7 +106,7 @@ class Observer:
             self._child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
                 errors = self._child.communicate(timeout=_PATIENCE)[1]
-        said = _message(errors.decode(errors="replace")) or f"it ended with code {self._child.returncode}"
+        said = message(errors.decode(errors="replace")) or f"it ended with code {self._child.returncode}"
         raise StokerError(f"no report on the loop: {said}")
 
     def close(self) -> None:

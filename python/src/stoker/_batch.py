@@ -20,8 +20,8 @@ _DTYPES = {
 
 # The kinds of fields, of which those in _TEXTS come as Strings.
 KINDS = (
-    "array", "audio", "bytes", "float", "image", "int", "json", "label", "mask", "multilabel", "ragged", "text",
-    "tokens",
+    "array", "audio", "boxes", "bytes", "float", "frames", "image", "int", "json", "keypoints", "label", "mask",
+    "multilabel", "ragged", "text", "tokens", "volume",
 )  # fmt: skip
 _TEXTS = ("text", "json")
 
@@ -37,7 +37,8 @@ class Batch:
     the fields in order without the record numbers: ``images, labels = batch``. Where
     MixUp or CutMix made soft labels, they take the place of the labels there;
     by name both are there: ``batch.label`` and ``batch.label_soft``.
-    Fields whose rows differ in length come as ``Ragged``, texts as ``Strings``.
+    Fields whose rows differ in length come as ``Ragged``, texts as ``Strings``; filled up by ``pad=``, as one array,
+    with their lengths in ``batch.NAME_length``.
     The arrays lie in memory shared with the engine. They may be changed in place
     and stay valid as long as they, or views of them, are alive; then the engine
     uses the memory for another batch. Keep few batches, or copies.
@@ -47,20 +48,42 @@ class Batch:
         step: its number in the epoch, from 0.
         rows: the number of records in it: ``batch_size``, or less in the last
             batch of an epoch without ``drop_last``.
+        num_repeated: how many of them, at the end, have come before in the epoch,
+            so that each rank has as many rows (``uneven="pad"``).
     """
 
     __module__ = "stoker"
-    __slots__ = ("_arrays", "epoch", "rows", "step")
+    __slots__ = ("_arrays", "_beside", "epoch", "num_repeated", "rows", "step")
 
     epoch: int
     step: int
     rows: int
+    num_repeated: int
 
-    def __init__(self, arrays: dict[str, Any], epoch: int, step: int, rows: int) -> None:
+    def __init__(
+        self,
+        arrays: dict[str, Any],
+        epoch: int,
+        step: int,
+        rows: int,
+        beside: frozenset[str] = frozenset(),
+        num_repeated: int = 0,
+    ) -> None:
         self._arrays = arrays
+        # Arrays that say something of others, and have no place of their own.
+        self._beside = beside
         self.epoch = epoch
         self.step = step
         self.rows = rows
+        self.num_repeated = num_repeated
+
+    @property
+    def repeated(self) -> Any:
+        """Which rows have come before in the epoch: bool [rows], to leave them out of a metric."""
+        index = self._arrays[INDEX]
+        mask = index < 0  # all False, an array of the same library
+        mask[self.rows - self.num_repeated :] = True
+        return mask
 
     def __getitem__(self, key: str | int) -> Any:
         """Return an array by name, or by its place in ``images, labels = batch``."""
@@ -87,7 +110,11 @@ class Batch:
     def _places(self) -> list[str]:
         places = []
         for name in self._arrays:
-            if name == INDEX or (name.endswith(SOFT) and name.removesuffix(SOFT) in self._arrays):
+            if (
+                name == INDEX
+                or name in self._beside
+                or (name.endswith(SOFT) and name.removesuffix(SOFT) in self._arrays)
+            ):
                 continue
             places.append(name + SOFT if name + SOFT in self._arrays else name)
         return places
@@ -119,10 +146,10 @@ class Batch:
         arrays = {
             n: a.copy() if isinstance(a, np.ndarray | Ragged | Strings) else a.clone() for n, a in self._arrays.items()
         }
-        return Batch(arrays, self.epoch, self.step, self.rows)
+        return Batch(arrays, self.epoch, self.step, self.rows, self._beside, self.num_repeated)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (self._arrays, self.epoch, self.step, self.rows)
+        return Batch, (self._arrays, self.epoch, self.step, self.rows, self._beside, self.num_repeated)
 
     def __repr__(self) -> str:
         parts = [f"{n}: {_described(a)}" for n, a in self._arrays.items()]
@@ -141,7 +168,7 @@ Views = Callable[[npt.NDArray[np.uint8], int], dict[str, Any]]
 class ArraySpec:
     """One array of a batch as the engine describes it."""
 
-    __slots__ = ("capacity", "channels_last", "dtype", "kind", "name", "offset", "offsets", "shape")
+    __slots__ = ("capacity", "channels_last", "dtype", "kind", "length_at", "name", "of", "offset", "offsets", "shape")
 
     def __init__(self, described: dict[str, Any], channels_last: bool = False) -> None:
         self.name: str = described["name"]
@@ -152,8 +179,12 @@ class ArraySpec:
         self.offset = int(described["offset"])
         # Where the offsets of a ragged array lie, None for others.
         self.offsets: int | None = int(described["offsets"]) if described.get("ragged") else None
-        # How many bytes the rows of a ragged array may have together.
-        self.capacity = int(described["capacity"]) if self.offsets is not None else 0
+        # Where the length of the rows of a padded array lies, None for others.
+        self.length_at: int | None = int(described["length_at"]) if described.get("padded") else None
+        # How many bytes the rows of a ragged or padded array may have together.
+        self.capacity = int(described["capacity"]) if self.varies else 0
+        # The padded array that this one says something about, "" for none.
+        self.of: str = described.get("of", "")
         self.channels_last = channels_last and self.kind == "image" and len(self.shape) == 3
         if self.dtype not in _DTYPES:
             raise ConfigError(f"field {self.name!r} has the element type {self.dtype}, unknown to this package")
@@ -161,9 +192,11 @@ class ArraySpec:
     def check(self, batch_size: int, slot_bytes: int) -> None:
         """Refuse an array that has no room in a slot: its views would show what is not its own."""
         row = math.prod(self.shape) * np.dtype(_DTYPES[self.dtype]).itemsize
-        ends = [(self.offset, self.capacity)] if self.offsets is not None else [(self.offset, batch_size * row)]
+        ends = [(self.offset, self.capacity)] if self.varies else [(self.offset, batch_size * row)]
         if self.offsets is not None:
             ends.append((self.offsets, (batch_size + 1) * 8))
+        if self.length_at is not None:
+            ends.append((self.length_at, 8))
         if min(self.shape, default=0) < 0 or any(at < 0 or n < 0 or at + n > slot_bytes for at, n in ends):
             raise StokerError(
                 f"the engine describes {self.name!r} with {batch_size} rows of {list(self.shape)} {self.dtype}, for "
@@ -179,14 +212,21 @@ class ArraySpec:
         return self.shape
 
     @property
+    def varies(self) -> bool:
+        """Whether batches have more or fewer elements."""
+        return self.offsets is not None or self.length_at is not None
+
+    @property
     def is_text(self) -> bool:
         """Whether rows are texts."""
-        return self.kind in _TEXTS
+        return self.kind in _TEXTS and self.length_at is None
 
     def __str__(self) -> str:
         if self.is_text:
             return f"{self.name}: {self.kind}"
         shape = list(self.user_shape)
+        if self.length_at is not None:
+            return f"{self.name}: {self.dtype}[{', '.join(['padded', *map(str, shape)])}]"
         if self.offsets is None:
             return f"{self.name}: {self.dtype}{shape}"
         return f"{self.name}: {self.dtype}[{', '.join(['ragged', *map(str, shape)])}]"
@@ -194,8 +234,8 @@ class ArraySpec:
 
 def numpy_views(specs: list[ArraySpec]) -> Views:
     """Return a function that makes NumPy arrays of a slot."""
-    plan = [(s.name, s.shape, _numpy_type(s), s.offset) for s in specs if s.offsets is None]
-    ragged = [s for s in specs if s.offsets is not None]
+    plan = [(s.name, s.shape, _numpy_type(s), s.offset) for s in specs if not s.varies]
+    ragged = [s for s in specs if s.varies]
     types = {s.name: _numpy_type(s) for s in ragged}
 
     def views(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
@@ -205,6 +245,9 @@ def numpy_views(specs: list[ArraySpec]) -> Views:
     def views_with_ragged(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
         out = views(root, rows)
         for s in ragged:
+            if s.length_at is not None:
+                out[s.name] = _padded(root, rows, s, types[s.name])
+                continue
             r = _ragged(root, rows, s, types[s.name])
             out[s.name] = Strings(r) if s.is_text else r
         return {s.name: out[s.name] for s in specs}
@@ -218,6 +261,15 @@ def _ragged(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec, dtype: np.dtyp
     if not 0 <= n * dtype.itemsize * math.prod(s.shape) <= s.capacity:
         raise StokerError(f"the engine says that {rows} rows of {s.name!r} have {n} elements, which has no room")
     return Ragged(np.ndarray((n, *s.shape), dtype, root, s.offset), offsets)
+
+
+def _padded(root: npt.NDArray[np.uint8], rows: int, s: ArraySpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    length = int(np.ndarray((), "<i8", root, s.length_at or 0))
+    if not 0 <= rows * length * dtype.itemsize * math.prod(s.shape) <= s.capacity:
+        raise StokerError(
+            f"the engine says that {rows} rows of {s.name!r} have a length of {length}, which has no room"
+        )
+    return np.ndarray((rows, length, *s.shape), dtype, root, s.offset)
 
 
 def _numpy_type(s: ArraySpec) -> np.dtype[Any]:
@@ -242,11 +294,11 @@ def torch_views(specs: list[ArraySpec]) -> Views:
     except ImportError:
         raise ConfigError('output="torch" needs PyTorch, which is not installed') from None
     from_numpy, bfloat16 = torch.from_numpy, torch.bfloat16
-    ragged = [s for s in specs if s.offsets is not None]
+    ragged = [s for s in specs if s.varies]
     plan = [
         (s.name, s.shape, np.dtype(_DTYPES[s.dtype]), s.offset, s.dtype == "bfloat16", s.channels_last)
         for s in specs
-        if s.offsets is None
+        if not s.varies
     ]
 
     def views(root: npt.NDArray[np.uint8], rows: int) -> dict[str, Any]:
@@ -259,6 +311,10 @@ def torch_views(specs: list[ArraySpec]) -> Views:
                 t = t.permute(0, 3, 1, 2)
             out[name] = t
         for s in ragged:
+            if s.length_at is not None:
+                t = from_numpy(_padded(root, rows, s, np.dtype(_DTYPES[s.dtype])))
+                out[s.name] = t.view(bfloat16) if s.dtype == "bfloat16" else t
+                continue
             r = _ragged(root, rows, s, np.dtype(_DTYPES[s.dtype]))
             if s.is_text:
                 out[s.name] = Strings(r)

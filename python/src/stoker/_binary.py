@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from ._errors import EngineNotFound
 
 _HERE = Path(__file__).resolve().parent
+
+# Names the folder with FFmpeg's libraries.
+FFMPEG = "STOKER_FFMPEG"
 
 
 def find_binary() -> str:
@@ -43,6 +47,21 @@ def find_binary() -> str:
     if checkout is not None:
         hint = f"build it: go build -o bin/stoker ./cmd/stoker in {checkout}"
     raise EngineNotFound(f"the stoker binary was not found; searched:\n{places}\nhint: {hint}")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for the engine: this one, and where PyAV's wheel has FFmpeg's libraries.
+
+    A folder that ``STOKER_FFMPEG`` names already stays.
+    """
+    env = dict(os.environ)
+    if not env.get(FFMPEG):
+        found = importlib.util.find_spec("av")
+        if found is not None and found.origin:
+            folder = Path(found.origin).parents[1] / "av.libs"
+            if folder.is_dir():
+                env[FFMPEG] = str(folder)
+    return env
 
 
 def _checkout() -> Path | None:

@@ -186,6 +186,13 @@ class Connection:
         self._send(wire.pack(wire.Start(self._gen, position.epoch, position.row)))
         self.cursor = position
 
+    def order(self, records: npt.NDArray[np.int64]) -> None:
+        """Say which records the next batch of the stream has, where the configuration has ``order: "client"``."""
+        raw = records.astype("<i8", copy=False).tobytes()
+        most = 8 * wire.MAX_ORDER
+        for at in range(0, len(raw), most):
+            self._send(wire.pack_order(self._gen, at + most >= len(raw), raw[at : at + most]))
+
     def wait(self, timeout: float) -> None:
         """Wait until the stream has an event to take.
 

@@ -25,18 +25,22 @@ class Field:
 
     Args:
         source: name of the stored field.
-        transforms: what is done to each image, mask or array, in order. Other fields take none.
+        transforms: what is done to each image, mask or array, in order. Boxes and key points follow those of
+            their image by themselves; their own list is for what concerns them alone, such as
+            ``SanitizeBoundingBoxes``, and comes behind. Other fields take none.
         layout: memory layout of this array; by default that of the loader.
         mask: the image is a mask of class numbers: one channel, moved by
             geometric transforms with nearest interpolation, never changed in value. Fields
             that are stored as masks are masks without being told, with rows of shape ``[H, W]``.
         follow: name of another array whose random numbers this one uses, so
             that a mask moves with its image; both need the same transforms at the same places
-            of their lists. Stored masks follow the first image unless told otherwise.
+            of their lists. Stored masks follow the first image unless told otherwise, and so do boxes and key
+            points, which need no transforms for that.
         mode: what an image is decoded to, as Pillow names it: ``"RGB"`` (the default), ``"RGBA"``,
             ``"L"`` (gray) or ``"LA"`` (gray with alpha). Images without alpha are opaque. Masks have no mode.
-        depth: bits of a value: 8 (the default, ``uint8``) or 16 (``uint16``): images and masks of 16 bits as
-            they are; images of 8 bits times 257.
+        depth: bits of a value: 8 (the default, ``uint8``), 16 (``uint16``: images and masks of 16 bits as
+            they are, images of 8 bits times 257) or 32 (``float32``: the numbers that the file has, such as
+            those of float TIFFs).
     """
 
     __module__ = "stoker"
@@ -62,8 +66,8 @@ class Field:
             raise ConfigError(f"mode={mode!r}; {nearest(str(mode), MODES)}")
         if mask and mode is not None:
             raise ConfigError(f"mode={mode!r}: a mask has class numbers and no mode")
-        if depth not in (None, 8, 16):
-            raise ConfigError(f"depth={depth!r} must be 8 or 16")
+        if depth not in (None, 8, 16, 32):
+            raise ConfigError(f"depth={depth!r} must be 8, 16 or 32")
         self.mask = bool(mask)
         self.follow = follow
         self.mode = mode

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _options, _state, _step
+from . import _options, _state, _step, _view
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
@@ -19,6 +19,7 @@ from ._connection import Connection, Position, connect
 from ._distributed import local_world_size, rank_and_world
 from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
 from ._fields import LAYOUTS, Field, FieldSpec, parse_fields
+from ._pad import Buckets, Padded, parse_bucket, parse_pads
 from ._process import EngineProcess
 from .transforms import Transform
 
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
 
 _TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
 _ARGUMENTS = [
-    "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "output", "layout", "batch_transforms",
+    "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "uneven", "output", "layout", "batch_transforms",
     "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "lookahead", "on_error",
-    "timeout", "socket",
+    "timeout", "socket", "sequence_length", "sequence_packing", "sequence_fields", "sequence_shift", "sequence_dtype",
+    "sequence_pad",
+    "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
+    "kinds", "resolution", "dedupe", "cache", "cache_dir", "cache_limit",
 ]  # fmt: skip
 
 
@@ -67,9 +71,31 @@ class Loader:
         seed: all random numbers, of the order and of the transforms, depend on it.
         drop_last: leave out the records of an epoch that do not fill a batch on every rank.
             Otherwise the last batch is smaller, and may be empty on some ranks.
+        uneven: what becomes of the last records where they cannot be shared evenly among the ranks. ``"exact"``: each
+            record once; a rank may have fewer rows than another one in the last batch, or none. ``"pad"``: each rank
+            has as many, records from the beginning of the epoch come again; ``batch.repeated`` says which rows.
+            ``"drop"``: each rank has as many, those behind are left out.
         output: ``"numpy"`` or ``"torch"``. Either way the arrays are views of shared memory.
         layout: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for torch,
             ``"channels_last"``: shape NCHW over memory NHWC.
+        bucket: batches of records of about the same length or proportions: the name of a field, or ``stoker.Buckets``.
+        pad: arrays of rows of different lengths that come as one array, ``{"tokens": stoker.Padded(multiple=8)}``;
+            a number stands for a Padded with that value. Their lengths are then in ``batch.tokens_length``.
+        where: an expression; records for which it does not hold are left out: ``"label < 10 and width >= 224"``.
+        split: cut the records into parts, ``"train:0.9,val:0.1"`` or a dict, of which ``part`` is the one that is
+            wanted. Of data with parts of its own (CIFAR) it may be one of their names.
+        part: name of the part of ``split``.
+        split_seed: decides which records go to which part.
+        stratify: a field of which each value is in all parts of ``split`` alike.
+        group: a field of which all records with the same value are in one part; ``"folder"``: all of a folder.
+        select: the fields that there are, in this order; ``drop`` leaves some out.
+        drop: fields that are left out.
+        rename: other names for fields, ``{"cls": "label"}``.
+        kinds: what fields are taken for, ``{"cls": "label"}``.
+        resolution: that of images, of a pack that was made with several (``--resize 128,192,256``); the largest one by
+            default. States go from one to another.
+        dedupe: leave out records that are as one before in these fields, or in all of them (``True``). All of them are
+            read once for that when the loader is made.
         batch_transforms: transforms of whole batches, such as MixUp.
         apply_orientation: turn images as their EXIF orientation says. Default: leave them as
             they are stored, as torchvision does.
@@ -85,8 +111,25 @@ class Loader:
             ones. A number that does not fit ``memory`` is refused.
         lookahead: the part of ``memory`` for what is read before a batch has room for it, in
             bytes or as ``"256MiB"``. Default: up to a quarter of the memory.
+        cache: ``True``: what is read of folders of JPEGs is kept in a form that decodes several times as fast,
+            with the same pixels, in the user's cache folder; from the second epoch on the folder is as fast
+            as a pack. Naming a folder or a limit asks for it too. ``stoker cache`` shows and removes what is there.
+        cache_dir: another folder for that. Default: ``STOKER_CACHE_DIR``, else ``stoker`` in ``XDG_CACHE_HOME``.
+        cache_limit: the most bytes that the whole folder may take, a number or ``"50GB"``. Default: what
+            ``stoker cache limit`` has set, else a tenth of what is free, at most 20 GiB.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
+        sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
+            records: ``input`` and, one token further, ``target``. Nothing is written for it. ``info["sequences"]``
+            says what came of the documents, with what is dropped or padded.
+        sequence_packing: ``"stream"`` (default): documents one behind the other, cut into full sequences, every token
+            the input of one sequence in each epoch but for what is left over; or ``"best-fit"``: documents as a whole
+            where they fit, the rest of each sequence padded.
+        sequence_fields: what else a sequence has: ``"position_ids"``, ``"document_ids"`` (-1 is padding),
+            ``"cu_seqlens"`` and ``"loss_mask"``.
+        sequence_shift: without it there is ``tokens`` in the place of ``input`` and ``target``.
+        sequence_dtype: ``"int32"`` or ``"int64"``; by default tokens are as they are stored.
+        sequence_pad: the token that fills up sequences.
         timeout: seconds to wait for a batch before StokerTimeout is raised.
         socket: path of the socket of a running ``stoker serve``, to use that engine.
 
@@ -112,9 +155,24 @@ class Loader:
         batch_size: int = 1,
         *,
         fields: Mapping[str, FieldSpec] | Sequence[str] | None = None,
+        bucket: Buckets | str | None = None,
+        pad: Mapping[str, Padded | float] | None = None,
+        where: str | None = None,
+        split: str | Mapping[str, float | int | str] | None = None,
+        part: str | None = None,
+        split_seed: int = 0,
+        stratify: str | None = None,
+        group: str | None = None,
+        select: Sequence[str] | None = None,
+        drop: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        kinds: Mapping[str, str] | None = None,
+        resolution: int | str | None = None,
+        dedupe: bool | Sequence[str] = False,
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
+        uneven: str = "exact",
         output: str = "numpy",
         layout: str | None = None,
         batch_transforms: Sequence[Transform] = (),
@@ -126,9 +184,18 @@ class Loader:
         memory: int | str | None = None,
         prefetch: int | None = None,
         lookahead: int | str | None = None,
+        cache: bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
         on_error: str = "raise",
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
+        sequence_length: int | None = None,
+        sequence_packing: str = "stream",
+        sequence_fields: Sequence[str] = (),
+        sequence_shift: bool = True,
+        sequence_dtype: str | None = None,
+        sequence_pad: int = 0,
         **unknown: NoReturn,
     ) -> None:
         self._connection: Connection | None = None
@@ -145,14 +212,22 @@ class Loader:
         self.timeout = _options.seconds("timeout", timeout)
         if threads is None:
             threads = num_workers
+        if cache is None:
+            cache = cache_dir is not None or cache_limit is not None
         self._socket_path = None if socket is None else os.path.abspath(os.path.expanduser(os.fspath(socket)))
         self._fields, only = parse_fields(fields)
         self._config = {
             "source": self.source,
+            "pad": parse_pads(pad),
+            "bucket": parse_bucket(bucket),
+            "view": _view.to_config(
+                where, split, part, split_seed, stratify, group, select, drop, rename, kinds, resolution, dedupe
+            ),
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
             "seed": self.seed,
             "drop_last": self.drop_last,
+            "uneven": _options.choice("uneven", uneven, ("exact", "pad", "drop")),
             "rank": self.rank,
             "world_size": self.world_size,
             "local_world_size": local_world_size(),
@@ -160,12 +235,18 @@ class Loader:
             "memory": _options.size("memory", memory),
             "prefetch": 0 if prefetch is None else _options.whole("prefetch", prefetch, 1, 1024),
             "lookahead": _options.size("lookahead", lookahead),
+            "cache": "auto" if cache else "off",
+            "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
+            "cache_limit": _options.size("cache_limit", cache_limit),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
             "layout": "NCHW" if self.layout == "NCHW" else "NHWC",
             "fields": only,
             "apply_orientation": bool(apply_orientation),
             "batch_ops": [t.to_config() for t in batch_transforms],
+            "sequence": _options.sequence(
+                sequence_length, sequence_packing, sequence_fields, sequence_shift, sequence_dtype, sequence_pad
+            ),
         }
         # Reentrant, because an interrupt just behind acquire() leaves it taken by its own thread.
         self._lock = threading.RLock()
@@ -181,6 +262,8 @@ class Loader:
         self.info: dict[str, Any] = {}
         self._connect()
         self.info = self._live().info
+        if note := self.info.get("cache_note"):
+            warnings.warn(str(note), RuntimeWarning, stacklevel=2)
 
     # --- the engine --------------------------------------------------------
 
@@ -207,6 +290,7 @@ class Loader:
             raise
         self._slot_bytes = int(connection.info["slot_bytes"])
         self._specs = specs
+        self._beside = frozenset(s.name for s in specs if s.of)
         self._connection = connection
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -343,7 +427,8 @@ class Loader:
                     self._report_skipped(event)
                 return None, ours
             root = connection.lease(event, self._slot_bytes)
-            batch = Batch(self._views(root, event.rows), event.epoch, event.step, event.rows)
+            views = self._views(root, event.rows)
+            batch = Batch(views, event.epoch, event.step, event.rows, self._beside, event.repeated)
             self._position = self._running = connection.cursor = Position(event.next_epoch, event.next_row)
             self._batches += 1
             return batch, False
@@ -391,7 +476,7 @@ class Loader:
 
         The state is a few hundred bytes that JSON can hold. It fits a loader
         with the same source, seed and shuffle; batch size, rank, world size,
-        threads, prefetch and transforms may differ.
+        threads, prefetch and transforms may differ; with ``bucket=`` batch size and world size may not.
         """
         return _state.save(self._position, self.seed, self.shuffle, self.info)
 
@@ -419,6 +504,16 @@ class Loader:
         classes = self.info.get("classes") or {}
         labels = [a["name"] for a in self.info["arrays"] if a.get("kind") == "label"]
         return list(next((classes[name] for name in [*labels, *classes] if name in classes), []))
+
+    @property
+    def formats(self) -> dict[str, str]:
+        """What the numbers of boxes are, by array: ``"XYXY"``, ``"XYWH"`` or ``"CXCYWH"``."""
+        return {a["name"]: a["format"] for a in self.info["arrays"] if a.get("format")}
+
+    @property
+    def sample_rates(self) -> dict[str, int]:
+        """Samples per second of the arrays that are made of sound, by name, where all recordings have the same."""
+        return dict(self.info.get("rates") or {})
 
     def stats(self) -> dict[str, Any]:
         """Return counters, for finding out what is slow.

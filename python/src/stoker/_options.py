@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ._errors import ConfigError, UnknownArgument, nearest
@@ -27,6 +28,22 @@ _ELSEWHERE = {
     "transforms": "use fields={'image': [...]}",
     "device": "copy the arrays of a batch to the device yourself",
 }
+
+# What a URL may have behind a #, as the engine reads it.
+VIEW_KEYS = (
+    "kinds",
+    "where",
+    "split",
+    "part",
+    "split_seed",
+    "stratify",
+    "group",
+    "select",
+    "drop",
+    "rename",
+    "resolution",
+    "dedupe",
+)
 
 
 def refuse_unknown(unknown: dict[str, Any], known: list[str]) -> None:
@@ -74,6 +91,26 @@ def size(name: str, value: Any) -> int:
     return whole(name, value, 1)
 
 
+def sequence(
+    length: Any, packing: str, fields: Sequence[str], shift: bool, dtype: str | None, pad: int
+) -> dict[str, Any] | None:
+    """Return what the engine is told of sequences, None where records are those of the source."""
+    if length is None:
+        if (packing, tuple(fields), shift, dtype, pad) != ("stream", (), True, None, 0):
+            raise ConfigError("options of sequences need sequence_length=, the number of tokens of each")
+        return None
+    if isinstance(fields, str):
+        raise ConfigError(f"sequence_fields={fields!r} must be a list of names")
+    return {
+        "length": whole("sequence_length", length, 1),
+        "packing": str(packing),
+        "fields": list(fields),
+        "no_shift": not shift,
+        "dtype": dtype or "",
+        "pad": whole("sequence_pad", pad, -(2**63)),
+    }
+
+
 def source_url(source: Any) -> str:
     """Return the source as the engine, whose folder may be another, understands it."""
     try:
@@ -84,7 +121,15 @@ def source_url(source: Any) -> str:
         text = os.fsdecode(text)
     if not text:
         raise ConfigError("source is empty; it must be a path or a URL")
-    formats = "pack|npy|npz|tfrecord|idx|cifar|stl10|mat|tar|zip|arrow|flo|pfm|csv|tsv|jsonl|files|pairs|folder"
+    # What stands behind a # says which records and fields are wanted.
+    view = re.search(rf"#(?=({'|'.join(VIEW_KEYS)})=)", text)
+    if view and view.start() and not os.path.lexists(os.path.expanduser(text)):
+        return source_url(text[: view.start()]) + text[view.start() :]
+    formats = (
+        "pack|npy|npz|tfrecord|mds|lmdb|litdata|beton|idx|cifar|stl10|mat|tar|zip|hdf5|zarr|parquet|arrow|coco|voc|yolo"
+        "|nifti|dicom|paths|volumes|ply|kitti|megatron|tokens|flo|pfm|csv|tsv"
+        "|jsonl|audio|video|files|pairs|folder"
+    )
     named = re.match(rf"({formats}):(?=[^/])", text)
     if named:
         path, mark, query = text[named.end() :].partition("?")

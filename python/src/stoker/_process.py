@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 
+from ._binary import environment
 from ._errors import EngineDied, StokerError
 
 _LOG_TAIL = 4096
@@ -45,6 +46,7 @@ class EngineProcess:
                 self._child = subprocess.Popen(
                     [binary, "serve", f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"],
                     stdin=subprocess.DEVNULL,
+                    env=environment(),
                     stdout=self._log,
                     stderr=self._log,
                     pass_fds=[theirs.fileno()],

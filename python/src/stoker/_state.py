@@ -52,6 +52,7 @@ def load(state: Mapping[str, Any], seed: int, shuffle: bool, info: Mapping[str, 
     if theirs and ours and theirs != ours:
         raise StateMismatch(
             f"the state was saved over other data with as many records (fingerprint {theirs}, here {ours})"
+            + ("; or with other buckets, batch_size or world_size" if info.get("buckets") else "")
         )
     if state["position"] >= state["records"]:
         return Position(state["epoch"] + 1, 0)

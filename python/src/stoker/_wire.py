@@ -12,9 +12,16 @@ MAX_INLINE_CONFIG = 32 << 10
 MAX_SLOTS = 4096
 
 OPEN, READY, START, BATCH, EPOCH_END, RELEASE, ERROR, STATS, CLOSE = range(1, 10)
-NAMES = ("", "OPEN", "READY", "START", "BATCH", "EPOCH_END", "RELEASE", "ERROR", "STATS", "CLOSE")
+ORDER = 13
+NAMES = {
+    OPEN: "OPEN", READY: "READY", START: "START", BATCH: "BATCH", EPOCH_END: "EPOCH_END", RELEASE: "RELEASE",
+    ERROR: "ERROR", STATS: "STATS", CLOSE: "CLOSE", ORDER: "ORDER",
+}  # fmt: skip
 # Between the engine and processes that run functions of the user; nobody sends them yet.
 LATER = {10: "JOIN", 11: "WORK", 12: "DONE"}
+# The flag of an ORDER that ends a batch, and how many records one may have.
+_WHOLE = 1
+MAX_ORDER = (MAX_MESSAGE - 16) // 8
 
 CODE_PROTOCOL, CODE_CONFIG, CODE_RECORD, CODE_STREAM, CODE_INTERNAL, CODE_FUNCTION = range(1, 7)
 
@@ -27,6 +34,7 @@ _EPOCH_END = struct.Struct("<BBHIIIqq")
 _RELEASE = struct.Struct("<BBHIIIQ")
 _ERROR = struct.Struct("<BBHIIHHqII")
 _STATS = struct.Struct("<BBHIII")
+_ORDER = struct.Struct("<BBHIII")
 
 
 class WireError(Exception):
@@ -69,6 +77,7 @@ class BatchReady(NamedTuple):
     step: int
     next_epoch: int
     next_row: int
+    repeated: int = 0
 
 
 class EpochEnd(NamedTuple):
@@ -105,16 +114,30 @@ class Stats(NamedTuple):
     json: bytes = b""
 
 
+class Order(NamedTuple):
+    """The records that come next, where the client gives the order; ``whole``: the last one ends a batch."""
+
+    gen: int
+    whole: bool
+    records: list[int]
+
+
 class Close(NamedTuple):
     """The session ends."""
 
 
-Message = Open | Ready | Start | BatchReady | EpochEnd | Release | Failure | Stats | Close
+Message = Open | Ready | Start | BatchReady | EpochEnd | Release | Failure | Stats | Order | Close
 
 
 def pack_release(slot: int, lease: int) -> bytes:
     """Encode RELEASE; kept apart because it is sent once per batch."""
     return _RELEASE.pack(RELEASE, VERSION, 0, _RELEASE.size, slot, 0, lease)
+
+
+def pack_order(gen: int, whole: bool, records: bytes) -> bytes:
+    """Encode ORDER; ``records`` are little-endian int64."""
+    size = _ORDER.size + len(records)
+    return _ORDER.pack(ORDER, VERSION, 0, size, gen, _WHOLE if whole else 0) + records
 
 
 def pack(m: Message) -> bytes:
@@ -129,13 +152,15 @@ def pack(m: Message) -> bytes:
         return _OPEN.pack(OPEN, VERSION, 0, size, flags, length) + m.config
     if isinstance(m, Stats):
         return _STATS.pack(STATS, VERSION, 0, _STATS.size + len(m.json), m.request, len(m.json)) + m.json
+    if isinstance(m, Order):
+        return pack_order(m.gen, m.whole, struct.pack(f"<{len(m.records)}q", *m.records))
     if isinstance(m, Close):
         return _HEADER.pack(CLOSE, VERSION, 0, _HEADER.size)
     if isinstance(m, Ready):
         return _READY.pack(READY, VERSION, 0, _READY.size, m.info_size, m.slots, m.slot_stride, m.ring_size)
     if isinstance(m, BatchReady):
         where = (m.epoch, m.step, m.next_epoch, m.next_row)
-        return _BATCH.pack(BATCH, VERSION, 0, _BATCH.size, m.gen, m.slot, m.lease, m.rows, 0, *where)
+        return _BATCH.pack(BATCH, VERSION, 0, _BATCH.size, m.gen, m.slot, m.lease, m.rows, m.repeated, *where)
     if isinstance(m, EpochEnd):
         report = m.report.encode()
         size = _EPOCH_END.size + len(report)
@@ -162,9 +187,9 @@ def split(packet: memoryview) -> list[memoryview]:
 def unpack(b: bytes | memoryview) -> Message:
     """Decode a message, or raise WireError."""
     if len(b) == _BATCH.size and b[0] == BATCH:  # the one that counts comes first
-        _, version, reserved, size, gen, slot, lease, rows, _, epoch, step, next_epoch, next_row = _BATCH.unpack(b)
+        _, version, reserved, size, gen, slot, lease, rows, again, epoch, step, next_epoch, next_row = _BATCH.unpack(b)
         if version == VERSION and size == _BATCH.size and not reserved:
-            return BatchReady(gen, slot, rows, lease, epoch, step, next_epoch, next_row)
+            return BatchReady(gen, slot, rows, lease, epoch, step, next_epoch, next_row, again)
     if len(b) < _HEADER.size:
         raise WireError(f"message of {len(b)} bytes")
     kind, version, reserved, size = _HEADER.unpack_from(b)
@@ -175,7 +200,7 @@ def unpack(b: bytes | memoryview) -> Message:
     try:
         return _unpack_rare(kind, bytes(b))
     except (struct.error, UnicodeDecodeError) as error:
-        name = NAMES[kind] if kind < len(NAMES) else f"type {kind}"
+        name = NAMES.get(kind, f"type {kind}")
         raise WireError(f"{name} of {len(b)} bytes: {error}") from None
 
 
@@ -211,6 +236,12 @@ def _unpack_rare(kind: int, b: bytes) -> Message:
     if kind == RELEASE:
         *_, slot, _, lease = _RELEASE.unpack(b)
         return Release(slot, lease)
+    if kind == ORDER:
+        *_, gen, flags = _ORDER.unpack_from(b)
+        if flags & ~_WHOLE:
+            raise WireError(f"ORDER with flags {flags:#x}")
+        count = (len(b) - _ORDER.size) // 8
+        return Order(gen, bool(flags), list(struct.unpack(f"<{count}q", _rest(b, _ORDER, 8 * count))))
     if kind == CLOSE:
         _HEADER.unpack(b)
         return Close()

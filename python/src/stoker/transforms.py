@@ -303,7 +303,7 @@ class RandomVerticalFlip(Transform):
 
 @dataclass(frozen=True, repr=False)
 class Normalize(Transform):
-    """Subtract ``mean`` and divide by ``std``, per channel.
+    """Subtract ``mean`` and divide by ``std``, per channel; of audio by one number for all.
 
     Follows ``ToDtype("float32", scale=True)``, whose values go from 0 to 1, or works on arrays of floats.
 

@@ -576,7 +576,7 @@ class MixUp(_Mix):
     The share of the image itself is drawn per batch from Beta(alpha, alpha). The
     batch gains an array of soft labels: ``batch["label_soft"]``, float32, one column per class.
     Shuffle, so that neighbours differ. A batch is what one rank gets, so other
-    world sizes make other pairs.
+    world sizes make other pairs. Where images have boxes, the mixed one has those of both.
 
     Args:
         alpha: parameter of the Beta distribution.

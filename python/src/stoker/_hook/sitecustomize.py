@@ -1,13 +1,14 @@
 """Loaded by the Python of a program that ``stoker profile`` runs: notes when a PyTorch DataLoader is waited for.
 
 It changes one method of torch's own iterator class, once torch has been imported, and nothing of the program's. It
-must never fail: a program runs the same without it.
+must never fail: a program runs the same without it. For ``stoker run`` it also has DataLoaders taken over (_run.py).
 """
 
 import contextlib
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
@@ -19,20 +20,20 @@ _MODULE = "torch.utils.data.dataloader"
 _HERE = Path(__file__).resolve().parent
 
 
-def _step_log() -> Any:
-    """Import stoker's step log, of the package beside this file when the program has none."""
+def _stoker(name: str) -> Any:
+    """Import a module of stoker, of the package beside this file when the program has none."""
     try:
-        return importlib.import_module("stoker._step")
+        return importlib.import_module(name)
     except ImportError:
         sys.path.append(str(_HERE.parent.parent))
         try:
-            return importlib.import_module("stoker._step")
+            return importlib.import_module(name)
         finally:
             sys.path.pop()
 
 
 def _watch(module: Any) -> None:
-    step = _step_log()
+    step = _stoker("stoker._step")
     base = module._BaseDataLoaderIter
     original = base.__next__
 
@@ -49,6 +50,16 @@ def _watch(module: Any) -> None:
     base.__next__ = wait
 
 
+def _take_over(module: Any) -> None:
+    """Have loaders taken over in a program that ``stoker run`` runs."""
+    if "STOKER_RUN" not in os.environ:
+        return
+    try:
+        _stoker("stoker._run").install(module)
+    except Exception as error:
+        print(f"stoker run: loaders are left as they are: {error}", file=sys.stderr)
+
+
 class _Loader(importlib.abc.Loader):
     """Runs a module as its own loader does, and changes it then."""
 
@@ -62,6 +73,7 @@ class _Loader(importlib.abc.Loader):
         self._loader.exec_module(module)
         with contextlib.suppress(Exception):
             _watch(module)
+        _take_over(module)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

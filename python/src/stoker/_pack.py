@@ -1,0 +1,533 @@
+"""Packing what Python has: a torch Dataset, a Hugging Face dataset, a list, a generator.
+
+Workers call the dataset and ``map``, and make bytes of what these give; this process writes them to a file
+(source/spoolsource), and each time that it has the size of a shard, the engine packs it as a piece of the pack. When
+all pieces are there, the engine makes one pack of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._ask import ask, message
+from ._binary import find_binary
+from ._errors import ConfigError, SkippedRecords, StokerError, public
+from ._records import Spec, Writer, infer, record
+from ._units import parse_bytes
+
+_LOOK = 32  # records that decide what the fields are
+_BATCH_BYTES = 2 << 20  # of what a worker hands over at once
+_MOST_BATCH = 1024
+_FEWEST_BATCHES = 64
+_MAGIC = b"stkspl01"
+_BAD_INPUTS = 3  # exit code: packed without some
+_LISTED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class PackResult:
+    """What ``stoker.pack`` has made.
+
+    Attributes:
+        path: the pack, for ``stoker.Loader``.
+        records: how many records it has.
+        bytes: the size of its files.
+        skipped: what was left out: pairs of an input and the reason.
+        unchanged: whether the pack was there already.
+    """
+
+    __module__ = "stoker"
+
+    path: str
+    records: int
+    bytes: int
+    skipped: list[tuple[str, str]]
+    unchanged: bool = False
+
+
+@public
+def pack(
+    data: Any,
+    out: str | os.PathLike[str],
+    *,
+    map: Callable[[Any], Any] | None = None,  # noqa: A002
+    group: int = 1,
+    names: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    classes: Mapping[str, Sequence[str]] | None = None,
+    workers: int | None = None,
+    images: str = "auto",
+    resize: str | int | None = None,
+    shard_size: str | int = "256MiB",
+    name: str = "",
+    on_error: str = "raise",
+    restart: bool = False,
+    progress: bool | None = None,
+) -> PackResult:
+    """Pack what a dataset gives, once, so that ``stoker.Loader`` loads it at the speed of the machine.
+
+    ::
+
+        stoker.pack(torchvision.datasets.CIFAR10("data"), "train/")
+        stoker.pack(datasets.load_dataset("imagefolder", data_dir="photos")["train"], "train/")
+        stoker.pack(open_records(), "train/", map=lambda r: {"image": r.jpeg, "label": r.cls}, workers=8)
+
+    A record is a dict of fields, a named tuple, a dataclass, a tuple (see ``names``) or one value. Fields are told by
+    their values: bytes of pictures and Pillow's images are images, NumPy arrays and tensors are arrays, or ragged where
+    their first axis differs, lists of numbers are ragged, then there are text, numbers, class numbers (fields called
+    label, target, ...) and JSON (dicts). Bytes of JPEGs are packed as they are, which is smaller and loses nothing;
+    of Hugging Face datasets they are taken so by themselves, with the names of classes.
+
+    Memory does not grow with the data. When it is interrupted, the same call goes on behind the last whole shard: the
+    data must be the same and come in the same order.
+
+    Args:
+        data: something with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or an array;
+            or anything to iterate over once. Workers read the former; the latter is read here and given to ``map`` in
+            the workers.
+        out: the folder of the pack, new.
+        map: makes a record of what the dataset gives; ``None`` leaves it out, a list or generator are several records.
+        group: how many of them ``map`` gets at once, as a list (the last one may be shorter).
+        names: the fields of records that are tuples. By default image and label, or x and y.
+        kinds: kinds of fields, where the values do not tell: ``{"y": "label", "ids": "tokens"}``.
+        classes: names of classes by field; labels may then be names, too.
+        workers: processes that call the dataset and ``map``, by default one per core. 0: this one does it.
+        images: how images are stored, as with ``stoker pack --images``: auto, keep, dct, raw.
+        resize: with ``images="raw"``, the shorter side, or WxH.
+        shard_size: size of the files.
+        name: what the data is, for messages and ``stoker inspect``; by default its type.
+        on_error: "raise", or "skip" to leave out inputs of which the dataset, ``map`` or a value fails.
+        restart: begin anew instead of going on, also where a pack is.
+        progress: show how far it is on the terminal; by default where there is one.
+
+    Returns:
+        The pack's path, what is in it, and what was left out.
+
+    Raises:
+        ConfigError: a record cannot be stored, or an argument is wrong.
+        StokerError: packing failed, for example since the disk is full; the same call goes on.
+    """
+    if group < 1:
+        raise ConfigError(f"group={group}: give 1 or more")
+    if on_error not in ("raise", "skip"):
+        raise ConfigError(f"on_error={on_error!r}: it is 'raise' or 'skip'")
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers={workers}: give 0 or more")
+    packing = _Packing(Path(out), _Inputs(data, map, group, names), on_error == "skip", _size(shard_size), name)
+    packing.options = ["--images", images] if images != "auto" else []
+    if resize is not None:
+        packing.options += ["--resize", str(resize)]
+    if restart:
+        packing.clear()
+    elif done := packing.done():
+        return done
+    packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
+    show = sys.stderr.isatty() if progress is None else progress
+    return packing.run(len(os.sched_getaffinity(0)) if workers is None else workers, show)
+
+
+def _size(text: str | int) -> int:
+    try:
+        return parse_bytes(str(text))
+    except ValueError as error:
+        raise ConfigError(f"shard_size={text!r}: {error}") from None
+
+
+def _failed(i: int, error: Exception) -> StokerError:
+    """Return the error of the user's own code, with the place in it: its traceback stays in the worker."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return StokerError(f"input {i}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno}, in {at.name})")
+
+
+class _Inputs:
+    """The dataset, and what is done to what it gives. Workers have a copy of it."""
+
+    def __init__(
+        self, data: Any, function: Callable[[Any], Any] | None, group: int, names: Sequence[str] | None
+    ) -> None:
+        self.kinds: dict[str, str] = {}
+        self.classes: dict[str, list[str]] = {}
+        if hasattr(data, "features") and hasattr(data, "cast_column"):
+            data = self._hugging_face(data)
+        elif isinstance(found := getattr(data, "classes", None), list | tuple) and function is None and names is None:
+            self.classes = {"label": [str(c) for c in found]}  # torchvision's
+        self.indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
+        if not self.indexed and not isinstance(data, Iterable):
+            raise ConfigError(
+                f"a {type(data).__name__} has no records: give something with len() and [i], or to iterate over"
+            )
+        self.data = data
+        self.map = function
+        self.group = group
+        self.names = list(names) if names is not None else None
+        self.specs: list[Spec] = []
+        self.skip = False
+
+    def _hugging_face(self, data: Any) -> Any:
+        """Take pictures and sounds as the bytes that they are, and the names of classes."""
+        for name, feature in (data.features or {}).items():
+            what = type(feature).__name__
+            if what in ("Image", "Audio"):
+                data = data.cast_column(name, type(feature)(decode=False))
+                self.kinds[name] = what.lower()
+            elif what == "ClassLabel":
+                self.kinds[name], self.classes[name] = "label", list(feature.names)
+        return data
+
+    def __len__(self) -> int:
+        """Return the number of inputs, groups where there are some; -1 when it is not known."""
+        return -(-len(self.data) // self.group) if self.indexed else 0
+
+    def get(self, i: int) -> Any:
+        """Return input i of a dataset with places."""
+        if self.group == 1:
+            return self.data[i]
+        return [self.data[k] for k in range(i * self.group, min((i + 1) * self.group, len(self.data)))]
+
+    def iterate(self, start: int) -> Iterator[Any]:
+        """Go through inputs from start on."""
+        inputs = iter(self.data)
+        if self.group > 1:
+            one = inputs
+            inputs = iter(lambda: list(itertools.islice(one, self.group)), [])
+        return itertools.islice(inputs, start, None)
+
+    def records(self, item: Any) -> list[dict[str, Any]]:
+        """Return what becomes of an input."""
+        if self.map is None:
+            return [record(item, self.names)]
+        got = self.map(item)
+        if got is None:
+            return []
+        if isinstance(got, list) or (isinstance(got, Iterator) and not hasattr(got, "_asdict")):
+            return [record(r, self.names) for r in got]
+        return [record(got, self.names)]
+
+    def make(self, first: int, items: Sequence[Any] | None, count: int) -> _Made:
+        """Make the bytes of inputs first, first + 1, ...: the given ones, or those of the dataset."""
+        writer, skipped = Writer(self.specs), []
+        for i in range(count):
+            about = f"input {first + i}"
+            try:
+                for one in self.records(self.get(first + i) if items is None else items[i]):
+                    writer.add(one, about)
+            except Exception as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                if not self.skip:
+                    if isinstance(error, StokerError):
+                        raise
+                    raise _failed(i + first, error) from error
+                skipped.append({"Path": about, "Reason": reason.removeprefix(about + ": ")})
+        return _Made(*writer.taken(), count, skipped)
+
+
+@dataclasses.dataclass
+class _Made:
+    records: int
+    index: bytes
+    values: bytes
+    inputs: int
+    skipped: list[dict[str, str]]
+
+
+_inputs: _Inputs | None = None  # in a worker
+
+
+def _begin(inputs: _Inputs) -> None:
+    global _inputs
+    _inputs = inputs
+
+
+def _work(first: int, items: Sequence[Any] | None, count: int) -> _Made:
+    assert _inputs is not None
+    return _inputs.make(first, items, count)
+
+
+class _Spool:
+    """The file that becomes a piece of the pack."""
+
+    def __init__(self, path: Path, width: int) -> None:
+        self.path = path
+        self.records = self.size = 0
+        self.skipped: list[dict[str, str]] = []
+        self._index: list[Any] = []
+        self._width = width
+        self._file = path.open("wb")
+
+    def add(self, made: _Made) -> None:
+        self._file.write(made.values)
+        index = np.frombuffer(made.index, np.uint64).reshape(made.records, self._width).copy()
+        index[:, 0] += np.uint64(self.size)
+        self._index.append(index)
+        self.size += len(made.values)
+        self.records += made.records
+        self.skipped += made.skipped
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        index = np.concatenate(self._index).astype("<u8").tobytes() if self._index else b""
+        text = json.dumps({**about, "skipped": self.skipped}, ensure_ascii=False).encode()
+        tail = [self.size, self.records, len(text), zlib.crc32(text, zlib.crc32(index))]
+        self._file.write(index + text + np.asarray(tail, "<u8").tobytes() + _MAGIC)
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Packing:
+    """One call of pack."""
+
+    def __init__(self, out: Path, inputs: _Inputs, skip: bool, shard_bytes: int, name: str) -> None:
+        self.out, self.inputs = out, inputs
+        inputs.skip = skip
+        self.shard_bytes = shard_bytes
+        self.options: list[str] = []
+        length = f" of {len(inputs.data):,}" if inputs.indexed else ""
+        self.name = name or f"Python's {type(inputs.data).__name__}{length}"
+        # Beside the pack, and on the same disk.
+        self.work = out.parent / f".{out.name}.spool"
+        self.state_path = self.work / "state.json"
+        self.ends: list[int] = []  # how many inputs are in the pieces up to each
+        self._sample = 0  # bytes of the records looked at, by input
+        self._seen: list[Any] = []  # inputs of an iterator that were looked at
+        self._child: subprocess.Popen[bytes] | None = None
+        self._began = self._shown = time.monotonic()
+
+    def clear(self) -> None:
+        """Remove what an earlier call has left."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        if (self.out / "manifest.json").exists() or any(self.out.glob("piece-*")) or any(self.out.glob("shard-*")):
+            shutil.rmtree(self.out)
+
+    def done(self) -> PackResult | None:
+        """Return the pack when it is there already, of the same data."""
+        if not (self.out / "manifest.json").exists():
+            return None
+        about = json.loads(ask(["inspect", str(self.out), "--json"]))
+        if about["source"]["path"] != self.name:
+            raise ConfigError(
+                f"{self.out} is a finished pack of {about['source']['path']}, and not of {self.name}: "
+                "choose another folder, or restart=True writes it anew"
+            )
+        return self._result(about, unchanged=True)
+
+    def look(self, kinds: dict[str, str], classes: dict[str, list[str]]) -> None:
+        """Look at some records to find out what their fields are."""
+        kinds, classes = {**self.inputs.kinds, **kinds}, {**self.inputs.classes, **classes}
+        records: list[dict[str, Any]] = []
+        if self.inputs.indexed:
+            count = len(self.inputs)
+            # All over the data: what differs in length is not the same by chance.
+            for i in sorted({k * count // _LOOK for k in range(_LOOK)} if count else set()):
+                records += self._records(i, self.inputs.get, i)
+        else:
+            iterator = iter(self.inputs.data)
+            while len(self._seen) < _LOOK * self.inputs.group:
+                try:
+                    self._seen.append(next(iterator))
+                except StopIteration:
+                    break
+            self.inputs.data = itertools.chain(self._seen, iterator)
+            seen, group = self._seen, self.inputs.group
+            items = seen if group == 1 else [seen[i : i + group] for i in range(0, len(seen), group)]
+            for i, item in enumerate(items):
+                records += self._records(i, lambda x: x, item)
+        if not records:
+            raise ConfigError(
+                f"{self.name} gives no records"
+                if self.inputs.map is None
+                else "map= gives no record of the first inputs"
+            )
+        known = set(records[0])
+        specs = infer(records, kinds, {k: v for k, v in classes.items() if k in known})
+        self.inputs.specs = specs
+        writer = Writer(specs)
+        for one in records:
+            writer.add(one, "a record")
+        self._sample = max(writer.size // len(records), 1)
+
+    def _records(self, i: int, get: Callable[[Any], Any], item: Any) -> list[dict[str, Any]]:
+        try:
+            return self.inputs.records(get(item))
+        except StokerError:
+            raise
+        except Exception as error:
+            if self.inputs.skip:
+                return []
+            raise _failed(i, error) from error
+
+    def run(self, workers: int, show: bool) -> PackResult:
+        """Write all pieces, and make one pack of them."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._resume()
+        start = self.ends[-1] if self.ends else 0
+        spool: _Spool | None = None
+        at = start
+        try:
+            for made in self._made(start, workers):
+                if spool is None:
+                    spool = _Spool(self.work / f"piece-{len(self.ends):05d}.spool", 1 + len(self.inputs.specs))
+                spool.add(made)
+                at += made.inputs
+                if spool.size >= self.shard_bytes:
+                    self._piece(spool, at)
+                    spool = None
+                if show:
+                    self._show(at, start)
+            if spool is not None:
+                self._piece(spool, at)
+            self._wait()
+        except OSError as error:
+            raise StokerError(f"{self.work}: {error.strerror or error}; the same call goes on from here") from None
+        finally:
+            if spool is not None:
+                spool.close()
+            if self._child is not None:
+                self._child.kill()
+                self._child.wait()
+            if show:
+                print(file=sys.stderr)
+        if not self.ends:
+            raise ConfigError(f"{self.name} gives no records")
+        about = json.loads(
+            ask(["pack", "--commit", str(self.out), "--pieces", str(len(self.ends)), "--json", "--allow-bad"])
+        )
+        shutil.rmtree(self.work, ignore_errors=True)
+        return self._result(about)
+
+    def _result(self, about: Mapping[str, Any], unchanged: bool = False) -> PackResult:
+        skipped = [(s["path"], s["reason"]) for s in about["skipped"] or []]
+        if skipped and not unchanged:
+            more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
+            listed = "; ".join(f"{p}: {r}" for p, r in skipped[:_LISTED])
+            warnings.warn(f"{len(skipped)} inputs were left out: {listed}{more}", SkippedRecords, stacklevel=5)
+        return PackResult(str(self.out), about["records"], about["bytes"], skipped, unchanged)
+
+    def _about(self) -> dict[str, Any]:
+        return {"name": self.name, "fields": [s.described() for s in self.inputs.specs]}
+
+    def _resume(self) -> None:
+        """Find out which pieces an earlier call has written."""
+        mine = self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}
+        try:
+            state = json.loads(self.state_path.read_text())
+        except (OSError, ValueError):
+            state = None
+        if state is None:
+            self.state_path.write_text(json.dumps({"about": mine, "ends": []}))
+            return
+        if state["about"] != mine:
+            raise ConfigError(
+                f"{self.out} was begun of other data or with other arguments: give the same, or restart=True"
+            )
+        for i, end in enumerate(state["ends"]):
+            if not (self.out / f"piece-{i:05d}.json").exists():
+                break
+            self.ends.append(end)
+
+    def _made(self, start: int, workers: int) -> Iterator[_Made]:
+        """Give what becomes of the inputs from start on, in order."""
+        # Whatever the workers: pieces end where a batch does.
+        count = min(_BATCH_BYTES, self.shard_bytes // 8) // self._sample
+        if self.inputs.indexed:
+            count = min(count, len(self.inputs) // _FEWEST_BATCHES)
+        count = max(1, min(count, _MOST_BATCH))
+        tasks = self._tasks(start, count)
+        if workers == 0 or (not self.inputs.indexed and self.inputs.map is None):
+            for first, items, n in tasks:
+                yield self.inputs.make(first, items, n)
+            return
+        shared = self.inputs
+        if not shared.indexed:
+            shared = _Inputs([], shared.map, shared.group, shared.names)
+            shared.specs, shared.skip = self.inputs.specs, self.inputs.skip
+        # Forked, as PyTorch's loaders are: datasets and functions need not be pickled.
+        context = multiprocessing.get_context("fork")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            pool = ProcessPoolExecutor(workers, context, _begin, (shared,))
+            waiting: collections.deque[Future[_Made]] = collections.deque()
+            try:
+                for task in tasks:
+                    waiting.append(pool.submit(_work, *task))
+                    if len(waiting) > 2 * workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            except BrokenProcessPool:
+                raise StokerError(
+                    "a worker ended by itself, perhaps since memory ran out; the same call goes "
+                    "on from here, with fewer workers= if so"
+                ) from None
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _tasks(self, start: int, count: int) -> Iterator[tuple[int, list[Any] | None, int]]:
+        if self.inputs.indexed:
+            for first in range(start, len(self.inputs), count):
+                yield first, None, min(count, len(self.inputs) - first)
+            return
+        inputs = self.inputs.iterate(start)
+        first = start
+        while items := list(itertools.islice(inputs, count)):
+            yield first, items, len(items)
+            first += len(items)
+
+    def _piece(self, spool: _Spool, end: int) -> None:
+        """Have the engine pack a file, when it has packed the one before."""
+        about = self._about()
+        number = len(self.ends)
+        text = json.dumps([about, number, end, spool.size], sort_keys=True)
+        spool.finish(about | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32]})
+        self._wait()
+        command = [find_binary(), "pack", str(spool.path), str(self.out), "--piece", str(number), "--restart", "--json"]
+        command += ["--shard-size", str(max(self.shard_bytes, 8 << 20)), *self.options]
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self._spool, self._end = spool.path, end
+        self.ends.append(end)
+
+    def _wait(self) -> None:
+        """Wait until the engine has packed what it was given."""
+        if self._child is None:
+            return
+        child, self._child = self._child, None
+        said = child.communicate()[1].decode(errors="replace")
+        if child.returncode not in (0, _BAD_INPUTS):
+            self.ends.pop()
+            raise StokerError(message(said) or f"stoker pack ended with code {child.returncode}")
+        part = self.state_path.with_suffix(".part")
+        state = {"about": self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}, "ends": self.ends}
+        part.write_text(json.dumps(state))
+        part.rename(self.state_path)
+        self._spool.unlink()
+
+    def _show(self, at: int, start: int) -> None:
+        now = time.monotonic()
+        if now - self._shown < 0.2:
+            return
+        self._shown = now
+        of = f" of {len(self.inputs):,}" if self.inputs.indexed else ""
+        rate = (at - start) / max(now - self._began, 1e-3)
+        print(f"\rpacking {self.out}: {at:,}{of} inputs, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)

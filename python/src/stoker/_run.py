@@ -1,0 +1,231 @@
+"""``stoker run``: torch's DataLoader, in a program that nobody has changed, by the engine where it is recognised.
+
+The hook in ``_hook/sitecustomize.py`` calls ``install`` as soon as torch's module of the DataLoader has run, before
+anybody can have taken the class from it. The class stays the same; one of its methods is another. So that whatever is
+derived from it, has imported it or asks for it by name is meant as well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import _step
+
+# As internal/cli/run.go sets it.
+VARIABLE = "STOKER_RUN"
+# A loader of fewer batches than so many times those that torch makes first is not worth comparing.
+_WORTH = 5
+# So many loaders are reported on.
+_MOST = 12
+
+
+def wanted() -> bool:
+    """Whether this process was started by ``stoker run``."""
+    return VARIABLE in os.environ
+
+
+class _Options:
+    def __init__(self) -> None:
+        given = json.loads(os.environ[VARIABLE])
+        self.explain = bool(given.get("explain"))
+        self.first = int(given.get("first", 0))
+
+
+class _Phase:
+    """How fast a loader's batches came: by torch, or by the engine."""
+
+    def __init__(self) -> None:
+        self.batches = self.rows = 0
+        self.seconds = self.waited = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of the loop, steps included."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+class _Seen:
+    """What became of one loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self.name = type(loader.dataset).__name__
+        self.size = ""
+        self.number = 0
+        self.reason = ""
+        self.rows: list[Any] = []
+        self.first, self.engine = _Phase(), _Phase()
+        self.told = False
+
+
+class _Takeover:
+    """The state of one process."""
+
+    def __init__(self, original: Callable[[Any], Any]) -> None:
+        self.original = original
+        self.options = _Options()
+        self.seen: list[_Seen] = []
+        self.of: weakref.WeakKeyDictionary[Any, tuple[_Seen, Any]] = weakref.WeakKeyDictionary()
+        self.pid = 0
+
+    def iterator(self, loader: Any) -> Any:
+        """Return an iterator over the next epoch of a loader."""
+        from .torch import DataLoader
+
+        if isinstance(loader, DataLoader):
+            return self.original(loader)  # which has chosen already
+        if self.pid != os.getpid():
+            self.pid = os.getpid()
+            self.seen.clear()
+            self.of.clear()
+            atexit.register(self.report, self.pid)
+        seen, plan = self.plan(loader)
+        if plan is None:
+            return self.original(loader)
+        if loader.persistent_workers and loader.num_workers > 0:
+            # torch keeps the iterator and begins it again: the engine's can do that.
+            from .torch import _path
+
+            return _path.EngineWay(plan).iterator(loader)
+        first = 0
+        if seen.first.batches == 0 and _length(loader) >= _WORTH * self.options.first:
+            first = self.options.first
+        return _Epoch(loader, self.original, plan, seen, first)
+
+    def plan(self, loader: Any) -> tuple[_Seen, Any]:
+        """Return what is known of a loader, and its plan, None for none."""
+        from .torch import _path, _recognise
+
+        seen, plan = self.of.get(loader, (None, None))
+        if seen is None:
+            seen = _Seen(loader)
+            if len(self.seen) < _MOST:
+                self.seen.append(seen)
+        if plan is None or not plan.fits(loader):
+            answer = _recognise.plan(loader)
+            plan, seen.reason = (None, answer) if isinstance(answer, str) else (answer, "")
+            seen.rows = list(plan.explain()) if plan is not None else [_path.Row("all", "torch", seen.reason)]
+            self.of[loader] = seen, plan
+        if self.options.explain and not seen.told and _reports():
+            seen.told = True
+            print(f"stoker run: {seen.name}\n{_path.table(seen.rows)}", file=sys.stderr, flush=True)
+        return seen, plan
+
+    def report(self, pid: int) -> None:
+        """Say at the end what was taken over."""
+        if os.getpid() == pid and self.seen and _reports():
+            print("\n".join(_report(self.seen)), file=sys.stderr, flush=True)
+
+
+def _reports() -> bool:
+    """Whether this process is the one that reports: the first of those that a launcher has started."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
+def _length(loader: Any) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        return 0
+
+
+class _Epoch:
+    """One epoch: the first batches as torch makes them, the others by the engine."""
+
+    def __init__(self, loader: Any, original: Callable[[Any], Any], plan: Any, seen: _Seen, first: int) -> None:
+        self._loader, self._plan, self._seen = loader, plan, seen
+        self._length = _length(loader)
+        self._torch: Any = None
+        self._last = 0.0
+        if first > 0:
+            # It draws the seed, and has read ahead of the sampler; what lies behind is the engine's.
+            self._torch = original(loader)
+            self._order = self._torch._sampler_iter
+            sent = getattr(self._torch, "_send_idx", 0)
+            self._torch._sampler_iter = itertools.islice(self._order, max(0, first - sent))
+            self._seed = self._torch._base_seed
+            self._batches: Any = None
+        else:
+            from .torch import _path
+
+            self._batches = _path.EngineWay(plan).iterator(loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __next__(self) -> Any:
+        before = time.perf_counter()
+        rows = 0
+        _step.write(_step.WAIT_BEGIN, 0)
+        try:
+            phase, batch = self._next()
+            rows = _step.rows_of(batch)
+        finally:
+            _step.write(_step.WAIT_END, rows)
+        now = time.perf_counter()
+        if self._last:
+            phase.seconds += now - self._last
+            phase.waited += now - before
+            phase.rows += rows
+        phase.batches += 1
+        self._last = now
+        return batch
+
+    def _next(self) -> tuple[_Phase, Any]:
+        if self._torch is not None:
+            try:
+                return self._seen.first, next(self._torch)
+            except StopIteration:
+                self._torch = None  # ends its workers
+                self._last = 0.0
+                self._batches = self._plan.iterate(self._loader, self._seed, self._order)
+        return self._seen.engine, next(self._batches)
+
+
+def _report(all_seen: list[_Seen]) -> list[str]:
+    lines = ["", "stoker run:"]
+    for seen in all_seen:
+        if seen.reason:
+            lines.append(f"  {seen.name}: as it was. {seen.reason}")
+            continue
+        engine, first = seen.engine, seen.first
+        lines.append(f"  {seen.name}: in the engine ({'; '.join(f'{r.part}: {r.why}' for r in seen.rows[:1])})")
+        if engine.seconds > 0:
+            text = f"    {engine.rate:,.0f} samples/s"
+            if first.seconds > 0:
+                text += f"; the first {first.batches} batches, made by torch: {first.rate:,.0f} samples/s"
+                text += f" ({engine.rate / first.rate:.1f} x)"
+            lines.append(text)
+            share = engine.waited / engine.seconds
+            lines.append(f"    the loop waited for data {share:.0%} of its time; {_advice(share, seen)}")
+        lines.extend(f"    {r.part}: {r.why}; {r.gain}" for r in seen.rows if r.gain)
+    return lines
+
+
+def _advice(share: float, seen: _Seen) -> str:
+    if share < 0.05:
+        return "the step is what limits it: nothing is to be gained here"
+    return (
+        "stoker plan says what would be faster here, stoker.Loader on a pack (stoker pack) skips the entropy decoding"
+    )
+
+
+def install(module: Any) -> None:
+    """Take over the DataLoader of torch's module, which has just run."""
+    base = module.DataLoader
+    takeover = _Takeover(base._get_iterator)
+
+    def _get_iterator(self: Any) -> Any:
+        return takeover.iterator(self)
+
+    base._get_iterator = _get_iterator

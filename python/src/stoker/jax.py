@@ -1,0 +1,102 @@
+"""Batches for JAX: global arrays, sharded over the devices of a mesh.
+
+::
+
+    from stoker.jax import batches, rank_and_world
+
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    rank, world_size = rank_and_world(sharding)
+    loader = stoker.Loader("train/", batch_size=256, drop_last=True, rank=rank, world_size=world_size)
+    for batch in batches(loader, sharding):
+        state = train_step(state, batch["image"], batch["label"])
+
+Nothing is forked, which JAX warns of: the engine is a process of its own.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._errors import ConfigError
+from ._loader import Loader
+from ._ragged import Ragged, Strings
+
+__all__ = ["batches", "rank_and_world"]
+
+
+def rank_and_world(sharding: Any) -> tuple[int, int]:
+    """Return the ``rank`` and ``world_size`` of a loader whose rows are sharded so over the processes.
+
+    Processes whose devices hold the same rows, such as those along a model axis, have the same rank, and so are fed
+    the same rows.
+
+    Args:
+        sharding: a ``jax.sharding.Sharding`` that splits the first axis.
+
+    Raises:
+        ConfigError: the devices of a process do not hold one run of rows.
+    """
+    count = len(sharding.device_set)
+    rows: dict[int, set[tuple[int, int]]] = collections.defaultdict(set)
+    for device, index in sharding.devices_indices_map((count,)).items():
+        lo, hi, _ = index[0].indices(count)
+        rows[device.process_index].add((lo, hi))
+    runs = {process: (min(lo for lo, _ in has), max(hi for _, hi in has)) for process, has in rows.items()}
+    for process, (lo, hi) in runs.items():
+        if sum(b - a for a, b in rows[process]) != hi - lo:
+            raise ConfigError(
+                f"the devices of process {process} do not hold one run of rows; order the mesh so that the axis of the "
+                "data goes through each process's devices first"
+            )
+    ranks = sorted(set(runs.values()))
+    if any(a[1] != b[0] or b[1] - b[0] != a[1] - a[0] for a, b in itertools.pairwise(ranks)):
+        raise ConfigError(f"the processes hold the rows {ranks}, not as many each; each must be fed as many rows")
+    return ranks.index(runs[jax.process_index()]), len(ranks)
+
+
+def batches(
+    loader: Loader, sharding: Any, *, fields: Sequence[str] | None = None, ahead: int = 1
+) -> Iterator[dict[str, Any]]:
+    """Return the batches of the loader's next epoch as dicts of global ``jax.Array``s.
+
+    Args:
+        loader: a ``stoker.Loader`` with ``output="numpy"`` (the default), of the rank and world size that
+            ``rank_and_world`` gives. A last batch that is smaller is compiled anew, and must still split evenly over
+            the devices: ``drop_last=True`` leaves it out.
+        sharding: how the first axis is split.
+        fields: which arrays; default: all that have rows of one shape, but for ``index``.
+        ahead: how many batches are put on their way to the devices before they are asked for.
+
+    Raises:
+        ConfigError: a field that is asked for has rows of different lengths.
+    """
+    waiting: collections.deque[dict[str, Any]] = collections.deque()
+    for batch in loader:
+        # JAX keeps the arrays that it is given until it has copied them; on CPU it may use them as they are. Either
+        # way their memory is the engine's again when JAX has let go of them.
+        waiting.append(
+            {
+                name: jax.make_array_from_process_local_data(sharding, _dense(name, batch[name]))
+                for name in (fields if fields is not None else _denses(batch))
+            }
+        )
+        if len(waiting) > ahead:
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()
+
+
+def _denses(batch: Any) -> list[str]:
+    return [n for n in batch.keys() if n != "index" and not isinstance(batch[n], Ragged | Strings)]  # noqa: SIM118
+
+
+def _dense(name: str, array: Any) -> np.ndarray[Any, Any]:
+    if isinstance(array, Ragged | Strings):
+        raise ConfigError(f"the rows of {name!r} are of different lengths; pad={{{name!r}: ...}} fills them up")
+    return np.asarray(array)

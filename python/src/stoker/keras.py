@@ -1,0 +1,142 @@
+"""A loader as what Keras 3 takes in ``fit``, ``evaluate`` and ``predict``, on each of its backends.
+
+::
+
+    from stoker.keras import Dataset
+
+    model.fit(Dataset(stoker.Loader("train/", batch_size=256, shuffle=True)), epochs=3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras  # noqa: F401 - whoever lacks it learns that here
+import numpy as np
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+from ._errors import ConfigError
+from ._loader import Loader
+from ._ragged import Ragged, Strings
+
+__all__ = ["Dataset"]
+
+
+class Dataset(DataAdapter):  # type: ignore[misc]
+    """What ``model.fit`` takes as its ``x``; each epoch of Keras is the next epoch of the loader.
+
+    Torch's and JAX's backends get views of the engine's memory; a ``tf.data.Dataset`` copies each batch once, as
+    TensorFlow's generators do.
+
+    Args:
+        loader: a ``stoker.Loader``.
+        inputs: name of the input, or names where the model has several; default: the first array of a batch.
+        targets: name of the target, or names; ``None`` for none. Default: the second array, if there is one.
+        weights: name of the array of sample weights.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        inputs: str | Sequence[str] | None = None,
+        targets: str | Sequence[str] | None = "",
+        weights: str | None = None,
+    ) -> None:
+        self.loader = loader
+        names = [a["name"] for a in loader.info["arrays"]]
+        places = [s.name for s in loader._specs if s.name != "index" and not s.of]
+        self._parts: list[Any] = [places[0] if inputs is None else inputs]
+        if targets == "":
+            targets = places[1] if len(places) > 1 else None
+        if targets is not None or weights is not None:
+            self._parts.append(targets)
+        if weights is not None:
+            self._parts.append(weights)
+        for part in self._parts:
+            for name in [part] if isinstance(part, str) else part or []:
+                if name not in names:
+                    raise ConfigError(f"the loader has no array {name!r}; it has {', '.join(names)}")
+
+    def _take(self, batch: Any) -> tuple[Any, ...]:
+        return tuple(_of(batch, part) for part in self._parts)
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        """Return the batches of the next epoch as NumPy arrays."""
+        for batch in self.loader:
+            yield _as(np.asarray, self._take(batch))
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """Return the batches of the next epoch as what JAX takes."""
+        return self.get_numpy_iterator()
+
+    def get_torch_dataloader(self) -> Any:
+        """Return what gives the batches of the next epoch as torch tensors, views of the engine's memory."""
+        return _Torch(self)
+
+    def get_tf_dataset(self) -> Any:
+        """Return a ``tf.data.Dataset`` of the next epoch."""
+        import tensorflow as tf
+
+        specs = {s.name: s for s in self.loader._specs}
+
+        def signature(name: str) -> Any:
+            s = specs[name]
+            return tf.TensorSpec((None, *([None] if s.length_at is not None else []), *s.user_shape), s.dtype)
+
+        parts = tuple(
+            signature(p) if isinstance(p, str) else tuple(signature(n) for n in p) for p in self._parts if p is not None
+        )
+        return tf.data.Dataset.from_generator(self.get_numpy_iterator, output_signature=parts)
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches an epoch has."""
+        return len(self.loader)
+
+    @property
+    def batch_size(self) -> int:
+        """The size of a batch."""
+        return self.loader.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool:
+        """Whether the last batch is smaller."""
+        return self.partial_batch_size > 0
+
+    @property
+    def partial_batch_size(self) -> int:
+        """How many records the last batch has, 0 when it is like the others."""
+        if self.loader.drop_last or self.loader.world_size > 1:
+            return 0
+        return self.loader.num_records % self.loader.batch_size
+
+
+class _Torch:
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return self.dataset.num_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        import torch
+
+        for batch in self.dataset.loader:
+            yield _as(torch.as_tensor, self.dataset._take(batch))
+
+
+def _of(batch: Any, part: Any) -> Any:
+    if part is None:
+        return None
+    if not isinstance(part, str):
+        return tuple(_of(batch, name) for name in part)
+    if isinstance(batch[part], Ragged | Strings):
+        raise ConfigError(f"the rows of {part!r} are of different lengths; pad={{{part!r}: ...}} fills them up")
+    return batch[part]
+
+
+def _as(kind: Any, parts: Any) -> Any:
+    if isinstance(parts, tuple):
+        return tuple(_as(kind, p) for p in parts)
+    return None if parts is None else kind(parts)

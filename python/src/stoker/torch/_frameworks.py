@@ -1,0 +1,51 @@
+"""What other packages do with a DataLoader, where that would undo ours."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+_OURS = "_stoker_attached"
+
+
+def attach() -> None:
+    """Have Accelerate, if it is imported, keep loaders of ours as what they are.
+
+    ``Accelerator.prepare`` and ``skip_first_batches`` make a plain ``DataLoader`` of the arguments of the one that they
+    are given, inside of a wrapper that shards, counts and ends epochs. All of that stays; only what is made inside is
+    of the class that was given. The state of our loader is its own, so that torchdata is not asked for it.
+    """
+    module = sys.modules.get("accelerate.data_loader")
+    if module is None or getattr(module, _OURS, False) or not hasattr(module, "skip_first_batches"):
+        return
+    setattr(module, _OURS, True)
+    for name in ("prepare_data_loader", "skip_first_batches"):
+        theirs = getattr(module, name)
+        ours = _keeping(module, theirs)
+        # Others have imported it by name.
+        for other in list(sys.modules.values()):
+            known = getattr(other, "__name__", "").startswith(("accelerate", "transformers"))
+            if known and vars(other).get(name) is theirs:
+                setattr(other, name, ours)
+
+
+def _keeping(module: Any, theirs: Any) -> Any:
+    @functools.wraps(theirs)
+    def prepare(dataloader: Any, *args: Any, **more: Any) -> Any:
+        from ._loader import DataLoader
+
+        if not isinstance(dataloader, DataLoader):
+            return theirs(dataloader, *args, **more)
+        stateful = more.pop("use_stateful_dataloader", False)
+        plain = module.DataLoader
+        module.DataLoader = DataLoader
+        try:
+            made = theirs(dataloader, *args, **more)
+        finally:
+            module.DataLoader = plain
+        if stateful:  # what save_state and load_state ask
+            made.use_stateful_dataloader = True
+        return made
+
+    return prepare

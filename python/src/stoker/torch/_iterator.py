@@ -1,0 +1,443 @@
+"""One epoch made by worker processes of our own, in the loader's process."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import os
+import pickle
+import select
+import signal
+import socket
+import time
+import warnings
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import torch
+import torch.multiprocessing
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from . import _wire, _workers
+from ._codec import Found, loads
+from ._job import Job, Sent
+from ._memory import Page, Received
+
+# How often a worker is started again for the same batch before its end is an error.
+_TRIES = 2
+# How long workers may take to end, all together, before they are terminated, and then before they are killed.
+_GRACE, _TERMINATE = _utils.MP_STATUS_CHECK_INTERVAL, 2.0
+# How often we look whether workers live where the system cannot tell.
+_LOOK = 1.0
+
+# Sockets whose other end is another process's; a forked child closes its copies, or they would keep processes alive.
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for sock in list(_sockets):
+        sock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Failed:
+    """What a worker sends in the place of a batch: the user's exception."""
+
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
+
+    def reraise(self) -> NoReturn:
+        """Raise it here."""
+        self._wrapper.reraise()
+        raise AssertionError("torch has not raised")
+
+
+class _Worker:
+    """A worker process, as the loader sees it."""
+
+    def __init__(self, context: Any, job: Job | Sent, number: int, base_seed: int) -> None:
+        self.number = number
+        # What it has been sent in this epoch and has not answered: the indices of tasks, in order.
+        self.tasks: dict[int, Any] = {}
+        self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
+        self._page = Page()
+        self._received = Received(self._page)
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _sockets.add(self.sock)
+        self.sock.setblocking(False)
+        try:
+            self.process = context.Process(target=_workers.main, args=(theirs, self._page, job, number, base_seed))
+            self.process.daemon = True
+            self.process.start()
+        except BaseException:
+            self.sock.close()
+            raise
+        finally:
+            theirs.close()
+            self._page.close_fd()
+        # Without a pidfd the connection and a look now and then tell of its end.
+        self.pidfd = -1
+        with contextlib.suppress(OSError, AttributeError):
+            self.pidfd = os.pidfd_open(self.process.pid)
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Send a message, at once or when there is room."""
+        self._unsent.append(_wire.pack(message))
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what could not be sent before, and say whether all of it is."""
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                _wire.send_packed(self.sock, data, fds)
+            except BlockingIOError:
+                return False
+            except OSError:
+                break  # it has ended, which is seen when it is waited for
+            self._unsent.popleft()
+            _wire.close(fds)
+        return True
+
+    def receive(self) -> tuple[Any, ...] | None:
+        """Return (task, epoch, what) of a message that has come; None when there is none, EOFError at the end."""
+        try:
+            message, fds = _wire.receive(self.sock)
+        except BlockingIOError:
+            return None
+        except OSError:
+            raise EOFError from None
+        if message is None:
+            raise EOFError
+        try:
+            kind, epoch, task = message[:3]
+            if kind == _wire.BATCH:
+                return task, epoch, self._batch(message, fds)
+            if kind == _wire.SMALL:
+                _, _, _, body, places, buffers, beside = message
+                # A copy, because the message's bytes cannot be written to.
+                return task, epoch, loads(body, Found([bytearray(beside)], places), buffers)
+            if kind == _wire.FAILED:
+                return task, epoch, Failed(pickle.loads(message[3]))
+            return task, epoch, _END
+        finally:
+            _wire.close(fds)
+
+    def _batch(self, message: tuple[Any, ...], fds: list[int]) -> Any:
+        _, _, _, body, places, buffers, pieces, dropped = message
+        for number in dropped:
+            self._received.drop(number)
+        new = iter(fds)
+        roots: list[Any] = []
+        for number, size in pieces:
+            mapping = self._received.add(number, size, next(new)) if size else None
+            roots.append(self._received.lease(number, mapping))
+        if isinstance(body, tuple):
+            root, at, size = body
+            body = memoryview(roots[root])[at : at + size]
+        return loads(body, Found(roots, places), buffers)
+
+    def gone(self) -> bool:
+        """Say whether the process has ended."""
+        return not self.process.is_alive()
+
+    def how(self) -> str:
+        """Say how it ended."""
+        who = f"DataLoader worker (pid(s) {self.process.pid})"
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return f"{who} exited unexpectedly" + (f" with exit code {code}" if code is not None else "")
+        memory = " (by the system, for want of memory, unless somebody did that)" if -code == signal.SIGKILL else ""
+        return f"{who} is killed by signal: {signal.strsignal(-code) or -code}{memory}"
+
+    def end(self) -> None:
+        """Tell it to end."""
+        self._page.end()
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. Batches that are in use stay valid."""
+        while self._unsent:
+            _wire.close(self._unsent.popleft()[1])
+        self.sock.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+_END = object()  # a worker's iterable dataset has ended
+_WAITING = object()  # a batch that has not come
+
+
+class WorkerIterator(_BaseDataLoaderIter):
+    """torch's iterator over worker processes, with workers and memory of our own.
+
+    Tasks go to workers in turn, as many ahead as ``prefetch_factor`` says for each of them; what comes out of order
+    waits. A worker that ends though nobody told it to is started again with what it had to do.
+    """
+
+    def __init__(self, loader: Any, job: Job | Sent) -> None:
+        """Start the workers. ``job`` is sent where they are not forked."""
+        super().__init__(loader)
+        self._shut = False
+        self._lost = ""
+        self._job = job
+        self._ahead = loader.prefetch_factor * loader.num_workers
+        self._in_order = getattr(loader, "in_order", True)
+        self._context = loader.multiprocessing_context or torch.multiprocessing
+        self._pins: ThreadPoolExecutor | None = None
+        self._device = -1
+        self._pool: list[_Worker] = []
+        if self._pin_memory:
+            self._device = torch.accelerator.current_device_index()
+            self._pins = ThreadPoolExecutor(1, "pin", _prepare_pinning, (self._device,))
+        self._epoch = -1
+        self._reset(loader, True)
+
+    @property
+    def _workers(self) -> list[Any]:
+        """The processes, under torch's name for them."""
+        return [worker.process for worker in self._pool]
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        self._epoch += 1
+        self._next_task = 0  # the number of the next task
+        self._wanted = 0  # the number of the next batch to yield
+        # Of each task: who makes it, and the batch when it is there.
+        self._tasks: dict[int, tuple[int, Any]] = {}
+        self._arrived: collections.deque[int] = collections.deque()  # where any order will do
+        self._active = [True] * self._num_workers
+        self._busy = [0] * self._num_workers
+        self._turns = itertools.cycle(range(self._num_workers))
+        self._tries: collections.Counter[int] = collections.Counter()
+        for number in range(self._num_workers):
+            if first_iter:
+                self._pool.append(self._start(number))
+                continue
+            worker = self._pool[number]
+            worker.tasks.clear()
+            if worker.gone():
+                worker.close()
+                worker = self._pool[number] = self._start(number)
+            worker.send((_wire.EPOCH, self._epoch))
+        self._listen()
+        for _ in range(self._ahead):
+            self._give()
+
+    def _start(self, number: int) -> _Worker:
+        return _Worker(self._context, self._job, number, int(self._base_seed))
+
+    def _listen(self) -> None:
+        """Wait for these workers from now on."""
+        self._poll = select.poll()
+        self._by_fd: dict[int, _Worker] = {}
+        for worker in self._pool:
+            for fd in (worker.sock.fileno(), worker.pidfd):
+                if fd >= 0:
+                    self._by_fd[fd] = worker
+                    self._poll.register(fd, select.POLLIN)
+
+    # --- tasks and batches ------------------------------------------------------------------------------------------
+
+    def _give(self) -> None:
+        """Give the next task to a worker."""
+        try:
+            index = self._next_index()
+        except StopIteration:
+            return
+        for _ in range(self._num_workers):
+            number = next(self._turns)
+            # In any order, whoever has room may have it.
+            if self._active[number] and (
+                self._in_order or self._busy[number] < self._ahead // sum(self._active)
+            ):
+                break
+        else:
+            return
+        task = self._next_task
+        self._next_task += 1
+        self._tasks[task] = number, _WAITING
+        self._busy[number] += 1
+        self._pool[number].tasks[task] = index
+        self._pool[number].send((_wire.TASK, self._epoch, task, index))
+
+    def _next_data(self) -> Any:
+        if self._lost:
+            raise RuntimeError(self._lost)
+        while True:
+            if self._arrived:
+                number, data = self._tasks.pop(self._arrived.popleft())
+                return self._deliver(number, data)
+            # Workers whose dataset has ended do not answer what they were given ahead.
+            while self._wanted < self._next_task:
+                found = self._tasks.get(self._wanted)
+                if found is not None and (found[1] is not _WAITING or self._active[found[0]]):
+                    break
+                self._tasks.pop(self._wanted, None)
+                self._wanted += 1
+            else:
+                if not self._persistent_workers:
+                    self._shutdown_workers()
+                raise StopIteration
+            number, data = self._tasks[self._wanted]
+            if data is not _WAITING:
+                del self._tasks[self._wanted]
+                self._wanted += 1
+                return self._deliver(number, data)
+            self._wait()
+
+    def _deliver(self, number: int, data: Any) -> Any:
+        self._busy[number] -= 1
+        self._give()
+        if isinstance(data, Future):
+            data = data.result()
+        if isinstance(data, Failed):
+            data.reraise()
+        return data
+
+    def _wait(self) -> None:
+        """Wait for any worker's answer."""
+        deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        while True:
+            for worker in self._pool:
+                if not worker.flush():
+                    self._poll.modify(worker.sock, select.POLLIN | select.POLLOUT)
+            seconds = _LOOK if deadline is None else min(_LOOK, max(0, deadline - time.monotonic()))
+            ready = self._poll.poll(seconds * 1000)
+            workers = {id(w): w for w in (self._by_fd[fd] for fd, _ in ready)}.values()
+            if sum([self._take(worker) for worker in workers]):
+                return
+            if not ready:
+                for worker in self._pool:
+                    if worker.pidfd < 0 and worker.gone():
+                        self._take(worker)
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise RuntimeError(self._timed_out())
+
+    def _take(self, worker: _Worker) -> bool:
+        """Take what a worker has sent, and say whether that was anything."""
+        if worker.sock.fileno() in self._by_fd:
+            self._poll.modify(worker.sock, select.POLLIN)
+        found = False
+        while True:
+            try:
+                gone = worker.gone()  # asked before the last message is looked for
+                message = worker.receive()
+            except EOFError:
+                gone, message = True, None
+            if message is None:
+                return self._ended(worker) if gone and worker.sock.fileno() in self._by_fd else found
+            found = True
+            task, epoch, data = message
+            if epoch == self._epoch:
+                self._arrive(worker, task, data)
+
+    def _arrive(self, worker: _Worker, task: int, data: Any) -> None:
+        worker.tasks.pop(task, None)
+        if data is _END:
+            self._active[worker.number] = False
+            self._give()
+            return
+        if self._pins is not None and not isinstance(data, Failed):
+            data = self._pins.submit(_pin, data, self._pin_memory_device, self._device)
+        self._tasks[task] = worker.number, data
+        if not self._in_order:
+            self._arrived.append(task)
+
+    # --- what goes wrong --------------------------------------------------------------------------------------------
+
+    def _ended(self, worker: _Worker) -> bool:
+        """Start a worker again that nobody told to end, or raise what torch raises."""
+        worker.process.join(_LOOK)
+        how = worker.how()
+        number = worker.number
+        if not self._active[number]:
+            worker.close()
+            self._listen_without(worker)
+            return False
+        task, index = next(iter(worker.tasks.items()), (-1 - number, None))
+        self._tries[task] += 1
+        doing = f" while it made batch {task} (records {index!r:.200})" if task >= 0 else ""
+        if self._dataset_kind == _DatasetKind.Iterable:
+            self._lose(f"{how}{doing and ' while it made batch ' + str(task)}. Where its iterable dataset was is lost "
+                       "with it. num_workers=0 shows more")
+        if self._tries[task] > _TRIES:
+            self._lose(f"{how}{doing}, also when it was started again {_TRIES} times. num_workers=0 shows more")
+        warnings.warn(f"{how}{doing}; it is started again with its records", RuntimeWarning, stacklevel=5)
+        tasks = worker.tasks
+        worker.close()
+        worker = self._pool[number] = self._start(number)
+        self._listen()
+        for task, index in tasks.items():
+            worker.tasks[task] = index
+            worker.send((_wire.TASK, self._epoch, task, index))
+        return False
+
+    def _listen_without(self, worker: _Worker) -> None:
+        self._listen()
+        self._by_fd = {fd: w for fd, w in self._by_fd.items() if w is not worker}
+
+    def _lose(self, why: str) -> NoReturn:
+        self._lost = why
+        self._shutdown_workers()
+        raise RuntimeError(why)
+
+    def _timed_out(self) -> str:
+        text = f"DataLoader timed out after {self._timeout} seconds"
+        found = self._tasks.get(self._wanted)
+        if found is None:
+            return text
+        worker = self._pool[found[0]]
+        task, index = next(iter(worker.tasks.items()), (self._wanted, None))
+        what = f" (records {index!r:.200})" if self._dataset_kind == _DatasetKind.Map else ""
+        return f"{text}; worker {worker.number} (pid {worker.process.pid}) is at batch {task}{what}"
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _shutdown_workers(self) -> None:
+        """End the workers; torch's name, which frameworks call."""
+        if _utils is None or _utils.python_exit_status is not False:
+            return  # they end with this process
+        if self.__dict__.get("_shut", True):
+            return
+        self._shut = True
+        for worker in self._pool:
+            worker.end()
+        for seconds, insist in ((_GRACE, "terminate"), (_TERMINATE, "kill"), (_TERMINATE, "")):
+            deadline = time.monotonic() + seconds
+            for worker in self._pool:
+                worker.process.join(max(0, deadline - time.monotonic()))
+            left = [worker for worker in self._pool if worker.gone() is False]
+            if not left:
+                break
+            for worker in left:
+                if insist:
+                    getattr(worker.process, insist)()
+        if self._pins is not None:
+            self._pins.shutdown(wait=False, cancel_futures=True)
+        if isinstance(self._job, Sent):
+            self._job.close()
+        self._tasks.clear()
+
+    def __del__(self) -> None:
+        self._shutdown_workers()
+
+
+def _prepare_pinning(device: int) -> None:
+    torch.set_num_threads(1)
+    torch.multiprocessing._set_thread_name("pt_data_pin")
+    torch.accelerator.set_device_index(device)
+
+
+def _pin(data: Any, device: Any, number: int) -> Any:
+    try:
+        return _utils.pin_memory.pin_memory(data, device)
+    except Exception:
+        return Failed(ExceptionWrapper(where=f"in pin memory thread for device {number}"))

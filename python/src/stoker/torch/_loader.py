@@ -1,0 +1,110 @@
+"""``stoker.torch.DataLoader``: torch's DataLoader, by faster ways."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar
+
+import torch.utils.data
+
+from . import _frameworks, _path, _state
+
+_T = TypeVar("_T")
+
+
+class DataLoader(torch.utils.data.DataLoader[_T]):
+    """torch's DataLoader, by faster ways where there is one.
+
+    ::
+
+        from stoker.torch import DataLoader  # instead of: from torch.utils.data import DataLoader
+
+    A subclass with torch's own ``__init__``: every argument, default, error and frozen attribute is torch's, and so
+    are the batches, their order, and what is drawn from ``generator`` or from the global random numbers. How an epoch
+    is made is chosen when its iterator is made (``stoker.torch._path.choose``), out of three ways:
+
+    1. **engine**: dataset, transforms and collate are recognised as something that Stoker's engine does with the same
+       result (``stoker.torch._recognise.plan``). With any ``num_workers``, which then says nothing.
+    2. **workers**: Python processes of our own do what torch's would, for anything else with ``num_workers > 0``.
+       Batches lie in memory that they share with this process; a batch's memory is used again when the last tensor
+       of it is gone.
+    3. **torch**: ``super()``; with ``num_workers=0``, and where the others cannot do the same.
+
+    ``explain()`` says which one it is and why.
+
+    What a subclass or a framework may rely upon, beside torch's attributes:
+
+    - The constructor is inherited, not wrapped: ``inspect.signature`` and re-creation from ``dataset``, ``sampler``
+      and so on work as they do with torch's class.
+    - ``_get_iterator()`` is where torch's way is left; iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
+      ``_index_sampler`` differ from torch's only behind ``load_state_dict()``.
+    - ``_stoker_path`` (None before the first choice) is the way that was chosen last.
+    """
+
+    # The way that was chosen last; a class attribute, as ``__init__`` is torch's.
+    _stoker_path: _path.Way | None = None
+    # What load_state_dict() was given, until the epoch begins; and what is known of the one that runs.
+    _stoker_load: dict[str, Any] | None = None
+    _stoker_standing: _state.Standing | None = None
+
+    def __new__(cls, *_args: Any, **_more: Any) -> Any:
+        _frameworks.attach()
+        return super().__new__(cls)
+
+    # What inspect.signature(DataLoader) says is that of torch's constructor all the same.
+    __new__.__signature__ = inspect.signature(torch.utils.data.DataLoader.__init__)  # type: ignore[attr-defined]
+
+    def __iter__(self) -> Any:
+        if self._stoker_standing is None:
+            self._stoker_standing = _state.Standing()
+        return self._stoker_standing.begin(self, super().__iter__)
+
+    @property
+    def _index_sampler(self) -> Any:
+        standing = self._stoker_standing
+        if standing is not None and standing.order is not None:
+            return standing.order
+        return super()._index_sampler
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands, between the batches that the loop was given and the next one.
+
+        It is small and fit for JSON. It holds how many batches the epoch that runs has given, and the random numbers
+        that it began with. Between two epochs it says that the next one begins.
+        """
+        if self._stoker_standing is None:
+            self._stoker_standing = _state.Standing()
+        return self._stoker_standing.state(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the next ``for`` go on where ``state_dict()`` was taken.
+
+        The order is gone through without loading anything; an iterable dataset, which has no order, is gone through
+        batch by batch. Random numbers of the loop itself are left as they are.
+
+        Raises:
+            StateMismatch: it is no such state, or that of another loader.
+        """
+        self._stoker_load = _state.check(state)
+
+    def _get_iterator(self) -> Any:
+        way = self._way()
+        if isinstance(way, _path.TorchWay):
+            return super()._get_iterator()
+        return way.iterator(self)
+
+    def _way(self) -> _path.Way:
+        if self._stoker_path is None or not self._stoker_path.fits(self):
+            self._stoker_path = _path.choose(self)
+        return self._stoker_path
+
+    def explain(self) -> str:
+        """Return a table: what of this loader runs where, why, and what would be gained by which change."""
+        return _path.table(self._way().rows(self))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The way may hold processes and connections; whoever unpickles this chooses anew.
+        state = dict(self.__dict__)
+        for name in ("_stoker_path", "_stoker_standing"):
+            state.pop(name, None)
+        return state

@@ -1,0 +1,274 @@
+"""Memory that a worker process shares with the loader's: pieces of it, each an anonymous file that both map.
+
+A worker owns its pieces. One holds one batch, goes to the loader's process as a descriptor the first time and is then
+known there by its number. A byte of a small shared page says whether the loader still uses it: the worker sets it
+before it sends a batch, the loader clears it when the last tensor of the batch is gone. Nothing has a name, and no
+descriptor stays open: mappings are enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import weakref
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .._process import anonymous_file
+
+ALIGN = 64  # of every array in a piece, for vector instructions
+_GRAIN = 1 << 16  # pieces are multiples of it, so that batches of about the same size fit the same one
+_HUGE = 4 << 20  # from this size on, huge pages spare the faults of the first use
+_DONE = 0  # the byte of the page that tells a worker to end
+PIECES = 4095  # a worker's numbered pieces at most; what is held beyond is used once
+_WINDOW = 8  # so many batches tell how many pieces are needed
+ONCE = -1  # the number of those
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def align(n: int) -> int:
+    """Round up to the next place for an array."""
+    return -(-n // ALIGN) * ALIGN
+
+
+class Page:
+    """The shared page: one byte for each piece, and one for the end."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = anonymous_file("stoker-page") if fd is None else fd
+        if fd is None:
+            os.ftruncate(self.fd, PIECES + 1)
+        self.bytes = mmap.mmap(self.fd, PIECES + 1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _page, (reduction.DupFd(self.fd),)
+
+    def close_fd(self) -> None:
+        """Close the descriptor; the mapping stays."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def end(self) -> None:
+        """Tell the worker to end."""
+        self.bytes[_DONE] = 1
+
+    @property
+    def ended(self) -> bool:
+        """Whether the worker shall end."""
+        return self.bytes[_DONE] == 1
+
+    def used(self, piece: int) -> bool:
+        """Say whether the loader uses a piece."""
+        return self.bytes[piece + 1] == 1
+
+    def use(self, piece: int) -> None:
+        """Mark a piece as in use."""
+        self.bytes[piece + 1] = 1
+
+    def free(self, piece: int) -> None:
+        """Give a piece back."""
+        self.bytes[piece + 1] = 0
+
+
+def _page(fd: Any) -> Page:
+    """Map the page in a process that was not forked."""
+    return Page(fd.detach())
+
+
+def _map(fd: int, size: int) -> mmap.mmap:
+    mapping = mmap.mmap(fd, size)
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
+
+
+# --- the worker's side ----------------------------------------------------------------------------------------------
+
+
+class Piece:
+    """A piece in the worker: filled from its beginning, once per batch."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number, self.size = number, size
+        self.fd = anonymous_file("stoker-batch")
+        try:
+            os.ftruncate(self.fd, size)
+            self._mapping = _map(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        self.filled = 0
+        self.root: Bytes | None = None
+        self._root: weakref.ref[Bytes] | None = None
+        self.base = 0
+
+    def open(self) -> Piece:
+        """Begin a batch."""
+        # Tensors of this process hold it: what the user keeps of a batch is not overwritten by another one.
+        self.root = np.frombuffer(self._mapping, np.uint8)
+        self._root = weakref.ref(self.root)
+        self.base = self.root.ctypes.data
+        self.filled = 0
+        return self
+
+    def close(self) -> None:
+        """End the batch."""
+        self.root = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether something in this process still uses it."""
+        return self._root is not None and self._root() is not None
+
+    def take(self, size: int) -> int | None:
+        """Return where ``size`` bytes may be put, or None when they have no room."""
+        at = align(self.filled)
+        if at + size > self.size:
+            return None
+        self.filled = at + size
+        return at
+
+    def close_fd(self) -> None:
+        """Close the descriptor, which the loader has got; the mapping stays."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Pieces:
+    """All pieces of a worker."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        # How many pieces were left over at least, each time that one was needed lately, and how often that was.
+        self._least, self._looked = PIECES, 0
+        self._all: dict[int, Piece] = {}
+        self._size = 0  # what batches have needed so far
+        self.open: list[Piece] = []  # of the batch that is being made
+        self.dropped: list[int] = []  # what the loader has to be told of
+
+    def take(self, size: int) -> tuple[Piece, int] | None:
+        """Return where an array of a batch that is being made may be put, or None: it is copied when all are known."""
+        # The size of the batch is not known yet; those before it tell.
+        if not self.open and align(size) <= self._size:
+            self.open.append(self._find(self._size))
+        for piece in self.open:
+            at = piece.take(size)
+            if at is not None:
+                return piece, at
+        return None
+
+    def reserve(self, size: int) -> int:
+        """Return the number in ``open`` of a piece with room for ``size`` bytes more."""
+        for i, piece in enumerate(self.open):
+            if align(piece.filled) + size <= piece.size:
+                return i
+        self.open.append(self._find(max(size, 0 if self.open else self._size)))
+        return len(self.open) - 1
+
+    def holds(self, address: int) -> tuple[int, int] | None:
+        """Return the piece of this batch, by its number in ``open``, and the offset at which an address lies."""
+        for i, piece in enumerate(self.open):
+            if 0 <= address - piece.base < piece.size:
+                return i, address - piece.base
+        return None
+
+    def _find(self, size: int) -> Piece:
+        free = [p for p in self._all.values() if not self._page.used(p.number) and not p.kept and p not in self.open]
+        fitting = [p for p in free if p.size >= size]
+        # What has become too small, and what nothing has needed for a while.
+        spare = self._spare(len(fitting) - 1)
+        for piece in [p for p in free if p.size < size] + fitting[len(fitting) - spare :]:
+            del self._all[piece.number]
+            self.dropped.append(piece.number)
+            piece.close_fd()
+        if fitting:
+            return fitting[0].open()
+        size = -(-(size + size // 64) // _GRAIN) * _GRAIN
+        if len(self._all) == PIECES:
+            return Piece(ONCE, size).open()
+        number = next(n for n in range(PIECES) if n not in self._all and n not in self.dropped)
+        piece = self._all[number] = Piece(number, size)
+        return piece.open()
+
+    def _spare(self, left: int) -> int:
+        """Return how many pieces can go, when this many are left over for now."""
+        self._least = min(self._least, left)
+        self._looked += 1
+        if self._looked < _WINDOW:
+            return 0
+        spare, self._least, self._looked = max(0, self._least), PIECES, 0
+        return spare
+
+    def finish(self) -> list[Piece]:
+        """End the batch and return its pieces, now the loader's."""
+        done, self.open = self.open, []
+        self._size = max(self._size, sum(align(p.filled) for p in done))
+        for piece in done:
+            if piece.number != ONCE:
+                self._page.use(piece.number)
+            piece.close()
+        return done
+
+    def abandon(self) -> None:
+        """Forget the batch that was being made."""
+        for piece in self.open:
+            piece.close()
+        self.open = []
+
+
+# --- the loader's side ----------------------------------------------------------------------------------------------
+
+
+class Received:
+    """The pieces of one worker, in the loader's process."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._maps: dict[int, mmap.mmap] = {}
+        self._held: dict[int, weakref.ref[Bytes]] = {}
+        self._pid = os.getpid()
+
+    def add(self, number: int, size: int, fd: int) -> mmap.mmap:
+        """Take a new piece."""
+        mapping = _map(fd, size)
+        if number != ONCE:
+            self._maps[number] = mapping
+        return mapping
+
+    def drop(self, number: int) -> None:
+        """Forget a piece; nobody uses it."""
+        self._maps.pop(number, None)
+
+    def lease(self, number: int, mapping: mmap.mmap | None = None) -> Bytes:
+        """Return a piece's bytes; when everything made of them is gone, the worker may use it again."""
+        root: Bytes = np.frombuffer(mapping or self._maps[number], np.uint8)
+        if number != ONCE:
+            self._held[number] = weakref.ref(root, self._release(number))
+        return root
+
+    def _release(self, number: int) -> Callable[[Any], None]:
+        # No reference to self: the page and the pieces in use outlive the iterator.
+        page, held, pid = self._page, self._held, self._pid
+
+        def release(_: object) -> None:
+            # A forked child loses its copies of the tensors; the memory is in use all the same.
+            if os.getpid() == pid:
+                held.pop(number, None)
+                page.free(number)
+
+        return release
+
+
+def tensor_of(root: Any, at: int, size: int) -> torch.Tensor:
+    """Return bytes of a buffer as a tensor that holds it."""
+    return torch.frombuffer(root, dtype=torch.uint8, count=size, offset=at)

@@ -1,0 +1,203 @@
+"""The one place where it is chosen how a loader's epochs are made."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch.multiprocessing
+from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ._iterator import WorkerIterator
+from ._job import Job, Sent
+
+# Where plan() is: imported with the first loader that is iterated.
+_RECOGNISE = "stoker.torch._recognise"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of ``DataLoader.explain()``."""
+
+    part: str  # what of the loader: "dataset", "transform", "collate", "hand-off", ...
+    where: str  # "engine", "workers", "torch" or "this process"
+    why: str  # one sentence
+    gain: str = ""  # what a change would gain, and which; "" for nothing
+
+
+class Plan(Protocol):
+    """A loader that has been recognised as something that the engine does with the same result.
+
+    ``stoker.torch._recognise.plan(loader) -> Plan | None`` makes one for the whole loader, or none: what is not proven
+    to give equal batches is left to Python. It may also answer with a text, the reason why not, which ``explain()``
+    shows.
+    """
+
+    def fits(self, loader: Any) -> bool:
+        """Say, before each epoch and quickly, whether the loader still is what the plan was made for.
+
+        People set ``dataset.transform`` or ``loader.collate_fn`` between epochs; with False, ``plan`` is asked anew.
+        """
+
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+        """Return an iterator over the batches of one epoch, as torch's loader would yield them.
+
+        Args:
+            loader: the DataLoader.
+            seed: the number that torch draws for each iterator from ``generator`` or the global random numbers; it
+                has been drawn, and nothing else may be.
+            order: what ``loader.batch_sampler`` yields (``loader.sampler`` where ``batch_size=None``). Read it as it
+                is needed: it may draw random numbers of the user's.
+
+        An iterator with a ``close()`` is closed when nobody wants more of it.
+        """
+
+    def explain(self) -> Sequence[Row]:
+        """Return the rows of ``DataLoader.explain()``."""
+
+
+class Way(Protocol):
+    """One of the three ways."""
+
+    def fits(self, loader: Any) -> bool:
+        """Say whether it is still the right one."""
+
+    def iterator(self, loader: Any) -> Iterator[Any]:
+        """Return torch's kind of iterator over one epoch."""
+
+    def rows(self, loader: Any) -> Sequence[Row]:
+        """Say what runs where."""
+
+
+class EngineWay:
+    """A recognised loader: all of it runs in the engine."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def fits(self, loader: Any) -> bool:
+        """Ask the plan."""
+        return self.plan.fits(loader)
+
+    def iterator(self, loader: Any) -> Iterator[Any]:
+        """Run the plan."""
+        return _EngineIterator(loader, self.plan)
+
+    def rows(self, loader: Any) -> Sequence[Row]:
+        """Ask the plan."""
+        return self.plan.explain()
+
+
+class TorchWay:
+    """torch's own: the loader's ``super()``."""
+
+    def __init__(self, why: str, gain: str = "") -> None:
+        self.why, self.gain = why, gain
+
+    def fits(self, loader: Any) -> bool:
+        """Choose anew each time: what stood against the other ways may be gone."""
+        return False
+
+    def iterator(self, loader: Any) -> Iterator[Any]:
+        """Not called: only the loader has its ``super()``."""
+        raise NotImplementedError
+
+    def rows(self, loader: Any) -> Sequence[Row]:
+        """Say why."""
+        return [Row("all", "torch", self.why, self.gain)]
+
+
+class WorkerWay:
+    """Worker processes of our own."""
+
+    def __init__(self, why: str, job: Job | Sent) -> None:
+        self.why, self._job = why, job
+
+    def fits(self, loader: Any) -> bool:
+        """Choose anew each time: the workers of an epoch get what the loader has then."""
+        return False
+
+    def iterator(self, loader: Any) -> Iterator[Any]:
+        """Start them."""
+        loader.check_worker_number_rationality()
+        return WorkerIterator(loader, self._job)
+
+    def rows(self, loader: Any) -> Sequence[Row]:
+        """Say what they do."""
+        workers = f"{loader.num_workers} workers"
+        default = loader.collate_fn is default_collate
+        stack = "stacks are made in shared memory" if default else "the user's function; its tensors are copied once"
+        return [
+            Row("dataset", workers, self.why or "any Python"),
+            Row("collate", workers, stack),
+            Row("hand-off", "shared memory", "no pickling of arrays, no files; memory is used again"),
+        ]
+
+
+def choose(loader: Any) -> Way:
+    """Choose how epochs of a loader are made."""
+    found, why = _recognised(loader)
+    if found is not None:
+        return EngineWay(found)
+    if loader.num_workers == 0:
+        return TorchWay(f"num_workers=0: everything runs in this process. {why}".strip(), "num_workers=N: N cores")
+    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+        return TorchWay("DataPipes are sharded and seeded by torch")
+    if not loader.prefetch_factor:
+        return TorchWay("prefetch_factor=0")
+    method = (loader.multiprocessing_context or torch.multiprocessing).get_start_method()
+    if method == "fork":
+        return WorkerWay(why, Job.of(loader))
+    try:
+        return WorkerWay(why, Sent(Job.of(loader)))
+    except Exception as error:
+        gain = "" if importlib.util.find_spec("cloudpickle") else "pip install cloudpickle: more can be sent"
+        return TorchWay(f"start method {method}, and it cannot be sent to our workers: {error}", gain)
+
+
+def _recognised(loader: Any) -> tuple[Plan | None, str]:
+    """Return the plan of a loader that the engine can run, or why there is none."""
+    if importlib.util.find_spec(_RECOGNISE) is None:
+        return None, ""
+    answer = importlib.import_module(_RECOGNISE).plan(loader)
+    return (None, answer) if isinstance(answer, str) else (answer, "")
+
+
+class _EngineIterator(_BaseDataLoaderIter):
+    """One epoch of a plan, as torch's iterators are: what they draw, what they warn of, what they cannot do."""
+
+    def __init__(self, loader: Any, plan: Plan) -> None:
+        super().__init__(loader)
+        self._plan = plan
+        self._batches = plan.iterate(loader, self._base_seed, self._sampler_iter)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        # The next epoch of persistent workers: torch draws nothing then.
+        super()._reset(loader, first_iter)
+        self._end()
+        self._batches = self._plan.iterate(loader, self._base_seed, self._sampler_iter)
+
+    def _next_data(self) -> Any:
+        return next(self._batches)
+
+    def _end(self) -> None:
+        close = getattr(self.__dict__.get("_batches"), "close", None)
+        if close is not None:
+            close()
+
+    def __del__(self) -> None:
+        self._end()
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Write rows as a table."""
+    head = ("part", "runs in", "why", "to gain")
+    cells = [head, *((r.part, r.where, r.why, r.gain or "-") for r in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)

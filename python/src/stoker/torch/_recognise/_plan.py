@@ -1,0 +1,335 @@
+"""The plan of a loader that the engine runs."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import operator
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+
+from ..._distributed import local_world_size
+from ..._errors import StokerError
+from .._path import Row
+from . import _datasets, _library, _memory, _transforms
+from ._library import Unknown
+from ._stream import Records, Stream
+
+# A batch sampler of the user's says with each batch how large it is; the engine is told before.
+_GUESS = 64
+# So many records are asked for ahead of those that the engine has room for.
+_AHEAD = 8192
+_SAMPLERS = ("SequentialSampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What of a loader was recognised, for comparing it with what the loader is later."""
+
+    data: _datasets.Data
+    program: _transforms.Program
+    target_transform: Any
+
+
+def find(loader: Any) -> Found:
+    """Recognise what a loader is made of, or raise Unknown."""
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
+        raise Unknown("it has no batch sampler")
+    collate = "torch.utils.data._utils.collate"
+    if not _library.is_function(loader.collate_fn, collate, "default_collate"):
+        name = getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__)
+        raise Unknown(f"collate_fn is {name}, not torch's default_collate")
+    _library.check_module(collate)
+    from torch.utils.data._utils import collate as module
+
+    if module.default_collate_fn_map.get(torch.Tensor) is not module.collate_tensor_fn:
+        raise Unknown("default_collate_fn_map was changed for tensors")
+    if loader.worker_init_fn is not None:
+        raise Unknown("worker_init_fn may change the dataset in the workers")
+    data = _datasets.recognise(loader.dataset)
+    programs = []
+    for leaf in data.leaves:
+        if leaf.dataset.transform is None:
+            raise Unknown("there is no transform: it gives pictures and no tensors")
+        programs.append(_transforms.recognise(leaf.dataset.transform, leaf.channels))
+    targets = {id(leaf.dataset.target_transform) for leaf in data.leaves}
+    if len({p.key() for p in programs}) > 1 or len(targets) > 1:
+        raise Unknown("the datasets of a ConcatDataset have different transforms")
+    if not len(data):
+        raise Unknown("it has no records")
+    return Found(data, programs[0], data.leaves[0].dataset.target_transform)
+
+
+class EnginePlan:
+    """A loader whose batches the engine makes; stoker.torch._path.Plan says what it has to do."""
+
+    def __init__(self, loader: Any) -> None:
+        """Recognise the loader and start the engine, or raise Unknown."""
+        self._pid = os.getpid()
+        self.found = found = find(loader)
+        self._held = [_copy_of(leaf) for leaf in found.data.leaves]
+        if found.data.leaves[0].paths is not None:
+            read = found.data.leaves[0].paths
+            self._memory = _memory.list_of(read(x) for held in self._held for x in held)
+            self._source, self._field = self._memory.path, "image"
+        else:
+            self._memory = _memory.array_of([leaf.held for leaf in found.data.leaves])
+            self._source, self._field = f"npy:{self._memory.path}", str(self._memory.fd)
+        sampler = loader.batch_sampler
+        rows = getattr(sampler, "batch_size", None)
+        self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
+        self._idle: list[Stream] = []
+        try:
+            self._idle.append(Stream(self._config()))
+        except StokerError as error:
+            raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
+        self.images = 0
+        self.by_python = 0
+
+    def _config(self) -> dict[str, Any]:
+        ops = [op.to_config() for op in self.found.program.ops]
+        output = {"name": "image", "field": self._field, "ops": ops, "layout": "NCHW"}
+        if self.found.program.mode != "RGB":
+            output["mode"] = self.found.program.mode
+        return {
+            "source": self._source,
+            "order": "client",
+            "on_error": "mark",
+            "batch_size": self._rows,
+            "seed": 0,
+            "local_world_size": local_world_size(),
+            "layout": "NCHW",
+            "outputs": [output],
+            "fields": [],
+        }
+
+    def stream(self) -> Stream:
+        """Return an engine that nobody uses."""
+        while self._idle:
+            stream = self._idle.pop()
+            if stream.config["batch_size"] >= self._rows:
+                return stream
+            stream.close()
+        return Stream(self._config())
+
+    def give_back(self, stream: Stream) -> None:
+        """Take an engine back."""
+        self._idle.append(stream)
+
+    def larger(self, rows: int) -> None:
+        """Learn that there are batches of so many rows."""
+        self._rows = max(self._rows, rows)
+
+    # --- stoker.torch._path.Plan -------------------------------------------
+
+    def fits(self, loader: Any) -> bool:
+        """Say whether the loader is still what the plan was made for."""
+        if os.getpid() != self._pid:
+            return False
+        try:
+            now = find(loader)
+        except Unknown:
+            return False
+        before = self.found
+        return (
+            now.program.key() == before.program.key()
+            and len(now.data.leaves) == len(before.data.leaves)
+            and all(map(_unchanged, now.data.leaves, before.data.leaves, self._held))
+            and _equal(now.data.records, before.data.records)
+            and self._adopt(now)
+        )
+
+    def _adopt(self, now: Found) -> bool:
+        self.found = now
+        return True
+
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+        """Return an iterator over the batches of an epoch."""
+        return Epoch(self, loader, seed, order)
+
+    def explain(self) -> Sequence[Row]:
+        """Say what runs where."""
+        found = self.found
+        rows = [
+            Row("dataset", "engine", f"{' of '.join(found.data.names)}: {len(found.data):,} records"),
+            Row("order", "this process", "the sampler decides, as with torch"),
+            Row("transform", "engine", ", ".join(found.program.names) or "as they are stored"),
+            Row("collate", "engine", "default_collate: batches are made in shared memory"),
+        ]
+        if found.target_transform is not None:
+            rows.append(Row("target_transform", "this process", "it is a function of the program's"))
+        if self.by_python:
+            why = f"{self.by_python:,} of {self.images:,} images, which only Pillow takes or refuses"
+            rows.append(Row("bad images", "this process", why, "make them anew"))
+        return rows
+
+
+def _copy_of(leaf: _datasets.Leaf) -> Any:
+    return list(leaf.held) if leaf.paths is not None else _memory.fingerprint(leaf.held)
+
+
+def _unchanged(now: _datasets.Leaf, before: _datasets.Leaf, held: Any) -> bool:
+    if now.dataset is not before.dataset:
+        return False
+    if now.paths is not None:
+        return bool(now.held == held)
+    return bool(now.held.shape == before.held.shape) and _memory.fingerprint(now.held) == held
+
+
+def _equal(a: Records | None, b: Records | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return np.array_equal(a, b)
+
+
+class Epoch:
+    """The batches of one epoch."""
+
+    def __init__(self, plan: EnginePlan, loader: Any, seed: int, order: Iterator[Any]) -> None:
+        """Begin an epoch. With workers, torch reads the sampler from here on; without, at the first batch."""
+        self._plan = plan
+        self._dataset, self._collate = loader.dataset, loader.collate_fn
+        self._records = plan.found.data.records
+        self._leaves = plan.found.data.leaves
+        self._starts = np.cumsum([0, *map(len, self._leaves)])[:-1]
+        self._target_transform = plan.found.target_transform
+        self._len = len(plan.found.data)
+        self._seed = seed
+        self._order = order
+        self._error: BaseException | None = None
+        self._waiting: collections.deque[tuple[list[Any], Records | None]] = collections.deque()
+        self._stream: Stream | None = plan.stream()
+        self._stream.start(seed)
+        self._window = _window(loader, self._stream)
+        self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
+        if loader.num_workers > 0:
+            self._read_ahead()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def _read_ahead(self) -> None:
+        """Ask for as many batches as the sampler may be read ahead for."""
+        stream = self._stream
+        while self._error is None and stream is not None and len(self._waiting) < self._window:
+            try:
+                batch = next(self._order)
+            except BaseException as error:  # its turn comes behind the batches before it
+                self._error = error
+                break
+            indices = list(batch)
+            records = self._of(indices)
+            if records is not None and len(records) > stream.config["batch_size"]:
+                self._plan.larger(len(records))
+                records = None
+            self._waiting.append((indices, records))
+            if records is not None:
+                stream.ask(records)
+
+    def _of(self, indices: list[Any]) -> Records | None:
+        """Return the records of a batch, None where indices are not what a list takes."""
+        try:
+            chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
+        except (TypeError, OverflowError):
+            return None
+        if not len(chosen) or chosen.min() < -self._len or chosen.max() >= self._len:
+            return None
+        chosen[chosen < 0] += self._len
+        return chosen if self._records is None else self._records[chosen]
+
+    def __next__(self) -> Any:
+        if self._stream is None:
+            raise StopIteration
+        self._read_ahead()
+        if not self._waiting:
+            error = self._error
+            self.close()
+            raise error or StopIteration
+        indices, records = self._waiting.popleft()
+        self._plan.images += len(indices)
+        if records is None:
+            return self._by_python(indices)
+        arrays, index, place = self._stream.take()
+        images = arrays["image"]
+        if images.dim() == 3:
+            images = images.unsqueeze(1)
+        if index.min() < 0 and not self._repair(images, indices, np.flatnonzero(index < 0), place):
+            return self._by_python(indices)
+        return self._pinned([images, self._collate(self._targets(records))])
+
+    def _targets(self, records: Records) -> list[Any]:
+        if len(self._leaves) == 1:
+            target = self._leaves[0].target
+            out = [target(i) for i in records.tolist()]
+        else:
+            of = np.searchsorted(self._starts, records, "right") - 1
+            at = records - self._starts[of]
+            out = [self._leaves[k].target(i) for k, i in zip(of.tolist(), at.tolist(), strict=True)]
+        if self._target_transform is not None:
+            out = [self._target_transform(t) for t in out]
+        return out
+
+    def _repair(self, images: torch.Tensor, indices: list[Any], rows: Any, place: int) -> bool:
+        """Fill the rows that the engine could not make as the dataset does; False when they do not fit the others."""
+        for row in rows.tolist():
+            self._plan.by_python += 1
+            with _random_numbers(self._seed + place + row):
+                image = self._dataset[indices[row]][0]
+            if image.shape != images.shape[1:] or image.dtype != images.dtype:
+                return False
+            images[row].copy_(image)
+        return True
+
+    def _by_python(self, indices: list[Any]) -> Any:
+        """Make a batch as torch does, in this process."""
+        self._plan.by_python += len(indices)
+        with _random_numbers(self._seed):
+            return self._pinned(self._collate([self._dataset[i] for i in indices]))
+
+    def _pinned(self, batch: Any) -> Any:
+        return torch.utils.data._utils.pin_memory.pin_memory(batch) if self._pins else batch
+
+    def close(self) -> None:
+        """End the epoch; its engine can make the next one."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._waiting.clear()
+            self._plan.give_back(stream)
+
+
+def _window(loader: Any, stream: Stream) -> int:
+    """Return how many batches the sampler may be read ahead for.
+
+    torch's own samplers draw all their random numbers at their beginning, so that nobody can tell. Others are read as
+    far as torch reads them.
+    """
+    batches, records = loader.batch_sampler, loader.sampler
+    own = type(batches).__module__ == "torch.utils.data.sampler" and (
+        (type(records).__module__ == "torch.utils.data.sampler" and type(records).__name__ in _SAMPLERS)
+        or type(records).__module__ == "torch.utils.data.distributed"
+    )
+    if own and getattr(batches, "sampler", None) is records:
+        return stream.slots + -(-_AHEAD // int(stream.config["batch_size"]))
+    return max(1, int(loader.num_workers) * int(loader.prefetch_factor or 2)) if loader.num_workers else 1
+
+
+@contextlib.contextmanager
+def _random_numbers(seed: int) -> Iterator[None]:
+    """Let transforms draw random numbers of their own, as in a worker, and leave the program's alone."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        random.seed(seed)
+        np.random.seed(seed & 0xFFFFFFFF)
+        torch.manual_seed(seed)
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])

@@ -1,0 +1,284 @@
+"""Transforms of torchvision as operations of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ... import transforms as st
+from ... import transforms_augment as aug
+from ..._errors import ConfigError
+from ._library import Unknown, check_class, check_instance, check_module, forwards_to, qualified
+
+# What a sample is while transforms go through it: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1,
+# or one of any floats.
+PICTURE, BYTES, UNIT, FLOATS = "picture", "uint8 tensor", "float tensor", "normalised tensor"
+
+
+@dataclass
+class Program:
+    """What the engine does to each picture, and what comes out of it."""
+
+    ops: list[st.Transform] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # the transforms that were recognised
+    state: str = PICTURE
+    channels: int = 3
+    random: bool = False
+    # What pictures are decoded to: "L" where they are made gray before their colours are looked at.
+    mode: str = "RGB"
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what two programs that do the same have in common."""
+        return (*map(repr, self.ops), self.state, self.channels, self.mode)
+
+    def add(self, op: st.Transform, *, random: bool = False) -> None:
+        """Append an operation."""
+        self.ops.append(op)
+        self.random = self.random or random
+
+
+def recognise(transform: Any, channels: int) -> Program:
+    """Return what a transform does, or raise Unknown."""
+    program = Program(channels=channels)
+    for name in ("torchvision.transforms.functional", "torchvision.transforms.v2.functional"):
+        check_module(name)
+    if torch.get_default_dtype() != torch.float32:
+        raise Unknown(f"the default dtype is {torch.get_default_dtype()}")
+    _walk(transform, program, 0)
+    if program.state == PICTURE:
+        raise Unknown("it gives pictures and no tensors")
+    return program
+
+
+def _walk(transform: Any, program: Program, depth: int) -> None:
+    if depth > 8:
+        raise Unknown("transforms lie in each other more than 8 deep")
+    kind = type(transform)
+    name = qualified(kind)
+    if name in _CONTAINERS or name == "torch.nn.modules.container.Sequential":
+        check_class(kind)
+        check_instance(transform)
+        for inner in transform if kind is torch.nn.Sequential else transform.transforms:
+            _walk(inner, program, depth + 1)
+        return
+    known = _KNOWN.get(name)
+    if known is None:
+        attribute = forwards_to(kind, "__call__")
+        inner = getattr(transform, "__dict__", {}).get(attribute or "")
+        if attribute is None or inner is None:
+            what = name if not hasattr(transform, "__qualname__") else f"the function {transform.__qualname__}"
+            raise Unknown(f"{what} is not known to the engine")
+        _walk(inner, program, depth + 1)
+        return
+    check_class(kind)
+    check_instance(transform)
+    try:
+        known(transform, program)
+    except ConfigError as error:
+        raise Unknown(str(error).splitlines()[0]) from None
+    program.names.append(kind.__name__)
+
+
+def _pixels(t: Any, p: Program) -> None:
+    """Check that a transform of pixels stands where the engine's gives the same."""
+    if p.state not in (PICTURE, BYTES):
+        raise Unknown(f"{type(t).__name__} works on a {p.state}: put it before the conversion to floats")
+
+
+def _interpolation(t: Any, p: Program) -> str:
+    name = str(getattr(t.interpolation, "value", t.interpolation))
+    if name not in ("bilinear", "bicubic") and not (name in ("nearest", "nearest-exact") and p.state == PICTURE):
+        raise Unknown(f"{type(t).__name__} with interpolation {name}")
+    if p.state == BYTES and getattr(t, "antialias", True) is not True:
+        raise Unknown(f"{type(t).__name__} of tensors without antialias")
+    return name
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, int):
+        return value
+    sides = [int(v) for v in value]
+    return sides[0] if len(sides) == 1 else tuple(sides)
+
+
+def _resize(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    if t.size is None:
+        raise Unknown("Resize without a size")
+    p.add(st.Resize(_size(t.size), _interpolation(t, p), t.max_size))
+
+
+def _center_crop(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    p.add(st.CenterCrop(_size(t.size)))
+
+
+def _random_resized_crop(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    p.add(st.RandomResizedCrop(_size(t.size), tuple(t.scale), tuple(t.ratio), _interpolation(t, p)), random=True)
+
+
+def _random_crop(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    fill = t.fill
+    if isinstance(fill, dict):
+        raise Unknown("RandomCrop with a fill for each type")
+    padding = list(t.padding) if isinstance(t.padding, tuple | list) else t.padding
+    if padding is not None and not isinstance(padding, int) and len(padding) == 1:
+        padding = padding[0]
+    crop = st.RandomCrop(_size(t.size), padding, bool(t.pad_if_needed), 0 if fill is None else fill, t.padding_mode)
+    p.add(crop, random=True)
+
+
+def _flip(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], None]:
+    def add(t: Any, p: Program) -> None:
+        # A flip moves whole pixels, whatever they are by then.
+        p.add(make(float(t.p)), random=0 < t.p < 1)
+
+    return add
+
+
+def _color_jitter(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    if p.channels != 3:
+        raise Unknown("ColorJitter of gray pictures")
+    ranges = {k: getattr(t, k) for k in ("brightness", "contrast", "saturation", "hue")}
+    p.add(aug.ColorJitter(**{k: None if v is None else tuple(map(float, v)) for k, v in ranges.items()}), random=True)
+
+
+def _grayscale(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    if p.channels != 3:
+        raise Unknown("Grayscale of gray pictures")
+    if p.state == PICTURE:
+        # Pillow's gray is rounded, that of tensors is cut off; the engine has Pillow's where it decodes.
+        if t.num_output_channels != 1 or any(isinstance(op, aug.ColorJitter | aug.RandomGrayscale) for op in p.ops):
+            raise Unknown("Grayscale of pictures, but to one channel before colours are changed")
+        p.mode = "L"
+    else:
+        p.add(aug.Grayscale(int(t.num_output_channels)))
+    p.channels = int(t.num_output_channels)
+
+
+def _random_grayscale(t: Any, p: Program) -> None:
+    _pixels(t, p)
+    if p.channels != 3:
+        raise Unknown("RandomGrayscale of gray pictures")
+    p.add(aug.RandomGrayscale(float(t.p)), random=True)
+
+
+def _to_unit(p: Program) -> None:
+    p.add(st.ToDtype("float32", scale=True))
+    p.state = UNIT
+
+
+def _to_tensor(t: Any, p: Program) -> None:
+    if p.state != PICTURE:
+        raise Unknown(f"ToTensor of a {p.state}")
+    _to_unit(p)
+
+
+def _pil_to_tensor(t: Any, p: Program) -> None:
+    if p.state != PICTURE:
+        raise Unknown(f"{type(t).__name__} of a {p.state}")
+    p.state = BYTES
+
+
+def _to_image(t: Any, p: Program) -> None:
+    if p.state == PICTURE:
+        p.state = BYTES
+    # A tensor only gets another class, which collating takes off again.
+
+
+def _to_pure(t: Any, p: Program) -> None:
+    if p.state == PICTURE:
+        raise Unknown("ToPureTensor of a picture")
+
+
+def _to_dtype(t: Any, p: Program) -> None:
+    dtype = t.dtype
+    if isinstance(dtype, dict):
+        raise Unknown(f"{type(t).__name__} with several types")
+    scale = bool(getattr(t, "scale", True))
+    if p.state == PICTURE:
+        raise Unknown(f"{type(t).__name__} of a picture, which it leaves as it is")
+    if dtype == (torch.uint8 if p.state == BYTES else torch.float32):
+        return
+    if p.state != BYTES or dtype != torch.float32:
+        raise Unknown(f"{type(t).__name__} from a {p.state} to {dtype}")
+    if scale:
+        _to_unit(p)
+    else:
+        p.add(st.ToDtype("float32", scale=False))
+        p.state = FLOATS
+
+
+def _normalize(t: Any, p: Program) -> None:
+    if p.state not in (UNIT, FLOATS):
+        raise Unknown(f"Normalize of a {p.state}")
+    mean, std = ([float(v) for v in value] for value in (t.mean, t.std))
+    if len(mean) not in (1, p.channels) or len(std) not in (1, p.channels):
+        raise Unknown(f"Normalize with {len(mean)} means of {p.channels} channels")
+    n = max(len(mean), len(std))
+    p.add(st.Normalize(mean * (n // len(mean)), std * (n // len(std))))
+    p.state = FLOATS
+
+
+def _random_erasing(t: Any, p: Program) -> None:
+    if p.state not in (UNIT, FLOATS):
+        raise Unknown(f"RandomErasing of a {p.state}")
+    value = t.value
+    if isinstance(value, str) and value != "random":
+        raise Unknown(f"RandomErasing with value {value!r}")
+    if value is None:
+        value = "random"
+    if isinstance(value, list | tuple):
+        value = tuple(map(float, value))
+        value = value[0] if len(value) == 1 else value
+    p.add(aug.RandomErasing(float(t.p), tuple(t.scale), tuple(t.ratio), value), random=True)
+
+
+def _nothing(t: Any, p: Program) -> None:
+    """Do nothing, as the transform does."""
+
+
+_V1, _V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
+_CONTAINERS = {_V1 + "Compose", _V2 + "_container.Compose"}
+
+_KNOWN: dict[str, Callable[[Any, Program], None]] = {
+    _V1 + "Resize": _resize,
+    _V2 + "_geometry.Resize": _resize,
+    _V1 + "CenterCrop": _center_crop,
+    _V2 + "_geometry.CenterCrop": _center_crop,
+    _V1 + "RandomResizedCrop": _random_resized_crop,
+    _V2 + "_geometry.RandomResizedCrop": _random_resized_crop,
+    _V1 + "RandomCrop": _random_crop,
+    _V2 + "_geometry.RandomCrop": _random_crop,
+    _V1 + "RandomHorizontalFlip": _flip(st.RandomHorizontalFlip),
+    _V2 + "_geometry.RandomHorizontalFlip": _flip(st.RandomHorizontalFlip),
+    _V1 + "RandomVerticalFlip": _flip(st.RandomVerticalFlip),
+    _V2 + "_geometry.RandomVerticalFlip": _flip(st.RandomVerticalFlip),
+    _V1 + "ColorJitter": _color_jitter,
+    _V2 + "_color.ColorJitter": _color_jitter,
+    _V1 + "Grayscale": _grayscale,
+    _V2 + "_color.Grayscale": _grayscale,
+    _V1 + "RandomGrayscale": _random_grayscale,
+    _V2 + "_color.RandomGrayscale": _random_grayscale,
+    _V1 + "ToTensor": _to_tensor,
+    _V1 + "PILToTensor": _pil_to_tensor,
+    _V2 + "_type_conversion.PILToTensor": _pil_to_tensor,
+    _V2 + "_type_conversion.ToImage": _to_image,
+    _V2 + "_type_conversion.ToPureTensor": _to_pure,
+    _V1 + "ConvertImageDtype": _to_dtype,
+    _V2 + "_misc.ConvertImageDtype": _to_dtype,
+    _V2 + "_misc.ToDtype": _to_dtype,
+    _V1 + "Normalize": _normalize,
+    _V2 + "_misc.Normalize": _normalize,
+    _V1 + "RandomErasing": _random_erasing,
+    _V2 + "_augment.RandomErasing": _random_erasing,
+    _V2 + "_misc.Identity": _nothing,
+    "torch.nn.modules.linear.Identity": _nothing,
+}

@@ -1,0 +1,207 @@
+"""Where a DataLoader stands, saved and taken up again without loading what lies before."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+from .._errors import ConfigError, StateMismatch
+
+_VERSION = 1
+
+
+class Standing:
+    """What ``state_dict`` needs to know about the epoch that runs, and ``load_state_dict`` about the next one."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, Any] | None = None  # random numbers when the epoch began
+        self.skipped = 0  # batches that were not made since they had been before
+        self.iterator: Callable[[], Any] = lambda: None
+        self.order: Resumed | None = None  # for the iterator that is being made
+
+    def begin(self, loader: Any, make: Callable[[], Any]) -> Any:
+        """Make the iterator of an epoch, the loaded one if there is one."""
+        state, loader._stoker_load = loader._stoker_load, None
+        if state is None:
+            self.begun, self.skipped = _random_state(loader), 0
+            made = make()
+        else:
+            made = self._resume(loader, make, state)
+        self.iterator = weakref.ref(made)
+        return made
+
+    def _resume(self, loader: Any, make: Callable[[], Any], state: dict[str, Any]) -> Any:
+        self.begun, self.skipped = state["begun"], state["batches"]
+        now = torch.get_rng_state()
+        if self.begun is not None:
+            _check_generators(loader, self.begun)
+            _set_random_state(loader, self.begun)  # for the seed that torch draws for each iterator
+        try:
+            return self._iterable(make) if isinstance(loader.dataset, IterableDataset) else self._ordered(loader, make)
+        finally:
+            torch.set_rng_state(now)
+
+    def _ordered(self, loader: Any, make: Callable[[], Any]) -> Any:
+        persistent = loader._iterator  # which knows its order already
+        base = loader._index_sampler
+        self.order = Resumed(loader, base, self.skipped, self.begun)
+        try:
+            if persistent is not None:
+                persistent._index_sampler = self.order
+            return make()
+        finally:
+            if persistent is not None:
+                persistent._index_sampler = base
+            self.order = None
+
+    def _iterable(self, make: Callable[[], Any]) -> Any:
+        made = make()
+        left = sum(1 for _ in itertools.islice(made, self.skipped))
+        if left < self.skipped:
+            raise _too_far(self.skipped, f"the dataset gives {left}")
+        self.skipped = 0  # the iterator has counted them
+        return made
+
+    def state(self, loader: Any) -> dict[str, Any]:
+        """Return the state of a loader; see ``DataLoader.state_dict``."""
+        if loader._stoker_load is not None:
+            return dict(loader._stoker_load)
+        done, iterator = 0, self.iterator()
+        if self.begun is not None:
+            # Of an iterator that is gone it is not known how far it came: its epoch is over, or was given up.
+            done = -1 if iterator is None else self.skipped + int(iterator._num_yielded)
+            if _length(loader) == done:
+                done = -1
+        return {"version": _VERSION, "batches": max(done, 0), "begun": self.begun if done > 0 else None}
+
+
+class Resumed:
+    """The order of an epoch of which the first batches are left out.
+
+    Samplers draw their random numbers with the first item, behind the seed that torch draws for an iterator: for that
+    item the random numbers are put back to where they were then.
+    """
+
+    def __init__(self, loader: Any, order: Any, skip: int, begun: dict[str, Any] | None) -> None:
+        self._loader, self._order, self._skip, self._begun = loader, order, skip, begun
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._order, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        items = iter(self._order)
+        now = torch.get_rng_state()
+        try:
+            if self._begun is not None:
+                _set_random_state(self._loader, self._begun)
+                if self._begun["seeded"]:
+                    torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
+            left = sum(1 for _ in itertools.islice(items, self._skip))
+            first = next(items, self)
+        finally:
+            torch.set_rng_state(now)
+        if left < self._skip:
+            raise _too_far(self._skip, f"the sampler gives {left}")
+        if first is not self:
+            yield first
+            yield from items
+
+
+def _too_far(batches: int, what: str) -> StateMismatch:
+    return StateMismatch(
+        f"the state lies behind {batches} batches, and {what} in an epoch: it is that of another dataset, batch size "
+        "or number of ranks"
+    )
+
+
+def check(state: Any) -> dict[str, Any]:
+    """Return a checked copy of what a user loads."""
+    keys = {"version", "batches", "begun"}
+    if not isinstance(state, dict) or not keys <= state.keys():
+        raise StateMismatch("this is no state of a stoker.torch.DataLoader; it comes from its state_dict()")
+    if state["version"] != _VERSION:
+        raise StateMismatch(f"the state has version {state['version']}, this package knows {_VERSION}")
+    if not isinstance(state["batches"], int) or state["batches"] < 0:
+        raise ConfigError(f"the state says {state['batches']!r} batches")
+    return {key: state[key] for key in keys}
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    """Return the generators that the order of an epoch may come from, each once, in a fixed order."""
+    found: list[torch.Generator] = []
+    todo: list[Any] = [loader]
+    seen: list[Any] = []
+    while todo:
+        at = todo.pop()
+        if at is None or any(at is s for s in seen) or len(seen) > 32:
+            continue
+        seen.append(at)
+        generator = getattr(at, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(generator is g for g in found):
+            found.append(generator)
+        todo += [vars(at).get(name) if hasattr(at, "__dict__") else None for name in ("batch_sampler", "sampler")]
+    return found
+
+
+def _stateful(loader: Any) -> Any:
+    """Return the sampler that keeps a state of its own, if there is one."""
+    for sampler in (loader.batch_sampler, loader.sampler):
+        if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict"):
+            return sampler
+    return None
+
+
+def _random_state(loader: Any) -> dict[str, Any]:
+    sampler = _stateful(loader)
+    return {
+        # Persistent workers draw no seed but for their first epoch.
+        "seeded": loader._iterator is None,
+        "global": _text(torch.get_rng_state()),
+        "generators": [_text(g.get_state()) for g in _generators(loader)],
+        "sampler": None if sampler is None else sampler.state_dict(),
+    }
+
+
+def _check_generators(loader: Any, begun: dict[str, Any]) -> None:
+    had, have = len(begun["generators"]), len(_generators(loader))
+    if had != have:
+        raise StateMismatch(
+            f"the state has random numbers of {had} generators, this loader draws from {have}: it was made with "
+            "another sampler or generator"
+        )
+
+
+def _set_random_state(loader: Any, begun: dict[str, Any]) -> None:
+    torch.set_rng_state(_tensor(begun["global"]))
+    for generator, state in zip(_generators(loader), begun["generators"], strict=True):
+        generator.set_state(_tensor(state))
+    sampler = _stateful(loader)
+    if sampler is not None and begun["sampler"] is not None:
+        sampler.load_state_dict(begun["sampler"])
+
+
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy())

@@ -1,0 +1,68 @@
+"""Messages between the loader's process and a worker: small pickles over a SEQPACKET socket, and descriptors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from typing import Any
+
+from .._process import anonymous_file
+
+# To a worker: (TASK, epoch, task, index), (EPOCH, epoch), (FOLDED, size) with the message in a descriptor.
+TASK, EPOCH, FOLDED = "task", "epoch", "folded"
+# From a worker: (SMALL, epoch, task, body, places, buffers, bytes), (BATCH, epoch, task, body or where it lies, places,
+# buffers, [(piece, its size where it is new)], dropped pieces), (FAILED, epoch, task, wrapper), (END, epoch, task).
+SMALL, BATCH, FAILED, END = "small", "batch", "failed", "end"
+
+INLINE = 16 << 10  # of a batch, what is larger goes into its memory
+_LARGEST = 48 << 10  # of a message; what is larger is sent as a file in memory
+_FDS = 64
+
+
+def pack(message: tuple[Any, ...]) -> tuple[bytes, list[int]]:
+    """Return a message as bytes, and the descriptor of what has no room in them, which the caller closes."""
+    data = pickle.dumps(message, 5)
+    if len(data) <= _LARGEST:
+        return data, []
+    fd = anonymous_file("stoker-message")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    return pickle.dumps((FOLDED, len(data)), 5), [fd]
+
+
+def close(fds: list[int]) -> None:
+    """Close descriptors."""
+    for fd in fds:
+        os.close(fd)
+
+
+def send(sock: socket.socket, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
+    """Send a message and descriptors."""
+    data, folded = pack(message)
+    try:
+        send_packed(sock, data, folded + (fds or []))
+    finally:
+        close(folded)
+
+
+def send_packed(sock: socket.socket, data: bytes, fds: list[int]) -> None:
+    """Send what ``pack`` has made."""
+    if fds:
+        socket.send_fds(sock, [data], fds)
+    else:
+        sock.send(data)
+
+
+def receive(sock: socket.socket) -> tuple[Any, list[int]]:
+    """Return a message and its descriptors, or None at the connection's end."""
+    data, fds, _, _ = socket.recv_fds(sock, _LARGEST + 1, _FDS, socket.MSG_CMSG_CLOEXEC)
+    if not data:
+        return None, []
+    message = pickle.loads(data)
+    if message[0] != FOLDED:
+        return message, fds
+    try:
+        return pickle.loads(os.pread(fds[0], message[1], 0)), fds[1:]
+    finally:
+        os.close(fds[0])

@@ -1,0 +1,283 @@
+"""A worker process: it gets indices, makes batches of the user's dataset, and puts them into shared memory."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import os
+import pickle
+import random
+import select
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import signal_handling
+from torch.utils.data._utils import worker as torch_worker
+
+from . import _collate, _wire
+from ._codec import Part, dumps, in_a_row, place, total
+from ._job import Job, Sent
+from ._memory import ALIGN, Page, Pieces, align
+
+_OURS = str(Path(__file__).parent)
+_THEIRS = str(Path(torch.utils.data.__file__).parent / "_utils")
+# How often a worker looks whether the loader's process is still there, should the connection not tell.
+_LOOK = 5.0
+
+
+class Ended(Exception):
+    """The loader wants no more."""
+
+
+class _NoMore(Exception):
+    """An iterable dataset has ended."""
+
+
+def main(sock: socket.socket, page: Page, job: Job | Sent, number: int, base_seed: int) -> None:
+    """Run a worker until the loader ends it."""
+    with contextlib.suppress(KeyboardInterrupt, Ended):
+        # Whatever lives now was made before: the collector need not look at it, which would copy its pages.
+        gc.freeze()
+        _Worker(sock, page, job, number, base_seed).run()
+
+
+class _Worker:
+    def __init__(self, sock: socket.socket, page: Page, job: Job | Sent, number: int, base_seed: int) -> None:
+        self._sock, self._page, self._number = sock, page, number
+        self._parent = os.getppid()
+        page.close_fd()
+        signal_handling._set_worker_signal_handlers()
+        with contextlib.suppress(AttributeError):
+            torch.multiprocessing._set_thread_name("pt_data_worker")
+        torch.set_num_threads(1)
+        self._job = job = job.open() if isinstance(job, Sent) else job
+        self._pieces = Pieces(page)
+        _collate.install(self._pieces)
+        _seed(base_seed, number)
+        torch_worker._worker_info = torch_worker.WorkerInfo(
+            id=number, num_workers=job.num_workers, seed=base_seed + number, dataset=job.dataset
+        )
+        self._inbox: collections.deque[tuple[Any, ...]] = collections.deque()
+        # What keeps this worker from working: it is the answer to every task.
+        self._broken: ExceptionWrapper | None = None
+        try:
+            if job.init_fn is not None:
+                job.init_fn(number)
+        except Exception:
+            self._broken = self._failure(None, "worker_init_fn")
+        self._uninitialised = self._broken
+        self._fetch = self._make_fetch()
+
+    def run(self) -> None:
+        """Answer tasks."""
+        while True:
+            message = self._receive()
+            if message[0] == _wire.EPOCH:
+                self._broken = self._uninitialised
+                self._fetch = self._make_fetch()
+                continue
+            _, epoch, task, index = message
+            if self._page.ended:
+                raise Ended
+            self._answer(epoch, task, index)
+            del message, index
+
+    def _make_fetch(self) -> Any:
+        if self._broken is not None:
+            return None
+        kind = _Iterable if self._job.iterable else _Map
+        try:
+            return kind(self._job)
+        except Exception:
+            self._broken = self._failure(None, "iter() of the dataset")
+            return None
+
+    def _answer(self, epoch: int, task: int, index: Any) -> None:
+        if self._broken is not None:
+            return self._send_failure(epoch, task, self._broken)
+        try:
+            data = self._fetch.fetch(index)
+        except _NoMore:
+            return self._send((_wire.END, epoch, task))
+        except Exception:
+            self._pieces.abandon()
+            return self._send_failure(epoch, task, self._failure(self._fetch.record, self._fetch.doing))
+        try:
+            body, parts = dumps(data)
+        except Exception:
+            self._pieces.abandon()
+            return self._send_failure(epoch, task, self._failure(None, "sending the batch to the loader"))
+        del data
+        return self._send_batch(epoch, task, body, parts)
+
+    def _send_batch(self, epoch: int, task: int, body: bytes, parts: list[Part]) -> None:
+        pieces = self._pieces
+        there = [pieces.holds(part.address) if part.storage is not None and part.size else None for part in parts]
+        need = total([part for part, lies in zip(parts, there, strict=True) if lies is None])
+        buffers = [i for i, part in enumerate(parts) if part.buffer is not None]
+        if not pieces.open and need + len(body) <= _wire.INLINE:
+            beside = bytearray(need)
+            places = place(parts, in_a_row(parts, beside))
+            self._send((_wire.SMALL, epoch, task, body, places, buffers, bytes(beside)))
+            return
+        outside = len(body) > _wire.INLINE
+        room = need + (align(len(body)) + ALIGN if outside else 0)
+        number = pieces.reserve(room) if room else 0
+        piece = pieces.open[number]
+
+        def take(i: int) -> tuple[int, int, Any]:
+            lies = there[i]
+            return (number, piece.take(parts[i].size) or 0, piece.root) if lies is None else (*lies, None)
+
+        places = place(parts, take)
+        sent: bytes | tuple[int, int, int] = body
+        if outside:
+            at = piece.take(len(body)) or 0
+            memoryview(piece.root)[at : at + len(body)] = body  # type: ignore[arg-type]
+            sent = number, at, len(body)
+        used = pieces.finish()
+        dropped, pieces.dropped = pieces.dropped, []
+        fds = [p.fd for p in used if p.fd >= 0]
+        described = [(p.number, p.size if p.fd >= 0 else 0) for p in used]
+        self._send((_wire.BATCH, epoch, task, sent, places, buffers, described, dropped), fds)
+        for p in used:
+            p.close_fd()
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    def _failure(self, record: Any, doing: str) -> ExceptionWrapper:
+        """Describe the exception that is being handled, in torch's form."""
+        where = f"in DataLoader worker process {self._number}"
+        if record is not None:
+            where += f", record {record!r:.100}"
+        elif doing:
+            where += f", in {doing}"
+        kind, value, trace = sys.exc_info()
+        if kind is None or value is None:
+            raise RuntimeError("no exception is being handled")
+        return ExceptionWrapper((kind, value, _users(trace)), where)
+
+    def _send_failure(self, epoch: int, task: int, failure: ExceptionWrapper) -> None:
+        try:
+            body = pickle.dumps(failure)
+            pickle.loads(body)
+        except Exception:
+            # The type is known here alone.
+            failure.where += f" (a {failure.exc_type.__qualname__}, a type that cannot be sent)"
+            failure.exc_type = RuntimeError
+            body = pickle.dumps(failure)
+        if len(body) > _wire.INLINE:
+            failure.exc_msg = failure.exc_msg[: _wire.INLINE // 8] + "\n[...]"
+            body = pickle.dumps(failure)
+        self._send((_wire.FAILED, epoch, task, body))
+
+    # --- the connection -------------------------------------------------------------------------------------------
+
+    def _send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
+        try:
+            _wire.send(self._sock, message, fds)
+        except OSError:
+            raise Ended from None
+
+    def _receive(self) -> tuple[Any, ...]:
+        waiter = select.poll()
+        waiter.register(self._sock, select.POLLIN)
+        while True:
+            if waiter.poll(_LOOK * 1000):
+                try:
+                    message, _ = _wire.receive(self._sock)
+                except OSError:
+                    raise Ended from None
+                if message is None:
+                    raise Ended
+                return message  # type: ignore[no-any-return]
+            if os.getppid() != self._parent:
+                raise Ended
+
+
+def _seed(base_seed: int, number: int) -> None:
+    """Set the random numbers of this process as torch's workers do."""
+    seed = base_seed + number
+    random.seed(seed)
+    torch.manual_seed(seed)
+    state = getattr(torch_worker, "_generate_state", None)
+    if state is not None:
+        np.random.seed(state(base_seed, number))
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames before the user's."""
+    at = trace
+    while at is not None and at.tb_frame.f_code.co_filename.startswith((_OURS, _THEIRS)):
+        at = at.tb_next
+    return at or trace
+
+
+class _Map:
+    """Makes batches of a dataset with ``__getitem__``."""
+
+    def __init__(self, job: Job) -> None:
+        self._dataset, self._auto, self._collate = job.dataset, job.auto_collation, job.collate_fn
+        self.record: Any = None
+        self.doing = ""
+
+    def fetch(self, index: Any) -> Any:
+        """Make a batch; ``record`` and ``doing`` say how far it came."""
+        dataset = self._dataset
+        self.doing = "fetching"
+        if not self._auto:
+            self.record = index
+            data = dataset[index]
+        elif getattr(dataset, "__getitems__", None):
+            self.record = None
+            self.doing = "__getitems__"
+            data = dataset.__getitems__(index)
+        else:
+            data = []
+            for record in index:
+                self.record = record
+                data.append(dataset[record])
+        self.record, self.doing = None, "collate_fn"
+        return self._collate(data)
+
+
+class _Iterable:
+    """Makes batches of a dataset with ``__iter__``."""
+
+    def __init__(self, job: Job) -> None:
+        self._auto, self._collate, self._drop_last = job.auto_collation, job.collate_fn, job.drop_last
+        self._iterator = iter(job.dataset)
+        self._ended = False
+        self.record: Any = None
+        self.doing = ""
+
+    def fetch(self, index: Any) -> Any:
+        """Make a batch of the next records, as many as there are indices."""
+        if self._ended:
+            raise _NoMore
+        self.doing = "the dataset's iterator"
+        if not self._auto:
+            try:
+                data = next(self._iterator)
+            except StopIteration:
+                self._ended = True
+                raise _NoMore from None
+        else:
+            data = []
+            for _ in index:
+                try:
+                    data.append(next(self._iterator))
+                except StopIteration:
+                    self._ended = True
+                    break
+            if not data or (self._drop_last and len(data) < len(index)):
+                raise _NoMore
+        self.doing = "collate_fn"
+        return self._collate(data)

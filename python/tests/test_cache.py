@@ -1,0 +1,53 @@
+"""The cache of folders that are read as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+
+
+def test_epochs_are_the_same(make: Make, photos: Path, tmp_path: Path) -> None:
+    def load(**more: object) -> stoker.Loader:
+        crop = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
+        return make(photos, batch_size=16, shuffle=True, seed=4, fields={"image": crop}, **more)
+
+    plain, cached = load(cache=False), load(cache_dir=tmp_path / "cache")
+    for _ in range(12):  # what is read ahead of so small a folder are several epochs
+        for a, b in zip(plain, cached, strict=True):
+            assert np.array_equal(a["image"], b["image"])
+            assert np.array_equal(a["index"], b["index"])
+    assert "cache" not in plain.stats()["engine"]
+    stats = cached.stats()["engine"]["cache"]
+    assert stats["hits"] > 0 and stats["misses"] > 0
+    assert stats["damaged"] == 0
+    assert Path(stats["folder"]).is_relative_to(tmp_path / "cache")
+
+
+def test_another_loader_finds_it(make: Make, photos: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        with make(photos, batch_size=16, fields={"image": [stoker.Resize((32, 32))]}, cache_dir=tmp_path) as loader:
+            for _ in range(8):
+                for _batch in loader:
+                    pass
+            stats = loader.stats()["engine"]["cache"]
+    assert stats["hits"] > 0
+
+
+def test_unwritable(make: Make, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(RuntimeWarning, match="there is no cache"):
+        loader = make(photos, batch_size=16, fields={"image": [stoker.Resize((32, 32))]}, cache_dir=tmp_path / "file")
+    assert sum(len(batch["label"]) for batch in loader) == 203
+
+
+@pytest.mark.parametrize("options", [{"cache_limit": "much"}, {"cache_limit": 0}])
+def test_refused(options: dict[str, object]) -> None:
+    with pytest.raises(stoker.ConfigError, match=next(iter(options))):
+        stoker.Loader("nowhere", batch_size=1, **options)  # type: ignore[arg-type]

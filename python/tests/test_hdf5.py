@@ -1,0 +1,175 @@
+"""HDF5 files as h5py writes them, record by record the same as h5py reads them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+COUNT = 53
+
+# What a data set may be written with, all of shape [COUNT, 6, 5].
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "chunked": {"chunks": (8, 4, 5)},
+    "rows": {"chunks": (1, 6, 5), "compression": "gzip", "shuffle": True},
+    "gzip": {"chunks": (8, 6, 5), "compression": "gzip", "compression_opts": 9},
+    "lzf": {"chunks": (16, 3, 2), "compression": "lzf", "shuffle": True},
+    "sums": {"chunks": (8, 6, 5), "fletcher32": True},
+    "all": {"chunks": (5, 6, 5), "compression": "gzip", "shuffle": True, "fletcher32": True},
+    "grows": {"chunks": (8, 6, 5), "maxshape": (None, 6, 5), "compression": "gzip"},
+    "grows_both": {"chunks": (3, 2, 5), "maxshape": (None, None, 5)},
+    "room": {"chunks": (3, 6, 5), "maxshape": (500, 6, 5)},
+}
+TYPES = ["|b1", "|u1", "|i1", "<u2", ">i2", ">u4", "<i4", "<i8", ">u8", "<f2", ">f4", "<f4", ">f8", "<f8"]
+
+
+def values(dtype: str, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return np.round(rng.normal(size=(COUNT, 6, 5)) * 8).astype(dtype)
+    return rng.integers(0, 100, (COUNT, 6, 5)).astype(dtype)
+
+
+def same(loader: stoker.Loader, path: Path, names: dict[str, str]) -> None:
+    """Compare all records with what h5py reads; names are data sets by field."""
+    seen = []
+    with h5py.File(path) as f:
+        want = {name: f[of][:] for name, of in names.items()}
+        for batch in loader:
+            index = np.asarray(batch.index)
+            seen += index.tolist()
+            for name, rows in want.items():
+                np.testing.assert_array_equal(batch[name], rows[index])
+    assert sorted(seen) == list(range(COUNT)) != seen
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("userblock", [0, 1024])
+def test_layouts_and_types(make: Make, tmp_path: Path, libver: str, userblock: int) -> None:
+    path = tmp_path / "x.h5"
+    names = {}
+    with h5py.File(path, "w", libver=libver, userblock_size=userblock) as f:
+        for w, (way, options) in enumerate(WAYS.items()):
+            for t, dtype in enumerate(TYPES):
+                if (w + t) % 3 == 0 or (libver == "latest" and t == w):
+                    name = f"{way}/{np.dtype(dtype).str[1:]}_{'big' if dtype[0] == '>' else 'little'}"
+                    f.create_dataset(name, data=values(dtype, w * 100 + t), **options)
+                    names[name] = name
+    same(make(path, batch_size=7, shuffle=True, seed=1), path, names)
+
+
+def test_packed(make: Make, binary: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        for w, (way, options) in enumerate(WAYS.items()):
+            f.create_dataset(way, data=values("<f4", w), **options)
+    subprocess.run([binary, "pack", str(path), str(tmp_path / "packed")], check=True, capture_output=True)
+    same(make(tmp_path / "packed", batch_size=7, shuffle=True, seed=1), path, {way: way for way in WAYS})
+
+
+def test_larger_than_what_is_kept(make: Make, tmp_path: Path) -> None:
+    """Chunks of many rows, of which there are more than are decoded when a file is opened."""
+    path = tmp_path / "x.h5"
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 9, (600, 100, 100), dtype=np.int32)
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", data=rows, chunks=(50, 100, 100), compression="lzf", shuffle=True)
+        f.create_dataset("one", data=rows, chunks=(1, 100, 100), compression="lzf", shuffle=True)
+    for shuffle in (False, True):
+        for batch in make(path, batch_size=64, shuffle=shuffle, seed=2):
+            np.testing.assert_array_equal(batch.x, rows[batch.index])
+            np.testing.assert_array_equal(batch.one, rows[batch.index])
+
+
+def test_images_labels_and_splits(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, 9, 8, 3), dtype=np.uint8)
+    with h5py.File(path, "w") as f:
+        for split in ("train", "test"):
+            f[f"{split}/image"] = images if split == "train" else images[:5]
+            f[f"{split}/planes"] = np.ascontiguousarray(f[f"{split}/image"][:].transpose(0, 3, 1, 2))
+            f[f"{split}/label"] = np.arange(len(f[f"{split}/image"])) % 10
+    with pytest.raises(stoker.StokerError, match=r'groups "test", "train" with the same arrays: .*\?split=test'):
+        make(path, batch_size=4)
+    assert make(f"{path}?split=test", batch_size=4).num_records == 5
+    url = f"{path}?split=train&image:image&turned:image=planes&label:label"
+    fields = {"image": [stoker.CenterCrop((9, 8))], "turned": [stoker.CenterCrop((9, 8))]}
+    for batch in make(url, batch_size=6, shuffle=True, fields=fields):
+        index = np.asarray(batch.index)
+        np.testing.assert_array_equal(batch.image, images[index])
+        np.testing.assert_array_equal(batch.turned, images[index])
+        np.testing.assert_array_equal(batch.label, index % 10)
+    for batch in make(f"{path}?x=/train/image&y=/train/label", batch_size=6):
+        np.testing.assert_array_equal(batch.x, images[batch.index])
+
+
+def test_any_length(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    lists = [np.arange(i % 7, dtype=np.float32) * i for i in range(COUNT)]
+    texts = ["größe " * (i % 5) for i in range(COUNT)]
+    with h5py.File(path, "w", libver="latest") as f:
+        ds = f.create_dataset("lists", (COUNT,), dtype=h5py.vlen_dtype(np.float32), chunks=(10,))
+        for i, row in enumerate(lists):
+            ds[i] = row
+        f.create_dataset("text", data=texts, dtype=h5py.string_dtype())
+        f.create_dataset("word", data=np.array([f"w{i}" for i in range(COUNT)], dtype="S6"))
+        record = np.zeros(COUNT, dtype=[("id", ">i4"), ("at", "<f8", (3,))])
+        record["id"], record["at"] = np.arange(COUNT), np.arange(3 * COUNT).reshape(-1, 3)
+        f.create_dataset("record", data=record, chunks=(9,), compression="gzip")
+        f.create_dataset("kind", data=np.arange(COUNT) % 2, dtype=h5py.enum_dtype({"off": 0, "on": 1}))
+    with make(path, batch_size=5, shuffle=True) as loader:
+        assert loader.info["classes"]["kind"] == ["off", "on"]
+        for batch in loader:
+            for k, i in enumerate(int(i) for i in batch.index):
+                np.testing.assert_array_equal(batch.lists[k], lists[i])
+                assert batch.text[k] == texts[i]
+                assert batch.word[k] == f"w{i}"
+                assert batch["record.id"][k] == i
+                np.testing.assert_array_equal(batch["record.at"][k], [3 * i, 3 * i + 1, 3 * i + 2])
+                assert batch.kind[k] == i % 2
+
+
+def test_inspect_says_what_is_no_field(binary: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        f["x"] = np.zeros((COUNT, 3))
+        f["y"] = np.zeros(COUNT)
+        f["mean"] = np.zeros(3)
+        f["about"] = "text"
+        f["complex"] = np.zeros(COUNT, dtype="datetime64[s]").astype("i8").view("V8")
+        f.create_dataset("nbit", data=np.zeros(COUNT, "i4"), chunks=(8,), scaleoffset=4)
+    out = subprocess.run([binary, "inspect", str(path), "--json"], check=True, capture_output=True, text=True).stdout
+    said = json.loads(out)
+    assert [f["name"] for f in said["fields"]] == ["complex", "x", "y"]
+    why = {e["path"]: e["reason"] for e in said["no_fields"]}
+    assert why["mean"] == f"its first axis has 3 elements, that of the fields {COUNT}"
+    assert "single value" in why["about"]
+    assert "filter 6" in why["nbit"]
+    text = subprocess.run([binary, "inspect", str(path)], check=True, capture_output=True, text=True).stdout
+    assert "No fields" in text and "mean: its first axis" in text
+
+
+def test_damage_is_one_line(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        rows = np.random.default_rng(0).normal(size=(600, 5000))
+        f.create_dataset("x", data=rows, chunks=(1, 5000), compression="gzip")
+        at = f["x"].id.get_chunk_info(7).byte_offset
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+    with pytest.raises(stoker.StokerError, match=rf'x.h5, row 7, field "x": data set "x", chunk 7 \(byte {at}\): gzip'):
+        for _ in make(path, batch_size=100):
+            pass
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(stoker.StokerError, match=r"x.h5: the file is cut off"):
+        make(path, batch_size=100)

@@ -1,0 +1,180 @@
+"""Work that is done once, when packing: what the loader and other libraries see of it, with the real engine."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def table(path: Path, first: int, last: int, classes: list[str]) -> Path:
+    lines = ["n,cls,text"]
+    lines += [f"{i},{classes[i % len(classes)]},record {i}" for i in range(first, last)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_append_and_remove(make: Make, binary: str, tmp_path: Path) -> None:
+    def pack(*args: object) -> None:
+        subprocess.run([binary, "pack", *map(str, args)], check=True, capture_output=True)
+
+    kind = ["--kind", "cls=label"]
+    out = tmp_path / "p"
+    pack(table(tmp_path / "a.csv", 0, 100, ["cat", "dog"]), out, *kind)
+    old = make(out, 10, shuffle=True)
+    first = next(iter(old))
+    pack(table(tmp_path / "b.csv", 100, 130, ["ant", "dog", "eel"]), out, "--append", *kind)
+    pack("--remove", 'n >= 20 and n < 40 or cls == "eel"', out)
+    loader = make(out, 16, shuffle=True, drop_last=False)
+    rows: dict[int, Any] = {}
+    for batch in loader:
+        for n, cls, text in zip(batch.n, batch.cls, batch.text, strict=True):
+            rows[int(n)] = (int(cls), str(text))
+    classes = ["cat", "dog", "ant", "eel"]
+    want = {}
+    for i in range(130):
+        cls = ["cat", "dog"][i % 2] if i < 100 else ["ant", "dog", "eel"][i % 3]
+        if not (20 <= i < 40 or cls == "eel"):
+            want[i] = (classes.index(cls), f"record {i}")
+    assert rows == want
+    # The loader that was open before goes on with what it had.
+    seen = sorted([int(n) for n in first.n] + [int(n) for b in old for n in b.n])
+    assert len(seen) >= 100 and set(seen) == set(range(100))
+    # Its state is of other records.
+    state = loader.state_dict()
+    with pytest.raises(stoker.StokerError):
+        make(tmp_path / "a.csv", 16, shuffle=True, drop_last=False).load_state_dict(state)
+    pack("--compact", out)
+    again = make(out, 16, shuffle=True, drop_last=False)
+    assert sorted(int(n) for b in again for n in b.n) == sorted(want)
+
+
+def run(binary: str, *args: object) -> str:
+    return subprocess.run([binary, *map(str, args)], check=True, capture_output=True, text=True).stdout
+
+
+def rows(path: Path) -> dict[str, list[Any]]:
+    """Read a pack as other tools do."""
+    tables = [pa.ipc.open_file(f).read_all() for f in sorted(path.glob("*.arrow"))]
+    return pa.concat_tables(tables).to_pydict()
+
+
+def pixels(table: dict[str, list[Any]], i: int, name: str = "image", channels: int = 3) -> np.ndarray[Any, Any]:
+    shape = (table[name + "_height"][i], table[name + "_width"][i], channels)
+    return np.frombuffer(table[name][i]["bytes"], np.uint8).reshape(shape)
+
+
+def short(im: Image.Image, n: int, how: Image.Resampling) -> Image.Image:
+    w, h = im.size
+    size = (n, n * h // w) if w <= h else (n * w // h, n)
+    return im.resize(size, how)
+
+
+@pytest.mark.parametrize("how", ["bilinear", "bicubic"])
+def test_pixels_equal_pillow(binary: str, photos: Path, tmp_path: Path, how: str) -> None:
+    filter_ = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[how]
+    out = tmp_path / "p"
+    options = ["--images", "raw", "--resize", "96", "--crop", "80x64", "--interpolation", how]
+    run(binary, "pack", photos, out, *options)
+    run(binary, "pack", photos, tmp_path / "g", "--grayscale", *options)
+    packed, gray = rows(out), rows(tmp_path / "g")
+    for i in range(0, 203, 9):
+        with Image.open(photos / packed["image"][i]["path"]) as im:
+            want = short(im.convert("RGB"), 96, filter_)
+        left, top = round((want.size[0] - 80) / 2), round((want.size[1] - 64) / 2)
+        want = want.crop((left, top, left + 80, top + 64))
+        got = pixels(packed, i)
+        assert got.shape == (64, 80, 3)
+        assert np.abs(got.astype(int) - np.asarray(want)).max() <= 1
+        luma = np.asarray(Image.fromarray(got).convert("L"))
+        assert np.abs(pixels(gray, i, channels=1)[..., 0].astype(int) - luma).max() <= 1
+    assert "--resize 96 --crop 80x64" in run(binary, "inspect", out)
+
+
+def test_jpegs_again(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:
+    raw, jpeg, dct = (tmp_path / name for name in ("raw", "jpeg", "dct"))
+    run(binary, "pack", photos, raw, "--images", "raw", "--resize", "64")
+    run(binary, "pack", photos, jpeg, "--images", "keep", "--resize", "64", "--reencode-quality", "90")
+    run(binary, "pack", photos, dct, "--resize", "64", "--reencode-quality", "90")
+    a, b = rows(raw), rows(jpeg)
+    for i in range(0, 203, 17):
+        file = io.BytesIO()
+        Image.fromarray(pixels(a, i)).save(file, "JPEG", quality=90)
+        with Image.open(file) as want, Image.open(io.BytesIO(b["image"][i]["bytes"])) as got:
+            assert got.layers == (3 if want.mode == "RGB" else 1) or got.mode == "L"
+            if got.mode == "RGB":
+                assert got.quantization == want.quantization
+                assert np.abs(np.asarray(got).astype(int) - np.asarray(want)).mean() < 0.1
+    one, two = (make(p, 16, fields={"image": [stoker.CenterCrop(48)]}) for p in (jpeg, dct))
+    for x, y in zip(one, two, strict=True):
+        assert np.array_equal(x.image, y.image)  # the pixels of the JPEGs, bit for bit
+
+
+def test_masks_move_alike(binary: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    for kind in ("images", "masks"):
+        (tmp_path / "s" / kind).mkdir(parents=True)
+    for i in range(12):
+        w, h = 40 + 7 * i, 90 - 3 * i
+        Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)).save(tmp_path / f"s/images/{i:02d}.png")
+        Image.fromarray(rng.integers(0, 200, (h, w), np.uint8)).save(tmp_path / f"s/masks/{i:02d}.png")
+    fields = ["--field", "image=images/*.png", "--field", "mask=masks/*.png"]
+    out = tmp_path / "p"
+    run(binary, "pack", tmp_path / "s", out, *fields, "--images", "raw", "--resize", "50x30", "--crop", "32x20")
+    packed = rows(out)
+    for i in range(12):
+        with Image.open(tmp_path / f"s/masks/{i:02d}.png") as im:
+            want = np.asarray(im.resize((50, 30), Image.Resampling.NEAREST))[5:25, 9:41]
+        assert np.array_equal(pixels(packed, i, "mask", 1)[..., 0], want)
+
+
+def test_resolutions(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p"
+    run(binary, "pack", photos, out, "--images", "raw", "--resize", "32x32,48x48,64x64")
+    kinds = {}
+    for side in (32, 48, 64):
+        run(binary, "pack", photos, tmp_path / str(side), "--images", "raw", "--resize", f"{side}x{side}")
+        kinds[side] = make(tmp_path / str(side), 20, shuffle=True, seed=3)
+    options: Any = {"batch_size": 20, "shuffle": True, "seed": 3}
+    largest = next(iter(make(out, **options)))
+    assert largest.image.shape == (20, 64, 64, 3)
+    # From one resolution to the next, in the middle of an epoch.
+    state = None
+    whole = {side: list(loader) for side, loader in kinds.items()}
+    for k, side in enumerate((32, 48, 64)):
+        loader = make(out, resolution=f"{side}x{side}", **options)
+        if state is not None:
+            loader.load_state_dict(state)
+        batches = iter(loader)
+        for want in whole[side][3 * k : 3 * k + 3]:
+            got = next(batches)
+            assert np.array_equal(got.image, want.image) and np.array_equal(got.index, want.index)
+        state = loader.state_dict()
+    with pytest.raises(stoker.StokerError, match="has its images at 32x32, 48x48, 64x64"):
+        make(out, 20, resolution=40)
+
+
+def test_dedupe(make: Make, tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text("n,text\n" + "".join(f"{i % 90},text {i % 70}\n" for i in range(500)))
+    texts = [str(t) for b in make(source, 7, drop_last=False, dedupe=["text"]) for t in b.text]
+    assert texts == [f"text {i}" for i in range(70)]
+    assert sum(len(b.n) for b in make(source, 7, drop_last=False, dedupe=True)) == 500
+    with pytest.raises(stoker.StokerError, match="dedupe"):
+        make(source, 7, dedupe="text")

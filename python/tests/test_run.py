@@ -1,0 +1,147 @@
+"""``stoker run`` around scripts that nobody has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from conftest import SOURCE
+
+pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+HEAD = """
+import sys, torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms as T
+data = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((24, 24)), T.ToTensor()]))
+"""
+
+
+def write(path: Path, program: str) -> str:
+    script = path / "train.py"
+    script.write_text(HEAD + textwrap.dedent(program))
+    return str(script)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SOURCE, "STOKER_PYTHON_HOOK": str(Path(SOURCE) / "stoker" / "_hook")}
+
+
+def run(binary: str, path: Path, photos: Path, program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [binary, "run", *args, "--", sys.executable, write(path, program), str(photos)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+
+
+def test_loaders_of_any_origin(binary: str, photos: Path, tmp_path: Path) -> None:
+    """Classes that are derived, imported under other names and made by functions: the same batches as without."""
+    done = run(
+        binary,
+        tmp_path,
+        photos,
+        """
+        import json, torch.utils.data as other
+        class Mine(DataLoader):
+            def __iter__(self):
+                for batch in super().__iter__():
+                    yield batch
+        def sums(loader):
+            torch.manual_seed(4)
+            return [(float(x.sum()), y.tolist()) for _ in range(2) for x, y in loader]
+        out = []
+        for kind, workers in ((DataLoader, 0), (other.DataLoader, 2), (Mine, 2), (torch.utils.data.DataLoader, 1)):
+            assert issubclass(kind, other.DataLoader)
+            out.append(sums(kind(data, 16, shuffle=True, num_workers=workers, persistent_workers=workers == 1)))
+        plain = DataLoader(data, 16, shuffle=True)
+        original = DataLoader._get_iterator.__closure__[0].cell_contents.original
+        DataLoader._get_iterator = original
+        expected = sums(plain)
+        for got in out[:3]:
+            assert [y for _, y in got] == [y for _, y in expected]
+            assert all(abs(a - b) < 0.004 * 16 * 3 * 24 * 24 for (a, _), (b, _) in zip(got, expected))
+        assert len(out[3]) == len(expected)  # persistent workers draw otherwise
+        print(json.dumps("good"))
+        """,
+        "--explain",
+        "--first",
+        "2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == "good"
+    assert done.stderr.count("ImageFolder: in the engine") == 4
+    assert "the first 2 batches, made by torch" in done.stderr
+    assert "runs in" in done.stderr
+
+
+def test_what_is_not_recognised_stays(binary: str, photos: Path, tmp_path: Path) -> None:
+    done = run(
+        binary,
+        tmp_path,
+        photos,
+        """
+        class Numbers(torch.utils.data.Dataset):
+            def __len__(self): return 9
+            def __getitem__(self, i): return torch.tensor(i)
+        assert [b.tolist() for b in DataLoader(Numbers(), 4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+        raise ValueError("as it should be")
+        """,
+    )
+    assert done.returncode == 1
+    assert "ValueError: as it should be" in done.stderr
+    assert "Numbers: as it was" in done.stderr
+
+
+def test_interrupts_and_exit_codes(binary: str, photos: Path, tmp_path: Path) -> None:
+    """Ctrl-C is the script's to handle, and so is how it ends; nothing is left behind."""
+    program = """
+    import os, time
+    print(os.getppid(), flush=True)
+    try:
+        while True:
+            for _ in DataLoader(data, 50): print("batch", flush=True)
+    except KeyboardInterrupt:
+        sys.exit(7)
+    """
+    command = [binary, "run", "--", sys.executable, write(tmp_path, program), str(photos)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    ) as job:
+        assert job.stdout is not None
+        assert int(job.stdout.readline()) == os.getpid()  # nobody stands between
+        for _ in range(6):
+            assert job.stdout.readline() == "batch\n"
+        os.killpg(job.pid, signal.SIGINT)
+        _, err = job.communicate(timeout=60)
+        assert job.returncode == 7, err
+        assert "ImageFolder: in the engine" in err
+
+
+def test_two_ranks(binary: str, photos: Path, tmp_path: Path) -> None:
+    """torchrun passes it on: each rank has its own part, and the first one reports."""
+    program = """
+    import os, torch.distributed as dist
+    dist.init_process_group("gloo")
+    sampler = torch.utils.data.DistributedSampler(data, shuffle=True, seed=3)
+    loader = DataLoader(data, 8, sampler=sampler, num_workers=1)
+    mine = list(sampler)
+    sampler.set_epoch(0)
+    labels = [int(y) for _, labels in loader for y in labels]
+    assert labels == [data.targets[i] for i in mine]
+    total = torch.tensor(len(labels)); dist.all_reduce(total)
+    assert int(total) == 204
+    dist.destroy_process_group()
+    """
+    command = [
+        binary, "run", "--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        write(tmp_path, program), str(photos),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ImageFolder: in the engine") == 1

@@ -1,0 +1,95 @@
+"""Features of tf.train.Examples, as TensorFlow has written them and reads them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+Image: Any = pytest.importorskip("PIL.Image")
+FILES = Path(__file__).parents[2] / "source/tfrecordsource/testdata"
+RNG = np.random.default_rng(7)
+
+
+def test_features(make: Make, binary: str, tmp_path: Path) -> None:
+    want = json.loads((FILES / "expected.json").read_text())["examples"]
+    chosen = (
+        "?image:bytes=image/encoded&label=image/class/label&text=image/class/text&tokens:tokens&box&boxes&score&words"
+    )
+    pack = tmp_path / "pack"
+    fields = [arg for field in chosen[1:].split("&") for arg in ("--field", field)]
+    file = str(FILES / "examples.tfrecord")
+    subprocess.run([binary, "pack", file, str(pack), *fields], check=True, capture_output=True)
+    for source in (f"{FILES}/examples.tfrecord{chosen}", f"{FILES}/examples.tfrecord.gz{chosen}", str(pack)):
+        loader = make(source, batch_size=10)
+        seen = 0
+        for batch in loader:
+            for k, i in enumerate(batch.index):
+                record = want[i]
+                assert batch.label[k] == record["image/class/label"][0]
+                assert batch.text[k] == f"class {i % 5} — ß"
+                assert batch.tokens[k].tolist() == record["tokens"]
+                assert batch.box[k].tolist() == record["box"]
+                assert batch.boxes[k].tolist() == record["boxes"]
+                assert batch.score[k] == record["score"][0] if "score" in record else np.isnan(batch.score[k])
+                assert json.loads(batch.words[k]) == ["one", f'tw"o {i}\n']
+                assert f"{len(batch.image[k])}:" == record["image/encoded"][0].partition(":")[0] + ":"
+                seen += 1
+        assert seen == len(want) == 24
+
+
+def test_images(make: Make) -> None:
+    raw = make(f"{FILES}/examples.tfrecord?image:bytes=image/encoded", batch_size=24)
+    files = next(iter(raw)).image
+    loader = make(
+        f"{FILES}/examples.tfrecord?image=image/encoded&label=image/class/label",
+        batch_size=24,
+        fields={"image": [stoker.Resize((8, 8))]},
+    )
+    batch = next(iter(loader))
+    assert batch.label.tolist() == [i % 5 for i in range(24)]
+    for k in (8, 20):  # PNGs of 8 x 8
+        want = np.asarray(Image.open(io.BytesIO(files[k].tobytes())).convert("RGB"))
+        np.testing.assert_array_equal(batch.image[k], want)
+
+
+def test_errors(make: Make) -> None:
+    with pytest.raises(stoker.ConfigError, match=r'examples.tfrecord: there is no column "x": the columns are "box"'):
+        make(f"{FILES}/examples.tfrecord?x", batch_size=2)
+    with pytest.raises(stoker.ConfigError, match=r'"negative" cannot be image: it has numbers; it is read as int'):
+        make(f"{FILES}/examples.tfrecord?negative:image", batch_size=2)
+
+
+def test_tensorflow(make: Make, tmp_path: Path) -> None:
+    """Fresh records, beside TensorFlow's parsing of them."""
+    tf: Any = pytest.importorskip("tensorflow")
+    path = tmp_path / "x.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as out:
+        for i in range(50):
+            floats = RNG.random(i % 4).astype(np.float32).tolist()
+            values = {
+                "n": tf.train.Feature(int64_list=tf.train.Int64List(value=[int(RNG.integers(-(2**62), 2**62))])),
+                "list": tf.train.Feature(float_list=tf.train.FloatList(value=floats)),
+                "raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[RNG.bytes(i)])),
+            }
+            out.write(tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString())
+    batch = next(iter(make(path, batch_size=50)))
+    wanted = {
+        "n": tf.io.FixedLenFeature([], tf.int64),
+        "list": tf.io.RaggedFeature(tf.float32),
+        "raw": tf.io.FixedLenFeature([], tf.string),
+    }
+    for i, record in enumerate(tf.data.TFRecordDataset(str(path))):
+        got = tf.io.parse_single_example(record, wanted)
+        assert batch.n[i] == got["n"].numpy()
+        assert batch.list[i].tolist() == got["list"].numpy().tolist()
+        assert batch.raw[i].tobytes() == got["raw"].numpy()

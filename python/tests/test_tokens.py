@@ -1,0 +1,201 @@
+"""Files of tokens as others write them, and sequences that are cut out of documents while they are loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+
+
+def write_megatron(prefix: Path, documents: list[np.ndarray], code: int) -> None:
+    """Write a pair of files as Megatron-LM's IndexedDatasetBuilder does."""
+    np.concatenate(documents).tofile(f"{prefix}.bin")
+    lengths = np.array([len(d) for d in documents], "<i4")
+    ends = np.cumsum(lengths, dtype="<i8") * documents[0].itemsize
+    with open(f"{prefix}.idx", "wb") as f:
+        f.write(b"MMIDIDX\x00\x00" + np.array([1], "<u8").tobytes() + np.array([code], "u1").tobytes())
+        np.array([len(lengths), len(lengths) + 1], "<u8").tofile(f)
+        lengths.tofile(f)
+        np.concatenate([np.zeros(1, "<i8"), ends[:-1]]).astype("<i8").tofile(f)
+        np.arange(len(lengths) + 1, dtype="<i8").tofile(f)
+
+
+def documents(n: int, dtype: str = "<u2") -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    return [rng.integers(1, 5000, rng.integers(1, 60)).astype(dtype) for _ in range(n)]
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("<u2", 8), ("<i4", 4), ("<i8", 5)])
+def test_megatron(make: Make, binary: str, tmp_path: Path, dtype: str, code: int) -> None:
+    docs = documents(40, dtype)
+    write_megatron(tmp_path / "corpus", docs, code)
+    pack = tmp_path / "pack"
+    subprocess.run([binary, "pack", str(tmp_path / "corpus.idx"), str(pack)], check=True, capture_output=True)
+    for source in (tmp_path / "corpus.bin", tmp_path / "corpus.idx", pack):
+        seen = 0
+        for batch in make(str(source), batch_size=7, shuffle=True):
+            for i, doc in zip(batch.index, batch.tokens, strict=True):
+                assert np.array_equal(doc, docs[i])
+                seen += 1
+        assert seen == 40
+
+
+def test_nanogpt(make: Make, tmp_path: Path) -> None:
+    tokens = np.concatenate(documents(100))
+    tokens[::37] = 0
+    tokens.tofile(tmp_path / "train.bin")
+    tokens[:50].tofile(tmp_path / "val.bin")
+    header = np.zeros(256, "<i4")
+    header[:3] = 20240520, 1, len(tokens)
+    (tmp_path / "llmc.bin").write_bytes(header.tobytes() + tokens.tobytes())
+    np.save(tmp_path / "tokens.npy", tokens)
+    for name in ("train.bin", "llmc.bin", "tokens.npy"):
+        rows = [b.tokens.copy() for b in make(f"{tmp_path}/{name}?window=64", batch_size=4)]
+        assert np.array_equal(np.concatenate(rows), tokens[: len(tokens) // 64 * 64].reshape(-1, 64))
+    ends = [0, *(np.flatnonzero(tokens == 0) + 1), len(tokens)]
+    got = [d for b in make(f"{tmp_path}/train.bin?eot=0", batch_size=4) for d in b.tokens]
+    for doc, a, z in zip(got, ends[:-1], ends[1:], strict=True):
+        assert np.array_equal(doc, tokens[a:z])
+    # As nanoGPT takes them.
+    for name in ("train.bin", "llmc.bin", "tokens.npy"):
+        loader = make(tmp_path / name, batch_size=3, sequence_length=32, sequence_dtype="int64")
+        assert loader.info["sequences"]["dropped"] == len(tokens) - 32 * loader.num_records
+        for x, y in loader:
+            assert x.dtype == y.dtype == np.int64
+            assert np.array_equal(x[:, 1:], y[:, :-1])
+        x = np.concatenate([b.input.copy() for b in loader])
+        assert np.array_equal(x.ravel(), tokens[: x.size])
+    (tmp_path / "tokens.npy").unlink()
+    assert make(tmp_path, batch_size=1, sequence_length=40).info["sequences"]["documents"] == 3
+
+
+def corpora(binary: str, tmp_path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Return the same documents in every form that sequences are made of."""
+    pyarrow = pytest.importorskip("pyarrow")
+    docs = documents(80)
+    write_megatron(tmp_path / "corpus", docs, 8)
+    pack = tmp_path / "pack"
+    subprocess.run([binary, "pack", str(tmp_path / "corpus.idx"), str(pack)], check=True, capture_output=True)
+    table = pyarrow.table({"tokens": pyarrow.array([d.tolist() for d in docs], pyarrow.list_(pyarrow.uint16()))})
+    with pyarrow.ipc.new_file(tmp_path / "corpus.arrow", table.schema) as f:
+        f.write_table(table, max_chunksize=17)
+    return docs, {"megatron": tmp_path / "corpus.bin", "pack": pack, "arrow": tmp_path / "corpus.arrow"}
+
+
+def rows(loader: stoker.Loader) -> dict[int, dict[str, Any]]:
+    """Return the sequences of an epoch by their number."""
+    out = {}
+    for batch in loader:
+        for k, i in enumerate(batch.index):
+            assert int(i) not in out
+            out[int(i)] = {name: batch[name][k].copy().tolist() for name in list(batch.keys()) if name != "index"}
+    return out
+
+
+@pytest.mark.parametrize("packing", ["stream", "best-fit"])
+def test_sequences_are_the_same_however_they_are_loaded(make: Make, binary: str, tmp_path: Path, packing: str) -> None:
+    docs, sources = corpora(binary, tmp_path)
+    options: dict[str, Any] = {
+        "sequence_length": 48,
+        "sequence_packing": packing,
+        "sequence_fields": ["position_ids", "document_ids", "cu_seqlens", "loss_mask"],
+        "shuffle": True,
+        "seed": 9,
+    }
+    want = None
+    for source in sources.values():
+        loader = make(source, batch_size=5, **options)
+        first, second = rows(loader), rows(loader)
+        assert first != second
+        want = want or (first, second)
+        assert (first, second) == want
+        if packing == "best-fit":
+            inputs = np.concatenate([np.array(r["input"])[np.array(r["document_ids"]) >= 0] for r in first.values()])
+            assert sorted(inputs.tolist()) == sorted(np.concatenate(docs).tolist())
+    assert want is not None
+    parts: dict[int, Any] = {}
+    for rank in range(3):
+        parts |= rows(make(sources["pack"], batch_size=2, rank=rank, world_size=3, threads=1, **options))
+    assert parts == want[0]
+    # Resumed in the second epoch, with another batch size.
+    loader = make(sources["arrow"], batch_size=4, **options)
+    rows(loader)
+    it = iter(loader)
+    begun = {int(i) for _ in range(2) for i in next(it).index}
+    state = json.loads(json.dumps(loader.state_dict()))
+    other = make(sources["arrow"], batch_size=3, **options)
+    other.load_state_dict(state)
+    rest = rows(other)
+    assert rest == {i: r for i, r in want[1].items() if i not in begun}
+    with pytest.raises(stoker.StokerError, match="other data"):
+        make(sources["arrow"], batch_size=3, **{**options, "sequence_length": 47}).load_state_dict(state)
+
+
+def test_a_shard_of_arrays(make: Make, tmp_path: Path) -> None:
+    for i in range(3):
+        np.save(tmp_path / f"shard_{i}.npy", np.arange(100 * i, 100 * i + 50 + i, dtype=np.uint16))
+    loader = make(tmp_path, batch_size=4, sequence_length=10, sequence_shift=False)
+    tokens = np.concatenate([b.tokens.copy().ravel() for b in loader])
+    want = np.concatenate([np.arange(100 * i, 100 * i + 50 + i) for i in range(3)])
+    assert np.array_equal(tokens, want[:150])
+    assert loader.info["sequences"]["dropped"] == 3
+
+
+def test_torch(make: Make, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    write_megatron(tmp_path / "c", documents(40, "<i4"), 4)
+    loader = make(
+        tmp_path / "c.bin", batch_size=4, sequence_length=16, sequence_dtype="int64", output="torch",
+        sequence_packing="best-fit", sequence_fields=["cu_seqlens"],
+    )  # fmt: skip
+    for batch in loader:
+        assert batch.input.dtype == torch.int64 and batch.loss_mask.dtype == torch.bool
+        table = torch.nn.functional.embedding(batch.input, torch.zeros(5000, 2))
+        assert table.shape == (len(batch.input), 16, 2)
+        assert all(row[0] == 0 and row[-1] == 16 for row in batch.cu_seqlens)
+
+
+def test_refused(make: Make, tmp_path: Path) -> None:
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    (tmp_path / "x.csv").write_text("a\n1\n2\n")
+    source = tmp_path / "train.bin"
+    for message, options in {
+        "need sequence_length=": {"sequence_fields": ["loss_mask"]},
+        "less than one sequence of 200": {"sequence_length": 200},
+        "no way to pack": {"sequence_length": 20, "sequence_packing": "first"},
+        "sequences have no field": {"sequence_length": 20, "sequence_fields": ["mask"]},
+        "must be a list of names": {"sequence_length": 20, "sequence_fields": "loss_mask"},
+        'not as "float32"': {"sequence_length": 20, "sequence_dtype": "float32"},
+    }.items():
+        with pytest.raises(stoker.ConfigError, match=message):
+            make(source, batch_size=1, **options)
+    with pytest.raises(stoker.StokerError, match="no field of tokens"):
+        make(tmp_path / "x.csv", batch_size=1, sequence_length=5)
+
+
+def test_bad_sequences_are_replaced(make: Make, tmp_path: Path) -> None:
+    tokens = np.arange(1000, dtype=np.uint32)
+    tokens[215] = 2**31  # of sequence 21
+    tokens.tofile(tmp_path / "x.bin")
+    loader = make(
+        f"{tmp_path}/x.bin?dtype=uint32",
+        batch_size=9,
+        sequence_length=10,
+        sequence_shift=False,
+        sequence_dtype="int32",
+        on_error="skip",
+    )
+    for _ in range(2):  # in the second epoch as in the first
+        with pytest.warns(stoker.SkippedRecords, match="sequence 21 of epoch|1 record"):
+            got = [b.tokens.copy() for b in loader]
+        values = np.concatenate(got)
+        assert np.array_equal(values[21], np.arange(220, 230)) and np.array_equal(values[22], values[21])

@@ -1,0 +1,139 @@
+"""States of stoker.torch.DataLoader: the next batch is the very next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import stoker
+
+torch = pytest.importorskip("torch")
+
+from torch.utils import data  # noqa: E402
+
+from stoker.torch import DataLoader  # noqa: E402
+
+DATA = data.TensorDataset(torch.arange(103))
+
+
+class Stream(data.IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(range(53))
+
+
+class Stateful(data.Sampler):
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def __iter__(self) -> Any:
+        self.epoch += 1
+        return iter(torch.randperm(103, generator=torch.Generator().manual_seed(self.epoch)).tolist())
+
+    def __len__(self) -> int:
+        return 103
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch = state["epoch"]
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "order": lambda: DataLoader(DATA, 8),
+    "shuffle": lambda: DataLoader(DATA, 8, shuffle=True),
+    "generator": lambda: DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(5)),
+    "drop_last": lambda: DataLoader(DATA, 8, shuffle=True, drop_last=True),
+    "weighted": lambda: DataLoader(DATA, 8, sampler=data.WeightedRandomSampler(torch.arange(103.0), 90)),
+    "replacement": lambda: DataLoader(DATA, 8, sampler=data.RandomSampler(DATA, replacement=True)),
+    "batch_sampler": lambda: DataLoader(
+        DATA, batch_sampler=data.BatchSampler(data.RandomSampler(DATA), batch_size=9, drop_last=False)
+    ),
+    "single": lambda: DataLoader(DATA, batch_size=None, shuffle=True),
+    "iterable": lambda: DataLoader(Stream(), 8),
+    "stateful sampler": lambda: DataLoader(DATA, 8, sampler=Stateful()),
+    "workers": lambda: DataLoader(DATA, 8, shuffle=True, num_workers=1),
+    "persistent": lambda: DataLoader(DATA, 8, shuffle=True, num_workers=1, persistent_workers=True),
+}
+
+
+def flat(batch: Any) -> list[int]:
+    return torch.as_tensor(batch[0] if isinstance(batch, list | tuple) else batch).reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_very_next_batch(name: str) -> None:
+    make = LOADERS[name]
+    torch.manual_seed(1)
+    loader = make()
+    list(loader)
+    states, batches = [], []
+    for batch in loader:
+        batches.append(flat(batch))
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    after = [flat(b) for b in loader]
+    for k in (0, 3, len(batches) - 3):
+        torch.manual_seed(99)
+        again = make()
+        again.load_state_dict(states[k])
+        iterator, seen = iter(again), []
+        for _ in range(1):
+            seen.append(flat(next(iterator)))
+        second = again.state_dict()  # a second resume, of a resumed one
+        seen += [flat(b) for b in iterator]
+        assert seen == batches[k + 1 :]
+        third = make()
+        third.load_state_dict(second)
+        assert [flat(b) for b in third] == batches[k + 2 :]
+    if name != "iterable":
+        assert states[-1]["batches"] == 0  # the next epoch begins
+        if name in ("generator", "stateful sampler"):
+            again.load_state_dict(states[1])
+            list(again)
+            assert [flat(b) for b in again] == after
+
+
+def test_random_numbers_of_the_loop_are_left_alone() -> None:
+    torch.manual_seed(1)
+    loader = DataLoader(DATA, 8, shuffle=True)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    torch.manual_seed(7)
+    loader.load_state_dict(state)
+    list(loader)
+    drawn = torch.rand(1)
+    torch.manual_seed(7)
+    assert drawn == torch.rand(1)
+
+
+def test_what_is_refused() -> None:
+    loader = DataLoader(DATA, 8, shuffle=True)
+    with pytest.raises(stoker.StateMismatch, match="no state"):
+        loader.load_state_dict({"step": 3})
+    with pytest.raises(stoker.StateMismatch, match="version"):
+        loader.load_state_dict({"version": 99, "batches": 1, "begun": None})
+    iterator = iter(loader)
+    for _ in range(5):
+        next(iterator)
+    state = loader.state_dict()
+    small = DataLoader(data.TensorDataset(torch.arange(10)), 8, shuffle=True)
+    small.load_state_dict(state)
+    with pytest.raises(stoker.StateMismatch, match="behind 5 batches"):
+        next(iter(small))
+    other = DataLoader(DATA, 8, shuffle=True, generator=torch.Generator())
+    other.load_state_dict(state)
+    with pytest.raises(stoker.StateMismatch, match="generators"):
+        iter(other)
+
+
+def test_a_loader_that_was_not_begun() -> None:
+    loader = DataLoader(DATA, 8)
+    state = loader.state_dict()
+    assert state["batches"] == 0
+    other = DataLoader(DATA, 8)
+    other.load_state_dict(state)
+    assert len(list(other)) == len(other)

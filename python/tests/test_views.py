@@ -1,0 +1,132 @@
+"""Views of data: parts of a split, records by an expression, fields by name, with the real engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+SMALL: Any = {"image": [stoker.CenterCrop(32)]}
+SHORT = ["--seconds", "0.2", "--warmup", "0.1", "--batch", "16"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def table(path: Path, n: int = 100) -> Path:
+    lines = ["n,cls,patient,text"]
+    lines += [f"{i},{['cat', 'dog', 'ant'][i % 3]},p{i % 7},record {i}" for i in range(n)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def seen(loader: stoker.Loader, field: str = "n") -> list[int]:
+    return [int(v) for batch in loader for v in batch[field]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_parts_of_a_split(make: Make, binary: str, tmp_path: Path, packed: bool) -> None:
+    source = table(tmp_path / "t.csv")
+    if packed:
+        subprocess.run([binary, "pack", str(source), str(tmp_path / "p")], check=True, capture_output=True)
+        source = tmp_path / "p"
+    parts: dict[str, Any] = {"split": {"train": 0.8, "val": 0.1, "test": "rest"}, "split_seed": 3}
+    all_of = {part: seen(make(source, 7, part=part, **parts)) for part in ("train", "val", "test")}
+    assert {part: len(rows) for part, rows in all_of.items()} == {"train": 80, "val": 10, "test": 10}
+    assert sorted(n for rows in all_of.values() for n in rows) == list(range(100))
+    assert seen(make(f"{source}#split=train:0.8,val:0.1,test:*&part=val&split_seed=3", 7)) == all_of["val"]
+    assert seen(make(source, 7, part="val", **parts | {"split_seed": 4})) != all_of["val"]
+    # The order of an epoch is shuffled among ranks as that of any other data.
+    ranks = [seen(make(source, 7, part="train", shuffle=True, rank=r, world_size=2, **parts)) for r in (0, 1)]
+    assert sorted(ranks[0] + ranks[1]) == sorted(all_of["train"])
+    groups = [set(seen(make(source, 7, split="a:0.5,b:0.5", part=p, group="patient"))) for p in "ab"]
+    assert not {n % 7 for n in groups[0]} & {n % 7 for n in groups[1]}
+    even = seen(make(source, 7, split="a:0.5,b:0.5", part="a", stratify="cls"))
+    assert all(15 <= sum(n % 3 == c for n in even) <= 18 for c in range(3)) and len(even) == 50
+
+
+def test_where_and_resume(make: Make, tmp_path: Path) -> None:
+    source = table(tmp_path / "t.csv")
+    view: dict[str, Any] = {"where": 'n >= 20 and cls != "dog" and text.length > 3', "kinds": {"cls": "label"}}
+    want = [n for n in range(20, 100) if n % 3 != 1]
+    loader = make(source, 8, **view)
+    assert seen(loader) == want and loader.classes == ["ant", "cat", "dog"]
+    a = make(source, 8, shuffle=True, **view)
+    rows = [batch.n.tolist() for batch in a]
+    it = iter(b := make(source, 8, shuffle=True, **view))
+    assert [next(it).n.tolist() for _ in range(3)] == rows[:3]
+    state = json.loads(json.dumps(b.state_dict()))
+    c = make(source, 8, shuffle=True, **view)
+    c.load_state_dict(state)
+    assert [batch.n.tolist() for batch in c] == rows[3:]
+    # As many other records are other data.
+    other = make(source, 8, shuffle=True, where=f"n >= {100 - len(want)}")
+    assert other.num_records == len(want)
+    with pytest.raises(stoker.StateMismatch):
+        other.load_state_dict(state)
+
+
+def test_fields(make: Make, tmp_path: Path, photos: Path) -> None:
+    source = table(tmp_path / "t.csv")
+    loader = make(source, 8, select=["cls", "n"], rename={"cls": "label"}, kinds={"cls": "label"})
+    assert [a["name"] for a in loader.info["arrays"]] == ["label", "n", "index"]
+    labels, _ = next(iter(loader))
+    assert labels.tolist() == [1, 2, 0, 1, 2, 0, 1, 2]
+    assert next(iter(make(source, 8, drop=["text", "patient", "cls"]))).keys() == ["n", "index"]
+    np.save(tmp_path / "x.npy", np.arange(10 * 4 * 4 * 3, dtype=np.uint8).reshape(10, 4, 4, 3))
+    image = make(tmp_path / "x.npy", 5, kinds={"x": "image"}, rename={"x": "image"})
+    assert np.array_equal(next(iter(image)).image, np.load(tmp_path / "x.npy")[:5])
+    wide = make(photos, 8, fields=SMALL, where="width >= 160 and label in (0, 2)")
+    assert set(np.concatenate([b.label for b in wide])) == {0, 2}
+
+
+def test_refused(make: Make, tmp_path: Path) -> None:
+    source = table(tmp_path / "t.csv")
+    with pytest.raises(stoker.ConfigError, match=r'no field "m"') as error:
+        make(source, 8, where="m < 3")
+    assert "\n  m < 3\n  ^" in str(error.value)
+    for bad, text in (
+        ({"split": "a:0.5,b:0.5"}, "part says which one is wanted: a, b"),
+        ({"split": "a:0.5,b:0.5", "part": "c"}, "there is no part"),
+        ({"where": 3}, "must be a text"),
+        ({"select": "n"}, "must be a list of names"),
+        ({"rename": ["n"]}, "must be a dict"),
+        ({"drop": ["m"]}, "has no field"),
+        ({"where": "n < 0"}, "holds no records"),
+        ({"split": "train"}, "split=train:0.9,val:0.1"),
+    ):
+        with pytest.raises(stoker.ConfigError, match=text):
+            make(source, 8, **bad)
+
+
+def test_command_line(make: Make, binary: str, photos: Path, tmp_path: Path) -> None:
+    def run(*args: str) -> str:
+        return subprocess.run([binary, *args], check=True, capture_output=True, text=True).stdout
+
+    cut = ("--split", "a:0.9,b:0.1", "--stratify", "label")
+    said = json.loads(run("inspect", str(photos), *cut, "--part", "b", "--json"))
+    assert said["records"] == 20 and said["view"]["of"] == 203
+    assert said["view"]["parts"] == [{"name": "a", "records": 183}, {"name": "b", "records": 20}]
+    assert "where width>=10: 203 records" in run("inspect", str(photos), "--where", "width>=10")
+    out = tmp_path / "packs"
+    run("pack", str(photos), str(out), *cut, "--images", "keep")
+    for part in ("a", "b"):
+        whole = make(photos, 16, fields=SMALL, split="a:0.9,b:0.1", part=part, stratify="label")
+        packed = make(out / part, 16, fields=SMALL)
+        assert packed.num_records == whole.num_records
+        for x, y in zip(packed, whole, strict=True):
+            assert np.array_equal(x.image, y.image) and np.array_equal(x.label, y.label)
+    again = tmp_path / "again"
+    run("pack", str(out / "a"), str(again), "--where", "label == 1", "--rename", "label=cls", "--drop", "image")
+    assert set(next(iter(make(again, 8))).cls) == {1}
+    run("bench", "decode", str(photos), "--where", "label == 1", *SHORT)

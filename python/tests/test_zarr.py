@@ -1,0 +1,122 @@
+"""Zarr groups as zarr writes them, record by record the same as zarr reads them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+COUNT = 47
+TYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
+
+if int(zarr.__version__.split(".")[0]) < 3:
+    pytest.skip("files of version 3 take zarr 3", allow_module_level=True)
+
+
+def values(dtype: str, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 100, (COUNT, 6, 5)).astype(dtype)
+
+
+def same(loader: stoker.Loader, arrays: dict[str, np.ndarray]) -> None:
+    seen = []
+    for batch in loader:
+        index = np.asarray(batch.index)
+        seen += index.tolist()
+        for name, rows in arrays.items():
+            np.testing.assert_array_equal(batch[name], rows[index])
+    assert sorted(seen) == list(range(COUNT)) != seen
+
+
+def ways(version: int) -> list[dict[str, Any]]:
+    import numcodecs
+    from zarr import codecs
+
+    if version == 2:
+        return [
+            {"chunks": (8, 6, 5), "compressors": None},
+            {"chunks": (8, 4, 3), "compressors": numcodecs.Blosc("lz4", shuffle=1)},
+            {"chunks": (1, 6, 5), "compressors": numcodecs.Zstd(), "order": "F"},
+            {"chunks": (50, 2, 5), "compressors": numcodecs.Zlib()},
+        ]
+    return [
+        {"chunks": (8, 6, 5), "compressors": None},
+        {"chunks": (8, 4, 3)},
+        {"chunks": (4, 3, 5), "shards": (16, 6, 5)},
+        {"chunks": (7, 5, 5), "filters": [codecs.TransposeCodec(order=(1, 2, 0))], "compressors": codecs.GzipCodec()},
+        {"chunks": (9, 6, 5), "serializer": codecs.BytesCodec(endian="big"), "compressors": codecs.BloscCodec()},
+    ]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_arrays(make: Make, binary: str, tmp_path: Path, version: int) -> None:
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=version)
+    arrays = {}
+    for w, way in enumerate(ways(version)):
+        for t, dtype in enumerate(TYPES):
+            if (w + t) % 2 == 0 or dtype == "float32":
+                name = f"{dtype}_{w}"
+                arrays[name] = values(dtype, w * 100 + t)
+                group.create_array(name, shape=arrays[name].shape, dtype=dtype, **way)[:] = arrays[name]
+    same(make(tmp_path / "x.zarr", batch_size=7, shuffle=True, seed=1), arrays)
+    out = tmp_path / "packed"
+    subprocess.run([binary, "pack", str(tmp_path / "x.zarr"), str(out)], check=True, capture_output=True)
+    same(make(out, batch_size=7, shuffle=True, seed=1), arrays)
+
+
+def test_larger_than_what_is_kept(make: Make, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 9, (600, 100, 100), dtype=np.int32)
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group.create_array("x", shape=rows.shape, dtype="i4", chunks=(50, 100, 100))[:] = rows
+    group.create_array("one", shape=rows.shape, dtype="i4", chunks=(1, 100, 100), shards=(50, 100, 100))[:] = rows
+    for shuffle in (False, True):
+        for batch in make(tmp_path / "x.zarr", batch_size=64, shuffle=shuffle, seed=2):
+            np.testing.assert_array_equal(batch.x, rows[batch.index])
+            np.testing.assert_array_equal(batch.one, rows[batch.index])
+
+
+def test_groups_are_splits_and_columns_are_chosen(make: Make, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, 9, 8, 3), dtype=np.uint8)
+    for split, n in (("train", COUNT), ("test", 5)):
+        group = zarr.open_group(tmp_path / "x.zarr", mode="a", path=split)
+        group.create_array("image", shape=(n, 9, 8, 3), dtype="u1", chunks=(4, 9, 8, 3))[:] = images[:n]
+        group.create_array("label", shape=(n,), dtype="i4", chunks=(30,))[:] = np.arange(n) % 10
+    with pytest.raises(stoker.StokerError, match=r'groups "test", "train" with the same arrays: .*\?split=test'):
+        make(tmp_path / "x.zarr", batch_size=4)
+    assert make(f"{tmp_path}/x.zarr?split=test", batch_size=4).num_records == 5
+    url = f"{tmp_path}/x.zarr?picture:image=train/image&label:label=train/label"
+    for batch in make(url, batch_size=6, shuffle=True, fields={"picture": [stoker.CenterCrop((9, 8))], "label": []}):
+        index = np.asarray(batch.index)
+        np.testing.assert_array_equal(batch.picture, images[index])
+        np.testing.assert_array_equal(batch.label, index % 10)
+
+
+def test_damage_is_one_line(make: Make, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 5000))
+    array = zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, dtype="f8", chunks=(1, 5000))
+    array[:] = rows
+    chunk = tmp_path / "x.zarr/c/7/0"
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    with pytest.raises(stoker.StokerError, match=r"chunk 7 \(.*x.zarr/c/7/0, byte 0\): zstd: "):
+        for _ in make(tmp_path / "x.zarr", batch_size=100):
+            pass
