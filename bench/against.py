@@ -91,19 +91,24 @@ def line(name: str, rounds: list[dict[str, Any]]) -> str:
     return f"  {name:18s} {old:10,.0f} -> {new:10,.0f}   rate {next(both)}   CPU {next(both)}   {len(rate)} rounds"
 
 
-def main() -> None:
-    p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    p.add_argument("base", help="commit, branch or tag to compare with")
-    p.add_argument("--suites", nargs="*", default=[s for s in SUITES if s != "gen"], choices=list(SUITES))
-    p.add_argument("--arms", default="stoker-(folder|keep|dct)$|raw-|tiny-|tokens-", metavar="REGEX")
+def arguments(p: argparse.ArgumentParser, seconds: float, warmup: float) -> None:
+    """The options that measurements in turns share."""
     p.add_argument("--rounds", type=int, default=5, help="0 only prepares")
-    p.add_argument("--seconds", type=float, default=4, help="shortest window of a run")
-    p.add_argument("--warmup", type=float, default=2)
+    p.add_argument("--seconds", type=float, default=seconds, help="shortest window of a run")
+    p.add_argument("--warmup", type=float, default=warmup)
     p.add_argument("--limit", type=float, default=120)
     p.add_argument("--cores", default=",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))
     p.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
     p.add_argument("--work", type=Path, default=ROOT / "bench/work")
     p.add_argument("--out", type=Path, help="result file")
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    p.add_argument("base", help="commit, branch or tag to compare with")
+    p.add_argument("--suites", nargs="*", default=[s for s in SUITES if s != "gen"], choices=list(SUITES))
+    p.add_argument("--arms", default="stoker-(folder|keep|dct)$|raw-|tiny-|tokens-", metavar="REGEX")
+    arguments(p, seconds=4, warmup=2)
     a = p.parse_args()
     a.work = a.work.resolve()
     base = _git("rev-parse", "--short=10", a.base + "^{commit}")

@@ -205,7 +205,7 @@ class Storage:
             options["memory"] = (options["prefetch"] + 3) * slot + (64 << 20)
             env["STOKER_DLIO_OPTIONS"] = json.dumps(options)
             if arm == "stoker-tfrecord":
-                env["STOKER_DLIO_SOURCE"] = str(source)
+                env["STOKER_DLIO_SOURCE"] = f"{source}?data:bytes"  # records as they are
             if self.a.share:
                 sock = out / "engine.sock"
                 env["STOKER_DLIO_SOCKET"] = str(sock)

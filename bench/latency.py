@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
-from pathlib import Path
 from typing import Any
 
 from . import datasets, procs, runner
-from .against import Side
+from .against import Side, arguments
 from .run import _git, _slug
 from .suite import STOKER, SUITES
 
@@ -44,14 +42,7 @@ def main() -> None:
     p.add_argument("--suite", default="photos", choices=["photos", "gen"])
     p.add_argument("--lookahead", default="256MiB")
     p.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS), metavar="ARM")
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--seconds", type=float, default=6, help="shortest window of a run")
-    p.add_argument("--warmup", type=float, default=4)
-    p.add_argument("--limit", type=float, default=120)
-    p.add_argument("--cores", default=",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))
-    p.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
-    p.add_argument("--work", type=Path, default=ROOT / "bench/work")
-    p.add_argument("--out", type=Path, help="result file")
+    arguments(p, seconds=6, warmup=4)
     a = p.parse_args()
     a.work = a.work.resolve()
     machine, commit = procs.describe_machine(), _git("rev-parse", "--short=10", "HEAD")

@@ -1,0 +1,41 @@
+"""How fast each format is read as it is, beside the library that people read it with.
+
+One module a format, with a constant FORMAT; `python -m bench.formats` (make bench-formats) finds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format and what it is compared with.
+
+    The functions import the library themselves: Stoker's own side runs where it is not installed.
+    """
+
+    # As `stoker formats` has it, with more behind a blank where a format is measured twice: "parquet images".
+    name: str
+    # The reference, as a reader would install it.
+    library: str
+    # make(folder) writes 64 to 256 MiB, with the library or NumPy. The folder is there and empty.
+    make: Callable[[Path], None]
+    # url(folder) is what stoker.Loader gets.
+    url: Callable[[Path], str]
+    # reference(folder, batch) yields the number of records of each batch, when its arrays are in memory. The library is
+    # used well: on both cores where it can. When it ends it is called again.
+    reference: Callable[[Path, int], Iterator[int]]
+    # More for stoker.Loader: {"shuffle": True, "fields": {...}}; a value that has to import stoker is a function. What
+    # both sides deliver must be the same work.
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    # How many times the library's rate Stoker must reach.
+    bar: float = 1.0
+    batch: int = 256
+    # The environment of bench/setup.sh that has the library; "project" is .venv.
+    env: str = "project"
+    # What is in the data, in a few words: "20,000 JPEGs of 256 x 256".
+    what: str = ""

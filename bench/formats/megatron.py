@@ -1,0 +1,86 @@
+"""Documents as Megatron-LM has them: sequences of 1,024 out of shuffled documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import Format, torch_side
+
+COUNT, DOCUMENTS, LENGTH = 100_000_000, 200_000, 1024
+
+
+def make(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    rng.integers(0, 50257, COUNT, dtype=np.uint16).tofile(folder / "corpus.bin")
+    lengths = rng.lognormal(5.5, 1, DOCUMENTS)
+    lengths = np.maximum(lengths * COUNT / lengths.sum() * 0.99, 1).astype("<i4")
+    lengths[-1] += COUNT - lengths.sum()
+    ends = np.cumsum(lengths, dtype="<i8") * 2
+    with open(folder / "corpus.idx", "wb") as f:
+        f.write(b"MMIDIDX\x00\x00" + np.array([1], "<u8").tobytes() + bytes([8]))
+        np.array([DOCUMENTS, DOCUMENTS + 1], "<u8").tofile(f)
+        lengths.tofile(f)
+        np.concatenate([[0], ends[:-1]]).astype("<i8").tofile(f)
+        np.arange(DOCUMENTS + 1, dtype="<i8").tofile(f)
+
+
+class Sequences:
+    """What Megatron's GPTDataset does for a sample, with its three indexes: documents, samples, their order."""
+
+    def __init__(self, folder: Path) -> None:
+        with open(folder / "corpus.idx", "rb") as f:
+            f.seek(34)
+            self.lengths = np.fromfile(f, "<i4", DOCUMENTS)
+            self.pointers = np.fromfile(f, "<i8", DOCUMENTS)
+        self.tokens = np.memmap(folder / "corpus.bin", np.uint16, "r")
+        self.documents = np.random.default_rng(1).permutation(DOCUMENTS)
+        starts = np.concatenate([[0], np.cumsum(self.lengths[self.documents])])
+        at = np.arange((COUNT - 1) // LENGTH + 1) * LENGTH
+        self.first = np.searchsorted(starts, at, "right") - 1
+        self.offset = at - starts[self.first]
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        import torch
+
+        parts = []
+        for k in range(self.first[i], self.first[i + 1] + 1):
+            document = self.documents[k]
+            at = self.pointers[document] // 2
+            lo = self.offset[i] if k == self.first[i] else 0
+            hi = self.offset[i + 1] + 1 if k == self.first[i + 1] else self.lengths[document]
+            parts.append(self.tokens[at + lo : at + hi])
+        tokens = torch.from_numpy(np.concatenate(parts).astype(np.int64))
+        return {
+            "tokens": tokens[:-1].contiguous(),
+            "labels": tokens[1:].contiguous(),
+            "loss_mask": torch.ones(LENGTH),
+            "position_ids": torch.arange(LENGTH),
+        }
+
+
+def reference(folder: Path, batch: int) -> Iterator[int]:
+    return torch_side.batches(Sequences(folder), batch)
+
+
+FORMAT = Format(
+    name="megatron",
+    library="what GPTDataset does, in a DataLoader",
+    make=make,
+    url=lambda folder: str(folder / "corpus.bin"),
+    reference=reference,
+    loader={
+        "shuffle": True,
+        "sequence_length": LENGTH,
+        "sequence_dtype": "int64",
+        "sequence_fields": ["position_ids", "loss_mask"],
+    },
+    what=f"{DOCUMENTS:,} documents, {COUNT // 1_000_000} M tokens of uint16, as sequences of {LENGTH:,}, int64, "
+    "with targets, positions and masks",
+)

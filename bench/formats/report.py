@@ -1,0 +1,92 @@
+"""Writes docs/formats.md: what the program says of its formats, and the newest figures beside their libraries."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from typing import Any
+
+from .. import runner
+
+ROOT = runner.ROOT
+PAGE = ROOT / "docs/formats.md"
+
+INTRO = """# Formats
+
+<!-- made by `make bench-formats`; do not edit -->
+
+What Stoker reads as it is: `stoker.Loader("...")`, `stoker inspect` and `stoker pack` take all of these. Most are known
+by their content; the format's name in front of a path says it where they are not: `npy:tokens.bin`. `stoker formats`
+prints the list of the program at hand.
+"""
+
+SPEED = """
+## Speed, read as they are
+
+Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns at commit {commit}; records as the library
+gives them, in batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files. A bar that
+was missed is in the table. `make bench-formats` measures again.
+"""
+
+
+def ratios(got: dict[str, Any]) -> list[float]:
+    """Stoker's rate by the library's, by round."""
+    both = [(r["stoker"], r["reference"]) for r in got.get("rounds", [])]
+    return [s["records_s"] / r["records_s"] for s, r in both if "records_s" in s and "records_s" in r]
+
+
+def newest() -> dict[str, Any]:
+    files = sorted(
+        (ROOT / "bench/results").glob("formats-*.json"), key=lambda p: json.loads(p.read_text())["machine"]["time"]
+    )
+    got: dict[str, Any] = json.loads(files[-1].read_text()) if files else {}
+    return got
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(r) + " |" for r in rows]) + "\n"
+
+
+def median(got: dict[str, Any], side: str) -> float:
+    values = [r[side]["records_s"] for r in got["rounds"] if "records_s" in r.get(side, {})]
+    return statistics.median(values) if values else 0.0
+
+
+def row(got: dict[str, Any]) -> list[str]:
+    name, library, what = got["name"], got["library"], got["what"]
+    if "error" in got:
+        return [name, what, "", "", library, "", got["error"].strip().splitlines()[-1][:120]]
+    ours, theirs, shares = median(got, "stoker"), median(got, "reference"), ratios(got)
+    size = got["bytes"] / got["records"] / 1e6 if got.get("records") else 0.0
+    if not shares:
+        failed = next((r[s]["error"] for r in got["rounds"] for s in r if "error" in r[s]), "not measured")
+        return [name, what, "", "", library, "", failed.strip().splitlines()[-1][:120]]
+    factor = f"{statistics.median(shares):.1f} x ({min(shares):.1f}-{max(shares):.1f})"
+    missed = "" if statistics.median(shares) >= got["bar"] else f", bar {got['bar']:g} x missed"
+    return [name, what, f"{ours:,.0f}", f"{ours * size:,.0f}", library, f"{theirs:,.0f}", factor + missed]
+
+
+def write() -> None:
+    told = json.loads(
+        subprocess.run([ROOT / "bin/stoker", "formats", "--json"], capture_output=True, text=True, check=True).stdout
+    )
+    writes = any("writes" in t for t in told)
+    head = ["format", "reads", "at random", "such as", *(["written by convert"] if writes else [])]
+    rows = [
+        [f"`{t['name']}`", t["reads"], t["random"], f"`{t['example']}`", *([t.get("writes", "")] if writes else [])]
+        for t in told
+    ]
+    text = INTRO + "\n" + table(head, rows)
+    if got := newest():
+        text += SPEED.format(
+            cores=got["machine"]["cores"],
+            cpu=got["machine"].get("cpu", ""),
+            rounds=got["settings"]["rounds"],
+            commit=got["commit"],
+        )
+        head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio"]
+        text += "\n" + table(head, [row(g) for g in got["formats"].values()])
+    PAGE.write_text(text)
+    print(f"formats: wrote {runner.short(PAGE)}")
