@@ -19,7 +19,7 @@ NORACE := cmd/stoker internal/cdec internal/imagefile internal/lint internal/sam
 # Packages that use memory which is given back (internal/invariants).
 INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./internal/pipeline ./internal/handoff
 # Packages whose C code the sanitizers watch.
-ASAN := ./internal/cdec/... ./internal/decode/...
+ASAN := ./internal/cdec/... ./internal/csound/... ./internal/audio/... ./internal/decode/...
 export PYTHON PACKAGES PYTEST LOAD
 export STOKER_BINARY := $(CURDIR)/bin/stoker
 # The checkout may belong to another user, as in containers: do not ask git from inside of go build.
@@ -60,8 +60,9 @@ build/venv-test: python/requirements-test.txt build/venv-dev
 # --- use ---------------------------------------------------------------------
 
 .PHONY: demo
-demo: build build/venv-demo ## feed a small training loop; DATA=folder uses your own images
-	@$(VENV) scripts/demo.py $(if $(DATA),--data '$(DATA)')
+demo: build build/venv-demo ## feed a small training loop; DATA=folder uses your own data, KIND=audio another kind of it
+	@[ -f scripts/demo$(if $(KIND),_$(KIND)).py ] || { echo "demo: KIND=$(KIND) is not one of $$(ls scripts/demo_*.py | sed 's/.*demo_//; s/\.py//' | paste -sd, -)"; exit 2; }
+	@$(VENV) scripts/demo$(if $(KIND),_$(KIND)).py $(if $(DATA),--data '$(DATA)')
 
 .PHONY: bench
 bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes
@@ -79,6 +80,12 @@ bench-against: build build/venv-test ## this checkout beside BASE=commit, in tur
 .PHONY: bench-latency
 bench-latency: build build/venv-test ## storage that answers late, beside the same pack in memory; 8 minutes
 	@$(VENV) -m bench.latency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(LOOKAHEAD),--lookahead '$(LOOKAHEAD)') $(if $(DATA),--data '$(DATA)')
+
+.PHONY: bench-formats
+bench-formats: build build/venv-test ## each format read as it is, beside its own library; ONLY='hdf5|zarr', 15 minutes
+	@bench/setup.sh tf mds side
+	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
+	@$(VENV) -m bench.formats --report
 
 .PHONY: bench-storage
 bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 20 minutes, 9 GB of data
@@ -120,7 +127,7 @@ lint: build build/venv-dev $(STATICCHECK) ## formatting, vet, static analysis an
 	@for f in $$(git ls-files 'internal/*.c'); do \
 		$${CC:-gcc} -std=gnu11 -O2 -Wall -Wextra -Werror -fsyntax-only $$f || exit 1; done
 	@echo 'lint: Python'
-	@.venv/bin/ruff check --quiet scripts bench
+	@.venv/bin/ruff check --quiet scripts bench examples
 	@cd python && ../.venv/bin/ruff check --quiet
 	@cd python && ../.venv/bin/mypy --no-error-summary
 

@@ -15,6 +15,9 @@ type Batch struct {
 	// when there are more ranks than records left, only in the last batch of an
 	// epoch.
 	Rows int
+	// Repeated is how many of them, at the end, are records that have come before in
+	// the epoch; 0 unless Options.Uneven is UnevenPad.
+	Repeated int
 	// Epoch and Step say which batch of which epoch this is.
 	Epoch, Step int64
 
@@ -82,6 +85,11 @@ func (b *Batch) array(a *item.Array) Array {
 		return out
 	}
 	rows := int64(b.Rows)
+	if a.Padded {
+		length := int64(binary.LittleEndian.Uint64(b.mem[a.LengthAt:]))
+		out.Shape = append([]int{int(length)}, a.Shape...)
+		out.rowBytes *= length
+	}
 	if a.Ragged {
 		out.Offsets = make([]int64, rows+1)
 		for i := range out.Offsets {

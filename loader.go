@@ -153,7 +153,7 @@ func (l *Loader) finish(ev pipeline.Event, err error) (*Batch, error, bool) {
 	}
 	l.ended = ev.Pos.Epoch != ev.Epoch
 	l.pos = ev.Pos
-	return &Batch{Rows: ev.Rows, Epoch: ev.Epoch, Step: ev.Step, l: l, slot: ev.Slot, mem: l.p.Ring().Slot(ev.Slot)}, nil, true
+	return &Batch{Rows: ev.Rows, Repeated: ev.Repeated, Epoch: ev.Epoch, Step: ev.Step, l: l, slot: ev.Slot, mem: l.p.Ring().Slot(ev.Slot)}, nil, true
 }
 
 func (l *Loader) startLocked() {

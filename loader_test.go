@@ -14,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/stokerdata/stoker"
+	"github.com/stokerdata/stoker/internal/cache/cachetest"
 	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cachetest.Main(m) }
 
 func open(t *testing.T, opts stoker.Options) *stoker.Loader {
 	t.Helper()
@@ -340,5 +339,50 @@ func TestKindsInBatches(t *testing.T) {
 	b.Release()
 	if a, ok := b.Array("caption"); !ok || a.Bytes != nil || a.Offsets != nil || b.Strings("caption") != nil {
 		t.Error("a released batch can be read")
+	}
+}
+
+// Sequences are the records: each token is given once in an epoch, in another order in
+// the next one.
+func TestSequences(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "train.bin")
+	var file []byte
+	for i := range 1000 {
+		file = binary.LittleEndian.AppendUint16(file, uint16(i))
+	}
+	if err := os.WriteFile(name, file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, err := stoker.Open(t.Context(), name, &stoker.Options{
+		BatchSize: 10, Shuffle: true, Seed: 1, Memory: 128 << 20, Sequence: &stoker.Sequence{Length: 50, NoShift: true, DType: "int64"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var epochs [2][]int64
+	for e := range epochs {
+		for {
+			b, err := l.Next(t.Context())
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			epochs[e] = append(epochs[e], b.Ints("tokens")...)
+			b.Release()
+		}
+	}
+	if slices.Equal(epochs[0], epochs[1]) {
+		t.Error("both epochs have the same order")
+	}
+	for e := range epochs {
+		slices.Sort(epochs[e])
+		for i, v := range epochs[e] {
+			if v != int64(i) || len(epochs[e]) != 1000 {
+				t.Fatalf("epoch %d: token %d is %d of %d", e, i, v, len(epochs[e]))
+			}
+		}
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/view"
 )
 
 // Options say what to load and how. Only BatchSize must be set.
@@ -22,6 +25,10 @@ type Options struct {
 	// DropLast leaves out the records of an epoch that do not fill a batch on
 	// every rank.
 	DropLast bool
+	// Uneven says what becomes of the last records of an epoch where they cannot be
+	// shared evenly among the ranks: UnevenExact (the default), UnevenPad or
+	// UnevenDrop.
+	Uneven Uneven
 	// Rank and WorldSize say which part of each global batch is ours; a
 	// WorldSize of 0 means 1. On a short last batch the records are shared
 	// evenly, and each rank has the same number of batches.
@@ -38,6 +45,12 @@ type Options struct {
 	// Memory. What is asked for is given or refused.
 	Prefetch  int
 	Lookahead int64
+	// Cache keeps what is read of folders of JPEGs in a form that decodes several times
+	// as fast, with the same pixels. CacheDir is the folder, "" for STOKER_CACHE_DIR or stoker in the user's cache folder; CacheLimit
+	// the most bytes that it may take, 0 for what is set there.
+	Cache      bool
+	CacheDir   string
+	CacheLimit int64
 	// SkipErrors replaces records that cannot be read or decoded by the next
 	// good one of the source, instead of failing. See Loader.Skipped.
 	SkipErrors bool
@@ -47,15 +60,42 @@ type Options struct {
 	Outputs []Output
 	// Fields are the other fields wanted, as they are stored; empty means all.
 	Fields []string
+	// Pad says by name how arrays of rows of different lengths are filled up to one
+	// length. Such an array has one axis more in front of its Shape, and arrays beside
+	// it: NAME_length, and NAME_mask where it is asked for.
+	Pad map[string]Pad
+	// Sequence makes sequences of one length out of documents of tokens, which are then
+	// the records; nil: the records are those of the data.
+	Sequence *Sequence
+	// Bucket has batches of records that are alike: of about the same length or
+	// proportions. Nil means any.
+	Bucket *Bucket
 	// BatchOps run on whole batches: MixUp, CutMix.
 	BatchOps []Op
 	// ApplyOrientation turns images as their EXIF orientation says; by default
 	// they are left as they are stored.
 	ApplyOrientation bool
+	// View says which records and fields are wanted: a part of a split, those for
+	// which an expression holds. The URL may say it, too.
+	View View
 	// Source, when set, is the data itself; the URL is then only a name. The
 	// loader closes it, and so does an Open that fails.
 	Source driver.Source
 }
+
+// View says which records and fields of the data are wanted, under which names and
+// as what. The zero value is everything, as it is.
+type View = view.Spec
+
+// Pad says how rows of different lengths become rows of one length.
+type Pad = collate.Pad
+
+// Sequence says which sequences are made of documents: how long they are, and how
+// documents are packed, "stream" or "best-fit".
+type Sequence = pipeline.Sequence
+
+// Bucket says how records are sorted into buckets, of one of which each batch is.
+type Bucket = pipeline.Bucket
 
 // Output is an image array of a batch.
 type Output struct {
@@ -150,12 +190,32 @@ func Normalize(mean, std []float64) Op {
 	return NewOp("Normalize", map[string]any{"mean": mean, "std": std})
 }
 
+// Uneven says what becomes of the last records of an epoch where they cannot be
+// shared evenly among the ranks.
+type Uneven = sampler.Uneven
+
+// The ways.
+const (
+	// UnevenExact shares them as they are: each record once, and a rank may have fewer
+	// rows than another one in the last batch, or none.
+	UnevenExact = sampler.Exact
+	// UnevenPad gives each rank as many rows: records from the beginning of the epoch
+	// come again (Batch.Repeated).
+	UnevenPad = sampler.Pad
+	// UnevenDrop gives each rank as many rows and leaves out those behind.
+	UnevenDrop = sampler.Drop
+)
+
 // config is the engine's form of the options.
 func (o *Options) config(url string) (pipeline.Config, error) {
 	c := pipeline.Config{
-		Source: url, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Seed: o.Seed, DropLast: o.DropLast,
+		Source: url, View: o.View, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Seed: o.Seed, DropLast: o.DropLast, Uneven: o.Uneven,
 		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch, Lookahead: o.Lookahead,
-		Fields: o.Fields, ApplyOrientation: o.ApplyOrientation,
+		Fields: o.Fields, Pad: o.Pad, Bucket: o.Bucket, Sequence: o.Sequence, ApplyOrientation: o.ApplyOrientation,
+		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit,
+	}
+	if o.Cache {
+		c.Cache = pipeline.CacheAuto
 	}
 	if o.SkipErrors {
 		c.OnError = pipeline.OnErrorSkip

@@ -210,10 +210,11 @@ def plain_reader(folder: Path) -> PlainReader | None:
     return PlainReader(files, labels) if files else None
 
 
-def run(*args: object, may: tuple[int, ...] = (0,)) -> None:
-    """Run a stoker command, showing it."""
+def run(*args: object, may: tuple[int, ...] = (0,), quiet: bool = False) -> None:
+    """Run a stoker command, showing it unless quiet."""
     command = [show(a) if isinstance(a, Path) else str(a) for a in [STOKER, *args]]
-    print(dim("  $ " + " ".join(command)), flush=True)
+    if not quiet:
+        print(dim("  $ " + " ".join(command)), flush=True)
     code = subprocess.run(command, check=False).returncode
     if code not in may:
         sys.exit(code)

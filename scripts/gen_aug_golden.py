@@ -102,7 +102,13 @@ def filters(c: Cases) -> None:
     for f in [0.0, 0.5, 1.0, 2.0, 3.7]:
         c.add("sharpness", "wide", lambda t, f=f: F.adjust_sharpness(t, f), factor=f)
     c.add("sharpness", "mask", lambda t: F.adjust_sharpness(t, 1.9), factor=1.9)
-    for k, s in [((3, 3), (0.1, 0.1)), ((3, 3), (1.0, 1.0)), ((5, 9), (0.8, 1.7)), ((23, 23), (2.0, 2.0)), ((31, 7), (9.0, 9.0))]:
+    for k, s in [
+        ((3, 3), (0.1, 0.1)),
+        ((3, 3), (1.0, 1.0)),
+        ((5, 9), (0.8, 1.7)),
+        ((23, 23), (2.0, 2.0)),
+        ((31, 7), (9.0, 9.0)),
+    ]:
         c.add("blur", "wide", lambda t, k=k, s=s: F.gaussian_blur(t, list(k), list(s)), kernel=k, sigma=s)
     c.add("blur", "mask", lambda t: F.gaussian_blur(t, [5, 5], [1.1, 1.1]), kernel=(5, 5), sigma=(1.1, 1.1))
 
@@ -121,22 +127,78 @@ def geometry(c: Cases) -> None:
     for params in AFFINE:
         for mode in ["nearest", "bilinear"]:
             for fill in [None, [0.0], [10.0, 200.0, 77.0]]:
-                c.add("affine", "wide", lambda t, p=params, m=mode, f=fill: F.affine(t, **p, interpolation=m, fill=f), **params, mode=mode, fill=fill)
+                c.add(
+                    "affine",
+                    "wide",
+                    lambda t, p=params, m=mode, f=fill: F.affine(t, **p, interpolation=m, fill=f),
+                    **params,
+                    mode=mode,
+                    fill=fill,
+                )
     tilted = dict(AFFINE[3], center=[4.0, 21.5])
-    c.add("affine", "wide", lambda t: F.affine(t, **tilted, interpolation="bilinear", fill=[0.0]), **tilted, mode="bilinear", fill=[0.0])
+    c.add(
+        "affine",
+        "wide",
+        lambda t: F.affine(t, **tilted, interpolation="bilinear", fill=[0.0]),
+        **tilted,
+        mode="bilinear",
+        fill=[0.0],
+    )
     shear = dict(AFFINE[0], shear=[16.7, 0.0], center=[0.0, 0.0])
     c.add("affine", "wide", lambda t: F.affine(t, **shear, interpolation="nearest"), **shear, mode="nearest", fill=None)
-    c.add("affine", "mask", lambda t: F.affine(t, **AFFINE[3], interpolation="nearest", fill=[0.0]), **AFFINE[3], mode="nearest", fill=[0.0])
+    c.add(
+        "affine",
+        "mask",
+        lambda t: F.affine(t, **AFFINE[3], interpolation="nearest", fill=[0.0]),
+        **AFFINE[3],
+        mode="nearest",
+        fill=[0.0],
+    )
     for source in ["wide", "square"]:
         for angle in [0.0, 90.0, 180.0, -90.0, 27.3, -133.9]:
             for expand in [False, True]:
-                c.add("rotate", source, lambda t, a=angle, e=expand: F.rotate(t, a, interpolation="bilinear", expand=e, fill=[0.0]), angle=angle, expand=expand, mode="bilinear", fill=[0.0])
-    c.add("rotate", "wide", lambda t: F.rotate(t, 40.1, interpolation="nearest", center=[3.0, 30.0], fill=[9.0]), angle=40.1, expand=False, mode="nearest", fill=[9.0], center=[3.0, 30.0])
+                c.add(
+                    "rotate",
+                    source,
+                    lambda t, a=angle, e=expand: F.rotate(t, a, interpolation="bilinear", expand=e, fill=[0.0]),
+                    angle=angle,
+                    expand=expand,
+                    mode="bilinear",
+                    fill=[0.0],
+                )
+    c.add(
+        "rotate",
+        "wide",
+        lambda t: F.rotate(t, 40.1, interpolation="nearest", center=[3.0, 30.0], fill=[9.0]),
+        angle=40.1,
+        expand=False,
+        mode="nearest",
+        fill=[9.0],
+        center=[3.0, 30.0],
+    )
     for mode in ["constant", "edge", "reflect", "symmetric"]:
         for source in ["wide", "mask"]:
             fill = [0.0] if source == "mask" or mode != "constant" else [1.0, 128.0, 254.0]
-            c.add("pad_crop", source, lambda t, m=mode, f=fill: F.crop(F.pad(t, [9, 6, 4, 11], fill=f, padding_mode=m), 2, 3, 44, 50), padding=[9, 6, 4, 11], top=2, left=3, mode=mode, fill=fill)
-    c.add("pad_crop", "wide", lambda t: F.crop(t, 7, 11, 20, 13), padding=[0, 0, 0, 0], top=7, left=11, mode="constant", fill=[0.0])
+            c.add(
+                "pad_crop",
+                source,
+                lambda t, m=mode, f=fill: F.crop(F.pad(t, [9, 6, 4, 11], fill=f, padding_mode=m), 2, 3, 44, 50),
+                padding=[9, 6, 4, 11],
+                top=2,
+                left=3,
+                mode=mode,
+                fill=fill,
+            )
+    c.add(
+        "pad_crop",
+        "wide",
+        lambda t: F.crop(t, 7, 11, 20, 13),
+        padding=[0, 0, 0, 0],
+        top=7,
+        left=11,
+        mode="constant",
+        fill=[0.0],
+    )
     c.add("hflip", "wide", F.horizontal_flip)
     c.add("vflip", "wide", F.vertical_flip)
     c.add("hflip", "mask", F.horizontal_flip)
@@ -150,9 +212,16 @@ def type_inputs() -> dict[str, np.ndarray]:
     rng = np.random.RandomState(9)
     found = {}
     for name, dtype, channels in [
-        ("u8x2", np.uint8, 2), ("u8x4", np.uint8, 4), ("u16x1", np.uint16, 1), ("u16x2", np.uint16, 2),
-        ("u16x3", np.uint16, 3), ("u16x4", np.uint16, 4), ("f32x1", np.float32, 1), ("f32x2", np.float32, 2),
-        ("f32x3", np.float32, 3), ("f32x4", np.float32, 4),
+        ("u8x2", np.uint8, 2),
+        ("u8x4", np.uint8, 4),
+        ("u16x1", np.uint16, 1),
+        ("u16x2", np.uint16, 2),
+        ("u16x3", np.uint16, 3),
+        ("u16x4", np.uint16, 4),
+        ("f32x1", np.float32, 1),
+        ("f32x2", np.float32, 2),
+        ("f32x3", np.float32, 3),
+        ("f32x4", np.float32, 4),
     ]:
         wide = picture(19, 15, channels)
         img = np.concatenate([wide, 255 - wide[::-1, :, :1]], axis=-1)[..., :channels] / 255.0
@@ -178,12 +247,36 @@ def types(c: Cases) -> None:
         for p in [AFFINE[3], AFFINE[2]]:
             for mode in ["nearest", "bilinear"]:
                 for f in [None, fill]:
-                    c.add("affine", name, lambda t, p=p, m=mode, f=f: F.affine(t, **p, interpolation=m, fill=f), **p, mode=mode, fill=f)
+                    c.add(
+                        "affine",
+                        name,
+                        lambda t, p=p, m=mode, f=f: F.affine(t, **p, interpolation=m, fill=f),
+                        **p,
+                        mode=mode,
+                        fill=f,
+                    )
         for angle in [90.0, 180.0, -90.0]:
-            c.add("rotate", name, lambda t, a=angle: F.rotate(t, a, expand=True, fill=[0.0]), angle=angle, expand=True, mode="nearest", fill=[0.0])
+            c.add(
+                "rotate",
+                name,
+                lambda t, a=angle: F.rotate(t, a, expand=True, fill=[0.0]),
+                angle=angle,
+                expand=True,
+                mode="nearest",
+                fill=[0.0],
+            )
         for mode in ["constant", "edge", "reflect", "symmetric"]:
             f = fill if mode == "constant" else [0.0]
-            c.add("pad_crop", name, lambda t, m=mode, f=f: F.crop(F.pad(t, [9, 6, 4, 11], fill=f, padding_mode=m), 2, 3, 24, 25), padding=[9, 6, 4, 11], top=2, left=3, mode=mode, fill=f)
+            c.add(
+                "pad_crop",
+                name,
+                lambda t, m=mode, f=f: F.crop(F.pad(t, [9, 6, 4, 11], fill=f, padding_mode=m), 2, 3, 24, 25),
+                padding=[9, 6, 4, 11],
+                top=2,
+                left=3,
+                mode=mode,
+                fill=f,
+            )
         for size in [(7, 30), (9, 11), (40, 8)]:
             for mode in ["bilinear", "bicubic"]:
                 clip = top if whole else None
@@ -215,16 +308,21 @@ def boxes() -> list[dict[str, Any]]:
     canvas = (33, 45)
     box = torch.tensor([[10.0, 5.0, 31.0, 22.0]])
     for p in AFFINE:
-        moved, _ = F._geometry._affine_bounding_boxes_with_expand(box, format=v2.functional._geometry.tv_tensors.BoundingBoxFormat.XYXY, canvas_size=canvas, **p)
+        moved, _ = F._geometry._affine_bounding_boxes_with_expand(
+            box, format=v2.functional._geometry.tv_tensors.BoundingBoxFormat.XYXY, canvas_size=canvas, **p
+        )
         out.append({"op": "affine", "params": p, "box": moved[0].tolist()})
     for angle in [0.0, 90.0, 27.3, -133.9]:
-        moved, _ = F._geometry.rotate_bounding_boxes(box, format=v2.functional._geometry.tv_tensors.BoundingBoxFormat.XYXY, canvas_size=canvas, angle=angle)
+        moved, _ = F._geometry.rotate_bounding_boxes(
+            box, format=v2.functional._geometry.tv_tensors.BoundingBoxFormat.XYXY, canvas_size=canvas, angle=angle
+        )
         out.append({"op": "rotate", "params": {"angle": angle}, "box": moved[0].tolist()})
     return out
 
 
 def spaces() -> dict[str, Any]:
     """The magnitudes of the policies for images of 224x160 (w x h)."""
+
     def table(space: dict[str, Any], bins: int) -> dict[str, Any]:
         found = {}
         for name, (fn, signed) in space.items():
@@ -233,7 +331,8 @@ def spaces() -> dict[str, Any]:
         return found
 
     policies = {
-        p.value: [[[n, prob, mag] for n, prob, mag in pair] for pair in v2.AutoAugment(p)._policies] for p in v2.AutoAugmentPolicy
+        p.value: [[[n, prob, mag] for n, prob, mag in pair] for pair in v2.AutoAugment(p)._policies]
+        for p in v2.AutoAugmentPolicy
     }
     return {
         "AutoAugment": table(v2.AutoAugment._AUGMENTATION_SPACE, 10),

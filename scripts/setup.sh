@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes this machine ready to build and run Stoker. Safe to repeat: what is there is left alone.
 #
-#   scripts/setup.sh system            a C compiler, libjpeg-turbo with its headers, Go 1.26, Python 3.10 with venv
+#   scripts/setup.sh system            a C compiler, libjpeg-turbo, Opus and Vorbis with their headers, Go 1.26, Python 3.10 with venv
 #   scripts/setup.sh python FILE...    the private environment .venv with the stoker package and what FILE lists
 #
 # Missing system packages are installed through apt when this runs as root on Debian or Ubuntu; otherwise one line
@@ -69,20 +69,33 @@ check_python() {
     fail "Python is too old: $("$PYTHON" --version), Stoker needs 3.10 or newer (PYTHON=/path/to/python3 chooses another)"
 }
 
+# links_sound: the same for Opus and Vorbis.
+links_sound() {
+  local out
+  out=$(mktemp) || return 1
+  printf '#include <opus/opus_multistream.h>\n#include <vorbis/codec.h>\nint main(void) { vorbis_info v; vorbis_info_init(&v); return !opus_get_version_string(); }\n' |
+    "${CC:-gcc}" -x c - -o "$out" -l:libvorbis.a -l:libogg.a -l:libopus.a -lm 2>/dev/null
+  local code=$?
+  rm -f "$out"
+  return $code
+}
+
 setup_system() {
   check_platform
   local missing=()
   command -v "${CC:-gcc}" >/dev/null || missing+=(gcc libc6-dev)
-  if [ ${#missing[@]} != 0 ] || ! links; then
+  if [ ${#missing[@]} != 0 ] || ! links || ! links_sound; then
     if grep -qi '^ID=ubuntu' /etc/os-release 2>/dev/null; then
       missing+=(libjpeg-turbo8-dev)
     else
       missing+=(libjpeg62-turbo-dev)
     fi
+    missing+=(libopus-dev libvorbis-dev)
     # A compiler without the C library's headers cannot link either.
     [ -e /usr/include/stdio.h ] || [[ " ${missing[*]} " == *" libc6-dev "* ]] || missing+=(libc6-dev)
     install "${missing[@]}"
     links || fail "a C program with libjpeg-turbo (libjpeg.a) does not link: is the static library of libjpeg-turbo's development package there?"
+    links_sound || fail "a C program with Opus and Vorbis (libopus.a, libvorbis.a, libogg.a) does not link: are the static libraries of their development packages there?"
   fi
   check_go
   check_python
