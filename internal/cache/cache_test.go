@@ -53,7 +53,7 @@ func fill(what string) {
 			b.Add(metaOf(i), valueOf(i))
 			i++
 		}
-		s.Keep(b)
+		s.Keep(b, false)
 		n, _ := s.Kept()
 		fmt.Println(n)
 	}
@@ -108,7 +108,7 @@ func keep(s *Set, from, to int) {
 		for ; i < to && b.Room(); i++ {
 			b.Add(metaOf(i), valueOf(i))
 		}
-		s.Keep(b)
+		s.Keep(b, false)
 	}
 }
 

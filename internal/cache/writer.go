@@ -24,9 +24,11 @@ const (
 
 // Batch is a number of records that are to be kept.
 type Batch struct {
-	s     *Set
-	buf   []byte
-	heads []head
+	s       *Set
+	buf     []byte
+	heads   []head
+	written chan struct{} // told when it is, if wait
+	wait    bool
 }
 
 // writer appends to one segment after another, in one goroutine.
@@ -53,7 +55,7 @@ func (w *writer) init(s *Set) {
 	w.waiting.Store(MaxWaiting)
 	w.free, w.queue = make(chan *Batch, batches), make(chan *Batch, batches)
 	for range batches {
-		w.free <- &Batch{s: s}
+		w.free <- &Batch{s: s, written: make(chan struct{}, 1)}
 	}
 }
 
@@ -108,8 +110,16 @@ func (b *Batch) Add(m *Meta, value []byte) {
 	b.heads = append(b.heads, h)
 }
 
-// Keep writes the batch in the background.
-func (s *Set) Keep(b *Batch) { s.w.queue <- b } // there is room for each
+// Keep writes the batch in the background. With wait it returns when that is done: what
+// was kept is then found.
+func (s *Set) Keep(b *Batch, wait bool) {
+	b.wait = wait
+	written := b.written
+	s.w.queue <- b // there is room for each
+	if wait {
+		<-written
+	}
+}
 
 // Kept is what this process has kept so far.
 func (s *Set) Kept() (records, bytes int64) { return s.w.kept.Load(), s.w.bytes.Load() }
@@ -121,6 +131,9 @@ func (w *writer) run() {
 			b.buf = nil
 		}
 		b.buf, b.heads = b.buf[:0], b.heads[:0]
+		if b.wait {
+			b.written <- struct{}{}
+		}
 		w.free <- b
 	}
 	w.seal()

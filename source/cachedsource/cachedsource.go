@@ -35,8 +35,8 @@ type Options struct {
 	// Allow says whether the records of a group may be made fit for the cache now: that
 	// takes about as long as decoding them does. Nil means always.
 	Allow func() bool
-	// Wait waits until what was kept before is written, and does not leave anything out
-	// meanwhile.
+	// Wait waits until what is kept is written, and leaves nothing out meanwhile: what was
+	// read once is in the cache.
 	Wait bool
 	// Spent is told for how many records it was done, and how long it took.
 	Spent func(records int, took time.Duration)
@@ -368,7 +368,7 @@ func (s *Source) learn(g *driver.Group) {
 		s.opt.Spent(n, time.Since(start))
 	}
 	if b != nil {
-		s.set.Keep(b)
+		s.set.Keep(b, s.opt.Wait)
 	}
 	select {
 	case s.encoders <- enc:
