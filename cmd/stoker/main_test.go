@@ -21,6 +21,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv("STOKER_TEST_POLICIES") != "" {
+		printPolicies()
+		return
+	}
 	testscript.Main(m, map[string]func(){
 		"stoker": func() {
 			os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

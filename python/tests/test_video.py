@@ -47,6 +47,9 @@ def write(
         for rgb in pictures(n, *size, seed):
             file.mux(stream.encode(av.VideoFrame.from_ndarray(rgb, format="rgb24")))
         file.mux(stream.encode())
+    if codec == "libsvtav1" and os.geteuid() == 0:  # which has made this process a real-time one
+        for task in os.listdir("/proc/self/task"):
+            os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
 
 
 def frames(path: Path) -> np.ndarray:
@@ -124,7 +127,6 @@ def test_folders_are_classes_and_all_frames_move_alike(make: Make, tmp_path: Pat
     assert all(np.array_equal(clip[0], clip[j]) for j in range(4))
 
 
-@pytest.mark.skip(reason="an engine with frames spins in Go's sweeper here, about once in two runs: not understood yet")
 def test_operations_are_those_of_images(make: Make, tmp_path: Path) -> None:
     write(tmp_path / "x.mp4", n=8)
     want = frames(tmp_path / "x.mp4")
