@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gzip
 import importlib
 import inspect
 import io
 import json
+import os
 import re
 import subprocess
 import tarfile
@@ -18,14 +20,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import av
 import h5py
+import nibabel
 import numpy as np
 import pytest
 import soundfile
+from PIL import Image
 
 import stoker
 from conftest import CHECKOUT
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # else it is TensorFlow's, which is not there
 for _name in ("jax", "keras"):  # whose names are looked for where they are installed
     with contextlib.suppress(ImportError):
         importlib.import_module(f"stoker.{_name}")
@@ -257,6 +263,21 @@ def write_coco(root: Path, split: str, picture: bytes) -> None:
     (root / "annotations" / f"instances_{split}.json").write_text(json.dumps(whole))
 
 
+def write_maps_and_volumes(root: Path) -> None:
+    """Write what lies beside each other: images, maps of numbers, volumes and their labels."""
+    for name in ("images", "flow", "depth", "labels"):
+        (root / name).mkdir(parents=True)
+    for i in range(8):
+        Image.fromarray(np.full((330, 460, 3), i, np.uint8)).save(root / f"images/{i}.jpg")
+        flow = np.zeros((330, 460, 2), "<f4")
+        (root / f"flow/{i}.flo").write_bytes(b"PIEH" + np.array([460, 330], "<i4").tobytes() + flow.tobytes())
+        Image.fromarray(np.full((330, 460), i, np.uint16)).save(root / f"depth/{i}.png")
+    for i in range(4):
+        volume = np.full((100, 100, 100), i, np.uint8)
+        for name in ("images", "labels"):
+            nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), root / name / f"{i}.nii")
+
+
 @pytest.fixture
 def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with the data that pages speak of the working directory."""
@@ -296,14 +317,25 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 shard.addfile(member, io.BytesIO(data))
+    with gzip.open(CHECKOUT / "source/betonsource/testdata/all.beton.gz") as f:
+        (tmp_path / "train.beton").write_bytes(f.read())
+    write_maps_and_volumes(tmp_path / "data")
+    (tmp_path / "videos/a").mkdir(parents=True)
+    with av.open(tmp_path / "videos/a/0.avi", "w") as video:  # whose codec the engine has in itself
+        stream = video.add_stream("mjpeg", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 128, 128, "yuvj420p"
+        for i in range(40):
+            video.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((128, 128, 3), 5 * i, np.uint8))))
+        video.mux(stream.encode())
     monkeypatch.chdir(tmp_path)
     subprocess.run([binary, "pack", "tokens.npy", "tokens/", "--window", "1024"], check=True, capture_output=True)
     return tmp_path
 
 
-@pytest.mark.skip(reason="blocks of new guides name data that this test does not make yet")
 def test_blocks_run(dataset: Path) -> None:
-    pytest.importorskip("torch")
+    for framework in ("torch", "keras"):
+        pytest.importorskip(framework)
+    jax = pytest.importorskip("jax")
     real, made = stoker.Loader, []
 
     def small(source: Any, batch_size: int = 1, **options: Any) -> stoker.Loader:
@@ -322,6 +354,10 @@ def test_blocks_run(dataset: Path) -> None:
             if all(isinstance(n, ast.Import | ast.FunctionDef) for n in ast.parse(code).body):
                 continue  # only defines what a test of its own runs
             names: dict[str, Any] = {"stoker": module, "train_step": lambda *_: None, "np": np}
+            if block.where.startswith("jax.py"):
+                mesh = jax.sharding.Mesh(jax.devices(), "data")
+                names |= {"mesh": mesh} | {k: getattr(jax.sharding, k) for k in ("NamedSharding", "PartitionSpec")}
+            names["model"] = types.SimpleNamespace(fit=lambda *_, **__: None)  # Keras is not given the data here
             before = len(made)
             exec(compile(code, block.where, "exec"), names)
             assert len(made) > before, block.where

@@ -4,7 +4,8 @@
 
     from stoker.keras import Dataset
 
-    model.fit(Dataset(stoker.Loader("train/", batch_size=256, shuffle=True)), epochs=3)
+    loader = stoker.Loader("train/", batch_size=256, shuffle=True, fields={"image": [stoker.RandomResizedCrop(224)]})
+    model.fit(Dataset(loader), epochs=3)
 """
 
 from __future__ import annotations
