@@ -48,8 +48,8 @@ def write(
             file.mux(stream.encode(av.VideoFrame.from_ndarray(rgb, format="rgb24")))
         file.mux(stream.encode())
     if codec == "libsvtav1" and os.geteuid() == 0:  # which has made this process a real-time one
-        for task in os.listdir("/proc/self/task"):
-            os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
+        for task in Path("/proc/self/task").iterdir():
+            os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 def frames(path: Path) -> np.ndarray:
