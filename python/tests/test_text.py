@@ -356,7 +356,8 @@ def test_blocks_run(dataset: Path) -> None:
             names: dict[str, Any] = {"stoker": module, "train_step": lambda *_: None, "np": np}
             if block.where.startswith("jax.py"):
                 mesh = jax.sharding.Mesh(jax.devices(), "data")
-                names |= {"mesh": mesh, "state": None} | {k: getattr(jax.sharding, k) for k in ("NamedSharding", "PartitionSpec")}
+                names |= {"mesh": mesh, "state": None}
+                names |= {k: getattr(jax.sharding, k) for k in ("NamedSharding", "PartitionSpec")}
             names["model"] = types.SimpleNamespace(fit=lambda *_, **__: None)  # Keras is not given the data here
             before = len(made)
             exec(compile(code, block.where, "exec"), names)
