@@ -1,0 +1,177 @@
+package view
+
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// How records of the view are read: as those of the source, with what is not wanted left out.
+
+// id is the number in the source of a record of the view; one that is outside of the
+// view is outside of the source.
+func (v *view) id(id int64) int64 {
+	switch {
+	case id < 0 || id >= v.info.Len:
+		return -1
+	case v.keep == nil:
+		return id
+	}
+	return v.keep.at(id)
+}
+
+// work is what a group takes on its way through the source.
+type work struct {
+	v     *view
+	ids   []int64
+	want  []bool
+	inner driver.Group
+	outer *driver.Group
+	where func(k, field int, n int64) []byte
+	box   func(k, field int) (driver.Box, bool)
+}
+
+// begin makes the group of the source's records and fields.
+func (w *work) begin(g *driver.Group) *driver.Group {
+	v := w.v
+	w.ids = w.ids[:0]
+	for _, id := range g.IDs {
+		w.ids = append(w.ids, v.id(id))
+	}
+	in := &w.inner
+	if w.want == nil {
+		w.want = make([]bool, len(v.in.Fields))
+	}
+	clear(w.want)
+	for k, i := range v.from {
+		w.want[i] = g.Wants(k)
+	}
+	in.Want, in.Box = w.want, nil
+	if g.Box != nil {
+		in.Box = w.box
+	}
+	in.Begin(w.ids, len(v.in.Fields))
+	for k := range g.Records {
+		in.Records[k].Err = g.Records[k].Err
+		if v.info.Len <= g.IDs[k] || g.IDs[k] < 0 {
+			if g.Records[k].Err == nil {
+				in.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], v.info.Len, v.info.URL)
+			}
+		}
+	}
+	w.outer = g
+	return in
+}
+
+// end takes over what the source says of records.
+func (w *work) end() {
+	w.outer = nil
+	in := &w.inner
+	in.Alloc, in.Place, in.Box = nil, nil, nil
+	clear(in.Bytes)
+	for k := range in.Records {
+		clear(in.Records[k].Values)
+		in.Records[k].Err = nil
+	}
+	w.v.spare.Put(w)
+}
+
+// placed is Group.Place of the source's fields.
+func (w *work) placed(k, field int, n int64) []byte {
+	to := w.v.place[field]
+	if to < 0 || w.v.converts[to] != nil {
+		return nil
+	}
+	return w.outer.Place(k, to, n)
+}
+
+// boxOf is Group.Box of the source's fields.
+func (w *work) boxOf(k, field int) (driver.Box, bool) {
+	if to := w.v.place[field]; to >= 0 && w.v.converts[to] == nil {
+		return w.outer.Box(k, to)
+	}
+	return driver.Box{}, false
+}
+
+// Locate implements driver.Source.
+func (v *view) Locate(g *driver.Group) {
+	w := v.spare.Get().(*work)
+	in := w.begin(g)
+	v.src.Locate(in)
+	at := 0
+	for k := range g.IDs {
+		for ; at < int(in.First[k+1]); at++ {
+			e := in.Extents[at]
+			e.Field, e.Tail = v.outer(e.Field), e.Tail || v.tail
+			g.Extents = append(g.Extents, e)
+		}
+		g.Records[k].Err = in.Records[k].Err
+		g.Next()
+	}
+	g.Missing = append(g.Missing, in.Missing...)
+	w.end()
+}
+
+// outer is the place here of a field of the source that an extent is the value of:
+// -1 where it is none, or is made into something else.
+func (v *view) outer(field int32) int32 {
+	if field < 0 || v.place[field] < 0 || v.converts[v.place[field]] != nil {
+		return -1
+	}
+	return int32(v.place[field])
+}
+
+// Parse implements driver.Source.
+func (v *view) Parse(g *driver.Group) error {
+	w := v.spare.Get().(*work)
+	in := w.begin(g)
+	in.First = append(in.First[:0], g.First...)
+	for _, e := range g.Extents {
+		if e.Field >= 0 {
+			e.Field = int32(v.from[e.Field])
+		}
+		in.Extents = append(in.Extents, e)
+	}
+	in.Bytes = append(in.Bytes[:0], g.Bytes...)
+	in.Alloc = g.Alloc
+	if g.Place != nil {
+		in.Place = w.where
+	}
+	err := v.src.Parse(in)
+	if err == nil {
+		for k := range g.Records {
+			rec := &in.Records[k]
+			if g.Records[k].Err = rec.Err; rec.Err != nil {
+				continue
+			}
+			for to, from := range v.from {
+				val := rec.Values[from]
+				if c := v.converts[to]; c != nil && g.Wants(to) {
+					if err := c(&val); err != nil {
+						g.Records[k].Err = fmt.Errorf("field %q: %w", v.info.Fields[to].Name, err)
+					}
+				}
+				g.Records[k].Values[to] = val
+			}
+		}
+	}
+	w.end()
+	return err
+}
+
+// Learn implements driver.Indexer.
+func (v *view) Learn(e driver.Extent, b []byte) error {
+	x, ok := v.src.(driver.Indexer)
+	if !ok {
+		return fmt.Errorf("internal error: %s has an index and does not read it", v.in.Format)
+	}
+	return x.Learn(e, b)
+}
+
+func (w *work) translate(ids []int64) []int64 {
+	w.ids = w.ids[:0]
+	for _, id := range ids {
+		w.ids = append(w.ids, w.v.id(id))
+	}
+	return w.ids
+}
