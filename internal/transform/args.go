@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -97,29 +99,9 @@ func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	var known []string
-	for _, s := range specs() {
-		if s.Name != name {
-			known = append(known, s.Name)
-			continue
-		}
-		if err := checkKeys(vals, name, s.Keys); err != nil {
-			return nil, err
-		}
-		if s.Takes != nil && !ctx.mask {
-			if what := s.Takes(ctx.pixels); what != "" {
-				return nil, fmt.Errorf("%s takes images of %s, not %s", name, what, ctx.pixels)
-			}
-		}
-		a := &Args{op: name, vals: vals, opContext: ctx}
-		op, err := s.Build(a)
-		if a.err != nil {
-			return nil, a.err
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return op, nil
+	op, known, err := buildOp(specs(), name, vals, ctx)
+	if op != nil || err != nil {
+		return op, err
 	}
 	if isBatchOp(name) {
 		return nil, fmt.Errorf("%s works on whole batches, not on single images; in Python it goes into batch_transforms=", name)
@@ -131,6 +113,51 @@ func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 		return nil, fmt.Errorf("%s is for audio, and not for images", name)
 	}
 	return nil, fmt.Errorf("there is no operation %q%s", name, DidYouMean(name, known))
+}
+
+// buildOp makes an operation of a list of them. Where there is none of that name it
+// returns nil, and the names of all.
+func buildOp(specs []Spec, name string, vals map[string]json.RawMessage, ctx opContext) (op Op, known []string, err error) {
+	for _, s := range specs {
+		if s.Name != name {
+			known = append(known, s.Name)
+			continue
+		}
+		if err := checkKeys(vals, name, s.Keys); err != nil {
+			return nil, nil, err
+		}
+		if s.Takes != nil && !ctx.mask {
+			if what := s.Takes(ctx.pixels); what != "" {
+				return nil, nil, fmt.Errorf("%s takes images of %s, not %s", name, what, ctx.pixels)
+			}
+		}
+		a := &Args{op: name, vals: vals, opContext: ctx}
+		op, err := s.Build(a)
+		if a.err != nil {
+			return nil, nil, a.err
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return op, nil, nil
+	}
+	return nil, known, nil
+}
+
+// has says whether an operation of that name is in a list.
+func has(specs []Spec, name string) bool {
+	return slices.ContainsFunc(specs, func(s Spec) bool { return s.Name == name })
+}
+
+// buildHalf makes ToDtype of what works with float32.
+func buildHalf(a *Args, of string) item.DType {
+	a.Bool("scale", false)
+	name := a.String("dtype", "float32")
+	t, _ := dtype.ParseAny(name)
+	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, t) {
+		a.fail("dtype", "must be float32, float16 or bfloat16 for %s, not %q", of, clip(name))
+	}
+	return t
 }
 
 // CheckKeys refuses a JSON object with a key that is not known, naming the

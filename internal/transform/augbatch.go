@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/cdec"
@@ -26,22 +27,10 @@ func batchSpecs() []BatchSpec {
 
 // isBatchOp and isImageOp tell a misplaced operation from a misspelt one.
 func isBatchOp(name string) bool {
-	for _, s := range batchSpecs() {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(batchSpecs(), func(s BatchSpec) bool { return s.Name == name })
 }
 
-func isImageOp(name string) bool {
-	for _, s := range specs() {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
-}
+func isImageOp(name string) bool { return has(specs(), name) }
 
 // SoftSuffix is what the array of soft labels has behind the name of the
 // labels.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/csound"
-	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -370,16 +369,7 @@ func (p *puller) temp(from, n int64) ([]float32, error) {
 // soundDType is ToDtype of sound.
 type soundDType struct{ dtype item.DType }
 
-func buildSoundDType(a *Args) (Op, error) {
-	op := &soundDType{}
-	a.Bool("scale", false)
-	name := a.String("dtype", "float32")
-	op.dtype, _ = dtype.ParseAny(name)
-	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, op.dtype) {
-		a.fail("dtype", "must be float32, float16 or bfloat16 for sound, not %q", clip(name))
-	}
-	return op, nil
-}
+func buildSoundDType(a *Args) (Op, error) { return &soundDType{buildHalf(a, "sound")}, nil }
 
 // parseSoundOp reads one operation.
 func parseSoundOp(raw json.RawMessage) (Op, error) {
@@ -387,24 +377,9 @@ func parseSoundOp(raw json.RawMessage) (Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	var known []string
-	for _, s := range soundSpecs() {
-		if s.Name != name {
-			known = append(known, s.Name)
-			continue
-		}
-		if err := checkKeys(vals, name, s.Keys); err != nil {
-			return nil, err
-		}
-		a := &Args{op: name, vals: vals, opContext: opContext{pixels: item.PixelType{DType: item.F32, Channels: 1}}}
-		op, err := s.Build(a)
-		if a.err != nil {
-			return nil, a.err
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return op, nil
+	op, known, err := buildOp(soundSpecs(), name, vals, opContext{pixels: item.PixelType{DType: item.F32, Channels: 1}})
+	if op != nil || err != nil {
+		return op, err
 	}
 	if isImageOp(name) {
 		return nil, fmt.Errorf("%s is for images, this is audio%s", name, instead(name))
@@ -428,7 +403,7 @@ func instead(name string) string {
 
 // isSoundOp says whether an operation is one on sound and not on images.
 func isSoundOp(name string) bool {
-	return slices.ContainsFunc(soundSpecs(), func(s Spec) bool { return s.Name == name })
+	return has(soundSpecs(), name)
 }
 
 // soundSpecs lists the operations on sound.

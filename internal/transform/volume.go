@@ -3,10 +3,8 @@ package transform
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/stokerdata/stoker/internal/csound"
-	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/item"
 )
 
@@ -269,16 +267,7 @@ func (w *volumeWork) flush() ([]float32, error) {
 // volumeDType is ToDtype of volumes.
 type volumeDType struct{ dtype item.DType }
 
-func buildVolumeDType(a *Args) (Op, error) {
-	op := &volumeDType{}
-	a.Bool("scale", false)
-	name := a.String("dtype", "float32")
-	op.dtype, _ = dtype.ParseAny(name)
-	if !slices.Contains([]item.DType{item.F32, item.F16, item.BF16}, op.dtype) {
-		a.fail("dtype", "must be float32, float16 or bfloat16 for volumes, not %q", clip(name))
-	}
-	return op, nil
-}
+func buildVolumeDType(a *Args) (Op, error) { return &volumeDType{buildHalf(a, "volumes")}, nil }
 
 // parseVolumeOp reads one operation.
 func parseVolumeOp(raw json.RawMessage, in *VolumeInput) (Op, error) {
@@ -286,25 +275,10 @@ func parseVolumeOp(raw json.RawMessage, in *VolumeInput) (Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	var known []string
-	for _, s := range volumeSpecs() {
-		if s.Name != name {
-			known = append(known, s.Name)
-			continue
-		}
-		if err := checkKeys(vals, name, s.Keys); err != nil {
-			return nil, err
-		}
-		channels := item.PixelType{DType: item.F32, Channels: int32(min(in.Channels, 1<<20))}
-		a := &Args{op: name, vals: vals, opContext: opContext{pixels: channels, mask: in.Mask}}
-		op, err := s.Build(a)
-		if a.err != nil {
-			return nil, a.err
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return op, nil
+	channels := item.PixelType{DType: item.F32, Channels: int32(min(in.Channels, 1<<20))}
+	op, known, err := buildOp(volumeSpecs(), name, vals, opContext{pixels: channels, mask: in.Mask})
+	if op != nil || err != nil {
+		return op, err
 	}
 	if isImageOp(name) {
 		return nil, fmt.Errorf("%s is for images, this is a volume%s", name, insteadOfVolume(name))
@@ -331,7 +305,7 @@ func insteadOfVolume(name string) string {
 
 // isVolumeOp says whether an operation is one on volumes and not on images.
 func isVolumeOp(name string) bool {
-	return slices.ContainsFunc(volumeSpecs(), func(s Spec) bool { return s.Name == name })
+	return has(volumeSpecs(), name)
 }
 
 // volumeSpecs lists the operations on volumes.

@@ -11,8 +11,6 @@ import (
 	"github.com/stokerdata/stoker/source/internal/typed"
 )
 
-type decode = func(w *shards.Work, off, size int) (typed.Value, error)
-
 // torchTypes and numpyTypes are the types of elements by their number.
 var (
 	torchTypes = map[uint32]driver.DType{
@@ -26,19 +24,19 @@ var (
 )
 
 // decoder is what reads a leaf, by the name that the index has of its serializer.
-func decoder(format string) (decode, error) {
+func decoder(format string) (shards.Decode, error) {
 	name, config, _ := strings.Cut(format, ":")
 	switch name {
 	case "bytes", "jpeg", "image", "audio", "video", "file", "tifffile", "nifti", "mesh", "pdf":
-		return stringsOf(typed.Bytes), nil
+		return shards.StringsOf(typed.Bytes), nil
 	case "str", "text":
-		return stringsOf(typed.Text), nil
+		return shards.StringsOf(typed.Text), nil
 	case "int":
-		return number(driver.Int64), nil
+		return shards.Number(driver.Int64), nil
 	case "float":
-		return number(driver.Float64), nil
+		return shards.Number(driver.Float64), nil
 	case "bool":
-		return number(driver.Bool), nil
+		return shards.Number(driver.Bool), nil
 	case "pil":
 		return func(w *shards.Work, off, size int) (typed.Value, error) { return w.Picture(off, size) }, nil
 	case "tensor":
@@ -56,37 +54,17 @@ func decoder(format string) (decode, error) {
 		}
 		return list(types[uint32(n)]), nil
 	case "jpeg_array":
-		return other("is a list of images"), nil
+		return shards.Unread("is a list of images"), nil
 	case "json":
-		return other("is LitData's nested form of lists and dicts"), nil
+		return shards.Unread("is LitData's nested form of lists and dicts"), nil
 	case "pickle", "graph":
-		return other("is pickled, which is never unpacked since that can run anything"), nil
+		return shards.Unread("is pickled, which is never unpacked since that can run anything"), nil
 	}
 	return nil, fmt.Errorf("the serializer %.40q is not known", format)
 }
 
-func stringsOf(f typed.Form) decode {
-	return func(w *shards.Work, off, size int) (typed.Value, error) { return w.Strings(f, off, size) }
-}
-
-func other(why string) decode {
-	return func(*shards.Work, int, int) (typed.Value, error) {
-		return typed.Value{Form: typed.Other, Why: why}, nil
-	}
-}
-
-func number(t driver.DType) decode {
-	return func(w *shards.Work, off, size int) (typed.Value, error) {
-		b, err := w.View.Get(off, size)
-		if err != nil {
-			return typed.Value{}, err
-		}
-		return shards.Elements(t, b)
-	}
-}
-
 // list reads elements without anything in front, which have one axis.
-func list(t driver.DType) decode {
+func list(t driver.DType) shards.Decode {
 	return func(w *shards.Work, off, size int) (typed.Value, error) {
 		if size%t.Size() != 0 {
 			return typed.Value{}, fmt.Errorf("%d bytes of elements of %d", size, t.Size())
@@ -98,7 +76,7 @@ func list(t driver.DType) decode {
 
 // arrays reads the number of the type, that of the axes, and the sides in front of the
 // elements.
-func arrays(types map[uint32]driver.DType, order binary.ByteOrder) decode {
+func arrays(types map[uint32]driver.DType, order binary.ByteOrder) shards.Decode {
 	return func(w *shards.Work, off, size int) (typed.Value, error) {
 		const most = 4 * (2 + driver.MaxAxes)
 		head, err := w.View.Get(off, min(size, most))

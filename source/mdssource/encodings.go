@@ -12,25 +12,23 @@ import (
 	"github.com/stokerdata/stoker/source/internal/typed"
 )
 
-type decode = func(w *shards.Work, off, size int) (typed.Value, error)
-
 // decoder is what reads an encoding, by the name that the index has.
-func decoder(encoding string) (decode, error) {
+func decoder(encoding string) (shards.Decode, error) {
 	name, config, configured := strings.Cut(encoding, ":")
 	if configured && name != "ndarray" {
 		return nil, fmt.Errorf("the encoding %.40q is not known", encoding)
 	}
 	switch name {
 	case "bytes", "jpeg", "png":
-		return stringsOf(typed.Bytes), nil
+		return shards.StringsOf(typed.Bytes), nil
 	case "str", "str_decimal":
-		return stringsOf(typed.Text), nil
+		return shards.StringsOf(typed.Text), nil
 	case "json":
-		return stringsOf(typed.JSON), nil
+		return shards.StringsOf(typed.JSON), nil
 	case "int":
-		return number(driver.Int64), nil
+		return shards.Number(driver.Int64), nil
 	case "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64":
-		return number(driver.DType(name)), nil
+		return shards.Number(driver.DType(name)), nil
 	case "str_int", "str_float":
 		return written(name == "str_float"), nil
 	case "pil":
@@ -38,35 +36,15 @@ func decoder(encoding string) (decode, error) {
 	case "ndarray":
 		return arrays(config)
 	case "jpeg_array", "jpegarray", "list[pil]", "list[jpeg]", "list[png]":
-		return other("is a list of images"), nil
+		return shards.Unread("is a list of images"), nil
 	case "pkl":
-		return other("is pickled, which is never unpacked since that can run anything"), nil
+		return shards.Unread("is pickled, which is never unpacked since that can run anything"), nil
 	}
 	return nil, fmt.Errorf("the encoding %.40q is not known", encoding)
 }
 
-func stringsOf(f typed.Form) decode {
-	return func(w *shards.Work, off, size int) (typed.Value, error) { return w.Strings(f, off, size) }
-}
-
-func other(why string) decode {
-	return func(*shards.Work, int, int) (typed.Value, error) {
-		return typed.Value{Form: typed.Other, Why: why}, nil
-	}
-}
-
-func number(t driver.DType) decode {
-	return func(w *shards.Work, off, size int) (typed.Value, error) {
-		b, err := w.View.Get(off, size)
-		if err != nil {
-			return typed.Value{}, err
-		}
-		return shards.Elements(t, b)
-	}
-}
-
 // written reads numbers that are written as text.
-func written(float bool) decode {
+func written(float bool) shards.Decode {
 	return func(w *shards.Work, off, size int) (typed.Value, error) {
 		const most = 400
 		if size > most {
@@ -107,7 +85,7 @@ var types = map[byte]driver.DType{
 // arrays reads ndarray, ndarray:float32 and ndarray:float32:3,4: what the encoding
 // does not say stands in front of the elements: a byte with the number of the type; a
 // byte with the number of axes and the logarithm of the size of a side, and the sides.
-func arrays(config string) (decode, error) {
+func arrays(config string) (shards.Decode, error) {
 	name, sides, shaped := strings.Cut(config, ":")
 	t := driver.DType(name)
 	if name != "" && (t.Size() == 0 || t == driver.Bool) {

@@ -80,3 +80,29 @@ func (w *Work) Picture(off, size int) (typed.Value, error) {
 	}
 	return v, err
 }
+
+// Decode makes a value of what lies at a place of a record.
+type Decode = func(w *Work, off, size int) (typed.Value, error)
+
+// StringsOf decodes bytes as they are.
+func StringsOf(f typed.Form) Decode {
+	return func(w *Work, off, size int) (typed.Value, error) { return w.Strings(f, off, size) }
+}
+
+// Unread decodes nothing and says why.
+func Unread(why string) Decode {
+	return func(*Work, int, int) (typed.Value, error) {
+		return typed.Value{Form: typed.Other, Why: why}, nil
+	}
+}
+
+// Number decodes elements, of which there is one.
+func Number(t driver.DType) Decode {
+	return func(w *Work, off, size int) (typed.Value, error) {
+		b, err := w.View.Get(off, size)
+		if err != nil {
+			return typed.Value{}, err
+		}
+		return Elements(t, b)
+	}
+}
