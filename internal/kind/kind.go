@@ -150,6 +150,18 @@ func (g *Group) Draw(k int) int64 {
 	return g.draw + int64(k)
 }
 
+// each calls row for the records that are well so far; what it says is theirs, with the
+// name of the field.
+func (g *Group) each(field string, row func(k int) error) {
+	for k := range g.Records {
+		if g.Errs[k] == nil {
+			if err := row(k); err != nil {
+				g.Errs[k] = fmt.Errorf("field %q: %w", field, err)
+			}
+		}
+	}
+}
+
 // noOperations refuses operations on fields of kinds that take none.
 func noOperations(w *Want) error {
 	switch {

@@ -170,13 +170,7 @@ func (w *volumeWorker) Make(g *Group) {
 	start := time.Now()
 	for i := range w.m.outs {
 		o := &w.m.outs[i]
-		for k := range g.Records {
-			if g.Errs[k] == nil {
-				if err := w.row(g, k, o); err != nil {
-					g.Errs[k] = fmt.Errorf("field %q: %w", w.m.p.Info.Fields[o.field].Name, err)
-				}
-			}
-		}
+		g.each(w.m.p.Info.Fields[o.field].Name, func(k int) error { return w.row(g, k, o) })
 	}
 	g.TransformTime += time.Since(start)
 }

@@ -23,13 +23,7 @@ func IsName(name string) bool { return slices.Contains(extensions, strings.ToLow
 
 // IsFile says whether an object begins as an Arrow file does.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return false
-	}
-	defer o.Close()
-	b := make([]byte, len(arrowipc.Magic))
-	return o.Size() >= int64(len(b)) && o.ReadAt(ctx, b, 0) == nil && string(b) == arrowipc.Magic
+	return string(filelist.Head(ctx, st, name, len(arrowipc.Magic))) == arrowipc.Magic
 }
 
 // What save_to_disk of `datasets` writes beside the data: the names of the files in
@@ -108,7 +102,7 @@ func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
 		if len(dict.Splits) == 0 {
 			return nil, fmt.Errorf("%s names no split", st.Path(splitsName))
 		}
-		return nil, fmt.Errorf("%s has the splits %s: give one of them, such as %s", st, quoted(dict.Splits), st.Path(dict.Splits[0]))
+		return nil, fmt.Errorf("%s has the splits %s: give one of them, such as %s", st, filelist.Quoted(dict.Splits), st.Path(dict.Splits[0]))
 	}
 	if !errors.Is(err, store.ErrNotExist) {
 		return nil, err
@@ -161,20 +155,7 @@ func oneSplit(ctx context.Context, st store.Store, l *filelist.List) error {
 		}
 	}
 	if len(bases) > 1 {
-		return fmt.Errorf("%s has several data sets, %s: give one of them, such as %s", st, quoted(bases), st.Path(bases[0]+"*"+path.Ext(l.Name(0))))
+		return fmt.Errorf("%s has several data sets, %s: give one of them, such as %s", st, filelist.Quoted(bases), st.Path(bases[0]+"*"+path.Ext(l.Name(0))))
 	}
 	return nil
-}
-
-// quoted names the first of several things for a message.
-func quoted(all []string) string {
-	const most = 10
-	var out []string
-	for _, s := range all[:min(len(all), most)] {
-		out = append(out, fmt.Sprintf("%.100q", s))
-	}
-	if len(all) > most {
-		out = append(out, fmt.Sprintf("and %d more", len(all)-most))
-	}
-	return strings.Join(out, ", ")
 }

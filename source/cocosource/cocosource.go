@@ -19,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/annotated"
+	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/internal/jsonread"
 	"github.com/stokerdata/stoker/store"
 )
@@ -437,16 +438,7 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	if !strings.HasSuffix(strings.ToLower(st.Path(name)), ".json") {
 		return false
 	}
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return false
-	}
-	defer o.Close()
-	b := make([]byte, min(o.Size(), head))
-	if o.ReadAt(ctx, b, 0) != nil {
-		return false
-	}
-	r := jsonread.Bytes(b, "", 0)
+	r := jsonread.Bytes(filelist.Head(ctx, st, name, head), "", 0)
 	r.BOM()
 	members := map[string]bool{}
 	_ = r.Object(func(key []byte) error { // which ends where the head does

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -99,16 +100,11 @@ func parseMeta(b []byte) (m meta, err error) {
 
 // IsFile says whether an object begins as an LMDB database does.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
-	o, err := st.Open(ctx, name)
-	if err != nil {
+	b := filelist.Head(ctx, st, name, headerBytes+metaBytes)
+	if len(b) < headerBytes+metaBytes {
 		return false
 	}
-	defer o.Close()
-	b := make([]byte, headerBytes+metaBytes)
-	if o.Size() < int64(len(b)) || o.ReadAt(ctx, b, 0) != nil {
-		return false
-	}
-	_, err = parseMeta(b)
+	_, err := parseMeta(b)
 	return err == nil
 }
 

@@ -199,11 +199,6 @@ func (s *source) value(g *driver.Group, k int, b []byte) error {
 // IsFile says whether the one object that a store is begins as a MAT file does, also
 // as one of a version that is not read.
 func IsFile(ctx context.Context, st store.Store) bool {
-	o, err := st.Open(ctx, "")
-	if err != nil {
-		return false
-	}
-	defer o.Close()
-	b := make([]byte, headerBytes)
-	return o.Size() >= headerBytes && o.ReadAt(ctx, b, 0) == nil && (checkHeader(b) == nil || string(b[:7]) == "MATLAB ")
+	b := filelist.Head(ctx, st, "", headerBytes)
+	return len(b) == headerBytes && (checkHeader(b) == nil || string(b[:7]) == "MATLAB ")
 }

@@ -21,13 +21,8 @@ func IsName(name string) bool { return slices.Contains(extensions, strings.ToLow
 
 // IsFile says whether an object begins as a Parquet file does.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return false
-	}
-	defer o.Close()
-	b := make([]byte, len(parquet.Magic))
-	return o.Size() >= int64(len(b)) && o.ReadAt(ctx, b, 0) == nil && (string(b) == parquet.Magic || string(b) == parquet.MagicEncrypted)
+	b := string(filelist.Head(ctx, st, name, len(parquet.Magic)))
+	return b == parquet.Magic || b == parquet.MagicEncrypted
 }
 
 // listFiles says which files the records lie in, in their order.
@@ -118,11 +113,11 @@ func split(l *filelist.List, want string) (*filelist.List, error) {
 	case want != "" && len(splits) == 0:
 		return nil, fmt.Errorf("%s has no splits: none of its files is called such as train-00000-of-00001.parquet", l.Store)
 	case want != "" && at < 0:
-		return nil, fmt.Errorf("%s has no split %q: it has %s", l.Store, want, quoted(splits))
+		return nil, fmt.Errorf("%s has no split %q: it has %s", l.Store, want, filelist.Quoted(splits))
 	case want == "" && len(splits) > 1:
-		return nil, fmt.Errorf("%s has the splits %s: say which one is wanted, such as ?split=%s", l.Store, quoted(splits), splits[0])
+		return nil, fmt.Errorf("%s has the splits %s: say which one is wanted, such as ?split=%s", l.Store, filelist.Quoted(splits), splits[0])
 	case len(sets) > 1:
-		return nil, fmt.Errorf("%s has several data sets, in %s: give the folder of one of them, such as %s", l.Store, quoted(sets), l.Store.Path(strings.TrimSuffix(sets[0], "/")))
+		return nil, fmt.Errorf("%s has several data sets, in %s: give the folder of one of them, such as %s", l.Store, filelist.Quoted(sets), l.Store.Path(strings.TrimSuffix(sets[0], "/")))
 	default:
 		out := &filelist.List{Store: l.Store}
 		for i := range l.Len() {
@@ -132,17 +127,4 @@ func split(l *filelist.List, want string) (*filelist.List, error) {
 		}
 		return out, nil
 	}
-}
-
-// quoted names the first of several things for a message.
-func quoted(all []string) string {
-	const most = 10
-	var out []string
-	for _, s := range all[:min(len(all), most)] {
-		out = append(out, fmt.Sprintf("%.100q", s))
-	}
-	if len(all) > most {
-		out = append(out, fmt.Sprintf("and %d more", len(all)-most))
-	}
-	return strings.Join(out, ", ")
 }

@@ -35,13 +35,7 @@ const (
 
 // IsFile says whether st is such a list, by its beginning.
 func IsFile(ctx context.Context, st store.Store) bool {
-	o, err := st.Open(ctx, "")
-	if err != nil {
-		return false
-	}
-	defer o.Close()
-	b := make([]byte, len(Magic))
-	return o.Size() >= int64(len(b)) && o.ReadAt(ctx, b, 0) == nil && string(b) == Magic
+	return string(filelist.Head(ctx, st, "", len(Magic))) == Magic
 }
 
 type source struct {

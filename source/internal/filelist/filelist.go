@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -209,4 +210,35 @@ func ErrPlace(l *List, object int64, format string, err error) error {
 		return err // names it already
 	}
 	return fmt.Errorf("%s%s: %w", l.Path(int(object)), format, err)
+}
+
+// Head returns the first n bytes of an object, all of a smaller one, and nothing of one
+// that cannot be read: for those who look whether it is theirs.
+func Head(ctx context.Context, st store.Store, name string, n int) []byte {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return nil
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), int64(n)))
+	if o.ReadAt(ctx, b, 0) != nil {
+		return nil
+	}
+	return b
+}
+
+// Quoted names the first of several things for a message.
+func Quoted(all []string) string {
+	const most = 10
+	if len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, s := range all[:min(len(all), most)] {
+		out = append(out, fmt.Sprintf("%.100q", s))
+	}
+	if len(all) > most {
+		out = append(out, fmt.Sprintf("and %d more", len(all)-most))
+	}
+	return strings.Join(out, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/tablesource"
 )
 
@@ -56,7 +57,7 @@ func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []dr
 			}
 		}
 		if sets = in; len(in) == 0 {
-			return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, quoted(groups(f.Sets)))
+			return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, filelist.Quoted(groups(f.Sets)))
 		}
 	}
 	byName := func(name string) *Set {
@@ -81,7 +82,7 @@ func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []dr
 		}
 		s := byName(c.From)
 		if s == nil {
-			return nil, nil, fmt.Errorf("%s has no array %q: it has %s", f.Path, c.From, quoted(paths(sets)))
+			return nil, nil, fmt.Errorf("%s has no array %q: it has %s", f.Path, c.From, filelist.Quoted(paths(sets)))
 		}
 		switch {
 		case s.Why != "":
@@ -190,7 +191,7 @@ func ambiguous(f *File, split string, sets []*Set) error {
 		all, same = append(all, g), names
 	}
 	slices.Sort(all)
-	return fmt.Errorf("%s has the groups %s with the same arrays: say which one is wanted, such as ?split=%s", f.Path, quoted(all), all[0])
+	return fmt.Errorf("%s has the groups %s with the same arrays: say which one is wanted, such as ?split=%s", f.Path, filelist.Quoted(all), all[0])
 }
 
 // prefix is the group that all sets with so many rows lie in, with a slash behind it.
@@ -228,22 +229,6 @@ func paths(sets []*Set) []string {
 		out = append(out, s.Path)
 	}
 	return out
-}
-
-// quoted names the first of several things for a message.
-func quoted(all []string) string {
-	const most = 20
-	if len(all) == 0 {
-		return "none"
-	}
-	var out []string
-	for _, s := range all[:min(len(all), most)] {
-		out = append(out, fmt.Sprintf("%.100q", s))
-	}
-	if len(all) > most {
-		out = append(out, "and more")
-	}
-	return strings.Join(out, ", ")
 }
 
 // reasons says why there is nothing to read.

@@ -278,52 +278,42 @@ func checksum(b []byte) uint32 {
 	a := 0xdeadbeef + uint32(len(b))
 	c, e := a, a // b and c of the original
 	rot := func(x uint32, k uint) uint32 { return x<<k | x>>(32-k) }
+	mix := func(x, y, z *uint32, k uint) {
+		*x -= *z
+		*x ^= rot(*z, k)
+		*z += *y
+	}
+	last := func(x, z *uint32, k uint) {
+		*x ^= *z
+		*x -= rot(*z, k)
+	}
 	for len(b) > 12 {
 		a += binary.LittleEndian.Uint32(b)
 		c += binary.LittleEndian.Uint32(b[4:])
 		e += binary.LittleEndian.Uint32(b[8:])
-		a -= e
-		a ^= rot(e, 4)
-		e += c
-		c -= a
-		c ^= rot(a, 6)
-		a += e
-		e -= c
-		e ^= rot(c, 8)
-		c += a
-		a -= e
-		a ^= rot(e, 16)
-		e += c
-		c -= a
-		c ^= rot(a, 19)
-		a += e
-		e -= c
-		e ^= rot(c, 4)
-		c += a
+		mix(&a, &c, &e, 4)
+		mix(&c, &e, &a, 6)
+		mix(&e, &a, &c, 8)
+		mix(&a, &c, &e, 16)
+		mix(&c, &e, &a, 19)
+		mix(&e, &a, &c, 4)
 		b = b[12:]
 	}
 	if len(b) == 0 {
 		return e
 	}
-	var last [12]byte
-	copy(last[:], b)
-	a += binary.LittleEndian.Uint32(last[0:])
-	c += binary.LittleEndian.Uint32(last[4:])
-	e += binary.LittleEndian.Uint32(last[8:])
-	e ^= c
-	e -= rot(c, 14)
-	a ^= e
-	a -= rot(e, 11)
-	c ^= a
-	c -= rot(a, 25)
-	e ^= c
-	e -= rot(c, 16)
-	a ^= e
-	a -= rot(e, 4)
-	c ^= a
-	c -= rot(a, 14)
-	e ^= c
-	e -= rot(c, 24)
+	var rest [12]byte
+	copy(rest[:], b)
+	a += binary.LittleEndian.Uint32(rest[0:])
+	c += binary.LittleEndian.Uint32(rest[4:])
+	e += binary.LittleEndian.Uint32(rest[8:])
+	last(&e, &c, 14)
+	last(&a, &e, 11)
+	last(&c, &a, 25)
+	last(&e, &c, 16)
+	last(&a, &e, 4)
+	last(&c, &a, 14)
+	last(&e, &c, 24)
 	return e
 }
 
