@@ -102,7 +102,7 @@ func (c *counts) add(d counts) {
 
 // busy is what is neither idle nor the trainer's own.
 func (c *counts) busy() float64 {
-	return c[causeCPU] + c[causeStorage] + c[causeNetwork] + c[causeMemory] + c[causeHandoff] + c[causeOther]
+	return c[causeCPU] + c[causeStorage] + c[causeNetwork] + c[causeMemory] + c[causeHandoff] + c[causeLatency] + c[causeOther]
 }
 
 // A bin is what happened in a second or, in long runs, in several.

@@ -25,6 +25,8 @@ const (
 	callSleep       // a timer
 	callChild       // the end of a child process
 	callDevice      // ioctl: among others, an accelerator's driver
+	callFlock       // a lock of a file
+	callFcntl       // the same, by one of its commands
 )
 
 // A blocker is what a thread that does not run waits for.
@@ -43,6 +45,7 @@ const (
 	blockDevice                 // a driver
 	blockMemory                 // free memory: reclaim, swap
 	blockStopped                // a debugger or a signal stopped it
+	blockFlock                  // a lock of a file
 	blockFault                  // a page that was not in memory: of a mapped file, or swapped out
 )
 
@@ -185,6 +188,9 @@ func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *p
 			b = blockPipe
 		case kind == callEpoll:
 			b = s.ofEpoll(fs, pid, int(int32(sc.Args[0])))
+			if (b == blockLocal || b == blockPipe) && int32(sc.Args[3]) > 0 {
+				b = blockSleep // an event loop whose next event is a timer
+			}
 		case kind == callLock:
 			b = blockLock
 		case kind == callSleep:
@@ -193,6 +199,8 @@ func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *p
 			b = blockChild
 		case kind == callDevice:
 			b = blockDevice
+		case kind == callFlock, kind == callFcntl && (sc.Args[1] == unix.F_SETLKW || sc.Args[1] == unix.F_OFD_SETLKW):
+			return blockFlock, fs.Link(pid, int(int32(sc.Args[0])))
 		}
 	} else {
 		b = ofWchan(wchan)
@@ -215,6 +223,8 @@ func ofWchan(wchan string) blocker {
 		return blockStorage
 	case strings.Contains(wchan, "futex"):
 		return blockLock
+	case strings.Contains(wchan, "locks_lock"), strings.Contains(wchan, "flock_lock"), strings.Contains(wchan, "fcntl_setlk"):
+		return blockFlock
 	case strings.Contains(wchan, "nanosleep"):
 		return blockSleep
 	case strings.Contains(wchan, "sk_wait") || strings.Contains(wchan, "tcp_") || strings.Contains(wchan, "inet_"):

@@ -10,7 +10,8 @@ const (
 	causeNetwork              // waits for a socket
 	causeMemory               // waits for memory
 	causeHandoff              // runs for the hand-off: collate, pickle, copy, pin
-	causeOther                // sleeps, or waits for a lock
+	causeLatency              // sleeps or waits for a lock in the dataset's own code: something answers late
+	causeOther                // sleeps for no known reason
 	// The trainer's own:
 	causeStep // the training step
 	causeWait // waits for a batch that others make
@@ -63,6 +64,9 @@ func workerCause(m moment) cause {
 		return causeOther
 	}
 	// Asleep, and not for a device. In a queue: no work, or no room for it.
+	if m.block == blockFlock {
+		return causeLatency
+	}
 	if p == partWait || p == partPut || m.view.duty == dutyFeeder || m.view.duty == dutyPin && !m.view.known {
 		return m.others
 	}
@@ -91,8 +95,13 @@ func workerCause(m moment) cause {
 		if m.others != causeIdle {
 			return m.others
 		}
-		if m.view.known && p != partUnknown && p != partStep {
-			return causeOther
+		if m.view.known && p != partUnknown && p != partStep && !p.handoff() {
+			return causeLatency
+		}
+		return causeIdle
+	case blockSleep:
+		if m.view.known && m.view.duty != dutyUnknown {
+			return causeLatency
 		}
 		return causeIdle
 	case blockUnknown:
@@ -152,6 +161,9 @@ func trainerCause(m moment, guess bool) cause {
 	case blockStopped:
 		return causeStep
 	}
+	if m.block == blockFlock {
+		return causeLatency
+	}
 	if p == partWait {
 		return causeWait
 	}
@@ -166,7 +178,15 @@ func trainerCause(m moment, guess bool) cause {
 		if !inLoader {
 			return causeStep
 		}
+		if m.block == blockSleep {
+			return causeLatency
+		}
 		return causeOther
+	case blockLock, blockChild:
+		// In the dataset's own code: a lock that others hold, a command that it started.
+		if p == partFetch || p == partRead || p == partDecode || p == partTransform {
+			return causeLatency
+		}
 	}
 	if p == partManage || p == partPin || p == partCollate {
 		return causeHandoff

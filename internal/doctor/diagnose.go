@@ -42,15 +42,18 @@ func (c *collector) report(l timeline) *Report {
 	r.Loader = c.loader(&s)
 	r.Steps = c.log.report(&sum)
 	r.Waiting = round(s.loading(), 4)
-	for _, v := range append(slices.Clone(Causes), Accelerator) {
-		r.Gains[v] = round(1/s.timeWithout(v), 3)
+	f := &findings{c: c, r: r, s: &s, sum: &sum}
+	for _, x := range checks {
+		if a := x.about(); a.cause != causeIdle || a.verdict == Accelerator {
+			r.Gains[a.verdict] = round(x.gain(f), 3)
+		}
 	}
 	c.decide(r, &s, &sum)
 	r.Stages = c.stages(&s, &sum)
 	r.Series = c.series(&l)
 	r.Events = findEvents(&l, c)
-	r.Evidence = c.evidence(r, &s, &sum)
-	r.Advice = c.advise(r, &s, &sum)
+	r.Evidence = f.evidence()
+	r.Advice = f.advise()
 	r.Line = line(r, &s)
 	return r
 }
@@ -59,6 +62,15 @@ func round(x float64, digits int) float64 {
 	p := math.Pow(10, float64(digits))
 	return math.Round(x*p) / p
 }
+
+// mostWaiting is how much of its time a trainer may wait for data and still be
+// called fed.
+const mostWaiting = 0.15
+
+// fed is the rule for the verdicts that call a job fed, healthy and accelerator:
+// its trainer hardly waits. Whatever else was seen, one that does is starved, of
+// something that may not be known.
+func fed(r *Report) bool { return r.Waiting <= mostWaiting }
 
 // decide names the verdict and says how sure it is.
 func (c *collector) decide(r *Report, s *shares, sum *bin) {
@@ -79,6 +91,10 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		lead := (best - second) / (best - 1)
 		over := min(1, (best-actGain)/0.15)
 		r.Confidence = sharp * (0.45 + 0.35*lead + 0.2*over)
+	case !fed(r):
+		// Something makes it wait, and what was seen at work is not it.
+		r.Verdict, r.Gain = Unknown, 1
+		r.Confidence = 0.3 * sharp
 	case r.Gains[Accelerator] >= roomGain:
 		r.Verdict, r.Gain = Accelerator, r.Gains[Accelerator]
 		r.Confidence = sharp * (0.6 + 0.4*min(1, (actGain-best)/(actGain-1)))
@@ -367,22 +383,22 @@ func (c *collector) series(l *timeline) Series {
 	return out
 }
 
-// words for the verdict line.
-var verdictNames = map[Verdict]string{
-	CPU: "CPU-bound", Storage: "storage-bound", Network: "network-bound", Memory: "memory-bound",
-	Handoff: "hand-off-bound", Accelerator: "accelerator-bound", Healthy: "healthy",
-}
-
 // line is the verdict in one sentence.
-func line(r *Report, s *shares) string {
+func line(r *Report, s *shares) (text string) {
 	if s.samples == 0 {
 		return "no verdict: the job did not run long enough to be looked at"
 	}
-	name := verdictNames[r.Verdict]
+	about := checkOf(r.Verdict).about()
+	name := about.short
 	if r.Loader.Trainers == 0 && (r.Verdict == Healthy || r.Verdict == Accelerator) {
 		return fmt.Sprintf("%s as far as can be seen: no data loader was at work in this process or its children", name)
 	}
+	if r.Confidence < 0.5 {
+		defer func() { text += fmt.Sprintf(" (only %s sure)", units.Whole(r.Confidence)) }()
+	}
 	switch r.Verdict {
+	case Unknown:
+		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and what for could not be seen", name, units.Whole(r.Waiting))
 	case Healthy:
 		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and nothing is worth removing", name, units.Whole(r.Waiting))
 	case Accelerator:
@@ -391,15 +407,11 @@ func line(r *Report, s *shares) string {
 		}
 		return fmt.Sprintf("%s: the step takes %s of the time; the data path could feed one %s as fast", name, units.Whole(s.step), times(r.Gain))
 	}
-	what := map[Verdict]string{
-		CPU: "computing examples", Storage: "reading files", Network: "reading from the network",
-		Memory: "shortage of memory", Handoff: "handing batches over",
-	}[r.Verdict]
 	where := "the trainer waits for data"
 	if s.lanes == 0 && s.engine == nil && s.wait < 0.5*r.Waiting {
 		where = "the trainer loads data itself"
 	}
-	return fmt.Sprintf("%s: %s %s of the time; without %s it would run %s as fast", name, where, units.Whole(r.Waiting), what, times(r.Gain))
+	return fmt.Sprintf("%s: %s %s of the time; without %s it would run %s as fast", name, where, units.Whole(r.Waiting), about.removed, times(r.Gain))
 }
 
 // times writes a factor.

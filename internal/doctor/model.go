@@ -60,7 +60,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		n := s.samples
 		s.step, s.wait, s.other = t[causeStep]/n, t[causeWait]/n, (t[causeOther]+t[causeIdle])/n
 		s.ran = ran[causeStep] / n
-		for _, x := range []cause{causeCPU, causeStorage, causeNetwork, causeMemory, causeHandoff} {
+		for _, x := range resources {
 			s.serial[x] = t[x] / n
 		}
 		s.ready = min(ready/n, s.serial[causeHandoff])
@@ -232,11 +232,6 @@ func (s *shares) loading() float64 {
 // minTime bounds a predicted time: a job without any cost at all does not get
 // faster than this many times.
 const minTime = 0.05
-
-// resource lists the causes that a resource of the data path stands for.
-var resources = map[Verdict]cause{
-	CPU: causeCPU, Storage: causeStorage, Network: causeNetwork, Memory: causeMemory, Handoff: causeHandoff,
-}
 
 // production is the time that making a batch takes of the trainer's time per
 // batch, with workers side by side; without leaves a resource out.

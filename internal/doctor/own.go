@@ -2,12 +2,9 @@ package doctor
 
 import (
 	"cmp"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/pystack"
 )
 
@@ -113,8 +110,11 @@ var ownWords = []struct {
 	in   string
 	part part
 }{
+
 	{"prepare", partPrepare}, {"preprocess", partPrepare}, {"collate", partPrepare}, {"batchify", partPrepare},
+
 	{"get_batch", partFetch}, {"next_batch", partFetch}, {"load_batch", partFetch}, {"read_batch", partFetch},
+
 	{"fetch_batch", partFetch}, {"load_image", partFetch}, {"read_image", partFetch}, {"decode_image", partFetch}, {"tokenize", partFetch},
 }
 
@@ -346,46 +346,4 @@ func (c *collector) settle(l timeline) timeline {
 		}
 	}
 	return l
-}
-
-// maxSource bounds the size of a source file that is read.
-const maxSource = 1 << 20
-
-// sourceLine reads a line of the job's source; "" where it cannot be read.
-func (c *collector) sourceLine(at place) string {
-	if at.line <= 0 || at.file == "" || strings.HasPrefix(at.file, "<") {
-		return ""
-	}
-	lines, ok := c.sources[at.file]
-	if !ok {
-		lines = readSource(c.opt.PID, at.file)
-		if c.sources == nil {
-			c.sources = map[string][]string{}
-		}
-		c.sources[at.file] = lines
-	}
-	if at.line > len(lines) {
-		return ""
-	}
-	return lines[at.line-1]
-}
-
-// readSource reads a file as a process sees it.
-func readSource(pid int, file string) []string {
-	if !filepath.IsAbs(file) {
-		folder, err := os.Readlink(proc.Live.Path(pid, "cwd"))
-		if err != nil {
-			return nil
-		}
-		file = filepath.Join(folder, file)
-	}
-	for _, name := range []string{proc.Live.Path(pid, "root"+file), file} {
-		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() || st.Size() > maxSource {
-			continue
-		}
-		if data, err := os.ReadFile(name); err == nil {
-			return strings.Split(string(data), "\n")
-		}
-	}
-	return nil
 }

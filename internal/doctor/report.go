@@ -22,24 +22,23 @@ const ReportVersion = 1
 // Verdict says what limits a job.
 type Verdict string
 
-// The verdicts. Each of the first five names the resource whose removal would
+// The verdicts. Each of the first six names the resource whose removal would
 // speed the job up most. Accelerator and Healthy both mean that the trainer
 // hardly waits for data: Accelerator where the step takes nearly all of the time
 // and the data path has room to spare, so that only a faster step helps;
-// Healthy where there is too little to gain anywhere to act on it.
+// Healthy where there is too little to gain anywhere to act on it. Unknown has no gain: the
+// trainer waits, and for what could not be seen.
 const (
 	CPU         Verdict = "cpu"         // workers compute: decode, transforms, antagonists, quotas
 	Storage     Verdict = "storage"     // reads of files: disk, FUSE, network file systems
 	Network     Verdict = "network"     // reads from sockets: object stores, remote services
 	Memory      Verdict = "memory"      // swap, reclaim, limits of the control group
-	Handoff     Verdict = "handoff"     // interpreter, collate, pickling, pinning, full queues
+	Handoff     Verdict = "handoff"     // collate, pickling, pinning, full queues
+	Latency     Verdict = "latency"     // timers, locks, commands: something outside answers late
 	Accelerator Verdict = "accelerator" // the training step itself
 	Healthy     Verdict = "healthy"     // nothing worth acting on
+	Unknown     Verdict = "unknown"     // the trainer waits, and nothing seen explains it
 )
-
-// Causes are the resources that a data path can starve for, in the order in
-// which reports list them.
-var Causes = []Verdict{CPU, Storage, Network, Memory, Handoff}
 
 // A Report is what doctor says about a job, and the JSON that `stoker doctor
 // --json` prints and --save keeps.
@@ -96,6 +95,9 @@ type Advice struct {
 	Why     string  `json:"why"`               // the figures of this job that speak for it
 	Command string  `json:"command,omitempty"` // what to type, or the line of code to change
 	Gain    float64 `json:"gain,omitempty"`    // expected factor; 0 where no model says
+	// Options are those of a torch DataLoader that Command sets; none where it is
+	// something else.
+	Options map[string]any `json:"options,omitempty"`
 }
 
 // Loader is the data loader as it was recognised.

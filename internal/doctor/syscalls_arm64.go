@@ -17,4 +17,5 @@ var calls = map[int]call{
 	unix.SYS_FUTEX: callLock, unix.SYS_FUTEX_WAITV: callLock, unix.SYS_NANOSLEEP: callSleep, unix.SYS_CLOCK_NANOSLEEP: callSleep,
 	unix.SYS_WAIT4: callChild, unix.SYS_WAITID: callChild, unix.SYS_IOCTL: callDevice, unix.SYS_IO_GETEVENTS: callFile,
 	unix.SYS_IO_URING_ENTER: callFile,
+	unix.SYS_FLOCK:          callFlock, unix.SYS_FCNTL: callFcntl,
 }

@@ -55,6 +55,7 @@ type process struct {
 	trainer *trainerState // nil unless it shows that it trains
 	sampled bool          // its main thread was looked at in the current tick
 	cause   cause         // what the process is at in the current tick
+	block   blocker       // what its main thread waits for
 	stalled bool          // its main thread waits for a batch
 
 	io       proc.IO

@@ -98,25 +98,7 @@ func Speedup(before, after *doctor.Report) (factor float64, by string) {
 }
 
 // VerdictText is a verdict in words.
-func VerdictText(v doctor.Verdict) string {
-	switch v {
-	case doctor.CPU:
-		return "CPU-bound"
-	case doctor.Storage:
-		return "storage-bound"
-	case doctor.Network:
-		return "network-bound"
-	case doctor.Memory:
-		return "memory-bound"
-	case doctor.Handoff:
-		return "hand-off-bound"
-	case doctor.Accelerator:
-		return "accelerator-bound"
-	case doctor.Healthy:
-		return "healthy"
-	}
-	return "no verdict"
-}
+func VerdictText(v doctor.Verdict) string { return v.Words() }
 
 func text(x float64, format func(float64) string) string {
 	if math.IsNaN(x) || math.IsInf(x, 0) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import time
@@ -10,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import stoker
+from conftest import CHECKOUT
 from stoker._binary import find_binary
 
-VERDICTS = {"cpu", "storage", "network", "memory", "handoff", "accelerator", "healthy"}
+VERDICTS = {"cpu", "storage", "network", "memory", "handoff", "latency", "accelerator", "healthy", "unknown"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,3 +66,26 @@ def test_failure_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(RuntimeWarning, match="it broke"), stoker.doctor() as d:
         time.sleep(0.2)
     assert d.verdict == ""
+
+
+def test_advice_names_real_options() -> None:
+    """Each option that advice prints is one of the function that it names (the list is kept by internal/doctor)."""
+    listed = CHECKOUT / "internal" / "doctor" / "testdata" / "actions.txt"
+    if not listed.exists():
+        pytest.skip("the engine's source is not in this tree")
+    data = pytest.importorskip("torch.utils.data")
+    signatures = {
+        "DataLoader": inspect.signature(data.DataLoader.__init__),
+        "stoker.Loader": inspect.signature(stoker.Loader.__init__),
+    }
+    calls = [line for line in listed.read_text().splitlines() if line.startswith(tuple(f"{n}(" for n in signatures))]
+    assert len(calls) >= 5
+    for line in calls:
+        call = ast.parse(line, mode="eval").body
+        assert isinstance(call, ast.Call), line
+        parameters = signatures[ast.unparse(call.func)].parameters
+        for keyword in call.keywords:
+            assert keyword.arg in parameters, f"{line}: there is no option {keyword.arg}"
+            wanted = parameters[keyword.arg].annotation
+            if isinstance(keyword.value, ast.Constant) and isinstance(wanted, str):
+                assert type(keyword.value.value).__name__ in wanted, f"{line}: {keyword.arg} is {wanted}"

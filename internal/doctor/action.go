@@ -1,0 +1,120 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Action is what to type, or the line of code to change, as a value: tests give
+// the commands to the real command tree and the options to the real signatures.
+type Action struct {
+	kind  actionKind
+	words []string // of a command
+	call  string   // of a call: the function
+	args  []argument
+	first []string // of a call: what stands before the options
+	text  string
+}
+
+type actionKind uint8
+
+const (
+	noAction   actionKind = iota
+	runStoker             // a command of this program
+	callPython            // options of a Python function
+	shellText             // something for another program
+)
+
+// An argument is an option of a Python call.
+type argument struct {
+	name  string
+	value any
+}
+
+// stoker is a command of this program.
+func stoker(words ...string) Action { return Action{kind: runStoker, words: words} }
+
+// dataLoader is torch's, with other options.
+func dataLoader(args ...argument) Action {
+	return Action{kind: callPython, call: "DataLoader", first: []string{"..."}, args: args}
+}
+
+// stokerLoader is Stoker's on a source.
+func stokerLoader(source string, args ...argument) Action {
+	return Action{kind: callPython, call: "stoker.Loader", first: []string{quotePython(source)}, args: args}
+}
+
+// other is what has to be done elsewhere: a command of another program, or code.
+func other(text string) Action { return Action{kind: shellText, text: text} }
+
+func option(name string, value any) argument { return argument{name, value} }
+
+// then adds what follows a command: a comment or a second command.
+func (a Action) then(text string) Action {
+	a.text = text
+	return a
+}
+
+// String is the action as it is printed.
+func (a Action) String() string {
+	switch a.kind {
+	case runStoker:
+		quoted := make([]string, len(a.words))
+		for i, w := range a.words {
+			quoted[i] = quoteShell(w)
+		}
+		return strings.TrimSpace("stoker " + strings.Join(quoted, " ") + " " + a.text)
+	case callPython:
+		parts := append([]string{}, a.first...)
+		for _, x := range a.args {
+			parts = append(parts, x.name+"="+python(x.value))
+		}
+		return a.call + "(" + strings.Join(parts, ", ") + ")"
+	}
+	return a.text
+}
+
+// options are those of torch's DataLoader that the action sets: what --verify can
+// try. nil where it is something else.
+func (a Action) options() map[string]any {
+	if a.kind != callPython || a.call != "DataLoader" {
+		return nil
+	}
+	out := map[string]any{}
+	for _, x := range a.args {
+		out[x.name] = x.value
+	}
+	return out
+}
+
+func python(v any) string {
+	switch v := v.(type) {
+	case code:
+		return string(v)
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case string:
+		return quotePython(v)
+	}
+	return fmt.Sprint(v)
+}
+
+func quotePython(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(printable(s)) + `"`
+}
+
+// quoteShell leaves names as they are that a shell does not change.
+func quoteShell(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./:=,+@%-", r))
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(printable(s), "'", `'\''`) + "'"
+}
+
+// code is a Python expression as the value of an option.
+type code string

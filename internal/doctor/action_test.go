@@ -1,0 +1,130 @@
+package doctor
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write testdata/actions.txt anew")
+
+const actionsFile = "testdata/actions.txt"
+
+// situations are jobs that between them get every piece of advice.
+func situations() []*findings {
+	var out []*findings
+	for _, v := range append(slices.Clone(Causes), Accelerator, Healthy, Unknown) {
+		for _, kind := range []string{"torch", "stoker", "unknown", "tf.data"} {
+			for _, workers := range []int{0, 1, 4} {
+				for _, trainers := range []int{0, 1} {
+					s := &shares{samples: 300, step: 0.2, cores: 8, tree: 2, lanes: float64(workers), busy: 0.2, outside: 3, lag: 0.3, limited: 0.5 * float64(workers&1)}
+					s.serial[causeCPU] = 0.8
+					if workers > 0 {
+						s.serial[causeCPU], s.wait, s.busy = 0, 0.8, 1
+						s.use[causeCPU] = 1
+					}
+					if v == Accelerator {
+						s.busy = 0.1
+					}
+					c := &collector{}
+					c.line.known[gShm] = true
+					c.files, c.fsTypes = map[string]int{"/data/a": 1}, map[string]int{"nfs4": 1}
+					c.throttles = map[string]int{"heat": 3}
+					if workers == 4 {
+						c.sys.host.Accelerators = []string{"one"}
+						c.fsTypes = map[string]int{"ext4": 1}
+					}
+					c.sys.cores = 8
+					c.workersEver = 8
+					sum := &bin{dt: 10}
+					sum.v[gShm], sum.v[mThrottleGPU] = 9, 8
+					r := &Report{Verdict: v, Gain: 2, Gains: map[Verdict]float64{v: 2}, Waiting: 0.8, Loader: Loader{Kind: kind, Workers: workers, Restarted: workers > 0, Trainers: trainers}}
+					out = append(out, &findings{c: c, r: r, s: s, sum: sum})
+				}
+			}
+		}
+	}
+	return out
+}
+
+var number = regexp.MustCompile(`(_\w+)=\d+`)
+
+// TestActions keeps a list of every command and option that advice prints. Others
+// give it to the real command tree (internal/cli) and to the real signatures
+// (python/tests/test_doctor.py).
+func TestActions(t *testing.T) {
+	all := map[string]bool{}
+	for _, f := range situations() {
+		if f.r.Loader.Trainers == 0 {
+			f.advise()
+		}
+		for _, c := range checks { // all of them: advise keeps three
+			c.advise(f)
+		}
+		for _, a := range f.advice {
+			if a.Title == "" || a.Why == "" || strings.Contains(a.Why, "%!") {
+				t.Errorf("%+v", a)
+			}
+			all[number.ReplaceAllString(a.Command, "${1}=1")] = true
+		}
+	}
+	delete(all, "")
+	got := strings.Join(slices.Sorted(maps.Keys(all)), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(actionsFile, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(actionsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("what advice prints has changed; go test ./internal/doctor -run TestActions -update, and look at the difference:\n%s", got)
+	}
+}
+
+func TestActionText(t *testing.T) {
+	for _, c := range []struct {
+		do   Action
+		want string
+	}{
+		{stoker("pack", "my data/a'b", "out/"), `stoker pack 'my data/a'\''b' out/`},
+		{dataLoader(option("num_workers", 3), option("persistent_workers", true)), `DataLoader(..., num_workers=3, persistent_workers=True)`},
+		{stokerLoader("a\"b\x1b", option("memory", "1GB")), `stoker.Loader("a\"b?", memory="1GB")`},
+		{Action{}, ""},
+	} {
+		if got := c.do.String(); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	if got := dataLoader(option("num_workers", 3)).options(); got["num_workers"] != 3 {
+		t.Errorf("options %v", got)
+	}
+}
+
+// TestChecks holds what the table promises.
+func TestChecks(t *testing.T) {
+	names, verdicts := map[string]bool{}, map[Verdict]bool{}
+	for _, c := range checks {
+		a := c.about()
+		if a.name == "" || names[a.name] {
+			t.Errorf("two checks, or none, are called %q", a.name)
+		}
+		names[a.name] = true
+		if a.verdict == "" {
+			continue
+		}
+		if verdicts[a.verdict] || a.short == "" {
+			t.Errorf("%s: verdict %q twice, or without words", a.name, a.verdict)
+		}
+		verdicts[a.verdict] = true
+		if a.cause != causeIdle && (a.removed == "" || a.doing == "") {
+			t.Errorf("%s has no words", a.name)
+		}
+	}
+}

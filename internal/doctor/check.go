@@ -1,0 +1,131 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A check is one thing that may limit a job, or that is worth saying beside that.
+// Each has a file of its own; the table of them is all that knows of it.
+type check interface {
+	about() about
+	// gain is the factor by which the job would go faster without what the check is
+	// about; 1 is nothing.
+	gain(f *findings) float64
+	// evidence says the figures that speak for the check's verdict.
+	evidence(f *findings)
+	// advise adds what to do. A check with a verdict is asked where that is the
+	// report's, one without always: it says nothing where it does not apply.
+	advise(f *findings)
+}
+
+// about names a check.
+type about struct {
+	name    string  // of the check, in one word
+	verdict Verdict // "" for a check that only gives advice
+	cause   cause   // what threads spend time on for it; causeIdle where it is no resource of the data path
+	short   string  // the verdict in words: "CPU-bound"
+	removed string  // what is removed, behind "without": "computing examples"
+	doing   string  // what a worker is at: "computing"
+}
+
+// checks is the table. The order is that of reports.
+var checks = []check{
+	workersCheck{}, restartsCheck{},
+	cpuCheck{}, storageCheck{}, networkCheck{}, memoryCheck{}, handoffCheck{}, latencyCheck{},
+	acceleratorCheck{}, healthyCheck{}, unknownCheck{},
+	shmCheck{}, throttledCheck{},
+}
+
+// Causes are the verdicts that name a resource which a data path can starve for, in
+// the order in which reports list them.
+var Causes = causes()
+
+func causes() []Verdict {
+	var out []Verdict
+	for _, c := range checks {
+		if a := c.about(); a.cause != causeIdle {
+			out = append(out, a.verdict)
+		}
+	}
+	return out
+}
+
+// resources lists the causes that the verdicts stand for.
+var resources = resourcesOf()
+
+func resourcesOf() map[Verdict]cause {
+	out := map[Verdict]cause{}
+	for _, c := range checks {
+		if a := c.about(); a.cause != causeIdle {
+			out[a.verdict] = a.cause
+		}
+	}
+	return out
+}
+
+// checkOf is the check with a verdict.
+func checkOf(v Verdict) check {
+	for _, c := range checks {
+		if v != "" && c.about().verdict == v {
+			return c
+		}
+	}
+	return healthyCheck{}
+}
+
+// Words is a verdict in words: "CPU-bound".
+func (v Verdict) Words() string {
+	for _, c := range checks {
+		if a := c.about(); v != "" && a.verdict == v {
+			return a.short
+		}
+	}
+	return "no verdict"
+}
+
+// findings is what a check judges by, and what it says.
+type findings struct {
+	c   *collector
+	r   *Report // what is decided so far
+	s   *shares
+	sum *bin
+
+	said   []string
+	advice []Advice
+}
+
+// say adds a line of evidence.
+func (f *findings) say(format string, args ...any) {
+	f.said = append(f.said, fmt.Sprintf(format, args...))
+}
+
+// add adds a thing to do; a gain of 0 says that no model tells.
+func (f *findings) add(gain float64, title string, do Action, why string, args ...any) {
+	f.advice = append(f.advice, Advice{
+		Title: title, Why: fmt.Sprintf(why, args...), Command: do.String(), Gain: round(gain, 2), Options: do.options(),
+	})
+}
+
+// per is a metric per second.
+func (f *findings) per(m metric) float64 {
+	if f.sum.dt <= 0 || !f.c.line.known[m] {
+		return 0
+	}
+	return f.sum.v[m] / f.sum.dt
+}
+
+// starved reports whether the verdict names a resource of the data path.
+func (f *findings) starved() bool { return slices.Contains(Causes, f.r.Verdict) }
+
+// resource is the part of a check that all resources of the data path share: the
+// gain is that of the model.
+type resource struct{}
+
+func (resource) gainOf(f *findings, v Verdict) float64 { return 1 / f.s.timeWithout(v) }
+
+// remedy is the part of a check without a verdict.
+type remedy struct{}
+
+func (remedy) gain(*findings) float64 { return 1 }
+func (remedy) evidence(*findings)     {}

@@ -1,0 +1,86 @@
+package doctor
+
+// cpuCheck is about computing: decoding, transforms, too few cores for them.
+type cpuCheck struct{ resource }
+
+func (cpuCheck) about() about {
+	return about{name: "cpu", verdict: CPU, cause: causeCPU, short: "CPU-bound", removed: "computing examples", doing: "computing"}
+}
+
+func (c cpuCheck) gain(f *findings) float64 { return c.gainOf(f, CPU) }
+
+func (cpuCheck) evidence(f *findings) {
+	c, s := f.c, f.s
+	if w := c.topWhere(causeCPU); w != "" {
+		f.say("most of the computing is in %s", w)
+	}
+	if s.lag > 0.15 || s.delay > 0.15 {
+		f.say("threads that could run wait for a core %.0f%% of that time; the job uses %.2f of %.3g cores, other programs %.2f", 100*max(s.lag, s.delay), s.tree, s.cores, s.outside)
+	} else {
+		f.say("the job uses %.2f of %.3g cores, other programs %.2f", s.tree, s.cores, s.outside)
+	}
+	if s.limited > 0.02 {
+		f.say("the control group's quota of %.3g cores stopped it %.0f%% of the time", c.sys.throttle.Quota, 100*min(1, s.limited))
+	}
+	if c.topOther != "" && s.outside > 0.2 {
+		f.say("busiest other program: %s", c.topOther)
+	}
+}
+
+func (cpuCheck) advise(f *findings) {
+	c, r, s := f.c, f.r, f.s
+	load := 100 * s.cost(causeCPU)
+	if s.limited > 0.05 {
+		f.add(s.gainOfCores(), "raise the CPU quota", other("docker update --cpus=N CONTAINER   # Kubernetes: resources.limits.cpu"),
+			"the quota of %.3g cores stops the job %.0f%% of the time", c.sys.throttle.Quota, 100*min(1, s.limited))
+	} else if s.outside > 0.25*s.cores && (s.lag > 0.15 || s.delay > 0.15) {
+		what := "other programs"
+		if c.topOther != "" {
+			what = c.topOther
+		}
+		f.add(s.gainOfCores(), "stop or move what else runs here", other("taskset -c ... or another machine"),
+			"threads that could run wait for a core %.0f%% of that time; %s", 100*max(s.lag, s.delay), what)
+	}
+	where := ""
+	if w := c.topWhere(causeCPU); w != "" {
+		where = "; most of it in " + w
+	}
+	if r.Loader.Kind == "stoker" {
+		f.add(r.Gains[CPU], "decode less per example: pack coefficients or a smaller size", stoker("pack", "--images", "dct", "SOURCE", "train/"),
+			"decoding and transforming is what the engine's threads do%s", where)
+		f.add(0, "give the engine more cores", other("taskset, --cpus or a larger machine"), "the job uses %.2f of %.3g cores", s.tree, s.cores)
+		return
+	}
+	f.add(min(r.Gains[CPU], s.gainOfEngine()), "decode and transform in Stoker's engine instead of Python", stoker("pack", "SOURCE", "train/"),
+		"computing is %.0f%% of what making a batch takes%s", load, where)
+	f.add(0, "do once what gives the same result every time", stoker("pack", "--images", "raw", "--resize", "256", "SOURCE", "train/"),
+		"decoding, resizing and tokenising need not be done again in every epoch")
+}
+
+// engineCost is the CPU time that Stoker's engine takes for what a PyTorch loader
+// takes 1 for: 0.94 against 2.10 s per 1,000 photographs that are decoded, cropped
+// and resized (docs/benchmarks.md, table of the photographs).
+const engineCost = 0.45
+
+// gainOfEngine is the gain when the engine computes what Python computes now:
+// beside the step, on the cores that other programs leave.
+func (s *shares) gainOfEngine() float64 {
+	compute := engineCost * (s.serial[causeCPU]*(1-s.delay) + s.lanes*s.use[causeCPU]*(1-s.lag))
+	free := max(0.5, s.cores-s.outside)
+	return 1 / min(1, max(s.step+s.other, (compute+s.ran*(1-s.delay))/free, minTime))
+}
+
+// gainOfCores is the gain when every thread that could run does.
+func (s *shares) gainOfCores() float64 {
+	with := *s
+	step := with.step + with.other - with.ran*with.delay
+	rest := 0.0
+	for x, t := range with.serial {
+		if cause(x) == causeCPU || cause(x) == causeHandoff {
+			t *= 1 - with.delay
+		}
+		rest += t
+	}
+	produce := with.production("") * (1 - with.lag*(with.part(causeCPU)+with.part(causeHandoff)))
+	return 1 / min(1, max(step+rest, produce, minTime))
+}

@@ -1,0 +1,41 @@
+package doctor
+
+// handoffCheck is about what it takes to give a batch to the trainer.
+type handoffCheck struct{ resource }
+
+func (handoffCheck) about() about {
+	return about{name: "handoff", verdict: Handoff, cause: causeHandoff, short: "hand-off-bound", removed: "handing batches over", doing: "handing over"}
+}
+
+func (c handoffCheck) gain(f *findings) float64 { return c.gainOf(f, Handoff) }
+
+func (handoffCheck) evidence(f *findings) {
+	if w := f.c.topWhere(causeHandoff); w != "" {
+		f.say("most of it is in %s", w)
+	}
+	if f.per(gShm) > 0.5 {
+		f.say("/dev/shm is %.0f%% full", 100*f.per(gShm))
+	}
+}
+
+func (handoffCheck) advise(f *findings) {
+	c, r, s := f.c, f.r, f.s
+	where := c.topWhere(causeHandoff)
+	if where != "" {
+		where = "; most of it in " + where
+	}
+	f.add(r.Gains[Handoff], "return arrays instead of Python objects, and collate them into one",
+		dataLoader(option("collate_fn", code("lambda items: torch.from_numpy(np.stack(items))"))),
+		"handing batches over takes the trainer %.0f%% and the workers %.0f%% of their time%s",
+		100*s.serial[causeHandoff], 100*s.use[causeHandoff], where)
+	if r.Loader.Kind != "stoker" {
+		f.add(0, "hand batches over without a copy", stokerLoader("train/", option("batch_size", 64)),
+			"Stoker's batches are views of shared memory: nothing is pickled, one slab for each batch")
+	}
+	if !r.Loader.PinMemory && c.sys.host.Accelerators != nil {
+		f.add(0, "pin in a thread of its own", dataLoader(option("pin_memory", true)), "no thread that pins was seen; copying to the device then takes the trainer's time")
+	} else {
+		f.add(0, "send u8 instead of f32, and convert on the device", other("images.to(device, non_blocking=True).float().div_(255)"),
+			"a quarter of the bytes to collate, copy and pin")
+	}
+}

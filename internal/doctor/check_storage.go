@@ -1,0 +1,72 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
+
+// storageCheck is about reads of files.
+type storageCheck struct{ resource }
+
+func (storageCheck) about() about {
+	return about{name: "storage", verdict: Storage, cause: causeStorage, short: "storage-bound", removed: "reading files", doing: "waiting for files"}
+}
+
+func (c storageCheck) gain(f *findings) float64 { return c.gainOf(f, Storage) }
+
+func (storageCheck) evidence(f *findings) { f.readsEvidence() }
+
+// readsEvidence says what is read from where.
+func (f *findings) readsEvidence() {
+	if read, calls := f.per(mReadBytes), f.per(mReadChars); calls > 0 {
+		f.say("%s come from block devices, %s through read calls: %.0f%% missed the page cache", units.Bandwidth(read), units.Bandwidth(calls), 100*min(1, read/calls))
+	}
+	if n := f.sum.v[mDiskReads]; n > 0 && f.c.sys.disk != "" {
+		f.say("%s: %s reads/s of %s, %s each, busy %.0f%% of the time", f.c.sys.disk, units.Count(n/f.sum.dt), units.Bytes(f.sum.v[mDiskRead]/n),
+			units.Seconds(f.sum.v[mDiskTime]/n), 100*min(1, f.per(mDiskBusy)))
+	}
+	if t, file := f.c.slowFile(); t != "" {
+		f.say("the files waited for lie on %s (%s)", t, file)
+	}
+}
+
+func (storageCheck) advise(f *findings) {
+	c, r, s, sum := f.c, f.r, f.s, f.sum
+	kind, file := c.slowFile()
+	size := 0.0
+	if sum.v[mDiskReads] > 0 {
+		size = sum.v[mDiskRead] / sum.v[mDiskReads]
+	}
+	remote := remoteFS(kind)
+	if remote {
+		f.add(r.Gains[Storage], "copy the data to a local disk before the job starts", stoker("pack", "SOURCE", "/local/train/"),
+			"the files lie on %s, where each read waits for another program or machine", kind)
+	}
+	if r.Loader.Kind != "stoker" {
+		why := "reading is %.0f%% of what making a batch takes"
+		if size > 0 && size < 256e3 && !remote {
+			why += "; the disk reads " + units.Bytes(size) + " at a time, which is the small-file problem"
+		}
+		if file != "" && !remote {
+			why += "; for example " + strings.ReplaceAll(file, "%", "%%")
+		}
+		f.add(r.Gains[Storage], "put the examples into one file that is read in order", stoker("pack", "SOURCE", "train/"), why, 100*s.cost(causeStorage))
+	}
+	free := float64(c.sys.memory.Available)
+	if c.sys.limit.Limit > 0 {
+		free = min(free, float64(c.sys.limit.Limit)-float64(min(c.sys.limit.Usage, c.sys.limit.Limit))+float64(c.sys.limit.Reusable))
+	}
+	f.add(0, "keep the data, or a part of it, in memory", stokerLoader("train/", option("cache", true)),
+		"%s of memory are free for it; every example in memory is one read less", units.Bytes(free))
+}
+
+// remoteFS reports whether files of a kind of file system come from another
+// program or machine.
+func remoteFS(kind string) bool {
+	switch kind {
+	case "lustre", "ceph", "cifs", "9p":
+		return true
+	}
+	return strings.HasPrefix(kind, "fuse") || strings.HasPrefix(kind, "nfs")
+}

@@ -1,0 +1,71 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
+
+// workersCheck says how many workers to use, if another number helps.
+type workersCheck struct{ remedy }
+
+func (workersCheck) about() about { return about{name: "workers"} }
+
+func (workersCheck) advise(f *findings) {
+	r, s := f.r, f.s
+	waits := r.Verdict == Storage || r.Verdict == Network || r.Verdict == Latency
+	if !(r.Verdict == CPU || waits || r.Verdict == Handoff && r.Loader.Workers == 0) || !torchBased(r.Loader.Kind) {
+		return
+	}
+	if _, locks := f.c.locked(); r.Verdict == Latency && locks > 0.5 {
+		return // they would wait for the same lock
+	}
+	trainers := max(1, r.Loader.Trainers)
+	// Waiting workers need no core of their own; computing ones do.
+	most := math.Max(1, math.Floor(f.c.sys.cores))
+	if waits {
+		most = max(4*most, 16)
+	}
+	now := int(math.Round(s.lanes))
+	best, time := now, s.timeWithWorkers(float64(max(1, now)))
+	if now == 0 {
+		time = 1
+	}
+	for n := now + 1; n <= int(most); n++ {
+		// A further worker must bring something.
+		if t := s.timeWithWorkers(float64(n)); t < time*0.97 {
+			best, time = n, t
+		}
+	}
+	gain := 1 / time
+	if best == now || gain < 1.05 {
+		return
+	}
+	per := max(1, best/trainers)
+	do := dataLoader(option("num_workers", per), option("persistent_workers", true), option("prefetch_factor", 4))
+	if now == 0 {
+		f.add(gain, fmt.Sprintf("load in %s beside the step", processes(per)), do,
+			"the trainer loads its data itself for %.0f%% of its time, with no step meanwhile", 100*r.Waiting)
+		return
+	}
+	f.add(gain, fmt.Sprintf("use %d workers instead of %d", per, max(1, now/trainers)), do,
+		"%s at work %.0f%% of the time each, trainer waits %.0f%%; the machine has %.3g cores, %.2f in use",
+		units.Plural(now, "worker"), 100*s.busy, 100*r.Waiting, s.cores, min(s.cores, s.tree+s.outside))
+}
+
+// torchBased reports whether a loader of a kind runs in torch's workers.
+func torchBased(kind string) bool {
+	switch kind {
+	case "torch", "unknown", "webdataset", "mosaic", "litdata", "datasets":
+		return true
+	}
+	return false
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 worker process"
+	}
+	return fmt.Sprintf("%d worker processes", n)
+}
