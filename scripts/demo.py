@@ -17,10 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import stoker
+from learn import Regression
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +34,7 @@ MOST = 10_000  # examples per epoch, where the folder is a large one
 Pixels = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 Batches = Iterable[tuple[Pixels, Labels]]
+_T = TypeVar("_T")
 
 
 class Classifier:
@@ -40,10 +43,7 @@ class Classifier:
     BINS = 36
 
     def __init__(self, classes: int) -> None:
-        self.weights = np.zeros((self.BINS + 1, classes), np.float32)
-        self.mean = np.zeros_like(self.weights)
-        self.square = np.zeros_like(self.weights)
-        self.steps = 0
+        self.model = Regression(self.BINS + 1, classes)
 
     def features(self, images: Pixels) -> npt.NDArray[np.float32]:
         """How much of each hue there is, vivid colours counting more."""
@@ -60,20 +60,8 @@ class Classifier:
         return np.column_stack([shares, np.ones(len(images))]).astype(np.float32)
 
     def learn(self, images: Pixels, labels: Labels) -> int:
-        """Guess the labels, then learn from them (one step of Adam). Returns how many guesses were right."""
-        x = self.features(images)
-        scores = x @ self.weights
-        p = np.exp(scores - scores.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        right = int((p.argmax(axis=1) == labels).sum())
-        p[np.arange(len(labels)), labels] -= 1
-        gradient = x.T @ p / len(labels)
-        self.steps += 1
-        self.mean += 0.1 * (gradient - self.mean)
-        self.square += 0.01 * (gradient * gradient - self.square)
-        step = self.mean / (1 - 0.9**self.steps) / (np.sqrt(self.square / (1 - 0.99**self.steps)) + 1e-8)
-        self.weights -= 0.1 * step
-        return right
+        """Guess the labels, then learn from them. Returns how many guesses were right."""
+        return int((self.model.learn(self.features(images), labels, 0.1) == labels).sum())
 
 
 class PlainReader:
@@ -210,6 +198,56 @@ def plain_reader(folder: Path) -> PlainReader | None:
     return PlainReader(files, labels) if files else None
 
 
+def made(folder: Path, generate: Callable[[Path], None]) -> Path:
+    """Generate what the demo needs, unless it is there. Nothing that is half done goes by the name of the whole."""
+    if folder.exists():
+        print(f"  {show(folder)} is there already")
+        return folder
+    part = folder.with_name(folder.name + "-unfinished")
+    shutil.rmtree(part, ignore_errors=True)
+    generate(part)
+    part.rename(folder)
+    print(f"  {show(folder)}")
+    return folder
+
+
+class Watch:
+    """Goes through epochs and says how long they took, and how much of that was spent waiting for data."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.began, self.waited = time.perf_counter(), 0.0
+
+    def over(self, batches: Iterable[_T]) -> Iterator[_T]:
+        """Hand on batches."""
+        mark = time.perf_counter()
+        for batch in batches:
+            self.waited += time.perf_counter() - mark
+            yield batch
+            del batch  # its memory is the loader's again
+            mark = time.perf_counter()
+
+    def figures(self, seen: float, width: int) -> str:
+        """How many a second were seen, and the share of the time spent waiting."""
+        seconds = time.perf_counter() - self.began
+        return f"{seen / seconds:>{width},.0f}  {self.waited / seconds:>16.0%}"
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a demo; what goes wrong is one line."""
+    if shutil.which(STOKER) is None:
+        sys.exit(f"demo: {show(STOKER)} is missing\n  hint: run make demo, which builds it")
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except stoker.StokerError as error:
+        sys.exit(f"demo: {error}")
+
+
 def run(*args: object, may: tuple[int, ...] = (0,), quiet: bool = False) -> None:
     """Run a stoker command, showing it unless quiet."""
     command = [show(a) if isinstance(a, Path) else str(a) for a in [STOKER, *args]]
@@ -271,11 +309,4 @@ def dim(text: str) -> str:
 COLOURS = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 if __name__ == "__main__":
-    if shutil.which(STOKER) is None:
-        sys.exit(f"demo: {show(STOKER)} is missing\n  hint: run make demo, which builds it")
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except stoker.StokerError as error:
-        sys.exit(f"demo: {error}")
+    start(main)

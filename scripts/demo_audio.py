@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import shutil
 import sys
-import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import stoker
-from demo import STOKER, WORK, bold, dim, engines, memory, run, show, step
+from demo import STOKER, WORK, Watch, bold, dim, engines, made, memory, run, show, start, step
+from learn import Network
 
 CLASSES, TAKES, RATE, EPOCHS, BATCH = 8, 60, 16000, 40, 64
 EXTENSIONS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
@@ -79,45 +78,6 @@ def split(folder: Path, lists: Path) -> tuple[list[str], int]:
     return classes, len(files)
 
 
-class Network:
-    """Two layers, by hand: what is between a spectrogram and its word."""
-
-    def __init__(self, inputs: int, classes: int, hidden: int = 128) -> None:
-        rng = np.random.default_rng(1)
-        self.p = [
-            rng.standard_normal((inputs, hidden)).astype(np.float32) * np.float32((2 / inputs) ** 0.5),
-            np.zeros(hidden, np.float32),
-            rng.standard_normal((hidden, classes)).astype(np.float32) * np.float32((1 / hidden) ** 0.5),
-            np.zeros(classes, np.float32),
-        ]
-        self.mean = [np.zeros_like(p) for p in self.p]
-        self.square = [np.zeros_like(p) for p in self.p]
-        self.steps = 0
-
-    def scores(self, x: Floats) -> tuple[Floats, Floats]:
-        """The hidden layer and the scores of classes."""
-        hidden = np.maximum(x @ self.p[0] + self.p[1], 0)
-        return hidden, hidden @ self.p[2] + self.p[3]
-
-    def learn(self, x: Floats, labels: Labels, rate: float) -> int:
-        """Guess, then take a step of Adam. Returns how many guesses were right."""
-        hidden, scores = self.scores(x)
-        d = np.exp(scores - scores.max(axis=1, keepdims=True))
-        d /= d.sum(axis=1, keepdims=True)
-        right = int((d.argmax(axis=1) == labels).sum())
-        d[np.arange(len(labels)), labels] -= 1
-        d /= len(labels)
-        back = (d @ self.p[2].T) * (hidden > 0)
-        self.steps += 1
-        gradients = [x.T @ back, back.sum(axis=0), hidden.T @ d, d.sum(axis=0)]
-        for p, g, m, s in zip(self.p, gradients, self.mean, self.square, strict=True):
-            g += np.float32(1e-3) * p
-            m += 0.1 * (g - m)
-            s += 0.001 * (g * g - s)
-            p -= rate * (m / (1 - 0.9**self.steps)) / (np.sqrt(s / (1 - 0.999**self.steps)) + 1e-8)
-        return right
-
-
 def loader(table: Path, training: bool) -> stoker.Loader:
     """Log-mel spectrograms of the first second; while training, with another gain and masks every time."""
     ops: list[stoker.transforms.Transform] = [stoker.Mono(), stoker.Resample(8000), stoker.PadOrTrim(seconds=1)]
@@ -145,13 +105,8 @@ def main() -> None:
     own: Path | None = parser.parse_args().data
     WORK.mkdir(exist_ok=True)
     if own is None:
-        sounds = WORK / f"sounds-{CLASSES * TAKES}"
         step(1, f"{CLASSES * TAKES} recordings of {CLASSES} words that nobody speaks")
-        if not sounds.exists():
-            making = WORK / "sounds-unfinished"
-            shutil.rmtree(making, ignore_errors=True)
-            generate(making)
-            making.rename(sounds)
+        sounds = made(WORK / f"sounds-{CLASSES * TAKES}", generate)
     else:
         sounds = own.expanduser().resolve()
         if not sounds.is_dir():
@@ -169,30 +124,19 @@ def main() -> None:
         print(dim(f"  {head}"))
         for epoch in range(EPOCHS):
             right = seen = 0
-            waited = 0.0
-            began = mark = time.perf_counter()
-            for x, labels in batches(train):
-                waited += time.perf_counter() - mark
+            watch = Watch()
+            for x, labels in watch.over(batches(train)):
                 right += network.learn(x, labels, 1e-3 * (1 - epoch / EPOCHS))
                 seen += len(labels)
-                mark = time.perf_counter()
-            seconds = time.perf_counter() - began
+            figures = f"{watch.figures(seen, 12)}  {memory(engines())}"
             if epoch % 5 != 4:
                 continue
             found = [(network.scores(x)[1].argmax(axis=1) == labels) for x, labels in batches(test)]
             held_out = np.concatenate(found)
-            figures = f"{seen / seconds:>12,.0f}  {waited / seconds:>16.0%}  {memory(engines())}"
             print(f"  {epoch + 1:>5}  {right / seen:8.1%}  {bold(f'{held_out.mean():8.1%}')}  {figures}", flush=True)
     print(f"\n{bold(f'{held_out.mean():.1%}')} of {len(held_out)} recordings that it had never heard are understood.")
     print(f"The lists are {show(lists)}; look into the sounds with: {show(STOKER)} inspect {show(sounds)}")
 
 
 if __name__ == "__main__":
-    if shutil.which(STOKER) is None:
-        sys.exit(f"demo: {show(STOKER)} is missing\n  hint: run make demo, which builds it")
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except stoker.StokerError as error:
-        sys.exit(f"demo: {error}")
+    start(main)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import stoker
-from demo import STOKER, WORK, bold, dim, run, show, step
+from demo import STOKER, WORK, bold, dim, made, run, show, start, step
 from PIL import Image, ImageDraw
 
 TRAIN, VAL, EPOCHS, BATCH, SIZE, CELL = 600, 150, 4, 16, 192, 4
@@ -163,10 +163,7 @@ def main() -> None:
     WORK.mkdir(exist_ok=True)
     root, pack = WORK / "shapes", WORK / "shapes-pack"
     step(1, f"{TRAIN + VAL} images of shapes with their boxes, as COCO has them")
-    if (root / "annotations/instances_val.json").exists():
-        print(f"  {show(root)} is there already")
-    else:
-        generate(root)
+    made(root, generate)
     step(2, "pack those to learn from, once; the others are read as they are")
     run("pack", root / "annotations/instances_train.json", pack)
 
@@ -194,4 +191,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import stoker
-from demo import WORK, bold, dim, run, show, step
+from demo import WORK, Watch, bold, dim, made, run, show, start, step
+from learn import Confusion, Regression
 from PIL import Image, ImageDraw, ImageFilter
 
 COUNT, CLASSES, EPOCHS, BATCH, SIZE = 600, 4, 4, 16, 128
@@ -25,10 +25,7 @@ class PixelClassifier:
     """Softmax regression on the colours of a pixel and of what lies around it."""
 
     def __init__(self, classes: int) -> None:
-        self.weights = np.zeros((28, classes), np.float32)
-        self.mean = np.zeros_like(self.weights)
-        self.square = np.zeros_like(self.weights)
-        self.steps = 0
+        self.model, self.seen = Regression(28, classes), Confusion(classes)
 
     @staticmethod
     def features(images: npt.NDArray[np.uint8]) -> Floats:
@@ -41,22 +38,10 @@ class PixelClassifier:
         pairs = [both[..., i] * both[..., j] for i in range(6) for j in range(i, 6)]
         return np.concatenate([both, np.stack(pairs, -1), np.ones_like(x[..., :1])], -1).reshape(-1, 28)
 
-    def learn(self, images: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """One step of Adam; returns how often each class was taken for each before it."""
-        x, y = self.features(images), masks[:, ::2, ::2].reshape(-1).astype(np.int64)
-        scores = x @ self.weights
-        p = np.exp(scores - scores.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        classes = self.weights.shape[1]
-        counts = np.bincount(y * classes + p.argmax(axis=1), minlength=classes**2).reshape(classes, classes)
-        p[np.arange(len(y)), y] -= 1
-        gradient = x.T @ p / len(y)
-        self.steps += 1
-        self.mean += 0.1 * (gradient - self.mean)
-        self.square += 0.01 * (gradient * gradient - self.square)
-        scale = np.sqrt(self.square / (1 - 0.99**self.steps)) + 1e-8
-        self.weights -= 0.2 * self.mean / (1 - 0.9**self.steps) / scale
-        return counts
+    def learn(self, images: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> None:
+        """Learn from images, and count what was right before."""
+        places = masks[:, ::2, ::2].reshape(-1).astype(np.int64)
+        self.seen.add(places, self.model.learn(self.features(images), places, 0.2))
 
 
 def generate(folder: Path) -> None:
@@ -87,16 +72,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder of your own with images/*.jpg and masks/*.png")
     own: Path | None = parser.parse_args().data
     WORK.mkdir(exist_ok=True)
-    folder = own or WORK / f"segmentation-{COUNT}"
+    folder = own
     if own is None:
         step(1, f"{COUNT} pictures of shapes with their masks, {CLASSES} classes")
-        if folder.exists():
-            print(f"  {show(folder)} is there already")
-        else:
-            part = folder.with_suffix(".part")
-            generate(part)
-            part.rename(folder)
-            print(f"  {show(folder)}")
+        folder = made(WORK / f"segmentation-{COUNT}", generate)
     elif not own.is_dir():
         sys.exit(
             f"demo: {own} is not a folder\n"
@@ -118,36 +97,19 @@ def main() -> None:
         print(
             dim(f"  {'epoch':>5}  {'pixels right':>12}  {'mean IoU':>8}  {'pictures/s':>10}  {'waiting for data':>16}")
         )
-        model: PixelClassifier | None = None
+        model = PixelClassifier(CLASSES if own is None else 256)
         for epoch in range(EPOCHS):
-            counts: npt.NDArray[np.int64] | int = 0
-            seen, waited, began = 0, 0.0, time.perf_counter()
-            mark = began
-            for batch in loader:
-                waited += time.perf_counter() - mark
-                if model is None:
-                    model = PixelClassifier(CLASSES if own is None else 256)
-                counts = counts + model.learn(batch["image"], batch["mask"])
+            watch, seen, model.seen = Watch(), 0, Confusion(len(model.seen.counts))
+            for batch in watch.over(loader):
+                model.learn(batch["image"], batch["mask"])
                 seen += batch.rows
                 del batch
-                mark = time.perf_counter()
-            seconds = time.perf_counter() - began
-            table = np.asarray(counts)
-            there = table.sum(axis=1) > 0
-            iou = (np.diag(table) / np.maximum(table.sum(axis=0) + table.sum(axis=1) - np.diag(table), 1))[there].mean()
-            right = bold(f"{np.trace(table) / table.sum():12.1%}")
-            print(
-                f"  {epoch + 1:>5}  {right}  {iou:8.2f}  {seen / seconds:>10,.0f}  {waited / seconds:>16.0%}",
-                flush=True,
-            )
+            right = bold(f"{model.seen.right():12.1%}")
+            iou, _ = model.seen.overlap()
+            print(f"  {epoch + 1:>5}  {right}  {iou:8.2f}  {watch.figures(seen, 10)}", flush=True)
     print(f"\nThe pack is {show(pack)}; the loader takes the files as they are, too:")
     print(f"  pairs:{show(folder)}/?image=images/*.jpg&mask=masks/*.png")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except stoker.StokerError as error:
-        sys.exit(f"demo: {error}")
+    start(main)

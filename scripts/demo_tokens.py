@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import stoker
-from demo import STOKER, WORK, bold, dim, run, show, step
+from demo import STOKER, WORK, Watch, bold, dim, run, show, start, step
 
 DOCUMENTS, MERGES, LENGTH, BATCH, EPOCHS, WIDTH = 20_000, 400, 128, 64, 3, 48
 END = "<|endoftext|>"
@@ -263,18 +262,15 @@ def main() -> None:
         model = Model(end + 1)
         first = last = 0.0
         for epoch in range(EPOCHS):
-            began, waited, losses, tokens = time.perf_counter(), 0.0, [], 0
-            asked = began
-            for x, y, position, mask in loader:
-                waited += time.perf_counter() - asked
+            watch, losses, tokens = Watch(), [], 0
+            for x, y, position, mask in watch.over(loader):
                 tokens += int(mask.sum())
                 losses.append(model.loss(x, y, position.astype(np.int64), mask, learn=True))
-                asked = time.perf_counter()
-            took = time.perf_counter() - began
+            took = time.perf_counter() - watch.began
             first, last = first or losses[0], float(np.mean(losses[-10:]))
             print(
                 f"  epoch {epoch}: {last:.2f} bits per token at its end, {tokens / took:,.0f} tokens/s, "
-                f"{100 * waited / took:.1f}% of the time spent waiting for data"
+                f"{100 * watch.waited / took:.1f}% of the time spent waiting for data"
             )
     print(f"\n{bold(f'{first:.2f} -> {last:.2f} bits per token')}. What it writes:")
     for seed in (0, 1, 2):
@@ -285,11 +281,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if shutil.which(STOKER) is None:
-        sys.exit(f"demo: {show(STOKER)} is missing\n  hint: run make demo KIND=tokens, which builds it")
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except stoker.StokerError as error:
-        sys.exit(f"demo: {error}")
+    start(main)

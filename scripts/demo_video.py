@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import argparse
 import io
-import shutil
 import struct
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import stoker
-from demo import STOKER, WORK, bold, dim, engines, memory, run, show, step
-from demo_audio import Network
+from demo import STOKER, WORK, Watch, bold, dim, engines, made, memory, run, show, start, step
+from learn import Network
 from PIL import Image
 
 WAYS = {
@@ -102,13 +100,8 @@ def main() -> None:
     own: Path | None = parser.parse_args().data
     WORK.mkdir(exist_ok=True)
     if own is None:
-        videos = WORK / f"videos-{EACH * len(WAYS)}"
         step(1, f"{EACH * len(WAYS)} videos of a camera that moves in {len(WAYS)} ways")
-        if not videos.exists():
-            making = WORK / "videos-unfinished"
-            shutil.rmtree(making, ignore_errors=True)
-            generate(making)
-            making.rename(videos)
+        videos = made(WORK / f"videos-{EACH * len(WAYS)}", generate)
     else:
         videos = own.expanduser().resolve()
         if not (videos / "train").is_dir() or not (videos / "test").is_dir():
@@ -123,30 +116,19 @@ def main() -> None:
         print(dim(f"  {head}"))
         for epoch in range(EPOCHS):
             right = seen = 0
-            waited = 0.0
-            began = mark = time.perf_counter()
-            for batch in train:
-                waited += time.perf_counter() - mark
+            watch = Watch()
+            for batch in watch.over(train):
                 right += network.learn(motion(batch.frames) * 4, batch.label.copy(), 3e-3)
                 seen += batch.rows
-                mark = time.perf_counter()
-            seconds = time.perf_counter() - began
+            figures = f"{watch.figures(seen * FRAMES, 9)}  {memory(engines())}"
             if epoch % 3 != 2:
                 continue
             found = [network.scores(motion(b.frames) * 4)[1].argmax(axis=1) == b.label for b in test]
             held_out = float(np.concatenate(found).mean())
-            figures = f"{seen * FRAMES / seconds:>9,.0f}  {waited / seconds:>16.0%}  {memory(engines())}"
             print(f"  {epoch + 1:>5}  {right / seen:8.1%}  {bold(f'{held_out:8.1%}')}  {figures}", flush=True)
     print(f"\nOf {bold(f'{held_out:.1%}')} of the clips of videos that it never saw it knows how the camera moves.")
     print(f"Look into them with: {show(STOKER)} inspect '{show(videos / 'train')}?frames=16'")
 
 
 if __name__ == "__main__":
-    if shutil.which(STOKER) is None:
-        sys.exit(f"demo: {show(STOKER)} is missing\n  hint: run make demo, which builds it")
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except stoker.StokerError as error:
-        sys.exit(f"demo: {error}")
+    start(main)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import stoker
-from demo import WORK, bold, dim, show, step
+from demo import WORK, Watch, bold, dim, made, start, step
+from learn import Confusion, Regression
 
 COUNT, CLASSES, EPOCHS, BATCH, SIZE = 48, 3, 24, 8, 48
 
@@ -25,10 +25,7 @@ class VoxelClassifier:
     """Softmax regression on a voxel, what lies around it at two distances, and their squares and products."""
 
     def __init__(self, classes: int) -> None:
-        self.weights = np.zeros((10, classes), np.float32)
-        self.mean = np.zeros_like(self.weights)
-        self.square = np.zeros_like(self.weights)
-        self.steps = 0
+        self.model, self.seen = Regression(10, classes), Confusion(classes)
 
     @staticmethod
     def features(volumes: Floats) -> Floats:
@@ -44,22 +41,10 @@ class VoxelClassifier:
         pairs = [parts[i] * parts[j] for i in range(3) for j in range(i, 3)]
         return np.stack([*parts, *pairs, np.ones_like(parts[0])], -1)
 
-    def learn(self, volumes: Floats, labels: Labels) -> npt.NDArray[np.int64]:
-        """One step of Adam; returns how often each class was taken for each before it."""
-        x, y = self.features(volumes), labels[:, ::2, ::2, ::2].reshape(-1).astype(np.int64)
-        scores = x @ self.weights
-        p = np.exp(scores - scores.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        classes = self.weights.shape[1]
-        counts = np.bincount(y * classes + p.argmax(axis=1), minlength=classes**2).reshape(classes, classes)
-        p[np.arange(len(y)), y] -= 1
-        gradient = x.T @ p / len(y)
-        self.steps += 1
-        self.mean += 0.1 * (gradient - self.mean)
-        self.square += 0.01 * (gradient * gradient - self.square)
-        scale = np.sqrt(self.square / (1 - 0.99**self.steps)) + 1e-8
-        self.weights -= 0.3 * self.mean / (1 - 0.9**self.steps) / scale
-        return counts
+    def learn(self, volumes: Floats, labels: Labels) -> None:
+        """Learn from volumes, and count what was right before."""
+        places = labels[:, ::2, ::2, ::2].reshape(-1).astype(np.int64)
+        self.seen.add(places, self.model.learn(self.features(volumes), places, 0.3))
 
 
 def save(path: Path, voxels: npt.NDArray[np.int16] | Labels) -> None:
@@ -105,16 +90,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder of your own with images/*.nii.gz and labels/*.nii.gz")
     own: Path | None = parser.parse_args().data
     WORK.mkdir(exist_ok=True)
-    folder = own or WORK / f"volumes-{COUNT}"
+    folder = own
     if own is None:
         step(1, f"{COUNT} scans of several sizes, with {CLASSES} classes of voxels")
-        if folder.exists():
-            print(f"  {show(folder)} is there already")
-        else:
-            part = folder.with_suffix(".part")
-            generate(part)
-            part.rename(folder)
-            print(f"  {show(folder)}")
+        folder = made(WORK / f"volumes-{COUNT}", generate)
     elif not own.is_dir():
         sys.exit(
             f"demo: {own} is not a folder\n"
@@ -141,39 +120,23 @@ def main() -> None:
     with stoker.Loader(url, batch_size=BATCH, shuffle=True, seed=0, fields=fields, drop_last=True) as loader:
         print(dim(f"  {loader.num_records:,} scans, batches of {BATCH}"))
         print(dim(f"  {'epoch':>5}  {'voxels right':>12}  {'mean Dice':>9}  {'parts/s':>8}  {'waiting for data':>16}"))
-        model: VoxelClassifier | None = None
-        counts: npt.NDArray[np.int64] | int = 0
-        seen, waited, began = 0, 0.0, time.perf_counter()
+        model = VoxelClassifier(CLASSES if own is None else 256)
+        watch, seen = Watch(), 0
         for epoch in range(EPOCHS):
-            mark = time.perf_counter()
-            for batch in loader:
-                waited += time.perf_counter() - mark
-                if model is None:
-                    model = VoxelClassifier(CLASSES if own is None else 256)
-                counts = counts + model.learn(batch["image"], batch["label"])
+            for batch in watch.over(loader):
+                model.learn(batch["image"], batch["label"])
                 seen += batch.rows
                 del batch
-                mark = time.perf_counter()
             if epoch % 4 != 3:
                 continue
-            seconds = time.perf_counter() - began
-            table = np.asarray(counts)
-            there = table.sum(axis=1) > 0
-            dice = (2 * np.diag(table) / np.maximum(table.sum(axis=0) + table.sum(axis=1), 1))[there].mean()
-            right = bold(f"{np.trace(table) / table.sum():12.1%}")
-            print(
-                f"  {epoch + 1:>5}  {right}  {dice:9.2f}  {seen / seconds:>8,.0f}  {waited / seconds:>16.0%}",
-                flush=True,
-            )
-            counts, seen, waited, began = 0, 0, 0.0, time.perf_counter()
+            right = bold(f"{model.seen.right():12.1%}")
+            _, dice = model.seen.overlap()
+            print(f"  {epoch + 1:>5}  {right}  {dice:9.2f}  {watch.figures(seen, 8)}", flush=True)
+            model.seen, seen = Confusion(len(model.seen.counts)), 0
+            watch.reset()
     print("\nThe same, on your own data: make demo KIND=volume DATA=folder, or in a loop of your own:")
     print(f"  stoker.Loader({str(url)!r}, ...)")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except stoker.StokerError as error:
-        sys.exit(f"demo: {error}")
+    start(main)
