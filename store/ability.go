@@ -50,6 +50,15 @@ type Identifier interface {
 	Identity() (name string, fixed bool)
 }
 
+// EntryOpener is a Store that opens what it has described without asking again: for
+// those where each question is a way to another machine and back. An object that has
+// changed since, or is gone, then fails with ErrChanged at the first read. OpenEntry
+// uses it; a decorator passes it on with its own work around it.
+type EntryOpener interface {
+	// OpenEntry opens the object that e, of this store, describes. It does no I/O.
+	OpenEntry(ctx context.Context, e Entry) (Object, error)
+}
+
 // Adviser is an Object that takes hints.
 type Adviser interface {
 	// Advise says how n bytes from off will be used; n = 0 means up to the end.

@@ -8,8 +8,12 @@ import (
 )
 
 // OpenEntry opens the object that e describes. It fails with ErrChanged when the
-// object has another version by now or is gone.
+// object has another version by now or is gone; of a store that is an EntryOpener the
+// first read does.
 func OpenEntry(ctx context.Context, s Store, e Entry) (Object, error) {
+	if eo, ok := s.(EntryOpener); ok && e.Version != "" {
+		return eo.OpenEntry(ctx, e)
+	}
 	o, err := s.Open(ctx, e.Name)
 	if errors.Is(err, ErrNotExist) {
 		return nil, &Error{Op: "open", Path: s.Path(e.Name), Err: fmt.Errorf("%w: it is gone (%w)", ErrChanged, ErrNotExist)}

@@ -227,15 +227,34 @@ func TestDriversDoNotReachThePipeline(t *testing.T) {
 }
 
 // Stores know nothing of what lies in them, and decorators nothing of each other.
+// Those that reach over a network stand on one reader, which has retry's rules and
+// counts.
 func TestStoresStandBelow(t *testing.T) {
+	reader := "store/internal/ranged"
 	for _, f := range parseAll(t) {
 		if !within(f.dir, "store") {
 			continue
 		}
 		for _, imported := range f.imports() {
-			if to := local(imported); to != "" && to != "store" && to != "internal/arena" && !within(to, leaves...) {
-				t.Errorf("%s imports %s; a store or decorator may import only store, internal/arena and leaves", f.name, to)
+			to := local(imported)
+			switch {
+			case to == "" || to == "store" || to == "internal/arena" || within(to, leaves...):
+			case within(to, "store/internal") && !within(f.dir, "store/retry", "store/limit", "store/count", "store/fault"):
+			case f.dir == reader && (to == "store/retry" || to == "store/traffic"):
+			default:
+				t.Errorf("%s imports %s; a store or decorator may import only store, internal/arena and leaves, a store of a network store/internal", f.name, to)
 			}
+		}
+	}
+}
+
+// What asks servers goes through the range reader of the stores, which looks at every
+// answer, bounds every wait and counts. Doctor's throttled server is a program of its
+// own.
+func TestOnlyStoresSpeakHTTP(t *testing.T) {
+	for _, f := range parseAll(t) {
+		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "bench") {
+			t.Errorf("%s imports net/http; only stores do", f.name)
 		}
 	}
 }

@@ -152,8 +152,17 @@ func (s *Store) Unwrap() store.Store { return s.Store }
 
 // Open opens an object whose reads are counted.
 func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
+	return s.open(name, func() (store.Object, error) { return s.Store.Open(ctx, name) })
+}
+
+// OpenEntry opens an object that was described, as the store below does.
+func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
+	return s.open(e.Name, func() (store.Object, error) { return store.OpenEntry(ctx, s.Store, e) })
+}
+
+func (s *Store) open(name string, open func() (store.Object, error)) (store.Object, error) {
 	slot, start := s.begin(&what{"open", name}, 0, 0)
-	o, err := s.Store.Open(ctx, name)
+	o, err := open()
 	s.end(slot, start, 0, err)
 	if err != nil {
 		return nil, err

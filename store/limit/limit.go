@@ -72,6 +72,23 @@ func (l *limited) Open(ctx context.Context, name string) (store.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.around(name, o), nil
+}
+
+// OpenEntry opens an object that was described. It counts as a request, also where the
+// store below makes none.
+func (l *limited) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
+	if err := wait(ctx, l.requests, 1); err != nil {
+		return nil, &store.Error{Op: "open", Path: l.Path(e.Name), Err: err}
+	}
+	o, err := store.OpenEntry(ctx, l.Store, e)
+	if err != nil {
+		return nil, err
+	}
+	return l.around(e.Name, o), nil
+}
+
+func (l *limited) around(name string, o store.Object) store.Object {
 	return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
 		err := wait(ctx, l.requests, 1)
 		if err == nil {
@@ -81,7 +98,7 @@ func (l *limited) Open(ctx context.Context, name string) (store.Object, error) {
 			return &store.Error{Op: "read", Path: l.Path(name), Off: off, Len: int64(len(p)), Err: err}
 		}
 		return next.Read(ctx, p, off)
-	}), nil
+	})
 }
 
 func (l *limited) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {

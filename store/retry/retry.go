@@ -24,6 +24,9 @@ type Options struct {
 	Backoff time.Duration
 	// MaxBackoff is the longest wait, 0 for 5 s.
 	MaxBackoff time.Duration
+	// Jitter, from 0 to below 1, says which part of a wait is waited, so that many who
+	// fail at once do not come back at once; nil means all of it.
+	Jitter func() float64
 	// Sleep waits, for tests; nil waits for real. It ends early, with the cause,
 	// when ctx is done.
 	Sleep func(ctx context.Context, d time.Duration) error
@@ -93,7 +96,15 @@ func (o *Options) do(ctx context.Context, f func() error) error {
 		if o.Retried != nil {
 			o.Retried(err)
 		}
-		if serr := o.Sleep(ctx, wait); serr != nil {
+		pause := wait
+		if o.Jitter != nil {
+			pause = time.Duration(float64(wait) * o.Jitter())
+		}
+		var least interface{ Wait() time.Duration }
+		if errors.As(err, &least) {
+			pause += least.Wait() // and not all at that moment
+		}
+		if serr := o.Sleep(ctx, pause); serr != nil {
 			return both(serr, err)
 		}
 		wait = min(2*wait, o.MaxBackoff)
@@ -109,8 +120,13 @@ func both(ended, err error) error {
 }
 
 // Transient says whether an error may go away when the same is tried again.
-// Errors can say so themselves, with a method Transient() bool.
+// Errors can say so themselves, with a method Transient() bool, and how long to wait
+// at least, with a method Wait() time.Duration.
 func Transient(err error) bool {
+	var says interface{ Transient() bool }
+	if errors.As(err, &says) {
+		return says.Transient()
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
@@ -126,11 +142,7 @@ func Transient(err error) bool {
 		return false
 	}
 	var ne net.Error
-	if errors.As(err, &ne) && ne.Timeout() {
-		return true
-	}
-	var te interface{ Transient() bool }
-	return errors.As(err, &te) && te.Transient()
+	return errors.As(err, &ne) && ne.Timeout()
 }
 
 // New returns s with opening, listing, looking and reading tried again. Memory
@@ -150,6 +162,18 @@ func (r *retrying) Unwrap() store.Store { return r.Store }
 func (r *retrying) Open(ctx context.Context, name string) (o store.Object, err error) {
 	err = r.opt.do(ctx, func() error {
 		o, err = r.Store.Open(ctx, name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.Intercept(o, false, r.read), nil
+}
+
+// OpenEntry implements store.EntryOpener where the store below does.
+func (r *retrying) OpenEntry(ctx context.Context, e store.Entry) (o store.Object, err error) {
+	err = r.opt.do(ctx, func() error {
+		o, err = store.OpenEntry(ctx, r.Store, e)
 		return err
 	})
 	if err != nil {

@@ -1,0 +1,440 @@
+package ranged
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// maxRedirects bounds how often a server may send somebody on.
+const maxRedirects = 5
+
+// maxDiscard is how much is read of an answer that is not wanted, so that its
+// connection can be used again, and of which a failure may speak.
+const maxDiscard = 16 << 10
+
+// exchange is one attempt: a request, its answer, and a guard over both.
+type exchange struct {
+	c     *Client
+	r     *Request
+	outer context.Context
+	ctx   context.Context
+	end   context.CancelCauseFunc
+	resp  *http.Response
+	body  io.ReadCloser
+	guard *time.Timer
+	sent  time.Time
+	final atomic.Bool
+	url   string
+}
+
+// send sends a request, follows where it is sent on to, and returns with the
+// answer's header. It must be closed with done. size is how many bytes may come.
+func (c *Client) send(ctx context.Context, method string, r *Request, header http.Header, size int64, again bool) (*exchange, error) {
+	if err := c.limit.wait(ctx); err != nil {
+		return nil, err
+	}
+	x := &exchange{c: c, r: r, outer: ctx, sent: time.Now()}
+	c.counters.Begin(again)
+	total := c.opt.Total + time.Duration(size>>16)*time.Second
+	var cancel context.CancelFunc
+	x.ctx, x.end = context.WithCancelCause(ctx)
+	x.ctx, cancel = context.WithTimeoutCause(x.ctx, total, errTotal)
+	stop := x.end
+	x.end = func(err error) { stop(err); cancel() }
+	x.guard = time.AfterFunc(c.opt.Dial+c.opt.Handshake+c.opt.FirstByte, func() { stop(errStall) })
+	if err := x.roundTrips(method, header); err != nil {
+		err = ofTransport(ctx, x.ctx, err)
+		x.done(0, err)
+		return nil, err
+	}
+	x.guard.Reset(c.opt.Stall)
+	return x, nil
+}
+
+// roundTrips asks, and asks again where it is sent on to.
+func (x *exchange) roundTrips(method string, header http.Header) error {
+	c, at := x.c, x.r.URL
+	foreign := false
+	for hop := 0; ; hop++ {
+		req, err := http.NewRequestWithContext(x.ctx, method, at, nil)
+		if err != nil {
+			return permanent("it is no URL")
+		}
+		if !foreign {
+			for k, v := range x.r.Header {
+				req.Header[k] = append([]string(nil), v...)
+			}
+			if u := req.URL.User; u != nil && req.Header.Get("Authorization") == "" {
+				pw, _ := u.Password()
+				req.SetBasicAuth(u.Username(), pw)
+			}
+		}
+		req.URL.User = nil
+		for k, v := range header {
+			req.Header[k] = v
+		}
+		if req.Header.Get("User-Agent") == "" {
+			req.Header.Set("User-Agent", "stoker")
+		}
+		if c.opt.Sign != nil {
+			if err := c.opt.Sign(req); err != nil {
+				return &signError{err}
+			}
+		}
+		resp, err := c.rt.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		to := resp.Header.Get("Location")
+		if !redirects(resp.StatusCode) || to == "" || c.opt.Sign != nil {
+			x.resp, x.body, x.url = resp, resp.Body, at
+			return nil
+		}
+		discard(resp.Body)
+		next, err := req.URL.Parse(to)
+		switch {
+		case err != nil || next.Scheme != "http" && next.Scheme != "https" || next.Host == "":
+			return permanent("the server sends us on to something that is no URL")
+		case hop == maxRedirects:
+			return permanent("the server sends us on more than %d times", maxRedirects)
+		case req.URL.Scheme == "https" && next.Scheme == "http":
+			return permanent("the server sends us on from https: to http:, to %s", next.Host)
+		}
+		// Who sent us on must not say who we are elsewhere.
+		next.User = nil
+		foreign = foreign || !sameOrigin(req.URL, next)
+		at = next.String()
+	}
+}
+
+// signError is what Sign failed with, as it is: its text is that of the store.
+type signError struct{ err error }
+
+func (e *signError) Error() string { return e.err.Error() }
+func (e *signError) Unwrap() error { return e.err }
+
+func redirects(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+func sameOrigin(a, b *url.URL) bool {
+	return strings.EqualFold(a.Host, b.Host) && a.Scheme == b.Scheme
+}
+
+func discard(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, maxDiscard) // only for the connection's sake
+	_ = body.Close()
+}
+
+// done ends an attempt and counts it.
+func (x *exchange) done(n int64, err error) {
+	if !x.final.CompareAndSwap(false, true) {
+		return
+	}
+	x.guard.Stop()
+	if x.body != nil {
+		_ = x.body.Close() // what it had to say was said by Read
+	}
+	x.end(nil)
+	var f *Failure
+	throttled := errors.As(err, &f) && f.Class == Throttled
+	x.c.counters.End(time.Since(x.sent), n, err, throttled)
+	if throttled || err == nil {
+		x.c.limit.done(x.sent, throttled)
+	}
+}
+
+// refused makes a failure of an answer that is no success.
+func (x *exchange) refused() error {
+	if x.c.opt.Sign != nil && redirects(x.resp.StatusCode) && x.c.opt.Classify == nil {
+		return permanent("the server sends us on; requests that are signed are not sent elsewhere")
+	}
+	body, err := io.ReadAll(io.LimitReader(x.body, maxDiscard))
+	if err != nil && x.outer.Err() != nil {
+		return context.Cause(x.outer)
+	}
+	return x.c.ofStatus(x.r, x.resp, body)
+}
+
+// info is what the answer says of the object.
+func (x *exchange) info() Info {
+	h := x.resp.Header
+	i := Info{Size: x.resp.ContentLength, ETag: h.Get("ETag"), Modified: h.Get("Last-Modified"), Status: x.resp.StatusCode, Header: h, URL: x.url}
+	i.Ranges = strings.EqualFold(strings.TrimSpace(h.Get("Accept-Ranges")), "bytes")
+	if x.resp.StatusCode == http.StatusPartialContent {
+		i.Ranges = true
+		i.Size = -1
+		if _, _, total, err := contentRange(h.Get("Content-Range")); err == nil {
+			i.Size = total
+		}
+	}
+	return i
+}
+
+// read makes one attempt to fill dst from r.Offset+skip and says how many of its first
+// bytes are good when it fails.
+func (c *Client) read(ctx context.Context, r *Request, skip int64, dst []byte, again bool) (Info, int, error) {
+	from := r.Offset + skip
+	h := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", from, from+int64(len(dst))-1)}}
+	switch {
+	case r.Version != "":
+		h.Set("If-Match", r.Version)
+	case r.Modified != "":
+		h.Set("If-Unmodified-Since", r.Modified)
+	}
+	x, err := c.send(ctx, http.MethodGet, r, h, int64(len(dst)), again)
+	if err != nil {
+		return Info{}, 0, err
+	}
+	n := 0
+	if err = x.check(from, int64(len(dst))); err == nil {
+		n, err = x.fill(dst)
+	}
+	if err == nil {
+		if err = x.verify(dst); err != nil {
+			n = 0
+		}
+	}
+	x.done(int64(n), err)
+	return x.info(), n, err
+}
+
+// check says whether an answer is what was asked for: n bytes from an offset.
+func (x *exchange) check(from, n int64) error {
+	resp, r := x.resp, x.r
+	whole := resp.StatusCode == http.StatusOK
+	if !whole && resp.StatusCode != http.StatusPartialContent {
+		return x.refused()
+	}
+	if err := x.version(); err != nil {
+		return err
+	}
+	if e := resp.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") && !x.c.opt.Encoded {
+		return permanent("the server sends it encoded (Content-Encoding: %.20q), not as it is stored", e)
+	}
+	if whole {
+		if from != 0 || resp.ContentLength != n || r.Total > 0 && r.Total != n {
+			f := temporary("%v: it answers a request for a part with the whole", ErrNoRanges)
+			f.Status, f.cause = resp.StatusCode, ErrNoRanges
+			return f
+		}
+		return nil
+	}
+	first, last, total, err := contentRange(resp.Header.Get("Content-Range"))
+	switch {
+	case err != nil:
+		return temporary("the server sends a part and does not say which one")
+	case total >= 0 && r.Total > 0 && total != r.Total:
+		return changed("it had %d bytes then, it has %d now", r.Total, total)
+	case first == from && total >= 0 && last == total-1 && last < from+n-1:
+		f := permanent("%v", store.ErrShort)
+		f.cause = store.ErrShort
+		return f
+	case first != from || last != from+n-1:
+		return temporary("the server sends bytes %d to %d", first, last+1)
+	case resp.ContentLength >= 0 && resp.ContentLength != n:
+		return temporary("the server says that it sends %d bytes", resp.ContentLength)
+	}
+	return nil
+}
+
+// version says whether the answer is of the version that is wanted.
+func (x *exchange) version() error {
+	h, r := x.resp.Header, x.r
+	switch tag, at := h.Get("ETag"), h.Get("Last-Modified"); {
+	case r.Version != "" && tag == "":
+		return temporary("the server does not say which version it sends")
+	case r.Version != "" && tag != r.Version:
+		return changed("it is another version")
+	case r.Version == "" && r.Modified != "" && at != r.Modified:
+		return changed("it was written again")
+	}
+	return nil
+}
+
+// fill reads the body, which has as many bytes as dst.
+func (x *exchange) fill(dst []byte) (n int, err error) {
+	for n < len(dst) {
+		m, err := x.body.Read(dst[n:])
+		n += m
+		if m > 0 {
+			x.guard.Reset(x.c.opt.Stall)
+		}
+		if n == len(dst) {
+			break
+		}
+		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) && x.ctx.Err() == nil {
+			return n, temporary("the answer ends after %d of %d bytes", n, len(dst))
+		}
+		if err != nil {
+			return n, ofTransport(x.outer, x.ctx, err)
+		}
+	}
+	if x.resp.ContentLength >= 0 {
+		return n, nil
+	}
+	// A body of no stated length ends here.
+	var one [1]byte
+	for {
+		m, err := x.body.Read(one[:])
+		switch {
+		case m > 0:
+			return 0, temporary("the answer goes on behind its %d bytes", len(dst))
+		case err == io.EOF:
+			return n, nil
+		case err != nil:
+			return 0, ofTransport(x.outer, x.ctx, err)
+		}
+	}
+}
+
+// verify compares a checksum of the answer.
+func (x *exchange) verify(p []byte) error {
+	if v := x.c.opt.Verify; v != nil {
+		if err := v(x.resp.Header, p); err != nil {
+			return temporary("%v", err)
+		}
+		return nil
+	}
+	// RFC 9530: sha-256=:base64:, of the content of this answer.
+	for part := range strings.SplitSeq(x.resp.Header.Get("Content-Digest"), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if name != "sha-256" {
+			continue
+		}
+		want, err := base64.StdEncoding.DecodeString(strings.Trim(value, ":"))
+		if sum := sha256.Sum256(p); err != nil || string(sum[:]) != string(want) {
+			return temporary("the bytes are not those of their checksum (Content-Digest)")
+		}
+	}
+	return nil
+}
+
+// head makes one attempt to describe an object.
+func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error) {
+	x, err := c.send(ctx, http.MethodHead, r, nil, 0, again)
+	if err != nil {
+		return Info{}, err
+	}
+	info := x.info()
+	switch status := x.resp.StatusCode; {
+	case status == http.StatusOK && info.Ranges && info.Size >= 0:
+		x.done(0, nil)
+		return info, nil
+	case status == http.StatusOK, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented, status == http.StatusForbidden:
+		// It does not say enough, or is a URL for GET alone.
+		x.done(0, nil)
+		return c.probe(ctx, r)
+	}
+	err = x.refused()
+	x.done(0, err)
+	return Info{}, err
+}
+
+// probe reads one byte to learn of an object.
+func (c *Client) probe(ctx context.Context, r *Request) (Info, error) {
+	x, err := c.send(ctx, http.MethodGet, r, http.Header{"Range": {"bytes=0-0"}}, 1, false)
+	if err != nil {
+		return Info{}, err
+	}
+	info := x.info()
+	switch status := x.resp.StatusCode; {
+	case status == http.StatusPartialContent && info.Size >= 0:
+		discard(x.body)
+	case status == http.StatusPartialContent:
+		err = permanent("the server does not say how large it is")
+	case status == http.StatusOK: // the whole, which is not read
+		info.Ranges = info.Size == 0
+	case status == http.StatusRequestedRangeNotSatisfiable:
+		// Of an empty object: Content-Range: bytes */0.
+		size, ok := strings.CutPrefix(x.resp.Header.Get("Content-Range"), "bytes */")
+		if n, perr := strconv.ParseInt(size, 10, 64); ok && perr == nil && n == 0 {
+			info.Size, info.Ranges = 0, true
+		} else {
+			err = x.refused()
+		}
+	default:
+		err = x.refused()
+	}
+	x.done(0, err)
+	return info, err
+}
+
+// body makes one attempt to read a small body.
+func (c *Client) body(ctx context.Context, r *Request, limit int, again bool) ([]byte, Info, error) {
+	x, err := c.send(ctx, http.MethodGet, r, nil, int64(limit), again)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	var out []byte
+	if x.resp.StatusCode != http.StatusOK {
+		err = x.refused()
+	} else if x.resp.ContentLength > int64(limit) {
+		err = permanent("the answer has more than %d bytes", limit)
+	} else {
+		out, err = x.all(limit)
+	}
+	x.done(int64(len(out)), err)
+	return out, x.info(), err
+}
+
+func (x *exchange) all(limit int) ([]byte, error) {
+	var out []byte
+	buf := make([]byte, 32<<10)
+	for {
+		m, err := x.body.Read(buf)
+		if out = append(out, buf[:m]...); m > 0 {
+			x.guard.Reset(x.c.opt.Stall)
+		}
+		switch {
+		case len(out) > limit:
+			return nil, permanent("the answer has more than %d bytes", limit)
+		case err == io.EOF:
+			return out, nil
+		case err != nil:
+			return nil, ofTransport(x.outer, x.ctx, err)
+		}
+	}
+}
+
+// contentRange reads bytes FIRST-LAST/TOTAL, where TOTAL may be *, which is -1.
+func contentRange(s string) (first, last, total int64, err error) {
+	bad := errors.New("no Content-Range")
+	rest, ok := strings.CutPrefix(s, "bytes ")
+	span, of, ok2 := strings.Cut(rest, "/")
+	a, b, ok3 := strings.Cut(span, "-")
+	if !ok || !ok2 || !ok3 {
+		return 0, 0, 0, bad
+	}
+	number := func(s string) int64 {
+		n, perr := strconv.ParseUint(s, 10, 63)
+		if perr != nil || s[0] == '+' {
+			err = bad
+		}
+		return int64(n)
+	}
+	first, last, total = number(a), number(b), -1
+	if of != "*" {
+		total = number(of)
+	}
+	if err == nil && (last < first || total >= 0 && last >= total) {
+		err = bad
+	}
+	return first, last, total, err
+}

@@ -1,0 +1,246 @@
+package ranged
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+// Class says what a failure means for whoever asks.
+type Class int
+
+// The classes.
+const (
+	// Unknown is none of the others.
+	Unknown Class = iota
+	// NotFound: there is no such object. It is store.ErrNotExist.
+	NotFound
+	// Denied: it may not be read. It is store.ErrPermission.
+	Denied
+	// Changed: it is another version by now. It is store.ErrChanged.
+	Changed
+	// Throttled: it was too much. It is tried again, later and more slowly.
+	Throttled
+	// Temporary: it may go well the next time: the server's failure, a connection that
+	// broke, an answer that is not what was asked for.
+	Temporary
+	// Permanent: it will not.
+	Permanent
+)
+
+// Failure is why a request failed. Its text has neither a URL nor a header.
+type Failure struct {
+	Class Class
+	// Status is that of the answer, 0 where there was none.
+	Status int
+	// RetryAfter is how long the server wants to be left alone.
+	RetryAfter time.Duration
+	// Attempts is how often it was tried.
+	Attempts int
+
+	text  string
+	cause error // for errors.Is; its text is not shown
+	final bool  // was tried often enough
+}
+
+// Error says what happened, and how often it was tried.
+func (f *Failure) Error() string { return f.text + describe(f.Attempts) }
+
+// Unwrap gives the class as an error of package store, or the cause.
+func (f *Failure) Unwrap() []error {
+	var of []error
+	switch f.Class {
+	case NotFound:
+		of = append(of, store.ErrNotExist)
+	case Denied:
+		of = append(of, store.ErrPermission)
+	case Changed:
+		of = append(of, store.ErrChanged)
+	}
+	if f.cause != nil {
+		of = append(of, f.cause)
+	}
+	return of
+}
+
+// Transient says whether it is worth trying again: see retry.Transient.
+func (f *Failure) Transient() bool {
+	return !f.final && (f.Class == Throttled || f.Class == Temporary)
+}
+
+// Wait is the least time before that.
+func (f *Failure) Wait() time.Duration { return f.RetryAfter }
+
+func temporary(format string, args ...any) *Failure {
+	return &Failure{Class: Temporary, text: fmt.Sprintf(format, args...)}
+}
+
+func permanent(format string, args ...any) *Failure {
+	return &Failure{Class: Permanent, text: fmt.Sprintf(format, args...)}
+}
+
+func changed(format string, args ...any) *Failure {
+	return &Failure{Class: Changed, text: store.ErrChanged.Error() + ": " + fmt.Sprintf(format, args...)}
+}
+
+// ErrNoRanges is the failure of a server that answers with whole objects.
+var ErrNoRanges = errors.New("the server does not read ranges")
+
+// ofStatus makes a failure of an answer that is no success.
+func (c *Client) ofStatus(r *Request, resp *http.Response, body []byte) *Failure {
+	f := &Failure{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
+	text := fmt.Sprintf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	if c.opt.Classify != nil {
+		var more string
+		if f.Class, more = c.opt.Classify(resp.StatusCode, resp.Header, body); more != "" {
+			text = "the server answers " + more
+		}
+	}
+	if f.Class == Unknown {
+		f.Class = classOf(resp.StatusCode)
+	}
+	f.text = text
+	switch {
+	case f.Class == NotFound && (r.Version != "" || r.Modified != ""):
+		f.Class, f.text, f.cause = Changed, store.ErrChanged.Error()+": it is gone", store.ErrNotExist
+	case f.Class == NotFound:
+		f.text = store.ErrNotExist.Error()
+	case f.Class == Changed:
+		f.text = store.ErrChanged.Error()
+	case f.Class == Denied:
+		f.text = store.ErrPermission.Error() + ": " + text
+	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && f.Class == Permanent:
+		f.text, f.cause = store.ErrShort.Error(), store.ErrShort
+		if r.Total > 0 {
+			f.Class, f.text, f.cause = Changed, store.ErrChanged.Error()+": it is shorter now", store.ErrShort
+		}
+	}
+	return f
+}
+
+func classOf(status int) Class {
+	switch status {
+	case http.StatusNotFound, http.StatusGone:
+		return NotFound
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+		return Denied
+	case http.StatusPreconditionFailed:
+		return Changed
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return Throttled
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusMisdirectedRequest:
+		return Temporary
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return Permanent
+	}
+	if status >= 500 {
+		return Temporary
+	}
+	return Permanent
+}
+
+// maxRetryAfter bounds what a server may ask for.
+const maxRetryAfter = 2 * time.Minute
+
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if n, err := strconv.Atoi(v); err == nil && n >= 0 {
+		return time.Duration(min(n, int(maxRetryAfter/time.Second))) * time.Second
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return min(max(t.Sub(now), 0), maxRetryAfter)
+	}
+	return 0
+}
+
+var (
+	errStall = errors.New("no byte came for too long")
+	errTotal = errors.New("it took too long")
+)
+
+// ofTransport makes a failure of what went wrong below HTTP. ctx is that of the
+// attempt, outer that of whoever asks.
+func ofTransport(outer, ctx context.Context, err error) error {
+	if outer.Err() != nil {
+		return context.Cause(outer)
+	}
+	if ctx.Err() != nil {
+		if c := context.Cause(ctx); c == errStall || c == errTotal {
+			return &Failure{Class: Temporary, text: c.Error()}
+		}
+	}
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	var sign *signError
+	if errors.As(err, &sign) {
+		return sign.err
+	}
+	// The text of what is around these may have a URL in it.
+	for {
+		var ue *url.Error
+		if !errors.As(err, &ue) {
+			break
+		}
+		err = ue.Err
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	text := ""
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return &Failure{Class: Permanent, text: "there is no host " + dns.Name}
+	case errors.As(err, &dns):
+		text = "the name of the host cannot be looked up now"
+	case isTLS(err):
+		return &Failure{Class: Permanent, text: "the connection is not trusted: " + tlsText(err)}
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		text = "the proxy cannot be reached: " + store.Cause(innermost(err)).Error()
+	case errors.As(err, &op) && op.Op == "dial":
+		text = "no connection: " + store.Cause(innermost(err)).Error()
+	case errors.As(err, &op):
+		text = "the connection broke: " + store.Cause(innermost(err)).Error()
+	case strings.Contains(err.Error(), "EOF"):
+		text = "the connection was closed before the end"
+	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "bad Content-Length"), strings.Contains(err.Error(), "transfer encoding"), strings.Contains(err.Error(), "chunk"):
+		text = "the answer is no HTTP"
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS"):
+		return &Failure{Class: Permanent, text: "the server speaks http:, not https:"}
+	case strings.Contains(err.Error(), "headers"):
+		text = "the answer's headers are too long"
+	default:
+		text = "the connection failed"
+	}
+	return &Failure{Class: Temporary, text: text, cause: cause(err)}
+}
+
+// innermost is the error of the system below those of package net.
+func innermost(err error) error {
+	for {
+		var op *net.OpError
+		if !errors.As(err, &op) || op.Err == nil {
+			return err
+		}
+		err = op.Err
+	}
+}
+
+// cause keeps the error of the system, for errors.Is, and nothing with text of others.
+func cause(err error) error {
+	err = store.Cause(innermost(err))
+	var dns *net.DNSError
+	var timeout net.Error
+	if errors.As(err, &dns) || errors.As(err, &timeout) {
+		return nil
+	}
+	return err
+}

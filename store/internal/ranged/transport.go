@@ -1,0 +1,168 @@
+package ranged
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// connections is how many idle connections to an endpoint stay: as many as there may
+// be reads in flight. Fewer would mean new ones, with TLS, all the time.
+const connections = 512
+
+var (
+	transports   = map[transportKey]*http.Transport{}
+	transportsMu sync.Mutex
+)
+
+// transportKey is what connections have in common that are shared.
+type transportKey struct {
+	endpoint, bundle string
+	dial, handshake  time.Duration
+}
+
+// transportOf returns the connections to an endpoint.
+func transportOf(endpoint string, opt *Options) (*http.Transport, error) {
+	key := transportKey{endpoint, opt.CABundle, opt.Dial, opt.Handshake}
+	transportsMu.Lock()
+	defer transportsMu.Unlock()
+	if t := transports[key]; t != nil {
+		return t, nil
+	}
+	t, err := newTransport(opt)
+	if err == nil {
+		transports[key] = t
+	}
+	return t, err
+}
+
+// CloseIdle closes the connections that nobody uses. Those that are left close by
+// themselves after a while.
+func CloseIdle() {
+	transportsMu.Lock()
+	defer transportsMu.Unlock()
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
+}
+
+func newTransport(opt *Options) (*http.Transport, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if opt.CABundle != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		text, err := os.ReadFile(opt.CABundle)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the CA bundle: %w", err)
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("the CA bundle %s has no certificate in PEM form", opt.CABundle)
+		}
+		conf.RootCAs = pool
+	}
+	d := &dialer{net: net.Dialer{Timeout: opt.Dial, KeepAlive: 30 * time.Second}}
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:               proxy,
+		DialContext:         d.dial,
+		TLSClientConfig:     conf,
+		TLSHandshakeTimeout: opt.Handshake,
+		// One connection of HTTP/2 gives a fraction of what many of HTTP/1.1 do.
+		Protocols:              p,
+		MaxIdleConns:           connections,
+		MaxIdleConnsPerHost:    connections,
+		IdleConnTimeout:        60 * time.Second,
+		DisableCompression:     true, // ranges are of the bytes as they are stored
+		MaxResponseHeaderBytes: 256 << 10,
+		ExpectContinueTimeout:  time.Second,
+	}, nil
+}
+
+// proxy is that of the environment. An error would have its URL in it, and so a
+// password.
+func proxy(r *http.Request) (u *url.URL, err error) {
+	if u, err = http.ProxyFromEnvironment(r); err != nil {
+		return nil, permanent("HTTP_PROXY or HTTPS_PROXY is no URL of a proxy")
+	}
+	return u, nil
+}
+
+// dialer spreads connections over the addresses of a host, one after the other:
+// behind each stands another machine.
+type dialer struct {
+	net  net.Dialer
+	next atomic.Uint32
+	// lookup is for tests, nil for the system's.
+	lookup func(ctx context.Context, host string) ([]string, error)
+}
+
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || net.ParseIP(host) != nil {
+		return d.net.DialContext(ctx, network, addr)
+	}
+	lookup := d.lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupHost
+	}
+	lctx, cancel := context.WithTimeout(ctx, d.net.Timeout)
+	all, err := lookup(lctx, host)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	from := int(d.next.Add(1) % uint32(len(all)))
+	var last error
+	for i := range all {
+		var conn net.Conn
+		if conn, last = d.net.DialContext(ctx, network, net.JoinHostPort(all[(from+i)%len(all)], port)); last == nil {
+			return conn, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, last
+}
+
+// isTLS says whether an error is of a connection that cannot be trusted.
+func isTLS(err error) bool {
+	var alert tls.AlertError
+	var cert *tls.CertificateVerificationError
+	var head tls.RecordHeaderError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &alert) || errors.As(err, &cert) || errors.As(err, &head) || errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid)
+}
+
+// tlsText says what is wrong with it, and what to do.
+func tlsText(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var head tls.RecordHeaderError
+	switch {
+	case errors.As(err, &unknown):
+		return "nobody known has signed its certificate; give a CA bundle"
+	case errors.As(err, &host):
+		return "its certificate is for another host"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "its certificate is not valid at this time"
+	case errors.As(err, &head):
+		return "the server does not speak TLS there"
+	}
+	return "TLS fails"
+}
