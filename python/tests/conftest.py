@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -108,3 +109,16 @@ def _interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def rows(loader: stoker.Loader) -> list[list[int]]:
+    """Return the records of an epoch's batches."""
+    return [batch.index.tolist() for batch in loader]
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)

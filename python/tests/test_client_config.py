@@ -1,0 +1,198 @@
+"""What a loader is told, and tells an engine that does what these tests want."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import stoker
+from conftest import children, open_files, rows, wait_for
+
+pytestmark = pytest.mark.usefixtures("fake")
+Make = Callable[..., stoker.Loader]
+
+
+
+def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    loader = make(
+        "fake:",
+        batch_size=2,
+        seed=2**63,
+        memory="1.5GiB",
+        num_workers=3,
+        prefetch=5,
+        lookahead="256MiB",
+        cache=False,
+        cache_dir="/some/where",
+        cache_limit="5GB",
+        on_error="skip",
+        layout="NCHW",
+        drop_last=True,
+        shuffle=True,
+        fields={"image": stoker.RandomResizedCrop(224), "b": stoker.Field("image", [stoker.Resize(8)], layout="NHWC")},
+    )
+    config = loader.info["config"]
+    assert config.pop("outputs") == [
+        {
+            "name": "image",
+            "field": "image",
+            "layout": "NCHW",
+            "ops": [
+                {
+                    "op": "RandomResizedCrop",
+                    "size": [224, 224],
+                    "scale": [0.08, 1.0],
+                    "ratio": [0.75, 4 / 3],
+                    "interpolation": "bilinear",
+                    "antialias": True,
+                }
+            ],
+        },
+        {
+            "name": "b",
+            "field": "image",
+            "layout": "NHWC",
+            "ops": [{"op": "Resize", "size": 8, "interpolation": "bilinear", "max_size": None, "antialias": True}],
+        },
+    ]
+    assert config == {
+        "source": "fake:",
+        "batch_size": 2,
+        "shuffle": True,
+        "seed": 2**63,
+        "drop_last": True,
+        "uneven": "exact",
+        "rank": 1,
+        "world_size": 4,
+        "local_world_size": 0,
+        "threads": 3,
+        "memory": 3 << 29,
+        "prefetch": 5,
+        "lookahead": 1 << 28,
+        "on_error": "skip",
+        "cache": "off",
+        "cache_dir": "/some/where",
+        "cache_limit": 5_000_000_000,
+        "layout": "NCHW",
+        "fields": [],
+        "batch_ops": [],
+        "apply_orientation": False,
+        "sequence": None,
+        "view": {},
+        "pad": {},
+        "bucket": None,
+    }
+    assert next(iter(loader)).keys() == ["image", "b", "label", "index"]
+    assert "rank=1, world_size=4" in repr(loader)
+
+
+def test_large_config(make: Make) -> None:
+    fields = {f"view{i}": stoker.Field("image", [stoker.RandomResizedCrop(96)] * 20) for i in range(30)}
+    loader = make("fake:", batch_size=2, fields=fields)
+    assert len(loader.info["config"]["outputs"]) == 30
+
+
+def test_python_without_memfd_and_pidfd(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As conda builds it."""
+    before = open_files()
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.delattr(os, "pidfd_open")
+    fields = {f"view{i}": stoker.Field("image", [stoker.RandomResizedCrop(96)] * 20) for i in range(30)}
+    loader = make("fake:len=6&die_at=4", batch_size=2, fields=fields)
+    with pytest.raises(stoker.EngineDied, match="something is wrong"):
+        rows(loader)
+    loader.close()
+    gc.collect()  # the exception holds the frame that holds the last batch
+    assert open_files() == before
+
+
+def test_paths_become_absolute(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert make("train/", batch_size=2).info["config"]["source"] == str(tmp_path / "train")
+    assert make(Path("x"), batch_size=2).source == str(tmp_path / "x")
+    assert make("file:///data", batch_size=2).source == "file:///data"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"batchsize": 2}, "did you mean 'batch_size'"),
+        ({"pin_memory": True}, "shared memory"),
+        ({"prefetch_factor": 2}, "use prefetch="),
+        ({"wibble": 2}, "there are: apply_orientation, batch_size"),
+    ],
+)
+def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
+    with pytest.raises(TypeError, match=error) as caught:
+        make("fake:", **arguments)
+    assert isinstance(caught.value, stoker.StokerError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "whole number"),
+        ({"batch_size": True}, "whole number"),
+        ({"seed": -1}, "seed=-1"),
+        ({"memory": "2 parsecs"}, "units are B, KB"),
+        ({"memory": 0}, "memory=0"),
+        ({"prefetch": 0}, "prefetch=0"),
+        ({"threads": "all"}, "threads"),
+        ({"on_error": "skp"}, "did you mean 'skip'"),
+        ({"output": "jax"}, "numpy, torch"),
+        ({"layout": "NWHC"}, "did you mean 'NHWC'"),
+        ({"layout": "channels_last"}, 'output="torch"'),
+        ({"timeout": 0}, "seconds"),
+        ({"rank": 1}, "world_size="),
+        ({"rank": 2, "world_size": 2}, "rank=2"),
+        ({"fields": {"image": [stoker.Resize]}}, r"write Resize\(...\)"),
+        ({"fields": {"image": [lambda x: x]}}, "not a stoker transform"),
+        ({"fields": {"image": 5}}, "list of transforms"),
+        ({"fields": {"index": []}}, "record numbers"),
+        ({"fields": "image"}, "dict such as"),
+        ({"socket": "/nowhere/s"}, "stoker serve --socket /nowhere/s"),
+    ],
+)
+def test_wrong_arguments(make: Make, arguments: dict, error: str) -> None:
+    with pytest.raises(stoker.StokerError, match=error):
+        make("fake:", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+        ({"RANK": "3"}, (0, 1)),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (1, 2)),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}, (1, 4)),
+        # The batch script itself, which is one process.
+        ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2)),
+    ],
+)
+def test_rank_from_the_environment(env: dict, expected: tuple[int, int]) -> None:
+    from stoker._distributed import rank_and_world
+
+    assert rank_and_world(None, None, env) == expected
+    assert rank_and_world(5, 6, env) == (5, 6)
+
+
+@pytest.mark.parametrize(("env", "expected"), [({}, 0), ({"LOCAL_WORLD_SIZE": "8"}, 8), ({"LOCAL_WORLD_SIZE": "x"}, 0)])
+def test_local_world_size(env: dict[str, str], expected: int) -> None:
+    from stoker._distributed import local_world_size
+
+    assert local_world_size(env) == expected
+
+
+def test_source_refused(make: Make) -> None:
+    with pytest.raises(stoker.ConfigError, match=r"no such folder: /x\nhint: make it"):
+        make("fake:refuse=1")
+    wait_for(lambda: not children(os.getpid()))
