@@ -137,16 +137,32 @@ $(STATICCHECK): | system
 	@GOBIN=$(CURDIR)/bin/tools go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
 	@mv bin/tools/staticcheck $@
 
+# Servers of objects that tests of buckets speak to. Where they cannot be built those tests are skipped and say so.
+.PHONY: servers
+servers: bin/tools/versitygw $(if $(shell command -v npm),bin/tools/azurite/node_modules/azurite)
+
+bin/tools/versitygw: scripts/servers/go.mod scripts/servers/go.sum | system
+	@echo 'setup: servers of objects for tests (two minutes, once)'
+	@mkdir -p bin/tools
+	@cd scripts/servers && go build -o ../../bin/tools/ tool || echo 'setup: they cannot be built: tests of buckets are skipped'
+	@touch -c $@ bin/tools/fake-gcs-server
+
+bin/tools/azurite/node_modules/azurite: scripts/servers/package.json
+	@mkdir -p bin/tools/azurite
+	@cp $< bin/tools/azurite/
+	@npm install --silent --no-audit --no-fund --prefix bin/tools/azurite >/dev/null || echo 'setup: azurite cannot be installed: tests of az:// are skipped'
+	@touch -c $@
+
 .PHONY: test
 test: test-go test-race test-invariants test-asan test-fuzz test-python ## all tests
 
 .PHONY: test-go
-test-go: build build/venv-test
+test-go: build build/venv-test servers
 	@echo 'test: Go'
 	@go test $(PACKAGES)
 
 .PHONY: test-race
-test-race: system
+test-race: system servers
 	@echo 'test: race detector'
 	@go test -race -short $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
 
@@ -171,7 +187,7 @@ test-fuzz: system
 	@scripts/fuzz.sh 2s
 
 .PHONY: test-python
-test-python: build build/venv-test
+test-python: build build/venv-test servers
 	@echo 'test: Python'
 	@cd python && ../$(VENV) -m pytest $(PYTEST)
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // compactEvery is how often the manifest follows the shards that are written anew. An
@@ -37,7 +37,11 @@ type Compacted struct {
 // order and all values stay as they are. Who has the pack open when that is done no
 // longer finds the old shards. It can be interrupted and gone on with.
 func Compact(ctx context.Context, dir string, opt *CompactOptions) (*Compacted, error) {
-	return CompactIn(ctx, localstore.New(dir), opt)
+	st, err := stores.OpenWrite(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return CompactIn(ctx, st, opt)
 }
 
 // CompactIn is Compact in any store.

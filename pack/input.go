@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/foldersource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Write packs the images below the folder src into the new folder dst. Labels
@@ -30,7 +30,14 @@ func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error)
 	if IsPack(src) {
 		return nil, fmt.Errorf("%s is a pack already: to change how its images are stored use stoker convert", src)
 	}
-	s, err := foldersource.Open(ctx, filepath.Clean(src), localstore.New(src), &foldersource.Options{AllFiles: true})
+	from, err := stores.Open(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	if !stores.IsURL(src) {
+		src = filepath.Clean(src)
+	}
+	s, err := foldersource.Open(ctx, src, from, &foldersource.Options{AllFiles: true})
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +48,12 @@ func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error)
 // WriteSource packs the records of any source into the new folder dst, in their
 // order. It can be interrupted and gone on with like Write.
 func WriteSource(ctx context.Context, src driver.Source, dst string, opt *Options) (*Summary, error) {
-	sum, err := WriteTo(ctx, src, localstore.New(dst), opt)
-	if errors.Is(err, errNothing) {
+	to, err := stores.OpenWrite(ctx, dst)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := WriteTo(ctx, src, to, opt)
+	if errors.Is(err, errNothing) && !stores.IsURL(dst) {
 		_ = os.Remove(dst) // the folder was made for it
 	}
 	return sum, err
@@ -227,6 +238,10 @@ func (in *sourceInput) apart(dst store.Store) error {
 
 // within reports whether path lies inside of dir or is dir.
 func within(path, dir string) (bool, error) {
+	if stores.IsURL(path) || stores.IsURL(dir) {
+		rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
+		return ok && (rest == "" || rest[0] == '/'), nil
+	}
 	p, err := filepath.Abs(path)
 	if err != nil {
 		return false, err

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // The names of the files of a pack.
@@ -301,7 +301,10 @@ var ErrNotPack = errors.New("not a pack")
 
 // IsPack reports whether dir looks like a pack, finished or not. A folder that
 // only happens to have a file of the manifest's name is none.
-func IsPack(dir string) bool { return IsPackStore(context.Background(), localstore.New(dir)) }
+func IsPack(dir string) bool {
+	st, err := stores.Open(context.Background(), dir)
+	return err == nil && IsPackStore(context.Background(), st)
+}
 
 // IsPackStore is IsPack for the root of any store.
 func IsPackStore(ctx context.Context, st store.Store) bool {
@@ -337,7 +340,12 @@ func hasShards(ctx context.Context, st store.Store) bool {
 
 // ReadManifest reads and checks the manifest of the pack in the folder dir.
 func ReadManifest(dir string) (*Manifest, error) {
-	return readManifest(context.Background(), localstore.New(dir))
+	ctx := context.Background()
+	st, err := stores.Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return readManifest(ctx, st)
 }
 
 func readManifest(ctx context.Context, st store.Store) (*Manifest, error) {

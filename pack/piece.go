@@ -12,7 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // A pack can be written in pieces, by different processes or machines, and in any
@@ -121,7 +121,11 @@ func others(name string) bool {
 // Commit makes a pack of the pieces in the folder dir. It can be repeated when it
 // was interrupted. Parts, when it is not 0, is how many pieces there must be.
 func Commit(ctx context.Context, dir string, parts int) (*Manifest, error) {
-	return CommitTo(ctx, localstore.New(dir), parts)
+	st, err := stores.OpenWrite(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return CommitTo(ctx, st, parts)
 }
 
 // CommitTo is Commit in any store.

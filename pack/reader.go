@@ -9,7 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // ReadOptions change how a pack is read. Nil means the defaults.
@@ -61,7 +61,11 @@ const maxOpenShards = 64
 
 // Open opens the finished pack in the folder dir.
 func Open(ctx context.Context, dir string, opt *ReadOptions) (*Reader, error) {
-	return OpenStore(ctx, localstore.New(dir), opt)
+	st, err := stores.Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return OpenStore(ctx, st, opt)
 }
 
 // OpenStore opens the finished pack that lies at the root of a store. The store

@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // changeName is the lock of who changes a finished pack.
@@ -69,7 +69,11 @@ func replaceManifest(ctx context.Context, st store.WriteStore, m *Manifest) erro
 // before, and the data stays in the shards until Compact. Fingerprint is that of the
 // pack whose records are meant.
 func Remove(ctx context.Context, dir, fingerprint string, ids []int64) (*Manifest, error) {
-	return RemoveFrom(ctx, localstore.New(dir), fingerprint, ids)
+	st, err := stores.OpenWrite(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return RemoveFrom(ctx, st, fingerprint, ids)
 }
 
 // RemoveFrom is Remove in any store.

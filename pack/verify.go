@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // VerifyOptions change what Verify does. Nil means the defaults.
@@ -72,9 +72,6 @@ type Report struct {
 	// Problems are in the order of the pack. The pack is whole if there are
 	// none.
 	Problems []Problem
-	// TooLarge are the records that were not decoded, since that takes more memory than
-	// VerifyOptions.Memory. Their checksums are right.
-	TooLarge []Problem
 	// Stray are files in the folder that look like shards and belong to nothing: an
 	// interrupted run has left them. They do no harm.
 	Stray []string
@@ -86,7 +83,11 @@ type Report struct {
 // Its error means that it could not look, not that something is damaged, except
 // for a manifest that cannot be read.
 func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error) {
-	return VerifyStore(ctx, localstore.New(dir), opt)
+	st, err := stores.Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return VerifyStore(ctx, st, opt)
 }
 
 // VerifyStore is Verify of the pack at the root of any store.
@@ -166,19 +167,14 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list has no more to say
 	}
 	for _, p := range v.problems {
-		if p.tooLarge {
-			rep.TooLarge = append(rep.TooLarge, p.Problem)
-		} else {
-			rep.Problems = append(rep.Problems, p.Problem)
-		}
+		rep.Problems = append(rep.Problems, p.Problem)
 	}
 	return rep, nil
 }
 
 type placed struct {
 	Problem
-	shard    int
-	tooLarge bool
+	shard int
 }
 
 type verifier struct {
@@ -194,12 +190,10 @@ type verifier struct {
 	problems []placed
 }
 
-func (v *verifier) report(p Problem, shard int) { v.add(placed{Problem: p, shard: shard}) }
-
-func (v *verifier) add(p placed) {
+func (v *verifier) report(p Problem, shard int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.problems = append(v.problems, p)
+	v.problems = append(v.problems, placed{p, shard})
 }
 
 // shard checks what frames the chunks of a shard, and notes what it is now.
@@ -374,13 +368,9 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 	one := p
 	one.FirstRecord, _ = v.r.gone.record(v.r.find.first[vw.c] + row)
 	one.LastRecord = one.FirstRecord
-	wrong := func(path, what string, err error) {
-		var large *tooLarge
-		one.Path, one.Reason = path, what+err.Error()
-		if errors.As(err, &large) {
-			one.Reason = err.Error()
-		}
-		v.add(placed{one, int(v.r.chunks[vw.c].shard), large != nil})
+	wrong := func(path, reason string) {
+		one.Path, one.Reason = path, reason
+		v.report(one, int(v.r.chunks[vw.c].shard))
 	}
 	size := vw.size(row)
 	give, err := v.room.toRead(ctx, size)
@@ -388,7 +378,7 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 		if context.Cause(ctx) != nil {
 			return err
 		}
-		wrong("", "", err)
+		wrong("", err.Error())
 		return nil
 	}
 	defer give()
@@ -409,7 +399,7 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 			if context.Cause(ctx) != nil {
 				return err
 			}
-			wrong(val.Path, fmt.Sprintf("the %s cannot be decoded: ", val.Field.Kind), err)
+			wrong(val.Path, fmt.Sprintf("the %s cannot be decoded: %v", val.Field.Kind, err))
 		}
 	}
 	return nil

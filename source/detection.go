@@ -15,7 +15,6 @@ import (
 	"github.com/stokerdata/stoker/source/vocsource"
 	"github.com/stokerdata/stoker/source/yolosource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // This file finds the parts of datasets of annotated images.
@@ -82,11 +81,11 @@ func openCOCO(ctx context.Context, rawURL string, st store.Store, opt *Options) 
 		return fail(fmt.Errorf("a split is of a folder, this is a file"))
 	}
 	dir, name := filepath.Split(file)
-	images, err := cocoImages(ctx, file, opt.params["images"])
+	images, err := cocoImages(ctx, st, file, opt.params["images"])
 	if err != nil {
 		return fail(err)
 	}
-	return cocosource.Open(ctx, rawURL, localstore.New(dir), &cocosource.Options{File: name, Images: localstore.New(images), Masks: masks})
+	return cocosource.Open(ctx, rawURL, beside(st, dir), &cocosource.Options{File: name, Images: beside(st, images), Masks: masks})
 }
 
 // cocoFile is the JSON file of a split of a folder.
@@ -121,18 +120,18 @@ func cocoFile(ctx context.Context, st store.Store, split string) (string, error)
 
 // cocoImages is the folder of the images of a JSON file: that which is said, from
 // the folder of the file or the one around it on, or the likeliest one.
-func cocoImages(ctx context.Context, file, said string) (string, error) {
-	dir := filepath.Dir(file)
+func cocoImages(ctx context.Context, st store.Store, file, said string) (string, error) {
+	dir := folderOf(file)
 	tries := cocosource.Folders(filepath.ToSlash(file))
 	if said != "" {
-		tries = []string{said, filepath.Join("..", said)}
+		tries = []string{said, join("..", said)}
 	}
 	for _, t := range tries {
 		full := t
-		if !filepath.IsAbs(t) {
-			full = filepath.Join(dir, t)
+		if !isAbsolute(t) {
+			full = join(dir, t)
 		}
-		if e, err := localstore.New(full).Stat(ctx, ""); err == nil && e.Dir {
+		if e, err := beside(st, full).Stat(ctx, ""); err == nil && e.Dir {
 			return full, nil
 		}
 	}
@@ -228,14 +227,14 @@ func openYOLO(ctx context.Context, rawURL string, st store.Store, opt *Options) 
 			return fail(fmt.Errorf("it has no folder %s", folder))
 		}
 		to.Folders = []string{folder}
-	} else if root, to.Folders, err = yoloFolders(ctx, file, data, split); err != nil {
+	} else if root, to.Folders, err = yoloFolders(ctx, st, file, data, split); err != nil {
 		return fail(err)
 	}
-	return yolosource.Open(ctx, rawURL, localstore.New(root), to)
+	return yolosource.Open(ctx, rawURL, beside(st, root), to)
 }
 
 // yoloFolders are the folders of a split, below the folder that all of them lie in.
-func yoloFolders(ctx context.Context, file string, data *yolosource.Data, split string) (root string, folders []string, err error) {
+func yoloFolders(ctx context.Context, st store.Store, file string, data *yolosource.Data, split string) (root string, folders []string, err error) {
 	have := slices.Sorted(maps.Keys(data.Splits))
 	if split == "" && len(have) == 1 {
 		split = have[0]
@@ -247,12 +246,12 @@ func yoloFolders(ctx context.Context, file string, data *yolosource.Data, split 
 		}
 		return "", nil, fmt.Errorf("%s has no split %q, it has %s", file, split, strings.Join(have, ", "))
 	}
-	dir := filepath.Dir(file)
+	dir := folderOf(file)
 	bases := []string{dir}
-	if filepath.IsAbs(data.Root) {
+	if isAbsolute(data.Root) {
 		bases = []string{data.Root, dir}
 	} else if data.Root != "" {
-		bases = []string{filepath.Join(dir, data.Root), dir}
+		bases = []string{join(dir, data.Root), dir}
 	}
 	var found []string
 	for _, p := range paths {
@@ -260,10 +259,10 @@ func yoloFolders(ctx context.Context, file string, data *yolosource.Data, split 
 		for _, base := range bases {
 			// Some write ../train/images and mean the folder of the file.
 			for _, try := range []string{p, strings.TrimPrefix(p, "../")} {
-				if !filepath.IsAbs(try) {
-					try = filepath.Join(base, try)
+				if !isAbsolute(try) {
+					try = join(base, try)
 				}
-				if _, err := localstore.New(try).Stat(ctx, ""); err == nil && full == "" {
+				if _, err := beside(st, try).Stat(ctx, ""); err == nil && full == "" {
 					full = try
 				}
 			}
@@ -271,22 +270,22 @@ func yoloFolders(ctx context.Context, file string, data *yolosource.Data, split 
 		if full == "" {
 			return "", nil, fmt.Errorf("%s says that %s lies in %s, and there is no such folder from %s on", file, split, p, strings.Join(bases, " or "))
 		}
-		if full, err = filepath.Abs(full); err != nil {
+		if full, err = absolute(full); err != nil {
 			return "", nil, err
 		}
 		found = append(found, full)
 	}
 	// The folder images is a part of names, since that of the labels lies beside it.
-	if root, err = filepath.Abs(bases[0]); err != nil {
+	if root, err = absolute(bases[0]); err != nil {
 		return "", nil, err
 	}
 	for _, full := range found {
-		for rel, err := filepath.Rel(root, full); err != nil || rel == ".." || strings.HasPrefix(rel, "../"); rel, err = filepath.Rel(root, full) {
-			root = filepath.Dir(root)
+		for rel, err := relative(root, full); err != nil || rel == ".." || strings.HasPrefix(rel, "../"); rel, err = relative(root, full) {
+			root = folderOf(root)
 		}
 	}
 	for _, full := range found {
-		rel, err := filepath.Rel(root, full)
+		rel, err := relative(root, full)
 		if err != nil {
 			return "", nil, err
 		}

@@ -171,7 +171,7 @@ func formats() []format {
 			if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
 				var dir string
 				dir, fo.File = filepath.Split(st.Path(""))
-				st = localstore.New(dir)
+				st = beside(st, dir)
 			}
 			return foldersource.Open(ctx, rawURL, st, fo)
 		}},
@@ -188,7 +188,7 @@ func openParquet(ctx context.Context, rawURL string, st store.Store, opt *Option
 		return nil, err
 	}
 	return parquetsource.Open(ctx, rawURL, st, &parquetsource.Options{
-		Columns: opt.columns, Names: opt.shards, Split: opt.Split, Threads: opt.Threads, Files: files, Folder: folder, Outside: localstore.New("/"),
+		Columns: opt.columns, Names: opt.shards, Split: opt.Split, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
 	})
 }
 
@@ -204,7 +204,7 @@ func ofTokens(ctx context.Context, st store.Store, opt *Options) (store.Store, *
 	}
 	if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
 		dir, file := filepath.Split(st.Path(""))
-		st, o.Names = localstore.New(filepath.Join(dir, ".")), []string{file}
+		st, o.Names = beside(st, join(dir, ".")), []string{file}
 	}
 	return st, o
 }
@@ -222,7 +222,7 @@ func openMegatron(ctx context.Context, rawURL string, st store.Store, opt *Optio
 // ofIndex is the folder of an index that a URL names, or the folder that it names.
 func ofIndex(st store.Store) store.Store {
 	if dir, file := filepath.Split(st.Path("")); file == "index.json" {
-		return localstore.New(dir)
+		return beside(st, dir)
 	}
 	return st
 }
@@ -233,7 +233,7 @@ func openArrow(ctx context.Context, rawURL string, st store.Store, opt *Options)
 		return nil, err
 	}
 	return arrowsource.Open(ctx, rawURL, st, &arrowsource.Options{
-		Columns: opt.columns, Names: opt.shards, Threads: opt.Threads, Files: files, Folder: folder, Outside: localstore.New("/"),
+		Columns: opt.columns, Names: opt.shards, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
 	})
 }
 
@@ -242,8 +242,11 @@ func openArrow(ctx context.Context, rawURL string, st store.Store, opt *Options)
 func around(ctx context.Context, st store.Store) (files store.Store, folder string, err error) {
 	files, folder = st, st.Path("")
 	if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
-		folder = filepath.Dir(folder)
-		files = localstore.New(folder)
+		folder = folderOf(folder)
+		files = beside(st, folder)
+	}
+	if scheme, rest := origin(folder); scheme != "" {
+		return files, "/" + rest, nil // what paths of the table may begin with
 	}
 	folder, err = filepath.Abs(folder)
 	return files, folder, err
@@ -294,7 +297,7 @@ func table(name string) format {
 		return allFiles(ctx, st, is)
 	}
 	return format{name: name, match: match, columns: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-		to := &tablesource.Options{Columns: opt.columns, Threads: opt.Threads, Outside: localstore.New("/")}
+		to := &tablesource.Options{Columns: opt.columns, Threads: opt.Threads, Outside: outside(st)}
 		var err error
 		if to.Files, to.Folder, err = around(ctx, st); err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/source/tokensource"
 	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // location is where a URL leads.
@@ -45,6 +45,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 			}
 		}
 	}
+	rest, options := stores.Cut(rest)
 	var err error
 	if loc.format != nil && loc.format.name == "pairs" {
 		rest, err = loc.fields(rawURL, rest)
@@ -64,12 +65,14 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	} else if loc.path, err = localPath(rest); err != nil {
 		return nil, err
 	}
-	loc.store = localstore.New(loc.path)
+	if loc.store, err = stores.Open(ctx, loc.path+options); err != nil {
+		return nil, err
+	}
 	e, err := loc.store.Stat(ctx, "")
-	looked := loc.store // what says which format it is
+	looked := glanceAt(loc.store) // what says which format it is
 	if errors.Is(err, store.ErrNotExist) && isPattern(loc.path) {
 		if err = loc.expand(ctx); err == nil {
-			looked, e = localstore.New(loc.store.Path(loc.opt.shards[0])), store.Entry{}
+			looked, e = glanceAt(beside(loc.store, loc.store.Path(loc.opt.shards[0]))), store.Entry{}
 		}
 	}
 	if err != nil {
@@ -85,7 +88,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	}
 	if loc.format != nil && loc.format.splits && !e.Dir && loc.opt.shards == nil {
 		dir, file := filepath.Split(loc.store.Path(""))
-		loc.store, loc.opt.file = localstore.New(dir), file
+		loc.store, loc.opt.file = beside(loc.store, dir), file
 	}
 	switch {
 	case loc.opt.shards != nil && (loc.format == nil || !loc.format.patterns && !(loc.opt.Documents && loc.format.name == "npy")):
@@ -166,6 +169,10 @@ func (loc *location) cut(rest string) string {
 	before, query, ok := strings.Cut(rest, "?")
 	if !ok {
 		return rest
+	}
+	if stores.IsURL(rest) {
+		loc.query = query
+		return before
 	}
 	if _, err := os.Lstat(rest); err == nil {
 		return rest
@@ -271,7 +278,7 @@ func localPath(rawURL string) (string, error) {
 		return "", fmt.Errorf("no dataset given: give %s", supported)
 	}
 	scheme, rest, ok := strings.Cut(rawURL, ":")
-	if !ok || !isScheme(scheme) {
+	if !ok || !isScheme(scheme) || stores.IsURL(rawURL) {
 		return rawURL, nil
 	}
 	if !strings.EqualFold(scheme, "file") {

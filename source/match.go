@@ -17,7 +17,6 @@ import (
 	"github.com/stokerdata/stoker/source/tfrecordsource"
 	"github.com/stokerdata/stoker/source/tokensource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // What says which format a path holds, by names and by the first bytes.
@@ -44,7 +43,7 @@ var besideTokens = []string{".bin", ".idx", ".json", ".txt", ".md", ".py", ".pkl
 func isMegatron(ctx context.Context, st store.Store, isDir bool) bool {
 	if !isDir {
 		name := tokensource.IndexName(st.Path(""))
-		return name != "" && tokensource.IsIndex(ctx, localstore.New(name), "")
+		return name != "" && tokensource.IsIndex(ctx, beside(st, name), "")
 	}
 	index := ""
 	return allFiles(ctx, st, func(name string) bool {
@@ -78,7 +77,7 @@ func inFolder(is func(ctx context.Context, st store.Store) bool) func(ctx contex
 			return is(ctx, st)
 		}
 		dir, file := filepath.Split(st.Path(""))
-		return file == "index.json" && is(ctx, localstore.New(dir))
+		return file == "index.json" && is(ctx, beside(st, dir))
 	}
 }
 
@@ -182,7 +181,7 @@ func (l *listing) has(is func(names []string, file string) bool, content func(ct
 			return is(l.of(ctx, st), "")
 		}
 		dir, file := filepath.Split(st.Path(""))
-		return is(l.of(ctx, localstore.New(dir)), file) || content != nil && content(ctx, st)
+		return is(l.of(ctx, beside(st, dir)), file) || content != nil && content(ctx, st)
 	}
 }
 

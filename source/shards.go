@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // Several files of one dataset can be written as one path, as shells and the
@@ -25,12 +24,16 @@ func isPattern(p string) bool { return strings.ContainsAny(p, "{*?[") }
 // expand finds the files that the path stands for: those of braces in the order in
 // which they are written, those of stars sorted by their names.
 func (loc *location) expand(ctx context.Context) error {
-	all, err := expandBraces(loc.path)
+	scheme, rest := origin(loc.path)
+	all, err := expandBraces(rest)
 	if err != nil {
 		return err
 	}
 	base := commonFolder(all)
-	st := localstore.New(base)
+	if scheme != "" && base == "." {
+		return errors.New("the name of a bucket cannot be a pattern")
+	}
+	st := beside(loc.store, scheme+base)
 	for _, p := range all {
 		name := strings.TrimPrefix(strings.TrimPrefix(path.Clean(p), base), "/")
 		if base == "." {
@@ -49,7 +52,7 @@ func (loc *location) expand(ctx context.Context) error {
 	if len(loc.opt.shards) == 0 {
 		return errors.New("no file has such a name")
 	}
-	loc.path, loc.store = base, st
+	loc.path, loc.store = scheme+base, st
 	return nil
 }
 

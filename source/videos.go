@@ -11,7 +11,6 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // videos is the format of files of video, and of folders that have some and no images.
@@ -42,7 +41,7 @@ func openVideos(ctx context.Context, rawURL string, st store.Store, opt *Options
 	if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
 		var dir string
 		dir, o.File = filepath.Split(st.Path(""))
-		st = localstore.New(dir)
+		st = beside(st, dir)
 	}
 	return videosource.Open(ctx, rawURL, st, o)
 }

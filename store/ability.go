@@ -50,6 +50,13 @@ type Identifier interface {
 	Identity() (name string, fixed bool)
 }
 
+// Neighbour is a Store that opens others of its kind: of a file its folder, of a folder
+// what lies beside it.
+type Neighbour interface {
+	// At is the store of a path, as Path names it. What cannot be one has nothing in it.
+	At(path string) Store
+}
+
 // EntryOpener is a Store that opens what it has described without asking again: for
 // those where each question is a way to another machine and back. An object that has
 // changed since, or is gone, then fails with ErrChanged at the first read. OpenEntry

@@ -24,6 +24,7 @@ var (
 	_ store.WriteStore = (*Store)(nil)
 	_ store.Resumer    = (*Store)(nil)
 	_ store.Identifier = (*Store)(nil)
+	_ store.Neighbour  = (*Store)(nil)
 )
 
 // New returns the store of the folder or the file at path, which need not be
@@ -32,6 +33,9 @@ func New(path string) *Store { return &Store{root: filepath.Clean(path)} }
 
 // String is the path of the store.
 func (s *Store) String() string { return s.root }
+
+// At implements store.Neighbour.
+func (s *Store) At(path string) store.Store { return New(path) }
 
 // Path is the path of an object.
 func (s *Store) Path(name string) string {

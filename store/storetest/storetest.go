@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/store"
 )
@@ -27,6 +28,8 @@ type Suite struct {
 	// Again returns a second store of what s is, as another process has it. Without
 	// it, stores that can be written to are tested alone.
 	Again func(t *testing.T, s store.Store) store.Store
+	// UTF8 says that names are text in UTF-8, as those of buckets are.
+	UTF8 bool
 }
 
 // objects are the names that tests use, with content that says what it is.
@@ -76,6 +79,7 @@ func Run(t *testing.T, s Suite) {
 func (s Suite) open(t *testing.T) (store.Store, map[string][]byte) {
 	t.Helper()
 	all := objects()
+	maps.DeleteFunc(all, func(name string, _ []byte) bool { return s.UTF8 && !utf8.ValidString(name) })
 	st := s.Open(t, all)
 	t.Cleanup(func() {
 		if err := st.Close(); err != nil {

@@ -60,13 +60,13 @@ func (s Suite) write(t *testing.T) {
 		t.Error("it can be committed twice")
 	}
 
-	// In the place of one that is there: what has that open keeps it.
+	// In the place of one that is there: what has that open keeps it, or learns of it.
 	old := open(t, st, "b.txt")
 	if err := store.WriteFile(t.Context(), w, "b.txt", []byte("new")); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, old.Size())
-	if err := old.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, all["b.txt"]) {
+	if err := old.ReadAt(t.Context(), got, 0); err == nil && !bytes.Equal(got, all["b.txt"]) || err != nil && !errors.Is(err, store.ErrChanged) {
 		t.Errorf("an object that was replaced: %v", err)
 	}
 	if b, err := store.ReadFile(t.Context(), w, "b.txt", 100); err != nil || string(b) != "new" {
@@ -212,5 +212,11 @@ func (s Suite) resume(t *testing.T) {
 	if err := p.Abort(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "what is left", names(list(t, st, "out", &store.ListOptions{Hidden: true})), nil)
+	// Where folders are only prefixes there is none any more.
+	if err := st.List(ctx, "out", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
+		t.Errorf("what is left: %q", e.Name)
+		return nil
+	}); err != nil && !errors.Is(err, store.ErrNotExist) {
+		t.Error(err)
+	}
 }

@@ -133,6 +133,8 @@ def source_url(source: Any) -> str:
     named = re.match(rf"({formats}):(?=[^/])", text)
     if named:
         path, mark, query = text[named.end() :].partition("?")
+        if "://" in path:
+            return text
         return named[0] + os.path.abspath(os.path.expanduser(path)) + mark + query
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text):
         return text

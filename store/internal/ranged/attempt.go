@@ -26,26 +26,33 @@ const maxDiscard = 16 << 10
 
 // exchange is one attempt: a request, its answer, and a guard over both.
 type exchange struct {
-	c     *Client
-	r     *Request
-	outer context.Context
-	ctx   context.Context
-	end   context.CancelCauseFunc
-	resp  *http.Response
-	body  io.ReadCloser
-	guard *time.Timer
-	sent  time.Time
-	final atomic.Bool
-	url   string
+	c *Client
+	r *Request
+	// payload is what is sent, nil for none.
+	payload []byte
+	outer   context.Context
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	resp    *http.Response
+	body    io.ReadCloser
+	guard   *time.Timer
+	sent    time.Time
+	final   atomic.Bool
+	url     string
 }
 
 // send sends a request, follows where it is sent on to, and returns with the
 // answer's header. It must be closed with done. size is how many bytes may come.
 func (c *Client) send(ctx context.Context, method string, r *Request, header http.Header, size int64, again bool) (*exchange, error) {
+	return c.sendPayload(ctx, method, r, header, nil, size, again)
+}
+
+// sendPayload is send of what has a body, which is nil for none.
+func (c *Client) sendPayload(ctx context.Context, method string, r *Request, header http.Header, payload []byte, size int64, again bool) (*exchange, error) {
 	if err := c.limit.wait(ctx); err != nil {
 		return nil, err
 	}
-	x := &exchange{c: c, r: r, outer: ctx, sent: time.Now()}
+	x := &exchange{c: c, r: r, payload: payload, outer: ctx, sent: time.Now()}
 	c.counters.Begin(again)
 	total := c.opt.Total + time.Duration(size>>16)*time.Second
 	var cancel context.CancelFunc
@@ -71,6 +78,9 @@ func (x *exchange) roundTrips(method string, header http.Header) error {
 		req, err := http.NewRequestWithContext(x.ctx, method, at, nil)
 		if err != nil {
 			return permanent("it is no URL")
+		}
+		if x.payload != nil {
+			attach(req, x.payload, x.guard, c.opt.Stall+c.opt.FirstByte)
 		}
 		if !foreign {
 			for k, v := range x.r.Header {

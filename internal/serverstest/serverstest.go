@@ -1,0 +1,174 @@
+// Package serverstest starts real servers of objects for tests, each on a port of its
+// own with an empty folder, and stops them. They are built by make servers into
+// bin/tools; a test of one that is not there is skipped.
+package serverstest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is one that runs.
+type Server struct {
+	// URL is http://127.0.0.1:PORT.
+	URL string
+	// Dir is where it keeps what it has.
+	Dir string
+	// Access and Secret are its credentials.
+	Access, Secret string
+}
+
+// The credentials of all servers. Tests look for the secret in what must not have it.
+const (
+	access = "STOKERTESTACCESS"
+	secret = "stokertestsecret0123456789abcdef"
+)
+
+// S3 starts a server of S3 with a bucket.
+func S3(t testing.TB, bucket string) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	for _, d := range []string{filepath.Join(data, bucket), filepath.Join(dir, "meta")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return start(t, data, "versitygw", []string{"ROOT_ACCESS_KEY_ID=" + access, "ROOT_SECRET_ACCESS_KEY=" + secret}, func(port string) []string {
+		return []string{"--port", "127.0.0.1:" + port, "--keep-alive", "--quiet", "posix", "--sidecar", filepath.Join(dir, "meta"), data}
+	})
+}
+
+// GCS starts a server of Google's storage with a bucket.
+func GCS(t testing.TB, bucket string) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, bucket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, dir, "fake-gcs-server", nil, func(port string) []string {
+		return []string{"-scheme", "http", "-host", "127.0.0.1", "-port", port, "-public-host", "127.0.0.1:" + port, "-backend", "memory", "-data", dir, "-log-level", "error"}
+	})
+}
+
+// tool is where a program lies that make servers built.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	path := filepath.Join(filepath.Dir(file), "..", "..", "bin", "tools", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("%s is not there: make servers builds it", name)
+	}
+	return path
+}
+
+// tries is how often a port is looked for: another program may take it first.
+const tries = 5
+
+func start(t testing.TB, dir, name string, env []string, args func(port string) []string) *Server {
+	t.Helper()
+	path := tool(t, name)
+	for range tries {
+		port := freePort(t)
+		p := &process{done: make(chan struct{})}
+		cmd := exec.Command(path, args(port)...)
+		cmd.Env = append(os.Environ(), env...)
+		cmd.Stdout, cmd.Stderr = p, p
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := p.run(cmd); err != nil {
+			t.Fatal(err)
+		}
+		if p.answers(t.Context(), port) {
+			t.Cleanup(p.stop)
+			return &Server{URL: "http://127.0.0.1:" + port, Dir: dir, Access: access, Secret: secret}
+		}
+		p.stop()
+		t.Logf("%s: %s", name, p.said())
+	}
+	t.Fatalf("%s does not start", name)
+	return nil
+}
+
+// process is a server and what it says.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.text.Len() < 64<<10 {
+		p.text.Write(b)
+	}
+	return len(b), nil
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.TrimSpace(p.text.String())
+}
+
+// run starts it from a thread that stays, since it is killed when that ends.
+func (p *process) run(cmd *exec.Cmd) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it is killed in the end
+		}
+		close(p.done)
+	}()
+	p.cmd = cmd
+	return <-started
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.done
+}
+
+// answers waits until it takes connections, or has ended.
+func (p *process) answers(ctx context.Context, port string) bool {
+	for {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", "127.0.0.1:"+port)
+		if err == nil {
+			_ = c.Close()
+			return true
+		}
+		select {
+		case <-p.done:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+}

@@ -1,0 +1,312 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+const (
+	// listThreads is how many listings are out at once.
+	listThreads = 16
+	// worthSplitting is how many folders make it worth to list each for itself.
+	worthSplitting = 2
+	// emptyPages is how many pages without anything in them are waited for.
+	emptyPages = 1000
+)
+
+// List lists a folder. Where that has more than a page, and folders of its own, these
+// are listed ahead, several at once.
+func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+	if err := s.check(ctx, dir); err != nil {
+		return s.failed("list", dir, err)
+	}
+	l := &lister{s: s, f: f, below: s.prefix(""), dir: s.prefix(dir)}
+	if opt != nil {
+		l.opt = *opt
+	}
+	threads := l.opt.Threads
+	if threads <= 0 {
+		threads = listThreads
+	}
+	l.slots = make(chan struct{}, threads)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer l.wg.Wait() // behind cancel
+	defer cancel(nil)
+	l.cancel = cancel
+	err := l.segment(ctx, s.prefix(dir), nil)
+	if err == nil {
+		err = l.flush()
+	}
+	if err == nil && !l.some {
+		return s.nothing(ctx, dir, f)
+	}
+	if l.stop != nil {
+		return l.stop
+	}
+	if err != nil {
+		if ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+			err = context.Cause(ctx)
+		}
+		return s.failed("list", dir, err)
+	}
+	return nil
+}
+
+// nothing is a listing without anything in it: of a store that is an object, of an
+// empty bucket, or of what is not there.
+func (s *Store) nothing(ctx context.Context, dir string, f func(store.Entry) error) error {
+	if s.key(dir) == "" {
+		return nil
+	}
+	if dir == "" && !s.folder {
+		e, err := s.stat(ctx, "")
+		if err == nil && !e.Dir {
+			return f(e)
+		}
+		if err != nil && !errors.Is(err, store.ErrNotExist) {
+			return s.failed("list", dir, err)
+		}
+	}
+	return s.failed("list", dir, store.ErrNotExist)
+}
+
+// lister is one run of List.
+type lister struct {
+	s      *Store
+	opt    store.ListOptions
+	f      func(store.Entry) error
+	below  string // what the keys of the store begin with
+	dir    string // what those that are listed begin with
+	slots  chan struct{}
+	wg     sync.WaitGroup
+	cancel context.CancelCauseFunc
+
+	some  bool // the server gave anything
+	given int64
+	last  string // the last key that was given
+	left  *left  // pieces of an unfinished upload that are being gone through
+	of    string // its name
+	stop  error  // what f or Bad returned
+}
+
+// page asks for a page and looks whether it can be believed.
+func (l *lister) page(ctx context.Context, q Query) (Page, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return Page{}, context.Cause(ctx)
+	}
+	defer func() { <-l.slots }()
+	p, err := l.s.d.List(ctx, q)
+	if err != nil {
+		return p, err
+	}
+	for _, i := range p.Objects {
+		if !strings.HasPrefix(i.Key, q.Prefix) {
+			return p, fmt.Errorf("the server lists %q, which does not begin with %q", i.Key, q.Prefix)
+		}
+	}
+	for _, k := range p.Prefixes {
+		if !q.Folders || !strings.HasPrefix(k, q.Prefix) || len(k) == len(q.Prefix) || strings.IndexByte(k[len(q.Prefix):], '/') != len(k)-len(q.Prefix)-1 {
+			return p, fmt.Errorf("the server lists the folder %q below %q", k, q.Prefix)
+		}
+	}
+	return p, nil
+}
+
+// ahead is the first page of a folder that is listed ahead.
+type ahead struct {
+	page Page
+	err  error
+}
+
+// segment lists everything below a prefix. first is its first page where that was
+// asked for already.
+func (l *lister) segment(ctx context.Context, prefix string, first *ahead) error {
+	q := Query{Prefix: prefix, Folders: l.opt.Shallow}
+	if first == nil {
+		first = &ahead{}
+		first.page, first.err = l.page(ctx, q)
+	}
+	if first.err != nil {
+		return first.err
+	}
+	if !l.opt.Shallow && first.page.Next != "" && cap(l.slots) > 1 {
+		folders, err := l.page(ctx, Query{Prefix: prefix, Folders: true})
+		if err != nil {
+			return err
+		}
+		if folders.Next == "" && len(folders.Prefixes) >= worthSplitting {
+			return l.split(ctx, folders)
+		}
+	}
+	empty := 0
+	for p := first.page; ; {
+		if err := l.merge(ctx, p, func(folder string) error { return l.folder(ctx, folder) }); err != nil {
+			return err
+		}
+		if p.Next == "" {
+			return nil
+		}
+		if empty++; len(p.Objects)+len(p.Prefixes) > 0 {
+			empty = 0
+		}
+		if empty > emptyPages {
+			return fmt.Errorf("the server's listing does not end: %d pages in a row were empty", empty)
+		}
+		q.Next = p.Next
+		var err error
+		if p, err = l.page(ctx, q); err != nil {
+			return err
+		}
+		if p.Next == q.Next {
+			return errors.New("the server's listing does not end: a page leads to itself")
+		}
+	}
+}
+
+// split lists folders each for itself, ahead of where the listing is.
+func (l *lister) split(ctx context.Context, folders Page) error {
+	waiting := map[string]chan *ahead{}
+	next := 0
+	start := func() {
+		for ; next < len(folders.Prefixes) && len(waiting) < 2*cap(l.slots); next++ {
+			prefix := folders.Prefixes[next]
+			ch := make(chan *ahead, 1)
+			waiting[prefix] = ch
+			l.wg.Go(func() {
+				p, err := l.page(ctx, Query{Prefix: prefix})
+				ch <- &ahead{p, err}
+			})
+		}
+	}
+	return l.merge(ctx, folders, func(folder string) error {
+		start()
+		first := <-waiting[folder]
+		delete(waiting, folder)
+		start()
+		return l.segment(ctx, folder, first)
+	})
+}
+
+// merge goes through the objects and folders of a page in the order of their keys.
+func (l *lister) merge(ctx context.Context, p Page, folder func(prefix string) error) error {
+	for i, j := 0, 0; i < len(p.Objects) || j < len(p.Prefixes); {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var err error
+		if j >= len(p.Prefixes) || i < len(p.Objects) && p.Objects[i].Key < p.Prefixes[j] {
+			err = l.object(p.Objects[i])
+			i++
+		} else {
+			err = folder(p.Prefixes[j])
+			j++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forward sees that keys come in order and do not come for ever.
+func (l *lister) forward(key string) error {
+	if l.some && key <= l.last {
+		return fmt.Errorf("the server's listing is not in order: %q comes behind %q", key, l.last)
+	}
+	l.some, l.last = true, key
+	if l.given++; l.given > l.s.limit {
+		return fmt.Errorf("the server lists more than %d objects", l.s.limit)
+	}
+	return nil
+}
+
+// object gives an object.
+func (l *lister) object(i Info) error {
+	if err := l.forward(i.Key); err != nil {
+		return err
+	}
+	if whole, piece, ok := cutPiece(i.Key); ok && strings.HasPrefix(whole, l.dir) && whole != l.dir {
+		name := strings.TrimPrefix(whole, l.below) + store.PartialSuffix
+		if l.left == nil || l.of != name {
+			if err := l.flush(); err != nil {
+				return err
+			}
+			l.left, l.of = &left{}, name
+		}
+		l.left.add(piece, i)
+		return nil
+	}
+	if err := l.flush(); err != nil {
+		return err
+	}
+	if strings.HasSuffix(i.Key, "/") && i.Size == 0 {
+		return nil // what some programs put where a folder is
+	}
+	name := strings.TrimPrefix(i.Key, l.below)
+	if err := store.CheckName(name); err != nil {
+		return l.bad(name, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + i.Key, Err: err})
+	}
+	if err := sane(i); err != nil {
+		return l.bad(name, l.s.failed("look at", name, err))
+	}
+	return l.give(entry(name, i))
+}
+
+// flush gives the unfinished upload whose pieces came last.
+func (l *lister) flush() error {
+	if l.left == nil {
+		return nil
+	}
+	e := l.left.entry(l.of)
+	l.left = nil
+	return l.give(e)
+}
+
+// folder gives a folder of a shallow listing, or the unfinished upload that it is.
+func (l *lister) folder(ctx context.Context, prefix string) error {
+	if err := l.forward(prefix); err != nil {
+		return err
+	}
+	name := strings.TrimSuffix(strings.TrimPrefix(prefix, l.below), "/")
+	if err := store.CheckName(name); err != nil {
+		return l.bad(name, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + prefix, Err: err})
+	}
+	if whole, ok := strings.CutSuffix(name, store.PartialSuffix); ok && store.CheckName(whole) == nil {
+		got, err := l.s.leftOf(ctx, whole)
+		if err != nil {
+			return err
+		}
+		if got.some() {
+			return l.give(got.entry(name))
+		}
+	}
+	return l.give(store.Entry{Name: name, Dir: true})
+}
+
+// give gives an entry that is wanted.
+func (l *lister) give(e store.Entry) error {
+	rest := strings.TrimPrefix(l.below+e.Name, l.dir)
+	if !l.opt.Hidden && (strings.HasPrefix(rest, ".") || strings.Contains(rest, "/.")) {
+		return nil
+	}
+	if !e.Dir && l.opt.Keep != nil && !l.opt.Keep(e.Name) {
+		return nil
+	}
+	l.stop = l.f(e)
+	return l.stop
+}
+
+func (l *lister) bad(name string, err error) error {
+	if l.opt.Bad == nil {
+		return err
+	}
+	l.stop = l.opt.Bad(name, err)
+	return l.stop
+}
