@@ -310,7 +310,7 @@ func TestChildPacks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		records, bad = int(rep.Records), len(rep.Problems)
+		records, bad = int(rep.Records), len(rep.Problems)+len(rep.TooLarge)
 	} else {
 		sum, err := Write(t.Context(), c.Src, c.Dst, &Options{Images: c.Images, Check: c.Check, Memory: c.Memory, Threads: 4, OwnProcess: true})
 		if err != nil {
@@ -419,7 +419,15 @@ func TestHostileImagesAreVerifiedWithinTheMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range rep.Problems {
-		if p.Path == "huge-0.jpeg" && !strings.Contains(p.Reason, "MiB that there are for it; verify it with memory of ") {
+		if strings.Contains(p.Reason, "MiB that there are for it") {
+			t.Errorf("%v: it is not damaged", p)
+		}
+	}
+	if len(rep.TooLarge) < 6 {
+		t.Errorf("%d records are too large", len(rep.TooLarge))
+	}
+	for _, p := range rep.TooLarge {
+		if !strings.Contains(p.Reason, "MiB that there are for it; verify it with memory of ") {
 			t.Error(p)
 		}
 	}

@@ -72,6 +72,9 @@ type Report struct {
 	// Problems are in the order of the pack. The pack is whole if there are
 	// none.
 	Problems []Problem
+	// TooLarge are the records that were not decoded, since that takes more memory than
+	// VerifyOptions.Memory. Their checksums are right.
+	TooLarge []Problem
 	// Stray are files in the folder that look like shards and belong to nothing: an
 	// interrupted run has left them. They do no harm.
 	Stray []string
@@ -167,14 +170,19 @@ func VerifyStore(ctx context.Context, st store.Store, opt *VerifyOptions) (*Repo
 		rep.Stray, _ = strayShards(ctx, st, m) // a store that cannot list has no more to say
 	}
 	for _, p := range v.problems {
-		rep.Problems = append(rep.Problems, p.Problem)
+		if p.tooLarge {
+			rep.TooLarge = append(rep.TooLarge, p.Problem)
+		} else {
+			rep.Problems = append(rep.Problems, p.Problem)
+		}
 	}
 	return rep, nil
 }
 
 type placed struct {
 	Problem
-	shard int
+	shard    int
+	tooLarge bool
 }
 
 type verifier struct {
@@ -190,10 +198,12 @@ type verifier struct {
 	problems []placed
 }
 
-func (v *verifier) report(p Problem, shard int) {
+func (v *verifier) report(p Problem, shard int) { v.add(placed{Problem: p, shard: shard}) }
+
+func (v *verifier) add(p placed) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.problems = append(v.problems, placed{p, shard})
+	v.problems = append(v.problems, p)
 }
 
 // shard checks what frames the chunks of a shard, and notes what it is now.
@@ -368,9 +378,13 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 	one := p
 	one.FirstRecord, _ = v.r.gone.record(v.r.find.first[vw.c] + row)
 	one.LastRecord = one.FirstRecord
-	wrong := func(path, reason string) {
-		one.Path, one.Reason = path, reason
-		v.report(one, int(v.r.chunks[vw.c].shard))
+	wrong := func(path, what string, err error) {
+		var large *tooLarge
+		one.Path, one.Reason = path, what+err.Error()
+		if errors.As(err, &large) {
+			one.Reason = err.Error()
+		}
+		v.add(placed{one, int(v.r.chunks[vw.c].shard), large != nil})
 	}
 	size := vw.size(row)
 	give, err := v.room.toRead(ctx, size)
@@ -378,7 +392,7 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 		if context.Cause(ctx) != nil {
 			return err
 		}
-		wrong("", err.Error())
+		wrong("", "", err)
 		return nil
 	}
 	defer give()
@@ -399,7 +413,7 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 			if context.Cause(ctx) != nil {
 				return err
 			}
-			wrong(val.Path, fmt.Sprintf("the %s cannot be decoded: %v", val.Field.Kind, err))
+			wrong(val.Path, fmt.Sprintf("the %s cannot be decoded: ", val.Field.Kind), err)
 		}
 	}
 	return nil

@@ -39,11 +39,20 @@ func newVerifyRoom(opt *VerifyOptions) (*verifyRoom, error) {
 	return &verifyRoom{plan: p, request: r, read: arena.NewPool(p.Read), large: arena.NewPool(p.Large)}, nil
 }
 
+// tooLarge says that a record needs more memory than there is. Its numbers are MiB.
+type tooLarge struct {
+	what               string
+	takes, has, enough int64
+}
+
+func (e *tooLarge) Error() string {
+	return fmt.Sprintf("%s takes %d MiB of memory, more than the %d MiB that there are for it; verify it with memory of %d MiB or more", e.what, e.takes, e.has, e.enough)
+}
+
 // toRead waits for the memory of a record of size bytes, which give gives back.
 func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err error) {
 	if size > m.plan.OneRead {
-		return nil, fmt.Errorf("reading it to decode it takes %d MiB of memory, more than the %d MiB that there are for it; verify it with memory of %d MiB or more",
-			units.MiB(size), m.plan.OneRead>>20, units.MiB(budget.ForVerifying(m.request, size, 0)))
+		return nil, &tooLarge{"reading it to decode it", units.MiB(size), m.plan.OneRead >> 20, units.MiB(budget.ForVerifying(m.request, size, 0))}
 	}
 	return m.take(ctx, m.read, size, true)
 }
@@ -51,8 +60,7 @@ func (m *verifyRoom) toRead(ctx context.Context, size int64) (give func(), err e
 // toDecode waits for the memory that decoding a value takes.
 func (m *verifyRoom) toDecode(ctx context.Context, need int64, heap bool) (give func(), err error) {
 	if need > m.plan.One {
-		return nil, fmt.Errorf("decoding it takes %d MiB of memory, more than the %d MiB that there are for it; verify it with memory of %d MiB or more",
-			units.MiB(need), m.plan.One>>20, units.MiB(budget.ForVerifying(m.request, 0, need)))
+		return nil, &tooLarge{"decoding it", units.MiB(need), m.plan.One >> 20, units.MiB(budget.ForVerifying(m.request, 0, need))}
 	}
 	return m.take(ctx, m.large, need, heap)
 }

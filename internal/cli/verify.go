@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,10 @@ that needs more than there is is named with the memory that it would need.`,
 				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", args[0], units.Plural(n, "problem")),
 					Hint: "bring the shards that are named back from a copy, or pack the source again"}
 			}
+			if n := len(rep.TooLarge); n > 0 {
+				return &Error{Code: ExitBadInputs, Msg: fmt.Sprintf("%s of %s could not be decoded for want of memory", units.Plural(n, "record"), args[0]),
+					Hint: "their checksums are right; give --memory as much as they say"}
+			}
 			return nil
 		},
 	}
@@ -69,10 +74,10 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 	if asJSON {
 		return json.NewEncoder(app.Stdout).Encode(map[string]any{
 			"pack": dir, "whole": len(rep.Problems) == 0, "records": rep.Records, "chunks": rep.Chunks, "bytes": rep.Bytes,
-			"decoded": decoded, "fingerprint": rep.Manifest.Fingerprint, "problems": rep.Problems,
+			"decoded": decoded, "fingerprint": rep.Manifest.Fingerprint, "problems": rep.Problems, "too_large": append([]pack.Problem{}, rep.TooLarge...),
 		})
 	}
-	for _, p := range rep.Problems {
+	for _, p := range append(slices.Clone(rep.Problems), rep.TooLarge...) {
 		if _, err := fmt.Fprintln(app.Stdout, p); err != nil {
 			return err
 		}
@@ -83,6 +88,9 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 	what := "every checksum is right"
 	if decoded {
 		what += " and every image decodes"
+		if len(rep.TooLarge) > 0 {
+			what = "every checksum is right and every other image decodes"
+		}
 	}
 	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),
 		units.Plural(int(rep.Chunks), "chunk"), units.Bytes(rep.Bytes), what, units.Elapsed(took))
