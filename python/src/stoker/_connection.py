@@ -123,6 +123,7 @@ class Connection:
         self._closing = threading.Lock()
         self._dead: StokerError | None = None
         self._ring: mmap.mmap | None = None
+        self._ring_fd = -1
         self._stride = 0
         # What the engine was asked for, which bounds what it may say.
         self._batch_size = 0
@@ -136,8 +137,8 @@ class Connection:
 
     # --- opening -----------------------------------------------------------
 
-    def open(self, config: dict[str, Any], timeout: float) -> None:
-        """Ask for a pipeline and map its ring."""
+    def open(self, config: dict[str, Any], timeout: float, keep_ring: bool = False) -> None:
+        """Ask for a pipeline and map its ring, whose descriptor may be kept for other processes."""
         self._batch_size = config["batch_size"]
         raw = json.dumps(config, separators=(",", ":"), allow_nan=False).encode()
         if len(raw) > wire.MAX_CONFIG:
@@ -166,6 +167,8 @@ class Connection:
             if not 0 <= self.info["slot_bytes"] <= ready.slot_stride:
                 raise wire.WireError(f"slots of {self.info['slot_bytes']} bytes, {ready.slot_stride} apart")
             self._ring = mmap.mmap(fds[0], ready.ring_size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            if keep_ring:
+                self._ring_fd = os.dup(fds[0])
         except (wire.WireError, ValueError, KeyError, TypeError) as error:
             raise self._broken(error) from None
         except OSError as error:
@@ -173,6 +176,12 @@ class Connection:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def ring(self) -> tuple[int, int, int]:
+        """Return the size of the ring, how far apart its slots are, and its descriptor."""
+        if self._ring is None:
+            raise StokerError("the loader was closed")
+        return len(self._ring), self._stride, self._ring_fd
 
     # --- the stream --------------------------------------------------------
 
@@ -210,6 +219,23 @@ class Connection:
                 until = min(deadline, held_until)
             if not self._receive(until) and time.monotonic() >= deadline:
                 raise self._timed_out(timeout)
+
+    def ready(self) -> bool:
+        """Say whether the stream has an event to take, without waiting for one; raises as ``wait`` does."""
+        while not self._events:
+            if self.closed:
+                raise StokerError("the loader was closed")
+            self._send_releases_in_time()
+            if not self._take():
+                if self._process is not None and self._process.wait(0) is not None and not self._take():
+                    raise self._lost()
+                return bool(self._events)
+        return True
+
+    def waiters(self) -> tuple[int, ...]:
+        """Return the descriptors that become readable when ``ready`` may say something new."""
+        process = -1 if self._process is None else self._process.pidfd
+        return tuple(fd for fd in (self._sock.fileno(), process) if fd >= 0)
 
     def take(self) -> wire.BatchReady | wire.EpochEnd:
         """Return the event that wait has waited for, or raise the failure that it is."""
@@ -301,8 +327,7 @@ class Connection:
         """Take in what has arrived, or wait a little; return False when the deadline has passed."""
         if self.closed:
             raise StokerError("the loader was closed")
-        if self._unsent and (len(self._unsent) >= self._together or 2 * self._away() > self.slots):
-            self._send_releases()
+        self._send_releases_in_time()
         left = deadline - time.monotonic()
         try:
             found = self._poll(max(min(left, _SLICE), 0))
@@ -314,6 +339,10 @@ class Connection:
             # The engine has ended, and a process forked from this one holds its end of the socket.
             raise self._lost()
         return True
+
+    def _send_releases_in_time(self) -> None:
+        if self._unsent and (len(self._unsent) >= self._together or 2 * self._away() > self.slots):
+            self._send_releases()
 
     def _away(self) -> int:
         """How many slots the engine cannot fill."""
@@ -514,5 +543,8 @@ class Connection:
     def _drop(self) -> None:
         self._held.clear()
         self._events.clear()
+        if self._ring_fd >= 0:
+            os.close(self._ring_fd)
+            self._ring_fd = -1
         # Arrays keep the mapping for as long as they need it.
         self._ring = None

@@ -8,17 +8,17 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _options, _state, _step, _view
+from . import _map, _options, _state, _step, _view
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
 from ._connection import Connection, Position, connect
 from ._distributed import local_world_size, rank_and_world
 from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
-from ._fields import LAYOUTS, Field, FieldSpec, parse_fields
+from ._fields import FieldSpec, parse_fields
 from ._pad import Buckets, Padded, parse_bucket, parse_pads
 from ._process import EngineProcess
 from .transforms import Transform
@@ -33,7 +33,7 @@ _ARGUMENTS = [
     "timeout", "socket", "sequence_length", "sequence_packing", "sequence_fields", "sequence_shift", "sequence_dtype",
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
-    "kinds", "resolution", "dedupe", "cache", "cache_dir", "cache_limit",
+    "kinds", "resolution", "dedupe", "map", "batch_map", "workers", "cache", "cache_dir", "cache_limit",
 ]  # fmt: skip
 
 
@@ -97,6 +97,14 @@ class Loader:
         dedupe: leave out records that are as one before in these fields, or in all of them (``True``). All of them are
             read once for that when the loader is made.
         batch_transforms: transforms of whole batches, such as MixUp.
+        map: a function of yours for each record, behind everything that the engine does. It is given a dict of views
+            of the batch's memory, ``{"image": array of HWC, "label": 3}``, and returns a mapping of names to arrays,
+            numbers, texts, or lists for rows of different lengths: those are then in the batches. Random numbers that
+            it draws depend on (seed, epoch, record) alone.
+        batch_map: a function for each batch, behind ``map``: it is given a Batch of NumPy arrays and returns a
+            mapping of names to arrays, or the Batch, changed in place.
+        workers: Python processes that run ``map`` and ``batch_map``; 0 runs them in this one. Default: one per core
+            of this rank.
         apply_orientation: turn images as their EXIF orientation says. Default: leave them as
             they are stored, as torchvision does.
         rank: number of this process, from 0. Default: that of torch.distributed,
@@ -176,6 +184,9 @@ class Loader:
         output: str = "numpy",
         layout: str | None = None,
         batch_transforms: Sequence[Transform] = (),
+        map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
+        batch_map: Callable[[Batch], Any] | None = None,
+        workers: int | None = None,
         apply_orientation: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -207,7 +218,8 @@ class Loader:
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
         self.drop_last = bool(drop_last)
         self.output = _options.choice("output", output, ("numpy", "torch"))
-        self.layout = _layout(layout, self.output)
+        self._stage = _map.stage(map, batch_map, workers, self.seed, self.output)
+        self.layout = _options.layout(layout, self.output, self._stage is not None)
         self.rank, self.world_size = rank_and_world(rank, world_size)
         self.timeout = _options.seconds("timeout", timeout)
         if threads is None:
@@ -261,6 +273,10 @@ class Loader:
         self._finalizer: weakref.finalize[[Connection, int], Loader] | None = None
         self.info: dict[str, Any] = {}
         self._connect()
+        if self._stage is not None:
+            weakref.finalize(self, self._stage.close)
+            if prefetch is None and self._live().slots <= self._stage.wants:
+                self._widen(self._stage.wants)
         self.info = self._live().info
         if note := self.info.get("cache_note"):
             warnings.warn(str(note), RuntimeWarning, stacklevel=2)
@@ -279,12 +295,14 @@ class Loader:
             sock = connect(where)
         connection = Connection(sock, process, where)
         try:
-            connection.open(self._config, self.timeout)
+            connection.open(self._config, self.timeout, self._stage is not None)
             self._check_same_data(connection.info)
             specs = self._array_specs(connection.info)
             for spec in specs:
                 spec.check(self.batch_size, int(connection.info["slot_bytes"]))
             self._views = (torch_views if self.output == "torch" else numpy_views)(specs)
+            if self._stage is not None:
+                self._stage.adopt(specs)
         except BaseException:
             connection.close()
             raise
@@ -295,6 +313,17 @@ class Loader:
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, _close, connection, self._pid)
+
+    def _widen(self, batches: int) -> None:
+        """Have room for as many batches as workers can have, where the memory allows it."""
+        before = self._config
+        self._config = {**before, "prefetch": batches}
+        self._live().close()
+        try:
+            self._connect()
+        except ConfigError:
+            self._config = before
+            self._connect()
 
     def _check_same_data(self, info: dict[str, Any]) -> None:
         """A restarted engine must see the data that the loader was made with."""
@@ -358,6 +387,8 @@ class Loader:
             if self._connection is None:
                 self._connect()
             connection = self._live()
+            if self._stage is not None:
+                self._stage.begin()
             if connection.cursor != position:
                 connection.start(position)
         except (EngineDied, StokerTimeout):
@@ -375,10 +406,15 @@ class Loader:
         _step.write(_step.WAIT_BEGIN, 0)
         try:
             connection = self._connection
-            if turn is not self._turn or connection is None or connection.cursor is None:
+            begun = connection is not None and (connection.cursor is not None or (self._stage and self._stage.over))
+            if turn is not self._turn or connection is None or not begun:
                 if not self._resume(turn):
                     return None
                 connection = self._live()
+            if self._stage is not None:
+                batch = self._next_mapped(self._stage, connection, epoch)
+                rows = batch.rows if batch is not None else 0
+                return batch
             while True:
                 connection.wait(self.timeout)
                 batch, end = self._take(connection, epoch)
@@ -401,6 +437,32 @@ class Loader:
             _step.write(_step.WAIT_END, rows)
             self._wait_seconds += time.perf_counter() - before
             self._lock.release()
+
+    def _next_mapped(self, stage: _map.Stage, connection: Connection, epoch: int) -> Batch | None:
+        """Return the next batch that the user's functions have made."""
+        try:
+            while (found := stage.next(connection, self._slot_bytes, epoch, self.timeout)) is None:
+                self._stream_from(self._running)
+                connection = self._live()
+        except _map.Raised as raised:
+            self._position = self._running = raised.after
+            error: BaseException = raised.failure.error()
+        except (StokerError, Warning):
+            raise
+        except BaseException:
+            connection.tear()
+            stage.close()
+            raise
+        else:
+            if isinstance(found, _map.End):
+                self._position = self._running = connection.cursor = Position(found.event.epoch + 1, 0)
+                if found.event.skipped:
+                    self._report_skipped(found.event, 6)
+                return None
+            self._position = self._running = found.after
+            self._batches += 1
+            return found.batch
+        raise error
 
     def _resume(self, turn: object) -> bool:
         """Begin the stream again where the running epoch stands; False when an epoch is empty."""
@@ -438,7 +500,7 @@ class Loader:
             connection.tear()  # the next `for` starts the engine anew
             raise
 
-    def _report_skipped(self, end: wire.EpochEnd) -> None:
+    def _report_skipped(self, end: wire.EpochEnd, level: int = 5) -> None:
         self._skipped += end.skipped
         what = (
             "1 record was replaced because it"
@@ -449,7 +511,7 @@ class Loader:
         warnings.warn(
             f"epoch {end.epoch}: {what} could not be used:\n{lines}",
             SkippedRecords,
-            stacklevel=5,
+            stacklevel=level,
         )
 
     # --- position ----------------------------------------------------------
@@ -520,7 +582,8 @@ class Loader:
 
         ``wait_seconds`` is how long this loop has waited for batches, ``batches``
         how many it was given, ``held`` how many of them are in use, ``skipped`` the number of
-        replaced records. ``engine`` has the counters of the engine (empty when it
+        replaced records, ``map`` the seconds that the user's functions took in all processes, and how
+        often a worker was started again. ``engine`` has the counters of the engine (empty when it
         is not there): per stage busy time, records and queue; bytes read, memory, and
         what it is waiting for. docs/LAYOUT.md describes them.
         """
@@ -534,6 +597,7 @@ class Loader:
             "wait_seconds": self._wait_seconds,
             "held": connection.held if connection else 0,
             "skipped": self._skipped,
+            **({"map": self._stage.stats()} if self._stage is not None else {}),
             "engine": engine,
         }
 
@@ -548,7 +612,9 @@ class Loader:
             parts.append(f"shuffle=True, seed={self.seed}")
         if self.world_size > 1:
             parts.append(f"rank={self.rank}, world_size={self.world_size}")
-        arrays = ", ".join(map(str, self._specs))
+        arrays = ", ".join(str(s) for s in self._specs)
+        if self._stage is not None:
+            arrays += f"; then {self._stage}"
         closed = ", closed" if self._shut else ""
         return f"Loader({', '.join(parts)}, {len(self):,} batches of ({arrays}){closed})"
 
@@ -561,6 +627,8 @@ class Loader:
             self._connection.close()
             if self._finalizer is not None:
                 self._finalizer.detach()
+            if self._stage is not None:
+                self._stage.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -607,15 +675,3 @@ def _close(connection: Connection, pid: int) -> None:
     """Close what a forgotten loader leaves, but not in a forked child, where it is the parent's."""
     if os.getpid() == pid:
         connection.close()
-
-
-def _layout(layout: str | None, output: str) -> str:
-    if layout is None:
-        return "NCHW" if output == "torch" else "NHWC"
-    layout = _options.choice("layout", layout, LAYOUTS)
-    if layout == "channels_last" and output != "torch":
-        raise ConfigError('layout="channels_last" is for output="torch"; with NumPy it is called "NHWC"')
-    return layout
-
-
-__all__ = ["Field", "Loader"]

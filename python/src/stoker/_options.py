@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._errors import ConfigError, UnknownArgument, nearest
+from ._fields import LAYOUTS
 from ._units import parse_bytes
 
 # What people know from other loaders, and what there is instead.
@@ -16,16 +17,16 @@ _ELSEWHERE = {
     "pin_memory": "batches already lie in shared memory that can be copied from directly",
     "persistent_workers": "the engine always lives as long as the loader",
     "prefetch_factor": "use prefetch=, the number of batches made ahead",
-    "collate_fn": "the engine puts batches together; transforms go into fields=",
-    "worker_init_fn": "there are no worker processes",
-    "multiprocessing_context": "there are no worker processes",
+    "collate_fn": "the engine puts batches together; functions go into map= and batch_map=",
+    "worker_init_fn": "random numbers of map= are set for each record",
+    "multiprocessing_context": "processes of map= are started as multiprocessing.set_start_method() says",
     "generator": "use seed=",
     "sampler": "use shuffle= and seed=, rank= and world_size=",
     "batch_sampler": "use batch_size=, shuffle= and seed=",
     "order": "use shuffle=",
     "pipelines": "use fields=",
-    "transform": "use fields={'image': [...]}",
-    "transforms": "use fields={'image': [...]}",
+    "transform": "use fields={'image': [...]}, or map= for a function",
+    "transforms": "use fields={'image': [...]}, or map= for a function",
     "device": "copy the arrays of a batch to the device yourself",
 }
 
@@ -89,6 +90,17 @@ def size(name: str, value: Any) -> int:
         except ValueError as error:
             raise ConfigError(f"{name}={value!r} is no number of bytes: {error}") from None
     return whole(name, value, 1)
+
+
+def layout(value: str | None, output: str, mapped: bool) -> str:
+    """Return how images lie in a batch; a function of the user's gets them as NumPy's libraries have them."""
+    if value is None:
+        return "NCHW" if output == "torch" and not mapped else "NHWC"
+    value = choice("layout", value, LAYOUTS)
+    if value == "channels_last" and (output != "torch" or mapped):
+        why = 'with NumPy it is called "NHWC"' if not mapped else "map= and batch_map= decide it themselves"
+        raise ConfigError(f'layout="channels_last" is for output="torch"; {why}')
+    return value
 
 
 def sequence(

@@ -32,7 +32,8 @@ class Dataset(DataAdapter):  # type: ignore[misc]
 
     Args:
         loader: a ``stoker.Loader``.
-        inputs: name of the input, or names where the model has several; default: the first array of a batch.
+        inputs: name of the input, or names where the model has several; default: the first array of a batch. With
+            ``map=`` it has to be given.
         targets: name of the target, or names; ``None`` for none. Default: the second array, if there is one.
         weights: name of the array of sample weights.
     """
@@ -45,6 +46,9 @@ class Dataset(DataAdapter):  # type: ignore[misc]
         weights: str | None = None,
     ) -> None:
         self.loader = loader
+        mapped = loader._stage is not None  # then its functions say what arrays there are
+        if mapped and (inputs is None or targets == ""):
+            raise ConfigError("of a loader with map= or batch_map=, name inputs= and targets=")
         names = [a["name"] for a in loader.info["arrays"]]
         places = [s.name for s in loader._specs if s.name != "index" and not s.of]
         self._parts: list[Any] = [places[0] if inputs is None else inputs]
@@ -56,7 +60,7 @@ class Dataset(DataAdapter):  # type: ignore[misc]
             self._parts.append(weights)
         for part in self._parts:
             for name in [part] if isinstance(part, str) else part or []:
-                if name not in names:
+                if name not in names and not mapped:
                     raise ConfigError(f"the loader has no array {name!r}; it has {', '.join(names)}")
 
     def _take(self, batch: Any) -> tuple[Any, ...]:
@@ -79,6 +83,8 @@ class Dataset(DataAdapter):  # type: ignore[misc]
         """Return a ``tf.data.Dataset`` of the next epoch."""
         import tensorflow as tf
 
+        if self.loader._stage is not None:
+            raise ConfigError("TensorFlow wants to know shapes and types before the first batch, which map= decides")
         specs = {s.name: s for s in self.loader._specs}
 
         def signature(name: str) -> Any:

@@ -13,11 +13,16 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
-from ._memory import align, tensor_of
+from .._work._memory import align
 
 _UNTYPED, _TYPED = torch.UntypedStorage, torch.TypedStorage
 # Alignment of the part of a storage that is sent, so that tensors of any type can lie in it.
 _WHOLE = 16
+
+
+def tensor_of(root: Any, at: int, size: int) -> torch.Tensor:
+    """Return bytes of a buffer as a tensor that holds it."""
+    return torch.frombuffer(root, dtype=torch.uint8, count=size, offset=at)
 
 
 class Part:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils import collate
 
-from ._memory import Pieces
+from .._work._memory import Pieces
 
 # What is smaller is copied with the rest.
 _SMALL = 4096

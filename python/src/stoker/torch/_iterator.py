@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import itertools
-import os
 import pickle
 import select
-import signal
-import socket
 import time
 import warnings
-import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -22,28 +17,18 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from . import _wire, _workers
+from .._work import _wire
+from .._work._process import Worker, end_all
+from . import _messages, _workers
 from ._codec import Found, loads
 from ._job import Job, Sent
-from ._memory import Page, Received
 
 # How often a worker is started again for the same batch before its end is an error.
 _TRIES = 2
-# How long workers may take to end, all together, before they are terminated, and then before they are killed.
-_GRACE, _TERMINATE = _utils.MP_STATUS_CHECK_INTERVAL, 2.0
+# How long workers may take to end, all together, before they are terminated.
+_GRACE = _utils.MP_STATUS_CHECK_INTERVAL
 # How often we look whether workers live where the system cannot tell.
 _LOOK = 1.0
-
-# Sockets whose other end is another process's; a forked child closes its copies, or they would keep processes alive.
-_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for sock in list(_sockets):
-        sock.close()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class Failed:
@@ -58,72 +43,29 @@ class Failed:
         raise AssertionError("torch has not raised")
 
 
-class _Worker:
-    """A worker process, as the loader sees it."""
+class _Worker(Worker):
+    """A worker process of this iterator."""
 
     def __init__(self, context: Any, job: Job | Sent, number: int, base_seed: int) -> None:
-        self.number = number
         # What it has been sent in this epoch and has not answered: the indices of tasks, in order.
         self.tasks: dict[int, Any] = {}
-        self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
-        self._page = Page()
-        self._received = Received(self._page)
-        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _sockets.add(self.sock)
-        self.sock.setblocking(False)
-        try:
-            self.process = context.Process(target=_workers.main, args=(theirs, self._page, job, number, base_seed))
-            self.process.daemon = True
-            self.process.start()
-        except BaseException:
-            self.sock.close()
-            raise
-        finally:
-            theirs.close()
-            self._page.close_fd()
-        # Without a pidfd the connection and a look now and then tell of its end.
-        self.pidfd = -1
-        with contextlib.suppress(OSError, AttributeError):
-            self.pidfd = os.pidfd_open(self.process.pid)
-
-    def send(self, message: tuple[Any, ...]) -> None:
-        """Send a message, at once or when there is room."""
-        self._unsent.append(_wire.pack(message))
-        self.flush()
-
-    def flush(self) -> bool:
-        """Send what could not be sent before, and say whether all of it is."""
-        while self._unsent:
-            data, fds = self._unsent[0]
-            try:
-                _wire.send_packed(self.sock, data, fds)
-            except BlockingIOError:
-                return False
-            except OSError:
-                break  # it has ended, which is seen when it is waited for
-            self._unsent.popleft()
-            _wire.close(fds)
-        return True
+        super().__init__(context, _workers.main, (job, number, base_seed), number)
 
     def receive(self) -> tuple[Any, ...] | None:
         """Return (task, epoch, what) of a message that has come; None when there is none, EOFError at the end."""
-        try:
-            message, fds = _wire.receive(self.sock)
-        except BlockingIOError:
+        found = self.message()
+        if found is None:
             return None
-        except OSError:
-            raise EOFError from None
-        if message is None:
-            raise EOFError
+        message, fds = found
         try:
             kind, epoch, task = message[:3]
-            if kind == _wire.BATCH:
+            if kind == _messages.BATCH:
                 return task, epoch, self._batch(message, fds)
-            if kind == _wire.SMALL:
+            if kind == _messages.SMALL:
                 _, _, _, body, places, buffers, beside = message
                 # A copy, because the message's bytes cannot be written to.
                 return task, epoch, loads(body, Found([bytearray(beside)], places), buffers)
-            if kind == _wire.FAILED:
+            if kind == _messages.FAILED:
                 return task, epoch, Failed(pickle.loads(message[3]))
             return task, epoch, _END
         finally:
@@ -131,44 +73,15 @@ class _Worker:
 
     def _batch(self, message: tuple[Any, ...], fds: list[int]) -> Any:
         _, _, _, body, places, buffers, pieces, dropped = message
-        for number in dropped:
-            self._received.drop(number)
-        new = iter(fds)
-        roots: list[Any] = []
-        for number, size in pieces:
-            mapping = self._received.add(number, size, next(new)) if size else None
-            roots.append(self._received.lease(number, mapping))
+        roots = self.roots(pieces, fds, dropped)
         if isinstance(body, tuple):
             root, at, size = body
             body = memoryview(roots[root])[at : at + size]
         return loads(body, Found(roots, places), buffers)
 
-    def gone(self) -> bool:
-        """Say whether the process has ended."""
-        return not self.process.is_alive()
-
     def how(self) -> str:
-        """Say how it ended."""
-        who = f"DataLoader worker (pid(s) {self.process.pid})"
-        code = self.process.exitcode
-        if code is None or code >= 0:
-            return f"{who} exited unexpectedly" + (f" with exit code {code}" if code is not None else "")
-        memory = " (by the system, for want of memory, unless somebody did that)" if -code == signal.SIGKILL else ""
-        return f"{who} is killed by signal: {signal.strsignal(-code) or -code}{memory}"
-
-    def end(self) -> None:
-        """Tell it to end."""
-        self._page.end()
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection. Batches that are in use stay valid."""
-        while self._unsent:
-            _wire.close(self._unsent.popleft()[1])
-        self.sock.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+        """Say how it ended, as torch does."""
+        return f"DataLoader worker (pid(s) {self.process.pid}) {super().how()}"
 
 
 _END = object()  # a worker's iterable dataset has ended
@@ -226,7 +139,7 @@ class WorkerIterator(_BaseDataLoaderIter):
             if worker.gone():
                 worker.close()
                 worker = self._pool[number] = self._start(number)
-            worker.send((_wire.EPOCH, self._epoch))
+            worker.send((_messages.EPOCH, self._epoch))
         self._listen()
         for _ in range(self._ahead):
             self._give()
@@ -266,7 +179,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._tasks[task] = number, _WAITING
         self._busy[number] += 1
         self._pool[number].tasks[task] = index
-        self._pool[number].send((_wire.TASK, self._epoch, task, index))
+        self._pool[number].send((_messages.TASK, self._epoch, task, index))
 
     def _next_data(self) -> Any:
         if self._lost:
@@ -377,7 +290,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._listen()
         for task, index in tasks.items():
             worker.tasks[task] = index
-            worker.send((_wire.TASK, self._epoch, task, index))
+            worker.send((_messages.TASK, self._epoch, task, index))
         return False
 
     def _listen_without(self, worker: _Worker) -> None:
@@ -408,18 +321,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         if self.__dict__.get("_shut", True):
             return
         self._shut = True
-        for worker in self._pool:
-            worker.end()
-        for seconds, insist in ((_GRACE, "terminate"), (_TERMINATE, "kill"), (_TERMINATE, "")):
-            deadline = time.monotonic() + seconds
-            for worker in self._pool:
-                worker.process.join(max(0, deadline - time.monotonic()))
-            left = [worker for worker in self._pool if worker.gone() is False]
-            if not left:
-                break
-            for worker in left:
-                if insist:
-                    getattr(worker.process, insist)()
+        end_all(self._pool, _GRACE)
         if self._pins is not None:
             self._pins.shutdown(wait=False, cancel_futures=True)
         if isinstance(self._job, Sent):

@@ -12,8 +12,8 @@ import numpy as np
 from torch.utils.data.dataloader import _DatasetKind
 
 from .._process import anonymous_file
+from .._work._memory import align
 from ._codec import Found, dumps, in_a_row, loads, place, total
-from ._memory import align
 
 
 @dataclass

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import gc
-import os
 import pickle
 import random
-import select
 import socket
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -21,19 +17,14 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
-from . import _collate, _wire
+from .._work import _wire
+from .._work._inside import Ended, Inbox, users
+from .._work._memory import ALIGN, Page, Pieces, align
+from . import _collate, _messages
 from ._codec import Part, dumps, in_a_row, place, total
 from ._job import Job, Sent
-from ._memory import ALIGN, Page, Pieces, align
 
-_OURS = str(Path(__file__).parent)
-_THEIRS = str(Path(torch.utils.data.__file__).parent / "_utils")
-# How often a worker looks whether the loader's process is still there, should the connection not tell.
-_LOOK = 5.0
-
-
-class Ended(Exception):
-    """The loader wants no more."""
+_NOT_USERS = (str(Path(__file__).parent), str(Path(torch.utils.data.__file__).parent / "_utils"))
 
 
 class _NoMore(Exception):
@@ -50,8 +41,7 @@ def main(sock: socket.socket, page: Page, job: Job | Sent, number: int, base_see
 
 class _Worker:
     def __init__(self, sock: socket.socket, page: Page, job: Job | Sent, number: int, base_seed: int) -> None:
-        self._sock, self._page, self._number = sock, page, number
-        self._parent = os.getppid()
+        self._inbox, self._page, self._number = Inbox(sock), page, number
         page.close_fd()
         signal_handling._set_worker_signal_handlers()
         with contextlib.suppress(AttributeError):
@@ -64,7 +54,6 @@ class _Worker:
         torch_worker._worker_info = torch_worker.WorkerInfo(
             id=number, num_workers=job.num_workers, seed=base_seed + number, dataset=job.dataset
         )
-        self._inbox: collections.deque[tuple[Any, ...]] = collections.deque()
         # What keeps this worker from working: it is the answer to every task.
         self._broken: ExceptionWrapper | None = None
         try:
@@ -78,8 +67,8 @@ class _Worker:
     def run(self) -> None:
         """Answer tasks."""
         while True:
-            message = self._receive()
-            if message[0] == _wire.EPOCH:
+            message, _ = self._inbox.receive()
+            if message[0] == _messages.EPOCH:
                 self._broken = self._uninitialised
                 self._fetch = self._make_fetch()
                 continue
@@ -105,7 +94,7 @@ class _Worker:
         try:
             data = self._fetch.fetch(index)
         except _NoMore:
-            return self._send((_wire.END, epoch, task))
+            return self._inbox.send((_messages.END, epoch, task))
         except Exception:
             self._pieces.abandon()
             return self._send_failure(epoch, task, self._failure(self._fetch.record, self._fetch.doing))
@@ -125,7 +114,7 @@ class _Worker:
         if not pieces.open and need + len(body) <= _wire.INLINE:
             beside = bytearray(need)
             places = place(parts, in_a_row(parts, beside))
-            self._send((_wire.SMALL, epoch, task, body, places, buffers, bytes(beside)))
+            self._inbox.send((_messages.SMALL, epoch, task, body, places, buffers, bytes(beside)))
             return
         outside = len(body) > _wire.INLINE
         room = need + (align(len(body)) + ALIGN if outside else 0)
@@ -146,7 +135,7 @@ class _Worker:
         dropped, pieces.dropped = pieces.dropped, []
         fds = [p.fd for p in used if p.fd >= 0]
         described = [(p.number, p.size if p.fd >= 0 else 0) for p in used]
-        self._send((_wire.BATCH, epoch, task, sent, places, buffers, described, dropped), fds)
+        self._inbox.send((_messages.BATCH, epoch, task, sent, places, buffers, described, dropped), fds)
         for p in used:
             p.close_fd()
 
@@ -162,7 +151,7 @@ class _Worker:
         kind, value, trace = sys.exc_info()
         if kind is None or value is None:
             raise RuntimeError("no exception is being handled")
-        return ExceptionWrapper((kind, value, _users(trace)), where)
+        return ExceptionWrapper((kind, value, users(trace, _NOT_USERS)), where)
 
     def _send_failure(self, epoch: int, task: int, failure: ExceptionWrapper) -> None:
         try:
@@ -176,30 +165,7 @@ class _Worker:
         if len(body) > _wire.INLINE:
             failure.exc_msg = failure.exc_msg[: _wire.INLINE // 8] + "\n[...]"
             body = pickle.dumps(failure)
-        self._send((_wire.FAILED, epoch, task, body))
-
-    # --- the connection -------------------------------------------------------------------------------------------
-
-    def _send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
-        try:
-            _wire.send(self._sock, message, fds)
-        except OSError:
-            raise Ended from None
-
-    def _receive(self) -> tuple[Any, ...]:
-        waiter = select.poll()
-        waiter.register(self._sock, select.POLLIN)
-        while True:
-            if waiter.poll(_LOOK * 1000):
-                try:
-                    message, _ = _wire.receive(self._sock)
-                except OSError:
-                    raise Ended from None
-                if message is None:
-                    raise Ended
-                return message  # type: ignore[no-any-return]
-            if os.getppid() != self._parent:
-                raise Ended
+        self._inbox.send((_messages.FAILED, epoch, task, body))
 
 
 def _seed(base_seed: int, number: int) -> None:
@@ -210,14 +176,6 @@ def _seed(base_seed: int, number: int) -> None:
     state = getattr(torch_worker, "_generate_state", None)
     if state is not None:
         np.random.seed(state(base_seed, number))
-
-
-def _users(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames before the user's."""
-    at = trace
-    while at is not None and at.tb_frame.f_code.co_filename.startswith((_OURS, _THEIRS)):
-        at = at.tb_next
-    return at or trace
 
 
 class _Map:

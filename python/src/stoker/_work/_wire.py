@@ -1,4 +1,7 @@
-"""Messages between the loader's process and a worker: small pickles over a SEQPACKET socket, and descriptors."""
+"""Messages between the loader's process and a worker: small pickles over a SEQPACKET socket, and descriptors.
+
+What kinds of them there are, their users say: torch/_messages.py and _map/_messages.py.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,7 @@ from typing import Any
 
 from .._process import anonymous_file
 
-# To a worker: (TASK, epoch, task, index), (EPOCH, epoch), (FOLDED, size) with the message in a descriptor.
-TASK, EPOCH, FOLDED = "task", "epoch", "folded"
-# From a worker: (SMALL, epoch, task, body, places, buffers, bytes), (BATCH, epoch, task, body or where it lies, places,
-# buffers, [(piece, its size where it is new)], dropped pieces), (FAILED, epoch, task, wrapper), (END, epoch, task).
-SMALL, BATCH, FAILED, END = "small", "batch", "failed", "end"
+FOLDED = "folded"  # (FOLDED, size): the message lies in a file that comes with it
 
 INLINE = 16 << 10  # of a batch, what is larger goes into its memory
 _LARGEST = 48 << 10  # of a message; what is larger is sent as a file in memory

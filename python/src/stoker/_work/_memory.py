@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from .._process import anonymous_file
 
@@ -267,8 +266,3 @@ class Received:
                 page.free(number)
 
         return release
-
-
-def tensor_of(root: Any, at: int, size: int) -> torch.Tensor:
-    """Return bytes of a buffer as a tensor that holds it."""
-    return torch.frombuffer(root, dtype=torch.uint8, count=size, offset=at)

@@ -1,0 +1,59 @@
+"""What is done within a worker process, whatever it makes."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _wire
+
+# How often a worker looks whether the loader's process is still there, should the connection not tell.
+_LOOK = 5.0
+
+
+class Ended(Exception):
+    """The loader wants no more."""
+
+
+class Inbox:
+    """The worker's end of the connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Take over a connection to the process that has started this one."""
+        self._sock = sock
+        self._parent = os.getppid()
+
+    def send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
+        """Send a message; raises Ended when nobody takes it."""
+        try:
+            _wire.send(self._sock, message, fds)
+        except OSError:
+            raise Ended from None
+
+    def receive(self) -> tuple[tuple[Any, ...], list[int]]:
+        """Wait for a message; raises Ended at the connection's end, or the loader's."""
+        waiter = select.poll()
+        waiter.register(self._sock, select.POLLIN)
+        while True:
+            if waiter.poll(_LOOK * 1000):
+                try:
+                    message, fds = _wire.receive(self._sock)
+                except OSError:
+                    raise Ended from None
+                if message is None:
+                    raise Ended
+                return message, fds
+            if os.getppid() != self._parent:
+                raise Ended
+
+
+def users(trace: TracebackType | None, ours: Sequence[str]) -> TracebackType | None:
+    """Leave out the frames before the user's: those of files in these folders."""
+    at = trace
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(tuple(ours)):
+        at = at.tb_next
+    return at or trace

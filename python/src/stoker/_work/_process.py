@@ -1,0 +1,143 @@
+"""A worker process, as the loader sees it: its connection, its memory and its end."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import socket
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _wire
+from ._memory import Page, Received
+
+# How long workers that were told to end may take, all together, until they are terminated, and then killed.
+TERMINATE = 2.0
+
+# Sockets whose other end is another process's; a forked child closes its copies, or they would keep processes alive.
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for sock in list(_sockets):
+        sock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Worker:
+    """A worker process. What its messages mean, a subclass knows."""
+
+    def __init__(self, context: Any, target: Callable[..., None], arguments: Sequence[Any], number: int) -> None:
+        """Start a process that runs ``target(socket, page, *arguments)``."""
+        self.number = number
+        self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
+        self._page = Page()
+        self._received = Received(self._page)
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _sockets.add(self.sock)
+        self.sock.setblocking(False)
+        try:
+            self.process = context.Process(target=target, args=(theirs, self._page, *arguments))
+            self.process.daemon = True
+            self.process.start()
+        except BaseException:
+            self.sock.close()
+            raise
+        finally:
+            theirs.close()
+            self._page.close_fd()
+        # Without a pidfd the connection and a look now and then tell of its end.
+        self.pidfd = -1
+        with contextlib.suppress(OSError, AttributeError):
+            self.pidfd = os.pidfd_open(self.process.pid)
+
+    def send(self, message: tuple[Any, ...], fds: Sequence[int] = ()) -> None:
+        """Send a message, at once or when there is room. It gets copies of the descriptors."""
+        data, folded = _wire.pack(message)
+        self._unsent.append((data, folded + [os.dup(fd) for fd in fds]))
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what could not be sent before, and say whether all of it is."""
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                _wire.send_packed(self.sock, data, fds)
+            except BlockingIOError:
+                return False
+            except OSError:
+                break  # it has ended, which is seen when it is waited for
+            self._unsent.popleft()
+            _wire.close(fds)
+        return True
+
+    def message(self) -> tuple[Any, list[int]] | None:
+        """Return a message that has come, and its descriptors; None when there is none, EOFError at the end."""
+        try:
+            message, fds = _wire.receive(self.sock)
+        except BlockingIOError:
+            return None
+        except OSError:
+            raise EOFError from None
+        if message is None:
+            raise EOFError
+        return message, fds
+
+    def roots(self, pieces: Sequence[tuple[int, int]], fds: Sequence[int], dropped: Sequence[int]) -> list[Any]:
+        """Return the memory of a batch: pieces with their sizes where they are new, and what is no piece any more."""
+        for number in dropped:
+            self._received.drop(number)
+        new = iter(fds)
+        roots: list[Any] = []
+        for number, size in pieces:
+            mapping = self._received.add(number, size, next(new)) if size else None
+            roots.append(self._received.lease(number, mapping))
+        return roots
+
+    def gone(self) -> bool:
+        """Say whether the process has ended."""
+        return not self.process.is_alive()
+
+    def how(self) -> str:
+        """Say how it ended."""
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return "exited unexpectedly" + (f" with exit code {code}" if code is not None else "")
+        memory = " (by the system, for want of memory, unless somebody did that)" if -code == signal.SIGKILL else ""
+        return f"is killed by signal: {signal.strsignal(-code) or -code}{memory}"
+
+    def end(self) -> None:
+        """Tell it to end."""
+        self._page.end()
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. Batches that are in use stay valid."""
+        while self._unsent:
+            _wire.close(self._unsent.popleft()[1])
+        self.sock.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def end_all(workers: Sequence[Worker], grace: float) -> None:
+    """End workers: they are asked, then terminated, then killed."""
+    for worker in workers:
+        worker.end()
+    for seconds, insist in ((grace, "terminate"), (TERMINATE, "kill"), (TERMINATE, "")):
+        deadline = time.monotonic() + seconds
+        for worker in workers:
+            worker.process.join(max(0, deadline - time.monotonic()))
+        left = [worker for worker in workers if worker.gone() is False]
+        if not left:
+            break
+        for worker in left:
+            if insist:
+                getattr(worker.process, insist)()
