@@ -1,6 +1,9 @@
 package doctor
 
-import "math"
+import (
+	"maps"
+	"math"
+)
 
 // A metric is a figure of the system or of the process tree over time. Most are
 // amounts that add up; those up to numGauges are levels, which are kept times
@@ -105,10 +108,9 @@ func (c *counts) busy() float64 {
 	return c[causeCPU] + c[causeStorage] + c[causeNetwork] + c[causeMemory] + c[causeHandoff] + c[causeLatency] + c[causeOther]
 }
 
-// A bin is what happened in a second or, in long runs, in several.
-type bin struct {
-	t, dt float64 // start after the report's start, length; seconds
-	// trainer counts samples of the trainers' main threads, lanes those of workers.
+// trainerCounts are samples of trainers and of those that work for them.
+type trainerCounts struct {
+	// trainer counts samples of the main threads, lanes those of workers.
 	trainer, lanes counts
 	// stalled says what workers were at while a trainer waited for them: each
 	// look counts once, shared among the workers that had something to do.
@@ -120,25 +122,68 @@ type bin struct {
 	// which they made a batch ready there.
 	own   ownCounts
 	ready float64
+}
+
+func (t *trainerCounts) add(o *trainerCounts) {
+	t.trainer.add(o.trainer)
+	t.lanes.add(o.lanes)
+	t.stalled.add(o.stalled)
+	t.trainerRan.add(o.trainerRan)
+	t.own.add(o.own)
+	t.ready += o.ready
+}
+
+// rankCounts are those of one trainer of several.
+type rankCounts struct {
+	trainerCounts
+	run, delay, time float64 // seconds of its main thread on a core, waiting for one, in all
+	training         float64 // looks at everything
+	together         float64 // looks in which it waited for other ranks
+}
+
+func (r *rankCounts) add(o *rankCounts) {
+	r.trainerCounts.add(&o.trainerCounts)
+	r.run += o.run
+	r.delay += o.delay
+	r.time += o.time
+	r.training += o.training
+	r.together += o.together
+}
+
+// A bin is what happened in a second or, in long runs, in several.
+type bin struct {
+	t, dt         float64 // start after the report's start, length; seconds
+	trainerCounts         // of all trainers and workers
+	// ranks holds the same by trainer, where there are several.
+	ranks map[int]rankCounts
 	// parts counts samples by what the frames said: of trainers in a loader,
 	// and of workers at work.
 	trainerParts, laneParts [numParts]float64
 	// training counts the looks at everything while a trainer was past its first
 	// batch.
 	training float64
-	v        [numMetrics]float64
-	gpus     []float64 // utilisation times seconds, by device
+	// threadLanes counts looks at lanes that are threads, and interpreter those that
+	// waited for the interpreter's lock.
+	threadLanes, interpreter float64
+	v                        [numMetrics]float64
+	gpus                     []float64 // utilisation times seconds, by device
 }
 
 func (b *bin) add(o *bin) {
 	b.dt += o.dt
-	b.trainer.add(o.trainer)
-	b.lanes.add(o.lanes)
-	b.stalled.add(o.stalled)
-	b.trainerRan.add(o.trainerRan)
-	b.own.add(o.own)
-	b.ready += o.ready
+	b.trainerCounts.add(&o.trainerCounts)
+	for pid, r := range o.ranks {
+		if b.ranks == nil {
+			b.ranks = map[int]rankCounts{}
+		}
+		sum := b.ranks[pid]
+		sum.own = maps.Clone(sum.own)
+		sum.add(&r)
+		b.ranks[pid] = sum
+	}
 	b.training += o.training
+	b.threadLanes += o.threadLanes
+	b.interpreter += o.interpreter
 	for i := range b.trainerParts {
 		b.trainerParts[i] += o.trainerParts[i]
 		b.laneParts[i] += o.laneParts[i]

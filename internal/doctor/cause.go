@@ -27,6 +27,8 @@ type moment struct {
 	// processes, were at when this one waits for one of them; causeIdle where
 	// nothing is known.
 	others cause
+	// timed says that the lock is waited for with a limit, as the interpreter's is.
+	timed bool
 	// short says that memory is short now: a page that is not there was pushed out.
 	short bool
 }
@@ -40,6 +42,13 @@ func (m moment) settled() moment {
 		}
 	}
 	return m
+}
+
+// interpreter reports whether a thread waits for the interpreter's lock: in Python
+// code, which could run, and for a few milliseconds at a time. Libraries that wait
+// with a limit do so in functions that are known to wait.
+func (m moment) interpreter() bool {
+	return m.block == blockLock && m.timed && m.view.known && m.view.part != partWait && m.view.part != partPut && !m.view.steps
 }
 
 // workerCause says what a thread that makes batches is at.
@@ -64,8 +73,11 @@ func workerCause(m moment) cause {
 		return causeOther
 	}
 	// Asleep, and not for a device. In a queue: no work, or no room for it.
-	if m.block == blockFlock {
+	switch {
+	case m.block == blockFlock:
 		return causeLatency
+	case m.interpreter():
+		return causeCPU
 	}
 	if p == partWait || p == partPut || m.view.duty == dutyFeeder || m.view.duty == dutyPin && !m.view.known {
 		return m.others
@@ -161,8 +173,11 @@ func trainerCause(m moment, guess bool) cause {
 	case blockStopped:
 		return causeStep
 	}
-	if m.block == blockFlock {
+	switch {
+	case m.block == blockFlock:
 		return causeLatency
+	case m.interpreter() && inLoader:
+		return causeCPU
 	}
 	if p == partWait {
 		return causeWait

@@ -31,7 +31,7 @@ type about struct {
 
 // checks is the table. The order is that of reports.
 var checks = []check{
-	workersCheck{}, restartsCheck{},
+	ranksCheck{}, workersCheck{}, restartsCheck{}, interpreterCheck{},
 	cpuCheck{}, storageCheck{}, networkCheck{}, memoryCheck{}, handoffCheck{}, latencyCheck{},
 	acceleratorCheck{}, healthyCheck{}, unknownCheck{},
 	shmCheck{}, throttledCheck{},

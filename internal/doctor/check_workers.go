@@ -22,6 +22,12 @@ func (workersCheck) advise(f *findings) {
 		return // they would wait for the same lock
 	}
 	trainers := max(1, r.Loader.Trainers)
+	if s.slow != nil {
+		trainers = 1 // its workers are those of one rank
+	}
+	if s.threads && !waits {
+		return // they share the interpreter, or the cores
+	}
 	// Waiting workers need no core of their own; computing ones do.
 	most := math.Max(1, math.Floor(f.c.sys.cores))
 	if waits {
@@ -43,6 +49,11 @@ func (workersCheck) advise(f *findings) {
 		return
 	}
 	per := max(1, best/trainers)
+	if s.threads {
+		f.add(gain, fmt.Sprintf("use %d threads instead of %d", per, now), other(fmt.Sprintf("ThreadPoolExecutor(max_workers=%d)", per)),
+			"%s wait for answers %.0f%% of the time, trainer waits %.0f%%", units.Plural(now, "thread"), 100*s.busy, 100*r.Waiting)
+		return
+	}
 	do := dataLoader(option("num_workers", per), option("persistent_workers", true), option("prefetch_factor", 4))
 	if now == 0 {
 		f.add(gain, fmt.Sprintf("load in %s beside the step", processes(per)), do,

@@ -140,7 +140,7 @@ func newCollector(opt Options) (*collector, error) {
 	}
 	c := &collector{
 		opt: opt, fs: opt.FS, skipSeen: map[string]bool{}, buf: make([]byte, 4096), buf2: make([]byte, 4096),
-		trainingState: trainingState{trainers: map[key]bool{}, votes: map[string]int{}},
+		trainingState: trainingState{trainers: map[key]bool{}, collectives: map[string]int{}, votes: map[string]int{}},
 		memberState: memberState{
 			tree: newTree(opt.FS, opt.PID), view: newViewer(), engines: map[int]*engineReader{}, laneLoaders: map[string]int{},
 		},
@@ -346,7 +346,21 @@ func (c *collector) tick(now time.Time) {
 	}
 	c.bin.training++
 	if waits {
-		c.countStall(workers)
+		countStall(&c.bin.stalled, workers)
+	}
+	for _, p := range trainers {
+		c.ofRank(p.pid, func(r *rankCounts) {
+			r.training++
+			own := c.tree.workersOf(p.pid, workers)
+			if p.stalled {
+				countStall(&r.stalled, own)
+			}
+			for _, w := range own {
+				if w.sampled {
+					r.lanes[w.cause]++
+				}
+			}
+		})
 	}
 	for _, p := range workers {
 		if !p.sampled {
@@ -359,10 +373,10 @@ func (c *collector) tick(now time.Time) {
 		}
 	}
 	if len(workers) == 0 {
-		// Loaders with threads: what the trainer's other threads are at while it
-		// waits for them.
+		// Loaders with threads: those of Python tell by their frames what they do, of
+		// others what they are at while the trainer waits for them.
 		for _, p := range trainers {
-			if !p.stalled {
+			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) || !p.stalled {
 				continue
 			}
 			if cause := c.sideCause(p, p.pid); cause != causeIdle {

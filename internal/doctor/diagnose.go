@@ -54,7 +54,7 @@ func (c *collector) report(l timeline) *Report {
 	r.Events = findEvents(&l, c)
 	r.Evidence = f.evidence()
 	r.Advice = f.advise()
-	r.Line = line(r, &s)
+	r.Line = f.line()
 	return r
 }
 
@@ -160,6 +160,10 @@ func (c *collector) loader(s *shares) Loader {
 	}
 	if c.workersEver == 0 {
 		out.Workers = 0
+	}
+	if s.threads {
+		out.Workers = int(math.Round(s.lanes))
+		out.Recognised = "threads"
 	}
 	out.Restarted = c.workersEver > max(1, out.Workers)*3/2 && out.Workers > 0
 	if most > 0 && out.Recognised == "none" {
@@ -384,7 +388,8 @@ func (c *collector) series(l *timeline) Series {
 }
 
 // line is the verdict in one sentence.
-func line(r *Report, s *shares) (text string) {
+func (f *findings) line() (text string) {
+	r, s := f.r, f.s
 	if s.samples == 0 {
 		return "no verdict: the job did not run long enough to be looked at"
 	}
@@ -408,6 +413,9 @@ func line(r *Report, s *shares) (text string) {
 		return fmt.Sprintf("%s: the step takes %s of the time; the data path could feed one %s as fast", name, units.Whole(s.step), times(r.Gain))
 	}
 	where := "the trainer waits for data"
+	if s.slow != nil {
+		where = fmt.Sprintf("the others wait for %s, which waits for data", f.c.rankName(s.slow.pid))
+	}
 	if s.lanes == 0 && s.engine == nil && s.wait < 0.5*r.Waiting {
 		where = "the trainer loads data itself"
 	}

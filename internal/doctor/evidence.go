@@ -34,7 +34,11 @@ func (f *findings) evidence() []string {
 	} else if s.lanes >= 0.5 {
 		f.say("%s: %s", units.Plural(int(math.Round(s.lanes)), "worker"), s.useText())
 	}
-	checkOf(f.r.Verdict).evidence(f)
+	for _, x := range checks {
+		if v := x.about().verdict; v == "" || v == f.r.Verdict {
+			x.evidence(f)
+		}
+	}
 	if c.line.known[gGPU] {
 		f.say("accelerators are busy %.0f%% of the time", 100*f.per(gGPU))
 	}

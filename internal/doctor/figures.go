@@ -48,9 +48,38 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 		}
 		c.threads(p, now, dt, &budget, put, since)
 	}
+	c.childrenTime(put)
 	put(gRSS, rss*dt)
 	put(gProcs, procs*dt)
 	put(gWorkers, workers*dt)
+}
+
+// childrenTime adds the CPU time that the looks at threads do not see: of processes
+// that began and ended between two of them. The kernel adds what children took to
+// the times of the parent that waits for them, so that the sum over all members only
+// grows; while one has ended and nobody has waited for it, it is less.
+func (c *collector) childrenTime(put func(metric, float64)) {
+	var ticks uint64
+	for _, p := range c.tree.members {
+		ticks += p.stat.UTime + p.stat.STime + p.stat.CUTime + p.stat.CSTime
+	}
+	seen := c.bin.v[mRun]
+	if !c.tree.ticked {
+		c.tree.ticks, c.tree.ticked = ticks, true
+		return
+	}
+	if ticks <= c.tree.ticks {
+		c.tree.missed -= seen
+		return
+	}
+	c.tree.missed += float64(ticks-c.tree.ticks)/proc.Ticks - seen
+	c.tree.ticks = ticks
+	// A few ticks are how the kernel rounds.
+	if more := c.tree.missed; more > 0.05 {
+		put(mRun, more)
+		c.tree.missed = 0
+	}
+	c.tree.missed = max(c.tree.missed, -0.5)
 }
 
 func (p *process) majfltOr(now uint64) uint64 {
@@ -127,6 +156,11 @@ func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, 
 				put(mTrainerRun, run)
 				put(mTrainerDelay, delay)
 				put(mTrainerTime, dt)
+				c.ofRank(p.pid, func(r *rankCounts) {
+					r.run += run
+					r.delay += delay
+					r.time += dt
+				})
 			}
 			if run == 0 {
 				t.idle = min(t.idle+1, 8)

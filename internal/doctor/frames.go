@@ -51,16 +51,18 @@ const (
 
 // view is what the frames of one thread say.
 type view struct {
-	part   part
-	duty   duty
-	loader string // kind, as in Loader.Kind; "" when none was seen
-	where  string // function at work, for evidence: "Dataset.__getitem__ (train.py)"
-	known  bool   // there were frames
-	leaf   place  // where the innermost frame is
-	asks   loopAt // where the training loop asks for a batch, while it does
-	loop   loopAt // outside of any loader: the training loop, as far as it is known
-	body   int    // the line that it is at; 0 where it is not on the stack
-	steps  bool   // outside of any loader: a model, an optimizer or the like is on the stack
+	part       part
+	duty       duty
+	loader     string // kind, as in Loader.Kind; "" when none was seen
+	where      string // function at work, for evidence: "Dataset.__getitem__ (train.py)"
+	user       bool   // where is a function of the user's own
+	known      bool   // there were frames
+	leaf       place  // where the innermost frame is
+	asks       loopAt // where the training loop asks for a batch, while it does
+	loop       loopAt // outside of any loader: the training loop, as far as it is known
+	body       int    // the line that it is at; 0 where it is not on the stack
+	collective string // outside of any loader: where it exchanges something with other ranks
+	steps      bool   // outside of any loader: a model, an optimizer or the like is on the stack
 }
 
 // A place is a line of a source file.
@@ -119,9 +121,12 @@ var rules = []rule{
 	{file: "/multiprocessing/pool.py", funcs: "worker", duty: dutyWorker},
 	{file: "/multiprocessing/pool.py", funcs: "next get wait", part: partWait, duty: dutyTrainer},
 	{file: "/multiprocessing/util.py", funcs: "spawnv_passfds", part: partManage},
+	{file: "/multiprocessing/synchronize.py", funcs: "wait", part: partWait},
+	{file: "/threading.py", funcs: "wait _wait_for_tstate_lock join", part: partWait},
 	{file: "/queue.py", funcs: "get", part: partWait},
 	{file: "/queue.py", funcs: "put", part: partPut},
-	{file: "/concurrent/futures/_base.py", funcs: "result", part: partWait},
+	{file: "/concurrent/futures/_base.py", funcs: "result result_iterator", part: partWait},
+	{file: "/concurrent/futures/_base.py", funcs: "wait as_completed", part: partWait},
 	{file: "/concurrent/futures/process.py", funcs: "_process_worker", duty: dutyWorker},
 	{file: "/concurrent/futures/thread.py", funcs: "_worker", duty: dutyWorker},
 	{file: "/pickle.py", part: partPickle},
@@ -132,6 +137,7 @@ var rules = []rule{
 	// Reading and decoding.
 	{file: "/socket.py", part: partRead},
 	{file: "/ssl.py", part: partRead},
+	{file: "/asyncio/", part: partRead},
 	{file: "/http/client.py", part: partRead},
 	{file: "/urllib/request.py", part: partRead},
 	{file: "/fsspec/", part: partRead},
@@ -261,6 +267,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 	word := partUnknown
 	library := dutyUnknown
 	loaderAt := -1
+	dutyAt := -1 // the innermost frame with a duty
 	for i := range frames {
 		f := &frames[i]
 		name := f.Func
@@ -272,6 +279,9 @@ func (v *viewer) look(frames []pystack.Frame) view {
 			matched = true
 			if r.duty == dutyTrainer {
 				loaderAt = i
+			}
+			if r.duty != dutyUnknown && dutyAt < 0 {
+				dutyAt = i
 			}
 			if r.part != partUnknown && out.part == partUnknown {
 				out.part = r.part
@@ -290,6 +300,10 @@ func (v *viewer) look(frames []pystack.Frame) view {
 				}
 			case out.duty == dutyUnknown:
 				out.duty = r.duty
+				if r.duty == dutyWorker && out.part == partUnknown && userCode(frames[:i]) {
+					// What started it, further out, says nothing of what it does.
+					out.part, fetchAt = partFetch, -1
+				}
 			}
 			break
 		}
@@ -312,6 +326,7 @@ func (v *viewer) look(frames []pystack.Frame) view {
 		}
 	}
 	if out.duty == dutyUnknown && out.part != partImport {
+		out.collective = collectiveOf(frames)
 		if out.steps = steps(frames); out.steps {
 			out.part = partStep // whatever it calls
 		} else if out.part == partUnknown {
@@ -323,8 +338,18 @@ func (v *viewer) look(frames []pystack.Frame) view {
 	if out.duty == dutyTrainer && loaderAt >= 0 && loaderAt+1 < len(frames) {
 		out.asks = askedBy(frames[loaderAt+1:])
 	}
-	out.where = leaf.Qual + " (" + leaf.File[strings.LastIndexByte(leaf.File, '/')+1:] + ")"
+	out.where, out.user = whereOf(frames, dutyAt)
 	return out
+}
+
+// userCode reports whether frames have a function of the user's own.
+func userCode(frames []pystack.Frame) bool {
+	for i := range frames {
+		if !installed(frames[i].File) {
+			return true
+		}
+	}
+	return false
 }
 
 // collating reports whether callee, called by torch's fetcher in caller, is a
@@ -352,4 +377,54 @@ func wordOf(name string) part {
 		}
 	}
 	return partUnknown
+}
+
+// plumbing are files of Python that carry data between threads and processes: who
+// is in them does not work, but has something brought or taken.
+var plumbing = []string{"/multiprocessing/", "/selectors.py", "/threading.py", "/queue.py", "/socket.py", "/ssl.py", "/concurrent/futures/", "/asyncio/", "/subprocess.py"}
+
+// whereOf names the function that is at work: the user's own innermost one, called
+// by a loader (whose frame is at dutyAt, -1 for none); else the innermost that is
+// more than plumbing. Where a library works for it, it is named too.
+func whereOf(frames []pystack.Frame, dutyAt int) (where string, user bool) {
+	end := len(frames)
+	if dutyAt > 0 {
+		end = dutyAt
+	}
+	at := -1
+	for i := range frames[:end] {
+		if !installed(frames[i].File) {
+			at, user = i, true
+			break
+		}
+	}
+	for i := 0; i < end && at < 0; i++ {
+		if !containsAny(frames[i].File, plumbing) {
+			at = i
+		}
+	}
+	at = max(at, 0)
+	f := &frames[at]
+	where = f.Qual + " (" + f.File[strings.LastIndexByte(f.File, '/')+1:] + ")"
+	if lib := libraryOf(frames[0].File); user && at > 0 && lib != "" {
+		where += " through " + lib
+	}
+	return where, user
+}
+
+// libraryOf names the package or the module of Python that a file belongs to.
+func libraryOf(file string) string {
+	for _, folder := range []string{"/site-packages/", "/dist-packages/"} {
+		if i := strings.LastIndex(file, folder); i >= 0 {
+			name, _, _ := strings.Cut(file[i+len(folder):], "/")
+			return strings.TrimSuffix(name, ".py")
+		}
+	}
+	i := strings.LastIndex(file, "/lib/python3")
+	if i < 0 {
+		return ""
+	}
+	_, rest, _ := strings.Cut(file[i+len("/lib/python3"):], "/")
+	name, _, _ := strings.Cut(rest, "/")
+	return strings.TrimSuffix(name, ".py")
 }

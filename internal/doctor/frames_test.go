@@ -45,6 +45,8 @@ func TestLook(t *testing.T) {
 		{"a user's collate function", stack(append([]string{"/home/u/train.py", "pad", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partCollate, dutyWorker, "torch"},
 		{"a user's dataset", stack(append([]string{"/home/u/train.py", "__getitem__", torchData + "/_utils/fetch.py", "<listcomp>", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partFetch, dutyWorker, "torch"},
 		{"a user's augmentation", stack(append([]string{"/home/u/train.py", "augment", "/home/u/train.py", "__getitem__", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partTransform, dutyWorker, "torch"},
+		{"a process of the user's own", stack("/home/u/train.py", "spin", "/home/u/train.py", "feed", lib+"/multiprocessing/process.py", "run", lib+"/multiprocessing/process.py", "_bootstrap",
+			lib+"/multiprocessing/popen_fork.py", "_launch", "/home/u/train.py", "<module>"), partFetch, dutyWorker, ""},
 		{"a feeder", stack(site+"/torch/multiprocessing/reductions.py", "reduce_storage", lib+"/multiprocessing/queues.py", "_feed", lib+"/threading.py", "run"), partPickle, dutyFeeder, ""},
 		{"webdataset in a worker", stack(append([]string{site + "/webdataset/tariterators.py", "tar_file_iterator", site + "/webdataset/filters.py", "_shuffle", torchData + "/_utils/fetch.py", "fetch"}, worker...)...), partRead, dutyWorker, "webdataset"},
 		{"Stoker", stack(site+"/stoker/_connection.py", "next", site+"/stoker/_loader.py", "__next__", "/home/u/train.py", "<module>"), partUnknown, dutyTrainer, "stoker"},

@@ -190,6 +190,7 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 				}
 			}
 		}
+		m.timed = sc != nil && !sc.Running && calls[sc.NR] == callLock && sc.Args[3] != 0
 		m.block, file = c.socks.blockerOf(c.fs, p.pid, m.state, wchan, sc)
 	} else {
 		m.block = blockNone

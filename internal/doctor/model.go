@@ -28,6 +28,9 @@ type shares struct {
 	limited float64            // share of the time stopped by the quota, per core of the quota
 	memory  float64            // share of the time in which something stood still for want of memory
 	exact   bool               // wait comes from the step log
+	slow    *slowRank          // the rank whose figures these are; nil for those of all
+	threads bool               // the lanes are threads of the trainer
+	locked  float64            // share of the lanes' work in which they wait for the interpreter's lock
 }
 
 // engineShares is how busy the stages of the engine are, 0..1 of what their
@@ -44,6 +47,14 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		sum = l.sum(func(*bin) bool { return true })
 	}
 	s := shares{cores: c.sys.cores, ticks: sum.training}
+	if slow := sum.slowest(); slow != nil {
+		// The job goes at its pace: its figures are those of the job.
+		s.slow = slow
+		r := sum.ranks[slow.pid]
+		sum.trainer, sum.trainerRan, sum.lanes, sum.stalled, sum.ready = r.trainer, r.trainerRan, r.lanes, r.stalled, r.ready
+		sum.v[mTrainerRun], sum.v[mTrainerDelay], sum.v[mTrainerTime] = r.run, r.delay, r.time
+		c.rankName(slow.pid)
+	}
 	t, ran, ready := sum.trainer, sum.trainerRan, sum.ready
 	s.samples = t.total()
 	if s.samples == 0 {
@@ -72,12 +83,18 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	if rest := sum.v[mRun] - sum.v[mTrainerRun] + sum.v[mDelay] - sum.v[mTrainerDelay]; rest > 0 {
 		s.lag = max(0, sum.v[mDelay]-sum.v[mTrainerDelay]) / rest
 	}
+	if sum.threadLanes > sum.lanes.total()/2 && s.wait < s.loading()-s.wait-s.serial[causeHandoff] {
+		// It loads its data itself: its threads do something else.
+		sum.lanes, sum.stalled, sum.threadLanes = counts{}, counts{}, 0
+	}
 	if n := sum.lanes.total(); n > 0 && sum.training > 0 {
 		s.lanes = n / sum.training
 		for x := range s.use {
 			s.use[x] = sum.lanes[x] / n
 		}
 		s.busy = sum.lanes.busy() / n
+		s.threads = sum.threadLanes > n/2
+		s.locked = sum.interpreter / max(1, sum.lanes.busy())
 	}
 	if s.stalls = sum.stalled.total(); s.stalls > 0 {
 		for x := range s.stalled {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -145,6 +146,8 @@ type ownKey struct {
 type ownStat struct {
 	all, step float64 // step: those that were a training step without doubt
 	ran       float64 // the others that ran
+	faults    float64 // beside all: those that waited for a page of a mapped file
+	slept     float64 // of step, those that only slept: a timer may be the step's or what makes the batch
 }
 
 type ownCounts map[ownKey]ownStat
@@ -152,11 +155,13 @@ type ownCounts map[ownKey]ownStat
 // maxOwn bounds how many places are told apart in a bin.
 const maxOwn = 96
 
-func (o *ownCounts) note(k ownKey, step, ran bool) {
+func (o *ownCounts) note(k ownKey, step, slept, ran bool) {
 	x := ownStat{all: 1}
 	switch {
 	case step:
 		x.step = 1
+	case slept:
+		x.step, x.slept = 1, 1
 	case ran:
 		x.ran = 1
 	}
@@ -174,7 +179,7 @@ func (o *ownCounts) put(k ownKey, x ownStat) {
 		}
 	}
 	old := (*o)[k]
-	(*o)[k] = ownStat{old.all + x.all, old.step + x.step, old.ran + x.ran}
+	(*o)[k] = ownStat{old.all + x.all, old.step + x.step, old.ran + x.ran, old.faults + x.faults, old.slept + x.slept}
 }
 
 func (o *ownCounts) add(other ownCounts) {
@@ -198,7 +203,14 @@ func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bo
 			continue
 		}
 		first := o.firstStep(loop, keys, text)
+		uses, read := map[int]flowUse(nil), false
+		if first < 1<<30 {
+			uses, read = flow(loop.file, loop.line, loop.line+first, text)
+		}
 		for _, k := range keys {
+			if read && k.body > loop.line && uses[k.body] == useNone {
+				continue // metrics and the like, of the step before
+			}
 			if k.body == 0 || loop.order(k.body) >= first || o[k].ran == 0 {
 				continue
 			}
@@ -209,6 +221,60 @@ func (o ownCounts) preparing(text func(place) string, copies bool) map[ownKey]bo
 		}
 	}
 	return out
+}
+
+// making finds the places in which a loop without a loader that is known makes its
+// batches: in the statement that it loops over, and in those before the step whose
+// results the step uses.
+func (o ownCounts) making(text func(place) string) map[ownKey]bool {
+	loops := map[loopAt][]ownKey{}
+	for k := range o {
+		if k.loop.line == 0 { // else a loader was asked
+			loops[k.loop] = append(loops[k.loop], k)
+		}
+	}
+	out := map[ownKey]bool{}
+	for loop, keys := range loops {
+		loop, ok := loop.found(keys, text)
+		if !ok {
+			continue
+		}
+		step := o.sureStep(loop, keys, text)
+		uses, ok := flow(loop.file, loop.line, step, text)
+		if !ok {
+			continue
+		}
+		for _, k := range keys {
+			x := o[k]
+			if x.ran+x.slept > 0 && x.step == x.slept && (k.body == loop.line || k.body < step && uses[k.body] == useProduces) {
+				out[k] = true
+			}
+		}
+	}
+	return out
+}
+
+// sureStep is the line of a loop in which its step begins: the first that a model or
+// an optimizer was seen in, or whose text tells; else the last that slept. 0 where
+// that cannot be told.
+func (o ownCounts) sureStep(loop loopAt, keys []ownKey, text func(place) string) int {
+	sure, slept := 0, 0
+	for _, k := range keys {
+		if k.body <= loop.line {
+			continue
+		}
+		x := o[k]
+		if (x.step > x.slept && x.step-x.slept >= 0.2*x.all || saysStep(text(place{loop.file, k.body}))) && (sure == 0 || k.body < sure) {
+			sure = k.body
+		}
+		if x.slept > 0 && k.body > slept {
+			slept = k.body
+		}
+	}
+	if sure > 0 {
+		return sure
+	}
+	return slept
 }
 
 // found adds the line of the loop where only its function is known: the statement
@@ -224,6 +290,15 @@ func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 		}
 	}
 	inner := indent(text(place{l.file, top}))
+	if words := strings.TrimSpace(text(place{l.file, top})); strings.HasPrefix(words, "for ") || strings.HasPrefix(words, "while ") {
+		// It was seen in the statement that it loops over, if in others below too.
+		for _, k := range keys {
+			if k.body > top && indent(text(place{l.file, k.body})) > inner {
+				l.line = top
+				return l, true
+			}
+		}
+	}
 	for line := top - 1; line > max(0, top-500) && inner > 0; line-- {
 		s := text(place{l.file, line})
 		words := strings.TrimSpace(s)
@@ -273,7 +348,7 @@ func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string
 			continue
 		}
 		y := lines[k.body]
-		lines[k.body] = ownStat{y.all + x.all, y.step + x.step, y.ran + x.ran}
+		lines[k.body] = ownStat{y.all + x.all, y.step + x.step, y.ran + x.ran, y.faults + x.faults, y.slept + x.slept}
 	}
 	ordered := make([]int, 0, len(lines))
 	for line := range lines {
@@ -326,24 +401,68 @@ func (c *collector) settle(l timeline) timeline {
 		all.add(l.bins[i].own)
 	}
 	copies := slices.ContainsFunc(l.bins, func(b bin) bool { return len(b.gpus) > 0 })
+	made := all.making(c.sourceLine)
 	found := all.preparing(c.sourceLine, copies)
-	if len(found) == 0 {
+	if len(found) == 0 && len(made) == 0 {
 		return l
 	}
+	kernel, run := 0.0, 0.0
+	for i := range l.bins {
+		kernel += l.bins[i].v[mKernel]
+		run += l.bins[i].v[mRun]
+	}
+	kernel = min(1, kernel/max(run, 1e-9))
 	l.bins = slices.Clone(l.bins)
 	for i := range l.bins {
 		b := &l.bins[i]
+		b.ranks = maps.Clone(b.ranks)
 		for k, x := range b.own {
-			if !found[k] {
-				continue
+			to := settlement(k, x, made, found, kernel)
+			b.move(to)
+			b.trainerParts[partPrepare] += to.ready
+			b.trainerParts[partFetch] += to.made + to.read + to.late
+		}
+		for pid, r := range b.ranks {
+			for k, x := range r.own {
+				r.move(settlement(k, x, made, found, kernel))
 			}
-			b.trainer[causeStep] -= x.ran
-			b.trainerRan[causeStep] -= x.ran
-			b.trainer[causeHandoff] += x.ran
-			b.trainerRan[causeHandoff] += x.ran
-			b.trainerParts[partPrepare] += x.ran
-			b.ready += x.ran
+			b.ranks[pid] = r
 		}
 	}
 	return l
+}
+
+// moved is how many samples of the step are something else: making a batch, waiting
+// for that, making it ready.
+type moved struct{ made, read, late, ready float64 }
+
+// What runs in the kernel where pages of a mapped file are waited for as well
+// brings those pages: kernel is the share of the job's CPU time that it has.
+func settlement(k ownKey, x ownStat, made, found map[ownKey]bool, kernel float64) moved {
+	switch {
+	case made[k]:
+		m := moved{made: x.ran, late: x.slept}
+		if x.faults >= 0.2*x.ran {
+			m.read = kernel * m.made
+			m.made -= m.read
+		}
+		return m
+	case found[k]:
+		return moved{ready: x.ran}
+	}
+	return moved{}
+}
+
+// move counts samples as what they are.
+func (t *trainerCounts) move(m moved) {
+	t.trainer[causeStep] -= m.made + m.read + m.late + m.ready
+	t.trainerRan[causeStep] -= m.made + m.read + m.ready
+	t.trainer[causeStorage] += m.read
+	t.trainerRan[causeStorage] += m.read
+	t.trainer[causeCPU] += m.made
+	t.trainerRan[causeCPU] += m.made
+	t.trainer[causeLatency] += m.late
+	t.trainer[causeHandoff] += m.ready
+	t.trainerRan[causeHandoff] += m.ready
+	t.ready += m.ready
 }

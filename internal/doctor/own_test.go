@@ -10,7 +10,7 @@ var testLoop = loopAt{place{"train.py", 10}, "main"}
 
 func ownSamples(rows ...[4]float64) (out ownCounts) {
 	for _, r := range rows { // line of the loop, samples, steps among them, others that ran
-		out.put(ownKey{testLoop, int(r[0]), place{"leaf.py", int(r[0])}}, ownStat{r[1], r[2], r[3]})
+		out.put(ownKey{testLoop, int(r[0]), place{"leaf.py", int(r[0])}}, ownStat{all: r[1], step: r[2], ran: r[3]})
 	}
 	return out
 }
@@ -72,7 +72,7 @@ func TestLoopFound(t *testing.T) {
 
 func TestSettle(t *testing.T) {
 	c := &collector{}
-	b := bin{own: ownSamples([4]float64{11, 30, 0, 25}, [4]float64{12, 20, 20, 0})}
+	b := bin{trainerCounts: trainerCounts{own: ownSamples([4]float64{11, 30, 0, 25}, [4]float64{12, 20, 20, 0})}}
 	b.trainer[causeStep], b.trainerRan[causeStep] = 50, 40
 	l := timeline{bins: []bin{b}}
 	got := c.settle(l).bins[0]
@@ -87,7 +87,7 @@ func TestSettle(t *testing.T) {
 func TestOwnIsBounded(t *testing.T) {
 	var o ownCounts
 	for i := range 10000 {
-		o.note(ownKey{testLoop, i % 500, place{"x.py", i}}, false, true)
+		o.note(ownKey{testLoop, i % 500, place{"x.py", i}}, false, false, true)
 	}
 	if len(o) > 2*maxOwn {
 		t.Errorf("%d places", len(o))

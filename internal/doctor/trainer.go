@@ -10,6 +10,9 @@ type trainingState struct {
 	lastGuess counts
 	samples   int // of trainers and lanes that count
 	log       stepTotals
+	// collectives counts samples of trainers that waited for other ranks, by where.
+	collectives map[string]int
+	rankNames   map[int]string
 }
 
 // sampleTrainer says what the main thread of a process that may train is at, and
@@ -26,6 +29,9 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		// with spawned workers.
 		p.role = roleWorker
 		return
+	}
+	if v.known && v.steps {
+		p.stepsSeen++
 	}
 	if p.trainer == nil && c.trains(p, v) {
 		p.trainer = &trainerState{since: now, loaders: map[string]int{}}
@@ -52,6 +58,9 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	if v.part == partImport {
 		cause = causeOther
 	}
+	if cause == causeStep && p.feeders && m.block == blockLock && m.timed && v.known && v.collective == "" {
+		cause = causeWait // for the interpreter's lock, which the threads have that make its batches
+	}
 	if p.trainer == nil {
 		p.guess[cause]++
 		return
@@ -76,17 +85,33 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		return
 	}
 	b := &c.bin
-	b.trainer[cause]++
+	together := cause == causeStep && v.collective != "" && (m.block == blockLock || m.block == blockNetwork || m.block == blockLocal || m.block == blockPipe)
+	if together {
+		c.collectives[v.collective]++
+	}
+	count := func(t *trainerCounts) {
+		t.trainer[cause]++
+		if m.block == blockNone {
+			t.trainerRan[cause]++
+		}
+		if cause == causeHandoff && (v.part == partPrepare || v.part == partRelease) {
+			t.ready++
+		}
+		if cause == causeStorage && v.known && v.loop.fn != "" && m.block == blockFault {
+			t.own.put(ownKey{v.loop, v.body, v.leaf}, ownStat{faults: 1})
+		}
+		if cause == causeStep && v.known && v.loop.fn != "" {
+			t.own.note(ownKey{v.loop, v.body, v.leaf}, v.steps || m.block == blockDevice, m.block == blockSleep, m.block == blockNone)
+		}
+	}
+	count(&b.trainerCounts)
+	c.ofRank(p.pid, func(r *rankCounts) {
+		count(&r.trainerCounts)
+		if together {
+			r.together++
+		}
+	})
 	c.samples++
-	if m.block == blockNone {
-		b.trainerRan[cause]++
-	}
-	if cause == causeHandoff && (v.part == partPrepare || v.part == partRelease) {
-		b.ready++
-	}
-	if cause == causeStep && v.known && v.loop.fn != "" {
-		b.own.note(ownKey{v.loop, v.body, v.leaf}, v.steps || m.block == blockSleep || m.block == blockDevice, m.block == blockNone)
-	}
 	if v.known && cause != causeStep && cause != causeWait {
 		b.trainerParts[v.part]++
 		c.noteWhere(cause, m)
@@ -102,12 +127,26 @@ func (c *collector) trains(p *process, v view) bool {
 	if p.workerSeen || p.pinSeen {
 		return true
 	}
-	return c.log.has(p.pid)
+	// A model or an optimizer at work, again and again.
+	return p.stepsSeen >= 3 || c.log.has(p.pid)
+}
+
+// ofRank changes the counts of one of several trainers.
+func (c *collector) ofRank(pid int, change func(*rankCounts)) {
+	if len(c.trainers) < 2 {
+		return
+	}
+	if c.bin.ranks == nil {
+		c.bin.ranks = map[int]rankCounts{}
+	}
+	r := c.bin.ranks[pid]
+	change(&r)
+	c.bin.ranks[pid] = r
 }
 
 // countStall notes what workers are at while a trainer waits for them. Where each
 // of them has nothing to do, the batch is on its way.
-func (c *collector) countStall(workers []*process) {
+func countStall(stalled *counts, workers []*process) {
 	busy, idle := 0, 0
 	for _, p := range workers {
 		switch {
@@ -120,11 +159,11 @@ func (c *collector) countStall(workers []*process) {
 	}
 	for _, p := range workers {
 		if p.sampled && p.cause != causeIdle {
-			c.bin.stalled[p.cause] += 1 / float64(busy)
+			stalled[p.cause] += 1 / float64(busy)
 		}
 	}
 	if busy == 0 && idle > 0 {
-		c.bin.stalled[causeHandoff]++
+		stalled[causeHandoff]++
 	}
 }
 

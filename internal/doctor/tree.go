@@ -67,6 +67,8 @@ type process struct {
 
 	guess      counts // of the main thread, before anything shows that it trains
 	guessCPU   float64
+	stepsSeen  int  // looks that found it in a training step
+	feeders    bool // threads of it make its batches
 	workerSeen bool // has had children that are workers
 	pinSeen    bool
 	counted    bool // in collector.workersEver
@@ -85,6 +87,7 @@ type trainerState struct {
 type thread struct {
 	tid   int
 	comm  string
+	feeds feeding
 	sched proc.Sched
 	known bool    // sched holds a value
 	share float64 // of a core in the last second, running or waiting for a core
@@ -151,7 +154,10 @@ type tree struct {
 	swept  time.Time
 	// noChildren says that this kernel does not list children.
 	noChildren bool
-	ended      int      // members that have ended
+	ended      int    // members that have ended
+	ticks      uint64 // CPU time of the job, of members that have ended too
+	ticked     bool
+	missed     float64  // seconds of that which no look at a thread has shown
 	unread     []string // why the frames of some of those could not be read
 	started    int      // members that appeared after the first look
 	looked     bool
@@ -391,6 +397,20 @@ func sameCommand(a, b []string) bool {
 		}
 	}
 	return true
+}
+
+// workersOf are those of workers that descend from a process.
+func (t *tree) workersOf(pid int, workers []*process) []*process {
+	var out []*process
+	for _, w := range workers {
+		for q, n := w, 0; q != nil && n < 64; q, n = t.members[q.ppid], n+1 {
+			if q.pid == pid {
+				out = append(out, w)
+				break
+			}
+		}
+	}
+	return out
 }
 
 // childrenOf lists the members whose parent is pid.

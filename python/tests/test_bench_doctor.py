@@ -219,3 +219,31 @@ def test_list_and_bad_name(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert "runs" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["run", "--only", "no such cell"])
     assert run.main() == 2
+
+
+def test_kinds() -> None:
+    """Each kind has its script, says what it lacks in doctor's words, and half of them are held out."""
+    kinds = load("kinds")
+    known = {"", "cpu", "storage", "network", "memory", "handoff", "latency"}
+    scripts = {p.stem for p in (CHECKOUT / "bench" / "doctor" / "jobs").glob("*.py")} - {"job", "server"}
+    assert scripts == {k.name for k in kinds.KINDS}
+    assert {k.lacks for k in kinds.KINDS} <= known
+    held = [k for k in kinds.KINDS if k.set == kinds.HELDOUT]
+    assert len(kinds.KINDS) >= 20
+    assert abs(2 * len(held) - len(kinds.KINDS)) <= 1
+    for name in scripts:
+        compile((CHECKOUT / "bench" / "doctor" / "jobs" / f"{name}.py").read_text(), name, "exec")
+
+
+def test_kinds_are_judged() -> None:
+    kinds = load("kinds")
+    results = [
+        kinds.Result("a", kinds.HELDOUT, "cpu", "cpu", 2.0, 0.9, "", [], 2.5),
+        kinds.Result("b", kinds.HELDOUT, "latency", "healthy", 1.0, 0.9, "", []),
+        kinds.Result("c", kinds.HELDOUT, "", "accelerator", 3.0, 0.9, "", []),
+        kinds.Result("d", kinds.HELDOUT, "", "unknown", 1.0, 0.2, "", []),
+    ]
+    lines = kinds.summary(results)
+    assert "2 of 4 verdicts right" in lines[0]
+    assert "accuracy of starved and fed 0.50" in lines[0]
+    assert "20% in the median" in lines[1]

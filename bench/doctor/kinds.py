@@ -1,0 +1,209 @@
+"""Kinds of jobs beside those of the matrix: other loaders and other loops, each as users write them.
+
+    python -m bench.doctor.kinds [--set tuning|heldout|all] [--only NAMES] [--seconds 10] [--truth] [--out FILE]
+
+The matrix (cells.py) varies how scarce something is; here one kind differs from the next in how it is written. Half of
+them were never looked at while rules were made: they are run, and not tuned on. Each runs with `stoker doctor --json`
+beside it; with --truth also without what it lacks, for the gain that is really there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+FED = {"accelerator", "healthy"}
+TUNING, HELDOUT = "tuning", "heldout"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A script of jobs/, what it lacks ("" for nothing), its set, what it imports, and how many ranks it has."""
+
+    name: str
+    lacks: str
+    set: str
+    needs: str = ""
+    ranks: int = 1
+
+
+KINDS = [
+    Kind("sleeping_service", "latency", TUNING, "torch"),
+    Kind("sleeping_serial", "latency", HELDOUT, "torch"),
+    Kind("flock_workers", "latency", TUNING, "torch"),
+    Kind("mutex_workers", "latency", HELDOUT, "torch"),
+    Kind("thread_prefetch", "cpu", TUNING),
+    Kind("thread_torch", "cpu", HELDOUT, "torch"),
+    Kind("queue_feeder", "cpu", TUNING),
+    Kind("pool_imap", "cpu", HELDOUT),
+    Kind("generator_jsonl", "cpu", TUNING),
+    Kind("get_batch_numpy", "cpu", HELDOUT, "torch"),
+    Kind("asyncio_fetch", "network", TUNING),
+    Kind("requests_threads", "network", HELDOUT, "requests"),
+    Kind("sqlite_rows", "cpu", TUNING, "torch"),
+    Kind("hdf5_gzip", "cpu", HELDOUT, "h5py"),
+    Kind("mmap_main", "storage", TUNING, "torch"),
+    Kind("lmdb_cold", "storage", HELDOUT, "lmdb"),
+    Kind("zip_images", "cpu", TUNING, "PIL"),
+    Kind("short_epochs", "handoff", TUNING, "torch"),
+    Kind("iterable_stream", "latency", TUNING, "torch"),
+    Kind("iterable_parse", "cpu", HELDOUT, "torch"),
+    Kind("ddp_slow_rank", "latency", TUNING, "torch", 2),
+    Kind("ddp_even", "", HELDOUT, "torch", 2),
+    Kind("metrics_head", "", TUNING, "torch"),
+    Kind("checkpoints", "", HELDOUT, "torch"),
+    Kind("jax_loop", "cpu", TUNING, "jax"),
+    Kind("lightning_fit", "cpu", HELDOUT, "lightning"),
+    Kind("hf_trainer", "handoff", HELDOUT, "transformers"),
+    Kind("thread_fed", "", TUNING),
+    Kind("queue_fed", "", HELDOUT),
+]
+
+
+@dataclass
+class Result:
+    kind: str
+    set: str
+    lacks: str
+    verdict: str
+    gain: float
+    confidence: float
+    line: str
+    advice: list[str]
+    real: float | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.verdict == self.lacks if self.lacks else self.verdict in FED
+
+    @property
+    def found(self) -> bool:
+        """Starved called starved, fed called fed."""
+        return (self.verdict not in FED) == bool(self.lacks)
+
+
+def command(kind: Kind, *options: str) -> list[str]:
+    script = str(HERE / "jobs" / f"{kind.name}.py")
+    if kind.ranks > 1:
+        port = 29400 + os.getpid() % 500
+        start = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            f"--nproc-per-node={kind.ranks}",
+            f"--master-port={port}",
+        ]
+        return [*start, script, *options]
+    return [sys.executable, script, *options]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+def diagnose(kind: Kind, stoker: str, seconds: float) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        watched = command(kind, "--seconds", str(seconds + 4))
+        job = subprocess.Popen(
+            [stoker, "doctor", "--seconds", str(seconds), "--save", str(report), "--", *watched],
+            env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            _, said = job.communicate(timeout=seconds + 120)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+            said = "no end"
+        if not report.exists():
+            return Result(kind.name, kind.set, kind.lacks, "", 1, 0, said[-300:], [])
+        r = json.loads(report.read_text())
+    advice = [f"{a['title']} ({a.get('gain', 0):.2f}): {a.get('command', '')}" for a in r["advice"]]
+    return Result(kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice)
+
+
+def rate(kind: Kind, seconds: float, without: str = "") -> float:
+    done = subprocess.run(
+        command(kind, "--seconds", str(seconds), *(["--without", without] if without else [])),
+        env=environment(), capture_output=True, text=True, timeout=seconds + 120, check=False,
+    )  # fmt: skip
+    for line in done.stdout.splitlines():
+        if line.startswith("rate "):
+            return float(line.split()[1])
+    raise RuntimeError(f"{kind.name}: {done.stderr.strip()[-300:]}")
+
+
+def truth(kind: Kind, seconds: float) -> float:
+    """How many times as fast the job is without what it lacks: as it is before and after."""
+    before = rate(kind, seconds)
+    free = rate(kind, seconds, kind.lacks)
+    return free / statistics.mean([before, rate(kind, seconds)])
+
+
+def summary(results: list[Result]) -> list[str]:
+    lines = []
+    for which in (TUNING, HELDOUT):
+        some = [r for r in results if r.set == which]
+        starved, fed = [r for r in some if r.lacks], [r for r in some if not r.lacks]
+        shares = [sum(r.found for r in group) / len(group) for group in (starved, fed) if group]
+        if not shares:
+            continue
+        lines.append(
+            f"{which}: {sum(r.right for r in some)} of {len(some)} verdicts right, balanced accuracy of starved and fed"
+            f" {statistics.mean(shares):.2f}, starved called fed {sum(not r.found for r in starved)} of {len(starved)}"
+            f", false alarms {sum(not r.found for r in fed)} of {len(fed)}"
+        )
+        errors = [abs(r.gain / r.real - 1) for r in some if r.real and r.lacks and r.verdict not in FED]
+        if errors:
+            lines.append(
+                f"{which}: error of the gain {statistics.median(errors):.0%} in the median, {max(errors):.0%} at worst"
+            )
+    return lines
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="stoker doctor beside jobs of many kinds")
+    parser.add_argument("--set", choices=(TUNING, HELDOUT, "all"), default="all")
+    parser.add_argument("--only", default="", help="names, with commas between")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--truth", action="store_true", help="measure the real gain too")
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args(argv)
+    kinds = [k for k in KINDS if args.set in (k.set, "all") and (not args.only or k.name in args.only.split(","))]
+    if args.list:
+        for k in kinds:
+            print(f"{k.set:8} {k.name:18} {k.lacks or 'nothing'}")
+        return
+    stoker = os.environ.get("STOKER_BINARY", str(ROOT / "bin" / "stoker"))
+    results = []
+    for k in kinds:
+        if k.needs and importlib.util.find_spec(k.needs) is None:
+            print(f"{k.name}: left out, {k.needs} is not installed", flush=True)
+            continue
+        r = diagnose(k, stoker, args.seconds)
+        if args.truth and k.lacks:
+            r.real = truth(k, args.seconds)
+        results.append(r)
+        real = f", really {r.real:.2f}" if r.real else ""
+        mark, lacks = "right" if r.right else "WRONG", k.lacks or "nothing"
+        print(f"{mark} {k.name}: lacks {lacks}; said {r.verdict} {r.gain:.2f}{real}", flush=True)
+        print(f"      {r.line}", *r.advice, sep="\n      ", flush=True)
+    print("\n".join(summary(results)))
+    if args.out:
+        args.out.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+package doctor
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// Ranks that train together go at the pace of the slowest: what it lacks is what the
+// job lacks, while the others wait for it in a collective, which looks like a step.
+
+// collectiveOf names the function in which a rank exchanges something with others.
+func collectiveOf(frames []pystack.Frame) string {
+	for i := range frames {
+		f := &frames[i]
+		switch {
+		case strings.Contains(f.File, "/torch/distributed/") && !strings.HasPrefix(f.Func, "_") && f.Func != "wrapper":
+			return f.Func
+		case strings.HasSuffix(f.File, "/torch/autograd/graph.py"), strings.HasSuffix(f.File, "/torch/autograd/__init__.py"):
+			return "backward"
+		case strings.Contains(f.File, "/horovod/"), strings.Contains(f.File, "/mpi4py/"):
+			return f.Func
+		}
+	}
+	return ""
+}
+
+// slowRank is the rank that the others wait for.
+type slowRank struct {
+	pid     int
+	others  float64 // share of their time that the others wait for it
+	loading float64 // share of its time that it loads or waits for data
+}
+
+const (
+	// slowerBy is how much more of its time the slow rank must lose on data.
+	slowerBy = 0.1
+	// rankSamples is how many looks at each rank that takes.
+	rankSamples = 30
+)
+
+// slowest finds the rank that the others wait for; nil where none stands out.
+func (b *bin) slowest() *slowRank {
+	if len(b.ranks) < 2 {
+		return nil
+	}
+	var slow slowRank
+	sum, n := 0.0, 0.0
+	loads := map[int]float64{}
+	for pid, r := range b.ranks {
+		total := r.trainer.total()
+		if total < rankSamples {
+			return nil
+		}
+		loads[pid] = 1 - (r.trainer[causeStep]+r.trainer[causeOther]+r.trainer[causeIdle])/total
+		if slow.pid == 0 || loads[pid] > slow.loading || loads[pid] == slow.loading && pid < slow.pid {
+			slow.pid, slow.loading = pid, loads[pid]
+		}
+	}
+	for pid, r := range b.ranks {
+		if pid != slow.pid {
+			sum += loads[pid]
+			slow.others += r.together / r.trainer.total()
+			n++
+		}
+	}
+	slow.others /= n
+	if slow.loading-sum/n < slowerBy || slow.others < slowerBy/2 {
+		return nil
+	}
+	return &slow
+}
+
+// ranksCheck names the slow rank and where the others wait for it.
+type ranksCheck struct{ remedy }
+
+func (ranksCheck) about() about { return about{name: "ranks"} }
+
+func (ranksCheck) evidence(f *findings) {
+	slow := f.s.slow
+	if slow == nil {
+		return
+	}
+	f.say("%s is the slow one: it loses %.0f%% of its time on data; the others wait for it%s %.0f%% of theirs",
+		f.c.rankName(slow.pid), 100*slow.loading, f.c.inCollective(), 100*slow.others)
+}
+
+func (ranksCheck) advise(*findings) {}
+
+// inCollective says where ranks wait for each other.
+func (c *collector) inCollective() string {
+	names := sortedKeys(c.collectives)
+	if len(names) == 0 {
+		return ""
+	}
+	best := slices.MaxFunc(names, func(a, b string) int { return c.collectives[a] - c.collectives[b] })
+	return " in " + best
+}
+
+// rankName is how a rank is called, by the number that its launcher gave it.
+func (c *collector) rankName(pid int) string {
+	if name, ok := c.rankNames[pid]; ok {
+		return name
+	}
+	name := fmt.Sprintf("process %d", pid)
+	if env, err := c.fs.Process(nil, pid, "environ"); err == nil {
+		for v := range bytes.SplitSeq(env, []byte{0}) {
+			if rank, ok := bytes.CutPrefix(v, []byte("RANK=")); ok {
+				if n, err := strconv.Atoi(string(rank)); err == nil {
+					name = fmt.Sprintf("rank %d (process %d)", n, pid)
+				}
+			}
+		}
+	}
+	if c.rankNames == nil {
+		c.rankNames = map[int]string{}
+	}
+	c.rankNames[pid] = name
+	return name
+}

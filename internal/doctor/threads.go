@@ -1,0 +1,113 @@
+package doctor
+
+// Threads of the trainer may make its batches: a pool that parses ahead, a thread
+// with a queue, an event loop that fetches. Their names and libraries are without
+// number; what they have in common is that they work, or wait for something
+// outside, in code of their own, and that the trainer waits for them.
+
+// feeding is what is known of a thread as one that makes batches.
+type feeding uint8
+
+const (
+	notFeeding  feeding = iota
+	maySleep            // was only ever seen asleep in its own code, as what reports now and then also is
+	surelyFeeds         // worked, read, or had something to put into a queue
+)
+
+// maxLaneThreads bounds how many threads of a trainer are looked at in a tick.
+const maxLaneThreads = 32
+
+// lane is a look at one thread that makes batches.
+type lane struct {
+	t     *thread
+	m     moment
+	cause cause
+}
+
+// sampleThreads looks at the Python threads of a trainer without worker processes
+// and reports whether any of them makes batches.
+func (c *collector) sampleThreads(p *process) bool {
+	var lanes []lane
+	strong := false
+	for tid, t := range p.threads {
+		v, ok := p.frames[tid]
+		if !ok || tid == p.pid || !v.known || v.duty == dutyPin || v.duty == dutyFeeder || len(lanes) >= maxLaneThreads || c.hot >= maxHot {
+			continue
+		}
+		if v.part == partStep || v.part == partUnknown {
+			if !v.user && v.duty == dutyUnknown {
+				continue // of a library that does something of its own
+			}
+			v.part = partFetch
+		}
+		if v.steps {
+			continue
+		}
+		if v.duty == dutyUnknown || v.duty == dutyTrainer {
+			v.duty = dutyWorker
+		}
+		m, file, ok := c.look(p, tid, nil)
+		if !ok {
+			continue
+		}
+		m.view = v
+		x := workerCause(m)
+		if x == causeNetwork && !p.stalled && c.lookedIdle(v) {
+			x = causeIdle // an event loop between requests
+		}
+		switch x {
+		case causeIdle:
+			if v.part == partPut {
+				t.feeds = surelyFeeds
+			}
+		case causeLatency:
+			t.feeds = max(t.feeds, maySleep)
+		default:
+			t.feeds = surelyFeeds
+		}
+		if x == causeStorage {
+			c.noteFile(p.pid, file)
+		}
+		if m.block == blockFlock {
+			c.noteLock(file)
+		}
+		strong = strong || t.feeds == surelyFeeds
+		lanes = append(lanes, lane{t, m, x})
+	}
+	busy, n := 0, 0
+	for _, l := range lanes {
+		if l.t.feeds == notFeeding || strong && l.t.feeds == maySleep {
+			continue
+		}
+		n++
+		if l.cause != causeIdle {
+			busy++
+		}
+	}
+	for _, l := range lanes {
+		if l.t.feeds == notFeeding || strong && l.t.feeds == maySleep {
+			continue
+		}
+		c.countLane(l.cause)
+		c.bin.threadLanes++
+		if l.m.interpreter() {
+			c.bin.interpreter++
+		}
+		if l.cause == causeIdle {
+			continue
+		}
+		c.bin.laneParts[l.m.view.part]++
+		c.noteWhere(l.cause, l.m)
+		if p.stalled {
+			c.bin.stalled[l.cause] += 1 / float64(busy)
+		}
+	}
+	if p.stalled && n > 0 && busy == 0 {
+		c.bin.stalled[causeHandoff]++
+	}
+	p.feeders = p.feeders || strong
+	return n > 0
+}
+
+// lookedIdle reports whether frames are those of an event loop with nothing to run.
+func (c *collector) lookedIdle(v view) bool { return v.part == partRead && !v.user }
