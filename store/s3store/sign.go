@@ -150,7 +150,7 @@ func (k *keys) fetch(ctx context.Context) {
 	}
 	k.err = nil
 	if err != nil {
-		k.err, k.after = explained(err), now.Add(fetchAgain)
+		k.err, k.after = explained(err, k.known), now.Add(fetchAgain)
 	} else {
 		k.have, k.got, k.known = got, now, true
 	}
@@ -187,10 +187,11 @@ func (e *noKeys) Error() string {
 // Transient says whether it may go better the next time.
 func (e *noKeys) Transient() bool { return e.again }
 
-func explained(err error) error {
+// explained says what a failure to fetch means; before says that it went well once.
+func explained(err error, before bool) error {
 	var answered interface{ HTTPStatusCode() int }
 	var waited interface{ Timeout() bool }
-	if errors.As(err, &answered) && answered.HTTPStatusCode() >= 500 || errors.As(err, &answered) && answered.HTTPStatusCode() == 429 ||
+	if before || errors.As(err, &answered) && answered.HTTPStatusCode() >= 500 || errors.As(err, &answered) && answered.HTTPStatusCode() == 429 ||
 		errors.As(err, &waited) && waited.Timeout() && !isMetadata(err) {
 		return &noKeys{again: true}
 	}
