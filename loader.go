@@ -173,13 +173,16 @@ type State struct {
 	Epoch       int64  `json:"epoch"`
 	Row         int64  `json:"row"`
 	Fingerprint string `json:"fingerprint"`
+	// Order is "source", "full" or "window:16"; it is empty in states of before there
+	// were several.
+	Order string `json:"order,omitempty"`
 }
 
 // State returns where the loader stands.
 func (l *Loader) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return State{Version: 1, Seed: l.seed, Epoch: l.pos.Epoch, Row: l.pos.Row, Fingerprint: l.p.Info().Fingerprint}
+	return State{Version: 1, Seed: l.seed, Epoch: l.pos.Epoch, Row: l.pos.Row, Fingerprint: l.p.Info().Fingerprint, Order: l.p.Info().Order.String()}
 }
 
 // Restore makes the next batch the one that followed when s was taken, also
@@ -191,6 +194,8 @@ func (l *Loader) Restore(s State) error {
 		return fmt.Errorf("stoker: a state of version %d; this build knows version 1", s.Version)
 	case s.Seed != l.seed:
 		return fmt.Errorf("stoker: the state was taken with seed %d, the loader has seed %d; open it with that seed", s.Seed, l.seed)
+	case s.Order != "" && s.Order != l.p.Info().Order.String():
+		return fmt.Errorf("stoker: the state was taken in the order %q, the loader has %q; open it with that order", s.Order, l.p.Info().Order.String())
 	case s.Fingerprint != l.p.Info().Fingerprint:
 		return fmt.Errorf("stoker: the state was taken on other data (fingerprint %q, here %q)", s.Fingerprint, l.p.Info().Fingerprint)
 	case s.Epoch < 0 || s.Row < 0 || s.Row > l.p.Info().Len:
@@ -225,6 +230,13 @@ func (l *Loader) Len() int64 { return l.p.Info().Steps }
 
 // Records returns the number of records in the dataset.
 func (l *Loader) Records() int64 { return l.p.Info().Len }
+
+// Order is the order in which records come: its Mode is "source", "full" or "window".
+// Where it was left to the data (WindowAuto), Why says how it was chosen.
+type Order = pipeline.OrderInfo
+
+// Order returns the order in which records come.
+func (l *Loader) Order() Order { return l.p.Info().Order }
 
 // Classes returns the class names of a label field, nil when it has none.
 func (l *Loader) Classes(field string) []string { return l.p.Info().Classes[field] }

@@ -20,6 +20,10 @@ type Options struct {
 	// Shuffle draws a new order for each epoch from Seed; otherwise records
 	// come in the order of the source.
 	Shuffle bool
+	// Window, with Shuffle, is how many chunks of the data an order uses at a time,
+	// each of them once in an epoch: storage is then read in large pieces. 0 means a
+	// permutation of all records, WindowAuto what suits where the data lies.
+	Window int
 	// Seed decides on order and augmentation.
 	Seed uint64
 	// DropLast leaves out the records of an epoch that do not fill a batch on
@@ -82,6 +86,10 @@ type Options struct {
 	// loader closes it, and so does an Open that fails.
 	Source driver.Source
 }
+
+// WindowAuto is the Options.Window with which the loader chooses, and says why
+// (Loader.Order).
+const WindowAuto = pipeline.WindowAuto
 
 // View says which records and fields of the data are wanted, under which names and
 // as what. The zero value is everything, as it is.
@@ -209,7 +217,7 @@ const (
 // config is the engine's form of the options.
 func (o *Options) config(url string) (pipeline.Config, error) {
 	c := pipeline.Config{
-		Source: url, View: o.View, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Seed: o.Seed, DropLast: o.DropLast, Uneven: o.Uneven,
+		Source: url, View: o.View, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Window: o.Window, Seed: o.Seed, DropLast: o.DropLast, Uneven: o.Uneven,
 		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch, Lookahead: o.Lookahead,
 		Fields: o.Fields, Pad: o.Pad, Bucket: o.Bucket, Sequence: o.Sequence, ApplyOrientation: o.ApplyOrientation,
 		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit,

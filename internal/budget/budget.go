@@ -23,6 +23,8 @@ type Request struct {
 	// ahead; 0 means a default that fits. What is asked for is given or refused.
 	Prefetch  int
 	Lookahead int64
+	// Window is what the chunks take that an order by windows uses at a time.
+	Window int64
 	// Substitutes says that other records are read in the place of bad ones.
 	Substitutes bool
 
@@ -68,6 +70,8 @@ type Shares struct {
 	Ring   int64 `json:"ring"`
 	// Lookahead is what may be read and wait for its turn.
 	Lookahead int64 `json:"lookahead"`
+	// Window is for the chunks that an order by windows uses at a time.
+	Window int64 `json:"window,omitempty"`
 	// Read is for the records that are being read and decoded, those that take
 	// the place of bad ones among them.
 	Read int64 `json:"read"`
@@ -141,7 +145,7 @@ func Make(r *Request) (*Plan, error) {
 // least is the plan with the least of everything that was not asked for.
 func least(r *Request) *Plan {
 	p := &Plan{
-		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead, Held: r.Held},
+		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead, Window: r.Window, Held: r.Held},
 		SlotStride: SlotStride(r.SlotBytes), Slots: minSlots,
 		WorkerScratch: workerScratch(r.Images), Large: minLarge,
 	}
@@ -179,7 +183,9 @@ func (p *Plan) read(r *Request) int64 {
 }
 
 // sum is what a plan takes.
-func (p *Plan) sum(r *Request) int64 { return p.Ring + p.Lookahead + p.read(r) + p.scratch(r) + p.Held }
+func (p *Plan) sum(r *Request) int64 {
+	return p.Ring + p.Window + p.Lookahead + p.read(r) + p.scratch(r) + p.Held
+}
 
 func (p *Plan) scratch(r *Request) int64 {
 	return int64(r.Threads)*(p.WorkerScratch+2*p.WorkerDecode+decoderBytes(r.Images)) + p.Large

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/direct"
@@ -80,6 +81,9 @@ func (u *Unit) needOf(k int) int64 {
 	}
 	return n
 }
+
+// errNoIndex is the failure of a record of which nothing else is known.
+var errNoIndex = errors.New("internal error: it cannot be located although its chunk was read")
 
 // maxRounds bounds how often a source may have more to learn about a unit.
 const maxRounds = 16
@@ -251,7 +255,11 @@ func (f *Fetcher) issue(u *Unit) {
 		} else if u.Bytes[i] != nil || e.Size == 0 || u.Records[u.recordOf(i)].Err != nil {
 			continue
 		}
-		if dst == nil && e.Size > maxRequest {
+		most := int64(maxRequest)
+		if u.whole {
+			most = maxWhole
+		}
+		if dst == nil && e.Size > most {
 			bl, err := f.mem.alloc(int(e.Size))
 			if err != nil {
 				u.Records[u.recordOf(i)].Err = err
@@ -260,10 +268,10 @@ func (f *Fetcher) issue(u *Unit) {
 			bl.refs = 1
 			u.blocks[i], u.Bytes[i], dst = bl, bl.b, bl.b
 		}
-		for at := int64(0); at < e.Size; at += maxRequest {
-			n := min(e.Size-at, maxRequest)
+		for at := int64(0); at < e.Size; at += most {
+			n := min(e.Size-at, most)
 			w := f.newWant()
-			*w = want{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx}
+			*w = want{u: u, i: i, object: e.Object, off: e.Offset + at, size: n, ctx: u.ctx, alone: u.whole}
 			if dst != nil {
 				w.dst, w.alone = dst[at:at+n:at+n], true
 			}
@@ -285,5 +293,7 @@ func (f *Fetcher) arrived(u *Unit) {
 		f.freeLocked(u)
 	case u.attached:
 		f.offer(u)
+	case u.chunk:
+		signal(f.space)
 	}
 }

@@ -137,6 +137,9 @@ type Unit struct {
 	ids      []int64  // memory of Group.IDs
 	readErrs []error  // by record
 	err      error
+	whole    bool         // of a chunk that is read as it is
+	chunk    bool         // its records are for other units
+	from     []*heldChunk // the chunks that its records are of, one for each record
 }
 
 // Order is the unit's place in the order of need.
@@ -324,8 +327,12 @@ func (f *Fetcher) freeLocked(u *Unit) {
 		f.used -= u.reserved
 	}
 	f.units--
+	for i, c := range u.from {
+		c.usedLocked(f)
+		u.from[i] = nil
+	}
 	clear(u.Bytes)
-	*u = Unit{Group: u.Group, blocks: u.blocks[:0], ids: u.ids, readErrs: u.readErrs[:0]}
+	*u = Unit{Group: u.Group, blocks: u.blocks[:0], ids: u.ids, readErrs: u.readErrs[:0], from: u.from[:0]}
 	u.Alloc, u.Place = nil, nil
 	if len(f.pool) < 256 {
 		f.pool = append(f.pool, u)

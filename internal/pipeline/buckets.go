@@ -89,7 +89,10 @@ func (p *Pipeline) steps() int64 {
 // epoch is the order of an epoch. Those who read ahead and those who fill batches go
 // through the same ones.
 func (p *Pipeline) epoch(n int64) *sampler.Epoch {
-	if p.buckets == nil {
+	switch {
+	case p.window != nil:
+		return p.window.epoch(n).Of(&p.split)
+	case p.buckets == nil:
 		return sampler.NewEpoch(&p.split, p.cfg.Shuffle, p.cfg.Seed, n)
 	}
 	p.epochMu.Lock()
@@ -108,7 +111,10 @@ func (p *Pipeline) epoch(n int64) *sampler.Epoch {
 // fingerprint is that of the source, and of how batches are made of it where positions
 // depend on that.
 func (p *Pipeline) fingerprint(info *driver.Info) string {
-	if p.buckets == nil {
+	switch {
+	case p.window != nil:
+		return p.window.fingerprint(info.Fingerprint)
+	case p.buckets == nil:
 		return info.Fingerprint
 	}
 	b := p.bucketInfo

@@ -30,6 +30,9 @@ type Config struct {
 	// Shuffle draws a new order for each epoch; otherwise records come in the
 	// order of the source.
 	Shuffle bool `json:"shuffle"`
+	// Window, with Shuffle, is the number of chunks that the order uses at a time: 0 for
+	// all, a permutation of all records; WindowAuto for what the data asks for.
+	Window int `json:"window"`
 	// Order is OrderClient where the client says which records each batch has; it is
 	// empty where Shuffle does.
 	Order string `json:"order"`
@@ -187,7 +190,7 @@ func checkParts(data []byte) error {
 }
 
 var configKeys = []string{
-	"source", "view", "pad", "bucket", "batch_size", "shuffle", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
+	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
 	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
 	"cache", "cache_dir", "cache_limit",
 }
@@ -237,6 +240,14 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("order is %q, must be %q or empty", c.Order, OrderClient)
 	case c.Order == OrderClient && (c.Shuffle || c.DropLast || c.Uneven != sampler.Exact || c.WorldSize > 1 || c.Bucket != nil):
 		return c, fmt.Errorf("order is %q: which records a batch has is then not for shuffle, drop_last, world_size or bucket to say", c.Order)
+	case c.Window < WindowAuto || c.Window > sampler.MaxWindow:
+		return c, fmt.Errorf("window is %d chunks, must be between 1 and %d, or 0 for all", c.Window, sampler.MaxWindow)
+	case c.Window != 0 && !c.Shuffle:
+		return c, fmt.Errorf("window is %d, which is an order of shuffle, and shuffle is off", c.Window)
+	case c.Window > 0 && c.Bucket != nil:
+		return c, fmt.Errorf("an order by windows and bucket exclude each other: both say which records come together; use shuffle for all records with bucket")
+	case c.Window > 0 && c.Sequence != nil:
+		return c, fmt.Errorf("an order by windows is of the records of the data, and sequences are made of documents in their own order; use shuffle for all records")
 	case c.Layout != "" && c.Layout != "NHWC" && c.Layout != "NCHW":
 		return c, fmt.Errorf("layout is %q, must be \"NHWC\" or \"NCHW\"", c.Layout)
 	case len(c.Outputs) > maxOutputs:

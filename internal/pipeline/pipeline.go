@@ -41,6 +41,9 @@ type Pipeline struct {
 	// buckets are those that batches are of, nil without.
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
+	// window is the order by windows of chunks, nil for another one.
+	window     *window
+	orderWhy   string // where it was left to the data
 	epochMu    sync.Mutex
 	lastEpochs [2]struct {
 		n int64
@@ -176,6 +179,9 @@ func (p *Pipeline) open(ctx context.Context) error {
 		return fmt.Errorf("%s can only be read in order, since it is compressed, and the client is to say which records come: "+
 			"make a pack of it (stoker pack)", info.URL)
 	}
+	if err := p.chooseOrder(info); err != nil {
+		return err
+	}
 	if info.Sequential && cfg.Shuffle {
 		return fmt.Errorf("%s can only be read in order, since it is compressed, and shuffle asks for another one: "+
 			"make a pack of it (stoker pack) and shuffle that, or turn shuffle off", info.URL)
@@ -184,6 +190,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if int64(cfg.BatchSize)*int64(cfg.WorldSize) > sampler.MaxLen {
 		return fmt.Errorf("batch_size x world_size is %d, the limit is %d", int64(cfg.BatchSize)*int64(cfg.WorldSize), int64(sampler.MaxLen))
 	}
+	p.split.InTurn = p.window != nil && !p.window.Whole()
 	if err := p.planBuckets(ctx, info); err != nil {
 		return err
 	}
@@ -212,7 +219,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plan, err := budget.Make(request)
+	plan, err := p.share(request)
 	if err != nil {
 		return err
 	}
@@ -229,7 +236,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
 		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: p.fingerprint(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
-		CacheNote: p.kept.noted(),
+		CacheNote: p.kept.noted(), Order: p.ordered(),
 	}
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)
@@ -243,8 +250,8 @@ func (p *Pipeline) open(ctx context.Context) error {
 	want := p.set.Fields()
 	p.fetch = fetch.New(fetch.Config{
 		Want:   want,
-		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Lookahead + plan.Fetch + plan.Urgent),
-		Memory: plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
+		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
+		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
 	})
 	p.workerParse = plan.WorkerParse
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)

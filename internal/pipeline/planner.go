@@ -22,7 +22,8 @@ import (
 // not to be in memory come back (missed).
 //
 // A source that cannot locate its records has them read in order instead
-// (fetch.InOrder): what is ahead then comes from there, and nothing is scouted.
+// (fetch.InOrder), and an order by windows chunk by chunk (fetch.Chunked): what is
+// ahead then comes from there, and nothing is scouted.
 //
 // Everything here is done by one goroutine, which waits in one place (run).
 type planner struct {
@@ -35,8 +36,9 @@ type planner struct {
 	scouts []*fetch.Unit
 	ahead  []*fetch.Unit
 	missed []missedUnit
-	// inOrder is set for a source that cannot locate; cur is then its goroutine's.
-	inOrder *fetch.InOrder
+	// reader is set for a source that cannot locate, and cur is then its goroutine's;
+	// and for an order by windows.
+	reader reader
 	// inMemory counts the units in a row for which nothing had to be read.
 	inMemory int
 
@@ -45,6 +47,14 @@ type planner struct {
 	row    int
 	rows   int
 	follow cursor // where batches are, behind cur
+}
+
+// reader makes units by itself, which come in the order of need.
+type reader interface {
+	// Take appends those that are ready to list, which holds those not used yet.
+	Take(list []*fetch.Unit) []*fetch.Unit
+	// Stop gives up what nobody has taken.
+	Stop()
 }
 
 // missedUnit is a unit of rows that were to be in memory.
@@ -68,8 +78,11 @@ func newPlanner(p *Pipeline, s *stream) *planner {
 	pl.cur.given, pl.follow.given = s.given, s.given
 	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
 	pl.follow.set(p, s.pos.Epoch, s.pos.Row)
-	if p.src.Info().Sequential {
-		pl.inOrder = p.fetch.InOrder(s.ctx, p.groupRows, pl.following)
+	switch {
+	case p.src.Info().Sequential:
+		pl.reader = p.fetch.InOrder(s.ctx, p.groupRows, pl.following)
+	case p.window != nil:
+		pl.reader = p.fetch.Chunked(s.ctx, pl.order, p.window.reading(p, pl))
 	}
 	return pl
 }
@@ -166,8 +179,8 @@ func (pl *planner) run() {
 	p, s := pl.p, pl.s
 	defer pl.end()
 	for s.ctx.Err() == nil {
-		if pl.inOrder != nil {
-			pl.ahead = pl.inOrder.Take(pl.ahead)
+		if pl.reader != nil {
+			pl.ahead = pl.reader.Take(pl.ahead)
 		} else {
 			pl.takeMissed()
 		}
@@ -188,7 +201,7 @@ func (pl *planner) run() {
 			pl.b = nil
 			continue
 		}
-		if pl.inOrder == nil && !p.warm.Load() {
+		if pl.reader == nil && !p.warm.Load() {
 			pl.lookAhead(pl.b == nil)
 		}
 		select {
@@ -265,7 +278,7 @@ func (pl *planner) dispatch() bool {
 			u := pl.ahead[0]
 			pl.ahead = pl.ahead[:copy(pl.ahead, pl.ahead[1:])]
 			pl.attach(u)
-		case pl.inOrder != nil:
+		case pl.reader != nil:
 			return false
 		case len(pl.scouts) > 0 || !p.warm.Load():
 			// The first rows that are not being read yet: wherever their values
@@ -473,8 +486,8 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 // end gives up what is not in a batch.
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
-	if pl.inOrder != nil {
-		pl.inOrder.Stop()
+	if pl.reader != nil {
+		pl.reader.Stop()
 	}
 	for _, u := range pl.ahead {
 		p.fetch.Drop(u)

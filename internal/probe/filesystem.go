@@ -35,11 +35,10 @@ var memoryKinds = map[string]bool{"tmpfs": true, "ramfs": true, "devtmpfs": true
 
 // networkClass says which class a network file system belongs to.
 func networkClass(kind string) string {
-	switch {
-	case strings.HasPrefix(kind, "nfs"), kind == "cifs", kind == "smb3", kind == "9p", kind == "ceph", kind == "lustre", kind == "beegfs", kind == "glusterfs",
-		kind == "fuse.glusterfs", kind == "gpfs", kind == "afs":
+	switch proc.RemoteFiles(kind) {
+	case proc.RemoteServer:
 		return plan.ClassNFS
-	case strings.HasPrefix(kind, "fuse.") && (strings.Contains(kind, "s3") || strings.Contains(kind, "gcs") || strings.Contains(kind, "blob") || strings.Contains(kind, "goofys")):
+	case proc.RemoteBucket:
 		return plan.ClassObject
 	}
 	return ""

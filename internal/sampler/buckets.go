@@ -107,6 +107,7 @@ func (b *Buckets) After(id, try int64) (int64, bool) {
 type Epoch struct {
 	order Order
 	split *Split
+	walk  *walk // where the order is by windows
 
 	b       *Buckets
 	shuffle bool
@@ -119,6 +120,9 @@ type Epoch struct {
 func NewEpoch(s *Split, shuffle bool, seed uint64, epoch int64) *Epoch {
 	return &Epoch{order: NewOrder(s.Len, shuffle, seed, epoch), split: s}
 }
+
+// Of is the epoch of a split in an order by windows, for one goroutine.
+func (w *WindowEpoch) Of(s *Split) *Epoch { return &Epoch{walk: newWalk(w), split: s} }
 
 // NewEpoch is an epoch of batches of one bucket each.
 func (b *Buckets) NewEpoch(shuffle bool, seed uint64, epoch int64) *Epoch {
@@ -177,6 +181,13 @@ func (e *Epoch) step(pos int64) int {
 // Fill writes the records of rows k, k+1, ... of a part into ids.
 func (e *Epoch) Fill(ids []int64, p *Part, k int) {
 	if len(ids) == 0 {
+		return
+	}
+	if e.walk != nil {
+		step := max(p.Stride, 1)
+		for i := range ids {
+			ids[i] = e.walk.at((p.Lo + (int64(k)+int64(i))*step) % e.split.Len)
+		}
 		return
 	}
 	pos, order, n := p.Lo+int64(k), &e.order, e.order.Len()

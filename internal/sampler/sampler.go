@@ -210,6 +210,9 @@ type Split struct {
 	World    int
 	DropLast bool
 	Uneven   Uneven
+	// InTurn gives each rank the positions that are its number modulo the number of
+	// ranks, in the place of a run of them.
+	InTurn bool
 }
 
 // Part is one rank's part of a global batch.
@@ -218,6 +221,9 @@ type Part struct {
 	// on, or of the bucket, are Repeated ones: records from its beginning.
 	Lo, Hi   int64
 	Repeated int64
+	// Stride is the distance between positions where it is not 1 (Split.InTurn): they are
+	// then Lo, Lo + Stride, ..., and Hi is Lo + their number.
+	Stride int64
 	// Next is the position behind the global batch, where the next one begins.
 	Next int64
 	// Step is the number of the global batch in its epoch, Bucket the bucket that its
@@ -245,6 +251,9 @@ func (s *Split) At(row int64) (Part, bool) {
 func (s *Split) share(row, left, rows int64) (Part, bool) {
 	// left < rows x World <= 2^40, World <= 2^20: no overflow.
 	r, w := int64(s.Rank), int64(s.World)
+	if s.InTurn {
+		return s.shareInTurn(row, left, rows)
+	}
 	if left < rows*w {
 		switch {
 		case s.DropLast:
@@ -259,6 +268,30 @@ func (s *Split) share(row, left, rows int64) (Part, bool) {
 	}
 	p := Part{Lo: row + r*rows, Hi: row + (r+1)*rows}
 	p.Repeated = max(p.Hi-max(p.Lo, row+left), 0)
+	return p, rows > 0
+}
+
+// shareInTurn is share of positions that ranks take in turn.
+func (s *Split) shareInTurn(row, left, rows int64) (Part, bool) {
+	r, w := int64(s.Rank), int64(s.World)
+	first := ((r-row)%w + w) % w // of the rank's, behind row
+	had := max(left-first+w-1, 0) / w
+	p := Part{Lo: row + first, Stride: w}
+	if left < rows*w {
+		switch {
+		case s.DropLast:
+			return Part{}, false
+		case s.Uneven == Pad:
+			rows = (left + w - 1) / w
+		case s.Uneven == Drop:
+			rows = left / w
+		default:
+			p.Hi = p.Lo + had
+			return p, true
+		}
+	}
+	p.Hi = p.Lo + rows
+	p.Repeated = max(rows-had, 0)
 	return p, rows > 0
 }
 

@@ -145,6 +145,11 @@ type view struct {
 	sizer    driver.Sizer
 	shaper   driver.Shaper
 	paths    driver.Pather
+	// chunks are what Chunks returns, chunkOf the source's number of each, nil where it
+	// is the same.
+	chunksOnce sync.Once
+	chunks     []int64
+	chunkOf    []int
 }
 
 // check refuses what makes no sense, whatever the source.

@@ -67,7 +67,10 @@ class Loader:
             but images and masks come along. Several arrays may be made from one stored field
             with ``stoker.Field``. A list of names gives those fields as they are stored.
             Default: all fields as stored, which needs images of one size.
-        shuffle: a new order in each epoch; otherwise the order of the source.
+        shuffle: ``True``: a new order in each epoch, any record at any place; otherwise the order of the source.
+            ``"window:16"``: a new order that uses 16 chunks of the data at a time, and each chunk once in an epoch, so
+            that storage which answers late or by the request is read in large pieces. ``"auto"``: the former where
+            that costs nothing, otherwise the latter; ``info["order"]`` says which one and why.
         seed: all random numbers, of the order and of the transforms, depend on it.
         drop_last: leave out the records of an epoch that do not fill a batch on every rank.
             Otherwise the last batch is smaller, and may be empty on some ranks.
@@ -177,7 +180,7 @@ class Loader:
         kinds: Mapping[str, str] | None = None,
         resolution: int | str | None = None,
         dedupe: bool | Sequence[str] = False,
-        shuffle: bool = False,
+        shuffle: bool | str = False,
         seed: int = 0,
         drop_last: bool = False,
         uneven: str = "exact",
@@ -214,7 +217,8 @@ class Loader:
         _options.refuse_unknown(unknown, _ARGUMENTS)
         self.source = _options.source_url(source)
         self.batch_size = _options.whole("batch_size", batch_size, 1, 1 << 20)
-        self.shuffle = bool(shuffle)
+        shuffled, window = _options.order(shuffle)
+        self.shuffle: bool | str = shuffle if window else shuffled
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
         self.drop_last = bool(drop_last)
         self.output = _options.choice("output", output, ("numpy", "torch"))
@@ -236,7 +240,8 @@ class Loader:
                 where, split, part, split_seed, stratify, group, select, drop, rename, kinds, resolution, dedupe
             ),
             "batch_size": self.batch_size,
-            "shuffle": self.shuffle,
+            "shuffle": shuffled,
+            "window": window,
             "seed": self.seed,
             "drop_last": self.drop_last,
             "uneven": _options.choice("uneven", uneven, ("exact", "pad", "drop")),
@@ -278,6 +283,11 @@ class Loader:
             if prefetch is None and self._live().slots <= self._stage.wants:
                 self._widen(self._stage.wants)
         self.info = self._live().info
+        if shuffle == "auto":
+            chosen = self.info["order"]
+            self.shuffle = f"window:{chosen['window']}" if chosen["mode"] == "window" else True
+            # An engine that is started anew, or another rank, goes on with the same order.
+            self._config["window"] = chosen.get("window", 0)
         if note := self.info.get("cache_note"):
             warnings.warn(str(note), RuntimeWarning, stacklevel=2)
 
@@ -609,7 +619,7 @@ class Loader:
             parts.append(f"{len(self.classes):,} classes")
         parts.append(f"batch_size={self.batch_size}")
         if self.shuffle:
-            parts.append(f"shuffle=True, seed={self.seed}")
+            parts.append(f"shuffle={self.shuffle!r}, seed={self.seed}")
         if self.world_size > 1:
             parts.append(f"rank={self.rank}, world_size={self.world_size}")
         arrays = ", ".join(str(s) for s in self._specs)

@@ -73,6 +73,23 @@ def choice(name: str, value: Any, known: tuple[str, ...]) -> str:
     return str(value)
 
 
+MAX_WINDOW = 1 << 20
+
+
+def order(shuffle: Any) -> tuple[bool, int]:
+    """Return what ``shuffle`` asks for: whether records are shuffled, and the window, 0 for none, -1 for a choice."""
+    if not isinstance(shuffle, str):
+        return bool(shuffle), 0
+    if shuffle == "auto":
+        return True, -1
+    found = re.fullmatch(r"window:(\d{1,9})", shuffle)
+    if found and 1 <= int(found[1]) <= MAX_WINDOW:
+        return True, int(found[1])
+    raise ConfigError(
+        f'shuffle={shuffle!r}; it is True, False, "auto", or "window:N" with a number of chunks from 1 to {MAX_WINDOW}'
+    )
+
+
 def seconds(name: str, value: Any) -> float:
     """Check a time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:

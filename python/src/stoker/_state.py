@@ -11,7 +11,7 @@ from ._errors import StateMismatch
 VERSION = 1
 
 
-def save(position: Position, seed: int, shuffle: bool, info: Mapping[str, Any]) -> dict[str, Any]:
+def save(position: Position, seed: int, shuffle: bool | str, info: Mapping[str, Any]) -> dict[str, Any]:
     """Return a position as a state that JSON can hold."""
     return {
         "version": VERSION,
@@ -24,7 +24,7 @@ def save(position: Position, seed: int, shuffle: bool, info: Mapping[str, Any]) 
     }
 
 
-def load(state: Mapping[str, Any], seed: int, shuffle: bool, info: Mapping[str, Any]) -> Position:
+def load(state: Mapping[str, Any], seed: int, shuffle: bool | str, info: Mapping[str, Any]) -> Position:
     """Return the position of a state that fits this loader."""
     if not isinstance(state, Mapping):
         raise StateMismatch(f"the state is a {type(state).__name__}, not what state_dict() returns")
@@ -42,8 +42,10 @@ def load(state: Mapping[str, Any], seed: int, shuffle: bool, info: Mapping[str, 
             raise StateMismatch(f"the state's {key} is {value!r}, not a whole number")
     if state["seed"] != seed:
         raise StateMismatch(f"the state was saved with seed={state['seed']}, this loader has seed={seed}")
-    if bool(state.get("shuffle", shuffle)) != shuffle:
-        raise StateMismatch(f"the state was saved with shuffle={state['shuffle']}, this loader has shuffle={shuffle}")
+    if (theirs := state.get("shuffle", shuffle)) != shuffle:
+        raise StateMismatch(
+            f"the state was saved with shuffle={theirs!r}, this loader has shuffle={shuffle!r}; make it with that order"
+        )
     if state["records"] != info["len"]:
         raise StateMismatch(
             f"the state was saved over {state['records']} records, this loader has {info['len']}: other data"

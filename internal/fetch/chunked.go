@@ -1,0 +1,552 @@
+package fetch
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Chunks say how the records of a source lie in chunks, and in which order they come.
+type Chunks struct {
+	// Of is the chunk of a record, Records are those of a chunk: from one to before
+	// another one.
+	Of      func(id int64) int
+	Records func(chunk int) (from, to int64)
+	// Extent is where all of a chunk lies. Where it is false, or nil, the chunk's records
+	// are located, and neighbours read together.
+	Extent func(chunk int) (driver.Extent, bool)
+	// Group is the most records of a unit, Held the most chunks that are held at a time.
+	Group, Held int
+	// Next fills ids with the records of the next group, and says how many these are,
+	// where the first of them comes and how far apart they come.
+	Next func(ids []int64) (n int, at Place, step int64)
+	// Last is the last position of an epoch at which a record of a chunk comes.
+	Last func(epoch int64, chunk int) int64
+}
+
+// Place is a position of an epoch.
+type Place struct{ Epoch, Pos int64 }
+
+func (p Place) before(q Place) bool {
+	return p.Epoch < q.Epoch || p.Epoch == q.Epoch && p.Pos < q.Pos
+}
+
+// Chunked reads records whose order uses few chunks at a time. A chunk is read when
+// the first of its records comes, in one read or a few large ones, and is held until
+// the last one has been used; chunks that come next are read as far ahead as there is
+// memory. Units are made of records whose chunks are there, so that they are ready
+// when they are made.
+//
+// Memory is given in the order of need, and there is room for all chunks that the
+// order uses at a time: what is needed first waits for nothing that comes later.
+//
+// Its methods are called by one goroutine at a time.
+type Chunked struct {
+	f   *Fetcher
+	c   Chunks
+	ctx context.Context
+
+	order  int64
+	groups []*chunkGroup // that are not units yet; only the last is not admitted as a whole
+	spare  []*chunkGroup
+	lead   int // records in groups
+	held   map[int]*heldChunk
+	// loading is a chunk that the source has to learn about before it can be read.
+	loading *heldChunk
+	units   []*Unit // that wait for memory of their own
+}
+
+// chunkGroup is a group of records on its way to be a unit.
+type chunkGroup struct {
+	ids  []int64
+	from []*heldChunk // of the first of them, those that are admitted
+	at   Place        // of the first record
+	step int64
+}
+
+// heldChunk is a chunk that is read, or has been.
+type heldChunk struct {
+	chunk int
+	u     *Unit
+	base  int64 // the first record
+	whole bool
+	// learnt says that the source has looked at its index, with err.
+	learnt bool
+	err    error
+	last   Place
+	// uses counts the records that were admitted and are not done.
+	uses atomic.Int64
+	// gone says that nobody asks for it any more. Guarded by Fetcher.mu.
+	gone bool
+}
+
+const (
+	// maxWhole is the most that one read of a whole chunk asks for.
+	maxWhole = 16 << 20
+	// maxLead is how many records may be admitted ahead of the units, leadStep how many
+	// are at a time.
+	maxLead  = 1 << 18
+	leadStep = 1 << 13
+	// maxMade is how many units may wait for a batch.
+	maxMade = 256
+)
+
+// Chunked begins to read. Units of it stand behind order in the order of need. What
+// is being read for it ends with ctx.
+func (f *Fetcher) Chunked(ctx context.Context, order int64, c *Chunks) *Chunked {
+	return &Chunked{f: f, c: *c, ctx: ctx, order: order, held: map[int]*heldChunk{}}
+}
+
+// Take goes on as far as there is memory, and appends the units that have become
+// ready to list, which holds those that nobody has used yet. Fetcher.Space says when
+// there may be more.
+func (r *Chunked) Take(list []*Unit) []*Unit {
+	for admitted := 0; ; {
+		n, stuck := r.admit()
+		admitted += n
+		before := len(list)
+		list = r.make(list, stuck)
+		switch {
+		case r.ctx.Err() != nil:
+			return list
+		case len(list) > before && len(list) < maxMade:
+			// There may be room for more now.
+		case stuck || r.lead >= maxLead:
+			return list
+		case admitted >= leadStep:
+			r.f.Wake() // and go on when others had their turn
+			return list
+		}
+	}
+}
+
+// admit admits the records of one group, and says how many these are and whether
+// something is in the way of the next one.
+func (r *Chunked) admit() (n int, stuck bool) {
+	if r.lead >= maxLead {
+		return 0, false
+	}
+	g := r.last()
+	if g == nil || len(g.from) == len(g.ids) {
+		g = r.newGroup()
+	}
+	for len(g.from) < len(g.ids) {
+		i := len(g.from)
+		chunk := r.c.Of(g.ids[i])
+		at := Place{g.at.Epoch, g.at.Pos + int64(i)*g.step}
+		h := r.held[chunk]
+		if h == nil {
+			if h = r.load(chunk, at); h == nil {
+				return n, true
+			}
+		}
+		if h.last.before(at) { // it comes again, in another epoch
+			h.last = r.lastOf(chunk, at)
+		}
+		h.uses.Add(1)
+		g.from = append(g.from, h)
+		n++
+		r.lead++
+	}
+	return n, false
+}
+
+func (r *Chunked) last() *chunkGroup {
+	if len(r.groups) == 0 {
+		return nil
+	}
+	return r.groups[len(r.groups)-1]
+}
+
+// lastOf is where a chunk comes for the last time, seen from a place; records that are
+// repeated at the end of an epoch come behind that.
+func (r *Chunked) lastOf(chunk int, at Place) Place {
+	return Place{at.Epoch, max(r.c.Last(at.Epoch, chunk), at.Pos)}
+}
+
+func (r *Chunked) newGroup() *chunkGroup {
+	g := &chunkGroup{ids: make([]int64, 0, r.c.Group)}
+	if n := len(r.spare); n > 0 {
+		g, r.spare = r.spare[n-1], r.spare[:n-1]
+	}
+	ids := g.ids[:cap(g.ids)]
+	n, at, step := r.c.Next(ids)
+	*g = chunkGroup{ids: ids[:n], from: g.from[:0], at: at, step: step}
+	r.groups = append(r.groups, g)
+	return g
+}
+
+// load has a chunk read when there is room for it, else it returns nil.
+func (r *Chunked) load(chunk int, at Place) *heldChunk {
+	f := r.f
+	h := r.loading
+	if h == nil {
+		if len(r.held) >= r.c.Held && !r.sweep(at) {
+			return nil
+		}
+		h = &heldChunk{chunk: chunk, last: r.lastOf(chunk, at)}
+		h.base, _ = r.c.Records(chunk)
+		if r.c.Extent != nil {
+			if e, ok := r.c.Extent(chunk); ok {
+				h.whole = true
+				h.u = r.unit(h.base, h.base+1)
+				h.u.whole = true
+				h.u.Begin(h.u.ids, f.fields)
+				h.u.Extents = append(h.u.Extents, e)
+				h.u.Next()
+				h.u.measure(f)
+			}
+		}
+		if !h.whole {
+			r.locate(h)
+		}
+	}
+	if !r.known(h) || !r.reserve(h, at) {
+		r.loading = h
+		return nil
+	}
+	r.loading = nil
+	r.held[chunk] = h
+	return h
+}
+
+// unit is an empty unit for a chunk's records.
+func (r *Chunked) unit(from, to int64) *Unit {
+	u := r.f.newUnit()
+	r.order++
+	u.ctx, u.order, u.rushed, u.chunk = r.ctx, r.order, false, true
+	u.ids = u.ids[:0]
+	for id := from; id < to; id++ {
+		u.ids = append(u.ids, id)
+	}
+	u.readErrs = u.readErrs[:0]
+	u.IDs, u.Want = u.ids, r.f.cfg.Want
+	return u
+}
+
+// locate has the records of a chunk located.
+func (r *Chunked) locate(h *heldChunk) {
+	h.whole, h.learnt = false, true
+	h.u = r.unit(r.c.Records(h.chunk))
+	r.locateUnit(h.u)
+	if len(h.u.Missing) > 0 {
+		r.f.Learn(h.u)
+	}
+}
+
+// locateUnit locates all records of a unit, however much there is to read for them.
+func (r *Chunked) locateUnit(u *Unit) {
+	u.Begin(u.ids, r.f.fields)
+	for k, err := range u.readErrs {
+		u.Records[k].Err = err
+	}
+	if u.err = direct.LocateOnce(r.f.src, &u.Group); u.err != nil {
+		u.Group.Relocate()
+		for range u.IDs {
+			u.Next()
+		}
+	}
+	u.measure(r.f)
+}
+
+// known says whether it is known where the records of a chunk lie.
+func (r *Chunked) known(h *heldChunk) bool {
+	for !h.whole && len(h.u.Missing) > 0 {
+		if !r.f.Learned(h.u) {
+			return false
+		}
+		r.locateUnit(h.u)
+		if len(h.u.Missing) > 0 {
+			r.f.Learn(h.u)
+		}
+	}
+	return true
+}
+
+// reserve has a chunk read if there is room for it.
+func (r *Chunked) reserve(h *heldChunk, at Place) bool {
+	f, u := r.f, h.u
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := f.cfg.Memory - f.cfg.Urgent
+	if u.need > most { // its records are read when their turn comes
+		u.need = 0
+		for i := range u.Extents {
+			u.Extents[i].Size = 0
+		}
+	}
+	for u.need > 0 && f.used > 0 && f.used+u.need > most {
+		if !r.sweepLocked(at) {
+			return false
+		}
+	}
+	f.used += u.need
+	u.reserved = u.need
+	f.issue(u)
+	return true
+}
+
+// sweep gives up chunks that are not needed any more, seen from a place of the order,
+// and says whether there were any.
+func (r *Chunked) sweep(at Place) bool {
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	return r.sweepLocked(at)
+}
+
+func (r *Chunked) sweepLocked(at Place) bool {
+	any := false
+	for n, h := range r.held {
+		if h.uses.Load() == 0 && h.u.complete && h.last.before(at) {
+			delete(r.held, n)
+			r.f.freeLocked(h.u)
+			any = true
+		}
+	}
+	// Where nothing is under way that could make room, one goes that will be read again:
+	// better than to wait for ever.
+	if !any && r.f.units == len(r.held) && r.lead == 0 {
+		for n, h := range r.held {
+			if h.uses.Load() == 0 && h.u.complete {
+				delete(r.held, n)
+				r.f.freeLocked(h.u)
+				return true
+			}
+		}
+	}
+	return any
+}
+
+// usedLocked counts a record of a chunk as done. Fetcher.mu is held.
+func (h *heldChunk) usedLocked(f *Fetcher) {
+	if h.uses.Add(-1) == 0 && h.gone {
+		f.freeLocked(h.u)
+	}
+}
+
+// make makes units of the groups whose chunks are there. When the last group waits for
+// room and is the only one, its records that are admitted are a unit of their own: the
+// room may come from them.
+func (r *Chunked) make(list []*Unit, stuck bool) []*Unit {
+	for len(list) < maxMade {
+		for len(r.units) > 0 {
+			if !r.f.AdmitUrgent(r.units[0]) {
+				return list
+			}
+			list = append(list, r.units[0])
+			r.units = r.units[:copy(r.units, r.units[1:])]
+		}
+		if len(r.groups) == 0 {
+			return list
+		}
+		g := r.groups[0]
+		n := len(g.from)
+		if n == 0 || n < len(g.ids) && !stuck || !r.there(g.from) {
+			return list
+		}
+		ids, from := g.ids[:n], g.from
+		u := r.of(ids, from)
+		if u.need > 0 && n > 1 { // one at a time finds room
+			r.undo(u)
+			for k := range ids {
+				r.units = append(r.units, r.of(ids[k:k+1], from[k:k+1]))
+			}
+		} else {
+			r.units = append(r.units, u)
+		}
+		r.lead -= n
+		if n < len(g.ids) {
+			g.ids = g.ids[:copy(g.ids, g.ids[n:])]
+			g.from, g.at.Pos = g.from[:0], g.at.Pos+int64(n)*g.step
+		} else {
+			r.groups = r.groups[:copy(r.groups, r.groups[1:])]
+			r.spare = append(r.spare, g)
+		}
+	}
+	return list
+}
+
+// there says whether chunks have been read, and has the source look at their index.
+func (r *Chunked) there(of []*heldChunk) bool {
+	r.f.mu.Lock()
+	for _, h := range of {
+		if !h.u.complete {
+			r.f.mu.Unlock()
+			return false
+		}
+	}
+	r.f.mu.Unlock()
+	for _, h := range of {
+		if h.learnt {
+			continue
+		}
+		if h.u.Records[0].Err != nil && r.ctx.Err() == nil {
+			// It cannot be read as a whole. Its records are read one by one, so that only
+			// those fail that cannot be had.
+			r.f.mu.Lock()
+			r.f.freeLocked(h.u)
+			r.f.mu.Unlock()
+			r.locate(h)
+			for !r.known(h) {
+				select {
+				case <-r.f.space:
+				case <-r.ctx.Done():
+					return false
+				}
+			}
+			r.f.mu.Lock()
+			r.f.used += h.u.need // what it had before
+			h.u.reserved = h.u.need
+			r.f.issue(h.u)
+			r.f.mu.Unlock()
+			r.f.Wake()
+			return false
+		}
+		if _, ok := r.f.src.(driver.Indexer); ok && h.u.Records[0].Err == nil {
+			h.err = direct.Learn(r.f.src, h.u.Extents[0], h.u.Bytes[0])
+		}
+		h.learnt = true
+	}
+	return true
+}
+
+// of makes a unit of records out of their chunks.
+func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
+	f := r.f
+	u := f.newUnit()
+	r.order++
+	u.ctx, u.order = r.ctx, r.order
+	u.ids = append(u.ids[:0], ids...)
+	u.readErrs = u.readErrs[:0]
+	u.IDs, u.Want = u.ids, f.cfg.Want
+	u.Begin(u.ids, f.fields)
+	if u.err = direct.LocateOnce(f.src, &u.Group); u.err != nil {
+		u.Group.Relocate()
+		for range u.IDs {
+			u.Next()
+		}
+	}
+	for i := range u.Missing { // its chunk could not be read, or is damaged
+		k := u.Missing[i].K
+		u.Records[k].Err = from[k].failed(u.ids[k])
+	}
+	n := len(u.Extents)
+	if cap(u.blocks) < n {
+		u.blocks = make([]*block, n)
+	}
+	u.blocks = u.blocks[:n]
+	clear(u.blocks)
+	u.Bytes = u.Bytes[:0]
+	for range n {
+		u.Bytes = append(u.Bytes, nil)
+	}
+	u.need, u.InMemory = 0, false
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range ids {
+		h := from[k]
+		u.from = append(u.from, h)
+		for i := u.First[k]; i < u.First[k+1]; i++ {
+			e := &u.Extents[i]
+			b, bl, err := h.bytes(e, ids[k], int(i-u.First[k]))
+			switch {
+			case err != nil:
+				u.Records[k].Err = err
+			case b == nil && e.Size > 0:
+				if b = f.obj.Resident(e, now); b == nil {
+					u.need += pieceBytes(e.Size)
+				}
+			}
+			if bl != nil {
+				bl.refs++
+			}
+			u.Bytes[i], u.blocks[i] = b, bl
+		}
+	}
+	return u
+}
+
+// undo gives up what of has made.
+func (r *Chunked) undo(u *Unit) {
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	for _, h := range u.from { // they stay in use
+		h.uses.Add(1)
+	}
+	r.f.units++ // it was not counted
+	r.f.freeLocked(u)
+}
+
+// bytes are those of an extent of a record, the j-th it has. Fetcher.mu is held.
+func (h *heldChunk) bytes(e *driver.Extent, id int64, j int) ([]byte, *block, error) {
+	u := h.u
+	if h.whole {
+		c := &u.Extents[0]
+		at := e.Offset - c.Offset
+		if len(u.Bytes) == 0 || u.Bytes[0] == nil || e.Object != c.Object || at < 0 || at+e.Size > int64(len(u.Bytes[0])) {
+			return nil, nil, nil
+		}
+		return u.Bytes[0][at : at+e.Size : at+e.Size], u.blocks[0], nil
+	}
+	k := int(id - h.base)
+	i := int(u.First[k]) + j
+	switch {
+	case u.Records[k].Err != nil:
+		return nil, nil, u.Records[k].Err
+	case i >= int(u.First[k+1]) || u.Extents[i] != *e || u.Bytes[i] == nil:
+		return nil, nil, nil // the source has found it elsewhere by now, or it is read alone
+	}
+	return u.Bytes[i], u.blocks[i], nil
+}
+
+// failed is why a record of the chunk cannot be located.
+func (h *heldChunk) failed(id int64) error {
+	if h.err != nil {
+		return h.err
+	}
+	u, k := h.u, 0
+	if !h.whole {
+		k = int(id - h.base)
+	}
+	if err := u.Records[k].Err; err != nil {
+		return err
+	}
+	if k < len(u.readErrs) && u.readErrs[k] != nil {
+		return u.readErrs[k]
+	}
+	return errNoIndex
+}
+
+// Stop gives up what nobody has taken. What is being read ends with the context.
+func (r *Chunked) Stop() {
+	f := r.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range r.units {
+		f.units++ // it was not counted
+		f.freeLocked(u)
+	}
+	for _, g := range r.groups {
+		for _, h := range g.from {
+			h.uses.Add(-1)
+		}
+	}
+	r.units, r.groups = nil, nil
+	if h := r.loading; h != nil {
+		h.u.dropped = true
+	}
+	for _, h := range r.held {
+		h.gone = true
+		switch {
+		case !h.u.complete:
+			h.u.dropped = true
+		case h.uses.Load() == 0:
+			f.freeLocked(h.u)
+		}
+	}
+	clear(r.held)
+}

@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// autoWindow is the window that is chosen where random reads are dear: the smallest
+// whose batches are drawn from about as many places as they have records of a kind.
+const autoWindow = 64
+
+// auto chooses the order for the data, and says why. The ranks of a job have to come
+// to the same, so it looks at nothing that differs between machines of one kind, such as
+// memory that happens to be free.
+func (p *Pipeline) auto(info *driver.Info) string {
+	cfg := &p.cfg
+	cfg.Window = 0
+	switch {
+	case cfg.Bucket != nil:
+		return "all records: bucket says which come together"
+	case p.epochs || cfg.Sequence != nil:
+		return "all records: they are others in each epoch"
+	case info.Sequential || info.Objects == 0:
+		return "all records: they do not lie in objects of a store that could be read in pieces"
+	}
+	dear, where := farAway(p.src.Object(0).Store)
+	if !dear {
+		return "all records: they lie " + where + ", where reading at random costs little more"
+	}
+	starts, own := p.chunks(info)
+	size := int64(0)
+	if own != nil {
+		for c := range len(starts) - 1 {
+			size += own.Chunk(c).Size
+		}
+	} else {
+		size = int64(p.recordBytes(info) * float64(info.Len))
+	}
+	chunks := len(starts) - 1
+	if local(p.src.Object(0).Store) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
+		return fmt.Sprintf("all records: they lie %s, and their %d MiB stay in the system's cache from the second epoch on", where, units.MiB(size))
+	}
+	if chunks <= autoWindow {
+		return fmt.Sprintf("all records: they lie %s, and are no more than a window, %d chunks", where, chunks)
+	}
+	cfg.Window = autoWindow
+	for cfg.Window < cfg.WorldSize && cfg.Window < sampler.MaxWindow { // so that each rank has chunks of its own
+		cfg.Window *= 2
+	}
+	return fmt.Sprintf("they lie %s, where %d reads of a chunk cost less than %d of a record", where, chunks, info.Len)
+}
+
+// farAway says whether reads at random places of a store are dear, and where it lies.
+func farAway(s store.Store) (dear bool, where string) {
+	path := local(s)
+	if path == "" {
+		return true, "in " + s.String()
+	}
+	m, ok := proc.Live.MountOf(path)
+	switch {
+	case !ok:
+		return false, "in local files"
+	case proc.RemoteFiles(m.Type) != "":
+		return true, "on a file system of another machine (" + m.Type + ")"
+	}
+	if turns, _ := proc.Live.Rotational(proc.Live.BlockDevice(uint32(m.Major), uint32(m.Minor))); turns {
+		return true, "on a disk that turns"
+	}
+	return false, "in local files"
+}
+
+// local is the path of a store of local files, "" of others.
+func local(s store.Store) string {
+	if id, ok := store.As[store.Identifier](s); ok {
+		if name, _ := id.Identity(); filepath.IsAbs(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// shrink makes a window that was chosen fit the memory, and says so.
+func (p *Pipeline) shrink(r *budget.Request) error {
+	w := p.window
+	if p.orderWhy == "" || p.cfg.WorldSize > 1 {
+		return nil // who asked for it is told; ranks may have unequal memory
+	}
+	for n := w.Window(); n > 1; n /= 2 {
+		r.Window = int64(n) * (w.largest + perChunk)
+		if _, err := budget.Make(r); err == nil {
+			if n < w.Window() {
+				p.orderWhy += fmt.Sprintf("; a window of %d chunks would be better than %d, and does not fit the memory", w.Window(), n)
+				p.cfg.Window = n
+				return p.useWindow(w.starts, w.own)
+			}
+			return nil
+		}
+	}
+	return nil
+}

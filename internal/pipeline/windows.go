@@ -1,0 +1,296 @@
+package pipeline
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/fetch"
+	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// This file makes the order by windows of chunks, when that is asked for or chosen.
+
+// WindowAuto is the value of Config.Window with which the data decides.
+const WindowAuto = -1
+
+const (
+	// chunkBytes is about how large the chunks are of a source that has none.
+	chunkBytes = 8 << 20
+	// maxChunkRecords is the most records of such a chunk; guessedRecords is how many
+	// there are where nothing is known of their sizes.
+	maxChunkRecords = 65_536
+	guessedRecords  = 1024
+	// perChunk is what a chunk takes beside its bytes.
+	perChunk = 4096
+	// sampled is how many records are looked at for their sizes.
+	sampled = 256
+)
+
+// The values of OrderInfo.Mode.
+const (
+	OrderSource  = "source"
+	OrderFull    = "full"
+	OrderWindows = "window"
+)
+
+// OrderInfo says in which order records come.
+type OrderInfo struct {
+	// Mode is OrderSource, OrderFull, OrderWindows or OrderClient.
+	Mode string `json:"mode"`
+	// Window is the number of chunks of which records come at a time, Chunks how many
+	// there are. This rank uses InUse of those of a window, which take WindowBytes.
+	Window      int   `json:"window,omitempty"`
+	Chunks      int   `json:"chunks,omitempty"`
+	InUse       int   `json:"in_use,omitempty"`
+	WindowBytes int64 `json:"window_bytes,omitempty"`
+	// Why says how it was chosen, where that was left to the data.
+	Why string `json:"why,omitempty"`
+}
+
+// String is how states call it: "full", "window:16".
+func (o OrderInfo) String() string {
+	if o.Mode == OrderWindows {
+		return fmt.Sprintf("%s:%d", o.Mode, o.Window)
+	}
+	return o.Mode
+}
+
+// window is the order by windows of a pipeline.
+type window struct {
+	*sampler.Windows
+	starts []int64
+	seed   uint64
+	// own says that chunks are the source's, to be read as they are; largest is the
+	// largest of them, or about that.
+	own     driver.Chunker
+	largest int64
+	inUse   int
+
+	mu   sync.Mutex
+	last [2]struct {
+		n int64
+		*sampler.WindowEpoch
+	}
+}
+
+// chooseOrder makes the order by windows.
+func (p *Pipeline) chooseOrder(info *driver.Info) error {
+	cfg := &p.cfg
+	if cfg.Window == WindowAuto {
+		p.orderWhy = p.auto(info)
+	}
+	if cfg.Window == 0 {
+		return nil
+	}
+	if p.epochs {
+		return fmt.Errorf("an order by windows needs records that are the same in each epoch, and %s has others in each; use shuffle for all records", info.URL)
+	}
+	if info.Sequential {
+		return fmt.Errorf("%s can only be read in order, since it is compressed, and an order by windows reads chunks in another one: "+
+			"make a pack of it (stoker pack) and shuffle that, or turn shuffle off", info.URL)
+	}
+	starts, own := p.chunks(info)
+	return p.useWindow(starts, own)
+}
+
+// useWindow makes the order of Config.Window.
+func (p *Pipeline) useWindow(starts []int64, own driver.Chunker) error {
+	w, err := sampler.NewWindows(starts, p.cfg.Window)
+	if err != nil {
+		return fmt.Errorf("making an order by windows: %w", err)
+	}
+	p.window = &window{Windows: w, starts: starts, seed: p.cfg.Seed, own: own, inUse: w.InUse(p.cfg.WorldSize)}
+	p.window.largest = chunkBytes + chunkBytes/2
+	if own != nil {
+		p.window.largest = 0
+		for c := range w.Chunks() {
+			p.window.largest = max(p.window.largest, own.Chunk(c).Size)
+		}
+	}
+	return nil
+}
+
+// chunks are those of the source, or runs of its records of about the same size, as
+// many in each.
+func (p *Pipeline) chunks(info *driver.Info) (starts []int64, own driver.Chunker) {
+	if starts = driver.ChunksOf(p.src); starts != nil {
+		return starts, p.src.(driver.Chunker)
+	}
+	n := int64(guessedRecords)
+	if size := p.recordBytes(info); size > 0 {
+		n = min(max(int64(chunkBytes/size), 1), maxChunkRecords)
+	}
+	for at := int64(0); at < info.Len; at += n {
+		starts = append(starts, at)
+	}
+	return append(starts, info.Len), nil
+}
+
+// recordBytes is about what a record takes, 0 when nothing says. It must be the same
+// whenever the source is opened.
+func (p *Pipeline) recordBytes(info *driver.Info) float64 {
+	total, known := 0.0, true
+	for i := range info.Fields {
+		st := info.Fields[i].Stats
+		if known = known && st != nil && st.Count > 0; known {
+			total += float64(st.Bytes) / float64(st.Count)
+		}
+	}
+	if known && total > 0 {
+		return total
+	}
+	if _, learns := p.src.(driver.Indexer); !learns {
+		var g driver.Group
+		ids := make([]int64, min(info.Len, sampled))
+		for i := range ids {
+			ids[i] = int64(i) * (info.Len - 1) / max(int64(len(ids))-1, 1)
+		}
+		g.Begin(ids, len(info.Fields))
+		if direct.LocateOnce(p.src, &g) == nil && len(g.Missing) == 0 && len(g.Extents) > 0 {
+			total = 0
+			for i := range g.Extents {
+				total += float64(g.Extents[i].Size)
+			}
+			return total / float64(len(ids))
+		}
+	}
+	total = 0
+	for i := range info.Fields {
+		total += float64(info.Fields[i].MaxBytes)
+	}
+	return total
+}
+
+// epoch is the order of an epoch.
+func (w *window) epoch(n int64) *sampler.WindowEpoch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.last {
+		if e := &w.last[i]; e.WindowEpoch != nil && e.n == n {
+			return e.WindowEpoch
+		}
+	}
+	e := w.Epoch(w.seed, n)
+	w.last[1] = w.last[0]
+	w.last[0].n, w.last[0].WindowEpoch = n, e
+	return e
+}
+
+// fingerprint is that of the source and of its chunks: positions depend on both.
+func (w *window) fingerprint(of string) string {
+	h := xxh3.New()
+	_, _ = fmt.Fprintln(h, of, "window", w.Window())
+	var b [8]byte
+	for _, at := range w.starts {
+		binary.LittleEndian.PutUint64(b[:], uint64(at))
+		_, _ = h.Write(b[:])
+	}
+	sum := h.Sum128().Bytes()
+	return hex.EncodeToString(sum[:])
+}
+
+// bytes is what the chunks take that are used at a time.
+func (w *window) bytes() int64 { return int64(w.inUse) * (w.largest + perChunk) }
+
+// share shares the memory out, with room for the chunks of the window.
+func (p *Pipeline) share(r *budget.Request) (*budget.Plan, error) {
+	w := p.window
+	if w == nil {
+		return budget.Make(r)
+	}
+	if err := p.shrink(r); err != nil {
+		return nil, err
+	}
+	w = p.window
+	r.Window = w.bytes()
+	plan, err := budget.Make(r)
+	if err == nil {
+		return plan, nil
+	}
+	without := *r
+	without.Window = 0
+	if _, none := budget.Make(&without); none != nil {
+		return nil, none // it is not the window
+	}
+	// The largest one that fits.
+	fits := 0
+	for n := w.Window() / 2; n > 0 && fits == 0; n /= 2 {
+		some, err := sampler.NewWindows(w.starts, n)
+		if err != nil {
+			return nil, err
+		}
+		without.Window = int64(some.InUse(p.cfg.WorldSize)) * (w.largest + perChunk)
+		if _, err := budget.Make(&without); err == nil {
+			fits = n
+		}
+	}
+	hint := "set memory to that or more"
+	if fits > 0 {
+		hint = fmt.Sprintf("window:%d fits; or %s", fits, hint)
+	}
+	return nil, fmt.Errorf("a window of %d chunks, %d of them of this rank, takes %d MiB: %w; %s",
+		w.Window(), w.inUse, units.MiB(r.Window), err, hint)
+}
+
+// ordered describes the order.
+func (p *Pipeline) ordered() OrderInfo {
+	switch w := p.window; {
+	case p.cfg.Order == OrderClient:
+		return OrderInfo{Mode: OrderClient}
+	case w != nil:
+		return OrderInfo{Mode: OrderWindows, Window: w.Window(), Chunks: w.Chunks(), InUse: w.inUse, WindowBytes: w.bytes(), Why: p.orderWhy}
+	case p.cfg.Shuffle:
+		return OrderInfo{Mode: OrderFull, Why: p.orderWhy}
+	}
+	return OrderInfo{Mode: OrderSource}
+}
+
+// reading says how the records that a planner goes through lie in chunks.
+func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
+	c := &fetch.Chunks{
+		Of: w.Chunk, Records: w.Records, Group: p.groupRows, Held: 2*w.inUse + 8, Next: pl.coming,
+		Last: func(epoch int64, chunk int) int64 { return w.epoch(epoch).Last(chunk) },
+	}
+	if w.own != nil && p.mostIsWanted() {
+		c.Extent = func(chunk int) (driver.Extent, bool) { return w.own.Chunk(chunk), true }
+	}
+	return c
+}
+
+// mostIsWanted says whether a chunk is worth to be read as a whole: half or more of its
+// bytes are of fields that are wanted, as far as that is known.
+func (p *Pipeline) mostIsWanted() bool {
+	var all, wanted int64
+	want := p.set.Fields()
+	for i := range p.src.Info().Fields {
+		s := p.src.Info().Fields[i].Stats
+		if s == nil {
+			return want == nil
+		}
+		all += s.Bytes
+		if want == nil || want[i] {
+			wanted += s.Bytes
+		}
+	}
+	return wanted >= all/2
+}
+
+// coming gives the next group to who reads by chunks.
+func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64) {
+	pl.cur.settle(pl.p)
+	c := &pl.cur
+	n = min(pl.groupAt(), len(ids))
+	c.fill(ids[:n], c.k, false)
+	step = max(c.part.Stride, 1)
+	at = fetch.Place{Epoch: c.epoch, Pos: c.part.Lo + int64(c.k)*step}
+	c.k += n
+	return n, at, step
+}

@@ -1,0 +1,482 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/count"
+	"github.com/stokerdata/stoker/store/fault"
+	"github.com/stokerdata/stoker/store/storetest"
+)
+
+// remotePack is a pack of records of src in chunks of 64 KiB, whose store has no more
+// abilities than a bucket.
+var remotePack = sync.OnceValues(func() (map[string][]byte, error) {
+	dir, err := os.MkdirTemp("", "windows")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	to := filepath.Join(dir, "pack")
+	if _, err := pack.WriteSource(context.Background(), windowSource(), to, &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 4 << 20}); err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(to)
+	if err != nil {
+		return nil, err
+	}
+	objects := map[string][]byte{}
+	for _, f := range files {
+		if objects[f.Name()], err = os.ReadFile(filepath.Join(to, f.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+})
+
+// windowValues are the values of all records of the pack.
+var windowValues = sync.OnceValue(func() [][]byte {
+	s := windowSource()
+	out := make([][]byte, s.n)
+	for id := range out {
+		out[id] = s.value(int64(id))
+	}
+	return out
+})
+
+func windowSource() *valueSource {
+	return &valueSource{n: 12_000, own: true, max: 4000, wide: 4000, bad: map[int64]bool{}}
+}
+
+// calls notes what is read of a store.
+type calls struct {
+	store.Store
+	mu       sync.Mutex
+	manifest int
+	shards   []driver.Extent // by the number of the shard
+}
+
+func (c *calls) Unwrap() store.Store { return c.Store }
+
+func (c *calls) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := c.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	shard := -1
+	if name != pack.ManifestName {
+		if _, err := fmt.Sscanf(name, "shard-%d.arrow", &shard); err != nil {
+			return nil, err
+		}
+	}
+	return store.Intercept(o, false, func(ctx context.Context, next store.Next, p []byte, off int64) error {
+		c.mu.Lock()
+		if shard < 0 {
+			c.manifest++
+		} else {
+			c.shards = append(c.shards, driver.Extent{Object: int64(shard), Offset: off, Size: int64(len(p)), Field: -1})
+		}
+		c.mu.Unlock()
+		return next.Read(ctx, p, off)
+	}), nil
+}
+
+func openRemote(t testing.TB, cfg Config) (*Pipeline, *calls, *count.Store) {
+	t.Helper()
+	objects, err := remotePack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &calls{Store: storetest.NewMemory(objects)}
+	counted := count.New(c, nil)
+	cfg = remoteConfig(t, cfg)
+	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) { return pack.OpenStore(ctx, counted, nil) }
+	return mustOpen(t, cfg), c, counted
+}
+
+// remoteConfig is a configuration for the pack in a store with no more abilities than
+// a bucket.
+func remoteConfig(t testing.TB, cfg Config) Config {
+	t.Helper()
+	objects, err := remotePack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) {
+		return pack.OpenStore(ctx, storetest.NewMemory(objects), nil)
+	}
+	cfg.Shuffle, cfg.Seed = true, 11
+	return cfg
+}
+
+// checkRows holds rows against the records that they should be.
+func checkRows(t *testing.T, b raggedBatch) {
+	t.Helper()
+	for i, id := range b.ids {
+		if !bytes.Equal(b.rows[i], windowValues()[id]) {
+			t.Fatalf("row %d is not record %d", i, id)
+		}
+	}
+}
+
+// Each chunk is read once in an epoch, in one read, by one rank but for few; and the
+// manifest once.
+func TestWindowReadsChunksOnce(t *testing.T) {
+	for _, world := range []int{1, 4, 16} {
+		t.Run(fmt.Sprint(world), func(t *testing.T) {
+			reads, chunks, seen := 0, 0, map[int64]bool{}
+			for rank := range world {
+				p, c, counted := openRemote(t, Config{BatchSize: 64 / world, Window: 16, Rank: rank, WorldSize: world, Threads: 2, Memory: 64 << 20})
+				chunks = p.Info().Order.Chunks
+				if o := p.Info().Order; o.Mode != OrderWindows || o.Window != 16 || o.InUse != 16/world {
+					t.Fatalf("%+v", o)
+				}
+				p.Start(item.Position{})
+				for e := range 2 {
+					for _, b := range raggedBatches(t, p, int(p.Info().Steps)+1) {
+						checkRows(t, b)
+						for _, id := range b.ids {
+							if e == 0 && seen[id] {
+								t.Fatalf("record %d comes twice", id)
+							}
+							seen[id] = seen[id] || e == 0
+						}
+					}
+				}
+				w, hedges := p.window, p.fetch.Counters().Hedges
+				if err := p.Close(); err != nil {
+					t.Fatal(err)
+				}
+				// How often each chunk may be read: once for each epoch that has it, the
+				// next one included, which has begun.
+				uses := map[driver.Extent]int{}
+				for e := range int64(3) {
+					mine := map[int]bool{}
+					for pos := int64(rank); pos < w.Len(); pos += int64(world) {
+						mine[w.Chunk(w.epoch(e).At(pos))] = true
+					}
+					for n := range mine {
+						uses[w.own.Chunk(n)]++
+					}
+					if e == 0 {
+						reads += len(mine)
+					}
+				}
+				for _, e := range c.shards {
+					n, is := uses[e]
+					uses[e] = n - 1
+					if n <= 0 {
+						hedges-- // what is late is asked for again
+					}
+					if !is || hedges < 0 {
+						t.Fatalf("rank %d of %d read bytes %d to %d of shard %d, which are no chunk of its, or once too often", rank, world, e.Offset, e.Offset+e.Size, e.Object)
+					}
+				}
+				if c.manifest != 1 || counted.Stats().Errors != 0 {
+					t.Errorf("the manifest was read %d times; %+v", c.manifest, counted.Stats())
+				}
+			}
+			if len(seen) != 12_000 || chunks < 320 || float64(reads) > 1.05*float64(chunks) {
+				t.Errorf("%d records, %d reads of %d chunks", len(seen), reads, chunks)
+			}
+		})
+	}
+}
+
+func TestWindowOrder(t *testing.T) {
+	var whole []int64
+	for _, batch := range []int{1, 64, 100} {
+		p, _, _ := openRemote(t, Config{BatchSize: batch, Window: 7, Memory: 64 << 20})
+		p.Start(item.Position{})
+		var ids []int64
+		for _, b := range raggedBatches(t, p, int(p.Info().Steps)) {
+			ids = append(ids, b.ids...)
+		}
+		checkOnce(t, ids, 12_000)
+		if whole == nil {
+			whole = ids
+			want := p.window.epoch(0)
+			for pos, id := range ids {
+				if want.At(int64(pos)) != id {
+					t.Fatalf("position %d is record %d", pos, id)
+				}
+			}
+		}
+		equal(t, "the order in other batches", whole, ids)
+		// And from the middle, over the end of the epoch.
+		at := int64(5000)
+		p.Start(item.Position{Row: at})
+		b := raggedBatches(t, p, 3)
+		equal(t, "from the middle", whole[at:at+int64(batch)], b[0].ids)
+		checkRows(t, b[0])
+		p.Start(item.Position{Row: 11_990})
+		for range 2 {
+			b := raggedBatches(t, p, 1)
+			checkRows(t, b[0])
+		}
+	}
+}
+
+// A loop that two ranks have left goes on with four, and has each record once.
+func TestWindowElastic(t *testing.T) {
+	seen := map[int64]int{}
+	run := func(world, steps int, from item.Position) (to item.Position) {
+		for rank := range world {
+			p, _, _ := openRemote(t, Config{BatchSize: 32 / world, Window: 8, Rank: rank, WorldSize: world, Memory: 64 << 20})
+			p.Start(from)
+			for _, b := range raggedBatches(t, p, steps) {
+				for _, id := range b.ids {
+					seen[id]++
+				}
+				to = b.pos
+			}
+		}
+		return to
+	}
+	at := run(2, 100, item.Position{})
+	at = run(4, 100, at)
+	at = run(1, 50, at)
+	run(8, (12_000-250*32+31)/32, at)
+	for id, n := range seen {
+		if n != 1 {
+			t.Fatalf("record %d came %d times", id, n)
+		}
+	}
+	if len(seen) != 12_000 {
+		t.Fatalf("%d records came", len(seen))
+	}
+}
+
+// With as little memory as the window needs, and none more, it goes on to the end; a
+// little less is refused with what fits.
+func TestWindowMemory(t *testing.T) {
+	p, _, _ := openRemote(t, Config{BatchSize: 16, Window: 128, Threads: 2, Memory: 64 << 20})
+	o := p.Info().Order
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lo, hi := int64(1)<<20, int64(64)<<20
+	open := func(memory int64) (*Pipeline, error) {
+		return Open(t.Context(), remoteConfig(t, Config{BatchSize: 16, Window: 128, Threads: 2, Memory: memory}))
+	}
+	var refusal, err error
+	for hi-lo > 1<<10 {
+		mid := (lo + hi) / 2
+		p, err := open(mid)
+		if err != nil {
+			lo = mid
+			if strings.Contains(err.Error(), "window") {
+				refusal = err
+			}
+			continue
+		}
+		hi = mid
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refusal == nil || !strings.Contains(refusal.Error(), "window:64 fits") {
+		t.Errorf("%v", refusal)
+	}
+	p, err = open(hi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Start(item.Position{})
+	for range 2 {
+		var ids []int64
+		for _, b := range raggedBatches(t, p, int(p.Info().Steps)+1) {
+			checkRows(t, b)
+			ids = append(ids, b.ids...)
+		}
+		checkOnce(t, ids, 12_000)
+	}
+	if s := p.Stats(); s.MemoryPeak > hi {
+		t.Errorf("%d bytes were in use, of %d; the window has %d", s.MemoryPeak, hi, o.WindowBytes)
+	}
+}
+
+// What has no chunks is read in runs of neighbours; what lies in memory is not read.
+func TestWindowOfOtherSources(t *testing.T) {
+	for name, src := range variants(3000, 300) {
+		p := mustOpen(t, Config{BatchSize: 32, Window: 2, Shuffle: true, Memory: 64 << 20, OpenSource: use(src)})
+		p.Start(item.Position{})
+		var ids []int64
+		for range p.Info().Steps {
+			b := raggedBatches(t, p, 1)
+			ids = append(ids, b[0].ids...)
+		}
+		checkOnce(t, ids, 3000)
+		if o := p.Info().Order; o.Mode != OrderWindows {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// A chunk that cannot be read as a whole costs those of its records that cannot be
+// read; and a restart in the middle gives up what was begun.
+func TestWindowFaults(t *testing.T) {
+	broken := errors.New("a sector is broken")
+	bad := fault.Error(broken).On(fault.Read).Named("shard-00001.arrow").Bytes(1_000_000, 1_000_010)
+	p := mustOpen(t, remoteConfig(t, Config{BatchSize: 16, Window: 8, Memory: 64 << 20, OnError: OnErrorSkip,
+		Decorate: func(s store.Store) store.Store { return fault.New(s, 1, bad) }}))
+	for _, row := range []int64{0, 3200, 1600, 0} {
+		p.Start(item.Position{Row: row})
+		for _, b := range raggedBatches(t, p, 5) {
+			checkRows(t, b)
+		}
+	}
+	p.Start(item.Position{})
+	var ids []int64
+	for {
+		ev, err := p.Next(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind == EventEpochEnd {
+			if ev.Skipped != 1 || !errors.Is(ev.Bad[0].Cause, broken) {
+				t.Errorf("%d were replaced: %v", ev.Skipped, ev.Bad)
+			}
+			break
+		}
+		got, rows := raggedRows(p, ev)
+		checkRows(t, raggedBatch{ids: got, rows: rows})
+		ids = append(ids, got...)
+		p.Release(ev.Slot)
+	}
+	slices.Sort(ids)
+	if n := len(slices.Compact(ids)); n != 11_999 {
+		t.Errorf("%d records came", n)
+	}
+}
+
+func TestWindowRefusals(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		"shuffle is off":        {Window: 2},
+		"must be between":       {Window: -2, Shuffle: true},
+		"exclude each other":    {Window: 2, Shuffle: true, Bucket: &Bucket{By: "data"}},
+		"in their own order":    {Window: 2, Shuffle: true, Sequence: &Sequence{Length: 4}},
+		"not for shuffle, drop": {Window: 2, Shuffle: true, Order: OrderClient},
+	} {
+		cfg.BatchSize = 4
+		shuffle := cfg.Shuffle
+		cfg = remoteConfig(t, cfg)
+		cfg.Shuffle = shuffle
+		if p, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+			if err == nil {
+				p.Close()
+			}
+		}
+	}
+}
+
+// Positions are of an order: another window, or other chunks, are another fingerprint.
+func TestWindowFingerprint(t *testing.T) {
+	var prints []string
+	for _, window := range []int{0, 7, 8} {
+		p, _, _ := openRemote(t, Config{BatchSize: 8, Window: window, Memory: 64 << 20})
+		prints = append(prints, p.Info().Fingerprint)
+	}
+	a, _ := sampler.NewWindows([]int64{0, 2, 4}, 2)
+	b, _ := sampler.NewWindows([]int64{0, 3, 4}, 2)
+	for _, w := range []*window{{Windows: a, starts: []int64{0, 2, 4}}, {Windows: b, starts: []int64{0, 3, 4}}} {
+		prints = append(prints, w.fingerprint("x"))
+	}
+	slices.Sort(prints)
+	if len(slices.Compact(prints)) != 5 {
+		t.Error(prints)
+	}
+}
+
+// Left to the data, records in a bucket come by windows, those in local files in any
+// order; where the memory has no room the window is smaller.
+func TestWindowAuto(t *testing.T) {
+	p, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20})
+	o := p.Info().Order
+	if o.Mode != OrderWindows || o.Window != autoWindow || !strings.Contains(o.Why, "in memory:") {
+		t.Errorf("%+v", o)
+	}
+	for memory := int64(4 << 20); ; memory += 128 << 10 { // the least that is enough
+		small, err := Open(t.Context(), remoteConfig(t, Config{BatchSize: 8, Window: WindowAuto, Memory: memory, Threads: 1}))
+		if err != nil && memory < 64<<20 {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := small.Info().Order; o.Mode != OrderWindows || o.Window >= autoWindow || !strings.Contains(o.Why, "does not fit") {
+			t.Errorf("%+v", o)
+		}
+		if err := small.Close(); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	many, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, WorldSize: 100, Memory: 64 << 20})
+	if o := many.Info().Order; o.Window != 128 {
+		t.Errorf("%+v", o)
+	}
+	objects, err := remotePack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, data := range objects {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := mustOpen(t, Config{Source: dir, BatchSize: 8, Shuffle: true, Window: WindowAuto})
+	if o := here.Info().Order; o.Mode != OrderFull || o.Why == "" || here.Config().Window != 0 {
+		t.Errorf("%+v", o)
+	}
+	full := mustOpen(t, Config{Source: dir, BatchSize: 8, Shuffle: true})
+	if full.Info().Fingerprint != here.Info().Fingerprint {
+		t.Error("the same order has two fingerprints")
+	}
+}
+
+// Local files are read by the same rules: those in memory lie where they are.
+func TestWindowOfLocalPack(t *testing.T) {
+	objects, err := remotePack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, data := range objects {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remote, _, _ := openRemote(t, Config{BatchSize: 50, Window: 5, Memory: 64 << 20})
+	for _, source := range []string{dir, dir + "#where=n%20<%209000", dir + "#where=n%20<%20100"} {
+		p := mustOpen(t, Config{Source: source, BatchSize: 50, Shuffle: true, Seed: 11, Window: 5, Memory: 64 << 20})
+		p.Start(item.Position{})
+		remote.Start(item.Position{})
+		var ids []int64
+		for range p.Info().Steps {
+			b := raggedBatches(t, p, 1)[0]
+			checkRows(t, b)
+			if p.Info().Len == 12_000 {
+				sameBatches(t, "a local pack", raggedBatches(t, remote, 1), []raggedBatch{b})
+			}
+			ids = append(ids, b.ids...)
+		}
+		checkOnce(t, ids, p.Info().Len)
+	}
+}

@@ -1,0 +1,260 @@
+package sampler
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Windows are the records of a source in chunks, runs of neighbours that are read
+// together. In the order that they make, a window of so many chunks is in use at a
+// time, and each chunk is in use once: who reads along reads each chunk once.
+//
+// The chunks come in a permuted order, one behind the other, and that sequence of all
+// records is cut into as many lanes as the window has chunks, of the same length but
+// for one record. The order of the epoch takes a record of each lane in turn; within
+// a chunk records are permuted. So each lane is in one chunk at any time, and goes on
+// to its next one when the others are in the middle of theirs.
+//
+// Position p is of lane p mod the number of lanes. Where that is a multiple of the
+// number of ranks and ranks take positions in turn (Split.InTurn), lanes belong to a
+// rank each, and so do chunks, but for those in which a rank's lanes begin or end.
+type Windows struct {
+	starts []int64 // the first record of each chunk, and the number of records
+	window int
+	// place is where each lane lies in the sequence of all records, from its place-th
+	// cut to the next; cuts are the places at which it is cut. Lanes of one rank lie
+	// beside each other.
+	place []int
+	lane  []int // the reverse
+	cuts  []int64
+}
+
+// MaxChunks is the largest number of chunks, MaxWindow that of chunks in use at a time.
+const (
+	MaxChunks = 1 << 28
+	MaxWindow = 1 << 20
+)
+
+// NewWindows makes windows of chunks, of which each begins at a record of starts; the
+// last element is the number of records. A window of all chunks or more is the
+// permutation of all records.
+func NewWindows(starts []int64, window int) (*Windows, error) {
+	chunks := len(starts) - 1
+	switch {
+	case chunks < 1 || chunks > MaxChunks:
+		return nil, fmt.Errorf("%d chunks; there must be 1 to %d", chunks, MaxChunks)
+	case window < 1 || window > MaxWindow:
+		return nil, fmt.Errorf("a window of %d chunks; there must be 1 to %d", window, MaxWindow)
+	case starts[0] != 0 || starts[chunks] > MaxLen:
+		return nil, fmt.Errorf("chunks of records %d to %d; they must begin at 0 and end at %d at most", starts[0], starts[chunks], int64(MaxLen))
+	}
+	for c := range chunks {
+		if starts[c] >= starts[c+1] {
+			return nil, fmt.Errorf("chunk %d of records %d to %d has none", c, starts[c], starts[c+1])
+		}
+	}
+	w := &Windows{starts: starts, window: window}
+	if w.Whole() {
+		return w, nil
+	}
+	n := starts[chunks]
+	w.place, w.lane = make([]int, window), make([]int, window)
+	for l := range window {
+		w.place[l] = reversed(l, window)
+		w.lane[w.place[l]] = l
+	}
+	w.cuts = make([]int64, window+1)
+	for i, l := range w.lane {
+		w.cuts[i+1] = w.cuts[i] + w.size(n, l)
+	}
+	return w, nil
+}
+
+// size is the number of records of a lane: positions that are it modulo the number of lanes.
+func (w *Windows) size(n int64, lane int) int64 {
+	m := int64(w.window)
+	return (n - int64(lane) + m - 1) / m
+}
+
+// reversed is l with its digits in the reverse order, the digits being those of the
+// prime factors of n: those that are equal modulo the first factors become neighbours.
+func reversed(l, n int) int {
+	out, left := 0, n
+	for f := 2; left > 1; {
+		if f*f > left {
+			f = left
+		}
+		if left%f != 0 {
+			f++
+			continue
+		}
+		left /= f
+		out += l % f * left
+		l /= f
+	}
+	return out
+}
+
+// Window is the number of chunks of a window.
+func (w *Windows) Window() int { return w.window }
+
+// Chunks is the number of chunks, Len that of records.
+func (w *Windows) Chunks() int { return len(w.starts) - 1 }
+
+// Len is the number of records.
+func (w *Windows) Len() int64 { return w.starts[len(w.starts)-1] }
+
+// Whole says that the window has all chunks: the order is then the permutation of all
+// records.
+func (w *Windows) Whole() bool { return w.window >= w.Chunks() }
+
+// Chunk is the chunk that a record lies in, Records are those of a chunk.
+func (w *Windows) Chunk(record int64) int {
+	c, found := slices.BinarySearch(w.starts, record)
+	if !found {
+		c--
+	}
+	return c
+}
+
+// Records are the records of a chunk: from one to before another one.
+func (w *Windows) Records(chunk int) (from, to int64) { return w.starts[chunk], w.starts[chunk+1] }
+
+// InUse is how many chunks one of so many ranks uses at a time, at most.
+func (w *Windows) InUse(world int) int {
+	if w.Whole() {
+		return w.Chunks()
+	}
+	a, b := w.window, world
+	for b != 0 { // positions of a rank are equal modulo the common divisor
+		a, b = b, a%b
+	}
+	return w.window / a
+}
+
+// WindowEpoch is the order of one epoch. It does not change once it is made.
+type WindowEpoch struct {
+	w      *Windows
+	seed   uint64
+	epoch  int64
+	order  Order   // of all records, where the window is whole; else of the chunks
+	behind []int64 // of the chunks in their order, the records before each, and all
+}
+
+// Epoch is the order of an epoch. It takes 8 bytes for each chunk.
+func (w *Windows) Epoch(seed uint64, epoch int64) *WindowEpoch {
+	e := &WindowEpoch{w: w, seed: seed, epoch: epoch}
+	if w.Whole() {
+		e.order = NewOrder(w.Len(), true, seed, epoch)
+		return e
+	}
+	e.order = NewOrder(int64(w.Chunks()), true, mix64(seed^golden), epoch)
+	e.behind = make([]int64, w.Chunks()+1)
+	var some [256]int64
+	for at := 0; at < w.Chunks(); at += len(some) {
+		ids := some[:min(len(some), w.Chunks()-at)]
+		e.order.Fill(ids, int64(at))
+		for i, c := range ids {
+			e.behind[at+i+1] = e.behind[at+i] + w.starts[c+1] - w.starts[c]
+		}
+	}
+	return e
+}
+
+// piece is what of a chunk is in a lane: its records from one on, which come at the
+// turns [from, to) of the lane.
+type piece struct {
+	from, to int64
+	record   int64
+	order    Order
+}
+
+// piece finds the one that lies at a turn of the lane at a place.
+func (e *WindowEpoch) piece(place int, turn int64) piece {
+	a, b := e.w.cuts[place], e.w.cuts[place+1]
+	at := a + turn
+	if place%2 == 1 {
+		at = b - 1 - turn
+	}
+	s, found := slices.BinarySearch(e.behind, at)
+	if !found {
+		s--
+	}
+	lo, hi := max(e.behind[s], a), min(e.behind[s+1], b)
+	p := piece{record: e.w.starts[e.order.At(int64(s))] + lo - e.behind[s]}
+	p.from, p.to = turns(place, a, b, lo, hi)
+	p.order = NewOrder(hi-lo, true, mix64(e.seed+uint64(lo+1)*golden), e.epoch)
+	return p
+}
+
+// turns are those of a lane from a to b at which records from lo to hi come. Every
+// other lane goes backward: a chunk that two of them share is then used by both at
+// about the same time.
+func turns(place int, a, b, lo, hi int64) (from, to int64) {
+	if place%2 == 1 {
+		return b - hi, b - lo
+	}
+	return lo - a, hi - a
+}
+
+// Last is the last position at which a record of a chunk comes.
+func (e *WindowEpoch) Last(chunk int) int64 {
+	w := e.w
+	if w.Whole() {
+		return w.Len() - 1
+	}
+	s := e.order.Find(int64(chunk))
+	lo, hi := e.behind[s], e.behind[s+1]
+	place, found := slices.BinarySearch(w.cuts, lo)
+	if !found {
+		place--
+	}
+	last := int64(0)
+	for ; place < w.window && w.cuts[place] < hi; place++ {
+		a, b := w.cuts[place], w.cuts[place+1]
+		if a == b { // fewer records than lanes
+			continue
+		}
+		_, to := turns(place, a, b, max(a, lo), min(b, hi))
+		last = max(last, (to-1)*int64(w.window)+int64(w.lane[place]))
+	}
+	return last
+}
+
+// At is the record at a position. Who wants many of them asks a walk.
+func (e *WindowEpoch) At(pos int64) int64 {
+	if e.w.Whole() {
+		return e.order.At(pos)
+	}
+	m := int64(e.w.window)
+	p := e.piece(e.w.place[pos%m], pos/m)
+	return p.record + p.order.At(pos/m-p.from)
+}
+
+// walk goes through an order: of each lane it remembers the piece.
+type walk struct {
+	*WindowEpoch
+	lanes []piece
+}
+
+func newWalk(e *WindowEpoch) *walk {
+	k := &walk{WindowEpoch: e}
+	if !e.w.Whole() {
+		k.lanes = make([]piece, e.w.window)
+	}
+	return k
+}
+
+// at is At.
+func (k *walk) at(pos int64) int64 {
+	if k.lanes == nil {
+		return k.order.At(pos)
+	}
+	m := int64(len(k.lanes))
+	lane, turn := pos%m, pos/m
+	p := &k.lanes[lane]
+	if turn < p.from || turn >= p.to {
+		*p = k.piece(k.w.place[lane], turn)
+	}
+	return p.record + p.order.At(turn-p.from)
+}

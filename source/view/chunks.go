@@ -1,0 +1,34 @@
+package view
+
+import "github.com/stokerdata/stoker/source/driver"
+
+// Chunks implements driver.Chunker, for sources that are one: chunks are what is left
+// of theirs. Where that is less than half it is none, since most of what is read would
+// be read for nothing.
+func (v *view) Chunks() []int64 {
+	v.chunksOnce.Do(func() {
+		theirs := driver.ChunksOf(v.src)
+		switch {
+		case len(theirs) == 0 || v.info.Len < v.in.Len/2:
+		case v.keep == nil:
+			v.chunks = theirs
+		default:
+			for c := range len(theirs) - 1 {
+				if at := v.keep.rank(theirs[c]); at < v.keep.rank(theirs[c+1]) {
+					v.chunks, v.chunkOf = append(v.chunks, at), append(v.chunkOf, c)
+				}
+			}
+			v.chunks = append(v.chunks, v.info.Len)
+		}
+	})
+	return v.chunks
+}
+
+// Chunk implements driver.Chunker.
+func (v *view) Chunk(n int) driver.Extent {
+	v.Chunks()
+	if v.chunkOf != nil {
+		n = v.chunkOf[n]
+	}
+	return v.src.(driver.Chunker).Chunk(n)
+}
