@@ -30,6 +30,7 @@ var told = map[string]About{
 	"mds":        {Reads: "shards of MosaicML Streaming (MDS), also compressed with zstd and gz", Random: "not compressed ones", Example: "mds/?split=train"},
 	"lmdb":       {Reads: "LMDB databases: images, .npy files, Caffe's Datum, any bytes by key", Random: atRandom, Example: "faces.lmdb/?value:image"},
 	"litdata":    {Reads: "chunks of LitData, those of tokens, too, also compressed with zstd", Random: "compressed ones where each item is by itself", Example: "litdata/"},
+	"lerobot":    {Reads: "data sets of robots as LeRobot lays them out, versions 2 and 3: Parquet and a video per camera", Random: atRandom, Example: "pusht/?deltas=action=0:16;observation.state=-0.1,0"},
 	"beton":      {Reads: "FFCV's .beton files: images as JPEG or pixels, numbers, bytes, JSON, arrays", Random: atRandom, Example: "train.beton"},
 	"tar":        {Reads: "tar files, those of webdataset, too, also .tar.gz and .tar.zst", Random: "not .gz and .zst", Example: "shards/train-{0000..0127}.tar"},
 	"zip":        {Reads: "zip files, stored and deflated", Random: atRandom, Example: "photos.zip"},

@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/source/idxsource"
 	"github.com/stokerdata/stoker/source/internal/archive"
 	"github.com/stokerdata/stoker/source/internal/fixed"
+	"github.com/stokerdata/stoker/source/lerobotsource"
 	"github.com/stokerdata/stoker/source/litdatasource"
 	"github.com/stokerdata/stoker/source/lmdbsource"
 	"github.com/stokerdata/stoker/source/matsource"
@@ -128,6 +129,9 @@ func formats() []format {
 		}},
 		{name: "litdata", match: inFolder(litdatasource.Is), columns: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return litdatasource.Open(ctx, rawURL, ofIndex(st), &litdatasource.Options{Columns: opt.columns})
+		}},
+		{name: "lerobot", match: inFolder(lerobotsource.Is), params: []string{"deltas"}, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return lerobotsource.Open(ctx, rawURL, st, &lerobotsource.Options{Deltas: opt.params["deltas"], Threads: opt.Threads})
 		}},
 		{name: betonsource.Format, match: named(".beton"), open: func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 			return betonsource.Open(ctx, rawURL, st)

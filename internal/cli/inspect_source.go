@@ -68,16 +68,20 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 			}
 		}
 	}
-	if v, ok := src.(videosource.Videos); ok {
-		p.f("  %s\n", videosource.Describe(v.Videos()))
+	videos, ofVideos := src.(videosource.Videos)
+	if ofVideos {
+		p.f("  %s\n", videosource.Describe(videos.Videos()))
 	}
 	if isView {
 		viewText(p, seen)
 	}
 	left(p, src)
 	hint := "stoker pack makes it faster where values are decoded, and checks them once"
-	if slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }) {
+	switch {
+	case ofVideos && slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
 		hint = "?as=images&fps=2 makes single frames records, which stoker pack takes"
+	case slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
+		hint = "videos stay in their files"
 	}
 	p.section("To train from it", hint)
 	p.f("  stoker.Loader(%s)\n", loaderText(url, info))

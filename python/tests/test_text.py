@@ -309,6 +309,7 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
         soundfile.write(tmp_path / f"sounds/{i % 2}/{i}.wav", np.sin(np.arange(4000) / (i + 2)), 8000)
     (tmp_path / "mds").symlink_to(CHECKOUT / "source/mdssource/testdata/all")
     (tmp_path / "db.lmdb").symlink_to(CHECKOUT / "source/lmdbsource/testdata/plain.mdb")
+    (tmp_path / "pusht").symlink_to(CHECKOUT / "source/lerobotsource/testdata/v3")
     (tmp_path / "litdata").symlink_to(CHECKOUT / "source/litdatasource/testdata/tokens")
     (tmp_path / "shards").mkdir()
     for i in range(128):

@@ -1,0 +1,120 @@
+"""Data sets as LeRobot lays them out, beside what its layout says, with frames decoded by PyAV."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import stoker
+from conftest import CHECKOUT
+
+av = pytest.importorskip("av", reason="PyAV writes the videos and decodes them")
+pq = pytest.importorskip("pyarrow.parquet")
+Make = Callable[..., stoker.Loader]
+
+
+@pytest.fixture(scope="module")
+def layout() -> ModuleType:
+    path = CHECKOUT / "scripts/fixtures/lerobot.py"
+    spec = importlib.util.spec_from_file_location("lerobot_layout", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def root(layout: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lerobot")
+    layout.write(folder, "libx264")
+    return folder
+
+
+def videos(root: Path, layout: ModuleType, version: str) -> dict[str, npt.NDArray[np.uint8]]:
+    """All frames of each camera, in the order of the rows, as PyAV decodes them."""
+    out = {}
+    for camera in layout.CAMERAS:
+        frames = []
+        for path in sorted(p for p in (root / version).rglob("*.mp4") if camera in p.parts):
+            with av.open(path) as file:
+                frames += [f.to_ndarray(format="rgb24") for f in file.decode(video=0)]
+        out[camera] = np.stack(frames)
+    return out
+
+
+@pytest.mark.parametrize("version", ["v3", "v2"])
+def test_moments(make: Make, root: Path, layout: ModuleType, version: str) -> None:
+    table, frames = layout.frames().to_pydict(), videos(root, layout, version)
+    seen = []
+    loader = make(root / version, batch_size=4, shuffle=True, seed=3)
+    for batch in loader:
+        for k, i in enumerate(batch.index.tolist()):
+            seen.append(i)
+            assert batch["observation.state"][k].tolist() == table["observation.state"][i]
+            assert batch["action"][k].tolist() == table["action"][i]
+            assert batch["next.reward"][k] == table["next.reward"][i]
+            assert bool(batch["next.done"][k]) == table["next.done"][i]
+            assert batch["timestamp"][k] == pytest.approx(table["timestamp"][i])
+            for name in ("frame_index", "episode_index", "task_index"):
+                assert batch[name][k] == table[name][i]
+            assert batch["task"][k] == layout.TASKS[table["task_index"][i]]
+            for camera in layout.CAMERAS:
+                assert batch[camera].shape[1:] == (1, layout.SIZE, layout.SIZE, 3)
+                assert np.array_equal(batch[camera][k, 0], frames[camera][i])
+    assert sorted(seen) == list(range(sum(layout.LENGTHS)))
+
+
+def queried(table: dict[str, Any], i: int, frames: list[int]) -> tuple[list[int], list[bool]]:
+    """The rows that LeRobot gives for deltas, and which of them are padding."""
+    episode = [k for k, e in enumerate(table["episode_index"]) if e == table["episode_index"][i]]
+    first, last = episode[0], episode[-1]
+    return [min(max(i + d, first), last) for d in frames], [not first <= i + d <= last for d in frames]
+
+
+@pytest.mark.parametrize("version", ["v3", "v2"])
+def test_deltas(make: Make, root: Path, layout: ModuleType, version: str) -> None:
+    table, frames = layout.frames().to_pydict(), videos(root, layout, version)
+    top, wrist = layout.CAMERAS
+    url = f"{root / version}?deltas=action=0:5;{top}=-0.2,0,0.1;next.reward=-1:1"
+    deltas = {"action": list(range(5)), top: [-2, 0, 1], "next.reward": [-1, 0]}
+    for batch in make(url, batch_size=3, shuffle=True, seed=1):
+        for k, i in enumerate(batch.index.tolist()):
+            for name, offsets in deltas.items():
+                rows, pad = queried(table, i, offsets)
+                assert batch[f"{name}_is_pad"][k].tolist() == pad
+                want = frames[name][rows] if name == top else np.array([table[name][r] for r in rows], np.float32)
+                assert batch[name].dtype == want.dtype
+                assert np.array_equal(batch[name][k], want)
+            assert np.array_equal(batch[wrist][k, 0], frames[wrist][i])
+
+
+def test_parts(make: Make, root: Path, layout: ModuleType) -> None:
+    """Views choose episodes and features."""
+    url = f"{root / 'v3'}?deltas=action=0:2#where=episode_index>=1&select=action,frame_index"
+    loader = make(url, batch_size=2)
+    assert len(loader.info["arrays"]) > 0
+    assert sum(batch.rows for batch in loader) == sum(layout.LENGTHS[1:])
+
+
+def test_transforms(make: Make, root: Path, layout: ModuleType) -> None:
+    top = layout.CAMERAS[0]
+    loader = make(root / "v3", batch_size=4, fields={top: [stoker.Resize(16)], "action": []})
+    batch = next(iter(loader))
+    assert batch[top].shape == (4, 1, 16, 16, 3)
+
+
+def test_wrong(make: Make, root: Path) -> None:
+    for query, says in (
+        ("deltas=action=0.05", "not a whole number of frames"),
+        ("deltas=actions=0:2", "no such feature"),
+        ("stride=2", "not known"),
+    ):
+        with pytest.raises(stoker.ConfigError, match=says):
+            make(f"{root / 'v3'}?{query}", batch_size=2)
