@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/gcsstore"
 	"github.com/stokerdata/stoker/store/localstore"
 	"github.com/stokerdata/stoker/store/s3store"
 )
@@ -31,6 +32,15 @@ func schemes() []scheme {
 				}
 			}
 			return s3store.Open(ctx, bucket, path, opt)
+		}},
+		{"gs", gcsstore.Params, func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+			opt := &gcsstore.Options{}
+			for _, p := range set {
+				if err := opt.Set(p[0], p[1]); err != nil {
+					return nil, err
+				}
+			}
+			return gcsstore.Open(ctx, bucket, path, opt)
 		}},
 	}
 }

@@ -1,0 +1,174 @@
+"""Data in buckets: packed into one, gone on with, trained from, and nothing told of the credentials."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import children, wait_for
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+
+ACCESS, SECRET = "STOKERTESTACCESS", "stokertestsecret0123456789abcdef"
+BUCKET = "test-bucket"
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A server of S3 with a bucket, which is a folder. It gives that folder."""
+    server = Path(__file__).parents[2] / "bin/tools/versitygw"
+    if not server.exists():
+        pytest.skip("versitygw is not there: make servers builds it")
+    data, meta = tmp_path / "server/data", tmp_path / "server/meta"
+    (data / BUCKET).mkdir(parents=True)
+    meta.mkdir()
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    own = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+    own |= {"ROOT_ACCESS_KEY_ID": ACCESS, "ROOT_SECRET_ACCESS_KEY": SECRET}
+    command = [server, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", "posix", "--sidecar", meta, data]
+    process = subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", port)) == 0
+
+    for name in [k for k in os.environ if k.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    try:
+        wait_for(answers)
+        yield data / BUCKET
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run(binary: str, *args: str | Path, code: int = 0) -> str:
+    """What a command says, on both outputs."""
+    done = subprocess.run([binary, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def visible(bucket: Path) -> list[str]:
+    """The objects that are whole."""
+    files = (p for p in bucket.rglob("*") if p.is_file() and ".sgwtmp" not in p.parts)
+    return sorted(str(p.relative_to(bucket)) for p in files if ".partial/" not in str(p))
+
+
+def test_pack_into_a_bucket_and_train(binary: str, photos: Path, make: Make, tmp_path: Path, s3: Path) -> None:
+    run(binary, "pack", photos, tmp_path / "local")
+    run(binary, "pack", photos, f"s3://{BUCKET}/packs/train")
+    names = sorted(p.name for p in (tmp_path / "local").iterdir())
+    assert visible(s3) == [f"packs/train/{n}" for n in names]
+    for name in names:
+        if name.endswith(".arrow"):
+            assert (s3 / "packs/train" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+    assert "is whole" in run(binary, "verify", f"s3://{BUCKET}/packs/train")
+    assert "records" in run(binary, "inspect", f"s3://{BUCKET}/packs/train")
+
+    def load(path: object) -> stoker.Loader:
+        crop = [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]
+        return make(path, batch_size=16, shuffle=True, seed=4, fields={"image": crop})
+
+    here, there = load(tmp_path / "local"), load(f"s3://{BUCKET}/packs/train")
+    for _ in range(2):
+        for a, b in zip(here, there, strict=True):
+            assert np.array_equal(a["image"], b["image"])
+            assert np.array_equal(a["label"], b["label"])
+
+    # What it holds of itself, and what processes show, has no credentials in it.
+    assert SECRET not in json.dumps(there.state_dict()) and SECRET not in json.dumps(there.stats())
+    for pid in [os.getpid(), *children(os.getpid())]:
+        shown = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
+        assert SECRET.encode() not in shown and ACCESS.encode() not in shown
+
+
+@pytest.mark.parametrize("form", ["folder", "tar", "zip", "csv"])
+def test_formats(form: str, photos: Path, make: Make, tmp_path: Path, s3: Path) -> None:
+    here, there = tmp_path / "data", f"s3://{BUCKET}/data"
+    if form in ("tar", "zip"):
+        shutil.make_archive(str(here), form, photos)
+        here, there = tmp_path / f"data.{form}", f"{there}.{form}"
+        shutil.copy(here, s3)
+    else:
+        shutil.copytree(photos, here)
+        if form == "csv":
+            files = sorted(p.relative_to(here) for p in here.rglob("*.jpg"))
+            (here / "list.csv").write_text("path,label\n" + "".join(f"{f},{f.parent.name}\n" for f in files))
+        shutil.copytree(here, s3 / "data")
+    query = "/list.csv?image:image=path&label:label=label" if form == "csv" else ""
+    crop = {"image": [stoker.CenterCrop(48)]}
+    a = make(f"{here}{query}", batch_size=16, shuffle=True, seed=1, fields=crop, cache=False)
+    b = make(f"{there}{query}", batch_size=16, shuffle=True, seed=1, fields=crop, cache=False)
+    for x, y in zip(a, b, strict=True):
+        assert np.array_equal(x["image"], y["image"])
+        assert np.array_equal(x["label"], y["label"])
+
+
+def test_interrupted_packing_goes_on(binary: str, tmp_path: Path, s3: Path) -> None:
+    run(binary, "gen", "images", tmp_path / "photos", "--count", "250")
+    photos, to = tmp_path / "photos", f"s3://{BUCKET}/train"
+    command = [binary, "pack", photos, to, "--shard-size", "16MiB", "--threads", "1"]
+    for n, how in enumerate((signal.SIGKILL, signal.SIGINT, signal.SIGKILL)):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+        def some(n: int = n, process: subprocess.Popen[str] = process) -> bool:
+            shards = [p for p in s3.rglob("shard-*") if p.is_file() or any(p.iterdir())]
+            return process.poll() is not None or len(shards) > n
+
+        wait_for(some)
+        process.send_signal(how)
+        _, said = process.communicate()
+        if process.returncode == 0:
+            break  # it was faster
+        assert process.returncode in (-signal.SIGKILL, 130), said
+        assert "train/manifest.json" not in visible(s3)
+        assert SECRET not in said
+        # Nothing that is unfinished is taken for a pack.
+        assert "is an unfinished pack" in run(binary, "verify", to, code=1)
+    run(binary, *command[1:])
+    run(binary, "pack", photos, tmp_path / "whole", "--shard-size", "16MiB")
+    names = sorted(p.name for p in (tmp_path / "whole").iterdir())
+    assert visible(s3) == [f"train/{n}" for n in names]
+    for name in names:
+        if name.endswith(".arrow"):
+            assert (s3 / "train" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not [p for p in s3.rglob("*.partial") if p.is_dir() and any(p.iterdir())]
+
+
+def test_credentials_are_not_told(
+    binary: str, photos: Path, tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = f"s3://{BUCKET}/train"
+    said = run(binary, "pack", photos, to)
+    wrong = "wrongsecret9876543210"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for args in (["inspect", to], ["verify", to], ["pack", photos, f"{to}2"], ["pack", to, tmp_path / "x"]):
+        said += run(binary, *args, code=1)
+    with pytest.raises(stoker.StokerError) as e:
+        stoker.Loader(to, batch_size=4)
+    said += str(e.value)
+    assert "permission denied" in said
+    said += run(binary, "inspect", f"s3://{ACCESS}:{SECRET}@{BUCKET}/train", code=1)
+    for text in (SECRET, wrong):
+        assert text not in said
+        for file in [*(tmp_path / "server").rglob("*"), *(tmp_path / "home").rglob("*"), *(tmp_path / "x").rglob("*")]:
+            assert not file.is_file() or text.encode() not in file.read_bytes(), file

@@ -1,0 +1,55 @@
+package gcsstore
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/stokerdata/stoker/internal/serverstest"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/internal/ranged"
+	"github.com/stokerdata/stoker/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { ranged.CloseIdle() }))
+}
+
+const testBucket = "test-bucket"
+
+func open(t *testing.T, path string) store.WriteStore {
+	t.Helper()
+	s, err := Open(t.Context(), testBucket, path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStore(t *testing.T) {
+	t.Setenv("STORAGE_EMULATOR_HOST", serverstest.GCS(t, testBucket).URL)
+	var n atomic.Int64
+	roots := map[store.Store]string{}
+	storetest.Run(t, storetest.Suite{
+		UTF8: true,
+		Open: func(t *testing.T, objects map[string][]byte) store.Store {
+			root := fmt.Sprintf("some/folder-%d", n.Add(1))
+			s := open(t, root)
+			for name, data := range objects {
+				if err := store.WriteFile(t.Context(), s, name, data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			roots[s] = root
+			return s
+		},
+		Change: func(t *testing.T, s store.Store, name string, data []byte) {
+			if err := store.WriteFile(t.Context(), open(t, roots[s]), name, data); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Again: func(t *testing.T, s store.Store) store.Store { return open(t, roots[s]) },
+	})
+}
