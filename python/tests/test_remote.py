@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import children, wait_for
 
 import stoker
+from conftest import children, wait_for
 
 Make = Callable[..., stoker.Loader]
 
