@@ -28,7 +28,7 @@ import (
 // an unfinished pack that the same call goes on with.
 func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error) {
 	if IsPack(src) {
-		return nil, fmt.Errorf("%s is a pack already: to change how its images are stored use stoker convert", src)
+		return nil, fmt.Errorf("%s is a pack already: to change how its images are stored use stoker convert", stores.Public(src))
 	}
 	from, err := stores.Open(ctx, src)
 	if err != nil {
@@ -37,7 +37,7 @@ func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error)
 	if !stores.IsURL(src) {
 		src = filepath.Clean(src)
 	}
-	s, err := foldersource.Open(ctx, src, from, &foldersource.Options{AllFiles: true})
+	s, err := foldersource.Open(ctx, stores.Public(src), from, &foldersource.Options{AllFiles: true})
 	if err != nil {
 		return nil, err
 	}

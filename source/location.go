@@ -26,6 +26,8 @@ type location struct {
 	store  store.Store
 	opt    Options
 	query  string // what stood behind the path, as far as it is not read yet
+	// options are those of the store, behind its URL.
+	options string
 }
 
 // locate says what rawURL is.
@@ -45,8 +47,12 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 			}
 		}
 	}
-	rest, options := stores.Cut(rest)
+	rawURL = stores.Public(rawURL) // for messages
 	var err error
+	rest, loc.options = stores.Cut(rest)
+	if err := notOurs(rawURL, loc.options); err != nil {
+		return nil, err
+	}
 	if loc.format != nil && loc.format.name == "pairs" {
 		rest, err = loc.fields(rawURL, rest)
 	} else {
@@ -65,11 +71,15 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	} else if loc.path, err = localPath(rest); err != nil {
 		return nil, err
 	}
-	if loc.store, err = stores.Open(ctx, loc.path+options); err != nil {
+	if loc.store, err = stores.Open(ctx, loc.path+loc.options); err != nil {
 		return nil, err
 	}
 	e, err := loc.store.Stat(ctx, "")
 	looked := glanceAt(loc.store) // what says which format it is
+	far := stores.IsURL(loc.path)
+	if far && (errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrPermission)) && loc.known(ctx, all) {
+		e, err = store.Entry{Dir: true}, nil
+	}
 	if errors.Is(err, store.ErrNotExist) && isPattern(loc.path) {
 		if err = loc.expand(ctx); err == nil {
 			looked, e = glanceAt(beside(loc.store, loc.store.Path(loc.opt.shards[0]))), store.Entry{}
@@ -105,6 +115,31 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 		return nil, fmt.Errorf("cannot open %s: a window has 1 element or more, not %d", rawURL, loc.opt.Window)
 	}
 	return loc, nil
+}
+
+// known looks at a folder that a web server says nothing of, as one does that lists
+// none, for what needs no list.
+func (loc *location) known(ctx context.Context, all []format) bool {
+	for i := range all {
+		f := &all[i]
+		if loc.format != nil && f.name != loc.format.name || f.name != "pack" && f.name != "mds" && f.name != "litdata" && f.name != "zarr" {
+			continue
+		}
+		if f.match(ctx, loc.store, true) {
+			loc.format = f
+			return true
+		}
+	}
+	return false
+}
+
+// notOurs fails when what a URL sends to its server looks as if it were for us.
+func notOurs(rawURL, options string) error {
+	key, _, _ := strings.Cut(strings.TrimPrefix(options, "?"), "=")
+	if at := strings.TrimPrefix(rawURL, "http"); at != rawURL && (key == "window" || key == "split" || strings.Contains(key, ":")) {
+		return fmt.Errorf("cannot open %s: what stands behind ? is sent to the server; write #%s", rawURL, options)
+	}
+	return nil
 }
 
 // fields takes the fields off the URL of pairs.
@@ -242,6 +277,9 @@ func cutView(ctx context.Context, rawURL string, opt *Options) (base string, vie
 	base = rawURL
 	if _, err := os.Lstat(rawURL); err != nil { // no file name with a # in it
 		if base, views, err = view.CutURL(rawURL); err != nil {
+			if _, _, shown := view.CutURL(stores.Public(rawURL)); shown != nil {
+				err = shown
+			}
 			return "", nil, nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Several files of one dataset can be written as one path, as shells and the
@@ -24,7 +25,11 @@ func isPattern(p string) bool { return strings.ContainsAny(p, "{*?[") }
 // expand finds the files that the path stands for: those of braces in the order in
 // which they are written, those of stars sorted by their names.
 func (loc *location) expand(ctx context.Context) error {
-	scheme, rest := origin(loc.path)
+	place := loc.path
+	if stores.IsURL(place) {
+		place = loc.store.Path("") // as names are, without a user
+	}
+	scheme, rest := origin(place)
 	all, err := expandBraces(rest)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/tokensource"
 	"github.com/stokerdata/stoker/source/view"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Options change how a source is opened. Nil means the defaults.
@@ -97,7 +98,7 @@ func Format(ctx context.Context, rawURL string, opt *Options) (name, path string
 	if err != nil {
 		return "", "", err
 	}
-	return loc.format.name, loc.path, nil
+	return loc.format.name, loc.path + loc.options, nil
 }
 
 // Open opens the dataset at rawURL: a path, a URL of the scheme file, or the name
@@ -115,7 +116,7 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 	if loc.format.columns && len(views) > 0 {
 		loc.kinds(&views[0])
 	}
-	src, err := loc.format.open(ctx, base, loc.store, &loc.opt)
+	src, err := loc.format.open(ctx, stores.Public(base), loc.store, &loc.opt)
 	if err == nil && opt.Cache != nil && loc.format.cached && !slices.ContainsFunc(views, func(v view.Spec) bool { return len(v.Kinds) > 0 }) {
 		src = cachedsource.Open(src, *opt.Cache)
 	}

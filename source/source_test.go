@@ -131,7 +131,7 @@ func TestOpenURLs(t *testing.T) {
 	}
 	for url, want := range map[string]string{
 		"":                                    "no dataset given",
-		"s3://bucket/train":                   "scheme s3: are not supported; give a path or a file: URL",
+		"ftp://host/train":                    "scheme ftp: are not supported; give a path or a file: URL",
 		"file://server/photos":                "names the machine server",
 		"file://" + dir + "?x=1":              "take no parameters",
 		filepath.Join(dir, "absent"):          "no such file or directory",

@@ -20,12 +20,14 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/source/view"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // inspectSource shows what a source that is no pack has, as far as is known
 // without reading its records.
 func (app *App) inspectSource(url string, asJSON bool) error {
 	src, err := app.openSource(url, 0)
+	url = stores.Public(url)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/source/pairsource"
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/view"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // packFlags are the flags that pack and convert share.
@@ -126,7 +127,7 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 		return pack.Write(app.Context, path, out, opt)
 	}
 	if window > 0 && !strings.Contains(src, "?window=") {
-		src = fmt.Sprintf("%s?window=%d", src, window) // what an interrupted run is gone on with
+		src = stores.Ask(src, fmt.Sprintf("window=%d", window)) // what an interrupted run is gone on with
 	}
 	s, err := app.openSource(look.url(src), opt.Threads)
 	if err != nil {
@@ -158,11 +159,7 @@ func withFields(app *App, src string, fields []string) (string, error) {
 			}
 			columns = append(columns, c)
 		}
-		join := "?"
-		if strings.Contains(src, "?split=") {
-			join = "&"
-		}
-		return src + join + tablesource.Query(columns), nil
+		return stores.Ask(src, tablesource.Query(columns)), nil
 	}
 	var pairs []pairsource.Field
 	for _, text := range fields {

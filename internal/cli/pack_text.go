@@ -14,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/tokenized"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // textFlags are those of pack that are about text.
@@ -122,5 +123,5 @@ func textSource(app *App, src string, fields []string, to *tokenized.Options) (s
 	if !slices.ContainsFunc(columns, func(c tablesource.Column) bool { return c.Name == to.Text }) {
 		columns = append(columns, tablesource.Column{Name: to.Text, Kind: driver.KindText, From: to.Text})
 	}
-	return src + "?" + tablesource.Query(columns), nil
+	return stores.Ask(src, tablesource.Query(columns)), nil
 }

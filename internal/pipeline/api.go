@@ -15,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/sequence"
+	"github.com/stokerdata/stoker/store/traffic"
 )
 
 // Info describes an open pipeline. It does not change.
@@ -153,6 +154,10 @@ type Stats struct {
 	MemoryPeak int64 `json:"memory_peak"`
 	// Cache is what came of the cache, nil where there is none.
 	Cache *cachedsource.Stats `json:"cache,omitempty"`
+	// Hedges counts the reads that were made a second time because they were late.
+	Hedges int64 `json:"hedges"`
+	// Network is what the process has asked of servers, by server.
+	Network []traffic.Stats `json:"network,omitempty"`
 	// NumGC counts garbage collections of the process, RSS is its resident
 	// memory in bytes (shared ring included), Private what it shares with
 	// nobody.

@@ -1,4 +1,5 @@
-// Package stores opens the store that a path or a URL means: local files, or a bucket.
+// Package stores opens the store that a path or a URL means: local files, a bucket, or
+// what a web server has.
 package stores
 
 import (
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/gcsstore"
+	"github.com/stokerdata/stoker/store/httpstore"
 	"github.com/stokerdata/stoker/store/localstore"
 	"github.com/stokerdata/stoker/store/s3store"
 )
@@ -20,11 +22,17 @@ type scheme struct {
 	// params are the options that a URL may have behind its question mark.
 	params []string
 	open   func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error)
+	// web opens URLs whose path, user and query belong to a server: what stands behind
+	// their question mark is no option of ours. Options are behind #?.
+	web func(rawURL string) (store.Store, error)
 }
 
 func schemes() []scheme {
+	web := func(rawURL string) (store.Store, error) { return httpstore.New(rawURL, nil) }
 	return []scheme{
-		{"s3", s3store.Params, func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+		{name: "http", web: web},
+		{name: "https", web: web},
+		{name: "s3", params: s3store.Params, open: func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
 			opt := &s3store.Options{}
 			for _, p := range set {
 				if err := opt.Set(p[0], p[1]); err != nil {
@@ -33,7 +41,7 @@ func schemes() []scheme {
 			}
 			return s3store.Open(ctx, bucket, path, opt)
 		}},
-		{"gs", gcsstore.Params, func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+		{name: "gs", params: gcsstore.Params, open: func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
 			opt := &gcsstore.Options{}
 			for _, p := range set {
 				if err := opt.Set(p[0], p[1]); err != nil {
@@ -65,10 +73,46 @@ func IsURL(rawURL string) bool {
 	return ok
 }
 
+// webOptions stands in front of what a URL of a web server says of the data.
+const webOptions = "#?"
+
+// Ask adds what a URL says of the data, such as columns of a table, to a path or a URL,
+// with the name of a format in front or not.
+func Ask(place, what string) string {
+	mark := "?"
+	if isWeb(place) {
+		mark = webOptions
+	}
+	if strings.Contains(place, mark) {
+		mark = "&"
+	}
+	return place + mark + what
+}
+
+// isWeb says whether the question mark of a URL belongs to a server.
+func isWeb(place string) bool {
+	if at := strings.Index(place, "://"); at >= 0 {
+		s, _, ok := find(place[strings.LastIndexByte(place[:at], ':')+1:])
+		return ok && s.web != nil
+	}
+	return false
+}
+
 // Cut takes from what stands behind the question mark of a URL what is about the store,
 // with its question mark: base is the URL without it.
 func Cut(rawURL string) (base, options string) {
 	s, _, ok := find(rawURL)
+	if ok && s.web != nil {
+		at, own, said := strings.Cut(rawURL, webOptions)
+		base, query, some := strings.Cut(at, "?")
+		if said {
+			base += "?" + own
+		}
+		if some {
+			options = "?" + query
+		}
+		return base, options
+	}
 	before, query, some := strings.Cut(rawURL, "?")
 	if !ok || !some {
 		return rawURL, ""
@@ -95,6 +139,9 @@ func Open(ctx context.Context, place string) (store.Store, error) {
 	s, rest, ok := find(place)
 	if !ok {
 		return localstore.New(place), nil
+	}
+	if s.web != nil {
+		return s.web(place)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	var set [][2]string
@@ -138,6 +185,28 @@ func OpenWrite(ctx context.Context, place string) (store.WriteStore, error) {
 
 // public is a URL without what stands behind its question mark, which may be secret.
 func public(place string) string {
-	before, _, _ := strings.Cut(place, "?")
+	before, _, _ := strings.Cut(Public(place), "?")
 	return before
+}
+
+// Public is a path or a URL, with the name of a format in front or not and a fragment
+// behind it, without what is between a web server and us: user, and query.
+func Public(place string) string {
+	if !isWeb(place) {
+		return place
+	}
+	at := strings.Index(place, "://") + len("://")
+	rest, fragment, some := strings.Cut(place[at:], "#")
+	if some {
+		fragment = "#" + fragment
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	host, path, some := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:]
+	}
+	if some {
+		host += "/" + path
+	}
+	return place[:at] + host + fragment
 }

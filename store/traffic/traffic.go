@@ -41,21 +41,22 @@ func Of(name string) *Endpoint {
 
 // Stats are the counters of an endpoint at one moment.
 type Stats struct {
-	Endpoint string
+	Endpoint string `json:"endpoint"`
 	// Requests are those that were sent, with what was tried again.
-	Requests int64
+	Requests int64 `json:"requests"`
 	// Bytes are those of bodies that were asked for and came.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// Retries are requests that were sent because one before failed.
-	Retries int64
+	Retries int64 `json:"retries"`
 	// Throttled are answers that said that it was too much.
-	Throttled int64
+	Throttled int64 `json:"throttled"`
 	// Errors are requests that failed, throttled ones among them.
-	Errors int64
+	Errors int64 `json:"errors"`
 	// InFlight are requests that are out.
-	InFlight int64
+	InFlight int64 `json:"in_flight"`
 	// P50 and P99 are how long requests took that succeeded, to about a tenth.
-	P50, P99 time.Duration
+	P50 time.Duration `json:"p50_ns"`
+	P99 time.Duration `json:"p99_ns"`
 }
 
 // All returns the counters of all endpoints that were asked for something, by name.

@@ -354,7 +354,7 @@ func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error)
 	}
 	err = x.refused()
 	x.done(0, err)
-	return Info{}, err
+	return info, err
 }
 
 // probe reads one byte to learn of an object.

@@ -278,14 +278,15 @@ func (c *Client) get(ctx context.Context, r Request, dst []byte) (info Info, err
 }
 
 // Head describes an object. Where the server answers no HEAD, or does not say that it
-// reads ranges, one byte is read.
+// reads ranges, one byte is read. Info.URL is set with an error, too, where an answer
+// came.
 func (c *Client) Head(ctx context.Context, r Request) (info Info, err error) {
 	err = c.again(ctx, func(again bool) error {
 		info, err = c.head(ctx, &r, again)
 		return err
 	})
 	if err != nil {
-		return Info{}, failed("look at", &r, 0, err)
+		return info, failed("look at", &r, 0, err)
 	}
 	return info, nil
 }

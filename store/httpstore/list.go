@@ -1,0 +1,346 @@
+package httpstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/store"
+)
+
+const (
+	// maxList bounds one page of a list, in bytes.
+	maxList = 256 << 20
+	// maxDepth bounds the nesting of folders: a server may send us in a circle.
+	maxDepth = 64
+	// listThreads is how many questions are out at once while listing.
+	listThreads = 16
+)
+
+// errNoList is the failure of a server that shows no list.
+var errNoList = errors.New("the web server gives no list of the folder; turn it on (nginx: autoindex on; autoindex_format json), name one object, or pack the data: a pack needs no list")
+
+// item is one thing that a list shows.
+type item struct {
+	own      string // its name in the folder
+	dir      bool
+	known    bool // size and modified are
+	size     int64
+	modified time.Time
+}
+
+// key orders items as the paths of the objects that they are, or that lie below
+// them.
+func (it item) key() string {
+	if it.dir {
+		return it.own + "/"
+	}
+	return it.own
+}
+
+// List asks for the lists of a folder and of those in it.
+func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+	if err := s.check(ctx, "list", dir); err != nil {
+		return err
+	}
+	l := &lister{s: s, f: f}
+	if opt != nil {
+		l.opt = *opt
+	}
+	if dir == "" && !strings.HasSuffix(s.root.Path, "/") && s.root.Path != "" {
+		e, err := s.Stat(ctx, "")
+		if err != nil {
+			return err
+		}
+		if !e.Dir {
+			return f(e)
+		}
+	}
+	n := l.opt.Threads
+	if n <= 0 {
+		n = listThreads
+	}
+	l.slots = make(chan struct{}, n)
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.wg.Wait() // behind cancel
+	defer cancel()
+	items, err := s.page(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return l.walk(ctx, dir, items, 0)
+}
+
+// lister is one run of List.
+type lister struct {
+	s     *Store
+	opt   store.ListOptions
+	f     func(store.Entry) error
+	slots chan struct{}
+	wg    sync.WaitGroup
+	// tags says that the entity tags of this server are made of time and size, as
+	// those of nginx are; tried, that this was found out or not.
+	tags, tried bool
+}
+
+// found is what was asked about an item.
+type found struct {
+	entry store.Entry
+	items []item
+	err   error
+}
+
+func below(dir, own string) string {
+	if dir == "" {
+		return own
+	}
+	return dir + "/" + own
+}
+
+// walk gives what is in a folder to f.
+func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) error {
+	items = slices.DeleteFunc(items, func(it item) bool {
+		return !l.opt.Hidden && strings.HasPrefix(it.own, ".") || !it.dir && l.opt.Keep != nil && !l.opt.Keep(below(dir, it.own))
+	})
+	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.key(), b.key()) })
+	items = slices.CompactFunc(items, func(a, b item) bool { return a.key() == b.key() })
+	if err := l.try(ctx, dir, items); err != nil {
+		return err
+	}
+	ahead := make([]chan found, len(items))
+	next := 0
+	for i, it := range items {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for ; next < len(items) && next < i+2*cap(l.slots); next++ {
+			ahead[next] = l.ask(ctx, dir, items[next])
+		}
+		name := below(dir, it.own)
+		var err error
+		switch {
+		case it.dir && l.opt.Shallow:
+			err = l.f(store.Entry{Name: name, Dir: true})
+		case !it.dir && l.opt.Names:
+			err = l.f(store.Entry{Name: name, Size: it.size})
+		case ahead[i] == nil: // all is known
+			err = l.f(it.entry(name))
+		default:
+			r := <-ahead[i]
+			ahead[i] = nil
+			switch {
+			case ctx.Err() != nil:
+				err = context.Cause(ctx)
+			case r.err != nil:
+				err = l.bad(name, r.err)
+			case !it.dir:
+				err = l.f(r.entry)
+			case depth >= maxDepth:
+				err = l.bad(name, &store.Error{Op: "list", Path: l.s.Path(name), Err: fmt.Errorf("folders are nested more than %d deep", maxDepth)})
+			default:
+				err = l.walk(ctx, name, r.items, depth+1)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask finds out about an item in the background, nil where nothing has to be.
+func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
+	if it.dir && l.opt.Shallow || !it.dir && (l.opt.Names || it.known && l.tags) {
+		return nil
+	}
+	out := make(chan found, 1)
+	name := below(dir, it.own)
+	l.wg.Go(func() {
+		select {
+		case l.slots <- struct{}{}:
+			defer func() { <-l.slots }()
+		case <-ctx.Done():
+			out <- found{err: context.Cause(ctx)}
+			return
+		}
+		var r found
+		if it.dir {
+			r.items, r.err = l.s.page(ctx, name)
+		} else {
+			r.entry, r.err = l.s.Stat(ctx, name)
+			if r.err == nil && r.entry.Dir {
+				r.err = &store.Error{Op: "look at", Path: l.s.Path(name), Err: errors.New("it was an object, and is a folder")}
+			}
+		}
+		out <- r
+	})
+	return out
+}
+
+// try looks at one object that a list describes: where the version that it has is
+// what nginx makes of time and size, those of the others are taken to be, too. One
+// that is not is noticed when it is read, as a change.
+func (l *lister) try(ctx context.Context, dir string, items []item) error {
+	i := slices.IndexFunc(items, func(it item) bool { return !it.dir && it.known })
+	if l.tried || i < 0 || l.opt.Names {
+		return nil
+	}
+	l.tried = true
+	name := below(dir, items[i].own)
+	e, err := l.s.Stat(ctx, name)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	l.tags = err == nil && e == items[i].entry(name)
+	return nil
+}
+
+// entry is what nginx's list says of an object.
+func (it item) entry(name string) store.Entry {
+	return store.Entry{Name: name, Size: it.size, ModTime: it.modified, Version: fmt.Sprintf("\"%x-%x\"", it.modified.Unix(), it.size)}
+}
+
+func (l *lister) bad(name string, err error) error {
+	if l.opt.Bad == nil {
+		return err
+	}
+	return l.opt.Bad(name, err)
+}
+
+// page asks for the list of one folder.
+func (s *Store) page(ctx context.Context, dir string) ([]item, error) {
+	failed := func(err error) error {
+		return &store.Error{Op: "list", Path: s.Path(dir), Err: err}
+	}
+	u := s.url(dir)
+	if !strings.HasSuffix(u.Path, "/") {
+		u.Path += "/"
+		if u.RawPath != "" {
+			u.RawPath += "/"
+		}
+	}
+	r := s.request(dir)
+	r.URL = u.String()
+	body, info, err := s.c.Body(ctx, r, maxList)
+	switch {
+	case ctx.Err() != nil:
+		return nil, failed(context.Cause(ctx))
+	case errors.Is(err, store.ErrPermission):
+		return nil, failed(fmt.Errorf("%w (%w)", errNoList, store.ErrPermission))
+	case err != nil:
+		return nil, failed(store.Cause(err))
+	}
+	items, ok := parseList(body, info.Header.Get("Content-Type"), u)
+	if !ok {
+		return nil, failed(errNoList)
+	}
+	return items, nil
+}
+
+// parseList reads a list, false where it is none. at is the URL of the folder.
+func parseList(body []byte, kind string, at *url.URL) ([]item, bool) {
+	kind, _, _ = strings.Cut(kind, ";")
+	switch strings.TrimSpace(strings.ToLower(kind)) {
+	case "application/json":
+		return parseJSON(body)
+	case "text/html", "application/xhtml+xml":
+		return parseHTML(body, at)
+	}
+	return nil, false
+}
+
+// parseJSON reads nginx's autoindex_format json.
+func parseJSON(body []byte) ([]item, bool) {
+	var list []struct {
+		Name, Type, MTime string
+		Size              *int64
+	}
+	if json.Unmarshal(marked(body), &list) != nil {
+		return nil, false
+	}
+	out := make([]item, 0, len(list))
+	for _, e := range list {
+		it := item{own: unmarked(e.Name), dir: e.Type == "directory"}
+		if e.Type != "directory" && e.Type != "file" || !plain(it.own) {
+			continue
+		}
+		if t, err := http.ParseTime(e.MTime); err == nil && e.Size != nil && *e.Size >= 0 {
+			it.known, it.size, it.modified = true, *e.Size, t
+		}
+		out = append(out, it)
+	}
+	return out, true
+}
+
+// plain says whether a name is one of something that lies directly in a folder.
+func plain(own string) bool {
+	return own != "" && !strings.Contains(own, "/") && store.CheckName(own) == nil
+}
+
+// Names need not be UTF-8, which JSON is: other bytes pass as characters that nobody
+// has a use for.
+const byteMark = 0x10ff00
+
+func marked(body []byte) []byte {
+	if utf8.Valid(body) {
+		return body
+	}
+	out := make([]byte, 0, len(body)+64)
+	for len(body) > 0 {
+		r, n := utf8.DecodeRune(body)
+		if r == utf8.RuneError && n == 1 {
+			out = utf8.AppendRune(out, byteMark+rune(body[0]))
+		} else {
+			out = append(out, body[:n]...)
+		}
+		body = body[n:]
+	}
+	return out
+}
+
+func unmarked(s string) string {
+	if !strings.Contains(s, "\U0010ff00"[:2]) {
+		return s
+	}
+	var out []byte
+	for _, r := range s {
+		if r >= byteMark+0x80 && r <= byteMark+0xff {
+			out = append(out, byte(r-byteMark))
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return string(out)
+}
+
+var (
+	link   = regexp.MustCompile(`(?i)<a\s[^>]*?href\s*=\s*(?:"([^"]*)"|'([^']*)')`)
+	listed = regexp.MustCompile(`(?i)<(?:title|h1)>\s*(?:index of|directory listing)`)
+)
+
+// parseHTML takes the links of a page that lead to what lies directly in the folder.
+func parseHTML(body []byte, at *url.URL) ([]item, bool) {
+	var out []item
+	for _, m := range link.FindAllSubmatch(body, -1) {
+		u, err := at.Parse(html.UnescapeString(string(m[1]) + string(m[2])))
+		if err != nil || u.Host != at.Host || u.Scheme != at.Scheme || u.RawQuery != "" && u.RawQuery != at.RawQuery || u.Fragment != "" {
+			continue
+		}
+		own, ok := strings.CutPrefix(u.Path, at.Path)
+		it := item{own: strings.TrimSuffix(own, "/"), dir: strings.HasSuffix(own, "/")}
+		if ok && plain(it.own) {
+			out = append(out, it)
+		}
+	}
+	return out, len(out) > 0 || listed.Match(body)
+}
