@@ -580,6 +580,7 @@ def test_torch_and_torchvision(make: Any) -> None:
 
 
 def test_frameworks_take_it(make: Any) -> None:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = pytest.importorskip("stoker.keras")
     with pytest.raises(stoker.ConfigError, match="name"):
         keras.Dataset(make(draws, 1))

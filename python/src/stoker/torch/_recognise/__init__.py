@@ -11,15 +11,18 @@ from typing import Any
 
 from ..._binary import find_binary
 from ..._errors import EngineNotFound
+from . import _tables
 from ._library import Unknown
 from ._plan import EnginePlan
 
 __all__ = ["plan"]
 
 
-def plan(loader: Any) -> EnginePlan | str:
+def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
     """Return the plan of a loader that the engine can run, or why it cannot."""
     try:
+        if _tables.is_table(loader.dataset):
+            return _tables.TablePlan(loader)
         find_binary()
         return EnginePlan(loader)
     except Unknown as reason:

@@ -26,6 +26,8 @@ class Leaf:
     paths: Callable[[Any], Any] | None  # from an element of held
     target: Callable[[int], Any]  # of a record
     channels: int = 3
+    # Whether the dataset gives another record, with its target, in the place of one that cannot be read.
+    replaces: bool = False
 
     def __len__(self) -> int:
         return len(self.held)
@@ -96,7 +98,6 @@ def _concatenated(parts: list[Data]) -> Data:
 
 def _check_loader(loader: Any) -> None:
     """Raise Unknown unless files are opened as ``PIL.Image.open(path).convert("RGB")``."""
-    import PIL.Image
     import torchvision
 
     folder = "torchvision.datasets.folder"
@@ -106,6 +107,12 @@ def _check_loader(loader: Any) -> None:
         raise Unknown(f"torchvision's image backend is {torchvision.get_image_backend()}")
     check_module(folder, "default_loader", "pil_loader")
     check_pillow()
+    _check_pixel_limit()
+
+
+def _check_pixel_limit() -> None:
+    import PIL.Image
+
     limit = PIL.Image.MAX_IMAGE_PIXELS
     if limit is not None and limit < _PILLOW_LIMIT:
         raise Unknown(f"PIL.Image.MAX_IMAGE_PIXELS is {limit}")
@@ -196,6 +203,26 @@ def _semeion(dataset: Any) -> Leaf:
     return _array(dataset, dataset.data, 1, lambda i: int(dataset.labels[i]))
 
 
+def _timm_folder(dataset: Any) -> Leaf:
+    """Take timm's ImageDataset over a folder."""
+    check_pillow()
+    _check_pixel_limit()
+    reader = dataset.reader
+    if qualified(type(reader)) != "timm.data.readers.reader_image_folder.ReaderImageFolder":
+        raise Unknown(f"its reader is {type(reader).__name__}")
+    check_class(type(reader))
+    check_instance(reader)
+    if dataset.load_bytes or dataset.additional_features is not None or dataset.input_img_mode != "RGB":
+        raise Unknown("it gives bytes, other modes than RGB, or more than image and target")
+    samples = reader.samples
+    _strings(samples)
+
+    def target(i: int) -> Any:
+        return reader.samples[i][1]
+
+    return Leaf(dataset, samples, _first, target, replaces=True)
+
+
 _D = "torchvision.datasets."
 
 _KNOWN: dict[str, Callable[[Any], Leaf]] = {
@@ -223,4 +250,5 @@ _KNOWN: dict[str, Callable[[Any], Leaf]] = {
     _D + "svhn.SVHN": _labelled,
     _D + "usps.USPS": _usps,
     _D + "semeion.SEMEION": _semeion,
+    "timm.data.dataset.ImageDataset": _timm_folder,
 }

@@ -64,9 +64,10 @@ def check_class(cls: type) -> None:
                     raise Unknown(f"{qualified(base)}.{name} was replaced")
                 continue
             code = f.__code__
-            if not _is_of(code, package, "torch", "typing_extensions"):
+            of = base.__module__.partition(".")[0]
+            if not _is_of(code, package, of, "torch", "typing_extensions"):
                 raise Unknown(f"{qualified(base)}.{name} was replaced")
-            own = base.__module__.partition(".")[0] == package != "torch"
+            own = of in (package, "torchvision") and of != "torch"
             if own and name in _CALLED:
                 if hasattr(f, "__wrapped__"):
                     continue  # no_grad and the like, of the library itself
@@ -105,6 +106,31 @@ def is_function(value: object, module: str, name: str) -> bool:
         and value.__qualname__ == name
         and _is_of(value.__code__, module.partition(".")[0])
         and value is getattr(sys.modules.get(module), name, None)
+    )
+
+
+# What functions that only seed random numbers may name: modules, and what of them is called.
+_SEEDING = {"torch", "np", "numpy", "random", "initial_seed", "seed", "manual_seed", "set_num_threads"}
+
+
+def only_seeds(value: object) -> bool:
+    """Whether a ``worker_init_fn`` does nothing but to set random numbers.
+
+    It is timm's own, or a function whose code names nothing but modules of random numbers and their functions for that.
+    """
+    if isinstance(value, functools.partial):
+        simple = not value.args and all(isinstance(v, str) for v in value.keywords.values())
+        return simple and is_function(value.func, "timm.data.loader", "_worker_init")
+    if not isinstance(value, types.FunctionType) or value.__closure__ or value.__defaults__ or value.__kwdefaults__:
+        return False
+    code = value.__code__
+    if not set(code.co_names) <= _SEEDING or any(isinstance(c, types.CodeType) for c in code.co_consts):
+        return False
+    modules = {"torch": "torch", "np": "numpy", "numpy": "numpy", "random": "random"}
+    return all(
+        isinstance(found, types.ModuleType) and found.__name__ == modules.get(name)
+        for name in code.co_names
+        if (found := value.__globals__.get(name)) is not None
     )
 
 

@@ -36,22 +36,15 @@ class Found:
     data: _datasets.Data
     program: _transforms.Program
     target_transform: Any
+    collate: str  # "default", "timm", or "program": a function of the program's
 
 
 def find(loader: Any) -> Found:
     """Recognise what a loader is made of, or raise Unknown."""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
         raise Unknown("it has no batch sampler")
-    collate = "torch.utils.data._utils.collate"
-    if not _library.is_function(loader.collate_fn, collate, "default_collate"):
-        name = getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__)
-        raise Unknown(f"collate_fn is {name}, not torch's default_collate")
-    _library.check_module(collate)
-    from torch.utils.data._utils import collate as module
-
-    if module.default_collate_fn_map.get(torch.Tensor) is not module.collate_tensor_fn:
-        raise Unknown("default_collate_fn_map was changed for tensors")
-    if loader.worker_init_fn is not None:
+    collate = _collate(loader)
+    if loader.worker_init_fn is not None and loader.num_workers > 0 and not _library.only_seeds(loader.worker_init_fn):
         raise Unknown("worker_init_fn may change the dataset in the workers")
     data = _datasets.recognise(loader.dataset)
     programs = []
@@ -64,7 +57,28 @@ def find(loader: Any) -> Found:
         raise Unknown("the datasets of a ConcatDataset have different transforms")
     if not len(data):
         raise Unknown("it has no records")
-    return Found(data, programs[0], data.leaves[0].dataset.target_transform)
+    if collate == "timm" and programs[0].state not in (_transforms.BYTES, _transforms.ARRAY):
+        raise Unknown(f"timm's fast_collate of a {programs[0].state}, which it makes bytes of")
+    return Found(data, programs[0], data.leaves[0].dataset.target_transform, collate)
+
+
+def _collate(loader: Any) -> str:
+    """Return which kind of collate a loader has, or raise Unknown."""
+    if _library.is_function(loader.collate_fn, "timm.data.loader", "fast_collate"):
+        return "timm"
+    own = "torch.utils.data._utils.collate"
+    if not _library.is_function(loader.collate_fn, own, "default_collate"):
+        # In worker processes it would run beside the loop; here it would not.
+        if loader.num_workers == 0:
+            return "program"
+        name = getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__)
+        raise Unknown(f"collate_fn is {name}, not torch's default_collate; it runs in the workers, and all else too")
+    _library.check_module(own)
+    from torch.utils.data._utils import collate as module
+
+    if module.default_collate_fn_map.get(torch.Tensor) is not module.collate_tensor_fn:
+        raise Unknown("default_collate_fn_map was changed for tensors")
+    return "default"
 
 
 class EnginePlan:
@@ -140,6 +154,7 @@ class EnginePlan:
         before = self.found
         return (
             now.program.key() == before.program.key()
+            and now.collate == before.collate
             and len(now.data.leaves) == len(before.data.leaves)
             and all(map(_unchanged, now.data.leaves, before.data.leaves, self._held))
             and _equal(now.data.records, before.data.records)
@@ -161,7 +176,7 @@ class EnginePlan:
             Row("dataset", "engine", f"{' of '.join(found.data.names)}: {len(found.data):,} records"),
             Row("order", "this process", "the sampler decides, as with torch"),
             Row("transform", "engine", ", ".join(found.program.names) or "as they are stored"),
-            Row("collate", "engine", "default_collate: batches are made in shared memory"),
+            Row("collate", *_COLLATES[found.collate]),
         ]
         if found.target_transform is not None:
             rows.append(Row("target_transform", "this process", "it is a function of the program's"))
@@ -169,6 +184,13 @@ class EnginePlan:
             why = f"{self.by_python:,} of {self.images:,} images, which only Pillow takes or refuses"
             rows.append(Row("bad images", "this process", why, "make them anew"))
         return rows
+
+
+_COLLATES = {
+    "default": ("engine", "default_collate: batches are made in shared memory"),
+    "timm": ("engine", "fast_collate: batches are made in shared memory"),
+    "program": ("this process", "a function of the program's, on views of the engine's memory"),
+}
 
 
 def _copy_of(leaf: _datasets.Leaf) -> Any:
@@ -260,9 +282,22 @@ class Epoch:
         images = arrays["image"]
         if images.dim() == 3:
             images = images.unsqueeze(1)
-        if index.min() < 0 and not self._repair(images, indices, np.flatnonzero(index < 0), place):
-            return self._by_python(indices)
-        return self._pinned([images, self._collate(self._targets(records))])
+        if index.min() < 0:
+            replaced = any(leaf.replaces for leaf in self._leaves)
+            if replaced or not self._repair(images, indices, np.flatnonzero(index < 0), place):
+                return self._by_python(indices)
+        return self._pinned(self._collated(images, self._targets(records)))
+
+    def _collated(self, images: torch.Tensor, targets: list[Any]) -> Any:
+        kind = self._plan.found.collate
+        if kind == "default":
+            return [images, self._collate(targets)]
+        if kind == "timm":  # which says what becomes of the targets
+            stub = torch.zeros(1, dtype=torch.uint8)
+            return images, self._collate([(stub, target) for target in targets])[1]
+        is_array = self._plan.found.program.state == _transforms.ARRAY
+        rows = [image.numpy() for image in images] if is_array else images.unbind()
+        return self._collate(list(zip(rows, targets, strict=True)))
 
     def _targets(self, records: Records) -> list[Any]:
         if len(self._leaves) == 1:

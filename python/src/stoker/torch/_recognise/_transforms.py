@@ -16,6 +16,8 @@ from ._library import Unknown, check_class, check_instance, check_module, forwar
 # What a sample is while transforms go through it: a picture of Pillow's, a tensor of uint8, one of floats from 0 to 1,
 # or one of any floats.
 PICTURE, BYTES, UNIT, FLOATS = "picture", "uint8 tensor", "float tensor", "normalised tensor"
+# An array of NumPy's of uint8, colours first, as timm's ToNumpy makes them; nothing that is known takes one.
+ARRAY = "uint8 array"
 
 
 @dataclass
@@ -45,6 +47,7 @@ def recognise(transform: Any, channels: int) -> Program:
     program = Program(channels=channels)
     for name in ("torchvision.transforms.functional", "torchvision.transforms.v2.functional"):
         check_module(name)
+    check_module("timm.data.transforms")
     if torch.get_default_dtype() != torch.float32:
         raise Unknown(f"the default dtype is {torch.get_default_dtype()}")
     _walk(transform, program, 0)
@@ -135,6 +138,8 @@ def _random_crop(t: Any, p: Program) -> None:
 
 def _flip(make: Callable[[float], st.Transform]) -> Callable[[Any, Program], None]:
     def add(t: Any, p: Program) -> None:
+        if p.state == ARRAY:
+            raise Unknown(f"{type(t).__name__} of a {p.state}")
         # A flip moves whole pixels, whatever they are by then.
         p.add(make(float(t.p)), random=0 < t.p < 1)
 
@@ -188,14 +193,16 @@ def _pil_to_tensor(t: Any, p: Program) -> None:
 
 
 def _to_image(t: Any, p: Program) -> None:
+    if p.state == ARRAY:
+        raise Unknown(f"{type(t).__name__} of a {p.state}")
     if p.state == PICTURE:
         p.state = BYTES
     # A tensor only gets another class, which collating takes off again.
 
 
 def _to_pure(t: Any, p: Program) -> None:
-    if p.state == PICTURE:
-        raise Unknown("ToPureTensor of a picture")
+    if p.state in (PICTURE, ARRAY):
+        raise Unknown(f"ToPureTensor of a {p.state}")
 
 
 def _to_dtype(t: Any, p: Program) -> None:
@@ -203,8 +210,8 @@ def _to_dtype(t: Any, p: Program) -> None:
     if isinstance(dtype, dict):
         raise Unknown(f"{type(t).__name__} with several types")
     scale = bool(getattr(t, "scale", True))
-    if p.state == PICTURE:
-        raise Unknown(f"{type(t).__name__} of a picture, which it leaves as it is")
+    if p.state in (PICTURE, ARRAY):
+        raise Unknown(f"{type(t).__name__} of a {p.state}, which it leaves as it is")
     if dtype == (torch.uint8 if p.state == BYTES else torch.float32):
         return
     if p.state != BYTES or dtype != torch.float32:
@@ -241,10 +248,51 @@ def _random_erasing(t: Any, p: Program) -> None:
     p.add(aug.RandomErasing(float(t.p), tuple(t.scale), tuple(t.ratio), value), random=True)
 
 
+def _timm_crop(t: Any, p: Program) -> None:
+    """As torchvision's: the same distribution of the same boxes, drawn from Python's random numbers."""
+    if p.state != PICTURE:
+        raise Unknown(f"{type(t).__name__} of a {p.state}")
+    if isinstance(t.interpolation, tuple | list):
+        raise Unknown(f"{type(t).__name__} with a random interpolation")
+    if not (0 < t.scale[0] <= t.scale[1] <= 1 and 0 < t.ratio[0] <= t.ratio[1]):
+        raise Unknown(f"{type(t).__name__} with scale {t.scale} and ratio {t.ratio}")
+    _random_resized_crop(t, p)
+
+
+def _maybe_to_tensor(t: Any, p: Program) -> None:
+    if p.state == PICTURE:
+        _to_unit(p)
+    elif p.state == ARRAY:
+        raise Unknown(f"{type(t).__name__} of a {p.state}")
+
+
+def _maybe_pil_to_tensor(t: Any, p: Program) -> None:
+    if p.state == PICTURE:
+        p.state = BYTES
+    elif p.state == ARRAY:
+        raise Unknown(f"{type(t).__name__} of a {p.state}")
+
+
+def _to_numpy(t: Any, p: Program) -> None:
+    if p.state != PICTURE:
+        raise Unknown(f"ToNumpy of a {p.state}")
+    p.state = ARRAY
+
+
+def _timm_to_tensor(t: Any, p: Program) -> None:
+    if p.state != PICTURE or t.dtype not in (torch.float32, torch.uint8):
+        raise Unknown(f"timm's ToTensor of a {p.state} to {t.dtype}")
+    p.state = BYTES
+    if t.dtype == torch.float32:
+        p.add(st.ToDtype("float32", scale=False))
+        p.state = FLOATS
+
+
 def _nothing(t: Any, p: Program) -> None:
     """Do nothing, as the transform does."""
 
 
+_TIMM = "timm.data.transforms."
 _V1, _V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
 _CONTAINERS = {_V1 + "Compose", _V2 + "_container.Compose"}
 
@@ -281,4 +329,9 @@ _KNOWN: dict[str, Callable[[Any, Program], None]] = {
     _V2 + "_augment.RandomErasing": _random_erasing,
     _V2 + "_misc.Identity": _nothing,
     "torch.nn.modules.linear.Identity": _nothing,
+    _TIMM + "RandomResizedCropAndInterpolation": _timm_crop,
+    _TIMM + "MaybeToTensor": _maybe_to_tensor,
+    _TIMM + "MaybePILToTensor": _maybe_pil_to_tensor,
+    _TIMM + "ToNumpy": _to_numpy,
+    _TIMM + "ToTensor": _timm_to_tensor,
 }

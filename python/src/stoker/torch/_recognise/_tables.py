@@ -1,0 +1,207 @@
+"""Datasets of Hugging Face whose columns are numbers: batches are gathered out of the Arrow table, in this process."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.utils.data
+
+from .._path import Row
+from ._library import Unknown, check_class, check_instance, check_module, is_function, only_seeds, qualified
+
+Array = npt.NDArray[Any]
+
+# A record with more is better copied by workers, beside the loop.
+_LARGEST_RECORD = 64 << 10
+# Columns up to this size are put together out of their pieces.
+_SMALL_COLUMN = 64 << 20
+_FORMATS = (None, "python", "numpy", "torch")
+
+
+def is_table(dataset: Any) -> bool:
+    """Say whether this is a dataset of Hugging Face's."""
+    return qualified(type(dataset)) == "datasets.arrow_dataset.Dataset"
+
+
+class Column:
+    """A column of numbers, or of lists of numbers that are all as long."""
+
+    def __init__(self, name: str, chunks: Any) -> None:
+        """Take an Arrow column, or raise Unknown."""
+        self.name = name
+        parts = [part for part in (_numbers(name, chunk) for chunk in chunks.chunks) if len(part)]
+        if not parts or len({p.shape[1:] for p in parts}) > 1:
+            raise Unknown(f"column {name!r} has rows of different lengths")
+        self.row_bytes = int(parts[0][:1].nbytes)
+        if sum(p.nbytes for p in parts) <= _SMALL_COLUMN:
+            parts = [np.concatenate(parts)]
+        self._parts = parts
+        self._starts = np.cumsum([0, *map(len, parts)])[:-1]
+        self.dtype = torch.int64  # which the batches have; learned from one
+
+    def take(self, records: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Return rows as the batches have them."""
+        if len(self._parts) == 1:
+            found = self._parts[0][records]
+        else:
+            of = np.searchsorted(self._starts, records, "right") - 1
+            at = records - self._starts[of]
+            found = np.empty((len(records), *self._parts[0].shape[1:]), self._parts[0].dtype)
+            for i, (k, row) in enumerate(zip(of.tolist(), at.tolist(), strict=True)):
+                found[i] = self._parts[k][row]
+        return torch.from_numpy(found).to(self.dtype)
+
+
+def _numbers(name: str, chunk: Any) -> Array:
+    """Return a piece of a column as an array, without a copy where there are no booleans."""
+    import pyarrow as pa  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    kind, width = chunk.type, 0
+    if chunk.null_count:
+        raise Unknown(f"column {name!r} has empty values")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = np.unique(chunk.value_lengths().to_numpy(zero_copy_only=False)) if len(chunk) else np.zeros(1)
+        if len(lengths) > 1 or lengths[0] == 0:
+            raise Unknown(f"column {name!r} has rows of different lengths")
+        width, chunk = int(lengths[0]), chunk.flatten()
+        kind = chunk.type
+        if chunk.null_count:
+            raise Unknown(f"column {name!r} has empty values")
+    good = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    if not (good or pa.types.is_boolean(kind)) or pa.types.is_uint64(kind):
+        raise Unknown(f"column {name!r} has values of {kind}")
+    values: Array = chunk.to_numpy(zero_copy_only=good)
+    return values.reshape(-1, width) if width else values
+
+
+class TablePlan:
+    """A loader whose batches are gathered; stoker.torch._path.Plan says what it has to do."""
+
+    def __init__(self, loader: Any) -> None:
+        """Recognise the loader, or raise Unknown."""
+        self._key = _key(loader)
+        dataset = loader.dataset
+        if not len(dataset):
+            raise Unknown("it has no records")
+        self._len = len(dataset)
+        names = dataset._format_columns if dataset._format_columns is not None else dataset.column_names
+        table = dataset._data.table
+        self._columns = [Column(name, table.column(name)) for name in table.column_names if name in names]
+        if sum(c.row_bytes for c in self._columns) > _LARGEST_RECORD:
+            raise Unknown(f"records of more than {_LARGEST_RECORD >> 10} KiB are copied beside the loop, by workers")
+        self._records: Array | None = None
+        if dataset._indices is not None:
+            self._records = dataset._indices.column(0).to_numpy().astype(np.int64)
+        self._learn(loader)
+
+    def _learn(self, loader: Any) -> None:
+        """Make a few records both ways: types are those of the program's, and so must be all else."""
+        chosen = sorted({0, self._len // 2, self._len - 1})
+        expected = loader.collate_fn(loader.dataset.__getitems__(chosen))
+        if type(expected) is not dict or list(expected) != [c.name for c in self._columns]:
+            raise Unknown("its batches are no mappings of its columns")
+        for column in self._columns:
+            want = expected[column.name]
+            if type(want) is not torch.Tensor:
+                raise Unknown(f"of column {column.name!r} it makes a {type(want).__name__} and no tensor")
+            column.dtype = want.dtype
+        for name, got in self.batch(np.array(chosen)).items():
+            want = expected[name]
+            if got.shape != want.shape or got.stride() != want.stride() or not torch.equal(got, want):
+                raise Unknown(f"column {name!r} does not come as it is stored")
+
+    def batch(self, records: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+        """Gather a batch."""
+        if self._records is not None:
+            records = self._records[records]
+        return {column.name: column.take(records) for column in self._columns}
+
+    # --- stoker.torch._path.Plan -------------------------------------------
+
+    def fits(self, loader: Any) -> bool:
+        """Say whether the loader is still what the plan was made for."""
+        try:
+            now = _key(loader)
+        except Unknown:
+            return False
+        same = all(a is b for a, b in zip(now[:2], self._key[:2], strict=True))
+        return same and bool(now[2:] == self._key[2:])
+
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+        """Return an iterator over the batches of an epoch."""
+        return _Epoch(self, loader, self._len, order)
+
+    def explain(self) -> Sequence[Row]:
+        """Say what runs where."""
+        return [
+            Row("dataset", "this process", f"Dataset of Hugging Face: {self._len:,} records"),
+            Row("order", "this process", "the sampler decides, as with torch"),
+            Row("collate", "this process", "batches are gathered out of the Arrow table, column by column"),
+        ]
+
+
+def _key(loader: Any) -> tuple[Any, ...]:
+    """Return what must not change: first what is compared as an object. Raises Unknown."""
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
+        raise Unknown("it has no batch sampler")
+    own = "torch.utils.data._utils.collate"
+    if not is_function(loader.collate_fn, own, "default_collate"):
+        raise Unknown("collate_fn is not torch's default_collate")
+    check_module(own)
+    if loader.worker_init_fn is not None and loader.num_workers > 0 and not only_seeds(loader.worker_init_fn):
+        raise Unknown("worker_init_fn may change the dataset in the workers")
+    dataset = loader.dataset
+    check_class(type(dataset))
+    check_instance(dataset)
+    check_module("datasets.arrow_dataset", "query_table", "format_table", "get_formatter")
+    if dataset._format_type not in _FORMATS:
+        what = "a function of the program's" if dataset._format_type == "custom" else repr(dataset._format_type)
+        raise Unknown(f"a Dataset of Hugging Face with the format {what}")
+    if dataset._format_kwargs or dataset._output_all_columns:
+        raise Unknown("a Dataset of Hugging Face with options of its format")
+    columns = dataset._format_columns
+    return (
+        dataset._data, dataset._indices, dataset._fingerprint, dataset._format_type,
+        None if columns is None else tuple(columns), torch.get_default_dtype(),
+    )  # fmt: skip
+
+
+class _Epoch:
+    """The batches of one epoch."""
+
+    def __init__(self, plan: TablePlan, loader: Any, length: int, order: Iterator[Any]) -> None:
+        self._plan, self._dataset, self._collate = plan, loader.dataset, loader.collate_fn
+        self._len, self._order = length, order
+        self._error: BaseException | None = None
+        self._waiting: collections.deque[list[Any]] = collections.deque()
+        # As far as torch reads a sampler, which may draw random numbers of the program's.
+        self._window = max(1, int(loader.num_workers) * int(loader.prefetch_factor or 1))
+        self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
+        if loader.num_workers > 0:
+            self._read_ahead()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def _read_ahead(self) -> None:
+        while self._error is None and len(self._waiting) < self._window:
+            try:
+                self._waiting.append(list(next(self._order)))
+            except BaseException as error:  # its turn comes behind the batches before it
+                self._error = error
+
+    def __next__(self) -> Any:
+        self._read_ahead()
+        if not self._waiting:
+            raise self._error or StopIteration
+        indices = self._waiting.popleft()
+        if indices and all(type(i) is int and 0 <= i < self._len for i in indices):
+            batch = self._plan.batch(np.array(indices, np.int64))
+        else:
+            batch = self._collate(self._dataset.__getitems__(indices))
+        return torch.utils.data._utils.pin_memory.pin_memory(batch) if self._pins else batch
