@@ -6,6 +6,7 @@ package serverstest
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"os"
@@ -31,8 +32,9 @@ type Server struct {
 
 // The credentials of all servers. Tests look for the secret in what must not have it.
 const (
-	access = "STOKERTESTACCESS"
-	secret = "stokertestsecret0123456789abcdef"
+	access  = "STOKERTESTACCESS"
+	account = "stokertest"
+	secret  = "stokertestsecret0123456789abcdef"
 )
 
 // S3 starts a server of S3 with a bucket.
@@ -62,6 +64,23 @@ func GCS(t testing.TB, bucket string) *Server {
 	})
 }
 
+// Azure starts a server of Blob Storage. It has no container yet; its account is
+// Access, and Secret is the key.
+func Azure(t testing.TB) *Server {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not there, which azurite needs")
+	}
+	dir := t.TempDir()
+	key := base64.StdEncoding.EncodeToString([]byte(secret))
+	s := run(t, dir, node, []string{"AZURITE_ACCOUNTS=" + account + ":" + key, "AZURITE_TELEMETRY=false"}, func(port string) []string {
+		return []string{tool(t, "azurite/node_modules/azurite/dist/src/blob/main.js"), "--blobHost", "127.0.0.1", "--blobPort", port, "--location", dir, "--silent", "--disableTelemetry"}
+	})
+	s.Access, s.Secret = account, key
+	return s
+}
+
 // tool is where a program lies that make servers built.
 func tool(t testing.TB, name string) string {
 	t.Helper()
@@ -78,7 +97,12 @@ const tries = 5
 
 func start(t testing.TB, dir, name string, env []string, args func(port string) []string) *Server {
 	t.Helper()
-	path := tool(t, name)
+	return run(t, dir, tool(t, name), env, args)
+}
+
+func run(t testing.TB, dir, path string, env []string, args func(port string) []string) *Server {
+	t.Helper()
+	name := filepath.Base(path)
 	for range tries {
 		port := freePort(t)
 		p := &process{done: make(chan struct{})}

@@ -185,7 +185,7 @@ func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class,
 	case "PreconditionFailed":
 		return ranged.Changed, text
 	case "ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException":
-		if d.id != nil && d.id.credentials.refused() {
+		if d.id != nil && d.id.credentials.Refused() {
 			return ranged.Temporary, text
 		}
 		return ranged.Denied, text

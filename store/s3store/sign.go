@@ -11,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/stokerdata/stoker/store/internal/lease"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 // are, so that a server of credentials is asked once.
 type identity struct {
 	region, endpoint string
-	credentials      *keys
+	credentials      *lease.Lease[aws.Credentials]
 }
 
 var (
@@ -57,7 +59,7 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 		// What stands in these files may be secret.
 		return nil, errors.New("the configuration in ~/.aws or the variables AWS_... cannot be read")
 	}
-	id := &identity{region: conf.Region, credentials: newKeys(conf.Credentials)}
+	id := &identity{region: conf.Region, credentials: keysOf(conf.Credentials)}
 	if conf.BaseEndpoint != nil {
 		id.endpoint = *conf.BaseEndpoint
 	}
@@ -65,112 +67,23 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 	return id, nil
 }
 
-// keys are credentials that end. They are fetched again a little before that, by one
-// who needs them while the others go on with the old ones.
-type keys struct {
-	from aws.CredentialsProvider
-	now  func() time.Time
-
-	mu    sync.Mutex
-	have  aws.Credentials
-	got   time.Time
-	known bool
-	wait  chan struct{} // open while somebody fetches
-	err   error         // of the last fetch
-	after time.Time     // when to try again behind a failure
-}
-
-func newKeys(from aws.CredentialsProvider) *keys { return &keys{from: from, now: time.Now} }
-
-const (
-	// early is how long before their end credentials are fetched again, but not before
-	// nine tenths of their time are over.
-	early = 5 * time.Minute
-	// fetchTakes bounds a fetch.
-	fetchTakes = time.Minute
-	// fetchAgain is how long a failure to fetch is not tried again while the old ones
-	// still serve.
-	fetchAgain = 5 * time.Second
-)
-
-// state says whether the credentials serve, and whether it is time for others. The
-// lock is held.
-func (k *keys) state(now time.Time) (good, due bool) {
-	if !k.known {
-		return false, true
-	}
-	if !k.have.CanExpire {
-		return true, false
-	}
-	left := k.have.Expires.Sub(now)
-	return left > 0, left <= min(early, k.have.Expires.Sub(k.got)/10)
-}
-
-// get returns credentials that serve.
-func (k *keys) get(ctx context.Context) (aws.Credentials, error) {
-	for {
-		k.mu.Lock()
-		now := k.now()
-		good, due := k.state(now)
-		if due && k.wait == nil && (!good || !now.Before(k.after)) {
-			k.wait = make(chan struct{})
-			go k.fetch(context.WithoutCancel(ctx))
+// keysOf are the credentials of a provider, of whose own cache nothing is kept.
+func keysOf(from aws.CredentialsProvider) *lease.Lease[aws.Credentials] {
+	before := false // it went well once; fetches come one after the other
+	return lease.New(func(ctx context.Context) (aws.Credentials, time.Time, error) {
+		if c, ok := from.(*aws.CredentialsCache); ok {
+			c.Invalidate()
 		}
-		have, wait := k.have, k.wait
-		k.mu.Unlock()
-		if good {
-			return have, nil
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return aws.Credentials{}, context.Cause(ctx)
-		}
-		k.mu.Lock()
-		err := k.err
-		k.mu.Unlock()
+		got, err := from.Retrieve(ctx)
 		if err != nil {
-			return aws.Credentials{}, err
+			return got, time.Time{}, explained(err, before)
 		}
-	}
-}
-
-func (k *keys) fetch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTakes)
-	defer cancel()
-	if c, ok := k.from.(*aws.CredentialsCache); ok {
-		c.Invalidate()
-	}
-	got, err := k.from.Retrieve(ctx)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.now()
-	if err == nil && got.CanExpire && !got.Expires.After(now) {
-		err = errors.New("they have ended")
-	}
-	k.err = nil
-	if err != nil {
-		k.err, k.after = explained(err, k.known), now.Add(fetchAgain)
-	} else {
-		k.have, k.got, k.known = got, now, true
-	}
-	close(k.wait)
-	k.wait = nil
-}
-
-// refused says that the server took the credentials for old ones. Where there may be
-// others they are fetched for the next attempt.
-func (k *keys) refused() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.have.CanExpire {
-		return false
-	}
-	// Many may be refused at once: those that are new stay.
-	if k.known && k.now().Sub(k.got) > fetchAgain {
-		k.known = false
-	}
-	return true
+		before = true
+		if !got.CanExpire {
+			got.Expires = time.Time{}
+		}
+		return got, got.Expires, nil
+	})
 }
 
 // noKeys is the failure to get credentials. What the SDK says may have in it what a
@@ -211,7 +124,7 @@ func (d *driver) sign(r *http.Request) error {
 	if d.id == nil {
 		return nil
 	}
-	have, err := d.id.credentials.get(r.Context())
+	have, err := d.id.credentials.Get(r.Context())
 	if err != nil {
 		return err
 	}

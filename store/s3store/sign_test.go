@@ -46,14 +46,14 @@ func TestKeysAreFetchedOncePerExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life, runs = 5 * time.Second, 10 * time.Minute
 		l := &lender{life: life}
-		k := newKeys(l)
+		k := keysOf(l)
 		end := time.Now().Add(runs)
 		var wg sync.WaitGroup
 		for w := range 16 {
 			wg.Go(func() {
 				for i := 0; time.Now().Before(end); i++ {
 					start := time.Now()
-					have, err := k.get(t.Context())
+					have, err := k.Get(t.Context())
 					if err != nil {
 						t.Error(err)
 						return
@@ -81,14 +81,14 @@ func TestKeysAreFetchedOncePerExpiry(t *testing.T) {
 func TestKeysThatCannotBeFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{life: time.Hour}
-		k := newKeys(l)
-		if _, err := k.get(t.Context()); err != nil {
+		k := keysOf(l)
+		if _, err := k.Get(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		l.fail.Store(true)
 		time.Sleep(56 * time.Minute)
 		for range 100 {
-			if have, err := k.get(t.Context()); err != nil || have.AccessKeyID != "1" {
+			if have, err := k.Get(t.Context()); err != nil || have.AccessKeyID != "1" {
 				t.Fatalf("%v, %v", have.AccessKeyID, err)
 			}
 			time.Sleep(time.Second)
@@ -97,12 +97,12 @@ func TestKeysThatCannotBeFetched(t *testing.T) {
 			t.Errorf("asked %d times in 100 s", n)
 		}
 		time.Sleep(5 * time.Minute)
-		_, err := k.get(t.Context())
+		_, err := k.Get(t.Context())
 		if err == nil || strings.Contains(err.Error(), "SESAME") {
 			t.Errorf("error is %v", err)
 		}
 		l.fail.Store(false)
-		if _, err := k.get(t.Context()); err != nil {
+		if _, err := k.Get(t.Context()); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/azstore"
 	"github.com/stokerdata/stoker/store/gcsstore"
 	"github.com/stokerdata/stoker/store/httpstore"
 	"github.com/stokerdata/stoker/store/localstore"
@@ -49,6 +50,15 @@ func schemes() []scheme {
 				}
 			}
 			return gcsstore.Open(ctx, bucket, path, opt)
+		}},
+		{"az", azstore.Params, func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+			opt := &azstore.Options{}
+			for _, p := range set {
+				if err := opt.Set(p[0], p[1]); err != nil {
+					return nil, err
+				}
+			}
+			return azstore.Open(ctx, bucket, path, opt)
 		}},
 	}
 }
