@@ -51,7 +51,7 @@ func schemes() []scheme {
 			}
 			return gcsstore.Open(ctx, bucket, path, opt)
 		}},
-		{"az", azstore.Params, func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+		{name: "az", params: azstore.Params, open: func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
 			opt := &azstore.Options{}
 			for _, p := range set {
 				if err := opt.Set(p[0], p[1]); err != nil {
