@@ -254,7 +254,7 @@ func TestStoresStandBelow(t *testing.T) {
 // own.
 func TestOnlyStoresSpeakHTTP(t *testing.T) {
 	for _, f := range parseAll(t) {
-		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "bench") {
+		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "internal/faulthttp", "bench") {
 			t.Errorf("%s imports net/http; only stores do", f.name)
 		}
 	}

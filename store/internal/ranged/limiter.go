@@ -24,6 +24,7 @@ type limiter struct {
 	ceiling  float64 // the rate at which it was too much last, 0 when it was never paced
 	cut      time.Time
 	answered window
+	refused  window
 	sent     int // since the last step
 }
 
@@ -34,7 +35,7 @@ const (
 	// twice as much.
 	firstStep = 0.01
 	// slowStart is how it grows until the rate is known that is too much.
-	slowStart = 0.25
+	slowStart = 0.7
 	// holdFor is how long it does not grow after a refusal.
 	holdFor = time.Second
 	// headroom is the share of what was answered that is asked for after a refusal.
@@ -43,8 +44,12 @@ const (
 	noLimit = 32
 	// late is how long a timer may be late for what was missed to be made up.
 	late = 10 * time.Millisecond
+	// stray is the share of requests that may be refused without it being too much:
+	// some servers do that now and then, however little is asked.
+	stray    = 0.03
+	fewStray = 4
 	// leastRate is the least that is asked for, in requests per second.
-	leastRate = 1
+	leastRate = 4
 )
 
 // window counts answers in the last second or so.
@@ -68,13 +73,17 @@ func (w *window) add(now time.Time, n int) {
 	w.slots[s%int64(len(w.slots))] += n
 }
 
-// rate is answers per second.
-func (w *window) rate(now time.Time) float64 {
-	w.add(now, 0)
-	n := 0
+func (w *window) sum() (n int) {
 	for _, k := range w.slots {
 		n += k
 	}
+	return n
+}
+
+// rate is answers per second.
+func (w *window) rate(now time.Time) float64 {
+	w.add(now, 0)
+	n := w.sum()
 	span := min(max(w.slot-w.first+1, 3), int64(len(w.slots)))
 	return float64(n) / (time.Duration(span) * windowSlot).Seconds()
 }
@@ -172,10 +181,15 @@ func (l *limiter) done(sent time.Time, refused bool) {
 		l.answered.add(now, 1)
 		return
 	}
+	l.refused.add(now, 1)
 	if !sent.After(l.cut) {
 		return // it was sent before the rate was cut
 	}
-	good := l.answered.rate(now) * headroom
+	good, bad := l.answered.rate(now), l.refused.rate(now)
+	if bad <= stray*(good+bad) || l.refused.sum() < fewStray {
+		return
+	}
+	good *= headroom
 	if l.rate == 0 {
 		l.rate, l.step, l.ceiling = max(good, leastRate), slowStart, 0
 	} else {
@@ -184,6 +198,7 @@ func (l *limiter) done(sent time.Time, refused bool) {
 		l.step = firstStep
 	}
 	l.cut, l.sent = now, 0
+	l.refused = window{} // those were answered by that
 	l.since = now
 	if l.ceiling > 0 {
 		l.since = now.Add(holdFor - growEvery)
