@@ -83,7 +83,7 @@ bench-latency: build build/venv-test ## storage that answers late, beside the sa
 
 .PHONY: bench-formats
 bench-formats: build build/venv-test ## each format read as it is, beside its own library; ONLY='hdf5|zarr', 15 minutes
-	@bench/setup.sh tf mds side
+	@bench/setup.sh tf mds side robots
 	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
 	@$(VENV) -m bench.formats --report
 

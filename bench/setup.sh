@@ -46,9 +46,9 @@ torch_site() {
 }
 
 # env NAME torch|plain PACKAGE==VERSION...: one environment. Packages are installed one by one, so that one that fails
-# is named and the rest are still there.
+# is named and the rest are still there; alone:PACKAGE==VERSION is installed without what it says that it needs.
 env() {
-  local name=$1 kind=$2; shift 2
+  local name=$1 kind=$2 alone; shift 2
   local venv=$WORK/venv/$name log=$WORK/setup/$name.log spec ok=1
   : >"$log"; rm -f "$WORK/setup/$name.err"
   if [ ! -x "$venv/bin/python" ]; then
@@ -60,6 +60,7 @@ env() {
     torch_site >"${site[0]}/shared_torch.pth"
   fi
   for spec in "$@"; do
+    alone=; [[ $spec = alone:* ]] && alone=--no-deps spec=${spec#alone:}
     if "$venv/bin/python" - "$spec" <<'PY' 2>/dev/null
 import importlib.metadata as m, sys
 name, _, version = sys.argv[1].partition("==")
@@ -67,7 +68,7 @@ sys.exit(0 if m.version(name) == version else 1)
 PY
     then continue; fi
     say "$name: pip install $spec"
-    if ! nice "$venv/bin/pip" install -q --disable-pip-version-check "$spec" >>"$log" 2>&1; then
+    if ! nice "$venv/bin/pip" install -q --disable-pip-version-check $alone "$spec" >>"$log" 2>&1; then
       fail "$name" "pip install $spec failed" "$log"; ok=0
     fi
   done
@@ -83,6 +84,8 @@ fail() {
 }
 
 side()  { env side torch webdataset==1.0.2 litdata==0.2.76 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0 psutil==7.2.2; }
+robots() { system robots libavcodec59 libavformat59 libavdevice59 libavfilter8 libswscale6
+          env robots torch alone:lerobot==0.4.4; }
 mds()   { env mds torch mosaicml-streaming==0.13.0; }
 spdl()  { system spdl libavfilter8 libavdevice59 libavformat59 libavcodec59 libswscale6
           env spdl plain numpy==2.4.6 spdl==0.8.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }
@@ -96,7 +99,7 @@ ffcv()  { system ffcv build-essential pkg-config libturbojpeg0-dev libopencv-dev
 for name in "${@:-side mds spdl grain dali tf datago ffcv}"; do
   for one in $name; do
     case $one in
-      side | mds | spdl | grain | dali | tf | datago | ffcv) "$one" ;;
+      side | robots | mds | spdl | grain | dali | tf | datago | ffcv) "$one" ;;
       *) say "no environment is called $one"; exit 2 ;;
     esac
   done

@@ -118,3 +118,25 @@ def test_wrong(make: Make, root: Path) -> None:
     ):
         with pytest.raises(stoker.ConfigError, match=says):
             make(f"{root / 'v3'}?{query}", batch_size=2)
+
+
+def test_beside_lerobot_itself(make: Make, root: Path, layout: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pytest.importorskip("lerobot", reason="LeRobot's own class reads the same")
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    top, wrist = layout.CAMERAS
+    deltas = {"action": [0, 0.1, 0.2], top: [-0.1, 0], "next.reward": [-0.1, 0]}
+    theirs = LeRobotDataset("a/b", root=root / "v3", delta_timestamps=deltas, video_backend="torchcodec")
+    text = ";".join(f"{k}={','.join(map(str, v))}" for k, v in deltas.items())
+    for batch in make(f"{root / 'v3'}?deltas={text}", batch_size=4):
+        for k, i in enumerate(batch.index.tolist()):
+            item = theirs[i]
+            assert batch["task"][k] == item["task"]
+            for name in (top, wrist):
+                frames = (item[name].numpy() * 255).round().astype(np.uint8).reshape(-1, 3, layout.SIZE, layout.SIZE)
+                assert np.array_equal(batch[name][k], frames.transpose(0, 2, 3, 1))
+            for name in ("action", "action_is_pad", f"{top}_is_pad", "next.reward", "next.reward_is_pad"):
+                assert np.array_equal(batch[name][k], item[name].numpy())
+            for name in ("observation.state", "next.done", "timestamp"):
+                assert np.array_equal(batch[name][k], item[name].numpy().reshape(batch[name][k].shape))
