@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -25,6 +27,7 @@ type doctorFlags struct {
 	asJSON  bool
 	save    string
 	live    bool
+	try     bool
 	reportFlags
 }
 
@@ -49,11 +52,16 @@ the watching that long after the first batch and reports at once, while the job
 goes on. With --pid a job that runs is watched, for 20 s unless --seconds says
 otherwise, and the report goes to stdout.
 
+With --verify the command runs twice for 15 s (or --seconds) after its first batch and
+is ended then: as it is, and with the first advice that needs no file changed, such as
+another number of workers. The report says what that gave beside what was predicted.
+
 docs/guides/doctor.md says how the verdict is reached and what the fields of
 --json mean.`,
 		Example: `  stoker doctor -- python train.py
   stoker doctor --pid 4711
   stoker doctor --seconds 15 --save before.json -- python train.py --epochs 1
+  stoker doctor --verify -- python train.py
   stoker doctor --compare before.json --report out.html -- python train.py`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -64,6 +72,7 @@ docs/guides/doctor.md says how the verdict is reached and what the fields of
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
 	flags.StringVar(&f.save, "save", "", "write the report as JSON into this file")
 	flags.BoolVar(&f.live, "watch", false, "show while watching what is seen so far; q ends it")
+	flags.BoolVar(&f.try, "verify", false, "run the COMMAND a second time with the first advice that needs no file changed, and say what it gave")
 	f.add(flags)
 	return cmd
 }
@@ -74,6 +83,8 @@ func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
 		return usageError("stoker doctor --load report.json --report out.html", "--load shows a report that was saved; it watches nothing")
 	case f.load != "":
 		return f.showSaved()
+	case f.try && (f.pid != 0 || f.live || f.load != ""):
+		return usageError("stoker doctor --verify -- python train.py", "--verify runs a command twice: it goes with neither --pid nor --watch nor --load")
 	case f.live && f.asJSON:
 		return usageError("--watch --save report.json shows both", "--watch and --json exclude each other")
 	case len(args) > 0 && f.pid != 0:
@@ -97,6 +108,9 @@ func (f *doctorFlags) run(cmd *cobra.Command, args []string) error {
 	if f.pid != 0 {
 		return f.watchRunning()
 	}
+	if f.try {
+		return f.verify(args)
+	}
 	return f.watchCommand(args)
 }
 
@@ -113,7 +127,44 @@ func (f *doctorFlags) showSaved() error {
 }
 
 func (f *doctorFlags) options(pid int) doctor.Options {
-	return doctor.Options{PID: pid, Seconds: f.seconds.Seconds(), Stoker: version()}
+	return doctor.Options{PID: pid, Seconds: f.seconds.Seconds(), Stoker: version(), Inspect: f.inspectData}
+}
+
+// inspectLimit is how long looking at the job's data may take, for advice.
+const inspectLimit = 3 * time.Second
+
+// inspectData says what the program makes of the data of a job.
+func (f *doctorFlags) inspectData(path string) (doctor.Data, error) {
+	type result struct {
+		data doctor.Data
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		src, err := source.Open(f.app.Context, path, &source.Options{})
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		defer src.Close()
+		info := src.Info()
+		d := doctor.Data{Format: info.Format, Packable: info.Len > 0}
+		for i := range info.Fields {
+			switch info.Fields[i].Kind {
+			case driver.KindFrames:
+				d.Packable = false
+			case driver.KindImage:
+				d.Images = true
+			}
+		}
+		done <- result{data: d}
+	}()
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-time.After(inspectLimit):
+		return doctor.Data{}, fmt.Errorf("%s takes longer than %s to look at", path, inspectLimit)
+	}
 }
 
 // watchRunning looks at a job that somebody else started.
@@ -195,6 +246,9 @@ func (f *doctorFlags) give(r *doctor.Report, w io.Writer) error {
 		err = r.Write(w)
 	} else {
 		err = r.Text(w)
+		if err == nil && r.Verified != nil {
+			err = printVerified(w, r.Verified)
+		}
 	}
 	if err == nil && f.save != "" {
 		err = saveReport(r, f.save)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 var update = flag.Bool("update", false, "write testdata/actions.txt anew")
@@ -31,6 +33,10 @@ func situations() []*findings {
 						s.busy = 0.1
 					}
 					c := &collector{}
+					if workers != 1 {
+						c.opt.Inspect = func(string) (Data, error) { return Data{Packable: true, Images: true}, nil }
+						c.fs, c.found, c.dataLooked = proc.Live, Data{Path: "data/photos", Packable: true, Images: true}, true
+					}
 					c.line.known[gShm] = true
 					c.files, c.fsTypes = map[string]int{"/data/a": 1}, map[string]int{"nfs4": 1}
 					c.throttles = map[string]int{"heat": 3}
@@ -41,6 +47,9 @@ func situations() []*findings {
 					c.sys.cores = 8
 					c.workersEver = 8
 					sum := &bin{dt: 10}
+					sum.laneParts[partDecode], sum.laneParts[partCollate] = 50, float64(20*(workers&1))
+					sum.v[mDiskRead], sum.v[mDiskReads] = 1e6, 100
+					s.restart = 0.2
 					sum.v[gShm], sum.v[mThrottleGPU] = 9, 8
 					r := &Report{Verdict: v, Gain: 2, Gains: map[Verdict]float64{v: 2}, Waiting: 0.8, Loader: Loader{Kind: kind, Workers: workers, Restarted: workers > 0, Trainers: trainers}}
 					out = append(out, &findings{c: c, r: r, s: s, sum: sum})

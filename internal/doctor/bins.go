@@ -122,6 +122,8 @@ type trainerCounts struct {
 	// which they made a batch ready there.
 	own   ownCounts
 	ready float64
+	// restart counts those in which it waited for workers that were started anew.
+	restart float64
 }
 
 func (t *trainerCounts) add(o *trainerCounts) {
@@ -131,6 +133,7 @@ func (t *trainerCounts) add(o *trainerCounts) {
 	t.trainerRan.add(o.trainerRan)
 	t.own.add(o.own)
 	t.ready += o.ready
+	t.restart += o.restart
 }
 
 // rankCounts are those of one trainer of several.

@@ -20,7 +20,7 @@ func (acceleratorCheck) advise(f *findings) {
 	r, s := f.r, f.s
 	f.add(r.Gain, "make the step faster: that is all that helps now", Action{},
 		"the trainer waits for data %.0f%% of its time; the loader has room for a step %s as fast", 100*r.Waiting, times(r.Gain))
-	f.add(0, "see what the step does", stoker("profile", "--", "python", "train.py"),
+	f.add(0, "see what the step does", stoker(append([]string{"profile", "--"}, f.command()...)...),
 		"forward, backward and optimiser apart; mixed precision, torch.compile and a larger batch are the usual steps")
 	if r.Loader.Workers > 2 && s.busy < 0.3 {
 		n := max(1, int(math.Ceil(1.5*s.busy*s.lanes)))

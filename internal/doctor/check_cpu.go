@@ -45,16 +45,44 @@ func (cpuCheck) advise(f *findings) {
 	if w := c.topWhere(causeCPU); w != "" {
 		where = "; most of it in " + w
 	}
+	data := c.findData()
 	if r.Loader.Kind == "stoker" {
-		f.add(r.Gains[CPU], "decode less per example: pack coefficients or a smaller size", stoker("pack", "--images", "dct", "SOURCE", "train/"),
-			"decoding and transforming is what the engine's threads do%s", where)
-		f.add(0, "give the engine more cores", other("taskset, --cpus or a larger machine"), "the job uses %.2f of %.3g cores", s.tree, s.cores)
+		if do, ok := f.pack("train/", "--images", "dct"); ok && data.Images {
+			f.add(r.Gains[CPU], "decode less per example: pack coefficients or a smaller size", do,
+				"decoding and transforming is what the engine's threads do%s", where)
+		}
+		f.add(s.gainOfCores(), "give the engine more cores", other("taskset, --cpus or a larger machine"), "the job uses %.2f of %.3g cores", s.tree, s.cores)
 		return
 	}
-	f.add(min(r.Gains[CPU], s.gainOfEngine()), "decode and transform in Stoker's engine instead of Python", stoker("pack", "SOURCE", "train/"),
-		"computing is %.0f%% of what making a batch takes%s", load, where)
-	f.add(0, "do once what gives the same result every time", stoker("pack", "--images", "raw", "--resize", "256", "SOURCE", "train/"),
-		"decoding, resizing and tokenising need not be done again in every epoch")
+	decodes := f.sum.decodes()
+	if r.Loader.Kind == "torch" && decodes > 0.3 {
+		f.add(min(r.Gains[CPU], s.gainOfEngine()), "decode and transform in Stoker's engine instead of Python, with the script as it is", f.run(),
+			"computing is %.0f%% of what making a batch takes%s", load, where)
+	}
+	if do, ok := f.pack("train/", "--images", "raw", "--resize", "256"); ok && data.Images && decodes > 0.3 {
+		f.add(1/s.timeWithLess(CPU, 0.7*decodes), "do once what gives the same result every time", do,
+			"decoding and resizing are %.0f%% of the work and need not be done again in every epoch", 100*decodes)
+	} else {
+		f.add(r.Gains[CPU], "do once what gives the same result every time, or less of it", Action{},
+			"computing is %.0f%% of what making a batch takes%s", load, where)
+	}
+}
+
+// decodes is the share of decoding and transforming in what lanes, or else trainers,
+// were seen to work at.
+func (b *bin) decodes() float64 {
+	of := func(parts *[numParts]float64) (float64, float64) {
+		all := 0.0
+		for _, n := range parts {
+			all += n
+		}
+		return parts[partDecode] + parts[partTransform], all
+	}
+	n, all := of(&b.laneParts)
+	if all == 0 {
+		n, all = of(&b.trainerParts)
+	}
+	return n / max(1, all)
 }
 
 // engineCost is the CPU time that Stoker's engine takes for what a PyTorch loader

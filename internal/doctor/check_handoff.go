@@ -24,18 +24,26 @@ func (handoffCheck) advise(f *findings) {
 	if where != "" {
 		where = "; most of it in " + where
 	}
-	f.add(r.Gains[Handoff], "return arrays instead of Python objects, and collate them into one",
-		dataLoader(option("collate_fn", code("lambda items: torch.from_numpy(np.stack(items))"))),
-		"handing batches over takes the trainer %.0f%% and the workers %.0f%% of their time%s",
-		100*s.serial[causeHandoff], 100*s.use[causeHandoff], where)
-	if r.Loader.Kind != "stoker" {
-		f.add(0, "hand batches over without a copy", stokerLoader("train/", option("batch_size", 64)),
+	collates := f.sum.laneParts[partCollate] + f.sum.trainerParts[partCollate] + f.sum.laneParts[partPickle] + f.sum.trainerParts[partPickle]
+	if collates > 0 && torchBased(r.Loader.Kind) {
+		f.add(r.Gains[Handoff], "return arrays instead of Python objects, and collate them into one",
+			dataLoader(option("collate_fn", code("lambda items: torch.from_numpy(np.stack(items))"))),
+			"handing batches over takes the trainer %.0f%% and the workers %.0f%% of their time%s",
+			100*s.serial[causeHandoff], 100*s.use[causeHandoff], where)
+	} else {
+		f.add(r.Gains[Handoff], "hand over fewer and larger things: arrays instead of Python objects", Action{},
+			"handing batches over takes the trainer %.0f%% and the workers %.0f%% of their time%s",
+			100*s.serial[causeHandoff], 100*s.use[causeHandoff], where)
+	}
+	if d := c.findData(); r.Loader.Kind != "stoker" && d.Path != "" {
+		f.add(1/s.timeWithLess(Handoff, 0.8), "hand batches over without a copy", stokerLoader(d.Path),
 			"Stoker's batches are views of shared memory: nothing is pickled, one slab for each batch")
 	}
 	if !r.Loader.PinMemory && c.sys.host.Accelerators != nil {
-		f.add(0, "pin in a thread of its own", dataLoader(option("pin_memory", true)), "no thread that pins was seen; copying to the device then takes the trainer's time")
-	} else {
-		f.add(0, "send u8 instead of f32, and convert on the device", other("images.to(device, non_blocking=True).float().div_(255)"),
+		f.add(1/s.timeWithLess(Handoff, 0.3), "pin in a thread of its own", dataLoader(option("pin_memory", true)),
+			"no thread that pins was seen; copying to the device then takes the trainer's time")
+	} else if c.sys.host.Accelerators != nil {
+		f.add(1/s.timeWithLess(Handoff, 0.5), "send u8 instead of f32, and convert on the device", other("images.to(device, non_blocking=True).float().div_(255)"),
 			"a quarter of the bytes to collate, copy and pin")
 	}
 }

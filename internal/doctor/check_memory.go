@@ -33,9 +33,11 @@ func (memoryCheck) advise(f *findings) {
 	f.add(r.Gains[Memory], "give the job more memory", other("docker run --memory=N ...   # Kubernetes: resources.limits.memory; Slurm: --mem"),
 		"it uses all of the memory %s; something stood still for it %.0f%% of the time", limit, 100*f.s.memory)
 	if r.Loader.Workers > 1 {
-		f.add(0, "use fewer workers, or a smaller prefetch factor", dataLoader(option("num_workers", max(1, r.Loader.Workers/2)), option("prefetch_factor", 2)),
+		f.add(1/f.s.timeWithLess(Memory, 0.5), "use fewer workers, or a smaller prefetch factor", dataLoader(option("num_workers", max(1, r.Loader.Workers/2)), option("prefetch_factor", 2)),
 			"each of the %d workers holds its own copy of the dataset object and of %d batches", r.Loader.Workers, 2)
 	}
-	f.add(0, "use a loader whose memory does not grow with its workers", stokerLoader("train/", option("memory", "1GB")),
-		"the processes of the job hold %s", units.Bytes(f.sum.v[gRSS]/max(f.sum.dt, 1e-9)))
+	if d := c.findData(); d.Path != "" {
+		f.add(1/f.s.timeWithLess(Memory, 0.5), "use a loader whose memory does not grow with its workers", stokerLoader(d.Path, option("memory", "1GB")),
+			"the processes of the job hold %s", units.Bytes(f.sum.v[gRSS]/max(f.sum.dt, 1e-9)))
+	}
 }

@@ -18,10 +18,9 @@ func (networkCheck) evidence(f *findings) {
 }
 
 func (networkCheck) advise(f *findings) {
-	f.add(f.r.Gains[Network], "stage the data on a local disk before the job starts",
-		stoker("pack", "SOURCE", "/local/train/").then("  # then read the pack"), "reading from the network is %.0f%% of what making a batch takes", 100*f.s.cost(causeNetwork))
-	f.add(0, "have more requests under way at once", dataLoader(option("num_workers", max(8, 2*f.r.Loader.Workers)), option("prefetch_factor", 8)),
-		"a worker waits for one request at a time; latency hides behind many")
-	f.add(0, "read few large objects instead of one per example", stoker("pack", "SOURCE", "train/"),
+	local, _ := f.pack("/local/train/")
+	f.add(f.r.Gains[Network], "stage the data on a local disk before the job starts", local,
+		"reading from the network is %.0f%% of what making a batch takes", 100*f.s.cost(causeNetwork))
+	f.add(1/f.s.timeWithLess(Network, 0.8), "read few large objects instead of one per example", Action{},
 		"each request costs its round trip, whatever its size")
 }

@@ -7,12 +7,22 @@ type restartsCheck struct{ remedy }
 
 func (restartsCheck) about() about { return about{name: "restarts"} }
 
-func (restartsCheck) advise(f *findings) {
-	if !f.r.Loader.Restarted || !f.starved() {
+// gain is what the job would gain if no batch waited for workers that start.
+func (restartsCheck) gain(f *findings) float64 { return 1 / (1 - f.s.restart) }
+
+func (c restartsCheck) evidence(f *findings) {
+	if f.r.Loader.Restarted && f.s.restart > 0.02 {
+		f.say("workers are started anew for each epoch: %.0f%% of the trainer's time goes on waiting for the first batch of new ones", 100*f.s.restart)
+	}
+}
+
+func (c restartsCheck) advise(f *findings) {
+	if !f.r.Loader.Restarted || f.s.restart < 0.02 {
 		return
 	}
-	f.add(0, "keep the workers alive between epochs", dataLoader(option("persistent_workers", true)),
-		"workers were started again %s while watching; each start takes the time of an import", often(f.c.workersEver/max(1, f.r.Loader.Workers)-1))
+	f.add(c.gain(f), "keep the workers alive between epochs", dataLoader(option("persistent_workers", true)),
+		"workers were started again %s while watching; the trainer waits %.0f%% of its time for new ones",
+		often(f.c.workersEver/max(1, f.r.Loader.Workers)-1), 100*f.s.restart)
 }
 
 // often says how many times something was done, at least once.

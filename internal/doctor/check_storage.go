@@ -39,26 +39,39 @@ func (storageCheck) advise(f *findings) {
 		size = sum.v[mDiskRead] / sum.v[mDiskReads]
 	}
 	remote := remoteFS(kind)
+	do, packs := f.pack("train/")
 	if remote {
-		f.add(r.Gains[Storage], "copy the data to a local disk before the job starts", stoker("pack", "SOURCE", "/local/train/"),
+		local, _ := f.pack("/local/train/")
+		f.add(r.Gains[Storage], "copy the data to a local disk before the job starts", local,
 			"the files lie on %s, where each read waits for another program or machine", kind)
 	}
-	if r.Loader.Kind != "stoker" {
-		why := "reading is %.0f%% of what making a batch takes"
-		if size > 0 && size < 256e3 && !remote {
-			why += "; the disk reads " + units.Bytes(size) + " at a time, which is the small-file problem"
-		}
-		if file != "" && !remote {
+	small := size > 0 && size < 256e3
+	if r.Loader.Kind != "stoker" && packs && small && !remote {
+		why := "reading is %.0f%% of what making a batch takes; the disk reads " + units.Bytes(size) + " at a time, which is the small-file problem"
+		if file != "" {
 			why += "; for example " + strings.ReplaceAll(file, "%", "%%")
 		}
-		f.add(r.Gains[Storage], "put the examples into one file that is read in order", stoker("pack", "SOURCE", "train/"), why, 100*s.cost(causeStorage))
+		f.add(1/s.timeWithLess(Storage, 0.8), "put the examples into one file that is read in order", do, why, 100*s.cost(causeStorage))
+	}
+	if s.device > 0.9 {
+		f.add(1, "read less: "+c.sys.disk+" can give no more", Action{},
+			"it is busy %.0f%% of the time; more workers would only wait in its queue", 100*s.device)
 	}
 	free := float64(c.sys.memory.Available)
 	if c.sys.limit.Limit > 0 {
 		free = min(free, float64(c.sys.limit.Limit)-float64(min(c.sys.limit.Usage, c.sys.limit.Limit))+float64(c.sys.limit.Reusable))
 	}
-	f.add(0, "keep the data, or a part of it, in memory", stokerLoader("train/", option("cache", true)),
+	f.add(r.Gains[Storage], "keep the data, or a part of it, in memory", f.cached(),
 		"%s of memory are free for it; every example in memory is one read less", units.Bytes(free))
+}
+
+// cached is Stoker's loader on the job's data with a cache; nothing where that
+// cannot be read.
+func (f *findings) cached() Action {
+	if d := f.c.findData(); d.Path != "" {
+		return stokerLoader(d.Path, option("cache", true))
+	}
+	return Action{}
 }
 
 // remoteFS reports whether files of a kind of file system come from another

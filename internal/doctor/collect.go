@@ -40,6 +40,9 @@ type Options struct {
 	Live func(*Report)
 	// LiveWindow is how many seconds a live report looks back; 0 means 10.
 	LiveWindow float64
+	// Inspect says what the program makes of data at a path, for advice that names
+	// it; an error says that it cannot be read. May be nil.
+	Inspect func(path string) (Data, error)
 	// Stoker is this program's version, for the report.
 	Stoker string
 }
@@ -349,6 +352,9 @@ func (c *collector) tick(now time.Time) {
 		countStall(&c.bin.stalled, workers)
 	}
 	for _, p := range trainers {
+		if p.trainer == nil || p.trainer.phase == 0 {
+			continue
+		}
 		c.ofRank(p.pid, func(r *rankCounts) {
 			r.training++
 			own := c.tree.workersOf(p.pid, workers)

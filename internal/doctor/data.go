@@ -13,11 +13,13 @@ import (
 // dataState is what is known of the data that the job reads, and of the code that
 // works on it.
 type dataState struct {
-	files   map[string]int      // samples that waited for a file, by path
-	fsTypes map[string]int      // the same by kind of file system
-	wheres  map[siteKey]int     // functions in which threads ran or slept
-	locks   map[string]int      // samples that waited for a lock, by its file
-	sources map[string][]string // lines of the job's source files
+	found      Data // what the job reads
+	dataLooked bool
+	files      map[string]int      // samples that waited for a file, by path
+	fsTypes    map[string]int      // the same by kind of file system
+	wheres     map[siteKey]int     // functions in which threads ran or slept
+	locks      map[string]int      // samples that waited for a lock, by its file
+	sources    map[string][]string // lines of the job's source files
 }
 
 // noteFile remembers which files are waited for, for the evidence.
@@ -130,6 +132,15 @@ func (c *collector) locked() (string, float64) {
 
 // slowFile is the kind of file system that most waiting was for, and an example.
 func (c *collector) slowFile() (kind, file string) {
+	kind, file = c.slowPath()
+	if len(file) > 60 {
+		file = ".../" + filepath.Base(file)
+	}
+	return kind, file
+}
+
+// slowPath is the same with the whole path.
+func (c *collector) slowPath() (kind, file string) {
 	n := 0
 	for _, t := range sortedKeys(c.fsTypes) {
 		if c.fsTypes[t] > n {
@@ -141,9 +152,6 @@ func (c *collector) slowFile() (kind, file string) {
 		if c.files[f] > n {
 			file, n = f, c.files[f]
 		}
-	}
-	if len(file) > 60 {
-		file = ".../" + filepath.Base(file)
 	}
 	return kind, file
 }

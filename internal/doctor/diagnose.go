@@ -165,7 +165,11 @@ func (c *collector) loader(s *shares) Loader {
 		out.Workers = int(math.Round(s.lanes))
 		out.Recognised = "threads"
 	}
-	out.Restarted = c.workersEver > max(1, out.Workers)*3/2 && out.Workers > 0
+	all := max(1, out.Workers)
+	if s.slow != nil {
+		all *= out.Trainers // the figures are those of one rank
+	}
+	out.Restarted = c.workersEver > all*3/2 && out.Workers > 0
 	if most > 0 && out.Recognised == "none" {
 		out.Recognised = "frames"
 		if c.framesOK == 0 {

@@ -47,6 +47,7 @@ func (c *collector) updateTree(now time.Time) bool {
 		if p.role == roleWorker && !p.counted {
 			p.counted = true
 			c.workersEver++
+			c.renewed(p)
 		}
 	}
 	c.lost, c.treeAt = false, now
@@ -201,6 +202,14 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 	return m, file, true
 }
 
+// renewed notes that the trainer of a worker has to wait for another one's first
+// batch.
+func (c *collector) renewed(worker *process) {
+	if p := c.tree.members[worker.ppid]; p != nil && p.trainer != nil && p.trainer.phase > 0 {
+		p.trainer.fresh = true
+	}
+}
+
 // sampleWorker says what a worker process is at: its main thread, or the thread
 // that sends for it.
 func (c *collector) sampleWorker(p *process) {
@@ -212,6 +221,7 @@ func (c *collector) sampleWorker(p *process) {
 	})
 	if !ok {
 		c.lost = true
+		c.renewed(p)
 		return
 	}
 	if m.view.duty == dutyTrainer && m.view.loader != "" && p.workerSeen {

@@ -13,6 +13,8 @@ type shares struct {
 	wait    float64            // waiting for a batch that others make
 	serial  [numCauses]float64 // loading on the trainer's own thread, by cause
 	ready   float64            // of the serial hand-off, what comes after the batch has arrived
+	restart float64            // of wait and serial, for workers that were started anew
+	device  float64            // how busy the busiest disk is, where the job reads from disks
 	other   float64            // asleep in the loader for no known reason
 	delay   float64            // of the time that the trainer could run, the part it waited for a core
 	lanes   float64            // workers at a time
@@ -51,7 +53,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		// The job goes at its pace: its figures are those of the job.
 		s.slow = slow
 		r := sum.ranks[slow.pid]
-		sum.trainer, sum.trainerRan, sum.lanes, sum.stalled, sum.ready = r.trainer, r.trainerRan, r.lanes, r.stalled, r.ready
+		sum.trainer, sum.trainerRan, sum.lanes, sum.stalled, sum.ready, sum.restart = r.trainer, r.trainerRan, r.lanes, r.stalled, r.ready, r.restart
 		sum.v[mTrainerRun], sum.v[mTrainerDelay], sum.v[mTrainerTime] = r.run, r.delay, r.time
 		c.rankName(slow.pid)
 	}
@@ -74,6 +76,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		for _, x := range resources {
 			s.serial[x] = t[x] / n
 		}
+		s.restart = min(0.95, sum.restart/max(1, sum.trainer.total()))
 		s.ready = min(ready/n, s.serial[causeHandoff])
 	}
 	s.correct(&sum)
@@ -103,6 +106,9 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	}
 	if sum.dt > 0 {
 		s.tree = sum.v[mRun] / sum.dt
+		if sum.v[mReadBytes] > 0.5*sum.v[mDiskRead] && sum.v[mReadBytes] > 1<<20*sum.dt {
+			s.device = min(1, sum.v[mDiskBusy]/sum.dt)
+		}
 		s.outside = max(0, (sum.v[mBusy]-sum.v[mRun])/sum.dt)
 		if q := c.sys.throttle.Quota; q > 0 {
 			s.limited = sum.v[mThrottled] / sum.dt / max(1, q)
@@ -371,6 +377,13 @@ func (s *shares) timeWithout(v Verdict) float64 {
 	return min(1, max(max(step+rest, s.production(v))+s.unevenWithout(v), floor, minTime))
 }
 
+// timeWithLess predicts the time of a step when a part, 0..1, of what a resource
+// takes is gone.
+func (s *shares) timeWithLess(v Verdict, part float64) float64 {
+	part = min(1, max(0, part))
+	return 1 - part*(1-s.timeWithout(v))
+}
+
 // timeWithWorkers predicts the time of a step with other workers.
 func (s *shares) timeWithWorkers(n float64) float64 {
 	if n <= 0 || s.cores <= 0 {
@@ -378,6 +391,9 @@ func (s *shares) timeWithWorkers(n float64) float64 {
 	}
 	step := s.step + s.other
 	floor := s.tree / s.cores
+	if s.device > 0.9 {
+		floor = max(floor, s.device) // more requests only wait in its queue
+	}
 	if s.lanes == 0 {
 		// Loading moves out of the trainer, and overlaps with the step.
 		load := 0.0

@@ -89,11 +89,17 @@ var stepFiles = []string{
 	"/tensorflow/python/eager/", "/keras/", "/deepspeed/", "/apex/", "/xformers/", "/timm/models/", "/transformers/models/", "/mxnet/",
 }
 
+// launcherFiles start ranks, and train nothing themselves.
+var launcherFiles = []string{"/torch/distributed/elastic/", "/torch/distributed/launcher/", "/torch/distributed/run.py", "/torch/distributed/launch.py"}
+
 // steps reports whether a training step is on a stack outside of any loader: a
 // model, an optimizer, or a function that calls itself so. What they call is
 // the step, whatever its name.
 func steps(frames []pystack.Frame) bool {
 	for i := range frames {
+		if containsAny(frames[i].File, launcherFiles) {
+			return false
+		}
 		if containsAny(frames[i].File, stepFiles) && !strings.Contains(frames[i].File, "/utils/data/") {
 			return true
 		}

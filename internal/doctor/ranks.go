@@ -45,14 +45,14 @@ const (
 
 // slowest finds the rank that the others wait for; nil where none stands out.
 func (b *bin) slowest() *slowRank {
-	if len(b.ranks) < 2 {
-		return nil
-	}
 	var slow slowRank
 	sum, n := 0.0, 0.0
 	loads := map[int]float64{}
 	for pid, r := range b.ranks {
 		total := r.trainer.total()
+		if total == 0 {
+			continue // it has not begun
+		}
 		if total < rankSamples {
 			return nil
 		}
@@ -61,9 +61,13 @@ func (b *bin) slowest() *slowRank {
 			slow.pid, slow.loading = pid, loads[pid]
 		}
 	}
-	for pid, r := range b.ranks {
+	if len(loads) < 2 {
+		return nil
+	}
+	for pid, load := range loads {
 		if pid != slow.pid {
-			sum += loads[pid]
+			sum += load
+			r := b.ranks[pid]
 			slow.others += r.together / r.trainer.total()
 			n++
 		}

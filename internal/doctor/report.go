@@ -75,6 +75,8 @@ type Report struct {
 	Steps  Steps   `json:"steps"`
 	// Overhead is the CPU time that watching took, as a share of one core.
 	Overhead float64 `json:"overhead"`
+	// Verified is what a second run with the first advice gave; nil where none was made.
+	Verified *Verified `json:"verified,omitempty"`
 	// Skipped says in one line each what could not be looked at, and why.
 	Skipped []string `json:"skipped"`
 }
@@ -98,6 +100,29 @@ type Advice struct {
 	// Options are those of a torch DataLoader that Command sets; none where it is
 	// something else.
 	Options map[string]any `json:"options,omitempty"`
+}
+
+// Tryable reports whether a job's loaders can be given the options from outside.
+func (a *Advice) Tryable() bool {
+	for name := range a.Options {
+		switch name {
+		case "num_workers", "persistent_workers", "prefetch_factor", "pin_memory":
+		default:
+			return false
+		}
+	}
+	return len(a.Options) > 0
+}
+
+// Verified is what a piece of advice gave when it was tried.
+type Verified struct {
+	Title     string         `json:"title,omitempty"`
+	Options   map[string]any `json:"options,omitempty"`   // that the job's DataLoaders had
+	Predicted float64        `json:"predicted,omitempty"` // the advice's gain
+	Measured  float64        `json:"measured,omitempty"`  // how many times as fast it was; 0 where that is not known
+	Before    float64        `json:"before,omitempty"`    // steps per second
+	After     float64        `json:"after,omitempty"`
+	Why       string         `json:"why,omitempty"` // why nothing was measured
 }
 
 // Loader is the data loader as it was recognised.

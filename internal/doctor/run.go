@@ -20,6 +20,7 @@ import (
 type Job struct {
 	cmd     *exec.Cmd
 	signals chan os.Signal
+	group   bool
 	done    chan struct{} // closed when the command has ended
 	wg      sync.WaitGroup
 	err     error
@@ -35,14 +36,31 @@ var forwarded = []os.Signal{
 // Start runs a command. Streams that are files are handed to it as they are; no
 // other stdin is.
 func Start(args []string, stdin io.Reader, stdout, stderr io.Writer) (*Job, error) {
+	return StartWith(args, JobOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
+}
+
+// JobOptions say how a command runs.
+type JobOptions struct {
+	Stdin          io.Reader // a file, or it is left out
+	Stdout, Stderr io.Writer
+	Env            []string // nil: that of this process
+	Group          bool     // in a process group of its own, which End ends
+}
+
+// StartWith is Start with more to say.
+func StartWith(args []string, o JobOptions) (*Job, error) {
 	// Processes whose parent ends come to this one instead of to init: the tree
 	// stays together.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	j := &Job{cmd: exec.Command(args[0], args[1:]...), signals: make(chan os.Signal, 16), done: make(chan struct{})}
-	if f, ok := stdin.(*os.File); ok {
+	if f, ok := o.Stdin.(*os.File); ok {
 		j.cmd.Stdin = f
 	}
-	j.cmd.Stdout, j.cmd.Stderr = stdout, stderr
+	j.cmd.Stdout, j.cmd.Stderr, j.cmd.Env = o.Stdout, o.Stderr, o.Env
+	if o.Group {
+		j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	}
+	j.group = o.Group
 	// The terminal's Ctrl-C and Ctrl-\ go to the job too; the report comes when
 	// it has ended.
 	signal.Notify(j.signals, append([]os.Signal{syscall.SIGINT, syscall.SIGQUIT}, forwarded...)...)
@@ -101,6 +119,32 @@ func (j *Job) PID() int { return j.cmd.Process.Pid }
 // Interrupt asks the job to end, as Ctrl-C does: all processes of its terminal's
 // foreground group cannot be reached where the terminal is read by this program.
 func (j *Job) Interrupt() { _ = j.cmd.Process.Signal(os.Interrupt) }
+
+// End ends a job that was started with a group of its own: it may end by itself for
+// a while after the first signal. It reports whether the job was still there.
+func (j *Job) End(grace time.Duration) bool {
+	select {
+	case <-j.done:
+		_ = unix.Kill(-j.PID(), unix.SIGKILL) // what it has left behind
+		return false
+	default:
+	}
+	if !j.group {
+		j.Interrupt()
+		return true
+	}
+	_ = unix.Kill(-j.PID(), unix.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-j.done:
+	case <-timer.C:
+	}
+	_ = unix.Kill(-j.PID(), unix.SIGKILL)
+	<-j.done
+	j.Wait()
+	return true
+}
 
 // Done is closed when the command has ended.
 func (j *Job) Done() <-chan struct{} { return j.done }

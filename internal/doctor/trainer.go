@@ -84,6 +84,12 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		// its CPU time; what it ran, the other samples have to tell.
 		return
 	}
+	switch {
+	case v.part == partManage:
+		s.fresh = true
+	case cause == causeStep:
+		s.fresh = false
+	}
 	b := &c.bin
 	together := cause == causeStep && v.collective != "" && (m.block == blockLock || m.block == blockNetwork || m.block == blockLocal || m.block == blockPipe)
 	if together {
@@ -93,6 +99,9 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		t.trainer[cause]++
 		if m.block == blockNone {
 			t.trainerRan[cause]++
+		}
+		if s.fresh && (cause == causeWait || v.part == partManage) {
+			t.restart++
 		}
 		if cause == causeHandoff && (v.part == partPrepare || v.part == partRelease) {
 			t.ready++

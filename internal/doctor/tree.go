@@ -79,6 +79,7 @@ type trainerState struct {
 	phase   int // 0: evidence, the first batch is not there yet; 1: counting
 	since   time.Time
 	loaders map[string]int // samples by kind of loader
+	fresh   bool           // its workers were started anew, and no batch of theirs has come yet
 	loop    loopAt         // where it asks for batches
 	chain   []loopAt       // functions that were on the stack whenever it was in no loader
 }

@@ -6,6 +6,8 @@ import ast
 import inspect
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -66,6 +68,53 @@ def test_failure_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(RuntimeWarning, match="it broke"), stoker.doctor() as d:
         time.sleep(0.2)
     assert d.verdict == ""
+
+
+def test_options_that_verify_tries(tmp_path: Path) -> None:
+    """The hook gives a program's DataLoaders other options, and leaves out those that no workers can have."""
+    pytest.importorskip("torch.utils.data")
+    script = tmp_path / "t.py"
+    script.write_text(
+        "from torch.utils.data import DataLoader\n"
+        "d = DataLoader(list(range(8)), 2, num_workers=1, prefetch_factor=3)\n"
+        "print(d.num_workers, d.persistent_workers, d.prefetch_factor, d.batch_size)\n"
+    )
+    hook = Path(stoker.__file__).parent / "_hook"
+    for options, want in (
+        ({"num_workers": 3, "persistent_workers": True}, "3 True 3 2"),
+        ({"num_workers": 0, "persistent_workers": True, "prefetch_factor": 4}, "0 False None 2"),
+        ({"no_such_option": 1}, "1 False 3 2"),
+        ("nonsense", "1 False 3 2"),
+    ):
+        text = options if isinstance(options, str) else json.dumps(options)
+        env = {**os.environ, "STOKER_TRY": text, "PYTHONPATH": f"{hook}:{Path(stoker.__file__).parent.parent}"}
+        done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.split("\n")[0] == want, done.stderr
+
+
+def test_verify(tmp_path: Path) -> None:
+    """Both runs end by themselves, and the report says what the second gave, or why nothing could be tried."""
+    pytest.importorskip("torch.utils.data")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time\n"
+        "from torch.utils.data import DataLoader, Dataset\n"
+        "class Slow(Dataset):\n"
+        "    def __len__(self): return 1 << 20\n"
+        "    def __getitem__(self, i):\n"
+        "        time.sleep(0.02)\n"
+        "        return i\n"
+        "for batch in DataLoader(Slow(), 8):\n"
+        "    time.sleep(0.01)\n"
+    )
+    command = [find_binary(), "doctor", "--verify", "--seconds", "4", "--save", str(tmp_path / "r.json"), "--"]
+    done = subprocess.run(
+        [*command, sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    verified = json.loads((tmp_path / "r.json").read_text())["verified"]
+    assert verified.get("why") or verified["measured"] > 0
+    assert "erified: " in done.stderr
 
 
 def test_advice_names_real_options() -> None:

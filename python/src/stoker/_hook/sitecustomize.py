@@ -1,13 +1,16 @@
 """Loaded by the Python of a program that ``stoker profile`` runs: notes when a PyTorch DataLoader is waited for.
 
 It changes one method of torch's own iterator class, once torch has been imported, and nothing of the program's. It
-must never fail: a program runs the same without it. For ``stoker run`` it also has DataLoaders taken over (_run.py).
+must never fail: a program runs the same without it. For ``stoker run`` it also has DataLoaders taken over (_run.py),
+and for ``stoker doctor --verify`` made with other options.
 """
 
 import contextlib
 import importlib
 import importlib.abc
 import importlib.util
+import inspect
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -60,6 +63,25 @@ def _take_over(module: Any) -> None:
         print(f"stoker run: loaders are left as they are: {error}", file=sys.stderr)
 
 
+def _try(module: Any) -> None:
+    """Have DataLoaders made with the options that ``stoker doctor --verify`` tries."""
+    wanted = json.loads(os.environ["STOKER_TRY"])
+    if not isinstance(wanted, dict):
+        return
+    original = module.DataLoader.__init__
+    signature = inspect.signature(original)
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.arguments.update({k: v for k, v in wanted.items() if k in signature.parameters})
+        if not bound.arguments.get("num_workers"):
+            for name in ("prefetch_factor", "persistent_workers"):
+                bound.arguments.pop(name, None)
+        original(*bound.args, **bound.kwargs)
+
+    module.DataLoader.__init__ = init
+
+
 class _Loader(importlib.abc.Loader):
     """Runs a module as its own loader does, and changes it then."""
 
@@ -74,6 +96,11 @@ class _Loader(importlib.abc.Loader):
         with contextlib.suppress(Exception):
             _watch(module)
         _take_over(module)
+        if "STOKER_TRY" in os.environ:
+            try:
+                _try(module)
+            except Exception as error:
+                print(f"stoker doctor: nothing is tried: {error}", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/proc"
+)
+
+// Data is what the job reads, as `stoker inspect` sees it.
+type Data struct {
+	Path     string
+	Format   string // as it names it
+	Packable bool   // stoker pack takes it
+	Images   bool   // it has images, which can be stored smaller
+}
+
+// findData looks for the data of the job among the arguments of its command and the
+// files that were waited for, and asks what it is. The zero value says that it is not
+// known.
+func (c *collector) findData() Data {
+	if c.opt.Inspect == nil || c.fs.Proc != proc.Live.Proc {
+		return Data{}
+	}
+	if c.dataLooked {
+		return c.found
+	}
+	c.dataLooked = true
+	for i, path := range c.candidates() {
+		if i >= 4 {
+			break
+		}
+		if d, err := c.opt.Inspect(path); err == nil {
+			d.Path = path
+			c.found = d
+			break
+		}
+	}
+	return c.found
+}
+
+// candidates are paths that may be the job's data, the likeliest first.
+func (c *collector) candidates() []string {
+	var out []string
+	folder, err := os.Readlink(proc.Live.Path(c.opt.PID, "cwd"))
+	if err != nil {
+		folder, _ = os.Getwd()
+	}
+	for i, arg := range c.command {
+		if i == 0 || strings.HasSuffix(arg, ".py") {
+			continue
+		}
+		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
+			arg = value
+		}
+		if strings.HasPrefix(arg, "-") || !strings.ContainsAny(arg, "/.") {
+			continue
+		}
+		if !filepath.IsAbs(arg) {
+			arg = filepath.Join(folder, arg)
+		}
+		if st, err := os.Stat(arg); err == nil && (st.IsDir() || st.Size() > 1<<16) && !installed(arg) {
+			out = append(out, arg)
+		}
+	}
+	if _, file := c.slowPath(); file != "" {
+		if st, err := os.Stat(file); err == nil && st.Mode().IsRegular() && !installed(file) {
+			out = append(out, file, filepath.Dir(file), filepath.Dir(filepath.Dir(file)))
+		}
+	}
+	return out
+}
+
+// pack is the command that packs the job's data, if it can be packed.
+func (f *findings) pack(out string, flags ...string) (Action, bool) {
+	if d := f.c.findData(); d.Packable {
+		return stoker(append(append([]string{"pack"}, flags...), d.Path, out)...), true
+	}
+	return Action{}, false
+}
+
+// run is the command that runs the job with its DataLoaders in the engine.
+func (f *findings) run() Action {
+	return stoker(append([]string{"run", "--"}, f.command()...)...)
+}
+
+// command is that of the job, or what stands for a long one.
+func (f *findings) command() []string {
+	if n := len(f.r.Command); n == 0 || n > 8 {
+		return []string{"python", "train.py"}
+	}
+	return f.r.Command
+}
