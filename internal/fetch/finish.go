@@ -57,6 +57,8 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 	fl.out--
 	switch {
 	case fl.done:
+	case fl.cancel != nil:
+		f.deliverPlaced(fl, err)
 	case err != nil && fl.out > 0:
 		// Another one may still succeed.
 	case err != nil && len(fl.wants) > 1 && fl.ctx.Err() == nil:
@@ -80,6 +82,41 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 	}
 	if fl.bl != nil {
 		f.mem.release(fl.bl)
+	}
+}
+
+// deliverPlaced is deliver of what is read to its place. Nobody may write there any
+// more when it is given: so what another flight has read waits until the first one has
+// ended, which does not take long once it is cancelled.
+func (f *Fetcher) deliverPlaced(fl *flight, err error) {
+	g, w := fl.goal, fl.wants[0]
+	switch {
+	case fl.dst != nil:
+		g.ended = true
+		g.cancel()
+	case err == nil && g.won == nil:
+		g.won = fl.bl
+		fl.bl.refs++
+		g.cancel()
+	}
+	switch {
+	case fl.dst != nil && err == nil:
+	case g.ended && g.won != nil:
+		copy(w.dst, g.won.b)
+		err = nil
+	case err != nil && fl.out == 0:
+	default:
+		return // it is not over
+	}
+	g.done = true
+	if g.won != nil {
+		f.mem.release(g.won)
+		g.won = nil
+	}
+	if w.x != nil {
+		f.learnt(w, err)
+	} else {
+		f.give(fl, w, err)
 	}
 }
 

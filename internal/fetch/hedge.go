@@ -9,13 +9,15 @@ type hedger struct {
 	// mean and dev are the moving average of what reads take and of how far they
 	// are off, both in nanoseconds.
 	mean, dev float64
-	reads     int64
-	made      int64
-	out       int     // reads under way that are not the first ones of their goal
-	stuck     int     // first reads under way that are late and made again
-	again     []*goal // that are to be read again
-	timer     *time.Timer
-	stopped   bool
+	// high is about what all but a few reads take at most: see highShare.
+	high    float64
+	reads   int64
+	made    int64
+	out     int     // reads under way that are not the first ones of their goal
+	stuck   int     // first reads under way that are late and made again
+	again   []*goal // that are to be read again
+	timer   *time.Timer
+	stopped bool
 }
 
 const (
@@ -24,6 +26,10 @@ const (
 	leastLate = 30 * time.Millisecond
 	// hedgeShare bounds the reads that are made again: one in so many.
 	hedgeShare = 20
+	// highShare is the share of reads that take longer than high. Where answers take
+	// about as long as each other, one that takes longer is late; where they do not,
+	// mean and dev say it earlier.
+	highShare = 0.02
 	// maxAgain bounds them for one goal.
 	maxAgain = 3
 	// watchEvery is how often reads that are under way are looked at.
@@ -35,8 +41,14 @@ func (h *hedger) ended(took time.Duration) {
 	h.reads++
 	t := float64(took)
 	if h.reads == 1 {
-		h.mean, h.dev = t, t/2
+		h.mean, h.dev, h.high = t, t/2, 2*t
 		return
+	}
+	// It goes up as often as it should be exceeded, by as much more as that is rarer.
+	if t > h.high {
+		h.high += (1 - highShare) * h.dev / 2
+	} else {
+		h.high -= highShare * h.dev / 2
 	}
 	t = min(t, h.mean+8*h.dev+float64(time.Millisecond))
 	off := t - h.mean
@@ -49,7 +61,7 @@ func (h *hedger) ended(took time.Duration) {
 
 // late is how long a read takes that is late.
 func (h *hedger) late() time.Duration {
-	return max(leastLate, time.Duration(2*h.mean+6*h.dev))
+	return max(leastLate, time.Duration(min(2*h.mean+6*h.dev, max(1.15*h.high, 1.25*h.mean))))
 }
 
 func (h *hedger) stop() {
@@ -87,7 +99,7 @@ func (f *Fetcher) lookForLate() {
 	}
 	now, late := time.Now(), h.late()
 	for _, fl := range f.flights {
-		if fl.newest != fl || fl.again == maxAgain || fl.done || fl.dst != nil || fl.ctx.Err() != nil ||
+		if fl.newest != fl || fl.again == maxAgain || fl.done || fl.dst != nil && fl.cancel == nil || fl.ctx.Err() != nil ||
 			now.Sub(fl.since) < late || h.made*hedgeShare > h.reads {
 			continue
 		}

@@ -211,6 +211,12 @@ type goal struct {
 	done   bool
 	again  int     // flights that were made since others were late
 	newest *flight // the last one of them that has begun
+
+	// Of what is read to its place, which one flight alone writes to: cancel ends that
+	// one, ended says that it has; won is what another one has read meanwhile.
+	cancel context.CancelFunc
+	ended  bool
+	won    *block
 }
 
 // reader reads what is needed first, again and again.
@@ -310,7 +316,12 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 		lo, hi = min(lo, o.off), max(hi, o.off+o.size)
 	}
 	fl := &flight{goal: g, object: w.object, off: lo, size: hi - lo, dst: w.dst, ctx: w.ctx, second: second}
-	if w.dst == nil {
+	if w.dst != nil && second {
+		fl.dst = nil
+	} else if w.dst != nil && f.depth.slow >= slowRead { // otherwise it is not worth it
+		fl.ctx, g.cancel = context.WithCancel(w.ctx)
+	}
+	if fl.dst == nil {
 		bl, err := f.mem.alloc(int(hi - lo))
 		if err != nil {
 			if second {

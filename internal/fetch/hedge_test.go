@@ -1,0 +1,141 @@
+package fetch
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// reads measures how long it takes until what is asked for has come: from its first
+// read on, whichever of its reads answers first.
+type reads struct {
+	mu    sync.Mutex
+	began map[[2]int64]time.Time
+	took  map[[2]int64]time.Duration
+	made  int
+	rng   *rand.Rand
+}
+
+// watch has each read of d take a time, and one in share of them longer.
+func watch(d *disk, usual, spread, late time.Duration, share int) *reads {
+	r := &reads{began: map[[2]int64]time.Time{}, took: map[[2]int64]time.Duration{}, rng: rand.New(rand.NewPCG(5, 5))}
+	d.read = func(ctx context.Context, object, off int64, _ int) error {
+		at := [2]int64{object, off}
+		r.mu.Lock()
+		r.made++
+		if _, ok := r.began[at]; !ok {
+			r.began[at] = time.Now()
+		}
+		t := usual + time.Duration((2*r.rng.Float64()-1)*float64(spread))
+		if r.rng.IntN(share) == 0 {
+			t += late
+		}
+		r.mu.Unlock()
+		select {
+		case <-time.After(t):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, ok := r.took[at]; !ok {
+			r.took[at] = time.Since(r.began[at])
+		}
+		return nil
+	}
+	return r
+}
+
+// quantile is how long the share q of what was asked for took at most.
+func (r *reads) quantile(q float64) time.Duration {
+	var all []time.Duration
+	for _, t := range r.took {
+		all = append(all, t)
+	}
+	slices.Sort(all)
+	return all[int(q*float64(len(all)-1))]
+}
+
+// run reads records of d, one a unit, to places of their own or not.
+func run(t *testing.T, d *disk, records int, placed bool) Counters {
+	t.Helper()
+	f := open(d, 4<<20, 1<<18)
+	defer f.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; n < records; n++ {
+			u := f.Pop()
+			for ; u == nil; u = f.Pop() {
+				f.Dry()
+				<-f.Kick()
+			}
+			check(t, d, u)
+			f.Done(u)
+		}
+	}()
+	for n, id := range shuffled(int64(records), 3) {
+		u, _ := f.Locate(t.Context(), int64(n), []int64{id}, false)
+		var place func(k, field int, n int64) []byte
+		if placed {
+			memory := make([]byte, d.size)
+			place = func(_, _ int, n int64) []byte { return memory[:n:n] }
+		}
+		f.Attach(u, u, 0, place)
+		for !f.Admit(u) {
+			<-f.Space()
+		}
+	}
+	<-done
+	return f.Counters()
+}
+
+// Of a server that is far away, and answers one request in a hundred two seconds late,
+// next to nothing is two seconds late.
+func TestFewLateAnswers(t *testing.T) {
+	for name, placed := range map[string]bool{"own memory": false, "in place": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const records = 30_000
+				d := newDisk(records, 1000, 1)
+				r := watch(d, 60*time.Millisecond, 20*time.Millisecond, 2*time.Second, 100)
+				c := run(t, d, records, placed)
+				t.Logf("p50 %v, p99 %v, p99.9 %v; %d of %d reads were made again", r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), c.Hedges, c.Requests)
+				if p := r.quantile(0.999); p > 2060*time.Millisecond/10 {
+					t.Errorf("one in a thousand takes %v or more", p)
+				}
+				if extra := float64(r.made-len(r.took)) / float64(len(r.took)); extra > 0.03 {
+					t.Errorf("%.1f%% more is read", 100*extra)
+				}
+			})
+		})
+	}
+}
+
+// Where all answers are late, few requests are made again.
+func TestAllLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records = 20_000
+		d := newDisk(records, 1000, 1)
+		r := watch(d, 60*time.Millisecond, 20*time.Millisecond, 0, 100)
+		usual := d.read
+		d.read = func(ctx context.Context, object, off int64, n int) error {
+			r.mu.Lock()
+			slow := r.made > records/4
+			r.mu.Unlock()
+			if slow {
+				time.Sleep(2 * time.Second)
+			}
+			return usual(ctx, object, off, n)
+		}
+		c := run(t, d, records, false)
+		t.Logf("%d of %d reads were made again", c.Hedges, c.Requests)
+		if c.Hedges*hedgeShare > c.Requests+2*hedgeShare {
+			t.Errorf("%d of %d reads were made again", c.Hedges, c.Requests)
+		}
+	})
+}
