@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/internal/survey"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // planCommand is one call of `stoker plan`. Flags are text, since the parsers of
@@ -35,6 +37,7 @@ type planCommand struct {
 	accelerators, experiments             string
 	cores, memory, network                string
 	percentile, storage, cached, workers  string
+	price                                 string
 	kind                                  string
 	arrays, others                        []string
 
@@ -118,6 +121,7 @@ Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
 	f.StringVar(&c.cores, "cores", "", "plan for `N` cores")
 	f.StringVar(&c.memory, "memory", "", "plan for `BYTES` of free memory")
 	f.StringVar(&c.network, "network", "", "plan for a network of `RATE`: 10Gbit/s")
+	f.StringVar(&c.price, "price-per-million-gets", "", "what a million reads of a bucket cost, in `DOLLARS` (default the list price)")
 	f.StringVar(&c.workers, "workers", "", "workers of the PyTorch DataLoader to compare with (`N`, default what it would need)")
 	f.BoolVar(&c.noProbe, "no-probe", false, "measure nothing; an earlier probe is used")
 	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept")
@@ -231,6 +235,7 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	}
 	float("percentile", c.percentile, units.ParseShare, func(v float64) { t.Share = v })
 	float("cached", c.cached, units.ParseShare, func(v float64) { t.Cached = v })
+	float("price-per-million-gets", c.price, parseDollars, func(v float64) { t.GetPrice = v })
 	count("workers", c.workers, 1<<20, func(v int64) { t.Workers = v })
 	if t.Step > 0 && t.Rate > 0 {
 		fail("rate", errors.New("t is given by --step already; give one of the two"))
@@ -245,6 +250,9 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	}
 	if name, ok := storageAliases[t.Storage]; ok {
 		t.Storage = name
+	}
+	if _, ok := plan.InBucket(d.Path); ok && t.Storage == "" {
+		t.Storage = plan.ClassObject // of which nothing was measured
 	}
 	if len(c.arrays) > 0 {
 		t.Arrays = nil
@@ -295,6 +303,15 @@ var storageAliases = map[string]string{
 	"efs": plan.ClassCloud, "filestore": plan.ClassCloud, "s3": plan.ClassObject, "gcs": plan.ClassObject, "memory": plan.ClassRAM,
 }
 
+// parseDollars reads a price.
+func parseDollars(s string) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimPrefix(s, "$"), 64)
+	if err != nil || !(v >= 1e-6 && v <= 1e6) {
+		return 0, fmt.Errorf("%q is no price in dollars: write 0.40", s)
+	}
+	return v, nil
+}
+
 // parseCores reads a number of cores, which may be a fraction.
 func parseCores(s string) (float64, error) {
 	n, err := units.ParseRate(s)
@@ -326,6 +343,9 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 		return readMachine(c.probeFile)
 	}
 	path := data
+	if stores.IsURL(path) {
+		path = "" // what is measured is this machine
+	}
 	if path == "" {
 		path = "."
 	}

@@ -190,6 +190,10 @@ func (p *planPrinter) needs() {
 		}
 		p.item("epoch", units.Seconds(p.EpochSeconds), note)
 	}
+	if p.Bucket != nil {
+		text, note := p.Bucket.Text()
+		p.item("bucket", text, note)
+	}
 }
 
 func (p *planPrinter) reads() {

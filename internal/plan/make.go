@@ -33,6 +33,7 @@ func Make(target Target, dataset Dataset, machine Machine) (*Plan, error) {
 	r.classes(p)
 	r.deliver(p, store)
 	r.epoch(p)
+	r.bucket(p)
 	r.advise(p, store)
 	if err := r.settings(p); err != nil {
 		return nil, err

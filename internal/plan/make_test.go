@@ -257,3 +257,30 @@ func FuzzMake(f *testing.F) {
 		}
 	})
 }
+
+// Data in a bucket has a price for an epoch.
+func TestBucket(t *testing.T) {
+	d := photos
+	d.Path, d.Layout, d.Bytes, d.ChunkBytes = "s3://bucket/train", LayoutPack, 140_928_370_000, 8<<20
+	target := Target{Batch: 256, Step: 0.1, Storage: ClassObject}
+	b := mustMake(t, target, d, measured()).Bucket
+	if b == nil || b.Requests != d.Records || b.Bytes != d.Bytes || b.RequestsWindow != 16800 {
+		t.Fatalf("%+v", b)
+	}
+	if math.Abs(b.Price-0.5125) > 0.001 || math.Abs(b.PriceWindow-0.00672) > 0.0001 || b.Source == "" {
+		t.Errorf("%+v", b)
+	}
+	target.Cached, target.GetPrice = 0.5, 2
+	if b := mustMake(t, target, d, measured()).Bucket; b.Requests != (d.Records+1)/2 || math.Abs(b.Price-1.2812) > 0.001 || b.Source != OriginGiven {
+		t.Errorf("%+v", b)
+	}
+	target.GetPrice, d.Path = 0, "az://container/train"
+	b = mustMake(t, target, d, measured()).Bucket
+	if text, note := b.Text(); b.Price != 0 || text == "" || !strings.Contains(note, "not known") {
+		t.Errorf("%q, %q", text, note)
+	}
+	d.Path = "/data/train"
+	if b := mustMake(t, target, d, measured()).Bucket; b != nil {
+		t.Errorf("a folder costs %+v", b)
+	}
+}

@@ -19,6 +19,8 @@ type Plan struct {
 	// known: as the accelerators could, and as this machine delivers.
 	EpochSeconds          float64 `json:"epoch_seconds,omitempty"`
 	EpochSecondsPredicted float64 `json:"epoch_seconds_predicted,omitempty"`
+	// Bucket is what an epoch asks of the bucket that the data lies in, nil of others.
+	Bucket *BucketCost `json:"bucket,omitempty"`
 	// Resources say whether each part delivers; FirstToFail is the one with the
 	// least margin, Meets whether all do, Judged whether enough is known to say.
 	Resources   []Resource     `json:"resources"`

@@ -62,6 +62,9 @@ type Target struct {
 	Storage string `json:"storage,omitempty"`
 	// Cached is the share of the dataset that is kept in memory.
 	Cached float64 `json:"cached,omitempty"`
+	// GetPrice is what a million requests to a bucket cost in US dollars, 0 for the list
+	// price.
+	GetPrice float64 `json:"price_per_million_gets,omitempty"`
 	// Workers are those of the PyTorch DataLoader that the plan compares with;
 	// 0 means as many as it would need.
 	Workers int64 `json:"workers,omitempty"`
@@ -175,6 +178,7 @@ func (t *Target) check(d *Dataset, m *Machine) error {
 		{"experiments_low", float64(t.ExperimentsLow), 1, MaxAccelerators, "1 to 1,048,576"},
 		{"share", t.Share, 0.5, 0.999999, "50% to 99.9999%"},
 		{"cached", t.Cached, 0, 1, "0% to 100%"},
+		{"price_per_million_gets", t.GetPrice, 1e-6, 1e6, "0.000001 to 1,000,000 dollars"},
 		{"workers", float64(t.Workers), 1, 1 << 20, "1 to 1,048,576"},
 		{"record_bytes", d.RecordBytes, 1, maxRecordBytes, "1 B to 17.6 TB"},
 		{"records", float64(d.Records), 1, MaxRecords, "1 to 2^50"},

@@ -17,7 +17,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/foldersource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // sampled is how many records are looked into, spread over the dataset.
@@ -41,13 +41,18 @@ type Survey struct {
 // Look looks at the dataset at path: whatever package source opens, or a folder
 // of any files, which are then taken as records of bytes.
 func Look(ctx context.Context, path string) (*Survey, error) {
-	top, err := localstore.New(path).Stat(ctx, "")
+	files, err := stores.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Survey{Dataset: plan.Dataset{Path: path, Layout: plan.LayoutPack}, Kind: plan.KindBytes}
+	top, err := files.Stat(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	name, _ := stores.Cut(path)
+	s := &Survey{Dataset: plan.Dataset{Path: name, Layout: plan.LayoutPack}, Kind: plan.KindBytes}
 	if top.Dir && !pack.IsPack(path) {
-		done, err := s.folder(ctx, path)
+		done, err := s.folder(ctx, path, files)
 		if done || err != nil {
 			return s, err
 		}
@@ -63,8 +68,8 @@ func Look(ctx context.Context, path string) (*Survey, error) {
 
 // folder takes sizes from the file system. It returns false when the folder is
 // some other format, which a driver has to open.
-func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
-	l, err := foldersource.Scan(ctx, localstore.New(path), foldersource.ScanOptions{})
+func (s *Survey) folder(ctx context.Context, path string, files store.Store) (bool, error) {
+	l, err := foldersource.Scan(ctx, files, foldersource.ScanOptions{})
 	if ctx.Err() != nil {
 		return true, ctx.Err()
 	}
@@ -75,7 +80,7 @@ func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
 			src.Close()
 			return false, nil
 		}
-		if l, err = foldersource.Scan(ctx, localstore.New(path), foldersource.ScanOptions{AllFiles: true}); err != nil {
+		if l, err = foldersource.Scan(ctx, files, foldersource.ScanOptions{AllFiles: true}); err != nil {
 			return true, fmt.Errorf("cannot look at %s: %w", path, err)
 		}
 		if l.Len() == 0 {
@@ -94,7 +99,6 @@ func (s *Survey) folder(ctx context.Context, path string) (bool, error) {
 			d.Fields = append(d.Fields, plan.Field{Name: "label", Kind: plan.FieldNumber})
 		}
 		var seen sizes
-		files := localstore.New(path)
 		for i := range min(sampled, l.Len()) {
 			seen.addFile(ctx, files, l.Path(i*l.Len()/min(sampled, l.Len())))
 		}

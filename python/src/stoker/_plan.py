@@ -193,6 +193,7 @@ def plan(
     percentile: float | None = None,
     storage: str | None = None,
     cached: float | None = None,
+    price_per_million_gets: float | None = None,
     workers: int | None = None,
     kind: str | None = None,
     layout: str | None = None,
@@ -239,6 +240,7 @@ def plan(
         storage: a kind of storage to plan for: ``"hdd"``, ``"sata-ssd"``, ``"nvme"``,
             ``"nfs-10gbe"``, ``"cloud-file"``, ``"object"``, ``"ram"``.
         cached: share of the data that is kept in memory, 0 to 1.
+        price_per_million_gets: what a million reads of a bucket cost in dollars, instead of the list price.
         workers: workers of the PyTorch DataLoader to compare with.
         kind: ``"image"`` (to be decoded) or ``"bytes"``.
         layout: ``"files"`` or ``"pack"``.
@@ -260,7 +262,7 @@ def plan(
         ("activation", _size(activation)), ("accelerator-memory", _size(accelerator_memory)),
         ("accelerators", accelerators), ("experiments", experiments), ("cores", cores), ("memory", _size(memory)),
         ("network", network), ("percentile", _share(percentile)), ("storage", storage), ("cached", _share(cached)),
-        ("workers", workers), ("kind", kind), ("layout", layout), ("codec", codec), ("example", example),
+        ("price-per-million-gets", price_per_million_gets), ("workers", workers), ("kind", kind), ("layout", layout), ("codec", codec), ("example", example),
     ]  # fmt: skip
     flags += [("array", a) for a in arrays] + [("with", w) for w in others]
     arguments = ["plan", "--json", *(f"--{name}={value}" for name, value in flags if value is not None)]

@@ -1,0 +1,112 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
+
+// GetPrice is what a million requests that read cost in a bucket.
+type GetPrice struct {
+	// Scheme is that of its URLs.
+	Scheme string
+	// PerMillion is in US dollars.
+	PerMillion float64
+	Source     string
+}
+
+// GetPrices are the list prices that are known here. They are of one region and class,
+// and change: --price-per-million-gets says another one.
+func GetPrices() []GetPrice {
+	return []GetPrice{
+		{"s3", 0.40, "Amazon S3 Standard, US East, list price of November 2026: $0.0004 per 1,000 GETs"},
+		{"gs", 0.40, "Google Cloud Storage Standard, one region, list price of November 2026: $0.0004 per 1,000 operations of class B"},
+	}
+}
+
+// rangeBytes is the most that one request reads.
+const rangeBytes = 8 << 20
+
+// BucketCost is what an epoch asks of a bucket, without what is kept in memory. What
+// leaves the bucket's region costs more, by the byte, which is not in here.
+type BucketCost struct {
+	// Requests are those of an epoch in the order of a full permutation, one for each
+	// record that is read, or more of large ones; RequestsWindow are those in windows of
+	// chunks, 0 where the data has no chunks.
+	Requests       int64 `json:"requests"`
+	RequestsWindow int64 `json:"requests_window,omitempty"`
+	Bytes          int64 `json:"bytes"`
+	// PerMillion is the price that was taken, in US dollars, and Price that of an epoch; 0
+	// where it is not known.
+	PerMillion  float64 `json:"price_per_million_gets,omitempty"`
+	Price       float64 `json:"price,omitempty"`
+	PriceWindow float64 `json:"price_window,omitempty"`
+	Source      string  `json:"source,omitempty"`
+}
+
+// InBucket says whether a path is the URL of a bucket, and of which scheme.
+func InBucket(path string) (scheme string, ok bool) {
+	scheme, _, ok = strings.Cut(path, "://")
+	return scheme, ok && (scheme == "s3" || scheme == "gs" || scheme == "az")
+}
+
+// bucket prices an epoch.
+func (r *resolved) bucket(p *Plan) {
+	scheme, ok := InBucket(r.dataset.Path)
+	if !ok || r.dataset.Records == 0 {
+		return
+	}
+	d, away := &r.dataset, 1-r.Cached
+	each := max(1, math.Ceil(d.RecordBytes/rangeBytes))
+	b := &BucketCost{
+		Requests: int64(math.Ceil(float64(d.Records) * away * each)),
+		Bytes:    int64(float64(d.Bytes) * away),
+	}
+	if d.Layout == LayoutPack && d.Bytes > 0 {
+		b.RequestsWindow = int64(math.Ceil(float64(d.Bytes) * away / float64(max(d.ChunkBytes, rangeBytes))))
+	}
+	b.PerMillion, b.Source = r.GetPrice, OriginGiven
+	for _, known := range GetPrices() {
+		if b.PerMillion == 0 && known.Scheme == scheme {
+			b.PerMillion, b.Source = known.PerMillion, known.Source
+		}
+	}
+	if b.PerMillion == 0 {
+		b.Source = ""
+	}
+	b.Price = float64(b.Requests) * b.PerMillion / 1e6
+	b.PriceWindow = float64(b.RequestsWindow) * b.PerMillion / 1e6
+	p.Bucket = b
+	if b.PerMillion > 0 {
+		origin := OriginPublished
+		if r.GetPrice > 0 {
+			origin = OriginGiven
+		}
+		r.input("price_per_million_gets", "price of a million GETs", b.PerMillion, dollars(b.PerMillion), origin, b.Source)
+	}
+}
+
+// Text says it on one line, and what to know about it.
+func (b *BucketCost) Text() (text, note string) {
+	text = fmt.Sprintf("%s GETs, %s", units.Count(float64(b.Requests)), units.Bytes(float64(b.Bytes)))
+	switch {
+	case b.PerMillion == 0:
+		return text, "an epoch; what they cost is not known: --price-per-million-gets"
+	case b.RequestsWindow > 0 && b.RequestsWindow < b.Requests:
+		note = fmt.Sprintf("; in windows of chunks %s GETs, %s", units.Count(float64(b.RequestsWindow)), dollars(b.PriceWindow))
+	}
+	return text + ", " + dollars(b.Price), fmt.Sprintf("an epoch, at %s per million%s", dollars(b.PerMillion), note)
+}
+
+// dollars is an amount, of small ones with as many digits as it takes to see it.
+func dollars(v float64) string {
+	switch {
+	case v == 0 || v >= 0.01:
+		return fmt.Sprintf("$%.2f", v)
+	case v >= 1e-4:
+		return fmt.Sprintf("$%.5f", v)
+	}
+	return "less than $0.0001"
+}
