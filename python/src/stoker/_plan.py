@@ -262,7 +262,8 @@ def plan(
         ("activation", _size(activation)), ("accelerator-memory", _size(accelerator_memory)),
         ("accelerators", accelerators), ("experiments", experiments), ("cores", cores), ("memory", _size(memory)),
         ("network", network), ("percentile", _share(percentile)), ("storage", storage), ("cached", _share(cached)),
-        ("price-per-million-gets", price_per_million_gets), ("workers", workers), ("kind", kind), ("layout", layout), ("codec", codec), ("example", example),
+        ("price-per-million-gets", price_per_million_gets),
+        ("workers", workers), ("kind", kind), ("layout", layout), ("codec", codec), ("example", example),
     ]  # fmt: skip
     flags += [("array", a) for a in arrays] + [("with", w) for w in others]
     arguments = ["plan", "--json", *(f"--{name}={value}" for name, value in flags if value is not None)]
