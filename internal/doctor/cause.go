@@ -48,7 +48,7 @@ func (m moment) settled() moment {
 // code, which could run, and for a few milliseconds at a time. Libraries that wait
 // with a limit do so in functions that are known to wait.
 func (m moment) interpreter() bool {
-	return m.block == blockLock && m.timed && m.view.known && m.view.part != partWait && m.view.part != partPut && !m.view.steps
+	return m.block == blockLock && m.timed && m.view.known && m.view.part != partUnknown && m.view.part != partWait && m.view.part != partPut && !m.view.steps
 }
 
 // workerCause says what a thread that makes batches is at.

@@ -60,12 +60,20 @@ func (cpuCheck) advise(f *findings) {
 			"computing is %.0f%% of what making a batch takes%s", load, where)
 	}
 	if do, ok := f.pack("train/", "--images", "raw", "--resize", "256"); ok && data.Images && decodes > 0.3 {
-		f.add(1/s.timeWithLess(CPU, 0.7*decodes), "do once what gives the same result every time", do,
+		f.add(1/(1-0.7*decodes*(1-s.timeWithoutComputing())), "do once what gives the same result every time", do,
 			"decoding and resizing are %.0f%% of the work and need not be done again in every epoch", 100*decodes)
-	} else {
-		f.add(r.Gains[CPU], "do once what gives the same result every time, or less of it", Action{},
+	} else if gain := 1 / s.timeWithoutComputing(); gain >= 1.05 {
+		f.add(gain, "do once what gives the same result every time, or less of it", Action{},
 			"computing is %.0f%% of what making a batch takes%s", load, where)
 	}
+}
+
+// timeWithoutComputing predicts the time of a step were computing examples free,
+// with other programs where they are.
+func (s *shares) timeWithoutComputing() float64 {
+	with := *s
+	with.ran, with.delay = 0, 0
+	return with.timeWithout(CPU)
 }
 
 // decodes is the share of decoding and transforming in what lanes, or else trainers,

@@ -423,6 +423,10 @@ func (f *findings) line() (text string) {
 	if s.lanes == 0 && s.engine == nil && s.wait < 0.5*r.Waiting {
 		where = "the trainer loads data itself"
 	}
+	if r.Verdict == CPU && fed(r) && max(s.lag, s.delay) > 0.15 {
+		return fmt.Sprintf("%s: threads that could run wait for a core %s of that time; without that and %s it would run %s as fast",
+			name, units.Whole(max(s.lag, s.delay)), about.removed, times(r.Gain))
+	}
 	return fmt.Sprintf("%s: %s %s of the time; without %s it would run %s as fast", name, where, units.Whole(r.Waiting), about.removed, times(r.Gain))
 }
 

@@ -30,8 +30,11 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.role = roleWorker
 		return
 	}
-	if v.known && v.steps {
+	switch {
+	case v.known && v.steps:
 		p.stepsSeen++
+	case v.known && v.part == partWait && v.collective == "":
+		p.waitsSeen++
 	}
 	if p.trainer == nil && c.trains(p, v) {
 		p.trainer = &trainerState{since: now, loaders: map[string]int{}}
@@ -136,8 +139,9 @@ func (c *collector) trains(p *process, v view) bool {
 	if p.workerSeen || p.pinSeen {
 		return true
 	}
-	// A model or an optimizer at work, again and again.
-	return p.stepsSeen >= 3 || c.log.has(p.pid)
+	// A model or an optimizer at work, again and again, or now and then while it
+	// waits for something that others put into a queue.
+	return p.stepsSeen >= 3 || p.stepsSeen > 0 && p.waitsSeen >= 2 || c.log.has(p.pid)
 }
 
 // ofRank changes the counts of one of several trainers.

@@ -68,6 +68,7 @@ type process struct {
 	guess      counts // of the main thread, before anything shows that it trains
 	guessCPU   float64
 	stepsSeen  int  // looks that found it in a training step
+	waitsSeen  int  // looks that found it waiting for others
 	feeders    bool // threads of it make its batches
 	workerSeen bool // has had children that are workers
 	pinSeen    bool
