@@ -1,0 +1,163 @@
+"""Data on web servers: every form as from a disk, in few questions, and nothing told of a URL's query."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stoker
+from conftest import wait_for
+
+Make = Callable[..., stoker.Loader]
+
+CONF = """daemon off; {user} pid {work}/pid; error_log stderr; worker_processes 1;
+events {{ worker_connections 512; }}
+http {{ access_log {work}/log; client_body_temp_path {work}/b; proxy_temp_path {work}/p; fastcgi_temp_path {work}/f;
+uwsgi_temp_path {work}/u; scgi_temp_path {work}/s; keepalive_requests 100000;
+server {{ listen 127.0.0.1:{port}; root "{data}";
+location / {{ autoindex on; autoindex_format json; }} location /bare/ {{ alias "{data}/"; }} }} }}
+"""
+
+
+class Web:
+    """An nginx, the folder that it shows, and what it was asked."""
+
+    def __init__(self, work: Path) -> None:
+        program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+        if program is None:
+            pytest.skip("there is no nginx here (Debian: nginx-light)")
+        self.data, self._log = work / "data", work / "log"
+        self.data.mkdir()
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self._port = s.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        user = "user root;" if os.getuid() == 0 else ""
+        (work / "conf").write_text(CONF.format(user=user, work=work, port=self._port, data=self.data))
+        self._process = subprocess.Popen([program, "-p", work, "-c", work / "conf"], stderr=subprocess.DEVNULL)
+        wait_for(self._answers)
+
+    def _answers(self) -> bool:
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def asked(self, method: str) -> list[str]:
+        """What was asked with a method so far."""
+        return [line for line in self._log.read_text().splitlines() if f'"{method} ' in line]
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    """A web server."""
+    (tmp_path / "web").mkdir()
+    server = Web(tmp_path / "web")
+    yield server
+    server.close()
+
+
+def run(binary: str, *args: str | Path, code: int = 0) -> str:
+    """What a command says, on both outputs."""
+    done = subprocess.run([binary, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def same(a: stoker.Loader, b: stoker.Loader) -> None:
+    """Whether two loaders give the same batches."""
+    n = 0
+    for x, y in zip(a, b, strict=True):
+        n += 1
+        assert dict(x).keys() == dict(y).keys()
+        for name in dict(x):
+            assert np.array_equal(np.asarray(x[name]), np.asarray(y[name])), name
+    assert n > 0
+
+
+def test_pack(binary: str, photos: Path, make: Make, web: Web) -> None:
+    run(binary, "pack", photos, web.data / "train")
+    for place in ("train", "bare/train"):  # a pack needs no list
+        assert "is whole" in run(binary, "verify", f"{web.url}/{place}")
+        assert "records" in run(binary, "inspect", f"{web.url}/{place}")
+        crop = {"image": [stoker.RandomResizedCrop(32)]}
+        there = make(f"{web.url}/{place}?token=hunter2", batch_size=16, shuffle=True, seed=4, fields=crop)
+        same(make(web.data / "train", batch_size=16, shuffle=True, seed=4, fields=crop), there)
+        told = json.dumps([there.state_dict(), there.stats(), there.info])
+        assert "hunter2" not in told
+        (network,) = there.stats()["engine"]["network"]
+        assert network["endpoint"] == web.url
+        assert network["requests"] > 0 < network["bytes"]
+        assert network["throttled"] == 0 <= network["p50_ns"] <= network["p99_ns"]
+        assert there.stats()["engine"]["hedges"] >= 0
+
+
+@pytest.mark.parametrize("form", ["folder", "tar", "zip", "csv", "npy", "npz", "shards"])
+def test_formats(form: str, photos: Path, make: Make, web: Web) -> None:
+    name, options, fields = "data", "", {"image": [stoker.CenterCrop(48)]}
+    if form in ("tar", "zip"):
+        shutil.make_archive(str(web.data / "data"), form, photos)
+        name = f"data.{form}"
+    elif form == "shards":
+        for i in range(2):
+            shutil.make_archive(str(web.data / f"s-{i}"), "tar", photos)
+        name = "s-{0..1}.tar"
+    elif form == "npy":
+        np.save(web.data / "data.npy", np.arange(10_000, dtype=np.int32))
+        name, options, fields = "data.npy", "?window=100", {}
+    elif form == "npz":
+        np.savez(web.data / "data.npz", x=np.arange(600).reshape(100, 6), y=np.arange(100))
+        name, fields = "data.npz", {}
+    else:
+        shutil.copytree(photos, web.data / "data")
+        if form == "csv":
+            files = sorted(p.relative_to(web.data / "data") for p in (web.data / "data").rglob("*.jpg"))
+            rows = "".join(f"{f},{f.parent.name}\n" for f in files)
+            (web.data / "data/list.csv").write_text("path,label\n" + rows)
+            name, options = "data/list.csv", "?image:image=path&label:label=label"
+    arguments = {"batch_size": 16, "shuffle": True, "seed": 1, "fields": fields or None}
+    arguments = {k: v for k, v in arguments.items() if v is not None}
+    here = make(f"{web.data}/{name}{options}", **arguments)
+    # Behind a question mark stands what is for the server, behind #? what is for us.
+    same(here, make(f"{web.url}/{name}?token=x{'#' if options else ''}{options}", **arguments))
+
+
+def test_source_of_pack_and_convert(binary: str, photos: Path, web: Web, tmp_path: Path) -> None:
+    shutil.copytree(photos, web.data / "photos")
+    run(binary, "pack", f"{web.url}/photos?token=hunter2", tmp_path / "there")
+    run(binary, "pack", photos, tmp_path / "here")
+    assert "hunter2" not in (tmp_path / "there/manifest.json").read_text()
+    for shard in (tmp_path / "here").glob("*.arrow"):
+        assert shard.read_bytes() == (tmp_path / "there" / shard.name).read_bytes()
+    # One HEAD finds out whether the entity tags are what the list says.
+    heads = [line for line in web.asked("HEAD") if ".jpg" in line]
+    assert len(heads) <= 4
+    run(binary, "convert", f"{web.url}/photos", f"tar:{tmp_path / 'tar'}")
+    assert list((tmp_path / "tar").glob("*.tar"))
+
+
+def test_refusals(binary: str, photos: Path, web: Web) -> None:
+    shutil.copytree(photos, web.data / "photos")
+    np.save(web.data / "x.npy", np.arange(10))
+    assert "gives no list of the folder" in run(binary, "inspect", f"{web.url}/bare/photos?token=hunter2", code=1)
+    said = run(binary, "inspect", f"{web.url}/x.npy?window=5", code=1)
+    assert "is sent to the server; write #?window=5" in said
+    said = run(binary, "inspect", f"{web.url}/none.npy?token=hunter2", code=1)
+    assert "does not exist" in said
+    assert "hunter2" not in said
+    with pytest.raises(stoker.StokerError) as failure:
+        stoker.Loader(f"http://me:hunter2@{web.url[7:]}/none?token=hunter2", batch_size=1)
+    assert "hunter2" not in str(failure.value)
+    said = run(binary, "pack", web.data / "photos", f"{web.url}/to?token=hunter2", code=1)
+    assert "cannot be written to" in said
+    assert "hunter2" not in said
