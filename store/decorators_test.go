@@ -8,6 +8,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/count"
 	"github.com/stokerdata/stoker/store/fault"
+	"github.com/stokerdata/stoker/store/keep"
 	"github.com/stokerdata/stoker/store/limit"
 	"github.com/stokerdata/stoker/store/localstore"
 	"github.com/stokerdata/stoker/store/retry"
@@ -23,6 +24,21 @@ func TestDecorators(t *testing.T) {
 		},
 		"count": func(s store.Store) store.Store { return count.New(s, nil) },
 		"fault": func(s store.Store) store.Store { return fault.New(s, 1) },
+		"keep": func(s store.Store) store.Store { // some pieces of whatever there is
+			var pieces []keep.Piece
+			_ = s.List(t.Context(), "", nil, func(e store.Entry) error {
+				for off := int64(0); off < e.Size; off += 1000 {
+					pieces = append(pieces, keep.Piece{Path: s.Path(e.Name), Off: off, Size: min(1000, e.Size-off)})
+				}
+				return nil
+			})
+			k, err := keep.New(10_000, pieces)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(k.Close)
+			return k.Store(s)
+		},
 		"all": func(s store.Store) store.Store {
 			return count.New(retry.New(limit.New(count.New(fault.New(s, 1), nil), limit.Options{BytesPerSecond: 1e12}), nil), nil)
 		},

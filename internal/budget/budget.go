@@ -25,6 +25,8 @@ type Request struct {
 	Lookahead int64
 	// Window is what the chunks take that an order by windows uses at a time.
 	Window int64
+	// Cache is what is kept of the data for the next epochs.
+	Cache int64
 	// Substitutes says that other records are read in the place of bad ones.
 	Substitutes bool
 
@@ -72,6 +74,8 @@ type Shares struct {
 	Lookahead int64 `json:"lookahead"`
 	// Window is for the chunks that an order by windows uses at a time.
 	Window int64 `json:"window,omitempty"`
+	// Cache is for what is kept of the data for the next epochs.
+	Cache int64 `json:"cache,omitempty"`
 	// Read is for the records that are being read and decoded, those that take
 	// the place of bad ones among them.
 	Read int64 `json:"read"`
@@ -145,7 +149,7 @@ func Make(r *Request) (*Plan, error) {
 // least is the plan with the least of everything that was not asked for.
 func least(r *Request) *Plan {
 	p := &Plan{
-		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead, Window: r.Window, Held: r.Held},
+		Shares:     Shares{Budget: r.Memory, Lookahead: r.Lookahead, Window: r.Window, Cache: r.Cache, Held: r.Held},
 		SlotStride: SlotStride(r.SlotBytes), Slots: minSlots,
 		WorkerScratch: workerScratch(r.Images), Large: minLarge,
 	}
@@ -184,7 +188,7 @@ func (p *Plan) read(r *Request) int64 {
 
 // sum is what a plan takes.
 func (p *Plan) sum(r *Request) int64 {
-	return p.Ring + p.Window + p.Lookahead + p.read(r) + p.scratch(r) + p.Held
+	return p.Ring + p.Window + p.Cache + p.Lookahead + p.read(r) + p.scratch(r) + p.Held
 }
 
 func (p *Plan) scratch(r *Request) int64 {

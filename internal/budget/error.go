@@ -17,7 +17,7 @@ func tooLittle(r *Request, p *Plan) error {
 		}
 	}
 	read, scratch := p.read(r), p.scratch(r)
-	rest := read + scratch + p.Window + p.Lookahead + p.Held
+	rest := read + scratch + p.Window + p.Cache + p.Lookahead + p.Held
 	need := func(slots int64) string {
 		ahead := ""
 		if p.Lookahead > 0 {
@@ -25,6 +25,9 @@ func tooLittle(r *Request, p *Plan) error {
 		}
 		if p.Window > 0 {
 			ahead += fmt.Sprintf("%d MiB for the window of chunks that shuffle uses, ", units.MiB(p.Window))
+		}
+		if p.Cache > 0 {
+			ahead += fmt.Sprintf("%d MiB of cache, ", units.MiB(p.Cache))
 		}
 		if p.Held > 0 {
 			ahead = fmt.Sprintf("%d MiB of records that are held because their files are compressed, ", units.MiB(p.Held)) + ahead

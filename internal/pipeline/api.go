@@ -15,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/sequence"
+	"github.com/stokerdata/stoker/store/keep"
 	"github.com/stokerdata/stoker/store/traffic"
 )
 
@@ -158,6 +159,8 @@ type Stats struct {
 	Hedges int64 `json:"hedges"`
 	// Network is what the process has asked of servers, by server.
 	Network []traffic.Stats `json:"network,omitempty"`
+	// CacheMemory is what came of what is kept in memory, nil where nothing is.
+	CacheMemory *keep.Stats `json:"cache_memory,omitempty"`
 	// NumGC counts garbage collections of the process, RSS is its resident
 	// memory in bytes (shared ring included), Private what it shares with
 	// nobody.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/sequence"
 	"github.com/stokerdata/stoker/source/view"
+	"github.com/stokerdata/stoker/store/keep"
 	"github.com/stokerdata/stoker/store/retry"
 )
 
@@ -43,7 +45,9 @@ type Pipeline struct {
 	bucketInfo *BucketInfo
 	// window is the order by windows of chunks, nil for another one.
 	window     *window
-	orderWhy   string // where it was left to the data
+	orderWhy   string     // where it was left to the data
+	ram        *keep.Kept // what is kept of the data in memory, nil for nothing
+	ramNote    string
 	epochMu    sync.Mutex
 	lastEpochs [2]struct {
 		n int64
@@ -219,6 +223,10 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	request.Cache = p.ramWanted(info)
+	if request.Automatic { // which was chosen without it
+		request.Memory += request.Cache
+	}
 	plan, err := p.share(request)
 	if err != nil {
 		return err
@@ -236,7 +244,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
 		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: p.fingerprint(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
-		CacheNote: p.kept.noted(), Order: p.ordered(),
+		CacheNote: cmp.Or(p.kept.noted(), p.ramNote), Order: p.ordered(),
 	}
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)
@@ -247,6 +255,9 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(error) { p.retries.Add(1) }})
 	p.objects.Decorate = cfg.Decorate
+	if err := p.keepInMemory(info, plan.Cache); err != nil {
+		return err
+	}
 	want := p.set.Fields()
 	p.fetch = fetch.New(fetch.Config{
 		Want:   want,
@@ -366,6 +377,9 @@ func (p *Pipeline) release() error {
 		p.subMem.Release()
 		p.aloneMem.Release()
 		err = p.objects.Close()
+	}
+	if p.ram != nil {
+		p.ram.Close()
 	}
 	if p.ring != nil {
 		if cerr := p.ring.Close(); err == nil {

@@ -71,6 +71,12 @@ func (p *Pipeline) Stats() Stats {
 		s.Stages = append(s.Stages, st)
 	}
 	p.kept.count(&s)
+	if p.ram != nil {
+		kept := p.ram.Stats()
+		s.CacheMemory = &kept
+		s.MemoryUsed += kept.Bytes
+		s.MemoryPeak += kept.Bytes
+	}
 	p.mu.Lock()
 	for i := range p.batches {
 		switch p.batches[i].state {

@@ -480,3 +480,66 @@ func TestWindowOfLocalPack(t *testing.T) {
 		checkOnce(t, ids, p.Info().Len)
 	}
 }
+
+// With room for a share of the data, later epochs read the rest of it, and of what is
+// kept each byte is read once.
+func TestCacheInMemory(t *testing.T) {
+	const epochs = 4
+	for _, window := range []int{0, 16} {
+		for _, percent := range []int64{25, 50, 75, 200} {
+			t.Run(fmt.Sprint(window, " ", percent), func(t *testing.T) {
+				var chunks []driver.Extent
+				all := int64(0)
+				plain, _, _ := openRemote(t, Config{BatchSize: 64, Window: 16, Memory: 64 << 20})
+				for n := range plain.window.Chunks() {
+					chunks = append(chunks, plain.window.own.Chunk(n))
+					all += chunks[n].Size
+				}
+				p, c, _ := openRemote(t, Config{BatchSize: 64, Window: window, Memory: 128 << 20, CacheMemory: all * percent / 100, Threads: 2})
+				p.Start(item.Position{})
+				for range epochs {
+					for _, b := range raggedBatches(t, p, int(p.Info().Steps)+1) {
+						checkRows(t, b)
+					}
+				}
+				st, hedges := p.Stats(), p.fetch.Counters().Hedges
+				kept := map[driver.Extent]int64{} // how much of a chunk
+				rest := all                       // what is not kept
+				for _, e := range chunks {
+					ob := p.src.Object(e.Object)
+					for _, q := range p.ram.Pieces(ob.Store.Path(ob.Entry.Name)) {
+						if q.Off == e.Offset {
+							kept[driver.Extent{Object: e.Object, Offset: e.Offset, Size: q.Size, Field: -1}] = q.Size
+							rest -= q.Size
+						}
+					}
+				}
+				if err := p.Close(); err != nil {
+					t.Fatal(err)
+				}
+				limit := min(all*percent/100, all)
+				if k := st.CacheMemory; k == nil || k.Limit != limit || k.Bytes != limit || k.HitBytes == 0 || p.Info().Memory.Cache != limit {
+					t.Fatalf("%+v of %d, %+v", k, limit, p.Info().Memory)
+				}
+				if float64(rest) > 1.01*float64(all-limit) {
+					t.Errorf("%d bytes of %d are not kept, with room for %d", rest, all, limit)
+				}
+				past := int64(0)
+				seen := map[driver.Extent]bool{}
+				for _, e := range c.shards {
+					if _, is := kept[e]; !is {
+						past += e.Size
+					} else if seen[e] {
+						t.Errorf("%d bytes that are kept were read again", e.Size)
+					} else {
+						seen[e] = true
+					}
+				}
+				// The epoch that comes next has begun; what is late is asked for again.
+				if most := (epochs + 1) * 1.01 * float64(all-limit); hedges == 0 && float64(past) > most {
+					t.Errorf("%d bytes were read beside them, at most %.0f were to be", past, most)
+				}
+			})
+		}
+	}
+}

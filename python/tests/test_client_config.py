@@ -66,6 +66,7 @@ def test_config_reaches_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) 
         "batch_size": 2,
         "shuffle": True,
         "window": 0,
+        "cache_memory": 0,
         "seed": 2**63,
         "drop_last": True,
         "uneven": "exact",

@@ -187,3 +187,9 @@ def test_refused(make: Make, rows: tuple[Path, list[int]], wrong: str) -> None:
 def test_too_little_memory(make: Make, rows: tuple[Path, list[int]]) -> None:
     with pytest.raises(stoker.ConfigError, match=r"window:\d+ fits"):
         make(rows[0], batch_size=1, shuffle="window:5", memory="60MiB", threads=1)
+
+
+def test_cache_memory_is_not_for_local_files(make: Make, rows: tuple[Path, list[int]]) -> None:
+    with pytest.warns(RuntimeWarning, match="cache_memory is for data in other places"):
+        loader = make(rows[0], batch_size=8, cache_memory="1MiB")
+    assert "cache_memory" not in loader.stats()["engine"]

@@ -34,6 +34,7 @@ _ARGUMENTS = [
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
     "kinds", "resolution", "dedupe", "map", "batch_map", "workers", "cache", "cache_dir", "cache_limit",
+    "cache_memory",
 ]  # fmt: skip
 
 
@@ -128,6 +129,9 @@ class Loader:
         cache_dir: another folder for that. Default: ``STOKER_CACHE_DIR``, else ``stoker`` in ``XDG_CACHE_HOME``.
         cache_limit: the most bytes that the whole folder may take, a number or ``"50GB"``. Default: what
             ``stoker cache limit`` has set, else a tenth of what is free, at most 20 GiB.
+        cache_memory: the part of ``memory`` in which what is read of data in other places (buckets, web servers) is
+            kept, so that later epochs read only the rest of it, in bytes or as ``"20GB"``.
+            ``stats()["engine"]["cache_memory"]`` says what it saves.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
         sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
@@ -201,6 +205,7 @@ class Loader:
         cache: bool | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        cache_memory: int | str | None = None,
         on_error: str = "raise",
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
@@ -255,6 +260,7 @@ class Loader:
             "cache": "auto" if cache else "off",
             "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
             "cache_limit": _options.size("cache_limit", cache_limit),
+            "cache_memory": _options.size("cache_memory", cache_memory),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
             "layout": "NCHW" if self.layout == "NCHW" else "NHWC",

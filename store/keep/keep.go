@@ -1,0 +1,258 @@
+// Package keep holds a part of what a store has in memory, for good: what is read of
+// the part is there from then on, and nothing makes room for anything else.
+//
+// That is the best that can be done for who reads all there is again and again, each
+// time in another order: any byte is as far from its next use as any other on
+// average, so to give one up for another gains nothing, and a cache that does (the
+// least recently used) hits less often. What belongs to the part is decided before
+// anything is read, by a hash, so that it depends on nothing but the data.
+package keep
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Piece is a range of an object that is kept as a whole, or not.
+type Piece struct {
+	// Path is what the store calls the object in messages (store.Store.Path).
+	Path      string
+	Off, Size int64
+}
+
+// Kept is what is kept of some stores. Its methods may be called from any goroutine,
+// except Close, which is called when nobody reads any more.
+type Kept struct {
+	limit   int64
+	block   *arena.Block
+	objects map[string][]piece // by Piece.Path, in the order of their offsets
+
+	hits, hitBytes, fills, fillBytes, pastBytes atomic.Int64
+}
+
+// piece is one that is kept.
+type piece struct {
+	off int64
+	mem []byte
+	*state
+}
+
+// state is how far a piece has come.
+type state struct {
+	mu   sync.Mutex
+	full atomic.Bool
+	busy chan struct{} // closed when who fills it is done
+}
+
+// New chooses what is kept: as many pieces as fit limit bytes, those whose hashes are
+// the smallest, and of the next one as much as is left. Memory is taken as it is filled.
+func New(limit int64, pieces []Piece) (*Kept, error) {
+	k := &Kept{block: arena.NewBlock(arena.NewBudget(limit+2<<20), arena.PurposeRead), objects: map[string][]piece{}}
+	type ranked struct {
+		Piece
+		hash uint64
+	}
+	all := make([]ranked, len(pieces))
+	for i, p := range pieces {
+		all[i] = ranked{p, hash(p)}
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.hash, b.hash) })
+	for i := range all {
+		if k.limit == limit {
+			all = all[:i]
+			break
+		}
+		all[i].Size = min(all[i].Size, limit-k.limit)
+		k.limit += all[i].Size
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Off, b.Off))
+	})
+	mem, err := k.block.Bytes(int(k.limit))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		k.objects[p.Path] = append(k.objects[p.Path], piece{p.Off, mem[:p.Size:p.Size], new(state)})
+		mem = mem[p.Size:]
+	}
+	return k, nil
+}
+
+// hash of a piece, the same on all machines.
+func hash(p Piece) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(p.Path))
+	var b [8]byte
+	for i := range b {
+		b[i] = byte(p.Off >> (8 * i))
+	}
+	_, _ = h.Write(b[:])
+	x := h.Sum64() // whose upper bits differ little for offsets that do
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Stats are what was kept and what that has saved.
+type Stats struct {
+	// Limit is how many bytes are kept once all of them were read, Bytes how many are.
+	Limit int64 `json:"limit"`
+	Bytes int64 `json:"bytes"`
+	// Hits are reads of which a part at least came from here, HitBytes those bytes;
+	// MissBytes were read of the store: those that are not kept, and each one that is, once.
+	Hits      int64 `json:"hits"`
+	HitBytes  int64 `json:"hit_bytes"`
+	MissBytes int64 `json:"miss_bytes"`
+}
+
+// Stats returns the counters.
+func (k *Kept) Stats() Stats {
+	return Stats{
+		Limit: k.limit, Bytes: k.fillBytes.Load(), Hits: k.hits.Load(), HitBytes: k.hitBytes.Load(),
+		MissBytes: k.fillBytes.Load() + k.pastBytes.Load(),
+	}
+}
+
+// Close gives the memory back.
+func (k *Kept) Close() { k.block.Free() }
+
+// Store is s with what is kept in front of it.
+func (k *Kept) Store(s store.Store) store.Store { return &kept{s, k} }
+
+type kept struct {
+	store.Store
+	k *Kept
+}
+
+// Unwrap finds the abilities of the store below.
+func (s *kept) Unwrap() store.Store { return s.Store }
+
+// Open opens an object. One of which nothing is kept is as it was.
+func (s *kept) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	pieces := s.k.objects[s.Path(name)]
+	if len(pieces) == 0 {
+		return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
+			return s.k.past(ctx, next, p, off)
+		}), nil
+	}
+	size := o.Size()
+	return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
+		if off < 0 || off+int64(len(p)) > size {
+			return next.Read(ctx, p, off) // which says what is wrong
+		}
+		return s.k.read(ctx, next, pieces, p, off)
+	}), nil
+}
+
+// past reads what is not kept.
+func (k *Kept) past(ctx context.Context, next store.Next, p []byte, off int64) error {
+	err := next.Read(ctx, p, off)
+	if err == nil {
+		k.pastBytes.Add(int64(len(p)))
+	}
+	return err
+}
+
+// read takes what is kept from there, and reads the rest.
+func (k *Kept) read(ctx context.Context, next store.Next, pieces []piece, p []byte, off int64) error {
+	i, found := slices.BinarySearchFunc(pieces, off, func(c piece, off int64) int { return cmp.Compare(c.off, off) })
+	if !found && i > 0 {
+		i--
+	}
+	hit := int64(0)
+	for len(p) > 0 {
+		for i < len(pieces) && pieces[i].off+int64(len(pieces[i].mem)) <= off {
+			i++
+		}
+		n := int64(len(p)) // up to the next piece
+		if i < len(pieces) {
+			c := &pieces[i]
+			if c.off <= off {
+				had, err := k.fill(ctx, next, c)
+				if err != nil {
+					return err
+				}
+				n = int64(copy(p, c.mem[off-c.off:]))
+				if had {
+					hit += n
+				}
+				p, off = p[n:], off+n
+				continue
+			}
+			n = min(n, c.off-off)
+		}
+		if err := k.past(ctx, next, p[:n], off); err != nil {
+			return err
+		}
+		p, off = p[n:], off+n
+	}
+	if hit > 0 {
+		k.hits.Add(1)
+		k.hitBytes.Add(hit)
+	}
+	return nil
+}
+
+// fill makes a piece be there, and says whether it was before. One reads, the others wait.
+func (k *Kept) fill(ctx context.Context, next store.Next, c *piece) (had bool, err error) {
+	for !c.full.Load() {
+		c.mu.Lock()
+		busy := c.busy
+		if busy == nil && !c.full.Load() {
+			c.busy = make(chan struct{})
+		}
+		c.mu.Unlock()
+		if busy != nil {
+			select {
+			case <-busy:
+			case <-ctx.Done():
+				return false, context.Cause(ctx)
+			}
+			continue
+		}
+		if c.full.Load() {
+			break
+		}
+		return false, k.readPiece(ctx, next, c)
+	}
+	return true, nil
+}
+
+// readPiece fills a piece. Where it fails, the next one to ask tries again.
+func (k *Kept) readPiece(ctx context.Context, next store.Next, c *piece) (err error) {
+	done := false
+	defer func() { // also when the store panics
+		if done {
+			k.fillBytes.Add(int64(len(c.mem)))
+			c.full.Store(true)
+		}
+		c.mu.Lock()
+		close(c.busy)
+		c.busy = nil
+		c.mu.Unlock()
+	}()
+	err = next.Read(ctx, c.mem, c.off)
+	done = err == nil
+	return err
+}
+
+// Pieces are those of an object that are kept, or part of which is.
+func (k *Kept) Pieces(path string) []Piece {
+	var out []Piece
+	for _, c := range k.objects[path] {
+		out = append(out, Piece{path, c.off, int64(len(c.mem))})
+	}
+	return out
+}
