@@ -13,8 +13,9 @@ import (
 )
 
 // autoWindow is the window that is chosen where random reads are dear: the smallest
-// whose batches are drawn from about as many places as they have records of a kind.
-const autoWindow = 64
+// whose batches have their classes no less evenly than those of the permutation of all
+// records, of data sorted by class.
+const autoWindow = 256
 
 // auto chooses the order for the data, and says why. The ranks of a job have to come
 // to the same, so it looks at nothing that differs between machines of one kind, such as

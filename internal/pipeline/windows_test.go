@@ -427,8 +427,8 @@ func TestWindowAuto(t *testing.T) {
 		}
 		break
 	}
-	many, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, WorldSize: 100, Memory: 64 << 20})
-	if o := many.Info().Order; o.Window != 128 {
+	many, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, WorldSize: 4, Memory: 64 << 20})
+	if o := many.Info().Order; o.Window != autoWindow || o.InUse != 64 {
 		t.Errorf("%+v", o)
 	}
 	objects, err := remotePack()
