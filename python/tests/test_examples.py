@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import CHECKOUT
@@ -89,6 +90,18 @@ def test_keras(photos: Path) -> None:
 
 def test_jax(photos: Path) -> None:
     assert "1000 steps, 16000 records, 2 equal replicas" in run("jax_mesh.py", photos, 1000, framework="jax")
+
+
+def test_composer(photos: Path) -> None:
+    assert f"{COUNT} samples, stoker.torch._loader" in run("composer_train.py", photos, framework="composer")
+
+
+def test_torchtitan(tmp_path: Path) -> None:
+    """Begun by two ranks and taken up by four, every sequence comes once."""
+    np.save(tmp_path / "tokens.npy", np.arange(64 * 50 + 1, dtype=np.uint16))
+    out = run("torchtitan_data.py", tmp_path / "tokens.npy", framework="torchtitan")
+    n, distinct = map(int, re.findall(r"\d+", out))
+    assert n == distinct >= 48
 
 
 def test_each_script_is_listed_and_tried() -> None:

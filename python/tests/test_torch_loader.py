@@ -82,10 +82,11 @@ def nothing_left() -> Iterator[None]:
     # multiprocessing's own servers stay, with the pipes to them.
     resource_tracker.ensure_running()
     forkserver.ensure_running()
-    before, files = set(children(os.getpid())), open_files()
+    before, files, shm = set(children(os.getpid())), open_files(), set(Path("/dev/shm").iterdir())
     yield
     gc.collect()
     assert set(children(os.getpid())) <= before
+    assert {p for p in set(Path("/dev/shm").iterdir()) - shm if not p.name.startswith("torch_")} == set()  # torch's own
     assert len(open_files()) <= len(files), open_files() - files
 
 
@@ -444,6 +445,85 @@ def forking(i: int) -> int:
         time.sleep(0.5)
         os._exit(0)
     return subprocess.run(["true"], check=True).returncode + i
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+def stopping(i: int) -> int:
+    raise StopIteration
+
+
+def undecodable(i: int) -> str:
+    return b"\xff".decode()
+
+
+def failing_open(i: int) -> Any:
+    return open(f"/nowhere/{i}")
+
+
+def endless(i: int) -> int:
+    return endless(i)
+
+
+def chained(i: int) -> None:
+    try:
+        raising(5)
+    except LookupError as error:
+        raise ValueError("because of that") from error
+
+
+def unprintable(i: int) -> None:
+    raise Unprintable
+
+
+def on_a_gpu(i: int) -> Any:
+    return torch.zeros(2, device="cuda").cpu()
+
+
+def grown(i: int) -> Any:
+    return [torch.zeros(3)] * (i + 1)
+
+
+def of_two_types(i: int) -> Any:
+    return torch.zeros(3) if i % 2 else "text"
+
+
+BAD = [stopping, undecodable, failing_open, endless, chained, on_a_gpu, grown, of_two_types, raising_odd]
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_datasets_end_as_with_torch(make: Any, workers: int) -> None:
+    """The same type of exception, or the same batches where there is none."""
+
+    def outcome(cls: Any) -> Any:
+        try:
+            return [torch.as_tensor(b) for b in cls(data.Made(make, 6), 3, num_workers=workers)]
+        except Exception as error:
+            return type(error)
+
+    same(outcome(DataLoader), outcome(tud.DataLoader))
+
+
+def test_exceptions_without_a_text() -> None:
+    with pytest.raises(Unprintable):
+        list(DataLoader(data.Made(unprintable, 3), num_workers=1))
+
+
+def asleep(i: int) -> int:
+    time.sleep(600)
+    return i
+
+
+def test_workers_that_sleep_are_ended_with_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.torch._iterator._GRACE", 0.2)
+    iterator = iter(DataLoader(data.Made(asleep), 2, num_workers=2))
+    workers = [w.pid for w in iterator._workers]
+    del iterator
+    assert not set(workers) & set(children(os.getpid()))
 
 
 def test_datasets_that_fork(capfd: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,50 @@ def test_random_numbers_of_the_loop_are_left_alone() -> None:
     assert drawn == torch.rand(1)
 
 
+def of_rank(rank: int, ranks: int, batch_size: int, shuffle: bool) -> Any:
+    sampler = data.DistributedSampler(DATA, ranks, rank, shuffle=shuffle, seed=3)
+    sampler.set_epoch(2)
+    return DataLoader(DATA, batch_size, sampler=sampler)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("ranks", "batch_size"), [(2, 8), (4, 4), (1, 16), (1, 8), (1, 4), (3, 16), (4, 12)])
+def test_another_number_of_ranks(shuffle: bool, ranks: int, batch_size: int) -> None:
+    """All ranks together go on behind what all ranks have had: each record once."""
+    seen: list[int] = []
+    states = []
+    for rank in range(2):
+        loader = of_rank(rank, 2, 8, shuffle)
+        iterator = iter(loader)
+        for _ in range(3):
+            seen += flat(next(iterator))
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    assert len(set(seen)) == 48 and all(s["rows"] == 16 for s in states)
+    rest: list[int] = []
+    for rank in range(ranks):
+        loader = of_rank(rank, ranks, batch_size, shuffle)
+        loader.load_state_dict(states[rank % 2])
+        second = iter(loader)
+        rest += flat(next(second))
+        again = of_rank(rank, ranks, batch_size, shuffle)
+        again.load_state_dict(loader.state_dict())
+        rest += [n for batch in again for n in flat(batch)]
+    filled = -103 % ranks  # what DistributedSampler repeats of the beginning
+    assert len(seen) + len(rest) == 103 + filled
+    assert set(seen) | set(rest) == set(range(103))
+
+
+def test_a_number_of_ranks_that_does_not_fit() -> None:
+    loader = of_rank(0, 2, 8, True)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    other = of_rank(0, 4, 8, True)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(stoker.StateMismatch, match="48 records of all ranks, which is no whole number of steps of 32"):
+        iter(other)
+
+
 def test_what_is_refused() -> None:
     loader = DataLoader(DATA, 8, shuffle=True)
     with pytest.raises(stoker.StateMismatch, match="no state"):

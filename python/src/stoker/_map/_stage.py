@@ -332,7 +332,10 @@ class Stage:
             try:
                 for number in range(self._workers):
                     self._pool.append(self._start(number))
-            except AssertionError as error:  # multiprocessing's
+            except BaseException as error:
+                self.close()
+                if not isinstance(error, AssertionError):  # multiprocessing's, which lets no daemon have children
+                    raise
                 raise ConfigError(f"workers of map= cannot be started here ({error}): use workers=0") from None
         self._listen()
 

@@ -41,6 +41,8 @@ class Worker:
         self._received = Received(self._page)
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(self.sock)
+        # The collector may find a worker, and what it has, in any order.
+        weakref.finalize(self, self.sock.close)
         self.sock.setblocking(False)
         try:
             self.process = context.Process(target=target, args=(theirs, self._page, *arguments))

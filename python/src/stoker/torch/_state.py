@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from .._errors import ConfigError, StateMismatch
 
@@ -38,7 +39,7 @@ class Standing:
         return made
 
     def _resume(self, loader: Any, make: Callable[[], Any], state: dict[str, Any]) -> Any:
-        self.begun, self.skipped = state["begun"], state["batches"]
+        self.begun, self.skipped = state["begun"], _steps(state, _global_rows(loader))
         now = torch.get_rng_state()
         if self.begun is not None:
             _check_generators(loader, self.begun)
@@ -79,7 +80,9 @@ class Standing:
             done = -1 if iterator is None else self.skipped + int(iterator._num_yielded)
             if _length(loader) == done:
                 done = -1
-        return {"version": _VERSION, "batches": max(done, 0), "begun": self.begun if done > 0 else None}
+        state = {"version": _VERSION, "batches": max(done, 0), "begun": self.begun if done > 0 else None}
+        rows = _global_rows(loader)
+        return state | {"rows": rows} if rows else state
 
 
 class Resumed:
@@ -135,7 +138,35 @@ def check(state: Any) -> dict[str, Any]:
         raise StateMismatch(f"the state has version {state['version']}, this package knows {_VERSION}")
     if not isinstance(state["batches"], int) or state["batches"] < 0:
         raise ConfigError(f"the state says {state['batches']!r} batches")
-    return {key: state[key] for key in keys}
+    rows = state.get("rows")
+    if rows is not None and (not isinstance(rows, int) or rows < 1):
+        raise ConfigError(f"the state says {rows!r} records in a step")
+    return {key: state[key] for key in (*keys, "rows") if key in state}
+
+
+def _global_rows(loader: Any) -> int | None:
+    """Return how many records all ranks have together in a step, where torch's own sampler shares them out.
+
+    It deals an order that does not depend on the ranks out in turns: what all of them have had after a step is the
+    beginning of that order, however many they are.
+    """
+    own = type(loader.batch_sampler) is BatchSampler and type(loader.sampler) is DistributedSampler
+    return int(loader.batch_size) * int(loader.sampler.num_replicas) if own else None
+
+
+def _steps(state: dict[str, Any], rows: int | None) -> int:
+    """Return after how many batches of a loader a state stands, which may be one of another number of ranks."""
+    batches, before = int(state["batches"]), int(state.get("rows") or 0)
+    if not before or rows is None or before == rows or not batches:
+        return batches
+    steps, over = divmod(batches * before, rows)
+    if over:
+        raise StateMismatch(
+            f"the state stands behind {batches * before} records of all ranks, which is no whole number of steps of "
+            f"{rows}: choose a batch size and a number of ranks whose product divides it, such as those of the "
+            f"state, {before}"
+        )
+    return steps
 
 
 def _length(loader: Any) -> int | None:
