@@ -30,6 +30,7 @@ import (
 	"github.com/stokerdata/stoker/sink/tarsink"
 	"github.com/stokerdata/stoker/sink/tfrecordsink"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Formats lists everything that can be written.
@@ -92,6 +93,10 @@ func ParseTarget(dst, to string) (*Target, error) {
 	}
 	if t.Path == "" {
 		return nil, fmt.Errorf("%q is no path to write to", dst)
+	}
+	if stores.IsURL(t.Path) {
+		before, _, _ := strings.Cut(t.Path, "?") // what stands behind may be secret
+		return nil, fmt.Errorf("%s: only packs are written into buckets; write into a folder and copy that", before)
 	}
 	known, ext := byExtension(t.Path)
 	if to == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newGenCommand(app *App) *cobra.Command {
@@ -58,6 +59,9 @@ The same options give the same bytes on every machine.`,
   stoker gen images small/ --count 500 --size 64x64`,
 		Args: exactArgs("OUT"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if stores.IsURL(args[0]) {
+				return usageError("stoker gen images OUT", "%s: images are generated into local folders", args[0])
+			}
 			c.out = filepath.Clean(args[0])
 			return c.run()
 		},

@@ -184,3 +184,11 @@ def test_plan_prices_an_epoch(binary: str, photos: Path, s3: Path) -> None:
     images = sum(1 for p in photos.rglob("*") if p.is_file())
     assert cost["requests"] == images and 0 < cost["requests_window"] <= images
     assert cost["price"] == pytest.approx(cost["requests"] * cost["price_per_million_gets"] / 1e6)
+
+
+def test_what_is_not_written_into_buckets(binary: str, pack: Path, tmp_path: Path, s3: Path) -> None:
+    for to in (f"tar:s3://{BUCKET}/out", f"s3://{BUCKET}/out.parquet"):
+        assert "only packs are written into buckets" in run(binary, "convert", pack, to, code=2)
+    with pytest.raises(stoker.ConfigError, match="packed into a local folder"):
+        stoker.pack([{"x": 1}], f"s3://{BUCKET}/out")
+    assert not visible(s3)

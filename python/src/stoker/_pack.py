@@ -14,6 +14,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -133,6 +134,8 @@ def pack(
         raise ConfigError(f"on_error={on_error!r}: it is 'raise' or 'skip'")
     if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers}: give 0 or more")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(out)):
+        raise ConfigError(f"{out}: what Python has is packed into a local folder; copy that, it is the same pack anywhere")
     packing = _Packing(Path(out), _Inputs(data, map, group, names), on_error == "skip", _size(shard_size), name)
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
