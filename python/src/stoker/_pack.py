@@ -135,7 +135,7 @@ def pack(
     if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers}: give 0 or more")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(out)):
-        raise ConfigError(f"{out}: what Python has is packed into a local folder; copy that, it is the same pack anywhere")
+        raise ConfigError(f"{out}: what Python has is packed into a local folder; copy that, it is the same pack there")
     packing = _Packing(Path(out), _Inputs(data, map, group, names), on_error == "skip", _size(shard_size), name)
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
