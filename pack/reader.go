@@ -81,13 +81,39 @@ func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, 
 	}
 	// The number of rows is bounded by the size of the shards. That they are
 	// really so large is looked at before memory of that size is taken.
-	for i := range m.Shards {
-		if r.entries[i], err = r.shard(ctx, i); err != nil {
-			return nil, err
-		}
+	if err := r.lookAtShards(ctx); err != nil {
+		return nil, err
 	}
 	r.x.allocate(m.Fields, m.Stored(), len(r.chunks))
 	return r, nil
+}
+
+// shardsAtOnce is how many shards are looked at together: in a bucket each look is a
+// way to another machine and back.
+const shardsAtOnce = 32
+
+// lookAtShards looks at all shards. Of several failures it gives that of the first one.
+func (r *Reader) lookAtShards(ctx context.Context) error {
+	errs := make([]error, len(r.entries))
+	var next atomic.Int64
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	for range min(shardsAtOnce, len(r.entries)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(r.entries) && !failed.Load(); i = int(next.Add(1)) - 1 {
+				if r.entries[i], errs[i] = r.shard(ctx, i); errs[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // shard looks at a shard.

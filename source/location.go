@@ -63,7 +63,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	if err != nil {
 		return nil, err
 	}
-	if named != "" {
+	if named != "" && !strings.HasPrefix(strings.ToLower(rest), "file:") {
 		if rest == "" {
 			return nil, fmt.Errorf("cannot open %s: it has no path", rawURL)
 		}

@@ -148,7 +148,11 @@ func Cut(rawURL string) (base, options string) {
 func Open(ctx context.Context, place string) (store.Store, error) {
 	s, rest, ok := find(place)
 	if !ok {
-		return localstore.New(place), nil
+		path, err := local(place)
+		if err != nil {
+			return nil, err
+		}
+		return localstore.New(path), nil
 	}
 	if s.web != nil {
 		return s.web(place)
@@ -177,6 +181,23 @@ func Open(ctx context.Context, place string) (store.Store, error) {
 		return nil, fmt.Errorf("cannot open %s: %w", public(place), err)
 	}
 	return s.open(ctx, bucket, path, set)
+}
+
+// local is a path, or that of a URL of the scheme file.
+func local(place string) (string, error) {
+	if len(place) < 7 || !strings.EqualFold(place[:7], "file://") {
+		return place, nil
+	}
+	u, err := url.Parse(place)
+	switch {
+	case err != nil || u.Path == "":
+		return "", fmt.Errorf("cannot open %s: it is no URL of a file", place)
+	case u.Host != "" && !strings.EqualFold(u.Host, "localhost"):
+		return "", fmt.Errorf("cannot open %s: it names the machine %s; write file:///path with three slashes", place, u.Host)
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", fmt.Errorf("cannot open %s: file: URLs take no parameters", place)
+	}
+	return u.Path, nil
 }
 
 // OpenWrite opens a store to write to.

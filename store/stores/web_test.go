@@ -16,6 +16,20 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+func TestFileURLs(t *testing.T) {
+	for in, want := range map[string]string{"a/b": "a/b", "file:///a%20b": "/a b", "FILE://localhost/x": "/x", "file:x": "file:x", "c:d": "c:d"} {
+		st, err := Open(t.Context(), in)
+		if err != nil || st.String() != want {
+			t.Errorf("%s: %v, %v", in, st, err)
+		}
+	}
+	for _, bad := range []string{"file://", "file://host/x", "file:///x?y=1"} {
+		if _, err := Open(t.Context(), bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
 // A web server has its question mark; what is for us stands behind another one.
 func TestWebOptions(t *testing.T) {
 	for in, want := range map[string][2]string{
