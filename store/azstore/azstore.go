@@ -86,7 +86,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 		return nil, errors.New("a token is not sent over http:")
 	}
 	d := &driver{name: name, id: id, base: strings.TrimSuffix(u.String(), "/") + "/" + name + "/"}
-	ro := ranged.Options{Endpoint: u.Scheme + "://" + u.Host, CABundle: os.Getenv("AZURE_CA_BUNDLE"), Classify: d.classify, Encoded: true, Sign: id.sign}
+	ro := ranged.Options{Endpoint: u.Scheme + "://" + u.Host, CABundle: os.Getenv("STOKER_CA_BUNDLE"), Classify: d.classify, Encoded: true, Sign: id.sign}
 	if d.c, err = ranged.New(ro); err != nil {
 		return nil, err
 	}

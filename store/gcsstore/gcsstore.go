@@ -106,7 +106,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 			return nil, err
 		}
 	}
-	ro := ranged.Options{Endpoint: d.base, Classify: d.classify, Encoded: true, Sign: d.sign}
+	ro := ranged.Options{Endpoint: d.base, CABundle: os.Getenv("STOKER_CA_BUNDLE"), Classify: d.classify, Encoded: true, Sign: d.sign}
 	if d.c, err = ranged.New(ro); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@
 package s3store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +126,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	if endpoint == "" {
 		endpoint = conf.endpoint
 	}
-	bundle := os.Getenv("AWS_CA_BUNDLE")
+	bundle := cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))
 	d.region = d.opt.Region
 	if endpoint == "" {
 		if d.region == "" {
