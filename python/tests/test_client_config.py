@@ -127,7 +127,7 @@ def test_paths_become_absolute(make: Make, tmp_path: Path, monkeypatch: pytest.M
         ({"batchsize": 2}, "did you mean 'batch_size'"),
         ({"pin_memory": True}, "shared memory"),
         ({"prefetch_factor": 2}, "use prefetch="),
-        ({"wibble": 2}, "there are: apply_orientation, batch_size"),
+        ({"wibble": 2}, "there are: apply_orientation, batch_map, batch_size"),
     ],
 )
 def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:

@@ -183,6 +183,17 @@ class Connection:
             raise StokerError("the loader was closed")
         return len(self._ring), self._stride, self._ring_fd
 
+    @property
+    def stride(self) -> int:
+        """How far apart the slots of the ring are."""
+        return self._stride
+
+    def whole_ring(self) -> Root:
+        """Return the whole ring."""
+        if self._ring is None:
+            raise StokerError("the loader was closed")
+        return np.frombuffer(self._ring, np.uint8)
+
     # --- the stream --------------------------------------------------------
 
     def start(self, position: Position) -> None:

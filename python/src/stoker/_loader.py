@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _map, _options, _state, _step, _view
+from . import _device, _map, _options, _state, _step, _view
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
@@ -34,7 +34,7 @@ _ARGUMENTS = [
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
     "kinds", "resolution", "dedupe", "map", "batch_map", "workers", "cache", "cache_dir", "cache_limit",
-    "cache_memory",
+    "cache_memory", "device",
 ]  # fmt: skip
 
 
@@ -80,6 +80,9 @@ class Loader:
             has as many, records from the beginning of the epoch come again; ``batch.repeated`` says which rows.
             ``"drop"``: each rank has as many, those behind are left out.
         output: ``"numpy"`` or ``"torch"``. Either way the arrays are views of shared memory.
+        device: where batches are wanted, ``"cuda"`` or ``"cuda:1"``, with ``output="torch"``. The ring is registered
+            as pinned memory, and batches are copied on a stream of their own, one ahead of the loop, which does not
+            wait for them. ``batch.index`` and texts stay in the program's memory.
         layout: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for torch,
             ``"channels_last"``: shape NCHW over memory NHWC.
         bucket: batches of records of about the same length or proportions: the name of a field, or ``stoker.Buckets``.
@@ -190,6 +193,7 @@ class Loader:
         uneven: str = "exact",
         output: str = "numpy",
         layout: str | None = None,
+        device: Any = None,
         batch_transforms: Sequence[Transform] = (),
         map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
         batch_map: Callable[[Batch], Any] | None = None,
@@ -226,7 +230,9 @@ class Loader:
         self.shuffle: bool | str = shuffle if window else shuffled
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
         self.drop_last = bool(drop_last)
-        self.output = _options.choice("output", output, ("numpy", "torch"))
+        self.output = "torch" if device is not None else _options.choice("output", output, ("numpy", "torch"))
+        found = None if device is None else _device.open_device(device)
+        self._feeder = None if found is None else _device.Feeder(found)
         self._stage = _map.stage(map, batch_map, workers, self.seed, self.output)
         self.layout = _options.layout(layout, self.output, self._stage is not None)
         self.rank, self.world_size = rank_and_world(rank, world_size)
@@ -284,6 +290,8 @@ class Loader:
         self._finalizer: weakref.finalize[[Connection, int], Loader] | None = None
         self.info: dict[str, Any] = {}
         self._connect()
+        if self._feeder is not None:
+            weakref.finalize(self, _end_feeding, self._feeder, self._pid)
         if self._stage is not None:
             weakref.finalize(self, self._stage.close)
             if prefetch is None and self._live().slots <= self._stage.wants:
@@ -324,6 +332,8 @@ class Loader:
             raise
         self._slot_bytes = int(connection.info["slot_bytes"])
         self._specs = specs
+        if self._feeder is not None:
+            self._feeder.adopt(connection.whole_ring(), connection.stride)
         self._beside = frozenset(s.name for s in specs if s.of)
         self._connection = connection
         if self._finalizer is not None:
@@ -380,6 +390,10 @@ class Loader:
     @public
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on after ``load_state_dict`` or a lost engine."""
+        host = self._begin()
+        return host if self._feeder is None else _device.DeviceEpoch(self, host, self._feeder)
+
+    def _begin(self) -> _Epoch:
         self._check_usable()
         if not self._lock.acquire(False):
             raise StokerError(_TWO_THREADS)
@@ -391,6 +405,27 @@ class Loader:
             if len(self):
                 self._stream_from(begin)
             return _Epoch(self, turn, begin.epoch)
+        finally:
+            self._lock.release()
+
+    def _runs(self, epoch: _Epoch) -> bool:
+        """Whether it is this loop's turn."""
+        return self._turn is epoch._turn
+
+    def _full(self) -> bool:
+        """Whether the program holds all batches that there is room for."""
+        return self._connection is not None and self._connection.held >= self._connection.slots
+
+    def _has_next(self) -> bool:
+        """Whether the next batch, or what is in its place, can be had without waiting for it."""
+        if self._stage is not None:
+            return not self._full()
+        if self._connection is None or self._connection.cursor is None or not self._lock.acquire(False):
+            return False
+        try:
+            return self._connection.ready()
+        except StokerError:
+            return True  # which is then raised
         finally:
             self._lock.release()
 
@@ -639,6 +674,8 @@ class Loader:
     def close(self) -> None:
         """End the engine. Arrays of batches that are still in use stay valid."""
         self._shut = True
+        if os.getpid() == self._pid and self._feeder is not None:
+            self._feeder.close()
         if os.getpid() == self._pid and self._connection is not None:
             self._connection.close()
             if self._finalizer is not None:
@@ -691,3 +728,9 @@ def _close(connection: Connection, pid: int) -> None:
     """Close what a forgotten loader leaves, but not in a forked child, where it is the parent's."""
     if os.getpid() == pid:
         connection.close()
+
+
+def _end_feeding(feeder: _device.Feeder, pid: int) -> None:
+    """Undo what a forgotten loader has registered; in a forked child it is the parent's."""
+    if os.getpid() == pid:
+        feeder.close()

@@ -1,0 +1,263 @@
+"""Batches on a device, which is a fake one that holds the loader to the rules of real ones."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import _device
+
+torch = pytest.importorskip("torch")
+Make = Callable[..., stoker.Loader]
+
+
+class Fake:
+    """Copies when they are waited for, as late as can be.
+
+    What was copied from must not have changed by then: a slot that went back too early is one that the engine has
+    written to. Tensors hold nonsense until the loop's stream has waited, and must be the stream's own when they are
+    handed over.
+    """
+
+    LIMIT = 1 << 62  # of pinned memory
+
+    def __init__(self) -> None:
+        self.pinned: dict[int, int] = {}
+        self.copies: dict[int, list[tuple[int, bytes, Any, Any]]] = {}
+        self.events = self.ended_events = 0
+        self.owned: set[int] = set()
+        self.loaders: list[stoker.Loader] = []
+        self.broken: list[str] = []
+        self.most_flying = 0
+
+    def pin(self, address: int, size: int) -> str:
+        if any(a < address + size and address < a + n for a, n in self.pinned.items()):
+            self.broken.append("memory is registered twice")
+        if sum(self.pinned.values()) + size > self.LIMIT:
+            return "out of memory"
+        self.pinned[address] = size
+        return ""
+
+    def unpin(self, address: int) -> None:
+        if self.pinned.pop(address, None) is None:
+            self.broken.append("memory that is not registered")
+
+    def copy(self, tensors: list[Any]) -> tuple[list[Any], int]:
+        out = []
+        self.events += 1
+        for t in tensors:
+            at, size = t.data_ptr(), t.numel() * t.element_size()
+            inside = any(a <= at and at + size <= a + n for a, n in self.pinned.items())
+            if size and self.LIMIT > 1 << 60 and not inside:
+                self.broken.append("it is not copied from pinned memory")
+            to = torch.empty_like(t).fill_(1)
+            # No reference to t: it would keep the slot.
+            self.copies.setdefault(self.events, []).append((at, ctypes.string_at(at, size), t.clone(), to))
+            out.append(to)
+        self.most_flying = max(self.most_flying, len(self.copies))
+        return out, self.events
+
+    def _run(self, event: int) -> None:
+        for at, then, value, to in self.copies.pop(event, []):
+            if then and not self.leased(at):
+                self.broken.append("a slot has gone back before its copy had ended")
+            if ctypes.string_at(at, len(then)) != then:
+                self.broken.append("a slot was written to before its copy had ended")
+            to.copy_(value)
+
+    def leased(self, address: int) -> bool:
+        """Whether an address lies in a slot that one of the loaders holds."""
+        for loader in self.loaders:
+            connection = loader._connection
+            at = address - connection.whole_ring().ctypes.data
+            if 0 <= at < connection.ring()[0]:
+                held = {slot for slot, root in connection._held.values() if root() is not None}
+                return at // connection.stride in held
+        return True  # of one that is not looked at
+
+    def take(self, tensors: list[Any], event: int) -> None:
+        self._run(event)
+        self.owned |= {id(t) for t in tensors}
+
+    def ended(self, event: int, wait: bool = False) -> bool:
+        if wait:
+            self._run(event)
+        return event not in self.copies
+
+
+@pytest.fixture
+def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    device = Fake()
+    monkeypatch.setattr(_device, "open_device", lambda _: device)
+    yield device
+    assert not device.broken
+
+
+OPS = {"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]}
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, stoker.Strings):
+        return list(a) == list(b)
+    if isinstance(a, stoker.Ragged):
+        return torch.equal(a.values, b.values) and torch.equal(a.offsets, b.offsets)
+    return bool(torch.equal(a, b))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "channels_last"])
+def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fake, layout: str) -> None:
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": OPS, "layout": layout}
+    want = [[b.copy() for b in make(photos, output="torch", **options)] for _ in range(2)]
+    loader = make(photos, device="cuda", prefetch=3, **options)
+    fake_device.loaders.append(loader)
+    assert loader.output == "torch"
+    assert list(fake_device.pinned.values()) == [loader._connection.ring()[0]]
+    for epoch in range(2):
+        got = []
+        for batch in loader:
+            assert {id(v) for n, v in batch.items() if n != "index"} <= fake_device.owned
+            assert batch.image.stride() == want[0][len(got)].image.stride()
+            assert batch.repeated.tolist() == [False] * batch.rows
+            got.append(batch.copy())
+        if epoch == 0:
+            assert len(got) == len(want[0]) == len(loader)
+            assert all(same(a[k], b[k]) for a, b in zip(got, want[0], strict=True) for k in a.keys())  # noqa: SIM118
+    assert fake_device.most_flying <= 2
+    loader.close()
+    assert not fake_device.pinned
+    assert not fake_device.copies
+
+
+def test_slots_go_back(make: Make, photos: Path, fake_device: Fake) -> None:
+    """Also where the ring has no more slots than copies may hold."""
+    loader = make(photos, 8, device="cuda", prefetch=2, fields=OPS)
+    fake_device.loaders.append(loader)
+    kept = list(loader)  # of which none holds a slot
+    assert len({tuple(b.index.tolist()) for b in kept}) == len(loader)
+    plain = make(photos, 8, output="torch", fields=OPS)
+    assert all(torch.equal(a.image, b.image) for a, b in zip(kept, plain, strict=True))
+
+
+def test_state_is_that_of_the_loop(make: Make, photos: Path, fake_device: Fake) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 1, "fields": OPS}
+    whole = [b.index.tolist() for b in make(photos, device="cuda", **options)]
+    for stop in (1, 2, len(whole) - 1, len(whole)):
+        loader = make(photos, device="cuda", **options)
+        it = iter(loader)
+        got = [next(it).index.tolist() for _ in range(stop)]
+        state = loader.state_dict()
+        other = make(photos, device="cuda", **options)
+        other.load_state_dict(state)
+        rest = [b.index.tolist() for b in other] if stop < len(whole) else []
+        assert got + rest == whole
+        loader.close()
+        other.close()
+
+
+def test_break_then_next_epoch(make: Make, photos: Path, fake_device: Fake) -> None:
+    loader = make(photos, 8, device="cuda", shuffle=True, fields=OPS)
+    plain = make(photos, 8, output="torch", shuffle=True, fields=OPS)
+    for batch in loader:
+        assert batch.epoch == 0
+        break
+    next(iter(plain))
+    assert [b.index.tolist() for b in loader] == [b.index.tolist() for b in plain]
+    assert loader.epoch == 2
+
+
+def test_another_loop_ends_this_one(make: Make, photos: Path, fake_device: Fake) -> None:
+    loader = make(photos, 8, device="cuda", fields=OPS)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    with pytest.raises(stoker.StokerError, match="another `for` over this loader has begun"):
+        next(first)
+
+
+def test_ragged_and_texts(make: Make, tmp_path: Path, fake_device: Fake) -> None:
+    lines = [f'{{"text": "t{i}", "tokens": {list(range(i % 5))}, "x": {i}}}\n' for i in range(20)]
+    (tmp_path / "x.jsonl").write_text("".join(lines))
+    url = f"{tmp_path / 'x.jsonl'}?text:text&tokens:ragged&x:int"
+    for batch in make(url, 6, device="cuda"):
+        for k, i in enumerate(batch.index.tolist()):
+            assert batch.text[k] == f"t{i}"
+            assert batch.tokens[k].tolist() == list(range(i % 5))
+            assert int(batch.x[k]) == i
+
+
+def test_limit_of_locked_memory(
+    make: Make, photos: Path, fake_device: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fake, "LIMIT", 200_000)
+    with pytest.warns(RuntimeWarning, match=r"[1-9] of \d+ slots of the ring could be registered .*ulimit -l"):
+        loader = make(photos, 16, device="cuda", prefetch=6, fields=OPS)
+    stride = loader._connection.stride
+    assert 0 < sum(fake_device.pinned.values()) <= 200_000 < stride * 6
+    assert sum(b.rows for b in loader) == loader.num_records
+
+
+def test_failure_comes_after_what_was_made(make: Make, photos: Path, fake_device: Fake, tmp_path: Path) -> None:
+    plain = make(photos, 8, output="torch", fields=OPS)
+    first = next(iter(plain)).index.tolist()
+    loader = make(photos, 8, device="cuda", fields=OPS)
+    it = iter(loader)
+    assert next(it).index.tolist() == first
+    os.kill(loader._connection._process.pid, signal.SIGKILL)
+    seen = 1
+    with pytest.raises(stoker.EngineDied):
+        for _ in it:
+            seen += 1
+    rest = [b for b in loader]  # goes on where that one stopped  # noqa: C416
+    assert seen + len(rest) == len(loader)
+
+
+def test_forgotten_loader_unpins(photos: Path, fake_device: Fake) -> None:
+    loader = stoker.Loader(photos, 8, device="cuda", fields=OPS)
+    next(iter(loader))
+    del loader
+    gc.collect()
+    assert not fake_device.pinned
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("cuda", "sees no CUDA device"),
+        ("mps", 'it is "cuda" or the CPU'),
+        ("nonsense", "nonsense"),
+        (3.5, "3.5"),
+    ],
+)
+def test_devices_that_are_not_there(make: Make, photos: Path, device: Any, says: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(stoker.ConfigError, match=says):
+        make(photos, 8, device=device)
+
+
+def test_cpu_is_where_batches_are(make: Make, photos: Path) -> None:
+    batch = next(iter(make(photos, 8, device="cpu", fields=OPS)))
+    assert batch.image.device.type == "cpu"
+    assert isinstance(batch.image.numpy(), np.ndarray)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_real_device(make: Make, photos: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": OPS}
+    want = [b.copy() for b in make(photos, output="torch", **options)]
+    loader = make(photos, device="cuda", **options)
+    got = []
+    for batch in loader:
+        assert batch.image.is_cuda
+        got.append(batch.image.cpu())
+    assert all(torch.equal(a, b.image) for a, b in zip(got, want, strict=True))
