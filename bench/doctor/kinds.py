@@ -128,6 +128,8 @@ def diagnose(kind: Kind, stoker: str, seconds: float) -> Result:
             said = "no end"
         if not report.exists():
             return Result(kind.name, kind.set, kind.lacks, "", 1, 0, said[-300:], [])
+        if job.returncode:
+            return Result(kind.name, kind.set, kind.lacks, "", 1, 0, f"the job failed: {said.strip()[-300:]}", [])
         r = json.loads(report.read_text())
     advice = [f"{a['title']} ({a.get('gain', 0):.2f}): {a.get('command', '')}" for a in r["advice"]]
     return Result(kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice)
@@ -193,6 +195,9 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{k.name}: left out, {k.needs} is not installed", flush=True)
             continue
         r = diagnose(k, stoker, args.seconds)
+        if not r.verdict:
+            print(f"{k.name}: left out, {r.line}", flush=True)
+            continue
         if args.truth and k.lacks:
             r.real = truth(k, args.seconds)
         results.append(r)

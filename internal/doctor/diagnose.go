@@ -104,6 +104,10 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	}
 	if len(c.trainers) == 0 {
 		r.Confidence *= 0.5 // no loader was seen at all
+		if r.Verdict == Healthy || r.Verdict == Accelerator {
+			// What does not look like a training loop cannot be called fed.
+			r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
+		}
 	}
 	r.Confidence = round(min(0.99, max(0.01, r.Confidence)), 2)
 }
@@ -399,14 +403,14 @@ func (f *findings) line() (text string) {
 	}
 	about := checkOf(r.Verdict).about()
 	name := about.short
-	if r.Loader.Trainers == 0 && (r.Verdict == Healthy || r.Verdict == Accelerator) {
-		return fmt.Sprintf("%s as far as can be seen: no data loader was at work in this process or its children", name)
-	}
 	if r.Confidence < 0.5 {
 		defer func() { text += fmt.Sprintf(" (only %s sure)", units.Whole(r.Confidence)) }()
 	}
 	switch r.Verdict {
 	case Unknown:
+		if r.Loader.Trainers == 0 {
+			return name + ": no training loop or data loader was seen at work in this process or its children"
+		}
 		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and what for could not be seen", name, units.Whole(r.Waiting))
 	case Healthy:
 		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and nothing is worth removing", name, units.Whole(r.Waiting))
