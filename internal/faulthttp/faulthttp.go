@@ -49,7 +49,6 @@ type Proxy struct {
 	// Client asks the target, nil for the usual one.
 	Client *http.Client
 
-	once sync.Once
 	mu   sync.Mutex
 	rng  *rand.Rand
 	done map[Kind]int
@@ -68,9 +67,11 @@ func (p *Proxy) Done() map[Kind]int {
 
 // choose draws what goes wrong, "" for nothing.
 func (p *Proxy) choose() (k Kind, at float64) {
-	p.once.Do(func() { p.rng, p.done = rand.New(rand.NewPCG(7, 7)), map[Kind]int{} })
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.rng == nil {
+		p.rng, p.done = rand.New(rand.NewPCG(7, 7)), map[Kind]int{}
+	}
 	at = p.rng.Float64()
 	if len(p.Kinds) == 0 || p.rng.Float64() >= p.Chance {
 		return "", at

@@ -155,7 +155,7 @@ func TestNginx(t *testing.T) {
 func TestFaults(t *testing.T) {
 	want := 10_000
 	if testing.Short() {
-		want = 500
+		want = 300
 	}
 	data := make([]byte, 4<<20)
 	for i := 0; i < len(data); i += 32 {
@@ -176,7 +176,7 @@ func TestFaults(t *testing.T) {
 	tr := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	defer tr.CloseIdleConnections()
 	// Answers that stop cost their time, and another version is never mended: fewer of those.
-	kinds := slices.Concat(slices.Repeat(faulthttp.Kinds, 4), slices.Repeat([]faulthttp.Kind{faulthttp.Truncate, faulthttp.Whole, faulthttp.Flip, faulthttp.Reset, faulthttp.Shift, faulthttp.Failure}, 8))
+	kinds := slices.Concat(slices.Repeat(faulthttp.Kinds, 8), slices.Repeat([]faulthttp.Kind{faulthttp.Truncate, faulthttp.Whole, faulthttp.Flip, faulthttp.Reset, faulthttp.Shift, faulthttp.Failure}, 16))
 	kinds = slices.DeleteFunc(kinds, func(k faulthttp.Kind) bool { return k == faulthttp.Stall || k == faulthttp.Unavailable })
 	kinds = append(kinds, faulthttp.Stall, faulthttp.Unavailable)
 	proxy := &faulthttp.Proxy{Target: target, Kinds: kinds, Chance: 0.5, Digest: true, Client: &http.Client{Transport: tr}}

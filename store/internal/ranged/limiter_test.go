@@ -66,6 +66,9 @@ func TestThrottling(t *testing.T) {
 		latency time.Duration
 	}{{8, 20, 20 * time.Millisecond}, {64, 20, 20 * time.Millisecond}, {256, 200, 20 * time.Millisecond}, {512, 5, 60 * time.Millisecond}, {16, 10, 5 * time.Millisecond}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			if testing.Short() && c.readers > 64 {
+				t.Skip("many requests")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				s := &throttling{latency: c.latency, limit: 200, burst: c.burst, tokens: c.burst, at: time.Now()}
 				cl, err := New(Options{Endpoint: "http://throttling", Transport: s})
