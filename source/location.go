@@ -74,8 +74,8 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	if loc.store, err = stores.Open(ctx, loc.path+loc.options); err != nil {
 		return nil, err
 	}
-	e, err := loc.store.Stat(ctx, "")
 	looked := glanceAt(loc.store) // what says which format it is
+	e, err := looked.Stat(ctx, "")
 	far := stores.IsURL(loc.path)
 	if far && (errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrPermission)) && loc.known(ctx, all) {
 		e, err = store.Entry{Dir: true}, nil
