@@ -81,6 +81,11 @@ bench-against: build build/venv-test ## this checkout beside BASE=commit, in tur
 bench-latency: build build/venv-test ## storage that answers late, beside the same pack in memory; 8 minutes
 	@$(VENV) -m bench.latency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(LOOKAHEAD),--lookahead '$(LOOKAHEAD)') $(if $(DATA),--data '$(DATA)')
 
+.PHONY: bench-order
+bench-order: build build/venv-test ## how well orders shuffle for their memory, beside other loaders; writes docs/shuffle-quality.md, 10 minutes
+	@bench/setup.sh mds side
+	@$(VENV) -m bench.order $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only '$(ONLY)')
+
 .PHONY: bench-formats
 bench-formats: build build/venv-test ## each format read as it is, beside its own library; ONLY='hdf5|zarr', 15 minutes
 	@bench/setup.sh tf mds side robots
