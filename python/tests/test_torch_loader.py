@@ -30,8 +30,8 @@ import torch_data as data  # noqa: E402
 
 from stoker.torch import DataLoader  # noqa: E402
 
-# A machine with few processors is no reason.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+# A machine with few processors is no reason, nor is JAX, which other tests may have started in this process.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", r"ignore:os\.fork\(\) was called")
 
 
 def same(ours: Any, theirs: Any) -> None:

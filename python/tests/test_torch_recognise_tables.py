@@ -18,7 +18,7 @@ import torch.utils.data as tud  # noqa: E402
 from stoker.torch import DataLoader  # noqa: E402
 from stoker.torch._recognise import _tables, plan  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", r"ignore:os\.fork\(\) was called")
 ROWS = 101
 
 

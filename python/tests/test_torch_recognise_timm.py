@@ -47,7 +47,8 @@ __all__ = ["folder"]  # a fixture
 
 # timm leaves the files that it opens to the collector.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:This DataLoader will create"
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:This DataLoader will create",
+    r"ignore:os\.fork\(\) was called",
 )
 
 

@@ -16,6 +16,9 @@ from torch.utils import data  # noqa: E402
 
 from stoker.torch import DataLoader  # noqa: E402
 
+# Other tests may have started JAX in this process.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called")
+
 DATA = data.TensorDataset(torch.arange(103))
 
 

@@ -412,11 +412,11 @@ def _records(task: _Task) -> str:
 def _context(functions: Functions) -> tuple[Any, bytes | Functions]:
     """Return how processes are started, and the functions as they get them.
 
-    They are forked, so that nothing needs to be pickled, unless the program has said otherwise, or has threads that do
-    not survive it: those of JAX, and of CUDA.
+    They are forked, so that nothing needs to be pickled, unless the program has chosen another way, or has threads that
+    do not survive it: those of JAX, and of CUDA.
     """
     method = multiprocessing.get_start_method(allow_none=True)
-    if method is None:
+    if method in (None, "fork"):  # which is also there where somebody has only asked for the default
         torch = sys.modules.get("torch")
         cuda = torch is not None and torch.cuda.is_initialized()
         method = "forkserver" if cuda or _jax_runs() else "fork"
