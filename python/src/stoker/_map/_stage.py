@@ -359,6 +359,7 @@ class Stage:
         """
         ended = [worker for worker in self._pool if worker.gone()]
         for worker in ended:
+            self._take(worker)  # what it has answered before is not what ended it
             task = next((t for key, t in worker.tasks.items() if key[0] == self._gen), None)
             how = f"worker process {worker.number} of map= (pid {worker.process.pid}) {worker.how()}"
             if task is not None:
