@@ -28,7 +28,8 @@ func TestCacheGivesTheSameBatches(t *testing.T) {
 				t.Errorf("round %d: other batches", round)
 			}
 			st := p.Stats()
-			if st.Cache == nil || round == 1 && st.Cache.Hits < 2*st.Cache.Misses {
+			// How many are kept depends on how long things take; those that are there are used.
+			if st.Cache == nil || round == 1 && (st.Cache.Records == st.Cache.Kept || st.Cache.Hits < 3*(st.Cache.Records-st.Cache.Kept)) {
 				t.Errorf("round %d: %+v", round, st.Cache)
 			}
 			if err := p.Close(); err != nil {
