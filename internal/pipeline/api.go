@@ -51,7 +51,7 @@ type Info struct {
 	// Buckets describe what batches are sorted by, nil where they are not.
 	Buckets *BucketInfo `json:"buckets,omitempty"`
 	// Order says in which order records come, and why.
-	Order OrderInfo `json:"order"`
+	Order OrderInfo `json:"order,omitzero"`
 	// Memory says how the budget is shared out.
 	Memory budget.Shares `json:"memory"`
 	// CacheNote says why there is no cache where one was wanted.
