@@ -17,12 +17,13 @@ type GetPrice struct {
 	Source     string
 }
 
-// GetPrices are the list prices that are known here. They are of one region and class,
+// GetPrices are prices as they are commonly cited, put down in November 2026 and not
+// compared with what the vendors ask since. They are of one region and class,
 // and change: --price-per-million-gets says another one.
 func GetPrices() []GetPrice {
 	return []GetPrice{
-		{"s3", 0.40, "Amazon S3 Standard, US East, list price of November 2026: $0.0004 per 1,000 GETs"},
-		{"gs", 0.40, "Google Cloud Storage Standard, one region, list price of November 2026: $0.0004 per 1,000 operations of class B"},
+		{"s3", 0.40, "Amazon S3 Standard, US East, as commonly cited: $0.0004 per 1,000 GETs"},
+		{"gs", 0.40, "Google Cloud Storage Standard, one region, as commonly cited: $0.0004 per 1,000 operations of class B"},
 	}
 }
 
