@@ -3,7 +3,7 @@ package doctor
 import "fmt"
 
 // restartsCheck says so where workers are started anew every epoch.
-type restartsCheck struct{ remedy }
+type restartsCheck struct{}
 
 func (restartsCheck) about() about { return about{name: "restarts"} }
 

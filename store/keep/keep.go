@@ -34,7 +34,7 @@ type Kept struct {
 	block   *arena.Block
 	objects map[string][]piece // by Piece.Path, in the order of their offsets
 
-	hits, hitBytes, fills, fillBytes, pastBytes atomic.Int64
+	hits, hitBytes, fillBytes, pastBytes atomic.Int64
 }
 
 // piece is one that is kept.
