@@ -209,7 +209,7 @@ def test_limit_of_locked_memory(
 def test_failure_comes_after_what_was_made(make: Make, photos: Path, fake_device: Fake, tmp_path: Path) -> None:
     plain = make(photos, 8, output="torch", fields=OPS)
     first = next(iter(plain)).index.tolist()
-    loader = make(photos, 8, device="cuda", fields=OPS)
+    loader = make(photos, 8, device="cuda", fields=OPS, prefetch=3)  # so that not all are made by then
     it = iter(loader)
     assert next(it).index.tolist() == first
     os.kill(loader._connection._process.pid, signal.SIGKILL)
