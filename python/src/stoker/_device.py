@@ -226,6 +226,14 @@ class DeviceEpoch(Iterator[Batch]):
         else:
             self._ahead.append((self._feeder.begin(batch), self._loader._position))
 
+    def _more(self) -> bool:
+        """Whether the next batch can be had without waiting; a failure comes behind what was made before it."""
+        try:
+            return self._loader._has_next()
+        except StokerError as end:
+            self._end = end, self._loader._position
+            return False
+
     def __next__(self) -> Batch:
         self._feeder.sweep()
         if self._ahead and not self._loader._runs(self._host):
@@ -235,7 +243,7 @@ class DeviceEpoch(Iterator[Batch]):
                 self._feeder.sweep(wait=True)
             self._fetch()
         # The next one is begun before this one is handed over, if it is there.
-        while self._end is None and len(self._ahead) <= _AHEAD and self._loader._has_next():
+        while self._end is None and len(self._ahead) <= _AHEAD and self._more():
             self._fetch()
         if self._ahead:
             pending, position = self._ahead.popleft()

@@ -424,8 +424,9 @@ class Loader:
             return False
         try:
             return self._connection.ready()
-        except StokerError:
-            return True  # which is then raised
+        except EngineDied:
+            self._upcoming = self._running
+            raise
         finally:
             self._lock.release()
 
