@@ -70,6 +70,7 @@ def test_options(engine: dict[str, Any], make: Any, tmp_path: Any) -> None:
         "batch_ops": "batch_transforms",
         "local_world_size": "world_size",
         "sequence": "sequence_length",
+        "window": "shuffle",
     }
     elsewhere["view"] = "where"
     for option in set(engine["options"]) - {"order"}:

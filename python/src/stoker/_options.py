@@ -155,7 +155,7 @@ def source_url(source: Any) -> str:
     if view and view.start() and not os.path.lexists(os.path.expanduser(text)):
         return source_url(text[: view.start()]) + text[view.start() :]
     formats = (
-        "pack|npy|npz|tfrecord|mds|lmdb|litdata|beton|idx|cifar|stl10|mat|tar|zip|hdf5|zarr|parquet|arrow|coco|voc|yolo"
+        "pack|npy|npz|tfrecord|mds|lmdb|litdata|lerobot|beton|idx|cifar|stl10|mat|tar|zip|hdf5|zarr|parquet|arrow|coco|voc|yolo"
         "|nifti|dicom|paths|volumes|ply|kitti|megatron|tokens|flo|pfm|csv|tsv"
         "|jsonl|audio|video|files|pairs|folder"
     )
