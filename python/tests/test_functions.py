@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import SOURCE, alive, children, open_files
+from conftest import SOURCE, alive, children, open_files, shared_memory
 
 CROP = {"image": [stoker.RandomResizedCrop(24)]}
 
@@ -37,12 +37,12 @@ def nothing_left() -> Iterator[None]:
     # multiprocessing's own servers, which are used where JAX runs, stay, with the pipes to them.
     resource_tracker.ensure_running()
     forkserver.ensure_running()
-    before, files, shm = set(children(os.getpid())), opened(), set(Path("/dev/shm").iterdir())
+    before, files, shm = set(children(os.getpid())), opened(), shared_memory()
     yield
     gc.collect()
     assert set(children(os.getpid())) <= before
     assert len(opened()) <= len(files), opened() - files
-    assert set(Path("/dev/shm").iterdir()) <= shm
+    assert shared_memory() <= shm
 
 
 @pytest.fixture

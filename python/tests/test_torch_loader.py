@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import CHECKOUT, children, open_files
+from conftest import CHECKOUT, children, open_files, shared_memory
 
 torch = pytest.importorskip("torch")
 
@@ -82,11 +82,11 @@ def nothing_left() -> Iterator[None]:
     # multiprocessing's own servers stay, with the pipes to them.
     resource_tracker.ensure_running()
     forkserver.ensure_running()
-    before, files, shm = set(children(os.getpid())), open_files(), set(Path("/dev/shm").iterdir())
+    before, files, shm = set(children(os.getpid())), open_files(), shared_memory()
     yield
     gc.collect()
     assert set(children(os.getpid())) <= before
-    assert {p for p in set(Path("/dev/shm").iterdir()) - shm if not p.name.startswith("torch_")} == set()  # torch's own
+    assert shared_memory() <= shm
     assert len(open_files()) <= len(files), open_files() - files
 
 
@@ -293,11 +293,11 @@ def test_a_fork_does_not_give_memory_back() -> None:
 
 
 def test_nothing_lies_in_dev_shm() -> None:
-    before = set(Path("/dev/shm").iterdir())
+    before = shared_memory()
     for _ in DataLoader(data.Made(data.image), 4, num_workers=2):
         names = {f.split(": ")[1] for f in open_files()}
         assert not [n for n in names if "torch_" in n]
-        assert set(Path("/dev/shm").iterdir()) <= before
+        assert shared_memory() <= before
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
