@@ -45,6 +45,27 @@ func (s *Stream) ClipBytes(packets, frames int) int64 {
 	return clipHead + int64(len(s.Codec)) + int64(len(s.Config)) + 8*int64(packets) + 4*int64(frames)
 }
 
+// Plan is what a clip takes: its frames, as places in Index.Frames, what has to be decoded
+// to have them, and where that lies. Its memory is used again.
+type Plan struct {
+	Frames []int32
+	Spans  []Span
+	Pieces []Piece
+}
+
+// Plan works out Spans and Pieces of the n frames that shown gives, of those that are
+// shown.
+func (x *Index) Plan(p *Plan, n int, shown func(j int) int) {
+	p.Frames, p.Pieces = p.Frames[:0], p.Pieces[:0]
+	for j := range n {
+		p.Frames = append(p.Frames, x.Shown[shown(j)])
+	}
+	p.Spans = x.Spans(p.Spans[:0], p.Frames)
+	for _, span := range p.Spans {
+		p.Pieces = x.Pieces(p.Pieces, span)
+	}
+}
+
 // Size is how many bytes a clip of some frames has, whose spans these are.
 func (x *Index) Size(spans []Span, frames []int32) int64 {
 	packets, data := 0, int64(0)

@@ -21,12 +21,12 @@ import (
 	"sync"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -73,17 +73,10 @@ type source struct {
 	outs     []output
 	times    *column // of rows
 	task     *column
-	tasks    map[int64]string
+	tasks    map[int64][]byte
 	held     int64
 	fps      float64
 	work     sync.Pool
-}
-
-// work is memory for the plan of a clip.
-type work struct {
-	frames []int32
-	spans  []video.Span
-	pieces []video.Piece
 }
 
 // Open reads the table, and the indexes of the videos.
@@ -111,7 +104,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		}
 	}
 	s := &source{
-		info: driver.Info{URL: url, Format: "lerobot"}, work: sync.Pool{New: func() any { return new(work) }}, fps: a.FPS,
+		info: driver.Info{URL: url, Format: "lerobot"}, work: sync.Pool{New: func() any { return new(video.Plan) }}, fps: a.FPS,
 	}
 	data, err := s.readTable(ctx, st, a, threads)
 	if err != nil {
@@ -232,24 +225,11 @@ func (s *source) openVideos(ctx context.Context, st store.Store, threads int) er
 	if s.list, err = filelist.Named(ctx, st, all); err != nil {
 		return err
 	}
-	s.videos = make([]*video.Index, len(all))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(threads)
 	for i := range all {
 		s.ids = append(s.ids, xxh3.HashString(s.list.Path(i)+s.list.Entry(i).Version))
-		g.Go(func() error {
-			o, err := s.list.Open(gctx, i)
-			if err != nil {
-				return err
-			}
-			defer o.Close()
-			if s.videos[i], err = video.Open(gctx, o); err != nil {
-				return s.place(i, err)
-			}
-			return nil
-		})
 	}
-	return g.Wait()
+	s.videos, err = videosource.Indexes(ctx, len(all), threads, s.place, s.list.Open)
+	return err
 }
 
 // place puts the name of a file in front of what is wrong with it.
@@ -372,26 +352,24 @@ func (e *episode) row(id, delta int64) (int64, bool) {
 }
 
 // plan says which frames a clip has, and what has to be read for them.
-func (s *source) plan(w *work, o *output, id int64, k int) (file int, err error) {
+func (s *source) plan(w *video.Plan, o *output, id int64, k int) (file int, err error) {
 	file = int(s.file[k][o.camera])
 	x, e := s.videos[file], &s.episodes[k]
-	w.frames, w.pieces = w.frames[:0], w.pieces[:0]
-	for j := range max(len(o.frames), 1) {
+	x.Plan(w, max(len(o.frames), 1), func(j int) int {
 		row := id
 		if len(o.frames) > 0 {
 			row, _ = e.row(id, o.frames[j])
 		}
 		i := s.frame(o.camera, k, row)
-		if at := e.videos[o.camera].begin + s.times.float(row); math.Abs(x.Seconds(i)-at) > 0.5/s.fps {
-			return file, fmt.Errorf("there is no frame at %.4f s: the nearest one is at %.4f s", at, x.Seconds(i))
+		if at := e.videos[o.camera].begin + s.times.float(row); err == nil && math.Abs(x.Seconds(i)-at) > 0.5/s.fps {
+			err = fmt.Errorf("there is no frame at %.4f s: the nearest one is at %.4f s", at, x.Seconds(i))
 		}
-		w.frames = append(w.frames, x.Shown[i])
+		return i
+	})
+	if err != nil {
+		return file, err
 	}
-	w.spans = x.Spans(w.spans[:0], w.frames)
-	for _, span := range w.spans {
-		w.pieces = x.Pieces(w.pieces, span)
-	}
-	if n := x.Size(w.spans, w.frames); n > maxClip {
+	if n := x.Size(w.Spans, w.Frames); n > maxClip {
 		return file, fmt.Errorf("its clip takes %d bytes, more than the limit of %d", n, int64(maxClip))
 	}
 	return file, nil
@@ -416,7 +394,7 @@ func (s *source) Held() int64 { return s.held }
 func (s *source) Left() []driver.Skipped { return s.left }
 
 func (s *source) Locate(g *driver.Group) {
-	w := s.work.Get().(*work)
+	w := s.work.Get().(*video.Plan)
 	defer s.work.Put(w)
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		begin := len(g.Extents)
@@ -431,7 +409,7 @@ func (s *source) Locate(g *driver.Group) {
 				g.Extents = g.Extents[:begin]
 				return
 			}
-			for _, p := range w.pieces {
+			for _, p := range w.Pieces {
 				g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1})
 			}
 		}
@@ -439,7 +417,7 @@ func (s *source) Locate(g *driver.Group) {
 }
 
 func (s *source) Parse(g *driver.Group) error {
-	w := s.work.Get().(*work)
+	w := s.work.Get().(*video.Plan)
 	defer s.work.Put(w)
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -462,17 +440,17 @@ func (s *source) Parse(g *driver.Group) error {
 					break
 				}
 				x := s.videos[file]
-				out, err := g.Take(k, i, x.Size(w.spans, w.frames))
+				out, err := g.Take(k, i, x.Size(w.Spans, w.Frames))
 				if err != nil {
 					return fmt.Errorf("no memory for a clip of %s: %w", s.list.Path(file), err)
 				}
-				if err := x.Append(out, s.ids[file], w.spans, w.frames, w.pieces, data[:len(w.pieces)]); err != nil {
+				if err := x.Append(out, s.ids[file], w.Spans, w.Frames, w.Pieces, data[:len(w.Pieces)]); err != nil {
 					rec.Err = s.place(file, err)
 					break
 				}
-				v.Bytes, data = out, data[len(w.pieces):]
+				v.Bytes, data = out, data[len(w.Pieces):]
 			case o.what == task:
-				v.Bytes = []byte(s.tasks[s.task.int(id)])
+				v.Bytes = s.tasks[s.task.int(id)]
 			case o.what == pad:
 				v.Bytes = make([]byte, len(o.frames))
 				for j, d := range o.frames {

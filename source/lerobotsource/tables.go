@@ -238,8 +238,8 @@ func newLines(b []byte) *bufio.Scanner {
 }
 
 // readTasks reads what there is to do, by number; nil where nothing says it.
-func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[int64]string, error) {
-	tasks := map[int64]string{}
+func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[int64][]byte, error) {
+	tasks := map[int64][]byte{}
 	if a.v2() {
 		const name = "meta/tasks.jsonl"
 		b, err := readFile(ctx, st, name)
@@ -257,7 +257,7 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 			if err := json.Unmarshal(scan.Bytes(), &one); err != nil {
 				return nil, fmt.Errorf("%s: %.50q is no task", st.Path(name), scan.Bytes())
 			}
-			tasks[one.Index] = one.Task
+			tasks[one.Index] = []byte(one.Task)
 		}
 		return tasks, nil
 	}
@@ -276,7 +276,7 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 			continue
 		}
 		for k := range rows {
-			tasks[cols[0].int(k)] = cols[1].texts[k]
+			tasks[cols[0].int(k)] = []byte(cols[1].texts[k])
 		}
 		break
 	}

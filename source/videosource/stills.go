@@ -77,20 +77,13 @@ func (t *stills) groupOf(file int, k int64) (group int, first, last int64) {
 }
 
 // needs plans what has to be decoded for a frame: all of its group.
-func (t *stills) needs(w *work, file int, k int64) {
+func (t *stills) needs(w *video.Plan, file int, k int64) {
 	x := t.videos[file]
-	w.frames, w.pieces = w.frames[:0], w.pieces[:0]
 	first, last := k, k
 	if t.groups[file] != nil {
 		_, first, last = t.groupOf(file, k)
 	}
-	for ; first <= last; first++ {
-		w.frames = append(w.frames, x.Shown[t.frame(x, first, 0)])
-	}
-	w.spans = x.Spans(w.spans[:0], w.frames)
-	for _, span := range w.spans {
-		w.pieces = x.Pieces(w.pieces, span)
-	}
+	x.Plan(w, int(last-first)+1, func(j int) int { return t.frame(x, first+int64(j), 0) })
 }
 
 // Held, Useful and Keep implement driver.Holder and driver.Cacher.
@@ -106,7 +99,7 @@ func (t *stills) Useful() int64 { return t.useful }
 func (t *stills) Keep(n int64) { t.cache.Keep(n) }
 
 func (t *stills) Locate(g *driver.Group) {
-	w := t.work.Get().(*work)
+	w := t.work.Get().(*video.Plan)
 	defer t.work.Put(w)
 	filelist.Locate(g, &t.info, func(_ int, id int64) {
 		if !g.Wants(frames) {
@@ -114,14 +107,14 @@ func (t *stills) Locate(g *driver.Group) {
 		}
 		file, k := t.of(id)
 		t.needs(w, file, k)
-		for _, p := range w.pieces {
+		for _, p := range w.Pieces {
 			g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1, Tail: true})
 		}
 	})
 }
 
 func (t *stills) Parse(g *driver.Group) error {
-	w := t.work.Get().(*work)
+	w := t.work.Get().(*video.Plan)
 	defer t.work.Put(w)
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -162,7 +155,7 @@ type memoryError struct{ err error }
 func (e *memoryError) Error() string { return e.err.Error() }
 
 // picture makes the value of frame n of a file.
-func (t *stills) picture(g *driver.Group, k int, w *work, file int, n int64, data [][]byte, v *driver.Value) error {
+func (t *stills) picture(g *driver.Group, k int, w *video.Plan, file int, n int64, data [][]byte, v *driver.Value) error {
 	group, first, _ := t.groupOf(file, n)
 	e, err := t.cache.Get(unpacked.Key{Column: int32(file), N: int32(group)}, func(e *unpacked.Entry) error {
 		return t.decode(e, t.videos[file], w, data)
@@ -194,20 +187,20 @@ type still struct {
 }
 
 // decode decodes the frames of a group.
-func (t *stills) decode(e *unpacked.Entry, x *video.Index, w *work, data [][]byte) error {
+func (t *stills) decode(e *unpacked.Entry, x *video.Index, w *video.Plan, data [][]byte) error {
 	d, err := videodec.New(&x.Stream)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	out := make([]still, len(w.frames))
+	out := make([]still, len(w.Frames))
 	take := func() error {
 		for {
 			f, ok, err := d.Receive()
 			if err != nil || !ok {
 				return err
 			}
-			for i, n := range w.frames {
+			for i, n := range w.Frames {
 				if int64(n) != f.PTS {
 					continue
 				}
@@ -221,11 +214,11 @@ func (t *stills) decode(e *unpacked.Entry, x *video.Index, w *work, data [][]byt
 			}
 		}
 	}
-	for i, p := range w.pieces {
+	for i, p := range w.Pieces {
 		for n := p.First; n <= p.Last; n++ {
 			f := &x.Frames[n]
 			packet := slices.Clone(data[i][f.Offset-p.Offset:][:f.Size]) // which may be mapped, and C reads it
-			if err := d.Send(packet, int64(n), !slices.Contains(w.frames, n)); err != nil {
+			if err := d.Send(packet, int64(n), !slices.Contains(w.Frames, n)); err != nil {
 				return fmt.Errorf("packet %d of the video: %w", n, err)
 			}
 			if err := take(); err != nil {

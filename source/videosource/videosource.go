@@ -100,16 +100,9 @@ type source struct {
 	work   sync.Pool
 }
 
-// work is memory for the plan of a clip.
-type work struct {
-	frames []int32
-	spans  []video.Span
-	pieces []video.Piece
-}
-
 // Open reads the indexes of the videos in st, in the order of their names.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
-	s := &source{work: sync.Pool{New: func() any { return new(work) }}}
+	s := &source{work: sync.Pool{New: func() any { return new(video.Plan) }}}
 	if opt != nil {
 		s.opt = *opt
 	}
@@ -177,24 +170,33 @@ func mix(texts ...string) string {
 }
 
 // indexes reads those of all files.
-func (s *source) indexes(ctx context.Context) error {
-	s.videos = make([]*video.Index, s.list.Len())
+func (s *source) indexes(ctx context.Context) (err error) {
+	s.videos, err = Indexes(ctx, s.list.Len(), max(s.opt.Threads, 16), s.place, func(ctx context.Context, i int) (store.Object, error) {
+		return store.OpenEntry(ctx, s.list.Store, s.list.Entry(i))
+	})
+	return err
+}
+
+// Indexes reads those of n files, a number of them at once. place puts the name of a file
+// in front of what is wrong with it.
+func Indexes(ctx context.Context, n, threads int, place func(int, error) error, open func(context.Context, int) (store.Object, error)) ([]*video.Index, error) {
+	all := make([]*video.Index, n)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(s.opt.Threads, 16))
-	for i := range s.videos {
+	g.SetLimit(threads)
+	for i := range all {
 		g.Go(func() error {
-			o, err := store.OpenEntry(ctx, s.list.Store, s.list.Entry(i))
+			o, err := open(ctx, i)
 			if err != nil {
 				return err
 			}
 			defer o.Close()
-			if s.videos[i], err = video.Open(ctx, o); err != nil {
-				return s.place(i, err)
+			if all[i], err = video.Open(ctx, o); err != nil {
+				return place(i, err)
 			}
 			return nil
 		})
 	}
-	return g.Wait()
+	return all, g.Wait()
 }
 
 // place puts the name of a file in front of what is wrong with it.
@@ -254,16 +256,9 @@ func (s *source) frame(x *video.Index, k int64, j int) int {
 }
 
 // plan says which frames a clip has, and what has to be read for them.
-func (s *source) plan(w *work, file int, k int64) {
+func (s *source) plan(w *video.Plan, file int, k int64) {
 	x := s.videos[file]
-	w.frames, w.pieces = w.frames[:0], w.pieces[:0]
-	for j := range s.opt.Frames {
-		w.frames = append(w.frames, x.Shown[s.frame(x, k, j)])
-	}
-	w.spans = x.Spans(w.spans[:0], w.frames)
-	for _, span := range w.spans {
-		w.pieces = x.Pieces(w.pieces, span)
-	}
+	x.Plan(w, s.opt.Frames, func(j int) int { return s.frame(x, k, j) })
 }
 
 // of is the video of a record, and the number of the clip in it.
@@ -303,7 +298,7 @@ func (s *source) Skipped() []driver.Skipped {
 }
 
 func (s *source) Locate(g *driver.Group) {
-	w := s.work.Get().(*work)
+	w := s.work.Get().(*video.Plan)
 	defer s.work.Put(w)
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		if !g.Wants(frames) {
@@ -311,18 +306,18 @@ func (s *source) Locate(g *driver.Group) {
 		}
 		file, clip := s.of(id)
 		s.plan(w, file, clip)
-		if n := s.videos[file].Size(w.spans, w.frames); n > maxClip {
+		if n := s.videos[file].Size(w.Spans, w.Frames); n > maxClip {
 			g.Records[k].Err = s.place(file, fmt.Errorf("clip %d takes %d bytes, more than the limit of %d", clip, n, maxClip))
 			return
 		}
-		for _, p := range w.pieces {
+		for _, p := range w.Pieces {
 			g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1})
 		}
 	})
 }
 
 func (s *source) Parse(g *driver.Group) error {
-	w := s.work.Get().(*work)
+	w := s.work.Get().(*video.Plan)
 	defer s.work.Put(w)
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -338,12 +333,12 @@ func (s *source) Parse(g *driver.Group) error {
 		}
 		s.plan(w, file, clip)
 		x := s.videos[file]
-		out, err := g.Take(k, frames, x.Size(w.spans, w.frames))
+		out, err := g.Take(k, frames, x.Size(w.Spans, w.Frames))
 		if err != nil {
 			return fmt.Errorf("no memory for a clip of %s: %w", s.list.FullPath(file), err)
 		}
 		_, data := g.Of(k)
-		if err := x.Append(out, s.ids[file], w.spans, w.frames, w.pieces, data); err != nil {
+		if err := x.Append(out, s.ids[file], w.Spans, w.Frames, w.Pieces, data); err != nil {
 			rec.Err = s.place(file, err)
 		}
 		rec.Values[frames].Bytes = out
