@@ -48,14 +48,7 @@ func (o *Options) Set(name, value string) (err error) {
 // Open returns the store of what lies at path in a container; with a slash behind it
 // the path is a folder.
 func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
-	d, err := newDriver(ctx, name, opt)
-	if err == nil {
-		var s *bucket.Store
-		if s, err = bucket.New(d, path); err == nil {
-			return s, nil
-		}
-	}
-	return nil, fmt.Errorf("cannot open az://%s: %w", name, err)
+	return bucket.Open("az://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
 }
 
 // driver speaks to one container.

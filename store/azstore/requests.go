@@ -35,26 +35,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if i.Header.Get("X-Ms-Meta-Hdi_isfolder") == "true" {
 		return bucket.Info{}, store.ErrNotExist // a folder of Data Lake Storage
 	}
-	return infoOf(key, i.Size, i.Header)
-}
-
-func infoOf(key string, size int64, h http.Header) (bucket.Info, error) {
-	if size < 0 {
-		return bucket.Info{}, errors.New("the server does not say how large it is")
-	}
-	i := bucket.Info{Key: key, Size: size, Version: quoted(h.Get("ETag"))}
-	// That the server does not know a time is no failure.
-	i.ModTime, _ = http.ParseTime(h.Get("Last-Modified"))
-	i.Now, _ = http.ParseTime(h.Get("Date"))
-	return i, nil
-}
-
-// quoted is an entity tag as headers have it.
-func quoted(tag string) string {
-	if tag == "" || strings.HasPrefix(tag, `"`) || strings.HasPrefix(tag, "W/") {
-		return tag
-	}
-	return `"` + tag + `"`
+	return bucket.InfoOf(key, i.Size, i.Header)
 }
 
 // ReadAt reads a part of an object.
@@ -156,7 +137,7 @@ func parseListing(body []byte) (bucket.Page, error) {
 			continue // Data Lake Storage has folders of their own
 		}
 		at, _ := http.ParseTime(b.Properties.LastModified) // zero where it says none
-		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: quoted(b.Properties.Etag), ModTime: at})
+		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.Quoted(b.Properties.Etag), ModTime: at})
 	}
 	for _, b := range l.Blobs.BlobPrefix {
 		key, err := b.Name.plain()
@@ -195,7 +176,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	if err != nil {
 		return bucket.Info{}, err
 	}
-	return infoOf(key, int64(len(data)), i.Header)
+	return bucket.InfoOf(key, int64(len(data)), i.Header)
 }
 
 // Delete removes an object.

@@ -26,26 +26,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if err != nil {
 		return bucket.Info{}, err
 	}
-	return infoOf(key, i.Size, i.Header)
-}
-
-func infoOf(key string, size int64, h http.Header) (bucket.Info, error) {
-	if size < 0 {
-		return bucket.Info{}, errors.New("the server does not say how large it is")
-	}
-	i := bucket.Info{Key: key, Size: size, Version: quoted(h.Get("ETag"))}
-	// That the server does not know a time is no failure.
-	i.ModTime, _ = http.ParseTime(h.Get("Last-Modified"))
-	i.Now, _ = http.ParseTime(h.Get("Date"))
-	return i, nil
-}
-
-// quoted is an entity tag as headers have it.
-func quoted(tag string) string {
-	if tag == "" || strings.HasPrefix(tag, `"`) || strings.HasPrefix(tag, "W/") {
-		return tag
-	}
-	return `"` + tag + `"`
+	return bucket.InfoOf(key, i.Size, i.Header)
 }
 
 // ReadAt reads a part of an object.
@@ -137,7 +118,7 @@ func parseListing(body []byte) (bucket.Page, error) {
 			return p, fmt.Errorf("the server lists %q, which is no name", c.Key)
 		}
 		at, _ := time.Parse(time.RFC3339, c.LastModified) // zero where it says none
-		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: quoted(c.ETag), ModTime: at})
+		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: bucket.Quoted(c.ETag), ModTime: at})
 	}
 	for _, c := range l.CommonPrefixes {
 		key, err := plain(c.Prefix)

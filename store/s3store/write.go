@@ -69,7 +69,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	if err != nil {
 		return bucket.Info{}, err
 	}
-	return infoOf(key, int64(len(data)), i.Header)
+	return bucket.InfoOf(key, int64(len(data)), i.Header)
 }
 
 // Delete removes an object.
@@ -117,7 +117,7 @@ func (p *parts) tag(n int, tag string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tags[n] = quoted(tag)
+	p.tags[n] = bucket.Quoted(tag)
 	return nil
 }
 

@@ -119,6 +119,19 @@ var (
 // believed.
 const maxListed = 200_000_000
 
+// Open returns the store of what lies at path in the bucket that driver reaches; name is
+// how its URL begins.
+func Open(name, path string, driver func() (Driver, error)) (*Store, error) {
+	d, err := driver()
+	if err == nil {
+		var s *Store
+		if s, err = New(d, path); err == nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("cannot open %s: %w", name, err)
+}
+
 // New returns the store of what lies at path in a bucket. With a slash behind it the
 // path is a folder and never an object.
 func New(d Driver, path string) (*Store, error) {
