@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import pytest
@@ -115,6 +118,21 @@ def shared_memory() -> set[str]:
     """Return what lies in /dev/shm, but for what torch, probes and fuzzers of other processes have there a while."""
     names = {p.name for p in Path("/dev/shm").iterdir()}
     return {n for n in names if not n.startswith(("torch_", "stoker-probe-", "stoker-fuzz-"))}
+
+
+@contextlib.contextmanager
+def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None]:
+    """Fail when a process, an open file or something in /dev/shm is left."""
+    gc.collect()
+    # multiprocessing's own servers, which are used where JAX runs, stay, with the pipes to them.
+    resource_tracker.ensure_running()
+    forkserver.ensure_running()
+    before, opened, shm = set(children(os.getpid())), files(), shared_memory()
+    yield
+    gc.collect()
+    assert set(children(os.getpid())) <= before
+    assert shared_memory() <= shm
+    assert len(files()) <= len(opened), files() - opened
 
 
 def rows(loader: stoker.Loader) -> list[list[int]]:

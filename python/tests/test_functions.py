@@ -12,7 +12,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import SOURCE, alive, children, open_files, shared_memory
+from conftest import SOURCE, alive, leaving_nothing, open_files
 
 CROP = {"image": [stoker.RandomResizedCrop(24)]}
 
@@ -33,16 +32,8 @@ def opened() -> set[str]:
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """Fail when a test leaves a process, an open file or something in /dev/shm."""
-    gc.collect()
-    # multiprocessing's own servers, which are used where JAX runs, stay, with the pipes to them.
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
-    before, files, shm = set(children(os.getpid())), opened(), shared_memory()
-    yield
-    gc.collect()
-    assert set(children(os.getpid())) <= before
-    assert len(opened()) <= len(files), opened() - files
-    assert shared_memory() <= shm
+    with leaving_nothing(opened):
+        yield
 
 
 @pytest.fixture

@@ -14,14 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from conftest import CHECKOUT, children, open_files, shared_memory
+from conftest import CHECKOUT, children, leaving_nothing, open_files, shared_memory
 
 torch = pytest.importorskip("torch")
 
@@ -78,16 +77,8 @@ def epochs(cls: Any, arguments: dict[str, Any], n: int) -> list[Any]:
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """Fail when a test leaves a process or an open file."""
-    gc.collect()
-    # multiprocessing's own servers stay, with the pipes to them.
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
-    before, files, shm = set(children(os.getpid())), open_files(), shared_memory()
-    yield
-    gc.collect()
-    assert set(children(os.getpid())) <= before
-    assert shared_memory() <= shm
-    assert len(open_files()) <= len(files), open_files() - files
+    with leaving_nothing():
+        yield
 
 
 # --- the same as torch's ----------------------------------------------------------------------------------------------
