@@ -319,7 +319,7 @@ class Dies:
         np.subtract(255, record["image"], out=record["image"])
         key = int(record["image"].astype(int).sum())
         mark = self.marks / str(key)
-        if key % 31 == 0 and (self.always or not mark.exists() and len(list(self.marks.iterdir())) < 2):
+        if key % 31 == 0 and (self.always or (not mark.exists() and len(list(self.marks.iterdir())) < 2)):
             mark.touch()
             if self.how == "exit":
                 os._exit(7)
