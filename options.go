@@ -50,7 +50,7 @@ type Options struct {
 	Prefetch  int
 	Lookahead int64
 	// Cache keeps what is read of folders of JPEGs in a form that decodes several times
-	// as fast, with the same pixels. CacheDir is the folder, "" for STOKER_CACHE_DIR or stoker in the user's cache folder; CacheLimit
+	// as fast, with the same pixels, and what is read of other data far away as it is. CacheDir is the folder, "" for STOKER_CACHE_DIR or stoker in the user's cache folder; CacheLimit
 	// the most bytes that it may take, 0 for what is set there.
 	Cache      bool
 	CacheDir   string

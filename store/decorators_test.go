@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/count"
+	"github.com/stokerdata/stoker/store/disk"
 	"github.com/stokerdata/stoker/store/fault"
 	"github.com/stokerdata/stoker/store/keep"
 	"github.com/stokerdata/stoker/store/limit"
@@ -38,6 +40,34 @@ func TestDecorators(t *testing.T) {
 			}
 			t.Cleanup(k.Close)
 			return k.Store(s)
+		},
+		"disk": func(s store.Store) store.Store { // room for a part of it
+			dir, err := cache.At(t.TempDir(), 300_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			chunks, err := cache.OpenChunks(dir, s.String(), func(why string) { t.Error(why) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var list []disk.Piece
+			_ = s.List(t.Context(), "", nil, func(e store.Entry) error {
+				for off := int64(0); off < e.Size; off += 10_000 {
+					list = append(list, disk.Piece{Path: s.Path(e.Name), Off: off, Size: min(10_000, e.Size-off)})
+				}
+				return nil
+			})
+			d, err := disk.New(disk.Options{Shelf: chunks, Cut: disk.NewCut(list, false, nil), Buffers: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				d.Close()
+				if err := chunks.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return d.Store(s)
 		},
 		"all": func(s store.Store) store.Store {
 			return count.New(retry.New(limit.New(count.New(fault.New(s, 1), nil), limit.Options{BytesPerSecond: 1e12}), nil), nil)

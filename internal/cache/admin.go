@@ -1,9 +1,11 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/store/disk"
 )
 
 // Entry describes a data set in a cache.
@@ -18,8 +22,10 @@ type Entry struct {
 	// ID is the name of its folder, Origin the data.
 	ID     string `json:"id"`
 	Origin string `json:"origin"`
-	// Records are those that are kept, Bytes what they take.
+	// Records are those that are kept, and Chunks, of data far away; Bytes is what they
+	// take.
 	Records int64 `json:"records"`
+	Chunks  int64 `json:"chunks"`
 	Bytes   int64 `json:"bytes"`
 	// Used is when a job last began to use it; InUse says that one does.
 	Used  time.Time `json:"used"`
@@ -55,6 +61,12 @@ func (d *Dir) entry(id string) Entry {
 		})
 	}
 	e.Records = int64(len(keys))
+	eachChunk(dir, func(path string, _ disk.Key, size int64) {
+		e.Bytes += size
+		if !filling(path) {
+			e.Chunks++
+		}
+	})
 	return e
 }
 
@@ -103,21 +115,28 @@ func (d *Dir) Remove(id string) error {
 	if !isID(id) {
 		return fmt.Errorf("%q is no id", id)
 	}
+	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return d.remove(id)
 }
 
 // Damage is a record that is not what was written.
 type Damage struct {
-	// Record is what it was made of, Segment and Offset where it lies.
+	// Record is what it was made of, Segment and Offset where it lies. Of a chunk, which
+	// is a file of its own, Record has the whole path and says which bytes.
 	Record  string
+	Chunk   bool
 	Segment string
 	Offset  int64
 	Err     error
 }
 
-// Verify reads all records of a data set and calls bad for those that are damaged,
-// which are then dropped: they are made again when they are wanted.
-func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records, bytes int64, err error) {
+// Verify reads all records and chunks of a data set and calls bad for those that are
+// damaged, which are then dropped: they are made again when they are wanted.
+func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records, chunks, bytes int64, err error) {
 	dir := filepath.Join(d.root, id)
 	var buf []byte
 	for _, name := range segmentsOf(dir) {
@@ -125,7 +144,7 @@ func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records,
 		recoverSegment(path)
 		f, err := os.Open(path)
 		if err != nil {
-			return records, bytes, err
+			return records, chunks, bytes, err
 		}
 		eachIn(path, func(h *head, at int64) {
 			if ctx.Err() != nil {
@@ -142,8 +161,23 @@ func (d *Dir) Verify(ctx context.Context, id string, bad func(Damage)) (records,
 		})
 		_ = f.Close()
 		if ctx.Err() != nil {
-			return records, bytes, context.Cause(ctx)
+			return records, chunks, bytes, context.Cause(ctx)
 		}
 	}
-	return records, bytes, nil
+	eachChunk(dir, func(path string, k disk.Key, _ int64) {
+		if ctx.Err() != nil || filling(path) {
+			return
+		}
+		what, err := readChunk(path, k)
+		if errors.Is(err, fs.ErrNotExist) {
+			return // it is gone by now
+		}
+		chunks++
+		bytes += k.Size
+		if err != nil {
+			bad(Damage{Chunk: true, Record: fmt.Sprintf("%s, bytes %d to %d", cmp.Or(what, "data"), k.Off, k.Off+k.Size), Segment: path, Err: err})
+			d.dropChunk(path, k)
+		}
+	})
+	return records, chunks, bytes, context.Cause(ctx)
 }

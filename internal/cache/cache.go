@@ -1,7 +1,8 @@
 // Package cache keeps records of slow sources in the user's cache folder, in the form
 // in which they are read fastest, for all jobs of the user on the machine.
 //
-// Below the folder there is one folder per data set, and in it segments: files to
+// Below the folder there is one folder per data set. What is read of stores far away is
+// kept there in chunks as it is (chunkfile.go, room.go). Records are in segments: files to
 // which one process appends records, each with its length and checksum (segment.go),
 // beside each a list of what is in it. Nothing is ever changed in place and nobody
 // waits for a reader: what is in a list is whole. A process that is killed leaves at
@@ -123,13 +124,13 @@ func (d *Dir) Limit() (n int64, from string) {
 	return min((free+d.size())/10, AutomaticLimit), "automatic: a tenth of what is free, at most " + units.Bytes(float64(AutomaticLimit))
 }
 
-// size is that of all files of all data sets.
+// size is that of all segments and chunks of all data sets.
 func (d *Dir) size() (n int64) {
 	for _, id := range d.ids() {
 		m, _ := sizeOf(filepath.Join(d.root, id))
 		n += m
 	}
-	return n
+	return n + d.used(false)
 }
 
 // sizeOf adds up the segments of a data set and their lists, with what is reserved for
@@ -212,6 +213,27 @@ func flock(f *os.File, how int) error {
 // errFull says that there is no room for another segment.
 var errFull = errors.New("the cache is as large as it may be")
 
+// begin makes the folder of a data set and says that it is in use, until end.
+func (d *Dir) begin(origin string) (path string, end func(), err error) {
+	path = filepath.Join(d.root, ID(origin))
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", nil, err
+	}
+	about := filepath.Join(path, aboutName)
+	if _, err := os.Stat(about); err != nil {
+		if err := os.WriteFile(about, []byte(origin+"\n"), 0o600); err != nil {
+			return "", nil, err
+		}
+	}
+	use := filepath.Join(path, useName)
+	if end, err = lock(use, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return "", nil, fmt.Errorf("%s is being removed: %w", path, err)
+	}
+	now := time.Now()
+	_ = os.Chtimes(use, now, now)
+	return path, end, nil
+}
+
 // reserve makes a segment of a data set with as much room as there is, at most want.
 func (d *Dir) reserve(id string, want int64) (*os.File, int64, error) {
 	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
@@ -220,14 +242,8 @@ func (d *Dir) reserve(id string, want int64) (*os.File, int64, error) {
 	}
 	defer unlock()
 	limit, _ := d.Limit()
+	d.makeRoom(min(want, 2*minSegment), id)
 	room := limit - d.size()
-	if room < min(want, 2*minSegment) {
-		d.recoverAll()
-		room = limit - d.size()
-	}
-	for room < min(want, 2*minSegment) && d.evict(id) {
-		room = limit - d.size()
-	}
 	size := min(want, room) * 31 / 32 &^ (align - 1)
 	if size+listRoom(size) > room {
 		size -= 2 * headBytes
@@ -276,7 +292,7 @@ func segmentsOf(dir string) []string {
 }
 
 // evict removes the data set that no job uses and that was not used for longest. It
-// says whether there was one.
+// says whether there was one. The lock is held.
 func (d *Dir) evict(but string) bool {
 	type old struct {
 		id string
@@ -284,8 +300,9 @@ func (d *Dir) evict(but string) bool {
 	}
 	var all []old
 	for _, id := range d.ids() {
-		if _, n := sizeOf(filepath.Join(d.root, id)); id != but && n > 0 {
-			all = append(all, old{id, usedAt(filepath.Join(d.root, id))})
+		dir := filepath.Join(d.root, id)
+		if _, n := sizeOf(dir); id != but && (n > 0 || hasChunks(dir)) {
+			all = append(all, old{id, usedAt(dir)})
 		}
 	}
 	slices.SortFunc(all, func(a, b old) int { return a.at.Compare(b.at) })
@@ -299,12 +316,12 @@ func (d *Dir) evict(but string) bool {
 
 // Trim removes data sets that no job uses until the limit is kept.
 func (d *Dir) Trim() {
-	limit, _ := d.Limit()
-	if d.size() > limit {
-		d.recoverAll()
+	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return // there is no cache
 	}
-	for d.size() > limit && d.evict("") {
-	}
+	defer unlock()
+	d.makeRoom(0, "")
 }
 
 func usedAt(dir string) time.Time {
@@ -318,7 +335,7 @@ func usedAt(dir string) time.Time {
 // ErrInUse is the error of removing what a job uses.
 var ErrInUse = errors.New("a job uses it")
 
-// remove removes a data set, unless a job uses it.
+// remove removes a data set, unless a job uses it. The lock is held.
 func (d *Dir) remove(id string) error {
 	dir := filepath.Join(d.root, id)
 	unlock, err := lock(filepath.Join(dir, useName), unix.LOCK_EX|unix.LOCK_NB)
@@ -329,5 +346,5 @@ func (d *Dir) remove(id string) error {
 		return err
 	}
 	defer unlock()
-	return os.RemoveAll(dir)
+	return d.removeAll(dir)
 }

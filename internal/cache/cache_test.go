@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		fill(what)
 		return
 	}
+	if what := os.Getenv(chunksVariable); what != "" {
+		keepChunks(what)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -370,7 +374,7 @@ func TestVerify(t *testing.T) {
 	flip(t, s.SegmentPath(r.Segment), r.Offset+r.Size/2)
 	d, _ := At(dir, 0)
 	var bad []Damage
-	n, _, err := d.Verify(t.Context(), ID("data"), func(b Damage) { bad = append(bad, b) })
+	n, _, _, err := d.Verify(t.Context(), ID("data"), func(b Damage) { bad = append(bad, b) })
 	if err != nil || n != 100 || len(bad) != 1 || bad[0].Record != "a/42.jpg" {
 		t.Errorf("%d records, %v, %+v", n, err, bad)
 	}
@@ -459,6 +463,6 @@ func FuzzSegment(f *testing.F) {
 			}
 		}
 		d.List()
-		_, _, _ = d.Verify(t.Context(), ID("data"), func(Damage) {})
+		_, _, _, _ = d.Verify(t.Context(), ID("data"), func(Damage) {})
 	})
 }

@@ -2,8 +2,6 @@ package cache
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 )
 
 // refreshEvery is how often a Set looks for what other processes have kept.
@@ -71,24 +68,10 @@ func Open(dir *Dir, origin string, say func(string)) (*Set, error) {
 	s := &Set{
 		dir: dir, id: ID(origin), say: say, find: map[uint64]int32{}, known: map[string]int{}, stop: make(chan struct{}),
 	}
-	s.path = filepath.Join(dir.root, s.id)
-	if err := os.MkdirAll(s.path, 0o700); err != nil {
+	var err error
+	if s.path, s.use, err = dir.begin(origin); err != nil {
 		return nil, err
 	}
-	about := filepath.Join(s.path, aboutName)
-	if _, err := os.Stat(about); err != nil {
-		if err := os.WriteFile(about, []byte(origin+"\n"), 0o600); err != nil {
-			return nil, err
-		}
-	}
-	use := filepath.Join(s.path, useName)
-	unlock, err := lock(use, unix.LOCK_SH|unix.LOCK_NB)
-	if err != nil {
-		return nil, fmt.Errorf("%s is being removed: %w", s.path, err)
-	}
-	s.use = unlock
-	now := time.Now()
-	_ = os.Chtimes(use, now, now)
 	for _, name := range segmentsOf(s.path) {
 		recoverSegment(filepath.Join(s.path, name))
 	}
@@ -266,10 +249,6 @@ func (s *Set) Close() error {
 // sayOnce tells why nothing is kept any more.
 func (s *Set) sayOnce(err error) {
 	s.saidOne.Do(func() {
-		why := err.Error()
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-			why = "there is no space left for " + s.path
-		}
-		s.say(why)
+		s.say(whyNot(err, s.path))
 	})
 }

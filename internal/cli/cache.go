@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newCacheCommand(app *App) *cobra.Command {
@@ -26,13 +29,15 @@ func newCacheCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cache",
 		GroupID: groupData,
-		Short:   "Show and manage what is cached of folders that are read as they are",
+		Short:   "Show and manage what is cached of folders of images and of data far away",
 		Long: `With cache=True a loader that trains from a folder of JPEGs keeps what was read in a form that
 decodes several times as fast, with the same pixels: from the second epoch on the
-folder is as fast as a pack. All jobs of the user on this machine share it. It lies
+folder is as fast as a pack. Of other data far away, such as packs in buckets, it keeps
+what was read as it is, in chunks. All jobs of the user on this machine share it. It lies
 in STOKER_CACHE_DIR, else in stoker/ in XDG_CACHE_HOME, else in ~/.cache/stoker.`,
 		Example: `  stoker cache ls
   stoker cache limit 200GB
+  stoker cache warm s3://bucket/train
   stoker cache rm photos/`,
 		Args: cobra.NoArgs,
 	}
@@ -63,14 +68,14 @@ func newCacheLs(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 			}
 			total := int64(0)
 			p := new(page)
-			t := newTable("data", "records", "size", "last used", "id")
+			t := newTable("data", "records", "chunks", "size", "last used", "id")
 			for _, e := range all {
 				total += e.Bytes
 				used := e.Used.Format(time.DateTime)
 				if e.InUse {
 					used = "now"
 				}
-				t.Row(clean(e.Origin), units.Int(e.Records), units.Bytes(e.Bytes), used, e.ID[:8])
+				t.Row(clean(e.Origin), units.Int(e.Records), units.Int(e.Chunks), units.Bytes(e.Bytes), used, e.ID[:8])
 			}
 			if len(all) > 0 {
 				p.f("%s\n", t)
@@ -93,6 +98,11 @@ func cached(d *cache.Dir, arg string) (cache.Entry, error) {
 		if e, ok := d.Find(path); ok {
 			return e, nil
 		}
+	}
+	if stores.IsURL(arg) { // as its store calls itself
+		arg, _, _ = strings.Cut(stores.Public(arg), "?")
+		arg, _, _ = strings.Cut(arg, "#")
+		arg = strings.TrimRight(arg, "/")
 	}
 	if e, ok := d.Find(arg); ok {
 		return e, nil
@@ -134,7 +144,7 @@ func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 				} else if err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(app.Stdout, "removed %s records (%s) of %s\n", units.Int(e.Records), units.Bytes(e.Bytes), e.Origin); err != nil {
+				if _, err := fmt.Fprintf(app.Stdout, "removed %s (%s) of %s\n", what(e.Records, e.Chunks), units.Bytes(e.Bytes), e.Origin); err != nil {
 					return err
 				}
 			}
@@ -145,13 +155,24 @@ func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	return cmd
 }
 
+// what says how many records and chunks something has.
+func what(records, chunks int64) string {
+	switch {
+	case chunks == 0:
+		return units.Int(records) + " records"
+	case records == 0:
+		return units.Plural(chunks, "chunk")
+	}
+	return fmt.Sprintf("%s records and %s", units.Int(records), units.Plural(chunks, "chunk"))
+}
+
 func newCacheVerify(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify [DATA...]",
 		Short: "Read all that is cached and compare every checksum",
 		Long: `Read all that is cached, of some data or of all, and compare every checksum. Records
-that are damaged are named, make the exit code 4, and are not used any more: they are
-made again when they are wanted.`,
+and chunks that are damaged are named, make the exit code 4, and are not used any more:
+they are made, or read, again when they are wanted.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := at()
 			if err != nil {
@@ -170,15 +191,19 @@ made again when they are wanted.`,
 			}
 			damaged := 0
 			for _, e := range all {
-				n, bytes, err := d.Verify(app.Context, e.ID, func(b cache.Damage) {
+				n, chunks, bytes, err := d.Verify(app.Context, e.ID, func(b cache.Damage) {
 					damaged++
+					if b.Chunk {
+						fmt.Fprintf(app.Stdout, "%s: the cached chunk in %s is %v\n", b.Record, b.Segment, b.Err)
+						return
+					}
 					fmt.Fprintf(app.Stdout, "%s: the cached record at byte %d of %s is %v\n",
 						filepath.Join(e.Origin, b.Record), b.Offset, b.Segment, b.Err)
 				})
 				if err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(app.Stdout, "%s: %s records read, %s\n", e.Origin, units.Int(n), units.Bytes(bytes)); err != nil {
+				if _, err := fmt.Fprintf(app.Stdout, "%s: %s read, %s\n", e.Origin, what(n, chunks), units.Bytes(bytes)); err != nil {
 					return err
 				}
 			}
@@ -228,8 +253,10 @@ uses makes room, the longest unused first; data in use is not replaced.`,
 func newCacheWarm(app *App, dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "warm SRC",
-		Short: "Cache a folder of images now, as far as there is room",
-		Args:  exactArgs("SRC"),
+		Short: "Cache a folder of images, or data far away, now, as far as there is room",
+		Example: `  stoker cache warm photos/
+  stoker cache warm s3://bucket/train`,
+		Args: exactArgs("SRC"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var why atomic.Pointer[string]
 			var c *cachedsource.Source
@@ -239,8 +266,15 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c != nil {
+			switch {
+			case c != nil:
 				err = app.warm(src)
+			case nearby.Of(src):
+				err = app.warmChunks(src, *dir)
+				if cerr := src.Close(); err == nil {
+					err = cerr
+				}
+				return err
 			}
 			if cerr := src.Close(); err == nil {
 				err = cerr
@@ -251,7 +285,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 			case why.Load() != nil:
 				return &Error{Msg: *why.Load()}
 			case c == nil:
-				return &Error{Msg: args[0] + " is not cached", Hint: "folders of images are"}
+				return &Error{Msg: args[0] + " is not cached", Hint: "folders of images are, and data in buckets and on web servers"}
 			}
 			st := c.Stats()
 			_, err = fmt.Fprintf(app.Stdout, "%s of %s records are cached, %s of them now (%s), in %s\n", units.Int(st.Records), units.Int(src.Info().Len),
@@ -259,6 +293,31 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// warmChunks keeps what there is of data far away.
+func (app *App) warmChunks(src driver.Source, dir string) error {
+	var why atomic.Pointer[string]
+	c, err := nearby.Open(src, nearby.Options{Dir: dir, Buffers: 1, Largest: nearby.Largest(src), Say: func(s string) { why.Store(&s) }})
+	if err != nil {
+		return err
+	}
+	progress := app.NewProgress("caching", "bytes", c.Bytes())
+	w, err := c.Warm(app.Context, 8, func(n int64) { progress.Add(n, n) })
+	progress.Stop()
+	folder := c.Chunks.Path()
+	if cerr := c.Close(); err == nil {
+		err = cerr
+	}
+	switch {
+	case err != nil:
+		return err
+	case why.Load() != nil:
+		return &Error{Msg: *why.Load()}
+	}
+	_, err = fmt.Fprintf(app.Stdout, "%s of %s are cached (%s of %s), %s of them now (%s), in %s\n", units.Int(w.Kept), units.Plural(w.Chunks, "chunk"),
+		units.Bytes(w.KeptBytes), units.Bytes(w.Bytes), units.Int(w.Now), units.Bytes(w.NowBytes), folder)
+	return err
 }
 
 // warm reads all records, on all cores.

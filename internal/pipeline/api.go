@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/sequence"
 	"github.com/stokerdata/stoker/store/keep"
@@ -161,6 +162,8 @@ type Stats struct {
 	Network []traffic.Stats `json:"network,omitempty"`
 	// CacheMemory is what came of what is kept in memory, nil where nothing is.
 	CacheMemory *keep.Stats `json:"cache_memory,omitempty"`
+	// CacheDisk is what came of what is kept of data far away on a disk, nil where nothing is.
+	CacheDisk *nearby.Stats `json:"cache_disk,omitempty"`
 	// NumGC counts garbage collections of the process, RSS is its resident
 	// memory in bytes (shared ring included), Private what it shares with
 	// nobody.

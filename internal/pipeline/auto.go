@@ -2,9 +2,9 @@ package pipeline
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/units"
@@ -46,7 +46,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 		size = int64(p.recordBytes(info) * float64(info.Len))
 	}
 	chunks := len(starts) - 1
-	if local(p.src.Object(0).Store) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
+	if nearby.Local(p.src.Object(0).Store) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
 		return fmt.Sprintf("all records: they lie %s, and their %d MiB stay in the system's cache from the second epoch on", where, units.MiB(size))
 	}
 	if chunks <= autoWindow {
@@ -61,7 +61,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 
 // farAway says whether reads at random places of a store are dear, and where it lies.
 func farAway(s store.Store) (dear bool, where string) {
-	path := local(s)
+	path := nearby.Local(s)
 	if path == "" {
 		return true, "in " + s.String()
 	}
@@ -76,16 +76,6 @@ func farAway(s store.Store) (dear bool, where string) {
 		return true, "on a disk that turns"
 	}
 	return false, "in local files"
-}
-
-// local is the path of a store of local files, "" of others.
-func local(s store.Store) string {
-	if id, ok := store.As[store.Identifier](s); ok {
-		if name, _ := id.Identity(); filepath.IsAbs(name) {
-			return name
-		}
-	}
-	return ""
 }
 
 // shrink makes a window that was chosen fit the memory, and says so.

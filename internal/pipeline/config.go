@@ -89,7 +89,8 @@ type Config struct {
 	// the records; nil: the records are those of the source.
 	Sequence *Sequence `json:"sequence"`
 	// Cache is "auto": what is read of folders of images is kept in the user's cache
-	// folder in a form that decodes faster; or "off" (the default). CacheDir is another
+	// folder in a form that decodes faster, and what is read of other data far away as it
+	// is; or "off" (the default). CacheDir is another
 	// folder, CacheLimit the most bytes that it may take, 0 for what is set there.
 	Cache      string `json:"cache"`
 	CacheDir   string `json:"cache_dir"`

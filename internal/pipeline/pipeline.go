@@ -48,6 +48,7 @@ type Pipeline struct {
 	orderWhy   string     // where it was left to the data
 	ram        *keep.Kept // what is kept of the data in memory, nil for nothing
 	ramNote    string
+	disk       onDisk // what is kept of it on a disk
 	epochMu    sync.Mutex
 	lastEpochs [2]struct {
 		n int64
@@ -227,6 +228,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	if request.Automatic { // which was chosen without it
 		request.Memory += request.Cache
 	}
+	p.disk.wanted(p, info, request)
 	plan, err := p.share(request)
 	if err != nil {
 		return err
@@ -244,7 +246,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		BatchSize: cfg.BatchSize, Rank: cfg.Rank, WorldSize: cfg.WorldSize,
 		Arrays: p.layout.Arrays, SlotBytes: p.layout.Bytes, Slots: plan.Slots,
 		Classes: p.set.Classes(), Rates: p.set.Rates(), Fingerprint: p.fingerprint(info), Threads: threads, Memory: plan.Shares, Sequences: p.info.Sequences,
-		CacheNote: cmp.Or(p.kept.noted(), p.ramNote), Order: p.ordered(),
+		Order: p.ordered(),
 	}
 	p.batches = make([]batch, plan.Slots)
 	p.free = make(chan int, plan.Slots)
@@ -255,9 +257,10 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(error) { p.retries.Add(1) }})
 	p.objects.Decorate = cfg.Decorate
-	if err := p.keepInMemory(info, plan.Cache); err != nil {
+	if err := p.caches(plan.Cache - int64(p.disk.buffers)*p.disk.largest); err != nil {
 		return err
 	}
+	p.info.CacheNote = cmp.Or(p.kept.noted(), p.disk.noted(), p.ramNote)
 	want := p.set.Fields()
 	p.fetch = fetch.New(fetch.Config{
 		Want:   want,
@@ -380,6 +383,9 @@ func (p *Pipeline) release() error {
 	}
 	if p.ram != nil {
 		p.ram.Close()
+	}
+	if cerr := p.disk.close(); err == nil {
+		err = cerr
 	}
 	if p.ring != nil {
 		if cerr := p.ring.Close(); err == nil {

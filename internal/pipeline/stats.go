@@ -71,6 +71,7 @@ func (p *Pipeline) Stats() Stats {
 		s.Stages = append(s.Stages, st)
 	}
 	p.kept.count(&s)
+	p.disk.count(&s)
 	if p.ram != nil {
 		kept := p.ram.Stats()
 		s.CacheMemory = &kept

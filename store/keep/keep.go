@@ -11,21 +11,17 @@ package keep
 import (
 	"cmp"
 	"context"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/internal/pieces"
 )
 
 // Piece is a range of an object that is kept as a whole, or not.
-type Piece struct {
-	// Path is what the store calls the object in messages (store.Store.Path).
-	Path      string
-	Off, Size int64
-}
+type Piece = pieces.Piece
 
 // Kept is what is kept of some stores. Its methods may be called from any goroutine,
 // except Close, which is called when nobody reads any more.
@@ -53,15 +49,15 @@ type state struct {
 
 // New chooses what is kept: as many pieces as fit limit bytes, those whose hashes are
 // the smallest, and of the next one as much as is left. Memory is taken as it is filled.
-func New(limit int64, pieces []Piece) (*Kept, error) {
+func New(limit int64, list []Piece) (*Kept, error) {
 	k := &Kept{block: arena.NewBlock(arena.NewBudget(limit+2<<20), arena.PurposeRead), objects: map[string][]piece{}}
 	type ranked struct {
 		Piece
 		hash uint64
 	}
-	all := make([]ranked, len(pieces))
-	for i, p := range pieces {
-		all[i] = ranked{p, hash(p)}
+	all := make([]ranked, len(list))
+	for i, p := range list {
+		all[i] = ranked{p, pieces.Hash(p)}
 	}
 	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.hash, b.hash) })
 	for i := range all {
@@ -84,21 +80,6 @@ func New(limit int64, pieces []Piece) (*Kept, error) {
 		mem = mem[p.Size:]
 	}
 	return k, nil
-}
-
-// hash of a piece, the same on all machines.
-func hash(p Piece) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(p.Path))
-	var b [8]byte
-	for i := range b {
-		b[i] = byte(p.Off >> (8 * i))
-	}
-	_, _ = h.Write(b[:])
-	x := h.Sum64() // whose upper bits differ little for offsets that do
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // Stats are what was kept and what that has saved.
@@ -135,25 +116,33 @@ type kept struct {
 // Unwrap finds the abilities of the store below.
 func (s *kept) Unwrap() store.Store { return s.Store }
 
-// Open opens an object. One of which nothing is kept is as it was.
+// Open opens an object.
 func (s *kept) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.Store.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	pieces := s.k.objects[s.Path(name)]
-	if len(pieces) == 0 {
-		return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
-			return s.k.past(ctx, next, p, off)
-		}), nil
+	return s.around(name, o), nil
+}
+
+// OpenEntry opens an object that was described, without asking the store where it need
+// not be asked.
+func (s *kept) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
+	o, err := store.OpenEntry(ctx, s.Store, e)
+	if err != nil {
+		return nil, err
 	}
-	size := o.Size()
+	return s.around(e.Name, o), nil
+}
+
+func (s *kept) around(name string, o store.Object) store.Object {
+	of, size := s.k.objects[s.Path(name)], o.Size()
 	return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
-		if off < 0 || off+int64(len(p)) > size {
+		if off < 0 || off > size || int64(len(p)) > size-off {
 			return next.Read(ctx, p, off) // which says what is wrong
 		}
-		return s.k.read(ctx, next, pieces, p, off)
-	}), nil
+		return s.k.read(ctx, next, of, p, off)
+	})
 }
 
 // past reads what is not kept.
@@ -166,43 +155,29 @@ func (k *Kept) past(ctx context.Context, next store.Next, p []byte, off int64) e
 }
 
 // read takes what is kept from there, and reads the rest.
-func (k *Kept) read(ctx context.Context, next store.Next, pieces []piece, p []byte, off int64) error {
-	i, found := slices.BinarySearchFunc(pieces, off, func(c piece, off int64) int { return cmp.Compare(c.off, off) })
-	if !found && i > 0 {
-		i--
-	}
-	hit := int64(0)
-	for len(p) > 0 {
-		for i < len(pieces) && pieces[i].off+int64(len(pieces[i].mem)) <= off {
-			i++
+func (k *Kept) read(ctx context.Context, next store.Next, of []piece, p []byte, off int64) error {
+	hit, start := int64(0), off
+	at := func(i int) (off, size int64) { return of[i].off, int64(len(of[i].mem)) }
+	err := pieces.Cut(len(of), at, off, int64(len(p)), func(i int, off, n int64) error {
+		to := p[off-start : off-start+n]
+		if i < 0 {
+			return k.past(ctx, next, to, off)
 		}
-		n := int64(len(p)) // up to the next piece
-		if i < len(pieces) {
-			c := &pieces[i]
-			if c.off <= off {
-				had, err := k.fill(ctx, next, c)
-				if err != nil {
-					return err
-				}
-				n = int64(copy(p, c.mem[off-c.off:]))
-				if had {
-					hit += n
-				}
-				p, off = p[n:], off+n
-				continue
-			}
-			n = min(n, c.off-off)
-		}
-		if err := k.past(ctx, next, p[:n], off); err != nil {
+		had, err := k.fill(ctx, next, &of[i])
+		if err != nil {
 			return err
 		}
-		p, off = p[n:], off+n
-	}
-	if hit > 0 {
+		copy(to, of[i].mem[off-of[i].off:])
+		if had {
+			hit += n
+		}
+		return nil
+	})
+	if hit > 0 && err == nil {
 		k.hits.Add(1)
 		k.hitBytes.Add(hit)
 	}
-	return nil
+	return err
 }
 
 // fill makes a piece be there, and says whether it was before. One reads, the others wait.
@@ -248,11 +223,18 @@ func (k *Kept) readPiece(ctx context.Context, next store.Next, c *piece) (err er
 	return err
 }
 
+// Has says whether all of a piece is kept, once it was read.
+func (k *Kept) Has(p Piece) bool {
+	of := k.objects[p.Path]
+	i, _ := slices.BinarySearchFunc(of, p.Off, func(c piece, off int64) int { return cmp.Compare(c.off+int64(len(c.mem))-1, off) })
+	return i < len(of) && of[i].off <= p.Off && p.Off+p.Size <= of[i].off+int64(len(of[i].mem))
+}
+
 // Pieces are those of an object that are kept, or part of which is.
 func (k *Kept) Pieces(path string) []Piece {
 	var out []Piece
 	for _, c := range k.objects[path] {
-		out = append(out, Piece{path, c.off, int64(len(c.mem))})
+		out = append(out, Piece{Path: path, Off: c.off, Size: int64(len(c.mem))})
 	}
 	return out
 }

@@ -26,8 +26,8 @@ type Memory struct {
 // only one.
 func NewMemory(objects map[string][]byte) *Memory {
 	m := &Memory{objects: map[string]*memoryObject{}}
-	for name, data := range objects {
-		m.Put(name, data)
+	for _, name := range slices.Sorted(maps.Keys(objects)) { // so that versions are the same each time
+		m.Put(name, objects[name])
 	}
 	return m
 }

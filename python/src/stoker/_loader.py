@@ -128,8 +128,12 @@ class Loader:
             bytes or as ``"256MiB"``. Default: up to a quarter of the memory.
         cache: ``True``: what is read of folders of JPEGs is kept in a form that decodes several times as fast,
             with the same pixels, in the user's cache folder; from the second epoch on the folder is as fast
-            as a pack. Naming a folder or a limit asks for it too. ``stoker cache`` shows and removes what is there.
-        cache_dir: another folder for that. Default: ``STOKER_CACHE_DIR``, else ``stoker`` in ``XDG_CACHE_HOME``.
+            as a pack. Of other data in other places (buckets, web servers, NFS) what is read is kept as it is, as
+            far as there is room, so that later epochs and other jobs read only the rest of it.
+            ``stats()["engine"]["cache_disk"]`` says what that saves. Naming a folder or a limit asks for it too.
+            ``stoker cache`` shows and removes what is there.
+        cache_dir: another folder for that, on a fast disk of this machine. Default: ``STOKER_CACHE_DIR``, else
+            ``stoker`` in ``XDG_CACHE_HOME``.
         cache_limit: the most bytes that the whole folder may take, a number or ``"50GB"``. Default: what
             ``stoker cache limit`` has set, else a tenth of what is free, at most 20 GiB.
         cache_memory: the part of ``memory`` in which what is read of data in other places (buckets, web servers) is

@@ -1,0 +1,397 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/store/disk"
+)
+
+const (
+	// maxOpen is how many chunks stay open.
+	maxOpen = 256
+	// patience is how long somebody is waited for who has said to fill a chunk.
+	patience = 30 * time.Second
+	// firstLook and lastLook are how often is looked meanwhile.
+	firstLook, lastLook = time.Millisecond, 50 * time.Millisecond
+)
+
+// Chunks are the chunks that are kept of a data set: pieces of objects that lie far away.
+// All processes that have opened the same data set share them. Methods may be called
+// from several goroutines at once, except Close, which is called last.
+type Chunks struct {
+	dir  *Dir
+	id   string
+	path string
+	say  func(string)
+	use  func() // ends the use
+
+	claims claims
+	open   handles[*chunkFile]
+
+	until                      atomic.Int64 // nothing is kept before, in nanoseconds
+	dead                       atomic.Bool  // nothing is kept any more
+	said                       sync.Once
+	kept, keptBytes, badChunks atomic.Int64
+}
+
+// OpenChunks opens what is kept of the data that origin names, such as the URL of a
+// bucket. Say is told, once, when nothing can be kept.
+func OpenChunks(dir *Dir, origin string, say func(string)) (*Chunks, error) {
+	c := &Chunks{dir: dir, id: ID(origin), say: say}
+	c.open.most = maxOpen
+	var err error
+	if c.path, c.use, err = dir.begin(origin); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{chunksName, fillingName} {
+		if err := os.MkdirAll(filepath.Join(c.path, name), 0o700); err != nil {
+			c.use()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Path is the folder of the data set.
+func (c *Chunks) Path() string { return c.path }
+
+func (c *Chunks) file(k disk.Key) string {
+	name := fileName(k)
+	return filepath.Join(c.path, chunksName, folderOf(name), name)
+}
+
+func (c *Chunks) fillFile(k disk.Key) string { return filepath.Join(c.path, fillingName, fileName(k)) }
+
+// Read implements disk.Shelf.
+func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
+	path := c.file(k)
+	f, err := c.open.take(path, func() (*chunkFile, error) { return openChunk(path, k) })
+	if err == nil {
+		err = f.f.read(p, off)
+		c.open.giveBack(f)
+	}
+	if err == nil {
+		return true
+	}
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.EACCES) {
+		c.drop(k)
+	}
+	return false
+}
+
+// Has says whether a chunk is there.
+func (c *Chunks) Has(k disk.Key) bool {
+	_, err := os.Lstat(c.file(k))
+	return err == nil
+}
+
+// drop removes a chunk that is damaged.
+func (c *Chunks) drop(k disk.Key) {
+	c.open.forget(c.file(k))
+	if c.dir.dropChunk(c.file(k), k) {
+		c.badChunks.Add(1)
+	}
+}
+
+// dropChunk removes a chunk that is damaged, unless somebody has made it anew. It says
+// whether it did.
+func (d *Dir) dropChunk(path string, k disk.Key) bool {
+	unlock, err := lock(filepath.Join(d.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	if _, err := readChunk(path, k); err == nil {
+		return false
+	}
+	n := int64(0)
+	_ = d.change(func() int64 {
+		n = unlink(path)
+		return -n
+	})
+	return n > 0
+}
+
+// unlink removes a file, and says how large it was. Who has it open finds nothing in it
+// any more, so that its space is free.
+func unlink(path string) int64 {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	if err := os.Truncate(path, 0); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return 0
+	}
+	if os.Remove(path) != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// chunkFill is a chunk that this process fills.
+type chunkFill struct {
+	c      *Chunks
+	k      disk.Key
+	what   string
+	f      *os.File // holds the lock of the file
+	direct bool
+}
+
+// Begin implements disk.Shelf.
+func (c *Chunks) Begin(ctx context.Context, k disk.Key, what string) (disk.Fill, bool, error) {
+	if c.dead.Load() || k.Size <= 0 || k.Size > maxChunk || time.Now().UnixNano() < c.until.Load() {
+		return nil, c.Has(k), nil
+	}
+	if mine, there, err := c.claims.begin(ctx, k, c.Has); !mine {
+		return nil, there, err
+	}
+	f, there, err := c.claimed(ctx, k, what)
+	if f == nil {
+		c.claims.end(k)
+		return nil, there, err
+	}
+	return f, false, nil
+}
+
+// claimed claims a chunk, or waits while another process has.
+func (c *Chunks) claimed(ctx context.Context, k disk.Key, what string) (*chunkFill, bool, error) {
+	look := firstLook
+	for waited := time.Duration(0); ; waited += look {
+		f, there, other, err := c.claim(k, what)
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			return nil, false, nil // that passes
+		}
+		if err != nil {
+			c.failed(err)
+			return nil, false, nil
+		}
+		if f != nil || there || !other || waited > patience {
+			return f, there, nil
+		}
+		look = min(look*2, lastLook)
+		t := time.NewTimer(look)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, false, context.Cause(ctx)
+		}
+	}
+}
+
+// claim makes the file of a chunk, with its size, which says to others that it is being
+// filled, and takes its room from the limit. Other says that another process is at it.
+func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool, err error) {
+	name := c.fillFile(k)
+	file, direct, err := claimFile(name, 0)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, false, true, nil
+	}
+	if err == nil {
+		_ = file.Close() // its process is gone: below
+	}
+	unlock, err := lock(filepath.Join(c.dir.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return nil, false, false, err
+	}
+	defer unlock()
+	size := fileBytes(k.Size)
+	switch file, direct, err = claimFile(name, 0); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, false, true, nil
+	case err == nil: // somebody was killed who filled it; the room is counted
+		if info, serr := file.Stat(); serr == nil && info.Size() == size {
+			return &chunkFill{c, k, what, file, direct}, false, false, nil
+		}
+		err = c.dir.change(func() int64 { return -removeFile(name, file) })
+		_ = file.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err != nil {
+		return nil, false, false, err
+	}
+	if c.Has(k) {
+		return nil, true, false, nil
+	}
+	if !c.dir.makeRoom(size, c.id) {
+		c.until.Store(time.Now().Add(fullWait).UnixNano())
+		return nil, false, false, nil
+	}
+	cerr := c.dir.change(func() int64 {
+		if file, direct, err = claimFile(name, unix.O_CREAT|unix.O_EXCL); err != nil {
+			return 0
+		}
+		// With its space, so that a full disk says so before anything is read.
+		if err = unix.Fallocate(int(file.Fd()), 0, 0, size); err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+			err = file.Truncate(size)
+		}
+		if err != nil {
+			removeFile(name, file)
+			_ = file.Close()
+			return 0
+		}
+		return size
+	})
+	if err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, false, false, err
+	}
+	return &chunkFill{c, k, what, file, direct}, false, false, nil
+}
+
+// claimFile opens a file that is being filled, and locks it. One that is made is locked
+// at once: whoever looks whether somebody has done so lets it go again.
+func claimFile(name string, flags int) (*os.File, bool, error) {
+	fd, direct, err := openPast(name, unix.O_RDWR|flags)
+	if err != nil {
+		return nil, false, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	how := unix.LOCK_EX | unix.LOCK_NB
+	if flags&unix.O_CREAT != 0 {
+		how = unix.LOCK_EX
+	}
+	if err := flock(f, how); err != nil {
+		_ = f.Close()
+		return nil, false, err
+	}
+	// It may have been finished, or removed, since it was opened.
+	mine, err := f.Stat()
+	if err == nil {
+		var now os.FileInfo
+		if now, err = os.Lstat(name); err == nil && !os.SameFile(mine, now) {
+			err = fs.ErrNotExist
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, false, err
+	}
+	return f, direct, nil
+}
+
+// Keep implements disk.Fill.
+func (f *chunkFill) Keep(b []byte) {
+	defer f.c.claims.end(f.k)
+	err := writeChunk(int(f.f.Fd()), f.direct, f.k, f.what, b)
+	to := f.c.file(f.k)
+	if err == nil {
+		if err = os.Rename(f.f.Name(), to); errors.Is(err, fs.ErrNotExist) {
+			if err = os.Mkdir(filepath.Dir(to), 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+				err = os.Rename(f.f.Name(), to)
+			}
+		}
+	}
+	if err != nil {
+		f.remove()
+		f.c.failed(err)
+		return
+	}
+	_ = f.f.Close()
+	f.c.kept.Add(1)
+	f.c.keptBytes.Add(int64(len(b)))
+}
+
+// Drop implements disk.Fill.
+func (f *chunkFill) Drop() {
+	defer f.c.claims.end(f.k)
+	f.remove()
+}
+
+func (f *chunkFill) remove() {
+	defer f.f.Close()
+	unlock, err := lock(filepath.Join(f.c.dir.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return // whoever needs room finds it
+	}
+	defer unlock()
+	_ = f.c.dir.change(func() int64 { return -removeFile(f.f.Name(), f.f) })
+}
+
+// failed says why nothing is kept any more.
+func (c *Chunks) failed(err error) {
+	c.dead.Store(true)
+	c.said.Do(func() { c.say(whyNot(err, c.path)) })
+}
+
+// Forget removes the chunks of other versions of some objects: version gives those that
+// count, by object.
+func (c *Chunks) Forget(version map[uint64][16]byte) error {
+	unlock, err := lock(filepath.Join(c.dir.root, lockName), unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var old []string
+	eachFile(c.path, false, func(dir string, e fs.DirEntry, k disk.Key) {
+		if v, ok := version[k.Object]; ok && v != k.Version {
+			old = append(old, filepath.Join(dir, e.Name()))
+		}
+	})
+	if len(old) == 0 {
+		return nil
+	}
+	return c.dir.change(func() (n int64) {
+		for _, path := range old {
+			n -= unlink(path)
+		}
+		return n
+	})
+}
+
+// ChunkStats say what is kept of a data set.
+type ChunkStats struct {
+	// Chunks and Bytes are there now, Kept and KeptBytes were added by this process, and
+	// Damaged of them were not what had been written.
+	Chunks    int64  `json:"chunks"`
+	Bytes     int64  `json:"bytes"`
+	Kept      int64  `json:"kept"`
+	KeptBytes int64  `json:"kept_bytes"`
+	Damaged   int64  `json:"damaged"`
+	Folder    string `json:"folder"`
+}
+
+// Stats looks at what there is.
+func (c *Chunks) Stats() ChunkStats {
+	s := ChunkStats{Kept: c.kept.Load(), KeptBytes: c.keptBytes.Load(), Damaged: c.badChunks.Load(), Folder: c.path}
+	eachFile(c.path, false, func(_ string, _ fs.DirEntry, k disk.Key) {
+		s.Chunks++
+		s.Bytes += k.Size
+	})
+	return s
+}
+
+// Close ends all use of the cache.
+func (c *Chunks) Close() error {
+	c.open.close()
+	c.use()
+	return nil
+}
+
+// whyNot says why nothing can be kept in a folder.
+func whyNot(err error, path string) string {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return "there is no space left for " + path
+	}
+	return err.Error()
+}
+
+var _ disk.Shelf = (*Chunks)(nil)
+
+// Any says whether anything is kept.
+func (c *Chunks) Any() bool {
+	entries, err := os.ReadDir(filepath.Join(c.path, chunksName))
+	return err == nil && len(entries) > 0
+}

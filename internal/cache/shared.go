@@ -1,0 +1,132 @@
+package cache
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/stokerdata/stoker/store/disk"
+)
+
+// handles are files that stay open between uses, up to a number of them: those that were
+// used last.
+type handles[F interface{ close() }] struct {
+	mu    sync.Mutex
+	most  int
+	open  map[string]*list.Element // of *handle[F], by path
+	order list.List                // the one used last in front
+}
+
+// handle is an open file, while somebody uses it.
+type handle[F interface{ close() }] struct {
+	f    F
+	path string
+	refs int
+	gone bool // from the list: its last user closes it
+}
+
+// take opens a file, or finds it open.
+func (h *handles[F]) take(path string, open func() (F, error)) (*handle[F], error) {
+	h.mu.Lock()
+	if e := h.open[path]; e != nil {
+		f := e.Value.(*handle[F])
+		f.refs++
+		h.order.MoveToFront(e)
+		h.mu.Unlock()
+		return f, nil
+	}
+	h.mu.Unlock()
+	file, err := open()
+	if err != nil {
+		return nil, err
+	}
+	f := &handle[F]{f: file, path: path, refs: 1}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open[path] != nil {
+		f.gone = true // another one was faster: this one is used once
+		return f, nil
+	}
+	if h.open == nil {
+		h.open = map[string]*list.Element{}
+	}
+	h.open[path] = h.order.PushFront(f)
+	for len(h.open) > h.most {
+		h.forgetLocked(h.order.Back().Value.(*handle[F]))
+	}
+	return f, nil
+}
+
+func (h *handles[F]) forgetLocked(f *handle[F]) {
+	f.gone = true
+	h.order.Remove(h.open[f.path])
+	delete(h.open, f.path)
+	if f.refs == 0 {
+		f.f.close()
+	}
+}
+
+func (h *handles[F]) giveBack(f *handle[F]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.refs--; f.refs == 0 && f.gone {
+		f.f.close()
+	}
+}
+
+// forget closes a file when nobody uses it any more.
+func (h *handles[F]) forget(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.open[path]; e != nil {
+		h.forgetLocked(e.Value.(*handle[F]))
+	}
+}
+
+func (h *handles[F]) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.open {
+		h.forgetLocked(e.Value.(*handle[F]))
+	}
+}
+
+// claims are the chunks that this process is about to keep: one reads, others wait.
+type claims struct {
+	mu   sync.Mutex
+	busy map[disk.Key]chan struct{} // closed when it is done
+}
+
+// begin claims a chunk, or waits for who has, and says whether it is there then.
+func (c *claims) begin(ctx context.Context, k disk.Key, has func(disk.Key) bool) (mine, there bool, err error) {
+	for {
+		c.mu.Lock()
+		busy := c.busy[k]
+		if busy == nil {
+			if c.busy == nil {
+				c.busy = map[disk.Key]chan struct{}{}
+			}
+			c.busy[k] = make(chan struct{})
+		}
+		c.mu.Unlock()
+		if busy == nil {
+			return true, false, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return false, false, context.Cause(ctx)
+		}
+		if has(k) {
+			return false, true, nil
+		}
+	}
+}
+
+// end ends a claim.
+func (c *claims) end(k disk.Key) {
+	c.mu.Lock()
+	close(c.busy[k])
+	delete(c.busy, k)
+	c.mu.Unlock()
+}

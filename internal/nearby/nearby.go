@@ -1,0 +1,196 @@
+// Package nearby keeps a part of data that lies far away on a disk of this machine: it
+// says which data that is, into which pieces it is cut, and opens the cache of them
+// (store/disk over internal/cache). The pipeline and stoker cache warm use it.
+package nearby
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/disk"
+)
+
+// maxObjects is the most objects that are cut into pieces one by one, or are looked at
+// for other versions of them.
+const maxObjects = 1 << 22
+
+// Local is the path of a store of local files, "" of others.
+func Local(s store.Store) string {
+	if id, ok := store.As[store.Identifier](s); ok {
+		if name, _ := id.Identity(); filepath.IsAbs(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Far says whether a store lies on another machine: a bucket, a web server, or a file
+// system over a network.
+func Far(s store.Store) bool {
+	path := Local(s)
+	if path == "" {
+		return true
+	}
+	m, ok := proc.Live.MountOf(path)
+	return ok && proc.RemoteFiles(m.Type) != ""
+}
+
+// Of says whether the data of a source lies far away.
+func Of(src driver.Source) bool {
+	return src.Info().Objects > 0 && Far(src.Object(0).Store)
+}
+
+// Chunks are the pieces that the objects of a source are best cut into, nil where the
+// source has no chunks.
+func Chunks(src driver.Source) (list []disk.Piece) {
+	starts := driver.ChunksOf(src)
+	for c := range len(starts) - 1 {
+		e := src.(driver.Chunker).Chunk(c)
+		ob := src.Object(e.Object)
+		list = append(list, disk.Piece{Path: ob.Store.Path(ob.Entry.Name), Off: e.Offset, Size: e.Size})
+	}
+	return list
+}
+
+// Pieces are the chunks of a source, or parts of its objects of the same size.
+func Pieces(src driver.Source) []disk.Piece {
+	if list := Chunks(src); list != nil {
+		return list
+	}
+	var list []disk.Piece
+	for n := range min(src.Info().Objects, maxObjects) {
+		ob := src.Object(n)
+		path := ob.Store.Path(ob.Entry.Name)
+		for off := int64(0); off < ob.Entry.Size; off += disk.PieceBytes {
+			list = append(list, disk.Piece{Path: path, Off: off, Size: min(disk.PieceBytes, ob.Entry.Size-off)})
+		}
+	}
+	return list
+}
+
+// Options say where things are kept.
+type Options struct {
+	// Dir is the folder and Limit its size in bytes, as cache.At takes them.
+	Dir   string
+	Limit int64
+	// Memory says which pieces are kept in memory: they need no place on the disk where
+	// there is not enough for all. Nil for none.
+	Memory func(disk.Piece) bool
+	// Buffers is how many chunks may be read at once for a part of them, each of
+	// Largest bytes at most.
+	Buffers int
+	Largest int64
+	// Say is told once when nothing can be kept any more.
+	Say func(string)
+}
+
+// Cache is what is kept of the data of a source.
+type Cache struct {
+	*disk.Disk
+	Chunks *cache.Chunks
+	src    driver.Source
+	cut    *disk.Cut
+}
+
+// Largest is the largest piece that a source has, as far as pieces are kept.
+func Largest(src driver.Source) int64 {
+	most := int64(disk.PieceBytes)
+	for _, c := range Chunks(src) {
+		most = max(most, min(c.Size, disk.MaxPiece))
+	}
+	return most
+}
+
+// Open opens what is kept of a source whose data lies far away. Chunks of objects that
+// are of another version by now are removed.
+func Open(src driver.Source, opt Options) (*Cache, error) {
+	dir, err := cache.At(opt.Dir, opt.Limit)
+	if err != nil {
+		return nil, err
+	}
+	first := src.Object(0).Store
+	origin := first.String()
+	if id, ok := store.As[store.Identifier](first); ok {
+		origin, _ = id.Identity()
+	}
+	chunks, err := cache.OpenChunks(dir, origin, func(why string) { opt.Say("nothing more is cached: " + why) })
+	if err != nil {
+		return nil, err
+	}
+	not := opt.Memory
+	if limit, _ := dir.Limit(); not != nil && limit > total(src) {
+		not = nil // they are there for the next job, too
+	}
+	c := &Cache{Chunks: chunks, src: src, cut: disk.NewCut(Chunks(src), false, nil)}
+	if c.Disk, err = disk.New(disk.Options{
+		Shelf: chunks, Cut: c.cut, Far: Far, Not: not, Buffers: opt.Buffers, Largest: opt.Largest,
+	}); err == nil {
+		if err = c.forget(); err != nil {
+			c.Disk.Close()
+		}
+	}
+	if err != nil {
+		_ = chunks.Close()
+		return nil, fmt.Errorf("opening the cache of %s: %w", origin, err)
+	}
+	return c, nil
+}
+
+// total is about what all of a source takes in the cache.
+func total(src driver.Source) (n int64) {
+	for i := range src.Info().Objects {
+		n += src.Object(i).Entry.Size
+	}
+	return n + n/100
+}
+
+// forget removes chunks of other versions.
+func (c *Cache) forget() error {
+	if !c.Chunks.Any() {
+		return nil
+	}
+	now := map[uint64][16]byte{}
+	for n := range min(c.src.Info().Objects, maxObjects) {
+		ob := c.src.Object(n)
+		k := disk.KeyOf(ob.Store.Path(ob.Entry.Name), ob.Entry.Version, 0, 0)
+		now[k.Object] = k.Version
+	}
+	return c.Chunks.Forget(now)
+}
+
+// Keys are those of all chunks of the source's data, with the bytes of each.
+func (c *Cache) Keys(f func(object int64, off, size int64, k disk.Key) error) error {
+	for n := range c.src.Info().Objects {
+		ob := c.src.Object(n)
+		if !Far(ob.Store) {
+			continue
+		}
+		for _, k := range c.cut.Keys(ob.Store.Path(ob.Entry.Name), ob.Entry.Version, ob.Entry.Size) {
+			if err := f(n, k.Off, k.Size, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Stats are those of what is kept, and what it has saved.
+type Stats struct {
+	disk.Stats
+	cache.ChunkStats
+	// Note says why nothing more is kept, "" where that is not so.
+	Note string `json:"note,omitempty"`
+}
+
+// Stats returns the counters.
+func (c *Cache) Stats() Stats { return Stats{Stats: c.Disk.Stats(), ChunkStats: c.Chunks.Stats()} }
+
+// Close ends all use of the cache, when nobody reads through it any more.
+func (c *Cache) Close() error {
+	c.Disk.Close()
+	return c.Chunks.Close()
+}

@@ -1,0 +1,95 @@
+package nearby
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/store/disk"
+)
+
+// Warmed says what there was to keep, and what is kept.
+type Warmed struct {
+	Chunks, Bytes   int64 // of all data
+	Kept, KeptBytes int64 // that are kept
+	Now, NowBytes   int64 // of those, that were not before
+}
+
+// errFull ends Warm when there is no room for more.
+var errFull = errors.New("there is no room for more")
+
+// Warm keeps all of the data, as far as there is room. Progress is told of the bytes of
+// each chunk that is there. It reads with some readers at once.
+func (c *Cache) Warm(ctx context.Context, readers int, progress func(bytes int64)) (Warmed, error) {
+	type chunk struct {
+		object, off, size int64
+		k                 disk.Key
+	}
+	var w struct{ chunks, bytes, kept, keptBytes, now, nowBytes atomic.Int64 }
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	objects := direct.NewObjects(c.src, nil)
+	objects.Decorate = c.Store
+	todo := make(chan chunk)
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			var buf []byte
+			for t := range todo {
+				was := c.Chunks.Has(t.k)
+				if !was {
+					if int64(cap(buf)) < t.size {
+						buf = make([]byte, t.size)
+					}
+					if err := objects.Read(ctx, t.object, buf[:t.size], t.off); err != nil {
+						cancel(err)
+						return
+					}
+					if !c.Chunks.Has(t.k) {
+						cancel(errFull)
+						return
+					}
+					w.now.Add(1)
+					w.nowBytes.Add(t.size)
+				}
+				w.kept.Add(1)
+				w.keptBytes.Add(t.size)
+				progress(t.size)
+			}
+		})
+	}
+	full := false
+	err := c.Keys(func(object, off, size int64, k disk.Key) error {
+		w.chunks.Add(1)
+		w.bytes.Add(size)
+		if full = full || ctx.Err() != nil; full {
+			return nil
+		}
+		select {
+		case todo <- chunk{object, off, size, k}:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	close(todo)
+	wg.Wait()
+	if why := context.Cause(ctx); why != nil && !errors.Is(why, errFull) {
+		err = why
+	}
+	if cerr := objects.Close(); err == nil {
+		err = cerr
+	}
+	return Warmed{w.chunks.Load(), w.bytes.Load(), w.kept.Load(), w.keptBytes.Load(), w.now.Load(), w.nowBytes.Load()}, err
+}
+
+// Bytes are those of all data that lies far away.
+func (c *Cache) Bytes() (n int64) {
+	for i := range c.src.Info().Objects {
+		if ob := c.src.Object(i); Far(ob.Store) {
+			n += ob.Entry.Size
+		}
+	}
+	return n
+}

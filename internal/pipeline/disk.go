@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/disk"
+)
+
+// maxBuffers is how many chunks are read at once of which a record was asked for.
+const maxBuffers = 8
+
+// onDisk is what is kept of data far away on a disk of this machine.
+type onDisk struct {
+	*nearby.Cache
+	buffers int // 0: nothing is kept
+	largest int64
+	mu      sync.Mutex
+	note    string
+}
+
+// say tells why nothing is kept, or no more.
+func (d *onDisk) say(p *Pipeline, what string) {
+	d.mu.Lock()
+	d.note = what
+	d.mu.Unlock()
+	if p.cfg.Say != nil {
+		p.cfg.Say(what)
+	}
+}
+
+func (d *onDisk) noted() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.note
+}
+
+// wanted adds what the disk's buffers take to a request for memory, if something is to be
+// kept there: records are asked for one by one where the order is no window, and a chunk
+// is read as a whole for each.
+func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
+	if p.cfg.Cache != CacheAuto || p.kept.src != nil || !nearby.Of(p.src) {
+		return
+	}
+	if !p.worthKeeping(info) {
+		d.say(p, "nothing is cached on a disk: less than half of the data is wanted, and it would be read as a whole")
+		return
+	}
+	d.largest = nearby.Largest(p.src)
+	n := maxBuffers
+	if p.window != nil && p.window.own != nil {
+		n = 1
+	}
+	for before := *r; n > 0; n /= 2 {
+		*r = before
+		r.Cache += int64(n) * d.largest
+		if r.Automatic { // which was chosen without it
+			r.Memory += int64(n) * d.largest
+		}
+		if _, err := budget.Make(r); err == nil {
+			d.buffers = n
+			return
+		}
+		*r = before
+	}
+	d.say(p, "nothing is cached on a disk: memory does not suffice to read a chunk as a whole")
+}
+
+// worthKeeping says whether half of the data at least is wanted.
+func (p *Pipeline) worthKeeping(info *driver.Info) bool {
+	if !p.mostIsWanted() {
+		return false
+	}
+	records := int64(p.recordBytes(info) * float64(info.Len))
+	if records == 0 {
+		return true
+	}
+	all := int64(0)
+	for n := range info.Objects {
+		if all += p.src.Object(n).Entry.Size; all > 2*records {
+			return false
+		}
+	}
+	return true
+}
+
+// open opens the cache. That there is none is no failure: everything works without.
+func (d *onDisk) open(p *Pipeline) error {
+	if d.buffers == 0 {
+		return nil
+	}
+	c, err := nearby.Open(p.src, nearby.Options{
+		Dir: p.cfg.CacheDir, Limit: p.cfg.CacheLimit, Buffers: d.buffers, Largest: d.largest, Memory: p.inMemory(),
+		Say: func(what string) { d.say(p, what) },
+	})
+	if err != nil {
+		d.say(p, "there is no cache: "+err.Error())
+		return nil
+	}
+	d.Cache = c
+	return nil
+}
+
+// inMemory says which pieces are kept in memory as a whole.
+func (p *Pipeline) inMemory() func(disk.Piece) bool {
+	if p.ram == nil {
+		return nil
+	}
+	return func(c disk.Piece) bool { return p.ram.Has(c) }
+}
+
+// close ends the use of the cache, when nobody reads any more.
+func (d *onDisk) close() error {
+	if d.Cache == nil {
+		return nil
+	}
+	return d.Cache.Close()
+}
+
+// count puts the cache into the statistics.
+func (d *onDisk) count(s *Stats) {
+	if d.Cache == nil {
+		return
+	}
+	st := d.Cache.Stats()
+	st.Note = d.noted()
+	s.CacheDisk = &st
+}

@@ -1,0 +1,196 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/count"
+	"github.com/stokerdata/stoker/store/storetest"
+)
+
+// cacheDir is a configuration with a cache on a disk, of an engine of its own.
+func cacheDir(t testing.TB, dir string, limit int64, cfg Config) (*Pipeline, *calls) {
+	cfg.Cache, cfg.CacheDir, cfg.CacheLimit, cfg.Memory, cfg.Threads = CacheAuto, dir, limit, 192<<20, 2
+	p, c, _ := openRemote(t, cfg)
+	return p, c
+}
+
+// readBytes is what was read of shards.
+func (c *calls) readBytes() (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.shards {
+		n += e.Size
+	}
+	return n
+}
+
+func goThrough(t testing.TB, p *Pipeline, n int) {
+	t.Helper()
+	for range n {
+		for _, b := range raggedBatches(t, p, int(p.Info().Steps)+1) {
+			for i, id := range b.ids {
+				if string(b.rows[i]) != string(windowValues()[id]) {
+					t.Fatalf("row %d is not record %d", i, id)
+				}
+			}
+		}
+	}
+}
+
+// chunkBytesOf is what all chunks of the pack take, and how many there are.
+func chunkBytesOf(t testing.TB) (all int64, chunks int) {
+	t.Helper()
+	plain, _, _ := openRemote(t, Config{BatchSize: 64, Window: 16, Memory: 64 << 20})
+	for n := range plain.window.Chunks() {
+		all += plain.window.own.Chunk(n).Size
+	}
+	return all, plain.window.Chunks()
+}
+
+// With room for a share of the data on the disk, later epochs read the rest of it of the
+// store, also in the next job; with a share in memory as well, the rest of that.
+func TestCacheOnDisk(t *testing.T) {
+	const later = 2
+	all, chunks := chunkBytesOf(t)
+	for _, window := range []int{0, 16} {
+		for _, ram := range []int64{0, 25} {
+			for _, percent := range []int64{25, 50, 75, 200} {
+				if (ram > 0 || window == 0) && percent != 50 {
+					continue
+				}
+				t.Run(fmt.Sprint(window, " ", ram, " ", percent), func(t *testing.T) {
+					dir := t.TempDir()
+					limit := all * percent / 100
+					cfg := Config{BatchSize: 64, Window: window, CacheMemory: all * ram / 100}
+					for run := range 2 {
+						p, c := cacheDir(t, dir, limit, cfg)
+						p.Start(item.Position{})
+						goThrough(t, p, later)
+						st, hedges := p.Stats(), p.fetch.Counters().Hedges
+						if err := p.Close(); err != nil {
+							t.Fatal(err)
+						}
+						d := st.CacheDisk
+						if d == nil || d.Bytes > limit || d.HitBytes == 0 || d.Note != "" || run == 1 && d.Damaged > 0 {
+							t.Fatalf("%+v", d)
+						}
+						inMemory := int64(0)
+						if st.CacheMemory != nil && percent < 100 {
+							inMemory = st.CacheMemory.Bytes
+						}
+						// A chunk takes a little more on the disk, and one more does not fit.
+						room := min(limit-int64(chunks)*2*4096-all/int64(chunks), all-inMemory)
+						if percent > 100 {
+							room = all
+						}
+						if d.Bytes < room {
+							t.Errorf("run %d: %d bytes are kept, with room for %d", run, d.Bytes, limit)
+						}
+						// Records as small as these are read with what lies between them where they are picked
+						// one by one. The epoch that comes next has begun.
+						rest := float64(all - d.Bytes - inMemory)
+						most := (later + 1) * 1.01 * rest
+						if run == 0 {
+							most += float64(d.Bytes + inMemory)
+						} else {
+							most += float64(inMemory)
+						}
+						if got := c.readBytes(); (window > 0 || percent > 100) && hedges == 0 && float64(got) > most {
+							t.Errorf("run %d: %d bytes were read of the store, at most %.0f were to be", run, got, most)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// The ranks of a node fill one cache: each chunk is read of the store by one of them.
+func TestRanksShareTheDisk(t *testing.T) {
+	all, _ := chunkBytesOf(t)
+	for _, window := range []int{0, 16} {
+		dir := t.TempDir()
+		var ranks []*Pipeline
+		var read []*calls
+		for rank := range 3 {
+			p, c := cacheDir(t, dir, 1<<30, Config{BatchSize: 20, Window: window, Rank: rank, WorldSize: 3})
+			p.Start(item.Position{})
+			ranks, read = append(ranks, p), append(read, c)
+		}
+		var wg sync.WaitGroup
+		for _, p := range ranks {
+			wg.Go(func() { goThrough(t, p, 1+window/16) })
+		}
+		wg.Wait()
+		got := int64(0)
+		for _, c := range read {
+			got += c.readBytes()
+		}
+		if float64(got) > 1.01*float64(all) {
+			t.Errorf("window %d: %d bytes were read of the store, there are %d", window, got, all)
+		}
+	}
+}
+
+// An object that has another version is read anew, and what was kept of the old one goes.
+func TestCacheOfAnotherVersion(t *testing.T) {
+	objects, err := remotePack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p, _ := cacheDir(t, dir, 1<<30, Config{BatchSize: 64, Window: 16})
+	p.Start(item.Position{})
+	goThrough(t, p, 1)
+	before := p.Stats().CacheDisk.Bytes
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := remoteConfig(t, Config{BatchSize: 64, Window: 16, Cache: CacheAuto, CacheDir: dir, CacheLimit: 1 << 30, Memory: 64 << 20})
+	var s *count.Store
+	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) {
+		m := storetest.NewMemory(nil)
+		for _, name := range slices.Sorted(maps.Keys(objects)) {
+			m.Put(name, nil)
+			m.Put(name, objects[name]) // another version of each
+		}
+		s = count.New(m, nil)
+		return pack.OpenStore(ctx, s, nil)
+	}
+	again := mustOpen(t, cfg)
+	if got := again.Stats().CacheDisk; got.Bytes != 0 {
+		t.Errorf("%d bytes of another version are kept", got.Bytes)
+	}
+	again.Start(item.Position{})
+	goThrough(t, again, 2)
+	if got := again.Stats().CacheDisk; got.Bytes != before || s.Stats().Bytes < before {
+		t.Errorf("%+v, before it was %d", got, before)
+	}
+}
+
+// A cache that cannot be made is said, and everything works without.
+func TestNoCacheOnDisk(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := cacheDir(t, file, 1<<30, Config{BatchSize: 64, Window: 16})
+	if p.Info().CacheNote == "" {
+		t.Error("nothing is said")
+	}
+	p.Start(item.Position{})
+	goThrough(t, p, 1)
+	if p.Stats().CacheDisk != nil {
+		t.Error("there are counters of no cache")
+	}
+}

@@ -1,0 +1,119 @@
+"""Data in a bucket that is kept on a disk of this machine: read once, by all who share it, and never wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_remote import BUCKET, SECRET, run, s3
+
+import stoker
+
+__all__ = ["s3"]
+Make = Callable[..., stoker.Loader]
+URL = f"s3://{BUCKET}/packs/train"
+
+
+@pytest.fixture
+def pack(binary: str, tmp_path: Path, s3: Path) -> Path:
+    """A pack of rows of 4 KiB in the bucket; the same on this machine."""
+    rows = np.arange(3000, dtype=np.uint8)[:, None] + np.zeros(4096, np.uint8)
+    np.save(tmp_path / "rows.npy", rows)
+    for to in (URL, tmp_path / "local"):
+        run(binary, "pack", tmp_path / "rows.npy", to, "--chunk-size", "256KiB")
+    return tmp_path / "local"
+
+
+def network(loader: stoker.Loader) -> int:
+    """How many bytes the engine has asked servers for."""
+    return sum(n["bytes"] for n in loader.stats()["engine"].get("network", []))
+
+
+@pytest.mark.parametrize("shuffle", [True, "window:8"])
+def test_later_epochs_are_local(shuffle: bool | str, pack: Path, make: Make, tmp_path: Path, binary: str) -> None:
+    def load(source: object, **options: object) -> stoker.Loader:
+        return make(source, batch_size=50, shuffle=shuffle, seed=3, memory="256MiB", **options)
+
+    here = load(pack)
+    there = load(URL, cache_dir=tmp_path / "nvme", cache_limit="1GB")
+    read = []
+    for _ in range(3):
+        for a, b in zip(here, there, strict=True):
+            assert np.array_equal(a[0], b[0])
+        read.append(network(there))
+    total = sum(p.stat().st_size for p in pack.glob("*.arrow"))
+    disk = there.stats()["engine"]["cache_disk"]
+    assert read[0] == read[1] == read[2] <= 1.05 * total
+    assert disk["bytes"] > 0.95 * total and disk["hit_bytes"] > 1.9 * total and disk["damaged"] == 0
+    there.close()
+
+    # Another job finds it, and what is damaged is read again.
+    chunks = sorted((tmp_path / "nvme").rglob("chunks/*/*"))
+    assert len(chunks) == disk["chunks"]
+    assert all(p.stat().st_mode & 0o777 == 0o600 for p in chunks)
+    with chunks[3].open("r+b") as f:
+        f.seek(1000)
+        f.write(b"damage")
+    again = load(URL, cache_dir=tmp_path / "nvme")
+    before = network(again)
+    for a, b in zip(load(pack), again, strict=True):
+        assert np.array_equal(a[0], b[0])
+    assert 0 < network(again) - before < 0.1 * total
+    assert again.stats()["engine"]["cache_disk"]["damaged"] == 1
+    again.close()
+    for p in (tmp_path / "nvme").rglob("*"):
+        assert p.is_dir() or SECRET.encode() not in p.read_bytes()
+
+
+def test_commands(pack: Path, make: Make, tmp_path: Path, binary: str) -> None:
+    at = ("--cache-dir", tmp_path / "nvme")
+    assert "0 of them now" not in run(binary, "cache", "warm", URL, *at)
+    assert "0 of them now" in run(binary, "cache", "warm", URL, *at)
+    (entry,) = json.loads(run(binary, "cache", "ls", "--json", *at))["data"]
+    assert entry["origin"] == URL and entry["chunks"] > 10 and entry["records"] == 0
+    assert URL in run(binary, "cache", "ls", *at)
+    loader = make(URL, batch_size=50, shuffle=True, cache_dir=tmp_path / "nvme")
+    before = network(loader)
+    assert sum(len(b.index) for b in loader) == 3000
+    assert network(loader) == before
+    assert "a job uses it" in run(binary, "cache", "rm", URL, *at, code=1)
+    loader.close()
+
+    with sorted((tmp_path / "nvme").rglob("chunks/*/*"))[0].open("r+b") as f:
+        f.write(b"damage")
+    said = run(binary, "cache", "verify", URL, *at, code=4)
+    assert f"{URL}/" in said and "bytes " in said and "damaged" in said
+    assert "damaged" not in run(binary, "cache", "verify", *at)
+    assert f"removed {entry['chunks'] - 1} chunks" in run(binary, "cache", "rm", URL + "/", *at)
+    assert json.loads(run(binary, "cache", "ls", "--json", *at))["data"] == []
+
+    # Nothing passes the limit.
+    run(binary, "cache", "limit", "3MB", *at)
+    said = run(binary, "cache", "warm", URL, *at)
+    (entry,) = json.loads(run(binary, "cache", "ls", "--json", *at))["data"]
+    assert 0 < entry["bytes"] <= 3_000_000 and f"{entry['chunks']} of " in said
+
+
+def test_a_new_version_is_read(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) -> None:
+    run(binary, "cache", "warm", URL, "--cache-dir", tmp_path / "nvme")
+    rows = np.full((2000, 4096), 7, np.uint8)
+    np.save(tmp_path / "rows.npy", rows)
+    shutil.rmtree(s3 / "packs/train")
+    run(binary, "pack", tmp_path / "rows.npy", URL, "--chunk-size", "256KiB")
+    loader = make(URL, batch_size=50, cache_dir=tmp_path / "nvme")
+    batches = [b.copy() for b in loader]
+    assert len(batches) == 40 and all((b[0] == 7).all() for b in batches)
+    loader.close()
+    kept = sum(p.stat().st_size for p in (tmp_path / "nvme").rglob("chunks/*/*"))
+    assert kept < 1.2 * 2000 * 4096
+
+
+def test_no_room_for_a_cache(pack: Path, make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(RuntimeWarning, match="there is no cache"):
+        loader = make(URL, batch_size=50, cache_dir=tmp_path / "file")
+    assert sum(len(b.index) for b in loader) == 3000

@@ -1,0 +1,343 @@
+// Package disk holds a part of what a store has on a disk of this machine: what is read
+// of a store far away is kept in chunks, and read from the disk from then on, in this
+// process and in all others that share the disk.
+//
+// A chunk is kept when the first part of it is read, as a whole, as long as there is
+// room. What the disk does is a Shelf's business; what belongs to a chunk, who reads it
+// from the store, and what is said of it, is this package's.
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/internal/pieces"
+)
+
+// Piece is a range of an object that is kept as a whole, or not.
+type Piece = pieces.Piece
+
+const (
+	// PieceBytes is how large the pieces are of objects of which nobody says where they
+	// are best cut.
+	PieceBytes = 8 << 20
+	// MaxPiece is the largest piece that there is: a larger one is cut.
+	MaxPiece = 16 << 20
+)
+
+// Key is what a chunk is known by: bytes of one version of an object.
+type Key struct {
+	// Object is a hash of the object's path, Version one of path and version.
+	Object  uint64
+	Version [16]byte
+	// Off and Size are the bytes.
+	Off, Size int64
+}
+
+// KeyOf makes the key of a chunk of an object.
+func KeyOf(path, version string, off, size int64) Key {
+	b := append(append([]byte(path), 0), version...)
+	return Key{Object: xxh3.HashString(path), Version: xxh3.Hash128(b).Bytes(), Off: off, Size: size}
+}
+
+// Hash of a key.
+func (k Key) Hash() uint64 {
+	h := binary.LittleEndian.Uint64(k.Version[:])
+	return pieces.Mix(h ^ pieces.Mix(uint64(k.Off)))
+}
+
+// Shelf is where chunks are kept. Its methods may be called from any goroutine.
+type Shelf interface {
+	// Read fills p from an offset of a chunk. It says false where that is not there, or
+	// is not what was kept: it is then gone.
+	Read(k Key, p []byte, off int64) bool
+	// Begin says that somebody is about to read a chunk of the store to keep it. There
+	// are three answers: a Fill, that it is there by now, and neither, since there is no
+	// room. It waits while somebody else, in this process or another, is at it. What is
+	// for messages.
+	Begin(ctx context.Context, k Key, what string) (f Fill, there bool, err error)
+}
+
+// Fill is a chunk that somebody has said to keep. One of its methods is called, once.
+type Fill interface {
+	// Keep keeps the chunk, whose bytes these are, where that can be.
+	Keep(b []byte)
+	// Drop gives it up.
+	Drop()
+}
+
+// Options say what is kept, and where.
+type Options struct {
+	Shelf Shelf
+	// Cut says into which pieces objects are cut, nil for every PieceBytes.
+	Cut *Cut
+	// Far says which stores are worth it, nil for all.
+	Far func(store.Store) bool
+	// Not says which pieces are not to be kept, though what is there of them is used;
+	// nil for none.
+	Not func(Piece) bool
+	// Buffers is how many chunks may be read at once of which only a part was asked for,
+	// and Largest the largest of them. They take Buffers x Largest bytes.
+	Buffers int
+	Largest int64
+}
+
+// Disk is what is kept of some stores. Its methods may be called from any goroutine,
+// except Close, which is called when nobody reads any more.
+type Disk struct {
+	opt   Options
+	block *arena.Block
+	free  chan []byte
+
+	hits, hitBytes, missBytes atomic.Int64
+}
+
+// New makes the cache. The memory of its buffers is taken as they are used.
+func New(opt Options) (*Disk, error) {
+	opt.Buffers = max(opt.Buffers, 1)
+	opt.Largest = min(max(opt.Largest, PieceBytes), MaxPiece)
+	d := &Disk{opt: opt, free: make(chan []byte, opt.Buffers)}
+	n := int64(opt.Buffers) * opt.Largest
+	d.block = arena.NewBlock(arena.NewBudget(n+2<<20), arena.PurposeRead)
+	mem, err := d.block.Bytes(int(n))
+	if err != nil {
+		return nil, err
+	}
+	for range opt.Buffers {
+		d.free <- mem[:opt.Largest:opt.Largest]
+		mem = mem[opt.Largest:]
+	}
+	return d, nil
+}
+
+// Stats are what was kept and what that has saved.
+type Stats struct {
+	// Hits are reads of which a part at least came from the disk, HitBytes those bytes;
+	// MissBytes were read of the store.
+	Hits      int64 `json:"hits"`
+	HitBytes  int64 `json:"hit_bytes"`
+	MissBytes int64 `json:"miss_bytes"`
+}
+
+// Stats returns the counters.
+func (d *Disk) Stats() Stats {
+	return Stats{Hits: d.hits.Load(), HitBytes: d.hitBytes.Load(), MissBytes: d.missBytes.Load()}
+}
+
+// Close gives the memory back.
+func (d *Disk) Close() { d.block.Free() }
+
+// Store is s with what is kept in front of it.
+func (d *Disk) Store(s store.Store) store.Store {
+	if d.opt.Far != nil && !d.opt.Far(s) {
+		return s
+	}
+	return &cached{s, d}
+}
+
+type cached struct {
+	store.Store
+	d *Disk
+}
+
+// Unwrap finds the abilities of the store below.
+func (s *cached) Unwrap() store.Store { return s.Store }
+
+// Open opens an object.
+func (s *cached) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.around(name, o), nil
+}
+
+// OpenEntry opens an object that was described, without asking the store where it need
+// not be asked.
+func (s *cached) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
+	o, err := store.OpenEntry(ctx, s.Store, e)
+	if err != nil {
+		return nil, err
+	}
+	return s.around(e.Name, o), nil
+}
+
+func (s *cached) around(name string, o store.Object) store.Object {
+	ob := &object{d: s.d, path: s.Path(name), size: o.Size(), version: o.Version()}
+	if ob.version == "" { // nobody could tell whether it is the same object
+		return o
+	}
+	ob.pieces = s.d.opt.Cut.of(ob.path)
+	return store.Intercept(o, true, ob.read)
+}
+
+// Cut says into which pieces objects are cut: into given ones, or, those of which none
+// are given, every PieceBytes.
+type Cut struct{ objects map[string][]Piece }
+
+// NewCut makes a Cut of pieces, in any order. They must not overlap. Pieces that are too
+// large are cut, and with whole what lies between them is pieces, too; size says how
+// large an object is.
+func NewCut(list []Piece, whole bool, size func(path string) int64) *Cut {
+	c := &Cut{objects: pieces.ByObject(slices.Clone(list))}
+	for path, of := range c.objects {
+		var out []Piece
+		add := func(from, to int64) {
+			for to-from > MaxPiece {
+				out = append(out, Piece{Path: path, Off: from, Size: PieceBytes})
+				from += PieceBytes
+			}
+			if to > from {
+				out = append(out, Piece{Path: path, Off: from, Size: to - from})
+			}
+		}
+		end := int64(0)
+		for _, p := range of {
+			if whole {
+				add(end, p.Off)
+			}
+			add(p.Off, p.Off+p.Size)
+			end = p.Off + p.Size
+		}
+		if whole {
+			add(end, size(path))
+		}
+		c.objects[path] = out
+	}
+	return c
+}
+
+func (c *Cut) of(path string) []Piece {
+	if c == nil {
+		return nil
+	}
+	return c.objects[path]
+}
+
+// Keys are those of all pieces of an object.
+func (c *Cut) Keys(path, version string, size int64) []Key {
+	o := &object{path: path, version: version, size: size, pieces: c.of(path)}
+	keys := make([]Key, o.count())
+	for i := range keys {
+		at, n := o.at(i)
+		keys[i] = KeyOf(path, version, at, n)
+	}
+	return keys
+}
+
+// object is an open object.
+type object struct {
+	d             *Disk
+	path, version string
+	size          int64
+	pieces        []Piece // nil: a grid of PieceBytes
+}
+
+func (o *object) count() int {
+	if o.pieces != nil {
+		return len(o.pieces)
+	}
+	return int((o.size + PieceBytes - 1) / PieceBytes)
+}
+
+func (o *object) at(i int) (off, size int64) {
+	if o.pieces != nil {
+		return o.pieces[i].Off, max(min(o.pieces[i].Size, o.size-o.pieces[i].Off), 0)
+	}
+	off = int64(i) * PieceBytes
+	return off, min(PieceBytes, o.size-off)
+}
+
+// read takes what is kept from there, and reads the rest.
+func (o *object) read(ctx context.Context, next store.Next, p []byte, off int64) error {
+	if off < 0 || off > o.size || int64(len(p)) > o.size-off || ctx.Err() != nil {
+		return next.Read(ctx, p, off) // which says what is wrong
+	}
+	hit, start := int64(0), off
+	err := pieces.Cut(o.count(), o.at, off, int64(len(p)), func(i int, off, n int64) error {
+		to := p[off-start : off-start+n]
+		if i < 0 {
+			return o.past(ctx, next, to, off)
+		}
+		had, err := o.part(ctx, next, i, to, off)
+		if had {
+			hit += n
+		}
+		return err
+	})
+	if hit > 0 {
+		o.d.hits.Add(1)
+		o.d.hitBytes.Add(hit)
+	}
+	return err
+}
+
+// past reads what is not kept.
+func (o *object) past(ctx context.Context, next store.Next, p []byte, off int64) error {
+	err := next.Read(ctx, p, off)
+	if err == nil {
+		o.d.missBytes.Add(int64(len(p)))
+	}
+	return err
+}
+
+// part reads a part of piece i, and says whether it came from the disk.
+func (o *object) part(ctx context.Context, next store.Next, i int, p []byte, off int64) (had bool, err error) {
+	at, size := o.at(i)
+	k := KeyOf(o.path, o.version, at, size)
+	if o.d.opt.Shelf.Read(k, p, off-at) {
+		return true, nil
+	}
+	if size > o.d.opt.Largest || o.d.opt.Not != nil && o.d.opt.Not(Piece{Path: o.path, Off: at, Size: size}) {
+		return false, o.past(ctx, next, p, off)
+	}
+	for range 3 { // it may be damaged as soon as it is there
+		fill, there, err := o.d.opt.Shelf.Begin(ctx, k, o.path)
+		switch {
+		case err != nil:
+			return false, err
+		case fill != nil:
+			return false, o.fill(ctx, next, fill, at, size, p, off)
+		case there && o.d.opt.Shelf.Read(k, p, off-at):
+			return true, nil
+		case !there:
+			return false, o.past(ctx, next, p, off)
+		}
+	}
+	return false, o.past(ctx, next, p, off)
+}
+
+// fill reads a piece of the store to keep it, and gives the part that was asked for.
+func (o *object) fill(ctx context.Context, next store.Next, fill Fill, at, size int64, p []byte, off int64) error {
+	kept := false
+	defer func() { // also when the store panics
+		if !kept {
+			fill.Drop()
+		}
+	}()
+	all := p
+	if int64(len(p)) < size {
+		select {
+		case b := <-o.d.free:
+			defer func() { o.d.free <- b }()
+			all = b[:size]
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := o.past(ctx, next, all, at); err != nil {
+		return err
+	}
+	kept = true
+	fill.Keep(all)
+	if int64(len(p)) < size {
+		copy(p, all[off-at:])
+	}
+	return nil
+}
