@@ -149,6 +149,9 @@ func (in *sourceInput) into(m *Manifest, pack string) error {
 				return differs("the classes of masks in field %q have other numbers there", f.Name)
 			}
 		}
+		if !driver.SameColumns(f.Columns, have.Columns) {
+			return differs("field %q is made of its columns in another way: --tensors-of %s makes it as the pack has it", f.Name, pack)
+		}
 		f.Classes, have.Classes, have.Metadata = nil, nil, f.Metadata
 		if err := sameFields([]Field{have}, []Field{*f}); err != nil {
 			return differs("field %q is %s there and %s in the pack", f.Name, f.typeText(), m.Fields[i].typeText())

@@ -112,7 +112,16 @@ func (b *chunkBuilder) put(i int, l *leaf, f *Field, v *value) {
 	switch l.role {
 	case roleValue:
 		switch f.Kind {
-		case driver.KindLabel, driver.KindInt:
+		case driver.KindLabel:
+			switch f.DType {
+			case driver.Uint8:
+				d.Values = append(d.Values, byte(v.Int))
+			case driver.Uint16:
+				d.Values = binary.LittleEndian.AppendUint16(d.Values, uint16(v.Int))
+			default:
+				d.Values = binary.LittleEndian.AppendUint64(d.Values, uint64(v.Int))
+			}
+		case driver.KindInt:
 			d.Values = binary.LittleEndian.AppendUint64(d.Values, uint64(v.Int))
 		case driver.KindFloat:
 			d.Values = binary.LittleEndian.AppendUint64(d.Values, math.Float64bits(v.Float))

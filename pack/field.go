@@ -24,6 +24,8 @@ type Field struct {
 	Boxes  string           `json:"boxes,omitempty"`
 	// Mask says that the voxels of a volume are numbers of classes.
 	Mask bool `json:"mask,omitempty"`
+	// Columns are those of a table that an array of one axis was made of.
+	Columns []driver.Column `json:"columns,omitempty"`
 	// Metadata says that images have columns of EXIF data and colour profiles.
 	Metadata bool `json:"metadata,omitempty"`
 	// Stats are the statistics of all values.
@@ -91,6 +93,9 @@ var arrowTypes = map[driver.DType]arrowipc.Type{
 	driver.Float16: arrowipc.Float16, driver.Float32: arrowipc.Float32, driver.Float64: arrowipc.Float64,
 }
 
+// labelTypes are the column types of labels. Loaders give int64 of all of them.
+var labelTypes = map[driver.DType]arrowipc.Type{"": arrowipc.Int64, driver.Uint8: arrowipc.Uint8, driver.Uint16: arrowipc.Uint16}
+
 // file reports whether the values of a field are files: they are stored together
 // with their paths, as Hugging Face datasets has images and sounds.
 func (f *Field) file() bool {
@@ -128,7 +133,12 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 		return cols, roles, nil
 	}
 	switch f.Kind {
-	case driver.KindLabel, driver.KindInt:
+	case driver.KindLabel:
+		if t, ok := labelTypes[f.DType]; ok {
+			return one(t)
+		}
+		return nil, nil, fmt.Errorf("labels of %q: they have uint8, uint16 or, without a type, int64", f.DType)
+	case driver.KindInt:
 		return one(arrowipc.Int64)
 	case driver.KindFloat:
 		return one(arrowipc.Float64)
@@ -165,6 +175,17 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 		return list(arrowipc.Column{Type: arrowTypes[f.DType]})
 	}
 	return nil, nil, fmt.Errorf("kind %q is not known: use a newer stoker", f.Kind)
+}
+
+// checkColumns checks what a manifest says of an array that is made of columns.
+func (f *Field) checkColumns() error {
+	switch {
+	case f.Columns == nil:
+		return nil
+	case f.Kind != driver.KindArray || len(f.Shape) != 1:
+		return fmt.Errorf("%s %v is not made of columns of a table: an array of one axis can be", f.Kind, f.Shape)
+	}
+	return driver.CheckColumns(f.Columns, f.Shape[0])
 }
 
 // fileColumns are the columns of a field of files: a struct of bytes and path,
@@ -243,6 +264,9 @@ func newSchema(fields []Field, paths bool) (*schema, error) {
 			if err := claim(c.Name, f.Name); err != nil {
 				return nil, err
 			}
+		}
+		if err := f.checkColumns(); err != nil {
+			return nil, fmt.Errorf("field %q: %w", f.Name, err)
 		}
 		if err := belongs(fields, f); err != nil {
 			return nil, err

@@ -170,7 +170,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 
 // fieldOf is a field of a source as a pack has it.
 func fieldOf(f *driver.Field) Field {
-	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask}
+	out := Field{Name: f.Name, Kind: f.Kind, Classes: f.Classes, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask, Columns: f.Columns}
 	switch f.Kind {
 	case driver.KindImage:
 		if f.DType == "" {
@@ -179,7 +179,7 @@ func fieldOf(f *driver.Field) Field {
 		fallthrough
 	case driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
 		out.DType, out.Shape = f.DType, append([]int{}, f.Shape...)
-	case driver.KindTokens, driver.KindMask:
+	case driver.KindTokens, driver.KindMask, driver.KindLabel:
 		out.DType = f.DType
 	}
 	return out
@@ -455,6 +455,9 @@ func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *
 	case driver.KindMask:
 		return e.encodeMask(src, f, p, v, buf)
 	case driver.KindLabel:
+		if n := f.DType.Size(); n > 0 && (src.Int < 0 || src.Int >= 1<<(8*n)) {
+			return &BadInput{Reason: fmt.Sprintf("class number %d does not fit into %s: that has 0 to %d", src.Int, f.DType, 1<<(8*n)-1)}
+		}
 		if f.Classes != nil && (src.Int < 0 || src.Int >= int64(len(f.Classes))) {
 			return &BadInput{Reason: fmt.Sprintf("class number %d of %d", src.Int, len(f.Classes))}
 		}

@@ -71,6 +71,8 @@ func (v *view) int(leaf int, row int64) int64 {
 	switch v.r.sch.leaves[leaf].Width {
 	case 1:
 		return int64(b[row])
+	case 2:
+		return int64(binary.LittleEndian.Uint16(b[2*row:]))
 	case 4:
 		return int64(int32(binary.LittleEndian.Uint32(b[4*row:])))
 	}

@@ -128,12 +128,13 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 		}
 		src = at
 	}
+	look := &view.Options{Threads: opt.Threads, Progress: opt.Looking, OpenSource: openOther}
 	for i := range views {
 		if err != nil {
 			break
 		}
 		var v driver.Source
-		if v, err = view.Open(ctx, src, &views[i], &view.Options{Threads: opt.Threads, Progress: opt.Looking}); err != nil {
+		if v, err = view.Open(ctx, src, &views[i], look); err != nil {
 			_ = src.Close() // the refusal is what counts
 			return nil, err
 		}
@@ -141,6 +142,9 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 	}
 	return src, err
 }
+
+// openOther opens a source that a view is to be like.
+func openOther(ctx context.Context, url string) (driver.Source, error) { return Open(ctx, url, nil) }
 
 // kinds has a table make the kinds that a view asks for: it knows more ways, such as
 // columns of paths.

@@ -175,6 +175,9 @@ func (app *App) inspectText(r *pack.Reader) error {
 			classesText(p, f)
 		}
 	}
+	for i := range m.Fields {
+		columnsText(p, m.Fields[i].Name, m.Fields[i].Columns)
+	}
 	skippedText(p, m)
 	_, err := lipgloss.Fprint(app.Stdout, p.String())
 	return err

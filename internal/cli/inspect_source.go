@@ -64,6 +64,9 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	}
 	p.f("%s\n", t)
 	for i := range info.Fields {
+		columnsText(p, info.Fields[i].Name, info.Fields[i].Columns)
+	}
+	for i := range info.Fields {
 		if info.Fields[i].Kind == driver.KindAudio {
 			if h, err := kind.Listen(app.Context, src, i); err == nil && h.Count > 0 {
 				p.f("  %s: %s\n", clean(info.Fields[i].Name), heardText(&h))
@@ -119,6 +122,9 @@ func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, byt
 		}
 		if f.Classes != nil {
 			out["classes"] = f.Classes
+		}
+		if f.Columns != nil {
+			out["columns"] = f.Columns
 		}
 		if f.MaxBytes > 0 {
 			out["max_bytes"] = f.MaxBytes

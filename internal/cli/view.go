@@ -18,6 +18,7 @@ import (
 type viewFlags struct {
 	spec           view.Spec
 	renames, kinds []string
+	tensors        []string
 }
 
 func (f *viewFlags) register(fl *pflag.FlagSet) {
@@ -33,6 +34,8 @@ func (f *viewFlags) register(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&f.spec.Drop, "drop", nil, "the `FIELDS` that are left out")
 	fl.StringArrayVar(&f.renames, "rename", nil, "`OLD=NEW`: another name for a field (repeat)")
 	fl.StringArrayVar(&f.kinds, "kind", nil, "`FIELD=KIND`: what a field is taken for, e.g. cls=label (repeat)")
+	fl.StringArrayVar(&f.tensors, "tensor", nil, "`NAME=COLUMNS`: one array of columns of a table, e.g. x=age:normalize,city:onehot (repeat)")
+	fl.StringVar(&f.spec.TensorsOf, "tensors-of", "", "make the arrays of columns that this `PACK` has, with its vocabularies and means")
 }
 
 // read checks the flags.
@@ -52,6 +55,23 @@ func (f *viewFlags) read() error {
 	}
 	if err := pairs("rename", f.renames, &f.spec.Rename); err != nil {
 		return err
+	}
+	for _, text := range f.tensors {
+		name, columns, ok := strings.Cut(text, "=")
+		if !ok || name == "" || columns == "" {
+			return usageError("", "--tensor %s: write it like --tensor x=age:normalize,city:onehot", text)
+		}
+		t, err := view.ParseColumns(columns)
+		if err != nil {
+			return usageError("", "--tensor %s: %v", text, err)
+		}
+		if f.spec.Tensors == nil {
+			f.spec.Tensors = map[string]view.Tensor{}
+		}
+		if _, twice := f.spec.Tensors[name]; twice {
+			return usageError("", "--tensor %s: there is a tensor %q already; put commas between its columns", text, name)
+		}
+		f.spec.Tensors[name] = t
 	}
 	return pairs("kind", f.kinds, &f.spec.Kinds)
 }

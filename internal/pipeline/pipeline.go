@@ -164,7 +164,7 @@ func (p *Pipeline) sequences(ctx context.Context) error {
 
 // viewOf is the part that is wanted of a source that somebody else has opened.
 func viewOf(ctx context.Context, src driver.Source, spec *view.Spec) (driver.Source, error) {
-	v, err := view.Open(ctx, src, spec, nil)
+	v, err := view.Open(ctx, src, spec, &view.Options{OpenSource: func(ctx context.Context, url string) (driver.Source, error) { return source.Open(ctx, url, nil) }})
 	if err != nil {
 		_ = src.Close() // the refusal is what counts
 	}

@@ -13,7 +13,8 @@ import stoker
 from stoker.transforms import Transform
 
 OWN = {
-    "Batch", "BatchesHeld", "Buckets", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader", "Padded",
+    "Batch", "BatchesHeld", "Buckets", "Column", "ConfigError", "EngineDied", "EngineNotFound", "Field", "Loader",
+    "Padded",
     "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",

@@ -296,6 +296,7 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
     with h5py.File(tmp_path / "data.h5", "w") as f:
         f["train/x"], f["train/y"] = np.zeros((300, 8, 8, 3), np.uint8), np.arange(300) % 10
     (tmp_path / "train.csv").write_text("x,name\n" + "1.5,a\n" * 20)
+    (tmp_path / "people.csv").write_text("age,hours,city,income\n" + "31,40,Oslo,high\n,35,Bern,low\n" * 20)
     picture = next(photos.rglob("*.jpg")).read_bytes()
     (tmp_path / "a.jpg").write_bytes(picture)
     (tmp_path / "list.csv").write_text("path,class,boxes\n" + 'a.jpg,dog,"[[1, 2, 3, 4]]"\n' * 20)

@@ -200,6 +200,9 @@ type Field struct {
 	// KindRagged or KindKeyPoints may have it. Where boxes are dropped, so are its
 	// rows.
 	Boxes string
+	// Columns are those of a table that a KindArray of one axis was made of, nil for all
+	// other arrays.
+	Columns []Column
 	// Width, Height and Channels are set when all images of a KindImage field
 	// share them, else 0.
 	Width, Height, Channels int32

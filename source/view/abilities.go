@@ -12,7 +12,7 @@ import (
 // Cuts implements driver.Cutter, for sources that are one.
 func (v *view) Cuts(field int) bool {
 	c, ok := v.src.(driver.Cutter)
-	return ok && v.converts[field] == nil && c.Cuts(v.from[field])
+	return ok && !v.changed(field) && c.Cuts(v.from[field])
 }
 
 // Sides implements driver.Cutter.
@@ -74,7 +74,7 @@ type (
 // Sizes implements driver.Sizer.
 func (s sizesOf) Sizes(field int, ids, sizes []int64) bool {
 	v := s.v
-	if v.converts[field] != nil {
+	if v.changed(field) {
 		return false
 	}
 	w := v.spare.Get().(*work)
@@ -85,7 +85,7 @@ func (s sizesOf) Sizes(field int, ids, sizes []int64) bool {
 // Shapes implements driver.Shaper.
 func (s shapesOf) Shapes(field int, ids []int64, shapes []driver.Shape) bool {
 	v := s.v
-	if v.converts[field] != nil {
+	if v.changed(field) {
 		return false
 	}
 	w := v.spare.Get().(*work)
@@ -218,6 +218,12 @@ func (s inOrder) Records(ctx context.Context, token string, in *driver.InOrder) 
 			}
 			rec.ID, rec.Err = n, r.Err
 			for to, f := range v.from {
+				if t := v.made[to]; t != nil {
+					if rec.Err == nil {
+						rec.Values[to], rec.Err = v.madeInOrder(in, n, to, r.Values)
+					}
+					continue
+				}
 				rec.Values[to] = r.Values[f]
 				if c := v.converts[to]; c != nil && rec.Err == nil {
 					if err := c(&rec.Values[to]); err != nil {
@@ -229,4 +235,16 @@ func (s inOrder) Records(ctx context.Context, token string, in *driver.InOrder) 
 			return back(next), err
 		},
 	})
+}
+
+// madeInOrder makes the tensor that is a field of record id.
+func (v *view) madeInOrder(in *driver.InOrder, id int64, field int, values []driver.Value) (driver.Value, error) {
+	out, err := in.Alloc(id, field, v.made[field].size)
+	if err == nil {
+		err = v.made[field].make(values, out)
+	}
+	if err != nil {
+		return driver.Value{}, fmt.Errorf("tensor %q: %w", v.made[field].field.Name, err)
+	}
+	return driver.Value{Bytes: out}, nil
 }

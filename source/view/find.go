@@ -16,6 +16,8 @@ type finder struct {
 	v   *view
 	src driver.Source // with the kinds that are asked about
 	opt *Options
+
+	held *set // the records for which the expression holds, when they are known
 }
 
 // records finds them.
@@ -25,7 +27,7 @@ func (f *finder) records(ctx context.Context) error {
 	var within *set // nil for all
 	if s.Where != "" {
 		var err error
-		if within, err = f.where(ctx); err != nil {
+		if within, err = f.within(ctx); err != nil {
 			return err
 		}
 		v.matched = within.len()

@@ -34,16 +34,18 @@ func change(f *driver.Field, to driver.Kind) (func(v *driver.Value) error, error
 	}
 	number := len(f.Shape) == 0 && from == driver.KindArray
 	switch {
+	case narrowTypes[to] > 0:
+		return narrow(f, to)
 	case from == to:
 		return nil, nil
 	case from == driver.KindInt && to == driver.KindLabel:
 		f.Kind = to
 		return nil, nil
 	case from == driver.KindLabel && to == driver.KindInt:
-		f.Kind, f.Classes = to, nil
+		f.Kind, f.Classes, f.DType = to, nil, ""
 		return nil, nil
 	case (from == driver.KindInt || from == driver.KindLabel) && to == driver.KindFloat:
-		f.Kind, f.Classes = to, nil
+		f.Kind, f.Classes, f.DType = to, nil, ""
 		return func(v *driver.Value) error { v.Float = float64(v.Int); return nil }, nil
 	case number && (to == driver.KindInt || to == driver.KindLabel || to == driver.KindFloat):
 		t := f.DType.Type()
@@ -164,7 +166,7 @@ func (v *view) convert(ctx context.Context, opt *Options) (driver.Source, error)
 	t := &view{src: v.src, in: v.in, info: *v.in, all: v.all, converts: v.kinds}
 	t.info.Fields = v.all
 	for i := range v.all {
-		t.from, t.place = append(t.from, i), append(t.place, i)
+		t.from, t.place, t.made = append(t.from, i), append(t.place, i), append(t.made, nil)
 	}
 	t.able()
 	return t.withAbilities(), nil

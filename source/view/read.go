@@ -31,6 +31,24 @@ type work struct {
 	box   func(k, field int) (driver.Box, bool)
 }
 
+// wants notes the fields of the source that are wanted for some of the view.
+func (v *view) wants(want []bool, wanted func(field int) bool) {
+	for k, i := range v.from {
+		switch {
+		case !wanted(k):
+		case v.made[k] != nil:
+			for p := range v.made[k].parts {
+				want[v.made[k].parts[p].source] = true
+			}
+		default:
+			want[i] = true
+		}
+	}
+}
+
+// changed says that a field is not that of the source as it is.
+func (v *view) changed(field int) bool { return v.converts[field] != nil || v.made[field] != nil }
+
 // begin makes the group of the source's records and fields.
 func (w *work) begin(g *driver.Group) *driver.Group {
 	v := w.v
@@ -43,9 +61,7 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 		w.want = make([]bool, len(v.in.Fields))
 	}
 	clear(w.want)
-	for k, i := range v.from {
-		w.want[i] = g.Wants(k)
-	}
+	v.wants(w.want, g.Wants)
 	in.Want, in.Box = w.want, nil
 	if g.Box != nil {
 		in.Box = w.box
@@ -145,6 +161,13 @@ func (v *view) Parse(g *driver.Group) error {
 				continue
 			}
 			for to, from := range v.from {
+				if t := v.made[to]; t != nil {
+					if err := w.make(g, k, to, rec.Values); err != nil {
+						w.end()
+						return err
+					}
+					continue
+				}
 				val := rec.Values[from]
 				if c := v.converts[to]; c != nil && g.Wants(to) {
 					if err := c(&val); err != nil {
@@ -157,6 +180,25 @@ func (v *view) Parse(g *driver.Group) error {
 	}
 	w.end()
 	return err
+}
+
+// make makes the tensor that is a field of record k. What is wrong with one goes to its
+// Err.
+func (w *work) make(g *driver.Group, k, field int, values []driver.Value) error {
+	if !g.Wants(field) || g.Records[k].Err != nil {
+		return nil
+	}
+	t := w.v.made[field]
+	out, err := g.Take(k, field, t.size)
+	if err != nil {
+		return fmt.Errorf("no memory for %s of %s: %w", t.field.Name, w.v.Name(g.IDs[k]), err)
+	}
+	if err := t.make(values, out); err != nil {
+		g.Records[k].Err = fmt.Errorf("%s, tensor %q: %w", w.v.Name(g.IDs[k]), t.field.Name, err)
+		return nil
+	}
+	g.Records[k].Values[field] = driver.Value{Bytes: out}
+	return nil
 }
 
 // Learn implements driver.Indexer.

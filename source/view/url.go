@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -83,6 +84,10 @@ func parseFragment(text string) (*Spec, error) {
 			s.Resolution = unescape(value)
 		case "dedupe":
 			s.Dedupe = names(value)
+		case "tensors":
+			err = json.Unmarshal([]byte(unescape(value)), &s.Tensors)
+		case "tensors_of":
+			s.TensorsOf = unescape(value)
 		case "select":
 			s.Select = names(value)
 		case "drop":
@@ -169,6 +174,12 @@ func Fragment(s *Spec) string {
 	list("select", s.Select)
 	list("drop", s.Drop)
 	mapping("rename", s.Rename)
+	if len(s.Tensors) > 0 {
+		if b, err := json.Marshal(s.Tensors); err == nil {
+			text("tensors", string(b))
+		}
+	}
+	text("tensors_of", s.TensorsOf)
 	text("resolution", s.Resolution)
 	return "#" + strings.Join(parts, "&")
 }

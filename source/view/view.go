@@ -46,6 +46,12 @@ type Spec struct {
 	Select []string          `json:"select,omitempty"`
 	Drop   []string          `json:"drop,omitempty"`
 	Rename map[string]string `json:"rename,omitempty"`
+	// Tensors are arrays that are made of columns, by name; behind the name may stand a
+	// type, as in x:float64. Their columns are left out unless Select names them.
+	// TensorsOf is a source, in the place of Tensors, whose own are made in the same way:
+	// with its vocabularies, means and deviations.
+	Tensors   map[string]Tensor `json:"tensors,omitempty"`
+	TensorsOf string            `json:"tensors_of,omitempty"`
 	// Resolution is that of images, of packs that have them at several: "192", or
 	// "256x192". AtResolution takes it.
 	Resolution string `json:"resolution,omitempty"`
@@ -53,13 +59,14 @@ type Spec struct {
 
 // Keys are the names of a Spec's parts in JSON.
 func Keys() []string {
-	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe"}
+	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "tensors", "tensors_of"}
 }
 
 // Empty says that the view is the source.
 func (s *Spec) Empty() bool {
 	return s == nil || len(s.Kinds) == 0 && s.Where == "" && s.Split == "" && s.Part == "" && s.Stratify == "" && s.Group == "" &&
-		len(s.Select) == 0 && len(s.Drop) == 0 && len(s.Rename) == 0 && s.Resolution == "" && len(s.Dedupe) == 0
+		len(s.Select) == 0 && len(s.Drop) == 0 && len(s.Rename) == 0 && s.Resolution == "" && len(s.Dedupe) == 0 &&
+		len(s.Tensors) == 0 && s.TensorsOf == ""
 }
 
 // Options are how the records are looked for. Nil means the defaults.
@@ -70,6 +77,8 @@ type Options struct {
 	Progress func(what string, done, total int64)
 	// NoCache neither uses what was found before nor keeps it.
 	NoCache bool
+	// OpenSource opens Spec.TensorsOf; without it there can be none.
+	OpenSource func(ctx context.Context, url string) (driver.Source, error)
 }
 
 // Part is a part of a split.
@@ -109,10 +118,13 @@ func Open(ctx context.Context, src driver.Source, spec *Spec, opt *Options) (dri
 	if err != nil {
 		return nil, err
 	}
+	f := &finder{v: v, src: typed, opt: opt}
+	if err := f.fitTensors(ctx); err != nil {
+		return nil, err
+	}
 	if err := v.choose(); err != nil {
 		return nil, err
 	}
-	f := &finder{v: v, src: typed, opt: opt}
 	if err := f.records(ctx); err != nil {
 		return nil, err
 	}
@@ -131,6 +143,10 @@ type view struct {
 	// kind of it, nil for nothing.
 	from     []int
 	converts []func(v *driver.Value) error
+	// tensors are arrays that are made of several fields, made those of them that are a
+	// field here, nil for one that is not.
+	tensors []*tensor
+	made    []*tensor
 	// place is the place of each field of the source here, -1 for none.
 	place []int
 	all   []driver.Field // those of the source, as Kinds make them
@@ -169,11 +185,13 @@ func (v *view) check() error {
 // field is the place of a field of the source.
 func (v *view) field(what, name string) (int, error) {
 	var names []string
-	for i := range v.in.Fields {
-		if v.in.Fields[i].Name == name {
+	for i := range slices.Backward(v.all) { // a tensor may be called like one of its columns
+		if v.all[i].Name == name {
 			return i, nil
 		}
-		names = append(names, v.in.Fields[i].Name)
+	}
+	for i := range v.all {
+		names = append(names, v.all[i].Name)
 	}
 	hint := didYouMean(name, names)
 	if hint == "" {
@@ -186,6 +204,13 @@ func (v *view) field(what, name string) (int, error) {
 func (v *view) choose() error {
 	s := &v.spec
 	var chosen []int
+	used := v.usedByTensors()
+	for _, t := range v.tensors { // they stand behind the fields of the source
+		if i := slices.IndexFunc(v.all, func(f driver.Field) bool { return f.Name == t.field.Name }); i >= 0 && !used[i] {
+			return fmt.Errorf("tensors: there is a field %q already: give the tensor another name", t.field.Name)
+		}
+		v.all = append(v.all, t.field)
+	}
 	for _, name := range s.Select {
 		i, err := v.field("select", name)
 		if err != nil {
@@ -197,8 +222,10 @@ func (v *view) choose() error {
 		chosen = append(chosen, i)
 	}
 	if len(s.Select) == 0 {
-		for i := range v.in.Fields {
-			chosen = append(chosen, i)
+		for i := range v.all {
+			if !used[i] {
+				chosen = append(chosen, i)
+			}
 		}
 	}
 	for _, name := range s.Drop {
@@ -233,7 +260,13 @@ func (v *view) choose() error {
 			return fmt.Errorf("two fields of the view are called %q; rename or drop one of them", f.Name)
 		}
 		names[f.Name] = true
+		if t := i - len(v.in.Fields); t >= 0 {
+			v.from, v.converts, v.made = append(v.from, v.tensors[t].parts[0].source), append(v.converts, nil), append(v.made, v.tensors[t])
+			v.info.Fields = append(v.info.Fields, f)
+			continue
+		}
 		v.place[i] = k
+		v.made = append(v.made, nil)
 		v.tail = v.tail || v.kinds[i] != nil && (f.Kind == driver.KindImage || f.Kind == driver.KindMask)
 		v.from, v.converts = append(v.from, i), append(v.converts, v.kinds[i])
 		v.info.Fields = append(v.info.Fields, f)
@@ -266,7 +299,7 @@ func (v *view) describe() {
 	if v.keep != nil {
 		info.Len = v.keep.len()
 	}
-	info.Fingerprint = fingerprint(v.in.Fingerprint, &v.spec)
+	info.Fingerprint = fingerprint(v.in.Fingerprint, &v.spec, v.sameTensors())
 	if v.keep != nil {
 		// Statistics are of all records: what they bound still holds, what they
 		// count does not.
@@ -293,8 +326,12 @@ func (v *view) able() {
 }
 
 // fingerprint is that of a view: another one for other records, fields or kinds.
-func fingerprint(of string, spec *Spec) string {
-	h := xxh3.HashString128(of + "\x00" + canonical(spec))
+func fingerprint(of string, spec *Spec, more string) string {
+	text := of + "\x00" + canonical(spec)
+	if more != "" {
+		text += "\x00" + more
+	}
+	h := xxh3.HashString128(text)
 	b := h.Bytes()
 	return hex.EncodeToString(b[:])
 }

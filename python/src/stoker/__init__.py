@@ -16,6 +16,7 @@ from __future__ import annotations
 from . import transforms, transforms_audio, transforms_augment, transforms_detection, transforms_volume
 from ._batch import Batch
 from ._bench import BenchResult, StudyResult, bench, study
+from ._columns import Column
 from ._doctor import doctor
 from ._errors import (
     BatchesHeld,
@@ -54,6 +55,7 @@ __all__ = [
     "Profiler",
     "StudyResult",
     "BatchesHeld",
+    "Column",
     "ConfigError",
     "EngineDied",
     "EngineNotFound",

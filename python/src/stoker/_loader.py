@@ -11,10 +11,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _device, _map, _options, _state, _step, _view
+from . import _columns, _device, _map, _options, _state, _step, _view
 from . import _wire as wire
 from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
 from ._binary import find_binary
+from ._columns import Column
 from ._connection import Connection, Position, connect
 from ._distributed import local_world_size, rank_and_world
 from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
@@ -33,8 +34,8 @@ _ARGUMENTS = [
     "timeout", "socket", "sequence_length", "sequence_packing", "sequence_fields", "sequence_shift", "sequence_dtype",
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
-    "kinds", "resolution", "dedupe", "map", "batch_map", "workers", "cache", "cache_dir", "cache_limit",
-    "cache_memory", "device",
+    "kinds", "resolution", "dedupe", "tensors", "tensors_of", "map", "batch_map", "workers", "cache", "cache_dir",
+    "cache_limit", "cache_memory", "device",
 ]  # fmt: skip
 
 
@@ -103,6 +104,11 @@ class Loader:
             default. States go from one to another.
         dedupe: leave out records that are as one before in these fields, or in all of them (``True``). All of them are
             read once for that when the loader is made.
+        tensors: columns of a table that become one array, ``{"x": ["age:normalize", "city:onehot"], "y": ["income"]}``:
+            see ``stoker.Column``. The fields that they are made of are left out unless ``select`` names them. What has
+            to be known of all records (means, vocabularies) is found out once, of those for which ``where`` holds,
+            before ``split``.
+        tensors_of: a pack or another source with tensors: the same are made here, with its means and vocabularies.
         batch_transforms: transforms of whole batches, such as MixUp.
         map: a function of yours for each record, behind everything that the engine does. It is given a dict of views
             of the batch's memory, ``{"image": array of HWC, "label": 3}``, and returns a mapping of names to arrays,
@@ -191,6 +197,8 @@ class Loader:
         kinds: Mapping[str, str] | None = None,
         resolution: int | str | None = None,
         dedupe: bool | Sequence[str] = False,
+        tensors: Mapping[str, Sequence[str | Column]] | None = None,
+        tensors_of: str | os.PathLike[str] | None = None,
         shuffle: bool | str = False,
         seed: int = 0,
         drop_last: bool = False,
@@ -253,7 +261,8 @@ class Loader:
             "bucket": parse_bucket(bucket),
             "view": _view.to_config(
                 where, split, part, split_seed, stratify, group, select, drop, rename, kinds, resolution, dedupe
-            ),
+            )
+            | _columns.to_view(tensors, tensors_of),
             "batch_size": self.batch_size,
             "shuffle": shuffled,
             "window": window,

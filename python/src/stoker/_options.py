@@ -44,6 +44,8 @@ VIEW_KEYS = (
     "rename",
     "resolution",
     "dedupe",
+    "tensors",
+    "tensors_of",
 )
 
 

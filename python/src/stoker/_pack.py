@@ -30,8 +30,10 @@ from typing import Any
 
 import numpy as np
 
+from . import _columns, _pack_tensors
 from ._ask import ask, message
 from ._binary import find_binary
+from ._columns import Column
 from ._errors import ConfigError, SkippedRecords, StokerError, public
 from ._records import Spec, Writer, infer, record
 from ._units import parse_bytes
@@ -79,6 +81,8 @@ def pack(
     workers: int | None = None,
     images: str = "auto",
     resize: str | int | None = None,
+    tensors: Mapping[str, Sequence[str | Column]] | None = None,
+    tensors_of: str | os.PathLike[str] | None = None,
     shard_size: str | int = "256MiB",
     name: str = "",
     on_error: str = "raise",
@@ -115,6 +119,10 @@ def pack(
         workers: processes that call the dataset and ``map``, by default one per core. 0: this one does it.
         images: how images are stored, as with ``stoker pack --images``: auto, keep, dct, raw.
         resize: with ``images="raw"``, the shorter side, or WxH.
+        tensors: fields that become one array, as in ``stoker.Loader``: ``{"x": ["age:normalize", "city:onehot"]}``.
+            What they need to know of all records is known at the end: the fields are packed as they are first,
+            beside ``out``, and removed when the pack is there.
+        tensors_of: a pack with tensors: the same are made, with its means and vocabularies.
         shard_size: size of the files.
         name: what the data is, for messages and ``stoker inspect``; by default its type.
         on_error: "raise", or "skip" to leave out inputs of which the dataset, ``map`` or a value fails.
@@ -136,17 +144,29 @@ def pack(
         raise ConfigError(f"workers={workers}: give 0 or more")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(out)):
         raise ConfigError(f"{out}: what Python has is packed into a local folder; copy that, it is the same pack there")
-    packing = _Packing(Path(out), _Inputs(data, map, group, names), on_error == "skip", _size(shard_size), name)
+    view = _columns.to_view(tensors, tensors_of)
+    path = Path(out)
+    stacked = _pack_tensors.Stacked(path, view) if view else None
+    inputs = _Inputs(data, map, group, names)
+    packing = _Packing(stacked.columns if stacked else path, inputs, on_error == "skip", _size(shard_size), name)
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
         packing.options += ["--resize", str(resize)]
     if restart:
         packing.clear()
-    elif done := packing.done():
-        return done
-    packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
-    show = sys.stderr.isatty() if progress is None else progress
-    return packing.run(len(os.sched_getaffinity(0)) if workers is None else workers, show)
+        if stacked:
+            stacked.clear()
+    elif stacked and (about := stacked.done()):
+        return PackResult(str(path), about["records"], about["bytes"], [], unchanged=True)
+    made = packing.done()
+    if made is None:
+        packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
+        show = sys.stderr.isatty() if progress is None else progress
+        made = packing.run(len(os.sched_getaffinity(0)) if workers is None else workers, show)
+    if stacked is None:
+        return made
+    about = stacked.run([*packing.options, "--shard-size", str(packing.shard_bytes)])
+    return PackResult(str(path), about["records"], about["bytes"], made.skipped)
 
 
 def _size(text: str | int) -> int:

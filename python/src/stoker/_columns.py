@@ -1,0 +1,108 @@
+"""Columns of tables that become one array."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import _options
+from ._errors import ConfigError
+
+
+class Column:
+    """A column of a table in ``tensors=``: what becomes of its values.
+
+    The common ones can be written as text: ``"age:normalize"``, ``"city:onehot"``, ``"income:fill=0:flag"``. Texts
+    become codes when nothing is said, numbers stay what they are.
+
+    Args:
+        field: its name; ``"*"`` stands for all that are numbers or texts and that no other column names.
+        onehot: as many elements as the column has different values, 1 at the place of the value. A value that is
+            missing, or not in ``classes``, has no 1.
+        code: the place of the value among them, counted from 1; 0 is a value that is missing or not in ``classes``.
+        classes: the values, in this order. By default all that there are, in ascending order.
+        top: only that many of them, the most frequent ones.
+        fill: what stands for numbers that are missing: ``"mean"``, which is the default, ``"none"``, which leaves NaN,
+            or a number.
+        flag: an element more that is 1 where a value is missing, else 0.
+        normalize: take off the mean and divide by the standard deviation (of all numbers, not of a sample) of the
+            column.
+        mean: the mean for that, where it is not to be found out.
+        std: the standard deviation.
+    """
+
+    __module__ = "stoker"
+    __slots__ = ("_config",)
+
+    def __init__(
+        self,
+        field: str,
+        *,
+        onehot: bool = False,
+        code: bool = False,
+        classes: Sequence[str | int] | None = None,
+        top: int | None = None,
+        fill: float | str | None = None,
+        flag: bool = False,
+        normalize: bool = False,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+    ) -> None:
+        if not isinstance(field, str) or not field:
+            raise ConfigError(f"Column: field={field!r} must be the name of a field")
+        config: dict[str, Any] = {"field": field}
+        config |= {name: True for name, on in {"onehot": onehot, "code": code, "flag": flag}.items() if on}
+        if normalize or mean is not None:
+            config["normalize"] = True
+        if classes is not None:
+            if isinstance(classes, str):
+                raise ConfigError(f"Column: classes={classes!r} must be a list of values")
+            config["classes"] = [str(c) for c in classes]
+        if top is not None:
+            config["top"] = _options.whole("top", top, 1)
+        if fill is not None:
+            config["fill"] = fill if isinstance(fill, str) else repr(_number("fill", fill))
+        for name, value in {"mean": mean, "std": std}.items():
+            if value is not None:
+                config[name] = [_number(name, v) for v in (value if isinstance(value, Sequence) else [value])]
+        self._config = config
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the form that the engine reads."""
+        return self._config
+
+    def __repr__(self) -> str:
+        return f"Column({', '.join(f'{k}={v!r}' for k, v in self._config.items())})"
+
+
+def to_view(tensors: object, tensors_of: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return both arguments in the form that the engine reads; empty for none of them."""
+    config: dict[str, Any] = {}
+    if tensors is not None:
+        config["tensors"] = to_config(tensors)
+    if tensors_of is not None:
+        config["tensors_of"] = _options.source_url(tensors_of)
+    return config
+
+
+def to_config(tensors: object) -> dict[str, Any]:
+    """Return what ``tensors=`` says in the form that the engine reads."""
+    if not isinstance(tensors, Mapping):
+        raise ConfigError(f'tensors={tensors!r} must be a dict such as {{"x": ["age:normalize", "city:onehot"]}}')
+    out = {}
+    for name, columns in tensors.items():
+        if isinstance(columns, str) or not isinstance(columns, Sequence):
+            raise ConfigError(f"tensors: {name!r}: {columns!r} must be a list of columns")
+        for column in columns:
+            if not isinstance(column, str | Column):
+                raise ConfigError(f"tensors: {name!r}: {column!r} must be a name or a stoker.Column")
+        out[str(name)] = [c if isinstance(c, str) else c.to_config() for c in columns]
+    return out
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"Column: {name}={value!r} must be a number")
+    return float(value)

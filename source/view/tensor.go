@@ -1,0 +1,424 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Columns of a table become one array here: numbers as they are or normalised, texts and
+// class numbers as codes or one-hot. What has to be known of all records for that, such
+// as the vocabulary of a column, is found out once (tensor_fit.go), stands in
+// driver.Field.Columns of the array, and is kept with it in packs.
+
+// Tensor is columns that are put together in an array of one axis, in their order.
+type Tensor []Column
+
+// Column is a column of a Tensor. As text it is FIELD:OPTION:OPTION..., such as
+// age:fill=0:normalize or city:onehot.
+type Column struct {
+	// Field is the name of a field; AllFields stands for all that are numbers or texts
+	// and that no other column names.
+	Field string `json:"field"`
+	// OneHot and Code say what becomes of a text, a label or a whole number: texts get
+	// codes when neither is said, the others stay numbers.
+	OneHot bool `json:"onehot,omitempty"`
+	Code   bool `json:"code,omitempty"`
+	// Classes are the values that have a code, in this order; nil means all that there
+	// are, in ascending order, or the Top most frequent ones.
+	Classes []string `json:"classes,omitempty"`
+	Top     int      `json:"top,omitempty"`
+	// Fill stands for numbers that are missing: FillMean, which "" is, FillNone, or a
+	// number.
+	Fill string `json:"fill,omitempty"`
+	// Flag adds elements that say where a value is missing.
+	Flag bool `json:"flag,omitempty"`
+	// Normalize takes off the mean and divides by the standard deviation; Mean and Std
+	// are those, by element, where they are not to be found out.
+	Normalize bool      `json:"normalize,omitempty"`
+	Mean      []float64 `json:"mean,omitempty"`
+	Std       []float64 `json:"std,omitempty"`
+}
+
+// What stands for numbers that are missing.
+const (
+	FillMean = "mean"
+	FillNone = "none"
+)
+
+// columnKeys are those of a Column in JSON.
+var columnKeys = []string{"field", "onehot", "code", "classes", "top", "fill", "flag", "normalize", "mean", "std"}
+
+// columnOptions are what may stand behind the name of a column in text.
+const columnOptions = "onehot, code, top=N, fill=mean, fill=none, fill=NUMBER, flag and normalize"
+
+// ParseColumns reads columns as text, with commas between them.
+func ParseColumns(text string) (Tensor, error) {
+	var t Tensor
+	for part := range strings.SplitSeq(text, ",") {
+		c, err := parseColumn(part)
+		if err != nil {
+			return nil, err
+		}
+		t = append(t, c)
+	}
+	return t, nil
+}
+
+// parseColumn reads a column as text. A name may have a : in it.
+func parseColumn(text string) (Column, error) {
+	c, rest := Column{}, text
+	for {
+		i := strings.LastIndexByte(rest, ':')
+		if i < 0 {
+			break
+		}
+		known, err := c.option(rest[i+1:])
+		if err != nil {
+			return c, fmt.Errorf("column %q: %w", text, err)
+		}
+		if !known {
+			if hint := didYouMean(rest[i+1:], []string{"onehot", "code", "flag", "normalize", "top=", "fill="}); hint != "" {
+				return c, fmt.Errorf("column %q: %q is not known%s", text, rest[i+1:], hint)
+			}
+			break
+		}
+		rest = rest[:i]
+	}
+	if c.Field = rest; rest == "" {
+		return c, fmt.Errorf("column %q has no name: write FIELD or FIELD:OPTION, of the options %s", text, columnOptions)
+	}
+	return c, nil
+}
+
+// option sets what a word says.
+func (c *Column) option(word string) (known bool, err error) {
+	key, value, has := strings.Cut(word, "=")
+	switch {
+	case word == "onehot":
+		c.OneHot = true
+	case word == "code":
+		c.Code = true
+	case word == "flag":
+		c.Flag = true
+	case word == "normalize":
+		c.Normalize = true
+	case has && key == "top":
+		if c.Top, err = strconv.Atoi(value); err != nil || c.Top < 1 {
+			return true, fmt.Errorf("top=%s: give a number of values, 1 or more", value)
+		}
+	case has && key == "fill":
+		c.Fill = value
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// UnmarshalJSON reads a column as text or as an object.
+func (c *Column) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		var err error
+		*c, err = parseColumn(text)
+		return err
+	}
+	if err := transform.CheckKeys(b, "column", columnKeys); err != nil {
+		return err
+	}
+	type plain Column
+	return json.Unmarshal(b, (*plain)(c))
+}
+
+// String is the reverse of parseColumn, for columns that can be said so.
+func (c Column) String() string {
+	text := c.Field
+	add := func(yes bool, word string) {
+		if yes {
+			text += ":" + word
+		}
+	}
+	add(c.OneHot, "onehot")
+	add(c.Code, "code")
+	add(c.Top > 0, "top="+strconv.Itoa(c.Top))
+	add(c.Fill != "", "fill="+c.Fill)
+	add(c.Flag, "flag")
+	add(c.Normalize, "normalize")
+	return text
+}
+
+// MarshalJSON writes a column as text where that says all of it.
+func (c Column) MarshalJSON() ([]byte, error) {
+	if o, err := parseColumn(c.String()); err == nil && c.Classes == nil && c.Mean == nil && c.Std == nil && o.Field == c.Field {
+		return json.Marshal(c.String())
+	}
+	type plain Column
+	return json.Marshal(plain(c))
+}
+
+// tensor is an array that is made of columns.
+type tensor struct {
+	field driver.Field
+	dtype driver.DType
+	parts []part
+	size  int64 // in bytes
+	whole bool  // its elements are whole numbers
+}
+
+// part is a column of a tensor.
+type part struct {
+	driver.Column
+	source int // the field
+	of     *driver.Field
+	values int // how many elements it has, without flags
+	// convert makes the kind of it that the view asks for, nil where it has that.
+	convert func(v *driver.Value) error
+	// What is to be found out: the mean, for missing numbers, mean and deviation, or the
+	// classes, of which there may be no more than top.
+	mean, normalize, classes bool
+	top                      int
+	// read is a number, number a whole one, name the text of a category, false for none,
+	// and code its code.
+	read   func(v *driver.Value, k int) float64
+	number func(v *driver.Value) int64
+	name   func(v *driver.Value) ([]byte, bool)
+	code   func(v *driver.Value) int64
+}
+
+// maxTensor bounds the elements of a tensor.
+const maxTensor = 1 << 20
+
+// planTensors works out what the tensors of a view are made of.
+func (v *view) planTensors(fields []driver.Field) ([]*tensor, error) {
+	var all []*tensor
+	for _, name := range slices.Sorted(maps.Keys(v.spec.Tensors)) {
+		t := &tensor{field: driver.Field{Name: name, Kind: driver.KindArray}}
+		if i := strings.LastIndexByte(name, ':'); i >= 0 {
+			t.field.Name, t.dtype = name[:i], driver.DType(name[i+1:])
+		}
+		fail := func(err error) error { return fmt.Errorf("tensors: %q: %w", name, err) }
+		switch {
+		case t.field.Name == "" || t.field.Name == "index":
+			return nil, fail(fmt.Errorf("an array cannot be called %q", t.field.Name))
+		case t.dtype != "" && !slices.Contains([]driver.DType{driver.Float32, driver.Float64, driver.Int32, driver.Int64}, t.dtype):
+			return nil, fail(fmt.Errorf("its type is %q; it is float32, float64, int32 or int64", t.dtype))
+		case len(v.spec.Tensors[name]) == 0:
+			return nil, fail(fmt.Errorf("it has no columns"))
+		}
+		for _, c := range v.spec.Tensors[name] {
+			var err error
+			if c.Field == AllFields {
+				err = t.addRest(v, fields, c)
+			} else {
+				err = t.add(v, fields, c)
+			}
+			if err != nil {
+				return nil, fail(err)
+			}
+		}
+		if len(t.parts) == 0 {
+			return nil, fail(fmt.Errorf("%s has no fields of numbers or texts beside those of other tensors", v.in.URL))
+		}
+		if err := t.chooseType(); err != nil {
+			return nil, fail(err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// addRest adds all fields that can be columns and that no column names.
+func (t *tensor) addRest(v *view, fields []driver.Field, c Column) error {
+	named := map[string]bool{}
+	for _, columns := range v.spec.Tensors {
+		for _, o := range columns {
+			named[o.Field] = true
+		}
+	}
+	for i := range fields {
+		f := &fields[i]
+		if named[f.Name] || !isNumber(f) && f.Kind != driver.KindText {
+			continue
+		}
+		one := c
+		one.Field = f.Name
+		// Of the options, each gets those that are about it.
+		if f.Kind == driver.KindText {
+			one.Fill, one.Normalize = "", false
+		} else if !isCategory(f) {
+			one.OneHot, one.Code, one.Top = false, false, 0
+		} else if one.OneHot || one.Code {
+			one.Fill, one.Normalize = "", false
+		}
+		if err := t.add(v, fields, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNumber says whether values of a field are numbers, as many for each record.
+func isNumber(f *driver.Field) bool {
+	switch f.Kind {
+	case driver.KindInt, driver.KindLabel, driver.KindFloat:
+		return true
+	}
+	return f.Kind == driver.KindArray && len(f.Shape) <= 1 && f.DType.Size() > 0
+}
+
+// isCategory says whether values of a field may have codes.
+func isCategory(f *driver.Field) bool {
+	return f.Kind == driver.KindText || isNumber(f) && f.Kind != driver.KindFloat && len(f.Shape) == 0 && (f.Kind != driver.KindArray || !f.DType.Type().Floating())
+}
+
+// add adds a column.
+func (t *tensor) add(v *view, fields []driver.Field, c Column) error {
+	i := slices.IndexFunc(fields, func(f driver.Field) bool { return f.Name == c.Field })
+	if i < 0 {
+		_, err := v.field("column", c.Field)
+		return err
+	}
+	f := &fields[i]
+	fail := func(format string, a ...any) error {
+		return fmt.Errorf("column %q: %s", c.Field, fmt.Sprintf(format, a...))
+	}
+	p := part{Column: driver.Column{Field: f.Name, As: driver.AsNumber, Flag: c.Flag}, source: i, of: f, values: 1, top: c.Top}
+	switch {
+	case !isNumber(f) && f.Kind != driver.KindText:
+		return fail("values of the kind %s are no columns of a tensor; numbers, labels and texts are", f.Kind)
+	case c.OneHot && c.Code:
+		return fail("it can be onehot or code, not both")
+	case c.OneHot:
+		p.As = driver.AsOneHot
+	case c.Code || f.Kind == driver.KindText:
+		p.As = driver.AsCode
+	}
+	if p.As != driver.AsNumber {
+		switch {
+		case !isCategory(f):
+			return fail("onehot and code are for texts, labels and whole numbers, and it has numbers of another sort")
+		case c.Normalize || c.Fill != "" || c.Mean != nil || c.Std != nil:
+			return fail("fill and normalize are for numbers, and it has categories: a value that is missing has the code 0, or no 1 in it")
+		case c.Classes == nil && c.Top == 0 && f.Kind == driver.KindLabel && f.Classes != nil:
+			p.Classes = f.Classes
+		default:
+			p.Classes, p.classes = c.Classes, c.Classes == nil
+		}
+		t.parts = append(t.parts, p)
+		return nil
+	}
+	if c.Classes != nil || c.Top != 0 {
+		return fail("classes and top are for code and onehot")
+	}
+	if len(f.Shape) == 1 {
+		p.values = f.Shape[0]
+	}
+	switch c.Fill {
+	case "", FillMean:
+		p.mean = p.missing()
+	case FillNone:
+	default:
+		n, err := strconv.ParseFloat(c.Fill, 64)
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+			return fail("fill=%s: it is mean, none or a number", c.Fill)
+		}
+		if p.missing() {
+			p.Fill = slices.Repeat([]float64{n}, p.values)
+		}
+	}
+	if (c.Mean == nil) != (c.Std == nil) {
+		return fail("give both mean and std, or neither")
+	}
+	if p.normalize = c.Normalize && c.Mean == nil; c.Mean != nil {
+		if p.Mean, p.Std = spread(c.Mean, p.values), spread(c.Std, p.values); p.Mean == nil || p.Std == nil || slices.Contains(c.Std, 0) {
+			return fail("mean and std are one number or %d, and std is not 0", p.values)
+		}
+	}
+	t.parts = append(t.parts, p)
+	return nil
+}
+
+// spread is one number for each element, nil where there are too few or too many.
+func spread(of []float64, n int) []float64 {
+	switch len(of) {
+	case n:
+		return of
+	case 1:
+		return slices.Repeat(of, n)
+	}
+	return nil
+}
+
+// missing says whether numbers may be missing.
+func (p *part) missing() bool {
+	return p.of.Kind == driver.KindFloat || p.of.Kind == driver.KindArray && p.of.DType.Type().Floating()
+}
+
+// isWhole says whether the elements are whole numbers as they come.
+func (p *part) isWhole() bool {
+	return p.As == driver.AsCode || p.As == driver.AsNumber && !p.missing() && !p.normalize && p.Mean == nil && p.Fill == nil
+}
+
+// chooseType chooses the type of the elements.
+func (t *tensor) chooseType() error {
+	whole := true
+	for i := range t.parts {
+		p := &t.parts[i]
+		ok := p.isWhole()
+		if !ok && p.As != driver.AsOneHot && (t.dtype == driver.Int32 || t.dtype == driver.Int64) {
+			return fmt.Errorf("%s has whole numbers, and those of column %q are not", t.dtype, p.Field)
+		}
+		whole = whole && ok
+	}
+	if t.dtype == "" {
+		if t.dtype = driver.Float32; whole {
+			t.dtype = driver.Int64
+		}
+	}
+	t.whole = t.dtype == driver.Int32 || t.dtype == driver.Int64
+	return nil
+}
+
+// finish fills in what follows from what was found out.
+func (t *tensor) finish(kinds []func(v *driver.Value) error) error {
+	at := 0
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.convert = kinds[p.source]
+		p.At, p.Width = at, p.values
+		if p.As == driver.AsOneHot {
+			p.Width = len(p.Classes)
+		}
+		p.values = p.Width
+		if p.Flag {
+			p.Width += p.flags()
+		}
+		if p.Width == 0 {
+			return fmt.Errorf("column %q has no values, and so nothing to be onehot", p.Field)
+		}
+		if at += p.Width; at > maxTensor {
+			return fmt.Errorf("it would have more than %d elements: column %q has %d; top=N bounds the values that a column has", maxTensor, p.Field, p.Width)
+		}
+		p.bind()
+		t.field.Columns = append(t.field.Columns, p.Column)
+	}
+	var err error
+	t.field.DType, t.field.Shape = t.dtype, []int{at}
+	t.size, err = driver.ArrayBytes(t.dtype, t.field.Shape)
+	return err
+}
+
+// flags is how many values may be missing.
+func (p *part) flags() int {
+	if p.As == driver.AsNumber {
+		return p.values
+	}
+	return 1
+}
