@@ -39,3 +39,6 @@ class Format:
     env: str = "project"
     # What is in the data, in a few words: "20,000 JPEGs of 256 x 256".
     what: str = ""
+    # A record is one of the file's, whole. Parts of volumes, frames and sequences are not: bytes of files per record
+    # would say nothing of them.
+    whole: bool = True

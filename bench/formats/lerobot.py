@@ -105,4 +105,5 @@ FORMAT = Format(
     bar=3.0,
     batch=32,
     env="robots",
+    whole=False,
 )

@@ -83,4 +83,5 @@ FORMAT = Format(
     },
     what=f"{DOCUMENTS:,} documents, {COUNT // 1_000_000} M tokens of uint16, as sequences of {LENGTH:,}, int64, "
     "with targets, positions and masks",
+    whole=False,
 )

@@ -54,4 +54,5 @@ FORMAT = Format(
     loader={"shuffle": True},
     what=f"{COUNT} volumes of {SIDE}^3 int16, patches of {PATCH}^3",
     batch=8,
+    whole=False,
 )

@@ -68,4 +68,5 @@ FORMAT = Format(
     loader={"shuffle": True, "fields": fields},
     what=f"{COUNT} volumes of {SIDE}^3 int16, random parts of {PART}^3, flipped, turned, scaled, as float32",
     batch=4,
+    whole=False,
 )

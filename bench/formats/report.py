@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import statistics
 import subprocess
@@ -25,8 +26,8 @@ SPEED = """
 ## Speed, read as they are
 
 Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns at commit {commit}; records as the library
-gives them, in batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files. A bar that
-was missed is in the table. `make bench-formats` measures again.
+gives them, in batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files, where whole records
+are read. A bar that was missed is in the table. `make bench-formats` measures again.
 """
 
 
@@ -54,18 +55,23 @@ def median(got: dict[str, Any], side: str) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def row(got: dict[str, Any]) -> list[str]:
+def is_whole(module: str) -> bool:
+    """Whether what is read are whole records of the files."""
+    return bool(importlib.import_module(f"bench.formats.{module}").FORMAT.whole)
+
+
+def row(got: dict[str, Any], whole: bool) -> list[str]:
     name, library, what = got["name"], got["library"], got["what"]
     if "error" in got:
         return [name, what, "", "", library, "", got["error"].strip().splitlines()[-1][:120]]
     ours, theirs, shares = median(got, "stoker"), median(got, "reference"), ratios(got)
-    size = got["bytes"] / got["records"] / 1e6 if got.get("records") else 0.0
+    mb_s = f"{ours * got['bytes'] / got['records'] / 1e6:,.0f}" if whole and got.get("records") else ""
     if not shares:
         failed = next((r[s]["error"] for r in got["rounds"] for s in r if "error" in r[s]), "not measured")
         return [name, what, "", "", library, "", failed.strip().splitlines()[-1][:120]]
     factor = f"{statistics.median(shares):.1f} x ({min(shares):.1f}-{max(shares):.1f})"
     missed = "" if statistics.median(shares) >= got["bar"] else f", bar {got['bar']:g} x missed"
-    return [name, what, f"{ours:,.0f}", f"{ours * size:,.0f}", library, f"{theirs:,.0f}", factor + missed]
+    return [name, what, f"{ours:,.0f}", mb_s, library, f"{theirs:,.0f}", factor + missed]
 
 
 def write() -> None:
@@ -87,6 +93,6 @@ def write() -> None:
             commit=got["commit"],
         )
         head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio"]
-        text += "\n" + table(head, [row(g) for g in got["formats"].values()])
+        text += "\n" + table(head, [row(g, is_whole(name)) for name, g in got["formats"].items()])
     PAGE.write_text(text)
     print(f"formats: wrote {runner.short(PAGE)}")

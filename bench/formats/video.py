@@ -69,4 +69,5 @@ FORMAT = Format(
     what=f"{FILES} videos of {SECONDS} s, H.264 of {WIDTH}x{HEIGHT}, single frames at random",
     bar=2.0,
     batch=128,
+    whole=False,
 )
