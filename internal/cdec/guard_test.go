@@ -41,6 +41,19 @@ func TestPagesThatAreGone(t *testing.T) {
 	mem := mapped(t, 1<<20)
 	dst := make([]byte, 1<<20)
 	for range 3 {
+		for _, read := range []func(){
+			func() { _, _, _ = Inflate(dst, mem[4096:]) },
+			func() { Unshuffle(dst, mem, 4) },
+		} {
+			func() {
+				defer func() {
+					if err, ok := recover().(error); !ok || !errors.Is(err, ErrUnreadable) {
+						t.Errorf("read: %v", err)
+					}
+				}()
+				read()
+			}()
+		}
 		for _, gather := range []func([]byte, [][]byte, int){Gather, GatherNear} {
 			func() {
 				defer func() {

@@ -7,7 +7,6 @@ import (
 	"compress/zlib"
 	"encoding/binary"
 	"errors"
-	"hash/adler32"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -123,17 +122,6 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-func TestAdler(t *testing.T) {
-	for name, p := range samples() {
-		if got, want := Adler32(p), adler32.Checksum(p); got != want {
-			t.Errorf("%s: %08x, want %08x", name, got, want)
-		}
-	}
-	if p := bytes.Repeat([]byte{255}, 1<<20); Adler32(p) != adler32.Checksum(p) {
-		t.Error("overflow")
-	}
-}
-
 // What the standard library takes this takes, too, with the same result; and it
 // refuses what that refuses.
 func FuzzRaw(f *testing.F) {
@@ -188,11 +176,4 @@ func Benchmark(b *testing.B) {
 			}
 		})
 	}
-	p := samples()["random"]
-	b.Run("adler", func(b *testing.B) {
-		b.SetBytes(int64(len(p)))
-		for range b.N {
-			Adler32(p)
-		}
-	})
 }

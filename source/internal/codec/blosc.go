@@ -3,6 +3,8 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/stokerdata/stoker/internal/cdec"
 )
 
 // Blosc is a frame of c-blosc 1: blocks, whose bytes or bits are shuffled, each
@@ -92,7 +94,7 @@ func (Blosc) Decode(dst, src []byte) error {
 		}
 		switch {
 		case shuffled:
-			unshuffle(out, to, element)
+			cdec.Unshuffle(out, to, element)
 		case bits:
 			n := len(out) / element
 			if n%8 != 0 {

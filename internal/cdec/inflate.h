@@ -1,0 +1,24 @@
+// Deflate data and what goes with it, in memory (inflate.c).
+#ifndef STOKER_INFLATE_H
+#define STOKER_INFLATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Why data is not decompressed; beside SK_OK and SK_UNREADABLE.
+enum {
+	SK_INFLATE_DATA = 100, // it is damaged
+	SK_INFLATE_SHORT,      // it is cut off
+	SK_INFLATE_SIZE,       // it does not fit
+};
+
+// Writes deflate data to dst. *made is how many bytes that were, *used how many of src they took.
+int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n, size_t *made, size_t *used);
+
+// The checksum of zlib (RFC 1950).
+uint32_t sk_adler32(int isa, const uint8_t *p, size_t n);
+
+// Numbers of `size` bytes from their first bytes, their second bytes, ...; what is left over is copied.
+int sk_unshuffle(int isa, uint8_t *dst, const uint8_t *src, size_t bytes, int size);
+
+#endif
