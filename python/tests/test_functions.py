@@ -307,10 +307,7 @@ def test_exceptions_that_cannot_be_made_again(make: Any) -> None:
 
 
 class Dies:
-    """Ends its process at some records, at first or always, with half of a batch changed in place.
-
-    At first is twice: a third time in one batch would be an error.
-    """
+    """Ends its process at some records, at first or always, with half of a batch changed in place."""
 
     def __init__(self, how: str, marks: Path, always: bool = False) -> None:
         self.how, self.marks, self.always = how, marks, always
@@ -319,7 +316,7 @@ class Dies:
         np.subtract(255, record["image"], out=record["image"])
         key = int(record["image"].astype(int).sum())
         mark = self.marks / str(key)
-        if key % 31 == 0 and (self.always or (not mark.exists() and len(list(self.marks.iterdir())) < 2)):
+        if key % 31 == 0 and (self.always or not mark.exists()):
             mark.touch()
             if self.how == "exit":
                 os._exit(7)

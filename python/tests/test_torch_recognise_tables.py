@@ -54,6 +54,18 @@ def fixed(n: int = ROWS) -> Any:
     return hf.Dataset.from_dict({"x": np.arange(5.0 * n).reshape(n, 5), "y": range(n)}, features=features)
 
 
+def arrays(n: int = ROWS) -> Any:
+    """Arrays of several sides, as a type of their own and as lists in lists."""
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(0, 255, (n, 4, 6)).astype("uint8"), rng.random((n, 2, 3, 4), np.float32)
+    features = hf.Features(
+        {"x": hf.Array2D((4, 6), "uint8"), "y": hf.Array3D((2, 3, 4), "float32"),
+         "z": hf.Sequence(hf.Sequence(hf.Value("int64"))), "w": hf.Array2D((None, 3), "float64")}
+    )  # fmt: skip
+    columns = {"x": x.tolist(), "y": y.tolist(), "z": x[:, :2, :3].tolist(), "w": y[:, 0, :, :3].tolist()}
+    return hf.Dataset.from_dict(columns, features=features)
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "tokens": lambda: tokens().with_format("torch"),
     "tokens, numpy": lambda: tokens().with_format("numpy"),
@@ -67,6 +79,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "pieces": lambda: pieces().with_format("torch"),
     "split": lambda: tokens().train_test_split(0.3, seed=1)["train"].with_format("torch"),
     "fixed": lambda: fixed().with_format("torch"),
+    "arrays": lambda: arrays().with_format("torch"),
+    "arrays, numpy": lambda: arrays().select(range(5, 60)).with_format("numpy"),
     "mapped": lambda: tokens().map(lambda r: {"n": sum(r["input_ids"])}).with_format("torch"),
     "renamed": lambda: tokens().rename_column("labels", "y").remove_columns([]).with_format("torch"),
 }
@@ -183,9 +197,10 @@ def test_what_is_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
         own = formatter.format_batch
         patch.setattr(formatter, "format_batch", lambda self, table: {k: v + 1 for k, v in own(self, table).items()})
         assert "does not come as it is stored" in said(good)
-    features = hf.Features({"x": hf.Array2D((2, 2), "float32")})
-    grid = hf.Dataset.from_dict({"x": np.zeros((20, 2, 2)).tolist()}, features=features)
-    assert "column 'x'" in said(grid.with_format("torch"))
+    features = hf.Features({"x": hf.Array2D((None, 2), "float32")})
+    grid = hf.Dataset.from_dict({"x": [np.zeros((1 + i % 2, 2)).tolist() for i in range(20)]}, features=features)
+    assert "different lengths" in said(grid.with_format("torch"))
+    assert "different lengths" in said(hf.Dataset.from_dict({"x": [[[1], [1, 2]]] * 20}).with_format("torch"))
 
 
 def test_changes_between_epochs_are_seen() -> None:

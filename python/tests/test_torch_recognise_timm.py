@@ -163,14 +163,6 @@ def test_look_alikes_are_not_recognised(folder: Path, monkeypatch: pytest.Monkey
     assert "with scale" in said(crop(20, scale=(0.5, 1.5)), end)
     assert "MyCrop" in said(MyCrop(20), end)
     assert "MyDataset" in said(data=MyDataset(str(folder), transform=v1.Compose([crop(20), end])))
-    assert "RandAugment" in reason(
-        DataLoader(timm_folder(folder, timm.create_transform(20, is_training=True, auto_augment="rand-m9")), 4)
-    )
-    assert "timm.data.random_erasing" in reason(
-        DataLoader(timm_folder(folder, timm.create_transform(20, is_training=True, re_prob=0.5)), 4)
-    )
-    assert "uint8 array" in said(v1.Resize((20, 20)), tt.ToNumpy(), v1.ToTensor())
-    assert "uint8 array" in said(v1.Resize((20, 20)), tt.ToNumpy(), v1.RandomHorizontalFlip())
     assert "fast_collate of a float tensor" in said(collate_fn=fast_collate)
     for change in ({"load_bytes": True}, {"input_img_mode": "L"}, {"additional_features": ["x"]}):
         data = timm_folder(folder, v1.Compose([crop(20), end]))
@@ -185,15 +177,36 @@ def test_look_alikes_are_not_recognised(folder: Path, monkeypatch: pytest.Monkey
     assert "its reader is Reader" in said(data=data)
     for where, name in (
         (tt.RandomResizedCropAndInterpolation, "__call__"), (tt.RandomResizedCropAndInterpolation, "get_params"),
-        (tt.MaybeToTensor, "__call__"), (timm.ImageDataset, "__getitem__"), (v1.functional, "resized_crop"),
+        (timm.ImageDataset, "__getitem__"), (v1.functional, "resized_crop"),
         (type(timm_folder(folder, None).reader), "__getitem__"),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(where, name, lambda *a, **k: None)
             assert "replaced" in said(), name
-    with monkeypatch.context() as patch:
-        patch.setattr(timm.loader, "fast_collate", lambda batch: batch)
-        assert "collate_fn is fast_collate" in said(collate_fn=fast_collate, num_workers=1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_follows_a_crop_is_left_to_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crop, end = tt.RandomResizedCropAndInterpolation, tt.MaybeToTensor()
+
+    def split_at(transform: Any, batches: int = 0, **arguments: Any) -> str:
+        loader = DataLoader(timm_folder(folder, transform), 4, **arguments)
+        said = loader.explain()
+        if batches:
+            assert len(list(loader)) == batches
+        loader._stoker_path.plan.close()
+        return said.partition("split in front of ")[2].partition(":")[0]
+
+    for arguments in ({"auto_augment": "rand-m9-mstd0.5"}, {"auto_augment": "augmix-m5-w4-d2"}):
+        transform = timm.create_transform(20, is_training=True, **arguments)
+        assert split_at(transform, 3, num_workers=1).endswith(("RandAugment", "AugMixAugment"))
+    transform = timm.create_transform(20, is_training=True, re_prob=0.5)
+    assert split_at(transform, 3, num_workers=1) == "RandomErasing"
+    transform = timm.create_transform(20, is_training=True, auto_augment="rand-m9", use_prefetcher=True)
+    assert split_at(transform, 3, num_workers=1, collate_fn=fast_collate) == "RandAugment"
+    assert split_at(v1.Compose([v1.Resize((20, 20)), tt.ToNumpy(), v1.RandomHorizontalFlip()])) == "ToNumpy"
+    monkeypatch.setattr(tt.MaybeToTensor, "__call__", lambda self, image: torch.ones(2))
+    assert split_at(v1.Compose([crop(20), end]), 3) == "MaybeToTensor"
 
 
 # --- functions of the program's beside the engine ---------------------------------------------------------------------

@@ -39,6 +39,8 @@ class Maker:
         """Begin; ``who`` is the process, for errors."""
         self._functions, self._seed, self._who = functions, seed, who
         self.seeds = Seeds([f for f in functions if f is not None])
+        # Told the row before each is made, and one behind the last before the batch is.
+        self.at: Callable[[int], None] = lambda row: None
 
     def make(self, views: dict[str, Any], about: About, beside: frozenset[str], room: Room) -> dict[str, Any]:
         """Return the arrays of a batch; raises Failed."""
@@ -56,6 +58,7 @@ class Maker:
         rows = {name: _rows(a) for name, a in arrays.items()}
         columns: dict[str, Column] = {}
         for i, number in enumerate(index.tolist()):
+            self.at(i)
             try:
                 self.seeds.set(mixed(self._seed, about.epoch, number, _RECORD))
                 given = {name: row(i) for name, row in rows.items()}
@@ -77,6 +80,7 @@ class Maker:
         self, function: Any, arrays: dict[str, Any], index: Any, about: About, beside: frozenset[str]
     ) -> dict[str, Any]:
         first = int(index[0])
+        self.at(about.rows)
         try:
             self.seeds.set(mixed(self._seed, about.epoch, first, _BATCH))
             batch = Batch({**arrays, INDEX: index}, about.epoch, about.step, about.rows, beside, about.repeated)

@@ -29,7 +29,7 @@ from ._maker import About, Failed, Functions, Maker
 
 # So many batches are given to each worker ahead, so that it need not wait for the next one.
 _AHEAD = 2
-# How often workers are started again for the same batch before their end is an error.
+# How often workers are started again for the same record before their end is an error.
 _TRIES = 2
 # How long workers may take to end by themselves: none has anything to finish.
 _GRACE = 0.5
@@ -107,7 +107,7 @@ class Stage:
         self._gen = self._next = self._wanted = 0
         self._tasks: dict[int, _Task] = {}
         self._over: wire.EpochEnd | StokerError | None = None
-        self._tries: collections.Counter[Position] = collections.Counter()
+        self._tries: collections.Counter[tuple[Position, int]] = collections.Counter()  # by batch and row
         self._poll = select.poll()
         self._fds: dict[int, _Process] = {}
         self._watched: tuple[Any, ...] = ()
@@ -360,12 +360,15 @@ class Stage:
         ended = [worker for worker in self._pool if worker.gone()]
         for worker in ended:
             self._take(worker)  # what it has answered before is not what ended it
-            task = next((t for key, t in worker.tasks.items() if key[0] == self._gen), None)
+            number, row = worker.marked
+            task = worker.tasks.get((self._gen, number))
+            if task is None:  # it ended before it began with one
+                task, row = next((t for key, t in worker.tasks.items() if key[0] == self._gen), None), 0
             how = f"worker process {worker.number} of map= (pid {worker.process.pid}) {worker.how()}"
             if task is not None:
                 how += f" while it made batch {task.about.step} of epoch {task.about.epoch} ({_records(task)})"
-                self._tries[task.after] += 1
-                if self._tries[task.after] > _TRIES:
+                self._tries[task.after, row] += 1
+                if self._tries[task.after, row] > _TRIES:
                     self.close()
                     raise StokerError(
                         f"{how}, also when it was started again {_TRIES} times\nhint: workers=0 runs the functions in "

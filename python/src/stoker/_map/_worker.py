@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import mmap
 import os
 import pickle
 import select
@@ -17,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .._batch import numpy_views
 from .._ragged import Ragged, Strings
 from .._work._inside import Ended, Inbox
 from .._work._memory import Page, Pieces
+from .._work._ring import Ring
 from . import _messages
 from ._failure import Failure
 from ._maker import About, Failed, Functions, Maker
@@ -58,29 +57,19 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=wait, name="stoker-parent", daemon=True).start()
 
 
-class _Ring:
-    """The ring of an engine, in this process."""
-
-    def __init__(self, fd: int, size: int, stride: int, slot_bytes: int, specs: Any, beside: frozenset[str]) -> None:
-        self._mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        os.close(fd)
-        self._stride, self._bytes = stride, slot_bytes
-        self.views, self.beside = numpy_views(specs), beside
-
-    def slot(self, number: int) -> Any:
-        return np.frombuffer(self._mapping, np.uint8, self._bytes, number * self._stride)
-
-
 class _Worker:
     def __init__(self, sock: socket.socket, page: Page, functions: Functions | bytes, seed: int, number: int) -> None:
         self._inbox, self._page = Inbox(sock), page
         self._pieces = Pieces(page)
-        self._ring: _Ring | None = None
+        self._task = -1
+        self._ring: Ring | None = None
+        self._beside: frozenset[str] = frozenset()
         self._broken: Failure | None = None
         who = f"worker process {number}"
         try:
             found = pickle.loads(functions) if isinstance(functions, bytes) else functions
             self._maker = Maker(found, seed, who)
+            self._maker.at = self._mark
         except Exception as error:
             self._broken = Failure(error, f"loading map= or batch_map= ({who})", None)
         torch = sys.modules.get("torch")
@@ -93,10 +82,13 @@ class _Worker:
             if self._page.ended:
                 raise Ended
             if message[0] == _messages.RING:
-                self._ring = _Ring(fds[0], *message[1:])
+                _, size, stride, slot_bytes, specs, self._beside = message
+                self._ring = Ring(fds[0], size, stride, slot_bytes, specs, writable=True)
                 continue
             _, gen, task, slot, about = message
             before = time.perf_counter()
+            self._task = task
+            self._mark(0)
             try:
                 if self._broken is not None:
                     raise Failed(self._broken)
@@ -110,7 +102,7 @@ class _Worker:
         if ring is None:
             raise RuntimeError("a task came before a ring")
         root = ring.slot(slot)
-        out = self._maker.make(ring.views(root, about.rows), about, ring.beside, self._room)
+        out = self._maker.make(ring.views(root, about.rows), about, self._beside, self._room)
         try:
             described = [(name, self._described(value, root)) for name, value in out.items()]
         except Exception as error:
@@ -123,6 +115,9 @@ class _Worker:
         self._inbox.send((_messages.DONE, gen, task, described, sizes, dropped, took), fds)
         for piece in used:
             piece.close_fd()
+
+    def _mark(self, row: int) -> None:
+        self._page.mark(self._task, row)
 
     def _room(self, size: int) -> tuple[Any, int]:
         found = self._pieces.take(size)

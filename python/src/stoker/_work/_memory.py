@@ -3,7 +3,8 @@
 A worker owns its pieces. One holds one batch, goes to the loader's process as a descriptor the first time and is then
 known there by its number. A byte of a small shared page says whether the loader still uses it: the worker sets it
 before it sends a batch, the loader clears it when the last tensor of the batch is gone. Nothing has a name, and no
-descriptor stays open: mappings are enough.
+descriptor stays open: mappings are enough. Another place of the page says which record the worker is at, for when it
+ends in the middle of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import struct
 import weakref
 from collections.abc import Callable
 from multiprocessing import reduction
@@ -25,7 +27,8 @@ ALIGN = 64  # of every array in a piece, for vector instructions
 _GRAIN = 1 << 16  # pieces are multiples of it, so that batches of about the same size fit the same one
 _HUGE = 4 << 20  # from this size on, huge pages spare the faults of the first use
 _DONE = 0  # the byte of the page that tells a worker to end
-PIECES = 4095  # a worker's numbered pieces at most; what is held beyond is used once
+_AT = struct.Struct("<qq")  # behind the bytes of the pieces: the task and the row that the worker is at
+PIECES = 4079  # a worker's numbered pieces at most; what is held beyond is used once
 _WINDOW = 8  # so many batches tell how many pieces are needed
 ONCE = -1  # the number of those
 
@@ -38,13 +41,14 @@ def align(n: int) -> int:
 
 
 class Page:
-    """The shared page: one byte for each piece, and one for the end."""
+    """The shared page: one byte for each piece, one for the end, and where the worker is."""
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = anonymous_file("stoker-page") if fd is None else fd
+        size = PIECES + 1 + _AT.size
         if fd is None:
-            os.ftruncate(self.fd, PIECES + 1)
-        self.bytes = mmap.mmap(self.fd, PIECES + 1)
+            os.ftruncate(self.fd, size)
+        self.bytes = mmap.mmap(self.fd, size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _page, (reduction.DupFd(self.fd),)
@@ -63,6 +67,16 @@ class Page:
     def ended(self) -> bool:
         """Whether the worker shall end."""
         return self.bytes[_DONE] == 1
+
+    def mark(self, task: int, row: int) -> None:
+        """Say which row of which task the worker is at; one behind the last is what is done with all of them."""
+        _AT.pack_into(self.bytes, PIECES + 1, task, row)
+
+    @property
+    def marked(self) -> tuple[int, int]:
+        """Which row of which task the worker is at, or was when it ended."""
+        task, row = _AT.unpack_from(self.bytes, PIECES + 1)
+        return task, row
 
     def used(self, piece: int) -> bool:
         """Say whether the loader uses a piece."""

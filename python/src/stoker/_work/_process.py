@@ -102,6 +102,11 @@ class Worker:
             roots.append(self._received.lease(number, mapping))
         return roots
 
+    @property
+    def marked(self) -> tuple[int, int]:
+        """Which row of which task it is at, or was when it ended."""
+        return self._page.marked
+
     def gone(self) -> bool:
         """Say whether the process has ended."""
         return not self.process.is_alive()

@@ -91,7 +91,7 @@ class _Parts:
             return self._tensor(obj)
         if kind is _UNTYPED and obj.device.type == "cpu":
             return _storage, (self.storage(obj, 0, obj.nbytes()), obj.nbytes())
-        if kind is _TYPED and obj.device.type == "cpu":
+        if kind is _TYPED and obj._untyped_storage.device.type == "cpu":  # obj.device warns
             untyped = obj._untyped_storage
             return _typed_storage, (self.storage(untyped, 0, untyped.nbytes()), untyped.nbytes(), obj.dtype)
         return NotImplemented

@@ -23,7 +23,7 @@ from . import _messages, _workers
 from ._codec import Found, loads
 from ._job import Job, Sent
 
-# How often a worker is started again for the same batch before its end is an error.
+# How often a worker is started again for the same record before its end is an error.
 _TRIES = 2
 # How long workers may take to end, all together, before they are terminated.
 _GRACE = _utils.MP_STATUS_CHECK_INTERVAL
@@ -43,7 +43,7 @@ class Failed:
         raise AssertionError("torch has not raised")
 
 
-class _Worker(Worker):
+class WorkerProcess(Worker):
     """A worker process of this iterator."""
 
     def __init__(self, context: Any, job: Job | Sent, number: int, base_seed: int) -> None:
@@ -106,7 +106,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._pins: ThreadPoolExecutor | None = None
         self._device = -1
-        self._pool: list[_Worker] = []
+        self._pool: list[WorkerProcess] = []
         if self._pin_memory:
             self._device = torch.accelerator.current_device_index()
             self._pins = ThreadPoolExecutor(1, "pin", _prepare_pinning, (self._device,))
@@ -129,7 +129,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._active = [True] * self._num_workers
         self._busy = [0] * self._num_workers
         self._turns = itertools.cycle(range(self._num_workers))
-        self._tries: collections.Counter[int] = collections.Counter()
+        self._tries: collections.Counter[tuple[int, int]] = collections.Counter()  # by task and row
         for number in range(self._num_workers):
             if first_iter:
                 self._pool.append(self._start(number))
@@ -144,13 +144,13 @@ class WorkerIterator(_BaseDataLoaderIter):
         for _ in range(self._ahead):
             self._give()
 
-    def _start(self, number: int) -> _Worker:
-        return _Worker(self._context, self._job, number, int(self._base_seed))
+    def _start(self, number: int) -> WorkerProcess:
+        return WorkerProcess(self._context, self._job, number, int(self._base_seed))
 
     def _listen(self) -> None:
         """Wait for these workers from now on."""
         self._poll = select.poll()
-        self._by_fd: dict[int, _Worker] = {}
+        self._by_fd: dict[int, WorkerProcess] = {}
         for worker in self._pool:
             for fd in (worker.sock.fileno(), worker.pidfd):
                 if fd >= 0:
@@ -179,7 +179,18 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._tasks[task] = number, _WAITING
         self._busy[number] += 1
         self._pool[number].tasks[task] = index
+        self._hand(number, task, index)
+
+    def _hand(self, number: int, task: int, index: Any) -> None:
+        """Send a task to its worker."""
         self._pool[number].send((_messages.TASK, self._epoch, task, index))
+
+    def _look(self) -> bool:
+        """See to what does not come from workers before they are waited for; say whether they need not be."""
+        return False
+
+    def _answered(self, worker: WorkerProcess, epoch: int, task: int) -> None:
+        """Learn that a worker has answered a task, maybe one of an epoch before."""
 
     def _next_data(self) -> Any:
         if self._lost:
@@ -219,12 +230,14 @@ class WorkerIterator(_BaseDataLoaderIter):
         """Wait for any worker's answer."""
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         while True:
+            if self._look():
+                return
             for worker in self._pool:
                 if not worker.flush():
                     self._poll.modify(worker.sock, select.POLLIN | select.POLLOUT)
             seconds = _LOOK if deadline is None else min(_LOOK, max(0, deadline - time.monotonic()))
             ready = self._poll.poll(seconds * 1000)
-            workers = {id(w): w for w in (self._by_fd[fd] for fd, _ in ready)}.values()
+            workers = {id(w): w for w in (self._by_fd[fd] for fd, _ in ready if fd in self._by_fd)}.values()
             if sum([self._take(worker) for worker in workers]):
                 return
             if not ready:
@@ -234,7 +247,7 @@ class WorkerIterator(_BaseDataLoaderIter):
                 if deadline is not None and time.monotonic() >= deadline:
                     raise RuntimeError(self._timed_out())
 
-    def _take(self, worker: _Worker) -> bool:
+    def _take(self, worker: WorkerProcess) -> bool:
         """Take what a worker has sent, and say whether that was anything."""
         if worker.sock.fileno() in self._by_fd:
             self._poll.modify(worker.sock, select.POLLIN)
@@ -249,10 +262,11 @@ class WorkerIterator(_BaseDataLoaderIter):
                 return self._ended(worker) if gone and worker.sock.fileno() in self._by_fd else found
             found = True
             task, epoch, data = message
+            self._answered(worker, epoch, task)
             if epoch == self._epoch:
                 self._arrive(worker, task, data)
 
-    def _arrive(self, worker: _Worker, task: int, data: Any) -> None:
+    def _arrive(self, worker: WorkerProcess, task: int, data: Any) -> None:
         worker.tasks.pop(task, None)
         if data is _END:
             self._active[worker.number] = False
@@ -266,7 +280,7 @@ class WorkerIterator(_BaseDataLoaderIter):
 
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
-    def _ended(self, worker: _Worker) -> bool:
+    def _ended(self, worker: WorkerProcess) -> bool:
         """Start a worker again that nobody told to end, or raise what torch raises."""
         worker.process.join(_LOOK)
         how = worker.how()
@@ -275,13 +289,16 @@ class WorkerIterator(_BaseDataLoaderIter):
             worker.close()
             self._listen_without(worker)
             return False
-        task, index = next(iter(worker.tasks.items()), (-1 - number, None))
-        self._tries[task] += 1
-        doing = f" while it made batch {task} (records {index!r:.200})" if task >= 0 else ""
+        task, row = worker.marked
+        if task not in worker.tasks:  # it ended before it began with one
+            task, row = next(iter(worker.tasks), -1 - number), 0
+        index = worker.tasks.get(task)
+        self._tries[task, row] += 1
+        doing = f" while it made batch {task} ({_record(index, row)})" if task >= 0 else ""
         if self._dataset_kind == _DatasetKind.Iterable:
             self._lose(f"{how}{doing and ' while it made batch ' + str(task)}. Where its iterable dataset was is lost "
                        "with it. num_workers=0 shows more")
-        if self._tries[task] > _TRIES:
+        if self._tries[task, row] > _TRIES:
             self._lose(f"{how}{doing}, also when it was started again {_TRIES} times. num_workers=0 shows more")
         warnings.warn(f"{how}{doing}; it is started again with its records", RuntimeWarning, stacklevel=5)
         tasks = worker.tasks
@@ -290,10 +307,10 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._listen()
         for task, index in tasks.items():
             worker.tasks[task] = index
-            worker.send((_messages.TASK, self._epoch, task, index))
+            self._hand(number, task, index)
         return False
 
-    def _listen_without(self, worker: _Worker) -> None:
+    def _listen_without(self, worker: WorkerProcess) -> None:
         self._listen()
         self._by_fd = {fd: w for fd, w in self._by_fd.items() if w is not worker}
 
@@ -330,6 +347,13 @@ class WorkerIterator(_BaseDataLoaderIter):
 
     def __del__(self) -> None:
         self._shutdown_workers()
+
+
+def _record(index: Any, row: int) -> str:
+    """Say where in a batch a worker has ended."""
+    if isinstance(index, list) and row < len(index):
+        return f"at record {index[row]!r:.100} of its {len(index)}"
+    return f"records {index!r:.200}"
 
 
 def _prepare_pinning(device: int) -> None:

@@ -27,9 +27,11 @@ class Job:
     drop_last: bool
     init_fn: Any
     num_workers: int
+    # What makes samples of the engine's batches; None where workers ask the dataset for them.
+    samples: Any = None
 
     @classmethod
-    def of(cls, loader: Any) -> Job:
+    def of(cls, loader: Any, samples: Any = None) -> Job:
         """Return the parts of a loader."""
         return cls(
             iterable=loader._dataset_kind == _DatasetKind.Iterable,
@@ -39,6 +41,7 @@ class Job:
             drop_last=loader.drop_last,
             init_fn=loader.worker_init_fn,
             num_workers=loader.num_workers,
+            samples=samples,
         )
 
 

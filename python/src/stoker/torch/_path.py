@@ -14,6 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ._iterator import WorkerIterator
 from ._job import Job, Sent
+from ._split import SplitIterator, epoch_seed
 
 # Where plan() is: imported with the first loader that is iterated.
 _RECOGNISE = "stoker.torch._recognise"
@@ -49,7 +50,7 @@ class Plan(Protocol):
         Args:
             loader: the DataLoader.
             seed: the number that torch draws for each iterator from ``generator`` or the global random numbers; it
-                has been drawn, and nothing else may be.
+                has been drawn, and nothing else may be. Another one in each epoch of persistent workers.
             order: what ``loader.batch_sampler`` yields (``loader.sampler`` where ``batch_size=None``). Read it as it
                 is needed: it may draw random numbers of the user's.
 
@@ -58,6 +59,16 @@ class Plan(Protocol):
 
     def explain(self) -> Sequence[Row]:
         """Return the rows of ``DataLoader.explain()``."""
+
+    @property
+    def samples(self) -> Any:
+        """What makes samples of the engine's batches where Python has to do with each record, else None.
+
+        With ``num_workers`` above 0 that is done in worker processes, by a ``SplitIterator``.
+        """
+
+    def close(self) -> None:
+        """End what the plan has started: it will not be used."""
 
 
 class Way(Protocol):
@@ -74,7 +85,7 @@ class Way(Protocol):
 
 
 class EngineWay:
-    """A recognised loader: all of it runs in the engine."""
+    """A recognised loader: all of it runs in the engine, or its beginning, and the rest in Python behind it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -85,6 +96,9 @@ class EngineWay:
 
     def iterator(self, loader: Any) -> Iterator[Any]:
         """Run the plan."""
+        if self.plan.samples is not None and loader.num_workers > 0:
+            loader.check_worker_number_rationality()
+            return SplitIterator(loader, _job(loader, self.plan.samples), self.plan)
         return _EngineIterator(loader, self.plan)
 
     def rows(self, loader: Any) -> Sequence[Row]:
@@ -142,21 +156,48 @@ def choose(loader: Any) -> Way:
     """Choose how epochs of a loader are made."""
     found, why = _recognised(loader)
     if found is not None:
-        return EngineWay(found)
+        against = _against(loader, found.samples) if found.samples is not None and loader.num_workers > 0 else None
+        if against is not None:
+            found.close()
+        return against or EngineWay(found)
     if loader.num_workers == 0:
         return TorchWay(f"num_workers=0: everything runs in this process. {why}".strip(), "num_workers=N: N cores")
     if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
         return TorchWay("DataPipes are sharded and seeded by torch")
     if not loader.prefetch_factor:
         return TorchWay("prefetch_factor=0")
-    method = (loader.multiprocessing_context or torch.multiprocessing).get_start_method()
-    if method == "fork":
-        return WorkerWay(why, Job.of(loader))
     try:
-        return WorkerWay(why, Sent(Job.of(loader)))
+        return WorkerWay(why, _job(loader))
     except Exception as error:
-        gain = "" if importlib.util.find_spec("cloudpickle") else "pip install cloudpickle: more can be sent"
-        return TorchWay(f"start method {method}, and it cannot be sent to our workers: {error}", gain)
+        return _unsent(loader, error)
+
+
+def _against(loader: Any, samples: Any) -> TorchWay | None:
+    """Return torch's way where workers of ours cannot have what is left to Python."""
+    if not loader.prefetch_factor:
+        return TorchWay("prefetch_factor=0")
+    try:
+        job = _job(loader, samples)
+    except Exception as error:
+        return _unsent(loader, error)
+    if isinstance(job, Sent):
+        job.close()
+    return None
+
+
+def _job(loader: Any, samples: Any = None) -> Job | Sent:
+    """Return what workers do, as they get it; raises what pickle raises where they are not forked."""
+    job = Job.of(loader, samples)
+    return job if _method(loader) == "fork" else Sent(job)
+
+
+def _method(loader: Any) -> str:
+    return str((loader.multiprocessing_context or torch.multiprocessing).get_start_method())
+
+
+def _unsent(loader: Any, error: Exception) -> TorchWay:
+    gain = "" if importlib.util.find_spec("cloudpickle") else "pip install cloudpickle: more can be sent"
+    return TorchWay(f"start method {_method(loader)}, and it cannot be sent to our workers: {error}", gain)
 
 
 def _recognised(loader: Any) -> tuple[Plan | None, str]:
@@ -172,14 +213,15 @@ class _EngineIterator(_BaseDataLoaderIter):
 
     def __init__(self, loader: Any, plan: Plan) -> None:
         super().__init__(loader)
-        self._plan = plan
+        self._plan, self._epochs = plan, 0
         self._batches = plan.iterate(loader, self._base_seed, self._sampler_iter)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        # The next epoch of persistent workers: torch draws nothing then.
+        # The next epoch of persistent workers: torch draws nothing then, and its workers' random numbers go on.
         super()._reset(loader, first_iter)
         self._end()
-        self._batches = self._plan.iterate(loader, self._base_seed, self._sampler_iter)
+        self._epochs += 1
+        self._batches = self._plan.iterate(loader, epoch_seed(self._base_seed, self._epochs), self._sampler_iter)
 
     def _next_data(self) -> Any:
         return next(self._batches)

@@ -8,6 +8,7 @@ import pickle
 import random
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils.data._utils import worker as torch_worker
 from .._work import _wire
 from .._work._inside import Ended, Inbox, users
 from .._work._memory import ALIGN, Page, Pieces, align
+from .._work._ring import Ring
 from . import _collate, _messages
 from ._codec import Part, dumps, in_a_row, place, total
 from ._job import Job, Sent
@@ -49,6 +51,8 @@ class _Worker:
         torch.set_num_threads(1)
         self._job = job = job.open() if isinstance(job, Sent) else job
         self._pieces = Pieces(page)
+        self._ring: Ring | None = None
+        self._task = -1
         _collate.install(self._pieces)
         _seed(base_seed, number)
         torch_worker._worker_info = torch_worker.WorkerInfo(
@@ -67,32 +71,36 @@ class _Worker:
     def run(self) -> None:
         """Answer tasks."""
         while True:
-            message, _ = self._inbox.receive()
+            message, fds = self._inbox.receive()
             if message[0] == _messages.EPOCH:
                 self._broken = self._uninitialised
                 self._fetch = self._make_fetch()
                 continue
-            _, epoch, task, index = message
+            if message[0] == _messages.RING:
+                self._ring = Ring(fds[0], *message[1:], writable=False)
+                continue
+            _, epoch, task, index, *slot = message
             if self._page.ended:
                 raise Ended
-            self._answer(epoch, task, index)
+            self._answer(epoch, task, index, slot)
             del message, index
 
     def _make_fetch(self) -> Any:
         if self._broken is not None:
             return None
-        kind = _Iterable if self._job.iterable else _Map
+        kind: Any = _Iterable if self._job.iterable else _Map if self._job.samples is None else _Split
         try:
-            return kind(self._job)
+            return kind(self._job, self._mark)
         except Exception:
             self._broken = self._failure(None, "iter() of the dataset")
             return None
 
-    def _answer(self, epoch: int, task: int, index: Any) -> None:
+    def _answer(self, epoch: int, task: int, index: Any, slot: list[int]) -> None:
         if self._broken is not None:
             return self._send_failure(epoch, task, self._broken)
         try:
-            data = self._fetch.fetch(index)
+            self._task = task
+            data = self._fetch.fetch(index, *self._given(slot))
         except _NoMore:
             return self._inbox.send((_messages.END, epoch, task))
         except Exception:
@@ -105,6 +113,18 @@ class _Worker:
             return self._send_failure(epoch, task, self._failure(None, "sending the batch to the loader"))
         del data
         return self._send_batch(epoch, task, body, parts)
+
+    def _mark(self, row: int) -> None:
+        self._page.mark(self._task, row)
+
+    def _given(self, slot: list[int]) -> list[Any]:
+        """Return what the engine has made of a batch."""
+        if not slot:
+            return []
+        if self._ring is None:
+            raise RuntimeError("a batch came before its ring")
+        number, rows = slot
+        return [self._ring.views(self._ring.slot(number), rows)]
 
     def _send_batch(self, epoch: int, task: int, body: bytes, parts: list[Part]) -> None:
         pieces = self._pieces
@@ -181,15 +201,17 @@ def _seed(base_seed: int, number: int) -> None:
 class _Map:
     """Makes batches of a dataset with ``__getitem__``."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, mark: Callable[[int], None]) -> None:
         self._dataset, self._auto, self._collate = job.dataset, job.auto_collation, job.collate_fn
+        self._mark = mark
         self.record: Any = None
         self.doing = ""
 
     def fetch(self, index: Any) -> Any:
         """Make a batch; ``record`` and ``doing`` say how far it came."""
-        dataset = self._dataset
+        dataset, mark = self._dataset, self._mark
         self.doing = "fetching"
+        mark(0)
         if not self._auto:
             self.record = index
             data = dataset[index]
@@ -199,17 +221,41 @@ class _Map:
             data = dataset.__getitems__(index)
         else:
             data = []
-            for record in index:
+            for row, record in enumerate(index):
+                mark(row)
                 self.record = record
                 data.append(dataset[record])
+            mark(len(data))
         self.record, self.doing = None, "collate_fn"
         return self._collate(data)
+
+
+class _Split(_Map):
+    """Makes batches of those of the engine; what it has not made, of the dataset."""
+
+    def __init__(self, job: Job, mark: Callable[[int], None]) -> None:
+        super().__init__(job, mark)
+        self._samples = job.samples
+
+    def fetch(self, index: Any, made: Any = None) -> Any:
+        """Make a batch."""
+        if made is None:
+            return super().fetch(index)
+        self.doing = "fetching"
+        samples = self._samples.make(made, index, self._at, self._dataset.__getitem__, copy=True)
+        self._mark(len(samples))
+        self.record, self.doing = None, "collate_fn"
+        return self._collate(samples)
+
+    def _at(self, row: int, index: Any) -> None:
+        self._mark(row)
+        self.record = index
 
 
 class _Iterable:
     """Makes batches of a dataset with ``__iter__``."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, _mark: Callable[[int], None]) -> None:
         self._auto, self._collate, self._drop_last = job.auto_collation, job.collate_fn, job.drop_last
         self._iterator = iter(job.dataset)
         self._ended = False

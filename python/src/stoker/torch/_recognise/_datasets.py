@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,23 @@ class Data:
 
     def __len__(self) -> int:
         return sum(map(len, self.leaves)) if self.records is None else len(self.records)
+
+    def numbers(self, indices: Any) -> Records | None:
+        """Return which records of the leaves a batch has, None where its indices are not what a list takes."""
+        try:
+            chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
+        except (TypeError, OverflowError):
+            return None
+        n = len(self)
+        if not len(chosen) or chosen.min() < -n or chosen.max() >= n:
+            return None
+        chosen[chosen < 0] += n
+        return chosen if self.records is None else self.records[chosen]
+
+    @functools.cached_property
+    def starts(self) -> Records:
+        """The number of the first record of each leaf."""
+        return np.cumsum([0, *map(len, self.leaves)])[:-1]
 
 
 def recognise(dataset: Any, depth: int = 0) -> Data:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import operator
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..._errors import StokerError
 from .._path import Row
 from . import _datasets, _library, _memory, _transforms
 from ._library import Unknown
+from ._samples import Samples
 from ._stream import Records, Stream
 
 # A batch sampler of the user's says with each batch how large it is; the engine is told before.
@@ -38,6 +38,11 @@ class Found:
     target_transform: Any
     collate: str  # "default", "timm", or "program": a function of the program's
 
+    @property
+    def split(self) -> bool:
+        """Whether Python has something to do with each record."""
+        return bool(self.program.rest) or self.collate == "program"
+
 
 def find(loader: Any) -> Found:
     """Recognise what a loader is made of, or raise Unknown."""
@@ -51,15 +56,23 @@ def find(loader: Any) -> Found:
     for leaf in data.leaves:
         if leaf.dataset.transform is None:
             raise Unknown("there is no transform: it gives pictures and no tensors")
-        programs.append(_transforms.recognise(leaf.dataset.transform, leaf.channels))
+        # Of pixels in memory the beginning takes no time that would pay for handing them on.
+        files, own = leaf.paths is not None, collate == "program"
+        programs.append(
+            _transforms.recognise(leaf.dataset.transform, leaf.channels, split=files, pictures=files and own)
+        )
+    program = programs[0]
     targets = {id(leaf.dataset.target_transform) for leaf in data.leaves}
-    if len({p.key() for p in programs}) > 1 or len(targets) > 1:
+    rests = {tuple(map(id, p.rest)) for p in programs}
+    if len({p.key() for p in programs}) > 1 or len(targets) > 1 or len(rests) > 1:
         raise Unknown("the datasets of a ConcatDataset have different transforms")
     if not len(data):
         raise Unknown("it has no records")
-    if collate == "timm" and programs[0].state not in (_transforms.BYTES, _transforms.ARRAY):
-        raise Unknown(f"timm's fast_collate of a {programs[0].state}, which it makes bytes of")
-    return Found(data, programs[0], data.leaves[0].dataset.target_transform, collate)
+    if collate == "timm" and not program.rest and program.state not in (_transforms.BYTES, _transforms.ARRAY):
+        raise Unknown(f"timm's fast_collate of a {program.state}, which it makes bytes of")
+    if collate == "program" and program.wrapped is None:
+        raise Unknown("collate_fn may get tensors of another class than torch's")
+    return Found(data, program, data.leaves[0].dataset.target_transform, collate)
 
 
 def _collate(loader: Any) -> str:
@@ -68,11 +81,7 @@ def _collate(loader: Any) -> str:
         return "timm"
     own = "torch.utils.data._utils.collate"
     if not _library.is_function(loader.collate_fn, own, "default_collate"):
-        # In worker processes it would run beside the loop; here it would not.
-        if loader.num_workers == 0:
-            return "program"
-        name = getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__)
-        raise Unknown(f"collate_fn is {name}, not torch's default_collate; it runs in the workers, and all else too")
+        return "program"
     _library.check_module(own)
     from torch.utils.data._utils import collate as module
 
@@ -88,6 +97,7 @@ class EnginePlan:
         """Recognise the loader and start the engine, or raise Unknown."""
         self._pid = os.getpid()
         self.found = found = find(loader)
+        self._dataset = loader.dataset
         self._held = [_copy_of(leaf) for leaf in found.data.leaves]
         if found.data.leaves[0].paths is not None:
             read = found.data.leaves[0].paths
@@ -100,16 +110,29 @@ class EnginePlan:
         rows = getattr(sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
         self._idle: list[Stream] = []
+        # With worker processes, which read the ring, each may have a batch.
+        self.workers = int(loader.num_workers) if found.split else 0
         try:
-            self._idle.append(Stream(self._config()))
+            self._idle.append(self._new_stream())
         except StokerError as error:
             raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
         self.images = 0
         self.by_python = 0
 
+    def _new_stream(self) -> Stream:
+        stream = Stream(self._config(), shared=self.workers > 0)
+        if stream.slots <= self.workers:
+            with contextlib.suppress(StokerError):  # there is no memory for so many: workers wait for each other
+                more = Stream(self._config() | {"prefetch": self.workers}, shared=True)
+                stream.close()
+                stream = more
+        return stream
+
     def _config(self) -> dict[str, Any]:
-        ops = [op.to_config() for op in self.found.program.ops]
-        output = {"name": "image", "field": self._field, "ops": ops, "layout": "NCHW"}
+        program = self.found.program
+        ops = [op.to_config() for op in program.ops]
+        layout = "NHWC" if program.state == _transforms.PICTURE else "NCHW"
+        output = {"name": "image", "field": self._field, "ops": ops, "layout": layout}
         if self.found.program.mode != "RGB":
             output["mode"] = self.found.program.mode
         return {
@@ -119,7 +142,7 @@ class EnginePlan:
             "batch_size": self._rows,
             "seed": 0,
             "local_world_size": local_world_size(),
-            "layout": "NCHW",
+            "layout": layout,
             "outputs": [output],
             "fields": [],
         }
@@ -131,7 +154,7 @@ class EnginePlan:
             if stream.config["batch_size"] >= self._rows:
                 return stream
             stream.close()
-        return Stream(self._config())
+        return self._new_stream()
 
     def give_back(self, stream: Stream) -> None:
         """Take an engine back."""
@@ -155,6 +178,7 @@ class EnginePlan:
         return (
             now.program.key() == before.program.key()
             and now.collate == before.collate
+            and now.split == before.split
             and len(now.data.leaves) == len(before.data.leaves)
             and all(map(_unchanged, now.data.leaves, before.data.leaves, self._held))
             and _equal(now.data.records, before.data.records)
@@ -169,17 +193,44 @@ class EnginePlan:
         """Return an iterator over the batches of an epoch."""
         return Epoch(self, loader, seed, order)
 
+    def close(self) -> None:
+        """End the engines."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def numbers(self) -> Callable[[Any], Records | None]:
+        """Return what says which records a batch has, now and for as long as it is kept."""
+        return self.found.data.numbers
+
+    @property
+    def samples(self) -> Samples | None:
+        """What makes samples of the engine's batches, where Python has to do with each record."""
+        found = self.found
+        if not found.split:
+            return None
+        program = found.program
+        return Samples(self._dataset, program.rest, program.state, bool(program.wrapped), found.data)
+
     def explain(self) -> Sequence[Row]:
         """Say what runs where."""
-        found = self.found
+        found, program = self.found, self.found.program
+        python = f"{self.workers} workers" if self.workers else "this process"
         rows = [
             Row("dataset", "engine", f"{' of '.join(found.data.names)}: {len(found.data):,} records"),
             Row("order", "this process", "the sampler decides, as with torch"),
-            Row("transform", "engine", ", ".join(found.program.names) or "as they are stored"),
-            Row("collate", *_COLLATES[found.collate]),
+            Row("transform", "engine", ", ".join(program.names) or "as they are stored"),
         ]
+        if program.rest:
+            names = ", ".join(map(_name, program.rest))
+            why = f"split in front of {_name(program.rest[0])}: {program.why}"
+            rows.append(Row("transform", python, why if len(program.rest) == 1 else f"{why}; {names}"))
         if found.target_transform is not None:
-            rows.append(Row("target_transform", "this process", "it is a function of the program's"))
+            rows.append(Row("target_transform", python, "it is a function of the program's"))
+        if found.split:
+            own = "a function of the program's" if found.collate == "program" else _COLLATES[found.collate][1]
+            rows.append(Row("collate", python, own.partition(":")[0]))
+        else:
+            rows.append(Row("collate", *_COLLATES[found.collate]))
         if self.by_python:
             why = f"{self.by_python:,} of {self.images:,} images, which only Pillow takes or refuses"
             rows.append(Row("bad images", "this process", why, "make them anew"))
@@ -189,8 +240,11 @@ class EnginePlan:
 _COLLATES = {
     "default": ("engine", "default_collate: batches are made in shared memory"),
     "timm": ("engine", "fast_collate: batches are made in shared memory"),
-    "program": ("this process", "a function of the program's, on views of the engine's memory"),
 }
+
+
+def _name(part: Any) -> str:
+    return str(getattr(part, "__qualname__", type(part).__name__)).rpartition("<locals>.")[2]
 
 
 def _copy_of(leaf: _datasets.Leaf) -> Any:
@@ -218,11 +272,10 @@ class Epoch:
         """Begin an epoch. With workers, torch reads the sampler from here on; without, at the first batch."""
         self._plan = plan
         self._dataset, self._collate = loader.dataset, loader.collate_fn
-        self._records = plan.found.data.records
-        self._leaves = plan.found.data.leaves
-        self._starts = np.cumsum([0, *map(len, self._leaves)])[:-1]
+        self._data = data = plan.found.data
+        self._leaves, self._starts = data.leaves, data.starts
+        self._samples = plan.samples
         self._target_transform = plan.found.target_transform
-        self._len = len(plan.found.data)
         self._seed = seed
         self._order = order
         self._error: BaseException | None = None
@@ -247,24 +300,13 @@ class Epoch:
                 self._error = error
                 break
             indices = list(batch)
-            records = self._of(indices)
+            records = self._data.numbers(indices)
             if records is not None and len(records) > stream.config["batch_size"]:
                 self._plan.larger(len(records))
                 records = None
             self._waiting.append((indices, records))
             if records is not None:
                 stream.ask(records)
-
-    def _of(self, indices: list[Any]) -> Records | None:
-        """Return the records of a batch, None where indices are not what a list takes."""
-        try:
-            chosen = np.fromiter(map(operator.index, indices), np.int64, len(indices))
-        except (TypeError, OverflowError):
-            return None
-        if not len(chosen) or chosen.min() < -self._len or chosen.max() >= self._len:
-            return None
-        chosen[chosen < 0] += self._len
-        return chosen if self._records is None else self._records[chosen]
 
     def __next__(self) -> Any:
         if self._stream is None:
@@ -280,6 +322,8 @@ class Epoch:
             return self._by_python(indices)
         arrays, index, place = self._stream.take()
         images = arrays["image"]
+        if self._samples is not None:
+            return self._pinned(self._collate(self._made(self._samples, images, index, indices, place)))
         if images.dim() == 3:
             images = images.unsqueeze(1)
         if index.min() < 0:
@@ -292,12 +336,24 @@ class Epoch:
         kind = self._plan.found.collate
         if kind == "default":
             return [images, self._collate(targets)]
-        if kind == "timm":  # which says what becomes of the targets
-            stub = torch.zeros(1, dtype=torch.uint8)
-            return images, self._collate([(stub, target) for target in targets])[1]
-        is_array = self._plan.found.program.state == _transforms.ARRAY
-        rows = [image.numpy() for image in images] if is_array else images.unbind()
-        return self._collate(list(zip(rows, targets, strict=True)))
+        # timm's says what becomes of the targets.
+        stub = torch.zeros(1, dtype=torch.uint8)
+        return images, self._collate([(stub, target) for target in targets])[1]
+
+    def _made(self, samples: Samples, images: torch.Tensor, index: Records, indices: list[Any], place: int) -> Any:
+        """Return what the collate gets, made in this process."""
+        row = 0
+
+        def at(now: int, _: Any) -> None:
+            nonlocal row
+            row = now
+
+        def anew(record: Any) -> Any:
+            self._plan.by_python += 1
+            with _random_numbers(self._seed + place + row):
+                return self._dataset[record]
+
+        return samples.make({"image": images.numpy(), "index": index}, indices, at, anew, copy=False)
 
     def _targets(self, records: Records) -> list[Any]:
         if len(self._leaves) == 1:

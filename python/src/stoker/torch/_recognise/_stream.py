@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,40 @@ Records = npt.NDArray[np.int64]
 _KEPT = 2
 
 
+class Ring:
+    """What a process needs to map the ring of an engine, for as long as a batch in it is in use."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Take a descriptor of its own."""
+        self.size, self.stride, fd = connection.ring()
+        self.fd = os.dup(fd)
+        weakref.finalize(self, _close_fd, self.fd, os.getpid())
+
+
+class Slot(NamedTuple):
+    """A batch in the ring, which is in use for as long as ``root`` lives."""
+
+    root: Any
+    ring: Ring | None
+    number: int
+    rows: int
+
+
 class Stream:
     """An engine that makes the batches that it is asked for, in that order.
 
     It is used by one loop at a time: ``start`` begins anew. An engine that dies is started again once per batch.
     """
 
-    def __init__(self, config: dict[str, Any], timeout: float = 300.0) -> None:
-        """Start an engine with a configuration whose order is the client's."""
+    def __init__(self, config: dict[str, Any], *, shared: bool = False, timeout: float = 300.0) -> None:
+        """Start an engine with a configuration whose order is the client's.
+
+        With ``shared``, other processes may read its ring.
+        """
         self.config = config
         self.timeout = timeout
+        self._shared = shared
+        self._died_at: Position | None = None
         self.wait_seconds = 0.0
         self.copies = 0
         self._asked: list[Records] = []
@@ -42,7 +66,7 @@ class Stream:
         process = EngineProcess(find_binary())
         connection = Connection(process.take_socket(), process, process.binary)
         try:
-            connection.open(self.config, self.timeout)
+            connection.open(self.config, self.timeout, keep_ring=self._shared)
             specs = [ArraySpec(described) for described in connection.info["arrays"]]
             for spec in specs:
                 spec.check(self.config["batch_size"], int(connection.info["slot_bytes"]))
@@ -50,9 +74,11 @@ class Stream:
             connection.close()
             raise
         self.info = connection.info
+        self.specs = specs
         self._index = next(s.offset for s in specs if s.name == INDEX)
         self._views = torch_views([s for s in specs if s.name != INDEX])
-        self._bytes = int(connection.info["slot_bytes"])
+        self.slot_bytes = int(connection.info["slot_bytes"])
+        self.ring = Ring(connection) if self._shared else None
         self._connection = connection
         self._finalizer = weakref.finalize(self, _close, connection, os.getpid())
 
@@ -109,14 +135,7 @@ class Stream:
             raise
         finally:
             self.wait_seconds += time.perf_counter() - before
-        root = self._connection.lease(event, self._bytes)  # type: ignore[arg-type]
-        rows = event.rows  # type: ignore[union-attr]
-        records = self._asked.pop(0)
-        if rows != len(records):
-            self._connection.tear()
-            raise StokerError(f"the engine made a batch of {rows} rows where {len(records)} were asked for")
-        place = self._at.row
-        self._at = Position(self._at.epoch, place + rows)
+        root, rows, place = self._lease(event)
         index: Records = np.ndarray((rows,), "<i8", root, self._index).copy()
         arrays = self._views(root, rows)
         if self._connection.held > self.slots - _KEPT:
@@ -125,9 +144,50 @@ class Stream:
             self.copies += 1
         return arrays, index, place
 
+    def _lease(self, event: Any) -> tuple[Any, int, int]:
+        """Return the bytes of a batch, its rows and the place of its first record."""
+        root = self._connection.lease(event, self.slot_bytes)
+        rows = event.rows
+        records = self._asked.pop(0)
+        if rows != len(records):
+            self._connection.tear()
+            raise StokerError(f"the engine made a batch of {rows} rows where {len(records)} were asked for")
+        place = self._at.row
+        self._at = Position(self._at.epoch, place + rows)
+        return root, rows, place
+
+    # --- for other processes -------------------------------------------------
+
+    def poll(self) -> Slot | None:
+        """Return the batch that comes next, without waiting for it."""
+        try:
+            if not self._asked or not self._connection.ready():
+                return None
+            event: Any = self._connection.take()
+        except EngineDied:
+            if self._died_at == self._at:
+                raise
+            self._died_at = self._at
+            self._begin(self._at)
+            return None
+        except BaseException:
+            self._connection.tear()
+            raise
+        root, rows, _ = self._lease(event)
+        return Slot(root, self.ring, event.slot, rows)
+
+    def waiters(self) -> tuple[int, ...]:
+        """Return the descriptors that become readable when ``poll`` may say something new."""
+        return self._connection.waiters()
+
     def close(self) -> None:
         """End the engine. Arrays in use stay valid."""
         self._finalizer()
+
+
+def _close_fd(fd: int, pid: int) -> None:
+    if os.getpid() == pid:
+        os.close(fd)
 
 
 def _close(connection: Connection, pid: int) -> None:

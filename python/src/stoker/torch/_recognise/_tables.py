@@ -20,6 +20,9 @@ Array = npt.NDArray[Any]
 _LARGEST_RECORD = 64 << 10
 # Columns up to this size are put together out of their pieces.
 _SMALL_COLUMN = 64 << 20
+# Lists in lists of lists ...
+_DEEPEST = 8
+_FEATURES = "datasets.features.features"
 _FORMATS = (None, "python", "numpy", "torch")
 
 
@@ -29,7 +32,7 @@ def is_table(dataset: Any) -> bool:
 
 
 class Column:
-    """A column of numbers, or of lists of numbers that are all as long."""
+    """A column of numbers, or of arrays of numbers that are all of one shape."""
 
     def __init__(self, name: str, chunks: Any) -> None:
         """Take an Arrow column, or raise Unknown."""
@@ -61,22 +64,25 @@ def _numbers(name: str, chunk: Any) -> Array:
     """Return a piece of a column as an array, without a copy where there are no booleans."""
     import pyarrow as pa  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    kind, width = chunk.type, 0
-    if chunk.null_count:
-        raise Unknown(f"column {name!r} has empty values")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        lengths = np.unique(chunk.value_lengths().to_numpy(zero_copy_only=False)) if len(chunk) else np.zeros(1)
-        if len(lengths) > 1 or lengths[0] == 0:
-            raise Unknown(f"column {name!r} has rows of different lengths")
-        width, chunk = int(lengths[0]), chunk.flatten()
+    if isinstance(chunk, pa.ExtensionArray) and type(chunk.type).__module__ == _FEATURES:
+        chunk = chunk.storage  # Array2D and its kin are lists in lists
+    widths: list[int] = []
+    while True:
         kind = chunk.type
         if chunk.null_count:
             raise Unknown(f"column {name!r} has empty values")
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            break
+        lengths = np.unique(chunk.value_lengths().to_numpy(zero_copy_only=False)) if len(chunk) else np.zeros(1)
+        if len(lengths) > 1 or lengths[0] == 0 or len(widths) == _DEEPEST:
+            raise Unknown(f"column {name!r} has rows of different lengths")
+        widths.append(int(lengths[0]))
+        chunk = chunk.flatten()
     good = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
     if not (good or pa.types.is_boolean(kind)) or pa.types.is_uint64(kind):
         raise Unknown(f"column {name!r} has values of {kind}")
     values: Array = chunk.to_numpy(zero_copy_only=good)
-    return values.reshape(-1, width) if width else values
+    return values.reshape(-1, *widths) if widths else values
 
 
 class TablePlan:
@@ -122,6 +128,11 @@ class TablePlan:
         return {column.name: column.take(records) for column in self._columns}
 
     # --- stoker.torch._path.Plan -------------------------------------------
+
+    samples = None
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     def fits(self, loader: Any) -> bool:
         """Say whether the loader is still what the plan was made for."""

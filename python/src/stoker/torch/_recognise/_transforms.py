@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,32 +31,71 @@ class Program:
     random: bool = False
     # What pictures are decoded to: "L" where they are made gray before their colours are looked at.
     mode: str = "RGB"
+    # Whether a tensor is one of torchvision's Image class; None where that is not known.
+    wrapped: bool | None = False
+    # Whether an array lies in memory as the libraries' own does.
+    plain: bool = True
+    # What Python does behind that, one behind the other, and why the first of it is not the engine's.
+    rest: list[Any] = field(default_factory=list)
+    why: str = ""
 
     def key(self) -> tuple[Any, ...]:
-        """Return what two programs that do the same have in common."""
-        return (*map(repr, self.ops), self.state, self.channels, self.mode)
+        """Return what two programs of which the engine does the same have in common."""
+        return (*map(repr, self.ops), self.state, self.channels, self.mode, self.wrapped, bool(self.rest))
 
     def add(self, op: st.Transform, *, random: bool = False) -> None:
         """Append an operation."""
         self.ops.append(op)
         self.random = self.random or random
 
+    def copy(self) -> Program:
+        """Return what it is now, which later transforms do not change."""
+        return replace(self, ops=list(self.ops), names=list(self.names))
 
-def recognise(transform: Any, channels: int) -> Program:
-    """Return what a transform does, or raise Unknown."""
-    program = Program(channels=channels)
+    @property
+    def sized(self) -> bool:
+        """Whether all pictures have one size by now."""
+        return any(isinstance(op, _SIZING) or (isinstance(op, st.Resize) and not _is_side(op.size)) for op in self.ops)
+
+
+_SIZING = st.CenterCrop | st.RandomCrop | st.RandomResizedCrop
+
+
+def _is_side(size: Any) -> bool:
+    return isinstance(size, int)
+
+
+def recognise(transform: Any, channels: int, *, split: bool = False, pictures: bool = False) -> Program:
+    """Return what a transform does, or raise Unknown.
+
+    With ``split``, what is known at the beginning of it is enough: the rest is left to Python, once all pictures have
+    one size. With ``pictures`` it may end with them.
+    """
     for name in ("torchvision.transforms.functional", "torchvision.transforms.v2.functional"):
         check_module(name)
     check_module("timm.data.transforms")
     if torch.get_default_dtype() != torch.float32:
         raise Unknown(f"the default dtype is {torch.get_default_dtype()}")
-    _walk(transform, program, 0)
-    if program.state == PICTURE:
+    parts: list[Any] = []
+    _flatten(transform, parts, 0)
+    program, good, at = Program(channels=channels), Program(), 0
+    for i, part in enumerate(parts):
+        try:
+            _add(part, program)
+        except Unknown as reason:
+            if not split or not at:
+                raise
+            good.rest, good.why = parts[at:], str(reason)
+            return good
+        if program.plain and program.wrapped is not None and program.sized:
+            good, at = program.copy(), i + 1
+    if program.state == PICTURE and not (pictures and program.sized):
         raise Unknown("it gives pictures and no tensors")
     return program
 
 
-def _walk(transform: Any, program: Program, depth: int) -> None:
+def _flatten(transform: Any, parts: list[Any], depth: int) -> None:
+    """List what is called one behind the other."""
     if depth > 8:
         raise Unknown("transforms lie in each other more than 8 deep")
     kind = type(transform)
@@ -65,19 +104,29 @@ def _walk(transform: Any, program: Program, depth: int) -> None:
         check_class(kind)
         check_instance(transform)
         for inner in transform if kind is torch.nn.Sequential else transform.transforms:
-            _walk(inner, program, depth + 1)
+            _flatten(inner, parts, depth + 1)
         return
-    known = _KNOWN.get(name)
-    if known is None:
+    if name not in _KNOWN:
         attribute = forwards_to(kind, "__call__")
         inner = getattr(transform, "__dict__", {}).get(attribute or "")
-        if attribute is None or inner is None:
-            what = name if not hasattr(transform, "__qualname__") else f"the function {transform.__qualname__}"
-            raise Unknown(f"{what} is not known to the engine")
-        _walk(inner, program, depth + 1)
-        return
+        if inner is not None:
+            _flatten(inner, parts, depth + 1)
+            return
+    parts.append(transform)
+
+
+def _add(transform: Any, program: Program) -> None:
+    """Have the engine do a transform too, or raise Unknown, after which the program is of no use."""
+    kind = type(transform)
+    name = qualified(kind)
+    known = _KNOWN.get(name)
+    if known is None:
+        what = name if not hasattr(transform, "__qualname__") else f"the function {transform.__qualname__}"
+        raise Unknown(f"{what} is not known to the engine")
     check_class(kind)
     check_instance(transform)
+    if program.wrapped and not name.startswith((_V2, "torch.")):
+        program.wrapped = None
     try:
         known(transform, program)
     except ConfigError as error:
@@ -189,7 +238,7 @@ def _to_tensor(t: Any, p: Program) -> None:
 def _pil_to_tensor(t: Any, p: Program) -> None:
     if p.state != PICTURE:
         raise Unknown(f"{type(t).__name__} of a {p.state}")
-    p.state = BYTES
+    p.state, p.plain = BYTES, False  # colours lie last in it
 
 
 def _to_image(t: Any, p: Program) -> None:
@@ -197,12 +246,14 @@ def _to_image(t: Any, p: Program) -> None:
         raise Unknown(f"{type(t).__name__} of a {p.state}")
     if p.state == PICTURE:
         p.state = BYTES
-    # A tensor only gets another class, which collating takes off again.
+    # A tensor only gets another class, which torch's collate takes off again.
+    p.wrapped = True
 
 
 def _to_pure(t: Any, p: Program) -> None:
     if p.state in (PICTURE, ARRAY):
         raise Unknown(f"ToPureTensor of a {p.state}")
+    p.wrapped = False
 
 
 def _to_dtype(t: Any, p: Program) -> None:
@@ -268,7 +319,7 @@ def _maybe_to_tensor(t: Any, p: Program) -> None:
 
 def _maybe_pil_to_tensor(t: Any, p: Program) -> None:
     if p.state == PICTURE:
-        p.state = BYTES
+        p.state, p.plain = BYTES, False
     elif p.state == ARRAY:
         raise Unknown(f"{type(t).__name__} of a {p.state}")
 
@@ -276,13 +327,13 @@ def _maybe_pil_to_tensor(t: Any, p: Program) -> None:
 def _to_numpy(t: Any, p: Program) -> None:
     if p.state != PICTURE:
         raise Unknown(f"ToNumpy of a {p.state}")
-    p.state = ARRAY
+    p.state, p.plain = ARRAY, False
 
 
 def _timm_to_tensor(t: Any, p: Program) -> None:
     if p.state != PICTURE or t.dtype not in (torch.float32, torch.uint8):
         raise Unknown(f"timm's ToTensor of a {p.state} to {t.dtype}")
-    p.state = BYTES
+    p.state, p.plain = BYTES, False
     if t.dtype == torch.float32:
         p.add(st.ToDtype("float32", scale=False))
         p.state = FLOATS

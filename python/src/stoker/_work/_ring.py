@@ -1,0 +1,30 @@
+"""The ring of an engine, mapped in a worker process too."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._batch import ArraySpec, numpy_views
+
+
+class Ring:
+    """The ring of an engine, in a worker process."""
+
+    def __init__(
+        self, fd: int, size: int, stride: int, slot_bytes: int, specs: Sequence[ArraySpec], *, writable: bool
+    ) -> None:
+        """Map it and close the descriptor."""
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+        os.close(fd)
+        self._stride, self._bytes = stride, slot_bytes
+        self.views = numpy_views(list(specs))
+
+    def slot(self, number: int) -> Any:
+        """Return the bytes of a slot."""
+        return np.frombuffer(self._mapping, np.uint8, self._bytes, number * self._stride)

@@ -1,0 +1,146 @@
+"""Pictures that the engine has made, as a dataset gives them: what is left to Python gets them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from . import _datasets, _transforms
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class Samples:
+    """Makes samples of rows of the engine's batches, in whatever process."""
+
+    dataset: Any
+    rest: list[Any]  # what of the transform Python does, one behind the other
+    state: str  # what a row is, as _transforms names it
+    wrapped: bool  # whether a tensor is of torchvision's Image class
+    # Of the dataset: where its records lie. Not sent to another process, which looks for itself.
+    _data: _datasets.Data | None = field(default=None, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data": None}
+
+    def make(
+        self,
+        batch: dict[str, Array],
+        indices: list[Any],
+        at: Callable[[int, Any], None],
+        anew: Callable[[Any], Any],
+        *,
+        copy: bool,
+    ) -> list[Any]:
+        """Return the samples of a batch.
+
+        Args:
+            batch: the arrays that the engine has made.
+            indices: what the dataset is asked for.
+            at: told the row and its index before it is made.
+            anew: makes a sample of an index where the engine cannot.
+            copy: whether the arrays' memory is used again whoever holds a view of it.
+        """
+        data = self._where()
+        pixels, numbers = batch["image"], batch["index"].tolist()
+        starts = data.starts
+        samples = []
+        for row, (index, number) in enumerate(zip(indices, numbers, strict=True)):
+            at(row, index)
+            if number < 0:
+                samples.append(anew(index))
+                continue
+            which = int(np.searchsorted(starts, number, "right")) - 1
+            leaf, i = data.leaves[which], number - int(starts[which])
+            image = self._image(pixels[row], leaf, i, copy)
+            for part in self.rest:
+                image = part(image)
+            target = leaf.target(i)
+            change = leaf.dataset.target_transform
+            samples.append((image, target if change is None else change(target)))
+        return samples
+
+    def _where(self) -> _datasets.Data:
+        if self._data is None:
+            self._data = _datasets.recognise(self.dataset)
+        return self._data
+
+    def _image(self, row: Array, leaf: _datasets.Leaf, i: int, copy: bool) -> Any:
+        """Return a row as what the transforms before have made of a picture."""
+        if self.state == _transforms.PICTURE:
+            import PIL.Image
+
+            mode = "RGB" if row.ndim == 3 and row.shape[2] == 3 else "L"
+            image = PIL.Image.frombytes(mode, (row.shape[1], row.shape[0]), row.tobytes())
+            if leaf.paths is not None:
+                image.info = _Info(leaf.paths(leaf.held[i]))
+            return image
+        own = row if row.ndim == 3 else row[None]
+        if copy:
+            own = own.copy()
+        if self.state == _transforms.ARRAY:
+            return own
+        tensor = torch.from_numpy(own)
+        if self.wrapped:
+            from torchvision import tv_tensors
+
+            return tv_tensors.Image(tensor)
+        return tensor
+
+
+class _Info(dict[Any, Any]):
+    """What Pillow finds in a file beside its pixels. It is looked for when somebody asks, which hardly anybody does."""
+
+    def __init__(self, path: Any) -> None:
+        super().__init__()
+        self._path: Any = path
+
+    def _fill(self) -> None:
+        path, self._path = self._path, None
+        if path is not None:
+            import PIL.Image
+
+            with open(path, "rb") as file:
+                found = PIL.Image.open(file).convert("RGB").info
+            for key, value in found.items():
+                dict.setdefault(self, key, value)
+
+    def copy(self) -> dict[Any, Any]:
+        """As a dict does, which Pillow calls for each image that it makes of one."""
+        if self._path is None:
+            return dict(self)
+        other = _Info(self._path)
+        dict.update(other, self)
+        return other
+
+    def __iter__(self) -> Iterator[Any]:
+        self._fill()
+        return super().__iter__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._fill()
+        return dict, (dict(dict.items(self)),)
+
+
+def _filled(name: str) -> Callable[..., Any]:
+    theirs = getattr(dict, name)
+
+    def method(self: _Info, *args: Any, **more: Any) -> Any:
+        self._fill()
+        return theirs(self, *args, **more)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "__getitem__", "__contains__", "__len__", "__eq__", "__ne__", "__repr__", "__delitem__", "__or__", "__ror__",
+    "__reversed__", "get", "keys", "values", "items", "pop", "popitem", "clear", "setdefault",
+):  # fmt: skip
+    setattr(_Info, _name, _filled(_name))

@@ -1,0 +1,121 @@
+"""One epoch of which the engine makes the beginning of each batch, and worker processes of our own the rest."""
+
+from __future__ import annotations
+
+import collections
+import select
+from typing import Any
+
+from . import _messages
+from ._iterator import WorkerIterator, WorkerProcess
+from ._job import Job, Sent
+
+_MIX = 0x9E3779B97F4A7C15  # an odd number whose multiples are far from each other
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Return the engine's seed of an epoch of persistent workers, for which torch draws one number in all."""
+    return (seed + epoch * _MIX) & 0x7FFFFFFFFFFFFFFF
+
+
+class SplitIterator(WorkerIterator):
+    """Workers that get their records out of the engine's ring, as far as the engine can make them.
+
+    A task goes to the engine first, and to its worker when its slot is there. Workers only read the ring, so that a
+    batch whose worker has ended is given to the next one as it is. A batch that the engine cannot be asked for goes to
+    the worker at once, and is made of the dataset there.
+    """
+
+    def __init__(self, loader: Any, job: Job | Sent, plan: Any) -> None:
+        """Start engine and workers."""
+        self._plan = plan
+        self._numbers = plan.numbers()
+        self._stream = plan.stream()
+        self._asked: collections.deque[tuple[int, int]] = collections.deque()  # tasks that the engine has: worker, task
+        # What of the ring workers have, by epoch and task.
+        self._slots: dict[tuple[int, int], tuple[WorkerProcess, Any]] = {}
+        self._rings: dict[int, tuple[WorkerProcess, Any]] = {}  # which ring each of the workers has
+        self._watched: tuple[int, ...] = ()
+        super().__init__(loader, job)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._asked.clear()
+        self._stream.start(epoch_seed(int(self._base_seed), self._epoch + 1))
+        super()._reset(loader, first_iter)
+
+    def _listen(self) -> None:
+        super()._listen()
+        self._watched = ()
+
+    def _hand(self, number: int, task: int, index: Any) -> None:
+        # Where its worker was started again the engine has made it, or will.
+        found = self._slots.get((self._epoch, task))
+        if found is not None:
+            self._send(number, task, index, found[1])
+            return
+        if (number, task) in self._asked:
+            return
+        records = self._numbers(index)
+        if records is None or len(records) > self._stream.config["batch_size"]:
+            if records is not None:
+                self._plan.larger(len(records))
+            super()._hand(number, task, index)
+            return
+        self._asked.append((number, task))
+        self._stream.ask(records)
+
+    def _next_data(self) -> Any:
+        self._look()
+        return super()._next_data()
+
+    def _look(self) -> bool:
+        """Give workers what the engine has made, and wait for both from now on."""
+        if self._stream is None:
+            return False
+        # What workers have made frees slots.
+        ready = {id(w): w for w in (self._by_fd.get(fd) for fd, _ in self._poll.poll(0)) if w}
+        found = sum([self._take(worker) for worker in ready.values()]) > 0
+        while (slot := self._stream.poll()) is not None:
+            number, task = self._asked.popleft()
+            index = self._pool[number].tasks.get(task)
+            if index is not None:
+                self._send(number, task, index, slot)
+        wanted = self._stream.waiters()
+        if wanted != self._watched:
+            for fd in self._watched:
+                if fd not in self._by_fd:
+                    self._poll.unregister(fd)
+            for fd in wanted:
+                self._poll.register(fd, select.POLLIN)
+            self._watched = wanted
+        return found
+
+    def _send(self, number: int, task: int, index: Any, slot: Any) -> None:
+        worker = self._pool[number]
+        self._slots[self._epoch, task] = worker, slot
+        if self._rings.get(number) != (worker, slot.ring):
+            ring = slot.ring
+            about = ring.size, ring.stride, self._stream.slot_bytes, self._stream.specs
+            worker.send((_messages.RING, *about), [ring.fd])
+            self._rings[number] = worker, ring
+        worker.send((_messages.TASK, self._epoch, task, index, slot.number, slot.rows))
+
+    def _answered(self, worker: WorkerProcess, epoch: int, task: int) -> None:
+        self._slots.pop((epoch, task), None)  # nothing of what has come lies in it
+
+    def _ended(self, worker: WorkerProcess) -> bool:
+        for key in [k for k, (who, _) in self._slots.items() if who is worker and k[0] != self._epoch]:
+            del self._slots[key]  # of an epoch that nobody waits for
+        return super()._ended(worker)
+
+    def _timed_out(self) -> str:
+        if any(task == self._wanted for _, task in self._asked):
+            return f"DataLoader timed out after {self._timeout} seconds; the engine is at batch {self._wanted}"
+        return super()._timed_out()
+
+    def _shutdown_workers(self) -> None:
+        stream, self._stream = self.__dict__.get("_stream"), None
+        super()._shutdown_workers()
+        if stream is not None:
+            self._slots.clear()
+            self._plan.give_back(stream)
