@@ -311,10 +311,11 @@ func IsPackStore(ctx context.Context, st store.Store) bool {
 	if e, err := st.Stat(ctx, ""); err != nil || !e.Dir {
 		return false
 	}
-	if e, err := st.Stat(ctx, JournalName+store.PartialSuffix); err == nil && !e.Dir {
+	// Over a network a listing is cheaper than what asks for one object after the other.
+	if hasShards(ctx, st) {
 		return true
 	}
-	if hasShards(ctx, st) {
+	if e, err := st.Stat(ctx, JournalName+store.PartialSuffix); err == nil && !e.Dir {
 		return true
 	}
 	o, err := st.Open(ctx, ManifestName)
@@ -349,7 +350,13 @@ func ReadManifest(dir string) (*Manifest, error) {
 }
 
 func readManifest(ctx context.Context, st store.Store) (*Manifest, error) {
-	b, err := store.ReadFile(ctx, st, ManifestName, maxManifestBytes)
+	return readManifestOf(ctx, st, nil)
+}
+
+// readManifestOf is readManifest of a pack whose objects were listed, or with nil were
+// not.
+func readManifestOf(ctx context.Context, st store.Store, objects listed) (*Manifest, error) {
+	b, err := objects.manifest(ctx, st)
 	if err != nil {
 		if errors.Is(err, store.ErrNotExist) {
 			return nil, missingManifest(ctx, st)

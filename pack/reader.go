@@ -71,7 +71,8 @@ func Open(ctx context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 // OpenStore opens the finished pack that lies at the root of a store. The store
 // is closed by whoever opened it, after the reader.
 func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, error) {
-	m, err := readManifest(ctx, st)
+	objects := list(ctx, st)
+	m, err := readManifestOf(ctx, st, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -81,52 +82,11 @@ func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, 
 	}
 	// The number of rows is bounded by the size of the shards. That they are
 	// really so large is looked at before memory of that size is taken.
-	if err := r.lookAtShards(ctx); err != nil {
+	if err := r.lookAtShards(ctx, objects); err != nil {
 		return nil, err
 	}
 	r.x.allocate(m.Fields, m.Stored(), len(r.chunks))
 	return r, nil
-}
-
-// shardsAtOnce is how many shards are looked at together: in a bucket each look is a
-// way to another machine and back.
-const shardsAtOnce = 32
-
-// lookAtShards looks at all shards. Of several failures it gives that of the first one.
-func (r *Reader) lookAtShards(ctx context.Context) error {
-	errs := make([]error, len(r.entries))
-	var next atomic.Int64
-	var failed atomic.Bool
-	var wg sync.WaitGroup
-	for range min(shardsAtOnce, len(r.entries)) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(r.entries) && !failed.Load(); i = int(next.Add(1)) - 1 {
-				if r.entries[i], errs[i] = r.shard(ctx, i); errs[i] != nil {
-					failed.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// shard looks at a shard.
-func (r *Reader) shard(ctx context.Context, i int) (store.Entry, error) {
-	s := &r.man.Shards[i]
-	e, err := r.st.Stat(ctx, s.File)
-	if err != nil {
-		return e, fmt.Errorf("the pack is not whole: %w", err)
-	}
-	if e.Size != s.Bytes {
-		return e, fmt.Errorf("the pack is not whole: shard %s has %d bytes, its manifest says %d; stoker verify says what is damaged", r.st.Path(s.File), e.Size, s.Bytes)
-	}
-	return e, nil
 }
 
 // newReader makes a reader without an index of records.

@@ -104,7 +104,7 @@ func RemoveFrom(ctx context.Context, st store.WriteStore, fingerprint string, id
 		rows[i] = r.gone.stored(id)
 	}
 	for i := range m.Shards {
-		if r.entries[i], err = r.shard(ctx, i); err != nil {
+		if r.entries[i], err = r.shard(ctx, i, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -66,6 +66,22 @@ type EntryOpener interface {
 	OpenEntry(ctx context.Context, e Entry) (Object, error)
 }
 
+// Examiner is a Store whose server can be looked at.
+type Examiner interface {
+	// Examine reads the object that e, of this store, describes in a few ways, and says
+	// what its server can do.
+	Examine(ctx context.Context, e Entry) (Manners, error)
+}
+
+// Manners is what a server can do.
+type Manners struct {
+	// Ranges: it reads parts of objects. IfMatch: it reads of no other version than the
+	// one that is asked for. Without that the answer is still held against it.
+	Ranges, IfMatch bool
+	// Checksum is the header in which it says a checksum of an object, "" for none.
+	Checksum string
+}
+
 // Adviser is an Object that takes hints.
 type Adviser interface {
 	// Advise says how n bytes from off will be used; n = 0 means up to the end.

@@ -44,6 +44,20 @@ func ReadFile(ctx context.Context, s Store, name string, limit int64) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
+	return readAll(ctx, s, o, name, limit)
+}
+
+// ReadEntry is ReadFile of the version that e describes.
+func ReadEntry(ctx context.Context, s Store, e Entry, limit int64) ([]byte, error) {
+	o, err := OpenEntry(ctx, s, e)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(ctx, s, o, e.Name, limit)
+}
+
+// readAll reads an object and closes it.
+func readAll(ctx context.Context, s Store, o Object, name string, limit int64) ([]byte, error) {
 	defer o.Close()
 	if o.Size() > limit {
 		return nil, &Error{Op: "read", Path: s.Path(name), Err: fmt.Errorf("it has %d bytes, the limit is %d", o.Size(), limit)}

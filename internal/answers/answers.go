@@ -4,6 +4,7 @@
 package answers
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/store/localstore"
 )
@@ -94,6 +96,73 @@ func Save(key string, answer []byte) {
 		forget(filepath.Dir(name))
 	}
 }
+
+// Once returns the answer to a question, and has it found where none is kept: by one of
+// the processes of this user on this machine that ask at the same time, while the others
+// wait. Find may still be called by several of them, where nothing can be kept or the
+// one who finds takes very long.
+func Once(ctx context.Context, key string, find func() ([]byte, error)) ([]byte, error) {
+	if b, ok := Load(key); ok {
+		return b, nil
+	}
+	unlock, err := lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if b, ok := Load(key); ok {
+		return b, nil
+	}
+	b, err := find()
+	if err == nil {
+		Save(key, b)
+	}
+	return b, err
+}
+
+const (
+	// waitFor is how long somebody else is waited for, who may have been stopped.
+	waitFor = 30 * time.Second
+	// lookEvery is how often it is looked whether it is done.
+	lookEvery = 10 * time.Millisecond
+)
+
+// lock waits until nobody else finds the answer to a question. Whoever ends, also by
+// being killed, holds no lock any more.
+func lock(ctx context.Context, key string) (unlock func(), err error) {
+	none := func() {}
+	name, ok := cacheFile(key)
+	if !ok || os.MkdirAll(filepath.Dir(name), 0o700) != nil {
+		return none, nil
+	}
+	name += lockSuffix
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return none, nil
+	}
+	for until := time.Now().Add(waitFor); ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() {
+				// Those who wait have it open, and find the answer.
+				_ = os.Remove(name)
+				_ = f.Close()
+			}, nil
+		case err != unix.EWOULDBLOCK && err != unix.EINTR || time.Now().After(until):
+			_ = f.Close()
+			return none, nil
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+const lockSuffix = ".lock"
 
 // forget removes the oldest answers where there are too many.
 func forget(dir string) {

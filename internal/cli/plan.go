@@ -65,8 +65,8 @@ the last. Each can be given, or follows from others:
   t   --step, or --rate, or --flops with --device-flops, or --device with --model
 
 What is not given is measured here (stoker probe, about 15 seconds; the result is
-kept): the storage under DATA or the current folder, decoding per core on your
-files, memory, cores. --no-probe measures nothing and uses what an earlier probe
+kept): the storage under DATA or the current folder, or the server of a URL, decoding
+per core on your files, memory, cores. --no-probe measures nothing and uses what an earlier probe
 kept. --storage plans for a kind of storage by its typical figures instead.
 
 Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
@@ -162,9 +162,12 @@ func (c *planCommand) run(cmd *cobra.Command, data string) error {
 	if _, err := plan.Make(target, *dataset, machine); err != nil {
 		return planError(err)
 	}
-	measured, err := c.machine(data, target.Storage != "")
+	measured, err := c.machine(data, target.Storage != "" && c.storage != "")
 	if err != nil {
 		return err
+	}
+	if c.storage == "" {
+		target.Storage = "" // it may have been measured
 	}
 	if err := c.parse(&target, dataset, measured); err != nil {
 		return err
@@ -251,7 +254,7 @@ func (c *planCommand) parse(t *plan.Target, d *plan.Dataset, m *plan.Machine) er
 	if name, ok := storageAliases[t.Storage]; ok {
 		t.Storage = name
 	}
-	if _, ok := plan.InBucket(d.Path); ok && t.Storage == "" {
+	if _, ok := plan.InBucket(d.Path); ok && t.Storage == "" && (m.Store == nil || len(m.Store.Random) == 0) {
 		t.Storage = plan.ClassObject // of which nothing was measured
 	}
 	if len(c.arrays) > 0 {
@@ -343,9 +346,6 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 		return readMachine(c.probeFile)
 	}
 	path := data
-	if stores.IsURL(path) {
-		path = "" // what is measured is this machine
-	}
 	if path == "" {
 		path = "."
 	}
@@ -354,6 +354,13 @@ func (c *planCommand) machine(data string, named bool) (*plan.Machine, error) {
 			if data == "" && !named {
 				m.Notes = append(m.Notes, "the storage is the one under the current folder; name the data (stoker plan DATA) or a class (--storage)")
 			}
+			return m, nil
+		}
+	}
+	if c.noProbe && stores.IsURL(path) {
+		// What is known of this machine holds for data in other places, but for storage.
+		if m, _, err := probe.Load("."); err == nil {
+			m.Store, m.Network = nil, 0
 			return m, nil
 		}
 	}

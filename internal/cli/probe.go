@@ -13,6 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newProbeCommand(app *App) *cobra.Command {
@@ -27,7 +28,10 @@ files, what an image costs one core to decode and transform in each codec, memor
 bandwidth, the hand-off of a batch, and what control groups allow.
 
 PATH is a pack, a folder of images, or any other folder; the default is the
-current one. Decoding is measured on the images there, or on generated ones.
+current one. Of a URL (s3:, gs:, az:, http:) it is the server that is measured: the
+latency of small reads, the bandwidth of large ones with more and more of them in
+flight, how many pay, and whether the server reads parts of objects, of one version,
+and sends checksums. Decoding is measured on the images there, or on generated ones.
 Your files are only read, past the page cache where the file system can; a scratch
 file of at most 1 GiB and a tenth of the free space has no name and is gone
 afterwards.
@@ -36,6 +40,7 @@ The result is kept in the user's cache folder, for "stoker plan" and for the
 what-if of "stoker bench"; --last shows it again.`,
 		Example: `  stoker probe train/
   stoker probe /mnt/data --seconds 30
+  stoker probe s3://bucket/train
   stoker probe train/ --json > machine.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -82,7 +87,8 @@ func (c *probeCommand) run(path string) error {
 	if c.last {
 		m, age, err = probe.Load(path)
 		if errors.Is(err, probe.ErrNone) {
-			return &Error{Msg: path + " has not been probed on this machine", Hint: "stoker probe " + path}
+			shown := stores.Public(path)
+			return &Error{Msg: shown + " has not been probed on this machine", Hint: "stoker probe " + shown}
 		}
 		if err != nil {
 			return err
@@ -100,7 +106,7 @@ func (c *probeCommand) run(path string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(m)
 	}
-	text := probeText(path, m)
+	text := probeText(stores.Public(path), m)
 	switch {
 	case c.last:
 		text += fmt.Sprintf("  measured %s ago\n", units.Elapsed(age))
@@ -217,6 +223,33 @@ func storeText(out *strings.Builder, s *plan.Store) {
 		}
 	}
 	fmt.Fprintln(out, t)
+	if e := s.Endpoint; e != nil {
+		fmt.Fprintf(out, "\nServer: %s\n", endpointText(e))
+	}
+}
+
+// endpointText says what a server can do.
+func endpointText(e *plan.Endpoint) string {
+	var said []string
+	if e.Ranges {
+		said = append(said, "reads parts of objects")
+	} else {
+		said = append(said, "reads no parts of objects, which the loader needs")
+	}
+	if e.IfMatch {
+		said = append(said, "refuses other versions by itself")
+	} else {
+		said = append(said, "leaves it to the reader to see other versions")
+	}
+	if e.Checksum != "" {
+		said = append(said, "sends checksums ("+e.Checksum+")")
+	} else {
+		said = append(said, "sends no checksums")
+	}
+	if e.Depth > 0 {
+		said = append(said, units.Plural(float64(e.Depth), "large read")+" in flight are enough")
+	}
+	return strings.Join(said, "; ")
 }
 
 // latency writes a time that may not have been measured.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/units"
 )
 
@@ -45,6 +46,10 @@ type BucketCost struct {
 	Price       float64 `json:"price,omitempty"`
 	PriceWindow float64 `json:"price_window,omitempty"`
 	Source      string  `json:"source,omitempty"`
+	// Seconds is how long the reads of an epoch take by themselves in the order of a full
+	// permutation, and SecondsWindow in windows; 0 where the server was not measured.
+	Seconds       float64 `json:"seconds,omitempty"`
+	SecondsWindow float64 `json:"seconds_window,omitempty"`
 }
 
 // InBucket says whether a path is the URL of a bucket, and of which scheme.
@@ -79,6 +84,14 @@ func (r *resolved) bucket(p *Plan) {
 	}
 	b.Price = float64(b.Requests) * b.PerMillion / 1e6
 	b.PriceWindow = float64(b.RequestsWindow) * b.PerMillion / 1e6
+	if s := r.machine.Store; s != nil && s.Class == ClassObject {
+		if rate := storeRate(&Pipeline{Layout: LayoutPack, RecordBytes: d.RecordBytes}, s, d.RecordBytes); rate > 0 {
+			b.Seconds = float64(d.Records) * away / rate
+		}
+		if rate := RateAt(s.Random, rangeBytes, budget.MaxReaders); rate > 0 && b.RequestsWindow > 0 {
+			b.SecondsWindow = float64(b.Bytes) / (rate * rangeBytes)
+		}
+	}
 	p.Bucket = b
 	if b.PerMillion > 0 {
 		origin := OriginPublished
@@ -92,6 +105,12 @@ func (r *resolved) bucket(p *Plan) {
 // Text says it on one line, and what to know about it.
 func (b *BucketCost) Text() (text, note string) {
 	text = fmt.Sprintf("%s GETs, %s", units.Count(float64(b.Requests)), units.Bytes(float64(b.Bytes)))
+	if b.Seconds > 0 {
+		text += ", " + units.Seconds(b.Seconds)
+		if b.SecondsWindow > 0 {
+			text += " (" + units.Seconds(b.SecondsWindow) + " in windows)"
+		}
+	}
 	switch {
 	case b.PerMillion == 0:
 		return text, "an epoch; what they cost is not known: --price-per-million-gets"

@@ -284,3 +284,33 @@ func TestBucket(t *testing.T) {
 		t.Errorf("a folder costs %+v", b)
 	}
 }
+
+// What a server was measured to give says how long the reads of an epoch take: of one
+// that answers after 10 ms and sends 100 MB/s, the bytes over its bandwidth.
+func TestRemoteEpoch(t *testing.T) {
+	const latency, bandwidth = 0.010, 100e6
+	m := measured()
+	m.Store = &Store{Class: ClassObject, Path: "s3://bucket/train"}
+	for _, block := range []int64{4 << 10, 112 << 10, 8 << 20} {
+		for _, depth := range []int{1, 4, 16, 64, 256} {
+			rate := math.Min(float64(depth)/(latency+float64(block)/bandwidth), bandwidth/float64(block))
+			m.Store.Random = append(m.Store.Random, ReadRate{
+				Block: block, Depth: depth, IOPS: rate, Bandwidth: rate * float64(block),
+				Latency: Latency{P50: float64(depth) / rate, P99: float64(depth) / rate, Samples: 100},
+			})
+		}
+	}
+	for _, size := range []float64{20e3, 110e3, 600e3, 3e6} {
+		d := photos
+		d.Path, d.Layout, d.RecordBytes, d.Records, d.ChunkBytes = "s3://bucket/train", LayoutPack, size, 100_000, 8<<20
+		d.Bytes = int64(size * float64(d.Records))
+		p := mustMake(t, Target{Batch: 256, Step: 0.0001, Kind: KindBytes}, d, m)
+		want := float64(d.Bytes) / bandwidth
+		if b := p.Bucket; math.Abs(b.Seconds/want-1) > 0.1 || math.Abs(b.SecondsWindow/want-1) > 0.1 {
+			t.Errorf("records of %g bytes: %+v, should be %g s", size, b, want)
+		}
+		if math.Abs(p.EpochSecondsPredicted/want-1) > 0.1 || p.Delivered.Limit != LimitStorage {
+			t.Errorf("records of %g bytes: %g s, limit %s, should be %g s", size, p.EpochSecondsPredicted, p.Delivered.Limit, want)
+		}
+	}
+}

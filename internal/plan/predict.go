@@ -281,6 +281,9 @@ func storageRate(p *Pipeline, m *Machine, out *Prediction) float64 {
 	record := max(p.RecordBytes, 1)
 	// A record begins and ends within a page, and pages are what is read.
 	read := record + pageBytes
+	if m.Store != nil && m.Store.Class == ClassObject {
+		read = record // of objects there are bytes
+	}
 	rate := math.Inf(1)
 	if s := m.Store; s != nil {
 		if r := storeRate(p, s, read); r > 0 {

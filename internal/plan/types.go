@@ -123,6 +123,20 @@ type Store struct {
 	// LimitBandwidth and LimitIOPS are what a cgroup lets through, 0 for no limit.
 	LimitBandwidth float64 `json:"limit_bandwidth,omitempty"`
 	LimitIOPS      float64 `json:"limit_iops,omitempty"`
+	// Endpoint is what was seen of a server, nil of other storage.
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
+}
+
+// Endpoint is what a server of objects can do.
+type Endpoint struct {
+	// Ranges says that it reads parts of objects, IfMatch that it refuses to read of
+	// another version than the one that is asked for.
+	Ranges  bool `json:"ranges"`
+	IfMatch bool `json:"if_match"`
+	// Checksum is the header with which it sends checksums, "" for none.
+	Checksum string `json:"checksum,omitempty"`
+	// Depth is how many large reads in flight give all but a twentieth of the bandwidth.
+	Depth int `json:"depth,omitempty"`
 }
 
 // ReadRate is what reads of Block bytes gave with Depth of them in flight.

@@ -18,6 +18,7 @@ import (
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // ErrNone is in the error of Load when nothing was saved for a path here.
@@ -112,9 +113,12 @@ func parse(data []byte) (*saved, bool) {
 // cacheFile is the name of the file for a path on this machine: home folders are
 // shared between machines.
 func cacheFile(path string) (string, *saved, error) {
-	dir, err := folder(path)
-	if err != nil {
-		return "", nil, err
+	dir := stores.Public(path)
+	if !stores.IsURL(path) {
+		var err error
+		if dir, err = folder(path); err != nil {
+			return "", nil, err
+		}
 	}
 	base, err := os.UserCacheDir()
 	if err != nil {

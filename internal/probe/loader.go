@@ -23,13 +23,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// blocks is a source: a file of ours that is taken for records of one size. They
+// blocks is a source: a file of ours, or an object of a server, that is taken for records
+// of one size. They
 // lie so far apart that no two become one read, as in a set that is much larger
 // than what is read ahead of it.
 type blocks struct {
 	info         driver.Info
-	fd           int
 	size, stride int64
+	// read fills p from an offset, forget has the system forget a record.
+	read   func(ctx context.Context, p []byte, off int64) error
+	forget func(id int64)
 
 	counting atomic.Bool
 	mu       sync.Mutex
@@ -39,8 +42,8 @@ type blocks struct {
 // apart is more than neighbours of one read may be, and whole pages everywhere.
 const apart = 64 << 10
 
-func newBlocks(fd int, total, size int64) *blocks {
-	b := &blocks{fd: fd, size: size, stride: (size + 2*apart - 1) &^ (apart - 1)}
+func newBlocks(total, size int64) *blocks {
+	b := &blocks{size: size, stride: (size + 2*apart - 1) &^ (apart - 1)}
 	b.info = driver.Info{
 		URL: "a scratch file", Format: "blocks", Len: total / b.stride, Objects: 1,
 		Fields: []driver.Field{{Name: "block", Kind: driver.KindBytes, MaxBytes: size}},
@@ -57,7 +60,26 @@ func (b *blocks) entry() store.Entry        { return store.Entry{Size: b.info.Le
 func (b *blocks) Object(int64) driver.Object {
 	return driver.Object{Store: blockStore{b}, Entry: b.entry(), Keep: true}
 }
-func (b *blocks) forget(id int64) { _ = unix.Fadvise(b.fd, b.offset(id), b.size, unix.FADV_DONTNEED) }
+
+// ofFile has a file read through the page cache.
+func (b *blocks) ofFile(fd int) *blocks {
+	b.forget = func(id int64) { _ = unix.Fadvise(fd, b.offset(id), b.size, unix.FADV_DONTNEED) }
+	b.read = func(_ context.Context, p []byte, off int64) error {
+		for at := 0; at < len(p); {
+			n, err := pread(fd, p[at:], off+int64(at))
+			if err == nil && n == 0 {
+				err = errors.New("the scratch file has become shorter")
+			}
+			if err != nil {
+				return err
+			}
+			at += n
+		}
+		return nil
+	}
+	return b
+}
+
 func (b *blocks) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if g.Records[k].Err == nil {
@@ -86,18 +108,11 @@ func (o blockObject) Size() int64     { return o.b.entry().Size }
 func (o blockObject) Version() string { return o.b.entry().Version }
 func (o blockObject) Close() error    { return nil }
 
-// ReadAt reads through the page cache.
-func (o blockObject) ReadAt(_ context.Context, p []byte, off int64) error {
+// ReadAt reads, and counts while that is wanted.
+func (o blockObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	start := time.Now()
-	for at := 0; at < len(p); {
-		n, err := pread(o.b.fd, p[at:], off+int64(at))
-		if err == nil && n == 0 {
-			err = errors.New("the scratch file has become shorter")
-		}
-		if err != nil {
-			return err
-		}
-		at += n
+	if err := o.b.read(ctx, p, off); err != nil {
+		return err
 	}
 	if o.b.counting.Load() {
 		o.b.mu.Lock()
@@ -107,13 +122,12 @@ func (o blockObject) ReadAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// asLoader measures for d how fast the loader gets records of block bytes at
-// random places of an open file through the page cache: with the loader's own
+// asLoader measures for d how fast the loader gets records at random places: with the loader's own
 // planning of reads (package fetch), which finds by itself how many to have in
 // flight. The first half of the time is for that and does not count.
-func (p *probe) asLoader(ctx context.Context, d time.Duration, fd int, total, block int64) (plan.ReadRate, error) {
+func (p *probe) asLoader(ctx context.Context, d time.Duration, b *blocks) (plan.ReadRate, error) {
+	block, total := b.size, b.info.Len*b.stride
 	r := plan.ReadRate{Block: block}
-	b := newBlocks(fd, total, block)
 	if b.info.Len < 4*budget.GroupRows {
 		return r, nil
 	}

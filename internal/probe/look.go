@@ -51,10 +51,16 @@ func (p *probe) look(ctx context.Context, d time.Duration) {
 		}
 		p.data.pack = m
 		for _, s := range m.Shards {
+			if p.isRemote() {
+				break
+			}
 			if len(p.data.large) < maxLarge && s.Bytes >= largeFile {
 				p.data.large = append(p.data.large, dataFile{filepath.Join(p.path, s.File), s.Bytes})
 			}
 		}
+		return
+	}
+	if p.isRemote() {
 		return
 	}
 	p.walk(ctx, time.Now().Add(d))

@@ -24,6 +24,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Options change what Run does. The zero value means the defaults.
@@ -73,7 +74,7 @@ type part struct {
 // probe is one run.
 type probe struct {
 	opt  Options
-	path string // a folder
+	path string // a folder, or a URL
 	m    *plan.Machine
 	data dataset
 }
@@ -84,7 +85,7 @@ func (p *probe) note(format string, args ...any) {
 }
 
 // Run measures this machine and the storage and data at path: a pack, a folder
-// of images, or any other folder, for the storage alone. The notes of the result
+// of images, or any other folder, for the storage alone; of a URL the server. The notes of the result
 // say what could not be measured and why. An error means that path cannot be
 // used or that ctx ended.
 func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
@@ -97,9 +98,12 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 	if opt.Size == 0 {
 		opt.Size = 224
 	}
-	dir, err := folder(path)
-	if err != nil {
-		return nil, err
+	dir := path
+	if !stores.IsURL(path) {
+		var err error
+		if dir, err = folder(path); err != nil {
+			return nil, err
+		}
 	}
 	p := &probe{opt: opt, path: dir, m: &plan.Machine{Measured: time.Now().UTC().Format(time.RFC3339)}}
 	parts := []part{
@@ -110,6 +114,14 @@ func Run(ctx context.Context, path string, opt Options) (*plan.Machine, error) {
 		{"small files", 0.06, p.files},
 		{"decoding", 0.51, p.decode},
 		{"hand-off", 0.02, p.handoff},
+	}
+	if p.isRemote() {
+		if err := reachable(ctx, path); err != nil {
+			return nil, err
+		}
+		parts[3], parts[4] = part{"server", 0.5, p.endpoint}, parts[6]
+		parts[5].share = 0.36
+		parts = parts[:6]
 	}
 	for i, part := range parts {
 		if opt.Progress != nil {
@@ -133,6 +145,19 @@ func (p *probe) runPart(ctx context.Context, part part, d time.Duration) error {
 	defer cancel()
 	part.run(limited, d)
 	return ctx.Err()
+}
+
+// reachable fails when nothing can be read at a URL.
+func reachable(ctx context.Context, url string) error {
+	st, err := stores.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if _, err = st.Stat(ctx, ""); err != nil {
+		return fmt.Errorf("cannot probe %s: %w", shown(url), store.Cause(err))
+	}
+	return nil
 }
 
 // folder returns the absolute folder of path, with links followed: path itself,

@@ -126,22 +126,22 @@ func TestReadsAsTheLoader(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	for _, block := range []int64{loaderBlock, loaderLarge} {
-		r, err := p.asLoader(t.Context(), time.Nanosecond, fd, target.total, block)
+		r, err := p.asLoader(t.Context(), time.Nanosecond, newBlocks(target.total, block).ofFile(fd))
 		if err != nil || r.Block != block || r.Depth < 1 || r.IOPS <= 0 || r.Bandwidth <= 0 || r.CPUSeconds <= 0 || r.Latency.Samples == 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r, err := p.asLoader(ended, time.Hour, fd, target.total, loaderBlock); err != nil || r.IOPS != 0 {
+	if r, err := p.asLoader(ended, time.Hour, newBlocks(target.total, loaderBlock).ofFile(fd)); err != nil || r.IOPS != 0 {
 		t.Errorf("when the time is up: %+v, %v", r, err)
 	}
 	// Too few records for the order to be random.
-	if r, err := p.asLoader(t.Context(), time.Hour, fd, 1<<20, loaderBlock); err != nil || r.IOPS != 0 {
+	if r, err := p.asLoader(t.Context(), time.Hour, newBlocks(1<<20, loaderBlock).ofFile(fd)); err != nil || r.IOPS != 0 {
 		t.Errorf("of a small file: %+v, %v", r, err)
 	}
 	// The file is shorter than it is said to be: an error and no panic.
-	if _, err := p.asLoader(t.Context(), time.Hour, fd, 1<<40, loaderBlock); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, err := p.asLoader(t.Context(), time.Hour, newBlocks(1<<40, loaderBlock).ofFile(fd)); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("a file that became shorter: %v", err)
 	}
 }

@@ -42,6 +42,8 @@ const (
 	// slowRead is from where on deeper queues are not tried: they would only
 	// make the probe long.
 	slowRead = 300 * time.Millisecond
+	// maxProcs bounds the processors of the Go runtime while reads are out.
+	maxProcs = 64
 	// hungRead is for how long a read may be out behind the deadline.
 	hungRead = 10 * time.Second
 
@@ -289,7 +291,11 @@ func (t *target) drops() bool {
 // measure reads blocks at random places, or one behind another, with depth reads
 // in flight, for d.
 func (t *target) measure(ctx context.Context, d time.Duration, block int64, depth int, sequential bool) (plan.ReadRate, error) {
-	block = min(block, t.total&^(alignment-1))
+	if t.total >= alignment {
+		block = min(block, t.total&^(alignment-1))
+	} else {
+		block = min(block, t.total)
+	}
 	r := plan.ReadRate{Block: block, Depth: depth, Cached: t.cached}
 	mem, err := anonymous(block * int64(depth))
 	if err != nil {
@@ -373,7 +379,7 @@ func inFlight(ctx context.Context, d time.Duration, depth int, reads func(worker
 	// runtime, at the mercy of those that are there already: with a processor
 	// for each, the kernel decides, and latencies are those of the storage.
 	if procs := runtime.GOMAXPROCS(0); depth > procs {
-		runtime.GOMAXPROCS(depth)
+		runtime.GOMAXPROCS(min(depth, maxProcs))
 		defer runtime.GOMAXPROCS(procs)
 	}
 	var wg sync.WaitGroup
@@ -434,7 +440,7 @@ func (p *probe) buffered(ctx context.Context, s *plan.Store, t *target, d time.D
 	defer unix.Close(fd)
 	for _, block := range []int64{loaderBlock, loaderLarge} {
 		_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
-		r, err := p.asLoader(ctx, d*2/5, fd, t.total, block)
+		r, err := p.asLoader(ctx, d*2/5, newBlocks(t.total, block).ofFile(fd))
 		if err != nil {
 			p.note("reads through the page cache: not measured (%v)", err)
 			return

@@ -53,6 +53,13 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	return err
 }
 
+// Examine looks at what the server can do.
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+	r := d.request(i.Key)
+	r.Total = i.Size
+	return d.c.Examine(ctx, r, ranged.Request{})
+}
+
 // verify compares the checksum of a whole object, which an answer to a request for a
 // part has under a name of its own.
 func verify(h http.Header, p []byte) error {

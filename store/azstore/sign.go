@@ -1,6 +1,7 @@
 package azstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -93,7 +95,11 @@ func (e *noToken) Transient() bool { return e.again }
 var defaultToken = sync.OnceValue(func() *lease.Lease[string] {
 	var from *azidentity.DefaultAzureCredential
 	before := false // it went well once
-	return lease.New(func(ctx context.Context) (string, time.Time, error) {
+	key := func() string {
+		home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+		return lease.Key("azure", []string{home}, []string{"AZURE_", "IDENTITY_", "MSI_", "IMDS_"}, []string{filepath.Join(cmp.Or(os.Getenv("AZURE_CONFIG_DIR"), filepath.Join(home, ".azure")), "azureProfile.json")})
+	}
+	return lease.Shared(key, func(ctx context.Context) (string, time.Time, error) {
 		var err error
 		if from == nil {
 			if from, err = azidentity.NewDefaultAzureCredential(nil); err != nil {

@@ -17,7 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/internal/bucket"
+	"github.com/stokerdata/stoker/store/internal/lease"
 	"github.com/stokerdata/stoker/store/internal/ranged"
 )
 
@@ -62,7 +64,7 @@ type driver struct {
 	base string // scheme://host
 	opt  Options
 	// tokens are what signs, nil for nothing.
-	tokens   *tokens
+	tokens   *lease.Lease[string]
 	c, whole *ranged.Client
 }
 
@@ -119,7 +121,7 @@ func (d *driver) sign(r *http.Request) error {
 	if d.tokens == nil {
 		return nil
 	}
-	t, err := d.tokens.get(r.Context())
+	t, err := d.tokens.Get(r.Context())
 	if err == nil {
 		r.Header.Set("Authorization", "Bearer "+t)
 	}
@@ -246,6 +248,14 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	return err
 }
 
+// Examine looks at what the server can do.
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+	r := d.object(i.Key, url.Values{"alt": {"media"}})
+	r.Total = i.Size
+	r.Header.Set("Accept-Encoding", "gzip")
+	return d.c.Examine(ctx, r, d.object(i.Key, url.Values{"alt": {"media"}, "ifGenerationMatch": {"1"}}))
+}
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // verify compares the checksum of a whole object.
@@ -279,7 +289,7 @@ func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class,
 		reason = f.Error.Errors[0].Reason
 	}
 	switch {
-	case status == http.StatusUnauthorized && d.tokens != nil && d.tokens.refused():
+	case status == http.StatusUnauthorized && d.tokens != nil && d.tokens.Refused():
 		return ranged.Temporary, ""
 	case reason == "rateLimitExceeded" || reason == "userRateLimitExceeded":
 		return ranged.Throttled, reason

@@ -2,6 +2,7 @@ package gcsstore
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	os.Setenv("STOKER_RUNTIME_DIR", "off") // what one test has fetched is not another one's
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { ranged.CloseIdle() }))
 }
 

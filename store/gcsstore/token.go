@@ -1,53 +1,67 @@
 package gcsstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+
+	"github.com/stokerdata/stoker/store/internal/lease"
 )
 
-// tokens are those of the process's credentials. The source fetches one again a little
-// before it ends, once for all who wait.
-type tokens struct {
-	fetch func() (oauth2.TokenSource, error)
-
-	mu  sync.Mutex
-	src oauth2.TokenSource
-	old string // the token that was refused last
-	now string // the one that was given last
-}
-
 var (
-	shared   *tokens
+	shared   *lease.Lease[string]
 	sharedMu sync.Mutex
 )
 
+// credentials finds what tokens are asked with.
+func credentials(ctx context.Context) (*google.Credentials, error) {
+	return google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/devstorage.read_write")
+}
+
 // defaultTokens are those of GOOGLE_APPLICATION_CREDENTIALS, of gcloud's file, or of the
-// machine's own account: the same ones for the whole process.
-func defaultTokens(ctx context.Context) (*tokens, error) {
+// machine's own account: the same ones for the whole process, and fetched once for all
+// processes of the user on this machine.
+func defaultTokens(ctx context.Context) (*lease.Lease[string], error) {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	if shared != nil {
 		return shared, nil
 	}
-	ctx = context.WithoutCancel(ctx)
-	t := &tokens{fetch: func() (oauth2.TokenSource, error) {
-		c, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/devstorage.read_write")
-		if err != nil {
-			return nil, err
-		}
-		return c.TokenSource, nil
-	}}
-	var err error
-	if t.src, err = t.fetch(); err != nil {
+	if _, err := credentials(context.WithoutCancel(ctx)); err != nil {
 		// What stands in the file of a key may be in the error.
 		return nil, errors.New("no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS or run gcloud auth application-default login; of what anybody may read write ?anonymous=true behind the URL")
 	}
-	shared = t
-	return t, nil
+	shared = lease.Shared(tokenKey, fetchToken)
+	return shared, nil
+}
+
+// tokenKey says whose tokens they are.
+func tokenKey() string {
+	home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+	conf := cmp.Or(os.Getenv("CLOUDSDK_CONFIG"), filepath.Join(home, ".config", "gcloud"))
+	files := []string{os.Getenv("GOOGLE_APPLICATION_CREDENTIALS"), filepath.Join(conf, "application_default_credentials.json")}
+	return lease.Key("google", []string{home}, []string{"GOOGLE_", "GCE_", "CLOUDSDK_"}, files)
+}
+
+// fetchToken asks for a token, of a source that keeps none.
+func fetchToken(ctx context.Context) (string, time.Time, error) {
+	c, err := credentials(ctx)
+	if err != nil {
+		return "", time.Time{}, &failed{}
+	}
+	got, err := c.TokenSource.Token()
+	if err != nil {
+		var answer *oauth2.RetrieveError
+		return "", time.Time{}, &failed{again: !errors.As(err, &answer) || answer.Response != nil && answer.Response.StatusCode >= 500}
+	}
+	return got.AccessToken, got.Expiry, nil
 }
 
 // failed is the failure to get a token.
@@ -59,37 +73,3 @@ func (f *failed) Error() string {
 
 // Transient says whether it may go better the next time.
 func (f *failed) Transient() bool { return f.again }
-
-func (t *tokens) get(ctx context.Context) (string, error) {
-	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
-	t.mu.Lock()
-	src := t.src
-	t.mu.Unlock()
-	got, err := src.Token()
-	if err != nil {
-		var answer *oauth2.RetrieveError
-		return "", &failed{again: !errors.As(err, &answer) || answer.Response != nil && answer.Response.StatusCode >= 500}
-	}
-	t.mu.Lock()
-	t.now = got.AccessToken
-	t.mu.Unlock()
-	return got.AccessToken, nil
-}
-
-// refused says that the server took the token for an old one; the next one is fetched
-// anew, once.
-func (t *tokens) refused() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.now == "" || t.now == t.old {
-		return false
-	}
-	src, err := t.fetch()
-	if err != nil {
-		return false
-	}
-	t.old, t.src = t.now, src
-	return true
-}

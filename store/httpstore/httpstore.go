@@ -52,6 +52,7 @@ var (
 	_ store.EntryOpener = (*Store)(nil)
 	_ store.Identifier  = (*Store)(nil)
 	_ store.Neighbour   = (*Store)(nil)
+	_ store.Examiner    = (*Store)(nil)
 )
 
 // New returns the store of a URL of the scheme http or https. What is behind a
@@ -243,6 +244,16 @@ func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, err
 		o.r.Version = e.Version
 	}
 	return o, nil
+}
+
+// Examine implements store.Examiner.
+func (s *Store) Examine(ctx context.Context, e store.Entry) (store.Manners, error) {
+	if err := s.check(ctx, "look at", e.Name); err != nil {
+		return store.Manners{}, err
+	}
+	r := s.request(e.Name)
+	r.Total = e.Size
+	return s.c.Examine(ctx, r, ranged.Request{})
 }
 
 type object struct {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/internal/bucket"
 	"github.com/stokerdata/stoker/store/internal/ranged"
 )
@@ -43,6 +44,14 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	}
 	_, err := c.Get(ctx, r, p)
 	return err
+}
+
+// Examine looks at what the server can do.
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+	r := d.request(i.Key)
+	r.Total = i.Size
+	r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
+	return d.c.Examine(ctx, r, ranged.Request{})
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

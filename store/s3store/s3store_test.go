@@ -2,6 +2,7 @@ package s3store
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	os.Setenv("STOKER_RUNTIME_DIR", "off") // what one test has fetched is not another one's
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { ranged.CloseIdle() }))
 }
 

@@ -1,10 +1,13 @@
 package s3store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -22,7 +25,8 @@ const (
 )
 
 // identity is what a profile says: one for the process, however many buckets there
-// are, so that a server of credentials is asked once.
+// are; and what ends is fetched once for all processes of the user on this machine, so
+// that a server of credentials is asked once.
 type identity struct {
 	region, endpoint string
 	credentials      *lease.Lease[aws.Credentials]
@@ -59,7 +63,7 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 		// What stands in these files may be secret.
 		return nil, errors.New("the configuration in ~/.aws or the variables AWS_... cannot be read")
 	}
-	id := &identity{region: conf.Region, credentials: keysOf(conf.Credentials)}
+	id := &identity{region: conf.Region, credentials: keysOf(profile, conf.Credentials)}
 	if conf.BaseEndpoint != nil {
 		id.endpoint = *conf.BaseEndpoint
 	}
@@ -68,9 +72,20 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 }
 
 // keysOf are the credentials of a provider, of whose own cache nothing is kept.
-func keysOf(from aws.CredentialsProvider) *lease.Lease[aws.Credentials] {
+func keysOf(profile string, from aws.CredentialsProvider) *lease.Lease[aws.Credentials] {
 	before := false // it went well once; fetches come one after the other
-	return lease.New(func(ctx context.Context) (aws.Credentials, time.Time, error) {
+	key := func() string {
+		if profile == "" && os.Getenv("AWS_ACCESS_KEY_ID") != "" {
+			return "" // it is there, and does not end
+		}
+		home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+		files := []string{
+			cmp.Or(os.Getenv("AWS_CONFIG_FILE"), filepath.Join(home, ".aws", "config")),
+			cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), filepath.Join(home, ".aws", "credentials")),
+		}
+		return lease.Key("aws", []string{profile, home}, []string{"AWS_"}, files)
+	}
+	return lease.Shared(key, func(ctx context.Context) (aws.Credentials, time.Time, error) {
 		if c, ok := from.(*aws.CredentialsCache); ok {
 			c.Invalidate()
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,6 +114,7 @@ var (
 	_ store.Identifier  = (*Store)(nil)
 	_ store.EntryOpener = (*Store)(nil)
 	_ store.Neighbour   = (*Store)(nil)
+	_ store.Examiner    = (*Store)(nil)
 )
 
 // maxListed bounds the objects of a listing: a server that never ends one is not
@@ -247,6 +249,12 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 	if err := s.check(ctx, name); err != nil {
 		return store.Entry{}, err
 	}
+	if name == "" && s.root != "" && !s.folder {
+		// A listing says whether it is an object or a folder, most often one alone.
+		if e, ok := s.top(ctx); ok {
+			return e, nil
+		}
+	}
 	if name != "" || s.root != "" && !s.folder {
 		i, err := s.d.Stat(ctx, s.key(name))
 		if err == nil {
@@ -273,6 +281,30 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 		return store.Entry{}, store.ErrNotExist
 	}
 	return store.Entry{Name: name, Dir: true}, nil
+}
+
+// top describes the root by the first names that begin like it, which are an object of
+// that very name, where there is one, and most often the folder. It gives false where
+// this says nothing, also because one may not list.
+func (s *Store) top(ctx context.Context) (store.Entry, bool) {
+	p, err := s.d.List(ctx, Query{Prefix: s.root, Folders: true, Max: 2})
+	if err != nil {
+		return store.Entry{}, false
+	}
+	for _, i := range p.Objects {
+		if i.Key == s.root && i.Version != "" {
+			return entry("", i), sane(i) == nil
+		}
+	}
+	if slices.Contains(p.Prefixes, s.root+"/") {
+		return store.Entry{Dir: true}, true
+	}
+	if p.Next == "" {
+		return store.Entry{}, false
+	}
+	// Others stand before the folder, such as "a-b" before "a/", and would behind an object.
+	p, err = s.d.List(ctx, Query{Prefix: s.prefix(""), Max: 1})
+	return store.Entry{Dir: true}, err == nil && len(p.Objects)+len(p.Prefixes) > 0
 }
 
 // Open opens an object.
@@ -311,6 +343,24 @@ func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, err
 		return o, err
 	}
 	return &object{s: s, name: e.Name, i: s.info(e)}, nil
+}
+
+// examiner is a Driver that can look at its server.
+type examiner interface {
+	Examine(ctx context.Context, i Info) (store.Manners, error)
+}
+
+// Examine implements store.Examiner.
+func (s *Store) Examine(ctx context.Context, e store.Entry) (store.Manners, error) {
+	x, ok := s.d.(examiner)
+	if !ok {
+		return store.Manners{}, s.failed("look at", e.Name, errors.ErrUnsupported)
+	}
+	m, err := x.Examine(ctx, s.info(e))
+	if err != nil {
+		return m, s.failed("look at", e.Name, err)
+	}
+	return m, nil
 }
 
 // object is an open object: a name and a version.

@@ -4,15 +4,20 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/stokerdata/stoker/store/internal/node"
 )
 
 // Lease is what ends. It is fetched by one who needs it; while there is one that has
 // not ended nobody waits for the next.
 type Lease[T any] struct {
 	fetch func(ctx context.Context) (T, time.Time, error)
+	// key says who shares it, "" for nobody. It is nil where nobody ever does.
+	key func() string
 
 	mu    sync.Mutex
 	have  T
@@ -29,6 +34,13 @@ func New[T any](fetch func(ctx context.Context) (T, time.Time, error)) *Lease[T]
 	return &Lease[T]{fetch: fetch}
 }
 
+// Shared is New of what all processes of the user on this machine have in common that
+// have the same key: one of them fetches, and the others take what it got. What does not
+// end is not shared. Key is called before each fetch; with "" nothing is shared.
+func Shared[T any](key func() string, fetch func(ctx context.Context) (T, time.Time, error)) *Lease[T] {
+	return &Lease[T]{fetch: fetch, key: key}
+}
+
 const (
 	// early is how long before its end it is fetched again, but not before nine tenths
 	// of its time are over.
@@ -38,6 +50,8 @@ const (
 	// fetchAgain is how long a failure to fetch is not tried again while the old one
 	// still serves.
 	fetchAgain = 5 * time.Second
+	// waitFor is how long another process is waited for that fetches.
+	waitFor = 15 * time.Second
 )
 
 var errEnded = errors.New("what was fetched has ended already")
@@ -50,8 +64,12 @@ func (l *Lease[T]) state(now time.Time) (good, due bool) {
 	case l.ends.IsZero():
 		return true, false
 	}
-	left := l.ends.Sub(now)
-	return left > 0, left <= min(early, l.ends.Sub(l.got)/10)
+	return stateOf(l.got, l.ends, now)
+}
+
+func stateOf(got, ends, now time.Time) (good, due bool) {
+	left := ends.Sub(now)
+	return left > 0, left <= min(early, ends.Sub(got)/10)
 }
 
 // Get returns one that serves.
@@ -87,20 +105,68 @@ func (l *Lease[T]) Get(ctx context.Context) (T, error) {
 func (l *Lease[T]) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTakes)
 	defer cancel()
-	got, ends, err := l.fetch(ctx)
+	got, err := l.next(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if err == nil && !ends.IsZero() && !ends.After(now) {
-		err = errEnded
-	}
 	if l.err = err; err != nil {
-		l.after = now.Add(fetchAgain)
+		l.after = time.Now().Add(fetchAgain)
 	} else {
-		l.have, l.ends, l.got, l.known = got, ends, now, true
+		l.have, l.ends, l.got, l.known = got.Have, got.Ends, got.Got, true
 	}
 	close(l.wait)
 	l.wait = nil
+}
+
+// record is what is shared.
+type record[T any] struct {
+	Have      T
+	Ends, Got time.Time
+}
+
+// next is another one than that which is known: what another process has got since, or
+// what is fetched now.
+func (l *Lease[T]) next(ctx context.Context) (r record[T], err error) {
+	l.mu.Lock()
+	last := l.got
+	l.mu.Unlock()
+	var f *node.File
+	if l.key != nil {
+		if key := l.key(); key != "" {
+			f, err = node.Open("keys", key) // where there is none, nothing is shared
+		}
+	}
+	if f != nil && err == nil {
+		defer f.Close()
+		if !f.Lock(ctx, waitFor) {
+			f = nil
+		} else if r, ok := taken[T](f, last); ok {
+			return r, nil
+		}
+	} else {
+		f = nil
+	}
+	if r.Have, r.Ends, err = l.fetch(ctx); err != nil {
+		return r, err
+	}
+	if r.Got = time.Now().Round(0); !r.Ends.IsZero() && !r.Ends.After(r.Got) {
+		return r, errEnded
+	}
+	if f != nil && !r.Ends.IsZero() {
+		if text, err := json.Marshal(r); err == nil {
+			_ = f.Write(text) // without it others fetch for themselves
+		}
+	}
+	return r, nil
+}
+
+// taken is what another process has got since a time, where it serves for a while.
+func taken[T any](f *node.File, since time.Time) (r record[T], ok bool) {
+	if json.Unmarshal(f.Read(), &r) != nil || r.Ends.IsZero() || !r.Got.After(since) {
+		return r, false
+	}
+	now := time.Now()
+	good, due := stateOf(r.Got, r.Ends, now)
+	return r, good && !due && !r.Got.After(now.Add(time.Minute))
 }
 
 // Refused says that somebody took it for one that has ended. Where there may be another

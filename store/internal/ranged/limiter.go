@@ -2,96 +2,114 @@ package ranged
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/stokerdata/stoker/store/internal/node"
 )
 
 // limiter keeps the requests to an endpoint below the rate at which it begins to
-// refuse them. It does nothing until the first refusal. Then it lets requests out
-// evenly, a little slower than they were answered; the rate grows again, slowly at
-// first, near where it was too much, and faster the longer nothing is refused, until
-// there is no limit any more.
+// refuse them (pace): those of all processes of the user on this machine together, where
+// they can share what they know. Each of them has its own queue, whose first takes the
+// next turn of all where it comes first.
 type limiter struct {
-	mu    sync.Mutex
-	rate  float64 // requests per second, 0 for no limit
-	next  time.Time
-	queue []chan struct{} // who waits, in order
+	mu sync.Mutex
+	// known is the pace; of one that is shared, as it was when it was last seen.
+	known pace
+	name  string     // of the endpoint, "" where nothing is shared
+	file  *node.File // nil until somebody was refused
+	queue []chan struct{}
 	timer *time.Timer
 
-	// The growth.
-	step     float64 // by how much the rate grows next
-	since    time.Time
-	ceiling  float64 // the rate at which it was too much last, 0 when it was never paced
-	cut      time.Time
-	answered window
-	refused  window
-	sent     int // since the last step
+	// Of a pace that is shared: when it was last looked at without its lock, and answers
+	// that are not noted in it yet, with the time of the last note.
+	looked  time.Time
+	pending int64
+	noted   time.Time
 }
 
 const (
-	// growEvery is how long a rate stays.
-	growEvery = 250 * time.Millisecond
-	// firstStep is by how much it grows first; each time nothing is refused it is
-	// twice as much.
-	firstStep = 0.01
-	// slowStart is how it grows until the rate is known that is too much.
-	slowStart = 0.7
-	// holdFor is how long it does not grow after a refusal.
-	holdFor = time.Second
-	// headroom is the share of what was answered that is asked for after a refusal.
-	headroom = 0.95
-	// noLimit is how many times the last rate that was too much ends the limit.
-	noLimit = 32
-	// late is how long a timer may be late for what was missed to be made up.
-	late = 10 * time.Millisecond
-	// stray is the share of requests that may be refused without it being too much:
-	// some servers do that now and then, however little is asked.
-	stray    = 0.03
-	fewStray = 4
-	// leastRate is the least that is asked for, in requests per second.
-	leastRate = 4
+	// lookEvery is how often it is looked whether others have found a limit.
+	lookEvery = 20 * time.Millisecond
+	// noteEvery is how often answers are noted.
+	noteEvery = 50 * time.Millisecond
+	// lockTries is how often it is tried to lock what is shared, with lockPause between:
+	// who has it may have been stopped.
+	lockTries = 20
+	lockPause = 50 * time.Microsecond
 )
 
-// window counts answers in the last second or so.
-type window struct {
-	slots [10]int
-	slot  int64 // number of the last slot that was counted in
-	first int64
+// kind is that of the files of paces. There is none of an endpoint that refuses nobody.
+const kind = "pace"
+
+// share has what is known shared from now on; without a file each process is on its own.
+func (l *limiter) share(open func(kind, key string) (*node.File, error)) {
+	if l.name == "" || l.file != nil {
+		return
+	}
+	if l.file, _ = open(kind, l.name); l.file != nil {
+		l.pending += l.known.Answered.sum() // which nobody else has seen yet
+	}
 }
 
-const windowSlot = 100 * time.Millisecond
-
-func (w *window) add(now time.Time, n int) {
-	s := now.UnixNano() / int64(windowSlot)
-	if w.first == 0 || s-w.slot > 10*int64(len(w.slots)) {
-		w.first, w.slot = s, s
-		clear(w.slots[:])
+// update calls f with the pace, and lets others know what it has changed. The lock of
+// the limiter is held.
+func (l *limiter) update(now time.Time, f func(p *pace)) {
+	shared := l.file != nil && l.locked()
+	if shared {
+		if b := l.file.Read(); b != nil {
+			l.known.parse(b)
+		}
+		defer l.file.Unlock()
 	}
-	for ; w.slot < s; w.slot++ {
-		w.slots[(w.slot+1)%int64(len(w.slots))] = 0
+	l.known.fresh(now)
+	if l.pending > 0 {
+		l.known.Answered.add(now, l.pending)
+		l.pending, l.noted = 0, now
 	}
-	w.slots[s%int64(len(w.slots))] += n
+	f(&l.known)
+	if shared {
+		l.looked = now
+		_ = l.file.Write(l.known.bytes()) // without it others find out for themselves
+	}
 }
 
-func (w *window) sum() (n int) {
-	for _, k := range w.slots {
-		n += k
+func (l *limiter) locked() bool {
+	for range lockTries {
+		if l.file.TryLock() {
+			return true
+		}
+		time.Sleep(lockPause)
 	}
-	return n
+	return false
 }
 
-// rate is answers per second.
-func (w *window) rate(now time.Time) float64 {
-	w.add(now, 0)
-	n := w.sum()
-	span := min(max(w.slot-w.first+1, 3), int64(len(w.slots)))
-	return float64(n) / (time.Duration(span) * windowSlot).Seconds()
+// free says whether there is no limit, as far as was seen. The lock is held.
+func (l *limiter) free(now time.Time) bool {
+	if l.name != "" && now.Sub(l.looked) >= lookEvery {
+		l.looked = now
+		l.share(node.Find)
+		l.peek(now)
+	}
+	return l.known.Rate == 0
+}
+
+// peek looks at what is shared without its lock.
+func (l *limiter) peek(now time.Time) {
+	if l.file == nil {
+		return
+	}
+	if b := l.file.Read(); b != nil { // else somebody is writing
+		l.known.parse(b)
+		l.known.fresh(now)
+	}
 }
 
 // wait waits for its turn.
 func (l *limiter) wait(ctx context.Context) error {
 	l.mu.Lock()
-	if l.rate == 0 && len(l.queue) == 0 {
+	if len(l.queue) == 0 && l.free(time.Now()) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -105,11 +123,8 @@ func (l *limiter) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for i, c := range l.queue {
-			if c == turn {
-				l.queue = append(l.queue[:i], l.queue[i+1:]...)
-				break
-			}
+		if i := slices.Index(l.queue, turn); i >= 0 {
+			l.queue = slices.Delete(l.queue, i, i+1)
 		}
 		return context.Cause(ctx)
 	}
@@ -119,24 +134,23 @@ func (l *limiter) wait(ctx context.Context) error {
 // The lock is held.
 func (l *limiter) release() {
 	now := time.Now()
-	l.grow(now)
-	for len(l.queue) > 0 {
-		if l.rate > 0 {
-			if wait := l.next.Sub(now); wait > 0 {
-				l.wake(wait)
-				return
-			}
-			// What was not used is not saved up: a burst is what is refused. Timers may
-			// be late, though.
-			if now.Sub(l.next) > late {
-				l.next = now.Add(-late)
-			}
-			l.next = l.next.Add(time.Duration(float64(time.Second) / l.rate))
+	for l.peek(now); len(l.queue) > 0; {
+		wait := l.known.wait(now)
+		if l.known.due(now) || wait <= 0 {
+			l.update(now, func(p *pace) {
+				p.grow(now)
+				if wait = p.wait(now); wait <= 0 {
+					p.take(now)
+				}
+			})
+		}
+		if wait > 0 {
+			l.wake(wait)
+			return
 		}
 		close(l.queue[0])
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
-		l.sent++
 	}
 }
 
@@ -152,59 +166,22 @@ func (l *limiter) wake(in time.Duration) {
 	})
 }
 
-// grow raises the rate when it is time. The lock is held.
-func (l *limiter) grow(now time.Time) {
-	span := now.Sub(l.since)
-	if l.rate == 0 || span < growEvery {
-		return
-	}
-	used := float64(l.sent) >= 0.7*l.rate*span.Seconds()-1
-	l.since, l.sent = now, 0
-	if !used {
-		return // nobody knows whether more would be answered
-	}
-	l.rate *= 1 + l.step
-	if l.ceiling > 0 {
-		l.step *= 2
-	}
-	if l.rate > noLimit*max(l.ceiling, 100) {
-		l.rate, l.ceiling = 0, 0
-	}
-}
-
 // done notes an answer to what was sent at a time.
 func (l *limiter) done(sent time.Time, refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !refused {
-		l.answered.add(now, 1)
+	if refused {
+		l.share(node.Open)
+		l.update(now, func(p *pace) {
+			if p.refuse(sent, now) && len(l.queue) > 0 {
+				l.wake(p.wait(now))
+			}
+		})
 		return
 	}
-	l.refused.add(now, 1)
-	if !sent.After(l.cut) {
-		return // it was sent before the rate was cut
-	}
-	good, bad := l.answered.rate(now), l.refused.rate(now)
-	if bad <= stray*(good+bad) || l.refused.sum() < fewStray {
-		return
-	}
-	good *= headroom
-	if l.rate == 0 {
-		l.rate, l.step, l.ceiling = max(good, leastRate), slowStart, 0
-	} else {
-		l.ceiling = l.rate
-		l.rate = max(min(good, l.rate*headroom), l.rate/2, leastRate)
-		l.step = firstStep
-	}
-	l.cut, l.sent = now, 0
-	l.refused = window{} // those were answered by that
-	l.since = now
-	if l.ceiling > 0 {
-		l.since = now.Add(holdFor - growEvery)
-	}
-	l.next = now.Add(time.Duration(float64(time.Second) / l.rate))
-	if len(l.queue) > 0 {
-		l.wake(l.next.Sub(now))
+	l.pending++
+	if l.file == nil || now.Sub(l.noted) >= noteEvery {
+		l.update(now, func(*pace) {})
 	}
 }

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stokerdata/stoker/store/internal/node"
 )
 
 // throttling is a server that answers after a while, and only so many requests per
@@ -142,6 +146,83 @@ func TestLimiterGivesUp(t *testing.T) {
 		}
 		if len(l.queue) != 0 {
 			t.Errorf("%d wait", len(l.queue))
+		}
+	})
+}
+
+// Processes of one user share what they know of an endpoint: together they ask as much
+// of it as one would, and each of them as much as the others.
+func TestThrottlingOfSeveral(t *testing.T) {
+	t.Setenv(node.Env, filepath.Join(t.TempDir(), "run"))
+	synctest.Test(t, func(t *testing.T) {
+		const processes = 8
+		s := &throttling{latency: 20 * time.Millisecond, limit: 200, burst: 20, tokens: 20, at: time.Now()}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var got [processes]atomic.Int64
+		for p := range processes {
+			cl, err := New(Options{Endpoint: "http://throttling", Transport: s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cl.limit = &limiter{name: "http://throttling"} // as another process has it
+			for range 8 {
+				wg.Go(func() {
+					b := make([]byte, 10)
+					for ctx.Err() == nil {
+						if _, err := cl.Get(ctx, Request{URL: "http://throttling/x", Version: `"v"`}, b); err != nil && ctx.Err() == nil {
+							t.Error(err)
+							return
+						}
+						got[p].Add(1)
+					}
+				})
+			}
+		}
+		time.Sleep(10 * time.Second)
+		ok, refused := s.counts()
+		time.Sleep(20 * time.Second)
+		ok2, refused2 := s.counts()
+		t.Logf("in the first 10 s: %d answered, %d refused; in the next 20 s: %d, %d", ok, refused, ok2-ok, refused2-refused)
+		if refused > ok/10+8*processes || ok2-ok < 0.9*20*200 || refused2-refused > (ok2-ok)/10 {
+			t.Error("it was asked for too much, or too little")
+		}
+		for p := range processes {
+			if n := got[p].Load(); n < int64(ok2)/processes/2 {
+				t.Errorf("process %d got %d of %d", p, n, ok2)
+			}
+		}
+		s.mu.Lock()
+		s.limit = 0
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		before, _ := s.counts()
+		time.Sleep(time.Second)
+		if after, _ := s.counts(); float64(after-before) < 0.9*8*processes/s.latency.Seconds() {
+			t.Errorf("without a limit %d per second", after-before)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// What nobody can have written, and what is old, says nothing.
+func FuzzPace(f *testing.F) {
+	now := time.Unix(1_800_000_000, 0)
+	p := pace{Rate: 10, Next: now.UnixNano(), Seen: now.UnixNano(), Ceiling: 20, Step: 0.1}
+	f.Add(p.bytes())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p pace
+		p.parse(b)
+		p.fresh(now)
+		for range 3 {
+			p.grow(now)
+			if p.take(now); p.wait(now) > 2*farAhead || p.Rate > 0 && p.Rate < leastRate/2 {
+				t.Errorf("%+v", p)
+			}
+			p.Answered.add(now, 1)
+			p.refuse(now, now)
 		}
 	})
 }

@@ -5,8 +5,8 @@
 // often.
 //
 // Read, in this order: Client.Get (a range), attempt.go (one request and all that
-// may be wrong with its answer), failure.go (classes of errors), limiter.go (how
-// often an endpoint is asked), transport.go (connections).
+// may be wrong with its answer), failure.go (classes of errors), limiter.go and
+// pace.go (how often an endpoint is asked), transport.go (connections).
 package ranged
 
 import (
@@ -129,7 +129,7 @@ func limiterOf(name string) *limiter {
 	defer limitersMu.Unlock()
 	l := limiters[name]
 	if l == nil {
-		l = &limiter{}
+		l = &limiter{name: name}
 		limiters[name] = l
 	}
 	return l

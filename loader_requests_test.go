@@ -1,0 +1,135 @@
+package stoker_test
+
+import (
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stokerdata/stoker"
+	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
+)
+
+// bucketOf serves a folder as a bucket, and has what asks it find nothing of this
+// machine's: neither credentials nor what was kept.
+func bucketOf(t *testing.T, dir string) (server *faulthttp.Folder, url string) {
+	t.Helper()
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
+			t.Setenv(name, "")
+			os.Unsetenv(name)
+		}
+	}
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	server = &faulthttp.Folder{Dir: filepath.Dir(dir)}
+	s := httptest.NewServer(server)
+	t.Cleanup(s.Close)
+	t.Cleanup(s.CloseClientConnections)
+	return server, "s3://" + filepath.Base(dir) + "/%s?anonymous=true&endpoint=" + s.URL
+}
+
+// writeRows writes an array of bytes, rows of which are records.
+func writeRows(t *testing.T, path string, rows, width int) {
+	t.Helper()
+	head := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", rows, width)
+	head += strings.Repeat(" ", 117-len(head)) + "\n"
+	if err := os.WriteFile(path, append([]byte("\x93NUMPY\x01\x00\x76\x00"+head), make([]byte, rows*width)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// packRows packs such an array.
+func packRows(t *testing.T, npy, dir string, opt *pack.Options) {
+	t.Helper()
+	src, err := source.Open(t.Context(), npy, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if _, err := pack.WriteSource(t.Context(), src, dir, opt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What epochs in windows ask a bucket for: each chunk once an epoch, but for those at the
+// borders between ranks, no object for its header alone, and the manifest once for all
+// ranks of a machine.
+func TestRequestsOfWindows(t *testing.T) {
+	const records, width, epochs = 3200, 8 << 10, 2
+	dir := filepath.Join(t.TempDir(), "bucket")
+	npy := filepath.Join(t.TempDir(), "x.npy")
+	writeRows(t, npy, records, width)
+	packRows(t, npy, filepath.Join(dir, "train"), &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 1 << 20})
+	m, err := pack.ReadManifest(filepath.Join(dir, "train"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunks := 0
+	for i := range m.Shards {
+		chunks += len(m.Shards[i].Chunks)
+	}
+	if chunks < 400 || len(m.Shards) < 20 {
+		t.Fatalf("%d chunks in %d shards are too few", chunks, len(m.Shards))
+	}
+	for _, ranks := range []int{1, 4, 16} {
+		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
+			server, url := bucketOf(t, dir)
+			var seen atomic.Int64
+			var wg sync.WaitGroup
+			for rank := range ranks {
+				wg.Go(func() {
+					opt := &stoker.Options{BatchSize: 64 / ranks, Shuffle: true, Window: 16, Rank: rank, WorldSize: ranks, Memory: 32 << 20, Lookahead: 1 << 20, Threads: 1}
+					l, err := stoker.Open(t.Context(), fmt.Sprintf(url, "train"), opt)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer l.Close()
+					for e := 0; e < epochs; {
+						b, err := l.Next(t.Context())
+						if err == io.EOF {
+							e++
+							continue
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						seen.Add(int64(b.Rows))
+						b.Release()
+					}
+				})
+			}
+			wg.Wait()
+			gets, lists, manifests := 0, 0, 0
+			for what, n := range server.Asked() {
+				switch {
+				case what == "LIST":
+					lists += n
+				case what == "GET "+pack.ManifestName:
+					manifests += n
+				case strings.HasPrefix(what, "GET shard-"):
+					gets += n
+				default:
+					t.Errorf("%s was asked for %d times", what, n)
+				}
+			}
+			// The epoch that comes next has begun, and may be read in part by now.
+			most := 1.05 * float64((epochs+1)*chunks)
+			t.Logf("%d chunks: %d GETs of shards, %d of the manifest, %d listings", chunks, gets, manifests, lists)
+			if seen.Load() != epochs*records || float64(gets) > most || manifests != 1 || lists > 3*ranks {
+				t.Errorf("%d records, %d GETs for %d chunks, %d of the manifest, %d listings", seen.Load(), gets, chunks, manifests, lists)
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stokerdata/stoker/internal/answers"
+	"github.com/stokerdata/stoker/store"
+)
+
+// This file is about what is asked of a store when a pack is opened. In a bucket each
+// question is a way to another machine and back, and costs money.
+
+// listed are the manifest and the shards of a pack as one listing describes them, by
+// name; nil where objects are asked for one by one.
+type listed map[string]store.Entry
+
+// list lists a pack where that says of all objects at once what would take a question
+// each. Where it fails they are asked for one by one, which says what is wrong.
+func list(ctx context.Context, st store.Store) listed {
+	if _, far := st.(store.EntryOpener); !far {
+		return nil
+	}
+	objects := listed{}
+	opt := &store.ListOptions{Shallow: true, Keep: func(name string) bool { return name == ManifestName || isShard(name) }}
+	err := st.List(ctx, "", opt, func(e store.Entry) error {
+		if !e.Dir && e.Version != "" {
+			objects[e.Name] = e
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return objects
+}
+
+// manifest reads the manifest. One that was listed is fetched once for all processes of
+// the user on this machine, such as the ranks of a job: it is kept by its version in the
+// user's cache folder.
+func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
+	e, ok := l[ManifestName]
+	if !ok {
+		return store.ReadFile(ctx, st, ManifestName, maxManifestBytes)
+	}
+	read := func() ([]byte, error) { return store.ReadEntry(ctx, st, e, maxManifestBytes) }
+	id, ok := store.As[store.Identifier](st)
+	if !ok {
+		return read()
+	}
+	place, _ := id.Identity()
+	b, err := answers.Once(ctx, strings.Join([]string{"manifest of a pack", place, e.Version, strconv.FormatInt(e.Size, 10)}, "\x01"), read)
+	if err == nil && int64(len(b)) != e.Size {
+		return read()
+	}
+	return b, err
+}
+
+// shardsAtOnce is how many shards are looked at together: in a bucket each look is a
+// way to another machine and back.
+const shardsAtOnce = 32
+
+// lookAtShards looks at all shards, at those that were listed without asking for them.
+// Of several failures it gives that of the first one.
+func (r *Reader) lookAtShards(ctx context.Context, objects listed) error {
+	errs := make([]error, len(r.entries))
+	var next atomic.Int64
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	for range min(shardsAtOnce, len(r.entries)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(r.entries) && !failed.Load(); i = int(next.Add(1)) - 1 {
+				if r.entries[i], errs[i] = r.shard(ctx, i, objects); errs[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shard looks at a shard.
+func (r *Reader) shard(ctx context.Context, i int, objects listed) (store.Entry, error) {
+	s := &r.man.Shards[i]
+	e, ok := objects[s.File]
+	if !ok {
+		var err error
+		if e, err = r.st.Stat(ctx, s.File); err != nil {
+			return e, fmt.Errorf("the pack is not whole: %w", err)
+		}
+	}
+	if e.Size != s.Bytes {
+		return e, fmt.Errorf("the pack is not whole: shard %s has %d bytes, its manifest says %d; stoker verify says what is damaged", r.st.Path(s.File), e.Size, s.Bytes)
+	}
+	return e, nil
+}
