@@ -68,6 +68,9 @@ typedef struct {
 } sk_aug_map;
 
 void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, const sk_aug_map *map);
+// n pixels of dst from the points (xs, ys) of src; m of the map is not used.
+void sk_aug_remap(uint8_t *dst, int n, const uint8_t *src, int sw, int sh, int channels, const sk_aug_map *map,
+                  const float *xs, const float *ys);
 // Quarter turns anticlockwise, 1 to 3.
 void sk_aug_rot90(uint8_t *dst, const uint8_t *src, int sw, int sh, int channels, int turns);
 void sk_aug_flip_v(uint8_t *p, int w, int h, int channels);

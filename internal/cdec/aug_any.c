@@ -160,6 +160,12 @@ void sk_any_warp(int elem, void *dst, int dw, int dh, const void *src, int sw, i
 	CALL(warp, dst, dw, dh, src, sw, sh, channels, map);
 }
 
+void sk_any_remap(int elem, void *dst, int n, const void *src, int sw, int sh, int channels, const sk_any_map *map,
+                  const float *xs, const float *ys)
+{
+	CALL(remap, dst, n, src, sw, sh, channels, map, xs, ys);
+}
+
 // ---- whole pixels
 
 // Copies n pixels of px bytes: each dst behind the other, src step bytes apart.

@@ -147,21 +147,26 @@ func anyBlur(dst, src Pixmap, kw, kh int, sigmaX, sigmaY float64, tmp []byte) er
 
 // anyWarp takes the map of pixels of sk_aug_map.
 func anyWarp(dst, src Pixmap, pixels *[6]float64, mode *WarpMode) {
-	m := C.sk_any_map{}
+	m := src.anyMap(mode)
 	for i, v := range pixels {
 		m.m[i] = C.double(v)
 	}
+	C.sk_any_warp(src.elem(), dst.any(), C.int(dst.W), C.int(dst.H), src.any(), C.int(src.W), C.int(src.H),
+		C.int(src.C), &m)
+}
+
+// anyMap is a mode as the kernels take it.
+func (p *Pixmap) anyMap(mode *WarpMode) (m C.sk_any_map) {
 	if mode.Bilinear {
 		m.bilinear = 1
 	}
 	if mode.HasFill {
 		m.has_fill = 1
 		for c, v := range mode.Fill {
-			m.fill[c] = C.float(src.limit(v))
+			m.fill[c] = C.float(p.limit(v))
 		}
 	}
-	C.sk_any_warp(src.elem(), dst.any(), C.int(dst.W), C.int(dst.H), src.any(), C.int(src.W), C.int(src.H),
-		C.int(src.C), &m)
+	return m
 }
 
 // limit cuts a value off at the range of integers.

@@ -43,6 +43,10 @@ typedef struct {
 void sk_any_warp(int elem, void *dst, int dw, int dh, const void *src, int sw, int sh, int channels,
                  const sk_any_map *map);
 
+// As sk_aug_remap.
+void sk_any_remap(int elem, void *dst, int n, const void *src, int sw, int sh, int channels, const sk_any_map *map,
+                  const float *xs, const float *ys);
+
 // These only move pixels, of px bytes each.
 void sk_any_rot90(int px, uint8_t *dst, const uint8_t *src, int sw, int sh, int turns);
 // As sk_aug_window; fill is a pixel.

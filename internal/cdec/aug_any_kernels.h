@@ -234,7 +234,7 @@ static void FN(bilinear_pixel)(T *d, const T *src, int w, int h, int ch, const s
                                float sy)
 {
 	if (!sk_within(sx, w) || !sk_within(sy, h)) {
-		for (int c = 0; c < ch; c++)
+		for (int c = 0; c < ch && c < 4; c++)
 			d[c] = fill[c];
 		return;
 	}
@@ -267,7 +267,7 @@ static void FN(bilinear_pixel)(T *d, const T *src, int w, int h, int ch, const s
 static void FN(warp)(T *dst, int dw, int dh, const T *src, int sw, int sh, int channels, const sk_any_map *m)
 {
 	const float ax = (float)m->m[0], ay = (float)m->m[3];
-	T fill[4];
+	T fill[4] = {0};
 	for (int c = 0; c < 4; c++)
 		fill[c] = m->has_fill ? FN(rounded)(m->fill[c]) : 0;
 	for (int y = 0; y < dh; y++) {
@@ -280,6 +280,20 @@ static void FN(warp)(T *dst, int dw, int dh, const T *src, int sw, int sh, int c
 			else
 				FN(nearest_pixel)(dst, src, sw, sh, channels, fill, sx, sy);
 		}
+	}
+}
+
+static void FN(remap)(T *dst, int n, const T *src, int sw, int sh, int channels, const sk_any_map *m, const float *xs,
+                      const float *ys)
+{
+	T fill[4] = {0};
+	for (int c = 0; c < 4; c++)
+		fill[c] = m->has_fill ? FN(rounded)(m->fill[c]) : 0;
+	for (int i = 0; i < n; i++, dst += channels) {
+		if (m->bilinear)
+			FN(bilinear_pixel)(dst, src, sw, sh, channels, m, fill, xs[i], ys[i]);
+		else
+			FN(nearest_pixel)(dst, src, sw, sh, channels, fill, xs[i], ys[i]);
 	}
 }
 

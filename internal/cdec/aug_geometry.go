@@ -7,6 +7,10 @@ package cdec
 #cgo nocallback sk_aug_blur
 #cgo noescape sk_aug_warp
 #cgo nocallback sk_aug_warp
+#cgo noescape sk_aug_remap
+#cgo nocallback sk_aug_remap
+#cgo noescape sk_any_remap
+#cgo nocallback sk_any_remap
 #cgo noescape sk_aug_rot90
 #cgo nocallback sk_aug_rot90
 #cgo noescape sk_aug_flip_v
@@ -254,10 +258,16 @@ func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 		anyWarp(dst, src, &pixels, &mode)
 		return nil
 	}
-	m := C.sk_aug_map{}
+	m := bytesMap(&mode)
 	for i, v := range pixels {
 		m.m[i] = C.double(v)
 	}
+	C.sk_aug_warp(dst.ptr(), C.int(dst.W), C.int(dst.H), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), &m)
+	return nil
+}
+
+// bytesMap is a mode as the kernels for u8 take it.
+func bytesMap(mode *WarpMode) (m C.sk_aug_map) {
 	if mode.Bilinear {
 		m.bilinear = 1
 	}
@@ -267,7 +277,31 @@ func Warp(dst, src Pixmap, inv Affine, mode WarpMode) error {
 			m.fill[c] = C.float(max(0, min(255, v)))
 		}
 	}
-	C.sk_aug_warp(dst.ptr(), C.int(dst.W), C.int(dst.H), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), &m)
+	return m
+}
+
+// Remap writes into dst what src shows at points that row says, row by row: where each
+// pixel of row y of dst comes from, counted in pixels from the centre of the first one.
+// dst must not overlap src.
+func Remap(dst, src Pixmap, mode WarpMode, row func(y int, xs, ys []float32)) error {
+	if err := checkPair(dst, src); err != nil {
+		return err
+	}
+	points := make([]float32, 2*dst.W)
+	xs, ys := points[:dst.W], points[dst.W:]
+	bytes, any := bytesMap(&mode), src.anyMap(&mode)
+	stride := dst.W * dst.C * dst.elemSize()
+	for y := range dst.H {
+		row(y, xs, ys)
+		to := dst
+		to.Pix, to.H = dst.Pix[y*stride:(y+1)*stride], 1
+		if !src.bytes3() {
+			C.sk_any_remap(src.elem(), to.any(), C.int(dst.W), src.any(), C.int(src.W), C.int(src.H), C.int(src.C), &any,
+				(*C.float)(&xs[0]), (*C.float)(&ys[0]))
+			continue
+		}
+		C.sk_aug_remap(to.ptr(), C.int(dst.W), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C), &bytes, (*C.float)(&xs[0]), (*C.float)(&ys[0]))
+	}
 	return nil
 }
 

@@ -155,8 +155,7 @@ SK_AVX2 static int bilinear_row_avx2(uint8_t *d, int dw, const warp_source *s, f
 }
 #endif
 
-void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels,
-                 const sk_aug_map *map) {
+static warp_source source_of(const uint8_t *src, int sw, int sh, int channels, const sk_aug_map *map) {
     warp_source s = {.src = src, .w = sw, .h = sh, .ch = channels, .bilinear = map->bilinear};
     s.total = (size_t)sw * (size_t)sh * (size_t)channels;
     s.has_fill = map->has_fill;
@@ -164,6 +163,23 @@ void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int s
         s.fill[c] = map->has_fill ? map->fill[c] : 0.0f;
         s.fill8[c] = to_byte(s.fill[c]);
     }
+    return s;
+}
+
+void sk_aug_remap(uint8_t *dst, int n, const uint8_t *src, int sw, int sh, int channels, const sk_aug_map *map,
+                  const float *xs, const float *ys) {
+    const warp_source s = source_of(src, sw, sh, channels, map);
+    for (int i = 0; i < n; i++, dst += channels) {
+        if (s.bilinear)
+            bilinear_pixel(dst, &s, xs[i], ys[i]);
+        else
+            nearest_pixel(dst, &s, xs[i], ys[i]);
+    }
+}
+
+void sk_aug_warp(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels,
+                 const sk_aug_map *map) {
+    const warp_source s = source_of(src, sw, sh, channels, map);
     const float ax = (float)map->m[0], ay = (float)map->m[3];
     for (int y = 0; y < dh; y++) {
         // The row's constant in double: float would lose the low bits of m*y.

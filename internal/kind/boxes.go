@@ -48,6 +48,8 @@ type boxGroup struct {
 	prog  *transform.Program
 	image int
 	own   []transform.BoxOp
+	// guide are the boxes that the operations look at, where it has none of its own.
+	guide *guide
 }
 
 type boxColumn struct {
@@ -160,6 +162,17 @@ func (m *boxes) group(w *Want) (*boxGroup, error) {
 	if name != "" {
 		if g.prog, g.image, err = m.follow(w, name); err != nil {
 			return nil, err
+		}
+	}
+	if g.prog != nil {
+		around, err := m.p.guide(g.prog, name)
+		switch {
+		case err != nil:
+			return nil, err
+		case around != nil && g.boxed && around.field != w.Field:
+			return nil, fmt.Errorf("output %q: RandomIoUCrop crops around the boxes of field %q, and those of %q cannot follow it", w.Out.Name, around.name, w.F.Name)
+		case !g.boxed:
+			g.guide = around
 		}
 	}
 	if g.own, err = transform.CompileBoxes(&w.Out, name); err != nil {
@@ -355,6 +368,15 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 			for i := 0; i < len(v); i += 8 {
 				pl.Points = append(pl.Points, [2]float32{float(v[i:]), float(v[i+4:])})
 			}
+		}
+	}
+	if bg.guide != nil {
+		boxes, err := bg.guide.boxes(rec)
+		if err != nil {
+			return err
+		}
+		for i, b := range boxes {
+			pl.Boxes, pl.Kept = append(pl.Boxes, b), append(pl.Kept, int32(i))
 		}
 	}
 	if bg.prog != nil {

@@ -64,6 +64,9 @@ func planFrames(p *Planner, wants []Want) ([]Maker, error) {
 		if err != nil {
 			return nil, err
 		}
+		if prog.Guided() {
+			return nil, fmt.Errorf("output %q: RandomIoUCrop is for images with boxes, and not for clips", w.Out.Name)
+		}
 		t := w.F.Shape[0]
 		if n := prog.RowBytes() * int64(t); n > maxClipBytes {
 			return nil, fmt.Errorf("output %q: %d frames of %dx%d have %d bytes, the limit of a clip is %d; make them smaller by Resize or RandomResizedCrop",

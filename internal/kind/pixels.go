@@ -33,6 +33,8 @@ type output struct {
 	bytes int
 	// gather says that rows may be copied from raw records as they are.
 	gather bool
+	// guide are the boxes that the operations look at, nil for none.
+	guide *guide
 	// shared is the place in pixels.shared of what this output has in common with
 	// others, or -1.
 	shared int
@@ -56,8 +58,16 @@ func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int)
 		if err != nil {
 			return nil, err
 		}
+		follows := w.Out.Name
+		if w.Out.Follow != "" {
+			follows = w.Out.Follow
+		}
+		around, err := p.guide(prog, follows)
+		if err != nil {
+			return nil, err
+		}
 		m.outputs = append(m.outputs, output{
-			Column: w.Column(prog.Store.DType, prog.Shape()), prog: prog, field: w.Field,
+			Column: w.Column(prog.Store.DType, prog.Shape()), prog: prog, field: w.Field, guide: around,
 			gather: prog.Identity() && !p.ApplyOrientation, shared: -1,
 		})
 	}
@@ -254,7 +264,16 @@ func (w *pixelWorker) prepare(k int, rec *driver.Record) error {
 			return err
 		}
 		run := &w.runs[mine+o]
-		if err := run.Begin(out.prog, m.p.Seed, w.g.Epoch, w.g.Draw(k), int(info.Width), int(info.Height)); err != nil {
+		if out.guide != nil {
+			boxes, err := out.guide.boxes(rec)
+			if err != nil {
+				return err
+			}
+			err = run.BeginAround(out.prog, m.p.Seed, w.g.Epoch, w.g.Draw(k), int(info.Width), int(info.Height), boxes)
+			if err != nil {
+				return err
+			}
+		} else if err := run.Begin(out.prog, m.p.Seed, w.g.Epoch, w.g.Draw(k), int(info.Width), int(info.Height)); err != nil {
 			return err
 		}
 		if !run.Direct() {

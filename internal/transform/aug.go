@@ -28,6 +28,8 @@ func augmentSpecs() []Spec {
 		{"GaussianBlur", []string{"kernel_size", "sigma"}, nil, buildGaussianBlur},
 		{"RandomRotation", []string{"degrees", "interpolation", "expand", "center", "fill"}, nil, buildRotation},
 		{"RandomAffine", []string{"degrees", "translate", "scale", "shear", "interpolation", "fill", "center"}, nil, buildAffine},
+		{"RandomPerspective", []string{"distortion_scale", "p", "interpolation", "fill"}, nil, buildPerspective},
+		{"ElasticTransform", []string{"alpha", "sigma", "interpolation", "fill"}, nil, buildElastic},
 		{"RandomErasing", []string{"p", "scale", "ratio", "value", "inplace"}, nil, buildErasing},
 		{"AutoAugment", []string{"policy", "interpolation", "fill"}, grayOrRGB, buildAutoAugment},
 		{"RandAugment", []string{"num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"}, grayOrRGB, buildRandAugment},
@@ -202,6 +204,9 @@ func parts(a *Args) ([]Op, error) {
 		}
 		if _, ok := op.(storeOp); ok {
 			return nil, fmt.Errorf("%s cannot stand inside %s: the type of a batch is the same for all records", opWord(r), a.op)
+		}
+		if _, ok := op.(Guided); ok {
+			return nil, fmt.Errorf("%s cannot stand inside %s", opWord(r), a.op)
 		}
 		if _, ok := op.(BoxOp); ok {
 			return nil, fmt.Errorf("%s cannot stand inside %s: it is done to all records", opWord(r), a.op)

@@ -20,6 +20,8 @@ type Moved struct {
 	// Persp is the lower row of the map where it is a perspective one: what Forward
 	// gives is divided by Persp[0]*x + Persp[1]*y + 1.
 	Persp [2]float64
+	// bend, when it is set, is in the place of Forward: each pixel goes its own way.
+	bend *bend
 	// Cuts says that boxes are cut at the borders of the image after.
 	Cuts bool
 	// ShiftX and ShiftY are what key points have in addition: torchvision mirrors
@@ -34,6 +36,9 @@ func still(w, h int) Moved {
 
 // Point is where a point goes.
 func (m *Moved) Point(x, y float64) (float64, float64) {
+	if m.bend != nil {
+		return m.bend.point(x, y)
+	}
 	u, v := m.Forward.Apply(x, y)
 	if m.Persp != [2]float64{} {
 		d := m.Persp[0]*x + m.Persp[1]*y + 1
@@ -42,12 +47,20 @@ func (m *Moved) Point(x, y float64) (float64, float64) {
 	return u, v
 }
 
+// corner is where a corner of a box goes.
+func (m *Moved) corner(x, y float64) (float64, float64) {
+	if m.bend != nil {
+		return m.bend.corner(x, y)
+	}
+	return m.Point(x, y)
+}
+
 // Box moves a box (x0, y0, x1, y1) as torchvision does: the box around its
 // moved corners, cut at the borders of the image where the operation does that.
 func (m *Moved) Box(box [4]float64) [4]float64 {
 	var out [4]float64
 	for i, p := range [4][2]float64{{box[0], box[1]}, {box[2], box[1]}, {box[2], box[3]}, {box[0], box[3]}} {
-		x, y := m.Point(p[0], p[1])
+		x, y := m.corner(p[0], p[1])
 		if i == 0 {
 			out = [4]float64{x, y, x, y}
 		}
@@ -126,13 +139,33 @@ func (p *Program) Move(m *Moves, seed uint64, epoch, id int64, w, h int) error {
 // follow works out the moves of a record and, where there are places, moves them
 // and does the operations on boxes among them.
 func (p *Program) follow(m *Moves, places *Places, base uint64, w, h int) error {
+	return p.followOps(p.ops, m, places, base, w, h)
+}
+
+// followOps is follow for the first operations of the program.
+func (p *Program) followOps(ops []Op, m *Moves, places *Places, base uint64, w, h int) error {
 	if w < 1 || h < 1 || w > maxSide || h > maxSide {
 		return fmt.Errorf("image of %dx%d pixels", w, h)
 	}
 	m.begin(w, h)
 	done := 0
-	for i, op := range p.ops {
+	for i, op := range ops {
 		if op == nil {
+			continue
+		}
+		if g, ok := op.(Guided); ok && places != nil {
+			places.move(m.Steps[done:])
+			done = len(m.Steps)
+			r := opRand(base, i)
+			s, inside := g.DrawAround(&r, m.W, m.H, places.Boxes)
+			s.moved(m)
+			places.move(m.Steps[done:])
+			done = len(m.Steps)
+			for k, in := range inside {
+				if !in {
+					places.Boxes[k] = [4]float32{}
+				}
+			}
 			continue
 		}
 		if b, ok := op.(BoxOp); ok {

@@ -13,6 +13,7 @@ func geometrySpecs() []Spec {
 		{"Resize", []string{"size", "interpolation", "max_size", "antialias"}, nil, buildResize},
 		{"CenterCrop", []string{"size"}, nil, buildCenterCrop},
 		{"RandomCrop", []string{"size", "padding", "pad_if_needed", "fill", "padding_mode"}, nil, buildRandomCrop},
+		{"RandomIoUCrop", []string{"min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio", "sampler_options", "trials"}, nil, buildIoUCrop},
 		{"RandomResizedCrop", []string{"size", "scale", "ratio", "interpolation", "antialias"}, nil, buildRandomResizedCrop},
 		{"LetterBox", []string{"size", "fill", "center", "scaleup"}, nil, buildLetterBox},
 		{"Pad", []string{"padding", "fill", "padding_mode"}, nil, buildPad},

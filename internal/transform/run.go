@@ -20,6 +20,10 @@ type Run struct {
 	left bool
 	rnd  Rand
 	px   Pixels
+	// What Guided operations look at: the boxes of a record in an image of that size.
+	around           [][4]float32
+	aroundW, aroundH int
+	places           Places
 }
 
 // Begin starts record id of an image of w x h pixels.
@@ -54,7 +58,11 @@ func (r *Run) advance() error {
 		case nil:
 		case GeometryOp:
 			r.rnd = opRand(r.base, r.next)
-			r.step = op.Draw(&r.rnd, r.v.w, r.v.h)
+			if g, ok := op.(Guided); ok {
+				r.step = r.drawAround(g)
+			} else {
+				r.step = op.Draw(&r.rnd, r.v.w, r.v.h)
+			}
 			if r.step.Err != nil {
 				return r.step.Err
 			}

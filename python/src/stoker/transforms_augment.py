@@ -21,6 +21,7 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "CutMix",
+    "ElasticTransform",
     "GaussianBlur",
     "Grayscale",
     "MixUp",
@@ -36,6 +37,7 @@ __all__ = [
     "RandomGrayscale",
     "RandomInvert",
     "RandomOrder",
+    "RandomPerspective",
     "RandomPosterize",
     "RandomRotation",
     "RandomSolarize",
@@ -342,6 +344,68 @@ class RandomAffine(Transform):
             interpolation=_warp_interpolation(self, self.interpolation),
             fill=_optional_fill(self, self.fill),
             center=_center(self, self.center),
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class RandomPerspective(Transform):
+    """Look at the image from a random side with probability ``p``: each corner moves inwards.
+
+    Args:
+        distortion_scale: how far the corners move at most, as a share of half the width and height.
+        p: probability.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
+        fill: colour of what lies outside, one number or one for each channel.
+    """
+
+    distortion_scale: float = 0.5
+    p: float = 0.5
+    interpolation: str = "bilinear"
+    fill: Fill = 0
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if not 0 <= self.distortion_scale <= 1:
+            raise self._fail(f"distortion_scale={self.distortion_scale!r} must be between 0 and 1")
+        self._set(
+            distortion_scale=float(self.distortion_scale),
+            p=check_probability(self, "p", self.p),
+            interpolation=_warp_interpolation(self, self.interpolation),
+            fill=_optional_fill(self, self.fill),
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class ElasticTransform(Transform):
+    """Move every pixel by smoothed noise, as if the image were seen through water.
+
+    Boxes and key points follow as in torchvision: by the opposite of the displacement at their place, which is near
+    the truth where displacements are small.
+
+    Args:
+        alpha: how far pixels are moved, a number or ``(x, y)``.
+        sigma: how smooth the displacements are, in pixels, a number or ``(x, y)``.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
+        fill: colour of what lies outside, one number or one for each channel.
+    """
+
+    alpha: float | Sequence[float] = 50.0
+    sigma: float | Sequence[float] = 5.0
+    interpolation: str = "bilinear"
+    fill: Fill = 0
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        pairs = {}
+        for name in ("alpha", "sigma"):
+            value = getattr(self, name)
+            pairs[name] = _numbers(self, name, value if isinstance(value, Sequence) else [value], (1, 2))
+        if min(pairs["sigma"]) < 0:
+            raise self._fail(f"sigma={self.sigma!r} must not be negative")
+        self._set(
+            **pairs,
+            interpolation=_warp_interpolation(self, self.interpolation),
+            fill=_optional_fill(self, self.fill),
         )
 
 

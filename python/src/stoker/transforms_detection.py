@@ -21,6 +21,7 @@ __all__ = [
     "Mosaic",
     "Pad",
     "RandomHSV",
+    "RandomIoUCrop",
     "SanitizeBoundingBoxes",
 ]
 
@@ -83,6 +84,50 @@ class Pad(Transform):
         if self.padding_mode != "constant":
             raise self._fail(f"padding_mode={self.padding_mode!r}; there is: constant (RandomCrop has the others)")
         self._set(padding=sides[0] if len(sides) == 1 else sides, fill=check_fill(self, self.fill))
+
+
+@dataclass(frozen=True, repr=False)
+class RandomIoUCrop(Transform):
+    """Crop at random so that a box overlaps with the crop by at least a drawn share, as SSD does.
+
+    Boxes whose centre is not in the crop become boxes of no size, which ``SanitizeBoundingBoxes`` drops: it must
+    follow. Something that fixes the size must follow, too. The boxes are those that follow the image.
+
+    Args:
+        min_scale: smallest share of width and height that is left.
+        max_scale: largest share.
+        min_aspect_ratio: smallest width / height of the crop.
+        max_aspect_ratio: largest one.
+        sampler_options: overlaps (intersection over union), of which one is drawn; from 1 on it means: no crop.
+        trials: how many crops are tried for an overlap before another one is drawn.
+    """
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: Sequence[float] | None = None
+    trials: int = 40
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if not 0 < self.min_scale <= self.max_scale <= 1:
+            raise self._fail(f"min_scale={self.min_scale!r} and max_scale={self.max_scale!r} must be between 0 and 1")
+        if not 0 < self.min_aspect_ratio <= self.max_aspect_ratio:
+            raise self._fail("min_aspect_ratio and max_aspect_ratio must be positive, the smaller one first")
+        options = self.sampler_options
+        if options is None:
+            options = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+        if not options or not 1 <= self.trials <= 10_000:
+            raise self._fail("sampler_options must not be empty, and trials must be from 1 to 10000")
+        self._set(
+            min_scale=float(self.min_scale),
+            max_scale=float(self.max_scale),
+            min_aspect_ratio=float(self.min_aspect_ratio),
+            max_aspect_ratio=float(self.max_aspect_ratio),
+            sampler_options=tuple(float(o) for o in options),
+            trials=int(self.trials),
+        )
 
 
 @dataclass(frozen=True, repr=False)

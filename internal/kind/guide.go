@@ -1,0 +1,52 @@
+package kind
+
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// guide is the field of boxes that the operations of an image look at.
+type guide struct {
+	field  int
+	name   string
+	format transform.BoxFormat
+}
+
+// guide finds the boxes that follow an output, whose operations look at them: nil where
+// they do not.
+func (p *Planner) guide(prog *transform.Program, output string) (*guide, error) {
+	if !prog.Guided() {
+		return nil, nil
+	}
+	for i := range p.Wants {
+		w := &p.Wants[i]
+		if w.F.Kind != driver.KindBoxes || w.Out.Follow != output && (w.Out.Follow != "" || firstImage(p) != output) {
+			continue
+		}
+		format, err := transform.ParseBoxFormat(string(w.F.Format))
+		if err != nil {
+			return nil, fmt.Errorf("field %q: %w", w.F.Name, err)
+		}
+		return &guide{w.Field, w.F.Name, format}, nil
+	}
+	return nil, fmt.Errorf("output %q: RandomIoUCrop crops around the boxes of the image, and the batch has none; name their field in fields, too", output)
+}
+
+// boxes are those of a record, as corners.
+func (g *guide) boxes(rec *driver.Record) ([][4]float32, error) {
+	v := rec.Values[g.field].Bytes
+	if len(v)%16 != 0 {
+		return nil, fmt.Errorf("field %q has %d bytes, which is not a number of rows of 16 bytes each", g.name, len(v))
+	}
+	out := make([][4]float32, len(v)/16)
+	for i := range out {
+		var b [4]float32
+		for j := range b {
+			b[j] = float(v[(4*i+j)*4:])
+		}
+		out[i] = g.format.ToXYXY(b)
+	}
+	return out, nil
+}

@@ -1,0 +1,132 @@
+package transform
+
+import (
+	"math"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+)
+
+// randomPerspective is torchvision's RandomPerspective.
+type randomPerspective struct {
+	named
+	scale, p float64
+	mode     cdec.WarpMode
+}
+
+func buildPerspective(a *Args) (Op, error) {
+	op := &randomPerspective{named: "RandomPerspective"}
+	op.scale = a.Float("distortion_scale", 0.5)
+	if !(op.scale >= 0 && op.scale <= 1) {
+		a.fail("distortion_scale", "must be between 0 and 1, not %v", op.scale)
+	}
+	op.p = a.Prob("p", 0.5)
+	op.mode = fillArg(a, "fill", true)
+	op.mode.Bilinear = a.Choice("interpolation", "bilinear", "nearest", "bilinear") == "bilinear" && !a.mask
+	return op, nil
+}
+
+// draw gives where pixels of the image after come from: x = (c0 x + c1 y + c2) / d, with
+// d = c6 x + c7 y + 1, and y likewise. ok is false when the image stays as it is.
+func (op *randomPerspective) draw(r *Rand, w, h int) (c [8]float64, ok bool) {
+	if !r.Bool(op.p) {
+		return c, false
+	}
+	bw, bh := int(op.scale*float64(w/2))+1, int(op.scale*float64(h/2))+1
+	var to [4][2]float64 // where the corners go: upper left, upper right, lower right, lower left
+	for i, right := range [4]bool{false, true, true, false} {
+		x, y := r.IntN(bw), r.IntN(bh)
+		if right {
+			x += w - bw
+		}
+		if i >= 2 {
+			y += h - bh
+		}
+		to[i] = [2]float64{float64(x), float64(y)}
+	}
+	from := [4][2]float64{{0, 0}, {float64(w - 1), 0}, {float64(w - 1), float64(h - 1)}, {0, float64(h - 1)}}
+	return perspective(to, from)
+}
+
+// perspective is the map that takes four points to four others; ok is false where there
+// is none, since three of them lie on a line.
+func perspective(from, to [4][2]float64) (c [8]float64, ok bool) {
+	var m [8][9]float64
+	for i := range from {
+		x, y, u, v := from[i][0], from[i][1], to[i][0], to[i][1]
+		m[2*i] = [9]float64{x, y, 1, 0, 0, 0, -u * x, -u * y, u}
+		m[2*i+1] = [9]float64{0, 0, 0, x, y, 1, -v * x, -v * y, v}
+	}
+	for k := range 8 { // Gauss, with the largest pivot
+		best := k
+		for i := k + 1; i < 8; i++ {
+			if math.Abs(m[i][k]) > math.Abs(m[best][k]) {
+				best = i
+			}
+		}
+		if math.Abs(m[best][k]) < 1e-9 {
+			return c, false
+		}
+		m[k], m[best] = m[best], m[k]
+		for i := range 8 {
+			if i == k {
+				continue
+			}
+			f := m[i][k] / m[k][k]
+			for j := k; j < 9; j++ {
+				m[i][j] -= f * m[k][j]
+			}
+		}
+	}
+	for k := range c {
+		c[k] = m[k][8] / m[k][k]
+	}
+	return c, true
+}
+
+func (op *randomPerspective) Apply(r *Rand, img *Pixels) error {
+	c, ok := op.draw(r, img.W, img.H)
+	if !ok {
+		return nil
+	}
+	return replace(img, img.W, img.H, func(dst, src cdec.Pixmap) error {
+		return cdec.Remap(dst, src, op.mode, func(row int, xs, ys []float32) {
+			y := float64(row) + 0.5
+			for i := range xs {
+				x := float64(i) + 0.5
+				d := c[6]*x + c[7]*y + 1
+				xs[i] = point((c[0]*x+c[1]*y+c[2])/d - 0.5)
+				ys[i] = point((c[3]*x+c[4]*y+c[5])/d - 0.5)
+			}
+		})
+	})
+}
+
+// point is a coordinate as kernels take it: what is far outside stays there, and what is
+// no number is outside.
+func point(v float64) float32 {
+	if !(math.Abs(v) < 1e6) {
+		return -1e6
+	}
+	return float32(v)
+}
+
+// ApplyMask makes it a MaskOp.
+func (op *randomPerspective) ApplyMask(r *Rand, img *Pixels) error { return op.Apply(r, img) }
+
+// Move makes it a Mover.
+func (op *randomPerspective) Move(r *Rand, m *Moves) error {
+	c, ok := op.draw(r, m.W, m.H)
+	if !ok {
+		return nil
+	}
+	d := still(m.W, m.H)
+	det := c[0]*c[4] - c[1]*c[3]
+	d.Forward = cdec.Affine{
+		(c[4] - c[5]*c[7]) / det, (-c[1] + c[2]*c[7]) / det, (c[1]*c[5] - c[2]*c[4]) / det,
+		(-c[3] + c[5]*c[6]) / det, (c[0] - c[2]*c[6]) / det, (-c[0]*c[5] + c[2]*c[3]) / det,
+	}
+	d.Persp = [2]float64{(-c[4]*c[6] + c[3]*c[7]) / det, (-c[0]*c[7] + c[1]*c[6]) / det}
+	d.Cuts = true
+	m.add(d)
+	return nil
+}
