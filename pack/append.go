@@ -62,6 +62,9 @@ func (o *Options) asBefore(s *Settings) error {
 		o.Quality = s.Quality
 	}
 	o.Metadata = o.Metadata || s.Metadata
+	if o.Transforms == "" {
+		o.Transforms, o.Augment, o.Audio, o.Seed = s.Transforms, s.Augment, s.Audio, s.Seed
+	}
 	if o.Check == "" {
 		o.Check = s.Check
 	}
@@ -312,7 +315,7 @@ func (m *Manifest) take(p *Manifest, first bool) error {
 		return err
 	}
 	for i := range m.Fields {
-		mergeStats(&m.Fields[i].Stats, &p.Fields[i].Stats, m.Fields[i].Classes != nil)
+		MergeStats(&m.Fields[i].Stats, &p.Fields[i].Stats, m.Fields[i].Classes != nil)
 	}
 	m.Shards = append(m.Shards, p.Shards...)
 	m.Skipped = append(m.Skipped, p.Skipped...)

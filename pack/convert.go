@@ -45,6 +45,8 @@ func Convert(ctx context.Context, src, dst string, opt *Options) (*Summary, erro
 	}
 	opts := *o
 	opts.Metadata = r.man.Options.Metadata
+	opts.Transforms, opts.Augment = r.man.Options.Transforms, r.man.Options.Augment
+	opts.Audio, opts.Seed = r.man.Options.Audio, r.man.Options.Seed
 	return WriteSource(ctx, r, dst, &opts)
 }
 

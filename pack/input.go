@@ -138,7 +138,10 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 		fields = append(fields, f)
 	}
 	for name := range opt.images.fields {
-		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name && f.picture() }) {
+		if !slices.ContainsFunc(fields, func(f Field) bool {
+			of, _, ok := driver.CutVariant(f.Name)
+			return (f.Name == name || ok && of == name) && f.picture()
+		}) {
 			return nil, fmt.Errorf("--images %s: %s has no field %q of images or masks", opt.Images, in.info.URL, name)
 		}
 	}

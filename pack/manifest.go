@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/variants"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/stores"
 )
@@ -92,10 +93,18 @@ type Settings struct {
 	Grayscale     bool   `json:"grayscale,omitempty"`
 	Interpolation string `json:"interpolation,omitempty"`
 	Quality       int    `json:"reencode_quality,omitempty"`
-	Metadata      bool   `json:"metadata,omitempty"`
-	Check         string `json:"check,omitempty"`
-	ChunkBytes    int64  `json:"chunk_bytes"`
-	ShardBytes    int64  `json:"shard_bytes"`
+	// Transforms are those that records went through before they were packed, as
+	// outputs of a loader in JSON, Augment the number of variants that were made of
+	// each, of which there are fields image~0, image~1, and so on, Audio how recordings were
+	// stored, and Seed what they drew from.
+	Transforms string `json:"transforms,omitempty"`
+	Augment    int    `json:"augment,omitempty"`
+	Audio      string `json:"audio,omitempty"`
+	Seed       uint64 `json:"seed,omitempty"`
+	Metadata   bool   `json:"metadata,omitempty"`
+	Check      string `json:"check,omitempty"`
+	ChunkBytes int64  `json:"chunk_bytes"`
+	ShardBytes int64  `json:"shard_bytes"`
 }
 
 // Skipped is an input that is not in the pack.
@@ -440,6 +449,9 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("field %q: %w", m.Fields[i].Name, err)
 		}
 	}
+	if err := m.checkVariants(); err != nil {
+		return err
+	}
 	rowBytes := sch.leastRowBytes()
 	var records, removed, size int64
 	seen := make(map[string]bool, len(m.Shards))
@@ -488,4 +500,21 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("its fingerprint is %s and its content has %s: it was changed after packing", m.Fingerprint, fp)
 	}
 	return nil
+}
+
+// checkVariants says what is wrong with the variants of records.
+func (m *Manifest) checkVariants() error {
+	n := m.Options.Augment
+	if n < 0 || n > driver.MaxVariants {
+		return fmt.Errorf("%d variants of each record: there are up to %d", n, driver.MaxVariants)
+	}
+	if n < 2 {
+		return nil
+	}
+	fields := make([]driver.Field, len(m.Fields))
+	for i := range m.Fields {
+		fields[i] = m.Fields[i].driver()
+	}
+	_, err := variants.Fields(fields, n)
+	return err
 }

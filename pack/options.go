@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // How images are stored.
@@ -63,6 +64,13 @@ type Options struct {
 	// Quality, when it is not 0, makes JPEGs of that quality and with halved chroma of
 	// all images but raw ones.
 	Quality int
+	// Transforms, Augment and Seed say what the source has done to its records
+	// (package augment makes such sources). With an Augment of 2 or more it has that
+	// many variants of a field: image~0, image~1, and so on (driver.VariantName).
+	Transforms string
+	Augment    int
+	Audio      string
+	Seed       uint64
 	// Metadata keeps EXIF data, colour profiles and comments. Otherwise JPEGs
 	// lose them; the orientation is kept as a column in any case.
 	Metadata bool
@@ -219,6 +227,7 @@ func (o *Options) withDefaults() (*Options, error) {
 func (o *Options) settings() Settings {
 	return Settings{
 		Images: o.Images, Resize: o.resizes(), Crop: o.Crop.String(), Grayscale: o.Grayscale, Interpolation: o.Interpolation, Quality: o.Quality, Metadata: o.Metadata, Check: o.Check,
+		Transforms: o.Transforms, Augment: o.Augment, Audio: o.Audio, Seed: o.Seed,
 		ChunkBytes: o.ChunkBytes, ShardBytes: o.ShardBytes,
 	}
 }
@@ -261,6 +270,9 @@ func parseImages(s string) (imagesOf, error) {
 // of is how a field of images or masks is stored.
 func (im imagesOf) of(field string) string {
 	field, _, _ = strings.Cut(field, "@") // at any resolution
+	if of, _, ok := driver.CutVariant(field); ok {
+		field = of
+	}
 	if how, ok := im.fields[field]; ok {
 		return how
 	}

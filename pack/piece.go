@@ -181,7 +181,7 @@ func CommitTo(ctx context.Context, st store.WriteStore, parts int) (*Manifest, e
 		all.Bytes += m.Bytes
 		all.Skipped = append(all.Skipped, m.Skipped...)
 		for k := range all.Fields {
-			mergeStats(&all.Fields[k].Stats, &m.Fields[k].Stats, all.Fields[k].Classes != nil)
+			MergeStats(&all.Fields[k].Stats, &m.Fields[k].Stats, all.Fields[k].Classes != nil)
 		}
 	}
 	if parts > 0 && len(names) != parts {

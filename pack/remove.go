@@ -194,7 +194,7 @@ func (r *Reader) statsOf(ctx context.Context, rows []int64) ([]driver.FieldStats
 	all := make([]driver.FieldStats, len(r.sch.fields))
 	for _, stats := range chunks {
 		for i := range stats {
-			mergeStats(&all[i], &stats[i], r.sch.fields[i].Classes != nil)
+			MergeStats(&all[i], &stats[i], r.sch.fields[i].Classes != nil)
 		}
 	}
 	return all, nil

@@ -94,7 +94,7 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 	default:
 		one.Sizes = map[int64]int64{driver.SizeBound(size): 1}
 	}
-	mergeStats(s, &one, f.Classes != nil)
+	MergeStats(s, &one, f.Classes != nil)
 }
 
 // imageStats are those of one picture.
@@ -117,9 +117,9 @@ func (v *value) imageStats() *driver.ImageStats {
 	return s
 }
 
-// mergeStats adds o to s. named says that the classes have names, so that all
+// MergeStats adds o to s. named says that the classes have names, so that all
 // of them are counted.
-func mergeStats(s, o *driver.FieldStats, named bool) {
+func MergeStats(s, o *driver.FieldStats, named bool) {
 	if o.Count == 0 {
 		return
 	}

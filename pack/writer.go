@@ -447,7 +447,7 @@ func (w *writer) took(next int64, skipped []Skipped, stats []driver.FieldStats) 
 	w.next = next
 	w.skipped = append(w.skipped, skipped...)
 	for i := range stats {
-		mergeStats(&w.stats[i], &stats[i], w.man.Fields[i].Classes != nil)
+		MergeStats(&w.stats[i], &stats[i], w.man.Fields[i].Classes != nil)
 	}
 }
 

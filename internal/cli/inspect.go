@@ -23,6 +23,7 @@ func newInspectCommand(app *App) *cobra.Command {
 	var export, field string
 	var asJSON bool
 	var look viewFlags
+	var alike similarFlags
 	cmd := &cobra.Command{
 		Use:     "inspect SRC",
 		GroupID: groupData,
@@ -36,6 +37,9 @@ as a file, the one that --field names or the first image: the JPEG or other file
 as it is, a JPEG with the same pixels for dct, a PNG for raw pixels and masks, a
 .npy file for arrays and lists. FILE "-" is the standard output.
 
+--similar lists images that look alike: copies in another size, quality or format.
+It decodes all of them.
+
 --where, --split and the flags beside them show a part of the data, and how many
 records it has.`,
 		Example: `  stoker inspect train/
@@ -43,6 +47,7 @@ records it has.`,
   stoker inspect train/ --where 'label < 10 and width >= 224'
   stoker inspect train/ --split train:0.9,val:0.1 --part val --stratify label
   stoker inspect train/ --row 17 --export photo.jpg
+  stoker inspect photos/ --similar
   stoker inspect train/ --row 17 --export mask.png --field mask`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,6 +61,12 @@ records it has.`,
 				return err
 			}
 			args[0] = look.url(args[0])
+			if alike.what != "" {
+				if cmd.Flags().Changed("row") {
+					return usageError("", "--similar looks at all images and --row at one record: give one of them")
+				}
+				return app.inspectSimilar(args[0], &alike, asJSON)
+			}
 			is, err := app.isSource(args[0])
 			if err != nil {
 				return err
@@ -85,6 +96,7 @@ records it has.`,
 	cmd.Flags().StringVar(&field, "field", "", "the `NAME` of the field that --export writes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	look.register(cmd.Flags())
+	alike.register(cmd.Flags())
 	return cmd
 }
 
@@ -151,6 +163,7 @@ func (app *App) inspectText(r *pack.Reader) error {
 	}
 	p.f("\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
 	historyText(p, m)
+	variantsText(p, &m.Options)
 	p.f("  fingerprint %s, format version %d\n", m.Fingerprint, m.Version)
 
 	p.section("Fields", "")

@@ -94,7 +94,7 @@ func parseBytes(flag, s string) (int64, error) {
 }
 
 // writePack packs what src is.
-func writePack(app *App, src, out string, window int64, fields []string, look viewFlags, text *textFlags, opt *pack.Options) (*pack.Summary, error) {
+func writePack(app *App, src, out string, window int64, fields []string, look viewFlags, variants *augmentFlags, text *textFlags, opt *pack.Options) (*pack.Summary, error) {
 	if text.any() {
 		if window != 0 {
 			return nil, usageError("", "--window cuts tokens that are there already; with --tokenizer, documents are packed as they are: choose the length when you load them (sequence_length)")
@@ -123,7 +123,7 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 	if err != nil {
 		return nil, err
 	}
-	if (format == source.FormatFolder || format == "pack" && !opt.Append) && !source.HasView(src, nil) && look.spec.Empty() {
+	if (format == source.FormatFolder || format == "pack" && !opt.Append) && !source.HasView(src, nil) && look.spec.Empty() && !variants.any(opt) {
 		return pack.Write(app.Context, path, out, opt)
 	}
 	if window > 0 && !strings.Contains(src, "?window=") {
@@ -133,10 +133,24 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
 	if v, ok := s.(view.Viewer); ok && v.Repeated() > 0 {
 		fmt.Fprintf(app.Stderr, "%s of %s are as one before and left out (--dedupe)\n", units.Int(v.Repeated()), units.Plural(int(v.Matched()), "record"))
 	}
+	if v, ok := s.(view.Viewer); ok && v.Alike() > 0 {
+		fmt.Fprintf(app.Stderr, "%s of %s look like one before and are left out (--drop-similar)\n", units.Int(v.Alike()), units.Plural(int(v.Matched()), "record"))
+	}
+	if variants.similar.what != "" {
+		a, err := app.findSimilar(s, &variants.similar, opt.Threads, shownPairs)
+		if err != nil {
+			_ = s.Close() // the refusal is what counts
+			return nil, err
+		}
+		a.print(app.Stderr)
+	}
+	if s, err = variants.of(s, opt); err != nil {
+		return nil, err
+	}
+	defer s.Close()
 	return pack.WriteSource(app.Context, s, out, opt)
 }
 
@@ -181,6 +195,7 @@ func newPackCommand(app *App) *cobra.Command {
 	var piece, pieces int
 	var look viewFlags
 	var change changeFlags
+	var variants augmentFlags
 	cmd := &cobra.Command{
 		Use:     "pack SRC OUT",
 		GroupID: groupData,
@@ -239,6 +254,10 @@ Masks follow their image by the nearest pixel, boxes and key points follow --res
 With --resize 128,192,256 a pack has each image in three sizes, of which the loader
 chooses one: stoker.Loader("train/", resolution=192).
 
+--transforms does a loader's transforms once and for all, and --augment 4 with random ones
+makes four variants of each record, drawn with --seed: each epoch of a loader then has every
+record once, in one of its variants, and all of them in four epochs.
+
 With --tokenizer, text becomes tokens: a tokenizer.json of Hugging Face, or a file of
 ranks of tiktoken (cl100k_base.tiktoken, or --encoding). Each record is a document, of
 uint16 where the vocabulary allows it; a folder of other files, or a single one, is
@@ -267,6 +286,7 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
   stoker pack list.csv train/ --field image:image=path --field label:label=class
   stoker pack photos/ train/ --part $SLURM_PROCID/16 && stoker pack --commit train/
   stoker pack photos/ train/ --dedupe=image
+  stoker pack photos/ train/ --transforms 'RandomResizedCrop(224)' --augment 8
   stoker pack more-photos/ train/ --append
   stoker pack --remove 'width < 64 or height < 64' train/
   stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`,
@@ -289,7 +309,10 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 			case change.remove != "":
 				return app.removeRecords(args[0], change.remove, f.asJSON)
 			}
-			change.asBefore(cmd, opt)
+			if err := variants.read(opt, look.spec.Seed); err != nil {
+				return err
+			}
+			change.asBefore(cmd, args[1], opt)
 			if err := look.read(); err != nil {
 				return err
 			}
@@ -311,7 +334,7 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 			}
 			if parts == nil {
 				return app.runPack(&f, opt, args[1], "packing", func() (*pack.Summary, error) {
-					return writePack(app, args[0], args[1], window, fields, look, &text, opt)
+					return writePack(app, args[0], args[1], window, fields, look, &variants, &text, opt)
 				})
 			}
 			var bad error
@@ -319,7 +342,7 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 				part, out, o := look, filepath.Join(args[1], name), *opt
 				part.spec.Part = name
 				err := app.runPack(&f, &o, out, "packing "+name, func() (*pack.Summary, error) {
-					return writePack(app, args[0], out, window, fields, part, &text, &o)
+					return writePack(app, args[0], out, window, fields, part, &variants, &text, &o)
 				})
 				if left := new(Error); errors.As(err, &left) && left.Code == ExitBadInputs {
 					bad = err
@@ -334,6 +357,7 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 	cmd.Flags().StringArrayVar(&fields, "field", nil, "`NAME=PATTERN`: where the files of a field lie, e.g. mask=masks/*.png, or which column it is (repeat)")
 	cmd.Flags().StringVar(&f.opt.Images, "images", pack.ImagesAuto, "how images are stored: auto, keep, dct or raw, also by field")
 	look.register(cmd.Flags())
+	variants.register(cmd.Flags())
 	cmd.Flags().BoolVar(&f.opt.Metadata, "metadata", false, "keep EXIF data and colour profiles of JPEGs")
 	cmd.Flags().Lookup("part").Usage = "pack part `I/N` of the inputs, I from 0 to N-1; --commit makes one pack of all parts; or the NAME of a part of --split"
 	cmd.Flags().BoolVar(&commit, "commit", false, "make the pack OUT whole, of the parts that are in it")

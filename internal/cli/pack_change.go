@@ -32,11 +32,14 @@ func (f *changeFlags) register(cmd *cobra.Command) {
 }
 
 // asBefore leaves to a pack that is appended to what the command line does not say.
-func (f *changeFlags) asBefore(cmd *cobra.Command, o *pack.Options) {
+func (f *changeFlags) asBefore(cmd *cobra.Command, out string, o *pack.Options) {
 	if o.Append = f.appending; !o.Append {
 		return
 	}
 	said := cmd.Flags().Changed
+	if m, err := pack.ReadManifest(out); err == nil && !said("transforms") && !said("outputs") {
+		o.Transforms, o.Augment, o.Audio, o.Seed = m.Options.Transforms, m.Options.Augment, m.Options.Audio, m.Options.Seed
+	}
 	if !said("images") {
 		o.Images = ""
 	}

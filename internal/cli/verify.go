@@ -94,6 +94,9 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 	}
 	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),
 		units.Plural(int(rep.Chunks), "chunk"), units.Bytes(rep.Bytes), what, units.Elapsed(took))
+	if n := rep.Manifest.Options.Augment; err == nil && n > 1 {
+		_, err = fmt.Fprintf(app.Stdout, "each record has %d variants (--augment), all of them in these shards\n", n)
+	}
 	if err == nil && rep.Manifest.Removed() > 0 {
 		_, err = fmt.Fprintf(app.Stdout, "%s; stoker pack --compact %s frees them\n", removedText(rep.Manifest), dir)
 	}

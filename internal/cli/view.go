@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/stokerdata/stoker/internal/similar"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
@@ -25,6 +26,8 @@ func (f *viewFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.spec.Where, "where", "", "only records for which this `EXPRESSION` holds, e.g. 'label < 10 and width >= 224'")
 	fl.StringSliceVar(&f.spec.Dedupe, "dedupe", nil, "leave out records that are as one before: in all fields, or in these `FIELDS` (--dedupe=image)")
 	fl.Lookup("dedupe").NoOptDefVal = view.AllFields
+	fl.StringVar(&f.spec.Similar, "drop-similar", "", "leave out records whose image looks like one before: up to N of 64 bits apart, `[FIELD:]N` (default 6)")
+	fl.Lookup("drop-similar").NoOptDefVal = fmt.Sprint(similar.DefaultDistance)
 	fl.StringVar(&f.spec.Split, "split", "", "cut the records into `PARTS`, e.g. train:0.9,val:0.1 or val:5000,train:rest")
 	fl.StringVar(&f.spec.Part, "part", "", "the `NAME` of the part that is wanted")
 	fl.Uint64Var(&f.spec.Seed, "seed", 0, "the `NUMBER` that decides which records go to which part")
@@ -159,6 +162,9 @@ func viewText(p *page, v view.Viewer) {
 	}
 	if len(spec.Dedupe) > 0 {
 		p.f("  %s are as one before and left out\n", units.Plural(int(v.Repeated()), "record"))
+	}
+	if spec.Similar != "" {
+		p.f("  %s look like one before and are left out\n", units.Plural(int(v.Alike()), "record"))
 	}
 	if len(v.Parts()) > 0 {
 		how := fmt.Sprintf("with seed %d", spec.Seed)

@@ -51,6 +51,8 @@ type Heard struct {
 	// Count is how many were looked at, Shortest and Longest are their seconds.
 	Count             int
 	Shortest, Longest float64
+	// Slowest is the lowest rate of them.
+	Slowest int
 	// FramesPerByte is the most of them.
 	FramesPerByte float64
 	// Formats are all of theirs.
@@ -106,10 +108,10 @@ func probe(b []byte) (info audio.Info, err error) {
 func (h *Heard) add(one *audio.Info, size int) {
 	seconds := one.Seconds()
 	if h.Count == 0 {
-		h.Info, h.Shortest, h.Longest = *one, seconds, seconds
+		h.Info, h.Shortest, h.Longest, h.Slowest = *one, seconds, seconds, one.Rate
 	}
 	h.Count++
-	h.Shortest, h.Longest = min(h.Shortest, seconds), max(h.Longest, seconds)
+	h.Shortest, h.Longest, h.Slowest = min(h.Shortest, seconds), max(h.Longest, seconds), min(h.Slowest, one.Rate)
 	if one.Rate != h.Rate {
 		h.Rate = 0
 	}
@@ -185,7 +187,7 @@ func (o *soundOutput) room(p *Planner, w *Want, h *Heard) error {
 		return fmt.Errorf("output %q: it is not known how long the recordings of %s can get, so that there is no room for them in a batch; "+
 			"cut them with RandomAudioCrop, CenterAudioCrop or PadOrTrim", w.Out.Name, p.Info.URL)
 	}
-	perByte := h.FramesPerByte * o.prog.Expansion(max(h.Rate, 1)) * float64(o.prog.DType.Size())
+	perByte := h.FramesPerByte * o.prog.Expansion(max(h.Slowest, 1)) * float64(o.prog.DType.Size())
 	if len(h.Formats) > 1 || h.Formats[0] != "wav" {
 		perByte *= 2
 	}

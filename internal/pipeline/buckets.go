@@ -143,7 +143,10 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 		}
 		return fmt.Errorf("bucket: %s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
 	}
-	if info.Sequential || p.epochs {
+	if p.epochs {
+		return fmt.Errorf("bucket: batches are of records that are alike in all epochs, and %s has others in each", info.URL)
+	}
+	if info.Sequential {
 		return fmt.Errorf("bucket: batches of like records take them out of their order, and %s can only be read in order; make a pack of it (stoker pack)", info.URL)
 	}
 	keys, err := p.bucketKeys(ctx, info, field)

@@ -36,10 +36,13 @@ type Pipeline struct {
 	src    driver.Source
 	cut    map[int]bool // fields of volumes of which src gives the parts that are wanted
 	epochs bool         // records of src are others in each epoch (driver.Epochs)
-	kept   keeping      // of records in the cache
-	info   Info
-	split  sampler.Split
-	layout *collate.Layout
+	// variants is how many src has of each record, of which an epoch has one
+	// (driver.Varied).
+	variants int
+	kept     keeping // of records in the cache
+	info     Info
+	split    sampler.Split
+	layout   *collate.Layout
 	// buckets are those that batches are of, nil without.
 	buckets    *sampler.Buckets
 	bucketInfo *BucketInfo
@@ -138,7 +141,12 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 	if cfg.Order != OrderClient { // where a record may come twice, each time with its own part
 		p.src, p.cut = kind.CutVolumes(p.src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
 	}
-	_, p.epochs = p.src.(driver.Epochs)
+	driver.SeedOf(p.src, cfg.Seed)
+	p.epochs = driver.EpochsOf(p.src)
+	if !p.epochs {
+		p.variants = driver.VariantsOf(p.src)
+		p.epochs = p.variants > 1
+	}
 	if err := p.open(ctx); err != nil {
 		p.release()
 		return nil, err

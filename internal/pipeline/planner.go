@@ -6,7 +6,6 @@ import (
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/sampler"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // planner is the head of one stream. It walks through the order of the epochs in
@@ -92,7 +91,7 @@ func (pl *planner) following(ids []int64) (order int64, n int) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur
 	n = min(pl.groupAt(), len(ids))
-	c.fill(ids[:n], c.k, pl.p.epochs)
+	c.fill(ids[:n], c.k, pl.p)
 	c.k += n
 	pl.order++
 	return pl.order, n
@@ -151,15 +150,15 @@ func (c *cursor) known(p *Pipeline) bool {
 
 // fill writes the records of rows k, k+1, ... of the part into ids, in epochs as those
 // of a source whose records are others in each.
-func (c *cursor) fill(ids []int64, k int, epochs bool) {
+func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 	if c.given != nil {
 		c.given.fill(ids, c.part.Lo+int64(k))
 	} else {
 		c.order.Fill(ids, &c.part, k)
 	}
-	if epochs {
+	if p != nil && p.epochs {
 		for i, id := range ids {
-			ids[i] = driver.InEpoch(c.epoch, id)
+			ids[i] = p.inEpoch(c.epoch, id)
 		}
 	}
 }
@@ -235,7 +234,7 @@ func (pl *planner) begin(slot int) bool {
 	b := &p.batches[slot]
 	rows := c.rows()
 	b.ids = b.ids[:rows]
-	c.fill(b.ids, 0, p.epochs)
+	c.fill(b.ids, 0, p)
 	b.epoch, b.first = c.epoch, c.part.Lo
 	b.populate, b.fresh = b.fresh, false
 	b.step, b.repeated = c.part.Step, int(c.part.Repeated)
@@ -344,7 +343,7 @@ func (pl *planner) scout() {
 	c := &pl.cur
 	n := pl.groupAt()
 	ids := pl.ids[:n]
-	c.fill(ids, c.k, p.epochs)
+	c.fill(ids, c.k, p)
 	pl.order++
 	u, n := p.fetch.Locate(pl.s.ctx, pl.order, ids, false)
 	if len(u.Missing) > 0 {

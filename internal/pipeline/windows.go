@@ -288,7 +288,7 @@ func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur
 	n = min(pl.groupAt(), len(ids))
-	c.fill(ids[:n], c.k, false)
+	c.fill(ids[:n], c.k, nil)
 	step = max(c.part.Stride, 1)
 	at = fetch.Place{Epoch: c.epoch, Pos: c.part.Lo + int64(c.k)*step}
 	c.k += n

@@ -15,6 +15,7 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -248,7 +249,7 @@ func (w *worker) make(b *batch, first int, recs []driver.Record) {
 
 // fill makes the rows of recs as far as they are good.
 func (w *worker) fill(b *batch, first int, recs []driver.Record) *kind.Group {
-	if w.p.cut != nil { // what is drawn is drawn for a record, however it is read
+	if w.p.epochs && w.p.cfg.Sequence == nil { // what is drawn is drawn for a record, however it is read
 		for k := range recs {
 			recs[k].ID = w.p.number(recs[k].ID)
 		}
@@ -366,7 +367,7 @@ func (w *worker) substitute(b *batch, row int, id, try int64) (int64, error) {
 			}
 		}
 		if p.epochs {
-			ids[0] = driver.InEpoch(b.epoch, ids[0])
+			ids[0] = p.inEpoch(b.epoch, ids[0])
 		}
 		recs, err = p.sub.Read(b.stream.ctx, ids[:])
 	}
@@ -383,6 +384,15 @@ func (p *Pipeline) batchFailed(b *batch, row int, err *RecordError) {
 	if b.err == nil || row < b.errRow {
 		b.err, b.errRow = err, row
 	}
+}
+
+// inEpoch is the number by which a record is asked for in an epoch, of a source that has
+// others in each, or several variants of each.
+func (p *Pipeline) inEpoch(epoch, id int64) int64 {
+	if p.variants > 1 {
+		epoch = int64(sampler.Variant(p.cfg.Seed, epoch, id, p.variants))
+	}
+	return driver.InEpoch(epoch, id)
 }
 
 // number is the number of a record among those of the source.

@@ -1,6 +1,11 @@
 package transform
 
-import "slices"
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Operations returns the operations on single records and the parameters of each.
 func Operations() map[string][]string {
@@ -31,4 +36,20 @@ func DTypes() []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// OpText is an operation as text, such as RandomResizedCrop(size=[224,224]).
+func OpText(raw json.RawMessage) string {
+	name, vals, err := splitOp(raw)
+	if err != nil {
+		return string(raw)
+	}
+	var args []string
+	for _, k := range slices.Sorted(maps.Keys(vals)) {
+		args = append(args, k+"="+string(vals[k]))
+	}
+	if len(args) == 0 {
+		return name
+	}
+	return name + "(" + strings.Join(args, ", ") + ")"
 }

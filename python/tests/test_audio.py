@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import soundfile
 import torch
@@ -358,3 +361,70 @@ def test_long_recordings(make: Make, tmp_path: Path) -> None:
     loader = make(tmp_path, batch_size=3, memory="128MB", fields={"audio": [stoker.CenterAudioCrop(seconds=1)]})
     at = (len(expected) - 48000) // 2
     assert (next(iter(loader)).audio[1] == expected[at : at + 48000].T).all()
+
+
+@pytest.mark.parametrize("form", ["f32", "i16"])
+def test_work_done_once(make: Make, binary: str, tmp_path: Path, form: str) -> None:
+    """What is packed is what a loader makes of the files, and torchaudio; others open it as WAV files."""
+    folder = tmp_path / "sounds"
+    folder.mkdir()
+    files = []
+    for i, (rate, channels) in enumerate([(44100, 2), (8000, 1), (16000, 2), (22050, 1), (48000, 2)]):
+        files.append(folder / f"{i}.flac")
+        soundfile.write(files[-1], 0.9 * sound(0.4 + 0.2 * i, rate, channels, i), rate, subtype="PCM_16")
+    ops = [stoker.Mono(), stoker.Resample(16000), stoker.PadOrTrim(12000)]
+    live = next(iter(make(folder, 5, fields={"audio": ops}))).audio.copy()
+    out = tmp_path / "p"
+    stoker.pack(folder, out, fields={"audio": ops}, audio=form)
+    flags = ["--audio-rate", "16000", "--mono", "--audio-samples", "12000", "--audio", form]
+    subprocess.run([binary, "pack", str(folder), str(tmp_path / "q"), *flags], check=True, capture_output=True)
+    packed = next(iter(make(out, 5, fields={"audio": [stoker.PadOrTrim(12000)]}))).audio
+    level = 0.0 if form == "f32" else 0.5 / 32768 + 1e-7
+    assert packed.shape == live.shape == (5, 1, 12000)
+    assert np.abs(packed - live).max() <= level
+    again = next(iter(make(tmp_path / "q", 5, fields={"audio": [stoker.PadOrTrim(12000)]}))).audio
+    assert np.array_equal(packed, again)
+    for name in (out, tmp_path / "q"):
+        with pa.OSFile(str(next(name.glob("*.arrow")))) as source:
+            column = pa.ipc.open_file(source).read_all()["audio"]
+        for i, row in enumerate(column):
+            samples, rate = soundfile.read(io.BytesIO(row["bytes"].as_py()), dtype="float32")
+            assert rate == 16000 and np.array_equal(samples, packed[i, 0])
+            info = soundfile.info(io.BytesIO(row["bytes"].as_py()))
+            assert info.subtype == {"f32": "FLOAT", "i16": "PCM_16"}[form]
+    for i, file in enumerate(files):
+        wave, rate = soundfile.read(file, dtype="float32", always_2d=True)
+        want = torchaudio.transforms.Resample(rate, 16000)(torch.from_numpy(wave.T.copy())).mean(0)[:12000].numpy()
+        assert np.abs(packed[i, 0, : len(want)] - want).max() <= 1e-4
+        assert (packed[i, 0, len(want) :] == 0).all()
+    # What comes behind works on it as on any recording.
+    mel = [stoker.MelSpectrogram(16000, n_mels=20)]
+    near = next(iter(make(out, 5, fields={"audio": [stoker.PadOrTrim(12000), *mel]}))).audio
+    exact = next(iter(make(folder, 5, fields={"audio": [*ops, *mel]}))).audio
+    assert (np.abs(near - exact) <= (0 if form == "f32" else 1e-3 * (1 + exact))).all()
+
+
+def test_work_done_once_of_any_length(make: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "sounds"
+    folder.mkdir()
+    for i, (rate, channels) in enumerate([(44100, 2), (32000, 2), (16000, 2)]):
+        soundfile.write(folder / f"{i}.wav", sound(0.3 + 0.2 * i, rate, channels, i), rate)
+    live = next(iter(make(folder, 3, fields={"audio": [stoker.Resample(16000)]}))).audio
+    stoker.pack(folder, tmp_path / "p", fields={"audio": [stoker.Resample(16000)]})
+    packed = next(iter(make(tmp_path / "p", 3, fields={"audio": [stoker.DecodeAudio()]}))).audio
+    assert all(np.array_equal(packed[i], live[i]) and packed[i].shape[1] == 2 for i in range(3))
+    # Variants of random crops, and spectrograms as arrays.
+    crop = [stoker.Resample(16000), stoker.RandomAudioCrop(3000)]
+    stoker.pack(folder, tmp_path / "v", fields={"audio": crop}, augment=2, seed=1)
+    loader = make(tmp_path / "v", 3, fields={"audio": [stoker.PadOrTrim(3000)]})
+    first, second = (next(iter(loader)).audio.copy() for _ in range(2))
+    assert first.shape == second.shape == (3, 2, 3000) and (first != second).any(axis=(1, 2)).all()
+    mel = [stoker.Resample(16000), stoker.Mono(), stoker.PadOrTrim(8000), stoker.MelSpectrogram(16000, n_mels=16)]
+    stoker.pack(folder, tmp_path / "m", fields={"audio": mel})
+    assert np.array_equal(
+        next(iter(make(tmp_path / "m", 3))).audio, next(iter(make(folder, 3, fields={"audio": mel}))).audio
+    )
+    with pytest.raises(stoker.StokerError, match="rates"):
+        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.Mono()]})
+    with pytest.raises(stoker.ConfigError, match="audio="):
+        stoker.pack(folder, tmp_path / "bad", fields={"audio": [stoker.Resample(16000)]}, audio="mp3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -178,3 +179,133 @@ def test_dedupe(make: Make, tmp_path: Path) -> None:
     assert sum(len(b.n) for b in make(source, 7, drop_last=False, dedupe=True)) == 500
     with pytest.raises(stoker.StokerError, match="dedupe"):
         make(source, 7, dedupe="text")
+
+
+def test_variants(make: Make, tmp_path: Path) -> None:
+    """A pack of variants has in each epoch every record once, as a loader would have made it in one of its epochs."""
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        folder = tmp_path / "photos" / f"class-{i % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (60 + i, 80 - i, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i:02d}.png")
+    fields = {
+        "image": [stoker.RandomResizedCrop(24), stoker.RandomHorizontalFlip(), stoker.ColorJitter(brightness=0.3)]
+    }
+    k = 3
+    packed = stoker.pack(tmp_path / "photos", tmp_path / "p", fields=fields, augment=k, seed=5)
+    assert (packed.records, packed.unchanged) == (20, False)
+    assert stoker.pack(tmp_path / "photos", tmp_path / "p", fields=fields, augment=k, seed=5).unchanged
+    plain = make(tmp_path / "photos", 8, shuffle=False, seed=5, fields=fields, drop_last=False)
+    want = [
+        {int(i): image for b in plain for i, image in zip(b["index"], b.image.copy(), strict=True)} for _ in range(k)
+    ]
+    loader = make(packed.path, 8, shuffle=True, seed=1, drop_last=False)
+    assert len(loader) == 3
+    seen: list[set[int]] = [set() for _ in range(20)]
+    epochs = []
+    for _ in range(2 * k):
+        epoch = {int(i): image for b in loader for i, image in zip(b["index"], b.image.copy(), strict=True)}
+        assert set(epoch) == set(range(20))
+        epochs.append(epoch)
+        for i, image in epoch.items():
+            (v,) = (v for v in range(k) if (image == want[v][i]).all())
+            seen[i].add(v)
+    assert seen == [set(range(k))] * 20
+    again = make(packed.path, 8, shuffle=True, seed=1, drop_last=False)
+    batches = iter(again)
+    next(batches)
+    state = again.state_dict()
+    resumed = make(packed.path, 8, shuffle=True, seed=1, drop_last=False)
+    resumed.load_state_dict(state)
+    for batch in resumed:
+        for i, image in zip(batch["index"], batch.image, strict=True):
+            assert (image == epochs[0][int(i)]).all()
+    for bad, message in (
+        ({"augment": 2}, "say which ones"),
+        ({"augment": 0, "fields": fields}, "augment=0"),
+        ({"map": str, "fields": fields}, "map cannot be given"),
+        ({"fields": {"image": [stoker.RandomHorizontalFlip()]}, "augment": 2}, "size"),
+    ):
+        with pytest.raises(stoker.StokerError, match=message):
+            stoker.pack(tmp_path / "photos", tmp_path / "bad", **bad)
+
+
+def test_variants_of_what_python_has(make: Make, tmp_path: Path) -> None:
+    images = [np.random.default_rng(i).integers(0, 256, (40, 50, 3), np.uint8) for i in range(300)]
+    masks = [image[:, :, 0] // 64 for image in images]
+    data = [
+        {"image": Image.fromarray(a), "mask": Image.fromarray(m), "label": i}
+        for i, (a, m) in enumerate(zip(images, masks, strict=True))
+    ]
+    moves = [stoker.RandomCrop(32), stoker.RandomVerticalFlip()]
+    fields = {"image": moves, "mask": stoker.Field("mask", moves, follow="image")}
+    packed = stoker.pack(data, tmp_path / "p", fields=fields, augment=2, workers=1, shard_size="1MiB")
+    loader = make(packed.path, 50, shuffle=True, fields={"image": [], "mask": []})
+    for _ in range(2):
+        for batch in loader:
+            assert batch.image.shape[1:] == (32, 32, 3)
+            assert (batch.image[:, :, :, 0] // 64 == batch.mask).all()
+    # The other epoch has the other variant.
+    first, second = (
+        {int(i): a for b in loader for i, a in zip(b["index"], b.image.copy(), strict=True)} for _ in range(2)
+    )
+    assert sum((first[i] != second[i]).any() for i in range(300)) > 250
+
+
+def _phash(image: Image.Image, resample: Image.Resampling = Image.Resampling.BILINEAR) -> np.ndarray:
+    """The hash as docs/guides/pack.md has it; with Lanczos, imagehash's phash."""
+    gray = np.asarray(image.convert("L").resize((32, 32), resample), np.float64)
+    u, x = np.mgrid[:8, :32]
+    cosines = np.cos(np.pi * (2 * x + 1) * u / 64)
+    low = cosines @ gray @ cosines.T
+    return (low > np.median(low)).ravel()
+
+
+def test_similar_images(binary: str, tmp_path: Path) -> None:
+    """Copies of photographs are found, with the distances that the definition gives."""
+    photos = tmp_path / "photos"
+    subprocess.run(
+        [binary, "gen", "images", str(photos), "--count", "24", "--seed", "3"], check=True, capture_output=True
+    )
+    originals = sorted(photos.rglob("*.jpg"))
+    images: dict[str, Image.Image] = {}
+    for path in originals[:8]:
+        image = Image.open(path).convert("RGB")
+        copies = {
+            "small.jpg": (image.resize((image.width // 2, image.height // 2)), {"quality": 85}),
+            "bad.jpg": (image, {"quality": 25}),
+            "again.png": (image, {}),
+            "bright.png": (Image.fromarray((np.asarray(image) * 0.9 + 12).astype(np.uint8)), {}),
+        }
+        for name, (copy, options) in copies.items():
+            copy.save(path.parent / f"{path.stem}-{name}", **options)
+    for path in sorted(photos.rglob("*.*")):
+        images[str(path.relative_to(photos))] = Image.open(path).convert("RGB")
+    ran = subprocess.run(
+        [binary, "inspect", str(photos), "--similar=11", "--json"], check=True, capture_output=True, text=True
+    )
+    found = json.loads(ran.stdout)
+    assert (found["images"], found["unreadable"], found["distance"]) == (24 + 32, 0, 11)
+    names = list(images)
+    got = {}
+    for pair in found["pairs"]:
+        a, b = (next(n for n in names if m.endswith(n)) for m in pair["names"])
+        got[frozenset((a, b))] = pair["distance"]
+        # Gray values differ by a level here and there, and so may bits at the median.
+        assert abs(int((_phash(images[a]) != _phash(images[b])).sum()) - pair["distance"]) <= 4
+        lanczos = Image.Resampling.LANCZOS
+        assert abs(int((_phash(images[a], lanczos) != _phash(images[b], lanczos)).sum()) - pair["distance"]) <= 8
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            same = Path(a).stem.split("-")[0] == Path(b).stem.split("-")[0] and Path(a).parent == Path(b).parent
+            distance = int((_phash(images[a]) != _phash(images[b])).sum())
+            if same and distance > 0 and frozenset((a, b)) in got:
+                assert got[frozenset((a, b))] <= 6
+            if not same and distance > 15:
+                assert frozenset((a, b)) not in got
+    # Each copy is in a pair: where hashes are equal, with the first of its kind.
+    assert found["records"] >= 32
+    command = [binary, "pack", str(photos), str(tmp_path / "p"), "--drop-similar=6", "--json"]
+    kept = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert json.loads(kept.stdout)["records"] <= 24

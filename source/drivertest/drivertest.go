@@ -585,7 +585,7 @@ func testOutOfRange(t *testing.T, open Open) {
 	s := start(t, open)
 	defer s.Close()
 	far := int64(1 << 50)
-	if _, ok := s.Source.(driver.Epochs); ok {
+	if driver.EpochsOf(s.Source) {
 		far += s.Info().Len // the number of an epoch lies above
 	}
 	for _, id := range []int64{-1, s.Info().Len, far} {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/variants"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -19,5 +20,18 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		o = *opt
 	}
 	o.URL = url
-	return pack.OpenStore(ctx, st, &o)
+	r, err := pack.OpenStore(ctx, st, &o)
+	if err != nil {
+		return nil, err
+	}
+	n := r.Manifest().Options.Augment
+	if n < 2 {
+		return r, nil
+	}
+	s, err := variants.Open(r, n, pack.MergeStats)
+	if err != nil {
+		_ = r.Close() // the refusal is what counts
+		return nil, err
+	}
+	return s, nil
 }

@@ -57,13 +57,16 @@ func newStills(s *source) *stills {
 func (t *stills) group(file int, n int64) (groups []int64) {
 	x, before, held := t.videos[file], int32(-1), int64(0)
 	for k := range t.count(x) {
-		start := x.Start(x.Shown[t.frame(x, k, 0)])
+		start := x.Start(x.Shown[t.still(x, k)])
 		if held += n; start != before || held > groupPixels {
 			groups, before, held = append(groups, k), start, n
 		}
 	}
 	return groups
 }
+
+// still is frame k of those that are records: its place among those that are shown.
+func (t *stills) still(x *video.Index, k int64) int { return t.frame(x, k*int64(t.opt.Step), 0) }
 
 // groupOf is the group in which frame k of a file is, and its first and last frame.
 func (t *stills) groupOf(file int, k int64) (group int, first, last int64) {
@@ -83,7 +86,7 @@ func (t *stills) needs(w *video.Plan, file int, k int64) {
 	if t.groups[file] != nil {
 		_, first, last = t.groupOf(file, k)
 	}
-	x.Plan(w, int(last-first)+1, func(j int) int { return t.frame(x, first+int64(j), 0) })
+	x.Plan(w, int(last-first)+1, func(j int) int { return t.still(x, first+int64(j)) })
 }
 
 // Held, Useful and Keep implement driver.Holder and driver.Cacher.

@@ -6,9 +6,11 @@ package videosource
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"sync"
 
@@ -33,6 +35,9 @@ type Options struct {
 	// a clip begins where the one before it ends.
 	Step int
 	FPS  float64
+	// Random has clips begin somewhere else in each epoch: anywhere from where they
+	// would begin to where the next one would.
+	Random bool
 	// Images makes every frame a record, as an image: of MJPEG the JPEG that it is, else
 	// its pixels or, with Quality, a JPEG of them.
 	Images  bool
@@ -47,7 +52,7 @@ type Options struct {
 const defaultFrames = 16
 
 // Params are the names that Set knows.
-var Params = []string{"frames", "stride", "step", "fps", "as", "quality"}
+var Params = []string{"frames", "stride", "step", "fps", "start", "as", "quality"}
 
 // Set sets an option by its name, as a URL has it.
 func (o *Options) Set(name, text string) error {
@@ -62,6 +67,12 @@ func (o *Options) Set(name, text string) error {
 	if name == "as" {
 		if o.Images = text == "images"; !o.Images && text != "clips" {
 			return fmt.Errorf("as=%s: records are clips or images", text)
+		}
+		return nil
+	}
+	if name == "start" {
+		if o.Random = text == "random"; !o.Random && text != "step" {
+			return fmt.Errorf("start=%s: clips begin at each step, or at random", text)
 		}
 		return nil
 	}
@@ -97,6 +108,7 @@ type source struct {
 	videos []*video.Index
 	ids    []uint64 // of the videos
 	first  []int64  // number of the first clip of each
+	seed   uint64   // of random beginnings
 	work   sync.Pool
 }
 
@@ -123,7 +135,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	o := &s.opt
 	s.info = driver.Info{
 		URL: url, Format: "video", Objects: int64(s.list.Len()),
-		Fingerprint: mix(s.list.Fingerprint(), fmt.Sprint(o.Frames, o.Stride, o.Step, o.FPS, o.Images, o.Quality)),
+		Fingerprint: mix(s.list.Fingerprint(), o.text()),
 		Fields:      []driver.Field{{Name: "frames", Kind: driver.KindFrames, Shape: []int{o.Frames}}},
 	}
 	if o.Images {
@@ -133,14 +145,28 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		s.info.Fields = append(s.info.Fields, driver.Field{Name: "label", Kind: driver.KindLabel, Classes: s.list.Classes})
 	}
 	s.clips()
-	if !o.Images {
-		return s, nil
+	switch {
+	case o.Images:
+		return newStills(s), nil
+	case o.Random:
+		return randomStarts{s}, nil
 	}
-	return newStills(s), nil
+	return s, nil
+}
+
+// text is one for all that makes other records.
+func (o *Options) text() string {
+	s := fmt.Sprint(o.Frames, o.Stride, o.Step, o.FPS, o.Images, o.Quality)
+	if o.Random {
+		s += " random"
+	}
+	return s
 }
 
 func (o *Options) defaults() error {
 	switch {
+	case o.Images && o.Random:
+		return errors.New("start=random is about clips, and as=images makes every frame a record")
 	case o.Images && o.Frames > 1:
 		return fmt.Errorf("frames=%d is about clips, and as=images makes every frame a record", o.Frames)
 	case o.Quality > 0 && !o.Images:
@@ -219,8 +245,11 @@ func (s *source) clips() {
 		n := s.count(x)
 		s.info.Len += n
 		for k := range n {
-			a, b := s.frame(x, k, 0), s.frame(x, k, s.opt.Frames-1)
-			f.MaxBytes = max(f.MaxBytes, x.MostClip(a, b, s.opt.Frames))
+			lo, hi := s.starts(x, k)
+			for at := lo; at <= hi; at++ {
+				a, b := s.frame(x, at, 0), s.frame(x, at, s.opt.Frames-1)
+				f.MaxBytes = max(f.MaxBytes, x.MostClip(a, b, s.opt.Frames))
+			}
 		}
 		w, h := x.Upright()
 		f.MaxWidth, f.MaxHeight = max(f.MaxWidth, int32(w)), max(f.MaxHeight, int32(h))
@@ -234,21 +263,32 @@ func (s *source) clips() {
 
 // count is how many clips a video has: one at least, whose last frame is there again
 // where it is too short.
-func (s *source) count(x *video.Index) int64 {
+func (s *source) count(x *video.Index) int64 { return s.last(x)/int64(s.opt.Step) + 1 }
+
+// last is the last frame that a clip of a video can begin with, in the frames that
+// Stride counts in.
+func (s *source) last(x *video.Index) int64 {
 	n := int64(len(x.Shown))
 	if s.opt.FPS > 0 {
 		n = int64(math.Floor(x.Duration()*s.opt.FPS + 1e-6))
 	}
 	span := int64(s.opt.Frames-1)*int64(s.opt.Stride) + 1
-	if n < span {
-		return 1
-	}
-	return (n-span)/int64(s.opt.Step) + 1
+	return max(n-span, 0)
 }
 
-// frame is frame j of clip k of a video: its place among those that are shown.
-func (s *source) frame(x *video.Index, k int64, j int) int {
-	n := k*int64(s.opt.Step) + int64(j)*int64(s.opt.Stride)
+// starts are the first and the last frame that clip k of a video can begin with.
+func (s *source) starts(x *video.Index, k int64) (lo, hi int64) {
+	lo = k * int64(s.opt.Step)
+	if !s.opt.Random {
+		return lo, lo
+	}
+	return lo, max(min(lo+int64(s.opt.Step)-1, s.last(x)), lo)
+}
+
+// frame is frame j of a clip of a video that begins at a frame: its place among those
+// that are shown.
+func (s *source) frame(x *video.Index, start int64, j int) int {
+	n := start + int64(j)*int64(s.opt.Stride)
 	if s.opt.FPS > 0 {
 		return x.At(float64(n) / s.opt.FPS)
 	}
@@ -256,9 +296,9 @@ func (s *source) frame(x *video.Index, k int64, j int) int {
 }
 
 // plan says which frames a clip has, and what has to be read for them.
-func (s *source) plan(w *video.Plan, file int, k int64) {
+func (s *source) plan(w *video.Plan, file int, start int64) {
 	x := s.videos[file]
-	x.Plan(w, s.opt.Frames, func(j int) int { return s.frame(x, k, j) })
+	x.Plan(w, s.opt.Frames, func(j int) int { return s.frame(x, start, j) })
 }
 
 // of is the video of a record, and the number of the clip in it.
@@ -267,23 +307,64 @@ func (s *source) of(id int64) (file int, k int64) {
 	return file, id - s.first[file]
 }
 
+// at is the video of a record, and the frame that its clip begins with in an epoch.
+func (s *source) at(epoch, id int64) (file int, start int64) {
+	file, k := s.of(id)
+	lo, hi := s.starts(s.videos[file], k)
+	if hi == lo {
+		return file, lo
+	}
+	var b [24]byte
+	binary.LittleEndian.PutUint64(b[:], s.seed)
+	binary.LittleEndian.PutUint64(b[8:], uint64(epoch))
+	binary.LittleEndian.PutUint64(b[16:], uint64(id))
+	drawn, _ := bits.Mul64(xxh3.Hash(b[:]), uint64(hi-lo+1))
+	return file, lo + int64(drawn)
+}
+
+// split is the epoch and the number that the number of a record stands for.
+func (s *source) split(n int64) (epoch, id int64) {
+	if s.opt.Random {
+		return driver.OfEpoch(n)
+	}
+	return 0, n
+}
+
+// number is the number of a record in any epoch.
+func (s *source) number(n int64) int64 {
+	_, id := s.split(n)
+	return id
+}
+
+// randomStarts is a source whose clips begin somewhere else in each epoch.
+type randomStarts struct{ *source }
+
+// EpochRecords implements driver.Epochs.
+func (randomStarts) EpochRecords() {}
+
+// Seed implements driver.Seeded.
+func (s randomStarts) Seed(seed uint64) { s.seed = seed }
+
 func (s *source) Info() *driver.Info { return &s.info }
 
 func (s *source) Object(n int64) driver.Object {
 	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n)), Keep: true}
 }
 
-func (s *source) Name(id int64) string {
-	if id < 0 || id >= s.info.Len {
-		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+func (s *source) Name(n int64) string {
+	epoch, id := s.split(n)
+	if n < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, n)
 	}
-	file, k := s.of(id)
+	_, k := s.of(id)
+	file, start := s.at(epoch, id)
 	x := s.videos[file]
-	return fmt.Sprintf("%s, clip %d at %.2f s", s.list.FullPath(file), k, x.Seconds(s.frame(x, k, 0)))
+	return fmt.Sprintf("%s, clip %d at %.2f s", s.list.FullPath(file), k, x.Seconds(s.frame(x, start, 0)))
 }
 
 // Path implements driver.Pather.
-func (s *source) Path(id int64, _ int) string {
+func (s *source) Path(n int64, _ int) string {
+	_, id := s.split(n)
 	file, k := s.of(id)
 	return s.list.Path(file) + "#" + strconv.FormatInt(k, 10)
 }
@@ -300,14 +381,14 @@ func (s *source) Skipped() []driver.Skipped {
 func (s *source) Locate(g *driver.Group) {
 	w := s.work.Get().(*video.Plan)
 	defer s.work.Put(w)
-	filelist.Locate(g, &s.info, func(k int, id int64) {
+	filelist.LocateEach(g, &s.info, s.number, func(k int, n int64) {
 		if !g.Wants(frames) {
 			return
 		}
-		file, clip := s.of(id)
-		s.plan(w, file, clip)
+		file, start := s.at(s.split(n))
+		s.plan(w, file, start)
 		if n := s.videos[file].Size(w.Spans, w.Frames); n > maxClip {
-			g.Records[k].Err = s.place(file, fmt.Errorf("clip %d takes %d bytes, more than the limit of %d", clip, n, maxClip))
+			g.Records[k].Err = s.place(file, fmt.Errorf("the clip from frame %d on takes %d bytes, more than the limit of %d", start, n, maxClip))
 			return
 		}
 		for _, p := range w.Pieces {
@@ -319,19 +400,19 @@ func (s *source) Locate(g *driver.Group) {
 func (s *source) Parse(g *driver.Group) error {
 	w := s.work.Get().(*video.Plan)
 	defer s.work.Put(w)
-	for k, id := range g.IDs {
+	for k, n := range g.IDs {
 		rec := &g.Records[k]
 		if rec.Err != nil {
 			continue
 		}
-		file, clip := s.of(id)
+		file, start := s.at(s.split(n))
 		if s.list.Classes != nil {
 			rec.Values[label].Int = int64(s.list.Label(file))
 		}
 		if !g.Wants(frames) {
 			continue
 		}
-		s.plan(w, file, clip)
+		s.plan(w, file, start)
 		x := s.videos[file]
 		out, err := g.Take(k, frames, x.Size(w.Spans, w.Frames))
 		if err != nil {

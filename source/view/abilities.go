@@ -27,19 +27,29 @@ func (v *view) Origin(id int64, field int) (driver.Source, int64, int) {
 
 // Name implements driver.Source.
 func (v *view) Name(id int64) string {
-	if id < 0 || id >= v.info.Len {
+	in := v.id(id)
+	if in < 0 {
 		return fmt.Sprintf("%s, record %d", v.info.URL, id)
 	}
-	return v.src.Name(v.id(id))
+	return v.src.Name(in)
 }
 
 // Find implements driver.Finder.
 func (v *view) Find(ctx context.Context, id int64) string {
-	if f, ok := v.src.(driver.Finder); ok && id >= 0 && id < v.info.Len {
+	if f, ok := v.src.(driver.Finder); ok && v.id(id) >= 0 {
 		return f.Find(ctx, v.id(id))
 	}
 	return v.Name(id)
 }
+
+// Variants implements driver.Varied.
+func (v *view) Variants() int { return driver.VariantsOf(v.src) }
+
+// InEpochs says that records are others in each epoch (driver.EpochsOf).
+func (v *view) InEpochs() bool { return driver.EpochsOf(v.src) }
+
+// Seed implements driver.Seeded.
+func (v *view) Seed(seed uint64) { driver.SeedOf(v.src, seed) }
 
 // Held implements driver.Holder.
 func (v *view) Held() int64 {

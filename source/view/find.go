@@ -41,6 +41,14 @@ func (f *finder) records(ctx context.Context) error {
 		within, records = once, once.len()
 		v.repeated = v.matched - records
 	}
+	if s.Similar != "" {
+		once, err := f.similar(ctx, within)
+		if err != nil {
+			return err
+		}
+		v.alike = records - once.len()
+		within, records = once, once.len()
+	}
 	v.keep = within
 	if s.Split == "" {
 		return nil

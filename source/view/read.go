@@ -11,13 +11,20 @@ import (
 // id is the number in the source of a record of the view; one that is outside of the
 // view is outside of the source.
 func (v *view) id(id int64) int64 {
-	switch {
-	case id < 0 || id >= v.info.Len:
-		return -1
-	case v.keep == nil:
-		return id
+	epoch := int64(0)
+	if v.varied {
+		epoch, id = driver.OfEpoch(id)
 	}
-	return v.keep.at(id)
+	if id < 0 || id >= v.info.Len {
+		return -1
+	}
+	if v.keep != nil {
+		id = v.keep.at(id)
+	}
+	if epoch != 0 {
+		return driver.InEpoch(epoch, id)
+	}
+	return id
 }
 
 // work is what a group takes on its way through the source.
@@ -69,7 +76,7 @@ func (w *work) begin(g *driver.Group) *driver.Group {
 	in.Begin(w.ids, len(v.in.Fields))
 	for k := range g.Records {
 		in.Records[k].Err = g.Records[k].Err
-		if v.info.Len <= g.IDs[k] || g.IDs[k] < 0 {
+		if w.ids[k] < 0 {
 			if g.Records[k].Err == nil {
 				in.Records[k].Err = fmt.Errorf("record %d is outside of the %d records of %s", g.IDs[k], v.info.Len, v.info.URL)
 			}

@@ -82,6 +82,8 @@ func parseFragment(text string) (*Spec, error) {
 			s.Seed, err = strconv.ParseUint(value, 10, 64)
 		case "resolution":
 			s.Resolution = unescape(value)
+		case "similar":
+			s.Similar = unescape(value)
 		case "dedupe":
 			s.Dedupe = names(value)
 		case "tensors":
@@ -164,6 +166,7 @@ func Fragment(s *Spec) string {
 	mapping("kinds", s.Kinds)
 	text("where", s.Where)
 	list("dedupe", s.Dedupe)
+	text("similar", s.Similar)
 	text("split", s.Split)
 	text("part", s.Part)
 	if s.Seed != 0 {

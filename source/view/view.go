@@ -31,6 +31,9 @@ type Spec struct {
 	// Dedupe are fields, or AllFields: of the records that are left, those in which they
 	// are as in one before are left out.
 	Dedupe []string `json:"dedupe,omitempty"`
+	// Similar leaves out, of what is left, records whose image looks like one before:
+	// "image:6" those that are up to 6 of 64 bits apart (package similar).
+	Similar string `json:"similar,omitempty"`
 	// Split cuts what is left into parts, such as "train:0.9,val:0.1", of which Part
 	// is the one that is wanted. Seed decides which records go where.
 	Split string `json:"split,omitempty"`
@@ -59,13 +62,13 @@ type Spec struct {
 
 // Keys are the names of a Spec's parts in JSON.
 func Keys() []string {
-	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "tensors", "tensors_of"}
+	return []string{"kinds", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename", "resolution", "dedupe", "similar", "tensors", "tensors_of"}
 }
 
 // Empty says that the view is the source.
 func (s *Spec) Empty() bool {
 	return s == nil || len(s.Kinds) == 0 && s.Where == "" && s.Split == "" && s.Part == "" && s.Stratify == "" && s.Group == "" &&
-		len(s.Select) == 0 && len(s.Drop) == 0 && len(s.Rename) == 0 && s.Resolution == "" && len(s.Dedupe) == 0 &&
+		len(s.Select) == 0 && len(s.Drop) == 0 && len(s.Rename) == 0 && s.Resolution == "" && len(s.Dedupe) == 0 && s.Similar == "" &&
 		len(s.Tensors) == 0 && s.TensorsOf == ""
 }
 
@@ -97,8 +100,10 @@ type Viewer interface {
 	Of() int64
 	Matched() int64
 	Parts() []Part
-	// Repeated is how many records were left out since they are as one before.
+	// Repeated is how many records were left out since they are as one before, Alike how
+	// many since their image looks like one before.
 	Repeated() int64
+	Alike() int64
 }
 
 // Open makes a view of src, which it then owns. When it fails, src is left open.
@@ -152,10 +157,14 @@ type view struct {
 	all   []driver.Field // those of the source, as Kinds make them
 	kinds []func(v *driver.Value) error
 	// tail says that something that is no image becomes one, which is decoded.
-	tail    bool
+	tail bool
+	// varied says that numbers of records have that of an epoch or a variant above them
+	// (driver.Epochs, driver.Varied).
+	varied  bool
 	matched int64
 	// repeated is how many of those that matched are as one before.
 	repeated int64
+	alike    int64
 	parts    []Part
 	spare    sync.Pool
 	sizer    driver.Sizer
@@ -318,6 +327,7 @@ func (v *view) able() {
 	v.sizer, _ = v.src.(driver.Sizer)
 	v.shaper, _ = v.src.(driver.Shaper)
 	v.paths, _ = v.src.(driver.Pather)
+	v.varied = driver.VariantsOf(v.src) > 1 || driver.EpochsOf(v.src)
 	v.spare.New = func() any {
 		w := &work{v: v}
 		w.where, w.box = w.placed, w.boxOf
@@ -366,6 +376,9 @@ func (v *view) Of() int64 { return v.in.Len }
 
 // Repeated implements Viewer.
 func (v *view) Repeated() int64 { return v.repeated }
+
+// Alike implements Viewer.
+func (v *view) Alike() int64 { return v.alike }
 
 // Matched implements Viewer.
 func (v *view) Matched() int64 { return v.matched }

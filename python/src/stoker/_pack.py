@@ -35,6 +35,8 @@ from ._ask import ask, message
 from ._binary import find_binary
 from ._columns import Column
 from ._errors import ConfigError, SkippedRecords, StokerError, public
+from ._fields import FieldSpec
+from ._pack_once import made_once, pack_path
 from ._records import Spec, Writer, infer, record
 from ._units import parse_bytes
 
@@ -83,6 +85,10 @@ def pack(
     resize: str | int | None = None,
     tensors: Mapping[str, Sequence[str | Column]] | None = None,
     tensors_of: str | os.PathLike[str] | None = None,
+    fields: Mapping[str, FieldSpec] | None = None,
+    augment: int | None = None,
+    seed: int = 0,
+    audio: str | None = None,
     shard_size: str | int = "256MiB",
     name: str = "",
     on_error: str = "raise",
@@ -107,7 +113,8 @@ def pack(
     data must be the same and come in the same order.
 
     Args:
-        data: something with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or an array;
+        data: a path that ``stoker pack`` takes, such as a folder of images; or
+            something with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or an array;
             or anything to iterate over once. Workers read the former; the latter is read here and given to ``map`` in
             the workers.
         out: the folder of the pack, new.
@@ -123,6 +130,12 @@ def pack(
             What they need to know of all records is known at the end: the fields are packed as they are first,
             beside ``out``, and removed when the pack is there.
         tensors_of: a pack with tensors: the same are made, with its means and vocabularies.
+        fields: transforms that are done once, before packing, as a loader takes them: they make images of
+            uint8 and of one size. Boxes and key points follow; masks need theirs, too.
+        augment: make so many variants of each record by random transforms of ``fields``. A loader has each record once
+            in an epoch, in one of its variants, and in as many epochs each variant once.
+        seed: what the random transforms draw depends on it and on the number of the record.
+        audio: how sound that went through ``fields`` is stored, as WAV: "f32" (the default, exact) or "i16".
         shard_size: size of the files.
         name: what the data is, for messages and ``stoker inspect``; by default its type.
         on_error: "raise", or "skip" to leave out inputs of which the dataset, ``map`` or a value fails.
@@ -136,6 +149,21 @@ def pack(
         ConfigError: a record cannot be stored, or an argument is wrong.
         StokerError: packing failed, for example since the disk is full; the same call goes on.
     """
+    once = made_once(fields, augment, seed, audio)
+    if once and tensors:
+        raise ConfigError("tensors= are made of a pack, and fields= before packing: give one of them")
+    if isinstance(data, str | os.PathLike):
+        for_python = {"map": map, "names": names, "kinds": kinds, "classes": classes, "name": name, "tensors": tensors}
+        if given := [k for k, v in for_python.items() if v]:
+            raise ConfigError(
+                f"{os.fspath(data)} is a path, which the engine reads by itself: {', '.join(given)} cannot be given; "
+                "stoker pack has --kind, --field and --tensor"
+            )
+        options = ["--images", images] if images != "auto" else []
+        options += [] if resize is None else ["--resize", str(resize)]
+        options += [*once, "--shard-size", str(_size(shard_size)), *(["--restart"] if restart else [])]
+        told = pack_path(os.fspath(data), os.fspath(out), options)
+        return _packed(os.fspath(out), told, told["unchanged"])
     if group < 1:
         raise ConfigError(f"group={group}: give 1 or more")
     if on_error not in ("raise", "skip"):
@@ -152,6 +180,7 @@ def pack(
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
         packing.options += ["--resize", str(resize)]
+    packing.options += once
     if restart:
         packing.clear()
         if stacked:
@@ -167,6 +196,16 @@ def pack(
         return made
     about = stacked.run([*packing.options, "--shard-size", str(packing.shard_bytes)])
     return PackResult(str(path), about["records"], about["bytes"], made.skipped)
+
+
+def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
+    """Return what was packed, and say what was left out."""
+    skipped = [(s["path"], s["reason"]) for s in about["skipped"] or []]
+    if skipped and not unchanged:
+        more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
+        listed = "; ".join(f"{p}: {r}" for p, r in skipped[:_LISTED])
+        warnings.warn(f"{len(skipped)} inputs were left out: {listed}{more}", SkippedRecords, stacklevel=6)
+    return PackResult(out, about["records"], about["bytes"], skipped, unchanged)
 
 
 def _size(text: str | int) -> int:
@@ -439,12 +478,7 @@ class _Packing:
         return self._result(about)
 
     def _result(self, about: Mapping[str, Any], unchanged: bool = False) -> PackResult:
-        skipped = [(s["path"], s["reason"]) for s in about["skipped"] or []]
-        if skipped and not unchanged:
-            more = f"; and {len(skipped) - _LISTED} more" if len(skipped) > _LISTED else ""
-            listed = "; ".join(f"{p}: {r}" for p, r in skipped[:_LISTED])
-            warnings.warn(f"{len(skipped)} inputs were left out: {listed}{more}", SkippedRecords, stacklevel=5)
-        return PackResult(str(self.out), about["records"], about["bytes"], skipped, unchanged)
+        return _packed(str(self.out), about, unchanged)
 
     def _about(self) -> dict[str, Any]:
         return {"name": self.name, "fields": [s.described() for s in self.inputs.specs]}
@@ -521,10 +555,13 @@ class _Packing:
         about = self._about()
         number = len(self.ends)
         text = json.dumps([about, number, end, spool.size], sort_keys=True)
+        first = self.ends[-1] if self.ends else 0
         spool.finish(about | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32]})
         self._wait()
         command = [find_binary(), "pack", str(spool.path), str(self.out), "--piece", str(number), "--restart", "--json"]
         command += ["--shard-size", str(max(self.shard_bytes, 8 << 20)), *self.options]
+        if "--outputs" in self.options:  # other pieces draw something else
+            command += ["--first", str(first)]
         self._child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

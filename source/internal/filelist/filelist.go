@@ -188,6 +188,20 @@ func Locate(g *driver.Group, info *driver.Info, f func(k int, id int64)) {
 	}
 }
 
+// LocateEach is Locate of a source whose numbers of records have that of an epoch above
+// them, which number takes off.
+func LocateEach(g *driver.Group, info *driver.Info, number func(n int64) int64, f func(k int, n int64)) {
+	for k, n := range g.IDs {
+		if uint64(number(n)) >= uint64(info.Len) {
+			outside(g, k, info)
+		}
+		if g.Records[k].Err == nil {
+			f(k, n)
+		}
+		g.Next()
+	}
+}
+
 // Has says whether record k of a group may be located; where there is no such
 // record, Err says so.
 func Has(g *driver.Group, k int, info *driver.Info) bool {

@@ -1,0 +1,391 @@
+// Package augment makes of a source another one whose records have been through the
+// transforms of a loader already, once or in several variants: what stoker pack --transforms
+// and --augment pack.
+//
+// Variant v of a record is what a loader with the same transforms and seed gives of that
+// record in epoch v. Of a field image with several variants there are the fields image~0, image~1 and
+// so on (driver.VariantName), with what follows an image, such as its boxes, in as many.
+package augment
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Options say what is done to records.
+type Options struct {
+	// Outputs are what is made of which field, as a loader has them. Fields of images and
+	// masks that none is made of would not fit any more and are refused.
+	Outputs []transform.Output
+	// Variants is how many are made of each record, at least 1. A single one keeps the
+	// names of its fields.
+	Variants int
+	// Seed and the number of a record, counted from First, decide what is drawn.
+	Seed  uint64
+	First int64
+	// Audio is how recordings are packed: Float, which "" stands for, or Sixteen.
+	Audio string
+	// Threads is how many records are worked on at once, Memory what that may take in
+	// bytes, 0 for a part of what is free.
+	Threads int
+	Memory  int64
+}
+
+// The part of the free memory, and the least that is taken.
+const (
+	memoryShare = 8
+	leastMemory = 64 << 20
+)
+
+// made is an array that becomes fields, one for each variant.
+type made struct {
+	array int
+	// place is that of the field of variant 0; those of the others follow it.
+	place int
+	field driver.Field // with the name that it has without variants
+	sound *sound       // nil for what is none
+}
+
+// kept is a field that stays as it is.
+type kept struct{ from, place int }
+
+// Source has the records of another one, transformed.
+type Source struct {
+	src    driver.Source
+	in     *driver.Info
+	info   driver.Info
+	opt    Options
+	set    *kind.Set
+	layout *collate.Layout
+	large  *kind.Large
+	memory int64 // of a worker
+	made   []made
+	kept   []kept
+	// place is that of fields of the source that stay, -1 for the others; need are the
+	// fields that what is made needs.
+	place []int
+	need  []bool
+	from  []int // of each field, the field of the source
+
+	mu   sync.Mutex
+	idle []*worker
+}
+
+// Open makes a source of src, which it then owns. When it fails, src is left open.
+func Open(src driver.Source, opt *Options) (driver.Source, error) {
+	s := &Source{src: src, in: src.Info(), opt: *opt}
+	if s.in.Sequential {
+		return nil, fmt.Errorf("%s can only be read in order, since it is compressed: pack it without transforms first, and then that pack with them", s.in.URL)
+	}
+	if n := s.opt.Variants; n < 1 || n > driver.MaxVariants {
+		return nil, fmt.Errorf("%d variants of each record: give 1 to %d", n, driver.MaxVariants)
+	}
+	if a := s.opt.Audio; a != "" && a != Float && a != Sixteen {
+		return nil, fmt.Errorf("audio is %q: it is %s or %s", a, Float, Sixteen)
+	}
+	if len(s.opt.Outputs) == 0 {
+		return nil, errors.New("variants are made by random transforms, and there are none")
+	}
+	if err := s.plan(); err != nil {
+		return nil, err
+	}
+	if err := s.describe(); err != nil {
+		return nil, err
+	}
+	if err := s.share(); err != nil {
+		return nil, err
+	}
+	if p, ok := src.(driver.Pather); ok {
+		return pathed{s, p}, nil
+	}
+	return s, nil
+}
+
+// follows says that values of a field move with an image, without being named.
+func follows(f *driver.Field) bool {
+	return f.Kind == driver.KindBoxes || f.Kind == driver.KindKeyPoints || f.Boxes != ""
+}
+
+// plan works out the arrays that are made.
+func (s *Source) plan() error {
+	named := map[string]bool{}
+	outputs := slices.Clone(s.opt.Outputs)
+	for i := range outputs {
+		o := &outputs[i]
+		if o.Field == "" {
+			o.Field = o.Name
+		}
+		if o.Layout != "" && o.Layout != "NHWC" {
+			return fmt.Errorf("output %q: packs have the channels of a pixel together (NHWC); ask for another layout when loading", o.Name)
+		}
+		named[o.Field] = true
+	}
+	req := &kind.Request{Outputs: outputs, Fields: []string{outputs[0].Field}}
+	s.need = make([]bool, len(s.in.Fields))
+	for i := range s.in.Fields {
+		f := &s.in.Fields[i]
+		if _, _, ok := driver.CutVariant(f.Name); ok && s.opt.Variants > 1 {
+			return fmt.Errorf("%s has a field %q already, which looks like a variant of another one: --rename it", s.in.URL, f.Name)
+		}
+		switch {
+		case named[f.Name]:
+		case f.Kind == driver.KindImage || f.Kind == driver.KindMask:
+			return fmt.Errorf("field %q of %s has no transforms and would no longer fit what has: give it some too, or leave it out", f.Name, s.in.URL)
+		case follows(f):
+			req.Fields = append(req.Fields, f.Name)
+		}
+	}
+	var err error
+	s.set, err = kind.Open(&kind.Planner{Source: s.src, Info: s.in, BatchSize: s.opt.Variants, Seed: s.opt.Seed}, req)
+	if err != nil {
+		return err
+	}
+	s.need = s.set.Fields()
+	s.layout, err = collate.New(s.opt.Variants, s.set.Columns())
+	return err
+}
+
+// describe works out the fields.
+func (s *Source) describe() error {
+	s.place = slices.Repeat([]int{-1}, len(s.in.Fields))
+	columns := s.set.Columns()
+	taken := make([]bool, len(columns))
+	var all []made
+	add := func(i, from int) error {
+		f, err := s.fieldOf(&columns[i], from)
+		if err != nil {
+			return err
+		}
+		m := made{array: i, field: f}
+		if s.in.Fields[from].Kind == driver.KindAudio {
+			if m.sound, err = s.soundOf(&columns[i]); err != nil {
+				return err
+			}
+			if m.sound != nil {
+				m.sound.describe(&m.field)
+			}
+		}
+		taken[i] = true
+		all = append(all, m)
+		return nil
+	}
+	for i := range s.in.Fields {
+		f := &s.in.Fields[i]
+		some := false
+		for k := range columns {
+			if !taken[k] && s.fieldFor(columns[k].Name) == f.Name {
+				if err := add(k, i); err != nil {
+					return err
+				}
+				some = true
+				s.put(&all[len(all)-1], i)
+			}
+		}
+		if !some {
+			s.place[i] = len(s.info.Fields)
+			s.kept = append(s.kept, kept{i, s.place[i]})
+			s.info.Fields, s.from = append(s.info.Fields, *f), append(s.from, i)
+		}
+	}
+	s.made = all
+	seen := map[string]bool{}
+	for i := range s.info.Fields {
+		name := s.info.Fields[i].Name
+		if seen[name] {
+			return fmt.Errorf("two fields would be called %q", name)
+		}
+		seen[name] = true
+	}
+	text, err := json.Marshal(s.opt.Outputs)
+	if err != nil {
+		return err
+	}
+	h := xxh3.HashString128(fmt.Sprintf("%s\x00%s\x00%d\x00%d\x00%d\x00%s", s.in.Fingerprint, text, s.opt.Variants, s.opt.Seed, s.opt.First, s.opt.Audio)).Bytes()
+	s.info.URL, s.info.Format, s.info.Len, s.info.Objects = s.in.URL, s.in.Format, s.in.Len, s.in.Objects
+	s.info.Fingerprint = hex.EncodeToString(h[:])
+	return nil
+}
+
+// fieldFor is the field of the source that an array is made of.
+func (s *Source) fieldFor(array string) string {
+	for i := range s.opt.Outputs {
+		if o := &s.opt.Outputs[i]; o.Name == array && o.Field != "" {
+			return o.Field
+		}
+	}
+	return array
+}
+
+// put places the fields of the variants of what is made.
+func (s *Source) put(m *made, from int) {
+	m.place = len(s.info.Fields)
+	for v := range s.opt.Variants {
+		f := m.field
+		f.Name = s.name(f.Name, v)
+		if f.Boxes != "" {
+			f.Boxes = s.name(f.Boxes, v)
+		}
+		s.info.Fields, s.from = append(s.info.Fields, f), append(s.from, from)
+	}
+}
+
+func (s *Source) name(field string, v int) string {
+	if s.opt.Variants == 1 {
+		return field
+	}
+	return driver.VariantName(field, v)
+}
+
+// fieldOf is what a pack has of an array.
+func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
+	in := &s.in.Fields[from]
+	f := driver.Field{Name: c.Name, Kind: in.Kind, Classes: in.Classes, DType: driver.DType(c.DType.String()), Shape: c.Shape, MaxBytes: c.MaxRow}
+	if !c.Ragged {
+		f.MaxBytes = int64(c.DType.Size())
+		for _, n := range c.Shape {
+			f.MaxBytes *= int64(n)
+		}
+	}
+	picture := func(channels int) {
+		f.DType, f.Shape = "", nil
+		f.Height, f.Width, f.Channels = int32(c.Shape[0]), int32(c.Shape[1]), int32(channels)
+		f.MaxWidth, f.MaxHeight = f.Width, f.Height
+	}
+	switch {
+	case c.Kind == string(driver.KindMask):
+		f.Kind = driver.KindMask
+		if c.DType != item.U8 && c.DType != item.U16 {
+			return f, fmt.Errorf("field %q: masks are packed as uint8 or uint16, and not as %s", c.Name, c.DType)
+		}
+		t := f.DType
+		picture(1)
+		f.DType = t
+	case in.Kind == driver.KindImage && in.DType == "":
+		channels := 1
+		if len(c.Shape) == 3 {
+			channels = c.Shape[2]
+		}
+		if c.DType != item.U8 || channels != 1 && channels != 3 {
+			return f, fmt.Errorf("field %q: images are packed as uint8 with 1 or 3 channels; leave ToDtype and Normalize to the loader, which does them in passing", c.Name)
+		}
+		picture(channels)
+	case in.Kind == driver.KindImage: // a map of numbers
+		f.Kind = driver.KindArray
+	case in.Kind == driver.KindAudio: // or a spectrogram
+		if f.Kind = driver.KindArray; c.Ragged {
+			f.Kind = driver.KindRagged
+		}
+	case c.Ragged:
+		f.Boxes, f.Format = c.Boxes, driver.BoxFormat(c.Format)
+		if f.Kind == driver.KindMultiLabel {
+			f.DType, f.Shape = "", nil
+		}
+	case in.Kind == driver.KindVolume:
+		f.Mask = in.Mask
+	case in.Kind == driver.KindArray:
+	default:
+		return f, fmt.Errorf("field %q is %s, of which transforms make no field of a pack", c.Name, in.Kind)
+	}
+	return f, nil
+}
+
+// share shares out the memory.
+func (s *Source) share() error {
+	all := s.opt.Memory / 4
+	if s.opt.Memory == 0 {
+		free, err := proc.Live.FreeMemory()
+		if err != nil {
+			return fmt.Errorf("finding out how much memory is free: %w; set memory", err)
+		}
+		all = free / memoryShare
+	}
+	all = max(all, leastMemory)
+	s.opt.Threads = max(s.opt.Threads, 1)
+	s.memory = all / 4 / int64(s.opt.Threads)
+	s.large = kind.NewLarge(all/2, func(need int64) int64 { return 8 * need })
+	return nil
+}
+
+// Held implements driver.Holder.
+func (s *Source) Held() int64 {
+	return driver.Held(s.src) + s.large.Total() + int64(s.opt.Threads)*(2*s.memory+s.layout.Bytes)
+}
+
+// Useful implements driver.Cacher.
+func (s *Source) Useful() int64 { return driver.Useful(s.src) }
+
+// Keep implements driver.Cacher.
+func (s *Source) Keep(n int64) { driver.Keep(s.src, n) }
+
+// worker makes the rows of one record at a time.
+type worker struct {
+	rows  *kind.Rows
+	batch *collate.Batch
+	block *arena.Block
+	slot  []byte
+	id    [1]int64
+	rec   [1]driver.Record
+	inner driver.Group
+	want  []bool
+	ids   []int64
+}
+
+// worker is an idle one, or a new one.
+func (s *Source) worker() (*worker, error) {
+	s.mu.Lock()
+	if n := len(s.idle); n > 0 {
+		w := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		s.mu.Unlock()
+		return w, nil
+	}
+	s.mu.Unlock()
+	w := &worker{batch: s.layout.NewBatch(), want: make([]bool, len(s.in.Fields)), ids: make([]int64, s.opt.Variants)}
+	w.block = arena.NewBlock(arena.NewBudget(2*s.layout.Bytes+1<<22), arena.PurposeScratch)
+	var err error
+	if w.slot, err = w.block.Bytes(int(s.layout.Bytes)); err != nil {
+		return nil, err
+	}
+	if w.rows, err = s.set.NewRows(1, arena.NewBudget(s.memory), s.memory, s.large); err != nil {
+		w.block.Free()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (s *Source) giveBack(w *worker) {
+	w.rec[0] = driver.Record{}
+	w.inner.Alloc, w.inner.Place = nil, nil
+	clear(w.inner.Bytes)
+	for k := range w.inner.Records {
+		clear(w.inner.Records[k].Values)
+		w.inner.Records[k].Err = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, w)
+}
+
+// Close implements driver.Source.
+func (s *Source) Close() error {
+	for _, w := range s.idle {
+		w.rows.Close()
+		w.block.Free()
+	}
+	s.idle = nil
+	return s.src.Close()
+}

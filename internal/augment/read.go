@@ -1,0 +1,224 @@
+package augment
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// How records are read: those of the source, of which Parse makes what is asked for.
+
+// begin makes the group of the source's records.
+func (s *Source) begin(w *worker, g *driver.Group) *driver.Group {
+	clear(w.want)
+	for _, k := range s.kept {
+		w.want[k.from] = g.Wants(k.place)
+	}
+	for _, m := range s.made {
+		for v := range s.opt.Variants {
+			if g.Wants(m.place + v) {
+				for i, need := range s.need {
+					w.want[i] = w.want[i] || need
+				}
+			}
+		}
+	}
+	in := &w.inner
+	in.Want = w.want
+	in.Begin(g.IDs, len(s.in.Fields))
+	for k := range g.Records {
+		in.Records[k].Err = g.Records[k].Err
+	}
+	return in
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object { return s.src.Object(n) }
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	w, err := s.worker()
+	if err != nil {
+		for k := range g.Records {
+			if g.Records[k].Err == nil {
+				g.Records[k].Err = err
+			}
+			g.Next()
+		}
+		return
+	}
+	defer s.giveBack(w)
+	in := s.begin(w, g)
+	s.src.Locate(in)
+	at := 0
+	for k := range g.IDs {
+		for ; at < int(in.First[k+1]); at++ {
+			e := in.Extents[at]
+			if e.Field >= 0 {
+				if to := s.place[e.Field]; to >= 0 {
+					e.Field = int32(to)
+				} else {
+					e.Field, e.Tail = -1, true // which is decoded
+				}
+			}
+			g.Extents = append(g.Extents, e)
+		}
+		g.Records[k].Err = in.Records[k].Err
+		g.Next()
+	}
+	g.Missing = append(g.Missing, in.Missing...)
+}
+
+// Parse implements driver.Source.
+func (s *Source) Parse(g *driver.Group) error {
+	w, err := s.worker()
+	if err != nil {
+		return err
+	}
+	defer s.giveBack(w)
+	in := s.begin(w, g)
+	in.First = append(in.First[:0], g.First...)
+	for _, e := range g.Extents {
+		if e.Field >= 0 {
+			e.Field = int32(s.from[e.Field])
+		}
+		in.Extents = append(in.Extents, e)
+	}
+	in.Bytes = append(in.Bytes[:0], g.Bytes...)
+	in.Alloc = g.Alloc
+	if err := s.src.Parse(in); err != nil {
+		return err
+	}
+	for k := range g.Records {
+		rec := &g.Records[k]
+		if rec.Err = in.Records[k].Err; rec.Err != nil {
+			continue
+		}
+		for _, f := range s.kept {
+			rec.Values[f.place] = in.Records[k].Values[f.from]
+		}
+		if err := s.make(w, g, k, &in.Records[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// make makes the variants of record k. What is wrong with it goes to its Err.
+func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) error {
+	some := false
+	for i := range s.made {
+		for v := range s.opt.Variants {
+			some = some || g.Wants(s.made[i].place+v)
+		}
+	}
+	if !some {
+		return nil
+	}
+	rec := &g.Records[k]
+	for v := range w.ids {
+		w.ids[v] = in.ID
+	}
+	if err := s.set.Begin(w.batch, w.slot, w.ids); err != nil {
+		rec.Err = err
+		return nil
+	}
+	for v := range s.opt.Variants {
+		w.rec[0] = *in
+		w.rec[0].ID += s.opt.First
+		if err := w.rows.Make(w.batch, v, int64(v), -1, w.rec[:]).Errs[0]; err != nil {
+			rec.Err = err
+			return nil
+		}
+	}
+	if err := w.batch.Finish(); err != nil {
+		rec.Err = err
+		return nil
+	}
+	for i := range s.made {
+		m := &s.made[i]
+		for v := range s.opt.Variants {
+			if !g.Wants(m.place + v) {
+				continue
+			}
+			row := w.row(s, m, v)
+			size := int64(len(row))
+			if m.sound != nil {
+				size = m.sound.bytes(size)
+			}
+			take := g.Take
+			if m.field.Kind == driver.KindImage || m.field.Kind == driver.KindMask { // which are decoded, and not read to their place
+				take = func(_, _ int, n int64) ([]byte, error) { return g.Alloc(int(n)) }
+			}
+			p, err := take(k, m.place+v, size)
+			if err != nil {
+				return err
+			}
+			if m.sound != nil {
+				m.sound.put(p, row)
+			} else {
+				copy(p, row)
+			}
+			val := &rec.Values[m.place+v]
+			*val = driver.Value{Bytes: p}
+			if f := &m.field; f.Kind == driver.KindImage || f.Kind == driver.KindMask {
+				val.Codec, val.Width, val.Height, val.Channels, val.Orientation = driver.CodecRaw, f.Width, f.Height, f.Channels, 1
+			}
+		}
+	}
+	return nil
+}
+
+// row is the row of variant v of what was made.
+func (w *worker) row(s *Source, m *made, v int) []byte {
+	a := w.batch.Array(m.array)
+	if !a.Ragged {
+		return w.batch.Row(m.array, v)
+	}
+	offset := func(i int) int64 {
+		return int64(binary.LittleEndian.Uint64(w.slot[a.Offsets+8*int64(i):])) * a.ElementBytes()
+	}
+	return w.slot[a.Offset+offset(v) : a.Offset+offset(v+1)]
+}
+
+// Learn implements driver.Indexer, for sources that learn.
+func (s *Source) Learn(e driver.Extent, b []byte) error {
+	x, ok := s.src.(driver.Indexer)
+	if !ok {
+		return fmt.Errorf("internal error: %s has no index", s.in.Format)
+	}
+	return x.Learn(e, b)
+}
+
+// Name implements driver.Source.
+func (s *Source) Name(id int64) string { return s.src.Name(id) }
+
+// Find implements driver.Finder.
+func (s *Source) Find(ctx context.Context, id int64) string {
+	if f, ok := s.src.(driver.Finder); ok {
+		return f.Find(ctx, id)
+	}
+	return s.src.Name(id)
+}
+
+// Skipped implements driver.Skipper.
+func (s *Source) Skipped() []driver.Skipped {
+	if x, ok := s.src.(driver.Skipper); ok {
+		return x.Skipped()
+	}
+	return nil
+}
+
+// pathed is a source whose records have paths.
+type pathed struct {
+	*Source
+	paths driver.Pather
+}
+
+// Path implements driver.Pather.
+func (p pathed) Path(id int64, field int) string { return p.paths.Path(id, p.from[field]) }

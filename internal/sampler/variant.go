@@ -1,0 +1,27 @@
+package sampler
+
+// Variant says which of n variants of a record an epoch has. In each n epochs from a
+// multiple of n on, every variant of a record comes once, in an order of its own.
+func Variant(seed uint64, epoch, record int64, n int) int {
+	if n < 2 {
+		return 0
+	}
+	k := uint64(n)
+	round, turn := uint64(epoch)/k, uint64(epoch)%k
+	h := mix64(mix64(mix64(seed+golden)^uint64(record)*golden+golden) + round*golden)
+	// From a place that the hash says, in steps of a length that it says: one that has
+	// no divisor in common with n meets all of them.
+	step := h>>32%k + 1
+	for divisor(step, k) != 1 {
+		step = step%k + 1
+	}
+	return int((h%k + turn*step) % k)
+}
+
+// divisor is the greatest one of both.
+func divisor(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

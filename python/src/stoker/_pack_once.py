@@ -1,0 +1,43 @@
+"""What ``stoker.pack`` does once, before packing: transforms, and paths that need nothing of Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ._ask import ask
+from ._errors import ConfigError
+from ._fields import FieldSpec, parse_fields
+
+_LONG = 1e6  # seconds: packing takes as long as it takes
+
+
+def made_once(fields: Mapping[str, FieldSpec] | None, augment: int | None, seed: int, audio: str | None) -> list[str]:
+    """Return the options of the engine for transforms that are done before packing."""
+    outputs, _ = parse_fields(fields)
+    if augment is not None and (isinstance(augment, bool) or not isinstance(augment, int) or augment < 1):
+        raise ConfigError(f"augment={augment!r}: give a number of variants, 1 or more")
+    if audio not in (None, "f32", "i16"):
+        raise ConfigError(f"audio={audio!r}: it is 'f32' or 'i16'")
+    if not outputs:
+        if augment is not None:
+            raise ConfigError(
+                "augment= makes variants by random transforms: say which ones, such as "
+                'fields={"image": [stoker.RandomResizedCrop(224), stoker.RandomHorizontalFlip()]}'
+            )
+        if audio is not None:
+            raise ConfigError(
+                'audio= is about sound that went through fields=, such as {"audio": [stoker.Resample(16000)]}'
+            )
+        return []
+    config = json.dumps([f.to_config(name, "NHWC") for name, f in outputs.items()])
+    options = ["--outputs", config, "--seed", str(seed)]
+    options += ["--augment", str(augment)] if augment else []
+    return [*options, *(["--audio", audio] if audio else [])]
+
+
+def pack_path(src: str, out: str, options: Sequence[str]) -> dict[str, Any]:
+    """Pack what lies at a path: the engine needs nothing of Python for that."""
+    said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=_LONG)
+    return cast("dict[str, Any]", json.loads(said))

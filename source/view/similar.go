@@ -1,0 +1,39 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/similar"
+)
+
+// similar finds the records, of those within, whose images are not like one of a record
+// before that stays. One that cannot be read stays: who reads it says so.
+func (f *finder) similar(ctx context.Context, within *set) (*set, error) {
+	field, distance, err := similar.Parse(f.v.spec.Similar, f.src.Info())
+	if err != nil {
+		return nil, err
+	}
+	req := &similar.Request{Field: field, Threads: f.opt.Threads}
+	if f.opt.Progress != nil {
+		req.Progress = func(done, total int64) { f.opt.Progress("similar", done, total) }
+	}
+	if within != nil {
+		req.Within = within.has
+	}
+	ids, hashes, err := similar.Hashes(ctx, f.src, req)
+	if err != nil {
+		return nil, fmt.Errorf("similar: %w", err)
+	}
+	out := newSet(f.v.in.Len)
+	for id := range f.v.in.Len {
+		if within == nil || within.has(id) {
+			out.add(id)
+		}
+	}
+	for _, id := range similar.Repeats(ids, hashes, distance) {
+		out.words[id/64] &^= 1 << (id % 64)
+	}
+	out.index()
+	return out, nil
+}
