@@ -92,6 +92,10 @@ bench-formats: build build/venv-test ## each format read as it is, beside its ow
 	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
 	@$(VENV) -m bench.formats --report
 
+.PHONY: bench-gpu
+bench-gpu: build build/venv-test ## batches on an accelerator, beside pinned copies, PyTorch and DALI; says so where there is none
+	@$(VENV) -m bench.gpu $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
+
 .PHONY: bench-storage
 bench-storage: build build/venv-test ## accelerators fed, beside DLIO's PyTorch loader; 20 minutes, 9 GB of data
 	@bench/dlio_setup.sh

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import charts, tables
+from . import charts, regions, tables
 from .bars import bars
 from .figures import Figures, elsewhere, table
 from .suite import SUITES, Suite
@@ -272,7 +272,9 @@ def main() -> None:
     a = p.parse_args()
     if a.results is None:
         # The other benchmarks keep their results in the same folder, under names of their own.
-        other = ("doctor-", "planner-", "storage-", "whatif-")
+        other = (
+            "against-", "doctor-", "formats-", "gpu-", "latency-", "order", "planner-", "run-", "storage-", "whatif-",
+        )  # fmt: skip
         every = (f for f in (ROOT / "bench/results").glob("*.json") if not f.name.startswith(other))
         found = sorted(every, key=lambda f: f.stat().st_mtime)
         if not found:
@@ -283,7 +285,9 @@ def main() -> None:
         add_older(results, json.loads(a.older.read_text()))
     figures = Figures(results)
     made = plots(figures, a.docs)
-    (a.docs / "benchmarks.md").write_text(page(figures, made, elsewhere(a.docs, "benchmarks.md")))
+    file = a.docs / "benchmarks.md"
+    text = page(figures, made, elsewhere(a.docs, "benchmarks.md"))
+    file.write_text(regions.keep(file.read_text(), text) if file.exists() else text)
     if (readme := a.docs.parent / "README.md").exists():
         fill_readme(readme, summary(figures))
     print(f"bench: wrote {a.docs / 'benchmarks.md'} and {len(made)} plots from {a.results.name}")

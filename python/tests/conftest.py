@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,20 @@ def make() -> Iterator[Callable[..., stoker.Loader]]:
         loader.close()
 
 
+@pytest.fixture
+def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Put a device that is none in the place of all; at the end no rule may have been broken."""
+    pytest.importorskip("torch")
+    from fake_device import Fake
+
+    from stoker import _device
+
+    device = Fake()
+    monkeypatch.setattr(_device, "open_device", lambda _: device)
+    yield device
+    assert not device.broken
+
+
 @pytest.fixture(scope="session")
 def binary() -> str:
     """Return the real engine's binary."""
@@ -95,6 +110,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def gone(pids: Iterable[int]) -> None:
+    """Wait until processes have ended, which may learn of an end only by their sockets."""
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < deadline, f"processes {left} are left"
+        time.sleep(0.05)
 
 
 def open_files() -> set[str]:

@@ -2,104 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_device import Fake
 
 import stoker
-from stoker import _device
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., stoker.Loader]
-
-
-class Fake:
-    """Copies when they are waited for, as late as can be.
-
-    What was copied from must not have changed by then: a slot that went back too early is one that the engine has
-    written to. Tensors hold nonsense until the loop's stream has waited, and must be the stream's own when they are
-    handed over.
-    """
-
-    LIMIT = 1 << 62  # of pinned memory
-
-    def __init__(self) -> None:
-        self.pinned: dict[int, int] = {}
-        self.copies: dict[int, list[tuple[int, bytes, Any, Any]]] = {}
-        self.events = self.ended_events = 0
-        self.owned: set[int] = set()
-        self.loaders: list[stoker.Loader] = []
-        self.broken: list[str] = []
-        self.most_flying = 0
-
-    def pin(self, address: int, size: int) -> str:
-        if any(a < address + size and address < a + n for a, n in self.pinned.items()):
-            self.broken.append("memory is registered twice")
-        if sum(self.pinned.values()) + size > self.LIMIT:
-            return "out of memory"
-        self.pinned[address] = size
-        return ""
-
-    def unpin(self, address: int) -> None:
-        if self.pinned.pop(address, None) is None:
-            self.broken.append("memory that is not registered")
-
-    def copy(self, tensors: list[Any]) -> tuple[list[Any], int]:
-        out = []
-        self.events += 1
-        for t in tensors:
-            at, size = t.data_ptr(), t.numel() * t.element_size()
-            inside = any(a <= at and at + size <= a + n for a, n in self.pinned.items())
-            if size and self.LIMIT > 1 << 60 and not inside:
-                self.broken.append("it is not copied from pinned memory")
-            to = torch.empty_like(t).fill_(1)
-            # No reference to t: it would keep the slot.
-            self.copies.setdefault(self.events, []).append((at, ctypes.string_at(at, size), t.clone(), to))
-            out.append(to)
-        self.most_flying = max(self.most_flying, len(self.copies))
-        return out, self.events
-
-    def _run(self, event: int) -> None:
-        for at, then, value, to in self.copies.pop(event, []):
-            if then and not self.leased(at):
-                self.broken.append("a slot has gone back before its copy had ended")
-            if ctypes.string_at(at, len(then)) != then:
-                self.broken.append("a slot was written to before its copy had ended")
-            to.copy_(value)
-
-    def leased(self, address: int) -> bool:
-        """Whether an address lies in a slot that one of the loaders holds."""
-        for loader in self.loaders:
-            connection = loader._connection
-            at = address - connection.whole_ring().ctypes.data
-            if 0 <= at < connection.ring()[0]:
-                held = {slot for slot, root in connection._held.values() if root() is not None}
-                return at // connection.stride in held
-        return True  # of one that is not looked at
-
-    def take(self, tensors: list[Any], event: int) -> None:
-        self._run(event)
-        self.owned |= {id(t) for t in tensors}
-
-    def ended(self, event: int, wait: bool = False) -> bool:
-        if wait:
-            self._run(event)
-        return event not in self.copies
-
-
-@pytest.fixture
-def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    device = Fake()
-    monkeypatch.setattr(_device, "open_device", lambda _: device)
-    yield device
-    assert not device.broken
 
 
 OPS = {"image": [stoker.RandomResizedCrop(32), stoker.RandomHorizontalFlip()]}
@@ -118,7 +35,7 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
     options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": OPS, "layout": layout}
     want = [[b.copy() for b in make(photos, output="torch", **options)] for _ in range(2)]
     loader = make(photos, device="cuda", prefetch=3, **options)
-    fake_device.loaders.append(loader)
+    fake_device.watch(lambda: loader._connection)
     assert loader.output == "torch"
     assert list(fake_device.pinned.values()) == [loader._connection.ring()[0]]
     for epoch in range(2):
@@ -140,7 +57,7 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
 def test_slots_go_back(make: Make, photos: Path, fake_device: Fake) -> None:
     """Also where the ring has no more slots than copies may hold."""
     loader = make(photos, 8, device="cuda", prefetch=2, fields=OPS)
-    fake_device.loaders.append(loader)
+    fake_device.watch(lambda: loader._connection)
     kept = list(loader)  # of which none holds a slot
     assert len({tuple(b.index.tolist()) for b in kept}) == len(loader)
     plain = make(photos, 8, output="torch", fields=OPS)

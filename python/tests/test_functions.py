@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import SOURCE, alive, leaving_nothing, open_files
+from conftest import SOURCE, gone, leaving_nothing, open_files
 
 CROP = {"image": [stoker.RandomResizedCrop(24)]}
 
@@ -457,13 +457,6 @@ WAITS = """
     next(batches)
     print(*(w.process.pid for w in loader._stage._pool), loader._live()._process.pid, flush=True)
 """
-
-
-def gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 60
-    while left := [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < deadline, f"processes {left} are left"
-        time.sleep(0.05)
 
 
 def test_interrupting_ends_everything(pack: Path) -> None:

@@ -18,7 +18,7 @@ OWN = {
     "RecordError",
     "Ragged", "SkippedRecords", "StateMismatch", "StokerError", "StokerTimeout", "Strings", "UnknownArgument",
     "__version__", "BenchResult", "HeadroomResult", "Plan", "ProfileResult", "Profiler", "StudyResult", "bench",
-    "PackResult", "doctor", "headroom", "pack",
+    "OnDevice", "PackResult", "doctor", "headroom", "pack",
     "plan", "profile", "stage", "step", "study", "watch",
 }  # fmt: skip
 BASIC = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SOURCE
+from conftest import SOURCE, children, gone
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
@@ -145,3 +145,117 @@ def test_two_ranks(binary: str, photos: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ImageFolder: in the engine") == 1
+
+
+def test_processes_that_the_script_starts(binary: str, photos: Path, tmp_path: Path) -> None:
+    """Other scripts, and processes that are forked or spawned while a loader runs: each has loaders of its own."""
+    done = run(
+        binary,
+        tmp_path,
+        photos,
+        """
+        import multiprocessing, os, subprocess
+        WANT = [data.targets[i:i + 50] for i in range(0, 203, 50)]
+        def labels(queue=None):
+            got = [y.tolist() for _, y in DataLoader(data, 50, num_workers=1)]
+            return got if queue is None else queue.put(got)
+        if __name__ == "__main__":
+            if len(sys.argv) > 2:
+                assert labels() == WANT
+                sys.exit(5)
+            running = iter(DataLoader(data, 50))
+            next(running)
+            again = subprocess.run([sys.executable, __file__, sys.argv[1], "again"], capture_output=True, text=True)
+            assert again.returncode == 5, again.stderr
+            assert again.stderr.count("ImageFolder: in the engine") == 1
+            for method in ("fork", "spawn"):
+                context = multiprocessing.get_context(method)
+                queue = context.Queue()
+                child = context.Process(target=labels, args=(queue,))
+                child.start()
+                assert queue.get(timeout=60) == WANT
+                child.join(60)
+                assert child.exitcode == 0
+            assert [y.tolist() for _, y in running] == WANT[1:]
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    # The script's own, and those of children that end as programs do.
+    assert 1 <= done.stderr.count("ImageFolder: in the engine") <= 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_exceptions_are_torchs(binary: str, photos: Path, tmp_path: Path, workers: int) -> None:
+    """A file that is no picture: the type that the dataset raises, behind the batches before it; the loop goes on."""
+    folder = tmp_path / "photos"
+    for file in photos.glob("*/*"):
+        target = folder / file.relative_to(photos)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(file)
+    bad = sorted(folder.glob("*/*"))[120]
+    bad.unlink()
+    bad.write_bytes(b"no picture")
+    done = run(
+        binary,
+        tmp_path,
+        folder,
+        f"""
+        from PIL import UnidentifiedImageError
+        if __name__ == "__main__":
+            for _ in range(2):
+                seen = 0
+                try:
+                    for _, y in DataLoader(data, 16, num_workers={workers}):
+                        seen += 1
+                except UnidentifiedImageError as error:
+                    print(type(error).__name__, seen)
+            class Mine(Exception): pass
+            try:
+                for _ in DataLoader(data, 16, num_workers={workers}): raise Mine
+            except Mine:
+                print("mine")
+            assert len([1 for _ in DataLoader(torch.utils.data.Subset(data, range(100)), 16)]) == 7
+            import os
+            os._exit(9)
+        """,
+        "--first",
+        "0",
+    )
+    assert done.stdout.splitlines() == ["UnidentifiedImageError 7", "UnidentifiedImageError 7", "mine"], done.stderr
+    assert done.returncode == 9
+
+
+def test_a_script_that_is_killed_leaves_nothing(binary: str, photos: Path, tmp_path: Path) -> None:
+    program = """
+    if __name__ == "__main__":
+        while True:
+            for _ in DataLoader(data, 20, num_workers=2): print("batch", flush=True)
+    """
+    command = [binary, "run", "--first", "3", "--", sys.executable, write(tmp_path, program), str(photos)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(), start_new_session=True) as job:
+        assert job.stdout is not None
+        for _ in range(12):
+            assert job.stdout.readline() == "batch\n"
+        assert children(job.pid)
+        started = set(children(job.pid))
+        job.kill()
+        job.wait(timeout=60)
+        gone(started)
+
+
+def test_a_rank_that_fails_ends_all(binary: str, photos: Path, tmp_path: Path) -> None:
+    program = """
+    import os, torch.distributed as dist
+    dist.init_process_group("gloo")
+    loader = DataLoader(data, 8, sampler=torch.utils.data.DistributedSampler(data), num_workers=1)
+    for step, _ in enumerate(loader):
+        if step == 3 and os.environ["RANK"] == "1": raise ValueError("of rank 1")
+        dist.barrier()
+    """
+    command = [
+        binary, "run", "--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        write(tmp_path, program), str(photos),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+    assert done.returncode == 1
+    assert "ValueError: of rank 1" in done.stderr

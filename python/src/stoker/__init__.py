@@ -31,6 +31,7 @@ from ._errors import (
     UnknownArgument,
 )
 from ._fields import Field
+from ._fused import OnDevice
 from ._headroom import HeadroomResult, headroom
 from ._loader import Loader
 from ._pack import PackResult, pack
@@ -62,6 +63,7 @@ __all__ = [
     "Field",
     "Padded",
     "Loader",
+    "OnDevice",
     "PackResult",
     "Plan",
     "Ragged",

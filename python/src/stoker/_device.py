@@ -11,21 +11,28 @@ from __future__ import annotations
 
 import collections
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ._batch import INDEX, Batch
+from ._batch import INDEX, SOFT, ArraySpec, Batch
 from ._errors import ConfigError, StokerError
+from ._fused import OnDevice
 from ._ragged import Ragged, Strings
 
 if TYPE_CHECKING:
+    from ._connection import Connection
     from ._loader import Loader, _Epoch
 
+# The axes of images in the order of channel, height and width.
+_NHWC = (0, 3, 1, 2)
 # Batches that are on their way to the device before they are asked for.
 _AHEAD = 1
+
+
+Work = Callable[[list[Any]], list[Any]]
 
 
 class Device(Protocol):
@@ -39,8 +46,15 @@ class Device(Protocol):
         """Undo ``pin``."""
         ...
 
-    def copy(self, tensors: list[Any]) -> tuple[list[Any], Any]:
-        """Begin to copy, on a stream of its own. Returns the tensors on the device, and the event of the end."""
+    def stage(self, tensor: Any) -> Any:
+        """Return a tensor in memory that is registered: a copy of one that is not."""
+        ...
+
+    def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
+        """Begin to copy, on a stream of its own, and to do ``work`` with the copies behind that.
+
+        Returns what is handed over, copies or what the work has made of them, and the event of the end of it all.
+        """
         ...
 
     def take(self, tensors: list[Any], event: Any) -> None:
@@ -50,6 +64,32 @@ class Device(Protocol):
     def ended(self, event: Any, wait: bool = False) -> bool:
         """Whether an event has come to pass; ``wait`` waits for it."""
         ...
+
+
+class Cpu:
+    """The CPU, where batches are already: nothing is copied, only worked on."""
+
+    def pin(self, address: int, size: int) -> str:
+        """Do nothing."""
+        return ""
+
+    def unpin(self, address: int) -> None:
+        """Do nothing."""
+
+    def stage(self, tensor: Any) -> Any:
+        """Return the tensor."""
+        return tensor
+
+    def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
+        """Do the work."""
+        return (work(tensors) if work else tensors), None
+
+    def take(self, tensors: list[Any], event: Any) -> None:
+        """Do nothing."""
+
+    def ended(self, event: Any, wait: bool = False) -> bool:
+        """Everything has come to pass."""
+        return True
 
 
 class Cuda:
@@ -74,10 +114,16 @@ class Cuda:
         with self._torch.cuda.device(self.device):
             self._torch.cuda.cudart().cudaHostUnregister(address)
 
-    def copy(self, tensors: list[Any]) -> tuple[list[Any], Any]:
+    def stage(self, tensor: Any) -> Any:
+        """Copy a tensor to pinned memory, which PyTorch keeps for the next one."""
+        return tensor if tensor.is_pinned() else tensor.pin_memory()
+
+    def copy(self, tensors: list[Any], work: Work | None = None) -> tuple[list[Any], Any]:
         """Begin to copy on the side stream."""
         with self._torch.cuda.stream(self._stream):
             out = [t.to(self.device, non_blocking=True) for t in tensors]
+            if work is not None:
+                out = work(out)
             event = self._torch.cuda.Event()
             event.record(self._stream)
         return out, event
@@ -123,97 +169,219 @@ def open_device(name: Any) -> Device | None:
     return Cuda(torch, device)
 
 
-class _Pending:
-    """A batch whose copies were begun."""
+def feeder(device: Any, on_device: OnDevice | None, seed: int) -> BatchFeeder | None:
+    """Return what brings batches to the device that ``device=`` names, None where there is nothing to do.
 
-    __slots__ = ("batch", "event", "tensors")
+    Raises:
+        ConfigError: there is no such device, or ``on_device`` is none.
+    """
+    if (found := wanted(device, on_device)) is None:
+        return None
+    return BatchFeeder(found, on_device, seed)
 
-    def __init__(self, batch: Batch, tensors: list[Any], event: Any) -> None:
-        self.batch, self.tensors, self.event = batch, tensors, event
+
+def wanted(device: Any, on_device: Any) -> Device | None:
+    """Return the device that ``device=`` and ``on_device=`` name together, None where batches are there already."""
+    if on_device is not None and not isinstance(on_device, OnDevice):
+        raise ConfigError(f"on_device={on_device!r} must be a stoker.OnDevice(...)")
+    if device is None:
+        if on_device is not None:
+            raise ConfigError('on_device= says what is done on the device that device= names: "cuda", or "cpu"')
+        return None
+    found = open_device(device)
+    return Cpu() if found is None and on_device is not None else found
+
+
+class Pending:
+    """What was begun: what is handed over in the end, its tensors, and the event of their coming."""
+
+    __slots__ = ("event", "tensors", "what")
+
+    def __init__(self, what: Any, tensors: list[Any], event: Any) -> None:
+        self.what, self.tensors, self.event = what, tensors, event
 
 
 class Feeder:
-    """Copies batches to a device, and keeps what they are copied from until that is done."""
+    """Copies tensors to a device, and keeps what they are copied from until that is done."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # Events, and the batches in the ring that copies read until then.
-        self._flying: collections.deque[tuple[Any, Batch]] = collections.deque()
-        # What is registered: kept alive, since the mapping must outlive that.
-        self._ring: npt.NDArray[np.uint8] | None = None
-        self._pinned: list[int] = []
+        # Events, and what copies read until then.
+        self._flying: collections.deque[tuple[Any, Any]] = collections.deque()
+        # The rings that are registered, by the connection of each: kept alive, since a mapping must outlive that.
+        self._rings: dict[Connection, tuple[npt.NDArray[np.uint8], list[int]]] = {}
 
-    def adopt(self, ring: npt.NDArray[np.uint8], stride: int) -> None:
+    def adopt(self, connection: Connection) -> None:
         """Register the ring of an engine: as a whole, or as many of its slots as the system allows."""
-        self.close()
-        address = ring.ctypes.data
+        if connection in self._rings:
+            return
+        for gone in [c for c in self._rings if c.closed]:
+            self._settle()
+            self._forget(gone)
+        ring, stride = connection.whole_ring(), connection.stride
+        address, pinned = ring.ctypes.data, []
         if why := self._device.pin(address, ring.size):
             for at in range(0, ring.size, stride):
                 if self._device.pin(address + at, min(stride, ring.size - at)):
                     break
-                self._pinned.append(address + at)
+                pinned.append(address + at)
             slots = -(-ring.size // stride)
             warnings.warn(
-                f"{len(self._pinned)} of {slots} slots of the ring could be registered as pinned memory ({why}); "
+                f"{len(pinned)} of {slots} slots of the ring could be registered as pinned memory ({why}); "
                 "copies out of the others are staged and wait. Raise the limit of locked memory (ulimit -l), or set a "
                 "smaller memory=",
                 RuntimeWarning,
                 stacklevel=5,
             )
         else:
-            self._pinned.append(address)
-        self._ring = ring
+            pinned.append(address)
+        self._rings[connection] = ring, pinned
 
-    def begin(self, batch: Batch) -> _Pending:
-        """Begin to copy a batch."""
-        tensors: list[Any] = []
-        for name, value in batch.items():
-            if name == INDEX or isinstance(value, Strings):
-                continue
-            tensors += [value.values, value.offsets] if isinstance(value, Ragged) else [value]
-        copies, event = self._device.copy(tensors)
-        self._flying.append((event, batch))
-        rest = iter(copies)
-        arrays: dict[str, Any] = {}
-        for name, value in batch.items():
-            if isinstance(value, Strings):
-                arrays[name] = value.copy()
-            elif name == INDEX:
-                arrays[name] = value.clone()  # what one looks at in Python stays in its memory
-            elif isinstance(value, Ragged):
-                arrays[name] = Ragged(next(rest), next(rest))
-            else:
-                arrays[name] = next(rest)
-        out = Batch(arrays, batch.epoch, batch.step, batch.rows, batch._beside, batch.num_repeated)
-        return _Pending(out, copies, event)
+    def _forget(self, connection: Connection) -> None:
+        for address in self._rings.pop(connection)[1]:
+            self._device.unpin(address)
 
-    def finish(self, pending: _Pending) -> Batch:
-        """Hand over a batch: the loop's stream waits for it, this thread does not."""
+    def begin(
+        self, held: Any, tensors: list[Any], rebuild: Callable[[list[Any]], Any], work: Work | None = None
+    ) -> Pending:
+        """Begin to copy tensors, and to work on them; ``rebuild`` makes of the results what is handed over.
+
+        ``held`` keeps the memory of the tensors.
+        """
+        staged = [t if self._registered(t) else self._device.stage(t) for t in tensors]
+        out, event = self._device.copy(staged, work)
+        beside = [s for s, t in zip(staged, tensors, strict=True) if s is not t]
+        self._flying.append((event, (held, beside)))
+        return Pending(rebuild(out), out, event)
+
+    def _registered(self, tensor: Any) -> bool:
+        """Whether a tensor lies in a ring that was registered, if only in part."""
+        at = tensor.data_ptr()
+        return any(ring.ctypes.data <= at < ring.ctypes.data + ring.size for ring, _ in self._rings.values())
+
+    def finish(self, pending: Pending) -> Any:
+        """Hand over what was begun: the loop's stream waits for it, this thread does not."""
         self._device.take(pending.tensors, pending.event)
-        return pending.batch
+        return pending.what
 
     def sweep(self, wait: bool = False) -> None:
-        """Give slots back out of which all copies have ended; ``wait`` waits for the oldest one."""
+        """Give memory back out of which all copies have ended; ``wait`` waits for the oldest one."""
         while self._flying and self._device.ended(self._flying[0][0], wait):
             self._flying.popleft()
             wait = False
 
-    def close(self) -> None:
-        """Wait for all copies, and undo what was registered."""
+    def _settle(self) -> None:
         while self._flying:
             self.sweep(wait=True)
-        for address in self._pinned:
-            self._device.unpin(address)
-        self._pinned.clear()
-        self._ring = None
+
+    def close(self) -> None:
+        """Wait for all copies, and undo what was registered."""
+        self._settle()
+        for connection in list(self._rings):
+            self._forget(connection)
+
+
+class BatchFeeder:
+    """Copies batches of a Loader to a device."""
+
+    def __init__(self, device: Device, on_device: OnDevice | None, seed: int) -> None:
+        self.feeder = Feeder(device)
+        self.on_device = on_device
+        self._seed = seed
+        # The arrays that are worked on, and the axes of each in the order of channel, height and width.
+        self._images: dict[str, tuple[int, ...]] = {}
+        self._label, self._classes = "", 0
+
+    def expect(
+        self, specs: Sequence[ArraySpec], layouts: Mapping[str, str], classes: Mapping[str, Sequence[str]], mapped: bool
+    ) -> None:
+        """Learn what batches have.
+
+        ``layouts`` says how images lie, ``classes`` the names of each label's classes. Where functions of the user's
+        decide what there is (``mapped``), it has to be said.
+        """
+        if (of := self.on_device) is None:
+            return
+        if mapped:
+            if of.images is None or (of.mixup and (of.labels is None or of.num_classes is None)):
+                raise ConfigError(
+                    "on_device=OnDevice(...) behind map= or batch_map=: name images=, and for mixup= also labels= and "
+                    "num_classes="
+                )
+            self._images = {str(name): _NHWC for name in of.images}
+            if of.mixup:
+                self._label, self._classes = str(of.labels), of.num_classes or 0
+            return
+        known = [s.name for s in specs if s.name != INDEX]
+        named = of.images if of.images is not None else [s.name for s in specs if s.kind == "image" and not s.varies]
+        for name in named:
+            if name not in known:
+                raise ConfigError(f"on_device=OnDevice(images={name!r}): the batch has {', '.join(known)}")
+            self._images[str(name)] = _NHWC if layouts.get(str(name)) == "NHWC" else (0, 1, 2, 3)
+        if not self._images:
+            raise ConfigError(
+                f"on_device= is for images, and the batch has none of one size: it has {', '.join(known)}"
+            )
+        if of.mixup:
+            labels = [s.name for s in specs if s.kind == "label"]
+            self._label = str(of.labels) if of.labels is not None else labels[0] if labels else ""
+            if self._label not in known:
+                raise ConfigError(f"on_device=OnDevice(mixup=): the batch has no label {self._label!r} to mix along")
+            self._classes = of.num_classes or len(classes.get(self._label, ()))
+            if self._classes < 2:
+                raise ConfigError("on_device=OnDevice(mixup=): the source has no names of classes; set num_classes=")
+
+    def begin(self, batch: Batch) -> Pending:
+        """Begin to copy a batch."""
+        tensors: list[Any] = []
+        places: dict[str, int] = {}
+        for name, value in batch.items():
+            if name == INDEX or isinstance(value, Strings):
+                continue
+            places[name] = len(tensors)
+            tensors += [value.values, value.offsets] if isinstance(value, Ragged) else [value]
+
+        def rebuild(copies: list[Any]) -> Batch:
+            arrays: dict[str, Any] = {}
+            for name, value in batch.items():
+                if isinstance(value, Strings):
+                    arrays[name] = value.copy()
+                elif name == INDEX:
+                    arrays[name] = value.clone()  # what one looks at in Python stays in its memory
+                elif isinstance(value, Ragged):
+                    arrays[name] = Ragged(copies[places[name]], copies[places[name] + 1])
+                else:
+                    arrays[name] = copies[places[name]]
+            if self._label:
+                index = arrays.pop(INDEX)
+                arrays |= {self._label + SOFT: copies[-1], INDEX: index}
+            return Batch(arrays, batch.epoch, batch.step, batch.rows, batch._beside, batch.num_repeated)
+
+        return self.feeder.begin(batch, tensors, rebuild, self._work(batch, places))
+
+    def _work(self, batch: Batch, places: dict[str, int]) -> Work | None:
+        if (of := self.on_device) is None:
+            return None
+        draw = of.draw(self._seed, batch.epoch, batch.step, batch[INDEX].numpy())
+
+        def work(copies: list[Any]) -> list[Any]:
+            out = list(copies)
+            for name, axes in self._images.items():
+                image = copies[places[name]]
+                out[places[name]] = of.apply(image.permute(axes) if image.dim() == 4 else image, draw)
+            if self._label:
+                out.append(of.soft(copies[places[self._label]], draw.share, self._classes))
+            return out
+
+        return work
 
 
 class DeviceEpoch(Iterator[Batch]):
     """One pass over a loader, whose batches come on a device."""
 
-    def __init__(self, loader: Loader, host: _Epoch, feeder: Feeder) -> None:
-        self._loader, self._host, self._feeder = loader, host, feeder
-        self._ahead: collections.deque[tuple[_Pending, Any]] = collections.deque()
+    def __init__(self, loader: Loader, host: _Epoch, batches: BatchFeeder) -> None:
+        self._loader, self._host, self._batches, self._feeder = loader, host, batches, batches.feeder
+        self._ahead: collections.deque[tuple[Pending, Any]] = collections.deque()
         # What the host's iterator ended with, and where the loader then stood.
         self._end: tuple[BaseException, Any] | None = None
 
@@ -224,7 +392,7 @@ class DeviceEpoch(Iterator[Batch]):
         except (StopIteration, StokerError) as end:
             self._end = end, self._loader._position
         else:
-            self._ahead.append((self._feeder.begin(batch), self._loader._position))
+            self._ahead.append((self._batches.begin(batch), self._loader._position))
 
     def _more(self) -> bool:
         """Whether the next batch can be had without waiting; a failure comes behind what was made before it."""
@@ -248,7 +416,8 @@ class DeviceEpoch(Iterator[Batch]):
         if self._ahead:
             pending, position = self._ahead.popleft()
             self._loader._position = position
-            return self._feeder.finish(pending)
+            batch: Batch = self._feeder.finish(pending)
+            return batch
         assert self._end is not None
         end, position = self._end
         if self._loader._runs(self._host):

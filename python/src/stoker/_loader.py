@@ -20,6 +20,7 @@ from ._connection import Connection, Position, connect
 from ._distributed import local_world_size, rank_and_world
 from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
 from ._fields import FieldSpec, parse_fields
+from ._fused import OnDevice
 from ._pad import Buckets, Padded, parse_bucket, parse_pads
 from ._process import EngineProcess
 from .transforms import Transform
@@ -35,7 +36,7 @@ _ARGUMENTS = [
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
     "kinds", "resolution", "dedupe", "tensors", "tensors_of", "map", "batch_map", "workers", "cache", "cache_dir",
-    "cache_limit", "cache_memory", "device",
+    "cache_limit", "cache_memory", "device", "on_device",
 ]  # fmt: skip
 
 
@@ -84,6 +85,8 @@ class Loader:
         device: where batches are wanted, ``"cuda"`` or ``"cuda:1"``, with ``output="torch"``. The ring is registered
             as pinned memory, and batches are copied on a stream of their own, one ahead of the loop, which does not
             wait for them. ``batch.index`` and texts stay in the program's memory.
+        on_device: what is done to images there, in one kernel: ``stoker.OnDevice("bfloat16", mean=..., std=...)``. They
+            travel as bytes; ``layout`` and MixUp are its own then. With ``device="cpu"`` PyTorch does the same.
         layout: ``"NHWC"`` (default for NumPy), ``"NCHW"`` (default for torch), or, for torch,
             ``"channels_last"``: shape NCHW over memory NHWC.
         bucket: batches of records of about the same length or proportions: the name of a field, or ``stoker.Buckets``.
@@ -206,6 +209,7 @@ class Loader:
         output: str = "numpy",
         layout: str | None = None,
         device: Any = None,
+        on_device: OnDevice | None = None,
         batch_transforms: Sequence[Transform] = (),
         map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002
         batch_map: Callable[[Batch], Any] | None = None,
@@ -243,10 +247,11 @@ class Loader:
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
         self.drop_last = bool(drop_last)
         self.output = "torch" if device is not None else _options.choice("output", output, ("numpy", "torch"))
-        found = None if device is None else _device.open_device(device)
-        self._feeder = None if found is None else _device.Feeder(found)
+        self._feeder = _device.feeder(device, on_device, self.seed)
         self._stage = _map.stage(map, batch_map, workers, self.seed, self.output)
-        self.layout = _options.layout(layout, self.output, self._stage is not None)
+        if on_device is not None and layout is not None:
+            raise ConfigError(f"layout={layout!r}: with on_device= it is OnDevice(layout=)")
+        self.layout = _options.layout(layout, self.output, self._stage is not None or on_device is not None)
         self.rank, self.world_size = rank_and_world(rank, world_size)
         self.timeout = _options.seconds("timeout", timeout)
         if threads is None:
@@ -304,7 +309,7 @@ class Loader:
         self.info: dict[str, Any] = {}
         self._connect()
         if self._feeder is not None:
-            weakref.finalize(self, _end_feeding, self._feeder, self._pid)
+            weakref.finalize(self, _end_feeding, self._feeder.feeder, self._pid)
         if self._stage is not None:
             weakref.finalize(self, self._stage.close)
             if prefetch is None and self._live().slots <= self._stage.wants:
@@ -340,13 +345,17 @@ class Loader:
             self._views = (torch_views if self.output == "torch" else numpy_views)(specs)
             if self._stage is not None:
                 self._stage.adopt(specs)
+            if self._feeder is not None:
+                classes = connection.info.get("classes") or {}
+                layouts = {s.name: self._layout_of(s.name) for s in specs}
+                self._feeder.expect(specs, layouts, classes, self._stage is not None)
         except BaseException:
             connection.close()
             raise
         self._slot_bytes = int(connection.info["slot_bytes"])
         self._specs = specs
         if self._feeder is not None:
-            self._feeder.adopt(connection.whole_ring(), connection.stride)
+            self._feeder.feeder.adopt(connection)
         self._beside = frozenset(s.name for s in specs if s.of)
         self._connection = connection
         if self._finalizer is not None:
@@ -371,14 +380,14 @@ class Loader:
             raise StokerError(f"the data at {self.source} has changed since the loader was made; make a new Loader")
 
     def _array_specs(self, info: dict[str, Any]) -> list[ArraySpec]:
-        specs = []
-        for described in info["arrays"]:
-            field = self._fields.get(described["name"])
-            layout = (field.layout if field else None) or self.layout
-            specs.append(ArraySpec(described, layout == "channels_last"))
+        specs = [ArraySpec(d, self._layout_of(d["name"]) == "channels_last") for d in info["arrays"]]
         # `images, labels = batch` gives the arrays in the order of fields=, then the others.
         order = {name: i for i, name in enumerate(self._fields)}
         return sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
+
+    def _layout_of(self, name: str) -> str:
+        field = self._fields.get(name)
+        return (field.layout if field else None) or self.layout
 
     def _live(self) -> Connection:
         if self._connection is None:
@@ -689,7 +698,7 @@ class Loader:
         """End the engine. Arrays of batches that are still in use stay valid."""
         self._shut = True
         if os.getpid() == self._pid and self._feeder is not None:
-            self._feeder.close()
+            self._feeder.feeder.close()
         if os.getpid() == self._pid and self._connection is not None:
             self._connection.close()
             if self._finalizer is not None:

@@ -7,9 +7,21 @@ from typing import Any, TypeVar
 
 import torch.utils.data
 
+from .._fused import OnDevice
 from . import _frameworks, _path, _state
+from ._device import DeviceIterator, Target
 
 _T = TypeVar("_T")
+
+
+def _signature() -> inspect.Signature:
+    """Return torch's signature with the arguments that are ours."""
+    theirs = inspect.signature(torch.utils.data.DataLoader.__init__)
+    ours = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("device", "on_device")]
+    return theirs.replace(parameters=[*theirs.parameters.values(), *ours])
+
+
+_SIGNATURE = _signature()
 
 
 class DataLoader(torch.utils.data.DataLoader[_T]):
@@ -19,7 +31,7 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
         from stoker.torch import DataLoader  # instead of: from torch.utils.data import DataLoader
 
-    A subclass with torch's own ``__init__``: every argument, default, error and frozen attribute is torch's, and so
+    A subclass with torch's arguments: each of them, its default, errors and frozen attributes are torch's, and so
     are the batches, their order, and what is drawn from ``generator`` or from the global random numbers. How an epoch
     is made is chosen when its iterator is made (``stoker.torch._path.choose``), out of three ways:
 
@@ -32,10 +44,17 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     ``explain()`` says which one it is and why.
 
+    Two arguments are its own, by name only:
+
+    - ``device``: where batches are wanted, ``"cuda"`` or ``"cuda:1"``. They are copied on a stream of their own, one
+      ahead of the loop, out of memory that is registered as pinned: the engine's is, other batches are copied there
+      first. Tensors anywhere in lists, tuples and mappings are brought there.
+    - ``on_device``: what is done to images there, in one kernel: a ``stoker.OnDevice``.
+
     What a subclass or a framework may rely upon, beside torch's attributes:
 
-    - The constructor is inherited, not wrapped: ``inspect.signature`` and re-creation from ``dataset``, ``sampler``
-      and so on work as they do with torch's class.
+    - ``inspect.signature`` says torch's arguments and these two, and re-creation from ``dataset``, ``sampler`` and so
+      on works as it does with torch's class.
     - ``_get_iterator()`` is where torch's way is left; iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
       ``_index_sampler`` differ from torch's only behind ``load_state_dict()``.
     - ``_stoker_path`` (None before the first choice) is the way that was chosen last.
@@ -47,17 +66,38 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     _stoker_load: dict[str, Any] | None = None
     _stoker_standing: _state.Standing | None = None
 
+    # Where batches are brought, None for where they are made.
+    _stoker_target: Target | None = None
+
     def __new__(cls, *_args: Any, **_more: Any) -> Any:
         _frameworks.attach()
         return super().__new__(cls)
 
-    # What inspect.signature(DataLoader) says is that of torch's constructor all the same.
-    __new__.__signature__ = inspect.signature(torch.utils.data.DataLoader.__init__)  # type: ignore[attr-defined]
+    def __init__(self, *args: Any, device: Any = None, on_device: OnDevice | None = None, **more: Any) -> None:
+        """Make a loader; the arguments are torch's, and ``device`` and ``on_device``."""
+        target = Target.of(device, on_device)
+        super().__init__(*args, **more)
+        if device is not None:  # so that whoever makes it again from its attributes finds them
+            self.device, self.on_device = device, on_device
+            self._stoker_target = target
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+    # What inspect.signature(DataLoader) looks at first.
+    __new__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     def __iter__(self) -> Any:
         if self._stoker_standing is None:
             self._stoker_standing = _state.Standing()
-        return self._stoker_standing.begin(self, super().__iter__)
+        return self._stoker_standing.begin(self, self._begin)
+
+    def _begin(self) -> Any:
+        inner, target = super().__iter__(), self._stoker_target
+        if target is None:
+            return inner
+        standing = self._stoker_standing
+        # An iterable dataset is gone through from its beginning.
+        ordered = standing is not None and not isinstance(self.dataset, torch.utils.data.IterableDataset)
+        return DeviceIterator(target, inner, standing.skipped if ordered and standing is not None else 0)
 
     @property
     def _index_sampler(self) -> Any:
@@ -105,6 +145,11 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     def __getstate__(self) -> dict[str, Any]:
         # The way may hold processes and connections; whoever unpickles this chooses anew.
         state = dict(self.__dict__)
-        for name in ("_stoker_path", "_stoker_standing"):
+        for name in ("_stoker_path", "_stoker_standing", "_stoker_target"):
             state.pop(name, None)
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "on_device" in state:
+            self._stoker_target = Target.of(state["device"], state["on_device"])

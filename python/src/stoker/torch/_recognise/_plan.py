@@ -283,12 +283,19 @@ class Epoch:
         self._stream: Stream | None = plan.stream()
         self._stream.start(seed)
         self._window = _window(loader, self._stream)
-        self._pins = bool(loader.pin_memory) and torch.accelerator.is_available()
+        # What goes to a device is copied out of the ring, which is registered.
+        moves = getattr(loader, "_stoker_target", None) is not None
+        self._pins = bool(loader.pin_memory) and torch.accelerator.is_available() and not moves
         if loader.num_workers > 0:
             self._read_ahead()
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    @property
+    def connection(self) -> Any:
+        """The engine's connection, whose ring batches lie in."""
+        return None if self._stream is None else self._stream.connection
 
     def _read_ahead(self) -> None:
         """Ask for as many batches as the sampler may be read ahead for."""

@@ -83,6 +83,11 @@ class Stream:
         self._finalizer = weakref.finalize(self, _close, connection, os.getpid())
 
     @property
+    def connection(self) -> Connection:
+        """The connection to the engine that runs."""
+        return self._connection
+
+    @property
     def slots(self) -> int:
         """How many batches the engine has room for."""
         return self._connection.slots

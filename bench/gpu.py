@@ -1,0 +1,289 @@
+"""Batches on an accelerator: how fast they get there, and what a step has of it, beside PyTorch's way and DALI.
+
+    make bench-gpu                          all of it, about 10 minutes
+    .venv/bin/python -m bench.gpu --help
+
+Three questions, each arm in a process of its own, in turns:
+
+copy    bytes per second from the engine's memory to the device, as `stoker.Loader(device=)` copies them, beside one
+        copy of the same size out of pinned memory after another: what the bus gives. Bar: 0.9.
+step    milliseconds of a ResNet-50 step in bfloat16 on batches that come live, beside the same step on batches that
+        are on the device already. Bar: 1.01.
+others  the live step with PyTorch's DataLoader and pin_memory=True, and with DALI where it is installed.
+
+Results go to bench/results/gpu-<machine>-<commit>.json. Without an accelerator it says so in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import datasets, procs, runner
+from .against import arguments
+from .run import _git, _slug
+
+ROOT = runner.ROOT
+SIZE, CLASSES = 224, 1000
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BARS = {"copy": ("copies of stoker / pinned copies", 0.9), "step": ("step live / step on cached batches", 1.01)}
+
+
+def say(text: str) -> None:
+    print(f"gpu: {text}", flush=True)
+
+
+def why_not() -> str:
+    """Why nothing can be measured here, "" where it can."""
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed"
+    if not torch.cuda.is_available():
+        return "PyTorch sees no CUDA device (torch.cuda.is_available() is False)"
+    return ""
+
+
+def timed(batches: Iterator[Any], use: Callable[[Any], None], a: argparse.Namespace) -> tuple[float, int]:
+    """Seconds and batches of a window, behind a warm-up; the device has finished at both ends."""
+    import torch
+
+    start, count, begin = time.perf_counter(), 0, 0.0
+    for batch in batches:
+        use(batch)
+        now = time.perf_counter()
+        if not begin:
+            if now - start > a.warmup:
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+            continue
+        count += 1
+        if now - begin > a.seconds:
+            break
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin, count
+
+
+def forever(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+# -- arms: each yields (images, labels) on the device, images bfloat16, channels_last --------------------------------
+
+
+def stoker_loader(a: argparse.Namespace, **more: Any) -> Any:
+    import stoker
+
+    crop = [stoker.RandomResizedCrop(SIZE)]
+    return stoker.Loader(a.source, a.batch, shuffle=True, drop_last=True, device="cuda", fields={"image": crop}, **more)
+
+
+def stoker_batches(a: argparse.Namespace) -> Iterator[Any]:
+    import stoker
+
+    of = stoker.OnDevice("bfloat16", mean=MEAN, std=STD, flip=0.5, layout="channels_last")
+    for batch in forever(stoker_loader(a, on_device=of)):
+        yield batch.image, batch.label
+
+
+def torch_batches(a: argparse.Namespace) -> Iterator[Any]:
+    import torch
+    from torchvision import datasets as tv
+    from torchvision.transforms import v2
+
+    parts = [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    data = tv.ImageFolder(a.folder, v2.Compose(parts))
+    mean, std = (torch.tensor(x, device="cuda").view(3, 1, 1) * 255 for x in (MEAN, STD))
+    loader = torch.utils.data.DataLoader(
+        data, a.batch, True, num_workers=a.workers, pin_memory=True, drop_last=True, persistent_workers=True
+    )
+    for images, labels in forever(loader):
+        x = images.to("cuda", non_blocking=True).sub(mean).div(std)
+        yield x.to(torch.bfloat16, memory_format=torch.channels_last), labels.to("cuda", non_blocking=True)
+
+
+def dali_batches(a: argparse.Namespace) -> Iterator[Any]:
+    import torch
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    @pipeline_def(batch_size=a.batch, num_threads=a.workers, device_id=0)  # type: ignore[misc,unused-ignore]
+    def pipe() -> Any:
+        files, labels = fn.readers.file(file_root=a.folder, random_shuffle=True, name="r", pad_last_batch=True)
+        images = fn.decoders.image_random_crop(files, device="mixed")
+        images = fn.resize(images, size=SIZE)
+        mirror = fn.random.coin_flip()
+        mean, std = ([255 * x for x in v] for v in (MEAN, STD))
+        images = fn.crop_mirror_normalize(images, mean=mean, std=std, mirror=mirror, dtype=types.FLOAT16)
+        return images, labels.gpu()
+
+    found = pipe()
+    found.build()
+    for (one,) in forever(DALIGenericIterator(found, ["image", "label"], reader_name="r", auto_reset=True)):
+        yield one["image"].to(torch.bfloat16, memory_format=torch.channels_last), one["label"].squeeze(1)
+
+
+def cached_batches(a: argparse.Namespace) -> Iterator[Any]:
+    """A few batches that are there already."""
+    some = stoker_batches(a)
+    kept = [tuple(t.clone() for t in next(some)) for _ in range(4)]
+    yield from forever(kept)
+
+
+STEPS: dict[str, Callable[[argparse.Namespace], Iterator[Any]]] = {
+    "cached": cached_batches,
+    "stoker": stoker_batches,
+    "torch": torch_batches,
+    "dali": dali_batches,
+}
+
+
+def step(a: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a training step of ResNet-50."""
+    import torch
+    from torchvision.models import resnet50
+
+    torch.backends.cudnn.benchmark = True
+    model = resnet50().cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    loss = torch.nn.CrossEntropyLoss()
+
+    def use(batch: Any) -> None:
+        images, labels = batch
+        with torch.autocast("cuda", torch.bfloat16):
+            value = loss(model(images), labels.long())
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        optimizer.step()
+
+    cpu = procs.cpu_seconds(procs.os.getpid())
+    seconds, count = timed(STEPS[a.arm](a), use, a)
+    spent = procs.cpu_seconds(procs.os.getpid()) - cpu
+    return {"step_ms": 1e3 * seconds / count, "images_s": count * a.batch / seconds, "cpu_s": spent, "batches": count}
+
+
+def copy(a: argparse.Namespace) -> dict[str, Any]:
+    """Bytes per second onto the device, with nothing else to do."""
+    import torch
+
+    shape = (a.batch, SIZE, SIZE, 3)
+    size = a.batch * SIZE * SIZE * 3
+    if a.arm == "pinned":
+        host = torch.empty(shape, dtype=torch.uint8).pin_memory()
+
+        def copies() -> Iterator[Any]:
+            while True:
+                yield host.to("cuda", non_blocking=True)
+
+        found = copies()
+    else:
+        # The same few batches again and again, so that decoding is not what limits: what is measured is the path.
+        from stoker._device import Cuda, Feeder
+
+        loader = stoker_loader(a)
+        host_batches = iter(loader._begin())
+        held = [next(host_batches) for _ in range(3)]
+        feeder = Feeder(Cuda(torch, torch.device("cuda", 0)))
+        feeder.adopt(loader._connection)
+
+        def live() -> Iterator[Any]:
+            number, ahead = 0, feeder.begin(held[0], [held[0].image], list)
+            while True:
+                number += 1
+                batch = held[number % len(held)]
+                pending, ahead = ahead, feeder.begin(batch, [batch.image], list)
+                yield feeder.finish(pending)
+                feeder.sweep()
+
+        found = live()
+    seconds, count = timed(found, lambda _: None, a)
+    return {"gb_s": size * count / seconds / 1e9, "batch_mb": size / 1e6, "batches": count}
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    p.add_argument("--batch", type=int, default=256)
+    p.add_argument("--workers", type=int, default=len(procs.os.sched_getaffinity(0)))
+    p.add_argument("--parts", nargs="*", default=["copy", "step"], choices=["copy", "step"])
+    p.add_argument("--arm", help=argparse.SUPPRESS)
+    p.add_argument("--source", help=argparse.SUPPRESS)
+    p.add_argument("--folder", help=argparse.SUPPRESS)
+    arguments(p, seconds=20, warmup=8)
+    p.set_defaults(rounds=3, limit=300)
+    a = p.parse_args()
+    if a.arm:
+        print(json.dumps(copy(a) if a.parts == ["copy"] else step(a)))
+        return
+    if reason := why_not():
+        say(f"nothing is measured: {reason}")
+        return
+    a.work = a.work.resolve()
+    folder = datasets.make("gen", a.work, a.data.resolve(), say)
+    pack = a.work / "packs/gpu-dct"
+    if not pack.exists():
+        subprocess.run([ROOT / "bin/stoker", "pack", folder, pack, "--images", "dct"], check=True, capture_output=True)
+    steps = [name for name in STEPS if name != "dali" or importlib.util.find_spec("nvidia")]
+    arms = {"copy": ["pinned", "stoker"], "step": steps}
+    machine, commit = procs.describe_machine(), _git("rev-parse", "--short=10", "HEAD")
+    import torch
+
+    machine["device"] = torch.cuda.get_device_name(0)
+    path = a.out or ROOT / "bench/results" / f"gpu-{_slug(machine)}-{commit}.json"
+    result: dict[str, Any] = {
+        "machine": machine, "commit": commit, "torch": torch.__version__,
+        "changed_files": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "settings": {k: getattr(a, k) for k in ("rounds", "seconds", "warmup", "batch", "workers")},
+        "rounds": [],
+    }  # fmt: skip
+    for number in range(a.rounds):
+        runs: dict[str, dict[str, Any]] = {part: {} for part in a.parts}
+        for part in a.parts:
+            for arm in random.Random(number).sample(arms[part], len(arms[part])):
+                command = [sys.executable, "-m", "bench.gpu", "--arm", arm, "--parts", part, "--batch", str(a.batch)]
+                command += ["--workers", str(a.workers), "--seconds", str(a.seconds), "--warmup", str(a.warmup)]
+                command += ["--source", str(pack), "--folder", str(folder)]
+                got = runs[part][arm] = runner.run(command, a.limit, a.work / f"logs/gpu-{part}-{arm}.log")
+                say(f"{number + 1}/{a.rounds} {part} {arm}: {line(got)}")
+        result["rounds"].append(runs)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+    print(summary(result["rounds"]))
+    say(f"all figures are in {runner.short(path)}")
+
+
+def line(got: dict[str, Any]) -> str:
+    if "error" in got:
+        return str(got["error"])[-300:]
+    return f"{got['gb_s']:.1f} GB/s" if "gb_s" in got else f"{got['step_ms']:.1f} ms, {got['images_s']:,.0f} images/s"
+
+
+def summary(rounds: list[dict[str, Any]]) -> str:
+    """Medians, and the ratios within rounds beside their bars."""
+    out = []
+    for part, key, ours, theirs in (("copy", "gb_s", "stoker", "pinned"), ("step", "step_ms", "stoker", "cached")):
+        for arm in dict.fromkeys(arm for r in rounds for arm in r.get(part, {})):
+            values = [r[part][arm][key] for r in rounds if key in r.get(part, {}).get(arm, {})]
+            if values:
+                out.append(f"  {part:5s} {arm:8s} {statistics.median(values):8.2f} {'GB/s' if key == 'gb_s' else 'ms'}")
+        shares = []
+        for r in rounds:
+            with contextlib.suppress(KeyError):
+                shares.append(r[part][ours][key] / r[part][theirs][key])
+        if shares:
+            name, bar = BARS[part]
+            out.append(f"  {name}: {statistics.median(shares):.3f} ({min(shares):.3f}-{max(shares):.3f}), bar {bar:g}")
+    return "\n".join(out)
+
+
+if __name__ == "__main__":
+    main()
