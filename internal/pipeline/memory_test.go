@@ -149,7 +149,11 @@ func TestMemoryForWhatSourcesMake(t *testing.T) {
 		src := func() driver.Source { return making{faultsource.Raw(400, side, side, 3, 5).Copied()} }
 		p := mustOpen(t, Config{OpenSource: use(src()), BatchSize: 16, Threads: 8, Shuffle: true, Memory: 160 << 20})
 		p.Start(item.Position{})
-		batches, _ := epochs(t, p, 3)
+		n := 3
+		if testing.Short() {
+			n = 1
+		}
+		batches, _ := epochs(t, p, n)
 		checkOnce(t, indexes(batches)[:400], 400)
 	}
 }

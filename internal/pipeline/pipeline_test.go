@@ -199,7 +199,11 @@ func TestRestarts(t *testing.T) {
 			pos = g.pos
 		}
 	}
-	for range 60 {
+	restarts := 60
+	if testing.Short() {
+		restarts = 15
+	}
+	for range restarts {
 		pos := item.Position{Epoch: rng.Int64N(2), Row: rng.Int64N(13) * 32}
 		gen := p.Start(pos)
 		for range rng.IntN(4) {
