@@ -10,7 +10,7 @@ beside it; with --truth also without what it lacks, for the gain that is really 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import contextlib
 import json
 import os
 import signal
@@ -18,24 +18,38 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from . import inject
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+WORK = Path(os.environ.get("STOKER_BENCH_WORK", ROOT / "bench" / "work"))
 FED = {"accelerator", "healthy"}
 TUNING, HELDOUT = "tuning", "heldout"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A script of jobs/, what it lacks ("" for nothing, "a/b" where both are right), its set, imports and ranks."""
+    """A script of jobs/, what it lacks ("" for nothing, "a/b" where both are right), its set, its imports (with spaces
+    between), how many ranks it has, the environment of bench/setup.sh that it runs in, how many programs of others
+    compute beside it, and the megabytes of memory that it may have."""
 
     name: str
     lacks: str
     set: str
     needs: str = ""
     ranks: int = 1
+    venv: str = ""
+    beside: int = 0
+    memory: int = 0
+
+    @property
+    def python(self) -> str:
+        return str(WORK / "venv" / self.venv / "bin" / "python") if self.venv else sys.executable
 
 
 KINDS = [
@@ -57,7 +71,8 @@ KINDS = [
     Kind("sqlite_rows", "cpu", TUNING, "torch"),
     Kind("hdf5_gzip", "cpu", HELDOUT, "h5py"),
     Kind("mmap_main", "storage", TUNING, "torch"),
-    Kind("lmdb_cold", "storage", HELDOUT, "lmdb"),
+    # It dropped its pages itself, which took more time than reading them; now it reads each but once.
+    Kind("lmdb_cold", "storage", TUNING, "lmdb"),
     Kind("zip_images", "cpu", TUNING, "PIL"),
     Kind("short_epochs", "handoff/cpu", TUNING, "torch"),
     Kind("iterable_stream", "latency", TUNING, "torch"),
@@ -68,9 +83,29 @@ KINDS = [
     Kind("checkpoints", "", HELDOUT, "torch"),
     Kind("jax_loop", "cpu", TUNING, "jax"),
     Kind("lightning_fit", "cpu", HELDOUT, "lightning"),
-    Kind("hf_trainer", "handoff", HELDOUT, "transformers"),
+    Kind("hf_trainer", "handoff", HELDOUT, "transformers accelerate"),
     Kind("thread_fed", "", TUNING),
     Kind("queue_fed", "", HELDOUT),
+    Kind("tfdata_map", "cpu", TUNING, "tensorflow", venv="tf"),
+    Kind("tfdata_fed", "", HELDOUT, "tensorflow", venv="tf"),
+    Kind("grain_map", "cpu", HELDOUT, "grain", venv="grain"),
+    Kind("grain_fed", "", TUNING, "grain", venv="grain"),
+    Kind("ray_data", "cpu", TUNING, "ray", venv="ray"),
+    Kind("neighbours", "cpu", TUNING, "torch", beside=3),
+    Kind("neighbours_fed", "", HELDOUT, "torch", beside=2),
+    Kind("memory_limit", "memory/storage", HELDOUT, "torch", memory=700),
+    Kind("epochs_seconds", "handoff/cpu", HELDOUT, "torch"),
+    Kind("subprocess_pipe", "cpu", TUNING),
+    Kind("socket_feeder", "cpu", HELDOUT),
+    Kind("shared_ring", "cpu", HELDOUT),
+    Kind("native_threads", "cpu", TUNING),
+    Kind("asyncio_main", "network", HELDOUT),
+    Kind("zip_fed", "", HELDOUT, "torch"),
+    Kind("iterable_fed", "", TUNING, "torch"),
+    Kind("evaluation_fed", "", TUNING, "torch"),
+    Kind("logging_fed", "", HELDOUT, "torch"),
+    Kind("renamed", "cpu", TUNING, "torch"),
+    Kind("forkserver_workers", "cpu", HELDOUT, "torch"),
 ]
 
 
@@ -84,7 +119,10 @@ class Result:
     confidence: float
     line: str
     advice: list[str]
+    overhead: float = 0  # CPU time of the watching, of one core
+    waiting: float = 0
     real: float | None = None
+    verified: dict[str, Any] | None = None
 
     @property
     def right(self) -> bool:
@@ -101,30 +139,64 @@ def command(kind: Kind, *options: str) -> list[str]:
     if kind.ranks > 1:
         port = 29400 + os.getpid() % 500
         start = [
-            sys.executable,
+            kind.python,
             "-m",
             "torch.distributed.run",
             f"--nproc-per-node={kind.ranks}",
             f"--master-port={port}",
         ]
         return [*start, script, *options]
-    return [sys.executable, script, *options]
+    return [kind.python, script, *options]
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 
-def diagnose(kind: Kind, stoker: str, seconds: float) -> Result:
-    with tempfile.TemporaryDirectory() as folder:
+def missing(kind: Kind) -> str:
+    """Why a kind cannot run here; "" where it can."""
+    if kind.venv and not Path(kind.python).exists():
+        return f"bench/setup.sh {kind.venv} makes its environment"
+    if kind.memory:
+        try:
+            inject.check("memory", WORK)
+        except inject.Unavailable as why:
+            return str(why)
+    find = f"import importlib.util as i, sys; sys.exit(any(i.find_spec(n) is None for n in {kind.needs.split()!r}))"
+    if kind.needs and subprocess.run([kind.python, "-c", find], check=False).returncode:
+        return f"{kind.needs} is not installed"
+    return ""
+
+
+@contextlib.contextmanager
+def conditions(kind: Kind, without: str = "") -> Iterator[list[inject.Group]]:
+    """What runs beside a kind and what its memory is; gives the groups that it joins."""
+    with contextlib.ExitStack() as stack:
+        groups = []
+        if kind.beside and without != "cpu":
+            stack.callback(inject.Antagonists(kind.beside).close)
+        if kind.memory and without not in ("memory", "everything"):
+            groups.append(inject.Group("kind", {"memory": {"memory.limit_in_bytes": str(kind.memory << 20)}}))
+            stack.callback(groups[0].close)
+        yield groups
+
+
+def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
+    with tempfile.TemporaryDirectory() as folder, conditions(kind) as groups:
         report = Path(folder, "report.json")
-        watched = command(kind, "--seconds", str(seconds + 4))
+        watched = command(kind, "--seconds", str(seconds + 4 if not flags else 600))
+
+        def join() -> None:
+            for group in groups:
+                group.join(os.getpid())
+
         job = subprocess.Popen(
-            [stoker, "doctor", "--seconds", str(seconds), "--save", str(report), "--", *watched],
+            [stoker, "doctor", *flags, "--seconds", str(seconds), "--save", str(report), "--", *watched],
             env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=join if groups else None,
         )  # fmt: skip
         try:
-            _, said = job.communicate(timeout=seconds + 120)
+            _, said = job.communicate(timeout=2 * seconds + 120)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
@@ -135,14 +207,24 @@ def diagnose(kind: Kind, stoker: str, seconds: float) -> Result:
             return Result(kind.name, kind.set, kind.lacks, "", 1, 0, f"the job failed: {said.strip()[-300:]}", [])
         r = json.loads(report.read_text())
     advice = [f"{a['title']} ({a.get('gain', 0):.2f}): {a.get('command', '')}" for a in r["advice"]]
-    return Result(kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice)
+    return Result(
+        kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice, r["overhead"],
+        r["waiting"], verified=r.get("verified"),
+    )  # fmt: skip
 
 
 def rate(kind: Kind, seconds: float, without: str = "") -> float:
-    done = subprocess.run(
-        command(kind, "--seconds", str(seconds), *(["--without", without] if without else [])),
-        env=environment(), capture_output=True, text=True, timeout=seconds + 120, check=False,
-    )  # fmt: skip
+    with conditions(kind, without) as groups:
+
+        def join() -> None:
+            for group in groups:
+                group.join(os.getpid())
+
+        done = subprocess.run(
+            command(kind, "--seconds", str(seconds), *(["--without", without] if without else [])),
+            env=environment(), capture_output=True, text=True, timeout=seconds + 120, check=False,
+            preexec_fn=join if groups else None,
+        )  # fmt: skip
     for line in done.stdout.splitlines():
         if line.startswith("rate "):
             return float(line.split()[1])
@@ -194,8 +276,8 @@ def main(argv: list[str] | None = None) -> None:
     stoker = os.environ.get("STOKER_BINARY", str(ROOT / "bin" / "stoker"))
     results = []
     for k in kinds:
-        if k.needs and importlib.util.find_spec(k.needs) is None:
-            print(f"{k.name}: left out, {k.needs} is not installed", flush=True)
+        if why := missing(k):
+            print(f"{k.name}: left out, {why}", flush=True)
             continue
         r = diagnose(k, stoker, args.seconds)
         if not r.verdict:

@@ -72,7 +72,16 @@ func TestActions(t *testing.T) {
 			f.advise()
 		}
 		for _, c := range checks { // all of them: advise keeps three
+			n := len(f.advice)
 			c.advise(f)
+			if v := c.about().verdict; v != "" && v != f.r.Verdict || v == Unknown {
+				continue // of another verdict, or of none
+			}
+			for _, a := range f.advice[n:] {
+				if a.Gain <= 0 {
+					t.Errorf("%s: no gain: %+v", f.r.Verdict, a)
+				}
+			}
 		}
 		for _, a := range f.advice {
 			if a.Title == "" || a.Why == "" || strings.Contains(a.Why, "%!") {

@@ -168,8 +168,10 @@ type bin struct {
 	// threadLanes counts looks at lanes that are threads, and interpreter those that
 	// waited for the interpreter's lock.
 	threadLanes, interpreter float64
-	v                        [numMetrics]float64
-	gpus                     []float64 // utilisation times seconds, by device
+	// laneFaults counts looks at workers that waited for a page of a mapped file.
+	laneFaults float64
+	v          [numMetrics]float64
+	gpus       []float64 // utilisation times seconds, by device
 }
 
 func (b *bin) add(o *bin) {
@@ -187,6 +189,7 @@ func (b *bin) add(o *bin) {
 	b.training += o.training
 	b.threadLanes += o.threadLanes
 	b.interpreter += o.interpreter
+	b.laneFaults += o.laneFaults
 	for i := range b.trainerParts {
 		b.trainerParts[i] += o.trainerParts[i]
 		b.laneParts[i] += o.laneParts[i]

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"encoding/binary"
 	"strconv"
 	"strings"
 
@@ -183,11 +182,16 @@ func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *p
 		case kind == callFile:
 			b = blockStorage
 		case kind == callPoll:
-			b = s.ofPoll(fs, pid, sc)
+			if b = blockSleep; sc.Args[1]&0xffff != 0 {
+				b = s.ofAny(fs, pid, descriptors(fs, pid, sc))
+			}
+			if fs.Proc != proc.Live.Proc && b != blockSleep {
+				b = blockPipe // the list stands in the memory of the process
+			}
 		case kind == callSelect:
 			b = blockPipe
 		case kind == callEpoll:
-			b = s.ofEpoll(fs, pid, int(int32(sc.Args[0])))
+			b = s.ofAny(fs, pid, descriptors(fs, pid, sc))
 			if (b == blockLocal || b == blockPipe) && int32(sc.Args[3]) > 0 {
 				b = blockSleep // an event loop whose next event is a timer
 			}
@@ -239,59 +243,11 @@ func ofWchan(wchan string) blocker {
 	return blockUnknown
 }
 
-// maxPoll bounds how many descriptors of one poll are looked at.
-const maxPoll = 16
-
-// ofPoll looks at the descriptors that poll waits for. They stand in the
-// memory of the process, which may be closed to us.
-func (s *sockets) ofPoll(fs proc.FS, pid int, sc *proc.Syscall) blocker {
-	n := min(int(sc.Args[1]&0xffff), maxPoll)
-	if n == 0 {
-		return blockSleep
-	}
-	if fs.Proc != proc.Live.Proc {
-		return blockPipe
-	}
-	b := make([]byte, 8*n)
-	local := []unix.Iovec{{Base: &b[0]}}
-	local[0].SetLen(len(b))
-	remote := []unix.RemoteIovec{{Base: uintptr(sc.Args[0]), Len: len(b)}}
-	got, err := unix.ProcessVMReadv(pid, local, remote, 0)
-	if err != nil || got < 8 {
-		return blockUnknown
-	}
-	return s.ofAny(fs, pid, func(yield func(int)) {
-		for i := range got / 8 {
-			yield(int(int32(binary.LittleEndian.Uint32(b[8*i:]))))
-		}
-	})
-}
-
-// ofEpoll looks at the descriptors behind an epoll descriptor.
-func (s *sockets) ofEpoll(fs proc.FS, pid, fd int) blocker {
-	data, err := fs.Process(nil, pid, "fdinfo/"+strconv.Itoa(fd))
-	if err != nil {
-		return blockUnknown
-	}
-	return s.ofAny(fs, pid, func(yield func(int)) {
-		n := 0
-		for line := range strings.Lines(string(data)) {
-			f := strings.Fields(line)
-			if len(f) > 1 && f[0] == "tfd:" && n < maxPoll {
-				if fd, err := strconv.Atoi(f[1]); err == nil {
-					yield(fd)
-					n++
-				}
-			}
-		}
-	})
-}
-
 // ofAny returns what is most telling of several descriptors: an internet
 // socket beside pipes that only wake the thread up is what it waits for.
-func (s *sockets) ofAny(fs proc.FS, pid int, each func(yield func(fd int))) blocker {
+func (s *sockets) ofAny(fs proc.FS, pid int, fds []int) blocker {
 	best := blockUnknown
-	each(func(fd int) {
+	for _, fd := range fds {
 		b, _ := s.ofDescriptor(fs, pid, fd)
 		switch {
 		case b == blockNetwork, best == blockUnknown:
@@ -299,6 +255,6 @@ func (s *sockets) ofAny(fs proc.FS, pid int, each func(yield func(fd int))) bloc
 		case b == blockLocal && best == blockPipe:
 			best = b
 		}
-	})
+	}
 	return best
 }

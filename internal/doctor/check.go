@@ -34,6 +34,7 @@ var checks = []check{
 	ranksCheck{}, workersCheck{}, restartsCheck{}, interpreterCheck{},
 	cpuCheck{}, storageCheck{}, networkCheck{}, memoryCheck{}, handoffCheck{}, latencyCheck{},
 	acceleratorCheck{}, healthyCheck{}, unknownCheck{},
+	nativeCheck{}, partnersCheck{}, realtimeCheck{}, forksCheck{},
 	shmCheck{}, throttledCheck{},
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/units"
@@ -46,16 +47,16 @@ func (storageCheck) advise(f *findings) {
 			"the files lie on %s, where each read waits for another program or machine", kind)
 	}
 	small := size > 0 && size < 256e3
-	if r.Loader.Kind != "stoker" && packs && small && !remote {
+	if r.Loader.Kind != "stoker" && packs && small && !remote && !(s.capped() && size > bulk) {
 		why := "reading is %.0f%% of what making a batch takes; the disk reads " + units.Bytes(size) + " at a time, which is the small-file problem"
 		if file != "" {
 			why += "; for example " + strings.ReplaceAll(file, "%", "%%")
 		}
 		f.add(1/s.timeWithLess(Storage, 0.8), "put the examples into one file that is read in order", do, why, 100*s.cost(causeStorage))
 	}
-	if s.device > 0.9 {
-		f.add(1, "read less: "+c.sys.disk+" can give no more", Action{},
-			"it is busy %.0f%% of the time; more workers would only wait in its queue", 100*s.device)
+	if s.capped() {
+		f.add(1/s.timeWithLess(Storage, 0.5), "read half as much: "+c.sys.disk+" can give no more", Action{},
+			"%s; more workers would only wait in its queue", f.capText())
 	}
 	free := float64(c.sys.memory.Available)
 	if c.sys.limit.Limit > 0 {
@@ -63,6 +64,23 @@ func (storageCheck) advise(f *findings) {
 	}
 	f.add(r.Gains[Storage], "keep the data, or a part of it, in memory", f.cached(),
 		"%s of memory are free for it; every example in memory is one read less", units.Bytes(free))
+}
+
+// bulk is the size of reads from which a device is short of bytes rather than of reads.
+const bulk = 64 << 10
+
+// capText says why a device can give no more.
+func (f *findings) capText() string {
+	if most := f.c.sys.readBytes; most > 0 && f.per(mDiskRead) > cappedFrom*most {
+		return "the control group lets through " + units.Bandwidth(most)
+	}
+	if most := f.c.sys.readCount; most > 0 && f.per(mDiskReads) > cappedFrom*most {
+		return "the control group lets through " + units.Count(most) + " reads a second"
+	}
+	if f.per(mDiskBusy) > cappedFrom {
+		return fmt.Sprintf("it is busy %.0f%% of the time", 100*min(1, f.per(mDiskBusy)))
+	}
+	return "it gives as much however much is asked of it at once"
 }
 
 // cached is Stoker's loader on the job's data with a cache; nothing where that

@@ -15,6 +15,10 @@ func (throttledCheck) advise(f *findings) {
 			reason = name
 		}
 	}
-	f.add(0, "see why the accelerator is slowed down: "+reason, other("nvidia-smi -q -d PERFORMANCE"),
+	gain := 1.0
+	if clock := f.per(gGPUClock); clock > 0 && clock < 1 {
+		gain = 1 / (1 - f.s.step*(1-clock)) // the step at the highest clock
+	}
+	f.add(gain, "see why the accelerator is slowed down: "+reason, other("nvidia-smi -q -d PERFORMANCE"),
 		"%.0f%% of the time its driver held the clock down", 100*f.sum.v[mThrottleGPU]/f.sum.dt)
 }

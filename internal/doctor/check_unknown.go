@@ -1,5 +1,11 @@
 package doctor
 
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/units"
+)
+
 // unknownCheck is for a trainer that waits for something that was not seen.
 type unknownCheck struct{}
 
@@ -11,6 +17,37 @@ func (unknownCheck) gain(*findings) float64 { return 1 }
 
 func (unknownCheck) evidence(f *findings) {
 	f.say("none of what was seen at work explains the waiting")
+}
+
+// unseen says why there is no verdict.
+func (f *findings) unseen() string {
+	c, r := f.c, f.r
+	switch {
+	case c.denied:
+		return fmt.Sprintf("process %d belongs to another user or protects itself, so that neither what it waits for nor its frames can be read; run doctor as its user or as root", c.opt.PID)
+	case r.Loader.Trainers == 0 && !c.sawPython:
+		return "no Python runs in this job, and only of Python it can be told what is the step and what is loading" + c.busiest()
+	case r.Loader.Trainers == 0:
+		return "no training loop or data loader was seen at work in this process or its children" + c.busiest()
+	case c.framesOK == 0 && r.Waiting <= mostWaiting:
+		return "the trainer runs or sleeps, and without its Python frames the step looks like loading"
+	}
+	return fmt.Sprintf("the trainer waits for data %s of the time, and what for could not be seen", units.Whole(r.Waiting+f.s.other))
+}
+
+// busiest says what took most CPU time of a job in which nothing trains.
+func (c *collector) busiest() string {
+	var best *process
+	for _, p := range c.tree.members {
+		if best == nil || p.guessCPU > best.guessCPU || p.guessCPU == best.guessCPU && p.pid < best.pid {
+			best = p
+		}
+	}
+	passed := c.lastSlow.Sub(c.start).Seconds()
+	if best == nil || passed < 1 || best.guessCPU < 0.01*passed {
+		return ""
+	}
+	return fmt.Sprintf("; its busiest process is %s (%d), with %.2f cores", printable(best.comm), best.pid, best.guessCPU/passed)
 }
 
 func (unknownCheck) advise(f *findings) {

@@ -54,6 +54,12 @@ func (workersCheck) advise(f *findings) {
 			"%s wait for answers %.0f%% of the time, trainer waits %.0f%%", units.Plural(now, "thread"), 100*s.busy, 100*r.Waiting)
 		return
 	}
+	if r.Loader.Kind == "unknown" && now > 0 {
+		f.add(gain, fmt.Sprintf("make the batches in %s instead of %d", processes(per), max(1, now/trainers)), Action{},
+			"%s at work %.0f%% of the time each, trainer waits %.0f%%; the machine has %.3g cores, %.2f in use",
+			units.Plural(now, "process"), 100*s.busy, 100*r.Waiting, s.cores, min(s.cores, s.tree+s.outside))
+		return
+	}
 	do := dataLoader(option("num_workers", per), option("persistent_workers", true), option("prefetch_factor", 4))
 	if now == 0 {
 		f.add(gain, fmt.Sprintf("load in %s beside the step", processes(per)), do,

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/gpu"
+	"github.com/stokerdata/stoker/internal/libtime"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/pystack"
 )
@@ -52,6 +53,9 @@ type Options struct {
 // the same period and see the same part of it every time.
 const meanTick = 40 * time.Millisecond
 
+// earlyTick is that before the training begins, which is all that is looked for then.
+const earlyTick = 200 * time.Millisecond
+
 // wideEvery is how often the workers are looked at too: every so many ticks. The
 // gain hangs on how the trainer's own time divides, and it is one thread; of
 // workers there are many, and each look at all of them tells as much.
@@ -79,7 +83,10 @@ type collector struct {
 	memberState   // the job's processes: members.go
 	machineState  // the machine: machine.go
 	dataState     // the data and the code: data.go
+	partnerState  // who waits for whom: partners.go
+	nativeState   // in which libraries the data path runs: native.go
 
+	denied     bool // the kernel keeps from this user what the job waits for
 	start      time.Time
 	wall       time.Time
 	lastSlow   time.Time
@@ -107,6 +114,9 @@ func (c *collector) skip(format string, args ...any) {
 // skips is what could not be looked at until now.
 func (c *collector) skips() []string {
 	lines := slices.Concat(c.skipped, c.tree.unread)
+	if c.tree.full {
+		lines = append(lines, fmt.Sprintf("the job has more than %d processes: the others are not looked at", c.tree.most))
+	}
 	for _, pid := range slices.Sorted(maps.Keys(c.tree.members)) {
 		lines = append(lines, c.tree.members[pid].framesWhy)
 	}
@@ -148,6 +158,7 @@ func newCollector(opt Options) (*collector, error) {
 			tree: newTree(opt.FS, opt.PID), view: newViewer(), engines: map[int]*engineReader{}, laneLoaders: map[string]int{},
 		},
 		machineState: machineState{throttles: map[string]int{}},
+		nativeState:  nativeState{spent: map[string]int{}, spentAt: map[ownKey]map[string]int{}, faults: map[string]int{}},
 		dataState:    dataState{files: map[string]int{}, fsTypes: map[string]int{}, wheres: map[siteKey]int{}, locks: map[string]int{}, sources: map[string][]string{}},
 	}
 	if _, err := c.fs.Process(c.buf, opt.PID, "stat"); err != nil {
@@ -164,6 +175,9 @@ func newCollector(opt Options) (*collector, error) {
 			}
 			return p, nil
 		}
+	}
+	if opt.FS.Proc == proc.Live.Proc {
+		c.libs = libtime.New(opt.FS)
 	}
 	c.start, c.wall = time.Now(), time.Now()
 	c.cpuAtStart = proc.OwnCPU()
@@ -184,6 +198,7 @@ func newCollector(opt Options) (*collector, error) {
 func (c *collector) checkAccess() {
 	if _, err := c.fs.Process(c.buf, c.opt.PID, "io"); err != nil {
 		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+			c.denied = true
 			c.skip("disk reads per process and system calls: process %d belongs to another user or protects itself; run doctor as its user or as root", c.opt.PID)
 		}
 	}
@@ -192,6 +207,9 @@ func (c *collector) checkAccess() {
 func (c *collector) close() {
 	c.tree.close()
 	c.log.close()
+	if c.libs != nil {
+		c.libs.Close()
+	}
 	if c.gpus != nil {
 		c.gpus.Close()
 	}
@@ -214,7 +232,11 @@ func (c *collector) run(ctx context.Context) {
 		}
 		now := time.Now()
 		if now.Sub(c.lastSlow) >= slowEvery {
-			alive := c.updateTree(now)
+			// Thousands of processes are asked whether they are still there more rarely.
+			alive := true
+			if now.Sub(c.treeAt) >= slowEvery*time.Duration(1+len(c.tree.members)/256) {
+				alive = c.updateTree(now)
+			}
 			c.flush(now)
 			if !alive {
 				return
@@ -235,10 +257,12 @@ func (c *collector) run(ctx context.Context) {
 		}
 		// With many threads ticks become rarer, so that they stay cheap.
 		spent := proc.ThreadCPU()
-		tickCost += (spent - cpuBefore - tickCost) / (4 * wideEvery)
+		// The first look at a program takes many times what later ones do.
+		cost := min(spent-cpuBefore, 4*tickCost+500*time.Microsecond)
+		tickCost += (cost - tickCost) / (4 * wideEvery)
 		wait := max(meanTick, min(tickCost*tickBudget, time.Second))
 		if c.training.IsZero() {
-			wait *= 2 * wideEvery // only to see when the training begins
+			wait = max(wait, earlyTick)
 		}
 		timer.Reset(wait/2 + rand.N(wait))
 	}
@@ -295,11 +319,15 @@ func (l *timeline) last(seconds float64) timeline {
 func (c *collector) tick(now time.Time) {
 	c.hot = 0
 	for _, p := range c.tree.members {
-		p.sampled, p.cause, p.stalled = false, causeIdle, false
+		p.sampled, p.cause, p.stalled, p.mayWait = false, causeIdle, false, ownKey{}
 		clear(p.frames)
-		if p.role == roleTrainer || p.role == roleWorker {
+		if p.role == roleTrainer {
 			c.sampleFrames(p, now)
 		}
+	}
+	looked := c.someWorkers()
+	for _, p := range looked {
+		c.sampleFrames(p, now)
 	}
 	// Leaves of the tree first: what a helper is at explains what its parent
 	// waits for.
@@ -326,7 +354,9 @@ func (c *collector) tick(now time.Time) {
 		case roleHelper:
 			p.cause = c.sideCause(p, 0)
 		case roleWorker:
-			c.sampleWorker(p)
+			if slices.Contains(looked, p) {
+				c.sampleWorker(p)
+			}
 			workers = append(workers, p)
 		case roleTrainer:
 			trainers = append(trainers, p)
@@ -363,7 +393,7 @@ func (c *collector) tick(now time.Time) {
 			}
 			for _, w := range own {
 				if w.sampled {
-					r.lanes[w.cause]++
+					r.lanes[w.cause] += max(1, c.weight)
 				}
 			}
 		})
@@ -382,15 +412,50 @@ func (c *collector) tick(now time.Time) {
 		// Loaders with threads: those of Python tell by their frames what they do, of
 		// others what they are at while the trainer waits for them.
 		for _, p := range trainers {
-			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) || !p.stalled {
+			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) {
 				continue
 			}
-			if cause := c.sideCause(p, p.pid); cause != causeIdle {
-				c.countLane(cause)
-				c.bin.stalled[cause]++
+			switch cause := causeIdle; {
+			case p.stalled:
+				if cause = c.sideCause(p, p.pid); cause != causeIdle {
+					c.countLane(cause)
+					c.bin.stalled[cause]++
+				}
+			case p.mayWait.loop.fn != "":
+				if cause = c.sideCause(p, p.pid); cause != causeIdle {
+					var x ownStat
+					x.side[cause] = 1
+					c.bin.own.put(p.mayWait, x)
+				}
 			}
 		}
 	}
+}
+
+// maxWorkers bounds how many workers are looked at in a tick: of more of them each has
+// its turn, and stands for several.
+const maxWorkers = 32
+
+// someWorkers are the workers that are looked at in this tick.
+func (c *collector) someWorkers() []*process {
+	var all []*process
+	for _, p := range c.tree.members {
+		if p.role == roleWorker {
+			all = append(all, p)
+		}
+	}
+	c.weight = 1
+	if len(all) <= maxWorkers {
+		return all
+	}
+	slices.SortFunc(all, func(a, b *process) int { return a.pid - b.pid })
+	c.weight = float64(len(all)) / maxWorkers
+	out := make([]*process, 0, maxWorkers)
+	for i := range maxWorkers {
+		out = append(out, all[(c.turn+i)%len(all)])
+	}
+	c.turn = (c.turn + maxWorkers) % len(all)
+	return out
 }
 
 // tickTrainers looks at the main threads of the trainers alone.

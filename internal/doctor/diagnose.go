@@ -70,7 +70,7 @@ const mostWaiting = 0.15
 // fed is the rule for the verdicts that call a job fed, healthy and accelerator:
 // its trainer hardly waits. Whatever else was seen, one that does is starved, of
 // something that may not be known.
-func fed(r *Report) bool { return r.Waiting <= mostWaiting }
+func fed(r *Report, s *shares) bool { return r.Waiting+s.other <= mostWaiting }
 
 // decide names the verdict and says how sure it is.
 func (c *collector) decide(r *Report, s *shares, sum *bin) {
@@ -91,7 +91,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		lead := (best - second) / (best - 1)
 		over := min(1, (best-actGain)/0.15)
 		r.Confidence = sharp * (0.45 + 0.35*lead + 0.2*over)
-	case !fed(r):
+	case !fed(r, s):
 		// Something makes it wait, and what was seen at work is not it.
 		r.Verdict, r.Gain = Unknown, 1
 		r.Confidence = 0.3 * sharp
@@ -108,6 +108,10 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 			// What does not look like a training loop cannot be called fed.
 			r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 		}
+	}
+	if blind := c.framesOK == 0 && !s.exact && s.lanes == 0 && s.engine == nil; blind && (r.Verdict == Healthy || r.Verdict == Accelerator) {
+		// A thread that runs or sleeps may be in its step as well as in its loader.
+		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 	}
 	r.Confidence = round(min(0.99, max(0.01, r.Confidence)), 2)
 }
@@ -187,8 +191,8 @@ func (c *collector) loader(s *shares) Loader {
 }
 
 func (c *collector) torchWorkers(p *process) bool {
-	for _, child := range c.tree.childrenOf(p.pid) {
-		if child.comm == "pt_data_worker" {
+	for _, q := range c.tree.members {
+		if q.comm == "pt_data_worker" && c.tree.starter(q) == p {
 			return true
 		}
 	}
@@ -408,10 +412,7 @@ func (f *findings) line() (text string) {
 	}
 	switch r.Verdict {
 	case Unknown:
-		if r.Loader.Trainers == 0 {
-			return name + ": no training loop or data loader was seen at work in this process or its children"
-		}
-		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and what for could not be seen", name, units.Whole(r.Waiting))
+		return name + ": " + f.unseen()
 	case Healthy:
 		return fmt.Sprintf("%s: the trainer waits for data %s of the time, and nothing is worth removing", name, units.Whole(r.Waiting))
 	case Accelerator:
@@ -427,7 +428,7 @@ func (f *findings) line() (text string) {
 	if s.lanes == 0 && s.engine == nil && s.wait < 0.5*r.Waiting {
 		where = "the trainer loads data itself"
 	}
-	if r.Verdict == CPU && fed(r) && max(s.lag, s.delay) > 0.15 {
+	if r.Verdict == CPU && fed(r, s) && max(s.lag, s.delay) > 0.15 {
 		return fmt.Sprintf("%s: threads that could run wait for a core %s of that time; without that and %s it would run %s as fast",
 			name, units.Whole(max(s.lag, s.delay)), about.removed, times(r.Gain))
 	}

@@ -51,6 +51,8 @@ type systemState struct {
 	short   bool
 	shortAt time.Time
 	disk    string // the busiest device that the tree reads from
+	// What control groups let through from it a second; 0 for no limit.
+	readBytes, readCount float64
 	// partitions remembers which devices are parts of others.
 	partitions map[string]bool
 }
@@ -253,6 +255,9 @@ func (c *collector) slow(now time.Time, dt float64) {
 	if (v[mBusy]-v[mRun])/dt > 0.3 {
 		c.readOthers(now)
 	}
+	if rare {
+		c.findOutsider()
+	}
 	c.readEngines(now, put)
 	c.log.read(c, now, dt, put)
 	c.readGPUs(dt, put)
@@ -274,13 +279,16 @@ func (c *collector) disks(before map[[2]int]proc.Disk, put func(metric, float64)
 		if read > most || read == most && since(d.BusyMS, b.BusyMS) > float64(best.BusyMS) {
 			most = read
 			best = proc.Disk{
-				Name: d.Name, ReadBytes: d.ReadBytes - b.ReadBytes, Reads: d.Reads - b.Reads,
+				Major: d.Major, Minor: d.Minor, Name: d.Name, ReadBytes: d.ReadBytes - b.ReadBytes, Reads: d.Reads - b.Reads,
 				ReadMS: d.ReadMS - b.ReadMS, BusyMS: d.BusyMS - b.BusyMS,
 			}
 		}
 	}
 	if most < 0 {
 		return
+	}
+	if c.sys.disk != best.Name || c.seconds%rareEvery == 0 {
+		c.sys.readBytes, c.sys.readCount = c.fs.ReadLimits(c.sys.group, uint32(best.Major), uint32(best.Minor))
 	}
 	c.sys.disk = best.Name
 	put(mDiskBusy, float64(best.BusyMS)/1000)

@@ -23,6 +23,9 @@ type memberState struct {
 	lost        bool // a worker ended since the tree was brought up to date
 	engines     map[int]*engineReader
 	engine      engineTotals
+	sawPython   bool
+	turn        int      // which workers are looked at next, where there are many
+	weight      float64  // of each look at one
 	command     []string // of the root
 	// laneLoaders counts samples of workers by the loader that their frames show.
 	laneLoaders map[string]int
@@ -43,7 +46,9 @@ func (c *collector) updateTree(now time.Time) bool {
 		c.lastGuess = c.guessed()
 	}
 	alive := c.tree.update(now)
+	c.keepNative()
 	for _, p := range c.tree.members {
+		c.sawPython = c.sawPython || p.isPython
 		if p.role == roleWorker && !p.counted {
 			p.counted = true
 			c.workersEver++
@@ -170,12 +175,13 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 		return moment{}, "", false
 	}
 	file := ""
+	t.call = proc.Syscall{Running: true}
 	if m.state != 'R' {
 		var sc *proc.Syscall
 		if t.syscall != nil {
 			if data, err := t.syscall.ReadOnce(c.buf2); err == nil {
 				if s, err := proc.ParseSyscall(data); err == nil {
-					sc = &s
+					sc, t.call = &s, s
 				}
 			}
 		}
@@ -205,7 +211,7 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 // renewed notes that the trainer of a worker has to wait for another one's first
 // batch.
 func (c *collector) renewed(worker *process) {
-	if p := c.tree.members[worker.ppid]; p != nil && p.trainer != nil && p.trainer.phase > 0 {
+	if p := c.tree.starter(worker); p != nil && p.trainer != nil && p.trainer.phase > 0 {
 		p.trainer.fresh = true
 	}
 }
@@ -232,8 +238,17 @@ func (c *collector) sampleWorker(p *process) {
 		c.tree.retire(p)
 		return
 	}
+	if p.partner {
+		m.view = m.view.asFeeder()
+		c.meet(p) // what it waits for itself makes them too
+	}
 	p.sampled = true
 	p.cause, p.block = workerCause(m), m.block
+	c.noteNative(p.pid, p.pid)
+	if m.block == blockFault {
+		c.bin.laneFaults++
+		c.noteFault(p)
+	}
 	if m.block == blockFlock {
 		c.noteLock(file)
 	}

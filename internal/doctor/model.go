@@ -90,6 +90,16 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 		// It loads its data itself: its threads do something else.
 		sum.lanes, sum.stalled, sum.threadLanes = counts{}, counts{}, 0
 	}
+	if sum.laneFaults >= 0.2*sum.lanes[causeCPU] && sum.laneFaults >= fewSamples {
+		// What workers run in the kernel while pages of a mapped file are waited for as
+		// well brings those pages.
+		kernel := min(1, sum.v[mKernel]/max(sum.v[mRun], 1e-9))
+		for _, x := range []*counts{&sum.lanes, &sum.stalled} {
+			moved := kernel * x[causeCPU]
+			x[causeCPU] -= moved
+			x[causeStorage] += moved
+		}
+	}
 	if n := sum.lanes.total(); n > 0 && sum.training > 0 {
 		s.lanes = n / sum.training
 		for x := range s.use {
@@ -106,9 +116,7 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	}
 	if sum.dt > 0 {
 		s.tree = sum.v[mRun] / sum.dt
-		if sum.v[mReadBytes] > 0.5*sum.v[mDiskRead] && sum.v[mReadBytes] > 1<<20*sum.dt {
-			s.device = min(1, sum.v[mDiskBusy]/sum.dt)
-		}
+		s.device = c.deviceUse(l, &sum)
 		s.outside = max(0, (sum.v[mBusy]-sum.v[mRun])/sum.dt)
 		if q := c.sys.throttle.Quota; q > 0 {
 			s.limited = sum.v[mThrottled] / sum.dt / max(1, q)
@@ -391,7 +399,7 @@ func (s *shares) timeWithWorkers(n float64) float64 {
 	}
 	step := s.step + s.other
 	floor := s.tree / s.cores
-	if s.device > 0.9 {
+	if s.capped() {
 		floor = max(floor, s.device) // more requests only wait in its queue
 	}
 	if s.lanes == 0 {

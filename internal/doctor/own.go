@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -154,6 +153,8 @@ type ownStat struct {
 	ran       float64 // the others that ran
 	faults    float64 // beside all: those that waited for a page of a mapped file
 	slept     float64 // of step, those that only slept: a timer may be the step's or what makes the batch
+	waited    float64 // those that waited for other threads or processes
+	side      counts  // what the other threads of the process were at meanwhile
 }
 
 type ownCounts map[ownKey]ownStat
@@ -185,7 +186,12 @@ func (o *ownCounts) put(k ownKey, x ownStat) {
 		}
 	}
 	old := (*o)[k]
-	(*o)[k] = ownStat{old.all + x.all, old.step + x.step, old.ran + x.ran, old.faults + x.faults, old.slept + x.slept}
+	(*o)[k] = old.plus(x)
+}
+
+func (x ownStat) plus(y ownStat) ownStat {
+	x.side.add(y.side)
+	return ownStat{x.all + y.all, x.step + y.step, x.ran + y.ran, x.faults + y.faults, x.slept + y.slept, x.waited + y.waited, x.side}
 }
 
 func (o *ownCounts) add(other ownCounts) {
@@ -252,7 +258,7 @@ func (o ownCounts) making(text func(place) string) map[ownKey]bool {
 		}
 		for _, k := range keys {
 			x := o[k]
-			if x.ran+x.slept > 0 && x.step == x.slept && (k.body == loop.line || k.body < step && uses[k.body] == useProduces) {
+			if x.ran+x.slept+x.waited > 0 && x.step == x.slept && (k.body == loop.line || k.body < step && uses[k.body] == useProduces) {
 				out[k] = true
 			}
 		}
@@ -354,7 +360,7 @@ func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string
 			continue
 		}
 		y := lines[k.body]
-		lines[k.body] = ownStat{y.all + x.all, y.step + x.step, y.ran + x.ran, y.faults + x.faults, y.slept + x.slept}
+		lines[k.body] = y.plus(x)
 	}
 	ordered := make([]int, 0, len(lines))
 	for line := range lines {
@@ -398,77 +404,4 @@ func saysStep(line string) bool {
 		}
 	}
 	return containsAny(line, stepTexts)
-}
-
-// settle gives a timeline in which what makes batches ready counts as hand-off.
-func (c *collector) settle(l timeline) timeline {
-	var all ownCounts
-	for i := range l.bins {
-		all.add(l.bins[i].own)
-	}
-	copies := slices.ContainsFunc(l.bins, func(b bin) bool { return len(b.gpus) > 0 })
-	made := all.making(c.sourceLine)
-	found := all.preparing(c.sourceLine, copies)
-	if len(found) == 0 && len(made) == 0 {
-		return l
-	}
-	kernel, run := 0.0, 0.0
-	for i := range l.bins {
-		kernel += l.bins[i].v[mKernel]
-		run += l.bins[i].v[mRun]
-	}
-	kernel = min(1, kernel/max(run, 1e-9))
-	l.bins = slices.Clone(l.bins)
-	for i := range l.bins {
-		b := &l.bins[i]
-		b.ranks = maps.Clone(b.ranks)
-		for k, x := range b.own {
-			to := settlement(k, x, made, found, kernel)
-			b.move(to)
-			b.trainerParts[partPrepare] += to.ready
-			b.trainerParts[partFetch] += to.made + to.read + to.late
-		}
-		for pid, r := range b.ranks {
-			for k, x := range r.own {
-				r.move(settlement(k, x, made, found, kernel))
-			}
-			b.ranks[pid] = r
-		}
-	}
-	return l
-}
-
-// moved is how many samples of the step are something else: making a batch, waiting
-// for that, making it ready.
-type moved struct{ made, read, late, ready float64 }
-
-// What runs in the kernel where pages of a mapped file are waited for as well
-// brings those pages: kernel is the share of the job's CPU time that it has.
-func settlement(k ownKey, x ownStat, made, found map[ownKey]bool, kernel float64) moved {
-	switch {
-	case made[k]:
-		m := moved{made: x.ran, late: x.slept}
-		if x.faults >= 0.2*x.ran {
-			m.read = kernel * m.made
-			m.made -= m.read
-		}
-		return m
-	case found[k]:
-		return moved{ready: x.ran}
-	}
-	return moved{}
-}
-
-// move counts samples as what they are.
-func (t *trainerCounts) move(m moved) {
-	t.trainer[causeStep] -= m.made + m.read + m.late + m.ready
-	t.trainerRan[causeStep] -= m.made + m.read + m.ready
-	t.trainer[causeStorage] += m.read
-	t.trainerRan[causeStorage] += m.read
-	t.trainer[causeCPU] += m.made
-	t.trainerRan[causeCPU] += m.made
-	t.trainer[causeLatency] += m.late
-	t.trainer[causeHandoff] += m.ready
-	t.trainerRan[causeHandoff] += m.ready
-	t.ready += m.ready
 }

@@ -38,14 +38,11 @@ func (c *collector) sampleThreads(p *process) bool {
 			if !v.user && v.duty == dutyUnknown {
 				continue // of a library that does something of its own
 			}
-			v.part = partFetch
 		}
 		if v.steps {
 			continue
 		}
-		if v.duty == dutyUnknown || v.duty == dutyTrainer {
-			v.duty = dutyWorker
-		}
+		v = v.asFeeder()
 		m, file, ok := c.look(p, tid, nil)
 		if !ok {
 			continue
@@ -98,6 +95,7 @@ func (c *collector) sampleThreads(p *process) bool {
 		}
 		c.bin.laneParts[l.m.view.part]++
 		c.noteWhere(l.cause, l.m)
+		c.noteNative(p.pid, l.t.tid)
 		if p.stalled {
 			c.bin.stalled[l.cause] += 1 / float64(busy)
 		}
@@ -107,6 +105,22 @@ func (c *collector) sampleThreads(p *process) bool {
 	}
 	p.feeders = p.feeders || strong
 	return n > 0
+}
+
+// asFeeder is the view of a thread that makes batches, where its frames show no loader:
+// what it does is its own code.
+func (v view) asFeeder() view {
+	if !v.known {
+		return v
+	}
+	if v.part == partStep || v.part == partUnknown {
+		v.part = partFetch
+	}
+	if v.duty == dutyUnknown || v.duty == dutyTrainer {
+		v.duty = dutyWorker
+	}
+	v.steps = false
+	return v
 }
 
 // lookedIdle reports whether frames are those of an event loop with nothing to run.

@@ -22,7 +22,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	if !ok {
 		return
 	}
-	p.sampled = true
+	p.sampled, p.mayWait = true, ownKey{}
 	v := m.view
 	if v.known && v.duty == dutyWorker && p.trainer == nil {
 		// It was taken for a trainer because its command line is its own, as
@@ -35,6 +35,15 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.stepsSeen++
 	case v.known && v.part == partWait && v.collective == "":
 		p.waitsSeen++
+	}
+	fed := c.fedBy(p, m)
+	switch {
+	case fed:
+		p.waitsSeen++
+		p.fedLast = true
+	case p.fedLast && v.part != partImport:
+		p.fedLast = false
+		p.turns++
 	}
 	if p.trainer == nil && c.trains(p, v) {
 		p.trainer = &trainerState{since: now, loaders: map[string]int{}}
@@ -63,6 +72,9 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 	if cause == causeStep && p.feeders && m.block == blockLock && m.timed && v.known && v.collective == "" {
 		cause = causeWait // for the interpreter's lock, which the threads have that make its batches
+	}
+	if fed && cause == causeStep {
+		cause = causeWait
 	}
 	if p.trainer == nil {
 		p.guess[cause]++
@@ -93,10 +105,21 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	case cause == causeStep:
 		s.fresh = false
 	}
+	c.noteTrainerNative(p, cause, ownKey{loop: v.loop, body: v.body})
+	if m.block == blockFault {
+		c.noteFault(p)
+	}
 	b := &c.bin
 	together := cause == causeStep && v.collective != "" && (m.block == blockLock || m.block == blockNetwork || m.block == blockLocal || m.block == blockPipe)
 	if together {
 		c.collectives[v.collective]++
+	}
+	at := ownKey{v.loop, v.body, v.leaf}
+	own := cause == causeStep && v.known && v.loop.fn != ""
+	// Of what it waits for there, is told when it is known what the line does.
+	waits := own && !v.steps && !together && waitsForOthers(m.block)
+	if waits {
+		p.mayWait = at
 	}
 	count := func(t *trainerCounts) {
 		t.trainer[cause]++
@@ -110,10 +133,13 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 			t.ready++
 		}
 		if cause == causeStorage && v.known && v.loop.fn != "" && m.block == blockFault {
-			t.own.put(ownKey{v.loop, v.body, v.leaf}, ownStat{faults: 1})
+			t.own.put(at, ownStat{faults: 1})
 		}
-		if cause == causeStep && v.known && v.loop.fn != "" {
-			t.own.note(ownKey{v.loop, v.body, v.leaf}, v.steps || m.block == blockDevice, m.block == blockSleep, m.block == blockNone)
+		switch {
+		case waits:
+			t.own.put(at, ownStat{all: 1, waited: 1})
+		case own:
+			t.own.note(at, v.steps || m.block == blockDevice, m.block == blockSleep, m.block == blockNone)
 		}
 	}
 	count(&b.trainerCounts)
@@ -130,6 +156,28 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 }
 
+// waitsForOthers reports whether a block is one that other threads or processes end.
+func waitsForOthers(b blocker) bool {
+	return b == blockLock || b == blockPipe || b == blockLocal || b == blockChild
+}
+
+// fedBy reports whether a trainer waits for other processes of the job, which make
+// something for it: it does so outside of a training step, for what they hold the other
+// side of.
+func (c *collector) fedBy(p *process, m moment) bool {
+	v := m.view
+	if v.known && (v.steps || v.collective != "" || v.part == partImport || v.part == partManage) {
+		return false
+	}
+	switch {
+	case waitsForOthers(m.block):
+		return c.meet(p)
+	case m.block == blockNetwork:
+		c.partners(p, p.threads[p.pid]) // only to know who they are
+	}
+	return false
+}
+
 // trains reports whether a process shows that it trains: it is in a loader, has
 // workers, or keeps a step log.
 func (c *collector) trains(p *process, v view) bool {
@@ -141,8 +189,14 @@ func (c *collector) trains(p *process, v view) bool {
 	}
 	// A model or an optimizer at work, again and again, or now and then while it
 	// waits for something that others put into a queue.
-	return p.stepsSeen >= 3 || p.stepsSeen > 0 && p.waitsSeen >= 2 || c.log.has(p.pid)
+	// Or it takes turns at waiting for another process and at something of its own.
+	return p.turns >= fewTurns || p.stepsSeen >= 3 || p.stepsSeen > 0 && p.waitsSeen >= 2 || c.log.has(p.pid)
 }
+
+// fewTurns is how often a process must have gone on after waiting for another one, to be
+// one that works on what that makes. What only passes on the words of another program
+// is hardly ever seen at it.
+const fewTurns = 5
 
 // ofRank changes the counts of one of several trainers.
 func (c *collector) ofRank(pid int, change func(*rankCounts)) {
@@ -181,6 +235,6 @@ func countStall(stalled *counts, workers []*process) {
 }
 
 func (c *collector) countLane(cause cause) {
-	c.bin.lanes[cause]++
+	c.bin.lanes[cause] += max(1, c.weight)
 	c.samples++
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,6 +58,7 @@ type process struct {
 	cause   cause         // what the process is at in the current tick
 	block   blocker       // what its main thread waits for
 	stalled bool          // its main thread waits for a batch
+	mayWait ownKey        // it waits for others outside of any loader: for a batch or in the step
 
 	io       proc.IO
 	ioKnown  bool
@@ -65,6 +67,10 @@ type process struct {
 	switches [2]uint64
 	stat     proc.Stat
 
+	partner    bool   // a trainer was seen to wait for it again and again
+	awaited    int    // looks at that
+	turns      int    // times that it went on after it was seen waiting for another process
+	fedLast    bool   // it did so in the last look
 	guess      counts // of the main thread, before anything shows that it trains
 	guessCPU   float64
 	stepsSeen  int  // looks that found it in a training step
@@ -82,7 +88,10 @@ type trainerState struct {
 	loaders map[string]int // samples by kind of loader
 	fresh   bool           // its workers were started anew, and no batch of theirs has come yet
 	loop    loopAt         // where it asks for batches
-	chain   []loopAt       // functions that were on the stack whenever it was in no loader
+	// What the last look found, for what it ran until the next.
+	lastCause cause
+	lastAt    ownKey
+	chain     []loopAt // functions that were on the stack whenever it was in no loader
 }
 
 // A thread is one thread of a member.
@@ -90,6 +99,7 @@ type thread struct {
 	tid   int
 	comm  string
 	feeds feeding
+	call  proc.Syscall // what it waited in when it was last looked at
 	sched proc.Sched
 	known bool    // sched holds a value
 	share float64 // of a core in the last second, running or waiting for a core
@@ -133,8 +143,8 @@ func (p *process) renew(now time.Time, another bool) {
 	}
 	p.pythonTry, p.nextTry, p.framesWhy = 0, now, ""
 	p.cmd = nil
-	if p.trainer == nil {
-		p.role = roleUnknown
+	if p.trainer == nil && (another || !p.partner) {
+		p.role, p.partner, p.awaited = roleUnknown, false, 0
 	}
 }
 
@@ -163,10 +173,12 @@ type tree struct {
 	unread     []string // why the frames of some of those could not be read
 	started    int      // members that appeared after the first look
 	looked     bool
+	most       int  // how many are followed
+	full       bool // there are more
 }
 
 func newTree(fs proc.FS, root int) *tree {
-	return &tree{fs: fs, root: root, members: map[int]*process{}, others: map[int]struct{}{}}
+	return &tree{fs: fs, root: root, most: maxMembers, members: map[int]*process{}, others: map[int]struct{}{}}
 }
 
 // maxMembers bounds how many processes are followed.
@@ -209,7 +221,11 @@ func (t *tree) update(now time.Time) bool {
 	for grown := true; grown; {
 		grown = false
 		for pid, s := range parents {
-			if pid != t.root && t.members[s.PPID] == nil || len(t.members) >= maxMembers {
+			if pid != t.root && t.members[s.PPID] == nil {
+				continue
+			}
+			if len(t.members) >= t.most {
+				t.full = true
 				continue
 			}
 			t.members[pid] = &process{
@@ -229,7 +245,16 @@ func (t *tree) update(now time.Time) bool {
 		}
 	}
 	t.looked = true
+	all := make([]*process, 0, len(t.members))
 	for _, p := range t.members {
+		t.name(p)
+		all = append(all, p)
+	}
+	// Parents before their children: what a process is for depends on who started it.
+	slices.SortFunc(all, func(a, b *process) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
+	})
+	for _, p := range all {
 		t.assign(p)
 	}
 	return t.members[t.root] != nil
@@ -255,7 +280,7 @@ func (t *tree) children(now time.Time, found map[int]proc.Stat, stat func(int) (
 		}
 	}
 	buf := make([]byte, 4096)
-	for i := 0; i < len(queue) && i < maxMembers; i++ {
+	for i := 0; i < len(queue) && i < t.most; i++ {
 		pid := queue[i]
 		if t.members[pid] == nil {
 			s, ok := stat(pid)
@@ -289,6 +314,7 @@ func (t *tree) children(now time.Time, found map[int]proc.Stat, stat func(int) (
 			}
 		}
 	}
+	t.full = t.full || len(queue) > t.most
 	return true
 }
 
@@ -332,16 +358,20 @@ func (t *tree) close() {
 	}
 }
 
-// assign says what a process is for, as far as that shows from outside. The
-// frames may say better.
-func (t *tree) assign(p *process) {
+// name reads the command line of a process whose role is not known.
+func (t *tree) name(p *process) {
 	if p.cmd == nil || p.role == roleUnknown {
 		p.cmd = t.fs.Command(p.pid)
 		if p.cmd == nil {
 			p.cmd = []string{}
 		}
-		p.isPython = looksPython(p)
+		p.isPython = looksPython(p) || t.runsPython(p)
 	}
+}
+
+// assign says what a process is for, as far as that shows from outside. The
+// frames may say better.
+func (t *tree) assign(p *process) {
 	if p.role == roleWorker || p.role == roleEngine || p.trainer != nil {
 		return
 	}
@@ -349,15 +379,17 @@ func (t *tree) assign(p *process) {
 	parent := t.members[p.ppid]
 	underTrainer := parent != nil && (parent.role == roleTrainer || parent.role == roleWorker || parent.role == roleHelper)
 	switch {
-	case strings.Contains(line, "multiprocessing.resource_tracker"), strings.Contains(line, "multiprocessing.forkserver"):
+	case p.comm == "pt_data_worker", forked(p, parent) && isForkServer(parent):
+		p.role = roleWorker
+	case strings.Contains(line, "multiprocessing.resource_tracker"), isForkServer(p):
 		p.role = roleIgnored
 	case len(p.cmd) > 1 && p.cmd[1] == "serve" && strings.HasPrefix(filepath.Base(p.cmd[0]), "stoker"):
 		p.role = roleEngine
 	case len(p.cmd) > 1 && p.cmd[1] == "doctor" && strings.HasPrefix(filepath.Base(p.cmd[0]), "stoker"):
 		p.role = roleIgnored
-	case p.comm == "pt_data_worker", strings.Contains(line, "multiprocessing.spawn"):
+	case strings.Contains(line, "multiprocessing.spawn"):
 		p.role = roleWorker
-	case parent != nil && p.isPython && sameCommand(p.cmd, parent.cmd) && len(p.cmd) > 0:
+	case p.isPython && forked(p, parent):
 		// A fork without exec: what DataLoader, multiprocessing and Grain start.
 		p.role = roleWorker
 	case p.isPython:
@@ -369,9 +401,42 @@ func (t *tree) assign(p *process) {
 	default:
 		p.role = roleTrainer
 	}
-	if p.role == roleWorker && parent != nil {
-		parent.workerSeen = true
+	if starter := t.starter(p); p.role == roleWorker && starter != nil {
+		starter.workerSeen = true
 	}
+}
+
+// starter is the process that asked for another one: its parent, or who asked a fork
+// server for it.
+func (t *tree) starter(p *process) *process {
+	parent := t.members[p.ppid]
+	if parent != nil && isForkServer(parent) {
+		return t.members[parent.ppid]
+	}
+	return parent
+}
+
+// isForkServer reports whether a process only starts others for somebody: Python's
+// default from 3.14 on.
+func isForkServer(p *process) bool {
+	return p != nil && slices.ContainsFunc(p.cmd, func(word string) bool { return strings.Contains(word, "multiprocessing.forkserver") })
+}
+
+// forked reports whether a process is its parent's fork without another program. Its
+// command line is the parent's, unless one of them has given itself another name; its
+// stack began where the parent's did.
+func forked(p, parent *process) bool {
+	if parent == nil {
+		return false
+	}
+	return len(p.cmd) > 0 && sameCommand(p.cmd, parent.cmd) || p.stat.Stack != 0 && p.stat.Stack != 1 && p.stat.Stack == parent.stat.Stack
+}
+
+// runsPython reports whether a process's program is an interpreter, whatever the process
+// calls itself.
+func (t *tree) runsPython(p *process) bool {
+	name := filepath.Base(t.fs.Program(p.pid))
+	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pypy")
 }
 
 func looksPython(p *process) bool {

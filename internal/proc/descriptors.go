@@ -23,6 +23,39 @@ func (fs FS) Link(pid, fd int) string {
 	return string(b[:n])
 }
 
+// maxDescriptors bounds how many descriptors of a process are looked at.
+const maxDescriptors = 1024
+
+// Ends calls found with the inode of each pipe and socket that a process holds, and
+// whether it may write there.
+func (fs FS) Ends(pid int, found func(inode uint64, writes bool)) error {
+	who := strconv.Itoa(pid)
+	fds, err := fs.Numbers(who, "fd")
+	if err != nil {
+		return err
+	}
+	for _, fd := range fds[:min(len(fds), maxDescriptors)] {
+		kind, number, ok := strings.Cut(fs.Link(pid, fd), ":[")
+		if !ok || kind != "pipe" && kind != "socket" {
+			continue
+		}
+		inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
+		if err != nil {
+			continue
+		}
+		writes := true
+		if kind == "pipe" {
+			// The rights of the link are those of the descriptor.
+			var st unix.Stat_t
+			if unix.Lstat(fs.Path(pid, "fd/"+strconv.Itoa(fd)), &st) == nil {
+				writes = st.Mode&0o200 != 0
+			}
+		}
+		found(inode, writes)
+	}
+	return nil
+}
+
 // Memory files are what programs publish for others to read (memfd_create).
 // MemoryFiles opens those of a process that have a name, in the order of its
 // descriptors, and calls do with each until that returns false; do closes it or

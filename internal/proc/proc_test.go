@@ -44,13 +44,13 @@ func TestParseSmallFiles(t *testing.T) {
 	if s.UID != 1000 || s.EUID != 1001 || s.Inner != 5 || s.RSS != 2<<20 || s.Swap != 4096 || s.CPUs != 12 || s.Voluntary != 9 || s.Involuntary != 3 {
 		t.Errorf("status %+v", s)
 	}
-	if c, err := ParseSyscall([]byte("0 0x3 0x7ffd 0x20 0x0 0x0 0x0 0x7ffe 0x7fff\n")); err != nil || c.NR != 0 || c.Args[0] != 3 || c.Running {
+	if c, err := ParseSyscall([]byte("0 0x3 0x7ffd 0x20 0x0 0x0 0x0 0x7ffe 0x7fff\n")); err != nil || c.NR != 0 || c.Args[0] != 3 || c.PC != 0x7fff || c.Running {
 		t.Errorf("syscall %+v %v", c, err)
 	}
 	if c, err := ParseSyscall([]byte("running\n")); err != nil || !c.Running {
 		t.Errorf("running %+v %v", c, err)
 	}
-	if c, err := ParseSyscall([]byte("-1 0x7ffe 0x7fff\n")); err != nil || c.NR != -1 {
+	if c, err := ParseSyscall([]byte("-1 0x7ffe 0x7fff\n")); err != nil || c.NR != -1 || c.PC != 0x7fff {
 		t.Errorf("page fault %+v %v", c, err)
 	}
 	if c := ParseChildren([]byte("12 345 \n")); !reflect.DeepEqual(c, []int{12, 345}) {
@@ -60,7 +60,7 @@ func TestParseSmallFiles(t *testing.T) {
 		t.Errorf("statm %+v", m)
 	}
 	m, ok := ParseMapping("7f1c2000-7f1c4000 r-xp 00001000 08:01 77   /usr/lib/my lib.so")
-	if !ok || m != (Mapping{0x7f1c2000, 0x7f1c4000, 0x1000, "/usr/lib/my lib.so"}) {
+	if !ok || m != (Mapping{Start: 0x7f1c2000, End: 0x7f1c4000, Offset: 0x1000, Exec: true, Device: "08:01", Inode: 77, Name: "/usr/lib/my lib.so"}) {
 		t.Errorf("mapping %+v", m)
 	}
 	if ticks, err := ParseIdle([]byte("cpu  10 1 5 107 7 0\ncpu0 5 1 2 50 3 0\ncpu1 5 0 3 57 4 0\n"), []int{1}); err != nil || ticks != 61 {
@@ -239,6 +239,12 @@ func FuzzParsers(f *testing.F) {
 		ParseModel(data)
 		ParseSockets(data, func(uint64) {})
 		ParseUnix(data, func(uint64) {})
+		ParsePeers(data, func(inode uint64, _, _ string) {
+			if inode == 0 {
+				t.Error("no inode")
+			}
+		})
+		ParseUnixDiag(data, map[uint64]uint64{})
 		MountOf(ParseMounts(data), "/a/b")
 		for _, p := range ParseGroups(data) {
 			if p == "" || p[0] != '/' {

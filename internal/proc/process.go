@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // Ticks is the unit of the CPU times of /proc/PID/stat per second (USER_HZ),
@@ -25,7 +26,25 @@ type Stat struct {
 	Start   uint64 // after boot, in Ticks: with the PID it names a process for ever
 	RSS     uint64 // pages
 	Stack   uint64 // address at which the stack began: another one after each exec; 0 where it is not told
+	Rank    int    // real-time priority, 1 to 99; 0 for the others
+	Policy  Policy // how its main thread is scheduled
 	Blkio   uint64 // time waited for block devices in Ticks; 0 where delay accounting is off
+}
+
+// Policy is how the kernel schedules a thread.
+type Policy uint8
+
+// RealTime names the policies whose threads run before all others, "" for the rest.
+func (p Policy) RealTime() string {
+	switch p {
+	case 1:
+		return "SCHED_FIFO"
+	case 2:
+		return "SCHED_RR"
+	case 6:
+		return "SCHED_DEADLINE"
+	}
+	return ""
 }
 
 // ParseStat reads a stat file. The name may contain spaces and parentheses, so
@@ -58,7 +77,8 @@ func ParseStat(data []byte) (Stat, error) {
 	s.RSS = f.uint()
 	f.skip(3) // rsslim startcode endcode
 	s.Stack = f.uint()
-	f.skip(13) // kstkesp ... processor rt_priority policy: fields 29 to 41
+	f.skip(11) // kstkesp ... processor: fields 29 to 39
+	s.Rank, s.Policy = int(f.uint()), Policy(f.uint())
 	s.Blkio = f.uint()
 	return s, nil
 }
@@ -172,6 +192,16 @@ func ParseStatus(data []byte) Status {
 	return s
 }
 
+// Program is the path of the program that a process runs; "" where that may not be
+// seen.
+func (fs FS) Program(pid int) string {
+	name, err := os.Readlink(fs.Path(pid, "exe"))
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
 // Status reads the status file of a process.
 func (fs FS) Status(pid int) (Status, error) {
 	data, err := fs.Process(nil, pid, "status")
@@ -204,6 +234,7 @@ type Syscall struct {
 	Running bool // it runs or could: the file says nothing more
 	NR      int  // number of the call; -1 when it waits in a page fault
 	Args    [6]uint64
+	PC      uint64 // the instruction that called, or that needed the page; 0 where not said
 }
 
 // ParseSyscall reads /proc/PID/syscall.
@@ -218,7 +249,13 @@ func ParseSyscall(data []byte) (Syscall, error) {
 		return Syscall{}, malformed("syscall", data)
 	}
 	s := Syscall{NR: nr}
+	pc := func() uint64 {
+		f.next() // the stack
+		v, _ := strconv.ParseUint(strings.TrimPrefix(string(f.next()), "0x"), 16, 64)
+		return v
+	}
 	if nr < 0 {
+		s.PC = pc()
 		return s, nil
 	}
 	for i := range s.Args {
@@ -232,6 +269,7 @@ func ParseSyscall(data []byte) (Syscall, error) {
 		}
 		s.Args[i] = v
 	}
+	s.PC = pc()
 	return s, nil
 }
 

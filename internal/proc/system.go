@@ -257,6 +257,22 @@ func ParseSockets(data []byte, found func(inode uint64)) {
 	})
 }
 
+// ParsePeers reads /proc/PID/net/tcp or tcp6 and calls found with each connection: its
+// inode, and its two ends as the file has them.
+func ParsePeers(data []byte, found func(inode uint64, local, remote string)) {
+	eachLine(data, func(line []byte) {
+		f := fields(line)
+		if number := f.next(); len(number) < 2 || number[len(number)-1] != ':' {
+			return
+		}
+		local, remote := f.next(), f.next()
+		f.skip(6) // state, queues, timer, retransmits, uid, timeout
+		if inode := f.uint(); inode > 0 {
+			found(inode, string(local), string(remote))
+		}
+	})
+}
+
 // ParseUnix reads /proc/PID/net/unix and calls found with each inode.
 func ParseUnix(data []byte, found func(inode uint64)) {
 	eachLine(data, func(line []byte) {

@@ -9,13 +9,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 PATH = job.folder() / "rows.lmdb"
-N = 16384
+N = 49152  # more than is read in the time that a job runs
 if not PATH.exists():
-    env = lmdb.open(str(PATH), map_size=1 << 31)
+    env = lmdb.open(str(PATH), map_size=1 << 32)
     with env.begin(write=True) as t:
         for i in range(N):
             t.put(b"%08d" % i, np.random.default_rng(i).bytes(1 << 15))
     env.close()
+job.evict(PATH / "data.mdb")
 
 
 class Rows(Dataset):
@@ -27,8 +28,6 @@ class Rows(Dataset):
     def __getitem__(self, i):
         if self.env is None:
             self.env = lmdb.open(str(PATH), readonly=True, lock=False, readahead=False)
-        if i % 512 == 0:
-            job.evict(PATH / "data.mdb")
         with self.env.begin(buffers=True) as t:
             return torch.frombuffer(
                 bytearray(t.get(b"%08d" % (0 if job.without("storage") else i * 7919 % N))), dtype=torch.uint8

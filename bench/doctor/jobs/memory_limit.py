@@ -1,0 +1,35 @@
+"""Files that are read again and again, in a control group that has no room for them."""
+
+import time
+
+import job
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+PATH = job.folder() / "rows.raw"
+ROW, N = 1 << 18, 2048  # 512 MB
+if not PATH.exists() or PATH.stat().st_size < ROW * N:
+    with PATH.open("wb") as f:
+        for _ in range(N):
+            f.write(bytes(ROW))
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        with PATH.open("rb") as f:
+            f.seek(i * ROW)
+            return torch.tensor(len(f.read(ROW)))
+
+
+def train_step(x):
+    time.sleep(0.005)
+
+
+loader = DataLoader(Rows(), batch_size=16, num_workers=2, persistent_workers=True)
+while True:
+    for x in loader:
+        train_step(x)
+        job.tick()

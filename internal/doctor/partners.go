@@ -1,0 +1,374 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/proc"
+)
+
+// What feeds a step is told by what the trainer waits for: a pipe, a socket or a lock
+// has two sides, and the kernel says who holds the other one. A process that the trainer
+// is seen to wait for again and again makes its batches, whatever it is called and
+// whoever started it; what it waits for itself makes them too.
+
+const (
+	// partnerLooks is how often a trainer must have waited for a process.
+	partnerLooks = 3
+	// holdersAge is how old the list of who holds what must be to be made again for
+	// something that is not in it.
+	holdersAge = time.Second
+	// maxHolders bounds how many processes are asked what they hold.
+	maxHolders = 512
+	// maxOutside bounds how many things are remembered whose other side is not in the job.
+	maxOutside = 256
+	// futexPrivate in a call of futex says that only threads of one process use the lock.
+	futexPrivate = 128
+)
+
+// partnerState is who holds the other side of what members wait for.
+type partnerState struct {
+	holders  map[uint64][]holder // by the inode of a pipe or a socket
+	heldAt   time.Time
+	heldOf   int               // how many members had come and gone then
+	peers    map[uint64]uint64 // sockets by the inode of the other end
+	sharers  map[string][]int  // members that map a file, by its device and inode
+	sharedAt time.Time
+	outside  map[uint64]int // looks at waits for something that nobody in the job holds, by its inode
+	outsider string         // who holds the most frequent of them
+	asked    map[uint64]bool
+}
+
+type holder struct {
+	pid    int
+	writes bool
+}
+
+// partners are the members that hold the other side of what a thread of p waits for.
+func (c *collector) partners(p *process, t *thread) []*process {
+	if t == nil || t.call.Running {
+		return nil
+	}
+	var out []*process
+	add := func(pid int) {
+		q := c.tree.members[pid]
+		if q == nil || q == p || slices.Contains(out, q) || c.tree.above(q, p) {
+			return
+		}
+		switch q.role {
+		case roleIgnored, roleEngine:
+			return
+		case roleTrainer:
+			if q.trainer != nil || q.stepsSeen > 0 {
+				return // another rank
+			}
+		}
+		out = append(out, q)
+	}
+	switch calls[t.call.NR] {
+	case callLock:
+		if t.call.Args[1]&futexPrivate == 0 {
+			for _, pid := range c.sharersOf(p, t.call.Args[0]) {
+				add(pid)
+			}
+		}
+		return out
+	case callChild:
+		for _, q := range c.tree.childrenOf(p.pid) {
+			add(q.pid)
+		}
+		return out
+	}
+	for _, e := range c.waitsFor(p.pid, &t.call) {
+		end := c.otherEnd(e)
+		if end == 0 {
+			continue
+		}
+		mine, n := false, len(out)
+		for _, h := range c.holdersOf(end) {
+			mine = mine || h.pid == p.pid && h.writes
+			if e.socket || h.writes {
+				add(h.pid)
+			}
+		}
+		if len(out) == n && !mine && (len(c.outside) < maxOutside || c.outside[end] > 0) {
+			if c.outside == nil {
+				c.outside = map[uint64]int{}
+			}
+			c.outside[end]++
+		}
+	}
+	return out
+}
+
+// above reports whether q is an ancestor of p.
+func (t *tree) above(q, p *process) bool {
+	for n := 0; p != nil && n < 64; n++ {
+		if p.ppid == q.pid {
+			return true
+		}
+		p = t.members[p.ppid]
+	}
+	return false
+}
+
+// An end is one side of a pipe or of a connection.
+type end struct {
+	inode  uint64
+	socket bool
+}
+
+// waitsFor lists the pipes and sockets that a call waits for.
+func (c *collector) waitsFor(pid int, sc *proc.Syscall) []end {
+	var out []end
+	for _, fd := range descriptors(c.fs, pid, sc) {
+		kind, number, ok := strings.Cut(c.fs.Link(pid, fd), ":[")
+		if !ok || kind != "pipe" && kind != "socket" {
+			continue
+		}
+		if inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64); err == nil {
+			out = append(out, end{inode, kind == "socket"})
+		}
+	}
+	return out
+}
+
+// descriptors are those that a call waits to read from, as far as that can be seen.
+func descriptors(fs proc.FS, pid int, sc *proc.Syscall) []int {
+	switch calls[sc.NR] {
+	case callFD:
+		return []int{int(int32(sc.Args[0]))}
+	case callEpoll:
+		return epolled(fs, pid, int(int32(sc.Args[0])))
+	case callPoll:
+		return polled(fs, pid, sc.Args[0], int(sc.Args[1]&0xffff))
+	case callSelect:
+		return selected(fs, pid, sc.Args[1], int(sc.Args[0]&0xffff))
+	}
+	return nil
+}
+
+// maxPoll bounds how many descriptors of one poll are looked at.
+const maxPoll = 16
+
+// foreign reads memory of a process, which may be closed to us.
+func foreign(fs proc.FS, pid int, address uint64, b []byte) int {
+	if fs.Proc != proc.Live.Proc || len(b) == 0 || address == 0 {
+		return 0
+	}
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(b)}}, 0)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// polled are the descriptors of a poll.
+func polled(fs proc.FS, pid int, address uint64, n int) []int {
+	b := make([]byte, 8*min(n, maxPoll))
+	b = b[:foreign(fs, pid, address, b)]
+	var out []int
+	for i := range len(b) / 8 {
+		out = append(out, int(int32(binary.LittleEndian.Uint32(b[8*i:]))))
+	}
+	return out
+}
+
+// selected are the descriptors that a select waits to read from.
+func selected(fs proc.FS, pid int, address uint64, n int) []int {
+	b := make([]byte, 8*((min(n, 1024)+63)/64))
+	b = b[:foreign(fs, pid, address, b)]
+	var out []int
+	for i := 0; i < 8*len(b) && len(out) < maxPoll; i++ {
+		if b[i/8]&(1<<(i%8)) != 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// epolled are the descriptors behind one of epoll.
+func epolled(fs proc.FS, pid, fd int) []int {
+	data, err := fs.Process(nil, pid, "fdinfo/"+strconv.Itoa(fd))
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) > 1 && f[0] == "tfd:" && len(out) < maxPoll {
+			if fd, err := strconv.Atoi(f[1]); err == nil {
+				out = append(out, fd)
+			}
+		}
+	}
+	return out
+}
+
+// otherEnd is what the other side holds: the same inode of a pipe, that of the socket
+// at the other end of a connection; 0 where that is not on this machine or not known.
+func (c *collector) otherEnd(e end) uint64 {
+	if !e.socket {
+		return e.inode
+	}
+	c.holdersOf(e.inode) // brings the list of connections up to date
+	return c.peers[e.inode]
+}
+
+// holdersOf lists the members that hold a pipe or a socket.
+func (c *collector) holdersOf(inode uint64) []holder {
+	// Who has come since may hold it too.
+	came := c.tree.started + c.tree.ended
+	if _, ok := c.holders[inode]; !ok || came != c.heldOf {
+		if now := time.Now(); now.Sub(c.heldAt) > holdersAge {
+			c.heldAt, c.heldOf = now, came
+			c.listHolders()
+		}
+	}
+	return c.holders[inode]
+}
+
+// listHolders asks every member what it holds, and the kernel which sockets are
+// connected to which.
+func (c *collector) listHolders() {
+	c.holders, c.peers = map[uint64][]holder{}, map[uint64]uint64{}
+	asked := 0
+	for pid := range c.tree.members {
+		if asked++; asked > maxHolders {
+			break
+		}
+		_ = c.fs.Ends(pid, func(inode uint64, writes bool) {
+			c.holders[inode] = append(c.holders[inode], holder{pid, writes})
+		})
+	}
+	if c.fs.Proc == proc.Live.Proc {
+		if peers, err := proc.UnixPeers(); err == nil {
+			c.peers = peers
+		}
+	}
+	ends := map[string]uint64{}
+	var pairs [][2]string
+	var inodes []uint64
+	for _, name := range []string{"net/tcp", "net/tcp6"} {
+		data, err := c.fs.Process(nil, c.opt.PID, name)
+		if err != nil {
+			continue
+		}
+		proc.ParsePeers(data, func(inode uint64, local, remote string) {
+			ends[local+" "+remote] = inode
+			pairs, inodes = append(pairs, [2]string{local, remote}), append(inodes, inode)
+		})
+	}
+	for i, p := range pairs {
+		if end, ok := ends[p[1]+" "+p[0]]; ok {
+			c.peers[inodes[i]] = end // both are on this machine
+		}
+	}
+}
+
+// sharersOf lists the members that map the file at an address of p's memory.
+func (c *collector) sharersOf(p *process, address uint64) []int {
+	at, err := c.fs.Mappings(p.pid, func(m *proc.Mapping) bool { return m.Start <= address && address < m.End })
+	if err != nil || len(at) == 0 || !at[0].Shared || at[0].Inode == 0 {
+		return nil
+	}
+	key := at[0].Device + " " + strconv.FormatUint(at[0].Inode, 10)
+	if found, ok := c.sharers[key]; ok && time.Since(c.sharedAt) < 3*holdersAge {
+		return found
+	}
+	if c.sharers == nil || time.Since(c.sharedAt) >= 3*holdersAge {
+		c.sharers, c.sharedAt = map[string][]int{}, time.Now()
+	}
+	var out []int
+	asked := 0
+	for pid := range c.tree.members {
+		if asked++; asked > maxHolders {
+			break
+		}
+		found, err := c.fs.Mappings(pid, func(m *proc.Mapping) bool {
+			return m.Shared && m.Inode == at[0].Inode && m.Device == at[0].Device
+		})
+		if err == nil && len(found) > 0 {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	c.sharers[key] = out
+	return out
+}
+
+// meet notes that p was seen waiting for others, and reports whether they are members of
+// the job that make something for it.
+func (c *collector) meet(p *process) bool {
+	found := false
+	for _, q := range c.partners(p, p.threads[p.pid]) {
+		found = true
+		if v := q.frames[q.pid]; v.known && v.part == partImport {
+			continue // it has not begun
+		}
+		q.awaited++
+		if q.awaited >= partnerLooks && q.role != roleWorker && q.trainer == nil && (p.trainer != nil || p.partner) {
+			q.role, q.partner = roleWorker, true
+			p.workerSeen = p.workerSeen || q.isPython
+		}
+	}
+	return found
+}
+
+// findOutsider names the process outside of the job that trainers wait for most. Every
+// process of the machine is asked what it holds, once for each such thing.
+func (c *collector) findOutsider() {
+	most, inode := partnerLooks, uint64(0)
+	for i, n := range c.outside {
+		if i != 0 && (n > most || n == most && i < inode) {
+			most, inode = n, i
+		}
+	}
+	if inode == 0 || c.asked[inode] || len(c.asked) > 4 {
+		return
+	}
+	if c.asked == nil {
+		c.asked = map[uint64]bool{}
+	}
+	c.asked[inode] = true
+	pids, err := c.fs.Numbers()
+	if err != nil {
+		return
+	}
+	for _, pid := range pids[:min(len(pids), 4096)] {
+		if c.tree.members[pid] != nil {
+			continue
+		}
+		holds := false
+		_ = c.fs.Ends(pid, func(i uint64, _ bool) { holds = holds || i == inode })
+		if holds {
+			name := "a program"
+			if data, err := c.fs.Process(nil, pid, "comm"); err == nil {
+				name = printable(string(trimSpace(data)))
+			}
+			c.outsider = fmt.Sprintf("%s (process %d)", name, pid)
+			return
+		}
+	}
+}
+
+// partnersCheck says who outside of the job the trainer waits for.
+type partnersCheck struct{ remedy }
+
+func (partnersCheck) about() about { return about{name: "partners"} }
+
+func (partnersCheck) evidence(f *findings) {
+	if f.c.outsider != "" && f.r.Waiting > 0.05 {
+		f.say("what it waits for comes from %s, which is no part of the job: watch that too", f.c.outsider)
+	}
+}
+
+func (partnersCheck) advise(*findings) {}
