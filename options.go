@@ -58,6 +58,9 @@ type Options struct {
 	// CacheMemory is the part of Memory in which what is read of data in other places is
 	// kept, so that later epochs read the rest of it only.
 	CacheMemory int64
+	// Stage is a folder, on a fast disk of this machine, in which data in other places is
+	// copied while it is read; later epochs and jobs read the copy. It excludes Cache.
+	Stage string
 	// SkipErrors replaces records that cannot be read or decoded by the next
 	// good one of the source, instead of failing. See Loader.Skipped.
 	SkipErrors bool
@@ -223,7 +226,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 		Source: url, View: o.View, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Window: o.Window, Seed: o.Seed, DropLast: o.DropLast, Uneven: o.Uneven,
 		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch, Lookahead: o.Lookahead,
 		Fields: o.Fields, Pad: o.Pad, Bucket: o.Bucket, Sequence: o.Sequence, ApplyOrientation: o.ApplyOrientation,
-		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit, CacheMemory: o.CacheMemory,
+		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit, CacheMemory: o.CacheMemory, Stage: o.Stage,
 	}
 	if o.Cache {
 		c.Cache = pipeline.CacheAuto

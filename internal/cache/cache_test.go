@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		fill(what)
 		return
 	}
+	if what := os.Getenv(stageVariable); what != "" {
+		copyChunks(what)
+		return
+	}
 	if what := os.Getenv(chunksVariable); what != "" {
 		keepChunks(what)
 		return

@@ -164,6 +164,8 @@ type Stats struct {
 	CacheMemory *keep.Stats `json:"cache_memory,omitempty"`
 	// CacheDisk is what came of what is kept of data far away on a disk, nil where nothing is.
 	CacheDisk *nearby.Stats `json:"cache_disk,omitempty"`
+	// Stage says how far the copy of the data on this machine is, nil where none is made.
+	Stage *nearby.StageStats `json:"stage,omitempty"`
 	// NumGC counts garbage collections of the process, RSS is its resident
 	// memory in bytes (shared ring included), Private what it shares with
 	// nobody.

@@ -95,6 +95,9 @@ type Config struct {
 	Cache      string `json:"cache"`
 	CacheDir   string `json:"cache_dir"`
 	CacheLimit int64  `json:"cache_limit"`
+	// Stage is a folder in which data in other places is copied while it is read, "" for
+	// none.
+	Stage string `json:"stage"`
 	// CacheMemory is the part of Memory, in bytes, in which what is read of data in other
 	// places is kept for the next epochs.
 	CacheMemory int64 `json:"cache_memory"`
@@ -196,7 +199,7 @@ func checkParts(data []byte) error {
 var configKeys = []string{
 	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
 	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
-	"cache", "cache_dir", "cache_limit", "cache_memory",
+	"cache", "cache_dir", "cache_limit", "cache_memory", "stage",
 }
 
 // ConfigKeys returns the keys of the JSON form.
@@ -236,6 +239,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("lookahead is %d bytes, must be between 0 (default) and a terabyte", c.Lookahead)
 	case c.Cache != "" && c.Cache != CacheAuto && c.Cache != CacheOff:
 		return c, fmt.Errorf("cache is %q, must be %q or %q", c.Cache, CacheAuto, CacheOff)
+	case c.Stage != "" && c.Cache == CacheAuto:
+		return c, fmt.Errorf("stage and cache exclude each other: both keep what is read on a disk; stage keeps all of it")
 	case c.CacheMemory < 0:
 		return c, fmt.Errorf("cache_memory is %d bytes, must not be negative", c.CacheMemory)
 	case c.CacheLimit < 0:

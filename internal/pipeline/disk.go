@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"context"
+	"fmt"
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/budget"
@@ -15,6 +17,9 @@ const maxBuffers = 8
 // onDisk is what is kept of data far away on a disk of this machine.
 type onDisk struct {
 	*nearby.Cache
+	staged  *nearby.Staged // a copy of all of it, in its place
+	ended   chan struct{}  // closed when the first epoch has ended
+	endOnce sync.Once
 	buffers int // 0: nothing is kept
 	largest int64
 	mu      sync.Mutex
@@ -41,10 +46,13 @@ func (d *onDisk) noted() string {
 // kept there: records are asked for one by one where the order is no window, and a chunk
 // is read as a whole for each.
 func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
-	if p.cfg.Cache != CacheAuto || p.kept.src != nil || !nearby.Of(p.src) {
+	if p.cfg.Stage != "" && !nearby.Of(p.src) {
+		d.say(p, fmt.Sprintf("stage is for data in other places; %s is on this machine", info.URL))
+	}
+	if p.cfg.Cache != CacheAuto && p.cfg.Stage == "" || p.kept.src != nil || !nearby.Of(p.src) {
 		return
 	}
-	if !p.worthKeeping(info) {
+	if p.cfg.Stage == "" && !p.worthKeeping(info) {
 		d.say(p, "nothing is cached on a disk: less than half of the data is wanted, and it would be read as a whole")
 		return
 	}
@@ -52,6 +60,9 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	n := maxBuffers
 	if p.window != nil && p.window.own != nil {
 		n = 1
+	}
+	if p.cfg.Stage != "" {
+		n = max(n, 2) // one is for what nobody reads
 	}
 	for before := *r; n > 0; n /= 2 {
 		*r = before
@@ -87,8 +98,19 @@ func (p *Pipeline) worthKeeping(info *driver.Info) bool {
 }
 
 // open opens the cache. That there is none is no failure: everything works without.
-func (d *onDisk) open(p *Pipeline) error {
+func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 	if d.buffers == 0 {
+		return nil
+	}
+	if p.cfg.Stage != "" {
+		s, err := nearby.OpenStage(ctx, p.src, nearby.StageOptions{
+			Dir: p.cfg.Stage, Buffers: max(d.buffers-1, 1), Largest: d.largest, Say: func(what string) { d.say(p, what) },
+		})
+		if err != nil {
+			d.say(p, "nothing is copied: "+err.Error())
+			return nil
+		}
+		d.staged, d.ended = s, make(chan struct{})
 		return nil
 	}
 	c, err := nearby.Open(p.src, nearby.Options{
@@ -103,6 +125,20 @@ func (d *onDisk) open(p *Pipeline) error {
 	return nil
 }
 
+// copyRest copies what nobody reads, once the first epoch has ended.
+func (d *onDisk) copyRest(p *Pipeline) {
+	if d.staged != nil {
+		p.spawn("stage", func() { d.staged.Run(p.ctx, d.ended, p.objects.Read) })
+	}
+}
+
+// epochEnded says that an epoch has.
+func (d *onDisk) epochEnded() {
+	if d.staged != nil {
+		d.endOnce.Do(func() { close(d.ended) })
+	}
+}
+
 // inMemory says which pieces are kept in memory as a whole.
 func (p *Pipeline) inMemory() func(disk.Piece) bool {
 	if p.ram == nil {
@@ -113,14 +149,22 @@ func (p *Pipeline) inMemory() func(disk.Piece) bool {
 
 // close ends the use of the cache, when nobody reads any more.
 func (d *onDisk) close() error {
-	if d.Cache == nil {
-		return nil
+	switch {
+	case d.staged != nil:
+		return d.staged.Close()
+	case d.Cache != nil:
+		return d.Cache.Close()
 	}
-	return d.Cache.Close()
+	return nil
 }
 
 // count puts the cache into the statistics.
 func (d *onDisk) count(s *Stats) {
+	if d.staged != nil {
+		st := d.staged.Stats()
+		st.Note = d.noted()
+		s.Stage = &st
+	}
 	if d.Cache == nil {
 		return
 	}

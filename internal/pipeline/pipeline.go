@@ -265,7 +265,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.objects = direct.NewObjects(p.src, &retry.Options{Retried: func(error) { p.retries.Add(1) }})
 	p.objects.Decorate = cfg.Decorate
-	if err := p.caches(plan.Cache - int64(p.disk.buffers)*p.disk.largest); err != nil {
+	if err := p.caches(ctx, plan.Cache-int64(p.disk.buffers)*p.disk.largest); err != nil {
 		return err
 	}
 	p.info.CacheNote = cmp.Or(p.kept.noted(), p.disk.noted(), p.ramNote)
@@ -296,6 +296,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 	for _, w := range p.workers {
 		p.spawn("decode", w.loop)
 	}
+	p.disk.copyRest(p)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/nearby"
@@ -31,7 +32,7 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 
 // caches puts what is kept in memory, and behind it what is kept on a disk, in front of
 // the stores that records are read from.
-func (p *Pipeline) caches(bytes int64) error {
+func (p *Pipeline) caches(ctx context.Context, bytes int64) error {
 	below := p.cfg.Decorate
 	if bytes > 0 {
 		var err error
@@ -39,17 +40,20 @@ func (p *Pipeline) caches(bytes int64) error {
 			return fmt.Errorf("cache_memory: %w", err)
 		}
 	}
-	if err := p.disk.open(p); err != nil {
+	if err := p.disk.open(ctx, p); err != nil {
 		return err
 	}
-	if p.ram == nil && p.disk.Cache == nil {
+	if p.ram == nil && p.disk.Cache == nil && p.disk.staged == nil {
 		return nil
 	}
 	p.objects.Decorate = func(s store.Store) store.Store {
 		if below != nil {
 			s = below(s)
 		}
-		if p.disk.Cache != nil {
+		switch {
+		case p.disk.staged != nil:
+			s = p.disk.staged.Store(s)
+		case p.disk.Cache != nil:
 			s = p.disk.Store(s)
 		}
 		if p.ram != nil {

@@ -245,6 +245,7 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 			Pos: item.Position{Epoch: e.epoch + 1}}
 		s.skipped, s.bad = 0, nil
 		s.pop()
+		p.disk.epochEnded()
 		return ev, nil, true
 	}
 	b := &p.batches[e.slot]

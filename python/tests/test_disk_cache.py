@@ -12,6 +12,7 @@ import pytest
 from test_remote import BUCKET, SECRET, run, s3
 
 import stoker
+from conftest import wait_for
 
 __all__ = ["s3"]
 Make = Callable[..., stoker.Loader]
@@ -117,3 +118,39 @@ def test_no_room_for_a_cache(pack: Path, make: Make, tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="there is no cache"):
         loader = make(URL, batch_size=50, cache_dir=tmp_path / "file")
     assert sum(len(b.index) for b in loader) == 3000
+
+
+def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) -> None:
+    def load(source: object, **options: object) -> stoker.Loader:
+        return make(source, batch_size=50, shuffle=True, seed=3, memory="256MiB", **options)
+
+    scratch = tmp_path / "scratch"
+    total = sum(p.stat().st_size for p in pack.glob("*.arrow"))
+    loader = load(URL, stage=scratch)
+    for a, b in zip(load(pack), loader, strict=True):
+        assert np.array_equal(a[0], b[0])
+    wait_for(lambda: loader.stats()["engine"]["stage"]["whole"])
+    assert network(loader) <= 1.05 * total
+    (copy,) = scratch.iterdir()
+    assert copy.name.startswith("train-") and not copy.name.endswith(".part")
+    assert {p.name: p.read_bytes() for p in copy.iterdir()} == {
+        p.name: p.read_bytes() for p in (s3 / "packs/train").iterdir()
+    }
+    assert "is whole" in run(binary, "verify", copy)
+    loader.close()
+
+    again = load(URL, stage=scratch)
+    before = network(again)
+    for a, b in zip(load(pack), again, strict=True):
+        assert np.array_equal(a[0], b[0])
+    assert network(again) == before and again.stats()["engine"]["stage"]["whole"]
+    again.close()
+
+    # Where a file of the copy is gone, the object is read.
+    next(copy.glob("*.arrow")).unlink()
+    again = load(URL, stage=scratch)
+    assert sum(len(b.index) for b in again) == 3000
+    with pytest.raises(stoker.StokerError, match="exclude each other"):
+        load(URL, stage=scratch, cache_dir=tmp_path / "nvme")
+    with pytest.warns(RuntimeWarning, match="stage is for data in other places"):
+        load(pack, stage=scratch)

@@ -36,7 +36,7 @@ _ARGUMENTS = [
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
     "kinds", "resolution", "dedupe", "tensors", "tensors_of", "map", "batch_map", "workers", "cache", "cache_dir",
-    "cache_limit", "cache_memory", "device", "on_device",
+    "cache_limit", "cache_memory", "stage", "device", "on_device",
 ]  # fmt: skip
 
 
@@ -148,6 +148,9 @@ class Loader:
         cache_memory: the part of ``memory`` in which what is read of data in other places (buckets, web servers) is
             kept, so that later epochs read only the rest of it, in bytes or as ``"20GB"``.
             ``stats()["engine"]["cache_memory"]`` says what it saves.
+        stage: a folder on a disk of this machine in which data in other places is copied while it is read: the
+            first epoch runs at the pace of the bucket, later ones and other jobs read the copy.
+            ``stats()["engine"]["stage"]`` says how far it is. In the place of ``cache``.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
         sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
@@ -226,6 +229,7 @@ class Loader:
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         cache_memory: int | str | None = None,
+        stage: str | os.PathLike[str] | None = None,
         on_error: str = "raise",
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
@@ -285,6 +289,7 @@ class Loader:
             "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
             "cache_limit": _options.size("cache_limit", cache_limit),
             "cache_memory": _options.size("cache_memory", cache_memory),
+            "stage": "" if stage is None else os.path.abspath(os.path.expanduser(os.fspath(stage))),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
             "layout": "NCHW" if self.layout == "NCHW" else "NHWC",
