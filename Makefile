@@ -65,12 +65,17 @@ demo: build build/venv-demo ## feed a small training loop; DATA=folder uses your
 	@$(VENV) scripts/demo$(if $(KIND),_$(KIND)).py $(if $(DATA),--data '$(DATA)')
 
 .PHONY: bench
-bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes
+bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 minutes; SUITES=remote: data that lies elsewhere
+ifeq ($(SUITES),remote)
+	@bench/setup.sh side mds remote
+	@$(VENV) -m bench.remote $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
+else
 	@$(if $(QUICK),true,bench/setup.sh)
 	@$(VENV) -m bench.run $(if $(QUICK),--quick) $(if $(SUITES),--suites $(SUITES)) $(if $(STEPS),--steps $(STEPS)) \
 		$(if $(ARMS),--arms '$(ARMS)') $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) \
 		$(if $(DATA),--data '$(DATA)') $(if $(RESUME),--resume)
 	@$(if $(QUICK),true,$(VENV) -m bench.report)
+endif
 
 .PHONY: bench-against
 bench-against: build build/venv-test ## this checkout beside BASE=commit, in turns: is anything slower? 15 minutes

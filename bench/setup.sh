@@ -87,6 +87,7 @@ side()  { env side torch webdataset==1.0.2 litdata==0.2.76 opencv-python-headles
 robots() { system robots libavcodec59 libavformat59 libavdevice59 libavfilter8 libswscale6
           env robots torch alone:lerobot==0.4.4; }
 public() { env public torch jsonargparse==4.40.0 evaluate==0.4.6; }
+remote() { system remote fio nginx-light curl; env remote torch obstore==0.12.1 boto3==1.44.5 s3torchconnector==1.5.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }
 mds()   { env mds torch mosaicml-streaming==0.13.0; }
 spdl()  { system spdl libavfilter8 libavdevice59 libavformat59 libavcodec59 libswscale6
           env spdl plain numpy==2.4.6 spdl==0.8.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }
@@ -100,7 +101,7 @@ ffcv()  { system ffcv build-essential pkg-config libturbojpeg0-dev libopencv-dev
 for name in "${@:-side mds spdl grain dali tf datago ffcv}"; do
   for one in $name; do
     case $one in
-      side | robots | public | mds | spdl | grain | dali | tf | datago | ffcv) "$one" ;;
+      side | remote | robots | public | mds | spdl | grain | dali | tf | datago | ffcv) "$one" ;;
       *) say "no environment is called $one"; exit 2 ;;
     esac
   done

@@ -86,7 +86,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, Job]:
     p.add_argument("--decode", default="", help="which decoder, where the loader leaves that to its user")
     p.add_argument("--geometry", choices=["random", "centre", "none"], default="random")
     p.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
-    p.add_argument("--mode", choices=["measure", "flow", "handoff", "foreground", "check"], default="measure")
+    p.add_argument("--mode", choices=["measure", "flow", "handoff", "foreground", "check", "epoch"], default="measure")
     p.add_argument("--seconds", type=float, default=5, help="shortest window")
     p.add_argument("--warmup", type=float, default=2, help="shortest warm-up")
     p.add_argument("--records", type=int, default=0, help="check: the number of records of an epoch")
@@ -94,7 +94,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, Job]:
     p.add_argument("--keep", default="", help="check: file for the images to compare")
     a = p.parse_args(argv)
     options = dict(o.partition("=")[::2] for o in a.option)
-    job = Job(a.data, a.workers, a.batch, a.size, a.seed, 1 if a.mode == "check" else 0, a.decode, a.geometry, options)
+    epochs = 1 if a.mode in ("check", "epoch") else 0
+    job = Job(a.data, a.workers, a.batch, a.size, a.seed, epochs, a.decode, a.geometry, options)
     return a, job
 
 
@@ -298,6 +299,27 @@ def check(stream: Stream, records: int, batches: int, keep: str) -> dict[str, ob
     }
 
 
+def epoch(stream: Stream, records: int, opened: float) -> dict[str, object]:
+    """One pass over the data from the very beginning: opening, connections and the first batch are a part of it."""
+    me = os.getpid()
+    cpu0, seen, first, checksum = procs.cpu_seconds(me), 0, 0.0, 0
+    for images, _ in stream:
+        first = first or time.perf_counter() - opened
+        seen += len(images)
+        checksum += touch(images)
+        if records and seen >= records:
+            break
+    span = time.perf_counter() - opened
+    return {
+        "examples": seen,
+        "epoch_s": span,
+        "examples_s": seen / span,
+        "first_batch_s": first,
+        "cpu_s_per_1k": (procs.cpu_seconds(me) - cpu0) / max(seen, 1) * 1000,
+        "checksum": checksum % (1 << 31),
+    }
+
+
 def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], dict[str, object]] | None = None) -> None:
     """Runs the mode asked for. facts() adds what only the arm knows (versions, its loader's own counters)."""
     a, job = parse(sys.argv[1:])
@@ -310,6 +332,8 @@ def main(name: str, open_stream: Callable[[Job], Stream], facts: Callable[[], di
     stream = iter(open_stream(job))
     if a.mode == "measure":
         result = measure(stream, a.seconds, a.warmup, opened)
+    elif a.mode == "epoch":
+        result = epoch(stream, a.records, opened)
     elif a.mode == "flow":
         result = flow(stream, a.seconds)
     elif a.mode == "handoff":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import tempfile
 from typing import Any
 
 import litdata
@@ -38,15 +40,19 @@ class Finite(litdata.StreamingDataset):
 def open_stream(job: Job) -> Stream:
     torch.manual_seed(job.seed)
     if job.epochs:
-        data: Any = Finite(job.data, shuffle=True, drop_last=False, seed=job.seed)
+        more: dict[str, Any] = {}
+        if job.data.startswith("s3://"):
+            more["storage_options"] = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
+            more["cache_dir"] = tempfile.mkdtemp(dir=job.options["scratch"])
+        data: Any = Finite(job.data, shuffle=True, drop_last=False, seed=job.seed, **more)
         data.record = Record(job)
     else:
         # The endless stream that its documentation recommends; a plain dataset would restart its workers each epoch.
         source = litdata.StreamingDataset(job.data, shuffle=True, drop_last=True, seed=job.seed)
         data = litdata.ParallelStreamingDataset([source], length=float("inf"), transform=Record(job))
-    more = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
+    many: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}
     loader = litdata.StreamingDataLoader(
-        data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **more
+        data, batch_size=job.batch, num_workers=job.workers, drop_last=job.epochs == 0, **many
     )
     for images, numbers in loader:
         yield np.asarray(images), np.asarray(numbers)

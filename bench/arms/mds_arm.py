@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,11 @@ def open_stream(job: Job) -> Stream:
     clean_stale_shared_memory()
     # epoch_size: many passes to an "epoch", so that no epoch boundary is inside a window.
     size = None if job.epochs else 400_000
+    where: dict[str, Any] = {"local": job.data, "remote": None}
+    if job.data.startswith("s3://"):
+        where = {"local": tempfile.mkdtemp(dir=job.options["scratch"]), "remote": job.data}
     data = Records(
-        local=job.data, remote=None, shuffle=True, shuffle_seed=job.seed, batch_size=job.batch, epoch_size=size
+        **where, shuffle=True, shuffle_seed=job.seed, batch_size=job.batch, epoch_size=size
     )
     data.job, data.decode = job, Lazy(job)
     more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if job.workers else {}

@@ -29,7 +29,7 @@ def open_stream(job: Job) -> Stream:
     _loader = stoker.Loader(
         job.data,
         batch_size=job.batch,
-        shuffle=True,
+        shuffle=job.options.get("shuffle", True),
         seed=job.seed,
         drop_last=job.epochs == 0,
         fields=None if job.geometry == "none" else {"image": image},

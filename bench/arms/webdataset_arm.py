@@ -33,7 +33,10 @@ class Record:
 
 def open_stream(job: Job) -> Stream:
     torch.manual_seed(job.seed)
-    shards = sorted(str(p) for p in Path(job.data).glob("*.tar"))
+    if job.data.endswith(".urls"):  # a file of URLs, one for each shard
+        shards = [f"pipe:curl -s -f '{url}'" for url in Path(job.data).read_text().split()]
+    else:
+        shards = sorted(str(p) for p in Path(job.data).glob("*.tar"))
     data = wds.WebDataset(
         shards,
         shardshuffle=len(shards),

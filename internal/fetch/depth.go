@@ -27,6 +27,9 @@ type depth struct {
 const (
 	firstDepth = budget.Readers
 	maxDepth   = budget.MaxReaders
+	// farDepth is the first one where reads are far away: what the first batch needs is
+	// there after few ways there and back.
+	farDepth = 64
 	// leastCount is how long a count lasts.
 	leastCount = 50 * time.Millisecond
 	// gain is what twice as many reads must give to be kept.

@@ -31,7 +31,10 @@ type Config struct {
 	// index had to be read first.
 	Memory, Urgent int64
 	// Want says which fields are wanted, nil for all.
-	Want   []bool
+	Want []bool
+	// Far says that each read is a way to another machine and back, so that many are
+	// tried from the beginning.
+	Far    bool
 	Budget *arena.Budget
 }
 
@@ -88,6 +91,8 @@ type Fetcher struct {
 const (
 	// firstWindow is how much is read ahead until that turns out to be too little.
 	firstWindow = 16 << 20
+	// farWindow is the same where reads are far away: a batch of photographs, and more.
+	farWindow = 64 << 20
 	// maxUnits and maxWants bound what is in view at a time.
 	maxUnits = 4096
 	maxWants = 32 << 10
@@ -107,6 +112,10 @@ func New(cfg Config) *Fetcher {
 	f.work.L = &f.mu
 	f.view.init()
 	f.depth.init()
+	if cfg.Far {
+		f.depth.now = farDepth
+		f.window = min(farWindow, cfg.Memory-cfg.Urgent)
+	}
 	return f
 }
 

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/nearby"
@@ -57,6 +58,20 @@ func (p *Pipeline) auto(info *driver.Info) string {
 		cfg.Window *= 2
 	}
 	return fmt.Sprintf("they lie %s, where %d reads of a chunk cost less than %d of a record", where, chunks, info.Len)
+}
+
+// overNetwork says whether each read is a question to a server: of a bucket or a web
+// server.
+func (p *Pipeline) overNetwork() bool {
+	if p.src.Info().Objects == 0 {
+		return false
+	}
+	id, ok := store.As[store.Identifier](p.src.Object(0).Store)
+	if !ok {
+		return false
+	}
+	name, _ := id.Identity()
+	return strings.Contains(name, "://")
 }
 
 // farAway says whether reads at random places of a store are dear, and where it lies.

@@ -1,0 +1,70 @@
+"""A link of 1 Gbit/s that is far away: a network namespace behind `tbf`. The kernels of small machines often have no
+`netem`, so the latency is that of a server in front of the bucket, which answers later."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from . import servers
+
+if TYPE_CHECKING:
+    from .__main__ import Bench
+
+NAME, NEAR, FAR = f"stoker-bench-{os.getpid()}", f"sb{os.getpid()}a", f"sb{os.getpid()}b"
+HERE, THERE = "10.231.77.1", "10.231.77.2"
+LINK = 125e6 * 1448 / 1514  # of each frame that much is data
+LATENCY, JITTER, ROUND_TRIP = "40ms", "40ms", 0.060
+FIRST = 256  # records of the first batch
+
+
+def _do(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise servers.MissingError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def _namespace() -> Iterator[list[str]]:
+    """A namespace that reaches this one through the link; gives what stands before a command that runs in it."""
+    if os.getuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        raise servers.MissingError("it takes root, ip and tc (iproute2)")
+    _do("ip", "netns", "add", NAME)
+    inside = ["ip", "netns", "exec", NAME]
+    try:
+        _do("ip", "link", "add", NEAR, "type", "veth", "peer", "name", FAR)
+        _do("ip", "link", "set", FAR, "netns", NAME)
+        _do("ip", "addr", "add", f"{HERE}/24", "dev", NEAR)
+        _do("ip", "link", "set", NEAR, "up")
+        _do(*inside, "ip", "addr", "add", f"{THERE}/24", "dev", FAR)
+        _do(*inside, "ip", "link", "set", FAR, "up")
+        _do(*inside, "ip", "link", "set", "lo", "up")
+        # Otherwise what is sent in one piece is cut up behind the limit, and counts for less.
+        if tool := shutil.which("ethtool"):
+            subprocess.run([tool, "-K", NEAR, "tso", "off", "gso", "off"], capture_output=True, check=False)
+        _do("tc", "qdisc", "add", "dev", NEAR, "root", "tbf", "rate", "1gbit", "burst", "512kb", "latency", "50ms")
+        yield inside
+    finally:
+        subprocess.run(["ip", "link", "del", NEAR], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", NAME], capture_output=True, check=False)
+
+
+def measure(bench: Bench) -> None:
+    data_set = bench.a.suite
+    with _namespace() as inside, bench.packed(data_set) as url:
+        far = servers.throttled(url, bench.tool, LATENCY, 0.0, f"{HERE}:0", jitter=JITTER)
+        with far as at:
+            variables = servers.environment(at)
+            for number in range(bench.a.rounds):
+                for order in ("full", "window:64"):
+                    command = [*inside, *bench.pinned([bench.python("project"), "-m", "bench.remote.bytes_arm"])]
+                    got = bench.run([*command, f"s3://{servers.BUCKET}/{data_set}-keep", order], "link", variables)
+                    if "error" not in got:
+                        got["share"] = got["bytes"] / got["steady_s"] / LINK
+                        own = got["bytes"] / got["examples"] * FIRST / LINK
+                        got["round_trips"] = (got["first_batch_s"] - own) / ROUND_TRIP
+                    bench.note("link", order, number, got)

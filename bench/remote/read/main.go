@@ -1,0 +1,205 @@
+// Command read is the arms of bench.remote that are Go: it reads objects of a web server
+// or a bucket into buffers, with the range reader of the stores, or as a bare copy of
+// sockets, which is the ceiling, and prints what that took as a line of JSON.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/store/stores"
+)
+
+func main() {
+	how := flag.String("how", "stoker", "stoker, bare, or proxy")
+	where := flag.String("url", "", "the object")
+	block := flag.Int64("block", 8<<20, "bytes of a range")
+	depth := flag.Int("depth", 16, "ranges at once")
+	total := flag.Int64("bytes", 4<<30, "bytes to read")
+	target := flag.String("target", "", "of a proxy: whom it stands in front of")
+	listen := flag.String("listen", "127.0.0.1:0", "of a proxy: where")
+	latency := flag.Duration("latency", 0, "of a proxy: how late it answers")
+	jitter := flag.Duration("jitter", 0, "of a proxy: how much later at most, drawn each time")
+	rate := flag.Float64("rate", 0, "of a proxy: bytes per second")
+	flag.Parse()
+	var err error
+	switch *how {
+	case "stoker":
+		err = ours(*where, *block, *total, *depth)
+	case "bare":
+		err = bare(*where, *block, *total, *depth)
+	case "proxy":
+		err = proxy(*target, *listen, &faulthttp.Throttle{Latency: *latency, Jitter: *jitter, BytesPerSecond: *rate})
+	default:
+		err = fmt.Errorf("-how %s is not known", *how)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run has read called for blocks, several at once, until enough was read, and says what
+// it took. The first block of each reader, with its connection, does not count.
+func run(size, block, total int64, depth int, open func() (read func(p []byte, off int64) error, err error)) error {
+	if size < block {
+		return fmt.Errorf("the object has %d bytes, less than a range", size)
+	}
+	var next atomic.Int64
+	var wg, ready sync.WaitGroup
+	errs := make(chan error, depth)
+	begin := make(chan struct{})
+	ready.Add(depth)
+	for w := range depth {
+		wg.Go(func() {
+			buf := make([]byte, block)
+			read, err := open()
+			if err == nil {
+				err = read(buf, int64(w)%(size/block)*block)
+			}
+			ready.Done()
+			<-begin
+			for err == nil {
+				at := next.Add(block) - block
+				if at >= total {
+					return
+				}
+				err = read(buf, at/block%(size/block)*block)
+			}
+			errs <- err
+		})
+	}
+	ready.Wait()
+	cpu, start := used(), time.Now()
+	close(begin)
+	wg.Wait()
+	took, spent := time.Since(start).Seconds(), used()-cpu
+	select {
+	case err := <-errs:
+		return err
+	default:
+	}
+	gb := float64((total+block-1)/block*block) / 1e9
+	return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gb": gb, "seconds": took, "gb_s": gb / took, "cpu_s_per_gb": spent / gb})
+}
+
+// used is the CPU time of this process.
+func used() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+func ours(where string, block, total int64, depth int) error {
+	ctx := context.Background()
+	st, err := stores.Open(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	o, err := st.Open(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	return run(o.Size(), block, total, depth, func() (func([]byte, int64) error, error) {
+		return func(p []byte, off int64) error { return o.ReadAt(ctx, p, off) }, nil
+	})
+}
+
+// bare asks a web server over sockets of its own and copies what comes.
+func bare(where string, block, total int64, depth int) error {
+	u, err := url.Parse(where)
+	if err != nil {
+		return err
+	}
+	open := func() (func([]byte, int64) (int64, error), error) {
+		c, err := net.Dial("tcp", u.Host)
+		if err != nil {
+			return nil, err
+		}
+		in := bufio.NewReaderSize(c, 16<<10)
+		return func(p []byte, off int64) (int64, error) {
+			if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nRange: bytes=%d-%d\r\n\r\n", u.RequestURI(), u.Host, off, off+int64(len(p))-1); err != nil {
+				return 0, err
+			}
+			size := int64(0)
+			for {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					return 0, err
+				}
+				if line == "\r\n" {
+					break
+				}
+				if _, of, ok := strings.Cut(line, "/"); ok && strings.HasPrefix(strings.ToLower(line), "content-range:") {
+					if _, err := fmt.Sscan(of, &size); err != nil {
+						return 0, err
+					}
+				}
+			}
+			_, err := io.ReadFull(in, p)
+			return size, err
+		}, nil
+	}
+	first, err := open()
+	if err != nil {
+		return err
+	}
+	size, err := first(make([]byte, 1), 0)
+	if err != nil {
+		return err
+	}
+	return run(size, block, total, depth, func() (func([]byte, int64) error, error) {
+		read, err := open()
+		return func(p []byte, off int64) error { _, err := read(p, off); return err }, err
+	})
+}
+
+// proxy stands in front of a server, answers late and sends slowly, until its input ends.
+func proxy(target, listen string, throttle *faulthttp.Throttle) error {
+	u, err := url.Parse(target)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	to := httputil.NewSingleHostReverseProxy(u)
+	to.Transport = &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true}
+	direct := to.Director
+	to.Director = func(r *http.Request) {
+		host := r.Host // it is signed
+		direct(r)
+		r.Host = host
+	}
+	fmt.Printf("{\"url\":\"http://%s\"}\n", l.Addr())
+	throttle.Handler = to
+	s := &http.Server{Handler: throttle, ReadHeaderTimeout: time.Minute}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until it ends
+		_ = s.Close()
+	}()
+	if err := s.Serve(l); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
