@@ -8,6 +8,7 @@ import (
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -19,6 +20,7 @@ type encoder struct {
 	toDCT  *cdec.DCTEncoder
 	pixels []byte // a picture decoded only to see whether that works
 	jpeg   []byte // a JPEG being put together
+	clip   video.Clip
 	// allowed is the memory that an image may take, 0 for any (room.go).
 	allowed int64
 }

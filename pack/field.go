@@ -26,6 +26,8 @@ type Field struct {
 	Mask bool `json:"mask,omitempty"`
 	// Columns are those of a table that an array of one axis was made of.
 	Columns []driver.Column `json:"columns,omitempty"`
+	// Frames says how large the frames of clips are.
+	Frames *FrameSize `json:"frames,omitempty"`
 	// Metadata says that images have columns of EXIF data and colour profiles.
 	Metadata bool `json:"metadata,omitempty"`
 	// Stats are the statistics of all values.
@@ -149,6 +151,11 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 		cols[0].Meta = []arrowipc.KeyValue{{Key: "ARROW:extension:name", Value: "arrow.json"}, {Key: "ARROW:extension:metadata", Value: ""}}
 		return cols, roles, err
 	case driver.KindBytes:
+		return one(arrowipc.LargeBinary)
+	case driver.KindFrames:
+		if err := f.checkFrames(); err != nil {
+			return nil, nil, err
+		}
 		return one(arrowipc.LargeBinary)
 	case driver.KindArray, driver.KindVolume:
 		c, err := f.element()

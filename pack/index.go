@@ -35,6 +35,8 @@ type fieldIndex struct {
 	off     []uint32
 	varies  bool
 	picture bool
+	// tail says that who decodes a value looks behind it.
+	tail bool
 	// side is what stands beside a picture.
 	side [sides]sidecar
 }
@@ -66,6 +68,7 @@ func newFieldIndexes(sch *schema) []fieldIndex {
 		x := fieldIndex{
 			field: i, leaf: leaf, unit: sch.leaves[leaf].Width, varies: sch.leaves[leaf].OffsetWidth > 0,
 			number: sch.number(leaf), float: f.Kind == driver.KindFloat, picture: f.picture(),
+			tail: f.Kind == driver.KindFrames,
 		}
 		if im := f.Stats.Images; x.picture {
 			lo, hi := codecRange(im)

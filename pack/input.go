@@ -128,9 +128,12 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 				f.Name, in.info.URL, in.info.Fields[i].Least, in.info.Fields[i].Most)
 		}
 		if f.Kind == driver.KindFrames {
-			return nil, fmt.Errorf("its field %q is clips of video, which packs do not hold: train from the videos as they are, or pack their frames as images, behind the path ?as=images&fps=2", f.Name)
+			if opt.changes() {
+				return nil, fmt.Errorf("its field %q is clips of video: --resize, --crop and --grayscale are for images, and --transforms 'Resize((128, 128))' makes clips smaller", f.Name)
+			}
+			f.Frames = frameSize(&in.info.Fields[i])
 		}
-		pictures = pictures || f.picture()
+		pictures = pictures || f.picture() || f.Kind == driver.KindFrames
 		f.Metadata = f.Kind == driver.KindImage && opt.Metadata && !opt.keeps(&f)
 		if len(in.info.Fields[i].Classes) > 0 && f.Kind == driver.KindInt {
 			f.Classes = nil
@@ -140,7 +143,7 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	for name := range opt.images.fields {
 		if !slices.ContainsFunc(fields, func(f Field) bool {
 			of, _, ok := driver.CutVariant(f.Name)
-			return (f.Name == name || ok && of == name) && f.picture()
+			return (f.Name == name || ok && of == name) && (f.picture() || f.Kind == driver.KindFrames)
 		}) {
 			return nil, fmt.Errorf("--images %s: %s has no field %q of images or masks", opt.Images, in.info.URL, name)
 		}
@@ -184,6 +187,8 @@ func fieldOf(f *driver.Field) Field {
 		out.DType, out.Shape = f.DType, append([]int{}, f.Shape...)
 	case driver.KindTokens, driver.KindMask, driver.KindLabel:
 		out.DType = f.DType
+	case driver.KindFrames:
+		out.Shape = append([]int{}, f.Shape...)
 	}
 	return out
 }
@@ -457,6 +462,8 @@ func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *
 		return e.encodeImage(src, p, v, buf)
 	case driver.KindMask:
 		return e.encodeMask(src, f, p, v, buf)
+	case driver.KindFrames:
+		return e.encodeClip(src, f, p, v, buf)
 	case driver.KindLabel:
 		if n := f.DType.Size(); n > 0 && (src.Int < 0 || src.Int >= 1<<(8*n)) {
 			return &BadInput{Reason: fmt.Sprintf("class number %d does not fit into %s: that has 0 to %d", src.Int, f.DType, 1<<(8*n)-1)}

@@ -48,7 +48,7 @@ func (r *Reader) locate(g *driver.Group, k int, row int64) {
 		}
 		from, to := x.units(c, row, r.find.first[c])
 		e := driver.Extent{
-			Object: int64(ref.shard), Offset: ref.offset + int64(r.x.base[at]) + from*x.unit, Size: (to - from) * x.unit, Field: int32(i),
+			Object: int64(ref.shard), Offset: ref.offset + int64(r.x.base[at]) + from*x.unit, Size: (to - from) * x.unit, Field: int32(i), Tail: x.tail,
 		}
 		if x.picture {
 			// Decoders of files read ahead of what they use.

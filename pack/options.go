@@ -279,6 +279,15 @@ func (im imagesOf) of(field string) string {
 	return im.all
 }
 
+// HowOf says how Images has a field of images, masks or clips: one of the Images constants.
+func (o *Options) HowOf(field string) string {
+	im, err := parseImages(o.Images)
+	if err != nil {
+		return ""
+	}
+	return im.of(field)
+}
+
 func (im imagesOf) any(how string) bool {
 	return im.all == how || slices.Contains(slices.Collect(maps.Values(im.fields)), how)
 }

@@ -134,6 +134,9 @@ func (f *Field) driver() driver.Field {
 		Name: f.Name, Kind: f.Kind, Classes: f.Classes, DType: f.DType, Shape: f.Shape, Format: f.Format, Boxes: f.Boxes, Mask: f.Mask, Columns: f.Columns, Stats: s,
 		MaxBytes: max(s.MaxBytes, 1), // never 0, which would mean that it is not known
 	}
+	if n := f.Frames; n != nil {
+		d.Width, d.Height, d.MaxWidth, d.MaxHeight = n.Width, n.Height, n.MaxWidth, n.MaxHeight
+	}
 	if im := s.Images; f.picture() && im != nil {
 		d.MaxWidth, d.MaxHeight = im.MaxWidth, im.MaxHeight
 		if im.MinWidth == im.MaxWidth && im.MinHeight == im.MaxHeight {

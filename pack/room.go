@@ -248,6 +248,8 @@ func (e *encoder) needs(src *driver.Value, f *Field, p *picture, n *needs) {
 		e.imageNeeds(src, p, n)
 	case driver.KindMask:
 		e.maskNeeds(src, f, p, n)
+	case driver.KindFrames:
+		e.clipNeeds(src, f, p, n)
 	case driver.KindText, driver.KindJSON:
 		n.add(0, 3*size, true) // with what is not UTF-8 replaced
 	}

@@ -58,6 +58,7 @@ type made struct {
 	place int
 	field driver.Field // with the name that it has without variants
 	sound *sound       // nil for what is none
+	clip  bool
 }
 
 // kept is a field that stays as it is.
@@ -134,6 +135,9 @@ func (s *Source) plan() error {
 		}
 		named[o.Field] = true
 	}
+	moved := slices.ContainsFunc(s.in.Fields, func(f driver.Field) bool {
+		return named[f.Name] && (f.Kind == driver.KindImage || f.Kind == driver.KindMask)
+	})
 	req := &kind.Request{Outputs: outputs, Fields: []string{outputs[0].Field}}
 	s.need = make([]bool, len(s.in.Fields))
 	for i := range s.in.Fields {
@@ -143,6 +147,7 @@ func (s *Source) plan() error {
 		}
 		switch {
 		case named[f.Name]:
+		case !moved: // where nothing is done to images, all stay
 		case f.Kind == driver.KindImage || f.Kind == driver.KindMask:
 			return fmt.Errorf("field %q of %s has no transforms and would no longer fit what has: give it some too, or leave it out", f.Name, s.in.URL)
 		case follows(f):
@@ -170,7 +175,7 @@ func (s *Source) describe() error {
 		if err != nil {
 			return err
 		}
-		m := made{array: i, field: f}
+		m := made{array: i, field: f, clip: f.Kind == driver.KindFrames}
 		if s.in.Fields[from].Kind == driver.KindAudio {
 			if m.sound, err = s.soundOf(&columns[i]); err != nil {
 				return err
@@ -294,6 +299,14 @@ func (s *Source) fieldOf(c *collate.Column, from int) (driver.Field, error) {
 		if f.Kind == driver.KindMultiLabel {
 			f.DType, f.Shape = "", nil
 		}
+	case in.Kind == driver.KindFrames:
+		if c.DType != item.U8 || len(c.Shape) != 4 || c.Shape[3] != 3 {
+			return f, fmt.Errorf("field %q: clips are packed as uint8 with 3 channels; leave ToDtype and Normalize to the loader, which does them in passing", c.Name)
+		}
+		f.DType, f.Shape = "", c.Shape[:1]
+		f.Height, f.Width = int32(c.Shape[1]), int32(c.Shape[2])
+		f.MaxWidth, f.MaxHeight = f.Width, f.Height
+		f.MaxBytes = clipBytes(&f, f.MaxBytes)
 	case in.Kind == driver.KindVolume:
 		f.Mask = in.Mask
 	case in.Kind == driver.KindArray:

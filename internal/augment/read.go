@@ -148,8 +148,11 @@ func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) erro
 			}
 			row := w.row(s, m, v)
 			size := int64(len(row))
-			if m.sound != nil {
+			switch {
+			case m.sound != nil:
 				size = m.sound.bytes(size)
+			case m.clip:
+				size = clipBytes(&m.field, size)
 			}
 			take := g.Take
 			if m.field.Kind == driver.KindImage || m.field.Kind == driver.KindMask { // which are decoded, and not read to their place
@@ -159,9 +162,12 @@ func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) erro
 			if err != nil {
 				return err
 			}
-			if m.sound != nil {
+			switch {
+			case m.sound != nil:
 				m.sound.put(p, row)
-			} else {
+			case m.clip:
+				putClip(p, &m.field, row, uint64(in.ID)*driver.MaxVariants+uint64(v))
+			default:
 				copy(p, row)
 			}
 			val := &rec.Values[m.place+v]

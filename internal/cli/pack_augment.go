@@ -117,7 +117,9 @@ func (f *augmentFlags) of(src driver.Source, o *pack.Options) (driver.Source, er
 	case o.Append && o.Transforms != "":
 		outputs, err = parseOutputs(o.Transforms)
 	default:
-		return src, nil
+		if outputs = clipsAsPixels(src, o); outputs == nil {
+			return src, nil
+		}
 	}
 	var s driver.Source
 	if err == nil {
@@ -136,6 +138,18 @@ func (f *augmentFlags) of(src driver.Source, o *pack.Options) (driver.Source, er
 	return s, nil
 }
 
+// clipsAsPixels are outputs for the clips of video that the options want as pixels.
+func clipsAsPixels(src driver.Source, o *pack.Options) (all []transform.Output) {
+	info := src.Info()
+	for i := range info.Fields {
+		f := &info.Fields[i]
+		if f.Kind == driver.KindFrames && (o.HowOf(f.Name) == pack.ImagesRaw || o.Quality > 0) {
+			all = append(all, transform.Output{Name: f.Name, Field: f.Name, Ops: []json.RawMessage{}})
+		}
+	}
+	return all
+}
+
 func parseOutputs(text string) (all []transform.Output, err error) {
 	if err = json.Unmarshal([]byte(text), &all); err != nil {
 		err = fmt.Errorf("outputs: %w", err)
@@ -150,7 +164,7 @@ func (f *augmentFlags) choose(src driver.Source) ([]transform.Output, error) {
 	first := ""
 	info := src.Info()
 	found := map[driver.Kind]bool{}
-	for _, kind := range []driver.Kind{driver.KindImage, driver.KindMask, driver.KindAudio} {
+	for _, kind := range []driver.Kind{driver.KindImage, driver.KindMask, driver.KindFrames, driver.KindAudio} {
 		for i := range info.Fields {
 			field := &info.Fields[i]
 			if field.Kind != kind {
@@ -161,6 +175,7 @@ func (f *augmentFlags) choose(src driver.Source) ([]transform.Output, error) {
 			switch {
 			case kind == driver.KindAudio:
 				o.Ops = f.sounds
+			case kind == driver.KindFrames:
 			case first == "" && field.DType == "":
 				first = field.Name
 			default:
@@ -179,7 +194,7 @@ func (f *augmentFlags) choose(src driver.Source) ([]transform.Output, error) {
 		return fmt.Errorf("%s about %s, and %s has none: its fields are %s", flag, what, info.URL, strings.Join(names, ", "))
 	}
 	switch {
-	case len(f.images) > 0 && !found[driver.KindImage] && !found[driver.KindMask]:
+	case len(f.images) > 0 && !found[driver.KindImage] && !found[driver.KindMask] && !found[driver.KindFrames]:
 		return nil, fail("--transforms is", "images")
 	case len(f.sounds) > 0 && !found[driver.KindAudio]:
 		return nil, fail("--audio, --audio-rate, --mono and --audio-samples are", "sound")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -39,6 +40,8 @@ type framesOutput struct {
 	prog  *transform.Program
 	field int
 	t     int
+	// crop takes some frames of the stored clip, nil for all.
+	crop *transform.ClipCrop
 	// as says that rows are the frames as they are decoded.
 	as bool
 }
@@ -56,6 +59,10 @@ func planFrames(p *Planner, wants []Want) ([]Maker, error) {
 		if w.Out.Mask {
 			return nil, fmt.Errorf("output %q: field %q is %s, which are no masks", w.Out.Name, w.F.Name, w.F.Kind)
 		}
+		crop, err := transform.CutClip(&w.Out)
+		if err != nil {
+			return nil, err
+		}
 		in, err := w.Out.Image(int(w.F.Width), int(w.F.Height))
 		if err != nil {
 			return nil, err
@@ -68,12 +75,15 @@ func planFrames(p *Planner, wants []Want) ([]Maker, error) {
 			return nil, fmt.Errorf("output %q: RandomIoUCrop is for images with boxes, and not for clips", w.Out.Name)
 		}
 		t := w.F.Shape[0]
+		if crop != nil {
+			t = crop.Frames
+		}
 		if n := prog.RowBytes() * int64(t); n > maxClipBytes {
 			return nil, fmt.Errorf("output %q: %d frames of %dx%d have %d bytes, the limit of a clip is %d; make them smaller by Resize or RandomResizedCrop",
 				w.Out.Name, t, prog.W, prog.H, n, int64(maxClipBytes))
 		}
 		m.outs = append(m.outs, framesOutput{
-			Column: w.Column(prog.Store.DType, append([]int{t}, prog.Shape()...)), prog: prog, field: w.Field, t: t,
+			Column: w.Column(prog.Store.DType, append([]int{t}, prog.Shape()...)), prog: prog, field: w.Field, t: t, crop: crop,
 			as: prog.Identity() && prog.In == item.RGB,
 		})
 		if !slices.Contains(m.fields, w.Field) {
@@ -112,7 +122,7 @@ func (m *frames) NewWorker(t *Tools) (Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &framesWorker{m: m, t: t, dec: dec, clips: make([]video.Clip, t.GroupRows)}, nil
+	return &framesWorker{m: m, t: t, dec: dec, clips: make([]video.Clip, t.GroupRows), starts: make([][]int, t.GroupRows)}, nil
 }
 
 // framesWorker makes rows of clips in one goroutine.
@@ -124,11 +134,15 @@ type framesWorker struct {
 	clips []video.Clip // by record of the group
 	parts []clipPart
 	plan  []clipFrame
-	run   transform.Run
-	req   [1]decode.Request
-	jpeg  []byte
-	g     *Group
-	field int
+	// starts are the first frames that outputs take of each record, wanted the frames
+	// of a clip that one of them takes.
+	starts [][]int
+	wanted []bool
+	run    transform.Run
+	req    [1]decode.Request
+	jpeg   []byte
+	g      *Group
+	field  int
 }
 
 // clipPart is packets First to Last, in the order of decoding, that a clip has from
@@ -187,12 +201,42 @@ func (w *framesWorker) learn() {
 			w.parts = append(w.parts, clipPart{c.Video, c.Packets[i].N, c.Packets[n-1].N, k, i})
 			i = n
 		}
+		w.choose(k)
 		for j, at := range c.Frames {
-			w.plan = append(w.plan, clipFrame{c.Video, c.Packets[at].N, k, j})
+			if w.wanted[j] {
+				w.plan = append(w.plan, clipFrame{c.Video, c.Packets[at].N, k, j})
+			}
 		}
 	}
 	slices.SortFunc(w.parts, func(a, b clipPart) int { return order(a.video, b.video, a.first, b.first) })
 	slices.SortFunc(w.plan, func(a, b clipFrame) int { return order(a.video, b.video, a.n, b.n) })
+}
+
+// choose says which frames of the clip of record k are wanted.
+func (w *framesWorker) choose(k int) {
+	n := len(w.clips[k].Frames)
+	w.wanted = append(w.wanted[:0], make([]bool, n)...)
+	w.starts[k] = w.starts[k][:0]
+	for i := range w.m.outs {
+		o := &w.m.outs[i]
+		start := 0
+		if o.field == w.field && o.crop != nil {
+			start = o.crop.Start(n, w.m.p.Seed, w.g.Epoch, w.g.Records[k].ID)
+		}
+		w.starts[k] = append(w.starts[k], start)
+		for pos := 0; o.field == w.field && pos < o.t; pos++ {
+			w.wanted[o.frame(start, pos, n)] = true
+		}
+	}
+}
+
+// frame is the frame of a clip of n that is row pos of an output, which takes frames from
+// start on.
+func (o *framesOutput) frame(start, pos, n int) int {
+	if o.crop == nil {
+		return pos
+	}
+	return min(start+pos*o.crop.Stride, n-1)
 }
 
 func order(av, bv uint64, an, bn int32) int {
@@ -234,7 +278,7 @@ func (w *framesWorker) decode() {
 // the order of their packets.
 func (w *framesWorker) span(parts []clipPart, last int32, plan []clipFrame) {
 	s := &w.clips[parts[0].k].Stream
-	if s.Codec == video.MJPEG {
+	if s.Stills() {
 		for _, f := range plan {
 			w.still(f)
 		}
@@ -265,7 +309,7 @@ func (w *framesWorker) span(parts []clipPart, last int32, plan []clipFrame) {
 		}
 	}
 	part, next := 0, 0 // of plan
-	for n := parts[0].first; n <= last; n++ {
+	for n := parts[0].first; n <= last && left > 0; n++ {
 		for parts[part].last < n {
 			part++
 		}
@@ -300,14 +344,14 @@ func (w *framesWorker) failAll(plan []clipFrame, err error) {
 	}
 }
 
-// row is where frame j of an output lies.
-func (w *framesWorker) row(o *framesOutput, c clipFrame) []byte {
-	row := w.g.Batch.Row(o.Array, w.g.First+c.k)
+// row is where frame pos of an output lies.
+func (w *framesWorker) row(o *framesOutput, k, pos int) []byte {
+	row := w.g.Batch.Row(o.Array, w.g.First+k)
 	n := len(row) / o.t
-	return row[c.j*n : (c.j+1)*n]
+	return row[pos*n : (pos+1)*n]
 }
 
-// still makes a frame of a video of JPEGs.
+// still makes a frame of a video whose frames are images by themselves.
 func (w *framesWorker) still(c clipFrame) {
 	if w.g.Errs[c.k] != nil {
 		return
@@ -317,7 +361,20 @@ func (w *framesWorker) still(c clipFrame) {
 		w.fail(c.k, fmt.Errorf("its frames are turned by %d degrees, which is not done for MJPEG; ffmpeg -i IN OUT.mp4 turns them", clip.Rotation))
 		return
 	}
-	v := driver.Value{Bytes: video.JPEG(&w.jpeg, clip.Packets[clip.Frames[c.j]].Data), Codec: driver.CodecJPEG, Orientation: 1}
+	v := driver.Value{Bytes: clip.Packets[clip.Frames[c.j]].Data, Orientation: 1}
+	switch clip.Codec {
+	case video.Raw:
+		v.Codec, v.Width, v.Height, v.Channels = driver.CodecRaw, int32(clip.Width), int32(clip.Height), 3
+	case video.DCT:
+		d, err := cdec.DCTInfo(v.Bytes)
+		if err != nil {
+			w.fail(c.k, err)
+			return
+		}
+		v.Codec, v.Width, v.Height, v.Channels = driver.CodecDCT, int32(d.Width), int32(d.Height), int32(d.Components)
+	default:
+		v.Bytes, v.Codec = video.JPEG(&w.jpeg, v.Bytes), driver.CodecJPEG
+	}
 	info, err := w.dec.Info(v)
 	if err != nil {
 		w.fail(c.k, err)
@@ -341,53 +398,66 @@ func (w *framesWorker) finish(c clipFrame, width, height int, direct func(row []
 		if o.field != w.field {
 			continue
 		}
-		// The same random numbers for each frame: those of the record.
-		if err := w.run.Begin(o.prog, w.m.p.Seed, w.g.Epoch, w.g.Records[c.k].ID, width, height); err != nil {
-			return err
-		}
-		row := w.row(o, c)
-		if o.as && direct != nil {
-			direct(row)
-			continue
-		}
-		if w.run.Empty() {
-			if err := w.run.Finish(w.t.scratch.Scratch, nil, row); err != nil {
-				return err
-			}
-			continue
-		}
-		w.t.scratch.used = 0
-		g := w.run.Geometry()
-		need := align(int(g.Box.W)*int(g.Box.H)*item.RGB.Size()) + align(w.run.PixelBytes())
-		if !w.t.scratch.fits(need) {
-			if err := w.t.scratch.grow(need); err != nil {
-				return err
+		n := len(w.clips[c.k].Frames)
+		for pos := range o.t {
+			if o.frame(w.starts[c.k][i], pos, n) == c.j {
+				if err := w.make(o, c, pos, width, height, direct, part); err != nil {
+					return err
+				}
 			}
 		}
-		v, box := part(g)
-		g.Box.X -= box.X
-		g.Box.Y -= box.Y
-		w.req[0] = decode.Request{Value: v, Pixels: o.prog.In, Raw: item.U8, Geom: g, Store: o.prog.Store, Dst: row}
-		if !w.run.Direct() {
-			w.req[0].Store = o.prog.In.Plain()
-			w.req[0].Dst = w.t.scratch.take(w.run.PixelBytes())
-		}
-		w.dec.Run(w.req[:])
-		dst, err := w.req[0].Dst, w.req[0].Err
-		w.req[0] = decode.Request{}
-		if err != nil {
+	}
+	return nil
+}
+
+// make makes frame pos of the row of an output.
+func (w *framesWorker) make(o *framesOutput, c clipFrame, pos, width, height int, direct func(row []byte), part func(g item.Geometry) (driver.Value, item.Rect)) error {
+	// The same random numbers for each frame: those of the record.
+	if err := w.run.Begin(o.prog, w.m.p.Seed, w.g.Epoch, w.g.Records[c.k].ID, width, height); err != nil {
+		return err
+	}
+	row := w.row(o, c.k, pos)
+	if o.as && direct != nil {
+		direct(row)
+		return nil
+	}
+	if w.run.Empty() {
+		if err := w.run.Finish(w.t.scratch.Scratch, nil, row); err != nil {
 			return err
 		}
-		start := time.Now()
-		if w.run.Direct() {
-			err = w.run.FinishStored(dst)
-		} else {
-			err = w.run.Finish(w.t.scratch.Scratch, dst, row)
-		}
-		w.g.TransformTime += time.Since(start)
-		if err != nil {
+		return nil
+	}
+	w.t.scratch.used = 0
+	g := w.run.Geometry()
+	need := align(int(g.Box.W)*int(g.Box.H)*item.RGB.Size()) + align(w.run.PixelBytes())
+	if !w.t.scratch.fits(need) {
+		if err := w.t.scratch.grow(need); err != nil {
 			return err
 		}
+	}
+	v, box := part(g)
+	g.Box.X -= box.X
+	g.Box.Y -= box.Y
+	w.req[0] = decode.Request{Value: v, Pixels: o.prog.In, Raw: item.U8, Geom: g, Store: o.prog.Store, Dst: row}
+	if !w.run.Direct() {
+		w.req[0].Store = o.prog.In.Plain()
+		w.req[0].Dst = w.t.scratch.take(w.run.PixelBytes())
+	}
+	w.dec.Run(w.req[:])
+	dst, err := w.req[0].Dst, w.req[0].Err
+	w.req[0] = decode.Request{}
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if w.run.Direct() {
+		err = w.run.FinishStored(dst)
+	} else {
+		err = w.run.Finish(w.t.scratch.Scratch, dst, row)
+	}
+	w.g.TransformTime += time.Since(start)
+	if err != nil {
+		return err
 	}
 	return nil
 }

@@ -106,6 +106,9 @@ func parseOp(raw json.RawMessage, ctx opContext) (Op, error) {
 	if isBatchOp(name) {
 		return nil, fmt.Errorf("%s works on whole batches, not on single images; in Python it goes into batch_transforms=", name)
 	}
+	if isClipOp(name) {
+		return nil, fmt.Errorf("%s is for clips of video, and comes first in their list", name)
+	}
 	if isVolumeOp(name) {
 		return nil, fmt.Errorf("%s is for volumes, and not for images", name)
 	}

@@ -10,7 +10,7 @@ import (
 // Operations returns the operations on single records and the parameters of each.
 func Operations() map[string][]string {
 	all := map[string][]string{}
-	for _, s := range slices.Concat(specs(), soundSpecs(), volumeSpecs()) {
+	for _, s := range slices.Concat(specs(), soundSpecs(), volumeSpecs(), clipSpecs()) {
 		all[s.Name] = append([]string{}, slices.Sorted(slices.Values(s.Keys))...) // [] and not null
 	}
 	return all

@@ -169,3 +169,32 @@ func (c *Clip) Forget() {
 	clear(c.Packets)
 	c.Packets, c.Frames, c.Config = c.Packets[:0], c.Frames[:0], nil
 }
+
+// Bytes is the size of the clip as AppendTo writes it.
+func (c *Clip) Bytes() int64 {
+	n := c.ClipBytes(len(c.Packets), len(c.Frames))
+	for i := range c.Packets {
+		n += int64(len(c.Packets[i].Data))
+	}
+	return n
+}
+
+// AppendTo writes the clip behind b.
+func (c *Clip) AppendTo(b []byte) []byte {
+	b = append(b, clipMagic...)
+	for _, n := range []int{c.Width, c.Height, c.Rotation, int(c.Matrix), int(c.Range), len(c.Codec), len(c.Config), len(c.Packets), len(c.Frames)} {
+		b = le.AppendUint32(b, uint32(n))
+	}
+	b = le.AppendUint64(b, c.Video)
+	b = append(append(b, c.Codec...), c.Config...)
+	for i := range c.Packets {
+		b = le.AppendUint32(le.AppendUint32(b, uint32(c.Packets[i].N)), uint32(len(c.Packets[i].Data)))
+	}
+	for _, at := range c.Frames {
+		b = le.AppendUint32(b, uint32(at))
+	}
+	for i := range c.Packets {
+		b = append(b, c.Packets[i].Data...)
+	}
+	return b
+}

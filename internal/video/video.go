@@ -57,7 +57,14 @@ const (
 	VP8   = "vp8"
 	VP9   = "vp9"
 	MPEG4 = "mpeg4"
+	// Frames of these are images by themselves, as are those of MJPEG: pixels of RGB, row by row, and
+	// JPEGs without their entropy code (docs/FORMAT.md). Packs have them.
+	Raw = "raw"
+	DCT = "dct"
 )
+
+// Stills says that each frame is an image, which needs no other one.
+func (s *Stream) Stills() bool { return s.Codec == MJPEG || s.Codec == Raw || s.Codec == DCT }
 
 // Matrix says how colours are stored, by the numbers of ITU-T H.273; 2 is not known.
 type Matrix uint8

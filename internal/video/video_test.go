@@ -284,3 +284,28 @@ func FuzzClip(f *testing.F) {
 		c.Forget()
 	})
 }
+
+// What AppendTo writes is read as it was.
+func TestClipAppendTo(t *testing.T) {
+	c := Clip{Stream: Stream{Codec: Raw, Config: []byte("config"), Width: 3, Height: 2, Rotation: 90, Matrix: 5, Range: RangeFull}, Video: 1 << 60}
+	for i, size := range []int{18, 0, 7} {
+		c.Packets = append(c.Packets, Packet{N: int32(i * 5), Data: bytes.Repeat([]byte{byte(i + 1)}, size)})
+	}
+	c.Frames = []int32{2, 0, 0, 1}
+	b := c.AppendTo([]byte("front"))
+	if int64(len(b)) != 5+c.Bytes() {
+		t.Errorf("%d bytes, not %d", len(b)-5, c.Bytes())
+	}
+	var got Clip
+	if err := got.Parse(b[5:]); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.AppendTo(nil), b[5:]) || got.Width != 3 || got.Codec != Raw || len(got.Packets) != 3 || !slices.Equal(got.Frames, c.Frames) {
+		t.Errorf("%+v", got)
+	}
+	for n := range len(b) - 5 {
+		if err := got.Parse(b[5 : 5+n]); err == nil {
+			t.Errorf("%d of %d bytes were accepted", n, len(b)-5)
+		}
+	}
+}

@@ -34,7 +34,14 @@ def test_names() -> None:
         # The augmentations and what their arguments may be, which test_augment.py names.
         assert issubclass(getattr(stoker, name), Transform | enum.Enum), f"{name} is public and pinned by no test"
     visible = {n for n in dir(stoker) if not n.startswith("_")}
-    modules = {"transforms", "transforms_audio", "transforms_augment", "transforms_detection", "transforms_volume"}
+    modules = {
+        "transforms",
+        "transforms_audio",
+        "transforms_augment",
+        "transforms_detection",
+        "transforms_video",
+        "transforms_volume",
+    }
     frameworks = {"jax", "keras", "torch"}  # where something has imported them
     assert visible - names <= {"annotations", *modules, *frameworks}
 

@@ -193,6 +193,90 @@ def test_frames_are_packed_as_images(
         assert "dct" in shown
 
 
+@pytest.mark.parametrize(("name", "codec", "pixels"), [("x.mp4", "libx264", "yuv420p"), ("x.avi", "mjpeg", "yuvj420p")])
+def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, codec: str, pixels: str) -> None:
+    """Clips of a pack are those of the videos, also as pixels and made smaller; longer ones are cut at run time."""
+    write(tmp_path / "v" / "a" / name, codec=codec, pixels=pixels)
+    write(tmp_path / "v" / "b" / name, codec=codec, pixels=pixels, seed=1, n=25)
+    url = f"{tmp_path / 'v'}?frames=4&stride=2"
+    want = next(iter(make(url, batch_size=8)))
+    assert want.rows == 8
+
+    def pack(out: str, *flags: str, src: str = url) -> str:
+        command = [binary, "pack", src, str(tmp_path / out), *flags]
+        subprocess.run(command, check=True, capture_output=True, env=_binary.environment())
+        subprocess.run([binary, "verify", str(tmp_path / out), "--decode"], check=True, capture_output=True)
+        return str(tmp_path / out)
+
+    for out, flags in {"auto": [], "kept": ["--images", "keep"], "raw": ["--images", "raw"]}.items():
+        got = next(iter(make(pack(out, *flags), batch_size=8, shuffle=False)))
+        assert np.array_equal(got.frames, want.frames), out
+        assert got.label.tolist() == want.label.tolist()
+    assert stoker.pack(url, tmp_path / "auto").unchanged
+    moves = {"frames": [stoker.RandomCrop(32), stoker.RandomHorizontalFlip()]}
+    for epoch, (a, b) in enumerate(
+        zip(make(url, 8, seed=4, fields=moves), make(tmp_path / "raw", 8, seed=4, fields=moves), strict=True)
+    ):
+        assert np.array_equal(a.frames, b.frames), epoch
+    near = next(iter(make(pack("jpeg", "--reencode-quality", "92"), batch_size=8))).frames
+    assert np.abs(near.astype(int) - want.frames).mean() < 8
+    small = next(iter(make(pack("small", "--transforms", "Resize((24, 32))"), batch_size=8))).frames
+    resized = next(iter(make(url, 8, fields={"frames": [stoker.Resize((24, 32))]}))).frames
+    assert small.shape == (8, 4, 24, 32, 3) and np.array_equal(small, resized)
+    # Variants are crops of whole clips.
+    stoker.pack(url, tmp_path / "varied", fields=moves, augment=2, seed=4)
+    varied = make(tmp_path / "varied", 8)
+    epochs = [next(iter(varied)).frames.copy() for _ in range(2)]
+    assert epochs[0].shape == (8, 4, 32, 32, 3) and (epochs[0] != epochs[1]).any()
+    # Long clips, of which each epoch takes some frames from another place on.
+    whole = f"{tmp_path / 'v' / 'a'}?frames=40"
+    pack("whole", src=whole)
+    frames = next(iter(make(whole, 1))).frames[0].copy()
+    seen = set()
+    ours, theirs = (
+        make(src, 1, seed=3, fields={"frames": [stoker.RandomClip(3, stride=4)]}) for src in (whole, tmp_path / "whole")
+    )
+    for _ in range(12):
+        a, b = next(iter(ours)).frames[0].copy(), next(iter(theirs)).frames[0].copy()
+        assert a.shape == (3, *frames.shape[1:]) and np.array_equal(a, b)
+        (start,) = (i for i in range(32) if np.array_equal(frames[i], a[0]) and np.array_equal(frames[i + 4], a[1]))
+        assert np.array_equal(a, frames[start : start + 12 : 4])
+        seen.add(start)
+    assert len(seen) > 5
+    short = next(iter(make(tmp_path / "whole", 1, fields={"frames": [stoker.CenterClip(50)]}))).frames[0]
+    assert np.array_equal(short[:40], frames) and (short[40:] == frames[-1]).all()
+    with pytest.raises(stoker.StokerError, match="comes first"):
+        make(whole, 1, fields={"frames": [stoker.RandomHorizontalFlip(), stoker.RandomClip(3)]})
+
+
+def test_clips_that_begin_at_random(make: Make, tmp_path: Path) -> None:
+    """Where clips begin depends on seed, epoch and number alone, and no frame is left out for ever."""
+    write(tmp_path / "x.mp4", n=40, g="10", bf="2")
+    want = frames(tmp_path / "x.mp4")
+
+    def starts(epochs: int, **options: Any) -> list[dict[int, int]]:
+        loader = make(
+            f"{tmp_path / 'x.mp4'}?frames=3&stride=2&step=10&start=random", 2, shuffle=True, drop_last=False, **options
+        )
+        out = []
+        for _ in range(epochs):
+            epoch = {}
+            for batch in loader:
+                for i, clip in zip(batch.index.tolist(), batch.frames, strict=True):
+                    (start,) = (s for s in range(36) if np.array_equal(want[s : s + 5 : 2], clip))
+                    epoch[i] = start
+            out.append(epoch)
+        return out
+
+    all_epochs = starts(6, seed=5)
+    assert all(10 * i <= start < 10 * (i + 1) for epoch in all_epochs for i, start in epoch.items())
+    assert len({start for epoch in all_epochs for start in epoch.values()}) > 12
+    assert starts(2, seed=5) == all_epochs[:2]
+    assert starts(1, seed=6) != all_epochs[:1]
+    ranks = [starts(1, seed=5, rank=r, world_size=2)[0] for r in range(2)]
+    assert ranks[0] | ranks[1] == all_epochs[0]
+
+
 def test_without_the_library(tmp_path: Path, binary: str) -> None:
     """What is missing is said in one line, and MJPEG needs nothing."""
     write(tmp_path / "x.mp4", n=2)

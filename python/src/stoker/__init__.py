@@ -13,7 +13,14 @@
 
 from __future__ import annotations
 
-from . import transforms, transforms_audio, transforms_augment, transforms_detection, transforms_volume
+from . import (
+    transforms,
+    transforms_audio,
+    transforms_augment,
+    transforms_detection,
+    transforms_video,
+    transforms_volume,
+)
 from ._batch import Batch
 from ._bench import BenchResult, StudyResult, bench, study
 from ._columns import Column
@@ -45,6 +52,7 @@ from .transforms import *  # noqa: F403
 from .transforms_audio import *  # noqa: F403
 from .transforms_augment import *  # noqa: F403
 from .transforms_detection import *  # noqa: F403
+from .transforms_video import *  # noqa: F403
 from .transforms_volume import *  # noqa: F403
 
 __all__ = [
@@ -89,5 +97,6 @@ __all__ = [
     *transforms_audio.__all__,
     *transforms_augment.__all__,
     *transforms_detection.__all__,
+    *transforms_video.__all__,
     *transforms_volume.__all__,
 ]

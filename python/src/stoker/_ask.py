@@ -18,11 +18,15 @@ _USAGE = 2  # exit code: the arguments are wrong
 _PATIENCE = 60.0
 
 
-def ask(arguments: Sequence[str], text: str = "", timeout: float = _PATIENCE) -> str:
+def ask(
+    arguments: Sequence[str], text: str = "", timeout: float = _PATIENCE, env: Mapping[str, str] | None = None
+) -> str:
     """Run ``stoker`` with arguments and standard input, and return what it prints."""
     command = [find_binary(), *arguments]
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=timeout, check=False, env=env
+        )
     except subprocess.TimeoutExpired:
         raise StokerError(f"stoker {arguments[0]} took longer than timeout={timeout:g} seconds") from None
     if done.returncode != 0:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ._ask import ask
+from ._binary import environment
 from ._errors import ConfigError
 from ._fields import FieldSpec, parse_fields
 
@@ -39,5 +40,5 @@ def made_once(fields: Mapping[str, FieldSpec] | None, augment: int | None, seed:
 
 def pack_path(src: str, out: str, options: Sequence[str]) -> dict[str, Any]:
     """Pack what lies at a path: the engine needs nothing of Python for that."""
-    said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=_LONG)
+    said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=_LONG, env=environment())
     return cast("dict[str, Any]", json.loads(said))

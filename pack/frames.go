@@ -1,0 +1,122 @@
+package pack
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Clips of video are stored as internal/video puts them together: with the packets of the
+// file that their frames are decoded from, or, where each frame is an image, as dct, JPEG
+// or pixels.
+
+// FrameSize is how large the frames of clips are: Width and Height where all share them,
+// else 0.
+type FrameSize struct {
+	Width     int32 `json:"width,omitempty"`
+	Height    int32 `json:"height,omitempty"`
+	MaxWidth  int32 `json:"max_width"`
+	MaxHeight int32 `json:"max_height"`
+}
+
+// checkFrames checks what a manifest says of clips.
+func (f *Field) checkFrames() error {
+	if len(f.Shape) != 1 || f.Shape[0] < 1 || f.Shape[0] > video.MaxClipFrames {
+		return fmt.Errorf("clips of %v frames: they have 1 to %d", f.Shape, video.MaxClipFrames)
+	}
+	s := f.Frames
+	if s == nil || s.MaxWidth < 1 || s.MaxHeight < 1 || s.MaxWidth > video.MaxSide || s.MaxHeight > video.MaxSide ||
+		s.Width < 0 || s.Height < 0 || s.Width > s.MaxWidth || s.Height > s.MaxHeight {
+		return errors.New("impossible sizes of frames")
+	}
+	return nil
+}
+
+// frameSize is that of a field of a source.
+func frameSize(f *driver.Field) *FrameSize {
+	return &FrameSize{Width: f.Width, Height: f.Height, MaxWidth: max(f.MaxWidth, f.Width), MaxHeight: max(f.MaxHeight, f.Height)}
+}
+
+// encodeClip stores a clip as p says.
+func (e *encoder) encodeClip(src *driver.Value, f *Field, p *picture, v *value, buf *[]byte) error {
+	c := &e.clip
+	defer c.Forget()
+	if err := c.Parse(src.Bytes); err != nil {
+		return bad("%v", err)
+	}
+	if len(c.Frames) != f.Shape[0] {
+		return &BadInput{Reason: fmt.Sprintf("a clip of %d frames, where there are %d", len(c.Frames), f.Shape[0])}
+	}
+	if w, h := c.Upright(); w > int(f.Frames.MaxWidth) || h > int(f.Frames.MaxHeight) {
+		return &BadInput{Reason: fmt.Sprintf("frames of %dx%d, where the largest are said to have %dx%d", w, h, f.Frames.MaxWidth, f.Frames.MaxHeight)}
+	}
+	jpegs := c.Codec == video.MJPEG && c.Rotation == 0
+	switch {
+	case p.how == ImagesRaw && c.Codec != video.Raw:
+		return &BadInput{Reason: "its frames are not decoded: for pixels give the clips as such (package augment)"}
+	case p.how == ImagesRaw, !jpegs && c.Codec != video.Raw, p.how == ImagesKeep && !p.recodes(), c.Codec == video.Raw && !p.recodes():
+		return nil // as it is
+	}
+	return e.encodeStills(c, p, v, buf)
+}
+
+// encodeStills makes dct, or JPEGs, of the frames of a clip that are images.
+func (e *encoder) encodeStills(c *video.Clip, p *picture, v *value, buf *[]byte) error {
+	out := video.Clip{Stream: c.Stream, Video: c.Video, Frames: c.Frames}
+	out.Codec, out.Config = video.DCT, nil
+	var data []byte
+	var ends []int
+	for i := range c.Packets {
+		jpeg := c.Packets[i].Data
+		if c.Codec == video.Raw {
+			if len(jpeg) != 3*c.Width*c.Height {
+				return &BadInput{Reason: fmt.Sprintf("a frame of %d bytes, where %dx%d pixels have %d", len(jpeg), c.Width, c.Height, 3*c.Width*c.Height)}
+			}
+			var err error
+			if jpeg, err = cdec.EncodeJPEG(jpeg, c.Width, c.Height, 3, cdec.EncodeOptions{Quality: p.quality, HSamp: 2, VSamp: 2, Optimize: true}); err != nil {
+				return bad("%v", err)
+			}
+		} else {
+			jpeg = video.JPEG(&e.jpeg, jpeg)
+			if _, err := imagefile.Check(jpeg); err != nil {
+				return bad("%v", err)
+			}
+		}
+		if p.how == ImagesKeep {
+			out.Codec = video.MJPEG
+		} else {
+			var err error
+			if jpeg, err = e.toDCT.Encode(jpeg); err != nil {
+				if not := new(cdec.NotDCT); errors.As(err, &not) && c.Codec == video.MJPEG {
+					return nil // it stays as it is
+				}
+				return bad("%v", err)
+			}
+		}
+		data = append(data, jpeg...)
+		ends = append(ends, len(data))
+	}
+	from := 0
+	for i, end := range ends {
+		out.Packets = append(out.Packets, video.Packet{N: c.Packets[i].N, Data: data[from:end]})
+		from = end
+	}
+	*buf = out.AppendTo((*buf)[:0])
+	v.Bytes = *buf
+	return nil
+}
+
+// clipNeeds is what storing a clip takes.
+func (e *encoder) clipNeeds(src *driver.Value, f *Field, p *picture, n *needs) {
+	if p.how == ImagesKeep && !p.recodes() || p.how == ImagesRaw {
+		return
+	}
+	size, pixels := int64(len(src.Bytes)), int64(f.Frames.MaxWidth)*int64(f.Frames.MaxHeight)
+	one := decode.CoefficientMemory(&imagefile.Info{Width: f.Frames.MaxWidth, Height: f.Frames.MaxHeight, Channels: 3})
+	n.add(one+12*pixels, 4*size+1<<20, true)
+}
