@@ -35,12 +35,14 @@ type Chunks struct {
 	use  func() // ends the use
 
 	claims claims
+	job    job
+	orders orders
 	open   handles[*chunkFile]
 
-	until                      atomic.Int64 // nothing is kept before, in nanoseconds
-	dead                       atomic.Bool  // nothing is kept any more
-	said                       sync.Once
-	kept, keptBytes, badChunks atomic.Int64
+	until                            atomic.Int64 // nothing is kept before, in nanoseconds
+	dead                             atomic.Bool  // nothing is kept any more
+	said                             sync.Once
+	kept, keptBytes, badChunks, gone atomic.Int64
 }
 
 // OpenChunks opens what is kept of the data that origin names, such as the URL of a
@@ -53,10 +55,16 @@ func OpenChunks(dir *Dir, origin string, say func(string)) (*Chunks, error) {
 		return nil, err
 	}
 	for _, name := range []string{chunksName, fillingName} {
-		if err := os.MkdirAll(filepath.Join(c.path, name), 0o700); err != nil {
-			c.use()
-			return nil, err
+		if err = os.MkdirAll(filepath.Join(c.path, name), 0o700); err != nil {
+			break
 		}
+	}
+	if err == nil {
+		err = c.join()
+	}
+	if err != nil {
+		c.use()
+		return nil, err
 	}
 	return c, nil
 }
@@ -223,8 +231,15 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 	if c.Has(k) {
 		return nil, true, false, nil
 	}
-	if !c.dir.makeRoom(size, c.id) {
-		c.until.Store(time.Now().Add(fullWait).UnixNano())
+	room, several := c.dir.makeRoom(size, c.id), false
+	if !room {
+		room, several = c.giveWay(k, size)
+	}
+	if !room && several { // the next one may be wanted sooner
+		return nil, false, false, nil
+	}
+	if !room {
+		c.until.Store(time.Now().Add(c.wait()).UnixNano())
 		return nil, false, false, nil
 	}
 	cerr := c.dir.change(func() int64 {
@@ -355,17 +370,19 @@ func (c *Chunks) Forget(version map[uint64][16]byte) error {
 type ChunkStats struct {
 	// Chunks and Bytes are there now, Kept and KeptBytes were added by this process, and
 	// Damaged of them were not what had been written.
-	Chunks    int64  `json:"chunks"`
-	Bytes     int64  `json:"bytes"`
-	Kept      int64  `json:"kept"`
-	KeptBytes int64  `json:"kept_bytes"`
-	Damaged   int64  `json:"damaged"`
-	Folder    string `json:"folder"`
+	Chunks    int64 `json:"chunks"`
+	Bytes     int64 `json:"bytes"`
+	Kept      int64 `json:"kept"`
+	KeptBytes int64 `json:"kept_bytes"`
+	Damaged   int64 `json:"damaged"`
+	// Gone are chunks that made room for others which some job needs sooner.
+	Gone   int64  `json:"gone"`
+	Folder string `json:"folder"`
 }
 
 // Stats looks at what there is.
 func (c *Chunks) Stats() ChunkStats {
-	s := ChunkStats{Kept: c.kept.Load(), KeptBytes: c.keptBytes.Load(), Damaged: c.badChunks.Load(), Folder: c.path}
+	s := ChunkStats{Kept: c.kept.Load(), KeptBytes: c.keptBytes.Load(), Damaged: c.badChunks.Load(), Gone: c.gone.Load(), Folder: c.path}
 	eachFile(c.path, false, func(_ string, _ fs.DirEntry, k disk.Key) {
 		s.Chunks++
 		s.Bytes += k.Size
@@ -376,6 +393,7 @@ func (c *Chunks) Stats() ChunkStats {
 // Close ends all use of the cache.
 func (c *Chunks) Close() error {
 	c.open.close()
+	c.leave()
 	c.use()
 	return nil
 }

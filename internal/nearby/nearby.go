@@ -178,6 +178,25 @@ func (c *Cache) Keys(f func(object int64, off, size int64, k disk.Key) error) er
 	return nil
 }
 
+// Uses says when chunks of the source come first, in an epoch and in the one behind it;
+// first gives that of a chunk, -1 for never. It is nil where chunks are cut.
+func (c *Cache) Uses(first func(chunk int) (now, next int64)) (uses []cache.Use) {
+	starts := driver.ChunksOf(c.src)
+	for n := range len(starts) - 1 {
+		e := c.src.(driver.Chunker).Chunk(n)
+		if e.Size > disk.MaxPiece {
+			return nil
+		}
+		ob := c.src.Object(e.Object)
+		u := cache.Use{Key: disk.KeyOf(ob.Store.Path(ob.Entry.Name), ob.Entry.Version, e.Offset, e.Size)}
+		u.Now, u.Next = first(n)
+		if u.Now >= 0 || u.Next >= 0 {
+			uses = append(uses, u)
+		}
+	}
+	return uses
+}
+
 // Stats are those of what is kept, and what it has saved.
 type Stats struct {
 	disk.Stats

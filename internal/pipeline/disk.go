@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store/disk"
@@ -24,6 +26,7 @@ type onDisk struct {
 	largest int64
 	mu      sync.Mutex
 	note    string
+	told    progress
 }
 
 // say tells why nothing is kept, or no more.
@@ -171,4 +174,45 @@ func (d *onDisk) count(s *Stats) {
 	st := d.Cache.Stats()
 	st.Note = d.noted()
 	s.CacheDisk = &st
+}
+
+// progress is how far this engine has told other jobs that it is.
+type progress struct {
+	epoch, pos int64
+	from       fetch.Place // since when, for the rate
+	since      time.Time
+}
+
+// tellEvery is how many times in an epoch others are told how far it is.
+const tellEvery = 2048
+
+// reading tells other jobs that share the cache which chunks are read from a place of the
+// order on, so that what makes room is what all of them need last. The planner calls it.
+func (d *onDisk) reading(p *Pipeline, at fetch.Place) {
+	w := p.window
+	if d.Cache == nil || w.own == nil || w.Whole() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, length := &d.told, w.Len()
+	switch {
+	case t.since.IsZero() || at.Epoch != t.epoch || at.Pos < t.pos:
+		if t.since.IsZero() || at.Epoch < t.epoch {
+			t.from, t.since = at, time.Now()
+		}
+		now, next := w.epoch(at.Epoch), w.epoch(at.Epoch+1)
+		// That nobody knows what is read costs others no more than the cache can do without.
+		_ = d.Chunks.Epoch(p.cfg.Rank, length, d.Uses(func(chunk int) (int64, int64) {
+			return now.First(chunk, p.cfg.Rank, p.cfg.WorldSize), next.First(chunk, p.cfg.Rank, p.cfg.WorldSize)
+		}))
+	case at.Pos-t.pos < length/tellEvery:
+		return
+	}
+	t.epoch, t.pos = at.Epoch, at.Pos
+	rate := 0.0
+	if took := time.Since(t.since).Seconds(); took > 0 {
+		rate = float64((at.Epoch-t.from.Epoch)*length+at.Pos-t.from.Pos) / took
+	}
+	d.Chunks.At(at.Pos, rate)
 }

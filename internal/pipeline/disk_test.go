@@ -142,6 +142,39 @@ func TestRanksShareTheDisk(t *testing.T) {
 	}
 }
 
+// Two jobs with orders of their own share a cache that has not room for all: each says what
+// it will use, what makes room is what both need last, and rows are right.
+func TestTwoJobsShareTheDisk(t *testing.T) {
+	all, _ := chunkBytesOf(t)
+	dir := t.TempDir()
+	var jobs []*Pipeline
+	for seed := range 2 {
+		cfg := remoteConfig(t, Config{BatchSize: 50, Window: 8, Cache: CacheAuto, CacheDir: dir, CacheLimit: all / 2, Memory: 40 << 20, Threads: 1})
+		cfg.Seed = uint64(seed)
+		p := mustOpen(t, cfg)
+		p.Start(item.Position{Row: int64(seed) * 100})
+		jobs = append(jobs, p)
+	}
+	for range jobs[0].Info().Steps * 2 {
+		for _, p := range jobs {
+			for _, b := range raggedBatches(t, p, 1) {
+				checkRows(t, b)
+			}
+		}
+	}
+	gone := int64(0)
+	for _, p := range jobs {
+		st := p.Stats().CacheDisk
+		gone += st.Gone
+		if st.Bytes > all/2 || st.Note != "" || st.Damaged > 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+	if gone == 0 {
+		t.Error("nothing has made room for anything")
+	}
+}
+
 // An object that has another version is read anew, and what was kept of the old one goes.
 func TestCacheOfAnotherVersion(t *testing.T) {
 	objects, err := remotePack()

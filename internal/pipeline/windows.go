@@ -292,5 +292,6 @@ func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64) {
 	step = max(c.part.Stride, 1)
 	at = fetch.Place{Epoch: c.epoch, Pos: c.part.Lo + int64(c.k)*step}
 	c.k += n
+	pl.p.disk.reading(pl.p, at)
 	return n, at, step
 }

@@ -203,22 +203,53 @@ func (e *WindowEpoch) Last(chunk int) int64 {
 	if w.Whole() {
 		return w.Len() - 1
 	}
+	last := int64(0)
+	e.lanes(chunk, func(lane int, _, to int64) {
+		last = max(last, (to-1)*int64(w.window)+int64(lane))
+	})
+	return last
+}
+
+// First is the first position at which a record of a chunk comes to one of so many ranks
+// that take positions in turn, -1 when none does.
+func (e *WindowEpoch) First(chunk, rank, world int) int64 {
+	w := e.w
+	if w.Whole() {
+		return 0
+	}
+	first := int64(-1)
+	e.lanes(chunk, func(lane int, from, to int64) {
+		for turn := from; turn < to && turn < from+int64(world); turn++ { // ranks come again after so many
+			pos := turn*int64(w.window) + int64(lane)
+			if int(pos%int64(world)) == rank {
+				if first < 0 || pos < first {
+					first = pos
+				}
+				return
+			}
+		}
+	})
+	return first
+}
+
+// lanes calls f for the lanes in which records of a chunk come, with the turns from one to
+// before another one.
+func (e *WindowEpoch) lanes(chunk int, f func(lane int, from, to int64)) {
+	w := e.w
 	s := e.order.Find(int64(chunk))
 	lo, hi := e.behind[s], e.behind[s+1]
 	place, found := slices.BinarySearch(w.cuts, lo)
 	if !found {
 		place--
 	}
-	last := int64(0)
 	for ; place < w.window && w.cuts[place] < hi; place++ {
 		a, b := w.cuts[place], w.cuts[place+1]
 		if a == b { // fewer records than lanes
 			continue
 		}
-		_, to := turns(place, a, b, max(a, lo), min(b, hi))
-		last = max(last, (to-1)*int64(w.window)+int64(w.lane[place]))
+		from, to := turns(place, a, b, max(a, lo), min(b, hi))
+		f(w.lane[place], from, to)
 	}
-	return last
 }
 
 // At is the record at a position. Who wants many of them asks a walk.

@@ -63,6 +63,22 @@ func checkWindowOrder(t *testing.T, starts []int64, window int, seed uint64, epo
 		if got := e.Last(c); got != last[c] && !w.Whole() || got < last[c] {
 			t.Fatalf("%s: chunk %d ends at %d and not at %d", name, c, last[c], got)
 		}
+		if got := e.First(c, 0, 1); got != first[c] && !w.Whole() {
+			t.Fatalf("%s: chunk %d begins at %d and not at %d", name, c, first[c], got)
+		}
+		for world := 2; world < 5 && !w.Whole(); world++ {
+			for rank := range world {
+				want := int64(-1)
+				for pos := first[c]; pos <= last[c] && want < 0; pos++ {
+					if int(pos)%world == rank && w.Chunk(e.At(pos)) == c {
+						want = pos
+					}
+				}
+				if got := e.First(c, rank, world); got != want {
+					t.Fatalf("%s: chunk %d begins at %d for rank %d of %d, and not at %d", name, c, want, rank, world, got)
+				}
+			}
+		}
 		inUse[first[c]]++
 		inUse[last[c]+1]--
 	}
