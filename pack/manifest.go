@@ -168,6 +168,7 @@ var codecNames = map[driver.Codec]string{
 	driver.CodecJPEG: "jpeg", driver.CodecPNG: "png", driver.CodecBMP: "bmp", driver.CodecGIF: "gif",
 	driver.CodecWebP: "webp", driver.CodecTIFF: "tiff", driver.CodecRaw: "raw", driver.CodecDCT: "dct",
 	driver.CodecRuns: "runs", driver.CodecPNM: "pnm", driver.CodecPFM: "pfm", driver.CodecFlo: "flo",
+	driver.CodecJXL: "jxl", driver.CodecAVIF: "avif",
 }
 
 // CodecName is the name of a codec in manifests and messages.

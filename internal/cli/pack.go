@@ -472,7 +472,7 @@ const shownFields = 8
 // packedText says what the records of a pack are: images, or records of fields.
 func packedText(m *pack.Manifest) (what string, details []string) {
 	codecs := func(f *pack.Field) (out []string) {
-		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "pfm", "flo", "raw", "runs"} {
+		for _, name := range []string{"dct", "jpeg", "png", "bmp", "gif", "webp", "tiff", "pnm", "pfm", "flo", "jxl", "avif", "raw", "runs"} {
 			if n := f.Stats.Images.Codecs[name].Count; n > 0 {
 				out = append(out, fmt.Sprintf("%s %s", units.Int(n), name))
 			}

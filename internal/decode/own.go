@@ -24,6 +24,8 @@ func ownReader(info *imagefile.Info) func(d *Decoder, r *Request, info *imagefil
 		return (*Decoder).loadFloats
 	case info.Codec == driver.CodecTIFF && info.Own:
 		return (*Decoder).loadTIFF
+	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
+		return (*Decoder).loadForeign
 	}
 	return nil
 }

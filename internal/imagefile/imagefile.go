@@ -103,6 +103,10 @@ func Detect(b []byte) driver.Codec {
 		return driver.CodecGIF
 	case has(0, "RIFF") && has(8, "WEBP"):
 		return driver.CodecWebP
+	case has(0, jxlBare), has(0, jxlContainer):
+		return driver.CodecJXL
+	case isAVIF(b):
+		return driver.CodecAVIF
 	case has(0, tiffLittle), has(0, tiffBig), has(0, bigTIFFLittle), has(0, bigTIFFBig):
 		return driver.CodecTIFF
 	case has(0, "BM") && len(b) >= 26:
@@ -124,7 +128,7 @@ func IsPicture(b []byte, whole bool) bool {
 	switch codec := Detect(b); codec {
 	case driver.CodecUnknown, driver.CodecFlo:
 		return false
-	case driver.CodecBMP, driver.CodecTIFF, driver.CodecPNM, driver.CodecPFM:
+	case driver.CodecBMP, driver.CodecTIFF, driver.CodecPNM, driver.CodecPFM, driver.CodecJXL:
 		_, err := Probe(b)
 		return err == nil || codec == driver.CodecTIFF && !whole
 	}
@@ -148,6 +152,10 @@ func Probe(b []byte) (Info, error) {
 		err = probeBMP(b, &info)
 	case driver.CodecWebP:
 		err = probeWebP(b, &info)
+	case driver.CodecJXL:
+		err = probeJXL(b, &info)
+	case driver.CodecAVIF:
+		err = probeAVIF(b, &info)
 	case driver.CodecTIFF:
 		err = probeTIFF(b, &info)
 	case driver.CodecPNM:
@@ -190,6 +198,10 @@ func Check(b []byte) (Info, error) {
 		err = checkBMP(b)
 	case driver.CodecWebP:
 		err = checkWebP(b)
+	case driver.CodecJXL:
+		err = checkJXL(b)
+	case driver.CodecAVIF:
+		err = checkAVIF(b)
 	case driver.CodecTIFF:
 		err = checkTIFF(b)
 	case driver.CodecPNM:
@@ -218,10 +230,10 @@ func Check(b []byte) (Info, error) {
 }
 
 // decodedHere says that the image is decoded by the same package that has read its
-// header.
+// header, or by a library that looks at the header anew.
 func (info *Info) decodedHere() bool {
 	switch info.Codec {
-	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo:
+	case driver.CodecPNM, driver.CodecPFM, driver.CodecFlo, driver.CodecJXL, driver.CodecAVIF:
 		return true
 	}
 	return info.Codec == driver.CodecTIFF && info.Own

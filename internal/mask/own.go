@@ -38,6 +38,8 @@ func fromOwn(b []byte, info *imagefile.Info) (*Mask, error) {
 		return &Mask{Width: int(info.Width), Height: int(info.Height), Size: size, Pix: pix}, nil
 	case info.Codec == driver.CodecTIFF && info.Own:
 		return fromTIFF(b)
+	case info.Codec == driver.CodecJXL || info.Codec == driver.CodecAVIF:
+		return nil, fmt.Errorf("a mask in JPEG XL or AVIF is not read: save masks as PNG")
 	case info.Codec == driver.CodecPFM || info.Codec == driver.CodecFlo:
 		return nil, fmt.Errorf("it has numbers of floating point and not class numbers")
 	}

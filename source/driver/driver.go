@@ -165,6 +165,10 @@ const (
 	CodecPNM Codec = 7
 	CodecPFM Codec = 8
 	CodecFlo Codec = 9
+	// CodecJXL is JPEG XL, CodecAVIF AVIF: both are decoded by libraries that may be
+	// missing.
+	CodecJXL  Codec = 10
+	CodecAVIF Codec = 11
 	// CodecRaw is Height x Width x Channels bytes, rows without padding.
 	CodecRaw Codec = 16
 	// CodecDCT is a JPEG without its entropy code (docs/FORMAT.md).
@@ -394,5 +398,5 @@ type Source interface {
 
 // ImageExtensions are the file extensions, lower case, that folder readers
 // take for images. The content decides what they really are.
-var ImageExtensions = []string{".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff",
+var ImageExtensions = []string{".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".dib", ".gif", ".webp", ".jxl", ".avif", ".tif", ".tiff",
 	".ppm", ".pgm", ".pbm", ".pnm", ".pam"}

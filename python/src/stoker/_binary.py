@@ -11,8 +11,9 @@ from ._errors import EngineNotFound
 
 _HERE = Path(__file__).resolve().parent
 
-# Names the folder with FFmpeg's libraries.
+# Names the folder with FFmpeg's libraries, and folders with those of images.
 FFMPEG = "STOKER_FFMPEG"
+IMAGES = "STOKER_IMAGE_LIBRARIES"
 
 
 def find_binary() -> str:
@@ -50,18 +51,26 @@ def find_binary() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for the engine: this one, and where PyAV's wheel has FFmpeg's libraries.
+    """Return the environment for the engine: this one, and where wheels have libraries that it can use.
 
-    A folder that ``STOKER_FFMPEG`` names already stays.
+    Those are FFmpeg's in PyAV's, libavif in Pillow's and libjxl in that of imagecodecs. What ``STOKER_FFMPEG`` and
+    ``STOKER_IMAGE_LIBRARIES`` name already stays.
     """
     env = dict(os.environ)
     if not env.get(FFMPEG):
-        found = importlib.util.find_spec("av")
-        if found is not None and found.origin:
-            folder = Path(found.origin).parents[1] / "av.libs"
-            if folder.is_dir():
-                env[FFMPEG] = str(folder)
+        env[FFMPEG] = "".join(_libraries("av", "av.libs"))
+    if not env.get(IMAGES):
+        env[IMAGES] = os.pathsep.join([*_libraries("PIL", "pillow.libs"), *_libraries("imagecodecs", "imagecodecs.libs")])
     return env
+
+
+def _libraries(package: str, beside: str) -> list[str]:
+    """Return the folder of the libraries of a package's wheel, if there is one."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.origin:
+        return []
+    folder = Path(found.origin).parents[1] / beside
+    return [str(folder)] if folder.is_dir() else []
 
 
 def _checkout() -> Path | None:

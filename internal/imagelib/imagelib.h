@@ -1,0 +1,29 @@
+// JPEG XL and AVIF in C: libjxl and libavif, loaded when the program runs.
+#ifndef STOKER_IMAGELIB_H
+#define STOKER_IMAGELIB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SI_OK = 0, SI_DAMAGED = 1, SI_UNSUPPORTED = 2, SI_MEMORY = 3 };
+
+// What is wanted of an image: exactly this size, with 1, 3 or 4 channels of 1 or 2
+// bytes, little-endian, rows without padding.
+typedef struct {
+	uint32_t width, height;
+	int channels, bytes;
+} si_shape;
+
+// Whether this program can load libraries: one that is linked statically cannot.
+int si_can_load(void);
+
+// Load a library from the file at path: NULL, or why it cannot be used, in err.
+int si_load_jxl(const char *path, char *err, size_t size);
+int si_load_avif(const char *path, char *err, size_t size);
+
+// Decode an image to pix, which has room for it. They hold nothing behind the call.
+int si_jxl(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
+// AVIF becomes RGBA of 8 bits.
+int si_avif(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
+
+#endif
