@@ -60,7 +60,8 @@ def environment() -> dict[str, str]:
     if not env.get(FFMPEG):
         env[FFMPEG] = "".join(_libraries("av", "av.libs"))
     if not env.get(IMAGES):
-        env[IMAGES] = os.pathsep.join([*_libraries("PIL", "pillow.libs"), *_libraries("imagecodecs", "imagecodecs.libs")])
+        folders = [*_libraries("PIL", "pillow.libs"), *_libraries("imagecodecs", "imagecodecs.libs")]
+        env[IMAGES] = os.pathsep.join(folders)
     return env
 
 
