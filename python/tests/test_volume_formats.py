@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import tifffile
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.encaps import encapsulate, generate_frames
 from pydicom.pixels import apply_modality_lut
-from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless, generate_uid
+from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, JPEGBaseline8Bit, RLELossless, generate_uid
 
 import stoker
 
@@ -100,6 +102,12 @@ def test_tiff_that_cannot_be_read(tmp_path: Path) -> None:
             stoker.Loader(f"volumes:{tmp_path}", batch_size=1)
 
 
+def jpeg(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=85)
+    return out.getvalue()
+
+
 def series(folder: Path, seed: int, syntax: UID, signed: bool, stored: int, **more: Any) -> np.ndarray:
     """Write the slices of a series in any order, and return the voxels in that of their places."""
     rng = np.random.default_rng(seed)
@@ -128,6 +136,9 @@ def series(folder: Path, seed: int, syntax: UID, signed: bool, stored: int, **mo
             setattr(d, name, value)
         if syntax == RLELossless:
             d.compress(RLELossless, voxels[z], generate_instance_uid=False)
+        elif syntax == JPEGBaseline8Bit:
+            d.PixelData = encapsulate([jpeg(voxels[z])])
+            d["PixelData"].VR = "OB"
         else:
             d.PixelData = voxels[z].tobytes()
             d["PixelData"].VR = "OW"
@@ -162,6 +173,21 @@ def test_dicom(tmp_path: Path, syntax: UID, signed: bool, stored: int, scaled: b
             affine[:3, 0], affine[:3, 1] = np.array([1, 0, 0]) * 0.5, np.array([0, 0, -1]) * 0.75
             affine[:3, 2], affine[:3, 3] = (last - first) / 5, first
             assert np.allclose(batch.affine[row], np.diag([-1, -1, 1, 1]) @ affine)
+
+
+def test_dicom_as_jpeg(tmp_path: Path) -> None:
+    for i in range(2):
+        series(tmp_path / f"patient{i}" / "ct", i, JPEGBaseline8Bit, False, 8)
+    for batch in stoker.Loader(str(tmp_path), batch_size=2):
+        for row in range(2):
+            slices = placed(tmp_path / f"patient{row}" / "ct")
+            frames = [next(generate_frames(d.PixelData, number_of_frames=1)) for d in slices]
+            want = np.stack([np.asarray(Image.open(io.BytesIO(f))) for f in frames])
+            assert batch.volume[row].dtype == np.uint8 and np.array_equal(batch.volume[row], want)
+    signed = tmp_path / "signed"
+    series(signed, 0, JPEGBaseline8Bit, False, 8, PixelRepresentation=1)
+    with pytest.raises(stoker.ConfigError, match=r"IM000\d.dcm: its voxels take 8 bits, signed: true"):
+        stoker.Loader(str(signed), batch_size=1)
 
 
 def test_dicom_in_one_file(tmp_path: Path) -> None:

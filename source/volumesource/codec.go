@@ -10,7 +10,9 @@ import (
 	"github.com/klauspost/compress/zlib"
 	"golang.org/x/image/tiff/lzw"
 
+	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/inflate"
+	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -166,6 +168,34 @@ func undoFloats(b []byte, size, width int) {
 			}
 		}
 	}
+}
+
+// jpegCodec is the JPEG Baseline of DICOM: gray of 8 bits.
+type jpegCodec struct{}
+
+func (*jpegCodec) unpack(out, in []byte, width int) (int, error) {
+	d, err := decode.New(decode.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	v := driver.Value{Bytes: in, Codec: driver.CodecJPEG}
+	info, err := d.Info(v)
+	if err != nil {
+		return 0, err
+	}
+	if w, h := int(info.Width), int(info.Height); w != width || w*h != len(out) {
+		return 0, fmt.Errorf("it is a JPEG of %d x %d, and a frame has %d x %d voxels", w, h, width, len(out)/width)
+	}
+	v.Width, v.Height = info.Width, info.Height
+	whole := item.Rect{W: info.Width, H: info.Height}
+	gray := item.PixelType{DType: item.U8, Channels: 1}
+	reqs := []decode.Request{{
+		Value: v, Pixels: gray, Store: gray.Plain(), Dst: out,
+		Geom: item.Geometry{Box: whole, ResizeW: whole.W, ResizeH: whole.H, Window: whole, Filter: item.Bilinear},
+	}}
+	d.Run(reqs)
+	return len(out), reqs[0].Err
 }
 
 // rleCodec is the RLE Lossless of DICOM: the bytes of voxels lie apart, the highest ones

@@ -32,13 +32,13 @@ const (
 	implicitLittle = "1.2.840.10008.1.2"
 	explicitLittle = "1.2.840.10008.1.2.1"
 	rleLossless    = "1.2.840.10008.1.2.5"
+	jpegBaseline   = "1.2.840.10008.1.2.4.50"
 )
 
 // syntaxNames are those that are known and not read.
 var syntaxNames = map[string]string{
 	"1.2.840.10008.1.2.1.99":  "Deflated Explicit VR Little Endian",
 	"1.2.840.10008.1.2.2":     "Explicit VR Big Endian",
-	"1.2.840.10008.1.2.4.50":  "JPEG Baseline",
 	"1.2.840.10008.1.2.4.51":  "JPEG Extended",
 	"1.2.840.10008.1.2.4.57":  "JPEG Lossless",
 	"1.2.840.10008.1.2.4.70":  "JPEG Lossless, first order",
@@ -115,7 +115,7 @@ type slice struct {
 	dtype                 driver.DType
 	bits, sign            uint32
 	slope, inter          float64
-	rle                   bool
+	packed                string // the transfer syntax of voxels that are packed
 	// blocks are the frames.
 	blocks []block
 	file   int32
@@ -252,13 +252,13 @@ func (d *dicom) syntax() error {
 	switch s := d.text(elemSyntax); s {
 	case implicitLittle:
 		d.implicit = true
-	case explicitLittle, rleLossless:
+	case explicitLittle, rleLossless, jpegBaseline:
 	default:
 		name := syntaxNames[s]
 		if name == "" {
 			name = "not known"
 		}
-		return fmt.Errorf("its transfer syntax is %s (%s), which is not read: Implicit and Explicit VR Little Endian and RLE Lossless are; "+
+		return fmt.Errorf("its transfer syntax is %s (%s), which is not read: Implicit and Explicit VR Little Endian, RLE Lossless and JPEG Baseline are; "+
 			"convert it, for example with gdcmconv --raw or dcmdjpeg", s, name)
 	}
 	return nil
@@ -298,7 +298,10 @@ func (d *dicom) decimals(tag uint32, n int) ([]float64, error) {
 
 // slice makes sense of the elements. The voxels have length bytes from d.at on.
 func (d *dicom) slice(length int64) (*slice, error) {
-	s := &slice{series: d.text(elemSeries), frames: 1, slope: 1, rle: d.text(elemSyntax) == rleLossless}
+	s := &slice{series: d.text(elemSeries), frames: 1, slope: 1}
+	if syntax := d.text(elemSyntax); syntax == rleLossless || syntax == jpegBaseline {
+		s.packed = syntax
+	}
 	s.rows, s.columns = d.short(elemRows, 0), d.short(elemColumns, 0)
 	s.instance, _ = strconv.Atoi(d.text(elemInstance))
 	if text := d.text(elemFrames); text != "" {
@@ -340,6 +343,8 @@ func (d *dicom) slice(length int64) (*slice, error) {
 		return nil, fmt.Errorf("it has %d values for each voxel: volumes have one", d.short(elemSamples, 1))
 	case allocated != 8 && allocated != 16:
 		return nil, fmt.Errorf("its voxels take %d bits: 8 and 16 are read", allocated)
+	case s.packed == jpegBaseline && (allocated != 8 || signed):
+		return nil, fmt.Errorf("its voxels take %d bits, signed: %t, and those of JPEG Baseline 8 without a sign", allocated, signed)
 	case stored < 1 || stored > allocated || high != stored-1:
 		return nil, fmt.Errorf("%d bits of its voxels of %d count, up to bit %d: they have to be the lowest ones", stored, allocated, high)
 	case s.slope == 0:
@@ -365,7 +370,7 @@ func b2i(b bool) int {
 // frames finds the frames.
 func (d *dicom) frames(s *slice, length int64) error {
 	one := int64(s.rows) * int64(s.columns) * int64(s.dtype.Size())
-	if !s.rle {
+	if s.packed == "" {
 		if length == undefined {
 			return errors.New("its voxels are packed, and its transfer syntax says that they are not")
 		}
@@ -426,7 +431,7 @@ func stack(all []*slice, name func(file int32) string) (*volume, error) {
 		switch {
 		case len(all) > 1 && s.frames > 1:
 			return nil, fmt.Errorf("%s has %d frames, and its series %d files: read such files one by one", name(s.file), s.frames, len(all))
-		case s.rows != first.rows || s.columns != first.columns || s.dtype != first.dtype || s.bits != first.bits || s.sign != first.sign || s.rle != first.rle:
+		case s.rows != first.rows || s.columns != first.columns || s.dtype != first.dtype || s.bits != first.bits || s.sign != first.sign || s.packed != first.packed:
 			return nil, fmt.Errorf("%s has %d x %d voxels of %s, and %s of the same series %d x %d of %s: slices of a volume are alike",
 				name(s.file), s.rows, s.columns, s.dtype, name(first.file), first.rows, first.columns, first.dtype)
 		case !near(s.orientation, first.orientation):
@@ -451,8 +456,11 @@ func stack(all []*slice, name func(file int32) string) (*volume, error) {
 	}
 	first = all[0]
 	v := &volume{dtype: first.dtype, bits: first.bits, sign: first.sign, block: [3]int{1, first.rows, first.columns}}
-	if first.rle {
+	switch first.packed {
+	case rleLossless:
 		v.codec = &rleCodec{size: first.dtype.Size()}
+	case jpegBaseline:
+		v.codec = &jpegCodec{}
 	}
 	for _, s := range all {
 		for _, b := range s.blocks {
