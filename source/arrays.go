@@ -6,6 +6,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/hdf5source"
 	"github.com/stokerdata/stoker/source/zarrsource"
+	"github.com/stokerdata/stoker/source/zipsource"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -28,7 +29,12 @@ func hdf5() format {
 
 func zarr() format {
 	return format{name: "zarr", columns: true, parts: true,
-		match: func(ctx context.Context, st store.Store, isDir bool) bool { return isDir && zarrsource.Is(ctx, st) },
+		match: func(ctx context.Context, st store.Store, isDir bool) bool {
+			if isDir {
+				return zarrsource.Is(ctx, st)
+			}
+			return (zipsource.IsName(st.Path("")) || zipsource.IsFile(ctx, st, "")) && zarrsource.IsZip(ctx, st)
+		},
 		open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return zarrsource.Open(ctx, rawURL, st, &zarrsource.Options{Columns: opt.columns, Split: opt.Split, Threads: opt.Threads})
 		},

@@ -136,6 +136,7 @@ func formats() []format {
 		{name: betonsource.Format, match: named(".beton"), open: func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 			return betonsource.Open(ctx, rawURL, st)
 		}},
+		zarr(), // in front of other zip files
 		archives("tar", tarsource.IsName, tarsource.IsFile, tarsource.Open),
 		archives("zip", zipsource.IsName, zipsource.IsFile, zipsource.Open),
 		withSplits("idx", look.has(func(names []string, file string) bool {
@@ -146,7 +147,6 @@ func formats() []format {
 		withSplits("mat", look.has(oneIs(matsource.IsName), matsource.IsFile), matsource.Open),
 		{name: "parquet", match: isParquet, open: openParquet, columns: true, patterns: true, parts: true},
 		hdf5(),
-		zarr(),
 		{name: "arrow", match: isArrow, open: openArrow, columns: true, patterns: true},
 	}, volumes(), []format{
 		clouds(pointsource.PLY, nil),

@@ -1,4 +1,4 @@
-// Package zarrsource reads Zarr arrays and groups, versions 2 and 3, from folders:
+// Package zarrsource reads Zarr arrays and groups, versions 2 and 3, from folders and zip files:
 // arrays with the same first axis are the fields of records, row by row.
 //
 // Opening lists the files of the folder, which are the chunks, and reads the
@@ -9,6 +9,7 @@ package zarrsource
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"runtime"
@@ -74,8 +75,18 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if o.Threads <= 0 {
 		o.Threads = 4 * runtime.GOMAXPROCS(0)
 	}
+	e, err := st.Stat(ctx, "")
+	switch {
+	case errors.Is(err, store.ErrNotExist), errors.Is(err, store.ErrPermission): // web servers say so of folders
+	case err != nil:
+		return nil, err
+	case !e.Dir:
+		if st, err = openZip(ctx, st); err != nil {
+			return nil, err
+		}
+	}
 	list := &filelist.List{Store: st}
-	err := st.List(ctx, "", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
+	err = st.List(ctx, "", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
 		if !e.Dir {
 			list.Add(e)
 		}
