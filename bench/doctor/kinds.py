@@ -119,9 +119,9 @@ class Result:
     confidence: float
     line: str
     advice: list[str]
+    real: float | None = None
     overhead: float = 0  # CPU time of the watching, of one core
     waiting: float = 0
-    real: float | None = None
     verified: dict[str, Any] | None = None
 
     @property
@@ -208,8 +208,8 @@ def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
         r = json.loads(report.read_text())
     advice = [f"{a['title']} ({a.get('gain', 0):.2f}): {a.get('command', '')}" for a in r["advice"]]
     return Result(
-        kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice, r["overhead"],
-        r["waiting"], verified=r.get("verified"),
+        kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice,
+        overhead=r["overhead"], waiting=r["waiting"], verified=r.get("verified"),
     )  # fmt: skip
 
 

@@ -27,6 +27,9 @@ func (c interpreterCheck) advise(f *findings) {
 	work := s.lanes * s.use[causeCPU] * (1 - s.locked) // cores that the threads have together
 	n := max(1, int(s.cores))
 	gain := 1 / min(1, max(s.step+s.other, work/max(1, s.cores-s.outside), minTime))
+	if gain < 1.05 {
+		return // other programs have the cores
+	}
 	f.add(gain, "make the batches in "+processes(n)+" instead of threads", other("ProcessPoolExecutor(max_workers="+strconv.Itoa(n)+")   # or the workers of a DataLoader"),
 		"only one thread at a time runs Python code; they have %.2f of %.3g cores together", work, s.cores)
 }

@@ -247,3 +247,36 @@ def test_kinds_are_judged() -> None:
     assert "2 of 4 verdicts right" in lines[0]
     assert "accuracy of starved and fed 0.50" in lines[0]
     assert "20% in the median" in lines[1]
+
+
+def test_kinds_beside_others() -> None:
+    beside = load("beside")
+
+    def verdict(said: str, gain: float, **more: float) -> dict[str, Any]:
+        figures = {"full": 0.0, "iowait": 0.0, "overhead": 0.004, "confidence": 0.8, **more}
+        return {"verdict": said, "gain": gain, **figures}
+
+    starved, fed = "queue_feeder", "thread_fed"
+    results = {
+        starved: {
+            "verdicts": verdict("cpu", 2.0, overhead=0.012),
+            "truth": {"real": 2.5},
+            "traceml": {"diagnosis": "INPUT-BOUND"},
+            "verify": {"advice": "use 2 workers", "how": "--verify", "predicted": 2.0, "measured": 1.8},
+        },
+        fed: {"verdicts": verdict("cpu", 1.3), "truth": {"real": 1.0}, "traceml": {"diagnosis": "COMPUTE-BOUND"}},
+        "a kind of last year": {"verdicts": verdict("cpu", 3.0)},
+    }
+    text = "\n".join(beside.tables(results))
+    assert "| queue_feeder | tuning | cpu | 2.50 | cpu | 2.00 | 0.80 | 1.20% |" in text
+    assert "doctor, tuning: balanced accuracy 0.50 on 2 kinds" in text
+    assert "gain 20% off in the median" in text
+    assert "TraceML, tuning: 1.00 on 2 kinds (doctor on the same: 0.50)" in text
+    assert "rule input wait > 5%, tuning: 1.00 on 2" in text
+    assert "overhead: above 1% of a core in 1 of 2" in text
+    assert "first advice: within 25% of what was predicted in 1 of 1" in text
+    assert beside.diagnosis({"a": [], "b": {"primary_diagnosis": {"kind": "INPUT_BOUND"}}}) == "INPUT_BOUND"
+    with pytest.raises(SystemExit):
+        beside.main(["--parts", "guesses"])
+    with pytest.raises(SystemExit):
+        beside.main(["--only", "no_such_kind"])
