@@ -182,7 +182,7 @@ def conditions(kind: Kind, without: str = "") -> Iterator[list[inject.Group]]:
 
 
 def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
-    with tempfile.TemporaryDirectory() as folder, conditions(kind) as groups:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as words, conditions(kind) as groups:
         report = Path(folder, "report.json")
         watched = command(kind, "--seconds", str(seconds + 4 if not flags else 600))
 
@@ -192,15 +192,19 @@ def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
 
         job = subprocess.Popen(
             [stoker, "doctor", *flags, "--seconds", str(seconds), "--save", str(report), "--", *watched],
-            env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env=environment(), stdout=subprocess.DEVNULL, stderr=words, start_new_session=True,
             preexec_fn=join if groups else None,
         )  # fmt: skip
+        said = ""
         try:
-            _, said = job.communicate(timeout=2 * seconds + 120)
+            job.wait(timeout=2 * seconds + 120)
         except subprocess.TimeoutExpired:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
             said = "no end"
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)  # what it has left behind
+        job.wait()
+        words.seek(0)
+        said = said or words.read().decode(errors="replace")
         if not report.exists():
             return Result(kind.name, kind.set, kind.lacks, "", 1, 0, said[-300:], [])
         if job.returncode:

@@ -51,7 +51,7 @@ func situations() []*findings {
 					sum.v[mDiskRead], sum.v[mDiskReads] = 1e6, 100
 					s.restart = 0.2
 					sum.v[gShm], sum.v[mThrottleGPU] = 9, 8
-					r := &Report{Verdict: v, Gain: 2, Gains: map[Verdict]float64{v: 2}, Waiting: 0.8, Loader: Loader{Kind: kind, Workers: workers, Restarted: workers > 0, Trainers: trainers}}
+					r := &Report{Seconds: 20, Verdict: v, Gain: 2, Gains: map[Verdict]float64{v: 2}, Waiting: 0.8, Loader: Loader{Kind: kind, Workers: workers, Restarted: workers > 0, Trainers: trainers}}
 					out = append(out, &findings{c: c, r: r, s: s, sum: sum})
 				}
 			}

@@ -7,7 +7,7 @@ const maxAdvice = 3
 
 // advise lists what to do about the verdict, most gain first.
 func (f *findings) advise() []Advice {
-	if f.s.samples == 0 {
+	if tooShort(f.r, f.s) {
 		return []Advice{}
 	}
 	if f.r.Loader.Trainers == 0 && !f.starved() {

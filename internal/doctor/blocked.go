@@ -16,6 +16,7 @@ const (
 	callOther  call = iota
 	callFD          // reads the descriptor in its first argument
 	callWrite       // writes to it
+	callSync        // waits until what was written is on the disk
 	callFile        // looks up, opens or describes a file
 	callPoll        // waits for one of several descriptors
 	callSelect      // the same, with a bit for each
@@ -179,7 +180,7 @@ func (s *sockets) blockerOf(fs proc.FS, pid int, state byte, wchan string, sc *p
 			return blockFault, ""
 		case kind == callFD, kind == callWrite:
 			b, file = s.ofDescriptor(fs, pid, int(int32(sc.Args[0])))
-		case kind == callFile:
+		case kind == callFile, kind == callSync:
 			b = blockStorage
 		case kind == callPoll:
 			if b = blockSleep; sc.Args[1]&0xffff != 0 {

@@ -29,6 +29,8 @@ type moment struct {
 	others cause
 	// timed says that the lock is waited for with a limit, as the interpreter's is.
 	timed bool
+	// writes says that it waits for what it writes.
+	writes bool
 	// short says that memory is short now: a page that is not there was pushed out.
 	short bool
 }
@@ -150,12 +152,14 @@ func trainerCause(m moment, guess bool) cause {
 	inLoader := m.view.duty == dutyTrainer || p == partWait
 	// A rank that multiprocessing started has a worker's frames at its root.
 	if !inLoader && (p == partStep || p == partUnknown || (p == partPrepare || p == partFetch) && m.block != blockNone) {
-		switch m.block {
-		case blockStorage:
+		switch {
+		case m.writes || m.view.saves:
+			// A checkpoint, a log: the step's own.
+		case m.block == blockStorage:
 			return causeStorage
-		case blockMemory:
+		case m.block == blockMemory:
 			return causeMemory
-		case blockNetwork:
+		case m.block == blockNetwork:
 			return causeNetwork
 		}
 		return causeStep

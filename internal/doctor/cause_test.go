@@ -31,6 +31,19 @@ func TestLateAnswers(t *testing.T) {
 			t.Errorf("%s: a trainer's cause is %d, want %d", c.name, got, c.trainer)
 		}
 	}
+	for _, c := range []struct {
+		name string
+		m    moment
+		want cause
+	}{
+		{"a log that is flushed", moment{state: 'D', block: blockStorage, writes: true, view: view{known: true, part: partStep}}, causeStep},
+		{"a checkpoint that reads its folder", moment{state: 'D', block: blockStorage, view: view{known: true, part: partStep, saves: true}}, causeStep},
+		{"a file that the loop reads", moment{state: 'D', block: blockStorage, view: view{known: true, part: partStep}}, causeStorage},
+	} {
+		if got := trainerCause(c.m, false); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
 	step := moment{state: 'S', block: blockSleep, view: view{known: true, part: partStep}}
 	if got := trainerCause(step, false); got != causeStep {
 		t.Errorf("a step that sleeps is %d", got)

@@ -72,6 +72,15 @@ const mostWaiting = 0.15
 // something that may not be known.
 func fed(r *Report, s *shares) bool { return r.Waiting+s.other <= mostWaiting }
 
+// shortest is how many seconds of a job say something of it, where nothing in it was seen
+// to train.
+const shortest = 2
+
+// tooShort reports whether a job ended before it could be looked at.
+func tooShort(r *Report, s *shares) bool {
+	return r.Seconds < shortest && (s.samples == 0 || r.Loader.Trainers == 0)
+}
+
 // decide names the verdict and says how sure it is.
 func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	ranked := slices.Clone(Causes)
@@ -83,8 +92,12 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		sharp *= 0.7 // nothing from inside the job
 	}
 	switch {
-	case s.samples == 0:
+	case s.samples == 0 && tooShort(r, s):
 		r.Verdict, r.Gain, r.Confidence = Healthy, 1, 0
+		return
+	case s.samples == 0:
+		// It ran, and nothing of it trains.
+		r.Verdict, r.Gain, r.Confidence = Unknown, 1, 0.1
 		return
 	case best >= actGain:
 		r.Verdict, r.Gain = ranked[0], best
@@ -402,7 +415,7 @@ func (c *collector) series(l *timeline) Series {
 // line is the verdict in one sentence.
 func (f *findings) line() (text string) {
 	r, s := f.r, f.s
-	if s.samples == 0 {
+	if tooShort(r, s) {
 		return "no verdict: the job did not run long enough to be looked at"
 	}
 	about := checkOf(r.Verdict).about()

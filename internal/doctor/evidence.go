@@ -11,7 +11,7 @@ import (
 // evidence lists the figures behind the verdict, the most telling first.
 func (f *findings) evidence() []string {
 	c, s := f.c, f.s
-	if s.samples == 0 {
+	if tooShort(f.r, s) {
 		return nil
 	}
 	how := "samples"
@@ -20,6 +20,8 @@ func (f *findings) evidence() []string {
 	}
 	serial := s.loading() - s.wait
 	switch {
+	case s.samples == 0:
+		f.say("no process of the job may train: there are shells, launchers or programs that they start")
 	case len(c.trainers) == 0:
 		f.say("no data loader was seen at work: the verdict rests on what the busiest process did")
 	case s.lanes == 0 && s.engine == nil && serial > s.wait:

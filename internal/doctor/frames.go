@@ -62,6 +62,7 @@ type view struct {
 	loop       loopAt // outside of any loader: the training loop, as far as it is known
 	body       int    // the line that it is at; 0 where it is not on the stack
 	collective string // outside of any loader: where it exchanges something with other ranks
+	saves      bool   // of steps: a checkpoint or the like is being written
 	steps      bool   // outside of any loader: a model, an optimizer or the like is on the stack
 }
 
@@ -327,7 +328,8 @@ func (v *viewer) look(frames []pystack.Frame) view {
 	}
 	if out.duty == dutyUnknown && out.part != partImport {
 		out.collective = collectiveOf(frames)
-		if out.steps = steps(frames); out.steps {
+		out.saves = saves(frames)
+		if out.steps = out.saves || steps(frames); out.steps {
 			out.part = partStep // whatever it calls
 		} else if out.part == partUnknown {
 			out.part = ownPart(frames)

@@ -53,6 +53,7 @@ func TestLook(t *testing.T) {
 		{"a loop that prepares its batches", stack("/home/u/train.py", "<listcomp>", "/home/u/train.py", "prepare", "/home/u/train.py", "main"), partPrepare, dutyUnknown, ""},
 		{"a progress bar between does not hide the loop's step", stack(site+"/torch/nn/modules/conv.py", "run", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
 		{"an augmentation within the step", stack(site+"/torchvision/transforms/functional.py", "rotate", "/home/u/train.py", "train_step", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
+		{"a checkpoint", stack(site+"/torch/serialization.py", "_save", site+"/torch/serialization.py", "save", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
 		{"a model that prepares its inputs", stack("/home/u/model.py", "prepare_inputs", "/home/u/model.py", "forward", "/home/u/train.py", "main"), partStep, dutyUnknown, ""},
 		{"imports", stack("<frozen importlib._bootstrap>", "_find_and_load", "/home/u/train.py", "<module>"), partImport, dutyUnknown, ""},
 		{"a rank that multiprocessing started", stack(append(trainer[:4:4], lib+"/multiprocessing/process.py", "_bootstrap")...), partUnknown, dutyTrainer, "torch"},

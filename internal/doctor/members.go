@@ -197,6 +197,7 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 				}
 			}
 		}
+		m.writes = sc != nil && !sc.Running && (calls[sc.NR] == callWrite || calls[sc.NR] == callSync)
 		m.timed = sc != nil && !sc.Running && calls[sc.NR] == callLock && sc.Args[3] != 0
 		m.block, file = c.socks.blockerOf(c.fs, p.pid, m.state, wchan, sc)
 	} else {

@@ -152,6 +152,14 @@ func TestLinesOfOddJobs(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a shell that starts programs without end", func(t *testing.T) {
+		m := recorded{t, t.TempDir()}
+		m.run(100, 1, "bash loop.sh", 'S', "running")
+		m.children(100)
+		if r := watched(m, nil); r.Verdict != Unknown || !strings.Contains(r.Line, "no Python runs in this job") || len(r.Evidence) == 0 {
+			t.Errorf("%s: %s %q", r.Line, r.Verdict, r.Evidence)
+		}
+	})
 	m := recorded{t, t.TempDir()}
 	m.run(100, 1, "python train.py", 'S', "running")
 	m.children(100)

@@ -110,6 +110,21 @@ func steps(frames []pystack.Frame) bool {
 	return false
 }
 
+// saves reports whether a model or something else is being written: by the packages that
+// do so, or by a function that says it.
+func saves(frames []pystack.Frame) bool {
+	for i := range frames {
+		name := strings.ToLower(frames[i].Func)
+		switch {
+		case strings.HasPrefix(name, "save_"), name == "save", name == "_save", name == "dump", strings.Contains(name, "checkpoint") && !strings.Contains(name, "load"):
+			return true
+		case strings.Contains(frames[i].File, "/orbax/"), strings.Contains(frames[i].File, "/torch/utils/tensorboard/"), strings.HasSuffix(frames[i].File, "/logging/__init__.py"):
+			return true
+		}
+	}
+	return false
+}
+
 // ownWords are what people call functions that make batches ready, a hint where
 // the place tells nothing.
 var ownWords = []struct {

@@ -10,7 +10,7 @@ var calls = map[int]call{
 	unix.SYS_WRITE: callWrite, unix.SYS_PWRITE64: callWrite, unix.SYS_WRITEV: callWrite, unix.SYS_SENDTO: callWrite, unix.SYS_SENDMSG: callWrite,
 	unix.SYS_OPENAT: callFile, unix.SYS_OPENAT2: callFile,
 	unix.SYS_FSTATAT: callFile, unix.SYS_STATX: callFile, unix.SYS_GETDENTS64: callFile,
-	unix.SYS_FACCESSAT: callFile, unix.SYS_FACCESSAT2: callFile, unix.SYS_READLINKAT: callFile, unix.SYS_FSYNC: callFile, unix.SYS_FDATASYNC: callFile,
+	unix.SYS_FACCESSAT: callFile, unix.SYS_FACCESSAT2: callFile, unix.SYS_READLINKAT: callFile, unix.SYS_FSYNC: callSync, unix.SYS_FDATASYNC: callSync,
 	unix.SYS_FSTAT: callFile, unix.SYS_LSEEK: callFile, unix.SYS_MADVISE: callFile, unix.SYS_READAHEAD: callFile, unix.SYS_CLOSE: callFile,
 	unix.SYS_PPOLL: callPoll, unix.SYS_PSELECT6: callSelect,
 	unix.SYS_EPOLL_PWAIT: callEpoll, unix.SYS_EPOLL_PWAIT2: callEpoll,
