@@ -81,6 +81,15 @@ func Azure(t testing.TB) *Server {
 	return s
 }
 
+// TCPFaults starts toxiproxy, which breaks connections in ways that are chosen over its
+// HTTP interface at the URL.
+func TCPFaults(t testing.TB) *Server {
+	t.Helper()
+	return start(t, t.TempDir(), "server", nil, func(port string) []string {
+		return []string{"-host", "127.0.0.1", "-port", port}
+	})
+}
+
 // tool is where a program lies that make servers built.
 func tool(t testing.TB, name string) string {
 	t.Helper()
