@@ -120,3 +120,17 @@ def test_damage_is_one_line(make: Make, tmp_path: Path) -> None:
     with pytest.raises(stoker.StokerError, match=r"chunk 7 \(.*x.zarr/c/7/0, byte 0\): zstd: "):
         for _ in make(tmp_path / "x.zarr", batch_size=100):
             pass
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_in_a_zip_file(make: Make, binary: str, tmp_path: Path, version: int) -> None:
+    path = tmp_path / "x.zip"
+    store = zarr.storage.ZipStore(path, mode="w")
+    group = zarr.open_group(store, mode="w", zarr_format=version)
+    arrays = {f"a{w}": values("float32", w) for w in range(len(ways(version)))}
+    for way, (name, a) in zip(ways(version), arrays.items(), strict=True):
+        group.create_array(name, shape=a.shape, dtype="float32", **way)[:] = a
+    store.close()
+    same(make(path, 8, shuffle=True), arrays)
+    subprocess.run([binary, "pack", str(path), str(tmp_path / "p")], check=True, capture_output=True)
+    same(make(tmp_path / "p", 8, shuffle=True), arrays)
