@@ -97,6 +97,12 @@ bench-formats: build build/venv-test ## each format read as it is, beside its ow
 	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
 	@$(VENV) -m bench.formats --report
 
+.PHONY: bench-run
+bench-run: build build/venv-test ## public training scripts under `stoker run`; ONLY=regex CHECKOUTS=clones ROUNDS=1, 40 minutes
+	@bench/setup.sh public
+	@$(VENV) -m bench.takeover $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CHECKOUTS),--checkouts '$(CHECKOUTS)')
+	@$(VENV) -m bench.takeover --report
+
 .PHONY: bench-gpu
 bench-gpu: build build/venv-test ## batches on an accelerator, beside pinned copies, PyTorch and DALI; says so where there is none
 	@$(VENV) -m bench.gpu $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')

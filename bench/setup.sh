@@ -86,8 +86,8 @@ fail() {
 side()  { env side torch webdataset==1.0.2 litdata==0.2.76 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0 psutil==7.2.2; }
 robots() { system robots libavcodec59 libavformat59 libavdevice59 libavfilter8 libswscale6
           env robots torch alone:lerobot==0.4.4; }
-public() { env public torch jsonargparse==4.40.0 evaluate==0.4.6; }
 remote() { system remote fio nginx-light curl; env remote torch obstore==0.12.1 boto3==1.44.5 s3torchconnector==1.5.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }
+public() { env public torch jsonargparse==4.40.0 docstring_parser==0.18.0 typeshed_client==2.14.0 evaluate==0.4.6; }
 mds()   { env mds torch mosaicml-streaming==0.13.0; }
 spdl()  { system spdl libavfilter8 libavdevice59 libavformat59 libavcodec59 libswscale6
           env spdl plain numpy==2.4.6 spdl==0.8.0 opencv-python-headless==5.0.0.93 simplejpeg==1.9.0; }

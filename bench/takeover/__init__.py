@@ -1,0 +1,46 @@
+"""Scripts of other people, as they are, under plain Python and under `stoker run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a script runs, and with what."""
+
+    checkout: Path  # the files of its repository
+    data: Path  # what it trains from
+    out: Path  # an empty folder, in which it is started
+    epochs: int
+    workers: int
+    batch: int = 64
+
+
+@dataclass(frozen=True)
+class Script:
+    """A public script and how it is called. Nothing of it is kept here, and nothing in it is changed."""
+
+    name: str
+    # Where it comes from: OWNER/NAME at a commit, or "tag of PACKAGE" for that of the installed version, and which of
+    # its folders are needed.
+    repository: str
+    commit: str
+    path: str
+    folders: tuple[str, ...]
+    # Its arguments.
+    arguments: Callable[[Place], list[str]]
+    # Which of data.MAKERS it trains from.
+    data: str = "folder"
+    # What it imports, beyond torch and torchvision.
+    needs: tuple[str, ...] = ()
+    # Whether its training loader is one that the engine takes over.
+    recognised: bool = True
+    # Whether it is the loader that limits; some bring a model that cannot be replaced.
+    limited: bool = True
+    # Finds the loss in what it prints; the last one counts.
+    loss: str = r"loss:? ([0-9.]+)"
+    # What it needs in its folder or checkout before it starts.
+    prepare: Callable[[Place], None] | None = None

@@ -1,0 +1,161 @@
+"""Writes the region of docs/benchmarks.md about scripts that nobody has changed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+from .. import regions, runner
+from ..figures import table
+from . import measure, pairs
+
+ROOT = runner.ROOT
+PAGE = ROOT / "docs/benchmarks.md"
+REGION = "run"
+# What is to be reached: over all epochs and from the second one on where the loader is recognised and limits, at least
+# so much elsewhere.
+BARS = {"all": 2.0, "later": 4.0, "other": 0.98}
+
+HEAD = """## Scripts that nobody has changed
+
+Public training scripts as they are in their repositories, under `python` and under `stoker run -- python`: {images:,}
+generated JPEGs (MNIST: 60,000 generated images; Pascal VOC: JPEGs with masks), {epochs} epochs, {workers} workers where
+they can be set, a model of a few thousand numbers on the CPU, so that the loader limits (Lightning's and Fabric's bring
+their own). `make bench-run` repeats it.
+
+- **Machine:** {cores} cores of {cpu}, {memory} GiB
+- **Date, commit:** {time}, {commit}
+- **Method:** {rounds}, the two of a round one behind the other; medians. Samples per second of the
+  training loader's epochs, from `iter()` to its end; processor time and memory of all processes, from start to end.
+{note}"""
+
+PAIRS = """### Pairs of dataset and transform
+
+torch's `DataLoader` beside `stoker.torch.DataLoader`, {workers} workers, batches of {batch}, nothing in the loop but a
+look at each page of a batch.
+"""
+
+
+def newest() -> dict[str, Any]:
+    """The newest results, none if there are none."""
+    found = [json.loads(p.read_text()) for p in (ROOT / "bench/results").glob("run-*.json")]
+    return max(found, key=lambda r: r["machine"]["time"], default={})
+
+
+def rates(rounds: list[dict[str, Any]], arm: str) -> list[float]:
+    """The median rate of each epoch."""
+    runs = [r[arm]["epochs"] for r in rounds if r.get(arm, {}).get("epochs")]
+    count = min(map(len, runs), default=0)
+    return [statistics.median(run[i]["rate"] for run in runs) for i in range(count)]
+
+
+def factor(rounds: list[dict[str, Any]], arms: tuple[str, ...], since: int) -> float | None:
+    """The median of the rounds' ratios of time, from an epoch on."""
+    shares = []
+    for r in rounds:
+        both = [sum(e["seconds"] for e in r[arm]["epochs"][since:]) for arm in arms if r.get(arm, {}).get("epochs")]
+        if len(both) == 2 and all(both):
+            shares.append(both[0] / both[1])
+    return statistics.median(shares) if shares else None
+
+
+def figure(rounds: list[dict[str, Any]], arm: str, key: str) -> float | None:
+    values = [r[arm][key] for r in rounds if key in r.get(arm, {})]
+    return statistics.median(values) if values else None
+
+
+def per_thousand(rounds: list[dict[str, Any]], arm: str) -> float | None:
+    """Seconds of processor time for 1,000 samples."""
+    values = [
+        r[arm]["cpu_s"] / sum(e["rows"] for e in r[arm]["epochs"]) * 1000
+        for r in rounds
+        if r.get(arm, {}).get("epochs") and "cpu_s" in r[arm]
+    ]
+    return statistics.median(values) if values else None
+
+
+def both(values: list[float | None], spec: str) -> str:
+    return " / ".join("-" if v is None else format(v, spec) for v in values)
+
+
+def row(name: str, rounds: list[dict[str, Any]], arms: tuple[str, ...], more: list[str]) -> list[str]:
+    """Rates by epoch, what it is faster, processor time and memory: torch's and ours."""
+    by_epoch = [rates(rounds, arm) for arm in arms]
+    count = max(map(len, by_epoch))
+    cells = [both([r[i] if i < len(r) else None for r in by_epoch], ",.0f") for i in range(count)]
+    whole, later = factor(rounds, arms, 0), factor(rounds, arms, 1)
+    cells += ["-" if x is None else f"{x:.2f} x" for x in (whole, later)]
+    cells += [both([per_thousand(rounds, arm) for arm in arms], ".2f")]
+    cells += [both([figure(rounds, arm, "memory_mib") for arm in arms], ",.0f")]
+    return [name, *cells, *more]
+
+
+def verdict(got: dict[str, Any]) -> str:
+    """Whether the bars are met."""
+    whole, later = (factor(got["rounds"], measure.ARMS, since) for since in (0, 1))
+    if whole is None:
+        return "-"
+    if not got["recognised"] or not got.get("limited", True):
+        return "met" if whole >= BARS["other"] else f"missed ({BARS['other']:g} x)"
+    found = (("all", whole, "in all"), ("later", later, "later"))
+    missed = [f"{BARS[key]:g} x {words}" for key, value, words in found if (value or 0) < BARS[key]]
+    return f"missed ({', '.join(missed)})" if missed else "met"
+
+
+def text(result: dict[str, Any]) -> str:
+    """The region."""
+    if not result:
+        return ""
+    m, s = result["machine"], result["settings"]
+    count = s["rounds"]
+    note = f"- **Note:** {result['note']}\n" if result.get("note") else ""
+    out = HEAD.format(
+        images=s["images"], epochs=s["epochs"], workers=s["workers"], cores=m["cores"], cpu=m.get("cpu", ""),
+        memory=m.get("memory_gib"), time=m["time"][:16], note=note,
+        commit=result["commit"] + (" with local changes" if result["changed_files"] else ""),
+        rounds=f"{count} round{'s' if count > 1 else ''}",
+    )  # fmt: skip
+    epochs = [f"epoch {i + 1}" for i in range(s["epochs"])]
+    sides = ["all epochs", "from the second", "CPU-s per 1,000", "MiB"]
+    rows, left = [], []
+    for got in result["scripts"].values():
+        errors = [r[arm]["error"] for r in got["rounds"] for arm in r if "error" in r[arm]]
+        reason = got.get("error") or (errors[0] if errors and not rates(got["rounds"], measure.ARMS[1]) else "")
+        if reason:
+            left.append([got["name"], f"`{' '.join(reason.split())[-200:]}`".replace("|", "/")])
+            continue
+        losses = both([figure(got["rounds"], arm, "loss") for arm in measure.ARMS], ".3f")
+        taken = "engine" if got["recognised"] else "as it was"
+        rows.append(row(got["name"], got["rounds"], measure.ARMS, [losses, taken, verdict(got)]))
+    if rows:
+        head = ["script, samples/s `python` / `stoker run`", *epochs, *sides, "last loss", "training loader", "bar"]
+        out += "\n" + table(head, rows, range(1, len(head) - 2)) + "\n"
+    if left:
+        out += "\n" + table(["left out", "why"], left, 2) + "\n"
+    rows = [
+        row(name, got["rounds"], pairs.SIDES, [_where(got["rounds"])])
+        for name, got in result["pairs"].items()
+        if rates(got["rounds"], "stoker")
+    ]
+    if rows:
+        head = ["pair, samples/s torch / ours", *epochs, *sides, "runs in"]
+        out += "\n" + PAIRS.format(workers=s["workers"], batch=pairs.BATCH) + "\n"
+        out += table(head, rows, range(1, len(head) - 1)) + "\n"
+    sources = {f"{g['repository']} at {g['commit'][:10]}" for g in result["scripts"].values() if "commit" in g}
+    if sources:
+        out += "\nScripts: " + ", ".join(sorted(sources)) + ".\n"
+    return out
+
+
+def _where(rounds: list[dict[str, Any]]) -> str:
+    return next((str(r["stoker"]["where"]) for r in rounds if "where" in r.get("stoker", {})), "-")
+
+
+def write() -> None:
+    """Put the newest results into the page."""
+    result = newest()
+    if not result:
+        raise SystemExit("run: no results yet; make bench-run makes them")
+    PAGE.write_text(regions.put(PAGE.read_text(), REGION, text(result)))
+    print(f"run: wrote the section of {runner.short(PAGE)}")
