@@ -114,7 +114,9 @@ static void pack_heads(dct_packer *k, const dct_pack_kernels *kn, const dct_shap
 					above = dc;
 				k->delta[b] = (uint16_t)((uint16_t)d << 1 ^ (d < 0 ? 0xffff : 0));
 				const int width = width_of(k->delta[b]);
-				mag += kn->gather(k->block[b], &k->nonzero[b], &k->sign[b], mag);
+				const int count = kn->gather(k->block[b], &k->nonzero[b], &k->sign[b], mag);
+				k->count[b] = (uint8_t)count;
+				mag += count;
 				const uint64_t m = k->nonzero[b];
 				const int end = m == 0 ? 0 : 64 - __builtin_clzll(m);
 				heads[b] = (uint8_t)((width > 14 ? 15 : width) << 4 | (end > 56 ? 15 : (end + 3) / 4));
@@ -134,7 +136,7 @@ static void pack_group(dct_packer *k, const dct_pack_kernels *kn, dct_writer *w,
 	for (int b = first; b < last; b++)
 		dct_put64(w, k->nonzero[b], dct_end(heads[b] & 15));
 	for (int b = first; b < last; b++)
-		dct_put64(w, k->sign[b], __builtin_popcountll(k->nonzero[b]));
+		dct_put64(w, k->sign[b], k->count[b]);
 	kn->planes(k, w, mag, n);
 }
 
@@ -200,7 +202,7 @@ static size_t pack_tile(dct_packer *k, const dct_pack_kernels *kn, const dct_sha
 	const uint16_t *mag = k->mag;
 	int n[2] = {0, 0};
 	for (int b = 0; b < blocks; b++)
-		n[b >= s->first[1]] += __builtin_popcountll(k->nonzero[b]);
+		n[b >= s->first[1]] += k->count[b];
 	pack_group(k, kn, &w, out, 0, s->first[1], mag, n[0]);
 	if (s->ncomp == 3)
 		pack_group(k, kn, &w, out, s->first[1], blocks, mag + n[0], n[1]);

@@ -43,6 +43,7 @@ typedef struct {
 	const int16_t *block[DCT_MAX_BLOCKS];
 	uint64_t nonzero[DCT_MAX_BLOCKS]; // by position in the zigzag - 1
 	uint64_t sign[DCT_MAX_BLOCKS];    // of the values that are not zero, one after the other
+	uint8_t count[DCT_MAX_BLOCKS];    // how many these are
 	uint16_t delta[DCT_MAX_BLOCKS];   // folded difference of the DC
 	// Magnitudes of the tile in order. Vectors may go beyond the last one.
 	uint16_t mag[DCT_MAX_VALUES + 64];

@@ -45,7 +45,7 @@ def labels_sum(photos: Path) -> int:
 
 def counted(out: str) -> tuple[int, int]:
     """Return how many labels a script saw and their sum, over all ranks."""
-    found = re.findall(r"(\d+) labels.* sum (\d+), stoker\.torch", out)
+    found = re.findall(r"(\d+) labels.*? sum (\d+), stoker\.torch", out)
     assert found, out
     return sum(int(n) for n, _ in found), sum(int(s) for _, s in found)
 
