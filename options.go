@@ -61,6 +61,11 @@ type Options struct {
 	// Stage is a folder, on a fast disk of this machine, in which data in other places is
 	// copied while it is read; later epochs and jobs read the copy. It excludes Cache.
 	Stage string
+	// Peers are the addresses of the nodes, host:port, that keep a part of data far away each
+	// in their caches and give it to the others; PeersSelf is that of this one, "" for the one
+	// with an address of this machine. They share a secret in STOKER_PEERS_TOKEN.
+	Peers     []string
+	PeersSelf string
 	// SkipErrors replaces records that cannot be read or decoded by the next
 	// good one of the source, instead of failing. See Loader.Skipped.
 	SkipErrors bool
@@ -226,7 +231,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 		Source: url, View: o.View, BatchSize: o.BatchSize, Shuffle: o.Shuffle, Window: o.Window, Seed: o.Seed, DropLast: o.DropLast, Uneven: o.Uneven,
 		Rank: o.Rank, WorldSize: o.WorldSize, Threads: o.Threads, Memory: o.Memory, Prefetch: o.Prefetch, Lookahead: o.Lookahead,
 		Fields: o.Fields, Pad: o.Pad, Bucket: o.Bucket, Sequence: o.Sequence, ApplyOrientation: o.ApplyOrientation,
-		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit, CacheMemory: o.CacheMemory, Stage: o.Stage,
+		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit, CacheMemory: o.CacheMemory, Stage: o.Stage, Peers: o.Peers, PeersSelf: o.PeersSelf,
 	}
 	if o.Cache {
 		c.Cache = pipeline.CacheAuto

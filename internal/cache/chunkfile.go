@@ -2,12 +2,9 @@ package cache
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/zeebo/xxh3"
@@ -41,8 +38,6 @@ const (
 	page = 4096
 	// bounceBytes is read or written at once where memory or place do not suit.
 	bounceBytes = 256 << 10
-	// maxChunk is the largest chunk.
-	maxChunk = 1 << 28
 )
 
 var bounces = sync.Pool{New: func() any {
@@ -57,29 +52,6 @@ func up(n, to int64) int64 { return (n + to - 1) &^ (to - 1) }
 func chunkBlocks(size int64) int64 { return (size + blockBytes - 1) / blockBytes }
 func tailBytes(size int64) int64   { return up(chunkHead+8*chunkBlocks(size), page) }
 func fileBytes(size int64) int64   { return up(size, page) + tailBytes(size) }
-
-// fileName is that of the file of a chunk.
-func fileName(k disk.Key) string {
-	return fmt.Sprintf("%016x-%x-%x-%x", k.Object, k.Version[:], k.Off, k.Size)
-}
-
-// keyOfFile is the chunk whose file has a name.
-func keyOfFile(name string) (k disk.Key, ok bool) {
-	f := strings.Split(name, "-")
-	if len(f) != 4 || len(f[0]) != 16 {
-		return k, false
-	}
-	var err [3]error
-	k.Object, err[0] = strconv.ParseUint(f[0], 16, 64)
-	k.Off, err[1] = strconv.ParseInt(f[2], 16, 64)
-	k.Size, err[2] = strconv.ParseInt(f[3], 16, 64)
-	v, bad := hex.DecodeString(f[1])
-	if err != [3]error{} || bad != nil || len(v) != len(k.Version) || k.Off < 0 || k.Size < 0 || k.Size > maxChunk {
-		return k, false
-	}
-	copy(k.Version[:], v)
-	return k, fileName(k) == name
-}
 
 // chunkFile is an open chunk. It does not change.
 type chunkFile struct {
@@ -130,7 +102,7 @@ func (f *chunkFile) readTail() error {
 	if err := unix.Fstat(f.fd, &st); err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || f.key.Size < 0 || f.key.Size > maxChunk || st.Size != fileBytes(f.key.Size) {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || f.key.Size < 0 || f.key.Size > disk.MaxChunk || st.Size != fileBytes(f.key.Size) {
 		return errChunk
 	}
 	b := arena.Aligned(int(tailBytes(f.key.Size)), page)

@@ -73,11 +73,11 @@ func OpenChunks(dir *Dir, origin string, say func(string)) (*Chunks, error) {
 func (c *Chunks) Path() string { return c.path }
 
 func (c *Chunks) file(k disk.Key) string {
-	name := fileName(k)
+	name := k.String()
 	return filepath.Join(c.path, chunksName, folderOf(name), name)
 }
 
-func (c *Chunks) fillFile(k disk.Key) string { return filepath.Join(c.path, fillingName, fileName(k)) }
+func (c *Chunks) fillFile(k disk.Key) string { return filepath.Join(c.path, fillingName, k.String()) }
 
 // Read implements disk.Shelf.
 func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
@@ -156,7 +156,7 @@ type chunkFill struct {
 
 // Begin implements disk.Shelf.
 func (c *Chunks) Begin(ctx context.Context, k disk.Key, what string) (disk.Fill, bool, error) {
-	if c.dead.Load() || k.Size <= 0 || k.Size > maxChunk || time.Now().UnixNano() < c.until.Load() {
+	if c.dead.Load() || k.Size <= 0 || k.Size > disk.MaxChunk || time.Now().UnixNano() < c.until.Load() {
 		return nil, c.Has(k), nil
 	}
 	if mine, there, err := c.claims.begin(ctx, k, c.Has); !mine {

@@ -120,7 +120,7 @@ func sizeOfFiles(t testing.TB, dir *Dir) (n int64) {
 		if err != nil {
 			return nil // it has just become another one
 		}
-		if _, ok := keyOfFile(e.Name()); ok {
+		if _, ok := disk.ParseKey(e.Name()); ok {
 			n += info.Size()
 		}
 		if info.Mode().Perm() != 0o600 {
@@ -321,7 +321,7 @@ func TestKilledWhileFilling(t *testing.T) {
 		damage := kill%10 == 9
 		for i := range count {
 			k := chunkOf(i, size)
-			name := fileName(k)
+			name := k.String()
 			path := filepath.Join(root, below, ID("far"), chunksName, folderOf(name), name)
 			if damage && i > rng.IntN(count) {
 				if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
@@ -515,11 +515,11 @@ func TestChunksMakeRoom(t *testing.T) {
 
 // Names of files that are none of ours are left alone.
 func FuzzChunkName(f *testing.F) {
-	f.Add(fileName(chunkOf(3, 4096)))
+	f.Add(chunkOf(3, 4096).String())
 	f.Add("0-0-0-0")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, name string) {
-		if k, ok := keyOfFile(name); ok && (fileName(k) != name || k.Size < 0 || k.Off < 0) {
+		if k, ok := disk.ParseKey(name); ok && (k.String() != name || k.Size < 0 || k.Off < 0) {
 			t.Errorf("%q is taken for %+v", name, k)
 		}
 	})

@@ -109,7 +109,7 @@ func eachFile(set string, unfinished bool, f func(dir string, e fs.DirEntry, k d
 			return
 		}
 		for _, e := range entries {
-			if k, ok := keyOfFile(e.Name()); ok {
+			if k, ok := disk.ParseKey(e.Name()); ok {
 				f(dir, e, k)
 			}
 		}
@@ -147,7 +147,7 @@ func (d *Dir) sweepFilling() {
 			continue
 		}
 		for _, e := range entries {
-			if _, ok := keyOfFile(e.Name()); ok {
+			if _, ok := disk.ParseKey(e.Name()); ok {
 				d.sweepOne(filepath.Join(dir, e.Name()))
 			}
 		}

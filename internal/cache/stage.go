@@ -48,7 +48,7 @@ func StageName(base string, objects []StageObject) string {
 	for _, o := range objects {
 		_, _ = fmt.Fprintln(h, o.Name, o.Size)
 		for _, k := range o.Keys {
-			_, _ = fmt.Fprintln(h, fileName(k))
+			_, _ = fmt.Fprintln(h, k.String())
 		}
 	}
 	sum := h.Sum128().Bytes()

@@ -12,6 +12,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/store/peer"
 )
 
 // maxObjects is the most objects that are cut into pieces one by one, or are looked at
@@ -80,6 +81,10 @@ type Options struct {
 	// Memory says which pieces are kept in memory: they need no place on the disk where
 	// there is not enough for all. Nil for none.
 	Memory func(disk.Piece) bool
+	// Peers are the nodes that keep a part each, nil for this one alone; Below is what
+	// stands between what other nodes read and the stores.
+	Peers *peer.Options
+	Below func(store.Store) store.Store
 	// Buffers is how many chunks may be read at once for a part of them, each of
 	// Largest bytes at most.
 	Buffers int
@@ -94,6 +99,7 @@ type Cache struct {
 	Chunks *cache.Chunks
 	src    driver.Source
 	cut    *disk.Cut
+	peers  *served // nil without other nodes
 }
 
 // Largest is the largest piece that a source has, as far as pieces are kept.
@@ -126,10 +132,25 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 		not = nil // they are there for the next job, too
 	}
 	c := &Cache{Chunks: chunks, src: src, cut: disk.NewCut(Chunks(src), false, nil)}
+	var peers disk.Peers // without any it is nil
+	if opt.Peers != nil {
+		c.peers = &served{}
+		if c.peers.Peers, err = peer.New(*opt.Peers); err != nil {
+			_ = chunks.Close()
+			return nil, err
+		}
+		peers = c.peers
+	}
 	if c.Disk, err = disk.New(disk.Options{
+		Peers: peers,
 		Shelf: chunks, Cut: c.cut, Far: Far, Not: not, Buffers: opt.Buffers, Largest: opt.Largest,
 	}); err == nil {
 		if err = c.forget(); err != nil {
+			c.Disk.Close()
+		}
+	}
+	if err == nil && c.peers != nil {
+		if err = c.serve(opt.Peers, opt.Below); err != nil {
 			c.Disk.Close()
 		}
 	}
@@ -201,15 +222,30 @@ func (c *Cache) Uses(first func(chunk int) (now, next int64)) (uses []cache.Use)
 type Stats struct {
 	disk.Stats
 	cache.ChunkStats
+	// Peers is what came from other nodes, and went to them.
+	Peers *peer.Stats `json:"peers,omitempty"`
 	// Note says why nothing more is kept, "" where that is not so.
 	Note string `json:"note,omitempty"`
 }
 
 // Stats returns the counters.
-func (c *Cache) Stats() Stats { return Stats{Stats: c.Disk.Stats(), ChunkStats: c.Chunks.Stats()} }
+func (c *Cache) Stats() Stats {
+	s := Stats{Stats: c.Disk.Stats(), ChunkStats: c.Chunks.Stats()}
+	if c.peers != nil {
+		s.Peers = c.peers.stats()
+	}
+	return s
+}
 
 // Close ends all use of the cache, when nobody reads through it any more.
 func (c *Cache) Close() error {
+	var err error
+	if c.peers != nil {
+		err = c.peers.close()
+	}
 	c.Disk.Close()
-	return c.Chunks.Close()
+	if cerr := c.Chunks.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }

@@ -98,6 +98,11 @@ type Config struct {
 	// Stage is a folder in which data in other places is copied while it is read, "" for
 	// none.
 	Stage string `json:"stage"`
+	// Peers are the addresses of the nodes that keep a part of data far away each and give
+	// it to the others, host:port; PeersSelf is the one of this node, "" for the one that has
+	// an address of this machine.
+	Peers     []string `json:"peers"`
+	PeersSelf string   `json:"peers_self"`
 	// CacheMemory is the part of Memory, in bytes, in which what is read of data in other
 	// places is kept for the next epochs.
 	CacheMemory int64 `json:"cache_memory"`
@@ -145,6 +150,7 @@ const (
 	maxWorldSize  = 1 << 20
 	maxLookahead  = 1 << 40
 	maxOutputs    = 64
+	maxPeers      = 1 << 14
 	maxConfigJSON = 16 << 20
 )
 
@@ -199,7 +205,7 @@ func checkParts(data []byte) error {
 var configKeys = []string{
 	"source", "view", "pad", "bucket", "batch_size", "shuffle", "window", "order", "seed", "drop_last", "uneven", "rank", "world_size", "local_world_size", "threads",
 	"memory", "prefetch", "lookahead", "on_error", "outputs", "layout", "fields", "batch_ops", "apply_orientation", "sequence",
-	"cache", "cache_dir", "cache_limit", "cache_memory", "stage",
+	"cache", "cache_dir", "cache_limit", "cache_memory", "stage", "peers", "peers_self",
 }
 
 // ConfigKeys returns the keys of the JSON form.
@@ -241,6 +247,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("cache is %q, must be %q or %q", c.Cache, CacheAuto, CacheOff)
 	case c.Stage != "" && c.Cache == CacheAuto:
 		return c, fmt.Errorf("stage and cache exclude each other: both keep what is read on a disk; stage keeps all of it")
+	case len(c.Peers) > 0 && c.Cache != CacheAuto:
+		return c, fmt.Errorf("peers give each other what they keep on a disk: set cache or cache_dir, too")
+	case len(c.Peers) > maxPeers:
+		return c, fmt.Errorf("%d peers, the limit is %d", len(c.Peers), maxPeers)
 	case c.CacheMemory < 0:
 		return c, fmt.Errorf("cache_memory is %d bytes, must not be negative", c.CacheMemory)
 	case c.CacheLimit < 0:

@@ -116,7 +116,12 @@ func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 		d.staged, d.ended = s, make(chan struct{})
 		return nil
 	}
+	peers, err := nearby.PeerOptions(p.cfg.Peers, p.cfg.PeersSelf)
+	if err != nil {
+		return err
+	}
 	c, err := nearby.Open(p.src, nearby.Options{
+		Peers: peers, Below: p.cfg.Decorate,
 		Dir: p.cfg.CacheDir, Limit: p.cfg.CacheLimit, Buffers: d.buffers, Largest: d.largest, Memory: p.inMemory(),
 		Say: func(what string) { d.say(p, what) },
 	})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,3 +155,32 @@ def test_stage(pack: Path, make: Make, tmp_path: Path, binary: str, s3: Path) ->
         load(URL, stage=scratch, cache_dir=tmp_path / "nvme")
     with pytest.warns(RuntimeWarning, match="stage is for data in other places"):
         load(pack, stage=scratch)
+
+
+def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_PEERS_TOKEN", "a secret of all nodes")
+    nodes = []
+    for i in (2, 3):  # what is to be two machines
+        with socket.socket() as s:
+            s.bind((f"127.0.0.{i}", 0))
+            nodes.append(f"127.0.0.{i}:{s.getsockname()[1]}")
+
+    def load(i: int) -> stoker.Loader:
+        options = {"cache_dir": tmp_path / f"nvme{i}", "peers": nodes, "peers_self": nodes[i], "memory": "256MiB"}
+        return make(URL, batch_size=50, shuffle="window:8", seed=i, **options)
+
+    total = sum(p.stat().st_size for p in pack.glob("*.arrow"))
+    rows = np.load(tmp_path / "rows.npy")
+    engines = [load(0), load(1)]
+    for loader in engines:
+        for batch in loader:
+            assert np.array_equal(batch[0], rows[batch.index])
+    disks = [loader.stats()["engine"]["cache_disk"] for loader in engines]
+    # What comes too late is read of the bucket, so that nobody waits.
+    assert sum(d["miss_bytes"] for d in disks) <= 1.3 * total
+    assert all(d["peers"]["hit_bytes"] > 0.1 * total for d in disks)
+    assert sum(d["bytes"] for d in disks) <= total
+    # The other one is gone: its part is read of the bucket.
+    engines[0].close()
+    for batch in engines[1]:
+        assert np.array_equal(batch[0], rows[batch.index])

@@ -10,7 +10,11 @@ package disk
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
@@ -46,6 +50,32 @@ func KeyOf(path, version string, off, size int64) Key {
 	return Key{Object: xxh3.HashString(path), Version: xxh3.Hash128(b).Bytes(), Off: off, Size: size}
 }
 
+// String is the name of a chunk.
+func (k Key) String() string {
+	return fmt.Sprintf("%016x-%x-%x-%x", k.Object, k.Version[:], k.Off, k.Size)
+}
+
+// MaxChunk is the largest chunk that has a name.
+const MaxChunk = 1 << 28
+
+// ParseKey is the chunk that has a name.
+func ParseKey(name string) (k Key, ok bool) {
+	f := strings.Split(name, "-")
+	if len(f) != 4 || len(f[0]) != 16 {
+		return k, false
+	}
+	var err [3]error
+	k.Object, err[0] = strconv.ParseUint(f[0], 16, 64)
+	k.Off, err[1] = strconv.ParseInt(f[2], 16, 64)
+	k.Size, err[2] = strconv.ParseInt(f[3], 16, 64)
+	v, bad := hex.DecodeString(f[1])
+	if err != [3]error{} || bad != nil || len(v) != len(k.Version) || k.Off < 0 || k.Size < 0 || k.Size > MaxChunk {
+		return k, false
+	}
+	copy(k.Version[:], v)
+	return k, k.String() == name
+}
+
 // Hash of a key.
 func (k Key) Hash() uint64 {
 	h := binary.LittleEndian.Uint64(k.Version[:])
@@ -72,6 +102,15 @@ type Fill interface {
 	Drop()
 }
 
+// Peers are other nodes that keep a part each. Its methods may be called from any
+// goroutine.
+type Peers interface {
+	// Mine says whether this node keeps a chunk, by its hash.
+	Mine(hash uint64) bool
+	// Read fills p from an offset of a chunk, from the node that keeps it, or says false.
+	Read(ctx context.Context, name string, hash uint64, p []byte, off int64) bool
+}
+
 // Options say what is kept, and where.
 type Options struct {
 	Shelf Shelf
@@ -82,6 +121,8 @@ type Options struct {
 	// Not says which pieces are not to be kept, though what is there of them is used;
 	// nil for none.
 	Not func(Piece) bool
+	// Peers are the nodes that keep a part each, nil where this one keeps all.
+	Peers Peers
 	// Buffers is how many chunks may be read at once of which only a part was asked for,
 	// and Largest the largest of them. They take Buffers x Largest bytes.
 	Buffers int
@@ -138,12 +179,21 @@ func (d *Disk) Store(s store.Store) store.Store {
 	if d.opt.Far != nil && !d.opt.Far(s) {
 		return s
 	}
-	return &cached{s, d}
+	return &cached{s, d, false}
+}
+
+// Alone is Store without other nodes: what they read is read through it.
+func (d *Disk) Alone(s store.Store) store.Store {
+	if d.opt.Far != nil && !d.opt.Far(s) {
+		return s
+	}
+	return &cached{s, d, true}
 }
 
 type cached struct {
 	store.Store
-	d *Disk
+	d     *Disk
+	alone bool
 }
 
 // Unwrap finds the abilities of the store below.
@@ -169,7 +219,7 @@ func (s *cached) OpenEntry(ctx context.Context, e store.Entry) (store.Object, er
 }
 
 func (s *cached) around(name string, o store.Object) store.Object {
-	ob := &object{d: s.d, path: s.Path(name), size: o.Size(), version: o.Version()}
+	ob := &object{d: s.d, alone: s.alone, path: s.Path(name), size: o.Size(), version: o.Version()}
 	if ob.version == "" { // nobody could tell whether it is the same object
 		return o
 	}
@@ -234,6 +284,7 @@ func (c *Cut) Keys(path, version string, size int64) []Key {
 // object is an open object.
 type object struct {
 	d             *Disk
+	alone         bool
 	path, version string
 	size          int64
 	pieces        []Piece // nil: a grid of PieceBytes
@@ -296,6 +347,14 @@ func (o *object) part(ctx context.Context, next store.Next, i int, p []byte, off
 	}
 	if size > o.d.opt.Largest || o.d.opt.Not != nil && o.d.opt.Not(Piece{Path: o.path, Off: at, Size: size}) {
 		return false, o.past(ctx, next, p, off)
+	}
+	if peers := o.d.opt.Peers; peers != nil && !o.alone && !peers.Mine(k.Hash()) {
+		if peers.Read(ctx, k.String(), k.Hash(), p, off-at) {
+			return false, nil
+		}
+		if !peers.Mine(k.Hash()) { // it has no room, or too much to do
+			return false, o.past(ctx, next, p, off)
+		}
 	}
 	for range 3 { // it may be damaged as soon as it is there
 		fill, there, err := o.d.opt.Shelf.Begin(ctx, k, o.path)

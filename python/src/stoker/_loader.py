@@ -36,7 +36,7 @@ _ARGUMENTS = [
     "sequence_pad",
     "bucket", "pad", "where", "split", "part", "split_seed", "stratify", "group", "select", "drop", "rename",
     "kinds", "resolution", "dedupe", "tensors", "tensors_of", "map", "batch_map", "workers", "cache", "cache_dir",
-    "cache_limit", "cache_memory", "stage", "device", "on_device",
+    "cache_limit", "cache_memory", "stage", "peers", "peers_self", "device", "on_device",
 ]  # fmt: skip
 
 
@@ -151,6 +151,9 @@ class Loader:
         stage: a folder on a disk of this machine in which data in other places is copied while it is read: the
             first epoch runs at the pace of the bucket, later ones and other jobs read the copy.
             ``stats()["engine"]["stage"]`` says how far it is. In the place of ``cache``.
+        peers: the addresses of all nodes, ``host:port``, of which each keeps a part of data in other places in its
+            ``cache_dir`` and gives it to the others. They share a secret in ``STOKER_PEERS_TOKEN``.
+        peers_self: which of them is this node. Default: ``STOKER_PEERS_SELF``, else the one with an address of it.
         on_error: ``"raise"``, or ``"skip"``: a record that cannot be read or decoded is
             replaced by another one, and counted (``SkippedRecords`` warning at the end of the epoch).
         sequence_length: make sequences of so many tokens out of the documents of the source, which are then the
@@ -230,6 +233,8 @@ class Loader:
         cache_limit: int | str | None = None,
         cache_memory: int | str | None = None,
         stage: str | os.PathLike[str] | None = None,
+        peers: Sequence[str] | None = None,
+        peers_self: str | None = None,
         on_error: str = "raise",
         timeout: float = 300.0,
         socket: str | os.PathLike[str] | None = None,
@@ -289,6 +294,8 @@ class Loader:
             "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
             "cache_limit": _options.size("cache_limit", cache_limit),
             "cache_memory": _options.size("cache_memory", cache_memory),
+            "peers": list(peers or []),
+            "peers_self": peers_self or "",
             "stage": "" if stage is None else os.path.abspath(os.path.expanduser(os.fspath(stage))),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
             "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
