@@ -56,5 +56,17 @@ func (l *timeline) flat() bool {
 	return n*sxy-sx*sy < flatSlope*(n*sxx-sx*sx)
 }
 
+// peak is how many times the mean rate a device gave in its best second. That it can give
+// more than twice that is not taken for granted.
+func (l *timeline) peak(mean float64) float64 {
+	most := mean
+	for i := range l.bins {
+		if b := &l.bins[i]; b.dt > 0.5 {
+			most = max(most, b.v[mDiskRead]/b.dt)
+		}
+	}
+	return most / max(mean, 1)
+}
+
 // capped reports whether the device can give no more.
 func (s *shares) capped() bool { return s.device > cappedFrom }

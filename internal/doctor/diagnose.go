@@ -122,11 +122,28 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 			r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 		}
 	}
+	if fed := r.Verdict == Healthy || r.Verdict == Accelerator; fed && c.onlyWeak() && len(c.made) == 0 {
+		// It may be a program that uses a framework for something else.
+		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
+	}
 	if blind := c.framesOK == 0 && !s.exact && s.lanes == 0 && s.engine == nil; blind && (r.Verdict == Healthy || r.Verdict == Accelerator) {
 		// A thread that runs or sleeps may be in its step as well as in its loader.
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 	}
 	r.Confidence = round(min(0.99, max(0.01, r.Confidence)), 2)
+}
+
+// onlyWeak reports whether there are trainers, and nothing but a framework shows that they
+// train.
+func (c *collector) onlyWeak() bool {
+	weak := false
+	for _, p := range c.tree.members {
+		if p.trainer != nil && !p.trainer.weak {
+			return false
+		}
+		weak = weak || p.trainer != nil
+	}
+	return weak
 }
 
 // loader says what loader the job uses.

@@ -15,6 +15,7 @@ type shares struct {
 	ready   float64            // of the serial hand-off, what comes after the batch has arrived
 	restart float64            // of wait and serial, for workers that were started anew
 	device  float64            // how busy the busiest disk is, where the job reads from disks
+	peak    float64            // how many times the mean the device gave in its best second; 0 where the job reads from none
 	other   float64            // asleep in the loader for no known reason
 	delay   float64            // of the time that the trainer could run, the part it waited for a core
 	lanes   float64            // workers at a time
@@ -116,7 +117,9 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	}
 	if sum.dt > 0 {
 		s.tree = sum.v[mRun] / sum.dt
-		s.device = c.deviceUse(l, &sum)
+		if s.device = c.deviceUse(l, &sum); s.device > 0 {
+			s.peak = l.peak(sum.v[mDiskRead] / sum.dt)
+		}
 		s.outside = max(0, (sum.v[mBusy]-sum.v[mRun])/sum.dt)
 		if q := c.sys.throttle.Quota; q > 0 {
 			s.limited = sum.v[mThrottled] / sum.dt / max(1, q)
@@ -401,6 +404,8 @@ func (s *shares) timeWithWorkers(n float64) float64 {
 	floor := s.tree / s.cores
 	if s.capped() {
 		floor = max(floor, s.device) // more requests only wait in its queue
+	} else if s.peak > 0 && s.part(causeStorage) > 0.5 {
+		floor = max(floor, 0.5/s.peak)
 	}
 	if s.lanes == 0 {
 		// Loading moves out of the trainer, and overlaps with the step.

@@ -115,6 +115,41 @@ func (c *collector) largestMapped(pid int) string {
 	return best.path
 }
 
+// frameworks are libraries in which training steps compute, and nothing that makes batches.
+var frameworks = []string{"jaxlib", "libtpu", "libxla", "xla_", "libtensorflow", "tensorflow"}
+
+func framework(library string) bool {
+	return slices.ContainsFunc(frameworks, func(name string) bool { return strings.HasPrefix(library, name) })
+}
+
+// inFramework reports whether a line of a loop computes in one of them.
+func (c *collector) inFramework(at ownKey) bool {
+	n, all := 0, 0
+	for name, k := range c.spentAt[at] {
+		all += k
+		if framework(name) {
+			n += k
+		}
+	}
+	return n >= 3 && 3*n >= all
+}
+
+// hasFramework reports whether a process has loaded what models are made of.
+func (c *collector) hasFramework(p *process) bool {
+	if p.frameworkAsked {
+		return p.framework
+	}
+	p.frameworkAsked = true
+	_, _ = c.fs.Mappings(p.pid, func(m *proc.Mapping) bool {
+		if m.Exec {
+			name := libtime.Name(m.Name)
+			p.framework = p.framework || framework(name) || strings.HasPrefix(name, "libtorch")
+		}
+		return false
+	})
+	return p.framework
+}
+
 // keepNative stops following threads of processes that have ended.
 func (c *collector) keepNative() {
 	if c.libs == nil {

@@ -358,7 +358,7 @@ func (l loopAt) order(line int) int {
 // stepTexts are what source lines that run a step have in them, and copyTexts
 // those that wait for the accelerator while they copy.
 var (
-	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "train(", "synchronize(", "sleep("}
+	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "train(", "synchronize(", "block_until_ready(", "sleep("}
 	copyTexts = []string{".to(", ".cuda(", "non_blocking", "device_put", ".item(", ".cpu(", "synchronize(", "block_until_ready"}
 )
 

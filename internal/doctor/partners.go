@@ -36,13 +36,19 @@ const (
 type partnerState struct {
 	holders  map[uint64][]holder // by the inode of a pipe or a socket
 	heldAt   time.Time
-	heldOf   int               // how many members had come and gone then
-	peers    map[uint64]uint64 // sockets by the inode of the other end
-	sharers  map[string][]int  // members that map a file, by its device and inode
+	heldOf   int                // how many members had come and gone then
+	peers    map[uint64]uint64  // sockets by the inode of the other end
+	sharers  map[memoryAt][]int // members that map the file in which a lock lies
 	sharedAt time.Time
 	outside  map[uint64]int // looks at waits for something that nobody in the job holds, by its inode
 	outsider string         // who holds the most frequent of them
 	asked    map[uint64]bool
+}
+
+// memoryAt is an address of a process.
+type memoryAt struct {
+	pid     int
+	address uint64
 }
 
 type holder struct {
@@ -276,16 +282,17 @@ func (c *collector) listHolders() {
 
 // sharersOf lists the members that map the file at an address of p's memory.
 func (c *collector) sharersOf(p *process, address uint64) []int {
+	if c.sharers == nil || time.Since(c.sharedAt) >= 10*holdersAge || len(c.sharers) > maxOutside {
+		c.sharers, c.sharedAt = map[memoryAt][]int{}, time.Now()
+	}
+	key := memoryAt{p.pid, address}
+	if found, ok := c.sharers[key]; ok {
+		return found
+	}
+	c.sharers[key] = nil
 	at, err := c.fs.Mappings(p.pid, func(m *proc.Mapping) bool { return m.Start <= address && address < m.End })
 	if err != nil || len(at) == 0 || !at[0].Shared || at[0].Inode == 0 {
 		return nil
-	}
-	key := at[0].Device + " " + strconv.FormatUint(at[0].Inode, 10)
-	if found, ok := c.sharers[key]; ok && time.Since(c.sharedAt) < 3*holdersAge {
-		return found
-	}
-	if c.sharers == nil || time.Since(c.sharedAt) >= 3*holdersAge {
-		c.sharers, c.sharedAt = map[string][]int{}, time.Now()
 	}
 	var out []int
 	asked := 0

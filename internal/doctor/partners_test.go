@@ -255,6 +255,38 @@ func TestFedByAnUnknownProcess(t *testing.T) {
 	}
 }
 
+// A launcher that passes on what a job says waits for it too, and makes nothing of it.
+func TestLauncherThatReadsItsJob(t *testing.T) {
+	m := recorded{t, t.TempDir()}
+	m.run(100, 1, "python launch.py", 'S', "0 0x5 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f")
+	m.children(100, 103)
+	m.run(103, 100, "python train.py", 'R', "running")
+	m.children(103)
+	m.link(100, 5, "pipe:[900]")
+	m.link(103, 1, "pipe:[900]")
+	r := watched(m, func(w *collector) {
+		w.open = func(pid int) (stacks, error) {
+			return scripted{pid, func() []pystack.Frame {
+				if pid == 100 {
+					return stack("/home/u/launch.py", "main")
+				}
+				return stack("/home/u/train.py", "train_step", "/home/u/train.py", "main")
+			}}, nil
+		}
+		t.Cleanup(func() {
+			if p := w.tree.members[103]; p.role != roleTrainer || p.trainer == nil {
+				t.Errorf("the job has role %d", p.role)
+			}
+			if w.tree.members[100].trainer != nil {
+				t.Error("the launcher trains")
+			}
+		})
+	})
+	if r.Loader.Trainers != 1 || r.Waiting > 0.05 {
+		t.Errorf("%s: waits %.2f, %+v", r.Line, r.Waiting, r.Loader)
+	}
+}
+
 // Of what a loop waits for in a line of its own, that line tells: it is the loader's
 // where the line makes what the step uses.
 func TestWaitsInALineThatMakesTheBatch(t *testing.T) {

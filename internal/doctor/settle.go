@@ -11,6 +11,12 @@ func (c *collector) settle(l timeline) timeline {
 	for i := range l.bins {
 		all.add(l.bins[i].own)
 	}
+	for k, x := range all {
+		if c.inFramework(ownKey{loop: k.loop, body: k.body}) {
+			x.step = x.all // whatever calls it
+			all[k] = x
+		}
+	}
 	copies := slices.ContainsFunc(l.bins, func(b bin) bool { return len(b.gpus) > 0 })
 	made := all.making(c.sourceLine)
 	found := all.preparing(c.sourceLine, copies)

@@ -37,6 +37,9 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.waitsSeen++
 	}
 	fed := c.fedBy(p, m)
+	if v.known && v.user && v.part == partStep && m.block == blockNone {
+		p.ranOwn++
+	}
 	switch {
 	case fed:
 		p.waitsSeen++
@@ -45,12 +48,14 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.fedLast = false
 		p.turns++
 	}
-	if p.trainer == nil && c.trains(p, v) {
-		p.trainer = &trainerState{since: now, loaders: map[string]int{}}
+	sure := p.trainer != nil || c.trains(p, v)
+	if p.trainer == nil && (sure || p.ranOwn >= ownLooks && c.hasFramework(p)) {
+		p.trainer = &trainerState{since: now, loaders: map[string]int{}, weak: !sure}
 		c.trainers[key{p.pid, p.start}] = true
 		c.tree.retire(p)
 	}
 	if t := p.trainer; t != nil {
+		t.weak = t.weak && !c.trains(p, v)
 		// The statement that asks for the next batch also frees the one before,
 		// which takes long for many small objects; no function tells of it.
 		if v.asks.line > 0 {
@@ -192,6 +197,10 @@ func (c *collector) trains(p *process, v view) bool {
 	// Or it takes turns at waiting for another process and at something of its own.
 	return p.turns >= fewTurns || p.stepsSeen >= 3 || p.stepsSeen > 0 && p.waitsSeen >= 2 || c.log.has(p.pid)
 }
+
+// ownLooks is how often a process that has loaded a framework must have computed in the
+// user's own code, to be looked at as one that may train.
+const ownLooks = 8
 
 // fewTurns is how often a process must have gone on after waiting for another one, to be
 // one that works on what that makes. What only passes on the words of another program

@@ -67,18 +67,21 @@ type process struct {
 	switches [2]uint64
 	stat     proc.Stat
 
-	partner    bool   // a trainer was seen to wait for it again and again
-	awaited    int    // looks at that
-	turns      int    // times that it went on after it was seen waiting for another process
-	fedLast    bool   // it did so in the last look
-	guess      counts // of the main thread, before anything shows that it trains
-	guessCPU   float64
-	stepsSeen  int  // looks that found it in a training step
-	waitsSeen  int  // looks that found it waiting for others
-	feeders    bool // threads of it make its batches
-	workerSeen bool // has had children that are workers
-	pinSeen    bool
-	counted    bool // in collector.workersEver
+	partner bool // a trainer was seen to wait for it again and again
+	awaited int  // looks at that
+	turns   int  // times that it went on after it was seen waiting for another process
+	fedLast bool // it did so in the last look
+	ranOwn  int  // looks that found it computing in code of the user's own
+	// It has loaded what models are made of; that is looked up once.
+	framework, frameworkAsked bool
+	guess                     counts // of the main thread, before anything shows that it trains
+	guessCPU                  float64
+	stepsSeen                 int  // looks that found it in a training step
+	waitsSeen                 int  // looks that found it waiting for others
+	feeders                   bool // threads of it make its batches
+	workerSeen                bool // has had children that are workers
+	pinSeen                   bool
+	counted                   bool // in collector.workersEver
 }
 
 // trainerState is what is known of a process that trains.
@@ -91,6 +94,7 @@ type trainerState struct {
 	// What the last look found, for what it ran until the next.
 	lastCause cause
 	lastAt    ownKey
+	weak      bool     // nothing but what it has loaded shows that it trains
 	chain     []loopAt // functions that were on the stack whenever it was in no loader
 }
 

@@ -62,8 +62,7 @@ func findRuntime(pid int) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	var why error = &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it is no Python process (%s)", programOf(pid)),
-		Hint: "give the process that runs the training loop, not the shell or launcher that started it"}
+	var why error = notPython(pid, programOf(pid))
 	decided := false // by a file that is an interpreter
 	for _, m := range candidates {
 		img, err := imageOf(pid, m)
@@ -85,6 +84,16 @@ func findRuntime(pid int) (*found, error) {
 	}
 	_ = mem.close()
 	return nil, why
+}
+
+// notPython says of a program that it is not CPython.
+func notPython(pid int, program string) *Error {
+	if strings.HasPrefix(program, "pypy") {
+		return &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it runs PyPy (%s), whose frames lie where only PyPy knows", program),
+			Hint: "only CPython's frames can be read"}
+	}
+	return &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it is no Python process (%s)", program),
+		Hint: "give the process that runs the training loop, not the shell or launcher that started it"}
 }
 
 // attach finds out whether a mapped file is a running interpreter.

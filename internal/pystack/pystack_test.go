@@ -360,3 +360,11 @@ func TestStrings(t *testing.T) {
 		}
 	}
 }
+
+func TestOtherPrograms(t *testing.T) {
+	for program, want := range map[string]string{"pypy3.10": "it runs PyPy (pypy3.10)", "bash": "it is no Python process (bash)"} {
+		if e := notPython(7, program); !strings.HasPrefix(e.Msg, want) || e.Kind != NotPython || e.Hint == "" {
+			t.Errorf("%s: %+v", program, e)
+		}
+	}
+}
