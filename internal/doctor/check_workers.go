@@ -61,6 +61,9 @@ func (workersCheck) advise(f *findings) {
 		return
 	}
 	do := dataLoader(option("num_workers", per), option("persistent_workers", true), option("prefetch_factor", 4))
+	if now == 0 && r.Loader.Kind == "unknown" {
+		do = Action{} // there is none to change
+	}
 	if now == 0 {
 		f.add(gain, fmt.Sprintf("load in %s beside the step", processes(per)), do,
 			"the trainer loads its data itself for %.0f%% of its time, with no step meanwhile", 100*r.Waiting)
