@@ -18,6 +18,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/kind"
@@ -352,6 +353,10 @@ type worker struct {
 	slot  []byte
 	id    [1]int64
 	rec   [1]driver.Record
+	// toDCT undoes the entropy code of JPEGs, once for all variants; nil for one variant.
+	toDCT *cdec.DCTEncoder
+	dct   [][]byte       // by field of the source
+	vals  []driver.Value // of the record
 	inner driver.Group
 	want  []bool
 	ids   []int64
@@ -377,11 +382,19 @@ func (s *Source) worker() (*worker, error) {
 		w.block.Free()
 		return nil, err
 	}
+	if s.opt.Variants > 1 {
+		if w.toDCT, err = cdec.NewDCTEncoder(); err != nil {
+			w.close()
+			return nil, err
+		}
+		w.dct = make([][]byte, len(s.in.Fields))
+	}
 	return w, nil
 }
 
 func (s *Source) giveBack(w *worker) {
 	w.rec[0] = driver.Record{}
+	clear(w.vals)
 	w.inner.Alloc, w.inner.Place = nil, nil
 	clear(w.inner.Bytes)
 	for k := range w.inner.Records {
@@ -396,9 +409,16 @@ func (s *Source) giveBack(w *worker) {
 // Close implements driver.Source.
 func (s *Source) Close() error {
 	for _, w := range s.idle {
-		w.rows.Close()
-		w.block.Free()
+		w.close()
 	}
 	s.idle = nil
 	return s.src.Close()
+}
+
+func (w *worker) close() {
+	w.rows.Close()
+	w.block.Free()
+	if w.toDCT != nil {
+		w.toDCT.Close()
+	}
 }

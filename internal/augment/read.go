@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -128,8 +131,12 @@ func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) erro
 		rec.Err = err
 		return nil
 	}
+	from := *in
+	if w.toDCT != nil {
+		from.Values = s.withoutEntropyCode(w, in.Values)
+	}
 	for v := range s.opt.Variants {
-		w.rec[0] = *in
+		w.rec[0] = from
 		w.rec[0].ID += s.opt.First
 		if err := w.rows.Make(w.batch, v, int64(v), -1, w.rec[:]).Errs[0]; err != nil {
 			rec.Err = err
@@ -178,6 +185,33 @@ func (s *Source) make(w *worker, g *driver.Group, k int, in *driver.Record) erro
 		}
 	}
 	return nil
+}
+
+// withoutEntropyCode are the values of a record, with JPEGs as dct where that can be:
+// the same pixels, of which each variant then decodes no more than its crop.
+func (s *Source) withoutEntropyCode(w *worker, values []driver.Value) []driver.Value {
+	w.vals = append(w.vals[:0], values...)
+	for i := range w.vals {
+		v, f := &w.vals[i], &s.in.Fields[i]
+		if !s.need[i] || f.Kind != driver.KindImage || f.DType != "" || imagefile.Detect(v.Bytes) != driver.CodecJPEG {
+			continue
+		}
+		if head, err := imagefile.Probe(v.Bytes); err != nil || decode.CoefficientMemory(&head) > s.memory {
+			continue
+		}
+		dct, err := w.toDCT.Encode(v.Bytes)
+		if err != nil {
+			continue // what is wrong with it, its decoder says
+		}
+		info, err := cdec.DCTInfo(dct)
+		if err != nil {
+			continue
+		}
+		w.dct[i] = append(append(w.dct[i][:0], dct...), make([]byte, 64)...) // who decodes it looks behind its end
+		v.Bytes, v.Codec = w.dct[i][:len(dct)], driver.CodecDCT
+		v.Width, v.Height, v.Channels, v.Orientation = int32(info.Width), int32(info.Height), int32(info.Components), 1
+	}
+	return w.vals
 }
 
 // row is the row of variant v of what was made.

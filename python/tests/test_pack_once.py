@@ -188,7 +188,7 @@ def test_variants(make: Make, tmp_path: Path) -> None:
         folder = tmp_path / "photos" / f"class-{i % 2}"
         folder.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 256, (60 + i, 80 - i, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / f"{i:02d}.png")
+        Image.fromarray(pixels).save(folder / f"{i:02d}.{'png' if i % 3 == 0 else 'jpg'}", quality=90)
     fields = {
         "image": [stoker.RandomResizedCrop(24), stoker.RandomHorizontalFlip(), stoker.ColorJitter(brightness=0.3)]
     }
