@@ -88,6 +88,10 @@ def test_keras(photos: Path) -> None:
     assert "13 steps an epoch" in run("keras_fit.py", photos, framework="keras")
 
 
+def test_tensorflow(photos: Path) -> None:
+    assert f"{2 * COUNT} records, loss " in run("tf_data.py", photos, framework="tensorflow")
+
+
 def test_jax(photos: Path) -> None:
     assert "1000 steps, 16000 records, 2 equal replicas" in run("jax_mesh.py", photos, 1000, framework="jax")
 

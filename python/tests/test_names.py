@@ -42,7 +42,7 @@ def test_names() -> None:
         "transforms_video",
         "transforms_volume",
     }
-    frameworks = {"jax", "keras", "torch"}  # where something has imported them
+    frameworks = {"jax", "keras", "tf", "torch"}  # where something has imported them
     assert visible - names <= {"annotations", *modules, *frameworks}
 
 

@@ -27,8 +27,7 @@ __all__ = ["Dataset"]
 class Dataset(DataAdapter):  # type: ignore[misc]
     """What ``model.fit`` takes as its ``x``; each epoch of Keras is the next epoch of the loader.
 
-    Torch's and JAX's backends get views of the engine's memory; a ``tf.data.Dataset`` copies each batch once, as
-    TensorFlow's generators do.
+    Torch's and JAX's backends get views of the engine's memory, and so does TensorFlow on CPU (``stoker.tf.dataset``).
 
     Args:
         loader: a ``stoker.Loader``.
@@ -81,20 +80,17 @@ class Dataset(DataAdapter):  # type: ignore[misc]
 
     def get_tf_dataset(self) -> Any:
         """Return a ``tf.data.Dataset`` of the next epoch."""
-        import tensorflow as tf
+        from .tf import dataset
 
-        if self.loader._stage is not None:
-            raise ConfigError("TensorFlow wants to know shapes and types before the first batch, which map= decides")
-        specs = {s.name: s for s in self.loader._specs}
-
-        def signature(name: str) -> Any:
-            s = specs[name]
-            return tf.TensorSpec((None, *([None] if s.length_at is not None else []), *s.user_shape), s.dtype)
-
-        parts = tuple(
-            signature(p) if isinstance(p, str) else tuple(signature(n) for n in p) for p in self._parts if p is not None
+        parts = [p for p in self._parts if p is not None]
+        names = dict.fromkeys(n for p in parts for n in ([p] if isinstance(p, str) else p))
+        for name in names:
+            spec = next((s for s in self.loader._specs if s.name == name), None)
+            if spec is not None and (spec.is_text or spec.offsets is not None):
+                raise _uneven(name)
+        return dataset(self.loader, fields=list(names)).map(
+            lambda batch: tuple(batch[p] if isinstance(p, str) else tuple(batch[n] for n in p) for p in parts)
         )
-        return tf.data.Dataset.from_generator(self.get_numpy_iterator, output_signature=parts)
 
     @property
     def num_batches(self) -> int:
@@ -139,8 +135,12 @@ def _of(batch: Any, part: Any) -> Any:
     if not isinstance(part, str):
         return tuple(_of(batch, name) for name in part)
     if isinstance(batch[part], Ragged | Strings):
-        raise ConfigError(f"the rows of {part!r} are of different lengths; pad={{{part!r}: ...}} fills them up")
+        raise _uneven(part)
     return batch[part]
+
+
+def _uneven(name: str) -> ConfigError:
+    return ConfigError(f"the rows of {name!r} are of different lengths; pad={{{name!r}: ...}} fills them up")
 
 
 def _as(kind: Any, parts: Any) -> Any:
