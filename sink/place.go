@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,8 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/upload"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // place is the folder that is written into.
@@ -21,10 +24,14 @@ type place struct {
 	dir    string
 	lock   *os.File
 	done   bool
+	to     store.WriteStore // nil for a local one
 }
 
 // newPlace makes the folder that is written into, beside its target.
-func newPlace(t *Target, src driver.Source) (*place, error) {
+func newPlace(ctx context.Context, t *Target, src driver.Source) (*place, error) {
+	if t.remote {
+		return remotePlace(ctx, t, src)
+	}
 	if err := apart(t.Path, src); err != nil {
 		return nil, err
 	}
@@ -74,7 +81,15 @@ func empty(dir string) error {
 }
 
 // finish makes everything durable and gives it its name.
-func (p *place) finish() (files, bytes int64, err error) {
+func (p *place) finish(ctx context.Context) (files, bytes int64, err error) {
+	if p.to != nil {
+		if files, bytes, err = upload.Tree(ctx, p.dir, p.to); err == nil {
+			p.done = true
+			_ = os.RemoveAll(p.dir)
+			_ = p.to.Close()
+		}
+		return files, bytes, err
+	}
 	var few []string // one by one; many files are made durable with all that there is
 	err = filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
 		if len(few) <= manyFiles {
@@ -151,10 +166,45 @@ func syncFile(path string) error {
 
 // abort removes everything, unless it is finished.
 func (p *place) abort() {
-	if !p.done {
-		_ = os.RemoveAll(p.dir)
+	if p.done {
+		return
+	}
+	_ = os.RemoveAll(p.dir)
+	if p.to != nil {
+		_ = p.to.Close()
+	} else {
 		_ = p.lock.Close()
 	}
+}
+
+// remotePlace makes a folder for temporary files, from which everything goes into a
+// store.
+func remotePlace(ctx context.Context, t *Target, src driver.Source) (*place, error) {
+	if info := src.Info(); info.Objects > 0 {
+		if root := src.Object(0).Store.Path(""); t.Path == root || strings.HasPrefix(t.Path, root+"/") {
+			return nil, fmt.Errorf("%s lies inside of %s: choose another place, or it would become a part of its own source", t.Path, root)
+		}
+	}
+	whole, err := stores.OpenWrite(ctx, t.Path+t.options)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{target: t, to: whole}
+	if err = upload.Empty(ctx, whole, t.Path); err != nil {
+		_ = whole.Close()
+		return nil, err
+	}
+	if t.File {
+		_ = whole.Close()
+		if p.to, err = stores.OpenWrite(ctx, t.Path[:strings.LastIndexByte(t.Path, '/')+1]+t.options); err != nil {
+			return nil, err
+		}
+	}
+	if p.dir, err = os.MkdirTemp("", "stoker-convert-*"); err != nil {
+		_ = p.to.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 // apart fails where the target lies in a folder all of whose files are its source.

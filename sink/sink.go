@@ -3,7 +3,8 @@
 // arrays. What it knows is listed in Formats.
 //
 // A destination has all of its records or is not there: everything is written into
-// a folder beside it, DST.partial, which gets its name at the end. Nothing that
+// a folder beside it, DST.partial, which gets its name at the end; of a bucket into one
+// for temporary files, from which it goes there when all of it is made. Nothing that
 // exists is written over.
 package sink
 
@@ -78,6 +79,9 @@ type Target struct {
 	// Path is where, File whether that is one file.
 	Path string
 	File bool
+	// options are those of the store behind a URL, which Path is then without them.
+	options string
+	remote  bool
 }
 
 // ParseTarget says what dst means: "tar:out/", "out.parquet", "out/". The format to
@@ -89,14 +93,17 @@ func ParseTarget(dst, to string) (*Target, error) {
 		if to != "" && to != name {
 			return nil, fmt.Errorf("%s says %s, --to says %s", dst, name, to)
 		}
-		to, t.Path = name, strings.TrimPrefix(rest, "//")
+		to, t.Path = name, rest
+		if !stores.IsURL(rest) {
+			t.Path = strings.TrimPrefix(rest, "//")
+		}
 	}
 	if t.Path == "" {
 		return nil, fmt.Errorf("%q is no path to write to", dst)
 	}
-	if stores.IsURL(t.Path) {
-		before, _, _ := strings.Cut(t.Path, "?") // what stands behind may be secret
-		return nil, fmt.Errorf("%s: only packs are written into buckets; write into a folder and copy that", before)
+	if t.remote = stores.IsURL(t.Path); t.remote {
+		t.Path, t.options = stores.Cut(t.Path)
+		dst = t.Path // for messages
 	}
 	known, ext := byExtension(t.Path)
 	if to == "" {
@@ -115,7 +122,11 @@ func ParseTarget(dst, to string) (*Target, error) {
 	if !t.File && !f.Folder {
 		return nil, fmt.Errorf("%s is one file: give its name, such as %s%s", f.Name, strings.TrimRight(t.Path, "/"), f.Ext[0])
 	}
-	t.Path = filepath.Clean(t.Path)
+	if t.remote {
+		t.Path = strings.TrimRight(t.Path, "/")
+	} else {
+		t.Path = filepath.Clean(t.Path)
+	}
 	return t, nil
 }
 
@@ -202,7 +213,7 @@ func Write(ctx context.Context, src driver.Source, t *Target, opt *Options) (*Su
 	if err := c.choose(); err != nil {
 		return nil, err
 	}
-	place, err := newPlace(t, src)
+	place, err := newPlace(ctx, t, src)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +252,7 @@ func Write(ctx context.Context, src driver.Source, t *Target, opt *Options) (*Su
 		}
 		return nil, err
 	}
-	if sum.Files, sum.Bytes, err = place.finish(); err != nil {
+	if sum.Files, sum.Bytes, err = place.finish(ctx); err != nil {
 		return nil, err
 	}
 	sum.Format, sum.Path = t.Format.Name, t.Path

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/gen"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/internal/upload"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/stores"
@@ -35,6 +36,7 @@ func newGenCommand(app *App) *cobra.Command {
 type genImages struct {
 	app         *App
 	out         string
+	url         string // of a store, "" for a folder
 	opts        gen.Options
 	size        string
 	tree, packs bool
@@ -56,13 +58,18 @@ colour profile. The class can be learnt from the colours of any part of an image
 The same options give the same bytes on every machine.`,
 		Example: `  stoker gen images photos/ --count 2000 --classes 10     # photos/class-3/00013.jpg ...
   stoker gen images train/ --count 2000 --pack           # a pack, ready to load
-  stoker gen images small/ --count 500 --size 64x64`,
+  stoker gen images small/ --count 500 --size 64x64
+  stoker gen images s3://bucket/photos`,
 		Args: exactArgs("OUT"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if stores.IsURL(args[0]) {
-				return usageError("stoker gen images OUT", "%s: images are generated into local folders", args[0])
+				if c.force {
+					return usageError("stoker gen images OUT", "--force is for local folders")
+				}
+				c.out, c.url = stores.Public(args[0]), args[0]
+			} else {
+				c.out = filepath.Clean(args[0])
 			}
-			c.out = filepath.Clean(args[0])
 			return c.run()
 		},
 	}
@@ -87,11 +94,17 @@ func (c *genImages) run() error {
 	if err != nil {
 		return &Error{Code: ExitUsage, Err: err}
 	}
+	start := time.Now()
+	var size int64
+	if c.url != "" {
+		if size, err = c.intoStore(g); err != nil {
+			return err
+		}
+		return c.say(g, size, time.Since(start))
+	}
 	if err := c.checkOut(); err != nil {
 		return err
 	}
-	start := time.Now()
-	var size int64
 	err = writeFolder(c.out, func(work string) (string, error) {
 		tree := filepath.Join(work, "images")
 		if size, err = c.writeTree(g, tree); err != nil || !c.packs {
@@ -104,10 +117,43 @@ func (c *genImages) run() error {
 	if err != nil {
 		return err
 	}
-	seconds := time.Since(start)
+	return c.say(g, size, time.Since(start))
+}
+
+// say says what was made.
+func (c *genImages) say(g *gen.Generator, size int64, seconds time.Duration) error {
 	fmt.Fprintf(c.app.Stdout, "%s: %s images of %d classes, %s, in %s (%s images/s)\n", c.out, units.Int(int64(g.Len())), c.opts.Classes,
 		units.Bytes(size), units.Elapsed(seconds), units.Int(int64(float64(g.Len())/seconds.Seconds())))
 	return nil
+}
+
+// intoStore makes the images in a folder for temporary files and puts them, or a pack of
+// them, into a store.
+func (c *genImages) intoStore(g *gen.Generator) (size int64, err error) {
+	ctx := c.app.Context
+	st, err := stores.OpenWrite(ctx, c.url)
+	if err != nil {
+		return 0, err
+	}
+	defer st.Close()
+	if err := upload.Empty(ctx, st, c.out); err != nil {
+		return 0, err
+	}
+	work, err := os.MkdirTemp("", "stoker-gen-*")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(work)
+	tree := filepath.Join(work, "images")
+	if size, err = c.writeTree(g, tree); err != nil {
+		return 0, err
+	}
+	if c.packs {
+		_, err = pack.Write(ctx, tree, c.url, nil)
+	} else {
+		_, _, err = upload.Tree(ctx, tree, st)
+	}
+	return size, err
 }
 
 // writeTree writes the images into the new folder dir and returns their size.

@@ -186,9 +186,31 @@ def test_plan_prices_an_epoch(binary: str, photos: Path, s3: Path) -> None:
     assert cost["price"] == pytest.approx(cost["requests"] * cost["price_per_million_gets"] / 1e6)
 
 
+def test_other_forms_in_buckets(binary: str, pack: Path, photos: Path, tmp_path: Path, s3: Path) -> None:
+    """What is converted and generated into a bucket is what would lie in a folder, and nothing is written over."""
+    for to, local in ((f"tar:s3://{BUCKET}/out", "tar:out"), (f"s3://{BUCKET}/deep/out.parquet", "out.parquet")):
+        run(binary, "convert", pack, to)
+        kind, _, name = local.rpartition(":")
+        run(binary, "convert", pack, f"{kind}:{tmp_path / name}" if kind else tmp_path / name)
+        here, there = tmp_path / name, s3 / to.partition(f"{BUCKET}/")[2]
+        files = [p.relative_to(here) for p in here.rglob("*") if p.is_file()] if here.is_dir() else [Path()]
+        assert files
+        for file in files:
+            assert (there / file).read_bytes() == (here / file).read_bytes()
+        assert "is there already" in run(binary, "convert", pack, to, code=1)
+    run(binary, "convert", f"s3://{BUCKET}/out", f"s3://{BUCKET}/images")
+    assert sum(p.is_file() for p in (s3 / "images").rglob("*")) == sum(p.is_file() for p in photos.rglob("*"))
+    assert "lies inside of" in run(binary, "convert", f"s3://{BUCKET}/images", f"tar:s3://{BUCKET}/images/out", code=1)
+    run(binary, "gen", "images", f"s3://{BUCKET}/made", "--count", "6", "--classes", "2", "--size", "48x48")
+    run(binary, "gen", "images", tmp_path / "made", "--count", "6", "--classes", "2", "--size", "48x48")
+    for file in (p for p in (tmp_path / "made").rglob("*") if p.is_file()):
+        assert (s3 / "made" / file.relative_to(tmp_path / "made")).read_bytes() == file.read_bytes()
+    run(binary, "gen", "images", f"s3://{BUCKET}/packed", "--count", "6", "--classes", "2", "--size", "48x48", "--pack")
+    assert "6 records" in run(binary, "inspect", f"s3://{BUCKET}/packed")
+    assert "is there already" in run(binary, "gen", "images", f"s3://{BUCKET}/made", "--count", "6", "--classes", "2", code=1)
+
+
 def test_what_is_not_written_into_buckets(binary: str, pack: Path, tmp_path: Path, s3: Path) -> None:
-    for to in (f"tar:s3://{BUCKET}/out", f"s3://{BUCKET}/out.parquet"):
-        assert "only packs are written into buckets" in run(binary, "convert", pack, to, code=2)
     with pytest.raises(stoker.ConfigError, match="packed into a local folder"):
         stoker.pack([{"x": 1}], f"s3://{BUCKET}/out")
     assert not visible(s3)
