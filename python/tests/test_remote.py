@@ -201,13 +201,15 @@ def test_other_forms_in_buckets(binary: str, pack: Path, photos: Path, tmp_path:
     run(binary, "convert", f"s3://{BUCKET}/out", f"s3://{BUCKET}/images")
     assert sum(p.is_file() for p in (s3 / "images").rglob("*")) == sum(p.is_file() for p in photos.rglob("*"))
     assert "lies inside of" in run(binary, "convert", f"s3://{BUCKET}/images", f"tar:s3://{BUCKET}/images/out", code=1)
-    run(binary, "gen", "images", f"s3://{BUCKET}/made", "--count", "6", "--classes", "2", "--size", "48x48")
-    run(binary, "gen", "images", tmp_path / "made", "--count", "6", "--classes", "2", "--size", "48x48")
-    for file in (p for p in (tmp_path / "made").rglob("*") if p.is_file()):
-        assert (s3 / "made" / file.relative_to(tmp_path / "made")).read_bytes() == file.read_bytes()
-    run(binary, "gen", "images", f"s3://{BUCKET}/packed", "--count", "6", "--classes", "2", "--size", "48x48", "--pack")
+    few = ("--count", "6", "--classes", "2", "--size", "48x48")
+    made = tmp_path / "made"
+    run(binary, "gen", "images", f"s3://{BUCKET}/made", *few)
+    run(binary, "gen", "images", made, *few)
+    for file in (p for p in made.rglob("*") if p.is_file()):
+        assert (s3 / "made" / file.relative_to(made)).read_bytes() == file.read_bytes()
+    run(binary, "gen", "images", f"s3://{BUCKET}/packed", *few, "--pack")
     assert "6 records" in run(binary, "inspect", f"s3://{BUCKET}/packed")
-    assert "is there already" in run(binary, "gen", "images", f"s3://{BUCKET}/made", "--count", "6", "--classes", "2", code=1)
+    assert "is there already" in run(binary, "gen", "images", f"s3://{BUCKET}/made", *few, code=1)
 
 
 def test_what_is_not_written_into_buckets(binary: str, pack: Path, tmp_path: Path, s3: Path) -> None:
