@@ -33,7 +33,7 @@ func belongs(fields []Field, f *Field) error {
 		return nil
 	}
 	switch f.Kind {
-	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindKeyPoints:
+	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindKeyPoints, driver.KindMasks:
 	default:
 		return fmt.Errorf("field %q is %s, whose rows cannot belong to boxes", f.Name, f.Kind)
 	}

@@ -152,6 +152,11 @@ func (f *Field) columns() ([]arrowipc.Column, []role, error) {
 		return cols, roles, err
 	case driver.KindBytes:
 		return one(arrowipc.LargeBinary)
+	case driver.KindMasks:
+		if f.DType != driver.Uint8 {
+			return nil, nil, fmt.Errorf("masks of %q: they have uint8", f.DType)
+		}
+		return one(arrowipc.LargeBinary)
 	case driver.KindFrames:
 		if err := f.checkFrames(); err != nil {
 			return nil, nil, err

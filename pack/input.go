@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/foldersource"
 	"github.com/stokerdata/stoker/store"
@@ -185,7 +186,7 @@ func fieldOf(f *driver.Field) Field {
 		fallthrough
 	case driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindBoxes, driver.KindKeyPoints:
 		out.DType, out.Shape = f.DType, append([]int{}, f.Shape...)
-	case driver.KindTokens, driver.KindMask, driver.KindLabel:
+	case driver.KindTokens, driver.KindMask, driver.KindMasks, driver.KindLabel:
 		out.DType = f.DType
 	case driver.KindFrames:
 		out.Shape = append([]int{}, f.Shape...)
@@ -480,6 +481,10 @@ func (e *encoder) store(src *driver.Value, f *Field, p *picture, v *value, buf *
 		}
 		if !utf8.Valid(src.Bytes) {
 			v.Bytes = []byte(strings.ToValidUTF8(string(src.Bytes), "\uFFFD"))
+		}
+	case driver.KindMasks:
+		if _, _, _, err := mask.Stack(src.Bytes, nil); err != nil {
+			return &BadInput{Reason: err.Error()}
 		}
 	case driver.KindArray, driver.KindVolume:
 		if want := f.rowBytes(); size != want {

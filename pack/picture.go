@@ -225,6 +225,9 @@ func (in *sourceInput) expand(fields []Field) error {
 		if f.Kind == driver.KindImage && f.DType != "" && in.opt.changes() {
 			return fmt.Errorf("%s has maps of numbers in field %q, which stay as they are: --resize, --crop and --grayscale would have them no longer fit their images; leave the field out, or change sizes when loading", in.info.URL, f.Name)
 		}
+		if f.Kind == driver.KindMasks && in.opt.changes() {
+			return fmt.Errorf("%s has the masks of objects in field %q, which stay as they are: --resize, --crop and --grayscale would have them no longer fit their images; leave the field out, or change sizes when loading", in.info.URL, f.Name)
+		}
 		if f.Kind == driver.KindBoxes || f.Kind == driver.KindKeyPoints {
 			if len(in.opt.Resolutions) > 0 || in.opt.Crop != (Resize{}) {
 				return fmt.Errorf("%s has %s in field %q: --crop and several resolutions are for images and masks alone; --resize with one size has them follow, and so do crops when loading", in.info.URL, f.Kind, f.Name)

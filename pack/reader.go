@@ -137,6 +137,9 @@ func (f *Field) driver() driver.Field {
 	if n := f.Frames; n != nil {
 		d.Width, d.Height, d.MaxWidth, d.MaxHeight = n.Width, n.Height, n.MaxWidth, n.MaxHeight
 	}
+	if f.Kind == driver.KindMasks && s.Rows != nil {
+		d.Most = []int{int(s.Rows.Max)}
+	}
 	if im := s.Images; f.picture() && im != nil {
 		d.MaxWidth, d.MaxHeight = im.MaxWidth, im.MaxHeight
 		if im.MinWidth == im.MaxWidth && im.MinHeight == im.MaxHeight {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -72,6 +73,9 @@ func observe(s *driver.FieldStats, f *Field, v *value) {
 		size = 8
 		one.Floats = new(driver.FloatStats)
 		addFloat(one.Floats, v.Float)
+	case driver.KindMasks:
+		n := mask.Stacked(v.Bytes)
+		one.Rows = &driver.RowStats{Min: n, Max: n, Total: n}
 	case driver.KindImage, driver.KindMask:
 		one.Images = v.imageStats()
 		one.Classes = v.classes
@@ -255,7 +259,7 @@ func (f *Field) checkStats(records int64, removed bool) error {
 		if f.Classes != nil && (s.Ints.Min < 0 || s.Ints.Max >= int64(len(f.Classes))) {
 			return bad
 		}
-	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints:
+	case driver.KindMultiLabel, driver.KindRagged, driver.KindTokens, driver.KindBoxes, driver.KindKeyPoints, driver.KindMasks:
 		if s.Rows == nil || s.Rows.Min < 0 || s.Rows.Max < s.Rows.Min || s.Rows.Max > maxRecordBytes {
 			return bad
 		}

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/collate"
 	"github.com/stokerdata/stoker/internal/decode"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -55,6 +57,7 @@ type boxGroup struct {
 type boxColumn struct {
 	valueColumn
 	points bool
+	masks  *stacked // nil for other fields
 	// rowBytes are those of the row of a box.
 	rowBytes int
 }
@@ -70,7 +73,7 @@ func planBoxes(p *Planner, wants []Want) ([]Maker, error) {
 		if err := p.checkFollow(w); err != nil {
 			return nil, err
 		}
-		if w.F.Boxes == "" { // boxes, or key points on their own
+		if w.F.Boxes == "" { // boxes, or key points or masks on their own
 			g, err := m.group(w)
 			if err != nil {
 				return nil, err
@@ -90,14 +93,14 @@ func planBoxes(p *Planner, wants []Want) ([]Maker, error) {
 			return nil, err
 		}
 		switch {
-		case g != nil && (w.F.Kind == driver.KindKeyPoints || transform.DropsBoxes(g.prog, g.own)):
-			if len(w.Out.Ops) > 0 {
+		case g != nil && (w.F.Kind == driver.KindKeyPoints || w.F.Kind == driver.KindMasks || transform.DropsBoxes(g.prog, g.own)):
+			if len(w.Out.Ops) > 0 && w.F.Kind != driver.KindMasks {
 				return nil, fmt.Errorf("output %q: field %q belongs to boxes and moves with them; operations go into the list of %q", w.Out.Name, w.F.Name, g.cols[0].Name)
 			}
 			if err := m.add(g, w); err != nil {
 				return nil, err
 			}
-		case w.F.Kind == driver.KindKeyPoints:
+		case w.F.Kind == driver.KindKeyPoints || w.F.Kind == driver.KindMasks:
 			if g, err = m.group(w); err != nil {
 				return nil, err
 			} else if g == nil {
@@ -175,7 +178,12 @@ func (m *boxes) group(w *Want) (*boxGroup, error) {
 			g.guide = around
 		}
 	}
-	if g.own, err = transform.CompileBoxes(&w.Out, name); err != nil {
+	if w.F.Kind == driver.KindMasks {
+		if g.prog == nil {
+			_, err := m.p.planStacked(w, name)
+			return nil, err
+		}
+	} else if g.own, err = transform.CompileBoxes(&w.Out, name); err != nil {
 		return nil, err
 	}
 	if g.boxed {
@@ -240,6 +248,9 @@ func (m *boxes) groupOf(w *Want) (*boxGroup, error) {
 
 // add adds the array of w to a group.
 func (m *boxes) add(g *boxGroup, w *Want) error {
+	if w.F.Kind == driver.KindMasks {
+		return m.addMasks(g, w)
+	}
 	dtype, shape, err := ofRows(w)
 	if err != nil {
 		return err
@@ -257,6 +268,36 @@ func (m *boxes) add(g *boxGroup, w *Want) error {
 	for _, n := range shape {
 		c.rowBytes *= n
 	}
+	g.cols = append(g.cols, c)
+	return nil
+}
+
+// addMasks adds the array of masks to a group.
+func (m *boxes) addMasks(g *boxGroup, w *Want) error {
+	name := ""
+	if g.prog != nil {
+		if name = w.Out.Follow; name == "" || g.boxed {
+			name = firstImage(m.p)
+			if of := m.p.Wants; g.boxed {
+				for i := range of {
+					if of[i].Out.Name == g.cols[0].Name && of[i].Out.Follow != "" {
+						name = of[i].Out.Follow
+					}
+				}
+			}
+		}
+	}
+	s, err := m.p.planStacked(w, name)
+	if err != nil {
+		return err
+	}
+	c := boxColumn{valueColumn: valueColumn{Column: w.Column(item.U8, []int{s.prog.H, s.prog.W}), field: w.Field, largest: w.F.MaxBytes}, masks: s, rowBytes: s.rowBytes()}
+	c.Ragged, c.MaxRow = true, int64(s.most)*int64(s.rowBytes())
+	if c.MaxRow > collate.MaxBatch/int64(m.p.BatchSize) {
+		return fmt.Errorf("output %q: up to %d masks of %dx%d in batches of %d do not fit a batch of a terabyte", w.Out.Name, s.most, s.prog.W, s.prog.H, m.p.BatchSize)
+	}
+	c.Capacity = c.MaxRow * int64(m.p.BatchSize)
+	c.perRecord = c.MaxRow
 	g.cols = append(g.cols, c)
 	return nil
 }
@@ -290,12 +331,17 @@ func (m *boxes) NewWorker(t *Tools) (Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &boxWorker{m: m, dec: dec, rows: make([][]byte, 0, t.GroupRows)}, nil
+	return &boxWorker{m: m, t: t, dec: dec, rows: make([][]byte, 0, t.GroupRows)}, nil
 }
 
 type boxWorker struct {
 	m      *boxes
+	t      *Tools
 	dec    *decode.Decoder
+	run    transform.Run // of masks
+	reqs   [1]decode.Request
+	masks  [][]byte
+	all    []int32
 	places transform.Places
 	rows   [][]byte
 	// made are the rows of a group's columns, ends where each ends, by column and
@@ -348,6 +394,12 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 	for c := range bg.cols {
 		col := &bg.cols[c]
 		v := rec.Values[col.field].Bytes
+		if col.masks != nil {
+			if n := int(mask.Stacked(v)); bg.boxed && n != count || n > col.masks.most {
+				return fmt.Errorf("field %q has %d masks, but there are %d boxes", col.Name, n, count)
+			}
+			continue
+		}
 		if len(v)%col.rowBytes != 0 {
 			return fmt.Errorf("field %q has %d bytes, which is not a number of rows of %d bytes each", col.Name, len(v), col.rowBytes)
 		}
@@ -379,9 +431,10 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 			pl.Boxes, pl.Kept = append(pl.Boxes, b), append(pl.Kept, int32(i))
 		}
 	}
+	var info decode.Info
 	if bg.prog != nil {
-		info, err := w.dec.Info(rec.Values[bg.image])
-		if err != nil {
+		var err error
+		if info, err = w.dec.Info(rec.Values[bg.image]); err != nil {
 			return err
 		}
 		if err := pl.Follow(bg.prog, bg.own, w.m.p.Seed, g.Epoch, g.Draw(k), int(info.Width), int(info.Height)); err != nil {
@@ -393,6 +446,15 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 		col := &bg.cols[c]
 		v := rec.Values[col.field].Bytes
 		switch {
+		case col.masks != nil:
+			kept := pl.Kept
+			if !bg.boxed {
+				kept = w.allOf(int(mask.Stacked(v)))
+			}
+			var err error
+			if w.made[c], err = w.stack(col.masks, g, k, v, kept, int(info.Width), int(info.Height), w.made[c]); err != nil {
+				return fmt.Errorf("field %q: %w", col.Name, err)
+			}
 		case bg.boxed && c == 0:
 			for _, b := range pl.Boxes {
 				for _, x := range bg.out.FromXYXY(b) {
@@ -419,6 +481,15 @@ func (w *boxWorker) record(bg *boxGroup, g *Group, k int) error {
 		}
 	}
 	return nil
+}
+
+// allOf are the numbers from 0 to n-1.
+func (w *boxWorker) allOf(n int) []int32 {
+	w.all = w.all[:0]
+	for i := range n {
+		w.all = append(w.all, int32(i))
+	}
+	return w.all
 }
 
 func float(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }

@@ -43,7 +43,7 @@ type Kind struct {
 
 // All lists the kinds.
 func All() []Kind {
-	return []Kind{Image, Mask, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Frames, Label, MultiLabel, Boxes, KeyPoints, Volume, Int, Float}
+	return []Kind{Image, Mask, Array, Bytes, Text, JSON, Ragged, Tokens, Audio, Frames, Label, MultiLabel, Boxes, KeyPoints, Masks, Volume, Int, Float}
 }
 
 // Want is one array of the batch that is made from a field.

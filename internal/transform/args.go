@@ -58,6 +58,8 @@ type opContext struct {
 	mask bool
 	// pixels is the type of the pixels that the operation gets.
 	pixels item.PixelType
+	// asIs says that the type of the pixels stays.
+	asIs bool
 }
 
 // pixelRule says of pixels that an operation does not work on what it takes

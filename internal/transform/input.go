@@ -20,6 +20,8 @@ type Input struct {
 	W, H int
 	// Mask says that values are class numbers, as Output.Mask does.
 	Mask bool
+	// AsIs says that values are not converted: ToDtype and Normalize do nothing.
+	AsIs bool
 }
 
 // modes are the values of Output.Mode, as Pillow names them, and their channels.

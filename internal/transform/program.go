@@ -97,7 +97,7 @@ func compile(out Output, in Input) (*Program, error) {
 	st := newStoreState(t)
 	converted := false
 	for i, raw := range out.Ops {
-		op, err := parseOp(raw, opContext{mask: mask, pixels: t})
+		op, err := parseOp(raw, opContext{mask: mask, pixels: t, asIs: in.AsIs})
 		if err != nil {
 			return nil, fmt.Errorf("operation %d: %w", i+1, err)
 		}

@@ -69,6 +69,10 @@ func buildToDtype(a *Args) (Op, error) {
 		return op, nil
 	}
 	from := a.pixels.DType
+	if a.asIs {
+		op.dtype, op.scale = from, false
+		return op, nil
+	}
 	if op.scale && from != op.dtype && isInteger(from) && isInteger(op.dtype) {
 		return &rescale{"ToDtype", op.dtype}, nil
 	}

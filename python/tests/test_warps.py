@@ -7,6 +7,7 @@ more, and torchvision's functions are given what they say.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,17 +83,19 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def records(make: Make, coco: Path, ops: list[Any], **more: Any) -> Iterator[tuple[int, Any, int]]:
+def records(
+    make: Make, coco: Path, ops: list[Any], masks: str = "instances", **more: Any
+) -> Iterator[tuple[int, Any, int]]:
     if not any(isinstance(op, stoker.Resize) for op in ops):
         ops = [*ops, stoker.Resize((H, W))]  # which they have
     fields = {
         "image": [*ops, stoker.ConvertBoundingBoxFormat("XYXY")],
-        "mask": ops,
+        **({"mask": ops} if masks == "instances" else {"masks": []}),
         "boxes": [],
         "keypoints": [],
         **more,
     }
-    loader = make(f"coco:{coco}/people.json?images=images&masks=instances", 4, seed=SEED, fields=fields)
+    loader = make(f"coco:{coco}/people.json?images=images&masks={masks}", 4, seed=SEED, fields=fields)
     record = 0
     for batch in loader:
         for row in range(batch.rows):
@@ -257,3 +260,65 @@ def test_refusals(make: Make, coco: Path) -> None:
     ):
         with pytest.raises(stoker.ConfigError):
             wrong()
+
+
+def outlines(coco: Path) -> list[np.ndarray]:
+    """Return a mask for each annotation of each image, as pycocotools makes it."""
+    api = pytest.importorskip("pycocotools.coco").COCO(str(coco / "people.json"))
+    found = []
+    for i in range(COUNT):
+        masks = [api.annToMask(a) for a in api.loadAnns(api.getAnnIds(i))]
+        found.append(np.stack(masks) if masks else np.zeros((0, H, W), np.uint8))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_mask_for_each_object(make: Make, binary: str, coco: Path, tmp_path: Path) -> None:
+    wanted = outlines(coco)
+    for record, batch, row in records(make, coco, [], "stack"):
+        assert batch.masks[row].dtype == np.uint8 and np.array_equal(batch.masks[row], wanted[record])
+    # They follow what torchvision's masks of shape [n, H, W] follow.
+    ops = [
+        stoker.RandomHorizontalFlip(1), stoker.RandomAffine((25, 25), scale=(1.2, 1.2), shear=(5, 5, 0, 0)),
+        stoker.CenterCrop((60, 50)), stoker.RandomPerspective(0.5, p=1.0), stoker.Resize((40, 44)),
+        stoker.ToDtype("float32", scale=True), stoker.Normalize([0.5] * 3, [0.5] * 3),
+    ]  # fmt: skip
+    for record, batch, row in records(make, coco, ops, "stack"):
+        one = tv_tensors.Mask(torch.from_numpy(wanted[record]))
+        r = Rand(record, 3)
+        assert r.random() < 1
+        bw, bh = int(0.5 * 25) + 1, int(0.5 * 30) + 1
+        ends = []
+        for right, lower in ((0, 0), (1, 0), (1, 1), (0, 1)):
+            x, y = r.below(bw), r.below(bh)
+            ends.append([x + right * (50 - bw), y + lower * (60 - bh)])
+        one = F.affine(F.horizontal_flip(one), 25, [0, 0], 1.2, [5, 0], fill=0)
+        one = F.perspective(F.center_crop(one, [60, 50]), [[0, 0], [49, 0], [49, 59], [0, 59]], ends, fill=0)
+        want = F.resize_image(
+            one.as_subclass(torch.Tensor), [40, 44], interpolation=v2.InterpolationMode.NEAREST_EXACT
+        ).numpy()
+        assert batch.image[row].dtype == np.float32 and batch.masks[row].shape == want.shape
+        assert want.size == 0 or (batch.masks[row] != want).mean() < 5e-3
+    # Those of boxes that are dropped go with them, and a pack gives the same.
+    crop = [stoker.RandomIoUCrop(), stoker.Resize((32, 32)), stoker.SanitizeBoundingBoxes(min_size=2)]
+    url = f"coco:{coco}/people.json?images=images&masks=stack"
+    subprocess.run([binary, "pack", url, str(tmp_path / "p")], check=True, capture_output=True)
+    subprocess.run([binary, "verify", str(tmp_path / "p")], check=True, capture_output=True)
+    kept = []
+    for source in (url, tmp_path / "p"):
+        batches = list(make(source, 4, seed=SEED, fields={"image": crop}))
+        rows = [np.array(b.masks[r]) for b in batches for r in range(b.rows)]
+        assert [len(m) for m in rows] == [len(b.boxes[r]) for b in batches for r in range(b.rows)]
+        kept.append(rows)
+    assert all(np.array_equal(a, b) for a, b in zip(*kept, strict=True))
+    assert sum(map(len, kept[0])) < sum(map(len, wanted))
+    for fields, says in (({"masks": []}, "the batch has none"), ({"image": crop, "masks": crop}, "by themselves")):
+        with pytest.raises(stoker.ConfigError, match=says):
+            make(url, 4, fields=fields)
+    done = subprocess.run(
+        [binary, "pack", url, str(tmp_path / "q"), "--images", "raw", "--resize", "32"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode and "masks of objects" in done.stderr

@@ -59,6 +59,10 @@ const (
 	// an image: float32 elements (x, y) of shape [n, k, 2], ragged; Field.Shape is
 	// [k, 2]. They follow what is done to their image.
 	KindKeyPoints Kind = "keypoints"
+	// KindMasks is any number of masks of one image, each of uint8, 0 and 1, one for each
+	// row of Field.Boxes: a stack, as package internal/mask has it. Field.Most has one
+	// number, the most that a record has. They follow what is done to their image.
+	KindMasks Kind = "masks"
 	// KindVolume is a volume of numbers, Field.DType: the last three axes are z, y and x,
 	// what comes before them are channels or times. Field.Shape is the shape where all
 	// records share it, else nil: Field.Least and Field.Most then bound it. Field.Mask says that

@@ -27,6 +27,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store/retry"
@@ -281,6 +282,14 @@ func checkRecord(t testing.TB, info *driver.Info, r *driver.Record) {
 			if n, of := rows(info, r, f.Name), rows(info, r, f.Boxes); f.Boxes != "" && n != of {
 				t.Errorf("record %d: %q has %d rows for %d boxes", r.ID, f.Name, n, of)
 			}
+		case driver.KindMasks:
+			masks, _, _, err := mask.Stack(v.Bytes, nil)
+			if err != nil || len(masks) > f.Most[0] || int64(len(v.Bytes)) > f.MaxBytes {
+				t.Errorf("record %d: %q has %d bytes and %d masks, the field says at most %d and %v: %v", r.ID, f.Name, len(v.Bytes), len(masks), f.MaxBytes, f.Most, err)
+			}
+			if of := rows(info, r, f.Boxes); f.Boxes != "" && len(masks) != of {
+				t.Errorf("record %d: %q has %d masks for %d boxes", r.ID, f.Name, len(masks), of)
+			}
 		case driver.KindLabel:
 			if f.Classes != nil && (v.Int < 0 || v.Int >= int64(len(f.Classes))) {
 				t.Errorf("record %d: label %d of %d classes", r.ID, v.Int, len(f.Classes))
@@ -382,6 +391,10 @@ func testInfo(t *testing.T, open Open) {
 		switch f.Kind {
 		case driver.KindImage, driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindBytes,
 			driver.KindAudio, driver.KindMultiLabel:
+		case driver.KindMasks:
+			if f.DType != driver.Uint8 || len(f.Most) != 1 {
+				t.Errorf("field %q is masks of %q, at most %v", f.Name, f.DType, f.Most)
+			}
 		case driver.KindFrames:
 			if len(f.Shape) != 1 || f.Shape[0] < 1 {
 				t.Errorf("field %q is clips of %v frames", f.Name, f.Shape)

@@ -21,7 +21,7 @@ _DTYPES = {
 # The kinds of fields, of which those in _TEXTS come as Strings.
 KINDS = (
     "array", "audio", "boxes", "bytes", "float", "frames", "image", "int", "json", "keypoints", "label", "mask",
-    "multilabel", "ragged", "text", "tokens", "volume",
+    "masks", "multilabel", "ragged", "text", "tokens", "volume",
 )  # fmt: skip
 _TEXTS = ("text", "json")
 

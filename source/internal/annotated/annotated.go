@@ -7,7 +7,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/store"
@@ -294,15 +297,21 @@ const (
 	// Instances: the number of the annotation in its image, counted from 1; 0 is the
 	// background. The field "instances" has it for each box.
 	Instances Masks = "instances"
+	// Stack: a mask for each annotation, of 0 and 1, in the field "masks".
+	Stack Masks = "stack"
 )
 
-// ParseMasks reads the value of masks=.
-func ParseMasks(text string) (Masks, error) {
-	switch m := Masks(text); m {
-	case NoMasks, Classes, Instances:
+// ParseMasks reads the value of masks=, of those that a format has.
+func ParseMasks(text string, known ...Masks) (Masks, error) {
+	m := Masks(text)
+	if m == NoMasks || slices.Contains(known, m) {
 		return m, nil
 	}
-	return "", fmt.Errorf("masks=%s is not known: there are classes and instances", text)
+	var names []string
+	for _, k := range known {
+		names = append(names, string(k))
+	}
+	return "", fmt.Errorf("masks=%s is not known here: there are %s", text, strings.Join(names, ", "))
 }
 
 // MaskColumns are those of a kind of masks: the mask, and the numbers of instances.
@@ -310,6 +319,14 @@ func ParseMasks(text string) (Masks, error) {
 func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, error) {
 	if m == NoMasks {
 		return nil, nil
+	}
+	if m == Stack {
+		n := int64(0)
+		for i := range len(s.First) - 1 {
+			n = max(n, s.First[i+1]-s.First[i])
+		}
+		f := driver.Field{Name: "masks", Kind: driver.KindMasks, DType: driver.Uint8, Boxes: BoxField, Most: []int{int(n)}, MaxBytes: max(n*mask.MaxStacked(most), 1)}
+		return []Column{{Field: f}}, nil
 	}
 	f := driver.Field{Name: "mask", Kind: driver.KindMask, DType: driver.Uint8}
 	if m == Classes {
