@@ -59,7 +59,7 @@ func ParseStat(data []byte) (Stat, error) {
 	s.Comm = string(data[left+1 : right])
 	f := fields(data[right+1:])
 	state := f.next()
-	if len(state) != 1 || s.PID <= 0 {
+	if len(state) != 1 || state[0] < 'A' || state[0] > 'z' || s.PID <= 0 {
 		return s, malformed("stat", data)
 	}
 	s.State = state[0]
