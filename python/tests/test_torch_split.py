@@ -200,6 +200,22 @@ def test_what_files_say_beside_their_pixels(folder: Path, tmp_path: Path) -> Non
         assert got == expected
 
 
+def test_files_are_opened_once_for_what_is_beside_pixels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    own = PIL.Image.open
+    asks = lambda i: (i.info, i.copy(), i.resize((3, 3)).info)[0]  # noqa: E731
+    for function, times in ((lambda i: i.getpixel((0, 0)), 0), (asks, 4)):
+        dataset = image_folder(folder, v1.Compose([v1.Resize((20, 24)), function]))
+        loader = DataLoader(dataset, batch_sampler=[[0, 1, 2, 4]], collate_fn=as_list)
+        batches = iter(loader)
+        opened.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(PIL.Image, "open", lambda *a, **k: opened.append(a) or own(*a, **k))
+            assert len(next(batches)) == 4
+        assert len(opened) == times
+        loader._stoker_path.plan.close()
+
+
 def test_random_beginnings_have_torchs_distributions(folder: Path) -> None:
     stats = pytest.importorskip("scipy.stats")
     transform = v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.RandomInvert(), v1.ToTensor()])

@@ -79,7 +79,7 @@ class Samples:
             mode = "RGB" if row.ndim == 3 and row.shape[2] == 3 else "L"
             image = PIL.Image.frombytes(mode, (row.shape[1], row.shape[0]), row.tobytes())
             if leaf.paths is not None:
-                image.info = _Info(leaf.paths(leaf.held[i]))
+                image.info = _Info(_Beside(leaf.paths(leaf.held[i])))
             return image
         own = row if row.ndim == 3 else row[None]
         if copy:
@@ -94,29 +94,47 @@ class Samples:
         return tensor
 
 
-class _Info(dict[Any, Any]):
-    """What Pillow finds in a file beside its pixels. It is looked for when somebody asks, which hardly anybody does."""
+class _Beside:
+    """What Pillow finds in a file beside its pixels, read once, when somebody asks."""
 
     def __init__(self, path: Any) -> None:
-        super().__init__()
         self._path: Any = path
+        self._found: dict[Any, Any] = {}
 
-    def _fill(self) -> None:
+    def read(self) -> dict[Any, Any]:
         path, self._path = self._path, None
         if path is not None:
             import PIL.Image
 
             with open(path, "rb") as file:
-                found = PIL.Image.open(file).convert("RGB").info
-            for key, value in found.items():
+                image: Any = PIL.Image.open(file)
+                # Those of other formats may have more behind their pixels, and lose some of it here.
+                self._found = (image if image.format == "JPEG" else image.convert("RGB")).info
+        return self._found
+
+
+class _Info(dict[Any, Any]):
+    """``Image.info`` of a picture whose file nobody has looked at yet.
+
+    Pillow copies it for each image that it makes of one: then a file's head is read, once.
+    """
+
+    def __init__(self, beside: _Beside) -> None:
+        super().__init__()
+        self._beside: _Beside | None = beside
+
+    def _fill(self) -> None:
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            for key, value in beside.read().items():
                 dict.setdefault(self, key, value)
 
     def copy(self) -> dict[Any, Any]:
-        """As a dict does, which Pillow calls for each image that it makes of one."""
-        if self._path is None:
+        """As a dict does."""
+        if self._beside is None:
             return dict(self)
-        other = _Info(self._path)
-        dict.update(other, self)
+        other = _Info(self._beside)
+        dict.update(other, dict.items(self))  # which does not look for more
         return other
 
     def __iter__(self) -> Iterator[Any]:
