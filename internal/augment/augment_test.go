@@ -20,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/survey"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
@@ -330,5 +331,22 @@ func TestDamaged(t *testing.T) {
 		if _, err := pack.ReadManifest(dir); err == nil || !strings.Contains(err.Error(), "variants") {
 			t.Errorf("%d variants where there are %d: %v", n, variants, err)
 		}
+	}
+}
+
+// A plan is for one variant of each record, and room for all of them.
+func TestPlannedFor(t *testing.T) {
+	dir := packed(t, variants)
+	s, err := survey.Look(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := pack.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pixels = 3*24*20 + 24*20
+	if d := s.Dataset; d.Records != records || d.Bytes != m.Bytes || d.RecordBytes < pixels || d.RecordBytes > pixels+200 {
+		t.Errorf("%d records of %.0f bytes, %d in all", d.Records, d.RecordBytes, d.Bytes)
 	}
 }

@@ -143,7 +143,9 @@ func (s *Survey) open(ctx context.Context, path string) error {
 		s.inOrder(src)
 		return nil
 	}
-	if info.Len == 0 || s.known(src, imageField) {
+	// An epoch reads one of several variants, and what is known is of all.
+	variants := driver.VariantsOf(src)
+	if info.Len == 0 || variants == 1 && s.known(src, imageField) {
 		return nil
 	}
 	var total, read int64
@@ -182,6 +184,12 @@ func (s *Survey) open(ctx context.Context, path string) error {
 	}
 	d.RecordBytes = math.Max(1, float64(total)/float64(read))
 	d.Bytes = int64(d.RecordBytes * float64(d.Records))
+	for i := int64(0); variants > 1 && i < info.Objects; i++ {
+		if i == 0 {
+			d.Bytes = 0
+		}
+		d.Bytes += src.Object(i).Entry.Size
+	}
 	if imageField >= 0 {
 		d.Codec = plan.CodecKeep
 		for name, n := range codecs {
