@@ -351,7 +351,6 @@ type worker struct {
 	batch *collate.Batch
 	block *arena.Block
 	slot  []byte
-	id    [1]int64
 	rec   [1]driver.Record
 	// toDCT undoes the entropy code of JPEGs, once for all variants; nil for one variant.
 	toDCT *cdec.DCTEncoder

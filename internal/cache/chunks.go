@@ -200,7 +200,7 @@ func (c *Chunks) claimed(ctx context.Context, k disk.Key, what string) (*chunkFi
 // filled, and takes its room from the limit. Other says that another process is at it.
 func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool, err error) {
 	name := c.fillFile(k)
-	file, direct, err := claimFile(name, 0)
+	file, _, err := claimFile(name, 0)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, false, true, nil
 	}
@@ -213,7 +213,8 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 	}
 	defer unlock()
 	size := fileBytes(k.Size)
-	switch file, direct, err = claimFile(name, 0); {
+	file, direct, err := claimFile(name, 0)
+	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, false, true, nil
 	case err == nil: // somebody was killed who filled it; the room is counted

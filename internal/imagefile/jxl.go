@@ -164,8 +164,12 @@ func probeJXL(b []byte, info *Info) error {
 		if extra := r.u32([4][2]uint64{{0, 0}, {1, 0}, {2, 4}, {1, 12}}); extra > 0 {
 			info.Channels, info.Color = 4, RGBA // what they are is for the decoder to know
 		} else {
-			r.bits(1) // xyb
-			if !r.bool() && !r.bool() {
+			r.bits(1)         // xyb
+			other := r.bool() // sRGB
+			if !other {
+				other = r.bool() // a profile says it
+			}
+			if !other {
 				if r.u32([4][2]uint64{{0, 0}, {1, 0}, {2, 4}, {18, 6}}) == 1 {
 					info.Channels, info.Color = 1, Gray
 				}

@@ -183,13 +183,12 @@ func proxy(target, listen string, throttle *faulthttp.Throttle) error {
 	if err != nil {
 		return err
 	}
-	to := httputil.NewSingleHostReverseProxy(u)
-	to.Transport = &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true}
-	direct := to.Director
-	to.Director = func(r *http.Request) {
-		host := r.Host // it is signed
-		direct(r)
-		r.Host = host
+	to := &httputil.ReverseProxy{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.Host = r.In.Host // it is signed
+		},
 	}
 	fmt.Printf("{\"url\":\"http://%s\"}\n", l.Addr())
 	throttle.Handler = to
