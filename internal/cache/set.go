@@ -231,6 +231,9 @@ func (s *Set) SegmentPath(i int) string { return filepath.Join(s.path, s.Segment
 func (s *Set) SegmentName(i int) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if i >= len(s.segments) {
+		return "" // there is none yet
+	}
 	return s.segments[i].name
 }
 

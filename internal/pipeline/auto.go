@@ -33,7 +33,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 	case info.Sequential || info.Objects == 0:
 		return "all records: they do not lie in objects of a store that could be read in pieces"
 	}
-	dear, where := farAway(p.src.Object(0).Store)
+	dear, where := farAway(p.data())
 	if !dear {
 		return "all records: they lie " + where + ", where reading at random costs little more"
 	}
@@ -47,7 +47,7 @@ func (p *Pipeline) auto(info *driver.Info) string {
 		size = int64(p.recordBytes(info) * float64(info.Len))
 	}
 	chunks := len(starts) - 1
-	if nearby.Local(p.src.Object(0).Store) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
+	if nearby.Local(p.data()) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
 		return fmt.Sprintf("all records: they lie %s, and their %d MiB stay in the system's cache from the second epoch on", where, units.MiB(size))
 	}
 	if chunks <= autoWindow {
@@ -60,13 +60,21 @@ func (p *Pipeline) auto(info *driver.Info) string {
 	return fmt.Sprintf("they lie %s, where %d reads of a chunk cost less than %d of a record", where, chunks, info.Len)
 }
 
+// data is the store that the records lie in: what is cached of them lies in another one.
+func (p *Pipeline) data() store.Store {
+	if p.kept.src != nil {
+		return p.kept.src.Data()
+	}
+	return p.src.Object(0).Store
+}
+
 // overNetwork says whether each read is a question to a server: of a bucket or a web
 // server.
 func (p *Pipeline) overNetwork() bool {
 	if p.src.Info().Objects == 0 {
 		return false
 	}
-	id, ok := store.As[store.Identifier](p.src.Object(0).Store)
+	id, ok := store.As[store.Identifier](p.data())
 	if !ok {
 		return false
 	}

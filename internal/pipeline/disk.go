@@ -82,16 +82,19 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	d.say(p, "nothing is cached on a disk: memory does not suffice to read a chunk as a whole")
 }
 
-// worthKeeping says whether half of the data at least is wanted.
+// worthKeeping says whether half of the data at least is wanted, as far as that is known.
 func (p *Pipeline) worthKeeping(info *driver.Info) bool {
+	records, all := int64(0), int64(0)
+	for i := range info.Fields {
+		st := info.Fields[i].Stats
+		if st == nil || st.Count == 0 || info.Sequential {
+			return true // nothing says so
+		}
+		records += int64(float64(st.Bytes) / float64(st.Count) * float64(info.Len))
+	}
 	if !p.mostIsWanted() {
 		return false
 	}
-	records := int64(p.recordBytes(info) * float64(info.Len))
-	if records == 0 {
-		return true
-	}
-	all := int64(0)
 	for n := range info.Objects {
 		if all += p.src.Object(n).Entry.Size; all > 2*records {
 			return false

@@ -17,7 +17,7 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 	if want == 0 {
 		return 0
 	}
-	if info.Objects == 0 || nearby.Local(p.src.Object(0).Store) != "" {
+	if info.Objects == 0 || nearby.Local(p.data()) != "" {
 		p.ramNote = fmt.Sprintf("cache_memory is for data in other places; %s is kept in memory by the system", info.URL)
 		return 0
 	}

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_remote import BUCKET, SECRET, run, s3
+from test_web import Web, web
 
 import stoker
 from conftest import wait_for
 
-__all__ = ["s3"]
+__all__ = ["s3", "web"]
 Make = Callable[..., stoker.Loader]
 URL = f"s3://{BUCKET}/packs/train"
 
@@ -184,3 +185,43 @@ def test_peers(pack: Path, make: Make, tmp_path: Path, s3: Path, monkeypatch: py
     engines[0].close()
     for batch in engines[1]:
         assert np.array_equal(batch[0], rows[batch.index])
+
+
+@pytest.mark.parametrize("how", ["cache_dir", "stage"])
+@pytest.mark.parametrize("form", ["folder", "tar", "zip", "tar.gz", "npy"])
+def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, web: Web) -> None:
+    name, fields = f"data.{form}", {"image": [stoker.CenterCrop(48)]}
+    if form == "folder":
+        shutil.copytree(photos, web.data / name)
+    elif form == "npy":
+        np.save(web.data / name, np.arange(300 * 5000, dtype=np.int32).reshape(300, 5000))
+        fields = {}
+    else:
+        shutil.make_archive(str(web.data / "data"), {"tar.gz": "gztar"}.get(form, form), photos)
+
+    def load(source: object, **options: object) -> stoker.Loader:
+        return make(source, batch_size=8, shuffle=form != "tar.gz", seed=1, fields=fields or None, **options)
+
+    used = []
+    for _ in range(2):
+        here, there = load(web.data / name), load(f"{web.url}/{name}", **{how: tmp_path / "near"})
+        before = network(there)
+        for _ in range(2):
+            for a, b in zip(here, there, strict=True):
+                for key in dict(a):
+                    assert np.array_equal(np.asarray(a[key]), np.asarray(b[key]))
+        stats = there.stats()["engine"]
+        if how == "stage":
+            wait_for(lambda: there.stats()["engine"]["stage"]["whole"])  # noqa: B023
+        else:
+            assert "cache" in stats if form == "folder" else stats["cache_disk"]["hit_bytes"] > 0
+        used.append(network(there) - before)
+        here.close()
+        there.close()
+    assert used[1] == 0 or (form == "folder" and used[1] < used[0])
+    if how == "stage":
+        (copy,) = (tmp_path / "near").iterdir()
+        files = [p for p in copy.rglob("*") if p.is_file()]
+        base = web.data / name
+        for p in files:
+            assert p.read_bytes() == (base / p.relative_to(copy) if base.is_dir() else base).read_bytes()

@@ -130,6 +130,9 @@ func open(src driver.Source, opt Options) (*Source, error) {
 // Info implements driver.Source.
 func (s *Source) Info() *driver.Info { return &s.info }
 
+// Data is the store that the records lie in which are not cached.
+func (s *Source) Data() store.Store { return s.under }
+
 // Object implements driver.Source.
 func (s *Source) Object(n int64) driver.Object {
 	if n >= segments {
