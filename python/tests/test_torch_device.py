@@ -114,6 +114,23 @@ def test_engine(fake_device: Fake, photos: Path, workers: int) -> None:
     assert not fake_device.pinned
 
 
+class Half:
+    """A function that is not known: what comes before it is the engine's."""
+
+    def __call__(self, image: Any) -> Any:
+        return image.point(lambda value: value // 2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_half_in_the_engine(fake_device: Fake, photos: Path, workers: int) -> None:
+    parts = [transforms.Resize((24, 24)), Half(), transforms.ToTensor()]
+    data = datasets.ImageFolder(str(photos), transforms.Compose(parts))
+    plain, ours = (DataLoader(data, 16, num_workers=workers, **more) for more in ({}, {"device": "cuda"}))
+    want, got = [copied(b) for b in plain], [copied(b) for b in ours]
+    assert len(got) == len(want) and all(map(same, got, want))
+    assert "split in front of" in ours.explain()
+
+
 def connection(loader: Any) -> Any:
     plan = loader._stoker_path and loader._stoker_path.plan
     return plan._idle[0].connection if plan and plan._idle else None
