@@ -332,7 +332,7 @@ def test_workers_that_die_are_started_again(folder: Path, tmp_path: Path) -> Non
     dataset = image_folder(folder, v1.Compose([v1.Resize((20, 24)), v1.ToTensor(), Dies(tmp_path, 5)]))
     with pytest.warns(RuntimeWarning, match=r"exit code 7 while it made batch \d \(at record \d+ of its 6\)"):
         got = list(DataLoader(dataset, 6, num_workers=2))
-    assert len(list(tmp_path.iterdir())) == 5
+    assert 5 <= len(list(tmp_path.iterdir())) <= 6  # two may end at the same time
     expected = list(tud.DataLoader(dataset, 6))
     for e, g in zip(expected, got, strict=True):
         assert torch.equal(g[1], e[1]) and float((g[0] - e[0]).abs().max()) <= 1.01 / 255
