@@ -121,7 +121,7 @@ Units: 64KB is 64,000 bytes and 64KiB is 65,536; times are 87ms, 0.087s, 2min.`,
 	f.StringVar(&c.cores, "cores", "", "plan for `N` cores")
 	f.StringVar(&c.memory, "memory", "", "plan for `BYTES` of free memory")
 	f.StringVar(&c.network, "network", "", "plan for a network of `RATE`: 10Gbit/s")
-	f.StringVar(&c.price, "price-per-million-gets", "", "what a million reads of a bucket cost, in `DOLLARS` (default the list price)")
+	f.StringVar(&c.price, "price-per-million-gets", "", "what a million reads of a bucket cost, in `DOLLARS` (default what is published)")
 	f.StringVar(&c.workers, "workers", "", "workers of the PyTorch DataLoader to compare with (`N`, default what it would need)")
 	f.BoolVar(&c.noProbe, "no-probe", false, "measure nothing; an earlier probe is used")
 	f.BoolVar(&c.fresh, "fresh", false, "measure again, even where an earlier probe is kept")

@@ -18,13 +18,14 @@ type GetPrice struct {
 	Source     string
 }
 
-// GetPrices are prices as they are commonly cited, put down in November 2026 and not
-// compared with what the vendors ask since. They are of one region and class,
-// and change: --price-per-million-gets says another one.
+// GetPrices are prices as others publish them, looked up in November 2026 in the places
+// that Source names, which are not the vendors' price lists of that day. They are of one
+// region and class, and change: --price-per-million-gets says another one.
 func GetPrices() []GetPrice {
 	return []GetPrice{
-		{"s3", 0.40, "Amazon S3 Standard, US East, as commonly cited: $0.0004 per 1,000 GETs"},
-		{"gs", 0.40, "Google Cloud Storage Standard, one region, as commonly cited: $0.0004 per 1,000 operations of class B"},
+		{"s3", 0.40, "Amazon S3 Standard, US East, as commonly cited (2026-11): $0.0004 per 1,000 GETs"},
+		{"gs", 0.40, "Google Cloud Storage Standard, us-east1, by Google's pricing examples (cloud.google.com/storage/pricing-examples, seen 2026-11): $0.0004 per 1,000 operations of class B"},
+		{"az", 0.44, "Azure Blob Storage, hot, by the sample prices of Microsoft's \"Estimate the cost of using Azure Blob Storage\" (2024-07-26, seen 2026-11), which it calls an example: $0.0044 per 10,000 reads"},
 	}
 }
 
