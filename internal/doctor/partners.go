@@ -40,6 +40,7 @@ type partnerState struct {
 	peers    map[uint64]uint64  // sockets by the inode of the other end
 	sharers  map[memoryAt][]int // members that map the file in which a lock lies
 	sharedAt time.Time
+	sharedOf int            // how many members had come and gone then
 	outside  map[uint64]int // looks at waits for something that nobody in the job holds, by its inode
 	outsider string         // who holds the most frequent of them
 	asked    map[uint64]bool
@@ -282,8 +283,10 @@ func (c *collector) listHolders() {
 
 // sharersOf lists the members that map the file at an address of p's memory.
 func (c *collector) sharersOf(p *process, address uint64) []int {
-	if c.sharers == nil || time.Since(c.sharedAt) >= 10*holdersAge || len(c.sharers) > maxOutside {
-		c.sharers, c.sharedAt = map[memoryAt][]int{}, time.Now()
+	// Who has come since may map it too.
+	came := c.tree.started + c.tree.ended
+	if age := time.Since(c.sharedAt); c.sharers == nil || age >= 10*holdersAge || age >= holdersAge && came != c.sharedOf || len(c.sharers) > maxOutside {
+		c.sharers, c.sharedAt, c.sharedOf = map[memoryAt][]int{}, time.Now(), came
 	}
 	key := memoryAt{p.pid, address}
 	if found, ok := c.sharers[key]; ok {

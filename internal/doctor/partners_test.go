@@ -173,6 +173,16 @@ func TestPartners(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
+	// One that comes later is found too.
+	m.run(105, 101, "python late.py", 'R', "running")
+	m.children(105)
+	m.children(101, 103, 105)
+	m.write("105/maps", "5000-6000 rw-s 0 00:05 77 /dev/shm/sem\n")
+	w.updateTree(w.start.Add(time.Second))
+	w.sharedAt = w.sharedAt.Add(-2 * holdersAge)
+	if got := w.partners(w.tree.members[101], wait(unix.SYS_FUTEX, 0x5010, 0x189&^futexPrivate)); len(got) != 2 {
+		t.Errorf("%d partners with one that came later", len(got))
+	}
 	if len(w.outside) != 1 || w.outside[905] == 0 {
 		t.Errorf("outside of the job: %v", w.outside)
 	}
