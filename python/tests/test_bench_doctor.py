@@ -222,7 +222,7 @@ def test_list_and_bad_name(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_kinds() -> None:
-    """Each kind has its script, says what it lacks in doctor's words, and half of them are held out."""
+    """Each kind has its script, says what it lacks in doctor's words, and of ten at least four are held out."""
     kinds = load("kinds")
     known = {"", "cpu", "storage", "network", "memory", "handoff", "latency"}
     scripts = {p.stem for p in (CHECKOUT / "bench" / "doctor" / "jobs").glob("*.py")} - {"job", "server"}
@@ -230,7 +230,7 @@ def test_kinds() -> None:
     assert {part for k in kinds.KINDS for part in k.lacks.split("/")} <= known
     held = [k for k in kinds.KINDS if k.set == kinds.HELDOUT]
     assert len(kinds.KINDS) >= 20
-    assert abs(2 * len(held) - len(kinds.KINDS)) <= 1
+    assert 10 * len(held) >= 4 * len(kinds.KINDS)  # what a rule was changed for is held out no longer
     for name in scripts:
         compile((CHECKOUT / "bench" / "doctor" / "jobs" / f"{name}.py").read_text(), name, "exec")
 
