@@ -25,9 +25,9 @@ prints the list of the program at hand.
 SPEED = """
 ## Speed, read as they are
 
-Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns at commit {commit}; records as the library
-gives them, in batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files, where whole records
-are read. A bar that was missed is in the table. `make bench-formats` measures again.
+Files in memory, {cores} cores ({cpu}), medians of {rounds} rounds in turns; records as the library gives them, in
+batches, beside the same records from `stoker.Loader`. MB/s are bytes of the files, where whole records are read. A bar
+that was missed is in the table. `make bench-formats` measures again.
 """
 
 
@@ -38,11 +38,17 @@ def ratios(got: dict[str, Any]) -> list[float]:
 
 
 def newest() -> dict[str, Any]:
-    files = sorted(
-        (ROOT / "bench/results").glob("formats-*.json"), key=lambda p: json.loads(p.read_text())["machine"]["time"]
-    )
-    got: dict[str, Any] = json.loads(files[-1].read_text()) if files else {}
-    return got
+    """The newest results, with those of other formats from before on the same kind of machine."""
+    files = [json.loads(p.read_text()) for p in (ROOT / "bench/results").glob("formats-*.json")]
+    files.sort(key=lambda got: str(got["machine"]["time"]))
+    if not files:
+        return {}
+    last = files[-1]
+    formats: dict[str, Any] = {}
+    for got in files:
+        if all(got["machine"][key] == last["machine"][key] for key in ("cpu", "cores")):
+            formats |= {name: one | {"commit": got["commit"]} for name, one in got["formats"].items()}
+    return {**last, "formats": dict(sorted(formats.items()))}
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -90,9 +96,8 @@ def write() -> None:
             cores=got["machine"]["cores"],
             cpu=got["machine"].get("cpu", ""),
             rounds=got["settings"]["rounds"],
-            commit=got["commit"],
         )
-        head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio"]
-        text += "\n" + table(head, [row(g, is_whole(name)) for name, g in got["formats"].items()])
+        head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio", "commit"]
+        text += "\n" + table(head, [[*row(g, is_whole(name)), g["commit"]] for name, g in got["formats"].items()])
     PAGE.write_text(text)
     print(f"formats: wrote {runner.short(PAGE)}")
