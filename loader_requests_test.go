@@ -127,7 +127,7 @@ func TestRequestsOfWindows(t *testing.T) {
 			// The epoch that comes next has begun, and may be read in part by now.
 			most := 1.05 * float64((epochs+1)*chunks)
 			t.Logf("%d chunks: %d GETs of shards, %d of the manifest, %d listings", chunks, gets, manifests, lists)
-			if seen.Load() != epochs*records || float64(gets) > most || manifests != 1 || lists > 3*ranks {
+			if seen.Load() != epochs*records || float64(gets) > most || manifests != 1 || lists > 2*ranks {
 				t.Errorf("%d records, %d GETs for %d chunks, %d of the manifest, %d listings", seen.Load(), gets, chunks, manifests, lists)
 			}
 		})

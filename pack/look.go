@@ -21,13 +21,13 @@ type listed map[string]store.Entry
 
 // list lists a pack where that says of all objects at once what would take a question
 // each. Where it fails they are asked for one by one, which says what is wrong.
-func list(ctx context.Context, st store.Store) listed {
+func list(ctx context.Context, st, listing store.Store) listed {
 	if _, far := st.(store.EntryOpener); !far {
 		return nil
 	}
 	objects := listed{}
 	opt := &store.ListOptions{Shallow: true, Keep: func(name string) bool { return name == ManifestName || isShard(name) }}
-	err := st.List(ctx, "", opt, func(e store.Entry) error {
+	err := listing.List(ctx, "", opt, func(e store.Entry) error {
 		if !e.Dir && e.Version != "" {
 			objects[e.Name] = e
 		}

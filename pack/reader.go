@@ -19,6 +19,8 @@ type ReadOptions struct {
 	VerifyChunks bool
 	// URL is what messages call the pack, "" for where it lies.
 	URL string
+	// Listing, when it is set, lists the pack's store, as somebody has seen it already.
+	Listing store.Store
 }
 
 // Reader is an open pack. It is a driver.Source: it says where records lie and
@@ -71,7 +73,11 @@ func Open(ctx context.Context, dir string, opt *ReadOptions) (*Reader, error) {
 // OpenStore opens the finished pack that lies at the root of a store. The store
 // is closed by whoever opened it, after the reader.
 func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, error) {
-	objects := list(ctx, st)
+	listing := st
+	if opt != nil && opt.Listing != nil {
+		listing = opt.Listing
+	}
+	objects := list(ctx, st, listing)
 	m, err := readManifestOf(ctx, st, objects)
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ func formats() []format {
 	var look listing
 	return slices.Concat([]format{
 		{name: "pack", match: isPack, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-			return packsource.Open(ctx, rawURL, st, &packsource.Options{VerifyChunks: opt.VerifyChunks})
+			return packsource.Open(ctx, rawURL, st, &packsource.Options{VerifyChunks: opt.VerifyChunks, Listing: opt.looked})
 		}},
 		{name: "spool", own: true, match: func(ctx context.Context, st store.Store, isDir bool) bool {
 			return !isDir && spoolsource.IsFile(ctx, st)

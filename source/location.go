@@ -93,6 +93,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 			loc.format = f
 		}
 	}
+	loc.opt.looked = looked
 	if err := loc.ask(rawURL); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/tokensource"
 	"github.com/stokerdata/stoker/source/view"
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/stores"
 )
 
@@ -47,6 +48,8 @@ type Options struct {
 	// find those of a view, and for what.
 	Looking func(what string, done, total int64)
 
+	// looked is the store, with what was seen of it already.
+	looked store.Store
 	// file is the one that the URL names, where the store is its folder.
 	file    string
 	pairs   []pairsource.Field   // from the URL

@@ -344,8 +344,8 @@ func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error)
 	}
 	info := x.info()
 	switch status := x.resp.StatusCode; {
-	case status == http.StatusOK && info.Ranges && info.Size >= 0:
-		x.done(0, nil)
+	case status == http.StatusOK && (info.Ranges && info.Size >= 0 || strings.HasSuffix(info.URL, "/")):
+		x.done(0, nil) // a folder has no bytes that are read by ranges
 		return info, nil
 	case status == http.StatusOK, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented, status == http.StatusForbidden:
 		// It does not say enough, or is a URL for GET alone.
