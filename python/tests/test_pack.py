@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +17,7 @@ import pytest
 from PIL import Image
 
 import stoker
+from conftest import wait_for
 
 
 def picture(i: int, size: int = 24) -> np.ndarray:
@@ -294,11 +293,7 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, how: int) -> None:
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"there\n"
-        state = tmp_path / ".out.spool" / "state.json"
-        for _ in range(3000):  # the engine may be packing what came before
-            if json.loads(state.read_text())["ends"]:
-                break
-            time.sleep(0.01)
+        wait_for(lambda: any(out.glob("piece-*.json")), 30)  # the engine may be packing what came before
         os.killpg(child.pid, how)
         child.communicate()
     done = sorted(p.name for p in out.glob("piece-*"))

@@ -489,8 +489,10 @@ BAD = [stopping, undecodable, failing_open, endless, chained, on_a_gpu, grown, o
 
 @pytest.mark.parametrize("make", BAD, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_bad_datasets_end_as_with_torch(make: Any, workers: int) -> None:
+def test_bad_datasets_end_as_with_torch(make: Any, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same type of exception, or the same batches where there is none."""
+    # How long torch waits for each worker, when an iterator that failed is collected.
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
 
     def outcome(cls: Any) -> Any:
         try:
@@ -499,6 +501,7 @@ def test_bad_datasets_end_as_with_torch(make: Any, workers: int) -> None:
             return type(error)
 
     same(outcome(DataLoader), outcome(tud.DataLoader))
+    gc.collect()
 
 
 def test_exceptions_without_a_text() -> None:

@@ -562,11 +562,14 @@ class _Packing:
         command += ["--shard-size", str(max(self.shard_bytes, 8 << 20)), *self.options]
         if "--outputs" in self.options:  # other pieces draw something else
             command += ["--first", str(first)]
+        # Said before: a piece that is there then counts, also when this process is killed before it hears of it.
+        (self.out / f"piece-{number:05d}.json").unlink(missing_ok=True)
+        self.ends.append(end)
+        self._save()
         self._child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         self._spool, self._end = spool.path, end
-        self.ends.append(end)
 
     def _wait(self) -> None:
         """Wait until the engine has packed what it was given."""
@@ -577,11 +580,13 @@ class _Packing:
         if child.returncode not in (0, _BAD_INPUTS):
             self.ends.pop()
             raise StokerError(message(said) or f"stoker pack ended with code {child.returncode}")
+        self._spool.unlink()
+
+    def _save(self) -> None:
         part = self.state_path.with_suffix(".part")
         state = {"about": self._about() | {"options": self.options, "shard_bytes": self.shard_bytes}, "ends": self.ends}
         part.write_text(json.dumps(state))
         part.rename(self.state_path)
-        self._spool.unlink()
 
     def _show(self, at: int, start: int) -> None:
         now = time.monotonic()
