@@ -54,7 +54,7 @@ func keepChunks(what string) {
 }
 
 // useChunk reads a chunk, or keeps it, and says which.
-func useChunk(c *Chunks, k disk.Key, p []byte) string {
+func useChunk(c disk.Shelf, k disk.Key, p []byte) string {
 	for {
 		if c.Read(k, p, 0) {
 			if !bytes.Equal(p, bytesOf(k)) {

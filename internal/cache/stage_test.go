@@ -3,7 +3,6 @@ package cache
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -52,33 +51,11 @@ func copyChunks(what string) {
 		keys = append(keys, o.Keys...)
 	}
 	for _, i := range rand.New(rand.NewPCG(seed, 1)).Perm(len(keys)) {
-		fmt.Println(stageChunk(s, keys[i]), i)
+		fmt.Println(useChunk(s, keys[i], make([]byte, keys[i].Size)), i)
 	}
 	whole, err := s.Finish(map[string][]byte{"manifest.json": []byte("{}")})
 	fmt.Println("end", whole, err)
 	_ = s.Close()
-}
-
-func stageChunk(s *Stage, k disk.Key) string {
-	p := make([]byte, k.Size)
-	for {
-		if s.Read(k, p, 0) {
-			if !bytes.Equal(p, bytesOf(k)) {
-				return "wrong"
-			}
-			return "hit"
-		}
-		fill, there, err := s.Begin(context.Background(), k, "x")
-		switch {
-		case err != nil:
-			panic(err)
-		case fill != nil:
-			fill.Keep(bytesOf(k))
-			return "kept"
-		case !there:
-			return "full"
-		}
-	}
 }
 
 // checkCopy holds a copy against the objects.
@@ -224,7 +201,7 @@ func TestDamagedStage(t *testing.T) {
 	s := open()
 	for _, o := range objects {
 		for _, k := range o.Keys {
-			if what := stageChunk(s, k); what != "kept" {
+			if what := useChunk(s, k, make([]byte, k.Size)); what != "kept" {
 				t.Fatal(what)
 			}
 		}
@@ -254,7 +231,7 @@ func TestDamagedStage(t *testing.T) {
 			t.Errorf("%d %+v is missing", object, k)
 		}
 		n++
-		stageChunk(s, k)
+		useChunk(s, k, make([]byte, k.Size))
 		return nil
 	}); err != nil || n != 1 {
 		t.Fatalf("%d, %v", n, err)

@@ -2,6 +2,7 @@
 // versions from 0.9 on; where the pixels of an avifRGBImage lie is found out when the
 // library is loaded.
 #include "imagelib.h"
+#include "load.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -72,16 +73,7 @@ static int find_pixels(char *err, size_t size)
 
 int si_load_avif(const char *path, char *err, size_t size)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib) {
-		const char *why = dlerror();
-		snprintf(err, size, "%s", why ? why : "it cannot be loaded");
-		return SI_UNSUPPORTED;
-	}
-	const struct {
-		const char *name;
-		void *to;
-	} functions[] = {
+	const si_function functions[] = {
 		{"avifImageCreateEmpty", &avif.empty},
 		{"avifImageCreate", &avif.image},
 		{"avifImageDestroy", &avif.destroy_image},
@@ -94,15 +86,9 @@ int si_load_avif(const char *path, char *err, size_t size)
 		{"avifRGBImageAllocatePixels", &avif.allocate},
 		{"avifRGBImageFreePixels", &avif.free},
 	};
-	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-		void *f = dlsym(lib, functions[i].name);
-		if (!f) {
-			snprintf(err, size, "it has no %s", functions[i].name);
-			dlclose(lib);
-			return SI_UNSUPPORTED;
-		}
-		memcpy(functions[i].to, &f, sizeof f);
-	}
+	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, err, size);
+	if (!lib)
+		return SI_UNSUPPORTED;
 	if (find_pixels(err, size) != SI_OK) {
 		dlclose(lib);
 		return SI_UNSUPPORTED;

@@ -17,7 +17,7 @@ typedef struct {
 // Whether this program can load libraries: one that is linked statically cannot.
 int si_can_load(void);
 
-// Load a library from the file at path: NULL, or why it cannot be used, in err.
+// Load a library from the file at path: SI_OK, or why it cannot be used, in err.
 int si_load_jxl(const char *path, char *err, size_t size);
 int si_load_avif(const char *path, char *err, size_t size);
 

@@ -1,6 +1,7 @@
 // libjxl by dlopen. Its functions and the structures that they take are the same in all
 // versions from 0.7 on; of the large one only the head is looked at.
 #include "imagelib.h"
+#include "load.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -41,16 +42,7 @@ int si_can_load(void) { return getauxval(AT_BASE) != 0; }
 
 int si_load_jxl(const char *path, char *err, size_t size)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib) {
-		const char *why = dlerror();
-		snprintf(err, size, "%s", why ? why : "it cannot be loaded");
-		return SI_UNSUPPORTED;
-	}
-	const struct {
-		const char *name;
-		void *to;
-	} functions[] = {
+	const si_function functions[] = {
 		{"JxlDecoderVersion", &jxl.version},
 		{"JxlDecoderCreate", &jxl.create},
 		{"JxlDecoderDestroy", &jxl.destroy},
@@ -62,15 +54,9 @@ int si_load_jxl(const char *path, char *err, size_t size)
 		{"JxlDecoderImageOutBufferSize", &jxl.room},
 		{"JxlDecoderSetImageOutBuffer", &jxl.buffer},
 	};
-	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-		void *f = dlsym(lib, functions[i].name);
-		if (!f) {
-			snprintf(err, size, "it has no %s", functions[i].name);
-			dlclose(lib);
-			return SI_UNSUPPORTED;
-		}
-		memcpy(functions[i].to, &f, sizeof f);
-	}
+	void *lib = si_open(path, functions, sizeof functions / sizeof *functions, err, size);
+	if (!lib)
+		return SI_UNSUPPORTED;
 	if (jxl.version() < MIN_VERSION) {
 		snprintf(err, size, "it is version %u.%u; versions from 0.7 on are used", jxl.version() / 1000000,
 		         jxl.version() / 1000 % 1000);

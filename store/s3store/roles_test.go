@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,18 +65,8 @@ func TestRoles(t *testing.T) {
 			r := &roles{}
 			creds := httptest.NewServer(r)
 			defer creds.Close()
-			var bad atomic.Int64
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if !strings.Contains(r.Header.Get("Authorization"), "Credential=ROLEKEY/") || r.Header.Get("X-Amz-Security-Token") != "ROLESESSION" {
-					bad.Add(1)
-				}
-				w.Header().Set("Accept-Ranges", "bytes")
-				w.Header().Set("ETag", `"1"`)
-				w.Header().Set("Content-Length", "3")
-			}))
-			defer server.Close()
-			defer server.CloseClientConnections()
-			blank(t, server.URL)
+			bad, url := signedBy(t, "ROLEKEY", "ROLESESSION")
+			blank(t, url)
 			set(t, creds.URL)
 			for range 3 {
 				if e, err := open(t, "x").Stat(t.Context(), "y"); err != nil || e.Size != 3 {

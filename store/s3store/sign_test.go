@@ -117,18 +117,8 @@ func TestContainerCredentials(t *testing.T) {
 		fmt.Fprintf(w, `{"AccessKeyId": "LENT", "SecretAccessKey": "s", "Token": "SESSION", "Expiration": "%s"}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	}))
 	defer creds.Close()
-	var bad atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.Contains(r.Header.Get("Authorization"), "Credential=LENT/") || r.Header.Get("X-Amz-Security-Token") != "SESSION" {
-			bad.Add(1)
-		}
-		w.Header().Set("Accept-Ranges", "bytes")
-		w.Header().Set("ETag", `"1"`)
-		w.Header().Set("Content-Length", "3")
-	}))
-	defer server.Close()
-	defer server.CloseClientConnections()
-	blank(t, server.URL)
+	bad, url := signedBy(t, "LENT", "SESSION")
+	blank(t, url)
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", creds.URL)
 	var wg sync.WaitGroup
 	for range 16 {
@@ -143,6 +133,22 @@ func TestContainerCredentials(t *testing.T) {
 	if fetched.Load() != 1 || bad.Load() != 0 {
 		t.Errorf("fetched %d times, %d requests had others", fetched.Load(), bad.Load())
 	}
+}
+
+// signedBy is a server of one object that counts the requests which others have signed.
+func signedBy(t *testing.T, key, session string) (bad *atomic.Int64, url string) {
+	bad = new(atomic.Int64)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Authorization"), "Credential="+key+"/") || r.Header.Get("X-Amz-Security-Token") != session {
+			bad.Add(1)
+		}
+		w.Header().Set("Accept-Ranges", "bytes")
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set("Content-Length", "3")
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	return bad, server.URL
 }
 
 // blank is an environment without credentials.
