@@ -156,22 +156,41 @@ func entryOf(n int, sum uint64) (b [stateBytes]byte) {
 func (s *Stage) file(object int) (*handle[*stageFile], error) {
 	name := filepath.FromSlash(s.objects[object].Name)
 	return s.open.take(name, func() (*stageFile, error) {
-		part := filepath.Join(s.root, s.name+partEnd, name)
-		if f, err := os.Open(filepath.Join(s.root, s.name, name)); err == nil {
+		part, to := filepath.Join(s.root, s.name+partEnd), filepath.Join(s.root, s.name)
+		if f, err := os.Open(filepath.Join(to, name)); err == nil {
 			return &stageFile{f}, nil
 		}
-		f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := os.MkdirAll(filepath.Dir(part), 0o700); err != nil {
-				return nil, err
+		f, err := createIn(part, name)
+		switch _, whole := StageIsWhole(s.root, s.name); {
+		case whole: // meanwhile; what is called part now, if anything, is nobody's
+			if err == nil {
+				_ = f.Close()
 			}
-			f, err = os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+			_ = os.RemoveAll(part)
+			f, err = os.Open(filepath.Join(to, name))
+		case errors.Is(err, fs.ErrNotExist): // somebody has removed the folder
+			if err = os.MkdirAll(part, 0o700); err == nil {
+				f, err = createIn(part, name)
+			}
 		}
 		if err != nil {
 			return nil, err
 		}
 		return &stageFile{f}, nil
 	})
+}
+
+// createIn opens a file in a folder, which is there, or makes it.
+func createIn(folder, name string) (*os.File, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return nil, err
+	}
+	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
 
 // Read implements disk.Shelf. What another process has copied, or this one before it
