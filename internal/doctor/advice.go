@@ -22,7 +22,7 @@ func (f *findings) advise() []Advice {
 		}
 	}
 	sort.SliceStable(f.advice, func(i, j int) bool { return f.advice[i].Gain > f.advice[j].Gain })
-	return f.advice[:min(len(f.advice), maxAdvice)]
+	return append([]Advice{}, f.advice[:min(len(f.advice), maxAdvice)]...) // not nil: an empty list in JSON, too
 }
 
 // cost is the share of a cause in what loading takes: of the workers where there

@@ -209,6 +209,10 @@ func TestRealTimeTrainer(t *testing.T) {
 	if len(f.said)+len(f.advice) != 0 {
 		t.Errorf("of an ordinary one: %q %+v", f.said, f.advice)
 	}
+	// Nothing to advise is an empty list, also in JSON.
+	if advice := (&findings{c: w, r: &Report{Seconds: 60, Verdict: CPU, Loader: Loader{Trainers: 1}}, s: &shares{}, sum: &bin{}}).advise(); advice == nil {
+		t.Error("no advice is null in JSON")
+	}
 }
 
 // TestRenames: a job that gives itself another name all the time stays what it is.
