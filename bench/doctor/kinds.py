@@ -215,6 +215,7 @@ def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
             return Result(kind.name, kind.set, kind.lacks, "", 1, 0, f"the job failed: {said.strip()[-300:]}", [])
         r = json.loads(report.read_text())
     advice = [f"{a['title']} ({a.get('gain', 0):.2f}): {a.get('command', '')}" for a in r["advice"] or []]
+    advice = [a.replace(kind.python, "python").replace(f"{ROOT}{os.sep}", "") for a in advice]
     return Result(
         kind.name, kind.set, kind.lacks, r["verdict"], r["gain"], r["confidence"], r["line"], advice,
         overhead=r["overhead"], waiting=r["waiting"], verified=r.get("verified"),

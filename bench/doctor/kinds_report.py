@@ -1,0 +1,223 @@
+"""Writes docs/diagnosis-kinds.md: how right doctor is on jobs of other kinds than those of the matrix."""
+
+# ruff: noqa: E501 - the page is written as it is to be read
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .. import runner
+from ..figures import table
+from . import score
+from .kinds import FED, HELDOUT, KINDS, ROOT, TUNING, Kind
+from .score import BAND, STARVED
+
+PAGE = ROOT / "docs" / "diagnosis-kinds.md"
+OVERHEAD = 0.01  # of one core
+WITHIN = 0.25  # of the predicted gain
+BALANCED, GAIN, WORST, TRIED = 0.95, 0.15, 2.0, (10, 12)
+
+
+@dataclass
+class Row:
+    """A kind and what was measured of it."""
+
+    kind: Kind
+    parts: dict[str, Any]
+
+    @cached_property
+    def verdict(self) -> dict[str, Any]:
+        return self.parts["verdicts"]
+
+    @cached_property
+    def real(self) -> float | None:
+        """How many times as fast the job is without what it lacks."""
+        return self.parts.get("truth", {}).get("real")
+
+    @property
+    def alarm(self) -> bool:
+        return self.verdict["verdict"] not in FED
+
+    @property
+    def starved(self) -> bool:
+        """As it was measured; as it was meant where that was not."""
+        return self.real >= STARVED if self.real else bool(self.kind.lacks)
+
+    @property
+    def found(self) -> bool:
+        """Starved called starved and fed called fed; either is right where the gain is at the edge."""
+        edge = self.real is not None and bool(self.kind.lacks) and STARVED - BAND <= self.real < STARVED + BAND
+        return edge or self.alarm == self.starved
+
+    @property
+    def right(self) -> bool:
+        """The resource, too."""
+        named = self.verdict["verdict"] in self.kind.lacks.split("/")
+        return self.found and (named or not (self.alarm and self.starved))
+
+    @property
+    def off(self) -> float | None:
+        """The predicted gain over the real one, of a starved job that was called so."""
+        return self.verdict["gain"] / self.real if self.real and self.starved and self.alarm else None
+
+    def cells(self) -> list[str]:
+        k, v = self.kind, self.verdict
+        said = v["verdict"] if self.right else f"**{v['verdict']}**"
+        gain = "" if v["verdict"] in FED else f"{v['gain']:.2f}"
+        real = f"{self.real:.2f}" if self.real and k.lacks else ""
+        lacks = k.lacks.replace("/", " or ") or "nothing"
+        return [f"`{k.name}`", lacks, real, said, gain, f"{v['confidence']:.2f}", f"{v['overhead']:.2%}"]
+
+
+def rows_of(results: dict[str, dict[str, Any]]) -> list[Row]:
+    by_name = {k.name: k for k in KINDS}
+    return [
+        Row(by_name[name], parts)
+        for name, parts in results.items()
+        if name in by_name and parts.get("verdicts", {}).get("verdict")
+    ]
+
+
+# --- others -----------------------------------------------------------------------
+
+
+def starving(text: str) -> bool:
+    """Whether TraceML's words call a job short of data."""
+    return any(word in text.upper() for word in ("INPUT", "DATALOADER", "DATA_WAIT", "WAIT_HEAVY", "WAIT-HEAVY"))
+
+
+def balanced(rows: list[tuple[bool, bool]]) -> float:
+    """Of (starved, right)."""
+    return score.balanced([("starved" if starved else "fed", right) for starved, right in rows])
+
+
+def wait_of(real: float) -> float:
+    """The share of its time that a job waits, by what it gains without that."""
+    return max(0.0, 1 - 1 / max(real, 1e-9))
+
+
+# What other tools go by, given the true share of waiting and what the machine looked like.
+RULES: dict[str, Callable[[dict[str, Any], float], bool]] = {
+    "input wait > 5%": lambda _, wait: wait > 0.05,
+    "input wait > 20%": lambda _, wait: wait > 0.20,
+    "CPU > 90% and accelerator < 10%": lambda v, wait: v["full"] >= 0.5 and wait > 0.9,
+    "iowait > 80% of one core": lambda v, _: v["iowait"] > 0.8 / (os.cpu_count() or 1),
+}
+
+
+def others(rows: list[Row]) -> str:
+    """What rules and TraceML say of the held-out kinds."""
+    mine = balanced([(r.starved, r.found) for r in rows])
+    lines = [["**stoker doctor**", "which, where and what to do", f"**{mine:.2f}**", str(len(rows))]]
+    known = [(r, r.real) for r in rows if r.real]
+    for name, says in RULES.items():
+        share = balanced([(r.starved, r.starved == says(r.verdict, wait_of(real))) for r, real in known])
+        lines.append([name, "starved or not, by the true waiting", f"{share:.2f}", str(len(known))])
+    traced = [(r, r.parts["traceml"]["diagnosis"]) for r in rows if r.parts.get("traceml", {}).get("diagnosis")]
+    if traced:
+        share = balanced([(r.starved, r.starved == starving(said)) for r, said in traced])
+        ours = balanced([(r.starved, r.found) for r, _ in traced])
+        lines.append(["TraceML", f"starved or not (doctor on the same: {ours:.2f})", f"{share:.2f}", str(len(traced))])
+    return table(["", "says", "balanced accuracy", "kinds"], lines, (2, 3))
+
+
+# --- page -------------------------------------------------------------------------
+
+
+def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
+    """The held-out kinds against what has to be reached."""
+    starved, fed = [r for r in rows if r.starved], [r for r in rows if not r.starved]
+    share = balanced([(r.starved, r.found) for r in rows])
+    missed, alarms = sum(not r.found for r in starved), sum(not r.found for r in fed)
+    errors = [abs(r.off - 1) for r in rows if r.off]
+    worst = max((max(r.off, 1 / r.off) for r in rows if r.off), default=1.0)
+    median = statistics.median(errors) if errors else 0.0
+    over = statistics.median(r.verdict["overhead"] for r in rows)
+    most = max(r.verdict["overhead"] for r in rows)
+
+    def line(what: str, value: str, bar: str, met: bool) -> list[str]:
+        return [what, value, bar, "yes" if met else "no"]
+
+    lines = [
+        line("balanced accuracy, starved or fed", f"{share:.2f}", f"at least {BALANCED}", share >= BALANCED),
+        line("starved called fed", f"{missed} of {len(starved)}", "none", missed == 0),
+        line("false alarms", f"{alarms} of {len(fed)}", "none", alarms == 0),
+        line("error of the gain, median", f"{median:.0%}", f"at most {GAIN:.0%}", median <= GAIN),
+        line("error of the gain, worst", f"{worst:.1f} x", f"at most {WORST:g} x", worst <= WORST),
+        line("doctor's own CPU time, median (worst), of one core", f"{over:.2%} ({most:.2%})", f"below {OVERHEAD:.0%}", most < OVERHEAD),
+    ]  # fmt: skip
+    if tried:
+        good = sum(abs(t["measured"] / t["predicted"] - 1) <= WITHIN for t in tried)
+        bar = f"{TRIED[0]} of {TRIED[1]}"
+        lines.append(line(f"first advice, gain within {WITHIN:.0%}", f"{good} of {len(tried)}", bar, good >= TRIED[0]))
+    return table(["measured", "value", "bar", "met"], lines, ())
+
+
+HEAD = """# Other kinds of jobs: does `stoker doctor` say what is lacking?
+
+<!-- Written by `python -m bench.doctor.beside --report`; edit bench/doctor/kinds_report.py instead. -->
+
+The [matrix](diagnosis-matrix.md) varies how scarce something is. Here one job differs from the next in how it is written:
+prefetching threads, queues and pools of one's own, generators, services that answer late, locks, mapped files, databases,
+archives, tf.data, Grain, JAX, Lightning, the trainer of transformers, ranks, neighbours (`bench/doctor/jobs/`). Half of the
+kinds were held out: no rule was changed by what was said of them; one for which a rule was changed later counts to the others from
+then on. `make bench-doctor-kinds` repeats it.
+
+- **Machine:** {cpu}, {cores} cores, {memory} GiB, Linux {kernel}
+- **Commit, date:** {commit}, {time}
+- **Runs:** {held} held-out kinds and {tuned} others, each once; doctor watches {seconds:g} s from the start of the job
+{left}
+Really starved is what runs at least {starved:.2f} times as fast without what it lacks, measured by the same script; within {band:.2f} of that
+either answer is right. "Lacks" is what the script was written to lack.
+
+## Against the bars
+
+On the held-out kinds.
+
+{bars}
+
+## Beside the rules of other tools
+
+On the held-out kinds, starved or fed. Each rule is at its best: it is given the true share of waiting, which follows from the real gain.
+So a rule of waiting is right by definition where its limit is the one of "starved"; it says neither what is lacking nor what to do.
+
+{others}
+"""
+
+
+def text(whole: dict[str, Any]) -> str:
+    """The page."""
+    m, results = whole["machine"], whole["kinds"]
+    rows = rows_of(results)
+    held, tuned = ([r for r in rows if r.kind.set == which] for which in (HELDOUT, TUNING))
+    tried = {n: p["verify"] for n, p in results.items() if p.get("verify", {}).get("measured")}
+    there = {r.kind.name for r in rows}
+    left = ", ".join(f"`{k.name}`" for k in KINDS if k.name not in there)
+    out = HEAD.format(
+        cpu=m.get("cpu", ""), cores=m["cores"], memory=m.get("memory_gib"), kernel=m["kernel"], time=m["time"][:16],
+        commit=whole["commit"], seconds=whole["seconds"], held=len(held), tuned=len(tuned), starved=STARVED, band=BAND,
+        left=f"- **No verdict:** {left}\n" if left else "", bars=bars(held, list(tried.values())), others=others(held),
+    )  # fmt: skip
+    head = ["kind", "lacks", "really", "said", "gain", "sure", "overhead"]
+    for title, some in (("Held out", held), ("The others", tuned)):
+        right = sum(r.right for r in some)
+        out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; those that are not are bold.\n\n"
+        out += table(head, [r.cells() for r in some], (2, 4, 5, 6)) + "\n"
+    if tried:
+        lines = [[f"`{n}`", t["advice"], f"{t['predicted']:.2f}", f"{t['measured']:.2f}"] for n, t in tried.items()]
+        out += "\n## First advice, tried\n\n" + table(["kind", "advice", "predicted", "measured"], lines, (2, 3)) + "\n"
+    return out
+
+
+def write() -> None:
+    """The page, of the newest results."""
+    found = [json.loads(p.read_text()) for p in (ROOT / "bench" / "results").glob("doctor-kinds-*.json")]
+    if not found:
+        raise SystemExit("doctor: no results yet; make bench-doctor-kinds makes them")
+    PAGE.write_text(text(max(found, key=lambda r: r["machine"]["time"])))
+    print(f"doctor: wrote {runner.short(PAGE)}")
