@@ -39,7 +39,7 @@ var told = map[string]About{
 	"stl10":      {Reads: "STL-10's binary files", Random: atRandom, Example: "stl10_binary?split=train"},
 	"mat":        {Reads: "SVHN's cropped digits: MATLAB 5 files", Random: atRandom, Example: "svhn?split=train"},
 	"parquet":    {Reads: "Parquet files, and folders of the Hugging Face hub with splits", Random: atRandom, Example: "food101/?split=train"},
-	"hdf5":       {Reads: "HDF5 files: data sets with the same first axis are fields", Random: atRandom, Example: "x.h5?image:image=/train/x&label:label=/train/y"},
+	"hdf5":       {Reads: "HDF5 files: data sets with the same first axis are fields, values with offsets beside them rows of any length", Random: atRandom, Example: "x.h5?image:image=/train/x&label:label=/train/y"},
 	"zarr":       {Reads: "Zarr arrays and groups in folders, versions 2 and 3: arrays with the same first axis are fields", Random: atRandom, Example: "x.zarr?image:image=train/x&label:label=train/y"},
 	"arrow":      {Reads: "Arrow IPC files and streams, and what save_to_disk of datasets writes", Random: atRandom, Example: "saved/train/"},
 	"megatron":   {Reads: "Megatron-LM's .bin and .idx files: documents, sequences or windows", Random: atRandom, Example: "corpus_text_document.bin"},

@@ -139,6 +139,54 @@ def test_any_length(make: Make, tmp_path: Path) -> None:
                 assert batch.kind[k] == i % 2
 
 
+PAIRS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "chunked": {"chunks": (16,)},
+    "gzip": {"chunks": (50,), "compression": "gzip", "shuffle": True},
+    "grows": {"chunks": (7,), "maxshape": (None,), "compression": "lzf"},
+}
+
+
+@pytest.mark.parametrize("way", PAIRS)
+def test_values_with_offsets(make: Make, tmp_path: Path, way: str) -> None:
+    path = tmp_path / "x.h5"
+    lengths = np.random.default_rng(3).integers(0, 40, COUNT)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    n = int(offsets[-1])
+    with h5py.File(path, "w") as f:
+        f.create_dataset("X/data", data=np.arange(n, dtype="<f4") / 3, **PAIRS[way])  # a CSR matrix, as AnnData has it
+        f.create_dataset("X/indices", data=np.arange(n, dtype="<i4") * 7 % 1000, **PAIRS[way])
+        f.create_dataset("X/indptr", data=offsets.astype("<i4"), **PAIRS[way])
+        f.create_dataset("points", data=np.arange(3 * n, dtype=">f8").reshape(n, 3))
+        f.create_dataset("points_lengths", data=lengths)
+        f.create_dataset("obs/cell_type", data=np.arange(COUNT) % 4)
+        f.create_dataset("ids", data=np.arange(n, dtype="<u4"), **PAIRS[way])
+        f.create_dataset("begins", data=offsets.astype("<u8"))
+    names = {"X/data": "X/data", "X/indices": "X/indices", "points": "points", "tokens": "ids"}
+    columns = "X/data&X/indices&points&label:label=obs/cell_type&tokens:tokens=ids@begins"
+    with h5py.File(path) as f, make(f"{path}?{columns}", batch_size=5, shuffle=True) as loader:
+        for batch in loader:
+            for k, i in enumerate(int(i) for i in batch.index):
+                row = slice(offsets[i], offsets[i + 1])
+                for name, of in names.items():
+                    np.testing.assert_array_equal(batch[name][k], f[of][row], err_msg=f"{name} of row {i}")
+                assert batch.label[k] == i % 4
+
+
+def test_offsets_that_make_no_sense(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    offsets = np.array([0, 4, 9, 7, 20])
+    with h5py.File(path, "w") as f:
+        f["values"] = np.arange(20)
+        f["offsets"] = offsets
+    with pytest.raises(stoker.StokerError, match=r'x.h5.*"offsets", whose element 3 is 7, less than the one before it'):
+        make(path)
+    with h5py.File(path, "a") as f:
+        f["offsets"][:] = [0, 4, 9, 17, 21]
+    with pytest.raises(stoker.StokerError, match=r'x.h5.*"offsets", whose element 4 is 21, beyond the 20 rows'):
+        make(f"{path}?x=values@offsets")
+
+
 def test_inspect_says_what_is_no_field(binary: str, tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as f:

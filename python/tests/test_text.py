@@ -295,6 +295,9 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
         (tmp_path / "data.zarr/train" / name / ".zarray").write_text(json.dumps(about))
     with h5py.File(tmp_path / "data.h5", "w") as f:
         f["train/x"], f["train/y"] = np.zeros((300, 8, 8, 3), np.uint8), np.arange(300) % 10
+    with h5py.File(tmp_path / "cells.h5", "w") as f:
+        f["X/data"], f["X/indices"], f["X/indptr"] = np.zeros(600), np.arange(600), np.arange(301) * 2
+        f["obs/cell_type/codes"] = np.arange(300) % 10
     (tmp_path / "train.csv").write_text("x,name\n" + "1.5,a\n" * 20)
     (tmp_path / "people.csv").write_text("age,hours,city,income\n" + "31,40,Oslo,high\n,35,Bern,low\n" * 20)
     picture = next(photos.rglob("*.jpg")).read_bytes()

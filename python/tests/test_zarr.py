@@ -111,6 +111,23 @@ def test_groups_are_splits_and_columns_are_chosen(make: Make, tmp_path: Path) ->
         np.testing.assert_array_equal(batch.label, index % 10)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_values_with_offsets(make: Make, tmp_path: Path, version: int) -> None:
+    lengths = np.random.default_rng(5).integers(0, 30, COUNT)
+    lengths[:9] = 0  # a chunk of offsets that is not written
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    data = np.arange(2 * int(offsets[-1]), dtype=np.float32).reshape(-1, 2)
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=version)
+    group.create_array("X/data", data=data, chunks=(13, 2))
+    group.create_array("X/indptr", data=offsets, chunks=(8,))
+    group.create_array("label", data=np.arange(COUNT))
+    with make(f"{tmp_path}/x.zarr", batch_size=5, shuffle=True) as loader:
+        for batch in loader:
+            for k, i in enumerate(int(i) for i in batch.index):
+                np.testing.assert_array_equal(batch["X/data"][k], data[offsets[i] : offsets[i + 1]])
+                assert batch.label[k] == i
+
+
 def test_damage_is_one_line(make: Make, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(600, 5000))
     array = zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, dtype="f8", chunks=(1, 5000))

@@ -257,9 +257,7 @@ func typeOf(t *hdf5.Type) (grid.Type, string) {
 		if t.Base.IsBool() {
 			out.DType = driver.Bool
 		}
-		if len(t.Base.Dims) > 0 {
-			return out, fmt.Sprintf("has the type %s, which is not read", t)
-		}
+		out.Dims = t.Base.Dims
 		return out, why
 	}
 	return out, fmt.Sprintf("has the type %s, which is not read", t)

@@ -335,7 +335,7 @@ func TestFaults(t *testing.T) {
 // Files that are cut off anywhere, and those with any byte changed, give an error that
 // names the file, or their records.
 func TestDamaged(t *testing.T) {
-	for _, name := range []string{"layouts_earliest.h5", "layouts_latest.h5", "kinds_latest.h5"} {
+	for _, name := range []string{"layouts_earliest.h5", "layouts_latest.h5", "kinds_latest.h5", "pairs_latest.h5"} {
 		whole := read(t, name)
 		path := filepath.Join(t.TempDir(), "x.h5")
 		try := func(b []byte) {
@@ -398,7 +398,7 @@ func tryFile(t testing.TB, path string) {
 }
 
 func FuzzFile(f *testing.F) {
-	for _, name := range []string{"layouts_earliest.h5", "layouts_latest.h5", "kinds_earliest.h5", "kinds_latest.h5", "names_latest.h5", "splits.h5"} {
+	for _, name := range []string{"layouts_earliest.h5", "layouts_latest.h5", "kinds_earliest.h5", "kinds_latest.h5", "names_latest.h5", "splits.h5", "pairs_latest.h5"} {
 		f.Add(read(f, name))
 	}
 	dir := f.TempDir()

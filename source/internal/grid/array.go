@@ -59,7 +59,10 @@ type Array struct {
 	grid   []int64 // chunks along each axis
 	parts  int64   // chunks that a row lies in
 	values *refs   // where values of any length lie
-	cache  *cache  // nil where chunks are not kept
+	// spans are the rows that a record has, those of record n from spans[n] to
+	// spans[n+1]; nil where each row is a record.
+	spans []int64
+	cache *cache // nil where chunks are not kept
 }
 
 // maxChunk bounds a chunk that is decoded.
@@ -130,36 +133,83 @@ func (a *Array) scratch() int64 {
 // bytes is the size of all elements.
 func (a *Array) bytes() int64 { return a.row * a.Dims[0] }
 
-// chunks returns the number of the first chunk that row r lies in; the others follow
-// it. The row is the at-th of each of them.
-func (a *Array) chunks(r int64) (first, at int64) {
-	return r / a.Chunk[0] * a.parts, r % a.Chunk[0]
+// records is how many there are.
+func (a *Array) records() int64 {
+	if a.spans != nil {
+		return int64(len(a.spans) - 1)
+	}
+	return a.Dims[0]
 }
 
-// locate appends where row r lies to g: its bytes, those of each chunk, or the
-// chunks themselves. field is for what is stored as it is wanted.
-func (a *Array) locate(g *driver.Group, r int64, field int32) {
+// span is the rows, from lo to hi, that are record r.
+func (a *Array) span(r int64) (lo, hi int64) {
+	if a.spans != nil {
+		return a.spans[r], a.spans[r+1]
+	}
+	return r, r + 1
+}
+
+// band is the rows from lo to hi that lie in the same chunks: the first of them has the
+// number first and the others follow it. Row lo is the at-th of each of them.
+type band struct{ lo, hi, first, at int64 }
+
+// bands calls f for the rows from lo to hi, until it returns an error.
+func (a *Array) bands(lo, hi int64, f func(b band) error) error {
+	for lo < hi {
+		n := lo / a.Chunk[0]
+		b := band{lo, min(hi, (n+1)*a.Chunk[0]), n * a.parts, lo - n*a.Chunk[0]}
+		if err := f(b); err != nil {
+			return err
+		}
+		lo = b.hi
+	}
+	return nil
+}
+
+// locate appends where the rows from lo to hi lie to g: their bytes, those of each chunk,
+// or the chunks themselves. field is for what is stored as it is wanted.
+func (a *Array) locate(g *driver.Group, lo, hi int64, field int32) {
 	switch {
-	case a.Held != nil:
+	case a.Held != nil || lo == hi:
 	case a.Chunk == nil:
 		if a.Whole.Size > 0 {
-			g.Extents = append(g.Extents, driver.Extent{Object: a.Whole.Object, Offset: a.Whole.Offset + r*a.row, Size: a.row, Field: field})
+			g.Extents = append(g.Extents, driver.Extent{Object: a.Whole.Object, Offset: a.Whole.Offset + lo*a.row, Size: (hi - lo) * a.row, Field: field})
 		}
 	default:
-		if a.parts > 1 || a.slice != a.row {
+		if a.parts > 1 || a.slice != a.row || lo/a.Chunk[0] != (hi-1)/a.Chunk[0] {
 			field = -1
 		}
-		first, at := a.chunks(r)
-		for p := range a.parts {
-			place, ok := a.Find(first + p)
-			if !ok {
-				continue
+		_ = a.bands(lo, hi, func(b band) error {
+			for p := range a.parts {
+				place, ok := a.Find(b.first + p)
+				if !ok {
+					continue
+				}
+				e := driver.Extent{Object: place.Object, Offset: place.Offset, Size: place.Size, Field: -1}
+				if !a.decoded() {
+					e.Offset, e.Size, e.Field = e.Offset+b.at*a.slice, (b.hi-b.lo)*a.slice, field
+				}
+				g.Extents = append(g.Extents, e)
 			}
-			e := driver.Extent{Object: place.Object, Offset: place.Offset, Size: place.Size, Field: -1}
-			if !a.decoded() {
-				e.Offset, e.Size, e.Field = e.Offset+at*a.slice, a.slice, field
+			return nil
+		})
+	}
+}
+
+// assembleRows is assemble of several rows that lie in the same chunk.
+func (a *Array) assembleRows(dst []byte, part int64, slices []byte) {
+	switch {
+	case a.parts == 1 && slices != nil && a.slice == a.row:
+		copy(dst, slices)
+	case a.parts == 1 && slices == nil:
+		a.copy(dst, nil)
+	default:
+		for k := range int64(len(dst)) / a.row {
+			var s []byte
+			if slices != nil {
+				s = slices[k*a.slice : (k+1)*a.slice]
 			}
-			g.Extents = append(g.Extents, e)
+			a.assemble(dst[k*a.row:(k+1)*a.row], part, s)
 		}
 	}
 }
@@ -271,11 +321,10 @@ func turn(dst, src []byte, sides, step []int64, elem int64) int64 {
 // Reader reads an object of the source while it is opened.
 type Reader func(ctx context.Context, object int64, p []byte, off int64) error
 
-// each calls f for all rows in their order, with their bytes.
-func (a *Array) each(ctx context.Context, read Reader, f func(row int64, b []byte) error) error {
-	heap := func(n int) ([]byte, error) { return make([]byte, n), nil }
+// each calls f for the rows from lo to hi in their order, with their bytes.
+func (a *Array) each(ctx context.Context, read Reader, lo, hi int64, f func(row int64, b []byte) error) error {
 	if a.Held != nil {
-		for r := range a.Dims[0] {
+		for r := lo; r < hi; r++ {
 			if err := f(r, a.Held[r*a.row:(r+1)*a.row]); err != nil {
 				return err
 			}
@@ -292,43 +341,23 @@ func (a *Array) each(ctx context.Context, read Reader, f func(row int64, b []byt
 		return fmt.Errorf("%d of its rows have %d bytes, the limit is %d", rows, rows*a.row, int64(maxChunk))
 	}
 	buf := make([]byte, rows*a.row)
-	var chunk, raw []byte
-	for r := int64(0); r < a.Dims[0]; r += rows {
-		n := min(rows, a.Dims[0]-r)
+	var w whole
+	for r := lo; r < hi; {
+		n := min(rows, hi-r)
+		if a.Chunk != nil { // up to the end of its chunks
+			n = min(n, a.Chunk[0]-r%a.Chunk[0])
+		}
 		b := buf[:n*a.row]
-		if a.Chunk == nil {
-			if a.Whole.Size == 0 {
-				a.copy(b, nil)
-			} else if err := read(ctx, a.Whole.Object, b, a.Whole.Offset+r*a.row); err != nil {
+		switch {
+		case a.Chunk != nil:
+			if err := a.bands(r, r+n, func(at band) error { return a.fill(ctx, read, b, at, &w) }); err != nil {
 				return err
 			}
-		} else {
-			first, _ := a.chunks(r)
-			for p := range a.parts {
-				place, ok := a.Find(first + p)
-				if ok {
-					if int64(cap(raw)) < place.Size {
-						raw = make([]byte, place.Size)
-					}
-					raw = raw[:place.Size]
-					if err := read(ctx, place.Object, raw, place.Offset); err != nil {
-						return err
-					}
-					chunk = raw
-					if a.decoded() {
-						chunk = make([]byte, a.chunk)
-						if err := a.decode(chunk, raw, place.Mask, heap); err != nil {
-							return a.wrong(first+p, place, err)
-						}
-					}
-				}
-				for k := range n {
-					var slice []byte
-					if ok {
-						slice = chunk[k*a.slice : (k+1)*a.slice]
-					}
-					a.assemble(b[k*a.row:(k+1)*a.row], p, slice)
-				}
+		case a.Whole.Size == 0:
+			a.copy(b, nil)
+		default:
+			if err := read(ctx, a.Whole.Object, b, a.Whole.Offset+r*a.row); err != nil {
+				return err
 			}
 		}
 		for k := range n {
@@ -336,6 +365,40 @@ func (a *Array) each(ctx context.Context, read Reader, f func(row int64, b []byt
 				return err
 			}
 		}
+		r += n
+	}
+	return nil
+}
+
+// whole is memory for chunks that are read while the source is opened.
+type whole struct{ raw, chunk []byte }
+
+// fill fills dst with the rows of a band.
+func (a *Array) fill(ctx context.Context, read Reader, dst []byte, b band, w *whole) error {
+	heap := func(n int) ([]byte, error) { return make([]byte, n), nil }
+	for p := range a.parts {
+		place, ok := a.Find(b.first + p)
+		if !ok {
+			a.assembleRows(dst, p, nil)
+			continue
+		}
+		if int64(cap(w.raw)) < place.Size {
+			w.raw = make([]byte, place.Size)
+		}
+		raw := w.raw[:place.Size]
+		if err := read(ctx, place.Object, raw, place.Offset); err != nil {
+			return err
+		}
+		if a.decoded() {
+			if w.chunk == nil {
+				w.chunk = make([]byte, a.chunk)
+			}
+			if err := a.decode(w.chunk, raw, place.Mask, heap); err != nil {
+				return a.wrong(b.first+p, place, err)
+			}
+			raw = w.chunk
+		}
+		a.assembleRows(dst, p, raw[b.at*a.slice:(b.at+b.hi-b.lo)*a.slice])
 	}
 	return nil
 }

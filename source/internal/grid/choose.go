@@ -3,7 +3,6 @@ package grid
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -25,6 +24,12 @@ type Set struct {
 	// Ref returns where the value of any length lies that an element leads to: bytes
 	// of an object. It is of VarText, VarBytes and VarList.
 	Ref func(elem []byte) (object, offset, size int64, err error)
+
+	// What makes two sets one of lists (pair): that of the values, that which says how
+	// many of them are a record, and whether by lengths or by where records begin.
+	of, offsets *Set
+	lengths     bool
+	numbers     []int64 // the elements, once they were read
 }
 
 // File is a file with arrays.
@@ -40,34 +45,34 @@ type File struct {
 type wanted struct {
 	column tablesource.Column
 	path   string
+	// offsets is the path of the set that says which rows are a record, "" where each
+	// is; with lengths it says how many are.
+	offsets string
+	lengths bool
+}
+
+func want(c tablesource.Column, s *Set) wanted {
+	w := wanted{column: c, path: s.Path, lengths: s.lengths}
+	if s.offsets != nil {
+		w.offsets = s.offsets.Path
+	}
+	return w
 }
 
 // choose says which sets of a file become fields, and why the others do not: those
 // that are chosen by name, or those with the first axis that most of them have.
-func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []driver.Skipped, error) {
+func choose(f *File, split string, columns []tablesource.Column, pairs *pairs) ([]wanted, []driver.Skipped, error) {
 	left := slices.Clone(f.Left)
-	sets := f.Sets
-	if split != "" {
-		var in []*Set
-		for _, s := range sets {
-			if strings.HasPrefix(s.Path, split+"/") {
-				in = append(in, s)
-			} else {
+	sets := inSplit(f.Sets, split)
+	if len(sets) == 0 && split != "" {
+		return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, filelist.Quoted(groups(f.Sets)))
+	}
+	if len(sets) < len(f.Sets) {
+		for _, s := range f.Sets {
+			if !slices.Contains(sets, s) {
 				left = append(left, driver.Skipped{Path: s.Path, Reason: "not in the split " + split})
 			}
 		}
-		if sets = in; len(in) == 0 {
-			return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, filelist.Quoted(groups(f.Sets)))
-		}
-	}
-	byName := func(name string) *Set {
-		name = strings.Trim(name, "/")
-		for _, full := range []string{path.Join(split, name), name} {
-			if i := slices.IndexFunc(sets, func(s *Set) bool { return s.Path == full }); i >= 0 {
-				return sets[i]
-			}
-		}
-		return nil
 	}
 	var out []wanted
 	taken := map[*Set]bool{}
@@ -80,7 +85,7 @@ func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []dr
 			rest = true
 			continue
 		}
-		s := byName(c.From)
+		s := pairs.byName(sets, split, c.From)
 		if s == nil {
 			return nil, nil, fmt.Errorf("%s has no array %q: it has %s", f.Path, c.From, filelist.Quoted(paths(sets)))
 		}
@@ -93,12 +98,17 @@ func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []dr
 			return nil, nil, fmt.Errorf("%s: %q has %d rows and %q has %d: fields of the same records have equally many", f.Path, first, rows, s.Path, s.Dims[0])
 		}
 		rows, first = s.Dims[0], s.Path
-		taken[s] = true
 		if c.Name == c.From { // the name of the array, and not its path
 			c.Name = strings.Trim(c.Name, "/")
+			if s.offsets != nil || strings.HasSuffix(c.Name, at) && !strings.HasSuffix(s.Path, at) {
+				c.Name, _, _ = cutLast(c.Name, at)
+			}
+		}
+		if taken[s] = true; s.offsets != nil {
+			taken[s.of], taken[s.offsets] = true, true
 		}
 		names[c.Name] = true
-		out = append(out, wanted{c, s.Path})
+		out = append(out, want(c, s))
 	}
 	if !rest {
 		for _, s := range sets {
@@ -112,8 +122,14 @@ func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []dr
 	count := map[int64]int{}
 	var usable []*Set
 	for _, s := range sets {
+		why := pairs.offsets[s]
+		if p := pairs.found[s]; p != nil && !taken[s] {
+			s = p
+		}
 		switch {
 		case taken[s]:
+		case why != "":
+			left = append(left, driver.Skipped{Path: s.Path, Reason: why})
 		case s.Why != "":
 			left = append(left, driver.Skipped{Path: s.Path, Reason: s.Why})
 		case len(s.Dims) == 0:
@@ -153,7 +169,7 @@ func choose(f *File, split string, columns []tablesource.Column) ([]wanted, []dr
 		if names[name] {
 			return nil, nil, fmt.Errorf("%s: field %q has the name of another array: give it another one", f.Path, name)
 		}
-		out = append(out, wanted{tablesource.Column{Name: name, From: chosen[i].Path}, chosen[i].Path})
+		out = append(out, want(tablesource.Column{Name: name, From: chosen[i].Path}, chosen[i]))
 	}
 	if len(out) == 0 {
 		return nil, nil, fmt.Errorf("%s has no arrays with rows that can be read%s", f.Path, reasons(left))

@@ -2,7 +2,6 @@ package grid
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/internal/codec"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/internal/fixed"
 	"github.com/stokerdata/stoker/source/tablesource"
@@ -97,7 +95,11 @@ func (s *Source) open(ctx context.Context, files []*File, read Reader, opt *Opti
 	if len(files) == 0 {
 		return fmt.Errorf("%s has no files", s.info.URL)
 	}
-	wants, left, err := choose(files[0], opt.Split, opt.Columns)
+	pairs, err := findPairs(ctx, files[0], opt.Split, opt.Columns, read)
+	if err != nil {
+		return err
+	}
+	wants, left, err := choose(files[0], opt.Split, opt.Columns, pairs)
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (s *Source) open(ctx context.Context, files []*File, read Reader, opt *Opti
 	also := []string{s.info.Format, opt.Split}
 	for i := range files {
 		s.first = append(s.first, s.info.Len)
-		s.info.Len += s.files[i].arrays[0].Dims[0]
+		s.info.Len += s.files[i].arrays[0].records()
 	}
 	if s.info.Len == 0 {
 		return fmt.Errorf("%s has no rows", files[0].Path)
@@ -149,6 +151,9 @@ func (s *Source) open(ctx context.Context, files []*File, read Reader, opt *Opti
 		}
 		f := &s.info.Fields[k]
 		also = append(also, f.Name, string(f.Kind), w.path)
+		if w.offsets != "" {
+			also = append(also, w.offsets)
+		}
 	}
 	if err := s.keep(ctx, read); err != nil {
 		return err
@@ -171,9 +176,18 @@ func match(one, f *File, wants []wanted, like []*Set) ([]*Set, error) {
 	}
 	for i, w := range wants {
 		s := byPath[w.path]
+		for _, path := range []string{w.path, w.offsets} {
+			if byPath[path] == nil && path != "" {
+				return nil, fmt.Errorf("%s has no array %q, which %s has", f.Path, path, one.Path)
+			}
+		}
+		if w.offsets != "" {
+			var err error
+			if s, err = pair(s, byPath[w.offsets], w.lengths); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Path, err)
+			}
+		}
 		switch {
-		case s == nil:
-			return nil, fmt.Errorf("%s has no array %q, which %s has", f.Path, w.path, one.Path)
 		case s.Why != "":
 			return nil, fmt.Errorf("%s: %q %s", f.Path, w.path, s.Why)
 		case len(s.Dims) == 0:
@@ -206,14 +220,17 @@ func load(ctx context.Context, set *Set, read Reader) (*Array, error) {
 	if err := a.init(); err != nil {
 		return nil, err
 	}
+	if set.offsets != nil {
+		return a, set.spanned(ctx, a, read)
+	}
 	if !set.Type.ends() {
 		return a, nil
 	}
-	if len(set.Dims) != 1 {
+	if a.row != a.Elem {
 		return nil, fmt.Errorf("its rows have the shape %v: of values of any length only one in a row can be read", set.Dims[1:])
 	}
 	r := &refs{}
-	err = a.each(ctx, read, func(row int64, b []byte) error {
+	err = a.each(ctx, read, 0, a.Dims[0], func(row int64, b []byte) error {
 		object, offset, size, err := set.Ref(b[set.Type.At : set.Type.At+set.Type.Size])
 		if err == nil && size > driver.MaxArrayBytes {
 			err = fmt.Errorf("%d bytes are more than the limit of %d", size, int64(driver.MaxArrayBytes))
@@ -242,8 +259,9 @@ func (s *Source) field(ctx context.Context, k int, w wanted, set *Set, read Read
 	if set.Type.ends() {
 		stats = &driver.FieldStats{MinBytes: 1 << 62, Sizes: map[int64]int64{}}
 		for i := range s.files {
-			for _, n := range s.files[i].arrays[k].values.size {
-				n := int64(n)
+			a := s.files[i].arrays[k]
+			for r := range a.records() {
+				n := a.valueBytes(r, &set.Type)
 				longest = max(longest, n)
 				stats.Count++
 				stats.Bytes += n
@@ -280,20 +298,20 @@ func (s *Source) field(ctx context.Context, k int, w wanted, set *Set, read Read
 // says; and, of masks, whether they need two bytes.
 func (s *Source) look(ctx context.Context, k int, name string, t *Type, read Reader) (driver.Kind, driver.DType, error) {
 	kind, mask := driver.Kind(""), driver.Uint8
-	if t.Class == VarText || t.Class == VarList && t.DType != driver.Uint8 {
+	if t.Class == VarText || t.Class == VarList && t.DType != driver.Uint8 || t.Rows && t.Size > 1 {
 		return kind, mask, nil
 	}
 	left := lookAt
 	for i := range s.files {
-		r := s.files[i].arrays[k].values
-		for row := int64(0); row < int64(len(r.size)) && left > 0; row++ {
-			object, offset, size := r.at(row)
+		a := s.files[i].arrays[k]
+		for row := int64(0); row < a.records() && left > 0; row++ {
+			size := a.valueBytes(row, t)
 			if size == 0 {
 				continue
 			}
 			left--
-			head := make([]byte, min(size, 64<<10))
-			if err := read(ctx, object, head, offset); err != nil {
+			head, err := a.head(ctx, read, row, min(size, 64<<10))
+			if err != nil {
 				return "", "", err
 			}
 			if info, err := imagefile.Probe(head); err == nil && info.Precision > 8 {
@@ -315,7 +333,7 @@ func (s *Source) keep(ctx context.Context, read Reader) error {
 	var total int64
 	bytes := make([]int64, len(s.fields))
 	for k, f := range s.fields {
-		if f.typ.ends() {
+		if f.typ.refers() {
 			continue
 		}
 		decoded := false
@@ -341,7 +359,7 @@ func (s *Source) keep(ctx context.Context, read Reader) error {
 			if err != nil {
 				return err
 			}
-			err = a.each(ctx, read, func(row int64, b []byte) error {
+			err = a.each(ctx, read, 0, a.Dims[0], func(row int64, b []byte) error {
 				copy(room[row*a.row:], b)
 				return nil
 			})
@@ -436,254 +454,7 @@ func (s *Source) Sizes(k int, ids, sizes []int64) bool {
 	}
 	for n, id := range ids {
 		i, r := s.place(id)
-		_, _, size := s.files[i].arrays[k].values.at(r)
-		sizes[n] = size / from * to
+		sizes[n] = s.files[i].arrays[k].valueBytes(r, &f.typ) / from * to
 	}
 	return true
-}
-
-// Locate implements driver.Source: for each field in their order its values, what it
-// is assembled of, or the chunks that have it.
-func (s *Source) Locate(g *driver.Group) {
-	filelist.Locate(g, &s.info, func(_ int, id int64) {
-		i, r := s.place(id)
-		for k, f := range s.fields {
-			if !g.Wants(k) {
-				continue
-			}
-			a := s.files[i].arrays[k]
-			kind := s.info.Fields[k].Kind
-			direct := int32(-1)
-			if f.direct && kind != driver.KindInt && kind != driver.KindFloat && kind != driver.KindLabel {
-				direct = int32(k)
-			}
-			from := len(g.Extents)
-			if f.typ.ends() {
-				if object, offset, size := a.values.at(r); size > 0 {
-					g.Extents = append(g.Extents, driver.Extent{Object: object, Offset: offset, Size: size, Field: direct})
-				}
-			} else {
-				a.locate(g, r, direct)
-				if f.narrow(a) && len(g.Extents) > from {
-					e := &g.Extents[from]
-					e.Offset, e.Size = e.Offset+f.typ.At, f.typ.Size
-				}
-			}
-			if kind == driver.KindImage || kind == driver.KindMask || kind == driver.KindAudio {
-				for j := from; j < len(g.Extents); j++ {
-					g.Extents[j].Tail, g.Extents[j].Field = true, -1
-				}
-			}
-		}
-	})
-}
-
-// narrow says whether only some bytes of a row are read: a member of its one element.
-func (f *field) narrow(a *Array) bool {
-	return f.count == 1 && f.typ.Size != f.elem && a.Held == nil && !a.decoded()
-}
-
-// Parse implements driver.Source.
-func (s *Source) Parse(g *driver.Group) error {
-	p := parser{s: s, g: g}
-	for k, id := range g.IDs {
-		rec := &g.Records[k]
-		if rec.Err != nil || id < 0 || id >= s.info.Len {
-			continue
-		}
-		i, r := s.place(id)
-		extents, parts := g.Of(k)
-		for n := range s.fields {
-			if !g.Wants(n) {
-				continue
-			}
-			a := s.files[i].arrays[n]
-			used, err := p.field(k, n, a, r, extents, parts)
-			if err != nil {
-				var me *memoryError
-				var ce *codec.MemoryError
-				if errors.As(err, &me) || errors.As(err, &ce) {
-					return err
-				}
-				rec.Err = fmt.Errorf("%s, field %q: %w", s.Name(id), s.info.Fields[n].Name, err)
-				break
-			}
-			extents, parts = extents[used:], parts[used:]
-		}
-	}
-	return nil
-}
-
-// scratch is memory of the source for a chunk on its way to a row. Who has one never
-// waits for another one, only for chunks that are being decoded by others who have
-// one, too.
-type scratch struct {
-	mem  []byte
-	used int
-}
-
-// take gives n bytes of it.
-func (c *scratch) take(n int) ([]byte, error) {
-	if n < 0 || n > len(c.mem)-c.used {
-		return nil, &codec.MemoryError{Err: fmt.Errorf("a step takes %d bytes, there are %d", n, len(c.mem)-c.used)}
-	}
-	b := c.mem[c.used : c.used+n : c.used+n]
-	c.used += (n + 63) &^ 63
-	return b, nil
-}
-
-const (
-	// scratchBytes is what all scratch together may have beside the first.
-	scratchBytes = 128 << 20
-	// largestScratch is what one may have.
-	largestScratch = 1 << 30
-)
-
-// makeScratch takes the memory that putting rows together needs.
-func (s *Source) makeScratch() error {
-	need := int64(0)
-	for k, f := range s.fields {
-		if f.typ.ends() {
-			continue
-		}
-		for _, file := range s.files {
-			a := file.arrays[k]
-			n := a.scratch()
-			if f.typ.Size != f.elem {
-				n += (a.row + 63) &^ 63
-			}
-			need = max(need, n)
-		}
-	}
-	if need == 0 {
-		return nil
-	}
-	if need > largestScratch {
-		return fmt.Errorf("%s: decoding its chunks takes %d bytes, the limit is %d: write it with smaller chunks", s.info.URL, need, int64(largestScratch))
-	}
-	count := max(min(int64(runtime.GOMAXPROCS(0))+1, scratchBytes/need), 1)
-	mem, err := s.mem.Take(count * need)
-	if err != nil {
-		return err
-	}
-	s.held += count * need
-	s.scratch = make(chan *scratch, count)
-	for i := range count {
-		s.scratch <- &scratch{mem: mem[i*need : (i+1)*need]}
-	}
-	return nil
-}
-
-// parser makes the values of a group.
-type parser struct {
-	s *Source
-	g *driver.Group
-}
-
-// field makes the value of a field. It returns how many extents it had.
-func (p *parser) field(k, n int, a *Array, r int64, extents []driver.Extent, parts [][]byte) (int, error) {
-	s, g, f := p.s, p.g, p.s.fields[n]
-	switch {
-	case f.typ.ends():
-		if _, _, size := a.values.at(r); size == 0 {
-			return 0, s.value(g, k, n, nil, false)
-		}
-		return 1, s.value(g, k, n, parts[0], false)
-	case a.Held != nil: // which lives as long as the source
-		return 0, s.value(g, k, n, a.Held[r*a.row:(r+1)*a.row], false)
-	case a.Chunk == nil && a.Whole.Size > 0:
-		return 1, s.value(g, k, n, parts[0], false)
-	case a.Chunk != nil && !a.decoded() && a.parts == 1 && (a.slice == a.row || f.narrow(a)):
-		if first, _ := a.chunks(r); len(parts) > 0 {
-			if _, ok := a.Find(first); ok {
-				return 1, s.value(g, k, n, parts[0], false)
-			}
-		}
-	}
-	// The row is put together.
-	var c *scratch
-	gather := f.typ.Size != f.elem
-	if gather || a.decoded() {
-		c = <-s.scratch
-		c.used = 0
-		defer func() { s.scratch <- c }()
-	}
-	var raw []byte
-	var err error
-	if gather {
-		raw, err = c.take(int(a.row))
-	} else {
-		raw, err = s.take(g, k, n, a.row, f.plain())
-	}
-	if err != nil {
-		return 0, err
-	}
-	used := 0
-	if a.Chunk == nil {
-		a.copy(raw, nil)
-	} else if used, err = a.assembled(raw, r, parts, c); err != nil {
-		return 0, err
-	}
-	return used, s.value(g, k, n, raw, true)
-}
-
-// assembled puts row r together of the chunks that it lies in, and says how many of
-// them were written.
-func (a *Array) assembled(dst []byte, r int64, parts [][]byte, c *scratch) (int, error) {
-	first, at := a.chunks(r)
-	used := 0
-	for n := range a.parts {
-		place, ok := a.Find(first + n)
-		if !ok {
-			a.assemble(dst, n, nil)
-			continue
-		}
-		src := parts[used]
-		used++
-		if !a.decoded() {
-			a.assemble(dst, n, src)
-			continue
-		}
-		if err := a.part(dst, first+n, n, at, place, src, c); err != nil {
-			return 0, err
-		}
-	}
-	return used, nil
-}
-
-// part decodes chunk n, the part-th of a row, and copies what it has of the row.
-func (a *Array) part(dst []byte, n, part, at int64, place Place, src []byte, c *scratch) error {
-	before := c.used
-	defer func() { c.used = before }()
-	decode := func(to []byte) error {
-		err := a.decode(to, src, place.Mask, c.take)
-		var me *codec.MemoryError
-		if err == nil || errors.As(err, &me) {
-			return err
-		}
-		return a.wrong(n, place, err)
-	}
-	if a.cache == nil && a.parts == 1 && a.row == a.chunk {
-		return decode(dst)
-	}
-	if a.cache != nil {
-		slot, err := a.cache.get(a, n, decode)
-		if err != nil {
-			return err
-		}
-		if slot != nil {
-			a.assemble(dst, part, slot.mem[at*a.slice:(at+1)*a.slice])
-			a.cache.put(slot)
-			return nil
-		}
-	}
-	chunk, err := c.take(int(a.chunk))
-	if err != nil {
-		return err
-	}
-	if err := decode(chunk); err != nil {
-		return err
-	}
-	a.assemble(dst, part, chunk[at*a.slice:(at+1)*a.slice])
-	return nil
 }

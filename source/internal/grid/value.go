@@ -24,7 +24,7 @@ const (
 	Opaque         // Size bytes
 	VarText        // text of any length, wherever Ref says
 	VarBytes       // bytes of any length
-	VarList        // lists of numbers of any length
+	VarList        // lists of numbers of any length: where Ref says, or Rows
 )
 
 // Type says what of a stored element is a value, and how to read it.
@@ -43,6 +43,9 @@ type Type struct {
 	Blanks, Zero bool
 	// Names are those of the numbers from 0 on, nil where they have none.
 	Names []string
+	// Rows says that the lists are rows of the array, one behind the other: another array
+	// says how many are a record.
+	Rows bool
 }
 
 // String names a type for messages.
@@ -60,6 +63,9 @@ func (t *Type) String() string {
 
 // ends says whether values have any length.
 func (t *Type) ends() bool { return t.Class >= VarText }
+
+// refers says whether elements lead to values that lie elsewhere.
+func (t *Type) refers() bool { return t.ends() && !t.Rows }
 
 // field is a field of the records.
 type field struct {
@@ -108,7 +114,7 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 	} else if f.n != 1 {
 		return out, fmt.Errorf("it has %d values of %s in a row: only one can be read", f.n, t)
 	}
-	if t.ends() && f.count != 1 {
+	if t.refers() && f.count != 1 {
 		return out, fmt.Errorf("it has %d values of any length in a row: only one can be read", f.count)
 	}
 	if !t.ends() {
@@ -139,7 +145,7 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 		return out, fmt.Errorf("it cannot be %s: %w; its type is %s of shape %v, which is read as %s", f.kind, err, t, f.shape, guess)
 	}
 	// Bytes of any length are those of a file: an image, a sound.
-	blob := !number || t.Class == VarList && f.dtype == dtype.U8 || t.Class == Number && f.dtype == dtype.U8 && f.n > 1
+	blob := !number || t.Class == VarList && f.dtype == dtype.U8 && len(f.shape) == 0 || t.Class == Number && f.dtype == dtype.U8 && f.n > 1
 	switch f.kind {
 	case driver.KindArray, driver.KindRagged:
 		if !number {
@@ -155,7 +161,7 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 		}
 		out.DType, out.Shape = t.DType, f.shape
 		if f.kind == driver.KindRagged {
-			if out.Shape = nil; t.Class == Number {
+			if t.Class == Number {
 				out.Shape = f.shape[1:] // all are equally long
 			}
 		}
@@ -171,7 +177,7 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 		}
 		return out, nil
 	case driver.KindMultiLabel, driver.KindTokens:
-		if !whole || len(f.shape) > 1 || t.Class == Number && len(f.shape) != 1 {
+		if axes := len(f.shape); !whole || axes != 1 && t.Class == Number || axes > 0 && t.Class == VarList {
 			return fail(errors.New("it has no lists of whole numbers"))
 		}
 		if f.kind == driver.KindMultiLabel {
@@ -180,7 +186,7 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 			out.DType = driver.Uint16
 		}
 	case driver.KindText, driver.KindJSON:
-		if number {
+		if number && !(blob && t.Class == VarList) {
 			return fail(errors.New("it has numbers"))
 		}
 	case driver.KindBytes, driver.KindAudio:
@@ -215,7 +221,7 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 	order := !t.Big || !number || f.dtype.Size() == 1
 	converted := f.kind == driver.KindMultiLabel || f.kind == driver.KindTokens
 	converted = converted && f.made() != f.dtype
-	f.direct = order && !converted && !f.planes && t.Class != UCS4 && t.Class != Text && (t.ends() || t.At == 0 && t.Size == elem)
+	f.direct = order && !converted && !f.planes && t.Class != UCS4 && t.Class != Text && (t.refers() || t.At == 0 && t.Size == elem)
 	return out, nil
 }
 
@@ -284,13 +290,17 @@ func (e *memoryError) Unwrap() error { return e.err }
 func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error {
 	f, v := s.fields[i], &g.Records[k].Values[i]
 	t := &f.typ
-	if !t.ends() && f.elem != t.Size && int64(len(raw)) != f.out {
+	if (t.Rows || !t.ends() && int64(len(raw)) != f.out) && f.elem != t.Size {
 		// Values of some bytes of each element.
-		b, err := s.take(g, k, i, f.out, f.plain())
+		count := f.count
+		if t.Rows {
+			count = int64(len(raw)) / f.elem
+		}
+		b, err := s.take(g, k, i, count*t.Size, f.plain())
 		if err != nil {
 			return err
 		}
-		for n := range f.count {
+		for n := range count {
 			copy(b[n*t.Size:(n+1)*t.Size], raw[n*f.elem+t.At:])
 		}
 		raw, fresh = b, true
