@@ -5,6 +5,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/voxels"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -35,6 +36,9 @@ type fieldIndex struct {
 	off     []uint32
 	varies  bool
 	picture bool
+	// volume says that values are volumes; voxels is how.
+	volume bool
+	voxels voxels.Array
 	// tail says that who decodes a value looks behind it.
 	tail bool
 	// side is what stands beside a picture.
@@ -69,6 +73,9 @@ func newFieldIndexes(sch *schema) []fieldIndex {
 			field: i, leaf: leaf, unit: sch.leaves[leaf].Width, varies: sch.leaves[leaf].OffsetWidth > 0,
 			number: sch.number(leaf), float: f.Kind == driver.KindFloat, picture: f.picture(),
 			tail: f.Kind == driver.KindFrames,
+		}
+		if x.volume = f.Kind == driver.KindVolume; x.volume {
+			x.voxels = voxels.Of(f.Shape, f.DType)
 		}
 		if im := f.Stats.Images; x.picture {
 			lo, hi := codecRange(im)

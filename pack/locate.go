@@ -50,6 +50,12 @@ func (r *Reader) locate(g *driver.Group, k int, row int64) {
 		e := driver.Extent{
 			Object: int64(ref.shard), Offset: ref.offset + int64(r.x.base[at]) + from*x.unit, Size: (to - from) * x.unit, Field: int32(i), Tail: x.tail,
 		}
+		if box, ok := x.part(g, k); ok {
+			if r.locatePart(g, k, x, &box, e); g.Records[k].Err != nil {
+				return
+			}
+			continue
+		}
 		if x.picture {
 			// Decoders of files read ahead of what they use.
 			e.Field, e.Tail = -1, driver.Codec(x.side[sideCodec].num.at(row)) < driver.CodecRaw
@@ -130,9 +136,20 @@ func (r *Reader) Parse(g *driver.Group) error {
 			if c < 0 {
 				c = r.find.chunk(row)
 			}
-			if held := r.x.held[c*len(r.x.fields)+i]; held != nil {
+			held := r.x.held[c*len(r.x.fields)+i]
+			if held != nil {
 				from, to := x.units(c, row, r.find.first[c])
-				v.Bytes = held[from*x.unit : to*x.unit]
+				held = held[from*x.unit : to*x.unit]
+			}
+			if box, ok := x.part(g, k); ok {
+				var err error
+				if next, err = r.parsePart(g, k, x, &box, held, next); err != nil {
+					return err
+				}
+				continue
+			}
+			if held != nil {
+				v.Bytes = held
 				continue
 			}
 			v.Bytes = g.Bytes[next]

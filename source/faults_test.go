@@ -22,7 +22,7 @@ func TestPackFaults(t *testing.T) {
 		for _, verify := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/verify=%v", images, verify), func(t *testing.T) {
 				drivertest.Faults(t, localstore.New(p), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-					return packsource.Open(ctx, "test", st, &packsource.Options{VerifyChunks: verify})
+					return packsource.Open(ctx, "test", st, &packsource.Options{ReadOptions: pack.ReadOptions{VerifyChunks: verify}})
 				})
 			})
 		}

@@ -24,7 +24,6 @@ import (
 	"github.com/stokerdata/stoker/source/mdssource"
 	"github.com/stokerdata/stoker/source/npysource"
 	"github.com/stokerdata/stoker/source/npzsource"
-	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/source/pairsource"
 	"github.com/stokerdata/stoker/source/parquetsource"
 	"github.com/stokerdata/stoker/source/pathsource"
@@ -94,9 +93,7 @@ func archives(name string, isName func(string) bool, isFile func(context.Context
 func formats() []format {
 	var look listing
 	return slices.Concat([]format{
-		{name: "pack", match: isPack, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-			return packsource.Open(ctx, rawURL, st, &packsource.Options{VerifyChunks: opt.VerifyChunks, Listing: opt.looked})
-		}},
+		{name: "pack", match: isPack, params: volumeParams, open: openPack},
 		{name: "spool", own: true, match: func(ctx context.Context, st store.Store, isDir bool) bool {
 			return !isDir && spoolsource.IsFile(ctx, st)
 		},

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/source/pairsource"
 	"github.com/stokerdata/stoker/source/volumesource"
 	"github.com/stokerdata/stoker/store"
@@ -50,21 +52,40 @@ func volumes() []format {
 func openVolumes(name string) func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 	return func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 		to := &volumesource.Options{Format: name, Threads: opt.Threads, Names: opt.shards, Fields: opt.pairs}
-		for name, size := range map[string]*[3]int{"patch": &to.Patch, "stride": &to.Stride} {
-			text, ok := opt.params[name]
-			if !ok {
-				continue
-			}
-			var err error
-			if *size, err = volumesource.ParseSize(text); err != nil {
-				return nil, fmt.Errorf("%s=%w", name, err)
-			}
-		}
-		if to.Patch == [3]int{} && to.Stride != [3]int{} {
-			return nil, errors.New("stride is how far patches are apart: say their size, too, with patch=64x64x64")
+		var err error
+		if to.Patch, to.Stride, err = patchOf(opt); err != nil {
+			return nil, err
 		}
 		return volumesource.Open(ctx, rawURL, st, to)
 	}
+}
+
+// patchOf is the size of patches, and how far they are apart, that a URL says.
+func patchOf(opt *Options) (patch, stride [3]int, err error) {
+	for name, size := range map[string]*[3]int{"patch": &patch, "stride": &stride} {
+		text, ok := opt.params[name]
+		if !ok {
+			continue
+		}
+		if *size, err = volumesource.ParseSize(text); err != nil {
+			return patch, stride, fmt.Errorf("%s=%w", name, err)
+		}
+	}
+	if patch == [3]int{} && stride != [3]int{} {
+		err = errors.New("stride is how far patches are apart: say their size, too, with patch=64x64x64")
+	}
+	return patch, stride, err
+}
+
+// openPack opens a pack, whose volumes can be cut into patches.
+func openPack(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+	patch, stride, err := patchOf(opt)
+	if err != nil {
+		return nil, err
+	}
+	return packsource.Open(ctx, rawURL, st, &packsource.Options{
+		ReadOptions: pack.ReadOptions{VerifyChunks: opt.VerifyChunks, Listing: opt.looked}, Patch: patch, Stride: stride,
+	})
 }
 
 // ofVolumes says whether the fields of pairs are volumes.

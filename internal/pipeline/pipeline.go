@@ -138,7 +138,9 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 			return nil, err
 		}
 	}
-	if cfg.Order != OrderClient { // where a record may come twice, each time with its own part
+	// A client may want a record twice, each time with another part, and an order by windows
+	// reads whole chunks.
+	if cfg.Order != OrderClient && cfg.Window <= 0 {
 		p.src, p.cut = kind.CutVolumes(p.src, &kind.Request{Outputs: cfg.Outputs, Fields: cfg.Fields}, cfg.Seed)
 	}
 	driver.SeedOf(p.src, cfg.Seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import nibabel
@@ -62,3 +63,38 @@ def test_patches(tmp_path: Path) -> None:
         next(iter(stoker.Loader(f"{tmp_path}?patch=100", batch_size=1)))
     with pytest.raises(stoker.ConfigError, match=r"\?patch=64x64x64"):
         next(iter(stoker.Loader(tmp_path, batch_size=1)))
+
+
+def test_parts_of_a_pack_of_any_size(tmp_path: Path, binary: str) -> None:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for i in range(5):
+        write(folder, f"{i}.nii", i, (104, 100, 60), "int16")
+    subprocess.run([binary, "pack", str(folder), str(tmp_path / "packed")], check=True, capture_output=True)
+    whole = [np.asanyarray(nibabel.load(p).dataobj).T for p in sorted(folder.iterdir())]
+    orders: list[dict[str, object]] = [{}, {"shuffle": True}, {"shuffle": "window:2"}]
+    for size, order in zip([16, (48, 90, 100), (60, 1, 104)], orders, strict=True):
+        fields = {"volume": [stoker.RandSpatialCrop(size)]}
+        seen = {}
+        for at in (folder, tmp_path / "packed"):
+            for batch in stoker.Loader(at, batch_size=2, fields=fields, seed=3, **order):
+                for row, record in zip(batch.volume, batch.index.tolist(), strict=True):
+                    assert np.array_equal(seen.setdefault(record, row.copy()), row)
+                    assert row.tobytes()[:32] in whole[record].tobytes()
+        assert len(seen) == 5
+
+
+def test_patches_of_a_pack(tmp_path: Path, binary: str) -> None:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for i in range(3):
+        write(folder, f"{i}.nii", i, (14, 13, 12), "uint16")
+    subprocess.run([binary, "pack", str(folder), str(tmp_path / "packed")], check=True, capture_output=True)
+    for query in ("patch=6", "patch=4x5x14&stride=3x4x1"):
+        places = (folder, tmp_path / "packed")
+        a, b = (list(stoker.Loader(f"{at}?{query}", batch_size=4, shuffle=True, seed=5)) for at in places)
+        assert len(a) == len(b) > 2
+        for x, y in zip(a, b, strict=True):
+            assert x.index.tolist() == y.index.tolist()
+            for name in ("volume", "affine", "origin"):
+                assert np.array_equal(x[name], y[name]), name

@@ -11,7 +11,12 @@ import (
 )
 
 // Options change how a pack is read. Nil means the defaults.
-type Options = pack.ReadOptions
+type Options struct {
+	pack.ReadOptions
+	// Patch cuts volumes into patches of that size, z, y and x, each of which is a record;
+	// zero leaves them whole. Stride is how far patches are apart, Patch by default.
+	Patch, Stride [3]int
+}
 
 // Open opens the pack that st holds.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
@@ -20,15 +25,21 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		o = *opt
 	}
 	o.URL = url
-	r, err := pack.OpenStore(ctx, st, &o)
+	r, err := pack.OpenStore(ctx, st, &o.ReadOptions)
 	if err != nil {
 		return nil, err
 	}
-	n := r.Manifest().Options.Augment
-	if n < 2 {
+	var s driver.Source
+	switch n := r.Manifest().Options.Augment; {
+	case n < 2 && o.Patch == [3]int{}:
 		return r, nil
+	case n < 2:
+		s, err = openPatches(r, o.Patch, o.Stride)
+	case o.Patch != [3]int{}:
+		err = errBoth
+	default:
+		s, err = variants.Open(r, n, pack.MergeStats)
 	}
-	s, err := variants.Open(r, n, pack.MergeStats)
 	if err != nil {
 		_ = r.Close() // the refusal is what counts
 		return nil, err

@@ -1,0 +1,75 @@
+package pack
+
+import (
+	"fmt"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Parts of volumes are read without the rest: their voxels lie in a chunk as they are. So one
+// pack serves crops of any size.
+
+// leastCut is the size of volumes from which on only a part of one is read: a smaller one
+// takes no longer as a whole.
+const leastCut = 1 << 20
+
+// Cuts implements driver.Cutter.
+func (r *Reader) Cuts(field int) bool {
+	x := &r.x.fields[field]
+	return x.volume && x.unit >= leastCut
+}
+
+// Sides implements driver.Cutter.
+func (r *Reader) Sides(_ int64, field int) [3]int { return r.x.fields[field].voxels.Sides }
+
+// part is what is wanted of a volume of record k, false for all of it.
+func (x *fieldIndex) part(g *driver.Group, k int) (driver.Box, bool) {
+	if !x.volume || g.Box == nil {
+		return driver.Box{}, false
+	}
+	return g.Box(k, x.field)
+}
+
+// locatePart appends where a part of a volume lies that begins at an offset of an object.
+func (r *Reader) locatePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, e driver.Extent) {
+	if !x.voxels.Inside(box) {
+		g.Records[k].Err = fmt.Errorf("internal error: the part %v of a volume of %v voxels", *box, x.voxels.Sides)
+		return
+	}
+	from, begin := e.Offset, len(g.Extents)
+	e.Field = -1
+	x.voxels.Runs(box, func(offset, size int64) {
+		e.Offset, e.Size = from+offset, size
+		g.Extents = append(g.Extents, e)
+	})
+	if len(g.Extents) == begin+1 && e.Size == x.voxels.Bytes(box) {
+		g.Extents[begin].Field = int32(x.field)
+	}
+}
+
+// parsePart makes the value of a part of the bytes from place next on, and returns what is
+// behind them.
+func (r *Reader) parsePart(g *driver.Group, k int, x *fieldIndex, box *driver.Box, held []byte, next int32) (int32, error) {
+	v := &g.Records[k].Values[x.field]
+	v.Depth, v.Height, v.Width = int32(box.Size[0]), int32(box.Size[1]), int32(box.Size[2])
+	var runs [][]byte
+	x.voxels.Runs(box, func(offset, size int64) {
+		if held != nil {
+			runs = append(runs, held[offset:offset+size])
+		} else {
+			runs = append(runs, g.Bytes[next])
+			next++
+		}
+	})
+	bytes := x.voxels.Bytes(box)
+	if len(runs) == 1 && int64(len(runs[0])) == bytes {
+		v.Bytes = runs[0]
+		return next, nil
+	}
+	to, err := g.Take(k, x.field, bytes)
+	if err != nil {
+		return next, fmt.Errorf("no memory for the %d bytes of %s: %w", bytes, r.Name(g.IDs[k]), err)
+	}
+	v.Bytes = to
+	return next, x.voxels.Cut(to, box, runs)
+}
