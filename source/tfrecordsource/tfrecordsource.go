@@ -29,6 +29,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/internal/inorder"
+	"github.com/stokerdata/stoker/source/internal/remembered"
 	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/store"
@@ -167,15 +168,16 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
 	}
 	files := make([]file, list.Len())
-	lim := inorder.NewLimits()
 	var columns []tablesource.Column
 	if opt != nil {
 		columns = opt.Columns
 	}
+	l := &looks{list: list, lim: inorder.NewLimits(), columns: columns, known: remembered.New(list, "tfrecord", tablesource.Query(columns))}
 	err = parallel(ctx, threads, len(files), func(ctx context.Context, i int) (err error) {
-		files[i], err = look(ctx, list, i, lim, columns)
+		files[i], err = l.file(ctx, i)
 		return err
 	})
+	l.known.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +233,17 @@ type file struct {
 	seen *seen
 }
 
-// look goes through one file.
-func look(ctx context.Context, list *filelist.List, i int, lim *inorder.Limits, columns []tablesource.Column) (f file, err error) {
+// looks is what files are gone through with.
+type looks struct {
+	list    *filelist.List
+	lim     *inorder.Limits
+	columns []tablesource.Column
+	known   *remembered.Files
+}
+
+// file goes through one file, unless it is known already.
+func (l *looks) file(ctx context.Context, i int) (f file, err error) {
+	list := l.list
 	o, err := list.Open(ctx, i)
 	if err != nil {
 		return f, err
@@ -242,17 +253,24 @@ func look(ctx context.Context, list *filelist.List, i int, lim *inorder.Limits, 
 		return f, err
 	}
 	if f.Format != stream.Plain {
-		rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f.Format, 0)
+		if known, ok := l.recall(ctx, i, f.Format); ok {
+			return known, store.Check(ctx, o)
+		}
+		rd, err := l.lim.Scan(ctx, o.ReadAt, o.Size(), f.Format, 0)
 		if err != nil {
 			return f, err
 		}
 		defer rd.Close()
-		f.seen = newSeen(columns)
+		f.seen = newSeen(l.columns)
 		if f.sizes, err = scanStream(ctx, rd, f.seen); err != nil {
 			return f, inorder.Placed(list.Path(i), err)
 		}
 		f.File = rd.File()
-		return f, store.Check(ctx, o)
+		if err := store.Check(ctx, o); err != nil {
+			return f, err
+		}
+		l.remember(ctx, i, &f)
+		return f, nil
 	}
 	f.offsets, err = scan(ctx, store.ReaderAt(ctx, o), list.Size(i))
 	var d *damage

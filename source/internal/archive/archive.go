@@ -24,6 +24,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/internal/inorder"
+	"github.com/stokerdata/stoker/source/internal/remembered"
 	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/store"
 )
@@ -143,6 +144,8 @@ func Open(ctx context.Context, url string, st store.Store, format *Format, opt *
 func (s *Source) scan(ctx context.Context, threads int) error {
 	s.tables = make([]*Table, s.list.Len())
 	files, lim := make([]inorder.File, s.list.Len()), inorder.NewLimits()
+	known := remembered.New(s.list, s.format.Name)
+	defer known.Close()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
 	for i := range s.tables {
@@ -163,7 +166,11 @@ func (s *Source) scan(ctx context.Context, threads int) error {
 			where := ", byte %d"
 			if files[i].Format, err = s.compressed(gctx, o); err == nil && files[i].Format != stream.Plain {
 				where += ", decompressed"
-				files[i], err = s.scanStream(gctx, o, lim, files[i].Format, t, add)
+				if !recall(gctx, known, i, o.Size(), t, &files[i]) {
+					if files[i], err = s.scanStream(gctx, o, lim, files[i].Format, t, add); err == nil && store.Check(gctx, o) == nil {
+						remember(gctx, known, i, t, &files[i])
+					}
+				}
 			} else if err == nil {
 				err = s.format.Scan(gctx, store.ReaderAt(gctx, o), o.Size(), add)
 			}

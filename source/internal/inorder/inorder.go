@@ -41,6 +41,20 @@ type File struct {
 	Window int64
 }
 
+// Check says whether what is known of a file of a size can be so.
+func (f *File) Check(size int64) error {
+	bad := f.Records < 0 || f.Records > 0 && (len(f.Places) == 0 || f.Places[0].Record != 0) || f.Window < 0 || f.Window > stream.MaxWindow
+	last := Place{Record: -1}
+	for _, p := range f.Places {
+		bad = bad || p.Record <= last.Record || p.At < last.At || p.At >= size || p.Skip < 0 || p.Pos < last.Pos || p.Skip > p.Pos
+		last = p
+	}
+	if bad || last.Record > f.Records {
+		return errors.New("its places make no sense")
+	}
+	return nil
+}
+
 // Plain appends a place of a file that is not compressed, when the last one is far
 // enough away.
 func (f *File) Plain(record, at int64) {

@@ -20,6 +20,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/source/internal/inorder"
+	"github.com/stokerdata/stoker/source/internal/remembered"
 	"github.com/stokerdata/stoker/source/internal/stream"
 	"github.com/stokerdata/stoker/source/internal/typed"
 	"github.com/stokerdata/stoker/source/tablesource"
@@ -121,6 +122,8 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 	if s.info.Len == 0 {
 		return nil, fmt.Errorf("%s has no records", set.List.Store)
 	}
+	known := remembered.New(set.List, slices.Concat([]string{set.Format, tablesource.Query(set.Wanted)}, set.Columns)...)
+	defer known.Close()
 	threads := runtime.GOMAXPROCS(0)
 	looks := make(chan *looker, threads)
 	for range threads {
@@ -133,7 +136,7 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 		g.Go(func() error {
 			l := <-looks
 			defer func() { looks <- l }()
-			return l.shard(gctx, i, lim)
+			return l.shard(gctx, i, lim, known)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -196,7 +199,7 @@ func (l *looker) look(i, k int) error {
 }
 
 // shard goes through a file.
-func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits) error {
+func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits, known *remembered.Files) error {
 	list, f := l.s.set.List, &l.s.shards[i]
 	o, err := list.Open(ctx, i)
 	if err != nil {
@@ -208,23 +211,19 @@ func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits) error {
 		return err
 	}
 	if l.s.set.Framed && isFramed(head) {
-		if err := l.framed(ctx, i, o, head, lim); err != nil {
-			return inorder.Placed(list.Path(i), err)
-		}
-		return store.Check(ctx, o)
+		return l.once(ctx, i, o, known, func(l *looker) error { return l.framed(ctx, i, o, head, lim) })
 	}
 	// The number of records is what the index says, and not the mark of a compressed
 	// stream, unless it is one of them.
 	if f.Format = stream.Detect(head[:min(len(head), stream.HeadBytes)]); f.Format != stream.Plain && (len(head) < 4 || int64(binary.LittleEndian.Uint32(head)) != l.s.set.Records[i]) {
-		rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f.Format, 0)
-		if err != nil {
-			return err
-		}
-		defer rd.Close()
-		if err := l.stream(ctx, i, rd); err != nil {
-			return inorder.Placed(list.Path(i), err)
-		}
-		return store.Check(ctx, o)
+		return l.once(ctx, i, o, known, func(l *looker) error {
+			rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f.Format, 0)
+			if err != nil {
+				return err
+			}
+			defer rd.Close()
+			return l.stream(ctx, i, rd)
+		})
 	}
 	f.Format = stream.Plain
 	n := l.s.set.Records[i]

@@ -1,0 +1,83 @@
+package tarsource
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/source/drivertest"
+)
+
+// A compressed file that was gone through once is not gone through again, as long as it is
+// the same file.
+func TestKnownFiles(t *testing.T) {
+	t.Setenv(cache.Variable, t.TempDir())
+	rng := rand.New(rand.NewPCG(1, 2))
+	var members []member
+	for i := range 60 {
+		b := make([]byte, 30_000)
+		for k := range b {
+			b[k] = byte(rng.Uint32())
+		}
+		members = append(members, member{fmt.Sprintf("%03d.bin", i), b}, member{fmt.Sprintf("%03d.cls", i), fmt.Append(nil, i%7)})
+	}
+	plain := pack(t, members...)
+	uncompressed, err := open(t, put(t, plain), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer uncompressed.Close()
+	for name, b := range map[string][]byte{"x.tar.gz": gz(t, plain, 400_000), "x.tar.zst": zst(t, plain, 400_000)} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				s, err := open(t, path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, uncompressed, s)
+				s.Close()
+			}
+			drivertest.Run(t, opener(path))
+			// With the time put back, nobody looks at what is in it; with another one, all do.
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			damaged := append([]byte(nil), b...)
+			clear(damaged[len(b)/2:][:1000])
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Write(damaged); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+			s, err := open(t, path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			if err := os.Chtimes(path, time.Now(), info.ModTime().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := open(t, path, nil); err == nil {
+				s.Close()
+				t.Error("a file that was changed is not gone through")
+			}
+		})
+	}
+}
