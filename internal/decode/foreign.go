@@ -9,7 +9,6 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/imagelib"
 	"github.com/stokerdata/stoker/internal/item"
-	"github.com/stokerdata/stoker/source/driver"
 )
 
 // loadForeign loads an image that a library decodes which may be missing.
@@ -18,7 +17,7 @@ func (d *Decoder) loadForeign(r *Request, info *imagefile.Info) (*picture, error
 		return nil, &cdec.Error{Kind: cdec.ErrUnsupported, Msg: err.Error()}
 	}
 	p := &picture{w: info.Width, h: info.Height, t: item.PixelType{DType: item.U8, Channels: info.Channels}}
-	if info.Codec == driver.CodecJXL && info.Precision > 8 && !r.simple(info.Codec) {
+	if info.Precision > 8 && !r.simple(info.Codec) {
 		p.t.DType = item.U16
 	}
 	var err error

@@ -217,6 +217,13 @@ func probeAVIF(b []byte, info *Info) error {
 		case "ispe":
 			r.uint(4)
 			info.Width, info.Height = side(uint32(r.uint(4))), side(uint32(r.uint(4)))
+		case "av1C":
+			r.uint(2)
+			if b := r.uint(1); b&0x60 == 0x60 {
+				info.Precision = 12
+			} else if b&0x40 != 0 {
+				info.Precision = 10
+			}
 		case "irot":
 			turn = r.uint(1) & 3
 		case "imir":

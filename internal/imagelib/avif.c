@@ -114,10 +114,10 @@ int si_avif(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix
 			rgb_image rgb;
 			memset(&rgb, 0, sizeof rgb);
 			avif.defaults(&rgb, image);
-			rgb.head.depth = 8;
+			rgb.head.depth = 8 * (uint32_t)want->bytes; // to the whole range of which libavif scales
 			rgb.head.format = RGBA;
 			rgb.words[avif.pixels] = (uint64_t)(uintptr_t)pix;
-			const uint32_t row = 4 * want->width;
+			const uint32_t row = 4 * want->width * (uint32_t)want->bytes;
 			memcpy(&rgb.words[avif.pixels + 1], &row, sizeof row);
 			const int converted = avif.convert(image, &rgb);
 			rc = converted ? SI_DAMAGED : SI_OK;

@@ -1,6 +1,6 @@
-// Package imagelib decodes JPEG XL and AVIF by libjxl and libavif, which are loaded when
-// the first such image is met, so that one binary works on machines with and without
-// them. Like cdec it is one of the few packages that import "C" or unsafe.
+// Package imagelib decodes JPEG XL, AVIF and JPEG 2000 by libjxl, libavif and libopenjp2,
+// each of which is loaded when the first such image is met, so that one binary works on
+// machines with and without them. Like cdec it is one of the few packages that import "C" or unsafe.
 //
 // What is given to it is the caller's memory. Encoded bytes may not be mapped files,
 // which can lose pages while they are read.
@@ -61,6 +61,11 @@ var (
 		pattern: []string{"libavif.so*", "libavif-*.so*"}, advice: "apt-get install libavif15 (or a later one), or pip install pillow beside stoker",
 		load: func(path, err *C.char, size C.size_t) C.int { return C.si_load_avif(path, err, size) },
 	}
+	libopenjp2 = &library{
+		what: "JPEG 2000", name: "libopenjp2", names: []string{"libopenjp2.so.7", "libopenjp2.so"},
+		pattern: []string{"libopenjp2.so*", "libopenjp2-*.so*"}, advice: "apt-get install libopenjp2-7, or pip install pillow beside stoker",
+		load: func(path, err *C.char, size C.size_t) C.int { return C.si_load_openjp2(path, err, size) },
+	}
 )
 
 // ready loads the library. What it finds the first time stays.
@@ -111,12 +116,12 @@ func of(codec driver.Codec) *library {
 func Ready(codec driver.Codec) error { return of(codec).ready() }
 
 // Decode decodes an image of width x height pixels to channels of some bytes each, which
-// pix has room for: for JPEG XL 1, 3 or 4 channels of 1 or 2 bytes, for AVIF 4 of one.
+// pix has room for: for JPEG XL 1, 3 or 4 channels, for AVIF 4, each of 1 or 2 bytes.
 func Decode(codec driver.Codec, data []byte, width, height, channels, bytes int, pix []byte) error {
 	if err := Ready(codec); err != nil {
 		return err
 	}
-	if n := int64(width) * int64(height) * int64(channels) * int64(bytes); width < 1 || height < 1 || n < 1 || n > int64(len(pix)) || len(data) == 0 || codec == driver.CodecAVIF && channels*bytes != 4 {
+	if n := int64(width) * int64(height) * int64(channels) * int64(bytes); width < 1 || height < 1 || n < 1 || n > int64(len(pix)) || len(data) == 0 || codec == driver.CodecAVIF && channels != 4 || bytes < 1 || bytes > 2 {
 		return fmt.Errorf("%d x %d pixels of %d x %d bytes in %d", width, height, channels, bytes, len(pix))
 	}
 	shape := C.si_shape{width: C.uint32_t(width), height: C.uint32_t(height), channels: C.int(channels), bytes: C.int(bytes)}
@@ -128,6 +133,10 @@ func Decode(codec driver.Codec, data []byte, width, height, channels, bytes int,
 	} else {
 		rc = C.si_avif(src, C.size_t(len(data)), &shape, to, &text[0], C.size_t(len(text)))
 	}
+	return result(rc, &text)
+}
+
+func result(rc C.int, text *[256]C.char) error {
 	switch rc {
 	case C.SI_OK:
 		return nil
@@ -135,4 +144,19 @@ func Decode(codec driver.Codec, data []byte, width, height, channels, bytes int,
 		return ErrMemory
 	}
 	return errors.New(C.GoString(&text[0]))
+}
+
+// DecodeGray decodes the first rows of a JPEG 2000 of one component, width samples each, to
+// pix, which has room for them: samples as they are, of 1 or 2 bytes, little-endian.
+func DecodeGray(data []byte, width, rows, bytes int, pix []byte) error {
+	if err := libopenjp2.ready(); err != nil {
+		return err
+	}
+	if n := int64(width) * int64(rows) * int64(bytes); width < 1 || rows < 1 || n < 1 || n > int64(len(pix)) || len(data) == 0 || bytes < 1 || bytes > 2 {
+		return fmt.Errorf("%d x %d samples of %d bytes in %d", width, rows, bytes, len(pix))
+	}
+	shape := C.si_shape{width: C.uint32_t(width), height: C.uint32_t(rows), channels: 1, bytes: C.int(bytes)}
+	var text [256]C.char
+	rc := C.si_j2k((*C.uint8_t)(unsafe.SliceData(data)), C.size_t(len(data)), &shape, (*C.uint8_t)(unsafe.SliceData(pix)), &text[0], C.size_t(len(text)))
+	return result(rc, &text)
 }

@@ -1,4 +1,4 @@
-// JPEG XL and AVIF in C: libjxl and libavif, loaded when the program runs.
+// JPEG XL, AVIF and JPEG 2000 in C: libjxl, libavif and libopenjp2, loaded when the program runs.
 #ifndef STOKER_IMAGELIB_H
 #define STOKER_IMAGELIB_H
 
@@ -20,10 +20,13 @@ int si_can_load(void);
 // Load a library from the file at path: SI_OK, or why it cannot be used, in err.
 int si_load_jxl(const char *path, char *err, size_t size);
 int si_load_avif(const char *path, char *err, size_t size);
+int si_load_openjp2(const char *path, char *err, size_t size);
 
 // Decode an image to pix, which has room for it. They hold nothing behind the call.
 int si_jxl(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
-// AVIF becomes RGBA of 8 bits.
+// AVIF becomes RGBA of one or two bytes.
 int si_avif(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
+// Of JPEG 2000 of one component the first rows are given, as they are, in one or two bytes.
+int si_j2k(const uint8_t *data, size_t size, const si_shape *want, uint8_t *pix, char *err, size_t err_size);
 
 #endif

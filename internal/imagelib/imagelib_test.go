@@ -12,7 +12,7 @@ import (
 
 // What is not there is one line that says what to install.
 func TestMissing(t *testing.T) {
-	for _, l := range []*library{libjxl, libavif} {
+	for _, l := range []*library{libjxl, libavif, libopenjp2} {
 		missing := &library{what: l.what, name: l.name, names: []string{"libnothing-" + l.name + ".so.9"}, pattern: l.pattern, advice: l.advice, load: l.load}
 		err := missing.find([]string{t.TempDir()})
 		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), l.name) || !strings.Contains(err.Error(), "apt-get install") || strings.Contains(err.Error(), "\n") {

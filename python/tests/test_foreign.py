@@ -106,6 +106,24 @@ def test_avif(make: Make, binary: str, tmp_path: Path) -> None:
         check(make, binary, root, want, 1)
 
 
+@pytest.mark.parametrize("bits", [10, 12])
+def test_avif_of_more_than_8_bits(make: Make, tmp_path: Path, bits: int) -> None:
+    codecs = pytest.importorskip("imagecodecs")
+    if not codecs.AVIF.available:
+        pytest.skip("imagecodecs has no AVIF")
+    most = 2**bits - 1
+    options = {"level": 100, "bitspersample": bits, "pixelformat": "444"}
+    files = [codecs.avif_encode(picture(3, i, most), **options) for i in range(COUNT)]
+    want = np.stack(order([codecs.avif_decode(b).astype(float) for b in files]))
+    write(tmp_path, files, ".avif")
+    fields = {"image": stoker.Field("image", [stoker.Resize((H, W))], depth=16)}
+    got = read(make, tmp_path, fields=fields)
+    assert got.dtype == np.uint16 and np.abs(got - want * (65535 / most)).max() <= 65535 / most
+    assert len(np.unique(got)) > 256
+    eight = read(make, tmp_path, fields={"image": [stoker.Resize((H, W))]}).astype(float)
+    assert np.abs(eight - want * (255 / most)).max() <= 1.5
+
+
 def test_avif_is_turned_when_asked(make: Make, tmp_path: Path) -> None:
     files, want = [], []
     for orientation in (1, 3, 6, 7):

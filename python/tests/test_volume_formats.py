@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,18 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.encaps import encapsulate, generate_frames
 from pydicom.pixels import apply_modality_lut
-from pydicom.uid import UID, ExplicitVRLittleEndian, ImplicitVRLittleEndian, JPEGBaseline8Bit, RLELossless, generate_uid
+from pydicom.uid import (
+    JPEG2000,
+    UID,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    RLELossless,
+    generate_uid,
+)
 
 import stoker
 
@@ -108,6 +121,20 @@ def jpeg(pixels: np.ndarray) -> bytes:
     return out.getvalue()
 
 
+def packed(pixels: np.ndarray, syntax: UID, stored: int) -> bytes:
+    """Return a frame as a transfer syntax has it."""
+    if syntax == JPEGBaseline8Bit:
+        return jpeg(pixels)
+    codecs = pytest.importorskip("imagecodecs")
+    plain = pixels.view(f"u{pixels.itemsize}") & (2**stored - 1)
+    if syntax in (JPEGLossless, JPEGLosslessSV1):
+        predictor = 1 if syntax == JPEGLosslessSV1 else 2 + stored % 6
+        return bytes(codecs.jpeg8_encode(plain, lossless=True, predictor=predictor, bitspersample=stored))
+    lossless = syntax == JPEG2000Lossless
+    kind = pixels if stored == 8 * pixels.itemsize else plain
+    return bytes(codecs.jpeg2k_encode(kind, level=0 if lossless else 40, reversible=lossless, codecformat="j2k"))
+
+
 def series(folder: Path, seed: int, syntax: UID, signed: bool, stored: int, **more: Any) -> np.ndarray:
     """Write the slices of a series in any order, and return the voxels in that of their places."""
     rng = np.random.default_rng(seed)
@@ -136,8 +163,10 @@ def series(folder: Path, seed: int, syntax: UID, signed: bool, stored: int, **mo
             setattr(d, name, value)
         if syntax == RLELossless:
             d.compress(RLELossless, voxels[z], generate_instance_uid=False)
-        elif syntax == JPEGBaseline8Bit:
-            d.PixelData = encapsulate([jpeg(voxels[z])])
+        elif syntax.is_compressed:
+            frame = packed(voxels[z], syntax, stored)
+            pieces = 3 if k == 2 else 1  # of a frame
+            d.PixelData = encapsulate([frame], fragments_per_frame=pieces, has_bot=pieces == 1)
             d["PixelData"].VR = "OB"
         else:
             d.PixelData = voxels[z].tobytes()
@@ -188,6 +217,40 @@ def test_dicom_as_jpeg(tmp_path: Path) -> None:
     series(signed, 0, JPEGBaseline8Bit, False, 8, PixelRepresentation=1)
     with pytest.raises(stoker.ConfigError, match=r"IM000\d.dcm: its voxels take 8 bits, signed: true"):
         stoker.Loader(str(signed), batch_size=1)
+
+
+@pytest.mark.parametrize("syntax", [JPEGLossless, JPEGLosslessSV1, JPEG2000Lossless])
+@pytest.mark.parametrize(("signed", "stored"), [(False, 8), (False, 12), (True, 16), (False, 16)])
+def test_dicom_without_loss(tmp_path: Path, syntax: UID, signed: bool, stored: int) -> None:
+    folder = tmp_path / "ct"
+    want = series(folder, 7, syntax, signed, stored)
+    got = stoker.Loader(str(folder), batch_size=1)
+    one = next(iter(got)).volume[0]
+    assert one.dtype == want.dtype and np.array_equal(one, want)
+    moves = [stoker.RandSpatialCrop((2, 4, 5))]
+    part = next(iter(stoker.Loader(str(folder), batch_size=1, fields={"volume": moves}))).volume[0]
+    assert any(
+        np.array_equal(part, one[z : z + 2, y : y + 4, x : x + 5]) for z in range(5) for y in range(6) for x in range(8)
+    )
+
+
+def test_dicom_in_lossy_jpeg_2000(tmp_path: Path) -> None:
+    codecs = pytest.importorskip("imagecodecs")
+    want = series(tmp_path / "ct", 3, JPEG2000, False, 12)
+    got = next(iter(stoker.Loader(str(tmp_path / "ct"), batch_size=1))).volume[0]
+    same = np.stack([codecs.jpeg2k_decode(packed(v, JPEG2000, 12)) for v in want])
+    assert np.array_equal(got, same) and not np.array_equal(got, want)
+
+
+def test_a_missing_library_is_one_line(tmp_path: Path, binary: str) -> None:
+    series(tmp_path / "ct", 3, JPEG2000Lossless, False, 12)
+    env = {k: v for k, v in os.environ.items() if k != "STOKER_IMAGE_LIBRARIES"}
+    done = subprocess.run(
+        [binary, "pack", str(tmp_path / "ct"), str(tmp_path / "packed")], capture_output=True, text=True, env=env
+    )
+    if done.returncode == 0:
+        pytest.skip("the system has libopenjp2")
+    assert "JPEG 2000 is decoded by libopenjp2 (its library is not there): apt-get install libopenjp2-7" in done.stderr
 
 
 def test_dicom_in_one_file(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import (
 	"golang.org/x/image/tiff/lzw"
 
 	"github.com/stokerdata/stoker/internal/decode"
+	"github.com/stokerdata/stoker/internal/imagelib"
 	"github.com/stokerdata/stoker/internal/inflate"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/ljpeg"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -184,11 +186,12 @@ func (*jpegCodec) unpack(out, in []byte, width int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if w, h := int(info.Width), int(info.Height); w != width || w*h != len(out) {
-		return 0, fmt.Errorf("it is a JPEG of %d x %d, and a frame has %d x %d voxels", w, h, width, len(out)/width)
+	rows := len(out) / width // the first ones, as many as are wanted
+	if w, h := int(info.Width), int(info.Height); w != width || h < rows {
+		return 0, errSides("JPEG", w, h, width, rows)
 	}
 	v.Width, v.Height = info.Width, info.Height
-	whole := item.Rect{W: info.Width, H: info.Height}
+	whole := item.Rect{W: info.Width, H: int32(rows)}
 	gray := item.PixelType{DType: item.U8, Channels: 1}
 	reqs := []decode.Request{{
 		Value: v, Pixels: gray, Store: gray.Plain(), Dst: out,
@@ -196,6 +199,34 @@ func (*jpegCodec) unpack(out, in []byte, width int) (int, error) {
 	}}
 	d.Run(reqs)
 	return len(out), reqs[0].Err
+}
+
+// errSides says that a frame is not as large as its file says.
+func errSides(what string, w, h, width, rows int) error {
+	return fmt.Errorf("it is a %s of %d x %d, and a frame has %d x %d voxels or more", what, w, h, width, rows)
+}
+
+// losslessCodec is the JPEG Lossless of DICOM, for voxels of size bytes.
+type losslessCodec struct{ size int }
+
+func (c *losslessCodec) unpack(out, in []byte, width int) (int, error) {
+	h, err := ljpeg.Read(in)
+	if err != nil {
+		return 0, err
+	}
+	if rows := len(out) / c.size / width; h.Width != width || h.Height < rows {
+		return 0, errSides("lossless JPEG", h.Width, h.Height, width, rows)
+	}
+	_, err = ljpeg.Decode(out, in, c.size)
+	return len(out), err
+}
+
+// jpeg2000Codec is the JPEG 2000 of DICOM, for voxels of size bytes.
+type jpeg2000Codec struct{ size int }
+
+func (c *jpeg2000Codec) unpack(out, in []byte, width int) (int, error) {
+	// Bytes of a mapped file may go away while C reads them, and those of a copy not.
+	return len(out), imagelib.DecodeGray(bytes.Clone(in), width, len(out)/c.size/width, c.size, out)
 }
 
 // rleCodec is the RLE Lossless of DICOM: the bytes of voxels lie apart, the highest ones

@@ -29,23 +29,34 @@ func isDICOM(b []byte) bool {
 // Transfer syntaxes: how the elements behind the first group, and the voxels, are
 // written.
 const (
-	implicitLittle = "1.2.840.10008.1.2"
-	explicitLittle = "1.2.840.10008.1.2.1"
-	rleLossless    = "1.2.840.10008.1.2.5"
-	jpegBaseline   = "1.2.840.10008.1.2.4.50"
+	implicitLittle    = "1.2.840.10008.1.2"
+	explicitLittle    = "1.2.840.10008.1.2.1"
+	rleLossless       = "1.2.840.10008.1.2.5"
+	jpegBaseline      = "1.2.840.10008.1.2.4.50"
+	jpegLossless      = "1.2.840.10008.1.2.4.57"
+	jpegLosslessFirst = "1.2.840.10008.1.2.4.70"
+	jpeg2000Lossless  = "1.2.840.10008.1.2.4.90"
+	jpeg2000          = "1.2.840.10008.1.2.4.91"
 )
+
+// packedBy are the transfer syntaxes of voxels that are packed, and what unpacks them, of
+// voxels of so many bytes.
+var packedBy = map[string]func(size int) codec{
+	rleLossless:       func(size int) codec { return &rleCodec{size} },
+	jpegBaseline:      func(int) codec { return &jpegCodec{} },
+	jpegLossless:      func(size int) codec { return &losslessCodec{size} },
+	jpegLosslessFirst: func(size int) codec { return &losslessCodec{size} },
+	jpeg2000Lossless:  func(size int) codec { return &jpeg2000Codec{size} },
+	jpeg2000:          func(size int) codec { return &jpeg2000Codec{size} },
+}
 
 // syntaxNames are those that are known and not read.
 var syntaxNames = map[string]string{
 	"1.2.840.10008.1.2.1.99":  "Deflated Explicit VR Little Endian",
 	"1.2.840.10008.1.2.2":     "Explicit VR Big Endian",
 	"1.2.840.10008.1.2.4.51":  "JPEG Extended",
-	"1.2.840.10008.1.2.4.57":  "JPEG Lossless",
-	"1.2.840.10008.1.2.4.70":  "JPEG Lossless, first order",
 	"1.2.840.10008.1.2.4.80":  "JPEG-LS Lossless",
 	"1.2.840.10008.1.2.4.81":  "JPEG-LS Near-lossless",
-	"1.2.840.10008.1.2.4.90":  "JPEG 2000 Lossless",
-	"1.2.840.10008.1.2.4.91":  "JPEG 2000",
 	"1.2.840.10008.1.2.4.201": "High-Throughput JPEG 2000 Lossless",
 }
 
@@ -249,17 +260,18 @@ func (d *dicom) items(depth int) error {
 
 // syntax looks at how the rest of the file is written.
 func (d *dicom) syntax() error {
-	switch s := d.text(elemSyntax); s {
-	case implicitLittle:
+	s := d.text(elemSyntax)
+	switch {
+	case s == implicitLittle:
 		d.implicit = true
-	case explicitLittle, rleLossless, jpegBaseline:
+	case s == explicitLittle || packedBy[s] != nil:
 	default:
 		name := syntaxNames[s]
 		if name == "" {
 			name = "not known"
 		}
-		return fmt.Errorf("its transfer syntax is %s (%s), which is not read: Implicit and Explicit VR Little Endian, RLE Lossless and JPEG Baseline are; "+
-			"convert it, for example with gdcmconv --raw or dcmdjpeg", s, name)
+		return fmt.Errorf("its transfer syntax is %s (%s), which is not read: Implicit and Explicit VR Little Endian, RLE Lossless, JPEG Baseline, JPEG Lossless and JPEG 2000 are; "+
+			"convert it, for example with gdcmconv --raw or dcmdjpls", s, name)
 	}
 	return nil
 }
@@ -299,7 +311,7 @@ func (d *dicom) decimals(tag uint32, n int) ([]float64, error) {
 // slice makes sense of the elements. The voxels have length bytes from d.at on.
 func (d *dicom) slice(length int64) (*slice, error) {
 	s := &slice{series: d.text(elemSeries), frames: 1, slope: 1}
-	if syntax := d.text(elemSyntax); syntax == rleLossless || syntax == jpegBaseline {
+	if syntax := d.text(elemSyntax); packedBy[syntax] != nil {
 		s.packed = syntax
 	}
 	s.rows, s.columns = d.short(elemRows, 0), d.short(elemColumns, 0)
@@ -401,10 +413,34 @@ func (d *dicom) frames(s *slice, length int64) error {
 		}
 		d.at += int64(length)
 	}
+	if n := len(s.blocks); s.frames == 1 && n > 1 && s.packed != rleLossless { // one frame in pieces
+		first, last := s.blocks[0].offset-itemHead, s.blocks[n-1]
+		s.blocks = []block{{offset: first, size: last.offset + last.size - first, pieces: true}}
+	}
 	if len(s.blocks) != s.frames {
 		return fmt.Errorf("it has %d packed frames and not %d", len(s.blocks), s.frames)
 	}
 	return nil
+}
+
+// itemHead is the size of what stands in front of an item: its tag and its length.
+const itemHead = 8
+
+// joined puts the pieces of a frame together, each of which is an item.
+func joined(b []byte) ([]byte, error) {
+	out := make([]byte, 0, len(b))
+	for at := 0; at < len(b); {
+		if len(b)-at < itemHead {
+			return nil, errors.New("its pieces end within the head of one: it is damaged")
+		}
+		n := int64(binary.LittleEndian.Uint32(b[at+4:]))
+		if at += itemHead; n > int64(len(b)-at) {
+			return nil, fmt.Errorf("a piece of it has %d bytes, of which there are %d: it is damaged", n, len(b)-at)
+		}
+		out = append(out, b[at:at+int(n)]...)
+		at += int(n)
+	}
+	return out, nil
 }
 
 // normal is the direction across the slices.
@@ -456,11 +492,8 @@ func stack(all []*slice, name func(file int32) string) (*volume, error) {
 	}
 	first = all[0]
 	v := &volume{dtype: first.dtype, bits: first.bits, sign: first.sign, block: [3]int{1, first.rows, first.columns}}
-	switch first.packed {
-	case rleLossless:
-		v.codec = &rleCodec{size: first.dtype.Size()}
-	case jpegBaseline:
-		v.codec = &jpegCodec{}
+	if by := packedBy[first.packed]; by != nil {
+		v.codec = by(first.dtype.Size())
 	}
 	for _, s := range all {
 		for _, b := range s.blocks {

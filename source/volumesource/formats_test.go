@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/ljpeg/ljpegtest"
 	"github.com/stokerdata/stoker/internal/npy"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -128,26 +129,41 @@ func dicomFile(syntax string, z, height, width, plus int) []byte {
 	add(elemStored, "US", short(16))
 	add(elemHighBit, "US", short(15))
 	add(elemSigned, "US", short(0))
-	if syntax != rleLossless {
-		add(elemPixels, "OW", rowsOf(little, z, 0, height, 0, width, plus))
-		return b
-	}
-	frame := make([]byte, 64)
-	little.PutUint32(frame, 2)
 	voxels := rowsOf(little, z, 0, height, 0, width, plus)
-	for k := 1; k >= 0; k-- {
-		little.PutUint32(frame[8-4*k:], uint32(len(frame)))
-		for i := k; i < len(voxels); i += 2 {
-			frame = append(frame, 0, voxels[i])
+	var items [][]byte
+	switch syntax {
+	case rleLossless:
+		frame := make([]byte, 64)
+		little.PutUint32(frame, 2)
+		for k := 1; k >= 0; k-- {
+			little.PutUint32(frame[8-4*k:], uint32(len(frame)))
+			for i := k; i < len(voxels); i += 2 {
+				frame = append(frame, 0, voxels[i])
+			}
 		}
-	}
-	if len(frame)%2 == 1 {
-		frame = append(frame, 0)
+		items = [][]byte{frame}
+	case jpegLossless, jpegLosslessFirst:
+		m := &ljpegtest.Image{Width: width, Height: height, Bits: 16, Predictor: 1 + z%7}
+		for i := 0; i < len(voxels); i += 2 {
+			m.Samples = append(m.Samples, little.Uint16(voxels[i:]))
+		}
+		frame := ljpegtest.Encode(m)
+		if items = [][]byte{frame}; syntax == jpegLosslessFirst { // in pieces
+			items = [][]byte{frame[:20], frame[20:60], frame[60:]}
+		}
+	default:
+		add(elemPixels, "OW", voxels)
+		return b
 	}
 	b = append(b, 0xE0, 0x7F, 0x10, 0, 'O', 'B', 0, 0, 0xFF, 0xFF, 0xFF, 0xFF)
 	b = append(b, 0xFE, 0xFF, 0, 0xE0, 0, 0, 0, 0)
-	b = little.AppendUint32(append(b, 0xFE, 0xFF, 0, 0xE0), uint32(len(frame)))
-	b = append(b, frame...)
+	for _, item := range items {
+		if len(item)%2 == 1 {
+			item = append(item, 0)
+		}
+		b = little.AppendUint32(append(b, 0xFE, 0xFF, 0, 0xE0), uint32(len(item)))
+		b = append(b, item...)
+	}
 	return append(b, 0xFE, 0xFF, 0xDD, 0xE0, 0, 0, 0, 0)
 }
 
@@ -175,7 +191,7 @@ func forms(t testing.TB) map[string]string {
 	} {
 		all[name] = folder(t, 5, f)
 	}
-	for name, syntax := range map[string]string{"implicit": implicitLittle, "explicit": explicitLittle, "rle": rleLossless} {
+	for name, syntax := range map[string]string{"implicit": implicitLittle, "explicit": explicitLittle, "rle": rleLossless, "lossless": jpegLossless, "pieces": jpegLosslessFirst} {
 		dir := t.TempDir()
 		for i := range 5 {
 			sub := filepath.Join(dir, fmt.Sprintf("s%d", i))
@@ -334,7 +350,7 @@ func FuzzTIFF(f *testing.F) {
 }
 
 func FuzzDICOM(f *testing.F) {
-	for _, s := range []string{implicitLittle, explicitLittle, rleLossless} {
+	for _, s := range []string{implicitLittle, explicitLittle, rleLossless, jpegLossless, jpegLosslessFirst} {
 		f.Add(dicomFile(s, 1, 3, 4, 0))
 	}
 	fuzzFile(f, "x.dcm")

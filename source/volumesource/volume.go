@@ -44,6 +44,8 @@ type block struct {
 	offset, size int64
 	// slope and inter are those of a block in a volume with scales of its own.
 	slope, inter float64
+	// pieces says that the bytes are items of DICOM, which are put together.
+	pieces bool
 }
 
 // maxVoxelBytes is the largest volume; what is read of it at once is bounded by
@@ -212,7 +214,13 @@ const maxRatio = 4096
 // unpackBlock unpacks a block up to the last row that is wanted of it.
 func (v *volume) unpackBlock(b []byte, p *piece, temp func(n int) ([]byte, error)) ([]byte, error) {
 	n := (p.skip/p.stride + p.rows) * p.stride * v.dtype.Size()
-	if n/maxRatio > len(b) {
+	if p.block.pieces {
+		var err error
+		if b, err = joined(b); err != nil {
+			return nil, fmt.Errorf("the part of %d bytes from byte %d on: %w", p.size, p.offset, err)
+		}
+	}
+	if _, wavelets := v.codec.(*jpeg2000Codec); n/maxRatio > len(b) && !wavelets { // an empty image takes nothing
 		return nil, fmt.Errorf("the part of %d bytes from byte %d on cannot hold %d bytes: the file is damaged", p.size, p.offset, n)
 	}
 	to, err := temp(n)

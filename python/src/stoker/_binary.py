@@ -53,8 +53,8 @@ def find_binary() -> str:
 def environment() -> dict[str, str]:
     """Return the environment for the engine: this one, and where wheels have libraries that it can use.
 
-    Those are FFmpeg's in PyAV's, libavif in Pillow's and libjxl in that of imagecodecs. What ``STOKER_FFMPEG`` and
-    ``STOKER_IMAGE_LIBRARIES`` name already stays.
+    Those are FFmpeg's in PyAV's, libavif and libopenjp2 in Pillow's and libjxl in that of imagecodecs. What
+    ``STOKER_FFMPEG`` and ``STOKER_IMAGE_LIBRARIES`` name already stays.
     """
     env = dict(os.environ)
     if not env.get(FFMPEG):
