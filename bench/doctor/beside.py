@@ -47,6 +47,7 @@ TRIED = 12  # starved kinds whose first advice is tried
 def verdicts(kind: Kind, stoker: str, seconds: float) -> dict[str, Any]:
     from .run import Machine
 
+    kinds.prepare(kind)
     machine = Machine()
     machine.start()
     started = time.time()

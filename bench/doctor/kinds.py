@@ -23,13 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import inject
+from . import inject, score
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = Path(os.environ.get("STOKER_BENCH_WORK", ROOT / "bench" / "work"))
 FED = {"accelerator", "healthy"}
 TUNING, HELDOUT = "tuning", "heldout"
+# The gain from which on a job counts as starved, and the band around it in which either answer is right: those of the
+# matrix (score.py).
+STARVED, BAND = score.STARVED, score.BAND
+PREPARE = 180.0  # seconds that making the data of a kind may take
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ KINDS = [
     Kind("flock_workers", "latency", TUNING, "torch"),
     Kind("mutex_workers", "latency", HELDOUT, "torch"),
     Kind("thread_prefetch", "cpu", TUNING),
+    # It lacked nothing: its work is more now. No rule was changed.
     Kind("thread_torch", "cpu", HELDOUT, "torch"),
     Kind("queue_feeder", "cpu", TUNING),
     Kind("pool_imap", "cpu", HELDOUT),
@@ -69,6 +74,7 @@ KINDS = [
     Kind("csv_main", "cpu", HELDOUT),
     Kind("tar_stream", "", HELDOUT, "torch"),
     Kind("sqlite_rows", "cpu", TUNING, "torch"),
+    # Its work is more now, which was at the border. No rule was changed.
     Kind("hdf5_gzip", "cpu", HELDOUT, "h5py"),
     Kind("mmap_main", "storage", TUNING, "torch"),
     # It dropped its pages itself, which took more time than reading them; now it reads each but once.
@@ -76,14 +82,16 @@ KINDS = [
     Kind("zip_images", "cpu", TUNING, "PIL"),
     Kind("short_epochs", "handoff/cpu", TUNING, "torch"),
     Kind("iterable_stream", "latency", TUNING, "torch"),
-    Kind("iterable_parse", "cpu", HELDOUT, "torch"),
+    # A rule was changed after its first run as a held-out one.
+    Kind("iterable_parse", "cpu", TUNING, "torch"),
     Kind("ddp_slow_rank", "latency", TUNING, "torch", 2),
     Kind("ddp_even", "", HELDOUT, "torch", 2),
     Kind("metrics_head", "", TUNING, "torch"),
     # A rule was changed after its first run as a held-out one.
     Kind("checkpoints", "", TUNING, "torch"),
     Kind("jax_loop", "cpu", TUNING, "jax"),
-    Kind("lightning_fit", "cpu", HELDOUT, "lightning"),
+    # A rule was changed after its first run as a held-out one.
+    Kind("lightning_fit", "cpu", TUNING, "lightning"),
     # A rule was changed after its first run as a held-out one.
     Kind("hf_trainer", "handoff", TUNING, "transformers accelerate"),
     Kind("thread_fed", "", TUNING),
@@ -95,10 +103,12 @@ KINDS = [
     Kind("ray_data", "cpu", TUNING, "ray", venv="ray"),
     Kind("neighbours", "cpu", TUNING, "torch", beside=3),
     Kind("neighbours_fed", "", HELDOUT, "torch", beside=2),
+    # It had room enough, and lacked nothing: its file is larger now. No rule was changed.
     Kind("memory_limit", "memory/storage", HELDOUT, "torch", memory=700),
     Kind("epochs_seconds", "handoff/cpu", HELDOUT, "torch"),
     Kind("subprocess_pipe", "cpu", TUNING),
-    Kind("socket_feeder", "cpu", HELDOUT),
+    # A rule was changed after its first run as a held-out one.
+    Kind("socket_feeder", "cpu", TUNING),
     # A rule was changed after its first run as a held-out one.
     Kind("shared_ring", "cpu", TUNING),
     Kind("native_threads", "cpu", TUNING),
@@ -110,6 +120,13 @@ KINDS = [
     Kind("renamed", "cpu", TUNING, "torch"),
     # A rule was changed after its first run as a held-out one.
     Kind("forkserver_workers", "cpu", TUNING, "torch"),
+    # In the place of those that are held out no longer.
+    Kind("executor_processes", "cpu", HELDOUT),
+    Kind("parquet_rows", "cpu", HELDOUT, "pyarrow"),
+    Kind("urllib_workers", "network", HELDOUT, "torch"),
+    Kind("condition_buffer", "latency", HELDOUT),
+    Kind("get_batch_fed", "", HELDOUT, "torch"),
+    Kind("executor_fed", "", HELDOUT),
 ]
 
 
@@ -129,13 +146,30 @@ class Result:
     verified: dict[str, Any] | None = None
 
     @property
+    def starved(self) -> bool:
+        return starves(self.lacks, self.real)
+
+    @property
     def right(self) -> bool:
-        return self.verdict in self.lacks.split("/") if self.lacks else self.verdict in FED
+        """Either is right at the border."""
+        named = bool(self.lacks) and self.verdict in self.lacks.split("/")
+        fed = self.verdict in FED
+        return named or fed if borders(self.lacks, self.real) else named if self.starved else fed
 
     @property
     def found(self) -> bool:
         """Starved called starved, fed called fed."""
-        return (self.verdict not in FED) == bool(self.lacks)
+        return borders(self.lacks, self.real) or (self.verdict not in FED) == self.starved
+
+
+def starves(lacks: str, real: float | None) -> bool:
+    """Whether a kind is short of data here: by what it really gains where that was measured, else by its script. On a
+    machine that is fast enough a script that computes much lacks nothing."""
+    return bool(lacks) and (real is None or real >= STARVED)
+
+
+def borders(lacks: str, real: float | None) -> bool:
+    return bool(lacks) and real is not None and abs(real - STARVED) < BAND
 
 
 def command(kind: Kind, *options: str) -> list[str]:
@@ -185,7 +219,21 @@ def conditions(kind: Kind, without: str = "") -> Iterator[list[inject.Group]]:
         yield groups
 
 
+_prepared: set[str] = set()
+
+
+def prepare(kind: Kind) -> None:
+    """Lets a kind make its data, once, so that no run that is watched or timed does."""
+    if kind.name not in _prepared:
+        _prepared.add(kind.name)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                command(kind, "--seconds", "0.1"), env=environment(), capture_output=True, timeout=PREPARE, check=False
+            )
+
+
 def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
+    prepare(kind)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as words, conditions(kind) as groups:
         report = Path(folder, "report.json")
         watched = command(kind, "--seconds", str(seconds + 4 if not flags else 600))
@@ -223,6 +271,7 @@ def diagnose(kind: Kind, stoker: str, seconds: float, *flags: str) -> Result:
 
 
 def rate(kind: Kind, seconds: float, without: str = "") -> float:
+    prepare(kind)
     with conditions(kind, without) as groups:
 
         def join() -> None:
@@ -251,7 +300,7 @@ def summary(results: list[Result]) -> list[str]:
     lines = []
     for which in (TUNING, HELDOUT):
         some = [r for r in results if r.set == which]
-        starved, fed = [r for r in some if r.lacks], [r for r in some if not r.lacks]
+        starved, fed = [r for r in some if r.starved], [r for r in some if not r.starved]
         shares = [sum(r.found for r in group) / len(group) for group in (starved, fed) if group]
         if not shares:
             continue
@@ -260,7 +309,7 @@ def summary(results: list[Result]) -> list[str]:
             f" {statistics.mean(shares):.2f}, starved called fed {sum(not r.found for r in starved)} of {len(starved)}"
             f", false alarms {sum(not r.found for r in fed)} of {len(fed)}"
         )
-        errors = [abs(r.gain / r.real - 1) for r in some if r.real and r.lacks and r.verdict not in FED]
+        errors = [abs(r.gain / r.real - 1) for r in starved if r.real and r.verdict not in FED]
         if errors:
             lines.append(
                 f"{which}: error of the gain {statistics.median(errors):.0%} in the median, {max(errors):.0%} at worst"

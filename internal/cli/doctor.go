@@ -31,8 +31,13 @@ type doctorFlags struct {
 	reportFlags
 }
 
-// doctorTime is how long a running job is watched unless told otherwise.
-const doctorTime = 20 * time.Second
+// A running job is watched for doctorTime unless told otherwise: after its first batch,
+// or doctorPatience where none comes, and never for longer than doctorMost in all.
+const (
+	doctorTime     = doctor.FirstVerdict
+	doctorPatience = 2 * time.Second
+	doctorMost     = 14500 * time.Millisecond
+)
 
 func newDoctorCommand(app *App) *cobra.Command {
 	f := &doctorFlags{app: app}
@@ -47,9 +52,10 @@ The job runs as it is, with any loader. Nothing in it is changed or stopped, no
 root is needed, and watching takes less than 1% of one core.
 
 With a COMMAND behind -- it is started and watched until it ends; the report then
-goes to stderr, the job's own output and exit code are left alone. --seconds ends
+goes to stderr, the job's own output and exit code are left alone. A first verdict is
+one line there 12 s after the first batch. --seconds ends
 the watching that long after the first batch and reports at once, while the job
-goes on. With --pid a job that runs is watched, for 20 s unless --seconds says
+goes on. With --pid a job that runs is watched, for 12 s unless --seconds says
 otherwise, and the report goes to stdout.
 
 With --verify the command runs twice for 15 s (or --seconds) after its first batch and
@@ -68,7 +74,7 @@ docs/guides/doctor.md says how the verdict is reached and what the fields of
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.pid, "pid", 0, "process to watch, with all that descend from it")
-	spanVar(flags, &f.seconds, "seconds", 0, "how long to watch, such as 15 or 2m (default: until the job ends, or 20 s with --pid)")
+	spanVar(flags, &f.seconds, "seconds", 0, "how long to watch, such as 15 or 2m (default: until the job ends, or 12 s with --pid)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
 	flags.StringVar(&f.save, "save", "", "write the report as JSON into this file")
 	flags.BoolVar(&f.live, "watch", false, "show while watching what is seen so far; q ends it")
@@ -130,6 +136,13 @@ func (f *doctorFlags) options(pid int) doctor.Options {
 	return doctor.Options{PID: pid, Seconds: f.seconds.Seconds(), Stoker: version(), Inspect: f.inspectData}
 }
 
+// first prints the first verdict, of a job that is watched for much longer.
+func (f *doctorFlags) first(r *doctor.Report) {
+	if f.seconds == 0 || f.seconds > 2*doctor.FirstVerdict {
+		fmt.Fprintf(f.app.Stderr, "stoker doctor: so far, after %.0f s: %s\n", r.Seconds, r.Line)
+	}
+}
+
 // inspectLimit is how long looking at the job's data may take, for advice.
 const inspectLimit = 3 * time.Second
 
@@ -173,15 +186,15 @@ func (f *doctorFlags) watchRunning() error {
 		return usageError("", "process %d is this program", f.pid)
 	}
 	opt := f.options(f.pid)
-	if opt.Seconds == 0 {
-		opt.Seconds = doctorTime.Seconds()
-	}
 	opt.Patience = 5 // it should be training already
+	if opt.Seconds == 0 {
+		opt.Seconds, opt.Patience, opt.Most = doctorTime.Seconds(), doctorPatience.Seconds(), doctorMost.Seconds()
+	}
 	watch := doctor.Watch
 	if f.live {
 		view := newLiveView(f.app.Stdout, fmt.Sprintf("process %d", f.pid))
 		if f.seconds == 0 && view.terminal != nil {
-			opt.Seconds = 0 // until somebody presses q
+			opt.Seconds, opt.Most = 0, 0 // until somebody presses q
 		}
 		watch = func(ctx context.Context, opt doctor.Options) (*doctor.Report, error) {
 			return view.watch(ctx, opt, nil)
@@ -221,7 +234,11 @@ func (f *doctorFlags) watchCommand(args []string) error {
 			return view.watch(ctx, opt, job.Interrupt)
 		}
 	}
-	report, watchErr := watch(ctx, f.options(job.PID()))
+	opt := f.options(job.PID())
+	if view == nil && !f.asJSON {
+		opt.First = f.first
+	}
+	report, watchErr := watch(ctx, opt)
 	var giveErr error
 	if watchErr == nil {
 		giveErr = f.give(report, f.app.Stderr)

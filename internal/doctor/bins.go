@@ -238,6 +238,15 @@ func (l *timeline) add(b bin) {
 	l.bins = append(l.bins, b)
 }
 
+// pointers are the bins themselves.
+func (l *timeline) pointers() []*bin {
+	out := make([]*bin, len(l.bins))
+	for i := range l.bins {
+		out[i] = &l.bins[i]
+	}
+	return out
+}
+
 // sum adds up the bins for which want is true.
 func (l *timeline) sum(want func(*bin) bool) bin {
 	var s bin

@@ -190,9 +190,10 @@ func trainerCause(m moment, guess bool) cause {
 	case blockNetwork:
 		return causeNetwork
 	case blockLocal:
-		if p == partPickle {
-			return causeHandoff
-		}
+		// In the middle of taking a batch over it waits for a thread of the process that made
+		// it. What that process is at is what keeps it: Python code of its main thread holds
+		// the interpreter's lock for milliseconds at a time.
+		return causeWait
 	case blockSleep, blockDevice:
 		if !inLoader {
 			return causeStep

@@ -44,6 +44,14 @@ func TestLateAnswers(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
+	takes := moment{state: 'S', block: blockLocal, view: view{known: true, part: partPickle, duty: dutyTrainer, loader: "torch"}}
+	if got := trainerCause(takes, false); got != causeWait {
+		t.Errorf("a batch whose worker does not answer is %d", got)
+	}
+	takes.state, takes.block = 'R', blockNone
+	if got := trainerCause(takes, false); got != causeHandoff {
+		t.Errorf("a batch that is taken apart is %d", got)
+	}
 	step := moment{state: 'S', block: blockSleep, view: view{known: true, part: partStep}}
 	if got := trainerCause(step, false); got != causeStep {
 		t.Errorf("a step that sleeps is %d", got)
@@ -68,6 +76,9 @@ func TestNeverFedWhileItWaits(t *testing.T) {
 			c.decide(r, &s, &bin{})
 			if fed := r.Verdict == Healthy || r.Verdict == Accelerator; fed != (wait <= mostWaiting) && fed {
 				t.Errorf("waits %.2f, workers busy %.2f: %s", wait, busy, r.Verdict)
+			}
+			if fed := r.Verdict == Healthy || r.Verdict == Accelerator; fed && r.Gain != 1 {
+				t.Errorf("waits %.2f, workers busy %.2f: %s, and a gain of %.2f", wait, busy, r.Verdict, r.Gain)
 			}
 			if r.Verdict == Unknown && (r.Gain != 1 || r.Confidence > 0.3) {
 				t.Errorf("unknown with gain %v, confidence %v", r.Gain, r.Confidence)

@@ -66,6 +66,12 @@ func (cpuCheck) advise(f *findings) {
 		f.add(gain, "do once what gives the same result every time, or less of it", Action{},
 			"computing is %.0f%% of what making a batch takes%s", load, where)
 	}
+	if len(f.advice) == 0 {
+		// What it would gain is the waiting for cores, which it takes from itself or others
+		// from it, each a little.
+		f.add(s.gainOfCores(), "give the job more cores, or start fewer threads in it", other("taskset, docker run --cpus=N, OMP_NUM_THREADS=1 or a larger machine"),
+			"threads that could run wait for a core %.0f%% of that time; the job uses %.2f of %.3g cores", 100*max(s.lag, s.delay), s.tree, s.cores)
+	}
 }
 
 // timeWithoutComputing predicts the time of a step were computing examples free,

@@ -25,6 +25,8 @@ func (f *findings) unseen() string {
 	switch {
 	case c.denied:
 		return fmt.Sprintf("process %d belongs to another user or protects itself, so that neither what it waits for nor its frames can be read; run doctor as its user or as root", c.opt.PID)
+	case c.otherPython != "" && c.framesOK == 0:
+		return c.otherPython + "; what is the step and what is loading cannot be told" + c.busiest()
 	case r.Loader.Trainers == 0 && !c.sawPython:
 		return "no Python runs in this job, and only of Python it can be told what is the step and what is loading" + c.busiest()
 	case r.Loader.Trainers == 0:

@@ -29,6 +29,13 @@ type Options struct {
 	// Patience is how long to wait for the first batch before Seconds begin to
 	// count anyway. 0 means 60 s; the doctor attached to a running job uses less.
 	Patience float64
+	// Most ends the watching that many seconds after its begin whatever was seen; 0
+	// sets no such limit.
+	Most float64
+	// First is called once, [FirstVerdict] after the first batch or, where none comes,
+	// after Patience: with a report of what was seen so far, without advice. It must not
+	// keep it. May be nil.
+	First func(*Report)
 	// NoFrames leaves the Python frames alone.
 	NoFrames bool
 	// FS is where to read; the zero value is this machine.
@@ -47,6 +54,11 @@ type Options struct {
 	// Stoker is this program's version, for the report.
 	Stoker string
 }
+
+// FirstVerdict is how long after the first batch there is a verdict: at most three
+// seconds less than fifteen, for a second is the grain of the figures and a tick may take
+// as long where there are very many threads.
+const FirstVerdict = 12 * time.Second
 
 // meanTick is the mean time between two looks at the trainers. Each wait is
 // drawn at random around it: a fixed one would fall into step with a loop of
@@ -90,7 +102,8 @@ type collector struct {
 	start      time.Time
 	wall       time.Time
 	lastSlow   time.Time
-	seconds    int // readings of the slow kind
+	seconds    int  // readings of the slow kind
+	saidFirst  bool // First was called
 	cpuAtStart time.Duration
 
 	skipped   []string
@@ -169,6 +182,11 @@ func newCollector(opt Options) (*collector, error) {
 	}
 	if !opt.NoFrames && opt.FS.Proc == proc.Live.Proc {
 		c.open = func(pid int) (stacks, error) {
+			if like := c.tree.sameProgram(pid); like != nil {
+				if p, err := like.Fork(pid); err == nil {
+					return p, nil
+				}
+			}
 			p, err := pystack.Open(pid)
 			if err != nil {
 				return nil, err
@@ -231,18 +249,20 @@ func (c *collector) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		now := time.Now()
-		if now.Sub(c.lastSlow) >= slowEvery {
+		over := c.over(now)
+		if over || now.Sub(c.lastSlow) >= slowEvery {
 			// Thousands of processes are asked whether they are still there more rarely.
 			alive := true
 			if now.Sub(c.treeAt) >= slowEvery*time.Duration(1+len(c.tree.members)/256) {
 				alive = c.updateTree(now)
 			}
 			c.flush(now)
-			if !alive {
+			if !alive || over {
 				return
 			}
-			if c.over(now) {
-				return
+			if c.opt.First != nil && !c.saidFirst && c.after(FirstVerdict.Seconds(), now) {
+				c.saidFirst = true
+				c.opt.First(c.judge(c.line).r)
 			}
 		}
 		if c.lost && now.Sub(c.treeAt) > 250*time.Millisecond {
@@ -270,9 +290,15 @@ func (c *collector) run(ctx context.Context) {
 
 // over reports whether the time is up.
 func (c *collector) over(now time.Time) bool {
-	if c.opt.Seconds <= 0 {
-		return false
+	if c.opt.Most > 0 && now.Sub(c.start).Seconds() >= c.opt.Most {
+		return true
 	}
+	return c.opt.Seconds > 0 && c.after(c.opt.Seconds, now)
+}
+
+// after reports whether so many seconds have passed since the first batch or, where none
+// came, since the time in which one may come was over.
+func (c *collector) after(seconds float64, now time.Time) bool {
 	var from time.Time
 	switch {
 	case !c.training.IsZero():
@@ -282,7 +308,7 @@ func (c *collector) over(now time.Time) bool {
 	default:
 		from = c.start.Add(time.Duration(c.opt.Patience * float64(time.Second)))
 	}
-	return now.Sub(from).Seconds() >= c.opt.Seconds
+	return now.Sub(from).Seconds() >= seconds
 }
 
 // flush ends the second that was being filled.

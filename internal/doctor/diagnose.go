@@ -22,6 +22,13 @@ const (
 
 // report condenses a timeline.
 func (c *collector) report(l timeline) *Report {
+	f := c.judge(l)
+	f.r.Advice = f.advise()
+	return f.r
+}
+
+// judge condenses a timeline, without advice, for which the job's data is looked at.
+func (c *collector) judge(l timeline) *findings {
 	l = c.settle(l)
 	s, sum := c.measure(&l)
 	r := &Report{
@@ -40,6 +47,9 @@ func (c *collector) report(l timeline) *Report {
 		r.Overhead = (proc.OwnCPU() - c.cpuAtStart).Seconds() / wall
 	}
 	r.Loader = c.loader(&s)
+	if !r.Loader.Restarted {
+		s.restart = 0
+	}
 	r.Steps = c.log.report(&sum)
 	r.Waiting = round(s.loading(), 4)
 	f := &findings{c: c, r: r, s: &s, sum: &sum}
@@ -53,9 +63,8 @@ func (c *collector) report(l timeline) *Report {
 	r.Series = c.series(&l)
 	r.Events = findEvents(&l, c)
 	r.Evidence = f.evidence()
-	r.Advice = f.advise()
 	r.Line = f.line()
-	return r
+	return f
 }
 
 func round(x float64, digits int) float64 {
@@ -109,7 +118,9 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 		r.Verdict, r.Gain = Unknown, 1
 		r.Confidence = 0.3 * sharp
 	case r.Gains[Accelerator] >= roomGain:
-		r.Verdict, r.Gain = Accelerator, r.Gains[Accelerator]
+		// What its data path could feed is among the gains; without its step there is
+		// no job, and so nothing that it would gain.
+		r.Verdict, r.Gain = Accelerator, 1
 		r.Confidence = sharp * (0.6 + 0.4*min(1, (actGain-best)/(actGain-1)))
 	default:
 		r.Verdict, r.Gain = Healthy, 1
@@ -449,7 +460,7 @@ func (f *findings) line() (text string) {
 		if s.step < 0.02 {
 			return name
 		}
-		return fmt.Sprintf("%s: the step takes %s of the time; the data path could feed one %s as fast", name, units.Whole(s.step), times(r.Gain))
+		return fmt.Sprintf("%s: the step takes %s of the time; the data path could feed one %s as fast", name, units.Whole(s.step), times(r.Gains[Accelerator]))
 	}
 	where := "the trainer waits for data"
 	if s.slow != nil {

@@ -24,6 +24,7 @@ type memberState struct {
 	engines     map[int]*engineReader
 	engine      engineTotals
 	sawPython   bool
+	otherPython string   // why frames of a Python that is not CPython cannot be read
 	turn        int      // which workers are looked at next, where there are many
 	weight      float64  // of each look at one
 	command     []string // of the root
@@ -52,6 +53,9 @@ func (c *collector) updateTree(now time.Time) bool {
 		if p.role == roleWorker && !p.counted {
 			p.counted = true
 			c.workersEver++
+			if parent := c.tree.members[p.ppid]; c.libs != nil && parent != nil && forked(p, parent) {
+				c.libs.Forked(p.pid, parent.pid)
+			}
 			c.renewed(p)
 		}
 	}
@@ -70,7 +74,7 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 		}
 		opened, err := c.open(p.pid)
 		if err != nil {
-			p.notRead(err, now)
+			c.notRead(p, err, now)
 			return
 		}
 		p.python, p.pythonTry, p.framesWhy = opened, 0, ""
@@ -107,7 +111,7 @@ const maxTries = 8
 
 // notRead notes why the frames of a process could not be read, and when to try
 // again: what is true of a program while it starts need not stay true.
-func (p *process) notRead(err error, now time.Time) {
+func (c *collector) notRead(p *process, err error, now time.Time) {
 	p.pythonTry++
 	p.nextTry = now.Add(time.Duration(p.pythonTry) * 300 * time.Millisecond)
 	var e *pystack.Error
@@ -126,6 +130,10 @@ func (p *process) notRead(err error, now time.Time) {
 		if p.isPython && p.pythonTry == maxTries {
 			p.framesWhy = fmt.Sprintf("Python frames of process %d: %s", p.pid, e.Msg)
 		}
+	case pystack.OtherPython:
+		p.pythonTry = maxTries
+		p.framesWhy = fmt.Sprintf("Python frames of process %d: %s", p.pid, e.Msg)
+		c.otherPython = e.Msg
 	case pystack.Permission:
 		p.pythonTry = maxTries
 		p.framesWhy = fmt.Sprintf("Python frames: %s%s", e.Msg, hinted(e.Hint))

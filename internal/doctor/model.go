@@ -385,7 +385,13 @@ func (s *shares) timeWithout(v Verdict) float64 {
 		}
 		floor = need / s.cores
 	}
-	return min(1, max(max(step+rest, s.production(v))+s.unevenWithout(v), floor, minTime))
+	time := max(step+rest, s.production(v)) + s.unevenWithout(v)
+	if v == Handoff {
+		// Starting workers is a part of it. What they are at meanwhile is seldom seen:
+		// they are not there yet, or not known.
+		time = min(time, 1-s.restart)
+	}
+	return min(1, max(time, floor, minTime))
 }
 
 // timeWithLess predicts the time of a step when a part, 0..1, of what a resource

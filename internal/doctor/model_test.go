@@ -48,6 +48,31 @@ func TestGains(t *testing.T) {
 	}
 }
 
+// Waiting for workers that were started anew is hand-off even where nobody saw what
+// they did meanwhile.
+func TestRestartsAreHandoff(t *testing.T) {
+	s := shares{samples: 300, step: 0.53, wait: 0.47, lanes: 1.5, busy: 0.4, use: use(map[cause]float64{causeCPU: 0.4, causeIdle: 0.6}), restart: 0.3, cores: 2, tree: 0.8}
+	s.stalls, s.stalled = 50, use(map[cause]float64{causeOther: 1})
+	if got := 1 / s.timeWithout(Handoff); math.Abs(got-1/0.7) > 0.01 {
+		t.Errorf("without the hand-off %.2f times as fast, want %.2f", got, 1/0.7)
+	}
+	s.restart = 0
+	if got := 1 / s.timeWithout(Handoff); got > 1.01 {
+		t.Errorf("workers that stay: without the hand-off %.2f times as fast", got)
+	}
+}
+
+// TestAdviceIsNeverNull: what reads the JSON finds a list.
+func TestAdviceIsNeverNull(t *testing.T) {
+	for _, f := range situations() {
+		f.s.wait, f.s.outside, f.s.limited = 0, 0, 0
+		f.s.serial, f.s.use = use(nil), use(nil)
+		if advice := f.advise(); advice == nil {
+			t.Errorf("%s, %+v: no list", f.r.Verdict, f.r.Loader)
+		}
+	}
+}
+
 func TestWorkersHelp(t *testing.T) {
 	serial := shares{samples: 100, step: 0.5, serial: use(map[cause]float64{causeCPU: 0.5}), cores: 8, tree: 0.6}
 	if got := serial.timeWithWorkers(1); math.Abs(got-0.5) > 0.01 {

@@ -188,6 +188,33 @@ func watched(m recorded, prepare func(*collector)) *Report {
 	return w.report(w.line)
 }
 
+// TestFilesAreMadeFirst: a script that makes its files before it trains looks like a loop
+// that computes; once it uses a loader, that is forgotten.
+func TestFilesAreMadeFirst(t *testing.T) {
+	m := recorded{t, t.TempDir()}
+	m.run(100, 1, "python train.py", 'R', "running")
+	m.children(100)
+	r := watched(m, func(w *collector) {
+		p := w.tree.members[100]
+		p.framework, p.frameworkAsked = true, true
+		looks := 0
+		w.open = func(pid int) (stacks, error) {
+			return scripted{pid, func() []pystack.Frame {
+				switch looks++; {
+				case looks < 40:
+					return stack("/home/u/train.py", "<module>")
+				case looks%10 == 0:
+					return stack("/home/u/train.py", "train_step", "/home/u/train.py", "main")
+				}
+				return stack(torchData+"/_utils/fetch.py", "fetch", torchData+"/dataloader.py", "_next_data", torchData+"/dataloader.py", "__next__", "/home/u/train.py", "main")
+			}}, nil
+		}
+	})
+	if r.Verdict != CPU || r.Waiting < 0.8 {
+		t.Errorf("%s: %s, waits %.2f", r.Line, r.Verdict, r.Waiting)
+	}
+}
+
 func TestRealTimeTrainer(t *testing.T) {
 	m := recorded{t, t.TempDir()}
 	m.start(100, 1, 100, "python train.py", 'R', "running", "50 1")

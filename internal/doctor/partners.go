@@ -36,8 +36,11 @@ const (
 type partnerState struct {
 	holders  map[uint64][]holder // by the inode of a pipe or a socket
 	heldAt   time.Time
-	heldOf   int                // how many members had come and gone then
-	peers    map[uint64]uint64  // sockets by the inode of the other end
+	heldOf   int               // how many members had come and gone then
+	heldNext time.Duration     // how long to wait before asking again for what nobody held
+	peers    map[uint64]uint64 // Unix sockets by the inode of the other end
+	tcp      map[uint64]uint64 // connections within the machine by that of the other end
+	tcpAt    time.Time
 	sharers  map[memoryAt][]int // members that map the file in which a lock lies
 	sharedAt time.Time
 	sharedOf int            // how many members had come and gone then
@@ -226,8 +229,18 @@ func (c *collector) otherEnd(e end) uint64 {
 	if !e.socket {
 		return e.inode
 	}
-	c.holdersOf(e.inode) // brings the list of connections up to date
-	return c.peers[e.inode]
+	c.holdersOf(e.inode) // brings the list of Unix sockets up to date
+	if other, ok := c.peers[e.inode]; ok {
+		return other
+	}
+	if _, ok := c.tcp[e.inode]; !ok {
+		// The kernel walks through all places for connections, which takes milliseconds.
+		if now := time.Now(); now.Sub(c.tcpAt) > max(holdersAge, c.heldNext) {
+			c.tcpAt = now
+			c.listConnections()
+		}
+	}
+	return c.tcp[e.inode]
 }
 
 // holdersOf lists the members that hold a pipe or a socket.
@@ -235,9 +248,18 @@ func (c *collector) holdersOf(inode uint64) []holder {
 	// Who has come since may hold it too.
 	came := c.tree.started + c.tree.ended
 	if _, ok := c.holders[inode]; !ok || came != c.heldOf {
-		if now := time.Now(); now.Sub(c.heldAt) > holdersAge {
+		pause := holdersAge
+		if came == c.heldOf {
+			pause = max(pause, c.heldNext)
+		}
+		if now := time.Now(); now.Sub(c.heldAt) > pause {
 			c.heldAt, c.heldOf = now, came
 			c.listHolders()
+			if _, ok := c.holders[inode]; ok {
+				c.heldNext = 0
+			} else {
+				c.heldNext = min(max(holdersAge, 2*c.heldNext), 4*holdersAge)
+			}
 		}
 	}
 	return c.holders[inode]
@@ -261,6 +283,11 @@ func (c *collector) listHolders() {
 			c.peers = peers
 		}
 	}
+}
+
+// listConnections asks the kernel which connections have both ends on this machine.
+func (c *collector) listConnections() {
+	c.tcp = map[uint64]uint64{}
 	ends := map[string]uint64{}
 	var pairs [][2]string
 	var inodes []uint64
@@ -276,7 +303,7 @@ func (c *collector) listHolders() {
 	}
 	for i, p := range pairs {
 		if end, ok := ends[p[1]+" "+p[0]]; ok {
-			c.peers[inodes[i]] = end // both are on this machine
+			c.tcp[inodes[i]] = end
 		}
 	}
 }

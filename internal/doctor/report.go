@@ -57,9 +57,11 @@ type Report struct {
 	// data (or loaded them itself, where it has no workers).
 	Waiting float64 `json:"waiting"`
 	// Gain is the factor by which the job would go faster were the resource of
-	// the verdict free: 1 for Healthy. See docs/guides/doctor.md for the model.
+	// the verdict free: 1 for Healthy, Accelerator and Unknown, which name none. See
+	// docs/guides/doctor.md for the model.
 	Gain float64 `json:"gain"`
-	// Gains holds that factor for every resource and for "accelerator".
+	// Gains holds that factor for every resource, and for "accelerator" how many
+	// times as fast a step the data path could feed.
 	Gains map[Verdict]float64 `json:"gains"`
 	// Line is the verdict as one sentence.
 	Line     string   `json:"line"`

@@ -55,7 +55,12 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		c.tree.retire(p)
 	}
 	if t := p.trainer; t != nil {
-		t.weak = t.weak && !c.trains(p, v)
+		if t.weak && c.trains(p, v) {
+			if (v.loader != "" || p.workerSeen || p.pinSeen) && c.onlyWeak() {
+				c.startOver(now)
+			}
+			t.weak = false
+		}
 		// The statement that asks for the next batch also frees the one before,
 		// which takes long for many small objects; no function tells of it.
 		if v.asks.line > 0 {
@@ -106,7 +111,8 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	}
 	switch {
 	case v.part == partManage:
-		s.fresh = true
+		// The workers that it starts are looked for at once.
+		s.fresh, c.lost = true, true
 	case cause == causeStep:
 		s.fresh = false
 	}
@@ -159,6 +165,29 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		b.trainerParts[v.part]++
 		c.noteWhere(cause, m)
 	}
+}
+
+// startOver forgets what was seen of training until now: what computed looked like a
+// training loop without a loader that is known, such as a script that makes its files
+// first, and now one with a loader has begun.
+func (c *collector) startOver(now time.Time) {
+	c.training = time.Time{}
+	c.samples = 0
+	for _, b := range append(c.line.pointers(), &c.bin) {
+		*b = bin{t: b.t, dt: b.dt, v: b.v, gpus: b.gpus}
+	}
+	for _, p := range c.tree.members {
+		if p.trainer != nil {
+			*p.trainer = trainerState{since: now, loaders: map[string]int{}, weak: p.trainer.weak}
+		}
+	}
+	clear(c.wheres)
+	clear(c.spent)
+	clear(c.spentAt)
+	clear(c.faults)
+	clear(c.files)
+	clear(c.fsTypes)
+	clear(c.locks)
 }
 
 // waitsForOthers reports whether a block is one that other threads or processes end.

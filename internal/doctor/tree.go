@@ -436,6 +436,24 @@ func forked(p, parent *process) bool {
 	return len(p.cmd) > 0 && sameCommand(p.cmd, parent.cmd) || p.stat.Stack != 0 && p.stat.Stack != 1 && p.stat.Stack == parent.stat.Stack
 }
 
+// sameProgram is the interpreter of a member of which a process is a fork, or that was
+// forked from the same one; nil where there is none, or its frames cannot be read.
+func (t *tree) sameProgram(pid int) *pystack.Process {
+	p := t.members[pid]
+	if p == nil || p.stat.Stack <= 1 {
+		return nil
+	}
+	for _, q := range t.members {
+		if q.stat.Stack != p.stat.Stack || q.pid != p.ppid && q.ppid != p.ppid && q.ppid != p.pid {
+			continue
+		}
+		if like, ok := q.python.(*pystack.Process); ok && like != nil {
+			return like
+		}
+	}
+	return nil
+}
+
 // runsPython reports whether a process's program is an interpreter, whatever the process
 // calls itself.
 func (t *tree) runsPython(p *process) bool {

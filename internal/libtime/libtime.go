@@ -160,6 +160,14 @@ func (s *Sampler) Retain(keep func(tid int) bool) {
 // Close stops following all threads.
 func (s *Sampler) Close() { s.Retain(func(int) bool { return false }) }
 
+// Forked says that a process is a fork of another one and runs no other program: its code
+// lies where that one's does.
+func (s *Sampler) Forked(pid, from int) {
+	if m := s.maps[from]; m != nil && s.maps[pid] == nil && len(s.maps) < maxMaps {
+		s.maps[pid] = &codeMap{parts: m.parts, read: m.read}
+	}
+}
+
 // maxMaps bounds the processes whose maps are kept.
 const maxMaps = 1024
 

@@ -2,9 +2,8 @@ package proc
 
 import (
 	"bufio"
+	"bytes"
 	"os"
-	"strconv"
-	"strings"
 )
 
 // A Mapping is a line of /proc/PID/maps.
@@ -12,7 +11,7 @@ type Mapping struct {
 	Start, End, Offset uint64
 	Exec               bool   // holds code
 	Shared             bool   // what is written is seen by others
-	Device             string // of the file, "major:minor" in hexadecimal digits
+	Device             string // of the file, "major:minor" in hexadecimal digits; "" where there is none
 	Inode              uint64 // of the file; 0 where there is none
 	// Name is the file, as the kernel writes it, "[stack]" and the like, or "".
 	Name string
@@ -20,36 +19,64 @@ type Mapping struct {
 
 // ParseMapping reads a line of /proc/PID/maps. The file is read line by line,
 // since a trainer has thousands of them.
-func ParseMapping(line string) (Mapping, bool) {
-	addresses, rest, ok := strings.Cut(line, " ")
+func ParseMapping(line string) (Mapping, bool) { return parseMapping([]byte(line), "") }
+
+// parseMapping does so; last is the name of the line before, which lines of the same
+// file share.
+func parseMapping(line []byte, last string) (m Mapping, ok bool) {
+	var place, rights, offset, device, inode []byte
+	for _, part := range []*[]byte{&place, &rights, &offset, &device, &inode} {
+		*part, line, _ = bytes.Cut(line, []byte(" "))
+		if len(*part) == 0 {
+			return Mapping{}, false
+		}
+	}
+	from, to, ok := bytes.Cut(place, []byte("-"))
 	if !ok {
 		return Mapping{}, false
 	}
-	from, to, ok := strings.Cut(addresses, "-")
-	parts := strings.SplitN(rest, " ", 5) // perms offset dev inode name
-	if !ok || len(parts) < 4 {
-		return Mapping{}, false
-	}
-	var m Mapping
 	for _, number := range []struct {
 		to   *uint64
-		text string
-	}{{&m.Start, from}, {&m.End, to}, {&m.Offset, parts[1]}} {
-		n, err := strconv.ParseUint(number.text, 16, 64)
-		if err != nil {
+		text []byte
+	}{{&m.Start, from}, {&m.End, to}, {&m.Offset, offset}} {
+		if *number.to, ok = parseHex(number.text); !ok {
 			return Mapping{}, false
 		}
-		*number.to = n
 	}
-	if rights := parts[0]; len(rights) == 4 {
+	if len(rights) == 4 {
 		m.Exec, m.Shared = rights[2] == 'x', rights[3] == 's'
 	}
-	m.Device = parts[2]
-	m.Inode, _ = strconv.ParseUint(parts[3], 10, 64)
-	if len(parts) == 5 {
-		m.Name = strings.TrimLeft(parts[4], " ")
+	m.Inode = parseUint(inode)
+	if m.Inode != 0 {
+		m.Device = string(device)
+	}
+	if name := bytes.TrimLeft(line, " "); string(name) == last {
+		m.Name = last
+	} else {
+		m.Name = string(name)
 	}
 	return m, true
+}
+
+// parseHex reads a hexadecimal number.
+func parseHex(b []byte) (n uint64, ok bool) {
+	for _, c := range b {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		if n >= 1<<60 {
+			return 0, false
+		}
+		n = n<<4 | uint64(c)
+	}
+	return n, len(b) > 0
 }
 
 // maxMappings bounds how many lines of a memory map are read.
@@ -64,8 +91,13 @@ func (fs FS) Mappings(pid int, keep func(*Mapping) bool) ([]Mapping, error) {
 	defer f.Close()
 	var out []Mapping
 	lines := bufio.NewScanner(f)
+	last := ""
 	for n := 0; n < maxMappings && lines.Scan(); n++ {
-		if m, ok := ParseMapping(lines.Text()); ok && keep(&m) {
+		m, ok := parseMapping(lines.Bytes(), last)
+		if !ok {
+			continue
+		}
+		if last = m.Name; keep(&m) {
 			out = append(out, m)
 		}
 	}

@@ -13,12 +13,13 @@ type Kind int
 
 // The kinds of errors.
 const (
-	Gone       Kind = iota + 1 // there is no such process any more
-	Permission                 // the kernel does not allow it
-	NotPython                  // no CPython was found in it
-	Starting                   // the interpreter is not initialised yet, or is ending: try again
-	Unknown                    // a version or a build whose layout is not known
-	NoSymbols                  // the interpreter's variables cannot be found
+	Gone        Kind = iota + 1 // there is no such process any more
+	Permission                  // the kernel does not allow it
+	NotPython                   // no CPython was found in it
+	Starting                    // the interpreter is not initialised yet, or is ending: try again
+	Unknown                     // a version or a build whose layout is not known
+	NoSymbols                   // the interpreter's variables cannot be found
+	OtherPython                 // a Python that is not CPython, which will not change
 )
 
 // Error says why the frames of a process cannot be read, and what to do.

@@ -89,7 +89,7 @@ func findRuntime(pid int) (*found, error) {
 // notPython says of a program that it is not CPython.
 func notPython(pid int, program string) *Error {
 	if strings.HasPrefix(program, "pypy") {
-		return &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it runs PyPy (%s), whose frames lie where only PyPy knows", program),
+		return &Error{PID: pid, Kind: OtherPython, Msg: fmt.Sprintf("it runs PyPy (%s), whose frames lie where only PyPy knows", program),
 			Hint: "only CPython's frames can be read"}
 	}
 	return &Error{PID: pid, Kind: NotPython, Msg: fmt.Sprintf("it is no Python process (%s)", program),
@@ -110,11 +110,7 @@ func attach(pid int, mem memory, img *image, m proc.Mapping, minor int) (*layout
 			Hint: "use an interpreter whose dynamic symbols were kept (strip --strip-unneeded keeps them)"}
 	}
 	runtime := base + img.runtime
-	one := func(addr uint64, b []byte) bool {
-		r := []request{{addr: addr, buf: b}}
-		mem.read(r)
-		return r[0].ok
-	}
+	one := reader(mem)
 	described := make([]byte, debugBytes)
 	if !one(runtime, described) {
 		return nil, 0, &Error{PID: pid, Kind: Unknown, Msg: "its runtime state cannot be read"}
@@ -187,10 +183,14 @@ func readMaps(r io.Reader, exe string) (candidates []proc.Mapping, minor int, fi
 			continue
 		}
 		seen[m.Name] = true // the first part of each file is the one with its headers
-		if match := minorInName.FindStringSubmatch(m.Name); match != nil && minor == 0 {
-			minor, _ = strconv.Atoi(match[1]) // digits only
+		if minor == 0 {
+			if match := minorInName.FindStringSubmatch(m.Name); match != nil {
+				minor, _ = strconv.Atoi(match[1]) // digits only
+			}
 		}
 		switch name := path.Base(m.Name); {
+		case m.Name != exe && !strings.Contains(name, "python"):
+			// Hundreds of libraries, for which an expression takes long.
 		case libraryName.MatchString(name):
 			libraries = append(libraries, m)
 		case m.Name == exe:

@@ -257,7 +257,7 @@ func TestFramesAreThoseOfTheInterpreter(t *testing.T) {
 func TestForkedWorker(t *testing.T) {
 	each(t, func(t *testing.T, python []string) {
 		var child int
-		start(t, python, `
+		c := start(t, python, `
 import os, sys, threading
 r, w = os.pipe()
 pid = os.fork()
@@ -271,6 +271,23 @@ sys.stdin.readline()
 `, &child)
 		p := open(t, child)
 		var got []Thread
+		defer func() {
+			// The same by way of its parent, of which it is known where everything lies.
+			parent := open(t, c.Process.Pid)
+			sample(t, parent)
+			q, err := parent.Fork(child)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			again, err := q.Sample()
+			if err != nil || len(again) != 1 || again[0].TID != child || !slices.Equal(again[0].Frames, got[0].Frames) {
+				t.Errorf("as a fork: %+v, %v; want %+v", again, err, got)
+			}
+			if _, err := parent.Fork(os.Getpid()); err == nil {
+				t.Error("this program, which is no fork of it, was taken for one")
+			}
+		}()
 		for len(got) != 1 || len(got[0].Frames) == 0 || got[0].Frames[0].Func != "_worker_loop" { // it is on its way there
 			got = sample(t, p)
 			time.Sleep(10 * time.Millisecond)

@@ -137,6 +137,43 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
+// Fork looks at process pid, which is a fork of p's, or of what p is a fork of, and runs
+// no other program: its interpreter lies where p's does, so that nothing need be
+// searched for, and what is known of its code is known already. It fails where that is
+// not so.
+func (p *Process) Fork(pid int) (*Process, error) {
+	mem, err := openMemory(pid, p.runtime)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.layout.check(pid, reader(mem), p.runtime); err != nil {
+		_ = mem.close()
+		return nil, err
+	}
+	q := newProcess(pid, mem, p.layout, p.runtime)
+	q.codeType, q.tids.pthreadTID = p.codeType, p.tids.pthreadTID
+	for addr, c := range p.codes {
+		if !c.valid {
+			continue
+		}
+		// Each sample compares it with what stands there.
+		known := *c
+		known.epoch, known.copies = 0, nil
+		q.codes[addr] = &known
+	}
+	q.remembered = p.remembered
+	return q, nil
+}
+
+// reader reads one thing at a time.
+func reader(mem memory) func(uint64, []byte) bool {
+	return func(addr uint64, b []byte) bool {
+		r := []request{{addr: addr, buf: b}}
+		mem.read(r)
+		return r[0].ok
+	}
+}
+
 func newProcess(pid int, mem memory, l *layout, runtime uint64) *Process {
 	return &Process{
 		pid: pid, mem: mem, layout: l, runtime: runtime,

@@ -362,8 +362,10 @@ func TestStrings(t *testing.T) {
 }
 
 func TestOtherPrograms(t *testing.T) {
-	for program, want := range map[string]string{"pypy3.10": "it runs PyPy (pypy3.10)", "bash": "it is no Python process (bash)"} {
-		if e := notPython(7, program); !strings.HasPrefix(e.Msg, want) || e.Kind != NotPython || e.Hint == "" {
+	for program, want := range map[string]Error{
+		"pypy3.10": {Msg: "it runs PyPy (pypy3.10)", Kind: OtherPython}, "bash": {Msg: "it is no Python process (bash)", Kind: NotPython},
+	} {
+		if e := notPython(7, program); !strings.HasPrefix(e.Msg, want.Msg) || e.Kind != want.Kind || e.Hint == "" {
 			t.Errorf("%s: %+v", program, e)
 		}
 	}

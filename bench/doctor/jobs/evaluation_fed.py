@@ -17,9 +17,10 @@ def accuracy():
 
 def main():
     data = TensorDataset(torch.rand(4096, 256))
+    loader = DataLoader(data, batch_size=64, num_workers=1, persistent_workers=True, shuffle=True)
     n = 0
     while True:
-        for (x,) in DataLoader(data, batch_size=64, num_workers=1, persistent_workers=True, shuffle=True):
+        for (x,) in loader:
             for _ in range(8):
                 optimizer.zero_grad()
                 model(x).pow(2).mean().backward()

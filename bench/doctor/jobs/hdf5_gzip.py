@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-PATH = job.folder() / "images.h5"
+PATH = job.folder() / "images-256.h5"
 if not PATH.exists():
     with h5py.File(PATH, "w") as f:
-        images = np.random.default_rng(0).integers(0, 40, (256, 128, 128, 3), dtype=np.uint8)
-        f.create_dataset("x", data=images, chunks=(1, 128, 128, 3), compression="gzip")
+        images = np.random.default_rng(0).integers(0, 40, (256, 256, 256, 3), dtype=np.uint8)
+        f.create_dataset("x", data=images, chunks=(1, 256, 256, 3), compression="gzip")
 
 
 class Images(Dataset):
@@ -23,7 +23,7 @@ class Images(Dataset):
 
     def __getitem__(self, i):
         if job.without("cpu"):
-            return torch.zeros(128, 128, 3, dtype=torch.uint8)
+            return torch.zeros(256, 256, 3, dtype=torch.uint8)
         if self.file is None:
             self.file = h5py.File(PATH)
         return torch.from_numpy(self.file["x"][i])

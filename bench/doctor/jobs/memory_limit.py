@@ -6,8 +6,8 @@ import job
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-PATH = job.folder() / "rows.raw"
-ROW, N = 1 << 18, 2048  # 512 MB
+PATH = job.folder() / "rows-1g.raw"
+ROW, N = 1 << 20, 1024  # more than the group may have
 if not PATH.exists() or PATH.stat().st_size < ROW * N:
     with PATH.open("wb") as f:
         for _ in range(N):
@@ -28,7 +28,7 @@ def train_step(x):
     time.sleep(0.005)
 
 
-loader = DataLoader(Rows(), batch_size=16, num_workers=2, persistent_workers=True)
+loader = DataLoader(Rows(), batch_size=16, num_workers=2, shuffle=True, persistent_workers=True)
 while True:
     for x in loader:
         train_step(x)

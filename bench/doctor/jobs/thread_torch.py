@@ -12,7 +12,8 @@ batches = queue.Queue(4)
 
 
 def normalise(x):
-    for _ in range(1 if job.without("cpu") else 60):
+    end = time.thread_time() + (0 if job.without("cpu") else 0.006)
+    while time.thread_time() < end:
         x = (x - x.mean()) / (x.std() + 1e-5)
     return x
 

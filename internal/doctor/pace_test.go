@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/pystack"
+)
+
+// TestVerdictInTime: whatever a job does, there is a verdict fifteen seconds after its
+// first batch, or after the time in which one was waited for. The clock is not a real one.
+func TestVerdictInTime(t *testing.T) {
+	const within = 15.0
+	attached := Options{Seconds: FirstVerdict.Seconds(), Patience: 2, Most: 14.5}
+	for _, c := range []struct {
+		name  string
+		opt   Options
+		batch float64 // seconds until the loop is in its first step; 0: never
+		cost  time.Duration
+		late  float64 // seconds from the start that are allowed beside those
+	}{
+		{"attached", attached, 0.1, 0, 0},
+		{"attached to one that is slow to begin", attached, 4, 0, 0},
+		{"attached to one that never trains", attached, 0, 0, 0},
+		{"a command with an end", Options{Seconds: 10}, 3, 0, 3},
+		{"a command without one", Options{}, 3, 0, 3},
+		{"a command whose start takes a minute", Options{}, 70, 0, 70},
+		{"a command that never trains", Options{}, 0, 0, 60},
+		{"very many threads", Options{}, 3, time.Second, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := recorded{t, t.TempDir()}
+				m.run(100, 1, "python train.py", 'S', "running")
+				m.children(100)
+				c.opt.PID, c.opt.FS = 100, proc.FS{Proc: m.dir, Sys: m.dir}
+				start, given := time.Now(), time.Duration(0)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				if c.opt.Seconds == 0 {
+					c.opt.First = func(r *Report) {
+						if given = time.Since(start); r.Line == "" || r.Verdict == "" {
+							t.Errorf("first: %q %q", r.Verdict, r.Line)
+						}
+						cancel()
+					}
+				}
+				w, err := newCollector(c.opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.close()
+				turn := 0
+				w.open = func(pid int) (stacks, error) {
+					return scripted{pid, func() []pystack.Frame {
+						time.Sleep(c.cost) // a look that takes long
+						turn++
+						switch {
+						case c.batch == 0 || time.Since(start).Seconds() < c.batch:
+							return stack("/home/u/make.py", "main")
+						case turn%2 == 0:
+							return stack("/home/u/train.py", "train_step", "/home/u/train.py", "main")
+						}
+						return stack(torchData+"/dataloader.py", "__next__", "/home/u/train.py", "main")
+					}}, nil
+				}
+				w.run(ctx)
+				if given == 0 {
+					given = time.Since(start)
+				}
+				if got := given.Seconds(); got > within+c.late {
+					t.Errorf("the verdict came after %.1f s, %.1f were allowed", got, within+c.late)
+				} else if got < 8 {
+					t.Errorf("the verdict came after %.1f s: too few to say anything", got)
+				}
+			})
+		})
+	}
+}
