@@ -14,8 +14,7 @@ from typing import Any
 from .. import runner
 from ..figures import table
 from . import score
-from .kinds import FED, HELDOUT, KINDS, ROOT, TUNING, Kind
-from .score import BAND, STARVED
+from .kinds import BAND, FED, HELDOUT, KINDS, ROOT, STARVED, TUNING, Kind, borders, starves
 
 PAGE = ROOT / "docs" / "diagnosis-kinds.md"
 OVERHEAD = 0.01  # of one core
@@ -46,13 +45,12 @@ class Row:
     @property
     def starved(self) -> bool:
         """As it was measured; as it was meant where that was not."""
-        return self.real >= STARVED if self.real else bool(self.kind.lacks)
+        return starves(self.kind.lacks, self.real)
 
     @property
     def found(self) -> bool:
         """Starved called starved and fed called fed; either is right where the gain is at the edge."""
-        edge = self.real is not None and bool(self.kind.lacks) and STARVED - BAND <= self.real < STARVED + BAND
-        return edge or self.alarm == self.starved
+        return borders(self.kind.lacks, self.real) or self.alarm == self.starved
 
     @property
     def right(self) -> bool:

@@ -21,9 +21,6 @@ func (f *findings) advise() []Advice {
 			c.advise(f)
 		}
 	}
-	if f.advice == nil {
-		return []Advice{}
-	}
 	sort.SliceStable(f.advice, func(i, j int) bool { return f.advice[i].Gain > f.advice[j].Gain })
 	return append([]Advice{}, f.advice[:min(len(f.advice), maxAdvice)]...) // not nil: an empty list in JSON, too
 }
