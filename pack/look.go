@@ -20,23 +20,59 @@ import (
 type listed map[string]store.Entry
 
 // list lists a pack where that says of all objects at once what would take a question
-// each. Where it fails they are asked for one by one, which says what is wrong.
-func list(ctx context.Context, st, listing store.Store) listed {
+// each. Where it fails they are asked for one by one, which says what is wrong. Of bare
+// shards it says the names alone, as web servers do.
+func list(ctx context.Context, st, listing store.Store) (objects listed, bare []string) {
 	if _, far := st.(store.EntryOpener); !far {
-		return nil
+		return nil, nil
 	}
-	objects := listed{}
+	objects = listed{}
 	opt := &store.ListOptions{Shallow: true, Keep: func(name string) bool { return name == ManifestName || isShard(name) }}
 	err := listing.List(ctx, "", opt, func(e store.Entry) error {
-		if !e.Dir && e.Version != "" {
+		switch {
+		case e.Dir:
+		case e.Version != "":
 			objects[e.Name] = e
+		case isShard(e.Name):
+			bare = append(bare, e.Name)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	return objects
+	return objects, bare
+}
+
+// lookAhead asks for shards in the background; wait adds what was said of them to what was
+// listed, or gives up where something failed. What fails here is asked for again, which says
+// what is wrong.
+func (l listed) lookAhead(ctx context.Context, st store.Store, bare []string) (wait func(failed error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	found := make([]store.Entry, len(bare))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(shardsAtOnce, len(bare)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(bare) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if e, err := st.Stat(ctx, bare[i]); err == nil && !e.Dir {
+					found[i] = e
+				}
+			}
+		})
+	}
+	return func(failed error) {
+		if failed != nil {
+			cancel()
+		}
+		wg.Wait()
+		cancel()
+		for _, e := range found {
+			if e.Version != "" {
+				l[e.Name] = e
+			}
+		}
+	}
 }
 
 // manifest reads the manifest. One that was listed is fetched once for all processes of
@@ -62,7 +98,7 @@ func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 
 // shardsAtOnce is how many shards are looked at together: in a bucket each look is a
 // way to another machine and back.
-const shardsAtOnce = 32
+const shardsAtOnce = 64
 
 // lookAtShards looks at all shards, at those that were listed without asking for them.
 // Of several failures it gives that of the first one.

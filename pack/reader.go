@@ -77,8 +77,10 @@ func OpenStore(ctx context.Context, st store.Store, opt *ReadOptions) (*Reader, 
 	if opt != nil && opt.Listing != nil {
 		listing = opt.Listing
 	}
-	objects := list(ctx, st, listing)
+	objects, bare := list(ctx, st, listing)
+	wait := objects.lookAhead(ctx, st, bare)
 	m, err := readManifestOf(ctx, st, objects)
+	wait(err)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,10 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	if loc.store, err = stores.Open(ctx, loc.path+loc.options); err != nil {
 		return nil, err
 	}
-	looked := glanceAt(loc.store) // what says which format it is
+	if w, ok := store.As[store.Warmer](loc.store); ok && loc.opt.Connections > 0 {
+		w.Warm(loc.opt.Connections)
+	}
+	looked := glanceAt(ctx, loc.store) // what says which format it is
 	e, err := looked.Stat(ctx, "")
 	far := stores.IsURL(loc.path)
 	if far && (errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrPermission)) && loc.known(ctx, all) {
@@ -82,7 +85,7 @@ func locate(ctx context.Context, rawURL string, opt *Options) (*location, error)
 	}
 	if errors.Is(err, store.ErrNotExist) && isPattern(loc.path) {
 		if err = loc.expand(ctx); err == nil {
-			looked, e = glanceAt(beside(loc.store, loc.store.Path(loc.opt.shards[0]))), store.Entry{}
+			looked, e = glanceAt(ctx, beside(loc.store, loc.store.Path(loc.opt.shards[0]))), store.Entry{}
 		}
 	}
 	if err != nil {

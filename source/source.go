@@ -48,6 +48,10 @@ type Options struct {
 	// find those of a view, and for what.
 	Looking func(what string, done, total int64)
 
+	// Connections is how many reads there will be at once as soon as it is open: connections
+	// for those are opened meanwhile, where it lies far away.
+	Connections int
+
 	// looked is the store, with what was seen of it already.
 	looked store.Store
 	// file is the one that the URL names, where the store is its folder.

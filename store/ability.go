@@ -73,6 +73,13 @@ type Examiner interface {
 	Examine(ctx context.Context, e Entry) (Manners, error)
 }
 
+// Warmer is a Store that can open connections to its server before they are needed.
+type Warmer interface {
+	// Warm opens n of them at most. It waits for nothing, and what fails is no failure: who
+	// needs one then finds out.
+	Warm(n int)
+}
+
 // Manners is what a server can do.
 type Manners struct {
 	// Ranges: it reads parts of objects. IfMatch: it reads of no other version than the

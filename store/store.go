@@ -78,6 +78,12 @@ type ListOptions struct {
 	// and what is no object that can be read may be among them. It saves looking
 	// at each file where a listing of names does not come with the rest.
 	Names bool
+	// Folder says that dir is known to be a folder, which a store needs not ask about then.
+	Folder bool
+	// Guess is the name of an object that is likely to lie in dir: a store that asks about
+	// one of those that it finds, to learn of the others, asks about that one at once. "" for
+	// none.
+	Guess string
 	// Keep says by its name which object is wanted; nil means all. The others
 	// are not looked at. It is called from several goroutines at once.
 	Keep func(name string) bool

@@ -20,6 +20,7 @@ HERE, THERE = "10.231.77.1", "10.231.77.2"
 LINK = 125e6 * 1448 / 1514  # of each frame that much is data
 LATENCY, JITTER, ROUND_TRIP = "40ms", "40ms", 0.060
 FIRST = 256  # records of the first batch
+CHUNK = 8 << 20  # of a pack: the first batch of a window is there when its chunks are
 
 
 def _do(*command: str) -> None:
@@ -65,6 +66,8 @@ def measure(bench: Bench) -> None:
                     got = bench.run([*command, f"s3://{servers.BUCKET}/{data_set}-keep", order], "link", variables)
                     if "error" not in got:
                         got["share"] = got["bytes"] / got["steady_s"] / LINK
-                        own = got["bytes"] / got["examples"] * FIRST / LINK
-                        got["round_trips"] = (got["first_batch_s"] - own) / ROUND_TRIP
+                        own = got["bytes"] / got["examples"] * FIRST
+                        if window := order.partition(":")[2]:
+                            own = min(int(window) * CHUNK, got["bytes"])
+                        got["round_trips"] = (got["first_batch_s"] - own / LINK) / ROUND_TRIP
                     bench.note("link", order, number, got)

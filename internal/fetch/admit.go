@@ -107,7 +107,7 @@ func (f *Fetcher) Learn(u *Unit) {
 		at := [2]int64{m.Object, m.Offset}
 		x := f.index[at]
 		if x == nil {
-			x = &indexRead{Extent: m.Extent}
+			x = &indexRead{Extent: m.Extent, order: u.order}
 			f.index[at] = x
 			w := f.newWant()
 			*w = want{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
@@ -121,6 +121,7 @@ func (f *Fetcher) Learn(u *Unit) {
 // indexRead is a piece of the index that is being read.
 type indexRead struct {
 	driver.Extent
+	order   int64 // of the first unit that it is for
 	waiters []waiter
 }
 

@@ -27,9 +27,14 @@ type depth struct {
 const (
 	firstDepth = budget.Readers
 	maxDepth   = budget.MaxReaders
-	// farDepth is the first one where reads are far away: what the first batch needs is
+	// FarDepth is the first one where reads are far away: what the first batch needs is
 	// there after few ways there and back.
-	farDepth = 64
+	FarDepth = 64
+	// wholeRead is what a read weighs in the depth, smallRead what one of smallBytes at
+	// most does of something far away: it takes the way there and back, and nothing of the link.
+	wholeRead  = 4
+	smallRead  = 1
+	smallBytes = 32 << 10
 	// leastCount is how long a count lasts.
 	leastCount = 50 * time.Millisecond
 	// gain is what twice as many reads must give to be kept.
@@ -81,4 +86,81 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, busy bool) 
 		d.trying = 0
 	}
 	return d.now > last
+}
+
+// mostLoad is what the reads that are out may weigh together, and mostLearning how many
+// pieces of the index of something far away may be read beside that: what is wanted now
+// does not wait for the index of what comes later, nor the other way round.
+func (f *Fetcher) mostLoad() int { return wholeRead * f.depth.now }
+
+func (f *Fetcher) mostLearning() int { return min(wholeRead*f.depth.now, maxDepth/2) }
+
+// mostReads is how many reads may be out.
+func (f *Fetcher) mostReads() int {
+	if !f.cfg.Far {
+		return f.depth.now
+	}
+	return min(f.mostLoad()/smallRead+f.mostLearning(), maxDepth)
+}
+
+// mayRead says whether another read may go out, mayLearn whether one of the index may.
+func (f *Fetcher) mayRead() bool {
+	return f.load < f.mostLoad() && (!f.cfg.Far || f.flying < maxDepth)
+}
+
+func (f *Fetcher) mayLearn() bool {
+	if !f.cfg.Far {
+		return f.mayRead()
+	}
+	return f.learning < f.mostLearning() && f.flying < maxDepth
+}
+
+// choose takes the want that is needed first out of those for which there is room.
+func (f *Fetcher) choose() *want {
+	read, learn := f.mayRead(), f.mayLearn()
+	if read {
+		if w := f.rush.pop(f.spare); w != nil {
+			return w
+		}
+	}
+	var w, x *want
+	if read {
+		w = f.queue.first(f.spare)
+	}
+	if learn {
+		x = f.learn.first(f.spare)
+	}
+	switch {
+	case x != nil && (w == nil || x.x.order <= w.u.order):
+		return f.learn.pop(f.spare)
+	case w != nil:
+		return f.queue.pop(f.spare)
+	}
+	return nil
+}
+
+// takeOff counts a flight that begins, land one that has ended or holds nobody up any more.
+func (f *Fetcher) takeOff(fl *flight) {
+	f.flying++
+	switch w := fl.wants[0]; {
+	case !f.cfg.Far:
+		fl.weight = wholeRead
+	case w.x != nil && !w.rush:
+		fl.learns = true
+		f.learning++
+		return
+	case fl.size <= smallBytes:
+		fl.weight = smallRead
+	default:
+		fl.weight = wholeRead
+	}
+	f.load += fl.weight
+}
+
+func (f *Fetcher) land(fl *flight) {
+	f.flying--
+	f.load -= fl.weight
+	if fl.learns {
+		f.learning--
+	}
 }

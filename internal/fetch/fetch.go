@@ -5,7 +5,7 @@
 //
 // Read, in this order: Unit (a group of records on its way), Fetcher.Admit (what
 // is to be read), issue.go (what is read next, and with what), depth.go (how many
-// reads at a time), finish.go (what happens to what was read).
+// reads at a time), gap.go (what is read along), finish.go (what happens to what was read).
 package fetch
 
 import (
@@ -34,7 +34,10 @@ type Config struct {
 	Want []bool
 	// Far says that each read is a way to another machine and back, so that many are
 	// tried from the beginning.
-	Far    bool
+	Far bool
+	// Exact says that nothing is read but what is wanted: where bytes cost more than
+	// reads, or are not read a second time because they are kept.
+	Exact  bool
 	Budget *arena.Budget
 }
 
@@ -56,9 +59,10 @@ type Fetcher struct {
 	units                      int // admitted and not done
 	sinceDry                   int // units handed out since the workers last ran dry
 
-	queue, rush fifo // wants that are to be read
-	view        view // those of them that may become part of a larger read
-	index       map[[2]int64]*indexRead
+	// What is to be read: extents, pieces of the index, and what is in a hurry.
+	queue, learn, rush fifo
+	view               view // those of them that may become part of a larger read
+	index              map[[2]int64]*indexRead
 
 	ready  readyHeap
 	nReady atomic.Int32
@@ -70,12 +74,16 @@ type Fetcher struct {
 	parked  int
 	flights []*flight
 	flying  int // flights that count for the depth
-	depth   depth
-	hedge   hedger
-	closed  bool
-	ctx     context.Context // of reads of the index, which are for all
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
+	// load is what those weigh, in parts of a read, without those of the index, which are
+	// counted in learning where they have room of their own.
+	load, learning int
+	depth          depth
+	gaps           gaps
+	hedge          hedger
+	closed         bool
+	ctx            context.Context // of reads of the index, which are for all
+	stop           context.CancelFunc
+	wg             sync.WaitGroup
 
 	// Of sources that are read in order:
 	inOrder []*orderedRead
@@ -113,9 +121,11 @@ func New(cfg Config) *Fetcher {
 	f.view.init()
 	f.depth.init()
 	if cfg.Far {
-		f.depth.now = farDepth
+		f.depth.now = FarDepth
 		f.window = min(farWindow, cfg.Memory-cfg.Urgent)
 	}
+	f.gaps.far, f.gaps.exact = cfg.Far, cfg.Exact
+	f.view.gap = f.gaps.most()
 	return f
 }
 
@@ -442,7 +452,7 @@ func (f *Fetcher) Counters() Counters {
 	defer f.mu.Unlock()
 	return Counters{
 		Busy: time.Duration(f.busy.Load()), Records: f.records.Load(), Bytes: f.bytes.Load(), Requests: f.requests.Load(),
-		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying + len(f.inOrder), Ahead: f.used + f.urgent, Peak: f.peak, Queue: f.queue.n + f.rush.n,
+		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying + len(f.inOrder), Ahead: f.used + f.urgent, Peak: f.peak, Queue: f.queue.n + f.learn.n + f.rush.n,
 	}
 }
 

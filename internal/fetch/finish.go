@@ -15,7 +15,7 @@ func (f *Fetcher) begin(fl *flight) {
 	if fl.second {
 		f.hedge.out++
 	} else {
-		f.flying++
+		f.takeOff(fl)
 		f.requests.Add(1)
 	}
 	f.flights = append(f.flights, fl)
@@ -40,12 +40,17 @@ func (f *Fetcher) finish(fl *flight, err error) {
 		if fl.stuck {
 			f.hedge.stuck--
 		} else {
-			f.flying--
+			f.land(fl)
 		}
-		if err == nil && f.depth.ended(now, took, fl.size, f.flying+1 >= f.depth.now && f.queue.n+f.rush.n > 0) {
-			for range f.depth.now - f.readers {
+		full := f.load+fl.weight > (f.depth.now-1)*wholeRead
+		if err == nil && f.depth.ended(now, took, fl.size, full && f.queue.n+f.learn.n+f.rush.n > 0) {
+			for range f.mostReads() - f.readers {
 				f.wake()
 			}
+		}
+		if err == nil {
+			f.gaps.ended(now, took, fl.size)
+			f.view.gap = f.gaps.most()
 		}
 		f.hedge.ended(took)
 	}

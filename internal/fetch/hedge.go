@@ -109,7 +109,7 @@ func (f *Fetcher) lookForLate() {
 		h.again = append(h.again, fl.goal)
 		if !fl.second { // it holds nobody up any more
 			fl.stuck = true
-			f.flying--
+			f.land(fl)
 			h.stuck++
 		}
 		f.wake()

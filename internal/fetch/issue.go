@@ -11,9 +11,6 @@ const (
 	// maxRequest is the most that one read asks for: larger extents are read in
 	// pieces, several at a time.
 	maxRequest = 8 << 20
-	// maxGap is how far apart two extents may be that are read together: what
-	// lies between them is read along, because a second read costs more than that.
-	maxGap = 16 << 10
 	// blockBits is the size of the pieces of an object by which view is sorted.
 	blockBits = 16
 )
@@ -61,20 +58,30 @@ func (q *fifo) push(w *want) {
 	q.n++
 }
 
-// pop returns the first want that nobody has taken.
-func (q *fifo) pop(spare func(*want)) *want {
+// first returns the first want that nobody has taken, and leaves it there.
+func (q *fifo) first(spare func(*want)) *want {
 	for q.head < len(q.ws) {
 		w := q.ws[q.head]
-		q.ws[q.head] = nil
-		q.head++
 		if !w.taken {
-			q.n--
 			return w
 		}
+		q.ws[q.head] = nil
+		q.head++
 		spare(w) // it went with another one
 	}
 	q.ws, q.head = q.ws[:0], 0
 	return nil
+}
+
+// pop is first, and takes it out.
+func (q *fifo) pop(spare func(*want)) *want {
+	w := q.first(spare)
+	if w != nil {
+		q.ws[q.head] = nil
+		q.head++
+		q.n--
+	}
+	return w
 }
 
 // view finds the neighbours of a want among all that are to be read: by the
@@ -82,11 +89,16 @@ func (q *fifo) pop(spare func(*want)) *want {
 type view struct {
 	starts, ends map[blockKey]*want
 	n            int
+	// gap is how far apart two of them may be that are read together.
+	gap int64
 }
 
 type blockKey struct{ object, block int64 }
 
-func (v *view) init() { v.starts, v.ends = map[blockKey]*want{}, map[blockKey]*want{} }
+func (v *view) init() {
+	v.gap = maxGap
+	v.starts, v.ends = map[blockKey]*want{}, map[blockKey]*want{}
+}
 
 func (v *view) add(w *want) {
 	s := blockKey{w.object, w.off >> blockBits}
@@ -124,21 +136,21 @@ func (v *view) remove(w *want) {
 }
 
 // beside returns a want that touches bytes [lo, hi) of an object or has a gap of
-// maxGap at most to them, such that both together are no larger than maxRequest.
+// v.gap at most to them, such that both together are no larger than maxRequest.
 func (v *view) beside(ctx context.Context, object, lo, hi int64) *want {
 	fits := func(w *want) bool {
 		a, b := w.off, w.off+w.size
 		// What one context ends must not end what belongs to another one.
-		return w.ctx == ctx && a <= hi+maxGap && b >= lo-maxGap && max(b, hi)-min(a, lo) <= maxRequest
+		return w.ctx == ctx && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= maxRequest
 	}
-	for b := lo >> blockBits; b <= (hi+maxGap)>>blockBits; b++ {
+	for b := lo >> blockBits; b <= (hi+v.gap)>>blockBits; b++ {
 		for w := v.starts[blockKey{object, b}]; w != nil; w = w.start {
 			if fits(w) {
 				return w
 			}
 		}
 	}
-	for b := max(lo-maxGap, 0) >> blockBits; b <= lo>>blockBits; b++ {
+	for b := max(lo-v.gap, 0) >> blockBits; b <= lo>>blockBits; b++ {
 		for w := v.ends[blockKey{object, b}]; w != nil; w = w.end {
 			if fits(w) {
 				return w
@@ -167,9 +179,12 @@ func (f *Fetcher) spare(w *want) {
 // push adds what is to be read, and finds somebody to do it.
 func (f *Fetcher) push(w *want, rush bool) {
 	w.rush = rush
-	if rush {
+	switch {
+	case rush:
 		f.rush.push(w)
-	} else {
+	case w.x != nil:
+		f.learn.push(w)
+	default:
 		f.queue.push(w)
 	}
 	if !w.alone {
@@ -184,7 +199,7 @@ func (f *Fetcher) wake() {
 	case f.closed:
 	case f.parked > 0:
 		f.work.Signal()
-	case f.readers < f.depth.now+f.hedge.stuck+f.hedge.out+len(f.hedge.again):
+	case f.readers < f.mostReads()+f.hedge.stuck+f.hedge.out+len(f.hedge.again):
 		f.readers++
 		f.wg.Add(1)
 		go f.reader()
@@ -201,6 +216,8 @@ type flight struct {
 	ctx               context.Context
 	since             time.Time
 	second            bool // not the first one
+	weight            int  // what it counts for in load
+	learns            bool // it counts in learning
 	stuck             bool // the first one, which is late: there is another one
 }
 
@@ -265,11 +282,8 @@ func (f *Fetcher) next() *flight {
 			}
 		}
 	}
-	for f.flying < f.depth.now {
-		w := f.rush.pop(f.spare)
-		if w == nil {
-			w = f.queue.pop(f.spare)
-		}
+	for {
+		w := f.choose()
 		if w == nil {
 			return nil
 		}
@@ -277,7 +291,6 @@ func (f *Fetcher) next() *flight {
 			return fl
 		}
 	}
-	return nil
 }
 
 // together makes one goal of a want and its neighbours.

@@ -97,9 +97,11 @@ type Options struct {
 type Cache struct {
 	*disk.Disk
 	Chunks *cache.Chunks
-	src    driver.Source
-	cut    *disk.Cut
-	peers  *served // nil without other nodes
+	// Whole says that there is room for all of it.
+	Whole bool
+	src   driver.Source
+	cut   *disk.Cut
+	peers *served // nil without other nodes
 }
 
 // Largest is the largest piece that a source has, as far as pieces are kept.
@@ -127,11 +129,12 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	not := opt.Memory
-	if limit, _ := dir.Limit(); not != nil && limit > total(src) {
+	limit, _ := dir.Limit()
+	not, whole := opt.Memory, limit > total(src)
+	if whole {
 		not = nil // they are there for the next job, too
 	}
-	c := &Cache{Chunks: chunks, src: src, cut: disk.NewCut(Chunks(src), false, nil)}
+	c := &Cache{Chunks: chunks, Whole: whole, src: src, cut: disk.NewCut(Chunks(src), false, nil)}
 	var peers disk.Peers // without any it is nil
 	if opt.Peers != nil {
 		c.peers = &served{}

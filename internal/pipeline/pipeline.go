@@ -121,7 +121,7 @@ func Open(ctx context.Context, cfg Config) (*Pipeline, error) {
 	open := cfg.OpenSource
 	if open == nil {
 		open = func(ctx context.Context, url string) (driver.Source, error) {
-			return source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: p.kept.options()})
+			return source.Open(ctx, url, &source.Options{View: &cfg.View, Documents: cfg.Sequence != nil, Cache: p.kept.options(), Connections: fetch.FarDepth})
 		}
 	}
 	src, err := open(ctx, cfg.Source)
@@ -276,7 +276,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Want:   want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
-		Far: p.overNetwork(),
+		Far: p.overNetwork(), Exact: p.keepsPart(),
 	})
 	p.workerParse = plan.WorkerParse
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)

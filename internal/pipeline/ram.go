@@ -30,6 +30,24 @@ func (p *Pipeline) ramWanted(info *driver.Info) int64 {
 	return total
 }
 
+// keepsPart says whether a part of the data is kept and the rest is not: what is read along
+// of that would come again and again.
+func (p *Pipeline) keepsPart() bool {
+	switch {
+	case p.disk.staged != nil:
+		return false
+	case p.disk.Cache != nil:
+		return !p.disk.Whole
+	case p.ram != nil:
+		kept := p.ram.Stats().Limit
+		for _, c := range nearby.Pieces(p.src) {
+			kept -= c.Size
+		}
+		return kept < 0
+	}
+	return false
+}
+
 // caches puts what is kept in memory, and behind it what is kept on a disk, in front of
 // the stores that records are read from.
 func (p *Pipeline) caches(ctx context.Context, bytes int64) error {

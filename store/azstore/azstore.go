@@ -91,6 +91,9 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 // URL names the container.
 func (d *driver) URL() string { return "az://" + d.name }
 
+// Warm opens connections before they are needed.
+func (d *driver) Warm(n int) { d.c.Warm(n) }
+
 // Close does nothing: connections are shared, and end by themselves.
 func (d *driver) Close() error { return nil }
 

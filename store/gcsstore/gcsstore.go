@@ -113,6 +113,9 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 // URL names the bucket.
 func (d *driver) URL() string { return "gs://" + d.name }
 
+// Warm opens connections before they are needed.
+func (d *driver) Warm(n int) { d.c.Warm(n) }
+
 // Close does nothing: connections are shared, and end by themselves.
 func (d *driver) Close() error { return nil }
 

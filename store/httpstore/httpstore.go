@@ -17,6 +17,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/store"
@@ -46,6 +47,8 @@ type Store struct {
 	root  url.URL // with user and query, which are secret
 	shown string  // without
 	shut  bool    // there is nothing in it
+	// folder says that the root was seen to be a folder.
+	folder *atomic.Bool
 }
 
 var (
@@ -53,6 +56,7 @@ var (
 	_ store.Identifier  = (*Store)(nil)
 	_ store.Neighbour   = (*Store)(nil)
 	_ store.Examiner    = (*Store)(nil)
+	_ store.Warmer      = (*Store)(nil)
 )
 
 // New returns the store of a URL of the scheme http or https. What is behind a
@@ -62,7 +66,7 @@ func New(rawURL string, opt *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %s: it is no URL", ranged.Public(rawURL))
 	}
-	s := &Store{root: *u}
+	s := &Store{root: *u, folder: new(atomic.Bool)}
 	if opt != nil {
 		s.opt = *opt
 	}
@@ -100,6 +104,9 @@ func (s *Store) Path(name string) string {
 // Close does nothing: connections belong to the process.
 func (s *Store) Close() error { return nil }
 
+// Warm implements store.Warmer.
+func (s *Store) Warm(n int) { s.c.Warm(n) }
+
 // Identity implements store.Identifier.
 func (s *Store) Identity() (name string, fixed bool) { return s.shown, true }
 
@@ -107,6 +114,7 @@ func (s *Store) Identity() (name string, fixed bool) { return s.shown, true }
 // not choose whom we ask.
 func (s *Store) At(place string) store.Store {
 	to := *s
+	to.folder = new(atomic.Bool)
 	rest, ok := strings.CutPrefix(place, s.root.Scheme+"://"+s.root.Host)
 	if !ok || rest != "" && rest[0] != '/' {
 		to.shut = true
@@ -174,6 +182,9 @@ func (s *Store) look(ctx context.Context, op, name string) (store.Entry, ranged.
 	// What a server sends on to the same with a slash is a folder, and so is a URL
 	// that ends in one; it need not show a list of it.
 	if isFolder(info.URL) && (err == nil || errors.Is(err, store.ErrPermission) || s.noList(err)) {
+		if name == "" {
+			s.folder.Store(true)
+		}
 		return store.Entry{Name: name, Dir: true}, info, nil
 	}
 	if err != nil {

@@ -57,7 +57,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	if opt != nil {
 		l.opt = *opt
 	}
-	if dir == "" && !strings.HasSuffix(s.root.Path, "/") && s.root.Path != "" {
+	if dir == "" && !l.opt.Folder && !s.folder.Load() && !strings.HasSuffix(s.root.Path, "/") && s.root.Path != "" {
 		e, err := s.Stat(ctx, "")
 		if err != nil {
 			return err
@@ -74,6 +74,9 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.wg.Wait() // behind cancel
 	defer cancel()
+	if l.opt.Guess != "" {
+		l.guess = l.ask(ctx, dir, item{own: l.opt.Guess})
+	}
 	items, err := s.page(ctx, dir)
 	if err != nil {
 		return err
@@ -91,6 +94,10 @@ type lister struct {
 	// tags says that the entity tags of this server are made of time and size, as
 	// those of nginx are; tried, that this was found out or not.
 	tags, tried bool
+	// guess is what becomes of the question about the object that is likely to be there,
+	// nil for none, and guessed what was said of it.
+	guess   chan found
+	guessed store.Entry
 }
 
 // found is what was asked about an item.
@@ -131,7 +138,9 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 		switch {
 		case it.dir && l.opt.Shallow:
 			err = l.f(store.Entry{Name: name, Dir: true})
-		case !it.dir && l.opt.Names:
+		case !it.dir && l.guessed.Name == name && name != "":
+			err = l.f(l.guessed)
+		case !it.dir && l.opt.Names && !(it.known && l.tags):
 			err = l.f(store.Entry{Name: name, Size: it.size})
 		case ahead[i] == nil: // all is known
 			err = l.f(it.entry(name))
@@ -160,11 +169,12 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 
 // ask finds out about an item in the background, nil where nothing has to be.
 func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
-	if it.dir && l.opt.Shallow || !it.dir && (l.opt.Names || it.known && l.tags) {
+	name := below(dir, it.own)
+	guess := l.guess == nil && it.own == l.opt.Guess
+	if it.dir && l.opt.Shallow || !it.dir && !guess && (l.opt.Names || it.known && l.tags || l.guessed.Name == name) {
 		return nil
 	}
 	out := make(chan found, 1)
-	name := below(dir, it.own)
 	l.wg.Go(func() {
 		select {
 		case l.slots <- struct{}{}:
@@ -191,6 +201,23 @@ func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
 // what nginx makes of time and size, those of the others are taken to be, too. One
 // that is not is noticed when it is read, as a change.
 func (l *lister) try(ctx context.Context, dir string, items []item) error {
+	if l.tried {
+		return nil
+	}
+	if l.opt.Guess != "" {
+		if i := slices.IndexFunc(items, func(it item) bool { return !it.dir && it.own == l.opt.Guess }); i >= 0 {
+			select {
+			case r := <-l.guess:
+				if r.err == nil && !r.entry.Dir {
+					l.guessed = r.entry
+					l.tried, l.tags = items[i].known, items[i].known && r.entry == items[i].entry(r.entry.Name)
+				}
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		l.opt.Guess = "" // it is no one's name in other folders
+	}
 	i := slices.IndexFunc(items, func(it item) bool { return !it.dir && it.known })
 	if l.tried || i < 0 || l.opt.Names {
 		return nil

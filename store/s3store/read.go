@@ -158,6 +158,7 @@ func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class,
 		f.Code = ""
 	}
 	if status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || f.Code == "AuthorizationHeaderMalformed" {
+		forgetRegion(d.name)
 		return ranged.Permanent, "that the bucket is in another region: give it behind the URL, such as ?region=eu-central-1"
 	}
 	text := f.Code

@@ -15,7 +15,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/stokerdata/stoker/store/internal/bucket"
 	"github.com/stokerdata/stoker/store/internal/ranged"
@@ -123,7 +122,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	d.region = d.opt.Region
 	if endpoint == "" {
 		if d.region == "" {
-			d.region = regionOf(ctx, name, bundle)
+			d.region = regionOf(ctx, name, func() string { return askRegion(ctx, name, bundle) })
 		}
 		if d.region == "" {
 			d.region = conf.region
@@ -174,6 +173,9 @@ func checkBucket(name string) error {
 // URL names the bucket.
 func (d *driver) URL() string { return "s3://" + d.name }
 
+// Warm opens connections before they are needed.
+func (d *driver) Warm(n int) { d.c.Warm(n) }
+
 // Close does nothing: connections are shared, and end by themselves.
 func (d *driver) Close() error { return nil }
 
@@ -213,43 +215,4 @@ func (d *driver) request(key string, query ...string) ranged.Request {
 		r.Header.Set("X-Amz-Request-Payer", "requester")
 	}
 	return r
-}
-
-// regions are those of buckets that were asked for.
-var regions struct {
-	sync.Mutex
-	of map[string]string
-}
-
-// regionOf asks Amazon where a bucket lies; "" when it does not say.
-func regionOf(ctx context.Context, name, bundle string) string {
-	regions.Lock()
-	defer regions.Unlock()
-	if r, ok := regions.of[name]; ok {
-		return r
-	}
-	found := ""
-	c, err := ranged.New(ranged.Options{Endpoint: "https://s3.us-east-1." + amazon, CABundle: bundle, Attempts: 3,
-		Classify: func(_ int, h http.Header, _ []byte) (ranged.Class, string) {
-			found = h.Get("X-Amz-Bucket-Region")
-			return ranged.Permanent, ""
-		}})
-	if err != nil {
-		return ""
-	}
-	// Whether we may read it or not, the answer says where it is.
-	_, info, err := c.Do(ctx, ranged.Call{Request: ranged.Request{URL: "https://s3.us-east-1." + amazon + "/" + name}, Op: "find", Method: http.MethodHead})
-	if err == nil {
-		found = info.Header.Get("X-Amz-Bucket-Region")
-	}
-	if strings.Trim(found, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		found = ""
-	}
-	if found != "" {
-		if regions.of == nil {
-			regions.of = map[string]string{}
-		}
-		regions.of[name] = found
-	}
-	return found
 }

@@ -90,7 +90,7 @@ const webOptions = "#?"
 // with the name of a format in front or not.
 func Ask(place, what string) string {
 	mark := "?"
-	if isWeb(place) {
+	if IsWeb(place) {
 		mark = webOptions
 	}
 	if strings.Contains(place, mark) {
@@ -99,8 +99,8 @@ func Ask(place, what string) string {
 	return place + mark + what
 }
 
-// isWeb says whether the question mark of a URL belongs to a server.
-func isWeb(place string) bool {
+// IsWeb says whether a URL is one of a web server, to which its question mark belongs.
+func IsWeb(place string) bool {
 	if at := strings.Index(place, "://"); at >= 0 {
 		s, _, ok := find(place[strings.LastIndexByte(place[:at], ':')+1:])
 		return ok && s.web != nil
@@ -223,7 +223,7 @@ func public(place string) string {
 // Public is a path or a URL, with the name of a format in front or not and a fragment
 // behind it, without what is between a web server and us: user, and query.
 func Public(place string) string {
-	if !isWeb(place) {
+	if !IsWeb(place) {
 		return place
 	}
 	at := strings.Index(place, "://") + len("://")

@@ -260,6 +260,22 @@ func (s Suite) list(t *testing.T) {
 	}
 	equal(t, "the listing of d", names(list(t, st, "d", nil)), []string{"d/e", "d/f.x", "d/f/g"})
 	equal(t, "the listing of names", names(list(t, st, "", &store.ListOptions{Names: true})), seen)
+	// What is known of a folder, or guessed, changes what is asked and not what is found.
+	known := map[string]store.Entry{}
+	for _, e := range entries {
+		known[e.Name] = e
+	}
+	for _, guess := range []string{"", "a", "d", "nothing"} {
+		for _, only := range []bool{false, true} {
+			got := list(t, st, "", &store.ListOptions{Folder: true, Guess: guess, Names: only})
+			equal(t, "the listing with a guess", names(got), seen)
+			for _, e := range got {
+				if (!only || e.Version != "") && e != known[e.Name] {
+					t.Errorf("with the guess %q it is listed as %+v, not %+v", guess, e, known[e.Name])
+				}
+			}
+		}
+	}
 	keep := &store.ListOptions{Keep: func(name string) bool { return strings.HasSuffix(name, "g") }}
 	equal(t, "what is kept", names(list(t, st, "", keep)), []string{"d/f/g"})
 

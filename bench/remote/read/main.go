@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,19 @@ func main() {
 	latency := flag.Duration("latency", 0, "of a proxy: how late it answers")
 	jitter := flag.Duration("jitter", 0, "of a proxy: how much later at most, drawn each time")
 	rate := flag.Float64("rate", 0, "of a proxy: bytes per second")
+	profile := flag.String("profile", "", "of stoker and bare: a file for a profile of the processor's time")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	var err error
 	switch *how {
 	case "stoker":

@@ -115,6 +115,7 @@ var (
 	_ store.EntryOpener = (*Store)(nil)
 	_ store.Neighbour   = (*Store)(nil)
 	_ store.Examiner    = (*Store)(nil)
+	_ store.Warmer      = (*Store)(nil)
 )
 
 // maxListed bounds the objects of a listing: a server that never ends one is not
@@ -343,6 +344,13 @@ func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, err
 		return o, err
 	}
 	return &object{s: s, name: e.Name, i: s.info(e)}, nil
+}
+
+// Warm implements store.Warmer.
+func (s *Store) Warm(n int) {
+	if w, ok := s.d.(store.Warmer); ok {
+		w.Warm(n)
+	}
 }
 
 // examiner is a Driver that can look at its server.

@@ -43,6 +43,9 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 		err = l.flush()
 	}
 	if err == nil && !l.some {
+		if l.opt.Folder && s.key(dir) != "" {
+			return s.failed("list", dir, store.ErrNotExist)
+		}
 		return s.nothing(ctx, dir, f)
 	}
 	if l.stop != nil {

@@ -35,8 +35,9 @@ func New[T any](fetch func(ctx context.Context) (T, time.Time, error)) *Lease[T]
 }
 
 // Shared is New of what all processes of the user on this machine have in common that
-// have the same key: one of them fetches, and the others take what it got. What does not
-// end is not shared. Key is called before each fetch; with "" nothing is shared.
+// have the same key: one of them fetches, and the others take what it got, or are told for
+// a few seconds why it failed. What does not end is not shared. Key is called before each
+// fetch; with "" nothing is shared.
 func Shared[T any](key func() string, fetch func(ctx context.Context) (T, time.Time, error)) *Lease[T] {
 	return &Lease[T]{fetch: fetch, key: key}
 }
@@ -50,6 +51,9 @@ const (
 	// fetchAgain is how long a failure to fetch is not tried again while the old one
 	// still serves.
 	fetchAgain = 5 * time.Second
+	// tellFor is how long others are told of a failure that may pass, which is enough for
+	// those who wait; of one that will not they are for fetchAgain.
+	tellFor = 200 * time.Millisecond
 	// waitFor is how long another process is waited for that fetches.
 	waitFor = 15 * time.Second
 )
@@ -121,6 +125,40 @@ func (l *Lease[T]) renew(ctx context.Context) {
 type record[T any] struct {
 	Have      T
 	Ends, Got time.Time
+	// Failure is why it could not be fetched at Failed, Passing that it may go better later.
+	Failure string    `json:",omitempty"`
+	Passing bool      `json:",omitempty"`
+	Failed  time.Time `json:",omitzero"`
+}
+
+// told is the failure of another process.
+type told struct {
+	text    string
+	passing bool
+}
+
+func (e *told) Error() string {
+	return e.text + " (as another process on this machine was told just now)"
+}
+func (e *told) Transient() bool { return e.passing }
+
+// failure is that of another process a moment ago.
+func (r *record[T]) failure(now time.Time) error {
+	tell := fetchAgain
+	if r.Passing {
+		tell = tellFor
+	}
+	if age := now.Sub(r.Failed); r.Failure == "" || age < 0 || age >= tell {
+		return nil
+	}
+	return &told{r.Failure, r.Passing}
+}
+
+// fail notes why it could not be fetched.
+func (r *record[T]) fail(err error) {
+	var says interface{ Transient() bool }
+	r.Failure, r.Failed = err.Error(), time.Now().Round(0)
+	r.Passing = errors.As(err, &says) && says.Transient()
 }
 
 // next is another one than that which is known: what another process has got since, or
@@ -135,33 +173,46 @@ func (l *Lease[T]) next(ctx context.Context) (r record[T], err error) {
 			f, err = node.Open("keys", key) // where there is none, nothing is shared
 		}
 	}
+	var old record[T]
 	if f != nil && err == nil {
 		defer f.Close()
 		if !f.Lock(ctx, waitFor) {
 			f = nil
-		} else if r, ok := taken[T](f, last); ok {
-			return r, nil
+		} else {
+			var ok bool
+			if old, ok = taken[T](f, last); ok {
+				return old, nil
+			}
+			if err := old.failure(time.Now()); err != nil {
+				return r, err
+			}
 		}
 	} else {
 		f = nil
 	}
-	if r.Have, r.Ends, err = l.fetch(ctx); err != nil {
-		return r, err
+	r.Have, r.Ends, err = l.fetch(ctx)
+	if r.Got = time.Now().Round(0); err == nil && !r.Ends.IsZero() && !r.Ends.After(r.Got) {
+		err = errEnded
 	}
-	if r.Got = time.Now().Round(0); !r.Ends.IsZero() && !r.Ends.After(r.Got) {
-		return r, errEnded
+	share := r
+	if err != nil {
+		share = old
+		share.fail(err)
 	}
-	if f != nil && !r.Ends.IsZero() {
-		if text, err := json.Marshal(r); err == nil {
+	if f != nil && (err != nil || !r.Ends.IsZero()) {
+		if text, merr := json.Marshal(share); merr == nil {
 			_ = f.Write(text) // without it others fetch for themselves
 		}
 	}
-	return r, nil
+	return r, err
 }
 
 // taken is what another process has got since a time, where it serves for a while.
 func taken[T any](f *node.File, since time.Time) (r record[T], ok bool) {
-	if json.Unmarshal(f.Read(), &r) != nil || r.Ends.IsZero() || !r.Got.After(since) {
+	if json.Unmarshal(f.Read(), &r) != nil {
+		return record[T]{}, false
+	}
+	if r.Ends.IsZero() || !r.Got.After(since) {
 		return r, false
 	}
 	now := time.Now()

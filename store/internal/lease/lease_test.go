@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -23,11 +24,21 @@ type server struct {
 	n    atomic.Int64
 	ends time.Duration // 0 for never
 	fail atomic.Bool
+	// pass says that a failure may pass, tries counts them.
+	pass  bool
+	tries atomic.Int64
 }
+
+// noAnswer is a failure.
+type noAnswer struct{ pass bool }
+
+func (e noAnswer) Error() string   { return "no answer" }
+func (e noAnswer) Transient() bool { return e.pass }
 
 func (s *server) fetch(context.Context) (int64, time.Time, error) {
 	if s.fail.Load() {
-		return 0, time.Time{}, errors.New("no answer")
+		s.tries.Add(1)
+		return 0, time.Time{}, noAnswer{s.pass}
 	}
 	n := s.n.Add(1)
 	if s.ends == 0 {
@@ -104,13 +115,72 @@ func TestShared(t *testing.T) {
 	if n := get(t, s.lease("a")); n != 6 {
 		t.Errorf("%d", n)
 	}
-	// A failure is not shared, and what is there still serves.
+	// What is there still serves where another one could not be had.
 	s.fail.Store(true)
 	if n := get(t, s.lease("a")); n != 6 {
 		t.Errorf("%d", n)
 	}
 	if _, err := s.lease("c").Get(t.Context()); err == nil {
 		t.Error("there is one without a fetch")
+	}
+}
+
+// That there are no credentials is found out by one, and told to those who ask in the next
+// seconds; where it may pass, in the next moment only.
+func TestSharedFailure(t *testing.T) {
+	for _, pass := range []bool{false, true} {
+		t.Setenv(node.Env, filepath.Join(t.TempDir(), "run"))
+		s := &server{ends: time.Hour, pass: pass}
+		s.fail.Store(true)
+		var all [16]*Lease[int64]
+		var wg sync.WaitGroup
+		for i := range all {
+			all[i] = s.lease("a")
+			wg.Go(func() {
+				var says interface{ Transient() bool }
+				_, err := all[i].Get(t.Context())
+				if err == nil || !strings.HasPrefix(err.Error(), "no answer") || !errors.As(err, &says) || says.Transient() != pass {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := s.tries.Load(); !pass && n != 1 {
+			t.Errorf("it was tried %d times", n)
+		}
+		age := func(by time.Duration) {
+			f, err := node.Open("keys", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var r record[int64]
+			if err := json.Unmarshal(f.Read(), &r); err != nil || r.Failure != "no answer" || r.Passing != pass {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			r.Failed = time.Now().Add(-by)
+			b, err := json.Marshal(r)
+			if err == nil {
+				err = f.Write(b)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		// It goes well again, and who asks is told of the failure as long as that is fresh.
+		s.fail.Store(false)
+		age(fetchAgain / 2)
+		if _, err := s.lease("a").Get(t.Context()); (err == nil) != pass {
+			t.Errorf("pass %v: %v", pass, err)
+		}
+		if !pass {
+			age(fetchAgain + time.Second)
+		}
+		for _, l := range all {
+			if n := get(t, l); n != 1 {
+				t.Errorf("%d", n)
+			}
+		}
 	}
 }
 

@@ -35,10 +35,11 @@ type exchange struct {
 	end     context.CancelCauseFunc
 	resp    *http.Response
 	body    io.ReadCloser
-	guard   *time.Timer
+	guard   *guard
 	sent    time.Time
 	final   atomic.Bool
 	url     string
+	folder  bool // it was sent on to the same with a slash
 }
 
 // send sends a request, follows where it is sent on to, and returns with the
@@ -54,19 +55,14 @@ func (c *Client) sendPayload(ctx context.Context, method string, r *Request, hea
 	}
 	x := &exchange{c: c, r: r, payload: payload, outer: ctx, sent: time.Now()}
 	c.counters.Begin(again)
-	total := c.opt.Total + time.Duration(size>>16)*time.Second
-	var cancel context.CancelFunc
 	x.ctx, x.end = context.WithCancelCause(ctx)
-	x.ctx, cancel = context.WithTimeoutCause(x.ctx, total, errTotal)
-	stop := x.end
-	x.end = func(err error) { stop(err); cancel() }
-	x.guard = time.AfterFunc(c.opt.Dial+c.opt.Handshake+c.opt.FirstByte, func() { stop(errStall) })
+	x.guard = newGuard(c.opt.Total+time.Duration(size>>16)*time.Second, c.opt.Dial+c.opt.Handshake+c.opt.FirstByte, x.end)
 	if err := x.roundTrips(method, header); err != nil {
 		err = ofTransport(ctx, x.ctx, err)
 		x.done(0, err)
 		return nil, err
 	}
-	x.guard.Reset(c.opt.Stall)
+	x.guard.expect(c.opt.Stall)
 	return x, nil
 }
 
@@ -122,6 +118,12 @@ func (x *exchange) roundTrips(method string, header http.Header) error {
 		case req.URL.Scheme == "https" && next.Scheme == "http":
 			return permanent("the server sends us on from https: to http:, to %s", next.Host)
 		}
+		if method == http.MethodHead && sameOrigin(req.URL, next) && next.Path == req.URL.Path+"/" {
+			// It is a folder, which is all there is to know.
+			next.User = nil
+			x.resp, x.body, x.url, x.folder = resp, resp.Body, next.String(), true
+			return nil
+		}
 		// Who sent us on must not say who we are elsewhere.
 		next.User = nil
 		foreign = foreign || !sameOrigin(req.URL, next)
@@ -157,7 +159,7 @@ func (x *exchange) done(n int64, err error) {
 	if !x.final.CompareAndSwap(false, true) {
 		return
 	}
-	x.guard.Stop()
+	x.guard.stop()
 	if x.body != nil {
 		_ = x.body.Close() // what it had to say was said by Read
 	}
@@ -284,7 +286,7 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 		m, err := x.body.Read(dst[n:])
 		n += m
 		if m > 0 {
-			x.guard.Reset(x.c.opt.Stall)
+			x.guard.moved(x.c.opt.Stall)
 		}
 		if n == len(dst) {
 			break
@@ -336,6 +338,12 @@ func (x *exchange) verify(p []byte) error {
 	return nil
 }
 
+// ofFolder says whether a URL ends in a slash, but for its query.
+func ofFolder(rawURL string) bool {
+	at, _, _ := strings.Cut(rawURL, "?")
+	return strings.HasSuffix(at, "/")
+}
+
 // head makes one attempt to describe an object.
 func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error) {
 	x, err := c.send(ctx, http.MethodHead, r, nil, 0, again)
@@ -344,7 +352,10 @@ func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error)
 	}
 	info := x.info()
 	switch status := x.resp.StatusCode; {
-	case status == http.StatusOK && (info.Ranges && info.Size >= 0 || strings.HasSuffix(info.URL, "/")):
+	case x.folder:
+		x.done(0, nil)
+		return info, nil
+	case status == http.StatusOK && (info.Ranges && info.Size >= 0 || ofFolder(info.URL)):
 		x.done(0, nil) // a folder has no bytes that are read by ranges
 		return info, nil
 	case status == http.StatusOK, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented, status == http.StatusForbidden:
@@ -410,7 +421,7 @@ func (x *exchange) all(limit int) ([]byte, error) {
 	for {
 		m, err := x.body.Read(buf)
 		if out = append(out, buf[:m]...); m > 0 {
-			x.guard.Reset(x.c.opt.Stall)
+			x.guard.moved(x.c.opt.Stall)
 		}
 		switch {
 		case len(out) > limit:

@@ -80,14 +80,14 @@ func (p *payload) Read(b []byte) (int, error) {
 func (p *payload) Close() error { return nil }
 
 // attach puts data into a request.
-func attach(req *http.Request, data []byte, guard *time.Timer, stall time.Duration) {
+func attach(req *http.Request, data []byte, guard *guard, stall time.Duration) {
 	req.ContentLength = int64(len(data))
 	if len(data) == 0 {
 		req.Body = http.NoBody
 		return
 	}
 	body := func() (io.ReadCloser, error) {
-		return &payload{bytes.NewReader(data), func() { guard.Reset(stall) }}, nil
+		return &payload{bytes.NewReader(data), func() { guard.expect(stall) }}, nil
 	}
 	req.Body, _ = body()
 	req.GetBody = body

@@ -15,12 +15,18 @@ import (
 	"time"
 )
 
-// connections is how many idle connections to an endpoint stay: as many as there may
+// maxIdle is how many idle connections to an endpoint stay: as many as there may
 // be reads in flight. Fewer would mean new ones, with TLS, all the time.
-const connections = 512
+const maxIdle = 512
+
+// connections are those to an endpoint, and those that are opened ahead.
+type connections struct {
+	*http.Transport
+	ahead *ahead
+}
 
 var (
-	transports   = map[transportKey]*http.Transport{}
+	transports   = map[transportKey]*connections{}
 	transportsMu sync.Mutex
 )
 
@@ -31,14 +37,14 @@ type transportKey struct {
 }
 
 // transportOf returns the connections to an endpoint.
-func transportOf(endpoint string, opt *Options) (*http.Transport, error) {
+func transportOf(endpoint string, opt *Options) (*connections, error) {
 	key := transportKey{endpoint, opt.CABundle, opt.Dial, opt.Handshake}
 	transportsMu.Lock()
 	defer transportsMu.Unlock()
 	if t := transports[key]; t != nil {
 		return t, nil
 	}
-	t, err := newTransport(opt)
+	t, err := newConnections(endpoint, opt)
 	if err == nil {
 		transports[key] = t
 	}
@@ -52,11 +58,16 @@ func CloseIdle() {
 	defer transportsMu.Unlock()
 	for _, t := range transports {
 		t.CloseIdleConnections()
+		t.ahead.drop()
 	}
 }
 
-func newTransport(opt *Options) (*http.Transport, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+func newConnections(endpoint string, opt *Options) (*connections, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
 	if opt.CABundle != "" {
 		pool, err := x509.SystemCertPool()
 		if err != nil {
@@ -74,20 +85,52 @@ func newTransport(opt *Options) (*http.Transport, error) {
 	d := &dialer{net: net.Dialer{Timeout: opt.Dial, KeepAlive: 30 * time.Second}}
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
-	return &http.Transport{
-		Proxy:               proxy,
-		DialContext:         d.dial,
+	own := address(u) // of a proxy it is another one
+	c := &connections{}
+	open := d.dial
+	if u.Scheme == "https" {
+		open = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return d.dialTLS(ctx, network, addr, conf, opt.Handshake)
+		}
+	}
+	c.ahead = newAhead(opt.Dial+opt.Handshake, func(ctx context.Context) (net.Conn, error) { return open(ctx, "tcp", own) })
+	dial := func(secure bool, open func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == own && secure == (u.Scheme == "https") {
+				if conn := c.ahead.take(ctx); conn != nil {
+					return conn, nil
+				}
+			}
+			return open(ctx, network, addr)
+		}
+	}
+	c.Transport = &http.Transport{
+		Proxy:       proxy,
+		DialContext: dial(false, d.dial),
+		DialTLSContext: dial(true, func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return d.dialTLS(ctx, network, addr, conf, opt.Handshake)
+		}),
 		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: opt.Handshake,
 		// One connection of HTTP/2 gives a fraction of what many of HTTP/1.1 do.
 		Protocols:              p,
-		MaxIdleConns:           connections,
-		MaxIdleConnsPerHost:    connections,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        60 * time.Second,
 		DisableCompression:     true, // ranges are of the bytes as they are stored
 		MaxResponseHeaderBytes: 256 << 10,
 		ExpectContinueTimeout:  time.Second,
-	}, nil
+	}
+	return c, nil
+}
+
+// address is host:port of an endpoint.
+func address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // proxy is that of the environment. An error would have its URL in it, and so a
@@ -108,7 +151,35 @@ type dialer struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 }
 
+// dialTLS returns a new connection with TLS.
+func (d *dialer) dialTLS(ctx context.Context, network, addr string, conf *tls.Config, within time.Duration) (net.Conn, error) {
+	c, err := d.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conf = conf.Clone()
+	if conf.ServerName, _, err = net.SplitHostPort(addr); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		t := tls.Client(c, conf)
+		if err = t.HandshakeContext(ctx); err == nil {
+			return t, nil
+		}
+	}
+	_ = c.Close() // what went wrong is said
+	return nil, err
+}
+
+// dial returns a new connection.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := d.any(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return gathering(c), nil
+}
+
+func (d *dialer) any(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || net.ParseIP(host) != nil {
 		return d.net.DialContext(ctx, network, addr)

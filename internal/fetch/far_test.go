@@ -1,0 +1,96 @@
+package fetch
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/direct"
+)
+
+// openFar opens a Fetcher of what lies far away.
+func openFar(d *disk, exact bool) *Fetcher {
+	return New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 32 << 20, Urgent: 1 << 20, Far: true, Exact: exact, Budget: arena.NewBudget(65 << 20)})
+}
+
+// What is wanted first takes one way there and back for its index and one for itself,
+// however much index of what comes later is read meanwhile.
+func TestFirstRecordsFar(t *testing.T) {
+	const way = 60 * time.Millisecond
+	for _, indexed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk(8192, 4000, 8)
+			d.indexed = indexed
+			d.read = func(ctx context.Context, _, _ int64, _ int) error { time.Sleep(way); return nil }
+			f := openFar(d, false)
+			start, seen, took := time.Now(), 0, time.Duration(0)
+			drive(t, d, f, shuffled(8192, 5), 4, func(u *Unit) {
+				if seen += len(u.IDs); seen >= 200 && took == 0 {
+					took = time.Since(start)
+				}
+				check(t, d, u)
+			})
+			f.Close()
+			want := way
+			if indexed {
+				want = 2 * way
+			}
+			if took != want {
+				t.Errorf("index %v: the first 200 records are there after %v, in %v at best", indexed, took, want)
+			}
+			if d.most > maxDepth {
+				t.Errorf("%d reads at once", d.most)
+			}
+		})
+	}
+}
+
+// Where a part of the data is kept nothing is read along; otherwise it is where it is worth
+// that.
+func TestExact(t *testing.T) {
+	const records, size = 2048, 1000
+	var even []int64
+	for id := int64(0); id < records; id += 2 {
+		even = append(even, id)
+	}
+	for _, exact := range []bool{false, true} {
+		d := newDisk(records, size, records)
+		f := openFar(d, exact)
+		drive(t, d, f, even, 16, func(u *Unit) { check(t, d, u) })
+		f.Close()
+		wanted := int64(len(even)) * size
+		if exact && d.bytes != wanted || !exact && d.bytes < wanted+wanted/2 {
+			t.Errorf("exact %v: %d bytes were read for %d", exact, d.bytes, wanted)
+		}
+	}
+}
+
+// What is read along costs no more than a read of its own.
+func TestGaps(t *testing.T) {
+	for _, c := range []struct {
+		far, exact bool
+		took       time.Duration
+		rate       float64
+		least      int64
+		most       int64
+	}{
+		{false, false, time.Millisecond, 1e9, maxGap, maxGap},
+		{true, true, time.Millisecond, 1e9, 0, 0},
+		{true, false, 60 * time.Millisecond, 125e6, maxGap, maxGap},
+		{true, false, 60 * time.Millisecond, 10e6, 1500, 2000},
+		{true, false, 10 * time.Millisecond, 100e6, 7000, 9000},
+		{true, false, time.Millisecond, 1e6, 50, 80},
+	} {
+		g := gaps{far: c.far, exact: c.exact}
+		now := time.Now()
+		for range 1000 {
+			now = now.Add(10 * time.Millisecond)
+			g.ended(now, c.took, int64(c.rate/100))
+		}
+		if n := g.most(); n < c.least || n > c.most {
+			t.Errorf("%+v: %d", c, n)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package serverstest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Tokens are what a server of credentials gives: each ends soon.
+type Tokens struct {
+	// Life is how long one serves.
+	Life time.Duration
+
+	mu    sync.Mutex
+	ends  []time.Time // of each that was given
+	early []string
+}
+
+const tokenPrefix = "TOKENOFTHEMACHINE"
+
+// Give gives the next one.
+func (k *Tokens) Give() (token string, ends time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, now := len(k.ends), time.Now()
+	if n > 0 {
+		if left := k.ends[n-1].Sub(now); left > k.Life/2 {
+			k.early = append(k.early, fmt.Sprintf("fetch %d while the last one had %v left", n+1, left))
+		}
+	}
+	k.ends = append(k.ends, now.Add(k.Life))
+	return fmt.Sprint(tokenPrefix, n), k.ends[n]
+}
+
+// Serve says whether one serves: one that was given and has not ended.
+func (k *Tokens) Serve(token string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := -1
+	rest, ok := strings.CutPrefix(token, tokenPrefix)
+	if _, err := fmt.Sscan(rest, &n); !ok || err != nil || n < 0 || n >= len(k.ends) {
+		return false
+	}
+	return time.Now().Before(k.ends[n])
+}
+
+// Given is how many were given.
+func (k *Tokens) Given() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.ends)
+}
+
+// Share has processes of a test of the calling program work until a few tokens have
+// ended, and kills one of them meanwhile: all others go on without an error, and each
+// token is fetched once for all of them, a little before the last one ends. Env is what
+// the processes find in their environment beside what is there.
+func (k *Tokens) Share(t *testing.T, test string, processes, fetches int, env ...string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type process struct {
+		cmd *exec.Cmd
+		in  io.Closer
+		out *bufio.Scanner
+	}
+	var all []process
+	for range processes {
+		cmd := exec.Command(exe, "-test.run=^"+test+"$")
+		cmd.Env = append(append(os.Environ(), env...), workEnv+"=1")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cmd.Process.Kill() }() // it has ended where all is well
+		all = append(all, process{cmd, in, bufio.NewScanner(out)})
+	}
+	rest := func(p process) string {
+		text := p.out.Text()
+		for p.out.Scan() {
+			text += "\n" + p.out.Text()
+		}
+		return text
+	}
+	for _, p := range all {
+		if !p.out.Scan() || p.out.Text() != atWork {
+			t.Fatalf("a process says %q", rest(p))
+		}
+	}
+	killed := all[processes-1]
+	for from := k.Given(); k.Given() < from+fetches; {
+		if killed.cmd != nil && k.Given() > from {
+			if err := killed.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = killed.cmd.Wait() // it was killed
+			killed.cmd = nil
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	for _, p := range all[:processes-1] {
+		if err := p.in.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range all[:processes-1] {
+		text := rest(p)
+		if err := p.cmd.Wait(); err != nil || !strings.Contains(text, worked) || strings.Contains(text, tokenPrefix) {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, text := range k.early {
+		t.Error(text)
+	}
+}
+
+const (
+	workEnv = "STOKER_TEST_WORK"
+	atWork  = "at work"
+	worked  = "worked"
+)
+
+// Work is what a process of Share does: step, again and again, until its input ends; the
+// test then ends the process. In another process it skips the test.
+func Work(t *testing.T, step func() error) {
+	t.Helper()
+	if os.Getenv(workEnv) == "" {
+		t.Skip("this is for processes of another test")
+	}
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		_, _ = io.Copy(io.Discard, os.Stdin) // until it ends
+	}()
+	for n := 0; ; n++ {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			fmt.Println(atWork)
+		}
+		select {
+		case <-end:
+			fmt.Println(worked)
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

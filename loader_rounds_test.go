@@ -1,0 +1,87 @@
+package stoker_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stokerdata/stoker"
+	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/pack"
+)
+
+// mostRounds is how many ways there and back the first batch of a pack may take: the
+// listing, the manifest, the index of its chunks, its records.
+const mostRounds = 4
+
+// The first batch of a pack far away is there after four ways there and back, though its
+// records are all over many shards.
+func TestRoundsToTheFirstBatch(t *testing.T) {
+	const records, width = 3200, 8 << 10
+	dir := filepath.Join(t.TempDir(), "bucket")
+	npy := filepath.Join(t.TempDir(), "x.npy")
+	writeRows(t, npy, records, width)
+	packRows(t, npy, filepath.Join(dir, "train"), &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 1 << 20})
+	for _, c := range []struct {
+		name    string
+		handler func() http.Handler
+		url     string
+		window  int
+	}{
+		{"bucket", bucketAt(dir), "s3://bucket/train?anonymous=true&endpoint=%s", 0},
+		{"folder of a bucket", bucketAt(dir), "s3://bucket/train/?anonymous=true&endpoint=%s", 0},
+		{"windows", bucketAt(dir), "s3://bucket/train?anonymous=true&endpoint=%s", 16},
+		{"web", webAt(dir), "%s/train", 0},
+		{"folder of the web", webAt(dir), "%s/train/", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bucketOf(t, dir) // nothing of this machine's is found
+			said := ""
+			// Who asks late because the machine has other things to do counts as if it had waited:
+			// what is so once is so.
+			for latency := 60 * time.Millisecond; latency < 2*time.Second; latency *= 2 {
+				t.Setenv("XDG_CACHE_HOME", t.TempDir())
+				rounds := &faulthttp.Rounds{Handler: c.handler(), Latency: latency}
+				s := httptest.NewServer(rounds)
+				n := firstBatch(t, fmt.Sprintf(c.url, s.URL), c.window, rounds)
+				s.CloseClientConnections()
+				s.Close()
+				if n <= mostRounds {
+					return
+				}
+				said = rounds.String()
+			}
+			t.Errorf("it takes more than %d ways there and back:\n%s", mostRounds, said)
+		})
+	}
+}
+
+func bucketAt(dir string) func() http.Handler {
+	return func() http.Handler { return &faulthttp.Folder{Dir: filepath.Dir(dir)} }
+}
+
+func webAt(dir string) func() http.Handler {
+	return func() http.Handler { return &faulthttp.Web{Dir: dir} }
+}
+
+// firstBatch opens data and waits for the first batch.
+func firstBatch(t *testing.T, url string, window int, rounds *faulthttp.Rounds) int {
+	t.Helper()
+	l, err := stoker.Open(t.Context(), url, &stoker.Options{BatchSize: 256, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := l.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	if b.Rows != 256 {
+		t.Errorf("%d rows", b.Rows)
+	}
+	return rounds.Answered()
+}
