@@ -11,7 +11,10 @@ epochs  the first epoch of the same photographs, from opening the data on: ours 
 link    a network namespace with a `tbf` link of 1 Gbit/s, and 60 ms in front of each answer: a random epoch's share of
         the link, and the first batch
 plan    what `stoker plan` predicts for an epoch beside what it takes, 10 ms and 100 MB/s
-disk    a local pack that is not in memory, beside fio with the same files and the same sizes of reads
+doctor  a job that a server at 10 ms and 100 MB/s holds up: the gain that stoker doctor predicts for a cache, and what
+        the cache then gives
+disk    a local pack that is not in memory, and a folder of 300,000 small files, beside fio with the same files and the
+        same sizes of reads
 
 Results go to bench/results/remote-<machine>-<commit>.json after every run.
 """
@@ -40,7 +43,7 @@ from . import disk, link, servers
 
 ROOT = runner.ROOT
 Arm = Callable[[], dict[str, Any]]
-PARTS = ("reads", "epochs", "link", "plan", "disk")
+PARTS = ("reads", "epochs", "link", "plan", "doctor", "disk")
 OBJECT_BYTES = 512 << 20
 # What a figure must reach: ours over that of another arm, at most or at least.
 LINK_BYTES, LINK_LATENCY = 100e6, "10ms"
@@ -268,6 +271,33 @@ class Bench:
                     self.note("plan", order, number, got)
             shutil.rmtree(cache, ignore_errors=True)
 
+    def doctor(self) -> None:
+        self.build()
+        data_set = self.a.suite
+        with self.packed(data_set) as url, servers.throttled(url, self.tool, LINK_LATENCY, LINK_BYTES) as slow:
+            variables = servers.environment(slow)
+            arm = [self.python("project"), "-m", "bench.remote.train_arm", f"s3://{servers.BUCKET}/{data_set}-keep"]
+            for number in range(self.a.rounds):
+                cache = tempfile.mkdtemp(dir=self.work / "remote")
+                saved = Path(cache) / "report.json"
+                watch = [str(ROOT / "bin/stoker"), "doctor", "--seconds", "12", "--save", str(saved), "--"]
+                done = subprocess.run(
+                    self.pinned([*watch, *arm, "--seconds", "18"]),
+                    capture_output=True, text=True, env=os.environ | variables, check=False,
+                )  # fmt: skip
+                before = self.run(self.pinned([*arm, "--seconds", "10"]), "doctor", variables)
+                after = self.run(self.pinned([*arm, "--seconds", "10", "--cache", cache]), "doctor", variables)
+                got = next((x for x in (before, after) if "error" in x), {})
+                if done.returncode or not saved.exists():
+                    got = {"error": done.stderr}
+                if not got:
+                    said = json.loads(saved.read_text())
+                    gain = after["steps_s"] / before["steps_s"]
+                    got = {"verdict": said["verdict"], "predicted_gain": said["gain"], "gain": gain}
+                    got |= {"off": said["gain"] / gain - 1, "advice": [a["title"] for a in said["advice"]]}
+                shutil.rmtree(cache, ignore_errors=True)
+                self.note("doctor", "cache", number, got)
+
     def link(self) -> None:
         self.build()
         link.measure(self)
@@ -292,7 +322,7 @@ class Bench:
 
 SHOWN = (
     "cpu_s_per_gb", "gb_s", "epoch_s", "steady_s", "first_batch_s", "examples_s", "predicted_s", "off", "share",
-    "round_trips",
+    "round_trips", "open_s", "gain", "predicted_gain",
 )  # fmt: skip
 
 
@@ -301,6 +331,8 @@ def main() -> None:
     p.add_argument("--only", nargs="*", default=list(PARTS), choices=PARTS, metavar="PART", help=" ".join(PARTS))
     p.add_argument("--suite", default="photos", choices=["photos", "gen"], help="the data set")
     p.add_argument("--bytes", type=int, default=4 << 30, help="reads: how much is read")
+    p.add_argument("--disk-bytes", type=int, default=4 << 30, help="disk: the size of the pack")
+    p.add_argument("--small-files", type=int, default=300_000, help="disk: how many small files")
     p.add_argument("--workers", type=int, default=2, help="worker processes of the others")
     arguments(p, seconds=0, warmup=0)
     a = p.parse_args()

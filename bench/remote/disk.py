@@ -1,9 +1,15 @@
-"""A pack on a local disk that is not in memory, beside fio with the same files, sizes of reads and reads in flight."""
+"""What lies on a local disk and is not in memory, beside fio with the same files, sizes of reads and no cache: a pack
+in both orders, and a folder of many small files.
+
+fio's queue is 32 deep. Of small files it opens, reads and closes each once, in 32 threads, in a random order; it has
+looked at all of them before its clock begins, as the loader has when it is open.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,61 +21,114 @@ from . import servers
 if TYPE_CHECKING:
     from .__main__ import Bench
 
-RECORD, WINDOW = 112 << 10, 8 << 20
+RECORD, WINDOW, SMALL = 112 << 10, 8 << 20, 4 << 10
+DEPTH = 32
+FOLDERS = DEPTH  # of small files: one for each of fio's threads
 
 
 def forget(folder: Path) -> None:
-    """Has the system forget what it has in memory of a folder's files."""
+    """Has the system forget what it has in memory of a folder's files, and who may, all of it."""
+    os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
             try:
-                os.fdatasync(fd)
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(fd)
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")  # names and inodes of files, too
+    except OSError:
+        return
 
 
-def fio(bench: Bench, folder: Path, block: int, size: int) -> dict[str, Any]:
-    files = ":".join(str(p) for p in sorted(folder.glob("*.arrow")))
-    command = ["fio", "--name=x", f"--filename={files}", "--rw=randread", f"--bs={block}", "--direct=1"]
-    command += ["--ioengine=libaio", "--iodepth=32", "--readonly", f"--io_size={size}", "--output-format=json"]
+def fio(bench: Bench, jobs: list[list[str]]) -> dict[str, Any]:
+    command = ["fio", "--direct=1", "--rw=randread", "--readonly", "--thread", "--group_reporting"]
+    command += ["--output-format=json"]
+    for n, job in enumerate(jobs):
+        command += [f"--name=j{n}", *job]
     done = subprocess.run(bench.pinned(command), capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"error": done.stderr}
-    job = json.loads(done.stdout)["jobs"][0]
-    return {"gb_s": job["read"]["bw_bytes"] / 1e9, "examples_s": job["read"]["iops"]}
+        return {"error": done.stderr[-500:]}
+    read = json.loads(done.stdout)["jobs"][0]["read"]
+    return {"gb_s": read["bw_bytes"] / 1e9, "examples_s": read["iops"]}
+
+
+def _pack(bench: Bench) -> Path:
+    """A pack of the photographs, as many times as it takes."""
+    data_set = bench.a.suite
+    pack = bench.work / "packs" / data_set / f"disk-{bench.a.disk_bytes >> 20}"
+    if (pack / "manifest.json").exists():
+        return pack
+    datasets.make(data_set, bench.work, bench.a.data, print)
+    files = datasets.records(data_set, bench.work)
+    links, n = bench.work / "remote/links", 0
+    shutil.rmtree(links, ignore_errors=True)
+    size = 0
+    while size < bench.a.disk_bytes:
+        file = files[n % len(files)]
+        folder = links / f"{n % 100:02d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{n:07d}{file.suffix}").symlink_to(file)
+        size += file.stat().st_size
+        n += 1
+    pack.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(runner.ROOT / "bin/stoker"), "pack", str(links), str(pack), "--images", "keep"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(links)
+    return pack
+
+
+def _small(bench: Bench) -> Path:
+    """A folder of small files."""
+    count = bench.a.small_files
+    folder = bench.work / "data" / f"small-{count}"
+    if folder.exists():
+        return folder
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    for n in range(FOLDERS):
+        (part / f"{n:02d}").mkdir(parents=True)
+    draw = random.Random(1)
+    for n in range(count):
+        (part / f"{n % FOLDERS:02d}" / f"{n:07d}.bin").write_bytes(draw.randbytes(SMALL))
+    part.rename(folder)
+    return folder
 
 
 def measure(bench: Bench) -> None:
     if not shutil.which("fio"):
         raise servers.MissingError("fio is not there (Debian: fio)")
-    data_set = bench.a.suite
-    datasets.make(data_set, bench.work, bench.a.data, print)
-    pack = bench.work / "packs" / data_set / "stoker-keep"
-    if not pack.exists():
-        pack.parent.mkdir(parents=True, exist_ok=True)
-        source = bench.work / "data" / data_set
-        command = [str(runner.ROOT / "bin/stoker"), "pack", str(source), str(pack), "--images", "keep"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    size = sum(p.stat().st_size for p in pack.glob("*.arrow"))
+    pack, small = _pack(bench), _small(bench)
+    python = runner.short(runner.python_of("project", bench.work))
+    files = sorted(pack.glob("*.arrow"))
+    size = sum(p.stat().st_size for p in files)
 
-    def ours(order: str) -> dict[str, Any]:
+    def ours(folder: Path, path: str, order: str) -> dict[str, Any]:
+        forget(folder)
+        return bench.run(bench.pinned([python, "-m", "bench.remote.disk_arm", path, order]), "disk")
+
+    def blocks(block: int) -> dict[str, Any]:
         forget(pack)
-        arm = [runner.short(bench_python(bench)), "-m", "bench.remote.bytes_arm", runner.short(pack), order]
-        got = bench.run(bench.pinned(arm), "disk")
-        if "error" not in got:
-            got["gb_s"] = got["bytes"] / got["epoch_s"] / 1e9  # of the first one: the second is in memory
-        return got
+        names = ":".join(map(str, files))
+        job = [f"--filename={names}", f"--bs={block}", "--ioengine=libaio", f"--iodepth={DEPTH}", f"--io_size={size}"]
+        return fio(bench, [job])
 
-    arms = {
-        "ours, full": lambda: ours("full"),
-        "fio, 112 KiB": lambda: (forget(pack), fio(bench, pack, RECORD, size))[1],
-        "ours, window:64": lambda: ours("window:64"),
-        "fio, 8 MiB": lambda: (forget(pack), fio(bench, pack, WINDOW, size))[1],
-    }
-    bench.rounds("disk", arms)
+    def opens() -> dict[str, Any]:
+        forget(small)
+        how = [f"--bs={SMALL}", "--ioengine=psync", "--file_service_type=random:1", "--openfiles=1"]
+        return fio(bench, [[f"--opendir={small / f'{n:02d}'}", *how] for n in range(FOLDERS)])
 
-
-def bench_python(bench: Bench) -> Path:
-    return runner.python_of("project", bench.work)
+    bench.rounds(
+        "disk",
+        {
+            "ours, full": lambda: ours(pack, runner.short(pack), "full"),
+            "fio, 112 KiB": lambda: blocks(RECORD),
+            "ours, window:64": lambda: ours(pack, runner.short(pack), "window:64"),
+            "fio, 8 MiB": lambda: blocks(WINDOW),
+        },
+    )
+    bench.rounds(
+        f"disk, {bench.a.small_files:,} files of {SMALL >> 10} KiB",
+        {"ours": lambda: ours(small, f"files:{runner.short(small)}", "full"), "fio": opens},
+    )

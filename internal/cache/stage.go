@@ -25,7 +25,8 @@ import (
 // NAME.part until all of them are whole, then in NAME. Beside it NAME.state has 16 bytes for each chunk,
 // numbers little-endian: the checksum (XXH3) of its bytes and one of that and of the
 // number of the chunk; zeros where it is not there yet. Who fills chunk n has a lock of
-// byte n of that file, which ends with the process.
+// byte n of that file, which ends with the process; all who make the copy share one of
+// a byte behind those (copies.go).
 const (
 	partEnd    = ".part"
 	stateEnd   = ".state"
@@ -99,12 +100,16 @@ func OpenStage(root, name string, objects []StageObject, say func(string)) (*Sta
 			s.at[k] = stagePlace{i, len(s.at)}
 		}
 	}
-	part := filepath.Join(root, name+partEnd)
-	if err := os.MkdirAll(part, 0o700); err != nil {
+	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
 	}
 	var err error
-	if s.state, err = os.OpenFile(filepath.Join(root, name+stateEnd), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if s.state, err = s.use(); err != nil {
+		return nil, err
+	}
+	part := filepath.Join(root, name+partEnd)
+	if err := os.MkdirAll(part, 0o700); err != nil {
+		_ = s.state.Close()
 		return nil, err
 	}
 	// Somebody may have finished it meanwhile, before there was a folder again.
@@ -131,6 +136,18 @@ func OpenStage(root, name string, objects []StageObject, say func(string)) (*Sta
 		return nil, fmt.Errorf("%s more are needed in %s, and %s are free", units.Bytes(need-have), root, units.Bytes(int64(st.Bavail)*st.Bsize))
 	}
 	return s, nil
+}
+
+// use says that this process makes the copy. Who removes what was left of it is soon done.
+func (s *Stage) use() (state *os.File, err error) {
+	folder := filepath.Join(s.root, s.name)
+	for look := firstLook; look < patience; look *= 2 {
+		if state, err = lockStage(folder, unix.F_RDLCK); !errors.Is(err, ErrInUse) {
+			return state, err
+		}
+		time.Sleep(look)
+	}
+	return nil, fmt.Errorf("%s is being removed", folder+partEnd)
 }
 
 // entry reads what is written down of a chunk: its checksum, if it is there.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,13 +59,15 @@ func newCacheLs(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := d.List()
+			all, copies := d.List(), d.Copies()
 			limit, from := d.Limit()
 			if asJSON {
 				e := json.NewEncoder(app.Stdout)
 				e.SetIndent("", "  ")
 				e.SetEscapeHTML(false)
-				return e.Encode(map[string]any{"folder": d.Path(), "limit": limit, "data": append([]cache.Entry{}, all...)})
+				return e.Encode(map[string]any{
+					"folder": d.Path(), "limit": limit, "data": append([]cache.Entry{}, all...), "copies": append([]cache.Copy{}, copies...),
+				})
 			}
 			total := int64(0)
 			p := new(page)
@@ -81,12 +84,54 @@ func newCacheLs(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 				p.f("%s\n", t)
 			}
 			p.f("%s of %s (%s) in %s\n", units.Bytes(total), units.Bytes(limit), from, d.Path())
+			if len(copies) > 0 {
+				p.f("\nCopies that stage= has made; they do not count for the limit:\n%s\n", copiesTable(copies))
+			}
 			_, err = lipgloss.Fprint(app.Stdout, p.String())
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// copiesTable lists copies on scratch.
+func copiesTable(copies []cache.Copy) fmt.Stringer {
+	t := newTable("data", "copy", "size", "whole", "last used", "id")
+	for _, c := range copies {
+		whole, used := "yes", c.Used.Format(time.DateTime)
+		if !c.Whole {
+			whole = fmt.Sprintf("%.0f%%", 100*min(1, float64(c.Bytes)/float64(max(c.Of, 1))))
+		}
+		if c.InUse {
+			used = "now"
+		}
+		t.Row(clean(c.Origin), clean(c.Folder), units.Bytes(c.Bytes), whole, used, c.ID[:8])
+	}
+	return t
+}
+
+// copiesOf finds the copies that an argument names: the data, the folder, or the beginning
+// of an id.
+func copiesOf(d *cache.Dir, arg string) (found []cache.Copy) {
+	folder, err := filepath.Abs(strings.TrimSuffix(arg, ".part"))
+	url := originOf(arg)
+	for _, c := range d.Copies() {
+		if c.Origin == url || err == nil && c.Folder == folder || len(arg) >= 6 && strings.HasPrefix(c.ID, arg) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// originOf is a URL as its store calls itself.
+func originOf(arg string) string {
+	if stores.IsURL(arg) {
+		arg, _, _ = strings.Cut(stores.Public(arg), "?")
+		arg, _, _ = strings.Cut(arg, "#")
+		arg = strings.TrimRight(arg, "/")
+	}
+	return arg
 }
 
 // cached finds the data set that an argument names: a path, or the beginning of an id.
@@ -99,11 +144,7 @@ func cached(d *cache.Dir, arg string) (cache.Entry, error) {
 			return e, nil
 		}
 	}
-	if stores.IsURL(arg) { // as its store calls itself
-		arg, _, _ = strings.Cut(stores.Public(arg), "?")
-		arg, _, _ = strings.Cut(arg, "#")
-		arg = strings.TrimRight(arg, "/")
-	}
+	arg = originOf(arg)
 	if e, ok := d.Find(arg); ok {
 		return e, nil
 	}
@@ -115,7 +156,11 @@ func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm [DATA...]",
 		Short: "Remove what is cached of some data, or with --all everything",
+		Long: `Remove what is cached of some data, and the copies of it that stage= has made. DATA is a
+path or a URL, an id that stoker cache ls shows, or the folder of a copy. --all removes all
+that is cached, and copies that were never finished; whole ones are removed by name only.`,
 		Example: `  stoker cache rm photos/
+  stoker cache rm /scratch/train-0123456789ab
   stoker cache rm --all`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := at()
@@ -123,20 +168,34 @@ func newCacheRm(app *App, at func() (*cache.Dir, error)) *cobra.Command {
 				return err
 			}
 			var gone []cache.Entry
+			var copies []cache.Copy
 			switch {
 			case all && len(args) > 0:
 				return usageError("stoker cache rm --all", "--all and %s exclude each other", args[0])
 			case all:
 				gone = d.List()
+				copies = slices.DeleteFunc(d.Copies(), func(c cache.Copy) bool { return c.Whole })
 			case len(args) == 0:
 				return usageError("stoker cache rm photos/", "there is nothing to remove: name the data, or give --all")
 			}
 			for _, arg := range args {
-				e, err := cached(d, arg)
-				if err != nil {
+				named := copiesOf(d, arg)
+				copies = append(copies, named...)
+				if e, err := cached(d, arg); err == nil {
+					gone = append(gone, e)
+				} else if len(named) == 0 {
 					return err
 				}
-				gone = append(gone, e)
+			}
+			for _, c := range copies {
+				if err := d.RemoveCopy(c); errors.Is(err, cache.ErrInUse) {
+					return &Error{Msg: fmt.Sprintf("the copy of %s is not removed: a job is making it", c.Origin), Hint: "try again when it has ended"}
+				} else if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(app.Stdout, "removed the copy %s (%s) of %s\n", clean(c.Folder), units.Bytes(c.Bytes), clean(c.Origin)); err != nil {
+					return err
+				}
 			}
 			for _, e := range gone {
 				if err := d.Remove(e.ID); errors.Is(err, cache.ErrInUse) {

@@ -28,6 +28,9 @@ func (f *findings) advise() []Advice {
 // cost is the share of a cause in what loading takes: of the workers where there
 // are any, else of the trainer's own loading.
 func (s *shares) cost(x cause) float64 {
+	if e := s.engine; e != nil {
+		return e.cost(x)
+	}
 	if s.lanes > 0 {
 		return s.part(x)
 	}
@@ -39,4 +42,20 @@ func (s *shares) cost(x cause) float64 {
 		return 0
 	}
 	return s.serial[x] / sum
+}
+
+// cost is the same of an engine's stages.
+func (e *engineShares) cost(x cause) float64 {
+	all := max(e.read+e.decode+e.collate, 1e-9)
+	switch x {
+	case causeCPU:
+		return e.decode / all
+	case causeHandoff:
+		return e.collate / all
+	case causeNetwork, causeStorage:
+		if e.network == (x == causeNetwork) {
+			return e.read / all
+		}
+	}
+	return 0
 }

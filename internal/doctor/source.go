@@ -3,6 +3,7 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/proc"
@@ -38,6 +39,27 @@ func (c *collector) findData() Data {
 		}
 	}
 	return c.found
+}
+
+// farData is the URL in the job's command of data on another machine, without what stands
+// behind it, which may be a signature; "" where there is none.
+func (c *collector) farData() string {
+	for _, arg := range c.command {
+		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
+			arg = value
+		}
+		scheme, rest, ok := strings.Cut(arg, "://")
+		if !ok || !slices.Contains([]string{"s3", "gs", "az", "http", "https"}, scheme) || strings.ContainsAny(rest, "@ ") {
+			continue
+		}
+		if i := strings.IndexAny(rest, "?#"); i >= 0 {
+			rest = rest[:i]
+		}
+		if rest != "" {
+			return scheme + "://" + rest
+		}
+	}
+	return ""
 }
 
 // candidates are paths that may be the job's data, the likeliest first.

@@ -120,11 +120,7 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := src.Object(0).Store
-	origin := first.String()
-	if id, ok := store.As[store.Identifier](first); ok {
-		origin, _ = id.Identity()
-	}
+	origin := originOf(src.Object(0).Store)
 	chunks, err := cache.OpenChunks(dir, origin, func(why string) { opt.Say("nothing more is cached: " + why) })
 	if err != nil {
 		return nil, err
@@ -162,6 +158,15 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 		return nil, fmt.Errorf("opening the cache of %s: %w", origin, err)
 	}
 	return c, nil
+}
+
+// originOf is what the data of a store is called in the cache.
+func originOf(s store.Store) string {
+	if id, ok := store.As[store.Identifier](s); ok {
+		name, _ := id.Identity()
+		return name
+	}
+	return s.String()
 }
 
 // total is about what all of a source takes in the cache.

@@ -21,8 +21,9 @@ const maxMore = 1 << 30
 
 // StageOptions say where a copy is made.
 type StageOptions struct {
-	// Dir is the folder in which it gets one of its own.
-	Dir string
+	// Dir is the folder in which it gets one of its own; Cache is the cache folder, as
+	// cache.At takes it, in which is written down that there is a copy.
+	Dir, Cache string
 	// Buffers and Largest are as in Options.
 	Buffers int
 	Largest int64
@@ -76,7 +77,9 @@ func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Stage
 		return nil, err
 	}
 	name := cache.StageName(base(s.from.String()), objects)
-	if s.folder, s.whole = cache.StageIsWhole(dir, name); s.whole {
+	s.folder, s.whole = cache.StageIsWhole(dir, name)
+	s.note(opt.Cache)
+	if s.whole {
 		return s, nil
 	}
 	if info.Format == "pack" {
@@ -99,6 +102,20 @@ func OpenStage(ctx context.Context, src driver.Source, opt StageOptions) (*Stage
 		return nil, err
 	}
 	return s, nil
+}
+
+// note writes down that there is a copy, and removes what is left of those of earlier
+// versions of the data that were never finished. Where that fails everything goes on.
+func (s *Staged) note(folder string) {
+	dir, err := cache.At(folder, 0)
+	if err != nil {
+		return
+	}
+	origin := originOf(s.from)
+	if !s.whole {
+		_ = dir.Reclaim(origin, s.folder)
+	}
+	_ = dir.NoteCopy(origin, s.folder, s.bytes)
 }
 
 // local is what an object is called in the copy.

@@ -110,7 +110,7 @@ func (d *onDisk) open(ctx context.Context, p *Pipeline) error {
 	}
 	if p.cfg.Stage != "" {
 		s, err := nearby.OpenStage(ctx, p.src, nearby.StageOptions{
-			Dir: p.cfg.Stage, Buffers: max(d.buffers-1, 1), Largest: d.largest, Say: func(what string) { d.say(p, what) },
+			Dir: p.cfg.Stage, Cache: p.cfg.CacheDir, Buffers: max(d.buffers-1, 1), Largest: d.largest, Say: func(what string) { d.say(p, what) },
 		})
 		if err != nil {
 			d.say(p, "nothing is copied: "+err.Error())

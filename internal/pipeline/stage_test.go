@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/pack"
 )
@@ -106,6 +108,17 @@ func TestStageGoesOn(t *testing.T) {
 		}
 	}
 	all, _ := chunkBytesOf(t)
+	d, err := cache.At("", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(d.Copies(), func(c cache.Copy) bool { return filepath.Dir(c.Folder) == dir })
+	if i < 0 {
+		t.Fatalf("it is not among %+v", d.Copies())
+	}
+	if left := d.Copies()[i]; left.Whole || left.InUse || left.Bytes < half/2 || left.Origin == "" {
+		t.Errorf("%+v", left)
+	}
 	again, c := openStaged(t, dir, Config{BatchSize: 64, Window: 16, Rank: 1, WorldSize: 2})
 	again.Start(item.Position{})
 	goThrough(t, again, 1)

@@ -52,6 +52,20 @@ func S3(t testing.TB, bucket string) *Server {
 	})
 }
 
+// MinIO starts another server of S3, with a bucket. It is no part of make servers: whoever wants it
+// puts the program into bin/tools.
+func MinIO(t testing.TB, bucket string) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, bucket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"MINIO_ROOT_USER=" + access, "MINIO_ROOT_PASSWORD=" + secret, "MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_CALLHOME_ENABLE=off"}
+	return start(t, dir, "minio", env, func(port string) []string {
+		return []string{"server", "--quiet", "--address", "127.0.0.1:" + port, dir}
+	})
+}
+
 // GCS starts a server of Google's storage with a bucket.
 func GCS(t testing.TB, bucket string) *Server {
 	t.Helper()

@@ -41,7 +41,7 @@ func (o *object) ReadDirect(ctx context.Context, p []byte, off int64) error {
 		if ctx.Err() != nil {
 			return o.failedAt(p, off, context.Cause(ctx))
 		}
-		n, err := readDirect(fd, p[at:], off+int64(at))
+		n, err := o.readDirect(fd, p[at:], off+int64(at))
 		if err == unix.EINVAL && at == 0 {
 			err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 		}
@@ -54,16 +54,16 @@ func (o *object) ReadDirect(ctx context.Context, p []byte, off int64) error {
 }
 
 // readDirect reads some of p, at least one byte.
-func readDirect(fd int, p []byte, off int64) (int, error) {
+func (o *object) readDirect(fd int, p []byte, off int64) (int, error) {
 	if off%alignment == 0 && len(p) >= alignment && arena.IsAligned(p, alignment) {
-		return preadOnce(fd, p[:min(len(p), piece)&^(alignment-1)], off)
+		return o.preadOnce(fd, p[:min(len(p), piece)&^(alignment-1)], off)
 	}
 	buf := bounces.Get().(*[]byte)
 	defer bounces.Put(buf)
 	lo := off &^ (alignment - 1)
 	skip := int(off - lo)
 	want := min((skip+len(p)+alignment-1)&^(alignment-1), bounceBytes)
-	n, err := preadOnce(fd, (*buf)[:want], lo)
+	n, err := o.preadOnce(fd, (*buf)[:want], lo)
 	if err != nil {
 		return 0, err
 	}
@@ -75,9 +75,12 @@ func readDirect(fd int, p []byte, off int64) (int, error) {
 
 // preadOnce reads once. The end of the file is an error: there was more when it
 // was opened.
-func preadOnce(fd int, b []byte, off int64) (int, error) {
+func (o *object) preadOnce(fd int, b []byte, off int64) (n int, err error) {
 	for {
-		n, err := unix.Pread(fd, b, off)
+		err = o.fresh(fd, unix.O_DIRECT, func() (err error) {
+			n, err = unix.Pread(fd, b, off)
+			return err
+		})
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -102,7 +105,11 @@ func (o *object) directFD() (int, error) {
 	} else if fd < 0 {
 		return -1, errNotDirect
 	}
-	fd, err := unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+	fd := -1
+	err := o.fresh(o.fd, 0, func() (err error) {
+		fd, err = unix.Open(proc.FDPath(o.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+		return err
+	})
 	switch {
 	case err == nil:
 		o.direct.Store(int32(fd))

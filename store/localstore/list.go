@@ -2,6 +2,7 @@ package localstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -195,27 +196,59 @@ func (l *lister) bad(name string, err error) error {
 	return l.opt.Bad(name, err)
 }
 
-// read reads one folder, in the order of the keys.
+// read reads one folder, in the order of the keys; from the beginning where its handle is
+// stale.
 func (l *lister) read(ctx context.Context, dir string) (r folder) {
-	d, err := os.Open(l.s.Path(dir))
-	if err != nil {
+	for range 1 + staleTries {
+		if r = l.readOnce(ctx, dir); !errors.Is(r.err, unix.ESTALE) {
+			break
+		}
+	}
+	return r
+}
+
+// atOnce is how many files of a folder one goroutine looks at: in large folders several do
+// so at a time, since each look may wait for a disk or a server.
+const atOnce = 1024
+
+func (l *lister) readOnce(ctx context.Context, dir string) (r folder) {
+	var d *os.File
+	if err := l.s.sys(func() (err error) {
+		d, err = os.Open(l.s.Path(dir))
+		return err
+	}); err != nil {
 		return folder{err: err}
 	}
 	defer d.Close()
 	fd := int(d.Fd())
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := l.s.sys(func() error { return unix.Fstat(fd, &st) }); err != nil {
 		return folder{err: err}
 	}
 	r.id = fileID{st.Dev, st.Ino}
+	var parts []*[]item
+	var looks sync.WaitGroup
+	defer looks.Wait() // before the folder is closed
 	for {
 		if ctx.Err() != nil {
 			return folder{err: context.Cause(ctx)}
 		}
-		list, err := d.ReadDir(1024)
-		for _, e := range list {
-			if it, ok := l.look(fd, dir, e); ok {
-				r.items = append(r.items, it)
+		var list []fs.DirEntry
+		err := l.s.sys(func() (err error) {
+			list, err = d.ReadDir(atOnce)
+			return err
+		})
+		if len(list) > 0 {
+			part := new([]item)
+			parts = append(parts, part)
+			select {
+			case l.slots <- struct{}{}:
+				looks.Go(func() {
+					defer func() { <-l.slots }()
+					*part = l.lookAll(fd, dir, list)
+				})
+			default: // as many are under way as there may be
+				*part = l.lookAll(fd, dir, list)
 			}
 		}
 		if err == io.EOF {
@@ -225,8 +258,29 @@ func (l *lister) read(ctx context.Context, dir string) (r folder) {
 			return folder{err: err}
 		}
 	}
+	looks.Wait()
+	n := 0
+	for _, part := range parts {
+		n += len(*part)
+	}
+	r.items = make([]item, 0, n)
+	for _, part := range parts {
+		r.items = append(r.items, *part...)
+		*part = nil
+	}
 	slices.SortFunc(r.items, compare)
 	return r
+}
+
+// lookAll looks at some entries of the folder fd.
+func (l *lister) lookAll(fd int, dir string, list []fs.DirEntry) []item {
+	items := make([]item, 0, len(list))
+	for _, e := range list {
+		if it, ok := l.look(fd, dir, e); ok {
+			items = append(items, it)
+		}
+	}
+	return items
 }
 
 // look finds out what an entry of the folder fd is, and whether it is listed.
@@ -244,10 +298,7 @@ func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 		return it, wanted
 	}
 	var st unix.Stat_t
-	err := unix.Fstatat(fd, own, &st, 0)
-	for err == unix.EINTR {
-		err = unix.Fstatat(fd, own, &st, 0)
-	}
+	err := l.s.again(func() error { return unix.Fstatat(fd, own, &st, 0) })
 	switch kind := st.Mode & unix.S_IFMT; {
 	case err == nil && kind == unix.S_IFDIR:
 		it.dir = true

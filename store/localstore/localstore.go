@@ -18,7 +18,11 @@ import (
 )
 
 // Store is a folder of files, or one file. It holds nothing open.
-type Store struct{ root string }
+type Store struct {
+	root string
+	// fault, of tests, is asked before each call of the system; what it answers counts.
+	fault func() error
+}
 
 var (
 	_ store.WriteStore = (*Store)(nil)
@@ -56,7 +60,7 @@ func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	var st unix.Stat_t
 	err := s.check(ctx, name)
 	if err == nil {
-		err = again(func() error { return unix.Stat(s.Path(name), &st) })
+		err = s.again(func() error { return unix.Stat(s.Path(name), &st) })
 	}
 	if err != nil {
 		return store.Entry{}, s.failed("look at", name, err)
@@ -117,13 +121,4 @@ func explained(err error) error {
 		return fmt.Errorf("%w: raise the limit (ulimit -n)", err)
 	}
 	return err
-}
-
-// again calls f again when a signal interrupted it.
-func again(f func() error) error {
-	for {
-		if err := f(); err != unix.EINTR {
-			return err
-		}
-	}
 }

@@ -51,17 +51,18 @@ func (s *Store) open(ctx context.Context, name string) (*object, error) {
 		return nil, err
 	}
 	fd := -1
-	err := again(func() (err error) {
+	var st unix.Stat_t
+	err := s.again(func() (err error) {
 		// Without waiting: a pipe without a writer would keep us for ever.
-		fd, err = unix.Open(s.Path(name), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if fd, err = unix.Open(s.Path(name), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
+			return err
+		}
+		if err = s.sys(func() error { return unix.Fstat(fd, &st) }); err != nil {
+			unix.Close(fd)
+		}
 		return err
 	})
 	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
 		return nil, err
 	}
 	switch st.Mode & unix.S_IFMT {
@@ -87,7 +88,7 @@ func (o *object) Version() string {
 // Check implements store.Checker.
 func (o *object) Check(context.Context) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(o.fd, &st); err != nil {
+	if err := o.fresh(o.fd, 0, func() error { return unix.Fstat(o.fd, &st) }); err != nil {
 		return o.s.failed("look at", o.name, err)
 	}
 	if st.Size != o.size || st.Mtim.Nano() != o.mtime {
@@ -104,7 +105,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 		if ctx.Err() != nil {
 			return o.failedAt(p, off, context.Cause(ctx))
 		}
-		if err := pread(o.fd, p[at:min(at+piece, len(p))], off+int64(at)); err != nil {
+		if err := o.pread(p[at:min(at+piece, len(p))], off+int64(at)); err != nil {
 			return o.failedAt(p, off, err)
 		}
 	}
@@ -127,9 +128,13 @@ func (o *object) failedAt(p []byte, off int64, err error) error {
 var errCut = fmt.Errorf("%w: %w", store.ErrChanged, store.ErrShort)
 
 // pread fills b from off, or fails.
-func pread(fd int, b []byte, off int64) error {
+func (o *object) pread(b []byte, off int64) error {
 	for len(b) > 0 {
-		n, err := unix.Pread(fd, b, off)
+		var n int
+		err := o.fresh(o.fd, 0, func() (err error) {
+			n, err = unix.Pread(o.fd, b, off)
+			return err
+		})
 		switch {
 		case err == unix.EINTR:
 			continue

@@ -92,7 +92,7 @@ func (s *Store) begin(ctx context.Context, name string, resume bool) (*upload, e
 // lock takes the lock of a partial file, and says false when the file is not the
 // one at path any more: who had it before may have ended between the two calls.
 func lock(f *os.File, path string, must bool) (mine bool, err error) {
-	err = again(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	err = uninterrupted(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	switch {
 	case err == unix.EWOULDBLOCK:
 		return false, store.ErrLocked
@@ -295,7 +295,7 @@ func (u *upload) Truncate(size int64) error {
 func (s *Store) Remove(ctx context.Context, name string) error {
 	err := s.check(ctx, name)
 	if err == nil {
-		err = again(func() error { return unix.Unlink(s.Path(name)) })
+		err = s.again(func() error { return unix.Unlink(s.Path(name)) })
 	}
 	if err != nil {
 		return s.failed("remove", name, err)

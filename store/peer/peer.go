@@ -10,7 +10,8 @@
 //
 // It answers 200 with N bytes of the chunk from FROM on, and two trailers: Stoker-Sum,
 // the XXH3 of these bytes in hex, and Stoker-Proof, the HMAC of "answer\n", path with
-// query, "\n" and that sum. It answers 401 where the proof is not that of its own token,
+// query, "\n" and that sum; where it takes longer than a second until it has them, first 102.
+// It answers 401 where the proof is not that of its own token,
 // 404 where it does not have the chunk and has no room for it, and 503 where it is asked
 // too much. Whoever asks takes anything else than 200, and everything that takes too
 // long, for no answer, and reads the data where it comes from.
@@ -27,6 +28,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
@@ -57,11 +60,27 @@ const (
 // The times that are waited. A node that does not answer is left alone for a while.
 const (
 	dialTime   = time.Second
-	answerTime = 15 * time.Second
 	totalTime  = time.Minute
 	firstPause = time.Second
 	lastPause  = time.Minute
 )
+
+// waits are the times that are waited for an answer: for any sign of the node, for the
+// beginning of what it has to read of the store first, for more of it, and for all of it,
+// which must come at some rate.
+type waits struct {
+	sign, answer, stall time.Duration
+	leastRate           float64 // bytes per second
+}
+
+var usualWaits = waits{sign: 3 * time.Second, answer: 15 * time.Second, stall: 5 * time.Second, leastRate: 1 << 20}
+
+// signTime is how long a node looks for a chunk until it says that it is there.
+const signTime = time.Second
+
+func (w *waits) total(n int) time.Duration {
+	return w.answer + time.Duration(float64(n)/w.leastRate*float64(time.Second))
+}
 
 // proof shows that somebody knows the token.
 func proof(token, what string) string {
@@ -108,6 +127,9 @@ type Peers struct {
 	asked chan struct{}
 	http  *http.Client
 	rt    *http.Transport
+	waits waits
+	// signed, of tests, is called when a node has said that it is there.
+	signed func()
 
 	hits, bytes, failed atomic.Int64
 }
@@ -128,10 +150,10 @@ func New(opt Options) (*Peers, error) {
 		return nil, err
 	}
 	rt := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, ResponseHeaderTimeout: answerTime,
+		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
 		MaxIdleConnsPerHost: maxAsked, IdleConnTimeout: time.Minute, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
 	}
-	p := &Peers{opt: opt, asked: make(chan struct{}, maxAsked), rt: rt, http: &http.Client{
+	p := &Peers{opt: opt, asked: make(chan struct{}, maxAsked), rt: rt, waits: usualWaits, http: &http.Client{
 		Transport: rt, Timeout: totalTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	for _, n := range opt.Nodes {
@@ -209,6 +231,17 @@ func (p *Peers) Read(ctx context.Context, name string, hash uint64, b []byte, of
 
 func (p *Peers) ask(ctx context.Context, n *node, name string, b []byte, off int64) error {
 	path := fmt.Sprintf("%s%s?from=%d&n=%d", prefix, url.PathEscape(name), off, len(b))
+	ctx, cancel := context.WithTimeout(ctx, p.waits.total(len(b)))
+	defer cancel()
+	patience := time.AfterFunc(p.waits.sign, cancel)
+	defer patience.Stop()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		patience.Reset(p.waits.answer) // it has to read of the store first
+		if p.signed != nil {
+			p.signed()
+		}
+		return nil
+	}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.address+path, nil)
 	if err != nil {
 		return err
@@ -228,8 +261,12 @@ func (p *Peers) ask(ctx context.Context, n *node, name string, b []byte, off int
 	default:
 		return fmt.Errorf("%s answers %d", n.address, resp.StatusCode)
 	}
-	if _, err := io.ReadFull(resp.Body, b); err != nil {
-		return err
+	for rest := b; len(rest) > 0; {
+		patience.Reset(p.waits.stall)
+		k, err := resp.Body.Read(rest)
+		if rest = rest[k:]; err != nil && len(rest) > 0 {
+			return err
+		}
 	}
 	// What follows are the trailers, and nothing else.
 	if k, err := resp.Body.Read(make([]byte, 1)); k != 0 || err != io.EOF {
@@ -319,7 +356,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
 		return
 	}
-	c, ok := s.find(r.Context(), name)
+	c, ok := s.look(w, r, name)
 	if !ok {
 		http.Error(w, "this node does not have it", http.StatusNotFound)
 		return
@@ -347,6 +384,24 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(proofHeader, proof(s.token, "answer\n"+path+"\n"+sum))
 	s.count.Add(1)
 	s.bytes.Add(n)
+}
+
+// look finds a chunk. Where that takes long, who asks is told that somebody is there.
+func (s *Server) look(w http.ResponseWriter, r *http.Request, name string) (c Chunk, ok bool) {
+	done := make(chan struct{})
+	var sign sync.WaitGroup
+	sign.Go(func() {
+		t := time.NewTimer(signTime)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			w.WriteHeader(http.StatusProcessing)
+		case <-done:
+		}
+	})
+	defer sign.Wait() // nobody else writes meanwhile
+	defer close(done)
+	return s.find(r.Context(), name)
 }
 
 // Served says how much was given to others.

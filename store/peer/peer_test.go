@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/zeebo/xxh3"
 	"go.uber.org/goleak"
@@ -229,6 +230,98 @@ func TestFaults(t *testing.T) {
 	if h := theirs(p); p.Read(ctx, "large", h, make([]byte, 5), 0) || p.Mine(h) {
 		t.Error("who gives up")
 	}
+}
+
+// A node that says one thing and does another, as no HTTP server would, or nothing at all,
+// gives no wrong byte, and is not waited for for ever.
+func TestRawFaults(t *testing.T) {
+	sum := fmt.Sprintf("%016x", xxh3.Hash(large[:5]))
+	for name, answer := range map[string]string{
+		"nothing":             "",
+		"another protocol":    "SSH-2.0-OpenSSH_9.6\r\n",
+		"no end of the head":  "HTTP/1.1 200 OK\r\nX-A: ",
+		"the head alone":      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+		"a part":              "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n012",
+		"without trailers":    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n01234",
+		"sums as headers":     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nStoker-Sum: " + sum + "\r\n\r\n01234",
+		"a longer length":     "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n01234",
+		"a negative length":   "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n01234",
+		"a shorter length":    "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n01234",
+		"a chunk that lies":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n01234",
+		"no proof":            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Stoker-Sum\r\n\r\n5\r\n01234\r\n0\r\nStoker-Sum: " + sum + "\r\n\r\n",
+		"trailers for ever":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Stoker-Sum\r\n\r\n5\r\n01234\r\n0\r\nStoker-Sum: ",
+		"first something":     "HTTP/1.1 102 Processing\r\n\r\n",
+		"a later version":     "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+		"bytes of its choice": "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\nContent-Range: bytes 0-4/5\r\n\r\n01234",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					wg.Go(func() {
+						defer c.Close()
+						_, _ = io.WriteString(c, answer)
+						_, _ = io.Copy(io.Discard, c) // until who asks has had enough
+					})
+				}
+			})
+			p := asks(t, l.Addr().String(), token)
+			p.waits = waits{sign: 50 * time.Millisecond, answer: 50 * time.Millisecond, stall: 50 * time.Millisecond, leastRate: 1e9}
+			h := theirs(p)
+			if p.Read(t.Context(), "large", h, make([]byte, 5), 0) || p.Stats().Failed != 1 || !p.Mine(h) {
+				t.Errorf("%+v", p.Stats())
+			}
+			p.Close()
+			_ = l.Close()
+			wg.Wait()
+		})
+	}
+}
+
+// A node that has to read of the store first says so, and is waited for.
+func TestSign(t *testing.T) {
+	gone := make(chan struct{})
+	address, _ := serve(t, func(ctx context.Context, name string) (Chunk, bool) {
+		<-gone // longer than somebody is waited for who says nothing
+		return find(ctx, name)
+	})
+	p := asks(t, address, token)
+	p.waits.sign = signTime + 10*time.Second
+	p.signed = func() { close(gone) }
+	b := make([]byte, 5)
+	if !p.Read(t.Context(), "large", theirs(p), b, 0) || !bytes.Equal(b, large[:5]) {
+		t.Errorf("%+v", p.Stats())
+	}
+}
+
+// A node that sends a byte now and then is not waited for longer than all of it may take.
+func TestSlowNode(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			_, _ = w.Write(large[:1])
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Millisecond)
+		}
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := asks(t, u.Host, token)
+	p.waits = waits{sign: time.Minute, answer: 100 * time.Millisecond, stall: time.Minute, leastRate: 1e9}
+	if p.Read(t.Context(), "large", theirs(p), make([]byte, 1<<20), 0) || p.Stats().Failed != 1 {
+		t.Errorf("%+v", p.Stats())
+	}
+	p.Close()
 }
 
 // Each node comes to the same; each keeps about as much; without one the others keep what

@@ -48,8 +48,13 @@ func open(t *testing.T, path string) store.WriteStore {
 	return s
 }
 
-func TestStore(t *testing.T) {
-	use(t, serverstest.S3(t, testBucket))
+func TestStore(t *testing.T) { testStore(t, serverstest.S3(t, testBucket)) }
+
+// TestStoreOfMinIO is a second opinion on what S3 is.
+func TestStoreOfMinIO(t *testing.T) { testStore(t, serverstest.MinIO(t, testBucket)) }
+
+func testStore(t *testing.T, server *serverstest.Server) {
+	use(t, server)
 	var n atomic.Int64
 	roots := map[store.Store]string{}
 	storetest.Run(t, storetest.Suite{

@@ -1,0 +1,46 @@
+"""An epoch of bytes that are not decoded, from a disk: how fast they come between the first batch and most of the
+epoch, so that neither opening nor what was read ahead counts, and how long opening and the first batch took.
+
+    python -m bench.remote.disk_arm PATH ORDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import stoker
+
+BATCH, SHARE = 256, 0.9
+
+
+def main() -> None:
+    path, order = sys.argv[1:]
+    shuffle: bool | str = True if order == "full" else order
+    field = "data" if path.startswith("files:") else "image"
+    what: dict[str, Any] = {"select": [field], "kinds": {field: "bytes"}}
+    began = time.perf_counter()
+    with stoker.Loader(path, batch_size=BATCH, shuffle=shuffle, seed=1, **what) as loader:
+        opened = time.perf_counter()
+        last = int(SHARE * len(loader))
+        first = end = 0.0
+        seen = size = 0
+        for n, batch in enumerate(loader):
+            if n > 0:
+                seen += len(batch["index"])
+                size += sum(len(record) for record in batch[field])
+            else:
+                first = time.perf_counter()
+            if n == last:
+                end = time.perf_counter()
+                break
+        stats = loader.stats()["engine"]
+    took = end - first
+    result = {"gb_s": size / took / 1e9, "examples_s": seen / took, "first_batch_s": first - opened}
+    print(json.dumps(result | {"open_s": opened - began, "examples": seen, "bytes": size, "depth": stats.get("depth")}))
+
+
+if __name__ == "__main__":
+    main()

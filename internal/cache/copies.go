@@ -1,0 +1,255 @@
+package cache
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Copies (stage.go) lie where users want them. Each is written down in the cache folder, in
+// a file COPIES/ID of JSON, so that what is left of those that were never finished can be
+// found, counted and removed. What is written down of a copy that is not there any more is
+// forgotten when somebody looks.
+const (
+	copiesName = "copies"
+	maxCopies  = 1 << 14
+	maxNote    = 64 << 10
+)
+
+// Copy is a copy of data far away, or what there is of one.
+type Copy struct {
+	ID     string `json:"id"`
+	Origin string `json:"origin"`
+	// Folder is where it is, or will be when it is whole.
+	Folder string `json:"folder"`
+	Whole  bool   `json:"whole"`
+	// Bytes are those that it takes on the disk, Of those of the data.
+	Bytes int64 `json:"bytes"`
+	Of    int64 `json:"of"`
+	// Used is when a job last began with it; InUse says that one is making it.
+	Used  time.Time `json:"used"`
+	InUse bool      `json:"in_use"`
+}
+
+// copyNote is what is written down of a copy.
+type copyNote struct {
+	Origin string `json:"origin"`
+	Folder string `json:"folder"`
+	Of     int64  `json:"of"`
+}
+
+// NoteCopy writes down that there is a copy of some data in a folder, or will be.
+func (d *Dir) NoteCopy(origin, folder string, of int64) error {
+	dir := filepath.Join(d.root, copiesName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(copyNote{origin, folder, of})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, ID(folder)))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// isCopy matches the folder of a copy, as StageName ends it: nothing else is ever removed.
+var isCopy = regexp.MustCompile(`-[0-9a-f]{12}$`)
+
+// notes are what is written down of copies, by their ids.
+func (d *Dir) notes() map[string]copyNote {
+	dir := filepath.Join(d.root, copiesName)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	notes := map[string]copyNote{}
+	for _, e := range entries[:min(len(entries), maxCopies)] {
+		if !isID(e.Name()) {
+			continue
+		}
+		if n, err := readNote(filepath.Join(dir, e.Name())); err == nil && ID(n.Folder) == e.Name() {
+			notes[e.Name()] = n
+		}
+	}
+	return notes
+}
+
+func readNote(path string) (n copyNote, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return n, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxNote))
+	if err == nil {
+		err = json.Unmarshal(b, &n)
+	}
+	if err == nil && (!filepath.IsAbs(n.Folder) || filepath.Clean(n.Folder) != n.Folder || !isCopy.MatchString(n.Folder) || n.Of < 0) {
+		err = errors.New("not the note of a copy")
+	}
+	return n, err
+}
+
+// Copies lists the copies that were made with this cache folder, those first that were
+// used last. It looks at all of their files.
+func (d *Dir) Copies() []Copy {
+	var out []Copy
+	for id, n := range d.notes() {
+		c := Copy{ID: id, Origin: n.Origin, Folder: n.Folder, Of: n.Of}
+		note := filepath.Join(d.root, copiesName, id)
+		if info, err := os.Stat(note); err == nil {
+			c.Used = info.ModTime()
+		}
+		folder := n.Folder
+		if _, c.Whole = StageIsWhole(filepath.Split(n.Folder)); !c.Whole {
+			folder += partEnd
+			if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+				_ = os.Remove(note) // somebody has removed it
+				continue
+			}
+			c.InUse = inUse(n.Folder)
+		}
+		c.Bytes = diskUse(folder)
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b Copy) int {
+		if n := b.Used.Compare(a.Used); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Folder, b.Folder)
+	})
+	return out
+}
+
+// diskUse is what the files below a folder take: those of an unfinished copy have holes.
+func diskUse(folder string) (n int64) {
+	_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && e.Type().IsRegular() && unix.Lstat(path, &st) == nil {
+			n += st.Blocks * 512
+		}
+		return nil // what cannot be looked at counts for nothing
+	})
+	return n
+}
+
+// RemoveCopy removes a copy. One that a job is making stays, with ErrInUse; of one that is
+// whole, jobs that read it go on with what they have open, and with the data itself.
+func (d *Dir) RemoveCopy(c Copy) error {
+	if !isCopy.MatchString(c.Folder) || c.ID != ID(c.Folder) {
+		return fmt.Errorf("%q is no copy", c.Folder)
+	}
+	if err := removeUnfinished(c.Folder); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(c.Folder); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(d.root, copiesName, c.ID))
+}
+
+// removeUnfinished removes what there is of a copy that is not whole, unless a job is at it.
+func removeUnfinished(folder string) error {
+	if _, err := os.Stat(folder + partEnd); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	state, err := lockStage(folder, unix.F_WRLCK)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	if err := os.RemoveAll(folder + partEnd); err != nil {
+		return err
+	}
+	return os.Remove(state.Name())
+}
+
+// Reclaim removes copies of the same data in the same folder that were never finished and
+// that nobody goes on with: the data has changed since, so that its copy has another name.
+// It says what that gave back.
+func (d *Dir) Reclaim(origin, folder string) (bytes int64) {
+	for id, n := range d.notes() {
+		if n.Origin != origin || n.Folder == folder || filepath.Dir(n.Folder) != filepath.Dir(folder) {
+			continue
+		}
+		if _, whole := StageIsWhole(filepath.Split(n.Folder)); whole {
+			continue // a folder of the user by now
+		}
+		size := diskUse(n.Folder + partEnd)
+		if removeUnfinished(n.Folder) == nil {
+			bytes += size
+			_ = os.Remove(filepath.Join(d.root, copiesName, id))
+		}
+	}
+	return bytes
+}
+
+// useByte is the byte of the file of a copy's state that is locked by those who make it:
+// far behind those of the chunks.
+const useByte = 1 << 40
+
+// lockStage opens the state of a copy and locks it: shared by those who make it, alone by
+// who removes it. It is made where it is not there. The lock ends when the file is closed.
+func lockStage(folder string, how int16) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(folder+stateEnd, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		l := unix.Flock_t{Type: how, Start: useByte, Len: 1}
+		for err = unix.EINTR; err == unix.EINTR; {
+			err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
+		}
+		switch {
+		case err == unix.EAGAIN || err == unix.EACCES:
+			_ = f.Close()
+			return nil, ErrInUse
+		case err != nil && how == unix.F_WRLCK: // without locks nobody knows
+			_ = f.Close()
+			return nil, err
+		}
+		mine, err := f.Stat()
+		if err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		if now, err := os.Lstat(folder + stateEnd); err == nil && os.SameFile(mine, now) {
+			return f, nil
+		}
+		_ = f.Close() // it was removed meanwhile: once more
+	}
+}
+
+// inUse says whether somebody makes a copy.
+func inUse(folder string) bool {
+	f, err := os.OpenFile(folder+stateEnd, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	l := unix.Flock_t{Type: unix.F_WRLCK, Start: useByte, Len: 1}
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
+}
