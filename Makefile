@@ -22,8 +22,13 @@ INVARIANTS := . ./internal/invariants ./internal/arena ./internal/fetch ./intern
 ASAN := ./internal/cdec/... ./internal/csound/... ./internal/audio/... ./internal/decode/...
 export PYTHON PACKAGES PYTEST LOAD
 export STOKER_BINARY := $(CURDIR)/bin/stoker
-# The checkout may belong to another user, as in containers: do not ask git from inside of go build.
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
+# As python/setup.py builds the wheel's binary, so that nothing is compiled twice, and tests are of what is shipped. The
+# checkout may belong to another user, as in containers: git is not asked from inside of go build.
+TAGS := netgo,osusergo
+BUILDFLAGS := -buildvcs=false -trimpath -tags=$(TAGS)
+export GOFLAGS := $(BUILDFLAGS) $(filter-out $(BUILDFLAGS),$(GOFLAGS))
+# What make test runs; scripts/repeat.sh reads it as well.
+TESTS := test-python test-race test-invariants test-asan test-fuzz test-go
 VERSION := $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null)
 LDFLAGS := $(if $(VERSION),-X github.com/stokerdata/stoker/internal/cli.release=$(VERSION))
 
@@ -146,7 +151,7 @@ lint: build build/venv-dev $(STATICCHECK) ## formatting, vet, static analysis an
 	@echo 'lint: Go'
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "lint: gofmt would change: $$bad"; exit 1; }
 	@go vet ./...
-	@go vet -tags invariants $(INVARIANTS)
+	@go vet -tags invariants,$(TAGS) $(INVARIANTS)
 	@$(STATICCHECK) ./...
 	@go test -count=1 ./internal/lint
 	@echo 'lint: C'
@@ -179,8 +184,18 @@ bin/tools/azurite/node_modules/azurite: scripts/servers/package.json
 	@npm install --silent --no-audit --no-fund --prefix bin/tools/azurite >/dev/null || echo 'setup: azurite cannot be installed: tests of az:// are skipped'
 	@touch -c $@
 
+# Python's tests wait a lot, for processes that start and end, and Go's use what cores there are: the two run beside each
+# other, and so does what has to be installed for Python's.
 .PHONY: test
-test: test-go test-race test-invariants test-asan test-fuzz test-python ## all tests
+test: ## all tests
+	@$(MAKE) --no-print-directory -j2 BESIDE=1 $(TESTS)
+
+ifdef BESIDE
+test-invariants: | test-race
+test-asan: | test-invariants
+test-fuzz: | test-asan
+test-go: | test-fuzz
+endif
 
 .PHONY: test-go
 test-go: build build/venv-test servers
@@ -190,18 +205,18 @@ test-go: build build/venv-test servers
 .PHONY: test-race
 test-race: system servers
 	@echo 'test: race detector'
-	@go test -race -short $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
+	@go test -vet=off -race -short $$(go list $(PACKAGES) | grep -vxF $(NORACE:%=-e $$(go list -m)/%))
 
 .PHONY: test-invariants
 test-invariants: system ## memory is destroyed when it is given back, which must not show
 	@echo 'test: invariants'
-	@go test -tags invariants $(INVARIANTS)
+	@go test -vet=off -tags invariants,$(TAGS) $(INVARIANTS)
 
 .PHONY: test-asan
 test-asan: system ## the C code under the address and undefined-behaviour sanitizers
 	@echo 'test: sanitizers'
 	@CGO_CFLAGS='-g -O1 -fsanitize=undefined -fno-sanitize-recover=all' CGO_LDFLAGS='-fsanitize=undefined' \
-		go test -asan -short $(ASAN)
+		go test -vet=off -asan -short $(ASAN)
 
 .PHONY: test-arm64
 test-arm64: system ## the codec's tests for arm64, in an emulator
@@ -210,12 +225,12 @@ test-arm64: system ## the codec's tests for arm64, in an emulator
 .PHONY: test-fuzz
 test-fuzz: system
 	@echo 'test: a short fuzz run of every parser'
-	@scripts/fuzz.sh 2s
+	@WORKERS=1 scripts/fuzz.sh 2s
 
 .PHONY: test-python
 test-python: build build/venv-test servers
 	@echo 'test: Python'
-	@cd python && ../$(VENV) -m pytest $(PYTEST)
+	@cd python && ../$(VENV) -u -m pytest $(PYTEST) $(if $(BESIDE),| sed -u 's/^/python: /'; exit $${PIPESTATUS[0]})
 
 .PHONY: test-repeat
 test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'

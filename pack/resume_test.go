@@ -77,7 +77,11 @@ func TestResume(t *testing.T) {
 		straight := filepath.Join(t.TempDir(), "p")
 		mustWrite(t, src, straight, small(images))
 		rng := rand.New(rand.NewPCG(1, uint64(len(images))))
-		for round := range 6 {
+		rounds := 6
+		if testing.Short() {
+			rounds = 2
+		}
+		for round := range rounds {
 			dst := filepath.Join(t.TempDir(), "p")
 			at := int64(0)
 			for at += 5 + rng.Int64N(40); at < 120; at += 5 + rng.Int64N(40) {
@@ -273,7 +277,11 @@ func TestEveryWriteFails(t *testing.T) {
 		{func() *fault.Fault { return fault.Error(syscall.EIO) }, "input/output error"},
 		{fault.Short, ""},
 	} {
-		for good := int64(0); ; good++ {
+		each := int64(1)
+		if testing.Short() {
+			each = 4
+		}
+		for good := int64(0); ; good += each {
 			dst := filepath.Join(t.TempDir(), "p")
 			f := test.fault().After(good)
 			if test.want != "" {

@@ -117,7 +117,11 @@ func roomOf(t *testing.T, memory, free int64, threads int) *room {
 // Whatever inputs need, all of them get through, none takes more than there is, and
 // everything is given back.
 func TestRoomLetsAllThrough(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		r := roomOf(t, 96<<20+rng.Int64N(400<<20), rng.Int64N(2)*(4<<30), 1+rng.IntN(6))
 		const n = 300
@@ -196,6 +200,9 @@ var packedWith = regexp.MustCompile(`memory of (\d+) MiB or more`)
 // An image that takes more than there is is left out, by name; with the memory that
 // is said to be enough it is packed.
 func TestLargeImagesAreRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes images of 6 megapixels apart, one after another")
+	}
 	src := t.TempDir()
 	for name, format := range map[string]string{"a.jpg": "jpeg-progressive", "b.png": "png-16", "c.jpg": "jpeg"} {
 		b, err := hugeimage.Make(format, 2500, 2500)

@@ -17,7 +17,7 @@ load=${LOAD:-0}
 case $load in
   *[!0-9]*) echo "repeat: LOAD is '$load'; it is a number of processes" >&2 && exit 2 ;;
 esac
-[ $# -gt 0 ] || read -ra all < <(sed -n 's/^test: \([^#]*\).*/\1/p' Makefile) && [ $# -gt 0 ] || set -- "${all[@]}"
+[ $# -gt 0 ] || read -ra all < <(sed -n 's/^TESTS := //p' Makefile) && [ $# -gt 0 ] || set -- "${all[@]}"
 logs=build/repeat
 rm -rf "$logs"
 mkdir -p "$logs"

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/store/disk"
 )
 
@@ -135,19 +137,11 @@ func (f *chunkFile) drop(off, n int64) {
 
 // readFull fills b. The end of the file is an error.
 func readFull(fd int, b []byte, off int64) error {
-	for len(b) > 0 {
-		n, err := unix.Pread(fd, b, off)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return errChunk
-		}
-		b, off = b[n:], off+int64(n)
+	err := pread.Full(fd, b, off)
+	if err == io.ErrUnexpectedEOF {
+		return errChunk
 	}
-	return nil
+	return err
 }
 
 // read fills p from an offset of the chunk, and looks at the checksum of each block.

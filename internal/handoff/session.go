@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/pread"
 )
 
 // Pipeline is what a session serves; *pipeline.Pipeline is one.
@@ -224,15 +225,8 @@ func readFile(fd, size int) ([]byte, error) {
 		return nil, protocolErrorf("the configuration's file has %d of %d bytes", st.Size, size)
 	}
 	out := make([]byte, size)
-	for done := 0; done < size; {
-		n, err := unix.Pread(fd, out[done:], int64(done))
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || n == 0 {
-			return nil, protocolErrorf("the configuration's file cannot be read (%v)", err)
-		}
-		done += n
+	if err := pread.Full(fd, out, 0); err != nil {
+		return nil, protocolErrorf("the configuration's file cannot be read (%v)", err)
 	}
 	return out, nil
 }

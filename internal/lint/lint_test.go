@@ -132,7 +132,7 @@ func TestStagesDoNotImportEachOther(t *testing.T) {
 
 // leaves import nothing of the project but each other, so that anything may use
 // them.
-var leaves = []string{"internal/dtype", "internal/item", "internal/proc", "internal/units"}
+var leaves = []string{"internal/dtype", "internal/item", "internal/pread", "internal/proc", "internal/units"}
 
 func TestLeavesImportNothing(t *testing.T) {
 	for _, f := range parseAll(t) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -173,7 +174,7 @@ func readWhole(path string, flags int, drop bool, buf []byte) (int, error) {
 	}
 	total := 0
 	for total < len(buf) {
-		n, err := pread(fd, buf[total:], int64(total))
+		n, err := pread.Once(fd, buf[total:], int64(total))
 		if err != nil {
 			return total, fmt.Errorf("cannot read %s: %w", path, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -67,17 +69,11 @@ func (b *blocks) Object(int64) driver.Object {
 func (b *blocks) ofFile(fd int) *blocks {
 	b.forget = func(id int64) { _ = unix.Fadvise(fd, b.offset(id), b.size, unix.FADV_DONTNEED) }
 	b.read = func(_ context.Context, p []byte, off int64) error {
-		for at := 0; at < len(p); {
-			n, err := pread(fd, p[at:], off+int64(at))
-			if err == nil && n == 0 {
-				err = errors.New("the scratch file has become shorter")
-			}
-			if err != nil {
-				return err
-			}
-			at += n
+		err := pread.Full(fd, p, off)
+		if err == io.ErrUnexpectedEOF {
+			return errors.New("the scratch file has become shorter")
 		}
-		return nil
+		return err
 	}
 	return b
 }

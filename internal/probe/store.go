@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
@@ -237,7 +238,7 @@ func (p *probe) openScratch(ctx context.Context, m mount, size int64, d time.Dur
 		return nil, err
 	}
 	t.files, t.fd, t.total = []dataFile{{p.path, written}}, fd, written
-	t.reads = []readFunc{func(b []byte, off int64) (int, error) { return pread(fd, b, off) }}
+	t.reads = []readFunc{func(b []byte, off int64) (int, error) { return pread.Once(fd, b, off) }}
 	t.closes = []func() error{func() error { return unix.Close(fd) }}
 	if !t.direct && !t.cached && !t.drops() {
 		t.cached = true
@@ -334,16 +335,6 @@ func (t *target) measure(ctx context.Context, d time.Duration, block int64, dept
 	}
 	res.into(&r)
 	return r, nil
-}
-
-// pread reads all of buf, less only at the end of the file.
-func pread(fd int, buf []byte, off int64) (int, error) {
-	for {
-		n, err := unix.Pread(fd, buf, off)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
 }
 
 // flow is what inFlight counted.
@@ -475,13 +466,13 @@ func cachedReads(ctx context.Context, d time.Duration, fd int, total int64) (pla
 	}
 	buf := make([]byte, loaderBlock)
 	for _, at := range order {
-		_, _ = pread(fd, buf, int64(at)*loaderBlock)
+		_, _ = pread.Once(fd, buf, int64(at)*loaderBlock)
 	}
 	at := 0
 	res, hung, err := inFlight(ctx, d, 1, func(int) func() (int, error) {
 		return func() (int, error) {
 			at = (at + 1) % len(order)
-			return pread(fd, buf, int64(order[at])*loaderBlock)
+			return pread.Once(fd, buf, int64(order[at])*loaderBlock)
 		}
 	})
 	if hung {

@@ -107,8 +107,14 @@ func TCPFaults(t testing.TB) *Server {
 // tool is where a program lies that make servers built.
 func tool(t testing.TB, name string) string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
-	path := filepath.Join(filepath.Dir(file), "..", "..", "bin", "tools", name)
+	root, err := os.Getwd() // tests run in the folder of their package
+	for err == nil && root != "/" {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		root = filepath.Dir(root)
+	}
+	path := filepath.Join(root, "bin", "tools", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("%s is not there: make servers builds it", name)
 	}

@@ -31,6 +31,21 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> None:
+    """Take what was imported out of the way of the garbage collector: torch and its kin are two million objects."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for little where it is certain that nothing comes: batches that are held, engines that neither start nor end."""
+    monkeypatch.setattr("stoker._connection._START_GRACE", 0.2)
+    monkeypatch.setattr("stoker._connection._HELD_GRACE", 0.2)
+    monkeypatch.setattr("stoker._process._END_GRACE", 0.2)
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make loaders start tests/fake_engine.py."""

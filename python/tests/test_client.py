@@ -119,6 +119,7 @@ def test_slot_returns_with_the_last_view(make: Make) -> None:
     assert loader.stats()["held"] == 0
 
 
+@pytest.mark.usefixtures("impatient")
 def test_all_slots_held(make: Make) -> None:
     loader = make("fake:len=100&slots=3", batch_size=1)
     it = iter(loader)
@@ -129,6 +130,7 @@ def test_all_slots_held(make: Make) -> None:
     assert next(it).index.tolist() == [3]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_slots_held_by_garbage_come_back(make: Make) -> None:
     loader = make("fake:len=20&slots=3", batch_size=1)
     gc.disable()

@@ -168,7 +168,7 @@ def test_unknown_arguments(make: Make, arguments: dict, error: str) -> None:
         ({"socket": "/nowhere/s"}, "stoker serve --socket /nowhere/s"),
     ],
 )
-def test_wrong_arguments(make: Make, arguments: dict, error: str) -> None:
+def test_wrong_arguments(make: Make, impatient: None, arguments: dict, error: str) -> None:
     with pytest.raises(stoker.StokerError, match=error):
         make("fake:", **arguments)
 

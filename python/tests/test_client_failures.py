@@ -133,6 +133,7 @@ def test_timeout(make: Make) -> None:
     assert loader.state_dict()["position"] == 2
 
 
+@pytest.mark.usefixtures("impatient")
 def test_timeout_while_opening(make: Make) -> None:
     with pytest.raises(stoker.StokerTimeout, match="did not open"):
         make("fake:hang_open=1", timeout=0.3)

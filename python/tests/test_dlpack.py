@@ -52,6 +52,7 @@ def test_memory_is_the_batchs_until_the_last_user_is_gone(make: Make, photos: Pa
     assert loader.stats()["held"] == 0
 
 
+@pytest.mark.usefixtures("impatient")
 def test_too_many_are_an_error_not_a_wait(make: Make, photos: Path) -> None:
     kept = []
     with pytest.raises(stoker.BatchesHeld, match="hint: keep copies"):

@@ -196,6 +196,7 @@ def test_batch_map(make: Any) -> None:
         assert set(a["x"].tolist()) == {2}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_is_changed_in_place_is_not_copied(make: Any) -> None:
     """The array of such a batch lies in the engine's ring; that of others in the memory of a worker."""
 

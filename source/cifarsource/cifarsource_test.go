@@ -249,32 +249,21 @@ func flat(from, n int, fine bool) []byte {
 	return out
 }
 
-func write(t testing.TB, files map[string][]byte) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 const tenNames = "c 0\nc 1\nc 2\nc 3\nc 4\nc 5\nc 6\nc 7\nc 8\nc 9\n\n"
 
 // folders has both data sets in all forms: 15 and 10 records in two batches.
 func folders(t testing.TB) map[string]string {
 	out := map[string]string{
-		"10 binary":  write(t, map[string][]byte{"data_batch_1.bin": flat(0, 15, false), "data_batch_2.bin": flat(15, 10, false), "batches.meta.txt": []byte(tenNames)}),
-		"100 binary": write(t, map[string][]byte{"train.bin": flat(0, 25, true), "fine_label_names.txt": []byte(tenNames), "coarse_label_names.txt": []byte("a\nb\nc\n")}),
+		"10 binary":  drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": flat(0, 15, false), "data_batch_2.bin": flat(15, 10, false), "batches.meta.txt": []byte(tenNames)}),
+		"100 binary": drivertest.Folder(t, map[string][]byte{"train.bin": flat(0, 25, true), "fine_label_names.txt": []byte(tenNames), "coarse_label_names.txt": []byte("a\nb\nc\n")}),
 	}
 	for _, f := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
 		name := fmt.Sprintf("protocol %d of Python %d", f.proto, f.python)
-		out["10 "+name] = write(t, map[string][]byte{
+		out["10 "+name] = drivertest.Folder(t, map[string][]byte{
 			"data_batch_1": batch(0, 15, f.proto, f.python, false), "data_batch_2": batch(15, 10, f.proto, f.python, false),
 			"batches.meta": meta(f.proto, f.python, map[string]int{"label_names": 10}),
 		})
-		out["100 "+name] = write(t, map[string][]byte{
+		out["100 "+name] = drivertest.Folder(t, map[string][]byte{
 			"train": batch(0, 25, f.proto, f.python, true), "meta": meta(f.proto, f.python, map[string]int{"fine_label_names": 10, "coarse_label_names": 3}),
 		})
 	}
@@ -338,7 +327,7 @@ func TestRecords(t *testing.T) {
 }
 
 func TestSplits(t *testing.T) {
-	dir := write(t, map[string][]byte{"data_batch_1.bin": flat(0, 2, false), "test_batch.bin": flat(0, 3, false), "test_batch": batch(0, 4, 2, 2, false)})
+	dir := drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": flat(0, 2, false), "test_batch.bin": flat(0, 3, false), "test_batch": batch(0, 4, 2, 2, false)})
 	for _, c := range []struct {
 		opt  Options
 		n    int64
@@ -410,7 +399,7 @@ func TestBadFiles(t *testing.T) {
 			delete(files, "data_batch_1")
 		}
 		files[c.file] = c.data
-		dir := write(t, files)
+		dir := drivertest.Folder(t, files)
 		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, c.file)+": ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
@@ -419,7 +408,7 @@ func TestBadFiles(t *testing.T) {
 	// A label without a name is an error of its record.
 	data := flat(0, 4, false)
 	data[2*binary10] = 11
-	dir := write(t, map[string][]byte{"data_batch_1.bin": data, "batches.meta.txt": []byte(tenNames)})
+	dir := drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": data, "batches.meta.txt": []byte(tenNames)})
 	r := drivertest.Records(t, open(t, dir, nil), 1, 2)
 	if r[0].Err != nil || r[1].Err == nil || !strings.Contains(r[1].Err.Error(), "data_batch_1.bin, image 2 (byte 6146): class number 11 of 10") {
 		t.Errorf("%v, %v", r[0].Err, r[1].Err)

@@ -10,8 +10,6 @@ import (
 	"image/color"
 	"image/jpeg"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,17 +33,6 @@ func photo(t testing.TB, w, h, k int) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
-}
-
-func put(t testing.TB, dir, name string, b []byte) {
-	t.Helper()
-	full := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(full, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 type object = map[string]any
@@ -77,7 +64,7 @@ func write(t testing.TB) string {
 	var images, annotations []object
 	for i := range count {
 		name := fmt.Sprintf("%02d.jpg", (i*7)%count) // in another order than the file's
-		put(t, dir, "val/"+name, photo(t, 20+i, 15+i%5, i))
+		drivertest.Put(t, dir, "val/"+name, photo(t, 20+i, 15+i%5, i))
 		images = append(images, object{"id": 100 + i, "file_name": name, "width": 20 + i, "height": 15 + i%5, "license": 1})
 	}
 	for k := range 3 {
@@ -96,7 +83,7 @@ func write(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, dir, "annotations/instances_val.json", b)
+	drivertest.Put(t, dir, "annotations/instances_val.json", b)
 	return dir
 }
 
@@ -190,9 +177,9 @@ func TestRecords(t *testing.T) {
 // Captions come as a list for each image.
 func TestCaptions(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "images/a.jpg", photo(t, 4, 4, 1))
-	put(t, dir, "images/b.jpg", photo(t, 4, 4, 2))
-	put(t, dir, "c.json", []byte(`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}], "annotations": [
+	drivertest.Put(t, dir, "images/a.jpg", photo(t, 4, 4, 1))
+	drivertest.Put(t, dir, "images/b.jpg", photo(t, 4, 4, 2))
+	drivertest.Put(t, dir, "c.json", []byte(`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}], "annotations": [
 		{"id": 9, "image_id": 2, "caption": "two \"dogs\"\n"}, {"id": 8, "image_id": 2, "caption": "ein H\u00fcndchen"}]}`))
 	s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json", Folder: "images"})
 	if err != nil {
@@ -234,8 +221,8 @@ func TestBadFiles(t *testing.T) {
 		one(`"area": 1}, {"image_id": 1`) + strings.Repeat("[", 9):                                            "c.json, byte ",
 	} {
 		dir := t.TempDir()
-		put(t, dir, "a.jpg", photo(t, 4, 4, 0))
-		put(t, dir, "c.json", []byte(text))
+		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "c.json", []byte(text))
 		_, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json"})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -247,8 +234,8 @@ func TestBadFiles(t *testing.T) {
 		`{"size": [4, 4], "counts": [17]}`: "a run of 17", `{"size": [4, 4], "counts": "0"}`: "end after", `[[1, 2, 3, 1e9, 4, 5]]`: "far outside", `[1]`: "'[' should be",
 	} {
 		dir := t.TempDir()
-		put(t, dir, "a.jpg", photo(t, 4, 4, 0))
-		put(t, dir, "c.json", []byte(one(`"segmentation": `+seg)))
+		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))
+		drivertest.Put(t, dir, "c.json", []byte(one(`"segmentation": `+seg)))
 		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json", Masks: annotated.Classes})
 		if err != nil {
 			t.Fatal(err)
@@ -263,8 +250,8 @@ func TestBadFiles(t *testing.T) {
 
 func TestIsFile(t *testing.T) {
 	dir := write(t)
-	put(t, dir, "x.json", []byte(`{"a": 1}`))
-	put(t, dir, "y.json", []byte(`[{"images": 1}]`))
+	drivertest.Put(t, dir, "x.json", []byte(`{"a": 1}`))
+	drivertest.Put(t, dir, "y.json", []byte(`[{"images": 1}]`))
 	st := localstore.New(dir)
 	if !IsFile(t.Context(), st, "annotations/instances_val.json") || IsFile(t.Context(), st, "x.json") || IsFile(t.Context(), st, "y.json") || IsFile(t.Context(), st, "val/00.jpg") {
 		t.Error("files are taken for what they are not")
@@ -273,12 +260,12 @@ func TestIsFile(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
-	put(f, dir, "a.jpg", photo(f, 4, 4, 0))
+	drivertest.Put(f, dir, "a.jpg", photo(f, 4, 4, 0))
 	f.Add([]byte(`{"images": [{"id": 1, "file_name": "a.jpg", "width": 4, "height": 4}], "categories": [{"id": 1, "name": "x"}], "annotations": [
 		{"id": 4, "image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "segmentation": [[1, 2, 3, 4, 5, 6]], "keypoints": [1, 2, 3], "caption": "x"},
 		{"id": 5, "image_id": 1, "category_id": 1, "segmentation": {"size": [4, 4], "counts": "04<"}, "iscrowd": 1}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		put(t, dir, "c.json", b)
+		drivertest.Put(t, dir, "c.json", b)
 		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{File: "c.json", Masks: annotated.Instances})
 		if err != nil {
 			return

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -121,18 +120,6 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func fields(s driver.Source) string {
-	var out []string
-	for _, f := range s.Info().Fields {
-		kind := string(f.Kind)
-		if f.DType != "" {
-			kind += "/" + string(f.DType)
-		}
-		out = append(out, fmt.Sprintf("%s:%s%v", f.Name, kind, f.Shape))
-	}
-	return strings.Join(out, " ")
-}
-
 func TestSchema(t *testing.T) {
 	for _, c := range []struct{ dir, query, want string }{
 		{"plain", "", "jpeg:image[] pil:image[] label:label[] score:float[] text:text[] raw:bytes[] flag:array/bool[] nest.list:ragged/int64[] " +
@@ -142,24 +129,16 @@ func TestSchema(t *testing.T) {
 		{"tuples", "", "0:int[] 1.0:text[]"},
 	} {
 		s := opener("testdata/"+c.dir, c.query)(t)
-		if got := fields(s); got != c.want {
+		if got := drivertest.Fields(s); got != c.want {
 			t.Errorf("%s: %s\nwant %s", c.dir, got, c.want)
 		}
 		s.Close()
 	}
 }
 
-func copyDir(t *testing.T, from string) string {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestErrors(t *testing.T) {
 	edit := func(from, file string, change func(b []byte) []byte) string {
-		dir := copyDir(t, from)
+		dir := drivertest.Copied(t, from)
 		name := filepath.Join(dir, file)
 		b, err := os.ReadFile(name)
 		if err != nil {

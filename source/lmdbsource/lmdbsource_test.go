@@ -65,18 +65,6 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-func fields(s driver.Source) string {
-	var out []string
-	for _, f := range s.Info().Fields {
-		kind := string(f.Kind)
-		if f.DType != "" {
-			kind += "/" + string(f.DType)
-		}
-		out = append(out, fmt.Sprintf("%s:%s%v", f.Name, kind, f.Shape))
-	}
-	return strings.Join(out, " ")
-}
-
 func TestSchema(t *testing.T) {
 	for _, c := range []struct{ path, name, query, want string }{
 		{"five.mdb", "png", "", "key:text[] value:image[]"},
@@ -90,7 +78,7 @@ func TestSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fields(s); got != c.want {
+		if got := drivertest.Fields(s); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.name, c.query, got, c.want)
 		}
 		s.Close()

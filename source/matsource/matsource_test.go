@@ -95,26 +95,15 @@ func labels(n int) (out []byte) {
 func x(n int) []byte { return matrix("X", 9, 2, pictures(n, 3072), 32, 32, 3, n) }
 func y(n int) []byte { return matrix("y", 6, 9, labels(n), n, 1) }
 
-func write(t testing.TB, files map[string][]byte) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func folders(t testing.TB) map[string]string {
 	small := make([]byte, 22) // doubles that are stored as bytes
 	for i := range small {
 		small[i] = byte(1 + i%10)
 	}
 	return map[string]string{
-		"plain": write(t, map[string][]byte{"train_32x32.mat": mat(x(22), y(22))}),
-		"zlib":  write(t, map[string][]byte{"test_32x32.mat": mat(deflated(t, x(22)), deflated(t, y(22)))}),
-		"mixed": write(t, map[string][]byte{"extra_32x32.mat": mat(
+		"plain": drivertest.Folder(t, map[string][]byte{"train_32x32.mat": mat(x(22), y(22))}),
+		"zlib":  drivertest.Folder(t, map[string][]byte{"test_32x32.mat": mat(deflated(t, x(22)), deflated(t, y(22)))}),
+		"mixed": drivertest.Folder(t, map[string][]byte{"extra_32x32.mat": mat(
 			matrix("note", 4, 16, []byte("hello there"), 1, 11), deflated(t, matrix("y", 6, 2, small, 22, 1)),
 			deflated(t, matrix("z", 6, 2, []byte{7}, 1, 1)), x(22), matrix("cell", 1, 14, nil, 0, 0))}),
 	}
@@ -132,7 +121,7 @@ func TestConformance(t *testing.T) {
 	}
 	gray := mat(matrix("X", 9, 2, pictures(20, 35), 5, 7, 1, 20), matrix("y", 10, 3, make([]byte, 40), 1, 20))
 	t.Run("gray", func(t *testing.T) {
-		drivertest.Run(t, opener(write(t, map[string][]byte{"a.mat": gray}), &Options{File: "a.mat"}))
+		drivertest.Run(t, opener(drivertest.Folder(t, map[string][]byte{"a.mat": gray}), &Options{File: "a.mat"}))
 	})
 }
 
@@ -168,7 +157,7 @@ func TestRecords(t *testing.T) {
 // Labels of something else are left as they are.
 func TestOtherLabels(t *testing.T) {
 	zero := matrix("y", 9, 2, []byte{0, 10, 3}, 3, 1)
-	s := opener(write(t, map[string][]byte{"a.mat": mat(x(3), zero)}), &Options{File: "a.mat"})(t)
+	s := opener(drivertest.Folder(t, map[string][]byte{"a.mat": mat(x(3), zero)}), &Options{File: "a.mat"})(t)
 	if r := drivertest.Records(t, s, 1)[0]; r.Values[1].Int != 10 || s.Info().Fields[1].Classes != nil {
 		t.Errorf("%+v, %+v", r.Values[1], s.Info().Fields[1])
 	}
@@ -213,13 +202,13 @@ func TestBadFiles(t *testing.T) {
 		{"half", mat(x(4), matrix("y", 6, 9, half, 4, 1)), `variable "y": label 0 is no class number`},
 		{"text", mat(x(4), matrix("y", 4, 16, []byte("abcd"), 4, 1)), `variable "y": it is no list of labels, but no plain numbers`},
 	} {
-		dir := write(t, map[string][]byte{"train_32x32.mat": c.data})
+		dir := drivertest.Folder(t, map[string][]byte{"train_32x32.mat": c.data})
 		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, "train_32x32.mat")+": ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	dir := write(t, map[string][]byte{"train_32x32.mat": good, "test_32x32.mat": good})
+	dir := drivertest.Folder(t, map[string][]byte{"train_32x32.mat": good, "test_32x32.mat": good})
 	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "it has the splits test and train; say which one behind it: DIR?split=test") {
 		t.Error(err)
 	}
@@ -237,7 +226,7 @@ func TestIsFile(t *testing.T) {
 	v73 := slices.Clone(good)
 	copy(v73, "MATLAB 7.3 MAT-file")
 	for name, b := range map[string][]byte{"a": good, "b": v73, "not c": good[:100], "not d": bytes.Repeat([]byte("x"), 300)} {
-		dir := write(t, map[string][]byte{"x": b})
+		dir := drivertest.Folder(t, map[string][]byte{"x": b})
 		if got := IsFile(t.Context(), localstore.New(filepath.Join(dir, "x"))); got == strings.HasPrefix(name, "not") {
 			t.Errorf("%s: %v", name, got)
 		}

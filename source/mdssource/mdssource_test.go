@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -119,30 +118,18 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func fields(s driver.Source) string {
-	var out []string
-	for _, f := range s.Info().Fields {
-		kind := string(f.Kind)
-		if f.DType != "" {
-			kind += "/" + string(f.DType)
-		}
-		out = append(out, fmt.Sprintf("%s:%s%v", f.Name, kind, f.Shape))
-	}
-	return strings.Join(out, " ")
-}
-
 func TestSchema(t *testing.T) {
 	s := opener("testdata/all", "train", "")(t)
 	defer s.Close()
 	want := "any:array/float64[2 2] big:int[] f16:float[] f32:float[] f64:float[] fixed:array/float32[2 3] gray:image[] i16:int[] i32:int[] i64:int[] i8:int[] " +
 		"id:int[] jpeg:image[] label:label[] meta:json[] pil:image[] png:image[] price:text[] raw:bytes[] real:float[] rows:ragged/uint16[] text:text[] " +
 		"typed:ragged/int16[2] u16:int[] u32:int[] u64:int[] u8:int[]"
-	if got := fields(s); got != want {
+	if got := drivertest.Fields(s); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	s2 := opener("testdata/all", "train", "t:tokens=rows&label:int")(t)
 	defer s2.Close()
-	if got := fields(s2); got != "t:tokens/uint16[] label:int[]" {
+	if got := drivertest.Fields(s2); got != "t:tokens/uint16[] label:int[]" {
 		t.Error(got)
 	}
 	if _, err := open(t.Context(), "testdata/pickled", "", "id"); err != nil {
@@ -150,17 +137,9 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-func copyDir(t *testing.T, from string) string {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestErrors(t *testing.T) {
 	edit := func(from, file string, change func(b []byte) []byte) string {
-		dir := copyDir(t, from)
+		dir := drivertest.Copied(t, from)
 		name := filepath.Join(dir, file)
 		b, err := os.ReadFile(name)
 		if err != nil {

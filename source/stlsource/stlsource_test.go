@@ -46,19 +46,8 @@ func labels(n int) []byte {
 
 const classes = "airplane\nbird\ncar\ncat\ndeer\ndog\nhorse\nmonkey\nship\ntruck\n"
 
-func write(t testing.TB, files map[string][]byte) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func folder(t testing.TB) string {
-	return write(t, map[string][]byte{"train_X.bin": pictures(22), "train_y.bin": labels(22), "class_names.txt": []byte(classes), "fold_indices.txt": []byte("0 1\n")})
+	return drivertest.Folder(t, map[string][]byte{"train_X.bin": pictures(22), "train_y.bin": labels(22), "class_names.txt": []byte(classes), "fold_indices.txt": []byte("0 1\n")})
 }
 
 func opener(dir string, opt *Options) drivertest.Open {
@@ -70,7 +59,7 @@ func opener(dir string, opt *Options) drivertest.Open {
 func TestConformance(t *testing.T) {
 	t.Run("labels", func(t *testing.T) { drivertest.Run(t, opener(folder(t), nil)) })
 	t.Run("unlabeled", func(t *testing.T) {
-		drivertest.Run(t, opener(write(t, map[string][]byte{"unlabeled_X.bin": pictures(20)}), nil))
+		drivertest.Run(t, opener(drivertest.Folder(t, map[string][]byte{"unlabeled_X.bin": pictures(20)}), nil))
 	})
 }
 
@@ -107,7 +96,7 @@ func TestBadFiles(t *testing.T) {
 		"class_names.txt: it has 2000000 bytes, the l": {"train_X.bin": pictures(2), "train_y.bin": labels(2), "class_names.txt": make([]byte, 2000000)},
 		"no file of STL-10 is in it":                   {"x_X.bin": pictures(2)},
 	} {
-		dir := write(t, files)
+		dir := drivertest.Folder(t, files)
 		if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -116,7 +105,7 @@ func TestBadFiles(t *testing.T) {
 
 // Three names for ten classes are no names, and any other file is left alone.
 func TestNames(t *testing.T) {
-	dir := write(t, map[string][]byte{"train_X.bin": pictures(5), "train_y.bin": labels(5), "test_X.bin": pictures(1), "class_names.txt": []byte("a\nb\nc\n")})
+	dir := drivertest.Folder(t, map[string][]byte{"train_X.bin": pictures(5), "train_y.bin": labels(5), "test_X.bin": pictures(1), "class_names.txt": []byte("a\nb\nc\n")})
 	s := opener(dir, &Options{File: "train_X.bin"})(t)
 	if f := s.Info().Fields; f[1].Classes != nil {
 		t.Errorf("%+v", f)

@@ -162,6 +162,9 @@ func TestOrderedLayouts(t *testing.T) {
 // Where decompressing can begin again is found, and used: what lies before is
 // not read.
 func TestOrderedPlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
+	}
 	var all []member
 	body := func(i int) []byte { return bytes.Repeat([]byte{byte(i), 1, byte(i >> 1), 7}, 1<<18) }
 	for i := range 40 {

@@ -195,28 +195,16 @@ func TestExampleSchema(t *testing.T) {
 		"record:bytes":                                                                "record:bytes[]",
 	} {
 		s := openWith(t, "testdata/examples.tfrecord", query)(t)
-		if got := fields(s); got != want {
+		if got := drivertest.Fields(s); got != want {
 			t.Errorf("%q:\n%s, want\n%s", query, got, want)
 		}
 		s.Close()
 	}
 	s := openWith(t, "testdata/sequences.tfrecord", "")(t)
 	defer s.Close()
-	if got, want := fields(s), "at:ragged/int64[] id:text[] label:label[] rgb:ragged/uint8[6] said:json[] xy:ragged/float32[2]"; got != want {
+	if got, want := drivertest.Fields(s), "at:ragged/int64[] id:text[] label:label[] rgb:ragged/uint8[6] said:json[] xy:ragged/float32[2]"; got != want {
 		t.Errorf("%s, want\n%s", got, want)
 	}
-}
-
-func fields(s driver.Source) string {
-	var out []string
-	for _, f := range s.Info().Fields {
-		kind := string(f.Kind)
-		if f.DType != "" {
-			kind += "/" + string(f.DType)
-		}
-		out = append(out, fmt.Sprintf("%s:%s%v", f.Name, kind, f.Shape))
-	}
-	return strings.Join(out, " ")
 }
 
 // message is a field of a protocol buffer.
@@ -266,7 +254,7 @@ func TestForms(t *testing.T) {
 	write(t, name, b)
 	s := openWith(t, name, "")(t)
 	defer s.Close()
-	if got := fields(s); got != "a:ragged/int64[] f:ragged/float32[]" {
+	if got := drivertest.Fields(s); got != "a:ragged/int64[] f:ragged/float32[]" {
 		t.Fatal(got)
 	}
 	for id, want := range [][2]string{{"[3 4]", "[1.5 2 3]"}, {"[]", "[]"}, {"[5 6]", "[]"}, {"[]", "[]"}} {
@@ -330,7 +318,7 @@ func TestLargeExamples(t *testing.T) {
 	write(t, filepath.Join(dir, "x.tfrecord"), b)
 	s := openWith(t, dir, "")(t)
 	defer s.Close()
-	if got := fields(s); got != "image:image[] label:label[]" {
+	if got := drivertest.Fields(s); got != "image:image[] label:label[]" {
 		t.Fatal(got)
 	}
 	for i, rec := range drivertest.Records(t, s, 0, 1, 2, 3) {

@@ -130,6 +130,9 @@ func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 // Where decompressing can begin again is found, and used: what lies before is
 // not read.
 func TestOrderedPlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
+	}
 	var whole []byte
 	const each, records = 1 << 20, 40
 	for i := range records {

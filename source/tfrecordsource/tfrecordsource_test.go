@@ -3,6 +3,7 @@ package tfrecordsource
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -21,11 +22,11 @@ import (
 // content is record i of file f.
 func content(f, i, size int) []byte {
 	rng := rand.New(rand.NewPCG(uint64(f), uint64(i)))
-	b := make([]byte, size)
-	for k := range b {
-		b[k] = byte(rng.Uint32())
+	b := make([]byte, size+7)
+	for k := 0; k < size; k += 8 {
+		binary.LittleEndian.PutUint64(b[k:], rng.Uint64())
 	}
-	return b
+	return b[:size]
 }
 
 // piece is a size around which records are made.

@@ -81,17 +81,6 @@ func corpus(code byte, unit int) map[string][]byte {
 	return map[string][]byte{"c.bin": encode(tokens(total), unit), "c.idx": indexOf(code, unit, lengths, append(docs, 40))}
 }
 
-func write(t testing.TB, files map[string][]byte) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func options(query string) *Options {
 	o := New()
 	if query != "" {
@@ -115,7 +104,7 @@ func megatron(dir, query string) drivertest.Open {
 }
 
 func shards(t testing.TB) string {
-	return write(t, map[string][]byte{
+	return drivertest.Folder(t, map[string][]byte{
 		"a.bin": encode(tokens(100), 2), "b.bin": headed(magicGPT2, 1, tokens(101), 2),
 		"c.npy": append(npy.AppendHeader(nil, driver.Uint16, []int64{99}), encode(tokens(99), 2)...),
 	})
@@ -124,14 +113,14 @@ func shards(t testing.TB) string {
 func TestConformance(t *testing.T) {
 	t.Run("documents", func(t *testing.T) { drivertest.Run(t, opener(shards(t), "eot=7")) })
 	t.Run("windows", func(t *testing.T) { drivertest.Run(t, opener(shards(t), "window=10")) })
-	t.Run("megatron", func(t *testing.T) { drivertest.Run(t, megatron(write(t, corpus(4, 4)), "")) })
+	t.Run("megatron", func(t *testing.T) { drivertest.Run(t, megatron(drivertest.Folder(t, corpus(4, 4)), "")) })
 }
 
 func TestFaults(t *testing.T) {
 	drivertest.Faults(t, localstore.New(shards(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, options("eot=7"))
 	})
-	drivertest.Faults(t, localstore.New(write(t, corpus(8, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(drivertest.Folder(t, corpus(8, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return OpenMegatron(ctx, "test", st, nil)
 	})
 }
@@ -188,7 +177,7 @@ func TestRecords(t *testing.T) {
 			x[i] &= 127
 		}
 		dtype := map[int]driver.DType{1: driver.Uint8, 2: driver.Uint16, 4: driver.Uint32, 8: driver.Int64}[unit]
-		dir := write(t, map[string][]byte{"x.bin": encode(x, unit)})
+		dir := drivertest.Folder(t, map[string][]byte{"x.bin": encode(x, unit)})
 		s := opener(dir, "eot=7&dtype="+string(dtype))(t).(*source)
 		var want []int64
 		for at, v := range x {
@@ -201,7 +190,7 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	x := tokens(1000)
-	dir := write(t, map[string][]byte{"x.bin": encode(x, 2)})
+	dir := drivertest.Folder(t, map[string][]byte{"x.bin": encode(x, 2)})
 	for query, want := range map[string][][]int{
 		"":                      {x},
 		"eot=7":                 cut(x, false),
@@ -218,7 +207,7 @@ func TestRecords(t *testing.T) {
 	if f := opener(dir, "eot=7")(t).Info().Fields[0]; f.Kind != driver.KindTokens || f.Stats.Rows.Total != 1000 || f.MaxBytes != 14 {
 		t.Errorf("%+v", f)
 	}
-	dir = write(t, map[string][]byte{"x.bin": headed(magicLlama, 7, x, 4)})
+	dir = drivertest.Folder(t, map[string][]byte{"x.bin": headed(magicLlama, 7, x, 4)})
 	if got := all(t, opener(dir, "")(t)); !equal(got, [][]int{x}) {
 		t.Error("llama's header")
 	}
@@ -232,7 +221,7 @@ func TestMegatron(t *testing.T) {
 		for i := range small {
 			small[i] &= 127
 		}
-		dir := write(t, map[string][]byte{"c.bin": encode(small, unit), "c.idx": indexOf(code, unit, lengths, docs)})
+		dir := drivertest.Folder(t, map[string][]byte{"c.bin": encode(small, unit), "c.idx": indexOf(code, unit, lengths, docs)})
 		for query, want := range map[string][][]int{
 			"":                  {small[:5], {}, small[5:]},
 			"records=sequences": {small[:5], {}, small[5:15], small[15:18], small[18:]},
@@ -245,11 +234,11 @@ func TestMegatron(t *testing.T) {
 	}
 	// The builder of some was never told where documents end; others say something of
 	// each sequence.
-	dir := write(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": indexOf(8, 2, lengths, []int{0})})
+	dir := drivertest.Folder(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": indexOf(8, 2, lengths, []int{0})})
 	if n := megatron(dir, "")(t).Info().Len; n != 5 {
 		t.Errorf("%d documents", n)
 	}
-	dir = write(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": append(indexOf(8, 2, lengths, docs), 0, 1, 0, 1, 0)})
+	dir = drivertest.Folder(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": append(indexOf(8, 2, lengths, docs), 0, 1, 0, 1, 0)})
 	if n := megatron(dir, "")(t).Info().Len; n != 3 {
 		t.Errorf("%d documents", n)
 	}
@@ -293,7 +282,7 @@ func TestRefused(t *testing.T) {
 		"c.idx: byte 74: document 2 begins with sequence 1 of":  {map[string][]byte{"c.bin": x, "c.idx": change(74, 1)}, "m"},
 		"c.bin": {map[string][]byte{"c.idx": good}, "m"},
 	} {
-		dir := write(t, c.files)
+		dir := drivertest.Folder(t, c.files)
 		open, query := Open, c.query
 		if c.query == "m" {
 			open, query = OpenMegatron, ""

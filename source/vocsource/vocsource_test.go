@@ -9,7 +9,6 @@ import (
 	"image/color"
 	"image/png"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,17 +20,6 @@ import (
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
-
-func put(t testing.TB, dir, name string, b []byte) {
-	t.Helper()
-	full := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(full, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // picture is a PNG of w x h pixels with a palette.
 func picture(t testing.TB, w, h, k int) []byte {
@@ -66,21 +54,21 @@ func write(t testing.TB) string {
 	var split strings.Builder
 	for i := range count {
 		name := fmt.Sprintf("%02d", i)
-		put(t, dir, "JPEGImages/"+name+".jpg", picture(t, 20, 15, i))
+		drivertest.Put(t, dir, "JPEGImages/"+name+".jpg", picture(t, 20, 15, i))
 		if i != 8 {
-			put(t, dir, "Annotations/"+name+".xml", []byte(annotation(i)))
+			drivertest.Put(t, dir, "Annotations/"+name+".xml", []byte(annotation(i)))
 		}
 		if i%2 == 0 {
-			put(t, dir, "SegmentationClass/"+name+".png", picture(t, 20, 15, i+1))
-			put(t, dir, "SegmentationObject/"+name+".png", picture(t, 20, 15, i+2))
+			drivertest.Put(t, dir, "SegmentationClass/"+name+".png", picture(t, 20, 15, i+1))
+			drivertest.Put(t, dir, "SegmentationObject/"+name+".png", picture(t, 20, 15, i+2))
 		}
 		if i%3 == 0 {
 			fmt.Fprintf(&split, "%s  1\n", name)
 		}
 	}
-	put(t, dir, "Annotations/gone.xml", []byte(annotation(1)))
-	put(t, dir, "ImageSets/Main/train.txt", []byte(split.String()))
-	put(t, dir, "ImageSets/Segmentation/val.txt", []byte("02\n04\n"))
+	drivertest.Put(t, dir, "Annotations/gone.xml", []byte(annotation(1)))
+	drivertest.Put(t, dir, "ImageSets/Main/train.txt", []byte(split.String()))
+	drivertest.Put(t, dir, "ImageSets/Segmentation/val.txt", []byte("02\n04\n"))
 	return dir
 }
 
@@ -167,10 +155,10 @@ func TestBadFiles(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for i := range 2 {
-			put(t, dir, fmt.Sprintf("JPEGImages/%d.png", i), picture(t, 4, 4, i))
+			drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%d.png", i), picture(t, 4, 4, i))
 		}
-		put(t, dir, "Annotations/0.xml", []byte(text))
-		put(t, dir, "Annotations/1.xml", []byte(good))
+		drivertest.Put(t, dir, "Annotations/0.xml", []byte(text))
+		drivertest.Put(t, dir, "Annotations/1.xml", []byte(good))
 		s := opener(dir, nil)(t)
 		r := drivertest.Records(t, s, 0, 1)
 		if err := r[0].Err; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "0.xml, line ") || strings.Contains(err.Error(), "\n") {
@@ -181,8 +169,8 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	put(t, dir, "JPEGImages/0.png", picture(t, 4, 4, 0))
-	put(t, dir, "Annotations/0.xml", make([]byte, maxXML+1))
+	drivertest.Put(t, dir, "JPEGImages/0.png", picture(t, 4, 4, 0))
+	drivertest.Put(t, dir, "Annotations/0.xml", make([]byte, maxXML+1))
 	if _, err := Open(t.Context(), "test", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "0.xml has") || !strings.Contains(err.Error(), "the limit is") {
 		t.Error(err)
 	}
@@ -191,8 +179,8 @@ func TestBadFiles(t *testing.T) {
 // Classes of somebody else are those that are found, in order.
 func TestOtherClasses(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "images/0.png", picture(t, 4, 4, 0))
-	put(t, dir, "Annotations/0.xml", []byte(strings.NewReplacer("dog", "zebra", "cat", "ant").Replace(annotation(3))))
+	drivertest.Put(t, dir, "images/0.png", picture(t, 4, 4, 0))
+	drivertest.Put(t, dir, "Annotations/0.xml", []byte(strings.NewReplacer("dog", "zebra", "cat", "ant").Replace(annotation(3))))
 	s := opener(dir, nil)(t)
 	if f := s.Info().Fields[2]; !slices.Equal(f.Classes, []string{"ant", "person", "zebra"}) {
 		t.Errorf("%v", f.Classes)

@@ -8,8 +8,6 @@ import (
 	"image"
 	"image/png"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,17 +19,6 @@ import (
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
-
-func put(t testing.TB, dir, name string, b []byte) {
-	t.Helper()
-	full := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(full, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func picture(t testing.TB, w, h, k int) []byte {
 	t.Helper()
@@ -65,12 +52,12 @@ func write(t testing.TB) string {
 	dir := t.TempDir()
 	for i := range count {
 		name := fmt.Sprintf("%02d", i)
-		put(t, dir, "images/train/"+name+".png", picture(t, 20+i, 16, i))
+		drivertest.Put(t, dir, "images/train/"+name+".png", picture(t, 20+i, 16, i))
 		if i%4 > 0 || i == 4 {
-			put(t, dir, "labels/train/"+name+".txt", []byte(labels(i)))
+			drivertest.Put(t, dir, "labels/train/"+name+".txt", []byte(labels(i)))
 		}
 	}
-	put(t, dir, "images/train/README.md", []byte("x"))
+	drivertest.Put(t, dir, "images/train/README.md", []byte("x"))
 	return dir
 }
 
@@ -131,9 +118,9 @@ func TestRecords(t *testing.T) {
 // Key points stand behind the box, with their visibility or without.
 func TestPoses(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "images/a.png", picture(t, 10, 20, 0))
+	drivertest.Put(t, dir, "images/a.png", picture(t, 10, 20, 0))
 	for dims, line := range map[int]string{3: "0 0.5 0.5 0.1 0.1 0.5 0.25 2 0 0 0\n", 2: "0 0.5 0.5 0.1 0.1 0.5 0.25 0 0\n"} {
-		put(t, dir, "labels/a.txt", []byte(line))
+		drivertest.Put(t, dir, "labels/a.txt", []byte(line))
 		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"images"}, Data: &Data{Points: 2, Dims: dims}})
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +139,7 @@ func TestPoses(t *testing.T) {
 // A list names images in folders of their own.
 func TestLists(t *testing.T) {
 	dir := write(t)
-	put(t, dir, "train.txt", []byte("./images/train/03.png\n\n"+dir+"/images/train/01.png\n"))
+	drivertest.Put(t, dir, "train.txt", []byte("./images/train/03.png\n\n"+dir+"/images/train/01.png\n"))
 	s, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"train.txt"}})
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +147,7 @@ func TestLists(t *testing.T) {
 	if s.Info().Len != 2 || !strings.HasSuffix(s.Name(1), "03.png") || len(drivertest.Records(t, s, 1)[0].Values[1].Bytes) != 48 {
 		t.Errorf("%+v", s.Info())
 	}
-	put(t, dir, "bad.txt", []byte("a.png\n../../x.png\n"))
+	drivertest.Put(t, dir, "bad.txt", []byte("a.png\n../../x.png\n"))
 	if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"bad.txt"}}); err == nil || !strings.Contains(err.Error(), "bad.txt, line 2") {
 		t.Error(err)
 	}
@@ -175,10 +162,10 @@ func TestBadLabels(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for _, name := range []string{"a", "b"} {
-			put(t, dir, "images/train/"+name+".png", picture(t, 4, 4, 0))
+			drivertest.Put(t, dir, "images/train/"+name+".png", picture(t, 4, 4, 0))
 		}
-		put(t, dir, "labels/train/a.txt", []byte(text))
-		put(t, dir, "labels/train/b.txt", []byte("1 0.5 0.5 1 1"))
+		drivertest.Put(t, dir, "labels/train/a.txt", []byte(text))
+		drivertest.Put(t, dir, "labels/train/b.txt", []byte("1 0.5 0.5 1 1"))
 		s := opener(dir, annotated.NoMasks)(t)
 		r := drivertest.Records(t, s, 0, 1)
 		if err := r[0].Err; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "a.txt, line ") {

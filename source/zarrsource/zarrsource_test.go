@@ -105,20 +105,10 @@ func TestConformance(t *testing.T) {
 	t.Run("array", func(t *testing.T) { drivertest.Run(t, opener("testdata/third.zarr/shards_plain", "")) })
 }
 
-// clone copies a folder.
-func clone(t testing.TB, from string) string {
-	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-	return to
-}
-
 func TestFaults(t *testing.T) {
 	for _, name := range []string{"second.zarr/plain", "third.zarr/shards_plain"} {
 		t.Run(name, func(t *testing.T) {
-			drivertest.Faults(t, localstore.New(clone(t, filepath.Join("testdata", name))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+			drivertest.Faults(t, localstore.New(drivertest.Copied(t, filepath.Join("testdata", name))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 				return Open(ctx, "test", st, nil)
 			})
 		})
@@ -169,7 +159,7 @@ func TestRefused(t *testing.T) {
 // where, or records.
 func TestDamaged(t *testing.T) {
 	for _, name := range []string{"second.zarr", "third.zarr"} {
-		dir := clone(t, filepath.Join("testdata", name))
+		dir := drivertest.Copied(t, filepath.Join("testdata", name))
 		var files []string
 		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {

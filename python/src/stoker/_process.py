@@ -16,6 +16,8 @@ from ._errors import EngineDied, StokerError
 
 _LOG_TAIL = 4096
 _LOG_LIMIT = 1 << 20
+# How long an engine may take to end once nobody is connected to it, before it is killed.
+_END_GRACE = 3.0
 
 
 def anonymous_file(name: str) -> int:
@@ -88,11 +90,11 @@ class EngineProcess:
     def end(self) -> None:
         """Wait for the engine's end, whose connection is closed, and kill it if need be."""
         try:
-            if self.wait(3) is None:
+            if self.wait(_END_GRACE) is None:
                 self._child.kill()
                 # A process in an uninterruptible read of a dead disk cannot even be killed: the
                 # kernel ends it when the read returns.
-                self.wait(3)
+                self.wait(_END_GRACE)
         finally:
             self.forget()
 
@@ -107,10 +109,10 @@ class EngineProcess:
 
     def died(self) -> EngineDied:
         """Say how the engine ended, which it has or is about to."""
-        code = self.wait(3)
+        code = self.wait(_END_GRACE)
         if code is None:
             self._child.kill()
-            code = self.wait(3)
+            code = self.wait(_END_GRACE)
             how = "closed the connection without ending"
         elif code < 0:
             try:
