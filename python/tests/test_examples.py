@@ -155,11 +155,13 @@ def test_tensorflow(run: Run, photos: Path) -> None:
 
 
 def test_jax(run: Run, photos: Path) -> None:
-    assert "1000 steps, 16000 records, 2 equal replicas" in run("jax_mesh.py", photos, 1000, framework="jax", alone=True)
+    out = run("jax_mesh.py", photos, 1000, framework="jax", alone=True)
+    assert "1000 steps, 16000 records, 2 equal replicas" in out
 
 
 def test_composer(run: Run, photos: Path) -> None:
-    assert f"{COUNT} samples, stoker.torch._loader" in run("composer_train.py", photos, framework="composer", alone=True)
+    out = run("composer_train.py", photos, framework="composer", alone=True)
+    assert f"{COUNT} samples, stoker.torch._loader" in out
 
 
 def test_torchtitan(run: Run, tmp_path: Path) -> None:
