@@ -40,7 +40,7 @@ def _frozen() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for little where it is certain that nothing comes: batches that are held, engines that neither start nor end."""
+    """Wait for little where nothing will come: batches that are held, engines that neither start nor end."""
     monkeypatch.setattr("stoker._connection._START_GRACE", 0.2)
     monkeypatch.setattr("stoker._connection._HELD_GRACE", 0.2)
     monkeypatch.setattr("stoker._process._END_GRACE", 0.2)
