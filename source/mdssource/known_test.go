@@ -78,7 +78,7 @@ func TestKnownShards(t *testing.T) {
 	}
 	defer again.Close()
 	a, b := first.Info(), again.Info()
-	if a.Len != 50 || b.Len != a.Len || fields(again) != fields(first) || a.Fingerprint != b.Fingerprint || a.Fields[1].MaxBytes != b.Fields[1].MaxBytes {
+	if a.Len != 50 || b.Len != a.Len || drivertest.Fields(again) != drivertest.Fields(first) || a.Fingerprint != b.Fingerprint || a.Fields[1].MaxBytes != b.Fields[1].MaxBytes {
 		t.Errorf("%+v, %+v", a, b)
 	}
 	for _, id := range []int64{0, 49, 20} {
