@@ -194,14 +194,19 @@ def test_inspect_says_what_is_no_field(binary: str, tmp_path: Path) -> None:
         f["y"] = np.zeros(COUNT)
         f["mean"] = np.zeros(3)
         f["about"] = "text"
+        f.create_dataset("pairs", data=[["a", "b"]] * COUNT, dtype=h5py.string_dtype())
+        one = f.create_dataset("one", (COUNT, 1), dtype=h5py.vlen_dtype("<i2"))
+        for i in range(COUNT):
+            one[i, 0] = np.arange(i % 4)
         f["complex"] = np.zeros(COUNT, dtype="datetime64[s]").astype("i8").view("V8")
         f.create_dataset("nbit", data=np.zeros(COUNT, "i4"), chunks=(8,), scaleoffset=4)
     out = subprocess.run([binary, "inspect", str(path), "--json"], check=True, capture_output=True, text=True).stdout
     said = json.loads(out)
-    assert [f["name"] for f in said["fields"]] == ["complex", "x", "y"]
+    assert [f["name"] for f in said["fields"]] == ["complex", "one", "x", "y"]
     why = {e["path"]: e["reason"] for e in said["no_fields"]}
     assert why["mean"] == f"its first axis has 3 elements, that of the fields {COUNT}"
     assert "single value" in why["about"]
+    assert "several values of text in a row, of the shape [2]" in why["pairs"]
     assert "filter 6" in why["nbit"]
     text = subprocess.run([binary, "inspect", str(path)], check=True, capture_output=True, text=True).stdout
     assert "No fields" in text and "mean: its first axis" in text

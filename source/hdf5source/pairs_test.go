@@ -2,6 +2,7 @@ package hdf5source
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // lengthOf is how many values row i of the pairs of testdata has, startOf where they begin.
@@ -177,5 +181,19 @@ func TestPairsConformance(t *testing.T) {
 				t.Errorf("field %d differs", i)
 			}
 		}
+	})
+}
+
+func TestFaultsOfPairs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.h5"), read(t, "pairs_latest.h5"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	columns, err := tablesource.ParseQuery("wide/points&wide/boxes&events.x@starts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Columns: columns})
 	})
 }

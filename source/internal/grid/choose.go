@@ -32,6 +32,19 @@ type Set struct {
 	numbers     []int64 // the elements, once they were read
 }
 
+// several says whether rows have several values that are no numbers, or of any length.
+func (s *Set) several() bool {
+	if s.Type.Class == Number || s.Type.Rows {
+		return false
+	}
+	for _, side := range s.Dims[1:] {
+		if side != 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // File is a file with arrays.
 type File struct {
 	// Path is for messages.
@@ -122,20 +135,22 @@ func choose(f *File, split string, columns []tablesource.Column, pairs *pairs) (
 	count := map[int64]int{}
 	var usable []*Set
 	for _, s := range sets {
-		why := pairs.offsets[s]
+		of := pairs.offsets[s]
 		if p := pairs.found[s]; p != nil && !taken[s] {
 			s = p
 		}
 		switch {
 		case taken[s]:
-		case why != "":
-			left = append(left, driver.Skipped{Path: s.Path, Reason: why})
+		case of != nil:
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("it says which rows of %s are a record", filelist.Quoted(of))})
 		case s.Why != "":
 			left = append(left, driver.Skipped{Path: s.Path, Reason: s.Why})
 		case len(s.Dims) == 0:
 			left = append(left, driver.Skipped{Path: s.Path, Reason: "a single value, without rows"})
 		case s.Dims[0] == 0:
 			left = append(left, driver.Skipped{Path: s.Path, Reason: "it has no rows"})
+		case s.several():
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("it has several values of %s in a row, of the shape %v: only one can be read", &s.Type, s.Dims[1:])})
 		default:
 			usable = append(usable, s)
 			count[s.Dims[0]]++

@@ -34,10 +34,10 @@ var (
 type pairs struct {
 	// named are those that columns name, by Column.From.
 	named map[string]*Set
-	// found are those that were found, by the array of the values; offsets says of the
-	// others that have such names what they are.
+	// found are those that were found, by the array of the values; offsets are the paths of
+	// these, by the other array.
 	found   map[*Set]*Set
-	offsets map[*Set]string
+	offsets map[*Set][]string
 }
 
 // byName is the set that a column names: what it names itself, or a pair that was found.
@@ -92,7 +92,7 @@ func cutLast(text, sep string) (before, after string, ok bool) {
 
 // findPairs finds the pairs of a file, and makes those that columns name.
 func findPairs(ctx context.Context, f *File, split string, columns []tablesource.Column, read Reader) (*pairs, error) {
-	p := &pairs{named: map[string]*Set{}, found: map[*Set]*Set{}, offsets: map[*Set]string{}}
+	p := &pairs{named: map[string]*Set{}, found: map[*Set]*Set{}, offsets: map[*Set][]string{}}
 	sets := inSplit(f.Sets, split)
 	for _, c := range columns {
 		v, o, ok := cutLast(c.From, at)
@@ -196,7 +196,7 @@ func (p *pairs) look(ctx context.Context, beside []*Set, o *Set, read Reader) er
 			return err
 		}
 		p.found[v] = s
-		p.offsets[o] = fmt.Sprintf("it says which rows of %q are a record", v.Path)
+		p.offsets[o] = append(p.offsets[o], v.Path)
 	}
 	return nil
 }

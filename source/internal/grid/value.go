@@ -99,6 +99,9 @@ func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int
 		f.count *= side
 	}
 	f.n = f.count
+	if t.refers() && f.count == 1 {
+		dims = nil // axes of one list
+	}
 	for _, side := range append(append([]int64{}, dims...), t.Dims...) {
 		if side < 1 || side > math.MaxInt32 {
 			return out, fmt.Errorf("its rows have the shape %v, which is out of range", dims)

@@ -247,6 +247,7 @@ func (r *Reader) explain(err error) error {
 		return context.Cause(r.in.ctx)
 	}
 	var corrupt flate.CorruptInputError
+	var internal flate.InternalError // which it says of some damage
 	var named *store.Error
 	switch {
 	case errors.As(err, &named):
@@ -257,7 +258,7 @@ func (r *Reader) explain(err error) error {
 		err = errors.New("the compressed data is damaged: its checksum is wrong")
 	case errors.Is(err, gzip.ErrHeader):
 		err = errors.New("the compressed data is damaged: the head of a part is wrong")
-	case errors.As(err, &corrupt):
+	case errors.As(err, &corrupt), errors.As(err, &internal):
 		err = errors.New("the compressed data is damaged")
 	case r.format == Zstd && !errors.As(err, new(*ownError)):
 		err = fmt.Errorf("the compressed data is damaged: %w", err)
