@@ -234,7 +234,7 @@ func (o *Options) config(url string) (pipeline.Config, error) {
 		CacheDir: o.CacheDir, CacheLimit: o.CacheLimit, CacheMemory: o.CacheMemory, Stage: o.Stage, Peers: o.Peers, PeersSelf: o.PeersSelf,
 	}
 	if o.Cache {
-		c.Cache = pipeline.CacheAuto
+		c.Cache = pipeline.CacheOn
 	}
 	if o.SkipErrors {
 		c.OnError = pipeline.OnErrorSkip

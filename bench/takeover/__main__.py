@@ -18,6 +18,7 @@ import importlib.util
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,7 @@ def measure_pair(name: str, a: argparse.Namespace) -> dict[str, Any]:
             command = ["taskset", "-c", a.cores, *command] if a.cores else command
             log = a.work / f"logs/run-pair-{side}.log"
             variables = measure.environment(log.with_suffix(".none")) | {"STOKER_BENCH_LOG": ""}
+            shutil.rmtree(variables["STOKER_CACHE_DIR"], ignore_errors=True)
             got = runs[side] = runner.run(command, a.limit, log, variables)
             rates = " ".join(f"{e['rate']:,.0f}" for e in got.get("epochs", []))
             say(f"{name} {number + 1}/{a.rounds} {side}: {rates} samples/s {got.get('error', '')[-300:]}")

@@ -34,6 +34,8 @@ def environment(log: Path) -> dict[str, str]:
         "STOKER_PYTHON_HOOK": str(ROOT / "python/src/stoker/_hook"), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "TQDM_DISABLE": "1",
         "WANDB_DISABLED": "true", "COLUMNS": "200",
+        # As people have it by default, and each time anew.
+        "STOKER_CACHE": "auto", "STOKER_CACHE_DIR": str(log.parent / "cache"),
     }  # fmt: skip
 
 

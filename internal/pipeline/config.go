@@ -88,9 +88,10 @@ type Config struct {
 	// Sequence makes sequences of one length out of documents of tokens, which are then
 	// the records; nil: the records are those of the source.
 	Sequence *Sequence `json:"sequence"`
-	// Cache is "auto": what is read of folders of images is kept in the user's cache
+	// Cache is "on": what is read of folders of images is kept in the user's cache
 	// folder in a form that decodes faster, and what is read of other data far away as it
-	// is; or "off" (the default). CacheDir is another
+	// is; "auto": the former alone, and so that nobody notices who has not asked for it
+	// (keeping); or "off" (the default). CacheDir is another
 	// folder, CacheLimit the most bytes that it may take, 0 for what is set there.
 	Cache      string `json:"cache"`
 	CacheDir   string `json:"cache_dir"`
@@ -243,11 +244,11 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("prefetch is %d, must be between 0 (default) and %d", c.Prefetch, budget.MaxPrefetch)
 	case c.Lookahead < 0 || c.Lookahead > maxLookahead:
 		return c, fmt.Errorf("lookahead is %d bytes, must be between 0 (default) and a terabyte", c.Lookahead)
-	case c.Cache != "" && c.Cache != CacheAuto && c.Cache != CacheOff:
-		return c, fmt.Errorf("cache is %q, must be %q or %q", c.Cache, CacheAuto, CacheOff)
-	case c.Stage != "" && c.Cache == CacheAuto:
+	case c.Cache != "" && c.Cache != CacheOn && c.Cache != CacheAuto && c.Cache != CacheOff:
+		return c, fmt.Errorf("cache is %q, must be %q, %q or %q", c.Cache, CacheOn, CacheAuto, CacheOff)
+	case c.Stage != "" && c.Cache == CacheOn:
 		return c, fmt.Errorf("stage and cache exclude each other: both keep what is read on a disk; stage keeps all of it")
-	case len(c.Peers) > 0 && c.Cache != CacheAuto:
+	case len(c.Peers) > 0 && c.Cache != CacheOn:
 		return c, fmt.Errorf("peers give each other what they keep on a disk: set cache or cache_dir, too")
 	case len(c.Peers) > maxPeers:
 		return c, fmt.Errorf("%d peers, the limit is %d", len(c.Peers), maxPeers)
@@ -279,6 +280,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // The values of Config.Cache.
 const (
+	CacheOn   = "on"
 	CacheAuto = "auto"
 	CacheOff  = "off"
 )

@@ -52,7 +52,7 @@ func (d *onDisk) wanted(p *Pipeline, info *driver.Info, r *budget.Request) {
 	if p.cfg.Stage != "" && !nearby.Of(p.src) {
 		d.say(p, fmt.Sprintf("stage is for data in other places; %s is on this machine", info.URL))
 	}
-	if p.cfg.Cache != CacheAuto && p.cfg.Stage == "" || p.kept.src != nil || !nearby.Of(p.src) {
+	if p.cfg.Cache != CacheOn && p.cfg.Stage == "" || p.kept.src != nil || !nearby.Of(p.src) {
 		return
 	}
 	if p.cfg.Stage == "" && !p.worthKeeping(info) {

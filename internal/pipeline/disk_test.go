@@ -19,7 +19,7 @@ import (
 
 // cacheDir is a configuration with a cache on a disk, of an engine of its own.
 func cacheDir(t testing.TB, dir string, limit int64, cfg Config) (*Pipeline, *calls) {
-	cfg.Cache, cfg.CacheDir, cfg.CacheLimit, cfg.Memory, cfg.Threads = CacheAuto, dir, limit, 192<<20, 2
+	cfg.Cache, cfg.CacheDir, cfg.CacheLimit, cfg.Memory, cfg.Threads = CacheOn, dir, limit, 192<<20, 2
 	p, c, _ := openRemote(t, cfg)
 	return p, c
 }
@@ -149,7 +149,7 @@ func TestTwoJobsShareTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	var jobs []*Pipeline
 	for seed := range 2 {
-		cfg := remoteConfig(t, Config{BatchSize: 50, Window: 8, Cache: CacheAuto, CacheDir: dir, CacheLimit: all / 2, Memory: 40 << 20, Threads: 1})
+		cfg := remoteConfig(t, Config{BatchSize: 50, Window: 8, Cache: CacheOn, CacheDir: dir, CacheLimit: all / 2, Memory: 40 << 20, Threads: 1})
 		cfg.Seed = uint64(seed)
 		p := mustOpen(t, cfg)
 		p.Start(item.Position{Row: int64(seed) * 100})
@@ -189,7 +189,7 @@ func TestCacheOfAnotherVersion(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cfg := remoteConfig(t, Config{BatchSize: 64, Window: 16, Cache: CacheAuto, CacheDir: dir, CacheLimit: 1 << 30, Memory: 64 << 20})
+	cfg := remoteConfig(t, Config{BatchSize: 64, Window: 16, Cache: CacheOn, CacheDir: dir, CacheLimit: 1 << 30, Memory: 64 << 20})
 	var s *count.Store
 	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) {
 		m := storetest.NewMemory(nil)

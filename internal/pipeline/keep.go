@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -16,6 +18,9 @@ import (
 //   - While batches wait for the trainer, it costs nothing that anybody waits for.
 //   - While the trainer waits for batches, it may take as much as leaves them leastRate
 //     of their rate: usually all records of the first epoch.
+//   - Where nobody has asked for a cache (CacheAuto), whether there will be a second epoch is
+//     not known in the first one, which keeps unaskedRate of its rate; records that come
+//     again say that there is one, and that the rest of it pays.
 type keeping struct {
 	p    *Pipeline
 	open atomic.Bool // before that, records are read to look at them
@@ -35,6 +40,8 @@ type keeping struct {
 const (
 	// leastRate is how much of the rate remains where it is the loader that limits.
 	leastRate = 0.72
+	// unaskedRate is that of the first epoch of a loader that has not asked for a cache.
+	unaskedRate = 0.9
 	// firstGroups are decoded as they are, to know how long that takes.
 	firstGroups = 4
 )
@@ -42,13 +49,33 @@ const (
 // options are those of a cache, nil when none is wanted.
 func (k *keeping) options() *cachedsource.Options {
 	cfg := &k.p.cfg
-	if cfg.Cache != CacheAuto || cfg.Decorate != nil {
+	asked := cfg.Cache == CacheOn
+	if !asked && (cfg.Cache != CacheAuto || cfg.Stage != "" || !hasDisk(cfg.CacheDir)) || cfg.Decorate != nil {
 		return nil
 	}
-	return &cachedsource.Options{
+	opt := &cachedsource.Options{
 		Dir: cfg.CacheDir, Limit: cfg.CacheLimit, Allow: k.allow, Spent: k.took, Say: k.say,
 		Opened: func(s *cachedsource.Source) { k.src = s },
 	}
+	if !asked {
+		opt.Formats = unaskedFormats
+	}
+	return opt
+}
+
+// unaskedFormats are the data of which records are kept though nobody has asked: images in
+// files of their own. Whoever packs data, or has archives, has chosen a form.
+var unaskedFormats = []string{"folder", "paths"}
+
+// hasDisk says whether the folder of a cache lies on a disk of this machine: what nobody has
+// asked for is kept in no memory and on no server.
+func hasDisk(dir string) bool {
+	d, err := cache.At(dir, 0)
+	if err != nil {
+		return false
+	}
+	m, ok := proc.Live.MountOf(d.Path())
+	return ok && m.Type != "tmpfs" && m.Type != "ramfs" && proc.RemoteFiles(m.Type) == ""
 }
 
 // say tells why there is no cache, or no more.
@@ -67,8 +94,8 @@ func (k *keeping) noted() string {
 	return ""
 }
 
-// allow says whether a group may be made fit now.
-func (k *keeping) allow() bool {
+// allow says whether a group may be made fit now, of which records come again or do not.
+func (k *keeping) allow(again bool) bool {
 	if !k.open.Load() {
 		return false
 	}
@@ -91,7 +118,11 @@ func (k *keeping) allow() bool {
 	if more <= 0 {
 		return true
 	}
-	k.credit = min(k.credit+k.plain*(1/leastRate-1)/more, 2)
+	rate := leastRate
+	if k.p.cfg.Cache == CacheAuto && !again {
+		rate = unaskedRate
+	}
+	k.credit = min(k.credit+k.plain*(1/rate-1)/more, 2)
 	if k.credit < 1 {
 		return false
 	}

@@ -1,11 +1,15 @@
 package pipeline
 
 import (
+	"path/filepath"
 	"reflect"
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/gen"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
 )
 
 // Batches are the same with a cache, bit for bit, while it is filled and when it is
@@ -18,7 +22,7 @@ func TestCacheGivesTheSameBatches(t *testing.T) {
 		plain := mustOpen(t, cfg)
 		plain.Start(item.Position{})
 		want, _ := epochs(t, plain, 3)
-		cfg.Cache, cfg.CacheDir = CacheAuto, t.TempDir()
+		cfg.Cache, cfg.CacheDir = CacheOn, t.TempDir()
 		cfg.Say = func(what string) { t.Errorf("said: %s", what) }
 		for round := range 2 {
 			p := mustOpen(t, cfg)
@@ -50,4 +54,69 @@ func genFolder(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return root
+}
+
+// How many groups are made fit depends on who has asked and on whether records come again.
+func TestCacheRates(t *testing.T) {
+	for _, c := range []struct {
+		cache  string
+		again  bool
+		lo, hi int
+	}{{CacheOn, false, 750, 800}, {CacheOn, true, 750, 800}, {CacheAuto, false, 210, 230}, {CacheAuto, true, 750, 800}} {
+		k := keeping{p: &Pipeline{}, groups: firstGroups, plain: 0.92, kept: 0.2, extra: 0.92 + 0.46 - 0.2}
+		k.p.cfg.Cache = c.cache
+		k.open.Store(true)
+		n := 0
+		for range 1000 {
+			if k.allow(c.again) {
+				n++
+			}
+		}
+		if n < c.lo || n > c.hi {
+			t.Errorf("%s, again %t: %d of 1000 groups, want %d to %d", c.cache, c.again, n, c.lo, c.hi)
+		}
+	}
+}
+
+// Who has not asked for a cache has one of folders of images, where there is a disk for it.
+func TestUnaskedCache(t *testing.T) {
+	root := genFolder(t)
+	open := func(cfg Config) *Pipeline {
+		cfg.BatchSize, cfg.Outputs = 8, imageOps(opRRC)
+		p := mustOpen(t, cfg)
+		p.Start(item.Position{})
+		epochs(t, p, 2)
+		return p
+	}
+	if hasDisk(t.TempDir()) {
+		p := open(Config{Source: root, Cache: CacheAuto, CacheDir: t.TempDir()})
+		if st := p.Stats().Cache; st == nil || st.Hits+st.Misses < 300 {
+			t.Errorf("folder: %+v", st)
+		}
+		p = open(Config{Source: packed(t, root), Cache: CacheAuto, CacheDir: t.TempDir()})
+		if st := p.Stats().Cache; st != nil {
+			t.Errorf("pack: %+v", st)
+		}
+	}
+	if m, ok := proc.Live.MountOf("/dev/shm"); !ok || m.Type != "tmpfs" {
+		return
+	}
+	p := open(Config{Source: root, Cache: CacheAuto, CacheDir: "/dev/shm/none"})
+	if st := p.Stats().Cache; st != nil {
+		t.Errorf("in memory: %+v", st)
+	}
+}
+
+func packed(t testing.TB, root string) string {
+	t.Helper()
+	src, err := source.Open(t.Context(), root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	to := filepath.Join(t.TempDir(), "pack")
+	if _, err := pack.WriteSource(t.Context(), src, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	return to
 }

@@ -88,11 +88,11 @@ func TestPeersAreChecked(t *testing.T) {
 	nodes := []string{"127.0.0.10:7", "127.0.0.11:7"}
 	for want, cfg := range map[string]Config{
 		"set cache or cache_dir":  {Peers: nodes},
-		"STOKER_PEERS_TOKEN":      {Peers: nodes, Cache: CacheAuto},
-		"is none of them":         {Peers: nodes, PeersSelf: "x:1", Cache: CacheAuto},
-		"is no address":           {Peers: []string{"x"}, PeersSelf: "x", Cache: CacheAuto},
-		"is there twice":          {Peers: []string{"x:1", "x:1"}, PeersSelf: "x:1", Cache: CacheAuto},
-		"none of them is on this": {Peers: []string{"203.0.113.1:7"}, Cache: CacheAuto},
+		"STOKER_PEERS_TOKEN":      {Peers: nodes, Cache: CacheOn},
+		"is none of them":         {Peers: nodes, PeersSelf: "x:1", Cache: CacheOn},
+		"is no address":           {Peers: []string{"x"}, PeersSelf: "x", Cache: CacheOn},
+		"is there twice":          {Peers: []string{"x:1", "x:1"}, PeersSelf: "x:1", Cache: CacheOn},
+		"none of them is on this": {Peers: []string{"203.0.113.1:7"}, Cache: CacheOn},
 	} {
 		t.Setenv(nearby.TokenVariable, "a secret of all nodes")
 		if want == "STOKER_PEERS_TOKEN" {

@@ -144,7 +144,7 @@ func TestNoStage(t *testing.T) {
 	p.Start(item.Position{})
 	goThrough(t, p, 1)
 
-	if _, err := Open(context.Background(), Config{Source: t.TempDir(), BatchSize: 1, Stage: file, Cache: CacheAuto}); err == nil {
+	if _, err := Open(context.Background(), Config{Source: t.TempDir(), BatchSize: 1, Stage: file, Cache: CacheOn}); err == nil {
 		t.Error("stage goes with cache")
 	}
 }

@@ -28,6 +28,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what engines cache away from the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STOKER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("STOKER_CACHE", "off")  # which is on in the tests of it
         yield
 
 

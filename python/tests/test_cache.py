@@ -47,7 +47,32 @@ def test_unwritable(make: Make, photos: Path, tmp_path: Path) -> None:
     assert sum(len(batch["label"]) for batch in loader) == 203
 
 
-@pytest.mark.parametrize("options", [{"cache_limit": "much"}, {"cache_limit": 0}])
+def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are cached unless somebody says no; nothing else is, and nothing is kept in memory."""
+    crop = {"image": [stoker.Resize((32, 32))]}
+
+    def cached(source: object, **more: object) -> bool:
+        with make(source, batch_size=16, fields=crop, **more) as loader:
+            for _batch in loader:
+                pass
+            return "cache" in loader.stats()["engine"]
+
+    assert not cached(photos)  # as the environment of the tests says
+    monkeypatch.delenv("STOKER_CACHE")
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "cache"))
+    kept = cached(photos)
+    if not kept:
+        pytest.skip("the folder of the tests is no disk")
+    assert cached(photos, cache="auto") and cached(photos, cache=True)
+    assert not cached(photos, cache=False)
+    monkeypatch.setenv("STOKER_CACHE", "off")
+    assert not cached(photos) and cached(photos, cache=True) and cached(photos, cache_limit="1GB")
+    monkeypatch.setenv("STOKER_CACHE", "of")
+    with pytest.raises(stoker.ConfigError, match=r"STOKER_CACHE='of' in the environment"):
+        cached(photos)
+
+
+@pytest.mark.parametrize("options", [{"cache": "always"}, {"cache": 3}, {"cache_limit": "much"}, {"cache_limit": 0}])
 def test_refused(options: dict[str, object]) -> None:
     with pytest.raises(stoker.ConfigError, match=next(iter(options))):
         stoker.Loader("nowhere", batch_size=1, **options)  # type: ignore[arg-type]

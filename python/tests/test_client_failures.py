@@ -185,7 +185,7 @@ def test_answers_that_nobody_asked_for(make: Make) -> None:
     loader = make("fake:", batch_size=2)
     for _ in range(5):
         assert loader.stats()["engine"]
-    assert not loader._connection._stats
+    assert not loader._epochs.connection._stats
 
 
 def test_no_binary(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

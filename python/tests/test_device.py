@@ -35,9 +35,9 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
     options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "fields": OPS, "layout": layout}
     want = [[b.copy() for b in make(photos, output="torch", **options)] for _ in range(2)]
     loader = make(photos, device="cuda", prefetch=3, **options)
-    fake_device.watch(lambda: loader._connection)
+    fake_device.watch(lambda: loader._epochs.connection)
     assert loader.output == "torch"
-    assert list(fake_device.pinned.values()) == [loader._connection.ring()[0]]
+    assert list(fake_device.pinned.values()) == [loader._epochs.connection.ring()[0]]
     for epoch in range(2):
         got = []
         for batch in loader:
@@ -57,7 +57,7 @@ def test_batches_are_those_of_the_host(make: Make, photos: Path, fake_device: Fa
 def test_slots_go_back(make: Make, photos: Path, fake_device: Fake) -> None:
     """Also where the ring has no more slots than copies may hold."""
     loader = make(photos, 8, device="cuda", prefetch=2, fields=OPS)
-    fake_device.watch(lambda: loader._connection)
+    fake_device.watch(lambda: loader._epochs.connection)
     kept = list(loader)  # of which none holds a slot
     assert len({tuple(b.index.tolist()) for b in kept}) == len(loader)
     plain = make(photos, 8, output="torch", fields=OPS)
@@ -118,7 +118,7 @@ def test_limit_of_locked_memory(
     monkeypatch.setattr(Fake, "LIMIT", 200_000)
     with pytest.warns(RuntimeWarning, match=r"[1-9] of \d+ slots of the ring could be registered .*ulimit -l"):
         loader = make(photos, 16, device="cuda", prefetch=6, fields=OPS)
-    stride = loader._connection.stride
+    stride = loader._epochs.connection.stride
     assert 0 < sum(fake_device.pinned.values()) <= 200_000 < stride * 6
     assert sum(b.rows for b in loader) == loader.num_records
 
@@ -129,7 +129,7 @@ def test_failure_comes_after_what_was_made(make: Make, photos: Path, fake_device
     loader = make(photos, 8, device="cuda", fields=OPS, prefetch=3)  # so that not all are made by then
     it = iter(loader)
     assert next(it).index.tolist() == first
-    os.kill(loader._connection._process.pid, signal.SIGKILL)
+    os.kill(loader._epochs.connection._process.pid, signal.SIGKILL)
     seen = 1
     with pytest.raises(stoker.EngineDied):
         for _ in it:

@@ -206,12 +206,12 @@ def test_what_is_changed_in_place_is_not_copied(make: Any) -> None:
 
     loader = make(invert)
     plain = arrays(make(workers=None))
-    slots = loader._live().slots
+    slots = loader._epochs.live().slots
     held = []
     for batch, there in zip(loader, plain, strict=True):
         np.testing.assert_array_equal(batch.image, 255 - there["image"])
         held = [*held, batch][-2:]
-        assert loader._live().held <= slots
+        assert loader._epochs.live().held <= slots
     with pytest.raises(stoker.BatchesHeld):
         list(make(invert, prefetch=2, batch_size=4))
     assert len(list(make(lambda r: {"image": r["image"] + 1}, prefetch=2, batch_size=4))) == 51  # all may be kept
@@ -373,7 +373,7 @@ def test_the_engine_may_die(make: Any) -> None:
     loader = make(draws, 2, **few)
     batches = iter(loader)
     found = [next(batches).index.tolist()]
-    process = loader._live()._process
+    process = loader._epochs.live()._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(stoker.EngineDied):
@@ -395,7 +395,7 @@ def test_arguments(pack: Path, make: Any) -> None:
     loader = make(draws, 2)
     assert "then map=draws in 2 workers" in repr(loader)
     wide = make(draws, 12)
-    assert wide._live().slots > 12  # each worker may have a batch
+    assert wide._epochs.live().slots > 12  # each worker may have a batch
     assert len(list(wide)) == 13
 
 
@@ -456,7 +456,7 @@ WAITS = """
     loader = stoker.Loader(sys.argv[1], 8, fields={"image": [stoker.RandomCrop(8)]}, map=slow, workers=2)
     batches = iter(loader)
     next(batches)
-    print(*(w.process.pid for w in loader._stage._pool), loader._live()._process.pid, flush=True)
+    print(*(w.process.pid for w in loader._epochs.stage._pool), loader._epochs.live()._process.pid, flush=True)
 """
 
 
@@ -475,7 +475,7 @@ def test_interrupting_ends_everything(pack: Path) -> None:
 
 def test_a_killed_program_leaves_no_workers(pack: Path) -> None:
     child = run(WAITS.replace("sleep(0.05)", "sleep(0 if record['label'] == 0 else 600)").replace("next(batches)",
-                "loader._stage.begin(); loader._stage._feed(loader._live(), loader._slot_bytes, 0) or time.sleep(.2)")
+                "e = loader._epochs; e.stage.begin(); e.stage._feed(e.live(), e._slot_bytes, 0) or time.sleep(.2)")
                 + "    os.kill(os.getpid(), 9)\n", pack)  # fmt: skip
     out, said = child.communicate(timeout=120)
     assert child.returncode == -9, said
@@ -487,7 +487,7 @@ def test_going_on_after_an_interrupt(make: Any) -> None:
     expected = [b["index"].tolist() for b in arrays(make(workers=None))]
     batches = iter(loader)
     next(batches)
-    stage = loader._stage
+    stage = loader._epochs.stage
     assert stage is not None
     real = stage._feed
 

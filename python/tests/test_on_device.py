@@ -145,7 +145,7 @@ def test_loader(make: Make, photos: Path, fake_device: Fake) -> None:
     engine = make(photos, output="torch", layout="channels_last", fields={"image": [*CROP["image"], *tail]}, **options)
     of = stoker.OnDevice(mean=MEAN, std=STD, layout="channels_last")
     loader = make(photos, device="cuda", on_device=of, fields=CROP, prefetch=3, **options)
-    fake_device.watch(lambda: loader._connection)
+    fake_device.watch(lambda: loader._epochs.connection)
     for want, got in zip(engine, loader, strict=True):
         assert got.image.shape == want.image.shape and got.image.stride() == want.image.stride()
         assert torch.allclose(got.image, want.image, rtol=0, atol=2e-6)

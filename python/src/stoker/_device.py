@@ -24,7 +24,7 @@ from ._ragged import Ragged, Strings
 
 if TYPE_CHECKING:
     from ._connection import Connection
-    from ._loader import Loader, _Epoch
+    from ._epochs import Epoch, Epochs
 
 # The axes of images in the order of channel, height and width.
 _NHWC = (0, 3, 1, 2)
@@ -379,8 +379,8 @@ class BatchFeeder:
 class DeviceEpoch(Iterator[Batch]):
     """One pass over a loader, whose batches come on a device."""
 
-    def __init__(self, loader: Loader, host: _Epoch, batches: BatchFeeder) -> None:
-        self._loader, self._host, self._batches, self._feeder = loader, host, batches, batches.feeder
+    def __init__(self, epochs: Epochs, host: Epoch, batches: BatchFeeder) -> None:
+        self._epochs, self._host, self._batches, self._feeder = epochs, host, batches, batches.feeder
         self._ahead: collections.deque[tuple[Pending, Any]] = collections.deque()
         # What the host's iterator ended with, and where the loader then stood.
         self._end: tuple[BaseException, Any] | None = None
@@ -390,24 +390,24 @@ class DeviceEpoch(Iterator[Batch]):
         try:
             batch = next(self._host)
         except (StopIteration, StokerError) as end:
-            self._end = end, self._loader._position
+            self._end = end, self._epochs.position
         else:
-            self._ahead.append((self._batches.begin(batch), self._loader._position))
+            self._ahead.append((self._batches.begin(batch), self._epochs.position))
 
     def _more(self) -> bool:
         """Whether the next batch can be had without waiting; a failure comes behind what was made before it."""
         try:
-            return self._loader._has_next()
+            return self._epochs.has_next()
         except StokerError as end:
-            self._end = end, self._loader._position
+            self._end = end, self._epochs.position
             return False
 
     def __next__(self) -> Batch:
         self._feeder.sweep()
-        if self._ahead and not self._loader._runs(self._host):
+        if self._ahead and not self._epochs.runs(self._host):
             self._ahead.clear()  # another `for` has begun: the host says so
         if not self._ahead and self._end is None:
-            if self._loader._full():
+            if self._epochs.full():
                 self._feeder.sweep(wait=True)
             self._fetch()
         # The next one is begun before this one is handed over, if it is there.
@@ -415,20 +415,20 @@ class DeviceEpoch(Iterator[Batch]):
             self._fetch()
         if self._ahead:
             pending, position = self._ahead.popleft()
-            self._loader._position = position
+            self._epochs.position = position
             batch: Batch = self._feeder.finish(pending)
             return batch
         assert self._end is not None
         end, position = self._end
-        if self._loader._runs(self._host):
-            self._loader._position = position
+        if self._epochs.runs(self._host):
+            self._epochs.position = position
         if isinstance(end, StopIteration):
             raise StopIteration
         self._end = None
         raise end.with_traceback(None) from None
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self._epochs)
 
     def __repr__(self) -> str:
         return repr(self._host)

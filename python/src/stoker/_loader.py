@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _columns, _device, _map, _options, _state, _step, _view
-from . import _wire as wire
-from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
-from ._binary import find_binary
+from . import _columns, _device, _map, _options, _state, _view
+from ._batch import Batch
 from ._columns import Column
-from ._connection import Connection, Position, connect
+from ._connection import Position
 from ._distributed import local_world_size, rank_and_world
-from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout, public
+from ._epochs import Epochs, Form
+from ._errors import ConfigError, StokerError, public
 from ._fields import FieldSpec, parse_fields
 from ._fused import OnDevice
 from ._pad import Buckets, Padded, parse_bucket, parse_pads
-from ._process import EngineProcess
 from .transforms import Transform
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-_TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
 _ARGUMENTS = [
     "source", "batch_size", "fields", "shuffle", "seed", "drop_last", "uneven", "output", "layout", "batch_transforms",
     "apply_orientation", "rank", "world_size", "threads", "num_workers", "memory", "prefetch", "lookahead", "on_error",
@@ -135,10 +130,13 @@ class Loader:
             ones. A number that does not fit ``memory`` is refused.
         lookahead: the part of ``memory`` for what is read before a batch has room for it, in
             bytes or as ``"256MiB"``. Default: up to a quarter of the memory.
-        cache: ``True``: what is read of folders of JPEGs is kept in a form that decodes several times as fast,
-            with the same pixels, in the user's cache folder; from the second epoch on the folder is as fast
-            as a pack. Of other data in other places (buckets, web servers, NFS) what is read is kept as it is, as
-            far as there is room, so that later epochs and other jobs read only the rest of it.
+        cache: ``"auto"``: what is read of folders of JPEGs is kept in a form that decodes several times as fast,
+            with the same pixels, in the user's cache folder, where that costs next to nothing: while batches wait for
+            the loop, else a part of them in the first epoch and the rest in the next ones. ``True``: all of them in the
+            first epoch, which then takes longer; from the second one on the folder is as fast
+            as a pack. ``False``, or ``STOKER_CACHE=off`` in the environment in the place of ``"auto"``: nothing is
+            kept. With ``True``, of other data in other places (buckets, web servers, NFS) what is read is kept as it
+            is, as far as there is room, so that later epochs and other jobs read only the rest of it.
             ``stats()["engine"]["cache_disk"]`` says what that saves. Naming a folder or a limit asks for it too.
             ``stoker cache`` shows and removes what is there.
         cache_dir: another folder for that, on a fast disk of this machine. Default: ``STOKER_CACHE_DIR``, else
@@ -228,7 +226,7 @@ class Loader:
         memory: int | str | None = None,
         prefetch: int | None = None,
         lookahead: int | str | None = None,
-        cache: bool | None = None,
+        cache: bool | str = "auto",
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         cache_memory: int | str | None = None,
@@ -246,8 +244,6 @@ class Loader:
         sequence_pad: int = 0,
         **unknown: NoReturn,
     ) -> None:
-        self._connection: Connection | None = None
-        self._pid = os.getpid()
         _options.refuse_unknown(unknown, _ARGUMENTS)
         self.source = _options.source_url(source)
         self.batch_size = _options.whole("batch_size", batch_size, 1, 1 << 20)
@@ -256,20 +252,18 @@ class Loader:
         self.seed = _options.whole("seed", seed, 0, 2**64 - 1)
         self.drop_last = bool(drop_last)
         self.output = "torch" if device is not None else _options.choice("output", output, ("numpy", "torch"))
-        self._feeder = _device.feeder(device, on_device, self.seed)
-        self._stage = _map.stage(map, batch_map, workers, self.seed, self.output)
+        feeder = _device.feeder(device, on_device, self.seed)
+        functions = _map.stage(map, batch_map, workers, self.seed, self.output)
         if on_device is not None and layout is not None:
             raise ConfigError(f"layout={layout!r}: with on_device= it is OnDevice(layout=)")
-        self.layout = _options.layout(layout, self.output, self._stage is not None or on_device is not None)
+        self.layout = _options.layout(layout, self.output, functions is not None or on_device is not None)
         self.rank, self.world_size = rank_and_world(rank, world_size)
-        self.timeout = _options.seconds("timeout", timeout)
+        timeout = _options.seconds("timeout", timeout)
         if threads is None:
             threads = num_workers
-        if cache is None:
-            cache = cache_dir is not None or cache_limit is not None
-        self._socket_path = None if socket is None else os.path.abspath(os.path.expanduser(os.fspath(socket)))
-        self._fields, only = parse_fields(fields)
-        self._config = {
+        socket = None if socket is None else os.path.abspath(os.path.expanduser(os.fspath(socket)))
+        parsed, only = parse_fields(fields)
+        config = {
             "source": self.source,
             "pad": parse_pads(pad),
             "bucket": parse_bucket(bucket),
@@ -290,7 +284,7 @@ class Loader:
             "memory": _options.size("memory", memory),
             "prefetch": 0 if prefetch is None else _options.whole("prefetch", prefetch, 1, 1024),
             "lookahead": _options.size("lookahead", lookahead),
-            "cache": "auto" if cache else "off",
+            "cache": _options.cache(cache, cache_dir is not None or cache_limit is not None),
             "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
             "cache_limit": _options.size("cache_limit", cache_limit),
             "cache_memory": _options.size("cache_memory", cache_memory),
@@ -298,7 +292,7 @@ class Loader:
             "peers_self": peers_self or "",
             "stage": "" if stage is None else os.path.abspath(os.path.expanduser(os.fspath(stage))),
             "on_error": _options.choice("on_error", on_error, ("raise", "skip")),
-            "outputs": [f.to_config(name, self.layout) for name, f in self._fields.items()],
+            "outputs": [f.to_config(name, self.layout) for name, f in parsed.items()],
             "layout": "NCHW" if self.layout == "NCHW" else "NHWC",
             "fields": only,
             "apply_orientation": bool(apply_orientation),
@@ -307,113 +301,23 @@ class Loader:
                 sequence_length, sequence_packing, sequence_fields, sequence_shift, sequence_dtype, sequence_pad
             ),
         }
-        # Reentrant, because an interrupt just behind acquire() leaves it taken by its own thread.
-        self._lock = threading.RLock()
-        self._wait_seconds = 0.0
-        self._batches = 0
-        self._skipped = 0
-        self._shut = False
-        # Where state_dict stands, where the next `for` begins, what the running one has been
-        # given, and whose turn it is.
-        self._position = self._upcoming = self._running = Position(0, 0)
-        self._turn: object = None
-        self._finalizer: weakref.finalize[[Connection, int], Loader] | None = None
-        self.info: dict[str, Any] = {}
-        self._connect()
-        if self._feeder is not None:
-            weakref.finalize(self, _end_feeding, self._feeder.feeder, self._pid)
-        if self._stage is not None:
-            weakref.finalize(self, self._stage.close)
-            if prefetch is None and self._live().slots <= self._stage.wants:
-                self._widen(self._stage.wants)
-        self.info = self._live().info
+        form = Form(self.batch_size, self.output, self.layout, parsed)
+        self._epochs = epochs = Epochs(config, form, timeout, socket, functions, feeder)
+        epochs.connect()
+        if feeder is not None:
+            weakref.finalize(self, _end_feeding, feeder.feeder, os.getpid())
+        if functions is not None:
+            weakref.finalize(self, functions.close)
+            if prefetch is None:
+                epochs.widen(functions.wants)
+        self.info = epochs.info = epochs.live().info
         if shuffle == "auto":
             chosen = self.info["order"]
             self.shuffle = f"window:{chosen['window']}" if chosen["mode"] == "window" else True
             # An engine that is started anew, or another rank, goes on with the same order.
-            self._config["window"] = chosen.get("window", 0)
+            epochs.config["window"] = chosen.get("window", 0)
         if note := self.info.get("cache_note"):
             warnings.warn(str(note), RuntimeWarning, stacklevel=2)
-
-    # --- the engine --------------------------------------------------------
-
-    def _connect(self) -> None:
-        """Start or reach an engine and open the source."""
-        process = None
-        if self._socket_path is None:
-            process = EngineProcess(find_binary())
-            sock = process.take_socket()
-            where = process.binary
-        else:
-            where = self._socket_path
-            sock = connect(where)
-        connection = Connection(sock, process, where)
-        try:
-            connection.open(self._config, self.timeout, self._stage is not None)
-            self._check_same_data(connection.info)
-            specs = self._array_specs(connection.info)
-            for spec in specs:
-                spec.check(self.batch_size, int(connection.info["slot_bytes"]))
-            self._views = (torch_views if self.output == "torch" else numpy_views)(specs)
-            if self._stage is not None:
-                self._stage.adopt(specs)
-            if self._feeder is not None:
-                classes = connection.info.get("classes") or {}
-                layouts = {s.name: self._layout_of(s.name) for s in specs}
-                self._feeder.expect(specs, layouts, classes, self._stage is not None)
-        except BaseException:
-            connection.close()
-            raise
-        self._slot_bytes = int(connection.info["slot_bytes"])
-        self._specs = specs
-        if self._feeder is not None:
-            self._feeder.feeder.adopt(connection)
-        self._beside = frozenset(s.name for s in specs if s.of)
-        self._connection = connection
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _close, connection, self._pid)
-
-    def _widen(self, batches: int) -> None:
-        """Have room for as many batches as workers can have, where the memory allows it."""
-        before = self._config
-        self._config = {**before, "prefetch": batches}
-        self._live().close()
-        try:
-            self._connect()
-        except ConfigError:
-            self._config = before
-            self._connect()
-
-    def _check_same_data(self, info: dict[str, Any]) -> None:
-        """A restarted engine must see the data that the loader was made with."""
-        before = self.info
-        if before and (before["len"], before.get("fingerprint")) != (info["len"], info.get("fingerprint")):
-            raise StokerError(f"the data at {self.source} has changed since the loader was made; make a new Loader")
-
-    def _array_specs(self, info: dict[str, Any]) -> list[ArraySpec]:
-        specs = [ArraySpec(d, self._layout_of(d["name"]) == "channels_last") for d in info["arrays"]]
-        # `images, labels = batch` gives the arrays in the order of fields=, then the others.
-        order = {name: i for i, name in enumerate(self._fields)}
-        return sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
-
-    def _layout_of(self, name: str) -> str:
-        field = self._fields.get(name)
-        return (field.layout if field else None) or self.layout
-
-    def _live(self) -> Connection:
-        if self._connection is None:
-            raise StokerError("the loader was closed; make a new one")
-        return self._connection
-
-    def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
-            raise StokerError(
-                f"this loader belongs to process {self._pid}; a forked child cannot use it. Make a new "
-                "stoker.Loader in the child, with its own rank= and world_size= when they share the data"
-            )
-        if self._shut:
-            raise StokerError("the loader was closed; make a new one")
 
     # --- iterating ---------------------------------------------------------
 
@@ -424,188 +328,16 @@ class Loader:
     @public
     def __iter__(self) -> Iterator[Batch]:
         """Begin the next epoch, or go on after ``load_state_dict`` or a lost engine."""
-        host = self._begin()
-        return host if self._feeder is None else _device.DeviceEpoch(self, host, self._feeder)
-
-    def _begin(self) -> _Epoch:
-        self._check_usable()
-        if not self._lock.acquire(False):
-            raise StokerError(_TWO_THREADS)
-        try:
-            begin = self._upcoming
-            self._turn = turn = object()
-            self._position = self._running = begin
-            self._upcoming = Position(begin.epoch + 1, 0)
-            if len(self):
-                self._stream_from(begin)
-            return _Epoch(self, turn, begin.epoch)
-        finally:
-            self._lock.release()
-
-    def _runs(self, epoch: _Epoch) -> bool:
-        """Whether it is this loop's turn."""
-        return self._turn is epoch._turn
-
-    def _full(self) -> bool:
-        """Whether the program holds all batches that there is room for."""
-        return self._connection is not None and self._connection.held >= self._connection.slots
-
-    def _has_next(self) -> bool:
-        """Whether the next batch, or what is in its place, can be had without waiting for it."""
-        if self._stage is not None:
-            return not self._full()
-        if self._connection is None or self._connection.cursor is None or not self._lock.acquire(False):
-            return False
-        try:
-            return self._connection.ready()
-        except EngineDied:
-            self._upcoming = self._running
-            raise
-        finally:
-            self._lock.release()
-
-    def _stream_from(self, position: Position) -> None:
-        """Make the stream deliver what lies at ``position`` next."""
-        if self._connection is not None and not self._connection.usable:
-            self._connection.close()
-            self._connection = None
-        try:
-            if self._connection is None:
-                self._connect()
-            connection = self._live()
-            if self._stage is not None:
-                self._stage.begin()
-            if connection.cursor != position:
-                connection.start(position)
-        except (EngineDied, StokerTimeout):
-            self._upcoming = position
-            raise
-
-    def _next(self, turn: object, epoch: int) -> Batch | None:
-        """Return the next batch of an epoch, None at its end."""
-        if self._shut or os.getpid() != self._pid:
-            self._check_usable()
-        if not self._lock.acquire(False):
-            raise StokerError(_TWO_THREADS)
-        before = time.perf_counter()
-        rows = 0
-        _step.write(_step.WAIT_BEGIN, 0)
-        try:
-            connection = self._connection
-            begun = connection is not None and (connection.cursor is not None or (self._stage and self._stage.over))
-            if turn is not self._turn or connection is None or not begun:
-                if not self._resume(turn):
-                    return None
-                connection = self._live()
-            if self._stage is not None:
-                batch = self._next_mapped(self._stage, connection, epoch)
-                rows = batch.rows if batch is not None else 0
-                return batch
-            while True:
-                connection.wait(self.timeout)
-                batch, end = self._take(connection, epoch)
-                if batch is not None:
-                    rows = batch.rows
-                    return batch
-                if end:
-                    return None
-        except (EngineDied, StokerTimeout) as error:
-            # The next `for` tries again where this one stopped.
-            self._upcoming = self._running
-            if isinstance(error, StokerTimeout) and self._connection is not None:
-                self._connection.cursor = None
-            raise
-        except StokerError:
-            if self._shut:
-                raise StokerError("the loader was closed") from None
-            raise
-        finally:
-            _step.write(_step.WAIT_END, rows)
-            self._wait_seconds += time.perf_counter() - before
-            self._lock.release()
-
-    def _next_mapped(self, stage: _map.Stage, connection: Connection, epoch: int) -> Batch | None:
-        """Return the next batch that the user's functions have made."""
-        try:
-            while (found := stage.next(connection, self._slot_bytes, epoch, self.timeout)) is None:
-                self._stream_from(self._running)
-                connection = self._live()
-        except _map.Raised as raised:
-            self._position = self._running = raised.after
-            error: BaseException = raised.failure.error()
-        except (StokerError, Warning):
-            raise
-        except BaseException:
-            connection.tear()
-            stage.close()
-            raise
-        else:
-            if isinstance(found, _map.End):
-                self._position = self._running = connection.cursor = Position(found.event.epoch + 1, 0)
-                if found.event.skipped:
-                    self._report_skipped(found.event, 6)
-                return None
-            self._position = self._running = found.after
-            self._batches += 1
-            return found.batch
-        raise error
-
-    def _resume(self, turn: object) -> bool:
-        """Begin the stream again where the running epoch stands; False when an epoch is empty."""
-        if turn is not self._turn:
-            raise StokerError(
-                "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
-                "time. For two at once make two loaders"
-            )
-        if not len(self):
-            return False
-        self._stream_from(self._running)
-        return True
-
-    def _take(self, connection: Connection, epoch: int) -> tuple[Batch | None, bool]:
-        """Take one event: (batch, whether the epoch has ended)."""
-        try:
-            event = connection.take()
-            if isinstance(event, wire.EpochEnd):
-                # It is of the epoch before when that loop was left at its last batch.
-                ours = event.epoch >= epoch
-                if ours:
-                    self._position = self._running = connection.cursor = Position(event.epoch + 1, 0)
-                if event.skipped:
-                    self._report_skipped(event)
-                return None, ours
-            root = connection.lease(event, self._slot_bytes)
-            views = self._views(root, event.rows)
-            batch = Batch(views, event.epoch, event.step, event.rows, self._beside, event.repeated)
-            self._position = self._running = connection.cursor = Position(event.next_epoch, event.next_row)
-            self._batches += 1
-            return batch, False
-        except (StokerError, Warning):
-            raise
-        except BaseException:
-            connection.tear()  # the next `for` starts the engine anew
-            raise
-
-    def _report_skipped(self, end: wire.EpochEnd, level: int = 5) -> None:
-        self._skipped += end.skipped
-        what = (
-            "1 record was replaced because it"
-            if end.skipped == 1
-            else f"{end.skipped} records were replaced because they"
-        )
-        lines = "\n".join("  " + line for line in end.report.splitlines())
-        warnings.warn(
-            f"epoch {end.epoch}: {what} could not be used:\n{lines}",
-            SkippedRecords,
-            stacklevel=level,
-        )
+        host = self._epochs.begin(self)
+        feeder = self._epochs.feeder
+        return host if feeder is None else _device.DeviceEpoch(self._epochs, host, feeder)
 
     # --- position ----------------------------------------------------------
 
     @property
     def epoch(self) -> int:
         """The epoch of the batch that comes next; after the last batch of an epoch, the next one."""
-        return self._position.epoch
+        return self._epochs.position.epoch
 
     @public
     def set_epoch(self, epoch: int) -> None:
@@ -615,9 +347,9 @@ class Loader:
         state in the middle of the same epoch, which then goes on where it stopped.
         """
         epoch = _options.whole("epoch", epoch, 0)
-        if epoch != self._upcoming.epoch:
-            self._upcoming = Position(epoch, 0)
-        self._position = self._upcoming
+        if epoch != self._epochs.upcoming.epoch:
+            self._epochs.upcoming = Position(epoch, 0)
+        self._epochs.position = self._epochs.upcoming
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop stands: after the last batch that it was given.
@@ -626,7 +358,7 @@ class Loader:
         with the same source, seed and shuffle; batch size, rank, world size,
         threads, prefetch and transforms may differ; with ``bucket=`` batch size and world size may not.
         """
-        return _state.save(self._position, self.seed, self.shuffle, self.info)
+        return _state.save(self._epochs.position, self.seed, self.shuffle, self.info)
 
     @public
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -635,9 +367,16 @@ class Loader:
         Raises:
             StateMismatch: the state belongs to other data, seed or order.
         """
-        position = _state.load(state, self.seed, self.shuffle, self.info)
-        self._turn = None
-        self._position = self._upcoming = position
+        self._epochs.go_to(_state.load(state, self.seed, self.shuffle, self.info))
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for a batch."""
+        return self._epochs.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._epochs.timeout = _options.seconds("timeout", seconds)
 
     # --- about -------------------------------------------------------------
 
@@ -674,16 +413,17 @@ class Loader:
         what it is waiting for. docs/LAYOUT.md describes them.
         """
         engine: dict[str, Any] = {}
-        connection = self._connection
-        if connection is not None and os.getpid() == self._pid:
+        epochs = self._epochs
+        connection = epochs.connection
+        if connection is not None and epochs.ours:
             with contextlib.suppress(StokerError):
                 engine = connection.stats(5.0)
         return {
-            "batches": self._batches,
-            "wait_seconds": self._wait_seconds,
+            "batches": epochs.batches,
+            "wait_seconds": epochs.wait_seconds,
             "held": connection.held if connection else 0,
-            "skipped": self._skipped,
-            **({"map": self._stage.stats()} if self._stage is not None else {}),
+            "skipped": epochs.skipped,
+            **({"map": epochs.stage.stats()} if epochs.stage is not None else {}),
             "engine": engine,
         }
 
@@ -698,25 +438,17 @@ class Loader:
             parts.append(f"shuffle={self.shuffle!r}, seed={self.seed}")
         if self.world_size > 1:
             parts.append(f"rank={self.rank}, world_size={self.world_size}")
-        arrays = ", ".join(str(s) for s in self._specs)
-        if self._stage is not None:
-            arrays += f"; then {self._stage}"
-        closed = ", closed" if self._shut else ""
+        arrays = ", ".join(str(s) for s in self._epochs.specs)
+        if self._epochs.stage is not None:
+            arrays += f"; then {self._epochs.stage}"
+        closed = ", closed" if self._epochs.shut else ""
         return f"Loader({', '.join(parts)}, {len(self):,} batches of ({arrays}){closed})"
 
     # --- the end -----------------------------------------------------------
 
     def close(self) -> None:
         """End the engine. Arrays of batches that are still in use stay valid."""
-        self._shut = True
-        if os.getpid() == self._pid and self._feeder is not None:
-            self._feeder.feeder.close()
-        if os.getpid() == self._pid and self._connection is not None:
-            self._connection.close()
-            if self._finalizer is not None:
-                self._finalizer.detach()
-            if self._stage is not None:
-                self._stage.close()
+        self._epochs.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -729,40 +461,6 @@ class Loader:
             "a Loader owns an engine and cannot be pickled or copied; make it in the process that uses it "
             "(loader.state_dict() can be pickled)"
         )
-
-
-class _Epoch(Iterator[Batch]):
-    """One pass over a loader."""
-
-    def __init__(self, loader: Loader, turn: object, epoch: int) -> None:
-        self._loader = loader
-        self._turn = turn
-        self._epoch = epoch
-        self._done = False
-
-    def __next__(self) -> Batch:
-        if not self._done:
-            try:
-                batch = self._loader._next(self._turn, self._epoch)
-            except StokerError as error:
-                # The user's line and this one are all that the traceback shows.
-                raise error.with_traceback(None) from None
-            if batch is not None:
-                return batch
-            self._done = True
-        raise StopIteration
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __repr__(self) -> str:
-        return f"<epoch {self._epoch} of {self._loader!r}>"
-
-
-def _close(connection: Connection, pid: int) -> None:
-    """Close what a forgotten loader leaves, but not in a forked child, where it is the parent's."""
-    if os.getpid() == pid:
-        connection.close()
 
 
 def _end_feeding(feeder: _device.Feeder, pid: int) -> None:

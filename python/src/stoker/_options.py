@@ -111,6 +111,25 @@ def size(name: str, value: Any) -> int:
     return whole(name, value, 1)
 
 
+# Switches the cache off that nobody has asked for.
+CACHE_VARIABLE = "STOKER_CACHE"
+
+
+def cache(value: Any, asked: bool) -> str:
+    """Return what the engine is told of the cache; ``asked``: a folder or a limit was named."""
+    value = "auto" if value is None else value
+    if asked and value == "auto":
+        return "on"
+    if value == "auto":
+        switch = os.environ.get(CACHE_VARIABLE, "auto")
+        if switch not in ("auto", "off"):
+            raise ConfigError(f'{CACHE_VARIABLE}={switch!r} in the environment; it is "auto" or "off"')
+        return switch
+    if not isinstance(value, bool):
+        raise ConfigError(f'cache={value!r}; it is "auto", True or False')
+    return "on" if value else "off"
+
+
 def layout(value: str | None, output: str, mapped: bool) -> str:
     """Return how images lie in a batch; a function of the user's gets them as NumPy's libraries have them."""
     if value is None:

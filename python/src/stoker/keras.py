@@ -45,11 +45,11 @@ class Dataset(DataAdapter):  # type: ignore[misc]
         weights: str | None = None,
     ) -> None:
         self.loader = loader
-        mapped = loader._stage is not None  # then its functions say what arrays there are
+        mapped = loader._epochs.stage is not None  # then its functions say what arrays there are
         if mapped and (inputs is None or targets == ""):
             raise ConfigError("of a loader with map= or batch_map=, name inputs= and targets=")
         names = [a["name"] for a in loader.info["arrays"]]
-        places = [s.name for s in loader._specs if s.name != "index" and not s.of]
+        places = [s.name for s in loader._epochs.specs if s.name != "index" and not s.of]
         self._parts: list[Any] = [places[0] if inputs is None else inputs]
         if targets == "":
             targets = places[1] if len(places) > 1 else None
@@ -85,7 +85,7 @@ class Dataset(DataAdapter):  # type: ignore[misc]
         parts = [p for p in self._parts if p is not None]
         names = dict.fromkeys(n for p in parts for n in ([p] if isinstance(p, str) else p))
         for name in names:
-            spec = next((s for s in self.loader._specs if s.name == name), None)
+            spec = next((s for s in self.loader._epochs.specs if s.name == name), None)
             if spec is not None and (spec.is_text or spec.offsets is not None):
                 raise _uneven(name)
         return dataset(self.loader, fields=list(names)).map(

@@ -67,9 +67,9 @@ def dataset(loader: Loader, *, fields: Sequence[str] | None = None) -> Any:
         ConfigError: the loader has no such array, gives tensors of torch, or has ``map=``.
     """
     _check(loader)
-    if loader._stage is not None:
+    if loader._epochs.stage is not None:
         raise ConfigError("TensorFlow wants to know shapes and types before the first batch, which map= decides")
-    specs = {s.name: s for s in loader._specs}
+    specs = {s.name: s for s in loader._epochs.specs}
     names = list(fields) if fields is not None else [n for n in specs if n != INDEX]
     for name in names:
         if name not in specs:
@@ -142,7 +142,7 @@ def _check(loader: Loader) -> None:
 
 def _resumed(loader: Loader) -> bool:
     """Whether the next epoch is the rest of one."""
-    return loader._upcoming.row > 0
+    return loader._epochs.upcoming.row > 0
 
 
 def _names(batch: Batch) -> list[str]:
@@ -151,7 +151,7 @@ def _names(batch: Batch) -> list[str]:
 
 def _kept(loader: Loader, value: Any) -> Any:
     """Return an array of a batch, a copy where the program holds nearly all that there is room for."""
-    connection = loader._connection
+    connection = loader._epochs.connection
     if connection is not None and connection.held > connection.slots - _KEPT:
         return value.copy()
     return value

@@ -1,0 +1,398 @@
+"""The batches of a loader's engine, one epoch after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import _device, _map, _step
+from . import _wire as wire
+from ._batch import INDEX, ArraySpec, Batch, numpy_views, torch_views
+from ._binary import find_binary
+from ._connection import Connection, Position, connect
+from ._errors import ConfigError, EngineDied, SkippedRecords, StokerError, StokerTimeout
+from ._fields import Field
+from ._process import EngineProcess
+
+_TWO_THREADS = "two threads use this loader at once; make one loader per thread, or take turns"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What batches look like to the program."""
+
+    batch_size: int
+    output: str  # "numpy" or "torch"
+    layout: str
+    fields: Mapping[str, Field]
+
+    def layout_of(self, name: str) -> str:
+        """Return how the images of an array lie."""
+        field = self.fields.get(name)
+        return (field.layout if field else None) or self.layout
+
+    def specs(self, info: dict[str, Any]) -> list[ArraySpec]:
+        """Return the arrays that the engine has described, in the order in which a batch has them."""
+        specs = [ArraySpec(d, self.layout_of(d["name"]) == "channels_last") for d in info["arrays"]]
+        # `images, labels = batch` gives the arrays in the order of fields=, then the others.
+        order = {name: i for i, name in enumerate(self.fields)}
+        specs = sorted(specs, key=lambda s: (s.name == INDEX, order.get(s.name, len(order))))
+        for spec in specs:
+            spec.check(self.batch_size, int(info["slot_bytes"]))
+        return specs
+
+
+class Epochs:
+    """An engine, and the loop that takes its batches: where that stands, and whose turn it is.
+
+    It is used by one loop at a time. An engine that has died is started again, at the next batch.
+
+    Args:
+        config: what the engine is told.
+        form: what batches look like.
+        timeout: seconds to wait for a batch.
+        socket: that of a running engine; None to start one.
+        stage: runs the program's functions, if there are any.
+        feeder: brings batches to a device, if they are wanted there.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        form: Form,
+        timeout: float,
+        socket: str | None,
+        stage: _map.Stage | None,
+        feeder: _device.BatchFeeder | None,
+    ) -> None:
+        self.config, self.form, self.timeout = config, form, timeout
+        self.stage, self.feeder = stage, feeder
+        self.connection: Connection | None = None
+        self._pid = os.getpid()
+        self._socket = socket
+        # Reentrant, because an interrupt just behind acquire() leaves it taken by its own thread.
+        self._lock = threading.RLock()
+        self.wait_seconds = 0.0
+        self.batches = 0
+        self.skipped = 0
+        self.shut = False
+        # Where state_dict stands, where the next `for` begins, what the running one has been
+        # given, and whose turn it is.
+        self.position = self.upcoming = self._running = Position(0, 0)
+        self._turn: object = None
+        self._finalizer: weakref.finalize[[Connection, int], Epochs] | None = None
+        self.info: dict[str, Any] = {}
+
+    # --- the engine --------------------------------------------------------
+
+    def connect(self) -> None:
+        """Start or reach an engine and open the source."""
+        process = None
+        if self._socket is None:
+            process = EngineProcess(find_binary())
+            sock = process.take_socket()
+            where = process.binary
+        else:
+            where = self._socket
+            sock = connect(where)
+        connection = Connection(sock, process, where)
+        try:
+            connection.open(self.config, self.timeout, self.stage is not None)
+            self._check_same_data(connection.info)
+            specs = self.form.specs(connection.info)
+            self._views = (torch_views if self.form.output == "torch" else numpy_views)(specs)
+            if self.stage is not None:
+                self.stage.adopt(specs)
+            if self.feeder is not None:
+                classes = connection.info.get("classes") or {}
+                layouts = {s.name: self.form.layout_of(s.name) for s in specs}
+                self.feeder.expect(specs, layouts, classes, self.stage is not None)
+        except BaseException:
+            connection.close()
+            raise
+        self._slot_bytes = int(connection.info["slot_bytes"])
+        self.specs = specs
+        if self.feeder is not None:
+            self.feeder.feeder.adopt(connection)
+        self._beside = frozenset(s.name for s in specs if s.of)
+        self.connection = connection
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _close, connection, self._pid)
+
+    def widen(self, batches: int) -> None:
+        """Have room for as many batches as workers can have, where the memory allows it."""
+        if self.live().slots > batches:
+            return
+        before = self.config
+        self.config = {**before, "prefetch": batches}
+        self.live().close()
+        try:
+            self.connect()
+        except ConfigError:
+            self.config = before
+            self.connect()
+
+    def _check_same_data(self, info: dict[str, Any]) -> None:
+        """A restarted engine must see the data that the loader was made with."""
+        before = self.info
+        if before and (before["len"], before.get("fingerprint")) != (info["len"], info.get("fingerprint")):
+            source = self.config["source"]
+            raise StokerError(f"the data at {source} has changed since the loader was made; make a new Loader")
+
+    def live(self) -> Connection:
+        """Return the connection."""
+        if self.connection is None:
+            raise StokerError("the loader was closed; make a new one")
+        return self.connection
+
+    def _check_usable(self) -> None:
+        if not self.ours:
+            raise StokerError(
+                f"this loader belongs to process {self._pid}; a forked child cannot use it. Make a new "
+                "stoker.Loader in the child, with its own rank= and world_size= when they share the data"
+            )
+        if self.shut:
+            raise StokerError("the loader was closed; make a new one")
+
+    @property
+    def ours(self) -> bool:
+        """Whether this process has made it; a forked child cannot use it."""
+        return os.getpid() == self._pid
+
+    def close(self) -> None:
+        """End the engine and what works for it."""
+        self.shut = True
+        if self.ours and self.feeder is not None:
+            self.feeder.feeder.close()
+        if self.ours and self.connection is not None:
+            self.connection.close()
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            if self.stage is not None:
+                self.stage.close()
+
+    # --- iterating ---------------------------------------------------------
+
+    def __len__(self) -> int:
+        return int(self.info["steps"])
+
+    def begin(self, loader: Any) -> Epoch:
+        """Begin the next epoch, or go on where a state or a lost engine says; ``loader`` is who asks."""
+        self._check_usable()
+        if not self._lock.acquire(False):
+            raise StokerError(_TWO_THREADS)
+        try:
+            begin = self.upcoming
+            self._turn = turn = object()
+            self.position = self._running = begin
+            self.upcoming = Position(begin.epoch + 1, 0)
+            if len(self):
+                self._stream_from(begin)
+            return Epoch(self, loader, turn, begin.epoch)
+        finally:
+            self._lock.release()
+
+    def go_to(self, position: Position) -> None:
+        """Have the next epoch begin there, and the running one end."""
+        self._turn = None
+        self.position = self.upcoming = position
+
+    def runs(self, epoch: Epoch) -> bool:
+        """Whether it is this loop's turn."""
+        return self._turn is epoch.turn
+
+    def full(self) -> bool:
+        """Whether the program holds all batches that there is room for."""
+        return self.connection is not None and self.connection.held >= self.connection.slots
+
+    def has_next(self) -> bool:
+        """Whether the next batch, or what is in its place, can be had without waiting for it."""
+        if self.stage is not None:
+            return not self.full()
+        if self.connection is None or self.connection.cursor is None or not self._lock.acquire(False):
+            return False
+        try:
+            return self.connection.ready()
+        except EngineDied:
+            self.upcoming = self._running
+            raise
+        finally:
+            self._lock.release()
+
+    def _stream_from(self, position: Position) -> None:
+        """Make the stream deliver what lies at ``position`` next."""
+        if self.connection is not None and not self.connection.usable:
+            self.connection.close()
+            self.connection = None
+        try:
+            if self.connection is None:
+                self.connect()
+            connection = self.live()
+            if self.stage is not None:
+                self.stage.begin()
+            if connection.cursor != position:
+                connection.start(position)
+        except (EngineDied, StokerTimeout):
+            self.upcoming = position
+            raise
+
+    def next(self, turn: object, epoch: int) -> Batch | None:
+        """Return the next batch of an epoch, None at its end."""
+        if self.shut or not self.ours:
+            self._check_usable()
+        if not self._lock.acquire(False):
+            raise StokerError(_TWO_THREADS)
+        before = time.perf_counter()
+        rows = 0
+        _step.write(_step.WAIT_BEGIN, 0)
+        try:
+            connection = self.connection
+            begun = connection is not None and (connection.cursor is not None or (self.stage and self.stage.over))
+            if turn is not self._turn or connection is None or not begun:
+                if not self._resume(turn):
+                    return None
+                connection = self.live()
+            if self.stage is not None:
+                batch = self._next_mapped(self.stage, connection, epoch)
+                rows = batch.rows if batch is not None else 0
+                return batch
+            while True:
+                connection.wait(self.timeout)
+                batch, end = self._take(connection, epoch)
+                if batch is not None:
+                    rows = batch.rows
+                    return batch
+                if end:
+                    return None
+        except (EngineDied, StokerTimeout) as error:
+            # The next `for` tries again where this one stopped.
+            self.upcoming = self._running
+            if isinstance(error, StokerTimeout) and self.connection is not None:
+                self.connection.cursor = None
+            raise
+        except StokerError:
+            if self.shut:
+                raise StokerError("the loader was closed") from None
+            raise
+        finally:
+            _step.write(_step.WAIT_END, rows)
+            self.wait_seconds += time.perf_counter() - before
+            self._lock.release()
+
+    def _next_mapped(self, stage: _map.Stage, connection: Connection, epoch: int) -> Batch | None:
+        """Return the next batch that the user's functions have made."""
+        try:
+            while (found := stage.next(connection, self._slot_bytes, epoch, self.timeout)) is None:
+                self._stream_from(self._running)
+                connection = self.live()
+        except _map.Raised as raised:
+            self.position = self._running = raised.after
+            error: BaseException = raised.failure.error()
+        except (StokerError, Warning):
+            raise
+        except BaseException:
+            connection.tear()
+            stage.close()
+            raise
+        else:
+            if isinstance(found, _map.End):
+                self.position = self._running = connection.cursor = Position(found.event.epoch + 1, 0)
+                if found.event.skipped:
+                    self._report_skipped(found.event)
+                return None
+            self.position = self._running = found.after
+            self.batches += 1
+            return found.batch
+        raise error
+
+    def _resume(self, turn: object) -> bool:
+        """Begin the stream again where the running epoch stands; False when an epoch is empty."""
+        if turn is not self._turn:
+            raise StokerError(
+                "another `for` over this loader has begun, or a state was loaded; a loader feeds one loop at a "
+                "time. For two at once make two loaders"
+            )
+        if not len(self):
+            return False
+        self._stream_from(self._running)
+        return True
+
+    def _take(self, connection: Connection, epoch: int) -> tuple[Batch | None, bool]:
+        """Take one event: (batch, whether the epoch has ended)."""
+        try:
+            event = connection.take()
+            if isinstance(event, wire.EpochEnd):
+                # It is of the epoch before when that loop was left at its last batch.
+                ours = event.epoch >= epoch
+                if ours:
+                    self.position = self._running = connection.cursor = Position(event.epoch + 1, 0)
+                if event.skipped:
+                    self._report_skipped(event)
+                return None, ours
+            root = connection.lease(event, self._slot_bytes)
+            views = self._views(root, event.rows)
+            batch = Batch(views, event.epoch, event.step, event.rows, self._beside, event.repeated)
+            self.position = self._running = connection.cursor = Position(event.next_epoch, event.next_row)
+            self.batches += 1
+            return batch, False
+        except (StokerError, Warning):
+            raise
+        except BaseException:
+            connection.tear()  # the next `for` starts the engine anew
+            raise
+
+    def _report_skipped(self, end: wire.EpochEnd) -> None:
+        self.skipped += end.skipped
+        what = (
+            "1 record was replaced because it"
+            if end.skipped == 1
+            else f"{end.skipped} records were replaced because they"
+        )
+        lines = "\n".join("  " + line for line in end.report.splitlines())
+        warnings.warn(
+            f"epoch {end.epoch}: {what} could not be used:\n{lines}",
+            SkippedRecords,
+            stacklevel=5,
+        )
+
+
+class Epoch(Iterator[Batch]):
+    """One pass over a loader."""
+
+    def __init__(self, epochs: Epochs, loader: Any, turn: object, epoch: int) -> None:
+        # The loader lives as long as somebody iterates over it.
+        self._epochs, self._loader = epochs, loader
+        self.turn = turn
+        self._epoch = epoch
+        self._done = False
+
+    def __next__(self) -> Batch:
+        if not self._done:
+            try:
+                batch = self._epochs.next(self.turn, self._epoch)
+            except StokerError as error:
+                # The user's line and this one are all that the traceback shows.
+                raise error.with_traceback(None) from None
+            if batch is not None:
+                return batch
+            self._done = True
+        raise StopIteration
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __repr__(self) -> str:
+        return f"<epoch {self._epoch} of {self._loader!r}>"
+
+
+def _close(connection: Connection, pid: int) -> None:
+    """Close what a forgotten loader leaves, but not in a forked child, where it is the parent's."""
+    if os.getpid() == pid:
+        connection.close()
