@@ -104,7 +104,7 @@ func formats() []format {
 			return !isDir && pathsource.IsFile(ctx, st)
 		},
 			open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-				return pathsource.Open(ctx, rawURL, st, localstore.New("/"), opt.Threads)
+				return pathsource.Open(ctx, rawURL, st, func(folder string) store.Store { return localstore.New(folder) }, opt.Threads)
 			}},
 		{name: "npy", match: named(".npy"), window: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			if opt.Documents {

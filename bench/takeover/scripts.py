@@ -146,7 +146,7 @@ SCRIPTS = {
     "hf": Script(
         "transformers' example for image classification", "huggingface/transformers", "tag of transformers",
         "examples/pytorch/image-classification/run_image_classification.py", ("examples/pytorch/image-classification",),
-        _hf, needs=("transformers", "datasets", "evaluate"), recognised=False, prepare=_hf_prepare,
+        _hf, needs=("transformers", "datasets", "evaluate"), prepare=_hf_prepare,
         loss=r"'train_loss': '?([0-9.]+)",
     ),
     "lightning": Script(

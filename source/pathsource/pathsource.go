@@ -3,7 +3,8 @@
 // list lives as long as its loader.
 //
 // It is the magic and then the absolute paths, each ended by a zero byte. A path that
-// leads to nothing is the error of its record.
+// leads to nothing is the error of its record. In another form, of parts of files, the
+// images lie in a few of them: as values of an Arrow table do (parts.go).
 package pathsource
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,7 +37,8 @@ const (
 
 // IsFile says whether st is such a list, by its beginning.
 func IsFile(ctx context.Context, st store.Store) bool {
-	return string(filelist.Head(ctx, st, "", len(Magic))) == Magic
+	head := string(filelist.Head(ctx, st, "", len(Magic)))
+	return head == Magic || head == PartsMagic
 }
 
 type source struct {
@@ -45,19 +48,26 @@ type source struct {
 	absent map[int64]error
 }
 
-// Open opens the list that st is. The paths in it lead to objects of files, whose
-// names they are without the first slash. threads bounds the files that are looked at
-// at once, 0 for a choice.
-func Open(ctx context.Context, url string, st, files store.Store, threads int) (driver.Source, error) {
+// Open opens the list that st is. The paths in it lead to objects of the store of their
+// common folder, which files gives: so that what is cached of them is known by that
+// folder. threads bounds the files that are looked at at once, 0 for a choice.
+func Open(ctx context.Context, url string, st store.Store, files func(folder string) store.Store, threads int) (driver.Source, error) {
 	b, err := read(ctx, st)
 	if err != nil {
 		return nil, err
+	}
+	if bytes.HasPrefix(b, []byte(PartsMagic)) {
+		return openParts(ctx, url, st, files("/"), b)
 	}
 	names, err := parse(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", st.Path(""), err)
 	}
-	s := &source{list: filelist.List{Store: files}, absent: map[int64]error{}}
+	folder := common(names)
+	for i := range names {
+		names[i] = names[i][len(folder):]
+	}
+	s := &source{list: filelist.List{Store: files("/" + strings.TrimSuffix(folder, "/"))}, absent: map[int64]error{}}
 	if err := s.look(ctx, names, threads); err != nil {
 		return nil, err
 	}
@@ -94,12 +104,34 @@ func parse(b []byte) ([][]byte, error) {
 	names := make([][]byte, 0, bytes.Count(b, []byte{0}))
 	for len(b) > 0 {
 		name, rest, _ := bytes.Cut(b, []byte{0})
-		if len(name) < 2 || name[0] != '/' || len(name) > maxPath {
-			return nil, fmt.Errorf("path %d is %.80q, which is not absolute, or has more than %d bytes", len(names), name, maxPath)
+		if err := check(name, len(names)); err != nil {
+			return nil, err
 		}
 		names, b = append(names, name[1:]), rest
 	}
 	return names, nil
+}
+
+// common is the deepest folder that all names lie below, with a slash at its end; "" is
+// the root.
+func common(names [][]byte) string {
+	if len(names) == 0 {
+		return ""
+	}
+	folder := names[0][:bytes.LastIndexByte(names[0], '/')+1]
+	for _, name := range names[1:] {
+		for !bytes.HasPrefix(name, folder) {
+			folder = folder[:bytes.LastIndexByte(folder[:len(folder)-1], '/')+1]
+		}
+	}
+	return string(folder)
+}
+
+func check(name []byte, n int) error {
+	if len(name) < 2 || name[0] != '/' || len(name) > maxPath {
+		return fmt.Errorf("path %d is %.80q, which is not absolute, or has more than %d bytes", n, name, maxPath)
+	}
+	return nil
 }
 
 // look looks at all files.
@@ -190,14 +222,18 @@ func (s *source) Parse(g *driver.Group) error {
 		if rec.Err != nil || !g.Wants(0) {
 			continue
 		}
-		b := g.Bytes[g.First[k]]
-		if cutOff(b) {
-			rec.Err = fmt.Errorf("%s: the JPEG does not end with its end marker", s.list.Path(int(id)))
-			continue
-		}
-		rec.Values[0].Bytes = b
+		give(rec, g.Bytes[g.First[k]], func() string { return s.list.Path(int(id)) })
 	}
 	return nil
+}
+
+// give makes the bytes of an image the value of its record, unless they may be cut off.
+func give(rec *driver.Record, b []byte, name func() string) {
+	if cutOff(b) {
+		rec.Err = fmt.Errorf("%s: the JPEG does not end with its end marker", name())
+		return
+	}
+	rec.Values[0].Bytes = b
 }
 
 // cutOff says whether a JPEG may be cut off. Whoever decodes only a part of an image

@@ -33,9 +33,11 @@ func list(t testing.TB) (dir, name string) {
 	return dir, name
 }
 
+func local(folder string) store.Store { return localstore.New(folder) }
+
 func opener(name string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
-		return Open(ctx, name, localstore.New(name), localstore.New("/"), 0)
+		return Open(ctx, name, localstore.New(name), local, 0)
 	})
 }
 
@@ -55,7 +57,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", localstore.New(name), st, 1)
+		return Open(ctx, "test", localstore.New(name), func(string) store.Store { return st }, 1)
 	})
 }
 
@@ -90,6 +92,20 @@ func TestRefused(t *testing.T) {
 	} {
 		if _, err := parse([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: got %v, want %q", content, err, want)
+		}
+	}
+}
+
+func TestFolder(t *testing.T) {
+	for _, c := range [][]string{
+		{""}, {"", "a"}, {"a/", "a/b"}, {"a/b/", "a/b/c", "a/b/d"}, {"a/", "a/b/c", "a/bc/d"}, {"", "ab/c", "a/c"}, {"a/", "a/b/c/d/e", "a/x"},
+	} {
+		var names [][]byte
+		for _, name := range c[1:] {
+			names = append(names, []byte(name))
+		}
+		if got := common(names); got != c[0] {
+			t.Errorf("%q: got %q, want %q", c[1:], got, c[0])
 		}
 	}
 }

@@ -91,9 +91,7 @@ class _Takeover:
             return self.original(loader)
         if loader.persistent_workers and loader.num_workers > 0:
             # torch keeps the iterator and begins it again: the engine's can do that.
-            from .torch import _path
-
-            return _path.EngineWay(plan).iterator(loader)
+            return _way(plan).iterator(loader)
         first = 0
         if seen.first.batches == 0 and _length(loader) >= _WORTH * self.options.first:
             first = self.options.first
@@ -129,6 +127,12 @@ def _reports() -> bool:
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
+def _way(plan: Any) -> Any:
+    from .torch import _path
+
+    return _path.EngineWay(plan)
+
+
 def _length(loader: Any) -> int:
     try:
         return len(loader)
@@ -153,9 +157,7 @@ class _Epoch:
             self._seed = self._torch._base_seed
             self._batches: Any = None
         else:
-            from .torch import _path
-
-            self._batches = _path.EngineWay(plan).iterator(loader)
+            self._batches = _way(plan).iterator(loader)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -188,7 +190,7 @@ class _Epoch:
             except StopIteration:
                 self._torch = None  # ends its workers
                 self._last = 0.0
-                self._batches = self._plan.iterate(self._loader, self._seed, self._order)
+                self._batches = _way(self._plan).rest(self._loader, self._seed, self._order)
         return self._seen.engine, next(self._batches)
 
 

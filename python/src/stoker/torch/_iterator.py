@@ -95,9 +95,21 @@ class WorkerIterator(_BaseDataLoaderIter):
     waits. A worker that ends though nobody told it to is started again with what it had to do.
     """
 
-    def __init__(self, loader: Any, job: Job | Sent) -> None:
-        """Start the workers. ``job`` is sent where they are not forked."""
+    def __init__(self, loader: Any, job: Job | Sent, follows: tuple[Any, int] | None = None) -> None:
+        """Start the workers.
+
+        Args:
+            loader: the DataLoader.
+            job: what the workers do; it is sent where they are not forked.
+            follows: the order and the seed of another iterator of this epoch, behind which this one goes on; nothing
+                is drawn for it then.
+        """
+        generator = loader.generator or torch.default_generator
+        before = None if follows is None else generator.get_state()
         super().__init__(loader)
+        if before is not None:
+            generator.set_state(before)
+        self._follows = follows
         self._shut = False
         self._lost = ""
         self._job = job
@@ -120,6 +132,9 @@ class WorkerIterator(_BaseDataLoaderIter):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
+        if self._follows is not None:
+            self._sampler_iter, self._base_seed = self._follows
+            self._follows = None
         self._epoch += 1
         self._next_task = 0  # the number of the next task
         self._wanted = 0  # the number of the next batch to yield

@@ -96,10 +96,19 @@ class EngineWay:
 
     def iterator(self, loader: Any) -> Iterator[Any]:
         """Run the plan."""
-        if self.plan.samples is not None and loader.num_workers > 0:
+        if self._split(loader):
             loader.check_worker_number_rationality()
             return SplitIterator(loader, _job(loader, self.plan.samples), self.plan)
         return _EngineIterator(loader, self.plan)
+
+    def rest(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+        """Return an iterator over what is left of an epoch that another iterator has begun, with its seed and order."""
+        if self._split(loader):
+            return SplitIterator(loader, _job(loader, self.plan.samples), self.plan, (order, seed))
+        return self.plan.iterate(loader, seed, order)
+
+    def _split(self, loader: Any) -> bool:
+        return self.plan.samples is not None and loader.num_workers > 0
 
     def rows(self, loader: Any) -> Sequence[Row]:
         """Ask the plan."""

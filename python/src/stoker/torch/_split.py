@@ -26,8 +26,8 @@ class SplitIterator(WorkerIterator):
     the worker at once, and is made of the dataset there.
     """
 
-    def __init__(self, loader: Any, job: Job | Sent, plan: Any) -> None:
-        """Start engine and workers."""
+    def __init__(self, loader: Any, job: Job | Sent, plan: Any, follows: tuple[Any, int] | None = None) -> None:
+        """Start engine and workers; ``follows`` is the WorkerIterator's."""
         self._plan = plan
         self._numbers = plan.numbers()
         self._stream = plan.stream()
@@ -36,11 +36,12 @@ class SplitIterator(WorkerIterator):
         self._slots: dict[tuple[int, int], tuple[WorkerProcess, Any]] = {}
         self._rings: dict[int, tuple[WorkerProcess, Any]] = {}  # which ring each of the workers has
         self._watched: tuple[int, ...] = ()
-        super().__init__(loader, job)
+        super().__init__(loader, job, follows)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._asked.clear()
-        self._stream.start(epoch_seed(int(self._base_seed), self._epoch + 1))
+        seed = self._base_seed if self._follows is None else self._follows[1]
+        self._stream.start(epoch_seed(int(seed), self._epoch + 1))
         super()._reset(loader, first_iter)
 
     def _listen(self) -> None:

@@ -242,10 +242,11 @@ class _Split(_Map):
         if made is None:
             return super().fetch(index)
         self.doing = "fetching"
-        samples = self._samples.make(made, index, self._at, self._dataset.__getitem__, copy=True)
-        self._mark(len(samples))
-        self.record, self.doing = None, "collate_fn"
-        return self._collate(samples)
+        with self._samples.scope():
+            samples = self._samples.make(made, index, self._at, self._dataset.__getitem__, copy=True)
+            self._mark(len(samples))
+            self.record, self.doing = None, "collate_fn"
+            return self._collate(samples)
 
     def _at(self, row: int, index: Any) -> None:
         self._mark(row)

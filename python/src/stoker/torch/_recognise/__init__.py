@@ -22,7 +22,12 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
     """Return the plan of a loader that the engine can run, or why it cannot."""
     try:
         if _tables.is_table(loader.dataset):
-            return _tables.TablePlan(loader)
+            if not _tables.image_columns(loader.dataset):
+                return _tables.TablePlan(loader)
+            from . import _examples  # which needs Pillow
+
+            find_binary()
+            return _examples.ExamplesPlan(loader)
         find_binary()
         return EnginePlan(loader)
     except Unknown as reason:

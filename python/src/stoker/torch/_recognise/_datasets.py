@@ -125,10 +125,11 @@ def _check_loader(loader: Any) -> None:
         raise Unknown(f"torchvision's image backend is {torchvision.get_image_backend()}")
     check_module(folder, "default_loader", "pil_loader")
     check_pillow()
-    _check_pixel_limit()
+    check_pixel_limit()
 
 
-def _check_pixel_limit() -> None:
+def check_pixel_limit() -> None:
+    """Raise Unknown when Pillow refuses images that the engine takes."""
     import PIL.Image
 
     limit = PIL.Image.MAX_IMAGE_PIXELS
@@ -224,7 +225,7 @@ def _semeion(dataset: Any) -> Leaf:
 def _timm_folder(dataset: Any) -> Leaf:
     """Take timm's ImageDataset over a folder."""
     check_pillow()
-    _check_pixel_limit()
+    check_pixel_limit()
     reader = dataset.reader
     if qualified(type(reader)) != "timm.data.readers.reader_image_folder.ReaderImageFolder":
         raise Unknown(f"its reader is {type(reader).__name__}")

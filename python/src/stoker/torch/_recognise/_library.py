@@ -23,7 +23,7 @@ def _root(package: str) -> str:
     return str(Path(found).resolve().parent) if found else "\0"
 
 
-def _is_of(code: types.CodeType, *packages: str) -> bool:
+def is_compiled_from(code: types.CodeType, *packages: str) -> bool:
     """Whether code was compiled from a file of one of the packages, or of Python itself."""
     name = code.co_filename
     if name.startswith("<frozen"):
@@ -65,7 +65,7 @@ def check_class(cls: type) -> None:
                 continue
             code = f.__code__
             of = base.__module__.partition(".")[0]
-            if not _is_of(code, package, of, "torch", "typing_extensions"):
+            if not is_compiled_from(code, package, of, "torch", "typing_extensions"):
                 raise Unknown(f"{qualified(base)}.{name} was replaced")
             own = of in (package, "torchvision") and of != "torch"
             if own and name in _CALLED:
@@ -73,6 +73,14 @@ def check_class(cls: type) -> None:
                     continue  # no_grad and the like, of the library itself
                 if f.__module__ != base.__module__ or code.co_name != name:
                     raise Unknown(f"{qualified(base)}.{name} was replaced")
+
+
+def check_method(cls: type, name: str) -> None:
+    """Raise Unknown when a method of a library's class is not its own any more."""
+    f = _function(vars(cls).get(name))
+    own = f is not None and is_compiled_from(f.__code__, cls.__module__.partition(".")[0])
+    if f is None or not own or f.__code__.co_name != name:
+        raise Unknown(f"{qualified(cls)}.{name} was replaced")
 
 
 def check_instance(value: object) -> None:
@@ -94,7 +102,7 @@ def check_module(name: str, *functions: str) -> None:
     package = name.partition(".")[0]
     for function in functions or [k for k, v in vars(module).items() if isinstance(v, types.FunctionType)]:
         f: Any = getattr(module, function, None)
-        if not isinstance(f, types.FunctionType) or not _is_of(f.__code__, package, "torch", "PIL", "numpy"):
+        if not isinstance(f, types.FunctionType) or not is_compiled_from(f.__code__, package, "torch", "PIL", "numpy"):
             raise Unknown(f"{name}.{function} was replaced")
 
 
@@ -104,23 +112,25 @@ def is_function(value: object, module: str, name: str) -> bool:
         isinstance(value, types.FunctionType)
         and value.__module__ == module
         and value.__qualname__ == name
-        and _is_of(value.__code__, module.partition(".")[0])
+        and is_compiled_from(value.__code__, module.partition(".")[0])
         and value is getattr(sys.modules.get(module), name, None)
     )
 
 
 # What functions that only seed random numbers may name: modules, and what of them is called.
+_SEEDERS = (("timm.data.loader", "_worker_init"), ("transformers.trainer_utils", "seed_worker"))
 _SEEDING = {"torch", "np", "numpy", "random", "initial_seed", "seed", "manual_seed", "set_num_threads"}
 
 
 def only_seeds(value: object) -> bool:
     """Whether a ``worker_init_fn`` does nothing but to set random numbers.
 
-    It is timm's own, or a function whose code names nothing but modules of random numbers and their functions for that.
+    It is timm's or transformers' own, or a function whose code names nothing but modules of random numbers and their
+    functions for that.
     """
     if isinstance(value, functools.partial):
-        simple = not value.args and all(isinstance(v, str) for v in value.keywords.values())
-        return simple and is_function(value.func, "timm.data.loader", "_worker_init")
+        simple = not value.args and all(isinstance(v, str | int) for v in value.keywords.values())
+        return simple and any(is_function(value.func, *own) for own in _SEEDERS)
     if not isinstance(value, types.FunctionType) or value.__closure__ or value.__defaults__ or value.__kwdefaults__:
         return False
     code = value.__code__
@@ -132,6 +142,12 @@ def only_seeds(value: object) -> bool:
         for name in code.co_names
         if (found := value.__globals__.get(name)) is not None
     )
+
+
+def check_init(loader: Any) -> None:
+    """Raise Unknown when workers may change their dataset at their beginning."""
+    if loader.worker_init_fn is not None and loader.num_workers > 0 and not only_seeds(loader.worker_init_fn):
+        raise Unknown("worker_init_fn may change the dataset in the workers")
 
 
 _FORWARD = "def {name}(self, {argument}):\n    return self.{attribute}({argument})\n"

@@ -15,8 +15,10 @@ import numpy.typing as npt
 from ..._process import anonymous_file
 from ._library import Unknown
 
-# As source/pathsource has it.
+# As source/pathsource has them.
 _MAGIC = b"stkpath1"
+_PARTS_MAGIC = b"stkpart1"
+_PLACE = np.dtype([("file", "<u4"), ("offset", "<u8"), ("size", "<u8")])
 # The largest array that is handed over: it is then in memory twice.
 _MAX_ARRAY = 2 << 30
 
@@ -27,6 +29,7 @@ class Memory:
     def __init__(self, name: str) -> None:
         """Make an empty one."""
         self.fd = anonymous_file(name)
+        self.beside: Memory | None = None  # another one, which what is in this one names
         weakref.finalize(self, _close, self.fd, os.getpid())
 
     @property
@@ -56,6 +59,19 @@ def list_of(paths: Iterable[Any]) -> Memory:
     memory = Memory("stoker-paths")
     with open(memory.fd, "wb", closefd=False) as f:
         f.write(_MAGIC + os.fsencode(text) + b"\0")
+    return memory
+
+
+def parts_of(
+    files: list[str], file: npt.NDArray[Any], offset: npt.NDArray[Any], size: npt.NDArray[Any]
+) -> Memory:
+    """Return a list of parts of files, as the engine reads it: of each record its file and its place there."""
+    places = np.empty(len(file), _PLACE)
+    places["file"], places["offset"], places["size"] = file, offset, size
+    memory = Memory("stoker-parts")
+    with open(memory.fd, "wb", closefd=False) as f:
+        f.write(_PARTS_MAGIC + b"".join(os.fsencode(name) + b"\0" for name in files) + b"\0")
+        f.write(places.tobytes())
     return memory
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
+from ... import _options
 from ..._distributed import local_world_size
 from ..._errors import StokerError
 from .._path import Row
@@ -49,8 +50,7 @@ def find(loader: Any) -> Found:
     if isinstance(loader.dataset, torch.utils.data.IterableDataset) or loader.batch_sampler is None:
         raise Unknown("it has no batch sampler")
     collate = _collate(loader)
-    if loader.worker_init_fn is not None and loader.num_workers > 0 and not _library.only_seeds(loader.worker_init_fn):
-        raise Unknown("worker_init_fn may change the dataset in the workers")
+    _library.check_init(loader)
     data = _datasets.recognise(loader.dataset)
     programs = []
     for leaf in data.leaves:
@@ -96,16 +96,9 @@ class EnginePlan:
     def __init__(self, loader: Any) -> None:
         """Recognise the loader and start the engine, or raise Unknown."""
         self._pid = os.getpid()
-        self.found = found = find(loader)
+        self.found = found = self._find(loader)
         self._dataset = loader.dataset
-        self._held = [_copy_of(leaf) for leaf in found.data.leaves]
-        if found.data.leaves[0].paths is not None:
-            read = found.data.leaves[0].paths
-            self._memory = _memory.list_of(read(x) for held in self._held for x in held)
-            self._source, self._field = self._memory.path, "image"
-        else:
-            self._memory = _memory.array_of([leaf.held for leaf in found.data.leaves])
-            self._source, self._field = f"npy:{self._memory.path}", str(self._memory.fd)
+        self._memory, self._source, self._field = self._hold()
         sampler = loader.batch_sampler
         rows = getattr(sampler, "batch_size", None)
         self._rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows > 0 else _GUESS
@@ -118,6 +111,20 @@ class EnginePlan:
             raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
         self.images = 0
         self.by_python = 0
+
+    def _find(self, loader: Any) -> Found:
+        return find(loader)
+
+    def _hold(self) -> tuple[_memory.Memory, str, str]:
+        """Return what the engine reads, how it is named to it, and the field in it."""
+        leaves = self.found.data.leaves
+        self._held = [_copy_of(leaf) for leaf in leaves]
+        read = leaves[0].paths
+        if read is not None:
+            memory = _memory.list_of(read(x) for held in self._held for x in held)
+            return memory, memory.path, "image"
+        memory = _memory.array_of([leaf.held for leaf in leaves])
+        return memory, f"npy:{memory.path}", str(memory.fd)
 
     def _new_stream(self) -> Stream:
         stream = Stream(self._config(), shared=self.workers > 0)
@@ -145,6 +152,7 @@ class EnginePlan:
             "layout": layout,
             "outputs": [output],
             "fields": [],
+            "cache": _options.cache("auto", False),
         }
 
     def stream(self) -> Stream:
@@ -171,7 +179,7 @@ class EnginePlan:
         if os.getpid() != self._pid:
             return False
         try:
-            now = find(loader)
+            now = self._find(loader)
         except Unknown:
             return False
         before = self.found
@@ -203,8 +211,8 @@ class EnginePlan:
         return self.found.data.numbers
 
     @property
-    def samples(self) -> Samples | None:
-        """What makes samples of the engine's batches, where Python has to do with each record."""
+    def samples(self) -> Any:
+        """What makes samples of the engine's batches, where Python has to do with each record: as Samples does."""
         found = self.found
         if not found.split:
             return None
@@ -221,9 +229,7 @@ class EnginePlan:
             Row("transform", "engine", ", ".join(program.names) or "as they are stored"),
         ]
         if program.rest:
-            names = ", ".join(map(_name, program.rest))
-            why = f"split in front of {_name(program.rest[0])}: {program.why}"
-            rows.append(Row("transform", python, why if len(program.rest) == 1 else f"{why}; {names}"))
+            rows.append(Row("transform", python, self._split_why()))
         if found.target_transform is not None:
             rows.append(Row("target_transform", python, "it is a function of the program's"))
         if found.split:
@@ -231,10 +237,18 @@ class EnginePlan:
             rows.append(Row("collate", python, own.partition(":")[0]))
         else:
             rows.append(Row("collate", *_COLLATES[found.collate]))
-        if self.by_python:
-            why = f"{self.by_python:,} of {self.images:,} images, which only Pillow takes or refuses"
-            rows.append(Row("bad images", "this process", why, "make them anew"))
-        return rows
+        return rows + self._bad()
+
+    def _split_why(self) -> str:
+        program = self.found.program
+        why = f"split in front of {name_of(program.rest[0])}: {program.why}"
+        return why if len(program.rest) == 1 else f"{why}; {', '.join(map(name_of, program.rest))}"
+
+    def _bad(self) -> list[Row]:
+        if not self.by_python:
+            return []
+        why = f"{self.by_python:,} of {self.images:,} images, which only Pillow takes or refuses"
+        return [Row("bad images", "this process", why, "make them anew")]
 
 
 _COLLATES = {
@@ -243,7 +257,8 @@ _COLLATES = {
 }
 
 
-def _name(part: Any) -> str:
+def name_of(part: Any) -> str:
+    """Return what a transform or a function is called in ``explain()``."""
     return str(getattr(part, "__qualname__", type(part).__name__)).rpartition("<locals>.")[2]
 
 
@@ -272,9 +287,9 @@ class Epoch:
         """Begin an epoch. With workers, torch reads the sampler from here on; without, at the first batch."""
         self._plan = plan
         self._dataset, self._collate = loader.dataset, loader.collate_fn
-        self._data = data = plan.found.data
+        data = plan.found.data
         self._leaves, self._starts = data.leaves, data.starts
-        self._samples = plan.samples
+        self._numbers, self._samples = plan.numbers(), plan.samples
         self._target_transform = plan.found.target_transform
         self._seed = seed
         self._order = order
@@ -307,7 +322,7 @@ class Epoch:
                 self._error = error
                 break
             indices = list(batch)
-            records = self._data.numbers(indices)
+            records = self._numbers(indices)
             if records is not None and len(records) > stream.config["batch_size"]:
                 self._plan.larger(len(records))
                 records = None
@@ -330,7 +345,9 @@ class Epoch:
         arrays, index, place = self._stream.take()
         images = arrays["image"]
         if self._samples is not None:
-            return self._pinned(self._collate(self._made(self._samples, images, index, indices, place)))
+            with self._samples.scope():
+                batch = self._collate(self._made(self._samples, images, index, indices, place))
+            return self._pinned(batch)
         if images.dim() == 3:
             images = images.unsqueeze(1)
         if index.min() < 0:
@@ -389,7 +406,8 @@ class Epoch:
         """Make a batch as torch does, in this process."""
         self._plan.by_python += len(indices)
         with _random_numbers(self._seed):
-            return self._pinned(self._collate([self._dataset[i] for i in indices]))
+            together = getattr(self._dataset, "__getitems__", None)
+            return self._pinned(self._collate(together(indices) if together else [self._dataset[i] for i in indices]))
 
     def _pinned(self, batch: Any) -> Any:
         return torch.utils.data._utils.pin_memory.pin_memory(batch) if self._pins else batch

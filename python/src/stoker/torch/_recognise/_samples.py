@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,10 @@ class Samples:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_data": None}
+
+    def scope(self) -> Any:
+        """Return what samples are made and collated in."""
+        return contextlib.nullcontext()
 
     def make(
         self,
@@ -58,7 +63,8 @@ class Samples:
                 continue
             which = int(np.searchsorted(starts, number, "right")) - 1
             leaf, i = data.leaves[which], number - int(starts[which])
-            image = self._image(pixels[row], leaf, i, copy)
+            beside = None if leaf.paths is None else _Info(_Beside(leaf.paths(leaf.held[i])))
+            image = value_of(pixels[row], self.state, self.wrapped, beside, copy)
             for part in self.rest:
                 image = part(image)
             target = leaf.target(i)
@@ -71,27 +77,36 @@ class Samples:
             self._data = _datasets.recognise(self.dataset)
         return self._data
 
-    def _image(self, row: Array, leaf: _datasets.Leaf, i: int, copy: bool) -> Any:
-        """Return a row as what the transforms before have made of a picture."""
-        if self.state == _transforms.PICTURE:
-            import PIL.Image
 
-            mode = "RGB" if row.ndim == 3 and row.shape[2] == 3 else "L"
-            image = PIL.Image.frombytes(mode, (row.shape[1], row.shape[0]), row.tobytes())
-            if leaf.paths is not None:
-                image.info = _Info(_Beside(leaf.paths(leaf.held[i])))
-            return image
-        own = row if row.ndim == 3 else row[None]
-        if copy:
-            own = own.copy()
-        if self.state == _transforms.ARRAY:
-            return own
-        tensor = torch.from_numpy(own)
-        if self.wrapped:
-            from torchvision import tv_tensors
+def value_of(row: Array, state: str, wrapped: bool, info: dict[Any, Any] | None, copy: bool) -> Any:
+    """Return a row as what the transforms before have made of a picture.
 
-            return tv_tensors.Image(tensor)
-        return tensor
+    Args:
+        row: of the engine's.
+        state: what it is, as _transforms names it.
+        wrapped: whether a tensor is of torchvision's Image class.
+        info: what a picture says beside its pixels.
+        copy: whether the row's memory is used again whoever holds a view of it.
+    """
+    if state == _transforms.PICTURE:
+        import PIL.Image
+
+        mode = "RGB" if row.ndim == 3 and row.shape[2] == 3 else "L"
+        image = PIL.Image.frombytes(mode, (row.shape[1], row.shape[0]), row.tobytes())
+        if info is not None:
+            image.info = info
+        return image
+    own = row if row.ndim == 3 else row[None]
+    if copy:
+        own = own.copy()
+    if state == _transforms.ARRAY:
+        return own
+    tensor = torch.from_numpy(own)
+    if wrapped:
+        from torchvision import tv_tensors
+
+        return tv_tensors.Image(tensor)
+    return tensor
 
 
 class _Beside:

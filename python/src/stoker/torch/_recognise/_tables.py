@@ -12,7 +12,7 @@ import torch
 import torch.utils.data
 
 from .._path import Row
-from ._library import Unknown, check_class, check_instance, check_module, is_function, only_seeds, qualified
+from ._library import Unknown, check_class, check_init, check_instance, check_module, is_function, qualified
 
 Array = npt.NDArray[Any]
 
@@ -29,6 +29,14 @@ _FORMATS = (None, "python", "numpy", "torch")
 def is_table(dataset: Any) -> bool:
     """Say whether this is a dataset of Hugging Face's."""
     return qualified(type(dataset)) == "datasets.arrow_dataset.Dataset"
+
+
+def image_columns(dataset: Any) -> list[str]:
+    """Return the columns that a dataset of Hugging Face's decodes images of."""
+    from datasets import Image  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    features = dataset._info.features or {}
+    return [name for name, feature in features.items() if isinstance(feature, Image) and feature.decode]
 
 
 class Column:
@@ -164,8 +172,7 @@ def _key(loader: Any) -> tuple[Any, ...]:
     if not is_function(loader.collate_fn, own, "default_collate"):
         raise Unknown("collate_fn is not torch's default_collate")
     check_module(own)
-    if loader.worker_init_fn is not None and loader.num_workers > 0 and not only_seeds(loader.worker_init_fn):
-        raise Unknown("worker_init_fn may change the dataset in the workers")
+    check_init(loader)
     dataset = loader.dataset
     check_class(type(dataset))
     check_instance(dataset)

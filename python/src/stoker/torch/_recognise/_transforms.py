@@ -94,6 +94,60 @@ def recognise(transform: Any, channels: int, *, split: bool = False, pictures: b
     return program
 
 
+def is_list(transform: Any) -> bool:
+    """Say whether something is a list of transforms, of a library's."""
+    return qualified(type(transform)) in _CONTAINERS
+
+
+class Unchanged:
+    """Says whether a transform still is what was recognised, quickly: also while an epoch runs."""
+
+    def __init__(self, transform: Any, program: Program) -> None:
+        self._inner: list[tuple[Any, str, list[Any]]] = []
+        parts: list[Any] = []
+        self._walk(transform, parts)
+        self._states = [(part, _state(part)) for part in parts[: len(parts) - len(program.rest)]]
+
+    def _walk(self, transform: Any, parts: list[Any]) -> None:
+        kind = type(transform)
+        name = qualified(kind)
+        if name in _CONTAINERS:
+            attribute = "transforms"
+        elif kind is torch.nn.Sequential:
+            attribute = "_modules"
+        else:
+            attribute = "" if name in _KNOWN else forwards_to(kind, "__call__") or ""
+        if attribute not in vars(transform):
+            parts.append(transform)
+            return
+        now = _inside(transform, attribute)
+        self._inner.append((transform, attribute, now))
+        for inner in now:
+            self._walk(inner, parts)
+
+    def __call__(self) -> bool:
+        """Compare."""
+        try:
+            for of, attribute, before in self._inner:
+                now = _inside(of, attribute)
+                if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
+                    return False
+            return all(_state(part) == before for part, before in self._states)
+        except (ValueError, RuntimeError):  # of arrays and tensors that are compared
+            return False
+
+
+def _inside(transform: Any, attribute: str) -> list[Any]:
+    found = vars(transform).get(attribute)
+    if isinstance(found, dict):
+        return list(found.values())
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _state(part: Any) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, list) else dict(v) if isinstance(v, dict) else v for k, v in vars(part).items()}
+
+
 def _flatten(transform: Any, parts: list[Any], depth: int) -> None:
     """List what is called one behind the other."""
     if depth > 8:

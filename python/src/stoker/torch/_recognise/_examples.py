@@ -1,0 +1,312 @@
+"""Datasets of Hugging Face with images: the program's functions run as they are, their transform is the engine's.
+
+What a function does with images cannot be read in it. But which transforms it has at hand can, and one of them is what
+it will give its images to, or not: the engine does that ahead, and the function, run on images whose pixels nobody has
+decoded yet, gets its result at the call, where it is the one that was expected (_pending). Any other use of an image
+decodes it. So a wrong guess costs time, and never changes a value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import os
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.utils.data
+
+from .._path import Row
+from . import _arrow_images, _datasets, _functions, _library, _memory, _pending, _plan, _samples, _tables, _transforms
+from ._library import Unknown
+
+Array = npt.NDArray[Any]
+
+# What transforms that are known are not, and need not be looked at.
+_NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType
+# So many images are enough to see whether the guess is right for half of them.
+_ENOUGH = 256
+# Functions that have done something else with their images, and what is said of them.
+_ELSEWHERE: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Found(_plan.Found):
+    """What of a loader was recognised."""
+
+    column: str = ""
+    transform: Any = None  # what the functions have at hand
+    function: Any = None  # that of set_transform, or the collate
+    held: tuple[Any, ...] = ()  # what must be the same objects later
+
+
+def find(loader: Any) -> Found:
+    """Recognise what a loader is made of, or raise Unknown."""
+    if loader.batch_sampler is None:
+        raise Unknown("it has no batch sampler")
+    _library.check_init(loader)
+    dataset = loader.dataset
+    column = _check(dataset)
+    own = dataset._format_kwargs.get("transform") if dataset._format_type == "custom" else None
+    functions = [f for f in (own, loader.collate_fn) if f is not None]
+    transform, program = _transform_of(functions)
+    if program.random and not all(_functions.draws_alone(f, lambda v: v is transform) for f in functions):
+        names = " or ".join(map(_plan.name_of, functions))
+        raise Unknown(
+            f"{_plan.name_of(transform)} draws random numbers, and {names} may set them: it names "
+            "more than transforms, plain values and functions that make tensors"
+        )
+    function = functions[0]
+    if (why := _refused(function)) is not None:
+        raise Unknown(why)
+    leaf = _datasets.Leaf(dataset, range(len(dataset)), str, lambda _: None)
+    data = _datasets.Data([leaf], None, ["Dataset of Hugging Face"])
+    if not len(data):
+        raise Unknown("it has no records")
+    held = (dataset, dataset._data, dataset._indices, own, loader.collate_fn, transform)
+    return Found(data, program, None, "program", column, transform, function, held)
+
+
+def _check(dataset: Any) -> str:
+    """Return the column of images, or raise Unknown."""
+    import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    _library.check_class(type(dataset))
+    _library.check_instance(dataset)
+    _library.check_module("datasets.arrow_dataset", "query_table", "format_table", "get_formatter")
+    _library.check_method(datasets.Image, "decode_example")
+    _datasets.check_pillow()
+    _datasets.check_pixel_limit()
+    _pending.check()
+    if dataset._format_type not in (None, "python", "custom"):
+        raise Unknown(f"a Dataset of Hugging Face with images and the format {dataset._format_type!r}")
+    columns = _tables.image_columns(dataset)
+    if len(columns) > 1:
+        raise Unknown(f"columns {columns[0]!r} and {columns[1]!r} both have images, which may be made alike")
+    feature = dataset._info.features[columns[0]]
+    if type(feature) is not datasets.Image:
+        raise Unknown(f"column {columns[0]!r} is a {type(feature).__name__}")
+    return columns[0]
+
+
+def _transform_of(functions: list[Any]) -> tuple[Any, _transforms.Program]:
+    """Return the transform that functions have at hand, and what the engine does of it, or raise Unknown."""
+    found: dict[int, tuple[Any, _transforms.Program]] = {}
+    why = ""
+    for value in (v for f in functions for v in _functions.named(f)):
+        if id(value) in found or not callable(value) or isinstance(value, _NO_TRANSFORMS):
+            continue
+        try:
+            program = _transforms.recognise(value, 3, split=True, pictures=True)
+        except Unknown as reason:
+            why = why or (str(reason) if _transforms.is_list(value) else "")
+            continue
+        if program.sized and program.wrapped is not None and program.ops:
+            found[id(value)] = value, program
+    names = " and ".join(map(_plan.name_of, functions))
+    if not found:
+        raise Unknown(f"{names} name no transform that the engine knows{': ' + why if why else ''}")
+    if len(found) > 1:
+        raise Unknown(f"{names} name {len(found)} transforms, of which nobody knows which one is called")
+    return next(iter(found.values()))
+
+
+def _refused(function: Any) -> str | None:
+    try:
+        return _ELSEWHERE.get(function)
+    except TypeError:
+        return None
+
+
+class Tally:
+    """How many images were given to functions, and for how many the engine's were wanted: of all processes."""
+
+    _SLOTS = 64
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        self._memory: _memory.Memory | None = _memory.Memory("stoker-tally")
+        os.ftruncate(self._memory.fd, 16 * self._SLOTS)
+        self._map(self._memory.path)
+
+    def _map(self, path: str) -> None:
+        self._path = path
+        with open(path, "r+b") as file:
+            mapping = mmap.mmap(file.fileno(), 16 * self._SLOTS)
+        self._counts = np.frombuffer(mapping, np.int64).reshape(self._SLOTS, 2)
+
+    def __getstate__(self) -> str:
+        return self._path
+
+    def __setstate__(self, path: str) -> None:
+        self._memory = None
+        self._map(path)
+
+    def add(self, given: int, answered: int) -> None:
+        """Count a batch."""
+        info = torch.utils.data.get_worker_info()
+        self._counts[0 if info is None else (info.id + 1) % self._SLOTS] += (given, answered)
+
+    def sums(self) -> tuple[int, int]:
+        """Return both numbers."""
+        given, answered = self._counts.sum(axis=0).tolist()
+        return int(given), int(answered)
+
+    def wrong(self) -> bool:
+        """Whether the functions do something else with most of their images."""
+        given, answered = self.sums()
+        return given >= _ENOUGH and 2 * answered < given
+
+
+@dataclass
+class Examples:
+    """Makes what a dataset of Hugging Face's gives out of the engine's batches, in whatever process."""
+
+    dataset: Any
+    column: str
+    transform: Any
+    rest: list[Any]
+    state: str
+    wrapped: bool
+    random: bool
+    tally: Tally
+    unchanged: _transforms.Unchanged = field(compare=False)
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Have images come without their pixels, and the transform answered."""
+        scope = _pending.Scope(self.transform, self._same, self.random)
+        self._scope, self._next, self._given = scope, 0, 0
+        self._rows: tuple[Array, list[int], bool] = np.empty(0), [], False
+        try:
+            with scope.open(self._decode):
+                yield
+        finally:
+            self.tally.add(self._given, scope.answers)
+            del self._rows
+
+    def make(
+        self,
+        batch: dict[str, Array],
+        indices: list[Any],
+        at: Callable[[int, Any], None],
+        anew: Callable[[Any], Any],
+        *,
+        copy: bool,
+    ) -> list[Any]:
+        """Return the examples of a batch; what the arguments are is said of ``Samples.make``."""
+        self._rows = batch["image"], batch["index"].tolist(), copy
+        self._next = 0
+        made: list[Any] = self.dataset.__getitems__(indices)
+        return made
+
+    def _same(self) -> bool:
+        return torch.get_default_dtype() is torch.float32 and self.unchanged()
+
+    def _decode(self, decode: Callable[..., Any], feature: Any, value: Any, *args: Any, **more: Any) -> Any:
+        """Stand in the place of ``datasets.Image.decode_example``."""
+        pixels, numbers, copy = self._rows
+        row = self._next
+        if feature is not self.dataset._info.features[self.column] or row >= len(numbers):
+            return decode(feature, value, *args, **more)
+        self._next += 1
+        if numbers[row] < 0 or type(value) is not dict:
+            return decode(feature, value, *args, **more)
+        source = value["path"] if value["bytes"] is None else value["bytes"]
+        self._given += 1
+        image = self._scope.image(_pending.Row(source, functools.partial(self._result, pixels[row], copy)))
+        if image is None:
+            return decode(feature, value, *args, **more)
+        if feature.mode and feature.mode != image.mode:
+            image = image.convert(feature.mode)
+        return image
+
+    def _result(self, row: Array, copy: bool, image: Any) -> Any:
+        """Return what the transform makes of an image; one that draws nothing may be asked again, for the same."""
+        value = _samples.value_of(row, self.state, self.wrapped, image._copy_info(), copy or not self.random)
+        for part in self.rest:
+            value = part(value)
+        return value
+
+
+class ExamplesPlan(_plan.EnginePlan):
+    """A loader of a dataset of Hugging Face's with images, most of whose work the engine does."""
+
+    found: Found
+
+    def __init__(self, loader: Any) -> None:
+        """Recognise the loader and start the engine, or raise Unknown."""
+        self._tally = Tally()
+        super().__init__(loader)
+
+    def _find(self, loader: Any) -> Found:
+        return find(loader)
+
+    def _hold(self) -> tuple[_memory.Memory, str, str]:
+        dataset = self.found.data.leaves[0].dataset
+        rows = None if dataset._indices is None else dataset._indices.column(0).to_numpy().astype(np.int64)
+        memory = _arrow_images.located(dataset._data.table.column(self.found.column), rows)
+        return memory, memory.path, "image"
+
+    def fits(self, loader: Any) -> bool:
+        """Say whether the loader is still what the plan was made for, and whether the functions do what was thought."""
+        if os.getpid() != self._pid:
+            return False
+        if self._tally.wrong():
+            given, answered = self._tally.sums()
+            with contextlib.suppress(TypeError):
+                _ELSEWHERE[self.found.function] = (
+                    f"{_plan.name_of(self.found.function)} gave {given - answered:,} of {given:,} images to something "
+                    f"else than {_plan.name_of(self.found.transform)}"
+                )
+            return False
+        try:
+            now = self._find(loader)
+        except Unknown:
+            return False
+        before = self.found
+        same = now.program.key() == before.program.key() and now.column == before.column
+        return same and all(a is b for a, b in zip(now.held, before.held, strict=True)) and self._adopt(now)
+
+    def numbers(self) -> Callable[[Any], Any]:
+        """Return what says which records a batch has: none once it is clear that they are made in vain."""
+        data, tally = self.found.data, self._tally
+        return lambda indices: None if tally.wrong() else data.numbers(indices)
+
+    @property
+    def samples(self) -> Examples:
+        """What makes examples of the engine's batches."""
+        found, program = self.found, self.found.program
+        unchanged = _transforms.Unchanged(found.transform, program)
+        return Examples(
+            self._dataset, found.column, found.transform, program.rest, program.state, bool(program.wrapped),
+            program.random, self._tally, unchanged,
+        )  # fmt: skip
+
+    def explain(self) -> Sequence[Row]:
+        """Say what runs where."""
+        found, program = self.found, self.found.program
+        python = f"{self.workers} workers" if self.workers else "this process"
+        function = _plan.name_of(found.function)
+        rows = [
+            Row("dataset", "engine", f"{found.data.names[0]}: {len(found.data):,} records, images of {found.column!r}"),
+            Row("order", "this process", "the sampler decides, as with torch"),
+            Row("transform", "engine", ", ".join(program.names)),
+        ]
+        if program.rest:
+            rows.append(Row("transform", python, self._split_why()))
+        called = _plan.name_of(found.transform)
+        what = f"{function} runs as it is; where it calls {called}, it gets what the engine has made"
+        rows += [Row("function", python, what), Row("collate", python, _plan.name_of(found.held[4]))]
+        given, answered = self._tally.sums()
+        if answered < given:
+            why = f"{given - answered:,} of {given:,} images, which are no JPEGs, or go to something else"
+            rows.append(Row("other images", python, why))
+        return rows + self._bad()
