@@ -18,8 +18,8 @@ import (
 // looks are those of all formats, and are made at once.
 type glance struct {
 	store.Store
-	// bucket says that a listing has all names that there are.
-	bucket bool
+	// web says that it is of a web server, of which lists of folders are asked one by one.
+	web bool
 
 	lists asked[glanceList, *glanced]
 	stats asked[string, store.Entry]
@@ -49,6 +49,9 @@ type glanced struct {
 // headBytes is how much of an object is kept.
 const headBytes = 64 << 10
 
+// aheadOnWeb is how many folders of a web server are listed at once.
+const aheadOnWeb = 8
+
 // glanceAt is st with what was seen kept, where a look costs something. The first looks
 // end with ctx.
 func glanceAt(ctx context.Context, st store.Store) store.Store {
@@ -56,7 +59,7 @@ func glanceAt(ctx context.Context, st store.Store) store.Store {
 	if !stores.IsURL(place) {
 		return st
 	}
-	g := &glance{Store: st, bucket: !stores.IsWeb(place)}
+	g := &glance{Store: st, web: stores.IsWeb(place)}
 	if likelyFolder(place) {
 		ctx, cancel := context.WithCancel(ctx)
 		listed := make(chan struct{})
@@ -114,7 +117,8 @@ func (g *glance) listed(name string) (e store.Entry, known bool, err error) {
 			return e, e.Dir || e.Version != "", nil
 		}
 	}
-	if !g.bucket || !l.whole { // of a page nobody knows that it shows all there is
+	all, ok := store.As[store.Complete](g.Store)
+	if !ok || !l.whole || !all.Complete() || g.web && strings.HasPrefix(name, ".") {
 		return e, false, nil
 	}
 	return e, true, &store.Error{Op: "look at", Path: g.Path(name), Err: store.ErrNotExist}
@@ -167,6 +171,9 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 		enough := errors.New("enough")
 		l := &glanced{whole: true}
 		opt := &store.ListOptions{Shallow: key.shallow, Hidden: key.hidden, Names: true, Threads: 1, Folder: early || g.isFolder(key.dir)}
+		if g.web {
+			opt.Threads = aheadOnWeb
+		}
 		if key.dir == "" && key.shallow {
 			opt.Guess = pack.ManifestName
 		}

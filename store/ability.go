@@ -80,6 +80,13 @@ type Warmer interface {
 	Warm(n int)
 }
 
+// Complete is a Store that can say whether its lists show all there is.
+type Complete interface {
+	// Complete says that what a list does not show is not there. Of a web server that is
+	// known once it has shown one, and not of names that begin with a dot.
+	Complete() bool
+}
+
 // Manners is what a server can do.
 type Manners struct {
 	// Ranges: it reads parts of objects. IfMatch: it reads of no other version than the

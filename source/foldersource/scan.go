@@ -156,29 +156,24 @@ func (l *Listing) Fingerprint() string {
 // the files sorted by name. Hidden files and folders are skipped. A folder
 // without class folders is flat: its own files, without labels.
 func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error) {
-	top, err := st.Stat(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	if !top.Dir {
-		return nil, fmt.Errorf("%s is not a folder", st)
-	}
+	// Over a network each question is a way there and back: they are asked at once.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var classes []string
-	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Keep: none}, func(e store.Entry) error {
-		if e.Dir {
-			classes = append(classes, e.Name)
+	top := make(chan error, 1)
+	go func() {
+		var err error
+		if classes, err = classesOf(ctx, st); err != nil {
+			cancel() // nobody needs the rest
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(classes)
+		top <- err
+	}()
 	l := &Listing{Store: st}
 	dirs := map[string]*scannedDir{}
 	var sorted []*scannedDir
 	var above, below names
-	err = st.List(ctx, "", &store.ListOptions{
+	err := st.List(ctx, "", &store.ListOptions{
+		Folder:  true,
 		Threads: opt.Threads,
 		Shallow: opt.Only != "",
 		Keep: func(name string) bool {
@@ -211,6 +206,9 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 		d.add(name, &e)
 		return nil
 	})
+	if terr := <-top; terr != nil {
+		return nil, terr
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -246,6 +244,29 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 		}
 	}
 	return l, l.check()
+}
+
+// classesOf lists the folders that lie directly in a folder, sorted.
+func classesOf(ctx context.Context, st store.Store) (classes []string, err error) {
+	looked := make(chan error, 1)
+	go func() {
+		e, err := st.Stat(ctx, "")
+		if err == nil && !e.Dir {
+			err = fmt.Errorf("%s is not a folder", st)
+		}
+		looked <- err
+	}()
+	err = st.List(ctx, "", &store.ListOptions{Folder: true, Shallow: true, Keep: none}, func(e store.Entry) error {
+		if e.Dir {
+			classes = append(classes, e.Name)
+		}
+		return nil
+	})
+	if serr := <-looked; serr != nil {
+		return nil, serr
+	}
+	slices.Sort(classes)
+	return classes, err
 }
 
 func none(string) bool { return false }

@@ -17,6 +17,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
@@ -80,23 +81,36 @@ func isIndex(ctx context.Context, st store.Store, name string) bool {
 // maxSplits bounds the folders that are looked into.
 const maxSplits = 64
 
-// splitsOf lists the folders with an index.
+// splitsOf lists the folders with an index. They are looked into at once: over a network
+// each look is a way there and back.
 func splitsOf(ctx context.Context, st store.Store) (splits []string, err error) {
-	n := 0
+	var folders []string
 	enough := errors.New("enough")
+	n := 0
 	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Names: true, Threads: 1}, func(e store.Entry) error {
 		if n++; n > maxSplits {
 			return enough
 		}
-		if e.Dir && isIndex(ctx, st, path.Join(e.Name, IndexName)) {
-			splits = append(splits, path.Base(e.Name))
+		if e.Dir {
+			folders = append(folders, e.Name)
 		}
 		return nil
 	})
-	if err == enough {
-		err = nil
+	if err != nil && err != enough {
+		return nil, err
 	}
-	return splits, err
+	has := make([]bool, len(folders))
+	var wg sync.WaitGroup
+	for i, name := range folders {
+		wg.Go(func() { has[i] = isIndex(ctx, st, path.Join(name, IndexName)) })
+	}
+	wg.Wait()
+	for i, name := range folders {
+		if has[i] {
+			splits = append(splits, path.Base(name))
+		}
+	}
+	return splits, nil
 }
 
 // Open reads the index and looks at the samples of all shards.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,8 +53,18 @@ const (
 
 // Is says whether a folder is a Zarr array or group.
 func Is(ctx context.Context, st store.Store) bool {
-	for _, name := range []string{thirdName, groupName, arrayName, allName} {
-		if e, err := st.Stat(ctx, name); err == nil && !e.Dir {
+	names := []string{thirdName, groupName, arrayName, allName}
+	there := make([]bool, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names { // at once: over a network each is a way there and back
+		wg.Go(func() {
+			e, err := st.Stat(ctx, name)
+			there[i] = err == nil && !e.Dir
+		})
+	}
+	wg.Wait()
+	for i, name := range names {
+		if there[i] {
 			return name != thirdName || isThird(ctx, st)
 		}
 	}

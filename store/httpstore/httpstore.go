@@ -47,8 +47,13 @@ type Store struct {
 	root  url.URL // with user and query, which are secret
 	shown string  // without
 	shut  bool    // there is nothing in it
-	// folder says that the root was seen to be a folder.
-	folder *atomic.Bool
+	seen  *seen
+}
+
+// seen is what was seen of a store so far.
+type seen struct {
+	// folder: the root is one. json: its lists are nginx's in JSON, which show all there is.
+	folder, json atomic.Bool
 }
 
 var (
@@ -57,6 +62,7 @@ var (
 	_ store.Neighbour   = (*Store)(nil)
 	_ store.Examiner    = (*Store)(nil)
 	_ store.Warmer      = (*Store)(nil)
+	_ store.Complete    = (*Store)(nil)
 )
 
 // New returns the store of a URL of the scheme http or https. What is behind a
@@ -66,7 +72,7 @@ func New(rawURL string, opt *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %s: it is no URL", ranged.Public(rawURL))
 	}
-	s := &Store{root: *u, folder: new(atomic.Bool)}
+	s := &Store{root: *u, seen: &seen{}}
 	if opt != nil {
 		s.opt = *opt
 	}
@@ -104,6 +110,9 @@ func (s *Store) Path(name string) string {
 // Close does nothing: connections belong to the process.
 func (s *Store) Close() error { return nil }
 
+// Complete implements store.Complete.
+func (s *Store) Complete() bool { return s.seen.json.Load() }
+
 // Warm implements store.Warmer.
 func (s *Store) Warm(n int) { s.c.Warm(n) }
 
@@ -114,7 +123,7 @@ func (s *Store) Identity() (name string, fixed bool) { return s.shown, true }
 // not choose whom we ask.
 func (s *Store) At(place string) store.Store {
 	to := *s
-	to.folder = new(atomic.Bool)
+	to.seen = &seen{}
 	rest, ok := strings.CutPrefix(place, s.root.Scheme+"://"+s.root.Host)
 	if !ok || rest != "" && rest[0] != '/' {
 		to.shut = true
@@ -183,7 +192,7 @@ func (s *Store) look(ctx context.Context, op, name string) (store.Entry, ranged.
 	// that ends in one; it need not show a list of it.
 	if isFolder(info.URL) && (err == nil || errors.Is(err, store.ErrPermission) || s.noList(err)) {
 		if name == "" {
-			s.folder.Store(true)
+			s.seen.folder.Store(true)
 		}
 		return store.Entry{Name: name, Dir: true}, info, nil
 	}

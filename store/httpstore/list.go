@@ -57,7 +57,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	if opt != nil {
 		l.opt = *opt
 	}
-	if dir == "" && !l.opt.Folder && !s.folder.Load() && !strings.HasSuffix(s.root.Path, "/") && s.root.Path != "" {
+	if dir == "" && !l.opt.Folder && !s.seen.folder.Load() && !strings.HasSuffix(s.root.Path, "/") && s.root.Path != "" {
 		e, err := s.Stat(ctx, "")
 		if err != nil {
 			return err
@@ -267,19 +267,27 @@ func (s *Store) page(ctx context.Context, dir string) ([]item, error) {
 	case err != nil:
 		return nil, failed(store.Cause(err))
 	}
-	items, ok := parseList(body, info.Header.Get("Content-Type"), u)
+	kind := info.Header.Get("Content-Type")
+	items, ok := parseList(body, kind, u)
 	if !ok {
 		return nil, failed(errNoList)
 	}
+	s.seen.json.Store(isJSON(kind))
 	return items, nil
+}
+
+func isJSON(kind string) bool {
+	kind, _, _ = strings.Cut(kind, ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
 }
 
 // parseList reads a list, false where it is none. at is the URL of the folder.
 func parseList(body []byte, kind string, at *url.URL) ([]item, bool) {
+	if isJSON(kind) {
+		return parseJSON(body)
+	}
 	kind, _, _ = strings.Cut(kind, ";")
 	switch strings.TrimSpace(strings.ToLower(kind)) {
-	case "application/json":
-		return parseJSON(body)
 	case "text/html", "application/xhtml+xml":
 		return parseHTML(body, at)
 	}

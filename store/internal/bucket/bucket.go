@@ -116,6 +116,7 @@ var (
 	_ store.Neighbour   = (*Store)(nil)
 	_ store.Examiner    = (*Store)(nil)
 	_ store.Warmer      = (*Store)(nil)
+	_ store.Complete    = (*Store)(nil)
 )
 
 // maxListed bounds the objects of a listing: a server that never ends one is not
@@ -345,6 +346,9 @@ func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, err
 	}
 	return &object{s: s, name: e.Name, i: s.info(e)}, nil
 }
+
+// Complete implements store.Complete.
+func (s *Store) Complete() bool { return true }
 
 // Warm implements store.Warmer.
 func (s *Store) Warm(n int) {

@@ -172,14 +172,6 @@ func (d *dialer) dialTLS(ctx context.Context, network, addr string, conf *tls.Co
 
 // dial returns a new connection.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := d.any(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return gathering(c), nil
-}
-
-func (d *dialer) any(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || net.ParseIP(host) != nil {
 		return d.net.DialContext(ctx, network, addr)
