@@ -10,6 +10,7 @@ import (
 	"github.com/stokerdata/stoker/source/arrowsource"
 	"github.com/stokerdata/stoker/source/betonsource"
 	"github.com/stokerdata/stoker/source/cifarsource"
+	"github.com/stokerdata/stoker/source/clips"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/filesource"
 	"github.com/stokerdata/stoker/source/flowsource"
@@ -59,6 +60,8 @@ type format struct {
 	splits bool
 	// columns: which ones of a table, such as train.csv?image:image=path.
 	columns bool
+	// clips: columns may have the paths of videos, whose frames become a field.
+	clips bool
 	// tokens: ?window=N and other options of files of tokens.
 	tokens bool
 	// params: the names of others, such as ?images=FOLDER.
@@ -142,9 +145,9 @@ func formats() []format {
 		withSplits("cifar", look.has(cifarsource.Is, nil), cifarsource.Open),
 		withSplits("stl10", look.has(oneIs(stlsource.IsName), nil), stlsource.Open),
 		withSplits("mat", look.has(oneIs(matsource.IsName), matsource.IsFile), matsource.Open),
-		{name: "parquet", match: isParquet, open: openParquet, columns: true, patterns: true, parts: true},
+		{name: "parquet", match: isParquet, open: openParquet, columns: true, clips: true, patterns: true, parts: true},
 		hdf5(),
-		{name: "arrow", match: isArrow, open: openArrow, columns: true, patterns: true},
+		{name: "arrow", match: isArrow, open: openArrow, columns: true, clips: true, patterns: true},
 	}, volumes(), []format{
 		clouds(pointsource.PLY, nil),
 		clouds(pointsource.KITTI, []string{"numbers"}),
@@ -188,8 +191,10 @@ func openParquet(ctx context.Context, rawURL string, st store.Store, opt *Option
 	if err != nil {
 		return nil, err
 	}
-	return parquetsource.Open(ctx, rawURL, st, &parquetsource.Options{
-		Columns: opt.columns, Names: opt.shards, Split: opt.Split, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
+	return withClips(ctx, opt, clips.Options{Files: files, Folder: folder, Outside: outside(st)}, func(columns []tablesource.Column) (driver.Source, error) {
+		return parquetsource.Open(ctx, rawURL, st, &parquetsource.Options{
+			Columns: columns, Names: opt.shards, Split: opt.Split, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
+		})
 	})
 }
 
@@ -233,8 +238,10 @@ func openArrow(ctx context.Context, rawURL string, st store.Store, opt *Options)
 	if err != nil {
 		return nil, err
 	}
-	return arrowsource.Open(ctx, rawURL, st, &arrowsource.Options{
-		Columns: opt.columns, Names: opt.shards, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
+	return withClips(ctx, opt, clips.Options{Files: files, Folder: folder, Outside: outside(st)}, func(columns []tablesource.Column) (driver.Source, error) {
+		return arrowsource.Open(ctx, rawURL, st, &arrowsource.Options{
+			Columns: columns, Names: opt.shards, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
+		})
 	})
 }
 
@@ -297,12 +304,15 @@ func table(name string) format {
 		}
 		return allFiles(ctx, st, is)
 	}
-	return format{name: name, match: match, columns: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-		to := &tablesource.Options{Columns: opt.columns, Threads: opt.Threads, Outside: outside(st)}
+	return format{name: name, match: match, columns: true, clips: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+		to := &tablesource.Options{Threads: opt.Threads, Outside: outside(st)}
 		var err error
 		if to.Files, to.Folder, err = around(ctx, st); err != nil {
 			return nil, err
 		}
-		return tablesource.Open(ctx, rawURL, name, st, to)
+		return withClips(ctx, opt, clips.Options{Files: to.Files, Folder: to.Folder, Outside: to.Outside}, func(columns []tablesource.Column) (driver.Source, error) {
+			to.Columns = columns
+			return tablesource.Open(ctx, rawURL, name, st, to)
+		})
 	}}
 }

@@ -123,6 +123,9 @@ func Open(ctx context.Context, rawURL string, opt *Options) (driver.Source, erro
 	if loc.format.columns && len(views) > 0 {
 		loc.kinds(&views[0])
 	}
+	if err := loc.noClips(stores.Public(base)); err != nil {
+		return nil, err
+	}
 	src, err := loc.format.open(ctx, stores.Public(base), loc.store, &loc.opt)
 	if err == nil && opt.Cache != nil && loc.format.cached && !slices.ContainsFunc(views, func(v view.Spec) bool { return len(v.Kinds) > 0 }) {
 		src = cachedsource.Open(src, *opt.Cache)

@@ -2,13 +2,16 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/clips"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/store"
 )
@@ -29,6 +32,39 @@ func videos() format {
 		}) && some
 	}
 	return format{name: "video", match: match, open: openVideos, params: videosource.Params}
+}
+
+// withClips opens a table and makes clips of its columns with paths of videos: those that
+// opt.columns says, and those that look like it.
+func withClips(ctx context.Context, opt *Options, of clips.Options, open func([]tablesource.Column) (driver.Source, error)) (driver.Source, error) {
+	rest, wanted, err := clips.Cut(opt.columns)
+	if err != nil {
+		return nil, err
+	}
+	src, err := open(rest)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := src.(interface{ VideoPaths() []string }); ok {
+		for _, name := range t.VideoPaths() {
+			wanted = append(wanted, clips.Clip{Name: name, Column: name})
+		}
+	}
+	if len(wanted) == 0 {
+		return src, nil
+	}
+	of.Threads = opt.Threads
+	return clips.Open(ctx, src, wanted, &of)
+}
+
+// noClips refuses clips of columns of what is no table.
+func (loc *location) noClips(rawURL string) error {
+	for _, c := range loc.opt.columns {
+		if c.Kind == driver.KindFrames && !loc.format.clips {
+			return fmt.Errorf("cannot open %s: field %q: clips are made of columns with the paths of videos, of CSV, TSV, JSON lines, Parquet and Arrow; this is a %s", rawURL, c.Name, loc.format.name)
+		}
+	}
+	return nil
 }
 
 func openVideos(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/cachedsource"
+	"github.com/stokerdata/stoker/source/clips"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/source/view"
@@ -77,13 +78,18 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	if ofVideos {
 		p.f("  %s\n", videosource.Describe(videos.Videos()))
 	}
+	if c, ok := src.(clips.Describer); ok {
+		for _, line := range c.DescribeClips() {
+			p.f("  %s\n", clean(line))
+		}
+	}
 	if isView {
 		viewText(p, seen)
 	}
 	left(p, src)
 	hint := "stoker pack makes it faster where values are decoded, and checks them once"
 	switch {
-	case ofVideos && slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
+	case ofVideos && info.Format == "video" && slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
 		hint = "?as=images&fps=2 makes single frames records, which stoker pack takes"
 	case slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
 		hint = "videos stay in their files"

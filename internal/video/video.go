@@ -305,5 +305,11 @@ func (x *Index) Pieces(pieces []Piece, s Span) []Piece {
 	return pieces
 }
 
+// Held is how many bytes of memory it takes.
+func (x *Index) Held() int64 {
+	const frame = 24 // bytes of a Frame
+	return frame*int64(len(x.Frames)) + 4*int64(len(x.Shown)+len(x.keys)) + 8*int64(len(x.before)) + int64(len(x.Config))
+}
+
 // Keys is how many key frames there are.
 func (x *Index) Keys() int { return len(x.keys) }

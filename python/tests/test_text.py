@@ -299,6 +299,7 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
         f["X/data"], f["X/indices"], f["X/indptr"] = np.zeros(600), np.arange(600), np.arange(301) * 2
         f["obs/cell_type/codes"] = np.arange(300) % 10
     (tmp_path / "train.csv").write_text("x,name\n" + "1.5,a\n" * 20)
+    (tmp_path / "clips.csv").write_text("video,t0,t1,class\n" + "videos/a/0.avi,0.2,1.0,dog\n" * 20)
     (tmp_path / "people.csv").write_text("age,hours,city,income\n" + "31,40,Oslo,high\n,35,Bern,low\n" * 20)
     picture = next(photos.rglob("*.jpg")).read_bytes()
     (tmp_path / "a.jpg").write_bytes(picture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -320,3 +323,150 @@ def test_inspect(tmp_path: Path, binary: str) -> None:
         [binary, "inspect", f"{tmp_path}?frames=8"], capture_output=True, text=True, check=True
     ).stdout
     assert "video, 3 records in 1 file" in out and "h264" in out and "96 x 64" in out
+
+
+def listed(folder: Path, form: str, rows: list[dict[str, Any]]) -> str:
+    """Write a table of videos in some form, and return its URL without columns."""
+    path = folder / f"list.{form}"
+    if form == "csv":
+        names = list(rows[0])
+        text = [",".join("" if r[n] is None else str(r[n]) for n in names) for r in rows]
+        path.write_text("\n".join([",".join(names), *text]) + "\n")
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps({k: v for k, v in r.items() if v is not None}) + "\n" for r in rows))
+    else:
+        table = pa.Table.from_pylist(rows)
+        if form == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as out:
+                out.write_table(table)
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "arrow"])
+def test_clips_of_a_list(make: Make, tmp_path: Path, binary: str, form: str) -> None:
+    """A column of paths is clips of the parts that other columns say, beside PyAV's frames; packed, too."""
+    for i in range(3):
+        write(tmp_path / f"v/{i}.mp4", n=40 + 5 * i, seed=i, g="10", bf="2")  # 25 a second
+    every = [frames(tmp_path / f"v/{i}.mp4") for i in range(3)]
+    rows = [
+        {
+            "video": f"v/{i % 3}.mp4", "t0": [0.4, None, 0.8][i % 3], "t1": [1.2, 1.0, None][i % 3],
+            "cls": "ab"[i % 2], "text": f"row {i}",
+        }
+        for i in range(9)
+    ]  # fmt: skip
+    url = listed(tmp_path, form, rows)
+    said = "label:label=cls&text" if form in ("csv", "jsonl") else "text"
+    url += f"?clip:frames=video&clip.frames=4&clip.stride=3&clip.from=t0&clip.to=t1&{said}"
+
+    def want(i: int) -> np.ndarray:
+        first, end = [(10, 30), (0, 25), (20, 50)][i % 3]
+        return every[i % 3][[min(first + 3 * k, end - 1) for k in range(4)]]
+
+    def check(loader: stoker.Loader) -> None:
+        seen = 0
+        for batch in loader:
+            for row, i in enumerate(batch.index.tolist()):
+                assert np.array_equal(batch.clip[row], want(i)), i
+                assert batch.text[row] == f"row {i}"
+                seen += 1
+        assert seen == 9
+
+    check(make(url, batch_size=4, shuffle=True, drop_last=False))
+    shown = subprocess.run([binary, "inspect", url], check=True, capture_output=True, text=True).stdout
+    assert "4 frames, each 3th, of the videos in" in shown and "h264 in mp4" in shown
+    env = _binary.environment()
+    subprocess.run([binary, "pack", url, str(tmp_path / "out")], check=True, capture_output=True, env=env)
+    subprocess.run([binary, "verify", str(tmp_path / "out"), "--decode"], check=True, capture_output=True, env=env)
+    check(make(tmp_path / "out", batch_size=4, shuffle=True, drop_last=False))
+    # Anywhere in the part, somewhere else in each epoch, the same for all ranks.
+    ranks = [make(f"{url}&clip.start=random", 1, seed=3, rank=r, world_size=2) for r in range(2)]
+    seen = set()
+    for _ in range(8):
+        for loader in ranks:
+            for batch in loader:
+                for i, clip in zip(batch.index.tolist(), batch.clip, strict=True):
+                    first, end = [(10, 30), (0, 25), (20, 50)][i % 3]
+                    of = every[i % 3]
+                    (at,) = (s for s in range(first, end - 9) if np.array_equal(of[s : s + 10 : 3], clip))
+                    seen.add((i, at - first))
+    assert len(seen) > 30
+
+
+def test_clips_of_a_list_by_themselves(make: Make, tmp_path: Path, binary: str) -> None:
+    """A column with paths of videos is seen as such; what is wrong with a row is said of that row."""
+    write(tmp_path / "a.mp4", n=20)
+    (tmp_path / "list.csv").write_text("file,label\na.mp4,0\nmissing.mp4,1\na.mp4,2\n")
+    loader = make(tmp_path / "list.csv", batch_size=1, on_error="skip")
+    with pytest.warns(stoker.SkippedRecords):
+        assert {b.file.shape for b in loader} == {(1, 16, 64, 96, 3)}
+    with pytest.raises(stoker.StokerError, match=r'list\.csv, row 1 .*column "file": .*missing\.mp4'):
+        list(make(tmp_path / "list.csv", batch_size=3))
+    options = ["--field", "clip:frames=file", "--field", "clip.frames=2", "--field", "label"]
+    done = subprocess.run(
+        [binary, "pack", str(tmp_path / "list.csv"), str(tmp_path / "out"), *options],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 3 and "missing.mp4" in done.stdout + done.stderr
+    assert next(iter(make(tmp_path / "out", 2))).clip.shape == (2, 2, 64, 96, 3)
+
+
+def test_verify_names_damaged_clips(tmp_path: Path, binary: str) -> None:
+    """Clips whose packets were damaged before they were packed are named by record, and bounded memory is enough."""
+    for i in range(3):
+        write(tmp_path / f"v/{i}.mp4", n=24, seed=i, g="24", bf="0", container={"movflags": "faststart"})
+        write(tmp_path / f"m/{i}.avi", n=24, seed=i, codec="mjpeg", pixels="yuvj420p")
+    env = _binary.environment()
+    for folder, name in (("v", "1.mp4"), ("m", "1.avi")):
+        path = tmp_path / folder / name
+        broken = bytearray(path.read_bytes())
+        with av.open(path) as file:
+            packets = [p for p in file.demux(video=0) if p.size]
+        # In the second clip: some bytes of a frame, or the tables of a JPEG.
+        at = broken.index(bytes(packets[12])) + (packets[12].size // 2 if folder == "v" else 2)
+        broken[at : at + 40] = b"\xff\xd9" * 20
+        path.write_bytes(bytes(broken))
+        out = tmp_path / f"{folder}-pack"
+        subprocess.run(
+            [binary, "pack", f"{tmp_path / folder}?frames=8", str(out), "--images", "keep"],
+            check=True, capture_output=True, env=env,
+        )  # fmt: skip
+        said = subprocess.run(
+            [binary, "verify", str(out), "--decode", "--memory", "64MiB", "--json"],
+            check=False, capture_output=True, text=True, env=env,
+        )  # fmt: skip
+        assert said.returncode == 4, said.stderr
+        problems = json.loads(said.stdout)["problems"]
+        assert problems and all(p["first_record"] in ((4, 5) if folder == "v" else (4,)) for p in problems), problems
+        assert any(p["first_record"] == 4 and "the frames cannot be decoded" in p["reason"] for p in problems)
+        assert subprocess.run([binary, "verify", str(out)], check=False, capture_output=True).returncode == 0
+    # Without the library it cannot be said, and no clip is called damaged.
+    (tmp_path / "empty").mkdir()
+    said = subprocess.run(
+        [binary, "verify", str(tmp_path / "v-pack"), "--decode"],
+        check=False, capture_output=True, text=True, env={**env, "STOKER_FFMPEG": str(tmp_path / "empty")},
+    )  # fmt: skip
+    assert said.returncode == 1 and "clips cannot be decoded here" in said.stderr
+
+
+@pytest.mark.parametrize(("codec", "more"), [(c, o) for _, c, o, _ in CASES])
+def test_verify_takes_what_is_whole(tmp_path: Path, binary: str, codec: str, more: dict[str, str]) -> None:
+    """Clips that begin anywhere, of all codecs and kinds of groups, are no damage."""
+    if not has(codec):
+        pytest.skip(f"PyAV has no {codec}")
+    path = tmp_path / "v" / ("x.webm" if "vpx" in codec else "x.mp4")
+    write(path, n=26, codec=codec, **more)
+    env = _binary.environment()
+    subprocess.run(
+        [binary, "pack", f"{path}?frames=3&stride=2&step=5", str(tmp_path / "p")],
+        check=True,
+        capture_output=True,
+        env=env,
+    )
+    done = subprocess.run(
+        [binary, "verify", str(tmp_path / "p"), "--decode"], check=False, capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every image and clip decodes" in done.stdout

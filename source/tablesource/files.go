@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 	"github.com/stokerdata/stoker/store"
@@ -45,11 +47,13 @@ func (s *source) name(table int, p string, far bool) (name string, outside bool)
 
 // lead says of which kind the files are that the values of a column lead to, ""
 // when they lead to none: when there is one among the first of them that has the
-// extension of images or sounds.
+// extension of images, sounds or videos.
 func (s *source) lead(ctx context.Context, field string, c *column) (driver.Kind, error) {
 	for _, p := range c.example {
 		kind := filelist.KindOf(field, p)
-		if kind != driver.KindImage && kind != driver.KindMask && kind != driver.KindAudio {
+		if slices.Contains(video.Extensions, strings.ToLower(path.Ext(p))) {
+			kind = driver.KindFrames
+		} else if kind != driver.KindImage && kind != driver.KindMask && kind != driver.KindAudio {
 			continue
 		}
 		name, far := s.name(int(c.examples>>40), p, false)
@@ -60,6 +64,15 @@ func (s *source) lead(ctx context.Context, field string, c *column) (driver.Kind
 		}
 	}
 	return "", nil
+}
+
+// VideoPaths are the fields of text that lead to videos: what package clips makes clips of.
+func (s *source) VideoPaths() []string { return s.videos }
+
+// FolderOf is the folder of the table that a record is a row of, below Options.Files.
+func (s *source) FolderOf(id int64) string {
+	table, _, _ := s.place(id)
+	return s.dir(table)
 }
 
 // found is what a path leads to.

@@ -22,10 +22,11 @@ type Column struct {
 // Rest is the name of a Column that stands for all others.
 const Rest = "*"
 
-// kinds are those that a column can be made to have.
+// kinds are those that a column can be made to have; clips of frames are made of it by
+// package clips.
 var kinds = []driver.Kind{
 	driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindBytes, driver.KindLabel, driver.KindMultiLabel, driver.KindInt,
-	driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindArray, driver.KindRagged, driver.KindTokens,
+	driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindFrames,
 }
 
 // isFile says whether values of a kind are files, whose paths a column has.

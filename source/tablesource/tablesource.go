@@ -96,6 +96,7 @@ type source struct {
 	files   []*files // by field, nil for those that lie in the row
 	ordinal []int64  // by field, of those with files
 	inRow   []bool   // by field
+	videos  []string // fields with the paths of videos
 	spare   sync.Pool
 
 	held   [][]byte // by table, what it decompresses to; nil for those that are not compressed
@@ -256,7 +257,11 @@ func (s *source) schema(ctx context.Context, seen *inference) error {
 				if err != nil {
 					return err
 				}
-				if kind != "" {
+				switch kind {
+				case "":
+				case driver.KindFrames: // and stays text here
+					s.videos = append(s.videos, want.Name)
+				default:
 					f = driver.Field{Kind: kind}
 				}
 			}

@@ -314,12 +314,17 @@ func (s *source) at(epoch, id int64) (file int, start int64) {
 	if hi == lo {
 		return file, lo
 	}
+	return file, lo + Draw(s.seed, epoch, id, hi-lo+1)
+}
+
+// Draw is a number from 0 to n-1 for a record in an epoch, where its clip begins.
+func Draw(seed uint64, epoch, id, n int64) int64 {
 	var b [24]byte
-	binary.LittleEndian.PutUint64(b[:], s.seed)
+	binary.LittleEndian.PutUint64(b[:], seed)
 	binary.LittleEndian.PutUint64(b[8:], uint64(epoch))
 	binary.LittleEndian.PutUint64(b[16:], uint64(id))
-	drawn, _ := bits.Mul64(xxh3.Hash(b[:]), uint64(hi-lo+1))
-	return file, lo + int64(drawn)
+	drawn, _ := bits.Mul64(xxh3.Hash(b[:]), uint64(n))
+	return int64(drawn)
 }
 
 // split is the epoch and the number that the number of a record stands for.

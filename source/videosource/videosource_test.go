@@ -1,21 +1,15 @@
 package videosource
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"image"
-	"image/color"
-	"image/jpeg"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"encoding/binary"
-
-	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/internal/video/videotest"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/source/view"
@@ -23,81 +17,12 @@ import (
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
-// chunk is a RIFF chunk.
-func chunk(kind string, parts ...[]byte) []byte {
-	body := slices.Concat(parts...)
-	b := binary.LittleEndian.AppendUint32([]byte(kind), uint32(len(body)))
-	b = append(b, body...)
-	if len(body)%2 == 1 {
-		b = append(b, 0)
-	}
-	return b
-}
-
-// avi is a file of MJPEG: 10 frames a second.
-func avi(w, h int, frames ...[]byte) []byte {
-	strh, strf := make([]byte, 56), make([]byte, 40)
-	copy(strh, "vidsMJPG")
-	binary.LittleEndian.PutUint32(strh[20:], 1)
-	binary.LittleEndian.PutUint32(strh[24:], 10)
-	binary.LittleEndian.PutUint32(strf[4:], uint32(w))
-	binary.LittleEndian.PutUint32(strf[8:], uint32(h))
-	copy(strf[16:], "MJPG")
-	var movi, idx []byte
-	for _, f := range frames {
-		e := make([]byte, 16)
-		copy(e, "00dc")
-		binary.LittleEndian.PutUint32(e[8:], uint32(4+len(movi)))
-		binary.LittleEndian.PutUint32(e[12:], uint32(len(f)))
-		idx = append(idx, e...)
-		movi = append(movi, chunk("00dc", f)...)
-	}
-	list := func(kind string, parts ...[]byte) []byte {
-		return chunk("LIST", append([][]byte{[]byte(kind)}, parts...)...)
-	}
-	return chunk("RIFF", []byte("AVI "), list("hdrl", chunk("avih", make([]byte, 56)), list("strl", chunk("strh", strh), chunk("strf", strf))),
-		list("movi", movi), chunk("idx1", idx))
-}
-
-// picture is a JPEG of one gray.
-func picture(gray int) []byte {
-	m := image.NewGray(image.Rect(0, 0, 16, 8))
-	for i := range m.Pix {
-		m.Pix[i] = color.Gray{Y: uint8(gray)}.Y
-	}
-	var b bytes.Buffer
-	if err := jpeg.Encode(&b, m, nil); err != nil {
-		panic(err)
-	}
-	return b.Bytes()
-}
-
-// folder has n videos of 10 to 15 frames in class folders a and b.
-func folder(t testing.TB, n int) string {
-	t.Helper()
-	dir := t.TempDir()
-	for i := range n {
-		var frames [][]byte
-		for k := range 10 + i%6 {
-			frames = append(frames, picture(10*k+i))
-		}
-		path := filepath.Join(dir, string(rune('a'+i%2)), fmt.Sprintf("%02d.avi", i))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, avi(16, 8, frames...), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func opener(dir string, opt *Options) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, dir, localstore.New(dir), opt) })
 }
 
 func TestConformance(t *testing.T) {
-	dir := folder(t, 12)
+	dir := videotest.Folder(t, 12)
 	t.Run("clips", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 3, Step: 2})) })
 	t.Run("images", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Images: true, FPS: 7})) })
 	t.Run("random", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 3, Step: 2, Random: true})) })
@@ -110,31 +35,14 @@ func TestConformance(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	drivertest.Faults(t, localstore.New(folder(t, 6)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+	drivertest.Faults(t, localstore.New(videotest.Folder(t, 6)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, &Options{Frames: 4})
 	})
 }
 
-// grays are the frames of a clip.
-func grays(t *testing.T, b []byte) (out []int) {
-	t.Helper()
-	var c video.Clip
-	if err := c.Parse(b); err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range c.Frames {
-		m, err := jpeg.Decode(bytes.NewReader(c.Packets[at].Data))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, int(m.(*image.Gray).Pix[0]))
-	}
-	return out
-}
-
 // Clips are those that the options say, in the order of the files.
 func TestClips(t *testing.T) {
-	dir := folder(t, 2) // 10 and 11 frames
+	dir := videotest.Folder(t, 2) // 10 and 11 frames
 	for _, c := range []struct {
 		opt  Options
 		want [][]int
@@ -151,7 +59,7 @@ func TestClips(t *testing.T) {
 			continue
 		}
 		for i, rec := range drivertest.Records(t, s, upTo(len(c.want))...) {
-			if got := grays(t, rec.Values[frames].Bytes); !near(got, c.want[i]) {
+			if got := videotest.Grays(t, rec.Values[frames].Bytes); !videotest.Near(got, c.want[i]) {
 				t.Errorf("%+v: clip %d is %v, not %v", c.opt, i, got, c.want[i])
 			}
 			if n := int64(len(rec.Values[frames].Bytes)); n > s.Info().Fields[frames].MaxBytes {
@@ -165,7 +73,7 @@ func TestClips(t *testing.T) {
 // Clips that begin at random begin somewhere between where they would begin and where the
 // next one would, somewhere else in each epoch, as a function of seed, epoch and number.
 func TestRandomStarts(t *testing.T) {
-	dir := folder(t, 2)                                          // 10 and 11 frames
+	dir := videotest.Folder(t, 2)                                // 10 and 11 frames
 	opt := &Options{Frames: 3, Stride: 2, Step: 4, Random: true} // clips begin at 0 to 3 and 4 to 5 or 6
 	starts := func(seed uint64, spec *view.Spec) (all [][]int) {
 		s, err := view.Open(t.Context(), opener(dir, opt)(t), spec, nil)
@@ -187,8 +95,8 @@ func TestRandomStarts(t *testing.T) {
 				if rec.Err != nil {
 					t.Fatal(rec.Err)
 				}
-				got := grays(t, rec.Values[frames].Bytes)
-				if !near(got, []int{got[0], got[0] + 20, got[0] + 40}) {
+				got := videotest.Grays(t, rec.Values[frames].Bytes)
+				if !videotest.Near(got, []int{got[0], got[0] + 20, got[0] + 40}) {
 					t.Fatalf("a clip of frames %v", got)
 				}
 				of = append(of, (got[0]+2)/10)
@@ -224,10 +132,6 @@ func TestRandomStarts(t *testing.T) {
 			t.Fatalf("of a view they begin at %v, not at %v", of, all[epoch][2:])
 		}
 	}
-}
-
-func near(a, b []int) bool {
-	return slices.EqualFunc(a, b, func(x, y int) bool { return max(x-y, y-x) < 3 })
 }
 
 func upTo(n int) (ids []int64) {
