@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -16,7 +15,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink/sinkdriver"
@@ -53,6 +51,7 @@ type conversion struct {
 	paths  driver.Pather
 	extras bool // the pack holds paths or metadata that are wanted
 	from   []int
+	parts  []part // of fields of masks
 	want   []bool
 	fields []sinkdriver.Field
 	files  []pack.Field // as package pack makes files of values
@@ -113,7 +112,20 @@ func (c *conversion) choose() error {
 				return fmt.Errorf("the volumes of field %q have different sizes: convert patches of them, ?patch=64x64x64", f.Name)
 			}
 		}
-		f.Pixels = c.format.Pixels && pixels(src)
+		f.Pixels = c.format.Pixels && raw(src)
+		if f.Kind == driver.KindMasks {
+			values, shapes := split(f)
+			if seen[shapes.Name] {
+				return fmt.Errorf("two fields would have the name %q: that of the sizes of %q, and another one", shapes.Name, f.Name)
+			}
+			seen[shapes.Name] = true
+			c.from, c.parts, c.fields = append(c.from, i), append(c.parts, pixels), append(c.fields, values)
+			c.files = append(c.files, pack.Field{Name: src.Name, Kind: src.Kind})
+			f = shapes
+			c.parts = append(c.parts, shape)
+		} else {
+			c.parts = append(c.parts, whole)
+		}
 		c.from, c.want[i] = append(c.from, i), true
 		c.fields = append(c.fields, f)
 		c.files = append(c.files, pack.Field{Name: src.Name, Kind: f.Kind, Classes: src.Classes, DType: src.DType, Shape: src.Shape})
@@ -133,7 +145,7 @@ func (c *conversion) choose() error {
 // known are the kinds that all formats have an answer to.
 var known = []driver.Kind{
 	driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindLabel, driver.KindInt, driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindBytes,
-	driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints,
+	driver.KindArray, driver.KindVolume, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel, driver.KindBoxes, driver.KindKeyPoints, driver.KindMasks,
 }
 
 // origin is where a value comes from: the source, or what that is a part of.
@@ -148,8 +160,8 @@ func (c *conversion) origin(id int64, field int) (driver.Source, int64, int) {
 	}
 }
 
-// pixels says whether all values of a field are raw pixels of one size.
-func pixels(f *driver.Field) bool {
+// raw says whether all values of a field are raw pixels of one size.
+func raw(f *driver.Field) bool {
 	return f.Kind == driver.KindImage && f.Width > 0 && f.Height > 0 && f.Channels > 0
 }
 
@@ -457,6 +469,9 @@ func (c *conversion) least() (n int64) {
 			size, _ := driver.ArrayBytes(f.DType, f.Shape)
 			n += size
 		}
+		if f.Kind == driver.KindMasks {
+			n += c.mostStacked(f)
+		}
 	}
 	return n
 }
@@ -521,131 +536,4 @@ func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, begin f
 		err = send(j)
 	}
 	return err
-}
-
-// load reads the records of a group and makes of them what the format wants.
-func (c *conversion) load(ctx context.Context, w *worker, j *group) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	recs := j.raw
-	if len(recs) == 0 {
-		w.reader.Alloc = j.mem.take
-		if recs, err = w.reader.Read(ctx, j.ids); err != nil {
-			return err
-		}
-	}
-	type span struct{ from, to int }
-	var spans []span
-	for i := range recs {
-		rec := &recs[i]
-		if errors.Is(rec.Err, context.Canceled) && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		at := len(j.values)
-		err := rec.Err
-		if err == nil {
-			err = c.record(ctx, w, j, rec)
-		}
-		out := sinkdriver.Record{ID: rec.ID}
-		from := len(j.enc)
-		if err == nil && c.encoder != nil {
-			out.Values = j.values[at:]
-			var enc []byte
-			if enc, err = c.encode(j.enc, &out); err == nil {
-				j.enc = enc
-			}
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			j.values, j.enc = j.values[:at], j.enc[:from]
-			j.bad = append(j.bad, Skipped{Path: c.src.Name(rec.ID), Reason: strings.TrimPrefix(err.Error(), c.src.Name(rec.ID)+": ")})
-			continue
-		}
-		spans = append(spans, span{from, len(j.enc)})
-		j.recs = append(j.recs, out)
-	}
-	// Only now do values and bytes stay where they are.
-	for i := range j.recs {
-		n := len(c.fields)
-		j.recs[i].Values = j.values[i*n : (i+1)*n : (i+1)*n]
-		j.recs[i].Encoded = j.enc[spans[i].from:spans[i].to:spans[i].to]
-		for k := range j.recs[i].Values {
-			j.bytes += int64(len(j.recs[i].Values[k].Bytes))
-		}
-	}
-	return nil
-}
-
-func (c *conversion) encode(b []byte, rec *sinkdriver.Record) (out []byte, err error) {
-	out = b
-	defer guard(&err)
-	return c.encoder.Encode(b, rec)
-}
-
-// record appends the values of a record to those of its group.
-func (c *conversion) record(ctx context.Context, w *worker, j *group, rec *driver.Record) (err error) {
-	defer guard(&err)
-	var extra *pack.Record
-	if w.extras != nil {
-		_, id, _ := c.origin(rec.ID, 0)
-		if extra, err = w.extras.Read(ctx, id); err != nil {
-			return err
-		}
-	}
-	for k, i := range c.from {
-		f := &c.fields[k]
-		v := sinkdriver.Value{Value: rec.Values[i]}
-		pv := pack.Value{Field: &c.files[k], Value: v.Value, Depth: 8}
-		switch {
-		case extra != nil:
-			_, _, at := c.origin(rec.ID, i)
-			x := &extra.Values[at]
-			v.Path, pv.EXIF, pv.ICC = x.Path, x.EXIF, x.ICC
-			if v.Path == "" {
-				v.Path = extra.Path
-			}
-		case c.paths != nil && c.format.Paths:
-			v.Path = c.paths.Path(rec.ID, i)
-		}
-		switch {
-		case f.Pixels:
-			if want := int64(f.Width) * int64(f.Height) * int64(f.Channels); v.Codec != driver.CodecRaw || int64(len(v.Bytes)) != want {
-				return fmt.Errorf("field %q: %d bytes where all others are %d x %d raw pixels of %d channels", f.Name, len(v.Bytes), f.Width, f.Height, f.Channels)
-			}
-		case f.Picture():
-			if v.Codec == driver.CodecUnknown {
-				pv.Codec = imagefile.Detect(v.Bytes)
-			}
-			if pv.Codec == driver.CodecUnknown {
-				v.Ext = ".img" // whatever it is, it stays so
-			} else if v.Bytes, v.Ext, err = pv.File(); err != nil {
-				return fmt.Errorf("field %q: %w", f.Name, err)
-			}
-		case f.Kind == driver.KindAudio:
-			v.Ext = soundExt(v.Bytes, v.Path)
-		}
-		if err := check(f, &v.Value); err != nil {
-			return err
-		}
-		j.values = append(j.values, v)
-	}
-	return nil
-}
-
-// check looks at what formats rely on.
-func check(f *sinkdriver.Field, v *driver.Value) error {
-	t, shape, ragged, ok := f.Elements()
-	if !ok {
-		return nil
-	}
-	row, err := driver.ArrayBytes(t, shape)
-	if err != nil {
-		return fmt.Errorf("field %q: %w", f.Name, err)
-	}
-	n := int64(len(v.Bytes))
-	if !ragged && n != row || n%row != 0 {
-		return fmt.Errorf("field %q: %d bytes where an array has %d", f.Name, n, row)
-	}
-	return nil
 }

@@ -146,7 +146,7 @@ func isVOC(ctx context.Context, st store.Store, isDir bool) bool {
 }
 
 func openVOC(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances)
+	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances, annotated.Stack)
 	if err == nil {
 		var s driver.Source
 		if s, err = vocsource.Open(ctx, rawURL, st, &vocsource.Options{Split: splitOf(opt), Masks: masks}); err == nil {
@@ -201,7 +201,7 @@ func isFolderIn(ctx context.Context, st store.Store, name string) bool {
 // openYOLO finds the images of a split.
 func openYOLO(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 	fail := func(err error) (driver.Source, error) { return nil, fmt.Errorf("cannot open %s: %w", rawURL, err) }
-	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances)
+	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances, annotated.Stack)
 	if err != nil {
 		return fail(err)
 	}

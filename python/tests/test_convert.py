@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import gc
 import io
+import itertools
 import json
 import signal
 import subprocess
+import tarfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -485,3 +487,60 @@ def test_an_interrupted_run_leaves_nothing(binary: str, tmp_path: Path) -> None:
         assert sorted(f.name for f in tmp_path.iterdir()) == ["a.npy"]
     run(*args) if p.returncode else None
     assert not (tmp_path / "out.parquet.partial").exists() and (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("form", ["npz", "h5", "parquet", "arrow", "tar", "mds"])
+def test_masks(binary: str, tmp_path: Path, form: str, packed: bool) -> None:
+    """A mask for each object comes back from every form that holds arrays, beside its shape."""
+    sizes = [(20 + i, 30 - i) for i in range(5)]
+    (tmp_path / "y/images").mkdir(parents=True)
+    (tmp_path / "y/labels").mkdir()
+    want = []
+    for i, (w, h) in enumerate(sizes):
+        Image.fromarray(np.zeros((h, w, 3), np.uint8)).save(tmp_path / f"y/images/{i}.png")
+        masks = np.zeros((i, h, w), np.uint8)
+        lines = []
+        for k in range(i):  # boxes of whole pixels are masks without doubt
+            x, y, bw, bh = k, 2 * k, 5 + k, 4
+            masks[k, y : y + bh, x : x + bw] = 1
+            lines.append(f"0 {(x + bw / 2) / w:.9f} {(y + bh / 2) / h:.9f} {bw / w:.9f} {bh / h:.9f}")
+        (tmp_path / f"y/labels/{i}.txt").write_text("\n".join(lines))
+        want.append(masks)
+    source = f"yolo:{tmp_path / 'y'}?masks=stack"
+    if packed:
+        run(binary, "pack", source, str(tmp_path / "p"))
+        source = str(tmp_path / "p")
+    out = tmp_path / ("out" if form in ("tar", "mds") else f"out.{form}")
+    convert(binary, source, f"{form}:{out}" if form in ("tar", "mds") else out, "masks", "boxes")
+    flat: list[Any]
+    if form == "npz":
+        with np.load(out) as data:
+            ends, shapes = data["masks_offsets"], list(data["masks_shape"])
+            flat = [data["masks"][a:b] for a, b in itertools.pairwise(ends)]
+            assert np.diff(data["boxes_offsets"]).tolist() == list(range(5)) and data["boxes"].shape == (10, 4)
+    elif form == "h5":
+        h5py: Any = pytest.importorskip("h5py")
+        with h5py.File(out) as file:
+            flat, shapes = list(file["masks"]), list(file["masks_shape"])
+    elif form in ("parquet", "arrow"):
+        pa: Any = pytest.importorskip("pyarrow")
+        pq: Any = pytest.importorskip("pyarrow.parquet")
+        table = pq.read_table(out) if form == "parquet" else pa.ipc.open_file(out).read_all()
+        flat = [np.array(v, np.uint8) for v in table["masks"].to_pylist()]
+        shapes = table["masks_shape"].to_pylist()
+    elif form == "tar":
+        with tarfile.open(next(out.glob("*.tar"))) as file:
+            read = {m.name: np.load(io.BytesIO(file.extractfile(m).read())) for m in file.getmembers()}  # type: ignore[union-attr]
+        flat, shapes = ([read[f"{i:09}.{name}.npy"] for i in range(5)] for name in ("masks", "masks_shape"))
+    else:
+        streaming: Any = pytest.importorskip("streaming")
+        data = streaming.LocalDataset(str(out))
+        flat, shapes = [data[i]["masks"] for i in range(5)], [data[i]["masks_shape"] for i in range(5)]
+    for masks, got, shape in zip(want, flat, shapes, strict=True):
+        assert np.array_equal(np.asarray(got, np.uint8).reshape(shape), masks.reshape(shape))
+        assert tuple(shape) == masks.shape or len(masks) == 0
+    refused = subprocess.run(
+        [binary, "convert", source, f"csv:{tmp_path / 'table'}"], check=False, capture_output=True, text=True
+    )
+    assert refused.returncode == 1 and 'a table cannot hold field "masks"' in refused.stderr

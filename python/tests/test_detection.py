@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -318,6 +319,86 @@ def test_yolo(make: Make, binary: str, yolo: Path, tmp_path: Path, how: str) -> 
     for i, (batch, row) in enumerate(rows(loader)):
         assert batch.mask[row].max() <= i % 4
     assert len(make(yolo, batch_size=1, split="val", fields=["labels"])) == 5
+
+
+def own_masks(kind: str, root: Path, i: int) -> np.ndarray:
+    """Return the masks of the objects of image i, as pycocotools paints them or the PNG file has them."""
+    if kind == "voc":
+        with Image.open(root / f"SegmentationObject/{i}.png") as picture:
+            numbers = np.array(picture)
+        return np.stack([numbers == k + 1 for k in range(i + 1)]).astype(np.uint8)
+    pycoco = pytest.importorskip("pycocotools.mask")
+    with Image.open(root / f"images/train/{i:04}.png") as picture:
+        w, h = picture.size
+    path = root / f"labels/train/{i:04}.txt"
+    out = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        v = np.array(line.split()[1:], np.float64).astype(np.float32).astype(np.float64)
+        if len(v) == 4:
+            box = [(v[0] - v[2] / 2) * w, (v[1] - v[3] / 2) * h, v[2] * w, v[3] * h]
+            rle = pycoco.frPyObjects(np.array([box]), h, w)
+        else:
+            rle = pycoco.frPyObjects([(v * np.tile([w, h], len(v) // 2)).tolist()], h, w)
+        out.append(pycoco.decode(rle)[..., 0])
+    return np.stack(out) if out else np.zeros((0, h, w), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def segmented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder as Pascal VOC has it for segmentation: image i has i + 1 objects, and a border."""
+    root = tmp_path_factory.mktemp("segmented")
+    for name in ("Annotations", "JPEGImages", "SegmentationObject"):
+        (root / name).mkdir()
+    rng = np.random.default_rng(8)
+    for i in range(6):
+        h, w = 30 + i, 40 - i
+        Image.fromarray(rng.integers(0, 255, (h, w, 3), dtype=np.uint8)).save(root / f"JPEGImages/{i}.jpg")
+        numbers = rng.choice([0, 255, *range(1, i + 2)], (h, w)).astype(np.uint8)
+        mask = Image.fromarray(numbers, mode="P")
+        mask.putpalette(rng.integers(0, 255, 768, dtype=np.uint8).tolist())
+        mask.save(root / f"SegmentationObject/{i}.png")
+        top = ElementTree.Element("annotation")
+        for k in range(i + 1):
+            entry = ElementTree.SubElement(top, "object")
+            ElementTree.SubElement(entry, "name").text = ["person", "dog"][k % 2]
+            box = ElementTree.SubElement(entry, "bndbox")
+            for side, value in zip(("xmin", "ymin", "xmax", "ymax"), (1 + k, 2, 20, 25), strict=True):
+                ElementTree.SubElement(box, side).text = str(value)
+        ElementTree.ElementTree(top).write(root / f"Annotations/{i}.xml")
+    return root
+
+
+@pytest.fixture(params=["voc", "yolo"])
+def stacked(request: pytest.FixtureRequest, segmented: Path, yolo: Path) -> tuple[str, Path, str]:
+    """Return a kind of data, its folder and its URL with a mask for each object."""
+    if request.param == "voc":
+        return "voc", segmented, f"{segmented}?masks=stack"
+    return "yolo", yolo, f"{yolo}/data.yaml?split=train&masks=stack"
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # pycocotools with NumPy 2
+@pytest.mark.parametrize("how", ["as it is", "packed"])
+def test_stacks(make: Make, binary: str, stacked: tuple[str, Path, str], tmp_path: Path, how: str) -> None:
+    """A mask for each object, which follows the image; rows of boxes that are dropped go."""
+    kind, root, url = stacked
+    source = url if how == "as it is" else str(packed(binary, url, tmp_path / "pack"))
+    crop = [stoker.CenterCrop(70)]
+    for i, (batch, row) in enumerate(rows(make(source, batch_size=4, fields={"image": crop}))):
+        want = own_masks(kind, root, i)
+        n, h, w = want.shape
+        y, x = (70 - h) // 2, (70 - w) // 2
+        assert batch.masks[row].shape == (n, 70, 70) and len(batch.boxes[row]) == n
+        np.testing.assert_array_equal(batch.masks[row][:, y : y + h, x : x + w], want)
+    assert i == (5 if kind == "voc" else COUNT - 1)
+    few = make(source, batch_size=4, fields={"image": [*crop, stoker.SanitizeBoundingBoxes(min_size=12)]})
+    assert all(len(batch.masks[row]) == len(batch.boxes[row]) for batch, row in rows(few))
+
+
+def test_more_instances_than_objects(make: Make, segmented: Path, tmp_path: Path) -> None:
+    shutil.copytree(segmented, tmp_path / "voc")
+    shutil.copy(tmp_path / "voc/Annotations/0.xml", tmp_path / "voc/Annotations/4.xml")
+    with pytest.raises(stoker.StokerError, match=r"SegmentationObject/4\.png: the pixel \d+, \d+ is of object \d, and"):
+        list(make(f"{tmp_path / 'voc'}?masks=stack", batch_size=6, fields={"image": [stoker.CenterCrop(20)]}))
 
 
 # --- beside torchvision ------------------------------------------------------

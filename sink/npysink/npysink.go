@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/npy"
@@ -30,7 +31,7 @@ func NPY() *sinkdriver.Format {
 // NPZ describes the format of .npz files.
 func NPZ() *sinkdriver.Format {
 	return &sinkdriver.Format{
-		Name: "npz", About: "the same in one .npz file", Ext: []string{".npz"}, File: true, Pixels: true,
+		Name: "npz", About: "the same in one .npz file; lists as their values and offsets", Ext: []string{".npz"}, File: true, Pixels: true,
 		Open: func(_ context.Context, out *sinkdriver.Out) (sinkdriver.Sink, error) { return open(out, "npz") },
 	}
 }
@@ -38,7 +39,7 @@ func NPZ() *sinkdriver.Format {
 type sink struct {
 	out    *sinkdriver.Out
 	zip    bool
-	cols   []column
+	cols   []*column
 	rows   int64
 	finish *files.File
 }
@@ -53,7 +54,18 @@ type column struct {
 	head  int // bytes of its header
 	sum   uint32
 	buf   []byte
+
+	// Of values that differ in length: the bytes of a row of them, how many there are, and
+	// where in offsets the ends of records go.
+	row     int64
+	count   int64
+	offsets *column
+	// place is that of the field in records, -1 of offsets.
+	place int
 }
+
+// offsetsName is the name of the array that says where the values of each record begin.
+func offsetsName(field string) string { return field + "_offsets" }
 
 func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 	s := &sink{out: out, zip: format == "npz"}
@@ -66,7 +78,7 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 	}
 	for i := range out.Fields {
 		f := &out.Fields[i]
-		c := column{field: f, name: f.Name + ".npy"}
+		c := &column{field: f, name: f.Name + ".npy", place: i}
 		if strings.ContainsAny(f.Name, "/\x00") || strings.HasPrefix(f.Name, ".") {
 			return nil, sinkdriver.Cannot(format, f, "its name is part of the name of a file")
 		}
@@ -76,8 +88,15 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 			t = driver.Float64
 		case f.Number():
 			t = driver.Int64
+		case ragged && s.zip:
+			size, err := driver.ArrayBytes(t, shape)
+			if err != nil {
+				return nil, sinkdriver.Cannot(format, f, "%v", err)
+			}
+			c.row = size
+			c.offsets = &column{field: f, name: offsetsName(f.Name) + ".npy", place: -1, t: driver.Int64, shape: []int64{out.Len + 1}}
 		case ragged:
-			return nil, sinkdriver.Cannot(format, f, "its values differ in length, an array has rows of one shape")
+			return nil, sinkdriver.Cannot(format, f, "its values differ in length, an array has rows of one shape; .npz holds them with their offsets")
 		case f.Kind == driver.KindImage:
 			if !ok {
 				return nil, sinkdriver.Cannot(format, f, "its images are not raw pixels of one size; make a pack with --images raw --resize WxH first")
@@ -90,9 +109,16 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 			c.shape = append(c.shape, int64(n))
 		}
 		s.cols = append(s.cols, c)
+		if c.offsets != nil {
+			s.cols = append(s.cols, c.offsets)
+		}
 	}
-	for i := range s.cols {
-		c := &s.cols[i]
+	for i, c := range s.cols {
+		if j := slices.IndexFunc(s.cols, func(o *column) bool { return o.name == c.name }); j < i {
+			return nil, sinkdriver.Cannot(format, c.field, "two arrays would be called %s: rename one of the fields", c.name)
+		}
+	}
+	for _, c := range s.cols {
 		name := c.name
 		if out.File != "" && !s.zip {
 			name = out.File
@@ -107,6 +133,12 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 		if !s.zip { // its number of rows is put right in the end
 			_, _ = c.file.Write(head)
 		}
+		if c.place < 0 {
+			if err := s.put(c, make([]byte, 8)); err != nil {
+				s.Abort()
+				return nil, err
+			}
+		}
 	}
 	return s, nil
 }
@@ -114,12 +146,14 @@ func open(out *sinkdriver.Out, format string) (sinkdriver.Sink, error) {
 // Write implements sinkdriver.Sink.
 func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 	s.rows += int64(len(recs))
-	for i := range s.cols {
-		c := &s.cols[i]
+	for _, c := range s.cols {
+		if c.place < 0 {
+			continue // with the values
+		}
 		if c.field.Number() {
 			c.buf = c.buf[:0]
 			for k := range recs {
-				v := &recs[k].Values[i]
+				v := &recs[k].Values[c.place]
 				n := uint64(v.Int)
 				if c.field.Kind == driver.KindFloat {
 					n = math.Float64bits(v.Float)
@@ -132,8 +166,15 @@ func (s *sink) Write(_ context.Context, recs []sinkdriver.Record) error {
 			continue
 		}
 		for k := range recs {
-			if err := s.put(c, recs[k].Values[i].Bytes); err != nil {
+			b := recs[k].Values[c.place].Bytes
+			if err := s.put(c, b); err != nil {
 				return err
+			}
+			if c.offsets != nil {
+				c.count += int64(len(b)) / c.row
+				if err := s.put(c.offsets, binary.LittleEndian.AppendUint64(nil, uint64(c.count))); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -151,7 +192,12 @@ func (s *sink) put(c *column, b []byte) error {
 // header is that of an array with as many rows as there are now, as long as the one
 // for all records.
 func (s *sink) header(c *column) []byte {
-	c.shape[0] = s.rows
+	switch c.shape[0] = s.rows; {
+	case c.offsets != nil:
+		c.shape[0] = c.count
+	case c.place < 0:
+		c.shape[0]++
+	}
 	h := npy.AppendHeader(nil, c.t, c.shape)
 	if n := c.head - len(h); n > 0 {
 		h = append(h[:len(h)-1], append(bytes.Repeat([]byte(" "), n), '\n')...)
@@ -165,8 +211,7 @@ func (s *sink) Finish(context.Context) error {
 	if s.zip {
 		return s.finishZip()
 	}
-	for i := range s.cols {
-		c := &s.cols[i]
+	for _, c := range s.cols {
 		if _, err := c.file.WriteAt(s.header(c), 0); err != nil {
 			return err
 		}
@@ -188,8 +233,7 @@ func (s *sink) finishZip() error {
 	s.finish = z
 	var central []byte
 	le := binary.LittleEndian
-	for i := range s.cols {
-		c := &s.cols[i]
+	for _, c := range s.cols {
 		at := z.Size()
 		head := s.header(c)
 		sum := combine(crc32.ChecksumIEEE(head), c.sum, c.file.Size())
@@ -248,8 +292,8 @@ func (s *sink) finishZip() error {
 
 // Abort implements sinkdriver.Sink.
 func (s *sink) Abort() {
-	for i := range s.cols {
-		s.cols[i].file.Abort()
+	for _, c := range s.cols {
+		c.file.Abort()
 	}
 	s.finish.Abort()
 }

@@ -16,6 +16,9 @@ type Field struct {
 	// Pixels says that its values are raw pixels of one size, Height x Width x
 	// Channels, for a format that asks for them (Format.Pixels).
 	Pixels bool
+	// Masks says that it has the pixels of masks, all that belong to an image: of uint8,
+	// one behind the other. How many there are of which size is in the field behind it.
+	Masks bool
 }
 
 // Picture says whether a value is the file of an image or a mask.

@@ -74,6 +74,9 @@ func open(out *sinkdriver.Out, name, ext string) (sinkdriver.Sink, error) {
 				return nil, err
 			}
 		}
+		if f.Masks {
+			return nil, sinkdriver.Cannot("a table", &f.Field, "the pixels of masks are no cells of text; Parquet, HDF5, npz and others hold them")
+		}
 		if t, shape, ragged, ok := f.Elements(); ok {
 			f.t = t.Type()
 			if ragged {

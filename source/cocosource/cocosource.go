@@ -343,30 +343,21 @@ func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.
 
 // stack makes a mask of each annotation of a record.
 func (s *source) stack(g *driver.Group, rec *driver.Record, c *annotated.Canvas, id int64, ext []driver.Extent, read [][]byte) error {
-	var stack []byte
-	m := &mask.Mask{Width: c.W, Height: c.H, Size: 1, Pix: make([]byte, c.W*c.H)}
-	for i := s.First[id]; i < s.First[id+1]; i++ {
-		if err := c.Begin(c.W, c.H, driver.Uint8); err != nil {
-			return err
+	first := s.First[id]
+	v, bad, err := c.Stack(g, int(s.First[id+1]-first), func(k int) error {
+		i := first + int64(k)
+		if s.segments[i].size == 0 {
+			return nil
 		}
-		if c.Color(1); s.segments[i].size > 0 {
-			r := jsonread.Bytes(read[0], s.json, ext[0].Offset)
-			read, ext = read[1:], ext[1:]
-			if err := outline(c, r); err != nil {
-				rec.Err = fmt.Errorf("annotation %d: %w", s.ids[i], err)
-				return nil
-			}
+		r := jsonread.Bytes(read[0], s.json, ext[0].Offset)
+		read, ext = read[1:], ext[1:]
+		if err := outline(c, r); err != nil {
+			return fmt.Errorf("annotation %d: %w", s.ids[i], err)
 		}
-		c.Rows(m.Pix)
-		stack = mask.AppendToStack(stack, m)
-	}
-	out, err := g.Alloc(len(stack))
-	if err != nil {
-		return fmt.Errorf("no memory for the masks of %s: %w", s.Images.Path(int(id)), err)
-	}
-	copy(out, stack)
-	rec.Values[s.mask] = driver.Value{Bytes: out}
-	return nil
+		return nil
+	})
+	rec.Err, rec.Values[s.mask] = bad, v
+	return err
 }
 
 // outline paints a segmentation: polygons, or runs in one of two forms.

@@ -241,7 +241,7 @@ func split(ctx context.Context, st store.Store, opt *Options) (map[string]bool, 
 
 // masks lists the masks that are asked for.
 func (s *source) masks(ctx context.Context, st store.Store, m annotated.Masks, want func(string) bool) (map[string]store.Entry, error) {
-	folder := map[annotated.Masks]string{annotated.Classes: "SegmentationClass", annotated.Instances: "SegmentationObject"}[m]
+	folder := map[annotated.Masks]string{annotated.Classes: "SegmentationClass", annotated.Instances: "SegmentationObject", annotated.Stack: "SegmentationObject"}[m]
 	if folder == "" {
 		return nil, nil
 	}
@@ -256,13 +256,25 @@ func (s *source) masks(ctx context.Context, st store.Store, m annotated.Masks, w
 // the records.
 func (s *source) addMask(ctx context.Context, m annotated.Masks) error {
 	_, largest := s.More.Bytes()
+	if m == annotated.Stack {
+		return s.addStack(ctx)
+	}
 	f := driver.Field{Name: "mask", Kind: driver.KindMask, MaxBytes: largest}
 	var err error
 	if f.DType, err = s.More.MaskType(ctx, nil); err != nil {
 		return err
 	}
+	s.addFile(annotated.Column{Field: f}, func(g *driver.Group, at, k int, _ int64, file []byte) error {
+		g.Records[k].Values[at].Bytes = file
+		return nil
+	})
+	return nil
+}
+
+// addFile adds a field whose values are made of the file of the mask.
+func (s *source) addFile(c annotated.Column, make func(g *driver.Group, at, k int, id int64, file []byte) error) {
 	at := len(s.Columns) + 1
-	s.Columns = append(s.Columns, annotated.Column{Field: f})
+	s.Columns = append(s.Columns, c)
 	also := s.Also
 	s.Also = func(g *driver.Group, k int, id int64) error {
 		if g.Wants(at) {
@@ -270,13 +282,12 @@ func (s *source) addMask(ctx context.Context, m annotated.Masks) error {
 		}
 		return also(g, k, id)
 	}
-	s.Make = func(g *driver.Group, k int, _ int64, _ []byte, _ []driver.Extent, read [][]byte) error {
+	s.Make = func(g *driver.Group, k int, id int64, _ []byte, _ []driver.Extent, read [][]byte) error {
 		if g.Wants(at) {
-			g.Records[k].Values[at].Bytes = read[0]
+			return make(g, at, k, id, read[0])
 		}
 		return nil
 	}
-	return nil
 }
 
 // build makes the columns.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/source/internal/annotated"
@@ -86,6 +88,56 @@ func TestFaults(t *testing.T) {
 	drivertest.Faults(t, localstore.New(write(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
 		return Open(ctx, "test", st, &Options{Masks: annotated.Instances})
 	})
+}
+
+// segmented has images with one to four objects, each with its mask.
+func segmented(t testing.TB) string {
+	dir := t.TempDir()
+	for i := range 12 {
+		m := image.NewGray(image.Rect(0, 0, 20, 15))
+		for k := range m.Pix {
+			if m.Pix[k] = uint8(k % (i%3 + 2)); k%17 == 0 {
+				m.Pix[k] = border
+			}
+		}
+		var b bytes.Buffer
+		if err := png.Encode(&b, m); err != nil {
+			t.Fatal(err)
+		}
+		put(t, dir, fmt.Sprintf("JPEGImages/%02d.png", i), picture(t, 20, 15, i))
+		put(t, dir, fmt.Sprintf("SegmentationObject/%02d.png", i), b.Bytes())
+		put(t, dir, fmt.Sprintf("Annotations/%02d.xml", i), []byte(annotation(3)))
+	}
+	return dir
+}
+
+func TestStacks(t *testing.T) {
+	dir := segmented(t)
+	drivertest.Run(t, opener(dir, &Options{Masks: annotated.Stack}))
+	s := opener(dir, &Options{Masks: annotated.Stack})(t)
+	defer s.Close()
+	at := len(s.Info().Fields) - 1
+	for i, rec := range drivertest.Records(t, s, 0, 1, 2) {
+		if rec.Err != nil {
+			t.Fatal(rec.Err)
+		}
+		masks, w, h, err := mask.Stack(rec.Values[at].Bytes, nil)
+		if err != nil || len(masks) != 3 || w != 20 || h != 15 {
+			t.Fatalf("%d masks of %d x %d: %v", len(masks), w, h, err)
+		}
+		for n, runs := range masks {
+			pix := make([]byte, w*h)
+			v := driver.Value{Bytes: runs, Codec: driver.CodecRuns, Width: 20, Height: 15}
+			if err := mask.Box(pix, 1, &v, item.Rect{W: 20, H: 15}); err != nil {
+				t.Fatal(err)
+			}
+			for k, got := range pix {
+				if want := k%17 != 0 && k%(i%3+2) == n+1; (got == 1) != want {
+					t.Fatalf("record %d, mask %d, pixel %d: %d", i, n, k, got)
+				}
+			}
+		}
+	}
 }
 
 func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(write(b), nil)) }

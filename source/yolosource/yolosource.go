@@ -320,7 +320,7 @@ func (o *objects) line(f []string, data *Data) error {
 // build makes the columns.
 func (s *source) build(all []objects, data *Data) error {
 	var boxes, labels, points, visible []byte
-	s.First = []int64{0}
+	s.First, s.MostStacked = []int64{0}, 1
 	floats := func(b []byte, v []float32) []byte {
 		for _, x := range v {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
@@ -334,6 +334,7 @@ func (s *source) build(all []objects, data *Data) error {
 			labels = annotated.Int64(labels, int64(c))
 		}
 		points, visible = floats(points, o.points), append(visible, o.visible...)
+		s.MostStacked = max(s.MostStacked, o.stackedBytes())
 		if s.masks != annotated.NoMasks {
 			s.class = append(s.class, o.class...)
 			for _, end := range o.ends {
@@ -376,6 +377,22 @@ func (s *source) build(all []objects, data *Data) error {
 	s.mask = len(s.Columns) + 1
 	s.Columns = append(s.Columns, cols...)
 	return nil
+}
+
+// likelyHeight is more than most images have rows. Masks of others take more memory than is
+// set aside for them, no more.
+const likelyHeight = 1 << 13
+
+// stackedBytes is about the most that the masks of the objects take: each row of one has a
+// run of 4 bytes at most for each side of the outline, and two more.
+func (o *objects) stackedBytes() (n int64) {
+	at := int64(0)
+	for _, end := range o.ends {
+		sides := max((end-at)/2, 4)
+		n += 64 + likelyHeight*4*(sides+2)
+		at = end
+	}
+	return n
 }
 
 // scale makes pixels of what is relative to the size of the image.
@@ -429,10 +446,7 @@ func (s *source) paint(g *driver.Group, k int, id int64, width, height int) erro
 	w, h := float64(width), float64(height)
 	boxes := s.Value(s.boxField-1, id)
 	var xy []float64
-	for i := s.First[id]; i < s.First[id+1]; i++ {
-		if c.Color(int(s.class[i]) + 1); s.masks == annotated.Instances {
-			c.Color(int(i-s.First[id]) + 1)
-		}
+	object := func(i int64) error {
 		from := int64(0)
 		if i > 0 {
 			from = s.ends[i-1]
@@ -441,17 +455,28 @@ func (s *source) paint(g *driver.Group, k int, id int64, width, height int) erro
 		for j, v := range s.shapes[from:s.ends[i]] {
 			xy = append(xy, float64(v)*[2]float64{w, h}[j%2])
 		}
-		var err error
 		if len(xy) > 0 {
-			err = c.Polygon(xy)
-		} else {
-			var b [4]float64
-			for j := range b {
-				b[j] = float64(math.Float32frombits(binary.LittleEndian.Uint32(boxes[16*(i-s.First[id])+int64(4*j):])))
-			}
-			err = c.Box((b[0]-b[2]/2)*w, (b[1]-b[3]/2)*h, b[2]*w, b[3]*h)
+			return c.Polygon(xy)
 		}
-		if err != nil {
+		var b [4]float64
+		for j := range b {
+			b[j] = float64(math.Float32frombits(binary.LittleEndian.Uint32(boxes[16*(i-s.First[id])+int64(4*j):])))
+		}
+		return c.Box((b[0]-b[2]/2)*w, (b[1]-b[3]/2)*h, b[2]*w, b[3]*h)
+	}
+	if s.masks == annotated.Stack {
+		v, bad, err := c.Stack(g, int(s.First[id+1]-s.First[id]), func(k int) error { return object(s.First[id] + int64(k)) })
+		if bad != nil {
+			return fail(bad)
+		}
+		rec.Values[s.mask] = v
+		return err
+	}
+	for i := s.First[id]; i < s.First[id+1]; i++ {
+		if c.Color(int(s.class[i]) + 1); s.masks == annotated.Instances {
+			c.Color(int(i-s.First[id]) + 1)
+		}
+		if err := object(i); err != nil {
 			return fail(err)
 		}
 	}

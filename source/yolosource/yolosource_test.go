@@ -71,7 +71,7 @@ func open(ctx context.Context, st store.Store, m annotated.Masks) (driver.Source
 
 func TestConformance(t *testing.T) {
 	dir := write(t)
-	for _, m := range []annotated.Masks{annotated.NoMasks, annotated.Classes, annotated.Instances} {
+	for _, m := range []annotated.Masks{annotated.NoMasks, annotated.Classes, annotated.Instances, annotated.Stack} {
 		t.Run("masks="+string(m), func(t *testing.T) { drivertest.Run(t, opener(dir, m)) })
 	}
 }

@@ -43,6 +43,9 @@ type Source struct {
 	// More are objects behind the images.
 	More filelist.List
 	Left []driver.Skipped
+	// MostStacked is about the most that the masks of a record take, where more is known of
+	// it than how many pixels there are.
+	MostStacked int64
 
 	// Header says that some wanted field needs the image, though nobody wants that.
 	Header func(g *driver.Group) bool
@@ -325,7 +328,11 @@ func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, e
 		for i := range len(s.First) - 1 {
 			n = max(n, s.First[i+1]-s.First[i])
 		}
-		f := driver.Field{Name: "masks", Kind: driver.KindMasks, DType: driver.Uint8, Boxes: BoxField, Most: []int{int(n)}, MaxBytes: max(n*mask.MaxStacked(most), 1)}
+		bytes := max(n*mask.MaxStacked(most), 1)
+		if s.MostStacked > 0 {
+			bytes = min(bytes, s.MostStacked)
+		}
+		f := driver.Field{Name: "masks", Kind: driver.KindMasks, DType: driver.Uint8, Boxes: BoxField, Most: []int{int(n)}, MaxBytes: bytes}
 		return []Column{{Field: f}}, nil
 	}
 	f := driver.Field{Name: "mask", Kind: driver.KindMask, DType: driver.Uint8}

@@ -258,6 +258,32 @@ func (c *Canvas) Rows(dst []byte) {
 	}
 }
 
+// Stack makes n masks of the size of the canvas, of 0 and 1, one for each object that
+// paint paints alone. What is wrong with one of them is bad; err says that there is no
+// memory.
+func (c *Canvas) Stack(g *driver.Group, n int, paint func(i int) error) (v driver.Value, bad, err error) {
+	w, h := c.W, c.H
+	var stack []byte
+	m := &mask.Mask{Width: w, Height: h, Size: 1, Pix: make([]byte, w*h)}
+	for i := range n {
+		if err := c.Begin(w, h, driver.Uint8); err != nil {
+			return v, err, nil
+		}
+		c.Color(1)
+		if err := paint(i); err != nil {
+			return v, err, nil
+		}
+		c.Rows(m.Pix)
+		stack = mask.AppendToStack(stack, m)
+	}
+	out, err := g.Alloc(len(stack))
+	if err != nil {
+		return v, nil, fmt.Errorf("no memory for %d masks of %d x %d pixels: %w", n, w, h, err)
+	}
+	copy(out, stack)
+	return driver.Value{Bytes: out}, nil, nil
+}
+
 // Value is the mask as a value; its memory is the group's.
 func (c *Canvas) Value(g *driver.Group) (driver.Value, error) {
 	out, err := g.Alloc(len(c.pix))

@@ -2,6 +2,9 @@ package filelist
 
 import (
 	"context"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/source/driver"
@@ -32,6 +35,27 @@ func (l *List) MaskType(ctx context.Context, there func(i int) bool) (driver.DTy
 		}
 	}
 	return out, nil
+}
+
+// probing is how many files are looked into at once.
+const probing = 16
+
+// MostPixels is how many pixels the largest of the images has, as their headers say.
+func (l *List) MostPixels(ctx context.Context) (int64, error) {
+	var most atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(probing)
+	for i := range l.Len() {
+		g.Go(func() error {
+			info, err := l.probe(ctx, i)
+			n := int64(info.Width) * int64(info.Height)
+			for v := most.Load(); n > v && !most.CompareAndSwap(v, n); v = most.Load() {
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	return most.Load(), err
 }
 
 // MapType describes a field of images by the first file.
