@@ -19,7 +19,7 @@ import (
 
 // VerifyOptions change what Verify does. Nil means the defaults.
 type VerifyOptions struct {
-	// Decode also decodes every image and every mask.
+	// Decode also decodes every image, every mask and every frame of clips.
 	Decode bool
 	// Threads is the number of chunks checked at once, 0 for one per core.
 	Threads int
@@ -82,9 +82,9 @@ type Report struct {
 
 // Verify checks the pack dir: that all shards are there and have their size,
 // that the checksum of every chunk is right, that schema, footers and indexes
-// agree with the manifest and, if asked for, that every image can be decoded.
-// Its error means that it could not look, not that something is damaged, except
-// for a manifest that cannot be read.
+// agree with the manifest and, if asked for, that every image and every clip can be
+// decoded. Its error means that it could not look, not that something is damaged, except
+// for a manifest that cannot be read: clips of some codecs need a library.
 func Verify(ctx context.Context, dir string, opt *VerifyOptions) (*Report, error) {
 	st, err := stores.Open(ctx, dir)
 	if err != nil {
@@ -303,6 +303,9 @@ func (v *verifier) chunk(ctx context.Context, c int, w *worker, buf []byte) erro
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if none := new(noDecoder); errors.As(err, &none) {
+		return err
+	}
 	if err != nil {
 		p.Reason = err.Error()
 		v.report(p, int(ref.shard))
@@ -332,7 +335,7 @@ func (v *verifier) rows(ctx context.Context, c int, w *worker, p Problem) error 
 	if err := vw.checkTail(ctx, o); err != nil {
 		return err
 	}
-	if v.opt.Decode && slices.ContainsFunc(v.r.man.Fields, func(f Field) bool { return f.picture() }) {
+	if v.opt.Decode && slices.ContainsFunc(v.r.man.Fields, func(f Field) bool { return f.picture() || f.Kind == driver.KindFrames }) {
 		return v.decode(ctx, o, vw, w, p)
 	}
 	return nil
@@ -406,11 +409,16 @@ func (v *verifier) decodeRow(ctx context.Context, o reader, vw *view, w *worker,
 	}()
 	for i := range rec.Values {
 		val := &rec.Values[i]
-		if k := val.Field.Kind; k != driver.KindImage && k != driver.KindMask {
+		decode := v.decodeValue
+		switch val.Field.Kind {
+		case driver.KindImage, driver.KindMask:
+		case driver.KindFrames:
+			decode = v.decodeClip
+		default:
 			continue
 		}
-		if err := v.decodeValue(ctx, val, w); err != nil {
-			if context.Cause(ctx) != nil {
+		if err := decode(ctx, val, w); err != nil {
+			if none := new(noDecoder); context.Cause(ctx) != nil || errors.As(err, &none) {
 				return err
 			}
 			wrong(val.Path, fmt.Sprintf("the %s cannot be decoded: ", val.Field.Kind), err)

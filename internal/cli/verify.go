@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 func newVerifyCommand(app *App) *cobra.Command {
@@ -23,8 +24,9 @@ func newVerifyCommand(app *App) *cobra.Command {
 		Long: `Read all of the pack and compare every checksum. What is damaged is named by
 shard, chunk and records, and makes the exit code 4.
 
-With --decode every image and every mask is also decoded, within --memory. One
-that needs more than there is is named with the memory that it would need.`,
+With --decode every image, every mask and every clip of video is also decoded,
+within --memory. One that needs more than there is is named with the memory that
+it would need.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if opt.Threads < 0 {
@@ -63,7 +65,7 @@ that needs more than there is is named with the memory that it would need.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image")
+	cmd.Flags().BoolVar(&opt.Decode, "decode", false, "also decode every image and every clip")
 	cmd.Flags().IntVar(&opt.Threads, "threads", 0, "chunks looked at at once (default one per core)")
 	cmd.Flags().StringVar(&memory, "memory", "", "`size` of what images may take while they are decoded (default a quarter of the free memory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -87,9 +89,13 @@ func (app *App) printReport(rep *pack.Report, dir string, decoded, asJSON bool, 
 	}
 	what := "every checksum is right"
 	if decoded {
-		what += " and every image decodes"
+		pictures := "image"
+		if slices.ContainsFunc(rep.Manifest.Fields, func(f pack.Field) bool { return f.Kind == driver.KindFrames }) {
+			pictures = "image and clip"
+		}
+		what += " and every " + pictures + " decodes"
 		if len(rep.TooLarge) > 0 {
-			what = "every checksum is right and every other image decodes"
+			what = "every checksum is right and every other " + pictures + " decodes"
 		}
 	}
 	_, err := fmt.Fprintf(app.Stdout, "%s is whole: %s records in %s, %s; %s (%s)\n", dir, units.Int(rep.Records),

@@ -15,6 +15,7 @@ enum { MIN_VERSION = 59, MAX_VERSION = 62 };
 #define AVERROR_EAGAIN (-11)
 enum { DISCARD_DEFAULT = 0, DISCARD_NONREF = 8 };
 enum { MEDIA_VIDEO = 0, LOG_QUIET = -8 };
+enum { DETECT_CRC = 1, DETECT_EXPLODE = 8 };
 
 // The heads of the structures.
 typedef struct {
@@ -160,7 +161,7 @@ static int failed(int code, char *err, size_t size) {
 	return SV_ERROR;
 }
 
-sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, char *err, size_t size) {
+sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size) {
 	codec_head *codec = av.find(name);
 	sv_decoder *d = codec ? calloc(1, sizeof *d) : NULL;
 	parameters_head *par = d ? av.parameters() : NULL;
@@ -186,6 +187,8 @@ sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size,
 		if (code >= 0) {
 			av.set(d->context, "threads", 1, 0);
 			av.set(d->context, "max_pixels", max_pixels, 0);
+			if (strict)
+				av.set(d->context, "err_detect", DETECT_CRC | DETECT_EXPLODE, 0);
 			code = av.open(d->context, codec, NULL);
 		}
 	}

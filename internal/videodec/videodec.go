@@ -42,29 +42,58 @@ type Decoder struct {
 	frame C.sv_frame
 }
 
-// New makes a decoder. It fails where there is no library, or none with the codec.
-func New(s *video.Stream) (*Decoder, error) {
+// find is the library's decoder of a codec.
+func find(codec string) (string, error) {
 	if err := Load(); err != nil {
-		return nil, fmt.Errorf("the video is encoded as %s: %w", s.Codec, err)
+		return "", fmt.Errorf("the video is encoded as %s: %w", codec, err)
 	}
-	names := decoders[s.Codec]
+	names := decoders[codec]
 	if names == nil {
-		names = []string{s.Codec}
+		names = []string{codec}
 	}
-	d := &Decoder{codec: s.Codec}
 	for _, name := range names {
 		c := C.CString(name)
 		defer C.free(unsafe.Pointer(c))
-		if C.sv_has(c) == 0 {
-			continue
+		if C.sv_has(c) != 0 {
+			return name, nil
 		}
-		d.d = C.sv_open(c, (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), maxPixels, &d.err[0], C.size_t(len(d.err)))
-		if d.d == nil {
-			return nil, fmt.Errorf("the decoder %s does not start: %w", name, d.reason())
-		}
-		return d, nil
 	}
-	return nil, fmt.Errorf("the video is encoded as %s, which %s has no decoder for", s.Codec, Loaded())
+	return "", fmt.Errorf("the video is encoded as %s, which %s has no decoder for", codec, Loaded())
+}
+
+// Has fails where there is no library, or none with the codec.
+func Has(codec string) error {
+	_, err := find(codec)
+	return err
+}
+
+// New makes a decoder. It fails where there is no library, or none with the codec.
+func New(s *video.Stream) (*Decoder, error) { return open(s, maxPixels, false) }
+
+// NewStrict makes a decoder that fails where a packet is damaged, instead of making up what
+// is missing, and for frames that are larger than the stream says.
+func NewStrict(s *video.Stream) (*Decoder, error) {
+	const more = 512 // what frames are rounded up by, in some part of some decoder
+	return open(s, min(int64(s.Width+more)*int64(s.Height+more), maxPixels), true)
+}
+
+func open(s *video.Stream, most int64, strict bool) (*Decoder, error) {
+	name, err := find(s.Codec)
+	if err != nil {
+		return nil, err
+	}
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	d := &Decoder{codec: s.Codec}
+	detect := C.int(0)
+	if strict {
+		detect = 1
+	}
+	d.d = C.sv_open(c, (*C.uint8_t)(unsafe.SliceData(s.Config)), C.size_t(len(s.Config)), C.int64_t(most), detect, &d.err[0], C.size_t(len(d.err)))
+	if d.d == nil {
+		return nil, fmt.Errorf("the decoder %s does not start: %w", name, d.reason())
+	}
+	return d, nil
 }
 
 func (d *Decoder) reason() error { return errors.New(C.GoString(&d.err[0])) }

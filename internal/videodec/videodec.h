@@ -32,7 +32,8 @@ int sv_version(void);
 // Whether there is a decoder of that name.
 int sv_has(const char *name);
 
-sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, char *err, size_t size);
+// With strict, what is damaged is an error and nothing is made up for it.
+sv_decoder *sv_open(const char *name, const uint8_t *config, size_t config_size, int64_t max_pixels, int strict, char *err, size_t size);
 // Gives a decoder a packet, or its end (data NULL). With skip, a frame that no other
 // depends on need not be decoded.
 int sv_send(sv_decoder *d, const uint8_t *data, size_t size, int64_t pts, int skip, char *err, size_t err_size);

@@ -1,0 +1,160 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/internal/videodec"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// heldFrames is how many frames a decoder of video holds at most that others are made of,
+// with those that wait for their turn.
+const heldFrames = 20
+
+// roundedUp is by how much decoders make frames larger.
+const roundedUp = 128
+
+// noDecoder says that this machine cannot decode a kind of video, which is no damage.
+type noDecoder struct{ err error }
+
+func (e *noDecoder) Error() string {
+	return fmt.Sprintf("clips cannot be decoded here: %v; without --decode checksums are compared", e.err)
+}
+
+func (e *noDecoder) Unwrap() error { return e.err }
+
+// decodeClip decodes all frames of a stored clip, one after the other, and keeps none.
+func (v *verifier) decodeClip(ctx context.Context, val *Value, w *worker) error {
+	c := &w.enc.clip
+	defer c.Forget()
+	if err := c.Parse(val.Bytes); err != nil {
+		return err
+	}
+	f := val.Field
+	if len(c.Frames) != f.Shape[0] {
+		return fmt.Errorf("it has %d frames, and clips of this field have %d", len(c.Frames), f.Shape[0])
+	}
+	if width, height := c.Upright(); width > int(f.Frames.MaxWidth) || height > int(f.Frames.MaxHeight) {
+		return fmt.Errorf("its frames are %d x %d, the largest are said to have %d x %d", width, height, f.Frames.MaxWidth, f.Frames.MaxHeight)
+	}
+	if c.Stills() {
+		for i := range c.Packets {
+			if err := v.decodeStill(ctx, val, c, c.Packets[i].Data, w); err != nil {
+				return fmt.Errorf("frame %d: %w", i, err)
+			}
+		}
+		return nil
+	}
+	if err := videodec.Has(c.Codec); err != nil {
+		return &noDecoder{err}
+	}
+	give, err := v.room.toDecode(ctx, heldFrames*3/2*(int64(c.Width)+roundedUp)*(int64(c.Height)+roundedUp), false)
+	if err != nil {
+		return err
+	}
+	defer give()
+	return decodePackets(c)
+}
+
+// decodeStill decodes a frame that is an image by itself.
+func (v *verifier) decodeStill(ctx context.Context, val *Value, c *video.Clip, data []byte, w *worker) error {
+	one := Value{Field: val.Field}
+	one.Orientation = 1
+	switch c.Codec {
+	case video.Raw:
+		if len(data) != 3*c.Width*c.Height {
+			return fmt.Errorf("%d bytes, where %d x %d pixels have %d", len(data), c.Width, c.Height, 3*c.Width*c.Height)
+		}
+		return nil
+	case video.DCT:
+		d, err := cdec.DCTInfo(data)
+		if err != nil {
+			return err
+		}
+		one.Bytes, one.Codec, one.Width, one.Height, one.Channels = data, driver.CodecDCT, int32(d.Width), int32(d.Height), int32(d.Components)
+	default:
+		jpeg := video.JPEG(&w.enc.jpeg, data)
+		info, err := imagefile.Check(jpeg)
+		if err != nil {
+			return err
+		}
+		one.Bytes, one.Codec, one.Width, one.Height, one.Channels = jpeg, driver.CodecJPEG, info.Width, info.Height, int32(info.Channels)
+	}
+	need, heap := one.decoding()
+	give, err := v.room.toDecode(ctx, need, heap)
+	if err != nil {
+		return err
+	}
+	defer give()
+	w.enc.allow(max(need, 1))
+	defer w.enc.trim(v.room.plan.Kept)
+	return w.enc.tryDecode(one.Value)
+}
+
+// decodePackets decodes the packets of a clip, and fails where one of them is damaged or a
+// frame of the clip does not come out.
+func decodePackets(c *video.Clip) error {
+	wanted := make(map[int64]bool, len(c.Frames))
+	for _, at := range c.Frames {
+		wanted[int64(c.Packets[at].N)] = true
+	}
+	for i := 0; i < len(c.Packets); {
+		end := i + 1
+		for end < len(c.Packets) && c.Packets[end].N == c.Packets[end-1].N+1 {
+			end++
+		}
+		if err := decodeRun(&c.Stream, c.Packets[i:end], wanted); err != nil {
+			return err
+		}
+		i = end
+	}
+	if n := len(wanted); n > 0 {
+		return fmt.Errorf("%d of its frames did not come out of the decoder", n)
+	}
+	return nil
+}
+
+// decodeRun decodes packets that follow each other, from a key frame on, and takes the
+// frames that come out off those that are wanted.
+func decodeRun(s *video.Stream, packets []video.Packet, wanted map[int64]bool) error {
+	begin := videodec.NewStrict
+	if !s.Clean(packets[0].Data) {
+		begin = videodec.New // what it lacks is no damage
+	}
+	d, err := begin(s)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	take := func() error {
+		for {
+			f, ok, err := d.Receive()
+			if err != nil || !ok {
+				return err
+			}
+			delete(wanted, f.PTS)
+		}
+	}
+	leading := true
+	for i := range packets {
+		p := &packets[i]
+		shown := wanted[int64(p.N)]
+		err := d.Send(p.Data, int64(p.N), !shown)
+		if err == nil {
+			err = take()
+		}
+		// What follows a key frame, and is shown before it, may need frames in front of it: it
+		// cannot be decoded, and nothing that is shown later is made of it.
+		if leading = leading && (i == 0 || err != nil && !shown); err != nil && (i == 0 || !leading) {
+			return fmt.Errorf("packet %d of the video: %w", p.N, err)
+		}
+	}
+	if err := d.End(); err != nil {
+		return err
+	}
+	return take()
+}
