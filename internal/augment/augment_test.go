@@ -266,6 +266,33 @@ func TestVariantsAreAFunctionOfTheEpoch(t *testing.T) {
 	plain := base
 	plain.Shuffle = false
 	same("in order", loaded(t, plain, item.Position{}, 2), 2*records)
+	for _, window := range []int{1, 3, 100} {
+		cfg := base
+		cfg.Window = window
+		same(fmt.Sprint("window ", window), loaded(t, cfg, item.Position{}, 3), 3*records)
+		same("resumed window", loaded(t, cfg, item.Position{Epoch: 1, Row: 14}, 2), 2*records-14)
+		// What is drawn, and the order, do not depend on whether all of a chunk is wanted.
+		cfg.Outputs = fields[:1]
+		cfg.Fields = []string{"label"}
+		for epoch, rows := range loaded(t, cfg, item.Position{}, 2) {
+			for id, r := range rows {
+				if ref := want[epoch][id]; r["image"] != ref["image"] || r["label"] != ref["label"] {
+					t.Fatalf("window %d: record %d of epoch %d differs", window, id, epoch)
+				}
+			}
+		}
+	}
+	for _, by := range []string{"text", "image"} {
+		cfg := base
+		cfg.Bucket = &pipeline.Bucket{By: by, Count: 3}
+		same("buckets of "+by, loaded(t, cfg, item.Position{}, 3), 3*records)
+	}
+	bad := base
+	bad.Bucket = &pipeline.Bucket{By: "boxes", Count: 3}
+	bad.Memory, bad.BatchSize = 128<<20, 7
+	if _, err := pipeline.Open(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "has variants, which differ in their length") {
+		t.Error(err)
+	}
 }
 
 // A single variant keeps the names of its fields.

@@ -15,6 +15,10 @@ type Chunks struct {
 	// another one.
 	Of      func(id int64) int
 	Records func(chunk int) (from, to int64)
+	// Number is what a record of Records is asked for by in an epoch, and Plain takes that
+	// back; nil where it is the same in all epochs.
+	Number func(epoch, id int64) int64
+	Plain  func(n int64) int64
 	// Extent is where all of a chunk lies. Where it is false, or nil, the chunk's records
 	// are located, and neighbours read together.
 	Extent func(chunk int) (driver.Extent, bool)
@@ -135,7 +139,7 @@ func (r *Chunked) admit() (n int, stuck bool) {
 	}
 	for len(g.from) < len(g.ids) {
 		i := len(g.from)
-		chunk := r.c.Of(g.ids[i])
+		chunk := r.c.Of(r.plain(g.ids[i]))
 		at := Place{g.at.Epoch, g.at.Pos + int64(i)*g.step}
 		h := r.held[chunk]
 		if h == nil {
@@ -152,6 +156,14 @@ func (r *Chunked) admit() (n int, stuck bool) {
 		r.lead++
 	}
 	return n, false
+}
+
+// plain is a record as Chunks.Records has it.
+func (r *Chunked) plain(n int64) int64 {
+	if r.c.Plain == nil {
+		return n
+	}
+	return r.c.Plain(n)
 }
 
 func (r *Chunked) last() *chunkGroup {
@@ -231,6 +243,11 @@ func (r *Chunked) unit(from, to int64) *Unit {
 func (r *Chunked) locate(h *heldChunk) {
 	h.whole, h.learnt = false, true
 	h.u = r.unit(r.c.Records(h.chunk))
+	for k, id := range h.u.ids {
+		if r.c.Number != nil { // of the next epoch they may be others, which are then read alone
+			h.u.ids[k] = r.c.Number(h.last.Epoch, id)
+		}
+	}
 	r.locateUnit(h.u)
 	if len(h.u.Missing) > 0 {
 		r.f.Learn(h.u)
@@ -431,7 +448,7 @@ func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 	}
 	for i := range u.Missing { // its chunk could not be read, or is damaged
 		k := u.Missing[i].K
-		u.Records[k].Err = from[k].failed(u.ids[k])
+		u.Records[k].Err = from[k].failed(r.plain(u.ids[k]))
 	}
 	n := len(u.Extents)
 	if cap(u.blocks) < n {
@@ -452,7 +469,7 @@ func (r *Chunked) of(ids []int64, from []*heldChunk) *Unit {
 		u.from = append(u.from, h)
 		for i := u.First[k]; i < u.First[k+1]; i++ {
 			e := &u.Extents[i]
-			b, bl, err := h.bytes(e, ids[k], int(i-u.First[k]))
+			b, bl, err := h.bytes(e, r.plain(ids[k]), int(i-u.First[k]))
 			switch {
 			case err != nil:
 				u.Records[k].Err = err

@@ -143,8 +143,11 @@ func (p *Pipeline) planBuckets(ctx context.Context, info *driver.Info) error {
 		}
 		return fmt.Errorf("bucket: %s has no field %q%s", info.URL, c.By, transform.DidYouMean(c.By, names))
 	}
-	if p.epochs {
+	switch f := &info.Fields[field]; {
+	case p.epochs && p.variants < 2:
 		return fmt.Errorf("bucket: batches are of records that are alike in all epochs, and %s has others in each", info.URL)
+	case driver.Varies(p.src, field) && !(f.Width > 0 && f.Height > 0):
+		return fmt.Errorf("bucket: field %q of %s has variants, which differ in their length: sort by a field that is the same in all", c.By, info.URL)
 	}
 	if info.Sequential {
 		return fmt.Errorf("bucket: batches of like records take them out of their order, and %s can only be read in order; make a pack of it (stoker pack)", info.URL)

@@ -148,15 +148,15 @@ func (c *cursor) known(p *Pipeline) bool {
 	return true
 }
 
-// fill writes the records of rows k, k+1, ... of the part into ids, in epochs as those
-// of a source whose records are others in each.
+// fill writes the records of rows k, k+1, ... of the part into ids, as a source is asked
+// for them whose records are others in each epoch.
 func (c *cursor) fill(ids []int64, k int, p *Pipeline) {
 	if c.given != nil {
 		c.given.fill(ids, c.part.Lo+int64(k))
 	} else {
 		c.order.Fill(ids, &c.part, k)
 	}
-	if p != nil && p.epochs {
+	if p.epochs {
 		for i, id := range ids {
 			ids[i] = p.inEpoch(c.epoch, id)
 		}

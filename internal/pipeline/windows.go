@@ -90,7 +90,7 @@ func (p *Pipeline) chooseOrder(info *driver.Info) error {
 	if cfg.Window == 0 {
 		return nil
 	}
-	if p.epochs {
+	if p.epochs && p.variants < 2 {
 		return fmt.Errorf("an order by windows needs records that are the same in each epoch, and %s has others in each; use shuffle for all records", info.URL)
 	}
 	if info.Sequential {
@@ -259,6 +259,9 @@ func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 		Of: w.Chunk, Records: w.Records, Group: p.groupRows, Held: 2*w.inUse + 8, Next: pl.coming,
 		Last: func(epoch int64, chunk int) int64 { return w.epoch(epoch).Last(chunk) },
 	}
+	if p.variants > 1 {
+		c.Number, c.Plain = p.inEpoch, p.number
+	}
 	if w.own != nil && p.mostIsWanted() {
 		c.Extent = func(chunk int) (driver.Extent, bool) { return w.own.Chunk(chunk), true }
 	}
@@ -266,7 +269,8 @@ func (w *window) reading(p *Pipeline, pl *planner) *fetch.Chunks {
 }
 
 // mostIsWanted says whether a chunk is worth to be read as a whole: half or more of its
-// bytes are of fields that are wanted, as far as that is known.
+// bytes are of fields that are wanted, as far as that is known. Of a field with variants
+// one is.
 func (p *Pipeline) mostIsWanted() bool {
 	var all, wanted int64
 	want := p.set.Fields()
@@ -277,7 +281,11 @@ func (p *Pipeline) mostIsWanted() bool {
 		}
 		all += s.Bytes
 		if want == nil || want[i] {
-			wanted += s.Bytes
+			if driver.Varies(p.src, i) {
+				wanted += s.Bytes / int64(p.variants)
+			} else {
+				wanted += s.Bytes
+			}
 		}
 	}
 	return wanted >= all/2
@@ -288,7 +296,7 @@ func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur
 	n = min(pl.groupAt(), len(ids))
-	c.fill(ids[:n], c.k, nil)
+	c.fill(ids[:n], c.k, pl.p)
 	step = max(c.part.Stride, 1)
 	at = fetch.Place{Epoch: c.epoch, Pos: c.part.Lo + int64(c.k)*step}
 	c.k += n

@@ -362,7 +362,7 @@ func (w *worker) substitute(b *batch, row int, id, try int64) (int64, error) {
 		ids := [1]int64{(p.number(id) + try) % n}
 		if p.buckets != nil { // one of its like
 			var ok bool
-			if ids[0], ok = p.buckets.After(id, try); !ok {
+			if ids[0], ok = p.buckets.After(p.number(id), try); !ok {
 				return try, errNoSubstitute
 			}
 		}

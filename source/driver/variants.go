@@ -15,6 +15,9 @@ import (
 type Varied interface {
 	// Variants is how many there are, 1 where there is nothing to choose.
 	Variants() int
+	// Varies says whether a field, given by its place in Info.Fields, has other values in
+	// each variant.
+	Varies(field int) bool
 }
 
 // VariantsOf is in how many variants a source has each record.
@@ -23,6 +26,12 @@ func VariantsOf(s Source) int {
 		return v.Variants()
 	}
 	return 1
+}
+
+// Varies says whether a field of a source has other values in each variant of a record.
+func Varies(s Source, field int) bool {
+	v, ok := s.(Varied)
+	return ok && v.Variants() > 1 && v.Varies(field)
 }
 
 // MaxVariants bounds how often a record is in a pack.

@@ -198,6 +198,9 @@ func (s *Source) Info() *driver.Info { return &s.info }
 // Variants implements driver.Varied.
 func (s *Source) Variants() int { return s.n }
 
+// Varies implements driver.Varied.
+func (s *Source) Varies(field int) bool { return s.of[0][field] != s.of[1][field] }
+
 // Object implements driver.Source.
 func (s *Source) Object(n int64) driver.Object { return s.base.Object(n) }
 

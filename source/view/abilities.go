@@ -45,6 +45,20 @@ func (v *view) Find(ctx context.Context, id int64) string {
 // Variants implements driver.Varied.
 func (v *view) Variants() int { return driver.VariantsOf(v.src) }
 
+// Varies implements driver.Varied. What is made of several fields varies where one of
+// them does.
+func (v *view) Varies(field int) bool {
+	if t := v.made[field]; t != nil {
+		for i := range t.parts {
+			if driver.Varies(v.src, t.parts[i].source) {
+				return true
+			}
+		}
+		return false
+	}
+	return driver.Varies(v.src, v.from[field])
+}
+
 // InEpochs says that records are others in each epoch (driver.EpochsOf).
 func (v *view) InEpochs() bool { return driver.EpochsOf(v.src) }
 
