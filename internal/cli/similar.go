@@ -60,7 +60,10 @@ func (app *App) findSimilar(src driver.Source, f *similarFlags, threads, listed 
 	if err != nil {
 		return nil, err
 	}
-	found := similar.Find(ids, hashes, distance, maxPairs)
+	found, err := similar.Find(app.Context, ids, hashes, distance, maxPairs)
+	if err != nil {
+		return nil, err
+	}
 	a := &alike{
 		Field: info.Fields[field].Name, Distance: distance, Images: found.Images, Unreadable: info.Len - found.Images,
 		Records: found.Records, Total: found.Total, Pairs: []alikePair{},

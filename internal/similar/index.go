@@ -2,18 +2,15 @@ package similar
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/bits"
 	"slices"
 )
 
 const (
-	bands     = 4
-	bandBits  = 64 / bands
-	buckets   = 1 << bandBits
-	maxRadius = 2
 	// MaxDistance is the largest distance that is looked for.
-	MaxDistance = bands*(maxRadius+1) - 1
+	MaxDistance = 11
 	// DefaultDistance finds what was resized and compressed again, and hardly anything else.
 	DefaultDistance = 6
 )
@@ -32,62 +29,114 @@ type Pair struct {
 	Distance      int
 }
 
-// index finds hashes that are near another one. Of two that differ in d bits, one of
-// four bands of 16 bits differs in no more than a quarter of them: there are as many
-// buckets for each band as it has values, and a hash is looked for in those that are so
-// near its own. A hash is there once, however many images have it.
+func compare(a, b Pair) int {
+	return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.First, b.First), cmp.Compare(a.Second, b.Second))
+}
+
+// band is a part of the bits of a hash.
+type band struct{ shift, bits int }
+
+func (b band) of(h uint64) uint32 { return uint32(h>>b.shift) & (1<<b.bits - 1) }
+
+// layouts are the ways to divide hashes. Wide bands have few hashes in a bucket, and more
+// buckets to look into.
+var layouts = [][]band{
+	{{0, 16}, {16, 16}, {32, 16}, {48, 16}},
+	{{0, 22}, {22, 21}, {43, 21}},
+}
+
+// layout is the one that finds what is near among n hashes with the least work: a look into
+// a bucket costs about as much as three comparisons.
+func layout(n, distance int) []band {
+	best, least := layouts[0], 0.0
+	for i, l := range layouts {
+		cost := 0.0
+		for _, b := range l {
+			cost += float64(ball(b.bits, distance/len(l))) * (3 + float64(n)/float64(int(1)<<b.bits))
+		}
+		if i == 0 || cost < least {
+			best, least = l, cost
+		}
+	}
+	return best
+}
+
+// ball is how many numbers of so many bits differ in no more than radius bits from one.
+func ball(bits, radius int) int {
+	total, choose := 0, 1
+	for r := range radius + 1 {
+		total += choose
+		choose = choose * (bits - r) / (r + 1)
+	}
+	return total
+}
+
+// index finds hashes that are near another one. Of two that differ in d bits, one of k
+// bands differs in no more than d/k of them: there are as many buckets for each band as it
+// has values, and a hash is looked for in those that are so near its own. A hash is there
+// once, however many images have it. Who knows such indexes calls them multi-index hashing.
 type index struct {
-	hashes []uint64 // sorted, each once
+	hashes   []uint64 // sorted, each once
+	bands    []band
+	radius   int
+	distance int
 	// start of a bucket in order, and behind it the next one's, by band.
-	start [bands][]uint32
-	order [bands][]uint32
-	masks []uint16 // what is put on a band to get those that are near
+	start [][]uint32
+	order [][]uint32
+	masks [][]uint32 // by band, what is put on it to get those that are near
 }
 
 func newIndex(hashes []uint64, distance int) *index {
-	x := &index{hashes: hashes}
-	for b := range bands {
-		start, order := make([]uint32, buckets+1), make([]uint32, len(hashes))
+	x := &index{hashes: hashes, bands: layout(len(hashes), distance), distance: distance}
+	x.radius = distance / len(x.bands)
+	for _, b := range x.bands {
+		start, order := make([]uint32, 1<<b.bits+1), make([]uint32, len(hashes))
 		for _, h := range hashes {
-			start[band(h, b)+1]++
+			start[b.of(h)+1]++
 		}
-		for i := range buckets {
+		for i := range len(start) - 1 {
 			start[i+1] += start[i]
 		}
-		at := slices.Clone(start[:buckets])
+		// Each bucket is filled from its beginning, which then is where the next one begins.
 		for i, h := range hashes {
-			k := band(h, b)
-			order[at[k]] = uint32(i)
-			at[k]++
+			k := b.of(h)
+			order[start[k]] = uint32(i)
+			start[k]++
 		}
-		x.start[b], x.order[b] = start, order
-	}
-	radius := distance / bands
-	for m := range buckets {
-		if bits.OnesCount16(uint16(m)) <= radius {
-			x.masks = append(x.masks, uint16(m))
-		}
+		copy(start[1:], start)
+		start[0] = 0
+		x.start, x.order = append(x.start, start), append(x.order, order)
+		x.masks = append(x.masks, near(nil, 0, b.bits, x.radius))
 	}
 	return x
 }
 
-func band(h uint64, b int) uint16 { return uint16(h >> (bandBits * b)) }
+// near appends what differs from m in up to radius of its lowest bits.
+func near(out []uint32, m uint32, bits, radius int) []uint32 {
+	out = append(out, m)
+	for i := 0; i < bits && radius > 0; i++ {
+		out = near(out, m|1<<i, i, radius-1)
+	}
+	return out
+}
 
-// near calls found for each hash behind i in their order that is no further from it than
-// distance, once each and in any order.
-func (x *index) near(i, distance int, found func(k, distance int)) {
+// behind calls found for each hash behind i in their order that is no further from it than
+// the distance, once each and in any order.
+func (x *index) behind(i int, found func(k, distance int)) {
 	h := x.hashes[i]
-	radius := distance / bands
-	for b := range bands {
-		for _, m := range x.masks {
-			k := band(h, b) ^ m
-			bucket := x.order[b][x.start[b][k]:x.start[b][int(k)+1]]
-			// They lie in their order.
-			from, _ := slices.BinarySearch(bucket, uint32(i+1))
-			for _, o := range bucket[from:] {
+	for b, band := range x.bands {
+		own, start, order := band.of(h), x.start[b], x.order[b]
+		for _, m := range x.masks[b] {
+			k := own ^ m
+			bucket := order[start[k]:start[k+1]]
+			if len(bucket) > 8 { // they lie in their order
+				from, _ := slices.BinarySearch(bucket, uint32(i+1))
+				bucket = bucket[from:]
+			}
+			for _, o := range bucket {
 				other := x.hashes[o]
 				d := bits.OnesCount64(h ^ other)
-				if d > distance || seen(h^other, b, radius) {
+				if d > x.distance || int(o) <= i || x.seen(h^other, b) {
 					continue
 				}
 				found(int(o), d)
@@ -97,70 +146,34 @@ func (x *index) near(i, distance int, found func(k, distance int)) {
 }
 
 // seen says that hashes which differ so were found by a band before b.
-func seen(differ uint64, b, radius int) bool {
-	for i := range b {
-		if bits.OnesCount16(band(differ, i)) <= radius {
+func (x *index) seen(differ uint64, b int) bool {
+	for _, band := range x.bands[:b] {
+		if bits.OnesCount32(band.of(differ)) <= x.radius {
 			return true
 		}
 	}
 	return false
 }
 
-// Found is what is alike.
-type Found struct {
-	// Pairs are those that are alike, the nearest ones first, up to a number.
-	Pairs []Pair
-	// Total is how many there are, of Images that were looked at; Records is how many
-	// have one before them that they are alike to.
-	Total, Images, Records int64
-}
-
-// Find finds pairs among the hashes of records, whose numbers are ids, ascending. It
-// keeps the nearest ones, up to most. Of images with equal hashes each is paired with
-// the first of them only, and that one stands for all towards others.
-func Find(ids []int64, hashes []uint64, distance, most int) *Found {
-	type entry struct {
-		hash uint64
-		id   int64
-	}
-	all := make([]entry, len(ids))
-	for i := range ids {
-		all[i] = entry{hashes[i], ids[i]}
-	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.id, b.id)) })
-	f := &Found{Images: int64(len(ids))}
-	keep := newNearest(most)
-	var unique []uint64
-	var first []int64
-	late := map[int64]bool{} // of the first ones, those that are alike to an earlier one
-	for _, e := range all {
-		if n := len(unique); n > 0 && unique[n-1] == e.hash {
-			f.Total++
-			f.Records++
-			keep.add(Pair{first[n-1], e.id, 0})
-			continue
-		}
-		unique, first = append(unique, e.hash), append(first, e.id)
-	}
-	if distance > 0 {
-		x := newIndex(unique, distance)
-		for i := range unique {
-			x.near(i, distance, func(k, d int) {
-				a, b := min(first[i], first[k]), max(first[i], first[k])
-				f.Total++
-				late[b] = true
-				keep.add(Pair{a, b, d})
-			})
+// around is behind for all others, and may call found several times.
+func (x *index) around(i int, found func(k int)) {
+	h := x.hashes[i]
+	for b, band := range x.bands {
+		own, start, order := band.of(h), x.start[b], x.order[b]
+		for _, m := range x.masks[b] {
+			k := own ^ m
+			for _, o := range order[start[k]:start[k+1]] {
+				if int(o) != i && bits.OnesCount64(h^x.hashes[o]) <= x.distance {
+					found(int(o))
+				}
+			}
 		}
 	}
-	f.Records += int64(len(late))
-	f.Pairs = keep.sorted()
-	return f
 }
 
 // Repeats are the records that are left out so that no two of those that stay are alike:
 // going through them in order, each that is near one that stays.
-func Repeats(ids []int64, hashes []uint64, distance int) []int64 {
+func Repeats(ctx context.Context, ids []int64, hashes []uint64, distance int) ([]int64, error) {
 	order := make([]int, len(ids))
 	for i := range order {
 		order[i] = i
@@ -178,7 +191,7 @@ func Repeats(ids []int64, hashes []uint64, distance int) []int64 {
 	}
 	if distance == 0 {
 		slices.Sort(out)
-		return out
+		return out, nil
 	}
 	// By the number of their first record.
 	at := make([]int, len(unique))
@@ -188,45 +201,33 @@ func Repeats(ids []int64, hashes []uint64, distance int) []int64 {
 	slices.SortFunc(at, func(a, b int) int { return cmp.Compare(ids[first[a]], ids[first[b]]) })
 	x := newIndex(unique, distance)
 	gone := make([]bool, len(unique))
-	for _, i := range at {
+	for n, i := range at {
+		if n%step == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if gone[i] {
 			out = append(out, ids[first[i]])
 			continue
 		}
-		x.around(i, distance, func(k int) {
+		x.around(i, func(k int) {
 			gone[k] = gone[k] || ids[first[k]] > ids[first[i]]
 		})
 	}
 	slices.Sort(out)
-	return out
-}
-
-// around is near for all others, and may call found several times.
-func (x *index) around(i, distance int, found func(k int)) {
-	h := x.hashes[i]
-	for b := range bands {
-		for _, m := range x.masks {
-			k := band(h, b) ^ m
-			for _, o := range x.order[b][x.start[b][k]:x.start[b][int(k)+1]] {
-				if int(o) != i && bits.OnesCount64(h^x.hashes[o]) <= distance {
-					found(int(o))
-				}
-			}
-		}
-	}
+	return out, nil
 }
 
 // nearest keeps the nearest pairs, in memory for twice as many as are kept.
 type nearest struct {
 	most  int
 	pairs []Pair
-	worst int // what is further away than this need not be added
+	// worst is the last one of those that are kept, when there are as many.
+	worst Pair
+	full  bool
 }
 
-func newNearest(most int) *nearest { return &nearest{most: most, worst: 64} }
-
 func (n *nearest) add(p Pair) {
-	if p.Distance > n.worst {
+	if n.full && compare(p, n.worst) > 0 {
 		return
 	}
 	if n.pairs = append(n.pairs, p); len(n.pairs) >= 2*n.most {
@@ -235,16 +236,9 @@ func (n *nearest) add(p Pair) {
 }
 
 func (n *nearest) cut() {
-	slices.SortFunc(n.pairs, func(a, b Pair) int {
-		return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.First, b.First), cmp.Compare(a.Second, b.Second))
-	})
+	slices.SortFunc(n.pairs, compare)
 	if len(n.pairs) > n.most {
 		n.pairs = n.pairs[:n.most]
-		n.worst = n.pairs[n.most-1].Distance
+		n.worst, n.full = n.pairs[n.most-1], true
 	}
-}
-
-func (n *nearest) sorted() []Pair {
-	n.cut()
-	return n.pairs
 }

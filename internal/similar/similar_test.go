@@ -2,6 +2,9 @@ package similar
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -113,7 +116,10 @@ func TestFind(t *testing.T) {
 			return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.First, b.First), cmp.Compare(a.Second, b.Second))
 		})
 		for _, most := range []int{10, len(want) + 1} {
-			f := Find(ids, all, distance, most)
+			f, err := Find(t.Context(), ids, all, distance, most)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if f.Total != int64(len(want)) || f.Records != int64(len(late)) || f.Images != 600 {
 				t.Fatalf("distance %d: %d pairs and %d records, want %d and %d", distance, f.Total, f.Records, len(want), len(late))
 			}
@@ -123,7 +129,7 @@ func TestFind(t *testing.T) {
 		}
 		// Of what stays no two are alike, and what goes has one that stays.
 		gone := map[int64]bool{}
-		for _, id := range Repeats(ids, all, distance) {
+		for _, id := range repeats(t, ids, all, distance) {
 			gone[id] = true
 		}
 		for i := range ids {
@@ -145,12 +151,96 @@ func TestFindManyEqual(t *testing.T) {
 	for i := range ids {
 		ids[i], all[i] = int64(i), uint64(i%3)
 	}
-	f := Find(ids, all, 6, 50)
-	if f.Total != n || f.Records != n-1 || len(f.Pairs) != 50 {
+	f, err := Find(t.Context(), ids, all, 6, 50)
+	if err != nil || f.Total != n || f.Records != n-1 || len(f.Pairs) != 50 {
 		t.Errorf("%d pairs, %d records, %d kept", f.Total, f.Records, len(f.Pairs))
 	}
-	if got := len(Repeats(ids, all, 6)); got != n-1 {
+	if got := len(repeats(t, ids, all, 6)); got != n-1 {
 		t.Errorf("%d are left out", got)
+	}
+}
+
+func repeats(t *testing.T, ids []int64, all []uint64, distance int) []int64 {
+	t.Helper()
+	out, err := Repeats(t.Context(), ids, all, distance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Every way to divide hashes finds the same, and among many the wide bands are taken.
+func TestLayouts(t *testing.T) {
+	if len(layout(1_000, 6)) != 4 || len(layout(20_000_000, 6)) != 3 {
+		t.Errorf("%d bands for few, %d for many", len(layout(1_000, 6)), len(layout(20_000_000, 6)))
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	ids, all := hashes(rng, 2_000)
+	defer func(l [][]band) { layouts = l }(layouts)
+	var want *Found
+	for _, l := range slices.Clone(layouts) {
+		for b := range l {
+			if n := len(near(nil, 0, l[b].bits, 2)); n != ball(l[b].bits, 2) {
+				t.Errorf("%d numbers near one of %d bits, not %d", n, l[b].bits, ball(l[b].bits, 2))
+			}
+		}
+		layouts = [][]band{l}
+		f, err := Find(t.Context(), ids, all, 8, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = f
+		}
+		if f.Total != want.Total || f.Records != want.Records || !slices.Equal(f.Pairs, want.Pairs) {
+			t.Errorf("%d bands find %d pairs and %d records, others %d and %d", len(l), f.Total, f.Records, want.Total, want.Records)
+		}
+	}
+}
+
+// Nobody waits for an answer that is no longer wanted.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ids, all := hashes(rand.New(rand.NewPCG(5, 6)), 5_000)
+	if _, err := Find(ctx, ids, all, 6, 10); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := Repeats(ctx, ids, all, 6); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// BenchmarkMillion is what a million images take, a third of which have copies.
+func BenchmarkMillion(b *testing.B) {
+	ids, all := make([]int64, 1_000_000), make([]uint64, 1_000_000)
+	rng := rand.New(rand.NewPCG(7, 8))
+	for i := range all {
+		ids[i], all[i] = int64(i), rng.Uint64()
+		if i > 0 && i%3 == 0 {
+			all[i] = all[rng.IntN(i)]
+			for range rng.IntN(5) {
+				all[i] ^= 1 << rng.IntN(64)
+			}
+		}
+	}
+	for _, distance := range []int{DefaultDistance, MaxDistance} {
+		b.Run(fmt.Sprintf("find %d", distance), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Find(b.Context(), ids, all, distance, 100_000); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("repeats %d", distance), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Repeats(b.Context(), ids, all, distance); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -25,13 +25,17 @@ func (f *finder) similar(ctx context.Context, within *set) (*set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("similar: %w", err)
 	}
+	repeats, err := similar.Repeats(ctx, ids, hashes, distance)
+	if err != nil {
+		return nil, err
+	}
 	out := newSet(f.v.in.Len)
 	for id := range f.v.in.Len {
 		if within == nil || within.has(id) {
 			out.add(id)
 		}
 	}
-	for _, id := range similar.Repeats(ids, hashes, distance) {
+	for _, id := range repeats {
 		out.words[id/64] &^= 1 << (id % 64)
 	}
 	out.index()
