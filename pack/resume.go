@@ -233,10 +233,14 @@ func (w *writer) removeShards(ctx context.Context, from int) error {
 
 // remove removes an object or an unfinished upload, by the name that List shows.
 func (w *writer) remove(ctx context.Context, name string) error {
+	return removeWritten(ctx, w.st, name)
+}
+
+func removeWritten(ctx context.Context, st store.WriteStore, name string) error {
 	whole, partial := strings.CutSuffix(name, store.PartialSuffix)
-	r, ok := store.As[store.Resumer](w.st)
+	r, ok := store.As[store.Resumer](st)
 	if !partial || !ok {
-		return w.st.Remove(ctx, name)
+		return st.Remove(ctx, name)
 	}
 	p, err := r.Resume(ctx, whole)
 	if err != nil {

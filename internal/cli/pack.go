@@ -191,7 +191,7 @@ func newPackCommand(app *App) *cobra.Command {
 	var window int64
 	var fields []string
 	var text textFlags
-	var commit bool
+	var commit, begun, wipe bool
 	var piece, pieces int
 	var look viewFlags
 	var change changeFlags
@@ -291,7 +291,7 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
   stoker pack --remove 'width < 64 or height < 64' train/
   stoker pack ade20k/ train/ --field 'image=images/*.jpg' --field 'mask=masks/*.png'`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if commit || change.compact || change.remove != "" {
+			if commit || begun || wipe || change.compact || change.remove != "" {
 				return exactArgs("OUT")(cmd, args)
 			}
 			return exactArgs("SRC", "OUT")(cmd, args)
@@ -302,6 +302,10 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 				return err
 			}
 			switch {
+			case begun:
+				return app.begunPack(args[0])
+			case wipe:
+				return pack.Clear(app.Context, args[0])
 			case commit:
 				return app.commitPack(args[0], pieces, &f)
 			case change.compact:
@@ -365,11 +369,28 @@ had. What is removed stays in the files until stoker pack --compact OUT.`,
 	cmd.Flags().IntVar(&pieces, "pieces", 0, "")
 	_ = cmd.Flags().MarkHidden("piece") // of the Python package, which cuts the inputs itself
 	_ = cmd.Flags().MarkHidden("pieces")
+	cmd.Flags().BoolVar(&begun, "begun", false, "")
+	cmd.Flags().BoolVar(&wipe, "clear", false, "")
+	_ = cmd.Flags().MarkHidden("begun") // which has no other way to look into buckets
+	_ = cmd.Flags().MarkHidden("clear")
 	cmd.MarkFlagsMutuallyExclusive("part", "commit", "piece")
 	text.register(cmd)
 	f.register(cmd)
 	change.register(cmd)
 	return cmd
+}
+
+// begunPack says, as JSON, what there is of a pack.
+func (app *App) begunPack(out string) error {
+	b, err := pack.LookAt(app.Context, out)
+	if err != nil {
+		return err
+	}
+	said := map[string]any{"some": b.Some, "pieces": append([]int{}, b.Pieces...)}
+	if m := b.Whole; m != nil {
+		said["whole"] = map[string]any{"source": m.Source.Path, "records": m.Records, "bytes": m.Bytes, "skipped": m.Skipped}
+	}
+	return json.NewEncoder(app.Stdout).Encode(said)
 }
 
 // commitPack makes a pack whole whose pieces are written.

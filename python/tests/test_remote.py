@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -212,7 +213,99 @@ def test_other_forms_in_buckets(binary: str, pack: Path, photos: Path, tmp_path:
     assert "is there already" in run(binary, "gen", "images", f"s3://{BUCKET}/made", *few, code=1)
 
 
-def test_what_is_not_written_into_buckets(binary: str, pack: Path, tmp_path: Path, s3: Path) -> None:
-    with pytest.raises(stoker.ConfigError, match="packed into a local folder"):
-        stoker.pack([{"x": 1}], f"s3://{BUCKET}/out")
-    assert not visible(s3)
+SCRIPT = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import stoker
+from test_remote import Samples
+
+class Slow(Samples):
+    def __getitem__(self, i):
+        if i == 400 and len(sys.argv) > 1:
+            print("there", flush=True)
+            time.sleep(60)
+        return super().__getitem__(i)
+
+if __name__ == "__main__":
+    print(stoker.pack(Slow(), {out!r}, workers=2, shard_size="20KiB", name="samples").records)
+"""
+
+
+class Samples:
+    """What Python has: an array and a number."""
+
+    def __len__(self) -> int:
+        return 600
+
+    def __getitem__(self, i: int) -> dict[str, object]:
+        return {"x": np.full((8, 4), i, np.float32), "label": i % 10}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_what_python_has(tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch, how: int) -> None:
+    """A dataset is packed into a bucket: it goes on where it was interrupted, and is a pack only when it is whole."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    to = f"s3://{BUCKET}/python/train"
+    stoker.pack(Samples(), tmp_path / "local", workers=0, shard_size="20KiB", name="samples")
+    script = tmp_path / "x.py"
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), out=to))
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(
+        [*command, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"there\n"
+        wait_for(lambda: any("piece-" in name for name in visible(s3)), 30)
+        os.killpg(child.pid, how)
+        child.communicate()
+    assert not any(name.endswith("manifest.json") for name in visible(s3))
+    with pytest.raises(stoker.StokerError):
+        stoker.Loader(to, batch_size=4)
+    # Somebody who knows nothing of it does not write into it.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    with pytest.raises(stoker.ConfigError, match="on another machine, or was in"):
+        stoker.pack(Samples(), to, workers=0, shard_size="20KiB", name="samples")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.stdout == "600\n", again.stderr
+    assert content(s3 / "python/train") == content(tmp_path / "local")
+    assert not any((tmp_path / "cache/stoker-packing").iterdir())
+    # What is there is not packed again, and nothing else is put in its place.
+    assert stoker.pack(Samples(), to, workers=0, shard_size="20KiB", name="samples").unchanged
+    with pytest.raises(stoker.ConfigError, match="is a finished pack of samples, and not of others"):
+        stoker.pack(Samples(), to, name="others")
+    few = stoker.pack([{"x": np.float32(i)} for i in range(20)], to, workers=0, name="others", restart=True)
+    assert (few.path, few.records) == (to, 20)
+    assert sorted(visible(s3)) == ["python/train/manifest.json", "python/train/shard-00000-00000.arrow"]
+    with stoker.Loader(to, batch_size=20) as loader:
+        assert next(iter(loader)).x.tolist() == list(range(20))
+
+
+def test_tensors_of_what_python_has(tmp_path: Path, s3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rows = [{"age": float(i), "city": ["Bern", "Oslo"][i % 2]} for i in range(40)]
+    tensors = {"x": ["age:normalize", "city:onehot"]}
+    to = f"s3://{BUCKET}/rows"
+    assert stoker.pack(rows, to, tensors=tensors, workers=0).records == 40
+    stoker.pack(rows, tmp_path / "rows", tensors=tensors, workers=0)
+    with stoker.Loader(to, batch_size=40) as there, stoker.Loader(tmp_path / "rows", batch_size=40) as here:
+        assert np.array_equal(next(iter(there)).x, next(iter(here)).x)
+    assert stoker.pack(rows, to, tensors=tensors, workers=0).unchanged
+    assert not [p for p in (tmp_path / "cache/stoker-packing").iterdir() if p.name.endswith("columns")]
+
+
+def test_variants(binary: str, photos: Path, make: Make, tmp_path: Path, s3: Path) -> None:
+    """A pack with variants is the same in a bucket, of data out of one, too."""
+    shutil.copytree(photos, s3 / "photos")
+    flags = ["--transforms", "RandomResizedCrop(32),RandomHorizontalFlip", "--augment", "3"]
+    run(binary, "pack", photos, tmp_path / "local", *flags)
+    run(binary, "pack", f"s3://{BUCKET}/photos", f"s3://{BUCKET}/varied", *flags)
+    for order in (True, "window:2"):
+        here, there = (make(p, 16, shuffle=order, seed=4) for p in (tmp_path / "local", f"s3://{BUCKET}/varied"))
+        for _ in range(2):
+            for a, b in zip(here, there, strict=True):
+                assert np.array_equal(a.image, b.image) and np.array_equal(a.index, b.index)

@@ -14,7 +14,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +35,8 @@ from ._binary import find_binary
 from ._columns import Column
 from ._errors import ConfigError, SkippedRecords, StokerError, public
 from ._fields import FieldSpec
-from ._pack_once import made_once, pack_path
+from ._pack_once import LONG, made_once, pack_path
+from ._pack_place import Bucket, Folder, Place, place
 from ._records import Spec, Writer, infer, record
 from ._units import parse_bytes
 
@@ -117,7 +117,8 @@ def pack(
             something with ``len()`` and ``[i]``, such as a torch Dataset, a Hugging Face dataset, a list or an array;
             or anything to iterate over once. Workers read the former; the latter is read here and given to ``map`` in
             the workers.
-        out: the folder of the pack, new.
+        out: the folder of the pack, new; or one in a bucket, such as "s3://my-bucket/train": pieces go there one by
+            one, and it is a pack when all of them are there.
         map: makes a record of what the dataset gives; ``None`` leaves it out, a list or generator are several records.
         group: how many of them ``map`` gets at once, as a list (the last one may be shorter).
         names: the fields of records that are tuples. By default image and label, or x and y.
@@ -170,13 +171,12 @@ def pack(
         raise ConfigError(f"on_error={on_error!r}: it is 'raise' or 'skip'")
     if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers}: give 0 or more")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(out)):
-        raise ConfigError(f"{out}: what Python has is packed into a local folder; copy that, it is the same pack there")
     view = _columns.to_view(tensors, tensors_of)
-    path = Path(out)
-    stacked = _pack_tensors.Stacked(path, view) if view else None
+    to = place(out)
+    stacked = _pack_tensors.Stacked(to, view) if view else None
     inputs = _Inputs(data, map, group, names)
-    packing = _Packing(stacked.columns if stacked else path, inputs, on_error == "skip", _size(shard_size), name)
+    begun = Folder(to.columns) if stacked else to
+    packing = _Packing(begun, inputs, on_error == "skip", _size(shard_size), name)
     packing.options = ["--images", images] if images != "auto" else []
     if resize is not None:
         packing.options += ["--resize", str(resize)]
@@ -186,7 +186,7 @@ def pack(
         if stacked:
             stacked.clear()
     elif stacked and (about := stacked.done()):
-        return PackResult(str(path), about["records"], about["bytes"], [], unchanged=True)
+        return PackResult(to.text, about["records"], about["bytes"], [], unchanged=True)
     made = packing.done()
     if made is None:
         packing.look(dict(kinds or {}), {k: list(v) for k, v in (classes or {}).items()})
@@ -195,7 +195,7 @@ def pack(
     if stacked is None:
         return made
     about = stacked.run([*packing.options, "--shard-size", str(packing.shard_bytes)])
-    return PackResult(str(path), about["records"], about["bytes"], made.skipped)
+    return PackResult(to.text, about["records"], about["bytes"], made.skipped)
 
 
 def _packed(out: str, about: Mapping[str, Any], unchanged: bool) -> PackResult:
@@ -359,15 +359,14 @@ class _Spool:
 class _Packing:
     """One call of pack."""
 
-    def __init__(self, out: Path, inputs: _Inputs, skip: bool, shard_bytes: int, name: str) -> None:
+    def __init__(self, out: Place, inputs: _Inputs, skip: bool, shard_bytes: int, name: str) -> None:
         self.out, self.inputs = out, inputs
         inputs.skip = skip
         self.shard_bytes = shard_bytes
         self.options: list[str] = []
         length = f" of {len(inputs.data):,}" if inputs.indexed else ""
         self.name = name or f"Python's {type(inputs.data).__name__}{length}"
-        # Beside the pack, and on the same disk.
-        self.work = out.parent / f".{out.name}.spool"
+        self.work = out.work
         self.state_path = self.work / "state.json"
         self.ends: list[int] = []  # how many inputs are in the pieces up to each
         self._sample = 0  # bytes of the records looked at, by input
@@ -377,18 +376,17 @@ class _Packing:
 
     def clear(self) -> None:
         """Remove what an earlier call has left."""
+        self.out.clear()
         shutil.rmtree(self.work, ignore_errors=True)
-        if (self.out / "manifest.json").exists() or any(self.out.glob("piece-*")) or any(self.out.glob("shard-*")):
-            shutil.rmtree(self.out)
 
     def done(self) -> PackResult | None:
         """Return the pack when it is there already, of the same data."""
-        if not (self.out / "manifest.json").exists():
+        about = self.out.whole()
+        if about is None:
             return None
-        about = json.loads(ask(["inspect", str(self.out), "--json"]))
-        if about["source"]["path"] != self.name:
+        if about["source"] != self.name:
             raise ConfigError(
-                f"{self.out} is a finished pack of {about['source']['path']}, and not of {self.name}: "
+                f"{self.out.text} is a finished pack of {about['source']}, and not of {self.name}: "
                 "choose another folder, or restart=True writes it anew"
             )
         return self._result(about, unchanged=True)
@@ -472,13 +470,16 @@ class _Packing:
         if not self.ends:
             raise ConfigError(f"{self.name} gives no records")
         about = json.loads(
-            ask(["pack", "--commit", str(self.out), "--pieces", str(len(self.ends)), "--json", "--allow-bad"])
+            ask(
+                ["pack", "--commit", self.out.text, "--pieces", str(len(self.ends)), "--json", "--allow-bad"],
+                timeout=LONG,
+            )
         )
         shutil.rmtree(self.work, ignore_errors=True)
         return self._result(about)
 
     def _result(self, about: Mapping[str, Any], unchanged: bool = False) -> PackResult:
-        return _packed(str(self.out), about, unchanged)
+        return _packed(self.out.text, about, unchanged)
 
     def _about(self) -> dict[str, Any]:
         return {"name": self.name, "fields": [s.described() for s in self.inputs.specs]}
@@ -490,15 +491,21 @@ class _Packing:
             state = json.loads(self.state_path.read_text())
         except (OSError, ValueError):
             state = None
+        there = self.out.pieces()
         if state is None:
+            if there and isinstance(self.out, Bucket):
+                raise ConfigError(
+                    f"{self.out.text} has pieces of a pack, and what is known of them lies on another machine, or was "
+                    f"in {self.work}: let that call finish, or restart=True begins anew"
+                )
             self.state_path.write_text(json.dumps({"about": mine, "ends": []}))
             return
         if state["about"] != mine:
             raise ConfigError(
-                f"{self.out} was begun of other data or with other arguments: give the same, or restart=True"
+                f"{self.out.text} was begun of other data or with other arguments: give the same, or restart=True"
             )
         for i, end in enumerate(state["ends"]):
-            if not (self.out / f"piece-{i:05d}.json").exists():
+            if i not in there:
                 break
             self.ends.append(end)
 
@@ -558,12 +565,12 @@ class _Packing:
         first = self.ends[-1] if self.ends else 0
         spool.finish(about | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32]})
         self._wait()
-        command = [find_binary(), "pack", str(spool.path), str(self.out), "--piece", str(number), "--restart", "--json"]
+        command = [find_binary(), "pack", str(spool.path), self.out.text, "--piece", str(number), "--restart", "--json"]
         command += ["--shard-size", str(max(self.shard_bytes, 8 << 20)), *self.options]
         if "--outputs" in self.options:  # other pieces draw something else
             command += ["--first", str(first)]
         # Said before: a piece that is there then counts, also when this process is killed before it hears of it.
-        (self.out / f"piece-{number:05d}.json").unlink(missing_ok=True)
+        self.out.forget(number)
         self.ends.append(end)
         self._save()
         self._child = subprocess.Popen(
@@ -595,4 +602,4 @@ class _Packing:
         self._shown = now
         of = f" of {len(self.inputs):,}" if self.inputs.indexed else ""
         rate = (at - start) / max(now - self._began, 1e-3)
-        print(f"\rpacking {self.out}: {at:,}{of} inputs, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)
+        print(f"\rpacking {self.out.text}: {at:,}{of} inputs, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from ._binary import environment
 from ._errors import ConfigError
 from ._fields import FieldSpec, parse_fields
 
-_LONG = 1e6  # seconds: packing takes as long as it takes
+LONG = 1e6  # seconds: packing takes as long as it takes
 
 
 def made_once(fields: Mapping[str, FieldSpec] | None, augment: int | None, seed: int, audio: str | None) -> list[str]:
@@ -40,5 +40,5 @@ def made_once(fields: Mapping[str, FieldSpec] | None, augment: int | None, seed:
 
 def pack_path(src: str, out: str, options: Sequence[str]) -> dict[str, Any]:
     """Pack what lies at a path: the engine needs nothing of Python for that."""
-    said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=_LONG, env=environment())
+    said = ask(["pack", src, out, "--json", "--allow-bad", *options], timeout=LONG, env=environment())
     return cast("dict[str, Any]", json.loads(said))

@@ -1,0 +1,93 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/stores"
+)
+
+// Begun says how far a pack is that may have been begun.
+type Begun struct {
+	// Whole is the manifest of a finished one, nil without.
+	Whole *Manifest
+	// Pieces are the numbers of the pieces that are finished, and not part of it yet.
+	Pieces []int
+	// Some says that there is anything of a pack at all.
+	Some bool
+}
+
+// LookAt looks at what there is of a pack in dir, a folder or a URL, that can be written
+// to.
+func LookAt(ctx context.Context, dir string) (*Begun, error) {
+	st, err := stores.OpenWrite(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	b := &Begun{}
+	names, err := written(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	b.Some = len(names) > 0
+	for _, n := range names {
+		if i := pieceNumber(n); i >= 0 {
+			b.Pieces = append(b.Pieces, i)
+		}
+	}
+	slices.Sort(b.Pieces)
+	if slices.Contains(names, ManifestName) {
+		if b.Whole, err = readManifest(ctx, st); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// Clear removes all there is of a pack in dir, the manifest first: what is left when it is
+// interrupted is no pack. Other files stay.
+func Clear(ctx context.Context, dir string) error {
+	st, err := stores.OpenWrite(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	names, err := written(ctx, st)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := removeWritten(ctx, st, n); err != nil && !errors.Is(err, store.ErrNotExist) {
+			return writeError(err)
+		}
+	}
+	return nil
+}
+
+// written lists what packing writes into a store, as List shows it: the manifest first.
+func written(ctx context.Context, st store.Store) (names []string, err error) {
+	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
+		whole := strings.TrimSuffix(e.Name, store.PartialSuffix)
+		if !e.Dir && (whole == ManifestName || whole == JournalName || whole == changeName || others(e.Name)) {
+			names = append(names, e.Name)
+		}
+		return nil
+	})
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, nil
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if (a == ManifestName) != (b == ManifestName) {
+			if a == ManifestName {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	return names, err
+}
