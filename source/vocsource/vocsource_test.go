@@ -104,9 +104,9 @@ func segmented(t testing.TB) string {
 		if err := png.Encode(&b, m); err != nil {
 			t.Fatal(err)
 		}
-		put(t, dir, fmt.Sprintf("JPEGImages/%02d.png", i), picture(t, 20, 15, i))
-		put(t, dir, fmt.Sprintf("SegmentationObject/%02d.png", i), b.Bytes())
-		put(t, dir, fmt.Sprintf("Annotations/%02d.xml", i), []byte(annotation(3)))
+		drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%02d.png", i), picture(t, 20, 15, i))
+		drivertest.Put(t, dir, fmt.Sprintf("SegmentationObject/%02d.png", i), b.Bytes())
+		drivertest.Put(t, dir, fmt.Sprintf("Annotations/%02d.xml", i), []byte(annotation(3)))
 	}
 	return dir
 }
