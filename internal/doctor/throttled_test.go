@@ -103,3 +103,34 @@ func TestFarData(t *testing.T) {
 		}
 	}
 }
+
+// A job whose Stoker engine waits for a server: its stages say how much of a batch reading
+// is, and what is advised first is a cache, with the gain of a job that waits no more.
+func TestEngineOfAThrottledStore(t *testing.T) {
+	e := &engineShares{read: 0.9, decode: 0.08, collate: 0.02, network: true}
+	s := &shares{samples: 300, step: 0.4, wait: 0.6, cores: 8, tree: 0.5, exact: true, engine: e}
+	if n, d, h, w := s.cost(causeNetwork), s.cost(causeCPU), s.cost(causeHandoff), s.cost(causeStorage); n != 0.9 || d != 0.08 || h != 0.02 || w != 0 {
+		t.Errorf("reading %v, decoding %v, collating %v; of files %v", n, d, h, w)
+	}
+	gain := 1 / s.timeWithout(Network)
+	if gain < 2.4 || gain > 2.6 { // the step alone is left
+		t.Errorf("gain %v", gain)
+	}
+	for want, command := range map[string][]string{
+		`stoker.Loader("s3://bucket/train", cache=True)`: {"python", "train.py", "s3://bucket/train?endpoint=http://host"},
+		`stoker.Loader(..., cache=True)`:                 {"python", "train.py"},
+	} {
+		f := &findings{
+			c: &collector{memberState: memberState{command: command}}, s: s, sum: &bin{dt: 10},
+			r: &Report{Seconds: 20, Verdict: Network, Gain: gain, Gains: map[Verdict]float64{Network: gain}, Waiting: 0.6, Loader: Loader{Kind: "stoker", Trainers: 1}},
+		}
+		got := f.advise()
+		if len(got) == 0 || got[0].Command != want || !strings.Contains(got[0].Why, "90% of what making a batch takes") || got[0].Gain != round(gain, 2) {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	e.network = false // the same of a disk
+	if n, w := s.cost(causeNetwork), s.cost(causeStorage); n != 0 || w != 0.9 {
+		t.Errorf("reading %v, of files %v", n, w)
+	}
+}
