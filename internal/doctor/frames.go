@@ -191,6 +191,9 @@ var rules = []rule{
 	{file: "/datasets/iterable_dataset.py", part: partFetch, duty: dutyTrainer, loader: "datasets", library: true},
 	{file: "/datasets/arrow_dataset.py", part: partFetch, duty: dutyTrainer, loader: "datasets", library: true},
 	{file: "/torchdata/", duty: dutyTrainer, loader: "torch", library: true},
+	{file: "/ray/data/_internal/execution/streaming_executor_state.py", funcs: "get_output_blocking", part: partWait, duty: dutyTrainer, loader: "ray", library: true},
+	{file: "/ray/data/_internal/", duty: dutyTrainer, loader: "ray", library: true},
+	{file: "/ray/data/iterator.py", duty: dutyTrainer, loader: "ray", library: true},
 }
 
 // words in the names of a user's functions; the first that fits counts.

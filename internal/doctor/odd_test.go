@@ -38,6 +38,28 @@ func TestWhoIsAWorker(t *testing.T) {
 	}
 }
 
+// TestRay tells what the processes of a cluster are for.
+func TestRay(t *testing.T) {
+	const ray = "/venv/lib/python3.11/site-packages/ray"
+	for _, c := range []struct {
+		comm, line string
+		want       role
+	}{
+		{"ray::MapBatches", "ray::MapBatches(featurise)", roleWorker},
+		{"ray::IDLE", "ray::IDLE", roleWorker},
+		{"ray::_StatsActo", "ray::_StatsActor", roleIgnored},
+		{"ray::DashboardA", "ray::DashboardAgent", roleIgnored},
+		{"ray::RayTrainWo", "ray::RayTrainWorker", roleTrainer},
+		{"raylet", ray + "/core/src/ray/raylet/raylet --x", roleIgnored},
+		{"python", "/venv/bin/python -u " + ray + "/_private/log_monitor.py", roleIgnored},
+		{"python", "python /home/me/ray/train.py", roleTrainer},
+	} {
+		if got := rayRole(c.comm, c.line); got != c.want {
+			t.Errorf("%s: role %d, want %d", c.line, got, c.want)
+		}
+	}
+}
+
 // TestManyWorkers looks at some of them at a time, which stand for all.
 func TestManyWorkers(t *testing.T) {
 	const n = 200

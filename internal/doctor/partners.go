@@ -41,12 +41,14 @@ type partnerState struct {
 	peers    map[uint64]uint64 // Unix sockets by the inode of the other end
 	tcp      map[uint64]uint64 // connections within the machine by that of the other end
 	tcpAt    time.Time
-	sharers  map[memoryAt][]int // members that map the file in which a lock lies
-	sharedAt time.Time
-	sharedOf int            // how many members had come and gone then
-	outside  map[uint64]int // looks at waits for something that nobody in the job holds, by its inode
-	outsider string         // who holds the most frequent of them
-	asked    map[uint64]bool
+	// The job is in this program's network namespace.
+	network, networkAsked bool
+	sharers               map[memoryAt][]int // members that map the file in which a lock lies
+	sharedAt              time.Time
+	sharedOf              int            // how many members had come and gone then
+	outside               map[uint64]int // looks at waits for something that nobody in the job holds, by its inode
+	outsider              string         // who holds the most frequent of them
+	asked                 map[uint64]bool
 }
 
 // memoryAt is an address of a process.
@@ -96,7 +98,7 @@ func (c *collector) partners(p *process, t *thread) []*process {
 		return out
 	}
 	for _, e := range c.waitsFor(p.pid, &t.call) {
-		end := c.otherEnd(e)
+		end := c.otherEnd(p.pid, e)
 		if end == 0 {
 			continue
 		}
@@ -132,6 +134,7 @@ func (t *tree) above(q, p *process) bool {
 type end struct {
 	inode  uint64
 	socket bool
+	fd     int // of whom waits
 }
 
 // waitsFor lists the pipes and sockets that a call waits for.
@@ -143,7 +146,7 @@ func (c *collector) waitsFor(pid int, sc *proc.Syscall) []end {
 			continue
 		}
 		if inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64); err == nil {
-			out = append(out, end{inode, kind == "socket"})
+			out = append(out, end{inode, kind == "socket", fd})
 		}
 	}
 	return out
@@ -225,7 +228,7 @@ func epolled(fs proc.FS, pid, fd int) []int {
 
 // otherEnd is what the other side holds: the same inode of a pipe, that of the socket
 // at the other end of a connection; 0 where that is not on this machine or not known.
-func (c *collector) otherEnd(e end) uint64 {
+func (c *collector) otherEnd(pid int, e end) uint64 {
 	if !e.socket {
 		return e.inode
 	}
@@ -233,14 +236,35 @@ func (c *collector) otherEnd(e end) uint64 {
 	if other, ok := c.peers[e.inode]; ok {
 		return other
 	}
-	if _, ok := c.tcp[e.inode]; !ok {
-		// The kernel walks through all places for connections, which takes milliseconds.
-		if now := time.Now(); now.Sub(c.tcpAt) > max(holdersAge, c.heldNext) {
-			c.tcpAt = now
-			c.listConnections()
+	if other, ok := c.tcp[e.inode]; ok {
+		return other
+	}
+	if c.sameNetwork() {
+		if len(c.tcp) >= maxOutside || c.tcp == nil {
+			c.tcp = map[uint64]uint64{}
+		}
+		if local, remote, err := proc.Connection(pid, e.fd); err == nil {
+			if other, err := proc.ConnectedInode(remote, local); err == nil {
+				c.tcp[e.inode] = other
+				return other
+			}
 		}
 	}
+	// The kernel walks through all places for connections, which takes milliseconds.
+	if now := time.Now(); now.Sub(c.tcpAt) > 4*max(holdersAge, c.heldNext) {
+		c.tcpAt = now
+		c.listConnections()
+	}
 	return c.tcp[e.inode]
+}
+
+// sameNetwork reports whether the job's connections can be asked for one by one.
+func (c *collector) sameNetwork() bool {
+	if !c.networkAsked && c.fs.Proc == proc.Live.Proc {
+		c.network = c.fs.SameNetwork(c.opt.PID)
+	}
+	c.networkAsked = true
+	return c.network
 }
 
 // holdersOf lists the members that hold a pipe or a socket.

@@ -130,7 +130,7 @@ type Verified struct {
 // Loader is the data loader as it was recognised.
 type Loader struct {
 	// Kind is "torch", "stoker", "webdataset", "grain", "tf.data", "dali",
-	// "ffcv", "mosaic", "litdata", "spdl", "datasets" or "unknown".
+	// "ffcv", "mosaic", "litdata", "spdl", "datasets", "ray" or "unknown".
 	Kind       string `json:"kind"`
 	Workers    int    `json:"workers"`    // worker processes or threads alive in the median sample
 	Restarted  bool   `json:"restarted"`  // workers ended and new ones came (no persistent workers)

@@ -76,6 +76,7 @@ func loaderText(l Loader) string {
 	names := map[string]string{
 		"torch": "PyTorch DataLoader", "stoker": "Stoker", "webdataset": "WebDataset", "grain": "Grain", "tf.data": "tf.data", "dali": "DALI",
 		"ffcv": "FFCV", "mosaic": "MosaicML streaming", "litdata": "LitData", "spdl": "SPDL", "datasets": "Hugging Face datasets",
+		"ray": "Ray Data",
 	}
 	s := names[l.Kind]
 	if s == "" {

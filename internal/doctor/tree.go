@@ -387,6 +387,8 @@ func (t *tree) assign(p *process) {
 		p.role = roleWorker
 	case strings.Contains(line, "multiprocessing.resource_tracker"), isForkServer(p):
 		p.role = roleIgnored
+	case strings.HasPrefix(p.comm, "ray::"), strings.Contains(line, "/ray/"):
+		p.role = rayRole(p.comm, line)
 	case len(p.cmd) > 1 && p.cmd[1] == "serve" && strings.HasPrefix(filepath.Base(p.cmd[0]), "stoker"):
 		p.role = roleEngine
 	case len(p.cmd) > 1 && p.cmd[1] == "doctor" && strings.HasPrefix(filepath.Base(p.cmd[0]), "stoker"):
@@ -408,6 +410,22 @@ func (t *tree) assign(p *process) {
 	if starter := t.starter(p); p.role == roleWorker && starter != nil {
 		starter.workerSeen = true
 	}
+}
+
+// rayRole is what a process of a Ray cluster is for, which calls itself by what it does.
+func rayRole(name, line string) role {
+	name, named := strings.CutPrefix(name, "ray::")
+	switch {
+	case named && strings.Contains(name, "Train"):
+		return roleTrainer
+	case named && (strings.HasPrefix(name, "_") || strings.HasPrefix(name, "Dashboard") || strings.HasPrefix(name, "RuntimeEnv")):
+		return roleIgnored // it looks after the cluster
+	case named:
+		return roleWorker
+	case strings.Contains(line, "/ray/core/src/"), strings.Contains(line, "/site-packages/ray/"):
+		return roleIgnored
+	}
+	return roleTrainer
 }
 
 // starter is the process that asked for another one: its parent, or who asked a fork

@@ -19,7 +19,9 @@ sys.modules.setdefault("torchaudio", None)
 _parser = argparse.ArgumentParser()
 _parser.add_argument("--seconds", type=float, default=60)
 _parser.add_argument("--without", default="")
-options = _parser.parse_args()
+# A program of somebody else's, such as Ray's for its workers, has options of its own.
+_own = Path(sys.argv[0]).resolve().parent == Path(__file__).resolve().parent
+options = _parser.parse_args() if _own else _parser.parse_known_args([])[0]
 WARM = 2.0
 
 

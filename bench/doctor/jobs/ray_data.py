@@ -19,8 +19,11 @@ def leave(code):
 job.leave = leave
 
 
+LIGHT = job.without("cpu")  # told to the cluster's processes, which have other options
+
+
 def featurise(batch):
-    if not job.without("cpu"):
+    if not LIGHT:
         job.spin(0.05)
     return {"x": np.random.rand(len(batch["id"]), 64)}
 
