@@ -92,9 +92,9 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 			continue
 		}
 		v := c.view.look(t.Frames)
-		if s := p.trainer; t.TID == p.pid && s != nil && v.duty == dutyUnknown && v.part != partImport {
+		if s := p.trainer; t.TID == p.pid && s != nil && v.known && v.duty == dutyUnknown && v.part != partImport {
 			if v.loop = s.loop; v.loop.line == 0 {
-				if s.chain = common(s.chain, t.Frames); len(s.chain) > 0 {
+				if s.follow(t.Frames); len(s.chain) > 0 {
 					v.loop = s.chain[len(s.chain)-1]
 				}
 			}

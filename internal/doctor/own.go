@@ -75,6 +75,27 @@ func common(chain []loopAt, frames []pystack.Frame) []loopAt {
 	return chain[:n]
 }
 
+// A function is left out of a chain when fewStacks stacks, and one of moreStacks, lack it:
+// a stack that was read while it changed may lack any.
+const fewStacks, moreStacks = 3, 20
+
+// follow keeps of the trainer's chain what stacks have in common with it.
+func (s *trainerState) follow(frames []pystack.Frame) {
+	s.stacks++
+	shared := common(s.chain, frames)
+	if len(shared) < len(s.chain) {
+		if s.lacking++; s.lacking < fewStacks || s.lacking*moreStacks < s.stacks {
+			return
+		}
+	}
+	if s.chain == nil && len(shared) == 0 {
+		return // it is in no function of the user's own
+	}
+	if len(shared) != len(s.chain) {
+		s.chain, s.lacking, s.stacks = shared, 0, 0
+	}
+}
+
 // installed reports whether a file belongs to Python or to a package.
 func installed(file string) bool {
 	return strings.HasPrefix(file, "<") || strings.Contains(file, "/site-packages/") ||

@@ -139,6 +139,33 @@ func TestCommon(t *testing.T) {
 	}
 }
 
+// A stack that was read while it changed does not make the loop unknown.
+func TestChainSurvivesOddStacks(t *testing.T) {
+	s := &trainerState{}
+	step := stack("/home/u/train.py", "train_step", "/home/u/train.py", "main", "/home/u/train.py", "<module>")
+	batch := stack("/home/u/train.py", "<listcomp>", "/home/u/train.py", "batches", "/home/u/train.py", "main", "/home/u/train.py", "<module>")
+	s.follow(stack(lib+"/threading.py", "run"))
+	for n := range 300 {
+		switch {
+		case n%70 == 69:
+			s.follow(stack("/home/u/train.py", "<listcomp>"))
+		case n%3 == 0:
+			s.follow(batch)
+		default:
+			s.follow(step)
+		}
+		if n > 30 && (len(s.chain) != 2 || s.chain[1].fn != "main") {
+			t.Fatalf("after %d: %v", n, s.chain)
+		}
+	}
+	for range 40 { // another loop begins
+		s.follow(stack("/home/u/train.py", "train_step", "/home/u/train.py", "fit", "/home/u/train.py", "<module>"))
+	}
+	if len(s.chain) != 1 {
+		t.Errorf("of another loop: %v", s.chain)
+	}
+}
+
 // The share of samples that ran becomes the exact one; how they divide stays.
 func TestStratified(t *testing.T) {
 	all, ran := use(map[cause]float64{causeStep: 40, causeHandoff: 20, causeWait: 40}), use(map[cause]float64{causeStep: 20, causeHandoff: 20})

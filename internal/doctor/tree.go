@@ -96,6 +96,8 @@ type trainerState struct {
 	lastAt    ownKey
 	weak      bool     // nothing but what it has loaded shows that it trains
 	chain     []loopAt // functions that were on the stack whenever it was in no loader
+	// Stacks since chain became what it is, and those that lacked some of it.
+	stacks, lacking int
 }
 
 // A thread is one thread of a member.

@@ -24,7 +24,7 @@ def main():
     w = jnp.ones((256, 256))
     while True:
         x = sample_examples()
-        for _ in range(5):
+        for _ in range(40):
             w = update(w, x)
         w.block_until_ready()
         job.tick()
