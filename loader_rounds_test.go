@@ -22,6 +22,8 @@ const (
 	roundsOfPack   = 4
 	roundsOfFolder = 6
 	roundsOnWeb    = 9
+	// Without a list each object is asked about.
+	roundsWithoutList = 7
 )
 
 // The first batch of a pack far away is there after four ways there and back, though its
@@ -45,10 +47,12 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 		{"bucket", bucketAt(dir), "s3://bucket/train?anonymous=true&endpoint=%s", 0, roundsOfPack},
 		{"folder of a bucket", bucketAt(dir), "s3://bucket/train/?anonymous=true&endpoint=%s", 0, roundsOfPack},
 		{"windows", bucketAt(dir), "s3://bucket/train?anonymous=true&endpoint=%s", 16, roundsOfPack},
-		{"web", webAt(dir), "%s/train", 0, roundsOfPack},
-		{"folder of the web", webAt(dir), "%s/train/", 0, roundsOfPack},
+		{"pages", webAt(dir, "html"), "%s/train", 0, roundsOfPack},
+		{"no list", webAt(dir, ""), "%s/train", 0, roundsWithoutList},
+		{"web", webAt(dir, "json"), "%s/train", 0, roundsOfPack},
+		{"folder of the web", webAt(dir, "json"), "%s/train/", 0, roundsOfPack},
 		{"photos in a bucket", bucketAt(dir), "s3://bucket/photos?anonymous=true&endpoint=%s", 0, roundsOfFolder},
-		{"photos on the web", webAt(dir), "%s/photos", 0, roundsOnWeb},
+		{"photos on the web", webAt(dir, "json"), "%s/photos", 0, roundsOnWeb},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bucketOf(t, dir) // nothing of this machine's is found
@@ -76,8 +80,8 @@ func bucketAt(dir string) func() http.Handler {
 	return func() http.Handler { return &faulthttp.Folder{Dir: filepath.Dir(dir)} }
 }
 
-func webAt(dir string) func() http.Handler {
-	return func() http.Handler { return &faulthttp.Web{Dir: dir} }
+func webAt(dir, lists string) func() http.Handler {
+	return func() http.Handler { return &faulthttp.Web{Dir: dir, Lists: lists} }
 }
 
 // firstBatch opens data and waits for the first batch.

@@ -38,10 +38,15 @@ func list(ctx context.Context, st, listing store.Store) (objects listed, bare []
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, nil
+	if err == nil {
+		return objects, bare
 	}
-	return objects, bare
+	if listing != st { // who has it has looked at the manifest to see that it is a pack
+		if e, err := listing.Stat(ctx, ManifestName); err == nil && !e.Dir && e.Version != "" {
+			return listed{ManifestName: e}, nil
+		}
+	}
+	return nil, nil
 }
 
 // lookAhead asks for shards in the background; wait adds what was said of them to what was

@@ -325,9 +325,15 @@ func IsPackStore(ctx context.Context, st store.Store) bool {
 	if hasShards(ctx, st) {
 		return true
 	}
-	if e, err := st.Stat(ctx, JournalName+store.PartialSuffix); err == nil && !e.Dir {
+	if isManifest(ctx, st) {
 		return true
 	}
+	e, err := st.Stat(ctx, JournalName+store.PartialSuffix)
+	return err == nil && !e.Dir
+}
+
+// isManifest reports whether there is a manifest that says what it is.
+func isManifest(ctx context.Context, st store.Store) bool {
 	o, err := st.Open(ctx, ManifestName)
 	if err != nil {
 		return false

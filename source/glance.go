@@ -43,7 +43,7 @@ var rootList = glanceList{shallow: true, hidden: true}
 type glanced struct {
 	entries []store.Entry
 	whole   bool
-	err     error // there is nothing to list
+	err     error // there is nothing to list, or no list of it
 }
 
 // headBytes is how much of an object is kept.
@@ -187,12 +187,12 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 		})
 		switch {
 		case err == nil || err == enough:
-		case early:
+		case ctx.Err() != nil:
 			return nil, err, ownIt
-		case errors.Is(err, store.ErrNotExist):
-			l.err = err
-		default:
-			return nil, err, shareIt
+		case early && errors.Is(err, store.ErrNotExist):
+			return nil, err, ownIt
+		default: // as the server says, however often it is asked
+			*l = glanced{whole: true, err: err}
 		}
 		return l, nil, keepIt
 	})

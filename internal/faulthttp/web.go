@@ -3,16 +3,22 @@ package faulthttp
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 )
 
-// Web is a web server that has the files of a folder, with nginx's entity tags and its
-// lists in JSON.
-type Web struct{ Dir string }
+// Web is a web server that has the files of a folder, with nginx's entity tags.
+type Web struct {
+	Dir string
+	// Lists are how it shows what is in a folder: in nginx's JSON with "json", as a page
+	// with "html", and not at all with "".
+	Lists string
+}
 
 // ServeHTTP answers a request.
 func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +56,20 @@ func (s *Web) list(w http.ResponseWriter, dir string) {
 		Size  *int64 `json:"size,omitempty"`
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if err != nil || s.Lists == "" {
 		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	if s.Lists == "html" {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<html><head><title>Index of /</title></head><body>")
+		for _, e := range entries {
+			name := url.PathEscape(e.Name())
+			if e.IsDir() {
+				name += "/"
+			}
+			fmt.Fprintf(w, "<a href=\"%s\">%s</a>\n", name, html.EscapeString(e.Name()))
+		}
 		return
 	}
 	items := []item{}
