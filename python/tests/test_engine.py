@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 import stoker
-from conftest import SOURCE, alive, children, open_files
+from conftest import SOURCE, alive, children, left_in_memory, open_files, shared_memory, wait_for
 
 Make = Callable[..., stoker.Loader]
 CROP: dict[str, Any] = {"image": [stoker.RandomResizedCrop(48), stoker.RandomHorizontalFlip()]}
@@ -31,13 +31,6 @@ COUNT = 203
 
 def epoch(loader: stoker.Loader, own: bool = True) -> list[stoker.Batch]:
     return [b.copy() if own else b for b in loader]
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.01)
 
 
 # --- what is delivered -----------------------------------------------------
@@ -405,20 +398,20 @@ def trainer(source: Path) -> subprocess.Popen[str]:
     )
 
 
-def traces() -> tuple[set[str], set[str]]:
-    """Return what could be left behind: shared memory by name, and engines."""
-    engines = set()
+def engines() -> set[str]:
+    """Return the engines of loaders that run, with the process that each is for."""
+    found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes().split(b"\0")
             if len(words) > 2 and words[1] == b"serve" and words[2].startswith(b"--fd="):
-                engines.add(f"{path.parent.name} {words[3].decode()}")
-    return {p.name for p in Path("/dev/shm").iterdir()}, engines
+                found.add(f"{path.parent.name} {words[3].decode()}")
+    return found
 
 
 def test_killed_trainer_leaves_nothing(pack: Path, stuck: Path) -> None:
     rng = random.Random(3)
-    shared, _ = traces()
+    shared = shared_memory()
     for round_ in range(5):
         with trainer(stuck if round_ == 4 else pack) as process:
             assert process.stdout is not None
@@ -430,8 +423,8 @@ def test_killed_trainer_leaves_nothing(pack: Path, stuck: Path) -> None:
             time.sleep(rng.uniform(0, 0.5))
             process.kill()
             process.wait()
-            wait_for(lambda e=engine[0]: not alive(e), 5)  # type: ignore[misc]
-    assert traces()[0] <= shared
+            wait_for(lambda e=engine[0]: not alive(e))  # type: ignore[misc]
+    assert not left_in_memory(shared)
 
 
 FORKING = TRAINER.replace(
@@ -459,7 +452,7 @@ def test_killed_trainer_whose_forked_child_lives_on(pack: Path) -> None:
         (engine,) = (p for p in children(process.pid) if p != child)
         process.kill()
         process.wait()
-        wait_for(lambda: not alive(engine), 5)
+        wait_for(lambda: not alive(engine))
         assert alive(child)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -474,8 +467,8 @@ def test_trainer_killed_while_starting(pack: Path) -> None:
         family = [process.pid, *children(process.pid)]
         process.kill()
         process.communicate()
-        wait_for(lambda f=family: not any(alive(p) for p in f), 5)  # type: ignore[misc]
-        assert f"--parent={process.pid}" not in " ".join(traces()[1])
+        wait_for(lambda f=family: not any(alive(p) for p in f))  # type: ignore[misc]
+        assert f"--parent={process.pid}" not in " ".join(engines())
 
 
 def test_killed_engine_gives_an_exception_and_the_loop_goes_on(make: Make, pack: Path) -> None:
@@ -530,10 +523,10 @@ def test_signals_for_the_job_leave_the_engine_alone(make: Make, pack: Path) -> N
 
 
 def test_ring_has_no_name(make: Make, pack: Path) -> None:
-    before = traces()[0]
+    before = shared_memory()
     loader = make(pack, batch_size=8, fields=CROP)
     next(iter(loader))
-    assert traces()[0] == before
+    assert not left_in_memory(before)
 
 
 # --- the shared engine -----------------------------------------------------

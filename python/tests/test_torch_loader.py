@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import CHECKOUT, children, leaving_nothing, open_files, shared_memory
+from conftest import CHECKOUT, children, leaving_nothing, left_in_memory, open_files, shared_memory
 
 torch = pytest.importorskip("torch")
 
@@ -289,7 +289,7 @@ def test_nothing_lies_in_dev_shm() -> None:
     for _ in DataLoader(data.Made(data.image), 4, num_workers=2):
         names = {f.split(": ")[1] for f in open_files()}
         assert not [n for n in names if "torch_" in n]
-        assert shared_memory() <= before
+        assert not left_in_memory(before)
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
