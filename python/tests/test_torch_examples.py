@@ -235,6 +235,19 @@ def test_what_is_kept_is_decoded(tmp_path: Path) -> None:
     assert PIL.Image.Image.copy.__module__ == "PIL.Image"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nothing_is_decoded_in_vain(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where examples have their images until they are collated."""
+    from stoker.torch._recognise import _pending
+
+    def settle(self: Any, image: Any) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(_pending.Pending, "settle", settle)
+    data = in_memory(Path()).with_transform(as_transformers_does(EVAL))
+    assert len(list(DataLoader(data, 4, num_workers=workers, collate_fn=collate_fn))) == 3
+
+
 def test_random_transforms_have_torchs_distribution() -> None:
     stats = pytest.importorskip("scipy.stats")
     data = in_memory(Path()).select([9]).with_transform(as_transformers_does(TRAIN))

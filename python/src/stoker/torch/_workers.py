@@ -246,7 +246,9 @@ class _Split(_Map):
             samples = self._samples.make(made, index, self._at, self._dataset.__getitem__, copy=True)
             self._mark(len(samples))
             self.record, self.doing = None, "collate_fn"
-            return self._collate(samples)
+            batch = self._collate(samples)
+            del samples  # what lives when the scope ends is kept by somebody
+            return batch
 
     def _at(self, row: int, index: Any) -> None:
         self._mark(row)

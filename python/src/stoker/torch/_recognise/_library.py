@@ -23,12 +23,18 @@ def _root(package: str) -> str:
     return str(Path(found).resolve().parent) if found else "\0"
 
 
+@functools.cache
+def _file(name: str) -> str:
+    """Return the path of a module's file without links, of which each of its functions asks."""
+    return str(Path(name).resolve())
+
+
 def is_compiled_from(code: types.CodeType, *packages: str) -> bool:
     """Whether code was compiled from a file of one of the packages, or of Python itself."""
     name = code.co_filename
     if name.startswith("<frozen"):
         return True
-    file = str(Path(name).resolve())
+    file = _file(name)
     return file.startswith(_STDLIB + "/") or any(file.startswith(_root(p) + "/") for p in packages)
 
 
