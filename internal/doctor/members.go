@@ -207,7 +207,12 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 		}
 		m.writes = sc != nil && !sc.Running && (calls[sc.NR] == callWrite || calls[sc.NR] == callSync)
 		m.timed = sc != nil && !sc.Running && calls[sc.NR] == callLock && sc.Args[3] != 0
-		m.block, file = c.socks.blockerOf(c.fs, p.pid, m.state, wchan, sc)
+		if t.sameWait(c.seconds) && m.state == 'S' {
+			m.block = t.wait.block
+		} else {
+			m.block, file = c.socks.blockerOf(c.fs, p.pid, m.state, wchan, sc)
+			t.wait.call, t.wait.second, t.wait.block, t.wait.asked = t.call, c.seconds+1, m.block, false
+		}
 	} else {
 		m.block = blockNone
 	}
@@ -215,6 +220,16 @@ func (c *collector) look(p *process, tid int, others func() cause) (moment, stri
 		m.others = others()
 	}
 	return m, file, true
+}
+
+// sameWait reports whether a thread waits for the same descriptors as when they were
+// looked up, in the same second.
+func (t *thread) sameWait(second int) bool {
+	switch calls[t.call.NR] {
+	case callPoll, callSelect, callEpoll:
+		return !t.call.Running && t.wait.second == second+1 && t.wait.call == t.call
+	}
+	return false
 }
 
 // renewed notes that the trainer of a worker has to wait for another one's first

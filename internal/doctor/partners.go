@@ -97,7 +97,12 @@ func (c *collector) partners(p *process, t *thread) []*process {
 		}
 		return out
 	}
-	for _, e := range c.waitsFor(p.pid, &t.call) {
+	ends := t.wait.ends
+	if !t.wait.asked || !t.sameWait(c.seconds) {
+		ends = c.waitsFor(p.pid, &t.call)
+		t.wait.ends, t.wait.asked = ends, true
+	}
+	for _, e := range ends {
 		end := c.otherEnd(p.pid, e)
 		if end == 0 {
 			continue

@@ -106,6 +106,15 @@ type thread struct {
 	comm  string
 	feeds feeding
 	call  proc.Syscall // what it waited in when it was last looked at
+	// What a wait for several descriptors came to, in the second in which it was looked up:
+	// mostly it is the same wait again.
+	wait struct {
+		call   proc.Syscall
+		second int
+		block  blocker
+		ends   []end
+		asked  bool // ends is filled
+	}
 	sched proc.Sched
 	known bool    // sched holds a value
 	share float64 // of a core in the last second, running or waiting for a core
