@@ -92,6 +92,27 @@ func TestPyPy(t *testing.T) {
 	})
 }
 
+// TestForkServer: workers that a fork server starts, Python's default from 3.14 on, are
+// children of the server and belong to who asked for them.
+func TestForkServer(t *testing.T) {
+	for _, name := range []string{"python3", "python3.14"} {
+		python, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := watchLive(t, python, script(t, strings.Replace(forkLoop, `"fork"`, `"forkserver"`, 1)))
+			if strings.Contains(strings.Join(r.Skipped, "\n"), "Python frames") {
+				t.Skipf("frames cannot be read here: %q", r.Skipped)
+			}
+			if r.Verdict != CPU || r.Loader.Workers != 1 || r.Waiting < 0.3 {
+				t.Errorf("%s\n%+v", r.Line, r.Loader)
+			}
+		})
+	}
+}
+
 // TestJobInAContainer: a job with process numbers, mounts and a network of its own is
 // looked at like any other.
 func TestJobInAContainer(t *testing.T) {

@@ -361,6 +361,18 @@ func TestStrings(t *testing.T) {
 	}
 }
 
+// Interpreters of free-threaded builds have a t behind their version.
+func TestNamesOfInterpreters(t *testing.T) {
+	for name, want := range map[string]bool{
+		"/usr/bin/python3.14t": true, "/usr/bin/python3.13": true, "/opt/lib/libpython3.14t.so.1.0": true, "/usr/lib/libpython3.11.so.1.0": true,
+		"/usr/bin/python3.14t (deleted)": true, "/usr/bin/pypy3.10": false, "/usr/bin/bash": false,
+	} {
+		if got := isPython(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestOtherPrograms(t *testing.T) {
 	for program, want := range map[string]Error{
 		"pypy3.10": {Msg: "it runs PyPy (pypy3.10)", Kind: OtherPython}, "bash": {Msg: "it is no Python process (bash)", Kind: NotPython},
