@@ -112,3 +112,31 @@ func BenchmarkDCT(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkEncodeDCT makes the dct form of photographs, as packing them does.
+func BenchmarkEncodeDCT(b *testing.B) {
+	jobs := photoJobs(b, 100)
+	for _, name := range kernelSets() {
+		b.Run(name, func(b *testing.B) {
+			was := Kernels()
+			defer SetKernels(was)
+			if err := SetKernels(name); err != nil {
+				b.Fatal(err)
+			}
+			e, err := NewDCTEncoder()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			cpuStart(b)
+			for range b.N {
+				for i := range jobs {
+					if _, err := e.Encode(jobs[i].Src); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(cpuSince(b).Nanoseconds())/1e3/float64(b.N)/float64(len(jobs)), "cpu-us/image")
+		})
+	}
+}

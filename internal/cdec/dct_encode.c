@@ -1,5 +1,5 @@
 // JPEG -> dct: the entropy code is undone, then tile after tile is packed. Most
-// JPEGs go through huffman.c, a row of MCUs at a time, which stays in the caches;
+// JPEGs go through huffman.c, a tile at a time, which stays in the first-level cache;
 // what that does not handle, or gives up, goes through libjpeg, which says what is
 // wrong with it.
 #include "huffman.h"
@@ -145,7 +145,7 @@ static int gather(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint1
 	uint64_t m = 0, negative = 0;
 	int n = 0;
 	for (int i = 1; i < 64; i++) {
-		const int v = block[dct_natural[i]], some = v != 0;
+		const int v = block[i], some = v != 0;
 		m |= (uint64_t)some << (i - 1);
 		negative |= (uint64_t)(v < 0) << n;
 		mag[n] = (uint16_t)(v < 0 ? -v : v); // written over when it is 0
@@ -362,12 +362,42 @@ static size_t put_header(j_decompress_ptr ci, dct_bytes *out, int tile)
 	return out->len;
 }
 
-// Where the coefficients of an image come from: row by row, or, where scan is NULL,
+// Where the coefficients of an image come from: tile by tile, or, where scan is NULL,
 // all of them by libjpeg.
 typedef struct {
 	sk_scan *scan;
 	jvirt_barray_ptr *coefs;
 } coefficients;
+
+// The blocks of a tile, out of its MCUs that huffman.c has scanned.
+static void take_scanned(dct_packer *k, const dct_image *im, const dct_shape *s, const JCOEF (*mcus)[DCTSIZE2])
+{
+	int per = 0;
+	for (int c = 0; c < im->ncomp; c++)
+		per += im->comp[c].h * im->comp[c].v;
+	for (int c = 0, b = 0; c < im->ncomp; mcus += im->comp[c].h * im->comp[c].v, c++)
+		for (int y = 0; y < s->bh[c]; y++) {
+			const JCOEF(*mcu)[DCTSIZE2] = mcus + y * im->comp[c].h;
+			for (int x = 0, i = 0; x < s->bw[c]; x++) {
+				k->block[b++] = mcu[i];
+				if (++i == im->comp[c].h)
+					i = 0, mcu += per;
+			}
+		}
+}
+
+// The same out of rows that libjpeg has read.
+static void take_read(dct_packer *k, const dct_image *im, const dct_shape *s, const JBLOCKARRAY *rows, int col)
+{
+	for (int c = 0, b = 0; c < im->ncomp; c++)
+		for (int y = 0; y < s->bh[c]; y++)
+			for (int x = 0; x < s->bw[c]; x++, b++) {
+				const JCOEF *from = rows[c][y][col * im->tile * im->comp[c].h + x];
+				for (int i = 0; i < 64; i++)
+					k->zigzag[b][i] = from[dct_natural[i]];
+				k->block[b] = k->zigzag[b];
+			}
+}
 
 // Packs all tiles. The header is in out.
 static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *out, dct_packer *k, int isa, char *message)
@@ -391,27 +421,25 @@ static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *o
 	const dct_pack_kernels *kn = dct_pack_for(isa);
 	const size_t data = out->len;
 	for (int row = 0; row < im.mrows; row++) {
-		JBLOCKROW rows[DCT_MAX_COMPS][MAX_SAMP_FACTOR];
-		if (from->scan != NULL && sk_scan_row(from->scan) != SK_OK)
-			return SK_RETRY;
-		for (int c = 0; c < im.ncomp; c++) {
-			JBLOCKARRAY all = NULL;
-			if (from->scan == NULL)
-				all = ci->mem->access_virt_barray((j_common_ptr)ci, from->coefs[c], (JDIMENSION)(row * im.comp[c].v),
-				                                  (JDIMENSION)im.comp[c].v, FALSE);
-			for (int y = 0; y < im.comp[c].v; y++)
-				rows[c][y] = all != NULL ? all[y] : sk_scan_blocks(from->scan, c, y);
-		}
+		JBLOCKARRAY rows[DCT_MAX_COMPS] = {NULL};
+		for (int c = 0; c < im.ncomp && from->scan == NULL; c++)
+			rows[c] = ci->mem->access_virt_barray((j_common_ptr)ci, from->coefs[c], (JDIMENSION)(row * im.comp[c].v),
+			                                      (JDIMENSION)im.comp[c].v, FALSE);
 		if (out->len - data > UINT32_MAX)
 			return fail(message, DCT_TOO_LARGE, "more than 4 GiB of coefficients");
 		put32(out->p + table + 4 * (size_t)row, (uint32_t)(out->len - data));
 		for (int col = 0; col < im.tcols; col++) {
 			dct_shape s;
 			dct_tile_shape(&im, row, col, &s);
-			for (int c = 0, b = 0; c < im.ncomp; c++)
-				for (int y = 0; y < s.bh[c]; y++)
-					for (int x = 0; x < s.bw[c]; x++)
-						k->block[b++] = rows[c][y][col * im.tile * im.comp[c].h + x];
+			if (from->scan != NULL) {
+				const int left = im.mcols - col * im.tile;
+				const JCOEF(*mcus)[DCTSIZE2] = sk_scan_next(from->scan, left < im.tile ? left : im.tile);
+				if (mcus == NULL)
+					return SK_RETRY;
+				take_scanned(k, &im, &s, mcus);
+			} else {
+				take_read(k, &im, &s, rows, col);
+			}
 			if (!reserve(out, tile_bound(s.first[s.ncomp])))
 				return fail(message, DCT_MEMORY, "out of memory");
 			const size_t n = pack_tile(k, kn, &s, out->p + out->len);
@@ -469,10 +497,8 @@ static int read_and_pack(j_decompress_ptr ci, reader *r, dct_encoder *e, dct_byt
 	} else {
 		from.scan = e->scan;
 		code = sk_scan_start(e->scan, ci, isa);
-		if (code == SK_NO_MEMORY)
-			return fail(message, DCT_MEMORY, "out of memory");
 		if (code != SK_OK)
-			return SK_RETRY;
+			return code;
 		for (int c = 0; c < ci->num_components; c++) {
 			jpeg_component_info *info = &ci->comp_info[c];
 			info->quant_table = info->quant_tbl_no >= 0 && info->quant_tbl_no < NUM_QUANT_TBLS ? ci->quant_tbl_ptrs[info->quant_tbl_no] : NULL;

@@ -40,7 +40,8 @@ static inline void dct_put64(dct_writer *w, uint64_t v, int n)
 }
 
 typedef struct {
-	const int16_t *block[DCT_MAX_BLOCKS];
+	const int16_t *block[DCT_MAX_BLOCKS]; // in zigzag order
+	int16_t zigzag[DCT_MAX_BLOCKS][64];   // of blocks that come in natural order
 	uint64_t nonzero[DCT_MAX_BLOCKS]; // by position in the zigzag - 1
 	uint64_t sign[DCT_MAX_BLOCKS];    // of the values that are not zero, one after the other
 	uint8_t count[DCT_MAX_BLOCKS];    // how many these are
@@ -51,7 +52,7 @@ typedef struct {
 	uint64_t reach[DCT_MAX_WORDS];
 } dct_packer;
 
-// Takes a block apart: the map of its AC coefficients that are not zero, their
+// Takes a block in zigzag order apart: the map of its AC coefficients that are not zero, their
 // signs and magnitudes. Returns how many there are; may write 64 magnitudes.
 typedef int dct_gather_fn(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint16_t *mag);
 // Writes the planes from the second on of n values.

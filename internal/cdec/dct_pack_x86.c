@@ -13,13 +13,10 @@
 
 TARGET2 static int gather_256(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint16_t *mag)
 {
-	_Alignas(32) int16_t z[64];
-	for (int i = 0; i < 64; i++)
-		z[i] = block[dct_natural[i]];
 	uint64_t zeros = 0, negative = 0;
 	const __m256i zero = _mm256_setzero_si256();
 	for (int i = 0; i < 64; i += 32) {
-		const __m256i a = _mm256_load_si256((const void *)(z + i)), b = _mm256_load_si256((const void *)(z + i + 16));
+		const __m256i a = _mm256_loadu_si256((const void *)(block + i)), b = _mm256_loadu_si256((const void *)(block + i + 16));
 		const __m256i none = _mm256_packs_epi16(_mm256_cmpeq_epi16(a, zero), _mm256_cmpeq_epi16(b, zero));
 		const __m256i less = _mm256_packs_epi16(_mm256_cmpgt_epi16(zero, a), _mm256_cmpgt_epi16(zero, b));
 		zeros |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(none, 0xd8)) << i;
@@ -30,7 +27,7 @@ TARGET2 static int gather_256(const int16_t *block, uint64_t *nonzero, uint64_t 
 	*sign = _pext_u64(negative, some);
 	int n = 0;
 	for (uint64_t m = some; m != 0; m = _blsr_u64(m), n++) {
-		const int v = z[_tzcnt_u64(m)];
+		const int v = block[_tzcnt_u64(m)];
 		mag[n] = (uint16_t)(v < 0 ? -v : v);
 	}
 	return n;
@@ -105,10 +102,7 @@ TARGET2 static void planes_256(dct_packer *k, dct_writer *w, const uint16_t *mag
 
 TARGET5 static int gather_512(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint16_t *mag)
 {
-	const __m512i order = _mm512_loadu_si512(dct_natural);
-	const __m512i a = _mm512_loadu_si512(block), b = _mm512_loadu_si512(block + 32);
-	const __m512i z0 = _mm512_permutex2var_epi16(a, _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)), b);
-	const __m512i z1 = _mm512_permutex2var_epi16(a, _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(order, 1)), b);
+	const __m512i z0 = _mm512_loadu_si512(block), z1 = _mm512_loadu_si512(block + 32);
 	const __mmask32 some0 = _mm512_test_epi16_mask(z0, z0) & ~1u, some1 = _mm512_test_epi16_mask(z1, z1);
 	const uint64_t some = (uint64_t)some0 | (uint64_t)some1 << 32;
 	const uint64_t negative = (uint64_t)_mm512_movepi16_mask(z0) | (uint64_t)_mm512_movepi16_mask(z1) << 32;

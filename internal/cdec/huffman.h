@@ -11,19 +11,19 @@
 // SK_RETRY.
 int sk_huffman_start(sk_dec *d);
 
-// The coefficients of a JPEG row by row, without libjpeg's controllers, which keep
-// all of them. The object keeps tables and memory from image to image.
+// The coefficients of a JPEG, some MCUs at a time, without libjpeg's controllers, which
+// keep all of them. The object keeps tables from image to image.
 typedef struct sk_scan sk_scan;
 sk_scan *sk_scan_new(void); // NULL when there is no memory
 void sk_scan_free(sk_scan *s);
-// Begins, behind jpeg_read_header. Returns SK_OK, SK_NO_MEMORY, or SK_RETRY where
-// libjpeg has to do it; as the other two do for what is out of the ordinary.
+// Begins, behind jpeg_read_header. Returns SK_OK, or SK_RETRY where libjpeg has to do it.
 int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa);
-// Decodes the next row of MCUs.
-int sk_scan_row(sk_scan *s);
-// Row y of the blocks of component c in it.
-JBLOCKROW sk_scan_blocks(const sk_scan *s, int c, int y);
-// Behind the last row: whether the image ends there.
+#define SK_SCAN_BLOCKS 64
+// Decodes the next n MCUs, of at most so many blocks: MCU after MCU as the scan has them,
+// each block in zigzag order. They stay until the next call. NULL is SK_RETRY: something is
+// out of the ordinary.
+const JCOEF (*sk_scan_next(sk_scan *s, int n))[DCTSIZE2];
+// Behind the last MCU: whether the image ends there; SK_OK or SK_RETRY.
 int sk_scan_end(const sk_scan *s);
 
 #endif

@@ -16,6 +16,7 @@
 // entries that no code has are SPECIAL, so no entry is of another kind than these.
 #include "inflate.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "sk.h"
@@ -279,20 +280,30 @@ static int header(inflater *s)
 	return SK_OK;
 }
 
-// The codes of blocks that bring none.
-static void fixed(inflater *s)
+// The codes of blocks that bring none are always the same: their tables are made once in the process.
+static struct {
+	pthread_once_t once;
+	uint32_t lits[1 << LIT_BITS], dists[1 << DIST_BITS];
+} fixed_codes = {.once = PTHREAD_ONCE_INIT};
+
+static void make_fixed(void)
 {
-	uint8_t lens[288 + 30];
+	uint8_t lens[288];
 	for (unsigned i = 0; i < sizeof(lens); i++)
-		lens[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : i < 288 ? 8 : 5;
-	build(s->lits, LIT_SIZE, LIT_BITS, lens, 288, of_literal);
-	pair(s->lits);
+		lens[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
+	build(fixed_codes.lits, 1 << LIT_BITS, LIT_BITS, lens, 288, of_literal);
+	pair(fixed_codes.lits);
 	// Two of the 32 codes of distances are none: an incomplete code, so it is made here.
 	for (unsigned i = 0; i < 1 << DIST_BITS; i++) {
 		const unsigned sym = reversed(i & 31, 5);
-		s->dists[i] = sym < 30 ? of_distance(sym) + (5 << 8 | 5) : SPECIAL;
+		fixed_codes.dists[i] = sym < 30 ? of_distance(sym) + (5 << 8 | 5) : SPECIAL;
 	}
-	s->lit = s->lits, s->dist = s->dists;
+}
+
+static void fixed(inflater *s)
+{
+	pthread_once(&fixed_codes.once, make_fixed);
+	s->lit = fixed_codes.lits, s->dist = fixed_codes.dists;
 }
 
 // One code of a table, and its extra bits.
@@ -536,7 +547,9 @@ int sk_inflate(int isa, uint8_t *dst, size_t room, const uint8_t *src, size_t n,
 	sk_guard g;
 	if (sigsetjmp(g.back, 0) != 0)
 		return SK_UNREADABLE;
-	inflater s = {.src = src, .n = n, .dst = dst, .room = room};
+	inflater s; // whose tables are not cleared: they are made before they are looked into
+	s.src = src, s.n = n, s.at = 0, s.hold = 0, s.have = 0;
+	s.dst = dst, s.room = room, s.made = 0;
 	sk_guard_on(&g);
 	const int err = blocks(isa, &s);
 	sk_guard_off();

@@ -90,9 +90,11 @@ func TestBoxesOfPhotosEqualFullDecode(t *testing.T) {
 	if testing.Short() {
 		most = 40
 	}
+	defer isa.Store(isa.Load())
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, file := range photos(t, most) {
+	for i, file := range photos(t, most) {
+		use(t, kernelSets()[i%len(kernelSets())])
 		src, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -121,6 +123,7 @@ func TestBoxesOfGeneratedFiles(t *testing.T) {
 	if testing.Short() {
 		boxes = 10
 	}
+	defer isa.Store(isa.Load())
 	d := newDecoder(t)
 	rng := rand.New(rand.NewPCG(21, 22))
 	for _, size := range sizes {
@@ -140,6 +143,7 @@ func TestBoxesOfGeneratedFiles(t *testing.T) {
 						t.Fatal(err)
 					}
 					pix, _, _ := decodeFull(t, d, src)
+					use(t, kernelSets()[variant%len(kernelSets())])
 					ok := checkBox(t, d, src, pix, w, 0, 0, w, h) && checkBox(t, d, src, pix, w, w-1, h-1, 1, 1)
 					for range boxes {
 						bw, bh := 1+rng.IntN(w), 1+rng.IntN(h)

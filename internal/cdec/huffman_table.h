@@ -1,0 +1,59 @@
+// The tables of huffman.c: what the next bits of a scan are, two coefficients at a time.
+#ifndef STOKER_HUFFMAN_TABLE_H
+#define STOKER_HUFFMAN_TABLE_H
+
+#include "sk.h"
+
+// How many bits a lookup looks at. One more is a step less for each block, and slower: the tables of an image and what else
+// is at hand would no longer fit into the first-level cache.
+#define SK_LOOK 9
+// The same for what follows the ones that long codes begin with.
+#define SK_LOOK_MORE 10
+
+// What the next bits are. Fields of bytes are loaded one by one, which takes fewer operations than taking a word apart.
+typedef struct {
+	// How many bits are used, in the lower six bits: codes, and the bits of values behind
+	// them. At most SK_MOST_BITS.
+	uint8_t used;
+	uint8_t advance; // how many positions of the block are gone on; SK_NOT_HERE where the code is longer than the index
+	uint8_t following; // how many of the bits used are those of the last value, where it is not in the entry
+	uint8_t place; // where the first value belongs, counted from here
+	int16_t first; // the first of two values
+	// The value in front of the next position, the only one or the second; where its bits follow,
+	// what is added to them if the first of them is 0.
+	int16_t last;
+} sk_code;
+
+// An end of block counts as one position and has the value 0 there, as have 16 zeros in the last of theirs: no entry needs a
+// branch of its own.
+#define SK_SWITCH 64 // in used: the next lookup is in another table, behind a DC difference and at the end of a block
+#define SK_END 128   // in used: the end of a block
+#define SK_NOT_HERE 255
+#define SK_MOST_BITS 26
+
+typedef struct {
+	sk_code look[1 << SK_LOOK];
+	// Longer codes, which all begin with `ones` ones, by the bits behind those.
+	sk_code more[1 << SK_LOOK_MORE];
+	int ones;
+	int made, dc;
+	uint8_t bits[17], values[256]; // of the JHUFF_TBL that it is made from
+	// For codes of any length: as in the standard, F.2.2.3.
+	int32_t max_code[18], offset[18];
+} sk_codes;
+
+// Makes a table, of DC differences or of AC coefficients, unless it is made from the same already.
+void sk_codes_make(sk_codes *t, const JHUFF_TBL *from, int dc);
+// Whether there is such a table and libjpeg would take it: codes that fit in their lengths, and not too many of them;
+// differences of at most 15 bits.
+int sk_codes_sound(const JHUFF_TBL *from, int dc);
+// The symbol whose code the upper bits of buffer begin with, and the code's length; -1 if there is no such code.
+int sk_codes_symbol(const sk_codes *t, uint64_t buffer, int *length);
+
+// The value that `size` bits stand for, of which there is at least one.
+static inline int sk_extend(int bits, int size)
+{
+	return bits < 1 << (size - 1) ? bits - (1 << size) + 1 : bits;
+}
+
+#endif
