@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -198,6 +199,7 @@ func proxy(target, listen string, throttle *faulthttp.Throttle) error {
 	}
 	to := &httputil.ReverseProxy{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
+		ErrorLog:  log.New(io.Discard, "", 0), // who asks may stop to wait
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
 			r.Out.Host = r.In.Host // it is signed
