@@ -317,6 +317,9 @@ func (f *Fetcher) Dry() {
 	if f.flying == 0 || f.window >= limit || f.used < f.window/2 || f.depth.slow < slowRead {
 		return
 	}
+	if f.queue.n+f.rush.n > 0 {
+		return // it waits for others that are out already: more would come between
+	}
 	// What the last growth has given is known after the reads that it allowed.
 	if now := time.Now(); now.Sub(f.grown) >= f.depth.latency() {
 		f.grown = now
