@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 	"github.com/stokerdata/stoker/source/tablesource"
+	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
@@ -252,4 +253,43 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", query, err)
 		}
 	}
+}
+
+func FuzzCut(f *testing.F) {
+	f.Add("clip:frames=video&clip.frames=3&clip.start=random&clip.from=begin&*", 0.2, 0.8)
+	f.Add("a:frames=v&a.fps=7&a.unit=frames&a.to=b", -1.0, 3.5)
+	dir := list(f)
+	src, err := videosource.Open(f.Context(), dir, localstore.New(dir), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	x := src.(videosource.Videos).Videos()[0]
+	f.Fuzz(func(t *testing.T, query string, from, to float64) {
+		columns, err := tablesource.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		_, wanted, err := Cut(columns)
+		if err != nil {
+			return
+		}
+		for _, w := range wanted {
+			if w.defaults() != nil {
+				continue
+			}
+			begin, n, err := w.part(x, from, to)
+			if err == nil && (n < 1 || begin < 0) {
+				t.Fatalf("a part of %d frames from %v on", n, begin)
+			}
+			c := &column{Clip: w}
+			r := &row{n: int32(min(n, 1<<30)), begin: begin}
+			if err == nil {
+				for _, j := range []int{0, w.Frames - 1} {
+					if i := c.frame(r, x, 0, j); i < 0 || i >= len(x.Shown) {
+						t.Fatalf("frame %d of %d", i, len(x.Shown))
+					}
+				}
+			}
+		}
+	})
 }
