@@ -170,13 +170,20 @@ $(STATICCHECK): | system
 
 # Servers of objects that tests of buckets speak to. Where they cannot be built those tests are skipped and say so.
 .PHONY: servers
-servers: bin/tools/versitygw $(if $(shell command -v npm),bin/tools/azurite/node_modules/azurite)
+servers: bin/tools/versitygw bin/tools/minio $(if $(shell command -v npm),bin/tools/azurite/node_modules/azurite)
 
 bin/tools/versitygw: scripts/servers/go.mod scripts/servers/go.sum | system
 	@echo 'setup: servers of objects for tests (two minutes, once)'
 	@mkdir -p bin/tools
 	@cd scripts/servers && go build -o ../../bin/tools/ tool || echo 'setup: they cannot be built: tests of buckets are skipped'
 	@touch -c $@ bin/tools/fake-gcs-server
+
+# A second opinion on S3. It is a program under the AGPL that tests start, and no part of anything here.
+MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
+bin/tools/minio: | system
+	@echo 'setup: a second server of S3 (two minutes, once)'
+	@mkdir -p bin/tools
+	@GOBIN=$(CURDIR)/bin/tools go install github.com/minio/minio@$(MINIO) || echo 'setup: MinIO cannot be built: its tests are skipped'
 
 bin/tools/azurite/node_modules/azurite: scripts/servers/package.json
 	@mkdir -p bin/tools/azurite

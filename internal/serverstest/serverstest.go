@@ -52,8 +52,7 @@ func S3(t testing.TB, bucket string) *Server {
 	})
 }
 
-// MinIO starts another server of S3, with a bucket. It is no part of make servers: whoever wants it
-// puts the program into bin/tools.
+// MinIO starts another server of S3, with a bucket.
 func MinIO(t testing.TB, bucket string) *Server {
 	t.Helper()
 	dir := t.TempDir()
