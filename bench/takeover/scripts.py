@@ -101,7 +101,8 @@ def _hf(place: Place) -> list[str]:
 
 def _mnist_prepare(place: Place) -> None:
     """The scripts look for MNIST beside the examples, and Lightning's own module for it where it is started."""
-    for folder in (place.checkout / "Datasets", place.checkout / "examples/Datasets", place.out / "Datasets"):
+    here = (place.out / "Datasets", place.out / "data")
+    for folder in (place.checkout / "Datasets", place.checkout / "examples/Datasets", *here):
         folder.unlink(missing_ok=True)
         folder.symlink_to(place.data, target_is_directory=True)
 
