@@ -92,12 +92,12 @@ func (g *glance) Stat(ctx context.Context, name string) (store.Entry, error) {
 	if e, known, err := g.listed(name); known {
 		return e, err
 	}
-	return g.stats.get(ctx, name, func() (store.Entry, error, use) {
+	return g.stats.get(ctx, name, func() (store.Entry, use, error) {
 		e, err := g.Store.Stat(ctx, name)
 		if err == nil || errors.Is(err, store.ErrNotExist) {
-			return e, err, keepIt
+			return e, keepIt, err
 		}
-		return e, err, shareIt
+		return e, shareIt, err
 	})
 }
 
@@ -167,7 +167,7 @@ func order(e store.Entry) string {
 // first lists the first names. With early nobody knows yet that it is a folder: what goes
 // wrong then says nothing.
 func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glanced, error) {
-	return g.lists.get(ctx, key, func() (*glanced, error, use) {
+	return g.lists.get(ctx, key, func() (*glanced, use, error) {
 		enough := errors.New("enough")
 		l := &glanced{whole: true}
 		opt := &store.ListOptions{Shallow: key.shallow, Hidden: key.hidden, Names: true, Threads: 1, Folder: early || g.isFolder(key.dir)}
@@ -188,13 +188,13 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 		switch {
 		case err == nil || err == enough:
 		case ctx.Err() != nil:
-			return nil, err, ownIt
+			return nil, ownIt, err
 		case early && errors.Is(err, store.ErrNotExist):
-			return nil, err, ownIt
+			return nil, ownIt, err
 		default: // as the server says, however often it is asked
 			*l = glanced{whole: true, err: err}
 		}
-		return l, nil, keepIt
+		return l, keepIt, nil
 	})
 }
 
@@ -231,13 +231,13 @@ func (o *glanceObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off < 0 || off > n || int64(len(p)) > n-off {
 		return o.Object.ReadAt(ctx, p, off)
 	}
-	head, err := o.g.heads.get(ctx, o.name, func() ([]byte, error, use) {
+	head, err := o.g.heads.get(ctx, o.name, func() ([]byte, use, error) {
 		b := make([]byte, n)
 		err := o.Object.ReadAt(ctx, b, 0)
 		if err != nil {
-			return nil, err, shareIt
+			return nil, shareIt, err
 		}
-		return b, nil, keepIt
+		return b, keepIt, nil
 	})
 	if err == nil {
 		copy(p, head[off:])
@@ -279,7 +279,7 @@ func (a *asked[K, V]) have(key K) (v V, ok bool) {
 }
 
 // get returns the answer to a question, which is asked by one at a time.
-func (a *asked[K, V]) get(ctx context.Context, key K, ask func() (V, error, use)) (V, error) {
+func (a *asked[K, V]) get(ctx context.Context, key K, ask func() (V, use, error)) (V, error) {
 	x := &answer[V]{done: make(chan struct{})}
 	for {
 		a.mu.Lock()
@@ -311,7 +311,7 @@ func (a *asked[K, V]) get(ctx context.Context, key K, ask func() (V, error, use)
 		a.mu.Unlock()
 		close(x.done)
 	}()
-	x.v, x.err, as = ask()
+	x.v, as, x.err = ask()
 	if ctx.Err() != nil && x.err != nil {
 		as = ownIt // it is no answer
 	}

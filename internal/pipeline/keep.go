@@ -38,8 +38,10 @@ type keeping struct {
 }
 
 const (
-	// leastRate is how much of the rate remains where it is the loader that limits.
-	leastRate = 0.72
+	// leastRate is how much of the rate remains where it is the loader that limits. To
+	// make all records fit in the first epoch leaves 0.71 of it; the rest is room for what
+	// differs between one minute and the next, for it is a loss to leave some for later.
+	leastRate = 0.65
 	// unaskedRate is that of the first epoch of a loader that has not asked for a cache.
 	unaskedRate = 0.9
 	// firstGroups are decoded as they are, to know how long that takes.

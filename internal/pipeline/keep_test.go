@@ -62,8 +62,8 @@ func TestCacheRates(t *testing.T) {
 		cache  string
 		again  bool
 		lo, hi int
-	}{{CacheOn, false, 750, 800}, {CacheOn, true, 750, 800}, {CacheAuto, false, 210, 230}, {CacheAuto, true, 750, 800}} {
-		k := keeping{p: &Pipeline{}, groups: firstGroups, plain: 0.92, kept: 0.2, extra: 0.92 + 0.46 - 0.2}
+	}{{CacheOn, false, 530, 545}, {CacheOn, true, 530, 545}, {CacheAuto, false, 105, 116}, {CacheAuto, true, 530, 545}} {
+		k := keeping{p: &Pipeline{}, groups: firstGroups, plain: 0.92, kept: 0.2, extra: 2*0.92 - 0.2}
 		k.p.cfg.Cache = c.cache
 		k.open.Store(true)
 		n := 0
