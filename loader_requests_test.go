@@ -135,6 +135,8 @@ func TestRequestsOfWindows(t *testing.T) {
 					t.Errorf("%s was asked for %d times", what, n)
 				}
 			}
+			mu.Lock() // who reads ahead may still ask
+			defer mu.Unlock()
 			// Of the epoch that comes next, which has begun, a chunk may be there by now; what was
 			// asked for more often than that lies at a border.
 			again := max(len(ranges)-chunks, 0)

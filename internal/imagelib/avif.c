@@ -53,7 +53,8 @@ static int find_pixels(char *err, size_t size)
 		if (rgb.head.width == 5 && rgb.head.height == 3 && rgb.head.depth == 8 && rgb.head.format == RGBA) {
 			avif.allocate(&rgb);
 			for (size_t i = 2; i + 1 < ROOM / 8; i++)
-				if (!before.words[i] && rgb.words[i] > UINT32_MAX && (uint32_t)rgb.words[i + 1] == 4 * 5) {
+				// A heap may begin anywhere, also below 4 GiB.
+				if (!before.words[i] && rgb.words[i] > 4096 && (uint32_t)rgb.words[i + 1] == 4 * 5) {
 					found = i;
 					break;
 				}

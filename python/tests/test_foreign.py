@@ -92,7 +92,10 @@ def test_jpeg_xl_of_16_bits_and_gray(make: Make, tmp_path: Path) -> None:
     assert got.dtype == np.uint16 and np.array_equal(got[..., 0], np.stack(order(gray)))
 
 
-def test_avif(make: Make, binary: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arenas", [None, "1"], ids=["", "one heap"])  # which may lie below 4 GiB
+def test_avif(make: Make, binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arenas: str | None) -> None:
+    if arenas:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", arenas)
     for name, options, channels in (
         ("420", {"quality": 80}, 3),
         ("444", {"quality": 90, "subsampling": "4:4:4"}, 3),
