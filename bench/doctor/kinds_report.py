@@ -60,8 +60,9 @@ class Row:
 
     @property
     def off(self) -> float | None:
-        """The predicted gain over the real one, of a starved job that was called so."""
-        return self.verdict["gain"] / self.real if self.real and self.starved and self.alarm else None
+        """The predicted gain over the real one, of a starved job that was called so; "unknown" predicts none."""
+        predicts = self.alarm and self.verdict["verdict"] != "unknown"
+        return self.verdict["gain"] / self.real if self.real and self.starved and predicts else None
 
     def cells(self) -> list[str]:
         k, v = self.kind, self.verdict
@@ -195,14 +196,15 @@ def text(whole: dict[str, Any]) -> str:
     held, tuned = ([r for r in rows if r.kind.set == which] for which in (HELDOUT, TUNING))
     tried = {n: p["verify"] for n, p in results.items() if p.get("verify", {}).get("measured")}
     there = {r.kind.name for r in rows}
-    left = ", ".join(f"`{k.name}`" for k in KINDS if k.name not in there)
+    sets = {r.kind.set for r in rows}  # a pass may be of one set only
+    left = ", ".join(f"`{k.name}`" for k in KINDS if k.name not in there and k.set in sets)
     out = HEAD.format(
         cpu=m.get("cpu", ""), cores=m["cores"], memory=m.get("memory_gib"), kernel=m["kernel"], time=m["time"][:16],
         commit=whole["commit"], seconds=whole["seconds"], held=len(held), tuned=len(tuned), starved=STARVED, band=BAND,
         left=f"- **No verdict:** {left}\n" if left else "", bars=bars(held, list(tried.values())), others=others(held),
     )  # fmt: skip
     head = ["kind", "lacks", "really", "said", "gain", "sure", "overhead"]
-    for title, some in (("Held out", held), ("The others", tuned)):
+    for title, some in [pair for pair in (("Held out", held), ("The others", tuned)) if pair[1]]:
         right = sum(r.right for r in some)
         out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; those that are not are bold.\n\n"
         out += table(head, [r.cells() for r in some], (2, 4, 5, 6)) + "\n"

@@ -290,7 +290,8 @@ def test_kinds_beside_others() -> None:
         "| `queue_feeder`",
     ):
         assert (line in text) == (line != "| `queue_feeder`")
-    assert "`queue_feeder`" in text  # without a verdict
+    assert "`executor_fed`" in text  # held out, and without a verdict
+    assert "The others" not in text
     assert beside.diagnosis({"a": [], "b": {"primary_diagnosis": {"kind": "INPUT_BOUND"}}}) == "INPUT_BOUND"
     with pytest.raises(SystemExit):
         beside.main(["--parts", "guesses"])
