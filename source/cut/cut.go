@@ -112,14 +112,7 @@ func (s *Source) Object(n int64) driver.Object { return s.base.Object(n) }
 func (s *Source) Locate(g *driver.Group) {
 	w := s.begin(g)
 	s.base.Locate(&w.inner)
-	at := int32(0)
-	for k := range g.IDs {
-		g.Extents = append(g.Extents, w.inner.Extents[at:w.inner.First[k+1]]...)
-		at = w.inner.First[k+1]
-		g.Records[k].Err = w.inner.Records[k].Err
-		g.Next()
-	}
-	g.Missing = append(g.Missing, w.inner.Missing...)
+	g.Hand(&w.inner)
 	s.end(w)
 }
 

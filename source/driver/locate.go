@@ -141,6 +141,17 @@ func (g *Group) Relocate() {
 // their order, after it has appended to Extents.
 func (g *Group) Next() { g.First = append(g.First, int32(len(g.Extents))) }
 
+// Hand gives the extents of another group to this one, record by record, and what else
+// Locate says: for a source whose records are those of another source, seen differently.
+func (g *Group) Hand(inner *Group) {
+	for k := range g.IDs {
+		g.Extents = append(g.Extents, inner.Extents[inner.First[k]:inner.First[k+1]]...)
+		g.Records[k].Err = inner.Records[k].Err
+		g.Next()
+	}
+	g.Missing = append(g.Missing, inner.Missing...)
+}
+
 // Of returns the extents of record k and their bytes.
 func (g *Group) Of(k int) ([]Extent, [][]byte) {
 	lo, hi := g.First[k], g.First[k+1]

@@ -42,6 +42,29 @@ func Copied(t testing.TB, from string) string {
 	return dir
 }
 
+// Damage changes bytes in the middle of a file that keeps its size and its time, as only
+// who reads the file can find out.
+func Damage(t testing.TB, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 1000), info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Fields says in a line which fields a source has: "image:image[] box:array/float32[4]".
 func Fields(s driver.Source) string {
 	var out []string

@@ -2,7 +2,6 @@ package pathsource
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -10,9 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/localstore"
 )
 
@@ -66,20 +63,7 @@ func TestPartsConformance(t *testing.T) {
 	}
 }
 
-func TestPartsFaults(t *testing.T) {
-	dir, name := inFiles(t)
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name = filepath.Join(t.TempDir(), "list") // of paths below dir
-	if err := os.WriteFile(name, bytes.ReplaceAll(b, []byte(dir), nil), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
-		return Open(ctx, "test", localstore.New(name), func(string) store.Store { return st }, 1)
-	})
-}
+func TestPartsFaults(t *testing.T) { faults(t, inFiles) }
 
 func TestPartsRefused(t *testing.T) {
 	dir := t.TempDir()

@@ -46,7 +46,10 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, opener(name))
 }
 
-func TestFaults(t *testing.T) {
+func TestFaults(t *testing.T) { faults(t, list) }
+
+// faults runs the faults of a list of files below a folder.
+func faults(t *testing.T, list func(testing.TB) (dir, name string)) {
 	dir, name := list(t)
 	b, err := os.ReadFile(name)
 	if err != nil {

@@ -58,19 +58,7 @@ func TestKnownFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.WriteAt(make([]byte, 1000), info.Size()/2); err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
-				t.Fatal(err)
-			}
+			drivertest.Damage(t, path)
 			opener(dir)(t).Close()
 			if err := os.Chtimes(path, time.Now(), info.ModTime().Add(time.Second)); err != nil {
 				t.Fatal(err)
