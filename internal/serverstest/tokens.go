@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stokerdata/stoker/store"
 )
 
 // Tokens are what a server of credentials gives: each ends soon.
@@ -141,9 +143,9 @@ const (
 	worked  = "worked"
 )
 
-// Work is what a process of Share does: step, again and again, until its input ends; the
+// work is what a process of Share does: step, again and again, until its input ends; the
 // test then ends the process. In another process it skips the test.
-func Work(t *testing.T, step func() error) {
+func work(t *testing.T, step func() error) {
 	t.Helper()
 	if os.Getenv(workEnv) == "" {
 		t.Skip("this is for processes of another test")
@@ -167,4 +169,23 @@ func Work(t *testing.T, step func() error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// Read is what a process of Share does: it opens a store and reads x, which holds "hello",
+// again and again, until it is to end.
+func Read(t *testing.T, open func() (store.Store, error)) {
+	t.Helper()
+	var s store.Store
+	work(t, func() (err error) {
+		if s == nil {
+			if s, err = open(); err != nil {
+				return err
+			}
+		}
+		b, err := store.ReadFile(t.Context(), s, "x", 100)
+		if err == nil && string(b) != "hello" {
+			err = fmt.Errorf("it holds %q", b)
+		}
+		return err
+	})
 }
