@@ -27,6 +27,7 @@ type keyServer struct {
 
 	mu    sync.Mutex
 	given int
+	used  int // how many of them somebody has signed with
 	ended map[int]bool
 	young bool // the last one has more than half of its time left
 	early []string
@@ -61,6 +62,9 @@ func (k *keyServer) refuse(r *http.Request) (int, string) {
 	_, rest, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=ROLEKEY")
 	number, _, _ := strings.Cut(rest, "/")
 	n, err := strconv.Atoi(number)
+	if err == nil {
+		k.used = max(k.used, n+1)
+	}
 	switch {
 	case err != nil || n >= k.given:
 		return http.StatusForbidden, "InvalidAccessKeyId"
@@ -70,10 +74,12 @@ func (k *keyServer) refuse(r *http.Request) (int, string) {
 	return 0, ""
 }
 
-func (k *keyServer) fetches() int {
+// shared says how many were fetched and are signed with: the others can have these too,
+// whatever becomes of the process that fetched them.
+func (k *keyServer) shared() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.given
+	return k.used
 }
 
 // TestRank is what each process of TestRanksShareCredentials does: it loads until its
@@ -179,7 +185,7 @@ func TestRanksShareCredentials(t *testing.T) {
 		}
 	}
 	until := func(n int) {
-		for keys.fetches() < n {
+		for keys.shared() < n {
 			select {
 			case <-t.Context().Done():
 				t.Fatal(t.Context().Err())
@@ -187,7 +193,7 @@ func TestRanksShareCredentials(t *testing.T) {
 			}
 		}
 	}
-	from := keys.fetches()
+	from := keys.shared()
 	until(from + 1)
 	killed := all[ranks-1]
 	if err := killed.cmd.Process.Kill(); err != nil {
