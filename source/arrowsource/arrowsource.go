@@ -530,7 +530,7 @@ func (s *source) Parse(g *driver.Group) error {
 				err = s.columns[i].Make(g, k, i, &s.info.Fields[i], s.stored(i, p, row, valid, raw))
 			}
 			if err != nil {
-				var m *columns.MemoryError
+				var m *driver.MemoryError
 				if errors.As(err, &m) {
 					return fmt.Errorf("no memory for %q of %s: %w", s.info.Fields[i].Name, s.Name(id), m.Err)
 				}

@@ -144,7 +144,7 @@ func (s *source) unpacked(g *driver.Group, k, i int, p *part, row int64, src []b
 	e, err := s.cache.Get(unpacked.Key{N: p.packed.n}, func(e *unpacked.Entry) error {
 		b, err := e.Alloc(int(p.packed.plain))
 		if err != nil {
-			return &columns.MemoryError{Err: err}
+			return err
 		}
 		e.What = b
 		return p.packed.unpack(b, src)
@@ -158,16 +158,15 @@ func (s *source) unpacked(g *driver.Group, k, i int, p *part, row int64, src []b
 	// The buffer may be gone when the value is used.
 	switch {
 	case columns.IsPicture(f.Kind):
-		if raw, err = g.Alloc(int(size)); err == nil {
-			copy(raw, e.What.([]byte)[off:])
+		if raw, err = g.Alloc(int(size)); err != nil {
+			return &driver.MemoryError{Err: err}
 		}
+		copy(raw, e.What.([]byte)[off:])
 	case c.Direct(f):
-		if raw, err = g.Take(k, i, size); err == nil {
-			copy(raw, e.What.([]byte)[off:])
+		if raw, err = g.Take(k, i, size); err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return &columns.MemoryError{Err: err}
+		copy(raw, e.What.([]byte)[off:])
 	}
 	return c.Make(g, k, i, f, s.stored(i, p, row, true, raw))
 }

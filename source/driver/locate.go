@@ -89,7 +89,7 @@ func (g *Group) Wants(field int) bool { return g.Want == nil || g.Want[field] }
 
 // Take returns n bytes for a value that Parse makes: its place in the batch
 // where there is one, else memory of Alloc. Bytes behind the value are not the
-// source's.
+// source's. It fails with a MemoryError.
 func (g *Group) Take(k, field int, n int64) ([]byte, error) {
 	if g.Place != nil {
 		if p := g.Place(k, field, n); p != nil {
@@ -97,10 +97,24 @@ func (g *Group) Take(k, field int, n int64) ([]byte, error) {
 		}
 	}
 	if n > math.MaxInt-64 {
-		return nil, fmt.Errorf("a value of %d bytes", n)
+		return nil, &MemoryError{fmt.Errorf("a value of %d bytes", n)}
 	}
-	return g.Alloc(int(n))
+	p, err := g.Alloc(int(n))
+	if err != nil {
+		return nil, &MemoryError{err}
+	}
+	return p, nil
 }
+
+// MemoryError is the failure to get memory for a value: that of the group, which Parse
+// returns, and not of the record, which may be as good as any.
+type MemoryError struct{ Err error }
+
+// Error is that of whoever has the memory.
+func (e *MemoryError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *MemoryError) Unwrap() error { return e.Err }
 
 // Indexer is implemented by sources that learn where records lie while they are
 // used, such as packs, whose chunks have an index each.

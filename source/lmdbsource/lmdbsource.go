@@ -330,7 +330,7 @@ func (s *source) Parse(g *driver.Group) error {
 		} else {
 			err = split(s.form, key, value, int64(len(value)), &label, emit)
 		}
-		var m *typed.MemoryError
+		var m *driver.MemoryError
 		switch {
 		case errors.As(err, &m):
 			return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)

@@ -261,7 +261,7 @@ func (s *source) Parse(g *driver.Group) error {
 			if err == nil {
 				continue
 			}
-			var m *columns.MemoryError
+			var m *driver.MemoryError
 			if errors.As(err, &m) {
 				return fmt.Errorf("no memory for %q of %s: %w", s.info.Fields[i].Name, s.Name(id), m.Err)
 			}
@@ -328,14 +328,12 @@ func (s *source) value(g *driver.Group, k, i int, id int64, parts *[][]byte) err
 func (s *source) take(g *driver.Group, k, field int, n int64) (p []byte, err error) {
 	switch s.info.Fields[field].Kind {
 	case driver.KindImage, driver.KindMask:
-		p, err = g.Alloc(int(n))
-	default:
-		p, err = g.Take(k, field, n)
+		if p, err = g.Alloc(int(n)); err != nil {
+			return nil, &driver.MemoryError{Err: err}
+		}
+		return p, nil
 	}
-	if err != nil {
-		return nil, &columns.MemoryError{Err: err}
-	}
-	return p, nil
+	return g.Take(k, field, n)
 }
 
 // unpacked makes a value of a page that is unpacked as a whole.
@@ -386,7 +384,7 @@ func (s *source) fill(e *unpacked.Entry, t *track, u *unit, dict, body []byte) e
 	var err error
 	if u.dict >= 0 {
 		e.Other, err = s.cache.Get(unpacked.Key{Column: e.Column, N: u.dict, Dict: true}, func(e *unpacked.Entry) error {
-			of := &parquet.Decoder{Leaf: t.leaf, Codec: u.codec, Alloc: alloc(e)}
+			of := &parquet.Decoder{Leaf: t.leaf, Codec: u.codec, Alloc: e.Alloc}
 			p, err := unpackDict(of, dict)
 			if err != nil {
 				return fmt.Errorf("page at byte %d: %w", t.dicts[u.dict].off, err)
@@ -399,7 +397,7 @@ func (s *source) fill(e *unpacked.Entry, t *track, u *unit, dict, body []byte) e
 		}
 		d.Dict = e.Other.What.(*parquet.Page)
 	}
-	d.Alloc = alloc(e)
+	d.Alloc = e.Alloc
 	p, err := unpack(d, body, u)
 	if err != nil {
 		return fmt.Errorf("page at byte %d: %w", u.off, err)
@@ -410,15 +408,4 @@ func (s *source) fill(e *unpacked.Entry, t *track, u *unit, dict, body []byte) e
 		s.decoders.Put(d)
 	}
 	return nil
-}
-
-// alloc is memory of an entry.
-func alloc(e *unpacked.Entry) func(n int) ([]byte, error) {
-	return func(n int) ([]byte, error) {
-		b, err := e.Alloc(n)
-		if err != nil {
-			return nil, &columns.MemoryError{Err: err}
-		}
-		return b, nil
-	}
 }

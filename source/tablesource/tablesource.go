@@ -415,9 +415,9 @@ func (s *source) Parse(g *driver.Group) error {
 				continue
 			}
 			if err := s.value(g, k, i, w); err != nil {
-				var m *memoryError
+				var m *driver.MemoryError
 				if errors.As(err, &m) {
-					return fmt.Errorf("no memory for %s of %s: %w", s.info.Fields[i].Name, s.Name(id), m.err)
+					return fmt.Errorf("no memory for %s of %s: %w", s.info.Fields[i].Name, s.Name(id), m.Err)
 				}
 				rec.Err = fmt.Errorf("%s: column %q: %w", s.Name(id), s.columns[i].From, err)
 				break

@@ -11,11 +11,6 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// memoryError is the failure of Alloc, which is not the record's.
-type memoryError struct{ err error }
-
-func (e *memoryError) Error() string { return e.err.Error() }
-
 var errMissing = errors.New("it has no value")
 
 // value makes the value of a field of record k from its cell.
@@ -34,7 +29,7 @@ func (s *source) value(g *driver.Group, k, field int, w *scratch) error {
 	switch f.Kind {
 	case driver.KindText:
 		if v.Bytes = b; !c.direct() {
-			if v.Bytes, err = take(g, k, field, len(b)); err == nil {
+			if v.Bytes, err = g.Take(k, field, int64(len(b))); err == nil {
 				copy(v.Bytes, b)
 			}
 		}
@@ -83,7 +78,7 @@ func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 		return s.fits(f, v, nil)
 	case str, escaped:
 		// It stands between quotes.
-		p, err := take(g, k, field, len(c.b)+2)
+		p, err := g.Take(k, field, int64(len(c.b)+2))
 		if err != nil {
 			return err
 		}
@@ -99,7 +94,7 @@ func (s *source) json(g *driver.Group, k, field int, c cell, b []byte) error {
 	if !json.Valid(b) {
 		return fmt.Errorf("%s is no JSON", cell{b: b}.short())
 	}
-	p, err := take(g, k, field, len(b))
+	p, err := g.Take(k, field, int64(len(b)))
 	if err == nil {
 		copy(p, b)
 		v.Bytes = p
@@ -161,7 +156,7 @@ func (s *source) elements(g *driver.Group, k, field int, missing bool, b []byte,
 			return err
 		}
 	}
-	p, err := take(g, k, field, len(out))
+	p, err := g.Take(k, field, int64(len(out)))
 	if err == nil {
 		copy(p, out)
 		v.Bytes = p
@@ -175,14 +170,6 @@ func (s *source) fits(f *driver.Field, v *driver.Value, err error) error {
 		return fmt.Errorf("%d bytes, where the largest had %d when the table was opened", len(v.Bytes), f.MaxBytes)
 	}
 	return err
-}
-
-func take(g *driver.Group, k, field, n int) ([]byte, error) {
-	p, err := g.Take(k, field, int64(n))
-	if err != nil {
-		return nil, &memoryError{err}
-	}
-	return p, nil
 }
 
 // class is the number of a class.

@@ -375,7 +375,7 @@ func FuzzExample(f *testing.F) {
 		var w scratch
 		w.view.All(b)
 		if err := w.put(schema, &typed.Sink{Group: g, Rec: &rec}, nil); err != nil {
-			var m *typed.MemoryError
+			var m *driver.MemoryError
 			if errors.As(err, &m) {
 				t.Fatal(err)
 			}

@@ -204,7 +204,7 @@ func (s *examples) Parse(g *driver.Group) error {
 		}
 		w.view.All(data)
 		err := w.put(s.schema, &typed.Sink{Group: g, K: k, Rec: rec}, g.Want)
-		var m *typed.MemoryError
+		var m *driver.MemoryError
 		switch {
 		case errors.As(err, &m):
 			return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)

@@ -141,21 +141,16 @@ func (t *stills) Parse(g *driver.Group) error {
 			t.needs(w, file, n)
 			err = t.picture(g, k, w, file, n, data, v)
 		}
-		var none *memoryError
+		var none *driver.MemoryError
 		switch {
 		case errors.As(err, &none):
-			return fmt.Errorf("no memory for a frame of %s: %w", t.list.FullPath(file), none.err)
+			return fmt.Errorf("no memory for a frame of %s: %w", t.list.FullPath(file), none.Err)
 		case err != nil:
 			rec.Err = t.place(file, err)
 		}
 	}
 	return nil
 }
-
-// memoryError says that there is none.
-type memoryError struct{ err error }
-
-func (e *memoryError) Error() string { return e.err.Error() }
 
 // picture makes the value of frame n of a file.
 func (t *stills) picture(g *driver.Group, k int, w *video.Plan, file int, n int64, data [][]byte, v *driver.Value) error {
@@ -177,7 +172,7 @@ func (t *stills) picture(g *driver.Group, k int, w *video.Plan, file int, n int6
 		v.Codec = driver.CodecJPEG
 	}
 	if v.Bytes, err = g.Take(k, frames, int64(len(pixels))); err != nil {
-		return &memoryError{err}
+		return err
 	}
 	copy(v.Bytes, pixels)
 	return nil
@@ -211,7 +206,7 @@ func (t *stills) decode(e *unpacked.Entry, x *video.Index, w *video.Plan, data [
 				width, height := f.Upright(&x.Stream)
 				s.w, s.h = int32(width), int32(height)
 				if s.pixels, err = e.Alloc(3 * width * height); err != nil {
-					return &memoryError{err}
+					return err
 				}
 				f.RGB(&x.Stream, 0, 0, width, height, s.pixels)
 			}

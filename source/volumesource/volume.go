@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -86,6 +88,15 @@ func (v *volume) check() error {
 		n *= int64(side)
 	}
 	return nil
+}
+
+// sides writes a shape for a message.
+func sides(shape []int) string {
+	var parts []string
+	for _, n := range shape {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, " x ")
 }
 
 // whole makes a volume one block of a file.
@@ -225,7 +236,7 @@ func (v *volume) unpackBlock(b []byte, p *piece, temp func(n int) ([]byte, error
 	}
 	to, err := temp(n)
 	if err != nil {
-		return nil, &memoryError{err}
+		return nil, err
 	}
 	got, err := v.codec.unpack(to, b, p.stride)
 	if err == nil && got < (p.skip+(p.rows-1)*p.stride+p.cols)*v.dtype.Size() {

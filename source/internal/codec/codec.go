@@ -71,7 +71,8 @@ func (p Pipeline) sizes(n int64, mask uint32, out []int64) ([]int64, error) {
 }
 
 // Decode fills dst with what src stands for, without the steps that have a bit in
-// mask. alloc gives memory that is used until Decode returns.
+// mask. alloc gives memory that is used until Decode returns, and its error is that of
+// Decode.
 func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte, error)) error {
 	var room [MaxSteps + 1]int64
 	sizes, err := p.sizes(int64(len(dst)), mask, room[:0])
@@ -100,7 +101,7 @@ func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte
 				continue
 			}
 			if to, err = alloc(int(sizes[left])); err != nil {
-				return &MemoryError{err}
+				return err
 			}
 		}
 		if err := p[i].Decode(to, src); err != nil {
@@ -110,12 +111,6 @@ func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte
 	}
 	return nil
 }
-
-// MemoryError is the failure of alloc, which is not the data's.
-type MemoryError struct{ Err error }
-
-func (e *MemoryError) Error() string { return e.Err.Error() }
-func (e *MemoryError) Unwrap() error { return e.Err }
 
 // viewer is a codec whose data lies in what is stored.
 type viewer interface {

@@ -12,15 +12,6 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// MemoryError is the failure of Alloc, which is not the record's.
-type MemoryError struct{ Err error }
-
-// Error is that of Alloc.
-func (e *MemoryError) Error() string { return e.Err.Error() }
-
-// Unwrap is the cause.
-func (e *MemoryError) Unwrap() error { return e.Err }
-
 // ErrMissing is the error of a value that is not there.
 var ErrMissing = errors.New("it has no value")
 
@@ -99,7 +90,7 @@ func (c *Column) Make(g *driver.Group, k, field int, f *driver.Field, s *Stored)
 		return nil
 	case driver.KindArray:
 		if c.Elem.Class == Boolean {
-			out, err := take(g, k, field, 1)
+			out, err := g.Take(k, field, 1)
 			if err != nil {
 				return err
 			}
@@ -248,7 +239,7 @@ func (c *Column) elements(g *driver.Group, k, field int, f *driver.Field, s *Sto
 	if f.Kind == driver.KindMultiLabel {
 		to = dtype.I64
 	}
-	out, err := take(g, k, field, int(n)*to.Size())
+	out, err := g.Take(k, field, int64(int(n)*to.Size()))
 	if err != nil {
 		return err
 	}
@@ -293,12 +284,4 @@ func fitsElements(f *driver.Field, n int) error {
 		return nil
 	}
 	return fits(f, n)
-}
-
-func take(g *driver.Group, k, field, n int) ([]byte, error) {
-	p, err := g.Take(k, field, int64(n))
-	if err != nil {
-		return nil, &MemoryError{err}
-	}
-	return p, nil
 }

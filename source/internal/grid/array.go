@@ -284,7 +284,7 @@ func (a *Array) decode(dst, src []byte, mask uint32, alloc func(int) ([]byte, er
 	if len(a.Codecs) > 0 {
 		var err error
 		if turned, err = alloc(len(dst)); err != nil {
-			return &codec.MemoryError{Err: err}
+			return err
 		}
 		if err := a.Codecs.Decode(turned, src, mask, alloc); err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"runtime"
 
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/internal/codec"
 	"github.com/stokerdata/stoker/source/internal/filelist"
 )
 
@@ -69,9 +68,8 @@ func (s *Source) Parse(g *driver.Group) error {
 			a := s.files[i].arrays[n]
 			used, err := p.field(k, n, a, r, extents, parts)
 			if err != nil {
-				var me *memoryError
-				var ce *codec.MemoryError
-				if errors.As(err, &me) || errors.As(err, &ce) {
+				var none *driver.MemoryError
+				if errors.As(err, &none) {
 					return err
 				}
 				rec.Err = fmt.Errorf("%s, field %q: %w", s.Name(id), s.info.Fields[n].Name, err)
@@ -94,7 +92,7 @@ type scratch struct {
 // take gives n bytes of it.
 func (c *scratch) take(n int) ([]byte, error) {
 	if n < 0 || n > len(c.mem)-c.used {
-		return nil, &codec.MemoryError{Err: fmt.Errorf("a step takes %d bytes, there are %d", n, len(c.mem)-c.used)}
+		return nil, &driver.MemoryError{Err: fmt.Errorf("a step takes %d bytes, there are %d", n, len(c.mem)-c.used)}
 	}
 	b := c.mem[c.used : c.used+n : c.used+n]
 	c.used += (n + 63) &^ 63
@@ -232,7 +230,7 @@ func (a *Array) part(dst []byte, n, part, at int64, place Place, src []byte, c *
 	defer func() { c.used = before }()
 	decode := func(to []byte) error {
 		err := a.decode(to, src, place.Mask, c.take)
-		var me *codec.MemoryError
+		var me *driver.MemoryError
 		if err == nil || errors.As(err, &me) {
 			return err
 		}

@@ -282,12 +282,6 @@ func (f *field) picture(out *driver.Field) error {
 	return nil
 }
 
-// memoryError is the failure of Alloc, which is not the record's.
-type memoryError struct{ err error }
-
-func (e *memoryError) Error() string { return e.err.Error() }
-func (e *memoryError) Unwrap() error { return e.err }
-
 // value makes the value of field i of record k of raw, the bytes of its row or what a
 // place leads to. fresh says that raw is the group's and may be changed.
 func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error {
@@ -392,7 +386,7 @@ func (s *Source) take(g *driver.Group, k, i int, n int64, place bool) ([]byte, e
 		b, err = g.Alloc(int(n))
 	}
 	if err != nil {
-		return nil, &memoryError{fmt.Errorf("no memory for the %d bytes of %q of %s: %w", n, s.fields[i].name, s.Name(g.IDs[k]), err)}
+		return nil, &driver.MemoryError{Err: fmt.Errorf("no memory for the %d bytes of %q of %s: %w", n, s.fields[i].name, s.Name(g.IDs[k]), err)}
 	}
 	return b, nil
 }

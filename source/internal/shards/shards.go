@@ -296,7 +296,7 @@ func (s *source) Parse(g *driver.Group) error {
 		w.View.All(parts[0])
 		to.K, to.Rec = k, rec
 		if err := s.put(w, &to, g.Want); err != nil {
-			var m *typed.MemoryError
+			var m *driver.MemoryError
 			if errors.As(err, &m) {
 				return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)
 			}

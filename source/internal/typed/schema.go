@@ -157,22 +157,13 @@ type Sink struct {
 	Rec *driver.Record
 }
 
-// MemoryError is the failure to get memory, which is not the record's.
-type MemoryError struct{ Err error }
-
-func (e *MemoryError) Error() string { return e.Err.Error() }
-
-// Unwrap is the cause.
-func (e *MemoryError) Unwrap() error { return e.Err }
-
-func (s *Sink) take(field, n int) (p []byte, err error) {
-	if s.In != nil {
-		p, err = s.In.Alloc(s.ID, field, int64(n))
-	} else {
-		p, err = s.Group.Take(s.K, field, int64(n))
+func (s *Sink) take(field, n int) ([]byte, error) {
+	if s.In == nil {
+		return s.Group.Take(s.K, field, int64(n))
 	}
+	p, err := s.In.Alloc(s.ID, field, int64(n))
 	if err != nil {
-		return nil, &MemoryError{err}
+		return nil, &driver.MemoryError{Err: err}
 	}
 	return p, nil
 }
@@ -194,7 +185,7 @@ var errMissing = errors.New("it has no value")
 // Put makes a value that of a field.
 func (s *Schema) Put(to *Sink, field int, v *Value) error {
 	if err := s.put(to, field, v); err != nil {
-		var m *MemoryError
+		var m *driver.MemoryError
 		if errors.As(err, &m) {
 			return err
 		}

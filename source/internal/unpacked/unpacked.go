@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // First is what a Cache should keep until somebody says how much it may.
@@ -53,8 +54,15 @@ type Entry struct {
 // New returns an empty Cache.
 func New() *Cache { return &Cache{limit: First, all: map[Key]*Entry{}} }
 
-// Alloc returns n bytes that live as long as the entry.
-func (e *Entry) Alloc(n int) ([]byte, error) { return e.mem.Alloc(n) }
+// Alloc returns n bytes that live as long as the entry. It fails with a
+// driver.MemoryError.
+func (e *Entry) Alloc(n int) ([]byte, error) {
+	b, err := e.mem.Alloc(n)
+	if err != nil {
+		return nil, &driver.MemoryError{Err: err}
+	}
+	return b, nil
+}
 
 var errUnfinished = errors.New("internal error: something was not unpacked")
 
