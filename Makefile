@@ -74,6 +74,7 @@ bench: build build/venv-test ## measure against other loaders; QUICK=1 takes 5 m
 ifeq ($(SUITES),remote)
 	@bench/setup.sh side mds remote
 	@$(VENV) -m bench.remote $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
+	@$(VENV) -m bench.remote --report
 else
 	@$(if $(QUICK),true,bench/setup.sh)
 	@$(VENV) -m bench.run $(if $(QUICK),--quick) $(if $(SUITES),--suites $(SUITES)) $(if $(STEPS),--steps $(STEPS)) \

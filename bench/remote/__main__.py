@@ -16,7 +16,8 @@ doctor  a job that a server at 10 ms and 100 MB/s holds up: the gain that stoker
 disk    a local pack that is not in memory, and a folder of 300,000 small files, beside fio with the same files and the
         same sizes of reads
 
-Results go to bench/results/remote-<machine>-<commit>.json after every run.
+Results go to bench/results/remote-<machine>-<commit>.json after every run; --report writes docs/benchmarks.md from the
+newest of each part.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import Any
 from .. import datasets, procs, runner
 from ..against import arguments
 from ..run import _git, _slug
-from . import disk, link, servers
+from . import disk, link, report, servers
 
 ROOT = runner.ROOT
 Arm = Callable[[], dict[str, Any]]
@@ -336,8 +337,12 @@ def main() -> None:
     p.add_argument("--disk-bytes", type=int, default=4 << 30, help="disk: the size of the pack")
     p.add_argument("--small-files", type=int, default=300_000, help="disk: how many small files")
     p.add_argument("--workers", type=int, default=2, help="worker processes of the others")
+    p.add_argument("--report", action="store_true", help="write the region of docs/benchmarks.md, and end")
     arguments(p, seconds=0, warmup=0)
     a = p.parse_args()
+    if a.report:
+        report.write()
+        return
     a.work, a.data = a.work.resolve(), a.data.resolve()
     if a.rounds == 0:
         return
