@@ -56,14 +56,17 @@ func TestExact(t *testing.T) {
 		even = append(even, id)
 	}
 	for _, exact := range []bool{false, true} {
-		d := newDisk(records, size, records)
-		f := openFar(d, exact)
-		drive(t, d, f, even, 16, func(u *Unit) { check(t, d, u) })
-		f.Close()
-		wanted := int64(len(even)) * size
-		if exact && d.bytes != wanted || !exact && d.bytes < wanted+wanted/2 {
-			t.Errorf("exact %v: %d bytes were read for %d", exact, d.bytes, wanted)
-		}
+		// A machine that stands still for a while would make reads late, which are then read twice.
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk(records, size, records)
+			f := openFar(d, exact)
+			drive(t, d, f, even, 16, func(u *Unit) { check(t, d, u) })
+			f.Close()
+			wanted := int64(len(even)) * size
+			if exact && d.bytes != wanted || !exact && d.bytes < wanted+wanted/2 {
+				t.Errorf("exact %v: %d bytes were read for %d", exact, d.bytes, wanted)
+			}
+		})
 	}
 }
 

@@ -198,6 +198,9 @@ func (f *Fetcher) wake() {
 	switch {
 	case f.closed:
 	case f.parked > 0:
+		// It counts as woken from now on: it takes the lock only later, and until then
+		// others may be woken, each of whom one signal reaches.
+		f.parked--
 		f.work.Signal()
 	case f.readers < f.mostReads()+f.hedge.stuck+f.hedge.out+len(f.hedge.again):
 		f.readers++
@@ -246,10 +249,12 @@ func (f *Fetcher) reader() {
 		if fl == nil {
 			f.parked++
 			f.work.Wait()
-			f.parked--
 			continue
 		}
 		f.begin(fl)
+		if f.mayRead() && f.queue.n+f.rush.n > 0 || f.mayLearn() && f.learn.n > 0 {
+			f.wake() // what has landed may have made room for more than one
+		}
 		f.mu.Unlock()
 		dst := fl.dst
 		if fl.bl != nil {
