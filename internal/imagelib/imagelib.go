@@ -95,7 +95,8 @@ func (l *library) find(folders []string) error {
 		if rc == C.SI_OK {
 			return nil
 		}
-		if reason := C.GoString(&text[0]); !strings.Contains(reason, "No such file") {
+		// One that is there and cannot be used is worth a word, also when what it needs is not there.
+		if reason := C.GoString(&text[0]); !strings.HasPrefix(reason, path+": cannot open shared object file: No such file") {
 			why = append(why, path+": "+reason)
 		}
 	}

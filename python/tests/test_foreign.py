@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker import _binary
 
 Image = pytest.importorskip("PIL.Image")
 features = pytest.importorskip("PIL.features")
@@ -61,13 +62,14 @@ def check(make: Make, binary: str, root: Path, want: list[np.ndarray], within: i
     expected = np.stack(order(want)).astype(int)
     got = read(make, root, fields={"image": [stoker.Resize((H, W))]}).astype(int)
     assert np.abs(got - expected).max() <= within
+    env = _binary.environment()
     for images in ("auto", "raw"):
         pack = root.with_name(f"{root.name}-{images}")
-        subprocess.run([binary, "pack", str(root), str(pack), "--images", images], check=True, capture_output=True)
+        command = [binary, "pack", str(root), str(pack), "--images", images]
+        subprocess.run(command, check=True, capture_output=True, env=env)
         assert np.abs(read(make, pack).astype(int) - expected).max() <= within
-    subprocess.run(
-        [binary, "verify", "--decode", str(root.parent / f"{root.name}-auto")], check=True, capture_output=True
-    )
+    command = [binary, "verify", "--decode", str(root.parent / f"{root.name}-auto")]
+    subprocess.run(command, check=True, capture_output=True, env=env)
 
 
 def test_jpeg_xl(make: Make, binary: str, tmp_path: Path) -> None:
@@ -148,9 +150,8 @@ def test_what_is_damaged_is_named(binary: str, tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_bytes(b[: len(b) // 2])
     (tmp_path / "c.png").write_bytes(_png())
-    done = subprocess.run(
-        [binary, "pack", str(tmp_path), str(tmp_path.parent / "p")], capture_output=True, text=True, check=False
-    )
+    command = [binary, "pack", str(tmp_path), str(tmp_path.parent / "p")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_binary.environment())
     assert done.returncode == 3
     for name in ("a.jxl", "b.avif"):
         assert any(name in line and "truncated" in line for line in done.stderr.splitlines()), done.stderr
