@@ -21,6 +21,7 @@ type Tokens struct {
 
 	mu    sync.Mutex
 	ends  []time.Time // of each that was given
+	used  int         // how many of them, at least, have served
 	early []string
 }
 
@@ -49,6 +50,7 @@ func (k *Tokens) Serve(token string) bool {
 	if _, err := fmt.Sscan(rest, &n); !ok || err != nil || n < 0 || n >= len(k.ends) {
 		return false
 	}
+	k.used = max(k.used, n+1)
 	return time.Now().Before(k.ends[n])
 }
 
@@ -57,6 +59,13 @@ func (k *Tokens) Given() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.ends)
+}
+
+// served says whether the last one that was given has served.
+func (k *Tokens) served() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.used == len(k.ends)
 }
 
 // Share has processes of a test of the calling program work until a few tokens have
@@ -106,7 +115,9 @@ func (k *Tokens) Share(t *testing.T, test string, processes, fetches int, env ..
 	}
 	killed := all[processes-1]
 	for from := k.Given(); k.Given() < from+fetches; {
-		if killed.cmd != nil && k.Given() > from {
+		// It is shared before it is used: a process that is killed with one that nobody else
+		// has takes it with it, and then the next one is rightly fetched at once.
+		if killed.cmd != nil && k.Given() > from && k.served() {
 			if err := killed.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
