@@ -502,6 +502,9 @@ def test_bad_datasets_end_as_with_torch(make: Any, workers: int, monkeypatch: py
 
     same(outcome(DataLoader), outcome(tud.DataLoader))
     gc.collect()
+    # torch ends workers for which it has waited long enough, and does not wait for that.
+    for worker in multiprocessing.active_children():
+        worker.join(60)
 
 
 def test_exceptions_without_a_text() -> None:

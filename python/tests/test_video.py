@@ -205,10 +205,12 @@ def test_clips_are_packed(make: Make, tmp_path: Path, binary: str, name: str, co
     want = next(iter(make(url, batch_size=8)))
     assert want.rows == 8
 
+    env = _binary.environment()
+
     def pack(out: str, *flags: str, src: str = url) -> str:
         command = [binary, "pack", src, str(tmp_path / out), *flags]
-        subprocess.run(command, check=True, capture_output=True, env=_binary.environment())
-        subprocess.run([binary, "verify", str(tmp_path / out), "--decode"], check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True, env=env)
+        subprocess.run([binary, "verify", str(tmp_path / out), "--decode"], check=True, capture_output=True, env=env)
         return str(tmp_path / out)
 
     for out, flags in {"auto": [], "kept": ["--images", "keep"], "raw": ["--images", "raw"]}.items():
