@@ -170,8 +170,11 @@ $(STATICCHECK): | system
 	@mv bin/tools/staticcheck $@
 
 # Servers of objects that tests of buckets speak to. Where they cannot be built those tests are skipped and say so.
-.PHONY: servers
-servers: bin/tools/versitygw bin/tools/minio $(if $(shell command -v npm),bin/tools/azurite/node_modules/azurite)
+.PHONY: servers web
+servers: web bin/tools/versitygw bin/tools/minio $(if $(shell command -v npm),bin/tools/azurite/node_modules/azurite)
+
+web: | system
+	@scripts/setup.sh web
 
 bin/tools/versitygw: scripts/servers/go.mod scripts/servers/go.sum | system
 	@echo 'setup: servers of objects for tests (two minutes, once)'

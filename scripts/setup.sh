@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh system            a C compiler, libjpeg-turbo, Opus and Vorbis with their headers, Go 1.26, Python 3.10 with venv
 #   scripts/setup.sh python FILE...    the private environment .venv with the stoker package and what FILE lists
+#   scripts/setup.sh web               nginx, which tests of web servers start; without it they are skipped
 #
 # Missing system packages are installed through apt when this runs as root on Debian or Ubuntu; otherwise one line
 # says what to install.
@@ -137,8 +138,17 @@ import pathlib, sys, sysconfig
 pathlib.Path(sysconfig.get_path("purelib"), "stoker-checkout.pth").write_text(sys.argv[1] + "\n")' "$PWD/python/src"
 }
 
+# setup_web does nothing where it may not: nobody needs nginx but tests. It is not started as a service.
+setup_web() {
+  if command -v nginx >/dev/null || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    return
+  fi
+  (RUNLEVEL=1 install nginx-light) || say "nginx cannot be installed: its tests are skipped"
+}
+
 case "${1-}" in
   system) setup_system ;;
   python) shift; setup_python "$@" ;;
-  *) fail "usage: scripts/setup.sh system | python FILE..." ;;
+  web) setup_web ;;
+  *) fail "usage: scripts/setup.sh system | python FILE... | web" ;;
 esac
