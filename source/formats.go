@@ -103,7 +103,7 @@ func formats() []format {
 			open: func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 				return spoolsource.Open(ctx, rawURL, st)
 			}},
-		{name: "paths", own: true, match: func(ctx context.Context, st store.Store, isDir bool) bool {
+		{name: "paths", own: true, cached: true, match: func(ctx context.Context, st store.Store, isDir bool) bool {
 			return !isDir && pathsource.IsFile(ctx, st)
 		},
 			open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
