@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,3 +79,37 @@ def test_by_default(make: Make, photos: Path, tmp_path: Path, monkeypatch: pytes
 def test_refused(options: dict[str, object]) -> None:
     with pytest.raises(stoker.ConfigError, match=next(iter(options))):
         stoker.Loader("nowhere", batch_size=1, **options)  # type: ignore[arg-type]
+
+
+def test_of_torchs_loader(photos: Path, tmp_path: Path) -> None:
+    """The arguments are those of Loader; pixels are the same, from what is kept as well."""
+    torch = pytest.importorskip("torch")
+    tv = pytest.importorskip("torchvision")
+    from stoker.torch import DataLoader
+
+    transform = tv.transforms.Compose([tv.transforms.Resize((32, 32)), tv.transforms.PILToTensor()])
+    data = tv.datasets.ImageFolder(str(photos), transform)
+
+    def epoch(loader: Any) -> Any:
+        return torch.cat([images for images, _ in loader])
+
+    plain = DataLoader(data, 16, cache=False)
+    assert "it is off" in plain.explain()
+    want, folder = epoch(plain), tmp_path / "cache"
+    loader = DataLoader(data, 16, cache=True, cache_dir=folder, cache_limit="1GB")
+    if str(folder) not in loader.explain():
+        pytest.skip("the folder of the tests is no disk")
+    deadline = time.monotonic() + 60  # what is kept is written behind the loop
+    while not any(f.stat().st_size for f in folder.rglob("*") if f.is_file()):
+        assert time.monotonic() < deadline
+        assert torch.equal(epoch(loader), want)
+    assert torch.equal(epoch(loader), want)
+    # Whoever makes it again has it too, and what cannot be kept is said.
+    again = DataLoader(data, 16, **{name: getattr(loader, name) for name in ("cache", "cache_dir", "cache_limit")})
+    assert str(folder) in again.explain() and torch.equal(epoch(again), want)
+    assert str(folder) in pickle.loads(pickle.dumps(loader)).explain()
+    assert "nothing is kept" in DataLoader([1, 2, 3], 2, cache=True).explain()
+    assert not hasattr(DataLoader(data, 16), "cache")
+    for options in ({"cache": "always"}, {"cache_limit": 0}):
+        with pytest.raises(stoker.ConfigError):
+            DataLoader(data, 16, **options)  # type: ignore[arg-type]

@@ -245,7 +245,7 @@ def test_made_again(fake_device: Fake) -> None:
     """By whoever reads the signature and the attributes, and by pickle."""
     theirs = inspect.signature(tud.DataLoader).parameters
     ours = inspect.signature(DataLoader).parameters
-    assert [*ours] == [*theirs, "device", "on_device"]
+    assert [*ours] == [*theirs, "device", "on_device", "cache", "cache_dir", "cache_limit"]
     assert all(ours[name] == theirs[name] for name in theirs)
     loader = DataLoader(Numbers(), 4, device="cuda")
     names = [n for n in ours if n in vars(loader) and n not in ("batch_sampler", "sampler")]

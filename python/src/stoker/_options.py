@@ -130,6 +130,15 @@ def cache(value: Any, asked: bool) -> str:
     return "on" if value else "off"
 
 
+def caching(cache_: Any, cache_dir: Any, cache_limit: Any) -> dict[str, Any]:
+    """Return what the engine is told of the cache of files, its folder and its limit."""
+    return {
+        "cache": cache(cache_, cache_dir is not None or cache_limit is not None),
+        "cache_dir": "" if cache_dir is None else os.path.abspath(os.path.expanduser(os.fspath(cache_dir))),
+        "cache_limit": size("cache_limit", cache_limit),
+    }
+
+
 def layout(value: str | None, output: str, mapped: bool) -> str:
     """Return how images lie in a batch; a function of the user's gets them as NumPy's libraries have them."""
     if value is None:

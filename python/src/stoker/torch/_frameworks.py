@@ -47,9 +47,8 @@ def _keeping(module: Any, theirs: Any) -> Any:
         if stateful:  # what save_state and load_state ask
             made.use_stateful_dataloader = True
         inside = getattr(made, "base_dataloader", None)
-        if isinstance(inside, DataLoader) and dataloader._stoker_target is not None:
-            inside.device, inside.on_device = dataloader.device, dataloader.on_device
-            inside._stoker_target = dataloader._stoker_target
+        if isinstance(inside, DataLoader):
+            inside.adopt(dataloader)
         return made
 
     return prepare

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any, TypeVar
 
 import torch.utils.data
 
+from .. import _options
 from .._fused import OnDevice
 from . import _frameworks, _path, _state
 from ._device import DeviceIterator, Target
 
 _T = TypeVar("_T")
 
+# The arguments that are ours.
+_OWN = ("device", "on_device", "cache", "cache_dir", "cache_limit")
+
 
 def _signature() -> inspect.Signature:
     """Return torch's signature with the arguments that are ours."""
     theirs = inspect.signature(torch.utils.data.DataLoader.__init__)
-    ours = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("device", "on_device")]
+    ours = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OWN]
     return theirs.replace(parameters=[*theirs.parameters.values(), *ours])
 
 
@@ -44,16 +49,19 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     ``explain()`` says which one it is and why.
 
-    Two arguments are its own, by name only:
+    Some arguments are its own, by name only:
 
     - ``device``: where batches are wanted, ``"cuda"`` or ``"cuda:1"``. They are copied on a stream of their own, one
       ahead of the loop, out of memory that is registered as pinned: the engine's is, other batches are copied there
       first. Tensors anywhere in lists, tuples and mappings are brought there.
     - ``on_device``: what is done to images there, in one kernel: a ``stoker.OnDevice``.
+    - ``cache``, ``cache_dir``, ``cache_limit``: whether what the engine reads of JPEG files is kept in a form that
+      decodes several times as fast, where, and how many bytes of it, as of ``stoker.Loader``. Default: ``"auto"``, in
+      the user's cache folder. The pixels are the same. Of what runs in workers or as torch's nothing is kept.
 
     What a subclass or a framework may rely upon, beside torch's attributes:
 
-    - ``inspect.signature`` says torch's arguments and these two, and re-creation from ``dataset``, ``sampler`` and so
+    - ``inspect.signature`` says torch's arguments and these, and re-creation from ``dataset``, ``sampler`` and so
       on works as it does with torch's class.
     - ``_get_iterator()`` is where torch's way is left; iterators are ``_BaseDataLoaderIter``s. ``__iter__`` and
       ``_index_sampler`` differ from torch's only behind ``load_state_dict()``.
@@ -68,18 +76,35 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     # Where batches are brought, None for where they are made.
     _stoker_target: Target | None = None
+    # What the engine is told of the cache of files, None for the default.
+    _stoker_cache: dict[str, Any] | None = None
 
     def __new__(cls, *_args: Any, **_more: Any) -> Any:
         _frameworks.attach()
         return super().__new__(cls)
 
-    def __init__(self, *args: Any, device: Any = None, on_device: OnDevice | None = None, **more: Any) -> None:
-        """Make a loader; the arguments are torch's, and ``device`` and ``on_device``."""
+    def __init__(
+        self,
+        *args: Any,
+        device: Any = None,
+        on_device: OnDevice | None = None,
+        cache: bool | str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
+        **more: Any,
+    ) -> None:
+        """Make a loader; the arguments are torch's, and those that the class describes."""
         target = Target.of(device, on_device)
+        kept = {"cache": cache, "cache_dir": cache_dir, "cache_limit": cache_limit}
+        caching = _options.caching(cache, cache_dir, cache_limit) if any(v is not None for v in kept.values()) else None
         super().__init__(*args, **more)
-        if device is not None:  # so that whoever makes it again from its attributes finds them
+        # As attributes, so that whoever makes it again from them finds them.
+        if device is not None:
             self.device, self.on_device = device, on_device
             self._stoker_target = target
+        if caching is not None:
+            self.cache, self.cache_dir, self.cache_limit = cache, cache_dir, cache_limit
+            self._stoker_cache = caching
 
     __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
     # What inspect.signature(DataLoader) looks at first.
@@ -140,7 +165,18 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
 
     def explain(self) -> str:
         """Return a table: what of this loader runs where, why, and what would be gained by which change."""
-        return _path.table(self._way().rows(self))
+        way = self._way()
+        rows = [*way.rows(self)]
+        asked = self._stoker_cache is not None and self._stoker_cache["cache"] == "on"
+        if asked and not isinstance(way, _path.EngineWay):
+            rows.append(_path.Row("cache", "-", "nothing is kept: the engine does not read the files"))
+        return _path.table(rows)
+
+    def adopt(self, other: DataLoader[Any]) -> None:
+        """Take over the arguments of another loader that are not torch's."""
+        for name in (*_OWN, "_stoker_target", "_stoker_cache"):
+            if name in vars(other):
+                setattr(self, name, vars(other)[name])
 
     def __getstate__(self) -> dict[str, Any]:
         # The way may hold processes and connections; whoever unpickles this chooses anew.

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import os
 import random
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,7 @@ class EnginePlan:
         self._pid = os.getpid()
         self.found = found = self._find(loader)
         self._dataset = loader.dataset
+        self._caching = loader._stoker_cache or _options.caching(None, None, None)
         self._memory, self._source, self._field = self._hold()
         sampler = loader.batch_sampler
         rows = getattr(sampler, "batch_size", None)
@@ -106,9 +108,13 @@ class EnginePlan:
         # With worker processes, which read the ring, each may have a batch.
         self.workers = int(loader.num_workers) if found.split else 0
         try:
-            self._idle.append(self._new_stream())
+            stream = self._new_stream()
         except StokerError as error:
             raise Unknown(f"the engine refuses it: {str(error).splitlines()[0]}") from None
+        self._idle.append(stream)
+        self._cache_note = str(stream.info.get("cache_note", ""))
+        if self._cache_note:
+            warnings.warn(self._cache_note, RuntimeWarning, stacklevel=2)
         self.images = 0
         self.by_python = 0
 
@@ -152,7 +158,7 @@ class EnginePlan:
             "layout": layout,
             "outputs": [output],
             "fields": [],
-            "cache": _options.cache("auto", False),
+            **self._caching,
         }
 
     def stream(self) -> Stream:
@@ -163,6 +169,15 @@ class EnginePlan:
                 return stream
             stream.close()
         return self._new_stream()
+
+    def _cache_row(self) -> Row:
+        kept = self._caching
+        if kept["cache"] == "off":
+            return Row("cache", "-", "it is off", "cache=True: later epochs decode several times as fast")
+        if self._cache_note:
+            return Row("cache", "-", self._cache_note)
+        where = kept["cache_dir"] or "the user's cache folder"
+        return Row("cache", "engine", f"JPEGs that were read are kept for later epochs in {where}")
 
     def give_back(self, stream: Stream) -> None:
         """Take an engine back."""
@@ -237,6 +252,8 @@ class EnginePlan:
             rows.append(Row("collate", python, own.partition(":")[0]))
         else:
             rows.append(Row("collate", *_COLLATES[found.collate]))
+        if found.data.leaves[0].paths is not None:
+            rows.append(self._cache_row())
         return rows + self._bad()
 
     def _split_why(self) -> str:
