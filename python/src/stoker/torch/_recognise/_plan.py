@@ -99,7 +99,8 @@ class EnginePlan:
         self._pid = os.getpid()
         self.found = found = self._find(loader)
         self._dataset = loader.dataset
-        self._caching = loader._stoker_cache or _options.caching(None, None, None)
+        # Under `stoker run` it is a loader of torch's class, which has no such argument.
+        self._caching = getattr(loader, "_stoker_cache", None) or _options.caching(None, None, None)
         self._memory, self._source, self._field = self._hold()
         sampler = loader.batch_sampler
         rows = getattr(sampler, "batch_size", None)
