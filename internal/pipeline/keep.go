@@ -17,10 +17,8 @@ import (
 //
 //   - While batches wait for the trainer, it costs nothing that anybody waits for.
 //   - While the trainer waits for batches, it may take as much as leaves them leastRate
-//     of their rate: usually all records of the first epoch.
-//   - Where nobody has asked for a cache (CacheAuto), whether there will be a second epoch is
-//     not known in the first one, which keeps unaskedRate of its rate; records that come
-//     again say that there is one, and that the rest of it pays.
+//     of their rate: usually all records of the first epoch. Whoever trains goes through the
+//     data more than once, and from the second epoch on that has paid.
 type keeping struct {
 	p    *Pipeline
 	open atomic.Bool // before that, records are read to look at them
@@ -42,8 +40,6 @@ const (
 	// make all records fit in the first epoch leaves 0.71 of it; the rest is room for what
 	// differs between one minute and the next, for it is a loss to leave some for later.
 	leastRate = 0.65
-	// unaskedRate is that of the first epoch of a loader that has not asked for a cache.
-	unaskedRate = 0.9
 	// firstGroups are decoded as they are, to know how long that takes.
 	firstGroups = 4
 )
@@ -96,8 +92,8 @@ func (k *keeping) noted() string {
 	return ""
 }
 
-// allow says whether a group may be made fit now, of which records come again or do not.
-func (k *keeping) allow(again bool) bool {
+// allow says whether a group may be made fit now.
+func (k *keeping) allow() bool {
 	if !k.open.Load() {
 		return false
 	}
@@ -120,11 +116,7 @@ func (k *keeping) allow(again bool) bool {
 	if more <= 0 {
 		return true
 	}
-	rate := leastRate
-	if k.p.cfg.Cache == CacheAuto && !again {
-		rate = unaskedRate
-	}
-	k.credit = min(k.credit+k.plain*(1/rate-1)/more, 2)
+	k.credit = min(k.credit+k.plain*(1/leastRate-1)/more, 2)
 	if k.credit < 1 {
 		return false
 	}

@@ -36,9 +36,8 @@ type Options struct {
 	// Formats are those of the sources of which records are kept, nil for all.
 	Formats []string
 	// Allow says whether the records of a group may be made fit for the cache now: that
-	// takes about as long as decoding them does. It is told whether they have been read
-	// before. Nil means always.
-	Allow func(again bool) bool
+	// takes about as long as decoding them does. Nil means always.
+	Allow func() bool
 	// Wait waits until what is kept is written, and leaves nothing out meanwhile: what was
 	// read once is in the cache.
 	Wait bool
@@ -64,9 +63,7 @@ type Source struct {
 	largest int64
 
 	// at is the number in the set of each record, plus one; 0 is not known.
-	at []atomic.Int32
-	// seen has a bit for each record that was read and not kept.
-	seen     []atomic.Uint32
+	at       []atomic.Int32
 	objects  *direct.Objects // of the source, for records that are damaged in the cache
 	encoders chan *cdec.DCTEncoder
 	whole    sync.Mutex // of images whose coefficients are all in memory
@@ -126,7 +123,6 @@ func open(src driver.Source, opt Options) (*Source, error) {
 		return nil, err
 	}
 	s.at = make([]atomic.Int32, s.info.Len)
-	s.seen = make([]atomic.Uint32, s.info.Len/32+1)
 	s.objects = direct.NewObjects(src, nil)
 	s.info.Objects += segments
 	// The form in the cache may be a little larger than the file. What is read into has
@@ -291,23 +287,10 @@ func (s *Source) Parse(g *driver.Group) error {
 	}
 	s.hits.Add(int64(hits))
 	s.misses.Add(int64(misses))
-	if unknown && (s.opt.Allow == nil || s.opt.Allow(s.cameBefore(g))) {
+	if unknown && (s.opt.Allow == nil || s.opt.Allow()) {
 		s.learn(g)
 	}
 	return nil
-}
-
-// cameBefore says whether some of the records that are not kept were read before, and
-// remembers that they are now.
-func (s *Source) cameBefore(g *driver.Group) bool {
-	before := false
-	for _, id := range g.IDs {
-		if s.at[id].Load() == 0 {
-			bit := uint32(1) << (id % 32)
-			before = s.seen[id/32].Or(bit)&bit != 0 || before
-		}
-	}
-	return before
 }
 
 // hit says whether a record was located in the cache.
