@@ -47,6 +47,32 @@ func TestFirstRecordsFar(t *testing.T) {
 	}
 }
 
+// Reads that are wanted at one go are out together, also where fewer readers wait for work
+// than that: those who are there take one each, and the others are begun.
+func TestAllOfAUnitIsOutAtOnce(t *testing.T) {
+	const way, extents = 60 * time.Millisecond, 48
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(1024, 4000, 8)
+		d.read = func(ctx context.Context, _, _ int64, _ int) error { time.Sleep(way); return nil }
+		f := openFar(d, true)
+		defer f.Close()
+		drive(t, d, f, []int64{0}, 1, func(u *Unit) { check(t, d, u) })
+		synctest.Wait() // its reader waits for more
+		var far []int64
+		for o := range int64(extents) {
+			far = append(far, 8+16*o)
+		}
+		start := time.Now()
+		drive(t, d, f, far, extents, func(u *Unit) { check(t, d, u) })
+		if took := time.Since(start); took != way {
+			t.Errorf("%d reads of one unit took %v, at once they take %v", extents, took, way)
+		}
+		if d.most != extents {
+			t.Errorf("%d reads at once, %d are wanted", d.most, extents)
+		}
+	})
+}
+
 // Where a part of the data is kept nothing is read along; otherwise it is where it is worth
 // that.
 func TestExact(t *testing.T) {
