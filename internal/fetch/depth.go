@@ -22,6 +22,10 @@ type depth struct {
 	before float64
 	trying int // what now was before the try, 0 for no try
 	hold   int // counts to wait before the next try
+
+	pause int     // what hold was after the last try, 0 where that one paid
+	held  float64 // bytes per second where that one gave nothing
+	off   int     // counts in a row of another speed than that
 }
 
 const (
@@ -39,8 +43,14 @@ const (
 	leastCount = 50 * time.Millisecond
 	// gain is what twice as many reads must give to be kept.
 	gain = 1.1
-	// holdCounts is how long nothing is tried after a try that gave nothing.
-	holdCounts = 40
+	// holdCounts is how long nothing is tried after a try that gave nothing. It doubles up
+	// to mostHold with each such try, as something at its limit mostly stays there, and
+	// ends where otherCounts counts in a row are other times as fast or as slow as then:
+	// what was learnt is of another link or another load.
+	holdCounts  = 40
+	mostHold    = 8 * holdCounts
+	other       = 1.5
+	otherCounts = 3
 	// readCost is what a read costs beside its bytes, in bytes.
 	readCost = 16 << 10
 )
@@ -75,11 +85,20 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, busy bool) 
 		// As many as there are to read: nothing can be learnt of it.
 		d.trying, d.before = 0, 0
 	case d.trying > 0 && rate < gain*d.before:
-		d.now, d.trying, d.hold = d.trying, 0, holdCounts
+		d.pause = min(max(2*d.pause, holdCounts), mostHold)
+		d.now, d.trying, d.hold, d.held, d.off = d.trying, 0, d.pause, d.before, 0
 	case d.hold > 0:
 		d.hold--
 		d.trying = 0
+		if rate < other*d.held && rate > d.held/other {
+			d.off = 0
+		} else if d.off++; d.off == otherCounts {
+			d.hold, d.pause = 0, 0
+		}
 	case d.now < maxDepth:
+		if d.trying > 0 {
+			d.pause = 0
+		}
 		d.trying, d.before = d.now, rate
 		d.now = min(2*d.now, maxDepth)
 	default:

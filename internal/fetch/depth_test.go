@@ -1,0 +1,103 @@
+package fetch
+
+import (
+	"testing"
+	"time"
+)
+
+// link is what reads go through: each waits for wait, and all together get rate bytes
+// per second.
+type link struct {
+	wait time.Duration
+	rate float64
+}
+
+// step is how long after another a read of size ends when depth are out, took how long each
+// takes.
+func (l link) step(depth int, size int64) (step, took time.Duration) {
+	step = max(l.wait/time.Duration(depth), time.Duration(float64(size)/l.rate*float64(time.Second)))
+	return step, step * time.Duration(depth)
+}
+
+// run lets a depth see reads of size for counts counts, and returns how many of those ended
+// with more reads to try.
+func (l link) run(d *depth, now *time.Time, counts int, size int64) (tries int) {
+	for range counts {
+		was := d.now
+		step, took := l.step(was, size)
+		for ended := false; !ended; ended = d.reads == 0 {
+			*now = now.Add(step)
+			d.ended(*now, took, size, true)
+		}
+		if d.now > was {
+			tries++
+		}
+	}
+	return tries
+}
+
+// Something at its limit is left alone more and more, but never for ever.
+func TestDepthOfADiskAtItsLimit(t *testing.T) {
+	var d depth
+	d.init()
+	now, disk := time.Unix(0, 0), link{2 * time.Millisecond, 60e6}
+	disk.run(&d, &now, 2*mostHold, 100<<10) // what it has learnt, it knows
+	tries := disk.run(&d, &now, 10*(mostHold+2), 100<<10)
+	if tries < 9 || tries > 11 {
+		t.Errorf("%d tries in %d counts, 1 in %d is right", tries, 10*(mostHold+2), mostHold)
+	}
+	if disk.run(&d, &now, 3, 100<<10); d.now > 2*firstDepth {
+		t.Errorf("%d reads at a time where %d give as much", d.now, firstDepth)
+	}
+}
+
+// Where a link changes, in either direction, what pays is found out anew at once, however
+// long nothing has been tried.
+func TestDepthGrowsAgain(t *testing.T) {
+	for name, after := range map[string]link{
+		"faster":      {2 * time.Millisecond, 2e9},
+		"far away":    {60 * time.Millisecond, 1e9},
+		"a bit wider": {2 * time.Millisecond, 85e6},
+	} {
+		var d depth
+		d.init()
+		now, before := time.Unix(0, 0), link{2 * time.Millisecond, 60e6}
+		before.run(&d, &now, 4*mostHold, 100<<10)
+		for range 2 * mostHold {
+			if d.hold >= mostHold-1 {
+				break // the worst of times
+			}
+			before.run(&d, &now, 1, 100<<10)
+		}
+		had := d.now
+		tries := after.run(&d, &now, 20, 100<<10)
+		switch {
+		case name == "a bit wider" && tries > 0:
+			t.Errorf("%s: %d tries for a change that is none", name, tries)
+		case name != "a bit wider" && d.now < 4*had:
+			t.Errorf("%s: %d reads at a time after %d, hold %d", name, d.now, had, d.hold)
+		}
+	}
+}
+
+// One count of another speed, as machines have them, is no other link.
+func TestDepthOfOneOddCount(t *testing.T) {
+	var d depth
+	d.init()
+	now, disk := time.Unix(0, 0), link{2 * time.Millisecond, 60e6}
+	disk.run(&d, &now, 4*mostHold, 100<<10)
+	for range 2 * mostHold {
+		if d.hold >= mostHold-1 {
+			break
+		}
+		disk.run(&d, &now, 1, 100<<10)
+	}
+	tries := 0
+	for range 20 {
+		tries += link{2 * time.Millisecond, 15e6}.run(&d, &now, 1, 100<<10)
+		tries += disk.run(&d, &now, 1, 100<<10)
+	}
+	if tries > 0 {
+		t.Errorf("%d tries", tries)
+	}
+}
