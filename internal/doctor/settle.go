@@ -27,18 +27,15 @@ func (c *collector) settle(l timeline) timeline {
 	if len(found) == 0 && len(made) == 0 {
 		return l
 	}
-	kernel, run := 0.0, 0.0
-	for i := range l.bins {
-		kernel += l.bins[i].v[mKernel]
-		run += l.bins[i].v[mRun]
-	}
-	kernel = min(1, kernel/max(run, 1e-9))
+	work := l.sum(func(b *bin) bool { return b.training > 0 }) // without what its imports compute
+	kernel := min(1, work.v[mKernel]/max(work.v[mRun], 1e-9))
+	brings := all.mapping()
 	l.bins = slices.Clone(l.bins)
 	for i := range l.bins {
 		b := &l.bins[i]
 		b.ranks = maps.Clone(b.ranks)
 		for k, x := range b.own {
-			to := settlement(k, x, made, found, kernel)
+			to := settlement(k, x, made, found, brings, kernel)
 			b.move(to)
 			b.trainerParts[partPrepare] += to.ready
 			b.trainerParts[partFetch] += to.made + to.read + to.late
@@ -49,12 +46,30 @@ func (c *collector) settle(l timeline) timeline {
 		}
 		for pid, r := range b.ranks {
 			for k, x := range r.own {
-				r.move(settlement(k, x, made, found, kernel))
+				r.move(settlement(k, x, made, found, brings, kernel))
 			}
 			b.ranks[pid] = r
 		}
 	}
 	return l
+}
+
+// fewFaults is how often a line must have been seen to wait for a page. The share of that in
+// its time says little: most of it is the kernel's work for them, and waiting for a core.
+const fewFaults = 3
+
+// mapping are the lines, whatever they call, that wait for pages of a mapped file.
+func (o ownCounts) mapping() map[ownKey]bool {
+	lines := map[ownKey]ownStat{}
+	for k, x := range o {
+		at := ownKey{loop: k.loop, body: k.body}
+		lines[at] = lines[at].plus(x)
+	}
+	out := map[ownKey]bool{}
+	for at, x := range lines {
+		out[at] = x.faults >= fewFaults && x.faults >= 0.05*x.ran
+	}
+	return out
 }
 
 // moved is how many samples of the step are something else: making a batch, waiting
@@ -63,19 +78,24 @@ type moved struct{ made, read, late, ready, waited float64 }
 
 // What runs in the kernel where pages of a mapped file are waited for as well
 // brings those pages: kernel is the share of the job's CPU time that it has.
-func settlement(k ownKey, x ownStat, made, found map[ownKey]bool, kernel float64) moved {
+func settlement(k ownKey, x ownStat, made, found, mapping map[ownKey]bool, kernel float64) moved {
+	m := moved{}
+	brings := mapping[ownKey{loop: k.loop, body: k.body}]
 	switch {
 	case made[k]:
-		m := moved{made: x.ran, late: x.slept, waited: x.waited}
-		if x.faults >= 0.2*x.ran {
-			m.read = kernel * m.made
-			m.made -= m.read
-		}
-		return m
+		m = moved{made: x.ran, late: x.slept, waited: x.waited}
+	case found[k] && brings:
+		// Whatever it uses of what came before, an index or a batch of them: the bytes of
+		// the batch come from a file here, so that this is where it is made.
+		m = moved{made: x.ran}
 	case found[k]:
-		return moved{ready: x.ran}
+		m = moved{ready: x.ran}
 	}
-	return moved{}
+	if brings {
+		m.read = kernel * m.made
+		m.made -= m.read
+	}
+	return m
 }
 
 // move counts samples as what they are.
