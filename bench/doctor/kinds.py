@@ -103,8 +103,8 @@ KINDS = [
     Kind("ray_data", "cpu", TUNING, "ray", venv="ray"),
     Kind("neighbours", "cpu", TUNING, "torch", beside=3),
     Kind("neighbours_fed", "", HELDOUT, "torch", beside=2),
-    # It had room enough, and lacked nothing: its file is larger now. No rule was changed.
-    Kind("memory_limit", "memory/storage", HELDOUT, "torch", memory=700),
+    # Its file lay in memory that counted to another group; now it drops it first. A rule was changed after that.
+    Kind("memory_limit", "memory/storage", TUNING, "torch", memory=700),
     Kind("epochs_seconds", "handoff/cpu", HELDOUT, "torch"),
     Kind("subprocess_pipe", "cpu", TUNING),
     # A rule was changed after its first run as a held-out one.

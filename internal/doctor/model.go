@@ -30,6 +30,7 @@ type shares struct {
 	outside float64            // cores that other programs used
 	limited float64            // share of the time stopped by the quota, per core of the quota
 	memory  float64            // share of the time in which something stood still for want of memory
+	reclaim float64            // of tree, the cores on which the kernel brings pages in again and pushes others out
 	exact   bool               // wait comes from the step log
 	slow    *slowRank          // the rank whose figures these are; nil for those of all
 	threads bool               // the lanes are threads of the trainer
@@ -232,11 +233,16 @@ func (c *collector) blameMemory(s *shares, sum *bin) {
 	// of them did is the n-th part of the exponent.
 	n := s.lanes + 1
 	each := 1 - math.Pow(1-min(s.memory, 0.999), 1/n)
-	// Bringing pages in and pushing others out is work of the kernel: where
-	// pages are swapped in all the time, that is what it does.
+	// Bringing pages in and pushing others out is work of the kernel: where pages are
+	// swapped in all the time, that is what it does, and where files are read it is for the
+	// part of what they give that had been in memory before.
 	kernel := 0.0
-	if run := sum.v[mRun]; run > 0 && sum.v[mSwapIn]/sum.dt > 500 {
-		kernel = min(1, sum.v[mKernel]/run)
+	if run := sum.v[mRun]; run > 0 {
+		if kernel = min(1, sum.v[mKernel]/run); sum.v[mSwapIn]/sum.dt <= 500 {
+			read := max(sum.v[mReadBytes], sum.v[mDiskRead])
+			kernel *= again * min(1, read/max(read, sum.v[mReadChars], 1))
+		}
+		s.reclaim = kernel * run / sum.dt
 	}
 	move := func(use *[numCauses]float64) {
 		fromStorage, fromCPU := use[causeStorage]*again, use[causeCPU]*kernel
@@ -382,6 +388,9 @@ func (s *shares) timeWithout(v Verdict) float64 {
 		need := s.tree
 		if v == Handoff {
 			need -= s.use[causeHandoff]*s.lanes*(1-s.lag) + s.serial[causeHandoff]*(1-s.delay)
+		}
+		if v == Memory {
+			need -= s.reclaim
 		}
 		floor = need / s.cores
 	}

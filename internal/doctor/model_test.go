@@ -152,3 +152,37 @@ func TestBlameMemory(t *testing.T) {
 		t.Error("memory is blamed without a sign that it is short")
 	}
 }
+
+// Where a limit pushes files out of memory, the kernel's work on what is read again is for
+// want of memory too, and neither computing nor the device.
+func TestReadingAgainIsMemory(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		chars float64 // by read calls, of the 100 MB from the device
+		again float64 // the part of those that had been in memory
+		hit   float64 // the limit
+		want  float64
+	}{
+		{"all of it was there before", 100 << 20, 1, 3, 0.1 + 0.75*0.8},
+		{"half of it was", 100 << 20, 0.5, 3, 0.05 + 0.375*0.8},
+		{"most of the reading is of what is in memory", 400 << 20, 1, 3, 0.1 + 0.75*0.8/4},
+		{"pages of mapped files", 0, 1, 3, 0.1 + 0.75*0.8},
+		{"read for the first time", 100 << 20, 0, 3, 0},
+		{"no limit was hit", 100 << 20, 1, 0, 0},
+	} {
+		s := shares{step: 0.1, wait: 0.9, lanes: 2, busy: 0.9, cores: 2, tree: 1.9, use: use(map[cause]float64{causeCPU: 0.8, causeStorage: 0.1, causeIdle: 0.1})}
+		sum := bin{dt: 10}
+		sum.v[mFailures], sum.v[mRun], sum.v[mKernel] = c.hit, 19, 19*0.75
+		sum.v[mReadBytes], sum.v[mReadChars], sum.v[mRefaults] = 100<<20, c.chars, c.again*(100<<20)/4096
+		(&collector{}).blameMemory(&s, &sum)
+		if got := s.use[causeMemory]; math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%s: memory %.3f, want %.3f", c.name, got, c.want)
+		}
+		if got := s.use[causeMemory] + s.use[causeCPU] + s.use[causeStorage] + s.use[causeIdle]; math.Abs(got-1) > 1e-9 {
+			t.Errorf("%s: the shares add up to %.3f", c.name, got)
+		}
+		if memory, cpu := 1/s.timeWithout(Memory), 1/s.timeWithout(CPU); c.want > 0.5 && memory <= cpu {
+			t.Errorf("%s: %.2f times as fast without the shortage, %.2f without computing", c.name, memory, cpu)
+		}
+	}
+}
