@@ -16,7 +16,9 @@ func (unknownCheck) about() about {
 func (unknownCheck) gain(*findings) float64 { return 1 }
 
 func (unknownCheck) evidence(f *findings) {
-	f.say("none of what was seen at work explains the waiting")
+	if !tooShort(f.r, f.s) {
+		f.say("none of what was seen at work explains the waiting")
+	}
 }
 
 // unseen says why there is no verdict.

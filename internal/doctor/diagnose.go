@@ -102,7 +102,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 	}
 	switch {
 	case s.samples == 0 && tooShort(r, s):
-		r.Verdict, r.Gain, r.Confidence = Healthy, 1, 0
+		r.Verdict, r.Gain, r.Confidence = Unknown, 1, 0
 		return
 	case s.samples == 0:
 		// It ran, and nothing of it trains.

@@ -186,7 +186,7 @@ func TestLinesOfOddJobs(t *testing.T) {
 	m.run(100, 1, "python train.py", 'S', "running")
 	m.children(100)
 	w := m.watch()
-	if r := w.report(w.line); r.Line != "no verdict: the job did not run long enough to be looked at" {
+	if r := w.report(w.line); r.Line != "no verdict: the job did not run long enough to be looked at" || r.Verdict != Unknown || r.Confidence > 0 {
 		t.Errorf("a job that ended at once: %s", r.Line)
 	}
 }
