@@ -262,7 +262,7 @@ func commitAppended(ctx context.Context, st store.WriteStore, names, unfinished 
 	}
 	if !fresh && (records > 0 || told) {
 		// An earlier Commit wrote the manifest and did not come to removing these.
-		return m, removePieces(ctx, st, names)
+		return committed(ctx, st, m, names)
 	}
 	if len(unfinished) > 0 {
 		return nil, fmt.Errorf("%s: %s is not finished: the command that wrote it goes on with it", st, unfinished[0])
@@ -296,7 +296,7 @@ func commitAppended(ctx context.Context, st store.WriteStore, names, unfinished 
 	if err := replaceManifest(ctx, st, m); err != nil {
 		return nil, err
 	}
-	return m, removePieces(ctx, st, names)
+	return committed(ctx, st, m, names)
 }
 
 // take adds a piece to the pack. First says that it is the first one of what is

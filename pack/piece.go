@@ -130,6 +130,14 @@ func Commit(ctx context.Context, dir string, parts int) (*Manifest, error) {
 
 // CommitTo is Commit in any store.
 func CommitTo(ctx context.Context, st store.WriteStore, parts int) (*Manifest, error) {
+	m, err := commit(ctx, st, parts)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrInterrupted) {
+		return nil, fmt.Errorf("%w before it was known that %s is written: nothing is lost, run the same command again", ErrInterrupted, st.Path(ManifestName))
+	}
+	return m, err
+}
+
+func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, error) {
 	names, unfinished, err := pieces(ctx, st)
 	if err != nil {
 		return nil, err
@@ -214,7 +222,21 @@ func CommitTo(ctx context.Context, st store.WriteStore, parts int) (*Manifest, e
 	if err := store.WriteFile(ctx, st, ManifestName, b); err != nil {
 		return nil, writeError(err)
 	}
-	return &all, removePieces(ctx, st, names)
+	return committed(ctx, st, &all, names)
+}
+
+// committed removes the manifests of pieces that m, which is written, has taken in. Where
+// that fails the pack is whole all the same, and the error says what is left.
+func committed(ctx context.Context, st store.WriteStore, m *Manifest, names []string) (*Manifest, error) {
+	err := removePieces(ctx, st, names)
+	left := fmt.Sprintf("the pack is whole and can be read; manifests of its pieces are still there, stoker pack --commit %s removes them", quote(st.String()))
+	switch {
+	case err == nil:
+		return m, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%w after writing %s: %s", ErrInterrupted, st.Path(ManifestName), left)
+	}
+	return nil, fmt.Errorf("%s is written, and %s: %w", st.Path(ManifestName), left, err)
 }
 
 // pieces lists the manifests of finished pieces by their numbers, and the journals
