@@ -37,7 +37,7 @@ const (
 	Latency     Verdict = "latency"     // timers, locks, commands: something outside answers late
 	Accelerator Verdict = "accelerator" // the training step itself
 	Healthy     Verdict = "healthy"     // nothing worth acting on
-	Unknown     Verdict = "unknown"     // the trainer waits, and nothing seen explains it
+	Unknown     Verdict = "unknown"     // the trainer waits, and nothing seen explains it; or too little was seen
 )
 
 // A Report is what doctor says about a job, and the JSON that `stoker doctor
