@@ -80,6 +80,26 @@ def test_loaders_of_any_origin(binary: str, photos: Path, tmp_path: Path) -> Non
     assert "runs in" in done.stderr
 
 
+def test_what_is_kept_is_said(binary: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later epochs and the next run read what the first one has left, and the report says so."""
+    monkeypatch.delenv("STOKER_CACHE")
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "cache"))
+    program = "[None for _ in range(3) for batch in DataLoader(data, 16)]"
+    loop = """
+        loader = DataLoader(data, 16, shuffle=True)
+        for epoch in range(3):
+            for batch in loader:
+                pass
+        """
+    done = run(binary, tmp_path, photos, loop)
+    assert done.returncode == 0, done.stderr
+    assert "in the first epoch" in done.stderr and "in the last one" in done.stderr
+    if "cache: JPEGs that were read are kept" not in done.stderr:
+        pytest.skip("the folder of the tests is no disk")
+    assert any(f.stat().st_size for f in (tmp_path / "cache").rglob("*") if f.is_file())
+    assert "in the first epoch" not in run(binary, tmp_path, photos, program).stderr
+
+
 def test_what_is_not_recognised_stays(binary: str, photos: Path, tmp_path: Path) -> None:
     done = run(
         binary,

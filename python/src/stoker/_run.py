@@ -61,7 +61,8 @@ class _Seen:
         self.number = 0
         self.reason = ""
         self.rows: list[Any] = []
-        self.first, self.engine = _Phase(), _Phase()
+        self.first = _Phase()
+        self.epochs: list[_Phase] = []  # of the engine: the first and the last one
         self.told = False
 
 
@@ -147,6 +148,7 @@ class _Epoch:
         self._loader, self._plan, self._seen = loader, plan, seen
         self._length = _length(loader)
         self._torch: Any = None
+        self._engine = _Phase()
         self._last = 0.0
         if first > 0:
             # It draws the seed, and has read ahead of the sampler; what lies behind is the engine's.
@@ -191,7 +193,10 @@ class _Epoch:
                 self._torch = None  # ends its workers
                 self._last = 0.0
                 self._batches = _way(self._plan).rest(self._loader, self._seed, self._order)
-        return self._seen.engine, next(self._batches)
+        batch = next(self._batches)
+        if not self._engine.batches:
+            self._seen.epochs = [*self._seen.epochs[:1], self._engine]
+        return self._engine, batch
 
 
 def _report(all_seen: list[_Seen]) -> list[str]:
@@ -200,23 +205,33 @@ def _report(all_seen: list[_Seen]) -> list[str]:
         if seen.reason:
             lines.append(f"  {seen.name}: as it was. {seen.reason}")
             continue
-        engine, first = seen.engine, seen.first
         lines.append(f"  {seen.name}: in the engine ({'; '.join(f'{r.part}: {r.why}' for r in seen.rows[:1])})")
-        if engine.seconds > 0:
-            text = f"    {engine.rate:,.0f} samples/s"
+        epochs, first = [e for e in seen.epochs if e.seconds > 0], seen.first
+        if epochs:
+            last = epochs[-1]
+            text = f"    {epochs[0].rate:,.0f} samples/s"
+            if len(epochs) > 1:
+                text += f" in the first epoch, {last.rate:,.0f} in the last one"
             if first.seconds > 0:
                 text += f"; the first {first.batches} batches, made by torch: {first.rate:,.0f} samples/s"
-                text += f" ({engine.rate / first.rate:.1f} x)"
+                text += f" ({last.rate / first.rate:.1f} x)"
             lines.append(text)
-            share = engine.waited / engine.seconds
+            share = last.waited / last.seconds
             lines.append(f"    the loop waited for data {share:.0%} of its time; {_advice(share, seen)}")
+        lines.extend(f"    {r.part}: {r.why} (stoker cache ls)" for r in seen.rows if _keeps(r))
         lines.extend(f"    {r.part}: {r.why}; {r.gain}" for r in seen.rows if r.gain)
     return lines
+
+
+def _keeps(row: Any) -> bool:
+    return bool(row.part == "cache" and row.where == "engine")
 
 
 def _advice(share: float, seen: _Seen) -> str:
     if share < 0.05:
         return "the step is what limits it: nothing is to be gained here"
+    if any(map(_keeps, seen.rows)):
+        return "the next run begins with what is kept, and stoker plan says what else would be faster here"
     return (
         "stoker plan says what would be faster here, stoker.Loader on a pack (stoker pack) skips the entropy decoding"
     )
