@@ -92,6 +92,11 @@ bench-against: build build/venv-test ## this checkout beside BASE=commit, in tur
 bench-latency: build build/venv-test ## storage that answers late, beside the same pack in memory; 8 minutes
 	@$(VENV) -m bench.latency $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(LOOKAHEAD),--lookahead '$(LOOKAHEAD)') $(if $(DATA),--data '$(DATA)')
 
+.PHONY: bench-cache
+bench-cache: build build/venv-test ## a folder that learns, beside itself without a cache and packs of it; 5 minutes
+	@$(VENV) -m bench.learn $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(DATA),--data '$(DATA)')
+	@$(VENV) -m bench.learn --report
+
 .PHONY: bench-order
 bench-order: build build/venv-test ## how well orders shuffle for their memory, beside other loaders; writes docs/shuffle-quality.md, 10 minutes
 	@bench/setup.sh mds side

@@ -273,7 +273,8 @@ def main() -> None:
     if a.results is None:
         # The other benchmarks keep their results in the same folder, under names of their own.
         other = (
-            "against-", "doctor-", "formats-", "gpu-", "latency-", "order", "planner-", "run-", "storage-", "whatif-",
+            "against-", "cache-", "doctor-", "formats-", "gpu-", "latency-", "order", "planner-", "remote-", "run-",
+            "storage-", "whatif-",
         )  # fmt: skip
         every = (f for f in (ROOT / "bench/results").glob("*.json") if not f.name.startswith(other))
         found = sorted(every, key=lambda f: f.stat().st_mtime)
