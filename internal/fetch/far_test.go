@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,37 @@ func TestFirstRecordsFar(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Photographs of a first batch fill the link from the beginning, which holds a quarter of them on
+// their way: with fewer out at a time it would stand still between them.
+func TestFirstPhotographsFillTheLink(t *testing.T) {
+	const way, rate, size, batch = 60 * time.Millisecond, 125e6, 112 << 10, 256
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(2048, size, 8)
+		var mu sync.Mutex
+		free := time.Now() // from when on the link is
+		d.read = func(_ context.Context, _, _ int64, n int) error {
+			mu.Lock()
+			free = time.Unix(0, max(free.UnixNano(), time.Now().Add(way).UnixNano())).Add(time.Duration(float64(n) / rate * float64(time.Second)))
+			until := free
+			mu.Unlock()
+			time.Sleep(time.Until(until))
+			return nil
+		}
+		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 128 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(256 << 20)})
+		start, seen, took := time.Now(), 0, time.Duration(0)
+		drive(t, d, f, shuffled(2048, 5), 1, func(u *Unit) {
+			if seen += len(u.IDs); seen >= batch && took == 0 {
+				took = time.Since(start)
+			}
+		})
+		f.Close()
+		least := way + time.Duration(batch*float64(size)/rate*float64(time.Second))
+		if took > least+way/3 {
+			t.Errorf("the first %d records are there after %v, in %v at best", batch, took, least)
+		}
+	})
 }
 
 // Reads that are wanted at one go are out together, also where fewer readers wait for work
