@@ -87,19 +87,26 @@ func newConnections(endpoint string, opt *Options) (*connections, error) {
 	p.SetHTTP1(true)
 	own := address(u) // of a proxy it is another one
 	c := &connections{}
-	open := d.dial
+	open := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return newSocket(conn), nil
+	}
 	if u.Scheme == "https" {
 		open = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return d.dialTLS(ctx, network, addr, conf, opt.Handshake)
 		}
 	}
 	c.ahead = newAhead(opt.Dial+opt.Handshake, func(ctx context.Context) (net.Conn, error) { return open(ctx, "tcp", own) })
-	dial := func(secure bool, open func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := func(secure bool, other func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if addr == own && secure == (u.Scheme == "https") {
-				if conn := c.ahead.take(ctx); conn != nil {
-					return conn, nil
-				}
+			if addr != own || secure != (u.Scheme == "https") {
+				return other(ctx, network, addr) // a proxy
+			}
+			if conn := c.ahead.take(ctx); conn != nil {
+				return conn, nil
 			}
 			return open(ctx, network, addr)
 		}
