@@ -186,7 +186,15 @@ def leaving_nothing(files: Callable[[], set[str]] = open_files) -> Iterator[None
     forkserver.ensure_running()
     before, opened, shm = set(children(os.getpid())), files(), shared_memory()
     yield
+    # What is garbage may be on its way out in another thread, which began to collect it: then a collection here does
+    # nothing, and what that one closes (torch's queues, once their workers have ended) is open for some moments more.
     gc.collect()
+    deadline = time.monotonic() + 10
+    while len(files()) > len(opened) or not set(children(os.getpid())) <= before:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+        gc.collect()
     assert set(children(os.getpid())) <= before
     assert not left_in_memory(shm)
     assert len(files()) <= len(opened), files() - opened
