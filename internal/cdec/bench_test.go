@@ -2,6 +2,7 @@ package cdec
 
 import (
 	"fmt"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -142,6 +143,31 @@ func BenchmarkGather(b *testing.B) {
 						Gather(dst, rows, n)
 					}
 				})
+			}
+		})
+	}
+}
+
+func BenchmarkCopyCRC32C(b *testing.B) {
+	const n, records = 114_321, 2048
+	var from, to Buffer
+	defer from.Free()
+	defer to.Free()
+	src, _ := from.Bytes(records * n)
+	dst, _ := to.Bytes(256 * n)
+	clear(src)
+	clear(dst)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for name, do := range map[string]func(dst, src []byte){
+		"copy alone": func(dst, src []byte) { Gather(dst, [][]byte{src}, n) },
+		"together":   func(dst, src []byte) { CopyCRC32C(dst, src, 0) },
+		"in turn":    func(dst, src []byte) { crc32.Checksum(src, castagnoli); Gather(dst, [][]byte{src}, n) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(n)
+			for i := range b.N {
+				at := rng.IntN(records) * n
+				do(dst[i%256*n:][:n], src[at:at+n])
 			}
 		})
 	}

@@ -14,6 +14,8 @@ package cdec
 #cgo nocallback sk_run
 #cgo noescape sk_gather
 #cgo nocallback sk_gather
+#cgo noescape sk_copy_crc32c
+#cgo nocallback sk_copy_crc32c
 #cgo noescape sk_jpeg_decode_full
 #cgo nocallback sk_jpeg_decode_full
 #include <stdlib.h>
@@ -24,6 +26,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -371,6 +374,23 @@ func gather(dst []byte, src [][]byte, rowBytes int, pastCaches C.int) {
 		}
 		dst, src = dst[n*rowBytes:], src[n:]
 	}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CopyCRC32C copies src to dst, past the caches, and is crc32.Update(crc, Castagnoli,
+// src): one way through the memory for both. It panics as Gather does.
+func CopyCRC32C(dst, src []byte, crc uint32) uint32 {
+	dst = dst[:len(src)]
+	state := C.uint32_t(^crc)
+	switch C.sk_copy_crc32c(C.int(isa.Load()), (*C.uint8_t)(unsafe.SliceData(dst)), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), &state) {
+	case C.SK_OK:
+		return ^uint32(state)
+	case C.SK_UNREADABLE:
+		panic(errUnreadable)
+	}
+	copy(dst, src)
+	return crc32.Update(crc, castagnoli, src)
 }
 
 // gatherTable is used again and again, so that a gather allocates nothing.

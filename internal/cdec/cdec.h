@@ -102,5 +102,9 @@ const char *sk_message(const sk_dec *d);
 // that dst is part of more memory than the caches hold.
 // Copies rows; SK_UNREADABLE when a page of one cannot be read.
 int sk_gather(int isa, int past_caches, uint8_t *dst, const uintptr_t *src, int n, size_t row_bytes);
+// Copies n bytes past the caches and continues *crc, the state of a CRC-32C, with
+// them; SK_UNREADABLE as sk_gather, SK_BAD_ARGUMENT where this processor or the
+// kernel set has no way for that.
+int sk_copy_crc32c(int isa, uint8_t *dst, const uint8_t *src, size_t n, uint32_t *crc);
 
 #endif

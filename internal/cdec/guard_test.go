@@ -44,6 +44,7 @@ func TestPagesThatAreGone(t *testing.T) {
 		for _, read := range []func(){
 			func() { _, _, _ = Inflate(dst, mem[4096:]) },
 			func() { Unshuffle(dst, mem, 4) },
+			func() { CopyCRC32C(dst, mem, 0) },
 		} {
 			func() {
 				defer func() {

@@ -3,6 +3,7 @@ package cdec
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -349,6 +350,27 @@ func TestGather(t *testing.T) {
 				if !intact() {
 					t.Fatalf("%s: %d bytes: wrote outside of the output", name, n)
 				}
+			}
+		}
+	})
+}
+
+func TestCopyCRC32C(t *testing.T) {
+	withKernels(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(10, 1))
+		lengths := []int{0, 1, 7, 63, 64, 127, 128, 1000, 8191, 8192, 8193, 8320, 65536, 114_321, 1 << 20, 3<<20 + 77}
+		for range 40 {
+			lengths = append(lengths, rng.IntN(40_000))
+		}
+		for _, n := range lengths {
+			src := noisy(rng, n+n%5)[n%5:]
+			begun := rng.Uint32()
+			dst, intact := guarded(n)
+			if got, want := CopyCRC32C(dst, src, begun), crc32.Update(begun, castagnoli, src); got != want {
+				t.Errorf("%d bytes: %08x, should be %08x", n, got, want)
+			}
+			if !bytes.Equal(dst, src) || !intact() {
+				t.Errorf("%d bytes: the copy differs, or there is more of it than was asked for", n)
 			}
 		}
 	})
