@@ -183,6 +183,15 @@ type scratch struct {
 	texts [][]byte
 	text  []byte
 	found []feature // by field
+	// at is where the value that was made last lies in the record, if it does.
+	at int
+	// to is where the values of the record at hand go. Of copies, which are those of all
+	// records of the group, its own are from begun on (copies.go).
+	to     typed.Sink
+	copies []copied
+	begun  int
+	schema *typed.Schema
+	hook   func(field int, b []byte) []byte // place
 	// record is that of a stream.
 	record []byte
 }
@@ -253,6 +262,7 @@ func (w *scratch) strings(list span, head bool) (typed.Value, error) {
 			m = min(m, typed.HeadBytes)
 		}
 		b, err := v.Get(first.off, m)
+		w.at = first.off
 		return typed.Value{Form: typed.Bytes, Bytes: b, Size: int64(size)}, err
 	}
 	// Several strings: all of the list is needed.
@@ -313,6 +323,7 @@ func (w *scratch) numbers(kind int, list span, head bool) (n int, out []byte, lo
 				return 0, nil, 0, 0, err
 			}
 			if part == 0 && list.off == list.end && begin == 0 {
+				w.at = at.off
 				return n, b, 0, 0, nil // as nearly all are written
 			}
 			w.elems = append(w.elems, b...)

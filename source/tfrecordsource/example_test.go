@@ -390,5 +390,6 @@ func FuzzExample(f *testing.F) {
 				t.Fatalf("%+v has %d bytes", f, n)
 			}
 		}
+		equalCopies(t, b, schema, &rec)
 	})
 }

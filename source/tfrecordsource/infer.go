@@ -188,29 +188,49 @@ func (s *examples) Parse(g *driver.Group) error {
 	w, _ := s.spare.Get().(*scratch)
 	if w == nil {
 		w = &scratch{}
+		w.hook = w.place
 	}
 	defer func() {
 		w.view.All(nil) // keeps nothing of the group
+		clear(w.copies)
+		w.copies, w.to = w.copies[:0], typed.Sink{}
 		s.spare.Put(w)
 	}()
-	for k, id := range g.IDs {
+	for k := range g.IDs {
 		rec := &g.Records[k]
 		if rec.Err != nil {
 			continue
 		}
-		data := s.data(g, k)
-		if rec.Err != nil {
-			continue
+		w.to = typed.Sink{Group: g, K: k, Rec: rec}
+		data := w.later(s)
+		if data == nil {
+			if data = s.data(g, k); rec.Err != nil {
+				continue
+			}
 		}
 		w.view.All(data)
-		err := w.put(s.schema, &typed.Sink{Group: g, K: k, Rec: rec}, g.Want)
-		var m *driver.MemoryError
-		switch {
-		case errors.As(err, &m):
-			return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)
-		case err != nil:
-			rec.Err = fmt.Errorf("%s: %w", s.Name(id), err)
+		err := w.put(s.schema, &w.to, g.Want)
+		w.end(err != nil)
+		if err != nil {
+			if err := s.failed(g, k, err); err != nil {
+				return err
+			}
 		}
+	}
+	s.copy(g, w)
+	return nil
+}
+
+// failed is what to do about a record of which no values can be made.
+func (s *examples) failed(g *driver.Group, k int, err error) error {
+	id, rec := g.IDs[k], &g.Records[k]
+	var m *driver.MemoryError
+	if errors.As(err, &m) {
+		return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)
+	}
+	// That of a record that was to be copied was not compared yet.
+	if s.data(g, k); rec.Err == nil {
+		rec.Err = fmt.Errorf("%s: %w", s.Name(id), err)
 	}
 	return nil
 }

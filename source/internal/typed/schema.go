@@ -155,6 +155,9 @@ type Sink struct {
 	ID int64
 	// Rec is the record.
 	Rec *driver.Record
+	// Place, when it is set, is asked about bytes that could stay where they lie in the
+	// record: what it returns becomes the value.
+	Place func(field int, b []byte) []byte
 }
 
 func (s *Sink) take(field, n int) ([]byte, error) {
@@ -171,6 +174,9 @@ func (s *Sink) take(field, n int) ([]byte, error) {
 // keep is b where it stays.
 func (s *Sink) keep(field int, v *Value, b []byte) ([]byte, error) {
 	if s.In == nil && !v.Temp || len(b) == 0 {
+		if s.Place != nil && !v.Temp {
+			return s.Place(field, b), nil
+		}
 		return b, nil
 	}
 	p, err := s.take(field, len(b))
