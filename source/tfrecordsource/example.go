@@ -183,6 +183,9 @@ type scratch struct {
 	texts [][]byte
 	text  []byte
 	found []feature // by field
+	// before are the features of the record before (quick.go); plain leaves quick out.
+	before []before
+	plain  bool
 	// at is where the value that was made last lies in the record, if it does.
 	at int
 	// to is where the values of the record at hand go. Of copies, which are those of all

@@ -372,9 +372,23 @@ func FuzzExample(f *testing.F) {
 			}
 			return make([]byte, n), nil
 		}}
-		var w scratch
+		w := scratch{plain: true}
 		w.view.All(b)
-		if err := w.put(schema, &typed.Sink{Group: g, Rec: &rec}, nil); err != nil {
+		err = w.put(schema, &typed.Sink{Group: g, Rec: &rec}, nil)
+		w.plain = false
+		for range 2 { // the second time, what the record before was is known
+			again := driver.Record{Values: make([]driver.Value, len(schema.Fields))}
+			if got := w.put(schema, &typed.Sink{Group: g, Rec: &again}, nil); fmt.Sprint(got) != fmt.Sprint(err) {
+				t.Fatalf("%v, should be %v", got, err)
+			}
+			for i := range rec.Values {
+				if v, want := again.Values[i], rec.Values[i]; err == nil &&
+					(!bytes.Equal(v.Bytes, want.Bytes) || v.Int != want.Int || math.Float64bits(v.Float) != math.Float64bits(want.Float)) {
+					t.Fatalf("%+v: %v, should be %v", schema.Fields[i], v, want)
+				}
+			}
+		}
+		if err != nil {
 			var m *driver.MemoryError
 			if errors.As(err, &m) {
 				t.Fatal(err)

@@ -197,6 +197,9 @@ func (s *examples) Parse(g *driver.Group) error {
 		s.spare.Put(w)
 	}()
 	for k := range g.IDs {
+		if k%touched == 0 {
+			s.touch(g, k)
+		}
 		rec := &g.Records[k]
 		if rec.Err != nil {
 			continue
@@ -221,6 +224,19 @@ func (s *examples) Parse(g *driver.Group) error {
 	return nil
 }
 
+// touched is how many short records are brought into the processor's caches together:
+// each is waited for as long as all of them.
+const touched = 8
+
+func (s *examples) touch(g *driver.Group, k int) {
+	for end := min(k+touched, len(g.IDs)); k < end; k++ {
+		if g.Records[k].Err == nil {
+			b := bare(g, k)
+			touch(b[:min(len(b), ahead/2)])
+		}
+	}
+}
+
 // failed is what to do about a record of which no values can be made.
 func (s *examples) failed(g *driver.Group, k int, err error) error {
 	id, rec := g.IDs[k], &g.Records[k]
@@ -238,14 +254,19 @@ func (s *examples) failed(g *driver.Group, k int, err error) error {
 // put makes the values of a record, those that are wanted (nil: all).
 func (w *scratch) put(s *typed.Schema, to *typed.Sink, want []bool) error {
 	w.found = append(w.found[:0], make([]feature, len(s.Fields))...)
-	err := w.view.features(func(name []byte, f feature) error {
-		for _, i := range s.Of(name) {
-			w.found[i] = f
+	whole := w.view.Whole()
+	if w.plain || !w.outline(s, whole) {
+		whole = nil
+		clear(w.found)
+		err := w.view.features(func(name []byte, f feature) error {
+			for _, i := range s.Of(name) {
+				w.found[i] = f
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	for i := range s.Fields {
 		if want != nil && !want[i] {
@@ -253,6 +274,14 @@ func (w *scratch) put(s *typed.Schema, to *typed.Sink, want []bool) error {
 		}
 		var v typed.Value
 		if w.found[i].here {
+			if whole != nil {
+				if done, err := w.quick(s, to, i, whole, w.found[i]); err != nil {
+					return err
+				} else if done {
+					continue
+				}
+			}
+			var err error
 			if v, err = w.value(w.found[i], false); err != nil {
 				return fmt.Errorf("%q: %w", s.Columns[i].From, err)
 			}

@@ -20,6 +20,14 @@ type View struct {
 // All makes b the record.
 func (v *View) All(b []byte) { v.Size, v.b, v.at, v.read = len(b), b, 0, nil }
 
+// Whole is the record where all of it is there, else nil.
+func (v *View) Whole() []byte {
+	if v.read != nil {
+		return nil
+	}
+	return v.b
+}
+
 // Some makes what read reads the record, of size bytes.
 func (v *View) Some(size int, read func(p []byte, off int) error) {
 	v.Size, v.b, v.at, v.read = size, nil, 0, read
