@@ -1,10 +1,13 @@
 package tfrecordsource
 
 import (
+	"math"
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/cdec"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/internal/typed"
+	"github.com/stokerdata/stoker/source/tablesource"
 )
 
 // A large value of a record that goes into the batch as it stands is copied there while
@@ -86,4 +89,54 @@ func (s *examples) copy(g *driver.Group, w *scratch) {
 		}
 		crc, at = cdec.CopyCRC32C(c.to, data[c.off:c.off+c.n], crc), c.off+c.n
 	}
+}
+
+// sizes are those of the values of features that are chosen as bytes, by record: a
+// batch has room for each where it belongs, and none is moved when others are there.
+type sizes map[string][]uint32
+
+func newSizes(columns []tablesource.Column, records int64) sizes {
+	s := sizes{}
+	for _, c := range columns {
+		if c.Kind == driver.KindBytes && c.Name != tablesource.Rest {
+			s[c.From] = make([]uint32, records)
+		}
+	}
+	return s
+}
+
+// set notes the size of a value. Goroutines note those of different records.
+func (s sizes) set(name string, id int64, v *typed.Value) {
+	if of := s[name]; id < int64(len(of)) && v.Form == typed.Bytes && v.Size <= math.MaxUint32 {
+		of[id] = uint32(v.Size)
+	}
+}
+
+// of are the sizes of the fields that have large values.
+func (s sizes) of(schema *typed.Schema) map[int][]uint32 {
+	out := map[int][]uint32{}
+	for i, f := range schema.Fields {
+		if of := s[schema.Columns[i].From]; len(of) > 0 && f.Kind == driver.KindBytes && f.MaxBytes >= int64(copyFrom) {
+			out[i] = of
+		}
+	}
+	return out
+}
+
+// sized is the source of Examples with large values whose sizes are known.
+type sized struct {
+	*examples
+	sizes map[int][]uint32 // by field
+}
+
+// Sizes implements driver.Sizer.
+func (s *sized) Sizes(field int, ids, out []int64) bool {
+	of, ok := s.sizes[field]
+	if !ok {
+		return false
+	}
+	for k, id := range ids {
+		out[k] = int64(of[id])
+	}
+	return true
 }

@@ -128,6 +128,8 @@ func TestExamples(t *testing.T) {
 		switch s := s.(type) {
 		case *examples:
 			schema = s.schema
+		case *sized:
+			schema = s.schema
 		case *ordered:
 			schema = s.schema
 		}

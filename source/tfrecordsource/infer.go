@@ -23,6 +23,9 @@ type seen struct {
 	examples, others int64
 	why              error
 	w                scratch
+	// sizes are kept of the record at hand, id, where they are wanted.
+	sizes sizes
+	id    int64
 }
 
 func newSeen(columns []tablesource.Column) *seen { return &seen{columns: typed.NewColumns(columns)} }
@@ -49,6 +52,9 @@ func (s *seen) record(place func() string) error {
 		v, err := s.w.value(f, true)
 		if err == nil {
 			c.Add(&v)
+			if c.Want == driver.KindBytes {
+				s.sizes.set(c.Name, s.id, &v) // name may be gone
+			}
 		}
 		return err
 	})
@@ -102,20 +108,26 @@ const block = 1024
 
 // lookInto looks at the records of all files.
 func lookInto(ctx context.Context, list *filelist.List, files []file, columns []tablesource.Column) (*seen, error) {
-	type part struct{ file, from, to int }
+	type part struct {
+		file, from, to int
+		id             int64
+	}
 	var parts []part
-	all := newSeen(columns)
+	all, records := newSeen(columns), int64(0)
 	for i := range files {
 		if files[i].seen != nil {
 			all.merge(files[i].seen)
 			files[i].seen = nil
 		}
 		for k := 0; k+1 < len(files[i].offsets); k += block {
-			parts = append(parts, part{i, k, min(k+block, len(files[i].offsets)-1)})
+			parts = append(parts, part{i, k, min(k+block, len(files[i].offsets)-1), records + int64(k)})
 		}
+		records += int64(max(len(files[i].offsets)-1, 0))
 	}
 	// The first ones say in most cases whether there is more to see.
+	all.sizes = newSizes(columns, records)
 	look := func(ctx context.Context, s *seen, p part) error {
+		s.id = p.id
 		return s.file(ctx, list, p.file, files[p.file].offsets[p.from:p.to+1], p.from)
 	}
 	if len(parts) == 0 || !all.wants() {
@@ -127,7 +139,9 @@ func lookInto(ctx context.Context, list *filelist.List, files []file, columns []
 	threads := runtime.GOMAXPROCS(0)
 	spare := make(chan *seen, threads)
 	for range threads {
-		spare <- newSeen(columns)
+		s := newSeen(columns)
+		s.sizes = all.sizes
+		spare <- s
 	}
 	err := parallel(ctx, threads, len(parts)-1, func(ctx context.Context, i int) error {
 		s := <-spare
@@ -152,7 +166,9 @@ func (s *seen) file(ctx context.Context, list *filelist.List, f int, at []int64,
 	}
 	defer o.Close()
 	extent := func(k int) (off, size int64) { return at[k] + headerBytes, at[k+1] - at[k] - headerBytes - footerBytes }
+	first := s.id
 	return typed.Look(ctx, o, len(at)-1, extent, &s.w.view.View, func(k int) error {
+		s.id = first + int64(k)
 		return s.record(func() string { return fmt.Sprintf("%s, record %d (byte %d)", list.Path(f), from+k, at[k]) })
 	})
 }

@@ -201,8 +201,12 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	case inOrder:
 		s = newOrdered(list, files, schema, name)
 	case schema != nil:
-		s = &examples{source: newSource(list, files, name), schema: schema}
-		s.Info().Fields = schema.Fields
+		e := &examples{source: newSource(list, files, name), schema: schema}
+		e.info.Fields = schema.Fields
+		s = e
+		if sizes := seen.sizes.of(schema); len(sizes) > 0 {
+			s = &sized{examples: e, sizes: sizes}
+		}
 	default:
 		s = records{newSource(list, files, name)}
 	}
