@@ -108,6 +108,12 @@ bench-formats: build build/venv-test ## each format read as it is, beside its ow
 	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
 	@$(VENV) -m bench.formats --report
 
+.PHONY: bench-writers
+bench-writers: build build/venv-test ## packing and converting, beside the writers of other formats; 5 minutes
+	@bench/setup.sh mds side ffcv
+	@$(VENV) -m bench.writers $(if $(ROUNDS),--rounds $(ROUNDS))
+	@$(VENV) -m bench.writers --report
+
 .PHONY: bench-run
 bench-run: build build/venv-test ## public training scripts under `stoker run`; ONLY=regex CHECKOUTS=clones ROUNDS=1, 40 minutes
 	@bench/setup.sh public

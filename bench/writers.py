@@ -1,12 +1,14 @@
 """How fast data is written and how large it becomes: stoker pack and convert beside the writers of other formats.
 
-    python -m bench.writers [--out FOLDER] [--photos FOLDER] [--rounds 3] [--mib 256] [--kinds photos,arrays,tokens]
+    make bench-writers                        5 minutes on 2 cores; writes a section of docs/benchmarks.md
+    python -m bench.writers [--photos FOLDER] [--rounds 3] [--mib 192] [--kinds photos,arrays,tokens]
 
-MosaicML's MDSWriter, litdata.optimize and webdataset's ShardWriter write the same records (the bytes of photographs,
-arrays, windows of tokens), in turns with Stoker; each run is a process of its own, and ends when everything is on the
-disk. `disk` writes as many bytes in large pieces: more than that cannot be had. What is not installed is left out.
-Inputs are read once before, so that they are in memory. Starting Python and importing its libraries, seconds, does not
-count; starting Stoker does.
+MosaicML's MDSWriter, litdata.optimize, webdataset's ShardWriter and FFCV's DatasetWriter write the same records (the
+bytes of photographs, arrays, windows of tokens), in turns with Stoker; each run is a process of its own, and ends when
+everything is on the disk. `disk` writes as many bytes in large pieces: more than that cannot be had. What is not
+installed (bench/setup.sh) is left out. Inputs are read once before, so that they are in memory. Starting Python and
+importing its libraries, seconds, does not count; starting Stoker does. Results go to
+bench/results/writers-<machine>-<commit>.json.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/benchmarks.md"
 STOKER = os.environ.get("STOKER_BINARY", str(ROOT / "bin" / "stoker"))
 WINDOW = 1024
 CORES = len(os.sched_getaffinity(0))
@@ -133,11 +136,49 @@ def webdataset(kind: str, src: Path, out: Path) -> None:
             writer.write({"__key__": f"{i:09d}", **sample})
 
 
-PYTHON: dict[str, tuple[str, Callable[[str, Path, Path], None]]] = {
-    "MDSWriter": ("streaming", mds),
-    "litdata.optimize": ("litdata", litdata),
-    "webdataset.ShardWriter": ("webdataset", webdataset),
+class Values:
+    """The records by their number, as FFCV's workers take them."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.kind, self.path = kind, path
+        self.count = Records(kind, path).count
+        self.records: Records | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> tuple[Any, ...]:
+        if self.records is None:
+            self.records = Records(self.kind, self.path)
+        r = self.records[i]
+        return (np.frombuffer(r["image"], np.uint8), r["label"]) if self.kind == "photos" else (r["array"],)
+
+
+def ffcv(kind: str, src: Path, out: Path) -> None:
+    from ffcv.fields import BytesField, IntField, NDArrayField
+    from ffcv.writer import DatasetWriter
+
+    values = Values(kind, src)
+    if kind == "photos":
+        fields = {"image": BytesField(), "label": IntField()}  # an image's field would encode it anew
+    else:
+        a = values[0][0]
+        fields = {"array": NDArrayField(dtype=a.dtype, shape=a.shape)}
+        values.records = None  # each worker opens its own
+    out.mkdir()
+    DatasetWriter(str(out / "x.beton"), fields, num_workers=CORES).from_indexed_dataset(values)
+
+
+# By name: the module, the environment of bench/setup.sh that has it, and what writes.
+PYTHON: dict[str, tuple[str, str, Callable[[str, Path, Path], None]]] = {
+    "MDSWriter": ("streaming", "mds", mds),
+    "litdata.optimize": ("litdata", "side", litdata),
+    "webdataset.ShardWriter": ("webdataset", "side", webdataset),
+    "ffcv.DatasetWriter": ("ffcv.writer", "ffcv", ffcv),
 }
+# What data is packed with, whose speed has a bar; the others write what other libraries read.
+PACKS = ("stoker pack", "stoker pack --images keep")
+BAR, DISK = 2.0, 0.9
 STOKERS: dict[str, list[str]] = {
     "stoker pack": ["pack", "{src}", "{out}"],
     "stoker pack --images keep": ["pack", "{src}", "{out}", "--images", "keep"],
@@ -164,8 +205,12 @@ def size(path: Path) -> int:
 
 def child(name: str, kind: str, src: str, out: str) -> None:
     """Run one of Python's writers, as the process that is measured; print when it began."""
-    library, write = PYTHON[name]
-    __import__(library)
+    library, _, write = PYTHON[name]
+    try:
+        __import__(library)
+    except ImportError:
+        print("missing", flush=True)
+        return
     print("began", time.monotonic(), flush=True)
     write(kind, Path(src), Path(out))
 
@@ -190,18 +235,17 @@ def run(name: str, kind: str, src: Path, out: Path, total: int) -> tuple[float, 
         written = out.with_name(out.name + ".h5") if "{out}.h5" in STOKERS[name] else out
         subprocess.run([STOKER, *args], check=True, capture_output=True)
     else:
-        try:
-            __import__(PYTHON[name][0])
-        except ImportError:
+        from . import runner
+
+        python = runner.python_of(PYTHON[name][1], ROOT / "bench/work")
+        if not python.exists():
             return None
-        args = ["-c", f"import sys; sys.path[:] = {sys.path!r}; from bench.writers import child; child(*sys.argv[1:])"]
+        args = ["-c", "import sys; from bench.writers import child; child(*sys.argv[1:])"]
         done = subprocess.run(
-            [sys.executable, *args, name, kind, str(src), str(out)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
+            [python, *args, name, kind, str(src), str(out)], cwd=ROOT, capture_output=True, text=True, check=False
         )
+        if "missing" in done.stdout:
+            return None
         if done.returncode:
             sys.stderr.write(f"{name}: {done.stderr.strip().splitlines()[-1:]}\n")
             return None
@@ -215,43 +259,140 @@ def run(name: str, kind: str, src: Path, out: Path, total: int) -> tuple[float, 
     return result
 
 
+Found = dict[str, dict[str, Any]]
+
+
+def judged(found: Found) -> dict[str, dict[str, Any]]:
+    """By writer: how many times the fastest library it is, which share of the disk, by the medians of rounds."""
+    shares: dict[str, dict[str, Any]] = {}
+    for name in STOKERS:
+        if name not in found:
+            continue
+        rivals = [found[n]["seconds"] for n in PYTHON if n in found]
+        own = found[name]["seconds"]
+        times = [min(r[i] for r in rivals) / own[i] for i in range(len(own))] if rivals else []
+        disk_share = [d / o for d, o in zip(found["disk"]["seconds"], own, strict=True)]
+        shares[name] = {
+            "times": statistics.median(times) if times else None,
+            "spread": (min(times), max(times)) if times else None,
+            "disk": statistics.median(disk_share),
+        }
+    return shares
+
+
+HEAD = """## Writing
+
+Packing and converting beside the writers of other formats: the same records, {rounds} rounds in turns, each until all
+is on the disk ({cores} cores, {cpu}, {time}, commit {commit}). `disk` writes the input's bytes in large pieces. Bars of
+`stoker pack`: {bar:g} times the fastest library, or {disk:.0%} of what the disk writes; photographs as `dct` are taken
+out of their entropy code, which no other writer does, and `--images keep` leaves them as they are. `make bench-writers`
+measures again."""
+
+
+def text(result: dict[str, Any]) -> str:
+    """The region of the page."""
+    from .figures import table
+
+    m = result["machine"]
+    out = HEAD.format(
+        rounds=result["rounds"], cores=m["cores"], cpu=m.get("cpu", ""), time=m["time"][:16], bar=BAR, disk=DISK,
+        commit=result["commit"] + (" with local changes" if result["changed_files"] else ""),
+    )  # fmt: skip
+    for kind, got in result["kinds"].items():
+        found, shares, rows = got["writers"], judged(got["writers"]), []
+        for name in ("disk", *PYTHON, *STOKERS):
+            if name not in found:
+                if name in PYTHON:
+                    rows.append([name, "not installed", "", "", "", ""])
+                continue
+            rate = got["bytes"] / statistics.median(found[name]["seconds"]) / 1e6
+            row = [name, f"{rate:,.0f}", f"{found[name]['bytes'] / 1e6:,.0f}", "", "", ""]
+            if name in shares:
+                s = shares[name]
+                if s["times"]:
+                    row[3] = f"{s['times']:.1f} x ({s['spread'][0]:.1f}-{s['spread'][1]:.1f})"
+                row[4] = f"{s['disk']:.0%}"
+                if name in PACKS:
+                    met = (s["times"] or 0) >= BAR or s["disk"] >= DISK
+                    row[5] = "yes" if met else "**no**"
+            rows.append(row)
+        out += f"\n\n{got['what']}, {got['bytes'] / 1e6:,.0f} MB:\n\n"
+        out += table([kind, "MB/s", "MB written", "of the fastest library", "of the disk", "bar met"], rows)
+    return out + "\n"
+
+
+def report() -> None:
+    """Put the newest results into the page."""
+    from . import regions
+
+    found = [json.loads(p.read_text()) for p in (ROOT / "bench/results").glob("writers-*.json")]
+    if not found:
+        raise SystemExit("writers: no results yet; make bench-writers makes them")
+    PAGE.write_text(regions.put(PAGE.read_text(), "writers", text(max(found, key=lambda r: r["machine"]["time"]))))
+    print("writers: wrote the section of docs/benchmarks.md")
+
+
+WHAT = {
+    "photos": "Photographs as JPEG files, with labels",
+    "arrays": "Arrays of float32, 64 x 64, in a .npy file",
+    "tokens": f"Tokens of uint16 in a .npy file, in windows of {WINDOW:,}",
+}
+
+
 def main() -> None:
+    from . import procs
+    from .run import _git, _slug
+
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--out", type=Path, default=ROOT / "bench" / "work" / "writers")
+    p.add_argument("--work", type=Path, default=ROOT / "bench" / "work" / "writers")
     p.add_argument("--photos", type=Path)
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--mib", type=int, default=256)
+    p.add_argument("--mib", type=int, default=192)
     p.add_argument("--kinds", default="photos,arrays,tokens")
     p.add_argument("--only", default="", help="writers whose names hold one of these, with commas between them")
-    p.add_argument("--json", type=Path)
+    p.add_argument("--out", type=Path, help="result file")
+    p.add_argument("--report", action="store_true", help="write the section of docs/benchmarks.md, and end")
     args = p.parse_args()
-    report = {}
+    if args.report:
+        report()
+        return
+    machine, commit = procs.describe_machine(), _git("rev-parse", "--short=10", "HEAD")
+    result: dict[str, Any] = {
+        "machine": machine,
+        "commit": commit,
+        "changed_files": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "rounds": args.rounds,
+        "kinds": {},
+    }
     for kind in args.kinds.split(","):
-        src = make(kind, args.out / "in", args.mib, args.photos)
+        src = make(kind, args.work / "in", args.mib, args.photos)
         total = size(src)
         for f in [src] if src.is_file() else src.rglob("*"):
             if f.is_file():
                 f.read_bytes()
         names = [n for n in ["disk", *PYTHON, *STOKERS] if kind == "photos" or n != "stoker pack --images keep"]
         if args.only:
-            names = [n for n in names if any(part in n for part in args.only.split(","))]
+            names = [n for n in names if n == "disk" or any(part in n for part in args.only.split(","))]
         runs: dict[str, list[tuple[float, int]]] = {n: [] for n in names}
         for _ in range(args.rounds):  # in turns
             for n in names:
-                if one := run(n, kind, src, args.out / "out", total):
+                if one := run(n, kind, src, args.work / "out", total):
                     runs[n].append(one)
         print(f"{kind}: {total / 1e6:,.0f} MB of input")
-        rates = {n: total / statistics.median(s for s, _ in r) / 1e6 for n, r in runs.items() if r}
-        best = max((rates[n] for n in PYTHON if n in rates), default=0)
-        for n, rate in rates.items():
-            beside = f"{rate / best:6.1f} x the fastest library" if n in STOKERS and best else ""
-            print(f"  {n:28s} {rate:7,.0f} MB/s  {runs[n][0][1] / 1e6:7,.0f} MB  {beside}", flush=True)
-        report[kind] = {
-            n: {"mb_per_s": rate, "bytes": runs[n][0][1], "seconds": [s for s, _ in runs[n]]}
-            for n, rate in rates.items()
-        }
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        found = {n: {"seconds": [s for s, _ in r], "bytes": r[0][1]} for n, r in runs.items() if len(r) == args.rounds}
+        result["kinds"][kind] = {"what": WHAT[kind], "bytes": total, "writers": found}
+        shares = judged(found)
+        for n, got in found.items():
+            rate = total / statistics.median(got["seconds"]) / 1e6
+            beside = ""
+            if n in shares:
+                times = shares[n]["times"]
+                beside = f"{times:6.1f} x the fastest library" if times else ""
+                beside += f"{shares[n]['disk']:6.0%} of the disk"
+            print(f"  {n:28s} {rate:7,.0f} MB/s  {got['bytes'] / 1e6:7,.0f} MB  {beside}", flush=True)
+    path = args.out or ROOT / "bench/results" / f"writers-{_slug(machine)}-{commit}.json"
+    path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+    print(f"writers: all figures are in {os.path.relpath(path, ROOT)}")
 
 
 if __name__ == "__main__":
