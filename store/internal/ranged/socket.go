@@ -26,7 +26,7 @@ const (
 	// leastLow is what is waited for at least beside a single byte, mostLow at most. Of
 	// less there is so little to save that it costs more to ask for it.
 	leastLow = 128 << 10
-	mostLow  = 1 << 20
+	mostLow  = 2 << 20
 	// quickRead and slowRead are how long a read takes after which more or fewer bytes
 	// are waited for.
 	quickRead = 2 * time.Millisecond
