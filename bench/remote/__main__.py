@@ -8,6 +8,8 @@ reads   CPU seconds per GB and GB/s of ranges of 8 MiB and of 112 KiB, 16 at onc
 epochs  the first epoch of the same photographs, from opening the data on: ours (keep and dct), LitData, MosaicML
         Streaming, WebDataset and s3torchconnector from the same versitygw, through a link of 100 MB/s and 10 ms and
         without one
+cached  later epochs of the same photographs, once all of them are cached here, on the disk or in memory, beside a local
+        pack of them
 link    a network namespace with a `tbf` link of 1 Gbit/s, and 60 ms in front of each answer: a random epoch's share of
         the link, and the first batch
 plan    what `stoker plan` predicts for an epoch beside what it takes, 10 ms and 100 MB/s
@@ -44,7 +46,7 @@ from . import disk, link, report, servers
 
 ROOT = runner.ROOT
 Arm = Callable[[], dict[str, Any]]
-PARTS = ("reads", "epochs", "link", "plan", "doctor", "disk")
+PARTS = ("reads", "epochs", "cached", "link", "plan", "doctor", "disk")
 OBJECT_BYTES = 512 << 20
 # What a figure must reach: ours over that of another arm, at most or at least.
 LINK_BYTES, LINK_LATENCY = 100e6, "10ms"
@@ -252,6 +254,30 @@ class Bench:
             many = ["--workers", str(max(self.a.workers, 8))]  # each waits for one object at a time
             arms["s3torchconnector"] = lambda: one("s3torch", "remote", f"{at}-files/", "--decode", "simplejpeg", *many)
         return arms
+
+    def cached(self) -> None:
+        self.build()
+        data_set = self.a.suite
+        folder = self.work / "remote/kept"
+
+        def one(path: str, url: str, *more: str) -> dict[str, Any]:
+            shutil.rmtree(folder, ignore_errors=True)
+            command = [runner.short(runner.python_of("project", self.work)), "-m", "bench.remote.cached_arm", path, *more]
+            try:
+                return self.run(self.pinned(command), "cached", servers.environment(url))
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        with self.packed(data_set) as url:
+            for images in ("keep", "dct"):
+                far = f"s3://{servers.BUCKET}/{data_set}-{images}"
+                here = runner.short(self.bucket / servers.BUCKET / f"{data_set}-{images}")  # the server's own files
+                arms: dict[str, Arm] = {
+                    "ours, cached on the disk": partial(one, far, url, "--disk", str(folder)),
+                    "ours, cached in memory": partial(one, far, url, "--memory"),
+                    "ours, a local pack": partial(one, here, url),
+                }
+                self.rounds(f"cached, {images}", arms)
 
     def plan(self) -> None:
         self.build()

@@ -21,7 +21,8 @@ def main() -> None:
     opened = time.perf_counter()
     what: dict[str, Any] = {"select": ["image"], "kinds": {"image": "bytes"}}
     with stoker.Loader(url, batch_size=256, shuffle=shuffle, seed=1, **what) as loader:
-        first, seen, size, ends = 0.0, 0, 0, []
+        ready = time.perf_counter() - opened
+        first, seen, size, ends, came = 0.0, 0, 0, [], []
         for _ in range(epochs):
             for batch in loader:
                 first = first or time.perf_counter() - opened
@@ -29,10 +30,12 @@ def main() -> None:
                     seen += len(batch["index"])
                     size += sum(len(record) for record in batch["image"])
             ends.append(time.perf_counter())
+            came.append(sum(e["bytes"] for e in loader.stats()["engine"].get("network", ())))
         read = loader.stats()["engine"]["bytes"]
     # What is read ahead at the end of an epoch is not always as much: over several it comes out even.
     steady = (ends[-1] - ends[0]) / (epochs - 1)
-    result = {"epoch_s": ends[0] - opened, "steady_s": steady, "first_batch_s": first}
+    result = {"epoch_s": ends[0] - opened, "steady_s": steady, "first_batch_s": first, "open_s": ready}
+    result["came_s"] = (came[-1] - came[0]) / (ends[-1] - ends[0])  # whatever of it is for the next epoch
     print(json.dumps(result | {"examples": seen, "bytes": size, "read_bytes": read}))
 
 

@@ -75,6 +75,14 @@ def of_epochs(runs: Runs) -> list[Any]:
     return found
 
 
+def of_cached(runs: Runs) -> list[Any]:
+    found = []
+    for where in ("on the disk", "in memory"):
+        figure = ratio(runs, "examples_s", f"ours, cached {where}", "ours, a local pack")
+        found += bar(f"cached {where} / a local pack", figure, 0.98)
+    return found
+
+
 def of_link(runs: Runs) -> list[Any]:
     found = []
     for order in runs:
@@ -125,14 +133,26 @@ PARTS = {
         of_epochs,
     ),
     "epochs": Part("A first epoch from a server on this machine", "As above, without the link.", EPOCH, of_epochs),
+    **{
+        f"cached, {images}": Part(
+            f"Later epochs once all is cached, {images}",
+            "Photographs, decoded and cropped, of a bucket and of a local pack that is in the system's memory.",
+            {"records/s": ("examples_s", ",.0f")},
+            of_cached,
+        )
+        for images in ("keep", "dct")
+    },
     "link": Part(
         "1 Gbit/s and 60 ms away",
-        "A network namespace behind `tbf`, and a proxy that answers 60 +- 20 ms late; records as bytes. `share`"
-        " is that of the link in epochs behind the first.",
+        "A network namespace behind `tbf`, and a proxy that answers 60 +- 20 ms late; records as bytes. `share` is what"
+        " came through the link in the epochs behind the first, of what it can carry. Round trips are what is left of the"
+        " time to the first batch, in parts of 60 ms, without its bytes at the link's rate (of windows: those of all"
+        " chunks of a window) and without the engine's start, which is what opening takes from the server itself.",
         {
             "first epoch, s": ("epoch_s", ".2f"),
             "share": ("share", ".2f"),
             "first batch, s": ("first_batch_s", ".2f"),
+            "start, s": ("start_s", ".2f"),
             "round trips": ("round_trips", ".1f"),
         },
         of_link,
