@@ -35,10 +35,13 @@ const (
 	// there after few ways there and back.
 	FarDepth = 64
 	// wholeRead is what a read weighs in the depth, smallRead what one of smallBytes at
-	// most does of something far away: it takes the way there and back, and nothing of the link.
+	// most does of something far away: it takes the way there and back, and nothing of the
+	// link. One of more than largeBytes weighs as several of those: it fills the link for as
+	// long, and what is needed first shares the link with all that is out.
 	wholeRead  = 4
 	smallRead  = 1
 	smallBytes = 32 << 10
+	largeBytes = 1 << 20
 	// leastCount is how long a count lasts.
 	leastCount = 50 * time.Millisecond
 	// gain is what twice as many reads must give to be kept.
@@ -60,17 +63,18 @@ func (d *depth) init() { d.now, d.mean = firstDepth, time.Millisecond }
 // latency is about how long a read takes.
 func (d *depth) latency() time.Duration { return max(d.mean, time.Millisecond) }
 
-// ended counts a read, and says whether there may be more of them now.
-func (d *depth) ended(now time.Time, took time.Duration, size int64, busy bool) bool {
+// ended counts a read, which weighs as several, and says whether there may be more of them
+// now.
+func (d *depth) ended(now time.Time, took time.Duration, size int64, several int, busy bool) bool {
 	d.slow = max(took, d.slow-d.slow/256)
 	d.mean += (min(took, 8*d.mean+time.Millisecond) - d.mean) / 16
 	if d.since.IsZero() {
 		d.since = now
 	}
 	d.bytes += float64(size) + readCost
-	d.reads++
+	d.reads += several
 	if busy {
-		d.busy++
+		d.busy += several
 	}
 	span := now.Sub(d.since)
 	if span < max(leastCount, 2*d.mean) || d.reads < 2*d.now {
@@ -171,7 +175,7 @@ func (f *Fetcher) takeOff(fl *flight) {
 	case fl.size <= smallBytes:
 		fl.weight = smallRead
 	default:
-		fl.weight = wholeRead
+		fl.weight = wholeRead * int((fl.size+largeBytes-1)/largeBytes)
 	}
 	f.load += fl.weight
 }

@@ -27,7 +27,7 @@ func (l link) run(d *depth, now *time.Time, counts int, size int64) (tries int) 
 		step, took := l.step(was, size)
 		for ended := false; !ended; ended = d.reads == 0 {
 			*now = now.Add(step)
-			d.ended(*now, took, size, true)
+			d.ended(*now, took, size, 1, true)
 		}
 		if d.now > was {
 			tries++

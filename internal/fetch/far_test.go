@@ -79,6 +79,40 @@ func TestFirstPhotographsFillTheLink(t *testing.T) {
 	})
 }
 
+// Of large reads those that are needed first are there first: they do not share the link with
+// all that is read ahead.
+func TestLargeReadsComeInTheirOrder(t *testing.T) {
+	const way, rate, size, first, part = 10 * time.Millisecond, 100e6, 4 << 20, 4, 256 << 10
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(40, size, 1)
+		var mu sync.Mutex
+		free := time.Now() // from when on the link is
+		d.read = func(_ context.Context, _, _ int64, n int) error {
+			time.Sleep(way)
+			for ; n > 0; n -= part { // all that are out share it
+				mu.Lock()
+				free = time.Unix(0, max(free.UnixNano(), time.Now().UnixNano())).Add(time.Duration(float64(min(n, part)) / rate * float64(time.Second)))
+				until := free
+				mu.Unlock()
+				time.Sleep(time.Until(until))
+			}
+			return nil
+		}
+		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 256 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(512 << 20)})
+		start, seen, took := time.Now(), 0, time.Duration(0)
+		drive(t, d, f, shuffled(40, 5), 1, func(u *Unit) {
+			if seen += len(u.IDs); seen >= first && took == 0 {
+				took = time.Since(start)
+			}
+		})
+		f.Close()
+		// Those that are out beside them are no more than largeBytes for each read there may be.
+		if most := way + time.Duration((first*size+FarDepth*largeBytes)/rate*float64(time.Second)); took > most {
+			t.Errorf("the first %d are there after %v, want %v at most", first, took, most)
+		}
+	})
+}
+
 // Reads that are wanted at one go are out together, also where fewer readers wait for work
 // than that: those who are there take one each, and the others are begun.
 func TestAllOfAUnitIsOutAtOnce(t *testing.T) {

@@ -43,7 +43,7 @@ func (f *Fetcher) finish(fl *flight, err error) {
 			f.land(fl)
 		}
 		full := f.load+fl.weight > (f.depth.now-1)*wholeRead
-		if err == nil && f.depth.ended(now, took, fl.size, full && f.queue.n+f.learn.n+f.rush.n > 0) {
+		if err == nil && f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), full && f.queue.n+f.learn.n+f.rush.n > 0) {
 			for range f.mostReads() - f.readers {
 				f.wake()
 			}
