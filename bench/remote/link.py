@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 NAME, NEAR, FAR = f"stoker-bench-{os.getpid()}", f"sb{os.getpid()}a", f"sb{os.getpid()}b"
 HERE, THERE = "10.231.77.1", "10.231.77.2"
-LINK = 125e6 * 1448 / 1514  # of each frame that much is data
+RATE = 125e6
+LINK = RATE * 1448 / 1514  # of each frame that much is data
 LATENCY, JITTER, ROUND_TRIP = "40ms", "40ms", 0.060
 FIRST = 256  # records of the first batch
 CHUNK = 8 << 20  # of a pack: the first batch of a window is there when its chunks are
@@ -70,7 +71,7 @@ def measure(bench: Bench) -> None:
                     if "error" in near:
                         got = near
                     if "error" not in got:
-                        got["share"] = got["came_s"] / LINK
+                        got["share"] = got["received_s"] / RATE
                         got["start_s"] = near["open_s"]
                         own = got["bytes"] / got["examples"] * FIRST
                         if window := order.partition(":")[2]:
