@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+# What the Python of a script finds first: it notes what its loaders do, and has the small models.
+HOOK = Path(__file__).resolve().parent / "hook"
+
 
 @dataclass(frozen=True)
 class Place:

@@ -1,4 +1,5 @@
-"""Public training scripts, unmodified, under plain Python and under `stoker run`; and pairs of dataset and transform.
+"""Public training scripts, unmodified, under plain Python and under `stoker run`; pairs of dataset and transform, and
+data of many shapes that nothing is known of.
 
     make bench-run                                     all of it, about 40 minutes on 2 cores
     make bench-run ONLY='imagenet|timm' ROUNDS=1       a part
@@ -27,11 +28,12 @@ from typing import Any
 from .. import procs, runner
 from ..against import arguments
 from ..run import _git, _slug
-from . import Place, Script, checkouts, data, measure, pairs, report
+from . import Place, Script, checkouts, data, measure, pairs, report, shapes
 from .scripts import SCRIPTS
 
 ROOT = runner.ROOT
 ENV = "public"
+PARTS = ["scripts", "pairs", "shapes"]
 
 
 def say(text: str) -> None:
@@ -76,36 +78,46 @@ def measure_script(name: str, script: Script, a: argparse.Namespace) -> dict[str
 
 def measure_pair(name: str, a: argparse.Namespace) -> dict[str, Any]:
     """Both sides of a pair in turns."""
-    result: dict[str, Any] = {"rounds": []}
     folder = data.make("folder", a.work, a.images, say)
     data.make("mnist", a.work, a.images, say)
     procs.warm(folder)
+    return both_sides(name, ["--pair", name], ["--epochs", str(a.epochs), "--folder", str(folder)], a)
+
+
+def measure_shape(name: str, a: argparse.Namespace) -> dict[str, Any]:
+    """Both sides of a shape in turns."""
+    return both_sides(name, ["--shape", name], [], a)
+
+
+def both_sides(name: str, what: list[str], more: list[str], a: argparse.Namespace) -> dict[str, Any]:
+    """torch's loader and ours in turns, each in a process of its own."""
+    result: dict[str, Any] = {"rounds": []}
     for number in range(a.rounds):
         runs = {}
         for side in random.Random(number).sample(pairs.SIDES, 2):
-            command = [sys.executable, "-m", "bench.takeover", "--pair", name, side, "--epochs", str(a.epochs)]
-            command += ["--workers", str(a.workers), "--folder", str(folder)]
+            command = [sys.executable, "-m", "bench.takeover", *what, side, *more, "--workers", str(a.workers)]
             command = ["taskset", "-c", a.cores, *command] if a.cores else command
             log = a.work / f"logs/run-pair-{side}.log"
             variables = measure.environment(log.with_suffix(".none")) | {"STOKER_BENCH_LOG": ""}
             shutil.rmtree(variables["STOKER_CACHE_DIR"], ignore_errors=True)
             got = runs[side] = runner.run(command, a.limit, log, variables)
-            rates = " ".join(f"{e['rate']:,.0f}" for e in got.get("epochs", []))
-            say(f"{name} {number + 1}/{a.rounds} {side}: {rates} samples/s {got.get('error', '')[-300:]}")
+            rates = " ".join(f"{e['rate']:,.0f}" for e in got.get("epochs", [got] if "rate" in got else []))
+            say(f"{name} {number + 1}/{a.rounds} {side}: {rates} a second {got.get('error', '')[-300:]}")
         result["rounds"].append(runs)
     return result
 
 
 def options() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    p.add_argument("--only", default="", metavar="REGEX", help="names of scripts and pairs")
-    p.add_argument("--parts", nargs="*", default=["scripts", "pairs"], choices=["scripts", "pairs"])
+    p.add_argument("--only", default="", metavar="REGEX", help="names of scripts, pairs and shapes")
+    p.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     p.add_argument("--checkouts", type=Path, help="folder with clones of the repositories, called OWNER+NAME")
     p.add_argument("--images", type=int, default=2000)
     p.add_argument("--epochs", type=int, default=3)
     p.add_argument("--workers", type=int, default=2, help="num_workers of the loaders")
     p.add_argument("--report", action="store_true", help="write the region of docs/benchmarks.md, and end")
     p.add_argument("--pair", nargs=2, help=argparse.SUPPRESS)
+    p.add_argument("--shape", nargs=2, help=argparse.SUPPRESS)
     p.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments(p, seconds=0, warmup=0)
     p.set_defaults(rounds=3, limit=600)
@@ -116,6 +128,9 @@ def main() -> None:
     a = options().parse_args()
     if a.pair:
         pairs.one(*a.pair, a.folder, a.workers, a.epochs)
+        return
+    if a.shape:
+        shapes.one(*a.shape, a.workers)
         return
     if a.report:
         report.write()
@@ -132,12 +147,11 @@ def main() -> None:
         "commit": commit,
         "changed_files": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "settings": {k: getattr(a, k) for k in ("rounds", "epochs", "images", "workers", "cores")},
-        "scripts": {},
-        "pairs": {},
+        **{part: {} for part in PARTS},
     }
     if path.exists():  # what was measured at this commit before
         old = json.loads(path.read_text())
-        result |= {k: old[k] for k in ("scripts", "pairs")}
+        result |= {part: old.get(part, {}) for part in PARTS}
 
     def save() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,10 +163,11 @@ def main() -> None:
             save()
             if "error" in got:
                 say(f"{name}: left out: {got['error']}")
-    for name in pairs.PAIRS:
-        if "pairs" in a.parts and re.search(a.only, name):
-            result["pairs"][name] = measure_pair(name, a)
-            save()
+    for part, names, one in (("pairs", pairs.PAIRS, measure_pair), ("shapes", shapes.SHAPES, measure_shape)):
+        for name in names:
+            if part in a.parts and re.search(a.only, name):
+                result[part][name] = one(name, a)
+                save()
     print(report.text(result))
     say(f"all figures are in {runner.short(path)}")
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import procs, runner
-from . import Place, Script
+from . import HOOK, Place, Script
 
 ROOT = runner.ROOT
-HOOK = Path(__file__).resolve().parent / "hook"
 ARMS = ("python", "stoker run")
 # How often processes are looked at, seconds.
 _LOOK = 0.5

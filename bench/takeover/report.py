@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import regions, runner
 from ..figures import table
-from . import measure, pairs
+from . import measure, pairs, shapes
 
 ROOT = runner.ROOT
 PAGE = ROOT / "docs/benchmarks.md"
@@ -20,9 +20,9 @@ BARS = {"all": 2.0, "later": 4.0, "other": 0.98}
 HEAD = """## Scripts that nobody has changed
 
 Public training scripts as they are in their repositories, under `python` and under `stoker run -- python`: {images:,}
-generated JPEGs (MNIST: 60,000 generated images; Pascal VOC: JPEGs with masks), {epochs} epochs, {workers} workers where
-they can be set, a model of a few thousand numbers on the CPU, so that the loader limits (Lightning's and Fabric's bring
-their own). `make bench-run` repeats it.
+generated JPEGs (MNIST: 60,000 generated images; Pascal VOC: {voc:,} JPEGs with masks), {epochs} epochs, {workers}
+workers where they can be set, a model of a few thousand numbers on the CPU, so that the loader limits (Lightning's and
+Fabric's bring their own). `make bench-run` repeats it.
 
 - **Machine:** {cores} cores of {cpu}, {memory} GiB
 - **Date, commit:** {time}, {commit}
@@ -35,6 +35,15 @@ PAIRS = """### Pairs of dataset and transform
 torch's `DataLoader` beside `stoker.torch.DataLoader`, {workers} workers, batches of {batch}, nothing in the loop but a
 look at each page of a batch.
 """
+
+SHAPES = """### Data that nothing is known of
+
+torch's worker processes beside ours, {workers} workers, nothing in the loop: any dataset, any collate, as Python.
+Batches per second of the second half of an epoch, memory of all processes with what lies in shared memory, near its
+end; what a worker has for itself more than at its twentieth batch.
+"""
+# What is to be reached there: rate and memory of torch's on each shape, hand-off, first batch of many paths.
+SHAPE_BARS = {"rate": 1.0, "memory": 1.0, "hand-off": 5.0, "first_s": 2.0}
 
 
 def newest() -> dict[str, Any]:
@@ -111,8 +120,8 @@ def text(result: dict[str, Any]) -> str:
     count = s["rounds"]
     note = f"- **Note:** {result['note']}\n" if result.get("note") else ""
     out = HEAD.format(
-        images=s["images"], epochs=s["epochs"], workers=s["workers"], cores=m["cores"], cpu=m.get("cpu", ""),
-        memory=m.get("memory_gib"), time=m["time"][:16], note=note,
+        images=s["images"], voc=s["images"] // 5, epochs=s["epochs"], workers=s["workers"], cores=m["cores"],
+        cpu=m.get("cpu", ""), memory=m.get("memory_gib"), time=m["time"][:16], note=note,
         commit=result["commit"] + (" with local changes" if result["changed_files"] else ""),
         rounds=f"{count} round{'s' if count > 1 else ''}",
     )  # fmt: skip
@@ -142,10 +151,53 @@ def text(result: dict[str, Any]) -> str:
         head = ["pair, samples/s torch / ours", *epochs, *sides, "runs in"]
         out += "\n" + PAIRS.format(workers=s["workers"], batch=pairs.BATCH) + "\n"
         out += table(head, rows, range(1, len(head) - 1)) + "\n"
+    out += shapes_text(result)
     sources = {f"{g['repository']} at {g['commit'][:10]}" for g in result["scripts"].values() if "commit" in g}
     if sources:
         out += "\nScripts: " + ", ".join(sorted(sources)) + ".\n"
     return out
+
+
+def shapes_text(result: dict[str, Any]) -> str:
+    """The part about data that nothing is known of."""
+    rows, met = [], []
+
+    def bar(words: str, value: float, spec: str, limit: float, least: bool) -> None:
+        reached = value >= limit if least else value <= limit
+        sense = "at least" if least else "at most"
+        met.append([words, format(value, spec), f"{sense} {limit:g}", "yes" if reached else "**no**"])
+
+    found = {name: got["rounds"] for name, got in result.get("shapes", {}).items() if _whole(got["rounds"])}
+    for name, rounds in found.items():
+        both_of = {
+            key: [float(figure(rounds, side, key) or 0) for side in pairs.SIDES]
+            for key in ("rate", "memory_mib", "first_s", "grown_mib", "hand_off_ms", "read_ms")
+        }
+        if name == shapes.HAND_OFF:
+            ratio = statistics.median(r["torch"]["hand_off_ms"] / r["stoker"]["hand_off_ms"] for r in rounds)
+            words = f"{name}, from the end of collate to the loop, times as fast as torch's"
+            took = both(list(both_of["hand_off_ms"]), ".2f"), both(list(both_of["read_ms"]), ".2f")
+            bar(f"{words} ({took[0]} ms; with a number of each page read {took[1]} ms)", ratio, ".1f",
+                SHAPE_BARS["hand-off"], True)  # fmt: skip
+            continue
+        rate = statistics.median(r["stoker"]["rate"] / r["torch"]["rate"] for r in rounds)
+        memory = statistics.median(r["stoker"]["memory_mib"] / r["torch"]["memory_mib"] for r in rounds)
+        cells = [both(list(both_of[k]), f) for k, f in (("rate", ",.1f"), ("memory_mib", ",.0f"), ("first_s", ".2f"))]
+        rows.append([name, cells[0], f"{rate:.2f} x", cells[1], *cells[2:], both(list(both_of["grown_mib"]), ",.1f")])
+        bar(f"{name}: rate, of torch's", rate, ".2f", SHAPE_BARS["rate"], True)
+        bar(f"{name}: memory, of torch's", memory, ".2f", SHAPE_BARS["memory"], False)
+        if name == shapes.PATHS:
+            bar(f"{name}: first batch, seconds", both_of["first_s"][1], ".2f", SHAPE_BARS["first_s"], False)
+    if not rows:
+        return ""
+    head = ["data, torch / ours", "batches/s", "times", "MiB", "first batch, s", "a worker's growth, MiB"]
+    bars = table(["", "measured", "bar", "met"], met, range(1, 2))
+    words = SHAPES.format(workers=result["settings"]["workers"])
+    return f"\n{words}\n{table(head, rows)}\n\n{bars}\n"
+
+
+def _whole(rounds: list[dict[str, Any]]) -> bool:
+    return bool(rounds) and all("rate" in r.get(side, {}) for r in rounds for side in pairs.SIDES)
 
 
 def _where(rounds: list[dict[str, Any]]) -> str:

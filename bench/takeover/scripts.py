@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
-from . import Place, Script
+from . import HOOK, Place, Script
 
 
 def _timm(place: Place, *more: str) -> list[str]:
@@ -62,6 +65,13 @@ class Accuracy(evaluate.Metric):
         return {"accuracy": sum(p == r for p, r in zip(predictions, references)) / len(references)}
 '''
 
+_WEIGHTS = """
+import json, sys, torch
+from transformers import ViTConfig, ViTForImageClassification
+torch.manual_seed(1)
+ViTForImageClassification(ViTConfig(**json.loads(sys.argv[1]))).save_pretrained(sys.argv[2])
+"""
+
 
 def _hf_prepare(place: Place) -> None:
     """A ViT of a few thousand numbers, its image processor and the metric, as the hub has them."""
@@ -80,11 +90,9 @@ def _hf_prepare(place: Place) -> None:
     }  # fmt: skip
     (model / "preprocessor_config.json").write_text(json.dumps(processor))
     # Weights that are drawn at random, so that there are some to load.
-    import torch
-    from transformers import ViTConfig, ViTForImageClassification
-
-    torch.manual_seed(1)
-    ViTForImageClassification(ViTConfig(**vit)).save_pretrained(model)
+    command = [sys.executable, "-c", _WEIGHTS, json.dumps(vit), str(model)]
+    variables = {**os.environ, "PYTHONPATH": str(HOOK), "STOKER_BENCH_LOG": os.devnull}
+    subprocess.run(command, check=True, env=variables, capture_output=True)
     (model / "preprocessor_config.json").write_text(json.dumps(processor))
 
 

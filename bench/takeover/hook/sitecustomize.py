@@ -139,7 +139,15 @@ def _timm(module):
     module.register_model(tiny)
 
 
-_AFTER = {"torch.utils.data.dataloader": _watch, "torchvision.models": _torchvision, "timm.models": _timm}
+def _torchaudio(module):
+    """One of another CUDA than torch's refuses to be imported, and what imports it with it, without a GPU as well."""
+    module._check_cuda_version = lambda: None
+
+
+_AFTER = {
+    "torch.utils.data.dataloader": _watch, "torchvision.models": _torchvision, "timm.models": _timm,
+    "torchaudio._extension.utils": _torchaudio,
+}  # fmt: skip
 
 
 class _Loader(importlib.abc.Loader):
