@@ -73,6 +73,10 @@ def measure_script(name: str, script: Script, a: argparse.Namespace) -> dict[str
             rates = " ".join(f"{e['rate']:,.0f}" for e in got.get("epochs", []))
             say(f"{name} {number + 1}/{a.rounds} {arm}: {rates} samples/s {got.get('error', '')[-300:]}")
         result["rounds"].append(runs)
+    if script.recognised and script.limited:
+        got = result["rest"] = measure.run(script, place, measure.REST, a.python, a.cores, a.limit)
+        rates = " ".join(f"{e['rate']:,.0f}" for e in got.get("epochs", []))
+        say(f"{name} {measure.REST}: {rates} samples/s {got.get('error', '')[-300:]}")
     return result
 
 

@@ -20,8 +20,10 @@ from . import HOOK, Place, Script
 
 ROOT = runner.ROOT
 ARMS = ("python", "stoker run")
-# How often processes are looked at, seconds.
-_LOOK = 0.5
+# Plain Python with the first batch of an epoch again and again: what the rest of the script takes.
+REST = "the rest"
+# How often processes are looked at, seconds: it takes milliseconds for each GB that they have.
+_LOOK = 2.0
 
 
 def environment(log: Path) -> dict[str, str]:
@@ -39,13 +41,13 @@ def environment(log: Path) -> dict[str, str]:
 
 
 def run(script: Script, place: Place, arm: str, python: Path, cores: str, limit: float) -> dict[str, Any]:
-    """Run a script as it is, or under `stoker run`."""
+    """Run a script in one of the arms."""
     shutil.rmtree(place.out, ignore_errors=True)
     place.out.mkdir(parents=True)
     if script.prepare:
         script.prepare(place)
     log = place.out / "passes.jsonl"
-    variables = environment(log)
+    variables = environment(log) | ({"STOKER_BENCH_SAME": "1"} if arm == REST else {})
     file = place.checkout / script.path
     command = [str(python), str(file), *script.arguments(place)]
     if arm == "stoker run":
@@ -97,8 +99,9 @@ def training(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     mine = sorted((x for x in found if x["loader"] == most), key=lambda x: x["at"])
     # A pass that was cut short, such as a check before the first epoch, is none.
     whole = max(x["rows"] for x in mine)
+    keys = ("dataset", "rows", "batches", "seconds", "first_s", "waited_s")
     return [
-        {k: x[k] for k in ("dataset", "rows", "batches", "seconds", "first_s")} | {"rate": x["rows"] / x["seconds"]}
+        {k: x[k] for k in keys} | {"rate": x["rows"] / x["seconds"]}
         for x in mine
         if x["rows"] == whole
     ]

@@ -14,6 +14,7 @@ from typing import Any
 _PAGE = 4096
 HAND_OFF = "hand-off of 38.5 MB"
 PATHS = "1.2 million paths in a list"
+MANY = 1_200_000
 
 
 def rows(i: int) -> Any:
@@ -63,7 +64,7 @@ class Paths:
 
     def __init__(self) -> None:
         folder = "/data/imagenet/train/n"
-        self.samples = [(f"{folder}{i % 1000:08}/n{i % 1000:08}_{i}.JPEG", i % 1000) for i in range(1_200_000)]
+        self.samples = [(f"{folder}{i % 1000:08}/n{i % 1000:08}_{i}.JPEG", i % 1000) for i in range(MANY)]
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +81,9 @@ def test_both_arms(clones: Path, photos: Path, tmp_path: Path) -> None:
         assert all(0 < e["first_s"] < e["seconds"] for e in got["epochs"])
         assert got["cpu_s"] > 0 and got["memory_mib"] > 50 and 0.1 < got["loss"] < 10
         assert ("ImageFolder: in the engine" in got.get("report", "")) == (arm == "stoker run")
+    rest = measure.run(script(), place, measure.REST, Path(sys.executable), "", 120)
+    assert [(e["rows"], e["batches"]) for e in rest["epochs"]] == [(250, 5)] * 2
+    assert all(e["waited_s"] < e["seconds"] for e in rest["epochs"])
 
 
 def test_scripts_that_fail(clones: Path, tmp_path: Path) -> None:
@@ -114,8 +119,13 @@ def test_what_is_downloaded(monkeypatch: pytest.MonkeyPatch, clones: Path, tmp_p
 
 
 def run(seconds: float, **more: Any) -> dict[str, Any]:
-    epochs = [{"rows": 100, "seconds": seconds, "first_s": 0.1, "rate": 100 / seconds} for _ in range(2)]
-    return {"epochs": epochs, "cpu_s": 4.0, "memory_mib": 300.0, "loss": 1.5, **more}
+    epoch = {"rows": 100, "seconds": seconds, "first_s": 0.1, "waited_s": 0.5, "rate": 100 / seconds}
+    return {"epochs": [epoch] * 2, "cpu_s": 4.0, "memory_mib": 300.0, "loss": 1.5, **more}
+
+
+def shape(slower: float) -> dict[str, float]:
+    times = dict.fromkeys(("first_s", "hand_off_ms", "read_ms", "grown_mib"), 0.5 * slower)
+    return {"rate": 100 / slower, "memory_mib": 300.0, **times}
 
 
 def test_report() -> None:
@@ -130,9 +140,13 @@ def test_report() -> None:
             "fast": {"name": "A", **about, "rounds": [{"python": run(5), "stoker run": run(1)}]},
             "slow": {"name": "B", **about, "rounds": [{"python": run(3), "stoker run": run(1)}]},
             "other": {"name": "C", **about, "recognised": False, "rounds": even},
+            "held": {"name": "E", **about, "rounds": [{"python": run(3), "stoker run": run(1)}], "rest": run(0.9)},
             "none": {"name": "D", **about, "rounds": [], "error": "no | network"},
         },
         "pairs": {"P": {"rounds": [{"torch": run(4), "stoker": run(1, where="engine")}]}},
+        "shapes": dict.fromkeys(
+            part("takeover.shapes").SHAPES, {"rounds": [{"torch": shape(2), "stoker": shape(1)}]}
+        ),
     }  # fmt: skip
     text = report.text(result)
     rows = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if line.startswith("| ")}
@@ -140,6 +154,9 @@ def test_report() -> None:
     assert "missed (4 x later)" in rows["B"]
     assert "0.83 x" in rows["C"] and "missed (0.98 x)" in rows["C"]
     assert "no / network" in rows["D"]
+    assert "met; the rest limits later epochs to 3.3 x" in rows["E"]
+    assert "50.0 / 100.0" in rows["batches of 8 numbers"] and "2.00 x" in rows["batches of 8 numbers"]
+    assert "at least 5 | **no**" in next(line for name, line in rows.items() if name.startswith("hand-off"))
     assert "25 / 100" in rows["P"] and "engine" in rows["P"] and "20.00 / 20.00" in rows["P"]
 
 
@@ -152,6 +169,22 @@ def test_regions_stay() -> None:
     new = regions.keep(page, "# Page\n\nother text\n")
     assert "second" in new and "third" in new and "\ntext" not in new
     assert regions.keep("# none", "# new\n") == "# new\n"
+
+
+def test_every_shape(tmp_path: Path) -> None:
+    """A few records of each, by both loaders."""
+    pytest.importorskip("torch")
+    shapes = part("takeover.shapes")
+    few = (
+        "import sys; from bench.takeover import shapes as s; n, *more = s.SHAPES[sys.argv[1]]\n"
+        "s.SHAPES[sys.argv[1]] = (n and 25 * more[0]['batch_size'], *more); s.MANY = 8000; s.one(*sys.argv[1:3], 1)"
+    )
+    for name, side in itertools.product((shapes.HAND_OFF, shapes.PATHS, "batches of 8 numbers"), ("torch", "stoker")):
+        command = [sys.executable, "-c", few, name, side]
+        said = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, timeout=120)
+        assert said.returncode == 0, said.stderr
+        got = json.loads(said.stdout)
+        assert got["rate"] > 0 and got["memory_mib"] > 0 and ("hand_off_ms" in got) == (name == shapes.HAND_OFF)
 
 
 def test_every_script_is_one_that_can_be_called(tmp_path: Path) -> None:
