@@ -144,9 +144,7 @@ def test_report() -> None:
             "none": {"name": "D", **about, "rounds": [], "error": "no | network"},
         },
         "pairs": {"P": {"rounds": [{"torch": run(4), "stoker": run(1, where="engine")}]}},
-        "shapes": dict.fromkeys(
-            part("takeover.shapes").SHAPES, {"rounds": [{"torch": shape(2), "stoker": shape(1)}]}
-        ),
+        "shapes": {k: {"rounds": [{"torch": shape(2), "stoker": shape(1)}]} for k in part("takeover.shapes").SHAPES},
     }  # fmt: skip
     text = report.text(result)
     rows = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if line.startswith("| ")}
