@@ -23,12 +23,12 @@ def _folder(out: Path, count: int) -> None:
 
 
 def _voc(out: Path, count: int) -> None:
-    """Pascal VOC's layout: JPEGs, each with a mask of a few rectangles; a fifth as many, since its steps take long."""
+    """Pascal VOC's layout: JPEGs, each with a mask of a few rectangles; a tenth as many, since its steps take long."""
     from PIL import Image
 
     root = out / "VOCdevkit/VOC2012"
     names = {}
-    for part, n in (("train", count // 5), ("val", max(CLASSES, count // 50))):
+    for part, n in (("train", count // 10), ("val", max(CLASSES, count // 100))):
         files = pictures.photographs(out / part, n, CLASSES)
         names[part] = [f"{part}_{i:06d}" for i in range(len(files))]
         for name, file in zip(names[part], files, strict=True):

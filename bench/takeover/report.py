@@ -120,12 +120,13 @@ def verdict(got: dict[str, Any]) -> str:
 
 
 def at_most(got: dict[str, Any]) -> float | None:
-    """How many times as fast the later epochs would be with data that costs nothing."""
+    """How many times as fast the later epochs would be with data that costs nothing; at least what was reached."""
     rest = got.get("rest", {}).get("epochs", [])[1:]
     plain = rates(got["rounds"], measure.ARMS[0])[1:]
     if not rest or not plain:
         return None
-    return statistics.median(e["rate"] for e in rest) / statistics.median(plain)
+    most = statistics.median(e["rate"] for e in rest) / statistics.median(plain)
+    return max(most, factor(got["rounds"], measure.ARMS, 1) or 0.0)
 
 
 def waits(rounds: list[dict[str, Any]], arm: str) -> float | None:
@@ -143,7 +144,7 @@ def text(result: dict[str, Any]) -> str:
     count = s["rounds"]
     note = f"- **Note:** {result['note']}\n" if result.get("note") else ""
     out = HEAD.format(
-        images=s["images"], voc=s["images"] // 5, epochs=s["epochs"], workers=s["workers"], cores=m["cores"],
+        images=s["images"], voc=s["images"] // 10, epochs=s["epochs"], workers=s["workers"], cores=m["cores"],
         cpu=m.get("cpu", ""), memory=m.get("memory_gib"), time=m["time"][:16], note=note,
         commit=result["commit"] + (" with local changes" if result["changed_files"] else ""),
         rounds=f"{count} round{'s' if count > 1 else ''}",

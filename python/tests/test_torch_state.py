@@ -184,3 +184,55 @@ def test_a_loader_that_was_not_begun() -> None:
     other = DataLoader(DATA, 8)
     other.load_state_dict(state)
     assert len(list(other)) == len(other)
+
+
+class Counted(data.Dataset):
+    """Numbers, and how many of them were asked for."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.asked = n, 0
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> int:
+        self.asked += 1
+        return i
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["", "accelerate"])
+def test_far_into_an_epoch_and_again(prepared: bool) -> None:
+    """Behind 100,000 steps the very next records come, none of those before is loaded, and a second time too."""
+    steps, rows = 100_000, 8
+    numbers = Counted(steps * rows + 100)
+
+    accelerate: Any = pytest.importorskip("accelerate") if prepared else None
+
+    def make() -> Any:
+        torch.manual_seed(5)
+        loader = DataLoader(numbers, rows, shuffle=True)
+        if not prepared:
+            return loader
+        way = accelerate.DataLoaderConfiguration(use_stateful_dataloader=True)
+        return accelerate.Accelerator(cpu=True, dataloader_config=way).prepare(loader)
+
+    loader = make()
+    begun = iter(loader)
+    next(begun)
+    first = loader.state_dict()
+    if prepared:
+        begun.close()  # a generator of Accelerate's
+    # The order of the epoch, as torch's sampler draws it.
+    torch.manual_seed(5)
+    order = torch.cat(list(data.DataLoader(torch.arange(len(numbers)), 4096, shuffle=True)))
+    state = json.loads(json.dumps(first)) | {"batches": steps}
+    for since in (steps, steps + 1):
+        loader, numbers.asked = make(), 0
+        loader.load_state_dict(state)
+        batches = iter(loader)
+        assert flat(next(batches)) == order[since * rows :][:rows].tolist()
+        assert numbers.asked <= 3 * rows  # Accelerate looks one batch ahead
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert state["batches"] == since + 1
+        if prepared:
+            batches.close()
