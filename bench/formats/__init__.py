@@ -42,3 +42,8 @@ class Format:
     # A record is one of the file's, whole. Parts of volumes, frames and sequences are not: bytes of files per record
     # would say nothing of them.
     whole: bool = True
+    # Of sequences of tokens: how many a record has. The page then says how many come in a second, and when the first
+    # batch came, beside the most and the least that they may be.
+    tokens: int = 0
+    tokens_s: float = 0.0
+    first_batch_s: float = 0.0

@@ -14,32 +14,36 @@ COUNT, DOCUMENTS, LENGTH = 100_000_000, 200_000, 1024
 
 
 def make(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    rng.integers(0, 50257, COUNT, dtype=np.uint16).tofile(folder / "corpus.bin")
-    lengths = rng.lognormal(5.5, 1, DOCUMENTS)
-    lengths = np.maximum(lengths * COUNT / lengths.sum() * 0.99, 1).astype("<i4")
-    lengths[-1] += COUNT - lengths.sum()
+    np.random.default_rng(0).integers(0, 50257, COUNT, dtype=np.uint16).tofile(folder / "corpus.bin")
+    index(folder / "corpus.idx", COUNT, DOCUMENTS)
+
+
+def index(path: Path, count: int, documents: int) -> None:
+    """Write the index of documents of many lengths."""
+    lengths = np.random.default_rng(1).lognormal(5.5, 1, documents)
+    lengths = np.maximum(lengths * count / lengths.sum() * 0.99, 1).astype("<i4")
+    lengths[-1] += count - lengths.sum(dtype=np.int64)
     ends = np.cumsum(lengths, dtype="<i8") * 2
-    with open(folder / "corpus.idx", "wb") as f:
+    with open(path, "wb") as f:
         f.write(b"MMIDIDX\x00\x00" + np.array([1], "<u8").tobytes() + bytes([8]))
-        np.array([DOCUMENTS, DOCUMENTS + 1], "<u8").tofile(f)
+        np.array([documents, documents + 1], "<u8").tofile(f)
         lengths.tofile(f)
         np.concatenate([[0], ends[:-1]]).astype("<i8").tofile(f)
-        np.arange(DOCUMENTS + 1, dtype="<i8").tofile(f)
+        np.arange(documents + 1, dtype="<i8").tofile(f)
 
 
 class Sequences:
     """What Megatron's GPTDataset does for a sample, with its three indexes: documents, samples, their order."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int = COUNT, documents: int = DOCUMENTS) -> None:
         with open(folder / "corpus.idx", "rb") as f:
             f.seek(34)
-            self.lengths = np.fromfile(f, "<i4", DOCUMENTS)
-            self.pointers = np.fromfile(f, "<i8", DOCUMENTS)
+            self.lengths = np.fromfile(f, "<i4", documents)
+            self.pointers = np.fromfile(f, "<i8", documents)
         self.tokens = np.memmap(folder / "corpus.bin", np.uint16, "r")
-        self.documents = np.random.default_rng(1).permutation(DOCUMENTS)
-        starts = np.concatenate([[0], np.cumsum(self.lengths[self.documents])])
-        at = np.arange((COUNT - 1) // LENGTH + 1) * LENGTH
+        self.documents = np.random.default_rng(1).permutation(documents)
+        starts = np.concatenate([[0], np.cumsum(self.lengths[self.documents], dtype=np.int64)])
+        at = np.arange((count - 1) // LENGTH + 1) * LENGTH
         self.first = np.searchsorted(starts, at, "right") - 1
         self.offset = at - starts[self.first]
 
@@ -69,19 +73,23 @@ def reference(folder: Path, batch: int) -> Iterator[int]:
     return torch_side.batches(Sequences(folder), batch)
 
 
+LIBRARY = "what GPTDataset does, in a DataLoader"
+LOADER = {
+    "shuffle": True,
+    "sequence_length": LENGTH,
+    "sequence_dtype": "int64",
+    "sequence_fields": ["position_ids", "loss_mask"],
+}
+
 FORMAT = Format(
     name="megatron",
-    library="what GPTDataset does, in a DataLoader",
+    library=LIBRARY,
     make=make,
     url=lambda folder: str(folder / "corpus.bin"),
     reference=reference,
-    loader={
-        "shuffle": True,
-        "sequence_length": LENGTH,
-        "sequence_dtype": "int64",
-        "sequence_fields": ["position_ids", "loss_mask"],
-    },
+    loader=LOADER,
     what=f"{DOCUMENTS:,} documents, {COUNT // 1_000_000} M tokens of uint16, as sequences of {LENGTH:,}, int64, "
     "with targets, positions and masks",
     whole=False,
+    tokens=LENGTH,
 )

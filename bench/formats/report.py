@@ -80,14 +80,33 @@ def row(got: dict[str, Any], whole: bool) -> list[str]:
     return [name, what, f"{ours:,.0f}", mb_s, library, f"{theirs:,.0f}", factor + missed]
 
 
+def tokens(formats: dict[str, Any]) -> str:
+    """What sequences of tokens take until the first batch, and how many tokens come after that."""
+    rows = []
+    for name, got in formats.items():
+        fmt = importlib.import_module(f"bench.formats.{name}").FORMAT
+        ours = [r["stoker"] for r in got.get("rounds", []) if "records_s" in r.get("stoker", {})]
+        if not fmt.tokens or not ours:
+            continue
+        first = statistics.median(r["first_batch_s"] for r in ours)
+        rate = statistics.median(r["records_s"] for r in ours) * fmt.tokens
+        row = [got["name"], f"{first:.2f}", f"{rate / 1e6:,.0f} M"]
+        if fmt.tokens_s:
+            met = rate >= fmt.tokens_s and first <= fmt.first_batch_s
+            words = f"{fmt.tokens_s / 1e6:,.0f} M tokens/s, first batch within {fmt.first_batch_s:g} s"
+            row.append(f"{words}: {'met' if met else '**missed**'}")
+        rows.append([*row, *[""] * (4 - len(row))])
+    head = ["tokens", "first batch, s, with starting the engine", "tokens/s", "bar"]
+    return "\n" + table(head, rows) if rows else ""
+
+
 def write() -> None:
     told = json.loads(
         subprocess.run([ROOT / "bin/stoker", "formats", "--json"], capture_output=True, text=True, check=True).stdout
     )
-    writes = any("writes" in t for t in told)
-    head = ["format", "reads", "at random", "such as", *(["written by convert"] if writes else [])]
+    head = ["format", "reads", "at random", "such as", "written by"]
     rows = [
-        [f"`{t['name']}`", t["reads"], t["random"], f"`{t['example']}`", *([t.get("writes", "")] if writes else [])]
+        [f"`{t['name']}`", t["reads"], t["random"], f"`{t['example']}`", f"`{t['writes']}`" if t["writes"] else ""]
         for t in told
     ]
     text = INTRO + "\n" + table(head, rows)
@@ -99,5 +118,6 @@ def write() -> None:
         )
         head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio", "commit"]
         text += "\n" + table(head, [[*row(g, is_whole(name)), g["commit"]] for name, g in got["formats"].items()])
+        text += tokens(got["formats"])
     PAGE.write_text(text)
     print(f"formats: wrote {runner.short(PAGE)}")

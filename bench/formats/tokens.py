@@ -39,4 +39,5 @@ FORMAT = Format(
     loader={"shuffle": True, "sequence_length": LENGTH, "sequence_dtype": "int64"},
     what=f"{COUNT // 1_000_000} M tokens of uint16 as sequences of {LENGTH:,}, int64, with targets",
     whole=False,
+    tokens=LENGTH,
 )
