@@ -67,7 +67,7 @@ FORMAT = Format(
     reference=reference,
     loader={"shuffle": True},
     bar=5.0,
-    batch=256,
+    batch=1024,
     env="tf",
     what=f"{COUNT:,} Examples of 1 KB: twelve features, numbers, lists of numbers, short texts",
 )

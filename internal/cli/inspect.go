@@ -113,6 +113,7 @@ func (app *App) inspectJSON(r *pack.Reader) error {
 		"pack": r.Dir(), "version": m.Version, "writer": m.Writer, "fingerprint": m.Fingerprint,
 		"records": m.Records, "bytes": m.Bytes, "shards": len(m.Shards), "chunks": chunks,
 		"fields": m.Fields, "source": m.Source, "options": m.Options, "skipped": m.Skipped,
+		"random_access": true, "loader": loaderJSON(r.Dir(), packInfo(m)),
 	}
 	if len(m.Appended) > 0 {
 		out["appended"] = m.Appended
@@ -161,7 +162,7 @@ func (app *App) inspectText(r *pack.Reader) error {
 	if m.Records > 0 {
 		p.f(", %s per record", units.Bytes(m.Bytes/m.Records))
 	}
-	p.f("\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
+	p.f(", read at random\n  made from the %s %s by %s with %s\n", m.Source.Kind, clean(m.Source.Path), clean(m.Writer), settingsText(m.Options))
 	historyText(p, m)
 	variantsText(p, &m.Options)
 	p.f("  fingerprint %s, format version %d\n", m.Fingerprint, m.Version)
@@ -192,6 +193,7 @@ func (app *App) inspectText(r *pack.Reader) error {
 		columnsText(p, m.Fields[i].Name, m.Fields[i].Columns)
 	}
 	skippedText(p, m)
+	loaderPage(p, r.Dir(), packInfo(m), "")
 	_, err := lipgloss.Fprint(app.Stdout, p.String())
 	return err
 }

@@ -94,8 +94,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	case slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
 		hint = "videos stay in their files"
 	}
-	p.section("To train from it", hint)
-	p.f("  stoker.Loader(%s)\n", loaderText(url, info))
+	loaderPage(p, url, info, hint)
 	_, err = lipgloss.Fprint(app.Stdout, p.String())
 	return err
 }
@@ -150,7 +149,7 @@ func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, byt
 	e.SetEscapeHTML(false)
 	out := map[string]any{
 		"source": url, "format": info.Format, "records": info.Len, "bytes": bytes, "files": info.Objects, "random_access": !info.Sequential,
-		"fingerprint": info.Fingerprint, "fields": fields,
+		"fingerprint": info.Fingerprint, "fields": fields, "loader": loaderJSON(url, info),
 	}
 	if n := cachedOf(src); n > 0 {
 		out["cached"] = n
