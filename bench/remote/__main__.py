@@ -221,7 +221,7 @@ class Bench:
     def epoch_arms(self, data_set: str, packs: dict[str, str], url: str, files: int) -> dict[str, Arm]:
         scratch = self.work / "remote/scratch"
 
-        def one(name: str, env: str, data: str, *more: str) -> dict[str, Any]:
+        def one(name: str, env: str, kind: str, data: str, *more: str) -> dict[str, Any]:
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir(parents=True)
             command = self.pinned([runner.short(runner.python_of(env, self.work)), "-m", f"bench.arms.{name}_arm"])
@@ -229,30 +229,38 @@ class Bench:
             command += ["--records", str(files), *more]
             variables = servers.environment(url) | {"XDG_CACHE_HOME": str(scratch), "TMPDIR": str(scratch)}
             try:
-                return self.run(command, name, variables)
+                size = sum(p.stat().st_size for p in procs.files_below(here / f"{data_set}-{kind}"))
+                return self.run(command, name, variables) | {"link_s": size / LINK_BYTES}
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
 
+        here = self.bucket / servers.BUCKET
         at = f"s3://{servers.BUCKET}/{data_set}"
         arms: dict[str, Arm] = {
             f"ours, {images}, {shown}": lambda images=images, order=order: one(
-                "stoker", "project", f"{at}-{images}", "--option", f"shuffle={order}"
+                "stoker", "project", images, f"{at}-{images}", "--option", f"shuffle={order}"
             )
             for images in ("keep", "dct")
             for shown, order in ORDERS.items()
         }
         workers = ["--workers", str(self.a.workers)]
         if "litdata" in packs:
-            arms["LitData"] = lambda: one("litdata", "side", f"{at}-litdata", "--decode", "torchvision", *workers)
+            arms["LitData"] = lambda: one(
+                "litdata", "side", "litdata", f"{at}-litdata", "--decode", "torchvision", *workers
+            )
         if "mds" in packs:
-            arms["MosaicML Streaming"] = lambda: one("mds", "mds", f"{at}-mds", "--decode", "torchvision", *workers)
+            arms["MosaicML Streaming"] = lambda: one(
+                "mds", "mds", "mds", f"{at}-mds", "--decode", "torchvision", *workers
+            )
         if "webdataset" in packs:
             urls = self.work / "remote/wds.urls"
             self.upload(url, self.work / "packs" / data_set / "wds", f"{data_set}-wds", "--urls", str(urls))
-            arms["WebDataset"] = lambda: one("webdataset", "side", str(urls), "--decode", "simplejpeg", *workers)
+            arms["WebDataset"] = lambda: one("webdataset", "side", "wds", str(urls), "--decode", "simplejpeg", *workers)
         if "s3torch" in packs:
             many = ["--workers", str(max(self.a.workers, 8))]  # each waits for one object at a time
-            arms["s3torchconnector"] = lambda: one("s3torch", "remote", f"{at}-files/", "--decode", "simplejpeg", *many)
+            arms["s3torchconnector"] = lambda: one(
+                "s3torch", "remote", "files", f"{at}-files/", "--decode", "simplejpeg", *many
+            )
         return arms
 
     def cached(self) -> None:
@@ -262,7 +270,7 @@ class Bench:
 
         def one(path: str, url: str, *more: str) -> dict[str, Any]:
             shutil.rmtree(folder, ignore_errors=True)
-            command = [runner.short(runner.python_of("project", self.work)), "-m", "bench.remote.cached_arm", path, *more]
+            command = [self.python("project"), "-m", "bench.remote.cached_arm", path, *more]
             try:
                 return self.run(self.pinned(command), "cached", servers.environment(url))
             finally:

@@ -120,7 +120,7 @@ def measure(bench: Bench) -> None:
         how += ["--file_service_type=sequential"]
         return fio(bench, [[f"--opendir={small / f'{n:02d}'}", *how] for n in range(FOLDERS)])
 
-    # The first to read a file that was just written finds a slower disk, in machines whose disk is somebody else's file.
+    # The first to read a file finds a slower disk, in machines whose disk is somebody else's file.
     blocks(WINDOW)
     bench.rounds(
         "disk",

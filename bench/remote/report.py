@@ -128,8 +128,11 @@ PARTS = {
     "epochs, 100 MB/s": Part(
         "A first epoch, 100 MB/s and 10 ms away",
         "The same photographs, decoded and cropped, from opening the data to the last batch; the others' own formats in"
-        " the same bucket, 2 worker processes (s3torchconnector 8, which read the JPEGs one by one).",
-        EPOCH,
+        " the same bucket, 2 worker processes (s3torchconnector 8, which read the JPEGs one by one). Of ours the order"
+        ' of all records is what `shuffle="auto"` takes for so small a set; windows of 16 chunks take less memory than'
+        " WebDataset's two buffers of 1,000 records. What a format's bytes alone take on the link is the least that its"
+        " epoch can take.",
+        EPOCH | {"the bytes alone, s": ("link_s", ".2f")},
         of_epochs,
     ),
     "epochs": Part("A first epoch from a server on this machine", "As above, without the link.", EPOCH, of_epochs),
@@ -145,9 +148,9 @@ PARTS = {
     "link": Part(
         "1 Gbit/s and 60 ms away",
         "A network namespace behind `tbf`, and a proxy that answers 60 +- 20 ms late; records as bytes. `share` is what"
-        " came through the link in the epochs behind the first, of what it can carry. Round trips are what is left of the"
-        " time to the first batch, in parts of 60 ms, without its bytes at the link's rate (of windows: those of all"
-        " chunks of a window) and without the engine's start, which is what opening takes from the server itself.",
+        " came through the link in the epochs behind the first, of what it can carry. Round trips are what is left of"
+        " the time to the first batch, in parts of 60 ms, without its bytes at the link's rate (of windows: those of"
+        " all chunks of a window) and without the engine's start, which is what opening takes from the server itself.",
         {
             "first epoch, s": ("epoch_s", ".2f"),
             "share": ("share", ".2f"),
