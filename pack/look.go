@@ -94,11 +94,50 @@ func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 		return read()
 	}
 	place, _ := id.Identity()
-	b, err := answers.Once(ctx, strings.Join([]string{"manifest of a pack", place, e.Version, strconv.FormatInt(e.Size, 10)}, "\x01"), read)
-	if err == nil && int64(len(b)) != e.Size {
+	b, err := answers.OnceOf(ctx, manifestsOf(place), manifestOf(place, e), read)
+	if err != nil {
+		return nil, err
+	}
+	if _, known := answers.Load(manifestsOf(place)); !known {
+		answers.Save(manifestsOf(place), nil) // there is one
+	}
+	if int64(len(b)) != e.Size {
 		return read()
 	}
-	return b, err
+	return b, nil
+}
+
+// manifestsOf and manifestOf are what the manifests of a place are kept by, of all versions
+// and of one.
+func manifestsOf(place string) string { return "manifest of a pack\x01" + place }
+
+func manifestOf(place string, e store.Entry) string {
+	return strings.Join([]string{manifestsOf(place), e.Version, strconv.FormatInt(e.Size, 10)}, "\x01")
+}
+
+// maxEarly is the largest manifest that is read before anybody knows that it is one.
+const maxEarly = 32 << 20
+
+// ReadEarly has the manifest read of what may be a pack, for who opens it once it is known
+// to be one: while a listing of it is on its way, and where none of this place was read
+// before on this machine. It waits for that.
+func ReadEarly(ctx context.Context, st store.Store) {
+	id, ok := store.As[store.Identifier](st)
+	w, can := store.As[store.WholeReader](st)
+	if !ok || !can {
+		return
+	}
+	place, _ := id.Identity()
+	if _, before := answers.Load(manifestsOf(place)); before {
+		return
+	}
+	answers.Begin(manifestsOf(place), func() (string, []byte, error) {
+		b, e, err := w.ReadWhole(ctx, ManifestName, maxEarly)
+		if err == nil && e.Version == "" {
+			err = store.ErrChanged // nobody can say of what it is
+		}
+		return manifestOf(place, e), b, err
+	})
 }
 
 // shardsAtOnce is how many shards are looked at together: in a bucket each look is a

@@ -61,6 +61,7 @@ func glanceAt(ctx context.Context, st store.Store) store.Store {
 	}
 	g := &glance{Store: st, web: stores.IsWeb(place)}
 	if likelyFolder(place) {
+		go pack.ReadEarly(ctx, st)
 		ctx, cancel := context.WithCancel(ctx)
 		listed := make(chan struct{})
 		go func() {

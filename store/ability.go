@@ -50,6 +50,13 @@ type Identifier interface {
 	Identity() (name string, fixed bool)
 }
 
+// WholeReader is a Store that reads small objects that nobody has asked about yet.
+type WholeReader interface {
+	// ReadWhole reads an object of limit bytes at most, and describes it. Where the store
+	// cannot do that the error wraps errors.ErrUnsupported.
+	ReadWhole(ctx context.Context, name string, limit int) ([]byte, Entry, error)
+}
+
 // Neighbour is a Store that opens others of its kind: of a file its folder, of a folder
 // what lies beside it.
 type Neighbour interface {

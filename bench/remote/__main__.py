@@ -216,9 +216,9 @@ class Bench:
                 self.skip("epochs: s3torchconnector", str(e))
             for part, latency, rate in (("epochs, 100 MB/s", LINK_LATENCY, LINK_BYTES), ("epochs", "0s", 0.0)):
                 with servers.throttled(url, self.tool, latency, rate) as slow:
-                    self.rounds(part, self.epoch_arms(data_set, packs, slow, files))
+                    self.rounds(part, self.epoch_arms(data_set, packs, slow, files, rate > 0))
 
-    def epoch_arms(self, data_set: str, packs: dict[str, str], url: str, files: int) -> dict[str, Arm]:
+    def epoch_arms(self, data_set: str, packs: dict[str, str], url: str, files: int, limited: bool) -> dict[str, Arm]:
         scratch = self.work / "remote/scratch"
 
         def one(name: str, env: str, kind: str, data: str, *more: str) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class Bench:
             variables = servers.environment(url) | {"XDG_CACHE_HOME": str(scratch), "TMPDIR": str(scratch)}
             try:
                 size = sum(p.stat().st_size for p in procs.files_below(here / f"{data_set}-{kind}"))
-                return self.run(command, name, variables) | {"link_s": size / LINK_BYTES}
+                return self.run(command, name, variables) | ({"link_s": size / LINK_BYTES} if limited else {})
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
 

@@ -39,9 +39,9 @@ def forget(folder: Path) -> None:
                 os.close(fd)
 
 
-def fio(bench: Bench, jobs: list[list[str]]) -> dict[str, Any]:
+def fio(bench: Bench, jobs: list[list[str]], *once: str) -> dict[str, Any]:
     command = ["fio", "--direct=1", "--rw=randread", "--readonly", "--thread", "--group_reporting"]
-    command += ["--output-format=json"]
+    command += ["--output-format=json", *once]
     for n, job in enumerate(jobs):
         command += [f"--name=j{n}", *job]
     done = subprocess.run(bench.pinned(command), capture_output=True, text=True, check=False)
@@ -114,11 +114,12 @@ def measure(bench: Bench) -> None:
 
     def opens() -> dict[str, Any]:
         forget(small)
+        room = "--alloc-size=20000"  # which may be said once
         # What fio keeps of each file is more than it has room for by itself (KiB in each of its 16 pools), and looking
         # for a file that it has not read yet takes it longer than reading one: it reads them in their order.
-        how = [f"--bs={SMALL}", "--alloc-size=20000", "--ioengine=psync", "--openfiles=1"]
+        how = [f"--bs={SMALL}", "--ioengine=psync", "--openfiles=1"]
         how += ["--file_service_type=sequential"]
-        return fio(bench, [[f"--opendir={small / f'{n:02d}'}", *how] for n in range(FOLDERS)])
+        return fio(bench, [[f"--opendir={small / f'{n:02d}'}", *how] for n in range(FOLDERS)], room)
 
     # The first to read a file finds a slower disk, in machines whose disk is somebody else's file.
     blocks(WINDOW)

@@ -102,14 +102,22 @@ func Save(key string, answer []byte) {
 // wait. Find may still be called by several of them, where nothing can be kept or the
 // one who finds takes very long.
 func Once(ctx context.Context, key string, find func() ([]byte, error)) ([]byte, error) {
+	return OnceOf(ctx, key, key, find)
+}
+
+// OnceOf is Once of one of several questions, of which one at a time is looked into: those
+// about all versions of something.
+func OnceOf(ctx context.Context, all, key string, find func() ([]byte, error)) ([]byte, error) {
 	if b, ok := Load(key); ok {
 		return b, nil
 	}
-	unlock, err := lock(ctx, key)
+	unlock, err := lock(ctx, all, waitFor)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	if unlock != nil {
+		defer unlock()
+	}
 	if b, ok := Load(key); ok {
 		return b, nil
 	}
@@ -120,6 +128,20 @@ func Once(ctx context.Context, key string, find func() ([]byte, error)) ([]byte,
 	return b, err
 }
 
+// Begin is OnceOf of something of which nobody knows yet which of the questions it answers:
+// find says. Where somebody looks into one of them already, or nothing can be kept, it does
+// nothing.
+func Begin(all string, find func() (key string, answer []byte, err error)) {
+	unlock, err := lock(context.Background(), all, 0)
+	if err != nil || unlock == nil {
+		return
+	}
+	defer unlock()
+	if key, b, err := find(); err == nil {
+		Save(key, b)
+	}
+}
+
 const (
 	// waitFor is how long somebody else is waited for, who may have been stopped.
 	waitFor = 30 * time.Second
@@ -127,20 +149,20 @@ const (
 	lookEvery = 10 * time.Millisecond
 )
 
-// lock waits until nobody else finds the answer to a question. Whoever ends, also by
-// being killed, holds no lock any more.
-func lock(ctx context.Context, key string) (unlock func(), err error) {
-	none := func() {}
+// lock waits until nobody else finds the answer to a question; it gives nil where that takes
+// too long, and where nothing can be kept. Whoever ends, also by being killed, holds no lock
+// any more.
+func lock(ctx context.Context, key string, within time.Duration) (unlock func(), err error) {
 	name, ok := cacheFile(key)
 	if !ok || os.MkdirAll(filepath.Dir(name), 0o700) != nil {
-		return none, nil
+		return nil, nil
 	}
 	name += lockSuffix
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return none, nil
+		return nil, nil
 	}
-	for until := time.Now().Add(waitFor); ; {
+	for until := time.Now().Add(within); ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
@@ -149,9 +171,9 @@ func lock(ctx context.Context, key string) (unlock func(), err error) {
 				_ = os.Remove(name)
 				_ = f.Close()
 			}, nil
-		case err != unix.EWOULDBLOCK && err != unix.EINTR || time.Now().After(until):
+		case err != unix.EWOULDBLOCK && err != unix.EINTR || !time.Now().Before(until):
 			_ = f.Close()
-			return none, nil
+			return nil, nil
 		}
 		select {
 		case <-ctx.Done():

@@ -52,3 +52,36 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("%d files", len(entries))
 	}
 }
+
+// What is found before anybody knows what it answers is there for who asks then, and who
+// asks meanwhile waits for it.
+func TestBegin(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	began, found := make(chan struct{}), make(chan struct{})
+	go Begin("all", func() (string, []byte, error) {
+		close(began)
+		<-found
+		return "all 2", []byte("yes"), nil
+	})
+	<-began
+	Begin("all", func() (string, []byte, error) {
+		t.Error("two look at the same time")
+		return "", nil, nil
+	})
+	go close(found)
+	b, err := OnceOf(t.Context(), "all", "all 2", func() ([]byte, error) {
+		t.Error("it is looked for again")
+		return nil, nil
+	})
+	if err != nil || string(b) != "yes" {
+		t.Error(b, err)
+	}
+	// Of another version it says nothing, and a failure is kept nowhere.
+	if b, err := OnceOf(t.Context(), "all", "all 3", func() ([]byte, error) { return []byte("no"), nil }); err != nil || string(b) != "no" {
+		t.Error(b, err)
+	}
+	Begin("other", func() (string, []byte, error) { return "other 1", nil, os.ErrNotExist })
+	if _, ok := Load("other 1"); ok {
+		t.Error("a failure is kept")
+	}
+}

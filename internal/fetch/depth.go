@@ -34,13 +34,17 @@ const (
 	// FarDepth is the first one where reads are far away: what the first batch needs is
 	// there after few ways there and back.
 	FarDepth = 64
-	// wholeRead is what a read weighs in the depth, smallRead what one of smallBytes at
-	// most does of something far away: it takes the way there and back, and nothing of the
-	// link. One of more than largeBytes weighs as several of those: it fills the link for as
-	// long, and what is needed first shares the link with all that is out.
+	// wholeRead is what a read weighs in the depth. Of something far away smallRead is what
+	// one of smallBytes at most does, which takes the way there and back and nothing of the
+	// link, and halfRead one of halfBytes at most, such as a photograph: a gigabit a second
+	// holds 64 of them in 60 ms. One of more than largeBytes weighs as several of those: it
+	// fills the link for as long, and what is needed first shares the link with all that is
+	// out.
 	wholeRead  = 4
 	smallRead  = 1
 	smallBytes = 32 << 10
+	halfRead   = 2
+	halfBytes  = 256 << 10
 	largeBytes = 1 << 20
 	// leastCount is how long a count lasts.
 	leastCount = 50 * time.Millisecond
@@ -174,6 +178,8 @@ func (f *Fetcher) takeOff(fl *flight) {
 		return
 	case fl.size <= smallBytes:
 		fl.weight = smallRead
+	case fl.size <= halfBytes:
+		fl.weight = halfRead
 	default:
 		fl.weight = wholeRead * int((fl.size+largeBytes-1)/largeBytes)
 	}

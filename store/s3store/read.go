@@ -46,6 +46,16 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	return err
 }
 
+// ReadWhole reads a small object.
+func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
+	b, i, err := d.c.Body(ctx, d.request(key), limit)
+	if err != nil {
+		return nil, bucket.Info{}, err
+	}
+	info, err := bucket.InfoOf(key, int64(len(b)), i.Header)
+	return b, info, err
+}
+
 // Examine looks at what the server can do.
 func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
 	r := d.request(i.Key)

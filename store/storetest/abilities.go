@@ -41,6 +41,32 @@ func (s Suite) abilities(t *testing.T) {
 	if m, ok := store.As[store.Mapper](o); ok {
 		mapped(t, st, m, want)
 	}
+	if w, ok := store.As[store.WholeReader](st); ok {
+		whole(t, st, w, all)
+	}
+}
+
+func whole(t *testing.T, st store.Store, w store.WholeReader, all map[string][]byte) {
+	for _, name := range []string{"a", "d/e", "large"} {
+		b, e, err := w.ReadWhole(t.Context(), name, len(all["large"]))
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Log("objects are asked about here before they are read")
+			return
+		}
+		if err != nil || !bytes.Equal(b, all[name]) {
+			t.Errorf("%s: %d bytes of %d, %v", name, len(b), len(all[name]), err)
+			continue
+		}
+		if want, err := st.Stat(t.Context(), name); err != nil || e.Name != name || e.Version != want.Version || e.Size != want.Size {
+			t.Errorf("%s is read as %+v, and described as %+v (%v)", name, e, want, err)
+		}
+	}
+	if _, _, err := w.ReadWhole(t.Context(), "large", len(all["large"])-1); err == nil {
+		t.Error("more is read than there may be")
+	}
+	if _, _, err := w.ReadWhole(t.Context(), "nothing", 10); !errors.Is(err, store.ErrNotExist) {
+		t.Errorf("what is not there: %v", err)
+	}
 }
 
 func direct(t *testing.T, d store.DirectReader, path string, want []byte) {

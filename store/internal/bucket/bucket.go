@@ -80,6 +80,12 @@ type Driver interface {
 	Close() error
 }
 
+// Whole is a Driver that reads small objects that nobody has asked about yet.
+type Whole interface {
+	// ReadWhole reads an object of limit bytes at most, and describes it.
+	ReadWhole(ctx context.Context, key string, limit int) ([]byte, Info, error)
+}
+
 // Parts is an object that is being written. Part may be called from several
 // goroutines at once.
 type Parts interface {
@@ -117,6 +123,7 @@ var (
 	_ store.Examiner    = (*Store)(nil)
 	_ store.Warmer      = (*Store)(nil)
 	_ store.Complete    = (*Store)(nil)
+	_ store.WholeReader = (*Store)(nil)
 )
 
 // maxListed bounds the objects of a listing: a server that never ends one is not
@@ -345,6 +352,27 @@ func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, err
 		return o, err
 	}
 	return &object{s: s, name: e.Name, i: s.info(e)}, nil
+}
+
+// ReadWhole implements store.WholeReader.
+func (s *Store) ReadWhole(ctx context.Context, name string, limit int) ([]byte, store.Entry, error) {
+	err := s.check(ctx, name)
+	d, ok := s.d.(Whole)
+	if err == nil && !ok {
+		err = errors.ErrUnsupported
+	}
+	var b []byte
+	var i Info
+	if err == nil {
+		b, i, err = d.ReadWhole(ctx, s.key(name), limit)
+	}
+	if err == nil && int64(len(b)) != i.Size {
+		err = store.ErrShort
+	}
+	if err != nil {
+		return nil, store.Entry{}, s.failed("read", name, err)
+	}
+	return b, entry(name, i), nil
 }
 
 // Complete implements store.Complete.
