@@ -191,7 +191,8 @@ def shapes_text(result: dict[str, Any]) -> str:
     rows, met = [], []
 
     def bar(words: str, value: float, spec: str, limit: float, least: bool) -> None:
-        reached = value >= limit if least else value <= limit
+        shown = float(format(value, spec))
+        reached = shown >= limit if least else shown <= limit
         sense = "at least" if least else "at most"
         met.append([words, format(value, spec), f"{sense} {limit:g}", "yes" if reached else "**no**"])
 
