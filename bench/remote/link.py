@@ -85,6 +85,6 @@ def measure(bench: Bench) -> None:
                         own = got["bytes"] / got["examples"] * FIRST
                         if window := order.partition(":")[2]:
                             own = min(int(window) * CHUNK, got["bytes"])
-                        # The engine's start and the server's work are no ways there and back.
-                        got["round_trips"] = (got["first_batch_s"] - own / LINK - got["near_s"]) / ROUND_TRIP
+                        # The engine's start is no way there and back: what opening takes from the server itself.
+                        got["round_trips"] = (got["first_batch_s"] - own / LINK - near["open_s"]) / ROUND_TRIP
                     bench.note("link", order, number, got)
