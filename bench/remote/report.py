@@ -154,8 +154,8 @@ PARTS = {
         " came through the link in the epochs behind the first, of what it can carry. Round trips are what is left of"
         " the time to the first batch, in parts of 60 ms, without its bytes at the link's rate (of windows: those of"
         " all chunks of a window) and without the engine's start, which is what opening takes from the server itself;"
-        " so the work of the server, on the same cores, counts as round trips: see what the first batch takes without the"
-        " link. Counted at a server they are 3 at most (`TestRoundsToTheFirstBatch`).",
+        " so the work of the server, on the same cores, counts as round trips: see what the first batch takes without"
+        " the link. Counted at a server they are 3 at most (`TestRoundsToTheFirstBatch`).",
         {
             "first epoch, s": ("epoch_s", ".2f"),
             "share": ("share", ".2f"),
