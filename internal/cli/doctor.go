@@ -133,7 +133,7 @@ func (f *doctorFlags) showSaved() error {
 }
 
 func (f *doctorFlags) options(pid int) doctor.Options {
-	return doctor.Options{PID: pid, Seconds: f.seconds.Seconds(), Stoker: version(), Inspect: f.inspectData}
+	return doctor.Options{PID: pid, Seconds: f.seconds.Seconds(), Stoker: version(), Inspect: f.inspectData, Alone: true}
 }
 
 // first prints the first verdict, of a job that is watched for much longer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -36,13 +37,13 @@ func (f *doctorFlags) verify(args []string) error {
 	if err != nil {
 		return err
 	}
-	advice, env := trial(before)
+	advice, prefix, env := trial(before)
 	if advice == nil {
 		before.Verified = &doctor.Verified{Why: "none of the advice can be tried without changing files"}
 		return f.give(before, f.app.Stderr)
 	}
 	fmt.Fprintf(f.app.Stderr, "stoker doctor: trying: %s\n", advice.Title)
-	after, err := f.shortRun(args, append(slices.Clone(hook), env...))
+	after, err := f.shortRun(slices.Concat(prefix, args), append(slices.Clone(hook), env...))
 	if err != nil {
 		return err
 	}
@@ -50,28 +51,32 @@ func (f *doctorFlags) verify(args []string) error {
 	return f.give(before, f.app.Stderr)
 }
 
-// trial is the first advice that can be tried by what a job finds in its
-// environment, and that.
-func trial(r *doctor.Report) (*doctor.Advice, []string) {
+// trial is the first advice that can be tried by what stands before a job's command, or
+// what the job finds in its environment, and those.
+func trial(r *doctor.Report) (a *doctor.Advice, prefix, env []string) {
 	for i := range r.Advice {
 		a := &r.Advice[i]
 		switch {
 		case a.Gain < 1.05:
 		case r.Loader.Kind == "stoker" || r.Steps.Count == 0:
 			// No DataLoader of torch's was iterated: there is nothing to change, or to count.
+		case len(a.Prefix) > 0:
+			if _, err := exec.LookPath(a.Prefix[0]); err == nil {
+				return a, a.Prefix, nil
+			}
 		case a.Tryable():
 			text, err := json.Marshal(a.Options)
 			if err == nil {
-				return a, []string{tryVariable + "=" + string(text)}
+				return a, nil, []string{tryVariable + "=" + string(text)}
 			}
 		case strings.HasPrefix(a.Command, "stoker run "):
 			text, err := json.Marshal(runOptions{})
 			if err == nil {
-				return a, []string{runVariable + "=" + string(text)}
+				return a, nil, []string{runVariable + "=" + string(text)}
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // verified sets what a trial gave beside what was predicted.

@@ -12,7 +12,7 @@ type Action struct {
 	words []string // of a command
 	call  string   // of a call: the function
 	args  []argument
-	first []string // of a call: what stands before the options
+	first []string // of a call: what stands before the options; behind words: the job's command
 	text  string
 }
 
@@ -22,6 +22,7 @@ const (
 	noAction   actionKind = iota
 	runStoker             // a command of this program
 	callPython            // options of a Python function
+	startWith             // words before the job's own command
 	shellText             // something for another program
 )
 
@@ -44,6 +45,11 @@ func stokerLoader(source string, args ...argument) Action {
 	return Action{kind: callPython, call: "stoker.Loader", first: []string{quotePython(source)}, args: args}
 }
 
+// before is the job's command behind other words: what limits its threads or gives it cores.
+func before(command []string, words ...string) Action {
+	return Action{kind: startWith, words: words, first: command}
+}
+
 // other is what has to be done elsewhere: a command of another program, or code.
 func other(text string) Action { return Action{kind: shellText, text: text} }
 
@@ -59,11 +65,9 @@ func (a Action) then(text string) Action {
 func (a Action) String() string {
 	switch a.kind {
 	case runStoker:
-		quoted := make([]string, len(a.words))
-		for i, w := range a.words {
-			quoted[i] = quoteShell(w)
-		}
-		return strings.TrimSpace("stoker " + strings.Join(quoted, " ") + " " + a.text)
+		return strings.TrimSpace("stoker " + quoteWords(a.words) + " " + a.text)
+	case startWith:
+		return quoteWords(a.words) + " " + quoteWords(a.first)
 	case callPython:
 		parts := append([]string{}, a.first...)
 		for _, x := range a.args {
@@ -87,6 +91,14 @@ func (a Action) options() map[string]any {
 	return out
 }
 
+// prefix are the words before the job's command; nil where it is something else.
+func (a Action) prefix() []string {
+	if a.kind != startWith {
+		return nil
+	}
+	return a.words
+}
+
 func python(v any) string {
 	switch v := v.(type) {
 	case code:
@@ -104,6 +116,14 @@ func python(v any) string {
 
 func quotePython(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(printable(s)) + `"`
+}
+
+func quoteWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quoteShell(w)
+	}
+	return strings.Join(quoted, " ")
 }
 
 // quoteShell leaves names as they are that a shell does not change.

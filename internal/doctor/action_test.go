@@ -40,6 +40,17 @@ func situations() []*findings {
 					c.line.known[gShm] = true
 					c.files, c.fsTypes = map[string]int{"/data/a": 1}, map[string]int{"nfs4": 1}
 					c.throttles = map[string]int{"heat": 3}
+					switch workers {
+					case 0: // its own threads take the cores from each other
+						s.outside = 1
+						p := &process{trainer: &trainerState{}, threads: map[int]*thread{}}
+						for tid := range 12 {
+							p.threads[tid] = &thread{share: 0.7}
+						}
+						c.tree = &tree{members: map[int]*process{1: p}}
+					case 4:
+						c.sys.limited, c.sys.cpu.Cores = "affinity", 16
+					}
 					if workers == 4 {
 						c.sys.host.Accelerators = []string{"one"}
 						c.fsTypes = map[string]int{"ext4": 1}

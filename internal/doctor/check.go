@@ -104,7 +104,7 @@ func (f *findings) say(format string, args ...any) {
 // add adds a thing to do; a gain of 0 says that no model tells.
 func (f *findings) add(gain float64, title string, do Action, why string, args ...any) {
 	f.advice = append(f.advice, Advice{
-		Title: title, Why: fmt.Sprintf(why, args...), Command: do.String(), Gain: round(gain, 2), Options: do.options(),
+		Title: title, Why: fmt.Sprintf(why, args...), Command: do.String(), Gain: round(gain, 2), Options: do.options(), Prefix: do.prefix(),
 	})
 }
 

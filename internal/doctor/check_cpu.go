@@ -1,5 +1,7 @@
 package doctor
 
+import "fmt"
+
 // cpuCheck is about computing: decoding, transforms, too few cores for them.
 type cpuCheck struct{ resource }
 
@@ -41,6 +43,14 @@ func (cpuCheck) advise(f *findings) {
 		f.add(s.gainOfCores(), "stop or move what else runs here", other("taskset -c ... or another machine"),
 			"threads that could run wait for a core %.0f%% of that time; %s", 100*max(s.lag, s.delay), what)
 	}
+	waits := 100 * max(s.lag, s.delay)
+	if all := c.sys.cpu.Cores; c.sys.limited == "affinity" && float64(all) > s.cores && waits > 15 {
+		f.add(min(s.gainOfCores(), float64(all)/s.cores), fmt.Sprintf("let it run on all %d cores", all), before(f.command(), "taskset", "-c", fmt.Sprintf("0-%d", all-1)),
+			"threads that could run wait for a core %.0f%% of that time; it may use %.3g of the machine's %d cores", waits, s.cores, all)
+	} else if n := c.crowd(); float64(n) > s.cores && waits > 15 && s.outside < 0.25*s.cores {
+		f.add(s.gainOfCores(), "let its libraries start one thread each", before(f.command(), "env", "OMP_NUM_THREADS=1"),
+			"%d threads of the trainer want one of %.3g cores at the same time, and wait %.0f%% of that time", n, s.cores, waits)
+	}
 	where := ""
 	if w := c.topWhere(causeCPU); w != "" {
 		where = "; most of it in " + w
@@ -69,9 +79,34 @@ func (cpuCheck) advise(f *findings) {
 	if len(f.advice) == 0 {
 		// What it would gain is the waiting for cores, which it takes from itself or others
 		// from it, each a little.
-		f.add(s.gainOfCores(), "give the job more cores, or start fewer threads in it", other("taskset, docker run --cpus=N, OMP_NUM_THREADS=1 or a larger machine"),
+		f.add(s.gainOfCores(), "give the job more cores", other("docker run --cpus=N or a larger machine"),
 			"threads that could run wait for a core %.0f%% of that time; the job uses %.2f of %.3g cores", 100*max(s.lag, s.delay), s.tree, s.cores)
 	}
+}
+
+// crowdShare is the share of a core from which on a thread counts as one that wants it.
+const crowdShare = 0.2
+
+// crowd is how many threads of the trainers wanted a core in the last second, of the
+// trainer of which most did.
+func (c *collector) crowd() int {
+	most := 0
+	if c.tree == nil {
+		return 0
+	}
+	for _, p := range c.tree.members {
+		if p.trainer == nil {
+			continue
+		}
+		n := 0
+		for _, t := range p.threads {
+			if t.share > crowdShare {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 // timeWithoutComputing predicts the time of a step were computing examples free,

@@ -36,6 +36,9 @@ type Options struct {
 	// after Patience: with a report of what was seen so far, without advice. It must not
 	// keep it. May be nil.
 	First func(*Report)
+	// Alone says that this process does nothing but watch: all its CPU time counts as
+	// what watching takes, and not only that of the thread that looks.
+	Alone bool
 	// NoFrames leaves the Python frames alone.
 	NoFrames bool
 	// FS is where to read; the zero value is this machine.
@@ -73,10 +76,6 @@ const earlyTick = 200 * time.Millisecond
 // workers there are many, and each look at all of them tells as much.
 const wideEvery = 3
 
-// tickBudget is how many times longer than a tick's CPU time the time between
-// ticks is at least: 0.4% of one core. What is read every second takes as much.
-const tickBudget = 250
-
 // slowEvery is how often the rest is read.
 const slowEvery = time.Second
 
@@ -104,6 +103,7 @@ type collector struct {
 	lastSlow   time.Time
 	seconds    int  // readings of the slow kind
 	saidFirst  bool // First was called
+	pace       pace
 	cpuAtStart time.Duration
 
 	skipped   []string
@@ -199,6 +199,9 @@ func newCollector(opt Options) (*collector, error) {
 	}
 	c.start, c.wall = time.Now(), time.Now()
 	c.cpuAtStart = proc.OwnCPU()
+	if c.pace.cpu = proc.ThreadCPU; opt.Alone && opt.Live == nil { // drawing is no watching
+		c.pace.cpu = proc.OwnCPU
+	}
 	if !c.tree.update(c.start) {
 		return nil, fmt.Errorf("process %d has ended", opt.PID)
 	}
@@ -240,7 +243,7 @@ func (c *collector) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c.lastSlow = c.start
-	var tickCost time.Duration // CPU time, a running mean
+	c.pace.begin(c.start)
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -250,17 +253,20 @@ func (c *collector) run(ctx context.Context) {
 		}
 		now := time.Now()
 		over := c.over(now)
-		if over || now.Sub(c.lastSlow) >= slowEvery {
+		first := c.opt.First != nil && !c.saidFirst && c.after(FirstVerdict.Seconds(), now)
+		if over || first || now.Sub(c.lastSlow) >= c.pace.nextSlow(now) {
+			before := c.pace.cpu()
 			// Thousands of processes are asked whether they are still there more rarely.
 			alive := true
 			if now.Sub(c.treeAt) >= slowEvery*time.Duration(1+len(c.tree.members)/256) {
 				alive = c.updateTree(now)
 			}
 			c.flush(now)
+			c.pace.slowed(c.pace.cpu() - before)
 			if !alive || over {
 				return
 			}
-			if c.opt.First != nil && !c.saidFirst && c.after(FirstVerdict.Seconds(), now) {
+			if first {
 				c.saidFirst = true
 				c.opt.First(c.judge(c.line).r)
 			}
@@ -269,21 +275,18 @@ func (c *collector) run(ctx context.Context) {
 			// Workers end and begin at the end of an epoch: do not miss the new ones.
 			c.updateTree(now)
 		}
-		cpuBefore := proc.ThreadCPU()
+		before := c.pace.cpu()
 		if n%wideEvery == 0 || c.training.IsZero() {
 			c.tick(now)
 		} else {
 			c.tickTrainers(now)
 		}
-		// With many threads ticks become rarer, so that they stay cheap.
-		spent := proc.ThreadCPU()
-		// The first look at a program takes many times what later ones do.
-		cost := min(spent-cpuBefore, 4*tickCost+500*time.Microsecond)
-		tickCost += (cost - tickCost) / (4 * wideEvery)
-		wait := max(meanTick, min(tickCost*tickBudget, time.Second))
+		c.pace.ticked(c.pace.cpu() - before)
+		least := meanTick
 		if c.training.IsZero() {
-			wait = max(wait, earlyTick)
+			least = earlyTick
 		}
+		wait := c.pace.nextTick(time.Now(), least)
 		timer.Reset(wait/2 + rand.N(wait))
 	}
 }
@@ -339,158 +342,4 @@ func (l *timeline) last(seconds float64) timeline {
 		sum += l.bins[i-1].dt
 	}
 	return timeline{bins: l.bins[i:], width: l.width, known: l.known}
-}
-
-// tick looks at the threads that matter, once.
-func (c *collector) tick(now time.Time) {
-	c.hot = 0
-	for _, p := range c.tree.members {
-		p.sampled, p.cause, p.stalled, p.mayWait = false, causeIdle, false, ownKey{}
-		clear(p.frames)
-		if p.role == roleTrainer {
-			c.sampleFrames(p, now)
-		}
-	}
-	looked := c.someWorkers()
-	for _, p := range looked {
-		c.sampleFrames(p, now)
-	}
-	// Leaves of the tree first: what a helper is at explains what its parent
-	// waits for.
-	order := make([]*process, 0, len(c.tree.members))
-	for _, p := range c.tree.members {
-		order = append(order, p)
-	}
-	depth := func(p *process) int {
-		d := 0
-		for q := c.tree.members[p.ppid]; q != nil && d < 64; q = c.tree.members[q.ppid] {
-			d++
-		}
-		return d
-	}
-	slices.SortFunc(order, func(a, b *process) int {
-		if d := depth(b) - depth(a); d != 0 {
-			return d
-		}
-		return a.pid - b.pid
-	})
-	var trainers, workers []*process
-	for _, p := range order {
-		switch p.role {
-		case roleHelper:
-			p.cause = c.sideCause(p, 0)
-		case roleWorker:
-			if slices.Contains(looked, p) {
-				c.sampleWorker(p)
-			}
-			workers = append(workers, p)
-		case roleTrainer:
-			trainers = append(trainers, p)
-		}
-	}
-	waits := false
-	counting := false
-	for _, p := range trainers {
-		c.sampleTrainer(p, now)
-		if p.trainer != nil && p.trainer.phase > 0 {
-			counting = true
-			waits = waits || p.stalled
-		}
-	}
-	if !counting {
-		return
-	}
-	if c.training.IsZero() {
-		c.training = now
-	}
-	c.bin.training++
-	if waits {
-		countStall(&c.bin.stalled, workers)
-	}
-	for _, p := range trainers {
-		if p.trainer == nil || p.trainer.phase == 0 {
-			continue
-		}
-		c.ofRank(p.pid, func(r *rankCounts) {
-			r.training++
-			own := c.tree.workersOf(p.pid, workers)
-			if p.stalled {
-				countStall(&r.stalled, own)
-			}
-			for _, w := range own {
-				if w.sampled {
-					r.lanes[w.cause] += max(1, c.weight)
-				}
-			}
-		})
-	}
-	for _, p := range workers {
-		if !p.sampled {
-			continue
-		}
-		c.countLane(p.cause)
-		if v := p.frames[p.pid]; v.known && p.cause != causeIdle {
-			c.bin.laneParts[v.part]++
-			c.noteWhere(p.cause, moment{view: v, block: p.block})
-		}
-	}
-	if len(workers) == 0 {
-		// Loaders with threads: those of Python tell by their frames what they do, of
-		// others what they are at while the trainer waits for them.
-		for _, p := range trainers {
-			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) {
-				continue
-			}
-			switch cause := causeIdle; {
-			case p.stalled:
-				if cause = c.sideCause(p, p.pid); cause != causeIdle {
-					c.countLane(cause)
-					c.bin.stalled[cause]++
-				}
-			case p.mayWait.loop.fn != "":
-				if cause = c.sideCause(p, p.pid); cause != causeIdle {
-					var x ownStat
-					x.side[cause] = 1
-					c.bin.own.put(p.mayWait, x)
-				}
-			}
-		}
-	}
-}
-
-// maxWorkers bounds how many workers are looked at in a tick: of more of them each has
-// its turn, and stands for several.
-const maxWorkers = 32
-
-// someWorkers are the workers that are looked at in this tick.
-func (c *collector) someWorkers() []*process {
-	var all []*process
-	for _, p := range c.tree.members {
-		if p.role == roleWorker {
-			all = append(all, p)
-		}
-	}
-	c.weight = 1
-	if len(all) <= maxWorkers {
-		return all
-	}
-	slices.SortFunc(all, func(a, b *process) int { return a.pid - b.pid })
-	c.weight = float64(len(all)) / maxWorkers
-	out := make([]*process, 0, maxWorkers)
-	for i := range maxWorkers {
-		out = append(out, all[(c.turn+i)%len(all)])
-	}
-	c.turn = (c.turn + maxWorkers) % len(all)
-	return out
-}
-
-// tickTrainers looks at the main threads of the trainers alone.
-func (c *collector) tickTrainers(now time.Time) {
-	for _, p := range c.tree.members {
-		if p.role == roleTrainer && p.trainer != nil && p.trainer.phase > 0 {
-			clear(p.frames)
-			c.sampleFrames(p, now)
-			c.sampleTrainer(p, now)
-		}
-	}
 }

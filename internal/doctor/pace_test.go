@@ -80,3 +80,56 @@ func TestVerdictInTime(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchingKeepsItsBudget: whatever a look takes, watching takes less than one per cent
+// of a core, and still looks often enough to say something. Neither clock is a real one.
+func TestWatchingKeepsItsBudget(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		begin, look, slow time.Duration // CPU time: of the first look, of each, of what is read every second
+		least             int           // looks
+	}{
+		{"a cheap job", time.Millisecond, 50 * time.Microsecond, time.Millisecond, 250},
+		{"a common one", 10 * time.Millisecond, 200 * time.Microsecond, 4 * time.Millisecond, 100},
+		{"a program that is hard to find one's way in", 60 * time.Millisecond, 300 * time.Microsecond, 3 * time.Millisecond, 30},
+		{"many threads", 20 * time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 15},
+		{"very many", 30 * time.Millisecond, 3 * time.Millisecond, 10 * time.Millisecond, 8},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := recorded{t, t.TempDir()}
+				m.run(100, 1, "python train.py", 'S', "running")
+				m.children(100)
+				spent, looks := time.Duration(0), 0
+				opt := Options{PID: 100, FS: proc.FS{Proc: m.dir, Sys: m.dir}, Seconds: FirstVerdict.Seconds()}
+				opt.Progress = func(float64, bool) { spent += c.slow }
+				w, err := newCollector(opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.close()
+				w.pace.cpu = func() time.Duration { return spent }
+				start := time.Now()
+				w.open = func(pid int) (stacks, error) {
+					return scripted{pid, func() []pystack.Frame {
+						if looks++; looks == 1 {
+							spent += c.begin
+						}
+						spent += c.look
+						if looks%2 == 0 {
+							return stack("/home/u/train.py", "train_step", "/home/u/train.py", "main")
+						}
+						return stack(torchData+"/dataloader.py", "__next__", "/home/u/train.py", "main")
+					}}, nil
+				}
+				w.run(t.Context())
+				if share := spent.Seconds() / time.Since(start).Seconds(); share >= 0.01 || share <= 0 {
+					t.Errorf("it took %.2f%% of a core, with %d looks", 100*share, looks)
+				}
+				if looks < c.least {
+					t.Errorf("%d looks, at least %d were expected", looks, c.least)
+				}
+			})
+		})
+	}
+}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -248,11 +249,16 @@ func (c *collector) otherEnd(pid int, e end) uint64 {
 		if len(c.tcp) >= maxOutside || c.tcp == nil {
 			c.tcp = map[uint64]uint64{}
 		}
-		if local, remote, err := proc.Connection(pid, e.fd); err == nil {
-			if other, err := proc.ConnectedInode(remote, local); err == nil {
+		local, remote, err := proc.Connection(pid, e.fd)
+		if err == nil {
+			var other uint64
+			if other, err = proc.ConnectedInode(remote, local); err == nil {
 				c.tcp[e.inode] = other
 				return other
 			}
+		}
+		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPROTONOSUPPORT) {
+			return 0 // it listens, or is no connection of this kind, or is gone: no list has more
 		}
 	}
 	// The kernel walks through all places for connections, which takes milliseconds.

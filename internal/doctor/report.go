@@ -102,6 +102,9 @@ type Advice struct {
 	// Options are those of a torch DataLoader that Command sets; none where it is
 	// something else.
 	Options map[string]any `json:"options,omitempty"`
+	// Prefix are words that Command sets before the job's own; none where it is
+	// something else.
+	Prefix []string `json:"prefix,omitempty"`
 }
 
 // Tryable reports whether a job's loaders can be given the options from outside.

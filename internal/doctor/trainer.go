@@ -37,8 +37,13 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.waitsSeen++
 	}
 	fed := c.fedBy(p, m)
-	if v.known && v.user && v.part == partStep && m.block == blockNone {
-		p.ranOwn++
+	if v.known && v.user && v.part == partStep {
+		switch m.block {
+		case blockNone:
+			p.ranOwn++
+		case blockSleep, blockDevice:
+			p.sleptOwn++
+		}
 	}
 	switch {
 	case fed:
@@ -49,7 +54,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.turns++
 	}
 	sure := p.trainer != nil || c.trains(p, v)
-	if p.trainer == nil && (sure || p.ranOwn >= ownLooks && c.hasFramework(p)) {
+	if p.trainer == nil && (sure || p.ranOwn >= ownLooks && (p.sleptOwn >= ownLooks || c.hasFramework(p))) {
 		p.trainer = &trainerState{since: now, loaders: map[string]int{}, weak: !sure}
 		c.trainers[key{p.pid, p.start}] = true
 		c.tree.retire(p)
@@ -228,7 +233,8 @@ func (c *collector) trains(p *process, v view) bool {
 }
 
 // ownLooks is how often a process that has loaded a framework must have computed in the
-// user's own code, to be looked at as one that may train.
+// user's own code, to be looked at as one that may train; one that has loaded none must as
+// often have waited there for a device or a timer: it takes turns at both.
 const ownLooks = 8
 
 // fewTurns is how often a process must have gone on after waiting for another one, to be

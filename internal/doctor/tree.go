@@ -72,6 +72,8 @@ type process struct {
 	turns   int  // times that it went on after it was seen waiting for another process
 	fedLast bool // it did so in the last look
 	ranOwn  int  // looks that found it computing in code of the user's own
+	// Looks that found it there waiting for a device or a timer.
+	sleptOwn int
 	// It has loaded what models are made of; that is looked up once.
 	framework, frameworkAsked bool
 	guess                     counts // of the main thread, before anything shows that it trains

@@ -1,0 +1,160 @@
+package doctor
+
+import (
+	"slices"
+	"time"
+)
+
+// tick looks at the threads that matter, once.
+func (c *collector) tick(now time.Time) {
+	c.hot = 0
+	for _, p := range c.tree.members {
+		p.sampled, p.cause, p.stalled, p.mayWait = false, causeIdle, false, ownKey{}
+		clear(p.frames)
+		if p.role == roleTrainer {
+			c.sampleFrames(p, now)
+		}
+	}
+	looked := c.someWorkers()
+	for _, p := range looked {
+		c.sampleFrames(p, now)
+	}
+	// Leaves of the tree first: what a helper is at explains what its parent
+	// waits for.
+	order := make([]*process, 0, len(c.tree.members))
+	for _, p := range c.tree.members {
+		order = append(order, p)
+	}
+	depth := func(p *process) int {
+		d := 0
+		for q := c.tree.members[p.ppid]; q != nil && d < 64; q = c.tree.members[q.ppid] {
+			d++
+		}
+		return d
+	}
+	slices.SortFunc(order, func(a, b *process) int {
+		if d := depth(b) - depth(a); d != 0 {
+			return d
+		}
+		return a.pid - b.pid
+	})
+	var trainers, workers []*process
+	for _, p := range order {
+		switch p.role {
+		case roleHelper:
+			p.cause = c.sideCause(p, 0)
+		case roleWorker:
+			if slices.Contains(looked, p) {
+				c.sampleWorker(p)
+			}
+			workers = append(workers, p)
+		case roleTrainer:
+			trainers = append(trainers, p)
+		}
+	}
+	waits := false
+	counting := false
+	for _, p := range trainers {
+		c.sampleTrainer(p, now)
+		if p.trainer != nil && p.trainer.phase > 0 {
+			counting = true
+			waits = waits || p.stalled
+		}
+	}
+	if !counting {
+		return
+	}
+	if c.training.IsZero() {
+		c.training = now
+	}
+	c.bin.training++
+	if waits {
+		countStall(&c.bin.stalled, workers)
+	}
+	for _, p := range trainers {
+		if p.trainer == nil || p.trainer.phase == 0 {
+			continue
+		}
+		c.ofRank(p.pid, func(r *rankCounts) {
+			r.training++
+			own := c.tree.workersOf(p.pid, workers)
+			if p.stalled {
+				countStall(&r.stalled, own)
+			}
+			for _, w := range own {
+				if w.sampled {
+					r.lanes[w.cause] += max(1, c.weight)
+				}
+			}
+		})
+	}
+	for _, p := range workers {
+		if !p.sampled {
+			continue
+		}
+		c.countLane(p.cause)
+		if v := p.frames[p.pid]; v.known && p.cause != causeIdle {
+			c.bin.laneParts[v.part]++
+			c.noteWhere(p.cause, moment{view: v, block: p.block})
+		}
+	}
+	if len(workers) == 0 {
+		// Loaders with threads: those of Python tell by their frames what they do, of
+		// others what they are at while the trainer waits for them.
+		for _, p := range trainers {
+			if p.trainer == nil || p.trainer.phase == 0 || c.sampleThreads(p) {
+				continue
+			}
+			switch cause := causeIdle; {
+			case p.stalled:
+				if cause = c.sideCause(p, p.pid); cause != causeIdle {
+					c.countLane(cause)
+					c.bin.stalled[cause]++
+				}
+			case p.mayWait.loop.fn != "":
+				if cause = c.sideCause(p, p.pid); cause != causeIdle {
+					var x ownStat
+					x.side[cause] = 1
+					c.bin.own.put(p.mayWait, x)
+				}
+			}
+		}
+	}
+}
+
+// maxWorkers bounds how many workers are looked at in a tick: of more of them each has
+// its turn, and stands for several.
+const maxWorkers = 32
+
+// someWorkers are the workers that are looked at in this tick.
+func (c *collector) someWorkers() []*process {
+	var all []*process
+	for _, p := range c.tree.members {
+		if p.role == roleWorker {
+			all = append(all, p)
+		}
+	}
+	c.weight = 1
+	if len(all) <= maxWorkers {
+		return all
+	}
+	slices.SortFunc(all, func(a, b *process) int { return a.pid - b.pid })
+	c.weight = float64(len(all)) / maxWorkers
+	out := make([]*process, 0, maxWorkers)
+	for i := range maxWorkers {
+		out = append(out, all[(c.turn+i)%len(all)])
+	}
+	c.turn = (c.turn + maxWorkers) % len(all)
+	return out
+}
+
+// tickTrainers looks at the main threads of the trainers alone.
+func (c *collector) tickTrainers(now time.Time) {
+	for _, p := range c.tree.members {
+		if p.role == roleTrainer && p.trainer != nil && p.trainer.phase > 0 {
+			clear(p.frames)
+			c.sampleFrames(p, now)
+			c.sampleTrainer(p, now)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package doctor
+
+import "time"
+
+// Watching costs what it looks at: threads, processes, files in /proc. What that is on a
+// machine is not known before, so the pace of it follows from what it has taken.
+
+// budget is the share of one core that watching may take.
+const budget = 0.008
+
+// makeUp is within what time what was spent beyond the budget is saved again.
+const makeUp = 2 * time.Second
+
+// tickBudget is how many times longer than a tick's CPU time the time between
+// ticks is at least: 0.4% of one core. What is read every second takes as much.
+const tickBudget = 250
+
+// longestTick and longestSlow are how rare looks become at most: with fewer of them
+// nothing could be said in time.
+const longestTick, longestSlow = 1500 * time.Millisecond, 2500 * time.Millisecond
+
+// pace is how often a job is looked at.
+type pace struct {
+	start time.Time
+	cpu   func() time.Duration // of the watching: of this process, or of its thread
+	begun time.Duration        // that at the start
+	tick  time.Duration        // CPU time of a tick, a running mean
+	slow  time.Duration        // of what is read every second
+}
+
+// begin says when the watching began, on the thread that watches.
+func (p *pace) begin(start time.Time) { p.start, p.begun = start, p.cpu() }
+
+// spent is the CPU time of the watching.
+func (p *pace) spent() time.Duration { return p.cpu() - p.begun }
+
+// ticked notes what a tick took.
+func (p *pace) ticked(cost time.Duration) {
+	// The first look at a program takes many times what later ones do.
+	cost = min(cost, 4*p.tick+500*time.Microsecond)
+	p.tick += (cost - p.tick) / (4 * wideEvery)
+}
+
+// slowed notes what a reading of the slow kind took.
+func (p *pace) slowed(cost time.Duration) {
+	cost = min(cost, 4*p.slow+10*time.Millisecond)
+	p.slow += (cost - p.slow) / 2
+}
+
+// nextTick is the mean time until the next tick: with many threads they become rarer, and
+// more so while the whole is beyond its budget.
+func (p *pace) nextTick(now time.Time, least time.Duration) time.Duration {
+	wait := max(least, min(p.tick*tickBudget, time.Second))
+	return min(time.Duration(p.stretch(now)*float64(wait)), longestTick)
+}
+
+// nextSlow is the time from one reading of the slow kind to the next, which takes half of
+// the budget at most.
+func (p *pace) nextSlow(now time.Time) time.Duration {
+	wait := float64(p.slow) / (budget / 2)
+	return min(max(slowEvery, time.Duration(p.stretch(now)*wait)), longestSlow)
+}
+
+// stretch is how many times rarer looks are for what was spent beyond the budget.
+func (p *pace) stretch(now time.Time) float64 {
+	over := p.spent().Seconds() - budget*now.Sub(p.start).Seconds()
+	return 1 + max(0, over)/(budget*makeUp.Seconds())
+}
