@@ -9,6 +9,7 @@ traceml    what TraceML (PyPI: traceml-ai) says of the kinds that it can be put 
 verify     the first advice, tried: with --verify where it is an option of the loader, else as the removal of what
            the verdict names
 
+With --runs N the verdicts are said again and again, until N runs of starved kinds and N of fed ones are there.
 Results are kept after each run, so that --resume goes on where a run was ended; docs/diagnosis-kinds.md is written from
 them (kinds_report.py).
 """
@@ -24,7 +25,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ TRIED = 12  # starved kinds whose first advice is tried
 # --- parts ------------------------------------------------------------------------
 
 
-def verdicts(kind: Kind, stoker: str, seconds: float) -> dict[str, Any]:
+def verdict(kind: Kind, stoker: str, seconds: float) -> dict[str, Any]:
     from .run import Machine
 
     kinds.prepare(kind)
@@ -134,11 +135,37 @@ def verify(kind: Kind, stoker: str, seconds: float) -> dict[str, Any]:
 
 
 RUN: dict[str, Callable[[Kind, str, float], dict[str, Any]]] = {
-    "verdicts": verdicts,
+    "verdicts": verdict,
     "truth": truth,
     "traceml": traceml,
     "verify": verify,
 }
+
+
+def rounds(chosen: list[Kind], results: dict[str, dict[str, Any]], runs: int) -> Iterator[Kind]:
+    """The kinds whose verdict is to be asked for next: each once, and those of a sort, starved or fed, in turns until
+    that has so many runs. A kind that cannot be run is given up."""
+    gone: set[str] = set()
+
+    def of(kind: Kind) -> list[dict[str, Any]]:
+        return results.get(kind.name, {}).get("verdicts", [])
+
+    def said(kind: Kind) -> int:
+        return sum(bool(r.get("verdict")) for r in of(kind))
+
+    def starved(kind: Kind) -> bool:
+        return kinds.starves(kind.lacks, results.get(kind.name, {}).get("truth", {}).get("real"))
+
+    for sort in (True, False):
+        some = [k for k in chosen if starved(k) == sort]
+        while left := [k for k in some if k.name not in gone]:
+            kind = min(left, key=said)
+            if said(kind) and sum(map(said, some)) >= runs:
+                break
+            before = said(kind)
+            yield kind
+            if said(kind) == before:
+                gone.add(kind.name)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -148,6 +175,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="names of kinds, with commas between")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--out", type=Path, help="default: bench/results/doctor-kinds-<machine>-<commit>.json")
+    parser.add_argument("--runs", type=int, default=0, help="verdicts on starved kinds and on fed ones, at least")
+    parser.add_argument("--budget", type=float, default=0, help="begin nothing more after so many seconds")
     parser.add_argument("--resume", action="store_true", help="keep what --out has")
     parser.add_argument("--report", action="store_true", help="write the page from the newest results, and run nothing")
     args = parser.parse_args(argv)
@@ -166,27 +195,49 @@ def main(argv: list[str] | None = None) -> None:
         whole = json.loads(out.read_text())
     results: dict[str, dict[str, Any]] = whole["kinds"]
     chosen = [k for k in KINDS if args.set in (k.set, "all") and (not args.only or k.name in args.only.split(","))]
+    began = time.monotonic()
+
+    def late() -> bool:
+        return bool(args.budget) and time.monotonic() - began > args.budget
+
+    def run(part: str, kind: Kind) -> dict[str, Any] | None:
+        """One run of a part, shown and kept; None where it cannot be."""
+        if why := kinds.missing(kind):
+            print(f"{part} {kind.name}: left out, {why}", flush=True)
+            return None
+        try:
+            found = RUN[part](kind, stoker, args.seconds)
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            found = {"error": str(error)[-300:]}
+        shown = {k: v for k, v in found.items() if k in SHOWN}
+        print(f"{part} {kind.name}: {shown}", flush=True)
+        done = results.setdefault(kind.name, {})
+        if part == "verdicts":
+            done.setdefault(part, []).append(found)
+        else:
+            done[part] = found
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(whole, indent=1) + "\n")
+        return found
+
     for part in parts:
+        if part == "verdicts":
+            for kind in rounds(chosen, results, args.runs):
+                if late():
+                    break
+                run(part, kind)
+            continue
         tried = 0
         for kind in chosen:
-            done = results.setdefault(kind.name, {})
+            done = results.get(kind.name, {})
             if part in done:
                 tried += bool(done[part].get("measured"))
-                continue
-            if part == "verify" and tried >= TRIED:
+            elif late() or (part == "verify" and tried >= TRIED):
                 break
-            if why := kinds.missing(kind):
-                print(f"{part} {kind.name}: left out, {why}", flush=True)
-                continue
-            try:
-                done[part] = RUN[part](kind, stoker, args.seconds)
-            except (RuntimeError, subprocess.SubprocessError) as why:
-                done[part] = {"error": str(why)[-300:]}
-            tried += bool(done[part].get("measured"))
-            shown = {k: v for k, v in done[part].items() if k in SHOWN}
-            print(f"{part} {kind.name}: {shown}", flush=True)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(whole, indent=1) + "\n")
+            elif found := run(part, kind):
+                tried += bool(found.get("measured"))
+    if late():
+        print("the time is over; --resume goes on", flush=True)
     kinds_report.write()
 
 

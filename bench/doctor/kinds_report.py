@@ -20,18 +20,16 @@ PAGE = ROOT / "docs" / "diagnosis-kinds.md"
 OVERHEAD = 0.01  # of one core
 WITHIN = 0.25  # of the predicted gain
 BALANCED, GAIN, WORST, TRIED = 0.95, 0.15, 2.0, (10, 12)
+RUNS = 60  # of starved kinds and of fed ones
 
 
 @dataclass
 class Row:
-    """A kind and what was measured of it."""
+    """A run of a kind, and what was measured of the kind."""
 
     kind: Kind
     parts: dict[str, Any]
-
-    @cached_property
-    def verdict(self) -> dict[str, Any]:
-        return self.parts["verdicts"]
+    verdict: dict[str, Any]
 
     @cached_property
     def real(self) -> float | None:
@@ -64,22 +62,40 @@ class Row:
         predicts = self.alarm and self.verdict["verdict"] != "unknown"
         return self.verdict["gain"] / self.real if self.real and self.starved and predicts else None
 
-    def cells(self) -> list[str]:
-        k, v = self.kind, self.verdict
-        said = v["verdict"] if self.right else f"**{v['verdict']}**"
-        gain = "" if v["verdict"] in FED else f"{v['gain']:.2f}"
-        real = f"{self.real:.2f}" if self.real and k.lacks else ""
-        lacks = k.lacks.replace("/", " or ") or "nothing"
-        return [f"`{k.name}`", lacks, real, said, gain, f"{v['confidence']:.2f}", f"{v['overhead']:.2%}"]
+
+def cells(runs: list[Row]) -> list[str]:
+    """What the runs of one kind have in the table of kinds: medians, and the most that doctor took."""
+    k, real = runs[0].kind, runs[0].real
+    said = []
+    for name in dict.fromkeys(r.verdict["verdict"] for r in runs):
+        some = [r for r in runs if r.verdict["verdict"] == name]
+        text = name if len(some) == len(runs) else f"{name} {len(some)} of {len(runs)}"
+        said.append(text if some[0].right else f"**{text}**")
+    gains = [r.verdict["gain"] for r in runs if r.verdict["verdict"] not in FED]
+    return [
+        f"`{k.name}`", k.lacks.replace("/", " or ") or "nothing", f"{real:.2f}" if real and k.lacks else "", str(len(runs)),
+        ", ".join(said), f"{statistics.median(gains):.2f}" if gains else "",
+        f"{statistics.median(r.verdict['confidence'] for r in runs):.2f}", f"{max(r.verdict['overhead'] for r in runs):.2%}",
+    ]  # fmt: skip
 
 
 def rows_of(results: dict[str, dict[str, Any]]) -> list[Row]:
     by_name = {k.name: k for k in KINDS}
     return [
-        Row(by_name[name], parts)
+        Row(by_name[name], parts, run)
         for name, parts in results.items()
-        if name in by_name and parts.get("verdicts", {}).get("verdict")
+        if name in by_name
+        for run in parts.get("verdicts", [])
+        if run.get("verdict")
     ]
+
+
+def of_kinds(rows: list[Row]) -> list[list[Row]]:
+    """The runs, those of each kind together."""
+    out: dict[str, list[Row]] = {}
+    for r in rows:
+        out.setdefault(r.kind.name, []).append(r)
+    return list(out.values())
 
 
 # --- others -----------------------------------------------------------------------
@@ -122,7 +138,7 @@ def others(rows: list[Row]) -> str:
         share = balanced([(r.starved, r.starved == starving(said)) for r, said in traced])
         ours = balanced([(r.starved, r.found) for r, _ in traced])
         lines.append(["TraceML", f"starved or not (doctor on the same: {ours:.2f})", f"{share:.2f}", str(len(traced))])
-    return table(["", "says", "balanced accuracy", "kinds"], lines, (2, 3))
+    return table(["", "says", "balanced accuracy", "runs"], lines, (2, 3))
 
 
 # --- page -------------------------------------------------------------------------
@@ -132,6 +148,7 @@ def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
     """The held-out kinds against what has to be reached."""
     starved, fed = [r for r in rows if r.starved], [r for r in rows if not r.starved]
     share = balanced([(r.starved, r.found) for r in rows])
+    several = all(len(some) >= RUNS for some in (starved, fed))
     missed, alarms = sum(not r.found for r in starved), sum(not r.found for r in fed)
     errors = [abs(r.off - 1) for r in rows if r.off]
     worst = max((max(r.off, 1 / r.off) for r in rows if r.off), default=1.0)
@@ -144,8 +161,8 @@ def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
 
     lines = [
         line("balanced accuracy, starved or fed", f"{share:.2f}", f"at least {BALANCED}", share >= BALANCED),
-        line("starved called fed", f"{missed} of {len(starved)}", "none", missed == 0),
-        line("false alarms", f"{alarms} of {len(fed)}", "none", alarms == 0),
+        line("starved called fed", f"{missed} of {len(starved)}", f"none in {RUNS}", missed == 0 and several),
+        line("false alarms", f"{alarms} of {len(fed)}", f"none in {RUNS}", alarms == 0 and several),
         line("error of the gain, median", f"{median:.0%}", f"at most {GAIN:.0%}", median <= GAIN),
         line("error of the gain, worst", f"{worst:.1f} x", f"at most {WORST:g} x", worst <= WORST),
         line("doctor's own CPU time, median (worst), of one core", f"{over:.2%} ({most:.2%})", f"below {OVERHEAD:.0%}", most < OVERHEAD),
@@ -169,7 +186,7 @@ then on. `make bench-doctor-kinds` repeats it.
 
 - **Machine:** {cpu}, {cores} cores, {memory} GiB, Linux {kernel}
 - **Commit, date:** {commit}, {time}
-- **Runs:** {held} held-out kinds and {tuned} others, each once; doctor watches {seconds:g} s from the start of the job
+- **Runs:** {held} runs of {kinds} held-out kinds and {tuned} of others; doctor watches {seconds:g} s from the start of the job
 {left}
 Really starved is what runs at least {starved:.2f} times as fast without what it lacks, measured by the same script; within {band:.2f} of that
 either answer is right. "Lacks" is what the script was written to lack.
@@ -200,14 +217,14 @@ def text(whole: dict[str, Any]) -> str:
     left = ", ".join(f"`{k.name}`" for k in KINDS if k.name not in there and k.set in sets)
     out = HEAD.format(
         cpu=m.get("cpu", ""), cores=m["cores"], memory=m.get("memory_gib"), kernel=m["kernel"], time=m["time"][:16],
-        commit=whole["commit"], seconds=whole["seconds"], held=len(held), tuned=len(tuned), starved=STARVED, band=BAND,
+        commit=whole["commit"], seconds=whole["seconds"], held=len(held), tuned=len(tuned), kinds=len(of_kinds(held)), starved=STARVED, band=BAND,
         left=f"- **No verdict:** {left}\n" if left else "", bars=bars(held, list(tried.values())), others=others(held),
     )  # fmt: skip
-    head = ["kind", "lacks", "really", "said", "gain", "sure", "overhead"]
+    head = ["kind", "lacks", "really", "runs", "said", "gain", "sure", "overhead"]
     for title, some in [pair for pair in (("Held out", held), ("The others", tuned)) if pair[1]]:
         right = sum(r.right for r in some)
-        out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; those that are not are bold.\n\n"
-        out += table(head, [r.cells() for r in some], (2, 4, 5, 6)) + "\n"
+        out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; those that are not are bold. Gains and how sure it was are medians, overheads the most.\n\n"
+        out += table(head, [cells(runs) for runs in of_kinds(some)], (2, 3, 5, 6, 7)) + "\n"
     if tried:
         lines = [[f"`{n}`", t["advice"], f"{t['predicted']:.2f}", f"{t['measured']:.2f}"] for n, t in tried.items()]
         out += "\n## First advice, tried\n\n" + table(["kind", "advice", "predicted", "measured"], lines, (2, 3)) + "\n"
