@@ -104,7 +104,7 @@ bench-order: build build/venv-test ## how well orders shuffle for their memory, 
 
 .PHONY: bench-formats
 bench-formats: build build/venv-test ## each format read as it is, beside its own library; ONLY='hdf5|zarr', 15 minutes
-	@bench/setup.sh tf mds side robots
+	@bench/setup.sh tf mds side robots ffcv
 	@$(VENV) -m bench.formats $(if $(ONLY),--only '$(ONLY)') $(if $(ROUNDS),--rounds $(ROUNDS))
 	@$(VENV) -m bench.formats --report
 

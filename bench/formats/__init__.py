@@ -47,3 +47,7 @@ class Format:
     tokens: int = 0
     tokens_s: float = 0.0
     first_batch_s: float = 0.0
+    # In the place of batches of a loader: own(folder, batch) yields numbers of records as reference does.
+    own: Callable[[Path, int], Iterator[int]] | None = None
+    # A bar in records/s beside that of the ratio.
+    least: float = 0.0

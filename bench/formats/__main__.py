@@ -54,6 +54,8 @@ def stoker_batches(fmt: Format, folder: Path) -> Iterator[int]:
     import numpy as np
     import stoker
 
+    while fmt.own:
+        yield from fmt.own(folder, fmt.batch)
     more = {key: value() if callable(value) else value for key, value in fmt.loader.items()}
     with stoker.Loader(fmt.url(folder), batch_size=fmt.batch, **more) as loader:
         while True:

@@ -66,7 +66,13 @@ def is_whole(module: str) -> bool:
     return bool(importlib.import_module(f"bench.formats.{module}").FORMAT.whole)
 
 
-def row(got: dict[str, Any], whole: bool) -> list[str]:
+def least(module: str) -> float:
+    """How many records a second there must be."""
+    return float(importlib.import_module(f"bench.formats.{module}").FORMAT.least)
+
+
+def row(module: str, got: dict[str, Any]) -> list[str]:
+    whole = is_whole(module)
     name, library, what = got["name"], got["library"], got["what"]
     if "error" in got:
         return [name, what, "", "", library, "", got["error"].strip().splitlines()[-1][:120]]
@@ -77,6 +83,8 @@ def row(got: dict[str, Any], whole: bool) -> list[str]:
         return [name, what, "", "", library, "", failed.strip().splitlines()[-1][:120]]
     factor = f"{statistics.median(shares):.1f} x ({min(shares):.1f}-{max(shares):.1f})"
     missed = "" if statistics.median(shares) >= got["bar"] else f", bar {got['bar']:g} x missed"
+    if bar := least(module):
+        missed += f", {bar:,.0f} records/s {'met' if ours >= bar else 'missed'}"
     return [name, what, f"{ours:,.0f}", mb_s, library, f"{theirs:,.0f}", factor + missed]
 
 
@@ -117,7 +125,7 @@ def write() -> None:
             rounds=got["settings"]["rounds"],
         )
         head = ["format", "data", "records/s", "MB/s", "beside", "records/s", "ratio", "commit"]
-        text += "\n" + table(head, [[*row(g, is_whole(name)), g["commit"]] for name, g in got["formats"].items()])
+        text += "\n" + table(head, [[*row(name, g), g["commit"]] for name, g in got["formats"].items()])
         text += tokens(got["formats"])
     PAGE.write_text(text)
     print(f"formats: wrote {runner.short(PAGE)}")
