@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"math"
+)
+
+// loader says what loader the job uses.
+func (c *collector) loader(s *shares) Loader {
+	votes := map[string]int{}
+	out := Loader{Kind: "unknown", Recognised: "none"}
+	for _, p := range c.tree.members {
+		if p.trainer == nil {
+			continue
+		}
+		out.Trainers++
+		for kind, n := range p.trainer.loaders {
+			votes[kind] += n
+		}
+		if p.pinSeen {
+			out.PinMemory = true
+		}
+		if p.workerSeen && c.torchWorkers(p) && votes["torch"] == 0 {
+			votes["torch"]++
+			out.Recognised = "threads"
+		}
+	}
+	for kind, n := range c.votes {
+		if votes[kind] == 0 {
+			votes[kind] = n
+		}
+	}
+	// A library that runs in torch's workers.
+	lanes := 0
+	for _, n := range c.laneLoaders {
+		lanes += n
+	}
+	for kind, n := range c.laneLoaders {
+		if kind != "torch" && n*20 > lanes {
+			votes[kind] += 1000 + n
+		}
+	}
+	if c.engine.socketsLooked || len(c.engines) > 0 {
+		votes["stoker"] += 10
+	}
+	most := 0
+	for _, kind := range sortedKeys(votes) {
+		if votes[kind] > most {
+			out.Kind, most = kind, votes[kind]
+		}
+	}
+	out.Trainers = max(out.Trainers, len(c.trainers))
+	out.PinMemory = out.PinMemory || c.pinned
+	out.Workers = int(math.Round(s.lanes))
+	if s.lanes > 0 && s.lanes < 1 && c.workersEver > 0 {
+		out.Workers = 1
+	}
+	if c.workersEver == 0 {
+		out.Workers = 0
+	}
+	if s.threads {
+		out.Workers = int(math.Round(s.lanes))
+		out.Recognised = "threads"
+	}
+	all := max(1, out.Workers)
+	if s.slow != nil {
+		all *= out.Trainers // the figures are those of one rank
+	}
+	out.Restarted = c.workersEver > all*3/2 && out.Workers > 0
+	if most > 0 && out.Recognised == "none" {
+		out.Recognised = "frames"
+		if c.framesOK == 0 {
+			out.Recognised = "processes"
+		}
+	}
+	if out.Kind == "unknown" && s.exact {
+		out.Recognised = "step log"
+	}
+	return out
+}
+
+func (c *collector) torchWorkers(p *process) bool {
+	for _, q := range c.tree.members {
+		if q.comm == "pt_data_worker" && c.tree.starter(q) == p {
+			return true
+		}
+	}
+	return false
+}
