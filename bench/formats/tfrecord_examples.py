@@ -13,6 +13,7 @@ COUNT = 200_000
 INTS = ("user", "item", "hour", "clicked")
 FLOATS = ("price", "age")
 TEXTS = ("country", "device", "query")
+WHAT = f"{COUNT:,} Examples of 1 KB: twelve features, numbers, lists of numbers, short texts; batches of {{batch}}"
 
 
 def make(folder: Path) -> None:
@@ -69,5 +70,5 @@ FORMAT = Format(
     bar=5.0,
     batch=1024,
     env="tf",
-    what=f"{COUNT:,} Examples of 1 KB: twelve features, numbers, lists of numbers, short texts",
+    what=WHAT.format(batch="1,024"),
 )
