@@ -238,7 +238,8 @@ func (in *sourceInput) renumbered(field int, v *driver.Value) (*driver.Value, er
 
 // commitAppended makes the pieces names, that were written behind the finished pack
 // in st, a part of it.
-func commitAppended(ctx context.Context, st store.WriteStore, names, unfinished []string, parts int) (*Manifest, error) {
+func commitAppended(ctx context.Context, st store.WriteStore, f found, parts int) (*Manifest, error) {
+	names := f.names
 	m, done, err := changing(ctx, st)
 	if err != nil {
 		return nil, err
@@ -262,10 +263,10 @@ func commitAppended(ctx context.Context, st store.WriteStore, names, unfinished 
 	}
 	if !fresh && (records > 0 || told) {
 		// An earlier Commit wrote the manifest and did not come to removing these.
-		return committed(ctx, st, m, names)
+		return committed(ctx, st, m, f)
 	}
-	if len(unfinished) > 0 {
-		return nil, fmt.Errorf("%s: %s is not finished: the command that wrote it goes on with it", st, unfinished[0])
+	if len(f.unfinished) > 0 {
+		return nil, fmt.Errorf("%s: %s is not finished: the command that wrote it goes on with it", st, f.unfinished[0])
 	}
 	base := m.nextPiece()
 	if parts == 0 {
@@ -291,12 +292,12 @@ func commitAppended(ctx context.Context, st store.WriteStore, names, unfinished 
 		if s := pieces[0].Skipped; len(s) > 0 {
 			err = fmt.Errorf("%w; the first one is %s: %s", err, s[0].Path, s[0].Reason)
 		}
-		return nil, errors.Join(err, removePieces(ctx, st, names))
+		return nil, errors.Join(err, removePieces(ctx, st, f))
 	}
 	if err := replaceManifest(ctx, st, m); err != nil {
 		return nil, err
 	}
-	return committed(ctx, st, m, names)
+	return committed(ctx, st, m, f)
 }
 
 // take adds a piece to the pack. First says that it is the first one of what is

@@ -54,11 +54,11 @@ func CompactIn(ctx context.Context, st store.WriteStore, opt *CompactOptions) (*
 		return nil, err
 	}
 	defer done()
-	names, unfinished, err := pieces(ctx, st)
+	f, err := pieces(ctx, st)
 	if err != nil {
 		return nil, err
 	}
-	if names = append(names, unfinished...); len(names) > 0 {
+	if names := append(f.names, f.unfinished...); len(names) > 0 {
 		return nil, fmt.Errorf("%s is being appended to (%s): finish that first, or delete the file", st, names[0])
 	}
 	r, err := OpenStore(ctx, st, &ReadOptions{VerifyChunks: true})
@@ -125,7 +125,7 @@ func (w *compactor) shards(ctx context.Context) error {
 		if err := replaceManifest(ctx, w.st, w.m); err != nil {
 			return err
 		}
-		if err := removePieces(ctx, w.st, old); err != nil {
+		if err := removeAll(ctx, w.st, old); err != nil {
 			return err
 		}
 		old, last = nil, time.Now()

@@ -398,8 +398,8 @@ func missingManifest(ctx context.Context, st store.Store) error {
 	if h, err := readJournalHeader(ctx, st); err == nil {
 		return fmt.Errorf("%s is an %w; finish it with: %s", st, ErrUnfinished, h.command(st.String()))
 	}
-	if names, _, err := pieces(ctx, st); err == nil && len(names) > 0 {
-		return fmt.Errorf("%s is an %w: it has %d pieces; when all are written, stoker pack --commit %s makes it whole", st, ErrUnfinished, len(names), quote(st.String()))
+	if f, err := pieces(ctx, st); err == nil && len(f.names) > 0 {
+		return fmt.Errorf("%s is an %w: it has %d pieces; when all are written, stoker pack --commit %s makes it whole", st, ErrUnfinished, len(f.names), quote(st.String()))
 	}
 	if hasShards(ctx, st) {
 		return fmt.Errorf("%s is an %w: it has shards and no %s; pack it again with stoker pack --restart", st, ErrUnfinished, ManifestName)

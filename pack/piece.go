@@ -138,10 +138,11 @@ func CommitTo(ctx context.Context, st store.WriteStore, parts int) (*Manifest, e
 }
 
 func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, error) {
-	names, unfinished, err := pieces(ctx, st)
+	f, err := pieces(ctx, st)
 	if err != nil {
 		return nil, err
 	}
+	names := f.names
 	done, _ := readManifest(ctx, st)
 	switch {
 	case done != nil && len(names) == 0:
@@ -149,9 +150,9 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 	case done == nil && len(names) == 0:
 		return nil, fmt.Errorf("%s has no finished pieces: write them first, with stoker pack SRC %s --part 0/16, 1/16 ...", st, quote(st.String()))
 	case done != nil:
-		return commitAppended(ctx, st, names, unfinished, parts)
-	case len(unfinished) > 0:
-		return nil, fmt.Errorf("%s: %s is not finished: the command that wrote it goes on with it", st, unfinished[0])
+		return commitAppended(ctx, st, f, parts)
+	case len(f.unfinished) > 0:
+		return nil, fmt.Errorf("%s: %s is not finished: the command that wrote it goes on with it", st, f.unfinished[0])
 	}
 	var all Manifest
 	hash := xxh3.New()
@@ -222,13 +223,13 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 	if err := store.WriteFile(ctx, st, ManifestName, b); err != nil {
 		return nil, writeError(err)
 	}
-	return committed(ctx, st, &all, names)
+	return committed(ctx, st, &all, f)
 }
 
 // committed removes the manifests of pieces that m, which is written, has taken in. Where
 // that fails the pack is whole all the same, and the error says what is left.
-func committed(ctx context.Context, st store.WriteStore, m *Manifest, names []string) (*Manifest, error) {
-	err := removePieces(ctx, st, names)
+func committed(ctx context.Context, st store.WriteStore, m *Manifest, f found) (*Manifest, error) {
+	err := removePieces(ctx, st, f)
 	left := fmt.Sprintf("the pack is whole and can be read; manifests of its pieces are still there, stoker pack --commit %s removes them", quote(st.String()))
 	switch {
 	case err == nil:
@@ -239,24 +240,43 @@ func committed(ctx context.Context, st store.WriteStore, m *Manifest, names []st
 	return nil, fmt.Errorf("%s is written, and %s: %w", st.Path(ManifestName), left, err)
 }
 
-// pieces lists the manifests of finished pieces by their numbers, and the journals
-// of others.
-func pieces(ctx context.Context, st store.Store) (names, unfinished []string, err error) {
-	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
+// found is what there is of pieces in a folder.
+type found struct {
+	names      []string // manifests of finished ones, by their numbers
+	unfinished []string // journals of others
+	// left are journals of finished ones: what wrote them ended, or is about to end, between
+	// the manifest and removing its journal. They are in nobody's way.
+	left []string
+}
+
+// pieces lists what there is.
+func pieces(ctx context.Context, st store.Store) (found, error) {
+	var f found
+	var journals []string
+	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Hidden: true}, func(e store.Entry) error {
 		switch whole := strings.TrimSuffix(e.Name, store.PartialSuffix); {
 		case e.Dir:
 		case pieceNumber(e.Name) >= 0:
-			names = append(names, e.Name)
+			f.names = append(f.names, e.Name)
 		case strings.HasPrefix(whole, "unfinished-") && others(whole):
-			unfinished = append(unfinished, e.Name)
+			journals = append(journals, e.Name)
 		}
 		return nil
 	})
 	if errors.Is(err, store.ErrNotExist) {
-		return nil, nil, fmt.Errorf("cannot open %s: %w", st, store.Cause(err))
+		return f, fmt.Errorf("cannot open %s: %w", st, store.Cause(err))
 	}
-	slices.Sort(names)
-	return names, unfinished, err
+	slices.Sort(f.names)
+	for _, name := range journals {
+		i := -1
+		_, _ = fmt.Sscanf(name, "unfinished-%d.journal", &i)
+		if slices.Contains(f.names, pieceName(i)) {
+			f.left = append(f.left, name)
+		} else {
+			f.unfinished = append(f.unfinished, name)
+		}
+	}
+	return f, err
 }
 
 // readPiece reads and checks the manifest of a piece.
@@ -304,7 +324,18 @@ func sameFields(a, b []Field) error {
 	return nil
 }
 
-func removePieces(ctx context.Context, st store.WriteStore, names []string) error {
+func removePieces(ctx context.Context, st store.WriteStore, f found) error {
+	for _, n := range f.left {
+		err := removeWritten(ctx, st, n)
+		if err != nil && !errors.Is(err, store.ErrNotExist) && !errors.Is(err, store.ErrLocked) { // its writer is about to
+			return writeError(err)
+		}
+	}
+	return removeAll(ctx, st, f.names)
+}
+
+// removeAll removes objects that may be gone already.
+func removeAll(ctx context.Context, st store.WriteStore, names []string) error {
 	for _, n := range names {
 		if err := st.Remove(ctx, n); err != nil && !errors.Is(err, store.ErrNotExist) {
 			return writeError(err)

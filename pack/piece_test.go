@@ -78,6 +78,9 @@ func TestParts(t *testing.T) {
 			if s := mustWrite(t, src, dst, o); !s.Unchanged {
 				t.Error("a finished part is written again")
 			}
+			if o.Piece.some() && rng.IntN(2) == 0 { // as if it was killed before it removed its journal
+				writeFile(t, []byte("{}\n"), dst, o.Piece.journal()+store.PartialSuffix)
+			}
 			if IsPack(dst) {
 				if _, err := ReadManifest(dst); err == nil || !strings.Contains(err.Error(), "--commit") && n > 1 {
 					t.Errorf("parts are read as a pack: %v", err)
