@@ -17,7 +17,7 @@ const tickBudget = 250
 
 // longestTick and longestSlow are how rare looks become at most: with fewer of them
 // nothing could be said in time.
-const longestTick, longestSlow = 1500 * time.Millisecond, 2500 * time.Millisecond
+const longestTick, longestSlow = 1500 * time.Millisecond, 3500 * time.Millisecond
 
 // pace is how often a job is looked at.
 type pace struct {
