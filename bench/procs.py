@@ -6,6 +6,8 @@ import ctypes
 import mmap
 import os
 import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -169,3 +171,9 @@ def describe_machine() -> dict[str, object]:
     info["python"] = platform.python_version()
     info["time"] = time.strftime("%Y-%m-%d %H:%M:%S")
     return info
+
+
+def use_memory(size: int) -> None:
+    """Use so many bytes of memory once and give them back, so that the machine has them when they are wanted."""
+    code = "import sys, numpy; numpy.ones(int(sys.argv[1]), numpy.uint8)"
+    subprocess.run([sys.executable, "-c", code, str(size)], check=True)
