@@ -2,8 +2,13 @@ package stoker_test
 
 import (
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +16,10 @@ import (
 
 	"github.com/stokerdata/stoker"
 	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/internal/serverstest"
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/gcsstore"
 )
 
 // The ways there and back that a first batch may take. Of a pack in a bucket: the listing,
@@ -53,6 +61,7 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 		{"no list", webAt(dir, ""), "%s/train", 0, roundsWithoutList},
 		{"web", webAt(dir, "json"), "%s/train", 0, roundsOfPack},
 		{"folder of the web", webAt(dir, "json"), "%s/train/", 0, roundsOfPack},
+		{"Google's", googleOf(t, filepath.Join(dir, "train")), "gs://bucket/train?anonymous=true&endpoint=%s", 0, roundsInBucket},
 		{"photos in a bucket", bucketAt(dir), "s3://bucket/photos?anonymous=true&endpoint=%s", 0, roundsOfFolder},
 		{"photos on the web", webAt(dir, "json"), "%s/photos", 0, roundsOnWeb},
 	} {
@@ -84,6 +93,38 @@ func bucketAt(dir string) func() http.Handler {
 
 func webAt(dir, lists string) func() http.Handler {
 	return func() http.Handler { return &faulthttp.Web{Dir: dir, Lists: lists} }
+}
+
+// googleOf puts the files of a folder into a bucket of a server of Google's storage.
+func googleOf(t *testing.T, dir string) func() http.Handler {
+	return func() http.Handler {
+		at := serverstest.GCS(t, "bucket").URL
+		st, err := gcsstore.Open(t.Context(), "bucket", filepath.Base(dir)+"/", &gcsstore.Options{Endpoint: at, Anonymous: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			if err == nil {
+				err = store.WriteFile(t.Context(), st, f.Name(), b)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		u, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := httputil.NewSingleHostReverseProxy(u)
+		p.ErrorLog = log.New(io.Discard, "", 0) // of what is still out when the loader is closed
+		return p
+	}
 }
 
 // firstBatch opens data and waits for the first batch.

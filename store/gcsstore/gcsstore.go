@@ -251,6 +251,28 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	return err
 }
 
+// ReadWhole reads a small object. A server that does not say which generation it gave cannot
+// do that: it has to be asked about the object before.
+func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
+	r := d.object(key, url.Values{"alt": {"media"}})
+	r.Header.Set("Accept-Encoding", "gzip") // as it is stored
+	b, i, err := d.c.Body(ctx, r, limit)
+	if err == nil {
+		err = verify(i.Header, b)
+	}
+	if err != nil {
+		return nil, bucket.Info{}, err
+	}
+	said := resource{Name: key, Size: strconv.Itoa(len(b)), Generation: i.Header.Get("X-Goog-Generation")}
+	if said.Generation == "" {
+		return nil, bucket.Info{}, fmt.Errorf("the server does not say which generation it gave: %w", errors.ErrUnsupported)
+	}
+	info, err := said.info()
+	info.ModTime, _ = http.ParseTime(i.Header.Get("Last-Modified"))
+	info.Now, _ = http.ParseTime(i.Header.Get("Date"))
+	return b, info, err
+}
+
 // Examine looks at what the server can do.
 func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
 	r := d.object(i.Key, url.Values{"alt": {"media"}})
