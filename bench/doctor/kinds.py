@@ -172,8 +172,15 @@ class Result:
 
     @property
     def found(self) -> bool:
-        """Starved called starved, fed called fed."""
+        """Starved called starved, fed called fed; "unknown" is neither."""
+        if self.verdict == "unknown":
+            return False
         return borders(self.lacks, self.real) or (self.verdict not in FED) == self.starved
+
+    @property
+    def wrong(self) -> bool:
+        """Starved called fed, or the other way round."""
+        return not self.found and self.verdict != "unknown"
 
 
 def starves(lacks: str, real: float | None) -> bool:
@@ -320,8 +327,8 @@ def summary(results: list[Result]) -> list[str]:
             continue
         lines.append(
             f"{which}: {sum(r.right for r in some)} of {len(some)} verdicts right, balanced accuracy of starved and fed"
-            f" {statistics.mean(shares):.2f}, starved called fed {sum(not r.found for r in starved)} of {len(starved)}"
-            f", false alarms {sum(not r.found for r in fed)} of {len(fed)}"
+            f" {statistics.mean(shares):.2f}, starved called fed {sum(r.wrong for r in starved)} of {len(starved)}"
+            f", false alarms {sum(r.wrong for r in fed)} of {len(fed)}"
         )
         errors = [abs(r.gain / r.real - 1) for r in starved if r.real and r.verdict not in FED]
         if errors:

@@ -37,8 +37,13 @@ class Row:
         return self.parts.get("truth", {}).get("real")
 
     @property
+    def unknown(self) -> bool:
+        """It said that it cannot say."""
+        return self.verdict["verdict"] == "unknown"
+
+    @property
     def alarm(self) -> bool:
-        return self.verdict["verdict"] not in FED
+        return self.verdict["verdict"] not in FED and not self.unknown
 
     @property
     def starved(self) -> bool:
@@ -47,8 +52,8 @@ class Row:
 
     @property
     def found(self) -> bool:
-        """Starved called starved and fed called fed; either is right where the gain is at the edge."""
-        return borders(self.kind.lacks, self.real) or self.alarm == self.starved
+        """Starved called starved and fed called fed; either is right where the gain is at the edge, "unknown" nowhere."""
+        return not self.unknown and (borders(self.kind.lacks, self.real) or self.alarm == self.starved)
 
     @property
     def right(self) -> bool:
@@ -58,9 +63,8 @@ class Row:
 
     @property
     def off(self) -> float | None:
-        """The predicted gain over the real one, of a starved job that was called so; "unknown" predicts none."""
-        predicts = self.alarm and self.verdict["verdict"] != "unknown"
-        return self.verdict["gain"] / self.real if self.real and self.starved and predicts else None
+        """The predicted gain over the real one, of a starved job that was called so."""
+        return self.verdict["gain"] / self.real if self.real and self.starved and self.alarm else None
 
 
 def cells(runs: list[Row]) -> list[str]:
@@ -71,7 +75,7 @@ def cells(runs: list[Row]) -> list[str]:
         some = [r for r in runs if r.verdict["verdict"] == name]
         text = name if len(some) == len(runs) else f"{name} {len(some)} of {len(runs)}"
         said.append(text if some[0].right else f"**{text}**")
-    gains = [r.verdict["gain"] for r in runs if r.verdict["verdict"] not in FED]
+    gains = [r.verdict["gain"] for r in runs if r.alarm]
     return [
         f"`{k.name}`", k.lacks.replace("/", " or ") or "nothing", f"{real:.2f}" if real and k.lacks else "", str(len(runs)),
         ", ".join(said), f"{statistics.median(gains):.2f}" if gains else "",
@@ -149,7 +153,8 @@ def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
     starved, fed = [r for r in rows if r.starved], [r for r in rows if not r.starved]
     share = balanced([(r.starved, r.found) for r in rows])
     several = all(len(some) >= RUNS for some in (starved, fed))
-    missed, alarms = sum(not r.found for r in starved), sum(not r.found for r in fed)
+    missed = sum(not r.found and not r.unknown for r in starved)
+    alarms = sum(not r.found and not r.unknown for r in fed)
     errors = [abs(r.off - 1) for r in rows if r.off]
     worst = max((max(r.off, 1 / r.off) for r in rows if r.off), default=1.0)
     median = statistics.median(errors) if errors else 0.0
@@ -161,6 +166,7 @@ def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
 
     lines = [
         line("balanced accuracy, starved or fed", f"{share:.2f}", f"at least {BALANCED}", share >= BALANCED),
+        ['of these "unknown", wrong above and neither below', f"{sum(r.unknown for r in rows)} of {len(rows)}", "", ""],
         line("starved called fed", f"{missed} of {len(starved)}", f"none in {RUNS}", missed == 0 and several),
         line("false alarms", f"{alarms} of {len(fed)}", f"none in {RUNS}", alarms == 0 and several),
         line("error of the gain, median", f"{median:.0%}", f"at most {GAIN:.0%}", median <= GAIN),
