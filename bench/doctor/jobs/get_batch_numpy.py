@@ -6,7 +6,13 @@ import torch
 
 torch.set_num_threads(1)
 data = np.random.default_rng(0).integers(0, 50000, 1 << 22).astype(np.uint16)
-model = torch.nn.Linear(256, 256)
+model = torch.nn.Sequential(
+    torch.nn.Linear(256, 1024),
+    torch.nn.ReLU(),
+    torch.nn.Linear(1024, 1024),
+    torch.nn.ReLU(),
+    torch.nn.Linear(1024, 256),
+)
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
 
