@@ -20,7 +20,7 @@ from . import HOOK, Place, Script
 
 ROOT = runner.ROOT
 ARMS = ("python", "stoker run")
-# Plain Python with the first batch of an epoch again and again: what the rest of the script takes.
+# Plain Python with the training loader's first batch again and again: what the rest of the script takes.
 REST = "the rest"
 # How often processes are looked at, seconds: it takes milliseconds for each GB that they have.
 _LOOK = 2.0

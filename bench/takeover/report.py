@@ -29,7 +29,7 @@ Fabric's bring their own). `make bench-run` repeats it.
 - **Method:** {rounds}, the two of a round one behind the other; medians. Samples per second of the
   training loader's epochs, from `iter()` to its end; processor time and memory of all processes, from start to end.
   *Waits* is the share of the later epochs that the loop waits for data, *at most* what it would be faster later with
-  data that costs nothing: the first batch of an epoch again and again.
+  data that costs nothing: the training loader's first batch again and again, without workers.
 {note}"""
 
 PAIRS = """### Pairs of dataset and transform

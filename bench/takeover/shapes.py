@@ -83,7 +83,7 @@ SHAPES: dict[str, tuple[int, dict[str, Any], Callable[[int], Any] | None]] = {
     "batches of 8 numbers": (8 * 6000, {"batch_size": 8}, number),
     PATHS: (0, {"batch_size": 256, "shuffle": True}, None),
     # One worker, one batch ahead: the loop waits for each.
-    HAND_OFF: (64 * 60, {"batch_size": 64, "collate_fn": stamped, "prefetch_factor": 1, "num_workers": 1}, rows),
+    HAND_OFF: (64 * 150, {"batch_size": 64, "collate_fn": stamped, "prefetch_factor": 1, "num_workers": 1}, rows),
 }
 
 

@@ -7,13 +7,15 @@ timm; one called `tiny` is added there, whose step costs next to nothing, so tha
 
 import importlib.abc
 import importlib.util
+import itertools
 import json
 import os
 import sys
 import time
 
 _LOG = os.environ.get("STOKER_BENCH_LOG", "")
-# Each epoch is its first batch again and again: what the rest of the script takes, with data that costs nothing.
+# Epochs of the training loader are its first batch again and again: what the rest of the script takes, with data that
+# costs nothing.
 _SAME = bool(os.environ.get("STOKER_BENCH_SAME"))
 _PID = os.getpid()
 
@@ -44,7 +46,7 @@ class _Pass:
         return batch
 
     def __len__(self):
-        return len(self._inner)
+        return len(self._loader if _SAME else self._inner)
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
@@ -81,11 +83,18 @@ def _rows(batch):
     return int(batch.shape[0])
 
 
-def _same(inner, count):
-    batch = next(inner)
-    del inner  # its workers end
-    for _ in range(count):
-        yield batch
+def _same(loader, original):
+    """The first batch of a loader, as often as it has batches. No worker runs behind it, and none did in this epoch
+    but in the first one before its time is taken."""
+    kept = vars(loader)
+    if "bench_batch" not in kept:
+        inner = original(loader)
+        kept["bench_batch"] = next(inner)
+        end = getattr(inner, "_shutdown_workers", None)
+        if end is not None:
+            end()
+        loader._iterator = None  # of persistent workers
+    return itertools.repeat(kept["bench_batch"], len(loader))
 
 
 def _watch(module):
@@ -93,9 +102,13 @@ def _watch(module):
     original = base.__iter__
 
     def begin(self):
+        # Scripts count what evaluation gives them, in order, and compare it with the length of the dataset.
+        # One with a batch sampler has a sampler in order of its own, which nobody asks.
+        sampler = getattr(self.batch_sampler, "sampler", self.sampler)
+        same = _SAME and not isinstance(sampler, module.SequentialSampler)
+        prepared = _same(self, original) if same else None
         begun = time.perf_counter()
-        inner = original(self)
-        return _Pass(self, _same(inner, len(self)) if _SAME else inner, begun)
+        return _Pass(self, original(self) if prepared is None else prepared, begun)
 
     base.__iter__ = begin
 
