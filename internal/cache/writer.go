@@ -13,9 +13,9 @@ import (
 const (
 	// batches is how many there are: what is not written yet waits in them, and nothing
 	// more is kept meanwhile.
-	batches = 4
+	batches = 6
 	// MaxWaiting is about what they hold together, unless SetWaiting says less.
-	MaxWaiting = batches * 5 << 20
+	MaxWaiting = 20 << 20
 	// leastWaiting is how much is needed to keep anything.
 	leastWaiting = 1 << 20
 	// fullWait is how long nothing is tried after the cache was full.

@@ -93,53 +93,6 @@ static void on_progress(j_common_ptr ci)
 
 // ---- packing
 
-static int width_of(uint32_t v)
-{
-	return v == 0 ? 0 : 32 - __builtin_clz(v);
-}
-
-// Takes the blocks of a tile apart and writes their heads.
-static void pack_heads(dct_packer *k, const dct_pack_kernels *kn, const dct_shape *s, uint8_t *heads)
-{
-	uint16_t *mag = k->mag;
-	for (int c = 0; c < s->ncomp; c++) {
-		int b = s->first[c], above = 0;
-		for (int y = 0; y < s->bh[c]; y++) {
-			int left = above;
-			for (int x = 0; x < s->bw[c]; x++, b++) {
-				const int dc = k->block[b][0];
-				const int16_t d = (int16_t)(uint16_t)(dc - left); // modulo 2^16
-				left = dc;
-				if (x == 0)
-					above = dc;
-				k->delta[b] = (uint16_t)((uint16_t)d << 1 ^ (d < 0 ? 0xffff : 0));
-				const int width = width_of(k->delta[b]);
-				const int count = kn->gather(k->block[b], &k->nonzero[b], &k->sign[b], mag);
-				k->count[b] = (uint8_t)count;
-				mag += count;
-				const uint64_t m = k->nonzero[b];
-				const int end = m == 0 ? 0 : 64 - __builtin_clzll(m);
-				heads[b] = (uint8_t)((width > 14 ? 15 : width) << 4 | (end > 56 ? 15 : (end + 3) / 4));
-			}
-		}
-	}
-}
-
-// Writes the bits of a group whose n values begin at mag.
-static void pack_group(dct_packer *k, const dct_pack_kernels *kn, dct_writer *w, const uint8_t *heads, int first, int last,
-                       const uint16_t *mag, int n)
-{
-	for (int b = first; b < last; b++) {
-		const int c = heads[b] >> 4;
-		dct_put(w, k->delta[b], c == 15 ? 16 : c);
-	}
-	for (int b = first; b < last; b++)
-		dct_put64(w, k->nonzero[b], dct_end(heads[b] & 15));
-	for (int b = first; b < last; b++)
-		dct_put64(w, k->sign[b], k->count[b]);
-	kn->planes(k, w, mag, n);
-}
-
 static int gather(const int16_t *block, uint64_t *nonzero, uint64_t *sign, uint16_t *mag)
 {
 	uint64_t m = 0, negative = 0;
@@ -185,30 +138,16 @@ static void planes(dct_packer *k, dct_writer *w, const uint16_t *mag, int n)
 	}
 }
 
-const dct_pack_kernels dct_pack_scalar = {gather, planes};
+size_t dct_pack_scalar(dct_packer *k, const dct_shape *s, uint8_t *out)
+{
+	return dct_pack_tile(k, s, out, gather, planes);
+}
 
 // The most bytes that a tile of n blocks can take: one head, 16 bits of DC, 63
 // positions with a sign, 15 flags and 15 further bits each.
 static size_t tile_bound(int n)
 {
 	return (size_t)n * (1 + 2 + 8 + 63 * 31 / 8 + 1) + 16;
-}
-
-static size_t pack_tile(dct_packer *k, const dct_pack_kernels *kn, const dct_shape *s, uint8_t *out)
-{
-	const int blocks = s->first[s->ncomp];
-	pack_heads(k, kn, s, out);
-	dct_writer w = {out + blocks, 0, 0};
-	const uint16_t *mag = k->mag;
-	int n[2] = {0, 0};
-	for (int b = 0; b < blocks; b++)
-		n[b >= s->first[1]] += k->count[b];
-	pack_group(k, kn, &w, out, 0, s->first[1], mag, n[0]);
-	if (s->ncomp == 3)
-		pack_group(k, kn, &w, out, s->first[1], blocks, mag + n[0], n[1]);
-	if (w.fill > 0)
-		w.p++;
-	return (size_t)(w.p - out);
 }
 
 // ---- bytes that grow
@@ -418,7 +357,7 @@ static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *o
 	const char *wrong = dct_parse(&im, out->p, out->len);
 	if (wrong != NULL)
 		return fail(message, DCT_NOT_JPEG, wrong);
-	const dct_pack_kernels *kn = dct_pack_for(isa);
+	dct_pack_tile_fn *const pack_tile = dct_pack_for(isa);
 	const size_t data = out->len;
 	for (int row = 0; row < im.mrows; row++) {
 		JBLOCKARRAY rows[DCT_MAX_COMPS] = {NULL};
@@ -442,7 +381,7 @@ static int put_tiles(j_decompress_ptr ci, const coefficients *from, dct_bytes *o
 			}
 			if (!reserve(out, tile_bound(s.first[s.ncomp])))
 				return fail(message, DCT_MEMORY, "out of memory");
-			const size_t n = pack_tile(k, kn, &s, out->p + out->len);
+			const size_t n = pack_tile(k, &s, out->p + out->len);
 			put16(out->p + table + 4 * (size_t)im.mrows + 2 * ((size_t)row * (size_t)im.tcols + (size_t)col), (unsigned)n);
 			out->len += n;
 		}

@@ -16,15 +16,15 @@ const dct_kernels *dct_kernels_for(int isa)
 	return &dct_kernels_scalar;
 }
 
-const dct_pack_kernels *dct_pack_for(int isa)
+dct_pack_tile_fn *dct_pack_for(int isa)
 {
 #if defined(__x86_64__)
 	if (isa >= SK_AVX512 && __builtin_cpu_supports("avx512vbmi2"))
-		return &dct_pack_avx512;
+		return dct_pack_avx512;
 	if (isa >= SK_AVX2)
-		return &dct_pack_avx2;
+		return dct_pack_avx2;
 #else
 	(void)isa;
 #endif
-	return &dct_pack_scalar;
+	return dct_pack_scalar;
 }

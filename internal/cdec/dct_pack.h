@@ -6,6 +6,10 @@
 
 #include "dct.h"
 
+#define DCT_INLINE static inline __attribute__((always_inline))
+
+// A writer of bits. Loops use a copy of their own, which stays in registers: what is written
+// may lie anywhere, so that one in memory would be read again each time.
 typedef struct {
 	uint8_t *p;
 	uint64_t acc;
@@ -13,7 +17,7 @@ typedef struct {
 } dct_writer;
 
 // n <= 57, no bits in v above them. Writes 8 bytes at p.
-static inline void dct_put(dct_writer *w, uint64_t v, int n)
+DCT_INLINE void dct_put(dct_writer *w, uint64_t v, int n)
 {
 	w->acc |= v << w->fill;
 	w->fill += n;
@@ -29,7 +33,7 @@ static inline void dct_put(dct_writer *w, uint64_t v, int n)
 }
 
 // n <= 64.
-static inline void dct_put64(dct_writer *w, uint64_t v, int n)
+DCT_INLINE void dct_put64(dct_writer *w, uint64_t v, int n)
 {
 	if (n <= 56) {
 		dct_put(w, v, n);
@@ -58,11 +62,85 @@ typedef int dct_gather_fn(const int16_t *block, uint64_t *nonzero, uint64_t *sig
 // Writes the planes from the second on of n values.
 typedef void dct_planes_fn(dct_packer *k, dct_writer *w, const uint16_t *mag, int n);
 
-typedef struct {
-	dct_gather_fn *gather;
-	dct_planes_fn *planes;
-} dct_pack_kernels;
-extern const dct_pack_kernels dct_pack_scalar, dct_pack_avx2, dct_pack_avx512;
-const dct_pack_kernels *dct_pack_for(int isa);
+DCT_INLINE int dct_width(uint32_t v)
+{
+	return v == 0 ? 0 : 32 - __builtin_clz(v);
+}
+
+// Takes the blocks of a tile apart and writes their heads.
+DCT_INLINE void dct_pack_heads(dct_packer *k, const dct_shape *s, uint8_t *heads, dct_gather_fn *gather)
+{
+	uint16_t *mag = k->mag;
+	for (int c = 0; c < s->ncomp; c++) {
+		int b = s->first[c], above = 0;
+		for (int y = 0; y < s->bh[c]; y++) {
+			int left = above;
+			for (int x = 0; x < s->bw[c]; x++, b++) {
+				const int dc = k->block[b][0];
+				const int16_t d = (int16_t)(uint16_t)(dc - left); // modulo 2^16
+				left = dc;
+				if (x == 0)
+					above = dc;
+				k->delta[b] = (uint16_t)((uint16_t)d << 1 ^ (d < 0 ? 0xffff : 0));
+				const int width = dct_width(k->delta[b]);
+				const int count = gather(k->block[b], &k->nonzero[b], &k->sign[b], mag);
+				k->count[b] = (uint8_t)count;
+				mag += count;
+				const uint64_t m = k->nonzero[b];
+				const int end = m == 0 ? 0 : 64 - __builtin_clzll(m);
+				heads[b] = (uint8_t)((width > 14 ? 15 : width) << 4 | (end > 56 ? 15 : (end + 3) / 4));
+			}
+		}
+	}
+}
+
+// How many bits the DC difference of a block has.
+DCT_INLINE int dct_dc_bits(uint8_t head)
+{
+	const int c = head >> 4;
+	return c == 15 ? 16 : c;
+}
+
+// Writes the bits of a group whose n values begin at mag.
+DCT_INLINE void dct_pack_group(dct_packer *k, dct_writer *out, const uint8_t *heads, int first, int last, const uint16_t *mag, int n,
+                               dct_planes_fn *planes)
+{
+	dct_writer w = *out;
+	int b = first;
+	for (; b + 3 <= last; b += 3) { // at most 48 bits
+		const int n0 = dct_dc_bits(heads[b]), n1 = n0 + dct_dc_bits(heads[b + 1]), n2 = n1 + dct_dc_bits(heads[b + 2]);
+		dct_put(&w, k->delta[b] | (uint64_t)k->delta[b + 1] << n0 | (uint64_t)k->delta[b + 2] << n1, n2);
+	}
+	for (; b < last; b++)
+		dct_put(&w, k->delta[b], dct_dc_bits(heads[b]));
+	for (b = first; b < last; b++)
+		dct_put64(&w, k->nonzero[b], dct_end(heads[b] & 15));
+	for (b = first; b < last; b++)
+		dct_put64(&w, k->sign[b], k->count[b]);
+	*out = w;
+	planes(k, out, mag, n);
+}
+
+// Packs a tile and returns how many bytes it takes. Each form has all of it, made with its instructions.
+DCT_INLINE size_t dct_pack_tile(dct_packer *k, const dct_shape *s, uint8_t *out, dct_gather_fn *gather, dct_planes_fn *planes)
+{
+	const int blocks = s->first[s->ncomp];
+	dct_pack_heads(k, s, out, gather);
+	dct_writer w = {out + blocks, 0, 0};
+	const uint16_t *mag = k->mag;
+	int n[2] = {0, 0};
+	for (int b = 0; b < blocks; b++)
+		n[b >= s->first[1]] += k->count[b];
+	dct_pack_group(k, &w, out, 0, s->first[1], mag, n[0], planes);
+	if (s->ncomp == 3)
+		dct_pack_group(k, &w, out, s->first[1], blocks, mag + n[0], n[1], planes);
+	if (w.fill > 0)
+		w.p++;
+	return (size_t)(w.p - out);
+}
+
+typedef size_t dct_pack_tile_fn(dct_packer *k, const dct_shape *s, uint8_t *out);
+dct_pack_tile_fn dct_pack_scalar, dct_pack_avx2, dct_pack_avx512;
+dct_pack_tile_fn *dct_pack_for(int isa);
 
 #endif

@@ -69,8 +69,9 @@ TARGET2 static inline uint64_t reaches(const uint16_t *p, int k, int high)
 	return high ? low | at_least(b0, b1, 1) : low;
 }
 
-TARGET2 static void planes_256(dct_packer *k, dct_writer *w, const uint16_t *mag, int n)
+TARGET2 static void planes_256(dct_packer *k, dct_writer *out, const uint16_t *mag, int n)
 {
+	dct_writer w = *out;
 	const int words = (n + DCT_WORD - 1) / DCT_WORD;
 	__m256i any = _mm256_setzero_si256();
 	for (int i = 0; i < n; i += 16)
@@ -85,7 +86,7 @@ TARGET2 static void planes_256(dct_packer *k, dct_writer *w, const uint16_t *mag
 		n = 0;
 		for (int i = 0; i < words; i++) {
 			const uint64_t from = k->reach[i], to = reaches(mag + DCT_WORD * i, plane, high) & from;
-			dct_put(w, _pext_u64(to, from), (int)_mm_popcnt_u64(from));
+			dct_put(&w, _pext_u64(to, from), (int)_mm_popcnt_u64(from));
 			k->reach[i] = to;
 			n += (int)_mm_popcnt_u64(to);
 		}
@@ -93,9 +94,10 @@ TARGET2 static void planes_256(dct_packer *k, dct_writer *w, const uint16_t *mag
 		for (int i = 0; i < words && n > 0; i++) {
 			const uint16_t *p = mag + DCT_WORD * i;
 			const uint64_t bits = bit_map(bytes_of(p, shift), bytes_of(p + 32, shift), bit);
-			dct_put(w, _pext_u64(bits, k->reach[i]), (int)_mm_popcnt_u64(k->reach[i]));
+			dct_put(&w, _pext_u64(bits, k->reach[i]), (int)_mm_popcnt_u64(k->reach[i]));
 		}
 	}
+	*out = w;
 }
 
 // ---- AVX-512
@@ -114,10 +116,42 @@ TARGET5 static int gather_512(const int16_t *block, uint64_t *nonzero, uint64_t 
 	return n0 + (int)_mm_popcnt_u32(some1);
 }
 
+// The planes of tiles that have a magnitude above 255, which are few.
+TARGET5 static void planes_wide(dct_packer *k, dct_writer *out, const uint16_t *mag, int n)
+{
+	dct_writer w = *out;
+	uint16_t *at = k->list;
+	for (int plane = 2; plane <= DCT_MAX_PLANES && n > 0; plane++, mag = at) {
+		const __m512i least = _mm512_set1_epi16((short)(1 << (plane - 1)));
+		int more = 0;
+		for (int i = 0; i < n; i += 64) {
+			const int take = n - i < 64 ? n - i : 64;
+			const __m512i a = _mm512_loadu_si512(mag + i), b = _mm512_loadu_si512(mag + i + 32);
+			const uint64_t both = (uint64_t)_mm512_cmpge_epu16_mask(a, least) | (uint64_t)_mm512_cmpge_epu16_mask(b, least) << 32;
+			const uint64_t reach = _bzhi_u64(both, (unsigned)take);
+			dct_put64(&w, reach, take);
+			const int first = (int)_mm_popcnt_u32((uint32_t)reach);
+			_mm512_storeu_si512(at + more, _mm512_maskz_compress_epi16((__mmask32)reach, a)); // more <= i
+			_mm512_storeu_si512(at + more + first, _mm512_maskz_compress_epi16((__mmask32)(reach >> 32), b));
+			more += (int)_mm_popcnt_u64(reach);
+		}
+		n = more;
+		const __m512i bit = _mm512_set1_epi16((short)(1 << (plane - 2)));
+		for (int i = 0; i < n; i += 64) {
+			const int take = n - i < 64 ? n - i : 64;
+			const uint64_t both = (uint64_t)_mm512_test_epi16_mask(_mm512_loadu_si512(at + i), bit) |
+			                      (uint64_t)_mm512_test_epi16_mask(_mm512_loadu_si512(at + i + 32), bit) << 32;
+			dct_put64(&w, _bzhi_u64(both, (unsigned)take), take);
+		}
+	}
+	*out = w;
+}
+
 // Magnitudes as bytes, of which only those stay that reach the next plane: the writer of
 // bits is what takes the time, and gets fewer and fuller words.
-TARGET5 static void planes_512(dct_packer *k, dct_writer *w, const uint16_t *mag, int n)
+TARGET5 static void planes_512(dct_packer *k, dct_writer *out, const uint16_t *mag, int n)
 {
+	dct_writer w = *out;
 	uint8_t *at = (uint8_t *)k->list; // twice as large as there are values
 	__m512i any = _mm512_setzero_si512();
 	for (int i = 0; i < n; i += 32) {
@@ -127,7 +161,7 @@ TARGET5 static void planes_512(dct_packer *k, dct_writer *w, const uint16_t *mag
 		_mm256_storeu_si256((void *)(at + i), _mm512_cvtepi16_epi8(v));
 	}
 	if (_mm512_test_epi16_mask(any, _mm512_set1_epi16((short)0xff00)) != 0) {
-		planes_256(k, w, mag, n);
+		planes_wide(k, out, mag, n);
 		return;
 	}
 	for (int plane = 2; plane <= 8 && n > 0; plane++) {
@@ -137,7 +171,7 @@ TARGET5 static void planes_512(dct_packer *k, dct_writer *w, const uint16_t *mag
 			const int take = n - i < 64 ? n - i : 64;
 			const __m512i v = _mm512_loadu_si512(at + i);
 			const uint64_t reach = _bzhi_u64(_mm512_cmpge_epu8_mask(v, least), (unsigned)take);
-			dct_put64(w, reach, take);
+			dct_put64(&w, reach, take);
 			_mm512_storeu_si512(at + more, _mm512_maskz_compress_epi8(reach, v)); // more <= i
 			more += (int)_mm_popcnt_u64(reach);
 		}
@@ -145,14 +179,22 @@ TARGET5 static void planes_512(dct_packer *k, dct_writer *w, const uint16_t *mag
 		const __m512i bit = _mm512_set1_epi8((char)(1 << (plane - 2)));
 		for (int i = 0; i < n; i += 64) {
 			const int take = n - i < 64 ? n - i : 64;
-			dct_put64(w, _bzhi_u64(_mm512_test_epi8_mask(_mm512_loadu_si512(at + i), bit), (unsigned)take), take);
+			dct_put64(&w, _bzhi_u64(_mm512_test_epi8_mask(_mm512_loadu_si512(at + i), bit), (unsigned)take), take);
 		}
 	}
 	for (; n > 0; n -= 32) // none reaches the ninth
-		dct_put(w, 0, n < 32 ? n : 32);
+		dct_put(&w, 0, n < 32 ? n : 32);
+	*out = w;
 }
 
-const dct_pack_kernels dct_pack_avx2 = {gather_256, planes_256};
-const dct_pack_kernels dct_pack_avx512 = {gather_512, planes_512};
+TARGET2 size_t dct_pack_avx2(dct_packer *k, const dct_shape *s, uint8_t *out)
+{
+	return dct_pack_tile(k, s, out, gather_256, planes_256);
+}
+
+TARGET5 size_t dct_pack_avx512(dct_packer *k, const dct_shape *s, uint8_t *out)
+{
+	return dct_pack_tile(k, s, out, gather_512, planes_512);
+}
 
 #endif

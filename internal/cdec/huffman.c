@@ -9,7 +9,8 @@
 //   - Bits are loaded while the entry of a lookup is on its way.
 //   - DC values are sums, made behind the loop.
 //   - Stuffed bytes are looked for ahead (one memchr each), so that a refill
-//     is one load of eight bytes.
+//     is one load of eight bytes; where all of an image is decoded they are taken
+//     out first.
 //   - MCUs outside the crop are only measured, not decoded.
 //
 // Two ways lead here: libjpeg calls it MCU by MCU when it makes pixels, and
@@ -56,6 +57,7 @@ struct huffman {
 	int count, zeros;
 	const uint8_t *p, *end, *next_ff;
 	int at_end; // p is at a marker or at the end
+	int unstuffed; // the data have no stuffed bytes any more and end before the marker
 	unsigned interval, to_restart;
 	int restart_number;
 	uint16_t predict[MAX_COMPS_IN_SCAN]; // modulo 2^16, as coefficients are
@@ -108,7 +110,7 @@ static void find_ff(huffman *h)
 static __attribute__((noinline)) void refill_slow(huffman *h)
 {
 	for (; h->count < 56; h->count += 8) {
-		if (!h->at_end && h->p < h->end && h->p[0] != 0xff) {
+		if (!h->at_end && h->p < h->end && (h->p[0] != 0xff || h->unstuffed)) {
 			h->buffer |= (uint64_t)*h->p++ << (56 - h->count);
 		} else if (!h->at_end && h->end - h->p >= 2 && h->p[1] == 0) {
 			h->buffer |= (uint64_t)0xff << (56 - h->count);
@@ -118,7 +120,7 @@ static __attribute__((noinline)) void refill_slow(huffman *h)
 			h->zeros += 8;
 		}
 	}
-	if (!h->at_end && h->p < h->end && (h->p[0] != 0xff || (h->end - h->p >= 2 && h->p[1] == 0)))
+	if (!h->at_end && h->p < h->end && (h->p[0] != 0xff || h->unstuffed || (h->end - h->p >= 2 && h->p[1] == 0)))
 		h->buffer |= (uint64_t)h->p[0] << 56 >> h->count;
 	if (h->p > h->next_ff)
 		find_ff(h);
@@ -439,7 +441,7 @@ static void begin(huffman *h, const struct jpeg_decompress_struct *ci, int isa)
 		h->turns[2 * b + 1] = (turn){&h->ac_tables[ac], &h->turns[b + 1 < h->blocks ? 2 * b + 2 : 0]};
 	}
 	h->buffer = 0;
-	h->count = h->zeros = h->at_end = h->restart_number = 0;
+	h->count = h->zeros = h->at_end = h->unstuffed = h->restart_number = 0;
 	h->column = h->done = h->from = 0;
 	h->interval = h->to_restart = ci->restart_interval;
 	memset(h->predict, 0, sizeof h->predict);
@@ -517,6 +519,11 @@ int sk_huffman_start(sk_dec *d)
 
 struct sk_scan {
 	huffman h;
+	// The data without stuffed bytes, of which there is one in about 200: each is a branch
+	// foreseen wrongly and a slow refill. behind is where they end in the file, before end.
+	uint8_t *plain;
+	size_t room;
+	const uint8_t *behind, *end;
 	JCOEF blocks[SK_SCAN_BLOCKS][DCTSIZE2];
 };
 
@@ -527,7 +534,46 @@ sk_scan *sk_scan_new(void)
 
 void sk_scan_free(sk_scan *s)
 {
+	if (s != NULL)
+		free(s->plain);
 	free(s);
+}
+
+// Larger data keep their stuffed bytes, so that what a scan holds is bounded.
+#define UNSTUFF_MOST (4 << 20)
+
+// Copies the data without stuffed bytes. Where there are restarts, or no memory, it does nothing.
+static void unstuff(sk_scan *s)
+{
+	huffman *h = &s->h;
+	const size_t n = (size_t)(h->end - h->p);
+	if (h->interval != 0 || n > UNSTUFF_MOST)
+		return;
+	if (n > s->room) {
+		free(s->plain);
+		s->plain = malloc(n + n / 4);
+		s->room = s->plain == NULL ? 0 : n + n / 4;
+		if (s->plain == NULL)
+			return;
+	}
+	const uint8_t *from = h->p, *const end = h->end;
+	uint8_t *to = s->plain;
+	for (const uint8_t *ff = h->next_ff;; ff = memchr(from, 0xff, (size_t)(end - from))) {
+		if (ff == NULL)
+			ff = end;
+		memcpy(to, from, (size_t)(ff - from));
+		to += ff - from;
+		from = ff;
+		if (end - ff < 2 || ff[1] != 0)
+			break;
+		*to++ = 0xff;
+		from += 2;
+	}
+	s->behind = from;
+	s->end = end;
+	h->unstuffed = 1;
+	h->p = s->plain;
+	h->end = h->next_ff = to;
 }
 
 int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
@@ -549,6 +595,7 @@ int sk_scan_start(sk_scan *s, struct jpeg_decompress_struct *ci, int isa)
 		}
 	}
 	begin(&s->h, ci, isa);
+	unstuff(s);
 	return SK_OK;
 }
 
@@ -566,6 +613,9 @@ int sk_scan_end(const sk_scan *s)
 	// What is buffered and not used are the bits that fill the last byte.
 	if (h->count - h->zeros >= 8)
 		return SK_RETRY;
-	const ptrdiff_t left = h->end - h->p;
-	return left == 0 || (left >= 2 && h->p[0] == 0xff && h->p[1] == JPEG_EOI) ? SK_OK : SK_RETRY;
+	if (h->unstuffed && h->p != h->end)
+		return SK_RETRY;
+	const uint8_t *p = h->unstuffed ? s->behind : h->p;
+	const ptrdiff_t left = (h->unstuffed ? s->end : h->end) - p;
+	return left == 0 || (left >= 2 && p[0] == 0xff && p[1] == JPEG_EOI) ? SK_OK : SK_RETRY;
 }

@@ -40,8 +40,10 @@ const (
 	// make all records fit in the first epoch leaves 0.71 of it; the rest is room for what
 	// differs between one minute and the next, for it is a loss to leave some for later.
 	leastRate = 0.65
-	// firstGroups are decoded as they are, to know how long that takes.
-	firstGroups = 4
+	// firstGroups are decoded as they are, to know how long that takes. The average begins
+	// with the first one and moves slowly, so more of them would say little more, and all
+	// that come before they are done would be for a later epoch.
+	firstGroups = 1
 )
 
 // options are those of a cache, nil when none is wanted.

@@ -363,7 +363,11 @@ func (s *Source) learn(g *driver.Group) {
 	start, n := time.Now(), 0
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
-		if b == nil || !b.Room() {
+		if b != nil && !b.Room() {
+			s.set.Keep(b, s.opt.Wait)
+			b = s.set.Begin(s.opt.Wait)
+		}
+		if b == nil {
 			break
 		}
 		if rec.Err != nil || g.First[k+1]-g.First[k] != 1 || s.hit(g, k) || s.at[id].Load() != 0 || len(rec.Values[s.field].Bytes) == 0 {

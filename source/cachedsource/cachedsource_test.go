@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,5 +257,37 @@ func TestNoCache(t *testing.T) {
 	}
 	if got, _ := readAll(t, src); len(got) != images {
 		t.Errorf("%d records", len(got))
+	}
+}
+
+// All records of a group are kept, also where they are more than a batch holds.
+func TestLargeGroup(t *testing.T) {
+	root := t.TempDir()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 8 {
+		pix := make([]byte, 300*300*3)
+		for k := range pix {
+			pix[k] = byte(rng.Uint32())
+		}
+		jpeg, err := cdec.EncodeJPEG(pix, 300, 300, 3, cdec.EncodeOptions{Quality: 90, HSamp: 1, VSamp: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(root, "a", fmt.Sprintf("%d.jpg", i))
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, jpeg, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := cached(t, root, t.TempDir())
+	c.Keep(3 << 20)
+	_, _ = readAll(t, c)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st := c.Stats(); st.Kept != 8 {
+		t.Errorf("%+v", st)
 	}
 }
