@@ -67,7 +67,7 @@ KINDS = [
     Kind("queue_feeder", "cpu", TUNING),
     Kind("pool_imap", "cpu", HELDOUT),
     Kind("generator_jsonl", "cpu", TUNING),
-    # Its step was so short that making a batch, which leaves the caches cold, took most of it. No rule was changed.
+    # Its step was so short that it took several times as long beside the making of a batch. No rule was changed.
     Kind("get_batch_numpy", "cpu", HELDOUT, "torch"),
     Kind("asyncio_fetch", "network", TUNING),
     # A rule was changed after its first run as a held-out one.
