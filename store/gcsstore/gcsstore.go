@@ -160,11 +160,19 @@ func (r *resource) info() (bucket.Info, error) {
 	if err != nil {
 		return bucket.Info{}, fmt.Errorf("the server says that %q has %q bytes", r.Name, r.Size)
 	}
-	if strings.Trim(r.Generation, "0123456789") != "" || len(r.Generation) > 20 {
-		return bucket.Info{}, fmt.Errorf("the server says that %q is of generation %q", r.Name, r.Generation)
+	if err := checkGeneration(r.Name, r.Generation); err != nil {
+		return bucket.Info{}, err
 	}
 	at, _ := time.Parse(time.RFC3339, r.Updated) // zero where it says none
 	return bucket.Info{Key: r.Name, Size: size, Version: r.Generation, ModTime: at}, nil
+}
+
+// checkGeneration refuses what is no generation: it goes into requests.
+func checkGeneration(name, generation string) error {
+	if strings.Trim(generation, "0123456789") != "" || len(generation) > 20 {
+		return fmt.Errorf("the server says that %q is of generation %q", name, generation)
+	}
+	return nil
 }
 
 // maxAnswer bounds answers of JSON: a thousand objects with their lists of access.
@@ -263,13 +271,15 @@ func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, 
 	if err != nil {
 		return nil, bucket.Info{}, err
 	}
-	said := resource{Name: key, Size: strconv.Itoa(len(b)), Generation: i.Header.Get("X-Goog-Generation")}
-	if said.Generation == "" {
+	generation := i.Header.Get("X-Goog-Generation")
+	if generation == "" {
 		return nil, bucket.Info{}, fmt.Errorf("the server does not say which generation it gave: %w", errors.ErrUnsupported)
 	}
-	info, err := said.info()
-	info.ModTime, _ = http.ParseTime(i.Header.Get("Last-Modified"))
-	info.Now, _ = http.ParseTime(i.Header.Get("Date"))
+	if err := checkGeneration(key, generation); err != nil {
+		return nil, bucket.Info{}, err
+	}
+	info, err := bucket.InfoOf(key, int64(len(b)), i.Header)
+	info.Version = generation
 	return b, info, err
 }
 
