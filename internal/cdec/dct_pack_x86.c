@@ -116,6 +116,8 @@ TARGET5 static int gather_512(const int16_t *block, uint64_t *nonzero, uint64_t 
 	return n0 + (int)_mm_popcnt_u32(some1);
 }
 
+_Static_assert(DCT_MAX_VALUES % 64 == 0, "what is kept of 64 values is written as 64 into the list");
+
 // The planes of tiles that have a magnitude above 255, which are few.
 TARGET5 static void planes_wide(dct_packer *k, dct_writer *out, const uint16_t *mag, int n)
 {

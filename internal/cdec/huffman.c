@@ -542,12 +542,12 @@ void sk_scan_free(sk_scan *s)
 // Larger data keep their stuffed bytes, so that what a scan holds is bounded.
 #define UNSTUFF_MOST (4 << 20)
 
-// Copies the data without stuffed bytes. Where there are restarts, or no memory, it does nothing.
+// Copies the data without stuffed bytes. Where there are no data, or restarts, or no memory, it does nothing.
 static void unstuff(sk_scan *s)
 {
 	huffman *h = &s->h;
 	const size_t n = (size_t)(h->end - h->p);
-	if (h->interval != 0 || n > UNSTUFF_MOST)
+	if (h->interval != 0 || n == 0 || n > UNSTUFF_MOST)
 		return;
 	if (n > s->room) {
 		free(s->plain);
