@@ -14,7 +14,7 @@ from typing import Any
 from .. import runner
 from ..figures import table
 from . import score
-from .kinds import BAND, FED, HELDOUT, KINDS, ROOT, STARVED, TUNING, Kind, borders, starves
+from .kinds import BAND, FED, HELDOUT, KINDS, ROOT, STARVED, TUNING, UNKNOWN, Kind, finds, starves
 
 PAGE = ROOT / "docs" / "diagnosis-kinds.md"
 OVERHEAD = 0.01  # of one core
@@ -39,7 +39,7 @@ class Row:
     @property
     def unknown(self) -> bool:
         """It said that it cannot say."""
-        return self.verdict["verdict"] == "unknown"
+        return self.verdict["verdict"] == UNKNOWN
 
     @property
     def alarm(self) -> bool:
@@ -52,8 +52,12 @@ class Row:
 
     @property
     def found(self) -> bool:
-        """Starved called starved and fed called fed; either is right where the gain is at the edge, "unknown" nowhere."""
-        return not self.unknown and (borders(self.kind.lacks, self.real) or self.alarm == self.starved)
+        return finds(self.verdict["verdict"], self.kind.lacks, self.real)
+
+    @property
+    def wrong(self) -> bool:
+        """Starved called fed, or the other way round."""
+        return not self.found and not self.unknown
 
     @property
     def right(self) -> bool:
@@ -153,8 +157,7 @@ def bars(rows: list[Row], tried: list[dict[str, Any]]) -> str:
     starved, fed = [r for r in rows if r.starved], [r for r in rows if not r.starved]
     share = balanced([(r.starved, r.found) for r in rows])
     several = all(len(some) >= RUNS for some in (starved, fed))
-    missed = sum(not r.found and not r.unknown for r in starved)
-    alarms = sum(not r.found and not r.unknown for r in fed)
+    missed, alarms = sum(r.wrong for r in starved), sum(r.wrong for r in fed)
     errors = [abs(r.off - 1) for r in rows if r.off]
     worst = max((max(r.off, 1 / r.off) for r in rows if r.off), default=1.0)
     median = statistics.median(errors) if errors else 0.0
