@@ -88,8 +88,8 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	if rest := sum.v[mRun] - sum.v[mTrainerRun] + sum.v[mDelay] - sum.v[mTrainerDelay]; rest > 0 {
 		s.lag = max(0, sum.v[mDelay]-sum.v[mTrainerDelay]) / rest
 	}
-	if sum.threadLanes > sum.lanes.total()/2 && s.wait < s.loading()-s.wait-s.serial[causeHandoff] {
-		// It loads its data itself: its threads do something else.
+	if sum.threadLanes > sum.lanes.total()/2 && s.loadsItself() {
+		// Its threads do something else.
 		sum.lanes, sum.stalled, sum.threadLanes = counts{}, counts{}, 0
 	}
 	if sum.laneFaults >= 0.2*sum.lanes[causeCPU] && sum.laneFaults >= fewSamples {
@@ -280,11 +280,17 @@ func (s *shares) production(without Verdict) float64 {
 	case s.engine != nil:
 		return s.engineProduction(without)
 	case s.unseen():
-		return boolToFloat(s.wait > 0.02)
+		return boolToFloat(s.wait > 0.02 && !s.loadsItself())
 	case without == "" || without == Accelerator:
 		return s.busy
 	}
 	return s.busy * (1 - s.part(resources[without]))
+}
+
+// loadsItself says that the trainer makes its batches: what it waits for beside that, such as
+// the few moments of which nothing could be told, does not.
+func (s *shares) loadsItself() bool {
+	return s.wait < s.loading()-s.wait-s.serial[causeHandoff]
 }
 
 // unseen says that the trainer waits for threads that were never seen at work.
@@ -319,7 +325,10 @@ func (s *shares) engineProduction(without Verdict) float64 {
 // it waits although the workers have breaks, because batches come in bursts, in
 // an order, or are on their way.
 func (s *shares) uneven() float64 {
-	if s.engine != nil || s.unseen() {
+	switch {
+	case s.unseen() && s.loadsItself():
+		return s.wait // nobody makes anything meanwhile
+	case s.engine != nil || s.unseen():
 		return 0
 	}
 	return min(s.wait, max(0, 1-max(1-s.wait, s.busy)))

@@ -21,6 +21,10 @@ func TestGains(t *testing.T) {
 	}{
 		{"no workers, half of the time decoding", shares{samples: 100, step: 0.5, serial: use(map[cause]float64{causeCPU: 0.4, causeHandoff: 0.1}), cores: 4, tree: 0.5},
 			map[Verdict]float64{CPU: 1 / 0.6, Handoff: 1 / 0.9, Storage: 1, Accelerator: 2}},
+		{"no workers, and a few waits that nobody can tell of", shares{samples: 72, step: 0.196, wait: 0.028, serial: use(map[cause]float64{causeNetwork: 0.776}), cores: 2, tree: 0.1},
+			map[Verdict]float64{Network: 1 / 0.224, CPU: 1, Storage: 1}},
+		{"waits for what nobody saw, and loads a little itself", shares{samples: 100, step: 0.3, wait: 0.6, serial: use(map[cause]float64{causeNetwork: 0.1}), cores: 2, tree: 0.1},
+			map[Verdict]float64{Network: 1}},
 		{"saturated workers", shares{samples: 100, step: 0.25, wait: 0.75, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 0.8, causeStorage: 0.2}), cores: 8, tree: 2},
 			map[Verdict]float64{CPU: 4, Storage: 1.25, Handoff: 1, Accelerator: 1}},
 		{"workers with room", shares{samples: 100, step: 1, lanes: 4, busy: 0.25, use: use(map[cause]float64{causeCPU: 0.25, causeIdle: 0.75}), cores: 8, tree: 1.2},
