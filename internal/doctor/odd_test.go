@@ -286,3 +286,25 @@ func TestRenames(t *testing.T) {
 		t.Errorf("%d workers", w.workersEver)
 	}
 }
+
+// In the middle of an exec a process has no command line: it is read again later.
+func TestCommandLineComesLater(t *testing.T) {
+	m := recorded{t, t.TempDir()}
+	m.run(100, 1, "python train.py s3://bucket/train", 'S', "running")
+	m.point(100, "exe", "/usr/bin/python3.11")
+	m.write("100/cmdline", "")
+	w := m.watch()
+	now := w.start.Add(time.Second)
+	w.updateTree(now)
+	if got := w.judge(timeline{}).r.Command; len(got) != 0 {
+		t.Fatalf("%q", got)
+	}
+	m.write("100/cmdline", "python\x00train.py\x00s3://bucket/train\x00")
+	w.updateTree(now.Add(time.Second))
+	if got := w.judge(timeline{}).r.Command; len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+	if got := w.farData(); got != "s3://bucket/train" {
+		t.Errorf("%q", got)
+	}
+}

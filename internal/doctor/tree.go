@@ -375,13 +375,11 @@ func (t *tree) close() {
 	}
 }
 
-// name reads the command line of a process whose role is not known.
+// name reads the command line of a process whose role is not known. In the middle of an
+// exec it is empty: then it is read again.
 func (t *tree) name(p *process) {
-	if p.cmd == nil || p.role == roleUnknown {
+	if len(p.cmd) == 0 || p.role == roleUnknown {
 		p.cmd = t.fs.Command(p.pid)
-		if p.cmd == nil {
-			p.cmd = []string{}
-		}
 		p.isPython = looksPython(p) || t.runsPython(p)
 	}
 }
