@@ -55,16 +55,15 @@ class Stoker:
     """Orders of a loader, over a pack whose chunks have as many records as 8 MiB have of photographs."""
 
     def __init__(self, data: Data) -> None:
-        import stoker
+        from stoker._binary import find_binary
 
         self._dir = tempfile.TemporaryDirectory()
         rows = Path(self._dir.name) / "rows.npy"
         size = (64 << 10) // data.chunk  # 64 KiB is the smallest chunk
         np.save(rows, np.zeros((data.records, size), np.uint8))
         self.pack = Path(self._dir.name) / "pack"
-        stoker_binary = stoker._binary.find_binary()
         subprocess.run(
-            [stoker_binary, "pack", str(rows), str(self.pack), "--chunk-size", "64KiB"], check=True, capture_output=True
+            [find_binary(), "pack", str(rows), str(self.pack), "--chunk-size", "64KiB"], check=True, capture_output=True
         )
         self._kept: dict[tuple[bool | str, int], list[Ids]] = {}
 

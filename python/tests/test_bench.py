@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import _measure, _profile, _step
+from stoker import _bench, _measure, _profile, _step
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
@@ -174,7 +174,7 @@ def test_study(clock: Clock) -> None:
 
 def test_study_is_drawn(binary: str, tmp_path: Path) -> None:
     cells = [
-        stoker._bench.StudyCell(w, s, s, s, 100 / s, 0.5, 0.1, 1000, "cpu")
+        _bench.StudyCell(w, s, s, s, 100 / s, 0.5, 0.1, 1000, "cpu")
         for w, s in ((1, 260.0), (2, 150.0), (7, 96.0))
     ]
     result = stoker.StudyResult("workers", "seconds per epoch", cells, 7, "knee")

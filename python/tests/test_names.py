@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,6 +48,31 @@ def test_names() -> None:
     }
     frameworks = {"jax", "keras", "tf", "torch"}  # where something has imported them
     assert visible - names <= {"annotations", *modules, *frameworks}
+
+
+def test_names_are_where_they_are_looked_for() -> None:
+    """What mypy and editors read is what is imported when it is asked for."""
+    tree = ast.parse(Path(stoker.__file__).read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    read = {
+        (node.module, alias.name)
+        for node in ast.walk(checked)
+        if isinstance(node, ast.ImportFrom) and node.module and node.names[0].name != "*"
+        for alias in node.names
+    }
+    assert read == {(module, name) for module, names in stoker._NAMES.items() for name in names}
+    listed = next(node.value for node in checked.body if isinstance(node, ast.Assign))
+    assert isinstance(listed, ast.List)
+    names = {node.value for node in listed.elts if isinstance(node, ast.Constant)}
+    transforms = {name for module in stoker._TRANSFORMS for name in getattr(stoker, module).__all__}
+    assert names | transforms == set(stoker.__all__) <= set(dir(stoker))
+    with pytest.raises(AttributeError, match="module 'stoker' has no attribute 'load'"):
+        stoker.load  # noqa: B018
+
+
+def test_nothing_is_imported_that_is_not_used() -> None:
+    code = "import stoker, sys; print(sum(name.startswith('stoker.') for name in sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "1\n"  # the version
 
 
 @pytest.mark.parametrize("name", sorted(set(stoker.__all__) - {"__version__"}))

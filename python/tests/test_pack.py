@@ -18,6 +18,7 @@ from PIL import Image
 
 import stoker
 from conftest import wait_for
+from stoker._binary import find_binary
 
 
 def picture(i: int, size: int = 24) -> np.ndarray:
@@ -207,7 +208,7 @@ def test_hugging_face(tmp_path: Path) -> None:
     for name, one in (("map", data), ("iterable", data.to_iterable_dataset())):
         got = stoker.pack(one, tmp_path / name, images="keep", workers=2)
         about = subprocess.run(
-            [stoker._binary.find_binary(), "inspect", got.path, "--row", "3", "--export", str(tmp_path / "x.jpg")],
+            [find_binary(), "inspect", got.path, "--row", "3", "--export", str(tmp_path / "x.jpg")],
             check=True,
             capture_output=True,
         )

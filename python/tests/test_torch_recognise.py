@@ -22,7 +22,7 @@ from torchvision import datasets  # noqa: E402
 from torchvision import transforms as v1  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 
-from stoker.torch import DataLoader  # noqa: E402
+from stoker.torch import DataLoader, _recognise  # noqa: E402
 from stoker.torch._recognise import _datasets, _library, plan  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -514,3 +514,4 @@ def test_every_dataset_that_is_known_exists() -> None:
         found = getattr(__import__(module, fromlist=[kind]), kind)
         assert _library.qualified(found) == name
         _library.check_class(found)
+        assert module.partition(".")[0] in _recognise.PACKAGES

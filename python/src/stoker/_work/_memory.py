@@ -16,10 +16,9 @@ import struct
 import weakref
 from collections.abc import Callable
 from multiprocessing import reduction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .._process import anonymous_file
 
@@ -32,7 +31,10 @@ PIECES = 4079  # a worker's numbered pieces at most; what is held beyond is used
 _WINDOW = 8  # so many batches tell how many pieces are needed
 ONCE = -1  # the number of those
 
-Bytes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
 
 
 def align(n: int) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._batch import ArraySpec, numpy_views
+if TYPE_CHECKING:
+    from .._batch import ArraySpec
 
 
 class Ring:
@@ -19,6 +20,8 @@ class Ring:
         self, fd: int, size: int, stride: int, slot_bytes: int, specs: Sequence[ArraySpec], *, writable: bool
     ) -> None:
         """Map it and close the descriptor."""
+        from .._batch import numpy_views  # of those workers alone that have a ring
+
         access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, access)
         os.close(fd)

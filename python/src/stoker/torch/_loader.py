@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data
 
-from .. import _options
-from .._fused import OnDevice
 from . import _frameworks, _path, _state
-from ._device import DeviceIterator, Target
+
+if TYPE_CHECKING:
+    from .._fused import OnDevice
+    from ._device import Target
 
 _T = TypeVar("_T")
 
@@ -27,6 +28,13 @@ def _signature() -> inspect.Signature:
 
 
 _SIGNATURE = _signature()
+
+
+def _target(device: Any, on_device: Any) -> Target | None:
+    """Return where batches are brought; what does that is imported for those loaders alone that ask."""
+    from ._device import Target
+
+    return Target.of(device, on_device)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T]):
@@ -94,9 +102,12 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         **more: Any,
     ) -> None:
         """Make a loader; the arguments are torch's, and those that the class describes."""
-        target = Target.of(device, on_device)
-        kept = {"cache": cache, "cache_dir": cache_dir, "cache_limit": cache_limit}
-        caching = _options.caching(cache, cache_dir, cache_limit) if any(v is not None for v in kept.values()) else None
+        target = None if device is None and on_device is None else _target(device, on_device)
+        caching = None
+        if any(v is not None for v in (cache, cache_dir, cache_limit)):
+            from .. import _options
+
+            caching = _options.caching(cache, cache_dir, cache_limit)
         super().__init__(*args, **more)
         # As attributes, so that whoever makes it again from them finds them.
         if device is not None:
@@ -119,6 +130,8 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
         inner, target = super().__iter__(), self._stoker_target
         if target is None:
             return inner
+        from ._device import DeviceIterator
+
         standing = self._stoker_standing
         # An iterable dataset is gone through from its beginning.
         ordered = standing is not None and not isinstance(self.dataset, torch.utils.data.IterableDataset)
@@ -188,4 +201,4 @@ class DataLoader(torch.utils.data.DataLoader[_T]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if "on_device" in state:
-            self._stoker_target = Target.of(state["device"], state["on_device"])
+            self._stoker_target = _target(state["device"], state["on_device"])

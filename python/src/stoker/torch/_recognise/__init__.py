@@ -7,19 +7,35 @@ else is Unknown, and runs as Python.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..._binary import find_binary
-from ..._errors import EngineNotFound
-from . import _tables
-from ._library import Unknown
-from ._plan import EnginePlan
+import torch.utils.data
+
+if TYPE_CHECKING:
+    from . import _tables
+    from ._plan import EnginePlan
 
 __all__ = ["plan"]
+
+# Whose datasets are known: those of _datasets and _tables.
+PACKAGES = ("datasets", "timm", "torchvision")
+# How deep datasets lie in each other at most.
+DEEP = 8
 
 
 def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
     """Return the plan of a loader that the engine can run, or why it cannot."""
+    # What recognises is imported for datasets that it may know: it takes more memory than all the rest of a loader.
+    stranger = _stranger(loader.dataset)
+    if stranger is not None:
+        return f"{stranger.__module__}.{stranger.__qualname__} is not known to the engine"
+
+    from ..._binary import find_binary
+    from ..._errors import EngineNotFound
+    from . import _tables
+    from ._library import Unknown
+    from ._plan import EnginePlan
+
     try:
         if _tables.is_table(loader.dataset):
             if not _tables.image_columns(loader.dataset):
@@ -34,3 +50,19 @@ def plan(loader: Any) -> EnginePlan | _tables.TablePlan | str:
         return str(reason)
     except EngineNotFound as error:
         return str(error).splitlines()[0]
+
+
+def _stranger(dataset: Any, depth: int = 0) -> type | None:
+    """Return the class of this dataset, or of one in it, of which nothing is known; None when there is none."""
+    kind = type(dataset)
+    inside: Any = []
+    if kind is torch.utils.data.Subset:
+        inside = [vars(dataset).get("dataset")]
+    elif kind is torch.utils.data.ConcatDataset:
+        inside = vars(dataset).get("datasets")
+    elif kind.__module__.partition(".")[0] not in PACKAGES:
+        return kind
+    if depth > DEEP or not isinstance(inside, list):
+        return None  # the rest says why
+    return next((found for d in inside if (found := _stranger(d, depth + 1)) is not None), None)
+

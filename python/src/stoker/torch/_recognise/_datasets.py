@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch.utils.data
 
+from . import DEEP
 from ._library import Unknown, check_class, check_instance, check_module, is_function, qualified
 
 Records = npt.NDArray[np.int64]
@@ -65,8 +66,8 @@ class Data:
 
 def recognise(dataset: Any, depth: int = 0) -> Data:
     """Return what a dataset has, or raise Unknown."""
-    if depth > 8:
-        raise Unknown("datasets lie in each other more than 8 deep")
+    if depth > DEEP:
+        raise Unknown(f"datasets lie in each other more than {DEEP} deep")
     kind = type(dataset)
     name = qualified(kind)
     if kind is torch.utils.data.Subset:
