@@ -204,7 +204,7 @@ func (r *Chunked) load(chunk int, at Place) *heldChunk {
 		if r.c.Extent != nil {
 			if e, ok := r.c.Extent(chunk); ok {
 				h.whole = true
-				h.u = r.unit(h.base, h.base+1)
+				h.u = r.unit(h.base, h.base+1, at.Epoch)
 				h.u.whole = true
 				h.u.Begin(h.u.ids, f.fields)
 				h.u.Extents = append(h.u.Extents, e)
@@ -226,10 +226,10 @@ func (r *Chunked) load(chunk int, at Place) *heldChunk {
 }
 
 // unit is an empty unit for a chunk's records.
-func (r *Chunked) unit(from, to int64) *Unit {
+func (r *Chunked) unit(from, to, epoch int64) *Unit {
 	u := r.f.newUnit()
 	r.order++
-	u.ctx, u.order, u.rushed, u.chunk = r.ctx, r.order, false, true
+	u.ctx, u.order, u.rushed, u.chunk, u.Epoch = r.ctx, r.order, false, true, epoch
 	u.ids = u.ids[:0]
 	for id := from; id < to; id++ {
 		u.ids = append(u.ids, id)
@@ -242,7 +242,8 @@ func (r *Chunked) unit(from, to int64) *Unit {
 // locate has the records of a chunk located.
 func (r *Chunked) locate(h *heldChunk) {
 	h.whole, h.learnt = false, true
-	h.u = r.unit(r.c.Records(h.chunk))
+	from, to := r.c.Records(h.chunk)
+	h.u = r.unit(from, to, h.last.Epoch)
 	for k, id := range h.u.ids {
 		if r.c.Number != nil { // of the next epoch they may be others, which are then read alone
 			h.u.ids[k] = r.c.Number(h.last.Epoch, id)

@@ -153,6 +153,9 @@ func (f *Fetcher) choose() *want {
 	var w, x *want
 	if read {
 		w = f.queue.first(f.spare)
+		if w != nil && f.early(w, time.Now()) {
+			w = nil
+		}
 	}
 	if learn {
 		x = f.learn.first(f.spare)
@@ -164,6 +167,23 @@ func (f *Fetcher) choose() *want {
 		return f.queue.pop(f.spare)
 	}
 	return nil
+}
+
+// early says whether a read of something far away has to wait since it is for another epoch
+// than those that are out: it would share the link with what the end of the epoch waits for.
+// It may go once what they lack is no more than what comes on the way there and back, so
+// that the link does not stand still. What is late holds nobody up.
+func (f *Fetcher) early(w *want, now time.Time) bool {
+	if !f.cfg.Far || w.u.Epoch == f.epoch {
+		return false
+	}
+	late, lack := f.hedge.late(), int64(0)
+	for _, fl := range f.flights {
+		if !fl.done && fl.wants[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < late {
+			lack += fl.size
+		}
+	}
+	return lack > f.gaps.way()
 }
 
 // takeOff counts a flight that begins, land one that has ended or holds nobody up any more.
@@ -184,6 +204,9 @@ func (f *Fetcher) takeOff(fl *flight) {
 		fl.weight = wholeRead * int((fl.size+largeBytes-1)/largeBytes)
 	}
 	f.load += fl.weight
+	if w := fl.wants[0]; w.u != nil && !w.rush {
+		f.epoch = w.u.Epoch
+	}
 }
 
 func (f *Fetcher) land(fl *flight) {

@@ -79,25 +79,108 @@ func TestFirstPhotographsFillTheLink(t *testing.T) {
 	})
 }
 
+// sharedLink is a link of rate bytes per second that all reads share that are out, a part at a
+// time, behind a way there and back.
+func sharedLink(way time.Duration, rate float64, part int) func(context.Context, int64, int64, int) error {
+	var mu sync.Mutex
+	free := time.Now() // from when on the link is
+	return func(_ context.Context, _, _ int64, n int) error {
+		time.Sleep(way)
+		for ; n > 0; n -= part {
+			mu.Lock()
+			free = time.Unix(0, max(free.UnixNano(), time.Now().UnixNano())).Add(time.Duration(float64(min(n, part)) / rate * float64(time.Second)))
+			until := free
+			mu.Unlock()
+			time.Sleep(time.Until(until))
+		}
+		return nil
+	}
+}
+
+// epochs has the same records read in two epochs, all of them at once, and says when the
+// last record of each was there.
+func epochs(t *testing.T, d *disk, records int64) (ends [2]time.Duration) {
+	t.Helper()
+	f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(1 << 30)})
+	defer f.Close()
+	start := time.Now()
+	for n := range 2 * records {
+		u, _ := f.Locate(t.Context(), n, []int64{n % records}, false)
+		u.Epoch = n / records
+		f.Attach(u, u, 0, nil)
+		if !f.Admit(u) {
+			t.Fatal("there is no room")
+		}
+	}
+	for left := 2 * records; left > 0; {
+		u := f.Pop()
+		if u == nil {
+			<-f.Kick()
+			continue
+		}
+		check(t, d, u)
+		ends[u.Epoch] = time.Since(start)
+		f.Done(u)
+		left--
+	}
+	return ends
+}
+
+// The end of an epoch does not share the link with what is read ahead for the next one, and
+// the link does not stand still between them.
+func TestEpochsShareNoLink(t *testing.T) {
+	const way, rate = 10 * time.Millisecond, 100e6
+	for _, size := range []int64{112 << 10, 8 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			records := int64(160<<20) / size
+			d := newDisk(records, size, 1)
+			d.read = sharedLink(way, rate, 32<<10)
+			ends := epochs(t, d, records)
+			link := time.Duration(float64(records*size) / rate * float64(time.Second))
+			if most := link + mostWay*time.Second/rate + 2*way; ends[0] > most {
+				t.Errorf("reads of %d KiB: an epoch ends after %v, its bytes take %v", size>>10, ends[0], link)
+			}
+			// Large reads leave a way there and back between the epochs.
+			if most := 2*link + 5*way; ends[1] > most {
+				t.Errorf("reads of %d KiB: two epochs end after %v, their bytes take %v", size>>10, ends[1], 2*link)
+			}
+		})
+	}
+}
+
+// What comes late at the end of an epoch does not keep the next one from being read.
+func TestNextEpochPassesWhatIsLate(t *testing.T) {
+	const size, records, late = 1 << 20, 100, 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(records, size, 1)
+		link, seen := sharedLink(10*time.Millisecond, 100e6, 32<<10), 0
+		d.read = func(ctx context.Context, object, off int64, n int) error {
+			d.mu.Lock()
+			if object == records-1 {
+				seen++
+			}
+			stuck := object == records-1 && seen <= 1+maxAgain
+			d.mu.Unlock()
+			if stuck {
+				time.Sleep(late)
+			}
+			return link(ctx, object, off, n)
+		}
+		// All of the second epoch but the same record, which is not late there, can be there before
+		// the first one's end.
+		if ends := epochs(t, d, records); ends[1] > late {
+			t.Errorf("the next epoch was there after %v, what is late came after %v", ends[1], ends[0])
+		}
+	})
+}
+
 // Of large reads those that are needed first are there first: they do not share the link with
 // all that is read ahead.
 func TestLargeReadsComeInTheirOrder(t *testing.T) {
 	const way, rate, size, first, part = 10 * time.Millisecond, 100e6, 4 << 20, 4, 256 << 10
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(40, size, 1)
-		var mu sync.Mutex
-		free := time.Now() // from when on the link is
-		d.read = func(_ context.Context, _, _ int64, n int) error {
-			time.Sleep(way)
-			for ; n > 0; n -= part { // all that are out share it
-				mu.Lock()
-				free = time.Unix(0, max(free.UnixNano(), time.Now().UnixNano())).Add(time.Duration(float64(min(n, part)) / rate * float64(time.Second)))
-				until := free
-				mu.Unlock()
-				time.Sleep(time.Until(until))
-			}
-			return nil
-		}
+		d.read = sharedLink(way, rate, part)
 		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 256 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(512 << 20)})
 		start, seen, took := time.Now(), 0, time.Duration(0)
 		drive(t, d, f, shuffled(40, 5), 1, func(u *Unit) {

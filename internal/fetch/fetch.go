@@ -77,6 +77,7 @@ type Fetcher struct {
 	// load is what those weigh, in parts of a read, without those of the index, which are
 	// counted in learning where they have room of their own.
 	load, learning int
+	epoch          int64 // that of the read that began last
 	depth          depth
 	gaps           gaps
 	hedge          hedger
@@ -136,6 +137,9 @@ type Unit struct {
 	// Owner, Lo and Hi say what the records are for, once it is attached.
 	Owner  any
 	Lo, Hi int
+	// Epoch is the one that the records come in, for what Fetcher.early says. It is set
+	// before Admit.
+	Epoch int64
 	// InMemory says that nothing has to be read.
 	InMemory bool
 	// Parsed says that the values are there without Parse.

@@ -15,6 +15,8 @@ type gaps struct {
 	// a second come.
 	least time.Duration
 	rate  float64
+	// trip is the shortest of the reads that are mostly a way there and back.
+	trip time.Duration
 
 	since time.Time // of the present count
 	bytes int64
@@ -26,6 +28,8 @@ const (
 	maxGap = 16 << 10
 	// readWork is what a read of something far away takes of this machine's time.
 	readWork = 60 * time.Microsecond
+	// mostWay is the most that way says.
+	mostWay = 2 << 20
 	// rateCount and rateReads are how long the rate of bytes is counted at least.
 	rateCount = 200 * time.Millisecond
 	rateReads = 64
@@ -46,15 +50,23 @@ func (g *gaps) most() int64 {
 	return min(int64(g.rate*cost.Seconds()), maxGap)
 }
 
+// way is how many bytes come while a question is on its way there, and its answer back: mostWay
+// at most, for of a link that is full the shortest read is longer than that. 0 while it is
+// not known.
+func (g *gaps) way() int64 { return min(int64(g.rate*g.trip.Seconds()), mostWay) }
+
 // ended counts a read.
 func (g *gaps) ended(now time.Time, took time.Duration, size int64) {
-	if !g.far || g.exact {
+	if !g.far {
 		return
 	}
 	if g.least == 0 || took < g.least {
 		g.least = took
 	} else {
 		g.least += min(took-g.least, g.least) / 8192
+	}
+	if size <= halfBytes && (g.trip == 0 || took < g.trip) {
+		g.trip = took
 	}
 	if g.since.IsZero() {
 		g.since = now

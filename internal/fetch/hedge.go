@@ -83,6 +83,9 @@ func (f *Fetcher) watch() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.lookForLate()
+			if w := f.queue.first(f.spare); w != nil && w.u.Epoch != f.epoch && f.mayRead() {
+				f.wake() // what it waits for may be late by now
+			}
 			if !h.stopped && len(f.flights) > 0 {
 				h.timer.Reset(watchEvery)
 			} else {

@@ -346,6 +346,7 @@ func (pl *planner) scout() {
 	c.fill(ids, c.k, p)
 	pl.order++
 	u, n := p.fetch.Locate(pl.s.ctx, pl.order, ids, false)
+	u.Epoch = c.epoch
 	if len(u.Missing) > 0 {
 		p.fetch.Learn(u)
 	}
@@ -369,6 +370,9 @@ func (pl *planner) located(u *fetch.Unit) bool {
 		for n += m; n < len(ids); n += m {
 			rest, m = pl.p.fetch.Locate(pl.s.ctx, pl.order, ids[n:], false)
 			rests = append(rests, rest)
+		}
+		for _, r := range rests {
+			r.Epoch = u.Epoch
 		}
 		pl.scouts = append(pl.scouts[:1:1], append(rests, pl.scouts[1:]...)...)
 	}
