@@ -247,10 +247,100 @@ def test_memory_is_used_again_and_held_as_long_as_needed() -> None:
     assert all(torch.equal(view, torch.full((500,), i)) for i, view in kept)
 
 
-def test_all_batches_may_be_kept() -> None:
-    batches = list(DataLoader(data.Made(lambda i: torch.full((5000,), i), 300), batch_size=None, num_workers=2))
+@pytest.mark.parametrize("size", [5000, 200_000])
+def test_all_batches_may_be_kept(size: int) -> None:
+    n = 300 if size < 100_000 else 60  # more than there are places in the pool
+    batches = list(DataLoader(data.Made(lambda i: torch.full((size,), i), n), batch_size=None, num_workers=2))
     del_here = [int(b.sum()) for b in batches]
-    assert del_here == [5000 * i for i in range(300)]
+    assert del_here == [size * i for i in range(n)]
+
+
+def large(iterator: Any) -> tuple[Any, float]:
+    """Return the pool of an iterator's workers, and how many of its places have memory."""
+    pool = iterator._pools.current
+    return pool, os.fstat(pool.fds[0]).st_blocks * 512 / data.megabytes(0).nbytes
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_large_batches_lie_in_memory_of_whichever_worker_needs_it(method: str) -> None:
+    loader = DataLoader(
+        data.Made(data.megabytes, 120), batch_size=None, num_workers=2, multiprocessing_context=method,
+        persistent_workers=True,
+    )  # fmt: skip
+    kept = []
+    iterator = iter(loader)
+    for i, batch in enumerate(iterator):
+        assert batch[0] == batch[-1] == i
+        if i < 80 and i % 7 == 0:
+            kept.append((i, batch[500:1000]))
+        if i == 80:
+            assert all(torch.equal(view, torch.full((500,), i)) for i, view in kept)
+            assert len(kept) <= large(iterator)[1]
+            kept.clear()
+        del batch
+        if i > 9:
+            # What is kept, four ahead, and one that pytest's assert holds.
+            assert large(iterator)[1] < len(kept) + 6.1 or 80 <= i < 120 - 8
+    pool, filled = large(iterator)
+    assert filled < 6.1
+    assert sum(pool.free) == pool.places
+    for batch in loader:  # and once more
+        del batch
+    assert sum(pool.free) == pool.places
+    loader._iterator._shutdown_workers()
+    assert not pool._fds
+    del iterator, loader, pool
+    gc.collect()
+    assert "stoker-batch" not in Path("/proc/self/maps").read_text()
+
+
+def test_large_batches_that_grow() -> None:
+    dataset = data.Made(lambda i: torch.full((150_000 * (1 + i // 10),), i), 60)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    iterator = iter(loader)
+    for i, batch in enumerate(iterator):
+        assert len(batch) == 150_000 * (1 + i // 10)
+        assert torch.equal(batch, torch.full_like(batch, i))
+    assert iterator._pools.current.generation > 1
+
+
+class Fails:
+    """A collate function that fails when its batch has been made: the place is not lost."""
+
+    def __init__(self, how: str, marks: Path) -> None:
+        self.how, self.marks = how, marks
+
+    def __call__(self, batch: list[Any]) -> Any:
+        made = tud.default_collate(batch)
+        mark = self.marks / str(int(made[0, 0]))
+        if int(made[0, 0]) in (20, 30) and not mark.exists():
+            mark.touch()
+            if self.how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise KeyError(20)
+        return made
+
+
+@pytest.mark.parametrize("how", ["kill", "raise"])
+@pytest.mark.filterwarnings("ignore:DataLoader worker")
+def test_large_batches_that_fail(how: str, tmp_path: Path) -> None:
+    loader = DataLoader(
+        data.Made(data.megabytes, 60), 2, num_workers=2, collate_fn=Fails(how, tmp_path), persistent_workers=True
+    )
+    iterator, seen = iter(loader), []
+    while True:
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            break
+        except KeyError:
+            continue
+        seen += batch[:, -1].tolist()
+        del batch
+    assert seen == [i for i in range(60) if how == "kill" or i not in (20, 21, 30, 31)]
+    pool, _ = large(iterator)
+    assert sum(pool.free) == pool.places
+    iterator._shutdown_workers()
 
 
 def test_batches_can_be_written_to() -> None:
@@ -261,19 +351,27 @@ def test_batches_can_be_written_to() -> None:
         batch[1][:] = 2
 
 
-def test_what_a_worker_keeps_of_a_batch_stays() -> None:
+@pytest.mark.parametrize("size", [5000, 200_000])
+def test_what_a_worker_keeps_of_a_batch_stays(size: int) -> None:
     class Remembers:
         def __call__(self, batch: list[Any]) -> Any:
             made = tud.default_collate(batch)
             before, self.last = getattr(self, "last", None), made
             return made, 0 if before is None else int(before[0, 0])
 
-    loader = DataLoader(data.Made(lambda i: torch.full((5000,), i), 40), 2, num_workers=1, collate_fn=Remembers())
-    assert [before for _, before in loader] == [0, *range(0, 38, 2)]
+    dataset = data.Made(lambda i: torch.full((size,), i), 80)
+    loader = DataLoader(dataset, 2, num_workers=1, collate_fn=Remembers(), persistent_workers=True)
+    iterator = iter(loader)
+    assert [before for _, before in iterator] == [0, *range(0, 78, 2)]
+    if size > 100_000:
+        pool, _ = large(iterator)
+        assert pool.places - sum(pool.free) <= 4  # places become the worker's, and come back
+    iterator._shutdown_workers()
 
 
-def test_a_fork_does_not_give_memory_back() -> None:
-    loader = DataLoader(data.Made(lambda i: torch.full((50_000,), i), 12), batch_size=None, num_workers=1)
+@pytest.mark.parametrize("size", [50_000, 300_000])
+def test_a_fork_does_not_give_memory_back(size: int) -> None:
+    loader = DataLoader(data.Made(lambda i: torch.full((size,), i), 12), batch_size=None, num_workers=1)
     iterator = iter(loader)
     held = next(iterator)
     if (pid := os.fork()) == 0:

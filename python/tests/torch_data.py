@@ -71,6 +71,10 @@ class Sample:
         return self
 
 
+def megabytes(i: int) -> torch.Tensor:
+    return torch.full((300_000,), i)
+
+
 def generator(i: int) -> torch.Generator:
     return torch.Generator().manual_seed(i)
 

@@ -110,11 +110,11 @@ class _Worker:
         used = pieces.finish()
         dropped, pieces.dropped = pieces.dropped, []
         fds = [p.fd for p in used if p.fd >= 0]
-        sizes = [(p.number, p.size if p.fd >= 0 else 0) for p in used]
+        sizes = [p.described for p in used]
         took = time.perf_counter() - before
         self._inbox.send((_messages.DONE, gen, task, described, sizes, dropped, took), fds)
         for piece in used:
-            piece.close_fd()
+            piece.known()
 
     def _mark(self, row: int) -> None:
         self._page.mark(self._task, row)

@@ -2,9 +2,11 @@
 
 A worker owns its pieces. One holds one batch, goes to the loader's process as a descriptor the first time and is then
 known there by its number. A byte of a small shared page says whether the loader still uses it: the worker sets it
-before it sends a batch, the loader clears it when the last tensor of the batch is gone. Nothing has a name, and no
-descriptor stays open: mappings are enough. Another place of the page says which record the worker is at, for when it
-ends in the middle of it.
+before it sends a batch, the loader clears it when the last tensor of the batch is gone. Nothing has a name. Descriptors
+are closed once a piece is mapped; Python's mapping keeps one of its own, for as long as the piece lives. Another part
+of the page says which record the worker is at, and in which place of a pool, for when it ends in the middle of it.
+
+Large batches lie in places of a pool that all workers of a loader have together (_pool), where there is one.
 """
 
 from __future__ import annotations
@@ -27,12 +29,17 @@ _GRAIN = 1 << 16  # pieces are multiples of it, so that batches of about the sam
 _HUGE = 4 << 20  # from this size on, huge pages spare the faults of the first use
 _DONE = 0  # the byte of the page that tells a worker to end
 _AT = struct.Struct("<qq")  # behind the bytes of the pieces: the task and the row that the worker is at
+_IN = struct.Struct("<qqqq")  # and behind that: which place of which pool it has taken for which task of which epoch
 PIECES = 4079  # a worker's numbered pieces at most; what is held beyond is used once
 _WINDOW = 8  # so many batches tell how many pieces are needed
 ONCE = -1  # the number of those
+PLACE = -2  # the number of those in a pool
+LARGE = 1 << 20  # batches from this size on lie in a pool's places
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from ._pool import Places, Pool
 
     Bytes = npt.NDArray[np.uint8]
 
@@ -47,7 +54,7 @@ class Page:
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = anonymous_file("stoker-page") if fd is None else fd
-        size = PIECES + 1 + _AT.size
+        size = PIECES + 1 + _AT.size + _IN.size
         if fd is None:
             os.ftruncate(self.fd, size)
         self.bytes = mmap.mmap(self.fd, size)
@@ -80,6 +87,16 @@ class Page:
         task, row = _AT.unpack_from(self.bytes, PIECES + 1)
         return task, row
 
+    def hold(self, epoch: int, task: int, generation: int, place: int) -> None:
+        """Say which place of a pool is taken for a task."""
+        _IN.pack_into(self.bytes, PIECES + 1 + _AT.size, epoch, task, generation, place)
+
+    @property
+    def held(self) -> tuple[int, int, int, int]:
+        """Which place was taken last: epoch, task, the pool's generation (0 for none), place."""
+        epoch, task, generation, place = _IN.unpack_from(self.bytes, PIECES + 1 + _AT.size)
+        return epoch, task, generation, place
+
     def used(self, piece: int) -> bool:
         """Say whether the loader uses a piece."""
         return self.bytes[piece + 1] == 1
@@ -98,7 +115,8 @@ def _page(fd: Any) -> Page:
     return Page(fd.detach())
 
 
-def _map(fd: int, size: int) -> mmap.mmap:
+def map_file(fd: int, size: int) -> mmap.mmap:
+    """Map a file, or what an anonymous one has for now."""
     mapping = mmap.mmap(fd, size)
     if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
@@ -112,24 +130,37 @@ def _map(fd: int, size: int) -> mmap.mmap:
 class Piece:
     """A piece in the worker: filled from its beginning, once per batch."""
 
-    def __init__(self, number: int, size: int) -> None:
-        self.number, self.size = number, size
-        self.fd = anonymous_file("stoker-batch")
-        try:
-            os.ftruncate(self.fd, size)
-            self._mapping = _map(self.fd, size)
-        except BaseException:
-            os.close(self.fd)
-            raise
+    def __init__(self, number: int, size: int, mapping: mmap.mmap, fd: int = -1, at: int = 0) -> None:
+        self.number, self.size, self.fd = number, size, fd
+        self._mapping, self._at = mapping, at
+        self.place: tuple[int, int] | None = None  # in a pool: its generation, and the number of the place
         self.filled = 0
         self.root: Bytes | None = None
         self._root: weakref.ref[Bytes] | None = None
         self.base = 0
 
+    @classmethod
+    def new(cls, number: int, size: int) -> Piece:
+        """Make one."""
+        fd = anonymous_file("stoker-batch")
+        try:
+            os.ftruncate(fd, size)
+            return cls(number, size, map_file(fd, size), fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def of(cls, places: Places, place: int) -> Piece:
+        """Return a place of a pool as one."""
+        piece = cls(PLACE, places.size, places.mapping, at=place * places.size)
+        piece.place = places.generation, place
+        return piece
+
     def open(self) -> Piece:
         """Begin a batch."""
         # Tensors of this process hold it: what the user keeps of a batch is not overwritten by another one.
-        self.root = np.frombuffer(self._mapping, np.uint8)
+        self.root = np.frombuffer(self._mapping, np.uint8, self.size, self._at)
         self._root = weakref.ref(self.root)
         self.base = self.root.ctypes.data
         self.filled = 0
@@ -152,8 +183,15 @@ class Piece:
         self.filled = at + size
         return at
 
-    def close_fd(self) -> None:
-        """Close the descriptor, which the loader has got; the mapping stays."""
+    @property
+    def described(self) -> tuple[int, Any]:
+        """How the loader is told of it: its number, and where it is new its size, or its place in a pool."""
+        return self.number, self.place or (self.size if self.fd >= 0 else 0)
+
+    def known(self) -> None:
+        """Learn that the loader knows it by its number; the mapping stays."""
+        if self.number >= 0:
+            self.place = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -170,6 +208,15 @@ class Pieces:
         self._size = 0  # what batches have needed so far
         self.open: list[Piece] = []  # of the batch that is being made
         self.dropped: list[int] = []  # what the loader has to be told of
+        self.task = -1, -1  # the epoch and the number of the batch that is being made
+        self._places: Places | None = None
+        self._back: list[Piece] = []  # places of batches that came to nothing
+
+    def share(self, places: Places) -> None:
+        """Take places for large batches from a pool from now on."""
+        if self._places is not None:
+            self._places.close()
+        self._places, self._back = places, []
 
     def take(self, size: int) -> tuple[Piece, int] | None:
         """Return where an array of a batch that is being made may be put, or None: it is copied when all are known."""
@@ -198,6 +245,11 @@ class Pieces:
         return None
 
     def _find(self, size: int) -> Piece:
+        places = self._places
+        if places is not None and not self.open and LARGE <= size <= places.size:
+            piece = self._place(places)
+            if piece is not None:
+                return piece.open()
         free = [p for p in self._all.values() if not self._page.used(p.number) and not p.kept and p not in self.open]
         fitting = [p for p in free if p.size >= size]
         # What has become too small, and what nothing has needed for a while.
@@ -205,15 +257,36 @@ class Pieces:
         for piece in [p for p in free if p.size < size] + fitting[len(fitting) - spare :]:
             del self._all[piece.number]
             self.dropped.append(piece.number)
-            piece.close_fd()
+            piece.known()
         if fitting:
             return fitting[0].open()
         size = -(-(size + size // 64) // _GRAIN) * _GRAIN
         if len(self._all) == PIECES:
-            return Piece(ONCE, size).open()
-        number = next(n for n in range(PIECES) if n not in self._all and n not in self.dropped)
-        piece = self._all[number] = Piece(number, size)
+            return Piece.new(ONCE, size).open()
+        piece = Piece.new(self._number(), size)
+        self._all[piece.number] = piece
         return piece.open()
+
+    def _number(self) -> int:
+        return next(n for n in range(PIECES) if n not in self._all and n not in self.dropped)
+
+    def _place(self, places: Places) -> Piece | None:
+        """Return a place of the pool, None when all are in use."""
+        found = next((p for p in self._back if not p.kept), None)
+        if found is not None:
+            self._back.remove(found)
+        elif (place := places.take()) is not None:
+            found = Piece.of(places, place)
+        if found is None or found.place is None:
+            return None
+        self._page.hold(*self.task, *found.place)
+        # The pieces that this worker has used before there was a pool.
+        for piece in list(self._all.values()):
+            if piece.size >= LARGE and not self._page.used(piece.number) and not piece.kept:
+                del self._all[piece.number]
+                self.dropped.append(piece.number)
+                piece.known()
+        return found
 
     def _spare(self, left: int) -> int:
         """Return how many pieces can go, when this many are left over for now."""
@@ -229,15 +302,21 @@ class Pieces:
         done, self.open = self.open, []
         self._size = max(self._size, sum(align(p.filled) for p in done))
         for piece in done:
-            if piece.number != ONCE:
-                self._page.use(piece.number)
             piece.close()
+            if piece.number == PLACE and piece.kept and len(self._all) < PIECES:
+                # Nobody else may have it while something here still uses it: it becomes a piece of this worker.
+                piece.number = self._number()
+                self._all[piece.number] = piece
+            if piece.number >= 0:
+                self._page.use(piece.number)
         return done
 
     def abandon(self) -> None:
         """Forget the batch that was being made."""
         for piece in self.open:
             piece.close()
+            if piece.number == PLACE:
+                self._back.append(piece)
         self.open = []
 
 
@@ -249,13 +328,14 @@ class Received:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._maps: dict[int, mmap.mmap] = {}
+        self._maps: dict[int, mmap.mmap | memoryview] = {}
+        self._places: dict[int, tuple[Pool, int]] = {}  # which of them are places of a pool
         self._held: dict[int, weakref.ref[Bytes]] = {}
         self._pid = os.getpid()
 
-    def add(self, number: int, size: int, fd: int) -> mmap.mmap:
+    def add(self, number: int, size: int, fd: int) -> mmap.mmap | memoryview:
         """Take a new piece."""
-        mapping = _map(fd, size)
+        mapping = map_file(fd, size)
         if number != ONCE:
             self._maps[number] = mapping
         return mapping
@@ -263,8 +343,16 @@ class Received:
     def drop(self, number: int) -> None:
         """Forget a piece; nobody uses it."""
         self._maps.pop(number, None)
+        pool, place = self._places.pop(number, (None, 0))
+        if pool is not None:
+            pool.give(place)
 
-    def lease(self, number: int, mapping: mmap.mmap | None = None) -> Bytes:
+    def adopt(self, number: int, pool: Pool, place: int) -> None:
+        """Take a place of a pool as a piece of the worker's."""
+        self._maps[number] = pool.view(place)
+        self._places[number] = pool, place
+
+    def lease(self, number: int, mapping: mmap.mmap | memoryview | None = None) -> Bytes:
         """Return a piece's bytes; when everything made of them is gone, the worker may use it again."""
         root: Bytes = np.frombuffer(mapping or self._maps[number], np.uint8)
         if number != ONCE:

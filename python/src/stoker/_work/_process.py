@@ -9,11 +9,12 @@ import signal
 import socket
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from . import _wire
-from ._memory import Page, Received
+from ._memory import PLACE, Page, Received
+from ._pool import Pool, Pools
 
 # How long workers that were told to end may take, all together, until they are terminated, and then killed.
 TERMINATE = 2.0
@@ -33,9 +34,17 @@ os.register_at_fork(after_in_child=_after_fork)
 class Worker:
     """A worker process. What its messages mean, a subclass knows."""
 
-    def __init__(self, context: Any, target: Callable[..., None], arguments: Sequence[Any], number: int) -> None:
-        """Start a process that runs ``target(socket, page, *arguments)``."""
+    def __init__(
+        self,
+        context: Any,
+        target: Callable[..., None],
+        arguments: Sequence[Any],
+        number: int,
+        pools: Pools | None = None,
+    ) -> None:
+        """Start a process that runs ``target(socket, page, *arguments)``; it may be one of those that have pools."""
         self.number = number
+        self._pools = pools
         self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
         self._page = Page()
         self._received = Received(self._page)
@@ -91,16 +100,36 @@ class Worker:
             raise EOFError
         return message, fds
 
-    def roots(self, pieces: Sequence[tuple[int, int]], fds: Sequence[int], dropped: Sequence[int]) -> list[Any]:
-        """Return the memory of a batch: pieces with their sizes where they are new, and what is no piece any more."""
+    def roots(self, pieces: Sequence[tuple[int, Any]], fds: Sequence[int], dropped: Sequence[int]) -> list[Any]:
+        """Return the memory of a batch: pieces as they are described, and what is no piece any more."""
         for number in dropped:
             self._received.drop(number)
         new = iter(fds)
         roots: list[Any] = []
-        for number, size in pieces:
-            mapping = self._received.add(number, size, next(new)) if size else None
+        for number, about in pieces:
+            if isinstance(about, tuple):
+                pool, place = self._pool(about[0]), about[1]
+                if number == PLACE:
+                    roots.append(pool.lease(place))
+                    continue
+                self._received.adopt(number, pool, place)
+                about = 0
+            mapping = self._received.add(number, about, next(new)) if about else None
+            if about and self._pools is not None:
+                self._pools.want(about)
             roots.append(self._received.lease(number, mapping))
         return roots
+
+    def _pool(self, generation: int) -> Pool:
+        if self._pools is None:
+            raise RuntimeError("a batch lies in a pool, and there is none")
+        return self._pools.of(generation)
+
+    def recover(self, epoch: int, tasks: Collection[int]) -> None:
+        """Give back what a process that has ended has taken for a task of these, which it has not answered."""
+        of, task, generation, place = self._page.held
+        if generation and of == epoch and task in tasks:
+            self._pool(generation).give(place)
 
     @property
     def marked(self) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from .._work import _wire
+from .._work._pool import Pools
 from .._work._process import Worker, end_all
 from . import _messages, _workers
 from ._codec import Found, loads
@@ -46,10 +47,17 @@ class Failed:
 class WorkerProcess(Worker):
     """A worker process of this iterator."""
 
-    def __init__(self, context: Any, job: Job | Sent, number: int, base_seed: int) -> None:
+    def __init__(self, context: Any, job: Job | Sent, number: int, base_seed: int, pools: Pools) -> None:
         # What it has been sent in this epoch and has not answered: the indices of tasks, in order.
         self.tasks: dict[int, Any] = {}
-        super().__init__(context, _workers.main, (job, number, base_seed), number)
+        super().__init__(context, _workers.main, (job, number, base_seed), number, pools)
+        self.share(pools)
+
+    def share(self, pools: Pools) -> None:
+        """Tell it where large batches lie from now on."""
+        pool = pools.current
+        if pool is not None and self.sock.fileno() >= 0:
+            self.send((_messages.POOL, pool.generation, pool.size, pool.places), pool.fds)
 
     def receive(self) -> tuple[Any, ...] | None:
         """Return (task, epoch, what) of a message that has come; None when there is none, EOFError at the end."""
@@ -114,6 +122,7 @@ class WorkerIterator(_BaseDataLoaderIter):
         self._lost = ""
         self._job = job
         self._ahead = loader.prefetch_factor * loader.num_workers
+        self._pools = Pools(self._ahead)
         self._in_order = getattr(loader, "in_order", True)
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._pins: ThreadPoolExecutor | None = None
@@ -160,7 +169,7 @@ class WorkerIterator(_BaseDataLoaderIter):
             self._give()
 
     def _start(self, number: int) -> WorkerProcess:
-        return WorkerProcess(self._context, self._job, number, int(self._base_seed))
+        return WorkerProcess(self._context, self._job, number, int(self._base_seed), self._pools)
 
     def _listen(self) -> None:
         """Wait for these workers from now on."""
@@ -277,6 +286,9 @@ class WorkerIterator(_BaseDataLoaderIter):
                 return self._ended(worker) if gone and worker.sock.fileno() in self._by_fd else found
             found = True
             task, epoch, data = message
+            if self._pools.renew():
+                for each in self._pool:
+                    each.share(self._pools)
             self._answered(worker, epoch, task)
             if epoch == self._epoch:
                 self._arrive(worker, task, data)
@@ -298,6 +310,7 @@ class WorkerIterator(_BaseDataLoaderIter):
     def _ended(self, worker: WorkerProcess) -> bool:
         """Start a worker again that nobody told to end, or raise what torch raises."""
         worker.process.join(_LOOK)
+        worker.recover(self._epoch, worker.tasks)
         how = worker.how()
         number = worker.number
         if not self._active[number]:
@@ -354,6 +367,7 @@ class WorkerIterator(_BaseDataLoaderIter):
             return
         self._shut = True
         end_all(self._pool, _GRACE)
+        self._pools.close()
         if self._pins is not None:
             self._pins.shutdown(wait=False, cancel_futures=True)
         if isinstance(self._job, Sent):

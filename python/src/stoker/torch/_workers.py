@@ -22,6 +22,7 @@ from torch.utils.data._utils import worker as torch_worker
 from .._work import _wire
 from .._work._inside import Ended, Inbox, users
 from .._work._memory import ALIGN, Page, Pieces, align
+from .._work._pool import Places
 from .._work._ring import Ring
 from . import _collate, _messages
 from ._codec import Part, dumps, in_a_row, place, total
@@ -86,6 +87,11 @@ class _Worker:
             if message[0] == _messages.RING:
                 self._ring = Ring(fds[0], *message[1:], writable=False)
                 continue
+            if message[0] == _messages.POOL:
+                _, generation, size, places = message
+                with contextlib.suppress(OSError):  # a limit of this process: its pieces are its own
+                    self._pieces.share(Places(generation, size, places, fds))
+                continue
             _, epoch, task, index, *slot = message
             if self._page.ended:
                 raise Ended
@@ -106,7 +112,7 @@ class _Worker:
         if self._broken is not None:
             return self._send_failure(epoch, task, self._broken)
         try:
-            self._task = task
+            self._task, self._pieces.task = task, (epoch, task)
             data = self._fetch.fetch(index, *self._given(slot))
         except _NoMore:
             return self._inbox.send((_messages.END, epoch, task))
@@ -158,13 +164,14 @@ class _Worker:
             at = piece.take(len(body)) or 0
             memoryview(piece.root)[at : at + len(body)] = body  # type: ignore[arg-type]
             sent = number, at, len(body)
+        parts.clear()  # they hold the pieces, which are looked at for who else does
         used = pieces.finish()
         dropped, pieces.dropped = pieces.dropped, []
         fds = [p.fd for p in used if p.fd >= 0]
-        described = [(p.number, p.size if p.fd >= 0 else 0) for p in used]
+        described = [p.described for p in used]
         self._inbox.send((_messages.BATCH, epoch, task, sent, places, buffers, described, dropped), fds)
         for p in used:
-            p.close_fd()
+            p.known()
 
     # --- failures -------------------------------------------------------------------------------------------------
 

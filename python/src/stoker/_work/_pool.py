@@ -1,0 +1,208 @@
+"""Large pieces that a loader's workers have together: equal places in one anonymous file, which each process maps once.
+
+A worker takes a free place for each batch, and the loader lets it be used again when the last tensor of the batch is
+gone. So there are as many with memory as are in use, whichever worker makes the batches, and each process keeps the
+pages of all of them that it has touched. Free places wait as bytes in two pipes: in one those that have memory, in the
+other those that have none, or none any more since nobody has needed it for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import termios
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._process import anonymous_file
+from ._memory import LARGE, map_file
+
+if TYPE_CHECKING:
+    from ._memory import Bytes
+
+_ROUND = 2 << 20  # places are multiples of it, as huge pages are
+_MOST = 255  # places: each is a byte
+_WINDOW = 16  # so many batches tell how many places need their memory
+
+
+class Pool:
+    """The places, in the loader's process."""
+
+    def __init__(self, generation: int, size: int, places: int) -> None:
+        """Make places of at least ``size`` bytes; raises OSError where there cannot be so many."""
+        self.generation, self.places = generation, places
+        # Only what is touched takes memory: there is room for batches that are somewhat larger.
+        self.size = -(-(size + size // 4) // _ROUND) * _ROUND
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # the collector may give a place back at any time
+        self._fds = [anonymous_file("stoker-batches")]
+        try:
+            os.ftruncate(self._fds[0], self.size * places)
+            self._mapping = map_file(self._fds[0], self.size * places)
+            for _ in range(2):
+                self._fds += os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except BaseException:
+            self._close_fds()
+            raise
+        _, self._warm, self._to_warm, self._cold, self._to_cold = self._fds
+        os.write(self._to_cold, bytes(range(places)))
+        self._held: set[int] = set()  # what batches of this process lie in
+        # How many were left over at least, each time that one came back lately, and how often that was.
+        self._least, self._looked = places, 0
+
+    @property
+    def fds(self) -> list[int]:
+        """What workers get of it."""
+        return [self._fds[0], self._warm, self._cold]
+
+    @property
+    def free(self) -> tuple[int, int]:
+        """How many places wait with memory, and how many without."""
+        return _waiting(self._warm), _waiting(self._cold)
+
+    def view(self, place: int) -> memoryview:
+        """Return the bytes of a place."""
+        return memoryview(self._mapping)[place * self.size : (place + 1) * self.size]
+
+    def lease(self, place: int) -> Bytes:
+        """Return the bytes of a place that a batch lies in; it is given back when everything made of them is gone."""
+        root: Bytes = np.frombuffer(self.view(place), np.uint8)
+        self._held.add(place)
+        weakref.finalize(root, self._release, place).atexit = False
+        return root
+
+    def _release(self, place: int) -> None:
+        # A forked child loses its copies of the tensors; the memory is in use all the same.
+        if os.getpid() == self._pid:
+            self._held.discard(place)
+            self.give(place)
+
+    def give(self, place: int) -> None:
+        """Let a place be used again."""
+        with self._lock:
+            spare = self._spare() if self._fds else 1
+            if spare == 0:
+                os.write(self._to_warm, bytes([place]))
+                return
+            left = bytes([place])
+            if spare > 1:
+                with contextlib.suppress(BlockingIOError):  # workers were quicker
+                    left += os.read(self._warm, spare - 1)
+            for one in left:
+                self._empty(one)
+            if self._fds:
+                os.write(self._to_cold, left)
+
+    def _spare(self) -> int:
+        """Return how many places with memory nobody has needed for a while."""
+        self._least = min(self._least, _waiting(self._warm))
+        self._looked += 1
+        if self._looked < _WINDOW:
+            return 0
+        spare, self._least, self._looked = self._least, self.places, 0
+        return spare
+
+    def _empty(self, place: int) -> None:
+        """Free the memory of a place, in all processes."""
+        with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux it stays
+            self._mapping.madvise(mmap.MADV_REMOVE, place * self.size, self.size)
+
+    def close(self) -> None:
+        """Free what no batch lies in; what is given back from now on is freed."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            free = b""
+            if self._fds:
+                with contextlib.suppress(BlockingIOError):
+                    free = os.read(self._warm, _MOST)
+            self._close_fds()
+        for place in free:
+            self._empty(place)
+
+    def _close_fds(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+
+
+def _waiting(pipe: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
+
+
+class Pools:
+    """The pool of a loader's workers, and those before it whose places were too small."""
+
+    def __init__(self, batches: int) -> None:
+        """Make none yet; it will have places for more than as many batches as are made ahead."""
+        self._places = min(_MOST, 2 * batches + 16)
+        self._all: dict[int, Pool] = {}
+        self._wanted = 0
+        self.current: Pool | None = None
+
+    def want(self, size: int) -> None:
+        """Learn of a batch that had no place."""
+        if size >= LARGE:
+            self._wanted = max(self._wanted, size)
+
+    def renew(self) -> bool:
+        """Make a pool, or a larger one, where one was wanted; say whether there is a new one."""
+        size, self._wanted = self._wanted, 0
+        if size == 0 or (self.current is not None and size <= self.current.size):
+            return False
+        generation = len(self._all) + 1
+        try:
+            pool = Pool(generation, size, self._places)
+        except OSError:  # a limit of this process: batches lie in pieces of their workers
+            return False
+        if self.current is not None:
+            self.current.close()
+        self.current = self._all[generation] = pool
+        return True
+
+    def of(self, generation: int) -> Pool:
+        """Return a pool that a worker speaks of."""
+        return self._all[generation]
+
+    def close(self) -> None:
+        """Free what no batch lies in."""
+        for pool in self._all.values():
+            pool.close()
+
+
+class Places:
+    """The places, in a worker."""
+
+    def __init__(self, generation: int, size: int, places: int, fds: Sequence[int]) -> None:
+        """Map them."""
+        self.generation, self.size = generation, size
+        fd, *self._waiting = fds
+        try:
+            self.mapping: Any = map_file(fd, size * places)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(fd)
+
+    def take(self) -> int | None:
+        """Return a free place, one with memory where there is one; None when there is no place."""
+        for fd in self._waiting:
+            with contextlib.suppress(BlockingIOError):
+                found = os.read(fd, 1)
+                if found:
+                    return found[0]
+        return None
+
+    def close(self) -> None:
+        """Take no more of them."""
+        for fd in self._waiting:
+            os.close(fd)
+        self._waiting = []
