@@ -12,6 +12,7 @@ from typing import Any
 
 # Bytes of a page of a batch, by which it is read.
 _PAGE = 4096
+_SETTLE = 0.5  # seconds in which the batches ahead are made
 HAND_OFF = "hand-off of 38.5 MB"
 PATHS = "1.2 million paths in a list"
 MANY = 1_200_000
@@ -117,8 +118,8 @@ def _private() -> float:
 def one(name: str, side: str, workers: int) -> None:
     """Measure one side of a shape in this process; prints a line of JSON.
 
-    The rate is that of the second half of an epoch, memory what all processes have near its end together with what
-    lies in shared memory (nothing else should use any then), and the first batch counts from ``iter()``.
+    The rate is that of the second half of an epoch up to near its end, memory what all processes have then together
+    with what lies in shared memory (nothing else should use any then), and the first batch counts from ``iter()``.
     """
     import torch
     import torch.utils.data
@@ -141,7 +142,7 @@ def one(name: str, side: str, workers: int) -> None:
     next(iterator)
     first = time.perf_counter() - begin
     waits, reads, count = [], [], 1
-    early = middle = memory = grown = 0.0
+    early = middle = end = memory = grown = 0.0
     for batch in iterator:
         count += 1
         if name == HAND_OFF:
@@ -157,9 +158,12 @@ def one(name: str, side: str, workers: int) -> None:
         if count == half:
             middle = time.perf_counter()
         if count == late:
+            # Once all is there that is made ahead: how much of it is by chance before.
+            end = time.perf_counter()
+            time.sleep(_SETTLE)
             memory, grown = (_used() - before) / 1024, _private() - early
         del batch
-    found = {"first_s": first, "rate": (count - half) / (time.perf_counter() - middle), "memory_mib": memory}
+    found = {"first_s": first, "rate": (late - half) / (end - middle), "memory_mib": memory}
     found |= {"grown_mib": max(0.0, grown)}
     if waits:
         found |= {"hand_off_ms": sorted(waits)[len(waits) // 2] * 1e3, "read_ms": sorted(reads)[len(reads) // 2] * 1e3}
