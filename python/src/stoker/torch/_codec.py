@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import itertools
 import pickle
@@ -18,6 +19,7 @@ from .._work._memory import align
 _UNTYPED, _TYPED = torch.UntypedStorage, torch.TypedStorage
 # Alignment of the part of a storage that is sent, so that tensors of any type can lie in it.
 _WHOLE = 16
+_FEW = 4096
 
 
 def tensor_of(root: Any, at: int, size: int) -> torch.Tensor:
@@ -53,6 +55,9 @@ class Part:
         """Write the bytes to a place."""
         if self.buffer is not None:
             memoryview(root)[at : at + self.size] = self.buffer
+            return
+        if self.size <= _FEW:  # torch's functions take longer than the copy
+            memoryview(root)[at : at + self.size] = ctypes.string_at(self.address, self.size)
             return
         source = torch.empty(0, dtype=torch.uint8).set_(self.storage, self.begin, (self.size,))
         tensor_of(root, at, self.size).copy_(source)

@@ -277,9 +277,11 @@ class WorkerIterator(_BaseDataLoaderIter):
             self._poll.modify(worker.sock, select.POLLIN)
         found = False
         while True:
+            gone = False
             try:
-                gone = worker.gone()  # asked before the last message is looked for
                 message = worker.receive()
+                if message is None and worker.gone():
+                    gone, message = True, worker.receive()  # what it had sent before
             except EOFError:
                 gone, message = True, None
             if message is None:
@@ -292,6 +294,8 @@ class WorkerIterator(_BaseDataLoaderIter):
             self._answered(worker, epoch, task)
             if epoch == self._epoch:
                 self._arrive(worker, task, data)
+                if task == self._wanted and self._pins is None:
+                    return True  # what else has come is looked at when the loop is back
 
     def _arrive(self, worker: WorkerProcess, task: int, data: Any) -> None:
         worker.tasks.pop(task, None)
