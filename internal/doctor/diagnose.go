@@ -130,7 +130,7 @@ func (c *collector) decide(r *Report, s *shares, sum *bin) {
 			r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 		}
 	}
-	if fed := r.Verdict == Healthy || r.Verdict == Accelerator; fed && c.onlyWeak() && len(c.made) == 0 {
+	if fed := r.Verdict == Healthy || r.Verdict == Accelerator; fed && c.onlyWeak() && len(c.made) == 0 && !(c.shown && c.computesModels()) {
 		// It may be a program that uses a framework for something else.
 		r.Verdict, r.Gain, r.Confidence = Unknown, 1, min(r.Confidence, 0.3)
 	}
@@ -152,6 +152,16 @@ func (c *collector) onlyWeak() bool {
 		weak = weak || p.trainer != nil
 	}
 	return weak
+}
+
+// computesModels reports whether a trainer has loaded what models are made of.
+func (c *collector) computesModels() bool {
+	for _, p := range c.tree.members {
+		if p.trainer != nil && c.hasFramework(p) {
+			return true
+		}
+	}
+	return false
 }
 
 func sortedKeys[V any](m map[string]V) []string {

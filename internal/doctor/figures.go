@@ -155,14 +155,18 @@ func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, 
 			t.share = (run + delay) / dt
 			put(mRun, run)
 			put(mDelay, delay)
-			if p.trainer != nil && tid == p.pid {
+			if p.trainer != nil && (tid == p.pid || p.trainsIn(t)) {
+				passed := dt
+				if tid != p.pid {
+					passed = 0 // the main thread waits for it meanwhile
+				}
 				put(mTrainerRun, run)
 				put(mTrainerDelay, delay)
-				put(mTrainerTime, dt)
+				put(mTrainerTime, passed)
 				c.ofRank(p.pid, func(r *rankCounts) {
 					r.run += run
 					r.delay += delay
-					r.time += dt
+					r.time += passed
 				})
 			}
 			if run == 0 {
@@ -196,7 +200,7 @@ func (c *collector) schedFallback(p *process, t *thread, dt float64, put func(me
 		delta := float64(run-t.sched.Run) / 1e9
 		t.share = delta / dt
 		put(mRun, delta)
-		if p.trainer != nil && t.tid == p.pid {
+		if p.trainer != nil && (t.tid == p.pid || p.trainsIn(t)) {
 			put(mTrainerRun, delta)
 		}
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -30,21 +31,10 @@ func flow(file string, loop, step int, text func(place) string) (uses map[int]fl
 	if head == "" || step <= loop || step-loop > maxFlow {
 		return nil, false
 	}
-	type statement struct {
-		lines   []int
-		targets []string
-		reads   []string
-	}
 	var all []statement
 	for line := loop + 1; line <= step; line++ {
-		s := statement{lines: []int{line}}
-		code := text(place{file, line})
-		for depth := brackets(code); depth > 0 && line < loop+maxFlow; depth += brackets(text(place{file, line})) {
-			line++
-			s.lines = append(s.lines, line)
-			code += " " + strings.TrimSpace(text(place{file, line}))
-		}
-		s.targets, s.reads = assignment(code)
+		s := statementAt(file, line, loop+maxFlow, text)
+		line += len(s.lines) - 1
 		all = append(all, s)
 	}
 	uses = map[int]flowUse{}
@@ -86,6 +76,200 @@ func flow(file string, loop, step int, text func(place) string) (uses map[int]fl
 		}
 	}
 	return uses, true
+}
+
+// A statement is one of a loop: its lines, its text, the names that it binds and those
+// that it uses.
+type statement struct {
+	lines          []int
+	code           string
+	targets, reads []string
+}
+
+// statementAt is the statement that begins in a line, which ends before the line last.
+func statementAt(file string, line, last int, text func(place) string) statement {
+	s := statement{lines: []int{line}, code: text(place{file, line})}
+	for depth := brackets(s.code); depth > 0 && line < last; depth += brackets(text(place{file, line})) {
+		line++
+		s.lines = append(s.lines, line)
+		s.code += " " + strings.TrimSpace(text(place{file, line}))
+	}
+	s.targets, s.reads = assignment(s.code)
+	return s
+}
+
+// gathering are words in the names of functions that put a batch to others before it, or
+// to figures of the data: what they carry on is no model.
+var gathering = []string{"concat", "append", "stack", "extend", "mean", "stats", "norm", "count", "metric", "meter", "augment", "shuffle", "pad", "buffer", "cache"}
+
+// carries is the line of a loop in which its step begins, told by what it carries from one
+// batch to the next: parameters and the state of an optimizer go into a call together with
+// the batch, and come back changed, as in "state, loss = update(state, batch)". Libraries
+// whose models are values are used like that, and compiled code shows no frames. 0 where no
+// statement does so.
+func carries(file string, loop int, text func(place) string) int {
+	head := text(place{file, loop})
+	least := indent(head)
+	if strings.TrimSpace(head) == "" {
+		return 0
+	}
+	of := around(file, loop, text) // names of this batch
+	got := loopTargets(head)
+	if startsLoop(strings.TrimSpace(head)) {
+		least++
+	} else {
+		got, _ = assignment(head) // a statement that asks for a batch
+	}
+	for _, n := range got {
+		of[n] = true
+	}
+	given := map[string]bool{} // names bound since the batch came
+	from := maps.Clone(of)     // those that the loop itself binds
+	first := 0
+	var all []statement
+	for line, blank := loop+1, 0; line <= loop+maxFlow && blank < 20; line++ {
+		code := text(place{file, line})
+		if strings.TrimSpace(withoutText(code)) == "" {
+			blank++
+			continue
+		}
+		blank = 0
+		if indent(code) < least {
+			break
+		}
+		s := statementAt(file, line, loop+maxFlow, text)
+		line += len(s.lines) - 1
+		all = append(all, s)
+		passed := passes(s.code)
+		state := map[string]bool{}
+		for _, n := range s.targets {
+			if slices.Contains(passed, n) && !of[n] && !given[n] {
+				state[n] = true
+			}
+		}
+		if len(state) > 0 && !containsAny(strings.ToLower(firstCall(s.code)), gathering) {
+			// The first that uses this state for the batch begins the step: its gradients.
+			batch := maps.Clone(from)
+			for _, t := range all {
+				if slices.ContainsFunc(passes(t.code), func(n string) bool { return state[n] }) && slices.ContainsFunc(t.reads, func(n string) bool { return batch[n] && !state[n] }) {
+					if first == 0 || t.lines[0] < first {
+						first = t.lines[0]
+					}
+					break
+				}
+				for _, n := range t.targets {
+					batch[n] = true
+				}
+			}
+		}
+		for _, n := range s.targets {
+			given[n] = true
+			of[n] = of[n] || !state[n]
+		}
+		for _, n := range loopTargets(s.code) {
+			of[n], from[n] = true, true
+		}
+	}
+	return first
+}
+
+// startsLoop reports whether a line begins a loop.
+func startsLoop(words string) bool {
+	return strings.HasPrefix(words, "for ") || strings.HasPrefix(words, "while ") || strings.HasPrefix(words, "async for ")
+}
+
+// around are the names that the loops around a loop bind before it: where several steps are
+// made of a batch, it comes from there.
+func around(file string, loop int, text func(place) string) map[string]bool {
+	names, since := map[string]bool{}, []string(nil)
+	inner := indent(text(place{file, loop}))
+	for line := loop - 1; line > max(0, loop-500) && inner > 0; line-- {
+		code := text(place{file, line})
+		words := strings.TrimSpace(code)
+		in := indent(code)
+		if words == "" || in > inner {
+			continue
+		}
+		if in == inner {
+			targets, _ := assignment(code)
+			since = append(since, targets...)
+			continue
+		}
+		inner = in
+		switch {
+		case startsLoop(words):
+			for _, n := range append(since, loopTargets(words)...) {
+				names[n] = true
+			}
+			since = nil
+		case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "), strings.HasPrefix(words, "class "):
+			return names
+		}
+	}
+	return names
+}
+
+// passes are the names that a statement gives to calls, those whose methods it calls too.
+func passes(code string) []string {
+	code = withoutText(code)
+	var out []string
+	var open []bool // brackets around: of a call
+	from, inCalls := 0, 0
+	take := func(to int) {
+		if inCalls > 0 {
+			out = append(out, identifiers(code[from:to])...)
+		}
+		from = to
+	}
+	for i := 0; i < len(code); i++ {
+		switch code[i] {
+		case '(', '[', '{':
+			take(i)
+			name := calledBefore(code[:i])
+			if open = append(open, code[i] == '(' && name != ""); open[len(open)-1] {
+				inCalls++
+			}
+			if object, _, dotted := strings.Cut(name, "."); code[i] == '(' && dotted {
+				out = append(out, identifiers(object)...)
+			}
+			from = i + 1
+		case ')', ']', '}':
+			take(i)
+			if n := len(open); n > 0 {
+				if open[n-1] {
+					inCalls--
+				}
+				open = open[:n-1]
+			}
+			from = i + 1
+		}
+	}
+	return out
+}
+
+// calledBefore is the name, with its dots, that code ends with; "" where it ends with none.
+func calledBefore(code string) string {
+	i := len(code)
+	for i > 0 && (letter(code[i-1]) || code[i-1] == '.' || code[i-1] >= '0' && code[i-1] <= '9' || code[i-1] == ')' || code[i-1] == ']') {
+		i--
+	}
+	if name := code[i:]; !pythonWords[name] || name == "print" || name == "len" {
+		return name
+	}
+	return ""
+}
+
+// firstCall is the name of the first function that a statement calls.
+func firstCall(code string) string {
+	code = withoutText(code)
+	for i := range code {
+		if code[i] == '(' {
+			if name := calledBefore(code[:i]); name != "" {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // brackets is how many more brackets a line opens than it closes.

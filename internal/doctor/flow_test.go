@@ -39,5 +39,78 @@ func FuzzAssignment(f *testing.F) {
 		assignment(code)
 		loopTargets("for " + code + " in x")
 		brackets(code)
+		passes(code)
+		firstCall(code)
+		carries("t.py", 1, func(p place) string {
+			lines := strings.Split(code, "\n")
+			if p.line < 1 || p.line > len(lines) {
+				return ""
+			}
+			return lines[p.line-1]
+		})
 	})
+}
+
+// What a loop carries from one batch to the next tells where its step begins.
+func TestCarries(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines string
+		loop  int
+		want  int
+	}{
+		{"several steps of a batch", "for x in batches():\n    for _ in range(20):\n        w = update(w, x)\n    w.block_until_ready()", 1, 3},
+		{"the same, of which the inner loop alone was seen", "for x in batches():\n    for _ in range(20):\n        w = update(w, x)\n    w.block_until_ready()", 2, 3},
+		{"state and loss", "while True:\n    batch = ready.get()\n    batch = prepare(batch)\n    params, opt, loss = train(params, opt, batch)\n    total += float(loss)", 1, 4},
+		{"gradients first", "for x, y in loader:\n    x = scale(x)\n    grads = grad(params, x, y)\n    updates, opt = optimizer.update(grads, opt, params)\n    params = apply(params, updates)", 1, 3},
+		{"over lines", "for x in loader:\n    state, metrics = update(\n        state,\n        x,\n    )", 1, 2},
+		{"a method", "for x in loader:\n    x = x.astype(float)\n    g = grad(state.params, x)\n    state = state.apply_gradients(grads=g)", 1, 3},
+		{"after the statement that asks", "while True:\n    x = next(it)\n    x = scale(x)\n    w = update(w, x)", 2, 4},
+		{"numbers that a batch is drawn with", "while True:\n    key, sub = split(key)\n    x = draw(sub, data)\n    w = update(w, x)", 1, 4},
+		{"a batch that is changed", "for x in loader:\n    x = augment(x)\n    model(x)", 1, 0},
+		{"a batch that is put together", "for x in loader:\n    rows = np.concatenate([rows, x])\n    model(rows)", 1, 0},
+		{"a counter", "for x in loader:\n    seen = seen + len(x)\n    total += x.sum()\n    model(x)", 1, 0},
+		{"a source with a state", "for _ in range(9):\n    key, x = make_batch(key, data)\n    model(x)", 1, 0},
+		{"figures of the data", "for x in loader:\n    average = running_mean(average, x)\n    x = x - average\n    model(x)", 1, 0},
+		{"the end of the loop", "for x in loader:\n    model(x)\nw = update(w, x)", 1, 0},
+		{"no source", "", 1, 0},
+	} {
+		lines := strings.Split(c.lines, "\n")
+		got := carries("t.py", c.loop, func(p place) string {
+			if p.line < 1 || p.line > len(lines) {
+				return ""
+			}
+			return lines[p.line-1]
+		})
+		if got != c.want {
+			t.Errorf("%s: line %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// A loop of JAX that makes its steps of what it carries on does not load there.
+func TestStepsThatCarry(t *testing.T) {
+	lines := []string{"", "def main():", "    for x in batches():", "        for _ in range(20):", "            w = update(w, x)", "        w.block_until_ready()", "        tick()"}
+	text := func(p place) string {
+		if p.line < len(lines) {
+			return lines[p.line]
+		}
+		return ""
+	}
+	at := loopAt{place{"t.py", 0}, "main"}
+	for _, seen := range [][]int{{4, 5, 6}, {5, 6}, {3, 5, 6}} {
+		own := ownCounts{}
+		for _, line := range seen {
+			own.put(ownKey{at, line, place{"t.py", line}}, ownStat{all: 10, ran: 10})
+		}
+		for _, line := range []int{5, 6} {
+			k := ownKey{at, line, place{"t.py", line}}
+			if own.making(text)[k] || own.preparing(text, false)[k] {
+				t.Errorf("lines %v: line %d is no step", seen, line)
+			}
+		}
+		if !own.shown(text) {
+			t.Errorf("lines %v: it does not show that it trains", seen)
+		}
+	}
 }

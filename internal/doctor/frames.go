@@ -63,7 +63,12 @@ type view struct {
 	body       int    // the line that it is at; 0 where it is not on the stack
 	collective string // outside of any loader: where it exchanges something with other ranks
 	saves      bool   // of steps: a checkpoint or the like is being written
+	learns     bool   // of steps: a model learns, and is not only used
 	steps      bool   // outside of any loader: a model, an optimizer or the like is on the stack
+	rests      bool   // outside of any loader: it waits for what other threads do
+	aside      aside  // in a thread of a pool: whether that trains
+	ownCollate bool   // in a collate function of the user's own
+	byLine     bool   // of that: the line that runs tells whether it makes the batch or computes examples
 }
 
 // A place is a line of a source file.
@@ -324,7 +329,8 @@ func (v *viewer) look(frames []pystack.Frame) view {
 	if out.part == partFetch || out.part == partUnknown && out.duty != dutyUnknown {
 		switch {
 		case fetchAt > 0 && collating(frames[fetchAt-1].Func, frames[fetchAt].Func):
-			out.part = partCollate
+			out.part, out.byLine = collatePart(frames[:fetchAt])
+			out.ownCollate = !installed(frames[fetchAt-1].File)
 		case word != partUnknown:
 			out.part = word
 		}
@@ -334,10 +340,12 @@ func (v *viewer) look(frames []pystack.Frame) view {
 		out.saves = saves(frames)
 		if out.steps = out.saves || steps(frames); out.steps {
 			out.part = partStep // whatever it calls
+			out.learns = learns(frames)
 		} else if out.part == partUnknown {
 			out.part = ownPart(frames)
 		}
 	}
+	out.rests, out.aside = out.asideOf(frames, dutyAt)
 	leaf := frames[0]
 	out.leaf = place{leaf.File, leaf.Line}
 	if out.duty == dutyTrainer && loaderAt >= 0 && loaderAt+1 < len(frames) {
@@ -369,6 +377,77 @@ func collating(callee, caller string) bool {
 		return false
 	}
 	return !strings.HasPrefix(callee, "_iter")
+}
+
+// batching are words in the names of functions that put examples together, and
+// collateTexts those of lines that do.
+var (
+	batching     = []string{"collate", "pad", "stack", "batch", "concat", "merge", "to_tensor"}
+	collateTexts = []string{"tensor(", "stack(", "cat(", "concat", "pad", "from_numpy(", "array(", "zeros(", "empty(", "full(", "collate", "batch_encode", "zip("}
+)
+
+// collatePart says what a user's collate function is at, by the frames from the leaf to
+// it: it may put the examples together, or compute them first, as one that tokenises
+// does. own says that this is for the line of its own that runs to tell.
+func collatePart(frames []pystack.Frame) (p part, own bool) {
+	top := &frames[len(frames)-1]
+	if installed(top.File) {
+		return partCollate, false
+	}
+	puts := containsAny(strings.ToLower(top.Func), []string{"pad", "stack", "concat", "merge"})
+	// What it calls: functions of the user's own, then of libraries.
+	for i := range frames[:len(frames)-1] {
+		f := &frames[i]
+		name := strings.ToLower(f.Func)
+		switch {
+		case strings.HasPrefix(name, "<"):
+			continue // a part of the function around it
+		case installed(f.File):
+			if lib := libraryOf(f.File); lib == "torch" || lib == "numpy" || lib == "multiprocessing" {
+				return partCollate, false
+			}
+			continue
+		}
+		if word := wordOf(name); word != partUnknown {
+			return word, false
+		}
+		if puts || containsAny(name, batching) {
+			return partCollate, false
+		}
+		return partTransform, false
+	}
+	switch {
+	case puts:
+		return partCollate, false
+	case installed(frames[0].File):
+		return partTransform, false // a library that knows nothing of batches
+	}
+	return partCollate, true
+}
+
+// toldByLine says what the user's own collate function is at by the line that runs:
+// putting examples together, or something else, for which they are not ready.
+func (v view) toldByLine(line string) view {
+	if v.byLine && strings.TrimSpace(line) != "" && !containsAny(line, collateTexts) {
+		v.part = partTransform
+	}
+	return v
+}
+
+// collates counts what collate functions of the user's own were seen at.
+type collates struct{ computes, puts int }
+
+// judge takes all of a collate function that mostly computes for computing: what it makes
+// a batch of, and how, is one piece of work, which goes when the function does less.
+func (c *collates) judge(v view) view {
+	if v.part != partCollate {
+		c.computes++
+		return v
+	}
+	if c.puts++; c.computes > c.puts {
+		v.part = partTransform
+	}
+	return v
 }
 
 func wordOf(name string) part {

@@ -117,3 +117,53 @@ func TestCauses(t *testing.T) {
 		}
 	}
 }
+
+// A user's collate function puts examples together, or computes them first: hand-off
+// or work.
+func TestCollateThatComputes(t *testing.T) {
+	worker := []string{torchData + "/_utils/fetch.py", "fetch", torchData + "/_utils/worker.py", "_worker_loop", lib + "/multiprocessing/process.py", "_bootstrap"}
+	for _, c := range []struct {
+		name   string
+		frames []string
+		line   string
+		want   part
+	}{
+		{"it finds words", []string{"/home/u/t.py", "<listcomp>", "/home/u/t.py", "collate"}, "    rows = [[WORDS[t] for t in PATTERN.findall(text)] for text in texts]", partTransform},
+		{"it makes a tensor", []string{"/home/u/t.py", "collate"}, "    return torch.tensor([row + [0] * (longest - len(row)) for row in rows])", partCollate},
+		{"its source cannot be read", []string{"/home/u/t.py", "collate"}, "", partCollate},
+		{"it stacks by torch", []string{torchData + "/_utils/collate.py", "default_collate", "/home/u/t.py", "collate"}, "", partCollate},
+		{"it pads by torch", []string{site + "/torch/nn/utils/rnn.py", "pad_sequence", "/home/u/t.py", "collate"}, "", partCollate},
+		{"it calls what tokenises", []string{"/home/u/t.py", "tokenize", "/home/u/t.py", "collate"}, "", partTransform},
+		{"it calls what computes", []string{"/home/u/t.py", "features", "/home/u/t.py", "Batch.__call__"}, "", partTransform},
+		{"it calls what pads", []string{"/home/u/t.py", "pad_to", "/home/u/t.py", "collate"}, "", partCollate},
+		{"it pads", []string{"/home/u/t.py", "fill", "/home/u/t.py", "pad_batch"}, "", partCollate},
+		{"a library works for it", []string{lib + "/re.py", "findall", "/home/u/t.py", "collate"}, "", partTransform},
+		{"a library's own", []string{site + "/transformers/data/data_collator.py", "torch_call", site + "/transformers/data/data_collator.py", "__call__"}, "", partCollate},
+	} {
+		v := newViewer().look(stack(append(c.frames, worker...)...)).toldByLine(c.line)
+		if v.part != c.want || v.duty != dutyWorker {
+			t.Errorf("%s: %s, want %s", c.name, partNames[v.part], partNames[c.want])
+		}
+	}
+}
+
+// A collate function that mostly computes counts as that with all that it does.
+func TestCollateIsOnePiece(t *testing.T) {
+	var c collates
+	put, compute := view{part: partCollate, ownCollate: true}, view{part: partTransform, ownCollate: true}
+	if c.judge(put).part != partCollate {
+		t.Error("the first look decides")
+	}
+	for range 4 {
+		c.judge(compute)
+	}
+	if c.judge(put).part != partTransform || c.judge(compute).part != partTransform {
+		t.Error("it mostly computes")
+	}
+	for range 9 {
+		c.judge(put)
+	}
+	if c.judge(put).part != partCollate || c.judge(compute).part != partTransform {
+		t.Error("it mostly puts together")
+	}
+}

@@ -30,6 +30,7 @@ type memberState struct {
 	command     []string // of the root
 	// laneLoaders counts samples of workers by the loader that their frames show.
 	laneLoaders map[string]int
+	collates    collates
 }
 
 // updateTree finds new members, and keeps what a member's end would lose.
@@ -92,7 +93,10 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 			continue
 		}
 		v := c.view.look(t.Frames)
-		if s := p.trainer; t.TID == p.pid && s != nil && v.known && v.duty == dutyUnknown && v.part != partImport {
+		if v.ownCollate {
+			v = c.collates.judge(v.toldByLine(c.sourceLine(v.leaf)))
+		}
+		if s := p.trainer; t.TID == p.loopThread() && s != nil && v.known && v.duty == dutyUnknown && v.part != partImport {
 			if v.loop = s.loop; v.loop.line == 0 {
 				if s.follow(t.Frames); len(s.chain) > 0 {
 					v.loop = s.chain[len(s.chain)-1]

@@ -22,6 +22,7 @@ type nativeState struct {
 	faults  map[string]int            // page faults that waited, by the library that needed the page
 	mapped  map[int]mappedFile        // the largest data file that a process maps
 	made    map[ownKey]bool           // the lines of a loop that make its batches
+	shown   bool                      // the source of a loop shows that it trains
 }
 
 type mappedFile struct {
@@ -54,11 +55,11 @@ func (c *collector) noteNative(pid, tid int) {
 
 // noteTrainerNative does so of a trainer: what it ran since the look before counts where
 // it was at the same thing then.
-func (c *collector) noteTrainerNative(p *process, x cause, at ownKey) {
+func (c *collector) noteTrainerNative(p *process, tid int, x cause, at ownKey) {
 	s := p.trainer
 	same := s.lastCause == x && s.lastAt == at
 	s.lastCause, s.lastAt = x, at
-	c.drain(p.pid, p.pid, func(library string) {
+	c.drain(p.pid, tid, func(library string) {
 		switch {
 		case !same:
 		case x == causeCPU || x == causeHandoff:

@@ -302,6 +302,26 @@ func (o ownCounts) making(text func(place) string) map[ownKey]bool {
 	return out
 }
 
+// shown reports whether the source of a loop shows that it trains: it carries what it has
+// learned on, or goes backward through a model.
+func (o ownCounts) shown(text func(place) string) bool {
+	loops := map[loopAt][]ownKey{}
+	for k := range o {
+		if k.body > 0 {
+			loops[k.loop] = append(loops[k.loop], k)
+		}
+	}
+	for loop, keys := range loops {
+		loop, ok := loop.found(keys, text)
+		if ok && (carries(loop.file, loop.line, text) > 0 || slices.ContainsFunc(keys, func(k ownKey) bool {
+			return strings.Contains(text(place{loop.file, k.body}), ".backward(")
+		})) {
+			return true
+		}
+	}
+	return false
+}
+
 // sureStep is the line of a loop in which its step begins: the first that a model or
 // an optimizer was seen in, or whose text tells; else the last that slept. 0 where
 // that cannot be told.
@@ -318,6 +338,9 @@ func (o ownCounts) sureStep(loop loopAt, keys []ownKey, text func(place) string)
 		if x.slept > 0 && k.body > slept {
 			slept = k.body
 		}
+	}
+	if line := carries(loop.file, loop.line, text); line > 0 && (sure == 0 || line < sure) {
+		sure = line
 	}
 	if sure > 0 {
 		return sure
@@ -338,7 +361,7 @@ func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 		}
 	}
 	inner := indent(text(place{l.file, top}))
-	if words := strings.TrimSpace(text(place{l.file, top})); strings.HasPrefix(words, "for ") || strings.HasPrefix(words, "while ") {
+	if words := strings.TrimSpace(text(place{l.file, top})); startsLoop(words) {
 		// It was seen in the statement that it loops over, if in others below too.
 		for _, k := range keys {
 			if k.body > top && indent(text(place{l.file, k.body})) > inner {
@@ -355,7 +378,7 @@ func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 		}
 		inner = indent(s)
 		switch {
-		case strings.HasPrefix(words, "for "), strings.HasPrefix(words, "while "), strings.HasPrefix(words, "async for "):
+		case startsLoop(words):
 			l.line = line
 			return l, true
 		case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "):
@@ -386,6 +409,15 @@ var (
 // firstStep is the place in the order of a loop's lines at which its step begins;
 // 0 where that cannot be told.
 func (o ownCounts) firstStep(loop loopAt, keys []ownKey, text func(place) string) int {
+	first := o.firstSeen(loop, keys, text)
+	if line := carries(loop.file, loop.line, text); line > 0 && (first == 0 || loop.order(line) < first) {
+		return loop.order(line)
+	}
+	return first
+}
+
+// firstSeen is that by what was seen in the lines, and by their words.
+func (o ownCounts) firstSeen(loop loopAt, keys []ownKey, text func(place) string) int {
 	lines := map[int]ownStat{}
 	all, outside := 0.0, 0.0
 	for _, k := range keys {

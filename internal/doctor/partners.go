@@ -381,7 +381,7 @@ func (c *collector) sharersOf(p *process, address uint64) []int {
 // the job that make something for it.
 func (c *collector) meet(p *process) bool {
 	found := false
-	for _, q := range c.partners(p, p.threads[p.pid]) {
+	for _, q := range c.partners(p, p.threads[p.loopThread()]) {
 		found = true
 		if v := q.frames[q.pid]; v.known && v.part == partImport {
 			continue // it has not begun

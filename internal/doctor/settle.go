@@ -20,6 +20,7 @@ func (c *collector) settle(l timeline) timeline {
 	copies := slices.ContainsFunc(l.bins, func(b bin) bool { return len(b.gpus) > 0 })
 	made := all.making(c.sourceLine)
 	found := all.preparing(c.sourceLine, copies)
+	c.shown = all.shown(c.sourceLine)
 	c.made = map[ownKey]bool{}
 	for k := range made {
 		c.made[ownKey{loop: k.loop, body: k.body}] = true

@@ -31,7 +31,7 @@ func (c *collector) sampleThreads(p *process) bool {
 	strong := false
 	for tid, t := range p.threads {
 		v, ok := p.frames[tid]
-		if !ok || tid == p.pid || !v.known || v.duty == dutyPin || v.duty == dutyFeeder || len(lanes) >= maxLaneThreads || c.hot >= maxHot {
+		if !ok || tid == p.pid || p.trainsIn(t) || !v.known || v.duty == dutyPin || v.duty == dutyFeeder || len(lanes) >= maxLaneThreads || c.hot >= maxHot {
 			continue
 		}
 		if v.part == partStep || v.part == partUnknown {

@@ -18,9 +18,13 @@ type trainingState struct {
 // sampleTrainer says what the main thread of a process that may train is at, and
 // whether it trains.
 func (c *collector) sampleTrainer(p *process, now time.Time) {
-	m, file, ok := c.look(p, p.pid, nil)
+	tid := c.lead(p)
+	m, file, ok := c.look(p, tid, nil)
 	if !ok {
 		return
+	}
+	if tid != p.pid {
+		m.view = m.view.asTrainer()
 	}
 	p.sampled, p.mayWait = true, ownKey{}
 	v := m.view
@@ -43,6 +47,8 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 			p.ranOwn++
 		case blockSleep, blockDevice:
 			p.sleptOwn++
+		case blockLock:
+			p.lockedOwn++
 		}
 	}
 	switch {
@@ -54,7 +60,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		p.turns++
 	}
 	sure := p.trainer != nil || c.trains(p, v)
-	if p.trainer == nil && (sure || p.ranOwn >= ownLooks && (p.sleptOwn >= ownLooks || c.hasFramework(p))) {
+	if p.trainer == nil && (sure || p.ranOwn >= ownLooks && p.sleptOwn >= ownLooks || p.ranOwn+p.lockedOwn >= ownLooks && p.ranOwn > 0 && c.hasFramework(p)) {
 		p.trainer = &trainerState{since: now, loaders: map[string]int{}, weak: !sure}
 		c.trainers[key{p.pid, p.start}] = true
 		c.tree.retire(p)
@@ -121,7 +127,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	case cause == causeStep:
 		s.fresh = false
 	}
-	c.noteTrainerNative(p, cause, ownKey{loop: v.loop, body: v.body})
+	c.noteTrainerNative(p, tid, cause, ownKey{loop: v.loop, body: v.body})
 	if m.block == blockFault {
 		c.noteFault(p)
 	}
@@ -212,7 +218,7 @@ func (c *collector) fedBy(p *process, m moment) bool {
 	case waitsForOthers(m.block):
 		return c.meet(p)
 	case m.block == blockNetwork:
-		c.partners(p, p.threads[p.pid]) // only to know who they are
+		c.partners(p, p.threads[p.loopThread()]) // only to know who they are
 	}
 	return false
 }
@@ -233,8 +239,9 @@ func (c *collector) trains(p *process, v view) bool {
 }
 
 // ownLooks is how often a process that has loaded a framework must have computed in the
-// user's own code, to be looked at as one that may train; one that has loaded none must as
-// often have waited there for a device or a timer: it takes turns at both.
+// user's own code, or waited there for what it has given to threads of the framework, to be
+// looked at as one that may train; one that has loaded none must have computed so often and
+// as often have waited there for a device or a timer: it takes turns at both.
 const ownLooks = 8
 
 // fewTurns is how often a process must have gone on after waiting for another one, to be

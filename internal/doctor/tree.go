@@ -74,6 +74,9 @@ type process struct {
 	ranOwn  int  // looks that found it computing in code of the user's own
 	// Looks that found it there waiting for a device or a timer.
 	sleptOwn int
+	// Looks that found it there waiting for other threads, in no function that is known to wait.
+	lockedOwn int
+	elsewhere elsewhere
 	// It has loaded what models are made of; that is looked up once.
 	framework, frameworkAsked bool
 	guess                     counts // of the main thread, before anything shows that it trains
@@ -107,7 +110,9 @@ type thread struct {
 	tid   int
 	comm  string
 	feeds feeding
-	call  proc.Syscall // what it waited in when it was last looked at
+	// trained counts looks that found it at a training step while the main thread waited.
+	trained int
+	call    proc.Syscall // what it waited in when it was last looked at
 	// What a wait for several descriptors came to, in the second in which it was looked up:
 	// mostly it is the same wait again.
 	wait struct {
