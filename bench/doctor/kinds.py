@@ -135,15 +135,26 @@ KINDS = [
     Kind("pandas_chunks", "cpu", HELDOUT, "torch pandas"),
     Kind("video_clips", "cpu", HELDOUT, "torch av"),
     Kind("audio_features", "cpu", HELDOUT, "torch soundfile scipy"),
-    Kind("tokenize_collate", "cpu", HELDOUT, "torch"),
+    # A rule was changed after its first run as a held-out one.
+    Kind("tokenize_collate", "cpu", TUNING, "torch"),
     Kind("aiohttp_thread", "network", HELDOUT, "aiohttp"),
     Kind("rate_limited", "latency", HELDOUT, "torch"),
     Kind("webdataset_fed", "", HELDOUT, "torch webdataset"),
     Kind("hdf5_fed", "", HELDOUT, "torch h5py"),
+    # An eighth of its time it really waited: its step is more now. No rule was changed.
     Kind("lightning_fed", "", HELDOUT, "lightning"),
-    Kind("asyncio_fed", "", HELDOUT),
+    # A rule was changed after its first run as a held-out one.
+    Kind("asyncio_fed", "", TUNING),
     Kind("sqlite_fed", "", HELDOUT, "torch"),
-    Kind("jax_fed", "", HELDOUT, "jax"),
+    # A rule was changed after its first run as a held-out one.
+    Kind("jax_fed", "", TUNING, "jax"),
+    # In the place of those that are held out no longer.
+    Kind("jax_queue_fed", "", HELDOUT, "jax"),
+    Kind("jax_augment", "cpu", HELDOUT, "jax"),
+    Kind("asyncio_executor", "network", HELDOUT),
+    Kind("asyncio_pool_fed", "", HELDOUT, "torch"),
+    Kind("collate_decode", "cpu", HELDOUT, "torch PIL"),
+    Kind("lightning_decode", "cpu", HELDOUT, "lightning"),
 ]
 
 

@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 64))
+        self.net = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 64))
 
     def training_step(self, batch, n):
         job.tick()
