@@ -389,7 +389,7 @@ func (s *shares) timeWithout(v Verdict) float64 {
 	case Accelerator:
 		step = 0
 	case CPU:
-		step -= s.ran * s.delay
+		step -= s.ran * s.delay * s.fromOthers()
 	}
 	// What remains has to fit on the cores.
 	floor := 0.0
@@ -410,6 +410,20 @@ func (s *shares) timeWithout(v Verdict) float64 {
 		time = min(time, 1-s.restart)
 	}
 	return min(1, max(time, floor, minTime))
+}
+
+// fromOthers is the part of the trainer's waiting for a core that something beside its
+// step causes. Where nothing makes batches beside it, and it waits for none, what else of
+// the job computes is the step: threads of XLA, of BLAS. Only other programs are left.
+func (s *shares) fromOthers() float64 {
+	if s.lanes > 0 || s.engine != nil || s.wait > 0.02 {
+		return 1
+	}
+	step := max(0, s.tree-(1-s.delay)*(s.ran+s.serial[causeCPU]+s.serial[causeHandoff]))
+	if step == 0 {
+		return 1
+	}
+	return s.outside / (s.outside + step)
 }
 
 // timeWithLess predicts the time of a step when a part, 0..1, of what a resource
