@@ -177,9 +177,9 @@ func (f *Fetcher) early(w *want, now time.Time) bool {
 	if !f.cfg.Far || w.u.Epoch == f.epoch {
 		return false
 	}
-	late, lack := f.hedge.late(), int64(0)
+	lack := int64(0)
 	for _, fl := range f.flights {
-		if !fl.done && fl.wants[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < late {
+		if !fl.done && fl.wants[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.hedge.lateFor(fl.size) {
 			lack += fl.size
 		}
 	}

@@ -148,6 +148,43 @@ func TestEpochsShareNoLink(t *testing.T) {
 	}
 }
 
+// A read of many bytes that shares a full link with others takes longer than they do, and is
+// not late.
+func TestLargeReadsOfAFullLinkAreNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records, size = 16384, 64 << 10
+		d := newDisk(records, size, 16)
+		d.read = sharedLink(10*time.Millisecond, 100e6, 32<<10)
+		f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 512 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(1 << 30)})
+		defer f.Close()
+		for n := range int64(records / 16) {
+			ids := []int64{16 * n}
+			if n%10 == 9 { // all of an object, in one read
+				for k := int64(1); k < 16; k++ {
+					ids = append(ids, 16*n+k)
+				}
+			}
+			u, _ := f.Locate(t.Context(), n, ids, false)
+			f.Attach(u, u, 0, nil)
+			if !f.Admit(u) {
+				t.Fatal("there is no room")
+			}
+		}
+		for left := records / 16; left > 0; {
+			if u := f.Pop(); u != nil {
+				check(t, d, u)
+				f.Done(u)
+				left--
+				continue
+			}
+			<-f.Kick()
+		}
+		if c := f.Counters(); c.Hedges*100 > c.Requests {
+			t.Errorf("%d of %d reads were made again", c.Hedges, c.Requests)
+		}
+	})
+}
+
 // What comes late at the end of an epoch does not keep the next one from being read.
 func TestNextEpochPassesWhatIsLate(t *testing.T) {
 	const size, records, late = 1 << 20, 100, 10 * time.Second

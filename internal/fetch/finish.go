@@ -52,7 +52,7 @@ func (f *Fetcher) finish(fl *flight, err error) {
 			f.gaps.ended(now, took, fl.size)
 			f.view.gap = f.gaps.most()
 		}
-		f.hedge.ended(took)
+		f.hedge.ended(took, fl.size)
 	}
 	f.deliver(fl, err)
 }

@@ -139,3 +139,28 @@ func TestAllLateAnswers(t *testing.T) {
 		}
 	})
 }
+
+// When a read of many bytes is late depends on what its bytes take, and only on that.
+func TestLateOfManyBytes(t *testing.T) {
+	const n = 100 << 10
+	for name, c := range map[string]struct {
+		took        func(n int64) time.Duration
+		least, most time.Duration // of ten times as many bytes
+	}{
+		"a full link": {func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }, 1024 * time.Millisecond, 3 * time.Second},
+		"far away":    {func(int64) time.Duration { return 60 * time.Millisecond }, 60 * time.Millisecond, 150 * time.Millisecond},
+	} {
+		rng, h := rand.New(rand.NewPCG(5, 5)), hedger{}
+		for range 1000 {
+			size := n/2 + rng.Int64N(n)
+			took := c.took(size)
+			if rng.IntN(100) == 0 {
+				took += 2 * time.Second
+			}
+			h.ended(took+time.Duration(rng.Int64N(int64(took/4))), size)
+		}
+		if late := h.lateFor(10 * n); late < c.least || late > c.most {
+			t.Errorf("%s: a read of %d KiB is late after %v", name, 10*n>>10, late)
+		}
+	}
+}
