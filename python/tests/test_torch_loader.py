@@ -287,8 +287,13 @@ def test_large_batches_lie_in_memory_of_whichever_worker_needs_it(method: str) -
     for batch in loader:  # and once more
         del batch
     assert sum(pool.free) == pool.places
+    iterator._reset(loader)
+    last = next(iterator)
     loader._iterator._shutdown_workers()
-    assert not pool._fds
+    assert not pool._fds and len(pool._held) == 1
+    assert last[0] == last[-1] == 0
+    del last
+    assert not pool._held
     del iterator, loader, pool
     gc.collect()
     assert "stoker-batch" not in Path("/proc/self/maps").read_text()

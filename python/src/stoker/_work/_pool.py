@@ -114,15 +114,15 @@ class Pool:
         with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux it stays
             self._mapping.madvise(mmap.MADV_REMOVE, place * self.size, self.size)
 
-    def close(self) -> None:
-        """Free what no batch lies in; what is given back from now on is freed."""
+    def close(self, ended: bool) -> None:
+        """Free what waits, and what is given back from now on; where its workers have ended all but what is held."""
         if os.getpid() != self._pid:
             return
         with self._lock:
-            free = b""
+            free: set[int] = set(range(self.places)) - self._held if ended else set()
             if self._fds:
                 with contextlib.suppress(BlockingIOError):
-                    free = os.read(self._warm, _MOST)
+                    free.update(os.read(self._warm, _MOST))
             self._close_fds()
         for place in free:
             self._empty(place)
@@ -163,7 +163,7 @@ class Pools:
         except OSError:  # a limit of this process: batches lie in pieces of their workers
             return False
         if self.current is not None:
-            self.current.close()
+            self.current.close(ended=False)
         self.current = self._all[generation] = pool
         return True
 
@@ -172,9 +172,9 @@ class Pools:
         return self._all[generation]
 
     def close(self) -> None:
-        """Free what no batch lies in."""
+        """Free what no batch lies in, when the workers have ended."""
         for pool in self._all.values():
-            pool.close()
+            pool.close(ended=True)
 
 
 class Places:
