@@ -27,7 +27,8 @@ def table(i: int) -> Any:
 
 
 def boxes(i: int) -> Any:
-    return IMAGE[i % 8], {"boxes": SMALL[i % 64].view(16, 4), "labels": i}
+    # Tensors of its own, as decoding makes them: what is given again and again torch's workers need to share only once.
+    return IMAGE[i % 8].clone(), {"boxes": SMALL[i % 64].view(16, 4).clone(), "labels": i}
 
 
 def work(i: int) -> Any:
