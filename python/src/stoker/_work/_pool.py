@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _ROUND = 2 << 20  # places are multiples of it, as huge pages are
 _MOST = 255  # places: each is a byte
+# What batches lie in, in whichever pool: it is given back also when nobody else knows the pool any more.
+_leases: dict[tuple[int, int], weakref.ref[Bytes]] = {}
 _WINDOW = 16  # so many batches tell how many places need their memory
 
 
@@ -75,14 +77,17 @@ class Pool:
         """Return the bytes of a place that a batch lies in; it is given back when everything made of them is gone."""
         root: Bytes = np.frombuffer(self.view(place), np.uint8)
         self._held.add(place)
-        weakref.finalize(root, self._release, place).atexit = False
-        return root
+        key = id(self), place
 
-    def _release(self, place: int) -> None:
-        # A forked child loses its copies of the tensors; the memory is in use all the same.
-        if os.getpid() == self._pid:
-            self._held.discard(place)
-            self.give(place)
+        def release(_: object) -> None:
+            del _leases[key]
+            # A forked child loses its copies of the tensors; the memory is in use all the same.
+            if os.getpid() == self._pid:
+                self._held.discard(place)
+                self.give(place)
+
+        _leases[key] = weakref.ref(root, release)
+        return root
 
     def give(self, place: int) -> None:
         """Let a place be used again."""
@@ -102,7 +107,8 @@ class Pool:
 
     def _spare(self) -> int:
         """Return how many places with memory nobody has needed for a while."""
-        self._least = min(self._least, _waiting(self._warm))
+        if self._least:  # a loop lets go of a batch just when it gets the next: the system is asked no more than needed
+            self._least = min(self._least, _waiting(self._warm))
         self._looked += 1
         if self._looked < _WINDOW:
             return 0
