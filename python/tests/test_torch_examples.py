@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import gc
 import io
 import random
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ pytest.importorskip("torchvision")
 hf = pytest.importorskip("datasets")
 
 import PIL.Image  # noqa: E402
+import PIL.ImageOps  # noqa: E402
 import PIL.JpegImagePlugin  # noqa: E402
 import torch.utils.data as tud  # noqa: E402
 from test_torch_recognise import MEAN, STD, picture  # noqa: E402
@@ -83,6 +86,14 @@ def as_transformers_does(transform: Any, column: str = "image") -> Callable[[Any
     return transforms
 
 
+def with_sizes(transform: Any) -> Callable[[Any], Any]:
+    """Return such a function that asks images for more than their pixels."""
+    return lambda batch: {
+        **batch, "pixel_values": [transform(i.convert("RGB")) for i in batch["image"]],
+        "size": [i.size for i in batch["image"]],
+    }  # fmt: skip
+
+
 def collate_fn(examples: Any) -> Any:
     pixel_values = torch.stack([example["pixel_values"] for example in examples])
     return {"pixel_values": pixel_values, "labels": torch.tensor([example["label"] for example in examples])}
@@ -123,6 +134,7 @@ def test_batches_equal_torchs(tmp_path: Path, where: str, workers: int) -> None:
     assert loader._stoker_path.plan._tally.sums() == (len(data), len(data))
     said = loader.explain()
     assert "Resize, CenterCrop, ToTensor, Normalize" in said and "transforms runs as it is" in said
+    assert ("without images" in said) == (workers > 0)
     if where == "mapped":
         column = data._data.table.column("image")
         memory = _arrow_images.located(column, None)
@@ -220,6 +232,197 @@ def test_functions_are_called_as_often_as_by_torch(capfd: Any) -> None:
         assert lines == ["seen 5", "seen 5", "seen 2"] * 2
 
 
+def turned(orientation: int) -> bytes:
+    exif = PIL.Image.Exif()
+    exif[0x010F], exif[0x0112], exif[0x9286] = "Stoker", orientation, b"x" * 40
+    return jpeg(orientation, exif=exif)
+
+
+def test_images_are_turned_by_the_engine() -> None:
+    """Where functions run without images."""
+    data = table([{"bytes": turned(i), "path": None} for i in range(1, 9)])
+    data = data.with_transform(as_transformers_does(EVAL))
+    loader, expected, got = both(data, num_workers=1, collate_fn=collate_fn)
+    assert close(got, expected)
+    assert "without images" in loader.explain() and loader._stoker_path.plan._odd == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_exif_is_read_as_pillow_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not sure to be read alike is Pillow's: here most, and all is as with torch."""
+    from stoker.torch._recognise import _examples, _whole
+
+    monkeypatch.setattr(_examples, "_TRIED", 1)
+    draw = random.Random(4)
+    whole, images = turned(6), [jpeg(1)]
+    at = whole.index(b"Exif") + 6
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(draw.choice([1, 1, 2, 5])):
+            data[at + draw.randrange(60)] = draw.choice([0, 1, 3, 6, 8, 255, draw.randrange(256)])
+        images.append(bytes(data))
+    images += [whole[: at - 10] + b"\xff\xe1\x00\x04ab" + whole[at - 10 :], whole.replace(b"Exif\0\0", b"Exif\0\1")]
+    xmp = b"http://ns.adobe.com/xap/1.0/\0<tiff:Orientation>6</tiff:Orientation>"
+    images.append(jpeg(2)[:2] + b"\xff\xe1" + (len(xmp) + 2).to_bytes(2, "big") + xmp + jpeg(2)[2:])
+    for b in images.copy():
+        try:
+            PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(b)))
+        except Exception:  # which it is with torch too
+            images.remove(b)
+    data = table([{"bytes": b, "path": None} for b in images]).with_transform(as_transformers_does(EVAL))
+    loader, expected, got = both(data, num_workers=1, collate_fn=collate_fn)
+    assert close(got, expected)
+    known = [_whole.Heads(1).plain(0, b) for b in images]
+    assert 5 < sum(known) < len(images) and not known[-1]
+    assert loader._stoker_path.plan._odd > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(PIL.Image.Exif, "tobytes", lambda *_: 1 / 0)
+        assert not _whole.Heads(1).plain(0, whole) and _whole.Heads(1).plain(0, jpeg(1))
+
+
+def test_few_images_that_only_pillow_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made in the loader's process where they are few; with more of them workers do it, an epoch later."""
+    from stoker.torch._recognise import _examples
+
+    monkeypatch.setattr(_examples, "_TRIED", 2)
+    png = io.BytesIO()
+    picture(3, 50, 60).save(png, "PNG")
+    images = rows()
+    images[5], images[8] = png.getvalue(), jpeg(8, "CMYK")
+    data = table([{"bytes": b, "path": None} for b in images])
+    for transform in (EVAL, TRAIN):
+        own = data.with_transform(as_transformers_does(transform))
+        loader, expected, got = both(own, num_workers=1, batch_size=4, collate_fn=collate_fn)
+        assert transform is TRAIN or close(got, expected)
+        assert loader._stoker_path.plan._odd == 2 and loader._stoker_path.plan._made_whole == 3
+        before = torch.get_rng_state()
+        list(loader._stoker_path.plan.iterate(loader, 5, iter([[5]])))
+        assert torch.equal(before, torch.get_rng_state())
+    assert "without images" in loader.explain()
+    monkeypatch.setattr(_examples, "_ODD", 1)
+    assert "without images" not in loader.explain()
+    for i, b in enumerate(images):
+        (tmp_path / f"{i}.jpg").write_bytes(b)
+    files = table([str(tmp_path / f"{i}.jpg") for i in range(IMAGES)]).with_transform(as_transformers_does(EVAL))
+    loader, expected, got = both(files, num_workers=1, collate_fn=collate_fn)
+    assert close(got, expected)
+    (tmp_path / "2.jpg").write_bytes(png.getvalue())  # its head is looked at again
+    assert close(list(loader), list(tud.DataLoader(files, 5, collate_fn=collate_fn)))
+
+
+SEEN: list[Any] = []
+COUNTS = {"calls": 0}
+
+
+def _seen(batch: Any) -> Any:
+    SEEN.append(len(batch["image"]))
+    return {"x": [EVAL(i.convert("RGB")) + len(SEEN) for i in batch["image"]]}
+
+
+def _counted(batch: Any) -> Any:
+    COUNTS["calls"] += 1
+    return {"x": [EVAL(i.convert("RGB")) for i in batch["image"]]}
+
+
+def _asks(batch: Any) -> Any:
+    return {"x": [EVAL(i.convert("RGB")) + (2 if isinstance(i, PIL.Image.Image) else 1) for i in batch["image"]]}
+
+
+def _tries(batch: Any) -> Any:
+    out = []
+    for image in batch["image"]:
+        try:
+            out.append(EVAL(image.convert("RGB")) + image.width)
+        except BaseException:
+            out.append(torch.zeros(3, 40, 40))
+    return {"x": out}
+
+
+def _named(batch: Any) -> Any:
+    return {"x": [EVAL(i.convert("RGB")) + len(str(type(i))) for i in batch["image"]]}
+
+
+def _gray(batch: Any) -> Any:
+    return {"x": [EVAL(i.convert("L").convert("RGB")) for i in batch["image"]]}
+
+
+def _plain(batch: Any) -> Any:
+    return {"x": [EVAL(i.convert("RGB")) for i in batch["image"]], "i": batch["image"]}
+
+
+def _stacked(examples: Any) -> Any:
+    return torch.stack([e["x"] for e in examples])
+
+
+def test_functions_that_need_their_images() -> None:
+    """They have them, in worker processes."""
+    collates: list[Any] = [
+        lambda b: torch.stack([e["x"] for e in b[::-1]]),
+        lambda b: torch.stack([e["x"] for e in b], 1),
+        lambda b: torch.stack([e["x"] for e in b] * 2),
+        lambda b: (torch.stack([e["x"] for e in b]).zero_(), torch.stack([e["x"] for e in b])),
+        lambda b: torch.stack([e["x"] + 1 for e in b]),
+        lambda b: {"t": torch.stack([e["x"] for e in b]), "x": [e["x"] for e in b]},
+        lambda b: {"t": torch.stack([e["x"] for e in b]), "x": [e["x"] is None or e["x"].shape[0] for e in b]},
+        lambda b: torch.cat([e["x"][None] for e in b]),
+    ]
+    cases = [(f, _stacked) for f in (_seen, _counted, _asks, _tries, _named, _gray)]
+    for function, collate in cases + [(_plain, c) for c in collates]:
+        SEEN.clear()
+        loader, expected, got = both(in_memory(Path()).with_transform(function), num_workers=1, collate_fn=collate)
+        assert close(got, expected), function
+        assert "without images" not in loader.explain(), (function, collate)
+        assert SEEN == [], "it has left something in the loader's process"
+
+
+def test_functions_that_need_none_of_their_images() -> None:
+    collates: list[Any] = [
+        _stacked,
+        lambda b: {"t": torch.stack([e["x"] for e in b], dim=0).mul_(2).flatten(1), "n": [len(e) for e in b]},
+        lambda b: (torch.stack(tuple(e["x"] for e in b)), "some", [None, (1.5, b"x")]),
+    ]
+    for collate in collates:
+        loader, expected, got = both(in_memory(Path()).with_transform(_plain), num_workers=1, collate_fn=collate)
+        assert "without images" in loader.explain()
+        halved = [b["t"].div_(2) for b in (*got, *expected) if isinstance(b, dict)]
+        assert close(got, expected) and len(halved) in (0, 6)
+        assert loader._stoker_path.plan._odd == 0
+
+
+def test_functions_that_need_images_sometimes() -> None:
+    """Batches of which nothing is known are made anew, also where the engine's was written into."""
+
+    def collate(b: Any) -> Any:
+        batch = torch.stack([e["x"] for e in b])
+        batch += 1
+        return (batch, b[0]["i"].size, b[0]["i"]) if len(b) == 2 else (batch, (0, 0), 0)
+
+    loader, expected, got = both(in_memory(Path()).with_transform(_plain), num_workers=1, collate_fn=collate)
+    assert close(got, expected) and loader._stoker_path.plan._odd == 1
+
+
+def test_the_end_of_an_epoch_keeps_no_batch() -> None:
+    """Nor what else is in the frames of those that have asked for one more."""
+    loader = DataLoader(
+        in_memory(Path()).with_transform(as_transformers_does(EVAL)), 5, num_workers=1, collate_fn=collate_fn
+    )
+
+    def last() -> Any:
+        batches = iter(loader)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return weakref.ref(batch["pixel_values"])
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert last()() is None
+    finally:
+        gc.enable()
+
+
 def test_what_is_kept_is_decoded(tmp_path: Path) -> None:
     kept: list[Any] = []
 
@@ -244,8 +447,9 @@ def test_nothing_is_decoded_in_vain(workers: int, monkeypatch: pytest.MonkeyPatc
         raise AssertionError("decoded")
 
     monkeypatch.setattr(_pending.Pending, "settle", settle)
-    data = in_memory(Path()).with_transform(as_transformers_does(EVAL))
-    assert len(list(DataLoader(data, 4, num_workers=workers, collate_fn=collate_fn))) == 3
+    for function in (as_transformers_does(EVAL), with_sizes(EVAL)):
+        data = in_memory(Path()).with_transform(function)
+        assert len(list(DataLoader(data, 4, num_workers=workers, collate_fn=collate_fn))) == 3
 
 
 def test_random_transforms_have_torchs_distribution() -> None:
@@ -444,7 +648,7 @@ def test_what_is_not_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_workers_that_are_not_forked(tmp_path: Path) -> None:
     pytest.importorskip("cloudpickle")
-    data = mapped(tmp_path).with_transform(as_transformers_does(copy.deepcopy(EVAL)))
+    data = mapped(tmp_path).with_transform(with_sizes(copy.deepcopy(EVAL)))
     arguments = {"num_workers": 1, "collate_fn": collate_fn}
     expected = list(tud.DataLoader(data, 5, collate_fn=collate_fn))
     loader = DataLoader(data, 5, multiprocessing_context="spawn", **arguments)

@@ -9,6 +9,7 @@ decodes it. So a wrong guess costs time, and never changes a value.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import mmap
 import os
@@ -24,7 +25,19 @@ import torch
 import torch.utils.data
 
 from .._path import Row
-from . import _arrow_images, _datasets, _functions, _library, _memory, _pending, _plan, _samples, _tables, _transforms
+from . import (
+    _arrow_images,
+    _datasets,
+    _functions,
+    _library,
+    _memory,
+    _pending,
+    _plan,
+    _samples,
+    _tables,
+    _transforms,
+    _whole,
+)
 from ._library import Unknown
 
 Array = npt.NDArray[Any]
@@ -33,6 +46,12 @@ Array = npt.NDArray[Any]
 _NO_TRANSFORMS = type | types.FunctionType | types.MethodType | types.BuiltinFunctionType
 # So many images are enough to see whether the guess is right for half of them.
 _ENOUGH = 256
+# So many images are looked at before functions are run without them.
+_TRIED = 64
+# Of the batches of functions that are run without images so many may need some, and this share of them.
+_ODD, _ODD_SHARE = 8, 0.25
+# Functions that needed more.
+_TOO_ODD: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 # Functions that have done something else with their images, and what is said of them.
 _ELSEWHERE: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -45,6 +64,12 @@ class Found(_plan.Found):
     transform: Any = None  # what the functions have at hand
     function: Any = None  # that of set_transform, or the collate
     held: tuple[Any, ...] = ()  # what must be the same objects later
+    whole: bool = False  # the functions need no images, and no worker processes
+
+    @property
+    def split(self) -> bool:
+        """Whether worker processes would have something to do with each record."""
+        return not self.whole
 
 
 def find(loader: Any) -> Found:
@@ -71,7 +96,31 @@ def find(loader: Any) -> Found:
     if not len(data):
         raise Unknown("it has no records")
     held = (dataset, dataset._data, dataset._indices, own, loader.collate_fn, transform)
-    return Found(data, program, None, "program", column, transform, function, held)
+    found = Found(data, program, None, "program", column, transform, function, held)
+    return dataclasses.replace(found, whole=loader.num_workers > 0 and _needs_no_images(found, functions))
+
+
+def _needs_no_images(found: Found, functions: list[Any]) -> bool:
+    """Whether functions need none of their images, of which some are tried."""
+    dataset, collate, transform, program = found.held[0], found.held[4], found.transform, found.program
+    tensors = program.state in (_transforms.BYTES, _transforms.UNIT, _transforms.FLOATS) and program.channels == 3
+    if not tensors or program.rest or program.wrapped or dataset._format_columns is not None:
+        return False
+    if torch.get_default_dtype() is not torch.float32:
+        return False
+    if _has(_TOO_ODD, found.function) or program.mode != "RGB":
+        return False
+    if not all(_functions.leaves_nothing(f, lambda v: v is transform) for f in functions):
+        return False
+    some = np.linspace(0, len(dataset) - 1, min(len(dataset), _TRIED)).astype(int).tolist()
+    heads = _whole.Heads(len(some))
+    batch = _whole.Batch(len(some), torch.zeros(len(some), 3, 8, 8), heads.plain)
+    feature = dataset._info.features[found.column]
+    try:
+        batch.run(lambda: collate(dataset.__getitems__(some)), transform, feature)
+    except _whole.Strange:
+        return False
+    return True
 
 
 def _check(dataset: Any) -> str:
@@ -123,6 +172,13 @@ def _refused(function: Any) -> str | None:
         return _ELSEWHERE.get(function)
     except TypeError:
         return None
+
+
+def _has(functions: weakref.WeakKeyDictionary[Any, bool], function: Any) -> bool:
+    try:
+        return function in functions
+    except TypeError:
+        return False
 
 
 class Tally:
@@ -178,6 +234,8 @@ class Examples:
     random: bool
     tally: Tally
     unchanged: _transforms.Unchanged = field(compare=False)
+    # Where the engine turns images: says of which of them it is sure to know how.
+    plain: Callable[[int, Any], bool] | None = None
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -220,6 +278,8 @@ class Examples:
         if numbers[row] < 0 or type(value) is not dict:
             return decode(feature, value, *args, **more)
         source = value["path"] if value["bytes"] is None else value["bytes"]
+        if self.plain is not None and not self.plain(numbers[row], source):
+            return decode(feature, value, *args, **more)
         self._given += 1
         image = self._scope.image(_pending.Row(source, functools.partial(self._result, pixels[row], copy)))
         if image is None:
@@ -244,10 +304,16 @@ class ExamplesPlan(_plan.EnginePlan):
     def __init__(self, loader: Any) -> None:
         """Recognise the loader and start the engine, or raise Unknown."""
         self._tally = Tally()
+        self._made_whole = self._odd = 0  # batches of functions that are run without images, and those that needed some
         super().__init__(loader)
+        self.heads = _whole.Heads(len(self.found.data) if self.found.whole else 0)
 
     def _find(self, loader: Any) -> Found:
         return find(loader)
+
+    def _config(self) -> dict[str, Any]:
+        # Workers have Pillow turn what is to be turned; without any image that is the engine's.
+        return super()._config() | ({"apply_orientation": True} if self.found.whole else {})
 
     def _hold(self) -> tuple[_memory.Memory, str, str]:
         dataset = self.found.data.leaves[0].dataset
@@ -267,12 +333,16 @@ class ExamplesPlan(_plan.EnginePlan):
                     f"else than {_plan.name_of(self.found.transform)}"
                 )
             return False
+        if self._odd > max(_ODD, _ODD_SHARE * self._made_whole):
+            with contextlib.suppress(TypeError):
+                _TOO_ODD[self.found.function] = True
+            return False
         try:
             now = self._find(loader)
         except Unknown:
             return False
         before = self.found
-        same = now.program.key() == before.program.key() and now.column == before.column
+        same = now.whole == before.whole and now.program.key() == before.program.key() and now.column == before.column
         return same and all(a is b for a, b in zip(now.held, before.held, strict=True)) and self._adopt(now)
 
     def numbers(self) -> Callable[[Any], Any]:
@@ -280,14 +350,38 @@ class ExamplesPlan(_plan.EnginePlan):
         data, tally = self.found.data, self._tally
         return lambda indices: None if tally.wrong() else data.numbers(indices)
 
+    def iterate(self, loader: Any, seed: int, order: Iterator[Any]) -> Iterator[Any]:
+        """Return an iterator over the batches of an epoch."""
+        return _Epoch(self, loader, seed, order)
+
+    def whole(self, batch: _whole.Batch, collate: Any, indices: list[Any]) -> Any:
+        """Return a batch whose functions need no images, or raise Strange."""
+        dataset = self._dataset
+        self._made_whole += 1
+        try:
+            made = batch.run(
+                lambda: collate(dataset.__getitems__(indices)), self.found.transform,
+                dataset._info.features[self.found.column],
+            )  # fmt: skip
+        except _whole.Strange:
+            self._odd += 1
+            raise
+        self._tally.add(batch.rows, batch.rows)
+        return made
+
     @property
-    def samples(self) -> Examples:
+    def samples(self) -> Any:
+        """What makes examples of the engine's batches, where worker processes do that."""
+        return None if self.found.whole else self.here
+
+    @property
+    def here(self) -> Examples:
         """What makes examples of the engine's batches."""
         found, program = self.found, self.found.program
         unchanged = _transforms.Unchanged(found.transform, program)
         return Examples(
             self._dataset, found.column, found.transform, program.rest, program.state, bool(program.wrapped),
-            program.random, self._tally, unchanged,
+            program.random, self._tally, unchanged, self.heads.plain if found.whole else None,
         )  # fmt: skip
 
     def explain(self) -> Sequence[Row]:
@@ -303,10 +397,37 @@ class ExamplesPlan(_plan.EnginePlan):
         if program.rest:
             rows.append(Row("transform", python, self._split_why()))
         called = _plan.name_of(found.transform)
-        what = f"{function} runs as it is; where it calls {called}, it gets what the engine has made"
+        without = ", without images" if found.whole else ""
+        what = f"{function} runs as it is{without}; where it calls {called}, it gets what the engine has made"
         rows += [Row("function", python, what), Row("collate", python, _plan.name_of(found.held[4]))]
         given, answered = self._tally.sums()
         if answered < given:
             why = f"{given - answered:,} of {given:,} images, which are no JPEGs, or go to something else"
             rows.append(Row("other images", python, why))
         return rows + self._bad()
+
+
+class _Epoch(_plan.Epoch):
+    """The batches of an epoch that is made in this process."""
+
+    _plan: ExamplesPlan
+
+    def _of_samples(
+        self, samples: Any, images: torch.Tensor, index: Array, indices: list[Any], place: int
+    ) -> Any:
+        plan = self._plan
+        if not plan.found.whole:
+            return super()._of_samples(samples, images, index, indices, place)
+        numbers, plain = index.tolist(), plan.heads.plain
+        batch = _whole.Batch(
+            len(numbers), images, lambda row, source: numbers[row] >= 0 and plain(numbers[row], source)
+        )
+        try:
+            return plan.whole(batch, self._collate, indices)
+        except _whole.Strange:
+            pass
+        if batch.stacked:  # and may have been written into
+            return self._by_python(indices)
+        # As in a worker process: its random numbers are none of the program's.
+        with _plan.random_numbers(self._seed + place):
+            return super()._of_samples(samples, images, index, indices, place)

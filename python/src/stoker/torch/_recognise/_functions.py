@@ -35,6 +35,8 @@ _BUILTINS = {
     "sum", "tuple", "type", "zip", "iter", "slice", "callable", "Exception", "KeyError", "ValueError", "TypeError",
     "AssertionError", "RuntimeError", "IndexError",
 }  # fmt: skip
+# Those that ask of objects only what is asked in them.
+_PLAIN_BUILTINS = {"dict", "enumerate", "len", "list", "map", "range", "tuple", "zip"}
 # Names of what sets random numbers, of whatever it is.
 _SETS = {
     "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "get_rng_state", "fork_rng", "setstate",
@@ -46,6 +48,7 @@ _REFUSED = (
     "IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS", "LOAD_SUPER_ATTR",
     "LOAD_SUPER_METHOD", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS",
 )  # fmt: skip
+_CATCHES = ("PUSH_EXC_INFO", "CHECK_EXC_MATCH", "SETUP_FINALLY", "SETUP_WITH", "BEFORE_WITH", "MATCH_CLASS")
 _GLOBALS = ("LOAD_GLOBAL",)
 _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
@@ -106,13 +109,26 @@ def draws_alone(function: Any, known: Callable[[Any], bool]) -> bool:
     return _Look(known).value(function, 0)
 
 
+def leaves_nothing(function: Any, known: Callable[[Any], bool]) -> bool:
+    """Whether a function of the program's provably does nothing but return a value, in whatever process it runs.
+
+    It names what ``draws_alone`` allows, but nothing that could be changed, no attribute of what is ``known``, no
+    function of a library's, and none that tells one kind of object from another; and it catches no exception. So it
+    may be run in vain.
+    """
+    return _Look(known, strict=True).value(function, 0)
+
+
 class _Look:
-    def __init__(self, known: Callable[[Any], bool]) -> None:
-        self._known = known
+    def __init__(self, known: Callable[[Any], bool], *, strict: bool = False) -> None:
+        self._known, self._strict = known, strict
+        self._plain = _constant if strict else _plain
+        self._builtins = _PLAIN_BUILTINS if strict else _BUILTINS
+        self._refused = (*_REFUSED, *_CATCHES) if strict else _REFUSED
 
     def value(self, value: Any, depth: int) -> bool:
         """Whether a value may be had and called."""
-        if value is None or value is _LOCAL or self._known(value) or _plain(value):
+        if value is None or value is _LOCAL or self._known(value) or self._plain(value):
             return True
         if depth > _DEEPEST:
             return False
@@ -120,8 +136,8 @@ class _Look:
             parts = (value.func, *value.args, *value.keywords.values())
             return type(value) is functools.partial and all(self.value(part, depth + 1) for part in parts)
         if isinstance(value, types.FunctionType):
-            return _of_library(value) or self._function(value, depth + 1)
-        if not isinstance(value, type | types.ModuleType) and _of_library(type(value)):
+            return (not self._strict and _of_library(value)) or self._function(value, depth + 1)
+        if not self._strict and not isinstance(value, type | types.ModuleType) and _of_library(type(value)):
             return all(self.value(v, depth + 1) for v in getattr(value, "__dict__", {}).values() if callable(v))
         return False
 
@@ -147,10 +163,10 @@ class _Look:
             if not self._end(chain, depth):
                 return False
             chain = _LOCAL
-            if what in _REFUSED or (what == "STORE_DEREF" and step.argval in cells):
+            if what in self._refused or (what == "STORE_DEREF" and step.argval in cells):
                 return False
             if what in _GLOBALS:
-                chain = _global(names, str(step.argval))
+                chain = self._global(names, str(step.argval))
             elif what in _CELLS:
                 chain = cells.get(str(step.argval), _LOCAL)
         inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
@@ -162,8 +178,10 @@ class _Look:
         """Return an attribute, _LOCAL for one of a local value, _ABSENT for one that may not be asked for."""
         if name.startswith("__") or name in _SETS:
             return _ABSENT
-        if of is _LOCAL or _plain(of) or self._known(of):
+        if of is _LOCAL or self._plain(of):
             return _LOCAL
+        if self._known(of):
+            return _ABSENT if self._strict else _LOCAL
         if isinstance(of, types.ModuleType):
             return vars(of).get(name, _ABSENT)
         holder = dataclasses.is_dataclass(of) or isinstance(of, argparse.Namespace | types.SimpleNamespace)
@@ -174,16 +192,15 @@ class _Look:
                 return vars(of).get(name, _ABSENT)
         return _ABSENT
 
+    def _global(self, names: dict[str, Any], name: str) -> Any:
+        if name in names:
+            return names[name]
+        own = vars(builtins)
+        return _LOCAL if name in self._builtins and name in own else own.get(name, _ABSENT)
+
     def _end(self, value: Any, depth: int) -> bool:
         """Whether what a chain of attributes has led to may be had."""
         return value is _LOCAL or _made(value) or self.value(value, depth)
-
-
-def _global(names: dict[str, Any], name: str) -> Any:
-    if name in names:
-        return names[name]
-    own = vars(builtins)
-    return _LOCAL if name in _BUILTINS and name in own else own.get(name, _ABSENT)
 
 
 def _plain(value: Any) -> bool:
@@ -193,6 +210,13 @@ def _plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_plain(k) and _plain(v) for k, v in value.items())
     return value is None or type(value) in (str, bytes, int, float, bool, torch.dtype, torch.Tensor, np.ndarray)
+
+
+def _constant(value: Any) -> bool:
+    """Whether a value is data that nobody can change."""
+    if type(value) is tuple:
+        return all(map(_constant, value))
+    return value is None or type(value) in (str, bytes, int, float, bool, torch.dtype)
 
 
 def _made(value: Any) -> bool:

@@ -13,7 +13,7 @@ import io
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import PIL.Image
@@ -65,11 +65,15 @@ class Pending:
     def settle(self, image: Any) -> None:
         """Decode the image."""
         source = self.row.source
-        opened: Any = PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        opened = _open(source)
         opened.load()
         if opened.mode != self.mode:
             opened = opened.convert(self.mode)
         image._im = opened._im
+
+
+def _open(source: str | bytes) -> Any:
+    return PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
 
 
 def _pending(image: Any) -> Pending | None:
@@ -94,8 +98,7 @@ class Scope:
 
     def image(self, row: Row) -> Any:
         """Return the image of a record as ``datasets`` decodes it, None where only Pillow can do that."""
-        source = row.source
-        image: Any = PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        image = _open(row.source)
         known = type(image) is PIL.JpegImagePlugin.JpegImageFile and image.mode in _MODES and len(image.tile) == 1
         turned = image.getexif().get(0x0112) if known else None
         if not known or "transparency" in image.info or (turned is not None and turned in range(2, 9)):
@@ -168,15 +171,15 @@ class Scope:
         def example(feature: Any, *args: Any, **more: Any) -> Any:
             return decode(decoded, feature, *args, **more)
 
-        with _LOCK, contextlib.ExitStack() as undo:
-            for where, name, value in (
-                (kind, "im", property(pixels, im.fset)), (kind, "convert", converted), (kind, "copy", copied),
-                (type(self._transform), "__call__", transformed), (Feature, "decode_example", example),
-            ):  # fmt: skip
-                undo.callback(_put_back, where, name, vars(where).get(name, _NOTHING))
-                setattr(where, name, value)
-            undo.callback(self._settle)
-            yield
+        changes = (
+            (kind, "im", property(pixels, im.fset)), (kind, "convert", converted), (kind, "copy", copied),
+            (type(self._transform), "__call__", transformed), (Feature, "decode_example", example),
+        )  # fmt: skip
+        with replaced(changes):
+            try:
+                yield
+            finally:
+                self._settle()
 
     def _settle(self) -> None:
         """Decode what somebody keeps: from now on nobody sees to it."""
@@ -186,6 +189,16 @@ class Scope:
             if pending is not None:
                 pending.settle(image)
         self._images.clear()
+
+
+@contextlib.contextmanager
+def replaced(changes: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Have attributes, each given as the object, the name and the value, be others for a while."""
+    with _LOCK, contextlib.ExitStack() as undo:
+        for where, name, value in changes:
+            undo.callback(_put_back, where, name, vars(where).get(name, _NOTHING))
+            setattr(where, name, value)
+        yield
 
 
 def _put_back(where: Any, name: str, value: Any) -> None:

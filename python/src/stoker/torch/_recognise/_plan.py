@@ -235,6 +235,11 @@ class EnginePlan:
         program = found.program
         return Samples(self._dataset, program.rest, program.state, bool(program.wrapped), found.data)
 
+    @property
+    def here(self) -> Any:
+        """What makes samples where that is done in this process."""
+        return self.samples
+
     def explain(self) -> Sequence[Row]:
         """Say what runs where."""
         found, program = self.found, self.found.program
@@ -307,7 +312,7 @@ class Epoch:
         self._dataset, self._collate = loader.dataset, loader.collate_fn
         data = plan.found.data
         self._leaves, self._starts = data.leaves, data.starts
-        self._numbers, self._samples = plan.numbers(), plan.samples
+        self._numbers, self._samples = plan.numbers(), plan.here
         self._target_transform = plan.found.target_transform
         self._seed = seed
         self._order = order
@@ -353,9 +358,16 @@ class Epoch:
             raise StopIteration
         self._read_ahead()
         if not self._waiting:
-            error = self._error
+            error, self._error = self._error, None
             self.close()
-            raise error or StopIteration
+            if error is None or isinstance(error, StopIteration):
+                # One that is kept would keep all frames that it goes through, and the batches in them, in a cycle.
+                del error
+                raise StopIteration
+            try:
+                raise error
+            finally:
+                del error
         indices, records = self._waiting.popleft()
         self._plan.images += len(indices)
         if records is None:
@@ -363,9 +375,7 @@ class Epoch:
         arrays, index, place = self._stream.take()
         images = arrays["image"]
         if self._samples is not None:
-            with self._samples.scope():
-                batch = self._collate(self._made(self._samples, images, index, indices, place))
-            return self._pinned(batch)
+            return self._pinned(self._of_samples(self._samples, images, index, indices, place))
         if images.dim() == 3:
             images = images.unsqueeze(1)
         if index.min() < 0:
@@ -382,6 +392,13 @@ class Epoch:
         stub = torch.zeros(1, dtype=torch.uint8)
         return images, self._collate([(stub, target) for target in targets])[1]
 
+    def _of_samples(
+        self, samples: Any, images: torch.Tensor, index: Records, indices: list[Any], place: int
+    ) -> Any:
+        """Return a batch that Python makes of the engine's, in this process."""
+        with samples.scope():
+            return self._collate(self._made(samples, images, index, indices, place))
+
     def _made(self, samples: Samples, images: torch.Tensor, index: Records, indices: list[Any], place: int) -> Any:
         """Return what the collate gets, made in this process."""
         row = 0
@@ -392,7 +409,7 @@ class Epoch:
 
         def anew(record: Any) -> Any:
             self._plan.by_python += 1
-            with _random_numbers(self._seed + place + row):
+            with random_numbers(self._seed + place + row):
                 return self._dataset[record]
 
         return samples.make({"image": images.numpy(), "index": index}, indices, at, anew, copy=False)
@@ -413,7 +430,7 @@ class Epoch:
         """Fill the rows that the engine could not make as the dataset does; False when they do not fit the others."""
         for row in rows.tolist():
             self._plan.by_python += 1
-            with _random_numbers(self._seed + place + row):
+            with random_numbers(self._seed + place + row):
                 image = self._dataset[indices[row]][0]
             if image.shape != images.shape[1:] or image.dtype != images.dtype:
                 return False
@@ -423,7 +440,7 @@ class Epoch:
     def _by_python(self, indices: list[Any]) -> Any:
         """Make a batch as torch does, in this process."""
         self._plan.by_python += len(indices)
-        with _random_numbers(self._seed):
+        with random_numbers(self._seed):
             together = getattr(self._dataset, "__getitems__", None)
             return self._pinned(self._collate(together(indices) if together else [self._dataset[i] for i in indices]))
 
@@ -455,7 +472,7 @@ def _window(loader: Any, stream: Stream) -> int:
 
 
 @contextlib.contextmanager
-def _random_numbers(seed: int) -> Iterator[None]:
+def random_numbers(seed: int) -> Iterator[None]:
     """Let transforms draw random numbers of their own, as in a worker, and leave the program's alone."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
