@@ -287,8 +287,18 @@ func (c *collector) run(ctx context.Context) {
 			least = earlyTick
 		}
 		wait := c.pace.nextTick(time.Now(), least)
-		timer.Reset(wait/2 + rand.N(wait))
+		timer.Reset(min(wait/2+rand.N(wait), c.left(time.Now())))
 	}
+}
+
+// left is how long it is until the time that a job may be watched at most is up: looks that
+// have become rare do not keep its verdict waiting.
+func (c *collector) left(now time.Time) time.Duration {
+	end := c.start.Add(time.Duration(c.opt.Most * float64(time.Second)))
+	if c.opt.Most <= 0 || !end.After(now) {
+		return time.Hour
+	}
+	return end.Sub(now)
 }
 
 // over reports whether the time is up.

@@ -11,25 +11,27 @@ import (
 )
 
 // TestVerdictInTime: whatever a job does, there is a verdict fifteen seconds after its
-// first batch, or after the time in which one was waited for. The clock is not a real one.
+// first batch, or after the time in which one was waited for. Neither clock is a real one.
 func TestVerdictInTime(t *testing.T) {
-	const within = 15.0
+	const within, look = 15.0, 200 * time.Microsecond
 	attached := Options{Seconds: FirstVerdict.Seconds(), Patience: 2, Most: 14.5}
 	for _, c := range []struct {
 		name  string
 		opt   Options
-		batch float64 // seconds until the loop is in its first step; 0: never
-		cost  time.Duration
-		late  float64 // seconds from the start that are allowed beside those
+		batch float64       // seconds until the loop is in its first step; 0: never
+		cost  time.Duration // that a look takes
+		spent time.Duration // CPU time of each
+		late  float64       // seconds from the start that are allowed beside those
 	}{
-		{"attached", attached, 0.1, 0, 0},
-		{"attached to one that is slow to begin", attached, 4, 0, 0},
-		{"attached to one that never trains", attached, 0, 0, 0},
-		{"a command with an end", Options{Seconds: 10}, 3, 0, 3},
-		{"a command without one", Options{}, 3, 0, 3},
-		{"a command whose start takes a minute", Options{}, 70, 0, 70},
-		{"a command that never trains", Options{}, 0, 0, 60},
-		{"very many threads", Options{}, 3, time.Second, 3},
+		{"attached", attached, 0.1, 0, look, 0},
+		{"attached to one that is slow to begin", attached, 4, 0, look, 0},
+		{"attached to one that never trains", attached, 0, 0, look, 0},
+		{"a command with an end", Options{Seconds: 10}, 3, 0, look, 3},
+		{"a command without one", Options{}, 3, 0, look, 3},
+		{"a command whose start takes a minute", Options{}, 70, 0, look, 70},
+		{"a command that never trains", Options{}, 0, 0, look, 60},
+		{"attached, and looks are dear", attached, 4, 0, 100 * look, 0},
+		{"very many threads", Options{}, 3, time.Second, look, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,10 +55,12 @@ func TestVerdictInTime(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer w.close()
-				turn := 0
+				turn, spent := 0, time.Duration(0)
+				w.pace.cpu = func() time.Duration { return spent }
 				w.open = func(pid int) (stacks, error) {
 					return scripted{pid, func() []pystack.Frame {
-						time.Sleep(c.cost) // a look that takes long
+						time.Sleep(c.cost)
+						spent += c.spent
 						turn++
 						switch {
 						case c.batch == 0 || time.Since(start).Seconds() < c.batch:
