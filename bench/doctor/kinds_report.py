@@ -243,6 +243,7 @@ def text(whole: dict[str, Any]) -> str:
 def write() -> None:
     """The page, of the newest results."""
     found = [json.loads(p.read_text()) for p in (ROOT / "bench" / "results").glob("doctor-kinds-*.json")]
+    found = [r for r in found if any(k.get("verdicts") for k in r["kinds"].values())]
     if not found:
         raise SystemExit("doctor: no results yet; make bench-doctor-kinds makes them")
     PAGE.write_text(text(max(found, key=lambda r: r["machine"]["time"])))

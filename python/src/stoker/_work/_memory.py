@@ -30,6 +30,7 @@ _HUGE = 4 << 20  # from this size on, huge pages spare the faults of the first u
 _DONE = 0  # the byte of the page that tells a worker to end
 _AT = struct.Struct("<qq")  # behind the bytes of the pieces: the task and the row that the worker is at
 _IN = struct.Struct("<qqqq")  # and behind that: which place of which pool it has taken for which task of which epoch
+_GENERATION, _GENERATION_AT = struct.Struct("<q"), 16  # the third of those
 PIECES = 4079  # a worker's numbered pieces at most; what is held beyond is used once
 _WINDOW = 8  # so many batches tell how many pieces are needed
 ONCE = -1  # the number of those
@@ -88,8 +89,14 @@ class Page:
         return task, row
 
     def hold(self, epoch: int, task: int, generation: int, place: int) -> None:
-        """Say which place of a pool is taken for a task."""
-        _IN.pack_into(self.bytes, PIECES + 1 + _AT.size, epoch, task, generation, place)
+        """Say which place of a pool is taken for a task.
+
+        The generation is nought meanwhile: who is killed in the middle of it has not named a place that is in use.
+        """
+        at = PIECES + 1 + _AT.size
+        _GENERATION.pack_into(self.bytes, at + _GENERATION_AT, 0)
+        _IN.pack_into(self.bytes, at, epoch, task, 0, place)
+        _GENERATION.pack_into(self.bytes, at + _GENERATION_AT, generation)
 
     @property
     def held(self) -> tuple[int, int, int, int]:
