@@ -141,13 +141,16 @@ def text(result: dict[str, Any]) -> str:
     if not result:
         return ""
     m, s = result["machine"], result["settings"]
-    count = s["rounds"]
+    counts = [
+        len(got.get("rounds", [])) for part in ("scripts", "pairs", "shapes") for got in result.get(part, {}).values()
+    ]
+    fewest, count = min(filter(None, counts), default=0), max(counts, default=0)  # those of a part may be fewer
     note = f"- **Note:** {result['note']}\n" if result.get("note") else ""
     out = HEAD.format(
         images=s["images"], voc=s["images"] // 10, epochs=s["epochs"], workers=s["workers"], cores=m["cores"],
         cpu=m.get("cpu", ""), memory=m.get("memory_gib"), time=m["time"][:16], note=note,
         commit=result["commit"] + (" with local changes" if result["changed_files"] else ""),
-        rounds=f"{count} round{'s' if count > 1 else ''}",
+        rounds=f"{fewest} to {count} rounds" if fewest < count else f"{count} round{'s' if count > 1 else ''}",
     )  # fmt: skip
     epochs = [f"epoch {i + 1}" for i in range(s["epochs"])]
     sides = ["all epochs", "from the second", "CPU-s per 1,000", "MiB"]
