@@ -9,7 +9,7 @@ import "time"
 const budget = 0.008
 
 // makeUp is within what time what was spent beyond the budget is saved again.
-const makeUp = 2 * time.Second
+const makeUp = time.Second
 
 // tickBudget is how many times longer than a tick's CPU time the time between
 // ticks is at least: 0.4% of one core. What is read every second takes as much.
