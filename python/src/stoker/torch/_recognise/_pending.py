@@ -65,14 +65,15 @@ class Pending:
     def settle(self, image: Any) -> None:
         """Decode the image."""
         source = self.row.source
-        opened = _open(source)
+        opened = open_image(source)
         opened.load()
         if opened.mode != self.mode:
             opened = opened.convert(self.mode)
         image._im = opened._im
 
 
-def _open(source: str | bytes) -> Any:
+def open_image(source: str | bytes) -> Any:
+    """Open an image where it lies, or in a file that is there."""
     return PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
 
 
@@ -98,7 +99,7 @@ class Scope:
 
     def image(self, row: Row) -> Any:
         """Return the image of a record as ``datasets`` decodes it, None where only Pillow can do that."""
-        image = _open(row.source)
+        image = open_image(row.source)
         known = type(image) is PIL.JpegImagePlugin.JpegImageFile and image.mode in _MODES and len(image.tile) == 1
         turned = image.getexif().get(0x0112) if known else None
         if not known or "transparency" in image.info or (turned is not None and turned in range(2, 9)):

@@ -10,7 +10,6 @@ it has made is thrown away, and it is run on images: it has provably left nothin
 from __future__ import annotations
 
 import contextlib
-import io
 import struct
 import types
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import PIL.JpegImagePlugin
 import torch
 
@@ -266,7 +264,7 @@ def _plain(source: Any) -> bool:
 
 def _is_turned_by_pillow(source: Any) -> bool:
     """Whether Pillow, which writes EXIF data anew when it turns a picture, can do that; it raises where not."""
-    with PIL.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+    with _pending.open_image(source) as image:
         exif = image.getexif()
         if exif.get(0x0112) is not None:
             del exif[0x0112]
