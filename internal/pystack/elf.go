@@ -32,6 +32,7 @@ type image struct {
 	fixed   bool // loaded where it says (not position independent)
 	loads   []elfLoad
 	runtime uint64 // 0 if not found
+	size    uint64 // of what lies there; 0 if not known
 	version uint64 // of Py_Version; 0 if not found
 	minor   int    // of version 3, by a text in its read-only data; 0 if not found
 }
@@ -104,7 +105,7 @@ func readImage(r io.ReaderAt) (*image, error) {
 	for _, s := range sections {
 		switch cString(names, s.name) {
 		case ".PyRuntime": // CPython puts the variable there for readers like this one
-			img.runtime = s.addr
+			img.runtime, img.size = s.addr, s.size
 		case ".rodata":
 			readOnly = s
 		}
@@ -145,7 +146,7 @@ func (img *image) findSymbols(r io.ReaderAt, table, text elfSection) {
 			}
 			switch name := le32(b, 0); {
 			case isString(names, name, symbolRuntime) && img.runtime == 0:
-				img.runtime = addr
+				img.runtime, img.size = addr, le64(b, 16)
 			case isString(names, name, symbolVersion) && img.version == 0:
 				img.version = addr
 			}

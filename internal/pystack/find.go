@@ -22,6 +22,7 @@ type found struct {
 	mem     *processMemory
 	layout  *layout
 	runtime uint64
+	size    uint64
 }
 
 // maxMaps bounds how much of /proc/PID/maps is read. A trainer has some 3,000
@@ -71,7 +72,7 @@ func findRuntime(pid int) (*found, error) {
 		}
 		l, runtime, err := attach(pid, mem, img, m, minor)
 		if err == nil {
-			return &found{mem: mem, layout: l, runtime: runtime}, nil
+			return &found{mem: mem, layout: l, runtime: runtime, size: img.size}, nil
 		}
 		var e *Error
 		if errors.As(err, &e) && e.Kind == NoSymbols && !isPython(m.Name) {

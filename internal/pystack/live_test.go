@@ -15,6 +15,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // interpreters are the commands that run a CPython on this machine:
@@ -331,6 +335,56 @@ sys.stdin.readline()
 				}
 			}
 			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// Threads that compute in Python wait for each other within the interpreter's own state; for
+// an event they wait elsewhere.
+func TestOwns(t *testing.T) {
+	each(t, func(t *testing.T, python []string) {
+		var tids struct{ A, B, Idle int }
+		c := start(t, python, `
+import json, sys, threading
+idle = threading.Thread(target=threading.Event().wait, args=(1000,), daemon=True)
+def spin():
+    while True: pass
+a, b = (threading.Thread(target=spin, daemon=True) for _ in range(2))
+for t in (idle, a, b): t.start()
+print(json.dumps({"A": a.native_id, "B": b.native_id, "Idle": idle.native_id}), flush=True)
+sys.stdin.readline()
+`, &tids)
+		p := open(t, c.Process.Pid)
+		if p.Version().FreeThreaded {
+			t.Skip("a free-threaded build has no lock")
+		}
+		sample(t, p)
+		if _, known := p.Owns(0); !known {
+			t.Fatal("the extent of the interpreter's state is not known")
+		}
+		// waits is the address of the lock that a thread waits for with a limit.
+		waits := func(tid int) (uint64, bool) {
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/syscall", c.Process.Pid, tid))
+			if err != nil {
+				t.Skip(err)
+			}
+			call, err := proc.ParseSyscall(data)
+			return call.Args[0], err == nil && !call.Running && call.NR == unix.SYS_FUTEX && call.Args[3] != 0
+		}
+		for seen := 0; seen < 20; time.Sleep(time.Millisecond) {
+			for _, tid := range []int{tids.A, tids.B} {
+				if address, ok := waits(tid); ok {
+					if owns, _ := p.Owns(address); !owns {
+						t.Fatalf("%#x is not taken for the interpreter's", address)
+					}
+					seen++
+				}
+			}
+			if address, ok := waits(tids.Idle); ok {
+				if owns, _ := p.Owns(address); owns {
+					t.Fatalf("%#x of an event is taken for the interpreter's", address)
+				}
+			}
 		}
 	})
 }

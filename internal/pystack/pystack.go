@@ -107,6 +107,7 @@ type Process struct {
 	mem     memory
 	layout  *layout
 	runtime uint64 // address of _PyRuntime
+	size    uint64 // of that; 0 where it is not known
 	tids    tidFinder
 
 	codeType uint64 // address of PyCode_Type, once seen
@@ -134,6 +135,7 @@ func Open(pid int) (*Process, error) {
 		return nil, err
 	}
 	p := newProcess(pid, bin.mem, bin.layout, bin.runtime)
+	p.size = bin.size
 	return p, nil
 }
 
@@ -151,7 +153,7 @@ func (p *Process) Fork(pid int) (*Process, error) {
 		return nil, err
 	}
 	q := newProcess(pid, mem, p.layout, p.runtime)
-	q.codeType, q.tids.pthreadTID = p.codeType, p.tids.pthreadTID
+	q.size, q.codeType, q.tids.pthreadTID = p.size, p.codeType, p.tids.pthreadTID
 	for addr, c := range p.codes {
 		if !c.valid {
 			continue
@@ -190,6 +192,23 @@ func (p *Process) Version() Version { return p.layout.version }
 
 // Stats returns what was counted so far.
 func (p *Process) Stats() Stats { return p.stats }
+
+// lockBytes is more than the lock of an interpreter takes, with what it is waited for by.
+const lockBytes = 256
+
+// Owns reports whether an address lies in the interpreter's own state, where its lock is:
+// what a thread waits for there is no lock of a library. known is false where that cannot
+// be told.
+func (p *Process) Owns(address uint64) (owns, known bool) {
+	if p.size == 0 {
+		return false, false
+	}
+	within := func(from, size uint64) bool { return from <= address && address-from < size }
+	owns = within(p.runtime, p.size) || slices.ContainsFunc(p.interps, func(in *interp) bool {
+		return in.gil != 0 && within(in.gil, lockBytes) // an interpreter with a lock of its own
+	})
+	return owns, true
+}
 
 // Close lets go of the process.
 func (p *Process) Close() error { return p.mem.close() }
