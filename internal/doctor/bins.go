@@ -41,6 +41,7 @@ const (
 	mTrainerRun
 	mTrainerDelay
 	mTrainerTime // that passed for the two
+	mBeside      // that a step takes of the threads that compute it beside the trainer, at least
 	// Amounts.
 	mReadBytes  // from block devices
 	mReadChars  // by read calls

@@ -17,6 +17,8 @@ func (f threaded) Sample() ([]pystack.Thread, error) {
 	return out, nil
 }
 
+func (threaded) Owns(uint64) (owns, known bool) { return false, false }
+
 func (threaded) Close() error { return nil }
 
 // A main thread that waits in an event loop or for a thread has others train for it.

@@ -24,6 +24,8 @@ func (l loading) Sample() ([]pystack.Thread, error) {
 	}}}, nil
 }
 
+func (loading) Owns(uint64) (owns, known bool) { return false, false }
+
 func (loading) Close() error { return nil }
 
 // program makes process 100 of a machine in dir run another program.

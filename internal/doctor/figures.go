@@ -15,6 +15,7 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 	var rss, procs, workers float64
 	budget := 512                       // threads read in this second
 	every := 1 + len(c.tree.members)/64 // what adds up is read in turns where there are many
+	longest := 0.0
 	for _, p := range c.tree.members {
 		procs++
 		rss += float64(p.stat.RSS) * float64(os.Getpagesize())
@@ -49,8 +50,11 @@ func (c *collector) members(now time.Time, dt float64, put func(metric, float64)
 			}
 			p.switches = [2]uint64{st.Voluntary, st.Involuntary}
 		}
+		p.beside = besideTimes{}
 		c.threads(p, now, dt, &budget, put, since)
+		longest = max(longest, p.beside.least(c.sys.cores))
 	}
+	put(mBeside, longest)
 	c.childrenTime(put)
 	put(gRSS, rss*dt)
 	put(gProcs, procs*dt)
@@ -155,6 +159,7 @@ func (c *collector) threads(p *process, now time.Time, dt float64, budget *int, 
 			t.share = (run + delay) / dt
 			put(mRun, run)
 			put(mDelay, delay)
+			c.noteBeside(p, t, run)
 			if p.trainer != nil && (tid == p.pid || p.trainsIn(t)) {
 				passed := dt
 				if tid != p.pid {

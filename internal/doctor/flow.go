@@ -229,8 +229,8 @@ func passes(code string) []string {
 			if open = append(open, code[i] == '(' && name != ""); open[len(open)-1] {
 				inCalls++
 			}
-			if object, _, dotted := strings.Cut(name, "."); code[i] == '(' && dotted {
-				out = append(out, identifiers(object)...)
+			if at := strings.LastIndexByte(name, '.'); code[i] == '(' && at >= 0 {
+				out = append(out, identifiers(name[:at])...)
 			}
 			from = i + 1
 		case ')', ']', '}':
@@ -359,7 +359,7 @@ func assignment(code string) (targets, reads []string) {
 }
 
 // identifiers are the names in a piece of code: not those behind a dot, and no
-// words of the language.
+// words of the language. What a method keeps on its object is named with it: self.state.
 func identifiers(code string) []string {
 	var out []string
 	for i := 0; i < len(code); {
@@ -372,6 +372,11 @@ func identifiers(code string) []string {
 			j++
 		}
 		name := code[i:j]
+		if name == "self" && j+1 < len(code) && code[j] == '.' && letter(code[j+1]) {
+			for j++; j < len(code) && (letter(code[j]) || code[j] >= '0' && code[j] <= '9'); j++ {
+			}
+			name = code[i:j]
+		}
 		if (i == 0 || code[i-1] != '.' && !(code[i-1] >= '0' && code[i-1] <= '9')) && !pythonWords[name] {
 			out = append(out, name)
 		}

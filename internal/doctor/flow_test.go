@@ -73,6 +73,14 @@ func TestCarries(t *testing.T) {
 		{"a source with a state", "for _ in range(9):\n    key, x = make_batch(key, data)\n    model(x)", 1, 0},
 		{"figures of the data", "for x in loader:\n    average = running_mean(average, x)\n    x = x - average\n    model(x)", 1, 0},
 		{"the end of the loop", "for x in loader:\n    model(x)\nw = update(w, x)", 1, 0},
+		{"state of an object", "for x in data:\n    x = scale(x)\n    self.params, loss = self.update(self.params, x)", 1, 3},
+		{"state of an object and a method of its own", "for x in data:\n    grads = self.grad(self.state.params, x)\n    self.state = self.state.apply_gradients(grads=grads)", 1, 2},
+		{"state of another object", "for batch in data:\n    batch = scale(batch)\n    run.params, run.opt = step(run.params, run.opt, batch)", 1, 3},
+		{"a batch of an object", "while True:\n    self.batch = self.next(self.source)\n    self.batch = self.scale(self.batch)\n    self.w = self.update(self.w, self.batch)", 1, 4},
+		{"a source of an object with a state", "for _ in range(9):\n    self.key, x = self.draw(self.key, self.data)\n    self.model(x)", 1, 0},
+		{"a counter of an object", "for x in loader:\n    self.seen = self.seen + len(x)\n    self.model(x)", 1, 0},
+		{"figures of an object", "for x in loader:\n    self.average = running_mean(self.average, x)\n    self.model(x - self.average)", 1, 0},
+		{"other things of the same object", "for x in loader:\n    self.out = self.model(self.scale, x)", 1, 0},
 		{"no source", "", 1, 0},
 	} {
 		lines := strings.Split(c.lines, "\n")

@@ -98,7 +98,10 @@ func (c *collector) sampleFrames(p *process, now time.Time) {
 		}
 		if s := p.trainer; t.TID == p.loopThread() && s != nil && v.known && v.duty == dutyUnknown && v.part != partImport {
 			if v.loop = s.loop; v.loop.line == 0 {
-				if s.follow(t.Frames); len(s.chain) > 0 {
+				s.follow(t.Frames)
+				if at := c.trainsAt(t.Frames); at.fn != "" {
+					v.loop = at
+				} else if len(s.chain) > 0 {
 					v.loop = s.chain[len(s.chain)-1]
 				}
 			}

@@ -17,6 +17,7 @@ type shares struct {
 	device  float64            // how busy the busiest disk is, where the job reads from disks
 	peak    float64            // how many times the mean the device gave in its best second; 0 where the job reads from none
 	other   float64            // asleep in the loader for no known reason
+	beside  float64            // of the step, what other threads than the trainer's compute, at least
 	delay   float64            // of the time that the trainer could run, the part it waited for a core
 	lanes   float64            // workers at a time
 	use     [numCauses]float64 // what a worker does, by cause; with idle they add up to 1
@@ -84,6 +85,9 @@ func (c *collector) measure(l *timeline) (shares, bin) {
 	s.correct(&sum)
 	if run := sum.v[mTrainerRun] + sum.v[mTrainerDelay]; run > 0 {
 		s.delay = sum.v[mTrainerDelay] / run
+	}
+	if sum.dt > 0 {
+		s.beside = sum.v[mBeside] / sum.dt
 	}
 	if rest := sum.v[mRun] - sum.v[mTrainerRun] + sum.v[mDelay] - sum.v[mTrainerDelay]; rest > 0 {
 		s.lag = max(0, sum.v[mDelay]-sum.v[mTrainerDelay]) / rest
@@ -391,8 +395,11 @@ func (s *shares) timeWithout(v Verdict) float64 {
 	case CPU:
 		step -= s.ran * s.delay * s.fromOthers()
 	}
-	// What remains has to fit on the cores.
+	// What remains has to fit on the cores, and the step's own threads have to compute it.
 	floor := 0.0
+	if v != Accelerator {
+		floor = s.computing()
+	}
 	if v != CPU && v != Accelerator && s.cores > 0 {
 		need := s.tree
 		if v == Handoff {
@@ -401,7 +408,7 @@ func (s *shares) timeWithout(v Verdict) float64 {
 		if v == Memory {
 			need -= s.reclaim
 		}
-		floor = need / s.cores
+		floor = max(floor, need/s.cores)
 	}
 	time := max(step+rest, s.production(v)) + s.unevenWithout(v)
 	if v == Handoff {
@@ -411,6 +418,10 @@ func (s *shares) timeWithout(v Verdict) float64 {
 	}
 	return min(1, max(time, floor, minTime))
 }
+
+// computing is what a step takes at least: other threads compute it while the trainer already
+// makes the next batch. While it waits for one they may compute that.
+func (s *shares) computing() float64 { return max(0, s.beside-s.wait) }
 
 // fromOthers is the part of the trainer's waiting for a core that something beside its
 // step causes. Where nothing makes batches beside it, and it waits for none, what else of
@@ -438,7 +449,7 @@ func (s *shares) timeWithWorkers(n float64) float64 {
 	if n <= 0 || s.cores <= 0 {
 		return 1
 	}
-	step := s.step + s.other
+	step := max(s.step+s.other, s.computing())
 	floor := s.tree / s.cores
 	if s.capped() {
 		floor = max(floor, s.device) // more requests only wait in its queue

@@ -35,6 +35,10 @@ func TestGains(t *testing.T) {
 			map[Verdict]float64{CPU: 4, Storage: 1}},
 		{"the step's own threads take the cores", shares{samples: 100, step: 1, ran: 0.3, delay: 0.4, cores: 2, tree: 1.6},
 			map[Verdict]float64{CPU: 1, Accelerator: 20}},
+		{"XLA computes the step beside the loading", shares{samples: 100, step: 0.1, ran: 0.1, serial: use(map[cause]float64{causeCPU: 0.9}), beside: 0.4, cores: 2, tree: 1.4},
+			map[Verdict]float64{CPU: 2.5, Accelerator: 1 / 0.9}},
+		{"XLA computes the batches that are waited for", shares{samples: 100, step: 0.1, wait: 0.6, ran: 0.1, serial: use(map[cause]float64{causeCPU: 0.3}), beside: 0.6, lanes: 1, busy: 0.6, use: use(map[cause]float64{causeCPU: 0.6}), cores: 4, tree: 1.4},
+			map[Verdict]float64{CPU: 10}},
 		{"other programs take them from such a step", shares{samples: 100, step: 1, ran: 1, delay: 0.4, cores: 2, tree: 0.6, outside: 1.4},
 			map[Verdict]float64{CPU: 1 / 0.6}},
 		{"the cores set the pace", shares{samples: 100, step: 0.5, wait: 0.5, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 0.5, causeStorage: 0.5}), cores: 2, tree: 1.6},
@@ -85,6 +89,10 @@ func TestWorkersHelp(t *testing.T) {
 	serial := shares{samples: 100, step: 0.5, serial: use(map[cause]float64{causeCPU: 0.5}), cores: 8, tree: 0.6}
 	if got := serial.timeWithWorkers(1); math.Abs(got-0.5) > 0.01 {
 		t.Errorf("one worker beside the step: %.2f, want 0.5", got)
+	}
+	serial.beside = 0.8
+	if got := serial.timeWithWorkers(2); math.Abs(got-0.8) > 0.01 {
+		t.Errorf("two workers beside a step that XLA computes: %.2f, want 0.8", got)
 	}
 	waiting := shares{samples: 100, step: 0.2, wait: 0.8, lanes: 2, busy: 1, use: use(map[cause]float64{causeCPU: 1}), cores: 8, tree: 2}
 	if got := waiting.timeWithWorkers(4); math.Abs(got-0.5) > 0.01 {

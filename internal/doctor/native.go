@@ -144,7 +144,7 @@ func (c *collector) hasFramework(p *process) bool {
 	_, _ = c.fs.Mappings(p.pid, func(m *proc.Mapping) bool {
 		if m.Exec {
 			name := libtime.Name(m.Name)
-			p.framework = p.framework || framework(name) || strings.HasPrefix(name, "libtorch")
+			p.framework = p.framework || framework(name) || strings.HasPrefix(name, "libtorch") || strings.HasPrefix(name, "libjax")
 		}
 		return false
 	})

@@ -75,6 +75,69 @@ func common(chain []loopAt, frames []pystack.Frame) []loopAt {
 	return chain[:n]
 }
 
+// inLoop is what the loops around a line say of it.
+type inLoop struct {
+	trains bool // one of them trains, by its source
+	steps  bool // and the line is where its step begins
+}
+
+// maxLoops bounds how many lines are remembered.
+const maxLoops = 1024
+
+// trainsAt is the function on a stack, leaf first, whose loop trains by its source; the zero
+// value where none shows that. A loop that is seldom seen outside of what makes its batches is
+// found like that. It is the outermost: what makes batches may carry something on as well. But
+// what the step of a loop calls may have a loop of its own, such as one for each epoch.
+func (c *collector) trainsAt(frames []pystack.Frame) loopAt {
+	var found loopAt
+	for i := len(frames) - 1; i >= 0; i-- {
+		f := &frames[i]
+		if installed(f.File) {
+			continue
+		}
+		at := place{f.File, f.Line}
+		in, ok := c.loops[at]
+		if !ok {
+			in = loopsAround(at, c.sourceLine)
+			if c.loops == nil || len(c.loops) >= maxLoops {
+				c.loops = map[place]inLoop{}
+			}
+			c.loops[at] = in
+		}
+		if !in.trains {
+			continue
+		}
+		if found = (loopAt{place{f.File, 0}, f.Qual}); !in.steps {
+			break
+		}
+	}
+	return found
+}
+
+// loopsAround says whether a loop around a line trains.
+func loopsAround(at place, text func(place) string) inLoop {
+	code := text(at)
+	inner := indent(code) + 1 // the line may begin a loop itself
+	for line := at.line; line > max(0, at.line-500) && inner > 0 && code != ""; line-- {
+		s := text(place{at.file, line})
+		words := strings.TrimSpace(s)
+		if words == "" || indent(s) >= inner {
+			continue
+		}
+		inner = indent(s)
+		switch {
+		case startsLoop(words):
+			if step := carries(at.file, line, text); step > 0 {
+				s := statementAt(at.file, step, step+maxFlow, text)
+				return inLoop{true, slices.Contains(s.lines, at.line)}
+			}
+		case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "):
+			return inLoop{}
+		}
+	}
+	return inLoop{}
+}
+
 // A function is left out of a chain when fewStacks stacks, and one of moreStacks, lack it:
 // a stack that was read while it changed may lack any.
 const fewStacks, moreStacks = 3, 20

@@ -206,6 +206,8 @@ func (s scripted) Sample() ([]pystack.Thread, error) {
 	return []pystack.Thread{{TID: s.pid, Frames: s.frames()}}, nil
 }
 
+func (scripted) Owns(uint64) (owns, known bool) { return false, false }
+
 func (scripted) Close() error { return nil }
 
 // TestFedByAnUnknownProcess watches a loop that reads what a program of the user's own

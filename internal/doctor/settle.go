@@ -7,9 +7,11 @@ import (
 
 // settle gives a timeline in which what makes batches ready counts as hand-off.
 func (c *collector) settle(l timeline) timeline {
-	var all ownCounts
+	all := ownCounts{}
 	for i := range l.bins {
-		all.add(l.bins[i].own)
+		for k, x := range l.bins[i].own { // each of them, so that what is found of a place is found again
+			all[k] = all[k].plus(x)
+		}
 	}
 	for k, x := range all {
 		if c.inFramework(ownKey{loop: k.loop, body: k.body}) {

@@ -91,7 +91,7 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 	if v.part == partImport {
 		cause = causeOther
 	}
-	if cause == causeStep && p.feeders && m.block == blockLock && m.timed && v.known && v.collective == "" {
+	if cause == causeStep && p.feeders && m.block == blockLock && m.timed && v.known && v.collective == "" && p.atInterpreter(tid) {
 		cause = causeWait // for the interpreter's lock, which the threads have that make its batches
 	}
 	if fed && cause == causeStep {
@@ -199,6 +199,18 @@ func (c *collector) startOver(now time.Time) {
 	clear(c.files)
 	clear(c.fsTypes)
 	clear(c.locks)
+}
+
+// atInterpreter reports whether the lock that a thread waits for may be the interpreter's: that
+// lies in its own state, where those do not by which a library waits for what it has begun,
+// such as JAX for the results of a step.
+func (p *process) atInterpreter(tid int) bool {
+	t := p.threads[tid]
+	if p.python == nil || t == nil {
+		return true
+	}
+	owns, known := p.python.Owns(t.call.Args[0])
+	return owns || !known
 }
 
 // waitsForOthers reports whether a block is one that other threads or processes end.

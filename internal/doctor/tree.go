@@ -29,6 +29,7 @@ const (
 // stacks reads Python frames; pystack.Process does.
 type stacks interface {
 	Sample() ([]pystack.Thread, error)
+	Owns(address uint64) (owns, known bool)
 	Close() error
 }
 
@@ -77,6 +78,8 @@ type process struct {
 	// Looks that found it there waiting for other threads, in no function that is known to wait.
 	lockedOwn int
 	elsewhere elsewhere
+	beside    besideTimes
+	xla       bool // it has threads that XLA has given a name
 	// It has loaded what models are made of; that is looked up once.
 	framework, frameworkAsked bool
 	guess                     counts // of the main thread, before anything shows that it trains
@@ -110,6 +113,8 @@ type thread struct {
 	tid   int
 	comm  string
 	feeds feeding
+	// Samples of its CPU time, and those of them in code of XLA's.
+	native, xla int
 	// trained counts looks that found it at a training step while the main thread waited.
 	trained int
 	call    proc.Syscall // what it waited in when it was last looked at

@@ -1,0 +1,61 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/libtime"
+)
+
+// JAX gives a step to threads of XLA and goes on, so that the trainer makes its next batch
+// meanwhile: without that the step takes as long as those threads compute.
+
+// besideTimes is the CPU time of such threads in the last second.
+type besideTimes struct {
+	parts  float64 // of the busiest of the pool that computes the parts of a step side by side
+	inTurn float64 // of those that run one step after another
+	all    float64
+}
+
+// least is what the steps take of that time at least.
+func (b *besideTimes) least(cores float64) float64 {
+	return max(b.parts+b.inTurn, b.all/max(1, cores))
+}
+
+// fewNative is how many samples of its CPU time say whose a thread without a name is, and
+// smallShare the share of a core below which it is not asked for.
+const fewNative, smallShare = 3, 0.02
+
+// noteBeside adds the CPU time of a thread of a trainer if XLA computes there.
+func (c *collector) noteBeside(p *process, t *thread, run float64) {
+	b := &p.beside
+	switch {
+	case p.trainer == nil || t.tid == p.pid || p.trainsIn(t):
+		return
+	case strings.Contains(t.comm, "XLAEigen"):
+		p.xla, b.parts = true, max(b.parts, run)
+	case strings.Contains(t.comm, "XLA"):
+		p.xla = true
+		b.inTurn += run
+	default:
+		// XLA names its pools only.
+		if !p.xla || p.frames[t.tid].known {
+			return
+		}
+		if t.share >= smallShare {
+			c.drain(p.pid, t.tid, t.noteNative)
+		}
+		if t.xla < fewNative || 2*t.xla < t.native {
+			return
+		}
+		b.inTurn += run
+	}
+	b.all += run
+}
+
+// noteNative counts a sample of the thread's CPU time.
+func (t *thread) noteNative(library string) {
+	t.native++
+	if library == libtime.Made || framework(library) || strings.HasPrefix(library, "libjax") {
+		t.xla++
+	}
+}
