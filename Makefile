@@ -143,10 +143,10 @@ bench-doctor: build build/venv-test ## is stoker doctor right? An hour; SET=tuni
 	@$(if $(SET)$(ONLY),true,$(VENV) -m bench.doctor.transcript $(if $(DATA),--data '$(DATA)'))
 
 .PHONY: bench-doctor-kinds
-bench-doctor-kinds: build build/venv-test ## stoker doctor beside TraceML and rules on jobs of many kinds, its advice tried; 90 minutes, a quiet machine; PARTS=truth,verdicts,traceml,verify ONLY=names RUNS=60 BUDGET=seconds SECONDS_EACH=10 RESUME=1
+bench-doctor-kinds: build build/venv-test ## stoker doctor beside TraceML and rules on jobs of many kinds, its advice tried; 90 minutes, a quiet machine; PARTS=truth,verdicts,traceml,verify ONLY=names RUNS=60 BUDGET=seconds SECONDS_EACH=10 RESUME=1 TRUTHS=results
 	@bench/setup.sh tf grain ray traceml
 	@$(VENV) -m bench.doctor.beside $(if $(PARTS),--parts $(PARTS)) $(if $(SET),--set $(SET)) $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(RESUME),--resume)
+		$(if $(SECONDS_EACH),--seconds $(SECONDS_EACH)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(RESUME),--resume) $(if $(TRUTHS),--truths '$(TRUTHS)')
 
 .PHONY: bench-planner
 bench-planner: build build/venv-test ## does the planner predict right? 9 minutes; RESUME=1 ROUNDS=3

@@ -11,7 +11,8 @@ verify     the first advice, tried: with --verify where it is an option of the l
 
 With --runs N the verdicts are said again and again, until N runs of starved kinds and N of fed ones are there.
 Results are kept after each run, so that --resume goes on where a run was ended; docs/diagnosis-kinds.md is written from
-them (kinds_report.py).
+them (kinds_report.py). --truths FILE takes the truths of another run on such a machine, of kinds whose scripts are
+still the same.
 """
 
 from __future__ import annotations
@@ -168,6 +169,20 @@ def rounds(chosen: list[Kind], results: dict[str, dict[str, Any]], runs: int) ->
                 gone.add(kind.name)
 
 
+def truths(file: Path, machine: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The truths in a file of results from a machine like this one, of kinds whose scripts are as they were then."""
+    old = json.loads(file.read_text())
+    then, commit = old["machine"], old["commit"]
+    if any(then.get(k) != machine.get(k) for k in ("cpu", "cpu_model", "cores")):
+        raise SystemExit(f"{file} is of another machine: {then.get('cpu')}, {then.get('cores')} cores")
+    if not _git("rev-parse", "--verify", f"{commit}^{{commit}}"):
+        raise SystemExit(f"{file} is of commit {commit}, which is not here: nothing tells which scripts have changed")
+    changed = {Path(n).stem for n in _git("diff", "--name-only", commit, "--", "bench/doctor/jobs").split()}
+    if common := {"job", "server"} & changed:
+        raise SystemExit(f"bench/doctor/jobs/{common.pop()}.py has changed since {file}: all truths are to be measured")
+    return {n: k["truth"] for n, k in old["kinds"].items() if "real" in k.get("truth", {}) and n not in changed}
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="with commas between")
@@ -178,6 +193,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=0, help="verdicts on starved kinds and on fed ones, at least")
     parser.add_argument("--budget", type=float, default=0, help="begin nothing more after so many seconds")
     parser.add_argument("--resume", action="store_true", help="keep what --out has")
+    parser.add_argument("--truths", type=Path, help="results to take the truths of unchanged scripts from")
     parser.add_argument("--report", action="store_true", help="write the page from the newest results, and run nothing")
     args = parser.parse_args(argv)
     if args.report:
@@ -194,6 +210,9 @@ def main(argv: list[str] | None = None) -> None:
     if args.resume and out.exists():
         whole = json.loads(out.read_text())
     results: dict[str, dict[str, Any]] = whole["kinds"]
+    if args.truths:
+        for name, known in truths(args.truths, machine).items():
+            results.setdefault(name, {}).setdefault("truth", known)
     chosen = [k for k in KINDS if args.set in (k.set, "all") and (not args.only or k.name in args.only.split(","))]
     began = time.monotonic()
 

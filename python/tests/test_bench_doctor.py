@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -247,6 +248,27 @@ def test_kinds_are_judged() -> None:
     assert "2 of 4 verdicts right" in lines[0]
     assert "accuracy of starved and fed 0.50" in lines[0]
     assert "20% in the median" in lines[1]
+
+
+def test_truths_of_unchanged_kinds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a script lacks is not measured again on such a machine, unless the script is another one now."""
+    beside = load("beside")
+    machine = {"cpu": "a CPU", "cpu_model": "17", "cores": 2}
+    kinds = {"csv_main": {"truth": {"real": 1.5}}, "zip_fed": {"truth": {"error": "no end"}}, "queue_fed": {}}
+    kinds["sqlite_fed"] = {"truth": {"real": 1.0}}
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps({"machine": machine, "commit": "abc", "kinds": kinds}))
+    changed = ["bench/doctor/jobs/sqlite_fed.py"]
+    monkeypatch.setattr(beside, "_git", lambda verb, *_: "abc" if verb == "rev-parse" else "\n".join(changed))
+    assert beside.truths(file, {**machine, "kernel": "7"}) == {"csv_main": {"real": 1.5}}
+    with pytest.raises(SystemExit, match="another machine: a CPU, 2 cores"):
+        beside.truths(file, {**machine, "cores": 4})
+    changed.append("bench/doctor/jobs/job.py")
+    with pytest.raises(SystemExit, match=r"job.py has changed"):
+        beside.truths(file, machine)
+    monkeypatch.setattr(beside, "_git", lambda *_: "")
+    with pytest.raises(SystemExit, match="commit abc, which is not here"):
+        beside.truths(file, machine)
 
 
 def test_kinds_beside_others() -> None:
