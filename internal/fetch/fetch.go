@@ -403,7 +403,9 @@ func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 	}
 	oldest := time.Duration(-1)
 	for _, fl := range f.flights {
-		oldest = max(oldest, time.Since(fl.since))
+		if !fl.done { // nobody waits for one whose answer another one has brought: its units may be others by now
+			oldest = max(oldest, time.Since(fl.since))
+		}
 	}
 	if oldest < 0 {
 		return "", 0, false
@@ -411,7 +413,7 @@ func (f *Fetcher) Oldest() (place string, since time.Duration, ok bool) {
 	// Of those that are about as old, the one that is needed first.
 	var old *flight
 	for _, fl := range f.flights {
-		if time.Since(fl.since) >= oldest/2 && (old == nil || fl.wants[0].before(old.wants[0])) {
+		if !fl.done && time.Since(fl.since) >= oldest/2 && (old == nil || fl.wants[0].before(old.wants[0])) {
 			old = fl
 		}
 	}

@@ -164,3 +164,50 @@ func TestLateOfManyBytes(t *testing.T) {
 		}
 	}
 }
+
+// A read that is late, and whose answer another one has brought, is nobody's any more: it is not
+// what is being waited for, whatever its unit is used for by now.
+func TestOldestIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records, late = 600, 10 * time.Second
+		d := newDisk(records, 1000, 1)
+		var mu sync.Mutex
+		seen := map[int64]bool{}
+		d.read = func(_ context.Context, object, _ int64, _ int) error {
+			mu.Lock()
+			again := seen[object]
+			seen[object] = true
+			mu.Unlock()
+			time.Sleep(60 * time.Millisecond)
+			if object%100 == 99 && !again {
+				time.Sleep(late)
+			}
+			return nil
+		}
+		f := open(d, 4<<20, 1<<18)
+		defer f.Close()
+		for n := int64(0); n < records; n += 4 {
+			ids := []int64{n, n + 1, n + 2, n + 3}
+			if n%8 == 4 { // what is used again may be smaller than it was
+				ids = ids[3:]
+			}
+			u, _ := f.Locate(t.Context(), n, ids, false)
+			f.Attach(u, u, 0, nil)
+			for !f.Admit(u) {
+				<-f.Space()
+			}
+			for got := f.Pop(); ; got = f.Pop() {
+				if got == nil {
+					<-f.Kick()
+					continue
+				}
+				check(t, d, got)
+				f.Done(got)
+				break
+			}
+			if place, since, ok := f.Oldest(); ok {
+				t.Fatalf("%s is being waited for, for %v: nothing is", place, since)
+			}
+		}
+	})
+}
