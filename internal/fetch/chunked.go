@@ -25,8 +25,9 @@ type Chunks struct {
 	// Group is the most records of a unit, Held the most chunks that are held at a time.
 	Group, Held int
 	// Next fills ids with the records of the next group, and says how many these are,
-	// where the first of them comes and how far apart they come.
-	Next func(ids []int64) (n int, at Place, step int64)
+	// where the first of them comes, how far apart they come, and whether they are of the
+	// first batch.
+	Next func(ids []int64) (n int, at Place, step int64, awaited bool)
 	// Last is the last position of an epoch at which a record of a chunk comes.
 	Last func(epoch int64, chunk int) int64
 }
@@ -69,6 +70,8 @@ type chunkGroup struct {
 	from []*heldChunk // of the first of them, those that are admitted
 	at   Place        // of the first record
 	step int64
+	// awaited says that they are of the first batch.
+	awaited bool
 }
 
 // heldChunk is a chunk that is read, or has been.
@@ -76,6 +79,7 @@ type heldChunk struct {
 	chunk int
 	u     *Unit
 	base  int64 // the first record
+	turn  Turn  // of the first one that is needed
 	whole bool
 	// learnt says that the source has looked at its index, with err.
 	learnt bool
@@ -143,7 +147,7 @@ func (r *Chunked) admit() (n int, stuck bool) {
 		at := Place{g.at.Epoch, g.at.Pos + int64(i)*g.step}
 		h := r.held[chunk]
 		if h == nil {
-			if h = r.load(chunk, at); h == nil {
+			if h = r.load(chunk, at, g.awaited); h == nil {
 				return n, true
 			}
 		}
@@ -185,26 +189,26 @@ func (r *Chunked) newGroup() *chunkGroup {
 		g, r.spare = r.spare[n-1], r.spare[:n-1]
 	}
 	ids := g.ids[:cap(g.ids)]
-	n, at, step := r.c.Next(ids)
-	*g = chunkGroup{ids: ids[:n], from: g.from[:0], at: at, step: step}
+	n, at, step, awaited := r.c.Next(ids)
+	*g = chunkGroup{ids: ids[:n], from: g.from[:0], at: at, step: step, awaited: awaited}
 	r.groups = append(r.groups, g)
 	return g
 }
 
 // load has a chunk read when there is room for it, else it returns nil.
-func (r *Chunked) load(chunk int, at Place) *heldChunk {
+func (r *Chunked) load(chunk int, at Place, awaited bool) *heldChunk {
 	f := r.f
 	h := r.loading
 	if h == nil {
 		if len(r.held) >= r.c.Held && !r.sweep(at) {
 			return nil
 		}
-		h = &heldChunk{chunk: chunk, last: r.lastOf(chunk, at)}
+		h = &heldChunk{chunk: chunk, last: r.lastOf(chunk, at), turn: Turn{Epoch: at.Epoch, Awaited: awaited}}
 		h.base, _ = r.c.Records(chunk)
 		if r.c.Extent != nil {
 			if e, ok := r.c.Extent(chunk); ok {
 				h.whole = true
-				h.u = r.unit(h.base, h.base+1, at.Epoch)
+				h.u = r.unit(h.base, h.base+1, h.turn)
 				h.u.whole = true
 				h.u.Begin(h.u.ids, f.fields)
 				h.u.Extents = append(h.u.Extents, e)
@@ -226,10 +230,10 @@ func (r *Chunked) load(chunk int, at Place) *heldChunk {
 }
 
 // unit is an empty unit for a chunk's records.
-func (r *Chunked) unit(from, to, epoch int64) *Unit {
+func (r *Chunked) unit(from, to int64, turn Turn) *Unit {
 	u := r.f.newUnit()
 	r.order++
-	u.ctx, u.order, u.rushed, u.chunk, u.Epoch = r.ctx, r.order, false, true, epoch
+	u.ctx, u.order, u.rushed, u.chunk, u.Turn = r.ctx, r.order, false, true, turn
 	u.ids = u.ids[:0]
 	for id := from; id < to; id++ {
 		u.ids = append(u.ids, id)
@@ -243,7 +247,7 @@ func (r *Chunked) unit(from, to, epoch int64) *Unit {
 func (r *Chunked) locate(h *heldChunk) {
 	h.whole, h.learnt = false, true
 	from, to := r.c.Records(h.chunk)
-	h.u = r.unit(from, to, h.last.Epoch)
+	h.u = r.unit(from, to, h.turn)
 	for k, id := range h.u.ids {
 		if r.c.Number != nil { // of the next epoch they may be others, which are then read alone
 			h.u.ids[k] = r.c.Number(h.last.Epoch, id)

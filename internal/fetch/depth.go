@@ -169,21 +169,29 @@ func (f *Fetcher) choose() *want {
 	return nil
 }
 
-// early says whether a read of something far away has to wait since it is for another epoch
-// than those that are out: it would share the link with what the end of the epoch waits for.
-// It may go once what they lack is no more than what comes on the way there and back, so
-// that the link does not stand still. What is late holds nobody up.
+// early says whether a read of something far away has to wait since it is of another turn
+// than those that are out: it would share the link with what the end of the epoch waits for,
+// or the first batch. It may go once what they lack is no more than what comes on the way
+// there and back, so that the link does not stand still. What is late holds nobody up.
 func (f *Fetcher) early(w *want, now time.Time) bool {
-	if !f.cfg.Far || w.u.Epoch == f.epoch {
+	if !f.cfg.Far || w.u.Turn == f.last {
 		return false
 	}
 	lack := int64(0)
 	for _, fl := range f.flights {
-		if !fl.done && fl.wants[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.hedge.lateFor(fl.size) {
+		if !fl.done && fl.wants[0].x == nil && fl.ctx.Err() == nil && now.Sub(fl.since) < f.heldUp(fl) {
 			lack += fl.size
 		}
 	}
 	return lack > f.gaps.way()
+}
+
+// heldUp is how long a flight may hold others up.
+func (f *Fetcher) heldUp(fl *flight) time.Duration {
+	if !f.hedge.known() {
+		return max(firstLate, f.hedge.lateFor(fl.size))
+	}
+	return f.hedge.lateFor(fl.size)
 }
 
 // takeOff counts a flight that begins, land one that has ended or holds nobody up any more.
@@ -196,7 +204,7 @@ func (f *Fetcher) takeOff(fl *flight) {
 		fl.learns = true
 		f.learning++
 		return
-	case fl.size <= smallBytes:
+	case fl.size <= smallBytes || fl.size <= halfBytes && w.u != nil && w.u.Awaited:
 		fl.weight = smallRead
 	case fl.size <= halfBytes:
 		fl.weight = halfRead
@@ -205,7 +213,7 @@ func (f *Fetcher) takeOff(fl *flight) {
 	}
 	f.load += fl.weight
 	if w := fl.wants[0]; w.u != nil && !w.rush {
-		f.epoch = w.u.Epoch
+		f.last = w.u.Turn
 	}
 }
 

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,116 @@ func TestEpochsShareNoLink(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The first batch does not share the link with what is read ahead, all of it is out at once, and
+// the link is then full again one way there and back later at most.
+func TestFirstBatchSharesNoLink(t *testing.T) {
+	const rate = 125e6
+	for _, c := range []struct{ size, awaited, records int64 }{{112 << 10, 256, 1024}, {8 << 20, 16, 64}, {4 << 10, 1, 256}, {112 << 10, 8, 1024}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk(c.records, c.size, 1)
+			rng, link := rand.New(rand.NewPCG(1, 1)), sharedLink(0, rate, 32<<10)
+			var later []time.Time // when what comes later was asked for
+			begun := int64(0)
+			d.read = func(ctx context.Context, object, off int64, n int) error {
+				d.mu.Lock()
+				way := 40*time.Millisecond + time.Duration(rng.Int64N(int64(40*time.Millisecond)))
+				if object < c.awaited {
+					begun++
+				} else {
+					later = append(later, time.Now())
+				}
+				d.mu.Unlock()
+				time.Sleep(way)
+				return link(ctx, object, off, n)
+			}
+			f := New(Config{Source: d, Objects: direct.NewObjects(d, nil), Memory: 768 << 20, Urgent: 1 << 20, Far: true, Budget: arena.NewBudget(2 << 30)})
+			defer f.Close()
+			start := time.Now()
+			for n := range c.records {
+				u, _ := f.Locate(t.Context(), n, []int64{n}, false)
+				u.Awaited = n < c.awaited
+				f.Attach(u, u, 0, nil)
+				if !f.Admit(u) {
+					t.Fatal("there is no room")
+				}
+			}
+			var first time.Duration
+			for left, awaited := c.records, c.awaited; left > 0; {
+				u := f.Pop()
+				if u == nil {
+					<-f.Kick()
+					continue
+				}
+				check(t, d, u)
+				if u.Awaited {
+					if awaited--; awaited == 0 {
+						first = time.Since(start)
+					}
+				}
+				f.Done(u)
+				left--
+			}
+			all := time.Since(start)
+			early := 0 // asked for before what is on its way would come in the time that an answer takes
+			for _, at := range later {
+				if at.Before(start.Add(first - mostWay*time.Second/rate)) {
+					early++
+				}
+			}
+			bytes := func(n int64) time.Duration { return time.Duration(float64(n*c.size) / rate * float64(time.Second)) }
+			t.Logf("%d of %d KiB: there after %v, their bytes take %v; all after %v of %v; %d early", c.awaited, c.size>>10, first, bytes(c.awaited), all, bytes(c.records), early)
+			if least := bytes(c.awaited) + 40*time.Millisecond; first > least+50*time.Millisecond {
+				t.Errorf("%d of %d KiB are there after %v, in %v at best", c.awaited, c.size>>10, first, least)
+			}
+			if most := bytes(c.records) + 200*time.Millisecond; all > most {
+				t.Errorf("%d of %d KiB first: all are there after %v, want %v at most", c.awaited, c.size>>10, all, most)
+			}
+			if early > 0 || begun != c.awaited {
+				t.Errorf("%d of %d KiB: %d reads of them, %d of what comes later before they are there", c.awaited, c.size>>10, begun, early)
+			}
+		})
+	}
+}
+
+// What is late of a first batch holds nothing up for long.
+func TestFirstBatchThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records, late = 64, 10 * time.Second
+		d := newDisk(records, 1000, 1)
+		d.read = func(ctx context.Context, object, _ int64, _ int) error {
+			time.Sleep(60 * time.Millisecond)
+			if object == 0 {
+				time.Sleep(late)
+			}
+			return nil
+		}
+		f := openFar(d, true)
+		defer f.Close()
+		start := time.Now()
+		for n := range int64(records) {
+			u, _ := f.Locate(t.Context(), n, []int64{n}, false)
+			u.Awaited = n == 0
+			f.Attach(u, u, 0, nil)
+			if !f.Admit(u) {
+				t.Fatal("there is no room")
+			}
+		}
+		for left := records - 1; left > 0; {
+			u := f.Pop()
+			if u == nil {
+				<-f.Kick()
+				continue
+			}
+			check(t, d, u)
+			f.Done(u)
+			left--
+		}
+		if took := time.Since(start); took > 2*firstLate {
+			t.Errorf("what comes behind a read that is late is there after %v", took)
+		}
+	})
 }
 
 // A read of many bytes that shares a full link with others takes longer than they do, and is

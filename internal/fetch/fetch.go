@@ -77,7 +77,7 @@ type Fetcher struct {
 	// load is what those weigh, in parts of a read, without those of the index, which are
 	// counted in learning where they have room of their own.
 	load, learning int
-	epoch          int64 // that of the read that began last
+	last           Turn // that of the read that began last
 	depth          depth
 	gaps           gaps
 	hedge          hedger
@@ -130,6 +130,15 @@ func New(cfg Config) *Fetcher {
 	return f
 }
 
+// Turn is what records have in common that are needed together: Fetcher.early keeps what comes
+// later from sharing the link with them.
+type Turn struct {
+	// Epoch is the one that they come in.
+	Epoch int64
+	// Awaited says that they are of the first batch of a stream, for which somebody waits.
+	Awaited bool
+}
+
 // Unit is a group of records on its way from Locate to Done. It belongs to the
 // planner until Admit, to the Fetcher until it is ready, then to the worker.
 type Unit struct {
@@ -137,9 +146,8 @@ type Unit struct {
 	// Owner, Lo and Hi say what the records are for, once it is attached.
 	Owner  any
 	Lo, Hi int
-	// Epoch is the one that the records come in, for what Fetcher.early says. It is set
-	// before Admit.
-	Epoch int64
+	// Turn is set before Admit.
+	Turn
 	// InMemory says that nothing has to be read.
 	InMemory bool
 	// Parsed says that the values are there without Parse.

@@ -29,6 +29,8 @@ const (
 	// leastLate is how long a read may always take: below that a second one costs
 	// more than it gains.
 	leastLate = 30 * time.Millisecond
+	// firstLate is how long a read takes that is late while nobody knows what is usual.
+	firstLate = time.Second
 	// hedgeShare bounds the reads that are made again: one in so many.
 	hedgeShare = 20
 	// highShare is the share of reads that take longer than high. Where answers take
@@ -68,6 +70,9 @@ func (h *hedger) ended(took time.Duration, n int64) {
 	}
 	h.dev += (off - h.dev) / 16
 }
+
+// known says whether enough reads have ended to say what is usual.
+func (h *hedger) known() bool { return h.reads >= 2*hedgeShare }
 
 // late is how long a read takes that is late.
 func (h *hedger) late() time.Duration {
@@ -120,7 +125,7 @@ func (f *Fetcher) watch() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.lookForLate()
-			if w := f.queue.first(f.spare); w != nil && w.u.Epoch != f.epoch && f.mayRead() {
+			if w := f.queue.first(f.spare); w != nil && w.u.Turn != f.last && f.mayRead() {
 				f.wake() // what it waits for may be late by now
 			}
 			if !h.stopped && len(f.flights) > 0 {
@@ -134,8 +139,8 @@ func (f *Fetcher) watch() {
 
 func (f *Fetcher) lookForLate() {
 	h := &f.hedge
-	if h.reads < 2*hedgeShare {
-		return // it is not known yet what is usual
+	if !h.known() {
+		return
 	}
 	now := time.Now()
 	for _, fl := range f.flights {

@@ -135,14 +135,14 @@ func (v *view) remove(w *want) {
 	v.n--
 }
 
-// beside returns a want of the same epoch as another one that touches bytes [lo, hi) of its
+// beside returns a want of the same turn as another one that touches bytes [lo, hi) of its
 // object or has a gap of v.gap at most to them, such that both together are no larger than
 // maxRequest.
 func (v *view) beside(of *want, lo, hi int64) *want {
 	fits := func(w *want) bool {
 		a, b := w.off, w.off+w.size
 		// What one context ends must not end what belongs to another one.
-		return w.ctx == of.ctx && w.u.Epoch == of.u.Epoch && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= maxRequest
+		return w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= maxRequest
 	}
 	object := of.object
 	for b := lo >> blockBits; b <= (hi+v.gap)>>blockBits; b++ {

@@ -32,6 +32,7 @@ type planner struct {
 	cur    cursor
 	ids    []int64
 	order  int64
+	first  fetch.Place // where the first batch begins
 	scouts []*fetch.Unit
 	ahead  []*fetch.Unit
 	missed []missedUnit
@@ -77,6 +78,9 @@ func newPlanner(p *Pipeline, s *stream) *planner {
 	pl.cur.given, pl.follow.given = s.given, s.given
 	pl.cur.set(p, s.pos.Epoch, s.pos.Row)
 	pl.follow.set(p, s.pos.Epoch, s.pos.Row)
+	if pl.first = (fetch.Place{Epoch: s.pos.Epoch, Pos: s.pos.Row}); s.given == nil && !pl.cur.ok { // the epoch is over
+		pl.first = fetch.Place{Epoch: s.pos.Epoch + 1}
+	}
 	switch {
 	case p.src.Info().Sequential:
 		pl.reader = p.fetch.InOrder(s.ctx, p.groupRows, pl.following)
@@ -336,6 +340,11 @@ func (pl *planner) place(b *batch, lo int) func(k, field int, n int64) []byte {
 	return func(k, field int, n int64) []byte { return b.Place(lo+k, field, n) }
 }
 
+// awaited says whether the row at the cursor is of the first batch of the stream.
+func (pl *planner) awaited() bool {
+	return fetch.Place{Epoch: pl.cur.epoch, Pos: pl.cur.row} == pl.first
+}
+
 // scout locates the records at the cursor.
 func (pl *planner) scout() {
 	p := pl.p
@@ -346,7 +355,7 @@ func (pl *planner) scout() {
 	c.fill(ids, c.k, p)
 	pl.order++
 	u, n := p.fetch.Locate(pl.s.ctx, pl.order, ids, false)
-	u.Epoch = c.epoch
+	u.Turn = fetch.Turn{Epoch: c.epoch, Awaited: pl.awaited()}
 	if len(u.Missing) > 0 {
 		p.fetch.Learn(u)
 	}
@@ -372,7 +381,7 @@ func (pl *planner) located(u *fetch.Unit) bool {
 			rests = append(rests, rest)
 		}
 		for _, r := range rests {
-			r.Epoch = u.Epoch
+			r.Turn = u.Turn
 		}
 		pl.scouts = append(pl.scouts[:1:1], append(rests, pl.scouts[1:]...)...)
 	}

@@ -292,7 +292,7 @@ func (p *Pipeline) mostIsWanted() bool {
 }
 
 // coming gives the next group to who reads by chunks.
-func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64) {
+func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64, awaited bool) {
 	pl.cur.settle(pl.p)
 	c := &pl.cur
 	n = min(pl.groupAt(), len(ids))
@@ -301,5 +301,5 @@ func (pl *planner) coming(ids []int64) (n int, at fetch.Place, step int64) {
 	at = fetch.Place{Epoch: c.epoch, Pos: c.part.Lo + int64(c.k)*step}
 	c.k += n
 	pl.p.disk.reading(pl.p, at)
-	return n, at, step
+	return n, at, step, pl.awaited()
 }
