@@ -1,6 +1,7 @@
 package stoker_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,71 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 				said = rounds.String()
 			}
 			t.Errorf("it takes more than %d ways there and back:\n%s", c.most, said)
+		})
+	}
+}
+
+// What is asked of a bucket before the first batch is there are the chunks that it has records of,
+// and nothing of what comes later; in the order of all records those records, and the heads of
+// chunks, of which those that come later are small.
+func TestFirstBatchIsAskedForAlone(t *testing.T) {
+	const records, width, batch = 3200, 8 << 10, 64
+	dir := filepath.Join(t.TempDir(), "bucket")
+	npy := filepath.Join(t.TempDir(), "x.npy")
+	writeRows(t, npy, records, width)
+	packRows(t, npy, filepath.Join(dir, "train"), &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 1 << 20})
+	m, err := pack.ReadManifest(filepath.Join(dir, "train"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var starts []int64
+	at := int64(0)
+	for _, s := range m.Shards {
+		for _, c := range s.Chunks {
+			starts = append(starts, at)
+			at += c.Rows
+		}
+	}
+	for _, window := range []int{0, 16} {
+		t.Run(fmt.Sprint(window), func(t *testing.T) {
+			bucketOf(t, dir) // nothing of this machine's is found
+			said := ""
+			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 { // as above
+				t.Setenv("XDG_CACHE_HOME", t.TempDir())
+				rounds := &faulthttp.Rounds{Handler: bucketAt(dir)(), Latency: latency}
+				s := httptest.NewServer(rounds)
+				opt := &stoker.Options{BatchSize: batch, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1}
+				l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := l.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := rounds.Answering(func(what string) bool { return strings.Contains(what, "/shard-") })
+				said = rounds.String()
+				most := len(starts) + batch // heads and records
+				if window > 0 {
+					of := map[int]bool{}
+					ids, _ := b.Array("index")
+					for i := range batch {
+						id := int64(binary.LittleEndian.Uint64(ids.Row(i)))
+						of[sort.Search(len(starts), func(c int) bool { return starts[c] > id })] = true
+					}
+					most = len(of)
+				}
+				b.Release()
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				s.CloseClientConnections()
+				s.Close()
+				if said = fmt.Sprintf("%d requests, want %d at most:\n%s", asked, most, said); asked <= most {
+					return
+				}
+			}
+			t.Error(said)
 		})
 	}
 }

@@ -30,9 +30,13 @@ def main() -> None:
     with stoker.Loader(url, batch_size=256, shuffle=shuffle, seed=1, **what) as loader:
         ready = time.perf_counter() - opened
         first, seen, size, ends, came = 0.0, 0, 0, [], []
+        records: list[int] = []
+        of_first = 0
         for _ in range(epochs):
             for batch in loader:
-                first = first or time.perf_counter() - opened
+                if not first:
+                    first = time.perf_counter() - opened
+                    records, of_first = batch["index"].tolist(), sum(len(record) for record in batch["image"])
                 if not ends:
                     seen += len(batch["index"])
                     size += sum(len(record) for record in batch["image"])
@@ -43,6 +47,7 @@ def main() -> None:
     steady = (ends[-1] - ends[0]) / (epochs - 1)
     result = {"epoch_s": ends[0] - opened, "steady_s": steady, "first_batch_s": first, "open_s": ready}
     result["received_s"] = (came[-1] - came[0]) / (ends[-1] - ends[0])
+    result |= {"first_records": records, "first_bytes": of_first}
     print(json.dumps(result | {"examples": seen, "bytes": size, "read_bytes": read}))
 
 

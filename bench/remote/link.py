@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
+import json
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import servers
@@ -21,8 +25,6 @@ HERE, THERE = "10.231.77.1", "10.231.77.2"
 RATE = 125e6
 LINK = RATE * 1448 / 1514  # of each frame that much is data
 LATENCY, JITTER, ROUND_TRIP = "40ms", "40ms", 0.060
-FIRST = 256  # records of the first batch
-CHUNK = 8 << 20  # of a pack: the first batch of a window is there when its chunks are
 
 
 def _do(*command: str) -> None:
@@ -63,6 +65,14 @@ def _nothing_known() -> Iterator[dict[str, str]]:
         yield {"XDG_CACHE_HOME": folder}
 
 
+def _chunks(pack: Path, records: list[int]) -> int:
+    """The bytes of the chunks of a pack that records lie in."""
+    shards = json.loads((pack / "manifest.json").read_text())["shards"]
+    chunks = [chunk for shard in shards for chunk in shard["chunks"]]
+    ends = list(itertools.accumulate(chunk["rows"] for chunk in chunks))
+    return sum(chunks[i]["bytes"] for i in {bisect.bisect_right(ends, record) for record in records})
+
+
 def measure(bench: Bench) -> None:
     data_set = bench.a.suite
     with _namespace() as inside, bench.packed(data_set) as url:
@@ -82,9 +92,9 @@ def measure(bench: Bench) -> None:
                     if "error" not in got:
                         got["share"] = got["received_s"] / RATE
                         got["near_s"] = near["first_batch_s"]
-                        own = got["bytes"] / got["examples"] * FIRST
-                        if window := order.partition(":")[2]:
-                            own = min(int(window) * CHUNK, got["bytes"])
+                        own, records = got["first_bytes"], got["first_records"]
+                        if order != "full":  # it is there when the chunks are that its records lie in
+                            own = _chunks(bench.bucket / servers.BUCKET / f"{data_set}-keep", records)
                         # The engine's start is no way there and back: what opening takes from the server itself.
                         got["round_trips"] = (got["first_batch_s"] - own / LINK - near["open_s"]) / ROUND_TRIP
                     bench.note("link", order, number, got)

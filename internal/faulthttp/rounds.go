@@ -53,6 +53,19 @@ func (c *Rounds) Answered() int {
 	return c.answered
 }
 
+// Answering is how many requests of those that match were made in rounds of which there is an
+// answer.
+func (c *Rounds) Answering(match func(what string) bool) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.asked {
+		if a.round <= c.answered && match(a.what) {
+			n++
+		}
+	}
+	return n
+}
+
 // String says what was asked in each round; of many requests how many there were.
 func (c *Rounds) String() string {
 	c.mu.Lock()

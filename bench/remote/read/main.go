@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -187,6 +188,55 @@ func bare(where string, block, total int64, depth int) error {
 	})
 }
 
+// relay passes on what comes over connections, until its input ends: requests late, and answers at
+// once, which the kernel alone moves. It stands for a way, which takes nobody's processor: to read
+// each request and to write each answer would take as long as a third of the server's own work.
+func relay(l net.Listener, to string, latency, jitter time.Duration) error {
+	fmt.Printf("{\"url\":\"http://%s\"}\n", l.Addr())
+	var ended atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until it ends
+		ended.Store(true)
+		_ = l.Close()
+	}()
+	for {
+		near, err := l.Accept()
+		if ended.Load() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer near.Close()
+			far, err := net.Dial("tcp", to)
+			if err != nil {
+				return
+			}
+			defer far.Close()
+			go func() {
+				defer near.Close()
+				_, _ = io.Copy(near, far) // who asks sees that it ends
+			}()
+			b := make([]byte, 16<<10) // a request, of which there is one at a time
+			for {
+				n, err := near.Read(b)
+				if err != nil {
+					return
+				}
+				wait := latency
+				if jitter > 0 {
+					wait += rand.N(jitter)
+				}
+				time.Sleep(wait)
+				if _, err := far.Write(b[:n]); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
 // proxy stands in front of a server, answers late and sends slowly, until its input ends.
 func proxy(target, listen string, throttle *faulthttp.Throttle) error {
 	u, err := url.Parse(target)
@@ -196,6 +246,9 @@ func proxy(target, listen string, throttle *faulthttp.Throttle) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
+	}
+	if throttle.BytesPerSecond == 0 {
+		return relay(l, u.Host, throttle.Latency, throttle.Jitter)
 	}
 	to := &httputil.ReverseProxy{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
