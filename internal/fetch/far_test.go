@@ -153,7 +153,7 @@ func TestEpochsShareNoLink(t *testing.T) {
 // the link is then full again one way there and back later at most.
 func TestFirstBatchSharesNoLink(t *testing.T) {
 	const rate = 125e6
-	for _, c := range []struct{ size, awaited, records int64 }{{112 << 10, 256, 1024}, {8 << 20, 16, 64}, {4 << 10, 1, 256}, {112 << 10, 8, 1024}} {
+	for _, c := range []struct{ size, awaited, records int64 }{{112 << 10, 256, 640}, {8 << 20, 16, 24}, {4 << 10, 1, 256}, {112 << 10, 8, 400}} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDisk(c.records, c.size, 1)
 			rng, link := rand.New(rand.NewPCG(1, 1)), sharedLink(0, rate, 32<<10)
