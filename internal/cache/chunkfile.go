@@ -1,24 +1,29 @@
 package cache
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/ioqueue"
 	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/store/disk"
 )
 
-// A chunk is a file of its own: its bytes, filled up to a multiple of page; then a
-// head, the checksums of its blocks, and zeros up to a multiple of page again. The name
-// of the file says which chunk it is. Numbers are little-endian:
+// A chunk is a file of its own: zeros, its bytes, filled up to a multiple of page; then a
+// head, the checksums of its blocks, and zeros up to a multiple of page again. There are as
+// many zeros in front as the chunk's place in its object is behind a multiple of page: what
+// is read to memory that lies as the object does then lands where it belongs. The name of
+// the file says which chunk it is. Numbers are little-endian:
 //
 //	0    magic      u32
 //	4    name       u32  the length of what it is of, for messages
@@ -27,14 +32,16 @@ import (
 //	32   offset     u64
 //	40   size       u64
 //	48   checksum   u64  XXH3 of the checksums of the blocks
+//	56   lead       u64  the zeros in front, 0 in files of before there were any
 //	64   name       184 bytes, the end of a longer one
 //	248  checksum   u64  XXH3 of the 248 bytes before
-//	256  checksums  u64 each  XXH3 of a block, the last of which may be short
+//	256  checksums  u64 each  XXH3 of a block of the file, the last of which may be short
 const (
 	chunkMagic = 0x31435453 // "STC1"
 	chunkHead  = 256
 	chunkName  = 184
-	// blockBytes is what has a checksum of its own: reads are of whole blocks.
+	// blockBytes is what has a checksum of its own: it is read as a whole until that was
+	// compared.
 	blockBytes = 16 << 10
 	// page suits direct reads and writes of all common devices.
 	page = 4096
@@ -49,19 +56,28 @@ var bounces = sync.Pool{New: func() any {
 
 func up(n, to int64) int64 { return (n + to - 1) &^ (to - 1) }
 
-// chunkBlocks is how many blocks a chunk has, tailBytes what stands behind its bytes,
-// and fileBytes how large its file is.
-func chunkBlocks(size int64) int64 { return (size + blockBytes - 1) / blockBytes }
-func tailBytes(size int64) int64   { return up(chunkHead+8*chunkBlocks(size), page) }
-func fileBytes(size int64) int64   { return up(size, page) + tailBytes(size) }
+// leadOf is how many zeros the file of a chunk begins with, and fileBytes how large it is.
+func leadOf(k disk.Key) int64    { return k.Off & (page - 1) }
+func fileBytes(k disk.Key) int64 { return fileSize(leadOf(k) + k.Size) }
 
-// chunkFile is an open chunk. It does not change.
+// chunkBlocks is how many blocks there are in the zeros and bytes of a chunk, tailBytes what
+// stands behind those, and fileSize how large a file is that has so many.
+func chunkBlocks(end int64) int64 { return (end + blockBytes - 1) / blockBytes }
+func tailBytes(end int64) int64   { return up(chunkHead+8*chunkBlocks(end), page) }
+func fileSize(end int64) int64    { return up(end, page) + tailBytes(end) }
+
+// chunkFile is an open chunk. It does not change, but for what was seen of it.
 type chunkFile struct {
-	key    disk.Key
-	fd     int
-	direct bool // past the system's cache
-	sums   []uint64
-	what   string
+	key       disk.Key
+	lead, end int64 // where its bytes begin and end in the file
+	fd        int
+	direct    bool           // past the system's cache
+	queue     *ioqueue.Queue // for what is read again, nil for none
+	sums      []uint64
+	seen      []atomic.Uint64 // a bit for each block whose checksum was compared
+	since     unix.Timespec   // when the file had changed last then
+	changed   atomic.Bool     // since then: checksums are compared at each read
+	what      string
 }
 
 func (f *chunkFile) close() { _ = unix.Close(f.fd) }
@@ -99,29 +115,47 @@ func openChunk(name string, k disk.Key) (*chunkFile, error) {
 	return f, nil
 }
 
+// readTail looks at what stands behind the bytes, and finds out how many zeros there are in
+// front of them.
 func (f *chunkFile) readTail() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(f.fd, &st); err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || f.key.Size < 0 || f.key.Size > disk.MaxChunk || st.Size != fileBytes(f.key.Size) {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || f.key.Size < 0 || f.key.Size > disk.MaxChunk {
 		return errChunk
 	}
-	b := arena.Aligned(int(tailBytes(f.key.Size)), page)
-	if err := readFull(f.fd, b, up(f.key.Size, page)); err != nil {
+	f.since = st.Ctim
+	err := errChunk
+	for _, f.lead = range [...]int64{leadOf(f.key), 0} {
+		if f.end = f.lead + f.key.Size; st.Size != fileSize(f.end) {
+			continue
+		}
+		if err = f.readTailAt(f.end); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// readTailAt is readTail of a file whose bytes end at a place.
+func (f *chunkFile) readTailAt(end int64) error {
+	b := arena.Aligned(int(tailBytes(end)), page)
+	if err := readFull(f.fd, b, up(end, page)); err != nil {
 		return err
 	}
-	f.drop(up(f.key.Size, page), int64(len(b)))
+	f.drop(up(end, page), int64(len(b)))
 	le := binary.LittleEndian
-	sums := b[chunkHead : chunkHead+8*chunkBlocks(f.key.Size)]
+	sums := b[chunkHead : chunkHead+8*chunkBlocks(end)]
 	name := le.Uint32(b[4:])
 	k := disk.Key{Object: le.Uint64(b[8:]), Off: int64(le.Uint64(b[32:])), Size: int64(le.Uint64(b[40:]))}
 	copy(k.Version[:], b[16:32])
-	if le.Uint32(b) != chunkMagic || name > chunkName || k != f.key || le.Uint64(b[248:]) != xxh3.Hash(b[:248]) || le.Uint64(b[48:]) != xxh3.Hash(sums) {
+	if le.Uint32(b) != chunkMagic || name > chunkName || k != f.key || int64(le.Uint64(b[56:])) != f.lead ||
+		le.Uint64(b[248:]) != xxh3.Hash(b[:248]) || le.Uint64(b[48:]) != xxh3.Hash(sums) {
 		return errChunk
 	}
 	f.what = string(b[64 : 64+name])
-	f.sums = make([]uint64, len(sums)/8)
+	f.sums, f.seen = make([]uint64, len(sums)/8), make([]atomic.Uint64, len(sums)/8/64+1)
 	for i := range f.sums {
 		f.sums[i] = le.Uint64(sums[8*i:])
 	}
@@ -144,32 +178,114 @@ func readFull(fd int, b []byte, off int64) error {
 	return err
 }
 
-// read fills p from an offset of the chunk, and looks at the checksum of each block.
+// read fills p from an offset of the chunk. The checksum of a block is compared the first
+// time that something of it is read of the open file, and each time once somebody has
+// touched that.
 func (f *chunkFile) read(p []byte, off int64) error {
 	if off < 0 || off > f.key.Size || int64(len(p)) > f.key.Size-off {
 		return errChunk
 	}
+	at := f.lead + off
+	if !f.changed.Load() && f.known(at, int64(len(p))) {
+		if err := f.place(p, at); err == nil && f.untouched() {
+			return nil
+		}
+		f.changed.Store(true)
+	}
 	bounce := bounces.Get().(*[]byte)
 	defer bounces.Put(bounce)
 	for len(p) > 0 {
-		lo := off &^ (blockBytes - 1)
-		if lo == off && len(p) >= blockBytes && arena.IsAligned(p, page) { // where it belongs
+		lo := at &^ (blockBytes - 1)
+		if lo == at && len(p) >= blockBytes && arena.IsAligned(p, page) { // where it belongs
 			n := min(int64(len(p))&^(blockBytes-1), 4<<20)
 			if err := f.blocks(p[:n], lo); err != nil {
 				return err
 			}
-			p, off = p[n:], off+n
+			p, at = p[n:], at+n
 			continue
 		}
-		hi := min(up(off+int64(len(p)), blockBytes), lo+bounceBytes, up(f.key.Size, page))
+		hi := min(up(at+int64(len(p)), blockBytes), lo+bounceBytes, up(f.end, page))
 		b := (*bounce)[:hi-lo]
 		if err := f.blocks(b, lo); err != nil {
 			return err
 		}
-		n := int64(copy(p, b[off-lo:]))
-		p, off = p[n:], off+n
+		n := int64(copy(p, b[at-lo:]))
+		p, at = p[n:], at+n
 	}
 	return nil
+}
+
+// known says whether the checksums of all blocks were compared that n bytes from a place of
+// the file on are in.
+func (f *chunkFile) known(at, n int64) bool {
+	for i := at / blockBytes; i*blockBytes < at+n; i++ {
+		if f.seen[i/64].Load()&(1<<(i%64)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// untouched says that the file is the one whose checksums were compared.
+func (f *chunkFile) untouched() bool {
+	var st unix.Stat_t
+	return unix.Fstat(f.fd, &st) == nil && st.Ctim == f.since
+}
+
+// place reads what was compared before, to where it belongs if that lies in memory as it
+// does in the file: all but the page in which it begins and the one in which it ends, of
+// which others have a part.
+func (f *chunkFile) place(p []byte, at int64) error {
+	if !f.direct {
+		defer f.drop(at, int64(len(p)))
+		return readFull(f.fd, p, at)
+	}
+	bounce := bounces.Get().(*[]byte)
+	defer bounces.Put(bounce)
+	first, last := (*bounce)[:page], (*bounce)[page:2*page]
+	head := min(up(at, page)-at, int64(len(p)))
+	mid := p[head:][:(int64(len(p))-head)&^(page-1)]
+	tail := p[head+int64(len(mid)):]
+	if len(mid) > 0 && arena.IsAligned(mid, page) {
+		var parts [3][]byte
+		to, want := parts[:0], len(mid)
+		if head > 0 {
+			to, want = append(to, first), want+page
+		}
+		to = append(to, mid)
+		if len(tail) > 0 {
+			to, want = append(to, last), want+page
+		}
+		n, err := f.into(to, at&^(page-1))
+		if err != nil {
+			return err
+		}
+		if n == want {
+			copy(p[:head], first[at&(page-1):])
+			copy(tail, last)
+			return nil
+		}
+	}
+	for len(p) > 0 {
+		lo := at &^ (page - 1)
+		b := (*bounce)[:min(up(at+int64(len(p)), page)-lo, bounceBytes)]
+		if n, err := f.into([][]byte{b}, lo); err != nil || n < len(b) {
+			return cmp.Or(err, errChunk)
+		}
+		n := int64(copy(p, b[at-lo:]))
+		p, at = p[n:], at+n
+	}
+	return nil
+}
+
+// into reads to several pieces of memory, one behind another.
+func (f *chunkFile) into(to [][]byte, off int64) (int, error) {
+	if f.queue != nil {
+		if n, ok := f.queue.Read(f.fd, to, off); ok {
+			return n, nil
+		}
+	}
+	return pread.Into(f.fd, to, off)
 }
 
 // blocks reads whole blocks.
@@ -178,37 +294,47 @@ func (f *chunkFile) blocks(b []byte, off int64) error {
 		return err
 	}
 	f.drop(off, int64(len(b)))
-	for at := int64(0); at < int64(len(b)) && off+at < f.key.Size; at += blockBytes {
-		n := min(blockBytes, f.key.Size-off-at, int64(len(b))-at)
-		if xxh3.Hash(b[at:at+n]) != f.sums[(off+at)/blockBytes] {
+	for at := int64(0); at < int64(len(b)) && off+at < f.end; at += blockBytes {
+		n := min(blockBytes, f.end-off-at, int64(len(b))-at)
+		i := (off + at) / blockBytes
+		if xxh3.Hash(b[at:at+n]) != f.sums[i] {
 			return errChunk
 		}
+		f.seen[i/64].Or(1 << (i % 64))
 	}
 	return nil
 }
 
-// writeChunk writes the bytes of a chunk and what stands behind them to a file that has
-// its size.
+// writeChunk writes the bytes of a chunk and what stands before and behind them to a file
+// that has its size.
 func writeChunk(fd int, direct bool, k disk.Key, what string, b []byte) error {
 	if int64(len(b)) != k.Size {
 		return fmt.Errorf("a chunk of %d bytes is given %d", k.Size, len(b))
 	}
 	bounce := bounces.Get().(*[]byte)
 	defer bounces.Put(bounce)
-	tail := arena.Aligned(int(tailBytes(k.Size)), page)
+	lead := leadOf(k)
+	end := lead + k.Size
+	tail := arena.Aligned(int(tailBytes(end)), page)
 	le := binary.LittleEndian
-	sums := tail[chunkHead : chunkHead+8*chunkBlocks(k.Size)]
-	for at := 0; at < len(b); at += bounceBytes {
-		part := b[at:min(at+bounceBytes, len(b))]
-		for i := 0; i < len(part); i += blockBytes {
-			le.PutUint64(sums[8*((at+i)/blockBytes):], xxh3.Hash(part[i:min(i+blockBytes, len(part))]))
+	sums := tail[chunkHead : chunkHead+8*chunkBlocks(end)]
+	for at := int64(0); at < end; at += bounceBytes {
+		n := min(bounceBytes, end-at)
+		var part []byte
+		if at >= lead {
+			part = b[at-lead:][:n]
 		}
-		if len(part)%page != 0 || !arena.IsAligned(part, page) {
-			n := copy(*bounce, part)
-			clear((*bounce)[n:up(int64(n), page)])
-			part = (*bounce)[:up(int64(n), page)]
+		if n%page != 0 || part == nil || !arena.IsAligned(part, page) {
+			zeros := max(lead-at, 0)
+			part = (*bounce)[:up(n, page)]
+			clear(part[:zeros])
+			copy(part[zeros:n], b[at+zeros-lead:])
+			clear(part[n:])
 		}
-		if err := writeFull(fd, part, int64(at)); err != nil {
+		for i := int64(0); i < n; i += blockBytes {
+			le.PutUint64(sums[8*((at+i)/blockBytes):], xxh3.Hash(part[i:min(i+blockBytes, n)]))
+		}
+		if err := writeFull(fd, part, at); err != nil {
 			return err
 		}
 	}
@@ -220,9 +346,10 @@ func writeChunk(fd int, direct bool, k disk.Key, what string, b []byte) error {
 	le.PutUint64(tail[32:], uint64(k.Off))
 	le.PutUint64(tail[40:], uint64(k.Size))
 	le.PutUint64(tail[48:], xxh3.Hash(sums))
+	le.PutUint64(tail[56:], uint64(lead))
 	copy(tail[64:], what)
 	le.PutUint64(tail[248:], xxh3.Hash(tail[:248]))
-	if err := writeFull(fd, tail, up(k.Size, page)); err != nil {
+	if err := writeFull(fd, tail, up(end, page)); err != nil {
 		return err
 	}
 	if !direct { // what is not written yet cannot be dropped
@@ -255,8 +382,8 @@ func readChunk(path string, k disk.Key) (what string, err error) {
 	defer f.close()
 	bounce := bounces.Get().(*[]byte)
 	defer bounces.Put(bounce)
-	for off := int64(0); off < k.Size; off += bounceBytes {
-		if err := f.blocks((*bounce)[:min(bounceBytes, up(k.Size-off, page))], off); err != nil {
+	for off := int64(0); off < f.end; off += bounceBytes {
+		if err := f.blocks((*bounce)[:min(bounceBytes, up(f.end-off, page))], off); err != nil {
 			return f.what, err
 		}
 	}

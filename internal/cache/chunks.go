@@ -12,12 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/ioqueue"
 	"github.com/stokerdata/stoker/store/disk"
 )
 
 const (
-	// maxOpen is how many chunks stay open.
-	maxOpen = 256
+	// maxOpen is how many files stay open, where the process may have eight times as many:
+	// to open a chunk reads its checksums, and compares each once more.
+	maxOpen = 4096
 	// patience is how long somebody is waited for who has said to fill a chunk.
 	patience = 30 * time.Second
 	// firstLook and lastLook are how often is looked meanwhile.
@@ -37,7 +39,9 @@ type Chunks struct {
 	claims claims
 	job    job
 	orders orders
-	open   handles[*chunkFile]
+	open   handles[disk.Key, *chunkFile]
+	queue  func() *ioqueue.Queue // made when it is needed
+	queued atomic.Pointer[ioqueue.Queue]
 
 	until                            atomic.Int64 // nothing is kept before, in nanoseconds
 	dead                             atomic.Bool  // nothing is kept any more
@@ -49,7 +53,12 @@ type Chunks struct {
 // bucket. Say is told, once, when nothing can be kept.
 func OpenChunks(dir *Dir, origin string, say func(string)) (*Chunks, error) {
 	c := &Chunks{dir: dir, id: ID(origin), say: say}
-	c.open.most = maxOpen
+	c.queue = sync.OnceValue(func() *ioqueue.Queue {
+		q := ioqueue.New()
+		c.queued.Store(q)
+		return q
+	})
+	c.open.most = mostOpen()
 	var err error
 	if c.path, c.use, err = dir.begin(origin); err != nil {
 		return nil, err
@@ -69,6 +78,14 @@ func OpenChunks(dir *Dir, origin string, say func(string)) (*Chunks, error) {
 	return c, nil
 }
 
+func mostOpen() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return 1
+	}
+	return int(min(maxOpen, files.Cur/8))
+}
+
 // Path is the folder of the data set.
 func (c *Chunks) Path() string { return c.path }
 
@@ -81,8 +98,13 @@ func (c *Chunks) fillFile(k disk.Key) string { return filepath.Join(c.path, fill
 
 // Read implements disk.Shelf.
 func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
-	path := c.file(k)
-	f, err := c.open.take(path, func() (*chunkFile, error) { return openChunk(path, k) })
+	f, err := c.open.take(k, func() (*chunkFile, error) {
+		f, err := openChunk(c.file(k), k)
+		if err == nil && f.direct {
+			f.queue = c.queue()
+		}
+		return f, err
+	})
 	if err == nil {
 		err = f.f.read(p, off)
 		c.open.giveBack(f)
@@ -104,7 +126,7 @@ func (c *Chunks) Has(k disk.Key) bool {
 
 // drop removes a chunk that is damaged.
 func (c *Chunks) drop(k disk.Key) {
-	c.open.forget(c.file(k))
+	c.open.forget(k)
 	if c.dir.dropChunk(c.file(k), k) {
 		c.badChunks.Add(1)
 	}
@@ -212,7 +234,7 @@ func (c *Chunks) claim(k disk.Key, what string) (f *chunkFill, there, other bool
 		return nil, false, false, err
 	}
 	defer unlock()
-	size := fileBytes(k.Size)
+	size := fileBytes(k)
 	file, direct, err := claimFile(name, 0)
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
@@ -394,6 +416,9 @@ func (c *Chunks) Stats() ChunkStats {
 // Close ends all use of the cache.
 func (c *Chunks) Close() error {
 	c.open.close()
+	if q := c.queued.Load(); q != nil {
+		q.Close()
+	}
 	c.leave()
 	c.use()
 	return nil

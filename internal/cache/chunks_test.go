@@ -18,8 +18,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/store/disk"
 )
 
@@ -76,7 +78,7 @@ func useChunk(c disk.Shelf, k disk.Key, p []byte) string {
 }
 
 func chunkOf(i int, size int64) disk.Key {
-	return disk.KeyOf(fmt.Sprintf("far/object %d", i%7), "v1", int64(i/7)*size, size)
+	return disk.KeyOf(fmt.Sprintf("far/object %d", i%7), "v1", int64(i/7)*up(size, page), size)
 }
 
 // bytesOf are those of a chunk.
@@ -134,42 +136,159 @@ func sizeOfFiles(t testing.TB, dir *Dir) (n int64) {
 	return n
 }
 
-// What is kept is what was given, at any place, also for another one that opens it.
+// What is kept is what was given, at any place of the object and of memory, also for another
+// one that opens it, and when it is read again.
 func TestChunks(t *testing.T) {
-	dir, err := At(t.TempDir(), 64<<20)
+	dir, err := At(t.TempDir(), 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := openChunks(t, dir)
+	n := int64(0)
 	for i, size := range []int64{1, 4095, 4096, 4097, blockBytes - 1, blockBytes, blockBytes + 1, bounceBytes, bounceBytes + 5, 3*bounceBytes + 12345, 1 << 20} {
-		k := chunkOf(i, size)
-		if c.Read(k, make([]byte, 1), 0) || c.Has(k) {
-			t.Fatal("there is a chunk that nobody has kept")
-		}
-		if what := useChunk(c, k, make([]byte, size)); what != "kept" {
-			t.Fatalf("%d bytes: %s", size, what)
-		}
-		again := openChunks(t, dir)
-		want := bytesOf(k)
-		for _, of := range []*Chunks{c, again} {
-			for _, r := range [][2]int64{{0, size}, {size - 1, 1}, {size / 2, size - size/2}, {size / 3, size / 3}, {0, min(size, blockBytes)}, {size, 0}} {
-				p := bytes.Repeat([]byte{0xa5}, int(r[1])+2)
-				if !of.Read(k, p[1:1+r[1]], r[0]) || !bytes.Equal(p[1:1+r[1]], want[r[0]:r[0]+r[1]]) || p[0] != 0xa5 || p[r[1]+1] != 0xa5 {
-					t.Errorf("%d bytes: those from %d to %d are others", size, r[0], r[0]+r[1])
-				}
+		for _, off := range []int64{0, page, 64, 3*page + 100, page - 1} {
+			k := disk.KeyOf(fmt.Sprint("object ", i), "v1", off, size)
+			if c.Read(k, make([]byte, 1), 0) || c.Has(k) {
+				t.Fatal("there is a chunk that nobody has kept")
 			}
+			if what := useChunk(c, k, make([]byte, size)); what != "kept" {
+				t.Fatalf("%d bytes: %s", size, what)
+			}
+			n++
+			again := openChunks(t, dir)
+			readPlaces(t, k, c, again, again)
+			// Where there is no way past the system's cache.
+			f, err := again.open.take(k, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file, err := os.Open(c.file(k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			past := f.f.fd
+			f.f.fd, f.f.direct = int(file.Fd()), false
+			readPlaces(t, k, again)
+			f.f.fd, f.f.direct = past, true
+			_ = file.Close()
+			again.open.giveBack(f)
 		}
 	}
-	if st := c.Stats(); st.Chunks != 11 || st.Kept != 11 || st.Damaged != 0 {
+	if st := c.Stats(); st.Chunks != n || st.Kept != n || st.Damaged != 0 {
 		t.Errorf("%+v", st)
 	}
 	if got, want := dir.used(false), sizeOfFiles(t, dir); got != want {
 		t.Errorf("%d bytes are counted, there are %d", got, want)
 	}
 	for _, e := range dir.List() {
-		if e.Chunks != 11 || e.Bytes != dir.used(false) || e.Origin != "far" || !e.InUse {
+		if e.Chunks != n || e.Bytes != dir.used(false) || e.Origin != "far" || !e.InUse {
 			t.Errorf("%+v", e)
 		}
+	}
+}
+
+// readPlaces reads parts of a chunk to several places of memory: as they lie in the object,
+// and as they do not.
+func readPlaces(t *testing.T, k disk.Key, from ...*Chunks) {
+	t.Helper()
+	want := bytesOf(k)
+	size := k.Size
+	mem := arena.Aligned(int(up(size, page))+3*page, page)
+	for _, of := range from {
+		for _, r := range [][2]int64{
+			{0, size}, {size - 1, 1}, {size / 2, size - size/2}, {size / 3, size / 3}, {0, min(size, blockBytes)}, {size, 0}, {min(5, size), size - min(5, size)},
+		} {
+			for _, at := range []int64{page + (k.Off+r[0])%page, page, page + 1} {
+				for i := range mem {
+					mem[i] = 0xa5
+				}
+				p := mem[at:][:r[1]:r[1]]
+				if !of.Read(k, p, r[0]) || !bytes.Equal(p, want[r[0]:r[0]+r[1]]) || mem[at-1] != 0xa5 || mem[at+r[1]] != 0xa5 {
+					t.Errorf("%d bytes at %d: those from %d to %d are others, or there are more", size, k.Off, r[0], r[0]+r[1])
+				}
+			}
+		}
+	}
+}
+
+// Files that were written before there were zeros in front of the bytes are read as they are.
+func TestChunksOfBefore(t *testing.T) {
+	dir, err := At(t.TempDir(), 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := openChunks(t, dir)
+	for _, size := range []int64{100, page, 100_000} {
+		k := disk.KeyOf("old", "v1", 64, size)
+		at0 := k // as it would be written where it needs none
+		at0.Off = 0
+		useChunk(c, k, make([]byte, size))
+		b := bytesOf(k)
+		name := filepath.Join(t.TempDir(), "old")
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writeChunk(int(f.Fd()), false, at0, "far/object", b); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		old, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tail := old[up(size, page):]
+		binary.LittleEndian.PutUint64(tail[32:], uint64(k.Off))
+		binary.LittleEndian.PutUint64(tail[248:], xxh3.Hash(tail[:248]))
+		if err := os.WriteFile(c.file(k), old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.open.forget(k)
+		readPlaces(t, k, c, c)
+	}
+	if c.Stats().Damaged != 0 {
+		t.Error("they are taken for damaged ones")
+	}
+}
+
+// The checksum of a block is compared when something of it is read first, and not again as
+// long as nobody touches the file.
+func TestChecksumsAreComparedOnce(t *testing.T) {
+	dir, err := At(t.TempDir(), 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := openChunks(t, dir)
+	const size = 5 * blockBytes
+	k := chunkOf(3, size)
+	p := make([]byte, size)
+	useChunk(c, k, p)
+	if !c.Read(k, p[:10], 2*blockBytes-5) { // of the second and the third block
+		t.Fatal("it is not there")
+	}
+	f, err := c.open.take(k, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.f.sums[2] ^= 1
+	f.f.sums[4] ^= 1
+	c.open.giveBack(f)
+	want := bytesOf(k)
+	if !c.Read(k, p[:blockBytes], 2*blockBytes-100) || !bytes.Equal(p[:blockBytes], want[2*blockBytes-100:][:blockBytes]) {
+		t.Error("a block is compared again")
+	}
+	if !c.Read(k, p[:10], 3*blockBytes) {
+		t.Error("it is not there")
+	}
+	if f.f.read(p[:2*blockBytes], 3*blockBytes) != errChunk {
+		t.Error("a block is not compared")
+	}
+	// Once somebody has touched the file, each read compares.
+	if err := os.Chmod(c.file(k), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f.f.read(p[:10], 2*blockBytes) != errChunk {
+		t.Error("the file has changed, and a block of it is not compared again")
 	}
 }
 
@@ -209,7 +328,7 @@ func TestDamagedChunks(t *testing.T) {
 				t.Fatal(err)
 			}
 			if reopened {
-				c.open.forget(c.file(k))
+				c.open.forget(k)
 			}
 			// What is open has read the checksums already, and does not see that those are damaged.
 			if what := useChunk(c, k, p); what != "kept" && (reopened || !strings.HasPrefix(name, "head") && name != "longer" && name != "another chunk") {
@@ -293,7 +412,7 @@ func TestChunksOfManyProcesses(t *testing.T) {
 				kept[n] = true
 			}
 		}
-		if room := min(int(limit/fileBytes(size)), count); len(kept) != room {
+		if room := min(int(limit/fileSize(size)), count); len(kept) != room {
 			t.Errorf("%d chunks are kept, there is room for %d", len(kept), room)
 		}
 		if got, want := dir.used(false), sizeOfFiles(t, dir); got != want {
@@ -311,7 +430,7 @@ func TestKilledWhileFilling(t *testing.T) {
 	if testing.Short() {
 		kills = 50
 	}
-	limit := 150 * fileBytes(size)
+	limit := 150 * fileSize(size)
 	root := t.TempDir()
 	dir, err := At(root, limit)
 	if err != nil {
@@ -340,7 +459,7 @@ func TestKilledWhileFilling(t *testing.T) {
 				}
 			}
 			// Reading all of them each time would take the time of the test.
-			if info, err := os.Stat(path); err == nil && info.Size() == fileBytes(size) && !broken[strconv.Itoa(i)] {
+			if info, err := os.Stat(path); err == nil && info.Size() == fileSize(size) && !broken[strconv.Itoa(i)] {
 				whole[strconv.Itoa(i)] = true
 			}
 		}
@@ -470,7 +589,7 @@ func TestChunksGivenUp(t *testing.T) {
 	if st := a.Stats(); st.Chunks != 1 || a.kept.Load()+b.kept.Load() != 1 {
 		t.Errorf("%+v", st)
 	}
-	if dir.used(false) != fileBytes(50_000) {
+	if dir.used(false) != fileSize(50_000) {
 		t.Errorf("%d bytes are counted", dir.used(false))
 	}
 }
@@ -479,7 +598,7 @@ func TestChunksGivenUp(t *testing.T) {
 // not.
 func TestChunksMakeRoom(t *testing.T) {
 	const size = 100_000
-	dir, err := At(t.TempDir(), 10*fileBytes(size))
+	dir, err := At(t.TempDir(), 10*fileSize(size))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +611,7 @@ func TestChunksMakeRoom(t *testing.T) {
 	if err := c.Forget(map[uint64][16]byte{now.Object: now.Version}); err != nil {
 		t.Fatal(err)
 	}
-	if c.Has(old) || !c.Has(now) || c.Stats().Chunks != 2 || dir.used(false) != 2*fileBytes(size) {
+	if c.Has(old) || !c.Has(now) || c.Stats().Chunks != 2 || dir.used(false) != 2*fileSize(size) {
 		t.Errorf("%+v", c.Stats())
 	}
 	other, err := OpenChunks(dir, "other", func(why string) { t.Error(why) })
@@ -509,7 +628,7 @@ func TestChunksMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.until.Store(0) // as if time had passed
-	if what := useChunk(c, chunkOf(20, size), p); what != "kept" || dir.used(false) != 3*fileBytes(size) {
+	if what := useChunk(c, chunkOf(20, size), p); what != "kept" || dir.used(false) != 3*fileSize(size) {
 		t.Errorf("%s, %d bytes", what, dir.used(false))
 	}
 	if err := dir.Remove(c.id); !errors.Is(err, ErrInUse) {
@@ -558,8 +677,11 @@ func FuzzChunkFile(f *testing.F) {
 			return
 		}
 		defer unix.Close(file.fd)
-		if file.read(p, 0) == nil && !bytes.Equal(p, bytesOf(k)) {
-			t.Error("other bytes are given")
+		for range 2 { // the second time without checksums
+			clear(p)
+			if file.read(p, 0) == nil && !bytes.Equal(p, bytesOf(k)) {
+				t.Error("other bytes are given")
+			}
 		}
 	})
 }

@@ -218,8 +218,7 @@ type orders struct {
 
 type rankedChunk struct {
 	path string
-	hash uint64
-	size int64
+	key  disk.Key
 	next float64
 }
 
@@ -315,13 +314,13 @@ func (c *Chunks) giveWay(k disk.Key, size int64) (room, several bool) {
 			return false, true
 		}
 		last := o.ranked[len(o.ranked)-1]
-		if last.next = o.next(last.hash); last.next <= wanted {
+		if last.next = o.next(last.key.Hash()); last.next <= wanted {
 			o.ranked = nil
 			return false, true
 		}
 		o.ranked = o.ranked[:len(o.ranked)-1]
 		o.use--
-		c.open.forget(last.path)
+		c.open.forget(last.key)
 		if err := c.dir.change(func() int64 { return -unlink(last.path) }); err != nil {
 			return false, true
 		}
@@ -334,9 +333,9 @@ func (c *Chunks) giveWay(k disk.Key, size int64) (room, several bool) {
 func (c *Chunks) rank() {
 	o := &c.orders
 	o.ranked = o.ranked[:0]
-	eachChunk(c.path, func(path string, k disk.Key, size int64) {
+	eachChunk(c.path, func(path string, k disk.Key, _ int64) {
 		if !filling(path) {
-			o.ranked = append(o.ranked, rankedChunk{path, k.Hash(), size, o.next(k.Hash())})
+			o.ranked = append(o.ranked, rankedChunk{path, k, o.next(k.Hash())})
 		}
 	})
 	slices.SortFunc(o.ranked, func(a, b rankedChunk) int {

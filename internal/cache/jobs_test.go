@@ -61,7 +61,7 @@ func TestTwoJobs(t *testing.T) {
 	for _, c := range []struct{ percent, speed, ahead int }{{25, 1, n / 2}, {50, 1, n / 3}, {75, 1, 0}, {50, 3, 10}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			room := n * c.percent / 100
-			dir, err := At(t.TempDir(), int64(room)*fileBytes(size))
+			dir, err := At(t.TempDir(), int64(room)*fileSize(size))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestTwoJobs(t *testing.T) {
 			if float64(misses) > 1.02*float64(best) {
 				t.Errorf("%d misses, %d at best", misses, best)
 			}
-			if got := sizeOfFiles(t, dir); got > int64(room)*fileBytes(size) || dir.used(false) != got {
+			if got := sizeOfFiles(t, dir); got > int64(room)*fileSize(size) || dir.used(false) != got {
 				t.Errorf("%d bytes, %d are counted", got, dir.used(false))
 			}
 		})
@@ -131,7 +131,7 @@ func TestTwoJobs(t *testing.T) {
 // one does not say what it will use, and once the other one is gone.
 func TestOneJob(t *testing.T) {
 	const size, room = 4000, 10
-	dir, err := At(t.TempDir(), room*fileBytes(size))
+	dir, err := At(t.TempDir(), room*fileSize(size))
 	if err != nil {
 		t.Fatal(err)
 	}

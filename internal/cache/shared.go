@@ -10,26 +10,26 @@ import (
 
 // handles are files that stay open between uses, up to a number of them: those that were
 // used last.
-type handles[F interface{ close() }] struct {
+type handles[K comparable, F interface{ close() }] struct {
 	mu    sync.Mutex
 	most  int
-	open  map[string]*list.Element // of *handle[F], by path
-	order list.List                // the one used last in front
+	open  map[K]*list.Element // of *handle[K, F], by what they are known by
+	order list.List           // the one used last in front
 }
 
 // handle is an open file, while somebody uses it.
-type handle[F interface{ close() }] struct {
+type handle[K comparable, F interface{ close() }] struct {
 	f    F
-	path string
+	name K
 	refs int
 	gone bool // from the list: its last user closes it
 }
 
 // take opens a file, or finds it open.
-func (h *handles[F]) take(path string, open func() (F, error)) (*handle[F], error) {
+func (h *handles[K, F]) take(name K, open func() (F, error)) (*handle[K, F], error) {
 	h.mu.Lock()
-	if e := h.open[path]; e != nil {
-		f := e.Value.(*handle[F])
+	if e := h.open[name]; e != nil {
+		f := e.Value.(*handle[K, F])
 		f.refs++
 		h.order.MoveToFront(e)
 		h.mu.Unlock()
@@ -40,33 +40,33 @@ func (h *handles[F]) take(path string, open func() (F, error)) (*handle[F], erro
 	if err != nil {
 		return nil, err
 	}
-	f := &handle[F]{f: file, path: path, refs: 1}
+	f := &handle[K, F]{f: file, name: name, refs: 1}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.open[path] != nil {
+	if h.open[name] != nil {
 		f.gone = true // another one was faster: this one is used once
 		return f, nil
 	}
 	if h.open == nil {
-		h.open = map[string]*list.Element{}
+		h.open = map[K]*list.Element{}
 	}
-	h.open[path] = h.order.PushFront(f)
+	h.open[name] = h.order.PushFront(f)
 	for len(h.open) > h.most {
-		h.forgetLocked(h.order.Back().Value.(*handle[F]))
+		h.forgetLocked(h.order.Back().Value.(*handle[K, F]))
 	}
 	return f, nil
 }
 
-func (h *handles[F]) forgetLocked(f *handle[F]) {
+func (h *handles[K, F]) forgetLocked(f *handle[K, F]) {
 	f.gone = true
-	h.order.Remove(h.open[f.path])
-	delete(h.open, f.path)
+	h.order.Remove(h.open[f.name])
+	delete(h.open, f.name)
 	if f.refs == 0 {
 		f.f.close()
 	}
 }
 
-func (h *handles[F]) giveBack(f *handle[F]) {
+func (h *handles[K, F]) giveBack(f *handle[K, F]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.refs--; f.refs == 0 && f.gone {
@@ -75,19 +75,19 @@ func (h *handles[F]) giveBack(f *handle[F]) {
 }
 
 // forget closes a file when nobody uses it any more.
-func (h *handles[F]) forget(path string) {
+func (h *handles[K, F]) forget(name K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.open[path]; e != nil {
-		h.forgetLocked(e.Value.(*handle[F]))
+	if e := h.open[name]; e != nil {
+		h.forgetLocked(e.Value.(*handle[K, F]))
 	}
 }
 
-func (h *handles[F]) close() {
+func (h *handles[K, F]) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.open {
-		h.forgetLocked(e.Value.(*handle[F]))
+		h.forgetLocked(e.Value.(*handle[K, F]))
 	}
 }
 

@@ -65,7 +65,7 @@ type Stage struct {
 	say        func(string)
 	state      *os.File
 	claims     claims
-	open       handles[*stageFile]
+	open       handles[string, *stageFile]
 	done       []atomic.Bool // that are there, and of which it was seen that they are right
 	left       atomic.Int64  // that are not known to be there
 	bytes      atomic.Int64  // that are there
@@ -92,7 +92,7 @@ func StageIsWhole(root, name string) (folder string, whole bool) {
 // OpenStage goes on with a copy, or begins it. Say is told, once, when it cannot go on.
 func OpenStage(root, name string, objects []StageObject, say func(string)) (*Stage, error) {
 	s := &Stage{root: root, name: name, objects: objects, at: map[disk.Key]stagePlace{}, say: say}
-	s.open.most = maxOpen
+	s.open.most = mostOpen()
 	need := int64(0)
 	for i, o := range objects {
 		need += o.Size
@@ -170,7 +170,7 @@ func entryOf(n int, sum uint64) (b [stateBytes]byte) {
 }
 
 // file opens the copy of an object, wherever it is by now.
-func (s *Stage) file(object int) (*handle[*stageFile], error) {
+func (s *Stage) file(object int) (*handle[string, *stageFile], error) {
 	name := filepath.FromSlash(s.objects[object].Name)
 	return s.open.take(name, func() (*stageFile, error) {
 		part, to := filepath.Join(s.root, s.name+partEnd), filepath.Join(s.root, s.name)

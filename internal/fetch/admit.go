@@ -261,7 +261,7 @@ func (f *Fetcher) issue(u *Unit) {
 			most = maxWhole
 		}
 		if dst == nil && e.Size > most {
-			bl, err := f.mem.alloc(int(e.Size))
+			bl, err := f.mem.alloc(int(e.Size), e.Offset)
 			if err != nil {
 				u.Records[u.recordOf(i)].Err = err
 				continue

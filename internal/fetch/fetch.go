@@ -237,7 +237,12 @@ func (u *Unit) measure(f *Fetcher) {
 }
 
 // pieceBytes is what n bytes take of the memory.
-func pieceBytes(n int64) int64 { return (n + arena.Tail + pieceAlign - 1) &^ (pieceAlign - 1) }
+func pieceBytes(n int64) int64 {
+	if n >= placeFrom {
+		n += page
+	}
+	return (n + arena.Tail + pieceAlign - 1) &^ (pieceAlign - 1)
+}
 
 // recordOf is the record that extent i belongs to.
 func (u *Unit) recordOf(i int) int {

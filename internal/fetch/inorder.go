@@ -216,7 +216,7 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 			return nil, context.Cause(r.ctx)
 		}
 	}
-	bl, err := f.mem.alloc(int(n))
+	bl, err := f.mem.alloc(int(n), 0)
 	if err != nil {
 		return nil, err
 	}

@@ -342,7 +342,7 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 		fl.ctx, g.cancel = context.WithCancel(w.ctx)
 	}
 	if fl.dst == nil {
-		bl, err := f.mem.alloc(int(hi - lo))
+		bl, err := f.mem.alloc(int(hi-lo), lo)
 		if err != nil {
 			if second {
 				return nil

@@ -24,8 +24,14 @@ type memory struct {
 
 type span struct{ at, n int }
 
-// pieceAlign keeps pieces on cache lines of their own.
-const pieceAlign = 64
+const (
+	// pieceAlign keeps pieces on cache lines of their own.
+	pieceAlign = 64
+	// Pieces of placeFrom bytes at least lie behind a multiple of page as what is read to
+	// them does in its object: reads past the system's cache put it there without a copy.
+	placeFrom = 64 << 10
+	page      = 4096
+)
 
 func newMemory(budget *arena.Budget, size int) *memory {
 	return &memory{budget: budget, size: max(size&^4095, 4096) - arena.Tail} // what mapping adds fits too
@@ -40,9 +46,9 @@ type block struct {
 	own  *arena.Block // of a piece from outside the region
 }
 
-// alloc returns n bytes with arena.Tail readable ones behind them; an error
-// only when the system has no memory.
-func (m *memory) alloc(n int) (*block, error) {
+// alloc returns n bytes with arena.Tail readable ones behind them, for what lies at off of
+// its object; an error only when the system has no memory.
+func (m *memory) alloc(n int, off int64) (*block, error) {
 	if m.region == nil {
 		m.region = arena.NewBlock(m.budget, arena.PurposeRead)
 		mem, err := m.region.Bytes(m.size)
@@ -52,13 +58,14 @@ func (m *memory) alloc(n int) (*block, error) {
 		}
 		m.mem, m.free = mem, append(m.free[:0], span{0, len(mem)})
 	}
-	need := (n + arena.Tail + pieceAlign - 1) / pieceAlign * pieceAlign
+	need := int(pieceBytes(int64(n)))
 	for i := range m.free {
 		f := &m.free[i]
 		if f.n < need {
 			continue
 		}
-		bl := &block{b: m.mem[f.at : f.at+n : f.at+n], at: f.at, n: need}
+		from := f.at + behind(n, off, f.at)
+		bl := &block{b: m.mem[from : from+n : from+n], at: f.at, n: need}
 		f.at += need
 		if f.n -= need; f.n == 0 {
 			m.free = slices.Delete(m.free, i, i+1)
@@ -66,11 +73,21 @@ func (m *memory) alloc(n int) (*block, error) {
 		return bl, nil
 	}
 	own := arena.NewBlock(arena.NewBudget(int64(need)*2+arena.HugePage), arena.PurposeRead)
-	b, err := own.Bytes(n)
+	from := behind(n, off, 0)
+	b, err := own.Bytes(from + n)
 	if err != nil {
 		return nil, err
 	}
-	return &block{b: b, at: -1, own: own}, nil
+	return &block{b: b[from:], at: -1, own: own}, nil
+}
+
+// behind is how far behind a place of the memory, whose pages begin at multiples of page, n
+// bytes go that lie at off of their object.
+func behind(n int, off int64, place int) int {
+	if n < placeFrom {
+		return 0
+	}
+	return int((off - int64(place)) & (page - 1))
 }
 
 // release gives one use of a block back.

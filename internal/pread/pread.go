@@ -20,6 +20,19 @@ func Once(fd int, b []byte, off int64) (int, error) {
 	}
 }
 
+// Into is Once of several pieces of memory, one behind another.
+func Into(fd int, to [][]byte, off int64) (int, error) {
+	for {
+		n, err := unix.Preadv(fd, to, off)
+		if err == nil {
+			return n, nil
+		}
+		if err != unix.EINTR {
+			return 0, err
+		}
+	}
+}
+
 // Full fills b. Where the file ends before that the error is io.ErrUnexpectedEOF.
 func Full(fd int, b []byte, off int64) error {
 	for len(b) > 0 {

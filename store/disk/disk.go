@@ -219,11 +219,11 @@ func (s *cached) OpenEntry(ctx context.Context, e store.Entry) (store.Object, er
 }
 
 func (s *cached) around(name string, o store.Object) store.Object {
-	ob := &object{d: s.d, alone: s.alone, path: s.Path(name), size: o.Size(), version: o.Version()}
-	if ob.version == "" { // nobody could tell whether it is the same object
+	if o.Version() == "" { // nobody could tell whether it is the same object
 		return o
 	}
-	ob.pieces = s.d.opt.Cut.of(ob.path)
+	path := s.Path(name)
+	ob := &object{d: s.d, alone: s.alone, path: path, key: KeyOf(path, o.Version(), 0, 0), size: o.Size(), pieces: s.d.opt.Cut.of(path)}
 	return store.Intercept(o, true, ob.read)
 }
 
@@ -272,22 +272,22 @@ func (c *Cut) of(path string) []Piece {
 
 // Keys are those of all pieces of an object.
 func (c *Cut) Keys(path, version string, size int64) []Key {
-	o := &object{path: path, version: version, size: size, pieces: c.of(path)}
+	o := &object{path: path, key: KeyOf(path, version, 0, 0), size: size, pieces: c.of(path)}
 	keys := make([]Key, o.count())
 	for i := range keys {
-		at, n := o.at(i)
-		keys[i] = KeyOf(path, version, at, n)
+		keys[i] = o.keyOf(i)
 	}
 	return keys
 }
 
 // object is an open object.
 type object struct {
-	d             *Disk
-	alone         bool
-	path, version string
-	size          int64
-	pieces        []Piece // nil: a grid of PieceBytes
+	d      *Disk
+	alone  bool
+	path   string
+	key    Key // without a place
+	size   int64
+	pieces []Piece // nil: a grid of PieceBytes
 }
 
 func (o *object) count() int {
@@ -303,6 +303,12 @@ func (o *object) at(i int) (off, size int64) {
 	}
 	off = int64(i) * PieceBytes
 	return off, min(PieceBytes, o.size-off)
+}
+
+func (o *object) keyOf(i int) Key {
+	k := o.key
+	k.Off, k.Size = o.at(i)
+	return k
 }
 
 // read takes what is kept from there, and reads the rest.
@@ -340,8 +346,8 @@ func (o *object) past(ctx context.Context, next store.Next, p []byte, off int64)
 
 // part reads a part of piece i, and says whether it came from the disk.
 func (o *object) part(ctx context.Context, next store.Next, i int, p []byte, off int64) (had bool, err error) {
-	at, size := o.at(i)
-	k := KeyOf(o.path, o.version, at, size)
+	k := o.keyOf(i)
+	at, size := k.Off, k.Size
 	if o.d.opt.Shelf.Read(k, p, off-at) {
 		return true, nil
 	}

@@ -1,0 +1,185 @@
+// Package ioqueue reads past the system's cache without a thread that sleeps for each read.
+//
+// A thread that reads past the system's cache sleeps until the device has answered: with
+// reads of 112 KiB that is a switch there and one back each, beside the work of the Go
+// runtime, which takes the processor of a thread that sleeps and looks for another one. So
+// reads go to the kernel's queue (io_submit), all that is wanted by then in one call, and one
+// goroutine, which the runtime's poller wakes, takes the answers to those who wait for them.
+package ioqueue
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mostQueued is how many reads are in a queue at a time; more are read by threads.
+	mostQueued = 128
+	// mostParts is how many pieces of memory one goes to.
+	mostParts = 3
+
+	cmdReadV  = 7 // IOCB_CMD_PREADV
+	flagResFd = 1 // IOCB_FLAG_RESFD
+)
+
+// iocb is struct iocb of linux/aio_abi.h, on machines of 64 bits. What has no name is 0.
+type iocb struct {
+	data   uint64
+	_      uint64
+	opcode uint16
+	_      int16
+	fd     uint32
+	buf    *unix.Iovec
+	parts  uint64
+	off    int64
+	_      uint64
+	flags  uint32
+	resFd  uint32
+}
+
+// ioEvent is struct io_event.
+type ioEvent struct {
+	data uint64
+	_    uint64
+	res  int64
+	_    int64
+}
+
+// queued is a read in the queue. The kernel looks at it until it is done: it is on the heap
+// and does not move.
+type queued struct {
+	cb   iocb
+	to   [mostParts]unix.Iovec
+	done chan int64 // how many bytes there are, or less than 0
+}
+
+// Queue is a queue of reads. Its methods may be called from any goroutine, except Close,
+// which is called when nobody reads any more.
+type Queue struct {
+	ctx   uintptr
+	wake  *os.File // an eventfd
+	reads [mostQueued]queued
+	ended chan struct{}
+
+	mu     sync.Mutex
+	free   []*queued
+	next   []*iocb // that are to be submitted
+	spare  []*iocb
+	submit bool // somebody does
+}
+
+// New makes a queue, nil where the system has none.
+func New() *Queue {
+	q := &Queue{ended: make(chan struct{})}
+	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, mostQueued, uintptr(unsafe.Pointer(&q.ctx)), 0); errno != 0 {
+		return nil
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		q.destroy()
+		return nil
+	}
+	q.wake = os.NewFile(uintptr(fd), "eventfd")
+	for i := range q.reads {
+		r := &q.reads[i]
+		r.done = make(chan int64, 1)
+		r.cb = iocb{data: uint64(i), opcode: cmdReadV, buf: &r.to[0], flags: flagResFd, resFd: uint32(fd)}
+		q.free = append(q.free, r)
+	}
+	go q.reap()
+	return q
+}
+
+func (q *Queue) destroy() { _, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, q.ctx, 0, 0) }
+
+// Close ends the queue.
+func (q *Queue) Close() {
+	_ = q.wake.Close()
+	<-q.ended
+	q.destroy()
+}
+
+// Read reads to several pieces of memory, one behind another, which lie as such reads need it.
+// It may end before they are full, at the end of the file at least. It says false where that has failed, for whichever reason.
+func (q *Queue) Read(fd int, to [][]byte, off int64) (n int, ok bool) {
+	q.mu.Lock()
+	if len(q.free) == 0 || len(to) > mostParts {
+		q.mu.Unlock()
+		return 0, false
+	}
+	r := q.free[len(q.free)-1]
+	q.free = q.free[:len(q.free)-1]
+	for i, b := range to {
+		r.to[i].Base = unsafe.SliceData(b)
+		r.to[i].SetLen(len(b))
+	}
+	r.cb.fd, r.cb.parts, r.cb.off = uint32(fd), uint64(len(to)), off
+	q.next = append(q.next, &r.cb)
+	mine := !q.submit
+	q.submit = true
+	q.mu.Unlock()
+	if mine {
+		runtime.Gosched() // others that are awake by now add theirs
+		q.submitNext()
+	}
+	res := <-r.done
+	clear(r.to[:])
+	q.mu.Lock()
+	q.free = append(q.free, r)
+	q.mu.Unlock()
+	return int(res), res >= 0
+}
+
+// submitNext gives the kernel what is to be read, and has somebody else do so with what has
+// come meanwhile: who reads waits for its own answer.
+func (q *Queue) submitNext() {
+	q.mu.Lock()
+	list := q.next
+	q.next, q.spare = q.spare[:0], list
+	q.mu.Unlock()
+	for len(list) > 0 {
+		n, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, q.ctx, uintptr(len(list)), uintptr(unsafe.Pointer(&list[0])))
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 || n == 0 { // the first one is not taken
+			q.reads[list[0].data].done <- -1
+			n = 1
+		}
+		list = list[n:]
+	}
+	q.mu.Lock()
+	q.submit = len(q.next) > 0
+	more := q.submit
+	q.mu.Unlock()
+	if more {
+		go q.submitNext()
+	}
+}
+
+// reap takes the answers, until Close.
+func (q *Queue) reap() {
+	defer close(q.ended)
+	var count [8]byte
+	var events [mostQueued]ioEvent
+	for {
+		if _, err := q.wake.Read(count[:]); err != nil {
+			return
+		}
+		var now unix.Timespec
+		n, errno := uintptr(0), unix.EINTR
+		for errno == unix.EINTR {
+			n, _, errno = unix.Syscall6(unix.SYS_IO_GETEVENTS, q.ctx, 0, mostQueued, uintptr(unsafe.Pointer(&events)), uintptr(unsafe.Pointer(&now)), 0)
+		}
+		if errno != 0 {
+			continue
+		}
+		for _, e := range events[:n] { // all there are: no more can be out
+			q.reads[e.data].done <- e.res
+		}
+	}
+}
