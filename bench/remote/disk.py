@@ -114,7 +114,7 @@ def measure(bench: Bench) -> None:
 
     def opens() -> dict[str, Any]:
         forget(small)
-        room = "--alloc-size=20000"  # which may be said once
+        room = "--alloc-size=40000"  # which may be said once
         # What fio keeps of each file is more than it has room for by itself (KiB in each of its 16 pools), and looking
         # for a file that it has not read yet takes it longer than reading one: it reads them in their order.
         how = [f"--bs={SMALL}", "--ioengine=psync", "--openfiles=1"]
