@@ -151,8 +151,9 @@ PARTS = {
     "link": Part(
         "1 Gbit/s and 60 ms away",
         "A network namespace behind `tbf`, and a relay that passes requests on 60 +- 20 ms late; records as bytes."
-        " `share` is what came through the link in the epochs behind the first, of what it can carry. Round trips are"
-        " what is left of the time to the first batch, in parts of 60 ms, without its bytes at the link's rate (of"
+        " `share` is what came through the link in the epochs behind the first, of what it can carry, both without"
+        " the headers of frames. Round trips are what is left of the time to the first batch, in parts of 60 ms,"
+        " without its bytes at the link's rate (of"
         " windows: those of the chunks that its records lie in) and without the engine's start, which is what opening"
         " takes from the server itself; so the work of the server, on the same cores, counts as round trips: see"
         " what the first batch takes without the link. Counted at a server they are 3 at most"
