@@ -62,12 +62,10 @@ func packRows(t *testing.T, npy, dir string, opt *pack.Options) {
 	}
 }
 
-// What epochs in windows ask a bucket for: each chunk once an epoch, but for those at the
-// borders between ranks, no object for its header alone, and the manifest once for all
-// ranks of a machine.
-func TestRequestsOfWindows(t *testing.T) {
-	const records, width, epochs = 3200, 8 << 10, 2
-	dir := filepath.Join(t.TempDir(), "bucket")
+// bucketOfRows makes a folder for a bucket with a pack of many small chunks, train.
+func bucketOfRows(t *testing.T, records, width int) (dir string, m *pack.Manifest) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "bucket")
 	npy := filepath.Join(t.TempDir(), "x.npy")
 	writeRows(t, npy, records, width)
 	packRows(t, npy, filepath.Join(dir, "train"), &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 1 << 20})
@@ -75,6 +73,15 @@ func TestRequestsOfWindows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dir, m
+}
+
+// What epochs in windows ask a bucket for: each chunk once an epoch, but for those at the
+// borders between ranks, no object for its header alone, and the manifest once for all
+// ranks of a machine.
+func TestRequestsOfWindows(t *testing.T) {
+	const records, width, epochs = 3200, 8 << 10, 2
+	dir, m := bucketOfRows(t, records, width)
 	chunks := 0
 	for i := range m.Shards {
 		chunks += len(m.Shards[i].Chunks)

@@ -94,14 +94,7 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 // chunks, of which those that come later are small.
 func TestFirstBatchIsAskedForAlone(t *testing.T) {
 	const records, width, batch = 3200, 8 << 10, 64
-	dir := filepath.Join(t.TempDir(), "bucket")
-	npy := filepath.Join(t.TempDir(), "x.npy")
-	writeRows(t, npy, records, width)
-	packRows(t, npy, filepath.Join(dir, "train"), &pack.Options{ChunkBytes: 64 << 10, ShardBytes: 1 << 20})
-	m, err := pack.ReadManifest(filepath.Join(dir, "train"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, m := bucketOfRows(t, records, width)
 	var starts []int64
 	at := int64(0)
 	for _, s := range m.Shards {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ PAGE = ROOT / "docs" / "diagnosis-kinds.md"
 OVERHEAD = 0.01  # of one core
 WITHIN = 0.25  # of the predicted gain
 BALANCED, GAIN, WORST, TRIED = 0.95, 0.15, 2.0, (10, 12)
+TAIL = re.compile(r" \([\d.]+\):\s*$")  # of an advice: its own gain, and where details begin
 RUNS = 60  # of starved kinds and of fed ones
 
 
@@ -235,8 +237,12 @@ def text(whole: dict[str, Any]) -> str:
         out += f"\n## {title}\n\n{right} of {len(some)} verdicts are right; those that are not are bold. Gains and how sure it was are medians, overheads the most.\n\n"
         out += table(head, [cells(runs) for runs in of_kinds(some)], (2, 3, 5, 6, 7)) + "\n"
     if tried:
-        lines = [[f"`{n}`", t["advice"], f"{t['predicted']:.2f}", f"{t['measured']:.2f}"] for n, t in tried.items()]
-        out += "\n## First advice, tried\n\n" + table(["kind", "advice", "predicted", "measured"], lines, (2, 3)) + "\n"
+        lines = [
+            [f"`{n}`", TAIL.sub("", t["advice"]), t["how"], f"{t['predicted']:.2f}", f"{t['measured']:.2f}"]
+            for n, t in tried.items()
+        ]
+        out += "\n## First advice, tried\n\n"
+        out += table(["kind", "advice", "how it was tried", "predicted", "measured"], lines, (3, 4)) + "\n"
     return out
 
 
