@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -117,25 +118,39 @@ func (c *collector) trainsAt(frames []pystack.Frame) loopAt {
 // loopsAround says whether a loop around a line trains.
 func loopsAround(at place, text func(place) string) inLoop {
 	code := text(at)
-	inner := indent(code) + 1 // the line may begin a loop itself
-	for line := at.line; line > max(0, at.line-500) && inner > 0 && code != ""; line-- {
-		s := text(place{at.file, line})
-		words := strings.TrimSpace(s)
-		if words == "" || indent(s) >= inner {
-			continue
-		}
-		inner = indent(s)
-		switch {
-		case startsLoop(words):
-			if step := carries(at.file, line, text); step > 0 {
-				s := statementAt(at.file, step, step+maxFlow, text)
-				return inLoop{true, slices.Contains(s.lines, at.line)}
-			}
-		case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "):
-			return inLoop{}
+	if code == "" {
+		return inLoop{}
+	}
+	for line := range outward(at, indent(code)+1, text) { // the line may begin a loop itself
+		if step := carries(at.file, line, text); step > 0 {
+			s := statementAt(at.file, step, step+maxFlow, text)
+			return inLoop{true, slices.Contains(s.lines, at.line)}
 		}
 	}
 	return inLoop{}
+}
+
+// outward gives the lines of the loops that a line is in, the innermost first, as far as its
+// function goes: those that are indented by less than inner.
+func outward(at place, inner int, text func(place) string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for line := at.line; line > max(0, at.line-500) && inner > 0; line-- {
+			s := text(place{at.file, line})
+			words := strings.TrimSpace(s)
+			if words == "" || indent(s) >= inner {
+				continue
+			}
+			inner = indent(s)
+			switch {
+			case startsLoop(words):
+				if !yield(line) {
+					return
+				}
+			case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "):
+				return
+			}
+		}
+	}
 }
 
 // A function is left out of a chain when fewStacks stacks, and one of moreStacks, lack it:
@@ -433,20 +448,9 @@ func (l loopAt) found(keys []ownKey, text func(place) string) (loopAt, bool) {
 			}
 		}
 	}
-	for line := top - 1; line > max(0, top-500) && inner > 0; line-- {
-		s := text(place{l.file, line})
-		words := strings.TrimSpace(s)
-		if words == "" || indent(s) >= inner {
-			continue
-		}
-		inner = indent(s)
-		switch {
-		case startsLoop(words):
-			l.line = line
-			return l, true
-		case strings.HasPrefix(words, "def "), strings.HasPrefix(words, "async def "):
-			return l, false
-		}
+	for line := range outward(place{l.file, top}, inner, text) {
+		l.line = line
+		return l, true
 	}
 	return l, false
 }
