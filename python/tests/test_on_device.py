@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from fake_device import Fake
 
 import stoker
+from stoker import _fused
 from stoker._fused import Draw, OnDevice
 
 torch = pytest.importorskip("torch")
@@ -115,6 +117,39 @@ for name, shape, dtype, options, draw in CASES:
         equal += 1
 print(equal, "equal")
 """
+
+
+@pytest.mark.parametrize("mode", list(itertools.product((False, True), repeat=3)))
+@pytest.mark.parametrize(("source", "out"), [("*u8", "*bf16"), ("*i16", "*fp32")])
+def test_kernel_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, out: str, mode: tuple[bool, ...]
+) -> None:
+    """For a real device, which need not be there; the interpreter takes what the compiler refuses."""
+    triton = pytest.importorskip("triton")
+    compiler = pytest.importorskip("triton.compiler")
+    backends = pytest.importorskip("triton.backends.compiler")
+    from stoker import _triton
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel = _triton.images
+    fixed: dict[str, int | bool] = dict(zip(("CHANNELS_LAST", "FLIP", "MIX"), mode, strict=True))
+    fixed |= {"UNSIGNED16": source == "*i16", "BLOCK": 1024}
+    signature = dict.fromkeys(kernel.arg_names, "i32") | dict.fromkeys(fixed, "constexpr")
+    signature |= {"x": source, "out": out, "factors": "*fp32", "terms": "*fp32", "flips": "*u8", "share": "fp32"}
+    of = compiler.ASTSource(fn=kernel, signature=signature, constexprs=fixed)
+    made = triton.compile(of, target=backends.GPUTarget("cuda", 90, 32), options=_fused.OPTIONS)
+    assert ".entry images" in made.asm["ptx"]
+
+
+def test_kernel_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(*_: Any) -> None:
+        raise RuntimeError("Failed to find C compiler.\nSet CC.")
+
+    monkeypatch.setattr(_fused, "_kernel", object())
+    monkeypatch.setattr(_fused, "launch", launch)
+    with pytest.warns(RuntimeWarning, match=r"cannot compile it here \(RuntimeError: Set CC.\)"):
+        assert not _fused._by_kernel(1)
+    assert not _fused._by_kernel(1)  # and says so once
 
 
 def test_flips_depend_on_the_record_alone() -> None:

@@ -7,6 +7,7 @@ and writes each number once; elsewhere the same comes of torch's operations.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ _DTYPES = ("float32", "float16", "bfloat16")
 _LAYOUTS = ("NCHW", "channels_last")
 _FLIP, _MIXUP = 0x666C6970, 0x6D697875  # so that one draw says nothing of the other
 _BLOCK = 1024
+# Of the kernel's compiler. Fused multiplication and addition is what it does by default; newer ones want to be told.
+OPTIONS = {"enable_fp_fusion": True}
 
 
 class Draw(NamedTuple):
@@ -130,10 +133,7 @@ class OnDevice:
         flips = None
         if draw.flips is not None:
             flips = torch.from_numpy(draw.flips).to(images.device, non_blocking=True)
-        kernel = _kernel() if images.is_cuda else None
-        if kernel is not None and out.numel():
-            launch(kernel, images, out, factors, terms, flips, draw.share)
-        else:
+        if not (images.is_cuda and out.numel() and _by_kernel(images, out, factors, terms, flips, draw.share)):
             by_torch(images, out, factors, terms, flips, draw.share)
         return out
 
@@ -220,15 +220,37 @@ def launch(kernel: Any, images: Any, out: Any, factors: Any, terms: Any, flips: 
     kernel[(blocks,)](
         source, out, factors, terms, marks, float(share), out.numel(), rows, channels, height, width,
         *source.stride(), CHANNELS_LAST=bool(channels > 1 and out.stride(1) == 1), FLIP=flips is not None,
-        MIX=share != 1.0, UNSIGNED16=images.dtype == torch.uint16, BLOCK=_BLOCK,
+        MIX=share != 1.0, UNSIGNED16=images.dtype == torch.uint16, BLOCK=_BLOCK, **OPTIONS,
     )  # fmt: skip
 
 
-@functools.cache
-def _kernel() -> Any:
-    """Return the kernel, None where Triton is not there."""
+# The kernel, None where there is none that runs, "" before the first attempt.
+_kernel: Any = ""
+
+
+def _by_kernel(*what: Any) -> bool:
+    """Do it by the kernel; False where that cannot be done, which is said once."""
+    global _kernel
+    if _kernel == "":
+        try:
+            from . import _triton
+        except ImportError:
+            _kernel = None
+        else:
+            _kernel = _triton.images
+    if _kernel is None:
+        return False
     try:
-        from . import _triton
-    except ImportError:
-        return None
-    return _triton.images
+        launch(_kernel, *what)
+    except Exception as error:
+        # It is compiled when it is first launched, which takes a C compiler and a Triton that knows the device. What
+        # the device itself has failed at, PyTorch's operations run into as well.
+        _kernel = None
+        warnings.warn(
+            f"on_device= does with PyTorch's operations what one kernel could do faster: Triton cannot compile it here "
+            f"({type(error).__name__}: {(str(error).strip() or 'no text').splitlines()[-1]:.200})",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return False
+    return True

@@ -2,19 +2,17 @@
 
 # ruff: noqa: N803 - sizes and what a kernel is compiled for are written large
 
-# Triton reads the source of a kernel: annotations that are strings are none to it.
-
-from typing import Any
+# Triton compiles the source of a kernel, and takes annotations other than its own, such as Any, for globals, which it
+# refuses.
 
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 
 @triton.jit  # type: ignore[untyped-decorator,misc,unused-ignore]
-def _value(
-    x: Any, b: Any, c: Any, h: Any, w: Any, flips: Any, factor: Any, term: Any,
-    W: Any, s0: Any, s1: Any, s2: Any, s3: Any, mask: Any, FLIP: tl.constexpr, UNSIGNED16: tl.constexpr,
-) -> Any:  # fmt: skip
+def _value(  # type: ignore[no-untyped-def]
+    x, b, c, h, w, flips, factor, term, W, s0, s1, s2, s3, mask, FLIP: tl.constexpr, UNSIGNED16: tl.constexpr
+):
     """Return the pixel of a place, normalised."""
     if FLIP:
         mirrored = tl.load(flips + b, mask=mask, other=0).to(tl.int32)
@@ -26,11 +24,10 @@ def _value(
 
 
 @triton.jit  # type: ignore[untyped-decorator,misc,unused-ignore]
-def images(
-    x: Any, out: Any, factors: Any, terms: Any, flips: Any, share: Any, N: Any,
-    B: Any, C: Any, H: Any, W: Any, s0: Any, s1: Any, s2: Any, s3: Any,
+def images(  # type: ignore[no-untyped-def]
+    x, out, factors, terms, flips, share, N, B, C, H, W, s0, s1, s2, s3,
     CHANNELS_LAST: tl.constexpr, FLIP: tl.constexpr, MIX: tl.constexpr, UNSIGNED16: tl.constexpr, BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Write a block of the result, in the order in which it lies in memory."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < N
