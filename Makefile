@@ -252,7 +252,7 @@ test-fuzz: system
 .PHONY: test-python
 test-python: build build/venv-test servers
 	@echo 'test: Python'
-	@cd python && ../$(VENV) -u -m pytest $(PYTEST) $(if $(BESIDE),| sed -u 's/^/python: /'; exit $${PIPESTATUS[0]})
+	@scripts/python-tests.sh '$(if $(BESIDE),python: )' $(PYTEST)
 
 .PHONY: test-repeat
 test-repeat: ## all tests N=10 times, beside LOAD=4 busy processes; TARGETS='test-go' PACKAGES=./pack PYTEST='-k step'

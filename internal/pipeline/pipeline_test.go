@@ -352,7 +352,7 @@ func TestStuckDiskIsReportedAndCanBeLeft(t *testing.T) {
 		t.Fatalf("error is %v", err)
 	}
 	s := p.Stats()
-	if !strings.HasPrefix(s.Waiting, "fetch: reading memory record 12 for 1.") || s.WaitingSeconds < 1 {
+	if !strings.HasPrefix(s.Waiting, "fetch: reading memory record 12 for ") || s.WaitingSeconds < 1 {
 		t.Fatalf("Waiting is %q (%v)", s.Waiting, s.WaitingSeconds)
 	}
 	p.Start(item.Position{Row: 16})
