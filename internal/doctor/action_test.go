@@ -53,6 +53,9 @@ func situations() []*findings {
 					}
 					if workers == 4 {
 						c.sys.host.Accelerators = []string{"one"}
+						if v == Handoff && trainers == 1 {
+							s.serial[causeHandoff], c.copies = 0.3, 0.3
+						}
 						c.fsTypes = map[string]int{"ext4": 1}
 					}
 					c.sys.cores = 8

@@ -24,6 +24,15 @@ func (handoffCheck) advise(f *findings) {
 	if where != "" {
 		where = "; most of it in " + where
 	}
+	copies := c.copies > s.serial[causeHandoff]/2
+	if copies {
+		title, do := "begin to copy the next batch before the step, without waiting for it", other("images.to(device, non_blocking=True)")
+		if torchBased(r.Loader.Kind) && !r.Loader.PinMemory {
+			title, do = "pin batches in a thread of its own, and copy without waiting: .to(device, non_blocking=True)", dataLoader(option("pin_memory", true))
+		}
+		f.add(1/s.timeWithLess(Handoff, c.copies/s.serial[causeHandoff]), title, do,
+			"copying to the device takes the trainer's time, and for %.0f%% of it the device has nothing else to do", 100*c.copies)
+	}
 	collates := f.sum.laneParts[partCollate] + f.sum.trainerParts[partCollate] + f.sum.laneParts[partPickle] + f.sum.trainerParts[partPickle]
 	if collates > 0 && torchBased(r.Loader.Kind) {
 		f.add(r.Gains[Handoff], "return arrays instead of Python objects, and collate them into one",
@@ -39,10 +48,12 @@ func (handoffCheck) advise(f *findings) {
 		f.add(1/s.timeWithLess(Handoff, 0.8), "hand batches over without a copy", stokerLoader(d.Path),
 			"Stoker's batches are views of shared memory: nothing is pickled, one slab for each batch")
 	}
-	if !r.Loader.PinMemory && c.sys.host.Accelerators != nil {
+	switch {
+	case copies || c.sys.host.Accelerators == nil:
+	case !r.Loader.PinMemory:
 		f.add(1/s.timeWithLess(Handoff, 0.3), "pin in a thread of its own", dataLoader(option("pin_memory", true)),
 			"no thread that pins was seen; copying to the device then takes the trainer's time")
-	} else if c.sys.host.Accelerators != nil {
+	default:
 		f.add(1/s.timeWithLess(Handoff, 0.5), "send u8 instead of f32, and convert on the device", other("images.to(device, non_blocking=True).float().div_(255)"),
 			"a quarter of the bytes to collate, copy and pin")
 	}

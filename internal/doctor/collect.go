@@ -309,13 +309,14 @@ func (c *collector) over(now time.Time) bool {
 	return c.opt.Seconds > 0 && c.after(c.opt.Seconds, now)
 }
 
-// after reports whether so many seconds have passed since the first batch or, where none
-// came, since the time in which one may come was over.
+// after reports whether so many seconds have passed since the first batch, and since an
+// accelerator's first step, or, where no batch came, since the time in which one may come
+// was over.
 func (c *collector) after(seconds float64, now time.Time) bool {
 	var from time.Time
 	switch {
 	case !c.training.IsZero():
-		from = c.training
+		from = c.training.Add(time.Duration(c.warming * float64(time.Second)))
 	case now.Sub(c.start).Seconds() < c.opt.Patience:
 		return false
 	default:
@@ -335,6 +336,7 @@ func (c *collector) flush(now time.Time) {
 	c.slow(now, dt)
 	c.line.add(*b)
 	c.bin = bin{}
+	c.warming = c.line.warming()
 	c.lastSlow = now
 	if c.opt.Progress != nil {
 		c.opt.Progress(now.Sub(c.start).Seconds(), !c.training.IsZero())

@@ -26,7 +26,7 @@ func (c *collector) report(l timeline) *Report {
 
 // judge condenses a timeline, without advice, for which the job's data is looked at.
 func (c *collector) judge(l timeline) *findings {
-	l = c.settle(l)
+	l = c.settle(l.warmed())
 	s, sum := c.measure(&l)
 	r := &Report{
 		Version: ReportVersion, Stoker: c.opt.Stoker, Start: c.wall.Round(time.Millisecond), PID: c.opt.PID,

@@ -23,6 +23,7 @@ type nativeState struct {
 	mapped  map[int]mappedFile        // the largest data file that a process maps
 	made    map[ownKey]bool           // the lines of a loop that make its batches
 	shown   bool                      // the source of a loop shows that it trains
+	copies  float64                   // share of the trainers' time in which the device waits for copies to it
 }
 
 type mappedFile struct {

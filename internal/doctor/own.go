@@ -466,11 +466,13 @@ func (l loopAt) order(line int) int {
 	return 1<<30 + line
 }
 
-// stepTexts are what source lines that run a step have in them, and copyTexts
-// those that wait for the accelerator while they copy.
+// stepTexts are what source lines that run a step have in them, copyTexts those that
+// wait for the accelerator while they copy, and toDeviceTexts those that copy to it.
 var (
 	stepTexts = []string{".backward(", "step(", "forward(", "model(", "net(", "criterion(", "train_on_batch(", "train(", "synchronize(", "block_until_ready(", "sleep("}
 	copyTexts = []string{".to(", ".cuda(", "non_blocking", "device_put", ".item(", ".cpu(", "synchronize(", "block_until_ready"}
+
+	toDeviceTexts = []string{".to(", ".cuda(", "device_put("}
 )
 
 // firstStep is the place in the order of a loop's lines at which its step begins;

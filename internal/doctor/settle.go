@@ -19,7 +19,7 @@ func (c *collector) settle(l timeline) timeline {
 			all[k] = x
 		}
 	}
-	copies := slices.ContainsFunc(l.bins, func(b bin) bool { return len(b.gpus) > 0 })
+	idle, copies := l.deviceIdle()
 	made := all.making(c.sourceLine)
 	found := all.preparing(c.sourceLine, copies)
 	c.shown = all.shown(c.sourceLine)
@@ -27,18 +27,31 @@ func (c *collector) settle(l timeline) timeline {
 	for k := range made {
 		c.made[ownKey{loop: k.loop, body: k.body}] = true
 	}
-	if len(found) == 0 && len(made) == 0 {
+	work := l.sum(func(b *bin) bool { return b.training > 0 }) // without what its imports compute
+	copying := all.copying(c.sourceLine)
+	share := copied(all, copying, idle*work.trainer.total())
+	c.copies = 0
+	for k := range copying {
+		c.copies += share * all[k].ran / work.trainer.total()
+	}
+	if len(found) == 0 && len(made) == 0 && share == 0 {
 		return l
 	}
-	work := l.sum(func(b *bin) bool { return b.training > 0 }) // without what its imports compute
 	kernel := min(1, work.v[mKernel]/max(work.v[mRun], 1e-9))
 	brings := all.mapping()
+	settle := func(k ownKey, x ownStat) moved {
+		m := settlement(k, x, made, found, brings, kernel)
+		if m == (moved{}) && copying[k] {
+			m.ready = share * x.ran
+		}
+		return m
+	}
 	l.bins = slices.Clone(l.bins)
 	for i := range l.bins {
 		b := &l.bins[i]
 		b.ranks = maps.Clone(b.ranks)
 		for k, x := range b.own {
-			to := settlement(k, x, made, found, brings, kernel)
+			to := settle(k, x)
 			b.move(to)
 			b.trainerParts[partPrepare] += to.ready
 			b.trainerParts[partFetch] += to.made + to.read + to.late
@@ -49,12 +62,72 @@ func (c *collector) settle(l timeline) timeline {
 		}
 		for pid, r := range b.ranks {
 			for k, x := range r.own {
-				r.move(settlement(k, x, made, found, brings, kernel))
+				r.move(settle(k, x))
 			}
 			b.ranks[pid] = r
 		}
 	}
 	return l
+}
+
+// deviceIdle is the share of the training in which the accelerators that the job uses
+// computed nothing; false where there are none.
+func (l *timeline) deviceIdle() (share float64, ok bool) {
+	var busy []float64
+	passed := 0.0
+	for i := range l.bins {
+		b := &l.bins[i]
+		ok = ok || len(b.gpus) > 0
+		if b.training == 0 {
+			continue
+		}
+		passed += b.dt
+		for g, x := range b.gpus {
+			if g >= len(busy) {
+				busy = append(busy, 0)
+			}
+			busy[g] += x
+		}
+	}
+	used, sum := 0.0, 0.0
+	for _, x := range busy {
+		if x >= leastUse*passed {
+			used++
+			sum += x / passed
+		}
+	}
+	if used == 0 {
+		return 0, ok
+	}
+	return max(0, 1-sum/used), ok
+}
+
+// leastUse is how busy an accelerator is at least that a job uses.
+const leastUse = 0.05
+
+// copying are the places in which a batch is copied to an accelerator.
+func (o ownCounts) copying(text func(place) string) map[ownKey]bool {
+	out := map[ownKey]bool{}
+	for k, x := range o {
+		if x.ran > x.step && containsAny(text(k.leaf), toDeviceTexts) {
+			out[k] = true
+		}
+	}
+	return out
+}
+
+// copied is the share of the time at such places in which the copies are what is waited
+// for: while the accelerator computes, it would be waited for without them as well. idle is
+// how many samples there were in which it did not.
+func copied(o ownCounts, copying map[ownKey]bool, idle float64) float64 {
+	n := 0.0
+	for k := range copying {
+		n += o[k].ran
+	}
+	if n == 0 {
+		return 0
+	}
+	return min(1, idle/n)
 }
 
 // fewFaults is how often a line must have been seen to wait for a page. The share of that in

@@ -5,6 +5,7 @@ import "time"
 // trainingState is what the trainers do.
 type trainingState struct {
 	training  time.Time // first sample that counted; zero before
+	warming   float64   // seconds since then that an accelerator's first step takes
 	trainers  map[key]bool
 	votes     map[string]int // samples of trainers by kind of loader, those that ended too
 	lastGuess counts

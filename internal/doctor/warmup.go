@@ -1,0 +1,78 @@
+package doctor
+
+// An accelerator's first step is unlike all others: kernels are compiled and tried, libraries
+// are loaded and memory is taken, for seconds in which it computes nothing. To count them as
+// steps would hide how long the later ones wait.
+
+const (
+	// idleDevice is how busy an accelerator is at most while that lasts, busyDevice at least
+	// in some second after it.
+	idleDevice, busyDevice = 0.15, 0.3
+	// deviceMemory is the share of an accelerator's memory that a job has taken at least when
+	// it computes there.
+	deviceMemory = 0.002
+	// mostWarmUp is for how many seconds more a job is watched for that.
+	mostWarmUp = 30
+	// fewLeft is how many seconds must be left without it.
+	fewLeft = 2
+)
+
+// device is how busy the busiest accelerator was, 0..1.
+func (b *bin) device() float64 {
+	most := 0.0
+	for _, x := range b.gpus {
+		most = max(most, x)
+	}
+	return most / max(b.dt, 1e-9)
+}
+
+// warmUp is where the seconds of the first step lie in a timeline: from the first one that
+// counts on, those in which a trainer is at its step and no accelerator is.
+func (l *timeline) warmUp() (from, to int) {
+	for from < len(l.bins) && l.bins[from].training == 0 {
+		from++
+	}
+	for to = from; to < len(l.bins); to++ {
+		b := &l.bins[to]
+		if len(b.gpus) == 0 || b.device() >= idleDevice || b.trainer[causeStep] < 0.5*b.trainer.total() || b.training == 0 {
+			break
+		}
+	}
+	return from, to
+}
+
+// warmed gives a timeline in which the first step does not count, if it was one: the
+// accelerator has computed after it.
+func (l timeline) warmed() timeline {
+	from, to := l.warmUp()
+	busy, left := false, 0.0
+	for i := to; i < len(l.bins); i++ {
+		busy = busy || l.bins[i].device() >= busyDevice
+		left += l.bins[i].dt
+	}
+	if from == to || !busy || left < fewLeft {
+		return l
+	}
+	bins := append([]bin(nil), l.bins...)
+	for i := from; i < to; i++ {
+		b := &bins[i]
+		*b = bin{t: b.t, dt: b.dt, v: b.v, gpus: b.gpus}
+	}
+	l.bins = bins
+	return l
+}
+
+// warming is how many seconds a first step has taken so far, of a job that has taken memory
+// of an accelerator.
+func (l *timeline) warming() float64 {
+	from, to := l.warmUp()
+	taken := func(b *bin) float64 { return b.v[gGPUMemory] / max(b.dt, 1e-9) }
+	if from == to || taken(&l.bins[to-1]) < taken(&l.bins[0])+deviceMemory {
+		return 0
+	}
+	seconds := 0.0
+	for i := from; i < to; i++ {
+		seconds += l.bins[i].dt
+	}
+	return min(seconds, mostWarmUp)
+}
