@@ -1,15 +1,18 @@
 """Batches on an accelerator: how fast they get there, and what a step has of it, beside PyTorch's way and DALI.
 
-    make bench-gpu                          all of it, about 10 minutes
+    make bench-gpu                          all of it, about 15 minutes
     .venv/bin/python -m bench.gpu --help
 
-Three questions, each arm in a process of its own, in turns:
+Four questions, each arm in a process of its own, in turns:
 
 copy    bytes per second from the engine's memory to the device, as `stoker.Loader(device=)` copies them, beside one
         copy of the same size out of pinned memory after another: what the bus gives. Bar: 0.9.
 step    milliseconds of a ResNet-50 step in bfloat16 on batches that come live, beside the same step on batches that
         are on the device already. Bar: 1.01.
 others  the live step with PyTorch's DataLoader and pin_memory=True, and with DALI where it is installed.
+doctor  what `stoker doctor` says of four jobs after 12 s: one that computes on one batch again and again, one whose two
+        workers are too few, one whose batches are not pinned, and one with Stoker; beside what they would gain: their
+        rate against the first one's.
 
 Results go to bench/results/gpu-<machine>-<commit>.json. Without an accelerator it says so in one line.
 """
@@ -53,6 +56,13 @@ def why_not() -> str:
     return ""
 
 
+def have_dali() -> bool:
+    """Whether DALI is installed; CUDA's libraries are below the name nvidia as well."""
+    with contextlib.suppress(ModuleNotFoundError):
+        return importlib.util.find_spec("nvidia.dali") is not None
+    return False
+
+
 def timed(batches: Iterator[Any], use: Callable[[Any], None], a: argparse.Namespace) -> tuple[float, int]:
     """Seconds and batches of a window, behind a warm-up; the device has finished at both ends."""
     import torch
@@ -85,14 +95,14 @@ def stoker_loader(a: argparse.Namespace, **more: Any) -> Any:
     import stoker
 
     crop = [stoker.RandomResizedCrop(SIZE)]
-    return stoker.Loader(a.source, a.batch, shuffle=True, drop_last=True, device="cuda", fields={"image": crop}, **more)
+    return stoker.Loader(a.source, a.batch, shuffle=True, drop_last=True, fields={"image": crop}, **more)
 
 
 def stoker_batches(a: argparse.Namespace) -> Iterator[Any]:
     import stoker
 
     of = stoker.OnDevice("bfloat16", mean=MEAN, std=STD, flip=0.5, layout="channels_last")
-    for batch in forever(stoker_loader(a, on_device=of)):
+    for batch in forever(stoker_loader(a, device="cuda", on_device=of)):
         yield batch.image, batch.label
 
 
@@ -140,16 +150,46 @@ def cached_batches(a: argparse.Namespace) -> Iterator[Any]:
     yield from forever(kept)
 
 
+def few_batches(a: argparse.Namespace) -> Iterator[Any]:
+    """PyTorch's DataLoader with too few workers."""
+    return torch_batches(argparse.Namespace(**{**vars(a), "workers": 2}))
+
+
+class Blank:
+    """Examples that cost nothing to make, of floats."""
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, i: int) -> tuple[Any, int]:
+        import torch
+
+        return torch.zeros(3, SIZE, SIZE), i % CLASSES
+
+
+def unpinned_batches(a: argparse.Namespace) -> Iterator[Any]:
+    """Batches of floats that are copied out of memory that is not pinned."""
+    import torch
+
+    loader = torch.utils.data.DataLoader(Blank(), a.batch, True, num_workers=a.workers, drop_last=True)  # type: ignore[arg-type,var-annotated,unused-ignore]
+    for images, labels in forever(loader):
+        yield images.to("cuda"), labels.to("cuda")
+
+
 STEPS: dict[str, Callable[[argparse.Namespace], Iterator[Any]]] = {
     "cached": cached_batches,
     "stoker": stoker_batches,
     "torch": torch_batches,
     "dali": dali_batches,
+    "few": few_batches,
+    "unpinned": unpinned_batches,
 }
+# Jobs that doctor looks at, and what it should say of them.
+JOBS = {"cached": "accelerator", "few": "cpu", "unpinned": "handoff", "stoker": "accelerator"}
 
 
-def step(a: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds of a training step of ResNet-50."""
+def training(a: argparse.Namespace) -> Callable[[Any], None]:
+    """A training step of ResNet-50."""
     import torch
     from torchvision.models import resnet50
 
@@ -166,10 +206,36 @@ def step(a: argparse.Namespace) -> dict[str, Any]:
         value.backward()
         optimizer.step()
 
+    return use
+
+
+def step(a: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a training step."""
+    use = training(a)
     cpu = procs.cpu_seconds(procs.os.getpid())
     seconds, count = timed(STEPS[a.arm](a), use, a)
     spent = procs.cpu_seconds(procs.os.getpid()) - cpu
     return {"step_ms": 1e3 * seconds / count, "images_s": count * a.batch / seconds, "cpu_s": spent, "batches": count}
+
+
+def held_batches(loader: Any, device: Any) -> Iterator[Any]:
+    """The first three batches of a loader on a device again and again, by the path on which all batches come there."""
+    from stoker._device import Feeder
+
+    batches = iter(loader)
+    held = [next(batches) for _ in range(3)]
+    feeder = Feeder(device)
+    feeder.adopt(loader._epochs.connection)
+    number, ahead = 0, feeder.begin(held[0], [held[0].image], list)
+    try:
+        while True:
+            number += 1
+            batch = held[number % len(held)]
+            pending, ahead = ahead, feeder.begin(batch, [batch.image], list)
+            yield feeder.finish(pending)
+            feeder.sweep()
+    finally:
+        feeder.close()
 
 
 def copy(a: argparse.Namespace) -> dict[str, Any]:
@@ -188,24 +254,9 @@ def copy(a: argparse.Namespace) -> dict[str, Any]:
         found = copies()
     else:
         # The same few batches again and again, so that decoding is not what limits: what is measured is the path.
-        from stoker._device import Cuda, Feeder
+        from stoker._device import Cuda
 
-        loader = stoker_loader(a)
-        host_batches = iter(loader._begin())
-        held = [next(host_batches) for _ in range(3)]
-        feeder = Feeder(Cuda(torch, torch.device("cuda", 0)))
-        feeder.adopt(loader._connection)
-
-        def live() -> Iterator[Any]:
-            number, ahead = 0, feeder.begin(held[0], [held[0].image], list)
-            while True:
-                number += 1
-                batch = held[number % len(held)]
-                pending, ahead = ahead, feeder.begin(batch, [batch.image], list)
-                yield feeder.finish(pending)
-                feeder.sweep()
-
-        found = live()
+        found = held_batches(stoker_loader(a, output="torch", prefetch=4), Cuda(torch, torch.device("cuda", 0)))
     seconds, count = timed(found, lambda _: None, a)
     return {"gb_s": size * count / seconds / 1e9, "batch_mb": size / 1e6, "batches": count}
 
@@ -214,7 +265,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     p.add_argument("--batch", type=int, default=256)
     p.add_argument("--workers", type=int, default=len(procs.os.sched_getaffinity(0)))
-    p.add_argument("--parts", nargs="*", default=["copy", "step"], choices=["copy", "step"])
+    p.add_argument("--parts", nargs="*", default=["copy", "step", "doctor"], choices=["copy", "step", "doctor"])
     p.add_argument("--arm", help=argparse.SUPPRESS)
     p.add_argument("--source", help=argparse.SUPPRESS)
     p.add_argument("--folder", help=argparse.SUPPRESS)
@@ -232,8 +283,8 @@ def main() -> None:
     pack = a.work / "packs/gpu-dct"
     if not pack.exists():
         subprocess.run([ROOT / "bin/stoker", "pack", folder, pack, "--images", "dct"], check=True, capture_output=True)
-    steps = [name for name in STEPS if name != "dali" or importlib.util.find_spec("nvidia")]
-    arms = {"copy": ["pinned", "stoker"], "step": steps}
+    steps = ["cached", "stoker", "torch"] + ["dali"] * have_dali()
+    arms = {"copy": ["pinned", "stoker"], "step": steps, "doctor": list(JOBS)}
     machine, commit = procs.describe_machine(), _git("rev-parse", "--short=10", "HEAD")
     import torch
 
@@ -245,6 +296,7 @@ def main() -> None:
         "settings": {k: getattr(a, k) for k in ("rounds", "seconds", "warmup", "batch", "workers")},
         "rounds": [],
     }  # fmt: skip
+    said = a.work / "gpu-doctor.json"
     for number in range(a.rounds):
         runs: dict[str, dict[str, Any]] = {part: {} for part in a.parts}
         for part in a.parts:
@@ -252,7 +304,13 @@ def main() -> None:
                 command = [sys.executable, "-m", "bench.gpu", "--arm", arm, "--parts", part, "--batch", str(a.batch)]
                 command += ["--workers", str(a.workers), "--seconds", str(a.seconds), "--warmup", str(a.warmup)]
                 command += ["--source", str(pack), "--folder", str(folder)]
+                if part == "doctor":
+                    watch = [str(ROOT / "bin/stoker"), "doctor", "--seconds", "12", "--save", str(said), "--"]
+                    command = watch + command
+                    said.unlink(missing_ok=True)
                 got = runs[part][arm] = runner.run(command, a.limit, a.work / f"logs/gpu-{part}-{arm}.log")
+                if part == "doctor" and said.exists():
+                    got |= verdict(json.loads(said.read_text()))
                 say(f"{number + 1}/{a.rounds} {part} {arm}: {line(got)}")
         result["rounds"].append(runs)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -261,9 +319,17 @@ def main() -> None:
     say(f"all figures are in {runner.short(path)}")
 
 
+def verdict(report: dict[str, Any]) -> dict[str, Any]:
+    """What a report of doctor says, without its figures of each second."""
+    kept = ("verdict", "confidence", "waiting", "gain", "line", "evidence", "advice", "seconds", "overhead")
+    return {k: report[k] for k in kept}
+
+
 def line(got: dict[str, Any]) -> str:
     if "error" in got:
         return str(got["error"])[-300:]
+    if "verdict" in got:
+        return f"{got['images_s']:,.0f} images/s; {got['line']}"
     return f"{got['gb_s']:.1f} GB/s" if "gb_s" in got else f"{got['step_ms']:.1f} ms, {got['images_s']:,.0f} images/s"
 
 
@@ -282,6 +348,15 @@ def summary(rounds: list[dict[str, Any]]) -> str:
         if shares:
             name, bar = BARS[part]
             out.append(f"  {name}: {statistics.median(shares):.3f} ({min(shares):.3f}-{max(shares):.3f}), bar {bar:g}")
+    for arm, right in JOBS.items():
+        for r in rounds:
+            with contextlib.suppress(KeyError):
+                got, top = r["doctor"][arm], r["doctor"]["cached"]
+                gain = max(1.0, top["images_s"] / got["images_s"])
+                out.append(
+                    f"  doctor {arm:8s} {got['verdict']} (is {right}), {got['gain']:.2f} x as fast (is {gain:.2f}), "
+                    f"{got['seconds']:.0f} s watched, {100 * got['overhead']:.2f}% of a core"
+                )
     return "\n".join(out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from fake_device import Fake
 
 import stoker
+from conftest import CHECKOUT
 
 torch = pytest.importorskip("torch")
 Make = Callable[..., stoker.Loader]
@@ -112,9 +114,7 @@ def test_ragged_and_texts(make: Make, tmp_path: Path, fake_device: Fake) -> None
             assert int(batch.x[k]) == i
 
 
-def test_limit_of_locked_memory(
-    make: Make, photos: Path, fake_device: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limit_of_locked_memory(make: Make, photos: Path, fake_device: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fake, "LIMIT", 200_000)
     with pytest.warns(RuntimeWarning, match=r"[1-9] of \d+ slots of the ring could be registered .*ulimit -l"):
         loader = make(photos, 16, device="cuda", prefetch=6, fields=OPS)
@@ -178,3 +178,19 @@ def test_on_a_real_device(make: Make, photos: Path) -> None:
         assert batch.image.is_cuda
         got.append(batch.image.cpu())
     assert all(torch.equal(a, b.image) for a, b in zip(got, want, strict=True))
+
+
+def test_bench_copies_by_this_path(photos: Path, make: Make, fake_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `make bench-gpu` measures."""
+    if not (CHECKOUT / "bench" / "gpu.py").is_file():
+        pytest.skip("bench is not in this tree")
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+    held_batches = importlib.import_module("bench.gpu").held_batches
+    batches = held_batches(make(photos, 8, output="torch", prefetch=4, fields=OPS), fake_device)
+    got = []
+    for _ in range(9):
+        (image,) = next(batches)
+        got.append(image.clone())
+    batches.close()
+    assert not fake_device.pinned
+    assert torch.equal(got[0], got[3]) and not torch.equal(got[0], got[1])
