@@ -209,7 +209,7 @@ def training(a: argparse.Namespace) -> Callable[[Any], None]:
     return use
 
 
-def step(a: argparse.Namespace) -> dict[str, Any]:
+def rate(a: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a training step."""
     use = training(a)
     cpu = procs.cpu_seconds(procs.os.getpid())
@@ -273,7 +273,7 @@ def main() -> None:
     p.set_defaults(rounds=3, limit=300)
     a = p.parse_args()
     if a.arm:
-        print(json.dumps(copy(a) if a.parts == ["copy"] else step(a)))
+        print(json.dumps(copy(a) if a.parts == ["copy"] else rate(a)))
         return
     if reason := why_not():
         say(f"nothing is measured: {reason}")

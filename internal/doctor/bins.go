@@ -166,6 +166,8 @@ type bin struct {
 	// training counts the looks at everything while a trainer was past its first
 	// batch.
 	training float64
+	// opening counts samples of trainers that had not asked for a second batch yet.
+	opening float64
 	// threadLanes counts looks at lanes that are threads, and interpreter those that
 	// waited for the interpreter's lock.
 	threadLanes, interpreter float64
@@ -188,6 +190,7 @@ func (b *bin) add(o *bin) {
 		b.ranks[pid] = sum
 	}
 	b.training += o.training
+	b.opening += o.opening
 	b.threadLanes += o.threadLanes
 	b.interpreter += o.interpreter
 	b.laneFaults += o.laneFaults

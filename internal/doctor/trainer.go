@@ -133,6 +133,9 @@ func (c *collector) sampleTrainer(p *process, now time.Time) {
 		c.noteFault(p)
 	}
 	b := &c.bin
+	if s.asked = s.asked || cause != causeStep; !s.asked {
+		b.opening++
+	}
 	together := cause == causeStep && v.collective != "" && (m.block == blockLock || m.block == blockNetwork || m.block == blockLocal || m.block == blockPipe)
 	if together {
 		c.collectives[v.collective]++

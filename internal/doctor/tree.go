@@ -94,7 +94,8 @@ type process struct {
 
 // trainerState is what is known of a process that trains.
 type trainerState struct {
-	phase   int // 0: evidence, the first batch is not there yet; 1: counting
+	phase   int  // 0: evidence, the first batch is not there yet; 1: counting
+	asked   bool // it was at something else than a step since its first batch
 	since   time.Time
 	loaders map[string]int // samples by kind of loader
 	fresh   bool           // its workers were started anew, and no batch of theirs has come yet

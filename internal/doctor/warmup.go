@@ -35,6 +35,10 @@ func (l *timeline) warmUp() (from, to int) {
 	for to = from; to < len(l.bins); to++ {
 		b := &l.bins[to]
 		if len(b.gpus) == 0 || b.device() >= idleDevice || b.trainer[causeStep] < 0.5*b.trainer.total() || b.training == 0 {
+			// The end of the first step may lie in this one.
+			if to > from && b.opening > 0 && b.opening < b.trainer.total() {
+				to++
+			}
 			break
 		}
 	}

@@ -31,6 +31,8 @@ func TestFirstStepOfADevice(t *testing.T) {
 		bin{dt: 1, gpus: []float64{0.2}}, deviceSecond(0.01, 0.03, 9, 1), deviceSecond(0.08, 0.09, 10, 0), deviceSecond(0, 0.09, 10, 0),
 		deviceSecond(0.7, 0.1, 0, 10), deviceSecond(0, 0.1, 1, 9), deviceSecond(0, 0.1, 1, 9),
 	)
+	ends := deviceSecond(0.4, 0.1, 4, 6) // the first step does, in its middle
+	ends.opening = 3
 	for _, c := range []struct {
 		name    string
 		line    timeline
@@ -39,6 +41,7 @@ func TestFirstStepOfADevice(t *testing.T) {
 	}{
 		{"compiles, then waits", starved, 30, 3},
 		{"the device is busy at once", lineOf(deviceSecond(0.9, 0.1, 10, 0), deviceSecond(0.9, 0.1, 10, 0), deviceSecond(0.9, 0.1, 10, 0)), 30, 0},
+		{"ends within a second", lineOf(bin{dt: 1, gpus: []float64{0}}, deviceSecond(0, 0.1, 10, 0), ends, deviceSecond(0.4, 0.1, 1, 9), deviceSecond(0, 0.1, 1, 9)), 20, 2},
 		{"trains on the CPU", lineOf(deviceSecond(0, 0.1, 10, 0), deviceSecond(0, 0.1, 10, 0), deviceSecond(0, 0.1, 10, 0)), 30, 0},
 		{"still compiles", lineOf(bin{dt: 1, gpus: []float64{0}}, deviceSecond(0, 0.1, 10, 0), deviceSecond(0, 0.1, 10, 0), deviceSecond(0, 0.1, 10, 0)), 30, 3},
 		{"waits for its first batches", lineOf(deviceSecond(0, 0.1, 1, 9), deviceSecond(0.9, 0.1, 10, 0), deviceSecond(0.9, 0.1, 10, 0)), 30, 0},

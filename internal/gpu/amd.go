@@ -104,7 +104,7 @@ func (a *amd) count() int { return len(a.devices) }
 
 func (a *amd) read(i int, _ bool, r *Reading) {
 	dev := a.devices[i]
-	r.Name = a.names[i]
+	r.Name, r.Utilisation = a.names[i], 0
 	var u amdActivity
 	// 65535 stands for "not told".
 	if a.activity(dev, &u) == 0 && u.Graphics <= 100 {

@@ -5,10 +5,13 @@ package gpu
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/stokerdata/stoker/internal/proc"
 )
 
 // Reading is one device at one time. What a driver does not tell is zero.
@@ -23,19 +26,19 @@ type Reading struct {
 	PCIeReceive float64 // bytes per second to the device
 	PCIeSend    float64 // bytes per second from it
 	Throttled   string  // why it runs slower than it could; "" when it does not
-	PIDs        []int   // processes that compute on it, as the driver numbers them
 }
 
 // A library is one vendor's devices.
 type library interface {
 	count() int
-	// read fills what it can; slow says that calls which take long may be made.
-	read(i int, slow bool, r *Reading)
+	// read fills what it can; all says that more than the utilisation is wanted.
+	read(i int, all bool, r *Reading)
 	close()
 }
 
 // Devices are the accelerators of this machine. They own a goroutine that reads
-// them once a second, because some of NVML's calls measure for 20 ms.
+// them: their utilisation once a second, the rest in turn, because some of NVML's
+// calls measure for 20 ms, and each takes a share of a millisecond of the CPU.
 type Devices struct {
 	libs []library
 	stop chan struct{}
@@ -46,8 +49,17 @@ type Devices struct {
 	last []Reading
 }
 
-// Every is how often the devices are read: nvidia-smi dmon's tick.
-const Every = time.Second
+// Every is how often the devices are read: nvidia-smi dmon's tick. Where that would
+// take more than budget of a core, as with many devices, it is rarer, down to rarest.
+const (
+	Every  = time.Second
+	budget = 0.001
+	rarest = 4 * time.Second
+)
+
+// allEvery is how many ticks lie between two in which more than the utilisation of
+// some device is read.
+const allEvery = 4
 
 // The names under which drivers install their libraries.
 var (
@@ -57,9 +69,10 @@ var (
 
 // Open loads what libraries there are. It returns nil and one line for a person
 // where there is no accelerator to read.
-func Open() (*Devices, []string) { return open(nvmlNames, amdNames) }
+func Open() (*Devices, []string) { return open(nvmlNames, amdNames, proc.ThreadCPU) }
 
-func open(nvmlPaths, amdPaths []string) (*Devices, []string) {
+// open is Open with the libraries' names and what a thread has taken of the CPU.
+func open(nvmlPaths, amdPaths []string, cpu func() time.Duration) (*Devices, []string) {
 	var libs []library
 	var notes []string
 	nv, errNV := openNVML(nvmlPaths)
@@ -82,25 +95,30 @@ func open(nvmlPaths, amdPaths []string) (*Devices, []string) {
 	}
 	d := &Devices{libs: libs, stop: make(chan struct{}), done: make(chan struct{})}
 	d.readAll(0)
-	go d.loop()
+	go d.loop(cpu)
 	return d, notes
 }
 
-func (d *Devices) loop() {
+func (d *Devices) loop(cpu func() time.Duration) {
 	defer close(d.done)
-	tick := time.NewTicker(Every)
-	defer tick.Stop()
+	runtime.LockOSThread() // whose CPU time is that of the reading
+	defer runtime.UnlockOSThread()
+	begun := cpu()
+	timer := time.NewTimer(Every)
+	defer timer.Stop()
 	for n := 1; ; n++ {
 		select {
 		case <-d.stop:
 			return
-		case <-tick.C:
+		case <-timer.C:
 			d.readAll(n)
+			mean := (cpu() - begun) / time.Duration(n)
+			timer.Reset(min(max(Every, time.Duration(float64(mean)/budget)), rarest))
 		}
 	}
 }
 
-// readAll reads every device; the slow figures of one device per tick, in turn.
+// readAll reads every device; all figures of one device every few ticks, in turn.
 func (d *Devices) readAll(tick int) {
 	var all []Reading
 	total := 0
@@ -113,11 +131,10 @@ func (d *Devices) readAll(tick int) {
 	for _, l := range d.libs {
 		for i := range l.count() {
 			r := Reading{Index: len(all)}
-			slow := tick%total == len(all)
-			if !slow && len(all) < len(before) {
-				r.PCIeReceive, r.PCIeSend = before[len(all)].PCIeReceive, before[len(all)].PCIeSend
+			if r.Index < len(before) {
+				r = before[r.Index]
 			}
-			l.read(i, slow, &r)
+			l.read(i, tick == 0 || tick%(allEvery*total) == allEvery*r.Index, &r)
 			all = append(all, r)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,8 +26,7 @@ int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { m[0] = 1000; m[1] 
 int nvmlDeviceGetClockInfo(void *d, unsigned k, unsigned *c) { *c = k == 1 ? 900 : 0; return 0; }
 int nvmlDeviceGetMaxClockInfo(void *d, unsigned k, unsigned *c) { *c = 1800; return 0; }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *r) { *r = (uintptr_t)d == 2 ? 0x20 : 1; return 0; }
-int nvmlDeviceGetPcieThroughput(void *d, unsigned k, unsigned *v) { *v = k == 1 ? 2048 : 1024; return 0; }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, unsigned *p) { if ((uintptr_t)d == 2) { *n = 0; return 0; } *n = 2; p[0] = 111; p[6] = 222; return 0; }
+int nvmlDeviceGetPcieThroughput(void *d, unsigned k, unsigned *v) { static unsigned n[3]; *v = k == 1 ? 2048 * ++n[(uintptr_t)d] : 1024; return 0; }
 `
 
 const fakeAMD = `
@@ -63,10 +61,29 @@ func build(t *testing.T, source string, flags ...string) string {
 	return out
 }
 
+func nothing() time.Duration { return 0 }
+
+// Where reading is dear it is rarer: 3 ms of 3 s are a thousandth.
+func TestReadingKeepsItsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var spent time.Duration
+		d, _ := open([]string{build(t, fakeNVML, "-DFAIL=0")}, nil, func() time.Duration {
+			spent += 3 * time.Millisecond
+			return spent
+		})
+		defer d.Close()
+		time.Sleep(61*time.Second + time.Millisecond)
+		synctest.Wait()
+		if n := spent / (3 * time.Millisecond); n != 22 { // at the start, after a second, and every three from then on
+			t.Errorf("read %d times in a minute", n-1)
+		}
+	})
+}
+
 func TestNVML(t *testing.T) { synctest.Test(t, testNVML) }
 
 func testNVML(t *testing.T) {
-	d, notes := open([]string{"/nowhere/lib.so", build(t, fakeNVML, "-DFAIL=0")}, nil)
+	d, notes := open([]string{"/nowhere/lib.so", build(t, fakeNVML, "-DFAIL=0")}, nil, nothing)
 	if d == nil || len(notes) > 0 {
 		t.Fatalf("not opened: %v", notes)
 	}
@@ -77,32 +94,38 @@ func testNVML(t *testing.T) {
 	}
 	a, b := got[0], got[1]
 	if a.Name != "Fake GPU1" || a.Utilisation != 0.73 || a.MemoryUsed != 400 || a.MemoryTotal != 1000 ||
-		a.Clock != 900 || a.ClockMax != 1800 || a.Throttled != "" || a.PCIeReceive != 2048*1024 || a.PCIeSend != 1024*1024 ||
-		!slices.Equal(a.PIDs, []int{111, 222}) {
+		a.Clock != 900 || a.ClockMax != 1800 || a.Throttled != "" || a.PCIeReceive != 2048*1024 || a.PCIeSend != 1024*1024 {
 		t.Errorf("first device: %+v", a)
 	}
-	if b.Utilisation != 0 || b.Throttled != "too hot (software)" || len(b.PIDs) != 0 {
+	if b.Utilisation != 0 || b.Throttled != "too hot (software)" {
 		t.Errorf("second device: %+v", b)
 	}
-	time.Sleep(time.Minute) // its turn comes at the second tick
-	synctest.Wait()
-	if d.Read()[1].PCIeReceive == 0 {
-		t.Fatal("the traffic of the second device was never read")
+	// All of the second device's figures are read at every eighth tick, from the fourth on.
+	for _, c := range []struct {
+		seconds int
+		times   float64
+	}{{3, 1}, {2, 2}, {6, 2}, {1, 3}} {
+		time.Sleep(time.Duration(c.seconds) * time.Second)
+		synctest.Wait()
+		got := d.Read()[1]
+		if got.PCIeReceive != c.times*2048*1024 || got.Clock != 900 || got.Throttled == "" {
+			t.Errorf("after %d s more: %+v, read %v times", c.seconds, got, c.times)
+		}
 	}
-	if d.Read()[0].PCIeReceive != 2048*1024 {
-		t.Error("the traffic of the first device was forgotten")
+	if r := d.Read()[0]; r.PCIeReceive < 2*2048*1024 || r.Utilisation != 0.73 {
+		t.Errorf("first device: %+v", r)
 	}
 }
 
 func TestNVMLWithoutDriver(t *testing.T) {
-	d, notes := open([]string{build(t, fakeNVML, "-DFAIL=9")}, nil)
+	d, notes := open([]string{build(t, fakeNVML, "-DFAIL=9")}, nil, nothing)
 	if d != nil || len(notes) != 1 || !strings.Contains(notes[0], "Driver Not Loaded") {
 		t.Errorf("%v %v", d, notes)
 	}
 }
 
 func TestAMD(t *testing.T) {
-	d, notes := open(nil, []string{build(t, fakeAMD)})
+	d, notes := open(nil, []string{build(t, fakeAMD)}, nothing)
 	if d == nil || len(notes) > 0 {
 		t.Fatalf("not opened: %v", notes)
 	}
@@ -114,7 +137,7 @@ func TestAMD(t *testing.T) {
 }
 
 func TestNoLibrary(t *testing.T) {
-	d, notes := open([]string{"/nowhere/a.so"}, []string{"/nowhere/b.so"})
+	d, notes := open([]string{"/nowhere/a.so"}, []string{"/nowhere/b.so"}, nothing)
 	if d != nil || len(notes) != 1 || !strings.Contains(notes[0], "neither") {
 		t.Errorf("%v %v", d, notes)
 	}
@@ -122,7 +145,7 @@ func TestNoLibrary(t *testing.T) {
 
 func TestForeignLibrary(t *testing.T) {
 	lib := build(t, "int something(void) { return 1; }")
-	d, notes := open([]string{lib}, []string{lib})
+	d, notes := open([]string{lib}, []string{lib}, nothing)
 	if d != nil || len(notes) != 2 {
 		t.Errorf("%v %v", d, notes)
 	}

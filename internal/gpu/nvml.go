@@ -21,25 +21,16 @@ type nvml struct {
 	clockMax    func(dev uintptr, kind uint32, mhz *uint32) int32
 	throttle    func(dev uintptr, reasons *uint64) int32
 	pcie        func(dev uintptr, counter uint32, kbps *uint32) int32
-	processes   func(dev uintptr, count *uint32, infos *nvmlProcess) int32
 }
 
 type nvmlUtilisation struct{ GPU, Memory uint32 } // percent
 type nvmlMemory struct{ Total, Free, Used uint64 }
-type nvmlProcess struct {
-	PID             uint32
-	_               uint32
-	Used            uint64
-	GPUInstance     uint32
-	ComputeInstance uint32
-}
 
 const (
 	nvmlClockSM     = 1
 	nvmlPCIeSend    = 0 // from the device
 	nvmlPCIeReceive = 1 // to the device
 	maxDevices      = 64
-	maxProcesses    = 128
 )
 
 // throttleReasons are the bits that make a device slower than it could be;
@@ -76,8 +67,6 @@ func openNVML(paths []string) (*nvml, error) {
 	bind(lib, &n.clockMax, "nvmlDeviceGetMaxClockInfo")
 	bind(lib, &n.throttle, "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksEventReasons")
 	bind(lib, &n.pcie, "nvmlDeviceGetPcieThroughput")
-	// The older versions of this one fill a shorter structure.
-	bind(lib, &n.processes, "nvmlDeviceGetComputeRunningProcesses_v3")
 	if rc := start(); rc != 0 {
 		err := fmt.Errorf("it did not start: %s", n.reason(rc))
 		purego.Dlclose(lib)
@@ -123,13 +112,17 @@ func (n *nvml) reason(rc int32) string {
 
 func (n *nvml) count() int { return len(n.devices) }
 
-func (n *nvml) read(i int, slow bool, r *Reading) {
+func (n *nvml) read(i int, all bool, r *Reading) {
 	dev := n.devices[i]
-	r.Name = n.names[i]
+	r.Name, r.Utilisation = n.names[i], 0
 	var u nvmlUtilisation
 	if n.utilisation(dev, &u) == 0 {
 		r.Utilisation = float64(min(u.GPU, 100)) / 100
 	}
+	if !all {
+		return
+	}
+	*r = Reading{Index: r.Index, Name: r.Name, Utilisation: r.Utilisation}
 	var m nvmlMemory
 	if n.memory != nil && n.memory(dev, &m) == 0 {
 		r.MemoryUsed, r.MemoryTotal = m.Used, m.Total
@@ -150,23 +143,13 @@ func (n *nvml) read(i int, slow bool, r *Reading) {
 			}
 		}
 	}
-	if slow && n.pcie != nil {
+	if n.pcie != nil {
 		var kb uint32
-		r.PCIeReceive, r.PCIeSend = 0, 0
 		if n.pcie(dev, nvmlPCIeReceive, &kb) == 0 {
 			r.PCIeReceive = float64(kb) * 1024
 		}
 		if n.pcie(dev, nvmlPCIeSend, &kb) == 0 {
 			r.PCIeSend = float64(kb) * 1024
-		}
-	}
-	if n.processes != nil {
-		infos := make([]nvmlProcess, maxProcesses)
-		count := uint32(len(infos))
-		if n.processes(dev, &count, &infos[0]) == 0 {
-			for _, p := range infos[:min(int(count), len(infos))] {
-				r.PIDs = append(r.PIDs, int(p.PID))
-			}
 		}
 	}
 }
