@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -31,8 +30,7 @@ type exchange struct {
 	// payload is what is sent, nil for none.
 	payload []byte
 	outer   context.Context
-	ctx     context.Context
-	end     context.CancelCauseFunc
+	life    *life
 	resp    *http.Response
 	body    io.ReadCloser
 	guard   *guard
@@ -53,12 +51,11 @@ func (c *Client) sendPayload(ctx context.Context, method string, r *Request, hea
 	if err := c.limit.wait(ctx); err != nil {
 		return nil, err
 	}
-	x := &exchange{c: c, r: r, payload: payload, outer: ctx, sent: time.Now()}
+	x := &exchange{c: c, r: r, payload: payload, outer: ctx, life: newLife(ctx), sent: time.Now()}
 	c.counters.Begin(again)
-	x.ctx, x.end = context.WithCancelCause(ctx)
-	x.guard = newGuard(c.opt.Total+time.Duration(size>>16)*time.Second, c.opt.Dial+c.opt.Handshake+c.opt.FirstByte, x.end)
+	x.guard = newGuard(c.opt.Total+time.Duration(size>>16)*time.Second, c.opt.Dial+c.opt.Handshake+c.opt.FirstByte, x.life.end)
 	if err := x.roundTrips(method, header); err != nil {
-		err = ofTransport(ctx, x.ctx, err)
+		err = ofTransport(ctx, x.life, err)
 		x.done(0, err)
 		return nil, err
 	}
@@ -68,68 +65,87 @@ func (c *Client) sendPayload(ctx context.Context, method string, r *Request, hea
 
 // roundTrips asks, and asks again where it is sent on to.
 func (x *exchange) roundTrips(method string, header http.Header) error {
-	c, at := x.c, x.r.URL
-	foreign := false
+	at, foreign := x.r.URL, false
 	for hop := 0; ; hop++ {
-		req, err := http.NewRequestWithContext(x.ctx, method, at, nil)
-		if err != nil {
-			return permanent("it is no URL")
-		}
-		if x.payload != nil {
-			attach(req, x.payload, x.guard, c.opt.Stall+c.opt.FirstByte)
-		}
-		if !foreign {
-			for k, v := range x.r.Header {
-				req.Header[k] = append([]string(nil), v...)
-			}
-			if u := req.URL.User; u != nil && req.Header.Get("Authorization") == "" {
-				pw, _ := u.Password()
-				req.SetBasicAuth(u.Username(), pw)
-			}
-		}
-		req.URL.User = nil
-		for k, v := range header {
-			req.Header[k] = v
-		}
-		if req.Header.Get("User-Agent") == "" {
-			req.Header.Set("User-Agent", "stoker")
-		}
-		if c.opt.Sign != nil {
-			if err := c.opt.Sign(req); err != nil {
-				return &signError{err}
-			}
-		}
-		resp, err := c.rt.RoundTrip(req)
+		resp, err := x.roundTrip(method, at, header, foreign)
 		if err != nil {
 			return err
 		}
-		to := resp.Header.Get("Location")
-		if !redirects(resp.StatusCode) || to == "" || c.opt.Sign != nil {
+		to := ""
+		if redirects(resp.StatusCode) && x.c.opt.Sign == nil {
+			to = resp.Header.Get("Location")
+		}
+		if to == "" {
 			x.resp, x.body, x.url = resp, resp.Body, at
 			return nil
 		}
 		discard(resp.Body)
-		next, err := req.URL.Parse(to)
+		from, err := url.Parse(at)
+		if err != nil {
+			return permanent("it is no URL")
+		}
+		next, err := from.Parse(to)
 		switch {
 		case err != nil || next.Scheme != "http" && next.Scheme != "https" || next.Host == "":
 			return permanent("the server sends us on to something that is no URL")
 		case hop == maxRedirects:
 			return permanent("the server sends us on more than %d times", maxRedirects)
-		case req.URL.Scheme == "https" && next.Scheme == "http":
+		case from.Scheme == "https" && next.Scheme == "http":
 			return permanent("the server sends us on from https: to http:, to %s", next.Host)
-		}
-		if method == http.MethodHead && sameOrigin(req.URL, next) && next.Path == req.URL.Path+"/" {
-			// It is a folder, which is all there is to know.
-			next.User = nil
-			x.resp, x.body, x.url, x.folder = resp, resp.Body, next.String(), true
-			return nil
 		}
 		// Who sent us on must not say who we are elsewhere.
 		next.User = nil
-		foreign = foreign || !sameOrigin(req.URL, next)
+		if method == http.MethodHead && sameOrigin(from, next) && next.Path == from.Path+"/" {
+			// It is a folder, which is all there is to know.
+			x.resp, x.body, x.url, x.folder = resp, resp.Body, next.String(), true
+			return nil
+		}
+		foreign = foreign || !sameOrigin(from, next)
 		at = next.String()
 	}
 }
+
+// roundTrip asks once. With foreign it is asked of another host, which gets none of the
+// headers of whoever asks.
+func (x *exchange) roundTrip(method, at string, header http.Header, foreign bool) (*http.Response, error) {
+	c := x.c
+	if c.links != nil && x.payload == nil && c.opt.Sign == nil && !foreign {
+		if resp, ours, err := c.links.get(x.life, method, at, x.r.Header, header); ours {
+			return resp, err
+		}
+	}
+	req, err := http.NewRequestWithContext(x.life, method, at, nil)
+	if err != nil {
+		return nil, permanent("it is no URL")
+	}
+	if x.payload != nil {
+		attach(req, x.payload, x.guard, c.opt.Stall+c.opt.FirstByte)
+	}
+	if !foreign {
+		for k, v := range x.r.Header {
+			req.Header[k] = append([]string(nil), v...)
+		}
+		if u := req.URL.User; u != nil && req.Header.Get("Authorization") == "" {
+			pw, _ := u.Password()
+			req.SetBasicAuth(u.Username(), pw)
+		}
+	}
+	req.URL.User = nil
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", userAgent)
+	}
+	if c.opt.Sign != nil {
+		if err := c.opt.Sign(req); err != nil {
+			return nil, &signError{err}
+		}
+	}
+	return c.rt.RoundTrip(req)
+}
+
+const userAgent = "stoker"
 
 // signError is what Sign failed with, as it is: its text is that of the store.
 type signError struct{ err error }
@@ -163,7 +179,7 @@ func (x *exchange) done(n int64, err error) {
 	if x.body != nil {
 		_ = x.body.Close() // what it had to say was said by Read
 	}
-	x.end(nil)
+	x.life.end(nil)
 	var f *Failure
 	throttled := errors.As(err, &f) && f.Class == Throttled
 	x.c.counters.End(time.Since(x.sent), n, err, throttled)
@@ -187,7 +203,7 @@ func (x *exchange) refused() error {
 // info is what the answer says of the object.
 func (x *exchange) info() Info {
 	h := x.resp.Header
-	i := Info{Size: x.resp.ContentLength, ETag: h.Get("ETag"), Modified: h.Get("Last-Modified"), Status: x.resp.StatusCode, Header: h, URL: x.url}
+	i := Info{Size: x.resp.ContentLength, ETag: h.Get("Etag"), Modified: h.Get("Last-Modified"), Status: x.resp.StatusCode, Header: h, URL: x.url}
 	i.Ranges = strings.EqualFold(strings.TrimSpace(h.Get("Accept-Ranges")), "bytes")
 	if x.resp.StatusCode == http.StatusPartialContent {
 		i.Ranges = true
@@ -203,12 +219,12 @@ func (x *exchange) info() Info {
 // bytes are good when it fails.
 func (c *Client) read(ctx context.Context, r *Request, skip int64, dst []byte, again bool) (Info, int, error) {
 	from := r.Offset + skip
-	h := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", from, from+int64(len(dst))-1)}}
+	h := http.Header{"Range": {"bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(dst))-1, 10)}}
 	switch {
 	case r.Version != "":
-		h.Set("If-Match", r.Version)
+		h["If-Match"] = []string{r.Version}
 	case r.Modified != "":
-		h.Set("If-Unmodified-Since", r.Modified)
+		h["If-Unmodified-Since"] = []string{r.Modified}
 	}
 	x, err := c.send(ctx, http.MethodGet, r, h, int64(len(dst)), again)
 	if err != nil {
@@ -269,7 +285,7 @@ func (x *exchange) check(from, n int64) error {
 // version says whether the answer is of the version that is wanted.
 func (x *exchange) version() error {
 	h, r := x.resp.Header, x.r
-	switch tag, at := h.Get("ETag"), h.Get("Last-Modified"); {
+	switch tag, at := h.Get("Etag"), h.Get("Last-Modified"); {
 	case r.Version != "" && tag == "":
 		return temporary("the server does not say which version it sends")
 	case r.Version != "" && tag != r.Version:
@@ -291,11 +307,11 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 		if n == len(dst) {
 			break
 		}
-		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) && x.ctx.Err() == nil {
+		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) && x.life.Err() == nil {
 			return n, temporary("the answer ends after %d of %d bytes", n, len(dst))
 		}
 		if err != nil {
-			return n, ofTransport(x.outer, x.ctx, err)
+			return n, ofTransport(x.outer, x.life, err)
 		}
 	}
 	if x.resp.ContentLength >= 0 {
@@ -311,7 +327,7 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 		case err == io.EOF:
 			return n, nil
 		case err != nil:
-			return 0, ofTransport(x.outer, x.ctx, err)
+			return 0, ofTransport(x.outer, x.life, err)
 		}
 	}
 }
@@ -429,24 +445,25 @@ func (x *exchange) all(limit int) ([]byte, error) {
 		case err == io.EOF:
 			return out, nil
 		case err != nil:
-			return nil, ofTransport(x.outer, x.ctx, err)
+			return nil, ofTransport(x.outer, x.life, err)
 		}
 	}
 }
 
+var errNoContentRange = errors.New("no Content-Range")
+
 // contentRange reads bytes FIRST-LAST/TOTAL, where TOTAL may be *, which is -1.
 func contentRange(s string) (first, last, total int64, err error) {
-	bad := errors.New("no Content-Range")
 	rest, ok := strings.CutPrefix(s, "bytes ")
 	span, of, ok2 := strings.Cut(rest, "/")
 	a, b, ok3 := strings.Cut(span, "-")
 	if !ok || !ok2 || !ok3 {
-		return 0, 0, 0, bad
+		return 0, 0, 0, errNoContentRange
 	}
 	number := func(s string) int64 {
 		n, perr := strconv.ParseUint(s, 10, 63)
 		if perr != nil || s[0] == '+' {
-			err = bad
+			err = errNoContentRange
 		}
 		return int64(n)
 	}
@@ -455,7 +472,7 @@ func contentRange(s string) (first, last, total int64, err error) {
 		total = number(of)
 	}
 	if err == nil && (last < first || total >= 0 && last >= total) {
-		err = bad
+		err = errNoContentRange
 	}
 	return first, last, total, err
 }

@@ -166,16 +166,14 @@ var (
 	errTotal = errors.New("it took too long")
 )
 
-// ofTransport makes a failure of what went wrong below HTTP. ctx is that of the
+// ofTransport makes a failure of what went wrong below HTTP. inner is the context of the
 // attempt, outer that of whoever asks.
-func ofTransport(outer, ctx context.Context, err error) error {
+func ofTransport(outer context.Context, inner *life, err error) error {
 	if outer.Err() != nil {
 		return context.Cause(outer)
 	}
-	if ctx.Err() != nil {
-		if c := context.Cause(ctx); c == errStall || c == errTotal {
-			return &Failure{Class: Temporary, text: c.Error()}
-		}
+	if c := inner.why(); c == errStall || c == errTotal {
+		return &Failure{Class: Temporary, text: c.Error()}
 	}
 	var f *Failure
 	if errors.As(err, &f) {

@@ -17,8 +17,13 @@ type guard struct {
 
 	mu    sync.Mutex // of timer
 	timer *time.Timer
+	next  time.Duration // since begun: when the timer goes off
 	over  bool
 }
+
+// looksAfter is how long the timer waits at most, so that it need not be set again where
+// something is expected sooner than before, as the bytes behind a header are.
+const looksAfter = 10 * time.Second
 
 // newGuard returns a guard that waits as long as first for something to move.
 func newGuard(total, first time.Duration, end func(error)) *guard {
@@ -32,7 +37,9 @@ func (g *guard) expect(wait time.Duration) {
 	g.moved(wait)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.arm()
+	if g.timer == nil || time.Duration(g.until.Load()) < g.next {
+		g.arm()
+	}
 }
 
 // moved is expect where nothing shorter was expected before.
@@ -43,7 +50,9 @@ func (g *guard) arm() {
 	if g.over {
 		return
 	}
-	in := min(time.Duration(g.until.Load()), g.total) - time.Since(g.begun)
+	now := time.Since(g.begun)
+	g.next = min(time.Duration(g.until.Load()), g.total, now+looksAfter)
+	in := g.next - now
 	if g.timer == nil {
 		g.timer = time.AfterFunc(in, g.look)
 		return

@@ -6,7 +6,7 @@
 //
 // Read, in this order: Client.Get (a range), attempt.go (one request and all that
 // may be wrong with its answer), failure.go (classes of errors), limiter.go and
-// pace.go (how often an endpoint is asked), transport.go (connections).
+// pace.go (how often an endpoint is asked), transport.go and links.go (connections).
 package ranged
 
 import (
@@ -94,6 +94,7 @@ func (o Options) withDefaults() Options {
 type Client struct {
 	opt      Options
 	rt       http.RoundTripper
+	links    *links // nil where rt has none
 	counters *traffic.Endpoint
 	limit    *limiter
 	jitter   func() float64
@@ -110,9 +111,11 @@ func New(opt Options) (*Client, error) {
 	name := u.Scheme + "://" + u.Host
 	c := &Client{opt: opt, rt: opt.Transport, counters: traffic.Of(name), limit: limiterOf(name), jitter: rand.Float64}
 	if c.rt == nil {
-		if c.rt, err = transportOf(name, &opt); err != nil {
+		conns, err := transportOf(name, &opt)
+		if err != nil {
 			return nil, err
 		}
+		c.rt, c.links = conns, conns.links
 	} else {
 		c.limit = &limiter{} // tests do not meet
 	}

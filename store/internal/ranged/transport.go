@@ -19,10 +19,29 @@ import (
 // be reads in flight. Fewer would mean new ones, with TLS, all the time.
 const maxIdle = 512
 
-// connections are those to an endpoint, and those that are opened ahead.
+// connections are those to an endpoint, and those that are opened ahead. Requests without
+// a body go over links, where they can: see there.
 type connections struct {
 	*http.Transport
+	links *links // nil for none
 	ahead *ahead
+}
+
+// RoundTrip sends a request and returns its answer.
+func (c *connections) RoundTrip(req *http.Request) (*http.Response, error) {
+	if resp, ours, err := c.links.roundTrip(req); ours {
+		return resp, err
+	}
+	return c.Transport.RoundTrip(req)
+}
+
+// closeIdle closes those that nobody uses.
+func (c *connections) closeIdle() {
+	c.CloseIdleConnections()
+	if c.links != nil {
+		c.links.closeIdle()
+	}
+	c.ahead.drop()
 }
 
 var (
@@ -57,8 +76,7 @@ func CloseIdle() {
 	transportsMu.Lock()
 	defer transportsMu.Unlock()
 	for _, t := range transports {
-		t.CloseIdleConnections()
-		t.ahead.drop()
+		t.closeIdle()
 	}
 }
 
@@ -100,15 +118,20 @@ func newConnections(endpoint string, opt *Options) (*connections, error) {
 		}
 	}
 	c.ahead = newAhead(opt.Dial+opt.Handshake, func(ctx context.Context) (net.Conn, error) { return open(ctx, "tcp", own) })
+	// next is one that was opened ahead, or a new one.
+	next := func(ctx context.Context) (net.Conn, error) {
+		if conn := c.ahead.take(ctx); conn != nil {
+			return conn, nil
+		}
+		return open(ctx, "tcp", own)
+	}
+	c.links = newLinks(u, next)
 	dial := func(secure bool, other func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr != own || secure != (u.Scheme == "https") {
 				return other(ctx, network, addr) // a proxy
 			}
-			if conn := c.ahead.take(ctx); conn != nil {
-				return conn, nil
-			}
-			return open(ctx, network, addr)
+			return next(ctx)
 		}
 	}
 	c.Transport = &http.Transport{
@@ -123,9 +146,9 @@ func newConnections(endpoint string, opt *Options) (*connections, error) {
 		Protocols:              p,
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdle,
-		IdleConnTimeout:        60 * time.Second,
+		IdleConnTimeout:        keepIdle,
 		DisableCompression:     true, // ranges are of the bytes as they are stored
-		MaxResponseHeaderBytes: 256 << 10,
+		MaxResponseHeaderBytes: maxHeader,
 		ExpectContinueTimeout:  time.Second,
 	}
 	return c, nil
