@@ -27,6 +27,16 @@ type Mapping interface {
 	Close() error
 }
 
+// Lender is an Object parts of which lie in memory, in a cache that outlives it.
+type Lender interface {
+	// Lend returns n bytes from off where they lie, or nil where they are not in memory. It
+	// waits for nothing, and behind them are tail bytes that may be read and mean nothing.
+	// The bytes must not be written to. They stay until the cache is closed, unless they lie
+	// in a file that somebody makes shorter: they then fault, as those of a Mapping do. The
+	// caller says what time it is, once for many calls.
+	Lend(off, n, tail int64, now time.Time) []byte
+}
+
 // CachedReader is an Object that can say what it reads without waiting.
 type CachedReader interface {
 	// ReadCached fills as much of p from offset off as is in memory, without
@@ -102,6 +112,16 @@ type Manners struct {
 	// Checksum is the header in which it says a checksum of an object, "" for none.
 	Checksum string
 }
+
+// Lending is o, of which lender lends. Its other abilities are those of o.
+func Lending(o Object, lender Lender) Object { return &lending{o, lender} }
+
+type lending struct {
+	Object
+	Lender
+}
+
+func (l *lending) Unwrap() Object { return l.Object }
 
 // Adviser is an Object that takes hints.
 type Adviser interface {

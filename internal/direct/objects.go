@@ -49,6 +49,7 @@ type kept struct {
 	store.Object
 	view store.Mapping // nil where there is none
 	mem  []byte
+	lend store.Lender // where there is no view, nil for none
 }
 
 // read reads, and fails when the object has changed since it was opened: what was
@@ -77,7 +78,16 @@ func (o *Objects) Resident(e *driver.Extent, now time.Time) []byte {
 		return nil
 	}
 	h := o.table[e.Object].Load()
-	if h == nil || h.view == nil {
+	switch {
+	case h == nil:
+		return nil
+	case h.view == nil && h.lend != nil && e.Offset >= 0 && e.Size > 0:
+		tail := int64(0)
+		if e.Tail {
+			tail = Tail
+		}
+		return h.lend.Lend(e.Offset, e.Size, tail, now)
+	case h.view == nil:
 		return nil
 	}
 	n := e.Size
@@ -160,6 +170,7 @@ func (o *Objects) keep(object int64, f store.Object) *kept {
 			h.view, h.mem = v, v.Bytes()
 		}
 	}
+	h.lend, _ = store.As[store.Lender](f)
 	o.open = append(o.open, h)
 	o.table[object].Store(h)
 	return h

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/store"
@@ -28,7 +29,8 @@ type Piece = pieces.Piece
 type Kept struct {
 	limit   int64
 	block   *arena.Block
-	objects map[string][]piece // by Piece.Path, in the order of their offsets
+	mem     []byte
+	objects map[string][]piece // by Piece.Path, in the order of their offsets, as in mem
 
 	hits, hitBytes, fillBytes, pastBytes atomic.Int64
 }
@@ -37,8 +39,11 @@ type Kept struct {
 type piece struct {
 	off int64
 	mem []byte
+	at  int64 // in Kept.mem
 	*state
 }
+
+func (c *piece) end() int64 { return c.off + int64(len(c.mem)) }
 
 // state is how far a piece has come.
 type state struct {
@@ -71,13 +76,15 @@ func New(limit int64, list []Piece) (*Kept, error) {
 	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Off, b.Off))
 	})
-	mem, err := k.block.Bytes(int(k.limit))
-	if err != nil {
+	var err error
+	if k.mem, err = k.block.Bytes(int(k.limit)); err != nil {
 		return nil, err
 	}
+	at := int64(0)
 	for _, p := range all {
-		k.objects[p.Path] = append(k.objects[p.Path], piece{p.Off, mem[:p.Size:p.Size], new(state)})
-		mem = mem[p.Size:]
+		end := at + p.Size
+		k.objects[p.Path] = append(k.objects[p.Path], piece{p.Off, k.mem[at:end:end], at, new(state)})
+		at = end
 	}
 	return k, nil
 }
@@ -137,12 +144,43 @@ func (s *kept) OpenEntry(ctx context.Context, e store.Entry) (store.Object, erro
 
 func (s *kept) around(name string, o store.Object) store.Object {
 	of, size := s.k.objects[s.Path(name)], o.Size()
-	return store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
+	below, _ := store.As[store.Lender](o)
+	return store.Lending(store.Intercept(o, true, func(ctx context.Context, next store.Next, p []byte, off int64) error {
 		if off < 0 || off > size || int64(len(p)) > size-off {
 			return next.Read(ctx, p, off) // which says what is wrong
 		}
 		return s.k.read(ctx, next, of, p, off)
-	})
+	}), &lender{s.k, of, below})
+}
+
+// lender lends what is kept of an object, and what the store below lends.
+type lender struct {
+	k     *Kept
+	of    []piece
+	below store.Lender // nil for none
+}
+
+// Lend implements store.Lender. Pieces that follow each other in the object do so in memory.
+func (l *lender) Lend(off, n, tail int64, now time.Time) []byte {
+	i, _ := slices.BinarySearchFunc(l.of, off, func(c piece, off int64) int { return cmp.Compare(c.end()-1, off) })
+	if i == len(l.of) || l.of[i].off > off {
+		if l.below != nil {
+			return l.below.Lend(off, n, tail, now)
+		}
+		return nil
+	}
+	from := l.of[i].at + off - l.of[i].off
+	for to := off; ; i++ {
+		if i == len(l.of) || l.of[i].off > to || !l.of[i].full.Load() || tail > arena.Tail {
+			return nil
+		}
+		if to = l.of[i].end(); to >= off+n {
+			break
+		}
+	}
+	l.k.hits.Add(1)
+	l.k.hitBytes.Add(n)
+	return l.k.mem[from : from+n : from+n]
 }
 
 // past reads what is not kept.
@@ -226,8 +264,8 @@ func (k *Kept) readPiece(ctx context.Context, next store.Next, c *piece) (err er
 // Has says whether all of a piece is kept, once it was read.
 func (k *Kept) Has(p Piece) bool {
 	of := k.objects[p.Path]
-	i, _ := slices.BinarySearchFunc(of, p.Off, func(c piece, off int64) int { return cmp.Compare(c.off+int64(len(c.mem))-1, off) })
-	return i < len(of) && of[i].off <= p.Off && p.Off+p.Size <= of[i].off+int64(len(of[i].mem))
+	i, _ := slices.BinarySearchFunc(of, p.Off, func(c piece, off int64) int { return cmp.Compare(c.end()-1, off) })
+	return i < len(of) && of[i].off <= p.Off && p.Off+p.Size <= of[i].end()
 }
 
 // Pieces are those of an object that are kept, or part of which is.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/count"
@@ -73,6 +74,28 @@ func TestReads(t *testing.T) {
 		if st := k.Stats(); st.Bytes != min(limit, int64(len(b))) || st.Limit != st.Bytes || st.MissBytes != counted.Stats().Bytes || st.HitBytes+st.MissBytes < 3*int64(len(b)) || st.HitBytes > 3*int64(len(b)) {
 			t.Errorf("limit %d: %+v", limit, st)
 		}
+		// What is kept of what follows each other is lent where it lies, and nothing else.
+		l, ok := store.As[store.Lender](o)
+		if !ok {
+			t.Fatal("it lends nothing")
+		}
+		before := k.Stats().HitBytes
+		n := 0
+		for off := 0; off+700 <= len(b); off += 700 {
+			p := l.Lend(int64(off), 700, 64, time.Time{})
+			if p != nil && !bytes.Equal(p, b[off:off+700]) {
+				t.Fatalf("limit %d: bytes from %d on are lent, and are others", limit, off)
+			}
+			if n += len(p); p == nil && limit >= int64(len(b)) {
+				t.Errorf("limit %d: bytes from %d on are not lent", limit, off)
+			}
+		}
+		if int64(n) > limit || k.Stats().HitBytes != before+int64(n) {
+			t.Errorf("limit %d: %d bytes are lent, %d counted", limit, n, k.Stats().HitBytes-before)
+		}
+		if l.Lend(0, 1, 65, time.Time{}) != nil {
+			t.Error("more may be looked at behind it than there is")
+		}
 		for _, outside := range []int64{-1, int64(len(b)) - 1, 1 << 40} {
 			if err := o.ReadAt(t.Context(), make([]byte, 2), outside); err == nil {
 				t.Errorf("bytes from %d on were read", outside)
@@ -87,6 +110,9 @@ func TestOneReads(t *testing.T) {
 	s, b, pieces := data(t, 5000)
 	counted := count.New(s, nil)
 	_, o := open(t, counted, 5000, pieces)
+	if l, _ := store.As[store.Lender](o); l.Lend(1000, 10, 0, time.Time{}) != nil {
+		t.Error("what is not there yet is lent")
+	}
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {

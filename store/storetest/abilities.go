@@ -41,8 +41,35 @@ func (s Suite) abilities(t *testing.T) {
 	if m, ok := store.As[store.Mapper](o); ok {
 		mapped(t, st, m, want)
 	}
+	if l, ok := store.As[store.Lender](o); ok {
+		lent(t, l, o, want)
+	}
 	if w, ok := store.As[store.WholeReader](st); ok {
 		whole(t, st, w, all)
+	}
+}
+
+// lent reads an object some times, and compares what it lends before, meanwhile and after.
+func lent(t *testing.T, l store.Lender, o store.Object, want []byte) {
+	now := time.Now()
+	for range 4 {
+		for off := 0; off < len(want); off += 7001 {
+			n := min(9000, len(want)-off)
+			for _, tail := range []int64{0, 64} {
+				if b := l.Lend(int64(off), int64(n), tail, now); b != nil && !bytes.Equal(b, want[off:off+n]) {
+					t.Fatalf("%d bytes from %d on are lent that are others", len(b), off)
+				}
+			}
+			if err := o.ReadAt(t.Context(), make([]byte, n), int64(off)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	for _, off := range []int64{-1, int64(len(want)) - 1, int64(len(want)), 1 << 40} {
+		if l.Lend(off, 2, 0, now) != nil {
+			t.Errorf("bytes from %d on are lent", off)
+		}
 	}
 }
 
