@@ -78,9 +78,23 @@ type chunkFile struct {
 	since     unix.Timespec   // when the file had changed last then
 	changed   atomic.Bool     // since then: checksums are compared at each read
 	what      string
+	view      atomic.Pointer[view] // of a chunk that is lent, which is read through it
 }
 
-func (f *chunkFile) close() { _ = unix.Close(f.fd) }
+func (f *chunkFile) close() {
+	if v := f.view.Load(); v != nil {
+		v.close()
+	}
+	_ = unix.Close(f.fd)
+}
+
+// reader is what a chunk is read of, and whether that goes past the system's cache.
+func (f *chunkFile) reader() (fd int, direct bool) {
+	if v := f.view.Load(); v != nil {
+		return v.fd, false
+	}
+	return f.fd, f.direct
+}
 
 var errChunk = errors.New("damaged: it is not what was written")
 
@@ -162,9 +176,10 @@ func (f *chunkFile) readTailAt(end int64) error {
 	return nil
 }
 
-// drop takes bytes that were read out of the system's cache, where they went there.
+// drop takes bytes that were read out of the system's cache, where they went there and
+// are not to stay.
 func (f *chunkFile) drop(off, n int64) {
-	if !f.direct {
+	if !f.direct && f.view.Load() == nil {
 		_ = unix.Fadvise(f.fd, off, n, unix.FADV_DONTNEED)
 	}
 }
@@ -226,19 +241,20 @@ func (f *chunkFile) known(at, n int64) bool {
 	return true
 }
 
-// untouched says that the file is the one whose checksums were compared.
+// untouched says that the file is the one whose checksums were compared. Clocks of files are
+// coarse: one that was cut right after it was opened may have the same time.
 func (f *chunkFile) untouched() bool {
 	var st unix.Stat_t
-	return unix.Fstat(f.fd, &st) == nil && st.Ctim == f.since
+	return unix.Fstat(f.fd, &st) == nil && st.Ctim == f.since && st.Size == fileSize(f.end)
 }
 
 // place reads what was compared before, to where it belongs if that lies in memory as it
 // does in the file: all but the page in which it begins and the one in which it ends, of
 // which others have a part.
 func (f *chunkFile) place(p []byte, at int64) error {
-	if !f.direct {
+	if fd, direct := f.reader(); !direct {
 		defer f.drop(at, int64(len(p)))
-		return readFull(f.fd, p, at)
+		return readFull(fd, p, at)
 	}
 	bounce := bounces.Get().(*[]byte)
 	defer bounces.Put(bounce)
@@ -290,7 +306,8 @@ func (f *chunkFile) into(to [][]byte, off int64) (int, error) {
 
 // blocks reads whole blocks.
 func (f *chunkFile) blocks(b []byte, off int64) error {
-	if err := readFull(f.fd, b, off); err != nil {
+	fd, _ := f.reader()
+	if err := readFull(fd, b, off); err != nil {
 		return err
 	}
 	f.drop(off, int64(len(b)))

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/ioqueue"
 	"github.com/stokerdata/stoker/store/disk"
 )
@@ -42,6 +43,11 @@ type Chunks struct {
 	open   handles[disk.Key, *chunkFile]
 	queue  func() *ioqueue.Queue // made when it is needed
 	queued atomic.Pointer[ioqueue.Queue]
+
+	lending atomic.Bool
+	lentMu  sync.RWMutex
+	lent    map[disk.Key]*chunkFile
+	views   []*handle[disk.Key, *chunkFile] // all that were lent, also those that are not any more
 
 	until                            atomic.Int64 // nothing is kept before, in nanoseconds
 	dead                             atomic.Bool  // nothing is kept any more
@@ -98,6 +104,15 @@ func (c *Chunks) fillFile(k disk.Key) string { return filepath.Join(c.path, fill
 
 // Read implements disk.Shelf.
 func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
+	if f := c.lentFile(k); f != nil {
+		// With what may be looked at behind it, which is to be there the next time.
+		_ = unix.Fadvise(f.view.Load().fd, f.lead+off, int64(len(p))+arena.Tail, unix.FADV_WILLNEED)
+		if f.read(p, off) == nil {
+			return true
+		}
+		c.drop(k)
+		return false
+	}
 	f, err := c.open.take(k, func() (*chunkFile, error) {
 		f, err := openChunk(c.file(k), k)
 		if err == nil && f.direct {
@@ -106,6 +121,9 @@ func (c *Chunks) Read(k disk.Key, p []byte, off int64) bool {
 		return f, err
 	})
 	if err == nil {
+		if c.lending.Load() {
+			c.lendFile(f)
+		}
 		err = f.f.read(p, off)
 		c.open.giveBack(f)
 	}
@@ -126,6 +144,7 @@ func (c *Chunks) Has(k disk.Key) bool {
 
 // drop removes a chunk that is damaged.
 func (c *Chunks) drop(k disk.Key) {
+	c.unlend(k)
 	c.open.forget(k)
 	if c.dir.dropChunk(c.file(k), k) {
 		c.badChunks.Add(1)
@@ -415,6 +434,7 @@ func (c *Chunks) Stats() ChunkStats {
 
 // Close ends all use of the cache.
 func (c *Chunks) Close() error {
+	c.endLending()
 	c.open.close()
 	if q := c.queued.Load(); q != nil {
 		q.Close()
@@ -432,7 +452,10 @@ func whyNot(err error, path string) string {
 	return err.Error()
 }
 
-var _ disk.Shelf = (*Chunks)(nil)
+var (
+	_ disk.Shelf  = (*Chunks)(nil)
+	_ disk.Lender = (*Chunks)(nil)
+)
 
 // Any says whether anything is kept.
 func (c *Chunks) Any() bool {

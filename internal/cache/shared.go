@@ -66,6 +66,13 @@ func (h *handles[K, F]) forgetLocked(f *handle[K, F]) {
 	}
 }
 
+// hold takes a file that is taken once more.
+func (h *handles[K, F]) hold(f *handle[K, F]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.refs++
+}
+
 func (h *handles[K, F]) giveBack(f *handle[K, F]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

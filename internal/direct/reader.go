@@ -143,6 +143,7 @@ func LocateOnce(src driver.Source, g *driver.Group) (err error) {
 
 // Learn gives a piece of the index to a source; a panic becomes an error.
 func Learn(src driver.Source, e driver.Extent, b []byte) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard("reading the index", &err)
 	x, ok := src.(driver.Indexer)
 	if !ok {

@@ -5,7 +5,9 @@ package nearby
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/proc"
@@ -102,7 +104,17 @@ type Cache struct {
 	src   driver.Source
 	cut   *disk.Cut
 	peers *served // nil without other nodes
+	pages bool    // PagesVariable lets the system's cache hold what is kept
+	lends atomic.Bool
 }
+
+// PagesVariable is the environment's name for whether records may be used where they lie in
+// the system's cache: "auto" where there is ample memory for it, or "off".
+const PagesVariable = "STOKER_CACHE_PAGES"
+
+// lendShare is how many times the data must fit the memory that nothing uses: what else the
+// machine does needs some, too.
+const lendShare = 2
 
 // Largest is the largest piece that a source has, as far as pieces are kept.
 func Largest(src driver.Source) int64 {
@@ -116,6 +128,14 @@ func Largest(src driver.Source) int64 {
 // Open opens what is kept of a source whose data lies far away. Chunks of objects that
 // are of another version by now are removed.
 func Open(src driver.Source, opt Options) (*Cache, error) {
+	pages := true
+	switch v := os.Getenv(PagesVariable); v {
+	case "", "auto":
+	case "off":
+		pages = false
+	default:
+		return nil, fmt.Errorf("%s is %q in the environment, must be auto or off", PagesVariable, v)
+	}
 	dir, err := cache.At(opt.Dir, opt.Limit)
 	if err != nil {
 		return nil, err
@@ -130,7 +150,7 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 	if whole {
 		not = nil // they are there for the next job, too
 	}
-	c := &Cache{Chunks: chunks, Whole: whole, src: src, cut: disk.NewCut(Chunks(src), false, nil)}
+	c := &Cache{Chunks: chunks, Whole: whole, pages: pages, src: src, cut: disk.NewCut(Chunks(src), false, nil)}
 	var peers disk.Peers // without any it is nil
 	if opt.Peers != nil {
 		c.peers = &served{}
@@ -158,6 +178,21 @@ func Open(src driver.Source, opt Options) (*Cache, error) {
 		return nil, fmt.Errorf("opening the cache of %s: %w", origin, err)
 	}
 	return c, nil
+}
+
+// Lend has what is read from now on stay in the system's cache, and used where it lies,
+// where all of it is on the disk and there is ample memory that nothing uses. inMemory is how
+// much of it is kept in memory already: nothing is to be held twice. It does nothing once it
+// is so.
+func (c *Cache) Lend(inMemory int64) {
+	if c.lends.Load() || !c.Whole || !c.pages {
+		return
+	}
+	free, err := proc.Live.FreeMemory()
+	if rest := total(c.src) - inMemory; err == nil && rest > 0 && rest <= free/lendShare {
+		c.lends.Store(true)
+		c.Chunks.StartLending()
+	}
 }
 
 // originOf is what the data of a store is called in the cache.

@@ -150,6 +150,18 @@ func (d *onDisk) epochEnded() {
 	}
 }
 
+// readAgain says that what comes from now on has probably been read before.
+func (d *onDisk) readAgain(p *Pipeline) {
+	if d.Cache == nil || p.ctx.Err() != nil {
+		return
+	}
+	inMemory := int64(0)
+	if p.ram != nil {
+		inMemory = p.ram.Stats().Limit
+	}
+	d.Lend(inMemory)
+}
+
 // inMemory says which pieces are kept in memory as a whole.
 func (p *Pipeline) inMemory() func(disk.Piece) bool {
 	if p.ram == nil {

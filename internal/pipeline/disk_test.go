@@ -1,18 +1,25 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/count"
 	"github.com/stokerdata/stoker/store/storetest"
 )
@@ -208,6 +215,129 @@ func TestCacheOfAnotherVersion(t *testing.T) {
 	goThrough(t, again, 2)
 	if got := again.Stats().CacheDisk; got.Bytes != before || s.Stats().Bytes < before {
 		t.Errorf("%+v, before it was %d", got, before)
+	}
+}
+
+// lentChunks opens a pipeline whose chunks lie in the system's cache, once it has gone through
+// them, and gives their files.
+func lentChunks(t *testing.T, window int, open func(context.Context, string) (driver.Source, error)) (*Pipeline, []string) {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := remoteConfig(t, Config{BatchSize: 64, Window: window, Cache: CacheOn, CacheDir: dir, CacheLimit: 1 << 30, Memory: 192 << 20, Threads: 2})
+	if open != nil {
+		cfg.OpenSource = open
+	}
+	p := mustOpen(t, cfg)
+	p.Start(item.Position{})
+	goThrough(t, p, 3)
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && strings.Contains(path, "/chunks/") {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	return p, files
+}
+
+// Chunks that are taken away while they are used where they lie in memory are read of the
+// store, and every row is right.
+func TestLentChunksAreTakenAway(t *testing.T) {
+	for _, window := range []int{0, 16} {
+		p, files := lentChunks(t, window, nil)
+		for try := range 2 {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for _, name := range files {
+					_ = os.Truncate(name, 0)
+					_ = os.Remove(name)
+				}
+			})
+			goThrough(t, p, 2)
+			wg.Wait()
+			if st := p.Stats().CacheDisk; st.Damaged > int64(len(files)*(try+1)) || st.Note != "" {
+				t.Errorf("%+v", st)
+			}
+		}
+	}
+}
+
+// faulty is a source of some records of which the pages cannot be read, once each.
+type faulty struct {
+	driver.Source
+	mu   sync.Mutex
+	seen map[int64]bool
+	on   bool
+}
+
+func (f *faulty) Learn(e driver.Extent, b []byte) error { return f.Source.(driver.Indexer).Learn(e, b) }
+
+func (f *faulty) Parse(g *driver.Group) error {
+	err := f.Source.Parse(g)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, id := range g.IDs {
+		if f.on && id%5 == 0 && !f.seen[id] {
+			f.seen[id] = true
+			g.Records[k].Err = direct.Unreadable(&cdec.Error{Kind: cdec.ErrUnreadable, Msg: cdec.Unreadable})
+		}
+	}
+	return err
+}
+
+// A record whose chunk goes while it is decoded is read anew.
+func TestLentRecordGoes(t *testing.T) {
+	objects, err := remotePack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f *faulty
+	p, _ := lentChunks(t, 0, func(ctx context.Context, _ string) (driver.Source, error) {
+		src, err := pack.OpenStore(ctx, storetest.NewMemory(objects), nil)
+		f = &faulty{Source: src, seen: map[int64]bool{}}
+		return f, err
+	})
+	f.mu.Lock()
+	f.on = true
+	f.mu.Unlock()
+	goThrough(t, p, 2)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := int64(len(f.seen)); n < p.Info().Len/5 {
+		t.Errorf("%d records could not be read at first", n)
+	}
+}
+
+// The environment says whether chunks may stay in the system's cache.
+func TestLentByTheEnvironment(t *testing.T) {
+	for value, lends := range map[string]bool{"": true, "auto": true, "off": false} {
+		t.Setenv(nearby.PagesVariable, value)
+		p, _ := lentChunks(t, 0, nil)
+		name := p.src.Object(0)
+		o, err := p.disk.Store(name.Store).Open(t.Context(), name.Entry.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunk := nearby.Chunks(p.src)[0]
+		l, _ := store.As[store.Lender](o)
+		b := make([]byte, 100)
+		if err := o.ReadAt(t.Context(), b, chunk.Off); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Lend(chunk.Off, 100, 0, time.Now().Add(time.Second)); bytes.Equal(got, b) != lends {
+			t.Errorf("%s=%s: %d bytes are lent", nearby.PagesVariable, value, len(got))
+		}
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Setenv(nearby.PagesVariable, "sometimes")
+	p, _ := cacheDir(t, t.TempDir(), 1<<30, Config{BatchSize: 64})
+	if note := p.Info().CacheNote; !strings.Contains(note, nearby.PagesVariable+" is \"sometimes\"") {
+		t.Errorf("what is said is %q", note)
 	}
 }
 

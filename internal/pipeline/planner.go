@@ -226,6 +226,7 @@ func (pl *planner) epochEnds() bool {
 		if !pl.p.enqueue(pl.s, entry{end: true, epoch: pl.follow.epoch}, nil) {
 			return false
 		}
+		pl.p.disk.readAgain(pl.p)
 		pl.follow.next(pl.p)
 	}
 	return true
@@ -498,6 +499,9 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 // end gives up what is not in a batch.
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
+	if s.given != nil { // whose epochs have no end here
+		p.disk.readAgain(p)
+	}
 	if pl.reader != nil {
 		pl.reader.Stop()
 	}

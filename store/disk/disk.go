@@ -13,9 +13,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -94,6 +96,13 @@ type Shelf interface {
 	Begin(ctx context.Context, k Key, what string) (f Fill, there bool, err error)
 }
 
+// Lender is a Shelf that has chunks in memory, too.
+type Lender interface {
+	// Lend returns n bytes from an offset of a chunk, as store.Lender does, until the Shelf
+	// is closed.
+	Lend(k Key, off, n, tail int64, now time.Time) []byte
+}
+
 // Fill is a chunk that somebody has said to keep. One of its methods is called, once.
 type Fill interface {
 	// Keep keeps the chunk, whose bytes these are, where that can be.
@@ -133,6 +142,7 @@ type Options struct {
 // except Close, which is called when nobody reads any more.
 type Disk struct {
 	opt   Options
+	lend  Lender // nil for none
 	block *arena.Block
 	free  chan []byte
 
@@ -144,6 +154,7 @@ func New(opt Options) (*Disk, error) {
 	opt.Buffers = max(opt.Buffers, 1)
 	opt.Largest = min(max(opt.Largest, PieceBytes), MaxPiece)
 	d := &Disk{opt: opt, free: make(chan []byte, opt.Buffers)}
+	d.lend, _ = opt.Shelf.(Lender)
 	n := int64(opt.Buffers) * opt.Largest
 	d.block = arena.NewBlock(arena.NewBudget(n+2<<20), arena.PurposeRead)
 	mem, err := d.block.Bytes(int(n))
@@ -224,7 +235,11 @@ func (s *cached) around(name string, o store.Object) store.Object {
 	}
 	path := s.Path(name)
 	ob := &object{d: s.d, alone: s.alone, path: path, key: KeyOf(path, o.Version(), 0, 0), size: o.Size(), pieces: s.d.opt.Cut.of(path)}
-	return store.Intercept(o, true, ob.read)
+	o = store.Intercept(o, true, ob.read)
+	if s.d.lend != nil {
+		o = store.Lending(o, ob)
+	}
+	return o
 }
 
 // Cut says into which pieces objects are cut: into given ones, or, those of which none
@@ -333,6 +348,24 @@ func (o *object) read(ctx context.Context, next store.Next, p []byte, off int64)
 		o.d.hitBytes.Add(hit)
 	}
 	return err
+}
+
+// Lend implements store.Lender.
+func (o *object) Lend(off, n, tail int64, now time.Time) []byte {
+	i := int(off / PieceBytes)
+	if o.pieces != nil {
+		i = sort.Search(len(o.pieces), func(i int) bool { return o.pieces[i].Off > off }) - 1
+	}
+	if off < 0 || i < 0 || i >= o.count() {
+		return nil
+	}
+	k := o.keyOf(i)
+	b := o.d.lend.Lend(k, off-k.Off, n, tail, now)
+	if b != nil {
+		o.d.hits.Add(1)
+		o.d.hitBytes.Add(n)
+	}
+	return b
 }
 
 // past reads what is not kept.

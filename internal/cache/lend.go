@@ -1,0 +1,138 @@
+package cache
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/store/disk"
+)
+
+// view is a chunk as it lies in the system's cache. Its bytes are used where they lie,
+// without a copy and without a read, which past that cache costs as much as a good part of
+// decoding what is read.
+type view struct {
+	fd  int // reads through the system's cache
+	mem *arena.Mapping
+}
+
+// StartLending says that what is read of chunks from now on goes through the system's cache, and
+// is lent out of it when it is wanted again. Whoever says so knows that there is memory for it.
+func (c *Chunks) StartLending() { c.lending.Store(true) }
+
+// lentFile is the open file of a chunk that is lent, nil for none.
+func (c *Chunks) lentFile(k disk.Key) *chunkFile {
+	if !c.lending.Load() {
+		return nil
+	}
+	c.lentMu.RLock()
+	defer c.lentMu.RUnlock()
+	return c.lent[k]
+}
+
+// lendFile makes a chunk one that is lent, as long as there may be so many files. It then
+// stays open, and mapped, until Close: nobody counts who uses its bytes.
+func (c *Chunks) lendFile(f *handle[disk.Key, *chunkFile]) {
+	if !c.mayLend(f) {
+		return
+	}
+	// All of it is wanted soon, and in one piece it costs the disk and us the least.
+	_ = unix.Fadvise(f.f.view.Load().fd, 0, 0, unix.FADV_WILLNEED)
+}
+
+func (c *Chunks) mayLend(f *handle[disk.Key, *chunkFile]) bool {
+	c.lentMu.Lock()
+	defer c.lentMu.Unlock()
+	// Its file may be held already: by who was faster, or from before it was another one.
+	if c.lent[f.name] != nil || f.f.view.Load() != nil || len(c.views) >= c.open.most/2 {
+		return false
+	}
+	if f.f.openView(c.file(f.name)) != nil {
+		return false // it is read as before
+	}
+	if c.lent == nil {
+		c.lent = map[disk.Key]*chunkFile{}
+	}
+	c.lent[f.name] = f.f
+	c.open.hold(f)
+	c.views = append(c.views, f)
+	return true
+}
+
+// unlend makes a chunk one that is not lent: its file is another one by now.
+func (c *Chunks) unlend(k disk.Key) {
+	c.lentMu.Lock()
+	defer c.lentMu.Unlock()
+	delete(c.lent, k)
+}
+
+// endLending closes what was lent, when nobody uses it any more.
+func (c *Chunks) endLending() {
+	c.lentMu.Lock()
+	defer c.lentMu.Unlock()
+	for _, f := range c.views {
+		c.open.giveBack(f)
+	}
+	c.lent, c.views = nil, nil
+}
+
+// Lend implements disk.Lender.
+func (c *Chunks) Lend(k disk.Key, off, n, tail int64, now time.Time) []byte {
+	if f := c.lentFile(k); f != nil {
+		return f.lend(off, n, tail, now)
+	}
+	return nil
+}
+
+// openView opens a chunk's file a second time, to be read through the system's cache.
+func (f *chunkFile) openView(name string) error {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	var mine, its unix.Stat_t
+	if err = unix.Fstat(f.fd, &mine); err == nil {
+		err = unix.Fstat(fd, &its)
+	}
+	if err == nil && (mine.Ino != its.Ino || mine.Dev != its.Dev) {
+		err = os.ErrNotExist // another one has taken the name
+	}
+	var m *arena.Mapping
+	if err == nil {
+		m, err = arena.MapFile(fd, fileSize(f.end))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	f.view.Store(&view{fd, m})
+	return nil
+}
+
+func (v *view) close() {
+	_ = v.mem.Close()
+	_ = unix.Close(v.fd)
+}
+
+// lend returns bytes of the chunk where they lie in the system's cache, if they do, their
+// checksums were compared, and nobody has touched the file since.
+func (f *chunkFile) lend(off, n, tail int64, now time.Time) []byte {
+	if off < 0 || n <= 0 || off > f.key.Size || n > f.key.Size-off || f.changed.Load() {
+		return nil
+	}
+	at := f.lead + off
+	if !f.known(at, n) {
+		return nil
+	}
+	b := f.view.Load().mem.Resident(at, at+n+tail, now)
+	if b == nil {
+		return nil
+	}
+	if !f.untouched() {
+		f.changed.Store(true)
+		return nil
+	}
+	return b[:n:n]
+}
