@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
@@ -27,6 +28,9 @@ type onDisk struct {
 	mu      sync.Mutex
 	note    string
 	told    progress
+	seen    bool // a batch was handed out, of epoch; the pipeline's lock is held
+	epoch   int64
+	again   atomic.Bool // it is read again since lend was called last
 }
 
 // say tells why nothing is kept, or no more.
@@ -150,9 +154,22 @@ func (d *onDisk) epochEnded() {
 	}
 }
 
-// readAgain says that what comes from now on has probably been read before.
-func (d *onDisk) readAgain(p *Pipeline) {
-	if d.Cache == nil || p.ctx.Err() != nil {
+// handedOut notes that the loop has a batch of an epoch. From the first one of the second
+// epoch on data is probably read again: who goes through it once leaves the system's cache
+// as it was.
+func (d *onDisk) handedOut(epoch int64) {
+	if d.Cache == nil {
+		return
+	}
+	if d.seen && epoch != d.epoch {
+		d.again.Store(true)
+	}
+	d.seen, d.epoch = true, epoch
+}
+
+// lend has what is read again used where it lies in the system's cache, if that can be.
+func (d *onDisk) lend(p *Pipeline) {
+	if d.Cache == nil {
 		return
 	}
 	inMemory := int64(0)

@@ -219,8 +219,8 @@ func TestCacheOfAnotherVersion(t *testing.T) {
 }
 
 // lentChunks opens a pipeline whose chunks lie in the system's cache, once it has gone through
-// them, and gives their files.
-func lentChunks(t *testing.T, window int, open func(context.Context, string) (driver.Source, error)) (*Pipeline, []string) {
+// them often enough, and gives their files.
+func lentChunks(t *testing.T, window, epochs int, open func(context.Context, string) (driver.Source, error)) (*Pipeline, []string) {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := remoteConfig(t, Config{BatchSize: 64, Window: window, Cache: CacheOn, CacheDir: dir, CacheLimit: 1 << 30, Memory: 192 << 20, Threads: 2})
@@ -229,7 +229,7 @@ func lentChunks(t *testing.T, window int, open func(context.Context, string) (dr
 	}
 	p := mustOpen(t, cfg)
 	p.Start(item.Position{})
-	goThrough(t, p, 3)
+	goThrough(t, p, epochs)
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() && strings.Contains(path, "/chunks/") {
@@ -247,7 +247,7 @@ func lentChunks(t *testing.T, window int, open func(context.Context, string) (dr
 // store, and every row is right.
 func TestLentChunksAreTakenAway(t *testing.T) {
 	for _, window := range []int{0, 16} {
-		p, files := lentChunks(t, window, nil)
+		p, files := lentChunks(t, window, 3, nil)
 		for try := range 2 {
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -295,7 +295,7 @@ func TestLentRecordGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var f *faulty
-	p, _ := lentChunks(t, 0, func(ctx context.Context, _ string) (driver.Source, error) {
+	p, _ := lentChunks(t, 0, 3, func(ctx context.Context, _ string) (driver.Source, error) {
 		src, err := pack.OpenStore(ctx, storetest.NewMemory(objects), nil)
 		f = &faulty{Source: src, seen: map[int64]bool{}}
 		return f, err
@@ -311,13 +311,18 @@ func TestLentRecordGoes(t *testing.T) {
 	}
 }
 
-// The environment says whether chunks may stay in the system's cache.
-func TestLentByTheEnvironment(t *testing.T) {
-	for value, lends := range map[string]bool{"": true, "auto": true, "off": false} {
-		t.Setenv(nearby.PagesVariable, value)
-		p, _ := lentChunks(t, 0, nil)
-		name := p.src.Object(0)
-		o, err := p.disk.Store(name.Store).Open(t.Context(), name.Entry.Name)
+// Chunks stay in the system's cache once a second epoch has begun, and where the environment
+// does not say otherwise.
+func TestWhatIsLent(t *testing.T) {
+	for _, c := range []struct {
+		value  string
+		epochs int
+		lends  bool
+	}{{"", 1, false}, {"", 2, true}, {"auto", 2, true}, {"off", 3, false}} {
+		t.Setenv(nearby.PagesVariable, c.value)
+		p, _ := lentChunks(t, 0, c.epochs, nil)
+		ob := p.src.Object(0)
+		o, err := p.disk.Store(ob.Store).Open(t.Context(), ob.Entry.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,8 +332,8 @@ func TestLentByTheEnvironment(t *testing.T) {
 		if err := o.ReadAt(t.Context(), b, chunk.Off); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.Lend(chunk.Off, 100, 0, time.Now().Add(time.Second)); bytes.Equal(got, b) != lends {
-			t.Errorf("%s=%s: %d bytes are lent", nearby.PagesVariable, value, len(got))
+		if got := l.Lend(chunk.Off, 100, 0, time.Now().Add(time.Second)); bytes.Equal(got, b) != c.lends {
+			t.Errorf("%+v: %d bytes are lent", c, len(got))
 		}
 		if err := o.Close(); err != nil {
 			t.Error(err)

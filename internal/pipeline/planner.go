@@ -190,6 +190,9 @@ func (pl *planner) run() {
 		if !pl.epochEnds() {
 			return
 		}
+		if p.disk.again.Swap(false) {
+			p.disk.lend(p)
+		}
 		var free <-chan int
 		var more <-chan struct{}
 		if s.given != nil {
@@ -226,7 +229,6 @@ func (pl *planner) epochEnds() bool {
 		if !pl.p.enqueue(pl.s, entry{end: true, epoch: pl.follow.epoch}, nil) {
 			return false
 		}
-		pl.p.disk.readAgain(pl.p)
 		pl.follow.next(pl.p)
 	}
 	return true
@@ -500,7 +502,7 @@ func (pl *planner) admitMissed(m missedUnit) bool {
 func (pl *planner) end() {
 	p, s := pl.p, pl.s
 	if s.given != nil { // whose epochs have no end here
-		p.disk.readAgain(p)
+		p.disk.lend(p)
 	}
 	if pl.reader != nil {
 		pl.reader.Stop()
