@@ -28,9 +28,12 @@ type onDisk struct {
 	mu      sync.Mutex
 	note    string
 	told    progress
-	seen    bool // a batch was handed out, of epoch; the pipeline's lock is held
-	epoch   int64
-	again   atomic.Bool // it is read again since lend was called last
+	// What was handed out; the pipeline's lock is held. Ahead are the batches that may come
+	// before one says that data is read again, 0 while nothing is counted.
+	seen  bool
+	epoch int64
+	ahead int
+	again atomic.Bool // it is read again since lend was called last
 }
 
 // say tells why nothing is kept, or no more.
@@ -154,17 +157,26 @@ func (d *onDisk) epochEnded() {
 	}
 }
 
-// handedOut notes that the loop has a batch of an epoch. From the first one of the second
-// epoch on data is probably read again: who goes through it once leaves the system's cache
-// as it was.
-func (d *onDisk) handedOut(epoch int64) {
-	if d.Cache == nil {
+// handedOut notes that the loop is given a batch of an epoch. Once it has asked for more of a
+// second epoch than it can have been given ahead, data is read again: who goes through it once
+// leaves the system's cache as it was.
+func (d *onDisk) handedOut(epoch int64, slots int) {
+	switch {
+	case d.Cache == nil:
 		return
+	case !d.seen:
+		d.seen, d.epoch = true, epoch
+	case epoch != d.epoch:
+		d.epoch = epoch
+		if d.ahead == 0 {
+			d.ahead = slots + 1
+		}
 	}
-	if d.seen && epoch != d.epoch {
-		d.again.Store(true)
+	if d.ahead > 0 {
+		if d.ahead--; d.ahead == 0 {
+			d.again.Store(true)
+		}
 	}
-	d.seen, d.epoch = true, epoch
 }
 
 // lend has what is read again used where it lies in the system's cache, if that can be.

@@ -259,7 +259,7 @@ func (p *Pipeline) tryNext() (Event, error, bool) {
 	s.pop()
 	p.countHeldLocked(+1)
 	b.state = batchHeld
-	p.disk.handedOut(b.epoch)
+	p.disk.handedOut(b.epoch, len(p.batches))
 	if b.skipped > 0 {
 		s.skipped += b.skipped
 		s.bad = append(s.bad, b.bad[:min(len(b.bad), maxBadListed-len(s.bad))]...)
