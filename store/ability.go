@@ -150,6 +150,15 @@ func Advise(o Object, off, n int64, a Advice) {
 	}
 }
 
+// Starter is an Object whose reads go on while nobody waits for them: a file of a disk of
+// this machine, which the system reads into its cache. Decorators do not pass that on, since
+// they may be what a read waits for.
+type Starter interface {
+	// Start has the system begin to read n bytes from off on, and does not wait until they
+	// are there. It says false where that cannot be.
+	Start(off, n int64) bool
+}
+
 // Checker is an Object that can change while it is open, such as a local file.
 type Checker interface {
 	// Check fails with ErrChanged when the object is no longer what was opened.

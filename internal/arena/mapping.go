@@ -77,6 +77,9 @@ func (m *Mapping) Resident(lo, hi int64, at time.Time) []byte {
 		g := &m.regions[r]
 		asked := g.asked.Load()
 		if asked == 0 || now-max(asked, -asked) > int64(recheck) {
+			if !m.glance(max(lo, r*regionBytes), min(hi, (r+1)*regionBytes)) {
+				return nil
+			}
 			if asked = m.ask(r, now); asked == 0 {
 				return nil
 			}
@@ -94,6 +97,24 @@ func (m *Mapping) Resident(lo, hi int64, at time.Time) []byte {
 func (m *Mapping) has(g *region, lo, hi int64) bool {
 	for p := lo / m.page; p <= (hi-1)/m.page; p++ {
 		if g.pages[p/64].Load()>>(p%64)&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// glance says whether bytes of a region may be in memory. Of data that is not it is all that
+// is asked: to look at all of the region takes ten times as long.
+func (m *Mapping) glance(lo, hi int64) bool {
+	lo &^= m.page - 1
+	n := (hi - lo + m.page - 1) / m.page
+	var vec [regionBytes / minPage]byte
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(m.mem[lo:]))), uintptr(hi-lo), uintptr(unsafe.Pointer(&vec[0])))
+	if errno != 0 {
+		return false
+	}
+	for _, v := range vec[:n] {
+		if v&1 == 0 {
 			return false
 		}
 	}

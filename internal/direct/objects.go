@@ -41,7 +41,7 @@ type Objects struct {
 	under sync.Map // decorated stores, by store
 	table []atomic.Pointer[kept]
 	mu    sync.Mutex // of opening
-	open  []*kept
+	kept  []*kept
 }
 
 // kept is an object that stays open.
@@ -50,6 +50,12 @@ type kept struct {
 	view store.Mapping // nil where there is none
 	mem  []byte
 	lend store.Lender // where there is no view, nil for none
+}
+
+// Begun is a read that the system has begun, of an object that is open for it.
+type Begun struct {
+	f store.Object
+	h *kept // of one that stays open
 }
 
 // read reads, and fails when the object has changed since it was opened: what was
@@ -103,26 +109,64 @@ func (o *Objects) Resident(e *driver.Extent, now time.Time) []byte {
 // Read fills p from an offset of an object. It waits for the store, at most
 // until ctx is done. Errors name the object and the bytes.
 func (o *Objects) Read(ctx context.Context, object int64, p []byte, off int64) error {
-	return retry.Do(ctx, o.retry, func() error { return o.read(ctx, object, p, off) })
+	return o.ReadBegun(ctx, Begun{}, object, p, off)
 }
 
-func (o *Objects) read(ctx context.Context, object int64, p []byte, off int64) error {
+// Begin has the system begin with what ReadBegun then reads, which must be called. It does
+// not wait for that, and says false where there is no such thing: somebody has to wait for
+// each read.
+func (o *Objects) Begin(ctx context.Context, object, off, n int64) (b Begun, ok bool) {
+	f, h, err := o.open(ctx, object)
+	if err != nil {
+		return Begun{}, true // the read finds that out once more, and tries again
+	}
+	s, ok := f.(store.Starter)
+	return Begun{f, h}, ok && s.Start(off, n)
+}
+
+// ReadBegun is Read of what has begun.
+func (o *Objects) ReadBegun(ctx context.Context, b Begun, object int64, p []byte, off int64) error {
+	if b.f != nil && ctx.Err() != nil { // nothing is read
+		if b.h == nil {
+			_ = b.f.Close()
+		}
+		return context.Cause(ctx)
+	}
+	return retry.Do(ctx, o.retry, func() error {
+		f, h, err := b.f, b.h, error(nil)
+		b = Begun{}
+		if f == nil {
+			f, h, err = o.open(ctx, object)
+		}
+		if err != nil {
+			return err
+		}
+		return read(ctx, f, h, p, off)
+	})
+}
+
+// open opens an object, or finds the one that is open already: h is then set.
+func (o *Objects) open(ctx context.Context, object int64) (f store.Object, h *kept, err error) {
 	if uint64(object) < uint64(len(o.table)) {
 		if h := o.table[object].Load(); h != nil {
-			return h.read(ctx, p, off)
+			return h.Object, h, nil
 		}
 	}
 	ob := o.src.Object(object)
-	f, err := store.OpenEntry(ctx, o.decorated(ob.Store), ob.Entry)
-	if err != nil {
-		return err
-	}
-	if ob.Keep {
-		if h := o.keep(object, f); h != nil {
-			return h.read(ctx, p, off)
+	if f, err = store.OpenEntry(ctx, o.decorated(ob.Store), ob.Entry); err == nil && ob.Keep {
+		if h = o.keep(object, f); h != nil {
+			f = h.Object // perhaps of another goroutine
 		}
 	}
-	err = f.ReadAt(ctx, p, off)
+	return f, h, err
+}
+
+// read reads of an object that is open, and closes it unless it stays open.
+func read(ctx context.Context, f store.Object, h *kept, p []byte, off int64) error {
+	if h != nil {
+		return h.read(ctx, p, off)
+	}
+	err := f.ReadAt(ctx, p, off)
 	if err == nil {
 		// What was read while the file was written may be of two versions.
 		err = store.Check(ctx, f)
@@ -157,7 +201,7 @@ func (o *Objects) keep(object int64, f store.Object) *kept {
 		_ = f.Close()
 		return h
 	}
-	if len(o.open) >= maxKept {
+	if len(o.kept) >= maxKept {
 		return nil
 	}
 	h := &kept{Object: f}
@@ -171,7 +215,7 @@ func (o *Objects) keep(object int64, f store.Object) *kept {
 		}
 	}
 	h.lend, _ = store.As[store.Lender](f)
-	o.open = append(o.open, h)
+	o.kept = append(o.kept, h)
 	o.table[object].Store(h)
 	return h
 }
@@ -185,7 +229,7 @@ func (o *Objects) Place(e *driver.Extent) string {
 // Close closes what is open. Bytes of Resident are invalid afterwards.
 func (o *Objects) Close() error {
 	var first error
-	for _, h := range o.open {
+	for _, h := range o.kept {
 		if h.view != nil {
 			if err := h.view.Close(); first == nil {
 				first = err
@@ -195,6 +239,6 @@ func (o *Objects) Close() error {
 			first = err
 		}
 	}
-	o.open = nil
+	o.kept = nil
 	return first
 }

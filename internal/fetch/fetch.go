@@ -71,6 +71,7 @@ type Fetcher struct {
 
 	work    sync.Cond // of mu: there is something to read, or the depth has grown
 	readers int
+	single  atomic.Bool // each read is waited for by itself
 	parked  int
 	flights []*flight
 	flying  int // flights that count for the depth

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/stokerdata/stoker/internal/direct"
 )
 
 const (
@@ -241,9 +243,24 @@ type goal struct {
 	won    *block
 }
 
+const (
+	// mostBegun is how many reads one reader begins before it waits for the first of them,
+	// which are beginBytes at most but for the last one.
+	mostBegun  = 8
+	beginBytes = 512 << 10
+	// leastReaders are those that the reads that may be out are shared among.
+	leastReaders = 4
+)
+
 // reader reads what is needed first, again and again.
+//
+// Who waits for a disk keeps one of the runtime's few processors until its monitor takes
+// that away: reads that are small, each waited for by itself, begin no faster than that
+// happens. So where the system reads while nobody waits, some begin together, and most are
+// there once the first of them is.
 func (f *Fetcher) reader() {
 	defer f.wg.Done()
+	var mem [mostBegun]*flight
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for !f.closed {
@@ -254,27 +271,65 @@ func (f *Fetcher) reader() {
 			continue
 		}
 		f.begin(fl)
+		list := append(mem[:0], fl)
+		for size := fl.size; size < beginBytes && len(list) < f.mostBegun(); size += fl.size {
+			if fl = f.nextFirst(); fl == nil {
+				break
+			}
+			f.begin(fl)
+			list = append(list, fl)
+		}
 		if f.mayRead() && f.queue.n+f.rush.n > 0 || f.mayLearn() && f.learn.n > 0 {
 			f.wake() // what has landed may have made room for more than one
 		}
 		f.mu.Unlock()
-		dst := fl.dst
-		if fl.bl != nil {
-			dst = fl.bl.b
+		var begun [mostBegun]direct.Begun
+		for i := range list {
+			if len(list) > 1 {
+				begun[i] = f.start(list[i])
+			}
 		}
-		f.finish(fl, f.read(fl, dst)) // locks
+		for i, fl := range list {
+			if i > 0 {
+				f.mu.Unlock()
+			}
+			f.finish(fl, f.read(fl, begun[i])) // locks
+			mem[i] = nil
+		}
 	}
 	f.readers--
 }
 
+// mostBegun is how many reads a reader may begin at a time.
+func (f *Fetcher) mostBegun() int {
+	if f.cfg.Far || f.single.Load() {
+		return 1
+	}
+	return min(f.depth.now/leastReaders, mostBegun)
+}
+
+// start has the system begin with a read. A panic of the store comes again when it is read.
+func (f *Fetcher) start(fl *flight) (b direct.Begun) {
+	defer func() { _ = recover() }()
+	b, ok := f.obj.Begin(fl.ctx, fl.object, fl.off, fl.size)
+	if !ok {
+		f.single.Store(true)
+	}
+	return b
+}
+
 // read reads; a panic of the store becomes an error.
-func (f *Fetcher) read(fl *flight, dst []byte) (err error) {
+func (f *Fetcher) read(fl *flight, b direct.Begun) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("internal error while reading: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return f.obj.Read(fl.ctx, fl.object, dst, fl.off)
+	dst := fl.dst
+	if fl.bl != nil {
+		dst = fl.bl.b
+	}
+	return f.obj.ReadBegun(fl.ctx, b, fl.object, dst, fl.off)
 }
 
 // next chooses what is read now: the want that is needed first, and its
@@ -289,6 +344,11 @@ func (f *Fetcher) next() *flight {
 			}
 		}
 	}
+	return f.nextFirst()
+}
+
+// nextFirst is next of what nobody reads yet.
+func (f *Fetcher) nextFirst() *flight {
 	for {
 		w := f.choose()
 		if w == nil {

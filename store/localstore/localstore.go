@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,8 @@ import (
 // Store is a folder of files, or one file. It holds nothing open.
 type Store struct {
 	root string
+	// disks says of the file systems of files that were open whether they are on a disk.
+	disks sync.Map
 	// fault, of tests, is asked before each call of the system; what it answers counts.
 	fault func() error
 }

@@ -24,6 +24,7 @@ type object struct {
 	fd    int
 	size  int64
 	mtime int64
+	dev   uint64 // the file system
 
 	directMu sync.Mutex   // of opening
 	direct   atomic.Int32 // descriptor for direct reads, 0 before the first, -1 where there are none
@@ -34,6 +35,7 @@ var (
 	_ store.CachedReader = (*object)(nil)
 	_ store.DirectReader = (*object)(nil)
 	_ store.Adviser      = (*object)(nil)
+	_ store.Starter      = (*object)(nil)
 	_ store.Checker      = (*object)(nil)
 )
 
@@ -67,7 +69,7 @@ func (s *Store) open(ctx context.Context, name string) (*object, error) {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return &object{s: s, name: name, fd: fd, size: st.Size, mtime: st.Mtim.Nano()}, nil
+		return &object{s: s, name: name, fd: fd, size: st.Size, mtime: st.Mtim.Nano(), dev: st.Dev}, nil
 	case unix.S_IFDIR:
 		err = unix.EISDIR
 	default:
@@ -177,6 +179,29 @@ func (o *object) Advise(off, n int64, a store.Advice) {
 	case store.DontNeed:
 		_ = unix.Fadvise(o.fd, off, n, unix.FADV_DONTNEED)
 	}
+}
+
+// Start implements store.Starter.
+func (o *object) Start(off, n int64) bool {
+	return off >= 0 && n > 0 && o.s.disk(o) && unix.Fadvise(o.fd, off, n, unix.FADV_WILLNEED) == nil
+}
+
+// disk says whether a file lies on a disk of this machine, as far as its file system tells.
+func (s *Store) disk(o *object) bool {
+	if is, ok := s.disks.Load(o.dev); ok {
+		return is.(bool)
+	}
+	var st unix.Statfs_t
+	if err := uninterrupted(func() error { return unix.Fstatfs(o.fd, &st) }); err != nil {
+		return false
+	}
+	is := false
+	switch st.Type {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC:
+		is = true
+	}
+	s.disks.Store(o.dev, is)
+	return is
 }
 
 // Map implements store.Mapper.
