@@ -4,7 +4,7 @@
 // bucket or a cache is one more implementation and nothing above can tell.
 //
 // The interface is small. What only some stores can do stands in interfaces of
-// its own (Mapper, CachedReader, DirectReader, Adviser, Checker, WriteStore,
+// its own (Mapper, CachedReader, DirectReader, Adviser, Starter, Checker, WriteStore,
 // Resumer), which As finds. Around any store go decorators that know nothing of
 // each other: retry, limit, count, and fault for tests. The order in which they
 // are put on says who sees what: count.New(retry.New(s)) counts a read that was

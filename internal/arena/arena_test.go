@@ -224,6 +224,22 @@ func TestMapping(t *testing.T) {
 			t.Fatalf("bytes %d to %d were given out", c[0], c[1])
 		}
 	}
+	if !m.glance(5, 9) || !m.glance(1<<20+5000, 2<<20) || !m.glance(3<<20, 3<<20+100) {
+		t.Error("what was just read is not in memory")
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Madvise(m.mem, unix.MADV_DONTNEED); err != nil { // pages that are mapped stay
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+	// Not all file systems forget; what one has forgotten is not given out.
+	if later := time.Now().Add(time.Hour); !m.glance(5000, 50_000) && m.Resident(5000, 50_000, later) != nil {
+		t.Error("what is not in memory was given out")
+	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}

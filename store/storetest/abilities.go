@@ -20,6 +20,19 @@ func (s Suite) abilities(t *testing.T) {
 		store.Advise(o, 5000, 100, a)
 		store.Advise(o, -1, 1<<62, a)
 	}
+	if s, ok := o.(store.Starter); ok {
+		for _, off := range []int{-1, 0, 5, 4096, len(want) - 10, len(want) + 10} {
+			if began := s.Start(int64(off), 100_000); began && off < 0 {
+				t.Errorf("Start at %d", off)
+			}
+			if off >= 0 && off < len(want) {
+				buf := make([]byte, min(100_000, len(want)-off))
+				if err := o.ReadAt(t.Context(), buf, int64(off)); err != nil || !bytes.Equal(buf, want[off:off+len(buf)]) {
+					t.Errorf("what Start began at %d: %v, or other bytes", off, err)
+				}
+			}
+		}
+	}
 	if d, ok := store.As[store.DirectReader](o); ok {
 		direct(t, d, st.Path("large"), want)
 	}

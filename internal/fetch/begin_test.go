@@ -1,0 +1,137 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/retry"
+)
+
+// starting is a disk whose objects are read while nobody waits for them, or say that they
+// are not. It counts those that are open.
+type starting struct {
+	*disk
+	not        bool
+	keep       bool
+	mayNotOpen func(object int64) error
+	starts     atomic.Int64
+	open       atomic.Int64
+}
+
+func (d *starting) Object(n int64) driver.Object {
+	o := d.disk.Object(n)
+	o.Store, o.Keep = startStore{diskStore{d.disk, n}, d}, d.keep
+	return o
+}
+
+type startStore struct {
+	diskStore
+	of *starting
+}
+
+func (s startStore) Open(context.Context, string) (store.Object, error) {
+	if s.of.mayNotOpen != nil {
+		if err := s.of.mayNotOpen(s.n); err != nil {
+			return nil, err
+		}
+	}
+	s.of.open.Add(1)
+	return startObject{diskObject(s.diskStore), s.of}, nil
+}
+
+type startObject struct {
+	diskObject
+	of *starting
+}
+
+func (o startObject) Start(int64, int64) bool {
+	o.of.starts.Add(1)
+	return !o.of.not
+}
+
+func (o startObject) Close() error {
+	o.of.open.Add(-1)
+	return nil
+}
+
+func (d *starting) fetcher() *Fetcher {
+	obj := direct.NewObjects(d, &retry.Options{Attempts: 2, Backoff: time.Millisecond})
+	return New(Config{Source: d, Objects: obj, Memory: 16 << 20, Urgent: 1 << 20, Budget: arena.NewBudget(34 << 20)})
+}
+
+// Reads that go on while nobody waits begin together, whether or not their objects stay
+// open; where a read is waited for none begins before. Nothing stays open.
+func TestReadsBeginTogether(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		for _, not := range []bool{false, true} {
+			d := &starting{disk: newDisk(3000, 3000, 1), keep: keep, not: not}
+			f := d.fetcher()
+			drive(t, d.disk, f, shuffled(3000, 7), 8, func(u *Unit) { check(t, d.disk, u) })
+			f.Close()
+			if n := d.starts.Load(); not && n > 64 || !not && n < 100 {
+				t.Errorf("%v, %v: %d of 3000 reads were begun", keep, not, n)
+			}
+			if err := f.obj.Close(); err != nil || d.open.Load() != 0 {
+				t.Errorf("%v, %v: %d are open, %v", keep, not, d.open.Load(), err)
+			}
+		}
+	}
+}
+
+// An object that cannot be opened is the error of its record, whatever begins beside it.
+func TestErrorsOfWhatBegins(t *testing.T) {
+	gone := errors.New("gone")
+	d := &starting{disk: newDisk(1000, 3000, 1)}
+	d.mayNotOpen = func(object int64) error {
+		if object%7 == 3 {
+			return gone
+		}
+		return nil
+	}
+	f := d.fetcher()
+	drive(t, d.disk, f, shuffled(1000, 7), 8, func(u *Unit) {
+		for k, id := range u.IDs {
+			if err := u.Records[k].Err; errors.Is(err, gone) != (id%7 == 3) {
+				t.Errorf("record %d: %v", id, err)
+			}
+		}
+	})
+	f.Close()
+	if d.open.Load() != 0 {
+		t.Errorf("%d are open", d.open.Load())
+	}
+}
+
+// What has begun and is given up is closed.
+func TestWhatBeginsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &starting{disk: newDisk(64, 3000, 1)}
+		d.read = func(ctx context.Context, _, _ int64, _ int) error { <-ctx.Done(); return context.Cause(ctx) }
+		f := d.fetcher()
+		ctx, cancel := context.WithCancel(t.Context())
+		u, n := f.Locate(ctx, 0, shuffled(64, 1), false)
+		f.Attach(u, u, 0, nil)
+		if n != 64 || !f.Admit(u) {
+			t.Fatal("it is not admitted")
+		}
+		synctest.Wait()
+		if d.starts.Load() == 0 {
+			t.Error("nothing begins")
+		}
+		cancel()
+		<-f.Kick()
+		f.Done(f.Pop())
+		f.Close()
+		if d.open.Load() != 0 {
+			t.Errorf("%d are open", d.open.Load())
+		}
+	})
+}
