@@ -143,6 +143,7 @@ func (f *Fetcher) Attach(u *Unit, owner any, lo int, place func(k, field int, n 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u.Owner, u.Lo, u.Hi, u.attached = owner, lo, lo+len(u.IDs), true
+	f.attached += u.reserved
 	u.Place = place
 	if u.complete {
 		f.offer(u)
@@ -161,11 +162,15 @@ func (f *Fetcher) offer(u *Unit) {
 // as soon as what was admitted before it has been used up, however little room
 // there is.
 func (f *Fetcher) Admit(u *Unit) bool {
-	if u.attached && u.need > 0 {
+	if u.attached && u.need > 0 && len(u.later) == 0 {
 		u.usePlaces()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if u.attached && len(u.later) > 0 {
+		f.overtaken(u) // what is not read along by now goes to its place
+		u.usePlaces()
+	}
 	most := f.cfg.Memory - f.cfg.Urgent
 	limit := f.window
 	if u.attached {
@@ -179,13 +184,31 @@ func (f *Fetcher) Admit(u *Unit) bool {
 		f.refuse(u, most)
 	case u.need > 0 && f.used > 0 && f.used+u.need > limit:
 		return false
+	case u.attached && f.along.needsRoom() && f.attached > 0 && f.attached+u.need > f.window:
+		return false // what is read along needs the room more
+	case u.need > 0 && !f.fits(u, most):
+		return false
 	case !u.attached && (f.units >= maxUnits || f.queue.n >= maxWants):
 		return false
 	}
+	f.admitted(u)
 	f.used += u.need
+	if u.attached {
+		f.attached += u.need
+	}
 	u.reserved, u.rushed = u.need, false
 	f.issue(u)
 	return true
+}
+
+// fits says whether there is room for a unit beside what is read along, which makes way for
+// one that is too large.
+func (f *Fetcher) fits(u *Unit, most int64) bool {
+	fits := func() bool { return f.used+f.transit+f.ahead-u.ahead+u.need <= most }
+	if !fits() && (f.used == 0 || u.attached && f.attached == 0) {
+		f.makeRoom() // nothing else would
+	}
+	return fits()
 }
 
 // AdmitUrgent is Admit for a unit that is wanted before others that were admitted
@@ -224,7 +247,7 @@ func (u *Unit) usePlaces() {
 	for k := range u.IDs {
 		for i := u.First[k]; i < u.First[k+1]; i++ {
 			e := &u.Extents[i]
-			if u.Bytes[i] != nil || e.Size == 0 || e.Field < 0 {
+			if u.Bytes[i] != nil || e.Size == 0 || e.Field < 0 || u.onItsWay(int(i)) {
 				continue
 			}
 			if p := u.Place(k, int(e.Field), e.Size); p != nil {
@@ -244,8 +267,9 @@ var inPlace = new(block)
 
 // issue makes wants of what has to be read.
 func (f *Fetcher) issue(u *Unit) {
+	u.admitted = true
 	f.units++
-	f.peak = max(f.peak, f.used+f.urgent)
+	f.peak = max(f.peak, f.inUse())
 	u.left = 1
 	for i := range u.Extents {
 		e := &u.Extents[i]
@@ -253,6 +277,9 @@ func (f *Fetcher) issue(u *Unit) {
 		if u.blocks[i] == inPlace {
 			u.blocks[i] = nil
 			dst = u.Bytes[i]
+		} else if u.onItsWay(i) {
+			u.left++
+			continue
 		} else if u.Bytes[i] != nil || e.Size == 0 || u.Records[u.recordOf(i)].Err != nil {
 			continue
 		}

@@ -115,6 +115,13 @@ func (d *depth) ended(now time.Time, took time.Duration, size int64, several int
 	return d.now > last
 }
 
+// leave ends a try without a verdict: something else is tried.
+func (d *depth) leave() {
+	if d.trying > 0 {
+		d.now, d.trying = d.trying, 0
+	}
+}
+
 // mostLoad is what the reads that are out may weigh together, and mostLearning how many
 // pieces of the index of something far away may be read beside that: what is wanted now
 // does not wait for the index of what comes later, nor the other way round.

@@ -5,7 +5,8 @@
 //
 // Read, in this order: Unit (a group of records on its way), Fetcher.Admit (what
 // is to be read), issue.go (what is read next, and with what), depth.go (how many
-// reads at a time), gap.go (what is read along), finish.go (what happens to what was read).
+// reads at a time), gap.go and along.go (what is read along), finish.go (what happens to what
+// was read).
 package fetch
 
 import (
@@ -35,6 +36,9 @@ type Config struct {
 	// Far says that each read is a way to another machine and back, so that many are
 	// tried from the beginning.
 	Far bool
+	// Ahead says that the owner foresees (Fetcher.Foresee), so that records of something far
+	// away may be read along with their neighbours, unless Exact.
+	Ahead bool
 	// Exact says that nothing is read but what is wanted: where bytes cost more than
 	// reads, or are not read a second time because they are kept.
 	Exact  bool
@@ -55,9 +59,18 @@ type Fetcher struct {
 	// window is how much may be used at present: it grows when the workers run
 	// dry, so that no more is read ahead than serves.
 	used, urgent, window, peak int64
-	grown                      time.Time
-	units                      int // admitted and not done
-	sinceDry                   int // units handed out since the workers last ran dry
+	// attached is what units have of used that are for a batch already.
+	attached int64
+	// ahead is the memory of what is read along for units that are not admitted (holding),
+	// transit that of reads which bring such. foreseen are the records that may be.
+	ahead, transit int64
+	holding        map[*Unit]struct{}
+	foreseen       int
+	along          along
+	handed         Turn // that of the unit that was handed out last
+	grown          time.Time
+	units          int // admitted and not done
+	sinceDry       int // units handed out since the workers last ran dry
 
 	// What is to be read: extents, pieces of the index, and what is in a hurry.
 	queue, learn, rush fifo
@@ -114,8 +127,8 @@ func New(cfg Config) *Fetcher {
 	f := &Fetcher{
 		cfg: cfg, src: cfg.Source, obj: cfg.Objects, fields: len(cfg.Source.Info().Fields),
 		mem: newMemory(cfg.Budget, int(cfg.Memory)), window: min(firstWindow, cfg.Memory-cfg.Urgent),
-		index: map[[2]int64]*indexRead{},
-		kick:  make(chan struct{}, 1), space: make(chan struct{}, 1),
+		index: map[[2]int64]*indexRead{}, holding: map[*Unit]struct{}{},
+		kick: make(chan struct{}, 1), space: make(chan struct{}, 1),
 		turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
@@ -125,6 +138,8 @@ func New(cfg Config) *Fetcher {
 	if cfg.Far {
 		f.depth.now = FarDepth
 		f.window = min(farWindow, cfg.Memory-cfg.Urgent)
+		f.along.may = cfg.Ahead && !cfg.Exact && f.src.Info().Len <= maxForeseen*mostOfSet && f.alongMemory() >= leastAlong
+		f.along.on = f.along.may
 	}
 	f.gaps.far, f.gaps.exact = cfg.Far, cfg.Exact
 	f.view.gap = f.gaps.most()
@@ -165,6 +180,12 @@ type Unit struct {
 	attached bool
 	dropped  bool
 	complete bool
+	// foreseen says that it is in view but not admitted; later are its wants by extent that
+	// were read along or may be, ahead the memory of those while it is not admitted.
+	foreseen bool
+	admitted bool
+	later    []*want
+	ahead    int64
 	blocks   []*block // by extent
 	ids      []int64  // memory of Group.IDs
 	readErrs []error  // by record
@@ -305,6 +326,7 @@ func (f *Fetcher) Pop() *Unit {
 	if u == nil {
 		return nil
 	}
+	f.handed = u.Turn
 	f.sinceDry++
 	if f.sinceDry >= shrinkAfter {
 		f.sinceDry = 0
@@ -365,6 +387,9 @@ func (f *Fetcher) freeLocked(u *Unit) {
 		f.urgent -= u.reserved
 	} else {
 		f.used -= u.reserved
+		if u.attached {
+			f.attached -= u.reserved
+		}
 	}
 	f.units--
 	for i, c := range u.from {
@@ -372,7 +397,8 @@ func (f *Fetcher) freeLocked(u *Unit) {
 		u.from[i] = nil
 	}
 	clear(u.Bytes)
-	*u = Unit{Group: u.Group, blocks: u.blocks[:0], ids: u.ids, readErrs: u.readErrs[:0], from: u.from[:0]}
+	clear(u.later)
+	*u = Unit{Group: u.Group, blocks: u.blocks[:0], ids: u.ids, readErrs: u.readErrs[:0], from: u.from[:0], later: u.later[:0]}
 	u.Alloc, u.Place = nil, nil
 	if len(f.pool) < 256 {
 		f.pool = append(f.pool, u)
@@ -390,6 +416,7 @@ func (f *Fetcher) Drop(u *Unit) {
 		f.freeLocked(u)
 	default:
 		u.dropped = true // who reads for it frees it
+		f.giveUp(u)
 	}
 }
 
@@ -469,13 +496,16 @@ type Counters struct {
 	Ahead, Peak int64
 }
 
+// inUse is the memory that is in use.
+func (f *Fetcher) inUse() int64 { return f.used + f.urgent + f.ahead + f.transit }
+
 // Counters returns what was done so far.
 func (f *Fetcher) Counters() Counters {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return Counters{
 		Busy: time.Duration(f.busy.Load()), Records: f.records.Load(), Bytes: f.bytes.Load(), Requests: f.requests.Load(),
-		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying + len(f.inOrder), Ahead: f.used + f.urgent, Peak: f.peak, Queue: f.queue.n + f.learn.n + f.rush.n,
+		Hedges: f.hedge.made, Depth: f.depth.now, InFlight: f.flying + len(f.inOrder), Ahead: f.inUse(), Peak: f.peak, Queue: f.queue.n + f.learn.n + f.rush.n,
 	}
 }
 

@@ -130,13 +130,17 @@ func (o diskObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 			return err
 		}
 	}
-	for i := range p {
-		at := off + int64(i) - 64
-		if at < 0 {
-			continue
+	for i := max(0, 64-off); i < int64(len(p)); {
+		at := off + i - 64
+		id, in := uint64(o.n*d.per+at/d.size), at%d.size
+		rec := p[i:min(i+d.size-in, int64(len(p)))]
+		for k := range min(len(rec), 8) {
+			rec[k] = byte(id >> (8 * ((in + int64(k)) % 8)))
 		}
-		id := uint64(o.n*d.per + at/d.size)
-		p[i] = byte(id >> (8 * (at % d.size % 8)))
+		for k := 8; k < len(rec); k *= 2 {
+			copy(rec[k:], rec[:k])
+		}
+		i += int64(len(rec))
 	}
 	return ctx.Err()
 }
@@ -195,7 +199,7 @@ func drive(t *testing.T, d *disk, f *Fetcher, order []int64, rows int, work func
 	}()
 	var waiting []*Unit
 	var scouts []*Unit
-	at, n := 0, int64(0)
+	at, n, seen := 0, int64(0), 0
 	for at < len(order) || len(scouts) > 0 {
 		if len(scouts) == 0 || len(scouts[0].Missing) > 0 && len(scouts) < 64 && at < len(order) {
 			u, m := f.Locate(ctx, n, order[at:min(at+rows, len(order))], false)
@@ -226,9 +230,26 @@ func drive(t *testing.T, d *disk, f *Fetcher, order []int64, rows int, work func
 			// The planner attaches in order; here that is at once.
 			f.Attach(u, u, 0, nil)
 			if f.Admit(u) {
-				scouts = scouts[1:]
+				scouts, seen = scouts[1:], max(seen-1, 0)
 				waiting = append(waiting, u)
 				continue
+			}
+			for range 16 { // so does the planner
+				if seen == len(scouts) {
+					if !f.Foresees() || at == len(order) {
+						break
+					}
+					u, m := f.Locate(ctx, n, order[at:min(at+rows, len(order))], false)
+					if len(u.Missing) > 0 {
+						f.Learn(u)
+					}
+					at, n = at+m, n+1
+					scouts = append(scouts, u)
+				}
+				if len(scouts[seen].Missing) > 0 || !f.Foresee(scouts[seen]) {
+					break
+				}
+				seen++
 			}
 		}
 		select {

@@ -42,8 +42,12 @@ func (f *Fetcher) finish(fl *flight, err error) {
 		} else {
 			f.land(fl)
 		}
-		full := f.load+fl.weight > (f.depth.now-1)*wholeRead
-		if err == nil && f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), full && f.queue.n+f.learn.n+f.rush.n > 0) {
+		busy := f.load+fl.weight > (f.depth.now-1)*wholeRead && f.queue.n+f.learn.n+f.rush.n > 0
+		tries := f.foreseesEnough() && f.along.undecided()
+		if err == nil && f.foreseesEnough() && f.along.ended(now, fl.size, f.flying, busy) {
+			f.depth.leave() // one thing at a time
+		}
+		if err == nil && f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), busy && !tries) {
 			for range f.mostReads() - f.readers {
 				f.wake()
 			}
@@ -53,6 +57,9 @@ func (f *Fetcher) finish(fl *flight, err error) {
 			f.view.gap = f.gaps.most()
 		}
 		f.hedge.ended(took, fl.size)
+	}
+	if fl.along && err == nil && !fl.done {
+		err = f.sortOut(fl)
 	}
 	f.deliver(fl, err)
 }
@@ -70,23 +77,34 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 		// Only those fail that cannot be read on their own.
 		fl.done = true
 		for _, w := range fl.wants {
+			if w.later && !w.u.admitted {
+				f.forget(w.u, w.i) // it is read when it is admitted
+				continue
+			}
 			c := f.newWant()
 			*c = *w
-			c.alone, c.taken, c.start, c.end = true, false, nil, nil
+			c.alone, c.later, c.taken, c.start, c.end = true, false, false, nil, nil
 			f.push(c, true)
 		}
 	default:
 		fl.done = true
-		for _, w := range fl.wants {
-			if w.x != nil {
+		for k, w := range fl.wants {
+			switch {
+			case w.x != nil:
 				f.learnt(w, err)
-			} else {
+			case fl.pieces != nil:
+				f.giveOwn(w, fl.pieces[k])
+			default:
 				f.give(fl, w, err)
 			}
 		}
 	}
 	if fl.bl != nil {
 		f.mem.release(fl.bl)
+	}
+	if fl.brief > 0 {
+		f.transit -= fl.brief
+		signal(f.space)
 	}
 }
 
@@ -128,6 +146,9 @@ func (f *Fetcher) deliverPlaced(fl *flight, err error) {
 func (f *Fetcher) give(fl *flight, w *want, err error) {
 	u := w.u
 	switch {
+	case w.later && !u.admitted: // it has failed
+		f.forget(u, w.i)
+		return
 	case err != nil:
 		if rec := &u.Records[u.recordOf(w.i)]; rec.Err == nil {
 			rec.Err = err

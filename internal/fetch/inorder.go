@@ -223,7 +223,7 @@ func (r *InOrder) alloc(_ int64, _ int, n int64) ([]byte, error) {
 	bl.refs = 1
 	r.mine, r.taken = append(r.mine, bl), r.taken+need
 	f.used += need
-	f.peak = max(f.peak, f.used+f.urgent)
+	f.peak = max(f.peak, f.inUse())
 	return bl.b, nil
 }
 

@@ -30,6 +30,7 @@ type want struct {
 	alone             bool // not together with others
 	rush              bool // in that queue
 	taken             bool
+	later             bool  // of a unit that is only foreseen when it is taken
 	start, end        *want // next in view
 }
 
@@ -139,12 +140,12 @@ func (v *view) remove(w *want) {
 
 // beside returns a want of the same turn as another one that touches bytes [lo, hi) of its
 // object or has a gap of v.gap at most to them, such that both together are no larger than
-// maxRequest.
-func (v *view) beside(of *want, lo, hi int64) *want {
+// most: one that comes later than what is admitted, or not.
+func (v *view) beside(of *want, lo, hi, most int64, later bool) *want {
 	fits := func(w *want) bool {
 		a, b := w.off, w.off+w.size
 		// What one context ends must not end what belongs to another one.
-		return w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= maxRequest
+		return w.later == later && w.ctx == of.ctx && w.u.Turn == of.u.Turn && a <= hi+v.gap && b >= lo-v.gap && max(b, hi)-min(a, lo) <= most
 	}
 	object := of.object
 	for b := lo >> blockBits; b <= (hi+v.gap)>>blockBits; b++ {
@@ -222,10 +223,11 @@ type flight struct {
 	dst               []byte
 	ctx               context.Context
 	since             time.Time
-	second            bool // not the first one
-	weight            int  // what it counts for in load
-	learns            bool // it counts in learning
-	stuck             bool // the first one, which is late: there is another one
+	second            bool  // not the first one
+	weight            int   // what it counts for in load
+	brief             int64 // what it counts for in transit
+	learns            bool  // it counts in learning
+	stuck             bool  // the first one, which is late: there is another one
 }
 
 // goal is what one or more flights are for.
@@ -235,6 +237,11 @@ type goal struct {
 	done   bool
 	again  int     // flights that were made since others were late
 	newest *flight // the last one of them that has begun
+
+	// along says that it brings more than is needed: each of its wants then gets a piece of
+	// memory of its own.
+	along  bool
+	pieces []*block
 
 	// Of what is read to its place, which one flight alone writes to: cancel ends that
 	// one, ended says that it has; won is what another one has read meanwhile.
@@ -368,20 +375,27 @@ func (f *Fetcher) together(w *want) *goal {
 	}
 	w.taken = true
 	f.view.remove(w)
-	lo, hi := w.off, w.off+w.size
+	lo, hi, most := w.off, w.off+w.size, int64(maxRequest)
 	for {
-		n := f.view.beside(w, lo, hi)
+		n := f.view.beside(w, lo, hi, most, false)
 		if n == nil {
-			return g
+			if n = f.view.beside(w, lo, hi, f.alongRoom(w, hi-lo), true); n == nil || !f.takeAlong(n, max(hi, n.off+n.size)-min(lo, n.off)) {
+				return g
+			}
+			g.along, most = true, maxAlong
 		}
 		n.taken = true
 		f.view.remove(n)
+		lo, hi = min(lo, n.off), max(hi, n.off+n.size)
+		if n.later {
+			g.wants = append(g.wants, n) // it is in no queue
+			continue
+		}
 		if n.rush {
 			f.rush.n--
 		} else {
 			f.queue.n--
 		}
-		lo, hi = min(lo, n.off), max(hi, n.off+n.size)
 		c := f.newWant() // n itself stays in the queue until it is its turn
 		*c = *n
 		g.wants = append(g.wants, c)
@@ -402,7 +416,11 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 		fl.ctx, g.cancel = context.WithCancel(w.ctx)
 	}
 	if fl.dst == nil {
-		bl, err := f.mem.alloc(int(hi-lo), lo)
+		alloc := f.mem.alloc
+		if g.along {
+			alloc = f.mem.allocBrief
+		}
+		bl, err := alloc(int(hi-lo), lo)
 		if err != nil {
 			if second {
 				return nil
@@ -413,6 +431,11 @@ func (f *Fetcher) flight(g *goal, second bool) *flight {
 		}
 		bl.refs = 1 // of the flight
 		fl.bl = bl
+		if g.along {
+			fl.brief = pieceBytes(hi - lo)
+			f.transit += fl.brief
+			f.peak = max(f.peak, f.inUse())
+		}
 	}
 	return fl
 }

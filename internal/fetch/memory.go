@@ -72,6 +72,34 @@ func (m *memory) alloc(n int, off int64) (*block, error) {
 		}
 		return bl, nil
 	}
+	return outside(n, off)
+}
+
+// allocBrief is alloc of what is given back soon: it takes the end of the region, so that
+// what stays for long leaves no gaps that are too short for it.
+func (m *memory) allocBrief(n int, off int64) (*block, error) {
+	need := int(pieceBytes(int64(n)))
+	for i := len(m.free) - 1; i >= 0; i-- {
+		f := m.free[i]
+		at := (f.at + f.n - need) &^ (pieceAlign - 1)
+		if at < f.at {
+			continue
+		}
+		if rest := f.at + f.n - at - need; rest > 0 {
+			m.free = slices.Insert(m.free, i+1, span{at + need, rest})
+		}
+		if m.free[i].n = at - f.at; at == f.at {
+			m.free = slices.Delete(m.free, i, i+1)
+		}
+		from := at + behind(n, off, at)
+		return &block{b: m.mem[from : from+n : from+n], at: at, n: need}, nil
+	}
+	return m.alloc(n, off)
+}
+
+// outside is a piece from outside of the region.
+func outside(n int, off int64) (*block, error) {
+	need := int(pieceBytes(int64(n)))
 	own := arena.NewBlock(arena.NewBudget(int64(need)*2+arena.HugePage), arena.PurposeRead)
 	from := behind(n, off, 0)
 	b, err := own.Bytes(from + n)

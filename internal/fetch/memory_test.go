@@ -33,7 +33,11 @@ func TestMemoryLiesAsTheObjectDoes(t *testing.T) {
 		if i%3 == 0 {
 			n = 1 + rng.IntN(4096)
 		}
-		bl, err := m.alloc(n, off)
+		alloc := m.alloc
+		if i%4 == 0 {
+			alloc = m.allocBrief
+		}
+		bl, err := alloc(n, off)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -276,7 +276,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		Want:   want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
-		Far: p.overNetwork(), Exact: p.keepsPart(),
+		Far: p.overNetwork(), Ahead: p.window == nil, Exact: p.keepsPart(),
 	})
 	p.workerParse = plan.WorkerParse
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)

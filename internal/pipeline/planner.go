@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/fetch"
@@ -34,6 +35,7 @@ type planner struct {
 	order  int64
 	first  fetch.Place // where the first batch begins
 	scouts []*fetch.Unit
+	seen   int // of the scouts, those that the fetcher foresees
 	ahead  []*fetch.Unit
 	missed []missedUnit
 	// reader is set for a source that cannot locate, and cur is then its goroutine's;
@@ -71,6 +73,8 @@ const (
 	// warmAfter is how many groups in a row must be in memory before the workers
 	// look for themselves.
 	warmAfter = 32
+	// foreseeUnits is how many units are foreseen at a time.
+	foreseeUnits = 16
 )
 
 func newPlanner(p *Pipeline, s *stream) *planner {
@@ -293,7 +297,7 @@ func (pl *planner) dispatch() bool {
 				pl.scout()
 			}
 			u := pl.scouts[0]
-			if !pl.located(u) {
+			if !pl.located(0) {
 				return false
 			}
 			p.fetch.Attach(u, b, pl.row, pl.place(b, pl.row))
@@ -305,8 +309,8 @@ func (pl *planner) dispatch() bool {
 				b.remaining.Add(-1)
 				return false
 			}
-			pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
-			pl.seen(inMemory)
+			pl.takeScout()
+			pl.count(inMemory)
 			pl.row += n
 		default:
 			pl.cur.settle(p)
@@ -366,8 +370,15 @@ func (pl *planner) scout() {
 	pl.scouts = append(pl.scouts, u)
 }
 
-// located says whether it is known where the records of u lie, the first scout.
-func (pl *planner) located(u *fetch.Unit) bool {
+// takeScout takes the first scout off.
+func (pl *planner) takeScout() {
+	pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
+	pl.seen = max(pl.seen-1, 0)
+}
+
+// located says whether it is known where the records of scout i lie.
+func (pl *planner) located(i int) bool {
+	u := pl.scouts[i]
 	if len(u.Missing) == 0 {
 		return true
 	}
@@ -377,16 +388,16 @@ func (pl *planner) located(u *fetch.Unit) bool {
 	ids := append([]int64(nil), u.IDs...)
 	n := pl.p.fetch.Relocate(u)
 	if n < len(ids) { // too much for one unit: the others are one of their own
-		rest, m := pl.p.fetch.Locate(pl.s.ctx, pl.order, ids[n:], false)
+		rest, m := pl.p.fetch.Locate(pl.s.ctx, u.Order(), ids[n:], false)
 		rests := []*fetch.Unit{rest}
 		for n += m; n < len(ids); n += m {
-			rest, m = pl.p.fetch.Locate(pl.s.ctx, pl.order, ids[n:], false)
+			rest, m = pl.p.fetch.Locate(pl.s.ctx, u.Order(), ids[n:], false)
 			rests = append(rests, rest)
 		}
 		for _, r := range rests {
 			r.Turn = u.Turn
 		}
-		pl.scouts = append(pl.scouts[:1:1], append(rests, pl.scouts[1:]...)...)
+		pl.scouts = slices.Insert(pl.scouts, i+1, rests...)
 	}
 	if len(u.Missing) > 0 {
 		pl.p.fetch.Learn(u)
@@ -407,13 +418,14 @@ func (pl *planner) lookAhead(admit bool) {
 			pl.scout()
 		}
 		u := pl.scouts[0]
-		if pl.located(u) {
+		if pl.located(0) {
 			if !admit || !p.fetch.Admit(u) {
+				pl.foresee()
 				return
 			}
-			pl.scouts = pl.scouts[:copy(pl.scouts, pl.scouts[1:])]
+			pl.takeScout()
 			pl.ahead = append(pl.ahead, u)
-			if pl.seen(u.InMemory) {
+			if pl.count(u.InMemory) {
 				return
 			}
 			continue
@@ -425,9 +437,26 @@ func (pl *planner) lookAhead(admit bool) {
 	}
 }
 
-// seen notes whether a unit was in memory, and says whether it is time to let
+// foresee shows the fetcher what comes after what it may read at present, a few units each
+// time, since the batch that is being dispatched waits meanwhile.
+func (pl *planner) foresee() {
+	for range foreseeUnits {
+		if pl.seen == len(pl.scouts) {
+			if !pl.p.fetch.Foresees() || !pl.cur.known(pl.p) {
+				return
+			}
+			pl.scout()
+		}
+		if !pl.located(pl.seen) || !pl.p.fetch.Foresee(pl.scouts[pl.seen]) {
+			return
+		}
+		pl.seen++
+	}
+}
+
+// count notes whether a unit was in memory, and says whether it is time to let
 // the workers look for themselves.
-func (pl *planner) seen(inMemory bool) bool {
+func (pl *planner) count(inMemory bool) bool {
 	if !inMemory {
 		pl.inMemory = 0
 		return false
