@@ -578,12 +578,12 @@ func TestNotTaken(t *testing.T) {
 // life is a context as others are.
 func TestLife(t *testing.T) {
 	why := errors.New("enough")
-	outer, cancel := context.WithCancelCause(context.WithValue(t.Context(), t, "value"))
-	defer cancel(nil)
-	for name, end := range map[string]func(l *life){
-		"itself": func(l *life) { l.end(why); l.end(nil) },
-		"outer":  func(*life) { cancel(why) },
+	for name, end := range map[string]func(l *life, cancel context.CancelCauseFunc){
+		"itself": func(l *life, _ context.CancelCauseFunc) { l.end(why); l.end(nil) },
+		"outer":  func(_ *life, cancel context.CancelCauseFunc) { cancel(why) },
 	} {
+		outer, cancel := context.WithCancelCause(context.WithValue(t.Context(), t, "value"))
+		defer cancel(nil)
 		l := newLife(outer)
 		child, stop := context.WithCancel(l)
 		ran, not := make(chan bool), afterFunc(l, func() { t.Error("it was taken back") })
@@ -591,7 +591,7 @@ func TestLife(t *testing.T) {
 		if l.Err() != nil || l.why() != nil || l.Value(t) != "value" || !not() || not() {
 			t.Error(name, "it has ended")
 		}
-		end(l)
+		end(l, cancel)
 		<-ran
 		<-child.Done()
 		<-l.Done()
