@@ -28,11 +28,15 @@ func (c *collector) settle(l timeline) timeline {
 		c.made[ownKey{loop: k.loop, body: k.body}] = true
 	}
 	work := l.sum(func(b *bin) bool { return b.training > 0 }) // without what its imports compute
-	copying := all.copying(c.sourceLine)
-	share := copied(all, copying, idle*work.trainer.total())
-	c.copies = 0
-	for k := range copying {
-		c.copies += share * all[k].ran / work.trainer.total()
+	// While the accelerator computes it would be waited for without copies to it as well.
+	var copying map[ownKey]bool
+	var share float64
+	if c.copies = 0; idle > 0 {
+		var ran float64
+		if copying, ran = all.copying(c.sourceLine); ran > 0 {
+			share = min(1, idle*work.trainer.total()/ran)
+			c.copies = share * ran / work.trainer.total()
+		}
 	}
 	if len(found) == 0 && len(made) == 0 && share == 0 {
 		return l
@@ -105,29 +109,17 @@ func (l *timeline) deviceIdle() (share float64, ok bool) {
 // leastUse is how busy an accelerator is at least that a job uses.
 const leastUse = 0.05
 
-// copying are the places in which a batch is copied to an accelerator.
-func (o ownCounts) copying(text func(place) string) map[ownKey]bool {
-	out := map[ownKey]bool{}
+// copying are the places in which a batch is copied to an accelerator, and how many samples
+// ran there.
+func (o ownCounts) copying(text func(place) string) (map[ownKey]bool, float64) {
+	out, ran := map[ownKey]bool{}, 0.0
 	for k, x := range o {
 		if x.ran > x.step && containsAny(text(k.leaf), toDeviceTexts) {
 			out[k] = true
+			ran += x.ran
 		}
 	}
-	return out
-}
-
-// copied is the share of the time at such places in which the copies are what is waited
-// for: while the accelerator computes, it would be waited for without them as well. idle is
-// how many samples there were in which it did not.
-func copied(o ownCounts, copying map[ownKey]bool, idle float64) float64 {
-	n := 0.0
-	for k := range copying {
-		n += o[k].ran
-	}
-	if n == 0 {
-		return 0
-	}
-	return min(1, idle/n)
+	return out, ran
 }
 
 // fewFaults is how often a line must have been seen to wait for a page. The share of that in
