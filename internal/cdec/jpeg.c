@@ -54,8 +54,9 @@ static void source_skip(j_decompress_ptr ci, long n)
 
 // libjpeg keeps the tables of an image for the next one, which may lack its
 // own. Here each image stands for itself: they are forgotten. Their memory is
-// libjpeg's until the object is destroyed, so that is done now and then.
-#define IMAGES_PER_OBJECT 256
+// libjpeg's until the object is destroyed, so that is done now and then: often
+// enough that the list of it, which is walked for each new table, is short.
+#define IMAGES_PER_OBJECT 16
 // What they have left counts towards the memory that an image may take. Where that is
 // so little that it would show, nothing is left.
 #define TIGHT_MEMORY (8 << 20)
