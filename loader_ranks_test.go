@@ -128,7 +128,8 @@ func TestRank(t *testing.T) {
 }
 
 // The ranks of a machine fetch credentials once for all of them, and again once a little
-// before they end, also when one of them is killed; no batch is lost by that.
+// before they end, also when one of them is killed; no batch is lost by that. The manifest
+// is fetched once, too.
 func TestRanksShareCredentials(t *testing.T) {
 	const ranks = 16
 	dir := filepath.Join(t.TempDir(), "bucket")
@@ -138,7 +139,8 @@ func TestRanksShareCredentials(t *testing.T) {
 	keys := &keyServer{life: 4 * time.Second, ended: map[int]bool{}}
 	role := httptest.NewServer(keys)
 	defer role.Close()
-	server := httptest.NewServer(&faulthttp.Folder{Dir: filepath.Dir(dir), Refuse: keys.refuse})
+	bucket := &faulthttp.Folder{Dir: filepath.Dir(dir), Refuse: keys.refuse}
+	server := httptest.NewServer(bucket)
 	defer server.Close()
 	defer server.CloseClientConnections()
 
@@ -218,6 +220,9 @@ func TestRanksShareCredentials(t *testing.T) {
 	keys.mu.Lock()
 	defer keys.mu.Unlock()
 	t.Logf("%d fetches", keys.given)
+	if n := bucket.Asked()["GET "+pack.ManifestName]; n != 1 {
+		t.Errorf("the manifest was fetched %d times", n)
+	}
 	for _, text := range keys.early {
 		t.Error(text)
 	}

@@ -98,9 +98,6 @@ func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, known := answers.Load(manifestsOf(place)); !known {
-		answers.Save(manifestsOf(place), nil) // there is one
-	}
 	if int64(len(b)) != e.Size {
 		return read()
 	}
@@ -128,7 +125,7 @@ func ReadEarly(ctx context.Context, st store.Store) {
 		return
 	}
 	place, _ := id.Identity()
-	if _, before := answers.Load(manifestsOf(place)); before {
+	if answers.Begun(manifestsOf(place)) {
 		return
 	}
 	answers.Begin(manifestsOf(place), func() (string, []byte, error) {

@@ -123,22 +123,39 @@ func OnceOf(ctx context.Context, all, key string, find func() ([]byte, error)) (
 	}
 	b, err := find()
 	if err == nil {
-		Save(key, b)
+		save(all, key, b)
 	}
 	return b, err
 }
 
+// save keeps an answer, and that there is one of all these questions.
+func save(all, key string, answer []byte) {
+	Save(key, answer)
+	if all != key {
+		Save(all, nil)
+	}
+}
+
+// Begun says whether one of several questions, as OnceOf has them, was answered before.
+func Begun(all string) bool {
+	_, ok := Load(all)
+	return ok
+}
+
 // Begin is OnceOf of something of which nobody knows yet which of the questions it answers:
-// find says. Where somebody looks into one of them already, or nothing can be kept, it does
-// nothing.
+// find says. Where one of them was answered before, somebody looks into one already, or nothing
+// can be kept, it does nothing.
 func Begin(all string, find func() (key string, answer []byte, err error)) {
 	unlock, err := lock(context.Background(), all, 0)
 	if err != nil || unlock == nil {
 		return
 	}
 	defer unlock()
+	if Begun(all) { // by who had the lock before
+		return
+	}
 	if key, b, err := find(); err == nil {
-		Save(key, b)
+		save(all, key, b)
 	}
 }
 

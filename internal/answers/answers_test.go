@@ -76,6 +76,10 @@ func TestBegin(t *testing.T) {
 	if err != nil || string(b) != "yes" {
 		t.Error(b, err)
 	}
+	Begin("all", func() (string, []byte, error) {
+		t.Error("it is looked for again, though there is an answer")
+		return "", nil, nil
+	})
 	// Of another version it says nothing, and a failure is kept nowhere.
 	if b, err := OnceOf(t.Context(), "all", "all 3", func() ([]byte, error) { return []byte("no"), nil }); err != nil || string(b) != "no" {
 		t.Error(b, err)
