@@ -85,7 +85,7 @@ func Save(key string, answer []byte) {
 	body := binary.LittleEndian.AppendUint32(nil, uint32(len(key)))
 	body = append(append(body, key...), answer...)
 	head := binary.LittleEndian.AppendUint64([]byte(cacheLine), xxh3.Hash(body))
-	err := localstore.WriteFile(name, func(w io.Writer) error {
+	err := localstore.WritePrivate(name, func(w io.Writer) error {
 		if _, err := w.Write(head); err != nil {
 			return err
 		}

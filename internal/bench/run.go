@@ -24,6 +24,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Options say what Run measures.
@@ -254,7 +255,7 @@ func drive(ctx context.Context, o *Options, e *engine, clients []*handoff.Client
 	opened := time.Since(began)
 	in := clients[0].Description
 	r := &Result{
-		Source: o.Config.Source, Format: in.Format, Records: in.Len, Batch: in.BatchSize, Step: o.Step.Seconds(), Spin: o.Spin,
+		Source: stores.Public(o.Config.Source), Format: in.Format, Records: in.Len, Batch: in.BatchSize, Step: o.Step.Seconds(), Spin: o.Spin,
 		Accelerators: o.Accelerators, Cores: o.Cores, Threads: in.Threads, Slots: in.Slots, SlotBytes: in.SlotBytes,
 		Open: opened.Seconds(),
 	}

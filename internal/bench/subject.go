@@ -12,6 +12,7 @@ import (
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Subject is a source, as far as a benchmark must know it to choose a pipeline.
@@ -118,7 +119,7 @@ func (s *Subject) Config(transforms string, batchSize int) (pipeline.Config, str
 	}
 	if s.Image == "" {
 		if transforms != "" && transforms != "none" {
-			return cfg, "", fmt.Errorf("%s has no images to transform", s.Source)
+			return cfg, "", fmt.Errorf("%s has no images to transform", stores.Public(s.Source))
 		}
 		return cfg, "records as stored", nil
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // decodedSize is the sides of images that are decoded beforehand, in pixels:
@@ -23,10 +24,10 @@ const maxCopy = 16 << 30
 // away.
 func (s *Subject) Copy(ctx context.Context, codec, dir string) (copied *Subject, remove func(), err error) {
 	if s.Image == "" {
-		return nil, nil, fmt.Errorf("%s has no images", s.Source)
+		return nil, nil, fmt.Errorf("%s has no images", stores.Public(s.Source))
 	}
 	if s.Path == "" {
-		return nil, nil, fmt.Errorf("%s is no local path", s.Source)
+		return nil, nil, fmt.Errorf("%s is no local path", stores.Public(s.Source))
 	}
 	size := s.RecordBytes * dctBytes * float64(s.Len)
 	opt := &pack.Options{Images: codec}

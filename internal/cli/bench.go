@@ -14,6 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // benchFlags are what `stoker bench` was asked for.
@@ -250,7 +251,7 @@ func (f *benchFlags) report(s *bench.Subject, o bench.Options, words string) err
 	if err != nil {
 		return benchFailed(err)
 	}
-	r.Source = s.Source
+	r.Source = stores.Public(s.Source)
 	report := &benchReport{Result: r, Transforms: words, Target: f.target}
 	if !f.noWhatIf {
 		if s.Image != "" {

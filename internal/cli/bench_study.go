@@ -10,6 +10,7 @@ import (
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // axes reads the flags that may be lists.
@@ -112,15 +113,15 @@ func (f *benchFlags) newCellRunner(url string, axes []bench.Axis) (*cellRunner, 
 		}
 		switch {
 		case s.Image == "":
-			return nil, usageError("leave --decode out", "%s has no images: there is nothing to decode", url)
+			return nil, usageError("leave --decode out", "%s has no images: there is nothing to decode", stores.Public(url))
 		case f.decoded != "":
 			if c.decoded, err = bench.Look(f.app.Context, f.decoded); err != nil {
 				return nil, err
 			}
 		case s.Codec == "raw":
-			return nil, usageError("leave --decode out", "%s is decoded already", url)
+			return nil, usageError("leave --decode out", "%s is decoded already", stores.Public(url))
 		default:
-			f.note("decoding %s once, to 256x256 pixels, into a temporary pack", url)
+			f.note("decoding %s once, to 256x256 pixels, into a temporary pack", stores.Public(url))
 			if c.decoded, c.remove, err = s.Copy(f.app.Context, "raw", ""); err != nil {
 				return nil, &Error{Err: err, Hint: "make one yourself: stoker pack SRC OUT --images raw --resize 256x256, and give it with --decoded OUT"}
 			}
@@ -195,7 +196,7 @@ func (f *benchFlags) runStudy(url string, axes []bench.Axis) error {
 		f.seconds = 3 * time.Second
 	}
 	words := ""
-	study, err := bench.RunStudy(f.app.Context, url, "seconds per epoch", axes, f.repeats, func(values map[string]string) (bench.Outcome, error) {
+	study, err := bench.RunStudy(f.app.Context, stores.Public(url), "seconds per epoch", axes, f.repeats, func(values map[string]string) (bench.Outcome, error) {
 		o, w, err := c.options(values)
 		if err != nil {
 			return bench.Outcome{}, err

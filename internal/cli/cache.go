@@ -171,7 +171,7 @@ that is cached, and copies that were never finished; whole ones are removed by n
 			var copies []cache.Copy
 			switch {
 			case all && len(args) > 0:
-				return usageError("stoker cache rm --all", "--all and %s exclude each other", args[0])
+				return usageError("stoker cache rm --all", "--all and %s exclude each other", stores.Public(args[0]))
 			case all:
 				gone = d.List()
 				copies = slices.DeleteFunc(d.Copies(), func(c cache.Copy) bool { return c.Whole })
@@ -344,7 +344,7 @@ func newCacheWarm(app *App, dir *string) *cobra.Command {
 			case why.Load() != nil:
 				return &Error{Msg: *why.Load()}
 			case c == nil:
-				return &Error{Msg: args[0] + " is not cached", Hint: "folders of images are, and data in buckets and on web servers"}
+				return &Error{Msg: stores.Public(args[0]) + " is not cached", Hint: "folders of images are, and data in buckets and on web servers"}
 			}
 			st := c.Stats()
 			_, err = fmt.Fprintf(app.Stdout, "%s of %s records are cached, %s of them now (%s), in %s\n", units.Int(st.Records), units.Int(src.Info().Len),

@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink"
 	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // toPack is the name of what package pack writes.
@@ -73,7 +74,7 @@ on where it stopped; with all other forms it begins anew.`,
 			case changed("images") && to != "" && to != toPack:
 				return usageError("", "--images is about packs, --to says %s", to)
 			case isPack && to != "" && to != toPack:
-				return usageError("", "%s is a pack, --to says %s", args[1], to)
+				return usageError("", "%s is a pack, --to says %s", stores.Public(args[1]), to)
 			case !isPack && to != toPack && !changed("images"):
 				for _, name := range []string{"resize", "chunk-size", "check", "restart"} {
 					if changed(name) {
@@ -86,7 +87,7 @@ on where it stopped; with all other forms it begins anew.`,
 			case compress != "" || fields != nil:
 				return usageError("", "--field and --compress are for other formats than packs")
 			case !look.spec.Empty():
-				return usageError("stoker pack "+args[0]+" OUT --where ...", "a pack that is converted stays whole; stoker pack makes one of a part of it")
+				return usageError("stoker pack "+stores.Public(args[0])+" OUT --where ...", "a pack that is converted stays whole; stoker pack makes one of a part of it")
 			}
 			opt, err := f.options()
 			if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newInspectCommand(app *App) *cobra.Command {
@@ -73,7 +74,8 @@ records it has.`,
 			}
 			if is {
 				if cmd.Flags().Changed("row") {
-					return &Error{Msg: fmt.Sprintf("%s is no pack: --row shows records of packs", args[0]), Hint: "pack it first: stoker pack " + args[0] + " OUT"}
+					shown := stores.Public(args[0])
+					return &Error{Msg: fmt.Sprintf("%s is no pack: --row shows records of packs", shown), Hint: "pack it first: stoker pack " + shown + " OUT"}
 				}
 				return app.inspectSource(args[0], asJSON)
 			}

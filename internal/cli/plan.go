@@ -449,7 +449,7 @@ func (c *planCommand) runExample(cmd *cobra.Command, data string) error {
 		return planError(err)
 	}
 	if data != "" {
-		return usageError("stoker plan --example "+e.Name, "--example has figures of its own; %s is not looked at", data)
+		return usageError("stoker plan --example "+e.Name, "--example has figures of its own; %s is not looked at", stores.Public(data))
 	}
 	if c.probeFile != "" {
 		m, err := readMachine(c.probeFile)

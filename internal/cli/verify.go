@@ -11,6 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newVerifyCommand(app *App) *cobra.Command {
@@ -43,6 +44,7 @@ it would need.`,
 			if err != nil {
 				return err
 			}
+			shown := stores.Public(args[0])
 			progress := app.NewProgress("verifying", "records", m.Records)
 			opt.Progress = progress.Add
 			start := time.Now()
@@ -51,15 +53,15 @@ it would need.`,
 			if err != nil {
 				return err
 			}
-			if err := app.printReport(rep, args[0], opt.Decode, asJSON, time.Since(start)); err != nil {
+			if err := app.printReport(rep, shown, opt.Decode, asJSON, time.Since(start)); err != nil {
 				return err
 			}
 			if n := len(rep.Problems); n > 0 {
-				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", args[0], units.Plural(n, "problem")),
+				return &Error{Code: ExitDamaged, Msg: fmt.Sprintf("%s is damaged: %s", shown, units.Plural(n, "problem")),
 					Hint: "bring the shards that are named back from a copy, or pack the source again"}
 			}
 			if n := len(rep.TooLarge); n > 0 {
-				return &Error{Code: ExitBadInputs, Msg: fmt.Sprintf("%s of %s could not be decoded for want of memory", units.Plural(n, "record"), args[0]),
+				return &Error{Code: ExitBadInputs, Msg: fmt.Sprintf("%s of %s could not be decoded for want of memory", units.Plural(n, "record"), shown),
 					Hint: "their checksums are right; give --memory as much as they say"}
 			}
 			return nil

@@ -53,7 +53,7 @@ func Save(path string, m *plan.Machine) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return "", fmt.Errorf("cannot keep the result in %s: %w", filepath.Dir(name), store.Cause(err))
 	}
-	err = localstore.WriteFile(name, func(w io.Writer) error {
+	err = localstore.WritePrivate(name, func(w io.Writer) error {
 		_, err := w.Write(append(data, '\n'))
 		return err
 	})

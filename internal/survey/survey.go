@@ -50,7 +50,7 @@ func Look(ctx context.Context, path string) (*Survey, error) {
 		return nil, err
 	}
 	name, _ := stores.Cut(path)
-	s := &Survey{Dataset: plan.Dataset{Path: name, Layout: plan.LayoutPack}, Kind: plan.KindBytes}
+	s := &Survey{Dataset: plan.Dataset{Path: stores.Public(name), Layout: plan.LayoutPack}, Kind: plan.KindBytes}
 	if top.Dir && !pack.IsPack(path) {
 		done, err := s.folder(ctx, path, files)
 		if done || err != nil {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stoker
-from conftest import wait_for
+from conftest import children, wait_for
 
 Make = Callable[..., stoker.Loader]
 
@@ -161,3 +161,47 @@ def test_refusals(binary: str, photos: Path, web: Web) -> None:
     said = run(binary, "pack", web.data / "photos", f"{web.url}/to?token=hunter2", code=1)
     assert "cannot be written to" in said
     assert "hunter2" not in said
+
+
+def test_secrets_of_urls(
+    binary: str, photos: Path, web: Web, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User, password and query of a URL are in nothing that is said or kept, and what is kept nobody else can read."""
+    own = {v: tmp_path / v for v in ("XDG_CACHE_HOME", "STOKER_CACHE_DIR", "STOKER_RUNTIME_DIR", "HOME")}
+    for name, folder in own.items():
+        monkeypatch.setenv(name, str(folder))
+    shutil.copytree(photos, web.data / "photos")
+    run(binary, "pack", photos, web.data / "train")
+    shutil.copytree(web.data / "train", web.data / "broken")
+    with next((web.data / "broken").glob("*.arrow")).open("r+b") as f:
+        f.seek(100_000)
+        f.write(b"damage")
+
+    def at(place: str) -> str:
+        return f"{web.url.replace('//', '//me:hunter2@')}/{place}?token=hunter2"
+
+    made, few = tmp_path / "made", ("--batch", "8", "--step", "10ms", "--no-probe")
+    for code, *command in (
+        (0, "inspect", at("train")), (0, "inspect", at("train"), "--row", "1"), (0, "inspect", at("photos/"), "--json"),
+        (1, "inspect", at("photos/"), "--row", "1"), (0, "verify", at("train")), (0, "verify", at("train"), "--json"),
+        (4, "verify", at("broken")), (1, "verify", at("photos")), (0, "pack", at("photos/"), made / "packed"),
+        (0, "convert", at("train"), made / "x.parquet"), (2, "convert", at("train"), f"pack:{at('y')}", "--to", "tar"),
+        (0, "cache", "warm", at("train")), (0, "cache", "warm", at("photos/")), (0, "cache", "ls", "--json"),
+        (2, "cache", "rm", "--all", at("train")), (0, "cache", "verify", at("train")), (0, "plan", at("train"), *few),
+        (0, "plan", at("train"), *few, "--json"), (0, "bench", at("train"), "--seconds", "1", "--no-what-if"),
+        (0, "probe", at("train"), "--seconds", "3"), (0, "probe", at("train"), "--last", "--json"),
+    ):  # fmt: skip
+        assert "hunter2" not in run(binary, *command, code=code), command
+    for where in ({"cache_dir": tmp_path / "near"}, {"stage": tmp_path / "scratch"}):
+        loader = make(at("train"), batch_size=64, fields={"image": [stoker.CenterCrop(48)]}, **where)
+        assert sum(len(b.index) for b in loader) == 203
+        told = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(os.getpid()))
+        assert b"hunter2" not in told
+        loader.close()
+    kept = [p for f in (*own.values(), made, tmp_path / "near", tmp_path / "scratch") for p in f.rglob("*")]
+    files = [p for p in kept if p.is_file()]
+    assert len(files) > 15
+    for p in files:
+        assert b"hunter2" not in p.read_bytes(), p
+    for p in kept:
+        assert made in p.parents or p.stat().st_mode & 0o077 == 0, p

@@ -14,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/transform"
+	"github.com/stokerdata/stoker/store/stores"
 )
 
 // The transforms that Run knows.
@@ -106,7 +107,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	after := p.Stats()
 
 	r = &Report{
-		Source: o.Source, Records: info.Len, Kernels: cdec.Kernels(), Transform: o.Transform, Size: o.Size,
+		Source: stores.Public(o.Source), Records: info.Len, Kernels: cdec.Kernels(), Transform: o.Transform, Size: o.Size,
 		Batch: info.BatchSize, Threads: info.Threads, Images: images, Seconds: elapsed.Seconds(), CPUSeconds: cpu.Seconds(),
 		PerSecond: float64(images) / elapsed.Seconds(), PerCPUSecond: float64(images) / cpu.Seconds(),
 		BytesPerSecond: float64(images) * float64(info.SlotBytes) / float64(info.BatchSize) / elapsed.Seconds(),
