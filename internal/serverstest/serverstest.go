@@ -6,9 +6,12 @@ package serverstest
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,9 +80,9 @@ func GCS(t testing.TB, bucket string) *Server {
 	})
 }
 
-// Azure starts a server of Blob Storage. It has no container yet; its account is
-// Access, and Secret is the key.
-func Azure(t testing.TB) *Server {
+// Azure starts a server of Blob Storage with a container. Its account is Access, and
+// Secret is the key.
+func Azure(t testing.TB, container string) *Server {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -91,7 +94,33 @@ func Azure(t testing.TB) *Server {
 		return []string{tool(t, "azurite/node_modules/azurite/dist/src/blob/main.js"), "--blobHost", "127.0.0.1", "--blobPort", port, "--location", dir, "--silent", "--disableTelemetry"}
 	})
 	s.Access, s.Secret = account, key
+	makeContainer(t, s, container)
 	return s
+}
+
+// makeContainer makes a container; the request is signed with the account's key.
+func makeContainer(t testing.TB, s *Server, name string) {
+	t.Helper()
+	at := "/" + s.Access + "/" + name
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+at+"?restype=container", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC().Format(http.TimeFormat)
+	r.Header.Set("X-Ms-Date", now)
+	r.Header.Set("X-Ms-Version", "2021-12-02")
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "PUT%sx-ms-date:%s\nx-ms-version:2021-12-02\n/%s%s\nrestype:container", strings.Repeat("\n", 12), now, s.Access, at)
+	r.Header.Set("Authorization", "SharedKey "+s.Access+":"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("making the container: %s", resp.Status)
+	}
 }
 
 // TCPFaults starts toxiproxy, which breaks connections in ways that are chosen over its

@@ -42,16 +42,9 @@ func open(t *testing.T, path string) store.WriteStore {
 }
 
 func TestStore(t *testing.T) {
-	server := serverstest.Azure(t)
+	server := serverstest.Azure(t, testContainer)
 	blank(t)
 	t.Setenv("AZURE_STORAGE_CONNECTION_STRING", fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s/%s;", server.Access, server.Secret, server.URL, server.Access))
-	d, err := newDriver(t.Context(), testContainer, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.call(t.Context(), "make", http.MethodPut, d.request("", "restype", "container"), nil); err != nil {
-		t.Fatal(err)
-	}
 	var n atomic.Int64
 	roots := map[store.Store]string{}
 	storetest.Run(t, storetest.Suite{

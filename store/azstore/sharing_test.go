@@ -30,15 +30,12 @@ func TestSharer(t *testing.T) {
 // them, and the next one once a little before it ends; a real server stands behind, which
 // takes a key.
 func TestProcessesShareTokens(t *testing.T) {
-	server := serverstest.Azure(t)
+	server := serverstest.Azure(t, testContainer)
 	blank(t)
 	account := server.URL + "/" + server.Access
 	t.Setenv("AZURE_STORAGE_CONNECTION_STRING", fmt.Sprintf("AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", server.Access, server.Secret, account))
 	d, err := newDriver(t.Context(), testContainer, nil)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.call(t.Context(), "make", http.MethodPut, d.request("", "restype", "container"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.WriteFile(t.Context(), open(t, "shared"), "x", []byte("hello")); err != nil {
