@@ -3,6 +3,7 @@ package azstore
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -99,6 +100,32 @@ func TestSignatures(t *testing.T) {
 	t.Setenv("AZURE_STORAGE_KEY", "SESAME!")
 	if _, _, err := identityOf(t.Context(), &Options{Account: "someone"}); err == nil || strings.Contains(err.Error(), "SESAME") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Of what anybody may read nothing is signed, whatever credentials there are.
+func TestAnonymous(t *testing.T) {
+	blank(t)
+	t.Setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
+	t.Setenv("AZURE_STORAGE_SAS_TOKEN", "sig=SESAME")
+	var asked, signed atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" || strings.Contains(r.URL.RawQuery, "sig=") {
+			signed.Add(1)
+		}
+		fmt.Fprint(w, `<EnumerationResults><Blobs><Blob><Name>a</Name><Properties><Etag>0x8</Etag><Content-Length>3</Content-Length></Properties></Blob></Blobs></EnumerationResults>`)
+	}))
+	defer server.Close()
+	defer server.CloseClientConnections()
+	s, err := Open(t.Context(), testContainer, "", &Options{Account: "someone", Endpoint: server.URL, Anonymous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := ""
+	err = s.List(t.Context(), "", nil, func(e store.Entry) error { names += e.Name; return nil })
+	if err != nil || names != "a" || asked.Load() == 0 || signed.Load() > 0 {
+		t.Errorf("%q, %v; %d of %d requests are signed", names, err, signed.Load(), asked.Load())
 	}
 }
 

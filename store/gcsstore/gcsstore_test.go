@@ -2,9 +2,13 @@ package gcsstore
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -54,4 +58,40 @@ func TestStore(t *testing.T) {
 		},
 		Again: func(t *testing.T, s store.Store) store.Store { return open(t, roots[s]) },
 	})
+}
+
+// Who pays for requests is said with each of them.
+func TestProject(t *testing.T) {
+	var asked, wrong atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.URL.Query().Get("userProject") != "mine&x=y" || r.URL.Query().Has("x") || r.Header.Get("Authorization") != "" {
+			wrong.Add(1)
+		}
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/o"):
+			fmt.Fprint(w, `{"items": [{"name": "a", "size": "3", "generation": "1"}]}`)
+		case r.URL.Query().Get("alt") == "media":
+			w.Header().Set("X-Goog-Generation", "1")
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader("abc"))
+		default:
+			fmt.Fprint(w, `{"name": "a", "size": "3", "generation": "1"}`)
+		}
+	}))
+	defer server.Close()
+	defer server.CloseClientConnections()
+	s, err := Open(t.Context(), testBucket, "", &Options{Endpoint: server.URL, Anonymous: true, Project: "mine&x=y"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.List(t.Context(), "", nil, func(e store.Entry) error {
+		b, err := store.ReadFile(t.Context(), s, e.Name, 100)
+		if err == nil && string(b) != "abc" {
+			err = fmt.Errorf("it holds %q", b)
+		}
+		return err
+	})
+	if err != nil || asked.Load() < 3 || wrong.Load() > 0 {
+		t.Errorf("%v; %d of %d requests are wrong", err, wrong.Load(), asked.Load())
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/internal/bucket"
 	"github.com/stokerdata/stoker/store/internal/ranged"
 )
@@ -104,6 +105,10 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	if no, err := strconv.ParseBool(os.Getenv("AWS_NO_SIGN_REQUEST")); err == nil && no {
 		d.opt.Anonymous = true
 	}
+	bundle := cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))
+	if _, err := os.Stat(bundle); bundle != "" && err != nil { // what reads the configuration would not say which file
+		return nil, fmt.Errorf("the CA bundle %s: %w", bundle, store.Cause(err))
+	}
 	conf, err := configOf(ctx, d.opt.Profile)
 	if err != nil {
 		return nil, err
@@ -118,7 +123,6 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	if endpoint == "" {
 		endpoint = conf.endpoint
 	}
-	bundle := cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))
 	d.region = d.opt.Region
 	if endpoint == "" {
 		if d.region == "" {
