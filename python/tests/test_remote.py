@@ -123,6 +123,33 @@ def test_formats(form: str, photos: Path, make: Make, tmp_path: Path, s3: Path) 
         assert np.array_equal(x["label"], y["label"])
 
 
+WRITTEN = [*(f"x.{end}" for end in "tfrecord parquet arrow mds h5 npz jsonl csv tar lmdb".split()), "npy:x", "tar:x"]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_every_form_that_is_written(form: str, binary: str, make: Make, tmp_path: Path, s3: Path) -> None:
+    """What convert writes is read of a bucket as it is of this machine."""
+    (tmp_path / "rows").mkdir()
+    for name, values in (("x", np.arange(540, dtype=np.float32).reshape(90, 6)), ("y", np.arange(90))):
+        np.save(tmp_path / f"rows/{name}.npy", values)
+    kind, _, name = form.rpartition(":")
+    kind += ":" if kind else ""
+    # Of a key for each value only one kind of value is read.
+    of = ["--field", "x"] if form == "x.lmdb" else []
+    run(binary, "convert", f"npy:{tmp_path / 'rows'}", f"{kind}{tmp_path / name}", *of)
+    (shutil.copytree if (tmp_path / name).is_dir() else shutil.copy)(tmp_path / name, s3 / name)
+    for order in (True, "window:2"):
+        a, b = (make(f"{kind}{at}/{name}", 16, shuffle=order, seed=1) for at in (tmp_path, f"s3://{BUCKET}"))
+        here, there = ([dict(batch.copy()) for batch in loader] for loader in (a, b))
+        assert sum(len(batch["index"]) for batch in here) == (1 if form == "x.npz" else 90)
+        for x, y in zip(here, there, strict=True):
+            assert x.keys() == y.keys() > {"index"}
+            for field in x:
+                assert np.array_equal(np.asarray(x[field]), np.asarray(y[field])), field
+        a.close()
+        b.close()
+
+
 def test_interrupted_packing_goes_on(binary: str, tmp_path: Path, s3: Path) -> None:
     run(binary, "gen", "images", tmp_path / "photos", "--count", "250")
     photos, to = tmp_path / "photos", f"s3://{BUCKET}/train"
