@@ -123,7 +123,8 @@ def test_formats(form: str, photos: Path, make: Make, tmp_path: Path, s3: Path) 
         assert np.array_equal(x["label"], y["label"])
 
 
-WRITTEN = [*(f"x.{end}" for end in "tfrecord parquet arrow mds h5 npz jsonl csv tar lmdb".split()), "npy:x", "tar:x"]
+FILES = ["tfrecord", "parquet", "arrow", "mds", "h5", "npz", "jsonl", "csv", "tar", "lmdb"]
+WRITTEN = [*(f"x.{end}" for end in FILES), "npy:x", "tar:x"]
 
 
 @pytest.mark.parametrize("form", WRITTEN)
