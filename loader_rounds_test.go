@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -144,6 +145,59 @@ func TestFirstBatchIsAskedForAlone(t *testing.T) {
 			}
 			t.Error(said)
 		})
+	}
+}
+
+// Records of the first batch are asked for as soon as the heads of their own chunks are there:
+// one that comes late holds up none of the others.
+func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
+	const records, width, batch = 3200, 8 << 10, 64
+	dir, _ := bucketOfRows(t, records, width)
+	bucketOf(t, dir) // nothing of this machine's is found
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	bucket, late := bucketAt(dir)(), ""
+	var mu sync.Mutex
+	asked, most := 0, make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var from, to int64
+		if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &from, &to); err == nil && strings.Contains(r.URL.Path, "/shard-") {
+			mu.Lock()
+			head := r.URL.Path + " " + r.Header.Get("Range")
+			if late == "" && to-from < width {
+				late = head
+			}
+			hold := head == late // however often it is asked for
+			if to-from >= width-1 {
+				if asked++; asked == batch*3/4 {
+					close(most)
+				}
+			}
+			mu.Unlock()
+			if hold {
+				select {
+				case <-most:
+				case <-r.Context().Done():
+				case <-time.After(10 * time.Second):
+					t.Error("its neighbours wait for a record whose head is late")
+				}
+			}
+		}
+		bucket.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	opt := &stoker.Options{BatchSize: batch, Shuffle: true, Memory: 96 << 20, Threads: 1}
+	l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := l.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	if b.Rows != batch || late == "" {
+		t.Errorf("%d rows, late was %q", b.Rows, late)
 	}
 }
 

@@ -64,6 +64,7 @@ type Pipeline struct {
 	indexArray int
 
 	groupRows     int
+	far           bool          // each read is a way to a server and back
 	budget        *arena.Budget // ring
 	large         *kind.Large
 	workerScratch int64
@@ -272,11 +273,12 @@ func (p *Pipeline) open(ctx context.Context) error {
 	}
 	p.info.CacheNote = cmp.Or(p.kept.noted(), p.disk.noted(), p.ramNote)
 	want := p.set.Fields()
+	p.far = p.overNetwork()
 	p.fetch = fetch.New(fetch.Config{
 		Want:   want,
 		Source: p.src, Objects: p.objects, Budget: arena.NewBudget(plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent),
 		Memory: plan.Window + plan.Lookahead + plan.Fetch + plan.Urgent, Urgent: plan.Urgent,
-		Far: p.overNetwork(), Ahead: p.window == nil, Exact: p.keepsPart(),
+		Far: p.far, Ahead: p.window == nil, Exact: p.keepsPart(),
 	})
 	p.workerParse = plan.WorkerParse
 	p.aloneMem = arena.NewBump(arena.NewBudget(plan.Alone), arena.PurposeRead)

@@ -34,7 +34,7 @@ type planner struct {
 	ids    []int64
 	order  int64
 	first  fetch.Place // where the first batch begins
-	scouts []*fetch.Unit
+	scouts []scout
 	seen   int // of the scouts, those that the fetcher foresees
 	ahead  []*fetch.Unit
 	missed []missedUnit
@@ -57,6 +57,13 @@ type reader interface {
 	Take(list []*fetch.Unit) []*fetch.Unit
 	// Stop gives up what nobody has taken.
 	Stop()
+}
+
+// scout is a unit that is not being read yet; or, without one, rows of the batch that is being
+// dispatched whose unit is read before others that come before them.
+type scout struct {
+	u    *fetch.Unit
+	rows int
 }
 
 // missedUnit is a unit of rows that were to be in memory.
@@ -296,22 +303,17 @@ func (pl *planner) dispatch() bool {
 			if len(pl.scouts) == 0 {
 				pl.scout()
 			}
-			u := pl.scouts[0]
-			if !pl.located(0) {
-				return false
+			if pl.scouts[0].u != nil {
+				if !pl.located(0) {
+					pl.overtake()
+					return false
+				}
+				if !pl.send(0, pl.row) {
+					return false
+				}
 			}
-			p.fetch.Attach(u, b, pl.row, pl.place(b, pl.row))
-			// Once it is admitted a worker may be done with it at any moment: it is
-			// counted before, and not looked at afterwards.
-			n, inMemory := len(u.IDs), u.InMemory
-			b.remaining.Add(1)
-			if !p.fetch.Admit(u) {
-				b.remaining.Add(-1)
-				return false
-			}
+			pl.row += pl.scouts[0].rows
 			pl.takeScout()
-			pl.count(inMemory)
-			pl.row += n
 		default:
 			pl.cur.settle(p)
 			n := pl.groupAt()
@@ -331,8 +333,53 @@ func (pl *planner) dispatch() bool {
 	return true
 }
 
+// send has the unit of a scout read for the batch, as rows from row on, and says whether there
+// was room for it.
+func (pl *planner) send(scout, row int) bool {
+	p, b, s := pl.p, pl.b, &pl.scouts[scout]
+	u := s.u
+	p.fetch.Attach(u, b, row, pl.place(b, row))
+	// Once it is admitted a worker may be done with it at any moment: it is counted before,
+	// and not looked at afterwards.
+	n, inMemory := len(u.IDs), u.InMemory
+	b.remaining.Add(1)
+	if !p.fetch.Admit(u) {
+		b.remaining.Add(-1)
+		return false
+	}
+	s.u, s.rows = nil, n
+	pl.count(inMemory)
+	return true
+}
+
+// overtake has those records of the first batch read of which it is known where they lie, while
+// that is being found out about others before them: somebody waits for it, and no two answers
+// from far away take the same time.
+func (pl *planner) overtake() {
+	row := pl.row
+	for i := 0; i < len(pl.scouts) && row < pl.rows; i++ {
+		if u := pl.scouts[i].u; u != nil {
+			if !u.Awaited || pl.located(i) && !pl.send(i, row) {
+				return
+			}
+			if pl.scouts[i].u != nil { // which may be fewer by now
+				row += len(pl.scouts[i].u.IDs)
+				continue
+			}
+		}
+		row += pl.scouts[i].rows
+	}
+}
+
 // groupAt is the number of rows of the group at the cursor.
-func (pl *planner) groupAt() int { return min(pl.p.groupRows, pl.cur.rows()-pl.cur.k) }
+func (pl *planner) groupAt() int {
+	n := pl.p.groupRows
+	if pl.p.far && pl.awaited() {
+		// What is read as soon as it can be should wait for as few others as it may.
+		n = min(n, max(pl.cur.rows()/maxScouts, 1))
+	}
+	return min(n, pl.cur.rows()-pl.cur.k)
+}
 
 // attach makes a unit rows of the batch.
 func (pl *planner) attach(u *fetch.Unit) {
@@ -367,7 +414,7 @@ func (pl *planner) scout() {
 		p.fetch.Learn(u)
 	}
 	c.k += n
-	pl.scouts = append(pl.scouts, u)
+	pl.scouts = append(pl.scouts, scout{u: u})
 }
 
 // takeScout takes the first scout off.
@@ -378,7 +425,7 @@ func (pl *planner) takeScout() {
 
 // located says whether it is known where the records of scout i lie.
 func (pl *planner) located(i int) bool {
-	u := pl.scouts[i]
+	u := pl.scouts[i].u
 	if len(u.Missing) == 0 {
 		return true
 	}
@@ -389,13 +436,13 @@ func (pl *planner) located(i int) bool {
 	n := pl.p.fetch.Relocate(u)
 	if n < len(ids) { // too much for one unit: the others are one of their own
 		rest, m := pl.p.fetch.Locate(pl.s.ctx, u.Order(), ids[n:], false)
-		rests := []*fetch.Unit{rest}
+		rests := []scout{{u: rest}}
 		for n += m; n < len(ids); n += m {
 			rest, m = pl.p.fetch.Locate(pl.s.ctx, u.Order(), ids[n:], false)
-			rests = append(rests, rest)
+			rests = append(rests, scout{u: rest})
 		}
 		for _, r := range rests {
-			r.Turn = u.Turn
+			r.u.Turn = u.Turn
 		}
 		pl.scouts = slices.Insert(pl.scouts, i+1, rests...)
 	}
@@ -417,7 +464,7 @@ func (pl *planner) lookAhead(admit bool) {
 			}
 			pl.scout()
 		}
-		u := pl.scouts[0]
+		u := pl.scouts[0].u // dispatch leaves none without a unit in front
 		if pl.located(0) {
 			if !admit || !p.fetch.Admit(u) {
 				pl.foresee()
@@ -447,7 +494,7 @@ func (pl *planner) foresee() {
 			}
 			pl.scout()
 		}
-		if !pl.located(pl.seen) || !pl.p.fetch.Foresee(pl.scouts[pl.seen]) {
+		if u := pl.scouts[pl.seen].u; u != nil && (!pl.located(pl.seen) || !pl.p.fetch.Foresee(u)) {
 			return
 		}
 		pl.seen++
@@ -539,8 +586,10 @@ func (pl *planner) end() {
 	for _, u := range pl.ahead {
 		p.fetch.Drop(u)
 	}
-	for _, u := range pl.scouts {
-		p.fetch.Drop(u)
+	for _, s := range pl.scouts {
+		if s.u != nil {
+			p.fetch.Drop(s.u)
+		}
 	}
 	for _, m := range pl.missed {
 		p.fetch.Drop(m.u)
