@@ -102,6 +102,7 @@ func (f *Fetcher) Learn(u *Unit) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	pushed := 0
 	for i := range u.Missing {
 		m := &u.Missing[i]
 		at := [2]int64{m.Object, m.Offset}
@@ -112,10 +113,12 @@ func (f *Fetcher) Learn(u *Unit) {
 			w := f.newWant()
 			*w = want{x: x, object: m.Object, off: m.Offset, size: m.Size, ctx: f.ctx, alone: true}
 			f.push(w, u.rushed)
+			pushed++
 		}
 		x.waiters = append(x.waiters, waiter{u, m.K})
 		u.missing++
 	}
+	f.wakeFor(pushed)
 }
 
 // indexRead is a piece of the index that is being read.
@@ -271,6 +274,7 @@ func (f *Fetcher) issue(u *Unit) {
 	f.units++
 	f.peak = max(f.peak, f.inUse())
 	u.left = 1
+	pushed := 0
 	for i := range u.Extents {
 		e := &u.Extents[i]
 		var dst []byte
@@ -305,8 +309,10 @@ func (f *Fetcher) issue(u *Unit) {
 			}
 			u.left++
 			f.push(w, u.rushed)
+			pushed++
 		}
 	}
+	f.wakeFor(pushed)
 	f.arrived(u)
 }
 

@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,8 @@ type starting struct {
 	mayNotOpen func(object int64) error
 	starts     atomic.Int64
 	open       atomic.Int64
+	// began, where it is set, are the times at which reads of objects began.
+	began *sync.Map
 }
 
 func (d *starting) Object(n int64) driver.Object {
@@ -54,6 +57,9 @@ type startObject struct {
 
 func (o startObject) Start(int64, int64) bool {
 	o.of.starts.Add(1)
+	if o.of.began != nil {
+		o.of.began.Store(o.n, time.Now())
+	}
 	return !o.of.not
 }
 
@@ -133,5 +139,63 @@ func TestWhatBeginsIsGivenUp(t *testing.T) {
 		if d.open.Load() != 0 {
 			t.Errorf("%d are open", d.open.Load())
 		}
+	})
+}
+
+// As many reads are out as pay also where most of them begin together, and those that end
+// together make room for as many.
+func TestDepthGrowsWhereReadsBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const records = 40000
+		d := &starting{disk: newDisk(records, 3000, 1), began: new(sync.Map)}
+		d.read = func(_ context.Context, object, _ int64, _ int) error {
+			began := time.Now()
+			if at, ok := d.began.Load(object); ok {
+				began = at.(time.Time)
+			}
+			time.Sleep(time.Until(began.Add(time.Millisecond)))
+			return nil
+		}
+		f := d.fetcher()
+		drive(t, d.disk, f, shuffled(records, 7), 8, func(*Unit) {})
+		f.Close()
+		if n := d.starts.Load(); f.depth.now < 128 || n < records*9/10 {
+			t.Errorf("up to %d at a time, %d of %d were begun", f.depth.now, n, records)
+		}
+	})
+}
+
+// Where reads that begin together come slowly, those that are there do not wait for the others.
+func TestWhatComesSlowlyIsHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &starting{disk: newDisk(8, 3000, 1)}
+		d.read = func(_ context.Context, object, _ int64, _ int) error {
+			time.Sleep(time.Duration(object/4) * 20 * time.Millisecond)
+			return nil
+		}
+		f := d.fetcher()
+		f.depth.now = 8 * leastReaders // so that one reader begins all
+		ids := make([]int64, 8)
+		for i := range ids {
+			ids[i] = int64(i)
+		}
+		u, _ := f.Locate(t.Context(), 0, ids, false)
+		f.Attach(u, u, 0, nil)
+		if !f.Admit(u) {
+			t.Fatal("it is not admitted")
+		}
+		for there, after := range []time.Duration{0, 21 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond} {
+			time.Sleep(after)
+			synctest.Wait()
+			f.mu.Lock()
+			if left, want := u.left, []int{8, 3, 2, 1}[there]; left != want {
+				t.Errorf("%d reads of 8 are left, want %d", left, want)
+			}
+			f.mu.Unlock()
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		f.Done(f.Pop())
+		f.Close()
 	})
 }

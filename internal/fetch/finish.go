@@ -1,11 +1,6 @@
 package fetch
 
-import (
-	"slices"
-	"time"
-
-	"github.com/stokerdata/stoker/internal/direct"
-)
+import "time"
 
 // begin notes that a read begins. The lock is held.
 func (f *Fetcher) begin(fl *flight) {
@@ -18,22 +13,20 @@ func (f *Fetcher) begin(fl *flight) {
 		f.takeOff(fl)
 		f.requests.Add(1)
 	}
+	fl.at = len(f.flights)
 	f.flights = append(f.flights, fl)
 	f.watch()
 }
 
-// finish deals with a read that has ended. It takes the lock and returns with it.
-func (f *Fetcher) finish(fl *flight, err error) {
-	now := time.Now()
+// finish deals with a read that has ended; full says that as many were out as may be. The
+// lock is held.
+func (f *Fetcher) finish(fl *flight, now time.Time, full bool, err error) {
 	took := now.Sub(fl.since)
 	f.busy.Add(int64(took))
-	if x := fl.wants[0].x; x != nil && err == nil {
-		// A piece of the index: the source looks through it without the lock. What
-		// it is for waits for that.
-		err = direct.Learn(f.src, x.Extent, fl.bl.b)
-	}
-	f.mu.Lock()
-	f.flights = slices.DeleteFunc(f.flights, func(o *flight) bool { return o == fl })
+	last := len(f.flights) - 1
+	f.flights[fl.at], f.flights[last].at = f.flights[last], fl.at
+	f.flights[last] = nil
+	f.flights = f.flights[:last]
 	if fl.second {
 		f.hedge.out--
 	} else {
@@ -42,15 +35,13 @@ func (f *Fetcher) finish(fl *flight, err error) {
 		} else {
 			f.land(fl)
 		}
-		busy := f.load+fl.weight > (f.depth.now-1)*wholeRead && f.queue.n+f.learn.n+f.rush.n > 0
+		busy := full && f.queue.n+f.learn.n+f.rush.n > 0
 		tries := f.foreseesEnough() && f.along.undecided()
 		if err == nil && f.foreseesEnough() && f.along.ended(now, fl.size, f.flying, busy) {
 			f.depth.leave() // one thing at a time
 		}
 		if err == nil && f.depth.ended(now, took, fl.size, max(fl.weight/wholeRead, 1), busy && !tries) {
-			for range f.mostReads() - f.readers {
-				f.wake()
-			}
+			f.wakeFor(min(f.mostReads()-f.flying, f.queue.n+f.learn.n+f.rush.n))
 		}
 		if err == nil {
 			f.gaps.ended(now, took, fl.size)
@@ -86,6 +77,7 @@ func (f *Fetcher) deliver(fl *flight, err error) {
 			c.alone, c.later, c.taken, c.start, c.end = true, false, false, nil, nil
 			f.push(c, true)
 		}
+		f.wakeFor(len(fl.wants))
 	default:
 		fl.done = true
 		for k, w := range fl.wants {

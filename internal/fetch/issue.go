@@ -181,7 +181,7 @@ func (f *Fetcher) spare(w *want) {
 	}
 }
 
-// push adds what is to be read, and finds somebody to do it.
+// push adds what is to be read; wakeFor finds somebody to do it.
 func (f *Fetcher) push(w *want, rush bool) {
 	w.rush = rush
 	switch {
@@ -195,7 +195,14 @@ func (f *Fetcher) push(w *want, rush bool) {
 	if !w.alone {
 		f.view.add(w)
 	}
-	f.wake()
+}
+
+// wakeFor gets readers going for n things that are to be read, if there is room for any: where
+// there is none, who reads now goes on with them.
+func (f *Fetcher) wakeFor(n int) {
+	for ; n > 0 && (f.mayRead() || f.mayLearn()); n -= f.mostBegun() {
+		f.wake()
+	}
 }
 
 // wake gets a reader going, if there may be one more.
@@ -218,6 +225,7 @@ func (f *Fetcher) wake() {
 // it is late.
 type flight struct {
 	*goal
+	at                int // in Fetcher.flights
 	object, off, size int64
 	bl                *block // what is read into, nil for dst
 	dst               []byte
@@ -253,7 +261,7 @@ type goal struct {
 const (
 	// mostBegun is how many reads one reader begins before it waits for the first of them,
 	// which are beginBytes at most but for the last one.
-	mostBegun  = 8
+	mostBegun  = 32
 	beginBytes = 512 << 10
 	// leastReaders are those that the reads that may be out are shared among.
 	leastReaders = 4
@@ -268,6 +276,7 @@ const (
 func (f *Fetcher) reader() {
 	defer f.wg.Done()
 	var mem [mostBegun]*flight
+	var begun [mostBegun]direct.Begun
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for !f.closed {
@@ -290,21 +299,47 @@ func (f *Fetcher) reader() {
 			f.wake() // what has landed may have made room for more than one
 		}
 		f.mu.Unlock()
-		var begun [mostBegun]direct.Begun
-		for i := range list {
-			if len(list) > 1 {
-				begun[i] = f.start(list[i])
-			}
-		}
 		for i, fl := range list {
-			if i > 0 {
-				f.mu.Unlock()
+			if len(list) > 1 {
+				begun[i] = f.start(fl)
 			}
-			f.finish(fl, f.read(fl, begun[i])) // locks
-			mem[i] = nil
 		}
+		f.readAll(list, &begun)
 	}
 	f.readers--
+}
+
+// readAll waits for reads that have begun, and takes the lock. What has come is handed on
+// together, so that the room that it leaves is room for as many: whoever takes it begins
+// those together again, and not each by itself. Where reads come slowly, nothing that is
+// there waits for the others.
+func (f *Fetcher) readAll(list []*flight, begun *[mostBegun]direct.Begun) {
+	var errs [mostBegun]error
+	var ends [mostBegun]time.Time
+	handedOn, since := 0, time.Now()
+	for i, fl := range list {
+		errs[i] = f.read(fl, begun[i])
+		ends[i], begun[i] = time.Now(), direct.Begun{}
+		if x := fl.wants[0].x; x != nil && errs[i] == nil {
+			// A piece of the index: the source looks through it without the lock. What
+			// it is for waits for that.
+			errs[i] = direct.Learn(f.src, x.Extent, fl.bl.b)
+		}
+		last := i == len(list)-1
+		if !last && ends[i].Sub(since) < slowRead {
+			continue
+		}
+		f.mu.Lock()
+		full := f.load > (f.depth.now-1)*wholeRead
+		for ; handedOn <= i; handedOn++ {
+			f.finish(list[handedOn], ends[handedOn], full, errs[handedOn])
+			list[handedOn] = nil
+		}
+		if !last {
+			since = ends[i]
+			f.mu.Unlock()
+		}
+	}
 }
 
 // mostBegun is how many reads a reader may begin at a time.
