@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -303,6 +304,11 @@ func (f *Fetcher) reader() {
 			if len(list) > 1 {
 				begun[i] = f.start(fl)
 			}
+		}
+		if len(list) > 1 {
+			// Whoever else has something to do goes first: most is there by then, and not even
+			// the first of them is waited for with a processor.
+			runtime.Gosched()
 		}
 		f.readAll(list, &begun)
 	}
