@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/nearby"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
@@ -46,6 +47,9 @@ func (p *Pipeline) auto(info *driver.Info) string {
 	} else {
 		size = int64(p.recordBytes(info) * float64(info.Len))
 	}
+	if where := p.heldBy(size); where != "" {
+		return fmt.Sprintf("all records: %s holds their %d MiB from the second epoch on", where, units.MiB(size))
+	}
 	chunks := len(starts) - 1
 	if nearby.Local(p.data()) != "" && size > 0 && size <= proc.Live.TotalMemory()/2 {
 		return fmt.Sprintf("all records: they lie %s, and their %d MiB stay in the system's cache from the second epoch on", where, units.MiB(size))
@@ -58,6 +62,28 @@ func (p *Pipeline) auto(info *driver.Info) string {
 		cfg.Window *= 2
 	}
 	return fmt.Sprintf("they lie %s, where %d reads of a chunk cost less than %d of a record", where, chunks, info.Len)
+}
+
+// heldBy says which cache has room for all of the data, "" for none. What is set for a folder,
+// or is free on its disk, may differ between the machines of a job.
+func (p *Pipeline) heldBy(size int64) string {
+	cfg := &p.cfg
+	if size <= 0 || nearby.Local(p.data()) != "" {
+		return ""
+	}
+	if cfg.CacheMemory >= size {
+		return "cache_memory"
+	}
+	limit := cfg.CacheLimit
+	if limit == 0 && cfg.WorldSize == 1 {
+		if d, err := cache.At(cfg.CacheDir, 0); err == nil {
+			limit, _ = d.Limit()
+		}
+	}
+	if cfg.Cache == CacheOn && len(cfg.Peers) == 0 && limit >= size {
+		return "the cache on the disk"
+	}
+	return ""
 }
 
 // data is the store that the records lie in: what is cached of them lies in another one.

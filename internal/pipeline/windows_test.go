@@ -431,6 +431,17 @@ func TestWindowAuto(t *testing.T) {
 	if o := many.Info().Order; o.Window != autoWindow || o.InUse != 64 {
 		t.Errorf("%+v", o)
 	}
+	held, _, _ := openRemote(t, Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20, CacheMemory: 32 << 20})
+	if o := held.Info().Order; o.Mode == OrderWindows || !strings.Contains(o.Why, "cache_memory holds") {
+		t.Errorf("%+v", o)
+	}
+	for _, limit := range []int64{1 << 10, 1 << 30} {
+		c := Config{BatchSize: 8, Window: WindowAuto, Memory: 64 << 20, Cache: CacheOn, CacheDir: t.TempDir(), CacheLimit: limit, WorldSize: 2}
+		kept, _, _ := openRemote(t, c)
+		if o := kept.Info().Order; (o.Mode == OrderWindows) != (limit < 1<<30) {
+			t.Errorf("a limit of %d bytes: %+v", limit, o)
+		}
+	}
 	objects, err := remotePack()
 	if err != nil {
 		t.Fatal(err)
