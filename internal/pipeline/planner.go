@@ -354,10 +354,11 @@ func (pl *planner) send(scout, row int) bool {
 
 // overtake has those records of the first batch read of which it is known where they lie, while
 // that is being found out about others before them: somebody waits for it, and no two answers
-// from far away take the same time.
+// from far away take the same time. The first scout stays where it is: by now it may be known
+// of it, too.
 func (pl *planner) overtake() {
-	row := pl.row
-	for i := 0; i < len(pl.scouts) && row < pl.rows; i++ {
+	row := pl.row + len(pl.scouts[0].u.IDs)
+	for i := 1; i < len(pl.scouts) && row < pl.rows; i++ {
 		if u := pl.scouts[i].u; u != nil {
 			if !u.Awaited || pl.located(i) && !pl.send(i, row) {
 				return
