@@ -1,6 +1,7 @@
 package stoker_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,7 +45,11 @@ func writeRows(t *testing.T, path string, rows, width int) {
 	t.Helper()
 	head := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", rows, width)
 	head += strings.Repeat(" ", 117-len(head)) + "\n"
-	if err := os.WriteFile(path, append([]byte("\x93NUMPY\x01\x00\x76\x00"+head), make([]byte, rows*width)...), 0o600); err != nil {
+	data := make([]byte, rows*width)
+	for i := range rows {
+		binary.LittleEndian.PutUint64(data[i*width:], uint64(i)) // so that each is told from others
+	}
+	if err := os.WriteFile(path, append([]byte("\x93NUMPY\x01\x00\x76\x00"+head), data...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package stoker_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -198,6 +199,47 @@ func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
 	defer b.Release()
 	if b.Rows != batch || late == "" {
 		t.Errorf("%d rows, late was %q", b.Rows, late)
+	}
+}
+
+// Whatever order answers come in, the first batch has its records in theirs.
+func TestAnswersInAnyOrder(t *testing.T) {
+	const records, width, batch, times = 3200, 8 << 10, 64, 30
+	dir, _ := bucketOfRows(t, records, width)
+	bucketOf(t, dir) // nothing of this machine's is found
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	s := httptest.NewServer(&faulthttp.Throttle{Handler: bucketAt(dir)(), Jitter: 3 * time.Millisecond})
+	defer s.Close()
+	var want []byte
+	for range times {
+		opt := &stoker.Options{BatchSize: batch, Shuffle: true, Seed: 3, Memory: 96 << 20, Threads: 2}
+		l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := l.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		index, _ := b.Array("index")
+		rows, ok := b.Array("x")
+		for i := range batch {
+			got = append(got, index.Row(i)...)
+			if !ok || !bytes.Equal(rows.Row(i)[:8], index.Row(i)) {
+				t.Fatalf("row %d is of another record", i)
+			}
+		}
+		if want == nil {
+			want = got
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("another batch")
+		}
+		b.Release()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
