@@ -202,7 +202,7 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
     def load(source: object, **options: object) -> stoker.Loader:
         return make(source, batch_size=8, shuffle=form != "tar.gz", seed=1, fields=fields or None, **options)
 
-    used = []
+    used, caches = [], []
     for _ in range(2):
         here, there = load(web.data / name), load(f"{web.url}/{name}", **{how: tmp_path / "near"})
         before = network(there)
@@ -216,9 +216,17 @@ def test_formats(form: str, how: str, photos: Path, make: Make, tmp_path: Path, 
         else:
             assert "cache" in stats if form == "folder" else stats["cache_disk"]["hit_bytes"] > 0
         used.append(network(there) - before)
+        caches.append(stats.get("cache"))
         here.close()
         there.close()
-    assert used[1] == 0 or (form == "folder" and used[1] < used[0])
+    if form == "folder" and how == "cache_dir":
+        # How much is kept depends on what else the machine does, and how much is read on how far ahead: but the second
+        # loader finds all that the first one has kept.
+        first, second = caches
+        assert 0 < first["records"] <= second["records"] - second["kept"]
+        assert second["hits"] > 0
+    else:
+        assert used[1] == 0
     if how == "stage":
         (copy,) = (tmp_path / "near").iterdir()
         files = [p for p in copy.rglob("*") if p.is_file()]
