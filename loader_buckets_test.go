@@ -12,10 +12,10 @@ import (
 
 	"github.com/stokerdata/stoker"
 	"github.com/stokerdata/stoker/internal/serverstest"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // In each kind of bucket, by its URL alone: a folder and an array are put there, are packed

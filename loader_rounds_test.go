@@ -21,9 +21,9 @@ import (
 	"github.com/stokerdata/stoker"
 	"github.com/stokerdata/stoker/internal/faulthttp"
 	"github.com/stokerdata/stoker/internal/serverstest"
+	"github.com/stokerdata/stoker/internal/store/gcsstore"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/gcsstore"
 )
 
 // The ways there and back that a first batch may take. Of a pack in a bucket: the listing,

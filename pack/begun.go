@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Begun says how far a pack is that may have been begun.

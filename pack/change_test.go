@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // folderOf is a folder of n images in some classes.

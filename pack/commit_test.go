@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // faulty is a folder where from some call on things go wrong.

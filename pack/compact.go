@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // compactEvery is how often the manifest follows the shards that are written anew. An

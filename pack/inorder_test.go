@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tfrecordsource"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // recordFiles writes records as files of which all but the last are compressed, and

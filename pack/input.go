@@ -14,10 +14,10 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/foldersource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Write packs the images below the folder src into the new folder dst. Labels

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
 // A folder is looked into by its name, whatever that means to a shell.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/source/wrap/variants"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/variants"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // The names of the files of a pack.

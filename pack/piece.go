@@ -10,9 +10,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // A pack can be written in pieces, by different processes or machines, and in any

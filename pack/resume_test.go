@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/foldersource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/fault"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // interrupt packs src and cancels after n inputs.

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/videosource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/internal/video/videotest"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/videosource"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // broken is a source some of whose clips are made into others.

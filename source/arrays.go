@@ -3,10 +3,10 @@ package source
 import (
 	"context"
 
+	"github.com/stokerdata/stoker/internal/source/hdf5source"
+	"github.com/stokerdata/stoker/internal/source/zarrsource"
+	"github.com/stokerdata/stoker/internal/source/zipsource"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/hdf5source"
-	"github.com/stokerdata/stoker/source/zarrsource"
-	"github.com/stokerdata/stoker/source/zipsource"
 	"github.com/stokerdata/stoker/store"
 )
 

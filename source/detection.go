@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/source/cocosource"
+	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/cocosource"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/vocsource"
+	"github.com/stokerdata/stoker/internal/source/yolosource"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/internal/annotated"
-	"github.com/stokerdata/stoker/source/internal/fixed"
-	"github.com/stokerdata/stoker/source/vocsource"
-	"github.com/stokerdata/stoker/source/yolosource"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -65,7 +65,7 @@ func isFileIn(ctx context.Context, st store.Store, name string) bool {
 // openCOCO finds the JSON file and the folder of its images.
 func openCOCO(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 	fail := func(err error) (driver.Source, error) { return nil, fmt.Errorf("cannot open %s: %w", rawURL, err) }
-	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances, annotated.Stack)
+	masks, err := boxes.ParseMasks(opt.params["masks"], boxes.Classes, boxes.Instances, boxes.Stack)
 	if err != nil {
 		return fail(err)
 	}
@@ -146,7 +146,7 @@ func isVOC(ctx context.Context, st store.Store, isDir bool) bool {
 }
 
 func openVOC(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances, annotated.Stack)
+	masks, err := boxes.ParseMasks(opt.params["masks"], boxes.Classes, boxes.Instances, boxes.Stack)
 	if err == nil {
 		var s driver.Source
 		if s, err = vocsource.Open(ctx, rawURL, st, &vocsource.Options{Split: splitOf(opt), Masks: masks}); err == nil {
@@ -171,7 +171,7 @@ func yamlOf(ctx context.Context, st store.Store, isDir bool) (name string, data 
 		if err != nil || e.Dir || ext != ".yaml" && ext != ".yml" {
 			continue
 		}
-		b, err := fixed.All(ctx, st, e, maxYAML)
+		b, err := fixedrecords.All(ctx, st, e, maxYAML)
 		if err != nil {
 			return "", nil, err
 		}
@@ -201,7 +201,7 @@ func isFolderIn(ctx context.Context, st store.Store, name string) bool {
 // openYOLO finds the images of a split.
 func openYOLO(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 	fail := func(err error) (driver.Source, error) { return nil, fmt.Errorf("cannot open %s: %w", rawURL, err) }
-	masks, err := annotated.ParseMasks(opt.params["masks"], annotated.Classes, annotated.Instances, annotated.Stack)
+	masks, err := boxes.ParseMasks(opt.params["masks"], boxes.Classes, boxes.Instances, boxes.Stack)
 	if err != nil {
 		return fail(err)
 	}

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/packsource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/source/packsource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // Packs over stores that fail. The checksum of a chunk is compared once, before

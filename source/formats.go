@@ -7,37 +7,37 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/stokerdata/stoker/source/arrowsource"
-	"github.com/stokerdata/stoker/source/betonsource"
-	"github.com/stokerdata/stoker/source/cifarsource"
-	"github.com/stokerdata/stoker/source/clips"
+	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/source/arrowsource"
+	"github.com/stokerdata/stoker/internal/source/betonsource"
+	"github.com/stokerdata/stoker/internal/source/cifarsource"
+	"github.com/stokerdata/stoker/internal/source/filesource"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/flowsource"
+	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/source/idxsource"
+	"github.com/stokerdata/stoker/internal/source/lerobotsource"
+	"github.com/stokerdata/stoker/internal/source/litdatasource"
+	"github.com/stokerdata/stoker/internal/source/lmdbsource"
+	"github.com/stokerdata/stoker/internal/source/matsource"
+	"github.com/stokerdata/stoker/internal/source/mdssource"
+	"github.com/stokerdata/stoker/internal/source/npysource"
+	"github.com/stokerdata/stoker/internal/source/npzsource"
+	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/parquetsource"
+	"github.com/stokerdata/stoker/internal/source/pathsource"
+	"github.com/stokerdata/stoker/internal/source/pointsource"
+	"github.com/stokerdata/stoker/internal/source/spoolsource"
+	"github.com/stokerdata/stoker/internal/source/stlsource"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/tarsource"
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
+	"github.com/stokerdata/stoker/internal/source/tokensource"
+	"github.com/stokerdata/stoker/internal/source/wrap/clips"
+	"github.com/stokerdata/stoker/internal/source/zipsource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/filesource"
-	"github.com/stokerdata/stoker/source/flowsource"
-	"github.com/stokerdata/stoker/source/foldersource"
-	"github.com/stokerdata/stoker/source/idxsource"
-	"github.com/stokerdata/stoker/source/internal/archive"
-	"github.com/stokerdata/stoker/source/internal/fixed"
-	"github.com/stokerdata/stoker/source/lerobotsource"
-	"github.com/stokerdata/stoker/source/litdatasource"
-	"github.com/stokerdata/stoker/source/lmdbsource"
-	"github.com/stokerdata/stoker/source/matsource"
-	"github.com/stokerdata/stoker/source/mdssource"
-	"github.com/stokerdata/stoker/source/npysource"
-	"github.com/stokerdata/stoker/source/npzsource"
-	"github.com/stokerdata/stoker/source/pairsource"
-	"github.com/stokerdata/stoker/source/parquetsource"
-	"github.com/stokerdata/stoker/source/pathsource"
-	"github.com/stokerdata/stoker/source/pointsource"
-	"github.com/stokerdata/stoker/source/spoolsource"
-	"github.com/stokerdata/stoker/source/stlsource"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/source/tarsource"
-	"github.com/stokerdata/stoker/source/tfrecordsource"
-	"github.com/stokerdata/stoker/source/tokensource"
-	"github.com/stokerdata/stoker/source/zipsource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // format is one kind of dataset.
@@ -78,9 +78,9 @@ type format struct {
 
 // withSplits is a format of files that belong together, with splits.
 func withSplits(name string, match func(ctx context.Context, st store.Store, isDir bool) bool,
-	open func(ctx context.Context, url string, st store.Store, opt *fixed.Options) (driver.Source, error)) format {
+	open func(ctx context.Context, url string, st store.Store, opt *fixedrecords.Options) (driver.Source, error)) format {
 	return format{name: name, match: match, splits: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-		return open(ctx, rawURL, st, &fixed.Options{File: opt.file, Split: opt.Split})
+		return open(ctx, rawURL, st, &fixedrecords.Options{File: opt.file, Split: opt.Split})
 	}}
 }
 

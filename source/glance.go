@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // glance is a store that is looked at by each format in turn until one knows it. Over a

@@ -11,12 +11,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stokerdata/stoker/source/pairsource"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/source/tokensource"
+	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/tokensource"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // location is where a URL leads.

@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/audio"
+	"github.com/stokerdata/stoker/internal/source/arrowsource"
+	"github.com/stokerdata/stoker/internal/source/lmdbsource"
+	"github.com/stokerdata/stoker/internal/source/parquetsource"
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
+	"github.com/stokerdata/stoker/internal/source/tokensource"
 	"github.com/stokerdata/stoker/pack"
-	"github.com/stokerdata/stoker/source/arrowsource"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/lmdbsource"
-	"github.com/stokerdata/stoker/source/parquetsource"
-	"github.com/stokerdata/stoker/source/tfrecordsource"
-	"github.com/stokerdata/stoker/source/tokensource"
 	"github.com/stokerdata/stoker/store"
 )
 

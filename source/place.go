@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Paths are those of local files, or URLs of what lies in a bucket, which begin with a

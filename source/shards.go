@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Several files of one dataset can be written as one path, as shells and the

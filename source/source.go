@@ -10,14 +10,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/stokerdata/stoker/source/cachedsource"
+	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/tokensource"
+	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/pairsource"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/source/tokensource"
 	"github.com/stokerdata/stoker/source/view"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Options change how a source is opened. Nil means the defaults.

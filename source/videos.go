@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/videosource"
+	"github.com/stokerdata/stoker/internal/source/wrap/clips"
 	"github.com/stokerdata/stoker/internal/video"
-	"github.com/stokerdata/stoker/source/clips"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/store"
 )
 

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/packsource"
+	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/volumesource"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/packsource"
-	"github.com/stokerdata/stoker/source/pairsource"
-	"github.com/stokerdata/stoker/source/volumesource"
 	"github.com/stokerdata/stoker/store"
 )
 

@@ -3,10 +3,10 @@ package store_test
 import (
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/count"
-	"github.com/stokerdata/stoker/store/localstore"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // What decorators cost is small beside the shortest read there is, one of the page

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/disk"
+	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/keep"
+	"github.com/stokerdata/stoker/internal/store/limit"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/count"
-	"github.com/stokerdata/stoker/store/disk"
-	"github.com/stokerdata/stoker/store/fault"
-	"github.com/stokerdata/stoker/store/keep"
-	"github.com/stokerdata/stoker/store/limit"
-	"github.com/stokerdata/stoker/store/localstore"
-	"github.com/stokerdata/stoker/store/retry"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 

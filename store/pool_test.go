@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/store/fault"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/fault"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 

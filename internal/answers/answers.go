@@ -16,7 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
 // What was found out about a source is kept in stoker/answers/ in the user's cache

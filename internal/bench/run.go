@@ -24,7 +24,7 @@ import (
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/stats"
-	"github.com/stokerdata/stoker/store/stores"
+	"github.com/stokerdata/stoker/internal/store/stores"
 )
 
 // Options say what Run measures.

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // Subject is a source, as far as a benchmark must know it to choose a pipeline.

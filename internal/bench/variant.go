@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // decodedSize is the sides of images that are decoded beforehand, in pixels:

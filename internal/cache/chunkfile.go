@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/ioqueue"
 	"github.com/stokerdata/stoker/internal/pread"
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // A chunk is a file of its own: zeros, its bytes, filled up to a multiple of page; then a

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/ioqueue"
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 const (

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // chunksVariable has this program keep chunks, see keepChunks.

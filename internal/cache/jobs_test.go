@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // order is when a job uses which chunk: a permutation for each epoch.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // view is a chunk as it lies in the system's cache. Its bytes are used where they lie,

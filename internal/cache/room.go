@@ -11,7 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // Chunks lie in a folder of the data set, in folders by the beginning of their names;

@@ -5,7 +5,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // handles are files that stay open between uses, up to a number of them: those that were

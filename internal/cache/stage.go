@@ -16,8 +16,8 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"github.com/stokerdata/stoker/internal/store/disk"
 	"github.com/stokerdata/stoker/internal/units"
-	"github.com/stokerdata/stoker/store/disk"
 )
 
 // A stage is a copy of the objects of a data set that is made while they are read, by all

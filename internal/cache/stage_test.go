@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // stageVariable has this program copy chunks, see copyChunks.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/bench"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // benchFlags are what `stoker bench` was asked for.

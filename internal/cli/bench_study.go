@@ -9,8 +9,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/bench"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // axes reads the flags that may be lists.

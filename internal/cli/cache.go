@@ -18,11 +18,11 @@ import (
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
-	"github.com/stokerdata/stoker/source/cachedsource"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newCacheCommand(app *App) *cobra.Command {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/chart"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
 // maxChartJSON bounds what `stoker chart` reads.

@@ -12,11 +12,11 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/sink"
 	"github.com/stokerdata/stoker/source"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // toPack is the name of what package pack writes.

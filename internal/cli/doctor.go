@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stokerdata/stoker/internal/doctor"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // doctorFlags are what `stoker doctor` was asked for.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/doctor"
 	"github.com/stokerdata/stoker/internal/report"
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
 // reportFlags are where a report goes besides the terminal, and what it is

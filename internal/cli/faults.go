@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/store/fault"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/fault"
 )
 
 // faultsVariable makes the reads of an engine slow, late or bad, for tests and

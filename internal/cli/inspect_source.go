@@ -13,15 +13,15 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/source/videosource"
+	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
+	"github.com/stokerdata/stoker/internal/source/wrap/clips"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
-	"github.com/stokerdata/stoker/source/cachedsource"
-	"github.com/stokerdata/stoker/source/clips"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/videosource"
 	"github.com/stokerdata/stoker/source/view"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // inspectSource shows what a source that is no pack has, as far as is known

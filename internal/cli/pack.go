@@ -13,14 +13,14 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/pairsource"
-	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/view"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // packFlags are the flags that pack and convert share.

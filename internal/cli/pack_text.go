@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/wrap/tokenized"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/tokenizer"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/source/tokenized"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // textFlags are those of pack that are about text.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/probe"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 func newProbeCommand(app *App) *cobra.Command {

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stokerdata/stoker/internal/similar"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/view"
 )
 

@@ -3,7 +3,7 @@ package cli
 import (
 	"io"
 
-	"github.com/stokerdata/stoker/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
 // writeBytes writes a file that appears whole or not at all.

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // Tail is how far behind an extent its decoder may look (driver.Extent.Tail).

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // openAlong opens a Fetcher of what lies far away, with memory for a part of it.

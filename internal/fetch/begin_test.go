@@ -11,9 +11,9 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arena"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // starting is a disk whose objects are read while nobody waits for them, or say that they

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/source/wrap/crop"
 	"github.com/stokerdata/stoker/internal/transform"
-	"github.com/stokerdata/stoker/source/cut"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -209,7 +209,7 @@ func CutVolumes(src driver.Source, r *Request, seed uint64) (driver.Source, map[
 	if _, epochs := src.(driver.Epochs); !ok || epochs || info.Sequential {
 		return src, nil
 	}
-	fields, of := map[int]cut.Field{}, map[string]int{}
+	fields, of := map[int]crop.Field{}, map[string]int{}
 	for _, out := range r.Outputs {
 		of[cmp.Or(out.Field, out.Name)]++
 	}
@@ -223,7 +223,7 @@ func CutVolumes(src driver.Source, r *Request, seed uint64) (driver.Source, map[
 			out.Follow = FirstVolume(info, r.Outputs)
 		}
 		if first := transform.FirstCut(out); first != nil {
-			fields[i] = cut.Field{Sides: first.Sides, Part: func(epoch, record int64, sides [3]int) (at, size [3]int) {
+			fields[i] = crop.Field{Sides: first.Sides, Part: func(epoch, record int64, sides [3]int) (at, size [3]int) {
 				return first.Part(seed, epoch, record, sides)
 			}}
 		}
@@ -235,5 +235,5 @@ func CutVolumes(src driver.Source, r *Request, seed uint64) (driver.Source, map[
 	for i := range fields {
 		places[i] = true
 	}
-	return cut.Open(src, fields), places
+	return crop.Open(src, fields), places
 }

@@ -204,7 +204,7 @@ func TestDriversDoNotReachThePipeline(t *testing.T) {
 		}
 	}
 	for dir := range graph {
-		if !within(dir, "store", "source", "pack", "sink") {
+		if !within(dir, "store", "internal/store", "source", "internal/source", "pack", "sink", "internal/sink") {
 			continue
 		}
 		seen := map[string]bool{}
@@ -230,20 +230,21 @@ func TestDriversDoNotReachThePipeline(t *testing.T) {
 // Those that reach over a network stand on one reader, which has retry's rules and
 // counts.
 func TestStoresStandBelow(t *testing.T) {
-	reader := "store/internal/ranged"
+	reader := "internal/store/ranged"
+	networked := []string{"internal/store/bucket", "internal/store/lease", "internal/store/node", "internal/store/pieces", reader}
 	for _, f := range parseAll(t) {
-		if !within(f.dir, "store") {
+		if !within(f.dir, "store", "internal/store") {
 			continue
 		}
 		for _, imported := range f.imports() {
 			to := local(imported)
 			switch {
 			case to == "" || to == "store" || to == "internal/arena" || within(to, leaves...):
-			case f.dir == "store/stores": // opens all of them
-			case within(to, "store/internal") && !within(f.dir, "store/retry", "store/limit", "store/count", "store/fault"):
-			case f.dir == reader && (to == "store/retry" || to == "store/traffic"):
+			case f.dir == "internal/store/stores": // opens all of them
+			case within(to, networked...) && !within(f.dir, "internal/store/retry", "internal/store/limit", "internal/store/count", "internal/store/fault"):
+			case f.dir == reader && (to == "internal/store/retry" || to == "internal/store/traffic"):
 			default:
-				t.Errorf("%s imports %s; a store or decorator may import only store, internal/arena and leaves, a store of a network store/internal", f.name, to)
+				t.Errorf("%s imports %s; a store or decorator may import only store, internal/arena and leaves, a store of a network also its shared parts", f.name, to)
 			}
 		}
 	}
@@ -254,7 +255,7 @@ func TestStoresStandBelow(t *testing.T) {
 // own, and the servers of tests are asked before there is a store.
 func TestOnlyStoresSpeakHTTP(t *testing.T) {
 	for _, f := range parseAll(t) {
-		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "internal/faulthttp", "internal/serverstest", "bench") {
+		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "internal/store", "internal/faulthttp", "internal/serverstest", "bench") {
 			t.Errorf("%s imports net/http; only stores do", f.name)
 		}
 	}
@@ -280,7 +281,7 @@ func TestThePipelineKnowsNoKind(t *testing.T) {
 
 // What reads data reads it from a store, so that it need not be local files.
 func TestDataIsReadThroughStores(t *testing.T) {
-	readers := []string{"source", "pack", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
+	readers := []string{"source", "internal/source", "pack", "internal/survey", "internal/fetch", "internal/direct", "internal/pipeline", "internal/npy"}
 	calls := regexp.MustCompile(`^(os\.(Open|OpenFile|Create|ReadFile|WriteFile|ReadDir|Stat|Rename)|unix\.(Open|Openat|Pread|Stat|Fstat)|filepath\.(Walk|WalkDir|Glob))$`)
 	for _, f := range parseAll(t) {
 		// The suite for sources counts the files that are open.
@@ -337,7 +338,7 @@ func TestTestsDoNotCompareTimes(t *testing.T) {
 				if pkg, ok := method.X.(*ast.Ident); ok {
 					of = pkg.Name
 				}
-				faults := name == "After" && slices.Contains(f.imports(), module+"/store/fault") // counts operations
+				faults := name == "After" && slices.Contains(f.imports(), module+"/internal/store/fault") // counts operations
 				if of == "time" && (name == "Since" || name == "Until") || of != "time" && (name == "After" || name == "Before") && !faults {
 					t.Errorf("%s: a test compares times; use testing/synctest, or wait for what has to happen", position(n))
 				}

@@ -1,6 +1,6 @@
 // Package nearby keeps a part of data that lies far away on a disk of this machine: it
 // says which data that is, into which pieces it is cut, and opens the cache of them
-// (store/disk over internal/cache). The pipeline and stoker cache warm use it.
+// (internal/store/disk over internal/cache). The pipeline and stoker cache warm use it.
 package nearby
 
 import (
@@ -11,10 +11,10 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/store/disk"
+	"github.com/stokerdata/stoker/internal/store/peer"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/disk"
-	"github.com/stokerdata/stoker/store/peer"
 )
 
 // maxObjects is the most objects that are cut into pieces one by one, or are looked at

@@ -14,11 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/disk"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/count"
-	"github.com/stokerdata/stoker/store/disk"
-	"github.com/stokerdata/stoker/store/localstore"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 

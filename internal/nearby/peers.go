@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/disk"
+	"github.com/stokerdata/stoker/internal/store/peer"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/disk"
-	"github.com/stokerdata/stoker/store/peer"
 )
 
 // The environment's names for what the nodes share, and for the address of this one.

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/store/disk"
-	"github.com/stokerdata/stoker/store/peer"
+	"github.com/stokerdata/stoker/internal/store/disk"
+	"github.com/stokerdata/stoker/internal/store/peer"
 )
 
 const secret = "a secret of all nodes"

@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/store/disk"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/disk"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // maxMore is the largest file beside the objects that a copy has.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/count"
-	"github.com/stokerdata/stoker/store/localstore"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 

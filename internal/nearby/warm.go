@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/store/disk"
+	"github.com/stokerdata/stoker/internal/store/disk"
 )
 
 // Warmed says what there was to keep, and what is kept.

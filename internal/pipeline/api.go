@@ -14,10 +14,10 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/nearby"
-	"github.com/stokerdata/stoker/source/cachedsource"
-	"github.com/stokerdata/stoker/source/sequence"
-	"github.com/stokerdata/stoker/store/keep"
-	"github.com/stokerdata/stoker/store/traffic"
+	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
+	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
+	"github.com/stokerdata/stoker/internal/store/keep"
+	"github.com/stokerdata/stoker/internal/store/traffic"
 )
 
 // Info describes an open pipeline. It does not change.

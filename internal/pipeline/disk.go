@@ -10,8 +10,8 @@ import (
 	"github.com/stokerdata/stoker/internal/budget"
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/store/disk"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/disk"
 )
 
 // maxBuffers is how many chunks are read at once of which a record was asked for.

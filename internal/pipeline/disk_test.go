@@ -17,10 +17,10 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/store/count"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/count"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 

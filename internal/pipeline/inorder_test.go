@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
+	"github.com/stokerdata/stoker/internal/store/fault"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tfrecordsource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/fault"
 )
 
 // streams makes records as plain files, and the same ones compressed: files of

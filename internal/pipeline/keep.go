@@ -7,7 +7,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/source/cachedsource"
+	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/source/driver"
 )
 

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/npysource"
+	"github.com/stokerdata/stoker/internal/store/limit"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/npysource"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/limit"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // A file that becomes shorter while it is mapped costs its records, which are

@@ -20,13 +20,13 @@ import (
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
+	"github.com/stokerdata/stoker/internal/store/keep"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/sequence"
 	"github.com/stokerdata/stoker/source/view"
-	"github.com/stokerdata/stoker/store/keep"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // Pipeline makes batches. Next is called by one goroutine at a time; the other

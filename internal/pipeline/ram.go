@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/nearby"
+	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/keep"
 )
 
 // ramWanted is how much of the data is to be kept in memory, 0 where it lies in files of

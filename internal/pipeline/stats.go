@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/proc"
-	"github.com/stokerdata/stoker/store/traffic"
+	"github.com/stokerdata/stoker/internal/store/traffic"
 )
 
 // The stages, in the order of the flow.

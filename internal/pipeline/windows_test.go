@@ -14,11 +14,11 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/fault"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/count"
-	"github.com/stokerdata/stoker/store/fault"
 	"github.com/stokerdata/stoker/store/storetest"
 )
 

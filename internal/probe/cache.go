@@ -16,9 +16,9 @@ import (
 
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // ErrNone is in the error of Load when nothing was saved for a path here.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // This file measures the server of a URL: a bucket's, or a web server.

@@ -16,8 +16,8 @@ import (
 	"github.com/stokerdata/stoker/internal/plan"
 	"github.com/stokerdata/stoker/internal/pread"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // The reads that are measured: from where the time of a request decides to where

@@ -11,7 +11,7 @@
 // package videodec decodes it.
 //
 // A source that lists frames in another way (a table of episodes and times, say) does as
-// package source/videosource: Open each file once, turn times into frames by At, in
+// package internal/source/videosource: Open each file once, turn times into frames by At, in
 // Locate ask for the Pieces, in Parse call Append.
 package video
 

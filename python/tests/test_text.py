@@ -309,14 +309,14 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
     for split in ("train2017", "val2017"):
         write_coco(tmp_path / "coco", split, picture)
     (tmp_path / "train-records").mkdir()
-    (tmp_path / "train-records/x.tfrecord").symlink_to(CHECKOUT / "source/tfrecordsource/testdata/examples.tfrecord")
+    (tmp_path / "train-records/x.tfrecord").symlink_to(CHECKOUT / "internal/source/tfrecordsource/testdata/examples.tfrecord")
     for i in range(20):
         (tmp_path / f"sounds/{i % 2}").mkdir(parents=True, exist_ok=True)
         soundfile.write(tmp_path / f"sounds/{i % 2}/{i}.wav", np.sin(np.arange(4000) / (i + 2)), 8000)
-    (tmp_path / "mds").symlink_to(CHECKOUT / "source/mdssource/testdata/all")
-    (tmp_path / "db.lmdb").symlink_to(CHECKOUT / "source/lmdbsource/testdata/plain.mdb")
-    (tmp_path / "pusht").symlink_to(CHECKOUT / "source/lerobotsource/testdata/v3")
-    (tmp_path / "litdata").symlink_to(CHECKOUT / "source/litdatasource/testdata/tokens")
+    (tmp_path / "mds").symlink_to(CHECKOUT / "internal/source/mdssource/testdata/all")
+    (tmp_path / "db.lmdb").symlink_to(CHECKOUT / "internal/source/lmdbsource/testdata/plain.mdb")
+    (tmp_path / "pusht").symlink_to(CHECKOUT / "internal/source/lerobotsource/testdata/v3")
+    (tmp_path / "litdata").symlink_to(CHECKOUT / "internal/source/litdatasource/testdata/tokens")
     (tmp_path / "shards").mkdir()
     for i in range(128):
         with tarfile.open(tmp_path / f"shards/train-{i:04}.tar", "w") as shard:
@@ -324,7 +324,7 @@ def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: 
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 shard.addfile(member, io.BytesIO(data))
-    with gzip.open(CHECKOUT / "source/betonsource/testdata/all.beton.gz") as f:
+    with gzip.open(CHECKOUT / "internal/source/betonsource/testdata/all.beton.gz") as f:
         (tmp_path / "train.beton").write_bytes(f.read())
     write_maps_and_volumes(tmp_path / "data")
     (tmp_path / "videos/a").mkdir(parents=True)

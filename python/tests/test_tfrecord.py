@@ -16,7 +16,7 @@ import stoker
 
 Make = Callable[..., stoker.Loader]
 Image: Any = pytest.importorskip("PIL.Image")
-FILES = Path(__file__).parents[2] / "source/tfrecordsource/testdata"
+FILES = Path(__file__).parents[2] / "internal/source/tfrecordsource/testdata"
 RNG = np.random.default_rng(7)
 
 

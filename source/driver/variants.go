@@ -8,7 +8,7 @@ import (
 // A pack may hold each record in several variants, made by random transforms when it
 // was packed: of the field image there are then image~0, image~1 and so on, beside the
 // fields that are the same in all. Who reads it has one of them, under the name of the
-// field: package source/variants. Which one is for the order of the records to say.
+// field: package internal/source/wrap/variants. Which one is for the order of the records to say.
 
 // Varied is implemented by sources that have each record in several variants. Variant v
 // of record id is asked for by the number InEpoch(v, id); id alone is variant 0.

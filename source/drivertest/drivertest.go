@@ -29,8 +29,8 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // Open opens the source under test. It is called several times and must give

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
-	"github.com/stokerdata/stoker/store/fault"
-	"github.com/stokerdata/stoker/store/retry"
 )
 
 // OpenStore opens the source under test, which lies in a store.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // Of records that are the same the first one stays, after where and before a split.

@@ -13,12 +13,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/source/tablesource"
 	"github.com/stokerdata/stoker/source/view"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 // tensors reads columns as text: NAME=COLUMNS, with blanks between them.

@@ -12,14 +12,14 @@ import (
 
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
-	"github.com/stokerdata/stoker/source/foldersource"
-	"github.com/stokerdata/stoker/source/tablesource"
-	"github.com/stokerdata/stoker/source/tfrecordsource"
 	"github.com/stokerdata/stoker/source/view"
-	"github.com/stokerdata/stoker/store/localstore"
 )
 
 func TestMain(m *testing.M) {

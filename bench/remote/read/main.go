@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/faulthttp"
-	"github.com/stokerdata/stoker/store/stores"
+	"github.com/stokerdata/stoker/internal/store/stores"
 )
 
 func main() {

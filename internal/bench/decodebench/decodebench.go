@@ -13,8 +13,8 @@ import (
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/transform"
-	"github.com/stokerdata/stoker/store/stores"
 )
 
 // The transforms that Run knows.

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/source/tfrecordsource"
 )
 
 // Workload is one of the shapes. The figures are those of the workload files of

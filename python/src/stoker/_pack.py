@@ -1,7 +1,7 @@
 """Packing what Python has: a torch Dataset, a Hugging Face dataset, a list, a generator.
 
 Workers call the dataset and ``map``, and make bytes of what these give; this process writes them to a file
-(source/spoolsource), and each time that it has the size of a shard, the engine packs it as a piece of the pack. When
+(internal/source/spoolsource), and each time that it has the size of a shard, the engine packs it as a piece of the pack. When
 all pieces are there, the engine makes one pack of them.
 """
 

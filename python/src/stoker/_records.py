@@ -22,7 +22,7 @@ _NUMBERS = ("label", "int", "float")
 # Fields of whole numbers with these names are class numbers.
 _LABELS = ("label", "labels", "target", "class", "cls", "y")
 _MASKS = ("mask", "segm")
-_RAW = 1 << 63  # marks pixels, see source/spoolsource
+_RAW = 1 << 63  # marks pixels, see internal/source/spoolsource
 _ELEMENTS = tuple(name for name in _DTYPES if name != "bfloat16")
 
 
@@ -37,7 +37,7 @@ class Spec:
     classes: list[str] | None = None
 
     def described(self) -> dict[str, Any]:
-        """Return it as source/spoolsource reads it."""
+        """Return it as internal/source/spoolsource reads it."""
         out: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.dtype:
             out |= {"dtype": self.dtype, "shape": list(self.shape)}
@@ -213,7 +213,7 @@ def _pixels(image: Any) -> npt.NDArray[Any]:
 
 
 class Writer:
-    """Makes the bytes of records: what source/spoolsource reads, but for its end."""
+    """Makes the bytes of records: what internal/source/spoolsource reads, but for its end."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
         self._specs = specs

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..._process import anonymous_file
 from ._library import Unknown
 
-# As source/pathsource has them.
+# As internal/source/pathsource has them.
 _MAGIC = b"stkpath1"
 _PARTS_MAGIC = b"stkpart1"
 _PLACE = np.dtype([("file", "<u4"), ("offset", "<u8"), ("size", "<u8")])

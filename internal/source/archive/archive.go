@@ -1,0 +1,586 @@
+// Package archive is what sources of archives share, tar and zip: what the members
+// of an archive mean by their names (names.go), which of them are a record
+// (layout.go), and a source that reads them at random.
+//
+// An archive is gone through once when it is opened, for the names of its members
+// and where they lie.
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/indexcache"
+	"github.com/stokerdata/stoker/internal/source/inorder"
+	"github.com/stokerdata/stoker/internal/source/stream"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Format is a kind of archive.
+type Format struct {
+	// Name is that of driver.Info.
+	Name string
+	// Is says by its name whether a file is one.
+	Is func(name string) bool
+	// Scan calls add for each member that is a file, in their order.
+	Scan func(ctx context.Context, r io.ReaderAt, size int64, add func(m *Member) error) error
+	// Compressed says by its first HeadBytes, or all that there are, how an archive as
+	// a whole is compressed. Those that are can only be read in order: ScanStream is
+	// then called in the place of Scan. Nil means that none ever is.
+	Compressed func(head []byte) stream.Format
+	ScanStream func(ctx context.Context, r *inorder.Scanner, add func(m *Member) error) error
+	// Unpack makes the content of a member of the bytes of its extent, in memory of
+	// take if it has to. Without it, the extent is the content.
+	Unpack func(m *Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error)
+}
+
+// HeadBytes is how much of an archive says how it is compressed.
+const HeadBytes = 512
+
+// Damage is an error of Scan with the byte of the archive that it is about, or of
+// ScanStream with the byte of what it decompresses to.
+type Damage struct {
+	At  int64
+	Err error
+}
+
+func (d *Damage) Error() string { return fmt.Sprintf("byte %d: %v", d.At, d.Err) }
+
+// Unwrap is the cause.
+func (d *Damage) Unwrap() error { return d.Err }
+
+// Options change how archives are opened. Nil means the defaults.
+type Options struct {
+	// Names are the archives in their order, instead of all that the store has.
+	Names []string
+	// Threads bounds the archives gone through at once, 0 for four per core.
+	Threads int
+}
+
+// Source is a source of archives.
+type Source struct {
+	format *Format
+	list   *filelist.List
+	info   driver.Info
+	layout
+	npys []npyField
+	// streams are for reading in order, of which heads reads the first bytes of
+	// members. They are nil when all members can be read at random.
+	streams []inorder.File
+	heads   heads
+}
+
+// npyField is what the values of a field of .npy members are like.
+type npyField struct {
+	dtype driver.DType
+	shape []int64
+	first string // the member that it was learnt from
+}
+
+// Open lists the archives of st, or takes the one that it is, and goes through
+// their members. The source is a driver.Sequential when one of them is compressed.
+func Open(ctx context.Context, url string, st store.Store, format *Format, opt *Options) (driver.Source, error) {
+	var o Options
+	if opt != nil {
+		o = *opt
+	}
+	if o.Threads <= 0 {
+		o.Threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	var list *filelist.List
+	var err error
+	if o.Names != nil {
+		list, err = filelist.Named(ctx, st, o.Names)
+	} else {
+		list, err = filelist.Scan(ctx, st, func(name string) bool { return name == "" || format.Is(name) }, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if list.Len() == 0 {
+		return nil, fmt.Errorf("no .%s file in %s", format.Name, st)
+	}
+	s := &Source{format: format, list: list}
+	s.layout.path = s.memberPath
+	if err := s.scan(ctx, o.Threads); err != nil {
+		return nil, err
+	}
+	if g := s.group(); g != nil {
+		err = s.samples(g)
+	} else {
+		err = s.files()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", st, err)
+	}
+	s.info = driver.Info{
+		URL: url, Format: format.Name, Len: s.records(), Objects: int64(list.Len()), Sequential: s.streams != nil,
+	}
+	defer s.heads.close()
+	if err := s.describe(ctx); err != nil {
+		return nil, err
+	}
+	s.info.Fingerprint = s.fingerprint()
+	if s.streams != nil {
+		return newOrdered(s), nil
+	}
+	return s, nil
+}
+
+// scan goes through the members of all archives.
+func (s *Source) scan(ctx context.Context, threads int) error {
+	s.tables = make([]*Table, s.list.Len())
+	files, lim := make([]inorder.File, s.list.Len()), inorder.NewLimits()
+	known := indexcache.New(s.list, s.format.Name)
+	defer known.Close()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(threads)
+	for i := range s.tables {
+		g.Go(func() error {
+			o, err := s.list.Open(gctx, i)
+			if err != nil {
+				return err
+			}
+			defer o.Close()
+			t := &Table{}
+			s.tables[i] = t
+			add := func(m *Member) error {
+				if t.len()%1024 == 0 && gctx.Err() != nil {
+					return context.Cause(gctx)
+				}
+				return t.add(m, s.format.Unpack != nil)
+			}
+			where := ", byte %d"
+			if files[i].Format, err = s.compressed(gctx, o); err == nil && files[i].Format != stream.Plain {
+				where += ", decompressed"
+				if !recall(gctx, known, i, o.Size(), t, &files[i]) {
+					if files[i], err = s.scanStream(gctx, o, lim, files[i].Format, t, add); err == nil && store.Check(gctx, o) == nil {
+						remember(gctx, known, i, t, &files[i])
+					}
+				}
+			} else if err == nil {
+				err = s.format.Scan(gctx, store.ReaderAt(gctx, o), o.Size(), add)
+			}
+			if err == nil {
+				err = store.Check(gctx, o)
+			}
+			var d *Damage
+			if errors.As(err, &d) {
+				return filelist.ErrPlace(s.list, int64(i), fmt.Sprintf(where, d.At), d.Err)
+			}
+			if err != nil && gctx.Err() == nil {
+				return filelist.ErrPlace(s.list, int64(i), "", err)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(files, func(f inorder.File) bool { return f.Format != stream.Plain }) {
+		s.streams = files
+	}
+	return nil
+}
+
+// compressed says how an archive as a whole is compressed.
+func (s *Source) compressed(ctx context.Context, o store.Object) (stream.Format, error) {
+	if s.format.Compressed == nil {
+		return stream.Plain, nil
+	}
+	var head [HeadBytes]byte
+	n := min(o.Size(), HeadBytes)
+	err := o.ReadAt(ctx, head[:n], 0)
+	return s.format.Compressed(head[:n]), err
+}
+
+// describe makes the fields of what the layout says.
+func (s *Source) describe(ctx context.Context) error {
+	s.npys = make([]npyField, len(s.fields))
+	for f := range s.fields {
+		m := &s.fields[f]
+		out := driver.Field{Name: m.name, Kind: m.kind}
+		if f == s.stored {
+			out.Classes = s.classes
+			s.info.Fields = append(s.info.Fields, out)
+			continue
+		}
+		least, most := int64(math.MaxInt64), int64(0)
+		for r := range s.info.Len {
+			shard, i := s.member(r, f)
+			least, most = min(least, s.tables[shard].size[i]), max(most, s.tables[shard].size[i])
+		}
+		var err error
+		switch {
+		case m.npy:
+			err = s.describeArray(ctx, f, &out, least == most)
+		case m.kind == driver.KindMask:
+			out.DType, err = s.maskType(ctx, f)
+		case m.kind == driver.KindImage && m.maps:
+			var b []byte
+			if b, err = s.head(ctx, 0, f); err == nil {
+				filelist.MapType(&out, b)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if k := out.Kind; k != driver.KindLabel && k != driver.KindInt && k != driver.KindArray {
+			out.MaxBytes = most
+		}
+		s.info.Fields = append(s.info.Fields, out)
+	}
+	return nil
+}
+
+// headBytes is more than the header of an image or of an array has.
+const headBytes = 128 << 10
+
+// head reads the beginning of a member.
+func (s *Source) head(ctx context.Context, r int64, f int) ([]byte, error) {
+	shard, i := s.member(r, f)
+	at, n := s.tables[shard].extent(i)
+	if s.tables[shard].size[i] > MaxFileBytes {
+		return nil, s.fail(r, f, errLarge(s.tables[shard].size[i]))
+	}
+	if s.format.Unpack == nil {
+		n = min(n, headBytes)
+	}
+	if s.streams != nil {
+		b, err := s.heads.read(ctx, s, shard, at, n)
+		if err != nil {
+			err = s.fail(r, f, err)
+		}
+		return b, err
+	}
+	o, err := s.list.Open(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	b := make([]byte, n)
+	if n > 0 {
+		if err := o.ReadAt(ctx, b, at); err != nil {
+			return nil, err
+		}
+	}
+	if s.format.Unpack == nil {
+		return b, nil
+	}
+	m := s.tables[shard].member(i)
+	b, err = s.format.Unpack(&m, b, func(n int64) ([]byte, error) { return make([]byte, n), nil })
+	if err != nil {
+		return nil, s.fail(r, f, err)
+	}
+	return b, nil
+}
+
+// describeArray makes a field of .npy members as the first one is: an array when
+// all have the same size, else one whose first axis differs. Arrays that cannot be
+// read as such, such as those of Python objects, are bytes.
+func (s *Source) describeArray(ctx context.Context, f int, out *driver.Field, same bool) error {
+	b, err := s.head(ctx, 0, f)
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(string(b), npy.Magic) {
+		return s.fail(0, f, errors.New("not a .npy file that can be read: it does not begin with \\x93NUMPY"))
+	}
+	h, err := npy.ParseHeader(b)
+	if err != nil || !same && len(h.Shape) == 0 {
+		out.Kind, s.fields[f].npy, s.fields[f].kind = driver.KindBytes, false, driver.KindBytes
+		return nil
+	}
+	out.DType = h.DType
+	s.npys[f] = npyField{h.DType, h.Shape, s.place(0, f)}
+	shape := h.Shape
+	if !same {
+		out.Kind, shape = driver.KindRagged, shape[1:]
+	}
+	out.Shape = []int{}
+	for _, n := range shape {
+		out.Shape = append(out.Shape, int(min(n, math.MaxInt32)))
+	}
+	if _, err := driver.ArrayBytes(out.DType, out.Shape); err != nil {
+		return s.fail(0, f, err)
+	}
+	return nil
+}
+
+// looks is how many masks are looked at when archives are opened.
+const looks = 8
+
+// maskType says whether class numbers need two bytes: that is seen in some of the
+// masks.
+func (s *Source) maskType(ctx context.Context, f int) (driver.DType, error) {
+	n := min(s.info.Len, looks)
+	for i := range n {
+		b, err := s.head(ctx, i*s.info.Len/n, f)
+		if err != nil {
+			return "", err
+		}
+		// One that is no image is found when it is its turn.
+		if info, err := imagefile.Probe(b); err == nil && info.Precision > 8 {
+			return driver.Uint16, nil
+		}
+	}
+	return driver.Uint8, nil
+}
+
+func (s *Source) fingerprint() string {
+	of := []string{s.format.Name}
+	for i := range s.info.Fields {
+		f := &s.info.Fields[i]
+		of = append(of, f.Name, string(f.Kind), string(f.DType), fmt.Sprint(f.Shape))
+	}
+	return s.list.Fingerprint(of...)
+}
+
+// member returns where the value of a field of a record lies.
+func (s *Source) member(r int64, f int) (shard, i int) {
+	return s.shard(r), int(s.members[r*int64(s.stored)+int64(f)])
+}
+
+// shard is the archive of a record. Archives without records have the number of
+// the record behind them, like the one that has it: the last one of them is meant.
+func (s *Source) shard(r int64) int { return filelist.Find(s.first, r) }
+
+// memberPath is the path of a member: with that of its archive, where there are
+// several.
+func (s *Source) memberPath(shard, i int) string {
+	if s.list.Len() == 1 {
+		return s.tables[shard].name(i)
+	}
+	return s.list.RelPath(shard) + "/" + s.tables[shard].name(i)
+}
+
+// place says where the value of a field lies, for messages.
+func (s *Source) place(r int64, f int) string {
+	shard, i := s.member(r, f)
+	what := ""
+	if s.streams != nil && s.streams[shard].Format != stream.Plain {
+		what = ", decompressed"
+	}
+	return fmt.Sprintf("%s, %s (byte %d%s)", s.list.Path(shard), printed(s.tables[shard].name(i)), s.tables[shard].at[i], what)
+}
+
+// printed is a name on one line.
+func printed(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7F }) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+// fail puts the place of a value in front of what is wrong with it.
+func (s *Source) fail(r int64, f int, err error) error {
+	return fmt.Errorf("%s: %w", s.place(r, f), err)
+}
+
+func errLarge(size int64) error {
+	return fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object { return s.list.Object(n, true) }
+
+// Name implements driver.Source.
+func (s *Source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	return s.place(id, 0)
+}
+
+// Path implements driver.Pather.
+func (s *Source) Path(id int64, field int) string {
+	shard, i := s.member(id, min(field, s.stored-1))
+	return s.memberPath(shard, i)
+}
+
+// Skipped implements driver.Skipper.
+func (s *Source) Skipped() []driver.Skipped { return s.skipped }
+
+// Sizes implements driver.Sizer.
+func (s *Source) Sizes(field int, ids, sizes []int64) bool {
+	f := &s.info.Fields[field]
+	switch f.Kind {
+	case driver.KindLabel, driver.KindInt, driver.KindRagged:
+		return false
+	case driver.KindArray:
+		n, _ := driver.ArrayBytes(f.DType, f.Shape) // describe has seen it
+		for k := range ids {
+			sizes[k] = n
+		}
+		return true
+	}
+	for k, id := range ids {
+		shard, i := s.member(id, field)
+		sizes[k] = s.tables[shard].size[i]
+	}
+	return true
+}
+
+// maxNumber is the longest text of a number.
+const maxNumber = 64
+
+// sized says whether a value of a field can have that many bytes.
+func (s *Source) sized(f int, size int64) error {
+	k := s.info.Fields[f].Kind
+	switch number := k == driver.KindLabel || k == driver.KindInt; {
+	case number && size > maxNumber:
+		return fmt.Errorf("%d bytes are no number", size)
+	case size > MaxFileBytes:
+		return errLarge(size)
+	}
+	return nil
+}
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		begin := len(g.Extents)
+		for f := range s.stored {
+			if !g.Wants(f) {
+				continue
+			}
+			shard, i := s.member(id, f)
+			t := s.tables[shard]
+			e := driver.Extent{Object: int64(shard), Field: -1}
+			e.Offset, e.Size = t.extent(i)
+			switch s.info.Fields[f].Kind {
+			case driver.KindImage, driver.KindMask, driver.KindAudio:
+				e.Tail = true
+			case driver.KindBytes, driver.KindText, driver.KindJSON:
+				if s.format.Unpack == nil {
+					e.Field = int32(f)
+				}
+			}
+			if err := s.sized(f, t.size[i]); err != nil {
+				g.Records[k].Err = s.fail(id, f, err)
+				g.Extents = g.Extents[:begin]
+				return
+			}
+			g.Extents = append(g.Extents, e)
+		}
+	})
+}
+
+// Parse implements driver.Source.
+func (s *Source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		next := int(g.First[k])
+		for f := range s.stored {
+			if !g.Wants(f) {
+				continue
+			}
+			b := g.Bytes[next]
+			next++
+			if s.format.Unpack != nil {
+				var short error
+				shard, i := s.member(id, f)
+				m := s.tables[shard].member(i)
+				var err error
+				b, err = s.format.Unpack(&m, b, func(n int64) ([]byte, error) {
+					p, err := s.take(g, k, f, n)
+					short = err
+					return p, err
+				})
+				if short != nil {
+					return fmt.Errorf("no memory for the %d bytes of %s: %w", m.Size, s.place(id, f), short)
+				}
+				if err != nil {
+					rec.Err = s.fail(id, f, err)
+					break
+				}
+			}
+			if err := s.value(f, b, &rec.Values[f]); err != nil {
+				rec.Err = s.fail(id, f, err)
+				break
+			}
+		}
+		if s.labels != nil {
+			rec.Values[s.stored].Int = int64(s.labels[id])
+		}
+	}
+	return nil
+}
+
+// take returns memory for a value, where its row is going to be if that is the
+// value as it stands.
+func (s *Source) take(g *driver.Group, k, f int, n int64) ([]byte, error) {
+	switch s.info.Fields[f].Kind {
+	case driver.KindBytes, driver.KindText, driver.KindJSON, driver.KindAudio:
+		return g.Take(k, f, n)
+	}
+	return g.Alloc(int(n))
+}
+
+// value makes a value of a member's content.
+func (s *Source) value(f int, b []byte, v *driver.Value) error {
+	switch kind := s.info.Fields[f].Kind; {
+	case s.fields[f].npy:
+		return s.array(f, b, v)
+	case kind == driver.KindLabel || kind == driver.KindInt:
+		text := strings.TrimSpace(string(b))
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is no whole number", text)
+		}
+		v.Int = n
+	default:
+		v.Bytes = b
+	}
+	return nil
+}
+
+// array makes a value of a .npy file.
+func (s *Source) array(f int, b []byte, v *driver.Value) error {
+	h, err := npy.ParseHeader(b)
+	if err != nil {
+		return err
+	}
+	if err := s.fits(f, h, int64(len(b))); err != nil {
+		return err
+	}
+	v.Bytes = b[h.Offset:]
+	return nil
+}
+
+// fits says whether a .npy file of size bytes is what the values of a field are.
+func (s *Source) fits(f int, h *npy.Header, size int64) error {
+	if h.Bytes != size-h.Offset {
+		return fmt.Errorf("a %s array of shape %v has %d bytes, there are %d", h.DType, h.Shape, h.Bytes, size-h.Offset)
+	}
+	want, from := &s.npys[f], 0
+	if s.info.Fields[f].Kind == driver.KindRagged {
+		from = 1
+	}
+	if h.DType != want.dtype || len(h.Shape) != len(want.shape) || !slices.Equal(h.Shape[from:], want.shape[from:]) {
+		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v", h.DType, h.Shape, want.first, want.dtype, want.shape)
+	}
+	return nil
+}
+
+// Close implements driver.Source.
+func (s *Source) Close() error { return nil }

@@ -1,0 +1,108 @@
+package archive
+
+import (
+	"path"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Split parts a member's name into the key, which the members of a sample have in
+// common, and the suffix, which says what this one is. It is the rule of the
+// webdataset library: the key ends at the first dot of the last part of the name.
+// It is false for members that belong to no sample.
+func Split(name string) (key, suffix string, ok bool) {
+	base := strings.LastIndexByte(name, '/') + 1
+	dot := strings.IndexByte(name[base:], '.')
+	switch {
+	case dot > 0:
+		return name[:base+dot], name[base+dot+1:], true
+	case dot < 0 || base == 0:
+		return "", "", false
+	}
+	// A hidden file: the key is its folder, unless that one's name has a dot.
+	folder := name[strings.LastIndexByte(name[:base-1], '/')+1 : base]
+	if strings.IndexByte(folder, '.') >= 0 {
+		return "", "", false
+	}
+	return name[:base], name[base+1:], true
+}
+
+// meta says whether a member describes the archive, as webdataset has it: names
+// whose first part begins and ends with two underscores.
+func meta(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	return strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__") && len(first) >= 4
+}
+
+// hidden says whether a member is one that file managers leave behind.
+func hidden(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") && part != "." && part != ".." || part == "__MACOSX" {
+			return true
+		}
+	}
+	return false
+}
+
+// meaning says what a member is by its suffix: the field that it is a value of,
+// and what kind of value that is.
+type meaning struct {
+	name string
+	kind driver.Kind
+	npy  bool
+	maps bool
+}
+
+// meaningOf reads a suffix, in lower case: jpg is an image, seg.png a mask.
+func meaningOf(suffix string) meaning {
+	name, ext := "", suffix
+	if dot := strings.LastIndexByte(suffix, '.'); dot >= 0 {
+		name, ext = suffix[:dot], suffix[dot+1:]
+	}
+	m := meaning{name: name}
+	usual := ""
+	switch ext {
+	case "cls":
+		usual, m.kind = "label", driver.KindLabel
+	case "cls2":
+		usual, m.kind = ext, driver.KindLabel
+	case "inx", "id", "index":
+		usual, m.kind = ext, driver.KindInt
+	case "txt", "text", "transcript":
+		usual, m.kind = "text", driver.KindText
+	case "json", "jsn":
+		usual, m.kind = "json", driver.KindJSON
+	case "npy":
+		usual, m.kind, m.npy = "array", driver.KindArray, true
+	default:
+		// Pickles and whatever else can only be read by running it are bytes.
+		field := name
+		if name == "seg" {
+			field = "mask"
+		}
+		m.kind = filelist.KindOf(field, "."+ext)
+		switch m.kind {
+		case driver.KindImage:
+			if usual, m.maps = "image", ext == "pfm" || ext == "flo"; m.maps {
+				usual = ext
+			}
+		case driver.KindMask:
+			usual = "mask"
+		case driver.KindAudio:
+			usual = "audio"
+		default:
+			usual, m.name = suffix, ""
+		}
+	}
+	if m.name == "" {
+		m.name = usual
+	}
+	return m
+}
+
+// extension is the last one of a file's name, in lower case and without its dot.
+func extension(name string) string {
+	return strings.ToLower(strings.TrimPrefix(path.Ext(path.Base(name)), "."))
+}

@@ -1,0 +1,161 @@
+package arrowsource
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/store"
+)
+
+// extensions are those of Arrow files.
+var extensions = []string{".arrow", ".feather", ".ipc"}
+
+// IsName says whether a path looks like an Arrow file.
+func IsName(name string) bool { return slices.Contains(extensions, strings.ToLower(path.Ext(name))) }
+
+// IsFile says whether an object begins as an Arrow file does.
+func IsFile(ctx context.Context, st store.Store, name string) bool {
+	return string(filelist.Head(ctx, st, name, len(arrowipc.Magic))) == arrowipc.Magic
+}
+
+// What save_to_disk of `datasets` writes beside the data: the names of the files in
+// it, and those of the splits.
+const (
+	stateName  = "state.json"
+	splitsName = "dataset_dict.json"
+)
+
+// IsSaved says whether a folder is one that save_to_disk has written.
+func IsSaved(ctx context.Context, st store.Store) bool {
+	for _, name := range []string{splitsName, stateName} {
+		b, err := readJSON(ctx, st, name)
+		if err == nil && (strings.Contains(string(b), `"splits"`) || strings.Contains(string(b), `"_data_files"`)) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxJSON is the largest file beside the data that is read.
+const maxJSON = 16 << 20
+
+func readJSON(ctx context.Context, st store.Store, name string) ([]byte, error) {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	if o.Size() > maxJSON {
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", st.Path(name), o.Size(), maxJSON)
+	}
+	b := make([]byte, o.Size())
+	return b, o.ReadAt(ctx, b, 0)
+}
+
+// listFiles says which files the records lie in, in their order.
+func listFiles(ctx context.Context, st store.Store, names []string) (*filelist.List, error) {
+	if names != nil {
+		return filelist.Named(ctx, st, names)
+	}
+	e, err := st.Stat(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if e.Dir {
+		if names, err = savedFiles(ctx, st); err != nil {
+			return nil, err
+		}
+		if names != nil {
+			return filelist.Named(ctx, st, names)
+		}
+	}
+	l, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(name) }, 0)
+	if err != nil {
+		return nil, err
+	}
+	if l.Len() == 0 {
+		return nil, fmt.Errorf("no file in %s is called *%s", st, strings.Join(extensions, ", *"))
+	}
+	return l, oneSplit(ctx, st, l)
+}
+
+// savedFiles are the files that save_to_disk of `datasets` says belong to a data
+// set, nil when it has not written the folder: files of what was computed of it may
+// lie beside them.
+func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
+	b, err := readJSON(ctx, st, splitsName)
+	if err == nil {
+		var dict struct {
+			Splits []string `json:"splits"`
+		}
+		if err := json.Unmarshal(b, &dict); err != nil {
+			return nil, fmt.Errorf("%s: it is not what datasets writes: %w", st.Path(splitsName), err)
+		}
+		if len(dict.Splits) == 0 {
+			return nil, fmt.Errorf("%s names no split", st.Path(splitsName))
+		}
+		return nil, fmt.Errorf("%s has the splits %s: give one of them, such as %s", st, filelist.Quoted(dict.Splits), st.Path(dict.Splits[0]))
+	}
+	if !errors.Is(err, store.ErrNotExist) {
+		return nil, err
+	}
+	b, err = readJSON(ctx, st, stateName)
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var state struct {
+		Files []struct {
+			Name string `json:"filename"`
+		} `json:"_data_files"`
+	}
+	if err := json.Unmarshal(b, &state); err != nil {
+		return nil, fmt.Errorf("%s: it is not what datasets writes: %w", st.Path(stateName), err)
+	}
+	var names []string
+	for _, f := range state.Files {
+		if f.Name == "" || f.Name != path.Base(f.Name) || f.Name == ".." || f.Name == "." {
+			return nil, fmt.Errorf("%s: %.100q is no name of a file beside it", st.Path(stateName), f.Name)
+		}
+		names = append(names, f.Name)
+	}
+	if names == nil {
+		return nil, fmt.Errorf("%s names no data files", st.Path(stateName))
+	}
+	return names, nil
+}
+
+// shardNumber is what the names of the files of a split differ in.
+var shardNumber = regexp.MustCompile(`-\d{5}-of-\d{5}$`)
+
+// oneSplit refuses a folder of the cache of `datasets` that has several splits.
+func oneSplit(ctx context.Context, st store.Store, l *filelist.List) error {
+	if _, err := st.Stat(ctx, "dataset_info.json"); err != nil {
+		if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrName) {
+			return nil
+		}
+		return err
+	}
+	var bases []string
+	for i := range l.Len() {
+		name := l.Name(i)
+		base := shardNumber.ReplaceAllString(strings.TrimSuffix(name, path.Ext(name)), "")
+		if !slices.Contains(bases, base) {
+			bases = append(bases, base)
+		}
+	}
+	if len(bases) > 1 {
+		return fmt.Errorf("%s has several data sets, %s: give one of them, such as %s", st, filelist.Quoted(bases), st.Path(bases[0]+"*"+path.Ext(l.Name(0))))
+	}
+	return nil
+}

@@ -1,0 +1,424 @@
+package arrowsource
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/stokerdata/stoker/internal/arrowipc"
+	"github.com/stokerdata/stoker/internal/arrowipc/flatbuf"
+	"github.com/stokerdata/stoker/internal/source/columns"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Limits of what is read of a file's metadata.
+const (
+	maxMetaBytes   = 16 << 20 // of a message
+	maxFooterBytes = 64 << 20
+	maxNodes       = 1 << 14 // columns, and columns within them
+	maxDepth       = 40
+	maxRows        = 1 << 40 // of a record batch
+	maxListSize    = 1 << 30
+	maxName        = 4 << 10
+	blockBytes     = 24 // of the list of record batches in a footer, each
+)
+
+func damaged(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", arrowipc.ErrFormat, fmt.Sprintf(format, a...))
+}
+
+// schema is what a file says of its columns.
+type schema struct {
+	columns []*columns.Node
+	nodes   int
+	buffers int
+	// features are what `datasets` has written about the columns, "" for nothing.
+	features string
+}
+
+// String is the columns with their types, for comparing.
+func (s *schema) String() string {
+	var out []string
+	for _, n := range s.columns {
+		out = append(out, fmt.Sprintf("%q: %s", n.Name, n.Typ))
+	}
+	return strings.Join(out, ", ")
+}
+
+// span is a range of bytes of a file.
+type span struct{ off, size int64 }
+
+// batch is the metadata of a record batch. Its spans are counted from the
+// beginning of the body and lie in it.
+type batch struct {
+	rows    int64
+	nodes   []struct{ rows, nulls int64 }
+	buffers []span
+	codec   codec
+}
+
+// messageSize reads the size of a message's metadata with the eight bytes in front
+// of it, 0 for the mark that ends a stream.
+func messageSize(prefix []byte) (int64, error) {
+	if len(prefix) < 8 || binary.LittleEndian.Uint32(prefix) != 0xFFFFFFFF {
+		return 0, damaged("no message begins here")
+	}
+	n := int64(int32(binary.LittleEndian.Uint32(prefix[4:])))
+	if n < 0 || n > maxMetaBytes {
+		return 0, damaged("metadata of %d bytes, the limit is %d", n, maxMetaBytes)
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	return n + 8, nil
+}
+
+// message is the metadata of a message without the eight bytes in front of it.
+type message struct {
+	kind   flatbuf.MessageHeader
+	body   int64
+	header flatbuffers.Table
+}
+
+func readMessage(b []byte) (m message, err error) {
+	if len(b) < 8 {
+		return m, damaged("metadata of %d bytes", len(b))
+	}
+	err = arrowipc.Guard("metadata", func() error {
+		msg := flatbuf.GetRootAsMessage(b, 0)
+		m.kind, m.body = msg.HeaderType(), msg.BodyLength()
+		if !msg.Header(&m.header) {
+			return damaged("a message of nothing")
+		}
+		if m.body < 0 {
+			return damaged("a body of %d bytes", m.body)
+		}
+		return nil
+	})
+	return m, err
+}
+
+// parseSchemaMessage reads the message that begins a stream.
+func parseSchemaMessage(b []byte) (*schema, error) {
+	m, err := readMessage(b)
+	if err != nil {
+		return nil, err
+	}
+	if m.kind != flatbuf.MessageHeaderSchema {
+		return nil, damaged("it does not begin with a schema")
+	}
+	var s *schema
+	err = arrowipc.Guard("schema", func() error {
+		in := new(flatbuf.Schema)
+		in.Init(m.header.Bytes, m.header.Pos)
+		s, err = parseSchema(in)
+		return err
+	})
+	return s, err
+}
+
+// parseFooter reads a footer: the schema, and where record batches lie.
+func parseFooter(b []byte) (s *schema, blocks []arrowipc.Block, err error) {
+	if len(b) < 8 {
+		return nil, nil, damaged("a footer of %d bytes", len(b))
+	}
+	err = arrowipc.Guard("footer", func() error {
+		footer := flatbuf.GetRootAsFooter(b, 0)
+		in := footer.Schema(nil)
+		if in == nil {
+			return damaged("a footer without a schema")
+		}
+		if s, err = parseSchema(in); err != nil {
+			return err
+		}
+		count := footer.RecordBatchesLength()
+		if count < 0 || count > len(b)/blockBytes {
+			return damaged("a footer with a list of %d record batches", count)
+		}
+		blocks = make([]arrowipc.Block, count)
+		var block flatbuf.Block
+		for i := range blocks {
+			footer.RecordBatches(&block, i)
+			blocks[i] = arrowipc.Block{Offset: block.Offset(), MetaBytes: block.MetaDataLength(), BodyBytes: block.BodyLength()}
+		}
+		return nil
+	})
+	return s, blocks, err
+}
+
+func parseSchema(in *flatbuf.Schema) (*schema, error) {
+	if in.Endianness() != flatbuf.EndiannessLittle {
+		return nil, errors.New("its numbers are big-endian, which is not read")
+	}
+	s := &schema{}
+	n := in.FieldsLength()
+	if n < 1 || n > maxNodes {
+		return nil, damaged("a schema of %d columns", n)
+	}
+	for i := range n {
+		var f flatbuf.Field
+		in.Fields(&f, i)
+		c, err := s.field(&f, maxDepth)
+		if err != nil {
+			return nil, err
+		}
+		s.columns = append(s.columns, c)
+	}
+	for i := range min(in.CustomMetadataLength(), maxNodes) {
+		var kv flatbuf.KeyValue
+		in.CustomMetadata(&kv, i)
+		if string(kv.Key()) == "huggingface" {
+			s.features = string(kv.Value())
+		}
+	}
+	return s, nil
+}
+
+// field reads a column, and counts its nodes and buffers.
+func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
+	if s.nodes == maxNodes || depth == 0 {
+		return nil, damaged("a schema of more than %d columns, or %d within each other", maxNodes, maxDepth)
+	}
+	if len(f.Name()) > maxName {
+		return nil, damaged("a column with a name of %d bytes", len(f.Name()))
+	}
+	n := &columns.Node{Name: strings.ToValidUTF8(string(f.Name()), "\uFFFD"), At: s.nodes, Buffer: s.buffers}
+	s.nodes++
+	buffers, ok := describe(n, f)
+	if !ok {
+		return nil, fmt.Errorf("column %q has the type %s, which is not read: write the file without such columns", n.Name, n.Typ)
+	}
+	s.buffers += buffers
+	if f.Dictionary(nil) != nil {
+		// The record batches have numbers in the place of the values.
+		s.buffers += 2 - buffers
+		n.Class, n.Typ = columns.Other, "dictionary<"+n.Typ+">"
+		return n, nil
+	}
+	children := f.ChildrenLength()
+	if children > maxNodes-s.nodes {
+		return nil, damaged("column %q has %d columns within it", n.Name, children)
+	}
+	if (n.Class == columns.List || n.Class == columns.FixedList) && children != 1 {
+		return nil, damaged("column %q is a list of %d kinds of elements", n.Name, children)
+	}
+	var types []string
+	long := 0
+	for i := range children {
+		var child flatbuf.Field
+		f.Children(&child, i)
+		c, err := s.field(&child, depth-1)
+		if err != nil {
+			return nil, err
+		}
+		n.Children = append(n.Children, c)
+		switch long += len(c.Name) + len(c.Typ); {
+		case long > 2*maxName:
+		case n.Class == columns.List || n.Class == columns.FixedList:
+			types = append(types, c.Typ)
+		default:
+			types = append(types, c.Name+": "+c.Typ)
+		}
+	}
+	if children > 0 {
+		n.Typ += "<" + strings.Join(types, ", ") + ">"
+	}
+	if n.Class == columns.FixedList {
+		n.Typ += fmt.Sprintf("[%d]", n.Size)
+	}
+	if len(n.Typ) > maxName {
+		n.Typ = n.Typ[:maxName] // which bounds what a hostile schema makes of types within types
+	}
+	return n, nil
+}
+
+// describe says what the type of a column is, and how many buffers it has without
+// the columns within it. It is false for types whose buffers cannot be counted.
+func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
+	var t flatbuffers.Table
+	if !f.Type(&t) {
+		n.Typ = "nothing"
+		return 0, false
+	}
+	// short and word read fields of the type that the generated code does not have.
+	short := func(slot flatbuffers.VOffsetT, otherwise int16) int16 {
+		if o := t.Offset(slot); o != 0 {
+			return t.GetInt16(t.Pos + flatbuffers.UOffsetT(o))
+		}
+		return otherwise
+	}
+	word := func(slot flatbuffers.VOffsetT, otherwise int32) int32 {
+		if o := t.Offset(slot); o != 0 {
+			return t.GetInt32(t.Pos + flatbuffers.UOffsetT(o))
+		}
+		return otherwise
+	}
+	numbers := func(d driver.DType, typ string) (int, bool) {
+		n.Class, n.DType, n.Typ = columns.Number, d, typ
+		return 2, true
+	}
+	as := func(c columns.Class, typ string, wide bool, buffers int) (int, bool) {
+		n.Class, n.Typ, n.Wide = c, typ, wide
+		return buffers, true
+	}
+	switch f.TypeType() {
+	case flatbuf.TypeNull:
+		return as(columns.Nothing, "null", false, 0)
+	case flatbuf.TypeInt:
+		var in flatbuf.Int
+		in.Init(t.Bytes, t.Pos)
+		name := fmt.Sprintf("int%d", in.BitWidth())
+		if !in.IsSigned() {
+			name = "u" + name
+		}
+		if driver.DType(name).Size() == 0 {
+			n.Typ = name
+			return 0, false
+		}
+		return numbers(driver.DType(name), name)
+	case flatbuf.TypeFloatingPoint:
+		var in flatbuf.FloatingPoint
+		in.Init(t.Bytes, t.Pos)
+		switch in.Precision() {
+		case flatbuf.PrecisionHALF:
+			return numbers(driver.Float16, "halffloat")
+		case flatbuf.PrecisionSINGLE:
+			return numbers(driver.Float32, "float")
+		case flatbuf.PrecisionDOUBLE:
+			return numbers(driver.Float64, "double")
+		}
+	case flatbuf.TypeTimestamp:
+		return numbers(driver.Int64, "timestamp")
+	case flatbuf.TypeDuration:
+		return numbers(driver.Int64, "duration")
+	case flatbuf.TypeDate:
+		if short(4, 1) == 0 { // days
+			return numbers(driver.Int32, "date32")
+		}
+		return numbers(driver.Int64, "date64")
+	case flatbuf.TypeTime:
+		if word(6, 32) == 64 {
+			return numbers(driver.Int64, "time64")
+		}
+		return numbers(driver.Int32, "time32")
+	case flatbuf.TypeBool:
+		return as(columns.Boolean, "bool", false, 2)
+	case flatbuf.TypeUtf8:
+		return as(columns.Text, "utf8", false, 3)
+	case flatbuf.TypeLargeUtf8:
+		return as(columns.Text, "large_utf8", true, 3)
+	case flatbuf.TypeBinary:
+		return as(columns.Binaries, "binary", false, 3)
+	case flatbuf.TypeLargeBinary:
+		return as(columns.Binaries, "large_binary", true, 3)
+	case flatbuf.TypeList:
+		return as(columns.List, "list", false, 2)
+	case flatbuf.TypeLargeList:
+		return as(columns.List, "large_list", true, 2)
+	case flatbuf.TypeFixedSizeList:
+		var in flatbuf.FixedSizeList
+		in.Init(t.Bytes, t.Pos)
+		n.Size = int64(in.ListSize())
+		if n.Size < 1 || n.Size > maxListSize {
+			n.Typ = fmt.Sprintf("fixed_size_list of %d elements", n.Size)
+			return 0, false
+		}
+		return as(columns.FixedList, "fixed_size_list", false, 1)
+	case flatbuf.TypeStruct_:
+		return as(columns.Structs, "struct", false, 1)
+	case flatbuf.TypeMap:
+		return as(columns.Other, "map", false, 2)
+	case flatbuf.TypeDecimal:
+		return as(columns.Other, "decimal", false, 2)
+	case flatbuf.TypeInterval:
+		return as(columns.Other, "interval", false, 2)
+	case flatbuf.TypeFixedSizeBinary:
+		return as(columns.Other, "fixed_size_binary", false, 2)
+	}
+	n.Typ = typeName(f.TypeType())
+	return 0, false
+}
+
+// typeName is the name of a type whose columns are not read.
+func typeName(t flatbuf.Type) string {
+	switch t {
+	case flatbuf.TypeUnion:
+		return "union"
+	case 22:
+		return "run_end_encoded"
+	case 23:
+		return "binary_view"
+	case 24:
+		return "utf8_view"
+	case 25:
+		return "list_view"
+	case 26:
+		return "large_list_view"
+	}
+	return fmt.Sprintf("number %d", t)
+}
+
+// parseBatch reads the metadata of a record batch whose body has size bytes.
+func parseBatch(m message, size int64, s *schema) (*batch, error) {
+	if m.kind != flatbuf.MessageHeaderRecordBatch {
+		return nil, damaged("not a record batch")
+	}
+	out := &batch{}
+	return out, arrowipc.Guard("metadata", func() error {
+		in := new(flatbuf.RecordBatch)
+		in.Init(m.header.Bytes, m.header.Pos)
+		var c flatbuf.BodyCompression
+		if in.Compression(&c) != nil {
+			t := c.Table()
+			kind, method := int8(0), int8(0) // which the generated code does not have
+			if o := t.Offset(4); o != 0 {
+				kind = t.GetInt8(t.Pos + flatbuffers.UOffsetT(o))
+			}
+			if o := t.Offset(6); o != 0 {
+				method = t.GetInt8(t.Pos + flatbuffers.UOffsetT(o))
+			}
+			switch {
+			case method != 0 || kind < 0 || kind > 1:
+				return fmt.Errorf("its record batches are compressed in the way %d, %d, which is not read", kind, method)
+			case kind == 0:
+				out.codec = lz4Frame
+			default:
+				out.codec = zstdFrames
+			}
+		}
+		out.rows = in.Length()
+		if out.rows < 0 || out.rows > maxRows {
+			return damaged("%d rows", out.rows)
+		}
+		if n := in.NodesLength(); n != s.nodes {
+			return damaged("it has %d columns, the schema %d", n, s.nodes)
+		}
+		if n := in.BuffersLength(); n != s.buffers {
+			return damaged("it has %d buffers, the schema %d", n, s.buffers)
+		}
+		out.nodes = make([]struct{ rows, nulls int64 }, s.nodes)
+		var node flatbuf.FieldNode
+		for i := range out.nodes {
+			in.Nodes(&node, i)
+			rows, nulls := node.Length(), node.NullCount()
+			if rows < 0 || rows > maxRows || nulls < 0 || nulls > rows {
+				return damaged("a column of %d rows, %d of them null", rows, nulls)
+			}
+			out.nodes[i].rows, out.nodes[i].nulls = rows, nulls
+		}
+		out.buffers = make([]span, s.buffers)
+		var buf flatbuf.Buffer
+		for i := range out.buffers {
+			in.Buffers(&buf, i)
+			at := span{buf.Offset(), buf.Length()}
+			if at.off < 0 || at.size < 0 || at.off > size || at.size > size-at.off {
+				return damaged("bytes %d to %d of a body of %d", at.off, at.off+at.size, size)
+			}
+			out.buffers[i] = at
+		}
+		return nil
+	})
+}

@@ -1,0 +1,363 @@
+// Package boxes is what sources of annotated images share: an image per
+// record, by its file, and what was read of the annotations when the source was
+// opened, in flat memory. Images without annotations are records, too.
+package boxes
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// MaxFileBytes is the largest image file.
+const MaxFileBytes = 1 << 30
+
+// Column is a field whose values are known since the source was opened, or are
+// made by Source.Make.
+type Column struct {
+	Field driver.Field
+	// Row is the size of what an annotation has: the value of a record is
+	// Data[Row*First[i] : Row*First[i+1]].
+	Row int
+	// Ends, where there is no Row, are the ends in Data of the values of records. A
+	// field that has neither and no Ints is made by Make alone.
+	Ends []int64
+	Data []byte
+	// Ints are the numbers of records.
+	Ints []int64
+}
+
+// Source is a driver.Source but for what its owner adds. The first field is the
+// image, those of Columns follow.
+type Source struct {
+	Images  filelist.List
+	First   []int64 // the first annotation of each record, and the end
+	Columns []Column
+	// More are objects behind the images.
+	More filelist.List
+	Left []driver.Skipped
+	// MostStacked is about the most that the masks of a record take, where more is known of
+	// it than how many pixels there are.
+	MostStacked int64
+
+	// Header says that some wanted field needs the image, though nobody wants that.
+	Header func(g *driver.Group) bool
+	// Also appends extents to those of a record.
+	Also func(g *driver.Group, k int, id int64) error
+	// Make makes the values that are not in Columns. image is nil where it was not
+	// read; the others are those of Also.
+	Make func(g *driver.Group, k int, id int64, image []byte, ext []driver.Extent, bytes [][]byte) error
+
+	info driver.Info
+}
+
+// Init ends opening: info has the URL and the format. also is what decides about the
+// records beside the files.
+func (s *Source) Init(info driver.Info, also ...string) {
+	_, largest := s.Images.Bytes()
+	info.Len = int64(s.Images.Len())
+	info.Objects = info.Len + int64(s.More.Len())
+	info.Fields = []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: largest}}
+	most := int64(0) // annotations of a record
+	for i := range info.Len {
+		most = max(most, s.First[i+1]-s.First[i])
+	}
+	for i := range s.Columns {
+		c := &s.Columns[i]
+		f := c.Field
+		switch {
+		case c.Row > 0:
+			f.MaxBytes = int64(c.Row) * most
+		case c.Ends != nil:
+			at := int64(0)
+			for _, end := range c.Ends {
+				f.MaxBytes = max(f.MaxBytes, end-at)
+				at = end
+			}
+		}
+		if f.MaxBytes == 0 && f.Kind != driver.KindInt {
+			f.MaxBytes = 1 // all of them are empty, which is known
+		}
+		info.Fields = append(info.Fields, f)
+		also = append(also, f.Name, string(f.Kind), string(f.DType), string(f.Format))
+		also = append(also, f.Classes...)
+	}
+	if s.More.Len() > 0 {
+		also = append(also, s.More.Fingerprint())
+	}
+	info.Fingerprint = s.Images.Fingerprint(also...)
+	s.info = info
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object {
+	if n < s.info.Len {
+		return s.Images.Object(n, false)
+	}
+	return s.More.Object(n-s.info.Len, true)
+}
+
+// Name implements driver.Source.
+func (s *Source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	return s.Images.Path(int(id))
+}
+
+// Path implements driver.Pather.
+func (s *Source) Path(id int64, _ int) string { return s.Images.RelPath(int(id)) }
+
+// Skipped implements driver.Skipper.
+func (s *Source) Skipped() []driver.Skipped { return s.Left }
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	image := g.Wants(0) || s.Header != nil && s.Header(g)
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		begin := len(g.Extents)
+		err := error(nil)
+		if image {
+			size := s.Images.Size(int(id))
+			if size > MaxFileBytes {
+				err = &store.Error{Op: "read", Path: s.Images.Path(int(id)), Err: fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))}
+			}
+			g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1, Tail: true})
+		}
+		if err == nil && s.Also != nil {
+			err = s.Also(g, k, id)
+		}
+		if err != nil {
+			g.Records[k].Err, g.Extents = err, g.Extents[:begin]
+		}
+	})
+}
+
+// Parse implements driver.Source.
+func (s *Source) Parse(g *driver.Group) error {
+	image := g.Wants(0) || s.Header != nil && s.Header(g)
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		ext, read := g.Of(k)
+		var file []byte
+		if image {
+			file, ext, read = read[0], ext[1:], read[1:]
+			if g.Wants(0) {
+				rec.Values[0].Bytes = file
+			}
+		}
+		for i := range s.Columns {
+			if v := &rec.Values[i+1]; g.Wants(i + 1) {
+				c := &s.Columns[i]
+				if c.Ints != nil {
+					v.Int = c.Ints[id]
+				} else {
+					v.Bytes = s.Value(i, id)
+				}
+			}
+		}
+		if s.Make != nil {
+			if err := s.Make(g, k, id, file, ext, read); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Value is that of a column, without a copy.
+func (s *Source) Value(column int, id int64) []byte {
+	from, to := s.span(column, id)
+	return s.Columns[column].Data[from:to:to]
+}
+
+func (s *Source) span(column int, id int64) (from, to int64) {
+	c := &s.Columns[column]
+	switch {
+	case c.Data == nil:
+	case c.Row > 0:
+		return int64(c.Row) * s.First[id], int64(c.Row) * s.First[id+1]
+	case c.Ends != nil:
+		if id > 0 {
+			from = c.Ends[id-1]
+		}
+		to = c.Ends[id]
+	}
+	return from, to
+}
+
+// Sizes implements driver.Sizer.
+func (s *Source) Sizes(field int, ids, sizes []int64) bool {
+	if field == 0 || s.Columns[field-1].Row == 0 && s.Columns[field-1].Ends == nil {
+		return false
+	}
+	for k, id := range ids {
+		from, to := s.span(field-1, id)
+		sizes[k] = to - from
+	}
+	return true
+}
+
+// Held implements driver.Holder.
+func (s *Source) Held() int64 {
+	n := int64(8 * len(s.First))
+	for i := range s.Columns {
+		c := &s.Columns[i]
+		n += int64(len(c.Data)) + 8*int64(len(c.Ends)+len(c.Ints))
+	}
+	return n
+}
+
+// Close implements driver.Source.
+func (s *Source) Close() error { return nil }
+
+// Order sorts annotations by their records, of which there are n, and keeps those of
+// one in their order. Annotations of record -1 are left out.
+func Order(n int, record []int32) (first []int64, order []int32) {
+	first = make([]int64, n+1)
+	for _, r := range record {
+		if r >= 0 {
+			first[r+1]++
+		}
+	}
+	for i := range n {
+		first[i+1] += first[i]
+	}
+	order = make([]int32, first[n])
+	next := make([]int64, n)
+	copy(next, first)
+	for i, r := range record {
+		if r >= 0 {
+			order[next[r]] = int32(i)
+			next[r]++
+		}
+	}
+	return first, order
+}
+
+// Pick is the rows of data in an order.
+func Pick(data []byte, row int, order []int32) []byte {
+	out := make([]byte, 0, len(order)*row)
+	for _, i := range order {
+		out = append(out, data[int(i)*row:(int(i)+1)*row]...)
+	}
+	return out
+}
+
+// Float32 appends numbers.
+func Float32(b []byte, values ...float64) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
+	}
+	return b
+}
+
+// Int64 appends a number.
+func Int64(b []byte, v int64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(v)) }
+
+// Boxes, and what belongs to them: the fields that all such sources have.
+const (
+	BoxField   = "boxes"
+	LabelField = "labels"
+)
+
+// Boxes is a column of boxes.
+func Boxes(format driver.BoxFormat, data []byte) Column {
+	return Column{Field: driver.Field{Name: BoxField, Kind: driver.KindBoxes, DType: driver.Float32, Shape: []int{4}, Format: format}, Row: 16, Data: data}
+}
+
+// Labels is a column of class numbers, one for each box.
+func Labels(classes []string, data []byte) Column {
+	return Column{Field: driver.Field{Name: LabelField, Kind: driver.KindMultiLabel, Classes: classes, Boxes: BoxField}, Row: 8, Data: data}
+}
+
+// Each is a column of a number for each box.
+func Each(name string, t driver.DType, data []byte) Column {
+	return Column{Field: driver.Field{Name: name, Kind: driver.KindRagged, DType: t, Boxes: BoxField}, Row: t.Size(), Data: data}
+}
+
+// Masks says what the mask of an image is made of.
+type Masks string
+
+// The kinds of masks.
+const (
+	NoMasks Masks = ""
+	// Classes: the number of the class, counted from 1; 0 is the background.
+	Classes Masks = "classes"
+	// Instances: the number of the annotation in its image, counted from 1; 0 is the
+	// background. The field "instances" has it for each box.
+	Instances Masks = "instances"
+	// Stack: a mask for each annotation, of 0 and 1, in the field "masks".
+	Stack Masks = "stack"
+)
+
+// ParseMasks reads the value of masks=, of those that a format has.
+func ParseMasks(text string, known ...Masks) (Masks, error) {
+	m := Masks(text)
+	if m == NoMasks || slices.Contains(known, m) {
+		return m, nil
+	}
+	var names []string
+	for _, k := range known {
+		names = append(names, string(k))
+	}
+	return "", fmt.Errorf("masks=%s is not known here: there are %s", text, strings.Join(names, ", "))
+}
+
+// MaskColumns are those of a kind of masks: the mask, and the numbers of instances.
+// Masks have up to most pixels.
+func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, error) {
+	if m == NoMasks {
+		return nil, nil
+	}
+	if m == Stack {
+		n := int64(0)
+		for i := range len(s.First) - 1 {
+			n = max(n, s.First[i+1]-s.First[i])
+		}
+		bytes := max(n*mask.MaxStacked(most), 1)
+		if s.MostStacked > 0 {
+			bytes = min(bytes, s.MostStacked)
+		}
+		f := driver.Field{Name: "masks", Kind: driver.KindMasks, DType: driver.Uint8, Boxes: BoxField, Most: []int{int(n)}, MaxBytes: bytes}
+		return []Column{{Field: f}}, nil
+	}
+	f := driver.Field{Name: "mask", Kind: driver.KindMask, DType: driver.Uint8}
+	if m == Classes {
+		f.Classes = append([]string{"background"}, classes...)
+		if len(classes) > math.MaxUint8 {
+			f.DType = driver.Uint16
+		}
+		if len(classes) > math.MaxUint16 {
+			return nil, fmt.Errorf("%d classes are more than a mask can have", len(classes))
+		}
+		f.MaxBytes = most * int64(f.DType.Size())
+		return []Column{{Field: f}}, nil
+	}
+	f.DType = driver.Uint16
+	f.MaxBytes = most * 2
+	var numbers []byte
+	for i := range len(s.First) - 1 {
+		n := s.First[i+1] - s.First[i]
+		if n > math.MaxUint16 {
+			return nil, fmt.Errorf("%s has %d annotations, more than %d, which a mask of instances can have", s.Images.Path(i), n, math.MaxUint16)
+		}
+		for k := range n {
+			numbers = binary.LittleEndian.AppendUint16(numbers, uint16(k+1))
+		}
+	}
+	return []Column{{Field: f}, Each("instances", driver.Uint16, numbers)}, nil
+}

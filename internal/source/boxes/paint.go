@@ -1,0 +1,295 @@
+package boxes
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Canvas is a mask that shapes are painted on, one over the other. Its pixels go by
+// columns while it is painted, as the run lengths of COCO do. What is painted is
+// what pycocotools makes of a shape, pixel by pixel.
+type Canvas struct {
+	W, H int
+
+	size  int // bytes of a pixel
+	pix   []byte
+	color uint16
+	cross []int64 // where an outline crosses columns
+	steps int     // that are left for outlines
+}
+
+// maxSteps bounds the work for one mask: the points of all outlines, five of which
+// are one pixel.
+const maxSteps = 1 << 26
+
+// scale is how many steps of an outline make a pixel.
+const scale = 5
+
+// maxCoordinate bounds the corners of shapes.
+const maxCoordinate = 1 << 20
+
+// Begin makes an empty canvas of w x h pixels that are of a type.
+func (c *Canvas) Begin(w, h int, t driver.DType) error {
+	if w < 1 || h < 1 || int64(w)*int64(h) > mask.MaxPixels {
+		return fmt.Errorf("a mask of %d x %d pixels", w, h)
+	}
+	n := w * h * t.Size()
+	if cap(c.pix) < n {
+		c.pix = make([]byte, n)
+	}
+	c.pix = c.pix[:n]
+	clear(c.pix)
+	c.W, c.H, c.size, c.steps = w, h, t.Size(), maxSteps
+	return nil
+}
+
+// Color is what is painted from now on.
+func (c *Canvas) Color(v int) { c.color = uint16(v) }
+
+// fill paints pixels [from, to), counted by columns.
+func (c *Canvas) fill(from, to int64) {
+	if c.size == 1 {
+		p := c.pix[from:to]
+		for i := range p {
+			p[i] = byte(c.color)
+		}
+		return
+	}
+	p := c.pix[2*from : 2*to]
+	for i := 0; i < len(p); i += 2 {
+		p[i], p[i+1] = byte(c.color), byte(c.color>>8)
+	}
+}
+
+var errOutline = errors.New("its outlines have more points than a mask can need")
+
+// Polygon paints a polygon of corners x, y, x, y, ...: its outline is walked in
+// fifths of a pixel, and a pixel of a column is inside when the outline has crossed
+// the column above its centre an odd number of times.
+func (c *Canvas) Polygon(xy []float64) error {
+	k := len(xy) / 2
+	corner := func(i int) (x, y int, err error) {
+		i %= k
+		if !(math.Abs(xy[2*i]) <= maxCoordinate && math.Abs(xy[2*i+1]) <= maxCoordinate) {
+			return 0, 0, fmt.Errorf("the corner (%v, %v) is far outside of the image", xy[2*i], xy[2*i+1])
+		}
+		return int(float64(scale*xy[2*i]) + 0.5), int(float64(scale*xy[2*i+1]) + 0.5), nil // rounded twice, as there
+	}
+	c.cross = c.cross[:0]
+	lastU, lastV, some := 0, 0, false
+	point := func(u, v int) {
+		if some && u != lastU {
+			c.crossing(min(u, lastU), min(v, lastV))
+		}
+		lastU, lastV, some = u, v, true
+	}
+	for i := range k {
+		xs, ys, err := corner(i)
+		if err != nil {
+			return err
+		}
+		xe, ye, err := corner(i + 1)
+		if err != nil {
+			return err
+		}
+		dx, dy := abs(xe-xs), abs(ye-ys)
+		if c.steps -= max(dx, dy) + 1; c.steps < 0 {
+			return errOutline
+		}
+		if dx >= dy {
+			// From left to right, whichever way it is walked, so that both ways
+			// round alike.
+			x0, y0, slope := xs, ys, 0.0
+			if xs > xe {
+				x0, y0 = xe, ye
+			}
+			if dx > 0 {
+				slope = float64((ye-ys)*sign(xe-xs)) / float64(dx)
+			}
+			for d := range dx + 1 {
+				t := d
+				if xs > xe {
+					t = dx - d
+				}
+				point(t+x0, int(float64(y0)+float64(slope*float64(t))+0.5))
+			}
+			continue
+		}
+		x0, y0 := xs, ys
+		if ys > ye {
+			x0, y0 = xe, ye
+		}
+		slope := float64((xe-xs)*sign(ye-ys)) / float64(dy)
+		for d := range dy + 1 {
+			t := d
+			if ys > ye {
+				t = dy - d
+			}
+			point(int(float64(x0)+float64(slope*float64(t))+0.5), t+y0)
+		}
+	}
+	c.between()
+	return nil
+}
+
+// crossing notes that the outline goes between the columns u and u+1 of fifths, the
+// higher end at v.
+func (c *Canvas) crossing(u, v int) {
+	x := (float64(u)+0.5)/scale - 0.5
+	if x != math.Floor(x) || x < 0 || x > float64(c.W-1) {
+		return
+	}
+	y := min(max((float64(v)+0.5)/scale-0.5, 0), float64(c.H))
+	c.cross = append(c.cross, int64(x)*int64(c.H)+int64(math.Ceil(y)))
+}
+
+// between paints what lies between the first crossing and the second, the third and
+// the fourth, and so on.
+func (c *Canvas) between() {
+	c.cross = append(c.cross, int64(c.W)*int64(c.H))
+	slices.Sort(c.cross)
+	for i := 0; i+1 < len(c.cross); i += 2 {
+		c.fill(c.cross[i], c.cross[i+1])
+	}
+}
+
+func abs(v int) int { return max(v, -v) }
+
+func sign(v int) int {
+	if v < 0 {
+		return -1
+	}
+	return 1
+}
+
+// Box paints a box as pycocotools does: as the polygon of its corners.
+func (c *Canvas) Box(x, y, w, h float64) error {
+	return c.Polygon([]float64{x, y, x, y + h, x + w, y + h, x + w, y})
+}
+
+// Runs are run lengths that are painted one after the other, the first one of what
+// is not painted.
+type Runs struct {
+	c  *Canvas
+	at int64
+	on bool
+}
+
+// Runs begins with run lengths.
+func (c *Canvas) Runs() Runs { return Runs{c: c} }
+
+// Add adds a run.
+func (r *Runs) Add(n int64) error {
+	if n < 0 || n > int64(r.c.W)*int64(r.c.H)-r.at {
+		return fmt.Errorf("a run of %d pixels at %d of the %d of the image", n, r.at, r.c.W*r.c.H)
+	}
+	if r.on {
+		r.c.fill(r.at, r.at+n)
+	}
+	r.at, r.on = r.at+n, !r.on
+	return nil
+}
+
+// End checks that all pixels have had their run.
+func (r *Runs) End() error {
+	if n := int64(r.c.W) * int64(r.c.H); r.at != n {
+		return fmt.Errorf("the runs end after %d of %d pixels", r.at, n)
+	}
+	return nil
+}
+
+// Compressed adds the runs of COCO's compressed text: digits of five bits from the
+// smallest on, and from the fourth run on the difference to the run before the last.
+func (r *Runs) Compressed(text []byte) error {
+	var last [2]int64 // the runs before
+	for i := 0; len(text) > 0; i++ {
+		v := int64(0)
+		for k := 0; ; k++ {
+			if len(text) == 0 || k > 9 {
+				return errors.New("the compressed runs are cut off")
+			}
+			d := int64(text[0]) - 48
+			if d < 0 || d > 63 {
+				return fmt.Errorf("the compressed runs have the byte %d", text[0])
+			}
+			text = text[1:]
+			v |= (d & 31) << (5 * k)
+			if d&32 == 0 {
+				if d&16 != 0 {
+					v |= -1 << (5 * (k + 1))
+				}
+				break
+			}
+		}
+		if i > 2 {
+			v += last[i%2]
+		}
+		if err := r.Add(v); err != nil {
+			return err
+		}
+		last[i%2] = v
+	}
+	return nil
+}
+
+// Rows writes the pixels by rows to dst.
+func (c *Canvas) Rows(dst []byte) {
+	const block = 32 // columns at a time, so that what is read stays in the cache
+	for x0 := 0; x0 < c.W; x0 += block {
+		x1 := min(x0+block, c.W)
+		for y := range c.H {
+			if c.size == 1 {
+				row := dst[y*c.W : (y+1)*c.W]
+				for x := x0; x < x1; x++ {
+					row[x] = c.pix[x*c.H+y]
+				}
+				continue
+			}
+			for x := x0; x < x1; x++ {
+				binary.LittleEndian.PutUint16(dst[2*(y*c.W+x):], binary.LittleEndian.Uint16(c.pix[2*(x*c.H+y):]))
+			}
+		}
+	}
+}
+
+// Stack makes n masks of the size of the canvas, of 0 and 1, one for each object that
+// paint paints alone. What is wrong with one of them is bad; err says that there is no
+// memory.
+func (c *Canvas) Stack(g *driver.Group, n int, paint func(i int) error) (v driver.Value, bad, err error) {
+	w, h := c.W, c.H
+	var stack []byte
+	m := &mask.Mask{Width: w, Height: h, Size: 1, Pix: make([]byte, w*h)}
+	for i := range n {
+		if err := c.Begin(w, h, driver.Uint8); err != nil {
+			return v, err, nil
+		}
+		c.Color(1)
+		if err := paint(i); err != nil {
+			return v, err, nil
+		}
+		c.Rows(m.Pix)
+		stack = mask.AppendToStack(stack, m)
+	}
+	out, err := g.Alloc(len(stack))
+	if err != nil {
+		return v, nil, fmt.Errorf("no memory for %d masks of %d x %d pixels: %w", n, w, h, err)
+	}
+	copy(out, stack)
+	return driver.Value{Bytes: out}, nil, nil
+}
+
+// Value is the mask as a value; its memory is the group's.
+func (c *Canvas) Value(g *driver.Group) (driver.Value, error) {
+	out, err := g.Alloc(len(c.pix))
+	if err != nil {
+		return driver.Value{}, fmt.Errorf("no memory for a mask of %d x %d pixels: %w", c.W, c.H, err)
+	}
+	c.Rows(out)
+	return driver.Value{Bytes: out, Codec: driver.CodecRaw, Width: int32(c.W), Height: int32(c.H), Channels: 1}, nil
+}

@@ -1,0 +1,527 @@
+package cifarsource
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+// pickler writes pickles as Python 2 has written these files (protocols 0 and 2),
+// and as Python 3 writes them again.
+type pickler struct {
+	bytes.Buffer
+	proto  int
+	python int
+}
+
+func (p *pickler) str(s string) {
+	switch {
+	case p.proto == 0 && p.python == 2:
+		fmt.Fprintf(p, "S%s\n", repr(s))
+	case p.proto < 3 && p.python == 3:
+		// _codecs.encode(text, "latin1")
+		var text []rune
+		for i := range len(s) {
+			text = append(text, rune(s[i]))
+		}
+		p.WriteString("c_codecs\nencode\n(")
+		if p.proto == 0 {
+			p.WriteString("V")
+			for _, r := range text {
+				if r == '\\' || r == '\n' || r == 0 || r == '\r' || r == 0x1A {
+					fmt.Fprintf(p, "\\u%04x", r)
+				} else {
+					p.WriteByte(byte(r))
+				}
+			}
+			p.WriteString("\nVlatin1\ntR")
+			return
+		}
+		p.WriteString("X")
+		p.u32(len(string(text)))
+		p.WriteString(string(text) + "X\x06\x00\x00\x00latin1tR")
+	case len(s) < 256 && p.proto == 3:
+		p.WriteString("C" + string([]byte{byte(len(s))}) + s)
+	case len(s) < 256:
+		p.WriteString("U" + string([]byte{byte(len(s))}) + s)
+	case p.proto == 3:
+		p.WriteString("B")
+		p.u32(len(s))
+		p.WriteString(s)
+	default:
+		p.WriteString("T")
+		p.u32(len(s))
+		p.WriteString(s)
+	}
+}
+
+// repr is a string as Python 2 shows it.
+func repr(s string) string {
+	var b strings.Builder
+	b.WriteByte('\'')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\\' || c == '\'':
+			b.WriteString("\\" + string(rune(c)))
+		case c == '\n':
+			b.WriteString("\\n")
+		case c == '\r':
+			b.WriteString("\\r")
+		case c == '\t':
+			b.WriteString("\\t")
+		case c < 32 || c > 126:
+			fmt.Fprintf(&b, "\\x%02x", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + "'"
+}
+
+func (p *pickler) u32(n int) { p.Write(binary.LittleEndian.AppendUint32(nil, uint32(n))) }
+
+func (p *pickler) num(n int) {
+	switch {
+	case p.proto == 0:
+		fmt.Fprintf(p, "I%d\n", n)
+	case n < 0:
+		p.WriteString("J")
+		p.u32(n)
+	case n < 256:
+		p.Write([]byte{'K', byte(n)})
+	case n < 1<<16:
+		p.Write([]byte{'M', byte(n), byte(n >> 8)})
+	default:
+		p.WriteString("J")
+		p.u32(n)
+	}
+}
+
+func (p *pickler) begin() {
+	if p.proto > 0 {
+		p.Write([]byte{0x80, byte(p.proto)})
+	}
+	p.WriteString("(dp1\n")
+}
+
+func (p *pickler) ints(v []int) {
+	if p.proto == 0 {
+		p.WriteString("(lp9\n")
+		for _, n := range v {
+			p.num(n)
+			p.WriteString("a")
+		}
+		return
+	}
+	p.WriteString("]q\x09(")
+	for _, n := range v {
+		p.num(n)
+	}
+	p.WriteString("e")
+}
+
+func (p *pickler) strs(v []string) {
+	p.WriteString("(lp9\n")
+	for _, s := range v {
+		p.str(s)
+		p.WriteString("a")
+	}
+}
+
+// pixels writes an array.
+func (p *pickler) pixels(n int, data string) {
+	p.WriteString("cnumpy.core.multiarray\n_reconstruct\np7\n(cnumpy\nndarray\n(")
+	p.num(0)
+	p.WriteString("t")
+	p.str("b")
+	p.WriteString("tRp8\n(")
+	p.num(1)
+	p.WriteString("(")
+	p.num(n)
+	p.num(pixels)
+	p.WriteString("tcnumpy\ndtype\n(")
+	p.str("u1")
+	p.num(0)
+	p.num(1)
+	p.WriteString("tRp11\n(")
+	p.num(3)
+	p.str("|")
+	p.WriteString("NNN")
+	p.num(-1)
+	p.num(-1)
+	p.num(0)
+	p.WriteString("tb")
+	if p.proto == 0 {
+		p.WriteString("I00\n")
+	} else {
+		p.WriteString("\x89")
+	}
+	p.str(data)
+	p.WriteString("tb")
+}
+
+// planes are the pixels of record i.
+func planes(i int) []byte {
+	b := make([]byte, pixels)
+	for k := range b {
+		b[k] = byte(i*31 + k*7 + k/256)
+	}
+	return b
+}
+
+// rows are they as they are loaded.
+func rows(i int) []byte {
+	src, out := planes(i), make([]byte, pixels)
+	for k := range out {
+		out[k] = src[k%3*side*side+k/3]
+	}
+	return out
+}
+
+func batch(from, n, proto, python int, fine bool) []byte {
+	p := &pickler{proto: proto, python: python}
+	p.begin()
+	put := func(key string, value func()) {
+		p.str(key)
+		value()
+		p.WriteString("s")
+	}
+	put("batch_label", func() { p.str("training batch 1 of 5") })
+	a, b := make([]int, n), make([]int, n)
+	var data []byte
+	var names []string
+	for i := range n {
+		a[i], b[i] = (from+i)%10, (from+i)%3
+		data = append(data, planes(from+i)...)
+		names = append(names, fmt.Sprintf("file's_%d.png", i))
+	}
+	if fine {
+		put("fine_labels", func() { p.ints(a) })
+		put("coarse_labels", func() { p.ints(b) })
+	} else {
+		put("labels", func() { p.ints(a) })
+	}
+	put("data", func() { p.pixels(n, string(data)) })
+	put("filenames", func() { p.strs(names) })
+	p.WriteString(".")
+	return p.Bytes()
+}
+
+func meta(proto, python int, keys map[string]int) []byte {
+	p := &pickler{proto: proto, python: python}
+	p.begin()
+	for key, n := range keys {
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprintf("%s %d", key, i))
+		}
+		p.str(key)
+		p.strs(names)
+		p.WriteString("s")
+	}
+	p.str("num_vis")
+	p.num(3072)
+	p.WriteString("s.")
+	return p.Bytes()
+}
+
+func flat(from, n int, fine bool) []byte {
+	var out []byte
+	for i := range n {
+		if fine {
+			out = append(out, byte((from+i)%3))
+		}
+		out = append(append(out, byte((from+i)%10)), planes(from+i)...)
+	}
+	return out
+}
+
+const tenNames = "c 0\nc 1\nc 2\nc 3\nc 4\nc 5\nc 6\nc 7\nc 8\nc 9\n\n"
+
+// folders has both data sets in all forms: 15 and 10 records in two batches.
+func folders(t testing.TB) map[string]string {
+	out := map[string]string{
+		"10 binary":  drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": flat(0, 15, false), "data_batch_2.bin": flat(15, 10, false), "batches.meta.txt": []byte(tenNames)}),
+		"100 binary": drivertest.Folder(t, map[string][]byte{"train.bin": flat(0, 25, true), "fine_label_names.txt": []byte(tenNames), "coarse_label_names.txt": []byte("a\nb\nc\n")}),
+	}
+	for _, f := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
+		name := fmt.Sprintf("protocol %d of Python %d", f.proto, f.python)
+		out["10 "+name] = drivertest.Folder(t, map[string][]byte{
+			"data_batch_1": batch(0, 15, f.proto, f.python, false), "data_batch_2": batch(15, 10, f.proto, f.python, false),
+			"batches.meta": meta(f.proto, f.python, map[string]int{"label_names": 10}),
+		})
+		out["100 "+name] = drivertest.Folder(t, map[string][]byte{
+			"train": batch(0, 25, f.proto, f.python, true), "meta": meta(f.proto, f.python, map[string]int{"fine_label_names": 10, "coarse_label_names": 3}),
+		})
+	}
+	return out
+}
+
+func open(t testing.TB, dir string, opt *Options) driver.Source {
+	t.Helper()
+	s, err := Open(t.Context(), dir, localstore.New(dir), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func opener(dir string) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, dir, localstore.New(dir), nil)
+	})
+}
+
+func TestConformance(t *testing.T) {
+	for name, dir := range folders(t) {
+		t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(dir)) })
+	}
+}
+
+func TestFaults(t *testing.T) {
+	all := folders(t)
+	for _, name := range []string{"10 binary", "100 binary", "10 protocol 2 of Python 2", "100 protocol 0 of Python 3"} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Faults(t, localstore.New(all[name]), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+				return Open(ctx, "test", st, nil)
+			})
+		})
+	}
+}
+
+func BenchmarkBinary(b *testing.B) { drivertest.Bench(b, opener(folders(b)["10 binary"])) }
+
+func TestRecords(t *testing.T) {
+	for name, dir := range folders(t) {
+		s := open(t, dir, nil)
+		info := s.Info()
+		fine := strings.HasPrefix(name, "100")
+		if info.Len != 25 || len(info.Fields[1].Classes) != 10 || len(info.Fields) != 2 && !fine || fine && len(info.Fields[2].Classes) != 3 {
+			t.Fatalf("%s: %+v", name, info)
+		}
+		// The Python 2 forms of protocol 2 and the binary ones are read where they lie.
+		if there := info.Objects > 0; there != (strings.Contains(name, "binary") || strings.Contains(name, "2 of Python 2") || strings.Contains(name, "protocol 3")) {
+			t.Errorf("%s: located is %v", name, there)
+		}
+		for _, r := range drivertest.Records(t, s, 0, 7, 24) {
+			i := int(r.ID)
+			if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, rows(i)) || r.Values[1].Int != int64(i%10) || fine && r.Values[2].Int != int64(i%3) {
+				t.Errorf("%s, record %d: %v", name, i, r.Err)
+			}
+		}
+	}
+}
+
+func TestSplits(t *testing.T) {
+	dir := drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": flat(0, 2, false), "test_batch.bin": flat(0, 3, false), "test_batch": batch(0, 4, 2, 2, false)})
+	for _, c := range []struct {
+		opt  Options
+		n    int64
+		want string
+	}{
+		{Options{}, 0, "it has the splits train and test; say which one behind it: DIR?split=train"}, {Options{Split: "train"}, 2, ""}, {Options{Split: "test"}, 3, ""},
+		{Options{File: "test_batch"}, 4, ""}, {Options{File: "data_batch_9"}, 0, "no file of CIFAR is called data_batch_9"}, {Options{Split: "val"}, 0, `no split "val"`},
+	} {
+		s, err := Open(t.Context(), "DIR", localstore.New(dir), &c.opt)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%+v: %v", c.opt, err)
+			}
+		} else if err != nil || s.Info().Len != c.n {
+			t.Errorf("%+v: %v", c.opt, err)
+		}
+	}
+}
+
+func TestIs(t *testing.T) {
+	for names, want := range map[string]bool{
+		"data_batch_1 readme": true, "test_batch.bin": true, "meta test train": true, "test train": false, "train.bin val.bin": false,
+		"fine_label_names.txt train.bin": true, "data_batch_10": false, "": false,
+	} {
+		if got := Is(strings.Fields(names), ""); got != want {
+			t.Errorf("%s: %v", names, got)
+		}
+	}
+	if !Is([]string{"data_batch_1"}, "data_batch_1") || Is([]string{"data_batch_1", "x"}, "x") {
+		t.Error("single files")
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	good := batch(0, 4, 2, 2, false)
+	change := func(old, new string) []byte { return bytes.Replace(good, []byte(old), []byte(new), 1) }
+	size := string(binary.LittleEndian.AppendUint32([]byte("T"), 4*pixels))
+	for _, c := range []struct {
+		name, file string
+		data       []byte
+		want       string
+	}{
+		{"binary cut", "data_batch_1.bin", flat(0, 4, false)[:10000], "it has 10000 bytes, which are no whole number of records of 3073"},
+		{"binary empty", "data_batch_1.bin", nil, "no whole number"},
+		{"cut", "data_batch_1", good[:4000], "the file ends 3"},
+		{"cut later", "data_batch_1", good[:len(good)-20], "it is cut off"},
+		{"empty", "data_batch_1", nil, "byte 0: not a pickle that is read here: the file is cut off"},
+		{"text", "data_batch_1", []byte("yes"), `byte 0: not a pickle that is read here: opcode 0x79 ('y') is none that these files need`},
+		{"system", "data_batch_1", []byte("cos\nsystem\n(S'true'\ntR."), `byte 0: not a pickle that is read here: it wants "os.system", and only NumPy's arrays are made here: nothing of a pickle is run`},
+		{"eval", "data_batch_1", []byte("\x80\x02c__builtin__\neval\nq\x00"), `byte 2: not a pickle that is read here: it wants "__builtin__.eval"`},
+		{"instance", "data_batch_1", []byte("(ios\nsystem\n."), "opcode 0x69"},
+		{"protocol", "data_batch_1", []byte("\x80\x04."), "protocol 4: 0 to 3 are read; write it again with pickle.dump(..., protocol=2)"},
+		{"claim", "data_batch_1", change(size, "T\xff\xff\xff\xff"), "a string of 4294967295 bytes, the file ends"},
+		{"rows", "data_batch_1", change("(K\x04M\x00\x0ct", "(K\x05M\x00\x0ct"), "it has 5 images and 4 labels"},
+		{"short", "data_batch_1", bytes.Replace(good, []byte(size), append([]byte("T"), size[1]-1, size[2]-1, 0, 0), 1)[:2300], "cut off"},
+		{"many", "data_batch_1", change("(K\x04M\x00\x0ct", "(J\xff\xff\xff\x7fM\x00\x0ct"), "of shape [2147483647 3072]"},
+		{"type", "data_batch_1", change("U\x02u1", "U\x02f8"), `an array of "f8"`},
+		{"label", "data_batch_1", change("U\x06labels", "U\x06lalels"), `it has no list "labels", only "batch_label", "lalels"`},
+		{"negative", "data_batch_1", change("(K\x00K\x01", "(NK\x01"), "number 0 of its labels is no class"},
+		{"number", "data_batch_1", []byte("K\x01."), "it holds no dictionary"},
+		{"memo", "data_batch_1", []byte("h\x05."), "takes value 5, which was not remembered"},
+		{"stack", "data_batch_1", []byte("0."), "takes a value where there is none"},
+		{"long", "data_batch_1", append(bytes.Repeat([]byte("N0"), maxOps/2), '.'), "more than 1048576 opcodes"},
+		{"line", "data_batch_1", append([]byte("S'"), bytes.Repeat([]byte("x"), 200000)...), "a line does not end"},
+		{"meta", "batches.meta", []byte("(dp0\nS'label_names'\ncposix\nsystem\n"), `"posix.system"`},
+	} {
+		files := map[string][]byte{"data_batch_1": good}
+		if strings.HasSuffix(c.file, ".bin") {
+			delete(files, "data_batch_1")
+		}
+		files[c.file] = c.data
+		dir := drivertest.Folder(t, files)
+		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, c.file)+": ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	// A label without a name is an error of its record.
+	data := flat(0, 4, false)
+	data[2*binary10] = 11
+	dir := drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": data, "batches.meta.txt": []byte(tenNames)})
+	r := drivertest.Records(t, open(t, dir, nil), 1, 2)
+	if r[0].Err != nil || r[1].Err == nil || !strings.Contains(r[1].Err.Error(), "data_batch_1.bin, image 2 (byte 6146): class number 11 of 10") {
+		t.Errorf("%v, %v", r[0].Err, r[1].Err)
+	}
+}
+
+// A text is what it was before it was written, in each form.
+func TestForms(t *testing.T) {
+	all := make([]byte, 256*3)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for _, f := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
+		for _, n := range []int{0, 1, 100, 255, 256, 768, 70000} {
+			want := string(slices.Repeat(all, 100)[:n])
+			p := &pickler{proto: f.proto, python: f.python}
+			p.str(want)
+			p.WriteString(".")
+			v, err := unpickle(bytes.NewReader(p.Bytes()), int64(p.Len()))
+			if err != nil {
+				t.Fatalf("%+v, %d bytes: %v", f, n, err)
+			}
+			got, ok := v.(string)
+			if b, long := v.(blob); long {
+				out := make([]byte, n)
+				k, err := b.form.decode(out, io.NewSectionReader(bytes.NewReader(p.Bytes()), b.at, b.size))
+				if b.form == raw {
+					copy(out, p.Bytes()[b.at:b.at+b.size])
+					k, err = n, nil
+				}
+				got, ok = string(out[:k]), err == nil
+			}
+			if !ok || got != want {
+				t.Errorf("%+v, %d bytes: %T", f, n, v)
+			}
+		}
+	}
+	for _, c := range []struct {
+		f    form
+		text string
+	}{
+		{quoted, "x"}, {quoted, "'x"}, {quoted, `'\q'`}, {quoted, `'\x1'`}, {quoted, `'a'b`}, {quoted, ""}, {utf8Text, "\u0100"}, {utf8Text, "\xC3"}, {utf8Text, "\xFF"},
+		{rawUnicode, `\u12`}, {rawUnicode, `\u0100`}, {utf8Text, strings.Repeat("x", 101)},
+	} {
+		if _, err := c.f.decode(make([]byte, 100), strings.NewReader(c.text)); err == nil {
+			t.Errorf("%v, %q is read", c.f, c.text)
+		}
+	}
+}
+
+// Nothing that a pickle says leads out of it, takes much memory or is run.
+func FuzzUnpickle(f *testing.F) {
+	for _, c := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
+		b := batch(0, 2, c.proto, c.python, true)
+		f.Add(b[:600])
+		f.Add(b[len(b)-800:])
+		f.Add(meta(c.proto, c.python, map[string]int{"label_names": 3}))
+		p := &pickler{proto: c.proto, python: c.python}
+		p.begin()
+		p.str("data")
+		p.pixels(2, "abc\\")
+		p.WriteString("s.")
+		f.Add(p.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v, err := unpickle(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") || !errors.Is(err, errPickle) {
+				t.Fatalf("%q", err)
+			}
+			return
+		}
+		d, ok := v.(*dict)
+		if !ok {
+			return
+		}
+		_ = d.keyNames()
+		for _, v := range d.values {
+			a, ok := v.(*array)
+			if !ok || a.data.short != nil {
+				continue
+			}
+			if a.data.at < 0 || a.data.at+a.data.size > int64(len(b)) {
+				t.Fatalf("data at %d to %d of %d bytes", a.data.at, a.data.at+a.data.size, len(b))
+			}
+			_, _ = a.data.form.decode(make([]byte, 100), bytes.NewReader(b[a.data.at:a.data.at+a.data.size]))
+		}
+	})
+}
+
+// Files of any content.
+func FuzzOpen(f *testing.F) {
+	f.Add(batch(0, 1, 2, 2, false), false)
+	f.Add(batch(0, 1, 2, 2, true), true)
+	f.Add(batch(0, 1, 0, 2, true), true)
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte, fine bool) {
+		name := "data_batch_1"
+		if fine {
+			name = "train"
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), "DIR", localstore.New(dir), &Options{File: name})
+		if err != nil {
+			return
+		}
+		defer s.Close()
+		for _, r := range drivertest.Records(t, s, 0, s.Info().Len-1) {
+			if r.Err != nil || len(r.Values[0].Bytes) != pixels {
+				t.Fatal(r.Err)
+			}
+		}
+	})
+}

@@ -1,0 +1,343 @@
+package cocosource
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/jsonread"
+	"github.com/stokerdata/stoker/store"
+)
+
+// file is what a JSON file says, in the order of the file.
+type file struct {
+	r     *jsonread.Reader
+	masks bool // outlines are wanted
+
+	// Of images.
+	imageID       []int64
+	width, height []int32
+	fileNames     []byte
+	nameEnds      []int64
+	// Of categories.
+	categoryID []int64
+	names      []string
+	// Of annotations.
+	image, category, id []int64
+	boxes, crowd, area  []byte // boxes is nil when none has one
+	points, visible     []byte
+	keyPoints           int // in each of them, 0 for none
+	segments            []segment
+	captions            []byte // nil when there are none
+	captionEnds         []int64
+	some                bool // annotations have been read
+}
+
+func (f *file) name(i int) []byte {
+	from := int64(0)
+	if i > 0 {
+		from = f.nameEnds[i-1]
+	}
+	return f.fileNames[from:f.nameEnds[i]]
+}
+
+// caption is that of an annotation, nil where it has none.
+func (f *file) caption(i int) []byte {
+	from := int64(0)
+	if i > 0 {
+		from = f.captionEnds[i-1]
+	}
+	if b := f.captions[from:f.captionEnds[i]]; len(b) > 0 {
+		return b[1:] // behind the mark that there is one
+	}
+	return nil
+}
+
+func (f *file) read() error {
+	r := f.r
+	r.BOM()
+	images := false
+	err := r.Object(func(key []byte) error {
+		switch string(key) {
+		case "images":
+			images = true
+			return r.Array(f.readImage)
+		case "categories":
+			return r.Array(f.readCategory)
+		case "annotations":
+			f.some = true
+			return r.Array(f.readAnnotation)
+		}
+		_, _, err := r.Skip()
+		return err
+	})
+	if err == nil {
+		err = r.End()
+	}
+	if err != nil {
+		return err
+	}
+	if !images || !f.some && len(f.imageID) == 0 {
+		return fmt.Errorf("%w: it has no list of images", r.Errorf("this is no file of COCO"))
+	}
+	if len(f.imageID) == 0 {
+		return r.Errorf("the file has no images")
+	}
+	return nil
+}
+
+func (f *file) readImage() error {
+	r := f.r
+	if len(f.imageID) == maxImages {
+		return r.Errorf("more than %d images", maxImages)
+	}
+	id, width, height := int64(-1), int64(0), int64(0)
+	seen, name := false, false
+	err := r.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "id":
+			seen = true
+			id, err = r.Int()
+		case "width":
+			width, err = r.Int()
+		case "height":
+			height, err = r.Int()
+		case "file_name":
+			if name {
+				return r.Errorf("an image has two file names")
+			}
+			name = true
+			var b []byte
+			if b, err = r.String(); err != nil {
+				return err
+			}
+			s := strings.TrimPrefix(string(b), "./")
+			if s == "" || store.CheckName(s) != nil {
+				return r.Errorf("an image has the file name %.60q, which is no path below the folder of images", s)
+			}
+			f.fileNames = append(f.fileNames, s...)
+		default:
+			_, _, err = r.Skip()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !seen || !name:
+		return r.Errorf("an image has no id or no file_name")
+	case width < 0 || height < 0 || width > math.MaxInt32 || height > math.MaxInt32:
+		return r.Errorf("an image of %d x %d pixels", width, height)
+	}
+	f.imageID, f.nameEnds = append(f.imageID, id), append(f.nameEnds, int64(len(f.fileNames)))
+	f.width, f.height = append(f.width, int32(width)), append(f.height, int32(height))
+	return nil
+}
+
+func (f *file) readCategory() error {
+	r := f.r
+	if len(f.categoryID) == maxCategories {
+		return r.Errorf("more than %d categories", maxCategories)
+	}
+	id, name, seen := int64(0), "", false
+	err := r.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "id":
+			seen = true
+			id, err = r.Int()
+		case "name":
+			var b []byte
+			b, err = r.String()
+			name = strings.ToValidUTF8(string(b), "\uFFFD")
+		default:
+			_, _, err = r.Skip()
+		}
+		return err
+	})
+	if err == nil && !seen {
+		err = r.Errorf("a category has no id")
+	}
+	if name == "" {
+		name = fmt.Sprintf("category %d", id)
+	}
+	f.categoryID, f.names = append(f.categoryID, id), append(f.names, name)
+	return err
+}
+
+func (f *file) readAnnotation() error {
+	r := f.r
+	n := len(f.image)
+	if n == maxAnnotations {
+		return r.Errorf("more than %d annotations", maxAnnotations)
+	}
+	var box [4]float64
+	image, category, id := int64(0), int64(0), int64(-1)
+	area, seg := math.NaN(), segment{}
+	crowd, boxed, seen, caption := byte(0), false, false, len(f.captions)
+	points := false
+	err := r.Object(func(key []byte) (err error) {
+		if null, err := r.Null(); null || err != nil {
+			return err
+		}
+		switch string(key) {
+		case "image_id":
+			seen = true
+			image, err = r.Int()
+		case "category_id":
+			category, err = r.Int()
+		case "id":
+			id, err = r.Int()
+		case "iscrowd":
+			var v bool
+			if v, err = r.Bool(); v {
+				crowd = 1
+			}
+		case "area":
+			area, err = r.Float()
+		case "bbox":
+			k := 0
+			err = r.Array(func() error {
+				v, err := r.Float()
+				if k < 4 {
+					box[k] = v
+				}
+				k++
+				return err
+			})
+			if err == nil && k != 4 && k != 0 {
+				return r.Errorf("a box has %d numbers", k)
+			}
+			boxed = boxed || k == 4
+		case "segmentation":
+			if !f.masks {
+				_, _, err = r.Skip()
+				return err
+			}
+			var to int64
+			if seg.at, to, err = r.Skip(); err == nil && to-seg.at > maxSegment {
+				return r.Errorf("an outline has %d bytes, the limit is %d", to-seg.at, maxSegment)
+			}
+			if seg.size = int32(to - seg.at); seg.size <= 2 { // [] or {}
+				seg.size = 0
+			}
+		case "keypoints":
+			if points {
+				return r.Errorf("an annotation has key points twice")
+			}
+			points = true
+			err = f.readPoints(n)
+		case "caption":
+			var b []byte
+			if b, err = r.String(); err == nil {
+				f.captions = append(append(f.captions, 1), b...)
+			}
+		default:
+			_, _, err = r.Skip()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !seen {
+		return r.Errorf("an annotation has no image_id")
+	}
+	f.image, f.category, f.id = append(f.image, image), append(f.category, category), append(f.id, id)
+	f.captionEnds = append(f.captionEnds, int64(len(f.captions)))
+	if len(f.captions) == caption || boxed {
+		if math.IsNaN(area) {
+			area = box[2] * box[3]
+		}
+		for len(f.boxes) < 16*n { // captions before
+			f.boxes = append(f.boxes, 0)
+		}
+		f.boxes = boxes.Float32(f.boxes, box[:]...)
+	} else if f.boxes != nil {
+		f.boxes = boxes.Float32(f.boxes, box[:]...)
+	}
+	if math.IsNaN(area) {
+		area = 0
+	}
+	f.crowd, f.area = append(f.crowd, crowd), boxes.Float32(f.area, area)
+	if f.masks {
+		f.segments = append(f.segments, seg)
+	}
+	if k := f.keyPoints; k > 0 && !points {
+		f.points, f.visible = append(f.points, make([]byte, 8*k)...), append(f.visible, make([]byte, k)...)
+	}
+	return nil
+}
+
+// readPoints reads the key points of annotation n: x, y and visibility in turns.
+func (f *file) readPoints(n int) error {
+	r := f.r
+	from, fromSeen := len(f.points), len(f.visible)
+	k := 0
+	var x float64
+	err := r.Array(func() error {
+		v, err := r.Float()
+		if err != nil {
+			return err
+		}
+		switch k++; {
+		case k > 3*maxKeyPoints:
+			return r.Errorf("more than %d key points", maxKeyPoints)
+		case k%3 == 1:
+			x = v
+		case k%3 == 2:
+			f.points = boxes.Float32(f.points, x, v)
+		case !(v >= 0 && v <= math.MaxUint8):
+			return r.Errorf("a key point has the visibility %v", v)
+		default:
+			f.visible = append(f.visible, byte(v))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if k%3 != 0 {
+		return r.Errorf("key points have %d numbers, which is no multiple of three", k)
+	}
+	k /= 3
+	switch {
+	case f.keyPoints == 0 && k > 0: // the first ones: those before have none
+		f.keyPoints = k
+		points, seen := f.points[from:], f.visible[fromSeen:]
+		f.points = append(make([]byte, 8*k*n), points...)
+		f.visible = append(make([]byte, k*n), seen...)
+	case k == 0 && f.keyPoints > 0:
+		f.points, f.visible = append(f.points, make([]byte, 8*f.keyPoints)...), append(f.visible, make([]byte, f.keyPoints)...)
+	case k != f.keyPoints:
+		return r.Errorf("an annotation has %d key points and those before have %d", k, f.keyPoints)
+	}
+	return nil
+}
+
+// appendJSON appends text as a JSON string.
+func appendJSON(dst, text []byte) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for len(text) > 0 {
+		c := text[0]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRune(text)
+			dst, text = utf8.AppendRune(dst, r), text[n:]
+			continue
+		}
+		text = text[1:]
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}

@@ -1,0 +1,424 @@
+// Package fixedrecords is what sources share whose records all have one size and lie one
+// after the other, in files or, where a file is compressed, in memory: the data sets
+// of the first years of deep learning.
+package fixedrecords
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/arena"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say what is opened of a folder. The zero value means one with one split.
+type Options struct {
+	// File is one file of the folder; those that belong to it lie beside it. ""
+	// means all files of a split.
+	File string
+	// Split is the part that is wanted of a folder with several, such as train or
+	// test.
+	Split string
+}
+
+// Part is a number of records that lie one after the other.
+type Part struct {
+	// File is their place in the list of files.
+	File int
+	// Offset is where the first one begins, counted in the file as it is unpacked.
+	Offset int64
+	Count  int64
+	// Held are the records themselves, nil where they are read from the file.
+	Held []byte
+}
+
+// Source reads records of one size. Whoever embeds it fills it in, calls Init and
+// has a driver.Source.
+type Source struct {
+	List  *filelist.List
+	Parts []Part
+	// Size is that of a record in bytes, What the word for one in messages.
+	Size int64
+	What string
+	// Field is the field whose value the bytes of a record are, -1 where Value
+	// makes the values.
+	Field int32
+	// Alone says that field 0 is all that is in the bytes: they are not read where
+	// it is not wanted, and Value gets none.
+	Alone bool
+	// Value makes the values of record k of a group of its bytes. What concerns
+	// the record goes into its Err, with Name in front.
+	Value func(g *driver.Group, k int, b []byte) error
+	// Memory is what Close frees.
+	Memory Memory
+
+	info  driver.Info
+	first []int64 // number of the first record of each part
+}
+
+// Init makes s ready; info lacks what follows from the parts.
+func (s *Source) Init(info driver.Info, also ...string) error {
+	s.info = info
+	held := true
+	for _, p := range s.Parts {
+		s.first = append(s.first, s.info.Len)
+		s.info.Len += p.Count
+		held = held && p.Held != nil
+	}
+	if s.info.Len == 0 {
+		return fmt.Errorf("%s has no records", s.info.URL)
+	}
+	if !held {
+		s.info.Objects = int64(s.List.Len())
+	}
+	s.info.Fingerprint = s.List.Fingerprint(append([]string{info.Format}, also...)...)
+	return nil
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object { return s.List.Object(n, true) }
+
+// place returns the part of record id, and its number in it.
+func (s *Source) place(id int64) (*Part, int64) {
+	n := filelist.Find(s.first, id)
+	return &s.Parts[n], id - s.first[n]
+}
+
+// Name implements driver.Source.
+func (s *Source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	p, i := s.place(id)
+	of := ""
+	if p.Held != nil {
+		of = " when unpacked"
+	}
+	return fmt.Sprintf("%s, %s %d (byte %d%s)", s.List.Path(p.File), s.What, i, p.Offset+i*s.Size, of)
+}
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(_ int, id int64) {
+		if s.Alone && !g.Wants(0) {
+			return
+		}
+		if p, i := s.place(id); p.Held == nil {
+			g.Extents = append(g.Extents, driver.Extent{Object: int64(p.File), Offset: p.Offset + i*s.Size, Size: s.Size, Field: s.Field})
+		}
+	})
+}
+
+// Parse implements driver.Source.
+func (s *Source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		if id < 0 || id >= s.info.Len || g.Records[k].Err != nil {
+			continue
+		}
+		p, i := s.place(id)
+		var b []byte
+		if s.Alone && !g.Wants(0) {
+			// Value makes the others.
+		} else if p.Held != nil {
+			b = p.Held[i*s.Size : (i+1)*s.Size : (i+1)*s.Size]
+		} else {
+			b = g.Bytes[g.First[k]]
+		}
+		if err := s.Value(g, k, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Held implements driver.Holder.
+func (s *Source) Held() int64 { return s.Memory.total }
+
+// Close implements driver.Source.
+func (s *Source) Close() error {
+	s.Memory.Free()
+	return nil
+}
+
+// Image is the value of an image of 8 bits that is stored as b, in planes: by rows,
+// or, with columns, by columns. Memory for it is the group's.
+func Image(g *driver.Group, b []byte, f *driver.Field, columns bool) (driver.Value, error) {
+	v := driver.Value{Codec: driver.CodecRaw, Width: f.Width, Height: f.Height, Channels: f.Channels, Bytes: b}
+	if f.Channels == 1 && !columns {
+		return v, nil
+	}
+	out, err := g.Alloc(len(b))
+	if err != nil {
+		return v, fmt.Errorf("no memory for the %d bytes of an image: %w", len(b), err)
+	}
+	interleave(out, b, int(f.Width), int(f.Height), int(f.Channels), columns)
+	v.Bytes = out
+	return v, nil
+}
+
+// ImageField describes images of one size.
+func ImageField(width, height, channels int) driver.Field {
+	return driver.Field{
+		Name: "image", Kind: driver.KindImage, MaxBytes: int64(width) * int64(height) * int64(channels),
+		Width: int32(width), Height: int32(height), Channels: int32(channels), MaxWidth: int32(width), MaxHeight: int32(height),
+	}
+}
+
+// interleave puts planes of a picture into the order of rows, pixels, channels.
+func interleave(dst, src []byte, width, height, channels int, columns bool) {
+	n := width * height
+	stepX, stepY := 1, width
+	if columns {
+		stepX, stepY = height, 1
+	}
+	if channels == 3 {
+		r, g, b := src[:n], src[n:2*n], src[2*n:3*n]
+		for y := range height {
+			row, at := dst[3*y*width:3*(y+1)*width], y*stepY
+			for len(row) >= 3 {
+				row[0], row[1], row[2] = r[at], g[at], b[at]
+				row, at = row[3:], at+stepX
+			}
+		}
+		return
+	}
+	for c := range channels {
+		plane := src[c*n : (c+1)*n]
+		for y := range height {
+			for x := range width {
+				dst[(y*width+x)*channels+c] = plane[y*stepY+x*stepX]
+			}
+		}
+	}
+}
+
+// MaxHeld bounds what a source holds in memory because its file is compressed.
+const MaxHeld = 1 << 30
+
+// Memory is what a source holds, outside of Go's heap, whose limit follows from the
+// engine's memory budget.
+type Memory struct {
+	blocks []*arena.Block
+	total  int64
+}
+
+// Take returns n zero bytes. The system finds room for them as they are written.
+func (m *Memory) Take(n int64) ([]byte, error) {
+	if n < 0 || n > MaxHeld-m.total {
+		return nil, fmt.Errorf("%d bytes of what is compressed are more than the limit of %d that can be held in memory", m.total+n, int64(MaxHeld))
+	}
+	b := arena.NewBlock(arena.NewBudget(2*n+1<<20), arena.PurposeRead)
+	out, err := b.Bytes(int(n))
+	if err != nil {
+		return nil, err
+	}
+	m.blocks, m.total = append(m.blocks, b), m.total+n
+	return out, nil
+}
+
+// ErrLimit is the error of ReadAll when there is more than can be held.
+var ErrLimit = errors.New("more than can be held in memory")
+
+// ReadAll reads to the end of r, which is about size bytes away. What it returns is
+// never nil.
+func (m *Memory) ReadAll(r io.Reader, size int64) ([]byte, error) {
+	left := MaxHeld - m.total
+	size = min(max(size, 64<<10), left)
+	var b *arena.Block
+	have := int64(0)
+	var out []byte
+	fail := func(err error) ([]byte, error) {
+		if b != nil {
+			b.Free()
+		}
+		return nil, err
+	}
+	for {
+		next := arena.NewBlock(arena.NewBudget(2*size+1<<20), arena.PurposeRead)
+		mem, err := next.Bytes(int(size))
+		if err != nil {
+			return fail(err)
+		}
+		copy(mem, out[:have])
+		if b != nil {
+			b.Free()
+		}
+		b, out = next, mem
+		n, err := io.ReadFull(r, out[have:])
+		have += int64(n)
+		switch {
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			m.blocks, m.total = append(m.blocks, b), m.total+size
+			return out[:have:have], nil
+		case err != nil:
+			return fail(err)
+		case size == left:
+			var one [1]byte
+			if n, _ := io.ReadFull(r, one[:]); n > 0 {
+				return fail(ErrLimit)
+			}
+			m.blocks, m.total = append(m.blocks, b), m.total+size
+			return out[:have:have], nil
+		}
+		size = min(2*size, left)
+	}
+}
+
+// Total is how much it is.
+func (m *Memory) Total() int64 { return m.total }
+
+// Free gives all of it back.
+func (m *Memory) Free() {
+	for _, b := range m.blocks {
+		b.Free()
+	}
+	m.blocks, m.total = nil, 0
+}
+
+// Reader reads an object from an offset on, in order, and keeps the error that
+// reading it had: what unpacks data does not always pass it on.
+type Reader struct {
+	*io.SectionReader
+	Err error
+}
+
+// NewReader reads n bytes of an object.
+func NewReader(ctx context.Context, o store.Object, off, n int64) *Reader {
+	return &Reader{SectionReader: io.NewSectionReader(store.ReaderAt(ctx, o), off, n)}
+}
+
+// Read implements io.Reader.
+func (r *Reader) Read(p []byte) (int, error) {
+	n, err := r.SectionReader.Read(p)
+	if err != nil && err != io.EOF && r.Err == nil {
+		r.Err = err
+	}
+	return n, err
+}
+
+// Cause is the error of reading, where there was one, else err.
+func (r *Reader) Cause(err error) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the file is cut off")
+	}
+	return err
+}
+
+// Named puts the path of an object in front of an error of its content.
+func Named(path string, err error) error {
+	var se *store.Error
+	if errors.As(err, &se) {
+		return err // names it already
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// maxFiles is how many files a folder may have that belong to one data set.
+const maxFiles = 1000
+
+// Files lists the objects that lie directly in a store and that keep accepts.
+func Files(ctx context.Context, st store.Store, keep func(name string) bool) ([]store.Entry, error) {
+	var out []store.Entry
+	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Keep: keep}, func(e store.Entry) error {
+		if e.Dir || !keep(e.Name) {
+			return nil
+		}
+		if out = append(out, e); len(out) > maxFiles {
+			return fmt.Errorf("%s has more than %d files that could belong to the data set", st, maxFiles)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Find returns the entry of a name.
+func Find(files []store.Entry, name string) (store.Entry, bool) {
+	i := sort.Search(len(files), func(i int) bool { return files[i].Name >= name })
+	if i == len(files) || files[i].Name != name {
+		return store.Entry{}, false
+	}
+	return files[i], true
+}
+
+// Choose returns the split that is wanted out of those that a folder has.
+func Choose(url string, have []string, want string) (string, error) {
+	for _, name := range have {
+		if name == want {
+			return name, nil
+		}
+	}
+	switch {
+	case want != "":
+		return "", fmt.Errorf("cannot open %s: there is no split %q, there is %s", url, want, list(have))
+	case len(have) > 1:
+		return "", fmt.Errorf("cannot open %s: it has the splits %s; say which one behind it: %s?split=%s", url, list(have), url, have[0])
+	}
+	return have[0], nil
+}
+
+// list is "a, b and c".
+func list(names []string) string {
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return strings.Join(names, "")
+}
+
+// Lines reads a short text file with a name per line.
+func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error) {
+	b, err := All(ctx, st, e, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, strings.ToValidUTF8(line, "\uFFFD"))
+		}
+	}
+	return out, nil
+}
+
+// All reads an object that is what was listed.
+func All(ctx context.Context, st store.Store, e store.Entry, limit int64) ([]byte, error) {
+	o, err := store.OpenEntry(ctx, st, e)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	if o.Size() > limit {
+		return nil, fmt.Errorf("%s: it has %d bytes, the limit is %d", st.Path(e.Name), o.Size(), limit)
+	}
+	b := make([]byte, o.Size())
+	if err := o.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	return b, store.Check(ctx, o)
+}
+
+// Labels are class numbers as the values of a field.
+type Labels []int32
+
+// Field describes them. Names are theirs, and count only when every label has one.
+func (l Labels) Field(name string, classes []string) driver.Field {
+	f := driver.Field{Name: name, Kind: driver.KindLabel, Classes: classes}
+	for _, v := range l {
+		if v < 0 || int(v) >= len(classes) {
+			f.Classes = nil
+			break
+		}
+	}
+	return f
+}

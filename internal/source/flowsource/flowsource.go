@@ -1,0 +1,135 @@
+// Package flowsource reads files of float32 pixels: optical flow as Middlebury's
+// .flo files have it, and portable float maps (.pfm), as depth and disparity come.
+// Each file is a record, all of one shape: height x width x 2 for flow, height x
+// width or height x width x 3 for float maps. Rows come from the top down and numbers
+// little-endian, however the file has them; the scale of a float map is not applied.
+package flowsource
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/floatmap"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// The formats, by the extensions of their files.
+const (
+	Flo = floatmap.Flo
+	PFM = floatmap.PFM
+)
+
+// IsName says whether a file of that name is of a format.
+func IsName(format, name string) bool { return strings.EqualFold(path.Ext(name), "."+format) }
+
+// fieldNames are the names of the one field.
+var fieldNames = map[string]string{Flo: "flow", PFM: "data"}
+
+type source struct {
+	list *filelist.List
+	info driver.Info
+}
+
+// Open lists the files of a format in st, or the one file that it is, in the order of
+// their names. The first one says which shape all have.
+func Open(ctx context.Context, url, format string, st store.Store) (driver.Source, error) {
+	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(format, name) }, 0)
+	if err != nil {
+		return nil, err
+	}
+	if list.Len() == 0 {
+		return nil, fmt.Errorf("no .%s file in %s or its subfolders", format, st)
+	}
+	s := &source{list: list, info: driver.Info{
+		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format),
+	}}
+	h, err := s.first(ctx)
+	if err != nil {
+		return nil, filelist.ErrPlace(list, 0, "", err)
+	}
+	s.info.Fields = []driver.Field{{Name: fieldNames[format], Kind: driver.KindArray, DType: driver.Float32, Shape: h.Shape}}
+	return s, nil
+}
+
+// first reads the header of the first file.
+func (s *source) first(ctx context.Context) (*floatmap.Header, error) {
+	o, err := s.list.Open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), floatmap.HeaderBytes))
+	if err := o.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	return floatmap.Parse(s.info.Format, b, o.Size())
+}
+
+// limit is the largest file that can be of the shape of the first one.
+func (s *source) limit() int64 {
+	f := &s.info.Fields[0]
+	n, _ := driver.ArrayBytes(f.DType, f.Shape) // which Open has checked
+	return n + floatmap.HeaderBytes
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	return s.list.Path(int(id))
+}
+
+// Path implements driver.Pather.
+func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
+
+func (s *source) Locate(g *driver.Group) {
+	limit := s.limit()
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		if !g.Wants(0) {
+			return
+		}
+		size := s.list.Size(int(id))
+		if size > limit {
+			g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than %s of float32 have, the shape of %s", s.list.Path(int(id)), size,
+				floatmap.Sides(s.info.Fields[0].Shape), s.list.Path(0))
+			return
+		}
+		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1})
+	})
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil || !g.Wants(0) {
+			continue
+		}
+		b := g.Bytes[g.First[k]]
+		h, err := floatmap.Parse(s.info.Format, b, int64(len(b)))
+		if err == nil && !slices.Equal(h.Shape, s.info.Fields[0].Shape) {
+			err = fmt.Errorf("it is %s, and %s, which all have to be like, is %s", floatmap.Sides(h.Shape), s.list.Path(0), floatmap.Sides(s.info.Fields[0].Shape))
+		}
+		if err != nil {
+			rec.Err = filelist.ErrPlace(s.list, id, "", err)
+			continue
+		}
+		out, err := g.Alloc(len(b) - h.Offset)
+		if err != nil {
+			return fmt.Errorf("no memory for the %d bytes of an array: %w", len(b)-h.Offset, err)
+		}
+		h.Pixels(out, b)
+		rec.Values[0].Bytes = out
+	}
+	return nil
+}
+
+func (s *source) Close() error { return nil }

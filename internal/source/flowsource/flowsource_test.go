@@ -1,0 +1,194 @@
+package flowsource
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/floatmap"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+// numbers are those of file i, in their order.
+func numbers(i, n int) []float32 {
+	out := make([]float32, n)
+	for k := range out {
+		out[k] = float32(i) + float32(k)/7
+	}
+	return out
+}
+
+func flo(width, height int, v []float32) []byte {
+	b := binary.LittleEndian.AppendUint32([]byte("PIEH"), uint32(width))
+	b = binary.LittleEndian.AppendUint32(b, uint32(height))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}
+
+// pfm writes the last row first.
+func pfm(kind string, width, height int, big bool, v []float32) []byte {
+	var order binary.AppendByteOrder = binary.LittleEndian
+	scale := "-1.0"
+	if big {
+		order, scale = binary.BigEndian, "1"
+	}
+	b := fmt.Appendf(nil, "%s\n%d %d\n%s\n", kind, width, height, scale)
+	row := len(v) / height
+	for y := height - 1; y >= 0; y-- {
+		for _, x := range v[y*row : (y+1)*row] {
+			b = order.AppendUint32(b, math.Float32bits(x))
+		}
+	}
+	return b
+}
+
+func folder(t testing.TB, format string, file func(i int) []byte) string {
+	dir := t.TempDir()
+	for i := range 12 {
+		name := filepath.Join(dir, []string{"", "a", "b/c"}[i%3], fmt.Sprintf("%02d.%s", i, format))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, file(i), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func open(t testing.TB, format, path string) driver.Source {
+	s, err := Open(t.Context(), path, format, localstore.New(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func flows(i int) []byte { return flo(5, 3, numbers(i, 30)) }
+
+func TestConformance(t *testing.T) {
+	dir := folder(t, Flo, flows)
+	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, Flo, dir) })
+	maps := folder(t, PFM, func(i int) []byte { return pfm("PF", 5, 3, i%2 == 0, numbers(i, 45)) })
+	drivertest.Run(t, func(t testing.TB) driver.Source { return open(t, PFM, maps) })
+}
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(folder(t, Flo, flows)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", Flo, st)
+	})
+}
+
+// Numbers come in the order of rows from the top, of either byte order.
+func TestValues(t *testing.T) {
+	for name, c := range map[string]struct {
+		format string
+		file   []byte
+		shape  []int
+	}{
+		"flow":       {Flo, flo(5, 3, numbers(0, 30)), []int{3, 5, 2}},
+		"gray":       {PFM, pfm("Pf", 5, 3, false, numbers(0, 15)), []int{3, 5}},
+		"big-endian": {PFM, pfm("Pf", 5, 3, true, numbers(0, 15)), []int{3, 5}},
+		"colour":     {PFM, pfm("PF", 5, 3, true, numbers(0, 45)), []int{3, 5, 3}},
+	} {
+		dir := folder(t, c.format, func(int) []byte { return c.file })
+		s := open(t, c.format, dir)
+		defer s.Close()
+		if got := s.Info().Fields[0].Shape; !slices.Equal(got, c.shape) {
+			t.Errorf("%s: the shape is %v", name, got)
+		}
+		rec := drivertest.Records(t, s, 7)[0]
+		if rec.Err != nil {
+			t.Fatal(rec.Err)
+		}
+		b := rec.Values[0].Bytes
+		for k, want := range numbers(0, len(b)/4) {
+			if got := math.Float32frombits(binary.LittleEndian.Uint32(b[4*k:])); got != want {
+				t.Fatalf("%s: number %d is %v, want %v", name, k, got, want)
+			}
+		}
+	}
+}
+
+// What is wrong is said with the file's name: of the first file when it is opened, of
+// others when it is their turn.
+func TestDamage(t *testing.T) {
+	good := pfm("Pf", 5, 3, false, numbers(0, 15))
+	for name, c := range map[string]struct {
+		format string
+		file   []byte
+		want   string
+	}{
+		"cut":       {Flo, flows(1)[:100], "its header says 3 x 5 x 2 of float32, 120 bytes, behind it are 88: the file is cut off or was changed"},
+		"magic":     {Flo, []byte("HEIPxxxxxxxx"), "it does not begin with PIEH, as .flo files do"},
+		"empty":     {Flo, nil, "it does not begin with PIEH"},
+		"huge":      {Flo, flo(math.MaxInt32, math.MaxInt32, nil), "a float32 array of shape [2147483647 2147483647 2] is out of range"},
+		"negative":  {Flo, flo(-5, 3, nil), "a float32 array of shape [3 -5 2] is out of range"},
+		"other":     {Flo, flo(3, 5, numbers(0, 30)), "it is 5 x 3 x 2, and "},
+		"large":     {Flo, flo(50, 30, numbers(0, 3000)), "12012 bytes are more than 3 x 5 x 2 of float32 have"},
+		"pfm cut":   {PFM, good[:40], "its header says 3 x 5 of float32, 60 bytes, behind it are 28: the file is cut off"},
+		"pfm magic": {PFM, []byte("P6\n5 3\n255\n"), "it does not begin with PF or Pf"},
+		"pfm side":  {PFM, []byte("Pf\n5 x\n-1\n"), `its header has "x" where width and height are expected`},
+		"pfm huge":  {PFM, []byte("Pf\n99999999999 3\n-1\n"), `its header has "99999999999" where`},
+		"pfm scale": {PFM, []byte("Pf\n5 3\n0\n"), `its header has the scale "0"`},
+		"pfm nan":   {PFM, []byte("Pf\n5 3\nnan\n"), `its header has the scale "nan"`},
+		"endless":   {PFM, append([]byte("Pf\n5 3\n"), make([]byte, 200)...), "its header does not end within 207 bytes"},
+	} {
+		dir := folder(t, c.format, func(i int) []byte {
+			switch {
+			case i == 4: // a/04, record 5
+				return c.file
+			case c.format == Flo:
+				return flows(i)
+			}
+			return good
+		})
+		s := open(t, c.format, dir)
+		recs := drivertest.Records(t, s, 4, 5)
+		if err := recs[1].Err; err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "04."+c.format) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if recs[0].Err != nil {
+			t.Error(recs[0].Err)
+		}
+		if name == "other" || name == "large" {
+			continue
+		}
+		one := filepath.Join(dir, "a", "04."+c.format)
+		if _, err := Open(t.Context(), one, c.format, localstore.New(one)); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), one) {
+			t.Errorf("%s alone: %v", name, err)
+		}
+	}
+	if _, err := Open(t.Context(), "x", Flo, localstore.New(t.TempDir())); err == nil || !strings.Contains(err.Error(), "no .flo file in ") {
+		t.Error(err)
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	f.Add(flo(5, 3, numbers(0, 30)), false)
+	f.Add(pfm("Pf", 5, 3, false, numbers(0, 15)), true)
+	f.Add(pfm("PF", 2, 1, true, numbers(0, 6)), true)
+	f.Fuzz(func(t *testing.T, b []byte, isPFM bool) {
+		format := Flo
+		if isPFM {
+			format = PFM
+		}
+		h, err := floatmap.Parse(format, b, int64(len(b)))
+		if err != nil {
+			return
+		}
+		out := make([]byte, len(b)-h.Offset)
+		h.Pixels(out, b)
+	})
+}

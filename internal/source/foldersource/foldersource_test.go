@@ -1,0 +1,228 @@
+package foldersource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+func put(t testing.TB, root string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		p := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte("content of "+name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	root := t.TempDir()
+	for i := range 50 {
+		put(t, root, fmt.Sprintf("%c/%d.jpg", 'a'+i%3, i))
+	}
+	drivertest.Run(t, func(t testing.TB) driver.Source {
+		s, err := Open(t.Context(), "file:"+root, localstore.New(root), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}
+
+func TestFaults(t *testing.T) {
+	root := t.TempDir()
+	for i := range 20 {
+		put(t, root, fmt.Sprintf("%c/%d.jpg", 'a'+i%3, i))
+	}
+	drivertest.Faults(t, localstore.New(root), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, nil)
+	})
+}
+
+// A folder of sound has the classes and the order that one of images has; one file of
+// it can be read alone.
+func TestSound(t *testing.T) {
+	root := t.TempDir()
+	for i := range 20 {
+		put(t, root, fmt.Sprintf("%c/%02d%s", 'a'+i%3, i, []string{".wav", ".FLAC", ".mp3", ".ogg", ".opus"}[i%5]))
+	}
+	put(t, root, "a/cover.txt")
+	open := func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Sound: true})
+	}
+	drivertest.Run(t, func(t testing.TB) driver.Source {
+		s, err := open(t.Context(), localstore.New(root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := s.Info().Fields; s.Info().Len != 20 || f[0].Name != "audio" || f[0].Kind != driver.KindAudio || len(f[1].Classes) != 3 {
+			t.Fatalf("%+v", s.Info())
+		}
+		return s
+	})
+	s, err := Open(t.Context(), "test", localstore.New(filepath.Join(root, "b")), &Options{Sound: true, File: "01.FLAC"})
+	if err != nil || s.Info().Len != 1 || len(s.Info().Fields) != 1 {
+		t.Fatalf("one file: %v", err)
+	}
+	if rec := drivertest.Records(t, s, 0); rec[0].Err != nil || string(rec[0].Values[0].Bytes) != "content of b/01.FLAC" {
+		t.Errorf("one file: %+v", rec[0])
+	}
+}
+
+func paths(l *Listing) (out []string) {
+	for i := range l.Len() {
+		out = append(out, fmt.Sprintf("%s=%d", l.Path(i), l.Label(i)))
+	}
+	return out
+}
+
+// The order is that of torchvision's ImageFolder, where it differs from what
+// one might expect: folders by their whole path, files before the folders
+// below, bytes and not letters.
+func TestOrder(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "b/2.jpg", "b/10.jpg", "b/sub/0.png", "b-c/1.JPEG", "a/x/deep/1.webp", "a/x-y/1.gif", "a/z.bmp", "Z/1.tif",
+		"a/notes.txt", "a/.hidden.jpg", ".git/1.jpg", "a/.cache/1.jpg", "empty/readme.md", "é/1.jpg")
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"Z/1.tif=0", "a/z.bmp=1", "a/x/deep/1.webp=1", "a/x-y/1.gif=1", "b/10.jpg=2", "b/2.jpg=2", "b/sub/0.png=2", "b-c/1.JPEG=3", "é/1.jpg=5"}
+	// sorted(os.walk("a")) sorts "a/x-y" before "a/x/deep" but behind "a/x".
+	want[2], want[3] = want[3], want[2]
+	if got := paths(l); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if !slices.Equal(l.Classes, []string{"Z", "a", "b", "b-c", "empty", "é"}) {
+		t.Errorf("classes %q", l.Classes)
+	}
+	for _, threads := range []int{1, 16} {
+		again, err := Scan(t.Context(), localstore.New(root), ScanOptions{Threads: threads})
+		if err != nil || again.Fingerprint() != l.Fingerprint() {
+			t.Errorf("with %d threads: %v", threads, err)
+		}
+	}
+}
+
+func TestFlatAndMixed(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "1.jpg", "2.png", "notes.txt", "labels/list.txt")
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
+	if err != nil || l.Classes != nil || !slices.Equal(paths(l), []string{"1.jpg=-1", "2.png=-1"}) {
+		t.Errorf("flat: %v, classes %v, %v", paths(l), l.Classes, err)
+	}
+	// With all files the result is the same; what is no image is listed.
+	l, err = Scan(t.Context(), localstore.New(root), ScanOptions{AllFiles: true})
+	if err != nil || l.Classes != nil || l.Len() != 3 || len(l.Skipped) != 1 || l.Skipped[0].Path != "labels/" {
+		t.Errorf("flat, all files: %v, skipped %v, %v", paths(l), l.Skipped, err)
+	}
+	put(t, root, "cat/3.jpg")
+	l, err = Scan(t.Context(), localstore.New(root), ScanOptions{})
+	if err != nil || !slices.Equal(paths(l), []string{"cat/3.jpg=0"}) || len(l.Skipped) != 2 {
+		t.Errorf("mixed: %v, skipped %v, %v", paths(l), l.Skipped, err)
+	}
+	if _, err := Open(t.Context(), root, localstore.New(root), nil); err != nil {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// Images need no telling names when they are looked at by content.
+func TestNamesWithoutExtension(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "cat/1", "dog/2")
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{AllFiles: true})
+	if err != nil || !slices.Equal(paths(l), []string{"cat/1=0", "dog/2=1"}) {
+		t.Errorf("%v, %v", paths(l), err)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	root, other := t.TempDir(), t.TempDir()
+	put(t, root, "cat/1.jpg")
+	put(t, other, "2.jpg")
+	for to, from := range map[string]string{"cat/loop": root, "cat/up": filepath.Join(root, "cat"), "dog": other, "cat/3.jpg": filepath.Join(other, "2.jpg")} {
+		if err := os.Symlink(from, filepath.Join(root, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range l.Len() {
+		if strings.Count(l.Path(i), "loop") > 1 || strings.Contains(l.Path(i), "up/") {
+			t.Errorf("went round in a circle: %s", l.Path(i))
+		}
+	}
+	if got := paths(l); !slices.Contains(got, "dog/2.jpg=1") || !slices.Contains(got, "cat/3.jpg=0") {
+		t.Errorf("links are not followed: %v", got)
+	}
+}
+
+func TestDanglingLinkIsAnError(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "cat/1.jpg")
+	if err := os.Symlink("nowhere", filepath.Join(root, "cat", "2.jpg")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), root, localstore.New(root), nil); err == nil || !strings.Contains(err.Error(), "cat/2.jpg") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+func TestChangesAreNoticed(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "a/1.jpg", "a/2.jpg", "a/3.jpg", "a/4.jpg")
+	s, err := Open(t.Context(), root, localstore.New(root), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Remove(filepath.Join(root, "a/1.jpg")))
+	must(os.Truncate(filepath.Join(root, "a/2.jpg"), 3))
+	must(os.WriteFile(filepath.Join(root, "a/3.jpg"), make([]byte, 100), 0o644))
+	recs := drivertest.Records(t, s, 0, 1, 2, 3)
+	for i := range 3 {
+		if err := recs[i].Err; !errors.Is(err, store.ErrChanged) || !strings.Contains(err.Error(), filepath.Join(root, fmt.Sprintf("a/%d.jpg", i+1))) {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+	if err := recs[3].Err; err != nil || string(recs[3].Values[0].Bytes) != "content of a/4.jpg" {
+		t.Errorf("record 3: %v", err)
+	}
+}
+
+// The listing holds no pointer per file, and is small.
+func BenchmarkScan(b *testing.B) {
+	root := b.TempDir()
+	for i := range 5000 {
+		put(b, root, fmt.Sprintf("class%03d/image_%06d.jpg", i%100, i))
+	}
+	b.ResetTimer()
+	for range b.N {
+		if _, err := Scan(b.Context(), localstore.New(root), ScanOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(5000*float64(b.N)/b.Elapsed().Seconds(), "files/s")
+}

@@ -1,0 +1,308 @@
+package idxsource
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+// idx makes a file of elements that count up.
+func idx(kind byte, shape ...int) []byte {
+	b := []byte{0, 0, kind, byte(len(shape))}
+	n := types[kind].Size()
+	for _, side := range shape {
+		b = binary.BigEndian.AppendUint32(b, uint32(side))
+		n *= side
+	}
+	for i := range n {
+		b = append(b, byte(i*5+i/256))
+	}
+	return b
+}
+
+// labels makes a file of class numbers below n.
+func labels(count, n int) []byte {
+	b := idx(8, count)
+	for i := range count {
+		b[8+i] = byte(i % n)
+	}
+	return b
+}
+
+func zipped(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	if _, err := z.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func write(t testing.TB, dir string, files map[string][]byte) string {
+	t.Helper()
+	for name, b := range files {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func plain(t testing.TB) string {
+	return write(t, filepath.Join(t.TempDir(), "FashionMNIST", "raw"), map[string][]byte{
+		"train-images-idx3-ubyte": idx(8, 30, 9, 7), "train-labels-idx1-ubyte": labels(30, 10),
+	})
+}
+
+func compressed(t testing.TB) string {
+	return write(t, filepath.Join(t.TempDir(), "MNIST", "raw"), map[string][]byte{
+		"t10k-images-idx3-ubyte.gz": zipped(t, idx(8, 30, 9, 7)), "t10k-labels-idx1-ubyte.gz": zipped(t, labels(30, 10)),
+	})
+}
+
+func opener(dir string, opt *Options) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, dir, localstore.New(dir), opt)
+	})
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { drivertest.Run(t, opener(plain(t), nil)) })
+	t.Run("gzip", func(t *testing.T) { drivertest.Run(t, opener(compressed(t), nil)) })
+	for kind := range types {
+		for _, shape := range [][]int{{25}, {25, 3}, {25, 2, 3, 2}} {
+			name := fmt.Sprintf("%s%v", types[kind], shape)
+			dir := write(t, t.TempDir(), map[string][]byte{"x.idx": idx(kind, shape...), "y.idx": zipped(t, idx(kind, shape...))})
+			t.Run(name, func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{File: "x.idx"})) })
+			t.Run(name+"/gzip", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{File: "y.idx"})) })
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for name, dir := range map[string]string{"plain": plain(t), "gzip": compressed(t)} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+				return Open(ctx, "test", st, nil)
+			})
+		})
+	}
+}
+
+func BenchmarkPair(b *testing.B) { drivertest.Bench(b, opener(plain(b), nil)) }
+
+func TestPair(t *testing.T) {
+	for _, dir := range []string{plain(t), compressed(t)} {
+		s := opener(dir, nil)(t)
+		defer s.Close()
+		f := s.Info().Fields
+		if len(f) != 2 || f[0].Kind != driver.KindImage || f[0].Width != 7 || f[0].Height != 9 || f[0].Channels != 1 || len(f[1].Classes) != 10 {
+			t.Fatalf("%+v", f)
+		}
+		if want := map[bool]string{true: "Trouser", false: "1 - one"}[strings.Contains(dir, "Fashion")]; f[1].Classes[1] != want {
+			t.Errorf("class 1 of %s is %s", dir, f[1].Classes[1])
+		}
+		r := drivertest.Records(t, s, 12)[0]
+		want := idx(8, 30, 9, 7)[16+12*63:][:63]
+		if v := r.Values[0]; r.Err != nil || v.Codec != driver.CodecRaw || v.Width != 7 || !bytes.Equal(v.Bytes, want) || r.Values[1].Int != 2 {
+			t.Errorf("%+v", r)
+		}
+		if n := s.Name(12); !strings.Contains(n, "-images-idx3-ubyte") || !strings.Contains(n, "image 12 (byte 772") {
+			t.Error(n)
+		}
+	}
+}
+
+// Labels that stand in rows of several numbers, as QMNIST has them.
+func TestRowsOfLabels(t *testing.T) {
+	dir := write(t, t.TempDir(), map[string][]byte{"qmnist-train-images-idx3-ubyte": idx(8, 3, 2, 2), "qmnist-train-labels-idx2-int": idx(12, 3, 8)})
+	s := opener(dir, nil)(t)
+	defer s.Close()
+	r := drivertest.Records(t, s, 1)[0]
+	b := idx(12, 3, 8)[12+32:]
+	if r.Values[1].Int != int64(int32(binary.BigEndian.Uint32(b))) || binary.LittleEndian.Uint32(r.Values[2].Bytes[4:]) != binary.BigEndian.Uint32(b[4:]) || len(r.Values[2].Bytes) != 32 {
+		t.Errorf("%+v", r)
+	}
+	if f := s.Info().Fields; f[1].Classes != nil || f[2].Name != "labels" {
+		t.Errorf("%+v", f) // the numbers are no digits
+	}
+}
+
+func TestArrays(t *testing.T) {
+	dir := write(t, t.TempDir(), map[string][]byte{"f.idx": idx(13, 4, 2), "i.idx": idx(11, 5)})
+	s := opener(dir, &Options{File: "f.idx"})(t)
+	r := drivertest.Records(t, s, 3)[0]
+	b := idx(13, 4, 2)[12+3*8:]
+	if f := s.Info().Fields[0]; f.Kind != driver.KindArray || f.DType != driver.Float32 || fmt.Sprint(f.Shape) != "[2]" {
+		t.Errorf("%+v", f)
+	}
+	if binary.LittleEndian.Uint32(r.Values[0].Bytes) != binary.BigEndian.Uint32(b) {
+		t.Errorf("%+v", r)
+	}
+	s = opener(dir, &Options{File: "i.idx"})(t)
+	r = drivertest.Records(t, s, 4)[0]
+	if f := s.Info().Fields[0]; f.Kind != driver.KindInt || r.Values[0].Int != int64(int16(binary.BigEndian.Uint16(idx(11, 5)[8+8:]))) {
+		t.Errorf("%+v %+v", f, r)
+	}
+}
+
+func TestSplits(t *testing.T) {
+	small, one := idx(8, 2, 1, 1), labels(2, 2)
+	dir := write(t, t.TempDir(), map[string][]byte{
+		"train-images-idx3-ubyte": small, "train-labels-idx1-ubyte": one,
+		"train-images-idx3-ubyte.gz": zipped(t, small), // as torchvision leaves it beside what it has unpacked
+		"t10k-images.idx3-ubyte":     idx(8, 3, 1, 1), "t10k-labels.idx1-ubyte": labels(3, 2),
+		"alone-images-idx3-ubyte": small,
+	})
+	_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
+	if err == nil || !strings.Contains(err.Error(), "DIR: it has the splits t10k and train; say which one behind it: DIR?split=t10k") {
+		t.Error(err)
+	}
+	if _, err = Open(t.Context(), "DIR", localstore.New(dir), &Options{Split: "val"}); err == nil || !strings.Contains(err.Error(), `no split "val", there is t10k and train`) {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		opt  Options
+		n    int64
+		kind driver.Kind
+	}{
+		{Options{Split: "train"}, 2, driver.KindImage}, {Options{Split: "test"}, 3, driver.KindImage}, {Options{Split: "t10k"}, 3, driver.KindImage},
+		{Options{File: "t10k-images.idx3-ubyte"}, 3, driver.KindImage}, {Options{File: "train-images-idx3-ubyte.gz"}, 2, driver.KindImage},
+		{Options{File: "t10k-labels.idx1-ubyte"}, 3, driver.KindInt}, {Options{File: "alone-images-idx3-ubyte"}, 2, driver.KindArray},
+	} {
+		s, err := Open(t.Context(), "DIR", localstore.New(dir), &c.opt)
+		if err != nil {
+			t.Errorf("%+v: %v", c.opt, err)
+			continue
+		}
+		if in := s.Info(); in.Len != c.n || in.Fields[0].Kind != c.kind {
+			t.Errorf("%+v: %+v", c.opt, in)
+		}
+		s.Close()
+	}
+	if got := splitName([]string{"emnist-letters-test", "emnist-letters-train"}, "train"); got != "emnist-letters-train" {
+		t.Error(got)
+	}
+	if got := splitName([]string{"emnist-digits-train", "emnist-letters-train"}, "train"); got != "train" {
+		t.Error(got)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	for _, c := range []struct {
+		folder, split string
+		n             int
+		last          string
+	}{
+		{"/data/MNIST/raw", "train", 10, "9 - nine"}, {"/data/fashion-mnist", "train", 10, "Ankle boot"}, {"/x/KMNIST/raw", "t10k", 10, "wo"},
+		{"/x", "emnist-letters-test", 27, "z"}, {"/x", "emnist-byclass-test", 62, "z"}, {"/x", "emnist-balanced-train", 47, "t"}, {"/x", "qmnist-test", 10, "9 - nine"},
+	} {
+		got := classes(c.folder, c.split)
+		if len(got) != c.n || got[len(got)-1] != c.last {
+			t.Errorf("%s, %s: %v", c.folder, c.split, got)
+		}
+	}
+	for _, folder := range []string{"/data/digits/raw", "/mnist/a/b", "/data/EMNIST/raw"} {
+		if got := classes(folder, "train"); got != nil {
+			t.Errorf("%s: %v", folder, got)
+		}
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	good, many := idx(8, 30, 9, 7), idx(8, 30, 9, 7)
+	copy(many[4:], []byte{0xFF, 0xFF, 0xFF, 0xFF})
+	huge := append([]byte{0, 0, 14, 4}, bytes.Repeat([]byte{0xFF}, 16)...)
+	wide := append([]byte{0, 0, 8, 3, 0, 0, 0, 1}, bytes.Repeat([]byte{0, 0xFF, 0xFF, 0xFF}, 2)...)
+	flipped := zipped(t, good)
+	flipped[len(flipped)-8] ^= 1 // checksum
+	bomb := zipped(t, many[:200])
+	for _, c := range []struct {
+		name   string
+		images []byte
+		want   string
+	}{
+		{"cut", good[:1000], "has 1890 bytes, behind the header are 984: the file is cut off"},
+		{"longer", append(slices.Clone(good), 0), "has 1890 bytes, behind the header are 1891"},
+		{"many", many, "of shape [4294967295 9 7] has"},
+		{"huge", huge, "on axis"},
+		{"wide", wide, "has 281474943156225 bytes"},
+		{"type", append([]byte{0, 0, 7, 3}, good[4:]...), "element type 0x07 at byte 2"},
+		{"axes", append([]byte{0, 0, 8, 9}, good[4:]...), "9 axes at byte 3"},
+		{"short", good[:9], "it ends in its header"},
+		{"empty", nil, "two zero bytes"},
+		{"none", idx(8, 0, 9, 7), "holds nothing: its shape is [0 9 7]"},
+		{"gzip cut", zipped(t, good)[:200], "the file is cut off"},
+		{"gzip head", zipped(t, good)[:12], "the file is cut off"},
+		{"gzip flipped", flipped, "invalid checksum"},
+		{"gzip longer", zipped(t, append(slices.Clone(good), 1, 2)), "it goes on behind byte 1906, unpacked"},
+		{"gzip short", zipped(t, good[:1000]), "unpacked, byte 1000 of 1906: the file is cut off"},
+		{"gzip claim", bomb, "more than a compressed file of"},
+		{"labels", idx(8, 31, 9, 7), "has 31 images and"},
+	} {
+		dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": c.images, "train-labels-idx1-ubyte": labels(30, 10)})
+		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), filepath.Join(dir, "train-images-idx3-ubyte")) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": good, "train-labels-idx1-ubyte": idx(13, 30)})
+	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "train-labels-idx1-ubyte holds no labels: it is a float32 array of shape [30]") {
+		t.Error(err)
+	}
+}
+
+func TestIsFile(t *testing.T) {
+	for name, b := range map[string][]byte{"a": idx(8, 3), "b": zipped(t, idx(13, 3, 2)), "not c": idx(8, 3)[:10], "not d": nil, "not e": {0, 0, 8, 1, 0, 0, 0, 0}, "not f": zipped(t, []byte("text"))} {
+		dir := write(t, t.TempDir(), map[string][]byte{"x": b})
+		if got := IsFile(t.Context(), localstore.New(filepath.Join(dir, "x"))); got == strings.HasPrefix(name, "not") {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A header never leads out of the file, and what is opened can be read.
+func FuzzOpen(f *testing.F) {
+	f.Add(idx(8, 3, 2, 2), labels(3, 3))
+	f.Add(zipped(f, idx(8, 3, 2, 2)), zipped(f, labels(3, 3)))
+	f.Add(idx(13, 3, 2), idx(12, 3, 2))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, images, labels []byte) {
+		write(t, dir, map[string][]byte{"x-images-idx3-ubyte": images, "x-labels-idx1-ubyte": labels})
+		for _, file := range []string{"", "x-labels-idx1-ubyte"} {
+			s, err := Open(t.Context(), "DIR", localstore.New(dir), &Options{File: file})
+			if err != nil {
+				if strings.Contains(err.Error(), "\n") {
+					t.Fatal(err)
+				}
+				continue
+			}
+			n := s.Info().Len
+			for _, r := range drivertest.Records(t, s, 0, n/2, n-1) {
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			s.Close()
+		}
+	})
+}

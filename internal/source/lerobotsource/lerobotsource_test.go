@@ -1,0 +1,258 @@
+package lerobotsource
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The files of testdata are laid out as LeRobot does, by scripts/fixtures/lerobot.py:
+// episodes of 7, 5 and 9 frames, 10 a second.
+var deltas = []string{"", "action=0:3;observation.images.top=-0.1,0;next.reward=-2:1;next.done=0,0.1"}
+
+func TestConformance(t *testing.T) {
+	for _, dir := range []string{"v2", "v3"} {
+		for i, d := range deltas {
+			t.Run(dir+strings.Repeat("-deltas", i), func(t *testing.T) {
+				drivertest.Run(t, drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+					return Open(ctx, dir, localstore.New("testdata/"+dir), &Options{Deltas: d})
+				}))
+			})
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New("testdata/v3"), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Deltas: deltas[1]})
+	})
+}
+
+func TestValues(t *testing.T) {
+	for _, dir := range []string{"v2", "v3"} {
+		src, err := Open(t.Context(), dir, localstore.New("testdata/"+dir), &Options{Deltas: deltas[1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[string]int{}
+		for i, f := range src.Info().Fields {
+			at[f.Name] = i
+		}
+		obj := direct.NewObjects(src, nil)
+		r := direct.NewReader(src, obj)
+		ends := []int64{7, 12, 21}
+		for id := range src.Info().Len {
+			recs, err := r.Read(t.Context(), []int64{id})
+			if err != nil || recs[0].Err != nil {
+				t.Fatal(err, recs[0].Err)
+			}
+			values := func(name string) driver.Value { return recs[0].Values[at[name]] }
+			episode := slices.IndexFunc(ends, func(end int64) bool { return id < end })
+			first, last := int64(0), ends[episode]-1
+			if episode > 0 {
+				first = ends[episode-1]
+			}
+			var action, reward []float32
+			var pads []byte
+			for k := range int64(3) {
+				row := min(id+k, last)
+				action = append(action, float32(row), -float32(row))
+				pads = append(pads, map[bool]byte{true: 1}[id+k > last])
+				reward = append(reward, float32(max(id+k-2, first))/4)
+			}
+			if got := floats(values("action").Bytes); !slices.Equal(got, action) {
+				t.Errorf("%s, record %d: actions %v, want %v", dir, id, got, action)
+			}
+			if got := values("action_is_pad").Bytes; !slices.Equal(got, pads) {
+				t.Errorf("%s, record %d: pad %v, want %v", dir, id, got, pads)
+			}
+			if got := floats(values("next.reward").Bytes); !slices.Equal(got, reward) {
+				t.Errorf("%s, record %d: rewards %v, want %v", dir, id, got, reward)
+			}
+			done := []byte{0, 0}
+			for k := range done {
+				done[k] = map[bool]byte{true: 1}[min(id+int64(k), last) == last]
+			}
+			if got := values("next.done").Bytes; !slices.Equal(got, done) {
+				t.Errorf("%s, record %d: done %v, want %v", dir, id, got, done)
+			}
+			if got, want := string(values("task").Bytes), []string{"push the block", "lift the cup"}[episode%2]; got != want {
+				t.Errorf("%s, record %d: task %q, want %q", dir, id, got, want)
+			}
+			if got := values("frame_index").Int; got != id-first {
+				t.Errorf("%s, record %d: frame %d", dir, id, got)
+			}
+			var clip video.Clip
+			for name, frames := range map[string]int{"observation.images.top": 2, "observation.images.wrist": 1} {
+				if err := clip.Parse(values(name).Bytes); err != nil || len(clip.Frames) != frames {
+					t.Errorf("%s, record %d: %s has %d frames: %v", dir, id, name, len(clip.Frames), err)
+				}
+			}
+		}
+		obj.Close()
+		src.Close()
+	}
+}
+
+func floats(b []byte) (out []float32) {
+	for ; len(b) > 0; b = b[4:] {
+		out = append(out, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return out
+}
+
+func TestDeltas(t *testing.T) {
+	got, err := ParseDeltas("a=-1:2;b=0.1,-0.2;c.d=0", 10)
+	want := Deltas{"a": {-0.1, 0, 0.1}, "b": {0.1, -0.2}, "c.d": {0}}
+	if err != nil || !maps.EqualFunc(got, want, func(a, b []float64) bool { return slices.Equal(a, b) }) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for text, says := range map[string]string{
+		"":          "write features with their times once each",
+		"a":         "write features with their times once each",
+		"a=0;a=1":   "write features with their times once each",
+		"a=0.05":    "0.05 s is not a whole number of frames at 10 frames a second",
+		"a=x":       "is no number of seconds",
+		"a=nan":     "is no number of seconds",
+		"a=3:1":     "a range has two numbers of frames, the first one smaller",
+		"a=0:99999": "at most 4096 frames",
+	} {
+		if _, err := ParseDeltas(text, 10); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", text, err, says)
+		}
+	}
+}
+
+// edited is a copy of a data set in which a file has another text.
+func edited(t *testing.T, from, name string, edit func(string) string) string {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(edit(string(b))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func replace(old, by string) func(string) string {
+	return func(s string) string { return strings.Replace(s, old, by, 1) }
+}
+
+func TestBad(t *testing.T) {
+	for _, c := range []struct {
+		from, name string
+		edit       func(string) string
+		says       string
+	}{
+		{"v3", InfoName, replace("v3.0", "v9.0"), `data sets of version "v9.0" are not read`},
+		{"v3", InfoName, replace(`"fps": 10`, `"fps": 0`), "0 frames a second"},
+		{"v3", InfoName, replace("videos/{video_key}", "../{video_key}"), "leads out of the folder"},
+		{"v3", InfoName, replace("{video_key}", "{other}"), "{other} in it, which is not known"},
+		{"v3", InfoName, replace(`"timestamp"`, `"time"`), "no column"},
+		{"v3", InfoName, func(s string) string { return s[:len(s)/2] }, "it is no JSON"},
+		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": 8`), "its episodes have 22 rows, its data 21"},
+		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": -7`), "episodes.jsonl, line 1: it is no episode"},
+		{"v2", "videos/chunk-000/observation.images.top/episode_000001.mp4", func(s string) string { return s[:100] }, "episode_000001.mp4: "},
+		{"v2", "videos/chunk-000/observation.images.top/episode_000001.mp4", func(string) string { return "not a video at all" }, "it is no MP4"},
+	} {
+		dir := edited(t, "testdata/"+c.from, c.name, c.edit)
+		src, err := Open(t.Context(), dir, localstore.New(dir), nil)
+		if err == nil {
+			src.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.says)
+		}
+	}
+	if _, err := Open(t.Context(), "", localstore.New("testdata/v3"), &Options{Deltas: "actions=0:3"}); err == nil || !strings.Contains(err.Error(), `no such feature; it has "observation.state"`) {
+		t.Error(err)
+	}
+}
+
+// A video that ends before its episode does has no frame for the last of its records.
+func TestVideoIsTooShort(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/v2")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "videos/chunk-000/observation.images.top/episode_000001.mp4"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "videos/chunk-001/observation.images.top/episode_000002.mp4"), b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := Open(t.Context(), dir, localstore.New(dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	obj := direct.NewObjects(src, nil)
+	defer obj.Close()
+	recs, err := direct.NewReader(src, obj).Read(t.Context(), []int64{16, 20})
+	if err != nil || recs[0].Err != nil {
+		t.Fatal(err, recs[0].Err)
+	}
+	if err := recs[1].Err; err == nil || !strings.Contains(err.Error(), "episode_000002.mp4: record 20: there is no frame at 0.8000 s: the nearest one is at 0.4000 s") {
+		t.Error(err)
+	}
+}
+
+func FuzzMeta(f *testing.F) {
+	b, err := os.ReadFile("testdata/v3/" + InfoName)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b, "action=0:3;x=0.1")
+	f.Add([]byte(`{"codebase_version":"v2.1","fps":1,"data_path":"x","features":{}}`), "a=0")
+	f.Fuzz(func(t *testing.T, info []byte, deltas string) {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "meta"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, InfoName), info, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		st := localstore.New(dir)
+		Is(t.Context(), st)
+		a, err := readAbout(t.Context(), st)
+		if err != nil {
+			return
+		}
+		for _, template := range []string{a.Data, a.Video} {
+			n := numbers{chunk: 1, file: 2, episode: 3, video: "camera"}
+			if name, err := n.expand(template); err == nil && (filepath.IsAbs(name) || strings.HasPrefix(name, "..")) {
+				t.Errorf("%q", name)
+			}
+		}
+		one, err1 := ParseDeltas(deltas, a.FPS)
+		two, err2 := ParseDeltas(deltas, a.FPS)
+		if (err1 == nil) != (err2 == nil) || !reflect.DeepEqual(one, two) {
+			t.Error("it is read in two ways")
+		}
+	})
+}

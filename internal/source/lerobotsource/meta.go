@@ -1,0 +1,224 @@
+package lerobotsource
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// InfoName is the file that says what a data set is.
+const InfoName = "meta/info.json"
+
+const (
+	// maxJSON is the largest file of JSON that is read.
+	maxJSON = 64 << 20
+	// maxEpisodes bounds what a data set may say of itself.
+	maxEpisodes = 10 << 20
+)
+
+// Is says whether a folder is a data set of LeRobot.
+func Is(ctx context.Context, st store.Store) bool {
+	b := filelist.Head(ctx, st, InfoName, 1<<20)
+	return bytes.Contains(b, []byte(`"codebase_version"`)) && bytes.Contains(b, []byte(`"features"`))
+}
+
+// about is meta/info.json.
+type about struct {
+	Version  string          `json:"codebase_version"`
+	FPS      float64         `json:"fps"`
+	Data     string          `json:"data_path"`
+	Video    string          `json:"video_path"`
+	Chunks   int64           `json:"chunks_size"`
+	Features json.RawMessage `json:"features"`
+
+	features []feature
+}
+
+// feature is what a record has, in the order of the file.
+type feature struct {
+	name  string
+	DType string `json:"dtype"`
+	Shape []int  `json:"shape"`
+}
+
+func readFile(ctx context.Context, st store.Store, name string) ([]byte, error) {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	if o.Size() > maxJSON {
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", st.Path(name), o.Size(), maxJSON)
+	}
+	b := make([]byte, o.Size())
+	return b, o.ReadAt(ctx, b, 0)
+}
+
+func readAbout(ctx context.Context, st store.Store) (*about, error) {
+	b, err := readFile(ctx, st, InfoName)
+	if err != nil {
+		return nil, err
+	}
+	a := &about{Chunks: 1000}
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%s: %s", st.Path(InfoName), fmt.Sprintf(format, args...))
+	}
+	if err := json.Unmarshal(b, a); err != nil {
+		return nil, bad("it is no JSON of LeRobot's: %v", err)
+	}
+	switch {
+	case !strings.HasPrefix(a.Version, "v3.") && !strings.HasPrefix(a.Version, "v2."):
+		return nil, bad("data sets of version %.20q are not read, those of v2 and v3 are", a.Version)
+	case !(a.FPS > 0 && a.FPS <= 1e6):
+		return nil, bad("%v frames a second", a.FPS)
+	case a.Chunks < 1:
+		return nil, bad("chunks of %d episodes", a.Chunks)
+	case a.Data == "":
+		return nil, bad("it does not say where the data is (data_path)")
+	}
+	if a.features, err = parseFeatures(a.Features); err != nil {
+		return nil, bad("features: %v", err)
+	}
+	return a, nil
+}
+
+// v2 says that every episode is a file of its own, as in versions 2.
+func (a *about) v2() bool { return strings.HasPrefix(a.Version, "v2.") }
+
+// parseFeatures reads the members of an object in their order.
+func parseFeatures(b []byte) (all []feature, err error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("they are no object")
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var f feature
+		if err := d.Decode(&f); err != nil {
+			return nil, fmt.Errorf("%.100q: %w", t, err)
+		}
+		f.name, _ = t.(string)
+		if f.name == "" || slices.ContainsFunc(all, func(o feature) bool { return o.name == f.name }) {
+			return nil, fmt.Errorf("%.100q is no name, or there twice", t)
+		}
+		if f.DType != "video" && f.DType != "image" && f.DType != "string" {
+			if _, err := driver.ArrayBytes(driver.DType(f.DType), f.Shape); err != nil {
+				return nil, fmt.Errorf("%.100q: %w", f.name, err)
+			}
+		}
+		if all = append(all, f); len(all) > 4096 {
+			return nil, errors.New("more than 4,096")
+		}
+	}
+	return all, nil
+}
+
+// numbers are what stands in the braces of a path's template.
+type numbers struct {
+	chunk, file, episode int64
+	video                string
+}
+
+// expand puts them into a template such as videos/{video_key}/chunk-{chunk_index:03d}.mp4.
+func (n *numbers) expand(template string) (string, error) {
+	var out strings.Builder
+	rest := template
+	for {
+		before, after, ok := strings.Cut(rest, "{")
+		out.WriteString(before)
+		if !ok {
+			break
+		}
+		inner, behind, ok := strings.Cut(after, "}")
+		if !ok {
+			return "", fmt.Errorf("the path %.200q has a brace that does not end", template)
+		}
+		name, width, _ := strings.Cut(inner, ":")
+		v := int64(0)
+		switch name {
+		case "video_key":
+			out.WriteString(n.video)
+			rest = behind
+			continue
+		case "chunk_index", "episode_chunk":
+			v = n.chunk
+		case "file_index":
+			v = n.file
+		case "episode_index":
+			v = n.episode
+		default:
+			return "", fmt.Errorf("the path %.200q has {%.50s} in it, which is not known", template, inner)
+		}
+		digits := 0
+		if width != "" {
+			var err error
+			if digits, err = strconv.Atoi(strings.TrimSuffix(width, "d")); err != nil || digits < 0 || digits > 20 {
+				return "", fmt.Errorf("the path %.200q has {%.50s} in it, which is not known", template, inner)
+			}
+		}
+		fmt.Fprintf(&out, "%0*d", digits, v)
+		rest = behind
+	}
+	name := out.String()
+	if name == "" || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "..") {
+		return "", fmt.Errorf("the path %.200q leads out of the folder", name)
+	}
+	return name, nil
+}
+
+// Deltas are the times beside a record's own at which values are wanted, by feature.
+type Deltas map[string][]float64
+
+// maxDeltas bounds how many there are of a feature.
+const maxDeltas = 1 << 12
+
+// ParseDeltas reads "action=0:16;observation.state=-0.1,0": a:b are the frames from a up
+// to b, without b, of which fps come in a second; else they are seconds.
+func ParseDeltas(text string, fps float64) (Deltas, error) {
+	all := Deltas{}
+	for part := range strings.SplitSeq(text, ";") {
+		name, list, ok := strings.Cut(part, "=")
+		if !ok || name == "" || list == "" || all[name] != nil {
+			return nil, fmt.Errorf("deltas=%.100s: write features with their times once each, such as action=0:16;observation.state=-0.1,0", part)
+		}
+		var at []float64
+		if a, b, ok := strings.Cut(list, ":"); ok {
+			first, err1 := strconv.Atoi(a)
+			last, err2 := strconv.Atoi(b)
+			if err1 != nil || err2 != nil || first >= last || last-first > maxDeltas {
+				return nil, fmt.Errorf("deltas=%.100s: a range has two numbers of frames, the first one smaller, and at most %d frames", part, maxDeltas)
+			}
+			for k := first; k < last; k++ {
+				at = append(at, float64(k)/fps)
+			}
+		} else {
+			for s := range strings.SplitSeq(list, ",") {
+				v, err := strconv.ParseFloat(s, 64)
+				if err != nil || math.Abs(v) > 1e6 || math.IsNaN(v) || len(at) == maxDeltas {
+					return nil, fmt.Errorf("deltas=%.100s: %.20q is no number of seconds", part, s)
+				}
+				// A time between two frames is one that was mistaken.
+				if k := v * fps; math.Abs(k-math.Round(k)) > 1e-4*fps+1e-9 {
+					return nil, fmt.Errorf("deltas=%.100s: %s s is not a whole number of frames at %v frames a second", part, s, fps)
+				}
+				at = append(at, v)
+			}
+		}
+		all[name] = at
+	}
+	return all, nil
+}

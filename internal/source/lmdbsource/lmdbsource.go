@@ -1,0 +1,342 @@
+// Package lmdbsource reads LMDB databases: a record is a key and its value, in the order
+// of the keys, at random. It reads the file itself (tree.go) and takes no lock: nobody
+// should write the database meanwhile.
+//
+// Values are what their bytes are (values.go): images, sounds, text, .npy files, Caffe's
+// Datum, else bytes. Nothing is ever unpickled.
+package lmdbsource
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/dynvalue"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// DataName is the name of the file in a folder that is a database.
+const DataName = "data.mdb"
+
+// Options change how databases are read. Nil means the defaults.
+type Options struct {
+	// Columns say which of key, value (or image and label) become which fields.
+	Columns []tablesource.Column
+	// Name is that of a database in the file, "" for the one that has no name, or the
+	// only one that has.
+	Name string
+}
+
+// place is where a record lies: 20 bytes each.
+type place struct {
+	page uint32 // the leaf
+	at   uint16 // of its node
+	key  uint16 // size
+	big  uint32 // first page of a value that has pages of its own, else 0
+	size uint32
+}
+
+type source struct {
+	list   *filelist.List
+	info   driver.Info
+	page   int64
+	form   form
+	places []place
+	schema *dynvalue.Schema
+	by     [][]int // by column, its fields
+}
+
+// Is says whether a folder is a database.
+func Is(ctx context.Context, st store.Store) bool { return IsFile(ctx, st, DataName) }
+
+// Open opens the database that st is, a file or a folder with one.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	if opt == nil {
+		opt = &Options{}
+	}
+	e, err := st.Stat(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if e.Dir {
+		if e, err = st.Stat(ctx, DataName); err != nil {
+			return nil, err
+		}
+	}
+	s := &source{list: &filelist.List{Store: st}}
+	s.list.Add(e)
+	o, err := s.list.Open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	f, err := openFile(ctx, o, s.list.Path(0))
+	if err != nil {
+		return nil, err
+	}
+	s.page = f.page
+	if f.pages > 1<<32 {
+		return nil, fmt.Errorf("%s has %d pages, more than the limit of %d", f.path, f.pages, int64(1<<32))
+	}
+	seen, err := s.look(ctx, f, opt)
+	if err != nil {
+		return nil, err
+	}
+	if s.schema, err = seen.Schema(names[s.form]); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path, err)
+	}
+	for _, name := range names[s.form] {
+		s.by = append(s.by, s.schema.Of([]byte(name)))
+	}
+	s.info = driver.Info{
+		URL: url, Format: "lmdb", Len: int64(len(s.places)), Objects: 1, Fields: s.schema.Fields,
+		Fingerprint: s.list.Fingerprint(append([]string{"lmdb", opt.Name}, s.schema.Fingerprint()...)...),
+	}
+	return s, store.Check(ctx, o)
+}
+
+// choose finds the database of a name, and its leaves.
+func choose(ctx context.Context, f *file, name string) ([]uint64, *database, error) {
+	leaves, err := f.leaves(ctx, &f.main)
+	if err != nil {
+		return nil, nil, err
+	}
+	const most = 1000 // databases with a name
+	var subs []string
+	found := map[string]database{}
+	values := uint64(0)
+	b := make([]byte, f.page)
+	for i, n := range leaves {
+		if values > 0 && name == "" || len(subs) > most || i > most {
+			break // it has records of its own
+		}
+		if err := f.read(ctx, n, isLeaf, b); err != nil {
+			return nil, nil, err
+		}
+		err := f.nodes(n, b, true, func(x node) error {
+			if x.flags&subData == 0 || x.flags&dupData != 0 {
+				values++
+				return nil
+			}
+			if len(x.data) != dbBytes {
+				return f.damaged(n, "the description of a database has %d bytes", len(x.data))
+			}
+			subs = append(subs, fmt.Sprintf("%.100q", x.key))
+			found[string(x.key)] = parseDatabase(x.data)
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	db := f.main
+	switch one, ok := found[name]; {
+	case ok:
+		db = one
+	case name != "":
+		return nil, nil, fmt.Errorf("%s has no database %q: it has %s", f.path, name, strings.Join(subs[:min(len(subs), 20)], ", "))
+	case values == 0 && len(subs) > 1:
+		return nil, nil, fmt.Errorf("%s has the databases %s: choose one, such as ?split=%s", f.path, strings.Join(subs[:min(len(subs), 20)], ", "), strings.Trim(subs[0], `"`))
+	case values == 0 && len(subs) == 1:
+		for _, only := range found {
+			db = only
+		}
+	default:
+		return leaves, &f.main, dups(f, &f.main)
+	}
+	if err := dups(f, &db); err != nil {
+		return nil, nil, err
+	}
+	leaves, err = f.leaves(ctx, &db)
+	return leaves, &db, err
+}
+
+func dups(f *file, db *database) error {
+	if db.flags&dupSort != 0 {
+		return fmt.Errorf("%s: its database has several values for a key (dupsort), which is not read", f.path)
+	}
+	return nil
+}
+
+// seeing is what one block of leaves was seen to have.
+type seeing struct {
+	places  []place
+	columns *dynvalue.Columns
+}
+
+// look goes through all leaves.
+func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Columns, error) {
+	leaves, db, err := choose(ctx, f, opt.Name)
+	if err != nil {
+		return nil, err
+	}
+	first := true
+	blocks := make([]seeing, len(leaves))
+	leaf := func(ctx context.Context, i int, b []byte) error {
+		n := leaves[i]
+		if err := f.read(ctx, n, isLeaf, b); err != nil {
+			return err
+		}
+		l := &blocks[i]
+		l.columns = dynvalue.NewColumns(opt.Columns)
+		var big []byte
+		var label [8]byte
+		return f.nodes(n, b, true, func(x node) error {
+			if x.flags&subData != 0 {
+				return nil // a database, beside records
+			}
+			p := place{page: uint32(n), at: uint16(x.at), key: uint16(len(x.key)), size: x.size}
+			data := x.data
+			if x.flags&bigData != 0 {
+				var err error
+				if p.big, big, err = f.overflow(ctx, x, s.form != plain || first, big); err != nil {
+					return err
+				}
+				data = big
+			}
+			if first {
+				s.form, first = formOf(data), false
+			}
+			l.places = append(l.places, p)
+			l.columns.Records++
+			err := split(s.form, x.key, data, int64(x.size), &label, func(column int, v *dynvalue.Value) error {
+				if c := l.columns.Of([]byte(names[s.form][column])); c != nil {
+					c.Add(v)
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("%s, key %.100q: %w", f.path, x.key, err)
+			}
+			return nil
+		})
+	}
+	all := dynvalue.NewColumns(opt.Columns)
+	if len(leaves) > 0 {
+		if err := leaf(ctx, 0, make([]byte, f.page)); err != nil {
+			return nil, err
+		}
+		first = false
+		if err := f.parallel(ctx, len(leaves)-1, func(ctx context.Context, i int, b []byte) error { return leaf(ctx, i+1, b) }); err != nil {
+			return nil, err
+		}
+	}
+	n := 0
+	for i := range blocks {
+		n += len(blocks[i].places)
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%s has no records", f.path)
+	}
+	if uint64(n) > db.entries {
+		return nil, f.damaged(db.root, "%d records, its description says %d", n, db.entries)
+	}
+	s.places = make([]place, 0, n)
+	for i := range blocks {
+		s.places = append(s.places, blocks[i].places...)
+		all.Merge(blocks[i].columns)
+		blocks[i] = seeing{}
+	}
+	return all, nil
+}
+
+// overflow is the first page of a value that has pages of its own, and the value, or its
+// beginning, in buf.
+func (f *file) overflow(ctx context.Context, x node, whole bool, buf []byte) (uint32, []byte, error) {
+	n := binary.LittleEndian.Uint64(x.data)
+	head := make([]byte, headerBytes)
+	if err := f.read(ctx, n, isOverflow, head); err != nil {
+		return 0, nil, err
+	}
+	pages := uint64(binary.LittleEndian.Uint32(head[12:]))
+	if need := (headerBytes + uint64(x.size) + uint64(f.page) - 1) / uint64(f.page); pages < need || pages > f.pages-n {
+		return 0, nil, f.damaged(n, "%d pages for a value of %d bytes", pages, x.size)
+	}
+	size := int(x.size)
+	if !whole {
+		size = min(size, dynvalue.HeadBytes)
+	}
+	if cap(buf) < size {
+		buf = make([]byte, size)
+	}
+	return uint32(n), buf[:size], f.o.ReadAt(ctx, buf[:size], int64(n)*f.page+headerBytes)
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, true) }
+
+func (s *source) Close() error { return nil }
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	p := &s.places[id]
+	return fmt.Sprintf("%s, record %d (byte %d)", s.list.Path(0), id, int64(p.page)*s.page+int64(p.at))
+}
+
+// Locate gives the node, with what lies in it, and then a value that lies elsewhere.
+func (s *source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(_ int, id int64) {
+		p := &s.places[id]
+		node := driver.Extent{Offset: int64(p.page)*s.page + int64(p.at), Size: nodeBytes + int64(p.key), Field: -1, Tail: true}
+		if p.big == 0 {
+			node.Size += int64(p.size)
+		}
+		g.Extents = append(g.Extents, node)
+		if p.big != 0 {
+			g.Extents = append(g.Extents, driver.Extent{Offset: int64(p.big)*s.page + headerBytes, Size: int64(p.size), Field: -1, Tail: true})
+		}
+	})
+}
+
+// Parse takes keys and values apart.
+func (s *source) Parse(g *driver.Group) error {
+	to := dynvalue.Sink{Group: g}
+	var label [8]byte
+	emit := func(column int, v *dynvalue.Value) error {
+		for _, f := range s.by[column] {
+			if g.Wants(f) {
+				if err := s.schema.Put(&to, f, v); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		p := &s.places[id]
+		_, parts := g.Of(k)
+		to.K, to.Rec = k, rec
+		key := parts[0][nodeBytes:][:p.key:p.key]
+		value := parts[0][nodeBytes+int(p.key):]
+		if p.big != 0 {
+			value = parts[1]
+		}
+		var err error
+		// What is in front of a key says that it is still the one that was there.
+		if n := binary.LittleEndian.Uint16(parts[0][6:]); n != p.key {
+			err = fmt.Errorf("its key has %d bytes, it had %d when the database was opened: it is damaged, or was being written", n, p.key)
+		} else {
+			err = split(s.form, key, value, int64(len(value)), &label, emit)
+		}
+		var m *driver.MemoryError
+		switch {
+		case errors.As(err, &m):
+			return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)
+		case err != nil:
+			rec.Err = fmt.Errorf("%s: %w", s.Name(id), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package lmdbsource
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/dynvalue"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// form is what the values of a database are.
+type form uint8
+
+const (
+	plain form = iota // strings of bytes, whose content says what they are
+	array             // .npy files
+	datum             // Caffe's Datum
+)
+
+// names are the columns of each form.
+var names = map[form][]string{plain: {"key", "value"}, array: {"key", "value"}, datum: {"key", "image", "label"}}
+
+// formOf says what a value is.
+func formOf(b []byte) form {
+	if bytes.HasPrefix(b, []byte("\x93NUMPY")) {
+		return array
+	}
+	if d, err := parseDatum(b); err == nil && (d.encoded || d.channels > 0) && len(d.data) > 0 {
+		return datum
+	}
+	return plain
+}
+
+// maxHead is the largest header of a .npy file that is read.
+const maxHead = 64 << 10
+
+// value makes a string of bytes that is a .npy file a value.
+func arrayOf(b []byte) (dynvalue.Value, error) {
+	n, err := npy.HeaderSize(b)
+	if err != nil {
+		return dynvalue.Value{}, err
+	}
+	if n > len(b) || n > maxHead {
+		return dynvalue.Value{}, errors.New("its header is cut off")
+	}
+	h, err := npy.ParseHeader(b[:n])
+	if err != nil {
+		return dynvalue.Value{}, err
+	}
+	if int64(len(b)) != h.Offset+h.Bytes {
+		return dynvalue.Value{}, fmt.Errorf("%d bytes, its header says %d", len(b), h.Offset+h.Bytes)
+	}
+	v := dynvalue.Value{Form: dynvalue.Array, DType: h.DType, Bytes: b[h.Offset:], Size: h.Bytes}
+	for _, side := range h.Shape {
+		v.Shape = append(v.Shape, int(side))
+	}
+	return v, nil
+}
+
+// datumValue is Caffe's Datum:
+//
+//	Datum { int32 channels = 1, height = 2, width = 3; bytes data = 4; int32 label = 5;
+//	        repeated float float_data = 6; bool encoded = 7; }
+type datumValue struct {
+	channels, height, width int64
+	data                    []byte
+	floats                  []byte
+	label                   int64
+	encoded                 bool
+}
+
+var errDatum = errors.New("it is no Datum of Caffe")
+
+// parseDatum reads one.
+func parseDatum(b []byte) (d datumValue, err error) {
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		if n <= 0 || tag>>3 == 0 || tag>>3 > 7 {
+			return d, errDatum
+		}
+		b = b[n:]
+		var x uint64
+		var part []byte
+		switch tag & 7 {
+		case 0:
+			if x, n = binary.Uvarint(b); n <= 0 {
+				return d, errDatum
+			}
+			b = b[n:]
+		case 2:
+			size, n := binary.Uvarint(b)
+			if n <= 0 || size > uint64(len(b)-n) {
+				return d, errDatum
+			}
+			part, b = b[n:n+int(size)], b[n+int(size):]
+		case 5:
+			if len(b) < 4 {
+				return d, errDatum
+			}
+			part, b = b[:4], b[4:]
+		default:
+			return d, errDatum
+		}
+		switch key := tag>>3<<4 | tag&7; key {
+		case 0x10:
+			d.channels = int64(int32(x))
+		case 0x20:
+			d.height = int64(int32(x))
+		case 0x30:
+			d.width = int64(int32(x))
+		case 0x42:
+			d.data = part
+		case 0x50:
+			d.label = int64(int32(x))
+		case 0x62, 0x65:
+			if len(part)%4 != 0 {
+				return d, errDatum
+			}
+			if d.floats == nil {
+				d.floats = part
+			} else {
+				d.floats = append(bytes.Clone(d.floats), part...)
+			}
+		case 0x70:
+			d.encoded = x != 0
+		default:
+			return d, errDatum
+		}
+	}
+	return d, nil
+}
+
+// image is what a Datum has: an encoded image, or an array of channels, rows and
+// columns.
+func (d *datumValue) image() (dynvalue.Value, error) {
+	if d.encoded {
+		return dynvalue.Strings(dynvalue.Bytes, d.data), nil
+	}
+	const maxSide = 1 << 24
+	if d.channels < 1 || d.height < 1 || d.width < 1 || d.channels > maxSide || d.height > maxSide || d.width > maxSide {
+		return dynvalue.Value{}, fmt.Errorf("a Datum of %d x %d x %d", d.channels, d.height, d.width)
+	}
+	v := dynvalue.Value{Form: dynvalue.Array, DType: driver.Uint8, Bytes: d.data, Shape: []int{int(d.channels), int(d.height), int(d.width)}}
+	n := int64(len(d.data))
+	if len(d.data) == 0 {
+		v.DType, v.Bytes, n = driver.Float32, d.floats, int64(len(d.floats)/4)
+	}
+	if v.Size = int64(len(v.Bytes)); d.channels*d.height > 1<<40/d.width || d.channels*d.height*d.width != n {
+		return dynvalue.Value{}, fmt.Errorf("a Datum of %d x %d x %d with %d numbers", d.channels, d.height, d.width, n)
+	}
+	return v, nil
+}
+
+// split gives key and values of a record to emit; label is room for that of a Datum. Of
+// a plain value only the beginning may be there, of size bytes.
+func split(f form, key, b []byte, size int64, label *[8]byte, emit func(column int, v *dynvalue.Value) error) error {
+	v := dynvalue.Strings(dynvalue.Bytes, key)
+	if err := emit(0, &v); err != nil {
+		return err
+	}
+	var err error
+	switch f {
+	case plain:
+		v = dynvalue.Value{Form: dynvalue.Bytes, Bytes: b, Size: size}
+	case array:
+		if v, err = arrayOf(b); err != nil {
+			return err
+		}
+	case datum:
+		d, err := parseDatum(b)
+		if err != nil {
+			return err
+		}
+		if v, err = d.image(); err != nil {
+			return err
+		}
+		if err := emit(1, &v); err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint64(label[:], uint64(d.label))
+		n := dynvalue.Value{Form: dynvalue.Number, DType: driver.Int64, Bytes: label[:], Size: 8}
+		return emit(2, &n)
+	}
+	return emit(1, &v)
+}

@@ -1,0 +1,143 @@
+package mdssource
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/dynvalue"
+	"github.com/stokerdata/stoker/internal/source/offsetshards"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// decoder is what reads an encoding, by the name that the index has.
+func decoder(encoding string) (offsetshards.Decode, error) {
+	name, config, configured := strings.Cut(encoding, ":")
+	if configured && name != "ndarray" {
+		return nil, fmt.Errorf("the encoding %.40q is not known", encoding)
+	}
+	switch name {
+	case "bytes", "jpeg", "png":
+		return offsetshards.StringsOf(dynvalue.Bytes), nil
+	case "str", "str_decimal":
+		return offsetshards.StringsOf(dynvalue.Text), nil
+	case "json":
+		return offsetshards.StringsOf(dynvalue.JSON), nil
+	case "int":
+		return offsetshards.Number(driver.Int64), nil
+	case "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64":
+		return offsetshards.Number(driver.DType(name)), nil
+	case "str_int", "str_float":
+		return written(name == "str_float"), nil
+	case "pil":
+		return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) { return w.Picture(off, size) }, nil
+	case "ndarray":
+		return arrays(config)
+	case "jpeg_array", "jpegarray", "list[pil]", "list[jpeg]", "list[png]":
+		return offsetshards.Unread("is a list of images"), nil
+	case "pkl":
+		return offsetshards.Unread("is pickled, which is never unpacked since that can run anything"), nil
+	}
+	return nil, fmt.Errorf("the encoding %.40q is not known", encoding)
+}
+
+// written reads numbers that are written as text.
+func written(float bool) offsetshards.Decode {
+	return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) {
+		const most = 400
+		if size > most {
+			return dynvalue.Value{}, fmt.Errorf("a number of %d characters", size)
+		}
+		b, err := w.View.Get(off, size)
+		if err != nil {
+			return dynvalue.Value{}, err
+		}
+		w.Spare = w.Spare[:0]
+		if float {
+			x, err := strconv.ParseFloat(string(b), 64)
+			if err != nil {
+				return dynvalue.Value{}, fmt.Errorf("%.40q is no number", b)
+			}
+			w.Spare = binary.LittleEndian.AppendUint64(w.Spare, math.Float64bits(x))
+			v, err := offsetshards.Elements(driver.Float64, w.Spare)
+			v.Temp = true
+			return v, err
+		}
+		n, err := strconv.ParseInt(string(b), 10, 64)
+		if err != nil {
+			return dynvalue.Value{}, fmt.Errorf("%.40q is no whole number of 64 bits", b)
+		}
+		w.Spare = binary.LittleEndian.AppendUint64(w.Spare, uint64(n))
+		v, err := offsetshards.Elements(driver.Int64, w.Spare)
+		v.Temp = true
+		return v, err
+	}
+}
+
+// types are the types of elements by their number.
+var types = map[byte]driver.DType{
+	8: driver.Uint8, 9: driver.Int8, 16: driver.Uint16, 17: driver.Int16, 18: driver.Float16, 32: driver.Uint32, 33: driver.Int32,
+	34: driver.Float32, 64: driver.Uint64, 65: driver.Int64, 66: driver.Float64,
+}
+
+// arrays reads ndarray, ndarray:float32 and ndarray:float32:3,4: what the encoding
+// does not say stands in front of the elements: a byte with the number of the type; a
+// byte with the number of axes and the logarithm of the size of a side, and the sides.
+func arrays(config string) (offsetshards.Decode, error) {
+	name, sides, shaped := strings.Cut(config, ":")
+	t := driver.DType(name)
+	if name != "" && (t.Size() == 0 || t == driver.Bool) {
+		return nil, fmt.Errorf("the elements of its arrays are %.20q", name)
+	}
+	var fixed []int
+	if shaped {
+		for side := range strings.SplitSeq(sides, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(side))
+			if err != nil || n < 1 || n > driver.MaxArrayBytes || len(fixed) == driver.MaxAxes {
+				return nil, fmt.Errorf("the shape of its arrays is %.40q", sides)
+			}
+			fixed = append(fixed, n)
+		}
+	}
+	return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) {
+		const most = 2 + 8*63 // of what stands in front
+		head, err := w.View.Get(off, min(size, most))
+		if err != nil {
+			return dynvalue.Value{}, err
+		}
+		at := 0
+		is, shape := t, fixed
+		if is == "" {
+			if at+1 > len(head) || types[head[at]] == "" {
+				return dynvalue.Value{}, fmt.Errorf("an array of an unknown type")
+			}
+			is = types[head[at]]
+			at++
+		}
+		if !shaped {
+			if at+1 > len(head) {
+				return dynvalue.Value{}, fmt.Errorf("an array of %d bytes has no shape", size)
+			}
+			axes, wide := int(head[at]>>2), 1<<(head[at]&3)
+			at++
+			if axes > driver.MaxAxes || at+axes*wide > len(head) {
+				return dynvalue.Value{}, fmt.Errorf("an array of %d axes in %d bytes", axes, size)
+			}
+			shape = w.Shape[:0]
+			for range axes {
+				var side [8]byte
+				copy(side[:], head[at:at+wide])
+				n := binary.LittleEndian.Uint64(side[:])
+				if n > driver.MaxArrayBytes {
+					return dynvalue.Value{}, fmt.Errorf("an array with a side of %d", n)
+				}
+				shape = append(shape, int(n))
+				at += wide
+			}
+			w.Shape = shape
+		}
+		return w.Array(is, shape, off+at, size-at)
+	}, nil
+}

@@ -1,0 +1,271 @@
+package ndarray
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Set is an array of a file that may become a field.
+type Set struct {
+	// Path names it in its file, without a slash in front.
+	Path string
+	Type Type
+	Dims []int64
+	// Why says what keeps it from being read, "" where nothing does.
+	Why string
+	// Load finds out where its elements lie.
+	Load func(ctx context.Context) (*Array, error)
+	// Ref returns where the value of any length lies that an element leads to: bytes
+	// of an object. It is of VarText, VarBytes and VarList.
+	Ref func(elem []byte) (object, offset, size int64, err error)
+
+	// What makes two sets one of lists (pair): that of the values, that which says how
+	// many of them are a record, and whether by lengths or by where records begin.
+	of, offsets *Set
+	lengths     bool
+	numbers     []int64 // the elements, once they were read
+}
+
+// several says whether rows have several values that are no numbers, or of any length.
+func (s *Set) several() bool {
+	if s.Type.Class == Number || s.Type.Rows {
+		return false
+	}
+	for _, side := range s.Dims[1:] {
+		if side != 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// File is a file with arrays.
+type File struct {
+	// Path is for messages.
+	Path string
+	Sets []*Set
+	// Left is what else lies there.
+	Left []driver.Skipped
+}
+
+// wanted is a set that becomes a field.
+type wanted struct {
+	column tablesource.Column
+	path   string
+	// offsets is the path of the set that says which rows are a record, "" where each
+	// is; with lengths it says how many are.
+	offsets string
+	lengths bool
+}
+
+func want(c tablesource.Column, s *Set) wanted {
+	w := wanted{column: c, path: s.Path, lengths: s.lengths}
+	if s.offsets != nil {
+		w.offsets = s.offsets.Path
+	}
+	return w
+}
+
+// choose says which sets of a file become fields, and why the others do not: those
+// that are chosen by name, or those with the first axis that most of them have.
+func choose(f *File, split string, columns []tablesource.Column, pairs *pairs) ([]wanted, []driver.Skipped, error) {
+	left := slices.Clone(f.Left)
+	sets := inSplit(f.Sets, split)
+	if len(sets) == 0 && split != "" {
+		return nil, nil, fmt.Errorf("%s has no group %q with arrays: it has %s", f.Path, split, filelist.Quoted(groups(f.Sets)))
+	}
+	if len(sets) < len(f.Sets) {
+		for _, s := range f.Sets {
+			if !slices.Contains(sets, s) {
+				left = append(left, driver.Skipped{Path: s.Path, Reason: "not in the split " + split})
+			}
+		}
+	}
+	var out []wanted
+	taken := map[*Set]bool{}
+	names := map[string]bool{}
+	rows := int64(-1)
+	first := ""
+	rest := len(columns) == 0
+	for _, c := range columns {
+		if c.Name == tablesource.Rest {
+			rest = true
+			continue
+		}
+		s := pairs.byName(sets, split, c.From)
+		if s == nil {
+			return nil, nil, fmt.Errorf("%s has no array %q: it has %s", f.Path, c.From, filelist.Quoted(paths(sets)))
+		}
+		switch {
+		case s.Why != "":
+			return nil, nil, fmt.Errorf("%s: %q %s", f.Path, s.Path, s.Why)
+		case len(s.Dims) == 0:
+			return nil, nil, fmt.Errorf("%s: %q is a single value and has no rows", f.Path, s.Path)
+		case rows >= 0 && s.Dims[0] != rows:
+			return nil, nil, fmt.Errorf("%s: %q has %d rows and %q has %d: fields of the same records have equally many", f.Path, first, rows, s.Path, s.Dims[0])
+		}
+		rows, first = s.Dims[0], s.Path
+		if c.Name == c.From { // the name of the array, and not its path
+			c.Name = strings.Trim(c.Name, "/")
+			if s.offsets != nil || strings.HasSuffix(c.Name, at) && !strings.HasSuffix(s.Path, at) {
+				c.Name, _, _ = cutLast(c.Name, at)
+			}
+		}
+		if taken[s] = true; s.offsets != nil {
+			taken[s.of], taken[s.offsets] = true, true
+		}
+		names[c.Name] = true
+		out = append(out, want(c, s))
+	}
+	if !rest {
+		for _, s := range sets {
+			if !taken[s] {
+				left = append(left, driver.Skipped{Path: s.Path, Reason: "not chosen"})
+			}
+		}
+		return out, left, nil
+	}
+	// How many sets have which first axis.
+	count := map[int64]int{}
+	var usable []*Set
+	for _, s := range sets {
+		of := pairs.offsets[s]
+		if p := pairs.found[s]; p != nil && !taken[s] {
+			s = p
+		}
+		switch {
+		case taken[s]:
+		case of != nil:
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("it says which rows of %s are a record", filelist.Quoted(of))})
+		case s.Why != "":
+			left = append(left, driver.Skipped{Path: s.Path, Reason: s.Why})
+		case len(s.Dims) == 0:
+			left = append(left, driver.Skipped{Path: s.Path, Reason: "a single value, without rows"})
+		case s.Dims[0] == 0:
+			left = append(left, driver.Skipped{Path: s.Path, Reason: "it has no rows"})
+		case s.several():
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("it has several values of %s in a row, of the shape %v: only one can be read", &s.Type, s.Dims[1:])})
+		default:
+			usable = append(usable, s)
+			count[s.Dims[0]]++
+		}
+	}
+	if rows < 0 {
+		if err := ambiguous(f, split, usable); err != nil {
+			return nil, nil, err
+		}
+		for n, c := range count {
+			if rows < 0 || c > count[rows] || c == count[rows] && n > rows {
+				rows = n
+			}
+		}
+	}
+	common := prefix(usable, rows)
+	var more []string
+	var chosen []*Set
+	for _, s := range usable {
+		if s.Dims[0] != rows {
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("its first axis has %d elements, that of the fields %d", s.Dims[0], rows)})
+			continue
+		}
+		if len(chosen) == maxFields {
+			left = append(left, driver.Skipped{Path: s.Path, Reason: fmt.Sprintf("there are more than %d fields", maxFields)})
+			continue
+		}
+		chosen, more = append(chosen, s), append(more, strings.TrimPrefix(s.Path, common))
+	}
+	for i, name := range tablesource.Named(more) {
+		if names[name] {
+			return nil, nil, fmt.Errorf("%s: field %q has the name of another array: give it another one", f.Path, name)
+		}
+		out = append(out, want(tablesource.Column{Name: name, From: chosen[i].Path}, chosen[i]))
+	}
+	if len(out) == 0 {
+		return nil, nil, fmt.Errorf("%s has no arrays with rows that can be read%s", f.Path, reasons(left))
+	}
+	return out, left, nil
+}
+
+// maxFields bounds the fields that are found without being named.
+const maxFields = 256
+
+// ambiguous refuses groups that look like splits: several groups side by side with
+// arrays of the same names.
+func ambiguous(f *File, split string, sets []*Set) error {
+	if split != "" {
+		return nil
+	}
+	byGroup := map[string][]string{}
+	for _, s := range sets {
+		g, name, ok := strings.Cut(s.Path, "/")
+		if !ok {
+			return nil
+		}
+		byGroup[g] = append(byGroup[g], name)
+	}
+	if len(byGroup) < 2 || len(byGroup) > 16 {
+		return nil
+	}
+	var all []string
+	var same []string
+	for g, names := range byGroup {
+		slices.Sort(names)
+		if all != nil && !slices.Equal(names, same) {
+			return nil
+		}
+		all, same = append(all, g), names
+	}
+	slices.Sort(all)
+	return fmt.Errorf("%s has the groups %s with the same arrays: say which one is wanted, such as ?split=%s", f.Path, filelist.Quoted(all), all[0])
+}
+
+// prefix is the group that all sets with so many rows lie in, with a slash behind it.
+func prefix(sets []*Set, rows int64) string {
+	out, some := "", false
+	for _, s := range sets {
+		if s.Dims[0] != rows {
+			continue
+		}
+		dir := s.Path[:strings.LastIndexByte(s.Path, '/')+1]
+		if !some {
+			out, some = dir, true
+		}
+		for !strings.HasPrefix(dir, out) {
+			out = out[:strings.LastIndexByte(strings.TrimSuffix(out, "/"), '/')+1]
+		}
+	}
+	return out
+}
+
+// groups are the names of the groups that have arrays.
+func groups(sets []*Set) []string {
+	var out []string
+	for _, s := range sets {
+		if g, _, ok := strings.Cut(s.Path, "/"); ok && !slices.Contains(out, g) && len(out) < 32 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func paths(sets []*Set) []string {
+	var out []string
+	for _, s := range sets[:min(len(sets), 32)] {
+		out = append(out, s.Path)
+	}
+	return out
+}
+
+// reasons says why there is nothing to read.
+func reasons(left []driver.Skipped) string {
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.100q %s", left[0].Path, left[0].Reason)
+}

@@ -1,0 +1,505 @@
+package ndarray
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Class says what the elements of an array are.
+type Class uint8
+
+// The classes.
+const (
+	Number   Class = iota
+	Text           // of Size bytes
+	UCS4           // text of Size/4 characters of 4 bytes
+	Opaque         // Size bytes
+	VarText        // text of any length, wherever Ref says
+	VarBytes       // bytes of any length
+	VarList        // lists of numbers of any length: where Ref says, or Rows
+)
+
+// Type says what of a stored element is a value, and how to read it.
+type Type struct {
+	Class Class
+	// At is where in a stored element the value begins, Size how many bytes it has,
+	// all elements of an array type together.
+	At, Size int64
+	// DType and Big describe numbers, those of lists, too.
+	DType driver.DType
+	Big   bool
+	// Dims are those of an array type.
+	Dims []int64
+	// Blanks says that text is filled up with blanks, and not with zeros; Zero that it
+	// ends at the first zero.
+	Blanks, Zero bool
+	// Names are those of the numbers from 0 on, nil where they have none.
+	Names []string
+	// Rows says that the lists are rows of the array, one behind the other: another array
+	// says how many are a record.
+	Rows bool
+}
+
+// String names a type for messages.
+func (t *Type) String() string {
+	switch t.Class {
+	case Number:
+		return string(t.DType)
+	case Text, UCS4, VarText:
+		return "text"
+	case VarList:
+		return "lists of " + string(t.DType)
+	}
+	return "bytes"
+}
+
+// ends says whether values have any length.
+func (t *Type) ends() bool { return t.Class >= VarText }
+
+// refers says whether elements lead to values that lie elsewhere.
+func (t *Type) refers() bool { return t.ends() && !t.Rows }
+
+// field is a field of the records.
+type field struct {
+	name  string
+	typ   Type
+	kind  driver.Kind
+	elem  int64 // bytes of a stored element
+	count int64 // stored elements of a row
+	shape []int // of a value
+	dtype dtype.Type
+	n     int64 // elements of a value
+	out   int64 // bytes of a value, where all have the same
+	// direct: the bytes of a row are the value.
+	direct bool
+	planes bool // an image whose channels come first
+}
+
+var (
+	errNumbers = errors.New("it has no numbers")
+	errOne     = errors.New("it has no single numbers")
+	errWhole   = errors.New("its numbers have fractions")
+)
+
+// describe makes the field of an array of rows of a shape: of the kind that is
+// wanted, or of that which its type suggests.
+func (f *field) describe(want driver.Kind, dims []int64, elem int64, longest int64) (driver.Field, error) {
+	t := &f.typ
+	out := driver.Field{Name: f.name}
+	f.elem, f.count, f.n = elem, 1, 1
+	for _, side := range dims {
+		f.count *= side
+	}
+	f.n = f.count
+	if t.refers() && f.count == 1 {
+		dims = nil // axes of one list
+	}
+	for _, side := range append(append([]int64{}, dims...), t.Dims...) {
+		if side < 1 || side > math.MaxInt32 {
+			return out, fmt.Errorf("its rows have the shape %v, which is out of range", dims)
+		}
+		f.shape = append(f.shape, int(side))
+	}
+	for _, side := range t.Dims {
+		f.n *= side
+	}
+	number := t.Class == Number || t.Class == VarList
+	if number {
+		f.dtype = t.DType.Type()
+	} else if f.n != 1 {
+		return out, fmt.Errorf("it has %d values of %s in a row: only one can be read", f.n, t)
+	}
+	if t.refers() && f.count != 1 {
+		return out, fmt.Errorf("it has %d values of any length in a row: only one can be read", f.count)
+	}
+	if !t.ends() {
+		if f.count > driver.MaxArrayBytes/t.Size {
+			return out, fmt.Errorf("its rows have more than %d bytes", int64(driver.MaxArrayBytes))
+		}
+		f.out = f.count * t.Size
+	}
+	whole := number && !f.dtype.Floating()
+	guess := driver.KindArray
+	switch t.Class {
+	case Number:
+		if len(t.Names) > 0 && f.n == 1 {
+			guess = driver.KindLabel
+		}
+	case Text, UCS4, VarText:
+		guess = driver.KindText
+	case Opaque, VarBytes:
+		guess = driver.KindBytes
+	case VarList:
+		guess = driver.KindRagged
+	}
+	if f.kind = want; want == "" {
+		f.kind = guess
+	}
+	out.Kind = f.kind
+	fail := func(err error) (driver.Field, error) {
+		return out, fmt.Errorf("it cannot be %s: %w; its type is %s of shape %v, which is read as %s", f.kind, err, t, f.shape, guess)
+	}
+	// Bytes of any length are those of a file: an image, a sound.
+	blob := !number || t.Class == VarList && f.dtype == dtype.U8 && len(f.shape) == 0 || t.Class == Number && f.dtype == dtype.U8 && f.n > 1
+	switch f.kind {
+	case driver.KindArray, driver.KindRagged:
+		if !number {
+			return fail(errNumbers)
+		}
+		if (f.kind == driver.KindArray) == (t.Class == VarList) {
+			if f.kind == driver.KindArray {
+				return fail(errors.New("its lists differ in length"))
+			}
+			if len(f.shape) == 0 {
+				return fail(errors.New("it has no lists"))
+			}
+		}
+		out.DType, out.Shape = t.DType, f.shape
+		if f.kind == driver.KindRagged {
+			if t.Class == Number {
+				out.Shape = f.shape[1:] // all are equally long
+			}
+		}
+	case driver.KindInt, driver.KindFloat, driver.KindLabel:
+		switch {
+		case t.Class != Number || f.n != 1:
+			return fail(errOne)
+		case f.kind != driver.KindFloat && !whole:
+			return fail(errWhole)
+		}
+		if f.kind == driver.KindLabel {
+			out.Classes = t.Names
+		}
+		return out, nil
+	case driver.KindMultiLabel, driver.KindTokens:
+		if axes := len(f.shape); !whole || axes != 1 && t.Class == Number || axes > 0 && t.Class == VarList {
+			return fail(errors.New("it has no lists of whole numbers"))
+		}
+		if f.kind == driver.KindMultiLabel {
+			out.Classes = t.Names
+		} else if out.DType = driver.Uint32; f.dtype == dtype.U8 || f.dtype == dtype.U16 {
+			out.DType = driver.Uint16
+		}
+	case driver.KindText, driver.KindJSON:
+		if number && !(blob && t.Class == VarList) {
+			return fail(errors.New("it has numbers"))
+		}
+	case driver.KindBytes, driver.KindAudio:
+		if !blob || t.Class == UCS4 {
+			return fail(errors.New("it has no bytes"))
+		}
+	case driver.KindImage, driver.KindMask:
+		if t.Class == Number && len(f.shape) > 1 {
+			if err := f.picture(&out); err != nil {
+				return fail(err)
+			}
+		} else if !blob || t.Class == UCS4 {
+			return fail(errors.New("it has no bytes of image files, and no rows of pixels"))
+		} else if f.kind == driver.KindMask {
+			out.DType = driver.Uint8
+		}
+	default:
+		return out, fmt.Errorf("it cannot be %s", f.kind)
+	}
+	if !t.ends() {
+		if out.MaxBytes = f.out; f.kind == driver.KindArray {
+			out.MaxBytes = 0
+		}
+	} else {
+		out.MaxBytes = longest
+	}
+	if number && f.n > 0 && (f.kind == driver.KindMultiLabel || f.kind == driver.KindTokens) {
+		size := f.made().Size()
+		out.MaxBytes = max(out.MaxBytes/int64(f.dtype.Size())*int64(size), int64(size)) // room is never nothing
+	}
+	out.MaxBytes = max(out.MaxBytes, boundary(f.kind))
+	order := !t.Big || !number || f.dtype.Size() == 1
+	converted := f.kind == driver.KindMultiLabel || f.kind == driver.KindTokens
+	converted = converted && f.made() != f.dtype
+	f.direct = order && !converted && !f.planes && t.Class != UCS4 && t.Class != Text && (t.refers() || t.At == 0 && t.Size == elem)
+	return out, nil
+}
+
+// boundary is the least room of a field of a kind whose values may be empty.
+func boundary(k driver.Kind) int64 {
+	if k == driver.KindArray {
+		return 0
+	}
+	return 1
+}
+
+// made is the type of the elements of values.
+func (f *field) made() dtype.Type {
+	switch f.kind {
+	case driver.KindMultiLabel:
+		return dtype.I64
+	case driver.KindTokens:
+		if f.dtype == dtype.U8 || f.dtype == dtype.U16 {
+			return dtype.U16
+		}
+		return dtype.U32
+	}
+	return f.dtype
+}
+
+// picture makes an image of rows of pixels: [H, W], [H, W, C], or [C, H, W] with one or
+// three channels.
+func (f *field) picture(out *driver.Field) error {
+	isMask := f.kind == driver.KindMask
+	if f.dtype != dtype.U8 && (!isMask || f.dtype != dtype.U16) {
+		return fmt.Errorf("pixels are uint8, of masks also uint16")
+	}
+	channels := func(n int) bool { return n == 1 || n == 3 && !isMask }
+	s := f.shape
+	h, w, c := 0, 0, 1
+	switch {
+	case len(s) == 2:
+		h, w = s[0], s[1]
+	case len(s) == 3 && channels(s[2]):
+		h, w, c = s[0], s[1], s[2]
+	case len(s) == 3 && channels(s[0]):
+		c, h, w = s[0], s[1], s[2]
+		f.planes = c > 1
+	default:
+		return errors.New("pixels have the shape [H, W], [H, W, C] or [C, H, W] with one or three channels")
+	}
+	if h > 1<<16 || w > 1<<16 {
+		return fmt.Errorf("%d x %d pixels", w, h)
+	}
+	out.Width, out.Height, out.Channels = int32(w), int32(h), int32(c)
+	out.MaxWidth, out.MaxHeight = out.Width, out.Height
+	if isMask {
+		out.DType, out.Channels = f.typ.DType, 1
+	}
+	return nil
+}
+
+// value makes the value of field i of record k of raw, the bytes of its row or what a
+// place leads to. fresh says that raw is the group's and may be changed.
+func (s *Source) value(g *driver.Group, k, i int, raw []byte, fresh bool) error {
+	f, v := s.fields[i], &g.Records[k].Values[i]
+	t := &f.typ
+	if (t.Rows || !t.ends() && int64(len(raw)) != f.out) && f.elem != t.Size {
+		// Values of some bytes of each element.
+		count := f.count
+		if t.Rows {
+			count = int64(len(raw)) / f.elem
+		}
+		b, err := s.take(g, k, i, count*t.Size, f.plain())
+		if err != nil {
+			return err
+		}
+		for n := range count {
+			copy(b[n*t.Size:(n+1)*t.Size], raw[n*f.elem+t.At:])
+		}
+		raw, fresh = b, true
+	}
+	number := t.Class == Number || t.Class == VarList
+	if number && t.Big && f.dtype.Size() > 1 {
+		if !fresh {
+			b, err := s.take(g, k, i, int64(len(raw)), f.plain())
+			if err != nil {
+				return err
+			}
+			copy(b, raw)
+			raw = b
+		}
+		swap(raw, f.dtype.Size())
+	}
+	switch f.kind {
+	case driver.KindInt, driver.KindLabel:
+		if f.dtype == dtype.U64 && f.dtype.Bits(raw) > math.MaxInt64 {
+			return fmt.Errorf("%d does not fit 64 bits with a sign", f.dtype.Bits(raw))
+		}
+		v.Int = f.dtype.Int(raw)
+		if f.kind == driver.KindLabel && t.Names != nil && (v.Int < 0 || v.Int >= int64(len(t.Names))) {
+			return fmt.Errorf("class %d of %d", v.Int, len(t.Names))
+		}
+		return nil
+	case driver.KindFloat:
+		v.Float = f.dtype.Float(raw)
+		return nil
+	case driver.KindText, driver.KindJSON:
+		if t.Class == UCS4 {
+			b, err := s.take(g, k, i, int64(len(raw)), false)
+			if err != nil {
+				return err
+			}
+			if raw, err = utf8Of(b, raw, t.Big); err != nil {
+				return err
+			}
+		} else {
+			raw = t.trim(raw)
+		}
+		if f.kind == driver.KindJSON && !json.Valid(raw) {
+			return fmt.Errorf("%.40q is no JSON", raw)
+		}
+		v.Bytes = raw
+		return nil
+	case driver.KindBytes, driver.KindAudio:
+		if t.Class == Text || t.Class == VarText {
+			raw = t.trim(raw)
+		}
+		v.Bytes = raw
+		if len(raw) == 0 && f.kind == driver.KindAudio {
+			return errors.New("it has no bytes")
+		}
+		return nil
+	case driver.KindImage, driver.KindMask:
+		return s.pixels(g, k, i, raw)
+	case driver.KindMultiLabel, driver.KindTokens:
+		return s.converted(g, k, i, raw)
+	}
+	v.Bytes = raw
+	return nil
+}
+
+// plain says whether what is taken from a row is the value, which has a place in a
+// batch.
+func (f *field) plain() bool {
+	switch f.kind {
+	case driver.KindArray, driver.KindRagged:
+		return true
+	case driver.KindBytes:
+		return f.typ.Class == Opaque || f.typ.Class == VarBytes
+	case driver.KindTokens, driver.KindMultiLabel:
+		return f.made() == f.dtype
+	}
+	return false
+}
+
+// take returns memory of the group: with place, where the value is wanted.
+func (s *Source) take(g *driver.Group, k, i int, n int64, place bool) ([]byte, error) {
+	var b []byte
+	var err error
+	if place {
+		b, err = g.Take(k, i, n)
+	} else {
+		b, err = g.Alloc(int(n))
+	}
+	if err != nil {
+		return nil, &driver.MemoryError{Err: fmt.Errorf("no memory for the %d bytes of %q of %s: %w", n, s.fields[i].name, s.Name(g.IDs[k]), err)}
+	}
+	return b, nil
+}
+
+// trim cuts off what fills text up.
+func (t *Type) trim(b []byte) []byte {
+	if t.Class != Text {
+		return b
+	}
+	if t.Zero {
+		if n := bytes.IndexByte(b, 0); n >= 0 {
+			b = b[:n]
+		}
+	}
+	for len(b) > 0 && (b[len(b)-1] == 0 || t.Blanks && b[len(b)-1] == ' ') {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// utf8Of writes characters of 4 bytes as UTF-8, which is never longer.
+func utf8Of(dst, src []byte, big bool) ([]byte, error) {
+	dst = dst[:0]
+	for end := len(src) / 4; end > 0; end-- {
+		if binary.LittleEndian.Uint32(src[4*end-4:]) != 0 {
+			src = src[:4*end]
+			break
+		}
+		src = src[:4*end-4]
+	}
+	for ; len(src) >= 4; src = src[4:] {
+		c := binary.LittleEndian.Uint32(src)
+		if big {
+			c = binary.BigEndian.Uint32(src)
+		}
+		if c > utf8.MaxRune {
+			return nil, fmt.Errorf("character %#x is none of Unicode", c)
+		}
+		dst = utf8.AppendRune(dst, rune(c))
+	}
+	return dst, nil
+}
+
+// pixels makes an image or a mask: of raw pixels, or of the bytes of a file.
+func (s *Source) pixels(g *driver.Group, k, i int, raw []byte) error {
+	f, v, info := s.fields[i], &g.Records[k].Values[i], &s.info.Fields[i]
+	if info.Width == 0 {
+		if v.Bytes = raw; len(raw) == 0 {
+			return errors.New("it has no bytes")
+		}
+		return nil
+	}
+	v.Codec, v.Width, v.Height, v.Channels = driver.CodecRaw, info.Width, info.Height, info.Channels
+	if v.Bytes = raw; f.planes {
+		b, err := s.take(g, k, i, int64(len(raw)), false)
+		if err != nil {
+			return err
+		}
+		n := len(raw) / 3
+		for p := range n {
+			b[3*p], b[3*p+1], b[3*p+2] = raw[p], raw[n+p], raw[2*n+p]
+		}
+		v.Bytes = b
+	}
+	return nil
+}
+
+// converted makes numbers of another type.
+func (s *Source) converted(g *driver.Group, k, i int, raw []byte) error {
+	f, v := s.fields[i], &g.Records[k].Values[i]
+	to := f.made()
+	if to == f.dtype {
+		v.Bytes = raw
+		return nil
+	}
+	from := f.dtype.Size()
+	n := len(raw) / from
+	b, err := s.take(g, k, i, int64(n*to.Size()), true)
+	if err != nil {
+		return err
+	}
+	v.Bytes = b
+	for j := range n {
+		x := f.dtype.Int(raw[j*from:])
+		switch to {
+		case dtype.I64:
+			binary.LittleEndian.PutUint64(b[8*j:], uint64(x))
+		case dtype.U32:
+			if x < 0 || x > math.MaxUint32 {
+				return fmt.Errorf("element %d is %d, which is no token", j, x)
+			}
+			binary.LittleEndian.PutUint32(b[4*j:], uint32(x))
+		default:
+			binary.LittleEndian.PutUint16(b[2*j:], uint16(x)) // of uint8
+		}
+	}
+	return nil
+}
+
+// swap turns the bytes of each element.
+func swap(b []byte, size int) {
+	switch size {
+	case 2:
+		for ; len(b) >= 2; b = b[2:] {
+			b[0], b[1] = b[1], b[0]
+		}
+	case 4:
+		for ; len(b) >= 4; b = b[4:] {
+			binary.LittleEndian.PutUint32(b, binary.BigEndian.Uint32(b))
+		}
+	case 8:
+		for ; len(b) >= 8; b = b[8:] {
+			binary.LittleEndian.PutUint64(b, binary.BigEndian.Uint64(b))
+		}
+	}
+}

@@ -1,0 +1,202 @@
+// Package npysource reads NumPy's .npy files: record i is row i of the array, and
+// where a folder has several files of equally many rows, row i of each of them. A
+// one-dimensional file can be cut into windows: record i is elements i·L to
+// (i+1)·L, the form of tokens for language models.
+//
+// Rows are read where they lie: nothing is loaded when the source is opened.
+package npysource
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// maxFiles bounds the files, each of which is a field.
+const maxFiles = 64
+
+// Options change how files are read. Nil means the defaults.
+type Options struct {
+	// Window cuts one-dimensional arrays into records of that many elements; 0
+	// makes each row a record. What is left at the end is not used.
+	Window int64
+}
+
+type file struct {
+	offset int64 // of row 0
+	row    int64 // bytes of a row
+}
+
+type source struct {
+	list  *filelist.List
+	info  driver.Info
+	files []file
+}
+
+// Open opens the .npy file that st is, or those in it.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	var o Options
+	if opt != nil {
+		o = *opt
+	}
+	list, err := filelist.Scan(ctx, st, func(p string) bool { return p == "" || strings.HasSuffix(p, ".npy") }, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch n := list.Len(); {
+	case n == 0:
+		return nil, fmt.Errorf("no .npy file in %s", st)
+	case n > maxFiles:
+		return nil, fmt.Errorf("%s has %d .npy files, each of which would be a field: the limit is %d; to load each file as a record write files:%s", st, n, maxFiles, st)
+	}
+	s := &source{list: list, info: driver.Info{
+		URL: url, Format: "npy", Objects: int64(list.Len()), Fingerprint: list.Fingerprint("npy", fmt.Sprint(o.Window)),
+	}}
+	for i := range list.Len() {
+		if err := s.open(ctx, i, o.Window); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// open reads the header of file i.
+func (s *source) open(ctx context.Context, i int, window int64) error {
+	name := s.list.Path(i)
+	o, err := s.list.Open(ctx, i)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	h, err := ReadHeader(store.ReaderAt(ctx, o), o.Size())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if len(h.Shape) == 0 {
+		return fmt.Errorf("%s holds a single number and no rows", name)
+	}
+	rows, shape := h.Shape[0], h.Shape[1:]
+	if window > 0 {
+		if len(h.Shape) != 1 {
+			return fmt.Errorf("%s has the shape %v: windows can only be cut out of arrays of one axis", name, h.Shape)
+		}
+		rows, shape = rows/window, []int64{window}
+		if rows == 0 {
+			return fmt.Errorf("%s has %d elements, less than one window of %d", name, h.Shape[0], window)
+		}
+	}
+	if rows == 0 {
+		return fmt.Errorf("%s has no rows: its shape is %v", name, h.Shape)
+	}
+	if i > 0 && rows != s.info.Len {
+		return fmt.Errorf("%s has %d rows and %s has %d: the .npy files of a folder are fields of the same records; to load each file as a record write files:%s",
+			name, rows, s.list.Path(0), s.info.Len, s.info.URL)
+	}
+	f := driver.Field{Name: fieldName(s.list.RelPath(i)), Kind: driver.KindArray, DType: h.DType}
+	for _, n := range shape {
+		if n > math.MaxInt32 {
+			return fmt.Errorf("%s has the shape %v: a row is too large", name, h.Shape)
+		}
+		f.Shape = append(f.Shape, int(n))
+	}
+	row, err := driver.ArrayBytes(f.DType, f.Shape)
+	if err != nil {
+		return fmt.Errorf("%s: its rows: %w", name, err)
+	}
+	s.info.Len = rows
+	s.info.Fields = append(s.info.Fields, f)
+	s.files = append(s.files, file{offset: h.Offset, row: row})
+	return nil
+}
+
+// ReadHeader reads the header of a .npy file and compares it with its size.
+func ReadHeader(r interface {
+	ReadAt(b []byte, off int64) (int, error)
+}, size int64) (*npy.Header, error) {
+	b := make([]byte, min(size, 128))
+	if _, err := r.ReadAt(b, 0); err != nil {
+		return nil, err
+	}
+	n, err := npy.HeaderSize(b)
+	if err != nil {
+		return nil, err
+	}
+	if n > len(b) && int64(n) <= size {
+		b = make([]byte, n)
+		if _, err := r.ReadAt(b, 0); err != nil {
+			return nil, err
+		}
+	}
+	h, err := npy.ParseHeader(b)
+	if err != nil {
+		return nil, err
+	}
+	if h.Bytes != size-h.Offset {
+		return nil, fmt.Errorf("%w: a %s array of shape %v has %d bytes, behind the header are %d: the file is cut off or was changed",
+			npy.ErrFormat, h.DType, h.Shape, h.Bytes, size-h.Offset)
+	}
+	return h, nil
+}
+
+// fieldName is the name of a file without folder and extension. "index" is what
+// batches call the record numbers.
+func fieldName(p string) string {
+	name := strings.TrimSuffix(path.Base(p), ".npy")
+	if name == "" || name == "index" {
+		return "data"
+	}
+	return name[:min(len(name), 255)]
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len || len(s.files) != 1 {
+		return fmt.Sprintf("%s, row %d", s.info.URL, id)
+	}
+	f := &s.files[0]
+	return fmt.Sprintf("%s, row %d (byte %d)", s.list.Path(0), id, f.offset+id*f.row)
+}
+
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, true) }
+
+func (s *source) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if filelist.Has(g, k, &s.info) {
+			for i := range s.files {
+				if !g.Wants(i) {
+					continue
+				}
+				f := &s.files[i]
+				g.Extents = append(g.Extents, driver.Extent{Object: int64(i), Offset: f.offset + id*f.row, Size: f.row, Field: int32(i)})
+			}
+		}
+		g.Next()
+	}
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		at := g.First[k]
+		for i := range s.files {
+			if g.Wants(i) {
+				rec.Values[i].Bytes = g.Bytes[at]
+				at++
+			}
+		}
+	}
+	return nil
+}
+
+func (s *source) Close() error { return nil }

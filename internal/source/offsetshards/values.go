@@ -1,0 +1,108 @@
+package offsetshards
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/source/dynvalue"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Elements is the value of a number of the given type.
+func Elements(t driver.DType, b []byte) (dynvalue.Value, error) {
+	if len(b) != t.Size() {
+		return dynvalue.Value{}, fmt.Errorf("%d bytes where a %s was expected", len(b), t)
+	}
+	return dynvalue.Value{Form: dynvalue.Number, DType: t, Bytes: b, Size: int64(len(b))}, nil
+}
+
+// Array is the value of an array of a type and a shape, whose elements are size bytes
+// from off on. Its elements are not read where nobody looks at them.
+func (w *Work) Array(t driver.DType, shape []int, off, size int) (dynvalue.Value, error) {
+	n := int64(t.Size())
+	for _, side := range shape {
+		if side < 0 || side > 0 && n > driver.MaxArrayBytes/int64(side) {
+			return dynvalue.Value{}, fmt.Errorf("an array of the shape %v is too large", shape)
+		}
+		n *= int64(side)
+	}
+	if n != int64(size) {
+		return dynvalue.Value{}, fmt.Errorf("%d bytes where a %s array of the shape %v was expected", size, t, shape)
+	}
+	v := dynvalue.Value{Form: dynvalue.Array, DType: t, Shape: shape, Size: n}
+	var err error
+	// Lists of whole numbers may be tokens, whose largest is looked for.
+	if !w.Head || size <= dynvalue.HeadBytes || len(shape) == 1 && !t.Type().Floating() {
+		v.Bytes, err = w.View.Get(off, size)
+	}
+	return v, err
+}
+
+// Strings is a string of size bytes from off on, or its beginning.
+func (w *Work) Strings(f dynvalue.Form, off, size int) (dynvalue.Value, error) {
+	n := size
+	if w.Head {
+		n = min(n, dynvalue.HeadBytes)
+	}
+	b, err := w.View.Get(off, n)
+	return dynvalue.Value{Form: f, Bytes: b, Size: int64(size)}, err
+}
+
+// Picture is an image as Pillow's tobytes has it: width, height and the length of the
+// mode, the mode, the pixels.
+func (w *Work) Picture(off, size int) (dynvalue.Value, error) {
+	const maxMode = 16
+	if size < 12 {
+		return dynvalue.Value{}, fmt.Errorf("an image of %d bytes", size)
+	}
+	b, err := w.View.Get(off, min(size, 12+maxMode))
+	if err != nil {
+		return dynvalue.Value{}, err
+	}
+	width, height, n := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), int(binary.LittleEndian.Uint32(b[8:]))
+	if n < 0 || n > len(b)-12 {
+		return dynvalue.Value{}, fmt.Errorf("an image whose mode has %d letters", n)
+	}
+	v := dynvalue.Value{Form: dynvalue.Pixels, Width: int32(width), Height: int32(height), Channels: 1}
+	switch mode := string(b[12 : 12+n]); mode {
+	case "L":
+	case "RGB":
+		v.Channels = 3
+	default:
+		return dynvalue.Value{Form: dynvalue.Other, Why: fmt.Sprintf("has images of Pillow's mode %.8q, where L and RGB are read", mode)}, nil
+	}
+	const maxSide = 1 << 24
+	if width == 0 || height == 0 || width > maxSide || height > maxSide || int64(width)*int64(height)*int64(v.Channels) != int64(size-12-n) {
+		return dynvalue.Value{}, fmt.Errorf("an image of %d x %d x %d with %d bytes of pixels", width, height, v.Channels, size-12-n)
+	}
+	if v.Size = int64(size - 12 - n); !w.Head {
+		v.Bytes, err = w.View.Get(off+12+n, size-12-n)
+	}
+	return v, err
+}
+
+// Decode makes a value of what lies at a place of a record.
+type Decode = func(w *Work, off, size int) (dynvalue.Value, error)
+
+// StringsOf decodes bytes as they are.
+func StringsOf(f dynvalue.Form) Decode {
+	return func(w *Work, off, size int) (dynvalue.Value, error) { return w.Strings(f, off, size) }
+}
+
+// Unread decodes nothing and says why.
+func Unread(why string) Decode {
+	return func(*Work, int, int) (dynvalue.Value, error) {
+		return dynvalue.Value{Form: dynvalue.Other, Why: why}, nil
+	}
+}
+
+// Number decodes elements, of which there is one.
+func Number(t driver.DType) Decode {
+	return func(w *Work, off, size int) (dynvalue.Value, error) {
+		b, err := w.View.Get(off, size)
+		if err != nil {
+			return dynvalue.Value{}, err
+		}
+		return Elements(t, b)
+	}
+}

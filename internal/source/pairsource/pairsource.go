@@ -1,0 +1,353 @@
+// Package pairsource reads records that are several files each: an image and its
+// mask, a sound and its text. Each field has a pattern of paths; files whose
+// stars stand for the same belong together.
+//
+//	pairs:data/?image=images/*.jpg&mask=masks/*.png
+package pairsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// MaxFileBytes is the largest file.
+const MaxFileBytes = 1 << 30
+
+// Field says where the files of a field lie.
+type Field struct {
+	Name string
+	// Kind is that of the values, "" for what name and files say: images, or
+	// masks when "mask" or "segm" is part of the field's name; audio, text and
+	// JSON by the extension; bytes otherwise.
+	Kind driver.Kind
+	// Bits is the type of the numbers of images that are maps of one number for each
+	// pixel, such as depth: Uint16 or Float32. The kinds image16 and image32 say so.
+	Bits driver.DType
+	// Pattern is the path of the files below the folder: * stands for any part of
+	// a name, ** for any number of folders.
+	Pattern string
+}
+
+// kinds are those that a file can have.
+var kinds = []driver.Kind{driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindText, driver.KindJSON, driver.KindBytes}
+
+// maps are the kinds of maps of numbers.
+var maps = map[driver.Kind]driver.DType{"image16": driver.Uint16, "image32": driver.Float32}
+
+// ParseField reads "image=images/*.jpg", or "target:mask=masks/*.png" where the
+// kind is said.
+func ParseField(text string) (Field, error) {
+	name, pattern, ok := strings.Cut(text, "=")
+	f := Field{Name: name, Pattern: pattern}
+	if i := strings.LastIndexByte(name, ':'); i >= 0 {
+		f.Name, f.Kind = name[:i], driver.Kind(name[i+1:])
+	}
+	if b, is := maps[f.Kind]; is {
+		f.Kind, f.Bits = driver.KindImage, b
+	}
+	if !ok || f.Name == "" {
+		return f, fmt.Errorf("%q is no field: write its name and where its files lie, such as image=images/*.jpg", text)
+	}
+	if f.Kind != "" && !slices.Contains(kinds, f.Kind) {
+		return f, fmt.Errorf("the field %q is of the kind %q, which files cannot be; they are one of %v", f.Name, f.Kind, kinds)
+	}
+	_, err := parsePattern(pattern)
+	if err != nil {
+		return f, fmt.Errorf("field %q: %w", f.Name, err)
+	}
+	return f, nil
+}
+
+// ParseQuery reads the fields of a URL: what stands behind its question mark.
+func ParseQuery(query string) ([]Field, error) {
+	var fields []Field
+	for part := range strings.SplitSeq(query, "&") {
+		text, err := url.PathUnescape(part)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no part of a URL: %w", part, err)
+		}
+		f, err := ParseField(text)
+		if err != nil {
+			return nil, err
+		}
+		fields = append(fields, f)
+	}
+	return fields, nil
+}
+
+// URL is the dataset in the folder dir with the given fields.
+func URL(dir string, fields []Field) string {
+	var query []string
+	for _, f := range fields {
+		name := f.Name
+		switch kind := f.Kind; {
+		case f.Bits == driver.Uint16:
+			name += ":image16"
+		case f.Bits != "":
+			name += ":image32"
+		case kind != "":
+			name += ":" + string(kind)
+		}
+		query = append(query, escape.Replace(name+"="+f.Pattern))
+	}
+	return "pairs:" + dir + "?" + strings.Join(query, "&")
+}
+
+// escape writes what has a meaning in a query in another way.
+var escape = strings.NewReplacer("%", "%25", "&", "%26")
+
+type source struct {
+	info    driver.Info
+	lists   []filelist.List // by field; file i is that of record i
+	skipped []driver.Skipped
+}
+
+// Open lists the files of st. The list is taken once: files that appear later
+// are not seen, files that change later fail with an error that names them.
+func Open(ctx context.Context, rawURL string, st store.Store, fields []Field) (driver.Source, error) {
+	s := &source{info: driver.Info{URL: rawURL, Format: "pairs"}}
+	found := make([][]file, len(fields))
+	for i := range fields {
+		f := &fields[i]
+		if slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name }) {
+			return nil, fmt.Errorf("%s: field %q is there twice", rawURL, f.Name)
+		}
+		files, err := list(ctx, st, f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.info.URL, err)
+		}
+		found[i] = s.once(files)
+	}
+	s.match(st, fields, found)
+	if s.info.Len == 0 {
+		return nil, fmt.Errorf("%s: no file of one field has a partner of the same name in the others, such as %s", rawURL, example(fields, found))
+	}
+	s.info.Objects = s.info.Len * int64(len(fields))
+	for i := range fields {
+		f, err := s.field(ctx, &fields[i], &s.lists[i])
+		if err != nil {
+			return nil, err
+		}
+		s.info.Fields = append(s.info.Fields, f)
+	}
+	s.info.Fingerprint = s.fingerprint()
+	return s, nil
+}
+
+// file is a file that a pattern has found.
+type file struct {
+	key   string
+	entry store.Entry
+}
+
+// list lists the files of a field, sorted by their keys.
+func list(ctx context.Context, st store.Store, f *Field) ([]file, error) {
+	p, err := parsePattern(f.Pattern)
+	if err != nil {
+		return nil, fmt.Errorf("field %q: %w", f.Name, err)
+	}
+	var files []file
+	err = st.List(ctx, p.dir(), &store.ListOptions{
+		Keep: func(name string) bool { _, ok := p.key(name); return ok },
+	}, func(e store.Entry) error {
+		key, _ := p.key(e.Name)
+		files = append(files, file{key, e})
+		return nil
+	})
+	if err != nil && !errors.Is(err, store.ErrNotExist) {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("field %q: no file is called %s", f.Name, st.Path(f.Pattern))
+	}
+	slices.SortStableFunc(files, func(a, b file) int { return strings.Compare(a.key, b.key) })
+	return files, nil
+}
+
+// List lists the files of a field, for sources whose records are several files of their
+// own formats. Files with equal keys belong together.
+func List(ctx context.Context, st store.Store, f *Field) (l *filelist.List, keys []string, err error) {
+	files, err := list(ctx, st, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	l = &filelist.List{Store: st}
+	for _, f := range files {
+		l.Add(f.entry)
+		keys = append(keys, f.key)
+	}
+	return l, keys, nil
+}
+
+// Key is what the stars of a pattern stand for in a path, false when it is none of the
+// pattern's.
+func Key(text, name string) (string, bool) {
+	p, err := parsePattern(text)
+	if err != nil {
+		return "", false
+	}
+	return p.key(name)
+}
+
+// once leaves of files with the same key the first one.
+func (s *source) once(files []file) []file {
+	one := files[:1]
+	for i := 1; i < len(files); i++ {
+		if last := &one[len(one)-1]; last.key == files[i].key {
+			s.skipped = append(s.skipped, driver.Skipped{Path: files[i].entry.Name, Reason: fmt.Sprintf("has the name of %s", last.entry.Name)})
+			continue
+		}
+		one = append(one, files[i])
+	}
+	return one
+}
+
+// match puts files with the same key together and lists those without partners.
+func (s *source) match(st store.Store, fields []Field, found [][]file) {
+	s.lists = make([]filelist.List, len(fields))
+	for i := range s.lists {
+		s.lists[i].Store = st
+	}
+	at := make([]int, len(found))
+	for {
+		// The smallest key that is left, and who has it.
+		key, some := "", false
+		for i := range found {
+			if at[i] < len(found[i]) && (!some || found[i][at[i]].key < key) {
+				key, some = found[i][at[i]].key, true
+			}
+		}
+		if !some {
+			break
+		}
+		lacks := -1
+		for i := range found {
+			if at[i] == len(found[i]) || found[i][at[i]].key != key {
+				lacks = i
+				break
+			}
+		}
+		for i := range found {
+			if at[i] == len(found[i]) || found[i][at[i]].key != key {
+				continue
+			}
+			if e := found[i][at[i]].entry; lacks >= 0 {
+				s.skipped = append(s.skipped, driver.Skipped{Path: e.Name, Reason: fmt.Sprintf("has no partner in %s", fields[lacks].Pattern)})
+			} else {
+				s.lists[i].Add(e)
+			}
+			at[i]++
+		}
+	}
+	s.info.Len = int64(s.lists[0].Len())
+	slices.SortStableFunc(s.skipped, func(a, b driver.Skipped) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// example are the first names that were found.
+func example(fields []Field, found [][]file) string {
+	var parts []string
+	for i := range fields {
+		parts = append(parts, fmt.Sprintf("%s for %s", found[i][0].entry.Name, fields[i].Pattern))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// field describes a field by its name and its files.
+func (s *source) field(ctx context.Context, f *Field, l *filelist.List) (driver.Field, error) {
+	_, largest := l.Bytes()
+	out := driver.Field{Name: f.Name, Kind: f.Kind, MaxBytes: largest}
+	if out.Kind == "" {
+		out.Kind = filelist.KindOf(f.Name, l.Name(0))
+	}
+	var err error
+	switch bits := f.Bits; {
+	case out.Kind == driver.KindImage && bits != "":
+		out.DType, out.Shape = bits, []int{}
+		return out, nil
+	case out.Kind == driver.KindImage:
+		return out, l.MapType(ctx, &out)
+	case out.Kind != driver.KindMask:
+		return out, nil
+	}
+	out.DType, err = l.MaskType(ctx, nil)
+	return out, err
+}
+
+func (s *source) fingerprint() string {
+	var of []string
+	for i := range s.lists {
+		f := &s.info.Fields[i]
+		of = append(of, f.Name, string(f.Kind), string(f.DType), s.lists[i].Fingerprint())
+	}
+	return s.lists[0].Fingerprint(of...)
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object {
+	return s.lists[n/s.info.Len].Object(n%s.info.Len, false)
+}
+
+// Name names the record's first file.
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	return s.lists[0].Path(int(id))
+}
+
+// Path implements driver.Pather.
+func (s *source) Path(id int64, field int) string { return s.lists[field].RelPath(int(id)) }
+
+// Skipped implements driver.Skipper.
+func (s *source) Skipped() []driver.Skipped { return s.skipped }
+
+func (s *source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		begin := len(g.Extents)
+		for i := range s.lists {
+			if !g.Wants(i) {
+				continue
+			}
+			size := s.lists[i].Size(int(id))
+			if size > MaxFileBytes {
+				err := fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
+				g.Records[k].Err = &store.Error{Op: "read", Path: s.lists[i].Path(int(id)), Err: err}
+				g.Extents = g.Extents[:begin]
+				return
+			}
+			e := driver.Extent{Object: int64(i)*s.info.Len + id, Size: size, Field: int32(i)}
+			if k := s.info.Fields[i].Kind; k == driver.KindImage || k == driver.KindMask || k == driver.KindAudio {
+				e.Field, e.Tail = -1, true
+			}
+			g.Extents = append(g.Extents, e)
+		}
+	})
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		next := int(g.First[k])
+		for i := range s.lists {
+			if g.Wants(i) {
+				rec.Values[i].Bytes = g.Bytes[next]
+				next++
+			}
+		}
+	}
+	return nil
+}
+
+func (s *source) Close() error { return nil }

@@ -1,0 +1,293 @@
+// Package parquetsource reads Parquet files, at random: one, folders and patterns of
+// them, and folders as `datasets` lays them out, with splits. Each row is a record, each
+// column a field; images and sounds are what `datasets` stores as structs of bytes and
+// path, or columns of bytes that begin as such files do.
+//
+// Opening reads the footers, and finds out where pages lie: from the page indexes, or
+// from page header to page header. Columns of text, bytes and lists are gone through
+// once, since a batch has to know how large their values are; those of images are not.
+// Columns of single numbers are then held in memory.
+//
+// A value lies in a page, with many others, which is unpacked as a whole. There are two
+// ways out of unpacking it again for each record. Large values of pages that are not
+// compressed, or with Snappy, are read on their own: which bytes that are is learnt
+// when the first one of their page is wanted (index). All other pages are kept, as far
+// as memory has been given for it (cache).
+package parquetsource
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/columns"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/parquet"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options change how Parquet files are read. Nil means the defaults.
+type Options struct {
+	// Columns say which columns become which fields; nil means all of them.
+	Columns []tablesource.Column
+	// Names are the files in their order, instead of all that the store has.
+	Names []string
+	// Split is the one that is wanted of a folder that has several.
+	Split string
+	// Threads bounds the files that are looked at at once, 0 for a choice.
+	Threads int
+	// Files is the store below which the paths of files lead whose bytes are not in
+	// the table, nil for none; Folder is its absolute path.
+	Files  store.Store
+	Folder string
+	// Outside is the store of absolute paths, nil when they may not be followed.
+	Outside store.Store
+}
+
+const (
+	// maxHeld bounds what is held of single numbers.
+	maxHeld = 256 << 20
+	// largeValue is from where on values are read on their own, on average.
+	largeValue = 1 << 10
+)
+
+type source struct {
+	info    driver.Info
+	opt     Options
+	list    *filelist.List
+	meta    *parquet.Meta // of the first file
+	columns []*columns.Column
+	tracks  []*track
+	track   []int   // by field
+	quick   []bool  // by field, that its values are numbers that are held
+	groups  []group // row groups
+	first   []int64 // number of the first record of each
+	files   *columns.Files
+	memory  fixedrecords.Memory // of what is held
+	cache   *blockcache.Cache
+
+	mu       sync.Mutex
+	missing  map[[2]int64]blockcache.Key // what Locate has asked for
+	decoders sync.Pool
+}
+
+// Open reads the metadata of the Parquet files in st, or of the one that it is.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	s := &source{info: driver.Info{URL: url, Format: "parquet"}, missing: map[[2]int64]blockcache.Key{}, cache: blockcache.New()}
+	if opt != nil {
+		s.opt = *opt
+	}
+	if s.opt.Threads <= 0 {
+		s.opt.Threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	var err error
+	if s.list, err = listFiles(ctx, st, &s.opt); err != nil {
+		return nil, err
+	}
+	if err := s.read(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	of := []string{"parquet", s.meta.Features}
+	for i, f := range s.info.Fields {
+		of = append(of, f.Name, string(f.Kind), s.columns[i].Name)
+	}
+	of = append(of, s.files.Fingerprints()...)
+	s.info.Fingerprint = s.list.Fingerprint(of...)
+	return s, nil
+}
+
+// read looks at all files.
+func (s *source) read(ctx context.Context) error {
+	// The first one says what the columns are.
+	o, err := s.list.Open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	s.meta, err = s.footer(ctx, o)
+	if cerr := o.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return s.at(0, "", err)
+	}
+	all := columns.Of(s.meta.Schema.Columns, s.meta.Features)
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Name
+	}
+	wants, from, err := tablesource.Choose(tablesource.Named(names), s.opt.Columns)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.list.Store, err)
+	}
+	for i := range wants {
+		c := all[from[i]]
+		if c.Why != "" {
+			return columns.Refuse(s.list.Store, c, all)
+		}
+		n := c.Elem
+		if n == nil {
+			n = c.Value
+		}
+		s.columns = append(s.columns, c)
+		s.track = append(s.track, s.trackOf(n.At))
+	}
+	paths := make([]int, len(wants)) // tracks of those of files
+	for i, c := range s.columns {
+		if paths[i] = -1; c.Paths != nil {
+			paths[i] = s.trackOf(c.Paths.At)
+		}
+	}
+	out := make([]opened, s.list.Len())
+	out[0].meta = s.meta
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(s.opt.Threads)
+	for f := range out {
+		g.Go(func() error { return s.look(gctx, f, &out[f]) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	s.join(out)
+	if s.info.Len == 0 {
+		return fmt.Errorf("%s has no rows", s.list.Store)
+	}
+	if s.info.Len > 1<<40 {
+		return fmt.Errorf("%s has %d rows, the limit is %d", s.list.Store, s.info.Len, int64(1)<<40)
+	}
+	return s.fields(ctx, wants, all, paths)
+}
+
+// trackOf is the track of a leaf, which is made where there is none.
+func (s *source) trackOf(leaf int) int {
+	if i := slices.IndexFunc(s.tracks, func(t *track) bool { return t.at == leaf }); i >= 0 {
+		return i
+	}
+	s.tracks = append(s.tracks, &track{leaf: s.meta.Schema.Leaves[leaf], at: leaf})
+	return len(s.tracks) - 1
+}
+
+// fields makes the fields of what is known of their columns, and finds out what is
+// not.
+func (s *source) fields(ctx context.Context, wants []tablesource.Column, all []*columns.Column, paths []int) error {
+	seen := make([]*columns.Uniform, len(s.tracks))
+	unknown := make([]bool, len(wants))
+	for i, c := range s.columns {
+		n := s.track[i]
+		t := s.tracks[n]
+		look := driver.KindBytes
+		mask := driver.Uint8
+		var err error
+		if c.Elem == nil && (c.Value.Class == columns.Binaries && wants[i].Kind == "" || wants[i].Kind == driver.KindMask) {
+			if look, mask, err = s.lookAt(ctx, i, wants[i].Name); err != nil {
+				return err
+			}
+		}
+		picture := columns.IsPicture(wants[i].Kind) || wants[i].Kind == "" && columns.IsPicture(look)
+		t.parts = t.parts || t.splits(picture, s.info.Len)
+		unknown[i] = c.Elem == nil && picture
+		u := seen[n]
+		if u == nil && !unknown[i] {
+			u = columns.NewUniform(c)
+			if err := s.facts(ctx, n, c, u); err != nil {
+				return err
+			}
+			seen[n] = u
+		}
+		if u == nil {
+			u = columns.NewUniform(c)
+		}
+		if u.Uneven {
+			c.Why = "is not read: the lists within its lists have different lengths or no value"
+			return columns.Refuse(s.list.Store, c, all)
+		}
+		of := *u
+		of.Mask = mask
+		f, err := c.Field(wants[i], &of, look)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.list.Store, err)
+		}
+		if unknown[i] {
+			f.MaxBytes, f.Stats = 0, nil
+		}
+		s.info.Fields = append(s.info.Fields, f)
+	}
+	s.files = columns.NewFiles(len(s.columns), s.opt.Files, s.opt.Folder, s.opt.Outside, s.opt.Threads)
+	if err := s.findFiles(ctx, paths); err != nil {
+		return err
+	}
+	for i := range unknown {
+		if _, only := columns.Wanted(s.columns[i], &s.info.Fields[i]); unknown[i] && !only {
+			s.info.Fields[i].MaxBytes = 0
+		}
+	}
+	s.info.Objects = int64(s.list.Len()) + s.files.Len()
+	for i, c := range s.columns {
+		s.quick = append(s.quick, s.tracks[s.track[i]].held != nil && c.Plain(&s.info.Fields[i]))
+	}
+	return nil
+}
+
+// splits says whether the values of a track are read on their own.
+func (t *track) splits(picture bool, rows int64) bool {
+	if t.leaf.Width > 0 && t.leaf.MaxRep == 0 || !picture && t.plain/rows < largeValue {
+		return false
+	}
+	return slices.ContainsFunc(t.units, func(u unit) bool { return u.codec == parquet.None || u.codec == parquet.Snappy })
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object {
+	if tables := int64(s.list.Len()); n >= tables {
+		return s.files.Object(n - tables)
+	}
+	return s.list.Object(n, true)
+}
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, row %d", s.info.URL, id)
+	}
+	n := filelist.Find(s.first, id)
+	g := s.groups[n]
+	row := id - s.first[n]
+	return fmt.Sprintf("%s, row %d (row group %d, row %d)", s.list.Path(int(g.file)), g.row+row, g.number, row)
+}
+
+// Held implements driver.Holder: what is held, and what may be kept of pages.
+func (s *source) Held() int64 { return s.memory.Total() + s.cache.Limit() }
+
+// Useful implements driver.Cacher.
+func (s *source) Useful() int64 {
+	n := int64(0)
+	for _, t := range s.tracks {
+		// Indexes and offsets come on top.
+		size := t.plain + t.plain/8 + 8*s.info.Len
+		switch {
+		case t.held != nil:
+		case t.parts: // a page may turn out to be one that has to be unpacked
+			n += min(size, blockcache.First)
+		default:
+			n += size
+		}
+	}
+	return n
+}
+
+// Keep implements driver.Cacher.
+func (s *source) Keep(n int64) { s.cache.Keep(n) }
+
+func (s *source) Close() error {
+	s.cache.Close()
+	s.memory.Free()
+	return nil
+}

@@ -1,0 +1,246 @@
+// Package pathsource reads the images of a list of paths: that in which stoker.torch
+// hands over the files of a dataset that Python holds, in the dataset's order. Such a
+// list lives as long as its loader.
+//
+// It is the magic and then the absolute paths, each ended by a zero byte. A path that
+// leads to nothing is the error of its record. In another form, of parts of files, the
+// images lie in a few of them: as values of an Arrow table do (parts.go).
+package pathsource
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Magic begins a list.
+const Magic = "stkpath1"
+
+const (
+	// maxList is the size of the largest list in bytes, maxPath that of a path.
+	maxList = 1 << 34
+	maxPath = 4096
+	// maxFileBytes is the largest file.
+	maxFileBytes = 1 << 30
+	// together is how many files are looked at by one goroutine before it asks for more.
+	together = 256
+)
+
+// IsFile says whether st is such a list, by its beginning.
+func IsFile(ctx context.Context, st store.Store) bool {
+	head := string(filelist.Head(ctx, st, "", len(Magic)))
+	return head == Magic || head == PartsMagic
+}
+
+type source struct {
+	info driver.Info
+	list filelist.List
+	// absent says of records why they have no file.
+	absent map[int64]error
+}
+
+// Open opens the list that st is. The paths in it lead to objects of the store of their
+// common folder, which files gives: so that what is cached of them is known by that
+// folder. threads bounds the files that are looked at at once, 0 for a choice.
+func Open(ctx context.Context, url string, st store.Store, files func(folder string) store.Store, threads int) (driver.Source, error) {
+	b, err := read(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(b, []byte(PartsMagic)) {
+		return openParts(ctx, url, st, files("/"), b)
+	}
+	names, err := parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", st.Path(""), err)
+	}
+	folder := common(names)
+	for i := range names {
+		names[i] = names[i][len(folder):]
+	}
+	s := &source{list: filelist.List{Store: files("/" + strings.TrimSuffix(folder, "/"))}, absent: map[int64]error{}}
+	if err := s.look(ctx, names, threads); err != nil {
+		return nil, err
+	}
+	_, largest := s.list.Bytes()
+	s.info = driver.Info{
+		URL: url, Format: "paths", Len: int64(s.list.Len()), Objects: int64(s.list.Len()), Fingerprint: s.list.Fingerprint("paths"),
+		Fields: []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: min(largest, maxFileBytes)}},
+	}
+	return s, nil
+}
+
+func read(ctx context.Context, st store.Store) ([]byte, error) {
+	o, err := st.Open(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	if o.Size() > maxList {
+		return nil, fmt.Errorf("%s: a list of paths of %d bytes, the limit is %d", st.Path(""), o.Size(), int64(maxList))
+	}
+	b := make([]byte, o.Size())
+	return b, o.ReadAt(ctx, b, 0)
+}
+
+// parse cuts a list into the names of its files.
+func parse(b []byte) ([][]byte, error) {
+	b, ok := bytes.CutPrefix(b, []byte(Magic))
+	if !ok {
+		return nil, errors.New("it does not begin as a list of paths does")
+	}
+	if len(b) > 0 && b[len(b)-1] != 0 {
+		return nil, errors.New("the last path has no end: the list is cut off")
+	}
+	names := make([][]byte, 0, bytes.Count(b, []byte{0}))
+	for len(b) > 0 {
+		name, rest, _ := bytes.Cut(b, []byte{0})
+		if err := check(name, len(names)); err != nil {
+			return nil, err
+		}
+		names, b = append(names, name[1:]), rest
+	}
+	return names, nil
+}
+
+// common is the deepest folder that all names lie below, with a slash at its end; "" is
+// the root.
+func common(names [][]byte) string {
+	if len(names) == 0 {
+		return ""
+	}
+	folder := names[0][:bytes.LastIndexByte(names[0], '/')+1]
+	for _, name := range names[1:] {
+		for !bytes.HasPrefix(name, folder) {
+			folder = folder[:bytes.LastIndexByte(folder[:len(folder)-1], '/')+1]
+		}
+	}
+	return string(folder)
+}
+
+func check(name []byte, n int) error {
+	if len(name) < 2 || name[0] != '/' || len(name) > maxPath {
+		return fmt.Errorf("path %d is %.80q, which is not absolute, or has more than %d bytes", n, name, maxPath)
+	}
+	return nil
+}
+
+// look looks at all files.
+func (s *source) look(ctx context.Context, names [][]byte, threads int) error {
+	if threads <= 0 {
+		threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	st := s.list.Store
+	const block = 64 * together // so that the entries do not all lie in memory at once
+	entries := make([]store.Entry, min(block, len(names)))
+	errs := make([]error, len(entries))
+	for lo := 0; lo < len(names); lo += block {
+		some := names[lo:min(lo+block, len(names))]
+		var g errgroup.Group
+		g.SetLimit(threads)
+		for from := 0; from < len(some); from += together {
+			g.Go(func() error {
+				for i := from; i < min(from+together, len(some)); i++ {
+					name := string(some[i])
+					entries[i], errs[i] = st.Stat(ctx, name)
+					switch {
+					case errs[i] == nil && entries[i].Dir:
+						errs[i] = fmt.Errorf("%s is a folder", st.Path(name))
+					case errs[i] != nil && !errors.Is(errs[i], store.ErrNotExist) && !errors.Is(errs[i], store.ErrName):
+						return errs[i]
+					}
+					entries[i].Name = name
+				}
+				return ctx.Err()
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for i, e := range entries[:len(some)] {
+			if errs[i] != nil {
+				s.absent[int64(lo+i)] = errs[i]
+				e = store.Entry{Name: e.Name}
+			}
+			s.list.Add(e)
+		}
+	}
+	return nil
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	return s.list.Path(int(id))
+}
+
+// Path implements driver.Pather.
+func (s *source) Path(id int64, _ int) string { return s.list.Name(int(id)) }
+
+// Sizes implements driver.Sizer.
+func (s *source) Sizes(_ int, ids, sizes []int64) bool {
+	for i, id := range ids {
+		sizes[i] = s.list.Size(int(id))
+	}
+	return true
+}
+
+func (s *source) Locate(g *driver.Group) {
+	for k, id := range g.IDs {
+		if filelist.Has(g, k, &s.info) && g.Wants(0) {
+			rec, size := &g.Records[k], s.list.Size(int(id))
+			switch err := s.absent[id]; {
+			case err != nil:
+				rec.Err = err
+			case size > maxFileBytes:
+				rec.Err = fmt.Errorf("%s: %d bytes are more than the limit of %d", s.list.Path(int(id)), size, int64(maxFileBytes))
+			default:
+				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
+			}
+		}
+		g.Next()
+	}
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil || !g.Wants(0) {
+			continue
+		}
+		give(rec, g.Bytes[g.First[k]], func() string { return s.list.Path(int(id)) })
+	}
+	return nil
+}
+
+// give makes the bytes of an image the value of its record, unless they may be cut off.
+func give(rec *driver.Record, b []byte, name func() string) {
+	if cutOff(b) {
+		rec.Err = fmt.Errorf("%s: the JPEG does not end with its end marker", name())
+		return
+	}
+	rec.Values[0].Bytes = b
+}
+
+// cutOff says whether a JPEG may be cut off. Whoever decodes only a part of an image
+// does not see that its end is missing, while Pillow, whose place this takes, refuses
+// such a file. One that goes on behind its end is taken for one as well.
+func cutOff(b []byte) bool {
+	return bytes.HasPrefix(b, []byte{0xff, 0xd8}) && !bytes.HasSuffix(b, []byte{0xff, 0xd9})
+}
+
+func (s *source) Close() error { return nil }

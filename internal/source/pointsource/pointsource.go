@@ -1,0 +1,201 @@
+// Package pointsource reads point clouds: .ply files, ASCII or binary of either byte
+// order, and the .bin files of KITTI and its kin, which are float32 numbers and
+// nothing else. Each file is a record of a ragged field points, float32 [n, k], and
+// for .ply files with colours colors, uint8 [n, 3] or [n, 4].
+package pointsource
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// The formats.
+const (
+	PLY   = "ply"
+	KITTI = "kitti"
+)
+
+// KITTINumbers is how many numbers a point of KITTI has: x, y, z and reflectance.
+const KITTINumbers = 4
+
+// maxNumbers bounds the numbers of a point.
+const maxNumbers = 256
+
+// extensions of the files.
+var extensions = map[string]string{PLY: ".ply", KITTI: ".bin"}
+
+// IsName says whether a file of that name is of a format. The .bin files of KITTI say
+// nothing about themselves: they lie in a folder velodyne, or one that begins so.
+func IsName(format, name string) bool {
+	if !strings.EqualFold(path.Ext(name), extensions[format]) {
+		return false
+	}
+	return format == PLY || strings.HasPrefix(path.Base(path.Dir(name)), "velodyne")
+}
+
+// Options change how files are read. Nil means the defaults.
+type Options struct {
+	// Numbers is how many numbers a point of a .bin file has, 0 for KITTINumbers;
+	// nuScenes has 5.
+	Numbers int
+}
+
+type source struct {
+	list   *filelist.List
+	info   driver.Info
+	layout *layout // of the first .ply file
+	point  int64   // bytes of a point of a .bin file
+}
+
+// Open lists the files of a format in st, or the one file that it is, in the order of
+// their names. The first .ply file says which numbers all have.
+func Open(ctx context.Context, url, format string, st store.Store, opt *Options) (driver.Source, error) {
+	ext := extensions[format]
+	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || strings.EqualFold(path.Ext(name), ext) }, 0)
+	if err != nil {
+		return nil, err
+	}
+	if list.Len() == 0 {
+		return nil, fmt.Errorf("no %s file in %s or its subfolders", ext, st)
+	}
+	n := KITTINumbers
+	if opt != nil && opt.Numbers != 0 {
+		n = opt.Numbers
+	}
+	if n < 1 || n > maxNumbers {
+		return nil, fmt.Errorf("%d numbers of a point: 1 to %d can be", n, maxNumbers)
+	}
+	s := &source{list: list, point: int64(4 * n), info: driver.Info{
+		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format, fmt.Sprint(n)),
+	}}
+	_, largest := list.Bytes()
+	if format == KITTI {
+		s.info.Fields = []driver.Field{{Name: "points", Kind: driver.KindRagged, DType: driver.Float32, Shape: []int{n}, MaxBytes: largest}}
+		return s, nil
+	}
+	if s.layout, err = s.first(ctx); err != nil {
+		return nil, filelist.ErrPlace(list, 0, "", err)
+	}
+	s.info.Fields = s.layout.fields(largest)
+	return s, nil
+}
+
+// first reads the header of the first file.
+func (s *source) first(ctx context.Context) (*layout, error) {
+	o, err := s.list.Open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), maxHeader))
+	if err := o.ReadAt(ctx, b, 0); err != nil {
+		return nil, err
+	}
+	return parseHeader(b)
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	return s.list.Path(int(id))
+}
+
+// Path implements driver.Pather.
+func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
+
+// Sizes implements driver.Sizer: those of .ply files are in them.
+func (s *source) Sizes(_ int, ids, sizes []int64) bool {
+	if s.layout != nil {
+		return false
+	}
+	for i, id := range ids {
+		sizes[i] = s.list.Size(int(id))
+	}
+	return true
+}
+
+func (s *source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		size := s.list.Size(int(id))
+		if size > driver.MaxArrayBytes {
+			g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than the limit of %d", s.list.Path(int(id)), size, int64(driver.MaxArrayBytes))
+			return
+		}
+		if s.layout != nil {
+			g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1})
+		} else if g.Wants(0) {
+			g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size})
+		}
+	})
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil || g.First[k] == g.First[k+1] {
+			continue
+		}
+		b := g.Bytes[g.First[k]]
+		if s.layout == nil {
+			if rec.Values[0].Bytes = b; int64(len(b))%s.point != 0 {
+				rec.Err = fmt.Errorf("%s: %d bytes are no whole number of points of %d float32 each: the file is cut off, or ?numbers=N says how many a point has",
+					s.list.Path(int(id)), len(b), s.point/4)
+			}
+			continue
+		}
+		if err := s.parse(g, k, b); err != nil {
+			if g.Records[k].Err == nil {
+				return err
+			}
+			rec.Err = filelist.ErrPlace(s.list, id, "", rec.Err)
+		}
+	}
+	return nil
+}
+
+// parse makes the values of a .ply file. What is wrong with it goes into the Err of
+// its record.
+func (s *source) parse(g *driver.Group, k int, b []byte) error {
+	rec := &g.Records[k]
+	h, err := parseHeader(b)
+	if err == nil && !slices.Equal(h.names(), s.layout.names()) {
+		err = fmt.Errorf("its points have %s, and those of %s, which all have to be like, %s", strings.Join(h.names(), ", "), s.list.Path(0), strings.Join(s.layout.names(), ", "))
+	}
+	if err == nil {
+		err = h.fits(b)
+	}
+	if err != nil {
+		rec.Err = err
+		return err
+	}
+	var points, colors []byte
+	if points, err = g.Take(k, 0, h.count*int64(4*len(h.numbers))); err != nil {
+		return fmt.Errorf("no memory for the %d points of %s: %w", h.count, s.list.Path(int(rec.ID)), err)
+	}
+	if len(h.colors) > 0 {
+		if colors, err = g.Take(k, 1, h.count*int64(len(h.colors))); err != nil {
+			return fmt.Errorf("no memory for the colours of %d points of %s: %w", h.count, s.list.Path(int(rec.ID)), err)
+		}
+		rec.Values[1].Bytes = colors
+	}
+	rec.Values[0].Bytes = points
+	if err := h.read(b, points, colors); err != nil {
+		rec.Err = err
+		return err
+	}
+	return nil
+}
+
+func (s *source) Close() error { return nil }

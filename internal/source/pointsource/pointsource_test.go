@@ -1,0 +1,216 @@
+package pointsource
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+// cloud is a .ply file of n points with x, y, z as float, double and short, and a colour.
+func cloud(format string, n int) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "ply\nformat %s 1.0\ncomment made by a test\nelement face 2\nproperty list uchar int vertex_indices\nproperty uchar flag\n", format)
+	fmt.Fprintf(&b, "element vertex %d\nproperty float x\nproperty double y\nproperty uchar red\nproperty uchar green\nproperty uchar blue\nproperty short z\n", n)
+	b.WriteString("element edge 1\nproperty int a\nend_header\n")
+	put := func(v any) {
+		order := binary.ByteOrder(binary.LittleEndian)
+		if format == "binary_big_endian" {
+			order = binary.BigEndian
+		}
+		if format == "ascii" {
+			fmt.Fprint(&b, v, " ")
+		} else {
+			_ = binary.Write(&b, order, v)
+		}
+	}
+	line := func() {
+		if format == "ascii" {
+			b.WriteByte('\n')
+		}
+	}
+	for i := range 2 {
+		put(uint8(3 + i))
+		for k := range 3 + i {
+			put(int32(k))
+		}
+		put(uint8(9))
+		line()
+	}
+	for i := range n {
+		put(float32(i) / 4)
+		put(float64(-i))
+		put(uint8(i % 256))
+		put(uint8(2))
+		put(uint8(255))
+		put(int16(i - 5))
+		line()
+	}
+	put(int32(7))
+	line()
+	return b.Bytes()
+}
+
+func kitti(n int) []byte {
+	b := make([]byte, 16*n)
+	for i := range 4 * n {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(i)))
+	}
+	return b
+}
+
+// folder has 12 files with a number of points each that differs.
+func folder(t testing.TB, format string, make func(i int) []byte) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "velodyne_points")
+	for i := range 12 {
+		name := filepath.Join(dir, []string{"a", "b"}[i%2], fmt.Sprintf("%02d%s", i, extensions[format]))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, make(i), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func opener(dir, format string, opt *Options) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+		return Open(ctx, dir, format, localstore.New(dir), opt)
+	})
+}
+
+var formats = []string{"ascii", "binary_little_endian", "binary_big_endian"}
+
+func TestConformance(t *testing.T) {
+	t.Run("ply", func(t *testing.T) {
+		drivertest.Run(t, opener(folder(t, PLY, func(i int) []byte { return cloud(formats[i%3], i*3) }), PLY, nil))
+	})
+	t.Run("kitti", func(t *testing.T) {
+		drivertest.Run(t, opener(folder(t, KITTI, func(i int) []byte { return kitti(i) }), KITTI, nil))
+	})
+}
+
+func TestFaults(t *testing.T) {
+	dir := folder(t, PLY, func(i int) []byte { return cloud(formats[i%3], 5) })
+	drivertest.Faults(t, localstore.New(dir), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", PLY, st, nil)
+	})
+}
+
+func floats(b []byte) (out []float32) {
+	for ; len(b) > 0; b = b[4:] {
+		out = append(out, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return out
+}
+
+func TestValues(t *testing.T) {
+	for _, format := range formats {
+		s := opener(folder(t, PLY, func(i int) []byte { return cloud(format, 300) }), PLY, nil)(t)
+		defer s.Close()
+		if f := s.Info().Fields; len(f) != 2 || f[0].Shape[0] != 3 || f[1].Shape[0] != 3 {
+			t.Fatalf("%+v", f)
+		}
+		r := drivertest.Records(t, s, 7)[0]
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		points, colors := floats(r.Values[0].Bytes), r.Values[1].Bytes
+		if len(points) != 900 || len(colors) != 900 {
+			t.Fatalf("%s: %d numbers, %d of colours", format, len(points), len(colors))
+		}
+		for i := range 300 {
+			if points[3*i] != float32(i)/4 || points[3*i+1] != float32(-i) || points[3*i+2] != float32(i-5) || colors[3*i] != byte(i) || colors[3*i+2] != 255 {
+				t.Fatalf("%s: point %d is %v, %v", format, i, points[3*i:3*i+3], colors[3*i:3*i+3])
+			}
+		}
+	}
+	// Files of float32 alone are copied.
+	plain := append([]byte("ply\r\nformat binary_little_endian 1.0\r\nelement vertex 3\r\nproperty float x\r\nproperty float32 y\r\nend_header\r\n"), kitti(3)[:24]...)
+	r := drivertest.Records(t, opener(folder(t, PLY, func(int) []byte { return plain }), PLY, nil)(t), 1)[0]
+	if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, kitti(3)[:24]) {
+		t.Errorf("%v, %v", r.Err, r.Values)
+	}
+	five := opener(folder(t, KITTI, func(i int) []byte { return kitti(5) }), KITTI, &Options{Numbers: 5})(t)
+	if f := five.Info().Fields[0]; f.Shape[0] != 5 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestDamage(t *testing.T) {
+	good := cloud("binary_little_endian", 10)
+	text := cloud("ascii", 10)
+	header := func(lines string) []byte { return []byte("ply\n" + lines + "end_header\n") }
+	for name, c := range map[string]struct {
+		format string
+		file   []byte
+		want   string
+	}{
+		"magic":    {PLY, []byte("plx\n"), "it does not begin with ply"},
+		"empty":    {PLY, nil, "it does not begin with ply"},
+		"endless":  {PLY, []byte("ply\nformat ascii 1.0\n"), "its header does not end within 21 bytes"},
+		"format":   {PLY, header("format binary 1.0\n"), "is no format"},
+		"none":     {PLY, header("element vertex 1\nproperty float x\n"), "names no format"},
+		"count":    {PLY, header("format ascii 1.0\nelement vertex 99999999999999\n"), "has no number from 0 to"},
+		"type":     {PLY, header("format ascii 1.0\nelement vertex 1\nproperty float128 x\n"), "has no type that there is"},
+		"points":   {PLY, header("format ascii 1.0\nelement face 1\nproperty float x\n"), "no element vertex"},
+		"other":    {PLY, header("format ascii 1.0\nelement vertex 0\nproperty float x\n"), "its points have x, and those of"},
+		"cut":      {PLY, good[:len(good)-40], "the file is cut off"},
+		"huge":     {PLY, bytes.Replace(good, []byte("vertex 10"), []byte("vertex 4294967296"), 1), "its header says 4294967296 points of"},
+		"faces":    {PLY, bytes.Replace(good, []byte("face 2"), []byte("face 4294967296"), 1), `element "face": the file is cut off`},
+		"no text":  {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" x "), 1), `"x" is no number`},
+		"few":      {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" "), 1), "numbers, a point has 6"},
+		"colour":   {PLY, bytes.Replace(text, []byte(" 255 -5"), []byte(" 256 -5"), 1), "the colour 256 is not from 0 to 255"},
+		"lines":    {PLY, text[:len(text)-40], "the file is cut off"},
+		"odd size": {KITTI, kitti(3)[:41], "41 bytes are no whole number of points of 4 float32"},
+	} {
+		dir := folder(t, c.format, func(i int) []byte {
+			switch {
+			case i == 4:
+				return c.file
+			case c.format == PLY:
+				return good
+			}
+			return kitti(2)
+		})
+		s := opener(dir, c.format, nil)(t)
+		recs := drivertest.Records(t, s, 1, 2)
+		if err := recs[1].Err; err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "04"+extensions[c.format]) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if recs[0].Err != nil {
+			t.Errorf("%s: %v", name, recs[0].Err)
+		}
+	}
+	if _, err := Open(t.Context(), "DIR", PLY, localstore.New(t.TempDir()), nil); err == nil {
+		t.Error("an empty folder is opened")
+	}
+	if !IsName(KITTI, "a/velodyne/01.bin") || IsName(KITTI, "a/01.bin") || !IsName(PLY, "x.PLY") {
+		t.Error("IsName is wrong")
+	}
+}
+
+func FuzzPLY(f *testing.F) {
+	for _, format := range formats {
+		f.Add(cloud(format, 3))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := parseHeader(b)
+		if err != nil || l.fits(b) != nil {
+			return
+		}
+		_ = l.read(b, make([]byte, l.count*int64(4*len(l.numbers))), make([]byte, l.count*int64(len(l.colors))))
+	})
+}

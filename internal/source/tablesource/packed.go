@@ -1,0 +1,90 @@
+package tablesource
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/stream"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Tables that are compressed are decompressed when they are opened, and held in
+// memory: rows are then found in them as in others.
+
+// bytesOf is a table as it is gone through: an object of the store, or what it
+// decompresses to.
+type bytesOf interface {
+	Size() int64
+	ReadAt(ctx context.Context, p []byte, off int64) error
+	Close() error
+}
+
+// inMemory is a table that is held.
+type inMemory struct{ b []byte }
+
+func (t inMemory) Size() int64  { return int64(len(t.b)) }
+func (t inMemory) Close() error { return nil }
+
+func (t inMemory) ReadAt(_ context.Context, p []byte, off int64) error {
+	if off < 0 || off > int64(len(t.b)) || copy(p, t.b[off:]) < len(p) {
+		return store.ErrShort
+	}
+	return nil
+}
+
+// open opens table f.
+func (s *source) open(ctx context.Context, f int) (bytesOf, error) {
+	if b := s.held[f]; b != nil {
+		return inMemory{b}, nil
+	}
+	return s.list.Open(ctx, f)
+}
+
+// unpack decompresses the tables that are compressed.
+func (s *source) unpack(ctx context.Context) error {
+	s.held = make([][]byte, s.list.Len())
+	for f := range s.held {
+		o, err := s.list.Open(ctx, f)
+		if err != nil {
+			return err
+		}
+		err = s.unpackOne(ctx, f, o)
+		if cerr := o.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *source) unpackOne(ctx context.Context, f int, o store.Object) error {
+	head := make([]byte, min(o.Size(), stream.HeadBytes))
+	if err := o.ReadAt(ctx, head, 0); err != nil {
+		return err
+	}
+	format := stream.Detect(head)
+	if format == stream.Plain {
+		return nil
+	}
+	var r stream.Reader
+	defer r.Close()
+	r.Open(ctx, o.ReadAt, o.Size(), format, 0)
+	b, err := s.memory.ReadAll(&r, 4*o.Size())
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == fixedrecords.ErrLimit:
+		return fmt.Errorf("%s: compressed tables are decompressed into memory, %d bytes at most all together, and this is more: decompress them", s.list.Path(f), int64(fixedrecords.MaxHeld))
+	case err != nil:
+		return filelist.ErrPlace(s.list, int64(f), "", err)
+	}
+	s.held[f] = b
+	return store.Check(ctx, o)
+}
+
+// Held implements driver.Holder.
+func (s *source) Held() int64 { return s.memory.Total() }

@@ -1,0 +1,436 @@
+// Package tablesource reads tables of text: CSV, TSV and JSON lines. Each row is a
+// record, each column a field.
+//
+// Such a file has no index. Opening goes through it once: it keeps 8 bytes per
+// row, and finds out from all rows what the columns hold, so that reading a row
+// later is reading its bytes; tables that are compressed are held in memory. Cells are made into values whenever they are read.
+//
+// A column may have the paths of files, below the folder that the table lies in: an
+// image, a mask, a sound, bytes. A record is then its row and those files.
+package tablesource
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// The formats.
+const (
+	CSV   = "csv"
+	TSV   = "tsv"
+	JSONL = "jsonl"
+)
+
+// extensions are those of the formats.
+var extensions = map[string][]string{CSV: {".csv"}, TSV: {".tsv", ".tab"}, JSONL: {".jsonl", ".ndjson"}}
+
+// IsName says whether a path looks like a file of a format.
+func IsName(format, name string) bool {
+	name = strings.ToLower(name)
+	for _, packed := range []string{".gz", ".zst", ".bz2", ".xz"} {
+		name = strings.TrimSuffix(name, packed)
+	}
+	return slices.ContainsFunc(extensions[format], func(ext string) bool { return strings.HasSuffix(name, ext) })
+}
+
+// IsJSONL says whether an object begins with a line that is a JSON object.
+func IsJSONL(ctx context.Context, st store.Store, name string) bool {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return false
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), 64<<10))
+	if len(b) == 0 || o.ReadAt(ctx, b, 0) != nil || b[0] != '{' {
+		return false
+	}
+	r := &jsonReader{}
+	n := r.next(b, o.Size() == int64(len(b)))
+	return n > 0 && r.cells(b[:n], nil, nil) == nil
+}
+
+// Options change how tables are read. Nil means the defaults.
+type Options struct {
+	// Columns say which columns become which fields; nil means all of them.
+	Columns []Column
+	// Threads bounds the files that are looked at at once, 0 for a choice.
+	Threads int
+	// Files is the store below which paths in columns lead, nil for that of the
+	// tables: of a table that is one object, the folder that it lies in. Folder is
+	// the absolute path of that store.
+	Files  store.Store
+	Folder string
+	// Outside is the store of all absolute paths, nil when paths may not lead out
+	// of Files.
+	Outside store.Store
+}
+
+type source struct {
+	info   driver.Info
+	format string
+	opt    Options
+	list   *filelist.List
+	// at are the offsets of all rows and, behind those of each file, its end: row
+	// id of file f is at[id+f] to at[id+f+1].
+	at    []int64
+	first []int64 // number of the first row of each file
+
+	reader  reader
+	headed  bool     // files begin with a row of names
+	names   []string // of all columns
+	columns []Column // by field
+	from    []int    // by field, the place among the cells of a row
+	width   int      // of cells
+	files   []*files // by field, nil for those that lie in the row
+	ordinal []int64  // by field, of those with files
+	inRow   []bool   // by field
+	videos  []string // fields with the paths of videos
+	spare   sync.Pool
+
+	held   [][]byte // by table, what it decompresses to; nil for those that are not compressed
+	memory fixedrecords.Memory
+}
+
+// withFiles is a source whose records have files: they have paths.
+type withFiles struct{ *source }
+
+// Path implements driver.Pather. Without a field of its own it is that of the
+// first file.
+func (s withFiles) Path(id int64, field int) string {
+	f := s.files[field]
+	for i := 0; f == nil; i++ {
+		f = s.files[i]
+	}
+	return f.list.Name(int(id))
+}
+
+// Open goes through the tables of a format in st, or the one that it is.
+func Open(ctx context.Context, url, format string, st store.Store, opt *Options) (driver.Source, error) {
+	s := &source{format: format, info: driver.Info{URL: url, Format: format}}
+	if opt != nil {
+		s.opt = *opt
+	}
+	if s.opt.Files == nil {
+		s.opt.Files = st
+	}
+	if s.opt.Threads <= 0 {
+		s.opt.Threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	var err error
+	s.list, err = filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(format, name) }, 0)
+	if err != nil {
+		return nil, err
+	}
+	if s.list.Len() == 0 {
+		return nil, fmt.Errorf("no file in %s is called %s", st, "*"+strings.Join(extensions[format], ", *"))
+	}
+	if err := s.read(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	of := []string{format}
+	for i := range s.info.Fields {
+		f := &s.info.Fields[i]
+		of = append(of, f.Name, string(f.Kind), s.columns[i].From)
+		if s.files[i] != nil {
+			of = append(of, s.files[i].list.Fingerprint())
+		}
+	}
+	s.info.Fingerprint = s.list.Fingerprint(of...)
+	if slices.ContainsFunc(s.files, func(f *files) bool { return f != nil }) {
+		return withFiles{s}, nil
+	}
+	return s, nil
+}
+
+// read goes through the tables.
+func (s *source) read(ctx context.Context) error {
+	if err := s.unpack(ctx); err != nil {
+		return err
+	}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	seen, err := s.scan(ctx)
+	if err != nil {
+		return err
+	}
+	return s.schema(ctx, seen)
+}
+
+// begin finds out how the tables are written, and the names of the columns where
+// a row says them.
+func (s *source) begin(ctx context.Context) error {
+	if s.format == JSONL {
+		s.reader = &jsonReader{}
+		return nil
+	}
+	r := &csvReader{comma: ','}
+	if s.format == TSV {
+		r.comma = '\t'
+	}
+	s.reader = r
+	for f := range s.list.Len() {
+		row, at, err := s.firstRow(ctx, f)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			continue // an empty file
+		}
+		names, record, err := r.header(row, s.format == TSV)
+		if err != nil {
+			return fmt.Errorf("%s, byte %d: %w", s.list.Path(f), at, err)
+		}
+		s.headed = !record
+		s.names = Named(names)
+		return nil
+	}
+	return s.empty()
+}
+
+func (s *source) empty() error {
+	if s.list.Len() == 1 {
+		return fmt.Errorf("%s has no rows", s.list.Path(0))
+	}
+	return fmt.Errorf("the tables in %s have no rows", s.list.Store)
+}
+
+// schema makes fields of what was seen of the columns.
+func (s *source) schema(ctx context.Context, seen *inference) error {
+	csv := s.format != JSONL
+	if !csv {
+		slices.SortFunc(seen.columns, func(a, b *column) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.nth, b.nth)) })
+		var keys []string
+		for _, c := range seen.columns {
+			keys = append(keys, c.name)
+		}
+		s.names = Named(keys)
+	}
+	var places []int
+	var err error
+	if s.columns, places, err = Choose(s.names, s.opt.Columns); err != nil {
+		return fmt.Errorf("%s: %w", s.list.Store, err)
+	}
+	s.from, s.width = slices.Clone(places), len(s.names)
+	if !csv {
+		// Only the columns that are used have a place.
+		keys := map[string]int{}
+		for i, p := range places {
+			key := seen.columns[p].name
+			if _, ok := keys[key]; !ok {
+				keys[key] = len(keys)
+			}
+			s.from[i] = keys[key]
+		}
+		s.reader, s.width = &jsonReader{columns: keys}, len(keys)
+	}
+	s.files, s.ordinal = make([]*files, len(s.columns)), make([]int64, len(s.columns))
+	s.inRow = make([]bool, len(s.columns))
+	withFiles := int64(0)
+	for i, want := range s.columns {
+		c := seen.columns[places[i]]
+		var f driver.Field
+		switch {
+		case isFile(want.Kind):
+			f = driver.Field{Kind: want.Kind}
+		case want.Kind != "":
+			if f, err = c.as(want.Kind, csv, seen.good); err != nil {
+				return fmt.Errorf("%s: %w", s.list.Store, err)
+			}
+		default:
+			f = c.field(csv, seen.good)
+			if f.Kind == driver.KindText {
+				kind, err := s.lead(ctx, want.Name, c)
+				if err != nil {
+					return err
+				}
+				switch kind {
+				case "":
+				case driver.KindFrames: // and stays text here
+					s.videos = append(s.videos, want.Name)
+				default:
+					f = driver.Field{Kind: kind}
+				}
+			}
+		}
+		f.Name = want.Name
+		if f.Kind == driver.KindArray || f.Kind == driver.KindRagged {
+			if _, err := driver.ArrayBytes(f.DType, f.Shape); err != nil {
+				return fmt.Errorf("%s: column %q: %w", s.list.Store, want.From, err)
+			}
+		}
+		s.inRow[i] = !isFile(f.Kind)
+		if !s.inRow[i] {
+			s.files[i], s.ordinal[i] = &files{}, withFiles
+			withFiles++
+		}
+		s.info.Fields = append(s.info.Fields, f)
+	}
+	s.info.Objects = int64(s.list.Len()) + withFiles*s.info.Len
+	if withFiles > 0 {
+		return s.findFiles(ctx)
+	}
+	return nil
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+// place returns file and bytes of row id.
+func (s *source) place(id int64) (file int, from, to int64) {
+	file = filelist.Find(s.first, id)
+	// Files without rows have the number of the next one that has some.
+	i := id + int64(file)
+	return file, s.at[i], s.at[i+1]
+}
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, row %d", s.info.URL, id)
+	}
+	f, from, _ := s.place(id)
+	if s.held[f] != nil {
+		return fmt.Sprintf("%s, row %d (byte %d, decompressed)", s.list.Path(f), id-s.first[f], from)
+	}
+	return fmt.Sprintf("%s, row %d (byte %d)", s.list.Path(f), id-s.first[f], from)
+}
+
+func (s *source) Object(n int64) driver.Object {
+	tables := int64(s.list.Len())
+	if n < tables {
+		return s.list.Object(n, true)
+	}
+	n -= tables
+	for i, f := range s.files {
+		if f != nil && s.ordinal[i] == n/s.info.Len {
+			return f.list.Object(n%s.info.Len, false)
+		}
+	}
+	return driver.Object{}
+}
+
+// wantsRow says whether something is wanted that lies in the row.
+func (s *source) wantsRow(g *driver.Group) bool {
+	for i, in := range s.inRow {
+		if in && g.Wants(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// Locate gives the bytes of the row, where a field in it is wanted, and then the
+// files in the order of their fields.
+func (s *source) Locate(g *driver.Group) {
+	row := s.wantsRow(g)
+	filelist.Locate(g, &s.info, func(k int, id int64) {
+		begin := len(g.Extents)
+		if row {
+			f, from, to := s.place(id)
+			if s.held[f] == nil {
+				g.Extents = append(g.Extents, driver.Extent{Object: int64(f), Offset: from, Size: to - from, Field: -1})
+			}
+		}
+		for i, f := range s.files {
+			if f == nil || !g.Wants(i) {
+				continue
+			}
+			size := f.list.Size(int(id))
+			err := f.absent[id]
+			if err == nil && size > maxFileBytes {
+				err = fmt.Errorf("%s: %d bytes are more than the limit of %d", f.list.Path(int(id)), size, int64(maxFileBytes))
+			}
+			if err != nil {
+				g.Records[k].Err = fmt.Errorf("%s: %w", s.Name(id), err)
+				g.Extents = g.Extents[:begin]
+				return
+			}
+			e := driver.Extent{Object: int64(s.list.Len()) + s.ordinal[i]*s.info.Len + id, Size: size, Field: int32(i)}
+			if s.info.Fields[i].Kind != driver.KindBytes {
+				e.Field, e.Tail = -1, true
+			}
+			g.Extents = append(g.Extents, e)
+		}
+	})
+}
+
+// scratch is what one call of Parse works with.
+type scratch struct {
+	cells   []cell
+	numbers numbers
+	buf     []byte
+}
+
+// Parse makes values of the cells of rows.
+func (s *source) Parse(g *driver.Group) error {
+	row := s.wantsRow(g)
+	w, _ := s.spare.Get().(*scratch)
+	if w == nil {
+		w = &scratch{cells: make([]cell, s.width)}
+	}
+	defer func() {
+		clear(w.cells) // keeps nothing of the group
+		clear(w.numbers.text)
+		s.spare.Put(w)
+	}()
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		next := int(g.First[k])
+		if row {
+			clear(w.cells)
+			var b []byte
+			if f, from, to := s.place(id); s.held[f] != nil {
+				b = s.held[f][from:to]
+			} else {
+				b = g.Bytes[next]
+				next++
+			}
+			if err := s.reader.cells(b, w.cells, nil); err != nil {
+				rec.Err = fmt.Errorf("%s: %w", s.Name(id), err)
+				continue
+			}
+		}
+		for i := range s.info.Fields {
+			if !g.Wants(i) {
+				continue
+			}
+			if s.files[i] != nil {
+				rec.Values[i].Bytes = g.Bytes[next]
+				next++
+				continue
+			}
+			if err := s.value(g, k, i, w); err != nil {
+				var m *driver.MemoryError
+				if errors.As(err, &m) {
+					return fmt.Errorf("no memory for %s of %s: %w", s.info.Fields[i].Name, s.Name(id), m.Err)
+				}
+				rec.Err = fmt.Errorf("%s: column %q: %w", s.Name(id), s.columns[i].From, err)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *source) Close() error {
+	s.memory.Free()
+	return nil
+}
+
+// dir is the folder of a table below Options.Files.
+func (s *source) dir(table int) string { return path.Dir(s.list.Name(table)) }

@@ -1,0 +1,276 @@
+package tarsource
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+// gz and zst compress pieces of at most n bytes each on its own.
+func gz(t testing.TB, b []byte, n int) []byte {
+	var out bytes.Buffer
+	for first := true; first || len(b) > 0; first = false {
+		w, _ := gzip.NewWriterLevel(&out, 1)
+		p := b[:min(n, len(b))]
+		b = b[len(p):]
+		if _, err := w.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+func zst(t testing.TB, b []byte, n int) (out []byte) {
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for first := true; first || len(b) > 0; first = false {
+		p := b[:min(n, len(b))]
+		b = b[len(p):]
+		out = w.EncodeAll(p, out)
+	}
+	return out
+}
+
+const whole = 1 << 40 // one piece
+
+// compressed is a folder of the shards of another, each in another form.
+func compressed(t testing.TB, plain string) string {
+	t.Helper()
+	dir := t.TempDir()
+	all, err := os.ReadDir(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range all {
+		b, err := os.ReadFile(filepath.Join(plain, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := e.Name()
+		switch i % 5 {
+		case 0:
+			b, name = gz(t, b, whole), name+".gz"
+		case 1:
+			b, name = zst(t, b, 30_000), name+".zst"
+		case 2: // not compressed
+		case 3:
+			b = gz(t, b, 3001) // by its content
+		case 4:
+			b, name = zst(t, b, whole), name+".zst"
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestOrderedConformance(t *testing.T) { drivertest.Run(t, opener(compressed(t, shards(t, 5)))) }
+
+func TestOrderedFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(compressed(t, shards(t, 2))), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, nil)
+	})
+}
+
+// equal compares all that two sources have.
+func equal(t *testing.T, a, b driver.Source) {
+	t.Helper()
+	ia, ib := *a.Info(), *b.Info()
+	if !ib.Sequential || ia.Sequential {
+		t.Fatal("which of the two is compressed?")
+	}
+	ia.URL, ia.Fingerprint, ia.Sequential = ib.URL, ib.Fingerprint, true
+	if !reflect.DeepEqual(ia, ib) {
+		t.Fatalf("%+v\n%+v", ia, ib)
+	}
+	skippedA, skippedB := a.(driver.Skipper).Skipped(), b.(driver.Skipper).Skipped()
+	if len(skippedA) != len(skippedB) {
+		t.Errorf("%v, %v", skippedA, skippedB)
+	}
+	for id := range ia.Len {
+		x, y := drivertest.Records(t, a, id)[0], drivertest.Records(t, b, id)[0]
+		if x.Err != nil || y.Err != nil {
+			ex, ey := fmt.Sprint(x.Err), fmt.Sprint(y.Err)
+			if x.Err == nil || y.Err == nil || ex[strings.LastIndex(ex, ": "):] != ey[strings.LastIndex(ey, ": "):] {
+				t.Errorf("record %d: %v, %v", id, x.Err, y.Err)
+			}
+			continue
+		}
+		for f := range x.Values {
+			v, w := &x.Values[f], &y.Values[f]
+			if !bytes.Equal(v.Bytes, w.Bytes) || v.Int != w.Int {
+				t.Errorf("record %d, field %s is something else", id, ia.Fields[f].Name)
+			}
+		}
+	}
+}
+
+// Compressed shards are the same records as those that are not.
+func TestOrderedRecords(t *testing.T) {
+	plain := shards(t, 5)
+	equal(t, opener(plain)(t), opener(compressed(t, plain))(t))
+}
+
+// Other layouts, with what is left out and what is wrong with values.
+func TestOrderedLayouts(t *testing.T) {
+	array := func(n int64) []byte {
+		return append(npy.AppendHeader(nil, driver.Uint8, []int64{n}), make([]byte, n)...)
+	}
+	for name, members := range map[string][]member{
+		"class folders": {{"p/a/1.jpg", []byte("one")}, {"p/b/2.png", make([]byte, 9000)}, {"p/readme", []byte("x")}, {"p/a/3.jpg", nil}},
+		"any":           {{"a", []byte("one")}, {"b.x", make([]byte, 9000)}, {"c.y", nil}},
+		"samples": {
+			{"__meta__", []byte("x")}, {"0.cls", []byte("7")}, {"0.npy", array(4)}, {"1.npy", array(4)}, {"1.cls", []byte("cat")},
+			{"2.cls", []byte("1")}, {"3.cls", bytes.Repeat([]byte("1"), 100)}, {"3.npy", array(4)}, {"4.cls", []byte("3")}, {"4.npy", array(5)},
+			{"5.npy", []byte("\x93NUMPY\x01\x00\x40\x00")}, {"5.cls", []byte("5")}, {"6.npy", nil}, {"6.cls", []byte("6")}, {"7.cls", []byte("7")}, {"7.npy", array(4)},
+		},
+		"masks": {{"0.jpg", []byte("x")}, {"0.seg.png", []byte("none")}, {"1.jpg", []byte("x")}, {"1.seg.png", []byte("none")}},
+	} {
+		b := pack(t, members...)
+		for _, n := range []int{whole, 700} {
+			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
+				equal(t, opener(put(t, b))(t), opener(put(t, gz(t, b, n)))(t))
+				equal(t, opener(put(t, b))(t), opener(put(t, zst(t, b, n)))(t))
+			})
+		}
+	}
+}
+
+// Where decompressing can begin again is found, and used: what lies before is
+// not read.
+func TestOrderedPlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
+	}
+	var all []member
+	body := func(i int) []byte { return bytes.Repeat([]byte{byte(i), 1, byte(i >> 1), 7}, 1<<18) }
+	for i := range 40 {
+		all = append(all, member{fmt.Sprintf("%d.bin", i), body(i)}, member{fmt.Sprintf("%d.cls", i), []byte("1")})
+	}
+	for name, b := range map[string][]byte{"gzip": gz(t, pack(t, all...), 3<<20+5), "zstd": zst(t, pack(t, all...), 3<<20+5)} {
+		s := opener(put(t, b))(t).(driver.Sequential)
+		from := int64(len(b))
+		var mu sync.Mutex // reads are several at a time
+		next := s.Info().Len
+		err := s.Records(t.Context(), s.Token(30), &driver.InOrder{
+			Read: func(_ context.Context, _ int64, p []byte, off int64) error {
+				mu.Lock()
+				from = min(from, off)
+				mu.Unlock()
+				copy(p, b[off:])
+				return nil
+			},
+			Alloc: func(_ int64, _ int, n int64) ([]byte, error) { return make([]byte, n), nil },
+			Record: func(rec *driver.Record) (int64, error) {
+				if rec.ID != 30 || rec.Err != nil || !bytes.Equal(rec.Values[0].Bytes, body(30)) {
+					t.Errorf("%s: record %d: %v", name, rec.ID, rec.Err)
+				}
+				return next, nil
+			},
+		})
+		if err != nil || from < int64(len(b))/2 {
+			t.Errorf("%s: record 30 of 40 is read from byte %d of %d on: %v", name, from, len(b), err)
+		}
+	}
+}
+
+func TestOrderedDamage(t *testing.T) {
+	plain := pack(t, member{"a.txt", make([]byte, 1000)}, member{"b.txt", bytes.Repeat([]byte("content"), 7000)}, member{"c.txt", make([]byte, 10)})
+	header := bytes.Clone(plain)
+	header[1536+3] ^= 1
+	flipped := gz(t, plain, whole)
+	flipped[len(flipped)-6] ^= 1
+	huge := pack(t, member{"a.txt", nil})
+	copy(huge[124:], "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")
+	sum(huge[:512])
+	for what, c := range map[string]struct {
+		bytes []byte
+		want  string
+	}{
+		"cut":             {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
+		"cut zstd":        {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
+		"content cut":     {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: what the file decompresses to ends within the member "b.txt": it is cut off`},
+		"header cut":      {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, what the file decompresses to ends there: it is cut off"},
+		"a header":        {zst(t, header, whole), "x.tar, byte 1536, decompressed: no header of a member that can be read begins here, the file is damaged: invalid tar header"},
+		"something else":  {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a tar file that can be read"},
+		"checksum":        {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
+		"trailing":        {append(gz(t, plain, whole), "garbage"...), "x.tar: behind the compressed data stands something else (at byte "},
+		"gzip of gzip":    {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, what the file decompresses to ends there"},
+		"a huge member":   {gz(t, huge, whole), "the file is damaged"},
+		"no gzip":         {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
+		"empty":           {gz(t, nil, whole), "there are no files in it"},
+		"large window":    {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}, "a window of 1024 MiB, the limit is 128: compress it without --long"},
+		"no array":        {gz(t, pack(t, member{"a.npy", []byte("hello")}), whole), "x.tar, a.npy (byte 512, decompressed): not a .npy file"},
+		"without its end": {gz(t, plain[:1536], whole), ""},
+	} {
+		s, err := open(t, put(t, c.bytes), nil)
+		if c.want == "" {
+			if err != nil || s.Info().Len != 1 {
+				t.Errorf("%s: %v", what, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+func FuzzOrdered(f *testing.F) {
+	b := pack(f, sample(1)...)
+	two := pack(f, append(sample(2), sample(3)...)...)
+	for _, p := range [][]byte{gz(f, b, whole), zst(f, b, whole), gz(f, two, 700), zst(f, two, 700)} {
+		f.Add(p, uint8(0))
+	}
+	f.Add(b, uint8(1))
+	f.Add(two, uint8(2))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, b []byte, how uint8) {
+		switch how % 3 {
+		case 1: // what it decompresses to is damaged
+			b = gz(t, b, whole)
+		case 2:
+			b = zst(t, b, 700)
+		}
+		name := filepath.Join(dir, "x.tar")
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := open(t, name, &archive.Options{Threads: 1})
+		if err != nil {
+			if strings.Contains(err.Error(), "internal error") || !strings.Contains(err.Error(), "x.tar") || strings.Contains(err.Error(), "\n") {
+				t.Fatal(err)
+			}
+			return
+		}
+		defer s.Close()
+		for _, id := range []int64{0, s.Info().Len / 2} {
+			if rec := drivertest.Records(t, s, id)[0]; rec.Err != nil && !strings.Contains(rec.Err.Error(), "x.tar") {
+				t.Fatal(rec.Err)
+			}
+		}
+	})
+}

@@ -1,0 +1,294 @@
+package tfrecordsource
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/inorder"
+	"github.com/stokerdata/stoker/internal/source/stream"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+	"github.com/stokerdata/stoker/store/storetest"
+)
+
+func gz(t testing.TB, parts ...[]byte) []byte {
+	var out bytes.Buffer
+	for _, p := range parts {
+		w, _ := gzip.NewWriterLevel(&out, 1)
+		if _, err := w.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+func zst(t testing.TB, parts ...[]byte) []byte {
+	var out []byte
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for i, p := range parts {
+		if i%2 == 1 { // frames that are to be skipped
+			out = append(out, 0x53, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3)
+		}
+		out = w.EncodeAll(p, out)
+	}
+	return out
+}
+
+// parts cuts b into pieces that end anywhere.
+func parts(b []byte, n int) (all [][]byte) {
+	for len(b) > n {
+		all = append(all, b[:n])
+		b = b[n:]
+	}
+	return append(all, b)
+}
+
+func write(t testing.TB, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compressed is the folder of TestRecords with each file in another form: one
+// member, many, frames, and one that is not compressed.
+func compressed(t testing.TB) (dir string, sizes []int64) {
+	plain, sizes := folder(t)
+	dir = t.TempDir()
+	for f := range 3 {
+		name := fmt.Sprintf("train.tfrecord-%05d-of-00003", f)
+		b, err := os.ReadFile(filepath.Join(plain, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch f {
+		case 0:
+			write(t, filepath.Join(dir, name+".gz"), gz(t, append(parts(b, 100_001), nil)...))
+		case 1:
+			write(t, filepath.Join(dir, name+".zst"), zst(t, parts(b, 70_000)...))
+		default:
+			write(t, filepath.Join(dir, name), b)
+		}
+	}
+	return dir, sizes
+}
+
+func TestOrderedConformance(t *testing.T) {
+	dir, _ := compressed(t)
+	drivertest.Run(t, opener(dir))
+}
+
+func TestOrderedFaults(t *testing.T) {
+	dir, _ := compressed(t)
+	drivertest.Faults(t, localstore.New(dir), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, nil)
+	})
+}
+
+// Each record is what it is in the files that are not compressed.
+func TestOrderedRecords(t *testing.T) {
+	dir, sizes := compressed(t)
+	s := opener(dir)(t)
+	defer s.Close()
+	if info := s.Info(); info.Len != int64(len(sizes)) || !info.Sequential || info.Fields[0].MaxBytes != 3*piece+7 {
+		t.Fatalf("%+v", info)
+	}
+	for id, size := range sizes {
+		rec := &drivertest.Records(t, s, int64(id))[0]
+		if rec.Err != nil {
+			t.Fatal(rec.Err)
+		}
+		if want := content(id/12, id%12, int(size)); !bytes.Equal(rec.Values[0].Bytes, want) {
+			t.Errorf("record %d is something else", id)
+		}
+	}
+}
+
+func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// Where decompressing can begin again is found, and used: what lies before is
+// not read.
+func TestOrderedPlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
+	}
+	var whole []byte
+	const each, records = 1 << 20, 40
+	for i := range records {
+		whole = AppendRecord(whole, content(1, i, each))
+	}
+	for name, b := range map[string][]byte{"x.tfrecord.gz": gz(t, parts(whole, 3<<20+5)...), "x.tfrecord.zst": zst(t, parts(whole, 3<<20+5)...)} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, name), b)
+		s := opener(dir)(t).(orderedRecords)
+		if n := len(s.Files.Files[0].Places); n < 5 || n > 14 {
+			t.Errorf("%s: %d places: %v", name, n, s.Files.Files[0].Places)
+		}
+		var mu sync.Mutex
+		from := int64(len(b))
+		var got []byte
+		err := s.Records(t.Context(), s.Token(30), &driver.InOrder{
+			Read: func(ctx context.Context, object int64, p []byte, off int64) error {
+				mu.Lock()
+				from = min(from, off)
+				mu.Unlock()
+				copy(p, b[off:])
+				return nil
+			},
+			Alloc: func(_ int64, _ int, n int64) ([]byte, error) { return make([]byte, n), nil },
+			Record: func(rec *driver.Record) (int64, error) {
+				if rec.Err != nil {
+					t.Error(rec.Err)
+				}
+				got = append([]byte{}, rec.Values[0].Bytes...)
+				return s.Info().Len, nil
+			},
+		})
+		if err != nil || !bytes.Equal(got, content(1, 30, each)) {
+			t.Errorf("%s: record 30: %v", name, err)
+		}
+		if from < 24<<20 {
+			t.Errorf("%s: record 30 of 40, of a MiB each, is read from byte %d on", name, from)
+		}
+		s.Close()
+	}
+}
+
+func TestOrderedDamage(t *testing.T) {
+	var whole []byte
+	for i := range 5 {
+		whole = AppendRecord(whole, content(0, i, 1000))
+	}
+	long := bytes.Clone(whole)
+	long = append(long, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0) // 4 GiB, with a checksum
+	head := AppendRecord(nil, nil)[:0]
+	head = append(head, 0, 0, 0, 0, 1, 0, 0, 0)
+	sum := masked(crcOf(head))
+	long = append(long[:len(whole)], append(head, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))...)
+	flipped := gz(t, whole)
+	flipped[len(flipped)-6] ^= 1
+	window := []byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 1, 0, 0}
+	for what, c := range map[string]struct {
+		name  string
+		bytes []byte
+		want  string
+	}{
+		"cut":             {"x.tfrecord.gz", gz(t, whole)[:3000], "x.tfrecord.gz, record 2 (byte 2032, decompressed): the compressed data ends before its end: it is cut off"},
+		"cut zstd":        {"x.tfrecord.zst", zst(t, whole)[:3000], "x.tfrecord.zst, record 0 (byte 0, decompressed): the compressed data ends before its end: it is cut off"},
+		"content cut":     {"x.tfrecord.gz", gz(t, whole[:3000]), "x.tfrecord.gz, record 2 (byte 2032, decompressed): what the file decompresses to ends within its 1000 bytes: it is cut off"},
+		"header cut":      {"x.tfrecord.gz", gz(t, whole[:1020]), "x.tfrecord.gz, record 1 (byte 1016, decompressed): what the file decompresses to ends within its header"},
+		"trailing":        {"x.tfrecord.gz", append(gz(t, whole), "garbage"...), "x.tfrecord.gz, record 5 (byte 5080, decompressed): behind the compressed data stands something else (at byte "},
+		"trailing zstd":   {"x.tfrecord.zst", append(zst(t, whole), "garbage"...), "x.tfrecord.zst, record 5 (byte 5080, decompressed): behind the compressed data stands something else"},
+		"checksum":        {"x.tfrecord.gz", flipped, "its checksum is wrong"},
+		"long record":     {"x.tfrecord.gz", gz(t, long), "x.tfrecord.gz, record 5 (byte 5080, decompressed): a record of 4294967296 bytes is larger than the limit of 2147483648"},
+		"no records":      {"x.tfrecord.gz", gz(t, []byte("hello hello hello")), "x.tfrecord.gz, record 0 (byte 0, decompressed): no TFRecord begins here"},
+		"gzip of gzip":    {"x.tfrecord.gz", gz(t, gz(t, whole)), "no TFRecord begins here"},
+		"empty":           {"x.tfrecord.gz", gz(t, nil), "have no records"},
+		"only a head":     {"x.tfrecord.gz", gz(t, whole)[:5], "it is cut off"},
+		"large window":    {"x.tfrecord.zst", window, "a window of 1024 MiB, the limit is 128: compress it without --long"},
+		"with dictionary": {"x.tfrecord.zst", []byte{0x28, 0xB5, 0x2F, 0xFD, 0x01, 0, 1, 0, 0}, "with a dictionary"},
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, c.name), c.bytes)
+		_, err := Open(t.Context(), dir, localstore.New(dir), nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// A token is of its data.
+func TestTokens(t *testing.T) {
+	dir, _ := compressed(t)
+	s := opener(dir)(t).(orderedRecords)
+	defer s.Close()
+	info := s.info
+	info.Fingerprint = "another"
+	other := s.Files
+	other.Info = &info
+	for _, token := range []string{other.Token(3), s.Token(3)[1:], s.Token(3) + "0", "4" + s.Token(3)[1:], "0" + s.Token(3), "-1-", "x"} {
+		if _, err := s.Record(token); err == nil || !strings.Contains(err.Error(), "is no place in") {
+			t.Errorf("%q is taken: %v", token, err)
+		}
+	}
+	for _, id := range []int64{0, 3, s.Info().Len} {
+		if got, err := s.Record(s.Token(id)); err != nil || got != id {
+			t.Errorf("token of %d: %d, %v", id, got, err)
+		}
+	}
+}
+
+func FuzzOrdered(f *testing.F) {
+	var b []byte
+	for i := range 4 {
+		b = AppendRecord(b, content(0, i, 10*i))
+	}
+	for _, p := range [][]byte{gz(f, b), zst(f, b), gz(f, parts(b, 20)...), zst(f, parts(b, 20)...), b} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		read := func(_ context.Context, p []byte, off int64) error {
+			copy(p, b[off:])
+			return nil
+		}
+		format := stream.Detect(b)
+		rd, err := inorder.NewLimits().Scan(t.Context(), read, int64(len(b)), format, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rd.Close()
+		sizes, err := scanStream(t.Context(), rd, newSeen(nil))
+		if err != nil {
+			var at *inorder.Error
+			if !errors.As(err, &at) || at.Record != int64(len(sizes)) || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		list := &filelist.List{Store: storetest.NewMemory(nil)}
+		list.Add(store.Entry{Name: "x", Size: int64(len(b))})
+		s := newOrdered(list, []file{{sizes: sizes, File: rd.File()}}, nil, Field).(orderedRecords)
+		for _, id := range []int64{0, s.info.Len / 2} {
+			err := s.Records(t.Context(), s.Token(id), &driver.InOrder{
+				Read: func(ctx context.Context, _ int64, p []byte, off int64) error { return read(ctx, p, off) },
+				Alloc: func(_ int64, _ int, n int64) ([]byte, error) {
+					if n > int64(s.info.Fields[0].MaxBytes) {
+						t.Fatalf("%d bytes", n)
+					}
+					return make([]byte, n), nil
+				},
+				Record: func(rec *driver.Record) (int64, error) {
+					if rec.ID != id {
+						t.Fatalf("record %d instead of %d", rec.ID, id)
+					}
+					id++
+					return id, nil
+				},
+			})
+			if err != nil || id != s.info.Len {
+				t.Fatalf("%d of %d records: %v", id, s.info.Len, err)
+			}
+		}
+	})
+}

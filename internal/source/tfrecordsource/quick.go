@@ -1,0 +1,212 @@
+package tfrecordsource
+
+import (
+	"encoding/binary"
+	"math"
+	"unicode/utf8"
+
+	"github.com/stokerdata/stoker/internal/source/dynvalue"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Examples as TensorFlow writes them: one map of features, each with its name and one
+// list in one piece, most often in the order of the record before. They are read here
+// several times as fast as by view and value, which know all forms, say what is wrong,
+// and are asked wherever something is different.
+
+// before is a feature of the record before, and the fields that it makes.
+type before struct {
+	name   []byte
+	fields []int
+}
+
+// maxBefore is how many of them are remembered.
+const maxBefore = 1024
+
+// length reads a length at i, and returns where it ends, -1 where it does not.
+func length(b []byte, i int) (n, next int) {
+	if i < len(b) && b[i] < 0x80 {
+		return int(b[i]), i + 1
+	}
+	return longLength(b, i)
+}
+
+func longLength(b []byte, i int) (n, next int) {
+	x, m := binary.Uvarint(b[min(i, len(b)):])
+	if m <= 0 || x > uint64(len(b)) {
+		return 0, -1
+	}
+	return int(x), i + m
+}
+
+// bytesField is the tag of a value with a length.
+func bytesField(number byte) byte { return number<<3 | 2 }
+
+// outline finds the features of a record. It returns false where that is not as
+// TensorFlow writes it; w.found may then have some of them.
+func (w *scratch) outline(s *dynvalue.Schema, b []byte) bool {
+	if len(b) == 0 || b[0] != bytesField(1) {
+		return false
+	}
+	n, i := length(b, 1)
+	if i < 0 || n != len(b)-i {
+		return false
+	}
+	for k := 0; i < len(b); k++ {
+		if b[i] != bytesField(1) {
+			return false
+		}
+		n, at := length(b, i+1)
+		if at < 0 || n > len(b)-at {
+			return false
+		}
+		i = at + n
+		entry := b[:i]
+		if at >= i || b[at] != bytesField(1) {
+			return false
+		}
+		if n, at = length(entry, at+1); at < 0 || n > i-at || n > maxName {
+			return false
+		}
+		name := b[at : at+n]
+		if at += n; at >= i || b[at] != bytesField(2) {
+			return false
+		}
+		if n, at = length(entry, at+1); at < 0 || n != i-at {
+			return false
+		}
+		fields, ok := w.fields(s, k, name)
+		if !ok {
+			return false
+		}
+		for _, f := range fields {
+			w.found[f] = feature{span: span{at, i}, here: true}
+		}
+	}
+	return true
+}
+
+// fields are those of feature k of a record.
+func (w *scratch) fields(s *dynvalue.Schema, k int, name []byte) ([]int, bool) {
+	if k < len(w.before) && string(w.before[k].name) == string(name) {
+		return w.before[k].fields, true
+	}
+	if !utf8.Valid(name) {
+		return nil, false
+	}
+	fields := s.Of(name)
+	switch {
+	case k < len(w.before):
+		w.before[k].name, w.before[k].fields = append(w.before[k].name[:0], name...), fields
+	case k == len(w.before) && k < maxBefore:
+		w.before = append(w.before, before{append([]byte(nil), name...), fields})
+	}
+	return fields, true
+}
+
+// only is what a message has that begins at off: a single value with this tag, which
+// takes all of it.
+func only(b []byte, off int, tag byte) (at int, ok bool) {
+	if off >= len(b) || b[off] != tag {
+		return 0, false
+	}
+	n, at := length(b, off+1)
+	return at, at >= 0 && n == len(b)-at
+}
+
+// quick makes the value of a field of a feature. It returns false, and has done nothing,
+// where the feature is anything unusual.
+func (w *scratch) quick(s *dynvalue.Schema, to *dynvalue.Sink, i int, b []byte, f feature) (bool, error) {
+	b = b[:f.end]
+	if f.off >= f.end {
+		return false, nil
+	}
+	at, ok := only(b, f.off, b[f.off])
+	if !ok {
+		return false, nil
+	}
+	tag := b[f.off]
+	if at, ok = only(b, at, bytesField(1)); !ok {
+		return false, nil
+	}
+	b = b[at:]
+	kind, out := s.Fields[i].Kind, &to.Rec.Values[i]
+	var v dynvalue.Value
+	switch tag {
+	case bytesField(bytesList):
+		w.at = at
+		v = dynvalue.Value{Form: dynvalue.Bytes, Bytes: b[:len(b):len(b)], Size: int64(len(b))}
+	case bytesField(floatList):
+		if kind == driver.KindFloat && len(b) == 4 {
+			out.Float = float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+			return true, nil
+		}
+		if len(b)%4 != 0 {
+			return false, nil
+		}
+		w.at = at
+		v = w.array(floatList, len(b)/4)
+		v.Form, v.Shape, v.Bytes = dynvalue.List, v.Shape[:1], b[:len(b):len(b)]
+	case bytesField(int64List):
+		if kind == driver.KindInt || kind == driver.KindLabel {
+			x, n := binary.Uvarint(b)
+			if n != len(b) || kind == driver.KindLabel && int64(x) < 0 {
+				return false, nil
+			}
+			out.Int = int64(x)
+			return true, nil
+		}
+		n, ok := w.integers(b)
+		if !ok {
+			return false, nil
+		}
+		v = w.array(int64List, n)
+		v.Form, v.Shape, v.Bytes, v.Temp = dynvalue.List, v.Shape[:1], w.elems, true
+	default:
+		return false, nil
+	}
+	return true, s.Put(to, i, &v)
+}
+
+// integers makes w.elems numbers that are packed into b.
+func (w *scratch) integers(b []byte) (n int, ok bool) {
+	if len(b) > driver.MaxArrayBytes/8 {
+		return 0, false
+	}
+	if cap(w.elems) < 8*len(b) {
+		w.elems = make([]byte, 8*len(b))
+	}
+	out := w.elems[:8*len(b)] // no number is shorter than a byte
+	for i := 0; i < len(b); n++ {
+		x := uint64(b[i])
+		if i+4 <= len(b) && x >= 0x80 {
+			// Numbers of up to four bytes at once: those whose last byte has no mark.
+			word := binary.LittleEndian.Uint32(b[i:])
+			switch {
+			case word&0x8000 == 0:
+				x, i = uint64(word&0x7f|word>>1&0x3f80), i+2
+			case word&0x800000 == 0:
+				x, i = uint64(word&0x7f|word>>1&0x3f80|word>>2&0x1fc000), i+3
+			case word&0x80000000 == 0:
+				x, i = uint64(word&0x7f|word>>1&0x3f80|word>>2&0x1fc000|word>>3&0xfe00000), i+4
+			default:
+				y, m := binary.Uvarint(b[i:])
+				if m <= 0 {
+					return 0, false
+				}
+				x, i = y, i+m
+			}
+		} else if x < 0x80 {
+			i++
+		} else {
+			y, m := binary.Uvarint(b[i:])
+			if m <= 0 {
+				return 0, false
+			}
+			x, i = y, i+m
+		}
+		binary.LittleEndian.PutUint64(out[8*n:], x)
+	}
+	w.elems = out[:8*n]
+	return n, true
+}

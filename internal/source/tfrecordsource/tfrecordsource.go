@@ -1,0 +1,451 @@
+// Package tfrecordsource reads TFRecord files, in the order of the files' paths and
+// of the records in them. Where the records are serialised tf.train.Examples or
+// SequenceExamples their features are fields (example.go); else a record is its bytes
+// as they are.
+//
+// A TFRecord file has no index. Opening goes through the lengths of all records
+// once, with the check of each length, and keeps 8 bytes per record. It then looks at
+// the features of all records (infer.go), and reads no more of them than that takes:
+// of an image the beginning. The checksum of a record's data is compared whenever it is
+// read.
+//
+// Where one of the files is compressed, with gzip or zstd, the source can only be
+// read in order (ordered.go).
+package tfrecordsource
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/indexcache"
+	"github.com/stokerdata/stoker/internal/source/inorder"
+	"github.com/stokerdata/stoker/internal/source/stream"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Field is the name of the one field of records that are bytes.
+const Field = "data"
+
+const (
+	// headerBytes are the length and its checksum, footerBytes the checksum of
+	// the data.
+	headerBytes = 12
+	footerBytes = 4
+	// MaxRecordBytes is the largest record.
+	MaxRecordBytes = 1 << 31
+	// window is how much is read at once while short records are counted;
+	// records of more than farApart are counted header by header.
+	window   = 256 << 10
+	farApart = 32 << 10
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// masked is the checksum that TFRecord files hold: CRC-32C, rotated and with a
+// constant added, as tensorflow/core/lib/hash/crc32c.h defines it.
+func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
+
+// ahead is how far in front of a checksum bytes are touched.
+const ahead = 4 << 10
+
+// checksum is the masked checksum of b. Of bytes that are not in a cache, the
+// processor reads the three places at which crc32 works too late; with each line
+// touched before, it is more than twice as fast.
+func checksum(b []byte) uint32 { return masked(update(0, b)) }
+
+// update continues a checksum that is not masked yet.
+func update(crc uint32, b []byte) uint32 {
+	touch(b[:min(ahead, len(b))])
+	for len(b) > 0 {
+		n := min(ahead, len(b))
+		touch(b[n:min(2*n, len(b))])
+		crc = crc32.Update(crc, castagnoli, b[:n])
+		b = b[n:]
+	}
+	return crc
+}
+
+// touch reads a byte of each line of a cache.
+//
+//go:noinline
+func touch(b []byte) (x byte) {
+	for i := 0; i < len(b); i += 64 {
+		x |= b[i]
+	}
+	return x
+}
+
+// Options change how files are read. Nil means the defaults.
+type Options struct {
+	// Columns say which features become which fields; nil means all of them. A single
+	// one of the kind bytes, which is no feature's name, stands for the records as they
+	// are.
+	Columns []tablesource.Column
+	// Threads bounds the files gone through at once, 0 for four per core.
+	Threads int
+}
+
+// source is what records have that lie in files that are not compressed.
+type source struct {
+	list *filelist.List
+	info driver.Info
+	// at are the offsets of all records and, behind those of each file, its end:
+	// record id of file f is at[id+f] to at[id+f+1].
+	at    []int64
+	first []int64 // number of the first record of each file
+}
+
+// records is the source of records that are bytes.
+type records struct{ *source }
+
+// IsName says whether a path looks like a TFRecord file's: x.tfrecord,
+// x.tfrecords, x.tfrecord-00001-of-00128, x.tfrec, x.tfrecord.gz.
+func IsName(path string) bool {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	return strings.Contains(name, ".tfrec")
+}
+
+// IsFile says whether an object begins with a TFRecord's header, or decompresses
+// to something that does.
+func IsFile(ctx context.Context, st store.Store, name string) bool {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return false
+	}
+	defer o.Close()
+	format, err := formatOf(ctx, o)
+	if err != nil {
+		return false
+	}
+	var rd stream.Reader
+	defer rd.Close()
+	rd.Open(ctx, o.ReadAt, o.Size(), format, 0)
+	var b [headerBytes]byte
+	if _, err := io.ReadFull(&rd, b[:]); err != nil {
+		return false
+	}
+	_, err = parseHeader(b[:])
+	return err == nil
+}
+
+// formatOf says how an object is compressed.
+func formatOf(ctx context.Context, o store.Object) (stream.Format, error) {
+	var head [headerBytes]byte
+	n := min(o.Size(), headerBytes)
+	if err := o.ReadAt(ctx, head[:n], 0); err != nil {
+		return 0, err
+	}
+	if n == headerBytes {
+		if _, err := parseHeader(head[:]); err == nil {
+			return stream.Plain, nil // a record whose length looks like gzip
+		}
+	}
+	return stream.Detect(head[:n]), nil
+}
+
+// Open lists the TFRecord files of st, or takes the one file that it is, and goes
+// through the lengths of their records.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	threads := 4 * runtime.GOMAXPROCS(0)
+	if opt != nil && opt.Threads > 0 {
+		threads = opt.Threads
+	}
+	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(name) }, 0)
+	if err != nil {
+		return nil, err
+	}
+	if list.Len() == 0 {
+		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
+	}
+	files := make([]file, list.Len())
+	var columns []tablesource.Column
+	if opt != nil {
+		columns = opt.Columns
+	}
+	l := &looks{list: list, lim: inorder.NewLimits(), columns: columns, known: indexcache.New(list, "tfrecord", tablesource.Query(columns))}
+	err = parallel(ctx, threads, len(files), func(ctx context.Context, i int) (err error) {
+		files[i], err = l.file(ctx, i)
+		return err
+	})
+	l.known.Close()
+	if err != nil {
+		return nil, err
+	}
+	inOrder := slices.ContainsFunc(files, func(f file) bool { return f.Format != stream.Plain })
+	seen, err := lookInto(ctx, list, files, columns)
+	if err != nil {
+		return nil, err
+	}
+	schema, name, err := seen.schema(list, columns)
+	if err != nil {
+		return nil, err
+	}
+	of := []string{"tfrecord"}
+	if schema != nil {
+		of = append(of, schema.Fingerprint()...)
+	}
+	var s driver.Source
+	switch {
+	case inOrder:
+		s = newOrdered(list, files, schema, name)
+	case schema != nil:
+		e := &examples{source: newSource(list, files, name), schema: schema}
+		e.info.Fields = schema.Fields
+		s = e
+		if sizes := seen.sizes.of(schema); len(sizes) > 0 {
+			s = &sized{examples: e, sizes: sizes}
+		}
+	default:
+		s = records{newSource(list, files, name)}
+	}
+	info := s.Info()
+	if info.Len == 0 {
+		return nil, fmt.Errorf("the TFRecord files in %s have no records", st)
+	}
+	info.URL, info.Format, info.Objects, info.Fingerprint = url, "tfrecord", int64(list.Len()), list.Fingerprint(of...)
+	return s, nil
+}
+
+// parallel calls f for the numbers below n, with so many threads.
+func parallel(ctx context.Context, threads, n int, f func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(threads)
+	for i := range n {
+		g.Go(func() error { return f(ctx, i) })
+	}
+	return g.Wait()
+}
+
+// file is what is known of a file.
+type file struct {
+	// Of one that is not compressed: where its records begin, and its end.
+	offsets []int64
+	// Of one that is: the sizes of its records, and its places.
+	sizes []uint32
+	inorder.File
+	// seen is what was seen of the records of one that is compressed.
+	seen *seen
+}
+
+// looks is what files are gone through with.
+type looks struct {
+	list    *filelist.List
+	lim     *inorder.Limits
+	columns []tablesource.Column
+	known   *indexcache.Files
+}
+
+// file goes through one file, unless it is known already.
+func (l *looks) file(ctx context.Context, i int) (f file, err error) {
+	list := l.list
+	o, err := list.Open(ctx, i)
+	if err != nil {
+		return f, err
+	}
+	defer o.Close()
+	if f.Format, err = formatOf(ctx, o); err != nil {
+		return f, err
+	}
+	if f.Format != stream.Plain {
+		if known, ok := l.recall(ctx, i, f.Format); ok {
+			return known, store.Check(ctx, o)
+		}
+		rd, err := l.lim.Scan(ctx, o.ReadAt, o.Size(), f.Format, 0)
+		if err != nil {
+			return f, err
+		}
+		defer rd.Close()
+		f.seen = newSeen(l.columns)
+		if f.sizes, err = scanStream(ctx, rd, f.seen); err != nil {
+			return f, inorder.Placed(list.Path(i), err)
+		}
+		f.File = rd.File()
+		if err := store.Check(ctx, o); err != nil {
+			return f, err
+		}
+		l.remember(ctx, i, &f)
+		return f, nil
+	}
+	f.offsets, err = scan(ctx, store.ReaderAt(ctx, o), list.Size(i))
+	var d *damage
+	if errors.As(err, &d) {
+		return f, fmt.Errorf("%s, byte %d: %w", list.Path(i), d.at, d.err)
+	}
+	return f, err
+}
+
+// newSource is the source of files that are not compressed.
+func newSource(list *filelist.List, files []file, name string) *source {
+	s := &source{list: list}
+	records, largest := int64(0), int64(0)
+	for i := range files {
+		at := files[i].offsets
+		s.first = append(s.first, records)
+		s.at = append(s.at, at...)
+		records += int64(len(at) - 1)
+		for k := range at[1:] {
+			largest = max(largest, at[k+1]-at[k]-headerBytes-footerBytes)
+		}
+		files[i].offsets = nil
+	}
+	s.info = driver.Info{Len: records, Fields: []driver.Field{{Name: name, Kind: driver.KindBytes, MaxBytes: largest}}}
+	return s
+}
+
+// damage says at which byte a file is not what it should be.
+type damage struct {
+	at  int64
+	err error
+}
+
+func (d *damage) Error() string { return fmt.Sprintf("byte %d: %v", d.at, d.err) }
+
+func parseHeader(b []byte) (int64, error) {
+	n := binary.LittleEndian.Uint64(b)
+	want := binary.LittleEndian.Uint32(b[8:])
+	if got := masked(crc32.Checksum(b[:8], castagnoli)); got != want {
+		return 0, fmt.Errorf("no TFRecord begins here: the checksum of the length is %08x, should be %08x", want, got)
+	}
+	if n > MaxRecordBytes {
+		return 0, fmt.Errorf("a record of %d bytes is larger than the limit of %d", n, int64(MaxRecordBytes))
+	}
+	return int64(n), nil
+}
+
+// scan returns where the records of a file begin, and where the last one ends.
+func scan(ctx context.Context, r interface {
+	ReadAt(b []byte, off int64) (int, error)
+}, size int64) ([]int64, error) {
+	var offsets []int64
+	buf := make([]byte, 0, window)
+	var from int64 // of buf
+	last := int64(0)
+	at := int64(0)
+	for at < size {
+		if len(offsets)%1024 == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if size-at < headerBytes {
+			return nil, &damage{at, fmt.Errorf("%d bytes are left behind the last record: the file is cut off", size-at)}
+		}
+		if at < from || at+headerBytes > from+int64(len(buf)) {
+			n := int64(window)
+			if last > farApart {
+				n = headerBytes
+			}
+			buf, from = buf[:min(n, size-at)], at
+			if _, err := r.ReadAt(buf, at); err != nil {
+				return nil, &damage{at, err}
+			}
+		}
+		n, err := parseHeader(buf[at-from:][:headerBytes])
+		if err != nil {
+			return nil, &damage{at, err}
+		}
+		if n > size-at-headerBytes-footerBytes {
+			return nil, &damage{at, fmt.Errorf("a record of %d bytes begins here, the file ends %d bytes later: it is cut off", n, size-at)}
+		}
+		offsets = append(offsets, at)
+		last = n
+		at += headerBytes + n + footerBytes
+	}
+	return append(offsets, at), nil
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+// place returns file and bytes of record id.
+func (s *source) place(id int64) (file int, from, to int64) {
+	file = filelist.Find(s.first, id)
+	i := id + int64(file)
+	return file, s.at[i] + headerBytes, s.at[i+1] - footerBytes
+}
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	f, from, _ := s.place(id)
+	return fmt.Sprintf("%s, record %d (byte %d)", s.list.Path(f), id-s.first[f], from-headerBytes)
+}
+
+// Sizes implements driver.Sizer.
+func (s records) Sizes(_ int, ids, sizes []int64) bool {
+	for i, id := range ids {
+		_, from, to := s.place(id)
+		sizes[i] = to - from
+	}
+	return true
+}
+
+func (s *source) Object(n int64) driver.Object { return s.list.Object(n, true) }
+
+func (s *source) Locate(g *driver.Group) {
+	filelist.Locate(g, &s.info, func(_ int, id int64) {
+		f, from, to := s.place(id)
+		g.Extents = append(g.Extents, driver.Extent{Object: int64(f), Offset: from, Size: to - from + footerBytes, Field: -1})
+	})
+}
+
+// Parse compares the checksum of each record.
+func (s records) Parse(g *driver.Group) error {
+	for k := range g.IDs {
+		if rec := &g.Records[k]; rec.Err == nil {
+			rec.Values[0].Bytes = s.data(g, k)
+		}
+	}
+	return nil
+}
+
+// data is record k of a group, when its checksum is right; else its Err says so.
+func (s *source) data(g *driver.Group, k int) []byte {
+	data := bare(g, k)
+	if !s.compare(g, k, checksum(data)) {
+		return nil
+	}
+	return data
+}
+
+// bare is record k of a group without its checksum.
+func bare(g *driver.Group, k int) []byte {
+	_, parts := g.Of(k)
+	n := len(parts[0]) - footerBytes
+	return parts[0][:n:n]
+}
+
+// compare compares the checksum of record k of a group with that of its file; its Err
+// says when they differ.
+func (s *source) compare(g *driver.Group, k int, got uint32) bool {
+	_, parts := g.Of(k)
+	want := binary.LittleEndian.Uint32(parts[0][len(parts[0])-footerBytes:])
+	if got == want {
+		return true
+	}
+	f, from, to := s.place(g.IDs[k])
+	g.Records[k].Err = fmt.Errorf("%s, bytes %d to %d: the record is damaged: its checksum is %08x, should be %08x", s.list.Path(f), from, to, got, want)
+	return false
+}
+
+func (s *source) Close() error { return nil }
+
+// AppendRecord appends a record with its header and checksums, as a TFRecord
+// file has it.
+func AppendRecord(out, data []byte) []byte {
+	at := len(out)
+	out = binary.LittleEndian.AppendUint64(out, uint64(len(data)))
+	out = binary.LittleEndian.AppendUint32(out, masked(crc32.Checksum(out[at:], castagnoli)))
+	out = append(out, data...)
+	return binary.LittleEndian.AppendUint32(out, masked(crc32.Checksum(data, castagnoli)))
+}

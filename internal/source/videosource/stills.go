@@ -1,0 +1,245 @@
+package videosource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/internal/videodec"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// stills is a source whose records are single frames, as images. Frames that are decoded
+// together, those of a group of pictures, are kept while others of them are wanted.
+type stills struct {
+	*source
+	// groups are, by file, the numbers of the first frames of each group; nil for MJPEG.
+	groups [][]int64
+	cache  *blockcache.Cache
+	useful int64
+}
+
+const (
+	// groupPixels is about how many bytes of pixels a group has at most.
+	groupPixels = 24 << 20
+	// jpegHead is more than what a JPEG has beside its pixels.
+	jpegHead = 4 << 10
+)
+
+func newStills(s *source) *stills {
+	t := &stills{source: s, cache: blockcache.New()}
+	f := &s.info.Fields[frames]
+	f.MaxBytes = 0
+	for file, x := range s.videos {
+		w, h := x.Upright()
+		n := int64(w) * int64(h) * 3
+		if x.Codec == video.MJPEG {
+			for i := range x.Frames {
+				f.MaxBytes = max(f.MaxBytes, int64(x.Frames[i].Size)+jpegHead)
+			}
+			t.groups = append(t.groups, nil)
+			continue
+		}
+		f.MaxBytes = max(f.MaxBytes, n+jpegHead)
+		t.groups = append(t.groups, t.group(file, n))
+		t.useful += s.count(x) * n
+	}
+	return t
+}
+
+// group divides the frames of a file, of n bytes each: a group begins with each frame
+// for which decoding begins elsewhere than for the one before it.
+func (t *stills) group(file int, n int64) (groups []int64) {
+	x, before, held := t.videos[file], int32(-1), int64(0)
+	for k := range t.count(x) {
+		start := x.Start(x.Shown[t.still(x, k)])
+		if held += n; start != before || held > groupPixels {
+			groups, before, held = append(groups, k), start, n
+		}
+	}
+	return groups
+}
+
+// still is frame k of those that are records: its place among those that are shown.
+func (t *stills) still(x *video.Index, k int64) int { return t.frame(x, k*int64(t.opt.Step), 0) }
+
+// groupOf is the group in which frame k of a file is, and its first and last frame.
+func (t *stills) groupOf(file int, k int64) (group int, first, last int64) {
+	groups := t.groups[file]
+	group = sort.Search(len(groups), func(i int) bool { return groups[i] > k }) - 1
+	last = t.count(t.videos[file])
+	if group+1 < len(groups) {
+		last = groups[group+1]
+	}
+	return group, groups[group], last - 1
+}
+
+// needs plans what has to be decoded for a frame: all of its group.
+func (t *stills) needs(w *video.Plan, file int, k int64) {
+	x := t.videos[file]
+	first, last := k, k
+	if t.groups[file] != nil {
+		_, first, last = t.groupOf(file, k)
+	}
+	x.Plan(w, int(last-first)+1, func(j int) int { return t.still(x, first+int64(j)) })
+}
+
+// Held, Useful and Keep implement driver.Holder and driver.Cacher.
+func (t *stills) Held() int64 {
+	if t.useful == 0 {
+		return 0
+	}
+	return t.cache.Limit()
+}
+
+func (t *stills) Useful() int64 { return t.useful }
+
+func (t *stills) Keep(n int64) { t.cache.Keep(n) }
+
+func (t *stills) Locate(g *driver.Group) {
+	w := t.work.Get().(*video.Plan)
+	defer t.work.Put(w)
+	filelist.Locate(g, &t.info, func(_ int, id int64) {
+		if !g.Wants(frames) {
+			return
+		}
+		file, k := t.of(id)
+		t.needs(w, file, k)
+		for _, p := range w.Pieces {
+			g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1, Tail: true})
+		}
+	})
+}
+
+func (t *stills) Parse(g *driver.Group) error {
+	w := t.work.Get().(*video.Plan)
+	defer t.work.Put(w)
+	for k, id := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		file, n := t.of(id)
+		if t.list.Classes != nil {
+			rec.Values[label].Int = int64(t.list.Label(file))
+		}
+		if !g.Wants(frames) {
+			continue
+		}
+		_, data := g.Of(k)
+		v := &rec.Values[frames]
+		var err error
+		if t.groups[file] == nil {
+			var buf []byte
+			*v = driver.Value{Bytes: video.JPEG(&buf, data[0]), Codec: driver.CodecJPEG, Orientation: 1}
+		} else {
+			t.needs(w, file, n)
+			err = t.picture(g, k, w, file, n, data, v)
+		}
+		var none *driver.MemoryError
+		switch {
+		case errors.As(err, &none):
+			return fmt.Errorf("no memory for a frame of %s: %w", t.list.FullPath(file), none.Err)
+		case err != nil:
+			rec.Err = t.place(file, err)
+		}
+	}
+	return nil
+}
+
+// picture makes the value of frame n of a file.
+func (t *stills) picture(g *driver.Group, k int, w *video.Plan, file int, n int64, data [][]byte, v *driver.Value) error {
+	group, first, _ := t.groupOf(file, n)
+	e, err := t.cache.Get(blockcache.Key{Column: int32(file), N: int32(group)}, func(e *blockcache.Entry) error {
+		return t.decode(e, t.videos[file], w, data)
+	})
+	if err != nil {
+		return err
+	}
+	defer t.cache.Put(e)
+	p := e.What.([]still)[n-first]
+	*v = driver.Value{Codec: driver.CodecRaw, Width: p.w, Height: p.h, Channels: 3, Orientation: 1}
+	pixels := p.pixels
+	if t.opt.Quality > 0 {
+		if pixels, err = cdec.EncodeJPEG(pixels, int(p.w), int(p.h), 3, cdec.EncodeOptions{Quality: t.opt.Quality, HSamp: 2, VSamp: 2}); err != nil {
+			return err
+		}
+		v.Codec = driver.CodecJPEG
+	}
+	if v.Bytes, err = g.Take(k, frames, int64(len(pixels))); err != nil {
+		return err
+	}
+	copy(v.Bytes, pixels)
+	return nil
+}
+
+// still is a decoded frame.
+type still struct {
+	w, h   int32
+	pixels []byte
+}
+
+// decode decodes the frames of a group.
+func (t *stills) decode(e *blockcache.Entry, x *video.Index, w *video.Plan, data [][]byte) error {
+	d, err := videodec.New(&x.Stream)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	out := make([]still, len(w.Frames))
+	take := func() error {
+		for {
+			f, ok, err := d.Receive()
+			if err != nil || !ok {
+				return err
+			}
+			for i, n := range w.Frames {
+				if int64(n) != f.PTS {
+					continue
+				}
+				s := &out[i]
+				width, height := f.Upright(&x.Stream)
+				s.w, s.h = int32(width), int32(height)
+				if s.pixels, err = e.Alloc(3 * width * height); err != nil {
+					return err
+				}
+				f.RGB(&x.Stream, 0, 0, width, height, s.pixels)
+			}
+		}
+	}
+	for i, p := range w.Pieces {
+		for n := p.First; n <= p.Last; n++ {
+			f := &x.Frames[n]
+			packet := slices.Clone(data[i][f.Offset-p.Offset:][:f.Size]) // which may be mapped, and C reads it
+			if err := d.Send(packet, int64(n), !slices.Contains(w.Frames, n)); err != nil {
+				return fmt.Errorf("packet %d of the video: %w", n, err)
+			}
+			if err := take(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.End(); err != nil {
+		return err
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	for i := range out {
+		if out[i].pixels == nil {
+			return errors.New("some frames did not come out of the decoder: the video is damaged")
+		}
+	}
+	e.What = out
+	return nil
+}
+
+func (t *stills) Close() error {
+	t.cache.Close()
+	return nil
+}

@@ -1,0 +1,435 @@
+// Package videosource reads clips of frames out of files of video: a folder of them,
+// one class folder each, or a single one. Every clip is a record, by number. The index of
+// each file is read when the source is opened (package internal/video); of a clip, no
+// more than the groups of pictures that its frames are in.
+package videosource
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say which clips there are. Nil means the defaults.
+type Options struct {
+	// Frames is how many frames a clip has, 16 by default.
+	Frames int
+	// Stride is how far they are apart, 1 by default, in frames: those of the video, or,
+	// with FPS, as many in a second.
+	Stride int
+	// Step is how far the beginnings of clips are apart, in such frames too. By default
+	// a clip begins where the one before it ends.
+	Step int
+	FPS  float64
+	// Random has clips begin somewhere else in each epoch: anywhere from where they
+	// would begin to where the next one would.
+	Random bool
+	// Images makes every frame a record, as an image: of MJPEG the JPEG that it is, else
+	// its pixels or, with Quality, a JPEG of them.
+	Images  bool
+	Quality int
+	// Threads bounds the files whose index is read at once.
+	Threads int
+	// File is the one that is read of the folder.
+	File string
+}
+
+// defaultFrames is how many frames a clip has unless something else is asked for.
+const defaultFrames = 16
+
+// Params are the names that Set knows.
+var Params = []string{"frames", "stride", "step", "fps", "start", "as", "quality"}
+
+// Set sets an option by its name, as a URL has it.
+func (o *Options) Set(name, text string) error {
+	if name == "fps" {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0 && v <= 1000) {
+			return fmt.Errorf("fps=%s: give how many frames a second are wanted, such as 8", text)
+		}
+		o.FPS = v
+		return nil
+	}
+	if name == "as" {
+		if o.Images = text == "images"; !o.Images && text != "clips" {
+			return fmt.Errorf("as=%s: records are clips or images", text)
+		}
+		return nil
+	}
+	if name == "start" {
+		if o.Random = text == "random"; !o.Random && text != "step" {
+			return fmt.Errorf("start=%s: clips begin at each step, or at random", text)
+		}
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if name == "quality" {
+		if err != nil || n < 1 || n > 100 {
+			return fmt.Errorf("quality=%s: give the quality of JPEGs, 1 to 100", text)
+		}
+		o.Quality = n
+		return nil
+	}
+	to := map[string]*int{"frames": &o.Frames, "stride": &o.Stride, "step": &o.Step}[name]
+	if err != nil || n < 1 || n > video.MaxFrames || name == "frames" && n > video.MaxClipFrames {
+		return fmt.Errorf("%s=%s: give a number of frames, such as 16", name, text)
+	}
+	*to = n
+	return nil
+}
+
+// maxClip is the largest clip, as it is encoded.
+const maxClip = 1 << 30
+
+// Places of the fields.
+const (
+	frames = iota
+	label
+)
+
+type source struct {
+	list   *foldersource.Listing
+	opt    Options
+	info   driver.Info
+	videos []*video.Index
+	ids    []uint64 // of the videos
+	first  []int64  // number of the first clip of each
+	seed   uint64   // of random beginnings
+	work   sync.Pool
+}
+
+// Open reads the indexes of the videos in st, in the order of their names.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	s := &source{work: sync.Pool{New: func() any { return new(video.Plan) }}}
+	if opt != nil {
+		s.opt = *opt
+	}
+	err := s.opt.defaults()
+	if err != nil {
+		return nil, err
+	}
+	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{Threads: s.opt.Threads, Extensions: video.Extensions, Only: s.opt.File})
+	if err != nil {
+		return nil, err
+	}
+	if s.list.Len() == 0 {
+		return nil, fmt.Errorf("no video in %s: looked for files ending in .mp4, .m4v, .mov, .avi, .mkv or .webm, in the folder and in its subfolders", st)
+	}
+	if err := s.indexes(ctx); err != nil {
+		return nil, err
+	}
+	o := &s.opt
+	s.info = driver.Info{
+		URL: url, Format: "video", Objects: int64(s.list.Len()),
+		Fingerprint: mix(s.list.Fingerprint(), o.text()),
+		Fields:      []driver.Field{{Name: "frames", Kind: driver.KindFrames, Shape: []int{o.Frames}}},
+	}
+	if o.Images {
+		s.info.Fields[frames] = driver.Field{Name: "image", Kind: driver.KindImage}
+	}
+	if s.list.Classes != nil {
+		s.info.Fields = append(s.info.Fields, driver.Field{Name: "label", Kind: driver.KindLabel, Classes: s.list.Classes})
+	}
+	s.clips()
+	switch {
+	case o.Images:
+		return newStills(s), nil
+	case o.Random:
+		return randomStarts{s}, nil
+	}
+	return s, nil
+}
+
+// text is one for all that makes other records.
+func (o *Options) text() string {
+	s := fmt.Sprint(o.Frames, o.Stride, o.Step, o.FPS, o.Images, o.Quality)
+	if o.Random {
+		s += " random"
+	}
+	return s
+}
+
+func (o *Options) defaults() error {
+	switch {
+	case o.Images && o.Random:
+		return errors.New("start=random is about clips, and as=images makes every frame a record")
+	case o.Images && o.Frames > 1:
+		return fmt.Errorf("frames=%d is about clips, and as=images makes every frame a record", o.Frames)
+	case o.Quality > 0 && !o.Images:
+		return errors.New("quality is about JPEGs, which as=images makes")
+	case o.Images:
+		o.Frames, o.Stride = 1, 1
+	}
+	if o.Frames == 0 {
+		o.Frames = defaultFrames
+	}
+	if o.Stride == 0 {
+		o.Stride = 1
+	}
+	if o.Step == 0 {
+		o.Step = o.Frames * o.Stride
+	}
+	return nil
+}
+
+// mix is a fingerprint of two texts.
+func mix(texts ...string) string {
+	h := xxh3.New()
+	for _, t := range texts {
+		_, _ = h.WriteString(t + "\x00")
+	}
+	return filelist.Sum(h)
+}
+
+// indexes reads those of all files.
+func (s *source) indexes(ctx context.Context) (err error) {
+	s.videos, err = Indexes(ctx, s.list.Len(), max(s.opt.Threads, 16), s.place, func(ctx context.Context, i int) (store.Object, error) {
+		return store.OpenEntry(ctx, s.list.Store, s.list.Entry(i))
+	})
+	return err
+}
+
+// Indexes reads those of n files, a number of them at once. place puts the name of a file
+// in front of what is wrong with it.
+func Indexes(ctx context.Context, n, threads int, place func(int, error) error, open func(context.Context, int) (store.Object, error)) ([]*video.Index, error) {
+	all := make([]*video.Index, n)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(threads)
+	for i := range all {
+		g.Go(func() error {
+			o, err := open(ctx, i)
+			if err != nil {
+				return err
+			}
+			defer o.Close()
+			if all[i], err = video.Open(ctx, o); err != nil {
+				return place(i, err)
+			}
+			return nil
+		})
+	}
+	return all, g.Wait()
+}
+
+// place puts the name of a file in front of what is wrong with it.
+func (s *source) place(file int, err error) error {
+	var se *store.Error
+	if errors.As(err, &se) {
+		return err // names it already
+	}
+	return fmt.Errorf("%s: %w", s.list.FullPath(file), err)
+}
+
+// clips numbers the clips, and works out how large frames and clips get.
+func (s *source) clips() {
+	f := &s.info.Fields[frames]
+	one := s.videos[0]
+	width, height := one.Upright()
+	for i, x := range s.videos {
+		s.ids = append(s.ids, xxh3.HashString(s.info.Fingerprint+strconv.Itoa(i)))
+		s.first = append(s.first, s.info.Len)
+		n := s.count(x)
+		s.info.Len += n
+		for k := range n {
+			lo, hi := s.starts(x, k)
+			for at := lo; at <= hi; at++ {
+				a, b := s.frame(x, at, 0), s.frame(x, at, s.opt.Frames-1)
+				f.MaxBytes = max(f.MaxBytes, x.MostClip(a, b, s.opt.Frames))
+			}
+		}
+		w, h := x.Upright()
+		f.MaxWidth, f.MaxHeight = max(f.MaxWidth, int32(w)), max(f.MaxHeight, int32(h))
+		if w != width || h != height {
+			width, height = 0, 0
+		}
+	}
+	f.MaxBytes = min(f.MaxBytes, maxClip)
+	f.Width, f.Height = int32(width), int32(height)
+}
+
+// count is how many clips a video has: one at least, whose last frame is there again
+// where it is too short.
+func (s *source) count(x *video.Index) int64 { return s.last(x)/int64(s.opt.Step) + 1 }
+
+// last is the last frame that a clip of a video can begin with, in the frames that
+// Stride counts in.
+func (s *source) last(x *video.Index) int64 {
+	n := int64(len(x.Shown))
+	if s.opt.FPS > 0 {
+		n = int64(math.Floor(x.Duration()*s.opt.FPS + 1e-6))
+	}
+	span := int64(s.opt.Frames-1)*int64(s.opt.Stride) + 1
+	return max(n-span, 0)
+}
+
+// starts are the first and the last frame that clip k of a video can begin with.
+func (s *source) starts(x *video.Index, k int64) (lo, hi int64) {
+	lo = k * int64(s.opt.Step)
+	if !s.opt.Random {
+		return lo, lo
+	}
+	return lo, max(min(lo+int64(s.opt.Step)-1, s.last(x)), lo)
+}
+
+// frame is frame j of a clip of a video that begins at a frame: its place among those
+// that are shown.
+func (s *source) frame(x *video.Index, start int64, j int) int {
+	n := start + int64(j)*int64(s.opt.Stride)
+	if s.opt.FPS > 0 {
+		return x.At(float64(n) / s.opt.FPS)
+	}
+	return int(min(n, int64(len(x.Shown)-1)))
+}
+
+// plan says which frames a clip has, and what has to be read for them.
+func (s *source) plan(w *video.Plan, file int, start int64) {
+	x := s.videos[file]
+	x.Plan(w, s.opt.Frames, func(j int) int { return s.frame(x, start, j) })
+}
+
+// of is the video of a record, and the number of the clip in it.
+func (s *source) of(id int64) (file int, k int64) {
+	file = filelist.Find(s.first, id)
+	return file, id - s.first[file]
+}
+
+// at is the video of a record, and the frame that its clip begins with in an epoch.
+func (s *source) at(epoch, id int64) (file int, start int64) {
+	file, k := s.of(id)
+	lo, hi := s.starts(s.videos[file], k)
+	if hi == lo {
+		return file, lo
+	}
+	return file, lo + Draw(s.seed, epoch, id, hi-lo+1)
+}
+
+// Draw is a number from 0 to n-1 for a record in an epoch, where its clip begins.
+func Draw(seed uint64, epoch, id, n int64) int64 {
+	var b [24]byte
+	binary.LittleEndian.PutUint64(b[:], seed)
+	binary.LittleEndian.PutUint64(b[8:], uint64(epoch))
+	binary.LittleEndian.PutUint64(b[16:], uint64(id))
+	drawn, _ := bits.Mul64(xxh3.Hash(b[:]), uint64(n))
+	return int64(drawn)
+}
+
+// split is the epoch and the number that the number of a record stands for.
+func (s *source) split(n int64) (epoch, id int64) {
+	if s.opt.Random {
+		return driver.OfEpoch(n)
+	}
+	return 0, n
+}
+
+// number is the number of a record in any epoch.
+func (s *source) number(n int64) int64 {
+	_, id := s.split(n)
+	return id
+}
+
+// randomStarts is a source whose clips begin somewhere else in each epoch.
+type randomStarts struct{ *source }
+
+// EpochRecords implements driver.Epochs.
+func (randomStarts) EpochRecords() {}
+
+// Seed implements driver.Seeded.
+func (s randomStarts) Seed(seed uint64) { s.seed = seed }
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object {
+	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n)), Keep: true}
+}
+
+func (s *source) Name(n int64) string {
+	epoch, id := s.split(n)
+	if n < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, n)
+	}
+	_, k := s.of(id)
+	file, start := s.at(epoch, id)
+	x := s.videos[file]
+	return fmt.Sprintf("%s, clip %d at %.2f s", s.list.FullPath(file), k, x.Seconds(s.frame(x, start, 0)))
+}
+
+// Path implements driver.Pather.
+func (s *source) Path(n int64, _ int) string {
+	_, id := s.split(n)
+	file, k := s.of(id)
+	return s.list.Path(file) + "#" + strconv.FormatInt(k, 10)
+}
+
+// Skipped implements driver.Skipper.
+func (s *source) Skipped() []driver.Skipped {
+	var out []driver.Skipped
+	for _, l := range s.list.Skipped {
+		out = append(out, driver.Skipped{Path: l.Path, Reason: l.Reason})
+	}
+	return out
+}
+
+func (s *source) Locate(g *driver.Group) {
+	w := s.work.Get().(*video.Plan)
+	defer s.work.Put(w)
+	filelist.LocateEach(g, &s.info, s.number, func(k int, n int64) {
+		if !g.Wants(frames) {
+			return
+		}
+		file, start := s.at(s.split(n))
+		s.plan(w, file, start)
+		if n := s.videos[file].Size(w.Spans, w.Frames); n > maxClip {
+			g.Records[k].Err = s.place(file, fmt.Errorf("the clip from frame %d on takes %d bytes, more than the limit of %d", start, n, maxClip))
+			return
+		}
+		for _, p := range w.Pieces {
+			g.Extents = append(g.Extents, driver.Extent{Object: int64(file), Offset: p.Offset, Size: p.Size, Field: -1})
+		}
+	})
+}
+
+func (s *source) Parse(g *driver.Group) error {
+	w := s.work.Get().(*video.Plan)
+	defer s.work.Put(w)
+	for k, n := range g.IDs {
+		rec := &g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		file, start := s.at(s.split(n))
+		if s.list.Classes != nil {
+			rec.Values[label].Int = int64(s.list.Label(file))
+		}
+		if !g.Wants(frames) {
+			continue
+		}
+		s.plan(w, file, start)
+		x := s.videos[file]
+		out, err := g.Take(k, frames, x.Size(w.Spans, w.Frames))
+		if err != nil {
+			return fmt.Errorf("no memory for a clip of %s: %w", s.list.FullPath(file), err)
+		}
+		_, data := g.Of(k)
+		if err := x.Append(out, s.ids[file], w.Spans, w.Frames, w.Pieces, data); err != nil {
+			rec.Err = s.place(file, err)
+		}
+		rec.Values[frames].Bytes = out
+	}
+	return nil
+}
+
+func (s *source) Close() error { return nil }

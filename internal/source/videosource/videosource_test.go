@@ -1,0 +1,160 @@
+package videosource
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/video/videotest"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/source/view"
+	"github.com/stokerdata/stoker/store"
+)
+
+func opener(dir string, opt *Options) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, dir, localstore.New(dir), opt) })
+}
+
+func TestConformance(t *testing.T) {
+	dir := videotest.Folder(t, 12)
+	t.Run("clips", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 3, Step: 2})) })
+	t.Run("images", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Images: true, FPS: 7})) })
+	t.Run("random", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 3, Step: 2, Random: true})) })
+	t.Run("random view", func(t *testing.T) {
+		drivertest.Run(t, drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
+			return view.Open(ctx, opener(dir, &Options{Frames: 3, Step: 2, Random: true})(t), &view.Spec{Where: "label == 1"}, nil)
+		}))
+	})
+	t.Run("times", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Frames: 2, FPS: 7})) })
+}
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(videotest.Folder(t, 6)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Frames: 4})
+	})
+}
+
+// Clips are those that the options say, in the order of the files.
+func TestClips(t *testing.T) {
+	dir := videotest.Folder(t, 2) // 10 and 11 frames
+	for _, c := range []struct {
+		opt  Options
+		want [][]int
+	}{
+		{Options{Frames: 4}, [][]int{{0, 10, 20, 30}, {40, 50, 60, 70}, {1, 11, 21, 31}, {41, 51, 61, 71}}},
+		{Options{Frames: 3, Stride: 3, Step: 2}, [][]int{{0, 30, 60}, {20, 50, 80}, {1, 31, 61}, {21, 51, 81}, {41, 71, 101}}},
+		{Options{Frames: 12}, [][]int{{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 90, 90}, {1, 11, 21, 31, 41, 51, 61, 71, 81, 91, 101, 101}}},
+		{Options{Frames: 2, FPS: 5}, [][]int{{0, 20}, {40, 60}, {1, 21}, {41, 61}}},
+		{Options{Frames: 3, FPS: 20, Step: 100}, [][]int{{0, 0, 10}, {1, 1, 11}}},
+	} {
+		s := opener(dir, &c.opt)(t)
+		if s.Info().Len != int64(len(c.want)) {
+			t.Errorf("%+v: %d clips, not %d", c.opt, s.Info().Len, len(c.want))
+			continue
+		}
+		for i, rec := range drivertest.Records(t, s, upTo(len(c.want))...) {
+			if got := videotest.Grays(t, rec.Values[frames].Bytes); !videotest.Near(got, c.want[i]) {
+				t.Errorf("%+v: clip %d is %v, not %v", c.opt, i, got, c.want[i])
+			}
+			if n := int64(len(rec.Values[frames].Bytes)); n > s.Info().Fields[frames].MaxBytes {
+				t.Errorf("%+v: a clip of %d bytes, where %d are the most", c.opt, n, s.Info().Fields[frames].MaxBytes)
+			}
+		}
+		s.Close()
+	}
+}
+
+// Clips that begin at random begin somewhere between where they would begin and where the
+// next one would, somewhere else in each epoch, as a function of seed, epoch and number.
+func TestRandomStarts(t *testing.T) {
+	dir := videotest.Folder(t, 2)                                // 10 and 11 frames
+	opt := &Options{Frames: 3, Stride: 2, Step: 4, Random: true} // clips begin at 0 to 3 and 4 to 5 or 6
+	starts := func(seed uint64, spec *view.Spec) (all [][]int) {
+		s, err := view.Open(t.Context(), opener(dir, opt)(t), spec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if !driver.EpochsOf(s) {
+			t.Fatal("its records are the same in each epoch")
+		}
+		driver.SeedOf(s, seed)
+		for epoch := range int64(40) {
+			var ids []int64
+			for id := range s.Info().Len {
+				ids = append(ids, driver.InEpoch(epoch, id))
+			}
+			var of []int
+			for k, rec := range drivertest.Records(t, s, ids...) {
+				if rec.Err != nil {
+					t.Fatal(rec.Err)
+				}
+				got := videotest.Grays(t, rec.Values[frames].Bytes)
+				if !videotest.Near(got, []int{got[0], got[0] + 20, got[0] + 40}) {
+					t.Fatalf("a clip of frames %v", got)
+				}
+				of = append(of, (got[0]+2)/10)
+				if name := s.Name(ids[k]); !strings.Contains(name, fmt.Sprintf("at %.2f s", float64(of[k])/10)) {
+					t.Errorf("a clip from frame %d on is called %q", of[k], name)
+				}
+			}
+			all = append(all, of)
+		}
+		return all
+	}
+	all := starts(1, nil)
+	for id, want := range [][]int{{0, 1, 2, 3}, {4, 5}, {0, 1, 2, 3}, {4, 5, 6}} {
+		var seen []int
+		for _, of := range all {
+			if !slices.Contains(seen, of[id]) {
+				seen = append(seen, of[id])
+			}
+		}
+		if slices.Sort(seen); !slices.Equal(seen, want) {
+			t.Errorf("clip %d begins at %v, not %v", id, seen, want)
+		}
+	}
+	if !slices.EqualFunc(all, starts(1, nil), slices.Equal) {
+		t.Error("the same seed gives other clips")
+	}
+	if slices.EqualFunc(all, starts(2, nil), slices.Equal) {
+		t.Error("another seed gives the same clips")
+	}
+	// A view has those of its source.
+	for epoch, of := range starts(1, &view.Spec{Where: "label == 1"}) {
+		if !slices.Equal(of, all[epoch][2:]) {
+			t.Fatalf("of a view they begin at %v, not at %v", of, all[epoch][2:])
+		}
+	}
+}
+
+func upTo(n int) (ids []int64) {
+	for i := range n {
+		ids = append(ids, int64(i))
+	}
+	return ids
+}
+
+func TestOptions(t *testing.T) {
+	var o Options
+	for name, bad := range map[string][]string{"frames": {"0", "x", "70000"}, "stride": {"-1"}, "step": {""}, "fps": {"0", "nan", "-3", "1e9"}, "start": {"", "middle"}} {
+		for _, text := range bad {
+			if err := o.Set(name, text); err == nil || !strings.HasPrefix(err.Error(), name+"=") {
+				t.Errorf("%s=%s: %v", name, text, err)
+			}
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.mp4"), []byte("no video at all"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), dir, localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "x.mp4: it is no MP4") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,414 @@
+// Package vocsource reads images with annotations as Pascal VOC has them: an XML
+// file for each image in Annotations, the images in JPEGImages, and masks as PNG in
+// SegmentationClass and SegmentationObject.
+//
+//	voc:VOCdevkit/VOC2012?split=train&masks=classes
+//
+// The XML files are read when the source is opened.
+package vocsource
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options choose a part.
+type Options struct {
+	// Split is the name of a list in ImageSets: train, val, trainval, test.
+	Split string
+	// Masks adds the masks of SegmentationClass or SegmentationObject; records are
+	// then the images that have one.
+	Masks boxes.Masks
+}
+
+const (
+	annotations = "Annotations"
+	maxXML      = 16 << 20
+	maxList     = 256 << 20
+	maxObjects  = 1 << 20 // of an image
+)
+
+// imageFolders are where the images lie, the first that there is.
+var imageFolders = []string{"JPEGImages", "images", "Images"}
+
+// classes are those of Pascal VOC.
+var classes = []string{
+	"aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog", "horse", "motorbike", "person",
+	"pottedplant", "sheep", "sofa", "train", "tvmonitor",
+}
+
+type source struct {
+	boxes.Source
+	bad map[int64]error // annotations that are damaged, by record
+}
+
+// object is one that an XML file describes.
+type object struct {
+	class                string
+	box                  [4]float64
+	difficult, truncated byte
+}
+
+// Is says whether a folder has the folders of Pascal VOC.
+func Is(ctx context.Context, st store.Store) bool {
+	e, err := st.Stat(ctx, annotations)
+	if err != nil || !e.Dir {
+		return false
+	}
+	_, err = imageFolder(ctx, st)
+	if err != nil {
+		return false
+	}
+	some := false
+	stop := errors.New("enough")
+	_ = st.List(ctx, annotations, &store.ListOptions{Shallow: true, Names: true, Threads: 1}, func(e store.Entry) error {
+		some = isXML(e.Name)
+		return stop
+	})
+	return some
+}
+
+func imageFolder(ctx context.Context, st store.Store) (string, error) {
+	for _, name := range imageFolders {
+		if e, err := st.Stat(ctx, name); err == nil && e.Dir {
+			return name, nil
+		} else if err != nil && !errors.Is(err, store.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%s has no folder %s", st, strings.Join(imageFolders, " or "))
+}
+
+func isXML(name string) bool { return strings.EqualFold(path.Ext(name), ".xml") }
+
+// Open reads the annotations in st.
+func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+	if opt == nil {
+		opt = &Options{}
+	}
+	folder, err := imageFolder(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := split(ctx, st, opt)
+	if err != nil {
+		return nil, err
+	}
+	want := func(name string) bool { return chosen == nil || chosen[boxes.Stem(name)] }
+	images, err := list(ctx, st, folder, func(name string) bool { return boxes.IsImage(name) && want(name) })
+	if err != nil {
+		return nil, err
+	}
+	files, err := list(ctx, st, annotations, func(name string) bool { return isXML(name) && want(name) })
+	if err != nil {
+		return nil, err
+	}
+	s := &source{bad: map[int64]error{}}
+	s.Images.Store, s.More.Store = st, st
+	masks, err := s.masks(ctx, st, opt.Masks, want)
+	if err != nil {
+		return nil, err
+	}
+	xmlOf, used := byStem(files), map[string]bool{}
+	var mine []store.Entry // the XML files of records, and which record they are of
+	var of []int
+	for _, e := range images {
+		stem := boxes.Stem(e.Name)
+		if used[stem] {
+			s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "another image has its name"})
+			continue
+		}
+		used[stem] = true
+		if opt.Masks != boxes.NoMasks {
+			m, ok := masks[stem]
+			if !ok {
+				s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "has no mask"})
+				continue
+			}
+			s.More.Add(m)
+		}
+		if x, ok := xmlOf[stem]; ok {
+			mine, of = append(mine, x), append(of, s.Images.Len())
+		}
+		s.Images.Add(e)
+	}
+	for _, e := range files {
+		if !used[boxes.Stem(e.Name)] {
+			s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "there is no image of its name in " + folder})
+		}
+	}
+	if s.Images.Len() == 0 {
+		return nil, fmt.Errorf("%s: %s has no image of the split %q that can be used", rawURL, st.Path(folder), opt.Split)
+	}
+	objects := make([][]object, s.Images.Len())
+	bad := make([]error, len(mine))
+	err = boxes.ReadAll(ctx, st, mine, maxXML, func(i int, b []byte) error {
+		var err error
+		if objects[of[i]], err = parse(b); err != nil {
+			bad[i] = fmt.Errorf("%s%w", st.Path(mine[i].Name), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range bad {
+		if err != nil {
+			objects[of[i]], s.bad[int64(of[i])] = nil, err
+		}
+	}
+	s.build(objects)
+	if opt.Masks != boxes.NoMasks {
+		if err := s.addMask(ctx, opt.Masks); err != nil {
+			return nil, err
+		}
+	}
+	s.Init(driver.Info{URL: rawURL, Format: "voc"}, append(fingerprints(mine), string(opt.Masks))...)
+	return s, nil
+}
+
+// fingerprints are what tells whether annotations have changed.
+func fingerprints(files []store.Entry) []string {
+	var out []string
+	for _, e := range files {
+		out = append(out, fmt.Sprintf("%s %d %d", e.Name, e.Size, e.ModTime.UnixNano()))
+	}
+	return out
+}
+
+// list lists files of a folder, at any depth.
+func list(ctx context.Context, st store.Store, folder string, keep func(name string) bool) (out []store.Entry, err error) {
+	err = st.List(ctx, folder, &store.ListOptions{Keep: keep}, func(e store.Entry) error {
+		out = append(out, e)
+		return nil
+	})
+	return out, err
+}
+
+func byStem(files []store.Entry) map[string]store.Entry {
+	out := make(map[string]store.Entry, len(files))
+	for _, e := range files {
+		if stem := boxes.Stem(e.Name); out[stem].Name == "" {
+			out[stem] = e
+		}
+	}
+	return out
+}
+
+// split reads the names of the images of a split, nil for all.
+func split(ctx context.Context, st store.Store, opt *Options) (map[string]bool, error) {
+	if opt.Split == "" {
+		return nil, nil
+	}
+	in := "Main"
+	if opt.Masks != boxes.NoMasks {
+		in = "Segmentation"
+	}
+	name := "ImageSets/" + in + "/" + opt.Split + ".txt"
+	if store.CheckName(name) != nil {
+		return nil, fmt.Errorf("there is no split %q", opt.Split)
+	}
+	e, err := st.Stat(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("there is no split %q: %w", opt.Split, err)
+	}
+	b, err := fixedrecords.All(ctx, st, e, maxList)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 0 { // a name, and in lists of one class 1 or -1
+			out[f[0]] = true
+		}
+	}
+	return out, nil
+}
+
+// masks lists the masks that are asked for.
+func (s *source) masks(ctx context.Context, st store.Store, m boxes.Masks, want func(string) bool) (map[string]store.Entry, error) {
+	folder := map[boxes.Masks]string{boxes.Classes: "SegmentationClass", boxes.Instances: "SegmentationObject", boxes.Stack: "SegmentationObject"}[m]
+	if folder == "" {
+		return nil, nil
+	}
+	files, err := list(ctx, st, folder, func(name string) bool { return boxes.IsImage(name) && want(name) })
+	if err != nil {
+		return nil, err
+	}
+	return byStem(files), nil
+}
+
+// addMask adds the field of the masks, whose files follow the images in the order of
+// the records.
+func (s *source) addMask(ctx context.Context, m boxes.Masks) error {
+	_, largest := s.More.Bytes()
+	if m == boxes.Stack {
+		return s.addStack(ctx)
+	}
+	f := driver.Field{Name: "mask", Kind: driver.KindMask, MaxBytes: largest}
+	var err error
+	if f.DType, err = s.More.MaskType(ctx, nil); err != nil {
+		return err
+	}
+	s.addFile(boxes.Column{Field: f}, func(g *driver.Group, at, k int, _ int64, file []byte) error {
+		g.Records[k].Values[at].Bytes = file
+		return nil
+	})
+	return nil
+}
+
+// addFile adds a field whose values are made of the file of the mask.
+func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, id int64, file []byte) error) {
+	at := len(s.Columns) + 1
+	s.Columns = append(s.Columns, c)
+	also := s.Also
+	s.Also = func(g *driver.Group, k int, id int64) error {
+		if g.Wants(at) {
+			g.Extents = append(g.Extents, driver.Extent{Object: s.Info().Len + id, Size: s.More.Size(int(id)), Field: -1, Tail: true})
+		}
+		return also(g, k, id)
+	}
+	s.Make = func(g *driver.Group, k int, id int64, _ []byte, _ []driver.Extent, read [][]byte) error {
+		if g.Wants(at) {
+			return make(g, at, k, id, read[0])
+		}
+		return nil
+	}
+}
+
+// build makes the columns.
+func (s *source) build(objects [][]object) {
+	names := classes
+	for _, list := range objects {
+		for i := range list {
+			if _, ok := slices.BinarySearch(classes, list[i].class); !ok {
+				names = nil // classes of somebody else
+			}
+		}
+	}
+	if names == nil {
+		seen := map[string]bool{}
+		for _, list := range objects {
+			for i := range list {
+				if c := list[i].class; !seen[c] {
+					seen[c], names = true, append(names, c)
+				}
+			}
+		}
+		slices.Sort(names)
+	}
+	var xyxy, labels, difficult, truncated []byte
+	s.First = []int64{0}
+	for _, list := range objects {
+		for i := range list {
+			o := &list[i]
+			k, _ := slices.BinarySearch(names, o.class)
+			xyxy, labels = boxes.Float32(xyxy, o.box[:]...), boxes.Int64(labels, int64(k))
+			difficult, truncated = append(difficult, o.difficult), append(truncated, o.truncated)
+		}
+		s.First = append(s.First, s.First[len(s.First)-1]+int64(len(list)))
+	}
+	s.Columns = []boxes.Column{
+		boxes.Boxes(driver.XYXY, xyxy), boxes.Labels(names, labels),
+		boxes.Each("difficult", driver.Uint8, difficult), boxes.Each("truncated", driver.Uint8, truncated),
+	}
+	s.Also = func(_ *driver.Group, _ int, id int64) error { return s.bad[id] }
+}
+
+// parse reads the objects of an XML file. Parts of objects, which are boxes within
+// boxes, are passed over.
+func parse(b []byte) (out []object, err error) {
+	d := xml.NewDecoder(bytes.NewReader(b))
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // names are all that would differ
+	fail := func(format string, a ...any) ([]object, error) {
+		line, col := d.InputPos()
+		return nil, fmt.Errorf(", line %d, column %d: %s", line, col, fmt.Sprintf(format, a...))
+	}
+	var path []string
+	var text []byte
+	var o object
+	sides := 0
+	for {
+		t, err := d.RawToken()
+		switch {
+		case err == io.EOF && len(path) == 0 && text != nil:
+			return out, nil
+		case err == io.EOF, err != nil && strings.HasSuffix(err.Error(), "unexpected EOF"):
+			return fail("the file ends in the middle of its XML: it is cut off")
+		case err != nil:
+			return fail("it is no XML: %v", strings.TrimPrefix(err.Error(), "XML syntax error on "))
+		}
+		switch t := t.(type) {
+		case xml.StartElement:
+			if len(path) == 0 && (t.Name.Local != "annotation" || text != nil) {
+				return fail("it begins with <%.40s> and not with <annotation>", t.Name.Local)
+			}
+			if path = append(path, t.Name.Local); len(path) > 64 {
+				return fail("elements lie more than 64 deep in each other")
+			}
+			text = append(text[:0], 0)[:0]
+			if len(path) == 2 && t.Name.Local == "object" {
+				o, sides = object{}, 0
+			}
+		case xml.CharData:
+			if len(path) > 2 && path[1] == "object" {
+				text = append(text, t...)
+			}
+		case xml.EndElement:
+			if len(path) == 0 || path[len(path)-1] != t.Name.Local {
+				return fail("</%.40s> ends what did not begin", t.Name.Local)
+			}
+			if path[min(1, len(path)-1)] == "object" {
+				value := strings.TrimSpace(string(text))
+				switch {
+				case len(path) == 2:
+					if o.class == "" || sides != 4 {
+						return fail("an object has no name or no box")
+					}
+					if out = append(out, o); len(out) > maxObjects {
+						return fail("more than %d objects", maxObjects)
+					}
+				case len(path) == 3 && path[2] == "name":
+					o.class = strings.ToValidUTF8(value, "\uFFFD")
+				case len(path) == 3 && path[2] == "difficult":
+					o.difficult = flag(value)
+				case len(path) == 3 && path[2] == "truncated":
+					o.truncated = flag(value)
+				case len(path) == 4 && path[2] == "bndbox":
+					side := slices.Index([]string{"xmin", "ymin", "xmax", "ymax"}, path[3])
+					if side < 0 {
+						break
+					}
+					v, err := strconv.ParseFloat(value, 64)
+					if err != nil || math.IsNaN(v) || math.Abs(v) > 1e9 {
+						return fail("%s is %.40q, which is no number", path[3], value)
+					}
+					o.box[side] = v
+					sides++
+				}
+			}
+			path, text = path[:len(path)-1], text[:0]
+		}
+	}
+}
+
+func flag(s string) byte {
+	if v, err := strconv.ParseFloat(s, 64); err == nil && v != 0 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,246 @@
+package vocsource
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+// picture is a PNG of w x h pixels with a palette.
+func picture(t testing.TB, w, h, k int) []byte {
+	t.Helper()
+	m := image.NewPaletted(image.Rect(0, 0, w, h), []color.Color{color.Black, color.White, color.RGBA{200, 0, 0, 255}})
+	for i := range m.Pix {
+		m.Pix[i] = uint8((i + k) % 3)
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+const count = 22
+
+// annotation is the XML of image i, with i%4 objects; the last one has parts.
+func annotation(i int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<annotation>\n<folder>VOC</folder><filename>%02d.jpg</filename><object-count/>\n<size><width>20</width></size>", i)
+	for k := range i % 4 {
+		fmt.Fprintf(&b, "<object><name>%s</name><pose>Left</pose><truncated>%d</truncated>\n<difficult>%d</difficult>\n<bndbox><xmax>%d.5</xmax><xmin>%d</xmin><ymin>2</ymin> <ymax>9</ymax></bndbox>"+
+			"<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part></object>", []string{"dog", "cat", "person"}[k], k%2, (k+1)%2, k+5, k)
+	}
+	b.WriteString("</annotation>\n")
+	return b.String()
+}
+
+func write(t testing.TB) string {
+	dir := t.TempDir()
+	var split strings.Builder
+	for i := range count {
+		name := fmt.Sprintf("%02d", i)
+		drivertest.Put(t, dir, "JPEGImages/"+name+".jpg", picture(t, 20, 15, i))
+		if i != 8 {
+			drivertest.Put(t, dir, "Annotations/"+name+".xml", []byte(annotation(i)))
+		}
+		if i%2 == 0 {
+			drivertest.Put(t, dir, "SegmentationClass/"+name+".png", picture(t, 20, 15, i+1))
+			drivertest.Put(t, dir, "SegmentationObject/"+name+".png", picture(t, 20, 15, i+2))
+		}
+		if i%3 == 0 {
+			fmt.Fprintf(&split, "%s  1\n", name)
+		}
+	}
+	drivertest.Put(t, dir, "Annotations/gone.xml", []byte(annotation(1)))
+	drivertest.Put(t, dir, "ImageSets/Main/train.txt", []byte(split.String()))
+	drivertest.Put(t, dir, "ImageSets/Segmentation/val.txt", []byte("02\n04\n"))
+	return dir
+}
+
+func opener(dir string, opt *Options) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return Open(ctx, "test", localstore.New(dir), opt) })
+}
+
+func TestConformance(t *testing.T) {
+	dir := write(t)
+	t.Run("boxes", func(t *testing.T) { drivertest.Run(t, opener(dir, nil)) })
+	t.Run("masks", func(t *testing.T) { drivertest.Run(t, opener(dir, &Options{Masks: boxes.Classes})) })
+}
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(write(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return Open(ctx, "test", st, &Options{Masks: boxes.Instances})
+	})
+}
+
+// segmented has images with one to four objects, each with its mask.
+func segmented(t testing.TB) string {
+	dir := t.TempDir()
+	for i := range 12 {
+		m := image.NewGray(image.Rect(0, 0, 20, 15))
+		for k := range m.Pix {
+			if m.Pix[k] = uint8(k % (i%3 + 2)); k%17 == 0 {
+				m.Pix[k] = border
+			}
+		}
+		var b bytes.Buffer
+		if err := png.Encode(&b, m); err != nil {
+			t.Fatal(err)
+		}
+		drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%02d.png", i), picture(t, 20, 15, i))
+		drivertest.Put(t, dir, fmt.Sprintf("SegmentationObject/%02d.png", i), b.Bytes())
+		drivertest.Put(t, dir, fmt.Sprintf("Annotations/%02d.xml", i), []byte(annotation(3)))
+	}
+	return dir
+}
+
+func TestStacks(t *testing.T) {
+	dir := segmented(t)
+	drivertest.Run(t, opener(dir, &Options{Masks: boxes.Stack}))
+	s := opener(dir, &Options{Masks: boxes.Stack})(t)
+	defer s.Close()
+	at := len(s.Info().Fields) - 1
+	for i, rec := range drivertest.Records(t, s, 0, 1, 2) {
+		if rec.Err != nil {
+			t.Fatal(rec.Err)
+		}
+		masks, w, h, err := mask.Stack(rec.Values[at].Bytes, nil)
+		if err != nil || len(masks) != 3 || w != 20 || h != 15 {
+			t.Fatalf("%d masks of %d x %d: %v", len(masks), w, h, err)
+		}
+		for n, runs := range masks {
+			pix := make([]byte, w*h)
+			v := driver.Value{Bytes: runs, Codec: driver.CodecRuns, Width: 20, Height: 15}
+			if err := mask.Box(pix, 1, &v, item.Rect{W: 20, H: 15}); err != nil {
+				t.Fatal(err)
+			}
+			for k, got := range pix {
+				if want := k%17 != 0 && k%(i%3+2) == n+1; (got == 1) != want {
+					t.Fatalf("record %d, mask %d, pixel %d: %d", i, n, k, got)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(write(b), nil)) }
+
+func TestRecords(t *testing.T) {
+	s := opener(write(t), nil)(t)
+	defer s.Close()
+	if f := s.Info().Fields; s.Info().Len != count || len(f) != 5 || len(f[2].Classes) != 20 || f[1].Format != driver.XYXY {
+		t.Fatalf("%+v", s.Info())
+	}
+	for i := range count {
+		r := drivertest.Records(t, s, int64(i))[0]
+		var boxes, labels, difficult, truncated []byte
+		for k := range i % 4 {
+			if i == 8 {
+				break
+			}
+			for _, v := range []float32{float32(k), 2, float32(k) + 5.5, 9} {
+				boxes = binary.LittleEndian.AppendUint32(boxes, math.Float32bits(v))
+			}
+			labels = binary.LittleEndian.AppendUint64(labels, uint64([]int{11, 7, 14}[k]))
+			difficult, truncated = append(difficult, byte((k+1)%2)), append(truncated, byte(k%2))
+		}
+		v := r.Values
+		if r.Err != nil || !bytes.Equal(v[0].Bytes, picture(t, 20, 15, i)) || !bytes.Equal(v[1].Bytes, boxes) || !bytes.Equal(v[2].Bytes, labels) ||
+			!bytes.Equal(v[3].Bytes, difficult) || !bytes.Equal(v[4].Bytes, truncated) {
+			t.Errorf("record %d: %v, %v", i, v[1:], r.Err)
+		}
+	}
+	if left := s.(driver.Skipper).Skipped(); len(left) != 1 || left[0].Path != "Annotations/gone.xml" {
+		t.Errorf("%+v", left)
+	}
+}
+
+func TestSplitsAndMasks(t *testing.T) {
+	dir := write(t)
+	s := opener(dir, &Options{Split: "train"})(t)
+	if s.Info().Len != 8 || !strings.HasSuffix(s.Name(1), "03.jpg") {
+		t.Errorf("%+v, %s", s.Info(), s.Name(1))
+	}
+	s = opener(dir, &Options{Split: "val", Masks: boxes.Instances})(t)
+	r := drivertest.Records(t, s, 1)[0]
+	if s.Info().Len != 2 || !bytes.Equal(r.Values[5].Bytes, picture(t, 20, 15, 6)) || s.Info().Fields[5].Kind != driver.KindMask {
+		t.Errorf("%+v", s.Info())
+	}
+	for _, split := range []string{"test", "../x"} {
+		if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Split: split}); err == nil || !strings.Contains(err.Error(), "there is no split") {
+			t.Error(err)
+		}
+	}
+	if !Is(t.Context(), localstore.New(dir)) || Is(t.Context(), localstore.New(filepath.Join(dir, "Annotations"))) {
+		t.Error("it is not known what a folder of VOC is")
+	}
+}
+
+// Files that are damaged are errors of their records, with the file and the line; other
+// records are not affected.
+func TestBadFiles(t *testing.T) {
+	good := annotation(3)
+	for text, want := range map[string]string{
+		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<annotation><object></annotation>": "ends what did not begin",
+		"<annotation><object><name>a</name></object></annotation>":      "no name or no box",
+		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1): `xmin is "left"`,
+		strings.Repeat("<annotation>", 100):                             "64 deep",
+		"<annotation>" + strings.Repeat("<a b=\"", 3):                   "it is no XML",
+		strings.Replace(good, "</annotation>", "", 1):                   "cut off",
+	} {
+		dir := t.TempDir()
+		for i := range 2 {
+			drivertest.Put(t, dir, fmt.Sprintf("JPEGImages/%d.png", i), picture(t, 4, 4, i))
+		}
+		drivertest.Put(t, dir, "Annotations/0.xml", []byte(text))
+		drivertest.Put(t, dir, "Annotations/1.xml", []byte(good))
+		s := opener(dir, nil)(t)
+		r := drivertest.Records(t, s, 0, 1)
+		if err := r[0].Err; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "0.xml, line ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%.40q: %v, want %q", text, err, want)
+		}
+		if r[1].Err != nil || len(r[1].Values[1].Bytes) != 48 {
+			t.Errorf("%.40q: the other record: %v", text, r[1].Err)
+		}
+	}
+	dir := t.TempDir()
+	drivertest.Put(t, dir, "JPEGImages/0.png", picture(t, 4, 4, 0))
+	drivertest.Put(t, dir, "Annotations/0.xml", make([]byte, maxXML+1))
+	if _, err := Open(t.Context(), "test", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "0.xml has") || !strings.Contains(err.Error(), "the limit is") {
+		t.Error(err)
+	}
+}
+
+// Classes of somebody else are those that are found, in order.
+func TestOtherClasses(t *testing.T) {
+	dir := t.TempDir()
+	drivertest.Put(t, dir, "images/0.png", picture(t, 4, 4, 0))
+	drivertest.Put(t, dir, "Annotations/0.xml", []byte(strings.NewReplacer("dog", "zebra", "cat", "ant").Replace(annotation(3))))
+	s := opener(dir, nil)(t)
+	if f := s.Info().Fields[2]; !slices.Equal(f.Classes, []string{"ant", "person", "zebra"}) {
+		t.Errorf("%v", f.Classes)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(annotation(3)))
+	f.Add([]byte("<annotation><object/></annotation>"))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parse(b) })
+}

@@ -1,0 +1,187 @@
+// Package volumesource reads volumes: NIfTI files, .npy files of three axes or more,
+// TIFF files whose pages are the slices, and DICOM series, whose files are. Each volume
+// is a record with its voxels, the slowest axis first (z, y, x), and, where the format
+// says it, its affine. With a patch, each volume is cut into patches of that size, and
+// each of them is a record. Of what is not compressed no more is read than the rows of
+// a patch, or of the part that Group.Box asks for; of compressed strips and tiles only
+// those that have some of it.
+package volumesource
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options change how volumes are read. Nil means whole ones.
+type Options struct {
+	// Format is what the source says that it is, "volumes" by default; "nifti" and
+	// "dicom" take files of that kind alone.
+	Format string
+	// Fields are those of records that are several volumes each, such as an image and
+	// its label. Without any, each volume is a record.
+	Fields []pairsource.Field
+	// Names are the files that are wanted, nil for all in the folder.
+	Names []string
+	// Patch is the size of patches: z, y, x. Zero means whole volumes.
+	Patch [3]int
+	// Stride is how far patches are apart, Patch by default. The last one of each
+	// axis ends with the volume.
+	Stride [3]int
+	// Threads bounds the files whose headers are read at once.
+	Threads int
+}
+
+// ParseSize reads 64x64x64, or 64 for all three.
+func ParseSize(text string) (size [3]int, err error) {
+	parts := strings.Split(text, "x")
+	if len(parts) == 1 {
+		parts = []string{text, text, text}
+	}
+	for i, p := range parts {
+		if i == 3 {
+			break
+		}
+		if size[i], err = strconv.Atoi(p); err != nil || size[i] < 1 || size[i] > maxSide {
+			return size, fmt.Errorf("%q is no size: write z, y and x, such as 64x96x96, or one number for all", text)
+		}
+	}
+	if len(parts) != 3 {
+		return size, fmt.Errorf("%q is no size: write z, y and x, such as 64x96x96, or one number for all", text)
+	}
+	return size, nil
+}
+
+const maxSide = 1 << 15
+
+type source struct {
+	info    driver.Info
+	columns []column
+	// affine and origin are the places of those fields, -1 for none; the affine is that
+	// of the first column that has one.
+	affine, origin int
+	patch          [3]int
+	stride         [3]int
+	first          []int64 // number of the first record of each volume, of patches
+	cache          *blockcache.Cache
+	useful         int64
+	gz             bool
+	skipped        []driver.Skipped
+}
+
+// Open lists the volumes in st, or the one that it is, in the order of their names,
+// and reads their headers.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	var o Options
+	if opt != nil {
+		o = *opt
+	}
+	if o.Format == "" {
+		o.Format = "volumes"
+	}
+	s := &source{patch: o.Patch, cache: blockcache.New(), affine: -1, origin: -1, info: driver.Info{URL: url, Format: o.Format}}
+	if len(o.Fields) > 0 {
+		if err := s.pairs(ctx, st, &o); err != nil {
+			return nil, err
+		}
+	} else {
+		c := column{}
+		var err error
+		if o.Names != nil {
+			c.list, err = filelist.Named(ctx, st, o.Names)
+		} else {
+			c.list, err = filelist.Scan(ctx, st, keep(o.Format), 0)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c.list.Len() == 0 {
+			return nil, fmt.Errorf("no %s in %s or its subfolders", wanted(o.Format), st)
+		}
+		if err := s.read(ctx, &c, &o); err != nil {
+			return nil, err
+		}
+		s.columns = []column{c}
+	}
+	if len(s.columns[0].volumes) == 0 {
+		return nil, fmt.Errorf("no %s in %s or its subfolders", wanted(o.Format), st)
+	}
+	print := []string{o.Format, fmt.Sprint(o.Patch, o.Stride)}
+	for i := range s.columns {
+		c := &s.columns[i]
+		c.first = s.info.Objects
+		s.info.Objects += int64(c.list.Len())
+		if i > 0 {
+			print = append(print, c.list.Fingerprint())
+		}
+	}
+	if err := s.fields(&o); err != nil {
+		return nil, err
+	}
+	for i := range s.columns {
+		print = append(print, s.info.Fields[i].Name)
+	}
+	s.info.Fingerprint = s.columns[0].list.Fingerprint(print...)
+	return s, s.records(&o)
+}
+
+// keep says which files of a folder may be some.
+func keep(format string) func(name string) bool {
+	return func(name string) bool {
+		switch is, mayBe := IsDICOMName(name); {
+		case name == "":
+			return true
+		case format == "nifti":
+			return IsName(name)
+		case format == "dicom":
+			return is || mayBe
+		}
+		return isName(name)
+	}
+}
+
+func wanted(format string) string {
+	switch format {
+	case "nifti":
+		return ".nii or .nii.gz file"
+	case "dicom":
+		return "DICOM file"
+	}
+	return "volume (.nii, .nii.gz, .npy, .tif or DICOM files)"
+}
+
+func (s *source) Info() *driver.Info { return &s.info }
+
+func (s *source) Object(n int64) driver.Object {
+	for i := len(s.columns) - 1; ; i-- {
+		if c := &s.columns[i]; n >= c.first {
+			return c.list.Object(n-c.first, true)
+		}
+	}
+}
+
+func (s *source) Name(id int64) string {
+	if id < 0 || id >= s.info.Len {
+		return fmt.Sprintf("%s, record %d", s.info.URL, id)
+	}
+	n, box := s.place(id)
+	if s.first == nil {
+		return s.columns[0].names[n]
+	}
+	return fmt.Sprintf("%s, patch at z, y, x = %d, %d, %d", s.columns[0].names[n], box.At[0], box.At[1], box.At[2])
+}
+
+// Skipped implements driver.Skipper.
+func (s *source) Skipped() []driver.Skipped { return s.skipped }
+
+func (s *source) Close() error {
+	s.cache.Close()
+	return nil
+}

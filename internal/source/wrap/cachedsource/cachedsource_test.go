@@ -1,0 +1,293 @@
+package cachedsource
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stokerdata/stoker/internal/cache"
+	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const images = 40
+
+// photos makes a folder of JPEGs, one that is damaged and one PNG's name.
+func photos(t testing.TB) string {
+	t.Helper()
+	root := t.TempDir()
+	for i := range images {
+		write(t, root, i, 0)
+	}
+	return root
+}
+
+func write(t testing.TB, root string, i, more int) {
+	t.Helper()
+	w, h := 20+3*i, 30+2*i
+	pix := make([]byte, 3*w*h)
+	for k := range pix {
+		pix[k] = byte((k/3%w)*(i+3+more) + k%3*40)
+	}
+	b, err := cdec.EncodeJPEG(pix, w, h, 3, cdec.EncodeOptions{Quality: 80, HSamp: 1 + i%2, VSamp: 1, Progressive: i%5 == 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch i {
+	case 7:
+		b = b[:len(b)/2]
+	case 8:
+		b = []byte("\x89PNG\r\n\x1a\n and nothing else")
+	}
+	name := filepath.Join(root, fmt.Sprintf("%c/%02d.jpg", 'a'+i%3, i))
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func folder(t testing.TB, root string) driver.Source {
+	t.Helper()
+	src, err := foldersource.Open(context.Background(), root, localstore.New(root), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
+func cached(t testing.TB, root, dir string) *Source {
+	t.Helper()
+	var c *Source
+	Open(folder(t, root), Options{Dir: dir, Wait: true, Say: func(s string) { t.Errorf("said: %s", s) }, Opened: func(s *Source) { c = s }})
+	if c == nil {
+		t.Fatal("there is no cache")
+	}
+	return c
+}
+
+// readAll reads all records and returns the files that they are, as JPEGs.
+func readAll(t testing.TB, src driver.Source) (out [][]byte, dct int) {
+	t.Helper()
+	obj := direct.NewObjects(src, nil)
+	defer obj.Close()
+	r := direct.NewReader(src, obj)
+	for id := int64(0); id < src.Info().Len; id += 8 {
+		var ids []int64
+		for i := id; i < min(id+8, src.Info().Len); i++ {
+			ids = append(ids, i)
+		}
+		recs, err := r.Read(t.Context(), ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range recs {
+			if recs[i].Err != nil {
+				t.Fatal(recs[i].Err)
+			}
+			v := recs[i].Values[0]
+			b := v.Bytes
+			if v.Codec == driver.CodecDCT {
+				dct++
+				if b, err = cdec.DCTToJPEG(nil, b, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out = append(out, bytes.Clone(b))
+		}
+	}
+	return out, dct
+}
+
+// same compares the pixels, and bytes where there are none.
+func same(t testing.TB, got, want [][]byte) {
+	t.Helper()
+	d, err := cdec.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for i := range want {
+		a, b := make([]byte, 1<<20), make([]byte, 1<<20)
+		_, _, aerr := d.DecodeFull(got[i], a)
+		_, _, berr := d.DecodeFull(want[i], b)
+		if (aerr == nil) != (berr == nil) || aerr == nil && !bytes.Equal(a, b) || aerr != nil && !bytes.Equal(got[i], want[i]) {
+			t.Errorf("record %d differs: %v, %v", i, aerr, berr)
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	root, dir := photos(t), t.TempDir()
+	drivertest.Run(t, func(t testing.TB) driver.Source { return cached(t, root, dir) })
+}
+
+// Records have the pixels of the files: while they are kept, from the same process's
+// cache, from another one's, and when files have changed.
+func TestKept(t *testing.T) {
+	root, dir := photos(t), t.TempDir()
+	src := folder(t, root)
+	want, _ := readAll(t, src)
+	c := cached(t, root, dir)
+	for round := range 3 {
+		got, dct := readAll(t, c)
+		same(t, got, want)
+		if dct != images-2 {
+			t.Errorf("round %d: %d records are dct", round, dct)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st := c.Stats(); st.Kept != images || st.Misses < images || st.Hits == 0 {
+		t.Errorf("%+v", st)
+	}
+	d, _ := cache.At(dir, 0)
+	if n := Cached(src, d); n != images-2 {
+		t.Errorf("%d are cached", n)
+	}
+	c = cached(t, root, dir)
+	got, dct := readAll(t, c)
+	same(t, got, want)
+	if st := c.Stats(); dct != images-2 || st.Kept != 0 || st.Hits != images-2 || st.Misses != 2 || st.Damaged != 0 {
+		t.Errorf("again: %d, %+v", dct, st)
+	}
+	c.Close()
+
+	// A file that was replaced by one of the same size and time is another one.
+	name := filepath.Join(root, "a/00.jpg")
+	st, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bytes.Clone(want[0])
+	for i := len(b) - 12; i < len(b)-4; i++ {
+		b[i] ^= 0x15
+	}
+	if err := os.WriteFile(name+".new", b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(name+".new", st.ModTime(), st.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+	// And one that was changed in place.
+	write(t, root, 3, 1)
+	if err := os.Chtimes(filepath.Join(root, "a/03.jpg"), time.Time{}, time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	want, _ = readAll(t, folder(t, root))
+	c = cached(t, root, dir)
+	defer c.Close()
+	got, _ = readAll(t, c)
+	same(t, got, want)
+	if st := c.Stats(); st.Misses != 4 {
+		t.Errorf("after two files have changed: %+v", st)
+	}
+}
+
+// What is damaged in the cache, or gone, is read from the files, and kept again.
+func TestDamaged(t *testing.T) {
+	for name, spoil := range map[string]func(segment string) error{
+		"a flipped bit": func(segment string) error {
+			b, err := os.ReadFile(segment)
+			if err == nil {
+				b[2000] ^= 1
+				err = os.WriteFile(segment, b, 0o600)
+			}
+			return err
+		},
+		"segments gone": os.Remove,
+	} {
+		root, dir := photos(t), t.TempDir()
+		want, _ := readAll(t, folder(t, root))
+		c := cached(t, root, dir)
+		readAll(t, c)
+		c.Close()
+		segments, _ := filepath.Glob(filepath.Join(dir, "records", "*", "*.seg"))
+		if len(segments) != 1 {
+			t.Fatalf("%d segments", len(segments))
+		}
+		c = cached(t, root, dir)
+		if err := spoil(segments[0]); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := readAll(t, c)
+		same(t, got, want)
+		if c.Stats().Damaged == 0 {
+			t.Errorf("%s: %+v", name, c.Stats())
+		}
+		c.Close()
+		c = cached(t, root, dir)
+		got, _ = readAll(t, c)
+		same(t, got, want)
+		c.Close()
+	}
+}
+
+// Where nothing can be kept everything works, and it is said once.
+func TestNoCache(t *testing.T) {
+	root := photos(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	src := Open(folder(t, root), Options{Dir: file, Say: func(s string) { said = append(said, s) }})
+	defer src.Close()
+	if _, ok := src.(*Source); ok || len(said) != 1 || !strings.Contains(said[0], "there is no cache") {
+		t.Errorf("%T, %q", src, said)
+	}
+	if got, _ := readAll(t, src); len(got) != images {
+		t.Errorf("%d records", len(got))
+	}
+}
+
+// All records of a group are kept, also where they are more than a batch holds.
+func TestLargeGroup(t *testing.T) {
+	root := t.TempDir()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 8 {
+		pix := make([]byte, 300*300*3)
+		for k := range pix {
+			pix[k] = byte(rng.Uint32())
+		}
+		jpeg, err := cdec.EncodeJPEG(pix, 300, 300, 3, cdec.EncodeOptions{Quality: 90, HSamp: 1, VSamp: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(root, "a", fmt.Sprintf("%d.jpg", i))
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, jpeg, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := cached(t, root, t.TempDir())
+	c.Keep(3 << 20)
+	_, _ = readAll(t, c)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st := c.Stats(); st.Kept != 8 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -1,0 +1,226 @@
+package clips
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Clip says which column of a table has the paths of videos, and which frames of them a
+// record has.
+type Clip struct {
+	// Name is that of the field, Column that of the column of paths.
+	Name, Column string
+	// Frames is how many frames a clip has, 16 by default; Stride how far they are apart,
+	// 1 by default, in frames: those of the video or, with FPS, as many in a second.
+	Frames, Stride int
+	FPS            float64
+	// Start says where a clip begins.
+	Start Start
+	// From and To are columns with the part of the video that a clip is taken of, "" for
+	// its beginning and its end; To itself is no part of it. They are seconds, or numbers
+	// of frames where InFrames says so.
+	From, To string
+	InFrames bool
+}
+
+// Start says where in its part of the video a clip begins.
+type Start string
+
+// The places where clips begin. A random one is another one in each epoch.
+const (
+	Begin  Start = "begin"
+	Middle Start = "middle"
+	Random Start = "random"
+)
+
+const defaultFrames = 16
+
+// params are the options of a clip, as a URL has them behind the name of its field.
+var params = []string{"frames", "stride", "fps", "start", "from", "to", "unit"}
+
+// Cut takes clips out of the columns that are wanted of a table: fields of the kind frames,
+// and what is said of them (clip.stride=2). Instead of them rest has the columns that Open
+// reads.
+func Cut(columns []tablesource.Column) (rest []tablesource.Column, clips []Clip, err error) {
+	for _, c := range columns {
+		if c.Kind == driver.KindFrames {
+			clips = append(clips, Clip{Name: c.Name, Column: c.From})
+		}
+	}
+	for _, c := range columns {
+		if c.Kind == driver.KindFrames {
+			rest = append(rest, tablesource.Column{Name: c.Name, Kind: driver.KindText, From: c.From})
+			continue
+		}
+		name, option := c.Name, ""
+		if dot := strings.LastIndexByte(name, '.'); dot > 0 {
+			name, option = name[:dot], name[dot+1:]
+		}
+		i := slices.IndexFunc(clips, func(of Clip) bool { return of.Name == name })
+		if option == "" || i < 0 {
+			rest = append(rest, c)
+			continue
+		}
+		if c.Kind != "" || !slices.Contains(params, option) {
+			return nil, nil, fmt.Errorf("%q is no option of the clips %q: there are %s, such as %s.stride=2", c.Name, name, strings.Join(params, ", "), name)
+		}
+		if err := clips[i].set(option, c.From); err != nil {
+			return nil, nil, fmt.Errorf("%s.%w", name, err)
+		}
+	}
+	for _, c := range clips {
+		for _, more := range []tablesource.Column{{Name: c.fromName(), From: c.From}, {Name: c.toName(), From: c.To}} {
+			if more.From != "" {
+				more.Kind = driver.KindFloat
+				rest = append(rest, more)
+			}
+		}
+	}
+	return rest, clips, nil
+}
+
+// fromName and toName are what the columns are called in the table that is opened.
+func (c *Clip) fromName() string { return c.Name + ".from" }
+func (c *Clip) toName() string   { return c.Name + ".to" }
+
+// set sets an option by its name.
+func (c *Clip) set(name, text string) error {
+	switch name {
+	case "from":
+		c.From = text
+		return nil
+	case "to":
+		c.To = text
+		return nil
+	case "start":
+		if c.Start = Start(text); !slices.Contains([]Start{Begin, Middle, Random}, c.Start) {
+			return fmt.Errorf("start=%s: clips begin at the begin, in the middle or at a random place: start=begin, middle or random", text)
+		}
+		return nil
+	case "unit":
+		if c.InFrames = text == "frames"; !c.InFrames && text != "seconds" {
+			return fmt.Errorf("unit=%s: the columns of from and to count seconds or frames", text)
+		}
+		return nil
+	case "fps":
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0 && v <= 1000) {
+			return fmt.Errorf("fps=%s: give how many frames a second are wanted, such as 8", text)
+		}
+		c.FPS = v
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	most := video.MaxFrames
+	to := &c.Stride
+	if name == "frames" {
+		to, most = &c.Frames, video.MaxClipFrames
+	}
+	if err != nil || n < 1 || n > most {
+		return fmt.Errorf("%s=%s: give a number of frames, such as 16", name, text)
+	}
+	*to = n
+	return nil
+}
+
+func (c *Clip) defaults() error {
+	if c.Frames == 0 {
+		c.Frames = defaultFrames
+	}
+	if c.Stride == 0 {
+		c.Stride = 1
+	}
+	if c.Start == "" {
+		c.Start = Begin
+	}
+	if c.InFrames && c.From == "" && c.To == "" {
+		return fmt.Errorf("%s.unit=frames: it is about columns that from and to name", c.Name)
+	}
+	return nil
+}
+
+// String says in words which frames a clip has.
+func (c *Clip) String() string {
+	text := fmt.Sprintf("%d frames", c.Frames)
+	if c.Stride > 1 {
+		text += fmt.Sprintf(", each %dth", c.Stride)
+	}
+	if c.FPS > 0 {
+		text += fmt.Sprintf(" at %g a second", c.FPS)
+	}
+	text += fmt.Sprintf(", of the videos in %q", c.Column)
+	if c.From != "" {
+		text += fmt.Sprintf(" from %q", c.From)
+	}
+	if c.To != "" {
+		text += fmt.Sprintf(" to %q", c.To)
+	}
+	if c.InFrames {
+		text += " (frames)"
+	}
+	if c.Start != Begin {
+		text += ", begun " + map[Start]string{Middle: "in the middle", Random: "anywhere"}[c.Start]
+	}
+	return text
+}
+
+// span is how many frames lie between the first of a clip and the one behind its last, as
+// Stride counts.
+func (c *Clip) span() int64 { return int64(c.Frames-1)*int64(c.Stride) + 1 }
+
+// part finds the part of a video that a row says: where it begins, in seconds where FPS is
+// set and else as a frame, and how many frames it has. NaN is the beginning, or the end.
+func (c *Clip) part(x *video.Index, from, to float64) (begin float64, n int64, err error) {
+	end, unit := x.Duration(), "second"
+	if c.InFrames {
+		end, unit = float64(len(x.Shown)), "frame"
+	}
+	if math.IsNaN(from) {
+		from = 0
+	}
+	if math.IsNaN(to) {
+		to = end
+	}
+	switch {
+	case from < 0:
+		return 0, 0, fmt.Errorf("it begins at %s %v, before the video does", unit, from)
+	case from >= end:
+		return 0, 0, fmt.Errorf("it begins at %s %v, and the video ends at %.6g", unit, from, end)
+	case to <= from:
+		return 0, 0, fmt.Errorf("it ends at %s %v, and begins at %v", unit, to, from)
+	case c.InFrames && (from != math.Trunc(from) || to != math.Trunc(to)):
+		return 0, 0, fmt.Errorf("it is from frame %v to %v: these are no whole numbers; clips of seconds have unit=seconds", from, to)
+	}
+	to = min(to, end)
+	if c.FPS == 0 {
+		lo, hi := int64(from), int64(to)
+		if !c.InFrames {
+			lo, hi = int64(x.At(from)), int64(c.upTo(x, to))
+		}
+		return float64(lo), max(hi-lo, 1), nil
+	}
+	if c.InFrames {
+		lo, hi := int(from), int(to)
+		if from, to = x.Seconds(lo), x.Duration(); hi < len(x.Shown) {
+			to = x.Seconds(hi)
+		}
+	}
+	return from, max(int64(math.Floor((to-from)*c.FPS+1e-6)), 1), nil
+}
+
+// upTo is the first frame that is not on show before a time, where a twentieth of a frame
+// does not count.
+func (c *Clip) upTo(x *video.Index, seconds float64) int {
+	i := x.At(seconds)
+	if x.Seconds(i) < seconds-0.05/x.Rate() {
+		i++
+	}
+	return i
+}

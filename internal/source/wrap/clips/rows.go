@@ -1,0 +1,287 @@
+package clips
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/scan"
+	"github.com/stokerdata/stoker/internal/source/videosource"
+	"github.com/stokerdata/stoker/internal/video"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// row is what is known of the clip of a row: its video, where in it the part begins that
+// it is taken of (Clip.part), and how many frames that has, 0 where there is no clip.
+type row struct {
+	video int32
+	n     int32
+	begin float64
+}
+
+const rowBytes = 16 // of memory
+
+// found are the videos that rows lead to, while the table is read.
+type found struct {
+	mu     sync.Mutex
+	number map[string]int32
+	paths  []string
+	first  []int64 // row of each
+}
+
+// of is the number of a video, by its path.
+func (f *found) of(p string, id int64) int32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, ok := f.number[p]
+	if !ok {
+		n = int32(len(f.paths))
+		f.number[p] = n
+		f.paths, f.first = append(f.paths, p), append(f.first, id)
+	}
+	f.first[n] = min(f.first[n], id)
+	return n
+}
+
+// sort has the videos in the order of the rows that they come in first, whatever the
+// order in which these were read, and returns the new number of each.
+func (f *found) sort() (paths []string, number []int32) {
+	order := make([]int32, len(f.paths))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(f.first[a], f.first[b]) })
+	number = make([]int32, len(order))
+	for to, from := range order {
+		paths, number[from] = append(paths, f.paths[from]), int32(to)
+	}
+	return paths, number
+}
+
+// read finds the clip of each row of column n: the rows are read, then the index of each
+// video.
+func (s *source) read(ctx context.Context, n int, c *column, threads int) error {
+	rows := s.info.Len
+	c.rows = make([]row, rows)
+	ends := make([]float64, 0, rows)
+	if c.to >= 0 {
+		ends = ends[:rows]
+	}
+	placed, _ := s.base.(Placed)
+	all := found{number: map[string]int32{}}
+	var mu sync.Mutex // of c.wrong
+	req := scan.Request{Values: []int{c.path}, Lenient: true}
+	for _, i := range []int{c.from, c.to} {
+		if i >= 0 {
+			req.Values = append(req.Values, i)
+		}
+	}
+	err := scan.Run(ctx, s.base, &req, func(r *scan.Rows) error {
+		for k := range r.N {
+			id, err := r.First+int64(k), r.Errs[k]
+			to := &c.rows[id]
+			if err == nil {
+				rec := &r.Records[k]
+				p := string(rec.Values[c.path].Bytes)
+				switch {
+				case p == "":
+					err = errNone
+				default:
+					if placed != nil && !path.IsAbs(p) {
+						p = path.Join(placed.FolderOf(id), p)
+					}
+					to.video, to.begin = all.of(p, id), math.NaN()
+				}
+				if c.from >= 0 {
+					to.begin = rec.Values[c.from].Float
+				}
+				if c.to >= 0 {
+					ends[id] = rec.Values[c.to].Float
+				}
+			}
+			if err != nil {
+				mu.Lock()
+				c.wrong[id] = err
+				mu.Unlock()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	paths, number := all.sort()
+	why, err := s.open(ctx, n, c, paths, threads)
+	if err != nil {
+		return err
+	}
+	for id := range c.rows {
+		r := &c.rows[id]
+		if c.wrong[int64(id)] != nil {
+			continue
+		}
+		r.video = number[r.video]
+		end := math.NaN()
+		if c.to >= 0 {
+			end = ends[id]
+		}
+		err := why[r.video]
+		if err == nil {
+			var frames int64
+			if r.begin, frames, err = c.part(c.videos[r.video], r.begin, end); err == nil {
+				r.n = int32(min(frames, math.MaxInt32))
+			} else {
+				err = fmt.Errorf("%s: %w", s.pathOf(c, r.video), err)
+			}
+		}
+		if err != nil {
+			c.wrong[int64(id)] = err
+		}
+	}
+	if int64(len(c.wrong)) == rows && rows > 0 {
+		return fmt.Errorf("no row leads to a clip; row 0: %w", c.wrong[0])
+	}
+	s.bounds(c)
+	return nil
+}
+
+var errNone = errors.New("it has no value")
+
+// open reads the indexes of the videos of a column. why says of those without one what is
+// wrong with them.
+func (s *source) open(ctx context.Context, n int, c *column, paths []string, threads int) (why []error, err error) {
+	numbers := make([]int64, len(paths))
+	for i := range numbers {
+		numbers[i] = int64(i)
+	}
+	s.files.Begin(n)
+	if err := s.files.Add(ctx, n, &driver.Field{}, numbers, paths); err != nil {
+		return nil, err
+	}
+	c.videos, why = make([]*video.Index, len(paths)), make([]error, len(paths))
+	c.ids = make([]uint64, len(paths))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(threads)
+	for i := range paths {
+		file, _, err := s.files.Locate(n, int64(i))
+		if err != nil {
+			why[i] = err
+			continue
+		}
+		g.Go(func() error {
+			of := s.files.Object(file)
+			c.ids[i] = xxh3.HashString(of.Store.Path(of.Entry.Name) + "\x00" + of.Entry.Version)
+			o, err := store.OpenEntry(gctx, of.Store, of.Entry)
+			if err != nil {
+				return err
+			}
+			defer o.Close()
+			if c.videos[i], err = video.Open(gctx, o); err == nil {
+				return nil
+			}
+			c.videos[i] = nil
+			var se *store.Error
+			if errors.As(err, &se) || gctx.Err() != nil {
+				return err
+			}
+			why[i] = fmt.Errorf("%s: %w", of.Store.Path(of.Entry.Name), err)
+			return nil
+		})
+	}
+	return why, g.Wait()
+}
+
+// pathOf names a video for messages.
+func (s *source) pathOf(c *column, v int32) string {
+	of := s.file(c, v)
+	return of.Store.Path(of.Entry.Name)
+}
+
+// bounds works out how large frames and clips get.
+func (s *source) bounds(c *column) {
+	f := &s.info.Fields[c.field]
+	width, height, first := 0, 0, true
+	for _, x := range c.videos {
+		if x == nil {
+			continue
+		}
+		w, h := x.Upright()
+		if first {
+			width, height, first = w, h, false
+		} else if w != width || h != height {
+			width, height = 0, 0
+		}
+		f.MaxWidth, f.MaxHeight = max(f.MaxWidth, int32(w)), max(f.MaxHeight, int32(h))
+		f.MaxBytes = max(f.MaxBytes, c.most(x))
+	}
+	f.MaxBytes = min(f.MaxBytes, maxClip)
+	f.Width, f.Height = int32(width), int32(height)
+}
+
+// windows is how many windows of a video are looked at to bound its clips.
+const windows = 256
+
+// most bounds the size of a clip of a video, wherever it begins: it is looked at in windows
+// that overlap by as much as a clip is long.
+func (c *column) most(x *video.Index) (size int64) {
+	frames := int64(len(x.Shown))
+	long := c.span() + 1
+	if c.FPS > 0 {
+		long = int64(float64(c.span()+1)/c.FPS*x.Rate()) + 2
+		// Frames may follow each other faster than they do on average.
+		long = min(2*long, frames)
+	}
+	step := max(frames/windows, 1)
+	for at := int64(0); at < frames; at += step {
+		size = max(size, x.MostClip(int(at), int(min(at+step+long, frames-1)), c.Frames))
+	}
+	return size
+}
+
+// frame is frame j of the clip of a row that begins at a frame of its part: its place among
+// those of the video that are shown.
+func (c *column) frame(r *row, x *video.Index, start int64, j int) int {
+	at := min(start+int64(j)*int64(c.Stride), int64(r.n)-1)
+	if c.FPS > 0 {
+		return x.At(r.begin + float64(at)/c.FPS)
+	}
+	return int(r.begin) + int(at)
+}
+
+// start is the frame of its part that the clip of a row begins with in an epoch. Clips of
+// several columns are drawn alike.
+func (s *source) start(c *column, r *row, epoch, id int64) int64 {
+	last := max(int64(r.n)-c.span(), 0)
+	switch c.Start {
+	case Middle:
+		return last / 2
+	case Random:
+		return videosource.Draw(s.seed, epoch, id, last+1)
+	}
+	return 0
+}
+
+// plan says which frames the clip of a record has, and what has to be read for them.
+func (s *source) plan(w *video.Plan, c *column, n int64) (v int32, err error) {
+	epoch, id := s.split(n)
+	if err := c.wrong[id]; err != nil {
+		return 0, fmt.Errorf("column %q: %w", c.Column, err)
+	}
+	r := &c.rows[id]
+	x := c.videos[r.video]
+	start := s.start(c, r, epoch, id)
+	x.Plan(w, c.Frames, func(j int) int { return c.frame(r, x, start, j) })
+	if n := x.Size(w.Spans, w.Frames); n > maxClip {
+		return r.video, fmt.Errorf("%s: the clip takes %d bytes, more than the limit of %d", s.pathOf(c, r.video), n, int64(maxClip))
+	}
+	return r.video, nil
+}

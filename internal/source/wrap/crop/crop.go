@@ -1,0 +1,171 @@
+// Package crop makes of a source of volumes another one that reads no more of them than
+// the parts that random crops want, by the format's own means. Which part that is differs
+// from epoch to epoch.
+package crop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Field is a field that is cut.
+type Field struct {
+	// Sides are the smallest and largest sides of parts, of those of volumes.
+	Sides func(least, most [3]int) (lo, hi [3]int)
+	// Part is the part of a record of an epoch, of a volume of these sides.
+	Part func(epoch, record int64, sides [3]int) (at, size [3]int)
+}
+
+// Source is a source of parts.
+type Source struct {
+	base   driver.Source
+	cutter driver.Cutter
+	fields map[int]Field
+	info   driver.Info
+	spare  sync.Pool
+}
+
+// Open makes a source of the parts of fields, by their place, of base, which it then
+// owns. base must be a driver.Cutter that cuts them.
+func Open(base driver.Source, fields map[int]Field) *Source {
+	s := &Source{base: base, fields: fields, info: *base.Info()}
+	s.cutter = base.(driver.Cutter)
+	s.info.Fields = slices.Clone(s.info.Fields)
+	for i, of := range fields {
+		f := &s.info.Fields[i]
+		least, most := f.Least, f.Most
+		if len(f.Shape) > 0 {
+			least, most = f.Shape, f.Shape
+		}
+		n := len(most) - 3
+		lo, hi := of.Sides([3]int(least[n:]), [3]int(most[n:]))
+		f.Shape, f.Least, f.Most = nil, slices.Concat(least[:n], lo[:]), slices.Concat(most[:n], hi[:])
+		if lo == hi {
+			f.Shape, f.Least, f.Most = f.Most, nil, nil
+		}
+		f.MaxBytes, f.Stats = int64(f.DType.Size()), nil
+		for _, side := range slices.Concat(most[:n], hi[:]) {
+			f.MaxBytes *= int64(side)
+		}
+	}
+	s.spare.New = func() any {
+		g := &group{}
+		g.inner.Box = func(k, field int) (driver.Box, bool) {
+			f, ok := s.fields[field]
+			if !ok || g.ids[k] < 0 || g.ids[k] >= s.info.Len {
+				return driver.Box{}, false
+			}
+			at, size := f.Part(g.epochs[k], g.ids[k], s.cutter.Sides(g.ids[k], field))
+			return driver.Box{At: at, Size: size}, true
+		}
+		return g
+	}
+	return s
+}
+
+// group is what a group takes on its way through the source.
+type group struct {
+	inner       driver.Group
+	ids, epochs []int64
+}
+
+func (s *Source) begin(g *driver.Group) *group {
+	w := s.spare.Get().(*group)
+	w.ids, w.epochs = w.ids[:0], w.epochs[:0]
+	for _, id := range g.IDs {
+		epoch, n := driver.OfEpoch(id)
+		w.ids, w.epochs = append(w.ids, n), append(w.epochs, epoch)
+	}
+	w.inner.Want = g.Want
+	w.inner.Begin(w.ids, len(s.info.Fields))
+	for k := range g.Records {
+		w.inner.Records[k].Err = g.Records[k].Err
+	}
+	return w
+}
+
+func (s *Source) end(w *group) {
+	in := &w.inner
+	in.Alloc, in.Place, in.Want = nil, nil, nil
+	clear(in.Bytes)
+	for k := range in.Records {
+		clear(in.Records[k].Values)
+		in.Records[k].Err = nil
+	}
+	s.spare.Put(w)
+}
+
+// Info implements driver.Source.
+func (s *Source) Info() *driver.Info { return &s.info }
+
+// EpochRecords implements driver.Epochs.
+func (s *Source) EpochRecords() {}
+
+// Object implements driver.Source.
+func (s *Source) Object(n int64) driver.Object { return s.base.Object(n) }
+
+// Locate implements driver.Source.
+func (s *Source) Locate(g *driver.Group) {
+	w := s.begin(g)
+	s.base.Locate(&w.inner)
+	g.Hand(&w.inner)
+	s.end(w)
+}
+
+// Parse implements driver.Source.
+func (s *Source) Parse(g *driver.Group) error {
+	w := s.begin(g)
+	in := &w.inner
+	in.First = append(in.First[:0], g.First...)
+	in.Extents, in.Bytes = append(in.Extents[:0], g.Extents...), append(in.Bytes[:0], g.Bytes...)
+	in.Alloc, in.Place = g.Alloc, g.Place
+	err := s.base.Parse(in)
+	if err == nil {
+		for k := range g.Records {
+			g.Records[k].Err = in.Records[k].Err
+			copy(g.Records[k].Values, in.Records[k].Values)
+		}
+	}
+	s.end(w)
+	return err
+}
+
+// Learn implements driver.Indexer, for sources that learn.
+func (s *Source) Learn(e driver.Extent, b []byte) error {
+	x, ok := s.base.(driver.Indexer)
+	if !ok {
+		return fmt.Errorf("internal error: %s has no index", s.info.Format)
+	}
+	return x.Learn(e, b)
+}
+
+// Name implements driver.Source.
+func (s *Source) Name(id int64) string {
+	_, n := driver.OfEpoch(id)
+	return s.base.Name(n)
+}
+
+// Find implements driver.Finder.
+func (s *Source) Find(ctx context.Context, id int64) string {
+	_, n := driver.OfEpoch(id)
+	if f, ok := s.base.(driver.Finder); ok {
+		return f.Find(ctx, n)
+	}
+	return s.base.Name(n)
+}
+
+// Held implements driver.Holder.
+func (s *Source) Held() int64 { return driver.Held(s.base) }
+
+// Useful implements driver.Cacher.
+func (s *Source) Useful() int64 { return driver.Useful(s.base) }
+
+// Keep implements driver.Cacher.
+func (s *Source) Keep(n int64) { driver.Keep(s.base, n) }
+
+// Close implements driver.Source.
+func (s *Source) Close() error { return s.base.Close() }

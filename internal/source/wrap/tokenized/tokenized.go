@@ -1,0 +1,302 @@
+// Package tokenized makes documents of tokens of the texts of another source, for
+// packing: that does it on all cores, within its memory, and goes on where it was
+// interrupted.
+package tokenized
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/tokenizer"
+	"github.com/stokerdata/stoker/source/driver"
+)
+
+// Field is the name of the field of tokens.
+const Field = "tokens"
+
+// Options say what is tokenised.
+type Options struct {
+	// Tokenizer does it; Hash stands for it and its options.
+	Tokenizer *tokenizer.Tokenizer
+	Hash      string
+	// Text is the field of text; "" is "text", or the only one of text or bytes.
+	Text string
+	// Keep keeps the other fields.
+	Keep bool
+	// End is a token that is put behind each document, -1 for none.
+	End int64
+}
+
+// source is the other source with tokens in the place of text.
+type source struct {
+	base  driver.Source
+	info  driver.Info
+	opt   Options
+	text  int   // the field, of base
+	field []int // of base, by field
+	want  []bool
+	wide  bool // uint32
+	works sync.Pool
+}
+
+// work is the scratch of a group or of a text.
+type work struct {
+	g      driver.Group
+	tokens []uint32
+}
+
+// ordered is a source that can only be read in order.
+type ordered struct {
+	*source
+	driver.InOrderOnly
+}
+
+// Open makes tokens of the texts of base. When it fails, base is still the caller's; else
+// Close closes it.
+func Open(base driver.Source, opt *Options) (driver.Source, error) {
+	s := &source{base: base, opt: *opt}
+	of := base.Info()
+	var err error
+	if s.text, err = textOf(of, opt.Text); err != nil {
+		return nil, err
+	}
+	s.info = driver.Info{URL: of.URL, Format: of.Format, Len: of.Len, Objects: of.Objects, Sequential: of.Sequential}
+	s.want = make([]bool, len(of.Fields))
+	for i := range of.Fields {
+		f := of.Fields[i]
+		if i == s.text {
+			f = driver.Field{Name: Field, Kind: driver.KindTokens, DType: driver.Uint16}
+			if s.wide = opt.Tokenizer.Vocabulary() > math.MaxUint16+1; s.wide {
+				f.DType = driver.Uint32
+			}
+		} else if !opt.Keep {
+			continue
+		} else if f.Name == Field {
+			return nil, fmt.Errorf("%s has a field %q already: leave it out, or give it another name with --field", of.URL, Field)
+		}
+		s.want[i] = true
+		s.field = append(s.field, i)
+		s.info.Fields = append(s.info.Fields, f)
+	}
+	h := xxh3.New()
+	_, _ = h.WriteString(fmt.Sprintf("%s\x00%s\x00%s\x00%v\x00%d", of.Fingerprint, opt.Hash, of.Fields[s.text].Name, opt.Keep, opt.End))
+	s.info.Fingerprint = filelist.Sum(h)
+	s.works.New = func() any { return new(work) }
+	if _, ok := base.(driver.Sequential); ok {
+		return &ordered{source: s}, nil
+	}
+	return s, nil
+}
+
+// textOf finds the field of text.
+func textOf(info *driver.Info, name string) (int, error) {
+	var found []int
+	var all []string
+	for i := range info.Fields {
+		f := &info.Fields[i]
+		ok := f.Kind == driver.KindText || f.Kind == driver.KindBytes
+		all = append(all, fmt.Sprintf("%s (%s)", f.Name, f.Kind))
+		switch {
+		case f.Name == name && !ok:
+			return 0, fmt.Errorf("the field %q of %s is %s and not text", name, info.URL, f.Kind)
+		case ok && (f.Name == name || name == "" && f.Name == "text"):
+			return i, nil
+		case ok && name == "":
+			found = append(found, i)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	what := "no field of text"
+	if name != "" {
+		what = fmt.Sprintf("no field %q", name)
+	} else if len(found) > 1 {
+		what = "several fields of text"
+	}
+	return 0, fmt.Errorf("%s has %s: its fields are %s; say which one it is with --text-field", info.URL, what, strings.Join(all, ", "))
+}
+
+func (s *source) Info() *driver.Info           { return &s.info }
+func (s *source) Object(n int64) driver.Object { return s.base.Object(n) }
+func (s *source) Name(id int64) string         { return s.base.Name(id) }
+func (s *source) Close() error                 { return s.base.Close() }
+
+// Held implements driver.Holder.
+func (s *source) Held() int64 { return driver.Held(s.base) }
+
+// Skipped implements driver.Skipper.
+func (s *source) Skipped() []driver.Skipped {
+	if k, ok := s.base.(driver.Skipper); ok {
+		return k.Skipped()
+	}
+	return nil
+}
+
+// Learn implements driver.Indexer, for sources that learn.
+func (s *source) Learn(e driver.Extent, b []byte) error {
+	x, ok := s.base.(driver.Indexer)
+	if !ok {
+		return fmt.Errorf("internal error: %s has no index", s.info.Format)
+	}
+	return x.Learn(e, b)
+}
+
+// locate has the other source locate the records of g.
+func (s *source) locate(w *work, g *driver.Group) error {
+	w.g.Want, w.g.Alloc, w.g.Place = s.want, g.Alloc, nil
+	w.g.Begin(g.IDs, len(s.want))
+	return direct.LocateOnce(s.base, &w.g)
+}
+
+// Locate implements driver.Source.
+func (s *source) Locate(g *driver.Group) {
+	w := s.works.Get().(*work)
+	defer s.works.Put(w)
+	err := s.locate(w, g)
+	for k := range g.Records {
+		rec := &g.Records[k]
+		if rec.Err == nil {
+			rec.Err = err
+		}
+		if err == nil {
+			if rec.Err != nil { // already
+				g.Next()
+				continue
+			}
+			rec.Err = w.g.Records[k].Err
+			for _, e := range w.g.Extents[w.g.First[k]:w.g.First[k+1]] {
+				e.Field = -1 // fields have other places
+				g.Extents = append(g.Extents, e)
+			}
+		}
+		g.Next()
+	}
+	if err == nil {
+		g.Missing = append(g.Missing, w.g.Missing...)
+	}
+}
+
+// Parse implements driver.Source.
+func (s *source) Parse(g *driver.Group) error {
+	w := s.works.Get().(*work)
+	defer s.works.Put(w)
+	if err := s.locate(w, g); err != nil {
+		return err
+	}
+	w.g.Bytes = append(w.g.Bytes[:0], make([][]byte, len(w.g.Extents))...)
+	for k := range g.Records {
+		_, b := g.Of(k)
+		of := w.g.Bytes[w.g.First[k]:w.g.First[k+1]]
+		switch rec := &g.Records[k]; {
+		case rec.Err != nil: // it could not be read
+			w.g.Records[k].Err = rec.Err
+		case len(b) != len(of):
+			return fmt.Errorf("internal error: %s is located in %d extents and then in %d", s.base.Name(rec.ID), len(b), len(of))
+		default:
+			copy(of, b)
+		}
+	}
+	err := s.base.Parse(&w.g)
+	clear(w.g.Bytes)
+	if err != nil {
+		return err
+	}
+	for k := range g.Records {
+		rec, from := &g.Records[k], &w.g.Records[k]
+		if rec.Err != nil {
+			continue
+		}
+		if rec.Err = from.Err; rec.Err != nil {
+			continue
+		}
+		err := s.values(rec, from, w, func(field int, n int64) ([]byte, error) { return g.Take(k, field, n) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// values makes the values of a record of those of the other source.
+func (s *source) values(rec, from *driver.Record, w *work, take func(field int, n int64) ([]byte, error)) error {
+	for i, of := range s.field {
+		if of != s.text {
+			rec.Values[i] = from.Values[of]
+			continue
+		}
+		w.tokens = s.opt.Tokenizer.Append(w.tokens[:0], from.Values[of].Bytes)
+		if s.opt.End >= 0 {
+			w.tokens = append(w.tokens, uint32(s.opt.End))
+		}
+		size := 2
+		if s.wide {
+			size = 4
+		}
+		b, err := take(i, int64(size*len(w.tokens)))
+		if err != nil {
+			return err
+		}
+		for k, t := range w.tokens {
+			if s.wide {
+				binary.LittleEndian.PutUint32(b[4*k:], t)
+			} else {
+				binary.LittleEndian.PutUint16(b[2*k:], uint16(t))
+			}
+		}
+		rec.Values[i].Bytes = b
+	}
+	return nil
+}
+
+// Locate implements driver.Source.
+func (s *ordered) Locate(g *driver.Group) { s.InOrderOnly.Locate(g) }
+
+// Parse implements driver.Source.
+func (s *ordered) Parse(g *driver.Group) error { return s.InOrderOnly.Parse(g) }
+
+// Token implements driver.Sequential.
+func (s *ordered) Token(id int64) string { return s.base.(driver.Sequential).Token(id) }
+
+// Memory implements driver.Sequential.
+func (s *ordered) Memory() int64 { return s.base.(driver.Sequential).Memory() }
+
+// Records implements driver.Sequential.
+func (s *ordered) Records(ctx context.Context, token string, in *driver.InOrder) error {
+	w := new(work)
+	own := driver.Record{Values: make([]driver.Value, len(s.field))}
+	place := make([]int, len(s.want)) // of a field of the other source, -1 for none
+	for i := range place {
+		place[i] = -1
+	}
+	for i, of := range s.field {
+		if of != s.text {
+			place[of] = i
+		}
+	}
+	return s.base.(driver.Sequential).Records(ctx, token, &driver.InOrder{
+		Read: in.Read,
+		Alloc: func(id int64, field int, n int64) ([]byte, error) {
+			if place[field] < 0 { // text, or what is not kept
+				return make([]byte, n+direct.Tail)[:n], nil
+			}
+			return in.Alloc(id, place[field], n)
+		},
+		Record: func(rec *driver.Record) (int64, error) {
+			own.ID, own.Err = rec.ID, rec.Err
+			clear(own.Values)
+			if own.Err == nil {
+				own.Err = s.values(&own, rec, w, func(field int, n int64) ([]byte, error) { return in.Alloc(rec.ID, field, n) })
+			}
+			return in.Record(&own)
+		},
+	})
+}

@@ -1,0 +1,222 @@
+package yolosource
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"image"
+	"image/png"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/source/drivertest"
+	"github.com/stokerdata/stoker/store"
+)
+
+func picture(t testing.TB, w, h, k int) []byte {
+	t.Helper()
+	m := image.NewGray(image.Rect(0, 0, w, h))
+	for i := range m.Pix {
+		m.Pix[i] = uint8(i + k)
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+const count = 23
+
+// labels is the text of image i: i%4 objects, the second of which is a polygon.
+func labels(i int) string {
+	var b strings.Builder
+	for k := range i % 4 {
+		if k == 1 {
+			b.WriteString("2 0.1 0.2 0.9 0.2 0.5 0.75\n\n")
+		} else {
+			fmt.Fprintf(&b, "%d 0.5 0.5 0.25 0.%d\r\n", k, k+1)
+		}
+	}
+	return b.String()
+}
+
+func write(t testing.TB) string {
+	dir := t.TempDir()
+	for i := range count {
+		name := fmt.Sprintf("%02d", i)
+		drivertest.Put(t, dir, "images/train/"+name+".png", picture(t, 20+i, 16, i))
+		if i%4 > 0 || i == 4 {
+			drivertest.Put(t, dir, "labels/train/"+name+".txt", []byte(labels(i)))
+		}
+	}
+	drivertest.Put(t, dir, "images/train/README.md", []byte("x"))
+	return dir
+}
+
+func opener(dir string, m boxes.Masks) drivertest.Open {
+	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, localstore.New(dir), m) })
+}
+
+func open(ctx context.Context, st store.Store, m boxes.Masks) (driver.Source, error) {
+	return Open(ctx, "test", st, &Options{Folders: []string{"images/train"}, Data: &Data{Names: []string{"a", "b", "c"}}, Masks: m})
+}
+
+func TestConformance(t *testing.T) {
+	dir := write(t)
+	for _, m := range []boxes.Masks{boxes.NoMasks, boxes.Classes, boxes.Instances, boxes.Stack} {
+		t.Run("masks="+string(m), func(t *testing.T) { drivertest.Run(t, opener(dir, m)) })
+	}
+}
+
+func TestFaults(t *testing.T) {
+	drivertest.Faults(t, localstore.New(write(t)), false, func(ctx context.Context, st store.Store) (driver.Source, error) {
+		return open(ctx, st, boxes.NoMasks)
+	})
+}
+
+func BenchmarkFile(b *testing.B) { drivertest.Bench(b, opener(write(b), boxes.NoMasks)) }
+
+func TestRecords(t *testing.T) {
+	s := opener(write(t), boxes.Classes)(t)
+	defer s.Close()
+	if f := s.Info().Fields; s.Info().Len != count || len(f) != 4 || f[1].Format != driver.CXCYWH || !slices.Equal(f[3].Classes, []string{"background", "a", "b", "c"}) {
+		t.Fatalf("%+v", s.Info())
+	}
+	for i := range count {
+		r := drivertest.Records(t, s, int64(i))[0]
+		w := float32(20 + i)
+		var boxes, classes []byte
+		for k := range i % 4 {
+			box, class := [4]float32{0.5 * w, 8, 0.25 * w, float32(float64(k+1)/10) * 16}, k
+			if k == 1 {
+				lo, hi := [2]float32{0.1, 0.2}, [2]float32{0.9, 0.75}
+				box, class = [4]float32{(lo[0] + hi[0]) / 2 * w, (lo[1] + hi[1]) / 2 * 16, (hi[0] - lo[0]) * w, (hi[1] - lo[1]) * 16}, 2
+			}
+			for _, v := range box {
+				boxes = binary.LittleEndian.AppendUint32(boxes, math.Float32bits(v))
+			}
+			classes = binary.LittleEndian.AppendUint64(classes, uint64(class))
+		}
+		v := r.Values
+		if r.Err != nil || !bytes.Equal(v[0].Bytes, picture(t, 20+i, 16, i)) || !bytes.Equal(v[1].Bytes, boxes) || !bytes.Equal(v[2].Bytes, classes) {
+			t.Errorf("record %d: %v, %v", i, v[1:3], r.Err)
+		}
+		if m := v[3]; int(m.Width) != 20+i || len(m.Bytes) != (20+i)*16 || i%4 > 1 && m.Bytes[4*(20+i)+int(w/2)] != 3 {
+			t.Errorf("record %d: another mask", i)
+		}
+	}
+}
+
+// Key points stand behind the box, with their visibility or without.
+func TestPoses(t *testing.T) {
+	dir := t.TempDir()
+	drivertest.Put(t, dir, "images/a.png", picture(t, 10, 20, 0))
+	for dims, line := range map[int]string{3: "0 0.5 0.5 0.1 0.1 0.5 0.25 2 0 0 0\n", 2: "0 0.5 0.5 0.1 0.1 0.5 0.25 0 0\n"} {
+		drivertest.Put(t, dir, "labels/a.txt", []byte(line))
+		s, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"images"}, Data: &Data{Points: 2, Dims: dims}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := drivertest.Records(t, s, 0)[0].Values
+		want := []byte{}
+		for _, x := range []float32{5, 5, 0, 0} {
+			want = binary.LittleEndian.AppendUint32(want, math.Float32bits(x))
+		}
+		if seen := map[int]string{3: "\x02\x00", 2: "\x02\x02"}[dims]; !bytes.Equal(v[3].Bytes, want) || string(v[4].Bytes) != seen {
+			t.Errorf("%d numbers: %v", dims, v[3:])
+		}
+	}
+}
+
+// A list names images in folders of their own.
+func TestLists(t *testing.T) {
+	dir := write(t)
+	drivertest.Put(t, dir, "train.txt", []byte("./images/train/03.png\n\n"+dir+"/images/train/01.png\n"))
+	s, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"train.txt"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Info().Len != 2 || !strings.HasSuffix(s.Name(1), "03.png") || len(drivertest.Records(t, s, 1)[0].Values[1].Bytes) != 48 {
+		t.Errorf("%+v", s.Info())
+	}
+	drivertest.Put(t, dir, "bad.txt", []byte("a.png\n../../x.png\n"))
+	if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Folders: []string{"bad.txt"}}); err == nil || !strings.Contains(err.Error(), "bad.txt, line 2") {
+		t.Error(err)
+	}
+}
+
+// Lines that make no sense are errors of their record.
+func TestBadLabels(t *testing.T) {
+	for text, want := range map[string]string{
+		"0 1 2\n": "2 numbers behind the class", "x 0 0 0 0": `"x" is no number of a class`, "7 0 0 0 0": "class 7 of 3", "-1 0 0 0 0": "no number of a class",
+		"0 0 0 0 a": `"a" is no number`, "0 0 0 0 NaN": "no number", "0 100 20 30 40": "relative to the size", "0 0 0 0 0\n0 0.5 0.5 0.": "line 2: 3 numbers",
+		"0 0 0 1 0 1 1 0": "7 numbers",
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{"a", "b"} {
+			drivertest.Put(t, dir, "images/train/"+name+".png", picture(t, 4, 4, 0))
+		}
+		drivertest.Put(t, dir, "labels/train/a.txt", []byte(text))
+		drivertest.Put(t, dir, "labels/train/b.txt", []byte("1 0.5 0.5 1 1"))
+		s := opener(dir, boxes.NoMasks)(t)
+		r := drivertest.Records(t, s, 0, 1)
+		if err := r[0].Err; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "a.txt, line ") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if r[1].Err != nil || len(r[1].Values[1].Bytes) != 16 {
+			t.Errorf("%q: the other record: %v", text, r[1].Err)
+		}
+	}
+	if _, err := open(t.Context(), localstore.New(t.TempDir()), boxes.NoMasks); err == nil {
+		t.Error("a folder that is not there")
+	}
+}
+
+func TestParseData(t *testing.T) {
+	for text, want := range map[string]Data{
+		"# Ultralytics\npath: ../datasets/coco8 # root\ntrain: images/train\nval: images/val\ntest: # none\n\nnames:\n  0: person\n  1: 'it''s: a dog'\n  3: \"x # y\"\n": {
+			Root: "../datasets/coco8", Splits: map[string][]string{"train": {"images/train"}, "val": {"images/val"}}, Names: []string{"person", "it's: a dog", "2", "x # y"}},
+		"train: [a, 'b, c']\nvalid: v\nnc: 2\nnames: ['one', two]\nroboflow:\n  license: MIT\n": {Splits: map[string][]string{"train": {"a", "b, c"}, "val": {"v"}}, Names: []string{"one", "two"}},
+		"names:\n- a\n- b\ntrain:\n  - x\n  - y\nkpt_shape: [17, 3]\nflip_idx: [0,\n  1]\n":     {Splits: map[string][]string{"train": {"x", "y"}}, Names: []string{"a", "b"}, Points: 17, Dims: 3},
+		"names: {0: a, 1: b}": {Splits: map[string][]string{}, Names: []string{"a", "b"}},
+	} {
+		got, err := ParseData(text)
+		if err != nil || !reflect.DeepEqual(*got, want) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"names: [a,": "cut off", "names:\n  x: a\n": "no number of a class", "kpt_shape: [3]": "kpt_shape", "kpt_shape: [3, 5]": "kpt_shape",
+		"just words": "no NAME: VALUE", "names:\n  a\n": "neither", "names: {99999999: a}": "no number of a class",
+	} {
+		if _, err := ParseData(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line ") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzLabels(f *testing.F) {
+	f.Add([]byte(labels(3)), true)
+	f.Add([]byte("names: [a, b]\ntrain: x\n"), false)
+	f.Fuzz(func(t *testing.T, b []byte, pose bool) {
+		data, err := ParseData(string(b))
+		if err != nil {
+			data = &Data{}
+		}
+		if pose {
+			data.Points, data.Dims = 1, 3
+		}
+		var o objects
+		if o.parse(b, data) == nil && (len(o.boxes) != 4*len(o.class) || len(o.ends) != len(o.class) || pose && len(o.points) != 2*len(o.class)) {
+			t.Fatalf("%+v", o)
+		}
+	})
+}

@@ -1,0 +1,425 @@
+// Package zarrsource reads Zarr arrays and groups, versions 2 and 3, from folders and zip files:
+// arrays with the same first axis are the fields of records, row by row.
+//
+// Opening lists the files of the folder, which are the chunks, and reads the
+// descriptions of the arrays and the indexes of shards. Arrays of up to 16 MiB that are
+// compressed are decoded then; of larger ones those chunks are kept that were read last.
+package zarrsource
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/ndarray"
+	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options change how arrays are read. Nil means the defaults.
+type Options struct {
+	// Columns say which arrays become which fields; nil means all with the first axis
+	// that most of them have.
+	Columns []tablesource.Column
+	// Split is the group that is read, of stores with several alike.
+	Split string
+	// Threads bounds what is looked at at once, 0 for a choice.
+	Threads int
+}
+
+// The names of descriptions.
+const (
+	arrayName  = ".zarray"
+	groupName  = ".zgroup"
+	allName    = ".zmetadata"
+	thirdName  = "zarr.json"
+	maxJSON    = 64 << 20
+	maxArrays  = 1 << 16
+	maxAxes    = 32
+	openFiles  = 64
+	bytesIndex = 16 // of an entry of a shard's index
+)
+
+// Is says whether a folder is a Zarr array or group.
+func Is(ctx context.Context, st store.Store) bool {
+	names := []string{thirdName, groupName, arrayName, allName}
+	there := make([]bool, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names { // at once: over a network each is a way there and back
+		wg.Go(func() {
+			e, err := st.Stat(ctx, name)
+			there[i] = err == nil && !e.Dir
+		})
+	}
+	wg.Wait()
+	for i, name := range names {
+		if there[i] {
+			return name != thirdName || isThird(ctx, st)
+		}
+	}
+	return false
+}
+
+// isThird says whether the zarr.json of a folder is one of Zarr.
+func isThird(ctx context.Context, st store.Store) bool {
+	b, err := store.ReadFile(ctx, st, thirdName, maxJSON)
+	return err == nil && strings.Contains(string(b), `"zarr_format"`)
+}
+
+// Open opens the array or the group that lies in st.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	var o Options
+	if opt != nil {
+		o = *opt
+	}
+	if o.Threads <= 0 {
+		o.Threads = 4 * runtime.GOMAXPROCS(0)
+	}
+	e, err := st.Stat(ctx, "")
+	switch {
+	case errors.Is(err, store.ErrNotExist), errors.Is(err, store.ErrPermission): // web servers say so of folders
+	case err != nil:
+		return nil, err
+	case !e.Dir:
+		if st, err = openZip(ctx, st); err != nil {
+			return nil, err
+		}
+	}
+	list := &filelist.List{Store: st}
+	err = st.List(ctx, "", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
+		if !e.Dir {
+			list.Add(e)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{list: list, st: st, pool: store.NewPool(st, openFiles), threads: o.Threads}
+	defer r.pool.Close()
+	file, err := r.arrays(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ndarray.Open(ctx, driver.Info{URL: url, Format: "zarr"}, list, []*ndarray.File{file}, r.read, &ndarray.Options{Columns: o.Columns, Split: o.Split, Threads: o.Threads})
+}
+
+// reader reads the files while the source is opened.
+type reader struct {
+	list    *filelist.List
+	st      store.Store
+	pool    *store.Pool
+	threads int
+}
+
+// read implements grid.Reader.
+func (r *reader) read(ctx context.Context, object int64, p []byte, off int64) error {
+	o, err := r.pool.Open(ctx, r.list.Entry(int(object)))
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	return o.ReadAt(ctx, p, off)
+}
+
+// json reads file i.
+func (r *reader) json(ctx context.Context, i int) ([]byte, error) {
+	n := r.list.Size(i)
+	if n > maxJSON {
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", r.list.Path(i), n, maxJSON)
+	}
+	b := make([]byte, n)
+	return b, r.read(ctx, int64(i), b, 0)
+}
+
+// arrays finds all arrays.
+func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
+	out := &ndarray.File{Path: r.st.String()}
+	seen := map[string]bool{}
+	add := func(at string, where string, b []byte, version int) error {
+		if seen[at] {
+			return nil
+		}
+		m, err := parse(b, version)
+		if err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+		if m == nil {
+			return nil // a group
+		}
+		if seen[at] = true; len(seen) > maxArrays {
+			return fmt.Errorf("%s has more than %d arrays", r.st, maxArrays)
+		}
+		out.Sets = append(out.Sets, r.sets(at, where, m)...)
+		return nil
+	}
+	var all []int // descriptions of what lies further down
+	for i := range r.list.Len() {
+		name := r.list.Name(i)
+		version := 0
+		switch path.Base(name) {
+		case arrayName:
+			version = 2
+		case thirdName:
+			version = 3
+		}
+		if name == allName || name == thirdName {
+			all = append(all, i)
+		}
+		if version == 0 {
+			continue
+		}
+		b, err := r.json(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		at := path.Dir(name)
+		if at == "." {
+			at = ""
+		}
+		if err := add(at, r.list.Path(i), b, version); err != nil {
+			return nil, err
+		}
+	}
+	// What only stands in the description of all.
+	for _, i := range all {
+		b, err := r.json(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		var c struct {
+			Metadata     map[string]json.RawMessage
+			Consolidated struct {
+				Metadata map[string]json.RawMessage
+			} `json:"consolidated_metadata"`
+		}
+		if err := json.Unmarshal(b, &c); err != nil {
+			return nil, fmt.Errorf("%s: it is no JSON of Zarr: %w", r.list.Path(i), err)
+		}
+		for at, m := range c.Consolidated.Metadata {
+			if err := add(at, r.list.Path(i), m, 3); err != nil {
+				return nil, err
+			}
+		}
+		for name, m := range c.Metadata {
+			if path.Base(name) != arrayName || r.list.Name(i) != allName {
+				continue
+			}
+			at := path.Dir(name)
+			if at == "." {
+				at = ""
+			}
+			if err := add(at, r.list.Path(i), m, 2); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(out.Sets) == 0 {
+		return nil, fmt.Errorf("%s has no Zarr arrays", r.st)
+	}
+	slices.SortFunc(out.Sets, func(a, b *ndarray.Set) int { return strings.Compare(a.Path, b.Path) })
+	return out, nil
+}
+
+// sets are what an array gives: one, or one for each member of a structured type.
+func (r *reader) sets(at, where string, m *meta) []*ndarray.Set {
+	name := strings.ToValidUTF8(at, "\uFFFD")
+	if name == "" { // the store is one array
+		name = strings.TrimSuffix(path.Base(r.st.Path("")), ".zarr")
+	}
+	if name == "" || name == "index" || name == "." || name == "/" {
+		name = "data"
+	}
+	load := func(ctx context.Context) (*ndarray.Array, error) { return r.array(ctx, at, where, m) }
+	if m.why != "" || len(m.members) == 0 {
+		return []*ndarray.Set{{Path: name, Type: m.typ, Dims: m.shape, Why: m.why, Load: load}}
+	}
+	var out []*ndarray.Set
+	for _, f := range m.members {
+		out = append(out, &ndarray.Set{Path: name + "." + f.name, Type: f.typ, Dims: m.shape, Load: load})
+	}
+	return out
+}
+
+// chunks say which files are chunks.
+type chunks struct {
+	at   []int64 // numbers of those that are there, ascending
+	file []int32
+}
+
+func (c *chunks) find(n int64) (int64, bool) {
+	i := sort.Search(len(c.at), func(i int) bool { return c.at[i] >= n })
+	if i == len(c.at) || c.at[i] != n {
+		return 0, false
+	}
+	return int64(c.file[i]), true
+}
+
+// files lists the chunks of an array, shards where it has some.
+func (r *reader) files(at string, m *meta) (*chunks, error) {
+	prefix := at
+	if prefix != "" {
+		prefix += "/"
+	}
+	prefix += m.prefix
+	var sides []int64
+	for i, n := range m.shape {
+		sides = append(sides, (n-1)/m.chunk[i]+1)
+		if n == 0 {
+			sides[i] = 0
+		}
+	}
+	out := &chunks{}
+	from := sort.Search(r.list.Len(), func(i int) bool { return r.list.Name(i) >= prefix })
+	sorted := true
+	for i := from; i < r.list.Len(); i++ {
+		name, ok := strings.CutPrefix(r.list.Name(i), prefix)
+		if !ok {
+			break
+		}
+		n, ok := number(name, m.separator, sides)
+		if !ok {
+			continue
+		}
+		sorted = sorted && (len(out.at) == 0 || out.at[len(out.at)-1] < n)
+		out.at, out.file = append(out.at, n), append(out.file, int32(i))
+	}
+	if !sorted {
+		sort.Sort(out)
+	}
+	return out, nil
+}
+
+// Len, Less and Swap implement sort.Interface.
+func (c *chunks) Len() int           { return len(c.at) }
+func (c *chunks) Less(i, j int) bool { return c.at[i] < c.at[j] }
+func (c *chunks) Swap(i, j int) {
+	c.at[i], c.at[j] = c.at[j], c.at[i]
+	c.file[i], c.file[j] = c.file[j], c.file[i]
+}
+
+// number reads the name of a chunk, such as 3.0.1.
+func number(name, separator string, sides []int64) (int64, bool) {
+	n := int64(0)
+	for i, side := range sides {
+		part, rest, more := strings.Cut(name, separator)
+		if more != (i < len(sides)-1) || part == "" || len(part) > 15 || len(part) > 1 && part[0] == '0' {
+			return 0, false
+		}
+		c := int64(0)
+		for _, d := range []byte(part) {
+			if d < '0' || d > '9' {
+				return 0, false
+			}
+			c = 10*c + int64(d-'0')
+		}
+		if c >= side { // the array was made smaller
+			return 0, false
+		}
+		n, name = n*side+c, rest
+	}
+	return n, len(sides) > 0
+}
+
+// array finds out where the chunks of an array lie.
+func (r *reader) array(ctx context.Context, at, where string, m *meta) (*ndarray.Array, error) {
+	a := &ndarray.Array{
+		Name: fmt.Sprintf("array %q", at), Dims: m.shape, Elem: m.elem, Fill: m.fill, Chunk: m.chunk, Order: m.order, Codecs: m.codecs,
+		File: func(object int64) string { return r.list.Path(int(object)) },
+	}
+	if m.shard != nil {
+		a.Chunk, a.Codecs, a.Order = m.shard.chunk, m.shard.codecs, m.shard.order
+	}
+	if err := a.Check(); err != nil { // before anything is divided
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	files, err := r.files(at, m)
+	if err != nil {
+		return nil, err
+	}
+	if m.shard != nil {
+		a.Find, err = r.shards(ctx, m, files)
+		return a, err
+	}
+	size := a.ChunkBytes()
+	if len(m.codecs) == 0 {
+		for _, f := range files.file {
+			if got := r.list.Size(int(f)); got != size {
+				return nil, fmt.Errorf("%s has %d bytes, a chunk has %d: it is cut off, or was written by something else", r.list.Path(int(f)), got, size)
+			}
+		}
+	}
+	a.Find = func(n int64) (ndarray.Place, bool) {
+		f, ok := files.find(n)
+		if !ok {
+			return ndarray.Place{}, false
+		}
+		return ndarray.Place{Object: f, Size: r.list.Size(int(f))}, true
+	}
+	return a, nil
+}
+
+// index says where the chunks of a shard lie.
+type index struct {
+	offset []int64 // -1 of those that were never written
+	size   []uint32
+}
+
+// shards reads the indexes of all shards, and returns what finds chunks in them.
+func (r *reader) shards(ctx context.Context, m *meta, files *chunks) (func(n int64) (ndarray.Place, bool), error) {
+	inner := make([]int64, len(m.shape)) // chunks of a shard along each axis
+	outer := make([]int64, len(m.shape)) // shards along each axis
+	sides := make([]int64, len(m.shape)) // chunks along each axis
+	count := int64(1)
+	for i, n := range m.shape {
+		inner[i] = m.chunk[i] / m.shard.chunk[i]
+		outer[i] = (n + m.chunk[i] - 1) / m.chunk[i]
+		sides[i] = (n + m.shard.chunk[i] - 1) / m.shard.chunk[i]
+		if inner[i] > maxJSON || count > maxJSON/inner[i] {
+			return nil, fmt.Errorf("its shards have more than %d chunks", maxJSON)
+		}
+		count *= inner[i]
+	}
+	all := make([]index, len(files.at))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.threads)
+	for k := range all {
+		g.Go(func() error {
+			if err := gctx.Err(); err != nil {
+				return context.Cause(gctx)
+			}
+			return r.index(ctx, m, int64(files.file[k]), count, &all[k])
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return func(n int64) (ndarray.Place, bool) {
+		shard, in := int64(0), int64(0)
+		step, istep := int64(1), int64(1)
+		for i := len(sides) - 1; i >= 0; i-- {
+			c := n % sides[i]
+			n /= sides[i]
+			shard += c / inner[i] * step
+			in += c % inner[i] * istep
+			step *= outer[i]
+			istep *= inner[i]
+		}
+		k := sort.Search(len(files.at), func(k int) bool { return files.at[k] >= shard })
+		if k == len(files.at) || files.at[k] != shard || all[k].offset[in] < 0 {
+			return ndarray.Place{}, false
+		}
+		return ndarray.Place{Object: int64(files.file[k]), Offset: all[k].offset[in], Size: int64(all[k].size[in])}, true
+	}, nil
+}

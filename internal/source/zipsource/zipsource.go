@@ -1,0 +1,351 @@
+// Package zipsource reads zip files as they are, by index: samples whose members
+// have a name in common, and zips of any files. What names mean is said in package
+// archive. Members may be stored or deflated, which costs inflating them at each
+// read; files may be of the zip64 kind.
+//
+// Where members lie stands in the directory at the end of a zip file, which is read
+// when it is opened. The checksum of a member is compared whenever it is read.
+package zipsource
+
+import (
+	"bytes"
+	"cmp"
+	"compress/flate"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stokerdata/stoker/internal/source/archive"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// The parts of a zip file, by what they begin with, and their sizes without what
+// is of any length.
+const (
+	localMagic   = "PK\x03\x04"
+	entryMagic   = "PK\x01\x02"
+	endMagic     = "PK\x05\x06"
+	end64Magic   = "PK\x06\x06"
+	locatorMagic = "PK\x06\x07"
+
+	localBytes   = 30
+	entryBytes   = 46
+	endBytes     = 22
+	end64Bytes   = 56
+	locatorBytes = 20
+
+	maxComment = math.MaxUint16
+	// window is how much of the directory is read at once: more than any entry has.
+	window = 1 << 20
+	// maxRatio is more than deflate gains.
+	maxRatio = 1100
+)
+
+var format = archive.Format{Name: "zip", Is: IsName, Scan: scan, Unpack: unpack}
+
+// Open lists the zip files of st, or takes the one that it is, and reads their
+// directories.
+func Open(ctx context.Context, url string, st store.Store, opt *archive.Options) (driver.Source, error) {
+	return archive.Open(ctx, url, st, &format, opt)
+}
+
+// IsName says whether a path looks like a zip file's.
+func IsName(path string) bool { return strings.HasSuffix(strings.ToLower(path), ".zip") }
+
+// IsFile says whether an object begins as a zip file does.
+func IsFile(ctx context.Context, st store.Store, name string) bool {
+	o, err := st.Open(ctx, name)
+	if err != nil {
+		return false
+	}
+	defer o.Close()
+	var b [4]byte
+	return o.Size() >= endBytes && o.ReadAt(ctx, b[:], 0) == nil && (string(b[:]) == localMagic || string(b[:]) == endMagic)
+}
+
+var (
+	u16 = binary.LittleEndian.Uint16
+	u32 = binary.LittleEndian.Uint32
+	u64 = binary.LittleEndian.Uint64
+)
+
+func damage(at int64, format string, a ...any) error {
+	return &archive.Damage{At: at, Err: fmt.Errorf(format, a...)}
+}
+
+// directory says where the entries of the members lie.
+type directory struct {
+	at, size int64
+	entries  uint64
+	// base is added to the places that the file says: the size of what was put in
+	// front of the zip file, such as a program that unpacks it.
+	base int64
+}
+
+// findDirectory reads the end of a zip file.
+func findDirectory(r io.ReaderAt, size int64) (*directory, error) {
+	n := min(size, endBytes+maxComment)
+	tail := make([]byte, n)
+	if _, err := r.ReadAt(tail, size-n); err != nil {
+		return nil, err
+	}
+	end := -1
+	for i := len(tail) - endBytes; i >= 0; i-- {
+		if string(tail[i:i+4]) == endMagic && int(u16(tail[i+20:])) <= len(tail)-i-endBytes {
+			end = i
+			break
+		}
+	}
+	if end < 0 {
+		return nil, damage(size, "not a zip file that can be read: it has no directory at its end; the file is cut off or something else")
+	}
+	e := tail[end:]
+	at := size - n + int64(end)
+	d := &directory{size: int64(u32(e[12:])), entries: uint64(u16(e[10:])), at: int64(u32(e[16:]))}
+	if u16(e[4:]) != u16(e[6:]) || u16(e[4:]) != 0 && u16(e[4:]) != math.MaxUint16 {
+		return nil, damage(at, "it is one of several parts of a zip file: put them together first")
+	}
+	if u16(e[10:]) == math.MaxUint16 || u32(e[12:]) == math.MaxUint32 || u32(e[16:]) == math.MaxUint32 {
+		var err error
+		if at, err = d.zip64(r, at); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case d.size < 0 || d.at < 0 || d.size > at || d.at > at-d.size:
+		return nil, damage(at, "its directory of %d bytes at %d does not fit in front of its end: the file is damaged", d.size, d.at)
+	case d.entries > uint64(d.size)/entryBytes:
+		return nil, damage(at, "a directory of %d bytes has no room for %d members: the file is damaged", d.size, d.entries)
+	}
+	d.base = at - d.size - d.at
+	d.at += d.base
+	return d, nil
+}
+
+// zip64 reads the end of a zip file that has one for large numbers, in front of the
+// other one, which lies at end. It returns where the first one lies.
+func (d *directory) zip64(r io.ReaderAt, end int64) (int64, error) {
+	var loc [locatorBytes]byte
+	if end < locatorBytes {
+		return end, nil
+	}
+	if _, err := r.ReadAt(loc[:], end-locatorBytes); err != nil {
+		return 0, err
+	}
+	if string(loc[:4]) != locatorMagic {
+		return end, nil // a directory of just that size
+	}
+	at := u64(loc[8:])
+	if at > uint64(end) || uint64(end)-at < end64Bytes+locatorBytes {
+		return 0, damage(end-locatorBytes, "the end of its directory is said to lie at %d: the file is damaged", at)
+	}
+	var e [end64Bytes]byte
+	if _, err := r.ReadAt(e[:], int64(at)); err != nil {
+		return 0, err
+	}
+	size, from := u64(e[40:]), u64(e[48:])
+	if string(e[:4]) != end64Magic || size > math.MaxInt64 || from > math.MaxInt64 {
+		return 0, damage(int64(at), "the end of its directory does not begin here: the file is damaged")
+	}
+	d.entries, d.size, d.at = u64(e[32:]), int64(size), int64(from)
+	return int64(at), nil
+}
+
+// scan reads the directory of a zip file.
+func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Member) error) error {
+	d, err := findDirectory(r, size)
+	if err != nil {
+		return err
+	}
+	members, err := d.read(ctx, r)
+	if err != nil {
+		return err
+	}
+	extents(members, d.at)
+	for i := range members {
+		m := &members[i]
+		if need := localBytes + int64(len(m.Name)) + m.Packed; m.Extent < need {
+			return damage(m.At, "the member %q takes %d bytes and has %d: the file is damaged", m.Name, need, m.Extent)
+		}
+		if strings.HasSuffix(m.Name, "/") {
+			continue // a folder
+		}
+		if err := add(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads all entries.
+func (d *directory) read(ctx context.Context, r io.ReaderAt) ([]archive.Member, error) {
+	var members []archive.Member // grows with what is really there
+	buf := make([]byte, 0, min(window, d.size))
+	at, end := d.at, d.at+d.size
+	from := at // of buf
+	need := func(n int64) ([]byte, error) {
+		if n > end-at {
+			return nil, damage(at, "its directory ends within an entry: the file is damaged")
+		}
+		if at+n > from+int64(len(buf)) {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			buf, from = buf[:min(window, end-at)], at
+			if _, err := r.ReadAt(buf, at); err != nil {
+				return nil, err
+			}
+		}
+		return buf[at-from:][:n], nil
+	}
+	for range d.entries {
+		b, err := need(entryBytes)
+		if err != nil {
+			return nil, err
+		}
+		if string(b[:4]) != entryMagic {
+			return nil, damage(at, "no entry of its directory begins here: the file is damaged")
+		}
+		names, extras, comment := int64(u16(b[28:])), int64(u16(b[30:])), int64(u16(b[32:]))
+		if b, err = need(entryBytes + names + extras + comment); err != nil {
+			return nil, err
+		}
+		m, err := d.entry(b, int(names), int(extras))
+		if err != nil {
+			return nil, &archive.Damage{At: at, Err: err}
+		}
+		members = append(members, m)
+		at += int64(len(b))
+	}
+	return members, nil
+}
+
+// entry reads an entry.
+func (d *directory) entry(b []byte, names, extras int) (archive.Member, error) {
+	m := archive.Member{Name: string(b[entryBytes:][:names]), CRC: u32(b[16:])}
+	packed, size, at := uint64(u32(b[20:])), uint64(u32(b[24:])), uint64(u32(b[42:]))
+	extra := b[entryBytes+names:][:extras]
+	for len(extra) >= 4 {
+		id, n := u16(extra), int(u16(extra[2:]))
+		if n > len(extra)-4 {
+			break // what other programs have put there is not ours to judge
+		}
+		if id == 1 { // zip64: those numbers, in this order, that do not fit
+			v := extra[4:][:n]
+			for _, p := range []*uint64{&size, &packed, &at} {
+				if *p == math.MaxUint32 {
+					if len(v) < 8 {
+						return m, fmt.Errorf("the entry of the member %q is damaged", m.Name)
+					}
+					*p, v = u64(v), v[8:]
+				}
+			}
+		}
+		extra = extra[4+n:]
+	}
+	method := u16(b[10:])
+	switch {
+	case strings.HasSuffix(m.Name, "/"):
+	case u16(b[8:])&1 != 0:
+		return m, fmt.Errorf("the member %q is encrypted, which is not read: unpack the file and write it again without a password", m.Name)
+	case method != 0 && method != 8:
+		return m, fmt.Errorf("the member %q is compressed with method %d, which is not read: stored and deflated members are", m.Name, method)
+	}
+	m.Deflated = method == 8
+	if at > math.MaxInt64 || int64(at) > d.at-d.base || packed > uint64(d.at) || size > math.MaxInt64 {
+		return m, fmt.Errorf("the member %q of %d bytes is said to lie at %d, outside of the file: it is damaged", m.Name, packed, at)
+	}
+	m.At, m.Packed, m.Size = int64(at)+d.base, int64(packed), int64(size)
+	if !m.Deflated && m.Packed != m.Size || m.Deflated && m.Size/maxRatio > m.Packed {
+		return m, fmt.Errorf("the member %q of %d bytes cannot be made of %d: the file is damaged", m.Name, m.Size, m.Packed)
+	}
+	return m, nil
+}
+
+// extents works out how many bytes are read of each member: how long the header in
+// front of its content is stands only there, so it is read up to the next member.
+func extents(members []archive.Member, end int64) {
+	order := make([]int32, len(members))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(members[a].At, members[b].At) })
+	next := end
+	for k, i := range slices.Backward(order) {
+		m := &members[i]
+		if k+1 < len(order) && members[order[k+1]].At > m.At {
+			next = members[order[k+1]].At
+		}
+		m.Extent = min(next-m.At, localBytes+2*math.MaxUint16+m.Packed)
+	}
+}
+
+// unpack makes the content of a member of its header and what lies behind it.
+func unpack(m *archive.Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error) {
+	if len(b) < localBytes || string(b[:4]) != localMagic {
+		return nil, errors.New("no member begins here: the file is damaged")
+	}
+	from := localBytes + int64(u16(b[26:])) + int64(u16(b[28:]))
+	if from > int64(len(b)) || m.Packed > int64(len(b))-from {
+		return nil, errors.New("the header of the member is damaged")
+	}
+	b = b[from : from+m.Packed : from+m.Packed]
+	if m.Deflated {
+		out, err := take(m.Size)
+		if err != nil {
+			return nil, err
+		}
+		if err := inflate(out, b); err != nil {
+			return nil, err
+		}
+		b = out
+	}
+	if crc := crc32.ChecksumIEEE(b); crc != m.CRC {
+		return nil, fmt.Errorf("it is damaged: its checksum is %08x, should be %08x", crc, m.CRC)
+	}
+	return b, nil
+}
+
+// inflater has the tables of package flate, which are much larger than most members.
+type inflater struct {
+	in bytes.Reader
+	io.Reader
+}
+
+var inflaters = sync.Pool{New: func() any {
+	f := &inflater{}
+	f.Reader = flate.NewReader(&f.in)
+	return f
+}}
+
+// inflate fills out with what b is the deflated form of.
+func inflate(out, b []byte) error {
+	r := inflaters.Get().(*inflater)
+	r.in.Reset(b)
+	if err := r.Reader.(flate.Resetter).Reset(&r.in, nil); err != nil {
+		return err
+	}
+	err := r.inflate(out)
+	r.in.Reset(nil) // b is not its own
+	inflaters.Put(r)
+	return err
+}
+
+func (r *inflater) inflate(out []byte) error {
+	if _, err := io.ReadFull(r, out); err != nil {
+		return fmt.Errorf("it is damaged: %w", err)
+	}
+	var more [1]byte
+	if n, err := r.Read(more[:]); n != 0 || err != io.EOF {
+		return errors.New("it is damaged: it is longer than the directory says")
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+// Package azstore is a store of what lies in a container of Azure's Blob Storage.
+package azstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/ranged"
+)
+
+// Options say how a container is spoken to. The environment says what is not said here.
+type Options struct {
+	// Account is the storage account, "" for AZURE_STORAGE_ACCOUNT or that of
+	// AZURE_STORAGE_CONNECTION_STRING.
+	Account string
+	// Endpoint is the URL of another server than Azure's, up to the container, "" for
+	// AZURE_STORAGE_BLOB_ENDPOINT or that of the connection string.
+	Endpoint string
+	// Anonymous asks without credentials: for containers that anybody may read.
+	Anonymous bool
+}
+
+// Params are the options that a URL may have behind its question mark.
+var Params = []string{"account", "endpoint", "anonymous"}
+
+// Set sets an option by its name in a URL.
+func (o *Options) Set(name, value string) (err error) {
+	switch name {
+	case "account":
+		o.Account = value
+	case "endpoint":
+		o.Endpoint = value
+	case "anonymous":
+		if o.Anonymous, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("anonymous=%s: write true or false", value)
+		}
+	}
+	return nil
+}
+
+// Open returns the store of what lies at path in a container; with a slash behind it
+// the path is a folder.
+func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
+	return bucket.Open("az://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
+}
+
+// driver speaks to one container.
+type driver struct {
+	name string
+	base string // the URL of the container, with a slash behind it
+	id   *identity
+	// c reads and asks, whole compares checksums of whole objects.
+	c, whole *ranged.Client
+}
+
+func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) {
+	if opt == nil {
+		opt = &Options{}
+	}
+	if len(name) < 3 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-$") != "" {
+		return nil, fmt.Errorf("%q is no name of a container: it has 3 to 63 small letters, digits and hyphens", name)
+	}
+	id, endpoint, err := identityOf(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("the endpoint is no URL such as https://account.blob.core.windows.net")
+	}
+	if u.Scheme == "http" && id.token != nil {
+		return nil, errors.New("a token is not sent over http:")
+	}
+	d := &driver{name: name, id: id, base: strings.TrimSuffix(u.String(), "/") + "/" + name + "/"}
+	ro := ranged.Options{Endpoint: u.Scheme + "://" + u.Host, CABundle: os.Getenv("STOKER_CA_BUNDLE"), Classify: d.classify, Encoded: true, Sign: id.sign}
+	if d.c, err = ranged.New(ro); err != nil {
+		return nil, err
+	}
+	ro.Verify = verify
+	d.whole, err = ranged.New(ro)
+	return d, err
+}
+
+// URL names the container.
+func (d *driver) URL() string { return "az://" + d.name }
+
+// Warm opens connections before they are needed.
+func (d *driver) Warm(n int) { d.c.Warm(n) }
+
+// Close does nothing: connections are shared, and end by themselves.
+func (d *driver) Close() error { return nil }
+
+// version is that of the protocol.
+const version = "2021-12-02"
+
+// request is a request for an object, or with "" for the container.
+func (d *driver) request(key string, query ...string) ranged.Request {
+	v := url.Values{}
+	for i := 0; i+1 < len(query); i += 2 {
+		v.Set(query[i], query[i+1])
+	}
+	at := d.base + (&url.URL{Path: key}).EscapedPath()
+	if key == "" {
+		at = strings.TrimSuffix(d.base, "/")
+	} else if strings.HasPrefix(at[len(d.base):], "./") {
+		at = d.base + at[len(d.base)+2:] // of a name with a colon before its first slash
+	}
+	if len(v) > 0 {
+		at += "?" + v.Encode()
+	}
+	return ranged.Request{URL: at, Name: d.URL() + "/" + key, Header: http.Header{"X-Ms-Version": {version}}}
+}
+
+// classify says what an answer means.
+func (d *driver) classify(status int, h http.Header, _ []byte) (ranged.Class, string) {
+	code := h.Get("X-Ms-Error-Code")
+	if strings.Trim(code, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" || len(code) > 64 {
+		code = ""
+	}
+	switch code {
+	case "BlobNotFound", "ResourceNotFound":
+		return ranged.NotFound, code
+	case "ContainerNotFound":
+		return ranged.Permanent, "that there is no such container (" + code + ")"
+	case "ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet":
+		return ranged.Changed, code
+	case "ServerBusy":
+		return ranged.Throttled, code
+	case "OperationTimedOut", "InternalError", "Md5Mismatch":
+		return ranged.Temporary, code
+	}
+	if status == http.StatusUnauthorized && d.id.token != nil && d.id.token.Refused() {
+		return ranged.Temporary, code
+	}
+	return ranged.Unknown, code
+}

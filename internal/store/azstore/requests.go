@@ -1,0 +1,274 @@
+package azstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/ranged"
+	"github.com/stokerdata/stoker/store"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// maxAnswer bounds answers that are XML: five thousand names of a kilobyte, escaped.
+const maxAnswer = 64 << 20
+
+// Stat describes an object.
+func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
+	i, err := d.c.Head(ctx, d.request(key))
+	if err != nil {
+		return bucket.Info{}, err
+	}
+	if i.Header.Get("X-Ms-Meta-Hdi_isfolder") == "true" {
+		return bucket.Info{}, store.ErrNotExist // a folder of Data Lake Storage
+	}
+	return bucket.InfoOf(key, i.Size, i.Header)
+}
+
+// ReadAt reads a part of an object.
+func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64) error {
+	r := d.request(i.Key)
+	r.Offset, r.Total = off, i.Size
+	if strings.HasPrefix(i.Version, `"`) {
+		r.Version = i.Version
+	}
+	c := d.c
+	if off == 0 && int64(len(p)) == i.Size {
+		c = d.whole
+	}
+	_, err := c.Get(ctx, r, p)
+	return err
+}
+
+// ReadWhole reads a small object.
+func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
+	b, i, err := d.c.Body(ctx, d.request(key), limit)
+	if err != nil {
+		return nil, bucket.Info{}, err
+	}
+	info, err := bucket.InfoOf(key, int64(len(b)), i.Header)
+	return b, info, err
+}
+
+// Examine looks at what the server can do.
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+	r := d.request(i.Key)
+	r.Total = i.Size
+	return d.c.Examine(ctx, r, ranged.Request{})
+}
+
+// verify compares the checksum of a whole object, which an answer to a request for a
+// part has under a name of its own.
+func verify(h http.Header, p []byte) error {
+	for _, name := range []string{"X-Ms-Blob-Content-Md5", "Content-Md5"} {
+		text := h.Get(name)
+		if text == "" {
+			continue
+		}
+		want, err := base64.StdEncoding.DecodeString(text)
+		if sum := md5.Sum(p); err != nil || !bytes.Equal(want, sum[:]) {
+			return fmt.Errorf("the bytes are not those of their checksum (%s)", strings.ToLower(name))
+		}
+		return nil
+	}
+	return nil
+}
+
+// name is one in a listing, escaped where XML could not hold it.
+type name struct {
+	Encoded bool   `xml:"Encoded,attr"`
+	Text    string `xml:",chardata"`
+}
+
+func (n *name) plain() (string, error) {
+	if !n.Encoded {
+		return n.Text, nil
+	}
+	return url.PathUnescape(n.Text)
+}
+
+// listing is the answer to a request for a list.
+type listing struct {
+	Blobs struct {
+		Blob []struct {
+			Name       name
+			Properties struct {
+				Etag         string
+				Length       int64  `xml:"Content-Length"`
+				LastModified string `xml:"Last-Modified"`
+				ResourceType string
+			}
+		}
+		BlobPrefix []struct{ Name name }
+	}
+	NextMarker string
+}
+
+// List gives a page of a listing.
+func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) {
+	query := []string{"restype", "container", "comp", "list"}
+	if q.Prefix != "" {
+		query = append(query, "prefix", q.Prefix)
+	}
+	if q.Folders {
+		query = append(query, "delimiter", "/")
+	}
+	if q.Next != "" {
+		query = append(query, "marker", q.Next)
+	}
+	if q.Max > 0 {
+		query = append(query, "maxresults", strconv.Itoa(q.Max))
+	}
+	body, _, err := d.c.Do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer})
+	if err != nil {
+		return bucket.Page{}, err
+	}
+	return parseListing(body)
+}
+
+func parseListing(body []byte) (bucket.Page, error) {
+	var l listing
+	if err := xml.Unmarshal(body, &l); err != nil {
+		return bucket.Page{}, errors.New("the server's listing is no XML")
+	}
+	p := bucket.Page{Next: l.NextMarker}
+	for _, b := range l.Blobs.Blob {
+		key, err := b.Name.plain()
+		if err != nil {
+			return p, fmt.Errorf("the server lists %q, which is no name", b.Name.Text)
+		}
+		if b.Properties.ResourceType == "directory" {
+			continue // Data Lake Storage has folders of their own
+		}
+		at, _ := http.ParseTime(b.Properties.LastModified) // zero where it says none
+		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.Quoted(b.Properties.Etag), ModTime: at})
+	}
+	for _, b := range l.Blobs.BlobPrefix {
+		key, err := b.Name.plain()
+		if err != nil {
+			return p, fmt.Errorf("the server lists %q, which is no name", b.Name.Text)
+		}
+		p.Prefixes = append(p.Prefixes, key)
+	}
+	return p, nil
+}
+
+func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, payload []byte) (ranged.Info, error) {
+	if payload != nil {
+		sum := md5.Sum(payload)
+		r.Header.Set("Content-MD5", base64.StdEncoding.EncodeToString(sum[:]))
+	}
+	_, i, err := d.c.Do(ctx, ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer})
+	return i, err
+}
+
+// Put makes an object.
+func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Condition) (bucket.Info, error) {
+	r := d.request(key)
+	r.Header.Set("X-Ms-Blob-Type", "BlockBlob")
+	r.Header.Set("Content-Type", "application/octet-stream")
+	if c.Absent {
+		r.Header.Set("If-None-Match", "*")
+	}
+	if c.Version != "" {
+		r.Header.Set("If-Match", c.Version)
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	i, err := d.call(ctx, "write", http.MethodPut, r, data)
+	if err != nil {
+		return bucket.Info{}, err
+	}
+	return bucket.InfoOf(key, int64(len(data)), i.Header)
+}
+
+// Delete removes an object.
+func (d *driver) Delete(ctx context.Context, key string) error {
+	_, err := d.call(ctx, "remove", http.MethodDelete, d.request(key), nil)
+	return err
+}
+
+// parts is an object that comes in blocks, which nobody sees before the list of them
+// and which end by themselves after a week.
+type parts struct {
+	d   *driver
+	key string
+	// mark keeps the blocks of two uploads apart.
+	mark string
+}
+
+// Begin begins an object that comes in blocks.
+func (d *driver) Begin(_ context.Context, key string) (bucket.Parts, error) {
+	return &parts{d: d, key: key, mark: fmt.Sprintf("%016x", time.Now().UnixNano())}, nil
+}
+
+func (p *parts) id(n int) string {
+	return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%s-%08d", p.mark, n))
+}
+
+// Part writes a block.
+func (p *parts) Part(ctx context.Context, n int, data []byte) error {
+	_, err := p.d.call(ctx, "write", http.MethodPut, p.d.request(p.key, "comp", "block", "blockid", p.id(n)), data)
+	return err
+}
+
+// Finish makes the object.
+func (p *parts) Finish(ctx context.Context, n int) error {
+	var b bytes.Buffer
+	b.WriteString(`<?xml version="1.0" encoding="utf-8"?><BlockList>`)
+	for i := 1; i <= n; i++ {
+		b.WriteString("<Latest>" + p.id(i) + "</Latest>")
+	}
+	b.WriteString("</BlockList>")
+	r := p.d.request(p.key, "comp", "blocklist")
+	r.Header.Set("X-Ms-Blob-Content-Type", "application/octet-stream")
+	_, err := p.d.call(ctx, "write", http.MethodPut, r, b.Bytes())
+	return err
+}
+
+// Abort does nothing: blocks that are in no list are not there.
+func (p *parts) Abort(context.Context) error { return nil }
+
+// copies is how many pieces are on their way at once.
+const copies = 3
+
+// Concat makes an object of others. They come here and go back: a key of the account
+// does not give the server the right to read what it is to copy.
+func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) error {
+	p, err := d.Begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(copies)
+	for i, piece := range pieces {
+		g.Go(func() error {
+			b := make([]byte, piece.Size)
+			if err := d.ReadAt(gctx, piece, b, 0); err != nil {
+				return err
+			}
+			return p.Part(gctx, i+1, b)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return p.Finish(ctx, len(pieces))
+}
+
+// Sweep does nothing: blocks that are in no list end by themselves.
+func (d *driver) Sweep(context.Context, string) error { return nil }

@@ -1,0 +1,337 @@
+// Package gcsstore is a store of what lies in a bucket of Google Cloud Storage, spoken
+// to by its JSON interface. The version of an object is its generation.
+package gcsstore
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/lease"
+	"github.com/stokerdata/stoker/internal/store/ranged"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say how a bucket is spoken to.
+type Options struct {
+	// Endpoint is the URL of another server than Google's; "" stands for
+	// STORAGE_EMULATOR_HOST, where nothing is signed.
+	Endpoint string
+	// Anonymous asks without credentials: for buckets that anybody may read.
+	Anonymous bool
+	// Project pays for the requests, of buckets where the requester does.
+	Project string
+}
+
+// Params are the options that a URL may have behind its question mark.
+var Params = []string{"endpoint", "anonymous", "project"}
+
+// Set sets an option by its name in a URL.
+func (o *Options) Set(name, value string) (err error) {
+	switch name {
+	case "endpoint":
+		o.Endpoint = value
+	case "project":
+		o.Project = value
+	case "anonymous":
+		if o.Anonymous, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("anonymous=%s: write true or false", value)
+		}
+	}
+	return nil
+}
+
+// Open returns the store of what lies at path in a bucket; with a slash behind it the
+// path is a folder.
+func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
+	return bucket.Open("gs://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
+}
+
+// driver speaks to one bucket.
+type driver struct {
+	name string
+	base string // scheme://host
+	opt  Options
+	// tokens are what signs, nil for nothing.
+	tokens   *lease.Lease[string]
+	c, whole *ranged.Client
+}
+
+const home = "https://storage.googleapis.com"
+
+func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) {
+	d := &driver{name: name}
+	if opt != nil {
+		d.opt = *opt
+	}
+	if name == "" || len(name) > 222 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" {
+		return nil, fmt.Errorf("%q is no name of a bucket", name)
+	}
+	d.base = d.opt.Endpoint
+	if host := os.Getenv("STORAGE_EMULATOR_HOST"); d.base == "" && host != "" {
+		if d.base = host; !strings.Contains(host, "://") {
+			d.base = "http://" + host
+		}
+		d.opt.Anonymous = true
+	}
+	if d.base == "" {
+		d.base = home
+	}
+	u, err := url.Parse(d.base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("the endpoint is no URL such as http://localhost:4443")
+	}
+	d.base = u.Scheme + "://" + u.Host
+	if !d.opt.Anonymous {
+		if u.Scheme == "http" {
+			return nil, errors.New("a token is not sent over http:; of a server for tests write ?anonymous=true")
+		}
+		if d.tokens, err = defaultTokens(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ro := ranged.Options{Endpoint: d.base, CABundle: os.Getenv("STOKER_CA_BUNDLE"), Classify: d.classify, Encoded: true, Sign: d.sign}
+	if d.c, err = ranged.New(ro); err != nil {
+		return nil, err
+	}
+	ro.Verify = verify
+	d.whole, err = ranged.New(ro)
+	return d, err
+}
+
+// URL names the bucket.
+func (d *driver) URL() string { return "gs://" + d.name }
+
+// Warm opens connections before they are needed.
+func (d *driver) Warm(n int) { d.c.Warm(n) }
+
+// Close does nothing: connections are shared, and end by themselves.
+func (d *driver) Close() error { return nil }
+
+// sign puts the token into a request.
+func (d *driver) sign(r *http.Request) error {
+	if d.tokens == nil {
+		return nil
+	}
+	t, err := d.tokens.Get(r.Context())
+	if err == nil {
+		r.Header.Set("Authorization", "Bearer "+t)
+	}
+	return err
+}
+
+// request is a request for what lies behind a path of the JSON interface.
+func (d *driver) request(path, key string, query url.Values) ranged.Request {
+	if query == nil {
+		query = url.Values{}
+	}
+	if d.opt.Project != "" {
+		query.Set("userProject", d.opt.Project)
+	}
+	return ranged.Request{URL: d.base + path + "?" + query.Encode(), Name: d.URL() + "/" + key, Header: http.Header{}}
+}
+
+// object is a request for an object.
+func (d *driver) object(key string, query url.Values) ranged.Request {
+	return d.request("/storage/v1/b/"+d.name+"/o/"+url.PathEscape(key), key, query)
+}
+
+// resource is how the server describes an object.
+type resource struct {
+	Name       string `json:"name"`
+	Size       string `json:"size"`
+	Generation string `json:"generation"`
+	Updated    string `json:"updated"`
+}
+
+func (r *resource) info() (bucket.Info, error) {
+	size, err := strconv.ParseInt(r.Size, 10, 64)
+	if err != nil {
+		return bucket.Info{}, fmt.Errorf("the server says that %q has %q bytes", r.Name, r.Size)
+	}
+	if err := checkGeneration(r.Name, r.Generation); err != nil {
+		return bucket.Info{}, err
+	}
+	at, _ := time.Parse(time.RFC3339, r.Updated) // zero where it says none
+	return bucket.Info{Key: r.Name, Size: size, Version: r.Generation, ModTime: at}, nil
+}
+
+// checkGeneration refuses what is no generation: it goes into requests.
+func checkGeneration(name, generation string) error {
+	if strings.Trim(generation, "0123456789") != "" || len(generation) > 20 {
+		return fmt.Errorf("the server says that %q is of generation %q", name, generation)
+	}
+	return nil
+}
+
+// maxAnswer bounds answers of JSON: a thousand objects with their lists of access.
+const maxAnswer = 32 << 20
+
+// ask makes a request whose answer is JSON.
+func (d *driver) ask(ctx context.Context, op, method string, r ranged.Request, payload []byte, into any) (ranged.Info, error) {
+	body, i, err := d.c.Do(ctx, ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer})
+	if err == nil && into != nil && json.Unmarshal(body, into) != nil {
+		err = errors.New("the server's answer is no JSON")
+	}
+	return i, err
+}
+
+const fields = "name,size,generation,updated"
+
+// Stat describes an object.
+func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
+	var r resource
+	i, err := d.ask(ctx, "look at", http.MethodGet, d.object(key, url.Values{"fields": {fields}}), nil, &r)
+	if err != nil {
+		return bucket.Info{}, err
+	}
+	if r.Name != key {
+		return bucket.Info{}, fmt.Errorf("the server describes %q", r.Name)
+	}
+	info, err := r.info()
+	if err == nil {
+		info.Now, _ = http.ParseTime(i.Header.Get("Date"))
+	}
+	return info, err
+}
+
+// List gives a page of a listing.
+func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) {
+	v := url.Values{"fields": {"items(" + fields + "),prefixes,nextPageToken"}}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("prefix", q.Prefix)
+	set("pageToken", q.Next)
+	if q.Folders {
+		set("delimiter", "/")
+	}
+	if q.Max > 0 {
+		set("maxResults", strconv.Itoa(q.Max))
+	}
+	var got struct {
+		Items         []resource `json:"items"`
+		Prefixes      []string   `json:"prefixes"`
+		NextPageToken string     `json:"nextPageToken"`
+	}
+	if _, err := d.ask(ctx, "list", http.MethodGet, d.request("/storage/v1/b/"+d.name+"/o", "", v), nil, &got); err != nil {
+		return bucket.Page{}, err
+	}
+	p := bucket.Page{Prefixes: got.Prefixes, Next: got.NextPageToken}
+	for _, r := range got.Items {
+		i, err := r.info()
+		if err != nil {
+			return p, err
+		}
+		p.Objects = append(p.Objects, i)
+	}
+	return p, nil
+}
+
+// ReadAt reads a part of an object.
+func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64) error {
+	v := url.Values{"alt": {"media"}}
+	if i.Version != "" {
+		v.Set("ifGenerationMatch", i.Version)
+	}
+	r := d.object(i.Key, v)
+	r.Offset, r.Total = off, i.Size
+	// Otherwise it sends what it has compressed as what it was before.
+	r.Header.Set("Accept-Encoding", "gzip")
+	c := d.c
+	if off == 0 && int64(len(p)) == i.Size {
+		c = d.whole
+	}
+	_, err := c.Get(ctx, r, p)
+	return err
+}
+
+// ReadWhole reads a small object. A server that does not say which generation it gave cannot
+// do that: it has to be asked about the object before.
+func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
+	r := d.object(key, url.Values{"alt": {"media"}})
+	r.Header.Set("Accept-Encoding", "gzip") // as it is stored
+	b, i, err := d.c.Body(ctx, r, limit)
+	if err == nil {
+		err = verify(i.Header, b)
+	}
+	if err != nil {
+		return nil, bucket.Info{}, err
+	}
+	generation := i.Header.Get("X-Goog-Generation")
+	if generation == "" {
+		return nil, bucket.Info{}, fmt.Errorf("the server does not say which generation it gave: %w", errors.ErrUnsupported)
+	}
+	if err := checkGeneration(key, generation); err != nil {
+		return nil, bucket.Info{}, err
+	}
+	info, err := bucket.InfoOf(key, int64(len(b)), i.Header)
+	info.Version = generation
+	return b, info, err
+}
+
+// Examine looks at what the server can do.
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+	r := d.object(i.Key, url.Values{"alt": {"media"}})
+	r.Total = i.Size
+	r.Header.Set("Accept-Encoding", "gzip")
+	return d.c.Examine(ctx, r, d.object(i.Key, url.Values{"alt": {"media"}, "ifGenerationMatch": {"1"}}))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// verify compares the checksum of a whole object.
+func verify(h http.Header, p []byte) error {
+	for _, line := range h.Values("X-Goog-Hash") {
+		for part := range strings.SplitSeq(line, ",") {
+			text, ok := strings.CutPrefix(strings.TrimSpace(part), "crc32c=")
+			if !ok {
+				continue
+			}
+			want, err := base64.StdEncoding.DecodeString(text)
+			if err != nil || len(want) != 4 || binary.BigEndian.Uint32(want) != crc32.Checksum(p, castagnoli) {
+				return errors.New("the bytes are not those of their checksum (x-goog-hash)")
+			}
+		}
+	}
+	return nil
+}
+
+// classify says what an answer means.
+func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class, string) {
+	var f struct {
+		Error struct {
+			Errors []struct {
+				Reason string `json:"reason"`
+			} `json:"errors"`
+		} `json:"error"`
+	}
+	reason := ""
+	if json.Unmarshal(body, &f) == nil && len(f.Error.Errors) > 0 {
+		reason = f.Error.Errors[0].Reason
+	}
+	switch {
+	case status == http.StatusUnauthorized && d.tokens != nil && d.tokens.Refused():
+		return ranged.Temporary, ""
+	case reason == "rateLimitExceeded" || reason == "userRateLimitExceeded":
+		return ranged.Throttled, reason
+	case status == http.StatusConflict:
+		return ranged.Temporary, ""
+	case status == http.StatusNotFound && strings.Contains(string(body), "bucket does not exist"):
+		return ranged.Permanent, "that there is no such bucket"
+	}
+	return ranged.Unknown, ""
+}

@@ -1,0 +1,200 @@
+package s3store
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/ranged"
+	"github.com/stokerdata/stoker/store"
+)
+
+// maxAnswer bounds answers that are XML: a thousand names of a kilobyte, escaped.
+const maxAnswer = 16 << 20
+
+// Stat describes an object.
+func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
+	i, err := d.c.Head(ctx, d.request(key))
+	if err != nil {
+		return bucket.Info{}, err
+	}
+	return bucket.InfoOf(key, i.Size, i.Header)
+}
+
+// ReadAt reads a part of an object.
+func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64) error {
+	r := d.request(i.Key)
+	r.Offset, r.Total = off, i.Size
+	if strings.HasPrefix(i.Version, `"`) {
+		r.Version = i.Version
+	}
+	c := d.c
+	if off == 0 && int64(len(p)) == i.Size {
+		r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
+		c = d.whole
+	}
+	_, err := c.Get(ctx, r, p)
+	return err
+}
+
+// ReadWhole reads a small object.
+func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
+	b, i, err := d.c.Body(ctx, d.request(key), limit)
+	if err != nil {
+		return nil, bucket.Info{}, err
+	}
+	info, err := bucket.InfoOf(key, int64(len(b)), i.Header)
+	return b, info, err
+}
+
+// Examine looks at what the server can do.
+func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
+	r := d.request(i.Key)
+	r.Total = i.Size
+	r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
+	return d.c.Examine(ctx, r, ranged.Request{})
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// verify compares the checksum of a whole object, where the server gave one that is of
+// the whole and not of its parts.
+func verify(h http.Header, p []byte) error {
+	for _, c := range []struct {
+		name  string
+		table *crc32.Table
+	}{{"X-Amz-Checksum-Crc32c", castagnoli}, {"X-Amz-Checksum-Crc32", crc32.IEEETable}} {
+		text := h.Get(c.name)
+		if text == "" || strings.Contains(text, "-") || h.Get("X-Amz-Checksum-Type") == "COMPOSITE" {
+			continue
+		}
+		want, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(want) != 4 || binary.BigEndian.Uint32(want) != crc32.Checksum(p, c.table) {
+			return fmt.Errorf("the bytes are not those of their checksum (%s)", strings.ToLower(c.name))
+		}
+	}
+	return nil
+}
+
+// listing is the answer to a request for a list.
+type listing struct {
+	EncodingType          string
+	IsTruncated           bool
+	NextContinuationToken string
+	Contents              []struct {
+		Key, ETag, LastModified string
+		Size                    int64
+	}
+	CommonPrefixes []struct{ Prefix string }
+}
+
+// List gives a page of a listing.
+func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) {
+	query := []string{"list-type", "2", "encoding-type", "url"}
+	if q.Prefix != "" {
+		query = append(query, "prefix", q.Prefix)
+	}
+	if q.Folders {
+		query = append(query, "delimiter", "/")
+	}
+	if q.Next != "" {
+		query = append(query, "continuation-token", q.Next)
+	}
+	if q.Max > 0 {
+		query = append(query, "max-keys", fmt.Sprint(q.Max))
+	}
+	body, _, err := d.c.Do(ctx, ranged.Call{Request: d.request("", query...), Op: "list", Method: http.MethodGet, Limit: maxAnswer})
+	if err != nil {
+		return bucket.Page{}, err
+	}
+	return parseListing(body)
+}
+
+func parseListing(body []byte) (bucket.Page, error) {
+	var l listing
+	if err := xml.Unmarshal(body, &l); err != nil {
+		return bucket.Page{}, errors.New("the server's listing is no XML")
+	}
+	plain := func(s string) (string, error) {
+		if l.EncodingType != "url" {
+			return s, nil
+		}
+		return url.QueryUnescape(s)
+	}
+	var p bucket.Page
+	for _, c := range l.Contents {
+		key, err := plain(c.Key)
+		if err != nil {
+			return p, fmt.Errorf("the server lists %q, which is no name", c.Key)
+		}
+		at, _ := time.Parse(time.RFC3339, c.LastModified) // zero where it says none
+		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: bucket.Quoted(c.ETag), ModTime: at})
+	}
+	for _, c := range l.CommonPrefixes {
+		key, err := plain(c.Prefix)
+		if err != nil {
+			return p, fmt.Errorf("the server lists %q, which is no name", c.Prefix)
+		}
+		p.Prefixes = append(p.Prefixes, key)
+	}
+	if l.IsTruncated {
+		if p.Next = l.NextContinuationToken; p.Next == "" {
+			return p, errors.New("the server's listing goes on and does not say where")
+		}
+	}
+	return p, nil
+}
+
+// failure is how the server says what went wrong.
+type failure struct {
+	XMLName xml.Name `xml:"Error"`
+	Code    string
+	Region  string
+}
+
+// classify says what an answer means.
+func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class, string) {
+	var f failure
+	if xml.Unmarshal(body, &f) != nil || strings.Trim(f.Code, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.") != "" || len(f.Code) > 64 {
+		f.Code = ""
+	}
+	if status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || f.Code == "AuthorizationHeaderMalformed" {
+		forgetRegion(d.name)
+		return ranged.Permanent, "that the bucket is in another region: give it behind the URL, such as ?region=eu-central-1"
+	}
+	text := f.Code
+	switch f.Code {
+	case "":
+		return ranged.Unknown, ""
+	case "NoSuchBucket":
+		return ranged.Permanent, "that there is no such bucket (NoSuchBucket)"
+	case "NoSuchKey", "NoSuchUpload", "NotFound", "NoSuchVersion":
+		return ranged.NotFound, text
+	case "SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests", "BandwidthLimitExceeded":
+		return ranged.Throttled, text
+	case "InternalError", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
+		return ranged.Temporary, text
+	case "PreconditionFailed":
+		return ranged.Changed, text
+	case "ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException":
+		if d.id != nil && d.id.credentials.Refused() {
+			return ranged.Temporary, text
+		}
+		return ranged.Denied, text
+	case "RequestTimeTooSkewed":
+		return ranged.Denied, "that this machine's clock is wrong (" + text + ")"
+	}
+	if status == http.StatusForbidden {
+		return ranged.Denied, text
+	}
+	return ranged.Unknown, text
+}

@@ -1,0 +1,222 @@
+// Package s3store is a store of what lies in a bucket of S3, or of a server that
+// speaks its protocol.
+//
+// Everything is asked for by the range reader of the stores; of Amazon's SDK there is
+// what finds credentials and signs.
+package s3store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/ranged"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say how a bucket is spoken to. The environment and the files of Amazon's
+// tools say what is not said here.
+type Options struct {
+	// Endpoint is the URL of another server than Amazon's, such as
+	// http://localhost:9000. "" stands for AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL and
+	// endpoint_url of the profile.
+	Endpoint string
+	// Region is where the bucket lies. "" asks Amazon, and is us-east-1 of other servers
+	// where AWS_REGION says nothing.
+	Region string
+	// Profile is that of ~/.aws/config and ~/.aws/credentials, "" for AWS_PROFILE.
+	Profile string
+	// Anonymous signs nothing: for buckets that anybody may read. AWS_NO_SIGN_REQUEST
+	// says it, too.
+	Anonymous bool
+	// RequesterPays says that one pays for one's requests.
+	RequesterPays bool
+	// PathStyle is "true" or "false": whether the bucket's name is in the path of a
+	// request or in its host. "" is true of other servers than Amazon's.
+	PathStyle string
+}
+
+// Params are the options that a URL may have behind its question mark.
+var Params = []string{"endpoint", "region", "profile", "anonymous", "requester_pays", "path_style"}
+
+// Set sets an option by its name in a URL.
+func (o *Options) Set(name, value string) error {
+	yes := func(to *bool) (err error) {
+		if *to, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("%s=%s: write true or false", name, value)
+		}
+		return nil
+	}
+	switch name {
+	case "endpoint":
+		o.Endpoint = value
+	case "region":
+		o.Region = value
+	case "profile":
+		o.Profile = value
+	case "anonymous":
+		return yes(&o.Anonymous)
+	case "requester_pays":
+		return yes(&o.RequesterPays)
+	case "path_style":
+		if value != "true" && value != "false" {
+			return fmt.Errorf("path_style=%s: write true or false", value)
+		}
+		o.PathStyle = value
+	}
+	return nil
+}
+
+// Open returns the store of what lies at path in a bucket; with a slash behind it the
+// path is a folder.
+func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
+	return bucket.Open("s3://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
+}
+
+// driver speaks to one bucket.
+type driver struct {
+	name string
+	base string // the URL of the bucket, with a slash behind it
+	opt  Options
+	id   *identity // nil for anonymous
+	// region is what requests are signed for.
+	region string
+	// c reads and asks, whole compares checksums of whole objects.
+	c, whole *ranged.Client
+}
+
+const amazon = "amazonaws.com"
+
+func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) {
+	d := &driver{name: name}
+	if opt != nil {
+		d.opt = *opt
+	}
+	if err := checkBucket(name); err != nil {
+		return nil, err
+	}
+	if no, err := strconv.ParseBool(os.Getenv("AWS_NO_SIGN_REQUEST")); err == nil && no {
+		d.opt.Anonymous = true
+	}
+	bundle := cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))
+	if _, err := os.Stat(bundle); bundle != "" && err != nil { // what reads the configuration would not say which file
+		return nil, fmt.Errorf("the CA bundle %s: %w", bundle, store.Cause(err))
+	}
+	conf, err := configOf(ctx, d.opt.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if !d.opt.Anonymous {
+		d.id = conf
+	}
+	endpoint := d.opt.Endpoint
+	if endpoint == "" {
+		endpoint = os.Getenv("AWS_ENDPOINT_URL_S3")
+	}
+	if endpoint == "" {
+		endpoint = conf.endpoint
+	}
+	d.region = d.opt.Region
+	if endpoint == "" {
+		if d.region == "" {
+			d.region = regionOf(ctx, name, func() string { return askRegion(ctx, name, bundle) })
+		}
+		if d.region == "" {
+			d.region = conf.region
+		}
+		endpoint = "https://s3." + d.region + "." + amazon
+		if strings.HasPrefix(d.region, "cn-") {
+			endpoint += ".cn"
+		}
+		if d.opt.PathStyle == "" {
+			d.opt.PathStyle = strconv.FormatBool(strings.Contains(name, ".")) // which no certificate covers
+		}
+	}
+	if d.region == "" {
+		d.region = conf.region
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("the endpoint is no URL such as http://localhost:9000 or https://s3.example.org")
+	}
+	if d.opt.PathStyle == "false" {
+		u.Host = name + "." + u.Host
+		d.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/") + "/"
+	} else {
+		d.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/") + "/" + name + "/"
+	}
+	ro := ranged.Options{Endpoint: u.Scheme + "://" + u.Host, CABundle: bundle, Classify: d.classify, Encoded: true, Sign: d.sign}
+	if d.c, err = ranged.New(ro); err != nil {
+		return nil, err
+	}
+	ro.Verify = verify
+	d.whole, err = ranged.New(ro)
+	return d, err
+}
+
+// checkBucket refuses what is no name of a bucket, before it becomes a part of a host.
+func checkBucket(name string) error {
+	if len(name) < 3 || len(name) > 255 {
+		return fmt.Errorf("%q is no name of a bucket: it has 3 to 63 letters, digits, dots and hyphens", name)
+	}
+	for _, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_') {
+			return fmt.Errorf("%q is no name of a bucket: it has 3 to 63 letters, digits, dots and hyphens", name)
+		}
+	}
+	return nil
+}
+
+// URL names the bucket.
+func (d *driver) URL() string { return "s3://" + d.name }
+
+// Warm opens connections before they are needed.
+func (d *driver) Warm(n int) { d.c.Warm(n) }
+
+// Close does nothing: connections are shared, and end by themselves.
+func (d *driver) Close() error { return nil }
+
+// at is the URL of an object, with what is asked of it.
+func (d *driver) at(key string, query ...string) string {
+	var b strings.Builder
+	b.WriteString(d.base)
+	escape(&b, key, true)
+	for i := 0; i+1 < len(query); i += 2 {
+		b.WriteByte("?&"[min(i, 1)])
+		escape(&b, query[i], false)
+		b.WriteByte('=')
+		escape(&b, query[i+1], false)
+	}
+	return b.String()
+}
+
+// escape writes a text as signatures want it in a URL.
+func escape(b *strings.Builder, s string, path bool) {
+	const hex = "0123456789ABCDEF"
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' || c == '~' || path && c == '/':
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+}
+
+// request is what all requests for an object have in common.
+func (d *driver) request(key string, query ...string) ranged.Request {
+	r := ranged.Request{URL: d.at(key, query...), Name: d.URL() + "/" + key, Header: http.Header{}}
+	if d.opt.RequesterPays {
+		r.Header.Set("X-Amz-Request-Payer", "requester")
+	}
+	return r
+}

@@ -1,0 +1,156 @@
+package s3store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/stokerdata/stoker/internal/store/lease"
+)
+
+const (
+	// emptyHash is the SHA-256 of nothing.
+	emptyHash  = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	hashHeader = "X-Amz-Content-Sha256"
+)
+
+// identity is what a profile says: one for the process, however many buckets there
+// are; and what ends is fetched once for all processes of the user on this machine, so
+// that a server of credentials is asked once.
+type identity struct {
+	region, endpoint string
+	credentials      *lease.Lease[aws.Credentials]
+}
+
+var (
+	identities   = map[string]*identity{}
+	identitiesMu sync.Mutex
+)
+
+// configOf reads what the environment and the files of a profile say. It asks nobody
+// for credentials.
+func configOf(ctx context.Context, profile string) (*identity, error) {
+	identitiesMu.Lock()
+	defer identitiesMu.Unlock()
+	if id := identities[profile]; id != nil {
+		return id, nil
+	}
+	options := []func(*config.LoadOptions) error{
+		// A service of Amazon must be asked somewhere for credentials.
+		config.WithDefaultRegion("us-east-1"),
+		// Its own cache is ours: no second one.
+		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 0 }),
+	}
+	if profile != "" {
+		options = append(options, config.WithSharedConfigProfile(profile))
+	}
+	conf, err := config.LoadDefaultConfig(context.WithoutCancel(ctx), options...)
+	if err != nil {
+		var none config.SharedConfigProfileNotExistError
+		if errors.As(err, &none) {
+			return nil, fmt.Errorf("there is no profile %q in ~/.aws/config or ~/.aws/credentials", none.Profile)
+		}
+		// What stands in these files may be secret.
+		return nil, errors.New("the configuration in ~/.aws or the variables AWS_... cannot be read")
+	}
+	id := &identity{region: conf.Region, credentials: keysOf(profile, conf.Credentials)}
+	if conf.BaseEndpoint != nil {
+		id.endpoint = *conf.BaseEndpoint
+	}
+	identities[profile] = id
+	return id, nil
+}
+
+// keysOf are the credentials of a provider, of whose own cache nothing is kept.
+func keysOf(profile string, from aws.CredentialsProvider) *lease.Lease[aws.Credentials] {
+	before := false // it went well once; fetches come one after the other
+	key := func() string {
+		if profile == "" && os.Getenv("AWS_ACCESS_KEY_ID") != "" {
+			return "" // it is there, and does not end
+		}
+		home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+		files := []string{
+			cmp.Or(os.Getenv("AWS_CONFIG_FILE"), filepath.Join(home, ".aws", "config")),
+			cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), filepath.Join(home, ".aws", "credentials")),
+		}
+		return lease.Key("aws", []string{profile, home}, []string{"AWS_"}, files)
+	}
+	return lease.Shared(key, func(ctx context.Context) (aws.Credentials, time.Time, error) {
+		if c, ok := from.(*aws.CredentialsCache); ok {
+			c.Invalidate()
+		}
+		got, err := from.Retrieve(ctx)
+		if err != nil {
+			return got, time.Time{}, explained(err, before)
+		}
+		before = true
+		if !got.CanExpire {
+			got.Expires = time.Time{}
+		}
+		return got, got.Expires, nil
+	})
+}
+
+// noKeys is the failure to get credentials. What the SDK says may have in it what a
+// program or a server answered, and so a secret.
+type noKeys struct{ again bool }
+
+func (e *noKeys) Error() string {
+	if e.again {
+		return "the credentials could not be fetched: the server that gives them does not answer as it should"
+	}
+	return "no credentials were found: set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; of what anybody may read write ?anonymous=true behind the URL"
+}
+
+// Transient says whether it may go better the next time.
+func (e *noKeys) Transient() bool { return e.again }
+
+// explained says what a failure to fetch means; before says that it went well once.
+func explained(err error, before bool) error {
+	var answered interface{ HTTPStatusCode() int }
+	var waited interface{ Timeout() bool }
+	if before || errors.As(err, &answered) && answered.HTTPStatusCode() >= 500 || errors.As(err, &answered) && answered.HTTPStatusCode() == 429 ||
+		errors.As(err, &waited) && waited.Timeout() && !isMetadata(err) {
+		return &noKeys{again: true}
+	}
+	return &noKeys{}
+}
+
+// isMetadata says whether it is only that this machine is none of Amazon's.
+func isMetadata(err error) bool {
+	var op interface{ Operation() string }
+	return errors.As(err, &op) && op.Operation() == "GetMetadata"
+}
+
+var signer = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+
+// sign signs a request for S3.
+func (d *driver) sign(r *http.Request) error {
+	if d.id == nil {
+		return nil
+	}
+	have, err := d.id.credentials.Get(r.Context())
+	if err != nil {
+		return err
+	}
+	hash := r.Header.Get(hashHeader)
+	if hash == "" {
+		hash = emptyHash
+		r.Header.Set(hashHeader, hash)
+	}
+	// The SDK's error is of what is in the request: its text does not matter.
+	if err := signer.SignHTTP(r.Context(), have, r, hash, "s3", d.region, time.Now()); err != nil {
+		return errors.New("the request cannot be signed")
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package s3store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/store/bucket"
+	"github.com/stokerdata/stoker/internal/store/ranged"
+	"github.com/stokerdata/stoker/store"
+)
+
+// call makes a request that changes something. The answer to it may be a success that
+// speaks of a failure.
+func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, payload []byte) ([]byte, ranged.Info, error) {
+	c := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer, Check: func(body []byte) error {
+		var f failure
+		if !bytes.Contains(body, []byte("<Error>")) || xml.Unmarshal(body, &f) != nil {
+			return nil
+		}
+		class, text := d.classify(http.StatusInternalServerError, http.Header{}, body)
+		if class == ranged.Unknown {
+			class = ranged.Temporary
+		}
+		return ranged.Fail(class, http.StatusOK, "the server answers "+text)
+	}}
+	if payload != nil {
+		sum := sha256.Sum256(payload)
+		r.Header.Set(hashHeader, hex.EncodeToString(sum[:]))
+	}
+	return d.c.Do(ctx, c)
+}
+
+// checksum has the server compare what it got, and give it back to readers.
+func checksum(h http.Header, data []byte) {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], crc32.Checksum(data, castagnoli))
+	h.Set("X-Amz-Checksum-Crc32c", base64.StdEncoding.EncodeToString(b[:]))
+}
+
+// Put makes an object.
+func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Condition) (bucket.Info, error) {
+	r := d.request(key)
+	checksum(r.Header, data)
+	if c.Absent {
+		r.Header.Set("If-None-Match", "*")
+	}
+	if c.Version != "" {
+		r.Header.Set("If-Match", c.Version)
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	_, i, err := d.call(ctx, "write", http.MethodPut, r, data)
+	if err != nil {
+		return bucket.Info{}, err
+	}
+	return bucket.InfoOf(key, int64(len(data)), i.Header)
+}
+
+// Delete removes an object.
+func (d *driver) Delete(ctx context.Context, key string) error {
+	_, _, err := d.call(ctx, "remove", http.MethodDelete, d.request(key), nil)
+	return err
+}
+
+// parts is an upload in parts.
+type parts struct {
+	d       *driver
+	key, id string
+
+	mu   sync.Mutex
+	tags map[int]string
+}
+
+// Begin begins an upload in parts.
+func (d *driver) Begin(ctx context.Context, key string) (bucket.Parts, error) {
+	return d.begin(ctx, key)
+}
+
+func (d *driver) begin(ctx context.Context, key string) (*parts, error) {
+	body, _, err := d.call(ctx, "write", http.MethodPost, d.request(key, "uploads", ""), nil)
+	if err != nil {
+		return nil, err
+	}
+	var got struct {
+		XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
+		UploadID string   `xml:"UploadId"`
+	}
+	if err := xml.Unmarshal(body, &got); err != nil || got.UploadID == "" {
+		return nil, errors.New("the server does not say what the upload is called")
+	}
+	return &parts{d: d, key: key, id: got.UploadID, tags: map[int]string{}}, nil
+}
+
+func (p *parts) request(n int) ranged.Request {
+	return p.d.request(p.key, "partNumber", strconv.Itoa(n), "uploadId", p.id)
+}
+
+func (p *parts) tag(n int, tag string) error {
+	if tag == "" {
+		return errors.New("the server does not say which version of a part it has")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tags[n] = bucket.Quoted(tag)
+	return nil
+}
+
+// Part writes a part.
+func (p *parts) Part(ctx context.Context, n int, data []byte) error {
+	r := p.request(n)
+	_, i, err := p.d.call(ctx, "write", http.MethodPut, r, data)
+	if err != nil {
+		return err
+	}
+	return p.tag(n, i.Header.Get("ETag"))
+}
+
+// copy makes a part of what lies in the bucket.
+func (p *parts) copy(ctx context.Context, n int, from bucket.Info) error {
+	r := p.request(n)
+	var source strings.Builder
+	source.WriteString("/" + p.d.name + "/")
+	escape(&source, from.Key, true)
+	r.Header.Set("X-Amz-Copy-Source", source.String())
+	body, _, err := p.d.call(ctx, "write", http.MethodPut, r, nil)
+	if err != nil {
+		return err
+	}
+	var got struct {
+		XMLName xml.Name `xml:"CopyPartResult"`
+		ETag    string
+	}
+	if err := xml.Unmarshal(body, &got); err != nil {
+		return errors.New("the server's answer to a copy cannot be read")
+	}
+	return p.tag(n, got.ETag)
+}
+
+// Finish makes the object.
+func (p *parts) Finish(ctx context.Context, n int) error {
+	var b bytes.Buffer
+	b.WriteString(`<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">`)
+	for i := 1; i <= n; i++ {
+		fmt.Fprintf(&b, "<Part><PartNumber>%d</PartNumber><ETag>", i)
+		_ = xml.EscapeText(&b, []byte(p.tags[i]))
+		b.WriteString("</ETag></Part>")
+	}
+	b.WriteString("</CompleteMultipartUpload>")
+	_, _, err := p.d.call(ctx, "write", http.MethodPost, p.d.request(p.key, "uploadId", p.id), b.Bytes())
+	if errors.Is(err, store.ErrNotExist) {
+		// The answer to an attempt before may have been lost. Then it is in place, and
+		// called after its parts.
+		if i, serr := p.d.Stat(ctx, p.key); serr == nil && strings.HasSuffix(i.Version, fmt.Sprintf(`-%d"`, n)) {
+			return nil
+		}
+	}
+	return err
+}
+
+// Abort leaves nothing of it.
+func (p *parts) Abort(ctx context.Context) error { return p.d.abort(ctx, p.key, p.id) }
+
+func (d *driver) abort(ctx context.Context, key, id string) error {
+	_, _, err := d.call(ctx, "remove", http.MethodDelete, d.request(key, "uploadId", id), nil)
+	if errors.Is(err, store.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// copies is how many parts are copied at once.
+const copies = 8
+
+// Concat makes an object of others: the server copies.
+func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) error {
+	p, err := d.begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(copies)
+	for i, piece := range pieces {
+		g.Go(func() error { return p.copy(gctx, i+1, piece) })
+	}
+	if err = g.Wait(); err == nil {
+		err = p.Finish(ctx, len(pieces))
+	}
+	if err != nil {
+		_ = p.Abort(context.WithoutCancel(ctx)) // the first failure counts
+	}
+	return err
+}
+
+// Sweep removes uploads in parts that were not finished.
+func (d *driver) Sweep(ctx context.Context, key string) error {
+	body, _, err := d.call(ctx, "look for uploads of", http.MethodGet, d.request("", "uploads", "", "prefix", key), nil)
+	if err != nil {
+		return err
+	}
+	var got struct {
+		Upload []struct {
+			Key      string
+			UploadID string `xml:"UploadId"`
+		}
+	}
+	if err := xml.Unmarshal(body, &got); err != nil {
+		return errors.New("the server's list of uploads is no XML")
+	}
+	for _, u := range slices.Clone(got.Upload) {
+		if u.Key == key {
+			if err := d.abort(ctx, key, u.UploadID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+// Package stores opens the store that a path or a URL means: local files, a bucket, or
+// what a web server has.
+package stores
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/stokerdata/stoker/internal/store/azstore"
+	"github.com/stokerdata/stoker/internal/store/gcsstore"
+	"github.com/stokerdata/stoker/internal/store/httpstore"
+	"github.com/stokerdata/stoker/internal/store/localstore"
+	"github.com/stokerdata/stoker/internal/store/s3store"
+	"github.com/stokerdata/stoker/store"
+)
+
+// scheme is one kind of store that URLs lead to.
+type scheme struct {
+	name string
+	// params are the options that a URL may have behind its question mark.
+	params []string
+	open   func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error)
+	// web opens URLs whose path, user and query belong to a server: what stands behind
+	// their question mark is no option of ours. Options are behind #?.
+	web func(rawURL string) (store.Store, error)
+}
+
+func schemes() []scheme {
+	web := func(rawURL string) (store.Store, error) { return httpstore.New(rawURL, nil) }
+	return []scheme{
+		{name: "http", web: web},
+		{name: "https", web: web},
+		{name: "s3", params: s3store.Params, open: func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+			opt := &s3store.Options{}
+			for _, p := range set {
+				if err := opt.Set(p[0], p[1]); err != nil {
+					return nil, err
+				}
+			}
+			return s3store.Open(ctx, bucket, path, opt)
+		}},
+		{name: "gs", params: gcsstore.Params, open: func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+			opt := &gcsstore.Options{}
+			for _, p := range set {
+				if err := opt.Set(p[0], p[1]); err != nil {
+					return nil, err
+				}
+			}
+			return gcsstore.Open(ctx, bucket, path, opt)
+		}},
+		{name: "az", params: azstore.Params, open: func(ctx context.Context, bucket, path string, set [][2]string) (store.Store, error) {
+			opt := &azstore.Options{}
+			for _, p := range set {
+				if err := opt.Set(p[0], p[1]); err != nil {
+					return nil, err
+				}
+			}
+			return azstore.Open(ctx, bucket, path, opt)
+		}},
+	}
+}
+
+// find says which scheme a URL has.
+func find(rawURL string) (s scheme, rest string, ok bool) {
+	name, rest, ok := strings.Cut(rawURL, "://")
+	if !ok {
+		return s, "", false
+	}
+	for _, s := range schemes() {
+		if strings.EqualFold(s.name, name) {
+			return s, rest, true
+		}
+	}
+	return s, "", false
+}
+
+// IsURL says whether a text is the URL of a store that is not of local files.
+func IsURL(rawURL string) bool {
+	_, _, ok := find(rawURL)
+	return ok
+}
+
+// webOptions stands in front of what a URL of a web server says of the data.
+const webOptions = "#?"
+
+// Ask adds what a URL says of the data, such as columns of a table, to a path or a URL,
+// with the name of a format in front or not.
+func Ask(place, what string) string {
+	mark := "?"
+	if IsWeb(place) {
+		mark = webOptions
+	}
+	if strings.Contains(place, mark) {
+		mark = "&"
+	}
+	return place + mark + what
+}
+
+// IsWeb says whether a URL is one of a web server, to which its question mark belongs.
+func IsWeb(place string) bool {
+	if at := strings.Index(place, "://"); at >= 0 {
+		s, _, ok := find(place[strings.LastIndexByte(place[:at], ':')+1:])
+		return ok && s.web != nil
+	}
+	return false
+}
+
+// Cut takes from what stands behind the question mark of a URL what is about the store,
+// with its question mark: base is the URL without it.
+func Cut(rawURL string) (base, options string) {
+	s, _, ok := find(rawURL)
+	if ok && s.web != nil {
+		at, own, said := strings.Cut(rawURL, webOptions)
+		base, query, some := strings.Cut(at, "?")
+		if said {
+			base += "?" + own
+		}
+		if some {
+			options = "?" + query
+		}
+		return base, options
+	}
+	before, query, some := strings.Cut(rawURL, "?")
+	if !ok || !some {
+		return rawURL, ""
+	}
+	var own, others []string
+	for part := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(part, "="); slices.Contains(s.params, name) {
+			own = append(own, part)
+		} else {
+			others = append(others, part)
+		}
+	}
+	if len(own) > 0 {
+		options = "?" + strings.Join(own, "&")
+	}
+	if len(others) > 0 {
+		before += "?" + strings.Join(others, "&")
+	}
+	return before, options
+}
+
+// Open opens the store of a path or a URL. Of local files it does no I/O.
+func Open(ctx context.Context, place string) (store.Store, error) {
+	s, rest, ok := find(place)
+	if !ok {
+		path, err := local(place)
+		if err != nil {
+			return nil, err
+		}
+		return localstore.New(path), nil
+	}
+	if s.web != nil {
+		return s.web(place)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	var set [][2]string
+	for part := range strings.SplitSeq(query, "&") {
+		if part == "" {
+			continue
+		}
+		name, text, _ := strings.Cut(part, "=")
+		if !slices.Contains(s.params, name) {
+			return nil, fmt.Errorf("cannot open %s: %q is not known; there are %s", public(place), name, strings.Join(s.params, ", "))
+		}
+		value, err := url.QueryUnescape(text)
+		if err != nil || value == "" {
+			return nil, fmt.Errorf("cannot open %s: %s has no value that can be read", public(place), name)
+		}
+		set = append(set, [2]string{name, value})
+	}
+	bucket, path, _ := strings.Cut(rest, "/")
+	if strings.Contains(bucket, "@") {
+		return nil, fmt.Errorf("cannot open a URL of the scheme %s: credentials do not belong into it", s.name)
+	}
+	if err := store.CheckName(strings.TrimSuffix(path, "/")); err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", public(place), err)
+	}
+	return s.open(ctx, bucket, path, set)
+}
+
+// local is a path, or that of a URL of the scheme file.
+func local(place string) (string, error) {
+	if len(place) < 7 || !strings.EqualFold(place[:7], "file://") {
+		return place, nil
+	}
+	u, err := url.Parse(place)
+	switch {
+	case err != nil || u.Path == "":
+		return "", fmt.Errorf("cannot open %s: it is no URL of a file", place)
+	case u.Host != "" && !strings.EqualFold(u.Host, "localhost"):
+		return "", fmt.Errorf("cannot open %s: it names the machine %s; write file:///path with three slashes", place, u.Host)
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", fmt.Errorf("cannot open %s: file: URLs take no parameters", place)
+	}
+	return u.Path, nil
+}
+
+// OpenWrite opens a store to write to.
+func OpenWrite(ctx context.Context, place string) (store.WriteStore, error) {
+	st, err := Open(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	w, ok := store.As[store.WriteStore](st)
+	if !ok {
+		_ = st.Close() // it was only looked at
+		return nil, fmt.Errorf("%s cannot be written to", public(place))
+	}
+	return w, nil
+}
+
+// public is a URL without what stands behind its question mark, which may be secret.
+func public(place string) string {
+	before, _, _ := strings.Cut(Public(place), "?")
+	return before
+}
+
+// Public is a path or a URL, with the name of a format in front or not and a fragment
+// behind it, without what is between a web server and us: user, and query.
+func Public(place string) string {
+	if !IsWeb(place) {
+		return place
+	}
+	at := strings.Index(place, "://") + len("://")
+	rest, fragment, some := strings.Cut(place[at:], "#")
+	if some {
+		fragment = "#" + fragment
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	host, path, some := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		host = host[i+1:]
+	}
+	if some {
+		host += "/" + path
+	}
+	return place[:at] + host + fragment
+}
