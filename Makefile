@@ -84,8 +84,8 @@ else
 endif
 
 .PHONY: bench-against
-bench-against: build build/venv-test ## this checkout beside BASE=commit, in turns: is anything slower? 15 minutes
-	@$(VENV) -m bench.against '$(BASE)' $(if $(SUITES),--suites $(SUITES)) $(if $(ARMS),--arms '$(ARMS)') \
+bench-against: build build/venv-test ## this checkout beside BASE=commit, in turns: is anything slower? 15 minutes; FORMATS=. measures every format instead
+	@$(VENV) -m bench.against '$(BASE)' $(if $(SUITES),--suites $(SUITES)) $(if $(ARMS),--arms '$(ARMS)') $(if $(FORMATS),--formats '$(FORMATS)') \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_PER_ARM),--seconds $(SECONDS_PER_ARM)) $(if $(DATA),--data '$(DATA)')
 
 .PHONY: bench-latency

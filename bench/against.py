@@ -2,6 +2,7 @@
 
     make bench-against BASE=v0.3                      all of Stoker's own arms
     make bench-against BASE=5c72eae SUITES=photos ROUNDS=9
+    make bench-against BASE=5c72eae FORMATS='csv|parquet'   formats of bench/formats instead, '.' for all
 
 The other commit is checked out and built below bench/work/against. Both read the same data, each from packs that it
 wrote itself, with this checkout's harness. The two runs of a round follow each other at once, in an order that changes
@@ -18,6 +19,7 @@ import re
 import shutil
 import statistics
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,13 @@ class Side:
         log = a.work / f"logs/against-{self.name}-{arm.name}.log"
         return runner.short_result(runner.run(command, a.limit, log, self.environment))
 
+    def run_format(self, name: str, folder: Path, a: argparse.Namespace) -> dict[str, Any]:
+        command = ["taskset", "-c", a.cores, runner.short(runner.python_of("project", a.work)), "-m", "bench.formats"]
+        command += ["--side", "stoker", "--module", name, "--folder", str(folder)]
+        command += ["--seconds", str(a.seconds), "--warmup", str(a.warmup)]
+        got = runner.run(command, a.limit, a.work / f"logs/against-{self.name}-{name}.log", self.environment)
+        return got if "error" in got else {"examples_s": got["records_s"], "first_batch_s": got["first_batch_s"]}
+
 
 def checkout(commit: str, work: Path) -> Path:
     """A checkout of commit with its program built."""
@@ -83,12 +92,44 @@ def ratios(rounds: list[dict[str, Any]], figure: str) -> list[float]:
 
 def line(name: str, rounds: list[dict[str, Any]]) -> str:
     """An arm's figures: rates of both sides, and what became of rate and processor time."""
-    rate, cpu = ratios(rounds, "examples_s"), ratios(rounds, "cpu_s_per_1k")
+    rate = ratios(rounds, "examples_s")
     if not rate:
-        return f"  {name:20s} no round without an error"
+        return f"  {name:24s} no round without an error"
+    second = "CPU" if "cpu_s_per_1k" in next(r["new"] for r in rounds if "error" not in r["new"]) else "first batch"
+    other = ratios(rounds, "cpu_s_per_1k" if second == "CPU" else "first_batch_s")
     old, new = (statistics.median(r[s]["examples_s"] for r in rounds if "error" not in r[s]) for s in ("old", "new"))
-    both = (f"x{statistics.median(x):.3f} ({min(x):.2f}-{max(x):.2f})" for x in (rate, cpu))
-    return f"  {name:18s} {old:10,.0f} -> {new:10,.0f}   rate {next(both)}   CPU {next(both)}   {len(rate)} rounds"
+    both = (f"x{statistics.median(x):.3f} ({min(x):.2f}-{max(x):.2f})" for x in (rate, other))
+    return f"  {name:24s} {old:10,.0f} -> {new:10,.0f}   rate {next(both)}   {second} {next(both)}   {len(rate)} rounds"
+
+
+Measure = Callable[[Side], dict[str, Any]]
+
+
+def measurements(a: argparse.Namespace, old: Side, new: Side) -> Iterator[tuple[str, Measure]]:
+    """What is measured: a name, and a function that measures one side."""
+    if a.formats:
+        from .formats import __main__ as formats  # which takes arguments() from here
+
+        for name, fmt in formats.modules(a.formats).items():
+            if error := runner.broken_env(fmt.env, a.work):
+                say(f"{name}: skipped: {error}")
+                continue
+            folder = formats.make(name, fmt, a.work)
+            procs.warm(folder)
+            yield name, lambda side, name=name, folder=folder: side.run_format(name, folder, a)
+        return
+    for suite in (SUITES[name] for name in a.suites):
+        try:
+            datasets.make(suite.data_set, a.work, a.data.resolve(), say)
+        except datasets.MissingError as e:
+            say(f"{suite.title}: skipped: {e}")
+            continue
+        for arm in suite.arms:
+            if not arm.ours or not re.search(a.arms, arm.name):
+                continue
+            for side in (old, new):
+                side.pack(arm, suite)
+            yield f"{suite.name}/{arm.name}", lambda side, arm=arm, suite=suite: side.run(arm, suite, a)
 
 
 def arguments(p: argparse.ArgumentParser, seconds: float, warmup: float) -> None:
@@ -108,6 +149,7 @@ def main() -> None:
     p.add_argument("base", help="commit, branch or tag to compare with")
     p.add_argument("--suites", nargs="*", default=[s for s in SUITES if s != "gen"], choices=list(SUITES))
     p.add_argument("--arms", default="stoker-(folder|keep|dct)$|raw-|tiny-|tokens-", metavar="REGEX")
+    p.add_argument("--formats", default="", metavar="REGEX", help="modules of bench/formats instead of suites")
     arguments(p, seconds=4, warmup=2)
     a = p.parse_args()
     a.work = a.work.resolve()
@@ -127,30 +169,20 @@ def main() -> None:
     }
     if result["changed_files"]:
         shutil.rmtree(a.work / "against" / commit, ignore_errors=True)  # packs of an earlier state of this checkout
-    for suite in (SUITES[name] for name in a.suites):
-        try:
-            datasets.make(suite.data_set, a.work, a.data.resolve(), say)
-        except datasets.MissingError as e:
-            say(f"{suite.title}: skipped: {e}")
+    for name, measure in measurements(a, old, new):
+        rounds: list[dict[str, Any]] = []
+        for number in range(a.rounds):
+            pair = [("old", old), ("new", new)]
+            rounds.append({k: measure(side) for k, side in (pair if number % 2 else pair[::-1])})
+            for got in rounds[-1].values():
+                if "error" in got:
+                    say(f"{name}: {got['error'].splitlines()[-1]}")
+        if not rounds:
             continue
-        for arm in suite.arms:
-            if not arm.ours or not re.search(a.arms, arm.name):
-                continue
-            for side in (old, new):
-                side.pack(arm, suite)
-            rounds: list[dict[str, Any]] = []
-            for number in range(a.rounds):
-                pair = [("old", old), ("new", new)]
-                rounds.append({k: side.run(arm, suite, a) for k, side in (pair if number % 2 else pair[::-1])})
-                for got in rounds[-1].values():
-                    if "error" in got:
-                        say(f"{arm.name}: {got['error'].splitlines()[-1]}")
-            if not rounds:
-                continue
-            result["arms"][f"{suite.name}/{arm.name}"] = rounds
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(result, indent=1, default=float) + "\n")
-            print(line(arm.name, rounds), flush=True)
+        result["arms"][name] = rounds
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1, default=float) + "\n")
+        print(line(name, rounds), flush=True)
     say(f"all figures are in {runner.short(path)}")
 
 
