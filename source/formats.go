@@ -11,6 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/arrowsource"
 	"github.com/stokerdata/stoker/internal/source/betonsource"
 	"github.com/stokerdata/stoker/internal/source/cifarsource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filesource"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/flowsource"
@@ -191,7 +192,7 @@ func openParquet(ctx context.Context, rawURL string, st store.Store, opt *Option
 	if err != nil {
 		return nil, err
 	}
-	return withClips(ctx, opt, clips.Options{Files: files, Folder: folder, Outside: outside(st)}, func(columns []tablesource.Column) (driver.Source, error) {
+	return withClips(ctx, opt, clips.Options{Files: files, Folder: folder, Outside: outside(st)}, func(columns []column.Want) (driver.Source, error) {
 		return parquetsource.Open(ctx, rawURL, st, &parquetsource.Options{
 			Columns: columns, Names: opt.shards, Split: opt.Split, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
 		})
@@ -238,7 +239,7 @@ func openArrow(ctx context.Context, rawURL string, st store.Store, opt *Options)
 	if err != nil {
 		return nil, err
 	}
-	return withClips(ctx, opt, clips.Options{Files: files, Folder: folder, Outside: outside(st)}, func(columns []tablesource.Column) (driver.Source, error) {
+	return withClips(ctx, opt, clips.Options{Files: files, Folder: folder, Outside: outside(st)}, func(columns []column.Want) (driver.Source, error) {
 		return arrowsource.Open(ctx, rawURL, st, &arrowsource.Options{
 			Columns: columns, Names: opt.shards, Threads: opt.Threads, Files: files, Folder: folder, Outside: outside(st),
 		})
@@ -310,7 +311,7 @@ func table(name string) format {
 		if to.Files, to.Folder, err = around(ctx, st); err != nil {
 			return nil, err
 		}
-		return withClips(ctx, opt, clips.Options{Files: to.Files, Folder: to.Folder, Outside: to.Outside}, func(columns []tablesource.Column) (driver.Source, error) {
+		return withClips(ctx, opt, clips.Options{Files: to.Files, Folder: to.Folder, Outside: to.Outside}, func(columns []column.Want) (driver.Source, error) {
 			to.Columns = columns
 			return tablesource.Open(ctx, rawURL, name, st, to)
 		})

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/source/tokensource"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/view"
@@ -234,10 +234,10 @@ func (loc *location) ask(rawURL string) error {
 	switch {
 	case loc.format.parts:
 		if loc.opt.Split, loc.query = splitOff(loc.query, loc.opt.Split); loc.query != "" {
-			loc.opt.columns, err = tablesource.ParseQuery(loc.query)
+			loc.opt.columns, err = column.ParseQuery(loc.query)
 		}
 	case loc.format.columns:
-		loc.opt.columns, err = tablesource.ParseQuery(loc.query)
+		loc.opt.columns, err = column.ParseQuery(loc.query)
 	case loc.format.tokens:
 		loc.opt.tokens = tokensource.New()
 		err = loc.opt.tokens.ParseQuery(loc.query)

@@ -10,8 +10,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/source/tokensource"
 	"github.com/stokerdata/stoker/internal/source/wrap/cachedsource"
 	"github.com/stokerdata/stoker/internal/store/stores"
@@ -58,7 +58,7 @@ type Options struct {
 	file    string
 	pairs   []pairsource.Field   // from the URL
 	params  map[string]string    // from the URL, of formats that have some
-	columns []tablesource.Column // from the URL, of tables
+	columns []column.Want        // from the URL, of tables
 	shards  []string             // the files that a pattern in the URL stands for
 	tokens  *tokensource.Options // from the URL, of tokens
 }
@@ -164,15 +164,15 @@ func (loc *location) kinds(spec *view.Spec) {
 	}
 	columns := slices.Clone(loc.opt.columns)
 	if columns == nil {
-		columns = []tablesource.Column{{Name: tablesource.Rest}}
+		columns = []column.Want{{Name: column.Rest}}
 	}
-	var first []tablesource.Column
+	var first []column.Want
 	for _, name := range slices.Sorted(maps.Keys(spec.Kinds)) {
 		kind := driver.Kind(spec.Kinds[name])
-		if i := slices.IndexFunc(columns, func(c tablesource.Column) bool { return c.Name == name }); i >= 0 {
+		if i := slices.IndexFunc(columns, func(c column.Want) bool { return c.Name == name }); i >= 0 {
 			columns[i].Kind = kind
-		} else if _, err := tablesource.ParseColumn(name + ":" + string(kind)); err == nil {
-			first = append(first, tablesource.Column{Name: name, Kind: kind, From: name})
+		} else if _, err := column.Parse(name + ":" + string(kind)); err == nil {
+			first = append(first, column.Want{Name: name, Kind: kind, From: name})
 		} else {
 			return // the view says what is wrong with it
 		}

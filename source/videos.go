@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/videosource"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
 	"github.com/stokerdata/stoker/internal/video"
@@ -36,7 +36,7 @@ func videos() format {
 
 // withClips opens a table and makes clips of its columns with paths of videos: those that
 // opt.columns says, and those that look like it.
-func withClips(ctx context.Context, opt *Options, of clips.Options, open func([]tablesource.Column) (driver.Source, error)) (driver.Source, error) {
+func withClips(ctx context.Context, opt *Options, of clips.Options, open func([]column.Want) (driver.Source, error)) (driver.Source, error) {
 	rest, wanted, err := clips.Cut(opt.columns)
 	if err != nil {
 		return nil, err

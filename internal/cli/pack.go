@@ -13,8 +13,8 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
@@ -165,15 +165,15 @@ func (app *App) hasFields(src string) (format string, ok bool) {
 // files in a folder.
 func withFields(app *App, src string, fields []string) (string, error) {
 	if format, _, err := source.Format(app.Context, src, nil); err == nil && source.IsTable(format) {
-		var columns []tablesource.Column
+		var columns []column.Want
 		for _, text := range fields {
-			c, err := tablesource.ParseColumn(text)
+			c, err := column.Parse(text)
 			if err != nil {
 				return "", usageError("", "--field: %v", err)
 			}
 			columns = append(columns, c)
 		}
-		return stores.Ask(src, tablesource.Query(columns)), nil
+		return stores.Ask(src, column.Query(columns...)), nil
 	}
 	var pairs []pairsource.Field
 	for _, text := range fields {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/zeebo/xxh3"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/wrap/tokenized"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/tokenizer"
@@ -112,16 +112,16 @@ func textSource(app *App, src string, fields []string, to *tokenized.Options) (s
 	if to.Text == "" {
 		to.Text = "text"
 	}
-	columns := []tablesource.Column{}
+	columns := []column.Want{}
 	for _, text := range fields {
-		c, err := tablesource.ParseColumn(text)
+		c, err := column.Parse(text)
 		if err != nil {
 			return "", usageError("", "--field: %v", err)
 		}
 		columns = append(columns, c)
 	}
-	if !slices.ContainsFunc(columns, func(c tablesource.Column) bool { return c.Name == to.Text }) {
-		columns = append(columns, tablesource.Column{Name: to.Text, Kind: driver.KindText, From: to.Text})
+	if !slices.ContainsFunc(columns, func(c column.Want) bool { return c.Name == to.Text }) {
+		columns = append(columns, column.Want{Name: to.Text, Kind: driver.KindText, From: to.Text})
 	}
-	return stores.Ask(src, tablesource.Query(columns)), nil
+	return stores.Ask(src, column.Query(columns...)), nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stokerdata/stoker/internal/similar"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
@@ -101,11 +101,11 @@ func (f *viewFlags) parts() ([]string, error) {
 // fields adds fields in the form of tables' columns: NAME, NAME:KIND, NAME=OLD.
 func (f *viewFlags) fields(all []string) error {
 	for _, text := range all {
-		c, err := tablesource.ParseColumn(text)
+		c, err := column.Parse(text)
 		if err != nil {
 			return usageError("", "--field: %v", err)
 		}
-		if c.Name == tablesource.Rest {
+		if c.Name == column.Rest {
 			return usageError("", "--field '*': without other fields all are there anyway; --drop leaves some out")
 		}
 		f.spec.Select = append(f.spec.Select, c.From)

@@ -23,9 +23,9 @@ import (
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/internal/arrowipc/flatbuf"
 	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -33,7 +33,7 @@ import (
 // Options change how Arrow files are read. Nil means the defaults.
 type Options struct {
 	// Columns say which columns become which fields; nil means all of them.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Names are the files in their order, instead of all that the store has.
 	Names []string
 	// Threads bounds the files that are looked at at once, 0 for a choice.
@@ -114,7 +114,7 @@ func (s *source) read(ctx context.Context) error {
 	for i, c := range all {
 		names[i] = c.Name
 	}
-	wants, from, err := tablesource.Choose(tablesource.Named(names), s.opt.Columns)
+	wants, from, err := column.Choose(column.Named(names), s.opt.Columns)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.list.Store, err)
 	}
@@ -182,7 +182,7 @@ func (s *source) number() {
 }
 
 // fields makes the fields of what was seen of their columns.
-func (s *source) fields(ctx context.Context, wants []tablesource.Column, all []*columns.Column, seen []*columns.Uniform) error {
+func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, seen []*columns.Uniform) error {
 	for i, c := range s.columns {
 		u := seen[i]
 		if u.Uneven {

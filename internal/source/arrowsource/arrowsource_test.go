@@ -17,7 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -146,7 +146,7 @@ func one(t testing.TB, b []byte) string {
 func open(ctx context.Context, path string, columns ...string) (driver.Source, error) {
 	opt := &Options{Outside: localstore.New("/")}
 	for _, text := range columns {
-		c, err := tablesource.ParseColumn(text)
+		c, err := column.Parse(text)
 		if err != nil {
 			return nil, err
 		}

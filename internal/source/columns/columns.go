@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/dtype"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -249,7 +249,7 @@ func (c *Column) inferred(u *Uniform, look driver.Kind) driver.Kind {
 
 // Field makes the field of a column: of the kind that is wanted, or that look and
 // the values say.
-func (c *Column) Field(want tablesource.Column, u *Uniform, look driver.Kind) (driver.Field, error) {
+func (c *Column) Field(want column.Want, u *Uniform, look driver.Kind) (driver.Field, error) {
 	f := driver.Field{Name: want.Name, Kind: want.Kind}
 	guess := c.inferred(u, look)
 	if f.Kind == "" {
@@ -354,7 +354,7 @@ func Refuse(where fmt.Stringer, c *Column, all []*Column) error {
 	var rest []string
 	for _, o := range all {
 		if o.Why == "" && len(rest) < 4 {
-			rest = append(rest, tablesource.Query([]tablesource.Column{{Name: o.Name, From: o.Name}}))
+			rest = append(rest, column.Query(column.Want{Name: o.Name, From: o.Name}))
 		}
 	}
 	if len(rest) == 0 {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/imagefile"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -275,7 +275,7 @@ const exact = 1 << 53
 
 // Field makes the field of a column: of the kind that is wanted, or that its values
 // say.
-func (c *Column) Field(want tablesource.Column, records int64) (driver.Field, error) {
+func (c *Column) Field(want column.Want, records int64) (driver.Field, error) {
 	f := driver.Field{Name: want.Name, Kind: want.Kind}
 	if why := c.Unread(); why != "" {
 		return f, fmt.Errorf("%q %s, which is not read", c.Name, why)

@@ -10,14 +10,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Columns looks at the values of all columns of a source, in one goroutine.
 type Columns struct {
 	all    map[string]*Column
-	wanted []tablesource.Column
+	wanted []column.Want
 	rest   bool // all columns become fields
 	// Records counts those that were looked at.
 	Records int64
@@ -28,10 +28,10 @@ type Columns struct {
 const maxColumns = 4096
 
 // NewColumns looks for the columns that are wanted, nil for all.
-func NewColumns(wanted []tablesource.Column) *Columns {
+func NewColumns(wanted []column.Want) *Columns {
 	c := &Columns{all: map[string]*Column{}, wanted: wanted, rest: len(wanted) == 0}
 	for _, w := range wanted {
-		if w.Name == tablesource.Rest {
+		if w.Name == column.Rest {
 			c.rest = true
 		}
 	}
@@ -44,7 +44,7 @@ func (c *Columns) Of(name []byte) *Column {
 		return col
 	}
 	var col *Column
-	at := slices.IndexFunc(c.wanted, func(w tablesource.Column) bool { return w.From == string(name) && w.Name != tablesource.Rest })
+	at := slices.IndexFunc(c.wanted, func(w column.Want) bool { return w.From == string(name) && w.Name != column.Rest })
 	switch {
 	case len(c.all) >= maxColumns:
 		if c.err == nil {
@@ -82,8 +82,8 @@ func (c *Columns) Merge(o *Columns) {
 // Schema is how values become fields.
 type Schema struct {
 	Fields  []driver.Field
-	Columns []tablesource.Column // by field
-	texts   []bool               // by field: single strings become lists of one
+	Columns []column.Want // by field
+	texts   []bool        // by field: single strings become lists of one
 	by      map[string][]int
 }
 
@@ -99,13 +99,13 @@ func (c *Columns) Schema(names []string) (*Schema, error) {
 		}
 		slices.Sort(names)
 	}
-	chosen, from, err := tablesource.Choose(names, c.wanted)
+	chosen, from, err := column.Choose(names, c.wanted)
 	if err != nil {
 		return nil, err
 	}
 	if len(c.wanted) == 0 || c.rest {
 		// What comes of itself has names that fields can have.
-		clean := tablesource.Named(names)
+		clean := column.Named(names)
 		for i := range chosen {
 			if chosen[i].Kind == "" && chosen[i].Name == names[from[i]] && chosen[i].From == chosen[i].Name {
 				chosen[i].Name = clean[from[i]]
@@ -129,7 +129,7 @@ func (c *Columns) Schema(names []string) (*Schema, error) {
 			}
 			continue
 		}
-		good = append(good, tablesource.Query([]tablesource.Column{{Name: want.From, From: want.From}}))
+		good = append(good, column.Query(column.Want{Name: want.From, From: want.From}))
 		s.Fields, s.texts = append(s.Fields, f), append(s.texts, texts)
 		s.by[want.From] = append(s.by[want.From], i)
 	}

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/codec"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/hdf5"
 	"github.com/stokerdata/stoker/internal/source/ndarray"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -30,7 +30,7 @@ import (
 type Options struct {
 	// Columns say which data sets become which fields; nil means all with the first
 	// axis that most of them have.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Split is the group that is read, of files with several alike.
 	Split string
 	// Names are the files in their order, instead of all that the store has.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/dtype"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -38,7 +38,7 @@ func tryOpen(t testing.TB, path, query string) (driver.Source, error) {
 	}
 	if query != "" {
 		var err error
-		if opt.Columns, err = tablesource.ParseQuery(query); err != nil {
+		if opt.Columns, err = column.ParseQuery(query); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -321,7 +321,7 @@ func TestFaults(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "x.h5"), read(t, "layouts_latest.h5"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			c, err := tablesource.ParseQuery(columns)
+			c, err := column.ParseQuery(columns)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -189,7 +189,7 @@ func TestFaultsOfPairs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "x.h5"), read(t, "pairs_latest.h5"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	columns, err := tablesource.ParseQuery("wide/points&wide/boxes&events.x@starts")
+	columns, err := column.ParseQuery("wide/points&wide/boxes&events.x@starts")
 	if err != nil {
 		t.Fatal(err)
 	}

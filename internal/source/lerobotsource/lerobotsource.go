@@ -22,8 +22,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/source/videosource"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
@@ -46,7 +46,7 @@ const maxClip = 1 << 30
 type output struct {
 	// column or camera, the other one is nil or -1. Of the pad of a feature both are
 	// not there; of the task neither.
-	column *column
+	column *tableColumn
 	camera int
 	what   what
 	dtype  driver.DType
@@ -71,8 +71,8 @@ type source struct {
 	episodes []episode
 	file     [][]int32 // of an episode and a camera
 	outs     []output
-	times    *column // of rows
-	task     *column
+	times    *tableColumn // of rows
+	task     *tableColumn
 	tasks    map[int64][]byte
 	held     int64
 	fps      float64
@@ -160,12 +160,12 @@ func names(all []feature) (out []string) {
 }
 
 // readTable reads the numbers of all rows, by feature.
-func (s *source) readTable(ctx context.Context, st store.Store, a *about, threads int) (map[string]*column, error) {
+func (s *source) readTable(ctx context.Context, st store.Store, a *about, threads int) (map[string]*tableColumn, error) {
 	files, err := parquetFiles(ctx, st, "data")
 	if err != nil {
 		return nil, err
 	}
-	var want []tablesource.Column
+	var want []column.Want
 	for _, f := range a.features {
 		if f.name == "index" { // of records, which batches have by themselves
 			continue
@@ -176,7 +176,7 @@ func (s *source) readTable(ctx context.Context, st store.Store, a *about, thread
 			}
 			continue
 		}
-		c := tablesource.Column{Name: f.name, From: f.name}
+		c := column.Want{Name: f.name, From: f.name}
 		if f.DType != string(driver.Bool) && (len(f.Shape) == 0 || len(f.Shape) == 1 && f.Shape[0] == 1) {
 			c.Kind = driver.KindInt
 			if t := driver.DType(f.DType); t == driver.Float16 || t == driver.Float32 || t == driver.Float64 {
@@ -190,7 +190,7 @@ func (s *source) readTable(ctx context.Context, st store.Store, a *about, thread
 		return nil, err
 	}
 	s.info.Len = rows
-	data := map[string]*column{}
+	data := map[string]*tableColumn{}
 	for i, c := range cols {
 		data[want[i].Name] = c
 		s.held += int64(len(c.data))
@@ -255,7 +255,7 @@ func (s *source) add(f driver.Field, o output, at []float64) {
 }
 
 // numbers makes the field of a feature that is in the table.
-func (s *source) numbers(f *feature, c *column, at []float64, several bool) error {
+func (s *source) numbers(f *feature, c *tableColumn, at []float64, several bool) error {
 	out := driver.Field{Name: f.name, Kind: c.field.Kind, DType: c.field.DType, Shape: c.field.Shape}
 	o := output{column: c, camera: -1, dtype: c.dtype}
 	if several {

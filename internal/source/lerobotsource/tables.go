@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/direct"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/parquetsource"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -23,8 +23,8 @@ import (
 // maxTable bounds what is held of the table of frames.
 const maxTable = 32 << 30
 
-// column is one of a table, with a value for each row, in memory.
-type column struct {
+// tableColumn is one of a table, with a value for each row, in memory.
+type tableColumn struct {
 	field driver.Field
 	// dtype and shape are those of a value, size its bytes in data. Texts lie in texts.
 	dtype driver.DType
@@ -34,7 +34,7 @@ type column struct {
 	texts []string
 }
 
-func (c *column) int(row int64) int64 {
+func (c *tableColumn) int(row int64) int64 {
 	b := c.data[row*c.size:]
 	if c.field.Kind == driver.KindFloat {
 		return int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
@@ -42,7 +42,7 @@ func (c *column) int(row int64) int64 {
 	return int64(binary.LittleEndian.Uint64(b))
 }
 
-func (c *column) float(row int64) float64 {
+func (c *tableColumn) float(row int64) float64 {
 	b := binary.LittleEndian.Uint64(c.data[row*c.size:])
 	if c.field.Kind == driver.KindFloat {
 		return math.Float64frombits(b)
@@ -52,7 +52,7 @@ func (c *column) float(row int64) float64 {
 
 // table reads columns of the Parquet files of the given names. Those that are not there
 // are nil.
-func table(ctx context.Context, st store.Store, names []string, want []tablesource.Column, threads int) (rows int64, all []*column, err error) {
+func table(ctx context.Context, st store.Store, names []string, want []column.Want, threads int) (rows int64, all []*tableColumn, err error) {
 	src, err := parquetsource.Open(ctx, "parquet:"+st.Path(path.Dir(names[0])), st, &parquetsource.Options{Names: names, Columns: want, Threads: threads})
 	if err != nil {
 		return 0, nil, err
@@ -61,7 +61,7 @@ func table(ctx context.Context, st store.Store, names []string, want []tablesour
 	info := src.Info()
 	total := int64(0)
 	for _, f := range info.Fields {
-		c := &column{field: f, size: 8}
+		c := &tableColumn{field: f, size: 8}
 		switch f.Kind {
 		case driver.KindArray:
 			c.dtype, c.shape = f.DType, f.Shape
@@ -161,13 +161,13 @@ func readEpisodes(ctx context.Context, st store.Store, a *about, cameras []strin
 	if err != nil {
 		return nil, err
 	}
-	number := func(name string) tablesource.Column {
-		return tablesource.Column{Name: name, From: name, Kind: driver.KindInt}
+	number := func(name string) column.Want {
+		return column.Want{Name: name, From: name, Kind: driver.KindInt}
 	}
-	want := []tablesource.Column{number("dataset_from_index"), number("dataset_to_index")}
+	want := []column.Want{number("dataset_from_index"), number("dataset_to_index")}
 	for _, c := range cameras {
 		of := "videos/" + c + "/"
-		want = append(want, number(of+"chunk_index"), number(of+"file_index"), tablesource.Column{Name: of + "from_timestamp", From: of + "from_timestamp", Kind: driver.KindFloat})
+		want = append(want, number(of+"chunk_index"), number(of+"file_index"), column.Want{Name: of + "from_timestamp", From: of + "from_timestamp", Kind: driver.KindFloat})
 	}
 	rows, cols, err := table(ctx, st, names, want, threads)
 	if err != nil {
@@ -267,7 +267,7 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 	}
 	// The text is what pandas had as its index, and is called so, or has a name.
 	for _, text := range []string{"__index_level_0__", "task"} {
-		want := []tablesource.Column{{Name: "task_index", From: "task_index", Kind: driver.KindInt}, {Name: "task", From: text, Kind: driver.KindText}}
+		want := []column.Want{{Name: "task_index", From: "task_index", Kind: driver.KindInt}, {Name: "task", From: text, Kind: driver.KindText}}
 		rows, cols, err := table(ctx, st, []string{name}, want, threads)
 		if err != nil {
 			if text == "task" {

@@ -21,10 +21,10 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -35,7 +35,7 @@ const IndexName = "index.json"
 // Options change how chunks are read. Nil means the defaults.
 type Options struct {
 	// Columns say which leaves become which fields; nil means all of them.
-	Columns []tablesource.Column
+	Columns []column.Want
 }
 
 // index is the index.

@@ -13,9 +13,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -26,7 +26,7 @@ const DataName = "data.mdb"
 // Options change how databases are read. Nil means the defaults.
 type Options struct {
 	// Columns say which of key, value (or image and label) become which fields.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Name is that of a database in the file, "" for the one that has no name, or the
 	// only one that has.
 	Name string

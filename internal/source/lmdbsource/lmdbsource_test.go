@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -25,7 +25,7 @@ func open(ctx context.Context, path, name, query string) (driver.Source, error) 
 	opt := &Options{Name: name}
 	if query != "" {
 		var err error
-		if opt.Columns, err = tablesource.ParseQuery(query); err != nil {
+		if opt.Columns, err = column.ParseQuery(query); err != nil {
 			return nil, err
 		}
 	}

@@ -19,10 +19,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -33,7 +33,7 @@ const IndexName = "index.json"
 // Options change how shards are read. Nil means the defaults.
 type Options struct {
 	// Columns say which columns become which fields; nil means all of them.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Split is the folder below that of the URL.
 	Split string
 }
@@ -213,7 +213,7 @@ func (f *indexShard) find(ctx context.Context, st store.Store, dir string) (stor
 }
 
 // columns are those that all shards have.
-func (x *index) columns() ([]column, error) {
+func (x *index) columns() ([]stored, error) {
 	if x.Version != 2 || len(x.Shards) == 0 {
 		return nil, fmt.Errorf("it is no index of MDS shards of version 2")
 	}
@@ -236,12 +236,12 @@ func (x *index) columns() ([]column, error) {
 			}
 		}
 	}
-	var out []column
+	var out []stored
 	for k, name := range first.Names {
 		if slices.Index(first.Names, name) != k {
 			return nil, fmt.Errorf("column %q is there twice", name)
 		}
-		c := column{name: name}
+		c := stored{name: name}
 		if size := first.Sizes[k]; size != nil && *size != 0 {
 			if *size < 0 || *size > driver.MaxArrayBytes {
 				return nil, fmt.Errorf("column %q has %d bytes", name, *size)
@@ -257,8 +257,8 @@ func (x *index) columns() ([]column, error) {
 	return out, nil
 }
 
-// column is a column of the samples.
-type column struct {
+// stored is a column of the samples.
+type stored struct {
 	name string
 	size int // 0 where each sample says it
 	// value makes what stands at a place of a sample a value.
@@ -266,7 +266,7 @@ type column struct {
 }
 
 // split is that of shards.Set.
-func split(columns []column, w *offsetshards.Work, emit func(int, *dynvalue.Value) error) error {
+func split(columns []stored, w *offsetshards.Work, emit func(int, *dynvalue.Value) error) error {
 	n := 0
 	for i := range columns {
 		if columns[i].size == 0 {

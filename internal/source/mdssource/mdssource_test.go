@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -32,7 +32,7 @@ func open(ctx context.Context, dir, split, query string) (driver.Source, error) 
 	opt := &Options{Split: split}
 	if query != "" {
 		var err error
-		if opt.Columns, err = tablesource.ParseQuery(query); err != nil {
+		if opt.Columns, err = column.ParseQuery(query); err != nil {
 			return nil, err
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -56,7 +56,7 @@ type File struct {
 
 // wanted is a set that becomes a field.
 type wanted struct {
-	column tablesource.Column
+	column column.Want
 	path   string
 	// offsets is the path of the set that says which rows are a record, "" where each
 	// is; with lengths it says how many are.
@@ -64,7 +64,7 @@ type wanted struct {
 	lengths bool
 }
 
-func want(c tablesource.Column, s *Set) wanted {
+func want(c column.Want, s *Set) wanted {
 	w := wanted{column: c, path: s.Path, lengths: s.lengths}
 	if s.offsets != nil {
 		w.offsets = s.offsets.Path
@@ -74,7 +74,7 @@ func want(c tablesource.Column, s *Set) wanted {
 
 // choose says which sets of a file become fields, and why the others do not: those
 // that are chosen by name, or those with the first axis that most of them have.
-func choose(f *File, split string, columns []tablesource.Column, pairs *pairs) ([]wanted, []driver.Skipped, error) {
+func choose(f *File, split string, columns []column.Want, pairs *pairs) ([]wanted, []driver.Skipped, error) {
 	left := slices.Clone(f.Left)
 	sets := inSplit(f.Sets, split)
 	if len(sets) == 0 && split != "" {
@@ -94,7 +94,7 @@ func choose(f *File, split string, columns []tablesource.Column, pairs *pairs) (
 	first := ""
 	rest := len(columns) == 0
 	for _, c := range columns {
-		if c.Name == tablesource.Rest {
+		if c.Name == column.Rest {
 			rest = true
 			continue
 		}
@@ -180,11 +180,11 @@ func choose(f *File, split string, columns []tablesource.Column, pairs *pairs) (
 		}
 		chosen, more = append(chosen, s), append(more, strings.TrimPrefix(s.Path, common))
 	}
-	for i, name := range tablesource.Named(more) {
+	for i, name := range column.Named(more) {
 		if names[name] {
 			return nil, nil, fmt.Errorf("%s: field %q has the name of another array: give it another one", f.Path, name)
 		}
-		out = append(out, want(tablesource.Column{Name: name, From: chosen[i].Path}, chosen[i]))
+		out = append(out, want(column.Want{Name: name, From: chosen[i].Path}, chosen[i]))
 	}
 	if len(out) == 0 {
 		return nil, nil, fmt.Errorf("%s has no arrays with rows that can be read%s", f.Path, reasons(left))

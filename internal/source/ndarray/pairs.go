@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -91,7 +91,7 @@ func cutLast(text, sep string) (before, after string, ok bool) {
 }
 
 // findPairs finds the pairs of a file, and makes those that columns name.
-func findPairs(ctx context.Context, f *File, split string, columns []tablesource.Column, read Reader) (*pairs, error) {
+func findPairs(ctx context.Context, f *File, split string, columns []column.Want, read Reader) (*pairs, error) {
 	p := &pairs{named: map[string]*Set{}, found: map[*Set]*Set{}, offsets: map[*Set][]string{}}
 	sets := inSplit(f.Sets, split)
 	for _, c := range columns {

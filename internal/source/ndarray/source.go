@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/imagefile"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Options say what becomes a field.
 type Options struct {
 	// Columns name the arrays, nil for all with the same first axis.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Split is the group that is read of a file with several, "" for all of it.
 	Split string
 	// Threads bounds the files that are looked at at once, 0 for a choice.

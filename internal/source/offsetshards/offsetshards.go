@@ -17,12 +17,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/indexcache"
 	"github.com/stokerdata/stoker/internal/source/inorder"
 	"github.com/stokerdata/stoker/internal/source/stream"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -39,7 +39,7 @@ type Set struct {
 	// Columns are the names of the values of a record, in their order, Wanted those
 	// that become fields; nil for all.
 	Columns []string
-	Wanted  []tablesource.Column
+	Wanted  []column.Want
 	// Split gives the values of a record, Work.View, to emit, each with the number of
 	// its column. A value is valid until emit returns. Those that Work.Skips it leaves
 	// out; Work.Head says that typed.Column.Add is who looks at them.
@@ -122,7 +122,7 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 	if s.info.Len == 0 {
 		return nil, fmt.Errorf("%s has no records", set.List.Store)
 	}
-	known := indexcache.New(set.List, slices.Concat([]string{set.Format, tablesource.Query(set.Wanted)}, set.Columns)...)
+	known := indexcache.New(set.List, slices.Concat([]string{set.Format, column.Query(set.Wanted...)}, set.Columns)...)
 	defer known.Close()
 	threads := runtime.GOMAXPROCS(0)
 	looks := make(chan *looker, threads)

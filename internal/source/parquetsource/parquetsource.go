@@ -25,11 +25,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/blockcache"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/columns"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/parquet"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -37,7 +37,7 @@ import (
 // Options change how Parquet files are read. Nil means the defaults.
 type Options struct {
 	// Columns say which columns become which fields; nil means all of them.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Names are the files in their order, instead of all that the store has.
 	Names []string
 	// Split is the one that is wanted of a folder that has several.
@@ -124,7 +124,7 @@ func (s *source) read(ctx context.Context) error {
 	for i, c := range all {
 		names[i] = c.Name
 	}
-	wants, from, err := tablesource.Choose(tablesource.Named(names), s.opt.Columns)
+	wants, from, err := column.Choose(column.Named(names), s.opt.Columns)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.list.Store, err)
 	}
@@ -177,7 +177,7 @@ func (s *source) trackOf(leaf int) int {
 
 // fields makes the fields of what is known of their columns, and finds out what is
 // not.
-func (s *source) fields(ctx context.Context, wants []tablesource.Column, all []*columns.Column, paths []int) error {
+func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, paths []int) error {
 	seen := make([]*columns.Uniform, len(s.tracks))
 	unknown := make([]bool, len(wants))
 	for i, c := range s.columns {

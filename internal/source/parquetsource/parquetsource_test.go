@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -47,7 +47,7 @@ func write(t testing.TB, name string, b []byte) string {
 func open(ctx context.Context, path string, columns ...string) (driver.Source, error) {
 	opt := &Options{}
 	for _, text := range columns {
-		c, err := tablesource.ParseColumn(text)
+		c, err := column.Parse(text)
 		if err != nil {
 			return nil, err
 		}

@@ -48,7 +48,7 @@ func (s *source) name(table int, p string, far bool) (name string, outside bool)
 // lead says of which kind the files are that the values of a column lead to, ""
 // when they lead to none: when there is one among the first of them that has the
 // extension of images, sounds or videos.
-func (s *source) lead(ctx context.Context, field string, c *column) (driver.Kind, error) {
+func (s *source) lead(ctx context.Context, field string, c *seen) (driver.Kind, error) {
 	for _, p := range c.example {
 		kind := filelist.KindOf(field, p)
 		if slices.Contains(video.Extensions, strings.ToLower(path.Ext(p))) {

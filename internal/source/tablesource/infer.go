@@ -9,9 +9,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// column is what was seen of a column: counts of what its cells are, and of how
+// seen is what was seen of a column: counts of what its cells are, and of how
 // large they are. Those of several goroutines are put together.
-type column struct {
+type seen struct {
 	name  string
 	first int64 // row in which it was seen first, and its place there, for the order of columns
 	nth   int
@@ -106,8 +106,8 @@ const examples = 8
 // inference is what one goroutine has seen.
 type inference struct {
 	csv     bool
-	columns []*column
-	byName  map[string]*column
+	columns []*seen
+	byName  map[string]*seen
 	// wanted are the columns whose different values are classes.
 	wanted map[string]bool
 	good   int64 // rows
@@ -115,7 +115,7 @@ type inference struct {
 	badAt  int64
 	cells  []cell
 	extra  []cell
-	more   []*column
+	more   []*seen
 	nums   numbers
 	buf    []byte
 	err    error
@@ -135,7 +135,7 @@ func (in *inference) row(r reader, row []byte, at int64, where func() string) {
 				in.err = fmt.Errorf("%s: there are more than %d columns", where(), maxColumns)
 				return
 			}
-			col = &column{name: string(name), first: at, nth: len(in.extra)}
+			col = &seen{name: string(name), first: at, nth: len(in.extra)}
 			in.byName[col.name] = col
 			in.columns = append(in.columns, col)
 		}
@@ -157,7 +157,7 @@ func (in *inference) row(r reader, row []byte, at int64, where func() string) {
 }
 
 // cell looks at a cell.
-func (in *inference) cell(c *column, v cell, at int64) {
+func (in *inference) cell(c *seen, v cell, at int64) {
 	if v.form == absent {
 		return
 	}
@@ -197,7 +197,7 @@ func (in *inference) cell(c *column, v cell, at int64) {
 }
 
 // written looks at a cell of CSV, which says nothing of its type.
-func (in *inference) written(c *column, b []byte, at int64) {
+func (in *inference) written(c *seen, b []byte, at int64) {
 	switch {
 	case isMissing(b):
 		c.missing++
@@ -219,7 +219,7 @@ func (in *inference) written(c *column, b []byte, at int64) {
 	}
 }
 
-func (c *column) number(b []byte) {
+func (c *seen) number(b []byte) {
 	if !isWhole(b) {
 		c.floats++
 		return
@@ -236,7 +236,7 @@ func (c *column) number(b []byte) {
 	}
 }
 
-func (c *column) text(b []byte, at int64) {
+func (c *seen) text(b []byte, at int64) {
 	if c.texts++; len(c.example) < examples && len(b) > 0 && len(b) < 4096 {
 		if len(c.example) == 0 {
 			c.examples = at
@@ -245,7 +245,7 @@ func (c *column) text(b []byte, at int64) {
 	}
 }
 
-func (in *inference) list(c *column, b []byte) {
+func (in *inference) list(c *seen, b []byte) {
 	n := &in.nums
 	if err := n.read(b); err != nil {
 		if json.Valid(b) {
@@ -275,7 +275,7 @@ func (in *inference) list(c *column, b []byte) {
 }
 
 // class notes the classes of a cell.
-func (c *column) class(v cell, b []byte) {
+func (c *seen) class(v cell, b []byte) {
 	add := func(name []byte) {
 		if _, ok := c.classes[string(name)]; ok || len(name) == 0 || c.err != nil {
 			return
@@ -320,7 +320,7 @@ func (in *inference) merge(o *inference) {
 	}
 }
 
-func (c *column) merge(o *column) {
+func (c *seen) merge(o *seen) {
 	if len(o.example) > 0 && (len(c.example) == 0 || o.examples < c.examples) {
 		c.example, c.examples = o.example, o.examples
 	}
@@ -372,7 +372,7 @@ func (c *column) merge(o *column) {
 }
 
 // field says what a column is when nobody says it.
-func (c *column) field(csv bool, records int64) driver.Field {
+func (c *seen) field(csv bool, records int64) driver.Field {
 	f := driver.Field{Name: c.name, Kind: driver.KindText}
 	numbers, lists, nested := c.whole+c.floats, c.lists, c.objects+c.others
 	lacking := records - c.seen + c.missing
@@ -399,7 +399,7 @@ func (c *column) field(csv bool, records int64) driver.Field {
 	return f
 }
 
-func (c *column) listType() driver.DType {
+func (c *seen) listType() driver.DType {
 	if c.wholes {
 		return driver.Int64
 	}
@@ -407,7 +407,7 @@ func (c *column) listType() driver.DType {
 }
 
 // finish says how large the values of a field are.
-func (c *column) finish(f *driver.Field, records int64) {
+func (c *seen) finish(f *driver.Field, records int64) {
 	switch f.Kind {
 	case driver.KindText:
 		f.Stats = c.size.stats(records)
@@ -425,7 +425,7 @@ func (c *column) finish(f *driver.Field, records int64) {
 }
 
 // as says what a column is when somebody says its kind, and why it cannot be that.
-func (c *column) as(kind driver.Kind, csv bool, records int64) (driver.Field, error) {
+func (c *seen) as(kind driver.Kind, csv bool, records int64) (driver.Field, error) {
 	f := driver.Field{Name: c.name, Kind: kind}
 	fail := func(what string) (driver.Field, error) {
 		inferred := c.field(csv, records)

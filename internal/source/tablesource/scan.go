@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -145,14 +146,14 @@ type looks struct {
 
 // fresh returns an inference that has seen nothing.
 func (l *looks) fresh() *inference {
-	in := &inference{csv: l.s.format != JSONL, byName: map[string]*column{}, wanted: map[string]bool{}}
+	in := &inference{csv: l.s.format != JSONL, byName: map[string]*seen{}, wanted: map[string]bool{}}
 	for _, c := range l.s.opt.Columns {
 		if c.Kind == "label" || c.Kind == "multilabel" {
 			in.wanted[c.From] = true
 		}
 	}
 	for i, name := range l.s.names {
-		in.columns = append(in.columns, &column{name: name, first: int64(i)})
+		in.columns = append(in.columns, &seen{name: name, first: int64(i)})
 		in.byName[name] = in.columns[i]
 	}
 	in.cells = make([]cell, len(in.columns))
@@ -290,8 +291,8 @@ func (s *source) sameHeader(f int, row []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: the names of its columns: %w", s.list.Path(f), err)
 	}
-	if names = Named(names); !slices.Equal(names, s.names) {
-		return fmt.Errorf("%s has the columns %s, %s has %s: tables that are read together have the same", s.list.Path(f), listed(names), s.list.Path(0), listed(s.names))
+	if names = column.Named(names); !slices.Equal(names, s.names) {
+		return fmt.Errorf("%s has the columns %s, %s has %s: tables that are read together have the same", s.list.Path(f), column.Listed(names), s.list.Path(0), column.Listed(s.names))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/source/driver"
@@ -64,7 +65,7 @@ func IsJSONL(ctx context.Context, st store.Store, name string) bool {
 // Options change how tables are read. Nil means the defaults.
 type Options struct {
 	// Columns say which columns become which fields; nil means all of them.
-	Columns []Column
+	Columns []column.Want
 	// Threads bounds the files that are looked at at once, 0 for a choice.
 	Threads int
 	// Files is the store below which paths in columns lead, nil for that of the
@@ -88,15 +89,15 @@ type source struct {
 	first []int64 // number of the first row of each file
 
 	reader  reader
-	headed  bool     // files begin with a row of names
-	names   []string // of all columns
-	columns []Column // by field
-	from    []int    // by field, the place among the cells of a row
-	width   int      // of cells
-	files   []*files // by field, nil for those that lie in the row
-	ordinal []int64  // by field, of those with files
-	inRow   []bool   // by field
-	videos  []string // fields with the paths of videos
+	headed  bool          // files begin with a row of names
+	names   []string      // of all columns
+	columns []column.Want // by field
+	from    []int         // by field, the place among the cells of a row
+	width   int           // of cells
+	files   []*files      // by field, nil for those that lie in the row
+	ordinal []int64       // by field, of those with files
+	inRow   []bool        // by field
+	videos  []string      // fields with the paths of videos
 	spare   sync.Pool
 
 	held   [][]byte // by table, what it decompresses to; nil for those that are not compressed
@@ -195,7 +196,7 @@ func (s *source) begin(ctx context.Context) error {
 			return fmt.Errorf("%s, byte %d: %w", s.list.Path(f), at, err)
 		}
 		s.headed = !record
-		s.names = Named(names)
+		s.names = column.Named(names)
 		return nil
 	}
 	return s.empty()
@@ -209,19 +210,19 @@ func (s *source) empty() error {
 }
 
 // schema makes fields of what was seen of the columns.
-func (s *source) schema(ctx context.Context, seen *inference) error {
+func (s *source) schema(ctx context.Context, in *inference) error {
 	csv := s.format != JSONL
 	if !csv {
-		slices.SortFunc(seen.columns, func(a, b *column) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.nth, b.nth)) })
+		slices.SortFunc(in.columns, func(a, b *seen) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.nth, b.nth)) })
 		var keys []string
-		for _, c := range seen.columns {
+		for _, c := range in.columns {
 			keys = append(keys, c.name)
 		}
-		s.names = Named(keys)
+		s.names = column.Named(keys)
 	}
 	var places []int
 	var err error
-	if s.columns, places, err = Choose(s.names, s.opt.Columns); err != nil {
+	if s.columns, places, err = column.Choose(s.names, s.opt.Columns); err != nil {
 		return fmt.Errorf("%s: %w", s.list.Store, err)
 	}
 	s.from, s.width = slices.Clone(places), len(s.names)
@@ -229,7 +230,7 @@ func (s *source) schema(ctx context.Context, seen *inference) error {
 		// Only the columns that are used have a place.
 		keys := map[string]int{}
 		for i, p := range places {
-			key := seen.columns[p].name
+			key := in.columns[p].name
 			if _, ok := keys[key]; !ok {
 				keys[key] = len(keys)
 			}
@@ -241,17 +242,17 @@ func (s *source) schema(ctx context.Context, seen *inference) error {
 	s.inRow = make([]bool, len(s.columns))
 	withFiles := int64(0)
 	for i, want := range s.columns {
-		c := seen.columns[places[i]]
+		c := in.columns[places[i]]
 		var f driver.Field
 		switch {
-		case isFile(want.Kind):
+		case column.IsFile(want.Kind):
 			f = driver.Field{Kind: want.Kind}
 		case want.Kind != "":
-			if f, err = c.as(want.Kind, csv, seen.good); err != nil {
+			if f, err = c.as(want.Kind, csv, in.good); err != nil {
 				return fmt.Errorf("%s: %w", s.list.Store, err)
 			}
 		default:
-			f = c.field(csv, seen.good)
+			f = c.field(csv, in.good)
 			if f.Kind == driver.KindText {
 				kind, err := s.lead(ctx, want.Name, c)
 				if err != nil {
@@ -272,7 +273,7 @@ func (s *source) schema(ctx context.Context, seen *inference) error {
 				return fmt.Errorf("%s: column %q: %w", s.list.Store, want.From, err)
 			}
 		}
-		s.inRow[i] = !isFile(f.Kind)
+		s.inRow[i] = !column.IsFile(f.Kind)
 		if !s.inRow[i] {
 			s.files[i], s.ordinal[i] = &files{}, withFiles
 			withFiles++

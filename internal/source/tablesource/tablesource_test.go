@@ -23,6 +23,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -93,7 +94,7 @@ func open(ctx context.Context, path, format string, columns ...string) (driver.S
 		opt.Files = localstore.New(opt.Folder)
 	}
 	for _, text := range columns {
-		c, err := ParseColumn(text)
+		c, err := column.Parse(text)
 		if err != nil {
 			return nil, err
 		}
@@ -461,20 +462,6 @@ func TestPaths(t *testing.T) {
 	}
 	if r := drivertest.Records(t, inside, 4)[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "outside of the folder") {
 		t.Errorf("%v", r.Err)
-	}
-}
-
-func TestQuery(t *testing.T) {
-	for _, q := range []string{"a", "a=b", "a:label=b&*", "x:image=100%25%26"} {
-		columns, err := ParseQuery(q)
-		if err != nil || Query(columns) != q {
-			t.Errorf("%q: %v, %v", q, columns, err)
-		}
-	}
-	for _, q := range []string{"", "=a", "a=", "a:what", "index", "a&a", "%zz", "*:label"} {
-		if _, err := ParseQuery(q); err == nil {
-			t.Errorf("%q is taken", q)
-		}
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/stokerdata/stoker/internal/cdec"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -95,10 +95,10 @@ func (s *examples) copy(g *driver.Group, w *scratch) {
 // batch has room for each where it belongs, and none is moved when others are there.
 type sizes map[string][]uint32
 
-func newSizes(columns []tablesource.Column, records int64) sizes {
+func newSizes(columns []column.Want, records int64) sizes {
 	s := sizes{}
 	for _, c := range columns {
-		if c.Kind == driver.KindBytes && c.Name != tablesource.Rest {
+		if c.Kind == driver.KindBytes && c.Name != column.Rest {
 			s[c.From] = make([]uint32, records)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/dtype"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -28,12 +28,12 @@ import (
 // The files of testdata are TensorFlow's, written by scripts/fixtures/tfrecord.py,
 // with what TensorFlow reads from them.
 
-func columns(t testing.TB, query string) []tablesource.Column {
+func columns(t testing.TB, query string) []column.Want {
 	t.Helper()
 	if query == "" {
 		return nil
 	}
-	c, err := tablesource.ParseQuery(query)
+	c, err := column.ParseQuery(query)
 	if err != nil {
 		t.Fatal(err)
 	}

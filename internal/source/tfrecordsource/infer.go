@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -28,7 +28,7 @@ type seen struct {
 	id    int64
 }
 
-func newSeen(columns []tablesource.Column) *seen { return &seen{columns: dynvalue.NewColumns(columns)} }
+func newSeen(columns []column.Want) *seen { return &seen{columns: dynvalue.NewColumns(columns)} }
 
 // enough records that are no Examples say that none is.
 const enough = 64
@@ -107,7 +107,7 @@ func (s *seen) merge(o *seen) {
 const block = 1024
 
 // lookInto looks at the records of all files.
-func lookInto(ctx context.Context, list *filelist.List, files []file, columns []tablesource.Column) (*seen, error) {
+func lookInto(ctx context.Context, list *filelist.List, files []file, columns []column.Want) (*seen, error) {
 	type part struct {
 		file, from, to int
 		id             int64
@@ -175,8 +175,8 @@ func (s *seen) file(ctx context.Context, list *filelist.List, f int, at []int64,
 
 // schema says which fields the records have: nil and the name of the one field where
 // they are bytes.
-func (s *seen) schema(list *filelist.List, columns []tablesource.Column) (*dynvalue.Schema, string, error) {
-	raw := len(columns) == 1 && columns[0].Name != tablesource.Rest && columns[0].Kind == driver.KindBytes && !s.columns.Has(columns[0].From)
+func (s *seen) schema(list *filelist.List, columns []column.Want) (*dynvalue.Schema, string, error) {
+	raw := len(columns) == 1 && columns[0].Name != column.Rest && columns[0].Kind == driver.KindBytes && !s.columns.Has(columns[0].From)
 	switch {
 	case raw:
 		return nil, columns[0].Name, nil

@@ -26,11 +26,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/indexcache"
 	"github.com/stokerdata/stoker/internal/source/inorder"
 	"github.com/stokerdata/stoker/internal/source/stream"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -92,7 +92,7 @@ type Options struct {
 	// Columns say which features become which fields; nil means all of them. A single
 	// one of the kind bytes, which is no feature's name, stands for the records as they
 	// are.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Threads bounds the files gone through at once, 0 for four per core.
 	Threads int
 }
@@ -170,11 +170,11 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
 	}
 	files := make([]file, list.Len())
-	var columns []tablesource.Column
+	var columns []column.Want
 	if opt != nil {
 		columns = opt.Columns
 	}
-	l := &looks{list: list, lim: inorder.NewLimits(), columns: columns, known: indexcache.New(list, "tfrecord", tablesource.Query(columns))}
+	l := &looks{list: list, lim: inorder.NewLimits(), columns: columns, known: indexcache.New(list, "tfrecord", column.Query(columns...))}
 	err = parallel(ctx, threads, len(files), func(ctx context.Context, i int) (err error) {
 		files[i], err = l.file(ctx, i)
 		return err
@@ -243,7 +243,7 @@ type file struct {
 type looks struct {
 	list    *filelist.List
 	lim     *inorder.Limits
-	columns []tablesource.Column
+	columns []column.Want
 	known   *indexcache.Files
 }
 

@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/ndarray"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -31,7 +31,7 @@ import (
 type Options struct {
 	// Columns say which arrays become which fields; nil means all with the first axis
 	// that most of them have.
-	Columns []tablesource.Column
+	Columns []column.Want
 	// Split is the group that is read, of stores with several alike.
 	Split string
 	// Threads bounds what is looked at at once, 0 for a choice.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/dtype"
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -26,7 +26,7 @@ func tryOpen(t testing.TB, path, query string) (driver.Source, error) {
 	opt := &Options{}
 	if query != "" {
 		var err error
-		if opt.Columns, err = tablesource.ParseQuery(query); err != nil {
+		if opt.Columns, err = column.ParseQuery(query); err != nil {
 			t.Fatal(err)
 		}
 	}

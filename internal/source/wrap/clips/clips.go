@@ -45,8 +45,8 @@ type Placed interface {
 // maxClip is the largest clip, as it is encoded.
 const maxClip = 1 << 30
 
-// column is a column of clips.
-type column struct {
+// clipColumn is a column of clips.
+type clipColumn struct {
 	Clip
 	field          int // its place among the fields
 	path, from, to int // those of its columns in the table, -1 for none
@@ -59,10 +59,10 @@ type column struct {
 type source struct {
 	base   driver.Source
 	info   driver.Info
-	from   []int     // by field, its place in the table
-	place  []int     // the reverse, -1 for columns that are no field
-	clips  []*column // in the order of their fields
-	of     []*column // by field, nil for those that are as in the table
+	from   []int         // by field, its place in the table
+	place  []int         // the reverse, -1 for columns that are no field
+	clips  []*clipColumn // in the order of their fields
+	of     []*clipColumn // by field, nil for those that are as in the table
 	files  *columns.Files
 	paths  driver.Pather // of the table, nil when it has none
 	random bool
@@ -86,16 +86,16 @@ func open(ctx context.Context, base driver.Source, wanted []Clip, opt *Options) 
 	if in.Sequential {
 		return nil, fmt.Errorf("%s: clips of video need a table that is read at random", in.URL)
 	}
-	s := &source{base: base, info: *in, place: slices.Repeat([]int{-1}, len(in.Fields)), of: make([]*column, 0, len(in.Fields))}
+	s := &source{base: base, info: *in, place: slices.Repeat([]int{-1}, len(in.Fields)), of: make([]*clipColumn, 0, len(in.Fields))}
 	s.spare.New = func() any { return newWork(s) }
 	s.paths, _ = base.(driver.Pather)
 	s.info.Fields = nil
-	byPath, hidden := map[int]*column{}, map[int]bool{}
+	byPath, hidden := map[int]*clipColumn{}, map[int]bool{}
 	for _, w := range wanted {
 		if err := w.defaults(); err != nil {
 			return nil, err
 		}
-		c := &column{Clip: w, wrong: map[int64]error{}}
+		c := &clipColumn{Clip: w, wrong: map[int64]error{}}
 		for _, of := range []struct {
 			column, name string
 			to           *int
@@ -191,7 +191,7 @@ func (s *source) Path(n int64, field int) string {
 }
 
 // file is a video of a column.
-func (s *source) file(c *column, v int32) driver.Object {
+func (s *source) file(c *clipColumn, v int32) driver.Object {
 	n, _, _ := s.files.Locate(slices.Index(s.clips, c), int64(v))
 	return s.files.Object(n)
 }

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/source/videosource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -41,7 +42,7 @@ func list(t testing.TB, rows ...string) (dir string) {
 }
 
 func open1(ctx context.Context, st store.Store, query string) (driver.Source, error) {
-	columns, err := tablesource.ParseQuery(query)
+	columns, err := column.ParseQuery(query)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +266,7 @@ func FuzzCut(f *testing.F) {
 	}
 	x := src.(videosource.Videos).Videos()[0]
 	f.Fuzz(func(t *testing.T, query string, from, to float64) {
-		columns, err := tablesource.ParseQuery(query)
+		columns, err := column.ParseQuery(query)
 		if err != nil {
 			return
 		}
@@ -281,7 +282,7 @@ func FuzzCut(f *testing.F) {
 			if err == nil && (n < 1 || begin < 0) {
 				t.Fatalf("a part of %d frames from %v on", n, begin)
 			}
-			c := &column{Clip: w}
+			c := &clipColumn{Clip: w}
 			r := &row{n: int32(min(n, 1<<30)), begin: begin}
 			if err == nil {
 				for _, j := range []int{0, w.Frames - 1} {

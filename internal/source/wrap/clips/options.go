@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/source/tablesource"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -48,7 +48,7 @@ var params = []string{"frames", "stride", "fps", "start", "from", "to", "unit"}
 // Cut takes clips out of the columns that are wanted of a table: fields of the kind frames,
 // and what is said of them (clip.stride=2). Instead of them rest has the columns that Open
 // reads.
-func Cut(columns []tablesource.Column) (rest []tablesource.Column, clips []Clip, err error) {
+func Cut(columns []column.Want) (rest []column.Want, clips []Clip, err error) {
 	for _, c := range columns {
 		if c.Kind == driver.KindFrames {
 			clips = append(clips, Clip{Name: c.Name, Column: c.From})
@@ -56,7 +56,7 @@ func Cut(columns []tablesource.Column) (rest []tablesource.Column, clips []Clip,
 	}
 	for _, c := range columns {
 		if c.Kind == driver.KindFrames {
-			rest = append(rest, tablesource.Column{Name: c.Name, Kind: driver.KindText, From: c.From})
+			rest = append(rest, column.Want{Name: c.Name, Kind: driver.KindText, From: c.From})
 			continue
 		}
 		name, option := c.Name, ""
@@ -76,7 +76,7 @@ func Cut(columns []tablesource.Column) (rest []tablesource.Column, clips []Clip,
 		}
 	}
 	for _, c := range clips {
-		for _, more := range []tablesource.Column{{Name: c.fromName(), From: c.From}, {Name: c.toName(), From: c.To}} {
+		for _, more := range []column.Want{{Name: c.fromName(), From: c.From}, {Name: c.toName(), From: c.To}} {
 			if more.From != "" {
 				more.Kind = driver.KindFloat
 				rest = append(rest, more)

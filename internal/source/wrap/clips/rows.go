@@ -69,7 +69,7 @@ func (f *found) sort() (paths []string, number []int32) {
 
 // read finds the clip of each row of column n: the rows are read, then the index of each
 // video.
-func (s *source) read(ctx context.Context, n int, c *column, threads int) error {
+func (s *source) read(ctx context.Context, n int, c *clipColumn, threads int) error {
 	rows := s.info.Len
 	c.rows = make([]row, rows)
 	ends := make([]float64, 0, rows)
@@ -158,7 +158,7 @@ var errNone = errors.New("it has no value")
 
 // open reads the indexes of the videos of a column. why says of those without one what is
 // wrong with them.
-func (s *source) open(ctx context.Context, n int, c *column, paths []string, threads int) (why []error, err error) {
+func (s *source) open(ctx context.Context, n int, c *clipColumn, paths []string, threads int) (why []error, err error) {
 	numbers := make([]int64, len(paths))
 	for i := range numbers {
 		numbers[i] = int64(i)
@@ -201,13 +201,13 @@ func (s *source) open(ctx context.Context, n int, c *column, paths []string, thr
 }
 
 // pathOf names a video for messages.
-func (s *source) pathOf(c *column, v int32) string {
+func (s *source) pathOf(c *clipColumn, v int32) string {
 	of := s.file(c, v)
 	return of.Store.Path(of.Entry.Name)
 }
 
 // bounds works out how large frames and clips get.
-func (s *source) bounds(c *column) {
+func (s *source) bounds(c *clipColumn) {
 	f := &s.info.Fields[c.field]
 	width, height, first := 0, 0, true
 	for _, x := range c.videos {
@@ -232,7 +232,7 @@ const windows = 256
 
 // most bounds the size of a clip of a video, wherever it begins: it is looked at in windows
 // that overlap by as much as a clip is long.
-func (c *column) most(x *video.Index) (size int64) {
+func (c *clipColumn) most(x *video.Index) (size int64) {
 	frames := int64(len(x.Shown))
 	long := c.span() + 1
 	if c.FPS > 0 {
@@ -249,7 +249,7 @@ func (c *column) most(x *video.Index) (size int64) {
 
 // frame is frame j of the clip of a row that begins at a frame of its part: its place among
 // those of the video that are shown.
-func (c *column) frame(r *row, x *video.Index, start int64, j int) int {
+func (c *clipColumn) frame(r *row, x *video.Index, start int64, j int) int {
 	at := min(start+int64(j)*int64(c.Stride), int64(r.n)-1)
 	if c.FPS > 0 {
 		return x.At(r.begin + float64(at)/c.FPS)
@@ -259,7 +259,7 @@ func (c *column) frame(r *row, x *video.Index, start int64, j int) int {
 
 // start is the frame of its part that the clip of a row begins with in an epoch. Clips of
 // several columns are drawn alike.
-func (s *source) start(c *column, r *row, epoch, id int64) int64 {
+func (s *source) start(c *clipColumn, r *row, epoch, id int64) int64 {
 	last := max(int64(r.n)-c.span(), 0)
 	switch c.Start {
 	case Middle:
@@ -271,7 +271,7 @@ func (s *source) start(c *column, r *row, epoch, id int64) int64 {
 }
 
 // plan says which frames the clip of a record has, and what has to be read for them.
-func (s *source) plan(w *video.Plan, c *column, n int64) (v int32, err error) {
+func (s *source) plan(w *video.Plan, c *clipColumn, n int64) (v int32, err error) {
 	epoch, id := s.split(n)
 	if err := c.wrong[id]; err != nil {
 		return 0, fmt.Errorf("column %q: %w", c.Column, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filesource"
 	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -65,7 +66,7 @@ func table(t testing.TB) string {
 }
 
 func openTable(ctx context.Context, t testing.TB, name string, keep bool) (driver.Source, error) {
-	columns, err := tablesource.ParseQuery("id:int&text:text&note:text")
+	columns, err := column.ParseQuery("id:int&text:text&note:text")
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,10 @@
-package tablesource
+// Package column decides what the columns of a container become: which of them are
+// fields, of which kind, and why a column cannot have the kind that the user states.
+//
+// Want is what the user asks for. Seen is what a source observed of a column's values.
+// Decide makes a field of the two. All containers use it, so a column has the same
+// kind in each of them: see "Which kind a column gets" in docs/concepts.md.
+package column
 
 import (
 	"fmt"
@@ -9,35 +15,38 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Column says which column of a table becomes which field.
-type Column struct {
-	// Name is that of the field, "*" for all columns that no other Column names.
+// Want is a column that the user asks for.
+type Want struct {
+	// Name is the name of the field, Rest for all columns that no other Want names.
 	Name string
-	// Kind is that of the values, "" for what the values look like.
+	// Kind is the kind that the user states, "" if the values decide.
 	Kind driver.Kind
 	// From is the name of the column.
 	From string
 }
 
-// Rest is the name of a Column that stands for all others.
+// Rest is the name of a Want that stands for all other columns.
 const Rest = "*"
 
-// kinds are those that a column can be made to have; clips of frames are made of it by
-// package clips.
+// kinds are the kinds that a user can state for a column. Package clips makes
+// frames of a column of paths.
 var kinds = []driver.Kind{
 	driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindBytes, driver.KindLabel, driver.KindMultiLabel, driver.KindInt,
 	driver.KindFloat, driver.KindText, driver.KindJSON, driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindFrames,
 }
 
-// isFile says whether values of a kind are files, whose paths a column has.
-func isFile(k driver.Kind) bool {
-	return k == driver.KindImage || k == driver.KindMask || k == driver.KindAudio || k == driver.KindBytes
+// IsFile reports whether values of a kind can be files, whose paths a column of text has.
+func IsFile(k driver.Kind) bool { return IsDecoded(k) || k == driver.KindBytes }
+
+// IsDecoded reports whether values of a kind are files that a decoder reads.
+func IsDecoded(k driver.Kind) bool {
+	return k == driver.KindImage || k == driver.KindMask || k == driver.KindAudio
 }
 
-// ParseColumn reads "NAME", "NAME=COLUMN", "NAME:KIND", "NAME:KIND=COLUMN" or "*".
-func ParseColumn(text string) (Column, error) {
+// Parse reads "NAME", "NAME=COLUMN", "NAME:KIND", "NAME:KIND=COLUMN" or "*".
+func Parse(text string) (Want, error) {
 	name, from, ok := strings.Cut(text, "=")
-	c := Column{Name: name, From: from}
+	c := Want{Name: name, From: from}
 	if i := strings.LastIndexByte(name, ':'); i >= 0 {
 		c.Name, c.Kind = name[:i], driver.Kind(name[i+1:])
 	}
@@ -47,28 +56,28 @@ func ParseColumn(text string) (Column, error) {
 	switch {
 	case text == Rest:
 	case c.Name == "" || c.From == "" || c.Name == Rest:
-		return c, fmt.Errorf("%q is no field: write NAME, NAME:KIND, NAME=COLUMN or NAME:KIND=COLUMN, such as label:label=class, or * for all other columns", text)
+		return c, fmt.Errorf("%q is not a field: write NAME, NAME:KIND, NAME=COLUMN or NAME:KIND=COLUMN, such as label:label=class, or * for all other columns", text)
 	case c.Name == "index":
 		return c, fmt.Errorf("%q: batches call the record numbers index: give the field another name", text)
 	case c.Kind != "" && !slices.Contains(kinds, c.Kind):
-		return c, fmt.Errorf("the field %q is of the kind %q; columns are one of %v", c.Name, c.Kind, kinds)
+		return c, fmt.Errorf("field %q has the kind %q: the kinds of columns are %v", c.Name, c.Kind, kinds)
 	}
 	return c, nil
 }
 
-// ParseQuery reads the columns of a URL: what stands behind its question mark.
-func ParseQuery(query string) ([]Column, error) {
-	var columns []Column
+// ParseQuery reads the columns in the query of a URL.
+func ParseQuery(query string) ([]Want, error) {
+	var columns []Want
 	for part := range strings.SplitSeq(query, "&") {
 		text, err := url.PathUnescape(part)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no part of a URL: %w", part, err)
+			return nil, fmt.Errorf("%q is not a part of a URL: %w", part, err)
 		}
-		c, err := ParseColumn(text)
+		c, err := Parse(text)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(columns, func(o Column) bool { return o.Name == c.Name }) {
+		if slices.ContainsFunc(columns, func(o Want) bool { return o.Name == c.Name }) {
 			return nil, fmt.Errorf("field %q is there twice", c.Name)
 		}
 		columns = append(columns, c)
@@ -76,8 +85,8 @@ func ParseQuery(query string) ([]Column, error) {
 	return columns, nil
 }
 
-// Query is the query of a URL that ParseQuery reads.
-func Query(columns []Column) string {
+// Query returns the query of a URL that ParseQuery reads.
+func Query(columns ...Want) string {
 	var query []string
 	for _, c := range columns {
 		name := c.Name
@@ -92,14 +101,14 @@ func Query(columns []Column) string {
 	return strings.Join(query, "&")
 }
 
-// escape writes what has a meaning in a query in another way.
+// escape escapes characters that have a meaning in a query.
 var escape = strings.NewReplacer("%", "%25", "&", "%26", "\n", "%0A", "\r", "%0D")
 
-// maxName is the length of a field's name.
+// maxName is the largest length of a field's name in bytes.
 const maxName = 255
 
-// Named gives columns names that fields can have: not empty, each another one, and
-// not that of the record numbers.
+// Named gives columns names that fields can have: not empty, all different, and
+// not "index", which batches use for the record numbers.
 func Named(names []string) []string {
 	out := make([]string, len(names))
 	taken := map[string]bool{"index": true}
@@ -122,18 +131,18 @@ func Named(names []string) []string {
 	return out
 }
 
-// Choose returns the columns that become fields, each with the Column that says
-// how, and that by place in the table.
-func Choose(all []string, columns []Column) ([]Column, []int, error) {
+// Choose returns the columns that become fields, and the position of each of them in
+// all, the names of the columns of a container.
+func Choose(all []string, columns []Want) ([]Want, []int, error) {
 	if len(columns) == 0 {
-		columns = []Column{{Name: Rest}}
+		columns = []Want{{Name: Rest}}
 	}
 	used := map[string]bool{}
 	taken := map[string]bool{}
 	for _, c := range columns {
 		used[c.From], taken[c.Name] = true, true
 	}
-	var out []Column
+	var out []Want
 	var from []int
 	for _, c := range columns {
 		if c.Name == Rest {
@@ -142,15 +151,15 @@ func Choose(all []string, columns []Column) ([]Column, []int, error) {
 					continue
 				}
 				if taken[name] {
-					return nil, nil, fmt.Errorf("field %q has the name of another column: give it another one", name)
+					return nil, nil, fmt.Errorf("field %q has the name of another column: give it another name", name)
 				}
-				out, from = append(out, Column{Name: name, From: name}), append(from, i)
+				out, from = append(out, Want{Name: name, From: name}), append(from, i)
 			}
 			continue
 		}
 		i := slices.Index(all, c.From)
 		if i < 0 {
-			return nil, nil, fmt.Errorf("there is no column %q: the columns are %s", c.From, listed(all))
+			return nil, nil, fmt.Errorf("there is no column %q: the columns are %s", c.From, Listed(all))
 		}
 		out, from = append(out, c), append(from, i)
 	}
@@ -160,8 +169,8 @@ func Choose(all []string, columns []Column) ([]Column, []int, error) {
 	return out, from, nil
 }
 
-// listed names the first columns for a message.
-func listed(all []string) string {
+// Listed names the first columns for a message.
+func Listed(all []string) string {
 	const most = 20
 	var out []string
 	for _, name := range all[:min(len(all), most)] {
