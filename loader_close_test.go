@@ -6,13 +6,13 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // gated is a source whose reads wait for a gate.
 type gated struct {
-	*faultsource.Memory
+	*sourcetest.Memory
 	gate chan struct{}
 }
 
@@ -24,7 +24,7 @@ func (g *gated) Parse(group *driver.Group) error {
 // Close in the moment between the engine's batch and what Next makes of it: the
 // ring is gone by then.
 func TestCloseBehindTheEnginesBatch(t *testing.T) {
-	src := &gated{faultsource.Raw(50, 8, 8, 3, 5), make(chan struct{})}
+	src := &gated{sourcetest.Raw(50, 8, 8, 3, 5), make(chan struct{})}
 	l, err := Open(context.Background(), "memory:", &Options{BatchSize: 8, Memory: 128 << 20, Source: src})
 	if err != nil {
 		t.Fatal(err)

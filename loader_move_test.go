@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker"
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
 
 // whileNextWaits runs do while Next waits for the batch of record 9, and
@@ -20,9 +20,9 @@ func whileNextWaits(t *testing.T, do func(*stoker.Loader), check func(*testing.T
 	synctest.Test(t, func(t *testing.T) {
 		var stuck atomic.Bool
 		stuck.Store(true)
-		src := faultsource.Wrap(faultsource.Raw(50, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+		src := sourcetest.Wrap(sourcetest.Raw(50, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 			if id == 9 && stuck.Load() {
-				return &faultsource.Fault{Delay: time.Hour}
+				return &sourcetest.Fault{Delay: time.Hour}
 			}
 			return nil
 		})
@@ -153,7 +153,7 @@ func TestRefusedOptionsCloseTheSource(t *testing.T) {
 		"an unknown operation":            {BatchSize: 1, Outputs: []stoker.Output{{Name: "image", Ops: []stoker.Op{stoker.NewOp("x", nil)}}}},
 		"too little memory":               {BatchSize: 1 << 19, Memory: 1 << 20},
 	} {
-		src := &closings{Memory: faultsource.Raw(5, 8, 8, 3, 5)}
+		src := &closings{Memory: sourcetest.Raw(5, 8, 8, 3, 5)}
 		opts.Source = src
 		if l, err := stoker.Open(context.Background(), "memory:", &opts); err == nil {
 			l.Close()
@@ -166,7 +166,7 @@ func TestRefusedOptionsCloseTheSource(t *testing.T) {
 }
 
 type closings struct {
-	*faultsource.Memory
+	*sourcetest.Memory
 	n int
 }
 

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker"
-	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 	"github.com/stokerdata/stoker/pack"
 )
 
@@ -139,7 +139,7 @@ func TestRanksShareCredentials(t *testing.T) {
 	keys := &keyServer{life: 4 * time.Second, ended: map[int]bool{}}
 	role := httptest.NewServer(keys)
 	defer role.Close()
-	bucket := &faulthttp.Folder{Dir: filepath.Dir(dir), Refuse: keys.refuse}
+	bucket := &httpfaulttest.Folder{Dir: filepath.Dir(dir), Refuse: keys.refuse}
 	server := httptest.NewServer(bucket)
 	defer server.Close()
 	defer server.CloseClientConnections()

@@ -14,14 +14,14 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker"
-	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 )
 
 // bucketOf serves a folder as a bucket, and has what asks it find nothing of this
 // machine's: neither credentials nor what was kept.
-func bucketOf(t *testing.T, dir string) (server *faulthttp.Folder, url string) {
+func bucketOf(t *testing.T, dir string) (server *httpfaulttest.Folder, url string) {
 	t.Helper()
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
@@ -33,7 +33,7 @@ func bucketOf(t *testing.T, dir string) (server *faulthttp.Folder, url string) {
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	server = &faulthttp.Folder{Dir: filepath.Dir(dir)}
+	server = &httpfaulttest.Folder{Dir: filepath.Dir(dir)}
 	s := httptest.NewServer(server)
 	t.Cleanup(s.Close)
 	t.Cleanup(s.CloseClientConnections)

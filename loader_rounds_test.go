@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker"
-	"github.com/stokerdata/stoker/internal/faulthttp"
 	"github.com/stokerdata/stoker/internal/serverstest"
 	"github.com/stokerdata/stoker/internal/store/gcsstore"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
 )
@@ -76,7 +76,7 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 			// what is so once is so.
 			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 {
 				t.Setenv("XDG_CACHE_HOME", t.TempDir())
-				rounds := &faulthttp.Rounds{Handler: c.handler(), Latency: latency}
+				rounds := &httpfaulttest.Rounds{Handler: c.handler(), Latency: latency}
 				s := httptest.NewServer(rounds)
 				n := firstBatch(t, fmt.Sprintf(c.url, s.URL), c.window, rounds)
 				s.CloseClientConnections()
@@ -111,7 +111,7 @@ func TestFirstBatchIsAskedForAlone(t *testing.T) {
 			said := ""
 			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 { // as above
 				t.Setenv("XDG_CACHE_HOME", t.TempDir())
-				rounds := &faulthttp.Rounds{Handler: bucketAt(dir)(), Latency: latency}
+				rounds := &httpfaulttest.Rounds{Handler: bucketAt(dir)(), Latency: latency}
 				s := httptest.NewServer(rounds)
 				opt := &stoker.Options{BatchSize: batch, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1}
 				l, err := stoker.Open(t.Context(), fmt.Sprintf("s3://bucket/train?anonymous=true&endpoint=%s", s.URL), opt)
@@ -208,7 +208,7 @@ func TestAnswersInAnyOrder(t *testing.T) {
 	dir, _ := bucketOfRows(t, records, width)
 	bucketOf(t, dir) // nothing of this machine's is found
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	s := httptest.NewServer(&faulthttp.Throttle{Handler: bucketAt(dir)(), Jitter: 3 * time.Millisecond})
+	s := httptest.NewServer(&httpfaulttest.Throttle{Handler: bucketAt(dir)(), Jitter: 3 * time.Millisecond})
 	defer s.Close()
 	var want []byte
 	for range times {
@@ -244,11 +244,11 @@ func TestAnswersInAnyOrder(t *testing.T) {
 }
 
 func bucketAt(dir string) func() http.Handler {
-	return func() http.Handler { return &faulthttp.Folder{Dir: filepath.Dir(dir)} }
+	return func() http.Handler { return &httpfaulttest.Folder{Dir: filepath.Dir(dir)} }
 }
 
 func webAt(dir, lists string) func() http.Handler {
-	return func() http.Handler { return &faulthttp.Web{Dir: dir, Lists: lists} }
+	return func() http.Handler { return &httpfaulttest.Web{Dir: dir, Lists: lists} }
 }
 
 // googleOf puts the files of a folder into a bucket of a server of Google's storage.
@@ -284,7 +284,7 @@ func googleOf(t *testing.T, dir string) func() http.Handler {
 }
 
 // firstBatch opens data and waits for the first batch.
-func firstBatch(t *testing.T, url string, window int, rounds *faulthttp.Rounds) int {
+func firstBatch(t *testing.T, url string, window int, rounds *httpfaulttest.Rounds) int {
 	t.Helper()
 	opt := &stoker.Options{BatchSize: 256, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1}
 	if strings.Contains(url, "photos") {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stokerdata/stoker"
 	"github.com/stokerdata/stoker/internal/cache/cachetest"
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { cachetest.Main(m) }
 func open(t *testing.T, opts stoker.Options) *stoker.Loader {
 	t.Helper()
 	if opts.Source == nil {
-		opts.Source = faultsource.Raw(50, 8, 8, 3, 5)
+		opts.Source = sourcetest.Raw(50, 8, 8, 3, 5)
 	}
 	opts.Memory = 128 << 20
 	l, err := stoker.Open(context.Background(), "memory:", &opts)
@@ -224,9 +224,9 @@ func TestErrorsNameFileAndReason(t *testing.T) {
 }
 
 func TestCancelAndClose(t *testing.T) {
-	l := open(t, stoker.Options{BatchSize: 4, Source: faultsource.Wrap(faultsource.Raw(50, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+	l := open(t, stoker.Options{BatchSize: 4, Source: sourcetest.Wrap(sourcetest.Raw(50, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 		if id == 9 {
-			return &faultsource.Fault{Delay: 100 * time.Millisecond, Times: 1}
+			return &sourcetest.Fault{Delay: 100 * time.Millisecond, Times: 1}
 		}
 		return nil
 	})})
@@ -269,7 +269,7 @@ func TestOpenRefusesWithAHint(t *testing.T) {
 			continue
 		}
 		if opts != nil {
-			opts.Source = faultsource.Raw(5, 8, 8, 3, 5)
+			opts.Source = sourcetest.Raw(5, 8, 8, 3, 5)
 			opts.Memory = 64 << 20
 		}
 		dir := t.TempDir()
@@ -294,7 +294,7 @@ func TestKindsInBatches(t *testing.T) {
 		{Name: "tags", Kind: driver.KindMultiLabel, MaxBytes: 40, Classes: []string{"a", "b"}},
 		{Name: "score", Kind: driver.KindFloat},
 	}
-	src := faultsource.NewMemory(10, fields, func(id int64, v []driver.Value) error {
+	src := sourcetest.NewMemory(10, fields, func(id int64, v []driver.Value) error {
 		v[0].Bytes = []byte(strings.Repeat("é", int(id)))
 		v[1].Bytes = bytes.Repeat([]byte{byte(id), 0, 1, 0}, int(id%4))
 		v[2].Bytes = binary.LittleEndian.AppendUint64(nil, uint64(id%2))

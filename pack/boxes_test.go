@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -21,7 +21,7 @@ func boxed() driver.Source {
 		{Name: "labels", Kind: driver.KindMultiLabel, Classes: []string{"a", "b"}, Boxes: "boxes", MaxBytes: 8 * 3},
 		{Name: "points", Kind: driver.KindKeyPoints, DType: driver.Float32, Shape: []int{1, 2}, Boxes: "boxes", MaxBytes: 8 * 3},
 	}
-	return faultsource.NewMemory(30, fields, func(id int64, v []driver.Value) error {
+	return sourcetest.NewMemory(30, fields, func(id int64, v []driver.Value) error {
 		var boxes, labels, points []byte
 		for k := range id % 4 {
 			for _, x := range []float32{float32(id), 4, float32(k), 2} {

@@ -18,9 +18,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/mask"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
 )
@@ -764,7 +764,7 @@ func upToInts(n int) (out []int) {
 // Raw pixels that are gray stay gray, also resized, and are exported as they are.
 func TestGrayPixels(t *testing.T) {
 	for how, resize := range map[string]Resize{ImagesRaw: {}, ImagesRaw + ",": {Width: 4, Height: 6}, ImagesAuto: {}, ImagesKeep: {}} {
-		src := faultsource.Raw(20, 7, 9, 1, 5)
+		src := sourcetest.Raw(20, 7, 9, 1, 5)
 		dst := filepath.Join(t.TempDir(), "pack")
 		if _, err := WriteSource(t.Context(), src, dst, &Options{Images: strings.TrimSuffix(how, ","), Resize: resize}); err != nil {
 			t.Fatal(err)

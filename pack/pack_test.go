@@ -395,10 +395,13 @@ func TestMetadata(t *testing.T) {
 	src := t.TempDir()
 	plainJPEG := testJPEG(t, 1, 64, 48)
 	exif := []byte("II*\x00\x08\x00\x00\x00\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00\x00")
-	full, err := imagefile.InsertMetadata(nil, plainJPEG, exif, bytes.Repeat([]byte("icc"), 100))
-	if err != nil {
-		t.Fatal(err)
+	icc := bytes.Repeat([]byte("icc"), 100)
+	full := bytes.Clone(plainJPEG[:2])
+	for marker, data := range map[byte]string{0xE1: "Exif\x00\x00" + string(exif), 0xE2: "ICC_PROFILE\x00\x01\x01" + string(icc)} {
+		full = append(full, 0xFF, marker, byte((len(data)+2)>>8), byte(len(data)+2))
+		full = append(full, data...)
 	}
+	full = append(full, plainJPEG[2:]...)
 	writeFile(t, full, src, "a.jpg")
 
 	keep := filepath.Join(t.TempDir(), "keep")

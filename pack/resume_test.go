@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/source/foldersource"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -270,12 +270,12 @@ func TestEveryWriteFails(t *testing.T) {
 		return s
 	}
 	for _, test := range []struct {
-		fault func() *fault.Fault
+		fault func() *faulttest.Fault
 		want  string
 	}{
-		{func() *fault.Fault { return fault.Error(syscall.ENOSPC) }, "no space left on device; make room and run the same command again"},
-		{func() *fault.Fault { return fault.Error(syscall.EIO) }, "input/output error"},
-		{fault.Short, ""},
+		{func() *faulttest.Fault { return faulttest.Error(syscall.ENOSPC) }, "no space left on device; make room and run the same command again"},
+		{func() *faulttest.Fault { return faulttest.Error(syscall.EIO) }, "input/output error"},
+		{faulttest.Short, ""},
 	} {
 		each := int64(1)
 		if testing.Short() {
@@ -285,11 +285,11 @@ func TestEveryWriteFails(t *testing.T) {
 			dst := filepath.Join(t.TempDir(), "p")
 			f := test.fault().After(good)
 			if test.want != "" {
-				f = f.On(fault.Create, fault.Resume, fault.Write, fault.Cut, fault.Sync, fault.Commit, fault.Remove)
+				f = f.On(faulttest.Create, faulttest.Resume, faulttest.Write, faulttest.Cut, faulttest.Sync, faulttest.Commit, faulttest.Remove)
 			} else {
-				f = f.On(fault.Write)
+				f = f.On(faulttest.Write)
 			}
-			st, _ := store.As[store.WriteStore](fault.New(localstore.New(dst), 1, f))
+			st, _ := store.As[store.WriteStore](faulttest.New(localstore.New(dst), 1, f))
 			_, err := WriteTo(t.Context(), source(), st, small(ImagesKeep))
 			if err == nil {
 				if good < 10 {

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
-	"github.com/stokerdata/stoker/internal/faultsource"
-	"github.com/stokerdata/stoker/internal/hugeimage"
+	"github.com/stokerdata/stoker/internal/hugeimagetest"
 	"github.com/stokerdata/stoker/internal/proc"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -205,9 +205,9 @@ func TestLargeImagesAreRefused(t *testing.T) {
 	}
 	src := t.TempDir()
 	for name, format := range map[string]string{"a.jpg": "jpeg-progressive", "b.png": "png-16", "c.jpg": "jpeg"} {
-		b, err := hugeimage.Make(format, 2500, 2500)
+		b, err := hugeimagetest.Make(format, 2500, 2500)
 		if err == nil && name == "c.jpg" {
-			b, err = hugeimage.Make(format, 60, 50)
+			b, err = hugeimagetest.Make(format, 60, 50)
 		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(src, name), b, 0o600)
@@ -255,7 +255,7 @@ func TestDecodingIsBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	src, err := hugeimage.Make("png-16", 600, 600)
+	src, err := hugeimagetest.Make("png-16", 600, 600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func (heldSource) Held() int64 { return 50 << 20 }
 // What a source holds of its records is a part of the memory.
 func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	write := func(memory int64) error {
-		_, err := WriteSource(t.Context(), heldSource{faultsource.Raw(10, 16, 16, 3, 5)}, t.TempDir(), &Options{Memory: memory})
+		_, err := WriteSource(t.Context(), heldSource{sourcetest.Raw(10, 16, 16, 3, 5)}, t.TempDir(), &Options{Memory: memory})
 		return err
 	}
 	if err := write(64 << 20); err == nil || !strings.Contains(err.Error(), "50 MiB of records that are held because their files are compressed, chunks of 8 MiB and the images beside need 82 MiB") {
@@ -340,7 +340,7 @@ func TestHostileImagesArePackedWithinTheMemory(t *testing.T) {
 		t.Skip("what race detector and sanitizers take beside is not the decoders'")
 	}
 	src := t.TempDir()
-	if err := hugeimage.Folder(src, "jpeg-progressive-420", 6); err != nil {
+	if err := hugeimagetest.Folder(src, "jpeg-progressive-420", 6); err != nil {
 		t.Fatal(err)
 	}
 	// One that has lost its end: only decoding it tells whether something is missing.
@@ -397,7 +397,7 @@ func TestHostileImagesAreVerifiedWithinTheMemory(t *testing.T) {
 		t.Skip("what race detector and sanitizers take beside is not the decoders'")
 	}
 	src, dst := t.TempDir(), filepath.Join(t.TempDir(), "pack")
-	if err := hugeimage.Folder(src, "jpeg-progressive-420", 6); err != nil {
+	if err := hugeimagetest.Folder(src, "jpeg-progressive-420", 6); err != nil {
 		t.Fatal(err)
 	}
 	// Chunks of a few records, so that all threads have some to decode.

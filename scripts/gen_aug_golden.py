@@ -199,12 +199,6 @@ def geometry(c: Cases) -> None:
         mode="constant",
         fill=[0.0],
     )
-    c.add("hflip", "wide", F.horizontal_flip)
-    c.add("vflip", "wide", F.vertical_flip)
-    c.add("hflip", "mask", F.horizontal_flip)
-    c.add("vflip", "mask", F.vertical_flip)
-    value = torch.tensor([3.0, 99.0, 255.0])[:, None, None]
-    c.add("erase", "wide", lambda t: F.erase(t, 5, 7, 11, 13, value), i=5, j=7, h=11, w=13, value=[3.0, 99.0, 255.0])
 
 
 def type_inputs() -> dict[str, np.ndarray]:

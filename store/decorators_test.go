@@ -6,11 +6,10 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cache"
-	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/disk"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/keep"
-	"github.com/stokerdata/stoker/internal/store/limit"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
@@ -21,11 +20,8 @@ import (
 func TestDecorators(t *testing.T) {
 	decorators := map[string]func(store.Store) store.Store{
 		"retry": func(s store.Store) store.Store { return retry.New(s, nil) },
-		"limit": func(s store.Store) store.Store {
-			return limit.New(s, limit.Options{BytesPerSecond: 1e12, RequestsPerSecond: 1e9})
-		},
-		"count": func(s store.Store) store.Store { return count.New(s, nil) },
-		"fault": func(s store.Store) store.Store { return fault.New(s, 1) },
+		"count": func(s store.Store) store.Store { return counttest.New(s, nil) },
+		"fault": func(s store.Store) store.Store { return faulttest.New(s, 1) },
 		"keep": func(s store.Store) store.Store { // some pieces of whatever there is
 			var pieces []keep.Piece
 			_ = s.List(t.Context(), "", nil, func(e store.Entry) error {
@@ -70,7 +66,7 @@ func TestDecorators(t *testing.T) {
 			return d.Store(s)
 		},
 		"all": func(s store.Store) store.Store {
-			return count.New(retry.New(limit.New(count.New(fault.New(s, 1), nil), limit.Options{BytesPerSecond: 1e12}), nil), nil)
+			return counttest.New(retry.New(counttest.New(faulttest.New(s, 1), nil), nil), nil)
 		},
 	}
 	for name, decorate := range decorators {

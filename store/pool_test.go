@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
 )
@@ -160,8 +160,8 @@ func TestPoolSeesChanges(t *testing.T) {
 func TestPoolOpensOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, entries := newTracked(1)
-		slow := fault.Delay(time.Second).On(fault.Open)
-		p := store.NewPool(fault.New(s, 1, slow), 10)
+		slow := faulttest.Delay(time.Second).On(faulttest.Open)
+		p := store.NewPool(faulttest.New(s, 1, slow), 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		errs := make(chan error, 4)
 		for i := range 4 {
@@ -199,7 +199,7 @@ func TestPoolOpensOnce(t *testing.T) {
 
 func TestPoolFailure(t *testing.T) {
 	s, entries := newTracked(1)
-	p := store.NewPool(fault.New(s, 1, fault.Error(syscall.EMFILE).On(fault.Open).Times(1)), 10)
+	p := store.NewPool(faulttest.New(s, 1, faulttest.Error(syscall.EMFILE).On(faulttest.Open).Times(1)), 10)
 	if _, err := p.Open(t.Context(), entries[0]); !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("error is %v", err)
 	}

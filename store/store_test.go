@@ -9,9 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/store/count"
-	"github.com/stokerdata/stoker/internal/store/fault"
-	"github.com/stokerdata/stoker/internal/store/limit"
+	"github.com/stokerdata/stoker/internal/store/counttest"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
@@ -63,11 +62,10 @@ func TestAbilitiesOfDecorators(t *testing.T) {
 	}{
 		"none":            {s, true},
 		"retry":           {retry.New(s, nil), true},
-		"count":           {count.New(s, nil), true},
-		"limit":           {limit.New(s, limit.Options{}), false},
-		"fault":           {fault.New(s, 1), false},
-		"count and retry": {count.New(retry.New(s, nil), nil), true},
-		"fault and retry": {retry.New(fault.New(s, 1), nil), false},
+		"count":           {counttest.New(s, nil), true},
+		"fault":           {faulttest.New(s, 1), false},
+		"count and retry": {counttest.New(retry.New(s, nil), nil), true},
+		"fault and retry": {retry.New(faulttest.New(s, 1), nil), false},
 	} {
 		o, err := c.s.Open(t.Context(), "a")
 		if err != nil {
@@ -93,7 +91,7 @@ func TestAbilitiesOfDecorators(t *testing.T) {
 		}
 		o.Close()
 	}
-	if _, ok := store.As[store.WriteStore](retry.New(fault.New(storetest.NewMemory(nil), 1), nil)); ok {
+	if _, ok := store.As[store.WriteStore](retry.New(faulttest.New(storetest.NewMemory(nil), 1), nil)); ok {
 		t.Error("a store in memory can be written to")
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stokerdata/stoker/internal/augment"
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/pipeline"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/survey"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
@@ -39,7 +39,7 @@ const (
 
 // detection is a source of images of different sizes with masks, boxes, their classes
 // and a label.
-func detection() *faultsource.Memory {
+func detection() *sourcetest.Memory {
 	fields := []driver.Field{
 		{Name: "image", Kind: driver.KindImage, MaxBytes: 3 * 60 * 70},
 		{Name: "mask", Kind: driver.KindMask, DType: driver.Uint8, MaxBytes: 60 * 70, Classes: []string{"a", "b"}},
@@ -48,7 +48,7 @@ func detection() *faultsource.Memory {
 		{Name: "label", Kind: driver.KindLabel, Classes: []string{"x", "y", "z"}},
 		{Name: "text", Kind: driver.KindText, MaxBytes: 20},
 	}
-	return faultsource.NewMemory(records, fields, func(id int64, v []driver.Value) error {
+	return sourcetest.NewMemory(records, fields, func(id int64, v []driver.Value) error {
 		w, h := 40+int(id%20), 50+int(id%13)
 		pix, mask := make([]byte, 3*w*h), make([]byte, w*h)
 		for i := range pix {

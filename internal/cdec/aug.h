@@ -73,15 +73,12 @@ void sk_aug_remap(uint8_t *dst, int n, const uint8_t *src, int sw, int sh, int c
                   const float *xs, const float *ys);
 // Quarter turns anticlockwise, 1 to 3.
 void sk_aug_rot90(uint8_t *dst, const uint8_t *src, int sw, int sh, int channels, int turns);
-void sk_aug_flip_v(uint8_t *p, int w, int h, int channels);
-void sk_aug_flip_h(uint8_t *p, int w, int h, int channels);
 
 enum { SK_PAD_CONSTANT = 0, SK_PAD_EDGE = 1, SK_PAD_REFLECT = 2, SK_PAD_SYMMETRIC = 3 };
 // dst(x, y) = src(x + left, y + top), where src goes on beyond its borders by
 // the rule of mode. The caller has checked that one reflection is enough.
 void sk_aug_window(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int sh, int channels, int left, int top,
                    int mode, const uint8_t *fill);
-void sk_aug_fill_rect(uint8_t *p, int w, int channels, int x, int y, int rw, int rh, const uint8_t *value);
 
 // ---- batches (aug_batch.c) ----
 

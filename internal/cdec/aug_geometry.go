@@ -13,14 +13,8 @@ package cdec
 #cgo nocallback sk_any_remap
 #cgo noescape sk_aug_rot90
 #cgo nocallback sk_aug_rot90
-#cgo noescape sk_aug_flip_v
-#cgo nocallback sk_aug_flip_v
-#cgo noescape sk_aug_flip_h
-#cgo nocallback sk_aug_flip_h
 #cgo noescape sk_aug_window
 #cgo nocallback sk_aug_window
-#cgo noescape sk_aug_fill_rect
-#cgo nocallback sk_aug_fill_rect
 #cgo noescape sk_aug_mix_u8
 #cgo nocallback sk_aug_mix_u8
 #cgo noescape sk_aug_mix_f32
@@ -359,24 +353,6 @@ func (p *Pixmap) checkBytes() error {
 	return nil
 }
 
-// FlipVertical exchanges top and bottom.
-func (p Pixmap) FlipVertical() error {
-	if err := p.checkBytes(); err != nil {
-		return err
-	}
-	C.sk_aug_flip_v(p.ptr(), C.int(p.W), C.int(p.H), C.int(p.C))
-	return nil
-}
-
-// FlipHorizontal exchanges left and right.
-func (p Pixmap) FlipHorizontal() error {
-	if err := p.checkBytes(); err != nil {
-		return err
-	}
-	C.sk_aug_flip_h(p.ptr(), C.int(p.W), C.int(p.H), C.int(p.C))
-	return nil
-}
-
 // PadMode says how an image goes on beyond its borders.
 type PadMode int
 
@@ -418,17 +394,6 @@ func Window(dst, src Pixmap, left, top int, mode PadMode, fill []float32) error 
 	}
 	C.sk_aug_window(dst.ptr(), C.int(dst.W), C.int(dst.H), src.ptr(), C.int(src.W), C.int(src.H), C.int(src.C),
 		C.int(left), C.int(top), C.int(mode), (*C.uint8_t)(&value[0]))
-	return nil
-}
-
-// FillRect fills a rectangle, as far as it lies in p.
-func (p Pixmap) FillRect(x, y, w, h int, value [3]byte) error {
-	if err := p.checkBytes(); err != nil {
-		return err
-	}
-	x1, y1 := min(x+w, p.W), min(y+h, p.H)
-	x, y = max(x, 0), max(y, 0)
-	C.sk_aug_fill_rect(p.ptr(), C.int(p.W), C.int(p.C), C.int(x), C.int(y), C.int(x1-x), C.int(y1-y), (*C.uint8_t)(&value[0]))
 	return nil
 }
 

@@ -1,4 +1,4 @@
-// Affine maps, quarter turns, flips, windows with padding.
+// Affine maps, quarter turns, windows with padding.
 
 #include <limits.h>
 #include <string.h>
@@ -227,33 +227,6 @@ void sk_aug_rot90(uint8_t *dst, const uint8_t *src, int sw, int sh, int channels
     }
 }
 
-void sk_aug_flip_v(uint8_t *p, int w, int h, int channels) {
-    size_t row = (size_t)w * (size_t)channels;
-    uint8_t part[512];
-    for (int y = 0; y < h / 2; y++) {
-        uint8_t *a = p + row * (size_t)y, *b = p + row * (size_t)(h - 1 - y);
-        for (size_t i = 0; i < row; i += sizeof part) {
-            size_t n = row - i < sizeof part ? row - i : sizeof part;
-            memcpy(part, a + i, n);
-            memcpy(a + i, b + i, n);
-            memcpy(b + i, part, n);
-        }
-    }
-}
-
-void sk_aug_flip_h(uint8_t *p, int w, int h, int channels) {
-    size_t ch = (size_t)channels, row = (size_t)w * ch;
-    for (int y = 0; y < h; y++) {
-        uint8_t *a = p + row * (size_t)y, *b = a + row - ch;
-        for (; a < b; a += ch, b -= ch) {
-            uint8_t t[3];
-            copy_pixel(t, a, channels);
-            copy_pixel(a, b, channels);
-            copy_pixel(b, t, channels);
-        }
-    }
-}
-
 // Index into [0, n) of a line that goes on beyond its ends, or -1 for fill.
 static inline int extend(int i, int n, int mode) {
     if (i >= 0 && i < n) return i;
@@ -293,12 +266,4 @@ void sk_aug_window(uint8_t *dst, int dw, int dh, const uint8_t *src, int sw, int
             copy_pixel(d + (size_t)x * ch, sx < 0 ? fill : s + (size_t)sx * ch, channels);
         }
     }
-}
-
-void sk_aug_fill_rect(uint8_t *p, int w, int channels, int x, int y, int rw, int rh, const uint8_t *value) {
-    size_t ch = (size_t)channels, row = (size_t)w * ch;
-    uint8_t *first = p + row * (size_t)y + ch * (size_t)x;
-    if (rw <= 0 || rh <= 0) return;
-    for (int i = 0; i < rw; i++) copy_pixel(first + (size_t)i * ch, value, channels);
-    for (int j = 1; j < rh; j++) memcpy(first + row * (size_t)j, first, ch * (size_t)rw);
 }

@@ -287,7 +287,7 @@ func BenchmarkPhotos(b *testing.B) {
 		defer func() { jobs = all }()
 		jobs = nil
 		for _, j := range all {
-			if src, err := EncodeDCT(nil, j.Src); err == nil {
+			if src, err := encodeDCT(nil, j.Src); err == nil {
 				j.Format, j.Src = FormatDCT, src
 				jobs = append(jobs, j)
 			}

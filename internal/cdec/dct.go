@@ -122,17 +122,6 @@ func (e *DCTEncoder) encode(jpeg []byte, tile, how int) ([]byte, error) {
 	return nil, &NotDCT{Reason: dctReasons[code], Detail: C.GoString(&message[0])}
 }
 
-// EncodeDCT appends the dct form of a JPEG to dst, with an encoder for this one.
-func EncodeDCT(dst, jpeg []byte) ([]byte, error) {
-	e, err := NewDCTEncoder()
-	if err != nil {
-		return dst, err
-	}
-	defer e.Close()
-	b, err := e.Encode(jpeg)
-	return append(dst, b...), err
-}
-
 // DCTImage is what the header of dct bytes says.
 type DCTImage struct {
 	Width, Height int

@@ -19,7 +19,7 @@ func BenchmarkDCT(b *testing.B) {
 	var encode time.Duration
 	for i, j := range jpegs {
 		start := cpuNow(b)
-		src, err := EncodeDCT(nil, j.Src)
+		src, err := encodeDCT(nil, j.Src)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func TestDCTCorpus(t *testing.T) {
 			t.Fatal(err)
 		}
 		jpeg := src
-		if src, err = EncodeDCT(nil, jpeg); err != nil {
+		if src, err = encodeDCT(nil, jpeg); err != nil {
 			src, jpeg = jpeg, nil
 		}
 		info, err := DCTInfo(src)
@@ -101,7 +101,7 @@ func TestDCTCorpus(t *testing.T) {
 // written as a JPEG, libjpeg must see the same pixels.
 func FuzzDCTDecode(f *testing.F) {
 	for _, jpeg := range seedImages(f) {
-		src, err := EncodeDCT(nil, jpeg)
+		src, err := encodeDCT(nil, jpeg)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -336,7 +336,7 @@ func randomSpecImage(rng *rand.Rand, w, h int, sampling [][2]int, most int) *spe
 // TestDCTSpecification: the codec described in docs/FORMAT.md is the one in C.
 func TestDCTSpecification(t *testing.T) {
 	for i, jpeg := range seedImages(t) {
-		src, err := EncodeDCT(nil, jpeg)
+		src, err := encodeDCT(nil, jpeg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,7 +381,7 @@ func TestDCTOddSampling(t *testing.T) {
 				if !ok {
 					t.Fatalf("%dx%d, sampling %v, tiles of %d", w, h, s, im.tile)
 				}
-				again, err := EncodeDCT(nil, jpeg)
+				again, err := encodeDCT(nil, jpeg)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -444,7 +444,7 @@ func TestDCTGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			src, err := EncodeDCT(nil, jpeg)
+			src, err := encodeDCT(nil, jpeg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -461,7 +461,7 @@ func TestDCTGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		everyKernel(t, func(t *testing.T) {
-			got, err := EncodeDCT(nil, jpeg)
+			got, err := encodeDCT(nil, jpeg)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s: other bytes than in %s.dct (%v)", name, base, err)
 			}

@@ -51,7 +51,7 @@ func checkDCTBox(t *testing.T, d *Decoder, src, pix []byte, width, x, y, w, h in
 // checkDCTBoxes compares the whole image, its edges and random boxes.
 func checkDCTBoxes(t *testing.T, d *Decoder, rng *rand.Rand, jpeg []byte, boxes int) bool {
 	t.Helper()
-	src, err := EncodeDCT(nil, jpeg)
+	src, err := encodeDCT(nil, jpeg)
 	if err != nil {
 		t.Error(err)
 		return false
@@ -130,7 +130,7 @@ func TestDCTPhotos(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			src, err := EncodeDCT(nil, jpeg)
+			src, err := encodeDCT(nil, jpeg)
 			if no := (*NotDCT)(nil); errors.As(err, &no) {
 				t.Logf("%s: %v", filepath.Base(file), err)
 				refused++
@@ -164,7 +164,7 @@ func TestDCTPackingKernelsAgree(t *testing.T) {
 	}
 	everyKernel(t, func(t *testing.T) {
 		for i, jpeg := range jpegs {
-			got, err := EncodeDCT(nil, jpeg)
+			got, err := encodeDCT(nil, jpeg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestDCTToJPEG(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			src, err := EncodeDCT(nil, jpeg)
+			src, err := encodeDCT(nil, jpeg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestDCTToJPEG(t *testing.T) {
 			if !bytes.Equal(want, got) {
 				t.Errorf("%dx%d, %d channels, sampling %v: the JPEG written back has other pixels", w, h, channels, s)
 			}
-			again, err := EncodeDCT(nil, back)
+			again, err := encodeDCT(nil, back)
 			if err != nil || !bytes.Equal(again, src) {
 				t.Errorf("%dx%d, %d channels, sampling %v: coefficients changed on the way (%v)", w, h, channels, s, err)
 			}
@@ -271,7 +271,7 @@ func TestDCTRefuses(t *testing.T) {
 		{"arithmetic", arithmetic, NotDCTArithmetic},
 		{"12 bits", precision, NotDCTPrecision},
 	} {
-		_, err := EncodeDCT(nil, c.jpeg)
+		_, err := encodeDCT(nil, c.jpeg)
 		no := (*NotDCT)(nil)
 		if !errors.As(err, &no) || no.Reason != c.want {
 			t.Errorf("%s: got %v, want the reason %q", c.name, err, c.want)
@@ -279,7 +279,7 @@ func TestDCTRefuses(t *testing.T) {
 	}
 	// What libjpeg tolerates without losing anything is taken.
 	for _, jpeg := range [][]byte{plain[:len(plain)-2], append(bytes.Clone(plain), "behind the end"...)} {
-		if _, err := EncodeDCT(nil, jpeg); err != nil {
+		if _, err := encodeDCT(nil, jpeg); err != nil {
 			t.Errorf("refused: %v", err)
 		}
 	}
@@ -353,9 +353,9 @@ func TestDCTInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := EncodeDCT([]byte("before"), jpeg)
+	src, err := encodeDCT([]byte("before"), jpeg)
 	if err != nil || string(src[:6]) != "before" {
-		t.Fatal("EncodeDCT does not append", err)
+		t.Fatal("encodeDCT does not append", err)
 	}
 	got, err := DCTInfo(src[6:])
 	if err != nil {
@@ -371,4 +371,15 @@ func TestDCTInfo(t *testing.T) {
 			t.Fatalf("a header cut off after %d bytes was read", n)
 		}
 	}
+}
+
+// encodeDCT appends the dct form of a JPEG to dst, with an encoder for this one.
+func encodeDCT(dst, jpeg []byte) ([]byte, error) {
+	e, err := NewDCTEncoder()
+	if err != nil {
+		return dst, err
+	}
+	defer e.Close()
+	b, err := e.Encode(jpeg)
+	return append(dst, b...), err
 }

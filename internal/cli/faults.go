@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -24,28 +24,28 @@ const faultsVariable = "STOKER_TEST_FAULTS"
 
 // parseFaults returns the decorator that a value of faultsVariable describes.
 func parseFaults(spec string) (func(store.Store) store.Store, error) {
-	var faults []func() *fault.Fault
+	var faults []func() *faulttest.Fault
 	stuck := ""
 	for _, part := range strings.Split(spec, ";") {
 		words := strings.Split(strings.TrimSpace(part), ",")
 		what, value, _ := strings.Cut(words[0], "=")
-		var begin func() *fault.Fault
+		var begin func() *faulttest.Fault
 		var err error
 		switch what {
 		case "delay":
 			var d time.Duration
 			d, err = time.ParseDuration(value)
-			begin = func() *fault.Fault { return fault.Delay(d).On(fault.Read) }
+			begin = func() *faulttest.Fault { return faulttest.Delay(d).On(faulttest.Read) }
 		case "hang":
-			begin = func() *fault.Fault { return fault.Hang().On(fault.Read) }
+			begin = func() *faulttest.Fault { return faulttest.Hang().On(faulttest.Read) }
 		case "error":
-			begin = func() *fault.Fault { return fault.Error(syscall.EIO).On(fault.Read) }
+			begin = func() *faulttest.Fault { return faulttest.Error(syscall.EIO).On(faulttest.Read) }
 		case "stuck":
 			stuck = "*"
 		default:
 			err = fmt.Errorf("there is no %q", what)
 		}
-		var narrow []func(*fault.Fault)
+		var narrow []func(*faulttest.Fault)
 		for _, w := range words[1:] {
 			key, value, _ := strings.Cut(w, "=")
 			var f float64
@@ -59,13 +59,13 @@ func parseFaults(spec string) (func(store.Store) store.Store, error) {
 				if what == "stuck" {
 					stuck = value
 				}
-				narrow = append(narrow, func(x *fault.Fault) { x.Named(value) })
+				narrow = append(narrow, func(x *faulttest.Fault) { x.Named(value) })
 			case "chance":
-				narrow = append(narrow, func(x *fault.Fault) { x.Chance(f) })
+				narrow = append(narrow, func(x *faulttest.Fault) { x.Chance(f) })
 			case "times":
-				narrow = append(narrow, func(x *fault.Fault) { x.Times(int64(f)) })
+				narrow = append(narrow, func(x *faulttest.Fault) { x.Times(int64(f)) })
 			case "after":
-				narrow = append(narrow, func(x *fault.Fault) { x.After(int64(f)) })
+				narrow = append(narrow, func(x *faulttest.Fault) { x.After(int64(f)) })
 			default:
 				err = fmt.Errorf("there is no %q", key)
 			}
@@ -74,7 +74,7 @@ func parseFaults(spec string) (func(store.Store) store.Store, error) {
 			return nil, fmt.Errorf("%s: %q: %w", faultsVariable, part, err)
 		}
 		if begin != nil {
-			faults = append(faults, func() *fault.Fault {
+			faults = append(faults, func() *faulttest.Fault {
 				x := begin()
 				for _, n := range narrow {
 					n(x)
@@ -84,13 +84,13 @@ func parseFaults(spec string) (func(store.Store) store.Store, error) {
 		}
 	}
 	return func(s store.Store) store.Store {
-		all := make([]*fault.Fault, len(faults))
+		all := make([]*faulttest.Fault, len(faults))
 		for i := range faults {
 			all[i] = faults[i]()
 		}
-		s = fault.New(s, 1, all...)
+		s = faulttest.New(s, 1, all...)
 		if stuck != "" {
-			s = &stuckStore{s, fault.Error(nil).Named(stuck)}
+			s = &stuckStore{s, faulttest.Error(nil).Named(stuck)}
 		}
 		return s
 	}, nil
@@ -99,12 +99,12 @@ func parseFaults(spec string) (func(store.Store) store.Store, error) {
 // stuckStore has objects whose reads never return.
 type stuckStore struct {
 	store.Store
-	which *fault.Fault
+	which *faulttest.Fault
 }
 
 func (s *stuckStore) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.Store.Open(ctx, name)
-	if err != nil || !s.which.Matches(fault.Read, name) {
+	if err != nil || !s.which.Matches(faulttest.Read, name) {
 		return o, err
 	}
 	return store.Intercept(o, true, func(context.Context, store.Next, []byte, int64) error { select {} }), nil

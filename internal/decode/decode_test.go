@@ -196,6 +196,11 @@ func FuzzDecode(f *testing.F) {
 // EXIF, by what the source knows, and expects what the JPEG with EXIF gives.
 func TestOrientationFromSource(t *testing.T) {
 	d, plain := newDecoder(t, Options{ApplyOrientation: true}), newDecoder(t, Options{})
+	encoder, err := cdec.NewDCTEncoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer encoder.Close()
 	turned := 0
 	formats(t, func(name string, src, want []byte, w, h int32) {
 		info, err := imagefile.Probe(src)
@@ -203,7 +208,7 @@ func TestOrientationFromSource(t *testing.T) {
 			return
 		}
 		turned++
-		dct, err := cdec.EncodeDCT(nil, src)
+		dct, err := encoder.Encode(src)
 		if err != nil {
 			t.Fatal(name, err)
 		}

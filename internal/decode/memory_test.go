@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cdec"
-	"github.com/stokerdata/stoker/internal/hugeimage"
+	"github.com/stokerdata/stoker/internal/hugeimagetest"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/source/driver"
@@ -81,8 +81,8 @@ func TestMemoryIsWhatDecodingTakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, format := range hugeimage.Formats {
-		src, err := hugeimage.Make(format, side, side)
+	for _, format := range hugeimagetest.Formats {
+		src, err := hugeimagetest.Make(format, side, side)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,8 +117,8 @@ func TestMemoryIsWhatDecodingTakes(t *testing.T) {
 // by its header or, where the source has told a lie, by libjpeg.
 func TestMemoryIsALimit(t *testing.T) {
 	d := newDecoder(t, Options{})
-	for _, format := range hugeimage.Formats {
-		src, err := hugeimage.Make(format, 700, 500)
+	for _, format := range hugeimagetest.Formats {
+		src, err := hugeimagetest.Make(format, 700, 500)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 )
 
 // fetchingSource stands at the path of PyTorch's loader and asks a server for each example.
@@ -50,7 +50,7 @@ func TestThrottledStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	server := httptest.NewServer(&faulthttp.Throttle{
+	server := httptest.NewServer(&httpfaulttest.Throttle{
 		Handler: http.StripPrefix("/photos", http.FileServer(http.Dir(data))), Latency: 10 * time.Millisecond, BytesPerSecond: 100e6,
 	})
 	defer server.Close()

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/pipeline"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -18,7 +18,7 @@ func TestOrder(t *testing.T) {
 	sess := NewSession(engine, Options{Open: func(ctx context.Context, _ []byte) (Pipeline, error) {
 		return pipeline.Open(ctx, pipeline.Config{
 			BatchSize: 4, Order: pipeline.OrderClient, Memory: 64 << 20,
-			OpenSource: func(context.Context, string) (driver.Source, error) { return faultsource.Raw(9, 8, 8, 3, 5), nil },
+			OpenSource: func(context.Context, string) (driver.Source, error) { return sourcetest.Raw(9, 8, 8, 3, 5), nil },
 		})
 	}})
 	done := make(chan error, 1)

@@ -130,7 +130,7 @@ func TestOrientation(t *testing.T) {
 	base := encoded(t, encJPEG, 16, 16)
 	for want := uint16(1); want <= 8; want++ {
 		for _, x := range [][]byte{exif(binary.LittleEndian, "II", want), exif(binary.BigEndian, "MM", want)} {
-			b, err := InsertMetadata(nil, base, x, nil)
+			b, err := insertMetadata(nil, base, x, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func TestStrip(t *testing.T) {
 	base := encoded(t, encJPEG, 40, 30)
 	meta := exif(binary.LittleEndian, "II", 6)
 	icc := bytes.Repeat([]byte("profile!"), 20000) // three segments
-	b, err := InsertMetadata(nil, base, meta, icc)
+	b, err := insertMetadata(nil, base, meta, icc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func FuzzCheck(f *testing.F) {
 	for _, b := range samples(f) {
 		f.Add(b)
 	}
-	b, _ := InsertMetadata(nil, encoded(f, encJPEG, 16, 16), exif(binary.LittleEndian, "II", 3), []byte("icc"))
+	b, _ := insertMetadata(nil, encoded(f, encJPEG, 16, 16), exif(binary.LittleEndian, "II", 3), []byte("icc"))
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		info, err := Check(b)
@@ -264,4 +264,48 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// insertMetadata appends the JPEG b with EXIF data and a colour profile put in
+// after its start and JFIF markers. Empty ones are skipped.
+func insertMetadata(dst, b, exif, icc []byte) ([]byte, error) {
+	if len(b) < 4 || b[0] != 0xFF || b[1] != mSOI {
+		return nil, broken("not a JPEG")
+	}
+	const most = 65533
+	if len(exif) > most-len(exifMark) {
+		return nil, broken("EXIF data of %d bytes does not fit into a segment", len(exif))
+	}
+	at := 2
+	if b[2] == 0xFF && b[3] == mAPP0 && len(b) >= 6 {
+		at = 4 + int(b[4])<<8 + int(b[5])
+		if at > len(b) {
+			return nil, truncated(b, "in the header")
+		}
+	}
+	dst = append(dst, b[:at]...)
+	put := func(marker byte, parts ...[]byte) {
+		n := 2
+		for _, p := range parts {
+			n += len(p)
+		}
+		dst = append(dst, 0xFF, marker, byte(n>>8), byte(n))
+		for _, p := range parts {
+			dst = append(dst, p...)
+		}
+	}
+	if len(exif) > 0 {
+		put(mAPP1, []byte(exifMark), exif)
+	}
+	if len(icc) > 0 {
+		const per = most - len(iccPrefix) - 2
+		count := (len(icc) + per - 1) / per
+		if count > 255 {
+			return nil, broken("colour profile of %d bytes does not fit", len(icc))
+		}
+		for i := range count {
+			put(mAPP2, []byte(iccPrefix), []byte{byte(i + 1), byte(count)}, icc[i*per:min(len(icc), (i+1)*per)])
+		}
+	}
+	return append(dst, b[at:]...), nil
 }

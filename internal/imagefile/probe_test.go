@@ -158,7 +158,7 @@ func TestOrientationBesidePixels(t *testing.T) {
 func TestProbeTakesNoMemory(t *testing.T) {
 	for codec, b := range samples(t) {
 		if codec == driver.CodecJPEG {
-			b, _ = InsertMetadata(nil, b, exif(binary.LittleEndian, "II", 3), nil)
+			b, _ = insertMetadata(nil, b, exif(binary.LittleEndian, "II", 3), nil)
 		}
 		if n := testing.AllocsPerRun(100, func() { _, _ = Probe(b) }); n > 0 {
 			t.Errorf("codec %d: %v allocations", codec, n)

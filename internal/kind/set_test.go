@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/collate"
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
@@ -16,7 +16,7 @@ import (
 // open plans the arrays of a batch of 4 for a source with these fields.
 func open(t *testing.T, fields []driver.Field, r Request) *Set {
 	t.Helper()
-	src := faultsource.NewMemory(10, fields, func(int64, []driver.Value) error { return nil })
+	src := sourcetest.NewMemory(10, fields, func(int64, []driver.Value) error { return nil })
 	s, err := Open(&Planner{Source: src, Info: src.Info(), BatchSize: 4}, &r)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func (s sizes) Sizes(_ int, ids, sizes []int64) bool {
 func TestRoomForTheLargestBatch(t *testing.T) {
 	fields := []driver.Field{{Name: "b", Kind: driver.KindBytes, MaxBytes: 1 << 30}}
 	info := &driver.Info{URL: "x", Len: 20_000, Fields: fields}
-	src := sizes{faultsource.NewMemory(20_000, fields, nil), func(id int64) int64 {
+	src := sizes{sourcetest.NewMemory(20_000, fields, nil), func(id int64) int64 {
 		if id%5000 == 7 {
 			return 1 << 30
 		}

@@ -241,7 +241,7 @@ func TestStoresStandBelow(t *testing.T) {
 			switch {
 			case to == "" || to == "store" || to == "internal/arena" || within(to, leaves...):
 			case f.dir == "internal/store/stores": // opens all of them
-			case within(to, networked...) && !within(f.dir, "internal/store/retry", "internal/store/limit", "internal/store/count", "internal/store/fault"):
+			case within(to, networked...) && !within(f.dir, "internal/store/retry", "internal/store/limit", "internal/store/counttest", "internal/store/faulttest"):
 			case f.dir == reader && (to == "internal/store/retry" || to == "internal/store/traffic"):
 			default:
 				t.Errorf("%s imports %s; a store or decorator may import only store, internal/arena and leaves, a store of a network also its shared parts", f.name, to)
@@ -255,9 +255,36 @@ func TestStoresStandBelow(t *testing.T) {
 // own, and the servers of tests are asked before there is a store.
 func TestOnlyStoresSpeakHTTP(t *testing.T) {
 	for _, f := range parseAll(t) {
-		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "internal/store", "internal/faulthttp", "internal/serverstest", "bench") {
+		if slices.Contains(f.imports(), "net/http") && !within(f.dir, "store", "internal/store", "internal/serverstest", "bench") {
 			t.Errorf("%s imports net/http; only stores do", f.name)
 		}
+	}
+}
+
+// Packages whose names end with "test" serve tests. Only tests, other test packages and the
+// programs of benchmarks import them.
+func TestTestPackagesAreImportedByTestsOnly(t *testing.T) {
+	exceptions := map[string]string{
+		"internal/cli/faults.go": "internal/store/faulttest", // STOKER_TEST_FAULTS, for tests of the whole program
+	}
+	used := 0
+	for _, f := range parseAll(t) {
+		if strings.HasSuffix(f.dir, "test") || within(f.dir, "bench") {
+			continue
+		}
+		for _, imported := range f.imports() {
+			to := local(imported)
+			switch {
+			case to == "" || !strings.HasSuffix(to, "test"):
+			case exceptions[f.name] == to:
+				used++
+			default:
+				t.Errorf("%s imports %s, which is for tests only", f.name, to)
+			}
+		}
+	}
+	if used != len(exceptions) {
+		t.Errorf("%d of %d exceptions are used: remove the others", used, len(exceptions))
 	}
 }
 
@@ -338,7 +365,7 @@ func TestTestsDoNotCompareTimes(t *testing.T) {
 				if pkg, ok := method.X.(*ast.Ident); ok {
 					of = pkg.Name
 				}
-				faults := name == "After" && slices.Contains(f.imports(), module+"/internal/store/fault") // counts operations
+				faults := name == "After" && slices.Contains(f.imports(), module+"/internal/store/faulttest") // counts operations
 				if of == "time" && (name == "Since" || name == "Until") || of != "time" && (name == "After" || name == "Before") && !faults {
 					t.Errorf("%s: a test compares times; use testing/synctest, or wait for what has to happen", position(n))
 				}

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/disk"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
@@ -78,7 +78,7 @@ func (d *data) Chunk(n int) driver.Extent {
 }
 
 // far is the data in a store far away, and counts what is read of it.
-func far(t testing.TB, version byte) (*data, *count.Store) {
+func far(t testing.TB, version byte) (*data, *counttest.Store) {
 	t.Helper()
 	m := storetest.NewMemory(nil)
 	for range version + 1 { // the version of an object says how many were put before
@@ -86,7 +86,7 @@ func far(t testing.TB, version byte) (*data, *count.Store) {
 			m.Put(fmt.Sprintf("o%d", n), bytesOf(n, version))
 		}
 	}
-	st := count.New(m, nil)
+	st := counttest.New(m, nil)
 	d := &data{st: st, info: driver.Info{URL: "memory:", Format: "test", Objects: objects, Len: objects * chunksOf}}
 	for n := range objects {
 		e, err := st.Stat(context.Background(), fmt.Sprintf("o%d", n))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/cache"
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -133,7 +133,7 @@ func TestNoStage(t *testing.T) {
 		}
 	}
 	d, _ := far(t, 0)
-	several := &twoStores{*d, count.New(storetest.NewMemory(nil), nil)}
+	several := &twoStores{*d, counttest.New(storetest.NewMemory(nil), nil)}
 	if _, err := OpenStage(t.Context(), several, StageOptions{Dir: t.TempDir(), Cache: t.TempDir(), Buffers: 1}); err == nil || !strings.Contains(err.Error(), "several places") {
 		t.Errorf("%v", err)
 	}

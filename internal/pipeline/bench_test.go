@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -71,7 +71,7 @@ func BenchmarkRaw(b *testing.B) {
 				list = []string{fmt.Sprintf(op[0], c.side), op[1]}
 			}
 			b.Run(name, func(b *testing.B) {
-				run(b, Config{OpenSource: use(faultsource.Raw(50_000, c.side, c.side, 3, 10)), BatchSize: c.batch, Shuffle: true, Memory: 1 << 30,
+				run(b, Config{OpenSource: use(sourcetest.Raw(50_000, c.side, c.side, 3, 10)), BatchSize: c.batch, Shuffle: true, Memory: 1 << 30,
 					Outputs: []transform.Output{{Name: "image", Ops: ops(list...)}}})
 			})
 		}
@@ -84,7 +84,7 @@ func BenchmarkBytes(b *testing.B) {
 	for _, size := range []int64{100, 3000} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
 			data := make([]byte, size)
-			src := faultsource.NewMemory(50_000, []driver.Field{{Name: "data", Kind: driver.KindBytes, MaxBytes: size}}, func(id int64, v []driver.Value) error {
+			src := sourcetest.NewMemory(50_000, []driver.Field{{Name: "data", Kind: driver.KindBytes, MaxBytes: size}}, func(id int64, v []driver.Value) error {
 				v[0].Bytes = data[:size/2+id*7919%(size/2)]
 				return nil
 			})

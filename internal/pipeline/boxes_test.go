@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -96,7 +96,7 @@ func TestBoxesFollowTheirImage(t *testing.T) {
 		"all of them": {[]transform.Output{{Name: "image", Ops: ops(`{"op":"Resize","size":[20,40]}`, flip)}}, "XYWH", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			src := faultsource.NewMemory(53, boxedFields(), boxedValue)
+			src := sourcetest.NewMemory(53, boxedFields(), boxedValue)
 			seen := 0
 			eachRow(t, Config{BatchSize: 8, Shuffle: true, Threads: 3, OpenSource: use(src), Outputs: c.outputs}, func(r slotReader, i int, id int64) {
 				seen++
@@ -143,7 +143,7 @@ func TestBoxesFollowTheirImage(t *testing.T) {
 // Without an image boxes come as they are stored, in another format if it is asked
 // for; several images have boxes each.
 func TestBoxesOfSeveralImages(t *testing.T) {
-	src := faultsource.NewMemory(10, boxedFields(), boxedValue)
+	src := sourcetest.NewMemory(10, boxedFields(), boxedValue)
 	eachRow(t, Config{BatchSize: 5, OpenSource: use(src), Fields: []string{"boxes", "labels"}}, func(r slotReader, i int, id int64) {
 		v := make([]driver.Value, len(boxedFields()))
 		_ = boxedValue(id, v)
@@ -156,7 +156,7 @@ func TestBoxesOfSeveralImages(t *testing.T) {
 		{Name: "boxes"}, {Name: "boxes_two", Field: "boxes", Follow: "two"},
 		{Name: "labels"}, {Name: "labels_two", Field: "labels", Follow: "boxes_two"},
 	}
-	src = faultsource.NewMemory(10, boxedFields(), boxedValue)
+	src = sourcetest.NewMemory(10, boxedFields(), boxedValue)
 	eachRow(t, Config{BatchSize: 5, OpenSource: use(src), Outputs: outputs, Fields: []string{"labels"}}, func(r slotReader, i int, id int64) {
 		var all, left []byte
 		var boxes []float32
@@ -189,14 +189,14 @@ func TestBoxesRefused(t *testing.T) {
 		{[]transform.Output{{Name: "image"}, {Name: "labels", Ops: ops(`{"op":"SanitizeBoundingBoxes"}`)}}, nil, "takes no operations"},
 		{[]transform.Output{{Name: "image"}, {Name: "boxes"}, {Name: "labels", Follow: "image"}}, nil, `belong to "boxes"`},
 	} {
-		src := faultsource.NewMemory(10, boxedFields(), boxedValue)
+		src := sourcetest.NewMemory(10, boxedFields(), boxedValue)
 		_, err := Open(testContext(t), Config{BatchSize: 4, OpenSource: use(src), Outputs: c.outputs, Fields: c.fields})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.outputs, err)
 		}
 	}
 	// A record whose labels are not as many as its boxes.
-	src := faultsource.NewMemory(10, boxedFields(), func(id int64, v []driver.Value) error {
+	src := sourcetest.NewMemory(10, boxedFields(), func(id int64, v []driver.Value) error {
 		err := boxedValue(id, v)
 		if id == 3 {
 			v[2].Bytes = v[2].Bytes[:8]

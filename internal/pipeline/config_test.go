@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 )
 
@@ -51,7 +51,7 @@ func FuzzParseConfig(f *testing.F) {
 func TestLayoutOfOutputsThatSayNone(t *testing.T) {
 	shape := func(cfg Config, name string) []int {
 		t.Helper()
-		cfg.OpenSource, cfg.BatchSize = use(faultsource.Raw(20, 6, 4, 3, 2)), 2
+		cfg.OpenSource, cfg.BatchSize = use(sourcetest.Raw(20, 6, 4, 3, 2)), 2
 		for _, a := range mustOpen(t, cfg).Info().Arrays {
 			if a.Name == name {
 				return a.Shape
@@ -72,7 +72,7 @@ func TestLayoutOfOutputsThatSayNone(t *testing.T) {
 			t.Errorf("case %d: %v, want %v", i, got[0], got[1])
 		}
 	}
-	if _, err := Open(context.Background(), Config{OpenSource: use(faultsource.Raw(20, 6, 4, 3, 2)), BatchSize: 2, Layout: "CHW"}); err == nil ||
+	if _, err := Open(context.Background(), Config{OpenSource: use(sourcetest.Raw(20, 6, 4, 3, 2)), BatchSize: 2, Layout: "CHW"}); err == nil ||
 		!strings.Contains(err.Error(), `layout is "CHW", must be "NHWC" or "NCHW"`) {
 		t.Error(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/nearby"
-	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -197,14 +197,14 @@ func TestCacheOfAnotherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := remoteConfig(t, Config{BatchSize: 64, Window: 16, Cache: CacheOn, CacheDir: dir, CacheLimit: 1 << 30, Memory: 64 << 20})
-	var s *count.Store
+	var s *counttest.Store
 	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) {
 		m := storetest.NewMemory(nil)
 		for _, name := range slices.Sorted(maps.Keys(objects)) {
 			m.Put(name, nil)
 			m.Put(name, objects[name]) // another version of each
 		}
-		s = count.New(m, nil)
+		s = counttest.New(m, nil)
 		return pack.OpenStore(ctx, s, nil)
 	}
 	again := mustOpen(t, cfg)

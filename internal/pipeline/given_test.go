@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
 
 // giveAll gives batches in pieces of at most 3 records.
@@ -39,7 +39,7 @@ func TestOrderOfTheClient(t *testing.T) {
 	var want []uint64
 	for _, threads := range []int{1, 3} {
 		for _, inPieces := range []bool{false, true} {
-			src := faultsource.Raw(50, 30, 40, 3, 10)
+			src := sourcetest.Raw(50, 30, 40, 3, 10)
 			src.Copy = inPieces
 			p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 10, Order: OrderClient, Seed: 9, Threads: threads, Outputs: imageOps(opRRC, opFlip)})
 			pos := item.Position{Epoch: 1 << 40, Row: 7}
@@ -81,7 +81,7 @@ func TestOrderOfTheClient(t *testing.T) {
 
 // A record that comes twice is not transformed alike.
 func TestOrderOfTheClientDrawsByPlace(t *testing.T) {
-	p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(5, 30, 40, 3, 10)), BatchSize: 8, Order: OrderClient, Outputs: imageOps(opRRC)})
+	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(5, 30, 40, 3, 10)), BatchSize: 8, Order: OrderClient, Outputs: imageOps(opRRC)})
 	pos := item.Position{Epoch: 3}
 	given := p.NewGiven(pos)
 	p.StartGiven(pos, given)
@@ -96,9 +96,9 @@ func TestOrderOfTheClientDrawsByPlace(t *testing.T) {
 }
 
 func TestMark(t *testing.T) {
-	src := faultsource.Wrap(faultsource.Raw(20, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+	src := sourcetest.Wrap(sourcetest.Raw(20, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 		if id%7 == 3 {
-			return &faultsource.Fault{Cut: 7}
+			return &sourcetest.Fault{Cut: 7}
 		}
 		return nil
 	})
@@ -138,7 +138,7 @@ func TestGivenLimits(t *testing.T) {
 		t.Fatalf("%d records were taken: %v", len(g.ids), err)
 	}
 	for _, cfg := range []Config{{Shuffle: true}, {DropLast: true}, {WorldSize: 2}} {
-		cfg.OpenSource, cfg.BatchSize, cfg.Order = use(faultsource.Raw(9, 8, 8, 3, 5)), 4, OrderClient
+		cfg.OpenSource, cfg.BatchSize, cfg.Order = use(sourcetest.Raw(9, 8, 8, 3, 5)), 4, OrderClient
 		if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "order is") {
 			t.Errorf("%+v: %v", cfg, err)
 		}

@@ -13,15 +13,15 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/arena"
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
 // encoded returns a source of n encoded images of different sizes, JPEGs but
 // for pngs in five.
-func encoded(t testing.TB, n int64, pngs int) *faultsource.Memory {
+func encoded(t testing.TB, n int64, pngs int) *sourcetest.Memory {
 	t.Helper()
 	const different = 40
 	block := arena.NewBlock(arena.NewBudget(64<<20), arena.PurposeRead)
@@ -55,7 +55,7 @@ func encoded(t testing.TB, n int64, pngs int) *faultsource.Memory {
 		copy(files[i], buf.Bytes())
 		mem = mem[(buf.Len()+127)&^63:]
 	}
-	m := faultsource.NewMemory(n, []driver.Field{{Name: "image", Kind: driver.KindImage}, {Name: "label", Kind: driver.KindLabel}},
+	m := sourcetest.NewMemory(n, []driver.Field{{Name: "image", Kind: driver.KindImage}, {Name: "label", Kind: driver.KindLabel}},
 		func(id int64, v []driver.Value) error {
 			i := id % different
 			v[0] = driver.Value{Bytes: files[i], Codec: codecs[i]}
@@ -100,7 +100,7 @@ func TestTwoViewsOfOneField(t *testing.T) {
 // A mask that follows its image gets the same geometry.
 func TestMaskFollowsItsImage(t *testing.T) {
 	list := ops(`{"op":"RandomCrop","size":9,"padding":3}`, opFlip, `{"op":"ColorJitter","brightness":0.5}`, `{"op":"RandomVerticalFlip"}`)
-	gray := faultsource.Raw(64, 14, 11, 1, 5)
+	gray := sourcetest.Raw(64, 14, 11, 1, 5)
 	p := mustOpen(t, Config{OpenSource: use(gray), BatchSize: 64, Seed: 1, Outputs: []transform.Output{
 		{Name: "a", Field: "image", Mask: true, Ops: list},
 		{Name: "b", Field: "image", Mask: true, Follow: "a", Ops: append(list[:2:2], list[3])},
@@ -137,11 +137,11 @@ func TestBatchesOfImagesWhateverTheThreads(t *testing.T) {
 // An image that does not fit a worker's scratch is made with the large one; one
 // that does not fit that either is an error that says so.
 func TestLargeImages(t *testing.T) {
-	src := faultsource.Raw(12, 2600, 1000, 3, 5) // 7.8 MB each
+	src := sourcetest.Raw(12, 2600, 1000, 3, 5) // 7.8 MB each
 	jitter := `{"op":"ColorJitter","brightness":0.3}`
 	var want []uint64
 	for _, threads := range []int{1, 3} {
-		p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(12, 2600, 1000, 3, 5)), BatchSize: 4, Threads: threads,
+		p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(12, 2600, 1000, 3, 5)), BatchSize: 4, Threads: threads,
 			Outputs: imageOps(jitter, opRRC), Memory: 512 << 20})
 		p.Start(item.Position{})
 		batches, _ := epochs(t, p, 1)
@@ -161,7 +161,7 @@ func TestLargeImages(t *testing.T) {
 // Reads that do not fit the budget together are done one after the other, and
 // a record that does not fit at all is an error that says so.
 func TestReadsWithinTheBudget(t *testing.T) {
-	src := faultsource.NewMemory(64, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
+	src := sourcetest.NewMemory(64, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
 		size := int64(3 * 400 * 400)
 		if id == 50 {
 			size = 3 * 4000 * 4000
@@ -242,7 +242,7 @@ func TestApplyOrientation(t *testing.T) {
 	exif := append([]byte{0xff, 0xe1, 0, 34}, "Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x03\x00\x00\x00\x00\x00\x00"...)
 	data := append(append([]byte{0xff, 0xd8}, exif...), buf.Bytes()[2:]...)
 	for _, apply := range []bool{false, true} {
-		src := faultsource.NewMemory(4, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
+		src := sourcetest.NewMemory(4, []driver.Field{{Name: "image", Kind: driver.KindImage}}, func(id int64, v []driver.Value) error {
 			v[0] = driver.Value{Bytes: data, Codec: driver.CodecJPEG, Width: 32, Height: 16}
 			return nil
 		})

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -246,7 +246,7 @@ func TestInOrderStreamFails(t *testing.T) {
 	why := errors.New("the device is on fire")
 	open := func(onError string) *Pipeline {
 		return mustOpen(t, Config{Source: compressed, BatchSize: 10, OnError: onError, Decorate: func(s store.Store) store.Store {
-			return fault.New(s, 1, fault.Error(why).On(fault.Read).Named("x-01.tfrecord"))
+			return faulttest.New(s, 1, faulttest.Error(why).On(faulttest.Read).Named("x-01.tfrecord"))
 		}})
 	}
 	p := open(OnErrorRaise)
@@ -273,8 +273,8 @@ func TestInOrderHangs(t *testing.T) {
 	_, compressed := streams(t, func(int) int { return 20_000 }, 3, 150)
 	var on atomic.Bool
 	on.Store(true)
-	hang := fault.Hang().On(fault.Read).Named("x-01.tfrecord").While(on.Load)
-	p := mustOpen(t, Config{Source: compressed, BatchSize: 10, Decorate: func(s store.Store) store.Store { return fault.New(s, 1, hang) }})
+	hang := faulttest.Hang().On(faulttest.Read).Named("x-01.tfrecord").While(on.Load)
+	p := mustOpen(t, Config{Source: compressed, BatchSize: 10, Decorate: func(s store.Store) store.Store { return faulttest.New(s, 1, hang) }})
 	p.Start(item.Position{})
 	raggedBatches(t, p, 15)
 	for hang.Hits() == 0 {

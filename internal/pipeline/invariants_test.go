@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/invariants"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
 
 // What is read in a batch after its release is destroyed, and a slot that is
 // freed twice ends the program.
 func TestUseAfterReleaseIsFound(t *testing.T) {
-	p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(16, 8, 8, 3, 5)), BatchSize: 16, DropLast: true})
+	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(16, 8, 8, 3, 5)), BatchSize: 16, DropLast: true})
 	p.Start(item.Position{})
 	ev, err := p.Next(testContext(t))
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/kind"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -91,7 +91,7 @@ func (r slotReader) int(name string, i int) int64 {
 // Every kind comes into batches by itself, in its type and shape, numbers last.
 func TestEveryKind(t *testing.T) {
 	for _, copied := range []bool{false, true} {
-		src := faultsource.NewMemory(101, everyField(), everyValue)
+		src := sourcetest.NewMemory(101, everyField(), everyValue)
 		if copied {
 			src = src.Copied()
 		}
@@ -159,7 +159,7 @@ func TestEveryKind(t *testing.T) {
 }
 
 func TestFieldsOfKindsChosen(t *testing.T) {
-	p := mustOpen(t, Config{BatchSize: 4, Fields: []string{"n", "caption"}, OpenSource: use(faultsource.NewMemory(20, everyField(), everyValue))})
+	p := mustOpen(t, Config{BatchSize: 4, Fields: []string{"n", "caption"}, OpenSource: use(sourcetest.NewMemory(20, everyField(), everyValue))})
 	var names []string
 	for _, a := range p.Info().Arrays {
 		names = append(names, a.Name)
@@ -190,12 +190,12 @@ func TestValuesOfKindsRefused(t *testing.T) {
 				}
 				return nil
 			}
-			p := mustOpen(t, Config{BatchSize: 8, OpenSource: use(faultsource.NewMemory(8, []driver.Field{c.field}, make))})
+			p := mustOpen(t, Config{BatchSize: 8, OpenSource: use(sourcetest.NewMemory(8, []driver.Field{c.field}, make))})
 			p.Start(item.Position{})
 			if _, err := p.Next(testContext(t)); err == nil || !strings.Contains(err.Error(), "record 3 ") || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			p = mustOpen(t, Config{BatchSize: 8, OnError: OnErrorSkip, OpenSource: use(faultsource.NewMemory(8, []driver.Field{c.field}, make))})
+			p = mustOpen(t, Config{BatchSize: 8, OnError: OnErrorSkip, OpenSource: use(sourcetest.NewMemory(8, []driver.Field{c.field}, make))})
 			p.Start(item.Position{})
 			ev, err := p.Next(testContext(t))
 			if err != nil {
@@ -211,7 +211,7 @@ func TestValuesOfKindsRefused(t *testing.T) {
 func TestFieldsOfKindsRefused(t *testing.T) {
 	field := func(f driver.Field) Config {
 		f.Name = "t"
-		return Config{BatchSize: 4, OpenSource: use(faultsource.NewMemory(8, []driver.Field{f}, func(int64, []driver.Value) error { return nil }))}
+		return Config{BatchSize: 4, OpenSource: use(sourcetest.NewMemory(8, []driver.Field{f}, func(int64, []driver.Value) error { return nil }))}
 	}
 	asked := func(c Config, op string) Config {
 		c.Outputs = imageOps(op)
@@ -298,7 +298,7 @@ func (w *stepsWorker) Make(g *kind.Group) {
 
 func TestKindOfItsOwn(t *testing.T) {
 	fields := []driver.Field{{Name: "s", Kind: "steps"}, {Name: "n", Kind: driver.KindInt}}
-	src := faultsource.NewMemory(40, fields, func(id int64, v []driver.Value) error {
+	src := sourcetest.NewMemory(40, fields, func(id int64, v []driver.Value) error {
 		v[0].Bytes, v[1].Int = []byte{byte(id % 9)}, id
 		if id == 17 {
 			v[0].Bytes = []byte{99}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/source/npysource"
-	"github.com/stokerdata/stoker/internal/store/limit"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -90,7 +90,7 @@ func TestFileIsWrittenAnew(t *testing.T) {
 	p := mustOpen(t, Config{BatchSize: 16, Threads: 2, Lookahead: 1 << 20, OpenSource: func(ctx context.Context, _ string) (driver.Source, error) {
 		return npysource.Open(ctx, name, localstore.New(name), nil)
 	}, Decorate: func(s store.Store) store.Store { // which hides what is in memory
-		return limit.New(s, limit.Options{BytesPerSecond: 1e12, RequestsPerSecond: 1e9})
+		return faulttest.New(s, 1)
 	}})
 	p.Start(item.Position{})
 	take(t, p)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -16,14 +16,14 @@ import (
 // pairs is a source of images and masks of w x h. The first channel of an image
 // is the class number of its pixels, which for dtype Uint16 is the lower half of
 // it.
-func pairs(n int64, w, h int, dtype driver.DType) *faultsource.Memory {
+func pairs(n int64, w, h int, dtype driver.DType) *sourcetest.Memory {
 	size := dtype.Size()
 	fields := []driver.Field{
 		{Name: "image", Kind: driver.KindImage, Width: int32(w), Height: int32(h), Channels: 3, MaxBytes: int64(3 * w * h)},
 		{Name: "mask", Kind: driver.KindMask, DType: dtype, Width: int32(w), Height: int32(h), MaxBytes: int64(size * w * h), Classes: []string{"sky", "road"}},
 		{Name: "label", Kind: driver.KindLabel, Classes: []string{"day", "night"}},
 	}
-	return faultsource.NewMemory(n, fields, func(id int64, v []driver.Value) error {
+	return sourcetest.NewMemory(n, fields, func(id int64, v []driver.Value) error {
 		image, mask := make([]byte, 0, 3*w*h), make([]byte, 0, size*w*h)
 		for y := range h {
 			for x := range w {
@@ -173,7 +173,7 @@ func TestArraysWithOperations(t *testing.T) {
 			}
 			return nil
 		}
-		return Config{BatchSize: 6, OpenSource: use(faultsource.NewMemory(6, []driver.Field{f}, make)), Outputs: []transform.Output{
+		return Config{BatchSize: 6, OpenSource: use(sourcetest.NewMemory(6, []driver.Field{f}, make)), Outputs: []transform.Output{
 			{Name: "cut", Field: "x", Ops: ops(`{"op":"CenterCrop","size":[2,4]}`)}, {Name: "x"},
 		}}
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -15,7 +15,7 @@ import (
 // memory that it needs and the prefetch that fits; both then work.
 func TestExplicitPrefetchHoldsOrIsRefused(t *testing.T) {
 	open := func(prefetch int, memory int64) (*Pipeline, error) {
-		return Open(context.Background(), Config{OpenSource: use(faultsource.Raw(400, 64, 64, 3, 5)), BatchSize: 64,
+		return Open(context.Background(), Config{OpenSource: use(sourcetest.Raw(400, 64, 64, 3, 5)), BatchSize: 64,
 			Threads: 2, Prefetch: prefetch, Memory: memory})
 	}
 	holds := func(prefetch int, memory int64) {
@@ -60,7 +60,7 @@ func TestExplicitPrefetchHoldsOrIsRefused(t *testing.T) {
 // the free memory each; what is asked for by number holds.
 func TestEnginesOnOneMachineShareIt(t *testing.T) {
 	open := func(cfg Config) Info {
-		cfg.OpenSource, cfg.BatchSize = use(faultsource.Raw(400, 64, 64, 3, 5)), 64
+		cfg.OpenSource, cfg.BatchSize = use(sourcetest.Raw(400, 64, 64, 3, 5)), 64
 		p, err := Open(context.Background(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func (holding) Held() int64 { return 50 << 20 }
 // What a source holds of its records is a part of the memory.
 func TestWhatASourceHoldsIsCounted(t *testing.T) {
 	open := func(memory int64) (*Pipeline, error) {
-		src := holding{faultsource.Raw(400, 64, 64, 3, 5)}
+		src := holding{sourcetest.Raw(400, 64, 64, 3, 5)}
 		return Open(context.Background(), Config{OpenSource: use(src), BatchSize: 64, Threads: 2, Memory: memory})
 	}
 	p, err := open(64 << 20)
@@ -146,7 +146,7 @@ func (m making) Parse(g *driver.Group) error {
 // images are, there is memory for each.
 func TestMemoryForWhatSourcesMake(t *testing.T) {
 	for _, side := range []int{32, 700} {
-		src := func() driver.Source { return making{faultsource.Raw(400, side, side, 3, 5).Copied()} }
+		src := func() driver.Source { return making{sourcetest.Raw(400, side, side, 3, 5).Copied()} }
 		p := mustOpen(t, Config{OpenSource: use(src()), BatchSize: 16, Threads: 8, Shuffle: true, Memory: 160 << 20})
 		p.Start(item.Position{})
 		n := 3
@@ -171,7 +171,7 @@ func (c *caching) Held() int64   { return c.may }
 // What a source may keep is a part of the memory, and gives way to what is needed.
 func TestWhatASourceKeepsIsCounted(t *testing.T) {
 	open := func(memory, useful int64) (*caching, Info) {
-		src := &caching{faultsource.Raw(400, 64, 64, 3, 5), useful, 1 << 40}
+		src := &caching{sourcetest.Raw(400, 64, 64, 3, 5), useful, 1 << 40}
 		p, err := Open(context.Background(), Config{OpenSource: use(src), BatchSize: 64, Threads: 2, Memory: memory})
 		if err != nil {
 			t.Fatal(err)

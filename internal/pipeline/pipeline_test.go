@@ -11,14 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/item"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 )
 
 func TestEachRecordOncePerEpoch(t *testing.T) {
 	for _, n := range []int64{1, 5, 16, 100, 257} {
 		for _, shuffle := range []bool{false, true} {
-			p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 8, 6, 3, 10)), BatchSize: 16, Shuffle: shuffle, Seed: 3, Threads: 2})
+			p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(n, 8, 6, 3, 10)), BatchSize: 16, Shuffle: shuffle, Seed: 3, Threads: 2})
 			p.Start(item.Position{})
 			batches, ends := epochs(t, p, 3)
 			steps := int(p.Info().Steps)
@@ -49,7 +49,7 @@ func TestEachRecordOncePerEpoch(t *testing.T) {
 }
 
 func TestRowsHoldWhatTheSourceHas(t *testing.T) {
-	src := faultsource.Raw(64, 7, 5, 3, 10)
+	src := sourcetest.Raw(64, 7, 5, 3, 10)
 	src.Copy = true
 	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 24, Shuffle: true, Seed: 1})
 	p.Start(item.Position{})
@@ -69,7 +69,7 @@ func TestSameBatchesWhateverTheThreads(t *testing.T) {
 	var want []uint64
 	for _, threads := range []int{1, 2, 5} {
 		for _, prefetch := range []int{1, 7} {
-			src := faultsource.Raw(300, 31, 40, 3, 10)
+			src := sourcetest.Raw(300, 31, 40, 3, 10)
 			src.Copy = prefetch == 1
 			p := mustOpen(t, Config{
 				OpenSource: use(src), BatchSize: 50, Shuffle: true, Seed: 9, Threads: threads, Prefetch: prefetch,
@@ -88,12 +88,12 @@ func TestSameBatchesWhateverTheThreads(t *testing.T) {
 // The global order and the pixels do not depend on the number of ranks.
 func TestRanksShareTheGlobalBatch(t *testing.T) {
 	const n, world, batch = 203, 3, 8
-	whole := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 20, 20, 3, 5)), BatchSize: world * batch, Shuffle: true, Seed: 4, Outputs: imageOps(opRRC)})
+	whole := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(n, 20, 20, 3, 5)), BatchSize: world * batch, Shuffle: true, Seed: 4, Outputs: imageOps(opRRC)})
 	whole.Start(item.Position{})
 	want, _ := epochs(t, whole, 2)
 	var parts [world][]got
 	for r := range world {
-		p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 20, 20, 3, 5)), BatchSize: batch, Rank: r, WorldSize: world, Shuffle: true, Seed: 4, Outputs: imageOps(opRRC)})
+		p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(n, 20, 20, 3, 5)), BatchSize: batch, Rank: r, WorldSize: world, Shuffle: true, Seed: 4, Outputs: imageOps(opRRC)})
 		p.Start(item.Position{})
 		parts[r], _ = epochs(t, p, 2)
 		if len(parts[r]) != len(want) {
@@ -117,7 +117,7 @@ func TestRanksShareTheGlobalBatch(t *testing.T) {
 func TestResumeAnywhere(t *testing.T) {
 	const n = 77
 	open := func(batch, rank, world int) *Pipeline {
-		return mustOpen(t, Config{OpenSource: use(faultsource.Raw(n, 16, 16, 3, 5)), BatchSize: batch, Rank: rank, WorldSize: world, Shuffle: true, Seed: 11, Outputs: imageOps(opRRC, opFlip)})
+		return mustOpen(t, Config{OpenSource: use(sourcetest.Raw(n, 16, 16, 3, 5)), BatchSize: batch, Rank: rank, WorldSize: world, Shuffle: true, Seed: 11, Outputs: imageOps(opRRC, opFlip)})
 	}
 	p := open(8, 0, 1)
 	p.Start(item.Position{})
@@ -154,7 +154,7 @@ func TestResumeAnywhere(t *testing.T) {
 }
 
 func TestDropLast(t *testing.T) {
-	p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(50, 4, 4, 3, 5)), BatchSize: 16, DropLast: true, Shuffle: true})
+	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(50, 4, 4, 3, 5)), BatchSize: 16, DropLast: true, Shuffle: true})
 	p.Start(item.Position{})
 	batches, _ := epochs(t, p, 2)
 	if len(batches) != 6 || p.Info().Steps != 3 {
@@ -181,9 +181,9 @@ func TestDropLast(t *testing.T) {
 // Restarts at random times give the batches of the last Start only, and lose
 // no slot.
 func TestRestarts(t *testing.T) {
-	src := faultsource.Wrap(faultsource.Raw(400, 24, 24, 3, 5), func(id int64) *faultsource.Fault {
+	src := sourcetest.Wrap(sourcetest.Raw(400, 24, 24, 3, 5), func(id int64) *sourcetest.Fault {
 		if id%50 == 0 {
-			return &faultsource.Fault{Delay: time.Millisecond}
+			return &sourcetest.Fault{Delay: time.Millisecond}
 		}
 		return nil
 	})
@@ -239,8 +239,8 @@ func TestRestarts(t *testing.T) {
 
 func TestErrorNamesTheRecord(t *testing.T) {
 	broken := errors.New("checksum is wrong")
-	for _, f := range []*faultsource.Fault{{Err: broken}, {Panic: "oops"}, {Cut: 5}} {
-		src := faultsource.Wrap(faultsource.Raw(100, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+	for _, f := range []*sourcetest.Fault{{Err: broken}, {Panic: "oops"}, {Cut: 5}} {
+		src := sourcetest.Wrap(sourcetest.Raw(100, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 			if id == 37 {
 				return f
 			}
@@ -272,9 +272,9 @@ func TestErrorNamesTheRecord(t *testing.T) {
 func TestSkip(t *testing.T) {
 	bad := map[int64]bool{3: true, 4: true, 99: true}
 	open := func(threads int) *Pipeline {
-		src := faultsource.Wrap(faultsource.Raw(100, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+		src := sourcetest.Wrap(sourcetest.Raw(100, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 			if bad[id] {
-				return &faultsource.Fault{Cut: 7}
+				return &sourcetest.Fault{Cut: 7}
 			}
 			return nil
 		})
@@ -310,7 +310,7 @@ func TestSkip(t *testing.T) {
 }
 
 func TestSkipGivesUpWhenNothingIsGood(t *testing.T) {
-	src := faultsource.Wrap(faultsource.Raw(20, 8, 8, 3, 5), func(int64) *faultsource.Fault { return &faultsource.Fault{Cut: -1} })
+	src := sourcetest.Wrap(sourcetest.Raw(20, 8, 8, 3, 5), func(int64) *sourcetest.Fault { return &sourcetest.Fault{Cut: -1} })
 	p := mustOpen(t, Config{OpenSource: use(src), BatchSize: 4, OnError: OnErrorSkip})
 	p.Start(item.Position{})
 	_, err := p.Next(testContext(t))
@@ -320,8 +320,8 @@ func TestSkipGivesUpWhenNothingIsGood(t *testing.T) {
 }
 
 func TestPassingFaultsAreRetried(t *testing.T) {
-	f := &faultsource.Fault{Err: fmt.Errorf("reading: %w", syscall.EIO), Times: 2}
-	src := faultsource.Wrap(faultsource.Raw(40, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+	f := &sourcetest.Fault{Err: fmt.Errorf("reading: %w", syscall.EIO), Times: 2}
+	src := sourcetest.Wrap(sourcetest.Raw(40, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 		if id == 7 {
 			return f
 		}
@@ -337,9 +337,9 @@ func TestPassingFaultsAreRetried(t *testing.T) {
 }
 
 func TestStuckDiskIsReportedAndCanBeLeft(t *testing.T) {
-	src := faultsource.Wrap(faultsource.Raw(40, 8, 8, 3, 5), func(id int64) *faultsource.Fault {
+	src := sourcetest.Wrap(sourcetest.Raw(40, 8, 8, 3, 5), func(id int64) *sourcetest.Fault {
 		if id == 12 {
-			return &faultsource.Fault{Delay: time.Hour}
+			return &sourcetest.Fault{Delay: time.Hour}
 		}
 		return nil
 	})
@@ -362,7 +362,7 @@ func TestStuckDiskIsReportedAndCanBeLeft(t *testing.T) {
 }
 
 func TestAllSlotsHeld(t *testing.T) {
-	p := mustOpen(t, Config{OpenSource: use(faultsource.Raw(400, 8, 8, 3, 5)), BatchSize: 8, Prefetch: 1})
+	p := mustOpen(t, Config{OpenSource: use(sourcetest.Raw(400, 8, 8, 3, 5)), BatchSize: 8, Prefetch: 1})
 	p.Start(item.Position{})
 	var slots []int
 	for range p.Info().Slots {
@@ -391,7 +391,7 @@ func TestAllSlotsHeld(t *testing.T) {
 func TestCloseEndsNext(t *testing.T) { synctest.Test(t, testCloseEndsNext) }
 
 func testCloseEndsNext(t *testing.T) {
-	src := faultsource.Raw(40, 8, 8, 3, 5)
+	src := sourcetest.Raw(40, 8, 8, 3, 5)
 	p, err := Open(context.Background(), Config{OpenSource: use(src), BatchSize: 8, Memory: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -431,10 +431,10 @@ func TestOpenRefuses(t *testing.T) {
 		{Config{BatchSize: 4, Outputs: imageOps(`{"op":"RandomResizeCrop","size":8}`)}, `did you mean "RandomResizedCrop"?`},
 		{Config{BatchSize: 4, Outputs: imageOps(`{"op":"Resize","sise":8}`)}, `did you mean "size"?`},
 		{Config{BatchSize: 1 << 18, Memory: 32 << 20}, "set memory to that or more"},
-		{Config{BatchSize: 4, OpenSource: use(faultsource.Raw(0, 8, 8, 3, 5))}, "holds no records"},
+		{Config{BatchSize: 4, OpenSource: use(sourcetest.Raw(0, 8, 8, 3, 5))}, "holds no records"},
 	} {
 		if c.cfg.OpenSource == nil {
-			c.cfg.OpenSource = use(faultsource.Raw(40, 8, 8, 3, 5))
+			c.cfg.OpenSource = use(sourcetest.Raw(40, 8, 8, 3, 5))
 		}
 		if c.cfg.Memory == 0 {
 			c.cfg.Memory = 64 << 20

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
-	"github.com/stokerdata/stoker/internal/hugeimage"
+	"github.com/stokerdata/stoker/internal/hugeimagetest"
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/proc"
 )
@@ -106,7 +106,7 @@ func TestHostileImagesStayWithinTheBudget(t *testing.T) {
 		t.Skip("the race detector takes memory of its own")
 	}
 	dir := t.TempDir()
-	if err := hugeimage.Folder(dir, "jpeg-progressive", 8); err != nil {
+	if err := hugeimagetest.Folder(dir, "jpeg-progressive", 8); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)

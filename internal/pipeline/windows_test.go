@@ -14,8 +14,8 @@ import (
 
 	"github.com/stokerdata/stoker/internal/item"
 	"github.com/stokerdata/stoker/internal/sampler"
-	"github.com/stokerdata/stoker/internal/store/count"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/counttest"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -94,14 +94,14 @@ func (c *calls) Open(ctx context.Context, name string) (store.Object, error) {
 	}), nil
 }
 
-func openRemote(t testing.TB, cfg Config) (*Pipeline, *calls, *count.Store) {
+func openRemote(t testing.TB, cfg Config) (*Pipeline, *calls, *counttest.Store) {
 	t.Helper()
 	objects, err := remotePack()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &calls{Store: storetest.NewMemory(objects)}
-	counted := count.New(c, nil)
+	counted := counttest.New(c, nil)
 	cfg = remoteConfig(t, cfg)
 	cfg.OpenSource = func(ctx context.Context, _ string) (driver.Source, error) { return pack.OpenStore(ctx, counted, nil) }
 	return mustOpen(t, cfg), c, counted
@@ -331,9 +331,9 @@ func TestWindowOfOtherSources(t *testing.T) {
 // read; and a restart in the middle gives up what was begun.
 func TestWindowFaults(t *testing.T) {
 	broken := errors.New("a sector is broken")
-	bad := fault.Error(broken).On(fault.Read).Named("shard-00001.arrow").Bytes(1_000_000, 1_000_010)
+	bad := faulttest.Error(broken).On(faulttest.Read).Named("shard-00001.arrow").Bytes(1_000_000, 1_000_010)
 	p := mustOpen(t, remoteConfig(t, Config{BatchSize: 16, Window: 8, Memory: 64 << 20, OnError: OnErrorSkip,
-		Decorate: func(s store.Store) store.Store { return fault.New(s, 1, bad) }}))
+		Decorate: func(s store.Store) store.Store { return faulttest.New(s, 1, bad) }}))
 	for _, row := range []int64{0, 3200, 1600, 0} {
 		p.Start(item.Position{Row: row})
 		for _, b := range raggedBatches(t, p, 5) {

@@ -60,11 +60,6 @@ func StepSeconds(n int64, rate float64) float64 { return float64(n) / rate }
 // Source: "Feeding the beast", stage 2: Read IOPS = n/t.
 func ReadIOPS(n, t float64) float64 { return n / t }
 
-// ReadBandwidth is the bytes per second: es x n / t.
-//
-// Source: "Feeding the beast", stage 2: Read bandwidth = es * n/t.
-func ReadBandwidth(es, n, t float64) float64 { return es * n / t }
-
 // Disks is how many devices of iops each give the reads that are needed.
 //
 // Source: "Feeding the beast": 5885 IOPS need "~45 disks".
@@ -93,14 +88,6 @@ func WorkerBatches(batch, workers, ahead float64) float64 { return batch * worke
 
 // EpochSeconds is the time of one pass over all records.
 func EpochSeconds(records, rate float64) float64 { return records / rate }
-
-// CachedNeed is what is left to read when a share of the records lies in
-// memory and the cache never evicts: under a random permutation the hits are
-// the cached share.
-//
-// Source: CoorDL's MinIO cache (Mohan et al., "Analyzing and Mitigating Data
-// Stalls in DNN Training", VLDB 2021).
-func CachedNeed(rate, share float64) float64 { return rate * (1 - share) }
 
 // ReadsInFlight is the number of reads that have to be on their way for rate
 // reads per second of latency seconds each.

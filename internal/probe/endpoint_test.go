@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faulthttp"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 )
 
 // bucketOf serves a folder with a bucket that has one large object and small ones.
-func bucketOf(t *testing.T) (url string, server *faulthttp.Folder) {
+func bucketOf(t *testing.T) (url string, server *httpfaulttest.Folder) {
 	t.Helper()
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
@@ -34,7 +34,7 @@ func bucketOf(t *testing.T) (url string, server *faulthttp.Folder) {
 			t.Fatal(err)
 		}
 	}
-	server = &faulthttp.Folder{Dir: dir}
+	server = &httpfaulttest.Folder{Dir: dir}
 	s := httptest.NewServer(server)
 	t.Cleanup(s.Close)
 	t.Cleanup(s.CloseClientConnections)

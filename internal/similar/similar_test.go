@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -245,7 +245,7 @@ func BenchmarkMillion(b *testing.B) {
 }
 
 func TestHashes(t *testing.T) {
-	src := faultsource.NewMemory(130, []driver.Field{{Name: "label", Kind: driver.KindLabel}, {Name: "image", Kind: driver.KindImage}},
+	src := sourcetest.NewMemory(130, []driver.Field{{Name: "label", Kind: driver.KindLabel}, {Name: "image", Kind: driver.KindImage}},
 		func(id int64, v []driver.Value) error {
 			w := 40 + int(id%5)*20 // the same picture in five sizes
 			pix := make([]byte, 3*w*w)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -114,34 +114,34 @@ func (f *faults) try(t *testing.T, ctx context.Context, st store.Store) (s drive
 
 // kinds are the faults, made anew for each use, and what their errors are.
 func (f *faults) kinds() []struct {
-	fault *fault.Fault
+	fault *faulttest.Fault
 	is    error
 } {
 	return []struct {
-		fault *fault.Fault
+		fault *faulttest.Fault
 		is    error
 	}{
-		{fault.Error(errFault).On(fault.Open), errFault},
-		{fault.Error(errFault).On(fault.Read), errFault},
-		{fault.Error(errFault).On(fault.Read).After(1), errFault},
-		{fault.Short().On(fault.Read), store.ErrShort},
-		{fault.Truncate(0), store.ErrChanged},
-		{fault.Truncate(1), store.ErrChanged},
-		{fault.Truncate(f.most / 2), store.ErrChanged},
-		{fault.Changed(), store.ErrChanged},
+		{faulttest.Error(errFault).On(faulttest.Open), errFault},
+		{faulttest.Error(errFault).On(faulttest.Read), errFault},
+		{faulttest.Error(errFault).On(faulttest.Read).After(1), errFault},
+		{faulttest.Short().On(faulttest.Read), store.ErrShort},
+		{faulttest.Truncate(0), store.ErrChanged},
+		{faulttest.Truncate(1), store.ErrChanged},
+		{faulttest.Truncate(f.most / 2), store.ErrChanged},
+		{faulttest.Changed(), store.ErrChanged},
 	}
 }
 
 // opening fails while the source is opened.
 func (f *faults) opening(t *testing.T) {
 	list := f.kinds()
-	for _, op := range []fault.Op{fault.List, fault.Stat} {
+	for _, op := range []faulttest.Op{faulttest.List, faulttest.Stat} {
 		list = append(list, f.kinds()[0])
-		list[len(list)-1].fault = fault.Error(errFault).On(op)
+		list[len(list)-1].fault = faulttest.Error(errFault).On(op)
 	}
 	for _, c := range list {
 		doing := "opened with " + c.fault.String()
-		s, err := f.try(t, t.Context(), fault.New(f.st, 1, c.fault))
+		s, err := f.try(t, t.Context(), faulttest.New(f.st, 1, c.fault))
 		if err == nil {
 			if c.is == errFault && c.fault.Hits() > 0 {
 				t.Errorf("%s: a failure was not noticed", doing)
@@ -205,7 +205,7 @@ func (f *faults) reading(t *testing.T) {
 	for _, c := range f.kinds() {
 		doing := "read with " + c.fault.String()
 		var on atomic.Bool
-		s, err := f.open(t.Context(), fault.New(f.st, 1, c.fault.While(on.Load)))
+		s, err := f.open(t.Context(), faulttest.New(f.st, 1, c.fault.While(on.Load)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,11 +235,11 @@ func (f *faults) reading(t *testing.T) {
 // hanging ends with the context, wherever it is.
 func (f *faults) hanging(t *testing.T) {
 	why := errors.New("given up")
-	for _, op := range []fault.Op{fault.List, fault.Stat, fault.Open, fault.Read} {
+	for _, op := range []faulttest.Op{faulttest.List, faulttest.Stat, faulttest.Open, faulttest.Read} {
 		for _, after := range []int64{0, 1, 3} {
-			hang := fault.Hang().On(op).After(after)
+			hang := faulttest.Hang().On(op).After(after)
 			f.giveUp(t, fmt.Sprintf("opening, %s hangs", op), hang, why, func(ctx context.Context) error {
-				s, err := f.try(t, ctx, fault.New(f.st, 1, hang))
+				s, err := f.try(t, ctx, faulttest.New(f.st, 1, hang))
 				if err == nil {
 					s.Close()
 				}
@@ -247,11 +247,11 @@ func (f *faults) hanging(t *testing.T) {
 			})
 		}
 	}
-	for _, op := range []fault.Op{fault.Open, fault.Read} {
+	for _, op := range []faulttest.Op{faulttest.Open, faulttest.Read} {
 		for _, after := range []int64{0, 1, 3} {
 			var on atomic.Bool
-			hang := fault.Hang().On(op).After(after).While(on.Load)
-			s, err := f.open(t.Context(), fault.New(f.st, 1, hang))
+			hang := faulttest.Hang().On(op).After(after).While(on.Load)
+			s, err := f.open(t.Context(), faulttest.New(f.st, 1, hang))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +267,7 @@ func (f *faults) hanging(t *testing.T) {
 }
 
 // giveUp cancels do when it hangs.
-func (f *faults) giveUp(t *testing.T, doing string, hang *fault.Fault, why error, do func(ctx context.Context) error) {
+func (f *faults) giveUp(t *testing.T, doing string, hang *faulttest.Fault, why error, do func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -321,9 +321,9 @@ func (f *faults) flipped(t *testing.T) {
 			at = max(size-1-i/3, 0)
 		}
 		doing := fmt.Sprintf("byte %d of %s is another one", at, f.st.Path(f.names[k]))
-		flip := func() *fault.Fault { return fault.Flip(at).Named(f.names[k]) }
+		flip := func() *faulttest.Fault { return faulttest.Flip(at).Named(f.names[k]) }
 		// While it is opened.
-		s, err := f.try(t, t.Context(), fault.New(f.st, 1, flip()))
+		s, err := f.try(t, t.Context(), faulttest.New(f.st, 1, flip()))
 		if err != nil {
 			f.check(t, doing, err)
 		} else {
@@ -331,7 +331,7 @@ func (f *faults) flipped(t *testing.T) {
 		}
 		// While it is read.
 		var on atomic.Bool
-		s, err = f.open(t.Context(), fault.New(f.st, 1, flip().While(on.Load)))
+		s, err = f.open(t.Context(), faulttest.New(f.st, 1, flip().While(on.Load)))
 		if err != nil {
 			t.Fatal(err)
 		}

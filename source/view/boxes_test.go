@@ -3,7 +3,7 @@ package view_test
 import (
 	"testing"
 
-	"github.com/stokerdata/stoker/internal/faultsource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/view"
 )
@@ -14,7 +14,7 @@ func TestBelongsToBoxes(t *testing.T) {
 	for want, spec := range map[string]view.Spec{
 		"boxes": {}, "frames": {Rename: map[string]string{"boxes": "frames"}}, "": {Drop: []string{"boxes"}},
 	} {
-		src := faultsource.NewMemory(4, []driver.Field{
+		src := sourcetest.NewMemory(4, []driver.Field{
 			{Name: "boxes", Kind: driver.KindBoxes, DType: driver.Float32, Shape: []int{4}, Format: driver.XYXY, MaxBytes: 16},
 			{Name: "labels", Kind: driver.KindMultiLabel, Boxes: "boxes", MaxBytes: 8},
 		}, func(int64, []driver.Value) error { return nil })

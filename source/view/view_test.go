@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/direct"
-	"github.com/stokerdata/stoker/internal/faultsource"
 	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -150,7 +150,7 @@ func TestConformance(t *testing.T) {
 // Parts are disjoint, cover everything, have the sizes that were stated, are in the
 // order of the source, and are the same when they are made again.
 func TestSplit(t *testing.T) {
-	src := faultsource.Raw(1003, 2, 2, 1, 7)
+	src := sourcetest.Raw(1003, 2, 2, 1, 7)
 	for _, c := range []struct {
 		split, stratify, group string
 		sizes                  []int64
@@ -245,7 +245,7 @@ func bool01(b bool) int {
 
 // A split is the same everywhere and always: these are its first records.
 func TestSplitIsForever(t *testing.T) {
-	src := faultsource.Raw(1000, 2, 2, 1, 7)
+	src := sourcetest.Raw(1000, 2, 2, 1, 7)
 	for _, c := range []struct {
 		spec view.Spec
 		want string
@@ -303,7 +303,7 @@ func TestWhere(t *testing.T) {
 
 // Labels are compared by number and by name, also those made of texts.
 func TestLabels(t *testing.T) {
-	src := faultsource.Raw(70, 4, 4, 3, 7)
+	src := sourcetest.Raw(70, 4, 4, 3, 7)
 	for _, where := range []string{"label == 'class3'", "label == 3", "3 == label", "label in ('class3')", "label in (3, 9)"} {
 		if got := open(t, src, view.Spec{Where: where}).Info().Len; got != 10 {
 			t.Errorf("%s: %d records", where, got)
@@ -320,7 +320,7 @@ func TestLabels(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	src := faultsource.Raw(70, 4, 4, 3, 7)
+	src := sourcetest.Raw(70, 4, 4, 3, 7)
 	for _, c := range []struct {
 		spec view.Spec
 		want string
@@ -400,7 +400,7 @@ func TestCache(t *testing.T) {
 
 // Every view has a fingerprint of its own.
 func TestFingerprint(t *testing.T) {
-	src := faultsource.Raw(70, 4, 4, 3, 7)
+	src := sourcetest.Raw(70, 4, 4, 3, 7)
 	seen := map[string]view.Spec{src.Info().Fingerprint: {}}
 	for _, spec := range []view.Spec{
 		{Where: "label == 1"}, {Where: "label == 2"}, {Drop: []string{"label"}}, {Rename: map[string]string{"label": "l"}},

@@ -24,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 	"github.com/stokerdata/stoker/internal/store/stores"
 )
 
@@ -59,7 +59,7 @@ func main() {
 	case "bare":
 		err = bare(*where, *block, *total, *depth)
 	case "proxy":
-		err = proxy(*target, *listen, &faulthttp.Throttle{Latency: *latency, Jitter: *jitter, BytesPerSecond: *rate})
+		err = proxy(*target, *listen, &httpfaulttest.Throttle{Latency: *latency, Jitter: *jitter, BytesPerSecond: *rate})
 	default:
 		err = fmt.Errorf("-how %s is not known", *how)
 	}
@@ -238,7 +238,7 @@ func relay(l net.Listener, to string, latency, jitter time.Duration) error {
 }
 
 // proxy stands in front of a server, answers late and sends slowly, until its input ends.
-func proxy(target, listen string, throttle *faulthttp.Throttle) error {
+func proxy(target, listen string, throttle *httpfaulttest.Throttle) error {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err

@@ -9,9 +9,6 @@ import (
 // What has any length lies in heaps of the whole file. Where a data set has such
 // values it has places: a length, the address of a heap, and a number in it.
 
-// RefSize is the size of such a place.
-func (f *File) RefSize() int64 { return int64(8 + f.offsets) }
-
 // Heaps finds values in the heaps of a file. Its methods may be called from several
 // goroutines at once.
 type Heaps struct {

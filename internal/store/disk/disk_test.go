@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/stokerdata/stoker/internal/cache"
-	"github.com/stokerdata/stoker/internal/store/count"
+	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/disk"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
 )
@@ -74,7 +74,7 @@ func TestReads(t *testing.T) {
 		root := t.TempDir()
 		bytesKept := int64(0)
 		for run := range 2 {
-			counted := count.New(s, nil)
+			counted := counttest.New(s, nil)
 			d, chunks, o := open(t, counted, root, limit, disk.Options{Cut: disk.NewCut(list, false, nil)})
 			for epoch := range 3 {
 				before := counted.Stats().Bytes
@@ -110,7 +110,7 @@ func TestReads(t *testing.T) {
 // their own in the same folder; who gives up does not take it from the others.
 func TestOneReads(t *testing.T) {
 	s, b, list := data()
-	counted := count.New(s, nil)
+	counted := counttest.New(s, nil)
 	root := t.TempDir()
 	var objects []store.Object
 	for range 2 {
@@ -142,9 +142,9 @@ func TestOneReads(t *testing.T) {
 func TestFaults(t *testing.T) {
 	s, b, list := data()
 	broken := errors.New("it is broken")
-	counted := count.New(s, nil)
+	counted := counttest.New(s, nil)
 	root := t.TempDir()
-	_, chunks, o := open(t, fault.New(counted, 1, fault.Error(broken).On(fault.Read).Chance(0.3), fault.Short().On(fault.Read).Chance(0.2)), root, 1<<20, disk.Options{Cut: disk.NewCut(list, false, nil)})
+	_, chunks, o := open(t, faulttest.New(counted, 1, faulttest.Error(broken).On(faulttest.Read).Chance(0.3), faulttest.Short().On(faulttest.Read).Chance(0.2)), root, 1<<20, disk.Options{Cut: disk.NewCut(list, false, nil)})
 	rng := rand.New(rand.NewPCG(7, 8))
 	failed := 0
 	for range 300 {
@@ -198,7 +198,7 @@ func TestPieces(t *testing.T) {
 		for i := range list {
 			list[i].Path = s.Path("x")
 		}
-		counted := count.New(s, nil)
+		counted := counttest.New(s, nil)
 		not := func(p disk.Piece) bool { return p.Off > disk.MaxPiece }
 		_, chunks, o := open(t, counted, t.TempDir(), 1<<30, disk.Options{Cut: disk.NewCut(list, false, nil), Not: not})
 		for range 2 {

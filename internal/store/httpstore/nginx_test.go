@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faulthttp"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 	"github.com/stokerdata/stoker/internal/store/ranged"
 	"github.com/stokerdata/stoker/store"
 )
@@ -176,10 +176,10 @@ func TestFaults(t *testing.T) {
 	tr := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	defer tr.CloseIdleConnections()
 	// Answers that stop cost their time, and another version is never mended: fewer of those.
-	kinds := slices.Concat(slices.Repeat(faulthttp.Kinds, 8), slices.Repeat([]faulthttp.Kind{faulthttp.Truncate, faulthttp.Whole, faulthttp.Flip, faulthttp.Reset, faulthttp.Shift, faulthttp.Failure}, 16))
-	kinds = slices.DeleteFunc(kinds, func(k faulthttp.Kind) bool { return k == faulthttp.Stall || k == faulthttp.Unavailable })
-	kinds = append(kinds, faulthttp.Stall, faulthttp.Unavailable)
-	proxy := &faulthttp.Proxy{Target: target, Kinds: kinds, Chance: 0.5, Digest: true, Client: &http.Client{Transport: tr}}
+	kinds := slices.Concat(slices.Repeat(httpfaulttest.Kinds, 8), slices.Repeat([]httpfaulttest.Kind{httpfaulttest.Truncate, httpfaulttest.Whole, httpfaulttest.Flip, httpfaulttest.Reset, httpfaulttest.Shift, httpfaulttest.Failure}, 16))
+	kinds = slices.DeleteFunc(kinds, func(k httpfaulttest.Kind) bool { return k == httpfaulttest.Stall || k == httpfaulttest.Unavailable })
+	kinds = append(kinds, httpfaulttest.Stall, httpfaulttest.Unavailable)
+	proxy := &httpfaulttest.Proxy{Target: target, Kinds: kinds, Chance: 0.5, Digest: true, Client: &http.Client{Transport: tr}}
 	srv := httptest.NewServer(proxy)
 	defer srv.Close()
 	defer ranged.CloseIdle()

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/faulthttp"
 	"github.com/stokerdata/stoker/internal/serverstest"
+	"github.com/stokerdata/stoker/internal/store/httpfaulttest"
 	"github.com/stokerdata/stoker/internal/store/ranged"
 	"github.com/stokerdata/stoker/internal/store/traffic"
 	"github.com/stokerdata/stoker/store"
@@ -62,7 +62,7 @@ func TestBrokenConnections(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "data", "x"), want, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(&faulthttp.Folder{Dir: dir})
+	server := httptest.NewServer(&httpfaulttest.Folder{Dir: dir})
 	defer server.Close()
 	defer server.CloseClientConnections()
 	for _, c := range []struct {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/store/count"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/counttest"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
@@ -56,7 +56,7 @@ func open(t testing.TB, s store.Store, limit int64, pieces []keep.Piece) (*keep.
 func TestReads(t *testing.T) {
 	s, b, pieces := data(t, 100_500)
 	for _, limit := range []int64{1, 999, 25_125, 50_250, 100_500, 1 << 20} {
-		counted := count.New(s, nil)
+		counted := counttest.New(s, nil)
 		k, o := open(t, counted, limit, pieces)
 		for epoch := range 3 {
 			before := counted.Stats().Bytes
@@ -108,7 +108,7 @@ func TestReads(t *testing.T) {
 // from the others.
 func TestOneReads(t *testing.T) {
 	s, b, pieces := data(t, 5000)
-	counted := count.New(s, nil)
+	counted := counttest.New(s, nil)
 	_, o := open(t, counted, 5000, pieces)
 	if l, _ := store.As[store.Lender](o); l.Lend(1000, 10, 0, time.Time{}) != nil {
 		t.Error("what is not there yet is lent")
@@ -137,7 +137,7 @@ func TestOneReads(t *testing.T) {
 func TestFaults(t *testing.T) {
 	s, b, pieces := data(t, 5000)
 	broken := errors.New("it is broken")
-	_, o := open(t, fault.New(s, 1, fault.Error(broken).On(fault.Read).Times(3)), 5000, pieces)
+	_, o := open(t, faulttest.New(s, 1, faulttest.Error(broken).On(faulttest.Read).Times(3)), 5000, pieces)
 	failed := 0
 	for range 10 {
 		p := make([]byte, 5000)

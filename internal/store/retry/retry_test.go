@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
@@ -41,14 +41,14 @@ func TestRetries(t *testing.T) {
 		{store.ErrShort, 0, 0, true},
 	} {
 		memory := storetest.NewMemory(map[string][]byte{"x": []byte("hello")})
-		for _, op := range []fault.Op{fault.Open, fault.Read, fault.Stat} {
+		for _, op := range []faulttest.Op{faulttest.Open, faulttest.Read, faulttest.Stat} {
 			opt, list := waits()
 			retried := 0
 			opt.Retried = func(error) { retried++ }
-			s := retry.New(fault.New(memory, 1, fault.Error(c.err).On(op).Times(c.times)), opt)
+			s := retry.New(faulttest.New(memory, 1, faulttest.Error(c.err).On(op).Times(c.times)), opt)
 			b := make([]byte, 5)
 			err := func() error {
-				if op == fault.Stat {
+				if op == faulttest.Stat {
 					_, err := s.Stat(t.Context(), "x")
 					return err
 				}
@@ -62,7 +62,7 @@ func TestRetries(t *testing.T) {
 			if (err != nil) != c.fails || c.fails && !errors.Is(err, c.err) || len(*list) != c.waits || retried != c.waits {
 				t.Errorf("%v on %s: %v after %v", c.err, op, err, *list)
 			}
-			if err == nil && op == fault.Read && string(b) != "hello" {
+			if err == nil && op == faulttest.Read && string(b) != "hello" {
 				t.Errorf("%v: read %q", c.err, b)
 			}
 			if c.waits == 4 && !strings.Contains(err.Error(), "tried 5 times") {

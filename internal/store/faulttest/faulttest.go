@@ -1,11 +1,11 @@
-// Package fault is for tests: a store around another one in which chosen
+// Package faulttest is for tests: a store around another one in which chosen
 // operations are slow, hang, fail, end early, or give other bytes.
 //
-//	s := fault.New(localstore.New(dir), 1,
-//		fault.Delay(2*time.Second).On(fault.Read).Chance(0.01),
-//		fault.Error(syscall.EIO).Named("shard-*").Times(3),
-//		fault.Flip(4096).Named("labels.npy"))
-package fault
+//	s := faulttest.New(localstore.New(dir), 1,
+//		faulttest.Delay(2*time.Second).On(faulttest.Read).Chance(0.01),
+//		faulttest.Error(syscall.EIO).Named("shard-*").Times(3),
+//		faulttest.Flip(4096).Named("labels.npy"))
+package faulttest
 
 import (
 	"context"

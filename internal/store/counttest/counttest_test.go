@@ -1,4 +1,4 @@
-package count_test
+package counttest_test
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/store/count"
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/counttest"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
 )
@@ -18,10 +18,10 @@ import (
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory(map[string][]byte{"d/x": make([]byte, 100)})
-		s := count.New(fault.New(memory, 1,
-			fault.Delay(time.Second).On(fault.Read),
-			fault.Error(syscall.EIO).On(fault.Read).Bytes(50, 51),
-			fault.Error(syscall.EIO).On(fault.Stat),
+		s := counttest.New(faulttest.New(memory, 1,
+			faulttest.Delay(time.Second).On(faulttest.Read),
+			faulttest.Error(syscall.EIO).On(faulttest.Read).Bytes(50, 51),
+			faulttest.Error(syscall.EIO).On(faulttest.Stat),
 		), nil)
 		o, err := s.Open(t.Context(), "d/x")
 		if err != nil {
@@ -40,7 +40,7 @@ func TestStats(t *testing.T) {
 		if err := s.List(t.Context(), "", nil, func(store.Entry) error { return stop }); err != stop {
 			t.Fatal(err)
 		}
-		if got, want := s.Stats(), (count.Stats{Requests: 5, Bytes: 10, Errors: 2, Busy: 2 * time.Second}); got != want {
+		if got, want := s.Stats(), (counttest.Stats{Requests: 5, Bytes: 10, Errors: 2, Busy: 2 * time.Second}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
@@ -50,8 +50,8 @@ func TestStats(t *testing.T) {
 func TestOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := storetest.NewMemory(map[string][]byte{"a": make([]byte, 100), "b": make([]byte, 100)})
-		s := count.New(fault.New(memory, 1,
-			fault.Delay(time.Hour).Bytes(7, 8).On(fault.Read), fault.Delay(2*time.Hour).On(fault.Stat)), nil)
+		s := counttest.New(faulttest.New(memory, 1,
+			faulttest.Delay(time.Hour).Bytes(7, 8).On(faulttest.Read), faulttest.Delay(2*time.Hour).On(faulttest.Stat)), nil)
 		if r, ok := s.Oldest(); ok {
 			t.Fatalf("%+v is out", r)
 		}
@@ -67,7 +67,7 @@ func TestOldest(t *testing.T) {
 		wg.Go(func() { _, _ = s.Stat(t.Context(), "a") })
 		synctest.Wait()
 		r, ok := s.Oldest()
-		if want := (count.Request{Op: "read", Path: "memory:b", Off: 5, Len: 20, Since: begin}); !ok || r.Op != want.Op || r.Path != want.Path ||
+		if want := (counttest.Request{Op: "read", Path: "memory:b", Off: 5, Len: 20, Since: begin}); !ok || r.Op != want.Op || r.Path != want.Path ||
 			r.Off != want.Off || r.Len != want.Len || !r.Since.Equal(want.Since) {
 			t.Errorf("%+v, %v, want %+v", r, ok, want)
 		}
@@ -93,7 +93,7 @@ func TestManyRequests(t *testing.T) {
 	for i := range 10 {
 		objects[fmt.Sprint(i)] = make([]byte, 1000)
 	}
-	s := count.New(storetest.NewMemory(objects), nil)
+	s := counttest.New(storetest.NewMemory(objects), nil)
 	var wg sync.WaitGroup
 	for w := range 10 {
 		o, err := s.Open(t.Context(), fmt.Sprint(w))
@@ -127,7 +127,7 @@ func TestManyRequests(t *testing.T) {
 		break
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := count.New(fault.New(storetest.NewMemory(objects), 1, fault.Delay(time.Second).On(fault.Stat)), nil)
+		s := counttest.New(faulttest.New(storetest.NewMemory(objects), 1, faulttest.Delay(time.Second).On(faulttest.Stat)), nil)
 		for range 2000 {
 			go func() { _, _ = s.Stat(t.Context(), "1") }()
 		}

@@ -1,7 +1,7 @@
-// Package faulthttp is for tests: a proxy in front of a web server or a bucket whose
+// Package httpfaulttest is for tests: a proxy in front of a web server or a bucket whose
 // answers are sometimes wrong in a way that was chosen. It knows HTTP; what goes wrong
 // below it is for other tools.
-package faulthttp
+package httpfaulttest
 
 import (
 	"bytes"

@@ -1,7 +1,7 @@
-// Package hugeimage makes images for tests of memory: of every format, of any
+// Package hugeimagetest makes images for tests of memory: of every format, of any
 // size, in one colour, so that a file of a few kilobytes unfolds to as much as
 // the format allows.
-package hugeimage
+package hugeimagetest
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package fault_test
+package faulttest_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stokerdata/stoker/internal/store/fault"
+	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
@@ -37,19 +37,19 @@ func TestWhichOperations(t *testing.T) {
 	bad := errors.New("bad")
 	for _, c := range []struct {
 		what  string
-		fault *fault.Fault
+		fault *faulttest.Fault
 		fails string // of the reads below: object and place
 	}{
-		{"all", fault.Error(bad).On(fault.Read), "a0 a5 b0 b5 "},
-		{"by name", fault.Error(bad).On(fault.Read).Named("b.*"), "b0 b5 "},
-		{"by path", fault.Error(bad).On(fault.Read).Named("d/*"), "b0 b5 "},
-		{"another path", fault.Error(bad).On(fault.Read).Named("e/*"), ""},
-		{"by place", fault.Error(bad).On(fault.Read).Bytes(9, 10), "a5 b5 "},
-		{"twice", fault.Error(bad).On(fault.Read).Times(2), "a0 a5 "},
-		{"later", fault.Error(bad).On(fault.Read).After(1).Times(1), "a5 "},
-		{"other operations", fault.Error(bad).On(fault.Stat, fault.List), ""},
+		{"all", faulttest.Error(bad).On(faulttest.Read), "a0 a5 b0 b5 "},
+		{"by name", faulttest.Error(bad).On(faulttest.Read).Named("b.*"), "b0 b5 "},
+		{"by path", faulttest.Error(bad).On(faulttest.Read).Named("d/*"), "b0 b5 "},
+		{"another path", faulttest.Error(bad).On(faulttest.Read).Named("e/*"), ""},
+		{"by place", faulttest.Error(bad).On(faulttest.Read).Bytes(9, 10), "a5 b5 "},
+		{"twice", faulttest.Error(bad).On(faulttest.Read).Times(2), "a0 a5 "},
+		{"later", faulttest.Error(bad).On(faulttest.Read).After(1).Times(1), "a5 "},
+		{"other operations", faulttest.Error(bad).On(faulttest.Stat, faulttest.List), ""},
 	} {
-		s := fault.New(memory(), 1, c.fault)
+		s := faulttest.New(memory(), 1, c.fault)
 		got := ""
 		for _, name := range []string{"a", "d/b"} {
 			for _, off := range []int64{0, 5} {
@@ -68,7 +68,7 @@ func TestWhichOperations(t *testing.T) {
 
 func TestWhile(t *testing.T) {
 	var on atomic.Bool
-	s := fault.New(memory(), 1, fault.Error(syscall.EIO).On(fault.Read).While(on.Load))
+	s := faulttest.New(memory(), 1, faulttest.Error(syscall.EIO).On(faulttest.Read).While(on.Load))
 	for _, want := range []bool{false, true, false} {
 		on.Store(want)
 		if _, err := read(t, s, "a.npy", 0, 5); errors.Is(err, syscall.EIO) != want {
@@ -79,7 +79,7 @@ func TestWhile(t *testing.T) {
 
 func TestChance(t *testing.T) {
 	run := func(seed uint64) string {
-		s := fault.New(memory(), seed, fault.Error(syscall.EIO).On(fault.Read).Chance(0.3))
+		s := faulttest.New(memory(), seed, faulttest.Error(syscall.EIO).On(faulttest.Read).Chance(0.3))
 		got := make([]byte, 1000)
 		for i := range got {
 			got[i] = '.'
@@ -99,7 +99,7 @@ func TestChance(t *testing.T) {
 }
 
 func TestBytes(t *testing.T) {
-	s := fault.New(memory(), 1, fault.Flip(-2).Named("a.npy"), fault.Truncate(6).Named("b.npy"))
+	s := faulttest.New(memory(), 1, faulttest.Flip(-2).Named("a.npy"), faulttest.Truncate(6).Named("b.npy"))
 	if b, err := read(t, s, "a.npy", 4, 6); err != nil || !bytes.Equal(b, []byte{'4', '5', '6', '7', '8' ^ 0x10, '9'}) {
 		t.Errorf("flipped: %q, %v", b, err)
 	}
@@ -125,13 +125,13 @@ func TestBytes(t *testing.T) {
 	if err := store.Check(t.Context(), o); !errors.Is(err, store.ErrChanged) {
 		t.Errorf("checked: %v", err)
 	}
-	if b, err := read(t, fault.New(memory(), 1, fault.Short()), "a.npy", 0, 5); !errors.Is(err, store.ErrShort) || string(b) != "01\x00\x00\x00" {
+	if b, err := read(t, faulttest.New(memory(), 1, faulttest.Short()), "a.npy", 0, 5); !errors.Is(err, store.ErrShort) || string(b) != "01\x00\x00\x00" {
 		t.Errorf("short: %q, %v", b, err)
 	}
 }
 
 func TestChanged(t *testing.T) {
-	s := fault.New(memory(), 1, fault.Changed().Named("a.npy"))
+	s := faulttest.New(memory(), 1, faulttest.Changed().Named("a.npy"))
 	for name, want := range map[string]bool{"a.npy": true, "d/b.npy": false} {
 		e, err := s.Stat(t.Context(), name)
 		if err != nil {
@@ -152,7 +152,7 @@ func TestChanged(t *testing.T) {
 
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fault.New(memory(), 1, fault.Delay(time.Second).On(fault.Read), fault.Delay(2*time.Second).On(fault.Read).Times(1), fault.Hang().On(fault.Open).Named("b.npy"))
+		s := faulttest.New(memory(), 1, faulttest.Delay(time.Second).On(faulttest.Read), faulttest.Delay(2*time.Second).On(faulttest.Read).Times(1), faulttest.Hang().On(faulttest.Open).Named("b.npy"))
 		start := time.Now()
 		for range 2 {
 			if _, err := read(t, s, "a.npy", 0, 1); err != nil {
@@ -177,20 +177,20 @@ func TestTime(t *testing.T) {
 // Faults of writing leave what was there before, and stay.
 func TestWriting(t *testing.T) {
 	for _, c := range []struct {
-		fault *fault.Fault
+		fault *faulttest.Fault
 		is    error
 	}{
-		{fault.Error(syscall.ENOSPC).On(fault.Create), syscall.ENOSPC},
-		{fault.Error(syscall.ENOSPC).On(fault.Write).Times(1), syscall.ENOSPC},
-		{fault.Short().On(fault.Write).Times(1), io.ErrShortWrite},
-		{fault.Error(syscall.EIO).On(fault.Sync).Times(1), syscall.EIO},
-		{fault.Error(syscall.EIO).On(fault.Commit), syscall.EIO},
+		{faulttest.Error(syscall.ENOSPC).On(faulttest.Create), syscall.ENOSPC},
+		{faulttest.Error(syscall.ENOSPC).On(faulttest.Write).Times(1), syscall.ENOSPC},
+		{faulttest.Short().On(faulttest.Write).Times(1), io.ErrShortWrite},
+		{faulttest.Error(syscall.EIO).On(faulttest.Sync).Times(1), syscall.EIO},
+		{faulttest.Error(syscall.EIO).On(faulttest.Commit), syscall.EIO},
 	} {
 		below := localstore.New(t.TempDir())
 		if err := store.WriteFile(t.Context(), below, "x", []byte("old")); err != nil {
 			t.Fatal(err)
 		}
-		w, ok := store.As[store.WriteStore](fault.New(below, 1, c.fault))
+		w, ok := store.As[store.WriteStore](faulttest.New(below, 1, c.fault))
 		if !ok {
 			t.Fatal("it cannot be written to")
 		}

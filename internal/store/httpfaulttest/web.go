@@ -1,4 +1,4 @@
-package faulthttp
+package httpfaulttest
 
 import (
 	"encoding/json"

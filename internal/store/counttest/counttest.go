@@ -1,6 +1,6 @@
-// Package count counts what goes through a store: requests, bytes, time and
+// Package counttest counts what goes through a store: requests, bytes, time and
 // errors, what is out at this moment, and which of it for longest.
-package count
+package counttest
 
 import (
 	"context"

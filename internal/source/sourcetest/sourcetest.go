@@ -1,7 +1,7 @@
-// Package faultsource is for tests: a source whose records lie in memory, and a
+// Package sourcetest is for tests: a source whose records lie in memory, and a
 // wrapper that makes any source fail, slowly, briefly or for good, at chosen
 // records.
-package faultsource
+package sourcetest
 
 import (
 	"context"
