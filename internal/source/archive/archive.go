@@ -1,9 +1,7 @@
-// Package archive is what sources of archives share, tar and zip: what the members
-// of an archive mean by their names (names.go), which of them are a record
-// (layout.go), and a source that reads them at random.
+// Package archive is the shared part of the sources for tar and zip files: the meaning of member names (names.go),
+// the grouping of members into records (layout.go), and a source with random access.
 //
-// An archive is gone through once when it is opened, for the names of its members
-// and where they lie.
+// Opening an archive scans it once for the names and offsets of its members.
 package archive
 
 import (
@@ -31,27 +29,26 @@ import (
 
 // Format is a kind of archive.
 type Format struct {
-	// Name is that of driver.Info.
+	// Name is the name in driver.Info.
 	Name string
-	// Is says by its name whether a file is one.
+	// Is reports whether a file with this name has the format.
 	Is func(name string) bool
-	// Scan calls add for each member that is a file, in their order.
+	// Scan calls add for each member that is a file, in archive order.
 	Scan func(ctx context.Context, r io.ReaderAt, size int64, add func(m *Member) error) error
-	// Compressed says by its first HeadBytes, or all that there are, how an archive as
-	// a whole is compressed. Those that are can only be read in order: ScanStream is
-	// then called in the place of Scan. Nil means that none ever is.
+	// Compressed detects how the whole archive is compressed, from its first HeadBytes (or fewer if the archive is
+	// shorter). Compressed archives can only be read in order: ScanStream is then called instead of Scan. Nil means
+	// that archives of this format are never compressed.
 	Compressed func(head []byte) stream.Format
 	ScanStream func(ctx context.Context, r *inorder.Scanner, add func(m *Member) error) error
-	// Unpack makes the content of a member of the bytes of its extent, in memory of
-	// take if it has to. Without it, the extent is the content.
+	// Unpack returns the content of a member from the bytes of its extent. It calls take if it needs memory. If
+	// Unpack is nil, the extent is the content.
 	Unpack func(m *Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error)
 }
 
-// HeadBytes is how much of an archive says how it is compressed.
+// HeadBytes is the number of bytes that Format.Compressed needs.
 const HeadBytes = 512
 
-// Damage is an error of Scan with the byte of the archive that it is about, or of
-// ScanStream with the byte of what it decompresses to.
+// Damage is an error of Scan or ScanStream with its offset. For ScanStream the offset is in the decompressed data.
 type Damage struct {
 	At  int64
 	Err error
@@ -59,39 +56,39 @@ type Damage struct {
 
 func (d *Damage) Error() string { return fmt.Sprintf("byte %d: %v", d.At, d.Err) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (d *Damage) Unwrap() error { return d.Err }
 
-// Options change how archives are opened. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Names are the archives in their order, instead of all that the store has.
+	// Names lists the archives to open, in order. Nil means all archives in the store.
 	Names []string
-	// Threads bounds the archives gone through at once, 0 for four per core.
+	// Threads is the maximum number of archives scanned at the same time. 0 means four per core.
 	Threads int
 }
 
-// Source is a source of archives.
+// Source reads records from the members of archives.
 type Source struct {
 	format *Format
 	list   *filelist.List
 	info   driver.Info
 	layout
 	npys []npyField
-	// streams are for reading in order, of which heads reads the first bytes of
-	// members. They are nil when all members can be read at random.
+	// streams describes archives that are read in order, heads reads the beginnings of their members. Both are
+	// unused if all members can be read at random.
 	streams []inorder.File
 	heads   heads
 }
 
-// npyField is what the values of a field of .npy members are like.
+// npyField is the dtype and shape of a field of .npy members.
 type npyField struct {
 	dtype driver.DType
 	shape []int64
-	first string // the member that it was learnt from
+	first string // member that defines them
 }
 
-// Open lists the archives of st, or takes the one that it is, and goes through
-// their members. The source is a driver.Sequential when one of them is compressed.
+// Open lists the archives of st (or takes the single object that st is) and scans their members. The returned
+// source is a driver.Sequential if an archive is compressed.
 func Open(ctx context.Context, url string, st store.Store, format *Format, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -140,7 +137,7 @@ func Open(ctx context.Context, url string, st store.Store, format *Format, opt *
 	return s, nil
 }
 
-// scan goes through the members of all archives.
+// scan lists the members of all archives.
 func (s *Source) scan(ctx context.Context, threads int) error {
 	s.tables = make([]*Table, s.list.Len())
 	files, lim := make([]inorder.File, s.list.Len()), inorder.NewLimits()
@@ -196,7 +193,7 @@ func (s *Source) scan(ctx context.Context, threads int) error {
 	return nil
 }
 
-// compressed says how an archive as a whole is compressed.
+// compressed detects how the whole archive is compressed.
 func (s *Source) compressed(ctx context.Context, o store.Object) (stream.Format, error) {
 	if s.format.Compressed == nil {
 		return stream.Plain, nil
@@ -207,7 +204,7 @@ func (s *Source) compressed(ctx context.Context, o store.Object) (stream.Format,
 	return s.format.Compressed(head[:n]), err
 }
 
-// describe makes the fields of what the layout says.
+// describe sets info.Fields from the layout and from the first values.
 func (s *Source) describe(ctx context.Context) error {
 	s.npys = make([]npyField, len(s.fields))
 	for f := range s.fields {
@@ -246,7 +243,7 @@ func (s *Source) describe(ctx context.Context) error {
 	return nil
 }
 
-// headBytes is more than the header of an image or of an array has.
+// headBytes is larger than the header of any image or array.
 const headBytes = 128 << 10
 
 // head reads the beginning of a member.
@@ -288,16 +285,16 @@ func (s *Source) head(ctx context.Context, r int64, f int) ([]byte, error) {
 	return b, nil
 }
 
-// describeArray makes a field of .npy members as the first one is: an array when
-// all have the same size, else one whose first axis differs. Arrays that cannot be
-// read as such, such as those of Python objects, are bytes.
+// describeArray sets the kind of a field of .npy members from the first one. If all members have the same size, the
+// field is an array, otherwise the first axis varies. Arrays that cannot be parsed, for example of Python objects,
+// stay bytes.
 func (s *Source) describeArray(ctx context.Context, f int, out *driver.Field, same bool) error {
 	b, err := s.head(ctx, 0, f)
 	if err != nil {
 		return err
 	}
 	if !strings.HasPrefix(string(b), npy.Magic) {
-		return s.fail(0, f, errors.New("not a .npy file that can be read: it does not begin with \\x93NUMPY"))
+		return s.fail(0, f, errors.New("not a .npy file: it does not begin with \\x93NUMPY"))
 	}
 	h, err := npy.ParseHeader(b)
 	if err != nil || !same && len(h.Shape) == 0 {
@@ -320,19 +317,18 @@ func (s *Source) describeArray(ctx context.Context, f int, out *driver.Field, sa
 	return nil
 }
 
-// looks is how many masks are looked at when archives are opened.
-const looks = 8
+// maskProbes is the number of masks probed when archives are opened.
+const maskProbes = 8
 
-// maskType says whether class numbers need two bytes: that is seen in some of the
-// masks.
+// maskType returns the dtype of a field of masks. It probes a sample of them for class numbers that need two bytes.
 func (s *Source) maskType(ctx context.Context, f int) (driver.DType, error) {
-	n := min(s.info.Len, looks)
+	n := min(s.info.Len, maskProbes)
 	for i := range n {
 		b, err := s.head(ctx, i*s.info.Len/n, f)
 		if err != nil {
 			return "", err
 		}
-		// One that is no image is found when it is its turn.
+		// A member that is not an image is reported when its record is read.
 		if info, err := imagefile.Probe(b); err == nil && info.Precision > 8 {
 			return driver.Uint16, nil
 		}
@@ -349,17 +345,16 @@ func (s *Source) fingerprint() string {
 	return s.list.Fingerprint(of...)
 }
 
-// member returns where the value of a field of a record lies.
+// member returns the archive and the member that hold a field of a record.
 func (s *Source) member(r int64, f int) (shard, i int) {
 	return s.shard(r), int(s.members[r*int64(s.stored)+int64(f)])
 }
 
-// shard is the archive of a record. Archives without records have the number of
-// the record behind them, like the one that has it: the last one of them is meant.
+// shard returns the archive of a record. An empty archive has the same first record as the next archive: Find
+// returns the last of them, which is not empty.
 func (s *Source) shard(r int64) int { return filelist.Find(s.first, r) }
 
-// memberPath is the path of a member: with that of its archive, where there are
-// several.
+// memberPath returns the path of a member. If there are several archives, the path of the archive comes first.
 func (s *Source) memberPath(shard, i int) string {
 	if s.list.Len() == 1 {
 		return s.tables[shard].name(i)
@@ -367,7 +362,7 @@ func (s *Source) memberPath(shard, i int) string {
 	return s.list.RelPath(shard) + "/" + s.tables[shard].name(i)
 }
 
-// place says where the value of a field lies, for messages.
+// place describes the position of a value, for messages.
 func (s *Source) place(r int64, f int) string {
 	shard, i := s.member(r, f)
 	what := ""
@@ -377,7 +372,7 @@ func (s *Source) place(r int64, f int) string {
 	return fmt.Sprintf("%s, %s (byte %d%s)", s.list.Path(shard), printed(s.tables[shard].name(i)), s.tables[shard].at[i], what)
 }
 
-// printed is a name on one line.
+// printed quotes a name that has control characters.
 func printed(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7F }) {
 		return strconv.Quote(name)
@@ -385,13 +380,13 @@ func printed(name string) string {
 	return name
 }
 
-// fail puts the place of a value in front of what is wrong with it.
+// fail prefixes an error with the position of the value.
 func (s *Source) fail(r int64, f int, err error) error {
 	return fmt.Errorf("%s: %w", s.place(r, f), err)
 }
 
 func errLarge(size int64) error {
-	return fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))
+	return fmt.Errorf("it has %d bytes, the limit is %d", size, int64(MaxFileBytes))
 }
 
 // Info implements driver.Source.
@@ -424,7 +419,7 @@ func (s *Source) Sizes(field int, ids, sizes []int64) bool {
 	case driver.KindLabel, driver.KindInt, driver.KindRagged:
 		return false
 	case driver.KindArray:
-		n, _ := driver.ArrayBytes(f.DType, f.Shape) // describe has seen it
+		n, _ := driver.ArrayBytes(f.DType, f.Shape) // describe has checked it
 		for k := range ids {
 			sizes[k] = n
 		}
@@ -437,15 +432,15 @@ func (s *Source) Sizes(field int, ids, sizes []int64) bool {
 	return true
 }
 
-// maxNumber is the longest text of a number.
+// maxNumber is the maximum number of bytes of a number written as text.
 const maxNumber = 64
 
-// sized says whether a value of a field can have that many bytes.
+// sized returns an error if a value of a field cannot have this size.
 func (s *Source) sized(f int, size int64) error {
 	k := s.info.Fields[f].Kind
 	switch number := k == driver.KindLabel || k == driver.KindInt; {
 	case number && size > maxNumber:
-		return fmt.Errorf("%d bytes are no number", size)
+		return fmt.Errorf("expected a number, got %d bytes", size)
 	case size > MaxFileBytes:
 		return errLarge(size)
 	}
@@ -526,8 +521,7 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// take returns memory for a value, where its row is going to be if that is the
-// value as it stands.
+// take allocates memory for a value. It is in the batch itself if the value is stored there unchanged.
 func (s *Source) take(g *driver.Group, k, f int, n int64) ([]byte, error) {
 	switch s.info.Fields[f].Kind {
 	case driver.KindBytes, driver.KindText, driver.KindJSON, driver.KindAudio:
@@ -536,7 +530,7 @@ func (s *Source) take(g *driver.Group, k, f int, n int64) ([]byte, error) {
 	return g.Alloc(int(n))
 }
 
-// value makes a value of a member's content.
+// value parses the content of a member into v.
 func (s *Source) value(f int, b []byte, v *driver.Value) error {
 	switch kind := s.info.Fields[f].Kind; {
 	case s.fields[f].npy:
@@ -545,7 +539,7 @@ func (s *Source) value(f int, b []byte, v *driver.Value) error {
 		text := strings.TrimSpace(string(b))
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%q is no whole number", text)
+			return fmt.Errorf("expected an integer, got %q", text)
 		}
 		v.Int = n
 	default:
@@ -554,7 +548,7 @@ func (s *Source) value(f int, b []byte, v *driver.Value) error {
 	return nil
 }
 
-// array makes a value of a .npy file.
+// array parses a .npy file into v.
 func (s *Source) array(f int, b []byte, v *driver.Value) error {
 	h, err := npy.ParseHeader(b)
 	if err != nil {
@@ -567,17 +561,17 @@ func (s *Source) array(f int, b []byte, v *driver.Value) error {
 	return nil
 }
 
-// fits says whether a .npy file of size bytes is what the values of a field are.
+// fits returns an error if a .npy file of size bytes does not match the other values of its field.
 func (s *Source) fits(f int, h *npy.Header, size int64) error {
 	if h.Bytes != size-h.Offset {
-		return fmt.Errorf("a %s array of shape %v has %d bytes, there are %d", h.DType, h.Shape, h.Bytes, size-h.Offset)
+		return fmt.Errorf("a %s array of shape %v needs %d bytes, the member has %d", h.DType, h.Shape, h.Bytes, size-h.Offset)
 	}
 	want, from := &s.npys[f], 0
 	if s.info.Fields[f].Kind == driver.KindRagged {
 		from = 1
 	}
 	if h.DType != want.dtype || len(h.Shape) != len(want.shape) || !slices.Equal(h.Shape[from:], want.shape[from:]) {
-		return fmt.Errorf("it is %s of shape %v, that of %s is %s of shape %v", h.DType, h.Shape, want.first, want.dtype, want.shape)
+		return fmt.Errorf("it is %s of shape %v, but %s is %s of shape %v", h.DType, h.Shape, want.first, want.dtype, want.shape)
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/source/inorder"
 )
 
-// known is what is remembered of an archive that is compressed: its members, and places
-// that are numbered by them.
+// known is the cached scan of a compressed archive: its members, and the points where decompression can start.
+// These are numbered by members.
 type known struct {
 	inorder.File
 	Names    []byte
@@ -16,7 +16,7 @@ type known struct {
 	At, Size []int64
 }
 
-// table makes a table of what is remembered, nil where it makes no sense.
+// table returns the cached table of members, or nil if it is not consistent.
 func (k *known) table(size int64) *Table {
 	n := len(k.Ends)
 	bad := len(k.At) != n || len(k.Size) != n || k.Records != int64(n) || k.Check(size) != nil
@@ -31,8 +31,8 @@ func (k *known) table(size int64) *Table {
 	return &Table{names: k.Names, ends: k.Ends, at: k.At, size: k.Size}
 }
 
-// recall sets what is remembered of archive i, of a size, and says whether there is
-// something. Its format is known.
+// recall sets t and f from the cached scan of archive i, which has size bytes. It reports whether there is one for
+// the format in f.
 func recall(ctx context.Context, from *indexcache.Files, i int, size int64, t *Table, f *inorder.File) bool {
 	var k known
 	if !from.Get(ctx, i, &k) || k.Format != f.Format {
@@ -43,11 +43,11 @@ func recall(ctx context.Context, from *indexcache.Files, i int, size int64, t *T
 		return false
 	}
 	*t, *f = *have, k.File
-	f.Records = 0 // which are not the members
+	f.Records = 0 // known counts members there
 	return true
 }
 
-// remember remembers what was found out of archive i.
+// remember caches the scan of archive i.
 func remember(ctx context.Context, to *indexcache.Files, i int, t *Table, f *inorder.File) {
 	k := known{File: *f, Names: t.names, Ends: t.ends, At: t.at, Size: t.size}
 	k.Records = int64(t.len())

@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/inorder"
 )
 
-// What is remembered of an archive and makes no sense is not used.
+// An inconsistent cached scan is not used.
 func TestKnownThatMakesNoSense(t *testing.T) {
 	good := func() *known {
 		return &known{

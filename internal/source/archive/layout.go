@@ -10,16 +10,15 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// An archive is read in one of two ways. Where members stand one behind another
-// that share a key, each such sample is a record and its members are the fields,
-// as the webdataset library has it. Otherwise each member is a record: an image
-// with its class, when the members lie in class folders, or whatever they are.
+// Archives have one of two layouts. If consecutive members share a key, they form a sample: the sample is a record
+// and its members are the fields, as in the webdataset library. Otherwise each member is a record. If the members
+// are images in class folders, the record also has the class.
 
-// maxSuffixes bounds the fields of samples. Names that have more than that behind
-// their first dot are names of files.
+// maxSuffixes limits the fields of samples. If there are more suffixes after the first dot, the members are plain
+// files.
 const maxSuffixes = 64
 
-// layout says what the records of archives are.
+// layout maps records and fields to members.
 type layout struct {
 	tables []*Table
 	path   func(shard, member int) string
@@ -28,7 +27,7 @@ type layout struct {
 	classes []string
 	labels  []int32  // of plain files in class folders
 	members []uint32 // of record r, field f: members[r*stored+f]
-	stored  int      // fields that are members: all but the class of a folder
+	stored  int      // fields that are members: all but the class from a folder
 	first   []int64  // number of the first record of each archive
 	skipped []driver.Skipped
 }
@@ -42,22 +41,22 @@ func (l *layout) records() int64 {
 	return int64(len(l.members) / max(l.stored, 1))
 }
 
-// samples are members by the key that they share.
+// samples are members grouped by key.
 type samples struct {
 	suffixes []string
 	numbers  map[string]int
-	count    []int64 // samples that have a suffix
+	count    []int64 // number of samples that have the suffix
 	together map[[2]int]bool
 	shared   bool // some sample has several members
 
-	suffix []uint8 // of each place, and the member that stands there
+	suffix []uint8 // suffix and member number, for each member of each sample
 	member []uint32
-	ends   []int // places of each sample
-	shard  []int // samples of each archive
+	ends   []int // end of each sample in suffix and member
+	shard  []int // number of samples up to the end of each archive
 	twice  error
 }
 
-// group puts members together by their keys. It is nil when these are no samples.
+// group groups members by their keys. It returns nil if the members do not form samples.
 func (l *layout) group() *samples {
 	s := &samples{numbers: map[string]int{}, together: map[[2]int]bool{}}
 	for n, t := range l.tables {
@@ -93,7 +92,7 @@ func (l *layout) group() *samples {
 				s.count = append(s.count, 0)
 			}
 			if s.twice == nil && slices.Contains(s.suffix[begin:], uint8(k)) {
-				s.twice = fmt.Errorf("%s: the sample %q has two members .%s; give each sample a name of its own", l.path(n, i), key, suffix)
+				s.twice = fmt.Errorf("%s: the sample %q has two members .%s; give each sample a unique name", l.path(n, i), key, suffix)
 			}
 			s.suffix = append(s.suffix, uint8(k))
 			s.member = append(s.member, uint32(i))
@@ -102,18 +101,18 @@ func (l *layout) group() *samples {
 		s.shard = append(s.shard, len(s.ends))
 	}
 	if !s.shared || !slices.ContainsFunc(s.suffixes, func(suffix string) bool { return !numbered(suffix) }) {
-		return nil // each file for itself, such as photo.1.jpg and photo.2.jpg
+		return nil // separate files, such as photo.1.jpg and photo.2.jpg
 	}
 	return s
 }
 
-// numbered says whether a suffix is a number and an extension.
+// numbered reports whether a suffix is a number and an extension.
 func numbered(suffix string) bool {
 	number, _, ok := strings.Cut(suffix, ".")
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// note counts the suffixes of the sample that begins at a place.
+// note counts the suffixes of the sample that begins at begin.
 func (s *samples) note(begin int) {
 	in := s.suffix[begin:]
 	s.shared = s.shared || len(in) > 1
@@ -125,9 +124,8 @@ func (s *samples) note(begin int) {
 	}
 }
 
-// name gives each suffix the field that it is a value of. Suffixes that mean the
-// same are one field (jpg and png), unless a sample has both: each is then a field
-// of its own.
+// name returns the field of each suffix. Suffixes with the same meaning (jpg and png) share a field, unless a
+// sample has both. Then each suffix is its own field.
 func (s *samples) name() []meaning {
 	all := make([]meaning, len(s.suffixes))
 	for k, suffix := range s.suffixes {
@@ -141,7 +139,7 @@ func (s *samples) name() []meaning {
 			}
 		}
 	}
-	taken := map[string]string{"index": ""} // batches call the record numbers index
+	taken := map[string]string{"index": ""} // the name of the record number in batches
 	for k := range all {
 		suffix := s.suffixes[k]
 		if apart[all[k].name] {
@@ -149,14 +147,14 @@ func (s *samples) name() []meaning {
 		}
 		of := suffix
 		if !apart[meaningOf(suffix).name] {
-			of = "" // shared by all that have this name
+			of = "" // shared by all suffixes with this name
 		}
 		all[k].name = free(all[k].name, of, taken)
 	}
 	return all
 }
 
-// free makes a name that no field has yet, unless it is shared.
+// free returns a field name that is not taken yet, unless both share it.
 func free(name, of string, taken map[string]string) string {
 	if name == "" {
 		name = "data"
@@ -173,14 +171,14 @@ func free(name, of string, taken map[string]string) string {
 	}
 }
 
-// samples makes records of samples. A field is what most of them have; those that
-// lack one are left out and listed.
+// samples builds records from samples. A field is a suffix that most samples have. Samples that lack a field are
+// skipped and listed.
 func (l *layout) samples(s *samples) error {
 	if s.twice != nil {
 		return s.twice
 	}
 	meant := s.name()
-	names := map[string]int64{} // samples that have a field
+	names := map[string]int64{} // number of samples that have a field
 	for k := range meant {
 		names[meant[k].name] += s.count[k]
 	}
@@ -194,7 +192,7 @@ func (l *layout) samples(s *samples) error {
 		}
 	}
 	if len(l.fields) == 0 {
-		return fmt.Errorf("most of its %s samples have no kind of member in common, such as .%s", units.Int(all), s.suffixes[0])
+		return fmt.Errorf("no member suffix, such as .%[2]s, is in most of its %[1]s samples", units.Int(all), s.suffixes[0])
 	}
 	sortFields(l.fields)
 	field := make([]int, len(meant)) // of each suffix
@@ -223,12 +221,12 @@ func (l *layout) samples(s *samples) error {
 		}
 	}
 	if len(l.members) == 0 {
-		return fmt.Errorf("none of its %s samples has all of what most have: %s", units.Int(all), fieldNames(l.fields))
+		return fmt.Errorf("none of its %s samples has all fields that most samples have: %s", units.Int(all), fieldNames(l.fields))
 	}
 	return nil
 }
 
-// sortFields puts pictures first, then the others by their names.
+// sortFields sorts images and masks first, then the other fields by name.
 func sortFields(f []meaning) {
 	rank := func(k driver.Kind) int {
 		switch k {
@@ -255,8 +253,8 @@ func fieldNames(f []meaning) string {
 	return strings.Join(names, ", ")
 }
 
-// files makes a record of each member: of images or sounds, where there are some,
-// with the class that their folder is, or else of all.
+// files makes each member a record. If there are images or sounds, only these are records, with the class of their
+// folder.
 func (l *layout) files() error {
 	counts := map[meaning]int{}
 	for _, t := range l.tables {
@@ -296,13 +294,13 @@ func (l *layout) files() error {
 			case hidden(name):
 				continue
 			case !wanted(name):
-				l.skip(l.path(n, i), "is no %s", of.name)
+				l.skip(l.path(n, i), "is not of type %s", of.name)
 				continue
 			}
 			if classes != nil {
 				k, ok := slices.BinarySearch(classes, class(name, root))
 				if !ok {
-					l.skip(l.path(n, i), "lies beside the class folders, so it has no class")
+					l.skip(l.path(n, i), "is outside the class folders, so it has no class")
 					continue
 				}
 				l.labels = append(l.labels, int32(k))
@@ -317,7 +315,7 @@ func (l *layout) files() error {
 	return nil
 }
 
-// fileMeaning is the meaning of a member that is a record of its own.
+// fileMeaning returns the meaning of a member that is a record by itself.
 func fileMeaning(name string) meaning {
 	m := meaningOf(extension(name))
 	if m.kind == driver.KindBytes {
@@ -329,8 +327,8 @@ func fileMeaning(name string) meaning {
 	return m
 }
 
-// folders returns the folder that all wanted members lie in, and the names of the
-// folders in it that have some: the classes. There are none where all lie in one.
+// folders returns the deepest folder that contains all wanted members, and the classes: its subfolders that have
+// some. There are no classes if all members are in one folder.
 func (l *layout) folders(wanted func(name string) bool) (root string, classes []string) {
 	dirs := map[string]bool{}
 	for _, t := range l.tables {
@@ -362,7 +360,7 @@ func (l *layout) folders(wanted func(name string) bool) (root string, classes []
 	return root, classes
 }
 
-// folder is the folder of a name, "" for the top.
+// folder returns the folder of a name, "" for the top.
 func folder(name string) string {
 	d := path.Dir(path.Clean(name))
 	if d == "." {
@@ -371,7 +369,7 @@ func folder(name string) string {
 	return d
 }
 
-// class is the first folder of a name below root, "" when it lies in root itself.
+// class returns the first folder of a name below root, "" for a name directly in root.
 func class(name, root string) string {
 	d := folder(name)
 	if root != "" {

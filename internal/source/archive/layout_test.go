@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// made is a layout of archives with members of these names.
+// made returns a layout of archives with members of these names.
 func made(t *testing.T, shards ...[]string) (*layout, error) {
 	t.Helper()
 	l := &layout{}
@@ -31,7 +31,7 @@ func made(t *testing.T, shards ...[]string) (*layout, error) {
 	return l, err
 }
 
-// text is what a layout made of them.
+// text describes a layout, or the error.
 func (l *layout) text() string {
 	var out []string
 	for _, f := range l.fields {
@@ -80,7 +80,7 @@ func TestLayouts(t *testing.T) {
 		{"an empty shard between others", [][]string{{"0.jpg", "0.cls"}, {}, {"1.jpg", "1.cls"}},
 			"image:image label:label 0.jpg+0.cls 1.jpg+1.cls"},
 		{"class folders", [][]string{{"b/1.jpg", "a/2.png", "b/c/3.jpg", "a/readme.md", "4.jpg", ".x/5.jpg"}},
-			"image:image label:label 1.jpg+b 2.png+a 3.jpg+b -0/a/readme.md (is no image) -0/4.jpg (lies beside the class folders, so it has no class)"},
+			"image:image label:label 1.jpg+b 2.png+a 3.jpg+b -0/a/readme.md (is not of type image) -0/4.jpg (is outside the class folders, so it has no class)"},
 		{"class folders in a folder", [][]string{{"./photos/b/1.jpg", "./photos/a/2.png"}, {"photos/c/x.jpg"}},
 			"image:image label:label 1.jpg+b 2.png+a x.jpg+c"},
 		{"images in one folder", [][]string{{"photos/1.jpg", "photos/2.png"}}, "image:image 1.jpg 2.png"},
@@ -97,16 +97,16 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 	for want, shards := range map[string][][]string{
-		"there are no files in it":                              {{".hidden"}},
-		`0/a.jpg: the sample "a" has two members .jpg`:          {{"a.jpg", "a.cls", "a.jpg"}},
-		"have no kind of member in common, such as .x":          {{"0.x", "0.y", "1.z", "1.v"}},
-		"none of its 3 samples has all of what most have: a, b": {{"0.a", "0.b", "1.b", "1.c", "2.a", "2.c"}},
+		"there are no files in it":                                          {{".hidden"}},
+		`0/a.jpg: the sample "a" has two members .jpg`:                      {{"a.jpg", "a.cls", "a.jpg"}},
+		"no member suffix, such as .x, is in most":                          {{"0.x", "0.y", "1.z", "1.v"}},
+		"none of its 3 samples has all fields that most samples have: a, b": {{"0.a", "0.b", "1.b", "1.c", "2.a", "2.c"}},
 	} {
 		if l, err := made(t, shards...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, %+v", shards, err, l)
 		}
 	}
-	// More suffixes than fields can be are names of files.
+	// With more suffixes than fields are allowed, the members are plain files.
 	var many []string
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("cat/img.%d.jpg", i), fmt.Sprintf("dog/img.%d.jpg", i))

@@ -8,10 +8,9 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Split parts a member's name into the key, which the members of a sample have in
-// common, and the suffix, which says what this one is. It is the rule of the
-// webdataset library: the key ends at the first dot of the last part of the name.
-// It is false for members that belong to no sample.
+// Split splits a member's name into the key, which all members of a sample share, and the suffix, which identifies
+// the member in its sample. As in the webdataset library, the key ends at the first dot of the base name. ok is
+// false for members that are not part of a sample.
 func Split(name string) (key, suffix string, ok bool) {
 	base := strings.LastIndexByte(name, '/') + 1
 	dot := strings.IndexByte(name[base:], '.')
@@ -21,7 +20,7 @@ func Split(name string) (key, suffix string, ok bool) {
 	case dot < 0 || base == 0:
 		return "", "", false
 	}
-	// A hidden file: the key is its folder, unless that one's name has a dot.
+	// A hidden file: its folder is the key, unless the folder has a dot in its name.
 	folder := name[strings.LastIndexByte(name[:base-1], '/')+1 : base]
 	if strings.IndexByte(folder, '.') >= 0 {
 		return "", "", false
@@ -29,14 +28,14 @@ func Split(name string) (key, suffix string, ok bool) {
 	return name[:base], name[base+1:], true
 }
 
-// meta says whether a member describes the archive, as webdataset has it: names
-// whose first part begins and ends with two underscores.
+// meta reports whether a member describes the archive. As in the webdataset library, the first part of its name
+// begins and ends with two underscores.
 func meta(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
 	return strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__") && len(first) >= 4
 }
 
-// hidden says whether a member is one that file managers leave behind.
+// hidden reports whether a member is hidden or was added by a file manager.
 func hidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") && part != "." && part != ".." || part == "__MACOSX" {
@@ -46,8 +45,7 @@ func hidden(name string) bool {
 	return false
 }
 
-// meaning says what a member is by its suffix: the field that it is a value of,
-// and what kind of value that is.
+// meaning is what a suffix tells about a member: its field and the kind of its value.
 type meaning struct {
 	name string
 	kind driver.Kind
@@ -55,7 +53,7 @@ type meaning struct {
 	maps bool
 }
 
-// meaningOf reads a suffix, in lower case: jpg is an image, seg.png a mask.
+// meaningOf parses a suffix in lower case: jpg is an image, seg.png a mask.
 func meaningOf(suffix string) meaning {
 	name, ext := "", suffix
 	if dot := strings.LastIndexByte(suffix, '.'); dot >= 0 {
@@ -77,7 +75,7 @@ func meaningOf(suffix string) meaning {
 	case "npy":
 		usual, m.kind, m.npy = "array", driver.KindArray, true
 	default:
-		// Pickles and whatever else can only be read by running it are bytes.
+		// Pickles and other types that only code can read are bytes.
 		field := name
 		if name == "seg" {
 			field = "mask"
@@ -102,7 +100,7 @@ func meaningOf(suffix string) meaning {
 	return m
 }
 
-// extension is the last one of a file's name, in lower case and without its dot.
+// extension returns the last extension of a file name, in lower case and without the dot.
 func extension(name string) string {
 	return strings.ToLower(strings.TrimPrefix(path.Ext(path.Base(name)), "."))
 }

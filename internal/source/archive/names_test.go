@@ -6,7 +6,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// What webdataset 1.0's base_plus_ext makes of the same.
+// The results equal those of base_plus_ext in webdataset 1.0.
 func TestSplit(t *testing.T) {
 	for name, want := range map[string][2]string{
 		"a.jpg": {"a", "jpg"}, "a": {}, "a/b.seg.png": {"a/b", "seg.png"}, "a.b/c.jpg": {"a.b/c", "jpg"}, ".x": {}, "d/.x": {"d/", "x"},

@@ -16,19 +16,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// ordered is the source of archives of which some are compressed as a whole. Where
-// their members lie, in what the archives decompress to, is known: the headers are
-// not looked at again.
+// ordered reads archives of which at least one is compressed as a whole. The offsets of the members in the
+// decompressed data are known from opening, so the headers are not parsed again.
 type ordered struct {
 	*Source
 	inorder.Files
 }
 
-// member is a member of a record, and the field that it is the value of.
+// member is a member of a record, and the field of its value.
 type member struct{ field, i int }
 
-// scanStream goes through the members of a compressed archive. Its places are
-// numbered by members until the records are known.
+// scanStream lists the members of a compressed archive. Its restart points are numbered by members until the
+// records are known.
 func (s *Source) scanStream(ctx context.Context, o store.Object, lim *inorder.Limits, f stream.Format, t *Table, add func(m *Member) error) (inorder.File, error) {
 	rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f, 0)
 	if err != nil {
@@ -42,8 +41,8 @@ func (s *Source) scanStream(ctx context.Context, o store.Object, lim *inorder.Li
 	return rd.File(), err
 }
 
-// newOrdered makes the source of archives that have been gone through. Archives
-// that are not compressed get places like the others.
+// newOrdered returns the source for archives that have been scanned. Archives that are not compressed get restart
+// points like the others.
 func newOrdered(s *Source) *ordered {
 	o := &ordered{Source: s}
 	o.Files = inorder.Files{List: s.list, Info: &s.info, Files: s.streams, First: s.first, Read: o.read}
@@ -64,8 +63,8 @@ func newOrdered(s *Source) *ordered {
 	return o
 }
 
-// ofRecords turns places that are numbered by members into those of n records from
-// first on: of several in front of the same record the last one.
+// ofRecords renumbers restart points from members to the n records from first on. If several are before the same
+// record, it keeps the last one.
 func (s *Source) ofRecords(places []inorder.Place, first, n int64) []inorder.Place {
 	var out []inorder.Place
 	for _, p := range places {
@@ -88,7 +87,7 @@ func (s *Source) ofRecords(places []inorder.Place, first, n int64) []inorder.Pla
 // Info implements driver.Source.
 func (o *ordered) Info() *driver.Info { return &o.info }
 
-// Locate and Parse have nothing to do: Records gives values.
+// Locate and Parse do nothing: Records returns the values.
 func (o *ordered) Locate(g *driver.Group) { driver.InOrderOnly{}.Locate(g) }
 
 // Parse implements driver.Source.
@@ -97,7 +96,7 @@ func (o *ordered) Parse(*driver.Group) error { return nil }
 // Object implements driver.Source.
 func (o *ordered) Object(n int64) driver.Object { return o.list.Object(n, false) }
 
-// read is that of inorder.Files.
+// read implements inorder.Files.Read.
 func (o *ordered) read(r *inorder.Run, shard int, k int64, wanted bool) error {
 	if !wanted {
 		return nil
@@ -126,7 +125,7 @@ func (o *ordered) read(r *inorder.Run, shard int, k int64, wanted bool) error {
 	return nil
 }
 
-// readMember reads the value of a field. What is wrong with it alone is own.
+// readMember reads the value of a field. own is an error that concerns only this value.
 func (o *ordered) readMember(r *inorder.Run, id int64, f int, at, size int64) (own, err error) {
 	if own := o.sized(f, size); own != nil {
 		return own, nil
@@ -150,7 +149,7 @@ func (o *ordered) readMember(r *inorder.Run, id int64, f int, at, size int64) (o
 	return o.value(f, b, v), nil
 }
 
-// readArray reads a .npy file. Its header is not in the memory of the value.
+// readArray reads a .npy file. Its header is not stored with the value.
 func (o *ordered) readArray(r *inorder.Run, id int64, f int, size int64, v *driver.Value) (own, err error) {
 	head := make([]byte, min(size, npy.Prefix))
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -183,8 +182,8 @@ func (o *ordered) readArray(r *inorder.Run, id int64, f int, size int64, v *driv
 	return nil, err
 }
 
-// heads reads beginnings of members of archives that are read in order, while they
-// are opened. It reads on where one lies behind the one before.
+// heads reads the beginnings of members of compressed archives while these are opened. It continues from the
+// previous member if that one comes earlier.
 type heads struct {
 	rd    stream.Reader
 	o     store.Object
@@ -200,7 +199,7 @@ func (h *heads) close() {
 	}
 }
 
-// read returns n bytes from a position on of what an archive decompresses to.
+// read returns n bytes from offset at of the decompressed archive.
 func (h *heads) read(ctx context.Context, s *Source, shard int, at, n int64) ([]byte, error) {
 	f := &s.streams[shard]
 	if h.o == nil || h.shard != shard || at < h.base+h.rd.Pos() {
@@ -209,11 +208,11 @@ func (h *heads) read(ctx context.Context, s *Source, shard int, at, n int64) ([]
 		if h.o, err = s.list.Open(ctx, shard); err != nil {
 			return nil, err
 		}
-		from := inorder.Place{At: at, Pos: at} // of an archive that is not compressed
+		from := inorder.Place{At: at, Pos: at} // for an archive that is not compressed
 		if f.Format != stream.Plain {
 			p := sort.Search(len(f.Places), func(i int) bool { return f.Places[i].Pos > at }) - 1
 			if p < 0 {
-				return nil, fmt.Errorf("internal error: nothing is known to lie in front of byte %d", at)
+				return nil, fmt.Errorf("internal error: no restart point before byte %d", at)
 			}
 			from = f.Places[p]
 		}

@@ -5,31 +5,30 @@ import (
 	"math"
 )
 
-// MaxFileBytes is the largest member that is read.
+// MaxFileBytes is the size limit of a member.
 const MaxFileBytes = 1 << 30
 
-// Member is a file in an archive.
+// Member describes a file in an archive.
 type Member struct {
 	Name string
-	// At is where it begins in the archive and Extent how many bytes are read
-	// from there.
+	// At is the offset in the archive from which Extent bytes are read.
 	At, Extent int64
-	// Size is the size of its content.
+	// Size is the size of the content.
 	Size int64
-	// Packed, CRC and Deflated are for formats that have Unpack: how many bytes the
-	// content takes in the archive, its checksum, and whether it is deflated.
+	// Packed, CRC and Deflated are for formats with Unpack: the size of the content in the archive, its checksum,
+	// and whether it is deflated.
 	Packed   int64
 	CRC      uint32
 	Deflated bool
 }
 
-// Table are the members of one archive, in its order, without a pointer for each.
+// Table lists the members of one archive in their order. Its arrays avoid a pointer per member.
 type Table struct {
 	names  []byte
-	ends   []uint32 // where each name ends
+	ends   []uint32 // end of each name in names
 	at     []int64
 	size   []int64
-	packed []packed // only of formats that have Unpack
+	packed []packed // only if the format has Unpack
 }
 
 type packed struct {
@@ -41,7 +40,7 @@ type packed struct {
 // add appends a member.
 func (t *Table) add(m *Member, unpack bool) error {
 	if len(t.names)+len(m.Name) > math.MaxUint32 || len(t.at) >= math.MaxInt32 {
-		return errors.New("it has more members than can be listed, or their names are too long")
+		return errors.New("too many members, or their names are too long")
 	}
 	t.names = append(t.names, m.Name...)
 	t.ends = append(t.ends, uint32(len(t.names)))
@@ -63,7 +62,7 @@ func (t *Table) name(i int) string {
 	return string(t.names[from:t.ends[i]])
 }
 
-// member is member i.
+// member returns member i.
 func (t *Table) member(i int) Member {
 	m := Member{Name: t.name(i), At: t.at[i], Size: t.size[i], Extent: t.size[i]}
 	if t.packed != nil {
@@ -73,7 +72,7 @@ func (t *Table) member(i int) Member {
 	return m
 }
 
-// extent says what is read of member i.
+// extent returns the byte range to read for member i.
 func (t *Table) extent(i int) (at, size int64) {
 	if t.packed != nil {
 		return t.at[i], t.packed[i].extent

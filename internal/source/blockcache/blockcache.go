@@ -1,5 +1,5 @@
-// Package blockcache keeps what sources decompress for many records at a time, outside
-// of Go's heap.
+// Package blockcache caches decompressed blocks that several records share, for example pages of columns. Their
+// memory is outside of Go's heap.
 package blockcache
 
 import (
@@ -10,42 +10,42 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// First is what a Cache should keep until somebody says how much it may.
+// First is the limit of a Cache until Keep is called.
 const First = 64 << 20
 
-// Budget does not bound what is taken of it: the Cache does.
+// Budget only counts the memory. The limit is enforced by each Cache.
 var Budget = arena.NewBudget(1 << 60)
 
-// Cache keeps what was used last, as far as it fits, and all that is in use. Records
-// come in a random order, so that one page is as likely to be wanted next as any other.
+// Cache holds all entries in use, and the most recently used others up to its limit. Records are read in random
+// order, so each entry is equally likely to be needed next.
 type Cache struct {
 	mu    sync.Mutex
 	limit int64
 	used  int64
 	all   map[Key]*Entry
-	// newest and oldest are the ends of the list of those that nobody uses.
+	// newest and oldest are the ends of the list of unused entries.
 	newest, oldest *Entry
 	closed         bool
 }
 
-// Key says what something is, by numbers that only the source knows.
+// Key identifies an entry. Its numbers are defined by the source.
 type Key struct {
 	Column, N int32
 	Dict      bool
 }
 
-// Entry is something unpacked.
+// Entry is a decompressed block.
 type Entry struct {
 	Key
-	// What is for the source. Other is another one that it needs, which it holds.
+	// What is the source's value. Other is another entry that this one needs and holds a reference to.
 	What  any
 	Other *Entry
 
 	mem  *arena.Bump
 	size int64
 	refs int
-	dead bool          // no longer in the table
-	made chan struct{} // closed when What or err is there
+	dead bool          // removed from all
+	made chan struct{} // closed when What or err is set
 	err  error
 
 	newer, older *Entry
@@ -54,8 +54,7 @@ type Entry struct {
 // New returns an empty Cache.
 func New() *Cache { return &Cache{limit: First, all: map[Key]*Entry{}} }
 
-// Alloc returns n bytes that live as long as the entry. It fails with a
-// driver.MemoryError.
+// Alloc returns n bytes that live as long as the entry. The error is a driver.MemoryError.
 func (e *Entry) Alloc(n int) ([]byte, error) {
 	b, err := e.mem.Alloc(n)
 	if err != nil {
@@ -64,10 +63,10 @@ func (e *Entry) Alloc(n int) ([]byte, error) {
 	return b, nil
 }
 
-var errUnfinished = errors.New("internal error: something was not unpacked")
+var errUnfinished = errors.New("internal error: a block was not decompressed")
 
-// Get returns an entry, which fill makes when it is not there: what it allocates is
-// counted. The entry is the caller's to Put back.
+// Get returns an entry. If it does not exist, fill creates it with memory from Entry.Alloc, which is counted. The
+// caller must Put the entry.
 func (c *Cache) Get(k Key, fill func(e *Entry) error) (*Entry, error) {
 	c.mu.Lock()
 	e := c.all[k]
@@ -81,7 +80,7 @@ func (c *Cache) Get(k Key, fill func(e *Entry) error) (*Entry, error) {
 			c.unlink(e)
 		}
 		c.mu.Unlock()
-		<-e.made // another worker unpacks it
+		<-e.made // another goroutine may be filling it
 	}
 	if e.err != nil {
 		c.Put(e)
@@ -90,11 +89,11 @@ func (c *Cache) Get(k Key, fill func(e *Entry) error) (*Entry, error) {
 	return e, nil
 }
 
-// make makes an entry. Whoever waits for it is told, whatever happens.
+// make fills an entry. It closes e.made even if fill panics, so that no goroutine waits forever.
 func (c *Cache) make(e *Entry, fill func(e *Entry) error) {
 	e.mem = arena.NewBump(Budget, arena.PurposeRead)
 	defer close(e.made)
-	e.err = errUnfinished // what is seen of a panic
+	e.err = errUnfinished // the error after a panic
 	e.err = fill(e)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,11 +103,11 @@ func (c *Cache) make(e *Entry, fill func(e *Entry) error) {
 		c.shrink()
 		return
 	}
-	delete(c.all, e.Key) // the next one tries again
+	delete(c.all, e.Key) // the next Get tries again
 	e.dead = true
 }
 
-// Put gives an entry back.
+// Put releases an entry.
 func (c *Cache) Put(e *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +131,7 @@ func (c *Cache) putLocked(e *Entry) {
 	c.shrink()
 }
 
-// unlink takes an entry off the list of those that nobody uses.
+// unlink removes an entry from the list of unused entries.
 func (c *Cache) unlink(e *Entry) {
 	if e.newer != nil {
 		e.newer.older = e.older
@@ -147,7 +146,7 @@ func (c *Cache) unlink(e *Entry) {
 	e.newer, e.older = nil, nil
 }
 
-// shrink frees what is too much.
+// shrink frees unused entries until the limit is met.
 func (c *Cache) shrink() {
 	for c.used > c.limit && c.oldest != nil {
 		e := c.oldest
@@ -169,7 +168,7 @@ func (c *Cache) free(e *Entry) {
 	}
 }
 
-// Keep sets how much may be kept.
+// Keep sets the limit in bytes.
 func (c *Cache) Keep(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,14 +176,14 @@ func (c *Cache) Keep(n int64) {
 	c.shrink()
 }
 
-// Limit is how much may be kept.
+// Limit returns the limit in bytes.
 func (c *Cache) Limit() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.limit
 }
 
-// Close frees all that nobody uses.
+// Close frees all unused entries. Entries in use are freed when they are Put.
 func (c *Cache) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 )
 
-// Blosc is a frame of c-blosc 1: blocks, whose bytes or bits are shuffled, each
-// compressed on its own or, byte of an element by byte, in several pieces.
+// Blosc decodes a frame of c-blosc 1. It has blocks, whose bytes or bits are shuffled. A block is compressed as a
+// whole or split into one piece per byte of an element.
 type Blosc struct{}
 
 // Name implements Codec.
@@ -19,17 +19,17 @@ func (Blosc) Size(int64) int64 { return -1 }
 
 const (
 	bloscHead = 16
-	// Flags of a frame; its highest bits are the inner codec.
+	// Flags of a frame. The highest bits are the inner codec.
 	bloscShuffle    = 1
 	bloscStored     = 2
 	bloscBitshuffle = 4
 	bloscWhole      = 16
-	// maxSplits and minPiece say which blocks are compressed in several pieces.
+	// A block is split into pieces if its element has at most maxSplits bytes and each piece at least minPiece.
 	maxSplits = 16
 	minPiece  = 128
 )
 
-// bloscInner are the codecs of pieces by their number.
+// bloscInner are the inner codecs by number.
 var bloscInner = []Codec{bloscLZ{}, LZ4{}, Snappy{}, Deflate{}, Zstd{}}
 
 // Decode implements Codec.
@@ -38,7 +38,7 @@ func (Blosc) Decode(dst, src []byte) error {
 		return errData
 	}
 	if v := src[0]; v < 1 || v > 2 {
-		return fmt.Errorf("frames of version %d are not read: 1 and 2 are", v)
+		return fmt.Errorf("unsupported version %d of a frame (supported: 1, 2)", v)
 	}
 	flags, element := src[2], int(src[3])
 	size, block, packed := binary.LittleEndian.Uint32(src[4:]), int64(binary.LittleEndian.Uint32(src[8:])), binary.LittleEndian.Uint32(src[12:])
@@ -59,7 +59,7 @@ func (Blosc) Decode(dst, src []byte) error {
 		return nil
 	}
 	if int(flags>>5) >= len(bloscInner) {
-		return fmt.Errorf("its inner codec %d is not known", flags>>5)
+		return fmt.Errorf("unknown inner codec %d", flags>>5)
 	}
 	inner := bloscInner[flags>>5]
 	if block < 1 || block > int64(len(dst)) || element < 1 {
@@ -73,7 +73,7 @@ func (Blosc) Decode(dst, src []byte) error {
 	bits := !shuffled && flags&bloscBitshuffle != 0 && block >= int64(element)
 	var room []byte
 	if shuffled || bits {
-		room = make([]byte, block) // not more than dst
+		room = make([]byte, block) // at most the size of dst
 	}
 	for b := range count {
 		out := dst[b*block : min((b+1)*block, int64(len(dst)))]
@@ -134,13 +134,13 @@ func bloscBlock(dst, src []byte, pieces int, inner Codec) error {
 	return nil
 }
 
-// bloscLZ is the codec that came with blosc.
+// bloscLZ is blosc's own codec.
 type bloscLZ struct{}
 
 func (bloscLZ) Name() string     { return "blosclz" }
 func (bloscLZ) Size(int64) int64 { return -1 }
 
-// farthest is how far back a match of the short form is.
+// farthest is the maximum distance of a short match.
 const farthest = 8191
 
 func (bloscLZ) Decode(dst, src []byte) error {

@@ -1,6 +1,5 @@
-// Package codec decodes the pieces that formats of large arrays are stored in: what
-// HDF5 calls filters and Zarr calls codecs. Each is told how many bytes come out, and
-// writes no others; what does not fit is an error.
+// Package codec decodes the chunks of array formats: HDF5 filters and Zarr codecs. The caller gives the exact size
+// of the output. Any other size is an error.
 package codec
 
 import (
@@ -20,25 +19,23 @@ import (
 	"github.com/stokerdata/stoker/internal/inflate"
 )
 
-// Codec is a step that bytes went through when they were written.
+// Codec is an encoding step that Decode reverses.
 type Codec interface {
-	// Name is what the format calls it.
+	// Name is the name in the format.
 	Name() string
-	// Size is how many bytes n bytes become when they are written, -1 where that is
-	// not known before.
+	// Size returns the encoded size of n bytes, or -1 if it depends on the data.
 	Size(n int64) int64
-	// Decode fills dst with what src stands for. dst and src do not overlap.
+	// Decode decodes src into dst, which it fills. They must not overlap.
 	Decode(dst, src []byte) error
 }
 
-// Pipeline is what bytes went through, the first step first.
+// Pipeline is a list of encoding steps, in the order of writing.
 type Pipeline []Codec
 
-// MaxSteps bounds a pipeline.
+// MaxSteps is the maximum length of a pipeline.
 const MaxSteps = 32
 
-// Check says whether pieces of n bytes can be decoded: how large they are between
-// two steps must be known.
+// Check returns an error if chunks of n bytes cannot be decoded, because the size between two steps is unknown.
 func (p Pipeline) Check(n int64) error {
 	if len(p) > MaxSteps {
 		return fmt.Errorf("%d steps, the limit is %d", len(p), MaxSteps)
@@ -47,8 +44,7 @@ func (p Pipeline) Check(n int64) error {
 	return err
 }
 
-// sizes appends how many bytes there are in front of each step that mask does not
-// leave out.
+// sizes appends the size before each step that mask does not skip, and the final size.
 func (p Pipeline) sizes(n int64, mask uint32, out []int64) ([]int64, error) {
 	unknown := ""
 	for i, c := range p {
@@ -57,11 +53,11 @@ func (p Pipeline) sizes(n int64, mask uint32, out []int64) ([]int64, error) {
 		}
 		_, view := c.(viewer)
 		if n < 0 && !view {
-			return nil, fmt.Errorf("%s after %s: how large the data is between them is not known, so it is not read", c.Name(), unknown)
+			return nil, fmt.Errorf("%s after %s is not supported: the size of the data between them is unknown", c.Name(), unknown)
 		}
 		out = append(out, n)
 		if n < 0 {
-			continue // still not known
+			continue // still unknown
 		}
 		if n = c.Size(n); n < 0 {
 			unknown = c.Name()
@@ -70,9 +66,8 @@ func (p Pipeline) sizes(n int64, mask uint32, out []int64) ([]int64, error) {
 	return append(out, n), nil
 }
 
-// Decode fills dst with what src stands for, without the steps that have a bit in
-// mask. alloc gives memory that is used until Decode returns, and its error is that of
-// Decode.
+// Decode decodes src into dst. It skips the steps that have a bit in mask. alloc returns memory that is used until
+// Decode returns. An error of alloc is returned.
 func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte, error)) error {
 	var room [MaxSteps + 1]int64
 	sizes, err := p.sizes(int64(len(dst)), mask, room[:0])
@@ -80,7 +75,7 @@ func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte
 		return err
 	}
 	if last := sizes[len(sizes)-1]; last >= 0 && last != int64(len(src)) {
-		return fmt.Errorf("it has %d bytes, it should have %d", len(src), last)
+		return fmt.Errorf("it has %d bytes, expected %d", len(src), last)
 	}
 	left := len(sizes) - 1
 	if left == 0 {
@@ -112,18 +107,18 @@ func (p Pipeline) Decode(dst, src []byte, mask uint32, alloc func(n int) ([]byte
 	return nil
 }
 
-// viewer is a codec whose data lies in what is stored.
+// viewer is a codec whose decoded data is a part of the encoded data.
 type viewer interface {
 	View(src []byte) ([]byte, error)
 }
 
 var (
-	errSize     = errors.New("it does not have the size that it should have")
+	errSize     = errors.New("wrong size after decoding: it is damaged")
 	errData     = errors.New("it is damaged")
 	errChecksum = errors.New("its checksum is wrong: it is damaged")
 )
 
-// Deflate is zlib's format.
+// Deflate decodes zlib's format.
 type Deflate struct{}
 
 // Name implements Codec.
@@ -135,13 +130,13 @@ func (Deflate) Size(int64) int64 { return -1 }
 // Decode implements Codec.
 func (Deflate) Decode(dst, src []byte) error { return inflate.Zlib(dst, src) }
 
-// Gzip is the format of gzip files.
+// Gzip decodes the format of gzip files.
 type Gzip struct{ Deflate }
 
 // Decode implements Codec.
 func (Gzip) Decode(dst, src []byte) error { return inflate.Gzip(dst, src) }
 
-// Bzip2 is the format of bzip2 files.
+// Bzip2 decodes the format of bzip2 files.
 type Bzip2 struct{}
 
 // Name implements Codec.
@@ -162,7 +157,7 @@ func (Bzip2) Decode(dst, src []byte) error {
 	return nil
 }
 
-// Zstd is a frame of zstd.
+// Zstd decodes a zstd frame.
 type Zstd struct{}
 
 // Name implements Codec.
@@ -174,7 +169,7 @@ func (Zstd) Size(int64) int64 { return -1 }
 var zstds = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(1<<31))
 	if err != nil {
-		panic(err) // the options are these
+		panic(err) // the options above are valid
 	}
 	return d
 }}
@@ -190,7 +185,7 @@ func (Zstd) Decode(dst, src []byte) error {
 	return same(dst, out)
 }
 
-// same checks that out is dst, filled.
+// same checks that out is dst, filled. If zstd or snappy returned other memory, it is copied.
 func same(dst, out []byte) error {
 	if len(out) != len(dst) {
 		return errSize
@@ -201,7 +196,7 @@ func same(dst, out []byte) error {
 	return nil
 }
 
-// Snappy is a block of snappy.
+// Snappy decodes a snappy block.
 type Snappy struct{}
 
 // Name implements Codec.
@@ -226,7 +221,7 @@ func (Snappy) Decode(dst, src []byte) error {
 	return same(dst, out)
 }
 
-// LZ4 is a block of lz4.
+// LZ4 decodes an lz4 block.
 type LZ4 struct{}
 
 // Name implements Codec.
@@ -250,7 +245,7 @@ func (LZ4) Decode(dst, src []byte) error {
 	return nil
 }
 
-// SizedLZ4 is a block of lz4 behind its size, as numcodecs writes it.
+// SizedLZ4 decodes an lz4 block after its size, as written by numcodecs.
 type SizedLZ4 struct{ LZ4 }
 
 // Decode implements Codec.
@@ -264,7 +259,7 @@ func (SizedLZ4) Decode(dst, src []byte) error {
 	return LZ4{}.Decode(dst, src[4:])
 }
 
-// BlockLZ4 are blocks of lz4 as HDF5's filter 32004 writes them.
+// BlockLZ4 decodes lz4 blocks as written by HDF5's filter 32004.
 type BlockLZ4 struct{ LZ4 }
 
 // Decode implements Codec.
@@ -272,8 +267,8 @@ func (BlockLZ4) Decode(dst, src []byte) error {
 	return blocks(dst, src, func(int) int { return 1 }, LZ4{}.Decode)
 }
 
-// blocks decodes blocks that stand behind the size of all, that of a block, and each
-// its own. Those that could not be made smaller are there as they are.
+// blocks decodes a header with the total size and the block size, followed by blocks with their encoded sizes.
+// Blocks that do not compress are stored raw.
 func blocks(dst, src []byte, whole func(size int) int, decode func(dst, src []byte) error) error {
 	if len(src) < 12 {
 		return errData
@@ -289,7 +284,7 @@ func blocks(dst, src []byte, whole func(size int) int, decode func(dst, src []by
 	for len(dst) > 0 {
 		n := min(size, len(dst))
 		if unit := whole(n); unit > 1 {
-			if n -= n % unit; n == 0 { // what is left is not compressed
+			if n -= n % unit; n == 0 { // the rest is stored raw
 				if len(src) != len(dst) {
 					return errData
 				}
@@ -314,7 +309,7 @@ func blocks(dst, src []byte, whole func(size int) int, decode func(dst, src []by
 	return nil
 }
 
-// LZF is the format of LibLZF.
+// LZF decodes LibLZF's format.
 type LZF struct{}
 
 // Name implements Codec.
@@ -363,8 +358,7 @@ func (LZF) Decode(dst, src []byte) error {
 	return nil
 }
 
-// repeat copies size bytes that stand back bytes in front of dst[n], of which there
-// may be fewer: they repeat.
+// repeat appends size bytes at dst[n], copied from back bytes before. If size is larger than back, they repeat.
 func repeat(dst []byte, n, back, size int) {
 	for size > 0 {
 		k := copy(dst[n:n+min(size, back)], dst[n-back:n])
@@ -372,7 +366,7 @@ func repeat(dst []byte, n, back, size int) {
 	}
 }
 
-// Fletcher32 is HDF5's checksum behind the data.
+// Fletcher32 verifies HDF5's checksum after the data.
 type Fletcher32 struct{}
 
 // Name implements Codec.
@@ -381,14 +375,14 @@ func (Fletcher32) Name() string { return "fletcher32" }
 // Size implements Codec.
 func (Fletcher32) Size(n int64) int64 { return n + 4 }
 
-// View returns the data, compared with its checksum.
+// View returns the data after verifying the checksum.
 func (Fletcher32) View(src []byte) ([]byte, error) {
 	if len(src) < 4 {
 		return nil, errData
 	}
 	p := src[:len(src)-4]
 	got, want := fletcher32(p), binary.LittleEndian.Uint32(src[len(p):])
-	// Versions before 1.6.3 wrote each half the other way round.
+	// Versions before 1.6.3 swapped the bytes of each half.
 	if turned := got>>8&0x00FF00FF | got&0x00FF00FF<<8; got != want && turned != want {
 		return nil, errChecksum
 	}
@@ -435,7 +429,7 @@ func fletcher32(p []byte) uint32 {
 	return b<<16 | a
 }
 
-// CRC32C is Zarr's checksum behind the data.
+// CRC32C verifies Zarr's checksum after the data.
 type CRC32C struct{}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -446,7 +440,7 @@ func (CRC32C) Name() string { return "crc32c" }
 // Size implements Codec.
 func (CRC32C) Size(n int64) int64 { return n + 4 }
 
-// View returns the data, compared with its checksum.
+// View returns the data after verifying the checksum.
 func (CRC32C) View(src []byte) ([]byte, error) {
 	if len(src) < 4 {
 		return nil, errData

@@ -12,7 +12,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// sample has long and short repetitions, and what cannot be compressed.
+// sample has long and short repetitions, and parts that do not compress.
 func sample(n int) []byte {
 	rng := rand.New(rand.NewPCG(uint64(n), 1))
 	var out []byte
@@ -45,7 +45,7 @@ func lz4Block(t testing.TB, p []byte) []byte {
 	return b[:n]
 }
 
-// shuffle is the plain form.
+// shuffle is a simple reference implementation.
 func shuffle(p []byte, element int) []byte {
 	n := len(p) / element
 	out := bytes.Clone(p)
@@ -57,7 +57,7 @@ func shuffle(p []byte, element int) []byte {
 	return out
 }
 
-// bitshuffle is the plain form.
+// bitshuffle is a simple reference implementation.
 func bitshuffle(p []byte, element int) []byte {
 	n := len(p) / element
 	out := make([]byte, len(p))
@@ -91,8 +91,7 @@ func TestShuffles(t *testing.T) {
 	}
 }
 
-// TestBitshuffleBlocks has the forms of HDF5's filter, with a rest that is no whole
-// block of elements.
+// TestBitshuffleBlocks tests the encodings of HDF5's filter, with a last block that is not full.
 func TestBitshuffleBlocks(t *testing.T) {
 	const element, block = 4, 64
 	p := sample((3*block + 21) * element)
@@ -129,7 +128,7 @@ func TestBitshuffleBlocks(t *testing.T) {
 	}
 }
 
-// literals is a block of lz4 that has p as it is.
+// literals encodes p as one literal run of lz4.
 func literals(p []byte) []byte {
 	out := []byte{0xF0}
 	n := len(p) - 15
@@ -192,7 +191,7 @@ func TestPipeline(t *testing.T) {
 	if err := line.Decode(got, packed, 0, alloc); err == nil || !strings.Contains(err.Error(), "fletcher32: its checksum is wrong") {
 		t.Error(err)
 	}
-	// Steps that were left out.
+	// Skipped steps.
 	if err := line.Decode(got, p, 7, alloc); err != nil || !bytes.Equal(got, p) {
 		t.Error(err)
 	}
@@ -207,7 +206,7 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// No codec panics or writes behind its memory, whatever it is given.
+// No codec panics or writes outside of its memory, whatever its input.
 func FuzzDecode(f *testing.F) {
 	p := sample(300)
 	f.Add(lz4Block(f, p), 300)

@@ -6,8 +6,8 @@ import (
 	"github.com/stokerdata/stoker/internal/cdec"
 )
 
-// Shuffle puts the first bytes of all elements of Element bytes in front of all
-// second ones, and so on.
+// Shuffle reverses HDF5's byte shuffle: first the first bytes of all elements of Element bytes, then all second
+// bytes, and so on.
 type Shuffle struct{ Element int }
 
 // Name implements Codec.
@@ -25,15 +25,15 @@ func (c Shuffle) Decode(dst, src []byte) error {
 	return nil
 }
 
-// unbitshuffle is the reverse of putting all first bits in front of all second ones,
-// and so on. The number of elements is a multiple of 8.
+// unbitshuffle reverses the bit shuffle: first the first bits of all elements, then all second bits, and so on. The
+// number of elements is a multiple of 8.
 func unbitshuffle(dst, src []byte, element int) {
 	n := len(src) / element
 	row := n / 8
 	for k := range element {
 		planes := src[k*n : (k+1)*n]
 		for i := range row {
-			// Eight bits each of eight elements, transposed.
+			// Transpose eight bits of each of eight elements.
 			var x uint64
 			for b := range 8 {
 				x |= uint64(planes[b*row+i]) << (8 * b)
@@ -49,7 +49,7 @@ func unbitshuffle(dst, src []byte, element int) {
 	}
 }
 
-// transpose turns a square of 8 x 8 bits.
+// transpose transposes a matrix of 8 x 8 bits.
 func transpose(x uint64) uint64 {
 	t := (x ^ x>>7) & 0x00AA00AA00AA00AA
 	x ^= t ^ t<<7
@@ -59,11 +59,10 @@ func transpose(x uint64) uint64 {
 	return x ^ t ^ t<<28
 }
 
-// Bitshuffle is HDF5's filter 32008: bits of blocks of elements, compressed with
-// Inner, nil for none.
+// Bitshuffle decodes HDF5's filter 32008: bit-shuffled blocks of elements, compressed with Inner (nil for none).
 type Bitshuffle struct {
 	Element int
-	// Block is how many elements a block has, 0 for the library's choice.
+	// Block is the number of elements per block, 0 for the library's default.
 	Block int
 	Inner Codec
 }
@@ -79,19 +78,19 @@ func (c Bitshuffle) Size(n int64) int64 {
 	return n
 }
 
-var errElement = errors.New("its elements have another size than it says")
+var errElement = errors.New("invalid element size")
 
 // Decode implements Codec.
 func (c Bitshuffle) Decode(dst, src []byte) error {
 	if c.Element < 1 || c.Element > 1<<16 {
 		return errElement
 	}
-	unit := 8 * c.Element // what blocks are multiples of
+	unit := 8 * c.Element // blocks are multiples of it
 	if c.Inner != nil {
 		var shuffled []byte
 		return blocks(dst, src, func(int) int { return unit }, func(dst, src []byte) error {
 			if len(shuffled) < len(dst) {
-				shuffled = make([]byte, len(dst)) // never more than dst
+				shuffled = make([]byte, len(dst)) // at most the size of dst
 			}
 			if err := c.Inner.Decode(shuffled[:len(dst)], src); err != nil {
 				return err

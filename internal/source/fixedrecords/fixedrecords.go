@@ -1,6 +1,5 @@
-// Package fixedrecords is what sources share whose records all have one size and lie one
-// after the other, in files or, where a file is compressed, in memory: the data sets
-// of the first years of deep learning.
+// Package fixedrecords is the shared part of sources with consecutive records of one fixed size, in files or, if a
+// file is compressed, in memory. Most classic data sets have this format.
 package fixedrecords
 
 import (
@@ -17,52 +16,48 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened of a folder. The zero value means one with one split.
+// Options select a part of a folder. The zero value is for folders with one split.
 type Options struct {
-	// File is one file of the folder; those that belong to it lie beside it. ""
-	// means all files of a split.
+	// File is one file of the folder, whose companion files are next to it. "" means all files of a split.
 	File string
-	// Split is the part that is wanted of a folder with several, such as train or
-	// test.
+	// Split is the name of a split, such as train or test.
 	Split string
 }
 
-// Part is a number of records that lie one after the other.
+// Part is a run of consecutive records.
 type Part struct {
-	// File is their place in the list of files.
+	// File is the number of the file in the list.
 	File int
-	// Offset is where the first one begins, counted in the file as it is unpacked.
+	// Offset is the offset of the first record in the decompressed file.
 	Offset int64
 	Count  int64
-	// Held are the records themselves, nil where they are read from the file.
+	// Held are the records in memory, nil if they are read from the file.
 	Held []byte
 }
 
-// Source reads records of one size. Whoever embeds it fills it in, calls Init and
-// has a driver.Source.
+// Source reads records of one size. Sources embed it, set its fields and call Init.
 type Source struct {
 	List  *filelist.List
 	Parts []Part
-	// Size is that of a record in bytes, What the word for one in messages.
+	// Size is the size of a record in bytes. What is the word for a record in messages.
 	Size int64
 	What string
-	// Field is the field whose value the bytes of a record are, -1 where Value
-	// makes the values.
+	// Field is the field whose value is the bytes of a record, or -1 if Value sets all values.
 	Field int32
-	// Alone says that field 0 is all that is in the bytes: they are not read where
-	// it is not wanted, and Value gets none.
+	// Alone is true if the bytes of a record are only for field 0. They are not read if the field is not wanted,
+	// and Value gets none.
 	Alone bool
-	// Value makes the values of record k of a group of its bytes. What concerns
-	// the record goes into its Err, with Name in front.
+	// Value sets the values of record k of a group from its bytes. Errors of the record go to its Err, prefixed
+	// with Name.
 	Value func(g *driver.Group, k int, b []byte) error
-	// Memory is what Close frees.
+	// Memory is freed by Close.
 	Memory Memory
 
 	info  driver.Info
 	first []int64 // number of the first record of each part
 }
 
-// Init makes s ready; info lacks what follows from the parts.
+// Init completes s and its info. also is added to the fingerprint.
 func (s *Source) Init(info driver.Info, also ...string) error {
 	s.info = info
 	held := true
@@ -101,7 +96,7 @@ func (s *Source) Name(id int64) string {
 	p, i := s.place(id)
 	of := ""
 	if p.Held != nil {
-		of = " when unpacked"
+		of = " decompressed"
 	}
 	return fmt.Sprintf("%s, %s %d (byte %d%s)", s.List.Path(p.File), s.What, i, p.Offset+i*s.Size, of)
 }
@@ -127,7 +122,7 @@ func (s *Source) Parse(g *driver.Group) error {
 		p, i := s.place(id)
 		var b []byte
 		if s.Alone && !g.Wants(0) {
-			// Value makes the others.
+			// Value sets the other fields.
 		} else if p.Held != nil {
 			b = p.Held[i*s.Size : (i+1)*s.Size : (i+1)*s.Size]
 		} else {
@@ -149,8 +144,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Image is the value of an image of 8 bits that is stored as b, in planes: by rows,
-// or, with columns, by columns. Memory for it is the group's.
+// Image returns the value of an 8-bit image from b, which has one plane per channel, by rows or (if columns is set)
+// by columns. Its memory belongs to the group.
 func Image(g *driver.Group, b []byte, f *driver.Field, columns bool) (driver.Value, error) {
 	v := driver.Value{Codec: driver.CodecRaw, Width: f.Width, Height: f.Height, Channels: f.Channels, Bytes: b}
 	if f.Channels == 1 && !columns {
@@ -165,7 +160,7 @@ func Image(g *driver.Group, b []byte, f *driver.Field, columns bool) (driver.Val
 	return v, nil
 }
 
-// ImageField describes images of one size.
+// ImageField returns a field of images of one size.
 func ImageField(width, height, channels int) driver.Field {
 	return driver.Field{
 		Name: "image", Kind: driver.KindImage, MaxBytes: int64(width) * int64(height) * int64(channels),
@@ -173,7 +168,7 @@ func ImageField(width, height, channels int) driver.Field {
 	}
 }
 
-// interleave puts planes of a picture into the order of rows, pixels, channels.
+// interleave converts planes of an image to rows of pixels of channels.
 func interleave(dst, src []byte, width, height, channels int, columns bool) {
 	n := width * height
 	stepX, stepY := 1, width
@@ -201,20 +196,20 @@ func interleave(dst, src []byte, width, height, channels int, columns bool) {
 	}
 }
 
-// MaxHeld bounds what a source holds in memory because its file is compressed.
+// MaxHeld limits the memory of a source for the contents of compressed files.
 const MaxHeld = 1 << 30
 
-// Memory is what a source holds, outside of Go's heap, whose limit follows from the
-// engine's memory budget.
+// Memory is what a source holds outside of Go's heap. The limit of Go's heap follows from the engine's memory
+// budget, so large blocks must not be in it.
 type Memory struct {
 	blocks []*arena.Block
 	total  int64
 }
 
-// Take returns n zero bytes. The system finds room for them as they are written.
+// Take returns n zero bytes. The system allocates pages when they are written.
 func (m *Memory) Take(n int64) ([]byte, error) {
 	if n < 0 || n > MaxHeld-m.total {
-		return nil, fmt.Errorf("%d bytes of what is compressed are more than the limit of %d that can be held in memory", m.total+n, int64(MaxHeld))
+		return nil, fmt.Errorf("the compressed files need %d bytes of memory, the limit is %d: decompress them on disk", m.total+n, int64(MaxHeld))
 	}
 	b := arena.NewBlock(arena.NewBudget(2*n+1<<20), arena.PurposeRead)
 	out, err := b.Bytes(int(n))
@@ -225,11 +220,10 @@ func (m *Memory) Take(n int64) ([]byte, error) {
 	return out, nil
 }
 
-// ErrLimit is the error of ReadAll when there is more than can be held.
-var ErrLimit = errors.New("more than can be held in memory")
+// ErrLimit is the error of ReadAll for data beyond the limit.
+var ErrLimit = errors.New("it does not fit in memory")
 
-// ReadAll reads to the end of r, which is about size bytes away. What it returns is
-// never nil.
+// ReadAll reads r to its end. size is an estimate. The result is never nil.
 func (m *Memory) ReadAll(r io.Reader, size int64) ([]byte, error) {
 	left := MaxHeld - m.total
 	size = min(max(size, 64<<10), left)
@@ -273,10 +267,10 @@ func (m *Memory) ReadAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// Total is how much it is.
+// Total returns the size of the memory.
 func (m *Memory) Total() int64 { return m.total }
 
-// Free gives all of it back.
+// Free releases all memory.
 func (m *Memory) Free() {
 	for _, b := range m.blocks {
 		b.Free()
@@ -284,14 +278,14 @@ func (m *Memory) Free() {
 	m.blocks, m.total = nil, 0
 }
 
-// Reader reads an object from an offset on, in order, and keeps the error that
-// reading it had: what unpacks data does not always pass it on.
+// Reader reads a range of an object in order and remembers its read error, because decompressors do not always
+// return it.
 type Reader struct {
 	*io.SectionReader
 	Err error
 }
 
-// NewReader reads n bytes of an object.
+// NewReader returns a Reader of n bytes of an object.
 func NewReader(ctx context.Context, o store.Object, off, n int64) *Reader {
 	return &Reader{SectionReader: io.NewSectionReader(store.ReaderAt(ctx, o), off, n)}
 }
@@ -305,7 +299,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Cause is the error of reading, where there was one, else err.
+// Cause returns the read error if there was one, otherwise err.
 func (r *Reader) Cause(err error) error {
 	if r.Err != nil {
 		return r.Err
@@ -316,7 +310,7 @@ func (r *Reader) Cause(err error) error {
 	return err
 }
 
-// Named puts the path of an object in front of an error of its content.
+// Named prefixes an error about an object's content with its path.
 func Named(path string, err error) error {
 	var se *store.Error
 	if errors.As(err, &se) {
@@ -325,10 +319,10 @@ func Named(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// maxFiles is how many files a folder may have that belong to one data set.
+// maxFiles is the maximum number of files of one data set.
 const maxFiles = 1000
 
-// Files lists the objects that lie directly in a store and that keep accepts.
+// Files lists the objects directly in a store that keep accepts.
 func Files(ctx context.Context, st store.Store, keep func(name string) bool) ([]store.Entry, error) {
 	var out []store.Entry
 	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Keep: keep}, func(e store.Entry) error {
@@ -343,7 +337,7 @@ func Files(ctx context.Context, st store.Store, keep func(name string) bool) ([]
 	return out, err
 }
 
-// Find returns the entry of a name.
+// Find returns the entry with this name.
 func Find(files []store.Entry, name string) (store.Entry, bool) {
 	i := sort.Search(len(files), func(i int) bool { return files[i].Name >= name })
 	if i == len(files) || files[i].Name != name {
@@ -352,7 +346,7 @@ func Find(files []store.Entry, name string) (store.Entry, bool) {
 	return files[i], true
 }
 
-// Choose returns the split that is wanted out of those that a folder has.
+// Choose returns the split named want, or the only split if want is "".
 func Choose(url string, have []string, want string) (string, error) {
 	for _, name := range have {
 		if name == want {
@@ -361,14 +355,14 @@ func Choose(url string, have []string, want string) (string, error) {
 	}
 	switch {
 	case want != "":
-		return "", fmt.Errorf("cannot open %s: there is no split %q, there is %s", url, want, list(have))
+		return "", fmt.Errorf("cannot open %s: it has no split %q, only %s", url, want, list(have))
 	case len(have) > 1:
-		return "", fmt.Errorf("cannot open %s: it has the splits %s; say which one behind it: %s?split=%s", url, list(have), url, have[0])
+		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s?split=%s", url, list(have), url, have[0])
 	}
 	return have[0], nil
 }
 
-// list is "a, b and c".
+// list joins names: "a, b and c".
 func list(names []string) string {
 	if n := len(names); n > 1 {
 		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
@@ -376,7 +370,7 @@ func list(names []string) string {
 	return strings.Join(names, "")
 }
 
-// Lines reads a short text file with a name per line.
+// Lines reads a short text file with one name per line.
 func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error) {
 	b, err := All(ctx, st, e, 1<<20)
 	if err != nil {
@@ -391,7 +385,7 @@ func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error)
 	return out, nil
 }
 
-// All reads an object that is what was listed.
+// All reads a listed object. It fails if the object has changed.
 func All(ctx context.Context, st store.Store, e store.Entry, limit int64) ([]byte, error) {
 	o, err := store.OpenEntry(ctx, st, e)
 	if err != nil {
@@ -408,10 +402,10 @@ func All(ctx context.Context, st store.Store, e store.Entry, limit int64) ([]byt
 	return b, store.Check(ctx, o)
 }
 
-// Labels are class numbers as the values of a field.
+// Labels are class numbers, the values of a field.
 type Labels []int32
 
-// Field describes them. Names are theirs, and count only when every label has one.
+// Field returns their field. classes are only used if every label has a name.
 func (l Labels) Field(name string, classes []string) driver.Field {
 	f := driver.Field{Name: name, Kind: driver.KindLabel, Classes: classes}
 	for _, v := range l {

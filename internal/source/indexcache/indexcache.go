@@ -1,9 +1,8 @@
-// Package indexcache keeps what was found out of a file when it was gone through as a
-// whole, such as where the records of a compressed stream begin, in the user's cache
-// folder (internal/cache): the next one who opens the same file need not do that again. A
-// file is the same while its path, size, time of change and inode are.
+// Package indexcache stores the results of scanning a whole file, for example the offsets of records in a
+// compressed stream, in the user's cache folder (internal/cache). The next process that opens the file need not
+// scan it again. A file counts as unchanged if its path, size, modification time and inode are the same.
 //
-// Nothing depends on it: what cannot be kept, or is damaged, is found out again.
+// The cache is optional: if an entry is missing or damaged, the file is scanned again.
 package indexcache
 
 import (
@@ -23,17 +22,17 @@ import (
 )
 
 const (
-	// Least is the size of files from which on it is worth it.
+	// Least is the minimum size of files with an entry.
 	Least = 1 << 20
-	// version is part of keys: what other versions of this program have kept is of no use.
+	// version is part of the keys, so that entries of other program versions are not used.
 	version = "index 1"
-	// most is the largest index, as it is kept and as it was.
+	// most is the size limit of an entry, compressed and decompressed.
 	most     = 128 << 20
 	unpacked = 1 << 30
 )
 
-// Files remembers what is found out of the files of a source. Its methods may be called
-// from several goroutines at once, except Close, which is called once and last.
+// Files caches the scans of a source's files. Its methods are safe for concurrent use, except Close, which must be
+// the last call.
 type Files struct {
 	list *filelist.List
 	seed []byte
@@ -41,16 +40,16 @@ type Files struct {
 	once  sync.Once
 	set   *cache.Set
 	name  string // of the store
-	fixed bool   // inodes stay what they are
+	fixed bool   // inodes are stable
 }
 
-// New remembers something of the files of a list: which kind of thing it is and what it
-// depends on beside the file says what.
+// New returns the cache for the files of a list. what names the kind of scan and all that its result depends on
+// besides the file.
 func New(list *filelist.List, what ...string) *Files {
 	return &Files{list: list, seed: []byte(strings.Join(append([]string{version}, what...), "\x00"))}
 }
 
-// open opens the cache, when it is wanted for the first time.
+// open opens the cache at its first use.
 func (f *Files) open() bool {
 	f.once.Do(func() {
 		id, ok := store.As[store.Identifier](f.list.Store)
@@ -70,7 +69,7 @@ func (f *Files) open() bool {
 	return f.set != nil
 }
 
-// key is what a file is known by, false where it is none that is remembered.
+// key returns the key of a file. ok is false if the file cannot be cached.
 func (f *Files) key(ctx context.Context, i int) (k cache.Key, ok bool) {
 	e := f.list.Entry(i)
 	if e.Size < Least || !f.open() {
@@ -78,7 +77,7 @@ func (f *Files) key(ctx context.Context, i int) (k cache.Key, ok bool) {
 	}
 	now, err := f.list.Store.Stat(ctx, e.Name)
 	if err != nil || now.Size != e.Size || now.Version != e.Version || now.Version == "" && now.ModTime.IsZero() {
-		return k, false // nothing says that it is the same
+		return k, false // changes could not be detected
 	}
 	if !f.fixed {
 		now.ID = 0
@@ -97,8 +96,7 @@ func (f *Files) key(ctx context.Context, i int) (k cache.Key, ok bool) {
 	return h.Sum128().Bytes(), true
 }
 
-// Get sets what out points to to what is remembered of file i, and says whether there is
-// something. Where it says no, out has anything.
+// Get loads the entry of file i into out and reports whether it exists. If not, out may be partly set.
 func (f *Files) Get(ctx context.Context, i int, out any) bool {
 	k, ok := f.key(ctx, i)
 	if !ok {
@@ -108,7 +106,7 @@ func (f *Files) Get(ctx context.Context, i int, out any) bool {
 	return len(b) > 0 && Unpack(b, out) == nil
 }
 
-// Put remembers something of file i.
+// Put stores the entry of file i.
 func (f *Files) Put(ctx context.Context, i int, what any) {
 	k, ok := f.key(ctx, i)
 	if !ok {
@@ -124,14 +122,14 @@ func (f *Files) Put(ctx context.Context, i int, what any) {
 	}
 }
 
-// Close ends the use of the cache.
+// Close closes the cache.
 func (f *Files) Close() {
 	if f.set != nil {
-		_ = f.set.Close() // what was not kept is found out again
+		_ = f.set.Close() // entries that were not written are only a loss of time
 	}
 }
 
-// Pack is something as it is kept.
+// Pack encodes a value for the cache.
 func Pack(what any) ([]byte, error) {
 	var plain bytes.Buffer
 	if err := gob.NewEncoder(&plain).Encode(what); err != nil {
@@ -145,7 +143,7 @@ func Pack(what any) ([]byte, error) {
 	return w.EncodeAll(plain.Bytes(), nil), nil
 }
 
-// Unpack is the reverse of Pack.
+// Unpack decodes a value of Pack.
 func Unpack(b []byte, out any) error {
 	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(unpacked))
 	if err != nil {

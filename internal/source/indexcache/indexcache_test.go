@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// index is what is remembered here.
+// index is the cached value in these tests.
 type index struct {
 	Name string
 	At   []int64
@@ -31,7 +31,7 @@ func files(t *testing.T, dir string, what ...string) *Files {
 	return New(list, what...)
 }
 
-// get asks for what is remembered of file 0.
+// get returns the cached value of file 0.
 func get(t *testing.T, dir string, what ...string) (out index, ok bool) {
 	t.Helper()
 	f := files(t, dir, what...)
@@ -66,7 +66,7 @@ func TestRemembered(t *testing.T) {
 	if _, ok := get(t, dir, "two"); ok {
 		t.Error("something else is remembered")
 	}
-	// The same name, size and time, and another file.
+	// The same name, size and time, but a different file.
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestRemembered(t *testing.T) {
 		t.Error("a file that was changed is taken for what it was")
 	}
 	put("one")
-	// What is damaged is not there.
+	// A damaged entry counts as missing.
 	d, err := cache.At("", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// Small files, and folders in which nothing can be kept, are no failure.
+// Small files, and cache folders that cannot be written, are not an error.
 func TestNotRemembered(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "x.gz"), make([]byte, Least-1), 0o644); err != nil {

@@ -1,9 +1,8 @@
-// Package inorder is what sources share that can only be read in order, since some
-// of their files are compressed: the places at which reading can begin, tokens, and
-// the way through the files.
+// Package inorder is the shared part of sources that can only be read in order, because some of their files are
+// compressed: the points where reading can start, resume tokens, and the loop over the files.
 //
-// Opening goes through each file once (Scanner), so that the number and the sizes of
-// all records are known, and damage is found.
+// Opening scans each file once (Scanner). So the number and the sizes of all records are known, and damage is found
+// early.
 package inorder
 
 import (
@@ -23,25 +22,24 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// apart is about how many bytes lie between two places, decompressed.
+// apart is the approximate distance of restart points, in decompressed bytes.
 const apart = 4 << 20
 
-// Place is where reading can begin: decompressing from byte At of the file on,
-// record Record begins behind Skip bytes. That is byte Pos of what the file
-// decompresses to.
+// Place is a restart point: decompression starts at byte At of the file, and record Record begins after Skip
+// decompressed bytes. Pos is the offset of the record in the whole decompressed file.
 type Place struct{ Record, At, Skip, Pos int64 }
 
-// File is what is known of a file.
+// File is the index of a file.
 type File struct {
 	Format  stream.Format
 	Records int64
-	// Places are in the order of their records; the first one is that of record 0.
+	// Places are sorted by record. The first one is for record 0.
 	Places []Place
-	// Window is the largest one that decompressing takes.
+	// Window is the largest window needed to decompress.
 	Window int64
 }
 
-// Check says whether what is known of a file of a size can be so.
+// Check returns an error if the index is not consistent with a file of this size.
 func (f *File) Check(size int64) error {
 	bad := f.Records < 0 || f.Records > 0 && (len(f.Places) == 0 || f.Places[0].Record != 0) || f.Window < 0 || f.Window > stream.MaxWindow
 	last := Place{Record: -1}
@@ -50,34 +48,32 @@ func (f *File) Check(size int64) error {
 		last = p
 	}
 	if bad || last.Record > f.Records {
-		return errors.New("its places make no sense")
+		return errors.New("its restart points are inconsistent")
 	}
 	return nil
 }
 
-// Plain appends a place of a file that is not compressed, when the last one is far
-// enough away.
+// Plain appends a restart point of an uncompressed file if it is far enough from the last one.
 func (f *File) Plain(record, at int64) {
 	if n := len(f.Places); n == 0 || at-f.Places[n-1].At >= apart {
 		f.Places = append(f.Places, Place{Record: record, At: at, Pos: at})
 	}
 }
 
-// Files are the files of a source.
+// Files implements driver.Sequential for the files of a source.
 type Files struct {
 	List  *filelist.List
 	Info  *driver.Info
 	Files []File
 	First []int64 // number of the first record of each file
-	// Read reads record k of a file, which is in front of the run where k-1 was read
-	// before. When it is wanted it goes into r.Rec. An error is that of the stream;
-	// what concerns the record alone is r.Rec.Err.
+	// Read reads record k of a file into r.Rec if it is wanted, and skips it otherwise. The run is at its start.
+	// The returned error concerns the stream. Errors of the record alone go to r.Rec.Err.
 	Read func(r *Run, file int, k int64, wanted bool) error
 }
 
-// Error is the failure of a record of a stream.
+// Error is the error of a record of a stream.
 type Error struct {
-	Record, At int64 // At is in what the stream decompresses to
+	Record, At int64 // At is an offset in the decompressed data
 	Err        error
 }
 
@@ -85,11 +81,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("record %d (byte %d, decompressed): %v", e.Record, e.At, e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Placed names the file where an error is one of a record, and not one of the
-// store, which says what it read.
+// Placed adds the path of the file to the error of a record. Errors of the store already name the object.
 func Placed(path string, err error) error {
 	var own *store.Error
 	var e *Error
@@ -102,15 +97,15 @@ func Placed(path string, err error) error {
 	return err
 }
 
-// Cut says what the end of a stream within something means.
+// Cut returns the error for a stream that ends within what.
 func Cut(err error, what string) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("what the file decompresses to ends within %s: it is cut off", what)
+		return fmt.Errorf("the decompressed data ends within %s: the file is cut off", what)
 	}
 	return err
 }
 
-// Discard reads n bytes to nowhere.
+// Discard skips n bytes of r.
 func Discard(r io.Reader, n int64, scratch []byte) error {
 	for n > 0 {
 		m, err := io.ReadFull(r, scratch[:min(n, int64(len(scratch)))])
@@ -121,7 +116,7 @@ func Discard(r io.Reader, n int64, scratch []byte) error {
 	return nil
 }
 
-// Memory is for driver.Sequential.
+// Memory implements driver.Sequential.
 func (s *Files) Memory() int64 {
 	window := int64(0)
 	for i := range s.Files {
@@ -130,14 +125,14 @@ func (s *Files) Memory() int64 {
 	return stream.Memory(window)
 }
 
-// Token is the number of the record and a checksum with the data that it is of.
+// Token returns the resume token of a record: its number, and a checksum that ties it to the data.
 func (s *Files) Token(id int64) string { return fmt.Sprintf("%d-%s", id, s.sum(id)) }
 
 func (s *Files) sum(id int64) string {
 	return fmt.Sprintf("%016x", xxh3.HashString(fmt.Sprintf("%s %s %d", s.Info.Format, s.Info.Fingerprint, id)))
 }
 
-// Record is the one that a token stands for.
+// Record returns the record of a token.
 func (s *Files) Record(token string) (int64, error) {
 	if token == "" {
 		return 0, nil
@@ -145,12 +140,12 @@ func (s *Files) Record(token string) (int64, error) {
 	number, sum, _ := strings.Cut(token, "-")
 	id, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || id < 0 || id > s.Info.Len || strconv.FormatInt(id, 10) != number || sum != s.sum(id) {
-		return 0, fmt.Errorf("%.60q is no place in %s: it is damaged, or of data that was other than this", token, s.Info.URL)
+		return 0, fmt.Errorf("invalid resume token %.60q for %s: it is damaged or belongs to different data", token, s.Info.URL)
 	}
 	return id, nil
 }
 
-// Records is that of driver.Sequential.
+// Records implements driver.Sequential.
 func (s *Files) Records(ctx context.Context, token string, in *driver.InOrder) error {
 	id, err := s.Record(token)
 	if err != nil {
@@ -169,28 +164,28 @@ func (s *Files) Records(ctx context.Context, token string, in *driver.InOrder) e
 	return nil
 }
 
-// Run is one call of Records.
+// Run is the state of one call of Records.
 type Run struct {
 	In  *driver.InOrder
 	Rec driver.Record
 
 	s       *Files
 	rd      stream.Reader
-	base    int64 // of what the reader counts
+	base    int64 // offset where the reader started
 	scratch [32 << 10]byte
-	next    int64 // the record that is wanted
+	next    int64 // next record to deliver
 }
 
-// Read implements io.Reader: it reads on in the file.
+// Read implements io.Reader. It continues in the current file.
 func (r *Run) Read(p []byte) (int, error) { return r.rd.Read(p) }
 
-// Pos is where the run is in what the file decompresses to.
+// Pos returns the position of the run in the decompressed file.
 func (r *Run) Pos() int64 { return r.base + r.rd.Pos() }
 
-// Skip goes over n bytes.
+// Skip skips n bytes.
 func (r *Run) Skip(n int64) error { return Discard(&r.rd, n, r.scratch[:]) }
 
-// until is the first record behind those that are read from place p.
+// until returns the first record after those that are read from restart point p.
 func (f *File) until(p int) int64 {
 	if p+1 < len(f.Places) {
 		return f.Places[p+1].Record
@@ -198,8 +193,7 @@ func (f *File) until(p int) int64 {
 	return f.Records
 }
 
-// file gives the records of file i that are wanted, from the place before the
-// first one on.
+// file delivers the wanted records of file i, from the last restart point before r.next on.
 func (r *Run) file(ctx context.Context, i int) error {
 	f, first := &r.s.Files[i], r.s.First[i]
 	p := sort.Search(len(f.Places), func(k int) bool { return first+f.Places[k].Record > r.next }) - 1
@@ -226,7 +220,7 @@ func (r *Run) file(ctx context.Context, i int) error {
 			return err
 		}
 		if r.next > first+k+1 && r.next >= first+until {
-			return nil // begin there
+			return nil // continue from the next restart point
 		}
 	}
 	if ctx.Err() != nil {
@@ -235,7 +229,7 @@ func (r *Run) file(ctx context.Context, i int) error {
 	if err == nil {
 		return nil
 	}
-	// Nothing between here and the next place can be had.
+	// No record up to the next restart point can be read.
 	for r.next < first+until {
 		rec := r.next - first
 		if err := r.give(r.next, Placed(r.s.List.Path(i), &Error{rec, r.Pos(), Cut(err, "it")})); err != nil {
@@ -245,7 +239,7 @@ func (r *Run) file(ctx context.Context, i int) error {
 	return nil
 }
 
-// give hands a record over.
+// give passes a record to the caller.
 func (r *Run) give(id int64, err error) error {
 	r.Rec.ID, r.Rec.Err = id, err
 	next, err := r.In.Record(&r.Rec)
@@ -253,7 +247,7 @@ func (r *Run) give(id int64, err error) error {
 		return err
 	}
 	if r.next = next; next <= id {
-		return fmt.Errorf("internal error: record %d is wanted behind record %d", next, id)
+		return fmt.Errorf("internal error: record %d was requested after record %d", next, id)
 	}
 	return nil
 }

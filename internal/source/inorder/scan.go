@@ -9,34 +9,33 @@ import (
 )
 
 const (
-	// largeWindow is from where on files are gone through one at a time.
+	// largeWindow is the window size above which files are scanned one at a time.
 	largeWindow = 8 << 20
-	// maxStreams is how many files are gone through at a time.
+	// maxStreams is the maximum number of files scanned at the same time.
 	maxStreams = 16
 )
 
-// Limits bound what decompressing several files at a time takes.
+// Limits limit the resources for scanning several files at the same time.
 type Limits struct {
 	streams chan struct{}
-	large   sync.Mutex // held while it takes much memory
+	large   sync.Mutex // held while a file with a large window is scanned
 }
 
-// NewLimits are the limits of one source.
+// NewLimits returns the limits for one source.
 func NewLimits() *Limits {
 	return &Limits{streams: make(chan struct{}, min(runtime.GOMAXPROCS(0), maxStreams))}
 }
 
-// Scanner goes through a compressed file for the first time.
+// Scanner scans a compressed file once.
 type Scanner struct {
 	lim    *Limits
 	rd     stream.Reader
 	file   File
-	last   int64 // position of the last place
+	last   int64 // Pos of the last restart point
 	locked bool
 }
 
-// Scan begins to go through a file, from byte at of it on, when it is its turn. The
-// Scanner has to be closed.
+// Scan starts to scan a file from byte at on, as soon as the limits allow it. The caller must close the Scanner.
 func (l *Limits) Scan(ctx context.Context, read stream.ReadFunc, size int64, f stream.Format, at int64) (*Scanner, error) {
 	select {
 	case l.streams <- struct{}{}:
@@ -48,7 +47,7 @@ func (l *Limits) Scan(ctx context.Context, read stream.ReadFunc, size int64, f s
 	return s, nil
 }
 
-// Close ends all that the Scanner has begun.
+// Close stops the Scanner and releases its share of the limits.
 func (s *Scanner) Close() {
 	s.rd.Close()
 	if s.locked {
@@ -67,11 +66,11 @@ func (s *Scanner) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Pos is how many bytes Read has given.
+// Pos returns the number of bytes that Read returned.
 func (s *Scanner) Pos() int64 { return s.rd.Pos() }
 
-// Mark notes that a record begins at a position, in what the last Read gave or right
-// behind it. It becomes a place where that is of use.
+// Mark notes that a record begins at pos, which is in the bytes of the last Read or directly after them. It becomes
+// a restart point if it is far enough from the last one.
 func (s *Scanner) Mark(record, pos int64) {
 	member, start := s.rd.Member()
 	if start > pos {
@@ -83,7 +82,7 @@ func (s *Scanner) Mark(record, pos int64) {
 	}
 }
 
-// File is what was found out, but for the number of records.
+// File returns the index of the file, without the number of records.
 func (s *Scanner) File() File {
 	s.file.Window = s.rd.Window()
 	return s.file

@@ -1,6 +1,5 @@
-// Package jsonread reads JSON files of any size in order, within little memory:
-// values come one after the other, and what nobody wants is passed over without
-// being kept. Errors name the file and the byte.
+// Package jsonread parses JSON files of any size as a stream, with little memory. Values that the caller does not
+// need are skipped. Errors name the file and the offset.
 package jsonread
 
 import (
@@ -15,15 +14,15 @@ import (
 )
 
 const (
-	// bufferBytes is read at once.
+	// bufferBytes is the size of a read.
 	bufferBytes = 1 << 20
-	// MaxString is the longest string or number that is kept, in bytes.
+	// MaxString is the maximum length of a string or number in bytes.
 	MaxString = 1 << 20
-	// maxDepth is how deeply values may lie in each other.
+	// maxDepth is the maximum depth of nested values.
 	maxDepth = 512
 )
 
-// Reader reads one file. It belongs to one goroutine.
+// Reader parses one file. It is not safe for concurrent use.
 type Reader struct {
 	ctx  context.Context
 	obj  store.Object
@@ -32,26 +31,26 @@ type Reader struct {
 
 	buf   []byte
 	pos   int
-	at    int64 // offset in the file of what lies behind buf
+	at    int64 // offset in the file of the end of buf
 	err   error
-	text  []byte // of the last string or number
+	text  []byte // the last string or number
 	depth int
 }
 
-// New reads an open object, which path names in messages.
+// New returns a Reader of an open object. path is its name in messages.
 func New(ctx context.Context, obj store.Object, path string) *Reader {
 	return &Reader{ctx: ctx, obj: obj, path: path, size: obj.Size()}
 }
 
-// Offset is the place in the file of the byte that comes next.
+// Offset returns the offset of the next byte in the file.
 func (r *Reader) Offset() int64 { return r.at - int64(len(r.buf)-r.pos) }
 
-// Errorf is an error at the present place.
+// Errorf returns an error at the current offset.
 func (r *Reader) Errorf(format string, a ...any) error {
 	return fmt.Errorf("%s, byte %d: %s", r.path, r.Offset(), fmt.Sprintf(format, a...))
 }
 
-// fill reads on; it is false at the end or after an error.
+// fill reads the next bytes. It returns false at the end or after an error.
 func (r *Reader) fill() bool {
 	if r.err != nil || r.at >= r.size {
 		return false
@@ -69,7 +68,7 @@ func (r *Reader) fill() bool {
 	return true
 }
 
-// ended is the error of a file that ends too early, or of reading it.
+// ended returns the read error, or the error for an incomplete file.
 func (r *Reader) ended() error {
 	if r.err != nil {
 		return r.err
@@ -77,7 +76,7 @@ func (r *Reader) ended() error {
 	return r.Errorf("the file ends in the middle of its JSON: it is cut off")
 }
 
-// peek returns the next byte that is no space.
+// peek returns the next byte that is not a space.
 func (r *Reader) peek() (byte, error) {
 	for {
 		for r.pos < len(r.buf) {
@@ -94,7 +93,7 @@ func (r *Reader) peek() (byte, error) {
 	}
 }
 
-// next takes one byte, which may be a space.
+// next consumes one byte, which may be a space.
 func (r *Reader) next() (byte, error) {
 	if r.pos == len(r.buf) && !r.fill() {
 		return 0, r.ended()
@@ -110,17 +109,16 @@ func (r *Reader) expect(want byte) error {
 		return err
 	}
 	if c != want {
-		return r.Errorf("there is %q, where %q should be", rune(c), rune(want))
+		return r.Errorf("expected %[2]q, got %[1]q", rune(c), rune(want))
 	}
 	r.pos++
 	return nil
 }
 
-// Kind is the first byte of the value that comes next: one of { [ " t f n or that
-// of a number.
+// Kind returns the first byte of the next value: { [ " t f n or the first byte of a number.
 func (r *Reader) Kind() (byte, error) { return r.peek() }
 
-// BOM passes over a byte order mark at the beginning.
+// BOM skips a byte order mark at the start.
 func (r *Reader) BOM() {
 	if len(r.buf) > 0 || r.fill() {
 		if r.pos == 0 && len(r.buf) >= 3 && string(r.buf[:3]) == "\xEF\xBB\xBF" {
@@ -129,7 +127,7 @@ func (r *Reader) BOM() {
 	}
 }
 
-// End checks that nothing follows.
+// End returns an error if anything follows.
 func (r *Reader) End() error {
 	c, err := r.peek()
 	if err == nil {
@@ -138,19 +136,18 @@ func (r *Reader) End() error {
 	return r.err
 }
 
-// enter begins a list or an object.
+// enter starts an array or an object.
 func (r *Reader) enter(open byte) error {
 	if err := r.expect(open); err != nil {
 		return err
 	}
 	if r.depth++; r.depth > maxDepth {
-		return r.Errorf("values lie more than %d deep in each other", maxDepth)
+		return r.Errorf("values are nested more than %d deep", maxDepth)
 	}
 	return nil
 }
 
-// more says whether another element follows, behind a comma unless it is the first
-// one; otherwise it takes the end.
+// more reports whether another element follows. It consumes the comma before it, or the end.
 func (r *Reader) more(first bool, end byte) (bool, error) {
 	c, err := r.peek()
 	switch {
@@ -166,8 +163,7 @@ func (r *Reader) more(first bool, end byte) (bool, error) {
 	return true, r.expect(',')
 }
 
-// Object reads an object: f is called for each member and has to read its value.
-// The key is valid until f reads.
+// Object parses an object. It calls f for each member, which must read the value. The key is valid until f reads.
 func (r *Reader) Object(f func(key []byte) error) error {
 	if err := r.enter('{'); err != nil {
 		return err
@@ -190,7 +186,7 @@ func (r *Reader) Object(f func(key []byte) error) error {
 	}
 }
 
-// Array reads a list: f is called for each element and has to read it.
+// Array parses an array. It calls f for each element, which must read it.
 func (r *Reader) Array(f func() error) error {
 	if err := r.enter('['); err != nil {
 		return err
@@ -206,8 +202,7 @@ func (r *Reader) Array(f func() error) error {
 	}
 }
 
-// String reads a string. It is valid until the next one or the next number is
-// read.
+// String parses a string. It is valid until the next string or number.
 func (r *Reader) String() ([]byte, error) {
 	if err := r.expect('"'); err != nil {
 		return nil, err
@@ -239,7 +234,7 @@ func (r *Reader) String() ([]byte, error) {
 				return nil, err
 			}
 		default:
-			return nil, r.Errorf("a control character in a string")
+			return nil, r.Errorf("a string contains a control character")
 		}
 	}
 }
@@ -265,7 +260,7 @@ func (r *Reader) escape() error {
 	case 'u':
 		return r.unicode()
 	default:
-		return r.Errorf("the escape \\%c", rune(c))
+		return r.Errorf("invalid escape \\%c", rune(c))
 	}
 	return nil
 }
@@ -276,7 +271,7 @@ func (r *Reader) unicode() error {
 		return err
 	}
 	for utf16.IsSurrogate(a) {
-		// Its other half, or something else, which then comes behind a mark.
+		// The second half of a pair follows, or else the first half becomes a replacement character.
 		if c, err := r.next(); err != nil {
 			return err
 		} else if c != '\\' {
@@ -319,13 +314,13 @@ func (r *Reader) hex4() (rune, error) {
 		case c|0x20 >= 'a' && c|0x20 <= 'f':
 			n = n<<4 | rune(c|0x20-'a'+10)
 		default:
-			return 0, r.Errorf("a \\u without four digits")
+			return 0, r.Errorf("\\u needs four hexadecimal digits")
 		}
 	}
 	return n, nil
 }
 
-// number takes the text of a number.
+// number consumes the text of a number.
 func (r *Reader) number() ([]byte, error) {
 	if _, err := r.peek(); err != nil {
 		return nil, err
@@ -354,12 +349,12 @@ func (r *Reader) number() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nil, r.Errorf("there is %q, where a number should be", rune(c))
+		return nil, r.Errorf("expected a number, got %q", rune(c))
 	}
 	return r.text, nil
 }
 
-// Float reads a number, which is finite.
+// Float parses a finite number.
 func (r *Reader) Float() (float64, error) {
 	b, err := r.number()
 	if err != nil {
@@ -370,16 +365,16 @@ func (r *Reader) Float() (float64, error) {
 	}
 	v, err := strconv.ParseFloat(string(b), 64)
 	if err != nil || math.IsInf(v, 0) {
-		return 0, r.Errorf("%q is no number", clip(b))
+		return 0, r.Errorf("expected a number, got %q", clip(b))
 	}
 	return v, nil
 }
 
-// tens are powers that are exact.
+// tens are the powers of ten that are exact.
 var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// short reads numbers with few digits and no exponent: both halves of the division
-// are exact, so that the result is the nearest one there is.
+// short parses numbers with few digits and no exponent. Both operands of the division are exact, so the result is
+// correctly rounded.
 func short(b []byte) (float64, bool) {
 	neg := b[0] == '-'
 	if neg {
@@ -410,7 +405,7 @@ func short(b []byte) (float64, bool) {
 	return v, true
 }
 
-// Int reads a whole number; one that is written as 3.0 will do.
+// Int parses an integer. It accepts 3.0.
 func (r *Reader) Int() (int64, error) {
 	b, err := r.number()
 	if err != nil {
@@ -421,12 +416,12 @@ func (r *Reader) Int() (int64, error) {
 	}
 	v, err := strconv.ParseFloat(string(b), 64)
 	if err != nil || v != math.Trunc(v) || math.Abs(v) > 1<<53 {
-		return 0, r.Errorf("%q is no whole number", clip(b))
+		return 0, r.Errorf("expected an integer, got %q", clip(b))
 	}
 	return int64(v), nil
 }
 
-// Bool reads true, false or a number, which is true unless it is 0.
+// Bool parses true, false or a number. A number is true unless it is 0.
 func (r *Reader) Bool() (bool, error) {
 	c, err := r.peek()
 	if err != nil {
@@ -442,7 +437,7 @@ func (r *Reader) Bool() (bool, error) {
 	return v != 0, err
 }
 
-// Null takes null, when that comes next.
+// Null consumes null, if it is the next value, and reports whether it was.
 func (r *Reader) Null() (bool, error) {
 	c, err := r.peek()
 	if err != nil || c != 'n' {
@@ -458,13 +453,13 @@ func (r *Reader) word(w string) error {
 			return err
 		}
 		if c != w[i] {
-			return r.Errorf("it is no JSON: there should be %s", w)
+			return r.Errorf("invalid JSON: expected %s", w)
 		}
 	}
 	return nil
 }
 
-// Skip passes over the next value and says where it lies in the file.
+// Skip skips the next value and returns its range in the file.
 func (r *Reader) Skip() (from, to int64, err error) {
 	c, err := r.peek()
 	if err != nil {
@@ -489,7 +484,7 @@ func (r *Reader) Skip() (from, to int64, err error) {
 	return from, r.Offset(), err
 }
 
-// skipString passes over the rest of a string.
+// skipString skips the rest of a string.
 func (r *Reader) skipString() error {
 	for {
 		c, err := r.next()
@@ -506,10 +501,10 @@ func (r *Reader) skipString() error {
 	}
 }
 
-// bracket says what skipNested has to look at.
+// bracket classifies the bytes that skipNested must handle.
 var bracket = [256]int8{'[': 1, '{': 1, ']': -1, '}': -1, '"': 2}
 
-// skipNested passes over a list or an object by its brackets alone.
+// skipNested skips an array or an object by counting brackets.
 func (r *Reader) skipNested() error {
 	for depth := 0; ; {
 		run := r.buf[r.pos:]
@@ -531,7 +526,7 @@ func (r *Reader) skipNested() error {
 				return nil
 			}
 			if depth > maxDepth {
-				return r.Errorf("values lie more than %d deep in each other", maxDepth)
+				return r.Errorf("values are nested more than %d deep", maxDepth)
 			}
 		}
 		if run != nil {

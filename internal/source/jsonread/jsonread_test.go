@@ -13,7 +13,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/localstore"
 )
 
-// value reads any value as encoding/json does.
+// value parses any value like encoding/json.
 func value(r *Reader) (any, error) {
 	c, err := r.Kind()
 	if err != nil {
@@ -51,7 +51,7 @@ func all(b []byte) (any, error) {
 	r := Bytes(b, "test", 0)
 	var v any
 	c, err := r.Kind()
-	if err == nil && c == '[' { // Array cannot give what it appends to
+	if err == nil && c == '[' { // an empty array is not nil
 		out := []any{}
 		err = r.Array(func() error {
 			v, err := value(r)
@@ -82,7 +82,7 @@ func TestValues(t *testing.T) {
 		got, err := all([]byte(text))
 		if a, ok := want.([]any); ok && len(a) > 0 {
 			if _, nested := a[0].([]any); nested {
-				continue // value gives no nested lists
+				continue // value does not return nested arrays
 			}
 		}
 		if m, ok := want.(map[string]any); ok {
@@ -127,7 +127,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// A file larger than the buffer is the same, wherever the buffer ends.
+// A file larger than the buffer gives the same values, wherever the buffer ends.
 func TestLarge(t *testing.T) {
 	var b bytes.Buffer
 	var want float64

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// torchTypes and numpyTypes are the types of elements by their number.
+// torchTypes and numpyTypes map the type numbers of the format to element types.
 var (
 	torchTypes = map[uint32]driver.DType{
 		0: driver.Float32, 1: driver.Float32, 2: driver.Float64, 3: driver.Float64, 8: driver.Float16, 9: driver.Float16, 11: driver.Uint8, 12: driver.Int8,
@@ -23,7 +23,7 @@ var (
 	}
 )
 
-// decoder is what reads a leaf, by the name that the index has of its serializer.
+// decoder returns the decoder of a leaf, by the name of its serializer in the index.
 func decoder(format string) (offsetshards.Decode, error) {
 	name, config, _ := strings.Cut(format, ":")
 	switch name {
@@ -50,32 +50,31 @@ func decoder(format string) (offsetshards.Decode, error) {
 		}
 		n, err := strconv.ParseUint(config, 10, 32)
 		if err != nil || types[uint32(n)] == "" {
-			return nil, fmt.Errorf("its elements have the type %.40q, which is not read", format)
+			return nil, fmt.Errorf("unsupported element type %.40q", format)
 		}
 		return list(types[uint32(n)]), nil
 	case "jpeg_array":
 		return offsetshards.Unread("is a list of images"), nil
 	case "json":
-		return offsetshards.Unread("is LitData's nested form of lists and dicts"), nil
+		return offsetshards.Unread("is stored as LitData's nested lists and dicts"), nil
 	case "pickle", "graph":
-		return offsetshards.Unread("is pickled, which is never unpacked since that can run anything"), nil
+		return offsetshards.Unread("is pickled (unpickling can run any code)"), nil
 	}
-	return nil, fmt.Errorf("the serializer %.40q is not known", format)
+	return nil, fmt.Errorf("unknown serializer %.40q", format)
 }
 
-// list reads elements without anything in front, which have one axis.
+// list decodes elements without a header, as an array with one axis.
 func list(t driver.DType) offsetshards.Decode {
 	return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) {
 		if size%t.Size() != 0 {
-			return dynvalue.Value{}, fmt.Errorf("%d bytes of elements of %d", size, t.Size())
+			return dynvalue.Value{}, fmt.Errorf("%d bytes are not a multiple of the element size %d", size, t.Size())
 		}
 		w.Shape = append(w.Shape[:0], size/t.Size())
 		return w.Array(t, w.Shape, off, size)
 	}
 }
 
-// arrays reads the number of the type, that of the axes, and the sides in front of the
-// elements.
+// arrays decodes arrays with a header: the number of the type, the number of axes, and the sides.
 func arrays(types map[uint32]driver.DType, order binary.ByteOrder) offsetshards.Decode {
 	return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) {
 		const most = 4 * (2 + driver.MaxAxes)
@@ -84,11 +83,11 @@ func arrays(types map[uint32]driver.DType, order binary.ByteOrder) offsetshards.
 			return dynvalue.Value{}, err
 		}
 		if len(head) < 8 {
-			return dynvalue.Value{}, fmt.Errorf("an array of %d bytes", size)
+			return dynvalue.Value{}, fmt.Errorf("an array of %d bytes is too small for its header", size)
 		}
 		t, axes := types[order.Uint32(head)], order.Uint32(head[4:])
 		if t == "" {
-			return dynvalue.Value{}, fmt.Errorf("an array whose elements have the type number %d, which is not read", order.Uint32(head))
+			return dynvalue.Value{}, fmt.Errorf("an array has the unsupported type number %d", order.Uint32(head))
 		}
 		if int64(axes) > int64(len(head)/4-2) {
 			return dynvalue.Value{}, fmt.Errorf("an array of %d axes in %d bytes", axes, size)

@@ -1,12 +1,10 @@
-// Package litdatasource reads the chunks of LitData: index.json and the files beside
-// it, whose items are the leaves of a tree (usually of a dict). Items are read at
-// random; where chunks are compressed with zstd, in order, or, with a frame for each
-// item (compression_level="sample"), at random too.
+// Package litdatasource reads the chunks of LitData: index.json and the files next to it, whose items are the
+// leaves of a tree (usually of a dict). Items are read at random. If chunks are compressed with zstd, they are read
+// in order, or at random if each item is its own frame (compression_level="sample").
 //
-// The format, as LitData's writer has it: a chunk begins with the number of its items
-// and the offsets of all of them (package shards); an item begins with the sizes of its
-// leaves, four bytes each, behind which the leaves stand (leaves.go). Items of the
-// TokensLoader are one leaf without its size.
+// The format: a chunk begins with the number of its items and the offsets of all items (package offsetshards). An
+// item begins with the sizes of its leaves, four bytes each. Then follow the leaves (leaves.go). An item of the
+// TokensLoader is one leaf without its size.
 package litdatasource
 
 import (
@@ -29,16 +27,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// IndexName is the name of the index.
+// IndexName is the file name of the index.
 const IndexName = "index.json"
 
-// Options change how chunks are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which leaves become which fields; nil means all of them.
+	// Columns maps leaves to fields. Nil means all leaves.
 	Columns []column.Want
 }
 
-// index is the index.
+// index is the content of index.json.
 type index struct {
 	Chunks []struct {
 		Filename string `json:"filename"`
@@ -55,7 +53,7 @@ type index struct {
 	} `json:"config"`
 }
 
-// Is says whether a folder has the index of LitData's chunks.
+// Is reports whether a folder has the index of LitData's chunks.
 func Is(ctx context.Context, st store.Store) bool {
 	b, err := offsetshards.ReadIndex(ctx, st, IndexName)
 	if err != nil {
@@ -65,7 +63,7 @@ func Is(ctx context.Context, st store.Store) bool {
 	return json.Unmarshal(b, &x) == nil && x.Chunks != nil && x.Config != nil && len(x.Config.Format) > 0
 }
 
-// Open reads the index and looks at the items of all chunks.
+// Open reads the index and scans the items of all chunks.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	if opt == nil {
 		opt = &Options{}
@@ -76,7 +74,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	var x index
 	if err := json.Unmarshal(b, &x); err != nil {
-		return nil, fmt.Errorf("%s: it is no index of LitData's chunks: %w", st.Path(IndexName), err)
+		return nil, fmt.Errorf("%s: not an index of LitData's chunks: %w", st.Path(IndexName), err)
 	}
 	set := &offsetshards.Set{URL: url, Format: "litdata", Wanted: opt.Columns, List: &filelist.List{Store: st}, Framed: true}
 	leaves, err := x.leaves()
@@ -86,7 +84,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	for i, c := range x.Chunks {
 		name, err := offsetshards.Name("", c.Filename)
 		if err == nil && (c.Size < 0 || c.Size > 1<<31) {
-			err = fmt.Errorf("%d items", c.Size)
+			err = fmt.Errorf("invalid number of items %d", c.Size)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s, chunk %d: %w", st.Path(IndexName), i, err)
@@ -99,7 +97,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 			return nil, err
 		}
 		if e.Dir {
-			return nil, fmt.Errorf("%s is a folder, and not a file", st.Path(name))
+			return nil, fmt.Errorf("%s is a folder: expected a file", st.Path(name))
 		}
 		set.List.Add(e)
 		set.Records = append(set.Records, c.Size)
@@ -123,20 +121,20 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return offsetshards.Open(ctx, set)
 }
 
-// leaves are those of an item.
+// leaves returns the leaves of an item.
 func (x *index) leaves() ([]leaf, error) {
 	c := x.Config
 	switch {
 	case c == nil || len(c.Format) == 0 || x.Chunks == nil:
-		return nil, errors.New("it is no index of LitData's chunks")
+		return nil, errors.New("not an index of LitData's chunks")
 	case len(c.Encryption) > 0 && string(c.Encryption) != "null":
-		return nil, errors.New("its chunks are encrypted, which is not read")
+		return nil, errors.New("its chunks are encrypted, which is not supported")
 	case c.Compression != nil && !strings.HasPrefix(*c.Compression, "zstd"):
-		return nil, fmt.Errorf("its chunks are compressed with %.20q; zstd is read", *c.Compression)
+		return nil, fmt.Errorf("its chunks are compressed with %.20q, only zstd is supported", *c.Compression)
 	case c.Loader != nil && *c.Loader != "PyTreeLoader" && *c.Loader != "TokensLoader":
-		return nil, fmt.Errorf("its items are those of a %.40s; those of PyTreeLoader and TokensLoader are read", *c.Loader)
+		return nil, fmt.Errorf("unsupported item loader %.40s, only PyTreeLoader and TokensLoader are supported", *c.Loader)
 	case c.Loader != nil && *c.Loader == "TokensLoader" && len(c.Format) != 1:
-		return nil, fmt.Errorf("its items of tokens have %d leaves", len(c.Format))
+		return nil, fmt.Errorf("an item of the TokensLoader must have 1 leaf, not %d", len(c.Format))
 	}
 	names, err := leafNames(c.Spec, len(c.Format))
 	if err != nil {
@@ -153,22 +151,21 @@ func (x *index) leaves() ([]leaf, error) {
 	return out, nil
 }
 
-// node is a node of a tree, as torch's treespec_dumps writes it.
+// node is a node of a tree, as written by torch's treespec_dumps.
 type node struct {
 	Type     *string `json:"type"`
 	Context  *string `json:"context"`
 	Children []node  `json:"children_spec"`
 }
 
-// leafNames are the ways to the leaves of a tree: the keys of dicts and the numbers of
-// what lists have, with dots.
+// leafNames returns the paths of the leaves of a tree: keys of dicts and indexes of lists, joined by dots.
 func leafNames(spec *string, n int) ([]string, error) {
 	var names []string
 	if spec != nil {
 		var both []json.RawMessage
 		var root node
 		if json.Unmarshal([]byte(*spec), &both) != nil || len(both) != 2 || json.Unmarshal(both[1], &root) != nil {
-			return nil, errors.New("its data_spec is no tree")
+			return nil, errors.New("its data_spec is not a tree")
 		}
 		const maxDepth = 64
 		var walk func(t *node, name string, depth int)
@@ -191,7 +188,7 @@ func leafNames(spec *string, n int) ([]string, error) {
 		}
 		walk(&root, "", 0)
 	}
-	if len(names) != n { // a tree of something else
+	if len(names) != n { // the tree is not of n leaves
 		names = make([]string, n)
 		for i := range names {
 			names[i] = fmt.Sprint(i)
@@ -203,7 +200,7 @@ func leafNames(spec *string, n int) ([]string, error) {
 	seen := map[string]bool{}
 	for _, name := range names {
 		if seen[name] {
-			return nil, fmt.Errorf("two leaves are called %q", name)
+			return nil, fmt.Errorf("two leaves have the name %q", name)
 		}
 		seen[name] = true
 	}
@@ -213,28 +210,28 @@ func leafNames(spec *string, n int) ([]string, error) {
 // leaf is a leaf of the items.
 type leaf struct {
 	name string
-	// value makes what stands at a place of an item a value.
+	// value decodes the value at an offset of an item.
 	value func(w *offsetshards.Work, off, size int) (dynvalue.Value, error)
 }
 
-// split is that of shards.Set. temp says that the item lies in memory that is used again.
+// split implements offsetshards.Set.Split. temp is true if the memory of the item is reused.
 func split(leaves []leaf, temp bool, w *offsetshards.Work, emit func(int, *dynvalue.Value) error) error {
 	if 4*len(leaves) > w.View.Size {
 		if w.View.Size == 0 {
-			return errors.New("an item without bytes: chunks whose rows LitData keeps as an Arrow table are not read")
+			return errors.New("an item is empty: chunks with rows in an Arrow table are not supported")
 		}
-		return fmt.Errorf("an item of %d bytes does not have the sizes of %d leaves", w.View.Size, len(leaves))
+		return fmt.Errorf("an item of %d bytes is too small for the sizes of %d leaves", w.View.Size, len(leaves))
 	}
 	b, err := w.View.Get(0, 4*len(leaves))
 	if err != nil {
 		return err
 	}
-	w.Sizes = append(w.Sizes[:0], b...) // what Get gave is gone with the next one
+	w.Sizes = append(w.Sizes[:0], b...) // the next Get overwrites b
 	off := 4 * len(leaves)
 	for i := range leaves {
 		size := int(binary.LittleEndian.Uint32(w.Sizes[4*i:]))
 		if size > w.View.Size-off {
-			return fmt.Errorf("leaf %q has %d bytes where its item has %d left", leaves[i].name, size, w.View.Size-off)
+			return fmt.Errorf("leaf %q has %d bytes, but its item has only %d left", leaves[i].name, size, w.View.Size-off)
 		}
 		if !w.Skips(i) {
 			v, err := leaves[i].value(w, off, size)
@@ -249,12 +246,12 @@ func split(leaves []leaf, temp bool, w *offsetshards.Work, emit func(int, *dynva
 		off += size
 	}
 	if off != w.View.Size {
-		return fmt.Errorf("an item of %d bytes whose leaves have %d", w.View.Size, off)
+		return fmt.Errorf("an item has %d bytes, but its leaves have %d", w.View.Size, off)
 	}
 	return nil
 }
 
-// whole gives an item that is one leaf.
+// whole emits an item that is one leaf.
 func whole(l *leaf, w *offsetshards.Work, emit func(int, *dynvalue.Value) error) error {
 	v, err := l.value(w, 0, w.View.Size)
 	if err != nil || w.Skips(0) {
@@ -263,10 +260,10 @@ func whole(l *leaf, w *offsetshards.Work, emit func(int, *dynvalue.Value) error)
 	return emit(0, &v)
 }
 
-// maxItem is the largest item that is decompressed.
+// maxItem is the size limit of a decompressed item.
 const maxItem = 1 << 30
 
-// decoders decompress items, each in one goroutine at a time.
+// decoders decompress items. Each is used by one goroutine at a time.
 var decoders = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxItem))
 	if err != nil {
@@ -275,22 +272,22 @@ var decoders = sync.Pool{New: func() any {
 	return d
 }}
 
-// magic is how a frame of zstd begins; as the size of a leaf it would be too large.
+// magic is the magic number of a zstd frame. It cannot be the size of a leaf, because it is too large.
 var magic = []byte{0x28, 0xB5, 0x2F, 0xFD}
 
-// inflate decompresses the item, where it is compressed.
+// inflate decompresses the item if it is compressed.
 func inflate(w *offsetshards.Work) error {
 	b, err := w.View.Get(0, w.View.Size)
-	if err != nil || !bytes.HasPrefix(b, magic) { // LitData leaves chunks of some rows as they are
+	if err != nil || !bytes.HasPrefix(b, magic) { // LitData does not compress chunks with few rows
 		return err
 	}
 	d, ok := decoders.Get().(*zstd.Decoder)
 	if !ok {
-		return errors.New("there is no decoder of zstd")
+		return errors.New("cannot start the zstd decoder")
 	}
 	defer decoders.Put(d)
 	if w.Inflated, err = d.DecodeAll(b, w.Inflated[:0]); err != nil {
-		return fmt.Errorf("it cannot be decompressed: %w", err)
+		return fmt.Errorf("cannot decompress it: %w", err)
 	}
 	w.View.All(w.Inflated)
 	return nil

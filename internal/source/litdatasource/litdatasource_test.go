@@ -21,8 +21,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The files of testdata are LitData's, written by scripts/fixtures/litdata_chunks.py,
-// with what it reads from them.
+// LitData wrote the files in testdata (scripts/fixtures/litdata_chunks.py), together with the values that it reads
+// from them.
 
 func opener(dir, query string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, dir, query) })
@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Every serializer gives what LitData reads.
+// Every serializer gives the values that LitData reads.
 func TestValues(t *testing.T) {
 	b, err := os.ReadFile("testdata/expected.json")
 	if err != nil {
@@ -159,23 +159,23 @@ func TestErrors(t *testing.T) {
 	}
 	chunk := "chunk-0-0.bin"
 	for what, c := range map[string]struct{ dir, want string }{
-		"pickle":     {"testdata/pickled", `"b" is pickled, which is never unpacked since that can run anything, which is not read; choose others, such as ?a`},
+		"pickle":     {"testdata/pickled", `"b" is pickled (unpickling can run any code), which is not read; choose others, such as ?a`},
 		"truncated":  {edit("testdata/plain", chunk, func(b []byte) []byte { return b[:len(b)-1] }), chunk + ": byte 44: record 10 begins at byte"},
-		"items":      {index(`"chunk_size": 4`, `"chunk_size": 5`), "as the number of its records, the index says 5"},
+		"items":      {index(`"chunk_size": 4`, `"chunk_size": 5`), "records, but the index 5"},
 		"no file":    {index("chunk-0-1.bin", "chunk-x"), "chunk-x"},
-		"path":       {index(`"chunk-0-1.bin"`, `"../passwd"`), "which is none of a file in its folder"},
-		"serializer": {index(`"no_header_tensor:18"`, `"what"`), `leaf "nest.list": the serializer "what" is not known`},
-		"type":       {index(`"no_header_tensor:18"`, `"no_header_tensor:4"`), `leaf "nest.list": its elements have the type "no_header_tensor:4"`},
+		"path":       {index(`"chunk-0-1.bin"`, `"../passwd"`), "expected a path below the folder of the index"},
+		"serializer": {index(`"no_header_tensor:18"`, `"what"`), `leaf "nest.list": unknown serializer "what"`},
+		"type":       {index(`"no_header_tensor:18"`, `"no_header_tensor:4"`), `leaf "nest.list": unsupported element type "no_header_tensor:4"`},
 		"encrypted":  {index(`"encryption": null`, `"encryption": {"a": 1}`), "its chunks are encrypted"},
-		"loader":     {index("PyTreeLoader", "ParquetLoader"), "its items are those of a ParquetLoader"},
+		"loader":     {index("PyTreeLoader", "ParquetLoader"), "unsupported item loader ParquetLoader"},
 		"size": {edit("testdata/plain", chunk, func(b []byte) []byte {
 			at := binary.LittleEndian.Uint32(b[4:])
 			binary.LittleEndian.PutUint32(b[at:], 0xFFFFFFF0)
 			return b
-		}), `chunk-0-0.bin, record 0: leaf "jpeg" has 4294967280 bytes where its item has`},
+		}), `chunk-0-0.bin, record 0: leaf "jpeg" has 4294967280 bytes, but its item has`},
 		"frames": {edit("testdata/batch", chunk, func(b []byte) []byte { b[20] = 200; return b }), "chunk-0-0.bin: "},
 		"frame":  {edit("testdata/batch", chunk, func(b []byte) []byte { b[len(b)-20] ^= 0xFF; return b }), "chunk-0-0.bin, record "},
-		"item":   {edit("testdata/sample", chunk, func(b []byte) []byte { b[52] |= 8; return b }), "chunk-0-0.bin, record 0: it cannot be decompressed"},
+		"item":   {edit("testdata/sample", chunk, func(b []byte) []byte { b[52] |= 8; return b }), "chunk-0-0.bin, record 0: cannot decompress it"},
 	} {
 		_, err := open(t.Context(), c.dir, "")
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {

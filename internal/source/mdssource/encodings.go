@@ -12,11 +12,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// decoder is what reads an encoding, by the name that the index has.
+// decoder returns the decoder of an encoding, by its name in the index.
 func decoder(encoding string) (offsetshards.Decode, error) {
 	name, config, configured := strings.Cut(encoding, ":")
 	if configured && name != "ndarray" {
-		return nil, fmt.Errorf("the encoding %.40q is not known", encoding)
+		return nil, fmt.Errorf("unknown encoding %.40q", encoding)
 	}
 	switch name {
 	case "bytes", "jpeg", "png":
@@ -38,12 +38,12 @@ func decoder(encoding string) (offsetshards.Decode, error) {
 	case "jpeg_array", "jpegarray", "list[pil]", "list[jpeg]", "list[png]":
 		return offsetshards.Unread("is a list of images"), nil
 	case "pkl":
-		return offsetshards.Unread("is pickled, which is never unpacked since that can run anything"), nil
+		return offsetshards.Unread("is pickled (unpickling can run any code)"), nil
 	}
-	return nil, fmt.Errorf("the encoding %.40q is not known", encoding)
+	return nil, fmt.Errorf("unknown encoding %.40q", encoding)
 }
 
-// written reads numbers that are written as text.
+// written decodes numbers written as text.
 func written(float bool) offsetshards.Decode {
 	return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) {
 		const most = 400
@@ -58,7 +58,7 @@ func written(float bool) offsetshards.Decode {
 		if float {
 			x, err := strconv.ParseFloat(string(b), 64)
 			if err != nil {
-				return dynvalue.Value{}, fmt.Errorf("%.40q is no number", b)
+				return dynvalue.Value{}, fmt.Errorf("expected a number, got %.40q", b)
 			}
 			w.Spare = binary.LittleEndian.AppendUint64(w.Spare, math.Float64bits(x))
 			v, err := offsetshards.Elements(driver.Float64, w.Spare)
@@ -67,7 +67,7 @@ func written(float bool) offsetshards.Decode {
 		}
 		n, err := strconv.ParseInt(string(b), 10, 64)
 		if err != nil {
-			return dynvalue.Value{}, fmt.Errorf("%.40q is no whole number of 64 bits", b)
+			return dynvalue.Value{}, fmt.Errorf("expected a 64-bit integer, got %.40q", b)
 		}
 		w.Spare = binary.LittleEndian.AppendUint64(w.Spare, uint64(n))
 		v, err := offsetshards.Elements(driver.Int64, w.Spare)
@@ -76,33 +76,33 @@ func written(float bool) offsetshards.Decode {
 	}
 }
 
-// types are the types of elements by their number.
+// types maps the type numbers of the format to element types.
 var types = map[byte]driver.DType{
 	8: driver.Uint8, 9: driver.Int8, 16: driver.Uint16, 17: driver.Int16, 18: driver.Float16, 32: driver.Uint32, 33: driver.Int32,
 	34: driver.Float32, 64: driver.Uint64, 65: driver.Int64, 66: driver.Float64,
 }
 
-// arrays reads ndarray, ndarray:float32 and ndarray:float32:3,4: what the encoding
-// does not say stands in front of the elements: a byte with the number of the type; a
-// byte with the number of axes and the logarithm of the size of a side, and the sides.
+// arrays decodes ndarray, ndarray:float32 and ndarray:float32:3,4. Parts that the encoding does not give are stored
+// before the elements: a byte with the number of the type, a byte with the number of axes and the logarithm of the
+// size of a side, and the sides.
 func arrays(config string) (offsetshards.Decode, error) {
 	name, sides, shaped := strings.Cut(config, ":")
 	t := driver.DType(name)
 	if name != "" && (t.Size() == 0 || t == driver.Bool) {
-		return nil, fmt.Errorf("the elements of its arrays are %.20q", name)
+		return nil, fmt.Errorf("unsupported element type %.20q of its arrays", name)
 	}
 	var fixed []int
 	if shaped {
 		for side := range strings.SplitSeq(sides, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(side))
 			if err != nil || n < 1 || n > driver.MaxArrayBytes || len(fixed) == driver.MaxAxes {
-				return nil, fmt.Errorf("the shape of its arrays is %.40q", sides)
+				return nil, fmt.Errorf("invalid shape %.40q of its arrays", sides)
 			}
 			fixed = append(fixed, n)
 		}
 	}
 	return func(w *offsetshards.Work, off, size int) (dynvalue.Value, error) {
-		const most = 2 + 8*63 // of what stands in front
+		const most = 2 + 8*63 // size limit of the header
 		head, err := w.View.Get(off, min(size, most))
 		if err != nil {
 			return dynvalue.Value{}, err
@@ -111,7 +111,7 @@ func arrays(config string) (offsetshards.Decode, error) {
 		is, shape := t, fixed
 		if is == "" {
 			if at+1 > len(head) || types[head[at]] == "" {
-				return dynvalue.Value{}, fmt.Errorf("an array of an unknown type")
+				return dynvalue.Value{}, fmt.Errorf("an array has an unknown element type")
 			}
 			is = types[head[at]]
 			at++

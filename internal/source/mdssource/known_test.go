@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
-// noisy writes a shard of n records of bytes that do not become smaller, compressed.
+// noisy writes a compressed shard of n records of bytes that do not compress.
 func noisy(t *testing.T, dir string, n int) (path string) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -60,8 +60,7 @@ func noisy(t *testing.T, dir string, n int) (path string) {
 	return path
 }
 
-// A compressed shard that was gone through once is not gone through again, as long as it is
-// the same file.
+// A compressed shard is scanned only once, as long as the file does not change.
 func TestKnownShards(t *testing.T) {
 	t.Setenv(cache.Variable, t.TempDir())
 	dir := t.TempDir()
@@ -87,7 +86,7 @@ func TestKnownShards(t *testing.T) {
 			t.Errorf("record %d: %v, %v", id, x.Err, y.Err)
 		}
 	}
-	// With the time put back, nobody looks at what is in it; with another one, all do.
+	// With the old modification time the content is not checked. With a new one the file is scanned again.
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)

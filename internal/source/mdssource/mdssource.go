@@ -1,11 +1,9 @@
-// Package mdssource reads the shards of MosaicML Streaming (MDS): index.json and the
-// files beside it, whose records have columns. Records are read at random; where
-// shards are compressed and nobody has unpacked them, in order.
+// Package mdssource reads the shards of MosaicML Streaming (MDS): index.json and the files next to it, whose
+// records have columns. Records are read at random, or in order if shards exist only compressed.
 //
-// The format, as streaming's writer has it: a shard begins with the number of its
-// samples and the offsets of all of them (package shards); a sample begins with the
-// sizes of those of its columns whose size differs, four bytes each, behind which the
-// columns stand (encodings.go).
+// The format: a shard begins with the number of its samples and the offsets of all samples (package offsetshards).
+// A sample begins with the sizes of its columns of variable size, four bytes each. Then follow the columns
+// (encodings.go).
 package mdssource
 
 import (
@@ -27,18 +25,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// IndexName is the name of the index.
+// IndexName is the file name of the index.
 const IndexName = "index.json"
 
-// Options change how shards are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which columns become which fields; nil means all of them.
+	// Columns maps columns to fields. Nil means all columns.
 	Columns []column.Want
-	// Split is the folder below that of the URL.
+	// Split is the name of a subfolder with an index.
 	Split string
 }
 
-// index is the index.
+// index is the content of index.json.
 type index struct {
 	Version int          `json:"version"`
 	Shards  []indexShard `json:"shards"`
@@ -60,7 +58,7 @@ type fileInfo struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Is says whether a folder has the index of MDS shards, or folders that have.
+// Is reports whether a folder has the index of MDS shards, or subfolders that do.
 func Is(ctx context.Context, st store.Store) bool {
 	if isIndex(ctx, st, IndexName) {
 		return true
@@ -78,11 +76,11 @@ func isIndex(ctx context.Context, st store.Store, name string) bool {
 	return json.Unmarshal(b, &x) == nil && len(x.Shards) > 0 && x.Shards[0].Format != ""
 }
 
-// maxSplits bounds the folders that are looked into.
+// maxSplits limits the subfolders that are probed.
 const maxSplits = 64
 
-// splitsOf lists the folders with an index. They are looked into at once: over a network
-// each look is a way there and back.
+// splitsOf lists the subfolders with an index. They are probed concurrently, because each probe is a round trip
+// over a network.
 func splitsOf(ctx context.Context, st store.Store) (splits []string, err error) {
 	var folders []string
 	enough := errors.New("enough")
@@ -113,7 +111,7 @@ func splitsOf(ctx context.Context, st store.Store) (splits []string, err error) 
 	return splits, nil
 }
 
-// Open reads the index and looks at the samples of all shards.
+// Open reads the index and scans the samples of all shards.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	if opt == nil {
 		opt = &Options{}
@@ -122,7 +120,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt.Split != "" {
 		var err error
 		if dir, err = offsetshards.Name("", opt.Split); err != nil {
-			return nil, fmt.Errorf("%s: split %q is no folder in it", st, opt.Split)
+			return nil, fmt.Errorf("%s: split %q is not a folder in it", st, opt.Split)
 		}
 	}
 	name := path.Join(dir, IndexName)
@@ -135,7 +133,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	var x index
 	if err := json.Unmarshal(b, &x); err != nil {
-		return nil, fmt.Errorf("%s: it is no index of MDS shards: %w", st.Path(name), err)
+		return nil, fmt.Errorf("%s: not an index of MDS shards: %w", st.Path(name), err)
 	}
 	set := &offsetshards.Set{URL: url, Format: "mds", Wanted: opt.Columns, List: &filelist.List{Store: st}}
 	columns, err := x.columns()
@@ -163,7 +161,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return offsetshards.Open(ctx, set)
 }
 
-// noIndex says what to write where a folder has none.
+// noIndex returns the error for a folder without an index, with the splits to choose from.
 func noIndex(ctx context.Context, st store.Store, split string, err error) error {
 	splits, listed := splitsOf(ctx, st)
 	switch {
@@ -177,7 +175,7 @@ func noIndex(ctx context.Context, st store.Store, split string, err error) error
 	return err
 }
 
-// find is the file of a shard: the one that is not compressed, where it is there.
+// find returns the file of a shard: the uncompressed one if it exists.
 func (f *indexShard) find(ctx context.Context, st store.Store, dir string) (store.Entry, error) {
 	var missing error
 	for _, file := range []*fileInfo{f.Raw, f.Zip} {
@@ -197,49 +195,49 @@ func (f *indexShard) find(ctx context.Context, st store.Store, dir string) (stor
 			return e, err
 		}
 		if e.Dir || e.Size != file.Bytes {
-			return e, fmt.Errorf("%s has %d bytes, the index says %d: it is cut off or was changed", st.Path(name), e.Size, file.Bytes)
+			return e, fmt.Errorf("%s has %d bytes, but %d in the index: it is cut off or was changed", st.Path(name), e.Size, file.Bytes)
 		}
 		if file == f.Zip {
 			if ext := path.Ext(file.Name); ext != ".zstd" && ext != ".gz" {
-				return e, fmt.Errorf("%s is compressed in a way that is not read (zstd and gz are): unpack it; streaming leaves %s beside it with keep_zip=False", st.Path(name), f.Raw.Name)
+				return e, fmt.Errorf("%s has an unsupported compression (supported: zstd, gz): unpack it, streaming does so with keep_zip=False and leaves %s next to it", st.Path(name), f.Raw.Name)
 			}
 		}
 		return e, nil
 	}
 	if missing == nil {
-		missing = errors.New("it names no file")
+		missing = errors.New("it does not name a file")
 	}
 	return store.Entry{}, missing
 }
 
-// columns are those that all shards have.
+// columns returns the columns, which must be the same in all shards.
 func (x *index) columns() ([]stored, error) {
 	if x.Version != 2 || len(x.Shards) == 0 {
-		return nil, fmt.Errorf("it is no index of MDS shards of version 2")
+		return nil, fmt.Errorf("not an index of MDS shards of version 2")
 	}
 	first := &x.Shards[0]
 	for i := range x.Shards {
 		f := &x.Shards[i]
 		switch {
 		case f.Format != "mds" || f.Version != 2:
-			return nil, fmt.Errorf("shard %d has the format %.20q of version %d; mds of version 2 is read, of others the files as they are (jsonl:, csv:)", i, f.Format, f.Version)
+			return nil, fmt.Errorf("shard %d has format %.20q, version %d: only mds version 2 is supported, read others by their files (jsonl:, csv:)", i, f.Format, f.Version)
 		case f.Samples < 0 || f.Samples > 1<<31:
 			return nil, fmt.Errorf("shard %d has %d samples", i, f.Samples)
 		case len(f.Names) == 0 || len(f.Encodings) != len(f.Names) || len(f.Sizes) != len(f.Names):
 			return nil, fmt.Errorf("shard %d has %d names, %d encodings and %d sizes of columns", i, len(f.Names), len(f.Encodings), len(f.Sizes))
 		case !slices.Equal(f.Names, first.Names) || !slices.Equal(f.Encodings, first.Encodings):
-			return nil, fmt.Errorf("shard %d has other columns than shard 0", i)
+			return nil, fmt.Errorf("shard %d has different columns than shard 0", i)
 		}
 		for k, size := range f.Sizes {
 			if other := first.Sizes[k]; (size == nil) != (other == nil) || size != nil && *size != *other {
-				return nil, fmt.Errorf("shard %d: column %q has another size than in shard 0", i, f.Names[k])
+				return nil, fmt.Errorf("shard %d: column %q has a different size than in shard 0", i, f.Names[k])
 			}
 		}
 	}
 	var out []stored
 	for k, name := range first.Names {
 		if slices.Index(first.Names, name) != k {
-			return nil, fmt.Errorf("column %q is there twice", name)
+			return nil, fmt.Errorf("column %q is listed twice", name)
 		}
 		c := stored{name: name}
 		if size := first.Sizes[k]; size != nil && *size != 0 {
@@ -260,12 +258,12 @@ func (x *index) columns() ([]stored, error) {
 // stored is a column of the samples.
 type stored struct {
 	name string
-	size int // 0 where each sample says it
-	// value makes what stands at a place of a sample a value.
+	size int // 0 if each sample has its own
+	// value decodes the value at an offset of a sample.
 	value func(w *offsetshards.Work, off, size int) (dynvalue.Value, error)
 }
 
-// split is that of shards.Set.
+// split implements offsetshards.Set.Split.
 func split(columns []stored, w *offsetshards.Work, emit func(int, *dynvalue.Value) error) error {
 	n := 0
 	for i := range columns {
@@ -274,13 +272,13 @@ func split(columns []stored, w *offsetshards.Work, emit func(int, *dynvalue.Valu
 		}
 	}
 	if 4*n > w.View.Size {
-		return fmt.Errorf("a sample of %d bytes does not have the sizes of %d columns", w.View.Size, n)
+		return fmt.Errorf("a sample of %d bytes is too small for the sizes of %d columns", w.View.Size, n)
 	}
 	b, err := w.View.Get(0, 4*n)
 	if err != nil {
 		return err
 	}
-	sizes := append(w.Sizes[:0], b...) // what Get gave is gone with the next one
+	sizes := append(w.Sizes[:0], b...) // the next Get overwrites b
 	w.Sizes = sizes
 	off := 4 * n
 	for i := range columns {
@@ -291,7 +289,7 @@ func split(columns []stored, w *offsetshards.Work, emit func(int, *dynvalue.Valu
 			sizes = sizes[4:]
 		}
 		if size > w.View.Size-off {
-			return fmt.Errorf("column %q has %d bytes where its sample has %d left", c.name, size, w.View.Size-off)
+			return fmt.Errorf("column %q has %d bytes, but its sample has only %d left", c.name, size, w.View.Size-off)
 		}
 		if !w.Skips(i) {
 			v, err := c.value(w, off, size)
@@ -305,7 +303,7 @@ func split(columns []stored, w *offsetshards.Work, emit func(int, *dynvalue.Valu
 		off += size
 	}
 	if off != w.View.Size {
-		return fmt.Errorf("a sample of %d bytes whose columns have %d", w.View.Size, off)
+		return fmt.Errorf("a sample has %d bytes, but its columns have %d", w.View.Size, off)
 	}
 	return nil
 }

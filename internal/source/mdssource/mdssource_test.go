@@ -21,8 +21,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The files of testdata are MosaicML Streaming's, written by scripts/fixtures/mds.py,
-// with what it reads from them.
+// MosaicML Streaming wrote the files in testdata (scripts/fixtures/mds.py), together with the values that it reads
+// from them.
 
 func opener(dir, split, query string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) { return open(ctx, dir, split, query) })
@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Every encoding gives what streaming reads.
+// Every encoding gives the values that streaming reads.
 func TestValues(t *testing.T) {
 	b, err := os.ReadFile("testdata/expected.json")
 	if err != nil {
@@ -133,7 +133,7 @@ func TestSchema(t *testing.T) {
 		t.Error(got)
 	}
 	if _, err := open(t.Context(), "testdata/pickled", "", "id"); err != nil {
-		t.Errorf("a column beside a pickled one: %v", err)
+		t.Errorf("a column next to a pickled one: %v", err)
 	}
 }
 
@@ -157,14 +157,14 @@ func TestErrors(t *testing.T) {
 	for what, c := range map[string]struct{ dir, split, want string }{
 		"splits":      {"testdata/all", "", "testdata/all has the splits train, val: choose one, such as ?split=train"},
 		"no split":    {"testdata/all", "test", `has no split "test": it has train, val`},
-		"out":         {"testdata/all", "../all/train", "is no folder in it"},
-		"brotli":      {"testdata/br", "", "shard.00000.mds.br is compressed in a way that is not read (zstd and gz are)"},
-		"pickle":      {"testdata/pickled", "", `"text" is pickled, which is never unpacked since that can run anything, which is not read; choose others, such as ?id`},
+		"out":         {"testdata/all", "../all/train", "is not a folder in it"},
+		"brotli":      {"testdata/br", "", "shard.00000.mds.br has an unsupported compression"},
+		"pickle":      {"testdata/pickled", "", `"text" is pickled (unpickling can run any code), which is not read; choose others, such as ?id`},
 		"truncated":   {edit("testdata/all/train", shard, func(b []byte) []byte { return b[:len(b)-1] }), "", shard + " has "},
-		"samples":     {index(`"samples": `, `"samples": 1`), "", "as the number of its records, the index says"},
+		"samples":     {index(`"samples": `, `"samples": 1`), "", "records, but the index"},
 		"no file":     {index("shard.00001.mds", "shard.x"), "", "shard.x"},
-		"path":        {index(`"basename": "shard.00001.mds"`, `"basename": "../../etc/passwd"`), "", "which is none of a file in its folder"},
-		"encoding":    {index(`"str_int"`, `"str_what"`), "", `column "big": the encoding "str_what" is not known`},
+		"path":        {index(`"basename": "shard.00001.mds"`, `"basename": "../../etc/passwd"`), "", "expected a path below the folder of the index"},
+		"encoding":    {index(`"str_int"`, `"str_what"`), "", `column "big": unknown encoding "str_what"`},
 		"huge column": {index(`"column_sizes": [null, `, `"column_sizes": [99999999999, `), "", `column "any" has 99999999999 bytes`},
 		"offset": {edit("testdata/all/train", shard, func(b []byte) []byte {
 			binary.LittleEndian.PutUint32(b[8:], 0xFFFFFFF0)
@@ -174,8 +174,8 @@ func TestErrors(t *testing.T) {
 			at := binary.LittleEndian.Uint32(b[4:])
 			binary.LittleEndian.PutUint32(b[at:], 0xFFFFFFF0)
 			return b
-		}), "", `shard.00000.mds, record 0: column "any" has 4294967280 bytes where its sample has`},
-		"no index": {edit("testdata/all/train", IndexName, func([]byte) []byte { return []byte("{") }), "", "index.json: it is no index of MDS shards"},
+		}), "", `shard.00000.mds, record 0: column "any" has 4294967280 bytes, but its sample has`},
+		"no index": {edit("testdata/all/train", IndexName, func([]byte) []byte { return []byte("{") }), "", "index.json: not an index of MDS shards"},
 		"cut stream": {edit("testdata/zstd", "shard.00000.mds.zstd", func(b []byte) []byte {
 			for i := range b[40:] {
 				b[40+i] = 0

@@ -10,11 +10,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A file with its records in frames of zstd begins with a mark, two numbers that are 1
-// and 0, the number of records, that of records in a frame and that of frames; the
-// offsets of the records in what all frames decompress to; and of each frame its first
-// record, how many it has, its offset in the file, and its size compressed and not.
-// The frames follow each other up to the end of the file.
+// A file with zstd frames begins with a header: a magic number, the numbers 1 and 0, and the numbers of records, of
+// records per frame, and of frames. Then follow the offsets of the records in the decompressed data. Last is a
+// table of frames: first record, number of records, offset in the file, compressed size and decompressed size. The
+// frames fill the rest of the file.
 
 const (
 	framedMark   = "LDFZ01\x00\x00"
@@ -26,7 +25,7 @@ func isFramed(head []byte) bool {
 	return len(head) == framedHeader && string(head[:len(framedMark)]) == framedMark
 }
 
-// framed goes through a file with its records in frames.
+// framed scans a file with its records in frames.
 func (l *looker) framed(ctx context.Context, i int, o store.Object, head []byte, lim *inorder.Limits) error {
 	f, n := &l.s.shards[i], l.s.set.Records[i]
 	version, got, frames := binary.LittleEndian.Uint16(head[8:]), int64(binary.LittleEndian.Uint32(head[12:])), int64(binary.LittleEndian.Uint32(head[20:]))
@@ -37,11 +36,11 @@ func (l *looker) framed(ctx context.Context, i int, o store.Object, head []byte,
 	begin := table + frames*frameBytes
 	switch {
 	case version != 1:
-		return bad("frames of version %d are not read", version)
+		return bad("unsupported version %d of its frames", version)
 	case got != n:
-		return bad("it begins with %d as the number of its records, the index says %d", got, n)
+		return bad("its header has %d records, but the index %d", got, n)
 	case frames < 1 || begin > o.Size():
-		return bad("%d bytes do not have %d records in %d frames: it is cut off", o.Size(), n, frames)
+		return bad("%d bytes are too few for %d records in %d frames: it is cut off", o.Size(), n, frames)
 	}
 	b := make([]byte, begin-framedHeader)
 	if err := o.ReadAt(ctx, b, framedHeader); err != nil {
@@ -54,12 +53,12 @@ func (l *looker) framed(ctx context.Context, i int, o store.Object, head []byte,
 			return bad("byte %d: record %d begins at byte %d: it is damaged", framedHeader+4*k, k, f.at[k])
 		}
 	}
-	// The frames stand one behind the other, and are a stream.
+	// The frames are consecutive, so they can be read as one stream.
 	at, size := begin, int64(0)
 	for k := range frames {
 		t := b[table-framedHeader+k*frameBytes:]
 		if off := binary.LittleEndian.Uint64(t[8:]); off != uint64(at) {
-			return bad("frame %d begins at byte %d and not at byte %d", k, off, at)
+			return bad("frame %d begins at byte %d, expected byte %d", k, off, at)
 		}
 		at += int64(binary.LittleEndian.Uint32(t[16:]))
 		size += int64(binary.LittleEndian.Uint32(t[20:]))

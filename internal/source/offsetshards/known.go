@@ -9,15 +9,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// known is what is remembered of a file that is compressed.
+// known is the cached scan of a compressed file.
 type known struct {
 	inorder.File
 	At      []uint32
 	Columns *dynvalue.State
 }
 
-// once goes through a file that is compressed, with a looker of its own, unless that was
-// done before and is remembered.
+// once scans a compressed file with its own looker, unless the result of a scan is cached.
 func (l *looker) once(ctx context.Context, i int, o store.Object, files *indexcache.Files, through func(l *looker) error) error {
 	list, f := l.s.set.List, &l.s.shards[i]
 	var k known
@@ -42,7 +41,7 @@ func (l *looker) once(ctx context.Context, i int, o store.Object, files *indexca
 	return nil
 }
 
-// good says whether what is remembered can be of a file of n records and a size.
+// good reports whether a cached scan is consistent with a file of n records and this size.
 func (k *known) good(n, size int64) bool {
 	bad := k.Columns == nil || k.Records != n || int64(len(k.At)) != n+1 || k.Check(size) != nil
 	for i := 1; i < len(k.At); i++ {

@@ -1,6 +1,6 @@
-// Package offsetshards is what MDS and LitData have in common: files of records that begin
-// with their number and the offsets of all of them, and an index beside them that
-// lists the files. How a record's values lie in it is the format's.
+// Package offsetshards is the shared part of the sources for MDS and LitData. In both, a file begins with the
+// number of its records and the offsets of all records, and an index next to the files lists them. Each format
+// decodes the values of a record on its own.
 package offsetshards
 
 import (
@@ -27,35 +27,35 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// MaxIndex is the largest index that is read.
+// MaxIndex is the size limit of an index.
 const MaxIndex = 256 << 20
 
-// Set are the shards of a data set.
+// Set describes the shards of a data set.
 type Set struct {
 	URL, Format string
-	// List are the files, Records how many records each of them has.
+	// List has the files, Records the number of records in each file.
 	List    *filelist.List
 	Records []int64
-	// Columns are the names of the values of a record, in their order, Wanted those
-	// that become fields; nil for all.
+	// Columns are the names of the values of a record, in order. Wanted are the columns that become fields, nil for
+	// all.
 	Columns []string
 	Wanted  []column.Want
-	// Split gives the values of a record, Work.View, to emit, each with the number of
-	// its column. A value is valid until emit returns. Those that Work.Skips it leaves
-	// out; Work.Head says that typed.Column.Add is who looks at them.
+	// Split decodes a record, w.View, and passes each value and its column number to emit. A value is valid until
+	// emit returns. Split omits columns for which Skips is true. If w.Head is set, the values are only for
+	// dynvalue.Column.Add.
 	Split func(w *Work, emit func(column int, v *dynvalue.Value) error) error
-	// Framed says that files may have their records in frames (framed.go).
+	// Framed is true if files may have their records in frames (framed.go).
 	Framed bool
 }
 
-// Work is what one goroutine splits records with.
+// Work is the state of one goroutine that splits records.
 type Work struct {
 	View dynvalue.View
 	Head bool
-	// Spare is memory that values may be made in.
+	// Spare is memory for values.
 	Spare []byte
 	Sizes []byte
-	// Inflated is memory that records may be decompressed to.
+	// Inflated is memory for decompressed records.
 	Inflated []byte
 	Shape    []int
 
@@ -63,21 +63,21 @@ type Work struct {
 	record []byte
 }
 
-// NewWork is for records of so many columns, none of which it skips.
+// NewWork returns a Work for records of so many columns. It skips none of them.
 func NewWork(columns int) *Work { return &Work{skip: make([]bool, columns)} }
 
-// Skips says whether nobody wants a column.
+// Skips reports whether a column is not needed.
 func (w *Work) Skips(column int) bool { return w.skip[column] }
 
-// Name is the name of a file that an index has, which lies in its folder.
+// Name returns the path of a file named in an index, which must be in the folder of the index or below.
 func Name(dir, name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "\\\x00") || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "..") {
-		return "", fmt.Errorf("the name of a file is %.80q, which is none of a file in its folder", name)
+		return "", fmt.Errorf("invalid file name %.80q: expected a path below the folder of the index", name)
 	}
 	return path.Join(dir, name), nil
 }
 
-// ReadIndex reads the index of that name.
+// ReadIndex reads the index with this name.
 func ReadIndex(ctx context.Context, st store.Store, name string) ([]byte, error) {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -85,7 +85,7 @@ func ReadIndex(ctx context.Context, st store.Store, name string) ([]byte, error)
 	}
 	defer o.Close()
 	if o.Size() > MaxIndex {
-		return nil, fmt.Errorf("%s: an index of %d bytes is larger than the limit of %d", st.Path(name), o.Size(), int64(MaxIndex))
+		return nil, fmt.Errorf("%s: the index has %d bytes, the limit is %d", st.Path(name), o.Size(), int64(MaxIndex))
 	}
 	b := make([]byte, o.Size())
 	if err := o.ReadAt(ctx, b, 0); err != nil {
@@ -94,24 +94,24 @@ func ReadIndex(ctx context.Context, st store.Store, name string) ([]byte, error)
 	return b, store.Check(ctx, o)
 }
 
-// shard is a file.
+// shard is the index of a file.
 type shard struct {
 	inorder.File
-	at []uint32 // of its records, and its end
+	at []uint32 // offsets of its records, and its end
 }
 
-// source is what records have in common, whether they are read at random or in order.
+// source is the common part of random and in-order sources.
 type source struct {
 	set    Set
 	info   driver.Info
 	first  []int64 // number of the first record of each file
 	shards []shard
 	schema *dynvalue.Schema
-	by     [][]int // by column, its fields
+	by     [][]int // fields, by column
 	spare  sync.Pool
 }
 
-// Open looks at all records.
+// Open scans all records.
 func Open(ctx context.Context, set *Set) (driver.Source, error) {
 	s := &source{set: *set, info: driver.Info{URL: set.URL, Format: set.Format, Objects: int64(set.List.Len())}}
 	s.shards = make([]shard, set.List.Len())
@@ -162,7 +162,7 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 	return s, nil
 }
 
-// looker looks at records, in one goroutine.
+// looker scans records, in one goroutine.
 type looker struct {
 	s       *source
 	columns *dynvalue.Columns
@@ -181,7 +181,7 @@ func (s *source) newLooker() *looker {
 	return l
 }
 
-// look looks at a record.
+// look adds a record.
 func (l *looker) look(i, k int) error {
 	l.columns.Records++
 	err := l.s.set.Split(&l.w, func(column int, v *dynvalue.Value) error {
@@ -198,7 +198,7 @@ func (l *looker) look(i, k int) error {
 	return nil
 }
 
-// shard goes through a file.
+// shard scans a file.
 func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits, known *indexcache.Files) error {
 	list, f := l.s.set.List, &l.s.shards[i]
 	o, err := list.Open(ctx, i)
@@ -213,8 +213,8 @@ func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits, known *i
 	if l.s.set.Framed && isFramed(head) {
 		return l.once(ctx, i, o, known, func(l *looker) error { return l.framed(ctx, i, o, head, lim) })
 	}
-	// The number of records is what the index says, and not the mark of a compressed
-	// stream, unless it is one of them.
+	// The first four bytes are the number of records. If they equal the number in the index, they are not the magic
+	// number of a compressed stream.
 	if f.Format = stream.Detect(head[:min(len(head), stream.HeadBytes)]); f.Format != stream.Plain && (len(head) < 4 || int64(binary.LittleEndian.Uint32(head)) != l.s.set.Records[i]) {
 		return l.once(ctx, i, o, known, func(l *looker) error {
 			rd, err := lim.Scan(ctx, o.ReadAt, o.Size(), f.Format, 0)
@@ -228,7 +228,7 @@ func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits, known *i
 	f.Format = stream.Plain
 	n := l.s.set.Records[i]
 	if size := headerSize(n); size > o.Size() {
-		return fmt.Errorf("%s: %d bytes do not have the offsets of %d records: it is cut off, or is no file of this data", list.Path(i), o.Size(), n)
+		return fmt.Errorf("%s: %d bytes are too few for the offsets of %d records: it is cut off, or does not belong to this data set", list.Path(i), o.Size(), n)
 	}
 	b := make([]byte, headerSize(n))
 	if err := o.ReadAt(ctx, b, 0); err != nil {
@@ -242,13 +242,13 @@ func (l *looker) shard(ctx context.Context, i int, lim *inorder.Limits, known *i
 	return dynvalue.Look(ctx, o, int(n), extent, &l.w.View, func(k int) error { return l.look(i, k) })
 }
 
-// headerSize is what stands in front of n records.
+// headerSize is the size of the header of a file with n records.
 func headerSize(n int64) int64 { return 4 * (n + 2) }
 
-// offsets reads where n records begin and the last one ends, in a file of a size.
+// offsets parses the offsets of n records and the end of the last one, in a file of size bytes.
 func offsets(b []byte, n, size int64) ([]uint32, error) {
 	if got := int64(binary.LittleEndian.Uint32(b)); got != n {
-		return nil, fmt.Errorf("it begins with %d as the number of its records, the index says %d", got, n)
+		return nil, fmt.Errorf("its header has %d records, but the index %d", got, n)
 	}
 	at := make([]uint32, n+1)
 	for k := range at {
@@ -282,7 +282,7 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// Parse takes the values out of records.
+// Parse extracts the values of records.
 func (s *source) Parse(g *driver.Group) error {
 	w := s.work(g.Want)
 	defer s.free(w)
@@ -318,11 +318,11 @@ func (s *source) work(want []bool) *Work {
 }
 
 func (s *source) free(w *Work) {
-	w.View.All(nil) // keeps nothing of the group
+	w.View.All(nil) // must not keep memory of the group
 	s.spare.Put(w)
 }
 
-// put makes the values of a record.
+// put sets the values of a record.
 func (s *source) put(w *Work, to *dynvalue.Sink, want []bool) error {
 	return s.set.Split(w, func(column int, v *dynvalue.Value) error {
 		for _, f := range s.by[column] {
@@ -337,7 +337,7 @@ func (s *source) put(w *Work, to *dynvalue.Sink, want []bool) error {
 	})
 }
 
-// ordered is a source of which some files are compressed.
+// ordered is a source of which at least one file is compressed.
 type ordered struct {
 	driver.InOrderOnly
 	inorder.Files
@@ -368,7 +368,7 @@ func (o *ordered) Name(id int64) string { return o.s.Name(id) }
 
 func (o *ordered) Close() error { return nil }
 
-// stream goes through a file that is compressed.
+// stream scans a compressed file.
 func (l *looker) stream(ctx context.Context, i int, rd *inorder.Scanner) error {
 	f, n := &l.s.shards[i], l.s.set.Records[i]
 	b, err := readAll(rd, nil, headerSize(n))
@@ -388,7 +388,7 @@ func (l *looker) stream(ctx context.Context, i int, rd *inorder.Scanner) error {
 
 // readAll reads size bytes into b.
 func readAll(rd io.Reader, b []byte, size int64) ([]byte, error) {
-	const step = 1 << 20 // no size is believed before so many bytes were there
+	const step = 1 << 20 // allocate stepwise: the size is not trusted
 	for b = b[:0]; int64(len(b)) < size; {
 		at := len(b)
 		b = slices.Grow(b, int(min(step, size-int64(at))))
@@ -400,7 +400,7 @@ func readAll(rd io.Reader, b []byte, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// records goes through the records of a stream, which stands in front of the first.
+// records scans the records of a stream that is at the first one.
 func (l *looker) records(ctx context.Context, i int, rd *inorder.Scanner) error {
 	f, n := &l.s.shards[i], l.s.set.Records[i]
 	k := int64(0)
@@ -423,7 +423,7 @@ func (l *looker) records(ctx context.Context, i int, rd *inorder.Scanner) error 
 	}
 	f.File = rd.File()
 	f.Records = n
-	// What stands behind the last record is looked through, too: a checksum is there.
+	// Read on after the last record, so that the checksum of the stream is verified.
 	scratch := make([]byte, 32<<10)
 	for {
 		if _, err := rd.Read(scratch); err == io.EOF {
@@ -434,7 +434,7 @@ func (l *looker) records(ctx context.Context, i int, rd *inorder.Scanner) error 
 	}
 }
 
-// read is that of inorder.Files.
+// read implements inorder.Files.Read.
 func (o *ordered) read(r *inorder.Run, i int, k int64, wanted bool) error {
 	s := o.s
 	size := int64(s.shards[i].at[k+1] - s.shards[i].at[k])

@@ -8,37 +8,37 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Elements is the value of a number of the given type.
+// Elements returns the value of one number of type t.
 func Elements(t driver.DType, b []byte) (dynvalue.Value, error) {
 	if len(b) != t.Size() {
-		return dynvalue.Value{}, fmt.Errorf("%d bytes where a %s was expected", len(b), t)
+		return dynvalue.Value{}, fmt.Errorf("expected a %[2]s, got %[1]d bytes", len(b), t)
 	}
 	return dynvalue.Value{Form: dynvalue.Number, DType: t, Bytes: b, Size: int64(len(b))}, nil
 }
 
-// Array is the value of an array of a type and a shape, whose elements are size bytes
-// from off on. Its elements are not read where nobody looks at them.
+// Array returns the value of an array whose elements are size bytes from off on. The elements are not read if they
+// are not needed.
 func (w *Work) Array(t driver.DType, shape []int, off, size int) (dynvalue.Value, error) {
 	n := int64(t.Size())
 	for _, side := range shape {
 		if side < 0 || side > 0 && n > driver.MaxArrayBytes/int64(side) {
-			return dynvalue.Value{}, fmt.Errorf("an array of the shape %v is too large", shape)
+			return dynvalue.Value{}, fmt.Errorf("an array of shape %v is too large", shape)
 		}
 		n *= int64(side)
 	}
 	if n != int64(size) {
-		return dynvalue.Value{}, fmt.Errorf("%d bytes where a %s array of the shape %v was expected", size, t, shape)
+		return dynvalue.Value{}, fmt.Errorf("expected a %[2]s array of shape %[3]v, got %[1]d bytes", size, t, shape)
 	}
 	v := dynvalue.Value{Form: dynvalue.Array, DType: t, Shape: shape, Size: n}
 	var err error
-	// Lists of whole numbers may be tokens, whose largest is looked for.
+	// The maximum of a list of integers is needed, because it may be a list of tokens.
 	if !w.Head || size <= dynvalue.HeadBytes || len(shape) == 1 && !t.Type().Floating() {
 		v.Bytes, err = w.View.Get(off, size)
 	}
 	return v, err
 }
 
-// Strings is a string of size bytes from off on, or its beginning.
+// Strings returns a string of size bytes from off on, or its beginning if w.Head is set.
 func (w *Work) Strings(f dynvalue.Form, off, size int) (dynvalue.Value, error) {
 	n := size
 	if w.Head {
@@ -48,12 +48,12 @@ func (w *Work) Strings(f dynvalue.Form, off, size int) (dynvalue.Value, error) {
 	return dynvalue.Value{Form: f, Bytes: b, Size: int64(size)}, err
 }
 
-// Picture is an image as Pillow's tobytes has it: width, height and the length of the
-// mode, the mode, the pixels.
+// Picture returns an image in the format of Pillow's tobytes: width, height, the length of the mode, the mode, the
+// pixels.
 func (w *Work) Picture(off, size int) (dynvalue.Value, error) {
 	const maxMode = 16
 	if size < 12 {
-		return dynvalue.Value{}, fmt.Errorf("an image of %d bytes", size)
+		return dynvalue.Value{}, fmt.Errorf("an image of %d bytes is too small for its header", size)
 	}
 	b, err := w.View.Get(off, min(size, 12+maxMode))
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *Work) Picture(off, size int) (dynvalue.Value, error) {
 	case "RGB":
 		v.Channels = 3
 	default:
-		return dynvalue.Value{Form: dynvalue.Other, Why: fmt.Sprintf("has images of Pillow's mode %.8q, where L and RGB are read", mode)}, nil
+		return dynvalue.Value{Form: dynvalue.Other, Why: fmt.Sprintf("has images of Pillow's mode %.8q (supported: L, RGB)", mode)}, nil
 	}
 	const maxSide = 1 << 24
 	if width == 0 || height == 0 || width > maxSide || height > maxSide || int64(width)*int64(height)*int64(v.Channels) != int64(size-12-n) {
@@ -81,22 +81,22 @@ func (w *Work) Picture(off, size int) (dynvalue.Value, error) {
 	return v, err
 }
 
-// Decode makes a value of what lies at a place of a record.
+// Decode decodes the value at an offset of a record.
 type Decode = func(w *Work, off, size int) (dynvalue.Value, error)
 
-// StringsOf decodes bytes as they are.
+// StringsOf decodes bytes unchanged.
 func StringsOf(f dynvalue.Form) Decode {
 	return func(w *Work, off, size int) (dynvalue.Value, error) { return w.Strings(f, off, size) }
 }
 
-// Unread decodes nothing and says why.
+// Unread decodes nothing. why is the reason for messages.
 func Unread(why string) Decode {
 	return func(*Work, int, int) (dynvalue.Value, error) {
 		return dynvalue.Value{Form: dynvalue.Other, Why: why}, nil
 	}
 }
 
-// Number decodes elements, of which there is one.
+// Number decodes a single number.
 func Number(t driver.DType) Decode {
 	return func(w *Work, off, size int) (dynvalue.Value, error) {
 		b, err := w.View.Get(off, size)

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// chunkBytes is how much is read at once, ahead how many chunks may be on
-	// their way: enough for 100 MB/s where each read takes 20 ms.
+	// chunkBytes is the size of a read, ahead the maximum number of chunks in flight: enough for 100 MB/s at 20 ms
+	// per read.
 	chunkBytes = 256 << 10
 	ahead      = 8
 )
@@ -16,21 +16,20 @@ const (
 // ReadFunc fills p from an offset of an object, or fails.
 type ReadFunc func(ctx context.Context, p []byte, off int64) error
 
-// input is an object as a stream of bytes. It reads ahead, the further the longer
-// it is read.
+// input reads an object as a stream of bytes. It reads ahead, further the longer it is read.
 type input struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	read   ReadFunc
-	next   int64 // offset that nobody has asked for yet
+	next   int64 // offset of the next chunk to request
 	size   int64
 
 	chunks  [ahead]chunk
-	head, n int // chunks on their way
+	head, n int // chunks in flight
 	limit   int // of n
 	rest    []byte
-	given   int64 // offset behind what Read returned
-	err     error // of reading, not the end
+	given   int64 // offset after the bytes that Read returned
+	err     error // read error, not EOF
 	wg      sync.WaitGroup
 }
 
@@ -40,7 +39,7 @@ type chunk struct {
 	done chan error
 }
 
-// open begins at an offset.
+// open starts at an offset.
 func (in *input) open(ctx context.Context, read ReadFunc, size, at int64) {
 	in.close()
 	in.ctx, in.cancel = context.WithCancel(ctx)
@@ -48,7 +47,7 @@ func (in *input) open(ctx context.Context, read ReadFunc, size, at int64) {
 	in.head, in.n, in.limit, in.rest, in.err = 0, 0, 1, nil, nil
 }
 
-// close ends all reads.
+// close cancels all reads and waits for them.
 func (in *input) close() {
 	if in.cancel == nil {
 		return
@@ -76,8 +75,7 @@ func (in *input) Read(p []byte) (int, error) {
 			in.n--
 			return 0, in.err
 		}
-		// The memory of this chunk is in use until the next one is: it is not
-		// among those that fill may take.
+		// This chunk's memory is in use until the next chunk is current, so fill must not take it.
 		in.rest = c.mem[:c.n]
 		in.head, in.n = (in.head+1)%ahead, in.n-1
 		in.limit = min(2*in.limit, ahead-1)
@@ -89,7 +87,7 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill asks for as much as may be on its way.
+// fill requests as many chunks as may be in flight.
 func (in *input) fill() {
 	for in.n < in.limit && in.next < in.size {
 		c := &in.chunks[(in.head+in.n)%ahead]

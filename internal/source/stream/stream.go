@@ -1,9 +1,7 @@
-// Package stream decompresses objects that are one stream: gzip, zstd, or not
-// compressed at all. What comes out is bounded, whatever goes in: the memory by
-// the window, the amount by what real data comes to.
+// Package stream decompresses objects that are one stream: gzip, zstd or uncompressed. Memory is limited by the
+// window size, and the output by a ratio that real data does not exceed.
 //
-// A stream may consist of several members, as gzip calls them, or frames, as zstd
-// does. Decompressing can begin at each of them.
+// A stream may consist of several members (gzip) or frames (zstd). Decompression can start at each of them.
 package stream
 
 import (
@@ -22,7 +20,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Format is how a stream is compressed.
+// Format is the compression of a stream.
 type Format uint8
 
 // The formats.
@@ -32,10 +30,10 @@ const (
 	Zstd
 )
 
-// HeadBytes is how much Detect looks at.
+// HeadBytes is the number of bytes that Detect needs.
 const HeadBytes = 4
 
-// Detect says by its first bytes how a stream is compressed.
+// Detect returns the compression of a stream from its first bytes.
 func Detect(head []byte) Format {
 	switch {
 	case len(head) >= 3 && head[0] == 0x1F && head[1] == 0x8B && head[2] == 8:
@@ -47,22 +45,20 @@ func Detect(head []byte) Format {
 }
 
 const (
-	// MaxWindow is the largest window of zstd, as the zstd program has it unless
-	// it is told otherwise.
+	// MaxWindow is the largest zstd window. It is the default limit of the zstd program.
 	MaxWindow = 128 << 20
-	// A stream that gives more than bombFrom bytes and more than bombRatio times
-	// its own size is made to fill memory or time, not to hold data: gzip cannot
-	// reach that ratio, zstd only by repeating a byte.
+	// A stream that yields more than bombFrom bytes and more than bombRatio times its own size is an attack on
+	// memory or time, not data: gzip cannot reach that ratio, zstd only by repeating a byte.
 	bombFrom  = 4 << 30
 	bombRatio = 2000
 
 	bufferBytes = 64 << 10
 )
 
-// Memory is about what a Reader takes for streams with such windows.
+// Memory returns about how much memory a Reader needs for streams with this window size.
 func Memory(window int64) int64 { return ahead*chunkBytes + 1<<20 + 2*window }
 
-// Reader decompresses one stream after the other. It belongs to one goroutine.
+// Reader decompresses streams, one after the other. It is not safe for concurrent use.
 type Reader struct {
 	in     input
 	br     *bufio.Reader
@@ -71,8 +67,8 @@ type Reader struct {
 	zs     *zstd.Decoder
 	frame  frame
 
-	open          bool // a member is
-	began         bool // one was
+	open          bool // whether a member is open
+	began         bool // whether there was a member
 	member, start int64
 	pos           int64
 	reads         int
@@ -80,8 +76,7 @@ type Reader struct {
 	err           error
 }
 
-// Open begins to decompress an object of size bytes at an offset: 0, or one that
-// Member has returned.
+// Open starts to decompress an object of size bytes at an offset: 0, or one that Member returned.
 func (r *Reader) Open(ctx context.Context, read ReadFunc, size int64, f Format, at int64) {
 	r.in.open(ctx, read, size, at)
 	if r.br == nil {
@@ -91,7 +86,7 @@ func (r *Reader) Open(ctx context.Context, read ReadFunc, size int64, f Format, 
 	r.format, r.open, r.began, r.member, r.start, r.pos, r.err = f, false, false, at, 0, 0, nil
 }
 
-// Close ends all that Open has begun. Another Open may follow.
+// Close stops reading and frees the decoder. Open may follow.
 func (r *Reader) Close() {
 	r.in.close()
 	if r.zs != nil {
@@ -100,22 +95,21 @@ func (r *Reader) Close() {
 	}
 }
 
-// Pos is how many bytes Read has given since Open.
+// Pos returns the number of bytes that Read returned since Open.
 func (r *Reader) Pos() int64 { return r.pos }
 
-// Member says where the member begins that the last bytes of Read came from: at
-// which offset of the object, and at which Pos. A stream that is not compressed has
-// one at each Read.
+// Member returns the start of the member that the last bytes of Read came from: the offset in the object, and the
+// Pos. An uncompressed stream has a new member at each Read.
 func (r *Reader) Member() (offset, pos int64) { return r.member, r.start }
 
-// Window is the largest window so far.
+// Window returns the largest window so far.
 func (r *Reader) Window() int64 { return r.window }
 
-// offset is where in the object the decoder is.
+// offset returns the position of the decoder in the object.
 func (r *Reader) offset() int64 { return r.in.given - int64(r.br.Buffered()) }
 
-// Read implements io.Reader. What it gives in one call comes from one member.
-// Errors say at which byte of the object; those of the store name it, too.
+// Read implements io.Reader. The bytes of one call come from one member. Errors give the offset in the object.
+// Errors of the store also name the object.
 func (r *Reader) Read(p []byte) (int, error) {
 	if r.err != nil || len(p) == 0 {
 		return 0, r.err
@@ -135,7 +129,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 		n, err := r.decoder().Read(p)
 		r.pos += int64(n)
 		if r.pos > bombFrom && r.pos/bombRatio > r.in.size {
-			return 0, r.fail(&ownError{fmt.Sprintf("it decompresses to more than %d times its size: that is no data", bombRatio)})
+			return 0, r.fail(&ownError{fmt.Sprintf("it decompresses to more than %d times its size: this cannot be data", bombRatio)})
 		}
 		switch {
 		case err == io.EOF:
@@ -162,7 +156,7 @@ func (r *Reader) decoder() io.Reader {
 	return r.br
 }
 
-// fail makes err the error of all further reads.
+// fail sets the error of all further reads.
 func (r *Reader) fail(err error) error {
 	if r.err = err; err != io.EOF {
 		r.err = r.explain(err)
@@ -170,7 +164,7 @@ func (r *Reader) fail(err error) error {
 	return r.err
 }
 
-// next begins the next member, or returns io.EOF behind the last one.
+// next starts the next member, or returns io.EOF after the last one.
 func (r *Reader) next() error {
 	for {
 		head, err := r.br.Peek(HeadBytes)
@@ -184,7 +178,7 @@ func (r *Reader) next() error {
 			return r.in.err
 		}
 		if r.format != Plain && Detect(head) != r.format {
-			return &ownError{"behind the compressed data stands something else"}
+			return &ownError{"unknown bytes after the compressed data"}
 		}
 		at := r.offset()
 		data, err := r.begin()
@@ -199,8 +193,8 @@ func (r *Reader) next() error {
 	}
 }
 
-// begin makes the decoder ready for the member that begins here. It returns false
-// for one that holds no data by its kind, which it has read.
+// begin prepares the decoder for the member at this position. It returns false for a member without data, which it
+// has skipped.
 func (r *Reader) begin() (bool, error) {
 	switch r.format {
 	case Gzip:
@@ -218,7 +212,7 @@ func (r *Reader) begin() (bool, error) {
 		}
 		r.window = max(r.window, r.frame.window)
 		if r.zs == nil {
-			// One goroutine: this one.
+			// Decode in the calling goroutine.
 			r.zs, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 				zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderMaxMemory(1<<62))
 			if err != nil {
@@ -230,7 +224,7 @@ func (r *Reader) begin() (bool, error) {
 	return true, nil
 }
 
-// noEOF makes the end where more has to come an error.
+// noEOF turns io.EOF into io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -238,16 +232,16 @@ func noEOF(err error) error {
 	return err
 }
 
-// explain says what an error of a decoder means.
+// explain returns an error for users from a decoder's error.
 func (r *Reader) explain(err error) error {
 	if r.in.err != nil {
-		return r.in.err // that is why
+		return r.in.err // the cause of the decoder's error
 	}
 	if r.in.ctx.Err() != nil {
 		return context.Cause(r.in.ctx)
 	}
 	var corrupt flate.CorruptInputError
-	var internal flate.InternalError // which it says of some damage
+	var internal flate.InternalError // flate returns it for some damage
 	var named *store.Error
 	switch {
 	case errors.As(err, &named):
@@ -257,7 +251,7 @@ func (r *Reader) explain(err error) error {
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, zstd.ErrCRCMismatch):
 		err = errors.New("the compressed data is damaged: its checksum is wrong")
 	case errors.Is(err, gzip.ErrHeader):
-		err = errors.New("the compressed data is damaged: the head of a part is wrong")
+		err = errors.New("the compressed data is damaged: the header of a member is wrong")
 	case errors.As(err, &corrupt), errors.As(err, &internal):
 		err = errors.New("the compressed data is damaged")
 	case r.format == Zstd && !errors.As(err, new(*ownError)):
@@ -266,34 +260,33 @@ func (r *Reader) explain(err error) error {
 	return &Error{At: r.offset(), Err: err}
 }
 
-// Error is the failure of a stream.
+// Error is the error of a stream.
 type Error struct {
-	// At is the offset in the object, about: decoders read a little ahead.
+	// At is the approximate offset in the object. Decoders read slightly ahead.
 	At  int64
 	Err error
 }
 
-// Error says what is wrong.
+// Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%v (at byte %d of the file)", e.Err, e.At) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// frame passes one frame of zstd to the decoder, which would take the following
-// one for a part of it.
+// frame passes one frame of zstd to the decoder. Without it the decoder would continue with the next frame.
 type frame struct {
 	br     *bufio.Reader
 	window int64
-	sum    bool // a checksum ends it
+	sum    bool // a checksum follows
 
 	mem  [20]byte
-	pend []byte // to be passed first
-	left int    // of the block
-	last bool   // it is the last one
+	pend []byte // to pass first
+	left int    // bytes left of the block
+	last bool   // the block is the last one
 	over bool
 }
 
-// ownError is one of this package, which needs no explanation.
+// ownError is an error of this package that explain leaves unchanged.
 type ownError struct{ text string }
 
 func (e *ownError) Error() string { return e.text }
@@ -304,8 +297,7 @@ func isSkippable(b []byte) bool {
 	return b[0]&0xF0 == 0x50 && bytes.HasPrefix(b[1:], []byte{0x2A, 0x4D, 0x18})
 }
 
-// begin reads the head of a frame (RFC 8878, 3.1.1), or skips one that is to be
-// skipped.
+// begin reads the header of a frame (RFC 8878, 3.1.1), or skips a skippable frame.
 func (f *frame) begin(br *bufio.Reader) (skipped bool, err error) {
 	*f = frame{br: br}
 	h := f.mem[:5]
@@ -329,7 +321,7 @@ func (f *frame) begin(br *bufio.Reader) (skipped bool, err error) {
 	single := desc&0x20 != 0
 	f.sum = desc&4 != 0
 	if desc&3 != 0 {
-		return false, &ownError{"the data was compressed with a dictionary, which it does not hold: compress it without"}
+		return false, &ownError{"the data needs a zstd dictionary, which is not supported: compress it without one"}
 	}
 	n := [4]int{0, 2, 4, 8}[desc>>6]
 	if single && n == 0 {
@@ -356,7 +348,7 @@ func (f *frame) begin(br *bufio.Reader) (skipped bool, err error) {
 		f.window = base + base/8*int64(h[5]&7)
 	}
 	if f.window > MaxWindow {
-		return false, &ownError{fmt.Sprintf("decompressing it takes a window of %d MiB, the limit is %d: compress it without --long", f.window>>20, MaxWindow>>20)}
+		return false, &ownError{fmt.Sprintf("decompressing it needs a window of %d MiB, the limit is %d MiB: compress it without --long", f.window>>20, MaxWindow>>20)}
 	}
 	f.pend = h
 	return false, nil

@@ -11,8 +11,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cache"
 )
 
-// A compressed file that was gone through once is not gone through again, as long as it is
-// the same file.
+// A compressed file is scanned only once, as long as the file does not change.
 func TestKnownFiles(t *testing.T) {
 	t.Setenv(cache.Variable, t.TempDir())
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -46,7 +45,7 @@ func TestKnownFiles(t *testing.T) {
 				}
 				s.Close()
 			}
-			// With the time put back, nobody looks at what is in it; with another one, all do.
+			// With the old modification time the content is not checked. With a new one the file is scanned again.
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// gz and zst compress pieces of at most n bytes each on its own.
+// gz and zst compress pieces of at most n bytes, each on its own.
 func gz(t testing.TB, b []byte, n int) []byte {
 	var out bytes.Buffer
 	for first := true; first || len(b) > 0; first = false {
@@ -55,7 +55,7 @@ func zst(t testing.TB, b []byte, n int) (out []byte) {
 
 const whole = 1 << 40 // one piece
 
-// compressed is a folder of the shards of another, each in another form.
+// compressed returns a folder with the shards of another one, each compressed differently.
 func compressed(t testing.TB, plain string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func compressed(t testing.TB, plain string) string {
 			b, name = zst(t, b, 30_000), name+".zst"
 		case 2: // not compressed
 		case 3:
-			b = gz(t, b, 3001) // by its content
+			b = gz(t, b, 3001) // detected by its content
 		case 4:
 			b, name = zst(t, b, whole), name+".zst"
 		}
@@ -95,7 +95,7 @@ func TestOrderedFaults(t *testing.T) {
 	})
 }
 
-// equal compares all that two sources have.
+// equal compares everything that two sources return.
 func equal(t *testing.T, a, b driver.Source) {
 	t.Helper()
 	ia, ib := *a.Info(), *b.Info()
@@ -128,13 +128,13 @@ func equal(t *testing.T, a, b driver.Source) {
 	}
 }
 
-// Compressed shards are the same records as those that are not.
+// Compressed shards give the same records as uncompressed ones.
 func TestOrderedRecords(t *testing.T) {
 	plain := shards(t, 5)
 	equal(t, opener(plain)(t), opener(compressed(t, plain))(t))
 }
 
-// Other layouts, with what is left out and what is wrong with values.
+// Other layouts, with skipped members and damaged values.
 func TestOrderedLayouts(t *testing.T) {
 	array := func(n int64) []byte {
 		return append(npy.AppendHeader(nil, driver.Uint8, []int64{n}), make([]byte, n)...)
@@ -159,8 +159,7 @@ func TestOrderedLayouts(t *testing.T) {
 	}
 }
 
-// Where decompressing can begin again is found, and used: what lies before is
-// not read.
+// Restart points are found and used: the data before them is not read.
 func TestOrderedPlaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
@@ -173,7 +172,7 @@ func TestOrderedPlaces(t *testing.T) {
 	for name, b := range map[string][]byte{"gzip": gz(t, pack(t, all...), 3<<20+5), "zstd": zst(t, pack(t, all...), 3<<20+5)} {
 		s := opener(put(t, b))(t).(driver.Sequential)
 		from := int64(len(b))
-		var mu sync.Mutex // reads are several at a time
+		var mu sync.Mutex // guards against concurrent reads
 		next := s.Info().Len
 		err := s.Records(t.Context(), s.Token(30), &driver.InOrder{
 			Read: func(_ context.Context, _ int64, p []byte, off int64) error {
@@ -213,12 +212,12 @@ func TestOrderedDamage(t *testing.T) {
 		"cut":             {gz(t, plain, whole)[:100], "x.tar: the compressed data ends before its end: it is cut off (at byte 100 of the file)"},
 		"cut zstd":        {zst(t, plain, whole)[:30], "x.tar: the compressed data ends before its end: it is cut off"},
 		"content cut":     {gz(t, plain[:2048+30_000], whole), `x.tar, byte 32048, decompressed: what the file decompresses to ends within the member "b.txt": it is cut off`},
-		"header cut":      {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, what the file decompresses to ends there: it is cut off"},
-		"a header":        {zst(t, header, whole), "x.tar, byte 1536, decompressed: no header of a member that can be read begins here, the file is damaged: invalid tar header"},
-		"something else":  {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a tar file that can be read"},
+		"header cut":      {gz(t, plain[:1536+100], whole), "x.tar, byte 1536, decompressed: a member begins here, the decompressed data ends there: it is cut off"},
+		"a header":        {zst(t, header, whole), "x.tar, byte 1536, decompressed: expected the header of a member, the file is damaged: invalid tar header"},
+		"something else":  {gz(t, bytes.Repeat([]byte("no tar "), 200), whole), "x.tar, byte 0, decompressed: not a valid tar file"},
 		"checksum":        {flipped, "x.tar: the compressed data is damaged: its checksum is wrong"},
 		"trailing":        {append(gz(t, plain, whole), "garbage"...), "x.tar: behind the compressed data stands something else (at byte "},
-		"gzip of gzip":    {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, what the file decompresses to ends there"},
+		"gzip of gzip":    {gz(t, gz(t, plain, whole), whole), "x.tar, byte 0, decompressed: a member begins here, the decompressed data ends there"},
 		"a huge member":   {gz(t, huge, whole), "the file is damaged"},
 		"no gzip":         {append([]byte{0x1F, 0x8B, 8}, plain...), "x.tar: the compressed data is damaged"},
 		"empty":           {gz(t, nil, whole), "there are no files in it"},
@@ -250,7 +249,7 @@ func FuzzOrdered(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte, how uint8) {
 		switch how % 3 {
-		case 1: // what it decompresses to is damaged
+		case 1: // the decompressed data is damaged
 			b = gz(t, b, whole)
 		case 2:
 			b = zst(t, b, 700)

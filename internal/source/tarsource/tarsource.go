@@ -1,12 +1,11 @@
-// Package tarsource reads tar files as they are, by index: shards that the
-// webdataset library reads, whose samples are members with a name in common, and
-// tars of any files. What names mean is said in package archive.
+// Package tarsource reads tar files at random, without unpacking them. It reads webdataset shards, whose samples
+// are members with a common key, and tars of any other files. Package archive documents the meaning of member
+// names.
 //
-// A tar file has no index. Opening goes through the headers of all members once.
-// The content of a member has no checksum in a tar file.
+// A tar file has no index, so opening reads the headers of all members once. Tar has no checksums for the content
+// of members.
 //
-// Tar files that are compressed with gzip or zstd are read in order, like a stream:
-// opening decompresses them once.
+// Tar files that are compressed with gzip or zstd are read in order, as a stream. Opening decompresses them once.
 package tarsource
 
 import (
@@ -27,9 +26,8 @@ import (
 
 const (
 	block = 512
-	// window is how much is read at once while small members are gone through;
-	// behind members of more than farApart only far bytes are read: what is left of
-	// their last block, and the header of the next one, with its extended ones.
+	// window is the read size while small members are scanned. After a member of more than farApart bytes only far
+	// bytes are read: the rest of its last block and the next header with its extensions.
 	window   = 256 << 10
 	farApart = 32 << 10
 	far      = 4 * block
@@ -37,13 +35,12 @@ const (
 
 var format = archive.Format{Name: "tar", Is: IsName, Scan: scan, Compressed: compression, ScanStream: scanStream}
 
-// Open lists the tar files of st, or takes the one that it is, and goes through
-// the headers of their members.
+// Open lists the tar files of st (or takes the single object that st is) and scans the headers of their members.
 func Open(ctx context.Context, url string, st store.Store, opt *archive.Options) (driver.Source, error) {
 	return archive.Open(ctx, url, st, &format, opt)
 }
 
-// IsName says whether a path looks like a tar file's, also a compressed one's.
+// IsName reports whether a path has the extension of a tar file, compressed or not.
 func IsName(path string) bool {
 	name := strings.ToLower(path)
 	for _, end := range []string{".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz"} {
@@ -54,8 +51,7 @@ func IsName(path string) bool {
 	return false
 }
 
-// IsFile says whether an object begins with the header of a tar file, or decompresses
-// to something that does.
+// IsFile reports whether an object, or the data that it decompresses to, begins with the header of a tar file.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -78,7 +74,7 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return isHeader(b)
 }
 
-// isHeader says whether a block is the header of a member.
+// isHeader reports whether a block is the header of a member.
 func isHeader(b []byte) bool {
 	if len(b) < block || [block]byte(b) == [block]byte{} {
 		return false
@@ -87,17 +83,16 @@ func isHeader(b []byte) bool {
 	return err == nil || errors.Is(err, tar.ErrInsecurePath)
 }
 
-// compression is that of a file with such a first block.
+// compression detects the compression of a file from its first block.
 func compression(head []byte) stream.Format {
 	if isHeader(head) {
-		return stream.Plain // a name that looks like gzip
+		return stream.Plain // a member name can look like the magic number of gzip
 	}
 	return stream.Detect(head)
 }
 
-// scan goes through the headers of a tar file. Package tar reads the headers: it
-// asks for whole blocks and seeks over what lies between them, so that the place
-// of its reader is where the content of a member begins.
+// scan reads the headers of a tar file with package tar. The package reads whole blocks and seeks over the content,
+// so that its reader then is at the content of a member.
 func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Member) error) error {
 	if err := unreadable(r, size); err != nil {
 		return err
@@ -115,7 +110,7 @@ func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Me
 	}, add)
 }
 
-// scanStream goes through a tar file while it is decompressed.
+// scanStream scans a tar file while it is decompressed.
 func scanStream(ctx context.Context, r *inorder.Scanner, add func(m *archive.Member) error) error {
 	var last *tar.Header
 	err := members(ctx, r, r.Pos, func(at int64, h *tar.Header, err error) error {
@@ -126,18 +121,18 @@ func scanStream(ctx context.Context, r *inorder.Scanner, add func(m *archive.Mem
 		if errors.Is(err, io.ErrUnexpectedEOF) && last != nil && r.Pos() < at {
 			return &archive.Damage{At: r.Pos(), Err: inorder.Cut(io.EOF, printed(last.Name))}
 		}
-		return damaged(at, err, "what the file decompresses to ends there")
+		return damaged(at, err, "the decompressed data ends there")
 	}, add)
 	if err != nil {
 		return err
 	}
-	// Behind the last member stand zeros, and the checksum of it all.
+	// Read the zeros after the last member, so that the checksum of the stream is verified.
 	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 32<<10))
 	return err
 }
 
-// members goes through the members that r has, whose place is pos: check is called
-// for each one and for what is wrong where one begins.
+// members calls add for each member that r has. pos returns the offset of r. check is called for each header and
+// for an error in place of one.
 func members(ctx context.Context, r io.Reader, pos func() int64, check func(at int64, h *tar.Header, err error) error, add func(m *archive.Member) error) error {
 	tr := tar.NewReader(r)
 	end := int64(0) // of the last member
@@ -150,7 +145,7 @@ func members(ctx context.Context, r io.Reader, pos func() int64, check func(at i
 		switch {
 		case err == io.EOF:
 			return nil
-		case errors.Is(err, tar.ErrInsecurePath): // a name is a name here, and no path
+		case errors.Is(err, tar.ErrInsecurePath): // names are not used as paths here
 		case err != nil:
 			return check(at, nil, err)
 		}
@@ -165,7 +160,7 @@ func members(ctx context.Context, r io.Reader, pos func() int64, check func(at i
 			return err
 		}
 		if end = pos() + h.Size; end < 0 {
-			return &archive.Damage{At: at, Err: fmt.Errorf("%s is said to have %d bytes: the file is damaged", printed(h.Name), h.Size)}
+			return &archive.Damage{At: at, Err: fmt.Errorf("%s has an invalid size of %d bytes: the file is damaged", printed(h.Name), h.Size)}
 		}
 		if err := add(&archive.Member{Name: h.Name, At: pos(), Extent: h.Size, Size: h.Size}); err != nil {
 			return err
@@ -173,8 +168,7 @@ func members(ctx context.Context, r io.Reader, pos func() int64, check func(at i
 	}
 }
 
-// sparse says whether a member is stored without its holes, in one of the ways of
-// GNU tar.
+// sparse reports whether a member is stored without its holes, in one of GNU tar's formats.
 func sparse(h *tar.Header) bool {
 	if h.Typeflag == tar.TypeGNUSparse {
 		return true
@@ -195,8 +189,7 @@ func printed(name string) string {
 	return fmt.Sprintf("the member %q", name)
 }
 
-// damaged says what is wrong where a header was expected. Errors of reading name
-// their place already.
+// damaged returns the error for an invalid header at offset at. Read errors already name their position.
 func damaged(at int64, err error, ends string) error {
 	text, own := strings.CutPrefix(err.Error(), "archive/tar: ")
 	switch {
@@ -205,12 +198,12 @@ func damaged(at int64, err error, ends string) error {
 	case !own:
 		return err
 	case at == 0:
-		return &archive.Damage{At: at, Err: fmt.Errorf("not a tar file that can be read: %s", text)}
+		return &archive.Damage{At: at, Err: fmt.Errorf("not a valid tar file: %s", text)}
 	}
-	return &archive.Damage{At: at, Err: fmt.Errorf("no header of a member that can be read begins here, the file is damaged: %s", text)}
+	return &archive.Damage{At: at, Err: fmt.Errorf("expected the header of a member, the file is damaged: %s", text)}
 }
 
-// unreadable refuses what is compressed in other ways.
+// unreadable refuses unsupported compressions.
 func unreadable(r io.ReaderAt, size int64) error {
 	b := make([]byte, min(size, 6))
 	if _, err := r.ReadAt(b, 0); err != nil {
@@ -218,19 +211,19 @@ func unreadable(r io.ReaderAt, size int64) error {
 	}
 	for _, c := range []struct{ magic, name, tool string }{{"BZh", "bzip2", "bunzip2"}, {"\xFD7zXZ\x00", "xz", "unxz"}} {
 		if strings.HasPrefix(string(b), c.magic) {
-			return fmt.Errorf("it is compressed with %s, which is not read: unpack it with %s, or compress it with gzip or zstd", c.name, c.tool)
+			return fmt.Errorf("compression with %s is not supported: unpack it with %s, or compress it with gzip or zstd", c.name, c.tool)
 		}
 	}
 	return nil
 }
 
-// file is the io.ReadSeeker that package tar reads: pieces of a store's object.
+// file is the io.ReadSeeker for package tar. It reads windows of a store's object.
 type file struct {
 	r        io.ReaderAt
 	size, at int64
 	buf      []byte
-	from     int64 // of buf
-	jumped   int64 // by the last seek
+	from     int64 // offset of buf
+	jumped   int64 // distance of the last seek
 }
 
 // Read implements io.Reader.
@@ -268,7 +261,7 @@ func (f *file) Seek(off int64, whence int) (int64, error) {
 		off += f.size
 	}
 	if off < 0 {
-		return 0, errors.New("a place in front of the file")
+		return 0, errors.New("seek before the start of the file")
 	}
 	if off != f.at {
 		f.jumped = off - f.at

@@ -10,23 +10,22 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// A large value of a record that goes into the batch as it stands is copied there while
-// the record's checksum is made, so that its bytes come out of the memory once: first
-// all records of a group are looked at, and their values given places; then all are
-// copied. What the records say is believed only when their checksums are right.
+// A large value that goes into the batch unchanged is copied there while the checksum of its record is computed, so
+// that its bytes are read from memory only once. First all records of a group are parsed and their values get
+// places in the batch. Then all values are copied. Until its checksum is verified, no value of a record is used.
 
-// copied is a value that is copied to its place, n bytes from off on of record k of the
-// group; without a place, the end of that record.
+// copied is a value that is copied to its place: n bytes from off on of record k of the group. If to is nil, it
+// marks the end of the record.
 type copied struct {
 	k, off, n int
 	to        []byte
 }
 
-// copyFrom is the size from which a value is copied with the checksum.
+// copyFrom is the size from which values are copied together with the checksum.
 var copyFrom = 4 << 10 // tests change it
 
-// later says that the checksum of a record shall be compared while its values are
-// copied, and is the record; nil where it is read as any.
+// later returns the record if its checksum is verified while its values are copied, and nil if the record is
+// verified before it is parsed.
 func (w *scratch) later(s *examples) []byte {
 	to := &w.to
 	if to.Group.Place == nil {
@@ -40,23 +39,23 @@ func (w *scratch) later(s *examples) []byte {
 	return data
 }
 
-// place finds the place of a value that lies in the record at hand as it is.
+// place reserves the place of a value that is stored unchanged in the current record, and returns it.
 func (w *scratch) place(field int, b []byte) []byte {
 	switch w.schema.Fields[field].Kind {
 	case driver.KindBytes, driver.KindArray, driver.KindRagged:
 	default:
-		return b // they are looked at
+		return b // these are parsed
 	}
 	c := copied{k: w.to.K, off: w.at, n: len(b)}
 	if c.n < copyFrom {
 		return b
 	}
-	i := len(w.copies) // they are in the order of the record
+	i := len(w.copies) // copies are sorted by offset
 	for i > w.begun && w.copies[i-1].off >= c.off {
 		i--
 	}
 	if i > w.begun && w.copies[i-1].off+w.copies[i-1].n > c.off || i < len(w.copies) && w.copies[i].off < c.off+c.n {
-		return b // of two fields that have one feature, one
+		return b // two fields of the same feature: copy one of them
 	}
 	if c.to = w.to.Group.Place(c.k, field, int64(c.n)); c.to == nil {
 		return b
@@ -65,7 +64,7 @@ func (w *scratch) place(field int, b []byte) []byte {
 	return c.to
 }
 
-// end ends the copies of the record at hand, if it has any: none is made when it failed.
+// end ends the copies of the current record. If the record failed, they are dropped.
 func (w *scratch) end(failed bool) {
 	switch {
 	case w.to.Place == nil:
@@ -76,7 +75,7 @@ func (w *scratch) end(failed bool) {
 	}
 }
 
-// copy copies the values of all records of a group, and compares their checksums.
+// copy copies the values of all records of a group and verifies the checksums.
 func (s *examples) copy(g *driver.Group, w *scratch) {
 	crc, at := uint32(0), 0
 	for _, c := range w.copies {
@@ -91,8 +90,8 @@ func (s *examples) copy(g *driver.Group, w *scratch) {
 	}
 }
 
-// sizes are those of the values of features that are chosen as bytes, by record: a
-// batch has room for each where it belongs, and none is moved when others are there.
+// sizes are the sizes of bytes features, by record. With them a batch reserves the exact space for each value, and
+// no value moves later.
 type sizes map[string][]uint32
 
 func newSizes(columns []column.Want, records int64) sizes {
@@ -105,14 +104,14 @@ func newSizes(columns []column.Want, records int64) sizes {
 	return s
 }
 
-// set notes the size of a value. Goroutines note those of different records.
+// set notes the size of a value. It may be called concurrently for different records.
 func (s sizes) set(name string, id int64, v *dynvalue.Value) {
 	if of := s[name]; id < int64(len(of)) && v.Form == dynvalue.Bytes && v.Size <= math.MaxUint32 {
 		of[id] = uint32(v.Size)
 	}
 }
 
-// of are the sizes of the fields that have large values.
+// of returns the sizes of the fields with large values.
 func (s sizes) of(schema *dynvalue.Schema) map[int][]uint32 {
 	out := map[int][]uint32{}
 	for i, f := range schema.Fields {
@@ -123,7 +122,7 @@ func (s sizes) of(schema *dynvalue.Schema) map[int][]uint32 {
 	return out
 }
 
-// sized is the source of Examples with large values whose sizes are known.
+// sized is a source of Examples with large values of known sizes.
 type sized struct {
 	*examples
 	sizes map[int][]uint32 // by field

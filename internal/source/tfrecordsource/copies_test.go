@@ -13,8 +13,7 @@ import (
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
-// placed makes a group of records, as they lie in a file after each other, and parses
-// it; with places for all values where wanted.
+// placed parses a group of consecutive records of a file. If places is set, all values get places.
 func placed(t testing.TB, s *examples, file []byte, at []int64, places bool) *driver.Group {
 	t.Helper()
 	g := &driver.Group{Alloc: func(n int) ([]byte, error) { return make([]byte, n), nil }}
@@ -37,7 +36,7 @@ func placed(t testing.TB, s *examples, file []byte, at []int64, places bool) *dr
 	return g
 }
 
-// equalCopies compares the values of a record with what is copied to places.
+// equalCopies compares the values of a record with the values copied to places.
 func equalCopies(t testing.TB, b []byte, schema *dynvalue.Schema, want *driver.Record) {
 	t.Helper()
 	defer func(n int) { copyFrom = n }(copyFrom)
@@ -62,8 +61,7 @@ func asExamples(s driver.Source) *examples {
 	return s.(*examples)
 }
 
-// Values that are copied to their places while the checksum is made are those that are
-// not, and no byte that changes stays unseen.
+// Values that are copied together with the checksum equal values that are not, and every changed byte is detected.
 func TestCopies(t *testing.T) {
 	floats := func(i int) []byte { return message(floatList, message(1, content(1, i, 8000))) }
 	text := func(i, n int) []byte { return message(bytesList, message(1, content(2, i, n))) }
@@ -111,14 +109,14 @@ func TestCopies(t *testing.T) {
 			damaged := bytes.Clone(file)
 			damaged[at[2]+headerBytes+int64(off)] ^= 0x40
 			for k, rec := range placed(t, s, damaged, at, true).Records {
-				if bad := rec.Err != nil && strings.Contains(rec.Err.Error(), "the record is damaged: its checksum is"); bad != (k == 2) {
+				if bad := rec.Err != nil && strings.Contains(rec.Err.Error(), "the record is damaged: the checksum is"); bad != (k == 2) {
 					t.Errorf("%s, byte %d: record %d: %v", query, off, k, rec.Err)
 				}
 			}
 		}
 	}
 	t.Run("conformance", func(t *testing.T) { drivertest.Run(t, openWith(t, name, "z:bytes&again:bytes=z&n&small:bytes")) })
-	// What TensorFlow has written.
+	// Files written by TensorFlow.
 	for _, name := range []string{"examples.tfrecord", "sequences.tfrecord"} {
 		path := filepath.Join("testdata", name)
 		s := asExamples(openWith(t, path, "")(t))

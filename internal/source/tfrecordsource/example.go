@@ -19,19 +19,18 @@ import (
 //	FeatureList     { repeated Feature feature = 1; }
 //	Feature         { oneof { BytesList = 1; FloatList = 2; Int64List = 3; } }
 //
-// where each of the three lists has its values in field 1. An Example is so a
-// SequenceExample without lists, and one reader does for both. It knows these fields
-// and no others: what has others is taken for something else.
+// Each of the three lists has its values in field 1. An Example is a SequenceExample without lists, so one parser
+// reads both. A message with any other field is not treated as an Example.
 
 // span is a range of bytes of a record.
 type span struct{ off, end int }
 
 func (s span) size() int { return s.end - s.off }
 
-// feature is where a feature lies.
+// feature is the position of a feature in a record.
 type feature struct {
 	span
-	// steps says that it is a FeatureList.
+	// steps is true for a FeatureList.
 	steps bool
 	here  bool
 }
@@ -43,15 +42,15 @@ const (
 	int64List = 3
 )
 
-// view is a record.
+// view is a record with a parser for its fields.
 type view struct{ dynvalue.View }
 
 var (
-	errMessage = errors.New("it is no tf.train.Example")
-	errCutOff  = fmt.Errorf("%w: a part of it ends behind its end", errMessage)
+	errMessage = errors.New("not a tf.train.Example")
+	errCutOff  = fmt.Errorf("%w: it is cut off", errMessage)
 )
 
-// varint reads a number in front of end.
+// varint reads a number that ends before end.
 func (v *view) varint(off, end int) (uint64, int, error) {
 	b, err := v.Get(off, min(binary.MaxVarintLen64, end-off))
 	if err != nil {
@@ -64,8 +63,8 @@ func (v *view) varint(off, end int) (uint64, int, error) {
 	return x, off + n, nil
 }
 
-// next reads what stands at s.off of a message: the number of a field and where its
-// value lies. It moves s.off behind it.
+// next reads the field at s.off of a message: its number, wire type and the span of its value. It moves s.off to
+// the next field.
 func (v *view) next(s *span) (field, wire int, value span, err error) {
 	tag, off, err := v.varint(s.off, s.end)
 	if err != nil {
@@ -103,8 +102,7 @@ func (v *view) next(s *span) (field, wire int, value span, err error) {
 	return field, wire, value, nil
 }
 
-// features calls visit for each feature of the record. The name is valid until more
-// is read.
+// features calls visit for each feature of the record. The name is valid until the next read.
 func (v *view) features(visit func(name []byte, f feature) error) error {
 	for record := (span{0, v.Size}); record.off < record.end; {
 		field, wire, maps, err := v.next(&record)
@@ -155,10 +153,10 @@ func (v *view) features(visit func(name []byte, f feature) error) error {
 	return nil
 }
 
-// maxName is the length of a feature's name.
+// maxName is the length limit of a feature's name.
 const maxName = 4096
 
-// list finds the list that a Feature is, 0 when there is none.
+// list finds the list in a Feature. kind is 0 if there is none.
 func (v *view) list(f span) (kind int, list span, err error) {
 	for f.off < f.end {
 		field, wire, at, err := v.next(&f)
@@ -175,7 +173,7 @@ func (v *view) list(f span) (kind int, list span, err error) {
 	return kind, list, nil
 }
 
-// scratch is what values are made in.
+// scratch is the reusable memory for parsing records.
 type scratch struct {
 	view  view
 	shape [2]int
@@ -183,24 +181,24 @@ type scratch struct {
 	texts [][]byte
 	text  []byte
 	found []feature // by field
-	// before are the features of the record before (quick.go); plain leaves quick out.
+	// before are the features of the previous record (quick.go). plain disables the fast path.
 	before []before
 	plain  bool
-	// at is where the value that was made last lies in the record, if it does.
+	// at is the offset of the last value in the record, if the value is stored there.
 	at int
-	// to is where the values of the record at hand go. Of copies, which are those of all
-	// records of the group, its own are from begun on (copies.go).
+	// to receives the values of the current record. copies has the copies for all records of the group, the current
+	// record's start at begun (copies.go).
 	to     dynvalue.Sink
 	copies []copied
 	begun  int
 	schema *dynvalue.Schema
 	hook   func(field int, b []byte) []byte // place
-	// record is that of a stream.
+	// record holds a record of a stream.
 	record []byte
 }
 
-// value makes a feature a value, which is valid until the next one. head leaves out
-// what Column.Add does not look at.
+// value parses a feature. The value is valid until the next one. With head, parts that Column.Add does not need are
+// skipped.
 func (w *scratch) value(f feature, head bool) (dynvalue.Value, error) {
 	v := &w.view
 	if f.steps {
@@ -228,7 +226,7 @@ func (w *scratch) value(f feature, head bool) (dynvalue.Value, error) {
 	return dynvalue.Value{}, nil
 }
 
-// array is an array of n numbers without its elements.
+// array returns an array of n numbers without its elements.
 func (w *scratch) array(kind, n int) dynvalue.Value {
 	w.shape = [2]int{n, 1}
 	out := dynvalue.Value{Form: dynvalue.Array, DType: driver.Float32, Size: 4 * int64(n), Shape: w.shape[:]}
@@ -238,7 +236,7 @@ func (w *scratch) array(kind, n int) dynvalue.Value {
 	return out
 }
 
-// strings makes a BytesList a value.
+// strings parses a BytesList.
 func (w *scratch) strings(list span, head bool) (dynvalue.Value, error) {
 	v := &w.view
 	whole := list
@@ -268,9 +266,9 @@ func (w *scratch) strings(list span, head bool) (dynvalue.Value, error) {
 		w.at = first.off
 		return dynvalue.Value{Form: dynvalue.Bytes, Bytes: b, Size: int64(size)}, err
 	}
-	// Several strings: all of the list is needed.
+	// Several strings: the whole list is needed.
 	if whole.size() > maxTexts {
-		return dynvalue.Value{Form: dynvalue.Other, Why: "has several strings of bytes in a record"}, nil
+		return dynvalue.Value{Form: dynvalue.Other, Why: "has several byte strings per record"}, nil
 	}
 	b, err := v.Get(whole.off, whole.size())
 	if err != nil {
@@ -287,22 +285,22 @@ func (w *scratch) strings(list span, head bool) (dynvalue.Value, error) {
 	return w.list(), nil
 }
 
-// maxTexts is how large a list of texts may be.
+// maxTexts limits the size of a list of texts.
 const maxTexts = 16 << 20
 
-// list makes w.texts a value.
+// list returns w.texts as a value.
 func (w *scratch) list() dynvalue.Value {
 	for _, t := range w.texts {
 		if !dynvalue.IsText(t, int64(len(t))) {
-			return dynvalue.Value{Form: dynvalue.Other, Why: "has several strings of bytes in a record"}
+			return dynvalue.Value{Form: dynvalue.Other, Why: "has several byte strings per record"}
 		}
 	}
 	w.text = dynvalue.AppendTexts(w.text[:0], w.texts...)
 	return dynvalue.Value{Form: dynvalue.Texts, Bytes: w.text, Size: int64(len(w.text)), Temp: true}
 }
 
-// numbers reads a FloatList or an Int64List: how many there are, and their elements,
-// which lie in the record or at the end of w.elems. Of floats, head leaves them out.
+// numbers parses a FloatList or an Int64List: the number of elements, and the elements, which are in the record or
+// at the end of w.elems. With head, the elements of floats are skipped.
 func (w *scratch) numbers(kind int, list span, head bool) (n int, out []byte, lo, hi int64, err error) {
 	v := &w.view
 	begin := len(w.elems)
@@ -327,7 +325,7 @@ func (w *scratch) numbers(kind int, list span, head bool) (n int, out []byte, lo
 			}
 			if part == 0 && list.off == list.end && begin == 0 {
 				w.at = at.off
-				return n, b, 0, 0, nil // as nearly all are written
+				return n, b, 0, 0, nil // the usual encoding
 			}
 			w.elems = append(w.elems, b...)
 			continue
@@ -354,7 +352,7 @@ func (w *scratch) numbers(kind int, list span, head bool) (n int, out []byte, lo
 	return n, w.elems[begin:], lo, hi, nil
 }
 
-// steps makes a FeatureList a value: rows of numbers, or a list of texts.
+// steps parses a FeatureList: rows of numbers, or a list of texts.
 func (w *scratch) steps(list span, head bool) (dynvalue.Value, error) {
 	v := &w.view
 	w.elems, w.texts, w.text = w.elems[:0], w.texts[:0], w.text[:0]
@@ -389,7 +387,7 @@ func (w *scratch) steps(list span, head bool) (dynvalue.Value, error) {
 					return dynvalue.Value{}, errMessage
 				}
 				if n != 0 {
-					return other("has several strings of bytes in a step")
+					return other("has several byte strings per step")
 				}
 				n = at.size()
 				b, err := v.Get(at.off, at.size())
@@ -400,7 +398,7 @@ func (w *scratch) steps(list span, head bool) (dynvalue.Value, error) {
 			}
 			w.text = binary.LittleEndian.AppendUint32(w.text, uint32(n))
 			if whole.size() > driver.MaxArrayBytes {
-				return other("has steps that are too large together")
+				return other("has steps that are too large in total")
 			}
 		} else if n, _, _, _, err = w.numbersOf(k, values, head); err != nil {
 			return dynvalue.Value{}, err
@@ -424,7 +422,7 @@ func (w *scratch) steps(list span, head bool) (dynvalue.Value, error) {
 	return out, nil
 }
 
-// numbersOf is numbers for one of many steps, whose elements all go to w.elems.
+// numbersOf is numbers for one of many steps. All elements go to w.elems.
 func (w *scratch) numbersOf(kind int, list span, head bool) (int, []byte, int64, int64, error) {
 	if len(w.elems) > 0 || kind == int64List || head {
 		return w.numbers(kind, list, head)
@@ -436,8 +434,8 @@ func (w *scratch) numbersOf(kind int, list span, head bool) (int, []byte, int64,
 	return n, b, lo, hi, err
 }
 
-// stepStrings makes steps of one string each a value: texts are a list, strings of
-// one length are rows of bytes. They lie in w.elems, their lengths in w.text.
+// stepStrings builds a value from steps of one string each. Texts become a list, byte strings of equal length
+// become rows of bytes. The strings are in w.elems, their lengths in w.text.
 func (w *scratch) stepStrings(rows, each int) (dynvalue.Value, error) {
 	text, at := true, 0
 	lengths := append([]byte(nil), w.text[:4*rows]...)
@@ -452,7 +450,7 @@ func (w *scratch) stepStrings(rows, each int) (dynvalue.Value, error) {
 	case text:
 		return w.list(), nil
 	case each <= 0:
-		return dynvalue.Value{Form: dynvalue.Other, Why: "has strings of bytes of different lengths in its steps, such as encoded images"}, nil
+		return dynvalue.Value{Form: dynvalue.Other, Why: "has byte strings of different lengths in its steps, such as encoded images"}, nil
 	}
 	w.shape = [2]int{rows, each}
 	return dynvalue.Value{

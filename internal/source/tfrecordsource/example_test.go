@@ -25,8 +25,8 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The files of testdata are TensorFlow's, written by scripts/fixtures/tfrecord.py,
-// with what TensorFlow reads from them.
+// TensorFlow wrote the files in testdata (scripts/fixtures/tfrecord.py), together with the values that it reads
+// from them.
 
 func columns(t testing.TB, query string) []column.Want {
 	t.Helper()
@@ -47,7 +47,7 @@ func openWith(t testing.TB, path, query string) drivertest.Open {
 	})
 }
 
-// chosen makes other kinds of some features.
+// chosen selects other kinds for some features.
 const chosen = "image=image/encoded&label:label=image/class/text&n:int=image/class/label&tokens:tokens&pair:ragged&raw:bytes&score&box:array&*"
 
 func TestExampleConformance(t *testing.T) {
@@ -73,7 +73,7 @@ func TestExampleFaults(t *testing.T) {
 	}
 }
 
-// expected is what TensorFlow reads.
+// expected returns the values that TensorFlow reads.
 func expected(t *testing.T, of string) []map[string]any {
 	b, err := os.ReadFile("testdata/expected.json")
 	if err != nil {
@@ -86,13 +86,13 @@ func expected(t *testing.T, of string) []map[string]any {
 	return all[of]
 }
 
-// sum is how expected has bytes.
+// sum returns bytes in the form that expected uses.
 func sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return fmt.Sprintf("%d:%s", len(b), hex.EncodeToString(s[:])[:12])
 }
 
-// elements are those of an array as JSON has them.
+// elements returns the elements of an array in the form that JSON has.
 func elements(t driver.DType, b []byte) (out []any) {
 	d, _ := dtype.Parse(string(t))
 	for ; len(b) > 0; b = b[d.Size():] {
@@ -101,7 +101,7 @@ func elements(t driver.DType, b []byte) (out []any) {
 	return out
 }
 
-// flat takes lists within lists apart.
+// flat flattens nested lists.
 func flat(v any) (out []any) {
 	if l, ok := v.([]any); ok {
 		for _, x := range l {
@@ -185,7 +185,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// What features are taken for.
+// The kinds of features without a choice by the user.
 func TestExampleSchema(t *testing.T) {
 	for query, want := range map[string]string{
 		"": "box:array/float32[4] boxes:ragged/float32[] image/class/label:label[] image/class/text:text[] image/encoded:image[] negative:int[] " +
@@ -209,13 +209,13 @@ func TestExampleSchema(t *testing.T) {
 	}
 }
 
-// message is a field of a protocol buffer.
+// message encodes a field of a protocol buffer.
 func message(field int, parts ...[]byte) []byte {
 	b := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{byte(field<<3 | 2)}, uint64(len(b))), b...)
 }
 
-// exampleOf is an Example with features, each a name and what its Feature has.
+// exampleOf encodes an Example. features are pairs of a name and the content of its Feature.
 func exampleOf(features ...[]byte) []byte {
 	var all []byte
 	for k := 0; k < len(features); k += 2 {
@@ -232,7 +232,7 @@ func ints(v ...uint64) []byte {
 	return message(int64List, message(1, b))
 }
 
-// What TensorFlow does not write, other programs do.
+// Encodings that TensorFlow does not write but other programs do.
 func TestForms(t *testing.T) {
 	unpacked := func(v ...byte) []byte {
 		var b []byte
@@ -273,8 +273,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A record among Examples that is none is its own error; so is one that has not what
-// the others have.
+// A record that is not an Example among Examples is a bad record. So is one that lacks a feature.
 func TestExampleErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, records ...[]byte) string {
@@ -290,17 +289,17 @@ func TestExampleErrors(t *testing.T) {
 	s := openWith(t, name, "")(t)
 	defer s.Close()
 	recs := drivertest.Records(t, s, 0, 2, 3)
-	for k, want := range []string{"", "a.tfrecord, record 2 (byte 118): it is no tf.train.Example", "a.tfrecord, record 3 (byte 148): \"image\": it has no value"} {
+	for k, want := range []string{"", "a.tfrecord, record 2 (byte 118): not a tf.train.Example", "a.tfrecord, record 3 (byte 148): \"image\": it has no value"} {
 		if err := recs[k].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("record %d: %v, want %q", recs[k].ID, err, want)
 		}
 	}
 	pictures := exampleOf([]byte("p"), message(bytesList, message(1, []byte("\xff\xd8\xff\xe0")), message(1, []byte("\xff\xd8\xff\xe0"))), []byte("n"), ints(3))
 	for _, c := range []struct{ path, query, want string }{
-		{file("b.tfrecord", pictures), "", `b.tfrecord: "p" has several strings of bytes in a record, which is not read; choose others, such as ?n; ?data:bytes gives the records as they are`},
+		{file("b.tfrecord", pictures), "", `b.tfrecord: "p" has several byte strings per record, which is not read; choose others, such as ?n; ?data:bytes gives the records as bytes`},
 		{file("c.tfrecord", one), "n:image", `"n" cannot be image: it has numbers; it is read as int`},
 		{file("d.tfrecord", one), "x", `there is no column "x": the columns are "image", "n"`},
-		{file("e.tfrecord", []byte("something else")), "x", "e.tfrecord, record 0 (byte 0): it is no tf.train.Example: there are no features to choose"},
+		{file("e.tfrecord", []byte("something else")), "x", "e.tfrecord, record 0 (byte 0): not a tf.train.Example: there are no features to choose"},
 	} {
 		_, err := Open(t.Context(), c.path, localstore.New(c.path), &Options{Columns: columns(t, c.query)})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -309,7 +308,7 @@ func TestExampleErrors(t *testing.T) {
 	}
 }
 
-// Opening reads the beginning of large values only.
+// Opening reads only the beginning of large values.
 func TestLargeExamples(t *testing.T) {
 	var b []byte
 	for i := range 4 {
@@ -345,7 +344,7 @@ func FuzzExample(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// What is seen of parts is what is seen of the whole.
+		// Looking at parts of a record finds the same columns as looking at the whole.
 		whole, parts := newSeen(nil), newSeen(nil)
 		whole.w.view.All(b)
 		parts.w.view.Some(len(b), func(p []byte, off int) error { copy(p, b[off:]); return nil })
@@ -378,7 +377,7 @@ func FuzzExample(f *testing.F) {
 		w.view.All(b)
 		err = w.put(schema, &dynvalue.Sink{Group: g, Rec: &rec}, nil)
 		w.plain = false
-		for range 2 { // the second time, what the record before was is known
+		for range 2 { // the second time the features of the previous record are known
 			again := driver.Record{Values: make([]driver.Value, len(schema.Fields))}
 			if got := w.put(schema, &dynvalue.Sink{Group: g, Rec: &again}, nil); fmt.Sprint(got) != fmt.Sprint(err) {
 				t.Fatalf("%v, should be %v", got, err)

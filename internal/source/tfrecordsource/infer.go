@@ -15,28 +15,28 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// seen is what was seen of the records of some files.
+// seen are the statistics of the records of some files.
 type seen struct {
 	columns *dynvalue.Columns
-	// examples counts those that are Examples, others those that are none, of which
-	// why says what the first one was. Records without anything are neither.
+	// examples counts records that are Examples, others counts those that are not. why is the error of the first
+	// one that is not. Empty records are neither.
 	examples, others int64
 	why              error
 	w                scratch
-	// sizes are kept of the record at hand, id, where they are wanted.
+	// sizes gets the sizes of record id, if they are needed.
 	sizes sizes
 	id    int64
 }
 
 func newSeen(columns []column.Want) *seen { return &seen{columns: dynvalue.NewColumns(columns)} }
 
-// enough records that are no Examples say that none is.
+// enough is the number of records that are not Examples after which scanning stops.
 const enough = 64
 
-// wants says whether more records have to be looked at.
+// wants reports whether more records have to be scanned.
 func (s *seen) wants() bool { return s.others < enough || s.examples > s.others }
 
-// record looks at the record that s.w.view has. It fails when that cannot be read.
+// record adds the record in s.w.view. It fails if the record cannot be read.
 func (s *seen) record(place func() string) error {
 	if s.w.view.Size == 0 {
 		s.columns.Records++
@@ -53,7 +53,7 @@ func (s *seen) record(place func() string) error {
 		if err == nil {
 			c.Add(&v)
 			if c.Want == driver.KindBytes {
-				s.sizes.set(c.Name, s.id, &v) // name may be gone
+				s.sizes.set(c.Name, s.id, &v) // name may be overwritten
 			}
 		}
 		return err
@@ -75,9 +75,9 @@ func (s *seen) record(place func() string) error {
 	return nil
 }
 
-// stream looks at a record of a stream, and returns how much of it was read.
+// stream adds a record of a stream and returns how many of its bytes were read.
 func (s *seen) stream(rd io.Reader, size int64) (int, error) {
-	const step = 1 << 20 // its size is not believed before so many bytes were there
+	const step = 1 << 20 // allocate stepwise: the size is not trusted
 	b := s.w.record[:0]
 	for int64(len(b)) < size {
 		at := len(b)
@@ -93,7 +93,7 @@ func (s *seen) stream(rd io.Reader, size int64) (int, error) {
 	return len(b), s.record(func() string { return "a record" })
 }
 
-// merge adds what another one has seen.
+// merge adds the statistics in o.
 func (s *seen) merge(o *seen) {
 	s.examples += o.examples
 	s.others += o.others
@@ -103,10 +103,10 @@ func (s *seen) merge(o *seen) {
 	s.columns.Merge(o.columns)
 }
 
-// block is how many records are looked at in one go.
+// block is the number of records per work item.
 const block = 1024
 
-// lookInto looks at the records of all files.
+// lookInto scans the records of all files.
 func lookInto(ctx context.Context, list *filelist.List, files []file, columns []column.Want) (*seen, error) {
 	type part struct {
 		file, from, to int
@@ -124,7 +124,7 @@ func lookInto(ctx context.Context, list *filelist.List, files []file, columns []
 		}
 		records += int64(max(len(files[i].offsets)-1, 0))
 	}
-	// The first ones say in most cases whether there is more to see.
+	// Scan the first records alone: in most cases they decide whether there is more to do.
 	all.sizes = newSizes(columns, records)
 	look := func(ctx context.Context, s *seen, p part) error {
 		s.id = p.id
@@ -154,8 +154,8 @@ func lookInto(ctx context.Context, list *filelist.List, files []file, columns []
 	return all, err
 }
 
-// file looks at records of a file that is not compressed, which begin and end at
-// these offsets, the first one being record from.
+// file scans records of an uncompressed file. at are their offsets and the end, from is the number of the first
+// one.
 func (s *seen) file(ctx context.Context, list *filelist.List, f int, at []int64, from int) error {
 	if !s.wants() {
 		return nil
@@ -173,8 +173,7 @@ func (s *seen) file(ctx context.Context, list *filelist.List, f int, at []int64,
 	})
 }
 
-// schema says which fields the records have: nil and the name of the one field where
-// they are bytes.
+// schema returns the fields of the records. If the records are bytes, it returns nil and the name of their field.
 func (s *seen) schema(list *filelist.List, columns []column.Want) (*dynvalue.Schema, string, error) {
 	raw := len(columns) == 1 && columns[0].Name != column.Rest && columns[0].Kind == driver.KindBytes && !s.columns.Has(columns[0].From)
 	switch {
@@ -183,7 +182,7 @@ func (s *seen) schema(list *filelist.List, columns []column.Want) (*dynvalue.Sch
 	case s.examples > s.others:
 		schema, err := s.columns.Schema(nil)
 		if err != nil {
-			err = fmt.Errorf("%s: %w; ?%s:bytes gives the records as they are", list.Store, err, Field)
+			err = fmt.Errorf("%s: %w; ?%s:bytes gives the records as bytes", list.Store, err, Field)
 		}
 		return schema, "", err
 	case len(columns) > 0 && s.why != nil:
@@ -192,14 +191,14 @@ func (s *seen) schema(list *filelist.List, columns []column.Want) (*dynvalue.Sch
 	return nil, Field, nil
 }
 
-// examples is the source of records that are Examples.
+// examples is a source of records that are Examples.
 type examples struct {
 	*source
 	schema *dynvalue.Schema
-	spare  sync.Pool // of what records are parsed with
+	spare  sync.Pool // memory for parsing
 }
 
-// Parse takes the features out of records.
+// Parse extracts the features of records.
 func (s *examples) Parse(g *driver.Group) error {
 	w, _ := s.spare.Get().(*scratch)
 	if w == nil {
@@ -207,7 +206,7 @@ func (s *examples) Parse(g *driver.Group) error {
 		w.hook = w.place
 	}
 	defer func() {
-		w.view.All(nil) // keeps nothing of the group
+		w.view.All(nil) // must not keep memory of the group
 		clear(w.copies)
 		w.copies, w.to = w.copies[:0], dynvalue.Sink{}
 		s.spare.Put(w)
@@ -240,8 +239,7 @@ func (s *examples) Parse(g *driver.Group) error {
 	return nil
 }
 
-// touched is how many short records are brought into the processor's caches together:
-// each is waited for as long as all of them.
+// touched is the number of short records whose memory is prefetched together, so that their cache misses overlap.
 const touched = 8
 
 func (s *examples) touch(g *driver.Group, k int) {
@@ -253,21 +251,21 @@ func (s *examples) touch(g *driver.Group, k int) {
 	}
 }
 
-// failed is what to do about a record of which no values can be made.
+// failed handles a record that cannot be parsed.
 func (s *examples) failed(g *driver.Group, k int, err error) error {
 	id, rec := g.IDs[k], &g.Records[k]
 	var m *driver.MemoryError
 	if errors.As(err, &m) {
 		return fmt.Errorf("no memory for %s: %w", s.Name(id), m.Err)
 	}
-	// That of a record that was to be copied was not compared yet.
+	// Verify the checksum, which is delayed for a record with copies: damage is the better error.
 	if s.data(g, k); rec.Err == nil {
 		rec.Err = fmt.Errorf("%s: %w", s.Name(id), err)
 	}
 	return nil
 }
 
-// put makes the values of a record, those that are wanted (nil: all).
+// put sets the wanted values of a record (nil: all).
 func (w *scratch) put(s *dynvalue.Schema, to *dynvalue.Sink, want []bool) error {
 	w.found = append(w.found[:0], make([]feature, len(s.Fields))...)
 	whole := w.view.Whole()

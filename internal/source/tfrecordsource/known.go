@@ -9,7 +9,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/stream"
 )
 
-// known is what is remembered of a file that is compressed.
+// known is the cached scan of a compressed file.
 type known struct {
 	inorder.File
 	Sizes            []uint32
@@ -18,7 +18,7 @@ type known struct {
 	Columns          *dynvalue.State
 }
 
-// recall is what is remembered of file i.
+// recall returns the cached scan of file i.
 func (l *looks) recall(ctx context.Context, i int, format stream.Format) (f file, ok bool) {
 	var k known
 	if !l.known.Get(ctx, i, &k) || k.Columns == nil || k.Format != format || k.Records != int64(len(k.Sizes)) || k.Check(l.list.Size(i)) != nil {
@@ -32,7 +32,7 @@ func (l *looks) recall(ctx context.Context, i int, format stream.Format) (f file
 	return f, f.seen.columns.Restore(k.Columns) == nil
 }
 
-// remember remembers what was found out of file i.
+// remember caches the scan of file i.
 func (l *looks) remember(ctx context.Context, i int, f *file) {
 	k := known{File: f.File, Sizes: f.sizes, Examples: f.seen.examples, Others: f.seen.others, Columns: f.seen.columns.State()}
 	k.Records = int64(len(f.sizes))

@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
-// noise is what does not become smaller.
+// noise returns bytes that do not compress.
 func noise(n int, seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	b := make([]byte, n)
@@ -24,8 +24,7 @@ func noise(n int, seed uint64) []byte {
 	return b
 }
 
-// A compressed file that was gone through once is not gone through again, as long as it is
-// the same file.
+// A compressed file is scanned only once, as long as the file does not change.
 func TestKnownFiles(t *testing.T) {
 	t.Setenv(cache.Variable, t.TempDir())
 	var plain []byte
@@ -53,7 +52,7 @@ func TestKnownFiles(t *testing.T) {
 					}
 				}
 			}
-			// With the time put back, nobody looks at what is in it; with another one, all do.
+			// With the old modification time the content is not checked. With a new one the file is scanned again.
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)

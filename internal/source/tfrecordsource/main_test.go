@@ -7,8 +7,7 @@ import (
 	"github.com/stokerdata/stoker/internal/cache"
 )
 
-// Nothing is remembered of files, and nothing of tests is left in anybody's cache, unless a
-// test says otherwise.
+// Tests use no index cache unless they ask for it, and leave nothing in the user's cache folder.
 func TestMain(m *testing.M) {
 	if err := os.Setenv(cache.Variable, os.DevNull+"/cache"); err != nil {
 		panic(err)

@@ -15,22 +15,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// ordered is the source of files of which some are compressed: a
-// driver.Sequential. It keeps 4 bytes for each record, and some places.
+// ordered is a source of files of which at least one is compressed: a driver.Sequential. It holds 4 bytes per
+// record, and restart points.
 type ordered struct {
 	driver.InOrderOnly
 	inorder.Files
 	list   *filelist.List
 	info   driver.Info
-	sizes  [][]uint32       // of the records of each file
-	schema *dynvalue.Schema // nil where records are bytes
-	spare  sync.Pool        // of what records are parsed with
+	sizes  [][]uint32 // of the records, by file
+	schema *dynvalue.Schema // nil if records are bytes
+	spare  sync.Pool // memory for parsing
 }
 
-// orderedRecords is one whose records are bytes.
+// orderedRecords is an ordered source whose records are bytes.
 type orderedRecords struct{ *ordered }
 
-// scanStream goes through the records of a stream.
+// scanStream scans the records of a stream.
 func scanStream(ctx context.Context, rd *inorder.Scanner, seen *seen) (sizes []uint32, err error) {
 	var header [headerBytes]byte
 	scratch := make([]byte, 32<<10)
@@ -70,7 +70,7 @@ func scanStream(ctx context.Context, rd *inorder.Scanner, seen *seen) (sizes []u
 	}
 }
 
-// newOrdered is the source of files that are read in order.
+// newOrdered returns the source for files that are read in order.
 func newOrdered(list *filelist.List, files []file, schema *dynvalue.Schema, name string) driver.Source {
 	s := &ordered{list: list, schema: schema}
 	s.Files = inorder.Files{List: list, Info: &s.info, Read: s.read}
@@ -98,7 +98,7 @@ func newOrdered(list *filelist.List, files []file, schema *dynvalue.Schema, name
 	return orderedRecords{s}
 }
 
-// plain makes the index of a stream for a file that is not compressed.
+// plain builds the index of an uncompressed file in the form of a stream's.
 func (f *file) plain() {
 	at := f.offsets
 	f.offsets = nil
@@ -131,7 +131,7 @@ func (s orderedRecords) Sizes(_ int, ids, sizes []int64) bool {
 	return true
 }
 
-// read is that of inorder.Files.
+// read implements inorder.Files.Read.
 func (s *ordered) read(r *inorder.Run, f int, k int64, wanted bool) error {
 	var b [headerBytes]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -142,7 +142,7 @@ func (s *ordered) read(r *inorder.Run, f int, k int64, wanted bool) error {
 	case err != nil:
 		return err
 	case n != size:
-		return fmt.Errorf("%w: a record of %d bytes was here, now it is one of %d", store.ErrChanged, size, n)
+		return fmt.Errorf("%w: a record had %d bytes, now it has %d", store.ErrChanged, size, n)
 	}
 	if !wanted {
 		return r.Skip(size + footerBytes)
@@ -161,7 +161,7 @@ func (s *ordered) read(r *inorder.Run, f int, k int64, wanted bool) error {
 	return err
 }
 
-// data reads a record into data. bad says that its checksum is wrong.
+// data reads a record into data. bad is the error for a wrong checksum.
 func (s *ordered) data(r *inorder.Run, f int, k int64, data []byte) (bad, err error) {
 	if _, err := io.ReadFull(r, data); err != nil {
 		return nil, err
@@ -171,12 +171,12 @@ func (s *ordered) data(r *inorder.Run, f int, k int64, data []byte) (bad, err er
 		return nil, err
 	}
 	if got, want := checksum(data), binary.LittleEndian.Uint32(b[:]); got != want {
-		return fmt.Errorf("%s, record %d: the record is damaged: its checksum is %08x, should be %08x", s.list.Path(f), k, got, want), nil
+		return fmt.Errorf("%s, record %d: the record is damaged: the checksum is %08x, expected %08x", s.list.Path(f), k, got, want), nil
 	}
 	return nil, nil
 }
 
-// example reads the features of a record.
+// example parses the features of a record.
 func (s *ordered) example(r *inorder.Run, f int, k, size int64) error {
 	w, _ := s.spare.Get().(*scratch)
 	if w == nil {

@@ -47,7 +47,7 @@ func zst(t testing.TB, parts ...[]byte) []byte {
 	}
 	defer w.Close()
 	for i, p := range parts {
-		if i%2 == 1 { // frames that are to be skipped
+		if i%2 == 1 { // skippable frames
 			out = append(out, 0x53, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3)
 		}
 		out = w.EncodeAll(p, out)
@@ -55,7 +55,7 @@ func zst(t testing.TB, parts ...[]byte) []byte {
 	return out
 }
 
-// parts cuts b into pieces that end anywhere.
+// parts cuts b into pieces, at any byte.
 func parts(b []byte, n int) (all [][]byte) {
 	for len(b) > n {
 		all = append(all, b[:n])
@@ -71,8 +71,8 @@ func write(t testing.TB, path string, b []byte) {
 	}
 }
 
-// compressed is the folder of TestRecords with each file in another form: one
-// member, many, frames, and one that is not compressed.
+// compressed is the folder of TestRecords with each file in another format: one gzip member, many members, zstd
+// frames, and uncompressed.
 func compressed(t testing.TB) (dir string, sizes []int64) {
 	plain, sizes := folder(t)
 	dir = t.TempDir()
@@ -106,7 +106,7 @@ func TestOrderedFaults(t *testing.T) {
 	})
 }
 
-// Each record is what it is in the files that are not compressed.
+// Each record equals the one in the uncompressed files.
 func TestOrderedRecords(t *testing.T) {
 	dir, sizes := compressed(t)
 	s := opener(dir)(t)
@@ -127,8 +127,7 @@ func TestOrderedRecords(t *testing.T) {
 
 func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// Where decompressing can begin again is found, and used: what lies before is
-// not read.
+// Restart points are found and used: the data before them is not read.
 func TestOrderedPlaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compresses 80 MiB; reads of several at once are in TestOrderedConformance as well")
@@ -201,9 +200,9 @@ func TestOrderedDamage(t *testing.T) {
 		"trailing":        {"x.tfrecord.gz", append(gz(t, whole), "garbage"...), "x.tfrecord.gz, record 5 (byte 5080, decompressed): behind the compressed data stands something else (at byte "},
 		"trailing zstd":   {"x.tfrecord.zst", append(zst(t, whole), "garbage"...), "x.tfrecord.zst, record 5 (byte 5080, decompressed): behind the compressed data stands something else"},
 		"checksum":        {"x.tfrecord.gz", flipped, "its checksum is wrong"},
-		"long record":     {"x.tfrecord.gz", gz(t, long), "x.tfrecord.gz, record 5 (byte 5080, decompressed): a record of 4294967296 bytes is larger than the limit of 2147483648"},
-		"no records":      {"x.tfrecord.gz", gz(t, []byte("hello hello hello")), "x.tfrecord.gz, record 0 (byte 0, decompressed): no TFRecord begins here"},
-		"gzip of gzip":    {"x.tfrecord.gz", gz(t, gz(t, whole)), "no TFRecord begins here"},
+		"long record":     {"x.tfrecord.gz", gz(t, long), "x.tfrecord.gz, record 5 (byte 5080, decompressed): the record has 4294967296 bytes, the limit is 2147483648"},
+		"no records":      {"x.tfrecord.gz", gz(t, []byte("hello hello hello")), "x.tfrecord.gz, record 0 (byte 0, decompressed): expected a TFRecord"},
+		"gzip of gzip":    {"x.tfrecord.gz", gz(t, gz(t, whole)), "expected a TFRecord"},
 		"empty":           {"x.tfrecord.gz", gz(t, nil), "have no records"},
 		"only a head":     {"x.tfrecord.gz", gz(t, whole)[:5], "it is cut off"},
 		"large window":    {"x.tfrecord.zst", window, "a window of 1024 MiB, the limit is 128: compress it without --long"},
@@ -218,7 +217,7 @@ func TestOrderedDamage(t *testing.T) {
 	}
 }
 
-// A token is of its data.
+// A resume token is only valid for its data.
 func TestTokens(t *testing.T) {
 	dir, _ := compressed(t)
 	s := opener(dir)(t).(orderedRecords)

@@ -9,21 +9,20 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Examples as TensorFlow writes them: one map of features, each with its name and one
-// list in one piece, most often in the order of the record before. They are read here
-// several times as fast as by view and value, which know all forms, say what is wrong,
-// and are asked wherever something is different.
+// The fast path for Examples as TensorFlow writes them: one map of features, each with its name and one list in one
+// piece, usually in the order of the previous record. It is several times as fast as view and value, which handle
+// all encodings and report errors. They are used for everything unusual.
 
-// before is a feature of the record before, and the fields that it makes.
+// before is a feature of the previous record, and its fields.
 type before struct {
 	name   []byte
 	fields []int
 }
 
-// maxBefore is how many of them are remembered.
+// maxBefore is the limit of features to remember.
 const maxBefore = 1024
 
-// length reads a length at i, and returns where it ends, -1 where it does not.
+// length reads a length at i. next is the offset after it, or -1 if it is invalid.
 func length(b []byte, i int) (n, next int) {
 	if i < len(b) && b[i] < 0x80 {
 		return int(b[i]), i + 1
@@ -39,11 +38,11 @@ func longLength(b []byte, i int) (n, next int) {
 	return int(x), i + m
 }
 
-// bytesField is the tag of a value with a length.
+// bytesField is the tag of a length-delimited field.
 func bytesField(number byte) byte { return number<<3 | 2 }
 
-// outline finds the features of a record. It returns false where that is not as
-// TensorFlow writes it; w.found may then have some of them.
+// outline finds the features of a record. It returns false if the encoding is not TensorFlow's. w.found may then be
+// partly set.
 func (w *scratch) outline(s *dynvalue.Schema, b []byte) bool {
 	if len(b) == 0 || b[0] != bytesField(1) {
 		return false
@@ -86,7 +85,7 @@ func (w *scratch) outline(s *dynvalue.Schema, b []byte) bool {
 	return true
 }
 
-// fields are those of feature k of a record.
+// fields returns the fields of feature k of a record.
 func (w *scratch) fields(s *dynvalue.Schema, k int, name []byte) ([]int, bool) {
 	if k < len(w.before) && string(w.before[k].name) == string(name) {
 		return w.before[k].fields, true
@@ -104,8 +103,7 @@ func (w *scratch) fields(s *dynvalue.Schema, k int, name []byte) ([]int, bool) {
 	return fields, true
 }
 
-// only is what a message has that begins at off: a single value with this tag, which
-// takes all of it.
+// only returns the offset of the value of the message at off, if its only field has this tag and fills the message.
 func only(b []byte, off int, tag byte) (at int, ok bool) {
 	if off >= len(b) || b[off] != tag {
 		return 0, false
@@ -114,8 +112,7 @@ func only(b []byte, off int, tag byte) (at int, ok bool) {
 	return at, at >= 0 && n == len(b)-at
 }
 
-// quick makes the value of a field of a feature. It returns false, and has done nothing,
-// where the feature is anything unusual.
+// quick sets the value of a field from a feature. It returns false, without an effect, if the encoding is unusual.
 func (w *scratch) quick(s *dynvalue.Schema, to *dynvalue.Sink, i int, b []byte, f feature) (bool, error) {
 	b = b[:f.end]
 	if f.off >= f.end {
@@ -168,7 +165,7 @@ func (w *scratch) quick(s *dynvalue.Schema, to *dynvalue.Sink, i int, b []byte, 
 	return true, s.Put(to, i, &v)
 }
 
-// integers makes w.elems numbers that are packed into b.
+// integers decodes packed varints to w.elems.
 func (w *scratch) integers(b []byte) (n int, ok bool) {
 	if len(b) > driver.MaxArrayBytes/8 {
 		return 0, false
@@ -176,11 +173,11 @@ func (w *scratch) integers(b []byte) (n int, ok bool) {
 	if cap(w.elems) < 8*len(b) {
 		w.elems = make([]byte, 8*len(b))
 	}
-	out := w.elems[:8*len(b)] // no number is shorter than a byte
+	out := w.elems[:8*len(b)] // each number takes at least one byte
 	for i := 0; i < len(b); n++ {
 		x := uint64(b[i])
 		if i+4 <= len(b) && x >= 0x80 {
-			// Numbers of up to four bytes at once: those whose last byte has no mark.
+			// Decode numbers of up to four bytes with one load: the last byte of a number has its high bit clear.
 			word := binary.LittleEndian.Uint32(b[i:])
 			switch {
 			case word&0x8000 == 0:

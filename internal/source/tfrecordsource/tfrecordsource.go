@@ -1,16 +1,12 @@
-// Package tfrecordsource reads TFRecord files, in the order of the files' paths and
-// of the records in them. Where the records are serialised tf.train.Examples or
-// SequenceExamples their features are fields (example.go); else a record is its bytes
-// as they are.
+// Package tfrecordsource reads TFRecord files, in the order of the paths and of the records. If the records are
+// serialised tf.train.Examples or SequenceExamples, their features are fields (example.go). Otherwise a record is
+// its bytes.
 //
-// A TFRecord file has no index. Opening goes through the lengths of all records
-// once, with the check of each length, and keeps 8 bytes per record. It then looks at
-// the features of all records (infer.go), and reads no more of them than that takes:
-// of an image the beginning. The checksum of a record's data is compared whenever it is
-// read.
+// A TFRecord file has no index. Opening scans the lengths of all records, verifies the checksum of each length, and
+// holds 8 bytes per record. Then it scans the features of all records (infer.go). It reads only as much of a record
+// as needed, for example the beginning of an image. The checksum of a record's data is verified at each read.
 //
-// Where one of the files is compressed, with gzip or zstd, the source can only be
-// read in order (ordered.go).
+// If a file is compressed with gzip or zstd, the source can only be read in order (ordered.go).
 package tfrecordsource
 
 import (
@@ -35,37 +31,35 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Field is the name of the one field of records that are bytes.
+// Field is the name of the field if records are bytes.
 const Field = "data"
 
 const (
-	// headerBytes are the length and its checksum, footerBytes the checksum of
-	// the data.
+	// A header is the length and its checksum, a footer the checksum of the data.
 	headerBytes = 12
 	footerBytes = 4
-	// MaxRecordBytes is the largest record.
+	// MaxRecordBytes is the size limit of a record.
 	MaxRecordBytes = 1 << 31
-	// window is how much is read at once while short records are counted;
-	// records of more than farApart are counted header by header.
+	// window is the read size while short records are scanned. After a record of more than farApart bytes only the
+	// next header is read.
 	window   = 256 << 10
 	farApart = 32 << 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum that TFRecord files hold: CRC-32C, rotated and with a
-// constant added, as tensorflow/core/lib/hash/crc32c.h defines it.
+// masked returns the checksum in TFRecord's form: CRC-32C, rotated and with a constant added. See
+// tensorflow/core/lib/hash/crc32c.h.
 func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
 
-// ahead is how far in front of a checksum bytes are touched.
+// ahead is the number of bytes that are prefetched for a checksum.
 const ahead = 4 << 10
 
-// checksum is the masked checksum of b. Of bytes that are not in a cache, the
-// processor reads the three places at which crc32 works too late; with each line
-// touched before, it is more than twice as fast.
+// checksum returns the masked checksum of b. crc32 works at three positions, which the processor prefetches too
+// late. Touching each cache line before makes it more than twice as fast for bytes that are not in a cache.
 func checksum(b []byte) uint32 { return masked(update(0, b)) }
 
-// update continues a checksum that is not masked yet.
+// update continues an unmasked checksum.
 func update(crc uint32, b []byte) uint32 {
 	touch(b[:min(ahead, len(b))])
 	for len(b) > 0 {
@@ -77,7 +71,7 @@ func update(crc uint32, b []byte) uint32 {
 	return crc
 }
 
-// touch reads a byte of each line of a cache.
+// touch reads a byte of each cache line of b.
 //
 //go:noinline
 func touch(b []byte) (x byte) {
@@ -87,38 +81,36 @@ func touch(b []byte) (x byte) {
 	return x
 }
 
-// Options change how files are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which features become which fields; nil means all of them. A single
-	// one of the kind bytes, which is no feature's name, stands for the records as they
-	// are.
+	// Columns maps features to fields. Nil means all features. A single column of kind bytes whose name is not a
+	// feature selects the whole records as bytes.
 	Columns []column.Want
-	// Threads bounds the files gone through at once, 0 for four per core.
+	// Threads is the maximum number of files scanned at the same time. 0 means four per core.
 	Threads int
 }
 
-// source is what records have that lie in files that are not compressed.
+// source has the offsets of records in uncompressed files.
 type source struct {
 	list *filelist.List
 	info driver.Info
-	// at are the offsets of all records and, behind those of each file, its end:
-	// record id of file f is at[id+f] to at[id+f+1].
+	// at has the offsets of all records and, after those of each file, the file's end: record id of file f is
+	// at[id+f] to at[id+f+1].
 	at    []int64
 	first []int64 // number of the first record of each file
 }
 
-// records is the source of records that are bytes.
+// records is a source of records that are bytes.
 type records struct{ *source }
 
-// IsName says whether a path looks like a TFRecord file's: x.tfrecord,
-// x.tfrecords, x.tfrecord-00001-of-00128, x.tfrec, x.tfrecord.gz.
+// IsName reports whether a path has the name of a TFRecord file: x.tfrecord, x.tfrecords,
+// x.tfrecord-00001-of-00128, x.tfrec, x.tfrecord.gz.
 func IsName(path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.Contains(name, ".tfrec")
 }
 
-// IsFile says whether an object begins with a TFRecord's header, or decompresses
-// to something that does.
+// IsFile reports whether an object, or the data that it decompresses to, begins with a TFRecord header.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -140,7 +132,7 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return err == nil
 }
 
-// formatOf says how an object is compressed.
+// formatOf detects how an object is compressed.
 func formatOf(ctx context.Context, o store.Object) (stream.Format, error) {
 	var head [headerBytes]byte
 	n := min(o.Size(), headerBytes)
@@ -149,14 +141,13 @@ func formatOf(ctx context.Context, o store.Object) (stream.Format, error) {
 	}
 	if n == headerBytes {
 		if _, err := parseHeader(head[:]); err == nil {
-			return stream.Plain, nil // a record whose length looks like gzip
+			return stream.Plain, nil // a length can look like the magic number of gzip
 		}
 	}
 	return stream.Detect(head[:n]), nil
 }
 
-// Open lists the TFRecord files of st, or takes the one file that it is, and goes
-// through the lengths of their records.
+// Open lists the TFRecord files of st (or takes the single file that st is) and scans their records.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	threads := 4 * runtime.GOMAXPROCS(0)
 	if opt != nil && opt.Threads > 0 {
@@ -167,7 +158,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, err
 	}
 	if list.Len() == 0 {
-		return nil, fmt.Errorf("no TFRecord file in %s: looked for names with .tfrecord in them", st)
+		return nil, fmt.Errorf("no TFRecord file in %s: expected names that contain .tfrec", st)
 	}
 	files := make([]file, list.Len())
 	var columns []column.Want
@@ -218,7 +209,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, nil
 }
 
-// parallel calls f for the numbers below n, with so many threads.
+// parallel calls f for the numbers below n, with at most threads goroutines.
 func parallel(ctx context.Context, threads, n int, f func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
@@ -228,18 +219,18 @@ func parallel(ctx context.Context, threads, n int, f func(ctx context.Context, i
 	return g.Wait()
 }
 
-// file is what is known of a file.
+// file is the index of a file.
 type file struct {
-	// Of one that is not compressed: where its records begin, and its end.
+	// For an uncompressed file: the offsets of its records, and its end.
 	offsets []int64
-	// Of one that is: the sizes of its records, and its places.
+	// For a compressed file: the sizes of its records, and its restart points.
 	sizes []uint32
 	inorder.File
-	// seen is what was seen of the records of one that is compressed.
+	// seen are the statistics of the records of a compressed file.
 	seen *seen
 }
 
-// looks is what files are gone through with.
+// looks scans files.
 type looks struct {
 	list    *filelist.List
 	lim     *inorder.Limits
@@ -247,7 +238,7 @@ type looks struct {
 	known   *indexcache.Files
 }
 
-// file goes through one file, unless it is known already.
+// file scans a file, unless its index is cached.
 func (l *looks) file(ctx context.Context, i int) (f file, err error) {
 	list := l.list
 	o, err := list.Open(ctx, i)
@@ -286,7 +277,7 @@ func (l *looks) file(ctx context.Context, i int) (f file, err error) {
 	return f, err
 }
 
-// newSource is the source of files that are not compressed.
+// newSource returns the source for uncompressed files.
 func newSource(list *filelist.List, files []file, name string) *source {
 	s := &source{list: list}
 	records, largest := int64(0), int64(0)
@@ -304,7 +295,7 @@ func newSource(list *filelist.List, files []file, name string) *source {
 	return s
 }
 
-// damage says at which byte a file is not what it should be.
+// damage is an error with its offset.
 type damage struct {
 	at  int64
 	err error
@@ -316,21 +307,21 @@ func parseHeader(b []byte) (int64, error) {
 	n := binary.LittleEndian.Uint64(b)
 	want := binary.LittleEndian.Uint32(b[8:])
 	if got := masked(crc32.Checksum(b[:8], castagnoli)); got != want {
-		return 0, fmt.Errorf("no TFRecord begins here: the checksum of the length is %08x, should be %08x", want, got)
+		return 0, fmt.Errorf("expected a TFRecord: the checksum of its length is %08x, expected %08x", want, got)
 	}
 	if n > MaxRecordBytes {
-		return 0, fmt.Errorf("a record of %d bytes is larger than the limit of %d", n, int64(MaxRecordBytes))
+		return 0, fmt.Errorf("the record has %d bytes, the limit is %d", n, int64(MaxRecordBytes))
 	}
 	return int64(n), nil
 }
 
-// scan returns where the records of a file begin, and where the last one ends.
+// scan returns the offsets of the records of a file, and the end of the last one.
 func scan(ctx context.Context, r interface {
 	ReadAt(b []byte, off int64) (int, error)
 }, size int64) ([]int64, error) {
 	var offsets []int64
 	buf := make([]byte, 0, window)
-	var from int64 // of buf
+	var from int64 // offset of buf
 	last := int64(0)
 	at := int64(0)
 	for at < size {
@@ -338,7 +329,7 @@ func scan(ctx context.Context, r interface {
 			return nil, context.Cause(ctx)
 		}
 		if size-at < headerBytes {
-			return nil, &damage{at, fmt.Errorf("%d bytes are left behind the last record: the file is cut off", size-at)}
+			return nil, &damage{at, fmt.Errorf("%d bytes are left after the last record: the file is cut off", size-at)}
 		}
 		if at < from || at+headerBytes > from+int64(len(buf)) {
 			n := int64(window)
@@ -366,7 +357,7 @@ func scan(ctx context.Context, r interface {
 
 func (s *source) Info() *driver.Info { return &s.info }
 
-// place returns file and bytes of record id.
+// place returns the file of record id and the range of its bytes.
 func (s *source) place(id int64) (file int, from, to int64) {
 	file = filelist.Find(s.first, id)
 	i := id + int64(file)
@@ -399,7 +390,7 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// Parse compares the checksum of each record.
+// Parse verifies the checksum of each record.
 func (s records) Parse(g *driver.Group) error {
 	for k := range g.IDs {
 		if rec := &g.Records[k]; rec.Err == nil {
@@ -409,7 +400,7 @@ func (s records) Parse(g *driver.Group) error {
 	return nil
 }
 
-// data is record k of a group, when its checksum is right; else its Err says so.
+// data returns record k of a group if its checksum is correct. Otherwise it returns nil and sets the record's Err.
 func (s *source) data(g *driver.Group, k int) []byte {
 	data := bare(g, k)
 	if !s.compare(g, k, checksum(data)) {
@@ -418,15 +409,14 @@ func (s *source) data(g *driver.Group, k int) []byte {
 	return data
 }
 
-// bare is record k of a group without its checksum.
+// bare returns record k of a group without its checksum.
 func bare(g *driver.Group, k int) []byte {
 	_, parts := g.Of(k)
 	n := len(parts[0]) - footerBytes
 	return parts[0][:n:n]
 }
 
-// compare compares the checksum of record k of a group with that of its file; its Err
-// says when they differ.
+// compare reports whether the checksum of record k of a group is correct. If not, it sets the record's Err.
 func (s *source) compare(g *driver.Group, k int, got uint32) bool {
 	_, parts := g.Of(k)
 	want := binary.LittleEndian.Uint32(parts[0][len(parts[0])-footerBytes:])
@@ -434,14 +424,13 @@ func (s *source) compare(g *driver.Group, k int, got uint32) bool {
 		return true
 	}
 	f, from, to := s.place(g.IDs[k])
-	g.Records[k].Err = fmt.Errorf("%s, bytes %d to %d: the record is damaged: its checksum is %08x, should be %08x", s.list.Path(f), from, to, got, want)
+	g.Records[k].Err = fmt.Errorf("%s, bytes %d to %d: the record is damaged: the checksum is %08x, expected %08x", s.list.Path(f), from, to, got, want)
 	return false
 }
 
 func (s *source) Close() error { return nil }
 
-// AppendRecord appends a record with its header and checksums, as a TFRecord
-// file has it.
+// AppendRecord appends a record in TFRecord's format, with its header and checksums.
 func AppendRecord(out, data []byte) []byte {
 	at := len(out)
 	out = binary.LittleEndian.AppendUint64(out, uint64(len(data)))

@@ -29,7 +29,7 @@ func content(f, i, size int) []byte {
 	return b[:size]
 }
 
-// piece is a size around which records are made.
+// piece is a size around which records are made: content of slightly smaller and larger ones.
 const piece = 256 << 10
 
 // folder makes files of records with sizes around window and piece.
@@ -99,8 +99,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// The check values of the reference implementation: the masked CRC-32C of the
-// length 0 is that of eight zero bytes.
+// The check values of the reference implementation: the masked CRC-32C of length 0 equals the one of eight zero
+// bytes.
 func TestMasked(t *testing.T) {
 	b := AppendRecord(nil, nil)
 	if want := []byte{0, 0, 0, 0, 0, 0, 0, 0, 0x29, 0x03, 0x98, 0x07, 0xd8, 0xea, 0x82, 0xa2}; !bytes.Equal(b, want) {
@@ -121,7 +121,7 @@ func TestDamage(t *testing.T) {
 	}{
 		"cut in a record": {whole[:len(whole)-1], "x.tfrecord, byte 4064: a record of 1000 bytes begins here, the file ends 1015 bytes later"},
 		"cut in a header": {whole[:1016+5], "x.tfrecord, byte 1016: 5 bytes are left"},
-		"length":          {append([]byte{1}, whole[1:]...), "x.tfrecord, byte 0: no TFRecord begins here"},
+		"length":          {append([]byte{1}, whole[1:]...), "x.tfrecord, byte 0: expected a TFRecord"},
 		"empty":           {nil, "have no records"},
 	} {
 		if err := os.WriteFile(name, c.bytes, 0o644); err != nil {

@@ -1,10 +1,9 @@
-// Package zipsource reads zip files as they are, by index: samples whose members
-// have a name in common, and zips of any files. What names mean is said in package
-// archive. Members may be stored or deflated, which costs inflating them at each
-// read; files may be of the zip64 kind.
+// Package zipsource reads zip files at random, without unpacking them. It reads samples whose members share a key,
+// and zips of any other files. Package archive documents the meaning of member names. Members are stored or
+// deflated. Deflated ones are inflated at each read. zip64 files are supported.
 //
-// Where members lie stands in the directory at the end of a zip file, which is read
-// when it is opened. The checksum of a member is compared whenever it is read.
+// The directory at the end of a zip file has the offsets of the members. It is read once, when the file is opened.
+// The checksum of a member is verified at each read.
 package zipsource
 
 import (
@@ -27,8 +26,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The parts of a zip file, by what they begin with, and their sizes without what
-// is of any length.
+// The magic numbers of the parts of a zip file, and the sizes of the parts without variable data.
 const (
 	localMagic   = "PK\x03\x04"
 	entryMagic   = "PK\x01\x02"
@@ -43,24 +41,23 @@ const (
 	locatorBytes = 20
 
 	maxComment = math.MaxUint16
-	// window is how much of the directory is read at once: more than any entry has.
+	// window is the read size for the directory. It is larger than any entry.
 	window = 1 << 20
-	// maxRatio is more than deflate gains.
+	// maxRatio is above the maximum compression ratio of deflate.
 	maxRatio = 1100
 )
 
 var format = archive.Format{Name: "zip", Is: IsName, Scan: scan, Unpack: unpack}
 
-// Open lists the zip files of st, or takes the one that it is, and reads their
-// directories.
+// Open lists the zip files of st (or takes the single object that st is) and reads their directories.
 func Open(ctx context.Context, url string, st store.Store, opt *archive.Options) (driver.Source, error) {
 	return archive.Open(ctx, url, st, &format, opt)
 }
 
-// IsName says whether a path looks like a zip file's.
+// IsName reports whether a path has the extension of a zip file.
 func IsName(path string) bool { return strings.HasSuffix(strings.ToLower(path), ".zip") }
 
-// IsFile says whether an object begins as a zip file does.
+// IsFile reports whether an object begins like a zip file.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -81,16 +78,16 @@ func damage(at int64, format string, a ...any) error {
 	return &archive.Damage{At: at, Err: fmt.Errorf(format, a...)}
 }
 
-// directory says where the entries of the members lie.
+// directory is the position of the entries in a zip file.
 type directory struct {
 	at, size int64
 	entries  uint64
-	// base is added to the places that the file says: the size of what was put in
-	// front of the zip file, such as a program that unpacks it.
+	// base is added to offsets in the file. It is the size of data prepended to the zip file, such as a
+	// self-extractor.
 	base int64
 }
 
-// findDirectory reads the end of a zip file.
+// findDirectory reads the end record of a zip file.
 func findDirectory(r io.ReaderAt, size int64) (*directory, error) {
 	n := min(size, endBytes+maxComment)
 	tail := make([]byte, n)
@@ -105,13 +102,13 @@ func findDirectory(r io.ReaderAt, size int64) (*directory, error) {
 		}
 	}
 	if end < 0 {
-		return nil, damage(size, "not a zip file that can be read: it has no directory at its end; the file is cut off or something else")
+		return nil, damage(size, "it has no directory at its end: the file is cut off, or is not a zip file")
 	}
 	e := tail[end:]
 	at := size - n + int64(end)
 	d := &directory{size: int64(u32(e[12:])), entries: uint64(u16(e[10:])), at: int64(u32(e[16:]))}
 	if u16(e[4:]) != u16(e[6:]) || u16(e[4:]) != 0 && u16(e[4:]) != math.MaxUint16 {
-		return nil, damage(at, "it is one of several parts of a zip file: put them together first")
+		return nil, damage(at, "it is one part of a split zip file: join the parts first")
 	}
 	if u16(e[10:]) == math.MaxUint16 || u32(e[12:]) == math.MaxUint32 || u32(e[16:]) == math.MaxUint32 {
 		var err error
@@ -121,17 +118,17 @@ func findDirectory(r io.ReaderAt, size int64) (*directory, error) {
 	}
 	switch {
 	case d.size < 0 || d.at < 0 || d.size > at || d.at > at-d.size:
-		return nil, damage(at, "its directory of %d bytes at %d does not fit in front of its end: the file is damaged", d.size, d.at)
+		return nil, damage(at, "its directory of %d bytes at %d does not fit before its end record: the file is damaged", d.size, d.at)
 	case d.entries > uint64(d.size)/entryBytes:
-		return nil, damage(at, "a directory of %d bytes has no room for %d members: the file is damaged", d.size, d.entries)
+		return nil, damage(at, "a directory of %d bytes is too small for %d members: the file is damaged", d.size, d.entries)
 	}
 	d.base = at - d.size - d.at
 	d.at += d.base
 	return d, nil
 }
 
-// zip64 reads the end of a zip file that has one for large numbers, in front of the
-// other one, which lies at end. It returns where the first one lies.
+// zip64 reads the zip64 end record, if there is one before the normal end record at offset end. It returns the
+// offset of the first of the two.
 func (d *directory) zip64(r io.ReaderAt, end int64) (int64, error) {
 	var loc [locatorBytes]byte
 	if end < locatorBytes {
@@ -141,11 +138,11 @@ func (d *directory) zip64(r io.ReaderAt, end int64) (int64, error) {
 		return 0, err
 	}
 	if string(loc[:4]) != locatorMagic {
-		return end, nil // a directory of just that size
+		return end, nil // the directory happens to have this size
 	}
 	at := u64(loc[8:])
 	if at > uint64(end) || uint64(end)-at < end64Bytes+locatorBytes {
-		return 0, damage(end-locatorBytes, "the end of its directory is said to lie at %d: the file is damaged", at)
+		return 0, damage(end-locatorBytes, "invalid offset %d of the zip64 end record: the file is damaged", at)
 	}
 	var e [end64Bytes]byte
 	if _, err := r.ReadAt(e[:], int64(at)); err != nil {
@@ -153,7 +150,7 @@ func (d *directory) zip64(r io.ReaderAt, end int64) (int64, error) {
 	}
 	size, from := u64(e[40:]), u64(e[48:])
 	if string(e[:4]) != end64Magic || size > math.MaxInt64 || from > math.MaxInt64 {
-		return 0, damage(int64(at), "the end of its directory does not begin here: the file is damaged")
+		return 0, damage(int64(at), "expected the zip64 end record: the file is damaged")
 	}
 	d.entries, d.size, d.at = u64(e[32:]), int64(size), int64(from)
 	return int64(at), nil
@@ -173,7 +170,7 @@ func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Me
 	for i := range members {
 		m := &members[i]
 		if need := localBytes + int64(len(m.Name)) + m.Packed; m.Extent < need {
-			return damage(m.At, "the member %q takes %d bytes and has %d: the file is damaged", m.Name, need, m.Extent)
+			return damage(m.At, "the member %q needs %d bytes and has %d: the file is damaged", m.Name, need, m.Extent)
 		}
 		if strings.HasSuffix(m.Name, "/") {
 			continue // a folder
@@ -187,10 +184,10 @@ func scan(ctx context.Context, r io.ReaderAt, size int64, add func(m *archive.Me
 
 // read reads all entries.
 func (d *directory) read(ctx context.Context, r io.ReaderAt) ([]archive.Member, error) {
-	var members []archive.Member // grows with what is really there
+	var members []archive.Member // not sized by the untrusted count
 	buf := make([]byte, 0, min(window, d.size))
 	at, end := d.at, d.at+d.size
-	from := at // of buf
+	from := at // offset of buf
 	need := func(n int64) ([]byte, error) {
 		if n > end-at {
 			return nil, damage(at, "its directory ends within an entry: the file is damaged")
@@ -212,7 +209,7 @@ func (d *directory) read(ctx context.Context, r io.ReaderAt) ([]archive.Member, 
 			return nil, err
 		}
 		if string(b[:4]) != entryMagic {
-			return nil, damage(at, "no entry of its directory begins here: the file is damaged")
+			return nil, damage(at, "expected an entry of the directory: the file is damaged")
 		}
 		names, extras, comment := int64(u16(b[28:])), int64(u16(b[30:])), int64(u16(b[32:]))
 		if b, err = need(entryBytes + names + extras + comment); err != nil {
@@ -228,7 +225,7 @@ func (d *directory) read(ctx context.Context, r io.ReaderAt) ([]archive.Member, 
 	return members, nil
 }
 
-// entry reads an entry.
+// entry parses an entry of the directory.
 func (d *directory) entry(b []byte, names, extras int) (archive.Member, error) {
 	m := archive.Member{Name: string(b[entryBytes:][:names]), CRC: u32(b[16:])}
 	packed, size, at := uint64(u32(b[20:])), uint64(u32(b[24:])), uint64(u32(b[42:]))
@@ -236,9 +233,9 @@ func (d *directory) entry(b []byte, names, extras int) (archive.Member, error) {
 	for len(extra) >= 4 {
 		id, n := u16(extra), int(u16(extra[2:]))
 		if n > len(extra)-4 {
-			break // what other programs have put there is not ours to judge
+			break // other programs' extra fields do not matter
 		}
-		if id == 1 { // zip64: those numbers, in this order, that do not fit
+		if id == 1 { // zip64: the values that do not fit in 32 bits, in this order
 			v := extra[4:][:n]
 			for _, p := range []*uint64{&size, &packed, &at} {
 				if *p == math.MaxUint32 {
@@ -255,23 +252,23 @@ func (d *directory) entry(b []byte, names, extras int) (archive.Member, error) {
 	switch {
 	case strings.HasSuffix(m.Name, "/"):
 	case u16(b[8:])&1 != 0:
-		return m, fmt.Errorf("the member %q is encrypted, which is not read: unpack the file and write it again without a password", m.Name)
+		return m, fmt.Errorf("the member %q is encrypted, which is not supported: unpack the file and write it again without a password", m.Name)
 	case method != 0 && method != 8:
-		return m, fmt.Errorf("the member %q is compressed with method %d, which is not read: stored and deflated members are", m.Name, method)
+		return m, fmt.Errorf("the member %q is compressed with method %d, which is not supported: write the zip file again with deflate", m.Name, method)
 	}
 	m.Deflated = method == 8
 	if at > math.MaxInt64 || int64(at) > d.at-d.base || packed > uint64(d.at) || size > math.MaxInt64 {
-		return m, fmt.Errorf("the member %q of %d bytes is said to lie at %d, outside of the file: it is damaged", m.Name, packed, at)
+		return m, fmt.Errorf("the member %q of %d bytes has offset %d, outside of the file: the file is damaged", m.Name, packed, at)
 	}
 	m.At, m.Packed, m.Size = int64(at)+d.base, int64(packed), int64(size)
 	if !m.Deflated && m.Packed != m.Size || m.Deflated && m.Size/maxRatio > m.Packed {
-		return m, fmt.Errorf("the member %q of %d bytes cannot be made of %d: the file is damaged", m.Name, m.Size, m.Packed)
+		return m, fmt.Errorf("the member %q cannot have %d bytes, compressed to %d: the file is damaged", m.Name, m.Size, m.Packed)
 	}
 	return m, nil
 }
 
-// extents works out how many bytes are read of each member: how long the header in
-// front of its content is stands only there, so it is read up to the next member.
+// extents sets how many bytes are read for each member. The length of its local header is unknown before it is
+// read, so the extent ends at the next member.
 func extents(members []archive.Member, end int64) {
 	order := make([]int32, len(members))
 	for i := range order {
@@ -288,10 +285,10 @@ func extents(members []archive.Member, end int64) {
 	}
 }
 
-// unpack makes the content of a member of its header and what lies behind it.
+// unpack returns the content of a member from its local header and the bytes after it.
 func unpack(m *archive.Member, b []byte, take func(n int64) ([]byte, error)) ([]byte, error) {
 	if len(b) < localBytes || string(b[:4]) != localMagic {
-		return nil, errors.New("no member begins here: the file is damaged")
+		return nil, errors.New("expected a member here: the file is damaged")
 	}
 	from := localBytes + int64(u16(b[26:])) + int64(u16(b[28:]))
 	if from > int64(len(b)) || m.Packed > int64(len(b))-from {
@@ -309,12 +306,12 @@ func unpack(m *archive.Member, b []byte, take func(n int64) ([]byte, error)) ([]
 		b = out
 	}
 	if crc := crc32.ChecksumIEEE(b); crc != m.CRC {
-		return nil, fmt.Errorf("it is damaged: its checksum is %08x, should be %08x", crc, m.CRC)
+		return nil, fmt.Errorf("it is damaged: the checksum is %08x, expected %08x", crc, m.CRC)
 	}
 	return b, nil
 }
 
-// inflater has the tables of package flate, which are much larger than most members.
+// inflater is pooled: the tables of package flate are much larger than most members.
 type inflater struct {
 	in bytes.Reader
 	io.Reader
@@ -326,7 +323,7 @@ var inflaters = sync.Pool{New: func() any {
 	return f
 }}
 
-// inflate fills out with what b is the deflated form of.
+// inflate decompresses b into out.
 func inflate(out, b []byte) error {
 	r := inflaters.Get().(*inflater)
 	r.in.Reset(b)
@@ -334,7 +331,7 @@ func inflate(out, b []byte) error {
 		return err
 	}
 	err := r.inflate(out)
-	r.in.Reset(nil) // b is not its own
+	r.in.Reset(nil) // the pool must not keep b
 	inflaters.Put(r)
 	return err
 }
@@ -345,7 +342,7 @@ func (r *inflater) inflate(out []byte) error {
 	}
 	var more [1]byte
 	if n, err := r.Read(more[:]); n != 0 || err != io.EOF {
-		return errors.New("it is damaged: it is longer than the directory says")
+		return errors.New("it is damaged: it is longer than the size in the directory")
 	}
 	return nil
 }

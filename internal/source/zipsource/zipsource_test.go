@@ -108,7 +108,7 @@ func TestSamples(t *testing.T) {
 	all := samples(25)
 	for name, method := range methods {
 		whole := pack(t, method, all...)
-		// What is put in front of a zip file does not matter.
+		// Data before the zip file does not matter.
 		for _, front := range []int{0, 1000} {
 			s := opener(put(t, append(bytes.Repeat([]byte("#"), front), whole...)))(t)
 			if f := s.Info().Fields; s.Info().Len != 25 || len(f) != 3 || f[0].Name != "image" || f[1].Name != "label" || f[2].Name != "text" {
@@ -120,7 +120,7 @@ func TestSamples(t *testing.T) {
 					t.Fatal(rec.Err)
 				}
 				if !bytes.Equal(rec.Values[0].Bytes, all[4*id+1].body) || rec.Values[1].Int != int64(id%4) || !bytes.Equal(rec.Values[2].Bytes, all[4*id+3].body) {
-					t.Errorf("%s: record %d is another one", name, id)
+					t.Errorf("%s: record %d differs", name, id)
 				}
 			}
 			if got := s.Name(3); !strings.Contains(got, "x.zip, d/000003.jpg (byte ") {
@@ -130,8 +130,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// zip64 makes a zip file of one stored member whose numbers stand where zip64 has
-// them.
+// zip64 makes a zip file with one stored member and zip64 numbers.
 func zip64(name string, body []byte, crc uint32) []byte {
 	le := binary.LittleEndian
 	b := []byte(localMagic)
@@ -191,23 +190,23 @@ func TestDamage(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"cut":               {whole[:len(whole)-30], "not a zip file that can be read: it has no directory at its end"},
-		"something else":    {[]byte("hello"), "x.zip, byte 5: not a zip file"},
+		"cut":               {whole[:len(whole)-30], "it has no directory at its end"},
+		"something else":    {[]byte("hello"), "x.zip, byte 5: it has no directory at its end"},
 		"empty":             {nil, "not a zip file"},
 		"no members":        {pack(t, zip.Store), "there are no files in it"},
-		"many members":      {change(end+10, 0xFE, 0xFE), "has no room for 65278 members"},
-		"a huge directory":  {change(end+12, 0xFE, 0xFE, 0xFE, 0x7E), "does not fit in front of its end"},
-		"several parts":     {change(end+4, 1, 0), "several parts"},
-		"an entry":          {change(at, 'X'), fmt.Sprintf("x.zip, byte %d: no entry of its directory begins here", at)},
+		"many members":      {change(end+10, 0xFE, 0xFE), "is too small for 65278 members"},
+		"a huge directory":  {change(end+12, 0xFE, 0xFE, 0xFE, 0x7E), "does not fit before its end record"},
+		"one part of a split zip file":     {change(end+4, 1, 0), "one part of a split zip file"},
+		"an entry":          {change(at, 'X'), fmt.Sprintf("x.zip, byte %d: expected an entry of the directory", at)},
 		"a long name":       {change(at+28, 0xFF, 0xFF), "its directory ends within an entry"},
 		"encrypted":         {change(at+8, 1), `the member "d/000000.jpg" is encrypted`},
 		"another method":    {change(at+10, 93), `the member "d/000000.jpg" is compressed with method 93`},
-		"outside":           {change(at+42, 0, 0, 0, 0x70), `said to lie at 1879048192, outside of the file`},
-		"a huge member":     {change(at+24, 0, 0, 0, 0x70), "of 1879048192 bytes cannot be made of"},
+		"outside":           {change(at+42, 0, 0, 0, 0x70), `has offset 1879048192, outside of the file`},
+		"a huge member":     {change(at+24, 0, 0, 0, 0x70), "cannot have 1879048192 bytes"},
 		"a large member":    {change(at+20, 0, 0, 1, 0), "outside of the file"},
 		"over another one":  {change(at+20, 0, 1, 0, 0), "the file is damaged"},
-		"zip64 somewhere":   {zip64bad(), "the end of its directory is said to lie at"},
-		"zip64 else":        {zip64bad2(), "the end of its directory does not begin here"},
+		"zip64 somewhere":   {zip64bad(), "invalid offset"},
+		"zip64 else":        {zip64bad2(), "expected the zip64 end record"},
 		"one name twice":    {pack(t, zip.Store, member{"a.jpg", nil}, member{"a.cls", nil}, member{"a.JPG", nil}), "has two members .jpg"},
 		"no array in there": {pack(t, zip.Deflate, member{"a.npy", []byte("hello")}), "x.zip, a.npy (byte 0): not a .npy file"},
 	} {
@@ -215,7 +214,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 	}
-	// What is damaged where the members lie concerns one record.
+	// Damage at a member concerns only its record.
 	first := bytes.Index(whole, []byte("d/000000.jpg")) - localBytes
 	for what, c := range map[string]struct {
 		bytes []byte
@@ -224,8 +223,8 @@ func TestDamage(t *testing.T) {
 		"a header":    {change(first, 'X'), "x.zip, d/000000.jpg (byte "},
 		"its length":  {change(first+28, 0xFF, 0xFF), "the header of the member is damaged"},
 		"content":     {change(first+localBytes+12+2, 0xFF, 0xFF), "it is damaged"},
-		"a checksum":  {change(at+16, 1), "it is damaged: its checksum is "},
-		"a size less": {change(at+24, 1), "it is longer than the directory says"},
+		"a checksum":  {change(at+16, 1), "it is damaged: the checksum is "},
+		"a size less": {change(at+24, 1), "it is longer than the size in the directory"},
 		"a size more": {change(at+24, 9), "it is damaged: unexpected EOF"},
 	} {
 		s, err := open(t, put(t, c.bytes))
