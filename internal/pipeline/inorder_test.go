@@ -314,7 +314,7 @@ func TestInOrderBug(t *testing.T) {
 		return forgetful{s.(driver.Sequential)}, nil
 	}})
 	p.Start(item.Position{})
-	if err := lastError(t, p); err == nil || !strings.Contains(err.Error(), "is no place in") {
+	if err := lastError(t, p); err == nil || !strings.Contains(err.Error(), "invalid resume token") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -240,7 +240,7 @@ def test_svhn(make: Make, binary: str, tmp_path: Path, monkeypatch: Any, compres
 
 def test_asks_for_a_split(make: Make, tmp_path: Path) -> None:
     cifar(tmp_path / "cifar", "binary", fine=False)
-    with pytest.raises(stoker.StokerError, match=r"it has the splits train and test; say which one .*\?split=train"):
+    with pytest.raises(stoker.StokerError, match=r"it has the splits train and test: choose one, .*\?split=train"):
         make(tmp_path / "cifar", batch_size=4)
     with pytest.raises(stoker.StokerError, match=r'there is no split "val", there is train and test'):
         make(f"{tmp_path / 'cifar'}?split=val", batch_size=4)

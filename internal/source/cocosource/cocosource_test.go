@@ -206,7 +206,7 @@ func TestBadFiles(t *testing.T) {
 		`{"images": [{"id": 1, "file_na`:    "c.json, byte 30: the file ends in the middle of its JSON",
 		`{"images": [], "annotations": []}`: "the file has no images",
 		`{"annotations": []}`:               "it has no list of images",
-		`[1]`:                               "c.json, byte 0: there is '[', where '{' should be",
+		`[1]`:                               "c.json, byte 0: expected '{', got '['",
 		`{"images": [{"id": 1, "file_name": "../x.jpg"}]}`:                                                    "no path below the folder",
 		`{"images": [{"id": 1}]}`:                                                                             "an image has no id or no file_name",
 		`{"images": [{"id": 1, "file_name": "a.jpg", "width": -4}]}`:                                          "-4 x 0 pixels",
@@ -217,7 +217,7 @@ func TestBadFiles(t *testing.T) {
 		one(`"keypoints": [1, 2]`):                                                                            "no multiple of three",
 		one(`"keypoints": [1, 2, 300]`):                                                                       "visibility 300",
 		one(`"bbox": [1, 2, 3]`):                                                                              "a box has 3 numbers",
-		one(`"area": "x"`):                                                                                    "where a number should be",
+		one(`"area": "x"`):                                                                                    "expected a number",
 		one(`"area": 1}, {"image_id": 1`) + strings.Repeat("[", 9):                                            "c.json, byte ",
 	} {
 		dir := t.TempDir()
@@ -231,7 +231,7 @@ func TestBadFiles(t *testing.T) {
 	// Outlines are looked at with their record.
 	for seg, want := range map[string]string{
 		`[[1, 2, 3]]`: "a polygon of 3 numbers", `{"size": [4, 4]}`: "runs without", `{"size": [4, 5], "counts": [20]}`: "of 5 x 4, but",
-		`{"size": [4, 4], "counts": [17]}`: "a run of 17", `{"size": [4, 4], "counts": "0"}`: "end after", `[[1, 2, 3, 1e9, 4, 5]]`: "far outside", `[1]`: "'[' should be",
+		`{"size": [4, 4], "counts": [17]}`: "a run of 17", `{"size": [4, 4], "counts": "0"}`: "end after", `[[1, 2, 3, 1e9, 4, 5]]`: "far outside", `[1]`: "expected '['",
 	} {
 		dir := t.TempDir()
 		drivertest.Put(t, dir, "a.jpg", photo(t, 4, 4, 0))

@@ -195,18 +195,18 @@ func TestOrderedDamage(t *testing.T) {
 	}{
 		"cut":             {"x.tfrecord.gz", gz(t, whole)[:3000], "x.tfrecord.gz, record 2 (byte 2032, decompressed): the compressed data ends before its end: it is cut off"},
 		"cut zstd":        {"x.tfrecord.zst", zst(t, whole)[:3000], "x.tfrecord.zst, record 0 (byte 0, decompressed): the compressed data ends before its end: it is cut off"},
-		"content cut":     {"x.tfrecord.gz", gz(t, whole[:3000]), "x.tfrecord.gz, record 2 (byte 2032, decompressed): what the file decompresses to ends within its 1000 bytes: it is cut off"},
-		"header cut":      {"x.tfrecord.gz", gz(t, whole[:1020]), "x.tfrecord.gz, record 1 (byte 1016, decompressed): what the file decompresses to ends within its header"},
-		"trailing":        {"x.tfrecord.gz", append(gz(t, whole), "garbage"...), "x.tfrecord.gz, record 5 (byte 5080, decompressed): behind the compressed data stands something else (at byte "},
-		"trailing zstd":   {"x.tfrecord.zst", append(zst(t, whole), "garbage"...), "x.tfrecord.zst, record 5 (byte 5080, decompressed): behind the compressed data stands something else"},
+		"content cut":     {"x.tfrecord.gz", gz(t, whole[:3000]), "x.tfrecord.gz, record 2 (byte 2032, decompressed): the decompressed data ends within its 1000 bytes: the file is cut off"},
+		"header cut":      {"x.tfrecord.gz", gz(t, whole[:1020]), "x.tfrecord.gz, record 1 (byte 1016, decompressed): the decompressed data ends within its header"},
+		"trailing":        {"x.tfrecord.gz", append(gz(t, whole), "garbage"...), "x.tfrecord.gz, record 5 (byte 5080, decompressed): unknown bytes after the compressed data (at byte "},
+		"trailing zstd":   {"x.tfrecord.zst", append(zst(t, whole), "garbage"...), "x.tfrecord.zst, record 5 (byte 5080, decompressed): unknown bytes after the compressed data"},
 		"checksum":        {"x.tfrecord.gz", flipped, "its checksum is wrong"},
 		"long record":     {"x.tfrecord.gz", gz(t, long), "x.tfrecord.gz, record 5 (byte 5080, decompressed): the record has 4294967296 bytes, the limit is 2147483648"},
 		"no records":      {"x.tfrecord.gz", gz(t, []byte("hello hello hello")), "x.tfrecord.gz, record 0 (byte 0, decompressed): expected a TFRecord"},
 		"gzip of gzip":    {"x.tfrecord.gz", gz(t, gz(t, whole)), "expected a TFRecord"},
 		"empty":           {"x.tfrecord.gz", gz(t, nil), "have no records"},
 		"only a head":     {"x.tfrecord.gz", gz(t, whole)[:5], "it is cut off"},
-		"large window":    {"x.tfrecord.zst", window, "a window of 1024 MiB, the limit is 128: compress it without --long"},
-		"with dictionary": {"x.tfrecord.zst", []byte{0x28, 0xB5, 0x2F, 0xFD, 0x01, 0, 1, 0, 0}, "with a dictionary"},
+		"large window":    {"x.tfrecord.zst", window, "a window of 1024 MiB, the limit is 128 MiB: compress it without --long"},
+		"with dictionary": {"x.tfrecord.zst", []byte{0x28, 0xB5, 0x2F, 0xFD, 0x01, 0, 1, 0, 0}, "a zstd dictionary"},
 	} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, c.name), c.bytes)
@@ -227,7 +227,7 @@ func TestTokens(t *testing.T) {
 	other := s.Files
 	other.Info = &info
 	for _, token := range []string{other.Token(3), s.Token(3)[1:], s.Token(3) + "0", "4" + s.Token(3)[1:], "0" + s.Token(3), "-1-", "x"} {
-		if _, err := s.Record(token); err == nil || !strings.Contains(err.Error(), "is no place in") {
+		if _, err := s.Record(token); err == nil || !strings.Contains(err.Error(), "invalid resume token") {
 			t.Errorf("%q is taken: %v", token, err)
 		}
 	}
