@@ -92,7 +92,7 @@ func TestBadFiles(t *testing.T) {
 		"train_X.bin: it has 0 bytes":                  {"train_X.bin": nil},
 		"train_y.bin has 3 labels and ":                {"train_X.bin": pictures(2), "train_y.bin": labels(3)},
 		"train_y.bin, byte 1: class number 0":          {"train_X.bin": pictures(2), "train_y.bin": zero},
-		"splits test and train: choose one":         {"train_X.bin": pictures(2), "test_X.bin": pictures(2)},
+		"splits test and train: choose one":            {"train_X.bin": pictures(2), "test_X.bin": pictures(2)},
 		"class_names.txt: it has 2000000 bytes, the l": {"train_X.bin": pictures(2), "train_y.bin": labels(2), "class_names.txt": make([]byte, 2000000)},
 		"no file of STL-10 is in it":                   {"x_X.bin": pictures(2)},
 	} {

@@ -22,9 +22,9 @@ type ordered struct {
 	inorder.Files
 	list   *filelist.List
 	info   driver.Info
-	sizes  [][]uint32 // of the records, by file
+	sizes  [][]uint32       // of the records, by file
 	schema *dynvalue.Schema // nil if records are bytes
-	spare  sync.Pool // memory for parsing
+	spare  sync.Pool        // memory for parsing
 }
 
 // orderedRecords is an ordered source whose records are bytes.
