@@ -2,7 +2,6 @@ package pack
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source/driver"
@@ -11,10 +10,12 @@ import (
 // lookInOrder notes how large the records of a source are that gives them in
 // order: as it says itself, or the mean of what its objects take.
 func (in *sourceInput) lookInOrder() {
+	const together = 4096 // records
+
 	sizer, _ := in.s.(driver.Sizer)
-	ids, sizes := make([]int64, locating), make([]int64, locating)
-	for at := int64(0); sizer != nil && at < in.info.Len; at += locating {
-		n := min(locating, in.info.Len-at)
+	ids, sizes := make([]int64, together), make([]int64, together)
+	for at := int64(0); sizer != nil && at < in.info.Len; at += together {
+		n := min(together, in.info.Len-at)
 		for k := range n {
 			ids[k] = at + k
 		}
@@ -55,9 +56,6 @@ func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, s
 		}
 		return nil
 	}
-	if from >= to {
-		return nil
-	}
 	var j *job // of the record that is being read
 	var free []byte
 	start := func(i, n int64) (err error) {
@@ -76,37 +74,25 @@ func (in *sourceInput) feed(ctx context.Context, from, to int64, begin func(i, s
 		free = j.mem.read
 		return nil
 	}
-	return direct.Records(ctx, src, src.Token(from), &driver.InOrder{
-		Read: in.obj.Read,
-		Alloc: func(id int64, _ int, n int64) ([]byte, error) {
-			if n < 0 || n > maxRecordBytes {
-				return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecordBytes))
-			}
-			if err := start(id, n); err != nil {
-				return nil, err
-			}
-			if n+direct.Tail > int64(len(free)) {
-				return make([]byte, n+direct.Tail)[:n], nil
-			}
-			p := free[:n:n]
-			free = free[n:]
-			return p, nil
-		},
-		Record: func(rec *driver.Record) (int64, error) {
-			if ctx.Err() != nil {
-				return 0, context.Cause(ctx)
-			}
-			if err := start(rec.ID, 0); err != nil {
-				return 0, err
-			}
-			j.mem.raw = driver.Record{ID: rec.ID, Err: rec.Err, Values: append(j.mem.raw.Values[:0], rec.Values...)}
-			j.raw = &j.mem.raw
-			err := send(j)
-			j = nil
-			if rec.ID+1 == to {
-				return in.info.Len, err
-			}
-			return rec.ID + 1, err
-		},
+	alloc := func(id, n int64) ([]byte, error) {
+		if err := start(id, n); err != nil {
+			return nil, err
+		}
+		if n+direct.Tail > int64(len(free)) {
+			return make([]byte, n+direct.Tail)[:n], nil
+		}
+		p := free[:n:n]
+		free = free[n:]
+		return p, nil
+	}
+	return direct.All(ctx, src, in.obj, from, to, alloc, func(rec *driver.Record) error {
+		if err := start(rec.ID, 0); err != nil {
+			return err
+		}
+		j.mem.raw = driver.Record{ID: rec.ID, Err: rec.Err, Values: append(j.mem.raw.Values[:0], rec.Values...)}
+		j.raw = &j.mem.raw
+		err := send(j)
+		j = nil
+		return err
 	})
 }

@@ -194,9 +194,6 @@ func fieldOf(f *driver.Field) Field {
 	return out
 }
 
-// locating is how many records are located at once.
-const locating = 4096
-
 // look notes how large the records are.
 func (in *sourceInput) look() error {
 	in.sizes = make([]int64, in.info.Len)
@@ -204,27 +201,13 @@ func (in *sourceInput) look() error {
 		in.lookInOrder()
 		return nil
 	}
-	var g driver.Group
-	ids := make([]int64, 0, locating)
-	for at := int64(0); at < in.info.Len; at += locating {
-		ids = ids[:0]
-		for id := at; id < min(at+locating, in.info.Len); id++ {
-			ids = append(ids, id)
+	return direct.Sizes(in.s, nil, func(id, size int64) error {
+		if size == 0 && in.pack != nil {
+			size = in.pack.meanBytes(id)
 		}
-		g.Begin(ids, len(in.info.Fields))
-		if err := direct.LocateOnce(in.s, &g); err != nil {
-			return err
-		}
-		for k, id := range ids {
-			for _, e := range g.Extents[g.First[k]:g.First[k+1]] {
-				in.sizes[id] += e.Size
-			}
-			if in.sizes[id] == 0 && in.pack != nil {
-				in.sizes[id] = in.pack.meanBytes(id)
-			}
-		}
-	}
-	return nil
+		in.sizes[id] = size
+		return nil
+	})
 }
 
 // apart fails when the pack would be written into its own source.
@@ -369,8 +352,8 @@ func (in *sourceInput) read(ctx context.Context, i int64, w *worker, j *job, n *
 	j.mem.read = grow(j.mem.read, int(size)+64*len(in.info.Fields))
 	free := j.mem.read
 	w.reader.Alloc = func(size int) ([]byte, error) {
-		if size < 0 || size > maxRecordBytes {
-			return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", size, int64(maxRecordBytes))
+		if err := direct.CheckSize(int64(size)); err != nil {
+			return nil, err
 		}
 		if size+direct.Tail > len(free) {
 			n.out += int64(size + direct.Tail)

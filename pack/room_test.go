@@ -12,86 +12,62 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/copyall"
 	"github.com/stokerdata/stoker/internal/hugeimagetest"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/internal/source/sourcetest"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// through takes n inputs through a room as packAll does: admitted and written in
+// through takes n inputs through a room as packing does: admitted and written in
 // order, made by workers. each says what an input takes.
 func through(ctx context.Context, r *room, n int64, workers int, each func(i int64) (read, work, out int64)) (refused int, err error) {
-	type one struct {
-		h      *holding
-		i, out int64
-		err    error
-		done   chan struct{}
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	jobs, order := make(chan *one), make(chan *one, budget.PackJobs*workers)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer close(jobs)
-		defer close(order)
-		for i := range n {
-			read, _, out := each(i)
-			h, err := r.admit(ctx, i, read)
-			if err != nil {
-				return
-			}
-			j := &one{h: h, i: i, out: out, done: make(chan struct{})}
-			for _, c := range []chan *one{order, jobs} {
-				select {
-				case c <- j:
-				case <-ctx.Done():
-					return
+	err = (&copyall.Copy[job]{
+		Threads: workers, Ahead: budget.PackJobs * workers,
+		Feed: func(ctx context.Context, q *copyall.Queue[job]) error {
+			for i := range n {
+				read, _, _ := each(i)
+				share, err := r.admit(ctx, i, read)
+				if err != nil {
+					return err
+				}
+				j := q.Begin()
+				*j = job{i: i, share: share}
+				if err := q.Send(j); err != nil {
+					return err
 				}
 			}
-		}
-	})
-	for range workers {
-		wg.Go(func() {
-			for j := range jobs {
+			return nil
+		},
+		Worker: func() (func(context.Context, *job) error, func(), error) {
+			return func(ctx context.Context, j *job) error {
+				defer j.share.pass()
 				read, work, out := each(j.i)
-				if j.err = j.h.toRead(ctx, read); j.err == nil {
-					j.err = j.h.toMake(ctx, &needs{work: work, out: out, heap: j.i%2 == 0})
+				err := j.share.toRead(ctx, read)
+				if err == nil {
+					err = j.share.toMake(ctx, &needs{work: work, out: out, heap: j.i%2 == 0})
 				}
-				if j.err == nil {
-					j.h.made(out / 2)
+				if err == nil {
+					j.share.made(out / 2)
 				}
-				j.h.pass()
-				close(j.done)
+				if errors.As(err, &j.bad) {
+					return nil
+				}
+				return err
+			}, func() {}, nil
+		},
+		Take: func(_ context.Context, j *job) error {
+			if j.bad != nil {
+				refused++
 			}
-		})
-	}
-	for j := range order {
-		select {
-		case <-j.done:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		var bad *BadInput
-		if errors.As(j.err, &bad) {
-			refused++
-		} else if j.err != nil {
-			cancel(j.err)
-			break
-		}
-		j.h.done()
-	}
-	err = context.Cause(ctx)
-	cancel(nil)
-	for range order {
-	}
-	wg.Wait()
+			j.share.done()
+			return nil
+		},
+	}).Run(ctx)
 	return refused, err
 }
 

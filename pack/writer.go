@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/pprof"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/stokerdata/stoker/internal/budget"
+	"github.com/stokerdata/stoker/internal/copyall"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -53,8 +50,7 @@ type job struct {
 	rec   record
 	raw   *driver.Record // what was read already, with its values in mem
 	mem   memory         // of rec
-	err   error
-	done  chan struct{}
+	bad   *BadInput
 }
 
 // memory is what a job keeps from one input to the next: a buffer for each
@@ -266,7 +262,6 @@ func (w *writer) ended(ctx context.Context, err error) error {
 // packAll loads the inputs from w.next on with all workers and writes them in
 // order. It returns after all of its goroutines have ended.
 func (w *writer) packAll(ctx context.Context) error {
-	n := w.opt.Threads
 	rm, err := newRoom(w.opt, w.next)
 	if err != nil {
 		return err
@@ -274,101 +269,41 @@ func (w *writer) packAll(ctx context.Context) error {
 	if w.opt.OwnProcess {
 		rm.ownProcess()
 	}
-	jobs := make(chan *job)
-	order := make(chan *job, budget.PackJobs*n)
-	free := make(chan *job, (budget.PackJobs+1)*n)
-
-	g, gctx := errgroup.WithContext(ctx)
-	begin := func(i, size int64) (*job, error) {
-		share, err := rm.admit(gctx, i, max(size, 4<<10))
-		if err != nil {
-			return nil, err
-		}
-		var j *job
-		select {
-		case j = <-free:
-		default:
-			j = new(job)
-		}
-		*j = job{i: i, share: share, mem: j.mem, done: make(chan struct{})}
-		return j, nil
-	}
-	send := func(j *job) error {
-		select {
-		case order <- j:
-		case <-gctx.Done():
-			return context.Cause(gctx)
-		}
-		select {
-		case jobs <- j:
-		case <-gctx.Done():
-			return context.Cause(gctx)
-		}
-		return nil
-	}
-	g.Go(func() error { // hands out the inputs in order
-		defer close(jobs)
-		defer close(order)
-		return w.in.feed(gctx, w.next, w.to, begin, send)
-	})
-	var workers sync.WaitGroup
-	for range n {
-		workers.Add(1)
-		g.Go(func() error {
-			defer workers.Done()
+	err = (&copyall.Copy[job]{
+		Threads: w.opt.Threads, Ahead: budget.PackJobs * w.opt.Threads, Stage: "pack",
+		Feed: func(ctx context.Context, q *copyall.Queue[job]) error {
+			return w.in.feed(ctx, w.next, w.to, func(i, size int64) (*job, error) {
+				share, err := rm.admit(ctx, i, max(size, 4<<10))
+				if err != nil {
+					return nil, err
+				}
+				j := q.Begin()
+				*j = job{i: i, share: share, mem: j.mem}
+				return j, nil
+			}, q.Send)
+		},
+		Worker: func() (func(context.Context, *job) error, func(), error) {
 			wk, err := newWorker(w.opt)
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
-			defer wk.close()
 			wk.kept = rm.plan.WorkerKept
-			var failed error
-			pprof.Do(gctx, pprof.Labels("stage", "pack"), func(context.Context) {
-				for j := range jobs {
-					j.err = w.in.load(gctx, j.i, wk, j)
-					j.share.pass()
-					var bad *BadInput
-					if j.err != nil && !errors.As(j.err, &bad) {
-						failed = j.err
-						close(j.done)
-						return
-					}
-					close(j.done)
+			return func(ctx context.Context, j *job) error {
+				defer j.share.pass()
+				err := w.in.load(ctx, j.i, wk, j)
+				if errors.As(err, &j.bad) {
+					return nil
 				}
-			})
-			return failed
-		})
-	}
-	g.Go(func() error { // writes them in order
-		for {
-			var j *job
-			var ok bool
-			select {
-			case j, ok = <-order:
-			case <-gctx.Done():
-				return context.Cause(gctx)
-			}
-			if !ok {
-				return nil
-			}
-			select {
-			case <-j.done:
-			case <-gctx.Done():
-				return context.Cause(gctx)
-			}
-			if err := w.accept(gctx, j); err != nil {
 				return err
-			}
+			}, wk.close, nil
+		},
+		Take: func(ctx context.Context, j *job) error {
+			err := w.accept(ctx, j)
 			j.mem.trim(rm.plan.JobKept)
 			j.share.done()
-			select {
-			case free <- j:
-			default:
-			}
-		}
-	})
-	err = g.Wait()
-	workers.Wait()
+			return err
+		},
+	}).Run(ctx)
 	if err == nil && w.chunk.rows > 0 {
 		err = w.writeChunk(ctx, w.to)
 	}
@@ -386,13 +321,9 @@ func (w *writer) packAll(ctx context.Context) error {
 
 // accept takes the next input in order.
 func (w *writer) accept(ctx context.Context, j *job) error {
-	var bad *BadInput
-	switch {
-	case errors.As(j.err, &bad):
-		w.pending = append(w.pending, Skipped{Path: strings.ToValidUTF8(bad.Path, "\uFFFD"), Reason: bad.Reason})
-	case j.err != nil:
-		return j.err
-	default:
+	if j.bad != nil {
+		w.pending = append(w.pending, Skipped{Path: strings.ToValidUTF8(j.bad.Path, "\uFFFD"), Reason: j.bad.Reason})
+	} else {
 		if !w.chunk.fits(&j.rec) {
 			if err := w.writeChunk(ctx, j.i); err != nil {
 				return err

@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/stokerdata/stoker/internal/copyall"
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/proc"
 	"github.com/stokerdata/stoker/pack"
@@ -26,7 +24,6 @@ import (
 const (
 	groupBytes   = 2 << 20
 	groupRecords = 1024
-	locating     = 1024 // records located at once
 	// around is what a record takes beside its values.
 	around = 256
 	// times is how often a record's bytes are there at once: as they were read, as
@@ -35,8 +32,6 @@ const (
 
 	minMemory = 64 << 20
 	maxMemory = 1 << 30
-	// maxRecord bounds the values of a record.
-	maxRecord = 2 << 30
 	maxKept   = 1000 // skipped records that are listed
 )
 
@@ -190,8 +185,6 @@ type group struct {
 	enc    []byte
 	bytes  int64
 	bad    []Skipped
-	err    error
-	done   chan struct{}
 }
 
 // arena is memory for what is read of a group, used again for the next one.
@@ -202,8 +195,8 @@ type arena struct {
 }
 
 func (a *arena) take(n int) ([]byte, error) {
-	if n < 0 || int64(n) > maxRecord {
-		return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecord))
+	if err := direct.CheckSize(int64(n)); err != nil {
+		return nil, err
 	}
 	n64 := (n + direct.Tail + 63) &^ 63
 	for len(a.free) < n64 {
@@ -265,88 +258,37 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 		c.skip(sk.Skipped()...)
 	}
 
-	n := c.threads()
-	jobs := make(chan *group)
-	order := make(chan *group, 2*n)
-	free := make(chan *group, 3*n)
-	g, gctx := errgroup.WithContext(ctx)
-	begin := func() *group {
-		select {
-		case j := <-free:
-			*j = group{ids: j.ids[:0], recs: j.recs[:0], values: j.values[:0], raw: j.raw[:0], mem: j.mem, enc: j.enc[:0]}
-			j.mem.reset()
-			j.done = make(chan struct{})
-			return j
-		default:
-			return &group{done: make(chan struct{})}
-		}
-	}
-	send := func(j *group) error {
-		for _, to := range []chan *group{order, jobs} {
-			select {
-			case to <- j:
-			case <-gctx.Done():
-				return context.Cause(gctx)
+	sum = &Summary{}
+	reported := time.Now()
+	var bytes int64
+	err = (&copyall.Copy[group]{
+		Threads: c.threads(), Ahead: 2 * c.threads(), Stage: "convert",
+		Feed: func(ctx context.Context, q *copyall.Queue[group]) error {
+			if s, ok := c.src.(driver.Sequential); ok {
+				return c.inOrder(ctx, s, q)
 			}
-		}
-		return nil
-	}
-	g.Go(func() error { // says which records are next
-		defer close(jobs)
-		defer close(order)
-		if s, ok := c.src.(driver.Sequential); ok {
-			return c.inOrder(gctx, s, begin, send)
-		}
-		return c.located(gctx, begin, send)
-	})
-	var workers sync.WaitGroup
-	for range n {
-		workers.Add(1)
-		g.Go(func() error { // reads them
-			defer workers.Done()
-			w := &worker{reader: direct.NewReader(c.src, c.obj)}
+			return c.located(ctx, q)
+		},
+		Worker: func() (func(context.Context, *group) error, func(), error) {
+			w, end := &worker{reader: direct.NewReader(c.src, c.obj)}, func() {}
 			w.reader.Want = c.want
 			if c.extras {
 				w.extras = c.pack.Extras()
-				defer w.extras.Close()
+				end = w.extras.Close
 			}
-			pprof.Do(gctx, pprof.Labels("stage", "convert"), func(ctx context.Context) {
-				for j := range jobs {
-					j.err = c.load(ctx, w, j)
-					if j.err == nil && unordered {
-						j.err = c.write(ctx, j)
-					}
-					close(j.done)
+			return func(ctx context.Context, j *group) error {
+				err := c.load(ctx, w, j)
+				if err == nil && unordered {
+					err = c.write(ctx, j)
 				}
-			})
-			return nil
-		})
-	}
-	sum = &Summary{}
-	g.Go(func() error { // writes them in order
-		reported := time.Now()
-		var bytes int64
-		for {
-			var j *group
-			var ok bool
-			select {
-			case j, ok = <-order:
-			case <-gctx.Done():
-				return context.Cause(gctx)
-			}
-			if !ok {
-				return nil
-			}
-			select {
-			case <-j.done:
-			case <-gctx.Done():
-				return context.Cause(gctx)
-			}
-			if j.err == nil && !unordered {
-				j.err = c.write(gctx, j)
-			}
-			if j.err != nil {
-				return j.err
+				return err
+			}, end, nil
+		},
+		Take: func(ctx context.Context, j *group) error {
+			if !unordered {
+				if err := c.write(ctx, j); err != nil {
+					return err
+				}
 			}
 			c.skip(j.bad...)
 			c.done += int64(len(j.ids))
@@ -357,14 +299,9 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 				c.opt.Progress(Progress{Records: c.done, Total: c.info.Len, Bytes: bytes})
 			}
 			c.room.Release(j.weight)
-			select {
-			case free <- j:
-			default:
-			}
-		}
-	})
-	err = g.Wait()
-	workers.Wait()
+			return nil
+		},
+	}).Run(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -410,13 +347,17 @@ func (c *conversion) admit(ctx context.Context, j *group, n int64) error {
 	return c.room.Acquire(ctx, j.weight)
 }
 
+// begin begins a group, with the memory of one that is written.
+func begin(q *copyall.Queue[group]) *group {
+	j := q.Begin()
+	*j = group{ids: j.ids[:0], recs: j.recs[:0], values: j.values[:0], raw: j.raw[:0], mem: j.mem, enc: j.enc[:0]}
+	j.mem.reset()
+	return j
+}
+
 // located makes groups of a source whose records can be located.
-func (c *conversion) located(ctx context.Context, begin func() *group, send func(*group) error) error {
-	var g driver.Group
-	g.Want = c.want
-	ids := make([]int64, 0, locating)
-	j := begin()
-	size := int64(0)
+func (c *conversion) located(ctx context.Context, q *copyall.Queue[group]) error {
+	j, size, least := begin(q), int64(0), c.least()
 	flush := func() error {
 		if len(j.ids) == 0 {
 			return nil
@@ -424,34 +365,23 @@ func (c *conversion) located(ctx context.Context, begin func() *group, send func
 		if err := c.admit(ctx, j, size); err != nil {
 			return err
 		}
-		err := send(j)
-		j, size = begin(), 0
+		err := q.Send(j)
+		j, size = begin(q), 0
 		return err
 	}
-	least := c.least()
-	for at := int64(0); at < c.info.Len; at += locating {
-		ids = ids[:0]
-		for id := at; id < min(at+locating, c.info.Len); id++ {
-			ids = append(ids, id)
-		}
-		g.Begin(ids, len(c.info.Fields))
-		if err := direct.LocateOnce(c.src, &g); err != nil {
-			return err
-		}
-		for k, id := range ids {
-			n := int64(0)
-			for _, e := range g.Extents[g.First[k]:g.First[k+1]] {
-				n += e.Size
+	err := direct.Sizes(c.src, c.want, func(id, n int64) error {
+		n = max(n, least) + around
+		if size > 0 && size+n > groupBytes || len(j.ids) == groupRecords {
+			if err := flush(); err != nil {
+				return err
 			}
-			n = max(n, least) + around
-			if size > 0 && size+n > groupBytes || len(j.ids) == groupRecords {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-			j.ids = append(j.ids, id)
-			size += n
 		}
+		j.ids = append(j.ids, id)
+		size += n
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return flush()
 }
@@ -477,63 +407,52 @@ func (c *conversion) least() (n int64) {
 }
 
 // inOrder makes groups of a source that gives its records in order.
-func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, begin func() *group, send func(*group) error) error {
+func (c *conversion) inOrder(ctx context.Context, src driver.Sequential, q *copyall.Queue[group]) error {
 	var j *group
 	taken := int64(0)
 	open := func() error {
 		if j != nil {
 			return nil
 		}
-		j, taken = begin(), 0
+		j, taken = begin(q), 0
 		return c.admit(ctx, j, groupBytes)
 	}
-	err := direct.Records(ctx, src, "", &driver.InOrder{
-		Read: c.obj.Read,
-		Alloc: func(_ int64, _ int, n int64) ([]byte, error) {
-			if err := open(); err != nil {
+	alloc := func(_, n int64) ([]byte, error) {
+		if err := open(); err != nil {
+			return nil, err
+		}
+		if taken += n; times*taken > j.weight && j.weight < c.budget {
+			// The groups before this one end by themselves.
+			more := min(times*taken, c.budget) - j.weight
+			if err := c.room.Acquire(ctx, more); err != nil {
 				return nil, err
 			}
-			if taken += n; times*taken > j.weight && j.weight < c.budget {
-				// The groups before this one end by themselves.
-				more := min(times*taken, c.budget) - j.weight
-				if err := c.room.Acquire(ctx, more); err != nil {
-					return nil, err
-				}
-				j.weight += more
-			}
-			if n > maxRecord {
-				return nil, fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(maxRecord))
-			}
-			return j.mem.take(int(n))
-		},
-		Record: func(rec *driver.Record) (int64, error) {
-			if ctx.Err() != nil {
-				return 0, context.Cause(ctx)
-			}
-			if err := open(); err != nil {
-				return 0, err
-			}
-			if cap(j.raw) > len(j.raw) { // its values have room already
-				j.raw = j.raw[:len(j.raw)+1]
-			} else {
-				j.raw = append(j.raw, driver.Record{})
-			}
-			to := &j.raw[len(j.raw)-1]
-			to.ID, to.Err = rec.ID, rec.Err
-			to.Values = append(to.Values[:0], rec.Values...)
-			j.ids = append(j.ids, rec.ID)
-			if taken >= groupBytes || len(j.ids) == groupRecords {
-				full := j
-				j = nil
-				if err := send(full); err != nil {
-					return 0, err
-				}
-			}
-			return rec.ID + 1, nil
-		},
+			j.weight += more
+		}
+		return j.mem.take(int(n))
+	}
+	err := direct.All(ctx, src, c.obj, 0, c.info.Len, alloc, func(rec *driver.Record) error {
+		if err := open(); err != nil {
+			return err
+		}
+		if cap(j.raw) > len(j.raw) { // its values have room already
+			j.raw = j.raw[:len(j.raw)+1]
+		} else {
+			j.raw = append(j.raw, driver.Record{})
+		}
+		to := &j.raw[len(j.raw)-1]
+		to.ID, to.Err = rec.ID, rec.Err
+		to.Values = append(to.Values[:0], rec.Values...)
+		j.ids = append(j.ids, rec.ID)
+		if taken < groupBytes && len(j.ids) < groupRecords {
+			return nil
+		}
+		full := j
+		j = nil
+		return q.Send(full)
 	})
 	if err == nil && j != nil && len(j.ids) > 0 {
-		err = send(j)
+		err = q.Send(j)
 	}
 	return err
 }

@@ -14,6 +14,52 @@ func Records(ctx context.Context, src driver.Sequential, token string, in *drive
 	return src.Records(ctx, token, in)
 }
 
+// MaxValue is the size of the largest value that is read when all records are.
+const MaxValue = 1 << 31
+
+// CheckSize refuses a value of n bytes that is larger than the limit.
+func CheckSize(n int64) error {
+	if n < 0 || n > MaxValue {
+		return fmt.Errorf("a value of %d bytes is larger than the limit of %d", n, int64(MaxValue))
+	}
+	return nil
+}
+
+// All reads the records from number from on to before number to, of a source that gives
+// them in order. Alloc returns memory for a value of a record, and each takes the record,
+// which is valid until it returns.
+func All(ctx context.Context, src driver.Sequential, obj *Objects, from, to int64, alloc func(id, n int64) ([]byte, error), each func(rec *driver.Record) error) error {
+	if from >= to {
+		return nil
+	}
+	next := from
+	err := Records(ctx, src, src.Token(from), &driver.InOrder{
+		Read: obj.Read,
+		Alloc: func(id int64, _ int, n int64) ([]byte, error) {
+			if err := CheckSize(n); err != nil {
+				return nil, err
+			}
+			return alloc(id, n)
+		},
+		Record: func(rec *driver.Record) (int64, error) {
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			if err := each(rec); err != nil {
+				return 0, err
+			}
+			if next = rec.ID + 1; next == to {
+				return src.Info().Len, nil
+			}
+			return next, nil
+		},
+	})
+	if err == nil && next != to {
+		err = fmt.Errorf("internal error: %s ended before record %d", src.Info().Format, next)
+	}
+	return err
+}
+
 // inOrder reads the records of the group of a source that gives them in order: it
 // goes through the source once, from the first one of them to the last. That is
 // meant for few records, or for many that follow each other.

@@ -141,6 +141,37 @@ func LocateOnce(src driver.Source, g *driver.Group) (err error) {
 	return nil
 }
 
+// locating is how many records Sizes locates together.
+const locating = 1024
+
+// Sizes locates all records of a source and calls each with how many bytes are read for
+// the wanted fields of a record. Want is nil for all fields.
+func Sizes(src driver.Source, want []bool, each func(id, size int64) error) error {
+	info := src.Info()
+	g := driver.Group{Want: want}
+	ids := make([]int64, 0, locating)
+	for at := int64(0); at < info.Len; at += locating {
+		ids = ids[:0]
+		for id := at; id < min(at+locating, info.Len); id++ {
+			ids = append(ids, id)
+		}
+		g.Begin(ids, len(info.Fields))
+		if err := LocateOnce(src, &g); err != nil {
+			return err
+		}
+		for k, id := range ids {
+			size := int64(0)
+			for _, e := range g.Extents[g.First[k]:g.First[k+1]] {
+				size += e.Size
+			}
+			if err := each(id, size); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Learn gives a piece of the index to a source; a panic becomes an error.
 func Learn(src driver.Source, e driver.Extent, b []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

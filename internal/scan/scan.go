@@ -456,12 +456,9 @@ type slab struct {
 
 const slabBytes = 4 << 20
 
-// maxRecord is the largest value that is read.
-const maxRecord = 1 << 31
-
 func (s *slab) take(n int) ([]byte, error) {
-	if n < 0 || n > maxRecord {
-		return nil, fmt.Errorf("%d bytes are more than the limit of %d", n, maxRecord)
+	if err := direct.CheckSize(int64(n)); err != nil {
+		return nil, err
 	}
 	need := (n + direct.Tail + 63) &^ 63
 	if need > slabBytes/4 {
@@ -499,48 +496,39 @@ func inOrder(ctx context.Context, src driver.Source, req *Request, progress *pro
 		rows.First, rows.N = rows.First+int64(rows.N), 0
 		return err
 	}
-	err := direct.Records(ctx, seq, "", &driver.InOrder{
-		Read:  obj.Read,
-		Alloc: func(_ int64, _ int, n int64) ([]byte, error) { return make([]byte, n+direct.Tail)[:n], nil },
-		Record: func(rec *driver.Record) (int64, error) {
-			k := rows.N
-			records[k].ID, records[k].Err = rec.ID, rec.Err
-			for f, v := range rec.Values {
-				// What a record holds is its own until this returns.
-				v.Bytes = slices.Clone(v.Bytes)
-				records[k].Values[f] = v
-			}
-			rows.Errs[k] = rec.Err
-			for i, f := range req.Sizes {
-				rows.Sizes[i][k] = int64(len(rec.Values[f].Bytes))
-			}
-			for i, f := range req.Shapes {
-				rows.Shapes[i][k] = driver.Shape{}
-				if rec.Err == nil {
-					v := &rec.Values[f]
-					var ok bool
-					if rows.Shapes[i][k], ok = shapeOf(v, v.Bytes); !ok {
-						_, rows.Errs[k] = imagefile.Probe(v.Bytes)
-					}
+	alloc := func(_, n int64) ([]byte, error) { return make([]byte, n+direct.Tail)[:n], nil }
+	err := direct.All(ctx, seq, obj, 0, info.Len, alloc, func(rec *driver.Record) error {
+		k := rows.N
+		records[k].ID, records[k].Err = rec.ID, rec.Err
+		for f, v := range rec.Values {
+			// What a record holds is its own until this returns.
+			v.Bytes = slices.Clone(v.Bytes)
+			records[k].Values[f] = v
+		}
+		rows.Errs[k] = rec.Err
+		for i, f := range req.Sizes {
+			rows.Sizes[i][k] = int64(len(rec.Values[f].Bytes))
+		}
+		for i, f := range req.Shapes {
+			rows.Shapes[i][k] = driver.Shape{}
+			if rec.Err == nil {
+				v := &rec.Values[f]
+				var ok bool
+				if rows.Shapes[i][k], ok = shapeOf(v, v.Bytes); !ok {
+					_, rows.Errs[k] = imagefile.Probe(v.Bytes)
 				}
 			}
-			if rows.Errs[k] != nil && !req.Lenient {
-				return 0, &RecordError{ID: rec.ID, Name: src.Name(rec.ID), Err: rows.Errs[k]}
-			}
-			rows.N++
-			if rows.N == Group {
-				if err := flush(); err != nil {
-					return 0, err
-				}
-			}
-			return rec.ID + 1, nil
-		},
+		}
+		if rows.Errs[k] != nil && !req.Lenient {
+			return &RecordError{ID: rec.ID, Name: src.Name(rec.ID), Err: rows.Errs[k]}
+		}
+		if rows.N++; rows.N < Group {
+			return nil
+		}
+		return flush()
 	})
 	if err == nil {
 		err = flush()
-	}
-	if err == nil && rows.First != info.Len {
-		err = fmt.Errorf("internal error: %s ended before record %d", info.Format, rows.First)
 	}
 	if cerr := obj.Close(); err == nil {
 		err = cerr
