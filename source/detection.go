@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
 	"github.com/stokerdata/stoker/internal/source/cocosource"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/vocsource"
 	"github.com/stokerdata/stoker/internal/source/yolosource"
@@ -40,7 +41,7 @@ func cocoFiles(ctx context.Context, st store.Store) ([]string, error) {
 		return nil, nil
 	}
 	var files []string
-	err := st.List(ctx, dir, &store.ListOptions{Shallow: true, Names: true}, func(e store.Entry) error {
+	err := st.List(ctx, dir, &store.ListOptions{Shallow: true, Names: true, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		if !e.Dir && strings.HasSuffix(e.Name, ".json") && len(files) < lookAt {
 			files = append(files, e.Name)
 		}

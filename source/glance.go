@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/store"
@@ -171,7 +172,7 @@ func (g *glance) first(ctx context.Context, key glanceList, early bool) (*glance
 	return g.lists.get(ctx, key, func() (*glanced, use, error) {
 		enough := errors.New("enough")
 		l := &glanced{whole: true}
-		opt := &store.ListOptions{Shallow: key.shallow, Hidden: key.hidden, Names: true, Threads: 1, Folder: early || g.isFolder(key.dir)}
+		opt := &store.ListOptions{Shallow: key.shallow, Hidden: key.hidden, Names: true, Threads: 1, Folder: early || g.isFolder(key.dir), Bad: filelist.LeaveOut}
 		if g.web {
 			opt.Threads = aheadOnWeb
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/audio"
 	"github.com/stokerdata/stoker/internal/source/arrowsource"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/lmdbsource"
 	"github.com/stokerdata/stoker/internal/source/parquetsource"
 	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
@@ -199,7 +200,7 @@ func (l *listing) of(ctx context.Context, st store.Store) []string {
 		return l.names
 	}
 	l.done = true
-	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Names: true, Threads: 1}, func(e store.Entry) error {
+	err := st.List(ctx, "", &store.ListOptions{Shallow: true, Names: true, Threads: 1, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		if len(l.names) == lookAt {
 			return errors.New("too many")
 		}
@@ -220,7 +221,7 @@ func allFiles(ctx context.Context, st store.Store, is func(name string) bool) bo
 	seen := 0
 	stop := errors.New("enough")
 	// Most folders are known by their first file: nothing is read ahead.
-	err := st.List(ctx, "", &store.ListOptions{Names: true, Threads: 1}, func(e store.Entry) error {
+	err := st.List(ctx, "", &store.ListOptions{Names: true, Threads: 1, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		if !is(e.Name) || seen == lookAt {
 			return stop
 		}

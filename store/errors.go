@@ -1,10 +1,14 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
+	"slices"
+	"syscall"
 )
 
 // The classes of errors, for errors.Is. What is in none of them is a failure of
@@ -22,7 +26,34 @@ var (
 	ErrLocked = errors.New("it is being written by another process")
 	// ErrName: it is no name of an object.
 	ErrName = errors.New("not a name of an object")
+	// ErrIrregular: it is a pipe, a socket or a device.
+	ErrIrregular = errors.New("not a regular file")
 )
+
+// IsObjectError reports whether an error is the fault of one object and says nothing about
+// others: the object is missing, may not be read, is not a file, has changed, or its content
+// is damaged. Sources make bad records of such objects. Every other error is a fault of the
+// store, the network or the machine, or ctx has ended: it ends what is being done.
+func IsObjectError(err error) bool {
+	for _, class := range []error{ErrNotExist, ErrPermission, ErrChanged, ErrShort, ErrName, ErrIrregular} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return slices.Contains(objectErrnos, errno)
+	}
+	var request interface{ Transient() bool } // of a server
+	var network net.Error
+	return !errors.As(err, &request) && !errors.As(err, &network) && !errors.Is(err, context.Canceled)
+}
+
+// objectErrnos are the errors of the system that are about one file. EIO is among them: a
+// disk has lost some sectors, or the file system the end of a file.
+var objectErrnos = []syscall.Errno{
+	syscall.EIO, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.ENODEV, syscall.ENOTDIR, syscall.EOVERFLOW, syscall.EUCLEAN,
+}
 
 // Error is the failure of an operation on an object. Its text says which object
 // and, for reads, which bytes, so that nobody above has to.

@@ -87,10 +87,12 @@ type ListOptions struct {
 	// Keep says by its name which object is wanted; nil means all. The others
 	// are not looked at. It is called from several goroutines at once.
 	Keep func(name string) bool
-	// Bad is called, in the order of names, for a folder or an object that is
-	// wanted and cannot be looked at. What it returns ends the listing, nil
-	// leaves the thing out. Without Bad the listing fails.
-	Bad func(name string, err error) error
+	// Bad is called, in the order of names, for an object that is wanted, or a folder
+	// (Entry.Dir), that cannot be listed: a link to nothing, a pipe, a folder that may not
+	// be read, a key of a bucket that CheckName refuses. Only Name and Dir of the entry
+	// are set. The listing goes on if Bad returns nil, and otherwise fails with its error.
+	// Without Bad the listing fails with err.
+	Bad func(e Entry, err error) error
 	// Threads bounds the requests that are out at once, 0 for the store's choice.
 	Threads int
 }

@@ -222,6 +222,9 @@ type Field struct {
 	Stats *FieldStats
 }
 
+// MaxBad is the number of bad files that Info.Bad names at most.
+const MaxBad = 10
+
 // Info describes a source. It does not change while the source is open.
 type Info struct {
 	// URL is what the source was opened from, for messages.
@@ -235,6 +238,12 @@ type Info struct {
 	// Objects is the number of objects that records lie in, 0 for a source whose
 	// values are in memory.
 	Objects int64
+	// BadFiles is the number of files that could not be listed, opened or understood when
+	// the source was opened: their records are bad records, whose Err Locate sets. A source
+	// fails to open only if all of its files are bad, or for an error that is not the fault
+	// of a file (store.IsObjectError). Bad are the first MaxBad of them.
+	BadFiles int
+	Bad      []Skipped
 	// Sequential says that records cannot be located: the source is a Sequential.
 	Sequential bool
 	// Fingerprint identifies the content as far as the source can tell

@@ -65,8 +65,9 @@ type Group struct {
 	// where the extent says so, with 64 readable bytes behind them.
 	Bytes [][]byte
 	// Records are what Parse makes, by record, with len(Values) ==
-	// len(Info.Fields). Locate and Parse set Err of records that cannot be had;
-	// Parse leaves those alone in which it is set already.
+	// len(Info.Fields). Locate and Parse set Err of records that cannot be had: Locate
+	// those of files that were bad when the source was opened (Info.BadFiles). Parse
+	// leaves those alone in which it is set already.
 	Records []Record
 	// Alloc returns n bytes for Parse, not zeroed, 64-byte aligned, with 64
 	// readable bytes behind them, valid as long as the group's Bytes. It fails

@@ -24,6 +24,8 @@ import (
 // pointer per object: a list of ten million costs the garbage collector nothing.
 type List struct {
 	Store store.Store
+	// Bad are the objects that cannot be read.
+	Bad Bad
 
 	names    []byte
 	versions []byte
@@ -38,19 +40,44 @@ type List struct {
 type end struct{ name, version uint64 }
 
 // Scan lists the objects of a store whose name keep accepts (nil for all), in
-// all folders that are not hidden. An object or folder that cannot be looked at is
-// an error: a training run must not lose data without a word. threads bounds the
-// folders listed at once, 0 for the store's choice.
+// all folders that are not hidden. An object or folder that cannot be listed is
+// an error, since the number of its records is not known: a training run must not lose
+// data without a word. threads bounds the folders listed at once, 0 for the store's choice.
 func Scan(ctx context.Context, st store.Store, keep func(name string) bool, threads int) (*List, error) {
-	l := &List{Store: st}
-	err := st.List(ctx, "", &store.ListOptions{Keep: keep, Threads: threads}, func(e store.Entry) error {
-		l.Add(e)
-		return nil
+	return scan(ctx, st, keep, threads, func(l *List, e store.Entry, err error) error {
+		if !store.IsObjectError(err) {
+			return err
+		}
+		return fmt.Errorf("%w: the number of its records is not known; move it out of %s to go on without it", err, st)
 	})
+}
+
+// ScanRecords is Scan for files that are a record each: objects and folders that cannot be
+// listed are in List.Bad.
+func ScanRecords(ctx context.Context, st store.Store, keep func(name string) bool, threads int) (*List, error) {
+	return scan(ctx, st, keep, threads, (*List).addBad)
+}
+
+func scan(ctx context.Context, st store.Store, keep func(name string) bool, threads int, bad func(l *List, e store.Entry, err error) error) (*List, error) {
+	l := &List{Store: st}
+	err := st.List(ctx, "", &store.ListOptions{Keep: keep, Threads: threads, Bad: func(e store.Entry, err error) error { return bad(l, e, err) }},
+		func(e store.Entry) error {
+			l.Add(e)
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// addBad appends an object or a folder that cannot be read.
+func (l *List) addBad(e store.Entry, err error) error {
+	if err := l.Bad.Note(l.Len(), err); err != nil {
+		return err
+	}
+	l.Add(e)
+	return nil
 }
 
 // Named lists the objects of a store that have these names, in this order.

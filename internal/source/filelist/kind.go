@@ -12,8 +12,8 @@ import (
 // sounds are the extensions of audio files.
 var sounds = []string{".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".aif", ".aiff"}
 
-// maps are the extensions of files of numbers for each pixel.
-var maps = []string{".pfm", ".flo"}
+// numeric are the extensions of files of numbers for each pixel.
+var numeric = []string{".pfm", ".flo"}
 
 // MapType describes a field of images as the beginning of a file of it says: as a map
 // of numbers where that is what it is, else not at all.
@@ -40,7 +40,7 @@ func KindOf(field, file string) driver.Kind {
 		return driver.KindMask
 	case slices.Contains(driver.ImageExtensions, ext):
 		return driver.KindImage
-	case slices.Contains(maps, ext):
+	case slices.Contains(numeric, ext):
 		return driver.KindImage
 	case slices.Contains(sounds, ext):
 		return driver.KindAudio

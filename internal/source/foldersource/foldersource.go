@@ -67,8 +67,8 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if list.Len() == 0 && !o.AllFiles {
 		return nil, fmt.Errorf(missing, st)
 	}
-	if bad := list.unreadable(); bad != nil && !o.AllFiles {
-		return nil, fmt.Errorf("cannot read %s in %s: %s", bad.Path, st, bad.Reason)
+	if err := list.Bad.Check(list.Len(), list.Place); err != nil && !o.AllFiles {
+		return nil, err
 	}
 	_, largest := list.Bytes()
 	s := &source{list: list, label: list.Classes != nil, limit: limit}
@@ -81,21 +81,11 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		Fields:      []driver.Field{field},
 		Fingerprint: list.Fingerprint(),
 	}
+	list.Bad.Report(&s.info, list.Path)
 	if s.label {
 		s.info.Fields = append(s.info.Fields, driver.Field{Name: "label", Kind: driver.KindLabel, Classes: list.Classes})
 	}
 	return s, nil
-}
-
-// unreadable returns the first folder or file that could not be looked at. A
-// training run must not lose a class without a word.
-func (l *Listing) unreadable() *Skipped {
-	for i := range l.Skipped {
-		if !l.Skipped[i].beside {
-			return &l.Skipped[i]
-		}
-	}
-	return nil
 }
 
 func (s *source) Info() *driver.Info { return &s.info }
@@ -137,9 +127,12 @@ func (s *source) Sizes(field int, ids, sizes []int64) bool {
 func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if filelist.Has(g, k, &s.info) && g.Wants(0) {
-			if size := s.list.Size(int(id)); size > s.limit {
-				err := fmt.Errorf("%d bytes are more than the limit of %d", size, s.limit)
-				g.Records[k].Err = &store.Error{Op: "read", Path: s.list.FullPath(int(id)), Err: err}
+			size, err := s.list.Size(int(id)), s.list.Bad.Of(int(id))
+			if size > s.limit {
+				err = fmt.Errorf("%d bytes are more than the limit of %d", size, s.limit)
+			}
+			if err != nil {
+				g.Records[k].Err = s.list.Place(int(id), err)
 			} else {
 				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
 			}

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/source/drivertest"
@@ -173,15 +176,97 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-func TestDanglingLinkIsAnError(t *testing.T) {
+// What cannot be listed is a bad record where it would be listed, and a folder that cannot be
+// read is one. Labels are known all the same.
+func TestBadFiles(t *testing.T) {
 	root := t.TempDir()
-	put(t, root, "cat/1.jpg")
-	if err := os.Symlink("nowhere", filepath.Join(root, "cat", "2.jpg")); err != nil {
+	put(t, root, "cat/1.jpg", "cat/locked/1.jpg", "dog/1.jpg", "locked/a/1.jpg", "mouse/1.txt")
+	dangling := func(name string) {
+		if err := os.Symlink("nowhere", filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"cat/2.jpg", "dog/0.jpg", "dog/notes", "top.jpg"} {
+		dangling(name)
+	}
+	if err := unix.Mkfifo(filepath.Join(root, "dog/2.jpg"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), root, localstore.New(root), nil); err == nil || !strings.Contains(err.Error(), "cat/2.jpg") {
+	st := refusing{localstore.New(root), "locked"}
+	s, err := Open(t.Context(), root, st, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := []string{"cat/1.jpg 0", "cat/2.jpg 0 no such file", "cat/locked/ 0 permission denied", "dog/0.jpg 1 no such file", "dog/1.jpg 1", "dog/2.jpg 1 not a regular file", "locked/ 2 permission denied"}
+	info := s.Info()
+	if info.Len != int64(len(want)) || info.BadFiles != 5 || len(info.Bad) != 5 || info.Bad[1] != (driver.Skipped{Path: "cat/locked/", Reason: "permission denied"}) {
+		t.Errorf("%+v", info)
+	}
+	for _, wants := range [][]bool{nil, {false, true}} {
+		r := direct.NewReader(s, direct.NewObjects(s, nil))
+		r.Want = wants
+		recs, err := r.Read(t.Context(), []int64{0, 1, 2, 3, 4, 5, 6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rec := range recs {
+			name, text, _ := strings.Cut(want[i], " ")
+			class, why, bad := strings.Cut(text, " ")
+			switch {
+			case s.(driver.Pather).Path(int64(i), 0) != name:
+				t.Errorf("record %d is %s, want %s", i, s.(driver.Pather).Path(int64(i), 0), name)
+			case bad && wants == nil:
+				if rec.Err == nil || !strings.Contains(rec.Err.Error(), why) || !strings.Contains(rec.Err.Error(), filepath.Join(root, name)) {
+					t.Errorf("%s: %v", want[i], rec.Err)
+				}
+			case rec.Err != nil || fmt.Sprint(rec.Values[1].Int) != class:
+				t.Errorf("%s: class %d, %v", want[i], rec.Values[1].Int, rec.Err)
+			}
+		}
+	}
+	if left := s.(driver.Skipper).Skipped(); len(left) != 1 || left[0].Path != "top.jpg" || left[0].Reason != "no such file or directory" {
+		t.Errorf("left out: %+v", left)
+	}
+	// Alone they are an error, and so is a fault of the store.
+	root = t.TempDir()
+	put(t, root, "flat.txt")
+	dangling("1.jpg")
+	if _, err := Open(t.Context(), root, localstore.New(root), nil); err == nil || !strings.Contains(err.Error(), filepath.Join(root, "1.jpg")) {
 		t.Errorf("Open: %v", err)
 	}
+	dangling("2.jpg")
+	if _, err := Open(t.Context(), root, localstore.New(root), nil); err == nil || !strings.HasPrefix(err.Error(), "none of 2 files can be read; the first: ") {
+		t.Errorf("Open: %v", err)
+	}
+	if _, err := Scan(t.Context(), refusing{localstore.New(root), "EMFILE"}, ScanOptions{}); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("Scan: %v", err)
+	}
+}
+
+// refusing is a store whose folders of a name cannot be read.
+type refusing struct {
+	store.Store
+	name string
+}
+
+func (r refusing) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
+	if r.name == "EMFILE" && opt.Bad != nil {
+		return opt.Bad(store.Entry{Name: "x", Dir: true}, &store.Error{Op: "list", Path: r.Path("x"), Err: unix.EMFILE})
+	}
+	last := ""
+	return r.Store.List(ctx, dir, opt, func(e store.Entry) error {
+		at := strings.Index("/"+e.Name+"/", "/"+r.name+"/")
+		if at < 0 || e.Dir || opt.Keep == nil {
+			return f(e)
+		}
+		locked := e.Name[:at+len(r.name)]
+		if locked == last {
+			return nil
+		}
+		last = locked
+		return opt.Bad(store.Entry{Name: locked, Dir: true}, &store.Error{Op: "list", Path: r.Path(locked) + "/", Err: unix.EACCES})
+	})
 }
 
 func TestChangesAreNoticed(t *testing.T) {

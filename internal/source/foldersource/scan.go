@@ -2,6 +2,7 @@ package foldersource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -23,8 +25,9 @@ type Listing struct {
 	// Classes are the names of the class folders in their order, nil for a
 	// flat folder.
 	Classes []string
-	// Skipped are folders that could not be read and files that lie beside
-	// the class folders, with the reason.
+	// Bad are files and folders that cannot be read.
+	Bad filelist.Bad
+	// Skipped are files that lie beside the class folders, and folders of a flat folder.
 	Skipped []Skipped
 
 	dirs     []string // relative to the folder, "" for the folder itself
@@ -55,8 +58,6 @@ func (n *names) add(name string, opt *ScanOptions) {
 type Skipped struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
-
-	beside bool // a readable file that belongs to no class
 }
 
 // ScanOptions say which files count.
@@ -86,6 +87,15 @@ func (l *Listing) Path(i int) string {
 
 // FullPath is the path of file i, for messages.
 func (l *Listing) FullPath(i int) string { return l.Store.Path(l.Path(i)) }
+
+// Place puts the path of file i in front of what is wrong with it.
+func (l *Listing) Place(i int, err error) error {
+	var se *store.Error
+	if errors.As(err, &se) {
+		return err // names it already
+	}
+	return fmt.Errorf("%s: %w", l.FullPath(i), err)
+}
 
 // Entry describes file i as it was listed.
 func (l *Listing) Entry(i int) store.Entry {
@@ -154,7 +164,8 @@ func (l *Listing) Fingerprint() string {
 // Scan lists the files of st in the order of torchvision's ImageFolder: the
 // class folders sorted by name, in each of them the folders sorted by path and
 // the files sorted by name. Hidden files and folders are skipped. A folder
-// without class folders is flat: its own files, without labels.
+// without class folders is flat: its own files, without labels. A folder that cannot be read
+// counts as one bad file in it, whose path ends in a slash.
 func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error) {
 	// Over a network each question is a way there and back: they are asked at once.
 	ctx, cancel := context.WithCancel(ctx)
@@ -172,28 +183,13 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	dirs := map[string]*scannedDir{}
 	var sorted []*scannedDir
 	var above, below names
-	err := st.List(ctx, "", &store.ListOptions{
-		Folder:  true,
-		Threads: opt.Threads,
-		Shallow: opt.Only != "",
-		Keep: func(name string) bool {
-			return opt.Only == "" && (opt.AllFiles || opt.hasExtension(name)) || opt.Only != "" && name == opt.Only
-		},
-		Bad: func(name string, err error) error {
-			if e, serr := st.Stat(ctx, name); serr == nil && e.Dir {
-				name += "/"
-			}
-			l.Skipped = append(l.Skipped, Skipped{Path: name, Reason: store.Cause(err).Error()})
-			return nil
-		},
-	}, func(e store.Entry) error {
-		if e.Dir {
-			return nil
-		}
+	add := func(e *store.Entry) *scannedDir {
 		dir, name := "", e.Name
 		if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
 			dir, name = name[:slash], name[slash+1:]
-			below.add(name, &opt)
+			if name != "" { // of a folder
+				below.add(name, &opt)
+			}
 		} else {
 			above.add(name, &opt)
 		}
@@ -203,7 +199,27 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 			dirs[dir] = d
 			sorted = append(sorted, d)
 		}
-		d.add(name, &e)
+		d.add(name, e)
+		return d
+	}
+	err := st.List(ctx, "", &store.ListOptions{
+		Folder:  true,
+		Threads: opt.Threads,
+		Shallow: opt.Only != "",
+		Keep: func(name string) bool {
+			return opt.Only == "" && (opt.AllFiles || opt.hasExtension(name)) || opt.Only != "" && name == opt.Only
+		},
+		Bad: func(e store.Entry, err error) error {
+			if e.Dir {
+				e.Name += "/"
+			}
+			d := add(&e)
+			return d.bad.Note(len(d.ends)-1, err)
+		},
+	}, func(e store.Entry) error {
+		if !e.Dir {
+			add(&e)
+		}
 		return nil
 	})
 	if terr := <-top; terr != nil {
@@ -227,20 +243,23 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 			if d.rel == "" {
 				l.add(d, -1)
 			} else {
-				l.Skipped = append(l.Skipped, Skipped{d.rel + "/", "a folder without images beside images without classes", true})
+				reason := "a folder without images beside images without classes"
+				if d.name(0) == "" { // that cannot be read
+					reason = d.why(0, reason)
+				}
+				l.Skipped = append(l.Skipped, Skipped{d.rel + "/", reason})
 			}
 		}
 		return l, l.check()
 	}
 	l.Classes = classes
 	for _, d := range sorted {
-		if d.rel != "" {
-			k, _ := slices.BinarySearch(classes, d.class())
+		if k, ok := slices.BinarySearch(classes, d.class()); ok {
 			l.add(d, int32(k))
 			continue
 		}
 		for i := range d.ends {
-			l.Skipped = append(l.Skipped, Skipped{d.name(i), "lies beside the class folders, so it has no class", true})
+			l.Skipped = append(l.Skipped, Skipped{strings.TrimPrefix(d.rel+"/"+d.name(i), "/"), d.why(i, "lies beside the class folders, so it has no class")})
 		}
 	}
 	return l, l.check()
@@ -256,7 +275,7 @@ func classesOf(ctx context.Context, st store.Store) (classes []string, err error
 		}
 		looked <- err
 	}()
-	err = st.List(ctx, "", &store.ListOptions{Folder: true, Shallow: true, Keep: none}, func(e store.Entry) error {
+	err = st.List(ctx, "", &store.ListOptions{Folder: true, Shallow: true, Keep: none, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		if e.Dir {
 			classes = append(classes, e.Name)
 		}
@@ -290,6 +309,15 @@ type scannedDir struct {
 	size     []int64
 	mtime    []int64
 	id       []uint64
+	bad      filelist.Bad
+}
+
+// why says why file i is left out.
+func (d *scannedDir) why(i int, reason string) string {
+	if err := d.bad.Of(i); err != nil {
+		return store.Cause(err).Error()
+	}
+	return reason
 }
 
 func (d *scannedDir) add(name string, e *store.Entry) {
@@ -320,6 +348,7 @@ func (l *Listing) add(d *scannedDir, label int32) {
 	n, v := uint64(len(l.names)), uint64(len(l.versions))
 	l.names = append(l.names, d.names...)
 	l.versions = append(l.versions, d.versions...)
+	l.Bad.Append(len(l.ends), &d.bad)
 	for i := range d.ends {
 		l.ends = append(l.ends, end{n + d.ends[i].name, v + d.ends[i].version})
 		l.dir = append(l.dir, uint32(len(l.dirs)-1))

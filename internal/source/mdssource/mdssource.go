@@ -85,7 +85,7 @@ func splitsOf(ctx context.Context, st store.Store) (splits []string, err error) 
 	var folders []string
 	enough := errors.New("enough")
 	n := 0
-	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Names: true, Threads: 1}, func(e store.Entry) error {
+	err = st.List(ctx, "", &store.ListOptions{Shallow: true, Names: true, Threads: 1, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		if n++; n > maxSplits {
 			return enough
 		}

@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -75,7 +76,7 @@ func Is(ctx context.Context, st store.Store) bool {
 	}
 	some := false
 	stop := errors.New("enough")
-	_ = st.List(ctx, annotations, &store.ListOptions{Shallow: true, Names: true, Threads: 1}, func(e store.Entry) error {
+	_ = st.List(ctx, annotations, &store.ListOptions{Shallow: true, Names: true, Threads: 1, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		some = isXML(e.Name)
 		return stop
 	})

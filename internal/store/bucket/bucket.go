@@ -276,8 +276,12 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 			return store.Entry{}, err
 		}
 		if whole, ok := strings.CutSuffix(name, store.PartialSuffix); ok && store.CheckName(whole) == nil {
-			if got, err := s.leftOf(ctx, whole); err != nil || got.some() {
-				return got.entry(name), err
+			got, err := s.leftOf(ctx, whole)
+			if err != nil {
+				return store.Entry{}, err
+			}
+			if got.some() {
+				return got.entry(name), nil
 			}
 		}
 	}

@@ -284,6 +284,53 @@ func TestLies(t *testing.T) {
 	}
 }
 
+// Keys that are not names of objects are handed on one by one, if they are wanted.
+func TestOddKeys(t *testing.T) {
+	for _, pages := range []int{3, 100} {
+		m := newMemory()
+		m.pages = pages
+		for _, key := range []string{"d/a/1.jpg", "d/a//2.jpg", "d/a/./3.jpg", "d/a/../4.jpg", "d/a/5.jpg", "d/b/zero\x00.jpg", "d/b/", "d/b/bell\a\x1b\n.jpg", "d//6.jpg", "d/../7.jpg",
+			"d/a//x.txt", "d/.hidden//8.jpg", "d/c/9.jpg/", "d/c/10.jpg"} {
+			m.put(key, []byte("x"))
+		}
+		s := at(t, m, "d")
+		var good, bad []string
+		err := s.List(t.Context(), "", &store.ListOptions{
+			Keep: func(name string) bool { return strings.HasSuffix(name, ".jpg") },
+			Bad: func(e store.Entry, err error) error {
+				if !errors.Is(err, store.ErrName) || !store.IsObjectError(err) {
+					t.Errorf("%q: %v", e.Name, err)
+				}
+				bad = append(bad, e.Name)
+				return nil
+			},
+		}, func(e store.Entry) error { good = append(good, e.Name); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"a/1.jpg", "a/5.jpg", "b/bell\a\x1b\n.jpg", "c/10.jpg"}; !slices.Equal(good, want) {
+			t.Errorf("listed %q, want %q", good, want)
+		}
+		if want := []string{"../7.jpg", "/6.jpg", "a/../4.jpg", "a/./3.jpg", "a//2.jpg", "b/zero\x00.jpg"}; !slices.Equal(bad, want) {
+			t.Errorf("bad are %q, want %q", bad, want)
+		}
+	}
+}
+
+// A listing that fails while an unfinished upload is looked for is an error.
+func TestStatOfUpload(t *testing.T) {
+	m := newMemory()
+	m.fail = func(op, _ string) error {
+		if op == "list" {
+			return errors.New("no list")
+		}
+		return nil
+	}
+	if _, err := at(t, m, "d").Stat(t.Context(), "x"+store.PartialSuffix); err == nil || !strings.Contains(err.Error(), "no list") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 // Folders are listed ahead of each other, and come in order.
 func TestListAhead(t *testing.T) {
 	m := newMemory()

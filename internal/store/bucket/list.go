@@ -254,10 +254,10 @@ func (l *lister) object(i Info) error {
 	}
 	name := strings.TrimPrefix(i.Key, l.below)
 	if err := store.CheckName(name); err != nil {
-		return l.bad(name, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + i.Key, Err: err})
+		return l.bad(store.Entry{Name: name}, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + i.Key, Err: err})
 	}
 	if err := sane(i); err != nil {
-		return l.bad(name, l.s.failed("look at", name, err))
+		return l.bad(store.Entry{Name: name}, l.s.failed("look at", name, err))
 	}
 	return l.give(entry(name, i))
 }
@@ -279,7 +279,7 @@ func (l *lister) folder(ctx context.Context, prefix string) error {
 	}
 	name := strings.TrimSuffix(strings.TrimPrefix(prefix, l.below), "/")
 	if err := store.CheckName(name); err != nil {
-		return l.bad(name, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + prefix, Err: err})
+		return l.bad(store.Entry{Name: name, Dir: true}, &store.Error{Op: "look at", Path: l.s.d.URL() + "/" + prefix, Err: err})
 	}
 	if whole, ok := strings.CutSuffix(name, store.PartialSuffix); ok && store.CheckName(whole) == nil {
 		got, err := l.s.leftOf(ctx, whole)
@@ -295,21 +295,32 @@ func (l *lister) folder(ctx context.Context, prefix string) error {
 
 // give gives an entry that is wanted.
 func (l *lister) give(e store.Entry) error {
-	rest := strings.TrimPrefix(l.below+e.Name, l.dir)
-	if !l.opt.Hidden && (strings.HasPrefix(rest, ".") || strings.Contains(rest, "/.")) {
-		return nil
+	if l.wanted(e) {
+		l.stop = l.f(e)
 	}
-	if !e.Dir && l.opt.Keep != nil && !l.opt.Keep(e.Name) {
-		return nil
-	}
-	l.stop = l.f(e)
 	return l.stop
 }
 
-func (l *lister) bad(name string, err error) error {
-	if l.opt.Bad == nil {
+// wanted reports whether an entry is listed.
+func (l *lister) wanted(e store.Entry) bool {
+	rest := strings.TrimPrefix(l.below+e.Name, l.dir)
+	if !l.opt.Hidden && strings.Contains("/"+rest, "/.") {
+		for part := range strings.SplitSeq(rest, "/") {
+			if strings.HasPrefix(part, ".") && part != "." && part != ".." {
+				return false
+			}
+		}
+	}
+	return e.Dir || l.opt.Keep == nil || l.opt.Keep(e.Name)
+}
+
+func (l *lister) bad(e store.Entry, err error) error {
+	switch {
+	case !l.wanted(e):
+		return nil
+	case l.opt.Bad == nil:
 		return err
 	}
-	l.stop = l.opt.Bad(name, err)
+	l.stop = l.opt.Bad(e, err)
 	return l.stop
 }

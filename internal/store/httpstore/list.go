@@ -151,11 +151,11 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 			case ctx.Err() != nil:
 				err = context.Cause(ctx)
 			case r.err != nil:
-				err = l.bad(name, r.err)
+				err = l.bad(store.Entry{Name: name, Dir: it.dir}, r.err)
 			case !it.dir:
 				err = l.f(r.entry)
 			case depth >= maxDepth:
-				err = l.bad(name, &store.Error{Op: "list", Path: l.s.Path(name), Err: fmt.Errorf("folders are nested more than %d deep", maxDepth)})
+				err = l.bad(store.Entry{Name: name, Dir: true}, &store.Error{Op: "list", Path: l.s.Path(name), Err: fmt.Errorf("folders are nested more than %d deep", maxDepth)})
 			default:
 				err = l.walk(ctx, name, r.items, depth+1)
 			}
@@ -237,11 +237,11 @@ func (it item) entry(name string) store.Entry {
 	return store.Entry{Name: name, Size: it.size, ModTime: it.modified, Version: fmt.Sprintf("\"%x-%x\"", it.modified.Unix(), it.size)}
 }
 
-func (l *lister) bad(name string, err error) error {
+func (l *lister) bad(e store.Entry, err error) error {
 	if l.opt.Bad == nil {
 		return err
 	}
-	return l.opt.Bad(name, err)
+	return l.opt.Bad(e, err)
 }
 
 // page asks for the list of one folder.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,23 +63,31 @@ func TestListBad(t *testing.T) {
 	if err := unix.Mkfifo(s.Path("pipe"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"dangling", "pipe"}
+	if l, err := net.Listen("unix", s.Path("socket")); err != nil {
+		t.Fatal(err)
+	} else {
+		defer l.Close()
+	}
+	if err := os.Symlink("self", s.Path("self")); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"dangling", "pipe", "self", "socket"}
 	if os.Getuid() != 0 {
 		if err := os.Chmod(s.Path("closed"), 0); err != nil {
 			t.Fatal(err)
 		}
 		defer os.Chmod(s.Path("closed"), 0o755)
-		want = []string{"closed", "dangling", "pipe"}
+		want = slices.Insert(want, 0, "closed")
 	}
 	if _, err := list(t, s, nil); err == nil || !strings.Contains(err.Error(), s.Path(want[0])) {
 		t.Errorf("error is %v", err)
 	}
 	var bad []string
-	names, err := list(t, s, &store.ListOptions{Bad: func(name string, err error) error {
-		if !strings.Contains(err.Error(), s.Path(name)) {
-			t.Errorf("%s: error is %v", name, err)
+	names, err := list(t, s, &store.ListOptions{Bad: func(e store.Entry, err error) error {
+		if !strings.Contains(err.Error(), s.Path(e.Name)) || !store.IsObjectError(err) || e.Dir != (e.Name == "closed") {
+			t.Errorf("%+v: error is %v", e, err)
 		}
-		bad = append(bad, name)
+		bad = append(bad, e.Name)
 		return nil
 	}})
 	if names = slices.DeleteFunc(names, func(n string) bool { return n == "closed/x" }); err != nil || !slices.Equal(names, []string{"a", "z"}) {
@@ -94,7 +103,7 @@ func TestListBad(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if _, err := list(t, s, &store.ListOptions{Bad: func(string, error) error { return stop }}); err != stop {
+	if _, err := list(t, s, &store.ListOptions{Bad: func(store.Entry, error) error { return stop }}); err != stop {
 		t.Errorf("error is %v", err)
 	}
 }

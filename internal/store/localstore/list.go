@@ -155,13 +155,13 @@ func (l *lister) walk(ctx context.Context, dir string, r folder, parents []fileI
 		var err error
 		switch {
 		case it.err != nil:
-			err = l.bad(name, l.s.failed("look at", name, it.err))
+			err = l.bad(store.Entry{Name: name}, l.s.failed("look at", name, it.err))
 		case !it.dir:
 			err = l.f(it.entry(name))
 		case l.opt.Shallow:
 			err = l.f(store.Entry{Name: name, Dir: true})
 		case ahead[i] == nil:
-			err = l.bad(name, l.s.failed("list", name, fmt.Errorf("folders are nested more than %d deep", maxDepth)))
+			err = l.bad(store.Entry{Name: name, Dir: true}, l.s.failed("list", name, fmt.Errorf("folders are nested more than %d deep", maxDepth)))
 		default:
 			sub := <-ahead[i]
 			delete(ahead, i)
@@ -169,7 +169,7 @@ func (l *lister) walk(ctx context.Context, dir string, r folder, parents []fileI
 			case ctx.Err() != nil:
 				err = context.Cause(ctx)
 			case sub.err != nil:
-				err = l.bad(name, l.s.failed("list", name, sub.err))
+				err = l.bad(store.Entry{Name: name, Dir: true}, l.s.failed("list", name, sub.err))
 			default:
 				err = l.walk(ctx, name, sub, parents)
 			}
@@ -189,11 +189,11 @@ func (it *item) entry(name string) store.Entry {
 	return entry(name, it.size, it.mtime, it.inode)
 }
 
-func (l *lister) bad(name string, err error) error {
+func (l *lister) bad(e store.Entry, err error) error {
 	if l.opt.Bad == nil {
 		return err
 	}
-	return l.opt.Bad(name, err)
+	return l.opt.Bad(e, err)
 }
 
 // read reads one folder, in the order of the keys; from the beginning where its handle is
@@ -307,7 +307,7 @@ func (l *lister) look(fd int, dir string, e fs.DirEntry) (item, bool) {
 	case err != nil:
 		it.err = err
 	case kind != unix.S_IFREG:
-		it.err = errIrregular
+		it.err = store.ErrIrregular
 	default:
 		it.looked, it.size, it.mtime, it.inode = true, st.Size, st.Mtim.Nano(), st.Ino
 	}

@@ -73,13 +73,11 @@ func (s *Store) open(ctx context.Context, name string) (*object, error) {
 	case unix.S_IFDIR:
 		err = unix.EISDIR
 	default:
-		err = errIrregular
+		err = store.ErrIrregular
 	}
 	unix.Close(fd)
 	return nil, err
 }
-
-var errIrregular = errors.New("not a regular file")
 
 func (o *object) Size() int64 { return o.size }
 

@@ -217,19 +217,31 @@ func (r *retrying) Stat(ctx context.Context, name string) (e store.Entry, err er
 // List begins again behind the last entry that was given.
 func (r *retrying) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	given, last := false, ""
-	var stop error // of f, which is no failure of the store
+	var stop error // of f, which is not a failure of the store
+	once := func(e store.Entry, f func() error) error {
+		key := e.Name
+		if e.Dir {
+			key += "/"
+		}
+		if given && key <= last {
+			return nil
+		}
+		err := f()
+		if err == nil {
+			given, last = true, key
+		}
+		return err
+	}
+	if opt != nil && opt.Bad != nil {
+		bad, again := opt.Bad, *opt
+		again.Bad = func(e store.Entry, err error) error {
+			return once(e, func() error { return bad(e, err) })
+		}
+		opt = &again
+	}
 	err := r.opt.do(ctx, func() error {
 		err := r.Store.List(ctx, dir, opt, func(e store.Entry) error {
-			key := e.Name
-			if e.Dir {
-				key += "/"
-			}
-			if given && key <= last {
-				return nil
-			}
-			if stop = f(e); stop == nil {
-				given, last = true, key
-			}
+			stop = once(e, func() error { return f(e) })
 			return stop
 		})
 		if stop != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stokerdata/stoker/internal/store/faulttest"
+	"github.com/stokerdata/stoker/internal/store/localstore"
 	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
@@ -119,6 +121,30 @@ func TestList(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("listed %q, want %q", got, want)
 		}
+	}
+	// What cannot be listed is handed on once.
+	dir := t.TempDir()
+	for _, name := range []string{"b", "d"} {
+		if err := os.Symlink("nowhere", dir+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "c", "e", "f"} {
+		if err := os.WriteFile(dir+"/"+name, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt, _ := waits()
+	opt.Attempts = 10
+	got := ""
+	if err := retry.New(&breaking{Store: localstore.New(dir)}, opt).List(t.Context(), "", &store.ListOptions{Bad: func(e store.Entry, _ error) error {
+		got += e.Name + "! "
+		return nil
+	}}, func(e store.Entry) error {
+		got += e.Name + " "
+		return nil
+	}); err != nil || got != "a b! c d! e f " {
+		t.Errorf("listed %s, %v", got, err)
 	}
 	// An error of the one who lists is not tried again, even if it may pass.
 	calls := 0

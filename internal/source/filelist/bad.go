@@ -1,0 +1,91 @@
+package filelist
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/units"
+	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Bad has the errors of files that cannot be listed, opened or understood, by the numbers of
+// the files. The records of such a file are bad records: Locate sets their Err. The zero
+// value has none.
+type Bad struct{ why map[int]error }
+
+// Of returns the error of file i, nil for a good file.
+func (b *Bad) Of(i int) error { return b.why[i] }
+
+// LeaveOut is a store.ListOptions.Bad for listings that only find out what there is.
+func LeaveOut(store.Entry, error) error { return nil }
+
+// Note makes file i a bad one if err is its own fault (store.IsObjectError), and otherwise
+// returns err.
+func (b *Bad) Note(i int, err error) error {
+	if !store.IsObjectError(err) {
+		return err
+	}
+	if b.why == nil {
+		b.why = map[int]error{}
+	}
+	b.why[i] = err
+	return nil
+}
+
+// Append adds the bad files of another list, whose files have the numbers from first on.
+func (b *Bad) Append(first int, more *Bad) {
+	for i, err := range more.why {
+		_ = b.Note(first+i, err)
+	}
+}
+
+// Probe calls probe for each of n files that is not bad yet, some at a time, and notes the
+// files that it fails for.
+func (b *Bad) Probe(ctx context.Context, n, threads int, probe func(ctx context.Context, i int) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(threads)
+	var mu sync.Mutex // of b
+	listed := maps.Clone(b.why)
+	for i := range n {
+		if listed[i] != nil {
+			continue
+		}
+		g.Go(func() error {
+			err := probe(gctx, i)
+			if err == nil || gctx.Err() != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			return b.Note(i, err)
+		})
+	}
+	return g.Wait()
+}
+
+// Check fails if all of n files are bad. place puts the path of a file in front of its error.
+func (b *Bad) Check(n int, place func(i int, err error) error) error {
+	switch {
+	case n == 0 || len(b.why) < n:
+		return nil
+	case n == 1:
+		return place(0, b.why[0])
+	}
+	return fmt.Errorf("none of %s can be read; the first: %w", units.Plural(n, "file"), place(0, b.why[0]))
+}
+
+// Report sets Info.Bad and Info.BadFiles. path is the path of a file below the source.
+func (b *Bad) Report(info *driver.Info, path func(i int) string) {
+	for _, i := range slices.Sorted(maps.Keys(b.why)) {
+		if len(info.Bad) < driver.MaxBad {
+			info.Bad = append(info.Bad, driver.Skipped{Path: path(i), Reason: store.Cause(b.why[i]).Error()})
+		}
+		info.BadFiles++
+	}
+}
