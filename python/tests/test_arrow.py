@@ -119,7 +119,7 @@ def test_splits_have_to_be_chosen(make: Make, tmp_path: Path) -> None:
     part = datasets.Dataset.from_dict({"x": [1, 2]})
     datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "both")
     with pytest.raises(
-        stoker.StokerError, match=r'has the splits "train", "test": give one of them, such as .*/both/train'
+        stoker.StokerError, match=r'has the splits "train", "test": choose one, such as .*/both/train'
     ):
         make(tmp_path / "both", batch_size=2)
     assert make(tmp_path / "both" / "test", batch_size=2).num_records == 2

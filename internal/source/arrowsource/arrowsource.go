@@ -1,12 +1,10 @@
-// Package arrowsource reads Arrow IPC files and streams, at random: files called
-// .arrow or .feather, and folders as `datasets` writes them with save_to_disk. Each
-// row is a record, each column a field; images and sounds are what `datasets` stores
-// as structs of bytes and path, or columns of bytes that begin as such files do.
+// Package arrowsource reads Arrow IPC files and streams at random: .arrow or .feather files, and folders written by
+// `datasets` with save_to_disk. Each row is a record, each column a field. Images and sounds are structs of bytes
+// and path, as `datasets` stores them, or columns of bytes with such files.
 //
-// Opening reads the metadata of all record batches, and of the chosen columns which
-// rows have values and where those of any length begin: 4 or 8 bytes per row and
-// column are kept. Values are read where they lie, but for those of
-// buffers that are compressed, which are decompressed as a whole and kept.
+// Opening reads the metadata of all record batches and, for the chosen columns, the validity bits and the offsets
+// of values of variable length. These take 4 or 8 bytes per row and column. Values are read in place, except those
+// in compressed buffers, which are decompressed as a whole and cached.
 package arrowsource
 
 import (
@@ -30,27 +28,27 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how Arrow files are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which columns become which fields; nil means all of them.
+	// Columns maps columns to fields. Nil means all columns.
 	Columns []column.Want
-	// Names are the files in their order, instead of all that the store has.
+	// Names lists the files to open, in order. Nil means all files in the store.
 	Names []string
-	// Threads bounds the files that are looked at at once, 0 for a choice.
+	// Threads is the maximum number of files opened concurrently. 0 means the default.
 	Threads int
-	// Files is the store below which the paths of files lead whose bytes are not in
-	// the table, nil for none; Folder is its absolute path.
+	// Files is the store for relative paths of files whose bytes are not in the table, nil for none. Folder is its
+	// absolute path.
 	Files  store.Store
 	Folder string
-	// Outside is the store of absolute paths, nil when they may not be followed.
+	// Outside is the store for absolute paths, nil if they must not be followed.
 	Outside store.Store
 }
 
 // place is a record batch.
 type place struct {
-	file   int   // that it lies in
+	file   int   // number of the file
 	number int   // in its file
-	row    int64 // its first one in the file
+	row    int64 // first row in the file
 	rows   int64
 }
 
@@ -60,17 +58,17 @@ type source struct {
 	list    *filelist.List
 	schema  *schema
 	columns []*columns.Column // by field
-	same    []int             // by field, the first one of the same column
+	same    []int             // by field, the first field of the same column
 	batches []place
 	first   []int64   // number of the first record of each batch
 	parts   [][]*part // by batch and field
-	units   []int64   // by field, the size of what its offsets count
+	units   []int64   // by field, the size of the values that offsets count
 	files   *columns.Files
-	cache   *blockcache.Cache // of buffers that are compressed
-	plain   int64             // what they take, decompressed
+	cache   *blockcache.Cache // compressed buffers
+	plain   int64             // decompressed size of these
 }
 
-// Open reads the metadata of the Arrow files in st, or of the one that it is.
+// Open reads the metadata of the Arrow files in st, or of the single file that st is.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	s := &source{info: driver.Info{URL: url, Format: "arrow"}, cache: blockcache.New()}
 	if opt != nil {
@@ -95,16 +93,16 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, nil
 }
 
-// scanned is what was seen of a file.
+// scanned is the result of scanning a file.
 type scanned struct {
 	batches []place
 	parts   [][]*part
 	seen    []*columns.Uniform
 }
 
-// read goes through all files.
+// read scans all files.
 func (s *source) read(ctx context.Context) error {
-	// The first one says what the columns are.
+	// The first file defines the columns.
 	var err error
 	if s.schema, err = s.schemaOf(ctx, 0); err != nil {
 		return err
@@ -167,7 +165,7 @@ func (s *source) read(ctx context.Context) error {
 	return s.fields(ctx, wants, all, seen)
 }
 
-// number gives numbers to the buffers that are compressed.
+// number numbers the compressed buffers.
 func (s *source) number() {
 	n := int32(0)
 	for _, parts := range s.parts {
@@ -181,7 +179,7 @@ func (s *source) number() {
 	}
 }
 
-// fields makes the fields of what was seen of their columns.
+// fields sets the fields from the statistics of their columns.
 func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, seen []*columns.Uniform) error {
 	for i, c := range s.columns {
 		u := seen[i]
@@ -215,7 +213,7 @@ func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns
 	return nil
 }
 
-// at puts the file, and what of it, in front of an error.
+// at prefixes an error with the file and the position in it.
 func (s *source) at(f int, what string, err error) error {
 	if err == nil {
 		return nil
@@ -234,7 +232,7 @@ func (s *source) schemaOf(ctx context.Context, f int) (*schema, error) {
 	return w.schema, s.at(f, "", err)
 }
 
-// scan goes through the record batches of file f.
+// scan scans the record batches of file f.
 func (s *source) scan(ctx context.Context, f int, out *scanned) error {
 	o, err := s.list.Open(ctx, f)
 	if err != nil {
@@ -246,7 +244,7 @@ func (s *source) scan(ctx context.Context, f int, out *scanned) error {
 		return s.at(f, "", err)
 	}
 	if w.schema.nodes != s.schema.nodes || w.schema.buffers != s.schema.buffers || w.schema.String() != s.schema.String() {
-		return fmt.Errorf("%s has other columns, %.1000s, than %s: %.1000s", s.list.Path(f), w.schema, s.list.Path(0), s.schema)
+		return fmt.Errorf("%s has different columns, %.1000s, than %s: %.1000s", s.list.Path(f), w.schema, s.list.Path(0), s.schema)
 	}
 	for _, c := range s.columns {
 		out.seen = append(out.seen, columns.NewUniform(c))
@@ -280,18 +278,18 @@ func (s *source) scan(ctx context.Context, f int, out *scanned) error {
 	}
 }
 
-// walker goes through the messages of a file.
+// walker iterates over the messages of a file.
 type walker struct {
 	o      store.Object
 	schema *schema
-	// blocks say where the record batches of a file with a footer lie; a stream has
-	// none, they stand one behind the other from next on.
+	// blocks are the record batches from the footer of a file. A stream has no footer: its record batches are
+	// consecutive from next on.
 	stream bool
 	blocks []arrowipc.Block
 	next   int64
 }
 
-// head is how many bytes are read where a message begins: most have no more.
+// head is the size of the first read of a message. It covers most messages.
 const head = 4 << 10
 
 // begin reads the schema.
@@ -307,7 +305,7 @@ func (w *walker) begin(ctx context.Context) error {
 	case strings.HasPrefix(string(b), "FEA1"):
 		return errors.New("it is a Feather file of version 1: write it again as version 2, which is the default of pyarrow.feather.write_feather")
 	case len(b) < 8 || binary.LittleEndian.Uint32(b) != 0xFFFFFFFF:
-		return damaged("it begins neither as an Arrow file nor as an Arrow stream")
+		return damaged("it is not an Arrow file or stream")
 	}
 	w.stream = true
 	meta, n, err := w.meta(ctx, 0, b)
@@ -319,7 +317,7 @@ func (w *walker) begin(ctx context.Context) error {
 	return err
 }
 
-// footer reads the end of a file.
+// footer reads the footer of a file.
 func (w *walker) footer(ctx context.Context) error {
 	size := w.o.Size()
 	end := make([]byte, 10)
@@ -330,7 +328,7 @@ func (w *walker) footer(ctx context.Context) error {
 		return err
 	}
 	if string(end[4:]) != arrowipc.Magic {
-		return damaged("no Arrow footer at the end: the file is cut off")
+		return damaged("it has no Arrow footer at its end: the file is cut off")
 	}
 	n := int64(int32(binary.LittleEndian.Uint32(end)))
 	if n <= 0 || n+18 > size || n > maxFooterBytes {
@@ -348,8 +346,8 @@ func (w *walker) footer(ctx context.Context) error {
 	return err
 }
 
-// meta reads the metadata of the message at a place of the file, of which b is the
-// beginning, and where the message's body begins. It is nil at the end of a stream.
+// meta returns the metadata of the message at an offset, and the offset of the message's body. b are the first
+// bytes of the message. The metadata is nil at the end of a stream.
 func (w *walker) meta(ctx context.Context, at int64, b []byte) ([]byte, int64, error) {
 	n, err := messageSize(b)
 	if n == 0 || err != nil {
@@ -367,7 +365,7 @@ func (w *walker) meta(ctx context.Context, at int64, b []byte) ([]byte, int64, e
 	return b[8:n], at + n, nil
 }
 
-// batch reads the metadata of the next record batch, nil behind the last one.
+// batch reads the metadata of the next record batch. It returns nil after the last one.
 func (w *walker) batch(ctx context.Context) (*indexer, error) {
 	for {
 		end := w.o.Size()
@@ -378,11 +376,11 @@ func (w *walker) batch(ctx context.Context) (*indexer, error) {
 			b := w.blocks[0]
 			w.blocks = w.blocks[1:]
 			if b.Offset < 8 || b.MetaBytes < 8 || b.BodyBytes < 0 || b.Offset > end || int64(b.MetaBytes) > end-b.Offset || b.BodyBytes > end-b.Offset-int64(b.MetaBytes) {
-				return nil, damaged("the footer says that it lies at bytes %d to %d of %d", b.Offset, b.Offset+int64(b.MetaBytes)+b.BodyBytes, end)
+				return nil, damaged("its position in the footer is bytes %d to %d of %d", b.Offset, b.Offset+int64(b.MetaBytes)+b.BodyBytes, end)
 			}
 			w.next = b.Offset
 		} else if w.next == end {
-			return nil, nil // a stream may end without its mark
+			return nil, nil // a stream may end without an end marker
 		}
 		b := make([]byte, min(end-w.next, head))
 		if err := w.o.ReadAt(ctx, b, w.next); err != nil {
@@ -396,7 +394,7 @@ func (w *walker) batch(ctx context.Context) (*indexer, error) {
 			if w.stream {
 				return nil, nil
 			}
-			return nil, damaged("no message is there")
+			return nil, damaged("expected a message")
 		}
 		m, err := readMessage(meta)
 		if err != nil {
@@ -436,8 +434,7 @@ func (s *source) Name(id int64) string {
 	return fmt.Sprintf("%s, row %d (record batch %d, row %d)", s.list.Path(p.file), p.row+row, p.number, row)
 }
 
-// extent is where the value of a field of a row lies: bytes of its record batch's
-// file, none when it has no value.
+// extent returns the position of a value in the file of its record batch. size is 0 for a row without a value.
 func (s *source) extent(field int, p *part, row int64) (off, size int64) {
 	if !columns.Bit(p.valid, row) {
 		return 0, 0
@@ -450,8 +447,7 @@ func (s *source) extent(field int, p *part, row int64) (off, size int64) {
 	return p.values + lo*unit, (hi - lo) * unit
 }
 
-// Locate gives the values of a row in the order of the fields, those that have no
-// bytes left out.
+// Locate requests the values of a row in the order of the fields. Empty values need no extent.
 func (s *source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		b := filelist.Find(s.first, id)
@@ -471,7 +467,7 @@ func (s *source) Locate(g *driver.Group) {
 				e.Offset, e.Size = s.extent(i, s.parts[b][i], id-s.first[b])
 			}
 			if err == nil && e.Size > driver.MaxArrayBytes {
-				err = fmt.Errorf("%d bytes are more than the limit of %d", e.Size, driver.MaxArrayBytes)
+				err = fmt.Errorf("it has %d bytes, the limit is %d", e.Size, driver.MaxArrayBytes)
 			}
 			if err != nil {
 				g.Records[k].Err = s.wrong(id, i, err)
@@ -482,7 +478,7 @@ func (s *source) Locate(g *driver.Group) {
 				continue
 			}
 			if p := s.parts[b][i].packed; p != nil && e.Object < int64(s.list.Len()) {
-				e.Offset, e.Size = p.off, p.size // all of it
+				e.Offset, e.Size = p.off, p.size // the whole buffer
 			} else if columns.IsPicture(f.Kind) {
 				e.Tail = true
 			} else if s.columns[i].Direct(f) && (s.parts[b][i].elems == nil || e.Object >= int64(s.list.Len())) {
@@ -497,7 +493,7 @@ func (s *source) wrong(id int64, field int, err error) error {
 	return fmt.Errorf("%s: column %q: %w", s.Name(id), s.columns[field].Name, err)
 }
 
-// Parse makes values of what lies in the columns.
+// Parse extracts the values of records.
 func (s *source) Parse(g *driver.Group) error {
 	for k, id := range g.IDs {
 		rec := &g.Records[k]
@@ -515,7 +511,7 @@ func (s *source) Parse(g *driver.Group) error {
 			var raw []byte
 			var size int64
 			if s.files.Has(i, id) {
-				_, size, _ = s.files.Locate(i, id) // Locate has seen it
+				_, size, _ = s.files.Locate(i, id) // checked in Locate
 				valid = true
 			} else {
 				_, size = s.extent(i, p, row)
@@ -542,7 +538,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// stored is the value of a field of a row.
+// stored returns the value of a field of a row.
 func (s *source) stored(i int, p *part, row int64, valid bool, raw []byte) *columns.Stored {
 	of := &columns.Stored{Raw: raw, Valid: valid, Bit: uint(row & 7), Elems: p.elems}
 	if p.elems != nil {

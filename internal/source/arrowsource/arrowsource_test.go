@@ -45,7 +45,7 @@ var (
 	png, _ = hex.DecodeString("89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a4944415478da63600000000200015d0b2a8e0000000049454e44ae426082")
 )
 
-// rows are JSON, as arrow-go reads it.
+// rows returns rows as JSON for arrow-go.
 func rows(from, to int) string {
 	var out []string
 	for i := from; i < to; i++ {
@@ -126,7 +126,7 @@ func write(t testing.TB, name string, b []byte) {
 	}
 }
 
-// saved is a folder as save_to_disk writes it, with a file that does not belong to it.
+// saved returns a folder in the layout of save_to_disk, with a file that does not belong to it.
 func saved(t testing.TB) string {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "data-00000-of-00002.arrow"), table(t, true, fields, huggingface, []string{rows(0, 7), rows(7, 20)}))
@@ -206,7 +206,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// show writes fields and values of all records.
+// show prints the fields and the values of all records.
 func show(t testing.TB, s driver.Source) string {
 	t.Helper()
 	var out strings.Builder
@@ -309,7 +309,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// Columns with two null rows of images whose bytes lie in files.
+// Two columns of images whose null rows are in files.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	text := fmt.Sprintf(`[{"image": {"bytes": "%s", "path": "x.png"}, "p": "a.png"}, {"image": {"path": "a.png"}, "p": "b/a.png"}, {"image": {"path": "%s/b/a.png"}},
@@ -348,10 +348,10 @@ func TestOpeningFails(t *testing.T) {
 		columns []string
 		want    string
 	}{
-		"empty":           {nil, nil, "x.arrow: damaged: it begins neither"},
-		"no Arrow":        {[]byte("PAR1xxxxxxxxxx"), nil, "x.arrow: damaged: it begins neither"},
+		"empty":           {nil, nil, "x.arrow: damaged: it is not an Arrow file"},
+		"no Arrow":        {[]byte("PAR1xxxxxxxxxx"), nil, "x.arrow: damaged: it is not an Arrow file"},
 		"feather 1":       {[]byte("FEA1xxxxxxxxxx"), nil, "x.arrow: it is a Feather file of version 1"},
-		"file cut":        {good[:len(good)-20], nil, "x.arrow: damaged: no Arrow footer at the end: the file is cut off"},
+		"file cut":        {good[:len(good)-20], nil, "x.arrow: damaged: it has no Arrow footer at its end: the file is cut off"},
 		"stream cut":      {stream[:len(stream)-100], nil, "x.arrow, record batch 1 (byte "},
 		"large metadata":  {patched(stream, 4, 0xFF, 0xFF, 0xFF, 0x7F), nil, "x.arrow: damaged: metadata of 2147483647 bytes"},
 		"metadata behind": {patched(stream, 4, 0, 0, 0xF0, 0), nil, "x.arrow: damaged: metadata of 15728648 bytes, the file ends after"},
@@ -398,12 +398,12 @@ func TestFolders(t *testing.T) {
 	write(t, filepath.Join(dir, "none", "state.json"), []byte(`{"_data_files": [{"filename": "x.arrow"}]}`))
 	write(t, filepath.Join(dir, "damaged", "state.json"), []byte(`{"_data_files"`))
 	for name, want := range map[string]string{
-		"dict":    `dict has the splits "train", "test": give one of them, such as ` + dir + "/dict/train",
-		"cache":   `cache has several data sets, "x-test", "x-train": give one of them, such as ` + dir + "/cache/x-test*.arrow",
-		"other":   `b.arrow has other columns, "label": int8, than ` + dir + `/other/a.arrow: "label": int64`,
-		"state":   `state.json: "../x.arrow" is no name of a file beside it`,
+		"dict":    `dict has the splits "train", "test": choose one, such as ` + dir + "/dict/train",
+		"cache":   `cache has several data sets, "x-test", "x-train": choose one, such as ` + dir + "/cache/x-test*.arrow",
+		"other":   `b.arrow has different columns, "label": int8, than ` + dir + `/other/a.arrow: "label": int64`,
+		"state":   `state.json: invalid file name "../x.arrow"`,
 		"none":    "none/x.arrow: no such file",
-		"damaged": "state.json: it is not what datasets writes",
+		"damaged": "state.json: not a file of datasets",
 	} {
 		if _, err := open(t.Context(), filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
@@ -411,7 +411,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// fuzzed opens and reads what may be damaged.
+// fuzzed opens and reads a possibly damaged file.
 func fuzzed(t *testing.T, b []byte) {
 	path := filepath.Join(t.TempDir(), "x.arrow")
 	write(t, path, b)
@@ -431,7 +431,7 @@ func fuzzed(t *testing.T, b []byte) {
 	}
 }
 
-// No bytes make the reader panic, hang or take memory that the file has not.
+// No file makes the reader panic, hang or allocate more than its size justifies.
 func FuzzFile(f *testing.F) {
 	f.Add(table(f, false, fields, huggingface, []string{rows(0, 3), rows(3, 4)}))
 	f.Add(table(f, false, fields, huggingface, []string{rows(0, 3), rows(3, 4)}, ipc.WithLZ4()))
@@ -439,7 +439,7 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { fuzzed(t, b) })
 }
 
-// FuzzStream is the same for streams, whose messages stand one behind the other.
+// FuzzStream is the same for streams, whose messages are consecutive.
 func FuzzStream(f *testing.F) {
 	f.Add(table(f, true, fields, huggingface, []string{rows(0, 3), rows(3, 4)}))
 	f.Add(table(f, true, []arrow.Field{{Name: "a", Type: arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Int8))}}, "", []string{`[{"a": [[1], [1]]}, {"a": null}]`}))

@@ -15,25 +15,25 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// extensions are those of Arrow files.
+// extensions are the file name extensions of Arrow files.
 var extensions = []string{".arrow", ".feather", ".ipc"}
 
-// IsName says whether a path looks like an Arrow file.
+// IsName reports whether a path has the extension of an Arrow file.
 func IsName(name string) bool { return slices.Contains(extensions, strings.ToLower(path.Ext(name))) }
 
-// IsFile says whether an object begins as an Arrow file does.
+// IsFile reports whether an object begins like an Arrow file.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return string(filelist.Head(ctx, st, name, len(arrowipc.Magic))) == arrowipc.Magic
 }
 
-// What save_to_disk of `datasets` writes beside the data: the names of the files in
-// it, and those of the splits.
+// Files that save_to_disk of `datasets` writes next to the data: the names of the data files, and the names of the
+// splits.
 const (
 	stateName  = "state.json"
 	splitsName = "dataset_dict.json"
 )
 
-// IsSaved says whether a folder is one that save_to_disk has written.
+// IsSaved reports whether save_to_disk wrote a folder.
 func IsSaved(ctx context.Context, st store.Store) bool {
 	for _, name := range []string{splitsName, stateName} {
 		b, err := readJSON(ctx, st, name)
@@ -44,7 +44,7 @@ func IsSaved(ctx context.Context, st store.Store) bool {
 	return false
 }
 
-// maxJSON is the largest file beside the data that is read.
+// maxJSON is the size limit of a metadata file.
 const maxJSON = 16 << 20
 
 func readJSON(ctx context.Context, st store.Store, name string) ([]byte, error) {
@@ -60,7 +60,7 @@ func readJSON(ctx context.Context, st store.Store, name string) ([]byte, error) 
 	return b, o.ReadAt(ctx, b, 0)
 }
 
-// listFiles says which files the records lie in, in their order.
+// listFiles returns the files of the records, in order.
 func listFiles(ctx context.Context, st store.Store, names []string) (*filelist.List, error) {
 	if names != nil {
 		return filelist.Named(ctx, st, names)
@@ -82,14 +82,13 @@ func listFiles(ctx context.Context, st store.Store, names []string) (*filelist.L
 		return nil, err
 	}
 	if l.Len() == 0 {
-		return nil, fmt.Errorf("no file in %s is called *%s", st, strings.Join(extensions, ", *"))
+		return nil, fmt.Errorf("no Arrow file in %s: expected *%s", st, strings.Join(extensions, ", *"))
 	}
 	return l, oneSplit(ctx, st, l)
 }
 
-// savedFiles are the files that save_to_disk of `datasets` says belong to a data
-// set, nil when it has not written the folder: files of what was computed of it may
-// lie beside them.
+// savedFiles returns the data files that save_to_disk of `datasets` listed. It returns nil if save_to_disk did not
+// write the folder. The folder may also contain cached results of computations, which are not data.
 func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
 	b, err := readJSON(ctx, st, splitsName)
 	if err == nil {
@@ -97,12 +96,12 @@ func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
 			Splits []string `json:"splits"`
 		}
 		if err := json.Unmarshal(b, &dict); err != nil {
-			return nil, fmt.Errorf("%s: it is not what datasets writes: %w", st.Path(splitsName), err)
+			return nil, fmt.Errorf("%s: not a file of datasets: %w", st.Path(splitsName), err)
 		}
 		if len(dict.Splits) == 0 {
-			return nil, fmt.Errorf("%s names no split", st.Path(splitsName))
+			return nil, fmt.Errorf("%s does not name a split", st.Path(splitsName))
 		}
-		return nil, fmt.Errorf("%s has the splits %s: give one of them, such as %s", st, filelist.Quoted(dict.Splits), st.Path(dict.Splits[0]))
+		return nil, fmt.Errorf("%s has the splits %s: choose one, such as %s", st, filelist.Quoted(dict.Splits), st.Path(dict.Splits[0]))
 	}
 	if !errors.Is(err, store.ErrNotExist) {
 		return nil, err
@@ -120,25 +119,25 @@ func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
 		} `json:"_data_files"`
 	}
 	if err := json.Unmarshal(b, &state); err != nil {
-		return nil, fmt.Errorf("%s: it is not what datasets writes: %w", st.Path(stateName), err)
+		return nil, fmt.Errorf("%s: not a file of datasets: %w", st.Path(stateName), err)
 	}
 	var names []string
 	for _, f := range state.Files {
 		if f.Name == "" || f.Name != path.Base(f.Name) || f.Name == ".." || f.Name == "." {
-			return nil, fmt.Errorf("%s: %.100q is no name of a file beside it", st.Path(stateName), f.Name)
+			return nil, fmt.Errorf("%s: invalid file name %.100q: expected a file in the same folder", st.Path(stateName), f.Name)
 		}
 		names = append(names, f.Name)
 	}
 	if names == nil {
-		return nil, fmt.Errorf("%s names no data files", st.Path(stateName))
+		return nil, fmt.Errorf("%s does not name data files", st.Path(stateName))
 	}
 	return names, nil
 }
 
-// shardNumber is what the names of the files of a split differ in.
+// shardNumber matches the part of a file name that differs within a split.
 var shardNumber = regexp.MustCompile(`-\d{5}-of-\d{5}$`)
 
-// oneSplit refuses a folder of the cache of `datasets` that has several splits.
+// oneSplit returns an error for a cache folder of `datasets` with several splits.
 func oneSplit(ctx context.Context, st store.Store, l *filelist.List) error {
 	if _, err := st.Stat(ctx, "dataset_info.json"); err != nil {
 		if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrName) {
@@ -155,7 +154,7 @@ func oneSplit(ctx context.Context, st store.Store, l *filelist.List) error {
 		}
 	}
 	if len(bases) > 1 {
-		return fmt.Errorf("%s has several data sets, %s: give one of them, such as %s", st, filelist.Quoted(bases), st.Path(bases[0]+"*"+path.Ext(l.Name(0))))
+		return fmt.Errorf("%s has several data sets, %s: choose one, such as %s", st, filelist.Quoted(bases), st.Path(bases[0]+"*"+path.Ext(l.Name(0))))
 	}
 	return nil
 }

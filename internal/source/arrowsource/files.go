@@ -9,15 +9,15 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// look says what the first values of a column of bytes are: images, masks, sounds,
-// or bytes; and, of masks, whether they need two bytes.
+// look classifies a column of bytes by its first values: images, masks, sounds or bytes. For masks it also returns
+// the dtype.
 func (s *source) look(ctx context.Context, field int, name string) (driver.Kind, driver.DType, error) {
 	l := columns.NewLooker(s.columns[field], name)
 	left := columns.LookAt
 	for b := 0; b < len(s.batches) && left > 0; b++ {
 		p := s.parts[b][field]
 		var o store.Object
-		var all []byte // of what is compressed
+		var all []byte // the decompressed buffer
 		for row := int64(0); row < s.batches[b].rows && left > 0; row++ {
 			if !columns.Bit(p.valid, row) {
 				continue
@@ -61,7 +61,7 @@ func (s *source) look(ctx context.Context, field int, name string) (driver.Kind,
 	return kind, mask, nil
 }
 
-// findFiles looks at the files that rows lead to whose bytes are not in the table.
+// findFiles finds the files of rows whose bytes are not in the table.
 func (s *source) findFiles(ctx context.Context) error {
 	for i, c := range s.columns {
 		field := &s.info.Fields[i]
@@ -94,7 +94,7 @@ func (s *source) findFiles(ctx context.Context) error {
 	return nil
 }
 
-// filesOf looks at the files of the rows of a record batch.
+// filesOf finds the files of the rows of a record batch.
 func (s *source) filesOf(ctx context.Context, field, b int, p, paths *part) error {
 	at := s.batches[b]
 	lo, hi := paths.at(0), paths.at(at.rows)

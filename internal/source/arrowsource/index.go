@@ -11,25 +11,24 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// part is where the values of a column lie in a record batch.
+// part has the positions of a column's values in a record batch.
 type part struct {
-	// valid has a bit for each row that has a value, nil when all have one.
+	// valid has a bit for each row with a value. It is nil if all rows have one.
 	valid []byte
-	// offsets count values, one more than there are rows; nil when each row has one.
+	// offsets count values, one more than rows. It is nil if each row has one value.
 	offsets []byte
 	wide    bool
-	// values is where value 0 lies in the file, of a truth value the byte of row 0.
-	// Where lists lie in lists, value 0 may be one that is not used, in front of the
-	// buffer.
+	// values is the offset of value 0 in the file, or for booleans of the byte of row 0. With nested lists, value 0
+	// may be an unused one before the buffer.
 	values int64
-	// elems has a bit for each number that is one, nil when all are. Number 0 of
-	// value 0 is bit first.
+	// elems has a bit for each number that is not null. It is nil if none is null. Number 0 of value 0 is bit
+	// first.
 	elems []byte
 	first int64
-	// packed is the buffer of the values when it is compressed: values and offsets are
-	// then counted from its beginning.
+	// packed is the compressed buffer of the values. Values and offsets are then relative to its decompressed
+	// start.
 	packed *packed
-	// paths says where the paths of files lie whose bytes may be elsewhere.
+	// paths has the positions of the paths of files, for rows whose bytes are not in the table.
 	paths *part
 }
 
@@ -44,14 +43,13 @@ func (p *part) at(i int64) int64 {
 	return int64(binary.LittleEndian.Uint32(p.offsets[4*i:]))
 }
 
-// indexer reads what has to be known of a record batch before its rows can be
-// located: which of them have values, and offsets.
+// indexer reads the parts of a record batch that are needed to locate its rows: validity bits and offsets.
 type indexer struct {
 	o    store.Object
-	body int64 // where the body of the batch begins
+	body int64 // offset of the body of the batch
 	size int64
 	b    *batch
-	left int64 // bytes that may still be read: no buffer is another one's, too
+	left int64 // bytes that may still be read, since buffers do not overlap
 }
 
 // buffer reads the first size bytes of a buffer.
@@ -61,11 +59,11 @@ func (x *indexer) buffer(ctx context.Context, n int, size int64) ([]byte, error)
 		return nil, err
 	}
 	if at.size < size {
-		return nil, damaged("a buffer of %d bytes where %d are needed", at.size, size)
+		return nil, damaged("a buffer has %d bytes, expected %d", at.size, size)
 	}
 	if p != nil {
 		if x.left -= p.size; x.left < 0 {
-			return nil, damaged("its buffers lie in each other")
+			return nil, damaged("its buffers overlap")
 		}
 		out, err := p.load(ctx, x.o)
 		if err != nil {
@@ -74,13 +72,13 @@ func (x *indexer) buffer(ctx context.Context, n int, size int64) ([]byte, error)
 		return out[:size], nil
 	}
 	if x.left -= size; x.left < 0 {
-		return nil, damaged("its buffers lie in each other")
+		return nil, damaged("its buffers overlap")
 	}
 	out := make([]byte, size)
 	return out, x.o.ReadAt(ctx, out, at.off)
 }
 
-// bits reads which values of a node are there, nil when all are.
+// bits reads the validity bits of a node. It returns nil if all values are valid.
 func (x *indexer) bits(ctx context.Context, n *columns.Node) ([]byte, error) {
 	if x.b.nodes[n.At].nulls == 0 {
 		return nil, nil
@@ -88,8 +86,8 @@ func (x *indexer) bits(ctx context.Context, n *columns.Node) ([]byte, error) {
 	return x.buffer(ctx, n.Buffer, (x.b.nodes[n.At].rows+7)/8)
 }
 
-// data is where the values of a node with the given size of a value lie, in the
-// file or in a buffer that is compressed. bits > 0 is a size in bits.
+// data returns the position of the values of a node, in the file or in a compressed buffer. size is the size of a
+// value in bytes, or bits if greater than 0 its size in bits.
 func (x *indexer) data(ctx context.Context, n *columns.Node, values, size, bits int64) (int64, *packed, error) {
 	need := (values*bits + 7) / 8
 	if bits == 0 {
@@ -110,8 +108,7 @@ func (x *indexer) data(ctx context.Context, n *columns.Node, values, size, bits 
 	return at.off, nil, nil
 }
 
-// offsets reads those of a list, text or bytes, whose values are count, of which
-// it does not have to be all.
+// offsets reads the offsets of a list, text or bytes with count values. The offsets need not use all of them.
 func (x *indexer) offsets(ctx context.Context, n *columns.Node, count int64) ([]byte, error) {
 	width := int64(4)
 	if n.Wide {
@@ -128,7 +125,7 @@ func (x *indexer) offsets(ctx context.Context, n *columns.Node, count int64) ([]
 	return out, arrowipc.CheckOffsets(out, width, int(rows), count)
 }
 
-// strings reads where those of text or bytes lie.
+// strings reads the positions of text or bytes.
 func (x *indexer) strings(ctx context.Context, n *columns.Node, p *part) error {
 	at, packed, err := x.span(ctx, n.Buffer+2)
 	if err != nil {
@@ -142,7 +139,7 @@ func (x *indexer) strings(ctx context.Context, n *columns.Node, p *part) error {
 	return err
 }
 
-// column reads the index of a column, and counts its values in u.
+// column reads the index of a column and adds its values to u.
 func (x *indexer) column(ctx context.Context, c *columns.Column, u *columns.Uniform) (*part, error) {
 	rows := x.b.rows
 	p := &part{}
@@ -206,12 +203,12 @@ func (x *indexer) column(ctx context.Context, c *columns.Column, u *columns.Unif
 	return p, nil
 }
 
-// lists reads the index of a column of numbers, in lists or not. Lists within lists
-// have to be of one length: their offsets are then no longer needed.
+// lists reads the index of a column of numbers, in lists or not. Nested lists must have equal lengths, so that
+// their offsets are not needed later.
 func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *columns.Uniform) error {
-	// Outermost list i begins with value mul*i + base of those of the level reached.
+	// Outermost list i begins with value mul*i + base of the current level.
 	base, mul := int64(0), int64(1)
-	lo, hi := int64(0), x.b.rows // which of them are used
+	lo, hi := int64(0), x.b.rows // the values in use
 	for k, n := range c.Levels {
 		count := x.b.nodes[n.Children[0].At].rows
 		offsets, err := x.offsets(ctx, n, count)
@@ -225,7 +222,7 @@ func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *colu
 			continue
 		}
 		if hi > x.b.nodes[n.At].rows {
-			return damaged("lists of %d rows, %d are there", hi, x.b.nodes[n.At].rows)
+			return damaged("lists of %d rows, of which %d exist", hi, x.b.nodes[n.At].rows)
 		}
 		if x.b.nodes[n.At].nulls > 0 {
 			u.Uneven = true
@@ -256,7 +253,7 @@ func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *colu
 		n *= int64(side)
 	}
 	if hi > math.MaxInt64/n || hi*n > count {
-		return damaged("%d numbers where %d are needed", count, hi)
+		return damaged("%d numbers, expected %d", count, hi)
 	}
 	at, packed, err := x.data(ctx, inner, count, int64(inner.DType.Size()), 0)
 	if err != nil {
@@ -265,9 +262,9 @@ func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *colu
 	size := int64(inner.DType.Size())
 	p.values, p.packed, p.first = at+base*n*size, packed, base*n
 	if len(c.Levels)+len(c.Fixed) == 0 {
-		return nil // its bits are those of the rows
+		return nil // the bits of the rows suffice
 	}
-	// A fixedList that is no value itself has all of its elements.
+	// Inner fixed-size lists must not be null.
 	skip := c.Value
 	for f := fixedNode(c); f != nil && f.Class == columns.FixedList; f = f.Children[0] {
 		if f != skip && x.b.nodes[f.At].nulls > 0 {
@@ -278,7 +275,7 @@ func (x *indexer) lists(ctx context.Context, c *columns.Column, p *part, u *colu
 	return err
 }
 
-// fixedNode is the outermost fixedList, nil when there is none.
+// fixedNode returns the outermost fixedList, or nil if there is none.
 func fixedNode(c *columns.Column) *columns.Node {
 	n := c.Value
 	for n.Class == columns.List {

@@ -14,32 +14,32 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Limits of what is read of a file's metadata.
+// Limits of metadata.
 const (
 	maxMetaBytes   = 16 << 20 // of a message
 	maxFooterBytes = 64 << 20
-	maxNodes       = 1 << 14 // columns, and columns within them
+	maxNodes       = 1 << 14 // columns, including nested ones
 	maxDepth       = 40
 	maxRows        = 1 << 40 // of a record batch
 	maxListSize    = 1 << 30
 	maxName        = 4 << 10
-	blockBytes     = 24 // of the list of record batches in a footer, each
+	blockBytes     = 24 // size of an entry in the footer's list of record batches
 )
 
 func damaged(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", arrowipc.ErrFormat, fmt.Sprintf(format, a...))
 }
 
-// schema is what a file says of its columns.
+// schema describes the columns of a file.
 type schema struct {
 	columns []*columns.Node
 	nodes   int
 	buffers int
-	// features are what `datasets` has written about the columns, "" for nothing.
+	// features is the metadata of `datasets` about the columns, "" for none.
 	features string
 }
 
-// String is the columns with their types, for comparing.
+// String returns the columns with their types, for comparison.
 func (s *schema) String() string {
 	var out []string
 	for _, n := range s.columns {
@@ -51,8 +51,7 @@ func (s *schema) String() string {
 // span is a range of bytes of a file.
 type span struct{ off, size int64 }
 
-// batch is the metadata of a record batch. Its spans are counted from the
-// beginning of the body and lie in it.
+// batch is the metadata of a record batch. Its spans are relative to the body and within it.
 type batch struct {
 	rows    int64
 	nodes   []struct{ rows, nulls int64 }
@@ -60,11 +59,11 @@ type batch struct {
 	codec   codec
 }
 
-// messageSize reads the size of a message's metadata with the eight bytes in front
-// of it, 0 for the mark that ends a stream.
+// messageSize returns the size of a message's metadata including the eight bytes before it. It is 0 for the end
+// marker of a stream.
 func messageSize(prefix []byte) (int64, error) {
 	if len(prefix) < 8 || binary.LittleEndian.Uint32(prefix) != 0xFFFFFFFF {
-		return 0, damaged("no message begins here")
+		return 0, damaged("expected a message")
 	}
 	n := int64(int32(binary.LittleEndian.Uint32(prefix[4:])))
 	if n < 0 || n > maxMetaBytes {
@@ -76,7 +75,7 @@ func messageSize(prefix []byte) (int64, error) {
 	return n + 8, nil
 }
 
-// message is the metadata of a message without the eight bytes in front of it.
+// message is the metadata of a message without the eight bytes before it.
 type message struct {
 	kind   flatbuf.MessageHeader
 	body   int64
@@ -91,7 +90,7 @@ func readMessage(b []byte) (m message, err error) {
 		msg := flatbuf.GetRootAsMessage(b, 0)
 		m.kind, m.body = msg.HeaderType(), msg.BodyLength()
 		if !msg.Header(&m.header) {
-			return damaged("a message of nothing")
+			return damaged("a message has no header")
 		}
 		if m.body < 0 {
 			return damaged("a body of %d bytes", m.body)
@@ -101,7 +100,7 @@ func readMessage(b []byte) (m message, err error) {
 	return m, err
 }
 
-// parseSchemaMessage reads the message that begins a stream.
+// parseSchemaMessage parses the first message of a stream.
 func parseSchemaMessage(b []byte) (*schema, error) {
 	m, err := readMessage(b)
 	if err != nil {
@@ -120,7 +119,7 @@ func parseSchemaMessage(b []byte) (*schema, error) {
 	return s, err
 }
 
-// parseFooter reads a footer: the schema, and where record batches lie.
+// parseFooter parses a footer: the schema, and the positions of the record batches.
 func parseFooter(b []byte) (s *schema, blocks []arrowipc.Block, err error) {
 	if len(b) < 8 {
 		return nil, nil, damaged("a footer of %d bytes", len(b))
@@ -177,7 +176,7 @@ func parseSchema(in *flatbuf.Schema) (*schema, error) {
 	return s, nil
 }
 
-// field reads a column, and counts its nodes and buffers.
+// field parses a column, and counts its nodes and buffers.
 func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 	if s.nodes == maxNodes || depth == 0 {
 		return nil, damaged("a schema of more than %d columns, or %d within each other", maxNodes, maxDepth)
@@ -193,7 +192,7 @@ func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 	}
 	s.buffers += buffers
 	if f.Dictionary(nil) != nil {
-		// The record batches have numbers in the place of the values.
+		// The record batches have dictionary indexes instead of the values.
 		s.buffers += 2 - buffers
 		n.Class, n.Typ = columns.Other, "dictionary<"+n.Typ+">"
 		return n, nil
@@ -230,20 +229,20 @@ func (s *schema) field(f *flatbuf.Field, depth int) (*columns.Node, error) {
 		n.Typ += fmt.Sprintf("[%d]", n.Size)
 	}
 	if len(n.Typ) > maxName {
-		n.Typ = n.Typ[:maxName] // which bounds what a hostile schema makes of types within types
+		n.Typ = n.Typ[:maxName] // a hostile schema can nest types deeply
 	}
 	return n, nil
 }
 
-// describe says what the type of a column is, and how many buffers it has without
-// the columns within it. It is false for types whose buffers cannot be counted.
+// describe sets the type of a column and returns the number of its buffers, without those of its children. ok is
+// false for types whose number of buffers is unknown.
 func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
 	var t flatbuffers.Table
 	if !f.Type(&t) {
 		n.Typ = "nothing"
 		return 0, false
 	}
-	// short and word read fields of the type that the generated code does not have.
+	// short and word read fields of the type that the generated code does not cover.
 	short := func(slot flatbuffers.VOffsetT, otherwise int16) int16 {
 		if o := t.Offset(slot); o != 0 {
 			return t.GetInt16(t.Pos + flatbuffers.UOffsetT(o))
@@ -342,7 +341,7 @@ func describe(n *columns.Node, f *flatbuf.Field) (buffers int, ok bool) {
 	return 0, false
 }
 
-// typeName is the name of a type whose columns are not read.
+// typeName returns the name of an unsupported type.
 func typeName(t flatbuf.Type) string {
 	switch t {
 	case flatbuf.TypeUnion:
@@ -361,7 +360,7 @@ func typeName(t flatbuf.Type) string {
 	return fmt.Sprintf("number %d", t)
 }
 
-// parseBatch reads the metadata of a record batch whose body has size bytes.
+// parseBatch parses the metadata of a record batch with a body of size bytes.
 func parseBatch(m message, size int64, s *schema) (*batch, error) {
 	if m.kind != flatbuf.MessageHeaderRecordBatch {
 		return nil, damaged("not a record batch")
@@ -373,7 +372,7 @@ func parseBatch(m message, size int64, s *schema) (*batch, error) {
 		var c flatbuf.BodyCompression
 		if in.Compression(&c) != nil {
 			t := c.Table()
-			kind, method := int8(0), int8(0) // which the generated code does not have
+			kind, method := int8(0), int8(0) // not covered by the generated code
 			if o := t.Offset(4); o != 0 {
 				kind = t.GetInt8(t.Pos + flatbuffers.UOffsetT(o))
 			}
@@ -382,7 +381,7 @@ func parseBatch(m message, size int64, s *schema) (*batch, error) {
 			}
 			switch {
 			case method != 0 || kind < 0 || kind > 1:
-				return fmt.Errorf("its record batches are compressed in the way %d, %d, which is not read", kind, method)
+				return fmt.Errorf("its record batches have compression %d, method %d, which is not read", kind, method)
 			case kind == 0:
 				out.codec = lz4Frame
 			default:

@@ -18,11 +18,11 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Buffers of record batches may be compressed, each on its own. Those that say where
-// values lie are decompressed when the file is opened; those of values when one of
-// their rows is wanted, and are kept as far as there is memory for it.
+// Buffers of record batches may be compressed, each on its own. Validity bits and offsets are decompressed when the
+// file is opened. Buffers of values are decompressed when one of their rows is needed, and cached up to the memory
+// budget.
 
-// codec is how buffers are compressed.
+// codec is the compression of buffers.
 type codec uint8
 
 const (
@@ -32,23 +32,23 @@ const (
 )
 
 const (
-	// maxBuffer is the largest buffer, decompressed.
+	// maxBuffer is the size limit of a decompressed buffer.
 	maxBuffer = 1 << 30
-	// A buffer that decompresses to more than ratioFrom and ratio times its size holds
-	// no data.
+	// A buffer that decompresses to more than ratioFrom bytes and more than ratio times its size is an attack on
+	// memory, not data.
 	ratio     = 4000
 	ratioFrom = 16 << 20
 )
 
-// packed is a buffer of values that is compressed.
+// packed is a compressed buffer of values.
 type packed struct {
 	codec     codec
-	off, size int64 // in the file, without the size in front
-	plain     int64 // decompressed
-	n         int32 // among all of the source
+	off, size int64 // in the file, after the decompressed size
+	plain     int64 // decompressed size
+	n         int32 // number within the source
 }
 
-// span is where a buffer lies in the file: packed is nil when it stands there as it is.
+// span returns the position of a buffer in the file. packed is nil if the buffer is not compressed.
 func (x *indexer) span(ctx context.Context, n int) (at span, p *packed, err error) {
 	at = x.b.buffers[n]
 	at.off += x.body
@@ -71,12 +71,12 @@ func (x *indexer) span(ctx context.Context, n int) (at span, p *packed, err erro
 	case plain < 0 || plain > ratioFrom && plain > ratio*at.size:
 		return at, nil, damaged("a buffer of %d bytes decompresses to %d", at.size, plain)
 	case plain > maxBuffer:
-		return at, nil, fmt.Errorf("a buffer of %d bytes, decompressed, is larger than the limit of %d: write the file with smaller record batches, or without compression", plain, maxBuffer)
+		return at, nil, fmt.Errorf("a buffer has %d bytes decompressed, the limit is %d: write the file with smaller record batches, or without compression", plain, maxBuffer)
 	}
 	return span{at.off, plain}, &packed{codec: x.b.codec, off: at.off, size: at.size, plain: plain}, nil
 }
 
-// load reads a buffer and decompresses it.
+// load reads and decompresses a buffer.
 func (p *packed) load(ctx context.Context, o store.Object) ([]byte, error) {
 	b := make([]byte, p.size)
 	if err := o.ReadAt(ctx, b, p.off); err != nil {
@@ -86,7 +86,7 @@ func (p *packed) load(ctx context.Context, o store.Object) ([]byte, error) {
 	return out, p.unpack(out, b)
 }
 
-// unpack fills dst, which has the size of the buffer.
+// unpack decompresses a buffer into dst, whose size must be exact.
 func (p *packed) unpack(dst, src []byte) error {
 	var n int
 	var err error
@@ -115,7 +115,7 @@ func (p *packed) unpack(dst, src []byte) error {
 		zstds.Put(z)
 	}
 	if err == nil && n != len(dst) {
-		err = errors.New("it has another size")
+		err = errors.New("wrong size after decompression")
 	}
 	if err != nil {
 		return damaged("the compressed buffer at byte %d: %v", p.off, err)
@@ -125,7 +125,7 @@ func (p *packed) unpack(dst, src []byte) error {
 
 var lz4s, zstds sync.Pool
 
-// bytes reads bytes lo to hi of what the values of a part are counted in.
+// bytes reads bytes lo to hi of the file or of the part's compressed buffer.
 func (p *part) bytes(ctx context.Context, o store.Object, lo, hi int64) ([]byte, error) {
 	if p.packed == nil {
 		b := make([]byte, hi-lo)
@@ -138,7 +138,7 @@ func (p *part) bytes(ctx context.Context, o store.Object, lo, hi int64) ([]byte,
 	return all[lo:hi], nil
 }
 
-// unpacked makes a value of a buffer that is compressed, src.
+// unpacked sets a value from the compressed buffer src.
 func (s *source) unpacked(g *driver.Group, k, i int, p *part, row int64, src []byte) error {
 	f, c := &s.info.Fields[i], s.columns[i]
 	e, err := s.cache.Get(blockcache.Key{N: p.packed.n}, func(e *blockcache.Entry) error {
@@ -155,7 +155,7 @@ func (s *source) unpacked(g *driver.Group, k, i int, p *part, row int64, src []b
 	defer s.cache.Put(e)
 	off, size := s.extent(i, p, row)
 	raw := e.What.([]byte)[off : off+size : off+size]
-	// The buffer may be gone when the value is used.
+	// The buffer may be evicted before the value is used, so copy it.
 	switch {
 	case columns.IsPicture(f.Kind):
 		if raw, err = g.Alloc(int(size)); err != nil {
@@ -171,7 +171,7 @@ func (s *source) unpacked(g *driver.Group, k, i int, p *part, row int64, src []b
 	return c.Make(g, k, i, f, s.stored(i, p, row, true, raw))
 }
 
-// Held implements driver.Holder: what may be kept of buffers.
+// Held implements driver.Holder: the limit of the buffer cache.
 func (s *source) Held() int64 {
 	if s.plain == 0 {
 		return 0

@@ -7,28 +7,26 @@ import (
 	"sort"
 )
 
-// Chunks say where the chunks of a data set lie: those that were written, in their
-// order, row by row.
+// Chunks has the positions of a data set's written chunks, in row-major order.
 type Chunks struct {
-	// at are the numbers of the chunks, nil when all are there.
+	// at are the numbers of the chunks, nil if all chunks exist.
 	at     []int64
 	offset []int64
-	size   []uint32 // nil where all have the same one
-	mask   []uint32 // nil where no filter was left out
-	bytes  int64    // of each, without size
+	size   []uint32 // nil if all chunks have the same size
+	mask   []uint32 // nil if no chunk skips a filter
+	bytes  int64    // size of a chunk if size is nil
 }
 
-// Place is where a chunk lies: Size bytes from Offset on, to which the filters with a
-// bit in Mask were not applied.
+// Place is the position of a chunk: Size bytes from Offset on. The filters with a bit in Mask were not applied.
 type Place struct {
 	Offset, Size int64
 	Mask         uint32
 }
 
-// Len is how many chunks were written.
+// Len returns the number of written chunks.
 func (c *Chunks) Len() int { return len(c.offset) }
 
-// Find returns where chunk n lies, false where it was never written.
+// Find returns the position of chunk n. ok is false if the chunk was never written.
 func (c *Chunks) Find(n int64) (Place, bool) {
 	i := int(n)
 	if c.at != nil {
@@ -49,18 +47,18 @@ func (c *Chunks) Find(n int64) (Place, bool) {
 	return p, true
 }
 
-// lister gathers the chunks of a data set.
+// lister collects the chunks of a data set.
 type lister struct {
 	d    *Dataset
 	f    *File
-	grid []int64 // how many chunks an axis has
-	full []int64 // how many it has room for, undefined without a limit
+	grid []int64 // chunks per axis
+	full []int64 // maximum of chunks per axis, undefined without a limit
 	all  int64
 	out  *Chunks
 	last int64
 }
 
-// Chunks reads where the chunks of a data set lie.
+// Chunks reads the positions of the chunks of a data set.
 func (d *Dataset) Chunks() (*Chunks, error) {
 	if d.Layout != Chunked {
 		return nil, errors.New("it has no chunks")
@@ -116,7 +114,7 @@ func (d *Dataset) Chunks() (*Chunks, error) {
 	return l.out, err
 }
 
-// coords writes where chunk n lies in the grid.
+// coords sets out to the coordinates of chunk n in the grid.
 func (l *lister) coords(n int64, out []int64) {
 	for i := len(l.grid) - 1; i >= 0; i-- {
 		out[i] = n % l.grid[i]
@@ -124,18 +122,18 @@ func (l *lister) coords(n int64, out []int64) {
 	}
 }
 
-// add takes the next chunk, which comes in the order of their numbers.
+// add adds a chunk. Chunks must be added in ascending order.
 func (l *lister) add(n, addr int64, size uint64, mask uint32) error {
 	d := l.d
 	if addr == undefined {
 		return nil
 	}
 	if n <= l.last || n >= l.all {
-		return fmt.Errorf("damaged: its index has chunk %d behind chunk %d, of %d", n, l.last, l.all)
+		return fmt.Errorf("damaged: its index lists chunk %d after chunk %d, of %d", n, l.last, l.all)
 	}
 	l.last = n
 	if l.out.size == nil && size != uint64(l.out.bytes) {
-		return fmt.Errorf("damaged: chunk %d has %d bytes and no filters, it should have %d", n, size, l.out.bytes)
+		return fmt.Errorf("damaged: chunk %d has %d bytes and no filters, expected %d", n, size, l.out.bytes)
 	}
 	if size == 0 || size > 1<<32-1 {
 		return fmt.Errorf("damaged: chunk %d has %d bytes", n, size)
@@ -161,7 +159,7 @@ func (l *lister) add(n, addr int64, size uint64, mask uint32) error {
 	return nil
 }
 
-// partial says whether a chunk reaches over an edge.
+// partial reports whether a chunk extends over an edge of the data set.
 func (l *lister) partial(n int64) bool {
 	at := make([]int64, len(l.grid))
 	l.coords(n, at)
@@ -173,8 +171,8 @@ func (l *lister) partial(n int64) bool {
 	return false
 }
 
-// number is the number of the chunk at a place in the grid, false outside of it: a
-// data set may have been made smaller.
+// number returns the number of the chunk at these coordinates of the grid. It returns false for coordinates
+// outside, because a data set may have shrunk.
 func (l *lister) number(at func(axis int) uint64) (int64, bool) {
 	n := int64(0)
 	for i, side := range l.grid {
@@ -200,7 +198,7 @@ func (l *lister) treeV1() error {
 			return v / side
 		})
 		if !even {
-			return l.f.damaged(child, "a chunk that begins within another one")
+			return l.f.damaged(child, "a chunk overlaps another one")
 		}
 		if !ok {
 			return nil
@@ -237,13 +235,12 @@ func (l *lister) treeV2() error {
 	})
 }
 
-// arrayOrder takes chunks from an index that is an array: entry gives each of them.
-// Its numbers count as if the data set had its largest size, the axis without a
-// limit being the slowest.
+// arrayOrder adds the chunks of an array index. entry returns an element of the array. The elements are ordered as
+// if the data set had its maximum size, and the axis without a limit varies slowest.
 func (l *lister) arrayOrder(entry func(i int64) (addr int64, size uint64, mask uint32)) error {
 	const most = 1 << 26
 	if l.d.index.kind != implicit && l.all > most {
-		return fmt.Errorf("it has %d chunks, the limit is %d: larger ones are better", l.all, most)
+		return fmt.Errorf("it has %d chunks, the limit is %d: write it again with larger chunks", l.all, most)
 	}
 	strides, err := l.strides()
 	if err != nil {
@@ -264,8 +261,7 @@ func (l *lister) arrayOrder(entry func(i int64) (addr int64, size uint64, mask u
 	return nil
 }
 
-// strides are what a step along each axis of the grid is in an index that is an
-// array.
+// strides returns the distances in an array index of neighbouring chunks, by axis.
 func (l *lister) strides() ([]int64, error) {
 	rank := len(l.grid)
 	order := make([]int, 0, rank) // slowest first
@@ -275,7 +271,7 @@ func (l *lister) strides() ([]int64, error) {
 		}
 	}
 	if len(order) > 1 {
-		return nil, errors.New("damaged: an index of chunks for one axis without a limit, and it has several")
+		return nil, errors.New("damaged: its index of chunks allows one axis without a limit, but it has several")
 	}
 	for i, n := range l.full {
 		if n != undefined {
@@ -290,7 +286,7 @@ func (l *lister) strides() ([]int64, error) {
 		if k > 0 {
 			hi, lo := bits.Mul64(uint64(step), uint64(max(l.full[i], 1)))
 			if hi != 0 || lo > 1<<50 {
-				return nil, errors.New("damaged: an index of more chunks than any file has")
+				return nil, errors.New("damaged: its index of chunks is too large for any file")
 			}
 			step = int64(lo)
 		}
@@ -298,11 +294,11 @@ func (l *lister) strides() ([]int64, error) {
 	return out, nil
 }
 
-// elems reads the entries of indexes that are arrays.
+// elems decodes the elements of array indexes.
 type elems struct {
 	l     *lister
 	size  int // of an entry
-	width int // of a chunk's size, 0 where chunks have no filters
+	width int // bytes of a chunk's size, 0 if there are no filters
 }
 
 func (l *lister) elems(client, size int) (*elems, error) {
@@ -318,7 +314,7 @@ func (l *lister) elems(client, size int) (*elems, error) {
 	return e, nil
 }
 
-// at reads entry i of b.
+// at decodes element i of b.
 func (e *elems) at(b []byte, i int64) (addr int64, size uint64, mask uint32) {
 	d := e.l.f.decode(b[i*int64(e.size) : (i+1)*int64(e.size)])
 	addr, size = d.offset(), uint64(e.l.out.bytes)
@@ -373,20 +369,19 @@ func (l *lister) fixedArray() error {
 	return l.paged(e, p)
 }
 
-// pager are entries in pages, each with a checksum.
+// pager reads the elements of an array index in pages with a checksum each.
 type pager struct {
 	f     *File
-	at    int64 // where the first one lies
-	page  int64 // entries of one
+	at    int64 // offset of the first page
+	page  int64 // elements per page
 	entry int64
 	count int64
-	there []byte // a bit for each that was written
-	have  int64  // the one that was read last, counted from 1
+	there []byte // one bit per page that was written
+	have  int64  // number of the last page that was read, from 1
 	b     []byte
 }
 
-// get returns the page of entry i, and where in it the entry is, nil when the page
-// was never written.
+// get returns the page of element i and the element's number in it. The page is nil if it was never written.
 func (p *pager) get(i int64) ([]byte, int64, error) {
 	n := i / p.page
 	if i >= p.count || p.there[n/8]&(0x80>>(n%8)) == 0 {
@@ -402,14 +397,14 @@ func (p *pager) get(i int64) ([]byte, int64, error) {
 		}
 		d := p.f.decode(b[size:])
 		if got, want := checksum(b[:size]), d.u32(); got != want {
-			return nil, 0, p.f.damaged(at, "the checksum of a page of an index of chunks is %08x, should be %08x", got, want)
+			return nil, 0, p.f.damaged(at, "the checksum of a page of an index of chunks is %08x, expected %08x", got, want)
 		}
 		p.b, p.have = b[:size], n+1
 	}
 	return p.b, i % p.page, nil
 }
 
-// paged takes chunks from entries in pages.
+// paged adds the chunks of a paged index.
 func (l *lister) paged(e *elems, p *pager) error {
 	var bad error
 	err := l.arrayOrder(func(i int64) (int64, uint64, uint32) {
@@ -428,23 +423,23 @@ func (l *lister) paged(e *elems, p *pager) error {
 	return err
 }
 
-// extArray is an array that grows: the first entries lie in its index block, further
-// ones in blocks that double, those behind the first few in blocks of blocks.
+// extArray is an extensible array. Its first elements are in its index block. Later ones are in data blocks of
+// growing size, which the index block (for the first groups) or secondary blocks point to.
 type extArray struct {
 	l         *lister
 	e         *elems
 	f         *File
 	addr      int64
-	inIndex   int64 // entries in the index block
-	first     int64 // entries of the first blocks
+	inIndex   int64 // elements in the index block
+	first     int64 // elements of the first data blocks
 	pageBits  int
 	offBytes  int
-	direct    int // groups of blocks that the index block leads to itself
+	direct    int // groups of blocks that the index block points to
 	index     []byte
 	blocks    []int64 // addresses in the index block
 	groups    []int64
 	lastGroup int64
-	group     *decoder // the one that was read last
+	group     *decoder // last secondary block that was read
 	lastBlock int64
 	block     []byte
 	pages     *pager
@@ -517,7 +512,7 @@ func (l *lister) extensible() error {
 	return err
 }
 
-// find returns the bytes that entry i lies in, and which one of them it is.
+// find returns the bytes that contain element i, and its number in them.
 func (x *extArray) find(i int64) ([]byte, int64, error) {
 	if i < x.inIndex {
 		return x.index, i, nil
@@ -538,7 +533,7 @@ func (x *extArray) find(i int64) ([]byte, int64, error) {
 			if before+block >= int64(len(x.blocks)) {
 				return nil, 0, x.f.damaged(x.addr, "an index of chunks has no block %d", before+block)
 			}
-			// The library counts all blocks in front of it as large as this one.
+			// The HDF5 library computes the start as if all blocks before had this size.
 			return x.entry(x.blocks[before+block], begin+(before+block)*n, n, k, nil)
 		}
 		addr, there, err := x.secondary(g, begin, count, n, block)
@@ -550,8 +545,7 @@ func (x *extArray) find(i int64) ([]byte, int64, error) {
 	return nil, 0, nil
 }
 
-// secondary returns the address of a block that a block of blocks leads to, and
-// which of its pages were written.
+// secondary returns the address of a data block from a secondary block, and the bitmap of its written pages.
 func (x *extArray) secondary(g int, begin, count, n, block int64) (int64, []byte, error) {
 	f, addr := x.f, x.groups[g-x.direct]
 	if addr == undefined {
@@ -569,7 +563,7 @@ func (x *extArray) secondary(g int, begin, count, n, block int64) (int64, []byte
 		}
 		d.skip(2 + f.offsets)
 		if got := d.number(x.offBytes); got != uint64(begin) {
-			return 0, nil, f.damaged(addr, "the part of an index from chunk %d on, it should be that from %d", got, begin)
+			return 0, nil, f.damaged(addr, "a part of an index starts at chunk %d, expected %d", got, begin)
 		}
 		x.group, x.lastGroup = d, int64(g)
 	}
@@ -587,7 +581,7 @@ func (x *extArray) secondary(g int, begin, count, n, block int64) (int64, []byte
 	return to, maps[block*bitmap : (block+1)*bitmap], nil
 }
 
-// entry returns the bytes of entry k of a block of n.
+// entry returns the bytes that contain element k of a block of n elements, and its number in them.
 func (x *extArray) entry(addr, start, n, k int64, there []byte) ([]byte, int64, error) {
 	if addr == undefined {
 		return nil, 0, nil
@@ -600,7 +594,7 @@ func (x *extArray) entry(addr, start, n, k int64, there []byte) ([]byte, int64, 
 		if !paged {
 			size += n * int64(x.e.size)
 		} else if there == nil {
-			return nil, 0, f.damaged(x.addr, "an index of chunks with pages where there are none")
+			return nil, 0, f.damaged(x.addr, "an index of chunks has unexpected pages")
 		}
 		d, err := f.checked(addr, size, "EADB", "index of chunks")
 		if err != nil {
@@ -608,7 +602,7 @@ func (x *extArray) entry(addr, start, n, k int64, there []byte) ([]byte, int64, 
 		}
 		d.skip(2 + f.offsets)
 		if got := d.number(x.offBytes); got != uint64(start) {
-			return nil, 0, f.damaged(addr, "the part of an index from chunk %d on, it should be that from %d", got, start)
+			return nil, 0, f.damaged(addr, "a part of an index starts at chunk %d, expected %d", got, start)
 		}
 		x.block, x.pages, x.lastBlock = d.b[head:], nil, addr
 		if paged {

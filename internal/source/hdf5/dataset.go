@@ -6,33 +6,33 @@ import (
 	"math/bits"
 )
 
-// Layout says how the bytes of a data set lie.
+// Layout is how a data set is stored.
 type Layout uint8
 
 // The layouts.
 const (
-	Nowhere    Layout = iota // nothing was ever written: all is the fill value
+	Nowhere    Layout = iota // never written: all elements are the fill value
 	Compact                  // in the object header: Bytes
 	Contiguous               // at Offset
 	Chunked
 )
 
-// Dataset is a data set.
+// Dataset describes a data set.
 type Dataset struct {
 	Path string
-	// Addr is where its object header lies, from the beginning of the file.
+	// Addr is the offset of its object header in the file.
 	Addr int64
-	// Why says what keeps it from being read, "" where nothing does.
+	// Why is the reason why it cannot be read, "" if it can.
 	Why  string
 	Type *Type
-	// Dims is the shape; a single value has none.
+	// Dims is the shape. It is empty for a scalar.
 	Dims    []int64
 	Layout  Layout
 	Bytes   []byte // Compact
-	Offset  int64  // Contiguous: from the beginning of the file
+	Offset  int64  // Contiguous: offset in the file
 	Chunk   []int64
 	Filters []Filter
-	// Fill is one element of what was never written, nil for zeros.
+	// Fill is the value of elements that were never written, nil for zeros.
 	Fill []byte
 
 	f     *File
@@ -40,17 +40,17 @@ type Dataset struct {
 	index index
 }
 
-// index says where chunks are listed.
+// index is the position of the index of chunks.
 type index struct {
-	kind  int // those of layout versions 4 and 5, 0 for a tree of the first version
+	kind  int // the types of layout versions 4 and 5, 0 for a B-tree of version 1
 	addr  int64
 	flags int
-	// of a single chunk
+	// for a single chunk
 	size int64
 	mask uint32
 }
 
-// The kinds of indexes.
+// The types of indexes.
 const (
 	treeV1 = iota
 	singleChunk
@@ -60,10 +60,10 @@ const (
 	treeV2
 )
 
-// partialUnfiltered says that chunks at the edges are not filtered.
+// partialUnfiltered is the flag for unfiltered chunks at the edges.
 const partialUnfiltered = 1
 
-// elements is the number of elements of a shape.
+// elements returns the number of elements of a shape. It returns false for more than any file can have.
 func elements(dims []int64) (int64, bool) {
 	n := uint64(1)
 	for _, side := range dims {
@@ -76,7 +76,7 @@ func elements(dims []int64) (int64, bool) {
 	return int64(n), true
 }
 
-// dataset reads the description of a data set, nil for what is none.
+// dataset parses the description of a data set. It returns nil for other objects.
 func (f *File) dataset(path string, addr int64, all []message) (*Dataset, error) {
 	layout, err := f.find(all, msgLayout)
 	if err != nil || layout == nil {
@@ -96,7 +96,7 @@ func (f *File) dataset(path string, addr int64, all []message) (*Dataset, error)
 	case err != nil:
 		return nil, err
 	case space == nil || typ == nil:
-		return nil, errors.New("damaged: a data set without a shape or a type")
+		return nil, errors.New("damaged: a data set has no shape or no type")
 	}
 	some := false
 	if d.Dims, d.most, some, err = f.parseSpace(space); err != nil {
@@ -113,7 +113,7 @@ func (f *File) dataset(path string, addr int64, all []message) (*Dataset, error)
 		return nil, fmt.Errorf("damaged: a shape of %v", d.Dims)
 	}
 	if external != nil {
-		d.Why = "has its bytes in other files, which is not read"
+		d.Why = "stores its bytes in other files, which is not read"
 		return d, nil
 	}
 	if filters != nil {
@@ -138,7 +138,7 @@ func (f *File) dataset(path string, addr int64, all []message) (*Dataset, error)
 	return d, err
 }
 
-// size is that of all elements in bytes.
+// size returns the number of bytes of all elements.
 func (d *Dataset) size() (int64, error) {
 	n, _ := elements(d.Dims)
 	if n > 0 && d.Type.Size > (1<<60)/n {
@@ -147,9 +147,9 @@ func (d *Dataset) size() (int64, error) {
 	return n * d.Type.Size, nil
 }
 
-var errLayout = errors.New("damaged: the description of where it lies is cut off")
+var errLayout = errors.New("damaged: the description of its layout is cut off")
 
-// layout reads where the bytes lie.
+// layout parses the layout message.
 func (d *Dataset) layout(b []byte) error {
 	f := d.f
 	p := f.decode(b)
@@ -176,7 +176,7 @@ func (d *Dataset) layout(b []byte) error {
 	case 3, 4, 5:
 		class = p.u8()
 	default:
-		return fmt.Errorf("where it lies is described in version %d: 1 to 5 are read", version)
+		return fmt.Errorf("unsupported version %d of its layout (supported: 1 to 5)", version)
 	}
 	switch class {
 	case 0:
@@ -188,7 +188,7 @@ func (d *Dataset) layout(b []byte) error {
 		}
 		d.Layout, d.Bytes = Compact, p.bytes(int(n))
 		if p.bad || n < size {
-			return fmt.Errorf("damaged: it has %d bytes in its header, of %d", n, size)
+			return fmt.Errorf("damaged: its header has %d of its %d bytes", n, size)
 		}
 		return nil
 	case 1:
@@ -206,10 +206,10 @@ func (d *Dataset) layout(b []byte) error {
 		return f.within(at, size, "data")
 	case 2:
 	case 3:
-		d.Why = "is put together from other data sets (a virtual one), which is not read"
+		d.Why = "is virtual (a view of other data sets), which is not read"
 		return nil
 	default:
-		return fmt.Errorf("its layout is of class %d: 0 to 3 are known", class)
+		return fmt.Errorf("unknown layout class %d", class)
 	}
 	d.Layout = Chunked
 	d.index.addr = at
@@ -225,7 +225,7 @@ func (d *Dataset) layout(b []byte) error {
 		}
 	}
 	if p.bad || rank != len(d.Dims)+1 {
-		return fmt.Errorf("damaged: chunks of %d axes of a data set of %d", rank-1, len(d.Dims))
+		return fmt.Errorf("damaged: chunks of %d axes in a data set of %d", rank-1, len(d.Dims))
 	}
 	for range rank - 1 {
 		side := p.number(width)
@@ -257,7 +257,7 @@ func (d *Dataset) layout(b []byte) error {
 	case treeV2:
 		p.skip(6)
 	default:
-		return fmt.Errorf("its index of chunks is of type %d: 1 to 5 are known", d.index.kind)
+		return fmt.Errorf("unknown type %d of its index of chunks", d.index.kind)
 	}
 	if d.index.addr = p.offset(); p.bad {
 		return errLayout

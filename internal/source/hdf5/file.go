@@ -1,9 +1,8 @@
-// Package hdf5 reads the structure of HDF5 files: which data sets there are, of
-// which type and shape, and where their bytes lie. It reads no data and makes no
-// values; what it takes from a file is checked before memory is allocated for it.
+// Package hdf5 parses the structure of HDF5 files: the data sets, their types and shapes, and the positions of
+// their bytes. It reads no data. Sizes from a file are checked before memory is allocated for them.
 //
-// Sizes, counts and addresses are those of the format's specification, version 3.0
-// (superblocks 0 to 3, object headers 1 and 2, all indexes of chunks).
+// It implements version 3.0 of the format's specification: superblocks 0 to 3, object headers 1 and 2, all indexes
+// of chunks.
 package hdf5
 
 import (
@@ -13,10 +12,10 @@ import (
 	"fmt"
 )
 
-// signature begins a file, behind the user block where there is one.
+// signature starts a file, after the user block if it has one.
 const signature = "\x89HDF\r\n\x1a\n"
 
-// Object is what is read.
+// Object is the file to read.
 type Object interface {
 	Size() int64
 	ReadAt(ctx context.Context, p []byte, off int64) error
@@ -27,40 +26,39 @@ type File struct {
 	ctx  context.Context
 	o    Object
 	size int64
-	// base is what addresses count from: the size of the user block.
+	// base is the size of the user block. Addresses are relative to it.
 	base int64
-	// offsets and lengths are the sizes of addresses and of lengths in bytes.
+	// offsets and lengths are the sizes of addresses and of lengths, in bytes.
 	offsets, lengths int
 	root             int64
-	// objects counts what was seen, against its limit.
+	// objects counts the objects that were read, against maxObjects.
 	objects int
 }
 
 const (
-	// maxBlock bounds a piece of the structure that is read at once.
+	// maxBlock is the size limit of a structure.
 	maxBlock = 64 << 20
-	// maxObjects bounds the groups and data sets of a file.
+	// maxObjects limits the groups and data sets of a file.
 	maxObjects = 1 << 20
-	// maxDepth bounds how deep groups may lie in one another.
+	// maxDepth limits the nesting of groups.
 	maxDepth = 64
 )
 
-// undefined is the address of what is not there.
+// undefined is the address of a structure that does not exist.
 const undefined = int64(-1)
 
-// damaged is an error of the content at an address.
+// damaged returns an error about the content at an address.
 func (f *File) damaged(addr int64, format string, args ...any) error {
 	return fmt.Errorf("damaged at byte %d: %s", f.base+max(addr, 0), fmt.Sprintf(format, args...))
 }
 
-// IsFile says whether an object begins as an HDF5 file does, at once or behind a
-// user block.
+// IsFile reports whether an object is an HDF5 file, with or without a user block.
 func IsFile(ctx context.Context, o Object) bool {
 	_, err := find(ctx, o)
 	return err == nil
 }
 
-// find returns where the signature lies.
+// find returns the offset of the signature.
 func find(ctx context.Context, o Object) (int64, error) {
 	b := make([]byte, len(signature))
 	for at := int64(0); at+int64(len(b)) <= o.Size(); at = max(512, 2*at) {
@@ -74,8 +72,7 @@ func find(ctx context.Context, o Object) (int64, error) {
 	return 0, errors.New("not an HDF5 file: it has no signature at byte 0, 512, 1024, ...")
 }
 
-// Open reads the superblock of a file. The File is used while ctx lives, by one
-// goroutine.
+// Open reads the superblock of a file. The File uses ctx and is not safe for concurrent use.
 func Open(ctx context.Context, o Object) (*File, error) {
 	f := &File{ctx: ctx, o: o, size: o.Size()}
 	var err error
@@ -97,7 +94,7 @@ func Open(ctx context.Context, o Object) (*File, error) {
 	case 2, 3:
 		f.offsets, f.lengths = int(head[1]), int(head[2])
 	default:
-		return nil, fmt.Errorf("its superblock has version %d: 0 to 3 are read", version)
+		return nil, fmt.Errorf("unsupported version %d of its superblock (supported: 0 to 3)", version)
 	}
 	for _, n := range []int{f.offsets, f.lengths} {
 		if n != 2 && n != 4 && n != 8 {
@@ -127,7 +124,7 @@ func Open(ctx context.Context, o Object) (*File, error) {
 				return nil, rerr
 			}
 			if got := checksum(b); got != sum {
-				return nil, f.damaged(0, "the superblock's checksum is %08x, should be %08x", got, sum)
+				return nil, f.damaged(0, "the superblock's checksum is %08x, expected %08x", got, sum)
 			}
 		}
 		err = f.ends(end)
@@ -138,8 +135,7 @@ func Open(ctx context.Context, o Object) (*File, error) {
 	return f, err
 }
 
-// ends compares the end of the file with where the superblock says it is. Files may
-// be longer.
+// ends compares the size of the file with the size in the superblock. Files may be longer.
 func (f *File) ends(end int64) error {
 	if end == undefined || end > f.size {
 		return fmt.Errorf("the file is cut off: it has %d bytes, its superblock says %d", f.size, max(end, 0))
@@ -159,33 +155,33 @@ func (f *File) read(addr, n int64, what string) ([]byte, error) {
 	return b, f.o.ReadAt(f.ctx, b, f.base+addr)
 }
 
-// within checks that n bytes at an address lie in the file.
+// within returns an error if n bytes at an address are not in the file.
 func (f *File) within(addr, n int64, what string) error {
 	if addr == undefined {
 		return fmt.Errorf("damaged: its %s has no address", what)
 	}
 	if left := f.size - f.base; addr < 0 || n < 0 || addr > left || n > left-addr {
-		return fmt.Errorf("damaged: its %s lies at bytes %d to %d, the file has %d", what, f.base+addr, f.base+addr+n, f.size)
+		return fmt.Errorf("damaged: its %s is at bytes %d to %d, but the file has %d", what, f.base+addr, f.base+addr+n, f.size)
 	}
 	return nil
 }
 
-// signed reads n bytes that begin with a name of four letters.
+// signed reads n bytes that begin with a signature of four letters.
 func (f *File) signed(addr, n int64, name, what string) (*decoder, error) {
 	b, err := f.read(addr, n, what)
 	if err != nil {
 		return nil, err
 	}
 	if len(b) < 4 || string(b[:4]) != name {
-		return nil, f.damaged(addr, "no %s (%s) is there", what, name)
+		return nil, f.damaged(addr, "expected a %s (%s)", what, name)
 	}
 	d := f.decode(b)
 	d.skip(4)
 	return d, nil
 }
 
-// checked reads n bytes that begin with a name of four letters and end in a
-// checksum, which is cut off.
+// checked reads n bytes that begin with a signature of four letters and end with a checksum, which it verifies and
+// removes.
 func (f *File) checked(addr, n int64, name, what string) (*decoder, error) {
 	if n < 8 {
 		return nil, f.damaged(addr, "%s of %d bytes", what, n)
@@ -196,7 +192,7 @@ func (f *File) checked(addr, n int64, name, what string) (*decoder, error) {
 	}
 	b := d.b[:n-4]
 	if got, want := checksum(b), binary.LittleEndian.Uint32(d.b[n-4:]); got != want {
-		return nil, f.damaged(addr, "the checksum of the %s is %08x, should be %08x", what, got, want)
+		return nil, f.damaged(addr, "the checksum of the %s is %08x, expected %08x", what, got, want)
 	}
 	d.b = b
 	return d, nil
@@ -206,8 +202,7 @@ func (f *File) decode(b []byte) *decoder {
 	return &decoder{b: b, offsets: f.offsets, lengths: f.lengths}
 }
 
-// decoder reads numbers one after the other. Behind the end it is bad and gives
-// zeros.
+// decoder reads numbers in sequence. After the end it sets bad and returns zeros.
 type decoder struct {
 	b                []byte
 	at               int
@@ -217,7 +212,7 @@ type decoder struct {
 
 func (d *decoder) left() int { return len(d.b) - d.at }
 
-// bytes returns the next n bytes, nil when there are fewer.
+// bytes returns the next n bytes, or nil if there are fewer.
 func (d *decoder) bytes(n int) []byte {
 	if d.bad || n < 0 || n > d.left() {
 		d.bad = true
@@ -229,7 +224,7 @@ func (d *decoder) bytes(n int) []byte {
 
 func (d *decoder) skip(n int) { d.bytes(n) }
 
-// number reads a little-endian number of n bytes, at most 8.
+// number reads a little-endian number of at most 8 bytes.
 func (d *decoder) number(n int) uint64 {
 	b := d.bytes(n)
 	var v uint64
@@ -243,7 +238,7 @@ func (d *decoder) u8() int     { return int(d.number(1)) }
 func (d *decoder) u16() int    { return int(d.number(2)) }
 func (d *decoder) u32() uint32 { return uint32(d.number(4)) }
 
-// offset reads an address. Those that no file can have are undefined.
+// offset reads an address. Addresses that no file can have are undefined.
 func (d *decoder) offset() int64 {
 	v := d.number(d.offsets)
 	if d.bad || v > 1<<62 || d.offsets < 8 && v == 1<<(8*d.offsets)-1 {
@@ -252,10 +247,10 @@ func (d *decoder) offset() int64 {
 	return int64(v)
 }
 
-// length reads a length; what no file can have becomes 1<<62.
+// length reads a length. Lengths that no file can have become 1<<62.
 func (d *decoder) length() int64 { return int64(min(d.number(d.lengths), 1<<62)) }
 
-// name reads up to a zero byte, and over the zeros behind it up to a multiple of pad.
+// name reads a string up to a zero byte, and the padding after it to a multiple of pad.
 func (d *decoder) name(pad int) string {
 	from := d.at
 	for !d.bad {
@@ -273,7 +268,7 @@ func (d *decoder) name(pad int) string {
 	return s
 }
 
-// checksum is Bob Jenkins' lookup3, with which all of the newer structures end.
+// checksum is Bob Jenkins' lookup3, the checksum of all newer structures.
 func checksum(b []byte) uint32 {
 	a := 0xdeadbeef + uint32(len(b))
 	c, e := a, a // b and c of the original
@@ -317,7 +312,7 @@ func checksum(b []byte) uint32 {
 	return e
 }
 
-// bytesFor is how many bytes a number up to n is written with.
+// bytesFor returns the number of bytes needed for numbers up to n.
 func bytesFor(n uint64) int {
 	k := 1
 	for n >>= 8; n > 0; n >>= 8 {

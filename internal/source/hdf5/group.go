@@ -8,19 +8,18 @@ import (
 	"strings"
 )
 
-// link is a name in a group.
+// link is a named member of a group.
 type link struct {
 	name string
 	addr int64
-	soft bool // leads to a path, or to another file: not followed
+	soft bool // a link to a path or to another file, which is not followed
 }
 
-// Left is an object that is not read, and why.
+// Left is an object that is not read, and the reason.
 type Left struct{ Path, Why string }
 
-// Walk goes through all groups and returns the data sets, in the order of their
-// paths, and what else lies there that is not read. An object that several names lead
-// to is there once, under the first one.
+// Walk returns all data sets in the order of their paths, and all other objects. An object with several names is
+// returned once, with its first name.
 func (f *File) Walk() ([]*Dataset, []Left, error) {
 	w := &walk{f: f, seen: map[int64]bool{}}
 	err := w.object("", f.root, 0)
@@ -38,7 +37,7 @@ func (w *walk) object(path string, addr int64, depth int) error {
 	f := w.f
 	if w.seen[addr] {
 		if path != "" {
-			w.left = append(w.left, Left{path, "another name for what is there already"})
+			w.left = append(w.left, Left{path, "a second name of another object"})
 		}
 		return nil
 	}
@@ -90,7 +89,7 @@ func (w *walk) object(path string, addr int64, depth int) error {
 	return nil
 }
 
-// links are those of a group; group says whether it is one.
+// links returns the links of a group. group is false if the object is not a group.
 func (f *File) links(all []message) (links []link, group bool, err error) {
 	for _, m := range all {
 		switch m.kind {
@@ -115,7 +114,7 @@ func (f *File) links(all []message) (links []link, group bool, err error) {
 			group = true
 			d := f.decode(m.data)
 			if version := d.u8(); version != 0 {
-				return nil, true, fmt.Errorf("its links are described in version %d: 0 is read", version)
+				return nil, true, fmt.Errorf("unsupported version %d of its link info (supported: 0)", version)
 			}
 			if d.u8()&1 != 0 {
 				d.skip(8)
@@ -140,12 +139,12 @@ func (f *File) links(all []message) (links []link, group bool, err error) {
 	return links, group, nil
 }
 
-// parseLink reads a link message.
+// parseLink parses a link message.
 func (f *File) parseLink(b []byte) (link, error) {
 	d := f.decode(b)
 	version, flags := d.u8(), d.u8()
 	if version != 1 {
-		return link{}, fmt.Errorf("a link is described in version %d: 1 is read", version)
+		return link{}, fmt.Errorf("unsupported version %d of a link (supported: 1)", version)
 	}
 	kind := 0
 	if flags&8 != 0 {
@@ -170,10 +169,10 @@ func (f *File) parseLink(b []byte) (link, error) {
 	return l, nil
 }
 
-// maxSymbols is how many names a node of a table may have.
+// maxSymbols is the maximum number of names in a symbol table node.
 const maxSymbols = 1 << 16
 
-// symbols lists the names of a group that has a tree of them.
+// symbols returns the links of a group with a symbol table.
 func (f *File) symbols(tree, heap int64) ([]link, error) {
 	d, err := f.signed(heap, int64(8+2*f.lengths+f.offsets), "HEAP", "heap of names")
 	if err != nil {
@@ -191,7 +190,7 @@ func (f *File) symbols(tree, heap int64) ([]link, error) {
 	seen := map[int64]bool{}
 	err = t.walk(tree, func(_ []byte, child int64) error {
 		if seen[child] {
-			return f.damaged(child, "a table of names is there twice")
+			return f.damaged(child, "a table of names is listed twice")
 		}
 		seen[child] = true
 		head, err := f.signed(child, 8, "SNOD", "table of names")
@@ -229,7 +228,7 @@ func (f *File) symbols(tree, heap int64) ([]link, error) {
 	return out, err
 }
 
-// dense lists the links of a group that keeps them in a heap.
+// dense returns the links of a group that stores them in a fractal heap.
 func (f *File) dense(addr, names int64) ([]link, error) {
 	h, err := f.heap(addr)
 	if err != nil {
@@ -254,21 +253,21 @@ func (f *File) dense(addr, names int64) ([]link, error) {
 	return out, err
 }
 
-// fractal is a heap of objects of different sizes, in blocks that double.
+// fractal is a fractal heap: objects of different sizes in blocks of growing size.
 type fractal struct {
 	f          *File
 	addr       int64
-	id         int // bytes of the identifiers of objects
+	id         int // bytes of an object's identifier
 	flags      int
 	width      int
 	start      int64 // size of the first blocks
-	direct     int64 // largest size of blocks with objects
-	bits       int   // of offsets
+	direct     int64 // maximum size of direct blocks, which contain objects
+	bits       int   // bits of an offset
 	offsetSize int
 	lengthSize int
 	root       int64
 	rows       int
-	blocks     map[int64][]byte // that were read, by address
+	blocks     map[int64][]byte // blocks that were read, by address
 	held       int64
 }
 
@@ -279,7 +278,7 @@ func (f *File) heap(addr int64) (*fractal, error) {
 		return nil, err
 	}
 	if string(b[:4]) != "FRHP" {
-		return nil, f.damaged(addr, "no heap of links (FRHP) is there")
+		return nil, f.damaged(addr, "expected a heap of links (FRHP)")
 	}
 	d := f.decode(b)
 	d.skip(5)
@@ -312,7 +311,7 @@ func (f *File) heap(addr int64) (*fractal, error) {
 	return h, nil
 }
 
-// object returns the object that an identifier stands for.
+// object returns the object with this identifier.
 func (h *fractal) object(id []byte) ([]byte, error) {
 	d := h.f.decode(id)
 	switch first := d.u8(); first >> 4 & 3 {
@@ -324,7 +323,7 @@ func (h *fractal) object(id []byte) ([]byte, error) {
 		}
 		return b, nil
 	default:
-		return nil, fmt.Errorf("one of its names is longer than %d bytes, which is not read", h.direct)
+		return nil, fmt.Errorf("one of its names is longer than %d bytes, which is not supported", h.direct)
 	}
 	off := d.number(h.offsetSize)
 	n := d.number(h.lengthSize)
@@ -334,8 +333,8 @@ func (h *fractal) object(id []byte) ([]byte, error) {
 	return h.at(h.root, h.rows, int64(off), int64(n), 0)
 }
 
-// at returns n bytes at an offset of what a block stands for: one of objects where
-// rows is 0, else one of blocks.
+// at returns n bytes at an offset of the space that a block covers. The block is direct if rows is 0, otherwise
+// indirect.
 func (h *fractal) at(addr int64, rows int, off, n int64, depth int) ([]byte, error) {
 	f := h.f
 	head := int64(5 + f.offsets + h.offsetSize)
@@ -373,17 +372,17 @@ func (h *fractal) at(addr int64, rows int, off, n int64, depth int) ([]byte, err
 		if off %= size; row < maxDirect {
 			return h.slice(child, size, off, n)
 		}
-		// A block of blocks has as many rows as fill its size.
+		// An indirect block has as many rows as cover its size.
 		inner := bits.Len64(uint64(size)) - bits.Len64(uint64(h.start*int64(h.width))) + 1
 		if inner < 1 || inner >= rows {
 			return nil, f.damaged(addr, "a heap of links with a block of %d rows", inner)
 		}
 		return h.at(child, inner, off, n, depth+1)
 	}
-	return nil, f.damaged(addr, "a link lies behind the end of its heap")
+	return nil, f.damaged(addr, "a link is after the end of its heap")
 }
 
-// slice returns bytes of a block of objects.
+// slice returns bytes of a direct block.
 func (h *fractal) slice(addr, size, off, n int64) ([]byte, error) {
 	b, err := h.block(addr, size, "FHDB", false)
 	if err != nil {
@@ -395,7 +394,7 @@ func (h *fractal) slice(addr, size, off, n int64) ([]byte, error) {
 	return b[off : off+n], nil
 }
 
-// block reads a block of the heap, and keeps it.
+// block reads a block of the heap and caches it.
 func (h *fractal) block(addr, size int64, name string, sum bool) ([]byte, error) {
 	if b := h.blocks[addr]; int64(len(b)) == size {
 		return b, nil

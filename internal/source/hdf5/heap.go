@@ -6,42 +6,41 @@ import (
 	"sync"
 )
 
-// What has any length lies in heaps of the whole file. Where a data set has such
-// values it has places: a length, the address of a heap, and a number in it.
+// Values of variable length are stored in global heaps. The data set has a reference for each: a length, the
+// address of a heap, and a number in it.
 
-// Heaps finds values in the heaps of a file. Its methods may be called from several
-// goroutines at once.
+// Heaps finds values in the heaps of a file. It is safe for concurrent use.
 type Heaps struct {
 	f  *File
 	mu sync.Mutex
-	// last is the heap that was read last: values lie there one after the other.
+	// last are the heaps that were read last. Values are usually stored in order.
 	last map[int64]map[uint32]span
 	held int
 }
 
 type span struct{ offset, size int64 }
 
-// Heaps returns what finds values in heaps.
+// Heaps returns the Heaps of the data set's file.
 func (d *Dataset) Heaps() *Heaps { return &Heaps{f: d.f, last: map[int64]map[uint32]span{}} }
 
-// maxHeld is how many places of values are kept of the heaps that were read last.
+// maxHeld limits the number of cached positions of values.
 const maxHeld = 1 << 16
 
-// Find returns where the value lies that a place leads to, as bytes of the file, and
-// how many elements it has. One without elements has no bytes.
+// Find returns the position of a value in the file and its size in bytes. place is a reference, element the size of
+// an element. An empty value has size 0.
 func (h *Heaps) Find(place []byte, element int64) (offset, size int64, err error) {
 	d := h.f.decode(place)
 	count := int64(d.u32())
 	addr := d.offset()
 	number := d.u32()
 	if d.bad {
-		return 0, 0, fmt.Errorf("damaged: a place of %d bytes", len(place))
+		return 0, 0, fmt.Errorf("damaged: a reference of %d bytes", len(place))
 	}
 	if count == 0 {
 		return 0, 0, nil
 	}
 	if addr == undefined || addr == 0 {
-		return 0, 0, fmt.Errorf("damaged: a value of %d elements has no place", count)
+		return 0, 0, fmt.Errorf("damaged: a value of %d elements has no address", count)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,12 +61,12 @@ func (h *Heaps) Find(place []byte, element int64) (offset, size int64, err error
 		return 0, 0, h.f.damaged(addr, "a heap has no value %d", number)
 	}
 	if size = count * element; size > at.size {
-		return 0, 0, h.f.damaged(addr, "value %d of a heap has %d bytes, and not the %d that it should", number, at.size, size)
+		return 0, 0, h.f.damaged(addr, "value %d of a heap has %d bytes, expected %d", number, at.size, size)
 	}
 	return h.f.base + at.offset, size, nil
 }
 
-// headBytes are read of a heap at first: most are not larger.
+// headBytes is the size of the first read of a heap. Most heaps are not larger.
 const headBytes = 4096
 
 // read lists the values of a heap.
@@ -80,7 +79,7 @@ func (h *Heaps) read(addr int64) (map[uint32]span, error) {
 	}
 	head := 8 + f.lengths
 	if len(b) < head || string(b[:4]) != "GCOL" || b[4] != 1 {
-		return nil, f.damaged(addr, "no heap of values (GCOL) is there")
+		return nil, f.damaged(addr, "expected a heap of values (GCOL)")
 	}
 	d := f.decode(b[8:])
 	size := d.length()
@@ -90,7 +89,7 @@ func (h *Heaps) read(addr int64) (map[uint32]span, error) {
 	out := map[uint32]span{}
 	entry := int64(8 + f.lengths)
 	entry = (entry + 7) &^ 7
-	begin := addr // of b
+	begin := addr // address of b
 	for at := addr + (int64(head)+7)&^7; at+entry <= addr+size; {
 		if at+entry > begin+int64(len(b)) {
 			if b, err = f.read(at, min(headBytes, addr+size-at), "heap of values"); err != nil {
@@ -103,7 +102,7 @@ func (h *Heaps) read(addr int64) (map[uint32]span, error) {
 		e := f.decode(p[8:])
 		n := e.length()
 		if number == 0 {
-			break // what is free
+			break // free space
 		}
 		if n > addr+size-at-entry {
 			return nil, f.damaged(at, "value %d of a heap has %d bytes, the heap ends after %d", number, n, addr+size-at-entry)

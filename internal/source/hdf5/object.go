@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The types of messages in object headers that are looked at.
+// The types of messages in object headers that this package parses.
 const (
 	msgSpace        = 0x01
 	msgLinkInfo     = 0x02
@@ -22,18 +22,18 @@ const (
 )
 
 const (
-	maxBlocks   = 4096 // of an object header
+	maxBlocks   = 4096 // blocks of an object header
 	maxMessages = 1 << 16
 )
 
-// message is one of an object header.
+// message is a message of an object header.
 type message struct {
 	kind   int
 	shared bool
 	data   []byte
 }
 
-// header reads all messages of the object at an address.
+// header returns all messages of the object at an address.
 func (f *File) header(addr int64) ([]message, error) {
 	b, err := f.read(addr, min(16, f.size-f.base-max(addr, 0)), "object header")
 	if err != nil {
@@ -48,9 +48,9 @@ func (f *File) header(addr int64) ([]message, error) {
 	} else if b[0] == 1 {
 		err = h.v1(addr, b)
 	} else {
-		err = f.damaged(addr, "no object header is there")
+		err = f.damaged(addr, "expected an object header")
 	}
-	// Each block may lead to others.
+	// A block may point to further blocks.
 	for n := 0; err == nil && len(h.next) > 0; n++ {
 		if n == maxBlocks {
 			return nil, f.damaged(addr, "an object header of more than %d blocks", maxBlocks)
@@ -74,11 +74,11 @@ func (f *File) header(addr int64) ([]message, error) {
 	return h.all, err
 }
 
-// reader gathers the messages of an object header.
+// reader collects the messages of an object header.
 type reader struct {
 	f      *File
 	second bool // version 2
-	order  bool // each message has a number
+	order  bool // each message has a creation order number
 	all    []message
 	next   []struct{ addr, size int64 }
 }
@@ -123,7 +123,7 @@ func (h *reader) v2(addr int64, b []byte) error {
 	return h.messages(addr+n+width, h.f.decode(d.b[n+width:]))
 }
 
-// messages takes the messages of a block.
+// messages parses the messages of a block.
 func (h *reader) messages(addr int64, d *decoder) error {
 	head := 8
 	if h.second {
@@ -147,7 +147,7 @@ func (h *reader) messages(addr int64, d *decoder) error {
 		at := addr + int64(d.at)
 		m.data = d.bytes(size)
 		if d.bad {
-			return h.f.damaged(at, "a message of %d bytes, its block has %d", size, d.left())
+			return h.f.damaged(at, "a message of %d bytes in a block with %d left", size, d.left())
 		}
 		if m.kind == msgContinuation {
 			c := h.f.decode(m.data)
@@ -166,8 +166,8 @@ func (h *reader) messages(addr int64, d *decoder) error {
 	return nil
 }
 
-// find returns the first message of a kind, nil where there is none. Those that
-// objects share are read where they lie.
+// find returns the first message of a type, or nil if there is none. A shared message is read from the object that
+// has it.
 func (f *File) find(all []message, kind int) ([]byte, error) {
 	for _, m := range all {
 		if m.kind != kind {
@@ -182,11 +182,11 @@ func (f *File) find(all []message, kind int) ([]byte, error) {
 			d.skip(6)
 		}
 		if version < 1 || version > 3 || version == 3 && typ != 2 {
-			return nil, errors.New("it shares its description with others through a heap of messages, which is not read: write it anew with h5repack")
+			return nil, errors.New("its description is in a heap of shared messages, which is not supported: rewrite the file with h5repack")
 		}
 		addr := d.offset()
 		if d.bad {
-			return nil, errors.New("damaged: the place of a message that objects share is cut off")
+			return nil, errors.New("damaged: the address of a shared message is cut off")
 		}
 		other, err := f.header(addr)
 		if err != nil {
@@ -197,13 +197,12 @@ func (f *File) find(all []message, kind int) ([]byte, error) {
 				return o.data, nil
 			}
 		}
-		return nil, f.damaged(addr, "the message that another object shares is not there")
+		return nil, f.damaged(addr, "a shared message is missing")
 	}
 	return nil, nil
 }
 
-// parseSpace reads the shape of a data set, and how far it may grow. ok is false of
-// what has no elements at all.
+// parseSpace parses the shape of a data set and its maximum. ok is false for a data set without elements.
 func (f *File) parseSpace(b []byte) (dims, most []int64, ok bool, err error) {
 	d := f.decode(b)
 	version, rank, flags := d.u8(), d.u8(), d.u8()
@@ -215,7 +214,7 @@ func (f *File) parseSpace(b []byte) (dims, most []int64, ok bool, err error) {
 			return nil, nil, false, nil
 		}
 	default:
-		return nil, nil, false, fmt.Errorf("its shape is described in version %d: 1 and 2 are read", version)
+		return nil, nil, false, fmt.Errorf("unsupported version %d of its shape (supported: 1, 2)", version)
 	}
 	if rank > 32 {
 		return nil, nil, false, fmt.Errorf("damaged: a shape of %d axes", rank)
@@ -241,7 +240,7 @@ func (f *File) parseSpace(b []byte) (dims, most []int64, ok bool, err error) {
 	return dims, most, true, nil
 }
 
-// Filter is a step that chunks went through when they were written.
+// Filter is an encoding step of chunks.
 type Filter struct {
 	ID     int
 	Name   string
@@ -254,7 +253,7 @@ func (f *File) parseFilters(b []byte) ([]Filter, error) {
 	if version == 1 {
 		d.skip(6)
 	} else if version != 2 {
-		return nil, fmt.Errorf("its filters are described in version %d: 1 and 2 are read", version)
+		return nil, fmt.Errorf("unsupported version %d of its filters (supported: 1, 2)", version)
 	}
 	if n > 32 {
 		return nil, fmt.Errorf("damaged: %d filters, a chunk has at most 32", n)
@@ -266,7 +265,7 @@ func (f *File) parseFilters(b []byte) ([]Filter, error) {
 		if version == 1 || p.ID >= 256 {
 			size = d.u16()
 		}
-		d.skip(2) // flags: whether it may be left out
+		d.skip(2) // flags: whether the filter is optional
 		values := d.u16()
 		name := d.bytes(size)
 		for i, c := range name {
@@ -296,7 +295,7 @@ func (f *File) parseFilters(b []byte) ([]Filter, error) {
 	return out, nil
 }
 
-// parseFill reads the value of what was never written, nil for zeros.
+// parseFill parses the fill value. It returns nil for zeros.
 func (f *File) parseFill(b []byte, old bool) ([]byte, error) {
 	d := f.decode(b)
 	if !old {
@@ -311,7 +310,7 @@ func (f *File) parseFill(b []byte, old bool) ([]byte, error) {
 				return nil, nil
 			}
 		default:
-			return nil, fmt.Errorf("its fill value is described in version %d: 1 to 3 are read", version)
+			return nil, fmt.Errorf("unsupported version %d of its fill value (supported: 1 to 3)", version)
 		}
 	}
 	n := d.u32()

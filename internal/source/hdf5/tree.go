@@ -1,13 +1,13 @@
 package hdf5
 
-// oldTree is a B-tree of the first version.
+// oldTree is a B-tree of version 1.
 type oldTree struct {
 	f    *File
-	kind int // 0 of names, 1 of chunks
+	kind int // 0 for names, 1 for chunks
 	key  int // size of a key
 }
 
-// walk calls leaf for each child of the leaves, with the key in front of it.
+// walk calls leaf for each child of the leaves, with the key before it.
 func (t *oldTree) walk(root int64, leaf func(key []byte, child int64) error) error {
 	if root == undefined {
 		return nil
@@ -19,7 +19,7 @@ func (t *oldTree) walk(root int64, leaf func(key []byte, child int64) error) err
 func (t *oldTree) node(addr int64, level int, seen map[int64]bool, leaf func(key []byte, child int64) error) error {
 	f := t.f
 	if seen[addr] {
-		return f.damaged(addr, "a node of an index is there twice")
+		return f.damaged(addr, "a node of an index is listed twice")
 	}
 	seen[addr] = true
 	d, err := f.signed(addr, int64(8+2*f.offsets), "TREE", "node of an index")
@@ -50,8 +50,7 @@ func (t *oldTree) node(addr int64, level int, seen map[int64]bool, leaf func(key
 	return nil
 }
 
-// newTree goes through a B-tree of the second version, whose records are of a kind,
-// in their order.
+// newTree reads a B-tree of version 2 and calls record for each of its records, in order.
 func (f *File) newTree(addr int64, kind int, record func(rec []byte, size int) error) error {
 	d, err := f.checked(addr, int64(4+1+1+4+2+2+1+1+f.offsets+2+f.lengths+4), "BTHD", "index")
 	if err != nil {
@@ -70,8 +69,8 @@ func (f *File) newTree(addr int64, kind int, record func(rec []byte, size int) e
 	if root == undefined || n == 0 {
 		return nil
 	}
-	// How many records a node of a level may have, and how many bytes the numbers
-	// of records below a node are written with.
+	// For each level: the maximum number of records of a node, and the size of the number of all records below a
+	// node.
 	most := uint64((t.node - 10) / t.size)
 	all := most
 	t.count = bytesFor(most)
@@ -95,7 +94,7 @@ type newTree struct {
 	f          *File
 	kind       int
 	node, size int64
-	count      int   // bytes of a number of records in a node
+	count      int   // bytes of the number of records in a node
 	below      []int // by level, bytes of the number of all records in and below it
 	seen       map[int64]bool
 	record     func(rec []byte, size int) error
@@ -104,10 +103,10 @@ type newTree struct {
 func (t *newTree) visit(addr int64, level, n int) error {
 	f := t.f
 	if t.seen[addr] {
-		return f.damaged(addr, "a node of an index is there twice")
+		return f.damaged(addr, "a node of an index is listed twice")
 	}
 	t.seen[addr] = true
-	// The checksum stands behind what is used of a node.
+	// The checksum follows the used part of a node.
 	size := 6 + int64(n)*t.size
 	name := "BTLF"
 	if level > 0 {

@@ -6,50 +6,50 @@ import (
 	"strings"
 )
 
-// Class says what the elements of a type are.
+// Class is the class of a type.
 type Class uint8
 
 // The classes.
 const (
-	Number   Class = iota // whole numbers and those with a point
-	Text                  // of Size bytes
+	Number   Class = iota // integers and floating-point numbers
+	Text                  // Size bytes of text
 	Opaque                // Size bytes
 	Enum                  // numbers with names
-	Compound              // Members
-	VarText               // text of any length, in a heap
-	VarList               // lists of Base of any length, in a heap
-	Other                 // what is not read: Why
+	Compound              // a structure of Members
+	VarText               // text of variable length, in a heap
+	VarList               // lists of Base of variable length, in a heap
+	Other                 // not supported: Why
 )
 
 // Type is the type of the elements of a data set.
 type Type struct {
 	Class Class
-	// Size is that of a stored element in bytes, arrays included.
+	// Size is the size of an element in bytes, including array dimensions.
 	Size int64
-	// Float, Signed and Big describe numbers.
+	// Float, Signed and Big describe a number.
 	Float, Signed, Big bool
-	// Pad of a text says what stands behind it: 0 a zero byte, 1 zeros, 2 blanks.
+	// Pad is the padding of a text: 0 for a zero byte at its end, 1 for zeros, 2 for blanks.
 	Pad int
-	// Dims are those of an array; the rest describes its elements.
+	// Dims are the dimensions of an array type. The other fields describe its elements.
 	Dims []int64
-	// Base is what a list or an enumeration is made of.
+	// Base is the element type of a list or an enumeration.
 	Base    *Type
 	Members []Member // of Compound
-	// Names and Values are those of an Enum.
+	// Names and Values are the members of an Enum.
 	Names  []string
 	Values []int64
-	// Why is what a type of the class Other is.
+	// Why names the type if the class is Other.
 	Why string
 }
 
-// Member is one of a compound type.
+// Member is a member of a compound type.
 type Member struct {
 	Name   string
 	Offset int64
 	Type   *Type
 }
 
-// Element is the size of an element of an array.
+// Element returns the size of an element of an array type.
 func (t *Type) Element() int64 {
 	n := t.Size
 	for _, side := range t.Dims {
@@ -58,12 +58,12 @@ func (t *Type) Element() int64 {
 	return n
 }
 
-// IsBool says whether an enumeration is what h5py has for truth values.
+// IsBool reports whether the type is h5py's enumeration for booleans.
 func (t *Type) IsBool() bool {
 	return t.Class == Enum && t.Element() == 1 && len(t.Names) == 2 && t.Names[0] == "FALSE" && t.Names[1] == "TRUE" && t.Values[0] == 0 && t.Values[1] == 1
 }
 
-// String names a type for messages.
+// String returns the name of the type for messages.
 func (t *Type) String() string {
 	switch t.Class {
 	case Number, Enum:
@@ -108,7 +108,7 @@ const (
 
 var errTypeCut = errors.New("the description of its type is cut off")
 
-// parseType reads the description of a type.
+// parseType parses a type message.
 func parseType(d *decoder, depth int) (*Type, error) {
 	if depth > maxTypeDepth {
 		return nil, fmt.Errorf("its type is more than %d types deep", maxTypeDepth)
@@ -122,7 +122,7 @@ func parseType(d *decoder, depth int) (*Type, error) {
 		return nil, errTypeCut
 	}
 	if version < 1 || version > 5 {
-		return nil, fmt.Errorf("its type is described in version %d: 1 to 5 are read", version)
+		return nil, fmt.Errorf("unsupported version %d of its type (supported: 1 to 5)", version)
 	}
 	if t.Size < 1 || t.Size > maxElement {
 		return nil, fmt.Errorf("an element of %d bytes", t.Size)
@@ -137,14 +137,14 @@ func parseType(d *decoder, depth int) (*Type, error) {
 	}
 	var err error
 	switch class {
-	case 0, 4: // whole numbers, bit fields
+	case 0, 4: // integers, bit fields
 		t.Big, t.Signed = bits&1 != 0, class == 0 && bits&8 != 0
 		offset, precision := d.u16(), d.u16()
 		if d.bad {
 			return nil, errTypeCut
 		}
 		if s := t.Size; s != 1 && s != 2 && s != 4 && s != 8 || offset != 0 || int64(precision) != 8*s {
-			return other("whole numbers of %d bits in %d bytes", precision, s)
+			return other("integers of %d bits in %d bytes", precision, s)
 		}
 	case 1:
 		t.Float = true
@@ -166,7 +166,7 @@ func parseType(d *decoder, depth int) (*Type, error) {
 			known = exponent == 52 && size == 11 && bias == 1023
 		}
 		if bits&64 != 0 || offset != 0 || int64(precision) != 8*t.Size || !known {
-			return other("numbers with a point that have %d bytes and an exponent of %d bits", t.Size, size)
+			return other("floats of %d bytes with an exponent of %d bits", t.Size, size)
 		}
 	case 2:
 		d.skip(2)
@@ -188,7 +188,7 @@ func parseType(d *decoder, depth int) (*Type, error) {
 			return nil, err
 		}
 		if t.Size != int64(8+d.offsets) {
-			return nil, fmt.Errorf("a place of %d bytes for what has any length", t.Size)
+			return nil, fmt.Errorf("a reference of %d bytes to a value of variable length", t.Size)
 		}
 		if t.Class = VarList; bits&15 == 1 {
 			t.Class = VarText
@@ -240,14 +240,14 @@ func (t *Type) members(d *decoder, version, n, pad, depth int) error {
 			return err
 		}
 		if m.Offset < 0 || m.Type.Size > t.Size || m.Offset > t.Size-m.Type.Size {
-			return fmt.Errorf("member %.100q lies at bytes %d to %d of %d", m.Name, m.Offset, m.Offset+m.Type.Size, t.Size)
+			return fmt.Errorf("member %.100q is at bytes %d to %d of %d", m.Name, m.Offset, m.Offset+m.Type.Size, t.Size)
 		}
 		t.Members = append(t.Members, m)
 	}
 	return nil
 }
 
-// wrap makes an array of a type.
+// wrap turns t into an array type of t.
 func (t *Type) wrap(dims []int64) error {
 	for i := len(dims) - 1; i >= 0; i-- {
 		if dims[i] < 1 || dims[i] > maxElement/t.Size {
@@ -325,7 +325,7 @@ func (t *Type) array(d *decoder, version, depth int) (*Type, error) {
 		return nil, err
 	}
 	if base.Size != t.Size {
-		return nil, fmt.Errorf("an array type of the shape %v has %d bytes, and not %d", dims, base.Size, t.Size)
+		return nil, fmt.Errorf("an array type of the shape %v has %d bytes, expected %d", dims, base.Size, t.Size)
 	}
 	return base, nil
 }

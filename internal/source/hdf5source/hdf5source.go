@@ -1,10 +1,8 @@
-// Package hdf5source reads HDF5 files, without libhdf5: data sets with the same first
-// axis are the fields of records, row by row, wherever they lie in groups. Several
-// files with the same data sets are read one after the other.
+// Package hdf5source reads HDF5 files, without libhdf5. Data sets with the same first axis are the fields of
+// records, in any groups. Several files with the same data sets are read as one.
 //
-// Opening reads the structure of the files and where all chunks lie, and of values of
-// any length where each of them is. Data sets of up to 16 MiB that are compressed are
-// decoded then; of larger ones those chunks are kept that were read last.
+// Opening reads the structure of the files and the positions of all chunks and of all values of variable length. It
+// decodes compressed data sets of up to 16 MiB. Of larger ones the most recently read chunks are cached.
 package hdf5source
 
 import (
@@ -26,26 +24,25 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how files are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which data sets become which fields; nil means all with the first
-	// axis that most of them have.
+	// Columns maps data sets to fields. Nil means all data sets with the most frequent first axis.
 	Columns []column.Want
-	// Split is the group that is read, of files with several alike.
+	// Split is the group to read, if several have the same data sets.
 	Split string
-	// Names are the files in their order, instead of all that the store has.
+	// Names lists the files to open, in order. Nil means all files in the store.
 	Names []string
-	// Threads bounds the files that are looked at at once, 0 for a choice.
+	// Threads is the maximum number of files opened at the same time. 0 means the default.
 	Threads int
 }
 
-// extensions are those of HDF5 files.
+// extensions are the file name extensions of HDF5 files.
 var extensions = []string{".h5", ".hdf5", ".hdf", ".he5"}
 
-// IsName says whether a path looks like an HDF5 file.
+// IsName reports whether a path has the extension of an HDF5 file.
 func IsName(name string) bool { return slices.Contains(extensions, strings.ToLower(path.Ext(name))) }
 
-// IsFile says whether an object begins as an HDF5 file does.
+// IsFile reports whether an object begins like an HDF5 file.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -55,7 +52,7 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return hdf5.IsFile(ctx, o)
 }
 
-// Open opens the HDF5 file that st is, or those in it.
+// Open opens the single HDF5 file that st is, or the files in st.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -75,7 +72,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, err
 	}
 	if list.Len() == 0 {
-		return nil, fmt.Errorf("no file in %s is called *%s", st, strings.Join(extensions, ", *"))
+		return nil, fmt.Errorf("no HDF5 file in %s: expected *%s", st, strings.Join(extensions, ", *"))
 	}
 	r := &reader{list: list, pool: store.NewPool(list.Store, 64)}
 	defer r.pool.Close()
@@ -111,7 +108,7 @@ func (r *reader) named(i int, err error) error {
 	return filelist.ErrPlace(r.list, int64(i), "", err)
 }
 
-// read implements grid.Reader.
+// read implements ndarray.Reader.
 func (r *reader) read(ctx context.Context, object int64, p []byte, off int64) error {
 	o, err := r.pool.Open(ctx, r.list.Entry(int(object)))
 	if err != nil {
@@ -153,12 +150,12 @@ func (r *reader) file(ctx context.Context, i int) (*ndarray.File, error) {
 	return out, nil
 }
 
-// clean makes a path of a file printable.
+// clean makes a path printable.
 func clean(path string) string { return strings.ToValidUTF8(path, "\uFFFD") }
 
-// sets are what a data set gives: one, or one for each member of a compound.
+// sets returns the sets of a data set: one, or one per member of a compound type.
 func (r *reader) sets(file int64, d *hdf5.Dataset) []*ndarray.Set {
-	var array *ndarray.Array // of all members together
+	var array *ndarray.Array // shared by all members
 	load := func(context.Context) (*ndarray.Array, error) {
 		if array != nil {
 			return array.Clone(), nil
@@ -207,13 +204,13 @@ func (r *reader) sets(file int64, d *hdf5.Dataset) []*ndarray.Set {
 	return out
 }
 
-// numbers are the element types by size.
+// numbers are the element types, by size.
 var numbers = map[int64][3]driver.DType{
 	1: {driver.Uint8, driver.Int8, ""}, 2: {driver.Uint16, driver.Int16, driver.Float16},
 	4: {driver.Uint32, driver.Int32, driver.Float32}, 8: {driver.Uint64, driver.Int64, driver.Float64},
 }
 
-// typeOf says how a type is read, or why it is not.
+// typeOf converts a type, or returns why it is not supported.
 func typeOf(t *hdf5.Type) (ndarray.Type, string) {
 	out := ndarray.Type{Size: t.Size, Dims: t.Dims}
 	number := func(t *hdf5.Type) string {
@@ -263,7 +260,7 @@ func typeOf(t *hdf5.Type) (ndarray.Type, string) {
 	return out, fmt.Sprintf("has the type %s, which is not read", t)
 }
 
-// names are those of an enumeration whose values are 0, 1, 2 and so on.
+// names returns the names of an enumeration with the values 0, 1, 2 and so on, otherwise nil.
 func names(t *hdf5.Type) []string {
 	out := make([]string, len(t.Names))
 	for i, v := range t.Values {
@@ -275,7 +272,7 @@ func names(t *hdf5.Type) []string {
 	return out
 }
 
-// array finds out where a data set lies.
+// array returns the position of a data set.
 func (r *reader) array(file int64, d *hdf5.Dataset) (*ndarray.Array, error) {
 	a := &ndarray.Array{Name: fmt.Sprintf("data set %q", clean(d.Path)), Dims: d.Dims, Elem: d.Type.Size, Fill: d.Fill}
 	switch d.Layout {
@@ -304,7 +301,7 @@ func (r *reader) array(file int64, d *hdf5.Dataset) (*ndarray.Array, error) {
 	return a, nil
 }
 
-// The numbers of filters.
+// The numbers of HDF5 filters.
 const (
 	filterDeflate    = 1
 	filterShuffle    = 2
@@ -318,7 +315,7 @@ const (
 	filterZstd       = 32015
 )
 
-// codecs are what undoes the filters of a data set.
+// codecs returns the decoders of a data set's filters.
 func codecs(d *hdf5.Dataset) (codec.Pipeline, error) {
 	var out codec.Pipeline
 	for _, f := range d.Filters {
@@ -334,7 +331,7 @@ func codecs(d *hdf5.Dataset) (codec.Pipeline, error) {
 			c = codec.Deflate{}
 		case filterShuffle:
 			if n := value(0); n < 1 || n > 1<<20 {
-				return nil, fmt.Errorf("is damaged: its filter shuffle has elements of %d bytes", n)
+				return nil, fmt.Errorf("is damaged: the shuffle filter has elements of %d bytes", n)
 			}
 			c = codec.Shuffle{Element: value(0)}
 		case filterFletcher:
@@ -366,7 +363,7 @@ func codecs(d *hdf5.Dataset) (codec.Pipeline, error) {
 			if f.ID == filterSzip {
 				name = "szip"
 			}
-			return nil, fmt.Errorf("is compressed with filter %d (%.60q), which is not read: write it anew, such as with h5repack -f GZIP=4", f.ID, clean(name))
+			return nil, fmt.Errorf("is compressed with filter %d (%.60q), which is not read: rewrite it, for example with h5repack -f GZIP=4", f.ID, clean(name))
 		}
 		out = append(out, c)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The files of testdata are written by scripts/fixtures/hdf5.py with h5py.
+// scripts/fixtures/hdf5.py wrote the files in testdata with h5py.
 
 func open(t testing.TB, name, query string) driver.Source {
 	t.Helper()
@@ -56,7 +56,7 @@ func opener(path, query string) drivertest.Open {
 	}
 }
 
-// number is element n of the arrays of numbers.
+// number returns element n of the arrays of numbers.
 func number(t dtype.Type, n int64) []byte {
 	switch {
 	case t == dtype.Bool:
@@ -169,7 +169,7 @@ func TestKinds(t *testing.T) {
 		if len(left) != 2 {
 			t.Errorf("left out: %v", left)
 		}
-		// Lists of whole numbers are many things.
+		// A list of integers can be several kinds.
 		s = open(t, name, "tokens:tokens=lists&labels:multilabel=lists&blob:bytes=blobs&text:bytes&n:int=record.id&f:float=record.id")
 		r := drivertest.Records(t, s, 4)[0]
 		if r.Err != nil {
@@ -231,7 +231,7 @@ func TestSplitsAndColumns(t *testing.T) {
 	if v := r.Values[0]; r.Err != nil || v.Codec != driver.CodecRaw || v.Width != 5 || v.Channels != 3 || v.Bytes[1] != (13*60+1)&255 || r.Values[1].Int != 3 {
 		t.Errorf("%+v, %v", r.Values, r.Err)
 	}
-	// One chosen, and all others beside it.
+	// One chosen column, and all others with *.
 	s = open(t, "splits.h5", "split=train&label:label&*")
 	if f := s.Info().Fields; len(f) != 2 || f[0].Kind != driver.KindLabel || f[1].Name != "image" {
 		t.Errorf("%+v", f)
@@ -268,7 +268,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// several is a folder with the same file twice.
+// several returns a folder with the same file twice.
 func several(t testing.TB, name string) string {
 	dir := t.TempDir()
 	b := read(t, name)
@@ -332,8 +332,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Files that are cut off anywhere, and those with any byte changed, give an error that
-// names the file, or their records.
+// Files that are cut off, or that have a changed byte, give an error that names the file, or bad records.
 func TestDamaged(t *testing.T) {
 	for _, name := range []string{"layouts_earliest.h5", "layouts_latest.h5", "kinds_latest.h5", "pairs_latest.h5"} {
 		whole := read(t, name)
@@ -359,7 +358,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// tryFile reads all records of a file, whose errors must name it.
+// tryFile reads all records of a file. Errors must name the file.
 func tryFile(t testing.TB, path string) {
 	t.Helper()
 	s, err := tryOpen(t, path, "")

@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// lengthOf is how many values row i of the pairs of testdata has, startOf where they begin.
+// lengthOf returns the number of values in row i of the pairs in testdata, startOf the offset of the first one.
 func lengthOf(i int64) int64 { return i * 5 % 7 }
 
 func startOf(i int64) (n int64) {
@@ -26,7 +26,7 @@ func startOf(i int64) (n int64) {
 	return n
 }
 
-// Values with offsets or lengths beside them are found, and are rows of any length.
+// Values with offsets or lengths next to them are found, and are rows of variable length.
 func TestPairs(t *testing.T) {
 	for _, version := range []string{"earliest", "latest"} {
 		s := open(t, "pairs_"+version+".h5", "")
@@ -79,7 +79,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// Pairs can be named, and made into other kinds.
+// Pairs can be named, and converted to other kinds.
 func TestNamedPairs(t *testing.T) {
 	s := open(t, "pairs_latest.h5", "x=events.x@starts&y:ragged=/events.y@/starts&text:text=words&tokens:tokens=tokens_values&plain/values&ids:multilabel=sparse/indices&label:label=label")
 	for _, rec := range drivertest.Records(t, s, 5, 0, 29, 12) {
@@ -106,7 +106,7 @@ func TestNamedPairs(t *testing.T) {
 	if f := s.Info().Fields; f[4].Name != "plain/values" || f[2].Kind != driver.KindText {
 		t.Errorf("%+v", f)
 	}
-	// With nothing behind the @ the values are rows like any.
+	// Without a name after the @ the values are normal rows.
 	s = open(t, "pairs_latest.h5", "plain/values@")
 	if f := s.Info().Fields; s.Info().Len != startOf(30) || f[0].Name != "plain/values" || f[0].Kind != driver.KindArray {
 		t.Errorf("%d records of %+v", s.Info().Len, f)
@@ -125,7 +125,7 @@ func TestNamedPairs(t *testing.T) {
 	}
 }
 
-// Offsets that make no sense are a line with the file, the data set and the element.
+// Inconsistent offsets give one line with the file, the data set and the element.
 func TestDamagedPairs(t *testing.T) {
 	whole := read(t, "pairs_earliest.h5")
 	at := bytes.Index(whole, offsetsOf())
@@ -155,7 +155,7 @@ func TestDamagedPairs(t *testing.T) {
 	}
 }
 
-// offsetsOf are the offsets of testdata as int64.
+// offsetsOf returns the offsets of testdata as int64.
 func offsetsOf() (b []byte) {
 	for i := range int64(31) {
 		b = binary.LittleEndian.AppendUint64(b, uint64(startOf(i)))

@@ -13,13 +13,13 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// check says whether a codec is read.
+// check returns an error if a codec is not supported.
 func (c Codec) check() error {
 	switch c {
 	case None, Snappy, Gzip, Zstd, LZ4Raw:
 		return nil
 	case LZ4:
-		return errors.New("it is compressed with the LZ4 of Hadoop, which is not read: write the file with the codec LZ4_RAW, zstd or snappy")
+		return errors.New("it is compressed with Hadoop's LZ4, which is not read: write the file with the codec LZ4_RAW, zstd or snappy")
 	case Brotli:
 		return errors.New("it is compressed with Brotli, which is not read: write the file with the codec zstd or snappy")
 	case LZO:
@@ -28,16 +28,16 @@ func (c Codec) check() error {
 	return damaged("codec %d", c)
 }
 
-// decompress fills dst.
+// decompress decompresses src into dst, whose size must be exact.
 func (c Codec) decompress(dst, src []byte) error {
 	if len(dst) == 0 {
-		return nil // what an empty page has is not looked at
+		return nil // an empty page is not checked
 	}
 	n := 0
 	switch c {
 	case None:
 		if len(src) != len(dst) {
-			return damaged("%d bytes, where the page should have %d", len(src), len(dst))
+			return damaged("its page has %d bytes, expected %d", len(src), len(dst))
 		}
 		copy(dst, src)
 		return nil
@@ -66,7 +66,7 @@ func (c Codec) decompress(dst, src []byte) error {
 			if n, err = io.ReadFull(z, dst); err == nil {
 				var one [1]byte
 				if k, _ := z.Read(one[:]); k > 0 {
-					err = errors.New("there is more of it")
+					err = errors.New("it is too long")
 				}
 			}
 		}
@@ -82,7 +82,7 @@ func (c Codec) decompress(dst, src []byte) error {
 			}
 		}
 		defer zstds.Put(z)
-		// It stops at the capacity, where it is not told to take more.
+		// The decoder stops at the capacity of its buffer.
 		out, err := z.DecodeAll(src, dst[:0:len(dst)])
 		if err != nil {
 			return damaged("its zstd data: %v", err)
@@ -94,7 +94,7 @@ func (c Codec) decompress(dst, src []byte) error {
 		return fmt.Errorf("codec %d", c)
 	}
 	if n != len(dst) {
-		return damaged("it decompresses to %d bytes, and not to %d", n, len(dst))
+		return damaged("it decompresses to %d bytes, expected %d", n, len(dst))
 	}
 	return nil
 }

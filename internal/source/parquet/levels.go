@@ -5,19 +5,18 @@ import (
 	"math/bits"
 )
 
-// hybrid reads the mixture of runs and of packed numbers that levels and the numbers
-// of dictionaries are encoded as.
+// hybrid decodes the RLE/bit-packing hybrid encoding of levels and of dictionary indexes.
 type hybrid struct {
 	b     []byte
 	width uint
-	run   int // left of a run of value
+	run   int // left of the current run
 	value uint32
-	pack  int // left of packed numbers
-	bit   int // of the next one in b
-	end   int // in b, of the packed ones
+	pack  int // left of the current bit-packed numbers
+	bit   int // position of the next packed number in b
+	end   int // end of the packed numbers in b
 }
 
-// begin makes sure that there is something left of a run.
+// begin starts the next run if the current one is used up.
 func (h *hybrid) begin() error {
 	for h.run == 0 && h.pack == 0 {
 		v, n := binary.Uvarint(h.b)
@@ -47,7 +46,7 @@ func (h *hybrid) begin() error {
 		count := int(v>>1) * 8
 		size := count * int(h.width) / 8
 		if size > len(h.b) {
-			// The last group may be cut where the numbers end.
+			// The last group may be cut after the last number.
 			if h.width == 0 {
 				return damaged("its runs are cut off")
 			}
@@ -62,7 +61,7 @@ func (h *hybrid) begin() error {
 	return nil
 }
 
-// numbers fills dst.
+// numbers decodes len(dst) numbers.
 func (h *hybrid) numbers(dst []uint32) error {
 	for len(dst) > 0 {
 		if err := h.begin(); err != nil {
@@ -85,7 +84,7 @@ func (h *hybrid) numbers(dst []uint32) error {
 	return nil
 }
 
-// took counts packed numbers as read.
+// took consumes n packed numbers.
 func (h *hybrid) took(n int) {
 	h.bit += n * int(h.width)
 	if h.pack -= n; h.pack == 0 {
@@ -108,7 +107,7 @@ func (h *hybrid) unpack(dst []uint32) {
 	unpack(dst, h.b[:h.end], h.bit, h.width)
 }
 
-// unpack reads numbers of width bits each, 1 to 32, from a bit of b on.
+// unpack decodes numbers of width bits each, 1 to 32, from a bit of b on.
 func unpack(dst []uint32, b []byte, bit int, width uint) {
 	mask := uint64(1)<<width - 1
 	i := 0
@@ -124,8 +123,7 @@ func unpack(dst []uint32, b []byte, bit int, width uint) {
 	}
 }
 
-// levels reads n levels up to most into dst. When all of them are most it returns
-// false, and dst is not filled.
+// levels decodes n levels of at most most into dst. If all are most, it returns false and leaves dst unset.
 func levels(dst []uint8, b []byte, n int, most uint8) (bool, error) {
 	h := hybrid{b: b, width: uint(bits.Len8(most))}
 	if err := h.begin(); n > 0 && err != nil {

@@ -21,7 +21,7 @@ const (
 	FixedBytes
 )
 
-// The converted types that matter here.
+// The converted types that matter for this package.
 const (
 	convertedUTF8     = 0
 	convertedMap      = 1
@@ -35,7 +35,7 @@ const (
 	convertedInterval = 21
 )
 
-// The logical types, by their field of the union.
+// The logical types, by their field in the Thrift union.
 const (
 	logicalString   = 1
 	logicalMap      = 2
@@ -50,7 +50,7 @@ const (
 	requiredElement = 0
 )
 
-// element is an element of the schema as it is written.
+// element is an element of the schema in the file.
 type element struct {
 	typ       Type
 	hasType   bool
@@ -65,7 +65,7 @@ type element struct {
 	has       bool // converted
 }
 
-// Codec is how pages are compressed.
+// Codec is the compression of pages.
 type Codec int8
 
 // The codecs.
@@ -85,21 +85,21 @@ const (
 type Chunk struct {
 	Type  Type
 	Codec Codec
-	// Values counts the leaves, with those that are null; Nulls is -1 when nobody says.
+	// Values counts leaf values, including nulls. Nulls is -1 if unknown.
 	Values, Nulls int64
-	// Dict and Data are where the dictionary page (0: none) and the first data page
-	// begin, Bytes what all pages take, Plain decompressed.
+	// Dict and Data are the offsets of the dictionary page (0: none) and of the first data page. Bytes is the
+	// compressed size of all pages, Plain the decompressed size.
 	Dict, Data, Bytes, Plain int64
-	// Index is where the page index lies, IndexBytes 0 where there is none.
+	// Index is the offset of the page index. IndexBytes is 0 if there is none.
 	Index      int64
 	IndexBytes int64
 
-	file bool // it lies in another file
-	path int  // its names in the schema
+	file bool // its data is in another file
+	path int  // number of names in its path in the schema
 	seal bool
 }
 
-// Start is where the pages begin.
+// Start returns the offset of the first page.
 func (c *Chunk) Start() int64 {
 	if c.Dict > 0 && c.Dict < c.Data {
 		return c.Dict
@@ -118,11 +118,11 @@ type Meta struct {
 	Schema *Schema
 	Rows   int64
 	Groups []Group
-	// Features are what `datasets` has written about the columns, "" for nothing.
+	// Features is the metadata of `datasets` about the columns, "" for none.
 	Features string
 }
 
-// ParseMeta reads a footer, of a file of size bytes.
+// ParseMeta parses the footer of a file of size bytes.
 func ParseMeta(b []byte, size int64) (*Meta, error) {
 	r := &reader{b: b}
 	m := &Meta{}
@@ -201,7 +201,7 @@ func (r *reader) keyValue() (key, value string) {
 	return key, value
 }
 
-// element2 reads an element of the schema.
+// element2 parses an element of the schema.
 func (r *reader) element2() (e element) {
 	r.fields(func(id int16, typ byte) {
 		switch id {
@@ -296,14 +296,14 @@ func (r *reader) chunk() (c Chunk) {
 	return c
 }
 
-// check compares a chunk with the schema and the file.
+// check checks a chunk against the schema and the file.
 func (c *Chunk) check(l *Leaf, g *Group, size int64) error {
 	start := c.Start()
 	switch {
 	case c.seal:
 		return errEncrypted
 	case c.file:
-		return errors.New("its data lies in another file, which is not read")
+		return errors.New("its data is in another file, which is not read")
 	case c.Type != l.Type:
 		return damaged("type %d in the row group, %d in the schema", c.Type, l.Type)
 	case c.Values < 0 || c.Values > math.MaxInt32*16 || l.MaxRep == 0 && c.Values != g.Rows || c.Values < g.Rows:
@@ -311,11 +311,11 @@ func (c *Chunk) check(l *Leaf, g *Group, size int64) error {
 	case g.Rows == 0:
 		return nil
 	case start < int64(len(Magic)) || c.Bytes < 1 || start > size || c.Bytes > size-start || c.Data < start || c.Data-start >= c.Bytes || c.Dict < 0:
-		return damaged("its pages lie at bytes %d to %d of %d", start, start+c.Bytes, size)
+		return damaged("its pages are at bytes %d to %d of %d", start, start+c.Bytes, size)
 	case c.Plain < 0:
 		return damaged("%d bytes, decompressed", c.Plain)
 	case c.IndexBytes < 0 || c.IndexBytes > 0 && (c.Index < int64(len(Magic)) || c.Index > size || c.IndexBytes > size-c.Index || c.IndexBytes > MaxFooterBytes):
-		return damaged("its page index lies at bytes %d to %d of %d", c.Index, c.Index+c.IndexBytes, size)
+		return damaged("its page index is at bytes %d to %d of %d", c.Index, c.Index+c.IndexBytes, size)
 	}
 	if c.Nulls > c.Values {
 		c.Nulls = -1
@@ -356,45 +356,43 @@ const (
 
 // Header is the header of a page.
 type Header struct {
-	// Size is that of the header itself, Bytes that of the page behind it, Plain what
-	// it decompresses to.
+	// Size is the size of the header, Bytes the size of the page after it, Plain the decompressed size of the page.
 	Size, Bytes, Plain int64
-	// Values counts leaves with those that are null, of a dictionary its values. Rows
-	// is -1 where the header does not say.
+	// Values counts leaf values including nulls, or the values of a dictionary. Rows is -1 if unknown.
 	Values, Rows int64
 
 	kind       int64
 	crc        uint32
 	hasCRC     bool
 	enc        int64
-	levels     int64 // encoding of them
-	reps, defs int64 // bytes of levels, of version 2
-	stored     bool  // not compressed, of version 2
-	known      bool  // the part of its kind is there
+	levels     int64 // encoding of the levels
+	reps, defs int64 // bytes of levels, in version 2
+	stored     bool  // not compressed, in version 2
+	known      bool  // the header of its page type is present
 }
 
-// IsDict says whether it is that of a dictionary, IsData of data.
+// IsDict reports whether the page is a dictionary.
 func (h *Header) IsDict() bool { return h.kind == pageDict }
 
-// IsData says whether it is that of a page of data.
+// IsData reports whether the page has data.
 func (h *Header) IsData() bool { return h.kind == pageData || h.kind == pageDataV2 }
 
-// Encoded says whether the values are numbers of a dictionary's.
+// Encoded reports whether the values are indexes into the dictionary.
 func (h *Header) Encoded() bool { return h.IsData() && (h.enc == encDict || h.enc == encPlainDict) }
 
-// IsPlain says whether the values are stored as they are.
+// IsPlain reports whether the values are stored unencoded.
 func (h *Header) IsPlain() bool { return h.enc == encPlain || h.IsDict() }
 
-// ErrShort is the error of a header that does not end within the bytes given.
+// ErrShort is the error for a header that is cut off.
 var ErrShort = errors.New("a page header is cut off")
 
-// shortError is what was wrong with it, which more bytes may mend.
+// shortError wraps the parse error of a header that may only be cut off.
 type shortError struct{ error }
 
 func (e *shortError) Is(target error) bool { return target == ErrShort }
 func (e *shortError) Unwrap() error        { return e.error }
 
-// ParseHeader reads the header of a page, which b begins with.
+// ParseHeader parses the page header at the start of b.
 func ParseHeader(b []byte) (*Header, error) {
 	h := &Header{Rows: -1, levels: encRLE}
 	r := &reader{b: b}
@@ -460,7 +458,7 @@ func ParseHeader(b []byte) (*Header, error) {
 	case h.Bytes < 0 || h.Plain < 0 || h.Bytes > math.MaxInt32:
 		return nil, damaged("a page of %d bytes, %d when decompressed", h.Bytes, h.Plain)
 	case h.Plain > MaxUnit:
-		return nil, fmt.Errorf("a page of %d bytes, decompressed, is larger than the limit of %d: write the file with smaller pages", h.Plain, MaxUnit)
+		return nil, fmt.Errorf("a page has %d bytes decompressed, the limit is %d: write the file with smaller pages", h.Plain, MaxUnit)
 	case h.Plain > ratioFrom && h.Plain > ratio*h.Bytes:
 		return nil, damaged("a page of %d bytes decompresses to %d", h.Bytes, h.Plain)
 	case !h.IsData() && !h.IsDict():
@@ -477,10 +475,10 @@ func ParseHeader(b []byte) (*Header, error) {
 	return h, nil
 }
 
-// Place is where a page lies that an index tells of, with its header.
+// Place is the position of a page from a page index, including the header, and its first row.
 type Place struct{ Off, Bytes, Row int64 }
 
-// ParseIndex reads the index of the pages of a chunk, which has rows rows.
+// ParseIndex parses the page index of a chunk with this number of rows.
 func ParseIndex(b []byte, c *Chunk, rows int64) ([]Place, error) {
 	r := &reader{b: b}
 	var out []Place
@@ -509,12 +507,12 @@ func ParseIndex(b []byte, c *Chunk, rows int64) ([]Place, error) {
 	end, row := c.Start(), int64(0)
 	for i, p := range out {
 		if p.Off < end || p.Bytes < 1 || p.Bytes > c.Start()+c.Bytes-p.Off || p.Row < row || p.Row >= rows || i == 0 && p.Row != 0 {
-			return nil, damaged("its index says that page %d begins with row %d of %d and lies at bytes %d to %d", i, p.Row, rows, p.Off, p.Off+p.Bytes)
+			return nil, damaged("its index has page %d at row %d of %d, bytes %d to %d", i, p.Row, rows, p.Off, p.Off+p.Bytes)
 		}
 		end, row = p.Off+p.Bytes, p.Row
 	}
 	if len(out) == 0 {
-		return nil, damaged("its index tells of no page")
+		return nil, damaged("its index has no pages")
 	}
 	return out, nil
 }

@@ -10,29 +10,26 @@ import (
 	"github.com/stokerdata/stoker/internal/source/columns"
 )
 
-// Page is what one or more pages hold, ready for single rows to be taken of it.
+// Page is the decoded content of one or more pages, with access to single rows.
 type Page struct {
 	Rows int
-	// Valid has a bit for each row that has a value, nil when all have one.
+	// Valid has a bit for each row with a value. It is nil if all rows have one.
 	Valid []byte
-	// Offsets count the numbers of lists: 4 bytes each, one more than there are rows.
+	// Offsets are the offsets of lists in numbers: 4 bytes each, one more than rows.
 	Offsets []byte
-	// Elems has a bit for each number of a list that is one, nil when all are.
+	// Elems has a bit for each number in a list that is not null. It is nil if none is null.
 	Elems []byte
-	// Sides are the lengths of the lists within the lists, -1 where there are none;
-	// Uneven says that they differ.
+	// Sides are the lengths of nested lists, -1 if there are none. Uneven is true if lengths differ.
 	Sides  []int64
 	Uneven bool
-	// Starts are where strings of bytes begin in Values: 4 bytes each, and one more,
-	// which begins behind the end; the end of a string is gap bytes in front of the
-	// beginning of the next one. Rows without a value begin where the next one does.
+	// Starts are the starts of byte strings in Values: 4 bytes each, one more than rows. A string ends gap bytes
+	// before the next start. A row without a value starts where the next one does.
 	Starts []byte
 	gap    uint32
-	// Index are the numbers of the rows' strings in the dictionary, 4 bytes each.
+	// Index are the dictionary indexes of the rows' strings, 4 bytes each.
 	Index []byte
 	Dict  *Page
-	// Values are numbers or strings. Where Stored is set they stand as they are in
-	// what the page decompresses to, from byte Base on.
+	// Values are numbers or strings. If Stored is set, they are the decompressed page unchanged, from byte Base on.
 	Values []byte
 	Stored bool
 	Base   int64
@@ -42,11 +39,11 @@ type Page struct {
 
 func at32(b []byte, i int64) int64 { return int64(binary.LittleEndian.Uint32(b[4*i:])) }
 
-// Has says whether a row has a value.
+// Has reports whether a row has a value.
 func (p *Page) Has(row int64) bool { return columns.Bit(p.Valid, row) }
 
-// Range is where in Values the value of a row lies: in those of the dictionary when
-// in is p.Dict. A row that has none takes no bytes.
+// Range returns the range of a row's value in in.Values, where in is p or p.Dict. The range is empty for a row
+// without a value.
 func (p *Page) Range(row int64) (in *Page, lo, hi int64) {
 	switch {
 	case !p.Has(row):
@@ -67,41 +64,40 @@ func (p *Page) rangeOf(i int64) (*Page, int64, int64) {
 	return p, at32(p.Starts, i), at32(p.Starts, i+1) - int64(p.gap)
 }
 
-// First is the number, among all, of the first one of a row's list.
+// First returns the number of the first element of a row's list.
 func (p *Page) First(row int64) int64 { return at32(p.Offsets, row) }
 
-// Bytes is the memory that the page takes.
+// Bytes returns the size of the page in memory.
 func (p *Page) Bytes() int64 {
 	return int64(len(p.Valid) + len(p.Offsets) + len(p.Elems) + len(p.Starts) + len(p.Index) + len(p.Values))
 }
 
-// Raw is a page as it lies in the file.
+// Raw is a page in the format of the file.
 type Raw struct {
 	*Header
 	Body []byte
 }
 
-// Decoder makes Pages. It belongs to one goroutine at a time, and may be used again.
+// Decoder decodes pages. It can be reused but is not safe for concurrent use.
 type Decoder struct {
 	Leaf  *Leaf
 	Codec Codec
-	// Dict is the page of the dictionary, nil where there is none.
+	// Dict is the decoded dictionary page, nil for none.
 	Dict *Page
-	// Alloc returns memory for what a Page has.
+	// Alloc allocates the memory of a Page.
 	Alloc func(n int) ([]byte, error)
-	// Index says that only the places of values are wanted: of pages that are Stored
-	// Values is then nil.
+	// Index is true if only the positions of values are needed. Then Values of a Stored page is nil.
 	Index bool
 
 	scratch    []byte
 	reps, defs []uint8
 }
 
-// section decompresses what of a page is compressed. keep says that the values stay
-// where they are. Levels of version 2 stand in front, not compressed.
+// section decompresses the compressed part of a page. keep is true if the values are used in place. In version 2
+// the levels come first, uncompressed.
 func (d *Decoder) section(r Raw, keep bool) (levels, out []byte, err error) {
 	if r.hasCRC && crc32.ChecksumIEEE(r.Body) != r.crc {
-		return nil, nil, damaged("its checksum is %08x, should be %08x", crc32.ChecksumIEEE(r.Body), r.crc)
+		return nil, nil, damaged("the checksum is %08x, expected %08x", crc32.ChecksumIEEE(r.Body), r.crc)
 	}
 	codec := d.Codec
 	n := r.reps + r.defs
@@ -114,7 +110,7 @@ func (d *Decoder) section(r Raw, keep bool) (levels, out []byte, err error) {
 	}
 	size := r.Plain - n
 	if codec == None && int64(len(body)) != size {
-		return nil, nil, damaged("%d bytes, where the page should have %d", len(body), size)
+		return nil, nil, damaged("its page has %d bytes, expected %d", len(body), size)
 	}
 	keep = keep && !d.Index
 	if codec == None && !keep {
@@ -133,7 +129,7 @@ func (d *Decoder) section(r Raw, keep bool) (levels, out []byte, err error) {
 	return levels, out, codec.decompress(out, body)
 }
 
-// whole says whether the values of a page may stay as they are stored.
+// whole reports whether the stored values of a page can be used unchanged.
 func (d *Decoder) whole(h *Header) bool {
 	l := d.Leaf
 	switch {
@@ -145,7 +141,7 @@ func (d *Decoder) whole(h *Header) bool {
 	return h.IsPlain() && l.physical() == l.Width
 }
 
-// limit refuses what is too large to be held.
+// limit returns an error for pages that are too large to be held.
 func limit(values, width int64, r *Header) error {
 	n := values * width
 	if n > MaxUnit {
@@ -157,7 +153,7 @@ func limit(values, width int64, r *Header) error {
 	return nil
 }
 
-// Dictionary makes a Page of that of a dictionary.
+// Dictionary decodes a dictionary page.
 func (d *Decoder) Dictionary(r Raw) (*Page, error) {
 	l := d.Leaf
 	n := int(r.Values)
@@ -178,7 +174,7 @@ func (d *Decoder) Dictionary(r Raw) (*Page, error) {
 	return p, d.plainNumbers(p, sec, n)
 }
 
-// plainNumbers makes all values of a page of numbers as they are.
+// plainNumbers decodes a page of unencoded numbers.
 func (d *Decoder) plainNumbers(p *Page, sec []byte, n int) error {
 	l := d.Leaf
 	if d.whole(&Header{kind: pageDict}) {
@@ -195,7 +191,7 @@ func (d *Decoder) plainNumbers(p *Page, sec []byte, n int) error {
 	return d.numbers(p.Values, sec, n, encPlain)
 }
 
-// numbers writes n numbers, none of which is null.
+// numbers decodes n numbers without nulls.
 func (d *Decoder) numbers(dst, src []byte, n int, enc int64) error {
 	l := d.Leaf
 	from := l.physical()
@@ -231,11 +227,11 @@ func (d *Decoder) numbers(dst, src []byte, n int, enc int64) error {
 	case enc == encSplit:
 		return joinSplit(dst, src, n, from, l.Width)
 	}
-	return fmt.Errorf("its values are encoded as %s, which is not read of this type", encodingName(enc))
+	return fmt.Errorf("its values are encoded as %s, which is not read for this type", encodingName(enc))
 }
 
-// readLevels reads the levels of a page and says where in what is decompressed the
-// values begin. Either is nil when all levels are the highest.
+// readLevels decodes the levels of a page and returns the offset of the values in the decompressed page. Levels are
+// nil if all are the highest.
 func (d *Decoder) readLevels(r Raw, raw, sec []byte) (reps, defs []uint8, values int64, err error) {
 	n := int(r.Values)
 	part := func(most uint8, size int64, v2 bool) ([]byte, error) {
@@ -275,7 +271,7 @@ func (d *Decoder) readLevels(r Raw, raw, sec []byte) (reps, defs []uint8, values
 	if reps, err = read(&d.reps, d.Leaf.MaxRep, r.reps); err != nil {
 		return nil, nil, 0, err
 	}
-	if d.Leaf.MaxRep > 0 && reps == nil { // nothing but a part of a row
+	if d.Leaf.MaxRep > 0 && reps == nil { // the page only continues a row
 		if cap(d.reps) < n {
 			d.reps = make([]uint8, n)
 		}
@@ -286,9 +282,8 @@ func (d *Decoder) readLevels(r Raw, raw, sec []byte) (reps, defs []uint8, values
 	return reps, defs, values, err
 }
 
-// Data makes a Page of the rows, that many, which begin in the first of some pages of
-// data: what stands in front of them belongs to a row of an earlier page, what stands
-// behind them to the next one. Of strings of bytes there is one page.
+// Data decodes the rows that begin in the first of some data pages. Values before them belong to a row of an
+// earlier page, values after them to the next row. Byte strings must come as a single page.
 func (d *Decoder) Data(pages []Raw, rows int64) (*Page, error) {
 	l := d.Leaf
 	total := int64(0)
@@ -307,7 +302,7 @@ func (d *Decoder) Data(pages []Raw, rows int64) (*Page, error) {
 	}
 	if l.Width == 0 {
 		if len(pages) != 1 || l.MaxRep > 0 {
-			return nil, fmt.Errorf("lists of strings of bytes are not read")
+			return nil, fmt.Errorf("lists of byte strings are not read")
 		}
 		return d.stringPage(pages[0], int(rows))
 	}
@@ -329,14 +324,14 @@ func (d *Decoder) Data(pages []Raw, rows int64) (*Page, error) {
 	return b.p, b.end()
 }
 
-// building is a Page of numbers that is being made.
+// building is a Page of numbers under construction.
 type building struct {
 	d     *Decoder
 	p     *Page
-	total int  // of all pages, with what is null
+	total int  // of all pages, including nulls
 	row   int  // rows that have begun
-	slots int  // numbers, with those that are null
-	over  bool // the next row has begun, which is not of this Page
+	slots int  // numbers, including nulls
+	over  bool // the next row, which is not part of this Page, has begun
 	open  [math.MaxUint8]bool
 	count [math.MaxUint8]int64
 }
@@ -394,7 +389,7 @@ func (b *building) page(r Raw, only bool) error {
 	return nil
 }
 
-// bits are those of the numbers that there are.
+// bits returns the validity bits of the numbers.
 func (b *building) bits() []byte {
 	if b.p.Offsets != nil {
 		return b.p.Elems
@@ -402,7 +397,7 @@ func (b *building) bits() []byte {
 	return b.p.Valid
 }
 
-// missing clears a bit.
+// missing clears a validity bit.
 func (b *building) missing(bits *[]byte, i, n int) error {
 	if *bits == nil {
 		mem, err := b.d.Alloc((n + 7) / 8)
@@ -416,7 +411,7 @@ func (b *building) missing(bits *[]byte, i, n int) error {
 	return nil
 }
 
-// spread moves dense numbers to where there is one, from the last to the first.
+// spread moves dense numbers to the valid positions, from the last to the first.
 func spread(dst, valid []byte, first, n, dense, width int) {
 	for i := n - 1; i >= 0; i-- {
 		at := dst[i*width : (i+1)*width]
@@ -443,7 +438,7 @@ func (b *building) flat(defs []uint8) (dense int, err error) {
 	return dense, nil
 }
 
-// begin begins a row.
+// begin starts a row.
 func (b *building) begin() {
 	if b.over {
 		return
@@ -456,7 +451,7 @@ func (b *building) begin() {
 	b.row++
 }
 
-// lists adds lists in which nothing is missing and none is empty.
+// lists adds lists without nulls and empty lists.
 func (b *building) lists(reps []uint8) {
 	base := b.slots
 	for at := 0; !b.over; at++ {
@@ -471,7 +466,7 @@ func (b *building) lists(reps []uint8) {
 	b.slots = base + len(reps)
 }
 
-// nested adds lists of any kind.
+// nested adds any other lists.
 func (b *building) nested(reps, defs []uint8) (dense int, err error) {
 	l := b.d.Leaf
 	last := l.Lists[len(l.Lists)-1]
@@ -487,7 +482,7 @@ func (b *building) nested(reps, defs []uint8) (dense int, err error) {
 				}
 			}
 		}
-		for k := max(int(rep), 1); k < len(l.Lists); k++ { // they begin anew
+		for k := max(int(rep), 1); k < len(l.Lists); k++ { // these lists start again
 			b.close(k)
 			if b.open[k] = !b.over && b.row > 0 && def >= l.Lists[k-1]; b.open[k] && def < l.Lists[k] {
 				b.p.Uneven = true // empty, or missing
@@ -524,11 +519,11 @@ func (b *building) close(k int) {
 	b.open[k], b.count[k] = false, 0
 }
 
-// end ends the Page.
+// end completes the Page.
 func (b *building) end() error {
 	l := b.d.Leaf
 	if b.row != b.p.Rows {
-		return damaged("it has %d rows, where it should have %d", b.row, b.p.Rows)
+		return damaged("it has %d rows, expected %d", b.row, b.p.Rows)
 	}
 	if l.MaxRep > 0 {
 		if !b.over {
@@ -544,8 +539,8 @@ func (b *building) end() error {
 	return nil
 }
 
-// Starting counts the rows that begin in a page of lists, and says whether one of an
-// earlier page goes on in it.
+// Starting returns the number of rows that begin in a page of lists. within reports whether the page continues a
+// row of an earlier page.
 func (d *Decoder) Starting(r Raw) (rows int64, within bool, err error) {
 	if r.Values == 0 {
 		return 0, false, nil
@@ -564,7 +559,7 @@ func (d *Decoder) Starting(r Raw) (rows int64, within bool, err error) {
 	return int64(bytes.Count(reps, []byte{0})), reps[0] != 0, nil
 }
 
-// stringPage makes a Page of one of strings of bytes.
+// stringPage decodes a page of byte strings.
 func (d *Decoder) stringPage(r Raw, rows int) (*Page, error) {
 	p := &Page{Rows: rows, leaf: d.Leaf}
 	raw, sec, err := d.section(r, d.whole(r.Header))
@@ -604,10 +599,10 @@ func (d *Decoder) stringPage(r Raw, rows int) (*Page, error) {
 		}
 		return p, d.starts(p, func(i int) (int, error) { return i * n, nil }, dense)
 	}
-	return nil, fmt.Errorf("its values are encoded as %s, which is not read of this type", encodingName(r.enc))
+	return nil, fmt.Errorf("its values are encoded as %s, which is not read for this type", encodingName(r.enc))
 }
 
-// indexes makes the numbers of the rows' strings in the dictionary.
+// indexes decodes the dictionary indexes of the rows' strings.
 func (d *Decoder) indexes(p *Page, src []byte, dense int) error {
 	mem, err := d.Alloc(4 * p.Rows)
 	if err != nil {
@@ -646,8 +641,8 @@ func (d *Decoder) indexes(p *Page, src []byte, dense int) error {
 	return nil
 }
 
-// starts writes where the strings of the rows begin, of which dense have one: at says
-// it of each, and of the one behind the last.
+// starts sets the starts of the rows' strings, of which dense have a value. at returns the start of string i and,
+// for i == dense, the end.
 func (d *Decoder) starts(p *Page, at func(i int) (int, error), dense int) error {
 	mem, err := d.Alloc(4 * (p.Rows + 1))
 	if err != nil {
@@ -670,12 +665,12 @@ func (d *Decoder) starts(p *Page, at func(i int) (int, error), dense int) error 
 	}
 	binary.LittleEndian.PutUint32(mem[4*p.Rows:], uint32(next))
 	if i != dense {
-		return damaged("%d values, where it should have %d", i, dense)
+		return damaged("it has %d values, expected %d", i, dense)
 	}
 	return nil
 }
 
-// strings finds the strings of what is stored as it is, from a byte on.
+// strings finds the strings in unencoded data from a byte on.
 func (d *Decoder) strings(p *Page, sec []byte, from int64, dense int) error {
 	p.Stored = true
 	if !d.Index {
@@ -688,14 +683,14 @@ func (d *Decoder) strings(p *Page, sec []byte, from int64, dense int) error {
 		return d.starts(p, func(i int) (int, error) { return int(from) + i*n, nil }, dense)
 	}
 	p.gap = 4
-	next := int(from) // where the length of the next one stands
+	next := int(from) // offset of the next length
 	return d.starts(p, func(i int) (int, error) {
 		at := next + 4
 		if i == dense {
 			return at, nil
 		}
 		if at > len(sec) {
-			return 0, damaged("value %d of %d lies behind the end of its page", i, dense)
+			return 0, damaged("value %d of %d is after the end of its page", i, dense)
 		}
 		n := binary.LittleEndian.Uint32(sec[next:])
 		if int64(n) > int64(len(sec)-at) {
@@ -706,13 +701,13 @@ func (d *Decoder) strings(p *Page, sec []byte, from int64, dense int) error {
 	}, dense)
 }
 
-// deltaLengths finds strings whose lengths stand in front.
+// deltaLengths finds strings that follow the list of their lengths.
 func (d *Decoder) deltaLengths(p *Page, src []byte, dense int) error {
 	lengths, rest, err := deltaList(src, dense)
 	if err != nil {
 		return err
 	}
-	if d.Index { // nothing says where they are stored
+	if d.Index { // their positions would not be known
 		if p.Values, err = d.Alloc(len(rest)); err != nil {
 			return err
 		}
@@ -733,14 +728,14 @@ func (d *Decoder) deltaLengths(p *Page, src []byte, dense int) error {
 	}, dense)
 }
 
-// deltaList reads n differences.
+// deltaList decodes n delta-encoded numbers.
 func deltaList(src []byte, n int) (out []int64, rest []byte, err error) {
 	var dl delta
 	if err := dl.open(src, n); err != nil {
 		return nil, nil, err
 	}
 	if dl.left != n {
-		return nil, nil, damaged("%d numbers, it should be %d", dl.left, n)
+		return nil, nil, damaged("%d numbers, expected %d", dl.left, n)
 	}
 	out = make([]int64, n)
 	if err := dl.next(out); err != nil {
@@ -749,7 +744,7 @@ func deltaList(src []byte, n int) (out []int64, rest []byte, err error) {
 	return out, dl.rest(), nil
 }
 
-// deltaStrings makes strings that begin as those in front of them do.
+// deltaStrings decodes strings that share a prefix with the previous string.
 func (d *Decoder) deltaStrings(p *Page, src []byte, dense int) error {
 	prefixes, rest, err := deltaList(src, dense)
 	if err != nil {
@@ -762,7 +757,7 @@ func (d *Decoder) deltaStrings(p *Page, src []byte, dense int) error {
 	total, before := int64(0), int64(0)
 	for i, n := range lengths {
 		if n < 0 || n > MaxUnit || prefixes[i] < 0 || prefixes[i] > before {
-			return damaged("value %d has %d bytes of the one in front of it, which has %d, and %d others", i, prefixes[i], before, n)
+			return damaged("value %d shares %d bytes with the one before, which has %d, and adds %d", i, prefixes[i], before, n)
 		}
 		before = prefixes[i] + n
 		if total += before; total > MaxUnit {
@@ -793,14 +788,14 @@ func (d *Decoder) deltaStrings(p *Page, src []byte, dense int) error {
 	}, dense)
 }
 
-// Number is the number in the dictionary of a row's string.
+// Number returns the dictionary index of a row's string.
 func (p *Page) Number(row int64) int64 { return at32(p.Index, row) }
 
-// String is where string i lies.
+// String returns the range of string i.
 func (p *Page) String(i int64) (lo, hi int64) {
 	_, lo, hi = p.rangeOf(i)
 	return lo, hi
 }
 
-// Small says whether the memory that a Decoder works with is worth keeping.
+// Small reports whether the decoder's memory is small enough to be kept for reuse.
 func (d *Decoder) Small() bool { return cap(d.scratch)+cap(d.reps)+cap(d.defs) <= 8<<20 }

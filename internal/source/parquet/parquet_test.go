@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// files are those that the source is tested with.
+// files returns the files that the source is tested with.
 func files(t testing.TB) [][]byte {
 	t.Helper()
 	names, err := filepath.Glob("../../parquetsource/testdata/*.parquet")
@@ -35,7 +35,7 @@ func footer(b []byte) []byte {
 	return b[len(b)-8-n : len(b)-8]
 }
 
-// No footer makes the reader panic, or take memory that the bytes have not.
+// No footer makes the parser panic, or allocate more than its bytes justify.
 func FuzzMeta(f *testing.F) {
 	for _, b := range files(f) {
 		f.Add(footer(b), int64(len(b)))
@@ -60,7 +60,7 @@ func FuzzMeta(f *testing.F) {
 	})
 }
 
-// No page index tells of bytes or rows that are not there.
+// No page index gives bytes or rows out of range.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{0x19, 0x2C, 0x16, 0x08, 0x15, 0x14, 0x16, 0x00, 0x00, 0x16, 0x30, 0x15, 0x14, 0x16, 0x04, 0x00, 0x00})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -77,14 +77,14 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// leaves are some of each kind.
+// leaves has leaves of each kind.
 var leaves = []*Leaf{
 	{Type: ByteArray}, {Type: ByteArray, MaxDef: 1, Valid: 1}, {Type: FixedBytes, Length: 3, MaxDef: 1, Valid: 1}, {Type: Boolean, Width: 1, MaxDef: 1, Valid: 1},
 	{Type: Int32, Width: 1}, {Type: Int32, Width: 4, MaxDef: 2, Valid: 2}, {Type: Int64, Width: 8, MaxDef: 1, Valid: 1}, {Type: Float, Width: 4}, {Type: FixedBytes, Length: 2, Width: 2},
 	{Type: Int32, Width: 1, MaxDef: 3, MaxRep: 1, Valid: 1, Lists: []uint8{2}}, {Type: Double, Width: 8, MaxDef: 5, MaxRep: 2, Valid: 1, Lists: []uint8{2, 4}},
 }
 
-// No pages make a decoder panic, and each value that it finds lies in what it has.
+// No pages make a decoder panic, and each value is in range.
 func FuzzPages(f *testing.F) {
 	for _, b := range files(f) {
 		m, err := ParseMeta(footer(b), int64(len(b)))
@@ -150,7 +150,7 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// look reads values of a page on their own.
+// look reads single values of a page.
 func look(t *testing.T, p *Page, parts *Parts, r Raw) {
 	all := make([]byte, r.Header.Size)
 	all = append(all, r.Body...)
@@ -172,17 +172,17 @@ func look(t *testing.T, p *Page, parts *Parts, r Raw) {
 	}
 }
 
-// What is taken out of the parts of a page is what the page has.
+// Values extracted from the parts of a page equal those of the whole page.
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	plain := make([]byte, 5*PartBytes+1234)
 	for i := range plain {
 		plain[i] = byte(rng.IntN(256))
-		if i/1000%3 == 0 { // what can be compressed
+		if i/1000%3 == 0 { // compressible data
 			plain[i] = byte(i / 50)
 		}
 	}
-	// As Google's compressor does it: a piece after the other.
+	// Like Google's compressor: piece by piece.
 	body := binary.AppendUvarint(nil, uint64(len(plain)))
 	for at := 0; at < len(plain); at += PartBytes {
 		piece := s2.EncodeSnappy(nil, plain[at:min(at+PartBytes, len(plain))])

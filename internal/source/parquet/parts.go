@@ -5,26 +5,25 @@ import (
 	"math"
 )
 
-// Values of a page that is compressed with Snappy can be had without decompressing all
-// of it: compressors work on pieces of 64 KiB of their own, of which each can be
-// decompressed alone. Whether that is so of a page is seen by going through it once.
+// Single values of a page that is compressed with Snappy can be read without decompressing the whole page.
+// Compressors work on independent pieces of 64 KiB, and each can be decompressed alone. FindParts checks once
+// whether this is true for a page.
 
-// PartBytes is the size of such a piece, decompressed.
+// PartBytes is the decompressed size of such a piece.
 const PartBytes = 1 << 16
 
-// Parts says where the parts of a page lie that can be read alone.
+// Parts has the positions of the parts of a page that can be read alone.
 type Parts struct {
-	// Body is how far behind the beginning of the page, its header and all, the bytes
-	// begin that are compressed.
+	// Body is the offset of the compressed bytes from the start of the page header.
 	Body int64
-	// Size is what they decompress to.
+	// Size is the decompressed size.
 	Size int64
-	// At are the offsets of the parts behind Body and, behind the last one, the end;
-	// nil for a page that is not compressed.
+	// At are the offsets of the parts from Body on, and the end of the last one. It is nil for an uncompressed
+	// page.
 	At []uint32
 }
 
-// FindParts looks for the parts of a page; nil when it can only be read as a whole.
+// FindParts finds the parts of a page. It returns nil if the page can only be read as a whole.
 func FindParts(codec Codec, r Raw) *Parts {
 	levels := r.reps + r.defs
 	p := &Parts{Body: r.Header.Size + levels, Size: r.Plain - levels}
@@ -51,7 +50,7 @@ func FindParts(codec Codec, r Raw) *Parts {
 		at += head
 		in := out % PartBytes
 		if length > PartBytes-in || offset > in {
-			return nil // it goes over the border of its part
+			return nil // it crosses the end of its part
 		}
 		if offset == 0 {
 			if length > int64(len(src)-at) {
@@ -68,8 +67,8 @@ func FindParts(codec Codec, r Raw) *Parts {
 	return p
 }
 
-// snappyElement reads the head of an element: a copy from offset bytes before, or,
-// offset 0, bytes that stand behind the head. head is 0 for what is none.
+// snappyElement parses the header of an element: a copy from offset bytes before or, if offset is 0, a literal that
+// follows the header. head is 0 for an invalid element.
 func snappyElement(b []byte) (length, offset int64, head int) {
 	tag := b[0]
 	switch tag & 3 {
@@ -109,8 +108,7 @@ func snappyElement(b []byte) (length, offset int64, head int) {
 	return length, offset, head
 }
 
-// Range says which bytes of the page have to be read for bytes lo to hi of what it
-// decompresses to, lo < hi.
+// Range returns the range of the page to read for bytes lo to hi of the decompressed page. lo must be less than hi.
 func (p *Parts) Range(lo, hi int64) (from, to int64) {
 	if p.At == nil {
 		return p.Body + lo, p.Body + hi
@@ -118,8 +116,8 @@ func (p *Parts) Range(lo, hi int64) (from, to int64) {
 	return p.Body + int64(p.At[lo/PartBytes]), p.Body + int64(p.At[(hi-1)/PartBytes+1])
 }
 
-// Extract fills dst with bytes lo and following of what the page decompresses to, of
-// the bytes that Range tells of. scratch has PartBytes bytes.
+// Extract fills dst with the decompressed page from byte lo on. src are the bytes in Range. scratch must have
+// PartBytes bytes.
 func (p *Parts) Extract(dst, src []byte, lo int64, scratch []byte) error {
 	hi := lo + int64(len(dst))
 	first := lo / PartBytes
@@ -169,20 +167,19 @@ func snappyPart(dst, src []byte) error {
 		if int(offset) >= n {
 			copy(dst[out:out+n], dst[from:])
 		} else {
-			for i := range n { // what it writes it reads again
+			for i := range n { // the copy overlaps itself
 				dst[out+i] = dst[from+i]
 			}
 		}
 		out += n
 	}
 	if out != len(dst) {
-		return damaged("its Snappy data is of %d bytes, and not of %d", out, len(dst))
+		return damaged("its Snappy data has %d bytes, expected %d", out, len(dst))
 	}
 	return nil
 }
 
-// Pages reads the headers of the pages that b has, one behind the other. Those that
-// are no data are left out.
+// Pages parses the consecutive pages in b: the dictionary page if dict is set, otherwise the data pages.
 func Pages(b []byte, dict bool) ([]Raw, error) {
 	var out []Raw
 	for len(b) > 0 {
@@ -191,18 +188,18 @@ func Pages(b []byte, dict bool) ([]Raw, error) {
 			return nil, err
 		}
 		if h.Bytes > int64(len(b))-h.Size {
-			return nil, damaged("a page of %d bytes, %d are there", h.Bytes, int64(len(b))-h.Size)
+			return nil, damaged("a page of %d bytes, of which %d exist", h.Bytes, int64(len(b))-h.Size)
 		}
 		if dict && h.IsDict() || !dict && h.IsData() {
 			out = append(out, Raw{h, b[h.Size : h.Size+h.Bytes : h.Size+h.Bytes]})
 		}
 		b = b[h.Size+h.Bytes:]
 		if dict && len(out) > 0 {
-			break // what lies behind it is no matter
+			break // only one dictionary is needed
 		}
 	}
 	if len(out) == 0 {
-		return nil, damaged("no page is there")
+		return nil, damaged("expected a page")
 	}
 	return out, nil
 }

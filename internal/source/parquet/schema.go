@@ -9,21 +9,21 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Leaf is a column that has values.
+// Leaf is a column with values.
 type Leaf struct {
 	Path   string
 	Type   Type
 	Length int // of FixedBytes
-	// MaxDef and MaxRep are the largest levels. A row has a value from the level Valid
-	// on, list i (from the outside) an element from the level Lists[i] on.
+	// MaxDef and MaxRep are the maximum levels. A row has a value from definition level Valid on, list i (from the
+	// outside) an element from level Lists[i] on.
 	MaxDef, MaxRep uint8
 	Valid          uint8
 	Lists          []uint8
-	// Width is the size of a number as it is wanted, 0 of what is a string of bytes.
+	// Width is the size of a decoded number, 0 for byte strings.
 	Width int
 }
 
-// physical is the size of a value of a type, 0 for what has any.
+// physical returns the stored size of a value, 0 if it is variable.
 func (l *Leaf) physical() int {
 	switch l.Type {
 	case Int32, Float:
@@ -38,15 +38,15 @@ func (l *Leaf) physical() int {
 	return 0
 }
 
-// Schema are the columns of a file.
+// Schema describes the columns of a file.
 type Schema struct {
 	Columns []*columns.Node
-	// Leaves are those that have values, in the order of the chunks; a columns.Node
-	// without members is leaf Node.At.
+	// Leaves are the columns with values, in the order of the chunks. A columns.Node without children is leaf
+	// Node.At.
 	Leaves []*Leaf
 }
 
-// String is the columns with their types, for comparing.
+// String returns the columns with their types, for comparison.
 func (s *Schema) String() string {
 	var out []string
 	for _, n := range s.Columns {
@@ -55,13 +55,13 @@ func (s *Schema) String() string {
 	return strings.Join(out, ", ")
 }
 
-// builder makes a Schema of its elements.
+// builder builds a Schema from its elements.
 type builder struct {
 	in     []element
 	leaves []*Leaf
 }
 
-// above is what lies around a node.
+// above describes the parents of a node.
 type above struct {
 	def, rep int
 	lists    []uint8
@@ -99,7 +99,7 @@ func (b *builder) next() (e element, err error) {
 	return e, nil
 }
 
-// node reads an element and what is in it.
+// node parses an element and its children.
 func (b *builder) node(in above, depth int) (*columns.Node, error) {
 	e, err := b.next()
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *builder) node(in above, depth int) (*columns.Node, error) {
 	return b.of(e, in, depth)
 }
 
-// of makes a node of an element.
+// of builds a node from an element.
 func (b *builder) of(e element, in above, depth int) (*columns.Node, error) {
 	if depth == 0 {
 		return nil, damaged("columns too deep in each other")
@@ -121,7 +121,7 @@ func (b *builder) of(e element, in above, depth int) (*columns.Node, error) {
 	}
 	name := strings.ToValidUTF8(e.name, "\uFFFD")
 	if e.repeat == repeated {
-		// A list without a column around it: it is never missing.
+		// A repeated column without a list around it: it is never null.
 		in.def++
 		in.rep++
 		in.lists = append(in.lists[:len(in.lists):len(in.lists)], uint8(in.def))
@@ -138,7 +138,7 @@ func (b *builder) of(e element, in above, depth int) (*columns.Node, error) {
 	return b.inner(e, in, depth)
 }
 
-// inner makes a node that is no repeated one.
+// inner builds a node from an element that is not repeated.
 func (b *builder) inner(e element, in above, depth int) (*columns.Node, error) {
 	n := &columns.Node{Name: strings.ToValidUTF8(e.name, "\uFFFD")}
 	switch {
@@ -168,8 +168,7 @@ func (b *builder) inner(e element, in above, depth int) (*columns.Node, error) {
 	return n, nil
 }
 
-// list reads what is in a column that is a list: a repeated one, which is the element
-// or has it.
+// list parses the child of a list: a repeated column, which is the element or contains it.
 func (b *builder) list(n *columns.Node, in above, depth int) error {
 	e, err := b.next()
 	if err != nil {
@@ -204,14 +203,14 @@ func (b *builder) list(n *columns.Node, in above, depth int) error {
 
 func limited(typ string) string { return typ[:min(len(typ), maxName)] }
 
-// leaf makes a leaf.
+// leaf adds a leaf.
 func (b *builder) leaf(n *columns.Node, e element, in above) error {
 	if in.def > math.MaxUint8 || in.rep > math.MaxUint8 {
 		return damaged("columns too deep in each other")
 	}
 	l := &Leaf{Path: in.path, Type: e.typ, MaxDef: uint8(in.def), MaxRep: uint8(in.rep), Lists: in.lists, Valid: uint8(in.def)}
 	if len(in.lists) > 0 {
-		l.Valid = in.lists[0] - 1 // the list is there, empty or not
+		l.Valid = in.lists[0] - 1 // the list exists, empty or not
 	}
 	n.At = len(b.leaves)
 	b.leaves = append(b.leaves, l)
@@ -231,7 +230,7 @@ func (b *builder) leaf(n *columns.Node, e element, in above) error {
 	return nil
 }
 
-// describe says what the type of a leaf is.
+// describe sets the type of a leaf.
 func describe(n *columns.Node, e *element) {
 	number := func(d driver.DType, typ string) {
 		n.Class, n.DType, n.Typ = columns.Number, d, typ
@@ -301,7 +300,7 @@ func describe(n *columns.Node, e *element) {
 	}
 }
 
-// Same says whether another file has the same columns, stored alike.
+// Same reports whether another file has the same columns, stored in the same way.
 func (s *Schema) Same(o *Schema) bool {
 	if len(s.Leaves) != len(o.Leaves) || s.String() != o.String() {
 		return false

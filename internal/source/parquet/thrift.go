@@ -2,8 +2,7 @@ package parquet
 
 import "encoding/binary"
 
-// reader reads Thrift's compact protocol, in which the metadata is written. The first
-// error stays: everything behind it is zero.
+// reader parses Thrift's compact protocol, the encoding of the metadata. After the first error it returns zeros.
 type reader struct {
 	b   []byte
 	pos int
@@ -68,21 +67,21 @@ func (r *reader) bytes() []byte {
 	return r.b[r.pos-int(n) : r.pos]
 }
 
-// list reads the head of a list.
+// list parses the header of a list.
 func (r *reader) list() (n int, typ byte) {
 	h := r.byte()
 	count := uint64(h >> 4)
 	if count == 15 {
 		count = r.uvarint()
 	}
-	if count > uint64(len(r.b)-r.pos) { // each element has a byte at least
+	if count > uint64(len(r.b)-r.pos) { // each element has at least a byte
 		r.fail("a list of %d elements", count)
 		return 0, 0
 	}
 	return int(count), h & 15
 }
 
-// each calls f for the elements of a list of the type.
+// each calls f for each element of a list, if the elements have the wanted type.
 func (r *reader) each(typ, want byte, f func()) {
 	if typ != tList && typ != tSet {
 		r.skip(typ, maxDepth)
@@ -101,7 +100,7 @@ func (r *reader) each(typ, want byte, f func()) {
 	}
 }
 
-// fields calls f for the fields of a struct; f reads the value, or leaves it.
+// fields calls f for each field of a struct. If f does not read the value, it is skipped.
 func (r *reader) fields(f func(id int16, typ byte)) {
 	id := int16(0)
 	for r.err == nil {
@@ -123,7 +122,7 @@ func (r *reader) fields(f func(id int16, typ byte)) {
 	}
 }
 
-// skip goes over a value.
+// skip skips a value.
 func (r *reader) skip(typ byte, depth int) {
 	if depth == 0 {
 		r.fail("values too deep in each other")
@@ -180,7 +179,7 @@ func (r *reader) skip(typ byte, depth int) {
 	}
 }
 
-// element goes over an element of a list or a map, in which truth values have a byte.
+// element skips an element of a list or a map. There a boolean takes a byte.
 func (r *reader) element(typ byte, depth int) {
 	if typ == tTrue || typ == tFalse {
 		r.byte()
@@ -197,7 +196,7 @@ func (r *reader) jump(n int) {
 	r.pos += n
 }
 
-// integer reads a number of one of the types that have one. Others it leaves.
+// integer reads an integer. It returns 0 for other types.
 func (r *reader) integer(typ byte) int64 {
 	switch typ {
 	case tI8:
@@ -208,7 +207,7 @@ func (r *reader) integer(typ byte) int64 {
 	return 0
 }
 
-// text reads a string. Others it leaves.
+// text reads a string. It returns nil for other types.
 func (r *reader) text(typ byte) []byte {
 	if typ == tBinary {
 		return r.bytes()
@@ -216,7 +215,7 @@ func (r *reader) text(typ byte) []byte {
 	return nil
 }
 
-// sub reads a struct. Others it leaves.
+// sub reads a struct. It ignores other types.
 func (r *reader) sub(typ byte, f func(id int16, typ byte)) {
 	if typ == tStruct {
 		r.fields(f)

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// narrow writes n numbers that take from bytes in src with to bytes each into dst. It
-// keeps the low bytes, which is what the types of columns mean.
+// narrow copies n numbers from src, with from bytes each, to dst, with to bytes each. The low bytes are the value
+// of the column's type.
 func narrow(dst, src []byte, n, from, to int) {
 	switch {
 	case from == to:
@@ -27,7 +27,7 @@ func narrow(dst, src []byte, n, from, to int) {
 	}
 }
 
-// plainBits writes n truth values, which are bits in src, as bytes.
+// plainBits decodes n booleans from bits to bytes.
 func plainBits(dst, src []byte, n int) error {
 	if len(src) < (n+7)/8 {
 		return damaged("%d bytes for %d values", len(src), n)
@@ -38,7 +38,7 @@ func plainBits(dst, src []byte, n int) error {
 	return nil
 }
 
-// gather writes the values of a dictionary that n numbers stand for.
+// gather copies the dictionary values of n indexes.
 func gather(dst []byte, src []byte, n int, dict []byte, width, values int) error {
 	h, err := numbersOf(src)
 	if err != nil {
@@ -49,7 +49,7 @@ func gather(dst []byte, src []byte, n int, dict []byte, width, values int) error
 		if err := h.begin(); err != nil {
 			return err
 		}
-		if h.run >= 64 { // the same value again and again
+		if h.run >= 64 { // a long run of one value
 			k := min(h.run, n)
 			if int64(h.value) >= int64(values) {
 				return damaged("value %d of a dictionary of %d", h.value, values)
@@ -99,7 +99,7 @@ func gather(dst []byte, src []byte, n int, dict []byte, width, values int) error
 	return nil
 }
 
-// numbersOf reads the numbers of a dictionary's values: their width, and they.
+// numbersOf returns a decoder for dictionary indexes, whose width comes first.
 func numbersOf(src []byte) (hybrid, error) {
 	if len(src) == 0 {
 		return hybrid{}, damaged("its values are cut off")
@@ -110,17 +110,17 @@ func numbersOf(src []byte) (hybrid, error) {
 	return hybrid{b: src[1:], width: uint(src[0])}, nil
 }
 
-// delta reads numbers that are encoded as their differences.
+// delta decodes delta-encoded numbers.
 type delta struct {
 	b            []byte
-	left         int // numbers
+	left         int // numbers left
 	value        int64
 	first        bool
 	block, minis int
-	per          int // numbers of a miniblock
+	per          int // numbers per miniblock
 	least        int64
 	widths       []byte
-	n            int // left of the miniblock
+	n            int // numbers left of the miniblock
 	bit          int
 	width        uint
 }
@@ -139,7 +139,7 @@ func (d *delta) varint() (int64, error) {
 	return int64(v>>1) ^ -int64(v&1), err
 }
 
-// open reads the head. The numbers are at most limit.
+// open parses the header. There may be at most limit numbers.
 func (d *delta) open(b []byte, limit int) error {
 	*d = delta{b: b, first: true}
 	var head [3]uint64
@@ -159,10 +159,10 @@ func (d *delta) open(b []byte, limit int) error {
 	return err
 }
 
-// next fills dst with that many of the numbers that are left.
+// next decodes len(dst) numbers.
 func (d *delta) next(dst []int64) error {
 	if len(dst) > d.left {
-		return damaged("%d numbers, %d are there", len(dst), d.left)
+		return damaged("%d numbers, but only %d are left", len(dst), d.left)
 	}
 	d.left -= len(dst)
 	i := 0
@@ -198,7 +198,7 @@ func (d *delta) next(dst []int64) error {
 	return nil
 }
 
-// mini begins the next miniblock.
+// mini starts the next miniblock.
 func (d *delta) mini() error {
 	if len(d.widths) == 0 {
 		var err error
@@ -218,16 +218,16 @@ func (d *delta) mini() error {
 	return nil
 }
 
-// rest is what stands behind the numbers, all of which have been read.
+// rest returns the bytes after the numbers. All numbers must have been read.
 func (d *delta) rest() []byte {
 	b := d.b
-	if d.n > 0 { // the last miniblock is whole, whatever it has
+	if d.n > 0 { // the last miniblock is always full-size
 		b = b[d.per*int(d.width)/8:]
 	}
 	return b
 }
 
-// bitsAt is the number of width bits at a bit of b.
+// bitsAt returns the number of width bits at a bit of b.
 func bitsAt(b []byte, bit int, width uint) uint64 {
 	at, shift := bit>>3, uint(bit&7)
 	var v uint64
@@ -247,14 +247,14 @@ func bitsAt(b []byte, bit int, width uint) uint64 {
 	return v & (1<<width - 1)
 }
 
-// deltaNumbers writes n numbers of width bytes that src has the differences of.
+// deltaNumbers decodes n delta-encoded numbers of width bytes.
 func deltaNumbers(dst, src []byte, n, width int) error {
 	var d delta
 	if err := d.open(src, math.MaxInt32); err != nil {
 		return err
 	}
 	if d.left != n {
-		return damaged("%d numbers, it should be %d", d.left, n)
+		return damaged("%d numbers, expected %d", d.left, n)
 	}
 	var some [512]int64
 	for n > 0 {
@@ -285,8 +285,8 @@ func deltaNumbers(dst, src []byte, n, width int) error {
 	return nil
 }
 
-// joinSplit writes n values of from bytes, whose first bytes stand first in src, then
-// their second ones: with the low to bytes of each.
+// joinSplit decodes n values of from bytes (BYTE_STREAM_SPLIT: all first bytes, then all second bytes, and so on)
+// and keeps the low to bytes of each.
 func joinSplit(dst, src []byte, n, from, to int) error {
 	if len(src) < n*from {
 		return damaged("%d bytes for %d values of %d", len(src), n, from)

@@ -16,17 +16,17 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// reader goes through the units of a track, in order. It belongs to one goroutine.
+// reader reads the units of a track in order. It is not safe for concurrent use.
 type reader struct {
 	s    *source
 	t    *track
-	file int // that is open
+	file int // number of the open file
 	o    store.Object
 	buf  []byte
 	dec  parquet.Decoder
-	mem  *arena.Bump // of the unit
-	of   *arena.Bump // of the dictionary
-	dict int32       // that is there, -1 for none
+	mem  *arena.Bump // memory of the unit
+	of   *arena.Bump // memory of the dictionary
+	dict int32       // current dictionary, -1 for none
 	page *parquet.Page
 }
 
@@ -42,7 +42,7 @@ func (r *reader) close() {
 	r.of.Release()
 }
 
-// read reads bytes of a file, into memory that the next read uses again.
+// read reads bytes of a file. The next read overwrites them.
 func (r *reader) read(ctx context.Context, file int, off, size int64) ([]byte, error) {
 	if r.file != file {
 		if r.o != nil {
@@ -61,7 +61,7 @@ func (r *reader) read(ctx context.Context, file int, off, size int64) ([]byte, e
 	return r.buf[:size], r.o.ReadAt(ctx, r.buf[:size], off)
 }
 
-// unit unpacks a unit. The page is valid until the next one.
+// unit decodes a unit. The page is valid until the next call.
 func (r *reader) unit(ctx context.Context, u *unit) (*parquet.Page, error) {
 	g := r.s.groups[u.group]
 	fail := func(off int64, err error) error {
@@ -97,7 +97,7 @@ func (r *reader) unit(ctx context.Context, u *unit) (*parquet.Page, error) {
 	return p, nil
 }
 
-// unpackDict unpacks the dictionary that b begins with.
+// unpackDict decodes the dictionary at the start of b.
 func unpackDict(d *parquet.Decoder, b []byte) (*parquet.Page, error) {
 	raw, err := parquet.Pages(b, true)
 	if err != nil {
@@ -106,7 +106,7 @@ func unpackDict(d *parquet.Decoder, b []byte) (*parquet.Page, error) {
 	return d.Dictionary(raw[0])
 }
 
-// unpack unpacks a unit.
+// unpack decodes a unit.
 func unpack(d *parquet.Decoder, b []byte, u *unit) (*parquet.Page, error) {
 	raw, err := parquet.Pages(b, false)
 	if err != nil {
@@ -131,15 +131,15 @@ func (s *source) each(ctx context.Context, t *track, units []unit, f func(u *uni
 	return nil
 }
 
-// groupOf are the units of row group n.
+// groupOf returns the units of row group n.
 func (t *track) groupOf(n int) []unit { return t.units[t.begin[n]:t.begin[n+1]] }
 
-// all calls f for all pages of a track, of several row groups at a time.
+// all calls f for all pages of a track. Several row groups run concurrently.
 func (s *source) all(ctx context.Context, t *track, f func(u *unit, p *parquet.Page) error) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for n := range s.groups {
-		// A row group is gone through in parts, each of which reads its dictionary.
+		// A row group is split into parts. Each part reads its dictionary.
 		units := t.groupOf(n)
 		const part = 16
 		for len(units) > 0 {
@@ -151,8 +151,7 @@ func (s *source) all(ctx context.Context, t *track, f func(u *unit, p *parquet.P
 	return g.Wait()
 }
 
-// facts finds out what a column is like, and holds it where it is one of single
-// numbers.
+// facts collects the statistics of a column. It holds the column in memory if it has single numbers.
 func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *columns.Uniform) error {
 	t := s.tracks[n]
 	single := t.leaf.MaxRep == 0 && t.leaf.Width > 0
@@ -217,7 +216,7 @@ func (s *source) facts(ctx context.Context, n int, c *columns.Column, u *columns
 	for _, n := range u.Sides {
 		sides *= max(n, 1)
 	}
-	if t.leaf.MaxRep > 0 { // counted in numbers so far
+	if t.leaf.MaxRep > 0 { // so far in numbers
 		u.Least, u.Most = u.Least/sides, u.Most/sides
 	}
 	return nil
@@ -239,8 +238,8 @@ func count(u *columns.Uniform, l *parquet.Leaf, p *parquet.Page) {
 	}
 }
 
-// lookAt says what the first values of a column of bytes are: images, masks, sounds,
-// or bytes; and, of masks, whether they need two bytes.
+// lookAt classifies a column of bytes by its first values: images, masks, sounds or bytes. For masks it also
+// returns the dtype.
 func (s *source) lookAt(ctx context.Context, field int, name string) (driver.Kind, driver.DType, error) {
 	l := columns.NewLooker(s.columns[field], name)
 	t := s.tracks[s.track[field]]
@@ -266,7 +265,7 @@ func (s *source) lookAt(ctx context.Context, field int, name string) (driver.Kin
 	return kind, mask, nil
 }
 
-// findFiles looks at the files that rows lead to whose bytes are not in the table.
+// findFiles finds the files of rows whose bytes are not in the table.
 func (s *source) findFiles(ctx context.Context, paths []int) error {
 	for i, c := range s.columns {
 		field := &s.info.Fields[i]
@@ -285,7 +284,7 @@ func (s *source) findFiles(ctx context.Context, paths []int) error {
 		for n := range s.groups {
 			var ids []int64
 			var names []string
-			skip := make([]byte, (s.groups[n].rows+7)/8) // rows that have bytes
+			skip := make([]byte, (s.groups[n].rows+7)/8) // rows with bytes
 			if !only {
 				err := s.each(ctx, t, t.groupOf(n), func(u *unit, p *parquet.Page) error {
 					for row := range int64(p.Rows) {
@@ -332,5 +331,5 @@ func (s *source) findFiles(ctx context.Context, paths []int) error {
 	return nil
 }
 
-// file is the one that a unit lies in.
+// file returns the file of a unit.
 func (s *source) file(u *unit) int64 { return int64(s.groups[u.group].file) }

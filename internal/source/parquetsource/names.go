@@ -13,23 +13,23 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// extensions are those of Parquet files.
+// extensions are the file name extensions of Parquet files.
 var extensions = []string{".parquet", ".pq", ".parq"}
 
-// IsName says whether a path looks like a Parquet file.
+// IsName reports whether a path has the extension of a Parquet file.
 func IsName(name string) bool { return slices.Contains(extensions, strings.ToLower(path.Ext(name))) }
 
-// IsFile says whether an object begins as a Parquet file does.
+// IsFile reports whether an object begins like a Parquet file.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	b := string(filelist.Head(ctx, st, name, len(parquet.Magic)))
 	return b == parquet.Magic || b == parquet.MagicEncrypted
 }
 
-// listFiles says which files the records lie in, in their order.
+// listFiles returns the files of the records, in order.
 func listFiles(ctx context.Context, st store.Store, opt *Options) (*filelist.List, error) {
 	if opt.Names != nil {
 		if opt.Split != "" {
-			return nil, fmt.Errorf("%s: a split is of a folder, and not of a pattern", st)
+			return nil, fmt.Errorf("%s: a split needs a folder, not a pattern", st)
 		}
 		return filelist.Named(ctx, st, opt.Names)
 	}
@@ -38,29 +38,27 @@ func listFiles(ctx context.Context, st store.Store, opt *Options) (*filelist.Lis
 		return nil, err
 	}
 	if l.Len() == 0 {
-		return nil, fmt.Errorf("no file in %s is called *%s", st, strings.Join(extensions, ", *"))
+		return nil, fmt.Errorf("no Parquet file in %s: expected *%s", st, strings.Join(extensions, ", *"))
 	}
 	if l.Len() == 1 && l.Name(0) == "" {
 		if opt.Split != "" {
-			return nil, fmt.Errorf("%s is a file: a split is of a folder", st)
+			return nil, fmt.Errorf("a split needs a folder, but %s is a file", st)
 		}
 		return l, nil
 	}
 	return split(l, opt.Split)
 }
 
-// A folder as `datasets` lays it out has the splits in the names of its files, such as
-// data/train-00000-of-00005.parquet, or in those of their folders. Several data sets
-// lie in folders of their own.
+// A folder in the layout of `datasets` has the splits in its file names, such as data/train-00000-of-00005.parquet,
+// or in the names of its subfolders. Several data sets have a folder each.
 
-// shard is what the names of the files of a split differ in.
+// shard matches the part of a file name that differs within a split.
 var shard = regexp.MustCompile(`(?i)[-._]?\d{1,8}([-._]of[-._]\d{1,8})?([-.][0-9a-f]{8,40})?$`)
 
-// splitNames are the words that are taken for splits where they stand alone.
+// splitNames are the names of splits that are recognised without a shard number.
 var splitNames = []string{"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval", "evaluation"}
 
-// splitOf is the split that a file belongs to by its name, "" for none, and the data
-// set that it is a part of.
+// splitOf returns the split and the data set of a file from its name, "" for none.
 func splitOf(name string) (split, set string) {
 	dir, file := path.Split(name)
 	dir = strings.TrimSuffix(dir, "/")
@@ -87,10 +85,10 @@ func clean(dir string) string {
 	return dir
 }
 
-// split leaves the files of one split. Where none is asked for there must be one.
+// split keeps the files of one split. If none is wanted, there must be only one.
 func split(l *filelist.List, want string) (*filelist.List, error) {
 	var splits, sets []string
-	var of []int // by file, its split; -1 for none
+	var of []int // split by file, -1 for none
 	for i := range l.Len() {
 		s, set := splitOf(l.Name(i))
 		if s == "" {
@@ -111,13 +109,13 @@ func split(l *filelist.List, want string) (*filelist.List, error) {
 	case want == "" && len(splits) < 2 && len(sets) < 2:
 		return l, nil
 	case want != "" && len(splits) == 0:
-		return nil, fmt.Errorf("%s has no splits: none of its files is called such as train-00000-of-00001.parquet", l.Store)
+		return nil, fmt.Errorf("%s has no splits: it has no files with names such as train-00000-of-00001.parquet", l.Store)
 	case want != "" && at < 0:
 		return nil, fmt.Errorf("%s has no split %q: it has %s", l.Store, want, filelist.Quoted(splits))
 	case want == "" && len(splits) > 1:
-		return nil, fmt.Errorf("%s has the splits %s: say which one is wanted, such as ?split=%s", l.Store, filelist.Quoted(splits), splits[0])
+		return nil, fmt.Errorf("%s has the splits %s: choose one, such as ?split=%s", l.Store, filelist.Quoted(splits), splits[0])
 	case len(sets) > 1:
-		return nil, fmt.Errorf("%s has several data sets, in %s: give the folder of one of them, such as %s", l.Store, filelist.Quoted(sets), l.Store.Path(strings.TrimSuffix(sets[0], "/")))
+		return nil, fmt.Errorf("%s has several data sets, in %s: give the folder of one, such as %s", l.Store, filelist.Quoted(sets), l.Store.Path(strings.TrimSuffix(sets[0], "/")))
 	default:
 		out := &filelist.List{Store: l.Store}
 		for i := range l.Len() {

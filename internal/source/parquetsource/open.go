@@ -15,52 +15,52 @@ import (
 )
 
 const (
-	// tailBytes are read from the end of a file: there is the footer of most.
+	// tailBytes is the size of the first read at the end of a file. It covers most footers.
 	tailBytes = 64 << 10
-	// headBytes are read where a page begins: most headers are shorter.
+	// headBytes is the size of the first read of a page. It covers most headers.
 	headBytes = 512
-	// smallChunk is how many bytes of pages are read at once to look at their headers.
+	// smallChunk is the read size while page headers are scanned.
 	smallChunk = 64 << 10
-	// maxIndex is how much of the page indexes of a file is read at once.
+	// maxIndex is the maximum size of a read of page indexes.
 	maxIndex = 16 << 20
-	// lookThreads bounds the row groups of a file that are looked at at a time.
+	// lookThreads is the maximum number of row groups of a file scanned concurrently.
 	lookThreads = 8
 )
 
-// unit is a page, or a few where a row goes on in the next one.
+// unit is a page, or several if a row continues in the next page.
 type unit struct {
 	off, size int64
 	first     int64 // its first record
 	rows      int32
 	group     int32
-	dict      int32 // of the track, -1 where there is none
+	dict      int32 // dictionary of the track, -1 for none
 	codec     parquet.Codec
 }
 
-// place is where a dictionary lies.
+// place is the position of a dictionary.
 type place struct {
 	off, size int64
 	group     int32
 }
 
-// track is a column that values are taken of, over all files.
+// track is a column with values that are needed, over all files.
 type track struct {
 	leaf  *parquet.Leaf
-	at    int // among the leaves
+	at    int // number of the leaf
 	units []unit
 	dicts []place
-	// begin is the first unit of each row group, and one more.
+	// begin is the first unit of each row group, and the end.
 	begin []int32
-	// nulls says whether there may be any.
+	// nulls is true if there may be nulls.
 	nulls bool
-	// plain is what all pages take, unpacked.
+	// plain is the decompressed size of all pages.
 	plain int64
-	// parts says that values are read on their own where their page allows it: index
-	// and dictIndex are what is known of units and dictionaries.
+	// parts is true if single values are read if their page allows it. index and dictIndex are the known indexes of
+	// units and dictionaries.
 	parts     bool
 	index     []atomic.Pointer[index]
 	dictIndex []atomic.Pointer[index]
-	// held are the values of numbers that are held in memory, valid which are there.
+	// held are the values of a column of numbers in memory, valid their validity bits.
 	held, valid []byte
 }
 
@@ -68,11 +68,11 @@ type track struct {
 type group struct {
 	file   int32
 	number int32
-	row    int64 // its first one in the file
+	row    int64 // first row in the file
 	rows   int64
 }
 
-// footer reads the metadata of file f.
+// footer reads the metadata of a file.
 func (s *source) footer(ctx context.Context, o store.Object) (*parquet.Meta, error) {
 	size := o.Size()
 	b := make([]byte, min(size, tailBytes))
@@ -93,15 +93,15 @@ func (s *source) footer(ctx context.Context, o store.Object) (*parquet.Meta, err
 	return parquet.ParseMeta(b[end-n:end], size)
 }
 
-// opened is what is known of a file.
+// opened is the result of scanning a file.
 type opened struct {
 	meta   *parquet.Meta
 	groups [][]chunk // by row group and track
 }
 
-// chunk is what is known of a track in a row group.
+// chunk is the result of scanning a track in a row group.
 type chunk struct {
-	units []unit // first is counted from that of the row group, dict is 0 or -1
+	units []unit // first is relative to the row group, dict is 0 or -1
 	dict  place
 	nulls bool
 	plain int64
@@ -120,7 +120,7 @@ func (s *source) look(ctx context.Context, f int, out *opened) error {
 			return s.at(f, "", err)
 		}
 		if !m.Schema.Same(s.meta.Schema) {
-			return fmt.Errorf("%s has other columns, %.1000s, than %s: %.1000s", s.list.Path(f), m.Schema, s.list.Path(0), s.meta.Schema)
+			return fmt.Errorf("%s has different columns, %.1000s, than %s: %.1000s", s.list.Path(f), m.Schema, s.list.Path(0), s.meta.Schema)
 		}
 		out.meta = m
 	}
@@ -158,7 +158,7 @@ func (s *source) look(ctx context.Context, f int, out *opened) error {
 	return store.Check(ctx, o)
 }
 
-// clearChunks lets go of what is no longer needed.
+// clearChunks drops the metadata that is no longer needed.
 func clearChunks(in []parquet.Group) []parquet.Group {
 	out := make([]parquet.Group, len(in))
 	for i := range in {
@@ -167,7 +167,7 @@ func clearChunks(in []parquet.Group) []parquet.Group {
 	return out
 }
 
-// span is some bytes of a file.
+// span is a range of bytes of a file.
 type span struct {
 	off int64
 	b   []byte
@@ -180,7 +180,7 @@ func (x span) of(off, n int64) []byte {
 	return x.b[off-x.off:][:n]
 }
 
-// indexes reads the page indexes of the tracks, which lie together as a rule.
+// indexes reads the page indexes of the tracks with one read, because they are usually adjacent.
 func (s *source) indexes(ctx context.Context, f int, o store.Object, m *parquet.Meta) (span, error) {
 	lo, hi := int64(math.MaxInt64), int64(0)
 	for i := range m.Groups {
@@ -191,7 +191,7 @@ func (s *source) indexes(ctx context.Context, f int, o store.Object, m *parquet.
 		}
 	}
 	if hi-lo > maxIndex || hi <= lo {
-		return span{}, nil // each is read on its own
+		return span{}, nil // each is read separately
 	}
 	out := span{lo, make([]byte, hi-lo)}
 	return out, s.at(f, "", o.ReadAt(ctx, out.b, lo))
@@ -231,15 +231,15 @@ func (s *source) pages(ctx context.Context, o store.Object, t *track, c *parquet
 	return s.walk(ctx, o, t, c, rows, to)
 }
 
-// seen is a page that a walk has come by.
+// seen is a page found by walk.
 type seen struct {
 	off, size int64
-	rows      int64 // that begin in it
-	within    bool  // the last row of the page in front goes on in it
+	rows      int64 // rows that begin in it
+	within    bool  // it continues the last row of the previous page
 	encoded   bool  // it needs the dictionary
 }
 
-// walk goes from page header to page header.
+// walk finds the pages by reading all page headers.
 func (s *source) walk(ctx context.Context, o store.Object, t *track, c *parquet.Chunk, rows int64, to *chunk) error {
 	at, end := c.Start(), c.Start()+c.Bytes
 	have := span{}
@@ -276,7 +276,7 @@ func (s *source) walk(ctx context.Context, o store.Object, t *track, c *parquet.
 		}
 		size := h.Size + h.Bytes
 		if size > end-at {
-			return fmt.Errorf("page at byte %d: %w: its %d bytes end behind those of the column", at, parquet.ErrFormat, size)
+			return fmt.Errorf("page at byte %d: %w: its %d bytes end after the column", at, parquet.ErrFormat, size)
 		}
 		switch {
 		case h.IsDict() && len(pages) == 0 && to.dict.size == 0:
@@ -302,7 +302,7 @@ func (s *source) walk(ctx context.Context, o store.Object, t *track, c *parquet.
 		at += size
 	}
 	if total != c.Values {
-		return fmt.Errorf("%w: its pages have %d values, it should have %d", parquet.ErrFormat, total, c.Values)
+		return fmt.Errorf("%w: its pages have %d values, expected %d", parquet.ErrFormat, total, c.Values)
 	}
 	row := int64(0)
 	for i, p := range pages {
@@ -324,14 +324,14 @@ func (s *source) walk(ctx context.Context, o store.Object, t *track, c *parquet.
 		row += p.rows
 	}
 	if row != rows {
-		return fmt.Errorf("%w: its pages have %d rows, it should have %d", parquet.ErrFormat, row, rows)
+		return fmt.Errorf("%w: its pages have %d rows, expected %d", parquet.ErrFormat, row, rows)
 	}
 	return nil
 }
 
 func heap(n int) ([]byte, error) { return make([]byte, n), nil }
 
-// join puts the files behind each other.
+// join concatenates the files.
 func (s *source) join(files []opened) {
 	for f := range files {
 		row := int64(0)
@@ -373,7 +373,7 @@ func (s *source) join(files []opened) {
 	}
 }
 
-// at puts the file, and what of it, in front of an error.
+// at prefixes an error with the file and the position in it.
 func (s *source) at(f int, what string, err error) error {
 	if err == nil {
 		return nil

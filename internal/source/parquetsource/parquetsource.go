@@ -1,18 +1,15 @@
-// Package parquetsource reads Parquet files, at random: one, folders and patterns of
-// them, and folders as `datasets` lays them out, with splits. Each row is a record, each
-// column a field; images and sounds are what `datasets` stores as structs of bytes and
-// path, or columns of bytes that begin as such files do.
+// Package parquetsource reads Parquet files at random: single files, folders and patterns, and folders with splits
+// in the layout of `datasets`. Each row is a record, each column a field. Images and sounds are structs of bytes
+// and path, as `datasets` stores them, or columns of bytes with such files.
 //
-// Opening reads the footers, and finds out where pages lie: from the page indexes, or
-// from page header to page header. Columns of text, bytes and lists are gone through
-// once, since a batch has to know how large their values are; those of images are not.
-// Columns of single numbers are then held in memory.
+// Opening reads the footers and finds the pages, from page indexes or page headers. It scans columns of text, bytes
+// and lists once, because a batch must know the size of their values, but not columns of images. It holds columns
+// of single numbers in memory.
 //
-// A value lies in a page, with many others, which is unpacked as a whole. There are two
-// ways out of unpacking it again for each record. Large values of pages that are not
-// compressed, or with Snappy, are read on their own: which bytes that are is learnt
-// when the first one of their page is wanted (index). All other pages are kept, as far
-// as memory has been given for it (cache).
+// A page has many values and is decompressed as a whole. Two methods avoid decompressing it again for each record.
+// Large values of pages that are uncompressed or compressed with Snappy are read alone: their positions are learnt
+// when the first value of their page is needed (index). All other pages are cached, up to the memory budget
+// (cache).
 package parquetsource
 
 import (
@@ -34,28 +31,28 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how Parquet files are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which columns become which fields; nil means all of them.
+	// Columns maps columns to fields. Nil means all columns.
 	Columns []column.Want
-	// Names are the files in their order, instead of all that the store has.
+	// Names lists the files to open, in order. Nil means all files in the store.
 	Names []string
-	// Split is the one that is wanted of a folder that has several.
+	// Split is the name of a split, if the folder has several.
 	Split string
-	// Threads bounds the files that are looked at at once, 0 for a choice.
+	// Threads is the maximum number of files opened concurrently. 0 means the default.
 	Threads int
-	// Files is the store below which the paths of files lead whose bytes are not in
-	// the table, nil for none; Folder is its absolute path.
+	// Files is the store for relative paths of files whose bytes are not in the table, nil for none. Folder is its
+	// absolute path.
 	Files  store.Store
 	Folder string
-	// Outside is the store of absolute paths, nil when they may not be followed.
+	// Outside is the store for absolute paths, nil if they must not be followed.
 	Outside store.Store
 }
 
 const (
-	// maxHeld bounds what is held of single numbers.
+	// maxHeld limits the memory for columns of single numbers.
 	maxHeld = 256 << 20
-	// largeValue is from where on values are read on their own, on average.
+	// largeValue is the average size from which values are read alone.
 	largeValue = 1 << 10
 )
 
@@ -67,19 +64,19 @@ type source struct {
 	columns []*columns.Column
 	tracks  []*track
 	track   []int   // by field
-	quick   []bool  // by field, that its values are numbers that are held
+	quick   []bool  // by field: its values are held numbers
 	groups  []group // row groups
-	first   []int64 // number of the first record of each
+	first   []int64 // first record of each row group
 	files   *columns.Files
-	memory  fixedrecords.Memory // of what is held
+	memory  fixedrecords.Memory // memory of held columns
 	cache   *blockcache.Cache
 
 	mu       sync.Mutex
-	missing  map[[2]int64]blockcache.Key // what Locate has asked for
+	missing  map[[2]int64]blockcache.Key // pages that Locate has requested
 	decoders sync.Pool
 }
 
-// Open reads the metadata of the Parquet files in st, or of the one that it is.
+// Open reads the metadata of the Parquet files in st, or of the single file that st is.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	s := &source{info: driver.Info{URL: url, Format: "parquet"}, missing: map[[2]int64]blockcache.Key{}, cache: blockcache.New()}
 	if opt != nil {
@@ -105,9 +102,9 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, nil
 }
 
-// read looks at all files.
+// read scans all files.
 func (s *source) read(ctx context.Context) error {
-	// The first one says what the columns are.
+	// The first file defines the columns.
 	o, err := s.list.Open(ctx, 0)
 	if err != nil {
 		return err
@@ -140,7 +137,7 @@ func (s *source) read(ctx context.Context) error {
 		s.columns = append(s.columns, c)
 		s.track = append(s.track, s.trackOf(n.At))
 	}
-	paths := make([]int, len(wants)) // tracks of those of files
+	paths := make([]int, len(wants)) // tracks of the paths of files
 	for i, c := range s.columns {
 		if paths[i] = -1; c.Paths != nil {
 			paths[i] = s.trackOf(c.Paths.At)
@@ -166,7 +163,7 @@ func (s *source) read(ctx context.Context) error {
 	return s.fields(ctx, wants, all, paths)
 }
 
-// trackOf is the track of a leaf, which is made where there is none.
+// trackOf returns the track of a leaf. It creates the track if needed.
 func (s *source) trackOf(leaf int) int {
 	if i := slices.IndexFunc(s.tracks, func(t *track) bool { return t.at == leaf }); i >= 0 {
 		return i
@@ -175,8 +172,7 @@ func (s *source) trackOf(leaf int) int {
 	return len(s.tracks) - 1
 }
 
-// fields makes the fields of what is known of their columns, and finds out what is
-// not.
+// fields sets the fields from the metadata, and scans columns if it does not suffice.
 func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns.Column, paths []int) error {
 	seen := make([]*columns.Uniform, len(s.tracks))
 	unknown := make([]bool, len(wants))
@@ -236,7 +232,7 @@ func (s *source) fields(ctx context.Context, wants []column.Want, all []*columns
 	return nil
 }
 
-// splits says whether the values of a track are read on their own.
+// splits reports whether single values of a track are read alone.
 func (t *track) splits(picture bool, rows int64) bool {
 	if t.leaf.Width > 0 && t.leaf.MaxRep == 0 || !picture && t.plain/rows < largeValue {
 		return false
@@ -263,18 +259,18 @@ func (s *source) Name(id int64) string {
 	return fmt.Sprintf("%s, row %d (row group %d, row %d)", s.list.Path(int(g.file)), g.row+row, g.number, row)
 }
 
-// Held implements driver.Holder: what is held, and what may be kept of pages.
+// Held implements driver.Holder: the held columns and the limit of the page cache.
 func (s *source) Held() int64 { return s.memory.Total() + s.cache.Limit() }
 
 // Useful implements driver.Cacher.
 func (s *source) Useful() int64 {
 	n := int64(0)
 	for _, t := range s.tracks {
-		// Indexes and offsets come on top.
+		// Indexes and offsets are added.
 		size := t.plain + t.plain/8 + 8*s.info.Len
 		switch {
 		case t.held != nil:
-		case t.parts: // a page may turn out to be one that has to be unpacked
+		case t.parts: // some pages may have to be decompressed as a whole
 			n += min(size, blockcache.First)
 		default:
 			n += size

@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// names are the files of testdata, which have the same rows (scripts/fixtures).
+// names are the files in testdata, which have the same rows (scripts/fixtures).
 var names = []string{"snappy", "stored", "gzip", "zstd", "lz4", "pieces", "delta", "polars"}
 
 func fixture(name string) string { return filepath.Join("testdata", name+".parquet") }
@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// schema writes the fields.
+// schema describes the fields.
 func schema(s driver.Source) string {
 	var out []string
 	for _, f := range s.Info().Fields {
@@ -114,13 +114,13 @@ func numbers(b []byte, d driver.DType) string {
 	return strings.Join(out, " ")
 }
 
-// Every writer's file has the rows that scripts/fixtures says.
+// Every writer's file has the rows that scripts/fixtures wrote.
 func TestValues(t *testing.T) {
 	for _, name := range names {
 		s := opener(fixture(name))(t)
 		defer s.Close()
 		want := `image:image label:label["cat" "dog" "eel"] caption:text blob:bytes small:int score:float maybe:float ok:array/bool[] box:array/float32[3] grid:array/uint16[3 2] ids:ragged/int32[] gaps:array/float64[3] in.x:int in.tags:multilabel["p" "q"]`
-		if name == "polars" { // which keeps no metadata
+		if name == "polars" { // polars writes no metadata
 			want = `image:image label:int caption:text blob:bytes small:int score:float maybe:float ok:array/bool[] box:array/float32[3] grid:array/uint16[3 2] ids:ragged/int32[] gaps:array/float64[3] in.x:int in.tags:array/int64[2]`
 		}
 		if got := schema(s); got != want {
@@ -165,7 +165,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// footerOf is where the footer begins.
+// footerOf returns the offset of the footer.
 func footerOf(b []byte) int {
 	return len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
 }
@@ -183,9 +183,9 @@ func TestOpeningFails(t *testing.T) {
 		want    string
 	}{
 		"empty":        {nil, nil, "x.parquet: damaged: a file of 0 bytes"},
-		"no Parquet":   {[]byte("PAR1xxxxxxxxxxxxxx"), nil, "x.parquet: damaged: no Parquet footer at the end: the file is cut off"},
+		"no Parquet":   {[]byte("PAR1xxxxxxxxxxxxxx"), nil, "x.parquet: damaged: it has no Parquet footer at its end: the file is cut off"},
 		"encrypted":    {[]byte("PAR1xxxxxxxxxxPARE"), nil, "x.parquet: it is encrypted"},
-		"cut":          {good[:len(good)-20], nil, "x.parquet: damaged: no Parquet footer at the end: the file is cut off"},
+		"cut":          {good[:len(good)-20], nil, "x.parquet: damaged: it has no Parquet footer at its end: the file is cut off"},
 		"large footer": {patched(good, len(good)-8, 0xFF, 0xFF, 0xFF, 0x7F), nil, "x.parquet: damaged: a footer of 2147483647 bytes in a file of"},
 		"other footer": {patched(good, footerOf(good), 0xFF, 0xFF, 0xFF), nil, "x.parquet: damaged: metadata, byte "},
 		"large list":   {patched(good, footerOf(good)+2, 0x19, 0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F), nil, "x.parquet: damaged: metadata, byte "},
@@ -211,12 +211,11 @@ func TestOpeningFails(t *testing.T) {
 	}
 }
 
-// A page whose checksum is wrong is not read: of an image, whose pages are not gone
-// through when the file is opened.
+// A page with a wrong checksum is a bad record. This needs a page of an image, which is not scanned at opening.
 func TestChecksum(t *testing.T) {
 	b := load(t, "stored")
 	at := 0
-	for range 22 { // some stand in the statistics of page headers
+	for range 22 { // some matches are in the statistics of page headers
 		at += 1 + bytes.Index(b[at+1:], []byte("IDAT"))
 	}
 	b[at+6] ^= 1
@@ -255,9 +254,9 @@ func TestSplits(t *testing.T) {
 		records    int64
 		err        string
 	}{
-		{"hub", "train", 80, ""}, {"hub", "test", 40, ""}, {"hub", "", 0, `hub has the splits "test", "train": say which one is wanted, such as ?split=test`},
+		{"hub", "train", 80, ""}, {"hub", "test", 40, ""}, {"hub", "", 0, `hub has the splits "test", "train": choose one, such as ?split=test`},
 		{"hub", "dev", 0, `hub has no split "dev": it has "test", "train"`}, {"folders", "train", 80, ""}, {"folders", "validation", 40, ""}, {"one", "", 80, ""},
-		{"one", "train", 0, "one has no splits"}, {"sets", "", 0, `sets has several data sets, in "de", "en": give the folder of one of them, such as `},
+		{"one", "train", 0, "one has no splits"}, {"sets", "", 0, `sets has several data sets, in "de", "en": give the folder of one, such as `},
 		{"sets", "train", 0, `sets has several data sets`}, {"sets/en", "", 40, ""}, {"named", "train", 40, ""}, {"spark", "", 80, ""},
 		{"one/a.parquet", "train", 0, "a.parquet is a file"}, {"differ", "", 80, ""},
 	} {
@@ -274,7 +273,7 @@ func TestSplits(t *testing.T) {
 	}
 }
 
-// fuzzed opens and reads what may be damaged.
+// fuzzed opens and reads a possibly damaged file.
 func fuzzed(t *testing.T, b []byte) {
 	path := write(t, filepath.Join(t.TempDir(), "x.parquet"), b)
 	s, err := open(t.Context(), path)
@@ -293,7 +292,7 @@ func fuzzed(t *testing.T, b []byte) {
 	}
 }
 
-// No bytes make the reader panic, hang or take memory that the file has not.
+// No file makes the reader panic, hang or allocate more than its size justifies.
 func FuzzFile(f *testing.F) {
 	for _, name := range names {
 		f.Add(load(f, name))

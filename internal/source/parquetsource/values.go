@@ -12,13 +12,13 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// index says where the values of a page lie, so that they can be read on their own.
+// index has the positions of the values in a page, so that they can be read alone.
 type index struct {
 	page  *parquet.Page  // without values
-	parts *parquet.Parts // nil when the page can only be unpacked as a whole
+	parts *parquet.Parts // nil if the page can only be decompressed as a whole
 }
 
-// unitOf is the unit in which a record's value lies, and the row in it.
+// unitOf returns the unit of a record's value, and the row in the unit.
 func (t *track) unitOf(id int64) (n int, row int64) {
 	lo, hi := 0, len(t.units)
 	for hi-lo > 1 {
@@ -31,16 +31,16 @@ func (t *track) unitOf(id int64) (n int, row int64) {
 	return lo, id - t.units[lo].first
 }
 
-// lies is where a value of a track lies that is read on its own.
+// lies is the position of a value that is read alone.
 type lies struct {
 	parts  *parquet.Parts
-	off    int64 // of its page in the file
-	lo, hi int64 // in what is decompressed
+	off    int64 // offset of its page in the file
+	lo, hi int64 // range in the decompressed page
 	valid  bool
 }
 
-// single says where the value of a row lies. ok is false when its page has to be
-// unpacked, missing lists what has to be learnt first.
+// single returns the position of a row's value. ok is false if its page must be decompressed as a whole. It calls
+// missing for pages that must be learnt first.
 func (t *track) single(n int, row int64, missing func(off, size int64, n int32, dict bool)) (at lies, ok bool, err error) {
 	u := &t.units[n]
 	if !t.parts || u.codec != parquet.None && u.codec != parquet.Snappy {
@@ -79,9 +79,8 @@ func (t *track) single(n int, row int64, missing func(off, size int64, n int32, 
 	return lies{dict.parts, t.dicts[u.dict].off, lo, hi, true}, true, nil
 }
 
-// Locate gives the values of a row in the order of the fields: nothing of those that
-// are held, or have no bytes; those that are read on their own; the pages of all others,
-// each with that of its dictionary in front.
+// Locate requests the values of a row in the order of the fields. Held values and empty values need no extents.
+// Values that are read alone have one. All others need their page, after the page of its dictionary.
 func (s *source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		begin, learn := len(g.Extents), len(g.Missing)
@@ -101,7 +100,7 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// locate locates a value.
+// locate requests a value.
 func (s *source) locate(g *driver.Group, k, i int, id int64) error {
 	f := &s.info.Fields[i]
 	if s.files.Has(i, id) {
@@ -157,21 +156,21 @@ func (s *source) locate(g *driver.Group, k, i int, id int64) error {
 }
 
 func tooLarge(n int64) error {
-	return fmt.Errorf("%d bytes are more than the limit of %d", n, int64(driver.MaxArrayBytes))
+	return fmt.Errorf("it has %d bytes, the limit is %d", n, int64(driver.MaxArrayBytes))
 }
 
 func (s *source) wrong(id int64, field int, err error) error {
 	return fmt.Errorf("%s: column %q: %w", s.Name(id), s.columns[field].Name, err)
 }
 
-// Learn takes a page of which values are to be read on their own.
+// Learn implements driver.Learner: it indexes a page whose values are read alone.
 func (s *source) Learn(e driver.Extent, b []byte) error {
 	at := [2]int64{e.Object, e.Offset}
 	s.mu.Lock()
 	k, ok := s.missing[at]
 	s.mu.Unlock()
 	if !ok {
-		return nil // somebody has learnt it
+		return nil // another goroutine has learnt it
 	}
 	t := s.tracks[k.Column]
 	err := t.learn(k, b, s.decoder())
@@ -184,7 +183,7 @@ func (s *source) Learn(e driver.Extent, b []byte) error {
 	return nil
 }
 
-// anyDictionary stands for one while only its numbers are wanted.
+// anyDictionary is a placeholder while only indexes into a dictionary are needed.
 var anyDictionary = &parquet.Page{Rows: 1 << 30}
 
 func (t *track) learn(k blockcache.Key, b []byte, d *parquet.Decoder) error {
@@ -200,7 +199,7 @@ func (t *track) learn(k blockcache.Key, b []byte, d *parquet.Decoder) error {
 	} else {
 		d.Codec = t.units[k.N].codec
 		if len(raw) > 1 || !raw[0].IsPlain() && (!raw[0].Encoded() || t.leaf.Width > 0) {
-			t.index[k.N].Store(x) // unpacked as a whole
+			t.index[k.N].Store(x) // decompressed as a whole
 			return nil
 		}
 		x.page, err = d.Data(raw, int64(t.units[k.N].rows))
@@ -211,7 +210,7 @@ func (t *track) learn(k blockcache.Key, b []byte, d *parquet.Decoder) error {
 	if x.page.Stored {
 		x.parts = parquet.FindParts(d.Codec, raw[0])
 	} else if x.page.Index != nil {
-		x.parts = &parquet.Parts{} // those of the dictionary are meant
+		x.parts = &parquet.Parts{} // the parts are those of the dictionary
 	}
 	if k.Dict {
 		t.dictIndex[k.N].Store(x)
@@ -221,17 +220,17 @@ func (t *track) learn(k blockcache.Key, b []byte, d *parquet.Decoder) error {
 	return nil
 }
 
-// codecOf is that of a dictionary: of the units of its row group.
+// codecOf returns the codec of a dictionary: the one of its row group.
 func (t *track) codecOf(dict int32) parquet.Codec {
 	return t.groupOf(int(t.dicts[dict].group))[0].codec
 }
 
-// decoder returns one that nobody uses.
+// decoder returns a decoder for the exclusive use of the caller.
 func (s *source) decoder() *parquet.Decoder { return &parquet.Decoder{} }
 
 var scratches sync.Pool // of [parquet.PartBytes]byte
 
-// Parse makes values of what lies in the columns.
+// Parse extracts the values of records.
 func (s *source) Parse(g *driver.Group) error {
 	slow := false
 	for i, c := range s.columns {
@@ -272,19 +271,19 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// next takes the first of some parts.
+// next removes and returns the first part.
 func next(parts *[][]byte) []byte {
 	b := (*parts)[0]
 	*parts = (*parts)[1:]
 	return b
 }
 
-// value makes a value of a record of the parts that Locate has asked for.
+// value sets a value of a record from the parts that Locate requested.
 func (s *source) value(g *driver.Group, k, i int, id int64, parts *[][]byte) error {
 	f, c := &s.info.Fields[i], s.columns[i]
 	if s.files.Has(i, id) {
 		of := columns.Stored{Valid: true}
-		if _, size, _ := s.files.Locate(i, id); size > 0 { // Locate has seen it
+		if _, size, _ := s.files.Locate(i, id); size > 0 { // checked in Locate
 			of.Raw = next(parts)
 		}
 		return c.Make(g, k, i, f, &of)
@@ -323,8 +322,7 @@ func (s *source) value(g *driver.Group, k, i int, id int64, parts *[][]byte) err
 	return c.Make(g, k, i, f, &of)
 }
 
-// take returns memory for a value: its place in the batch, but for those that decoders
-// are given.
+// take allocates memory for a value: in the batch, or in the group for values that a decoder will read.
 func (s *source) take(g *driver.Group, k, field int, n int64) (p []byte, err error) {
 	switch s.info.Fields[field].Kind {
 	case driver.KindImage, driver.KindMask:
@@ -336,7 +334,7 @@ func (s *source) take(g *driver.Group, k, field int, n int64) (p []byte, err err
 	return g.Take(k, field, n)
 }
 
-// unpacked makes a value of a page that is unpacked as a whole.
+// unpacked sets a value from a page that is decompressed as a whole.
 func (s *source) unpacked(g *driver.Group, k, i, n int, row int64, parts *[][]byte) error {
 	f, c, t := &s.info.Fields[i], s.columns[i], s.tracks[s.track[i]]
 	u := &t.units[n]
@@ -357,12 +355,12 @@ func (s *source) unpacked(g *driver.Group, k, i, n int, row int64, parts *[][]by
 	if p.Elems != nil {
 		of.First = p.First(row)
 	}
-	// The page may be gone when the value is used.
+	// The page may be evicted before the value is used, so copy it.
 	switch f.Kind {
 	case driver.KindInt, driver.KindFloat, driver.KindLabel:
 	case driver.KindText, driver.KindBytes, driver.KindJSON, driver.KindImage, driver.KindMask, driver.KindAudio, driver.KindArray, driver.KindRagged, driver.KindTokens, driver.KindMultiLabel:
 		if lo == hi || t.leaf.Width > 0 && !c.Direct(f) {
-			break // nothing, or what Make copies
+			break // empty, or copied by Make
 		}
 		raw, err := s.take(g, k, i, hi-lo)
 		if err != nil {
@@ -374,7 +372,7 @@ func (s *source) unpacked(g *driver.Group, k, i, n int, row int64, parts *[][]by
 	return c.Make(g, k, i, f, &of)
 }
 
-// fill unpacks the page of an entry.
+// fill decodes the page of a cache entry.
 func (s *source) fill(e *blockcache.Entry, t *track, u *unit, dict, body []byte) error {
 	d, _ := s.decoders.Get().(*parquet.Decoder)
 	if d == nil {

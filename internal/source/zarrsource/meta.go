@@ -26,14 +26,14 @@ type meta struct {
 	fill         []byte
 	order        []int
 	codecs       codec.Pipeline
-	// prefix and separator make the names of chunks.
+	// prefix and separator form the names of chunks.
 	prefix, separator string
 	shard             *shard
-	// why says what keeps it from being read, "" where nothing does.
+	// why is the reason why the array cannot be read, "" if it can.
 	why string
 }
 
-// member is one of a structured type.
+// member is a member of a structured type.
 type member struct {
 	name string
 	typ  ndarray.Type
@@ -44,13 +44,13 @@ type shard struct {
 	chunk      []int64
 	order      []int
 	codecs     codec.Pipeline
-	first      bool // the index stands in front of the chunks
-	sum        bool // and has a checksum
+	first      bool // the index comes before the chunks
+	sum        bool // the index has a checksum
 	big        bool
 	bigElement bool
 }
 
-// parse reads the description of an array, nil where it is that of a group.
+// parse parses the metadata of an array. It returns nil for a group.
 func parse(b []byte, version int) (*meta, error) {
 	if version == 2 {
 		return parse2(b)
@@ -60,15 +60,15 @@ func parse(b []byte, version int) (*meta, error) {
 		Type   string `json:"node_type"`
 	}
 	if err := json.Unmarshal(b, &node); err != nil {
-		return nil, fmt.Errorf("it is no JSON of Zarr: %w", err)
+		return nil, fmt.Errorf("invalid Zarr metadata: %w", err)
 	}
 	switch {
 	case node.Format != 3:
-		return nil, fmt.Errorf("zarr_format is %d in a zarr.json: 3 is read", node.Format)
+		return nil, fmt.Errorf("zarr_format is %d, expected 3 in a zarr.json", node.Format)
 	case node.Type == "group":
 		return nil, nil
 	case node.Type != "array":
-		return nil, fmt.Errorf("node_type is %.40q: array and group are read", node.Type)
+		return nil, fmt.Errorf("node_type is %.40q, expected array or group", node.Type)
 	}
 	return parse3(b)
 }
@@ -79,7 +79,7 @@ type step struct {
 	Configuration json.RawMessage `json:"configuration"`
 }
 
-// UnmarshalJSON takes a name alone, too.
+// UnmarshalJSON also accepts a name alone.
 func (s *step) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &s.Name)
@@ -88,32 +88,32 @@ func (s *step) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(s))
 }
 
-// config reads the settings of a step.
+// config parses the settings of a step.
 func (s *step) config(out any) error {
 	if len(s.Configuration) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(s.Configuration, out); err != nil {
-		return fmt.Errorf("the settings of %.40q: %w", s.Name, err)
+		return fmt.Errorf("invalid settings of %.40q: %w", s.Name, err)
 	}
 	return nil
 }
 
-// checkShape looks at the sides of an array and of its chunks.
+// checkShape checks the shapes of the array and of its chunks.
 func (m *meta) checkShape() error {
 	if len(m.shape) > maxAxes {
-		return fmt.Errorf("%d axes are more than the limit of %d", len(m.shape), maxAxes)
+		return fmt.Errorf("it has %d axes, the limit is %d", len(m.shape), maxAxes)
 	}
 	return checkChunk(m.shape, m.chunk)
 }
 
 func checkChunk(shape, chunk []int64) error {
 	if len(chunk) != len(shape) {
-		return fmt.Errorf("chunks of %d axes of an array of %d", len(chunk), len(shape))
+		return fmt.Errorf("chunks of %d axes in an array of %d", len(chunk), len(shape))
 	}
 	for i, side := range chunk {
 		if side < 1 || side > 1<<40 || shape[i] < 0 || shape[i] > 1<<50 {
-			return fmt.Errorf("the shape %v with chunks of %v", shape, chunk)
+			return fmt.Errorf("invalid shape %v with chunks of %v", shape, chunk)
 		}
 	}
 	return nil
@@ -132,10 +132,10 @@ func parse2(b []byte) (*meta, error) {
 		Separator  string            `json:"dimension_separator"`
 	}
 	if err := json.Unmarshal(b, &d); err != nil {
-		return nil, fmt.Errorf("it is no JSON of Zarr: %w", err)
+		return nil, fmt.Errorf("invalid Zarr metadata: %w", err)
 	}
 	if d.Format != 2 {
-		return nil, fmt.Errorf("zarr_format is %d in a .zarray: 2 is read", d.Format)
+		return nil, fmt.Errorf("zarr_format is %d, expected 2 in a .zarray", d.Format)
 	}
 	m := &meta{shape: d.Shape, chunk: d.Chunks, separator: d.Separator}
 	if m.separator == "" {
@@ -155,7 +155,7 @@ func parse2(b []byte) (*meta, error) {
 	case "F":
 		m.order = turned(len(m.shape))
 	default:
-		return nil, fmt.Errorf("order is %.20q: C and F are read", d.Order)
+		return nil, fmt.Errorf("order is %.20q, expected C or F", d.Order)
 	}
 	for _, raw := range append(slices.Clone(d.Filters), d.Compressor) {
 		if len(raw) == 0 || string(raw) == "null" {
@@ -166,7 +166,7 @@ func parse2(b []byte) (*meta, error) {
 			Element int    `json:"elementsize"`
 		}
 		if err := json.Unmarshal(raw, &c); err != nil {
-			return nil, fmt.Errorf("a compressor or filter: %w", err)
+			return nil, fmt.Errorf("invalid compressor or filter: %w", err)
 		}
 		if err := m.step(&m.codecs, c.ID, c.Element); err != nil || m.why != "" {
 			return m, err
@@ -179,12 +179,12 @@ func parse2(b []byte) (*meta, error) {
 
 func (m *meta) checkSeparator() error {
 	if m.separator != "." && m.separator != "/" {
-		return fmt.Errorf("names of chunks with %.20q between their numbers: . and / are read", m.separator)
+		return fmt.Errorf("the separator of chunk names is %.20q, expected . or /", m.separator)
 	}
 	return nil
 }
 
-// turned is the order of axes of Fortran, nil where it is that of C.
+// turned returns Fortran's order of axes, nil if it equals C's.
 func turned(axes int) []int {
 	if axes < 2 {
 		return nil
@@ -196,7 +196,7 @@ func turned(axes int) []int {
 	return out
 }
 
-// step appends what undoes a codec of bytes.
+// step appends the decoder of a bytes-to-bytes codec.
 func (m *meta) step(to *codec.Pipeline, name string, element int) error {
 	var c codec.Codec
 	switch strings.TrimPrefix(name, "numcodecs.") {
@@ -223,14 +223,14 @@ func (m *meta) step(to *codec.Pipeline, name string, element int) error {
 		}
 		c = codec.Shuffle{Element: element}
 	default:
-		m.why = fmt.Sprintf("is stored with the codec %.40q, which is not read: blosc, zstd, gzip, zlib, lz4, bz2, shuffle, crc32c, transpose and sharding are", name)
+		m.why = fmt.Sprintf("is stored with the codec %.40q, which is not read (supported: blosc, zstd, gzip, zlib, lz4, bz2, shuffle, crc32c, transpose, sharding)", name)
 		return nil
 	}
 	*to = append(*to, c)
 	return nil
 }
 
-// type2 reads a type as NumPy writes it.
+// type2 parses a NumPy type.
 func (m *meta) type2(raw json.RawMessage) error {
 	var name string
 	if err := json.Unmarshal(raw, &name); err == nil {
@@ -249,7 +249,7 @@ func (m *meta) type2(raw json.RawMessage) error {
 		var e member
 		var of string
 		if json.Unmarshal(f[0], &e.name) != nil || json.Unmarshal(f[1], &of) != nil {
-			m.why = "has a type with types in it, which is not read"
+			m.why = "has a nested structured type, which is not read"
 			return nil
 		}
 		if e.typ, m.why = numpy(of); m.why != "" {
@@ -280,12 +280,12 @@ func (m *meta) type2(raw json.RawMessage) error {
 
 func (m *meta) checkElement() error {
 	if m.why == "" && (m.elem < 1 || m.elem > 1<<30) {
-		return fmt.Errorf("elements of %d bytes", m.elem)
+		return fmt.Errorf("invalid element size of %d bytes", m.elem)
 	}
 	return nil
 }
 
-// numpy reads a type such as <f4, or says why it is not read.
+// numpy parses a type such as <f4, or returns why it is not supported.
 func numpy(name string) (ndarray.Type, string) {
 	refused := fmt.Sprintf("has the type %.40q, which is not read", name)
 	if len(name) < 3 {
@@ -324,7 +324,7 @@ func parse3(b []byte) (*meta, error) {
 		More  []step          `json:"storage_transformers"`
 	}
 	if err := json.Unmarshal(b, &d); err != nil {
-		return nil, fmt.Errorf("it is no JSON of Zarr: %w", err)
+		return nil, fmt.Errorf("invalid Zarr metadata: %w", err)
 	}
 	m := &meta{shape: d.Shape}
 	var chunk struct {
@@ -334,7 +334,7 @@ func parse3(b []byte) (*meta, error) {
 		return nil, err
 	}
 	if d.Grid.Name != "regular" || json.Unmarshal(chunk.Shape, &m.chunk) != nil {
-		m.why = fmt.Sprintf("has chunks in a grid %.40q, which is not read: regular is", d.Grid.Name)
+		m.why = fmt.Sprintf("has a chunk grid %.40q, which is not read (supported: regular)", d.Grid.Name)
 		return m, nil
 	}
 	keys := struct{ Separator string }{}
@@ -353,7 +353,7 @@ func parse3(b []byte) (*meta, error) {
 			m.separator = "."
 		}
 	default:
-		m.why = fmt.Sprintf("has names of chunks as in %.40q, which is not read: default and v2 are", d.Keys.Name)
+		m.why = fmt.Sprintf("has the chunk key encoding %.40q, which is not read (supported: default, v2)", d.Keys.Name)
 		return m, nil
 	}
 	if len(d.More) > 0 {
@@ -381,7 +381,7 @@ func parse3(b []byte) (*meta, error) {
 	return m, err
 }
 
-// chain reads codecs, which end in bytes.
+// chain parses codecs, of which one must convert the array to bytes.
 func (m *meta) chain(steps []step, chunk []int64, shards bool) (*shard, error) {
 	out := &shard{}
 	bytes := false
@@ -409,7 +409,7 @@ func (m *meta) chain(steps []step, chunk []int64, shards bool) (*shard, error) {
 			bytes = true
 		case "sharding_indexed":
 			if !shards || out.order != nil || i+1 != len(steps) {
-				m.why = "has shards in shards, or other codecs around them, which is not read"
+				m.why = "has nested shards, or other codecs around shards, which is not read"
 				return out, nil
 			}
 			if err := m.sharding(s, chunk); err != nil || m.why != "" {
@@ -423,7 +423,7 @@ func (m *meta) chain(steps []step, chunk []int64, shards bool) (*shard, error) {
 			if err := s.config(&c); err != nil {
 				return nil, err
 			}
-			if !bytes { // such as vlen-utf8, or filters of arrays
+			if !bytes { // for example vlen-utf8, or array-to-array filters
 				m.why = fmt.Sprintf("is stored with the codec %.40q, which is not read", s.Name)
 				return out, nil
 			}
@@ -433,12 +433,12 @@ func (m *meta) chain(steps []step, chunk []int64, shards bool) (*shard, error) {
 		}
 	}
 	if !bytes {
-		return nil, errors.New("codecs that do not end in bytes")
+		return nil, errors.New("its codecs have no bytes codec")
 	}
 	return out, nil
 }
 
-// transpose reads an order of axes, behind another one.
+// transpose parses an order of axes and combines it with the order before it.
 func (m *meta) transpose(raw json.RawMessage, before []int) ([]int, error) {
 	var name string
 	var order []int
@@ -452,17 +452,17 @@ func (m *meta) transpose(raw json.RawMessage, before []int) ([]int, error) {
 			}
 		}
 	} else if err := json.Unmarshal(raw, &order); err != nil {
-		return nil, fmt.Errorf("the order of transpose: %w", err)
+		return nil, fmt.Errorf("invalid order of transpose: %w", err)
 	}
 	seen := make([]bool, len(m.shape))
 	if len(order) != len(seen) {
-		return nil, fmt.Errorf("transpose has the order %v of %d axes", order, len(m.shape))
+		return nil, fmt.Errorf("transpose has the order %v for %d axes", order, len(m.shape))
 	}
 	out := make([]int, len(order))
 	same := true
 	for i, k := range order {
 		if k < 0 || k >= len(seen) || seen[k] {
-			return nil, fmt.Errorf("transpose has the order %v", order)
+			return nil, fmt.Errorf("transpose has the invalid order %v", order)
 		}
 		seen[k] = true
 		if out[i] = k; before != nil {
@@ -476,7 +476,7 @@ func (m *meta) transpose(raw json.RawMessage, before []int) ([]int, error) {
 	return out, nil
 }
 
-// sharding reads how chunks lie in shards.
+// sharding parses the settings of shards.
 func (m *meta) sharding(s *step, outer []int64) error {
 	var c struct {
 		Chunk    []int64 `json:"chunk_shape"`
@@ -492,7 +492,7 @@ func (m *meta) sharding(s *step, outer []int64) error {
 	}
 	for i, side := range c.Chunk {
 		if outer[i]%side != 0 {
-			return fmt.Errorf("shards of %v with chunks of %v", outer, c.Chunk)
+			return fmt.Errorf("invalid shards of %v with chunks of %v", outer, c.Chunk)
 		}
 	}
 	inner, err := m.chain(c.Steps, c.Chunk, false)
@@ -516,13 +516,13 @@ func (m *meta) sharding(s *step, outer []int64) error {
 	case "start":
 		inner.first = true
 	default:
-		return fmt.Errorf("index_location is %.20q: start and end are read", c.Location)
+		return fmt.Errorf("index_location is %.20q, expected start or end", c.Location)
 	}
 	m.shard = inner
 	return nil
 }
 
-// type3 reads a type of version 3.
+// type3 parses a type of version 3.
 func (m *meta) type3(raw json.RawMessage) error {
 	var t step
 	if err := json.Unmarshal(raw, &t); err != nil {
@@ -538,7 +538,7 @@ func (m *meta) type3(raw json.RawMessage) error {
 	case "fixed_length_utf32":
 		m.typ = ndarray.Type{Class: ndarray.UCS4, Size: length.Bytes}
 		if length.Bytes%4 != 0 {
-			return fmt.Errorf("text of %d bytes", length.Bytes)
+			return fmt.Errorf("invalid size of %d bytes for UTF-32 text", length.Bytes)
 		}
 	case "null_terminated_bytes":
 		m.typ = ndarray.Type{Class: ndarray.Text, Size: length.Bytes}
@@ -560,8 +560,7 @@ func (m *meta) type3(raw json.RawMessage) error {
 	return m.checkElement()
 }
 
-// fillValue makes an element of what stands for those that were never written, nil
-// for zeros.
+// fillValue encodes an element with the fill value. It returns nil for zeros.
 func (m *meta) fillValue(raw json.RawMessage) ([]byte, error) {
 	if len(raw) == 0 || string(raw) == "null" || string(raw) == "0" {
 		return nil, nil
@@ -575,7 +574,7 @@ func (m *meta) fillValue(raw json.RawMessage) ([]byte, error) {
 			if isText && text == "" {
 				return nil, nil
 			}
-			return nil, fmt.Errorf("the fill value %.40s of elements of %d bytes", raw, m.elem)
+			return nil, fmt.Errorf("invalid fill value %.40s for elements of %d bytes", raw, m.elem)
 		}
 		copy(out, b)
 		return out, nil
@@ -584,7 +583,7 @@ func (m *meta) fillValue(raw json.RawMessage) ([]byte, error) {
 		at := 0
 		for _, c := range text {
 			if at+4 > len(out) {
-				return nil, fmt.Errorf("the fill value %.40s of elements of %d bytes", raw, m.elem)
+				return nil, fmt.Errorf("invalid fill value %.40s for elements of %d bytes", raw, m.elem)
 			}
 			binary.LittleEndian.PutUint32(out[at:], uint32(c))
 			at += 4
@@ -596,7 +595,7 @@ func (m *meta) fillValue(raw json.RawMessage) ([]byte, error) {
 	}
 	t := m.typ.DType.Type()
 	size := t.Size()
-	bad := fmt.Errorf("the fill value %.40s of elements of %s", raw, m.typ.DType)
+	bad := fmt.Errorf("invalid fill value %.40s for elements of %s", raw, m.typ.DType)
 	put := func(bits uint64) { copy(out, binary.LittleEndian.AppendUint64(nil, bits)[:size]) }
 	switch {
 	case string(raw) == "true":
@@ -638,7 +637,7 @@ func (m *meta) fillValue(raw json.RawMessage) ([]byte, error) {
 	return out, nil
 }
 
-// swap turns the bytes of each element.
+// swap reverses the bytes of each element.
 func swap(b []byte, size int) {
 	for ; len(b) >= size; b = b[size:] {
 		slices.Reverse(b[:size])

@@ -20,7 +20,7 @@ func (r *reader) index(ctx context.Context, m *meta, file, count int64, out *ind
 	all := r.list.Size(int(file))
 	where := r.list.Path(int(file))
 	if n > all {
-		return fmt.Errorf("%s has %d bytes, the index of its %d chunks alone has %d: it is cut off", where, all, count, n)
+		return fmt.Errorf("%s has %d bytes, but the index of its %d chunks needs %d: it is cut off", where, all, count, n)
 	}
 	at := int64(0)
 	if !m.shard.first {
@@ -32,7 +32,7 @@ func (r *reader) index(ctx context.Context, m *meta, file, count int64, out *ind
 	}
 	if m.shard.sum {
 		if got, want := crc32.Checksum(b[:size], castagnoli), binary.LittleEndian.Uint32(b[size:]); got != want {
-			return fmt.Errorf("%s is damaged: the checksum of its index (byte %d) is %08x, should be %08x", where, at, got, want)
+			return fmt.Errorf("%s is damaged: the checksum of its index (byte %d) is %08x, expected %08x", where, at, got, want)
 		}
 	}
 	order := binary.ByteOrder(binary.LittleEndian)
@@ -40,7 +40,7 @@ func (r *reader) index(ctx context.Context, m *meta, file, count int64, out *ind
 		order = binary.BigEndian
 	}
 	out.offset, out.size = make([]int64, count), make([]uint32, count)
-	plain := int64(-1) // the size of chunks without codecs
+	plain := int64(-1) // size of a chunk if there are no codecs
 	if len(m.shard.codecs) == 0 {
 		plain = m.elem
 		for _, side := range m.shard.chunk {
@@ -54,7 +54,7 @@ func (r *reader) index(ctx context.Context, m *meta, file, count int64, out *ind
 			continue
 		}
 		if from > uint64(all) || n > uint64(all)-from || n == 0 || n > math.MaxUint32 || plain >= 0 && n != uint64(plain) {
-			return fmt.Errorf("%s is damaged: its index says that chunk %d has %d bytes from byte %d on, the file has %d", where, i, n, from, all)
+			return fmt.Errorf("%s is damaged: chunk %d has %d bytes from byte %d on in its index, but the file has %d", where, i, n, from, all)
 		}
 		out.offset[i], out.size[i] = int64(from), uint32(n)
 	}

@@ -1,9 +1,8 @@
-// Package zarrsource reads Zarr arrays and groups, versions 2 and 3, from folders and zip files:
-// arrays with the same first axis are the fields of records, row by row.
+// Package zarrsource reads Zarr arrays and groups, versions 2 and 3, from folders and zip files. Arrays with the
+// same first axis are the fields of records.
 //
-// Opening lists the files of the folder, which are the chunks, and reads the
-// descriptions of the arrays and the indexes of shards. Arrays of up to 16 MiB that are
-// compressed are decoded then; of larger ones those chunks are kept that were read last.
+// Opening lists the files of the folder, which are the chunks, and reads the metadata of the arrays and the indexes
+// of shards. It decodes compressed arrays of up to 16 MiB. Of larger ones the most recently read chunks are cached.
 package zarrsource
 
 import (
@@ -27,18 +26,17 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how arrays are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which arrays become which fields; nil means all with the first axis
-	// that most of them have.
+	// Columns maps arrays to fields. Nil means all arrays with the most frequent first axis.
 	Columns []column.Want
-	// Split is the group that is read, of stores with several alike.
+	// Split is the group to read, if several have the same arrays.
 	Split string
-	// Threads bounds what is looked at at once, 0 for a choice.
+	// Threads is the maximum number of concurrent reads while opening. 0 means the default.
 	Threads int
 }
 
-// The names of descriptions.
+// The names of metadata files.
 const (
 	arrayName  = ".zarray"
 	groupName  = ".zgroup"
@@ -48,15 +46,15 @@ const (
 	maxArrays  = 1 << 16
 	maxAxes    = 32
 	openFiles  = 64
-	bytesIndex = 16 // of an entry of a shard's index
+	bytesIndex = 16 // size of an entry of a shard's index
 )
 
-// Is says whether a folder is a Zarr array or group.
+// Is reports whether a folder is a Zarr array or group.
 func Is(ctx context.Context, st store.Store) bool {
 	names := []string{thirdName, groupName, arrayName, allName}
 	there := make([]bool, len(names))
 	var wg sync.WaitGroup
-	for i, name := range names { // at once: over a network each is a way there and back
+	for i, name := range names { // concurrently, because each is a round trip over a network
 		wg.Go(func() {
 			e, err := st.Stat(ctx, name)
 			there[i] = err == nil && !e.Dir
@@ -71,13 +69,13 @@ func Is(ctx context.Context, st store.Store) bool {
 	return false
 }
 
-// isThird says whether the zarr.json of a folder is one of Zarr.
+// isThird reports whether the zarr.json of a folder is Zarr metadata.
 func isThird(ctx context.Context, st store.Store) bool {
 	b, err := store.ReadFile(ctx, st, thirdName, maxJSON)
 	return err == nil && strings.Contains(string(b), `"zarr_format"`)
 }
 
-// Open opens the array or the group that lies in st.
+// Open opens the array or the group in st.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -88,7 +86,8 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	e, err := st.Stat(ctx, "")
 	switch {
-	case errors.Is(err, store.ErrNotExist), errors.Is(err, store.ErrPermission): // web servers say so of folders
+	// web servers return these for folders
+	case errors.Is(err, store.ErrNotExist), errors.Is(err, store.ErrPermission):
 	case err != nil:
 		return nil, err
 	case !e.Dir:
@@ -115,7 +114,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return ndarray.Open(ctx, driver.Info{URL: url, Format: "zarr"}, list, []*ndarray.File{file}, r.read, &ndarray.Options{Columns: o.Columns, Split: o.Split, Threads: o.Threads})
 }
 
-// reader reads the files while the source is opened.
+// reader reads files while the source is opened.
 type reader struct {
 	list    *filelist.List
 	st      store.Store
@@ -123,7 +122,7 @@ type reader struct {
 	threads int
 }
 
-// read implements grid.Reader.
+// read implements ndarray.Reader.
 func (r *reader) read(ctx context.Context, object int64, p []byte, off int64) error {
 	o, err := r.pool.Open(ctx, r.list.Entry(int(object)))
 	if err != nil {
@@ -164,7 +163,7 @@ func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 		out.Sets = append(out.Sets, r.sets(at, where, m)...)
 		return nil
 	}
-	var all []int // descriptions of what lies further down
+	var all []int // consolidated metadata
 	for i := range r.list.Len() {
 		name := r.list.Name(i)
 		version := 0
@@ -192,7 +191,7 @@ func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 			return nil, err
 		}
 	}
-	// What only stands in the description of all.
+	// Add arrays that only the consolidated metadata describes.
 	for _, i := range all {
 		b, err := r.json(ctx, i)
 		if err != nil {
@@ -205,7 +204,7 @@ func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 			} `json:"consolidated_metadata"`
 		}
 		if err := json.Unmarshal(b, &c); err != nil {
-			return nil, fmt.Errorf("%s: it is no JSON of Zarr: %w", r.list.Path(i), err)
+			return nil, fmt.Errorf("%s: invalid Zarr metadata: %w", r.list.Path(i), err)
 		}
 		for at, m := range c.Consolidated.Metadata {
 			if err := add(at, r.list.Path(i), m, 3); err != nil {
@@ -232,7 +231,7 @@ func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 	return out, nil
 }
 
-// sets are what an array gives: one, or one for each member of a structured type.
+// sets returns the sets of an array: one, or one per member of a structured type.
 func (r *reader) sets(at, where string, m *meta) []*ndarray.Set {
 	name := strings.ToValidUTF8(at, "\uFFFD")
 	if name == "" { // the store is one array
@@ -252,9 +251,9 @@ func (r *reader) sets(at, where string, m *meta) []*ndarray.Set {
 	return out
 }
 
-// chunks say which files are chunks.
+// chunks are the files that are chunks.
 type chunks struct {
-	at   []int64 // numbers of those that are there, ascending
+	at   []int64 // numbers of the existing chunks, ascending
 	file []int32
 }
 
@@ -266,7 +265,7 @@ func (c *chunks) find(n int64) (int64, bool) {
 	return int64(c.file[i]), true
 }
 
-// files lists the chunks of an array, shards where it has some.
+// files lists the chunks of an array, or its shards.
 func (r *reader) files(at string, m *meta) (*chunks, error) {
 	prefix := at
 	if prefix != "" {
@@ -309,7 +308,7 @@ func (c *chunks) Swap(i, j int) {
 	c.file[i], c.file[j] = c.file[j], c.file[i]
 }
 
-// number reads the name of a chunk, such as 3.0.1.
+// number parses the name of a chunk, such as 3.0.1.
 func number(name, separator string, sides []int64) (int64, bool) {
 	n := int64(0)
 	for i, side := range sides {
@@ -324,7 +323,7 @@ func number(name, separator string, sides []int64) (int64, bool) {
 			}
 			c = 10*c + int64(d-'0')
 		}
-		if c >= side { // the array was made smaller
+		if c >= side { // the array has shrunk
 			return 0, false
 		}
 		n, name = n*side+c, rest
@@ -332,7 +331,7 @@ func number(name, separator string, sides []int64) (int64, bool) {
 	return n, len(sides) > 0
 }
 
-// array finds out where the chunks of an array lie.
+// array returns the positions of an array's chunks.
 func (r *reader) array(ctx context.Context, at, where string, m *meta) (*ndarray.Array, error) {
 	a := &ndarray.Array{
 		Name: fmt.Sprintf("array %q", at), Dims: m.shape, Elem: m.elem, Fill: m.fill, Chunk: m.chunk, Order: m.order, Codecs: m.codecs,
@@ -341,7 +340,7 @@ func (r *reader) array(ctx context.Context, at, where string, m *meta) (*ndarray
 	if m.shard != nil {
 		a.Chunk, a.Codecs, a.Order = m.shard.chunk, m.shard.codecs, m.shard.order
 	}
-	if err := a.Check(); err != nil { // before anything is divided
+	if err := a.Check(); err != nil { // before any division
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}
 	files, err := r.files(at, m)
@@ -356,7 +355,7 @@ func (r *reader) array(ctx context.Context, at, where string, m *meta) (*ndarray
 	if len(m.codecs) == 0 {
 		for _, f := range files.file {
 			if got := r.list.Size(int(f)); got != size {
-				return nil, fmt.Errorf("%s has %d bytes, a chunk has %d: it is cut off, or was written by something else", r.list.Path(int(f)), got, size)
+				return nil, fmt.Errorf("%s has %d bytes, but a chunk has %d: it is cut off, or is not a chunk of this array", r.list.Path(int(f)), got, size)
 			}
 		}
 	}
@@ -370,13 +369,13 @@ func (r *reader) array(ctx context.Context, at, where string, m *meta) (*ndarray
 	return a, nil
 }
 
-// index says where the chunks of a shard lie.
+// index has the positions of the chunks in a shard.
 type index struct {
-	offset []int64 // -1 of those that were never written
+	offset []int64 // -1 if never written
 	size   []uint32
 }
 
-// shards reads the indexes of all shards, and returns what finds chunks in them.
+// shards reads the indexes of all shards and returns the function that finds chunks.
 func (r *reader) shards(ctx context.Context, m *meta, files *chunks) (func(n int64) (ndarray.Place, bool), error) {
 	inner := make([]int64, len(m.shape)) // chunks of a shard along each axis
 	outer := make([]int64, len(m.shape)) // shards along each axis

@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The folders of testdata are written by scripts/fixtures/zarr_arrays.py with zarr.
+// scripts/fixtures/zarr_arrays.py wrote the folders in testdata with zarr.
 
 func tryOpen(t testing.TB, path, query string) (driver.Source, error) {
 	t.Helper()
@@ -44,7 +44,7 @@ func opener(path, query string) drivertest.Open {
 	}
 }
 
-// element is number n of the arrays of numbers.
+// element returns number n of the arrays of numbers.
 func element(t dtype.Type, n int64) []byte {
 	if t.Floating() {
 		return t.Append(nil, float64(n))
@@ -122,19 +122,19 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ name, text, old, new, want string }{
 		{arrayName, plain, "", "", ""},
 		{thirdName, third, "", "", ""},
-		{arrayName, plain, "[5, 3]", "[0, 3]", "the shape [20 3] with chunks of [0 3]"},
-		{arrayName, plain, "[5, 3]", "[5]", "chunks of 1 axes of an array of 2"},
+		{arrayName, plain, "[5, 3]", "[0, 3]", "invalid shape [20 3] with chunks of [0 3]"},
+		{arrayName, plain, "[5, 3]", "[5]", "chunks of 1 axes in an array of 2"},
 		{arrayName, plain, "[20, 3]", "[20, 1125899906842624]", "which is out of range"},
 		{arrayName, plain, `"<i4"`, `"<M8[ns]"`, `has the type "<M8[ns]", which is not read`},
 		{arrayName, plain, `"compressor": null`, `"compressor": {"id": "lzma"}`, `the codec "lzma", which is not read`},
 		{arrayName, plain, `"compressor": null`, `"compressor": {"id": "zstd"}, "x": 0`, ""},
-		{arrayName, plain, `"fill_value": 0`, `"fill_value": "much"`, "the fill value"},
+		{arrayName, plain, `"fill_value": 0`, `"fill_value": "much"`, "invalid fill value"},
 		{arrayName, plain, `: 2,`, `: 7,`, "zarr_format is 7"},
-		{arrayName, plain, `{`, ``, "it is no JSON"},
+		{arrayName, plain, `{`, ``, "invalid Zarr metadata"},
 		{thirdName, third, `"bytes"`, `"vlen-utf8"`, `the codec "vlen-utf8", which is not read`},
-		{thirdName, third, `[{"name": "bytes"}]`, `[]`, "codecs that do not end in bytes"},
-		{thirdName, third, `"regular"`, `"rectilinear"`, `a grid "rectilinear"`},
-		{thirdName, third, `[{"name": "bytes"}]`, `[{"name": "transpose", "configuration": {"order": [1]}}, {"name": "bytes"}]`, "transpose has the order [1]"},
+		{thirdName, third, `[{"name": "bytes"}]`, `[]`, "its codecs have no bytes codec"},
+		{thirdName, third, `"regular"`, `"rectilinear"`, `a chunk grid "rectilinear"`},
+		{thirdName, third, `[{"name": "bytes"}]`, `[{"name": "transpose", "configuration": {"order": [1]}}, {"name": "bytes"}]`, "transpose has the invalid order [1]"},
 		{thirdName, third, `[{"name": "bytes"}]`, `[{"name": "bytes"}, {"name": "zstd"}, {"name": "gzip"}]`, "gzip after zstd"},
 		{thirdName, third, `[{"name": "bytes"}]`, `[{"name": "sharding_indexed", "configuration": {"chunk_shape": [3], "codecs": ["bytes"], "index_codecs": ["bytes"]}}]`, "shards of [5] with chunks of [3]"},
 	} {
@@ -155,8 +155,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Files that are cut off, and those with any byte changed, give an error that names
-// where, or records.
+// Files that are cut off, or that have a changed byte, give an error that names the file, or bad records.
 func TestDamaged(t *testing.T) {
 	for _, name := range []string{"second.zarr", "third.zarr"} {
 		dir := drivertest.Copied(t, filepath.Join("testdata", name))
@@ -193,7 +192,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// try reads some records of a folder, whose errors must name it.
+// try reads some records of a folder. Errors must name the folder.
 func try(t testing.TB, dir string) {
 	t.Helper()
 	s, err := tryOpen(t, dir, "")

@@ -15,23 +15,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A zip store is a zip file whose members are the files of a Zarr folder, as zarr's
-// ZipStore writes it. Here it is a store.Store: members that are not compressed, which
-// is what Zarr writes since chunks are already, are read where they lie; others are
-// inflated when they are opened.
+// A zip store is a zip file whose members are the files of a Zarr folder, as written by zarr's ZipStore. Here it is
+// a store.Store. Zarr does not compress the members, because chunks already are, so these are read in place.
+// Compressed members are inflated when they are opened.
 
 const (
 	maxMembers  = 1 << 24
 	maxInflated = 256 << 20
 )
 
-// IsZip says whether the object that a store is is a zip file of a Zarr array or group.
+// IsZip reports whether st is a zip file with a Zarr array or group.
 func IsZip(ctx context.Context, st store.Store) bool {
 	z, err := openZip(ctx, st)
 	return err == nil && Is(ctx, z)
 }
 
-// openZip makes a store of the members of the zip file that st is.
+// openZip returns a store of the members of the zip file that st is.
 func openZip(ctx context.Context, st store.Store) (*zipStore, error) {
 	o, err := st.Open(ctx, "")
 	if err != nil {
@@ -66,7 +65,7 @@ func openZip(ctx context.Context, st store.Store) (*zipStore, error) {
 			continue
 		}
 		if f.Method != zip.Store && f.Method != zip.Deflate || f.Flags&1 != 0 {
-			return nil, fail(fmt.Errorf("its member %.80q is compressed by method %d or encrypted, which is not read: write it without", f.Name, f.Method))
+			return nil, fail(fmt.Errorf("its member %.80q is encrypted or compressed with method %d, which is not supported: write it without", f.Name, f.Method))
 		}
 		at, err := f.DataOffset()
 		if err != nil {
@@ -74,17 +73,17 @@ func openZip(ctx context.Context, st store.Store) (*zipStore, error) {
 		}
 		size := int64(min(f.UncompressedSize64, 1<<62))
 		if f.Method == zip.Deflate && size > maxInflated {
-			return nil, fail(fmt.Errorf("its member %.80q has %d bytes and is compressed; write it without", f.Name, size))
+			return nil, fail(fmt.Errorf("its member %.80q is compressed and has %d bytes, which is too large: write it without compression", f.Name, size))
 		}
 		if end := at + int64(min(f.CompressedSize64, 1<<62)); end > o.Size() || f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64 {
-			return nil, fail(fmt.Errorf("its member %.80q lies outside of it: the file is damaged", f.Name))
+			return nil, fail(fmt.Errorf("its member %.80q is outside of the file: it is damaged", f.Name))
 		}
 		if _, twice := z.members[name]; !twice {
 			z.names = append(z.names, name)
 		}
 		m := &zipMember{at: at, packed: int64(f.CompressedSize64), deflated: f.Method == zip.Deflate, crc: f.CRC32}
 		m.entry = store.Entry{Name: name, Size: size, Version: z.versionOf(z.version, m), ModTime: e.ModTime}
-		z.members[name] = m // the last one of a name is the one that counts
+		z.members[name] = m // the last member of a name counts
 	}
 	sort.Strings(z.names)
 	return z, nil
@@ -123,9 +122,9 @@ type zipMember struct {
 // zipStore is a zip file as a store.
 type zipStore struct {
 	st      store.Store
-	version string // of the zip file
+	version string // version of the zip file
 	members map[string]*zipMember
-	names   []string // in their order
+	names   []string // sorted
 }
 
 func (z *zipStore) versionOf(file string, m *zipMember) string {
@@ -153,7 +152,7 @@ func (z *zipStore) Open(ctx context.Context, name string) (store.Object, error) 
 	b := make([]byte, m.entry.Size)
 	n, _, err := inflate.Raw(b, packed)
 	if err == nil && (n < len(b) || crc32.ChecksumIEEE(b) != m.crc) {
-		err = errors.New("its bytes are not those that were packed: the file is damaged")
+		err = errors.New("the checksum of its content is wrong: the file is damaged")
 	}
 	if err != nil {
 		return nil, &store.Error{Op: "read", Path: z.Path(name), Err: err}
@@ -208,10 +207,10 @@ func (z *zipStore) Path(name string) string {
 	return z.st.Path("") + "/" + name
 }
 
-// Close implements store.Store: the zip file is its owner's.
+// Close implements store.Store. The caller of openZip closes the zip file.
 func (z *zipStore) Close() error { return nil }
 
-// stored is a member that lies in the zip file as it is.
+// stored is an uncompressed member, which is read from the zip file.
 type stored struct {
 	store.Object
 	m    *zipMember
@@ -229,7 +228,7 @@ func (s *stored) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return s.Object.ReadAt(ctx, p, s.m.at+off)
 }
 
-// inflated is a member that was compressed.
+// inflated is a decompressed member.
 type inflated struct {
 	b             []byte
 	version, path string

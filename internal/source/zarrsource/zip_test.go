@@ -81,7 +81,7 @@ func TestZip(t *testing.T) {
 	}
 }
 
-// What is damaged or cut off is an error that names the file.
+// Damage gives an error that names the file.
 func TestZipDamaged(t *testing.T) {
 	whole, err := os.ReadFile(zipped(t, "testdata/third.zarr", "", zip.Deflate))
 	if err != nil {
@@ -113,7 +113,7 @@ func TestZipDamaged(t *testing.T) {
 	}
 }
 
-// Reads that fail are errors of records, as those of any other store.
+// Failed reads are errors of records, as with any other store.
 func TestZipFaults(t *testing.T) {
 	packed := zipped(t, "testdata/second.zarr/plain", "", zip.Store)
 	z, err := openZip(t.Context(), localstore.New(packed))
