@@ -15,7 +15,7 @@ import (
 // files returns the files that the source is tested with.
 func files(t testing.TB) [][]byte {
 	t.Helper()
-	names, err := filepath.Glob("../../parquetsource/testdata/*.parquet")
+	names, err := filepath.Glob("../parquetsource/testdata/*.parquet")
 	if err != nil || len(names) < 8 {
 		t.Fatal(names, err)
 	}
