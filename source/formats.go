@@ -116,8 +116,8 @@ func formats() []format {
 			}
 			return npysource.Open(ctx, rawURL, st, &npysource.Options{Window: opt.Window})
 		}},
-		{name: "npz", match: named(".npz"), open: func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
-			return npzsource.Open(ctx, rawURL, st)
+		{name: "npz", match: named(".npz"), columns: true, parts: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return npzsource.Open(ctx, rawURL, st, &npzsource.Options{Columns: opt.columns, Split: opt.Split, Threads: opt.Threads})
 		}},
 		{name: "tfrecord", match: isTFRecord, columns: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return tfrecordsource.Open(ctx, rawURL, st, &tfrecordsource.Options{Columns: opt.columns, Threads: opt.Threads})

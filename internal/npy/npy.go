@@ -18,6 +18,9 @@ import (
 // Magic begins every .npy file.
 const Magic = "\x93NUMPY"
 
+// Objects is the element type of arrays of Python objects.
+const Objects = "|O"
+
 // Prefix is enough of a file for HeaderSize.
 const Prefix = 12
 
@@ -26,12 +29,17 @@ const maxHeader = 1 << 16
 
 // Header describes the array of a file.
 type Header struct {
+	// Descr is the element type as NumPy writes it, such as <f4.
+	Descr string
+	// DType is the element type. Parse does not set it.
 	DType driver.DType
+	// Fortran reports that the first axis is the fastest one.
+	Fortran bool
 	// Shape is the shape of the whole array, in C order.
 	Shape []int64
 	// Offset is where the elements begin, counted from the beginning.
 	Offset int64
-	// Bytes is the size of all elements.
+	// Bytes is the size of all elements. Parse does not set it.
 	Bytes int64
 }
 
@@ -66,8 +74,36 @@ func HeaderSize(b []byte) (int, error) {
 	return at + int(n), nil
 }
 
-// ParseHeader reads the header that b begins with.
+// ParseHeader reads the header that b begins with: of an array of numbers in C order
+// that this machine can use as they are.
 func ParseHeader(b []byte) (*Header, error) {
+	h, err := Parse(b)
+	if err != nil {
+		return nil, err
+	}
+	if h.DType, err = dtypeOf(h.Descr); err != nil {
+		return nil, err
+	}
+	if h.Fortran {
+		return nil, bad("it is in Fortran order, which is not supported: save numpy.ascontiguousarray(a)")
+	}
+	h.Bytes, err = h.Size(int64(h.DType.Size()))
+	return h, err
+}
+
+// Size returns the size of all elements of so many bytes each.
+func (h *Header) Size(elem int64) (int64, error) {
+	for _, side := range h.Shape {
+		if side != 0 && elem > math.MaxInt64/2/side {
+			return 0, bad("shape %v", h.Shape)
+		}
+		elem *= side
+	}
+	return elem, nil
+}
+
+// Parse reads the header that b begins with, of an array of any type.
+func Parse(b []byte) (*Header, error) {
 	n, err := HeaderSize(b)
 	if err != nil {
 		return nil, err
@@ -84,14 +120,6 @@ func ParseHeader(b []byte) (*Header, error) {
 	if err := p.dict(h); err != nil {
 		return nil, err
 	}
-	size := int64(h.DType.Size())
-	for _, side := range h.Shape {
-		if side != 0 && size > math.MaxInt64/2/side {
-			return nil, bad("shape %v", h.Shape)
-		}
-		size *= side
-	}
-	h.Bytes = size
 	return h, nil
 }
 
@@ -101,6 +129,8 @@ func dtypeOf(descr string) (driver.DType, error) {
 	}
 	t, ok := dtype.ParseNumPy(descr[1:])
 	switch order := descr[0]; {
+	case descr == Objects:
+		return "", bad("it holds Python objects (a pickle), which are not loaded: save numbers or text as an array of their own type")
 	case !ok || !strings.ContainsRune("<>|=", rune(order)):
 		return "", bad("element type %q is not supported: bool, integers and floats are", descr)
 	case order == '>' && t.Size() > 1:
@@ -174,18 +204,14 @@ func (p *parser) dict(h *Header) error {
 			if p.at < len(p.b) && p.b[p.at] == '[' {
 				return bad("it holds records of several types (a structured array); save each field as an array of its own")
 			}
-			descr, err := p.text()
-			if err != nil {
-				return err
-			}
-			if h.DType, err = dtypeOf(descr); err != nil {
+			if h.Descr, err = p.text(); err != nil {
 				return err
 			}
 		case "fortran_order":
 			switch w := p.word(); w {
 			case "False":
 			case "True":
-				return bad("it is in Fortran order, which is not supported: save numpy.ascontiguousarray(a)")
+				h.Fortran = true
 			default:
 				return bad("fortran_order is %q", w)
 			}

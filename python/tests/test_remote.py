@@ -142,7 +142,7 @@ def test_every_form_that_is_written(form: str, binary: str, make: Make, tmp_path
     for order in (True, "window:2"):
         a, b = (make(f"{kind}{at}/{name}", 16, shuffle=order, seed=1) for at in (tmp_path, f"s3://{BUCKET}"))
         here, there = ([dict(batch.copy()) for batch in loader] for loader in (a, b))
-        assert sum(len(batch["index"]) for batch in here) == (1 if form == "x.npz" else 90)
+        assert sum(len(batch["index"]) for batch in here) == 90
         for x, y in zip(here, there, strict=True):
             assert x.keys() == y.keys() > {"index"}
             for field in x:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/splits"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -185,13 +186,13 @@ func choose(url string, files []store.Entry, o *Options) ([]store.Entry, kind, e
 			want = s
 		}
 	}
-	var splits []string
+	var have []string
 	for _, e := range files {
-		if k, ok := kindOf(e.Name); ok && (set{k.binary, k.fine}) == want && !slices.Contains(splits, k.split) {
-			splits = append(splits, k.split)
+		if k, ok := kindOf(e.Name); ok && (set{k.binary, k.fine}) == want && !slices.Contains(have, k.split) {
+			have = append(have, k.split)
 		}
 	}
-	split, err := fixedrecords.Choose(url, splits, o.Split)
+	split, err := splits.Choose(url, have, o.Split)
 	if err != nil {
 		return nil, kind{}, err
 	}

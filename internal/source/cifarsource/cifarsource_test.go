@@ -333,7 +333,7 @@ func TestSplits(t *testing.T) {
 		n    int64
 		want string
 	}{
-		{Options{}, 0, "it has the splits train and test: choose one, such as DIR?split=train"}, {Options{Split: "train"}, 2, ""}, {Options{Split: "test"}, 3, ""},
+		{Options{}, 0, "it has the splits train and test: choose one, such as 'DIR?split=train'"}, {Options{Split: "train"}, 2, ""}, {Options{Split: "test"}, 3, ""},
 		{Options{File: "test_batch"}, 4, ""}, {Options{File: "data_batch_9"}, 0, "no file of CIFAR is called data_batch_9"}, {Options{Split: "val"}, 0, `no split "val"`},
 	} {
 		s, err := Open(t.Context(), "DIR", localstore.New(dir), &c.opt)

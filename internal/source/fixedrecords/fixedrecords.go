@@ -346,30 +346,6 @@ func Find(files []store.Entry, name string) (store.Entry, bool) {
 	return files[i], true
 }
 
-// Choose returns the split named want, or the only split if want is "".
-func Choose(url string, have []string, want string) (string, error) {
-	for _, name := range have {
-		if name == want {
-			return name, nil
-		}
-	}
-	switch {
-	case want != "":
-		return "", fmt.Errorf("cannot open %s: it has no split %q, only %s", url, want, list(have))
-	case len(have) > 1:
-		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s?split=%s", url, list(have), url, have[0])
-	}
-	return have[0], nil
-}
-
-// list joins names: "a, b and c".
-func list(names []string) string {
-	if n := len(names); n > 1 {
-		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
-	}
-	return strings.Join(names, "")
-}
-
 // Lines reads a short text file with one name per line.
 func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error) {
 	b, err := All(ctx, st, e, 1<<20)

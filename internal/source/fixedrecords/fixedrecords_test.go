@@ -49,21 +49,6 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
-	for _, c := range []struct{ have, want, get string }{
-		{"[train]", "", "train"}, {"[test train]", "train", "train"}, {"[test train]", "", "DIR?split=test"}, {"[a b c]", "d", "a, b and c"},
-	} {
-		var have []string
-		for _, f := range bytes.Fields(bytes.Trim([]byte(c.have), "[]")) {
-			have = append(have, string(f))
-		}
-		got, err := Choose("DIR", have, c.want)
-		if text := fmt.Sprint(got, err); !bytes.Contains([]byte(text), []byte(c.get)) {
-			t.Errorf("%+v: %s", c, text)
-		}
-	}
-}
-
 func BenchmarkInterleave(b *testing.B) {
 	for _, c := range []struct {
 		side    int

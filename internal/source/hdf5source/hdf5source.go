@@ -74,8 +74,9 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("no HDF5 file in %s: expected *%s", st, strings.Join(extensions, ", *"))
 	}
-	r := &reader{list: list, pool: store.NewPool(list.Store, 64)}
-	defer r.pool.Close()
+	pool := store.NewPool(list.Store, 64)
+	defer pool.Close()
+	r := &reader{list: list, read: ndarray.ReadFrom(pool, list)}
 	files := make([]*ndarray.File, list.Len())
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(o.Threads)
@@ -98,7 +99,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 // reader reads files while the source is opened.
 type reader struct {
 	list *filelist.List
-	pool *store.Pool
+	read ndarray.Reader
 }
 
 func (r *reader) named(i int, err error) error {
@@ -106,16 +107,6 @@ func (r *reader) named(i int, err error) error {
 		return nil
 	}
 	return filelist.ErrPlace(r.list, int64(i), "", err)
-}
-
-// read implements ndarray.Reader.
-func (r *reader) read(ctx context.Context, object int64, p []byte, off int64) error {
-	o, err := r.pool.Open(ctx, r.list.Entry(int(object)))
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	return o.ReadAt(ctx, p, off)
 }
 
 // object is a file for package hdf5.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/splits"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -84,18 +85,18 @@ func (s *source) open(ctx context.Context, url string, st store.Store, files []s
 		}
 		return s.openOne(ctx, url, e)
 	}
-	var splits []string
+	var have []string
 	for _, p := range all {
-		splits = append(splits, p.split)
+		have = append(have, p.split)
 	}
 	if len(all) == 0 {
 		return fmt.Errorf("no images and labels in %s: looked for files such as train-images-idx3-ubyte and train-labels-idx1-ubyte", st)
 	}
-	split, err := fixedrecords.Choose(url, splits, splitName(splits, o.Split))
+	split, err := splits.Choose(url, have, splitName(have, o.Split))
 	if err != nil {
 		return err
 	}
-	return s.openPair(ctx, url, st, all[slices.Index(splits, split)])
+	return s.openPair(ctx, url, st, all[slices.Index(have, split)])
 }
 
 // openPair opens images with labels.

@@ -174,7 +174,7 @@ func TestSplits(t *testing.T) {
 		"alone-images-idx3-ubyte": small,
 	})
 	_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
-	if err == nil || !strings.Contains(err.Error(), "DIR: it has the splits t10k and train: choose one, such as DIR?split=t10k") {
+	if err == nil || !strings.Contains(err.Error(), "DIR: it has the splits t10k and train: choose one, such as 'DIR?split=t10k'") {
 		t.Error(err)
 	}
 	if _, err = Open(t.Context(), "DIR", localstore.New(dir), &Options{Split: "val"}); err == nil || !strings.Contains(err.Error(), `no split "val", only t10k and train`) {

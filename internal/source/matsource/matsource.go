@@ -17,6 +17,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/splits"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -54,14 +55,14 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	name := o.File
 	if name == "" {
-		var splits []string
+		var have []string
 		for _, e := range files {
-			splits = append(splits, strings.TrimSuffix(e.Name, suffix))
+			have = append(have, strings.TrimSuffix(e.Name, suffix))
 		}
-		if len(splits) == 0 {
+		if len(have) == 0 {
 			return nil, fmt.Errorf("cannot open %s: no file of SVHN's cropped digits is in it: looked for train_32x32.mat, test_32x32.mat and extra_32x32.mat", url)
 		}
-		split, err := fixedrecords.Choose(url, splits, o.Split)
+		split, err := splits.Choose(url, have, o.Split)
 		if err != nil {
 			return nil, err
 		}

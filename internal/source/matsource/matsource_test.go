@@ -209,7 +209,7 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	dir := drivertest.Folder(t, map[string][]byte{"train_32x32.mat": good, "test_32x32.mat": good})
-	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "it has the splits test and train: choose one, such as DIR?split=test") {
+	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "it has the splits test and train: choose one, such as 'DIR?split=test'") {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package ndarray is what sources of large arrays share (HDF5, Zarr): arrays whose first
+// Package ndarray is what sources of large arrays share (HDF5, Zarr, .npz): arrays whose first
 // axis are the records, stored in one piece or in chunks that went through codecs.
 // Several arrays with the same first axis are fields of the same records, and several
 // files with the same arrays are read one after the other.
@@ -14,7 +14,9 @@ import (
 	"math/bits"
 
 	"github.com/stokerdata/stoker/internal/source/codec"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // Place is where a chunk lies: Size bytes of an object. The codecs with a bit in Mask
@@ -320,6 +322,18 @@ func turn(dst, src []byte, sides, step []int64, elem int64) int64 {
 
 // Reader reads an object of the source while it is opened.
 type Reader func(ctx context.Context, object int64, p []byte, off int64) error
+
+// ReadFrom returns a Reader of the files of a list.
+func ReadFrom(pool *store.Pool, list *filelist.List) Reader {
+	return func(ctx context.Context, object int64, p []byte, off int64) error {
+		o, err := pool.Open(ctx, list.Entry(int(object)))
+		if err != nil {
+			return err
+		}
+		defer o.Close()
+		return o.ReadAt(ctx, p, off)
+	}
+}
 
 // each calls f for the rows from lo to hi in their order, with their bytes.
 func (a *Array) each(ctx context.Context, read Reader, lo, hi int64, f func(row int64, b []byte) error) error {

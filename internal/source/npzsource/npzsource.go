@@ -1,8 +1,10 @@
-// Package npzsource reads a folder of NumPy's .npz files: each file is one
-// record, its members are arrays of the record. All files must have the members
-// of the first one, with the same element types and shapes. Members may be stored
-// (numpy.savez) or deflated (numpy.savez_compressed), which costs inflating them
-// at each read.
+// Package npzsource reads NumPy's .npz files.
+//
+// One file whose arrays have the same first axis is a table: row i of each array is record
+// i (rows.go). The files of a folder are samples: each file is one record, and its arrays
+// are the fields. All files must have the arrays of the first one, with the same element
+// types and shapes. Members may be stored (numpy.savez) or deflated
+// (numpy.savez_compressed). A deflated member of a sample is inflated at each read.
 //
 // Files whose arrays differ in shape can be loaded as bytes: package filesource.
 package npzsource
@@ -23,6 +25,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stokerdata/stoker/internal/npy"
+	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -54,15 +57,34 @@ type place struct {
 	head     int64 // size of the .npy header in front of the elements; of stored members
 }
 
-// Open lists the .npz files of st, or takes the one file that it is, and reads
-// the headers of the first one.
-func Open(ctx context.Context, url string, st store.Store) (driver.Source, error) {
+// Options change how files are read. Nil means the defaults.
+type Options struct {
+	// Columns say which arrays become which fields of a table. Files are tables if there
+	// are some.
+	Columns []column.Want
+	// Split is the split of a table.
+	Split string
+	// Threads bounds what is read at once while the source is opened, 0 for a choice.
+	Threads int
+}
+
+// Open opens the .npz file that st is, or those in it.
+func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
+	if opt == nil {
+		opt = &Options{}
+	}
 	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || strings.HasSuffix(name, ".npz") }, 0)
 	if err != nil {
 		return nil, err
 	}
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("no .npz file in %s", st)
+	}
+	if list.Name(0) == "" || len(opt.Columns) > 0 || opt.Split != "" {
+		s, err := openRows(ctx, url, list, opt)
+		if !errors.Is(err, errNoRows) {
+			return s, err
+		}
 	}
 	n := int64(list.Len())
 	s := &source{
@@ -137,60 +159,20 @@ func readMembers(r io.ReaderAt, size int64, inflate bool) ([]member, error) {
 }
 
 func readMember(r io.ReaderAt, size int64, f *zip.File, inflate bool) (member, error) {
-	m := member{file: f}
 	name, ok := strings.CutSuffix(f.Name, ".npy")
 	if !ok || name == "" || len(name) > 255 {
-		return m, errors.New("it is no .npy array; to load the files as bytes write files: in front of the path")
+		return member{}, errors.New("it is no .npy array; to load the files as bytes write files: in front of the path")
 	}
 	if name == "index" {
 		name = "data" // batches call the record numbers index
 	}
-	if f.Flags&1 != 0 {
-		return m, errors.New("it is encrypted")
-	}
 	if f.UncompressedSize64 > driver.MaxArrayBytes+1<<20 {
-		return m, fmt.Errorf("%d bytes are more than the limit of %d", f.UncompressedSize64, driver.MaxArrayBytes)
+		return member{}, fmt.Errorf("%d bytes are more than the limit of %d", f.UncompressedSize64, driver.MaxArrayBytes)
 	}
+	m, head, err := head(r, size, f, inflate)
 	m.field.Name = name
-	at, err := f.DataOffset()
-	if err != nil {
+	if err != nil || head == nil {
 		return m, err
-	}
-	if at < 0 || at > size || f.CompressedSize64 > uint64(size-at) {
-		return m, errors.New("it lies outside of the file: the file is cut off")
-	}
-	m.data = at
-	var head []byte
-	switch f.Method {
-	case zip.Store:
-		if f.CompressedSize64 != f.UncompressedSize64 || at < 0 || at > size || int64(f.UncompressedSize64) > size-at {
-			return m, errors.New("it lies outside of the file: the file is cut off")
-		}
-		head = make([]byte, min(int64(f.UncompressedSize64), 256))
-		if _, err := r.ReadAt(head, at); err != nil {
-			return m, err
-		}
-		if n, err := npy.HeaderSize(head); err == nil && n > len(head) && n <= int(f.UncompressedSize64) {
-			head = make([]byte, n)
-			if _, err := r.ReadAt(head, at); err != nil {
-				return m, err
-			}
-		}
-	case zip.Deflate:
-		if !inflate {
-			return m, nil
-		}
-		rc, err := f.Open()
-		if err != nil {
-			return m, err
-		}
-		head, err = io.ReadAll(io.LimitReader(rc, min(int64(f.UncompressedSize64), 1<<17)))
-		rc.Close()
-		if err != nil {
-			return m, err
-		}
-	default:
-		return m, fmt.Errorf("compression method %d is not supported: stored and deflated are", f.Method)
 	}
 	h, err := npy.ParseHeader(head)
 	if err != nil {
@@ -211,6 +193,49 @@ func readMember(r io.ReaderAt, size int64, f *zip.File, inflate bool) (member, e
 		return m, err
 	}
 	return m, nil
+}
+
+// head returns where a member lies and the beginning of its array with the header. Without
+// inflate the beginning of a deflated one is nil.
+func head(r io.ReaderAt, size int64, f *zip.File, inflate bool) (m member, head []byte, err error) {
+	m.file = f
+	if f.Flags&1 != 0 {
+		return m, nil, errors.New("it is encrypted")
+	}
+	at, err := f.DataOffset()
+	if err != nil {
+		return m, nil, err
+	}
+	if at < 0 || at > size || f.CompressedSize64 > uint64(size-at) || f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64 {
+		return m, nil, errors.New("it lies outside of the file: the file is cut off")
+	}
+	m.data = at
+	switch f.Method {
+	case zip.Store:
+		head = make([]byte, min(int64(f.UncompressedSize64), 256))
+		if _, err := r.ReadAt(head, at); err != nil {
+			return m, nil, err
+		}
+		if n, err := npy.HeaderSize(head); err == nil && n > len(head) && n <= int(f.UncompressedSize64) {
+			head = make([]byte, n)
+			if _, err := r.ReadAt(head, at); err != nil {
+				return m, nil, err
+			}
+		}
+		return m, head, nil
+	case zip.Deflate:
+		if !inflate {
+			return m, nil, nil
+		}
+		rc, err := f.Open()
+		if err != nil {
+			return m, nil, err
+		}
+		defer rc.Close()
+		head, err = io.ReadAll(io.LimitReader(rc, min(int64(f.UncompressedSize64), 1<<17)))
+		return m, head, err
+	}
+	return m, nil, fmt.Errorf("compression method %d is not supported: stored and deflated are", f.Method)
 }
 
 func (s *source) Info() *driver.Info { return &s.info }

@@ -62,7 +62,7 @@ func folder(t testing.TB, n int, method uint16) string {
 
 func opener(path string) drivertest.Open {
 	return drivertest.Opener(func(ctx context.Context) (driver.Source, error) {
-		return Open(ctx, path, localstore.New(path))
+		return Open(ctx, path, localstore.New(path), nil)
 	})
 }
 
@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 	for name, method := range map[string]uint16{"stored": zip.Store, "deflated": zip.Deflate} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Faults(t, localstore.New(folder(t, 12, method)), true, func(ctx context.Context, st store.Store) (driver.Source, error) {
-				return Open(ctx, "test", st)
+				return Open(ctx, "test", st, nil)
 			})
 		})
 	}
@@ -154,7 +154,7 @@ func FuzzMembers(f *testing.F) {
 		if err := os.WriteFile(name, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(t.Context(), name, localstore.New(name))
+		s, err := Open(t.Context(), dir, localstore.New(dir), nil) // a folder: its files are records
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/fixedrecords"
+	"github.com/stokerdata/stoker/internal/source/splits"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -58,16 +59,16 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	split := splitOf(o.File)
 	if o.File == "" {
-		var splits []string
+		var have []string
 		for _, e := range files {
 			if s := splitOf(e.Name); s != "" {
-				splits = append(splits, s)
+				have = append(have, s)
 			}
 		}
-		if len(splits) == 0 {
+		if len(have) == 0 {
 			return nil, fmt.Errorf("cannot open %s: no file of STL-10 is in it: looked for train_X.bin, test_X.bin and unlabeled_X.bin", url)
 		}
-		if split, err = fixedrecords.Choose(url, splits, o.Split); err != nil {
+		if split, err = splits.Choose(url, have, o.Split); err != nil {
 			return nil, err
 		}
 	}

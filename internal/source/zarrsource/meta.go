@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/dtype"
 	"github.com/stokerdata/stoker/internal/source/codec"
 	"github.com/stokerdata/stoker/internal/source/ndarray"
 	"github.com/stokerdata/stoker/source/driver"
@@ -234,7 +233,7 @@ func (m *meta) step(to *codec.Pipeline, name string, element int) error {
 func (m *meta) type2(raw json.RawMessage) error {
 	var name string
 	if err := json.Unmarshal(raw, &name); err == nil {
-		m.typ, m.why = numpy(name)
+		m.typ, m.why = ndarray.NumPy(name)
 		m.elem = m.typ.Size
 		return m.checkElement()
 	}
@@ -252,7 +251,7 @@ func (m *meta) type2(raw json.RawMessage) error {
 			m.why = "has a nested structured type, which is not read"
 			return nil
 		}
-		if e.typ, m.why = numpy(of); m.why != "" {
+		if e.typ, m.why = ndarray.NumPy(of); m.why != "" {
 			return nil
 		}
 		if len(f) == 3 {
@@ -283,34 +282,6 @@ func (m *meta) checkElement() error {
 		return fmt.Errorf("invalid element size of %d bytes", m.elem)
 	}
 	return nil
-}
-
-// numpy parses a type such as <f4, or returns why it is not supported.
-func numpy(name string) (ndarray.Type, string) {
-	refused := fmt.Sprintf("has the type %.40q, which is not read", name)
-	if len(name) < 3 {
-		return ndarray.Type{}, refused
-	}
-	n, err := strconv.ParseInt(name[2:], 10, 32)
-	if err != nil || n < 1 {
-		return ndarray.Type{}, refused
-	}
-	t := ndarray.Type{Size: n, Big: name[0] == '>'}
-	switch name[1] {
-	case 'S':
-		t.Class, t.Big = ndarray.Text, false
-	case 'U':
-		t.Class, t.Size = ndarray.UCS4, 4*n
-	case 'V':
-		t.Class, t.Big = ndarray.Opaque, false
-	default:
-		d, ok := dtype.ParseNumPy(name[1:])
-		if !ok || !slices.Contains(driver.DTypes, driver.DType(d.String())) {
-			return ndarray.Type{}, refused
-		}
-		t.DType = driver.DType(d.String())
-	}
-	return t, ""
 }
 
 func parse3(b []byte) (*meta, error) {

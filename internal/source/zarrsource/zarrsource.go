@@ -105,8 +105,9 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{list: list, st: st, pool: store.NewPool(st, openFiles), threads: o.Threads}
-	defer r.pool.Close()
+	pool := store.NewPool(st, openFiles)
+	defer pool.Close()
+	r := &reader{list: list, st: st, read: ndarray.ReadFrom(pool, list), threads: o.Threads}
 	file, err := r.arrays(ctx)
 	if err != nil {
 		return nil, err
@@ -118,18 +119,8 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 type reader struct {
 	list    *filelist.List
 	st      store.Store
-	pool    *store.Pool
+	read    ndarray.Reader
 	threads int
-}
-
-// read implements ndarray.Reader.
-func (r *reader) read(ctx context.Context, object int64, p []byte, off int64) error {
-	o, err := r.pool.Open(ctx, r.list.Entry(int(object)))
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	return o.ReadAt(ctx, p, off)
 }
 
 // json reads file i.
