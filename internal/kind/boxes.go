@@ -219,7 +219,7 @@ func (m *boxes) follow(w *Want, name string) (*transform.Program, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	prog, err := transform.Compile(o.Out, in)
+	prog, err := m.p.compile(o.Out, in, o.Field)
 	return prog, o.Field, err
 }
 

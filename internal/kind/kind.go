@@ -75,6 +75,9 @@ type Planner struct {
 	Seed uint64
 	// ApplyOrientation turns images as their EXIF orientation says.
 	ApplyOrientation bool
+	// First returns the size of the image of the first record, of a field by its place, for
+	// images that no operation gives a size. It may be nil.
+	First func(field int) (transform.First, error)
 	// Cut are the fields of volumes, by their place, of which the source gives the part
 	// that the first operation, a crop, wants.
 	Cut map[int]bool

@@ -40,7 +40,7 @@ func (p *Planner) planStacked(w *Want, image string) (*stacked, error) {
 		}
 		width, height := p.imageSize(o.F)
 		out := transform.Output{Name: w.Out.Name, Ops: o.Out.Ops, Mask: true, Follow: image}
-		prog, err := transform.Compile(out, transform.Input{DType: item.U8, W: width, H: height, Mask: true, AsIs: true})
+		prog, err := p.compile(out, transform.Input{DType: item.U8, W: width, H: height, Mask: true, AsIs: true}, o.Field)
 		if err != nil {
 			return nil, err
 		}

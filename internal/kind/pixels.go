@@ -54,7 +54,7 @@ func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int)
 		if err != nil {
 			return nil, err
 		}
-		prog, err := transform.Compile(w.Out, in)
+		prog, err := p.compile(w.Out, in, w.Field)
 		if err != nil {
 			return nil, err
 		}
@@ -72,6 +72,14 @@ func planPixels(p *Planner, wants []Want, input func(w *Want, width, height int)
 		})
 	}
 	return m, nil
+}
+
+// compile compiles the operations on the images of a field.
+func (p *Planner) compile(out transform.Output, in transform.Input, field int) (*transform.Program, error) {
+	if p.First == nil {
+		return transform.Compile(out, in)
+	}
+	return transform.CompileLike(out, in, func() (transform.First, error) { return p.First(field) })
 }
 
 // imageSize is the size of all images of a field, 0 when it is not known.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/collate"
@@ -14,9 +15,12 @@ import (
 
 // planArrays asks the kinds of the fields for their arrays and lays the batch
 // out: those, what operations on batches add, and the record numbers.
-func (p *Pipeline) planArrays(info *driver.Info) error {
+func (p *Pipeline) planArrays(ctx context.Context, info *driver.Info) error {
 	cfg := &p.cfg
 	planner := &kind.Planner{Source: p.src, Info: info, BatchSize: cfg.BatchSize, Seed: cfg.Seed, ApplyOrientation: cfg.ApplyOrientation, Cut: p.cut}
+	if cfg.OnError != OnErrorMark { // whose client makes rows of any size
+		planner.First = p.firstSize(ctx)
+	}
 	var err error
 	if p.set, err = kind.Open(planner, &kind.Request{Kinds: cfg.Kinds, Outputs: cfg.Outputs, Fields: cfg.Fields, Layout: cfg.Layout, Pads: p.pads()}); err != nil {
 		return err

@@ -309,11 +309,8 @@ func (p *Pipeline) bucketKeys(ctx context.Context, info *driver.Info, field int)
 				keys.raw[id] = uint32(min(r.Sizes[0][k]/element, math.MaxUint32))
 				continue
 			}
-			s := r.Shapes[0][k]
-			if p.cfg.ApplyOrientation && s.Orientation >= 5 {
-				s.Width, s.Height = s.Height, s.Width
-			}
-			keys.raw[2*id], keys.raw[2*id+1] = uint32(s.Width), uint32(s.Height)
+			w, h := p.sizeOf(r.Shapes[0][k])
+			keys.raw[2*id], keys.raw[2*id+1] = uint32(w), uint32(h)
 		}
 		return nil
 	})

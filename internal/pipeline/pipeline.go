@@ -218,7 +218,7 @@ func (p *Pipeline) open(ctx context.Context) error {
 		return fmt.Errorf("%s holds %d records, less than one global batch of %d x %d, and drop_last leaves out the rest: there would be no batch; "+
 			"lower batch_size or turn drop_last off", info.URL, info.Len, cfg.BatchSize, cfg.WorldSize)
 	}
-	if err := p.planArrays(info); err != nil {
+	if err := p.planArrays(ctx, info); err != nil {
 		return err
 	}
 	if cfg.OnError == OnErrorMark && slices.ContainsFunc(p.layout.Arrays, func(a item.Array) bool { return a.Ragged || a.Padded }) {

@@ -17,6 +17,7 @@ import (
 	"github.com/stokerdata/stoker/internal/fetch"
 	"github.com/stokerdata/stoker/internal/kind"
 	"github.com/stokerdata/stoker/internal/sampler"
+	"github.com/stokerdata/stoker/internal/transform"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -300,7 +301,8 @@ func (w *worker) replace(b *batch, row int, id int64, cause error) {
 		binary.LittleEndian.PutUint64(index, uint64(-1-rec.ID))
 		return
 	}
-	if p.cfg.OnError != OnErrorSkip {
+	// An image of another size than the first is not damaged: the operations are wrong.
+	if size := new(transform.SizeError); p.cfg.OnError != OnErrorSkip || errors.As(cause, &size) {
 		p.batchFailed(b, row, &rec)
 		return
 	}

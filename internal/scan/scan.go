@@ -101,6 +101,51 @@ func Run(ctx context.Context, src driver.Source, req *Request, each func(r *Rows
 	return err
 }
 
+// FirstShape returns the size of the image of a field in the first record in which it can
+// be read. Only the first records of the source are tried.
+func FirstShape(ctx context.Context, src driver.Source, field int) (id int64, s driver.Shape, err error) {
+	req := &Request{Shapes: []int{field}, Lenient: true}
+	found := errors.New("found")
+	seen := int64(0)
+	last := errors.New("there are no records")
+	look := func(r *Rows) error {
+		for k := range r.N {
+			switch s = r.Shapes[0][k]; {
+			case r.Errs[k] != nil:
+				last = r.Errs[k]
+			case s.Width < 1 || s.Height < 1:
+				last = errors.New("the source does not say how large it is")
+			default:
+				id = r.First + int64(k)
+				return found
+			}
+		}
+		if seen += int64(r.N); seen >= Group {
+			return fmt.Errorf("none of the first %d records has an image whose size can be read: %w", seen, last)
+		}
+		return nil
+	}
+	if src.Info().Sequential {
+		err = inOrder(ctx, src, req, newProgress(req, src.Info().Len), look)
+	} else {
+		obj := direct.NewObjects(src, nil)
+		w := newWorker(src, obj, req)
+		for at := int64(0); err == nil && at < src.Info().Len; at++ {
+			if err = w.read(ctx, at, 1); err == nil {
+				err = look(&w.rows)
+			}
+		}
+		_ = obj.Close() // nothing is written
+	}
+	switch {
+	case errors.Is(err, found):
+		err = nil
+	case err == nil:
+		err = fmt.Errorf("no record has an image whose size can be read: %w", last)
+	}
+	return id, s, err
+}
+
 // progress tells how far a scan is.
 type progress struct {
 	req   *Request

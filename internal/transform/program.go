@@ -2,6 +2,7 @@ package transform
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/stokerdata/stoker/internal/item"
@@ -61,6 +62,7 @@ type Program struct {
 	flat   bool // rows have no axis of channels
 	ops    []Op
 	stored []storedEntry
+	like   First // has no W where the size is known or fixed
 }
 
 type storedEntry struct {
@@ -73,13 +75,7 @@ const maxOutputBytes = 1 << 30
 
 // Compile compiles the operations of an output on pixels as in describes them.
 // The size of the output must be fixed even where that of the input is not.
-func Compile(out Output, in Input) (*Program, error) {
-	p, err := compile(out, in)
-	if err != nil {
-		return nil, fmt.Errorf("output %q: %w", out.Name, err)
-	}
-	return p, nil
-}
+func Compile(out Output, in Input) (*Program, error) { return CompileLike(out, in, nil) }
 
 func compile(out Output, in Input) (*Program, error) {
 	if len(out.Ops) > maxOps {
@@ -146,8 +142,7 @@ func compile(out Output, in Input) (*Program, error) {
 		}
 	}
 	if w == 0 || h == 0 {
-		return nil, fmt.Errorf("its size differs from record to record, so it cannot fill a batch; " +
-			"end with an operation that fixes the size, such as RandomResizedCrop(224), or Resize(256) and CenterCrop(224)")
+		return nil, errVaries
 	}
 	p.W, p.H, p.C = w, h, int(t.Channels)
 	p.Store = st.store()
@@ -163,6 +158,49 @@ func compile(out Output, in Input) (*Program, error) {
 		return nil, fmt.Errorf("one row of %dx%d has %d bytes, the limit is %d", w, h, p.RowBytes(), maxOutputBytes)
 	}
 	return p, nil
+}
+
+const fixSize = "end with an operation that fixes the size, such as RandomResizedCrop(224), or Resize(256) and CenterCrop(224)"
+
+var errVaries = errors.New("its size differs from record to record, so it cannot fill a batch; " + fixSize)
+
+// First is the record that says how large all images are, if no operation does.
+type First struct {
+	// Name is for messages.
+	Name string
+	W, H int
+}
+
+// CompileLike is Compile for images whose size is not known. If the operations do not fix
+// the size of the output, all images must be as large as that of the record that first
+// returns.
+func CompileLike(out Output, in Input, first func() (First, error)) (*Program, error) {
+	p, err := compile(out, in)
+	if errors.Is(err, errVaries) && first != nil {
+		var like First
+		if like, err = first(); err == nil {
+			in.W, in.H = like.W, like.H
+			if p, err = compile(out, in); err == nil {
+				p.like = like
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("output %q: %w", out.Name, err)
+	}
+	return p, nil
+}
+
+// SizeError is the error of an image that is not as large as that of the first record.
+type SizeError struct {
+	First First
+	W, H  int
+}
+
+// Error names the first record and both sizes.
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("its image has %dx%d pixels, and that of the first record, %s, has %dx%d: images of several sizes cannot fill a batch; %s",
+		e.W, e.H, e.First.Name, e.First.W, e.First.H, fixSize)
 }
 
 // keepPlace has the next operation stand at place i: every operation keeps its

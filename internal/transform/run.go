@@ -32,6 +32,9 @@ func (r *Run) Begin(p *Program, seed uint64, epoch, id int64, w, h int) error {
 	if w < 1 || h < 1 || w > maxSide || h > maxSide {
 		return fmt.Errorf("image of %dx%d pixels", w, h)
 	}
+	if p.like.W > 0 && (w != p.like.W || h != p.like.H) {
+		return &SizeError{p.like, w, h}
+	}
 	r.v = newView(w, h)
 	if err := r.advance(); err != nil {
 		return err

@@ -64,7 +64,7 @@ class Loader:
         fields: the transforms of each image, mask or array, ``{"image": [...]}``; other fields
             but images and masks come along. Several arrays may be made from one stored field
             with ``stoker.Field``. A list of names gives those fields as they are stored.
-            Default: all fields as stored, which needs images of one size.
+            Default: all fields as stored, which needs images of one size: that of the first record.
         shuffle: ``True``: a new order in each epoch, any record at any place; otherwise the order of the source.
             ``"window:16"``: a new order that uses 16 chunks of the data at a time, and each chunk once in an epoch, so
             that storage which answers late or by the request is read in large pieces. ``"auto"``: the former where

@@ -1,0 +1,98 @@
+"""Layouts of data sets that people have: splits, pairs, tables of arrays, images of one size."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stoker
+
+Make = Callable[..., stoker.Loader]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_with_splits(make: Make, tmp_path: Path, save: Callable[..., None]) -> None:
+    x, y = np.arange(40 * 6, dtype=np.uint8).reshape(40, 3, 2), np.arange(40)
+    save(tmp_path / "set.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:], names=np.array(["a", "b"]))
+    with pytest.raises(
+        stoker.StokerError, match=r"it has the splits train and test; say which one .*set.npz\?split=train'"
+    ):
+        make(tmp_path / "set.npz", 4)
+    for batch in make(tmp_path / "set.npz", 5, shuffle=True, split="train"):
+        assert (batch.x == x[batch.index]).all()
+        assert (batch.y == y[batch.index]).all()
+    test = make(f"{tmp_path / 'set.npz'}?split=test&image:image=x&label:label=y", 5, shuffle=True, fields={"image": []})
+    for batch in test:
+        assert (batch.image[..., 0] == x[30 + batch.index]).all()
+        assert (batch.label == y[30 + batch.index]).all()
+
+
+def test_npz_with_text_and_objects(make: Make, tmp_path: Path) -> None:
+    names = np.array(["ant", "bee", "", "caf\u00e9"])
+    np.savez(
+        tmp_path / "set.npz",
+        x=np.arange(4.0),
+        name=names,
+        big=np.arange(4, dtype=">i2"),
+        any=np.array([{}, 1, None, "x"], dtype=object),
+    )
+    for batch in make(tmp_path / "set.npz", 2, shuffle=True):
+        assert batch.name.tolist() == names[batch.index].tolist()
+        assert (batch.big == batch.index).all()
+        assert not hasattr(batch, "any")
+    with pytest.raises(stoker.StokerError, match='"any" holds Python objects'):
+        make(f"{tmp_path / 'set.npz'}?x&any", 2)
+
+
+def photo(path: Path, width: int, height: int, value: int, orientation: int = 1) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.full((height, width, 3), value, np.uint8)).save(path, exif=exif)
+
+
+def test_images_of_equal_size_need_no_operation(make: Make, tmp_path: Path) -> None:
+    for i in range(12):
+        photo(tmp_path / f"photos/{'ab'[i % 2]}/{i:02}.png", 20, 14, 10 * i)
+    for fields in ({"image": []}, {"image": [stoker.RandomHorizontalFlip()]}, {"image": [stoker.Resize(7)]}):
+        seen = []
+        for batch in make(tmp_path / "photos", 5, shuffle=True, fields=fields):
+            side = 7 if fields["image"] and isinstance(fields["image"][0], stoker.Resize) else 14
+            assert batch.image.shape[1:] == (side, side * 20 // 14, 3)
+            seen += batch.image[:, 0, 0, 0].tolist()
+        assert sorted(seen) == [10 * i for i in range(12)]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_image_of_another_size_is_named(make: Make, tmp_path: Path, on_error: str) -> None:
+    for i in range(6):
+        photo(tmp_path / f"photos/a/{i}.png", 20, 14 if i != 4 else 15, i)
+    match = r"a/4.png.*has 20x15 pixels, and that of the first record, .*a/0.png, has 20x14: .*RandomResizedCrop"
+    with pytest.raises(stoker.StokerError, match=match):
+        for _ in make(tmp_path / "photos", 2, shuffle=True, on_error=on_error):
+            pass
+    # What fixes the size asks for nothing.
+    assert sum(b.rows for b in make(tmp_path / "photos", 2, fields={"image": [stoker.CenterCrop(10)]})) == 6
+
+
+def test_packed_images_of_several_sizes_are_refused_when_opened(make: Make, binary: str, tmp_path: Path) -> None:
+    for i in range(6):
+        photo(tmp_path / f"photos/a/{i}.png", 20 + i // 5, 14, i)
+    subprocess.run([binary, "pack", tmp_path / "photos", tmp_path / "pack"], check=True, capture_output=True)
+    with pytest.raises(stoker.StokerError, match=r"a/5.png.*has 21x14 pixels, and that of the first record.*a/0.png"):
+        make(tmp_path / "pack", 2)
+    few = make(tmp_path / "pack", 2, where="image.width == 20")
+    assert next(iter(few)).image.shape == (2, 14, 20, 3)
+
+
+def test_first_record_of_bad_ones(make: Make, tmp_path: Path) -> None:
+    for i in range(4):
+        photo(tmp_path / f"photos/a/{i}.jpg", 20, 14, i, orientation=6)
+    (tmp_path / "photos/a/0.jpg").write_bytes(b"no image")
+    batch = next(iter(make(tmp_path / "photos", 4, on_error="skip", apply_orientation=True)))
+    assert batch.image.shape == (4, 20, 14, 3)
