@@ -19,7 +19,7 @@ def test_npz_with_splits(make: Make, tmp_path: Path, save: Callable[..., None]) 
     x, y = np.arange(40 * 6, dtype=np.uint8).reshape(40, 3, 2), np.arange(40)
     save(tmp_path / "set.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:], names=np.array(["a", "b"]))
     with pytest.raises(
-        stoker.StokerError, match=r"it has the splits train and test; say which one .*set.npz\?split=train'"
+        stoker.StokerError, match=r"it has the splits train and test: choose one, .*set.npz\?split=train'"
     ):
         make(tmp_path / "set.npz", 4)
     for batch in make(tmp_path / "set.npz", 5, shuffle=True, split="train"):
