@@ -11,6 +11,8 @@ import pytest
 
 import stoker
 
+Image = pytest.importorskip("PIL.Image")
+
 Make = Callable[..., stoker.Loader]
 
 
@@ -49,7 +51,6 @@ def test_npz_with_text_and_objects(make: Make, tmp_path: Path) -> None:
 
 
 def photo(path: Path, width: int, height: int, value: int, orientation: int = 1) -> None:
-    Image = pytest.importorskip("PIL.Image")
     path.parent.mkdir(parents=True, exist_ok=True)
     exif = Image.Exif()
     exif[0x0112] = orientation
