@@ -320,6 +320,7 @@ func (m *Manifest) take(p *Manifest, first bool) error {
 	}
 	m.Shards = append(m.Shards, p.Shards...)
 	m.Skipped = append(m.Skipped, p.Skipped...)
+	m.Beside = append(m.Beside, p.Beside...)
 	if first {
 		m.Appended = append(m.Appended, Appended{Source: p.Source, Options: p.Options})
 	}

@@ -145,8 +145,8 @@ func TestAppendRefusals(t *testing.T) {
 	flat := t.TempDir()
 	writeFile(t, testJPEG(t, 1, 20, 20), flat, "a.jpg")
 	text := t.TempDir()
-	writeFile(t, []byte("x"), text, "cat", "a.txt")
-	writeFile(t, []byte("x"), text, "dog", "a.txt")
+	writeFile(t, []byte("x"), text, "cat", "b.jpg")
+	writeFile(t, []byte("x"), text, "dog", "b.jpg")
 	before := files(t, dst)
 	for want, run := range map[string]func() error{
 		"its fields are image and those of the pack image,label": func() error {
@@ -157,7 +157,7 @@ func TestAppendRefusals(t *testing.T) {
 			_, err := Write(t.Context(), flat, filepath.Join(t.TempDir(), "none"), &Options{Append: true})
 			return err
 		},
-		"nothing in " + text + " could be packed; " + dst + " stays as it is; the first one is cat/a.txt": func() error {
+		"nothing in " + text + " could be packed; " + dst + " stays as it is; the first one is cat/b.jpg": func() error {
 			_, err := Write(t.Context(), text, dst, &Options{Append: true})
 			return err
 		},

@@ -28,7 +28,7 @@ func goldenSource(t testing.TB) {
 	}
 	contents := map[string][]byte{
 		"photos/cat/a.jpg": read("small.jpg"), "photos/cat/deep/b.png": read("small.png"),
-		"photos/dog/c.jpg": read("turned.jpg"), "photos/dog/d.txt": []byte("not an image"),
+		"photos/dog/c.jpg": read("turned.jpg"), "photos/dog/d.jpg": []byte("not an image"), "photos/dog/notes.txt": []byte("beside the images"),
 	}
 	dir := t.TempDir()
 	for name, b := range contents {

@@ -24,8 +24,8 @@ import (
 // are the first folder of each path, in sorted order, as torchvision's
 // ImageFolder has them.
 //
-// Inputs that are no whole image are left out and listed in the manifest of
-// the summary; everything else that goes wrong is an error, after which dst is
+// Package selection decides which files are images. Images that are not whole are
+// left out and listed in the manifest of the summary; everything else that goes wrong is an error, after which dst is
 // an unfinished pack that the same call goes on with.
 func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error) {
 	if IsPack(src) {
@@ -38,7 +38,7 @@ func Write(ctx context.Context, src, dst string, opt *Options) (*Summary, error)
 	if !stores.IsURL(src) {
 		src = filepath.Clean(src)
 	}
-	s, err := foldersource.Open(ctx, stores.Public(src), from, &foldersource.Options{AllFiles: true})
+	s, err := foldersource.Open(ctx, stores.Public(src), from, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +108,7 @@ type sourceInput struct {
 	pictures []picture
 	paths    driver.Pather
 	left     []Skipped
+	aside    []driver.SkippedGroup
 	src      Source
 	sizes    []int64 // of the inputs
 	// to is the pack that is appended to, renumber by field what the numbers of
@@ -163,7 +164,17 @@ func newSourceInput(s driver.Source, opt *Options) (*sourceInput, error) {
 	}
 	if sk, ok := s.(driver.Skipper); ok {
 		for _, l := range sk.Skipped() {
-			in.left = append(in.left, Skipped{Path: strings.ToValidUTF8(l.Path, "\uFFFD"), Reason: l.Reason})
+			if !l.Beside {
+				in.left = append(in.left, Skipped{Path: strings.ToValidUTF8(l.Path, "\uFFFD"), Reason: l.Reason})
+			}
+		}
+	}
+	for _, g := range driver.GroupSkipped(s) {
+		if !g.Bad {
+			for i, name := range g.Examples {
+				g.Examples[i] = strings.ToValidUTF8(name, "\uFFFD")
+			}
+			in.aside = append(in.aside, g)
 		}
 	}
 	in.src = Source{
@@ -268,9 +279,10 @@ func (in *sourceInput) fields() ([]Field, bool) {
 	return in.out, in.paths != nil && !files && !taken
 }
 
-func (in *sourceInput) len() int64          { return in.info.Len }
-func (in *sourceInput) skipped() []Skipped  { return in.left }
-func (in *sourceInput) bytes(i int64) int64 { return in.sizes[i] }
+func (in *sourceInput) len() int64                    { return in.info.Len }
+func (in *sourceInput) skipped() []Skipped            { return in.left }
+func (in *sourceInput) beside() []driver.SkippedGroup { return in.aside }
+func (in *sourceInput) bytes(i int64) int64           { return in.sizes[i] }
 
 func (in *sourceInput) load(ctx context.Context, i int64, w *worker, j *job) error {
 	var n needs

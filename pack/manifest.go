@@ -60,7 +60,9 @@ type Manifest struct {
 	Options Settings `json:"options"`
 	// Skipped are the inputs that are not in the pack.
 	Skipped []Skipped `json:"skipped"`
-	Shards  []Shard   `json:"shards"`
+	// Beside counts files of the source that are of another kind than the records.
+	Beside []driver.SkippedGroup `json:"beside,omitempty"`
+	Shards []Shard               `json:"shards"`
 	// Parts, in the manifest of a piece, is how many of its kind make the pack.
 	Parts int `json:"parts,omitempty"`
 	// Appended says what came to the pack after it was made, in this order.
@@ -266,6 +268,9 @@ func (m *Manifest) marshal() ([]byte, error) {
 	}
 	writeList(&out, "  ", "skipped", len(m.Skipped), func(i int) { out.Write(raw(m.Skipped[i])) })
 	out.WriteString(",\n")
+	if len(m.Beside) > 0 {
+		line("beside", m.Beside)
+	}
 	writeList(&out, "  ", "shards", len(m.Shards), func(i int) {
 		s := &m.Shards[i]
 		fmt.Fprintf(&out, "{\"file\": %s, \"bytes\": %d, \"records\": %d,\n", raw(s.File), s.Bytes, s.Records)

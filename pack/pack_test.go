@@ -232,7 +232,6 @@ func TestBadFiles(t *testing.T) {
 	}
 	m := mustWrite(t, src, dst, small(ImagesKeep)).Manifest
 	want := map[string]string{
-		"README":        "beside the class folders",
 		"cat/empty.jpg": "empty file",
 		"cat/link.jpg":  "no such file",
 		"dog/cut.jpg":   "truncated",
@@ -246,6 +245,9 @@ func TestBadFiles(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("not listed: %v", want)
+	}
+	if len(m.Beside) != 1 || m.Beside[0].Count != 1 || m.Beside[0].Examples[0] != "README" {
+		t.Errorf("beside: %+v", m.Beside)
 	}
 	if m.Records != 11 {
 		t.Errorf("%d records, want 11", m.Records)
@@ -273,7 +275,7 @@ func TestNothingToPack(t *testing.T) {
 	empty, bad := t.TempDir(), t.TempDir()
 	writeFile(t, []byte("text"), bad, "a", "b.jpg")
 	for src, want := range map[string]string{
-		empty:                         "no file in",
+		empty:                         "no image in",
 		bad:                           "none of the 1 files",
 		filepath.Join(empty, "x"):     "no such file",
 		filepath.Join(bad, "a/b.jpg"): "is not a folder",

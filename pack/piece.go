@@ -189,6 +189,9 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 		all.Records += m.Records
 		all.Bytes += m.Bytes
 		all.Skipped = append(all.Skipped, m.Skipped...)
+		if i > 0 {
+			all.Beside = append(all.Beside, m.Beside...)
+		}
 		for k := range all.Fields {
 			MergeStats(&all.Fields[k].Stats, &m.Fields[k].Stats, all.Fields[k].Classes != nil)
 		}

@@ -39,7 +39,7 @@ func folderInput(t testing.TB, src string, opt *Options) (input, *Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := foldersource.Open(t.Context(), src, localstore.New(src), &foldersource.Options{AllFiles: true})
+	s, err := foldersource.Open(t.Context(), src, localstore.New(src), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestEveryWriteFails(t *testing.T) {
 	straight := filepath.Join(t.TempDir(), "p")
 	mustWrite(t, src, straight, small(ImagesKeep))
 	source := func() driver.Source {
-		s, err := foldersource.Open(t.Context(), src, localstore.New(src), &foldersource.Options{AllFiles: true})
+		s, err := foldersource.Open(t.Context(), src, localstore.New(src), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +317,7 @@ func TestStoreThatCannotResume(t *testing.T) {
 	src, straight := testFolder(t, 60), filepath.Join(t.TempDir(), "p")
 	mustWrite(t, src, straight, small(ImagesKeep))
 	dst := filepath.Join(t.TempDir(), "p")
-	s, err := foldersource.Open(t.Context(), src, localstore.New(src), &foldersource.Options{AllFiles: true})
+	s, err := foldersource.Open(t.Context(), src, localstore.New(src), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

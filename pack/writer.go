@@ -30,6 +30,8 @@ type input interface {
 	bytes(i int64) int64
 	// skipped are inputs that are already known to be bad.
 	skipped() []Skipped
+	// beside are inputs that are not of the kind of the records.
+	beside() []driver.SkippedGroup
 	// feed sends a job for each input from number from on to before to, in order. Begin makes
 	// one, of an input of size bytes, when there is room for it.
 	feed(ctx context.Context, from, to int64, begin func(i, size int64) (*job, error), send func(*job) error) error
@@ -409,6 +411,7 @@ func (w *writer) finish(ctx context.Context) error {
 	m.Skipped = []Skipped{}
 	if w.opt.Piece.first() {
 		m.Skipped = append(m.Skipped, w.in.skipped()...)
+		m.Beside = w.in.beside()
 	}
 	m.Skipped = append(append(m.Skipped, w.skipped...), w.pending...)
 	for i := range m.Fields {

@@ -255,7 +255,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 	c.obj = direct.NewObjects(c.src, nil)
 	defer c.obj.Close()
 	if sk, ok := c.src.(driver.Skipper); ok {
-		c.skip(sk.Skipped()...)
+		c.skip(slices.DeleteFunc(slices.Clone(sk.Skipped()), func(s Skipped) bool { return s.Beside })...)
 	}
 
 	sum = &Summary{}
@@ -312,7 +312,7 @@ func (c *conversion) run(ctx context.Context, out *sinkdriver.Out) (sum *Summary
 		return nil, err
 	}
 	finished = true
-	sum.Skipped, sum.Bad = c.skipped, c.bad
+	sum.Skipped, sum.Bad, sum.Beside = c.skipped, c.bad, slices.DeleteFunc(driver.GroupSkipped(c.src), func(g driver.SkippedGroup) bool { return g.Bad })
 	for i := range c.fields {
 		sum.Fields = append(sum.Fields, c.fields[i].Name)
 	}

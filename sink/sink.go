@@ -198,6 +198,8 @@ type Summary struct {
 	// those are.
 	Skipped []Skipped `json:"skipped,omitempty"`
 	Bad     int64     `json:"bad"`
+	// Beside counts files of the source that are of another kind than the records.
+	Beside []driver.SkippedGroup `json:"beside,omitempty"`
 }
 
 // ErrInterrupted is in the error of a run that was cancelled. Nothing of it stays.

@@ -28,12 +28,14 @@ import (
 	"github.com/stokerdata/stoker/internal/source/parquetsource"
 	"github.com/stokerdata/stoker/internal/source/pathsource"
 	"github.com/stokerdata/stoker/internal/source/pointsource"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/source/spoolsource"
 	"github.com/stokerdata/stoker/internal/source/stlsource"
 	"github.com/stokerdata/stoker/internal/source/tablesource"
 	"github.com/stokerdata/stoker/internal/source/tarsource"
 	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
 	"github.com/stokerdata/stoker/internal/source/tokensource"
+	"github.com/stokerdata/stoker/internal/source/videosource"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
 	"github.com/stokerdata/stoker/internal/source/zipsource"
 	"github.com/stokerdata/stoker/internal/store/localstore"
@@ -96,6 +98,7 @@ func archives(name string, isName func(string) bool, isFile func(context.Context
 // formats lists everything that Open knows, the more special ones first.
 func formats() []format {
 	var look listing
+	var media selection.Census
 	return slices.Concat([]format{
 		{name: "pack", match: isPack, params: volumeParams, open: openPack},
 		{name: "spool", own: true, match: func(ctx context.Context, st store.Store, isDir bool) bool {
@@ -149,7 +152,7 @@ func formats() []format {
 		{name: "parquet", match: isParquet, open: openParquet, columns: true, clips: true, patterns: true, parts: true},
 		hdf5(),
 		{name: "arrow", match: isArrow, open: openArrow, columns: true, clips: true, patterns: true},
-	}, volumes(), []format{
+	}, volumes(&media), []format{
 		clouds(pointsource.PLY, nil),
 		clouds(pointsource.KITTI, []string{"numbers"}),
 		{name: tokensource.Megatron, match: isMegatron, open: openMegatron, window: true, tokens: true, patterns: true},
@@ -171,7 +174,7 @@ func formats() []format {
 			}
 			return pairsource.Open(ctx, rawURL, st, opt.pairs)
 		}},
-		{name: "audio", match: isSound, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+		{name: "audio", match: mostly(&media, selection.Sound, readable(selection.Sound)), open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			fo := &foldersource.Options{Threads: opt.Threads, Sound: true}
 			if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
 				var dir string
@@ -180,7 +183,7 @@ func formats() []format {
 			}
 			return foldersource.Open(ctx, rawURL, st, fo)
 		}},
-		videos(),
+		{name: "video", match: mostly(&media, selection.Video, readable(selection.Video)), open: openVideos, params: videosource.Params},
 		{name: FormatFolder, match: isFolder, cached: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads})
 		}},

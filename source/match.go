@@ -8,15 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stokerdata/stoker/internal/audio"
 	"github.com/stokerdata/stoker/internal/source/arrowsource"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/lmdbsource"
 	"github.com/stokerdata/stoker/internal/source/parquetsource"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/source/tfrecordsource"
 	"github.com/stokerdata/stoker/internal/source/tokensource"
 	"github.com/stokerdata/stoker/pack"
-	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -147,19 +146,23 @@ func isArchive(isName func(string) bool, isFile func(context.Context, store.Stor
 // them.
 var besideArchives = []string{".json", ".jsonl", ".parquet", ".txt", ".md", ".idx", ".index", ".yaml", ".yml", ".csv"}
 
-// isSound matches files of sound, and folders that have some and no images.
-func isSound(ctx context.Context, st store.Store, isDir bool) bool {
-	is := func(name string, extensions []string) bool {
-		return slices.Contains(extensions, strings.ToLower(path.Ext(name)))
+// mostly matches files that a format knows by their name, and folders whose media are
+// mostly of a kind.
+func mostly(media *selection.Census, kind selection.Kind, is func(name string) bool) func(ctx context.Context, st store.Store, isDir bool) bool {
+	return func(ctx context.Context, st store.Store, isDir bool) bool {
+		if !isDir {
+			return is(st.Path(""))
+		}
+		return media.Of(ctx, st) == kind
 	}
-	if !isDir {
-		return is(st.Path(""), audio.Extensions)
+}
+
+// readable matches names of files of a kind that are read.
+func readable(kind selection.Kind) func(name string) bool {
+	return func(name string) bool {
+		t := selection.ByName(name)
+		return t.Known && t.Kind == kind && t.Unread == ""
 	}
-	some := false
-	return allFiles(ctx, st, func(name string) bool {
-		some = some || is(name, audio.Extensions)
-		return !is(name, driver.ImageExtensions)
-	}) && some
 }
 
 func isFolder(_ context.Context, _ store.Store, isDir bool) bool { return isDir }

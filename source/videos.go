@@ -3,36 +3,14 @@ package source
 import (
 	"context"
 	"fmt"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/videosource"
 	"github.com/stokerdata/stoker/internal/source/wrap/clips"
-	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
-
-// videos is the format of files of video, and of folders that have some and no images.
-func videos() format {
-	is := func(name string, extensions []string) bool {
-		return slices.Contains(extensions, strings.ToLower(path.Ext(name)))
-	}
-	match := func(ctx context.Context, st store.Store, isDir bool) bool {
-		if !isDir {
-			return is(st.Path(""), video.Extensions)
-		}
-		some := false
-		return allFiles(ctx, st, func(name string) bool {
-			some = some || is(name, video.Extensions)
-			return !is(name, driver.ImageExtensions)
-		}) && some
-	}
-	return format{name: "video", match: match, open: openVideos, params: videosource.Params}
-}
 
 // withClips opens a table and makes clips of its columns with paths of videos: those that
 // opt.columns says, and those that look like it.

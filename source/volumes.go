@@ -9,6 +9,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/packsource"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/source/volumesource"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source/driver"
@@ -20,31 +21,14 @@ var volumeParams = []string{"patch", "stride"}
 
 // volumes are the formats of volumes: NIfTI files, DICOM series, and any form of them,
 // which the URL has to name, since .npy and TIFF files are other things, too.
-func volumes() []format {
-	nifti := func(ctx context.Context, st store.Store, isDir bool) bool {
-		if !isDir {
-			return volumesource.IsName(st.Path(""))
-		}
-		return allFiles(ctx, st, volumesource.IsName)
-	}
-	dicom := func(ctx context.Context, st store.Store, isDir bool) bool {
-		if !isDir {
-			is, _ := volumesource.IsDICOMName(st.Path(""))
-			return is
-		}
-		sure := false
-		return allFiles(ctx, st, func(name string) bool {
-			is, mayBe := volumesource.IsDICOMName(name)
-			sure = sure || is
-			if mayBe && !sure { // whose name says nothing
-				sure = volumesource.IsDICOMFile(ctx, st, name)
-			}
-			return mayBe
-		}) && sure
+func volumes(media *selection.Census) []format {
+	isDICOM := func(name string) bool {
+		is, _ := volumesource.IsDICOMName(name)
+		return is
 	}
 	return []format{
-		{name: "nifti", match: nifti, params: volumeParams, open: openVolumes("nifti")},
-		{name: "dicom", match: dicom, params: volumeParams, open: openVolumes("dicom")},
+		{name: "nifti", match: mostly(media, selection.NIfTI, volumesource.IsName), params: volumeParams, open: openVolumes("nifti")},
+		{name: "dicom", match: mostly(media, selection.DICOM, isDICOM), params: volumeParams, open: openVolumes("dicom")},
 		{name: "volumes", patterns: true, params: volumeParams, pairs: true, open: openVolumes("volumes")},
 	}
 }

@@ -204,6 +204,7 @@ func (app *App) printConverted(sum *sink.Summary, took time.Duration) error {
 			fmt.Fprintf(app.Stderr, "  ... and %s more; --json lists them\n", units.Int(sum.Bad-listed))
 		}
 	}
+	listBeside(app.Stderr, sum.Beside)
 	path := sum.Path
 	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
 		path += "/"

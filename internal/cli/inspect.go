@@ -117,6 +117,9 @@ func (app *App) inspectJSON(r *pack.Reader) error {
 		"fields": m.Fields, "source": m.Source, "options": m.Options, "skipped": m.Skipped,
 		"random_access": true, "loader": loaderJSON(r.Dir(), packInfo(m)),
 	}
+	if m.Beside != nil {
+		out["beside"] = m.Beside
+	}
 	if len(m.Appended) > 0 {
 		out["appended"] = m.Appended
 	}
@@ -195,6 +198,7 @@ func (app *App) inspectText(r *pack.Reader) error {
 		columnsText(p, m.Fields[i].Name, m.Fields[i].Columns)
 	}
 	skippedText(p, m)
+	notTaken(p, m.Beside)
 	loaderPage(p, r.Dir(), packInfo(m), "")
 	_, err := lipgloss.Fprint(app.Stdout, p.String())
 	return err

@@ -17,3 +17,14 @@ func left(p *page, src driver.Source) {
 		p.f("  and %d more\n", n)
 	}
 }
+
+// notTaken lists the inputs that are not records, one line for each reason.
+func notTaken(p *page, groups []driver.SkippedGroup) {
+	if len(groups) == 0 {
+		return
+	}
+	p.section("Not taken", "")
+	for _, g := range groups {
+		p.f("  %s\n", besideText(g))
+	}
+}

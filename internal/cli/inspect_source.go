@@ -87,6 +87,7 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 		viewText(p, seen)
 	}
 	left(p, src)
+	notTaken(p, driver.GroupSkipped(src))
 	hint := "stoker pack makes it faster where values are decoded, and checks them once"
 	switch {
 	case ofVideos && info.Format == "video" && slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }):
@@ -156,6 +157,9 @@ func (app *App) sourceJSON(url string, src driver.Source, info *driver.Info, byt
 	}
 	if seen != nil {
 		out["view"] = map[string]any{"spec": seen.Spec(), "of": seen.Of(), "matched": seen.Matched(), "parts": seen.Parts()}
+	}
+	if groups := driver.GroupSkipped(src); groups != nil {
+		out["skipped"] = groups
 	}
 	if l, ok := src.(driver.Leaver); ok && len(l.Left()) > 0 {
 		var more []map[string]string

@@ -237,8 +237,10 @@ NAME:KIND=COLUMN chooses a column (also NAME, NAME=COLUMN, NAME:KIND), and
 train:0.9,val:0.1 without --part packs each part, into OUT/train and OUT/val.
 
 The class of an image is the first folder of its path; a folder without
-subfolders is packed without labels. What counts as an image is decided by
-content: JPEG, PNG, BMP, GIF (first frame), WebP, TIFF.
+subfolders is packed without labels. The extension says which files are images,
+sound or video. The first bytes of a file say it if it has no extension, or an
+unknown one. A folder is of the kind that most of its media have. Other files are
+counted on the screen and in OUT/manifest.json.
 
 How images are stored is chosen by --images:
   auto  dct for JPEGs that allow it, keep for everything else (default)
@@ -263,8 +265,8 @@ ranks of tiktoken (cl100k_base.tiktoken, or --encoding). Each record is a docume
 uint16 where the vocabulary allows it; a folder of other files, or a single one, is
 taken for texts, each a document. Other fields are left out unless --field names them.
 
-Files that are empty, cut off or no image are left out, listed on the screen and
-in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
+Images that are empty, cut off or of a format that is not read are left out, listed
+on the screen and in OUT/manifest.json, and make the exit code 3. If packing is interrupted, the
 same command goes on where it stopped.
 
 Several processes or machines write one pack together: each packs a part of the
@@ -433,7 +435,7 @@ func (app *App) runPack(f *packFlags, opt *pack.Options, out, label string, run 
 	if f.asJSON {
 		err = json.NewEncoder(app.Stdout).Encode(map[string]any{
 			"pack": out, "records": m.Records, "bytes": m.Bytes, "shards": len(m.Shards), "fingerprint": m.Fingerprint,
-			"fields": m.Fields, "skipped": m.Skipped, "resumed": sum.Resumed, "unchanged": sum.Unchanged,
+			"fields": m.Fields, "skipped": m.Skipped, "beside": append([]driver.SkippedGroup{}, m.Beside...), "resumed": sum.Resumed, "unchanged": sum.Unchanged,
 			"seconds": math.Round(1000*time.Since(start).Seconds()) / 1000,
 		})
 	} else {
@@ -467,6 +469,7 @@ const listed = 20
 func (app *App) printPacked(sum *pack.Summary, out string, took time.Duration) error {
 	m := sum.Manifest
 	listSkipped(app.Stderr, m.Skipped, out)
+	listBeside(app.Stderr, m.Beside)
 	what, details := packedText(m)
 	title := lipgloss.NewStyle().Bold(true)
 	if sum.Unchanged {
@@ -533,6 +536,25 @@ func listSkipped(w io.Writer, skipped []pack.Skipped, out string) {
 		}
 		fmt.Fprintf(w, "  %s: %s\n", strings.Map(printable, s.Path), s.Reason)
 	}
+}
+
+// listBeside lists what a source did not take as records, one line for each reason.
+func listBeside(w io.Writer, groups []driver.SkippedGroup) {
+	if len(groups) > 0 {
+		fmt.Fprintf(w, "not taken:\n")
+	}
+	for _, g := range groups {
+		fmt.Fprintf(w, "  %s\n", besideText(g))
+	}
+}
+
+// besideText is one reason with the number of files and some of them.
+func besideText(g driver.SkippedGroup) string {
+	text := fmt.Sprintf("%s (%s): %s", g.Reason, units.Int(g.Count), strings.Join(g.Examples, ", "))
+	if more := g.Count - int64(len(g.Examples)); more > 0 {
+		text += ", ..."
+	}
+	return clean(text)
 }
 
 // printable keeps control characters in file names away from the terminal.

@@ -18,6 +18,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/wrap/sequence"
 	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/internal/store/traffic"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 // Info describes an open pipeline. It does not change.
@@ -45,6 +46,8 @@ type Info struct {
 	Classes map[string][]string `json:"classes,omitempty"`
 	// Rates are the samples per second by array of decoded sound.
 	Rates map[string]int `json:"rates,omitempty"`
+	// Skipped counts, by reason, the inputs that are not records.
+	Skipped []driver.SkippedGroup `json:"skipped,omitempty"`
 	// Fingerprint identifies the content of the source.
 	Fingerprint string `json:"fingerprint"`
 	// Threads is the number of decode workers.

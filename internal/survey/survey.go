@@ -12,7 +12,6 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/plan"
-	"github.com/stokerdata/stoker/internal/source/foldersource"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
@@ -38,8 +37,8 @@ type Survey struct {
 	Arrays []plan.Array
 }
 
-// Look looks at the dataset at path: whatever package source opens, or a folder
-// of any files, which are then taken as records of bytes.
+// Look looks at the dataset at path: what package source opens, with the records that
+// it has there, or a folder of any files, which are then records of bytes.
 func Look(ctx context.Context, path string) (*Survey, error) {
 	files, err := stores.Open(ctx, path)
 	if err != nil {
@@ -51,13 +50,24 @@ func Look(ctx context.Context, path string) (*Survey, error) {
 	}
 	name, _ := stores.Cut(path)
 	s := &Survey{Dataset: plan.Dataset{Path: stores.Public(name), Layout: plan.LayoutPack}, Kind: plan.KindBytes}
-	if top.Dir && !pack.IsPack(path) {
-		done, err := s.folder(ctx, path, files)
-		if done || err != nil {
-			return s, err
+	src, err := source.Open(ctx, path, nil)
+	if err != nil && top.Dir && !pack.IsPack(path) && ctx.Err() == nil {
+		if src, err = source.Open(ctx, "files:"+path, nil); err != nil {
+			return nil, fmt.Errorf("there are no files in %s to plan for: %w", path, err)
 		}
+		s.files(ctx, src)
+		return s, src.Close()
 	}
-	if err := s.open(ctx, path); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	if src.Info().Format == source.FormatFolder {
+		s.Kind = plan.KindImage
+		s.files(ctx, src)
+		return s, nil
+	}
+	if err := s.records(ctx, path, src); err != nil {
 		return nil, err
 	}
 	if d := &s.Dataset; d.Records == 0 || d.RecordBytes < 1 {
@@ -66,54 +76,34 @@ func Look(ctx context.Context, path string) (*Survey, error) {
 	return s, nil
 }
 
-// folder takes sizes from the file system. It returns false when the folder is
-// some other format, which a driver has to open.
-func (s *Survey) folder(ctx context.Context, path string, files store.Store) (bool, error) {
-	l, err := foldersource.Scan(ctx, files, foldersource.ScanOptions{})
-	if ctx.Err() != nil {
-		return true, ctx.Err()
-	}
-	if err == nil && l.Len() > 0 {
-		s.Kind = plan.KindImage
-	} else {
-		if src, err := source.Open(ctx, path, nil); err == nil {
-			src.Close()
-			return false, nil
-		}
-		if l, err = foldersource.Scan(ctx, files, foldersource.ScanOptions{AllFiles: true}); err != nil {
-			return true, fmt.Errorf("cannot look at %s: %w", path, err)
-		}
-		if l.Len() == 0 {
-			return true, fmt.Errorf("there are no files in %s to plan for", path)
-		}
-	}
-	d := &s.Dataset
+// files takes sizes from the listing of a folder whose files are records.
+func (s *Survey) files(ctx context.Context, src driver.Source) {
+	info, d := src.Info(), &s.Dataset
 	d.Layout = plan.LayoutFiles
-	d.Records = int64(l.Len())
-	d.Bytes, d.RecordBytesMax = l.Bytes()
-	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(d.Records))
-	if s.Kind == plan.KindImage {
-		d.Codec = plan.CodecKeep
-		d.Fields = []plan.Field{{Name: "image", Kind: plan.FieldImage, MaxBytes: d.RecordBytesMax}}
-		if l.Classes != nil {
-			d.Fields = append(d.Fields, plan.Field{Name: "label", Kind: plan.FieldNumber})
-		}
-		var seen sizes
-		for i := range min(sampled, l.Len()) {
-			seen.addFile(ctx, files, l.Path(i*l.Len()/min(sampled, l.Len())))
-		}
-		seen.into(d)
+	d.Records = info.Len
+	for i := range info.Len {
+		size := src.Object(i).Entry.Size
+		d.Bytes, d.RecordBytesMax = d.Bytes+size, max(d.RecordBytesMax, size)
 	}
-	return true, nil
+	d.RecordBytes = math.Max(1, float64(d.Bytes)/float64(d.Records))
+	if s.Kind != plan.KindImage {
+		return
+	}
+	d.Codec = plan.CodecKeep
+	d.Fields = []plan.Field{{Name: "image", Kind: plan.FieldImage, MaxBytes: d.RecordBytesMax}}
+	if len(info.Fields) > 1 {
+		d.Fields = append(d.Fields, plan.Field{Name: "label", Kind: plan.FieldNumber})
+	}
+	var seen sizes
+	n := min(sampled, info.Len)
+	for i := range n {
+		seen.addFile(ctx, src.Object(i*info.Len/n))
+	}
+	seen.into(d)
 }
 
-// open reads a sample through the driver.
-func (s *Survey) open(ctx context.Context, path string) error {
-	src, err := source.Open(ctx, path, nil)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
+// records reads a sample through the driver.
+func (s *Survey) records(ctx context.Context, path string, src driver.Source) error {
 	info := src.Info()
 	d := &s.Dataset
 	d.Records = info.Len
@@ -308,8 +298,8 @@ func (s *sizes) add(v *driver.Value) {
 	s.channels = max(s.channels, int(c))
 }
 
-func (s *sizes) addFile(ctx context.Context, files store.Store, name string) {
-	o, err := files.Open(ctx, name)
+func (s *sizes) addFile(ctx context.Context, file driver.Object) {
+	o, err := store.OpenEntry(ctx, file.Store, file.Entry)
 	if err != nil {
 		return // what is broken shows when it is trained from
 	}

@@ -311,22 +311,12 @@ type Pather interface {
 	Path(id int64, field int) string
 }
 
-// Skipper is implemented by sources that found inputs which are no records, such
-// as files without a partner. Packs list them.
-type Skipper interface {
-	// Skipped lists them. It is nil when there are none.
-	Skipped() []Skipped
-}
-
 // Leaver is implemented by sources in whose files there is more than the fields:
 // arrays of another length, or of types that are not read.
 type Leaver interface {
 	// Left lists it, and says why it is no field. It is nil when there is nothing.
 	Left() []Skipped
 }
-
-// Skipped is an input that is no record.
-type Skipped struct{ Path, Reason string }
 
 // Finder is implemented by sources that can say more of a record than Name does
 // when they may read for it: packs, that know which file a record was made of.

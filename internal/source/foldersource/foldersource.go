@@ -12,8 +12,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stokerdata/stoker/internal/audio"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -29,9 +29,6 @@ const (
 type Options struct {
 	// Threads bounds the folders listed at once, 0 for four per core.
 	Threads int
-	// AllFiles takes every file, whatever its name says: the content decides. What
-	// cannot be read or has no class is then not an error but listed by Skipped.
-	AllFiles bool
 	// Sound reads files of sound and not of images: of the whole folder, or the one
 	// whose name is File.
 	Sound bool
@@ -52,22 +49,17 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt != nil {
 		o = *opt
 	}
-	scan := ScanOptions{Threads: o.Threads, AllFiles: o.AllFiles, Only: o.File}
+	scan := ScanOptions{Kind: selection.Image, Threads: o.Threads, Only: o.File}
 	format, field, limit := "folder", driver.Field{Name: "image", Kind: driver.KindImage}, int64(MaxFileBytes)
-	missing := "no image in %s: looked for files ending in .jpg, .jpeg, .png, .bmp, .gif, .webp, .tiff, .ppm and the like, in the folder and in its subfolders"
 	if o.Sound {
 		format, field, limit = "audio", driver.Field{Name: "audio", Kind: driver.KindAudio}, MaxSoundBytes
-		scan.Extensions = audio.Extensions
-		missing = "no sound in %s: looked for files ending in .wav, .flac, .ogg, .opus or .mp3, in the folder and in its subfolders"
+		scan.Kind = selection.Sound
 	}
 	list, err := Scan(ctx, st, scan)
 	if err != nil {
 		return nil, err
 	}
-	if list.Len() == 0 && !o.AllFiles {
-		return nil, fmt.Errorf(missing, st)
-	}
-	if err := list.Bad.Check(list.Len(), list.Place); err != nil && !o.AllFiles {
+	if err := list.Some(scan.Kind); err != nil {
 		return nil, err
 	}
 	_, largest := list.Bytes()
@@ -88,6 +80,14 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, nil
 }
 
+// Some fails if the listing has no file that may be read.
+func (l *Listing) Some(kind selection.Kind) error {
+	if l.Len() == 0 {
+		return l.Left.Nothing(kind.Wanted())
+	}
+	return l.Bad.Check(l.Len(), l.Place)
+}
+
 func (s *source) Info() *driver.Info { return &s.info }
 
 func (s *source) Name(id int64) string {
@@ -101,13 +101,7 @@ func (s *source) Name(id int64) string {
 func (s *source) Path(id int64, _ int) string { return s.list.Path(int(id)) }
 
 // Skipped implements driver.Skipper.
-func (s *source) Skipped() []driver.Skipped {
-	var out []driver.Skipped
-	for _, l := range s.list.Skipped {
-		out = append(out, driver.Skipped{Path: l.Path, Reason: l.Reason})
-	}
-	return out
-}
+func (s *source) Skipped() []driver.Skipped { return s.list.Left.Skipped() }
 
 func (s *source) Object(n int64) driver.Object {
 	return driver.Object{Store: s.list.Store, Entry: s.list.Entry(int(n))}
@@ -128,7 +122,7 @@ func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
 		if filelist.Has(g, k, &s.info) && g.Wants(0) {
 			size, err := s.list.Size(int(id)), s.list.Bad.Of(int(id))
-			if size > s.limit {
+			if err == nil && size > s.limit {
 				err = fmt.Errorf("%d bytes are more than the limit of %d", size, s.limit)
 			}
 			if err != nil {

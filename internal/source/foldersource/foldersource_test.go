@@ -104,14 +104,18 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Z/1.tif=0", "a/z.bmp=1", "a/x/deep/1.webp=1", "a/x-y/1.gif=1", "b/10.jpg=2", "b/2.jpg=2", "b/sub/0.png=2", "b-c/1.JPEG=3", "é/1.jpg=5"}
+	want := []string{"Z/1.tif=0", "a/z.bmp=1", "a/x/deep/1.webp=1", "a/x-y/1.gif=1", "b/10.jpg=2", "b/2.jpg=2", "b/sub/0.png=2", "b-c/1.JPEG=3", "é/1.jpg=4"}
 	// sorted(os.walk("a")) sorts "a/x-y" before "a/x/deep" but behind "a/x".
 	want[2], want[3] = want[3], want[2]
 	if got := paths(l); !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	if !slices.Equal(l.Classes, []string{"Z", "a", "b", "b-c", "empty", "é"}) {
+	// A folder without images is not a class, and is named.
+	if !slices.Equal(l.Classes, []string{"Z", "a", "b", "b-c", "é"}) {
 		t.Errorf("classes %q", l.Classes)
+	}
+	if got := left(l); !strings.Contains(got, "1 folders without images, which are not classes: empty/") {
+		t.Errorf("left: %s", got)
 	}
 	for _, threads := range []int{1, 16} {
 		again, err := Scan(t.Context(), localstore.New(root), ScanOptions{Threads: threads})
@@ -121,6 +125,15 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// left is what was not taken, as text.
+func left(l *Listing) string {
+	var out []string
+	for _, s := range l.Left.Skipped() {
+		out = append(out, fmt.Sprintf("%d %s: %s", s.Count, s.Reason, strings.Join(s.Examples, " ")))
+	}
+	return strings.Join(out, "; ")
+}
+
 func TestFlatAndMixed(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "1.jpg", "2.png", "notes.txt", "labels/list.txt")
@@ -128,28 +141,70 @@ func TestFlatAndMixed(t *testing.T) {
 	if err != nil || l.Classes != nil || !slices.Equal(paths(l), []string{"1.jpg=-1", "2.png=-1"}) {
 		t.Errorf("flat: %v, classes %v, %v", paths(l), l.Classes, err)
 	}
-	// With all files the result is the same; what is no image is listed.
-	l, err = Scan(t.Context(), localstore.New(root), ScanOptions{AllFiles: true})
-	if err != nil || l.Classes != nil || l.Len() != 3 || len(l.Skipped) != 1 || l.Skipped[0].Path != "labels/" {
-		t.Errorf("flat, all files: %v, skipped %v, %v", paths(l), l.Skipped, err)
+	if got, want := left(l), "2 text, tables and other files that are not media: labels/list.txt notes.txt"; got != want {
+		t.Errorf("flat: got %q, want %q", got, want)
 	}
 	put(t, root, "cat/3.jpg")
 	l, err = Scan(t.Context(), localstore.New(root), ScanOptions{})
-	if err != nil || !slices.Equal(paths(l), []string{"cat/3.jpg=0"}) || len(l.Skipped) != 2 {
-		t.Errorf("mixed: %v, skipped %v, %v", paths(l), l.Skipped, err)
+	if err != nil || !slices.Equal(paths(l), []string{"cat/3.jpg=0"}) {
+		t.Errorf("mixed: %v, %v", paths(l), err)
+	}
+	want := "2 files beside the class folders, which have no class: 1.jpg 2.png; 1 folders without images, which are not classes: labels/; " +
+		"2 text, tables and other files that are not media: labels/list.txt notes.txt"
+	if got := left(l); got != want {
+		t.Errorf("mixed: got %q, want %q", got, want)
 	}
 	if _, err := Open(t.Context(), root, localstore.New(root), nil); err != nil {
 		t.Errorf("Open: %v", err)
 	}
 }
 
-// Images need no telling names when they are looked at by content.
+// Files without a telling name are looked at by content.
 func TestNamesWithoutExtension(t *testing.T) {
 	root := t.TempDir()
-	put(t, root, "cat/1", "dog/2")
-	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{AllFiles: true})
-	if err != nil || !slices.Equal(paths(l), []string{"cat/1=0", "dog/2=1"}) {
+	put(t, root, "cat/notes", "dog/1.old")
+	for _, name := range []string{"cat/1", "dog/2.foo", "dog/3.jpg"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte("\x89PNG\r\n\x1a\n and more"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := Scan(t.Context(), localstore.New(root), ScanOptions{})
+	if err != nil || !slices.Equal(paths(l), []string{"cat/1=0", "dog/2.foo=1", "dog/3.jpg=1"}) {
 		t.Errorf("%v, %v", paths(l), err)
+	}
+	if got, want := left(l), "2 content that is not of a known format: cat/notes dog/1.old"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A file of the folder's own kind that is not read is a bad record, and its bytes are
+// not read. Nothing else fails.
+func TestUnreadFormats(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "a/1.wav", "a/2.aiff", "b/3.flac", "b/cover.jpg")
+	s, err := Open(t.Context(), "test", localstore.New(root), &Options{Sound: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs := drivertest.Records(t, s, 0, 1, 2)
+	if err := recs[1].Err; s.Info().Len != 3 || err == nil || !strings.Contains(err.Error(), "a/2.aiff: sound of a format that is not read: .aiff") {
+		t.Errorf("%d records, the second one: %v", s.Info().Len, err)
+	}
+	if recs[0].Err != nil || recs[2].Err != nil || string(recs[2].Values[0].Bytes) != "content of b/3.flac" {
+		t.Errorf("%+v", recs)
+	}
+	got := driver.GroupSkipped(s)
+	if len(got) != 1 || got[0].Bad || got[0].Reason != "images in a folder of sound, which folder:"+root+" reads" || !slices.Equal(got[0].Examples, []string{"b/cover.jpg"}) {
+		t.Errorf("%+v", got)
+	}
+	if err := os.Remove(filepath.Join(root, "a/1.wav")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(root, "b/3.flac")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), "test", localstore.New(root), &Options{Sound: true}); err == nil || !strings.Contains(err.Error(), "a/2.aiff: sound of a format that is not read: .aiff") {
+		t.Errorf("only files that are not read: %v", err)
 	}
 }
 
@@ -200,7 +255,7 @@ func TestBadFiles(t *testing.T) {
 	defer s.Close()
 	want := []string{"cat/1.jpg 0", "cat/2.jpg 0 no such file", "cat/locked/ 0 permission denied", "dog/0.jpg 1 no such file", "dog/1.jpg 1", "dog/2.jpg 1 not a regular file", "locked/ 2 permission denied"}
 	info := s.Info()
-	if info.Len != int64(len(want)) || info.BadFiles != 5 || len(info.Bad) != 5 || info.Bad[1] != (driver.Skipped{Path: "cat/locked/", Reason: "permission denied"}) {
+	if info.Len != int64(len(want)) || info.BadFiles != 5 || len(info.Bad) != 5 || info.Bad[1].Path != "cat/locked/" || info.Bad[1].Reason != "permission denied" {
 		t.Errorf("%+v", info)
 	}
 	for _, wants := range [][]bool{nil, {false, true}} {
@@ -225,7 +280,7 @@ func TestBadFiles(t *testing.T) {
 			}
 		}
 	}
-	if left := s.(driver.Skipper).Skipped(); len(left) != 1 || left[0].Path != "top.jpg" || left[0].Reason != "no such file or directory" {
+	if left := s.(driver.Skipper).Skipped(); len(left) < 2 || left[0].Path != "dog/notes" || left[1].Path != "top.jpg" || left[1].Reason != "no such file or directory" || left[1].Beside {
 		t.Errorf("left out: %+v", left)
 	}
 	// Alone they are an error, and so is a fault of the store.

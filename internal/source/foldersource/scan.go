@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -27,8 +26,8 @@ type Listing struct {
 	Classes []string
 	// Bad are files and folders that cannot be read.
 	Bad filelist.Bad
-	// Skipped are files that lie beside the class folders, and folders of a flat folder.
-	Skipped []Skipped
+	// Left are files and folders that are not records, by reason.
+	Left *selection.Left
 
 	dirs     []string // relative to the folder, "" for the folder itself
 	names    []byte   // all file names, one after the other
@@ -44,31 +43,15 @@ type Listing struct {
 // end says where the name and the version of a file end.
 type end struct{ name, version uint64 }
 
-// names counts files, and those whose name says that they are what is looked for.
-type names struct{ any, known int }
-
-func (n *names) add(name string, opt *ScanOptions) {
-	n.any++
-	if opt.hasExtension(name) {
-		n.known++
-	}
-}
-
-// Skipped is something that a scan left out.
-type Skipped struct {
-	Path   string `json:"path"`
-	Reason string `json:"reason"`
-}
-
 // ScanOptions say which files count.
 type ScanOptions struct {
-	// AllFiles lists every regular file; otherwise those with an extension of
-	// Extensions, of which nil stands for driver.ImageExtensions.
-	AllFiles   bool
-	Extensions []string
+	// Kind is the kind of the files, selection.Image by default.
+	Kind selection.Kind
 	// Only is the name of the one file that is listed, "" for all.
 	Only string
-	// Threads bounds the folders read at once, 0 for four per core.
+	// LeaveBad leaves out files that cannot be read: they are in Left.
+	LeaveBad bool
+	// Threads bounds the folders read at the same time, 0 for four per core.
 	Threads int
 }
 
@@ -88,6 +71,13 @@ func (l *Listing) Path(i int) string {
 // FullPath is the path of file i, for messages.
 func (l *Listing) FullPath(i int) string { return l.Store.Path(l.Path(i)) }
 
+// Entry describes file i as it was listed.
+func (l *Listing) Entry(i int) store.Entry {
+	return store.Entry{
+		Name: l.Path(i), Size: l.size[i], ID: l.id[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ModTime: time.Unix(0, l.mtime[i]),
+	}
+}
+
 // Place puts the path of file i in front of what is wrong with it.
 func (l *Listing) Place(i int, err error) error {
 	var se *store.Error
@@ -95,13 +85,6 @@ func (l *Listing) Place(i int, err error) error {
 		return err // names it already
 	}
 	return fmt.Errorf("%s: %w", l.FullPath(i), err)
-}
-
-// Entry describes file i as it was listed.
-func (l *Listing) Entry(i int) store.Entry {
-	return store.Entry{
-		Name: l.Path(i), Size: l.size[i], ID: l.id[i], Version: string(l.versions[l.from(i).version:l.ends[i].version]), ModTime: time.Unix(0, l.mtime[i]),
-	}
 }
 
 // Label is the class of file i, -1 in a flat folder.
@@ -122,9 +105,12 @@ func (l *Listing) from(i int) end {
 
 func (l *Listing) nameBytes(i int) []byte { return l.names[l.from(i).name:l.ends[i].name] }
 
-// Bytes is the size of all files together, MaxBytes that of the largest one.
+// Bytes is the size of all files that may be read together, and of the largest one.
 func (l *Listing) Bytes() (total, largest int64) {
-	for _, n := range l.size {
+	for i, n := range l.size {
+		if l.Bad.Of(i) != nil {
+			continue
+		}
 		total += n
 		largest = max(largest, n)
 	}
@@ -163,35 +149,41 @@ func (l *Listing) Fingerprint() string {
 
 // Scan lists the files of st in the order of torchvision's ImageFolder: the
 // class folders sorted by name, in each of them the folders sorted by path and
-// the files sorted by name. Hidden files and folders are skipped. A folder
-// without class folders is flat: its own files, without labels. A folder that cannot be read
+// the files sorted by name. Hidden files and folders are skipped, and what package
+// selection does not take. Folders without a file that is taken are not classes. A
+// folder without class folders is flat: its own files, without labels. A folder that cannot be read
 // counts as one bad file in it, whose path ends in a slash.
 func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error) {
-	// Over a network each question is a way there and back: they are asked at once.
+	if opt.Kind == selection.None {
+		opt.Kind = selection.Image
+	}
+	// Over a network each question takes a round trip: they are asked at the same time.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var classes []string
+	var tops []string
 	top := make(chan error, 1)
 	go func() {
 		var err error
-		if classes, err = classesOf(ctx, st); err != nil {
-			cancel() // nobody needs the rest
+		if tops, err = foldersOf(ctx, st); err != nil {
+			cancel() // the rest is not needed
 		}
 		top <- err
 	}()
 	l := &Listing{Store: st}
 	dirs := map[string]*scannedDir{}
 	var sorted []*scannedDir
-	var above, below names
-	add := func(e *store.Entry) *scannedDir {
-		dir, name := "", e.Name
+	var bad []selection.File
+	var err error
+	l.Left, err = selection.Scan(ctx, st, selection.Options{
+		Kind: opt.Kind, Only: opt.Only, Threads: opt.Threads,
+	}, func(f selection.File) error {
+		if f.Bad != nil && opt.LeaveBad {
+			bad = append(bad, f)
+			return nil
+		}
+		dir, name := "", f.Name
 		if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
 			dir, name = name[:slash], name[slash+1:]
-			if name != "" { // of a folder
-				below.add(name, &opt)
-			}
-		} else {
-			above.add(name, &opt)
 		}
 		d := dirs[dir]
 		if d == nil {
@@ -199,26 +191,9 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 			dirs[dir] = d
 			sorted = append(sorted, d)
 		}
-		d.add(name, e)
-		return d
-	}
-	err := st.List(ctx, "", &store.ListOptions{
-		Folder:  true,
-		Threads: opt.Threads,
-		Shallow: opt.Only != "",
-		Keep: func(name string) bool {
-			return opt.Only == "" && (opt.AllFiles || opt.hasExtension(name)) || opt.Only != "" && name == opt.Only
-		},
-		Bad: func(e store.Entry, err error) error {
-			if e.Dir {
-				e.Name += "/"
-			}
-			d := add(&e)
-			return d.bad.Note(len(d.ends)-1, err)
-		},
-	}, func(e store.Entry) error {
-		if !e.Dir {
-			add(&e)
+		d.add(name, &f.Entry)
+		if f.Bad != nil {
+			return d.bad.Note(len(d.ends)-1, f.Bad)
 		}
 		return nil
 	})
@@ -228,6 +203,9 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	if err != nil {
 		return nil, err
 	}
+	for i := range bad {
+		l.Left.AddBad(bad[i].Name, bad[i].Bad)
+	}
 	// As Python's sorted(os.walk(...)) does: in the order of the class, and in
 	// it of the whole path.
 	slices.SortFunc(sorted, func(a, b *scannedDir) int {
@@ -236,37 +214,41 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 		}
 		return strings.Compare(a.rel, b.rel)
 	})
-	// Folders make classes when there are images (or sounds) in them; files without a
-	// telling name count as such where no file has one.
-	if below.any == 0 || below.known == 0 && above.known > 0 {
-		for _, d := range sorted {
-			if d.rel == "" {
-				l.add(d, -1)
-			} else {
-				reason := "a folder without images beside images without classes"
-				if d.name(0) == "" { // that cannot be read
-					reason = d.why(0, reason)
-				}
-				l.Skipped = append(l.Skipped, Skipped{d.rel + "/", reason})
-			}
-		}
-		return l, l.check()
-	}
-	l.Classes = classes
+	// Folders are classes if one of them has a file.
+	classes := slices.ContainsFunc(sorted, func(d *scannedDir) bool { return d.rel != "" && d.name(len(d.ends)-1) != "" })
 	for _, d := range sorted {
-		if k, ok := slices.BinarySearch(classes, d.class()); ok {
-			l.add(d, int32(k))
+		switch {
+		case !classes && d.rel == "":
+			l.add(d, -1)
+			continue
+		case !classes: // folders that cannot be read
+			l.Left.AddBad(d.rel+"/", d.bad.Of(0))
+			continue
+		case d.rel == "":
+			for i := range d.ends {
+				if err := d.bad.Of(i); err != nil {
+					l.Left.AddBad(d.name(i), err)
+				} else {
+					l.Left.Add(d.name(i), "files beside the class folders, which have no class")
+				}
+			}
 			continue
 		}
-		for i := range d.ends {
-			l.Skipped = append(l.Skipped, Skipped{strings.TrimPrefix(d.rel+"/"+d.name(i), "/"), d.why(i, "lies beside the class folders, so it has no class")})
+		if c := d.class(); len(l.Classes) == 0 || l.Classes[len(l.Classes)-1] != c {
+			l.Classes = append(l.Classes, c)
+		}
+		l.add(d, int32(len(l.Classes)-1))
+	}
+	for _, dir := range tops {
+		if _, is := slices.BinarySearch(l.Classes, dir); !is {
+			l.Left.AddFolder(dir, len(l.Classes) > 0)
 		}
 	}
 	return l, l.check()
 }
 
-// classesOf lists the folders that lie directly in a folder, sorted.
-func classesOf(ctx context.Context, st store.Store) (classes []string, err error) {
+// foldersOf lists the folders that lie directly in a folder.
+func foldersOf(ctx context.Context, st store.Store) (dirs []string, err error) {
 	looked := make(chan error, 1)
 	go func() {
 		e, err := st.Stat(ctx, "")
@@ -277,22 +259,20 @@ func classesOf(ctx context.Context, st store.Store) (classes []string, err error
 	}()
 	err = st.List(ctx, "", &store.ListOptions{Folder: true, Shallow: true, Keep: none, Bad: filelist.LeaveOut}, func(e store.Entry) error {
 		if e.Dir {
-			classes = append(classes, e.Name)
+			dirs = append(dirs, e.Name)
 		}
 		return nil
 	})
 	if serr := <-looked; serr != nil {
 		return nil, serr
 	}
-	slices.Sort(classes)
-	return classes, err
+	return dirs, err
 }
 
 func none(string) bool { return false }
 
 // check finishes a listing.
 func (l *Listing) check() error {
-	sort.SliceStable(l.Skipped, func(a, b int) bool { return l.Skipped[a].Path < l.Skipped[b].Path })
 	if len(l.Classes) > math.MaxInt32 || len(l.dirs) > math.MaxInt32 {
 		return fmt.Errorf("%s has more than 2^31 folders", l.Store)
 	}
@@ -310,14 +290,6 @@ type scannedDir struct {
 	mtime    []int64
 	id       []uint64
 	bad      filelist.Bad
-}
-
-// why says why file i is left out.
-func (d *scannedDir) why(i int, reason string) string {
-	if err := d.bad.Of(i); err != nil {
-		return store.Cause(err).Error()
-	}
-	return reason
 }
 
 func (d *scannedDir) add(name string, e *store.Entry) {
@@ -346,9 +318,9 @@ func (d *scannedDir) class() string {
 func (l *Listing) add(d *scannedDir, label int32) {
 	l.dirs = append(l.dirs, d.rel)
 	n, v := uint64(len(l.names)), uint64(len(l.versions))
+	l.Bad.Append(len(l.ends), &d.bad)
 	l.names = append(l.names, d.names...)
 	l.versions = append(l.versions, d.versions...)
-	l.Bad.Append(len(l.ends), &d.bad)
 	for i := range d.ends {
 		l.ends = append(l.ends, end{n + d.ends[i].name, v + d.ends[i].version})
 		l.dir = append(l.dir, uint32(len(l.dirs)-1))
@@ -357,14 +329,4 @@ func (l *Listing) add(d *scannedDir, label int32) {
 	l.size = append(l.size, d.size...)
 	l.mtime = append(l.mtime, d.mtime...)
 	l.id = append(l.id, d.id...)
-}
-
-// hasExtension says whether a name says that a file is what is looked for.
-func (o *ScanOptions) hasExtension(name string) bool {
-	known := o.Extensions
-	if known == nil {
-		known = driver.ImageExtensions
-	}
-	dot := strings.LastIndexByte(name, '.')
-	return dot >= 0 && slices.Contains(known, strings.ToLower(name[dot:]))
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -156,7 +157,7 @@ func list(ctx context.Context, st store.Store, f *Field) ([]file, error) {
 	}
 	var files []file
 	err = st.List(ctx, p.dir(), &store.ListOptions{
-		Keep: func(name string) bool { _, ok := p.key(name); return ok },
+		Keep: func(name string) bool { _, ok := p.key(name); return ok && selection.Litter(name) == "" },
 	}, func(e store.Entry) error {
 		key, _ := p.key(e.Name)
 		files = append(files, file{key, e})

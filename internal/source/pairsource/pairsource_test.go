@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -158,7 +159,7 @@ func TestPairs(t *testing.T) {
 		{Path: "images/alone.png", Reason: "has no partner in masks/*_seg.png"},
 		{Path: "masks/other_seg.png", Reason: "has no partner in images/*"},
 	}
-	if got := s.(driver.Skipper).Skipped(); !slices.Equal(got, want) {
+	if got := s.(driver.Skipper).Skipped(); !reflect.DeepEqual(got, want) {
 		t.Errorf("skipped %v", got)
 	}
 	p := s.(driver.Pather)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/foldersource"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/video"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -122,12 +123,12 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if err != nil {
 		return nil, err
 	}
-	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{Threads: s.opt.Threads, Extensions: video.Extensions, Only: s.opt.File})
+	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{Threads: s.opt.Threads, Kind: selection.Video, LeaveBad: true, Only: s.opt.File})
 	if err != nil {
 		return nil, err
 	}
-	if s.list.Len() == 0 {
-		return nil, fmt.Errorf("no video in %s: looked for files ending in .mp4, .m4v, .mov, .avi, .mkv or .webm, in the folder and in its subfolders", st)
+	if err := s.list.Some(selection.Video); err != nil {
+		return nil, err
 	}
 	if err := s.indexes(ctx); err != nil {
 		return nil, err
@@ -375,13 +376,7 @@ func (s *source) Path(n int64, _ int) string {
 }
 
 // Skipped implements driver.Skipper.
-func (s *source) Skipped() []driver.Skipped {
-	var out []driver.Skipped
-	for _, l := range s.list.Skipped {
-		out = append(out, driver.Skipped{Path: l.Path, Reason: l.Reason})
-	}
-	return out
-}
+func (s *source) Skipped() []driver.Skipped { return s.list.Left.Skipped() }
 
 func (s *source) Locate(g *driver.Group) {
 	w := s.work.Get().(*video.Plan)

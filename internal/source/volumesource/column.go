@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/source/driver"
+	"github.com/stokerdata/stoker/store"
 )
 
 // column is a field of volumes.
@@ -33,6 +35,12 @@ func (s *source) read(ctx context.Context, c *column, o *Options) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(o.Threads, 16))
 	for i := range all {
+		if err := c.list.Bad.Of(i); err != nil {
+			mu.Lock()
+			s.skipped = append(s.skipped, driver.Skipped{Path: c.list.Name(i), Reason: store.Cause(err).Error()})
+			mu.Unlock()
+			continue
+		}
 		g.Go(func() error {
 			f, err := c.list.Open(gctx, i)
 			if err != nil {
@@ -40,14 +48,13 @@ func (s *source) read(ctx context.Context, c *column, o *Options) error {
 			}
 			defer f.Close()
 			p, err := parse(&reader{ctx: gctx, o: f})
-			is, mayBe := IsDICOMName(c.list.Name(i))
 			switch name := c.list.Name(i); {
 			case err == nil:
 				all[i] = p
-			case strings.EqualFold(path.Base(name), "dicomdir"), errors.Is(err, errNone) && mayBe && !is && name != "":
+			case strings.EqualFold(path.Base(name), "dicomdir"), errors.Is(err, errNone) && !selection.ByName(name).Known && name != "":
 				mu.Lock() // a file beside them
 				defer mu.Unlock()
-				s.skipped = append(s.skipped, driver.Skipped{Path: name, Reason: err.Error()})
+				s.skipped = append(s.skipped, driver.Skipped{Path: name, Reason: err.Error(), Beside: true})
 			default:
 				return filelist.ErrPlace(c.list, int64(i), "", err)
 			}

@@ -83,17 +83,6 @@ func IsDICOMName(name string) (is, mayBe bool) {
 	return false, strings.Trim(path.Ext(base), ".0123456789") == ""
 }
 
-// IsDICOMFile says whether a file begins as DICOM files do.
-func IsDICOMFile(ctx context.Context, st store.Store, name string) bool {
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return false
-	}
-	defer o.Close()
-	b := make([]byte, min(o.Size(), 132))
-	return o.ReadAt(ctx, b, 0) == nil && len(b) == 132 && isDICOM(b)
-}
-
 // isName says whether a file may be a volume of any form.
 func isName(name string) bool {
 	is, mayBe := IsDICOMName(name)

@@ -10,12 +10,14 @@ package volumesource
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/blockcache"
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/pairsource"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -74,6 +76,7 @@ type source struct {
 	useful         int64
 	gz             bool
 	skipped        []driver.Skipped
+	left           *selection.Left
 }
 
 // Open lists the volumes in st, or the one that it is, in the order of their names,
@@ -86,7 +89,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if o.Format == "" {
 		o.Format = "volumes"
 	}
-	s := &source{patch: o.Patch, cache: blockcache.New(), affine: -1, origin: -1, info: driver.Info{URL: url, Format: o.Format}}
+	s := &source{patch: o.Patch, cache: blockcache.New(), affine: -1, origin: -1, left: selection.Empty(st), info: driver.Info{URL: url, Format: o.Format}}
 	if len(o.Fields) > 0 {
 		if err := s.pairs(ctx, st, &o); err != nil {
 			return nil, err
@@ -97,13 +100,13 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		if o.Names != nil {
 			c.list, err = filelist.Named(ctx, st, o.Names)
 		} else {
-			c.list, err = filelist.Scan(ctx, st, keep(o.Format), 0)
+			c.list, s.left, err = selection.Names(ctx, st, wanted(o.Format))
 		}
 		if err != nil {
 			return nil, err
 		}
 		if c.list.Len() == 0 {
-			return nil, fmt.Errorf("no %s in %s or its subfolders", wanted(o.Format), st)
+			return nil, s.nothing()
 		}
 		if err := s.read(ctx, &c, &o); err != nil {
 			return nil, err
@@ -111,7 +114,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		s.columns = []column{c}
 	}
 	if len(s.columns[0].volumes) == 0 {
-		return nil, fmt.Errorf("no %s in %s or its subfolders", wanted(o.Format), st)
+		return nil, s.nothing()
 	}
 	print := []string{o.Format, fmt.Sprint(o.Patch, o.Stride)}
 	for i := range s.columns {
@@ -132,29 +135,27 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, s.records(&o)
 }
 
-// keep says which files of a folder may be some.
-func keep(format string) func(name string) bool {
-	return func(name string) bool {
-		switch is, mayBe := IsDICOMName(name); {
-		case name == "":
-			return true
-		case format == "nifti":
-			return IsName(name)
-		case format == "dicom":
-			return is || mayBe
-		}
-		return isName(name)
-	}
-}
-
-func wanted(format string) string {
+// wanted says which files of a folder may be volumes of a format. The headers of files
+// whose names do not decide are read anyway.
+func wanted(format string) selection.Options {
 	switch format {
 	case "nifti":
-		return ".nii or .nii.gz file"
+		return selection.Options{Kind: selection.NIfTI}
 	case "dicom":
-		return "DICOM file"
+		return selection.Options{Kind: selection.DICOM, Late: true}
 	}
-	return "volume (.nii, .nii.gz, .npy, .tif or DICOM files)"
+	return selection.Options{Kind: selection.NIfTI, Also: isName, Late: true}
+}
+
+// nothing is the error of a folder without volumes.
+func (s *source) nothing() error {
+	switch s.info.Format {
+	case "nifti":
+		return s.left.Nothing(selection.NIfTI.Wanted())
+	case "dicom":
+		return s.left.Nothing(selection.DICOM.Wanted())
+	}
+	return s.left.Nothing("volume", ".nii, .nii.gz, .npy, .tif and DICOM files")
 }
 
 func (s *source) Info() *driver.Info { return &s.info }
@@ -179,7 +180,9 @@ func (s *source) Name(id int64) string {
 }
 
 // Skipped implements driver.Skipper.
-func (s *source) Skipped() []driver.Skipped { return s.skipped }
+func (s *source) Skipped() []driver.Skipped {
+	return append(slices.Clone(s.skipped), s.left.Skipped()...)
+}
 
 func (s *source) Close() error {
 	s.cache.Close()

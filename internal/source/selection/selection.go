@@ -1,0 +1,336 @@
+// Package selection decides which files of a folder are records. The loader,
+// inspect, pack and plan share this decision.
+//
+// The extension decides where it settles the question. The first bytes decide for
+// files without an extension, with an unknown one, or with one that has several
+// meanings (.ts). A file of the wanted kind in a format that Stoker does not read
+// is a record that cannot be read. Every other file is counted by reason.
+package selection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/store"
+)
+
+// Options say which files of a folder are records.
+type Options struct {
+	// Kind is the kind of files that are records. None takes every file, whatever
+	// it holds.
+	Kind Kind
+	// Also, when it is set, takes files by their name that Kind does not.
+	Also func(name string) bool
+	// Only is the name of the one file that is listed, whatever its name says, ""
+	// for all.
+	Only string
+	// Late leaves files whose name does not decide to the caller, which reads their
+	// headers anyway.
+	Late bool
+	// Threads bounds the folders listed at the same time, 0 for the store's choice.
+	Threads int
+}
+
+// File is a file that is a record, or a folder that cannot be listed, whose name ends in
+// a slash.
+type File struct {
+	store.Entry
+	// Bad says why the record cannot be read, nil for a record that may be read.
+	Bad error
+}
+
+// Scan calls f with the files of st that are records, in the order of their names.
+// It returns what it did not select. It reads no file whose name decides.
+func Scan(ctx context.Context, st store.Store, o Options, f func(File) error) (*Left, error) {
+	s := &scan{ctx: ctx, st: st, o: o, f: f, left: &Left{st: st, kind: o.Kind}}
+	err := st.List(ctx, "", &store.ListOptions{
+		Folder: true, Threads: o.Threads, Shallow: o.Only != "", Keep: s.keep, Bad: s.bad,
+	}, func(e store.Entry) error {
+		if e.Dir {
+			return nil
+		}
+		return s.take(e)
+	})
+	if err == nil {
+		err = s.flush()
+	}
+	return s.left, err
+}
+
+// scan is one run of Scan.
+type scan struct {
+	ctx  context.Context
+	st   store.Store
+	o    Options
+	f    func(File) error
+	left *Left
+	// held are files whose turn has not come: the first bytes of some decide.
+	held []File
+	look []int // places in held of files that are not decided
+}
+
+// judge returns what the name of a file says.
+func (s *scan) judge(name string) Type {
+	switch {
+	case s.o.Only != "":
+		return Type{Kind: s.o.Kind, Known: name == s.o.Only}
+	case name == "", s.o.Kind == None, s.o.Also != nil && s.o.Also(name):
+		return Type{Kind: s.o.Kind, Known: true}
+	}
+	t := ByName(name)
+	if s.o.Late && !t.Known {
+		return Type{Kind: s.o.Kind, Known: true}
+	}
+	return t
+}
+
+// keep reports whether a file may be a record. It is called by several goroutines at
+// the same time.
+func (s *scan) keep(name string) bool {
+	if dir := Litter(name); dir != "" {
+		s.left.add(dir+"/", litterReason)
+		return false
+	}
+	if s.o.Only != "" {
+		return name == s.o.Only
+	}
+	if isSystem(name) {
+		s.left.add(name, systemReason)
+		return false
+	}
+	t := s.judge(name)
+	if t.Known && t.Kind != s.o.Kind {
+		s.left.other(name, t)
+		return false
+	}
+	return true
+}
+
+// bad takes a file or a folder that cannot be listed.
+func (s *scan) bad(e store.Entry, err error) error {
+	if !store.IsObjectError(err) {
+		return err
+	}
+	if e.Dir {
+		e.Dir = false
+		e.Name += "/"
+		if dir := Litter(e.Name); dir != "" {
+			s.left.add(dir+"/", litterReason)
+			return nil
+		}
+	} else if !s.judge(e.Name).Known { // a pipe, for example, that no name calls a record
+		s.left.AddBad(e.Name, err)
+		return nil
+	}
+	return s.give(File{Entry: e, Bad: err}, true)
+}
+
+const (
+	// heldFiles are decided together.
+	heldFiles = 4096
+	// looks is how many files are read at the same time.
+	looks = 32
+)
+
+func (s *scan) take(e store.Entry) error {
+	t := s.judge(e.Name)
+	return s.give(File{Entry: e, Bad: s.unread(e.Name, t)}, t.Known)
+}
+
+// give gives a file to f, in its turn.
+func (s *scan) give(file File, known bool) error {
+	if known && len(s.held) == 0 {
+		return s.f(file)
+	}
+	if !known {
+		s.look = append(s.look, len(s.held))
+	}
+	s.held = append(s.held, file)
+	if len(s.held) == heldFiles {
+		return s.flush()
+	}
+	return nil
+}
+
+// unread says why a file of the wanted kind cannot be read, nil if it may be read.
+func (s *scan) unread(name string, t Type) error {
+	if t.Unread == "" {
+		return nil
+	}
+	return &store.Error{Op: "read", Path: s.st.Path(name), Err: fmt.Errorf("%s of a format that is not read: %s", t.Kind, t.Unread)}
+}
+
+// flush decides the files that wait, and gives those that are records to f.
+func (s *scan) flush() error {
+	drop := make([]bool, len(s.held))
+	types, errs, err := byContent(s.ctx, s.st, len(s.look), func(i int) store.Entry { return s.held[s.look[i]].Entry })
+	if err != nil {
+		return err
+	}
+	for i, at := range s.look {
+		t, file := types[i], &s.held[at]
+		switch {
+		case errs[i] != nil: // it may be one
+			file.Bad = errs[i]
+		case t.Kind != s.o.Kind:
+			s.left.other(file.Name, t)
+			drop[at] = true
+		default:
+			file.Bad = s.unread(file.Name, t)
+		}
+	}
+	for i := range s.held {
+		if !drop[i] {
+			if err := s.f(s.held[i]); err != nil {
+				return err
+			}
+		}
+	}
+	s.held, s.look = s.held[:0], s.look[:0]
+	return nil
+}
+
+// byContent reads the first bytes of n files, several at the same time.
+func byContent(ctx context.Context, st store.Store, n int, of func(i int) store.Entry) (types []Type, errs []error, err error) {
+	types, errs = make([]Type, n), make([]error, n)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(looks)
+	for i := range n {
+		g.Go(func() error {
+			head, err := read(gctx, st, of(i))
+			types[i], errs[i] = ByContent(head), err
+			if err != nil && !store.IsObjectError(err) {
+				return err
+			}
+			return context.Cause(gctx)
+		})
+	}
+	return types, errs, g.Wait()
+}
+
+// headBytes is how much of a file decides what it is.
+const headBytes = 1024
+
+func read(ctx context.Context, st store.Store, e store.Entry) ([]byte, error) {
+	o, err := st.Open(ctx, e.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	b := make([]byte, min(o.Size(), headBytes))
+	return b, o.ReadAt(ctx, b, 0)
+}
+
+// censusNames is how many names of a folder decide what it is, censusLooks how many
+// files are read for it.
+const (
+	censusNames = 1000
+	censusLooks = 32
+)
+
+// Census decides which kind a folder is of: the kind of most of its media files, by
+// the first names of the listing. It counts once for all who ask.
+type Census struct {
+	done bool
+	kind Kind
+}
+
+// Of returns the kind of the folder st, None for one without media. Pictures that
+// are called as covers and thumbnails are do not count beside other media. If two
+// kinds have equally many files, the later one in the list of kinds is taken:
+// pictures lie beside recordings more often than recordings beside pictures. Files
+// are read only if those whose names do not decide could change the result.
+func (c *Census) Of(ctx context.Context, st store.Store) Kind {
+	if !c.done {
+		c.done, c.kind = true, census(ctx, st)
+	}
+	return c.kind
+}
+
+func census(ctx context.Context, st store.Store) Kind {
+	var n [kinds]int
+	var open []string
+	seen, covers := 0, 0
+	enough := errors.New("enough")
+	err := st.List(ctx, "", &store.ListOptions{
+		Names: true, Threads: 1, Bad: filelist.LeaveOut,
+	}, func(e store.Entry) error {
+		if seen++; seen > censusNames {
+			return enough
+		}
+		if e.Dir || Litter(e.Name) != "" || isSystem(e.Name) {
+			return nil
+		}
+		switch t := ByName(e.Name); {
+		case !t.Known:
+			open = append(open, e.Name)
+		case t.Kind == Image && isCover(e.Name):
+			covers++
+		default:
+			n[t.Kind]++
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		return None
+	}
+	n[None] = 0
+	best := most(&n)
+	if len(open) > 0 && len(open) >= n[best] {
+		some := min(len(open), censusLooks)
+		types, _, err := byContent(ctx, st, some, func(i int) store.Entry { return store.Entry{Name: open[i*len(open)/some]} })
+		if err != nil {
+			return None
+		}
+		for _, t := range types {
+			n[t.Kind] += len(open) / some
+		}
+		n[None] = 0
+		best = most(&n)
+	}
+	if n[best] == 0 && covers > 0 {
+		return Image
+	}
+	return best
+}
+
+func most(n *[kinds]int) Kind {
+	best := None
+	for k := range kinds {
+		if n[k] > 0 && n[k] >= n[best] {
+			best = k
+		}
+	}
+	return best
+}
+
+// isCover reports whether a picture is called as covers and thumbnails are.
+func isCover(name string) bool {
+	base := strings.ToLower(path.Base(name))
+	base = strings.TrimSuffix(base, path.Ext(base))
+	for _, c := range []string{"cover", "folder", "front", "back", "poster", "fanart", "banner", "albumart", "thumb", "preview"} {
+		if strings.Trim(strings.TrimPrefix(base, c), "s_-. 0123456789") == "" && strings.HasPrefix(base, c) {
+			return true
+		}
+	}
+	return strings.HasPrefix(base, "albumart") || strings.HasSuffix(base, "_thumb") || strings.HasSuffix(base, "-thumb")
+}
+
+// Names is Scan for a list of files.
+func Names(ctx context.Context, st store.Store, o Options) (*filelist.List, *Left, error) {
+	l := &filelist.List{Store: st}
+	left, err := Scan(ctx, st, o, func(f File) error {
+		l.Add(f.Entry)
+		if f.Bad != nil {
+			return l.Bad.Note(l.Len()-1, f.Bad)
+		}
+		return nil
+	})
+	return l, left, err
+}

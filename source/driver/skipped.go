@@ -1,0 +1,59 @@
+package driver
+
+// Skipper is implemented by sources that found inputs which are not records, such
+// as files without a partner. Packs list them.
+type Skipper interface {
+	// Skipped lists the inputs. It is nil when there are none.
+	Skipped() []Skipped
+}
+
+// Skipped is an input that is not a record, or several with one reason.
+type Skipped struct {
+	Path, Reason string
+	// Beside says that the input is not missed: it is of another kind than the records,
+	// such as a text in a folder of images. Other inputs count as bad ones.
+	Beside bool `json:",omitempty"`
+	// Count is how many inputs have the reason, 0 for the one at Path. Examples are
+	// the paths of some of them.
+	Count    int64    `json:",omitempty"`
+	Examples []string `json:",omitempty"`
+}
+
+// SkippedGroup says how many inputs were skipped for one reason.
+type SkippedGroup struct {
+	Reason string `json:"reason"`
+	Count  int64  `json:"count"`
+	// Examples are the paths of the first of them, at most MaxExamples.
+	Examples []string `json:"examples"`
+	// Bad says that the inputs would be records if they could be read.
+	Bad bool `json:"bad,omitempty"`
+}
+
+// MaxExamples is how many inputs of a reason are named.
+const MaxExamples = 3
+
+// GroupSkipped returns what a source skipped, by reason, in the order in which the
+// reasons come. It is nil for a source that skipped nothing.
+func GroupSkipped(s Source) []SkippedGroup {
+	sk, ok := s.(Skipper)
+	if !ok {
+		return nil
+	}
+	var out []SkippedGroup
+	at := map[string]int{}
+	for _, s := range sk.Skipped() {
+		i, ok := at[s.Reason]
+		if !ok {
+			i, at[s.Reason] = len(out), len(out)
+			out = append(out, SkippedGroup{Reason: s.Reason, Bad: !s.Beside})
+		}
+		g := &out[i]
+		g.Count += max(s.Count, 1)
+		names := s.Examples
+		if names == nil {
+			names = []string{s.Path}
+		}
+		g.Examples = append(g.Examples, names[:min(len(names), MaxExamples-len(g.Examples))]...)
+	}
+	return out
+}
