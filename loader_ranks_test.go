@@ -93,6 +93,7 @@ func TestRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("STOKER_CACHE_DIR", os.Getenv("STOKER_TEST_CACHE")) // of all ranks: TestMain has set one of its own
 	opt := &stoker.Options{BatchSize: 4, Shuffle: true, Window: 16, Rank: rank, WorldSize: world, Memory: 32 << 20, Threads: 1}
 	l, err := stoker.Open(t.Context(), os.Getenv("STOKER_TEST_URL"), opt)
 	if err != nil {
@@ -152,7 +153,7 @@ func TestRanksShareCredentials(t *testing.T) {
 	}
 	env = append(env, "AWS_CONTAINER_CREDENTIALS_FULL_URI="+role.URL+"/role", "AWS_EC2_METADATA_DISABLED=true",
 		"AWS_CONFIG_FILE="+filepath.Join(t.TempDir(), "none"), "AWS_SHARED_CREDENTIALS_FILE="+filepath.Join(t.TempDir(), "none"),
-		"XDG_CACHE_HOME="+t.TempDir(), "STOKER_RUNTIME_DIR="+filepath.Join(t.TempDir(), "run"), "STOKER_TEST_WORLD="+strconv.Itoa(ranks),
+		"STOKER_TEST_CACHE="+t.TempDir(), "STOKER_RUNTIME_DIR="+filepath.Join(t.TempDir(), "run"), "STOKER_TEST_WORLD="+strconv.Itoa(ranks),
 		"STOKER_TEST_URL=s3://bucket/train?endpoint="+server.URL)
 	exe, err := os.Executable()
 	if err != nil {

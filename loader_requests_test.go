@@ -32,7 +32,7 @@ func bucketOf(t *testing.T, dir string) (server *httpfaulttest.Folder, url strin
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	server = &httpfaulttest.Folder{Dir: filepath.Dir(dir)}
 	s := httptest.NewServer(server)
 	t.Cleanup(s.Close)

@@ -75,7 +75,7 @@ func TestRoundsToTheFirstBatch(t *testing.T) {
 			// Who asks late because the machine has other things to do counts as if it had waited:
 			// what is so once is so.
 			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 {
-				t.Setenv("XDG_CACHE_HOME", t.TempDir())
+				t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 				rounds := &httpfaulttest.Rounds{Handler: c.handler(), Latency: latency}
 				s := httptest.NewServer(rounds)
 				n := firstBatch(t, fmt.Sprintf(c.url, s.URL), c.window, rounds)
@@ -110,7 +110,7 @@ func TestFirstBatchIsAskedForAlone(t *testing.T) {
 			bucketOf(t, dir) // nothing of this machine's is found
 			said := ""
 			for latency := 60 * time.Millisecond; latency < 5*time.Second; latency *= 2 { // as above
-				t.Setenv("XDG_CACHE_HOME", t.TempDir())
+				t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 				rounds := &httpfaulttest.Rounds{Handler: bucketAt(dir)(), Latency: latency}
 				s := httptest.NewServer(rounds)
 				opt := &stoker.Options{BatchSize: batch, Shuffle: true, Window: window, Memory: 96 << 20, Threads: 1}
@@ -155,7 +155,7 @@ func TestLateHeadHoldsUpItsOwnRecords(t *testing.T) {
 	const records, width, batch = 3200, 8 << 10, 64
 	dir, _ := bucketOfRows(t, records, width)
 	bucketOf(t, dir) // nothing of this machine's is found
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	bucket, late := bucketAt(dir)(), ""
 	var mu sync.Mutex
 	asked, most := 0, make(chan struct{})
@@ -207,7 +207,7 @@ func TestAnswersInAnyOrder(t *testing.T) {
 	const records, width, batch, times = 3200, 8 << 10, 64, 30
 	dir, _ := bucketOfRows(t, records, width)
 	bucketOf(t, dir) // nothing of this machine's is found
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	s := httptest.NewServer(&httpfaulttest.Throttle{Handler: bucketAt(dir)(), Jitter: 3 * time.Millisecond})
 	defer s.Close()
 	var want []byte

@@ -97,7 +97,7 @@ func TestSecretsAreKept(t *testing.T) {
 	if b, err := os.ReadFile("/proc/self/cmdline"); err == nil {
 		said = append(said, string(b))
 	}
-	for _, root := range []string{out, os.Getenv("XDG_CACHE_HOME")} {
+	for _, root := range []string{out, os.Getenv("STOKER_CACHE_DIR")} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return err

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/stokerdata/stoker/internal/answers"
+	"github.com/stokerdata/stoker/internal/querycache"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -94,7 +94,7 @@ func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 		return read()
 	}
 	place, _ := id.Identity()
-	b, err := answers.OnceOf(ctx, manifestsOf(place), manifestOf(place, e), read)
+	b, err := querycache.OnceOf(ctx, manifestsOf(place), manifestOf(place, e), read)
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +125,10 @@ func ReadEarly(ctx context.Context, st store.Store) {
 		return
 	}
 	place, _ := id.Identity()
-	if answers.Begun(manifestsOf(place)) {
+	if querycache.Begun(manifestsOf(place)) {
 		return
 	}
-	answers.Begin(manifestsOf(place), func() (string, []byte, error) {
+	querycache.Begin(manifestsOf(place), func() (string, []byte, error) {
 		b, e, err := w.ReadWhole(ctx, ManifestName, maxEarly)
 		if err == nil && e.Version == "" {
 			err = store.ErrChanged // nobody can say of what it is

@@ -61,20 +61,25 @@ type Dir struct {
 	limit int64
 }
 
-// At returns the cache in a folder: dir, else what the environment says, else stoker
-// in the user's cache folder. Nothing is made before something is kept.
-func At(dir string, limit int64) (*Dir, error) {
+// Folder returns the folder of everything that Stoker caches: dir, or the value of
+// Variable, or stoker/ in the user's cache folder.
+func Folder(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv(Variable)
 	}
 	if dir == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
-			return nil, fmt.Errorf("there is no folder for the cache: %w; set %s", err, Variable)
+			return "", fmt.Errorf("there is no folder for the cache: %w; set %s", err, Variable)
 		}
 		dir = filepath.Join(base, "stoker")
 	}
-	dir, err := filepath.Abs(dir)
+	return filepath.Abs(dir)
+}
+
+// At returns the cache in Folder(dir). Nothing is made before something is kept.
+func At(dir string, limit int64) (*Dir, error) {
+	dir, err := Folder(dir)
 	if err != nil {
 		return nil, err
 	}

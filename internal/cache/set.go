@@ -212,33 +212,6 @@ func (r *Record) Check(value []byte) bool {
 	return true
 }
 
-// Value is a copy of what is kept under a key, nil where there is nothing, or where it is
-// damaged.
-func (s *Set) Value(k *Key) []byte {
-	n := s.Find(k)
-	if n < 0 {
-		return nil
-	}
-	r := s.Record(n)
-	if r.Size == 0 {
-		return nil
-	}
-	f, err := os.Open(s.SegmentPath(r.Segment))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b := make([]byte, r.Stored())
-	if _, err := f.ReadAt(b, r.Offset); err != nil {
-		return nil
-	}
-	if !r.Check(b) {
-		s.Drop(n)
-		return nil
-	}
-	return b[:r.Size:r.Size]
-}
-
 // Stored is how many bytes Check takes: the value and the name.
 func (r *Record) Stored() int64 { return r.Size + int64(r.name) }
 

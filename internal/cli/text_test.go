@@ -389,7 +389,7 @@ func split(line string) ([]string, error) {
 // What costs nothing is run: the help of every command, and the printed plans of
 // published examples, which measure nothing.
 func TestPrintedCommandsRun(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	run := func(words []string) {
 		t.Helper()
 		var out, bad bytes.Buffer

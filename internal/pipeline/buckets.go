@@ -12,8 +12,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/stokerdata/stoker/internal/answers"
 	"github.com/stokerdata/stoker/internal/collate"
+	"github.com/stokerdata/stoker/internal/querycache"
 	"github.com/stokerdata/stoker/internal/sampler"
 	"github.com/stokerdata/stoker/internal/scan"
 	"github.com/stokerdata/stoker/internal/transform"
@@ -296,7 +296,7 @@ func (p *Pipeline) bucketKeys(ctx context.Context, info *driver.Info, field int)
 	if info.Fingerprint != "" {
 		question = strings.Join([]string{"bucket", info.Fingerprint, fmt.Sprint(info.Len, keys.width, p.cfg.ApplyOrientation), f.Name}, "\x01")
 	}
-	if b, ok := answers.Load(question); ok && len(b) == 4*len(keys.raw) {
+	if b, ok := querycache.Load(question); ok && len(b) == 4*len(keys.raw) {
 		for i := range keys.raw {
 			keys.raw[i] = binary.LittleEndian.Uint32(b[4*i:])
 		}
@@ -321,7 +321,7 @@ func (p *Pipeline) bucketKeys(ctx context.Context, info *driver.Info, field int)
 	for _, v := range keys.raw {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
-	answers.Save(question, b)
+	_, _ = querycache.Save(question, b)
 	return keys, nil
 }
 

@@ -44,7 +44,7 @@ func bucketOf(t *testing.T) (url string, server *httpfaulttest.Folder) {
 // Of a server its reads are measured at growing depths, and what it can do is said; the
 // result is kept for the URL.
 func TestEndpoint(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	url, _ := bucketOf(t)
 	train := strings.Replace(url, "%", "train", 1)
 	m := &plan.Machine{Cores: 2, MemoryFree: 1 << 30}

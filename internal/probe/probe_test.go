@@ -171,7 +171,7 @@ func TestRunRefusesWhatIsNotThere(t *testing.T) {
 }
 
 func TestSaveAndLoad(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("STOKER_CACHE_DIR", t.TempDir())
 	dir := t.TempDir()
 	if _, _, err := Load(dir); !errors.Is(err, ErrNone) {
 		t.Errorf("before: %v", err)
@@ -199,16 +199,16 @@ func TestSaveAndLoad(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"version":1,"host":"h","path":"/p","machine":{"cores":2,"store":{"random":[{"block":4096,"depth":1,"iops":10}]}}}`))
-	f.Add([]byte(`{"version":1,"machine":null}`))
+	f.Add([]byte(`{"measured":"2026-01-02T03:04:05Z","cores":2,"store":{"random":[{"block":4096,"depth":1,"iops":10}]}}`))
+	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, ok := parse(data)
-		if ok && s.Machine == nil {
+		m, ok := parse(data)
+		if ok && m == nil {
 			t.Error("no machine")
 		}
 		if ok {
 			// What was read may be anything; predicting from it must not fail.
-			p := plan.Predict(plan.Pipeline{Batch: 64, Step: 0.1, Codec: plan.CodecKeep, RecordBytes: 1e5}, *s.Machine)
+			p := plan.Predict(plan.Pipeline{Batch: 64, Step: 0.1, Codec: plan.CodecKeep, RecordBytes: 1e5}, *m)
 			_ = p.Throughput
 		}
 	})

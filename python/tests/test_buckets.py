@@ -21,7 +21,7 @@ LENGTHS = [int(n) for n in np.random.default_rng(5).gamma(2, 30, COUNT)]
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module", params=["table", "pack"])

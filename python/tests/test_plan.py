@@ -14,7 +14,7 @@ import stoker
 
 @pytest.fixture(autouse=True)
 def _no_saved_probe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path))
 
 
 def test_published_calculation() -> None:

@@ -21,7 +21,7 @@ COUNT = 300
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def frame() -> Any:

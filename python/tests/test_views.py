@@ -20,7 +20,7 @@ SHORT = ["--seconds", "0.2", "--warmup", "0.1", "--batch", "16"]
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("STOKER_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def table(path: Path, n: int = 100) -> Path:

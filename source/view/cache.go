@@ -3,19 +3,19 @@ package view
 import (
 	"encoding/binary"
 
-	"github.com/stokerdata/stoker/internal/answers"
+	"github.com/stokerdata/stoker/internal/querycache"
 )
 
 func load(opt *Options, key string) ([]byte, bool) {
 	if opt.NoCache || key == "" {
 		return nil, false
 	}
-	return answers.Load(key)
+	return querycache.Load(key)
 }
 
 func save(opt *Options, key string, answer []byte) {
 	if !opt.NoCache {
-		answers.Save(key, answer)
+		_, _ = querycache.Save(key, answer)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	os.Setenv("XDG_CACHE_HOME", dir)
+	os.Setenv("STOKER_CACHE_DIR", dir)
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -380,8 +380,7 @@ func TestCache(t *testing.T) {
 	if first.Info().Fingerprint != second.Info().Fingerprint || !slices.Equal(ints(t, first, 0), ints(t, second, 0)) {
 		t.Error("what was kept is something else")
 	}
-	base, _ := os.UserCacheDir()
-	files, _ := filepath.Glob(filepath.Join(base, "stoker", "answers", "*"))
+	files, _ := filepath.Glob(filepath.Join(os.Getenv("STOKER_CACHE_DIR"), "answers", "*"))
 	if len(files) == 0 {
 		t.Fatal("nothing is kept")
 	}

@@ -142,7 +142,6 @@ func (s *Source) scan(ctx context.Context, threads int) error {
 	s.tables = make([]*Table, s.list.Len())
 	files, lim := make([]inorder.File, s.list.Len()), inorder.NewLimits()
 	known := indexcache.New(s.list, s.format.Name)
-	defer known.Close()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(threads)
 	for i := range s.tables {

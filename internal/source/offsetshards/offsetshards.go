@@ -123,7 +123,6 @@ func Open(ctx context.Context, set *Set) (driver.Source, error) {
 		return nil, fmt.Errorf("%s has no records", set.List.Store)
 	}
 	known := indexcache.New(set.List, slices.Concat([]string{set.Format, column.Query(set.Wanted...)}, set.Columns)...)
-	defer known.Close()
 	threads := runtime.GOMAXPROCS(0)
 	looks := make(chan *looker, threads)
 	for range threads {

@@ -170,7 +170,6 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		files[i], err = l.file(ctx, i)
 		return err
 	})
-	l.known.Close()
 	if err != nil {
 		return nil, err
 	}
