@@ -49,5 +49,5 @@ def test_kitti(tmp_path: Path) -> None:
             assert np.array_equal(batch.points[row], want)
     loader = stoker.Loader(f"kitti:{folder}?numbers=2", batch_size=8)
     assert next(iter(loader)).points[0].shape == (200, 2)
-    with pytest.raises(stoker.StokerError, match="no whole number of points of 3 float32 each"):
+    with pytest.raises(stoker.StokerError, match="not a multiple of a point of 3 float32"):
         next(iter(stoker.Loader(f"kitti:{folder}?numbers=3", batch_size=20)))

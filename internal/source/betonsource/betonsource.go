@@ -1,7 +1,6 @@
-// Package betonsource reads FFCV's .beton files, by index: images as JPEGs and as
-// pixels, integers, floats, strings of bytes, JSON, arrays and tensors. What stands
-// where is read once when the file is opened and kept in memory: the numbers of
-// each sample, and for images the sizes of the files.
+// Package betonsource reads FFCV's .beton files at random: images as JPEGs and as pixels, integers, floats, byte
+// strings, JSON, arrays and tensors. Opening reads the metadata of each sample and, for images, the sizes of the
+// files, and holds them in memory.
 package betonsource
 
 import (
@@ -23,17 +22,17 @@ import (
 // Format is the name of the format.
 const Format = "beton"
 
-// maxValueBytes is the largest value: FFCV's own limit is the size of a page.
+// maxValueBytes is the size limit of a value. FFCV's own limit is the size of a page.
 const maxValueBytes = 1 << 30
 
 type source struct {
 	list *filelist.List
 	info driver.Info
 	cols []column
-	// row is the size of the numbers of a sample, rows those of all.
+	// row is the size of a sample's metadata, rows the metadata of all samples.
 	row  int
 	rows []byte
-	// jpegs are, for columns of images, the sizes of their files, 0 for pixels.
+	// jpegs are the sizes of JPEG files for columns of images, 0 for pixels.
 	jpegs [][]uint32
 	size  int64
 }
@@ -61,7 +60,7 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 	return s, nil
 }
 
-// read reads all but the data.
+// read reads everything except the data.
 func (s *source) read(ctx context.Context, o store.Object) error {
 	b := make([]byte, min(s.size, headerBytes))
 	if err := o.ReadAt(ctx, b, 0); err != nil {
@@ -73,7 +72,7 @@ func (s *source) read(ctx context.Context, o store.Object) error {
 	}
 	at := headerBytes + int64(h.fields)*descBytes
 	if at > s.size {
-		return fmt.Errorf("%d bytes have no room for the descriptions of %d fields: the file is cut off", s.size, h.fields)
+		return fmt.Errorf("%d bytes are too few for the descriptions of %d fields: the file is cut off", s.size, h.fields)
 	}
 	desc := make([]byte, at-headerBytes)
 	if err := o.ReadAt(ctx, desc, headerBytes); err != nil {
@@ -86,7 +85,7 @@ func (s *source) read(ctx context.Context, o store.Object) error {
 		return errors.New("it has no samples")
 	}
 	if h.samples > (s.size-at)/int64(s.row) {
-		return fmt.Errorf("its header says %d samples, for whose %d bytes each there is no room: the file is cut off", h.samples, s.row)
+		return fmt.Errorf("its header has %d samples of %d bytes each, which do not fit in the file: it is cut off", h.samples, s.row)
 	}
 	s.info.Len = h.samples
 	s.rows = make([]byte, h.samples*int64(s.row))
@@ -106,13 +105,13 @@ func (s *source) read(ctx context.Context, o store.Object) error {
 	return nil
 }
 
-// place is an entry of the table: so many bytes were put there.
+// place is an entry of the allocation table: size bytes at an offset.
 type place struct {
 	at   uint64
 	size uint32
 }
 
-// sizes reads how large the files of images are, which only the table says.
+// sizes reads the sizes of images. Only the allocation table has them.
 func (s *source) sizes(ctx context.Context, o store.Object, table int64) error {
 	s.jpegs = make([][]uint32, len(s.cols))
 	some := false
@@ -144,7 +143,7 @@ func (s *source) sizes(ctx context.Context, o store.Object, table int64) error {
 			at := binary.LittleEndian.Uint64(b[5:])
 			n, ok := slices.BinarySearchFunc(places, at, func(p place, at uint64) int { return cmp.Compare(p.at, at) })
 			if !ok {
-				return fmt.Errorf("the image of sample %d in field %q lies at byte %d, of which the table of places does not know", id, s.cols[i].name, at)
+				return fmt.Errorf("the image of sample %d in field %q is at byte %d, which is not in the allocation table", id, s.cols[i].name, at)
 			}
 			s.jpegs[i][id] = places[n].size
 		}
@@ -152,11 +151,11 @@ func (s *source) sizes(ctx context.Context, o store.Object, table int64) error {
 	return nil
 }
 
-// readTable reads the table of places, sorted by them.
+// readTable reads the allocation table, sorted by offset.
 func readTable(ctx context.Context, o store.Object, from int64) ([]place, error) {
 	n := (o.Size() - from) / tableBytes
 	if (o.Size()-from)%tableBytes != 0 {
-		return nil, fmt.Errorf("its table of places has %d bytes, no multiple of %d: the file is cut off", o.Size()-from, tableBytes)
+		return nil, fmt.Errorf("its allocation table has %d bytes, which is not a multiple of %d: the file is cut off", o.Size()-from, tableBytes)
 	}
 	places := make([]place, 0, n)
 	const step = 1 << 16 // entries
@@ -177,14 +176,14 @@ func readTable(ctx context.Context, o store.Object, from int64) ([]place, error)
 	return places, nil
 }
 
-// numbers are those of a sample in a column.
+// numbers returns the metadata of a sample in a column.
 func (s *source) numbers(id int64, col int) []byte {
 	c := &s.cols[col]
 	at := id*int64(s.row) + int64(c.at)
 	return s.rows[at : at+int64(metadata[c.typ].size)]
 }
 
-// where says where the bytes of a sample lie in the file.
+// where returns the position of a sample's bytes in the file.
 func (s *source) where(id int64, col int) (at, size int64, err error) {
 	le, b, c := binary.LittleEndian, s.numbers(id, col), &s.cols[col]
 	var place, n uint64
@@ -230,7 +229,7 @@ func (s *source) field(col int) (driver.Field, error) {
 		f.Channels = 3
 	}
 	for id := range s.info.Len {
-		if _, size, err := s.where(id, col); err == nil { // or it is found when it is its turn
+		if _, size, err := s.where(id, col); err == nil { // an error is reported when the record is read
 			f.MaxBytes = max(f.MaxBytes, size)
 		}
 		if c.typ != imageType {
@@ -262,7 +261,7 @@ func (s *source) Name(id int64) string {
 	return fmt.Sprintf("%s, sample %d", s.list.Path(0), id)
 }
 
-// Shapes implements driver.Shaper: JPEGs of FFCV carry no orientation.
+// Shapes implements driver.Shaper. FFCV's JPEGs have no orientation.
 func (s *source) Shapes(field int, ids []int64, shapes []driver.Shape) bool {
 	if s.cols[field].typ != imageType {
 		return false
@@ -341,7 +340,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// value makes a value of the bytes of a sample.
+// value sets a value from the bytes of a sample.
 func (s *source) value(v *driver.Value, id int64, col int, data []byte) error {
 	b := s.numbers(id, col)
 	switch s.cols[col].typ {

@@ -22,9 +22,9 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The file of testdata is FFCV's own, written by scripts/fixtures/ffcv_beton.py.
+// scripts/fixtures/ffcv_beton.py wrote the file in testdata with FFCV.
 
-// fixture is where it lies, unpacked.
+// fixture returns the path of the decompressed file.
 func fixture(t testing.TB) string {
 	f, err := os.Open("testdata/all.beton.gz")
 	if err != nil {
@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// at is one object of a store.
+// at is a store with a single object.
 type at struct {
 	store.Store
 	name string
@@ -82,7 +82,7 @@ func (a at) Stat(ctx context.Context, _ string) (store.Entry, error) {
 	return a.Store.Stat(ctx, a.name)
 }
 
-// What FFCV has written is what was given to it.
+// The values equal those that FFCV was given.
 func TestValues(t *testing.T) {
 	s := open(t, fixture(t))
 	defer s.Close()
@@ -142,16 +142,16 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A field of a file that is written here.
+// written is a field of a file that these tests write.
 type written struct {
 	id   typeID
 	name string
 	args []byte
-	rows [][]byte // the numbers of each sample
+	rows [][]byte // the metadata of each sample
 }
 
-// write writes a file: an independent writer, by the format as FFCV's documentation and
-// reader have it, for what FFCV does not write.
+// write writes a file from the description of the format in FFCV's documentation and reader. It can write what FFCV
+// does not.
 func write(fields []written, data []byte, table [][3]uint64) []byte {
 	le := binary.LittleEndian
 	b := le.AppendUint16(nil, version)
@@ -187,7 +187,7 @@ func write(fields []written, data []byte, table [][3]uint64) []byte {
 	return b
 }
 
-// small is a file of strings of bytes and numbers, whose data begin at byte dataAt.
+// small is a file of byte strings and numbers, whose data begin at byte dataAt.
 const dataAt = headerBytes + 2*descBytes + 6*24
 
 func small() []byte {
@@ -218,21 +218,21 @@ func TestBroken(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"empty":     {nil, "0 bytes, less than the header"},
-		"short":     {good[:20], "20 bytes, less than the header"},
-		"version":   {change(0, 1), "its version is 1 instead of 2"},
+		"empty":     {nil, "0 bytes are too few for the header"},
+		"short":     {good[:20], "20 bytes are too few for the header"},
+		"version":   {change(0, 1), "its version is 1, expected 2"},
 		"cut":       {good[:2000], "the file is cut off, or its writer did not finish"},
-		"samples":   {change(8, 0, 1), "its header says 256 samples"},
-		"many":      {change(8, 0, 0, 0, 0, 0, 1), "its header says 1099511627776 samples in a file of"},
+		"samples":   {change(8, 0, 1), "its header has 256 samples"},
+		"many":      {change(8, 0, 0, 0, 0, 0, 1), "its header has 1099511627776 samples in a file of"},
 		"none":      {change(8, 0), "it has no samples"},
-		"fields":    {change(2, 255, 255), "its header says 65535 fields"},
-		"more":      {change(2, 100), "no room for the descriptions of 100 fields"},
-		"type":      {change(headerBytes, 255), `field "blob" is of the type 255, which FFCV itself does not know`},
-		"name":      {change(headerBytes+1, 0), `field 0 has the name ""`},
-		"twice":     {change(headerBytes+descBytes+1, []byte("blob\x00\x00")...), `two fields are called "blob"`},
+		"fields":    {change(2, 255, 255), "its header has 65535 fields"},
+		"more":      {change(2, 100), "too few for the descriptions of 100 fields"},
+		"type":      {change(headerBytes, 255), `field "blob" has the user-defined type 255`},
+		"name":      {change(headerBytes+1, 0), `field 0 has the invalid name ""`},
+		"twice":     {change(headerBytes+descBytes+1, []byte("blob\x00\x00")...), `two fields have the name "blob"`},
 		"array":     {write([]written{array}, nil, nil), "out of range"},
-		"no place":  {write([]written{image}, nil, nil), "lies at byte 99, of which the table of places does not know"},
-		"odd table": {append(write([]written{image}, nil, nil), 1, 2, 3), "no multiple of 24"},
+		"no place":  {write([]written{image}, nil, nil), "is at byte 99, which is not in the allocation table"},
+		"odd table": {append(write([]written{image}, nil, nil), 1, 2, 3), "not a multiple of 24"},
 	} {
 		name2 := put(t, c.file)
 		_, err := Open(t.Context(), name2, localstore.New(name2))
@@ -240,7 +240,7 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A place outside of the file is the error of its record.
+	// An offset outside of the file is an error of its record.
 	s := open(t, put(t, change(headerBytes+2*descBytes+24+8, 0xFF, 0xFF, 0xFF)))
 	defer s.Close()
 	recs := drivertest.Records(t, s, 0, 1, 2)

@@ -1,6 +1,5 @@
-// Package boxes is what sources of annotated images share: an image per
-// record, by its file, and what was read of the annotations when the source was
-// opened, in flat memory. Images without annotations are records, too.
+// Package boxes is the shared part of sources for annotated images. A record is an image file. The annotations are
+// read when the source is opened, into flat memory. Images without annotations are also records.
 package boxes
 
 import (
@@ -16,56 +15,53 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// MaxFileBytes is the largest image file.
+// MaxFileBytes is the size limit of an image file.
 const MaxFileBytes = 1 << 30
 
-// Column is a field whose values are known since the source was opened, or are
-// made by Source.Make.
+// Column is a field whose values are known after opening, or are set by Source.Make.
 type Column struct {
 	Field driver.Field
-	// Row is the size of what an annotation has: the value of a record is
-	// Data[Row*First[i] : Row*First[i+1]].
+	// Row is the size of one annotation's value. The value of a record is Data[Row*First[i] : Row*First[i+1]].
 	Row int
-	// Ends, where there is no Row, are the ends in Data of the values of records. A
-	// field that has neither and no Ints is made by Make alone.
+	// Ends are used if Row is 0: the ends in Data of the records' values. A field without Row, Ends and Ints is set
+	// by Make alone.
 	Ends []int64
 	Data []byte
-	// Ints are the numbers of records.
+	// Ints are the values of records that are integers.
 	Ints []int64
 }
 
-// Source is a driver.Source but for what its owner adds. The first field is the
-// image, those of Columns follow.
+// Source is a driver.Source that each format embeds and extends. The first field is the image, then follow Columns.
 type Source struct {
 	Images  filelist.List
 	First   []int64 // the first annotation of each record, and the end
 	Columns []Column
-	// More are objects behind the images.
+	// More are objects after the images.
 	More filelist.List
 	Left []driver.Skipped
-	// MostStacked is about the most that the masks of a record take, where more is known of
-	// it than how many pixels there are.
+	// MostStacked is an upper estimate for the masks of a record. It is set if it is known better than from the
+	// number of pixels.
 	MostStacked int64
 
-	// Header says that some wanted field needs the image, though nobody wants that.
+	// Header reports whether a wanted field needs the image, even if the image itself is not wanted.
 	Header func(g *driver.Group) bool
-	// Also appends extents to those of a record.
+	// Also adds extents to those of a record.
 	Also func(g *driver.Group, k int, id int64) error
-	// Make makes the values that are not in Columns. image is nil where it was not
-	// read; the others are those of Also.
+	// Make sets the values that are not in Columns. image is nil if it was not read. ext and bytes are for the
+	// extents of Also.
 	Make func(g *driver.Group, k int, id int64, image []byte, ext []driver.Extent, bytes [][]byte) error
 
 	info driver.Info
 }
 
-// Init ends opening: info has the URL and the format. also is what decides about the
-// records beside the files.
+// Init completes opening. info has the URL and the format. also is added to the fingerprint: all that determines
+// the records besides the files.
 func (s *Source) Init(info driver.Info, also ...string) {
 	_, largest := s.Images.Bytes()
 	info.Len = int64(s.Images.Len())
 	info.Objects = info.Len + int64(s.More.Len())
 	info.Fields = []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: largest}}
-	most := int64(0) // annotations of a record
+	most := int64(0) // maximum of annotations per record
 	for i := range info.Len {
 		most = max(most, s.First[i+1]-s.First[i])
 	}
@@ -83,7 +79,7 @@ func (s *Source) Init(info driver.Info, also ...string) {
 			}
 		}
 		if f.MaxBytes == 0 && f.Kind != driver.KindInt {
-			f.MaxBytes = 1 // all of them are empty, which is known
+			f.MaxBytes = 1 // all values are known to be empty
 		}
 		info.Fields = append(info.Fields, f)
 		also = append(also, f.Name, string(f.Kind), string(f.DType), string(f.Format))
@@ -130,7 +126,7 @@ func (s *Source) Locate(g *driver.Group) {
 		if image {
 			size := s.Images.Size(int(id))
 			if size > MaxFileBytes {
-				err = &store.Error{Op: "read", Path: s.Images.Path(int(id)), Err: fmt.Errorf("%d bytes are more than the limit of %d", size, int64(MaxFileBytes))}
+				err = &store.Error{Op: "read", Path: s.Images.Path(int(id)), Err: fmt.Errorf("it has %d bytes, the limit is %d", size, int64(MaxFileBytes))}
 			}
 			g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1, Tail: true})
 		}
@@ -178,7 +174,7 @@ func (s *Source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// Value is that of a column, without a copy.
+// Value returns the value of a column, without a copy.
 func (s *Source) Value(column int, id int64) []byte {
 	from, to := s.span(column, id)
 	return s.Columns[column].Data[from:to:to]
@@ -224,8 +220,8 @@ func (s *Source) Held() int64 {
 // Close implements driver.Source.
 func (s *Source) Close() error { return nil }
 
-// Order sorts annotations by their records, of which there are n, and keeps those of
-// one in their order. Annotations of record -1 are left out.
+// Order sorts annotations by record, of which there are n. The order within a record is kept. Annotations of record
+// -1 are omitted.
 func Order(n int, record []int32) (first []int64, order []int32) {
 	first = make([]int64, n+1)
 	for _, r := range record {
@@ -248,7 +244,7 @@ func Order(n int, record []int32) (first []int64, order []int32) {
 	return first, order
 }
 
-// Pick is the rows of data in an order.
+// Pick returns the rows of data in this order.
 func Pick(data []byte, row int, order []int32) []byte {
 	out := make([]byte, 0, len(order)*row)
 	for _, i := range order {
@@ -257,7 +253,7 @@ func Pick(data []byte, row int, order []int32) []byte {
 	return out
 }
 
-// Float32 appends numbers.
+// Float32 appends float32 numbers to b.
 func Float32(b []byte, values ...float64) []byte {
 	for _, v := range values {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
@@ -265,46 +261,46 @@ func Float32(b []byte, values ...float64) []byte {
 	return b
 }
 
-// Int64 appends a number.
+// Int64 appends an int64 number to b.
 func Int64(b []byte, v int64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(v)) }
 
-// Boxes, and what belongs to them: the fields that all such sources have.
+// The fields that all sources of boxes have.
 const (
 	BoxField   = "boxes"
 	LabelField = "labels"
 )
 
-// Boxes is a column of boxes.
+// Boxes returns a column of boxes.
 func Boxes(format driver.BoxFormat, data []byte) Column {
 	return Column{Field: driver.Field{Name: BoxField, Kind: driver.KindBoxes, DType: driver.Float32, Shape: []int{4}, Format: format}, Row: 16, Data: data}
 }
 
-// Labels is a column of class numbers, one for each box.
+// Labels returns a column of class numbers, one per box.
 func Labels(classes []string, data []byte) Column {
 	return Column{Field: driver.Field{Name: LabelField, Kind: driver.KindMultiLabel, Classes: classes, Boxes: BoxField}, Row: 8, Data: data}
 }
 
-// Each is a column of a number for each box.
+// Each returns a column with a number per box.
 func Each(name string, t driver.DType, data []byte) Column {
 	return Column{Field: driver.Field{Name: name, Kind: driver.KindRagged, DType: t, Boxes: BoxField}, Row: t.Size(), Data: data}
 }
 
-// Masks says what the mask of an image is made of.
+// Masks selects what the mask of an image contains.
 type Masks string
 
 // The kinds of masks.
 const (
 	NoMasks Masks = ""
-	// Classes: the number of the class, counted from 1; 0 is the background.
+	// Classes: pixels have class number + 1, 0 is the background.
 	Classes Masks = "classes"
-	// Instances: the number of the annotation in its image, counted from 1; 0 is the
-	// background. The field "instances" has it for each box.
+	// Instances: pixels have the number of the annotation in its image, from 1. 0 is the background. The field
+	// "instances" has the number of each box.
 	Instances Masks = "instances"
-	// Stack: a mask for each annotation, of 0 and 1, in the field "masks".
+	// Stack: a mask of 0 and 1 for each annotation, in the field "masks".
 	Stack Masks = "stack"
 )
 
-// ParseMasks reads the value of masks=, of those that a format has.
+// ParseMasks parses the value of masks=. known are the masks of a format.
 func ParseMasks(text string, known ...Masks) (Masks, error) {
 	m := Masks(text)
 	if m == NoMasks || slices.Contains(known, m) {
@@ -314,11 +310,11 @@ func ParseMasks(text string, known ...Masks) (Masks, error) {
 	for _, k := range known {
 		names = append(names, string(k))
 	}
-	return "", fmt.Errorf("masks=%s is not known here: there are %s", text, strings.Join(names, ", "))
+	return "", fmt.Errorf("unknown masks=%s: expected %s", text, strings.Join(names, ", "))
 }
 
-// MaskColumns are those of a kind of masks: the mask, and the numbers of instances.
-// Masks have up to most pixels.
+// MaskColumns returns the columns for masks of a kind: the mask, and the instance numbers. A mask has at most most
+// pixels.
 func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, error) {
 	if m == NoMasks {
 		return nil, nil
@@ -342,7 +338,7 @@ func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, e
 			f.DType = driver.Uint16
 		}
 		if len(classes) > math.MaxUint16 {
-			return nil, fmt.Errorf("%d classes are more than a mask can have", len(classes))
+			return nil, fmt.Errorf("a mask cannot have %d classes", len(classes))
 		}
 		f.MaxBytes = most * int64(f.DType.Size())
 		return []Column{{Field: f}}, nil
@@ -353,7 +349,7 @@ func (s *Source) MaskColumns(m Masks, classes []string, most int64) ([]Column, e
 	for i := range len(s.First) - 1 {
 		n := s.First[i+1] - s.First[i]
 		if n > math.MaxUint16 {
-			return nil, fmt.Errorf("%s has %d annotations, more than %d, which a mask of instances can have", s.Images.Path(i), n, math.MaxUint16)
+			return nil, fmt.Errorf("%s has %d annotations, but a mask of instances can have only %d", s.Images.Path(i), n, math.MaxUint16)
 		}
 		for k := range n {
 			numbers = binary.LittleEndian.AppendUint16(numbers, uint16(k+1))

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// shape is what scripts/fixtures/polygons.py writes.
+// shape is the format of scripts/fixtures/polygons.py.
 type shape struct {
 	W, H       int
 	Polygons   [][]float64
@@ -31,7 +31,7 @@ func shapes(t testing.TB) (out []shape) {
 	return out
 }
 
-// runsOf are the run lengths of a canvas by columns.
+// runsOf returns the run lengths of a canvas by columns.
 func (c *Canvas) runsOf(t *testing.T) []int64 {
 	t.Helper()
 	rows := make([]byte, len(c.pix))
@@ -52,7 +52,7 @@ func (c *Canvas) runsOf(t *testing.T) []int64 {
 	return out
 }
 
-// Shapes are pixel for pixel what pycocotools makes of them, in all three forms.
+// Shapes equal those of pycocotools in every pixel, in all three encodings.
 func TestShapes(t *testing.T) {
 	for i, s := range shapes(t) {
 		for size, dtype := range []driver.DType{driver.Uint8, driver.Uint16} {

@@ -11,30 +11,28 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// Canvas is a mask that shapes are painted on, one over the other. Its pixels go by
-// columns while it is painted, as the run lengths of COCO do. What is painted is
-// what pycocotools makes of a shape, pixel by pixel.
+// Canvas is a mask on which shapes are painted. Pixels are stored by columns, like the run lengths of COCO. The
+// result equals pycocotools in every pixel.
 type Canvas struct {
 	W, H int
 
-	size  int // bytes of a pixel
+	size  int // bytes per pixel
 	pix   []byte
 	color uint16
-	cross []int64 // where an outline crosses columns
-	steps int     // that are left for outlines
+	cross []int64 // positions where an outline crosses columns
+	steps int     // steps left for outlines
 }
 
-// maxSteps bounds the work for one mask: the points of all outlines, five of which
-// are one pixel.
+// maxSteps limits the work for one mask: the points of all outlines, five per pixel.
 const maxSteps = 1 << 26
 
-// scale is how many steps of an outline make a pixel.
+// scale is the number of outline steps per pixel.
 const scale = 5
 
-// maxCoordinate bounds the corners of shapes.
+// maxCoordinate limits the corners of shapes.
 const maxCoordinate = 1 << 20
 
-// Begin makes an empty canvas of w x h pixels that are of a type.
+// Begin clears the canvas to w x h pixels of a type.
 func (c *Canvas) Begin(w, h int, t driver.DType) error {
 	if w < 1 || h < 1 || int64(w)*int64(h) > mask.MaxPixels {
 		return fmt.Errorf("a mask of %d x %d pixels", w, h)
@@ -49,10 +47,10 @@ func (c *Canvas) Begin(w, h int, t driver.DType) error {
 	return nil
 }
 
-// Color is what is painted from now on.
+// Color sets the value to paint with.
 func (c *Canvas) Color(v int) { c.color = uint16(v) }
 
-// fill paints pixels [from, to), counted by columns.
+// fill paints pixels from to to (exclusive), counted by columns.
 func (c *Canvas) fill(from, to int64) {
 	if c.size == 1 {
 		p := c.pix[from:to]
@@ -69,9 +67,8 @@ func (c *Canvas) fill(from, to int64) {
 
 var errOutline = errors.New("its outlines have more points than a mask can need")
 
-// Polygon paints a polygon of corners x, y, x, y, ...: its outline is walked in
-// fifths of a pixel, and a pixel of a column is inside when the outline has crossed
-// the column above its centre an odd number of times.
+// Polygon paints a polygon with the corners x, y, x, y, ... It follows the outline in fifths of a pixel. A pixel is
+// inside if the outline crosses its column above its centre an odd number of times.
 func (c *Canvas) Polygon(xy []float64) error {
 	k := len(xy) / 2
 	corner := func(i int) (x, y int, err error) {
@@ -79,7 +76,7 @@ func (c *Canvas) Polygon(xy []float64) error {
 		if !(math.Abs(xy[2*i]) <= maxCoordinate && math.Abs(xy[2*i+1]) <= maxCoordinate) {
 			return 0, 0, fmt.Errorf("the corner (%v, %v) is far outside of the image", xy[2*i], xy[2*i+1])
 		}
-		return int(float64(scale*xy[2*i]) + 0.5), int(float64(scale*xy[2*i+1]) + 0.5), nil // rounded twice, as there
+		return int(float64(scale*xy[2*i]) + 0.5), int(float64(scale*xy[2*i+1]) + 0.5), nil // rounded twice, like pycocotools
 	}
 	c.cross = c.cross[:0]
 	lastU, lastV, some := 0, 0, false
@@ -103,8 +100,7 @@ func (c *Canvas) Polygon(xy []float64) error {
 			return errOutline
 		}
 		if dx >= dy {
-			// From left to right, whichever way it is walked, so that both ways
-			// round alike.
+			// Always walk from left to right, so that both directions round equally.
 			x0, y0, slope := xs, ys, 0.0
 			if xs > xe {
 				x0, y0 = xe, ye
@@ -138,8 +134,7 @@ func (c *Canvas) Polygon(xy []float64) error {
 	return nil
 }
 
-// crossing notes that the outline goes between the columns u and u+1 of fifths, the
-// higher end at v.
+// crossing notes that the outline passes between the columns u and u+1 of fifths, with the higher end at v.
 func (c *Canvas) crossing(u, v int) {
 	x := (float64(u)+0.5)/scale - 0.5
 	if x != math.Floor(x) || x < 0 || x > float64(c.W-1) {
@@ -149,8 +144,7 @@ func (c *Canvas) crossing(u, v int) {
 	c.cross = append(c.cross, int64(x)*int64(c.H)+int64(math.Ceil(y)))
 }
 
-// between paints what lies between the first crossing and the second, the third and
-// the fourth, and so on.
+// between paints the pixels between the first and the second crossing, the third and the fourth, and so on.
 func (c *Canvas) between() {
 	c.cross = append(c.cross, int64(c.W)*int64(c.H))
 	slices.Sort(c.cross)
@@ -168,20 +162,19 @@ func sign(v int) int {
 	return 1
 }
 
-// Box paints a box as pycocotools does: as the polygon of its corners.
+// Box paints a box like pycocotools: as the polygon of its corners.
 func (c *Canvas) Box(x, y, w, h float64) error {
 	return c.Polygon([]float64{x, y, x, y + h, x + w, y + h, x + w, y})
 }
 
-// Runs are run lengths that are painted one after the other, the first one of what
-// is not painted.
+// Runs paints consecutive run lengths. The first run is not painted.
 type Runs struct {
 	c  *Canvas
 	at int64
 	on bool
 }
 
-// Runs begins with run lengths.
+// Runs starts to paint run lengths.
 func (c *Canvas) Runs() Runs { return Runs{c: c} }
 
 // Add adds a run.
@@ -196,7 +189,7 @@ func (r *Runs) Add(n int64) error {
 	return nil
 }
 
-// End checks that all pixels have had their run.
+// End returns an error if the runs do not cover all pixels.
 func (r *Runs) End() error {
 	if n := int64(r.c.W) * int64(r.c.H); r.at != n {
 		return fmt.Errorf("the runs end after %d of %d pixels", r.at, n)
@@ -204,10 +197,10 @@ func (r *Runs) End() error {
 	return nil
 }
 
-// Compressed adds the runs of COCO's compressed text: digits of five bits from the
-// smallest on, and from the fourth run on the difference to the run before the last.
+// Compressed adds the runs of COCO's compressed text: base-32 digits, the lowest first. From the fourth run on, a
+// number is the difference to the run before the last one.
 func (r *Runs) Compressed(text []byte) error {
-	var last [2]int64 // the runs before
+	var last [2]int64 // the last two runs
 	for i := 0; len(text) > 0; i++ {
 		v := int64(0)
 		for k := 0; ; k++ {
@@ -240,7 +233,7 @@ func (r *Runs) Compressed(text []byte) error {
 
 // Rows writes the pixels by rows to dst.
 func (c *Canvas) Rows(dst []byte) {
-	const block = 32 // columns at a time, so that what is read stays in the cache
+	const block = 32 // columns per pass, so that they stay in the CPU cache
 	for x0 := 0; x0 < c.W; x0 += block {
 		x1 := min(x0+block, c.W)
 		for y := range c.H {
@@ -258,9 +251,8 @@ func (c *Canvas) Rows(dst []byte) {
 	}
 }
 
-// Stack makes n masks of the size of the canvas, of 0 and 1, one for each object that
-// paint paints alone. What is wrong with one of them is bad; err says that there is no
-// memory.
+// Stack builds n masks of the canvas size with 0 and 1. paint(i) paints one object alone. bad is an error of one
+// object, err is a lack of memory.
 func (c *Canvas) Stack(g *driver.Group, n int, paint func(i int) error) (v driver.Value, bad, err error) {
 	w, h := c.W, c.H
 	var stack []byte
@@ -284,7 +276,7 @@ func (c *Canvas) Stack(g *driver.Group, n int, paint func(i int) error) (v drive
 	return driver.Value{Bytes: out}, nil, nil
 }
 
-// Value is the mask as a value; its memory is the group's.
+// Value returns the mask as a value in the group's memory.
 func (c *Canvas) Value(g *driver.Group) (driver.Value, error) {
 	out, err := g.Alloc(len(c.pix))
 	if err != nil {

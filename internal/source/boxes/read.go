@@ -14,23 +14,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// IsImage says whether a file has the name of an image.
+// IsImage reports whether a file has the extension of an image.
 func IsImage(name string) bool {
 	return slices.Contains(driver.ImageExtensions, strings.ToLower(path.Ext(name)))
 }
 
-// Stem is the name of a file without its folder and extension.
+// Stem returns the name of a file without its folder and extension.
 func Stem(name string) string {
 	base := path.Base(name)
 	return strings.TrimSuffix(base, path.Ext(base))
 }
 
-// reading is how many files are read at once.
+// reading is the number of concurrent reads.
 const reading = 16
 
-// ReadAll reads the small files of a list, several at a time, and hands each to f with
-// its place in the list. f is called from several goroutines at once, its memory is used
-// again. The error is that of the first file of the list that fails.
+// ReadAll reads the small files of a list and calls f with each file's number and content. f is called
+// concurrently, and b is only valid during the call. The error is the one of the first file in the list that fails.
 func ReadAll(ctx context.Context, st store.Store, files []store.Entry, limit int64, f func(i int, b []byte) error) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup

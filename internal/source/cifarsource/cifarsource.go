@@ -1,8 +1,8 @@
-// Package cifarsource reads CIFAR-10 and CIFAR-100, in the binary form (data_batch_1.bin,
-// train.bin) and in the Python form (data_batch_1, train), whose pickles are read and
-// not run. A folder has the splits train and test; a single file is one batch.
+// Package cifarsource reads CIFAR-10 and CIFAR-100, in the binary format (data_batch_1.bin, train.bin) and in the
+// Python format (data_batch_1, train). The pickles of the latter are parsed but never executed. A folder has the
+// splits train and test, a single file is one batch.
 //
-// Images lie in the files by planes and become rows of pixels when they are read.
+// The files store images by planes. Reading converts them to rows of pixels.
 package cifarsource
 
 import (
@@ -19,32 +19,31 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split. Splits are
-// train and test.
+// Options select a file or a split. Nil means a folder with one split. The splits are train and test.
 type Options = fixedrecords.Options
 
 const (
 	side   = 32
 	pixels = 3 * side * side
-	// maxBytes bounds a pickle: CIFAR-100's has 155 MB.
+	// maxBytes is the size limit of a pickle. CIFAR-100's has 155 MB.
 	maxBytes = 1 << 30
 )
 
-// binary10 and binary100 are the sizes of records of the binary form: label, or coarse and fine label, and
-// pixels.
+// binary10 and binary100 are the sizes of records in the binary format: the label, or the coarse and the fine
+// label, and the pixels.
 const (
 	binary10  = 1 + pixels
 	binary100 = 2 + pixels
 )
 
-// kind is what a file's name says.
+// kind is what the name of a file tells.
 type kind struct {
 	split  string
 	binary bool
 	fine   bool // CIFAR-100
 }
 
-// kindOf returns what a file's name says, false for any other.
+// kindOf parses the name of a file. It returns false for files that are not CIFAR's.
 func kindOf(name string) (kind, bool) {
 	base, binary := strings.CutSuffix(name, ".bin")
 	switch {
@@ -58,7 +57,7 @@ func kindOf(name string) (kind, bool) {
 	return kind{}, false
 }
 
-// The files with the names of classes.
+// The files with class names.
 const (
 	metaPython10  = "batches.meta"
 	metaPython100 = "meta"
@@ -67,8 +66,8 @@ const (
 	metaCoarse    = "coarse_label_names.txt"
 )
 
-// Is says whether the files of a folder, or one of them, are CIFAR's: names like
-// train.bin are those of other data, too, and only count beside the class names.
+// Is reports whether the files of a folder, or the one named file, are CIFAR's. Names such as train.bin are not
+// specific, so they only count if the files with class names are also there.
 func Is(names []string, file string) bool {
 	has := func(name string) bool { return slices.Contains(names, name) }
 	is := func(name string) bool {
@@ -92,13 +91,13 @@ func Is(names []string, file string) bool {
 type source struct {
 	fixedrecords.Source
 	image  driver.Field
-	skip   int                 // bytes of labels in front of the pixels, in the binary form
-	labels fixedrecords.Labels // in the Python form; of CIFAR-100 the fine ones
+	skip   int                 // bytes of labels before the pixels, in the binary format
+	labels fixedrecords.Labels // in the Python format, the fine ones for CIFAR-100
 	coarse fixedrecords.Labels
-	names  [2][]string // of labels and coarse labels
+	names  [2][]string // class names of labels and coarse labels
 }
 
-// Open opens the files of st that the options name.
+// Open opens the files of st that the options select.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -155,18 +154,17 @@ func (s *source) open(ctx context.Context, url string, files []store.Entry, o *O
 	return s.Init(info, append(append([]string{}, s.names[0]...), s.names[1]...)...)
 }
 
-// choose returns the files that are wanted, in their order.
+// choose returns the selected files, in order.
 func choose(url string, files []store.Entry, o *Options) ([]store.Entry, kind, error) {
 	if o.File != "" {
 		k, ok := kindOf(o.File)
 		e, found := fixedrecords.Find(files, o.File)
 		if !ok || !found {
-			return nil, k, fmt.Errorf("cannot open %s: no file of CIFAR is called %s: they are data_batch_1 to 5 and test_batch, train and test, each with .bin or without", url, o.File)
+			return nil, k, fmt.Errorf("cannot open %s: %s is not a file of CIFAR: expected data_batch_1 to 5, test_batch, train or test, with or without .bin", url, o.File)
 		}
 		return []store.Entry{e}, k, nil
 	}
-	// A folder may have both forms, of which the binary one is the plainer, and
-	// both data sets.
+	// A folder may have both formats, of which the binary one is simpler, and both data sets.
 	type set struct{ binary, fine bool }
 	var sets []set
 	for _, e := range files {
@@ -175,12 +173,12 @@ func choose(url string, files []store.Entry, o *Options) ([]store.Entry, kind, e
 		}
 	}
 	if len(sets) == 0 {
-		return nil, kind{}, fmt.Errorf("cannot open %s: no file of CIFAR is in it, such as data_batch_1, data_batch_1.bin, train or train.bin", url)
+		return nil, kind{}, fmt.Errorf("cannot open %s: it has no file of CIFAR, such as data_batch_1, data_batch_1.bin, train or train.bin", url)
 	}
 	want := sets[0]
 	for _, s := range sets {
 		if s.fine != want.fine {
-			return nil, kind{}, fmt.Errorf("cannot open %s: it has files of CIFAR-10 and of CIFAR-100: name one of them", url)
+			return nil, kind{}, fmt.Errorf("cannot open %s: it has files of CIFAR-10 and of CIFAR-100: name one", url)
 		}
 		if s.binary {
 			want = s
@@ -205,17 +203,17 @@ func choose(url string, files []store.Entry, o *Options) ([]store.Entry, kind, e
 	return out, kind{split, want.binary, want.fine}, nil
 }
 
-// addBinary adds a file of labels and pixels.
+// addBinary adds a file in the binary format.
 func (s *source) addBinary(e store.Entry) error {
 	if e.Size == 0 || e.Size%s.Size != 0 {
-		return fmt.Errorf("it has %d bytes, which are no whole number of records of %d: the file is cut off or something else", e.Size, s.Size)
+		return fmt.Errorf("it has %d bytes, which is not a multiple of the record size %d: the file is cut off, or is not CIFAR", e.Size, s.Size)
 	}
 	s.Parts = append(s.Parts, fixedrecords.Part{File: s.List.Len(), Count: e.Size / s.Size})
 	s.List.Add(e)
 	return nil
 }
 
-// addPython adds a pickle.
+// addPython adds a file in the Python format.
 func (s *source) addPython(ctx context.Context, e store.Entry, fine bool) error {
 	o, err := store.OpenEntry(ctx, s.List.Store, e)
 	if err != nil {
@@ -232,7 +230,7 @@ func (s *source) addPython(ctx context.Context, e store.Entry, fine bool) error 
 		return fmt.Errorf("it has no array \"data\", only %s", d.keyNames())
 	}
 	if t := strings.TrimLeft(a.dtype.name, "|"); t != "u1" && t != "uint8" || len(a.shape) != 2 || a.shape[1] != pixels || a.shape[0] < 1 || a.shape[0] > maxBytes/pixels {
-		return fmt.Errorf("its data is an array of %q of shape %v, and not u1 of [N %d]", a.dtype.name, a.shape, pixels)
+		return fmt.Errorf("its data is an array of %q of shape %v, expected u1 of [N %d]", a.dtype.name, a.shape, pixels)
 	}
 	n := a.shape[0]
 	key := "labels"
@@ -254,12 +252,11 @@ func (s *source) addPython(ctx context.Context, e store.Entry, fine bool) error 
 	return nil
 }
 
-// hold reads the pixels of a part into memory, unless they lie in the file as they
-// are.
+// hold reads the pixels of a part into memory, unless the file has them as raw bytes.
 func (s *source) hold(ctx context.Context, o store.Object, p *fixedrecords.Part, b *blob) error {
 	size := p.Count * pixels
 	if b.form == raw && b.size != size || b.size < size {
-		return fmt.Errorf("its data is a string of %d bytes where %d images have %d", b.size, p.Count, size)
+		return fmt.Errorf("its data is a string of %d bytes, but %d images need %d", b.size, p.Count, size)
 	}
 	if b.form == raw && b.short == nil {
 		return nil
@@ -278,7 +275,7 @@ func (s *source) hold(ctx context.Context, o store.Object, p *fixedrecords.Part,
 		return r.Err
 	}
 	if err == nil && int64(n) != size {
-		err = fmt.Errorf("a string of %d bytes where %d images have %d", n, p.Count, size)
+		err = fmt.Errorf("a string of %d bytes, but %d images need %d", n, p.Count, size)
 	}
 	if err != nil {
 		return fmt.Errorf("bytes %d to %d: its data: %w", b.at, b.at+b.size, err)
@@ -286,10 +283,10 @@ func (s *source) hold(ctx context.Context, o store.Object, p *fixedrecords.Part,
 	return nil
 }
 
-// readDict reads a pickle that is a dictionary.
+// readDict parses a pickle that is a dictionary.
 func readDict(ctx context.Context, o store.Object) (*dict, error) {
 	if o.Size() > maxBytes {
-		return nil, fmt.Errorf("%d bytes are more than the limit of %d", o.Size(), int64(maxBytes))
+		return nil, fmt.Errorf("it has %d bytes, the limit is %d", o.Size(), int64(maxBytes))
 	}
 	v, err := unpickle(store.ReaderAt(ctx, o), o.Size())
 	if err != nil {
@@ -297,12 +294,12 @@ func readDict(ctx context.Context, o store.Object) (*dict, error) {
 	}
 	d, ok := v.(*dict)
 	if !ok {
-		return nil, fmt.Errorf("%w: it holds no dictionary", errPickle)
+		return nil, fmt.Errorf("%w: it is not a dictionary", errPickle)
 	}
 	return d, nil
 }
 
-// appendLabels appends the list of n class numbers that a dictionary has.
+// appendLabels appends the n class numbers in a list of a dictionary.
 func appendLabels(to fixedrecords.Labels, d *dict, key string, n int64) (fixedrecords.Labels, error) {
 	v, _ := d.get(key)
 	l, ok := v.(*list)
@@ -315,14 +312,14 @@ func appendLabels(to fixedrecords.Labels, d *dict, key string, n int64) (fixedre
 	for i, v := range l.items {
 		c, ok := v.(int64)
 		if !ok || c < 0 || c > 255 {
-			return nil, fmt.Errorf("number %d of its %s is no class", i, key)
+			return nil, fmt.Errorf("number %d of its %s is not a class", i, key)
 		}
 		to = append(to, int32(c))
 	}
 	return to, nil
 }
 
-// readNames reads the names of classes, where their files are.
+// readNames reads the class names, if their files exist.
 func (s *source) readNames(ctx context.Context, files []store.Entry, k kind) error {
 	read := []struct{ file, key string }{{metaPython10, "label_names"}}
 	switch {
@@ -370,14 +367,14 @@ func (s *source) pickledNames(ctx context.Context, e store.Entry, key string) ([
 	for i, v := range l.items {
 		name, ok := v.(string)
 		if !ok || i >= 256 {
-			return nil, fmt.Errorf("number %d of its %s is no name of one of up to 256 classes", i, key)
+			return nil, fmt.Errorf("number %d of its %s is not the name of one of up to 256 classes", i, key)
 		}
 		names = append(names, strings.ToValidUTF8(name, "\uFFFD"))
 	}
 	return names, nil
 }
 
-// value makes the values of a record.
+// value sets the values of a record.
 func (s *source) value(g *driver.Group, k int, b []byte) error {
 	rec := &g.Records[k]
 	switch {
@@ -387,7 +384,7 @@ func (s *source) value(g *driver.Group, k int, b []byte) error {
 			rec.Values[2].Int = int64(s.coarse[rec.ID])
 		}
 	default:
-		// The last label is the fine one, the one in front of it the coarse one.
+		// The last label is the fine one, the one before it the coarse one.
 		for i := range s.skip {
 			c := b[s.skip-1-i]
 			if n := len(s.names[i]); n > 0 && int(c) >= n {

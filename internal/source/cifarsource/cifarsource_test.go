@@ -19,8 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// pickler writes pickles as Python 2 has written these files (protocols 0 and 2),
-// and as Python 3 writes them again.
+// pickler writes pickles like Python 2 (protocols 0 and 2) and Python 3.
 type pickler struct {
 	bytes.Buffer
 	proto  int
@@ -68,7 +67,7 @@ func (p *pickler) str(s string) {
 	}
 }
 
-// repr is a string as Python 2 shows it.
+// repr returns a string as Python 2 shows it.
 func repr(s string) string {
 	var b strings.Builder
 	b.WriteByte('\'')
@@ -173,7 +172,7 @@ func (p *pickler) pixels(n int, data string) {
 	p.WriteString("tb")
 }
 
-// planes are the pixels of record i.
+// planes returns the pixels of record i.
 func planes(i int) []byte {
 	b := make([]byte, pixels)
 	for k := range b {
@@ -182,7 +181,7 @@ func planes(i int) []byte {
 	return b
 }
 
-// rows are they as they are loaded.
+// rows returns the pixels of record i after loading.
 func rows(i int) []byte {
 	src, out := planes(i), make([]byte, pixels)
 	for k := range out {
@@ -251,7 +250,7 @@ func flat(from, n int, fine bool) []byte {
 
 const tenNames = "c 0\nc 1\nc 2\nc 3\nc 4\nc 5\nc 6\nc 7\nc 8\nc 9\n\n"
 
-// folders has both data sets in all forms: 15 and 10 records in two batches.
+// folders returns both data sets in all formats: 15 and 10 records in two batches.
 func folders(t testing.TB) map[string]string {
 	out := map[string]string{
 		"10 binary":  drivertest.Folder(t, map[string][]byte{"data_batch_1.bin": flat(0, 15, false), "data_batch_2.bin": flat(15, 10, false), "batches.meta.txt": []byte(tenNames)}),
@@ -313,7 +312,7 @@ func TestRecords(t *testing.T) {
 		if info.Len != 25 || len(info.Fields[1].Classes) != 10 || len(info.Fields) != 2 && !fine || fine && len(info.Fields[2].Classes) != 3 {
 			t.Fatalf("%s: %+v", name, info)
 		}
-		// The Python 2 forms of protocol 2 and the binary ones are read where they lie.
+		// Strings of raw bytes are read in place.
 		if there := info.Objects > 0; there != (strings.Contains(name, "binary") || strings.Contains(name, "2 of Python 2") || strings.Contains(name, "protocol 3")) {
 			t.Errorf("%s: located is %v", name, there)
 		}
@@ -334,7 +333,7 @@ func TestSplits(t *testing.T) {
 		want string
 	}{
 		{Options{}, 0, "it has the splits train and test: choose one, such as 'DIR?split=train'"}, {Options{Split: "train"}, 2, ""}, {Options{Split: "test"}, 3, ""},
-		{Options{File: "test_batch"}, 4, ""}, {Options{File: "data_batch_9"}, 0, "no file of CIFAR is called data_batch_9"}, {Options{Split: "val"}, 0, `no split "val"`},
+		{Options{File: "test_batch"}, 4, ""}, {Options{File: "data_batch_9"}, 0, "data_batch_9 is not a file of CIFAR"}, {Options{Split: "val"}, 0, `no split "val"`},
 	} {
 		s, err := Open(t.Context(), "DIR", localstore.New(dir), &c.opt)
 		if c.want != "" {
@@ -370,26 +369,26 @@ func TestBadFiles(t *testing.T) {
 		data       []byte
 		want       string
 	}{
-		{"binary cut", "data_batch_1.bin", flat(0, 4, false)[:10000], "it has 10000 bytes, which are no whole number of records of 3073"},
-		{"binary empty", "data_batch_1.bin", nil, "no whole number"},
+		{"binary cut", "data_batch_1.bin", flat(0, 4, false)[:10000], "it has 10000 bytes, which is not a multiple of the record size 3073"},
+		{"binary empty", "data_batch_1.bin", nil, "not a multiple"},
 		{"cut", "data_batch_1", good[:4000], "the file ends 3"},
 		{"cut later", "data_batch_1", good[:len(good)-20], "it is cut off"},
-		{"empty", "data_batch_1", nil, "byte 0: not a pickle that is read here: the file is cut off"},
-		{"text", "data_batch_1", []byte("yes"), `byte 0: not a pickle that is read here: opcode 0x79 ('y') is none that these files need`},
-		{"system", "data_batch_1", []byte("cos\nsystem\n(S'true'\ntR."), `byte 0: not a pickle that is read here: it wants "os.system", and only NumPy's arrays are made here: nothing of a pickle is run`},
-		{"eval", "data_batch_1", []byte("\x80\x02c__builtin__\neval\nq\x00"), `byte 2: not a pickle that is read here: it wants "__builtin__.eval"`},
+		{"empty", "data_batch_1", nil, "byte 0: not a supported pickle: the file is cut off"},
+		{"text", "data_batch_1", []byte("yes"), `byte 0: not a supported pickle: unsupported opcode 0x79 ('y')`},
+		{"system", "data_batch_1", []byte("cos\nsystem\n(S'true'\ntR."), `byte 0: not a supported pickle: it needs "os.system", but only NumPy arrays are supported: code in a pickle is never run`},
+		{"eval", "data_batch_1", []byte("\x80\x02c__builtin__\neval\nq\x00"), `byte 2: not a supported pickle: it needs "__builtin__.eval"`},
 		{"instance", "data_batch_1", []byte("(ios\nsystem\n."), "opcode 0x69"},
-		{"protocol", "data_batch_1", []byte("\x80\x04."), "protocol 4: 0 to 3 are read; write it again with pickle.dump(..., protocol=2)"},
+		{"protocol", "data_batch_1", []byte("\x80\x04."), "protocol 4 is not supported (supported: 0 to 3): write it again with pickle.dump(..., protocol=2)"},
 		{"claim", "data_batch_1", change(size, "T\xff\xff\xff\xff"), "a string of 4294967295 bytes, the file ends"},
 		{"rows", "data_batch_1", change("(K\x04M\x00\x0ct", "(K\x05M\x00\x0ct"), "it has 5 images and 4 labels"},
 		{"short", "data_batch_1", bytes.Replace(good, []byte(size), append([]byte("T"), size[1]-1, size[2]-1, 0, 0), 1)[:2300], "cut off"},
 		{"many", "data_batch_1", change("(K\x04M\x00\x0ct", "(J\xff\xff\xff\x7fM\x00\x0ct"), "of shape [2147483647 3072]"},
 		{"type", "data_batch_1", change("U\x02u1", "U\x02f8"), `an array of "f8"`},
 		{"label", "data_batch_1", change("U\x06labels", "U\x06lalels"), `it has no list "labels", only "batch_label", "lalels"`},
-		{"negative", "data_batch_1", change("(K\x00K\x01", "(NK\x01"), "number 0 of its labels is no class"},
-		{"number", "data_batch_1", []byte("K\x01."), "it holds no dictionary"},
-		{"memo", "data_batch_1", []byte("h\x05."), "takes value 5, which was not remembered"},
-		{"stack", "data_batch_1", []byte("0."), "takes a value where there is none"},
+		{"negative", "data_batch_1", change("(K\x00K\x01", "(NK\x01"), "number 0 of its labels is not a class"},
+		{"number", "data_batch_1", []byte("K\x01."), "it is not a dictionary"},
+		{"memo", "data_batch_1", []byte("h\x05."), "memo key 5 does not exist"},
+		{"stack", "data_batch_1", []byte("0."), "the stack is empty"},
 		{"long", "data_batch_1", append(bytes.Repeat([]byte("N0"), maxOps/2), '.'), "more than 1048576 opcodes"},
 		{"line", "data_batch_1", append([]byte("S'"), bytes.Repeat([]byte("x"), 200000)...), "a line does not end"},
 		{"meta", "batches.meta", []byte("(dp0\nS'label_names'\ncposix\nsystem\n"), `"posix.system"`},
@@ -415,7 +414,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// A text is what it was before it was written, in each form.
+// Each encoding of a string decodes to the original string.
 func TestForms(t *testing.T) {
 	all := make([]byte, 256*3)
 	for i := range all {
@@ -459,7 +458,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Nothing that a pickle says leads out of it, takes much memory or is run.
+// No pickle makes the parser read outside of it, allocate much memory or run code.
 func FuzzUnpickle(f *testing.F) {
 	for _, c := range []struct{ proto, python int }{{0, 2}, {2, 2}, {0, 3}, {2, 3}, {3, 3}} {
 		b := batch(0, 2, c.proto, c.python, true)
@@ -499,7 +498,7 @@ func FuzzUnpickle(f *testing.F) {
 	})
 }
 
-// Files of any content.
+// Files with any content.
 func FuzzOpen(f *testing.F) {
 	f.Add(batch(0, 1, 2, 2, false), false)
 	f.Add(batch(0, 1, 2, 2, true), true)

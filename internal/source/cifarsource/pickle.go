@@ -10,30 +10,28 @@ import (
 	"unicode/utf8"
 )
 
-// The Python form of CIFAR is pickles, which are programs: a reader that follows
-// them runs what they say. This one knows the opcodes that these files need, makes
-// lists, dictionaries, strings, numbers and NumPy arrays of them, calls nothing,
-// and refuses everything else, with the opcode and where it stands. A long string,
-// such as the pixels of all images, is not read but located.
+// The Python format of CIFAR uses pickles, which are programs: a normal unpickler runs any code in them. This one
+// knows the opcodes that these files need, and builds lists, dictionaries, strings, numbers and NumPy arrays. It
+// calls nothing and refuses everything else, with the opcode and its offset. Long strings, such as the pixels of
+// all images, are not read: only their position is noted.
 
 // Limits of a pickle.
 const (
-	// inlineBytes is the longest string that is read.
+	// inlineBytes is the length limit of strings that are read.
 	inlineBytes = 16 << 10
-	// maxText bounds all strings that are read, maxOps the opcodes.
+	// maxText limits the total length of strings that are read, maxOps the number of opcodes.
 	maxText = 64 << 20
 	maxOps  = 1 << 20
-	// window is how much is read at once.
+	// window is the read size.
 	window = 64 << 10
 )
 
-// What a pickle holds, beside nil, bool, int64, float64 and string (Python's bytes
-// and its text): lists, dictionaries, tuples, arrays and long strings.
+// The values in a pickle: nil, bool, int64, float64, string (Python's bytes and str), and the following types.
 type (
 	list  struct{ items []any }
 	dict  struct{ keys, values []any }
 	tuple []any
-	// global is the name of something in a Python module.
+	// global is the name of an object in a Python module.
 	global string
 	dtype  struct{ name, order string }
 	array  struct {
@@ -41,28 +39,27 @@ type (
 		dtype dtype
 		data  blob
 	}
-	// blob is a string that is not read: size bytes at an offset of the file,
-	// which become the string as form says. Short ones that are the data of an
-	// array are blobs, too.
+	// blob is the position of a string that is not read: size bytes at an offset of the file, encoded as form. A
+	// short string that is the data of an array is also a blob.
 	blob struct {
 		at, size int64
 		form     form
-		short    []byte // form is raw
+		short    []byte // the string itself, if form is raw
 	}
 	mark struct{}
 )
 
-// form is how a string is written.
+// form is the encoding of a string.
 type form int
 
 const (
-	raw        form = iota // as it is
-	utf8Text               // UTF-8, of which each character is a byte (Latin-1)
-	quoted                 // as Python's repr, with backslashes
-	rawUnicode             // as Python's raw-unicode-escape, with \u
+	raw        form = iota // unchanged bytes
+	utf8Text               // UTF-8 whose characters are bytes (Latin-1)
+	quoted                 // Python's repr, with backslashes
+	rawUnicode             // Python's raw-unicode-escape, with \u
 )
 
-// get returns what a dictionary has under a key.
+// get returns the value of a key.
 func (d *dict) get(key string) (any, bool) {
 	for i, k := range d.keys {
 		if k == key {
@@ -81,28 +78,28 @@ func (d *dict) keyNames() string {
 	return strings.Join(names, ", ")
 }
 
-// unpickler follows one pickle.
+// unpickler parses one pickle.
 type unpickler struct {
 	r    io.ReaderAt
 	size int64
-	at   int64 // of the next byte
+	at   int64 // offset of the next byte
 	buf  []byte
-	from int64 // of buf
-	op   int64 // where the opcode stands that is worked on
+	from int64 // offset of buf
+	op   int64 // offset of the current opcode
 
 	stack []any
 	memo  map[int64]any
 	text  int64
 }
 
-// errPickle is in the errors of pickles that are not read.
-var errPickle = errors.New("not a pickle that is read here")
+// errPickle is wrapped by the errors for unsupported pickles.
+var errPickle = errors.New("not a supported pickle")
 
 func (u *unpickler) bad(format string, a ...any) error {
 	return fmt.Errorf("byte %d: %w: %s", u.op, errPickle, fmt.Sprintf(format, a...))
 }
 
-// unpickle returns what the pickle in r makes.
+// unpickle returns the value of the pickle in r.
 func unpickle(r io.ReaderAt, size int64) (any, error) {
 	u := &unpickler{r: r, size: size, memo: map[int64]any{}}
 	for range maxOps {
@@ -121,7 +118,7 @@ func unpickle(r io.ReaderAt, size int64) (any, error) {
 	return nil, u.bad("it has more than %d opcodes", maxOps)
 }
 
-// next reads n bytes, n up to inlineBytes.
+// next reads n bytes. n is at most inlineBytes.
 func (u *unpickler) next(n int64) ([]byte, error) {
 	if n > u.size-u.at {
 		return nil, u.bad("the file is cut off: it ends at byte %d", u.size)
@@ -141,7 +138,7 @@ func (u *unpickler) next(n int64) ([]byte, error) {
 	return b, nil
 }
 
-// line reads up to the end of a line. One that is long is only located.
+// line reads to the end of a line. For a long line it returns only the position.
 func (u *unpickler) line() (string, blob, error) {
 	from := u.at
 	var long []byte
@@ -173,7 +170,7 @@ func (u *unpickler) line() (string, blob, error) {
 	}
 }
 
-// count bounds the text that is kept.
+// count limits the total length of strings.
 func (u *unpickler) count(n int64) error {
 	if u.text += n; u.text > maxText {
 		return u.bad("its strings have more than %d bytes", int64(maxText))
@@ -207,17 +204,17 @@ func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
 func (u *unpickler) pop() (any, error) {
 	n := len(u.stack)
 	if n == 0 {
-		return nil, u.bad("it takes a value where there is none")
+		return nil, u.bad("the stack is empty")
 	}
 	v := u.stack[n-1]
 	u.stack = u.stack[:n-1]
 	if _, ok := v.(mark); ok {
-		return nil, u.bad("it takes a value where there is none")
+		return nil, u.bad("the stack is empty")
 	}
 	return v, nil
 }
 
-// popMark takes everything down to the last mark. It is valid until the next push.
+// popMark pops all values down to the last mark. They are valid until the next push.
 func (u *unpickler) popMark() ([]any, error) {
 	for i := len(u.stack) - 1; i >= 0; i-- {
 		if _, ok := u.stack[i].(mark); ok {
@@ -226,7 +223,7 @@ func (u *unpickler) popMark() ([]any, error) {
 			return items, nil
 		}
 	}
-	return nil, u.bad("it takes values where there is no mark")
+	return nil, u.bad("the stack has no mark")
 }
 
 func (u *unpickler) popN(n int) ([]any, error) {
@@ -259,7 +256,7 @@ func (u *unpickler) do(op byte) error {
 	case 0x80: // PROTO
 		n, err := u.number(1)
 		if err == nil && n > 3 {
-			err = u.bad("protocol %d: 0 to 3 are read; write it again with pickle.dump(..., protocol=2)", n)
+			err = u.bad("protocol %d is not supported (supported: 0 to 3): write it again with pickle.dump(..., protocol=2)", n)
 		}
 		return err
 	case '(':
@@ -314,7 +311,7 @@ func (u *unpickler) do(op byte) error {
 		}
 		n, err := strconv.ParseInt(strings.TrimSuffix(text, "L"), 10, 64)
 		if err != nil {
-			return u.bad("%.20q is no number", text)
+			return u.bad("expected a number, got %.20q", text)
 		}
 		u.push(n)
 	case 'S', 'V':
@@ -409,7 +406,7 @@ func (u *unpickler) do(op byte) error {
 		}
 		d, ok := u.top().(*dict)
 		if !ok {
-			return u.bad("it sets items of what is no dictionary")
+			return u.bad("it sets items of a value that is not a dictionary")
 		}
 		return u.set(d, items)
 	case 'c':
@@ -428,7 +425,7 @@ func (u *unpickler) do(op byte) error {
 		case "numpy.ndarray", "numpy.dtype", "_codecs.encode":
 			u.push(global(g))
 		default:
-			return u.bad("it wants %.100q, and only NumPy's arrays are made here: nothing of a pickle is run", g)
+			return u.bad("it needs %.100q, but only NumPy arrays are supported: code in a pickle is never run", g)
 		}
 	case 'R':
 		return u.call()
@@ -437,12 +434,12 @@ func (u *unpickler) do(op byte) error {
 	case 'p', 'q', 'r', 'g', 'h', 'j':
 		return u.remember(op)
 	default:
-		return u.bad("opcode 0x%02x (%q) is none that these files need", op, rune(op))
+		return u.bad("unsupported opcode 0x%02x (%q)", op, rune(op))
 	}
 	return nil
 }
 
-// latin1 is text of which each byte is a character.
+// latin1 converts bytes to text with one character per byte.
 func latin1(b []byte) string {
 	var s strings.Builder
 	for _, c := range b {
@@ -451,7 +448,7 @@ func latin1(b []byte) string {
 	return s.String()
 }
 
-// top is what lies on the stack, which stays there.
+// top returns the top of the stack without popping it.
 func (u *unpickler) top() any {
 	if len(u.stack) == 0 {
 		return nil
@@ -472,7 +469,7 @@ func (u *unpickler) append(several bool) error {
 	}
 	l, ok := u.top().(*list)
 	if !ok {
-		return u.bad("it appends to what is no list")
+		return u.bad("it appends to a value that is not a list")
 	}
 	l.items = append(l.items, items...)
 	return nil
@@ -482,7 +479,7 @@ func (u *unpickler) set(d *dict, items []any) error {
 	if len(items)%2 != 0 {
 		return u.bad("a key without a value")
 	}
-	// These files have a handful of keys; get goes through them.
+	// These files have few keys, so get searches linearly.
 	if len(d.keys)+len(items)/2 > 1000 {
 		return u.bad("a dictionary of more than 1000 keys")
 	}
@@ -492,7 +489,7 @@ func (u *unpickler) set(d *dict, items []any) error {
 	return nil
 }
 
-// remember puts what lies on the stack into the memo, or takes it from there.
+// remember stores the top of the stack in the memo, or pushes a value from the memo.
 func (u *unpickler) remember(op byte) error {
 	var key int64
 	var err error
@@ -501,7 +498,7 @@ func (u *unpickler) remember(op byte) error {
 		var text string
 		if text, _, err = u.line(); err == nil {
 			if key, err = strconv.ParseInt(text, 10, 64); err != nil {
-				return u.bad("%.20q is no place in the memo", text)
+				return u.bad("invalid memo key %.20q", text)
 			}
 		}
 	case 'q', 'h':
@@ -514,23 +511,23 @@ func (u *unpickler) remember(op byte) error {
 	}
 	if op == 'p' || op == 'q' || op == 'r' {
 		if len(u.stack) == 0 {
-			return u.bad("it remembers a value where there is none")
+			return u.bad("the stack is empty")
 		}
 		if _, ok := u.top().(mark); ok {
-			return u.bad("it remembers a value where there is none")
+			return u.bad("the stack is empty")
 		}
 		u.memo[key] = u.top()
 		return nil
 	}
 	v, ok := u.memo[key]
 	if !ok {
-		return u.bad("it takes value %d, which was not remembered", key)
+		return u.bad("memo key %d does not exist", key)
 	}
 	u.push(v)
 	return nil
 }
 
-// call makes what the few calls that are known would return.
+// call pushes the result of the few supported calls.
 func (u *unpickler) call() error {
 	v, err := u.popN(2)
 	if err != nil {
@@ -554,7 +551,7 @@ func (u *unpickler) call() error {
 		switch s := args[0].(type) {
 		case blob:
 			if s.form != utf8Text && s.form != rawUnicode {
-				return u.bad("it encodes what is no text")
+				return u.bad("it encodes a value that is not text")
 			}
 			u.push(s)
 		case string:
@@ -565,15 +562,15 @@ func (u *unpickler) call() error {
 			}
 			u.push(string(out[:n]))
 		default:
-			return u.bad("it encodes what is no text")
+			return u.bad("it encodes a value that is not text")
 		}
 	default:
-		return u.bad("it calls what makes no array: nothing of a pickle is run")
+		return u.bad("unsupported call: code in a pickle is never run")
 	}
 	return nil
 }
 
-// build fills in an array or an element type.
+// build sets the state of an array or an element type.
 func (u *unpickler) build() error {
 	v, err := u.popN(1)
 	if err != nil {
@@ -581,7 +578,7 @@ func (u *unpickler) build() error {
 	}
 	state, ok := v[0].(tuple)
 	if !ok {
-		return u.bad("it fills in something without a tuple")
+		return u.bad("a state is not a tuple")
 	}
 	switch of := u.top().(type) {
 	case *dtype:
@@ -595,7 +592,7 @@ func (u *unpickler) build() error {
 		of.order = order
 	case *array:
 		if len(state) != 5 {
-			return u.bad("an array that is not described as NumPy does")
+			return u.bad("unsupported state of an array")
 		}
 		shape, ok1 := state[1].(tuple)
 		t, ok2 := state[2].(*dtype)
@@ -606,18 +603,18 @@ func (u *unpickler) build() error {
 			fortran = n != 0
 		}
 		if !ok1 || !ok2 || !ok3 || len(shape) > 32 {
-			return u.bad("an array that is not described as NumPy does")
+			return u.bad("unsupported state of an array")
 		}
 		of.shape = nil
 		for _, side := range shape {
 			n, ok := side.(int64)
 			if !ok || n < 0 {
-				return u.bad("an array with a shape that is none")
+				return u.bad("an array has an invalid shape")
 			}
 			of.shape = append(of.shape, n)
 		}
 		if fortran && len(shape) > 1 {
-			return u.bad("an array of shape %v in Fortran's order: C's is read", of.shape)
+			return u.bad("an array of shape %v has Fortran order, expected C order", of.shape)
 		}
 		of.dtype = *t
 		switch data := state[4].(type) {
@@ -629,13 +626,12 @@ func (u *unpickler) build() error {
 			return u.bad("an array of objects")
 		}
 	default:
-		return u.bad("it fills in what is no array")
+		return u.bad("it sets the state of a value that is not an array")
 	}
 	return nil
 }
 
-// decode writes the string that r gives in a form to dst, and returns its size. It
-// fails when that is larger than dst.
+// decode decodes a string from r into dst and returns its size. It fails if the string is larger than dst.
 func (f form) decode(dst []byte, r io.Reader) (int, error) {
 	in := &runes{r: r}
 	n := 0
@@ -644,7 +640,7 @@ func (f form) decode(dst []byte, r io.Reader) (int, error) {
 			return fmt.Errorf("a string has more than %d bytes", len(dst))
 		}
 		if c > 255 {
-			return fmt.Errorf("character U+%04X is no byte", c)
+			return fmt.Errorf("character U+%04X is not a byte", c)
 		}
 		dst[n] = byte(c)
 		n++
@@ -655,7 +651,7 @@ func (f form) decode(dst []byte, r io.Reader) (int, error) {
 		c, err := in.next()
 		if err == io.EOF {
 			if f == quoted {
-				return n, errors.New("a string that does not end")
+				return n, errors.New("a string has no end")
 			}
 			return n, nil
 		}
@@ -667,18 +663,18 @@ func (f form) decode(dst []byte, r io.Reader) (int, error) {
 			// Latin-1 has two bytes in UTF-8: 110000xx 10xxxxxx.
 			low, err := in.next()
 			if err != nil || c&^3 != 0xC0 || low&0xC0 != 0x80 {
-				return n, errors.New("text that is not made of bytes")
+				return n, errors.New("a character is not a byte")
 			}
 			c = c&3<<6 | low&0x3F
 		case f == quoted && quote < 0:
 			if c != '\'' && c != '"' {
-				return n, errors.New("a string without quotes")
+				return n, errors.New("a string has no quotes")
 			}
 			quote = c
 			continue
 		case f == quoted && c == quote:
 			if _, err := in.next(); err != io.EOF {
-				return n, errors.New("something stands behind a string")
+				return n, errors.New("unexpected bytes after a string")
 			}
 			return n, nil
 		case f == quoted && c == '\\':
@@ -688,7 +684,7 @@ func (f form) decode(dst []byte, r io.Reader) (int, error) {
 		case f == rawUnicode && c == '\\':
 			at, err := in.next()
 			if err == nil && at != 'u' {
-				// A backslash that is none of an escape.
+				// A backslash that does not start an escape.
 				if err := put('\\'); err != nil {
 					return n, err
 				}
@@ -705,7 +701,7 @@ func (f form) decode(dst []byte, r io.Reader) (int, error) {
 	}
 }
 
-// runes reads bytes.
+// runes reads single bytes.
 type runes struct {
 	r    io.Reader
 	buf  [16 << 10]byte
@@ -722,14 +718,14 @@ func (in *runes) next() (int, error) {
 			}
 			return 0, err
 		}
-		in.buf[0] = last // for unread
+		in.buf[0] = last // so that unread works
 		in.i, in.n = 1, n+1
 	}
 	in.i++
 	return int(in.buf[in.i-1]), nil
 }
 
-// unread takes the last byte back.
+// unread puts the last byte back.
 func (in *runes) unread() { in.i-- }
 
 func (in *runes) hex(digits int) (int, error) {
@@ -737,22 +733,22 @@ func (in *runes) hex(digits int) (int, error) {
 	for range digits {
 		c, err := in.next()
 		if err != nil {
-			return 0, errors.New("an escape that does not end")
+			return 0, errors.New("an escape has no end")
 		}
 		d, err := strconv.ParseUint(string(rune(c)), 16, 8)
 		if err != nil {
-			return 0, errors.New("an escape that is none")
+			return 0, errors.New("invalid escape")
 		}
 		v = v<<4 | int(d)
 	}
 	return v, nil
 }
 
-// escaped reads what follows a backslash in Python's repr.
+// escaped decodes the rest of an escape in Python's repr.
 func (in *runes) escaped() (int, error) {
 	c, err := in.next()
 	if err != nil {
-		return 0, errors.New("an escape that does not end")
+		return 0, errors.New("an escape has no end")
 	}
 	switch c {
 	case 'x':
@@ -766,5 +762,5 @@ func (in *runes) escaped() (int, error) {
 	case '\\', '\'', '"':
 		return c, nil
 	}
-	return 0, fmt.Errorf("the escape \\%c", c)
+	return 0, fmt.Errorf("unsupported escape \\%c", c)
 }

@@ -1,11 +1,8 @@
-// Package cocosource reads images with annotations as COCO has them: a JSON file of
-// instances, key points or captions, and a folder of images.
+// Package cocosource reads images with annotations in COCO's format: a JSON file of instances, key points or
+// captions, and a folder of images.
 //
-//	coco:annotations/instances_val2017.json?images=val2017&masks=instances
-//
-// The JSON is read once, in order, when the source is opened; what it says of boxes,
-// classes, key points and captions is then in memory. Outlines stay in the file and
-// are read with the images that they belong to.
+// Opening reads the JSON once, in order, and holds the boxes, classes, key points and captions in memory. Outlines
+// stay in the file and are read with their images.
 package cocosource
 
 import (
@@ -24,41 +21,40 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say where the parts lie.
+// Options are the positions of the parts.
 type Options struct {
 	// File is the JSON file in its store.
 	File string
-	// Images is the store of the images, nil for that of the JSON, Folder the
-	// folder in it.
+	// Images is the store of the images, nil for the store of the JSON. Folder is the folder in it.
 	Images store.Store
 	Folder string
 	// Masks adds masks of the outlines.
 	Masks boxes.Masks
 }
 
-// Limits of what a file may have.
+// Limits for the content of a file.
 const (
 	maxImages      = 1 << 28
 	maxAnnotations = 1 << 30
 	maxCategories  = 1 << 20
 	maxKeyPoints   = 1 << 10
-	maxSegment     = 64 << 20 // the text of an outline
+	maxSegment     = 64 << 20 // bytes of an outline
 )
 
 type source struct {
 	boxes.Source
 	json string // for messages
 
-	width, height []int32 // of images, as the JSON has them
-	class         []int32 // of annotations: numbers from 0
+	width, height []int32 // sizes of images from the JSON
+	class         []int32 // class numbers of annotations, from 0
 	ids           []int64
 	segments      []segment
-	mask          int // the field of it, 0 for none
+	mask          int // number of the mask field, 0 for none
 	masks         boxes.Masks
 	free          chan *boxes.Canvas
 }
 
-// segment is where the outline of an annotation lies in the file.
+// segment is the position of an annotation's outline in the file.
 type segment struct {
 	at   int64
 	size int32
@@ -105,8 +101,8 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	return s, nil
 }
 
-// find lists the images that the JSON names, and says which record each image of the
-// JSON has become, -1 where there is no file.
+// find lists the images that the JSON names. It returns the record of each image in the JSON, -1 if the file does
+// not exist.
 func (s *source) find(ctx context.Context, f *file, st store.Store, folder string) ([]int32, error) {
 	n := len(f.imageID)
 	order := make([]int32, n) // by name
@@ -141,14 +137,14 @@ func (s *source) find(ctx context.Context, f *file, st store.Store, folder strin
 		return nil, err
 	}
 	if found == 0 && n > 0 {
-		return nil, fmt.Errorf("%s: none of its %d images is in %s, such as %q; say where they lie: ...json?images=FOLDER", s.json, n, st.Path(folder), f.name(0))
+		return nil, fmt.Errorf("%s: none of its %d images, such as %[4]q, is in %[3]s: give their folder, ...json?images=FOLDER", s.json, n, st.Path(folder), f.name(0))
 	}
 	record := make([]int32, n)
 	s.Images.Store = st
 	for i := range record {
 		if entries[i].Name == "" {
 			record[i] = -1
-			s.Left = append(s.Left, driver.Skipped{Path: strings.ToValidUTF8(string(f.name(i)), "\uFFFD"), Reason: fmt.Sprintf("image %d of %s: there is no such file in %s", f.imageID[i], path.Base(s.json), st.Path(folder))})
+			s.Left = append(s.Left, driver.Skipped{Path: strings.ToValidUTF8(string(f.name(i)), "\uFFFD"), Reason: fmt.Sprintf("image %d of %s: the file does not exist in %s", f.imageID[i], path.Base(s.json), st.Path(folder))})
 			continue
 		}
 		record[i] = int32(s.Images.Len())
@@ -158,22 +154,22 @@ func (s *source) find(ctx context.Context, f *file, st store.Store, folder strin
 	return record, nil
 }
 
-// build makes the columns.
+// build sets the columns.
 func (s *source) build(f *file, record []int32) error {
-	byID := make([]int32, len(f.imageID)) // images by their numbers
+	byID := make([]int32, len(f.imageID)) // images by id
 	for i := range byID {
 		byID[i] = int32(i)
 	}
 	slices.SortStableFunc(byID, func(a, b int32) int { return compare(f.imageID[a], f.imageID[b]) })
 	for i := 1; i < len(byID); i++ {
 		if f.imageID[byID[i-1]] == f.imageID[byID[i]] {
-			return fmt.Errorf("the number %d is that of two images", f.imageID[byID[i]])
+			return fmt.Errorf("two images have the id %d", f.imageID[byID[i]])
 		}
 	}
 	classes := map[int64]int32{}
 	for i, id := range f.categoryID {
 		if _, ok := classes[id]; ok {
-			return fmt.Errorf("the number %d is that of two categories", id)
+			return fmt.Errorf("two categories have the id %d", id)
 		}
 		classes[id] = int32(i)
 	}
@@ -189,7 +185,7 @@ func (s *source) build(f *file, record []int32) error {
 		of[i] = record[byID[k]]
 	}
 	if stray > 0 {
-		s.Left = append(s.Left, driver.Skipped{Path: path.Base(s.json), Reason: fmt.Sprintf("%d annotations are of images that it does not have", stray)})
+		s.Left = append(s.Left, driver.Skipped{Path: path.Base(s.json), Reason: fmt.Sprintf("%d annotations belong to images that are not in the file", stray)})
 	}
 	var order []int32
 	s.First, order = boxes.Order(s.Images.Len(), of)
@@ -212,7 +208,7 @@ func (s *source) build(f *file, record []int32) error {
 	return nil
 }
 
-// objects makes the columns of boxes and what belongs to them.
+// objects sets the columns of boxes and their labels.
 func (s *source) objects(f *file, order []int32, classes map[int64]int32) error {
 	var labels []byte
 	for _, i := range order {
@@ -250,7 +246,7 @@ func (s *source) objects(f *file, order []int32, classes map[int64]int32) error 
 	return err
 }
 
-// captions makes the column of captions: for each image a list, as JSON.
+// captions returns the column of captions: a JSON list per image.
 func (s *source) captions(f *file, order []int32) boxes.Column {
 	c := boxes.Column{Field: driver.Field{Name: "captions", Kind: driver.KindJSON}}
 	for r := range s.Images.Len() {
@@ -281,7 +277,7 @@ func compare(a, b int64) int {
 	return 0
 }
 
-// also appends where the outlines of a record lie.
+// also adds the extents of a record's outlines.
 func (s *source) also(g *driver.Group, _ int, id int64) error {
 	if !g.Wants(s.mask) {
 		return nil
@@ -294,7 +290,7 @@ func (s *source) also(g *driver.Group, _ int, id int64) error {
 	return nil
 }
 
-// paint makes the mask of a record.
+// paint sets the mask of a record.
 func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.Extent, read [][]byte) error {
 	if !g.Wants(s.mask) {
 		return nil
@@ -341,7 +337,7 @@ func (s *source) paint(g *driver.Group, k int, id int64, _ []byte, ext []driver.
 	return nil
 }
 
-// stack makes a mask of each annotation of a record.
+// stack sets a mask for each annotation of a record.
 func (s *source) stack(g *driver.Group, rec *driver.Record, c *boxes.Canvas, id int64, ext []driver.Extent, read [][]byte) error {
 	first := s.First[id]
 	v, bad, err := c.Stack(g, int(s.First[id+1]-first), func(k int) error {
@@ -360,7 +356,7 @@ func (s *source) stack(g *driver.Group, rec *driver.Record, c *boxes.Canvas, id 
 	return err
 }
 
-// outline paints a segmentation: polygons, or runs in one of two forms.
+// outline paints a segmentation: polygons, or runs in one of two encodings.
 func outline(c *boxes.Canvas, r *jsonread.Reader) error {
 	kind, err := r.Kind()
 	if err != nil {
@@ -381,7 +377,7 @@ func outline(c *boxes.Canvas, r *jsonread.Reader) error {
 			return err
 		}
 		if len(xy) < 6 {
-			return r.Errorf("a polygon of %d numbers: it has three corners or more", len(xy))
+			return r.Errorf("a polygon has %d numbers, but needs at least three corners", len(xy))
 		}
 		if err := c.Polygon(xy[:len(xy)&^1]); err != nil {
 			return r.Errorf("%v", err)
@@ -431,7 +427,7 @@ func runs(c *boxes.Canvas, r *jsonread.Reader) error {
 		return r.Errorf("runs without size or counts")
 	}
 	if size[0] != int64(c.H) || size[1] != int64(c.W) {
-		return r.Errorf("runs of a mask of %d x %d, but the image is said to have %d x %d pixels", size[1], size[0], c.W, c.H)
+		return r.Errorf("runs for a mask of %d x %d, but the image has %d x %d pixels in the file", size[1], size[0], c.W, c.H)
 	}
 	p := c.Runs()
 	if text != nil {
@@ -451,11 +447,11 @@ func runs(c *boxes.Canvas, r *jsonread.Reader) error {
 	return nil
 }
 
-// head is how much of a file is looked at to know it.
+// head is the number of bytes that IsFile reads.
 const head = 64 << 10
 
-// IsFile says whether an object begins as a JSON file of COCO does: an object whose
-// first members are some of COCO's.
+// IsFile reports whether an object begins like a JSON file of COCO: an object whose first members are some of
+// COCO's.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	if !strings.HasSuffix(strings.ToLower(st.Path(name)), ".json") {
 		return false
@@ -463,7 +459,7 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	r := jsonread.Bytes(filelist.Head(ctx, st, name, head), "", 0)
 	r.BOM()
 	members := map[string]bool{}
-	_ = r.Object(func(key []byte) error { // which ends where the head does
+	_ = r.Object(func(key []byte) error { // fails at the end of the head
 		members[string(key)] = true
 		_, _, err := r.Skip()
 		return err
@@ -471,12 +467,11 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return members["images"] || members["annotations"] && (members["info"] || members["categories"] || members["licenses"])
 }
 
-// Roboflow is the name of the file that lies among the images where Roboflow has
-// written them.
+// Roboflow is the name of the JSON file that Roboflow writes next to the images.
 const Roboflow = "_annotations.coco.json"
 
-// Folders are those in which the images of a JSON file may lie, the likeliest first,
-// from the folder of the file on.
+// Folders returns the folders that may have the images of a JSON file, relative to the file's folder, the likeliest
+// first.
 func Folders(file string) []string {
 	if path.Base(file) == Roboflow {
 		return []string{"."}

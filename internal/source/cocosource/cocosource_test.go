@@ -40,7 +40,7 @@ type object = map[string]any
 // count is the number of images of write.
 const count = 23
 
-// annotations are those of image i: i%4 of them, in the two forms of outlines.
+// annotationsOf returns the annotations of image i: i%4 of them, with outlines in both encodings.
 func annotationsOf(i int) (out []object) {
 	w, h := 20+i, 15+i%5
 	for k := range i % 4 {
@@ -57,13 +57,13 @@ func annotationsOf(i int) (out []object) {
 	return out
 }
 
-// write writes a dataset; annotations do not lie together by image.
+// write writes a data set. Its annotations are not grouped by image.
 func write(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	var images, annotations []object
 	for i := range count {
-		name := fmt.Sprintf("%02d.jpg", (i*7)%count) // in another order than the file's
+		name := fmt.Sprintf("%02d.jpg", (i*7)%count) // a different order than the file's
 		drivertest.Put(t, dir, "val/"+name, photo(t, 20+i, 15+i%5, i))
 		images = append(images, object{"id": 100 + i, "file_name": name, "width": 20 + i, "height": 15 + i%5, "license": 1})
 	}
@@ -169,12 +169,12 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	left := s.(driver.Skipper).Skipped()
-	if len(left) != 2 || left[0].Path != "gone.jpg" || !strings.Contains(left[1].Reason, "1 annotations are of images") {
+	if len(left) != 2 || left[0].Path != "gone.jpg" || !strings.Contains(left[1].Reason, "1 annotations belong to images") {
 		t.Errorf("%+v", left)
 	}
 }
 
-// Captions come as a list for each image.
+// Captions are a list per image.
 func TestCaptions(t *testing.T) {
 	dir := t.TempDir()
 	drivertest.Put(t, dir, "images/a.jpg", photo(t, 4, 4, 1))
@@ -195,8 +195,7 @@ func TestCaptions(t *testing.T) {
 	}
 }
 
-// Files that are cut off or say what cannot be are refused, with the file and the
-// byte.
+// Files that are cut off or invalid give an error with the file and the offset.
 func TestBadFiles(t *testing.T) {
 	const images = `"images": [{"id": 1, "file_name": "a.jpg", "width": 4, "height": 4}], "categories": [{"id": 1, "name": "x"}]`
 	one := func(more string) string {
@@ -207,14 +206,14 @@ func TestBadFiles(t *testing.T) {
 		`{"images": [], "annotations": []}`: "the file has no images",
 		`{"annotations": []}`:               "it has no list of images",
 		`[1]`:                               "c.json, byte 0: expected '{', got '['",
-		`{"images": [{"id": 1, "file_name": "../x.jpg"}]}`:                                                    "no path below the folder",
+		`{"images": [{"id": 1, "file_name": "../x.jpg"}]}`:                                                    "expected a path below the folder",
 		`{"images": [{"id": 1}]}`:                                                                             "an image has no id or no file_name",
 		`{"images": [{"id": 1, "file_name": "a.jpg", "width": -4}]}`:                                          "-4 x 0 pixels",
-		`{"images": [{"id": 1, "file_name": "b.jpg"}], "annotations": []}`:                                    `none of its 1 images is in`,
-		`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "a.jpg"}]}`:                      "the number 1 is that of two images",
+		`{"images": [{"id": 1, "file_name": "b.jpg"}], "annotations": []}`:                                    `none of its 1 images, such as`,
+		`{"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "a.jpg"}]}`:                      "two images have the id 1",
 		`{` + images + `, "annotations": [{"id": 4, "image_id": 1, "category_id": 8, "bbox": [0, 0, 1, 1]}]}`: "annotation 4 has the category 8",
 		`{` + images + `, "annotations": [{"id": 4}]}`:                                                        "has no image_id",
-		one(`"keypoints": [1, 2]`):                                                                            "no multiple of three",
+		one(`"keypoints": [1, 2]`):                                                                            "not a multiple of three",
 		one(`"keypoints": [1, 2, 300]`):                                                                       "visibility 300",
 		one(`"bbox": [1, 2, 3]`):                                                                              "a box has 3 numbers",
 		one(`"area": "x"`):                                                                                    "expected a number",
@@ -228,9 +227,9 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	// Outlines are looked at with their record.
+	// Outlines are checked with their record.
 	for seg, want := range map[string]string{
-		`[[1, 2, 3]]`: "a polygon of 3 numbers", `{"size": [4, 4]}`: "runs without", `{"size": [4, 5], "counts": [20]}`: "of 5 x 4, but",
+		`[[1, 2, 3]]`: "a polygon has 3 numbers", `{"size": [4, 4]}`: "runs without", `{"size": [4, 5], "counts": [20]}`: "of 5 x 4, but",
 		`{"size": [4, 4], "counts": [17]}`: "a run of 17", `{"size": [4, 4], "counts": "0"}`: "end after", `[[1, 2, 3, 1e9, 4, 5]]`: "far outside", `[1]`: "expected '['",
 	} {
 		dir := t.TempDir()

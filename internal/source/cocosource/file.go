@@ -11,28 +11,28 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// file is what a JSON file says, in the order of the file.
+// file is the content of a JSON file, in the order of the file.
 type file struct {
 	r     *jsonread.Reader
-	masks bool // outlines are wanted
+	masks bool // whether outlines are needed
 
-	// Of images.
+	// Images:
 	imageID       []int64
 	width, height []int32
 	fileNames     []byte
 	nameEnds      []int64
-	// Of categories.
+	// Categories:
 	categoryID []int64
 	names      []string
-	// Of annotations.
+	// Annotations:
 	image, category, id []int64
-	boxes, crowd, area  []byte // boxes is nil when none has one
+	boxes, crowd, area  []byte // nil if no annotation has a box
 	points, visible     []byte
-	keyPoints           int // in each of them, 0 for none
+	keyPoints           int // per annotation, 0 for none
 	segments            []segment
-	captions            []byte // nil when there are none
+	captions            []byte // nil if there are none
 	captionEnds         []int64
-	some                bool // annotations have been read
+	some                bool // whether there are annotations
 }
 
 func (f *file) name(i int) []byte {
@@ -43,14 +43,14 @@ func (f *file) name(i int) []byte {
 	return f.fileNames[from:f.nameEnds[i]]
 }
 
-// caption is that of an annotation, nil where it has none.
+// caption returns the caption of an annotation, nil if it has none.
 func (f *file) caption(i int) []byte {
 	from := int64(0)
 	if i > 0 {
 		from = f.captionEnds[i-1]
 	}
 	if b := f.captions[from:f.captionEnds[i]]; len(b) > 0 {
-		return b[1:] // behind the mark that there is one
+		return b[1:] // after the marker byte
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (f *file) read() error {
 		return err
 	}
 	if !images || !f.some && len(f.imageID) == 0 {
-		return fmt.Errorf("%w: it has no list of images", r.Errorf("this is no file of COCO"))
+		return fmt.Errorf("%w: it has no list of images", r.Errorf("not a file of COCO"))
 	}
 	if len(f.imageID) == 0 {
 		return r.Errorf("the file has no images")
@@ -115,7 +115,7 @@ func (f *file) readImage() error {
 			}
 			s := strings.TrimPrefix(string(b), "./")
 			if s == "" || store.CheckName(s) != nil {
-				return r.Errorf("an image has the file name %.60q, which is no path below the folder of images", s)
+				return r.Errorf("invalid file name %.60q of an image: expected a path below the folder of images", s)
 			}
 			f.fileNames = append(f.fileNames, s...)
 		default:
@@ -207,7 +207,7 @@ func (f *file) readAnnotation() error {
 				return err
 			})
 			if err == nil && k != 4 && k != 0 {
-				return r.Errorf("a box has %d numbers", k)
+				return r.Errorf("a box has %d numbers, expected 4", k)
 			}
 			boxed = boxed || k == 4
 		case "segmentation":
@@ -270,7 +270,7 @@ func (f *file) readAnnotation() error {
 	return nil
 }
 
-// readPoints reads the key points of annotation n: x, y and visibility in turns.
+// readPoints reads the key points of annotation n: x, y and visibility of each.
 func (f *file) readPoints(n int) error {
 	r := f.r
 	from, fromSeen := len(f.points), len(f.visible)
@@ -299,11 +299,11 @@ func (f *file) readPoints(n int) error {
 		return err
 	}
 	if k%3 != 0 {
-		return r.Errorf("key points have %d numbers, which is no multiple of three", k)
+		return r.Errorf("key points have %d numbers, which is not a multiple of three", k)
 	}
 	k /= 3
 	switch {
-	case f.keyPoints == 0 && k > 0: // the first ones: those before have none
+	case f.keyPoints == 0 && k > 0: // the annotations before have none
 		f.keyPoints = k
 		points, seen := f.points[from:], f.visible[fromSeen:]
 		f.points = append(make([]byte, 8*k*n), points...)
@@ -311,7 +311,7 @@ func (f *file) readPoints(n int) error {
 	case k == 0 && f.keyPoints > 0:
 		f.points, f.visible = append(f.points, make([]byte, 8*f.keyPoints)...), append(f.visible, make([]byte, f.keyPoints)...)
 	case k != f.keyPoints:
-		return r.Errorf("an annotation has %d key points and those before have %d", k, f.keyPoints)
+		return r.Errorf("an annotation has %d key points, but those before have %d", k, f.keyPoints)
 	}
 	return nil
 }

@@ -1,8 +1,7 @@
-// Package flowsource reads files of float32 pixels: optical flow as Middlebury's
-// .flo files have it, and portable float maps (.pfm), as depth and disparity come.
-// Each file is a record, all of one shape: height x width x 2 for flow, height x
-// width or height x width x 3 for float maps. Rows come from the top down and numbers
-// little-endian, however the file has them; the scale of a float map is not applied.
+// Package flowsource reads files of float32 pixels: optical flow (Middlebury's .flo files) and portable float maps
+// (.pfm), used for depth and disparity. Each file is a record, and all have the same shape: height x width x 2 for
+// flow, height x width or height x width x 3 for float maps. Values are little-endian with the top row first. The
+// scale of a float map is not applied.
 package flowsource
 
 import (
@@ -18,16 +17,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The formats, by the extensions of their files.
+// The formats, by file extension.
 const (
 	Flo = floatmap.Flo
 	PFM = floatmap.PFM
 )
 
-// IsName says whether a file of that name is of a format.
+// IsName reports whether a file has the extension of a format.
 func IsName(format, name string) bool { return strings.EqualFold(path.Ext(name), "."+format) }
 
-// fieldNames are the names of the one field.
+// fieldNames are the names of the field, by format.
 var fieldNames = map[string]string{Flo: "flow", PFM: "data"}
 
 type source struct {
@@ -35,8 +34,8 @@ type source struct {
 	info driver.Info
 }
 
-// Open lists the files of a format in st, or the one file that it is, in the order of
-// their names. The first one says which shape all have.
+// Open lists the files of a format in st (or takes the single file that st is), sorted by name. The first one
+// defines the shape.
 func Open(ctx context.Context, url, format string, st store.Store) (driver.Source, error) {
 	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || IsName(format, name) }, 0)
 	if err != nil {
@@ -70,10 +69,10 @@ func (s *source) first(ctx context.Context) (*floatmap.Header, error) {
 	return floatmap.Parse(s.info.Format, b, o.Size())
 }
 
-// limit is the largest file that can be of the shape of the first one.
+// limit returns the maximum size of a file with the shape of the first one.
 func (s *source) limit() int64 {
 	f := &s.info.Fields[0]
-	n, _ := driver.ArrayBytes(f.DType, f.Shape) // which Open has checked
+	n, _ := driver.ArrayBytes(f.DType, f.Shape) // checked by Open
 	return n + floatmap.HeaderBytes
 }
 
@@ -99,7 +98,7 @@ func (s *source) Locate(g *driver.Group) {
 		}
 		size := s.list.Size(int(id))
 		if size > limit {
-			g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than %s of float32 have, the shape of %s", s.list.Path(int(id)), size,
+			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, which do not fit float32 %s, the shape of %s", s.list.Path(int(id)), size,
 				floatmap.Sides(s.info.Fields[0].Shape), s.list.Path(0))
 			return
 		}
@@ -116,7 +115,7 @@ func (s *source) Parse(g *driver.Group) error {
 		b := g.Bytes[g.First[k]]
 		h, err := floatmap.Parse(s.info.Format, b, int64(len(b)))
 		if err == nil && !slices.Equal(h.Shape, s.info.Fields[0].Shape) {
-			err = fmt.Errorf("it is %s, and %s, which all have to be like, is %s", floatmap.Sides(h.Shape), s.list.Path(0), floatmap.Sides(s.info.Fields[0].Shape))
+			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", floatmap.Sides(h.Shape), s.list.Path(0), floatmap.Sides(s.info.Fields[0].Shape))
 		}
 		if err != nil {
 			rec.Err = filelist.ErrPlace(s.list, id, "", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// numbers are those of file i, in their order.
+// numbers returns the numbers of file i.
 func numbers(i, n int) []float32 {
 	out := make([]float32, n)
 	for k := range out {
@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// Numbers come in the order of rows from the top, of either byte order.
+// Values have the top row first, in either byte order of the file.
 func TestValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		format string
@@ -121,8 +121,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// What is wrong is said with the file's name: of the first file when it is opened, of
-// others when it is their turn.
+// Errors name the file: the first file fails at opening, others when they are read.
 func TestDamage(t *testing.T) {
 	good := pfm("Pf", 5, 3, false, numbers(0, 15))
 	for name, c := range map[string]struct {
@@ -135,8 +134,8 @@ func TestDamage(t *testing.T) {
 		"empty":     {Flo, nil, "it does not begin with PIEH"},
 		"huge":      {Flo, flo(math.MaxInt32, math.MaxInt32, nil), "a float32 array of shape [2147483647 2147483647 2] is out of range"},
 		"negative":  {Flo, flo(-5, 3, nil), "a float32 array of shape [3 -5 2] is out of range"},
-		"other":     {Flo, flo(3, 5, numbers(0, 30)), "it is 5 x 3 x 2, and "},
-		"large":     {Flo, flo(50, 30, numbers(0, 3000)), "12012 bytes are more than 3 x 5 x 2 of float32 have"},
+		"other":     {Flo, flo(3, 5, numbers(0, 30)), "its shape is 5 x 3 x 2, but all files must have the shape of "},
+		"large":     {Flo, flo(50, 30, numbers(0, 3000)), "it has 12012 bytes, which do not fit float32 3 x 5 x 2"},
 		"pfm cut":   {PFM, good[:40], "its header says 3 x 5 of float32, 60 bytes, behind it are 28: the file is cut off"},
 		"pfm magic": {PFM, []byte("P6\n5 3\n255\n"), "it does not begin with PF or Pf"},
 		"pfm side":  {PFM, []byte("Pf\n5 x\n-1\n"), `its header has "x" where width and height are expected`},

@@ -1,13 +1,11 @@
-// Package idxsource reads IDX files, the format of MNIST and of what was made in
-// its likeness (Fashion-MNIST, KMNIST, EMNIST, QMNIST): an array with a short header,
-// compressed with gzip or not.
+// Package idxsource reads IDX files, the format of MNIST and its successors (Fashion-MNIST, KMNIST, EMNIST,
+// QMNIST): an array with a short header, with or without gzip compression.
 //
-// Two files that belong together, such as train-images-idx3-ubyte and
-// train-labels-idx1-ubyte, are images with labels. Any other file is an array,
-// whose rows are the records.
+// Two matching files, such as train-images-idx3-ubyte and train-labels-idx1-ubyte, are images with labels. Any
+// other file is an array, whose rows are the records.
 //
-// What is not compressed is read where it lies. Of a compressed file the images are
-// unpacked into memory when it is opened, up to fixed.MaxHeld bytes.
+// Uncompressed files are read in place. The images of a compressed file are decompressed into memory when it is
+// opened, up to fixedrecords.MaxHeld bytes.
 package idxsource
 
 import (
@@ -27,29 +25,28 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split. A file is that
-// of images, whose labels lie beside them, or any IDX file; splits are the
-// folder's pairs.
+// Options select a file or a split. Nil means a folder with one split. A file has images, whose labels are next to
+// it, or is any other IDX file. A split is a pair of files.
 type Options = fixedrecords.Options
 
-// maxLabelBytes bounds a file of labels, which are held in memory.
+// maxLabelBytes is the size limit of a file of labels, which are held in memory.
 const maxLabelBytes = 256 << 20
 
 type source struct {
 	fixedrecords.Source
-	image  driver.Field // of images
+	image  driver.Field // the field of images
 	array  bool         // field 0 is an array
 	number bool         // or an int
 	dtype  driver.DType
-	swap   int // size of its elements
+	swap   int // size of an element
 	labels fixedrecords.Labels
-	// rows are all numbers that a label has, little-endian, in a field of their
-	// own (QMNIST).
+	// rows are all numbers of the labels, little-endian, if a label has several (QMNIST). They are a separate
+	// field.
 	rows     []byte
 	rowBytes int64
 }
 
-// Open opens the files of st that the options name.
+// Open opens the files of st that the options select.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -73,10 +70,9 @@ func (s *source) open(ctx context.Context, url string, st store.Store, files []s
 	if o.File != "" {
 		e, ok := fixedrecords.Find(files, o.File)
 		if !ok {
-			return fmt.Errorf("%s is gone", st.Path(o.File))
+			return fmt.Errorf("%s does not exist", st.Path(o.File))
 		}
-		// The labels may be compressed where the images are not, or the other way
-		// round, but the images are those that were named.
+		// Either file may be compressed. The images are the named file.
 		if split, what := word(e.Name); what == "images" {
 			if i := slices.IndexFunc(all, func(p pair) bool { return p.split == split }); i >= 0 {
 				all[i].images = e
@@ -90,7 +86,7 @@ func (s *source) open(ctx context.Context, url string, st store.Store, files []s
 		have = append(have, p.split)
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("no images and labels in %s: looked for files such as train-images-idx3-ubyte and train-labels-idx1-ubyte", st)
+		return fmt.Errorf("no images and labels in %s: expected files such as train-images-idx3-ubyte and train-labels-idx1-ubyte", st)
 	}
 	split, err := splits.Choose(url, have, splitName(have, o.Split))
 	if err != nil {
@@ -136,7 +132,7 @@ func (s *source) openPair(ctx context.Context, url string, st store.Store, p pai
 	return s.Init(info)
 }
 
-// openOne opens a file as an array, or as numbers when it has one axis of integers.
+// openOne opens a file as an array, or as integers if it has one axis of integers.
 func (s *source) openOne(ctx context.Context, url string, e store.Entry) error {
 	h, err := s.add(ctx, e)
 	if err != nil {
@@ -163,11 +159,11 @@ func (s *source) arrayField(name string, h *Header, shape []int) driver.Field {
 	return driver.Field{Name: name, Kind: driver.KindArray, DType: h.DType, Shape: shape}
 }
 
-// file is an IDX file that is open.
+// file is an open IDX file.
 type file struct {
 	*Header
 	o      store.Object
-	gz     *gzip.Reader // behind the header, when it is compressed
+	gz     *gzip.Reader // the reader of a compressed file, after the header
 	reader *fixedrecords.Reader
 }
 
@@ -197,29 +193,28 @@ func (f *file) open(ctx context.Context) error {
 			return err
 		}
 		if size-f.Offset != f.Bytes {
-			return fmt.Errorf("%w: a %s array of shape %v has %d bytes, behind the header are %d: the file is cut off or was changed",
+			return fmt.Errorf("%w: a %s array of shape %v has %d bytes, but %d follow the header: the file is cut off or was changed",
 				ErrFormat, f.DType, f.Shape, f.Bytes, size-f.Offset)
 		}
 		return nil
 	}
 	f.reader = fixedrecords.NewReader(ctx, f.o, 0, size)
 	if f.gz, err = gzip.NewReader(bufio.NewReaderSize(f.reader, 256<<10)); err != nil {
-		return fmt.Errorf("it is compressed: %w", f.reader.Cause(err))
+		return fmt.Errorf("cannot decompress it: %w", f.reader.Cause(err))
 	}
 	if f.Header, err = unpackedHeader(f.gz); err != nil {
-		return fmt.Errorf("when unpacked: %w", f.reader.Cause(err))
+		return fmt.Errorf("decompressed: %w", f.reader.Cause(err))
 	}
-	// Deflate makes at most 1032 bytes of one: a larger claim is none to make room
-	// for.
+	// Deflate expands by at most 1032, so a larger size is invalid and must not be allocated.
 	if f.Bytes > 1032*size {
-		return fmt.Errorf("%w: a %s array of shape %v has %d bytes, more than a compressed file of %d can hold", ErrFormat, f.DType, f.Shape, f.Bytes, size)
+		return fmt.Errorf("%w: a %s array of shape %v has %d bytes, more than a compressed file of %d bytes can contain", ErrFormat, f.DType, f.Shape, f.Bytes, size)
 	}
 	return nil
 }
 
 func isGzip(b []byte) bool { return len(b) > 2 && b[0] == 0x1F && b[1] == 0x8B && b[2] == 8 }
 
-// unpackedHeader reads the header that r begins with, and no more.
+// unpackedHeader parses the header that r begins with, and reads no more.
 func unpackedHeader(r io.Reader) (*Header, error) {
 	b := make([]byte, 4, maxHeader)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -234,22 +229,22 @@ func unpackedHeader(r io.Reader) (*Header, error) {
 	return ParseHeader(b)
 }
 
-// unpack reads the elements of a compressed file, and nothing may stand behind them.
+// unpack decompresses the elements. Nothing may follow them.
 func (f *file) unpack(b []byte) error {
 	if n, err := io.ReadFull(f.gz, b); err != nil {
-		return fmt.Errorf("unpacked, byte %d of %d: %w", f.Offset+int64(n), f.Offset+f.Bytes, f.reader.Cause(err))
+		return fmt.Errorf("decompressed, byte %d of %d: %w", f.Offset+int64(n), f.Offset+f.Bytes, f.reader.Cause(err))
 	}
 	var end [1]byte
 	switch n, err := f.gz.Read(end[:]); {
 	case n > 0:
-		return fmt.Errorf("%w: it goes on behind byte %d, unpacked, where a %s array of shape %v ends", ErrFormat, f.Offset+f.Bytes, f.DType, f.Shape)
+		return fmt.Errorf("%w: it continues after byte %d (decompressed), the end of a %s array of shape %v", ErrFormat, f.Offset+f.Bytes, f.DType, f.Shape)
 	case err != io.EOF:
-		return f.reader.Cause(err) // its checksum was compared
+		return f.reader.Cause(err) // includes the checksum
 	}
 	return nil
 }
 
-// add makes a file the part that the records are in.
+// add adds a file with the records.
 func (s *source) add(ctx context.Context, e store.Entry) (*Header, error) {
 	f, err := s.openFile(ctx, e)
 	if err != nil {
@@ -258,7 +253,7 @@ func (s *source) add(ctx context.Context, e store.Entry) (*Header, error) {
 	defer f.o.Close()
 	path := s.List.Store.Path(e.Name)
 	if f.Bytes == 0 {
-		return nil, fmt.Errorf("%s holds nothing: its shape is %v", path, f.Shape)
+		return nil, fmt.Errorf("%s is empty: its shape is %v", path, f.Shape)
 	}
 	p := fixedrecords.Part{File: s.List.Len(), Offset: f.Offset, Count: f.Shape[0]}
 	s.List.Add(e)
@@ -274,8 +269,8 @@ func (s *source) add(ctx context.Context, e store.Entry) (*Header, error) {
 	return f.Header, nil
 }
 
-// readLabels reads a file of labels: integers of one axis, or of two, of whose rows
-// the first ones are the labels.
+// readLabels reads a file of labels: an array of integers. If it has two axes, the first number of each row is the
+// label.
 func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) error {
 	f, err := s.openFile(ctx, e)
 	if err != nil {
@@ -284,7 +279,7 @@ func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) 
 	defer f.o.Close()
 	path := st.Path(e.Name)
 	if f.DType == driver.Float32 || f.DType == driver.Float64 || len(f.Shape) > 2 || f.Bytes == 0 || f.Bytes > maxLabelBytes {
-		return fmt.Errorf("%s holds no labels: it is a %s array of shape %v", path, f.DType, f.Shape)
+		return fmt.Errorf("expected labels in %s, got a %s array of shape %v", path, f.DType, f.Shape)
 	}
 	s.List.Add(e)
 	b := make([]byte, f.Bytes)
@@ -316,7 +311,7 @@ func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) 
 	return nil
 }
 
-// integer is the element that b begins with.
+// integer returns the element at the start of b.
 func integer(b []byte, t driver.DType) int64 {
 	switch t {
 	case driver.Uint8:
@@ -329,7 +324,7 @@ func integer(b []byte, t driver.DType) int64 {
 	return int64(int32(uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])))
 }
 
-// value makes the values of a record.
+// value sets the values of a record.
 func (s *source) value(g *driver.Group, k int, b []byte) error {
 	rec := &g.Records[k]
 	if b != nil { // field 0 is wanted
@@ -362,7 +357,7 @@ func (s *source) value(g *driver.Group, k int, b []byte) error {
 	return nil
 }
 
-// swap makes elements little-endian.
+// swap converts elements to little-endian.
 func swap(dst, src []byte, size int) {
 	for i := 0; i+size <= len(src); i += size {
 		for j := range size {
@@ -371,8 +366,7 @@ func swap(dst, src []byte, size int) {
 	}
 }
 
-// IsFile says whether the one object that a store is begins as an IDX file does, and
-// has the size that its header says.
+// IsFile reports whether the single object of a store is an IDX file whose size matches its header.
 func IsFile(ctx context.Context, st store.Store) bool {
 	o, err := st.Open(ctx, "")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// idx makes a file of elements that count up.
+// idx returns a file with ascending elements.
 func idx(kind byte, shape ...int) []byte {
 	b := []byte{0, 0, kind, byte(len(shape))}
 	n := types[kind].Size()
@@ -32,7 +32,7 @@ func idx(kind byte, shape ...int) []byte {
 	return b
 }
 
-// labels makes a file of class numbers below n.
+// labels returns a file of class numbers below n.
 func labels(count, n int) []byte {
 	b := idx(8, count)
 	for i := range count {
@@ -132,7 +132,7 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// Labels that stand in rows of several numbers, as QMNIST has them.
+// Labels of several numbers each, as in QMNIST.
 func TestRowsOfLabels(t *testing.T) {
 	dir := write(t, t.TempDir(), map[string][]byte{"qmnist-train-images-idx3-ubyte": idx(8, 3, 2, 2), "qmnist-train-labels-idx2-int": idx(12, 3, 8)})
 	s := opener(dir, nil)(t)
@@ -143,7 +143,7 @@ func TestRowsOfLabels(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if f := s.Info().Fields; f[1].Classes != nil || f[2].Name != "labels" {
-		t.Errorf("%+v", f) // the numbers are no digits
+		t.Errorf("%+v", f) // these numbers are not digits
 	}
 }
 
@@ -169,7 +169,7 @@ func TestSplits(t *testing.T) {
 	small, one := idx(8, 2, 1, 1), labels(2, 2)
 	dir := write(t, t.TempDir(), map[string][]byte{
 		"train-images-idx3-ubyte": small, "train-labels-idx1-ubyte": one,
-		"train-images-idx3-ubyte.gz": zipped(t, small), // as torchvision leaves it beside what it has unpacked
+		"train-images-idx3-ubyte.gz": zipped(t, small), // torchvision leaves it next to the decompressed file
 		"t10k-images.idx3-ubyte":     idx(8, 3, 1, 1), "t10k-labels.idx1-ubyte": labels(3, 2),
 		"alone-images-idx3-ubyte": small,
 	})
@@ -234,15 +234,15 @@ func TestBadFiles(t *testing.T) {
 	huge := append([]byte{0, 0, 14, 4}, bytes.Repeat([]byte{0xFF}, 16)...)
 	wide := append([]byte{0, 0, 8, 3, 0, 0, 0, 1}, bytes.Repeat([]byte{0, 0xFF, 0xFF, 0xFF}, 2)...)
 	flipped := zipped(t, good)
-	flipped[len(flipped)-8] ^= 1 // checksum
+	flipped[len(flipped)-8] ^= 1 // the checksum
 	bomb := zipped(t, many[:200])
 	for _, c := range []struct {
 		name   string
 		images []byte
 		want   string
 	}{
-		{"cut", good[:1000], "has 1890 bytes, behind the header are 984: the file is cut off"},
-		{"longer", append(slices.Clone(good), 0), "has 1890 bytes, behind the header are 1891"},
+		{"cut", good[:1000], "has 1890 bytes, but 984 follow the header: the file is cut off"},
+		{"longer", append(slices.Clone(good), 0), "has 1890 bytes, but 1891 follow the header"},
 		{"many", many, "of shape [4294967295 9 7] has"},
 		{"huge", huge, "on axis"},
 		{"wide", wide, "has 281474943156225 bytes"},
@@ -250,12 +250,12 @@ func TestBadFiles(t *testing.T) {
 		{"axes", append([]byte{0, 0, 8, 9}, good[4:]...), "9 axes at byte 3"},
 		{"short", good[:9], "it ends in its header"},
 		{"empty", nil, "two zero bytes"},
-		{"none", idx(8, 0, 9, 7), "holds nothing: its shape is [0 9 7]"},
+		{"none", idx(8, 0, 9, 7), "is empty: its shape is [0 9 7]"},
 		{"gzip cut", zipped(t, good)[:200], "the file is cut off"},
 		{"gzip head", zipped(t, good)[:12], "the file is cut off"},
 		{"gzip flipped", flipped, "invalid checksum"},
-		{"gzip longer", zipped(t, append(slices.Clone(good), 1, 2)), "it goes on behind byte 1906, unpacked"},
-		{"gzip short", zipped(t, good[:1000]), "unpacked, byte 1000 of 1906: the file is cut off"},
+		{"gzip longer", zipped(t, append(slices.Clone(good), 1, 2)), "it continues after byte 1906 (decompressed)"},
+		{"gzip short", zipped(t, good[:1000]), "decompressed, byte 1000 of 1906: the file is cut off"},
 		{"gzip claim", bomb, "more than a compressed file of"},
 		{"labels", idx(8, 31, 9, 7), "has 31 images and"},
 	} {
@@ -266,7 +266,7 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	dir := write(t, t.TempDir(), map[string][]byte{"train-images-idx3-ubyte": good, "train-labels-idx1-ubyte": idx(13, 30)})
-	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "train-labels-idx1-ubyte holds no labels: it is a float32 array of shape [30]") {
+	if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), "train-labels-idx1-ubyte, got a float32 array of shape [30]") {
 		t.Error(err)
 	}
 }
@@ -280,7 +280,7 @@ func TestIsFile(t *testing.T) {
 	}
 }
 
-// A header never leads out of the file, and what is opened can be read.
+// No header makes the source read outside of the file, and an opened file can be read.
 func FuzzOpen(f *testing.F) {
 	f.Add(idx(8, 3, 2, 2), labels(3, 3))
 	f.Add(zipped(f, idx(8, 3, 2, 2)), zipped(f, labels(3, 3)))

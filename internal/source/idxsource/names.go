@@ -7,20 +7,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Images and labels lie in two files, whose names differ in one word:
+// Images and labels are in two files, whose names differ in one word:
 //
-//	train-images-idx3-ubyte.gz            train-labels-idx1-ubyte.gz
-//	emnist-letters-test-images-idx3-ubyte emnist-letters-test-labels-idx1-ubyte
-//	qmnist-train-images-idx3-ubyte        qmnist-train-labels-idx2-int
 
-// pair are the files of a split.
+// pair has the files of a split.
 type pair struct {
 	split          string
 	images, labels store.Entry
 }
 
-// word splits the name of such a file: what stands in front of "images" or
-// "labels", and which of them it is.
+// word splits the name of such a file into the part before "images" or "labels" and that word.
 func word(name string) (split, what string) {
 	name = strings.TrimSuffix(name, ".gz")
 	for _, w := range []string{"images", "labels"} {
@@ -32,13 +28,13 @@ func word(name string) (split, what string) {
 	return "", ""
 }
 
-// IsName says whether a file is called as one of a pair is.
+// IsName reports whether a file has a name of such a pair.
 func IsName(name string) bool {
 	_, what := word(name)
 	return what != ""
 }
 
-// HasPair says whether images and labels that belong together are among names.
+// HasPair reports whether names contain images and their labels.
 func HasPair(names []string) bool {
 	images := map[string]bool{}
 	for _, n := range names {
@@ -54,12 +50,12 @@ func HasPair(names []string) bool {
 	return false
 }
 
-// pairs puts files together, in the order of their names. Of a file and the same
-// one compressed the first is taken.
+// pairs finds the pairs of images and labels, in the order of the names. If a file exists with and without
+// compression, the uncompressed one is used.
 func pairs(files []store.Entry) []pair {
 	var out []pair
 	find := func(split, what string) (store.Entry, bool) {
-		for _, e := range files { // "x" stands before "x.gz"
+		for _, e := range files { // "x" comes before "x.gz"
 			if s, w := word(e.Name); s == split && w == what {
 				return e, true
 			}
@@ -78,8 +74,8 @@ func pairs(files []store.Entry) []pair {
 	return out
 }
 
-// splitName returns the name among have that a user means with want: MNIST's test
-// images are called t10k, and EMNIST's have the part of the set in front.
+// splitName returns the name in have that the user means with want. MNIST's test images have the name t10k, and
+// EMNIST's names have a prefix.
 func splitName(have []string, want string) string {
 	for _, name := range have {
 		if name == want {
@@ -91,7 +87,7 @@ func splitName(have []string, want string) string {
 		for _, name := range have {
 			if end != "" && (name == end || strings.HasSuffix(name, "-"+end)) {
 				if found != "" {
-					return want // several: the message lists them
+					return want // ambiguous: the error will list them
 				}
 				found = name
 			}
@@ -112,9 +108,8 @@ var (
 
 func letters(s string) []string { return strings.Split(s, "") }
 
-// classes returns the class names of the data sets whose names are fixed, as
-// torchvision has them: EMNIST says in the names of its files what it is, the
-// others in that of their folder (FashionMNIST/raw). Nil means that it is not known.
+// classes returns torchvision's class names of the known data sets, nil for others. EMNIST is recognised by the
+// names of its files, the other data sets by the name of their folder (FashionMNIST/raw).
 func classes(folder, split string) []string {
 	const upper, lower = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 	if part, ok := strings.CutPrefix(split, "emnist-"); ok {
@@ -122,7 +117,7 @@ func classes(folder, split string) []string {
 		switch part {
 		case "byclass":
 			return letters("0123456789" + upper + lower)
-		case "bymerge", "balanced": // lower case that looks like upper case is one class with it
+		case "bymerge", "balanced": // lower case that looks like upper case shares its class
 			return letters("0123456789" + upper + "abdefghnqrt")
 		case "letters":
 			return append([]string{"N/A"}, letters(lower)...)
@@ -135,7 +130,7 @@ func classes(folder, split string) []string {
 		return digits
 	}
 	if abs, err := filepath.Abs(folder); err == nil {
-		folder = abs // where the folder is called "." or "raw"
+		folder = abs // the name may be "." or "raw"
 	}
 	up, last := filepath.Split(folder)
 	folder = strings.ToLower(filepath.Base(up) + "/" + last)

@@ -1,11 +1,10 @@
-// Package lerobotsource reads data sets of robots as LeRobot lays them out, in versions 2
-// and 3: a table of what was measured and done at each moment, in Parquet files, and one
-// video for each camera. Every moment is a record. Features may be wanted at several
-// times around it (delta_timestamps there, deltas in a URL); those that lie outside of its
-// episode are those of its first or last moment, and a field beside says so.
+// Package lerobotsource reads robot data sets in LeRobot's layout, versions 2 and 3: a table of measurements and
+// actions per moment, in Parquet files, and a video per camera. Each moment is a record. Features can be requested
+// at several times around the moment (LeRobot's delta_timestamps, deltas in a URL). Times outside of the episode
+// get the values of its first or last moment, and an extra field marks them.
 //
-// The table is held in memory: it is small beside the videos. Of these no more is read
-// than the groups of pictures that the frames are in (package internal/video).
+// The table is held in memory, because it is small compared with the videos. From a video only the groups of
+// pictures with the needed frames are read (package internal/video).
 package lerobotsource
 
 import (
@@ -30,27 +29,27 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what of a data set is wanted. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Deltas are those of features, as ParseDeltas reads them; of the others the record's
-	// own moment is given.
+	// Deltas are the times of features, in the format of ParseDeltas. Other features have the value of the record's
+	// own moment.
 	Deltas string
-	// Threads bounds the files that are looked at at once.
+	// Threads is the maximum number of files opened concurrently.
 	Threads int
 }
 
-// maxClip is the largest clip, as it is encoded.
+// maxClip is the size limit of an encoded clip.
 const maxClip = 1 << 30
 
 // output is a field of records.
 type output struct {
-	// column or camera, the other one is nil or -1. Of the pad of a feature both are
-	// not there; of the task neither.
+	// The field has either a column or a camera (otherwise nil and -1). The pad of a feature and the task have
+	// neither.
 	column *tableColumn
 	camera int
 	what   what
 	dtype  driver.DType
-	// frames are how many rows beside the record's own are wanted.
+	// frames are the requested rows, relative to the record's own.
 	frames []int64
 }
 
@@ -69,7 +68,7 @@ type source struct {
 	videos   []*video.Index
 	ids      []uint64 // of the videos
 	episodes []episode
-	file     [][]int32 // of an episode and a camera
+	file     [][]int32 // by episode and camera
 	outs     []output
 	times    *tableColumn // of rows
 	task     *tableColumn
@@ -167,7 +166,7 @@ func (s *source) readTable(ctx context.Context, st store.Store, a *about, thread
 	}
 	var want []column.Want
 	for _, f := range a.features {
-		if f.name == "index" { // of records, which batches have by themselves
+		if f.name == "index" { // batches have the record number anyway
 			continue
 		}
 		if !f.isNumber() {
@@ -196,7 +195,7 @@ func (s *source) readTable(ctx context.Context, st store.Store, a *about, thread
 		s.held += int64(len(c.data))
 	}
 	if s.times = data["timestamp"]; s.times == nil || s.times.dtype != driver.Float64 {
-		return nil, fmt.Errorf("%s: there is no timestamp, a number of seconds, among the features", st.Path(InfoName))
+		return nil, fmt.Errorf("%s: the features have no timestamp in seconds", st.Path(InfoName))
 	}
 	if t := data["task_index"]; t != nil && t.field.Kind == driver.KindInt {
 		s.task = t
@@ -232,7 +231,7 @@ func (s *source) openVideos(ctx context.Context, st store.Store, threads int) er
 	return err
 }
 
-// place puts the name of a file in front of what is wrong with it.
+// place prefixes an error with the name of a file.
 func (s *source) place(file int, err error) error {
 	var se *store.Error
 	if errors.As(err, &se) {
@@ -241,7 +240,7 @@ func (s *source) place(file int, err error) error {
 	return fmt.Errorf("%s: %w", s.list.Path(file), err)
 }
 
-// add makes a field, and the one that says which of its values are padding.
+// add adds a field and, if it has several times, the field that marks padding.
 func (s *source) add(f driver.Field, o output, at []float64) {
 	for _, d := range at {
 		o.frames = append(o.frames, int64(math.Round(d*s.fps)))
@@ -254,13 +253,13 @@ func (s *source) add(f driver.Field, o output, at []float64) {
 	}
 }
 
-// numbers makes the field of a feature that is in the table.
+// numbers adds the field of a feature in the table.
 func (s *source) numbers(f *feature, c *tableColumn, at []float64, several bool) error {
 	out := driver.Field{Name: f.name, Kind: c.field.Kind, DType: c.field.DType, Shape: c.field.Shape}
 	o := output{column: c, camera: -1, dtype: c.dtype}
 	if several {
 		if out.Kind != driver.KindArray {
-			if t := driver.DType(f.DType); t == driver.Float32 { // and no more bits
+			if t := driver.DType(f.DType); t == driver.Float32 { // without more precision
 				o.dtype = t
 			}
 		}
@@ -273,7 +272,7 @@ func (s *source) numbers(f *feature, c *tableColumn, at []float64, several bool)
 	return nil
 }
 
-// camera makes the field of the frames of a camera.
+// camera adds the field of a camera's frames.
 func (s *source) camera(f *feature, camera int, at []float64) error {
 	out := driver.Field{Name: f.name, Kind: driver.KindFrames, Shape: []int{max(len(at), 1)}}
 	o := output{camera: camera}
@@ -310,7 +309,7 @@ func (s *source) longest() (n int64) {
 	return n
 }
 
-// sum is a checksum of the table.
+// sum returns a checksum of the table.
 func (s *source) sum() uint64 {
 	h := xxh3.New()
 	for i := range s.outs {
@@ -328,12 +327,12 @@ func (s *source) sum() uint64 {
 	return h.Sum64()
 }
 
-// episode is that of a row.
+// episode returns the episode of a row.
 func (s *source) episode(row int64) int {
 	return sort.Search(len(s.episodes), func(i int) bool { return s.episodes[i].to > row })
 }
 
-// frame is the one of a camera that belongs to a row of an episode: the nearest one.
+// frame returns the frame of a camera nearest to a row of an episode.
 func (s *source) frame(camera, k int, row int64) int {
 	x := s.videos[s.file[k][camera]]
 	at := s.episodes[k].videos[camera].begin + s.times.float(row)
@@ -344,14 +343,13 @@ func (s *source) frame(camera, k int, row int64) int {
 	return i
 }
 
-// row is the one that a delta leads to, and whether it is another one since the episode
-// has ended or not begun.
+// row returns the row that a delta leads to. The result is true if the row was clamped to the episode.
 func (e *episode) row(id, delta int64) (int64, bool) {
 	n := id + delta
 	return min(max(n, e.from), e.to-1), n < e.from || n >= e.to
 }
 
-// plan says which frames a clip has, and what has to be read for them.
+// plan sets w to the frames of a clip and the bytes to read for them.
 func (s *source) plan(w *video.Plan, o *output, id int64, k int) (file int, err error) {
 	file = int(s.file[k][o.camera])
 	x, e := s.videos[file], &s.episodes[k]
@@ -362,7 +360,7 @@ func (s *source) plan(w *video.Plan, o *output, id int64, k int) (file int, err 
 		}
 		i := s.frame(o.camera, k, row)
 		if at := e.videos[o.camera].begin + s.times.float(row); err == nil && math.Abs(x.Seconds(i)-at) > 0.5/s.fps {
-			err = fmt.Errorf("there is no frame at %.4f s: the nearest one is at %.4f s", at, x.Seconds(i))
+			err = fmt.Errorf("no frame at %.4f s: the nearest frame is at %.4f s", at, x.Seconds(i))
 		}
 		return i
 	})
@@ -370,7 +368,7 @@ func (s *source) plan(w *video.Plan, o *output, id int64, k int) (file int, err 
 		return file, err
 	}
 	if n := x.Size(w.Spans, w.Frames); n > maxClip {
-		return file, fmt.Errorf("its clip takes %d bytes, more than the limit of %d", n, int64(maxClip))
+		return file, fmt.Errorf("its clip has %d bytes, the limit is %d", n, int64(maxClip))
 	}
 	return file, nil
 }
@@ -471,7 +469,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// value gives a feature of the table.
+// value sets a feature of the table.
 func (s *source) value(g *driver.Group, k, i int, id int64, e *episode) error {
 	o, v := &s.outs[i], &g.Records[k].Values[i]
 	c := o.column

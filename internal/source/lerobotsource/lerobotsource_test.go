@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The files of testdata are laid out as LeRobot does, by scripts/fixtures/lerobot.py:
-// episodes of 7, 5 and 9 frames, 10 a second.
+// scripts/fixtures/lerobot.py wrote the files in testdata in LeRobot's layout: episodes of 7, 5 and 9 frames, 10
+// per second.
 var deltas = []string{"", "action=0:3;observation.images.top=-0.1,0;next.reward=-2:1;next.done=0,0.1"}
 
 func TestConformance(t *testing.T) {
@@ -126,13 +126,13 @@ func TestDeltas(t *testing.T) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	for text, says := range map[string]string{
-		"":          "write features with their times once each",
-		"a":         "write features with their times once each",
-		"a=0;a=1":   "write features with their times once each",
-		"a=0.05":    "0.05 s is not a whole number of frames at 10 frames a second",
-		"a=x":       "is no number of seconds",
-		"a=nan":     "is no number of seconds",
-		"a=3:1":     "a range has two numbers of frames, the first one smaller",
+		"":          "give each feature once with its times",
+		"a":         "give each feature once with its times",
+		"a=0;a=1":   "give each feature once with its times",
+		"a=0.05":    "0.05 s is not a whole number of frames at 10 frames per second",
+		"a=x":       "is not a number of seconds",
+		"a=nan":     "is not a number of seconds",
+		"a=3:1":     "a range needs two frame numbers in ascending order",
 		"a=0:99999": "at most 4096 frames",
 	} {
 		if _, err := ParseDeltas(text, 10); err == nil || !strings.Contains(err.Error(), says) {
@@ -141,7 +141,7 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
-// edited is a copy of a data set in which a file has another text.
+// edited returns a copy of a data set with one edited file.
 func edited(t *testing.T, from, name string, edit func(string) string) string {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
@@ -168,14 +168,14 @@ func TestBad(t *testing.T) {
 		edit       func(string) string
 		says       string
 	}{
-		{"v3", InfoName, replace("v3.0", "v9.0"), `data sets of version "v9.0" are not read`},
-		{"v3", InfoName, replace(`"fps": 10`, `"fps": 0`), "0 frames a second"},
+		{"v3", InfoName, replace("v3.0", "v9.0"), `unsupported version "v9.0"`},
+		{"v3", InfoName, replace(`"fps": 10`, `"fps": 0`), "invalid frame rate 0"},
 		{"v3", InfoName, replace("videos/{video_key}", "../{video_key}"), "leads out of the folder"},
-		{"v3", InfoName, replace("{video_key}", "{other}"), "{other} in it, which is not known"},
+		{"v3", InfoName, replace("{video_key}", "{other}"), "unknown placeholder {other}"},
 		{"v3", InfoName, replace(`"timestamp"`, `"time"`), "no column"},
-		{"v3", InfoName, func(s string) string { return s[:len(s)/2] }, "it is no JSON"},
-		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": 8`), "its episodes have 22 rows, its data 21"},
-		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": -7`), "episodes.jsonl, line 1: it is no episode"},
+		{"v3", InfoName, func(s string) string { return s[:len(s)/2] }, "invalid LeRobot metadata"},
+		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": 8`), "its episodes have 22 rows, but its data 21"},
+		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": -7`), "episodes.jsonl, line 1: expected an episode"},
 		{"v2", "videos/chunk-000/observation.images.top/episode_000001.mp4", func(s string) string { return s[:100] }, "episode_000001.mp4: "},
 		{"v2", "videos/chunk-000/observation.images.top/episode_000001.mp4", func(string) string { return "not a video at all" }, "it is no MP4"},
 	} {
@@ -193,7 +193,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// A video that ends before its episode does has no frame for the last of its records.
+// A video that ends before its episode has no frame for the last records.
 func TestVideoIsTooShort(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("testdata/v2")); err != nil {
@@ -217,7 +217,7 @@ func TestVideoIsTooShort(t *testing.T) {
 	if err != nil || recs[0].Err != nil {
 		t.Fatal(err, recs[0].Err)
 	}
-	if err := recs[1].Err; err == nil || !strings.Contains(err.Error(), "episode_000002.mp4: record 20: there is no frame at 0.8000 s: the nearest one is at 0.4000 s") {
+	if err := recs[1].Err; err == nil || !strings.Contains(err.Error(), "episode_000002.mp4: record 20: no frame at 0.8000 s: the nearest frame is at 0.4000 s") {
 		t.Error(err)
 	}
 }

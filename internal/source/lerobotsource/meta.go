@@ -17,23 +17,23 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// InfoName is the file that says what a data set is.
+// InfoName is the file that describes a data set.
 const InfoName = "meta/info.json"
 
 const (
-	// maxJSON is the largest file of JSON that is read.
+	// maxJSON is the size limit of a JSON file.
 	maxJSON = 64 << 20
-	// maxEpisodes bounds what a data set may say of itself.
+	// maxEpisodes limits the number of episodes.
 	maxEpisodes = 10 << 20
 )
 
-// Is says whether a folder is a data set of LeRobot.
+// Is reports whether a folder is a data set of LeRobot.
 func Is(ctx context.Context, st store.Store) bool {
 	b := filelist.Head(ctx, st, InfoName, 1<<20)
 	return bytes.Contains(b, []byte(`"codebase_version"`)) && bytes.Contains(b, []byte(`"features"`))
 }
 
-// about is meta/info.json.
+// about is the content of meta/info.json.
 type about struct {
 	Version  string          `json:"codebase_version"`
 	FPS      float64         `json:"fps"`
@@ -45,7 +45,7 @@ type about struct {
 	features []feature
 }
 
-// feature is what a record has, in the order of the file.
+// feature describes a part of each record. Features keep the order of the file.
 type feature struct {
 	name  string
 	DType string `json:"dtype"`
@@ -75,17 +75,17 @@ func readAbout(ctx context.Context, st store.Store) (*about, error) {
 		return fmt.Errorf("%s: %s", st.Path(InfoName), fmt.Sprintf(format, args...))
 	}
 	if err := json.Unmarshal(b, a); err != nil {
-		return nil, bad("it is no JSON of LeRobot's: %v", err)
+		return nil, bad("invalid LeRobot metadata: %v", err)
 	}
 	switch {
 	case !strings.HasPrefix(a.Version, "v3.") && !strings.HasPrefix(a.Version, "v2."):
-		return nil, bad("data sets of version %.20q are not read, those of v2 and v3 are", a.Version)
+		return nil, bad("unsupported version %.20q (supported: v2, v3)", a.Version)
 	case !(a.FPS > 0 && a.FPS <= 1e6):
-		return nil, bad("%v frames a second", a.FPS)
+		return nil, bad("invalid frame rate %v", a.FPS)
 	case a.Chunks < 1:
-		return nil, bad("chunks of %d episodes", a.Chunks)
+		return nil, bad("invalid chunks_size %d", a.Chunks)
 	case a.Data == "":
-		return nil, bad("it does not say where the data is (data_path)")
+		return nil, bad("data_path is missing")
 	}
 	if a.features, err = parseFeatures(a.Features); err != nil {
 		return nil, bad("features: %v", err)
@@ -93,14 +93,14 @@ func readAbout(ctx context.Context, st store.Store) (*about, error) {
 	return a, nil
 }
 
-// v2 says that every episode is a file of its own, as in versions 2.
+// v2 reports whether each episode is its own file, as in version 2.
 func (a *about) v2() bool { return strings.HasPrefix(a.Version, "v2.") }
 
-// parseFeatures reads the members of an object in their order.
+// parseFeatures parses the members of an object in order.
 func parseFeatures(b []byte) (all []feature, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New("they are no object")
+		return nil, errors.New("expected an object")
 	}
 	for d.More() {
 		t, err := d.Token()
@@ -113,7 +113,7 @@ func parseFeatures(b []byte) (all []feature, err error) {
 		}
 		f.name, _ = t.(string)
 		if f.name == "" || slices.ContainsFunc(all, func(o feature) bool { return o.name == f.name }) {
-			return nil, fmt.Errorf("%.100q is no name, or there twice", t)
+			return nil, fmt.Errorf("invalid or repeated name %.100q", t)
 		}
 		if f.DType != "video" && f.DType != "image" && f.DType != "string" {
 			if _, err := driver.ArrayBytes(driver.DType(f.DType), f.Shape); err != nil {
@@ -127,13 +127,13 @@ func parseFeatures(b []byte) (all []feature, err error) {
 	return all, nil
 }
 
-// numbers are what stands in the braces of a path's template.
+// numbers are the values for the placeholders of a path template.
 type numbers struct {
 	chunk, file, episode int64
 	video                string
 }
 
-// expand puts them into a template such as videos/{video_key}/chunk-{chunk_index:03d}.mp4.
+// expand expands a template such as videos/{video_key}/chunk-{chunk_index:03d}.mp4.
 func (n *numbers) expand(template string) (string, error) {
 	var out strings.Builder
 	rest := template
@@ -145,7 +145,7 @@ func (n *numbers) expand(template string) (string, error) {
 		}
 		inner, behind, ok := strings.Cut(after, "}")
 		if !ok {
-			return "", fmt.Errorf("the path %.200q has a brace that does not end", template)
+			return "", fmt.Errorf("the path %.200q has an unclosed brace", template)
 		}
 		name, width, _ := strings.Cut(inner, ":")
 		v := int64(0)
@@ -161,13 +161,13 @@ func (n *numbers) expand(template string) (string, error) {
 		case "episode_index":
 			v = n.episode
 		default:
-			return "", fmt.Errorf("the path %.200q has {%.50s} in it, which is not known", template, inner)
+			return "", fmt.Errorf("the path %.200q has the unknown placeholder {%.50s}", template, inner)
 		}
 		digits := 0
 		if width != "" {
 			var err error
 			if digits, err = strconv.Atoi(strings.TrimSuffix(width, "d")); err != nil || digits < 0 || digits > 20 {
-				return "", fmt.Errorf("the path %.200q has {%.50s} in it, which is not known", template, inner)
+				return "", fmt.Errorf("the path %.200q has the unknown placeholder {%.50s}", template, inner)
 			}
 		}
 		fmt.Fprintf(&out, "%0*d", digits, v)
@@ -180,27 +180,27 @@ func (n *numbers) expand(template string) (string, error) {
 	return name, nil
 }
 
-// Deltas are the times beside a record's own at which values are wanted, by feature.
+// Deltas are the requested times relative to a record's own, by feature.
 type Deltas map[string][]float64
 
-// maxDeltas bounds how many there are of a feature.
+// maxDeltas is the maximum number of times per feature.
 const maxDeltas = 1 << 12
 
-// ParseDeltas reads "action=0:16;observation.state=-0.1,0": a:b are the frames from a up
-// to b, without b, of which fps come in a second; else they are seconds.
+// ParseDeltas parses "action=0:16;observation.state=-0.1,0". a:b are the frames from a to b (exclusive), with fps
+// frames per second. Other times are in seconds.
 func ParseDeltas(text string, fps float64) (Deltas, error) {
 	all := Deltas{}
 	for part := range strings.SplitSeq(text, ";") {
 		name, list, ok := strings.Cut(part, "=")
 		if !ok || name == "" || list == "" || all[name] != nil {
-			return nil, fmt.Errorf("deltas=%.100s: write features with their times once each, such as action=0:16;observation.state=-0.1,0", part)
+			return nil, fmt.Errorf("deltas=%.100s: give each feature once with its times, such as action=0:16;observation.state=-0.1,0", part)
 		}
 		var at []float64
 		if a, b, ok := strings.Cut(list, ":"); ok {
 			first, err1 := strconv.Atoi(a)
 			last, err2 := strconv.Atoi(b)
 			if err1 != nil || err2 != nil || first >= last || last-first > maxDeltas {
-				return nil, fmt.Errorf("deltas=%.100s: a range has two numbers of frames, the first one smaller, and at most %d frames", part, maxDeltas)
+				return nil, fmt.Errorf("deltas=%.100s: a range needs two frame numbers in ascending order, with at most %d frames", part, maxDeltas)
 			}
 			for k := first; k < last; k++ {
 				at = append(at, float64(k)/fps)
@@ -209,11 +209,11 @@ func ParseDeltas(text string, fps float64) (Deltas, error) {
 			for s := range strings.SplitSeq(list, ",") {
 				v, err := strconv.ParseFloat(s, 64)
 				if err != nil || math.Abs(v) > 1e6 || math.IsNaN(v) || len(at) == maxDeltas {
-					return nil, fmt.Errorf("deltas=%.100s: %.20q is no number of seconds", part, s)
+					return nil, fmt.Errorf("deltas=%.100s: %.20q is not a number of seconds", part, s)
 				}
-				// A time between two frames is one that was mistaken.
+				// A time between two frames is most likely a mistake.
 				if k := v * fps; math.Abs(k-math.Round(k)) > 1e-4*fps+1e-9 {
-					return nil, fmt.Errorf("deltas=%.100s: %s s is not a whole number of frames at %v frames a second", part, s, fps)
+					return nil, fmt.Errorf("deltas=%.100s: %s s is not a whole number of frames at %v frames per second", part, s, fps)
 				}
 				at = append(at, v)
 			}

@@ -20,13 +20,13 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxTable bounds what is held of the table of frames.
+// maxTable limits the memory for the table.
 const maxTable = 32 << 30
 
 // tableColumn is one of a table, with a value for each row, in memory.
 type tableColumn struct {
 	field driver.Field
-	// dtype and shape are those of a value, size its bytes in data. Texts lie in texts.
+	// dtype and shape describe a value, size is its size in data. Text is in texts.
 	dtype driver.DType
 	shape []int
 	size  int64
@@ -50,8 +50,7 @@ func (c *tableColumn) float(row int64) float64 {
 	return float64(int64(b))
 }
 
-// table reads columns of the Parquet files of the given names. Those that are not there
-// are nil.
+// table reads columns of the named Parquet files. Columns that do not exist are nil.
 func table(ctx context.Context, st store.Store, names []string, want []column.Want, threads int) (rows int64, all []*tableColumn, err error) {
 	src, err := parquetsource.Open(ctx, "parquet:"+st.Path(path.Dir(names[0])), st, &parquetsource.Options{Names: names, Columns: want, Threads: threads})
 	if err != nil {
@@ -76,10 +75,10 @@ func table(ctx context.Context, st store.Store, names []string, want []column.Wa
 			c.texts = make([]string, 0, min(info.Len, 1<<20))
 			c.size = 0
 		default:
-			return 0, nil, fmt.Errorf("%s: column %q is %s, which is not read here", src.Info().URL, f.Name, f.Kind)
+			return 0, nil, fmt.Errorf("%s: column %q has the unsupported kind %s", src.Info().URL, f.Name, f.Kind)
 		}
 		if total += c.size * info.Len; total > maxTable {
-			return 0, nil, fmt.Errorf("%s: %d rows of its columns take more than the limit of %d GiB", info.URL, info.Len, maxTable>>30)
+			return 0, nil, fmt.Errorf("%s: %d rows of its columns exceed the limit of %d GiB", info.URL, info.Len, maxTable>>30)
 		}
 		all = append(all, c)
 	}
@@ -116,7 +115,7 @@ func table(ctx context.Context, st store.Store, names []string, want []column.Wa
 					c.texts = append(c.texts, string(v.Bytes))
 				default:
 					if int64(len(v.Bytes)) != c.size {
-						return 0, nil, fmt.Errorf("%s: column %q has %d bytes and not %d", src.Name(at+int64(k)), c.field.Name, len(v.Bytes), c.size)
+						return 0, nil, fmt.Errorf("%s: column %q has %d bytes, expected %d", src.Name(at+int64(k)), c.field.Name, len(v.Bytes), c.size)
 					}
 					copy(to, v.Bytes)
 				}
@@ -126,7 +125,7 @@ func table(ctx context.Context, st store.Store, names []string, want []column.Wa
 	return info.Len, all, nil
 }
 
-// parquetFiles lists those below a folder, in the order of their names.
+// parquetFiles lists the Parquet files below a folder, sorted by name.
 func parquetFiles(ctx context.Context, st store.Store, dir string) (names []string, err error) {
 	err = st.List(ctx, dir, nil, func(e store.Entry) error {
 		if strings.HasSuffix(e.Name, ".parquet") {
@@ -140,7 +139,7 @@ func parquetFiles(ctx context.Context, st store.Store, dir string) (names []stri
 	return names, err
 }
 
-// place is where an episode's frames are in a camera's videos.
+// place is the position of an episode's frames in a camera's videos.
 type place struct {
 	name  string  // of the file
 	begin float64 // in seconds
@@ -152,7 +151,7 @@ type episode struct {
 	videos   []place // by camera
 }
 
-// readEpisodes reads where they begin and end, and where their videos lie.
+// readEpisodes reads the rows of episodes and the positions of their videos.
 func readEpisodes(ctx context.Context, st store.Store, a *about, cameras []string, threads int) ([]episode, error) {
 	if a.v2() {
 		return a.episodesV2(ctx, st, cameras)
@@ -174,7 +173,7 @@ func readEpisodes(ctx context.Context, st store.Store, a *about, cameras []strin
 		return nil, err
 	}
 	if rows > maxEpisodes {
-		return nil, fmt.Errorf("%s: %d episodes are more than the limit of %d", st.Path("meta/episodes"), rows, maxEpisodes)
+		return nil, fmt.Errorf("%s: it has %d episodes, the limit is %d", st.Path("meta/episodes"), rows, maxEpisodes)
 	}
 	all := make([]episode, rows)
 	for k := range all {
@@ -193,7 +192,7 @@ func readEpisodes(ctx context.Context, st store.Store, a *about, cameras []strin
 	return all, nil
 }
 
-// episodesV2 reads them where each is a file of its own.
+// episodesV2 reads episodes that are separate files.
 func (a *about) episodesV2(ctx context.Context, st store.Store, cameras []string) ([]episode, error) {
 	const name = "meta/episodes.jsonl"
 	b, err := readFile(ctx, st, name)
@@ -212,7 +211,7 @@ func (a *about) episodesV2(ctx context.Context, st store.Store, cameras []string
 			Length int64 `json:"length"`
 		}
 		if err := json.Unmarshal(scan.Bytes(), &one); err != nil || one.Length < 0 || one.Length > 1<<40 || one.Index < 0 {
-			return nil, fmt.Errorf("%s, line %d: it is no episode with its length", st.Path(name), line)
+			return nil, fmt.Errorf("%s, line %d: expected an episode with its length", st.Path(name), line)
 		}
 		e := episode{from: at, to: at + one.Length}
 		at = e.to
@@ -237,7 +236,7 @@ func newLines(b []byte) *bufio.Scanner {
 	return s
 }
 
-// readTasks reads what there is to do, by number; nil where nothing says it.
+// readTasks reads the task texts by number. It returns nil if there are none.
 func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[int64][]byte, error) {
 	tasks := map[int64][]byte{}
 	if a.v2() {
@@ -255,7 +254,7 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 				continue
 			}
 			if err := json.Unmarshal(scan.Bytes(), &one); err != nil {
-				return nil, fmt.Errorf("%s: %.50q is no task", st.Path(name), scan.Bytes())
+				return nil, fmt.Errorf("%s: expected a task, got %.50q", st.Path(name), scan.Bytes())
 			}
 			tasks[one.Index] = []byte(one.Task)
 		}
@@ -265,7 +264,7 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 	if _, err := st.Stat(ctx, name); err != nil {
 		return nil, ignoreMissing(err)
 	}
-	// The text is what pandas had as its index, and is called so, or has a name.
+	// The text is pandas' index, which has a default name or the name task.
 	for _, text := range []string{"__index_level_0__", "task"} {
 		want := []column.Want{{Name: "task_index", From: "task_index", Kind: driver.KindInt}, {Name: "task", From: text, Kind: driver.KindText}}
 		rows, cols, err := table(ctx, st, []string{name}, want, threads)
@@ -283,22 +282,22 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 	return tasks, nil
 }
 
-// checkEpisodes says what is wrong with them, for a table of so many rows.
+// checkEpisodes returns an error if the episodes do not cover the rows of the table.
 func checkEpisodes(all []episode, rows int64) error {
 	at := int64(0)
 	for k, e := range all {
 		if e.from != at || e.to < e.from {
-			return fmt.Errorf("episode %d has the rows %d to %d, the one before it ends at %d", k, e.from, e.to, at)
+			return fmt.Errorf("episode %d has the rows %d to %d, but the one before ends at %d", k, e.from, e.to, at)
 		}
 		at = e.to
 	}
 	if at != rows {
-		return fmt.Errorf("its episodes have %d rows, its data %d", at, rows)
+		return fmt.Errorf("its episodes have %d rows, but its data %d", at, rows)
 	}
 	return nil
 }
 
-// isNumber says whether values of a feature are numbers in the table.
+// isNumber reports whether the values of a feature are numbers in the table.
 func (f *feature) isNumber() bool {
 	return !slices.Contains([]string{"video", "image", "string"}, f.DType)
 }

@@ -1,9 +1,8 @@
-// Package lmdbsource reads LMDB databases: a record is a key and its value, in the order
-// of the keys, at random. It reads the file itself (tree.go) and takes no lock: nobody
-// should write the database meanwhile.
+// Package lmdbsource reads LMDB databases at random. A record is a key and its value, in the order of the keys. The
+// package reads the file itself (tree.go) and takes no lock: no process may write the database at the same time.
 //
-// Values are what their bytes are (values.go): images, sounds, text, .npy files, Caffe's
-// Datum, else bytes. Nothing is ever unpickled.
+// The bytes of a value determine its kind (values.go): images, sounds, text, .npy files, Caffe's Datum, otherwise
+// bytes. Values are never unpickled.
 package lmdbsource
 
 import (
@@ -20,24 +19,23 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// DataName is the name of the file in a folder that is a database.
+// DataName is the name of the file in the folder of a database.
 const DataName = "data.mdb"
 
-// Options change how databases are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Columns say which of key, value (or image and label) become which fields.
+	// Columns maps key and value (or image and label) to fields.
 	Columns []column.Want
-	// Name is that of a database in the file, "" for the one that has no name, or the
-	// only one that has.
+	// Name is the name of a database in the file. "" selects the unnamed database, or the only named one.
 	Name string
 }
 
-// place is where a record lies: 20 bytes each.
+// place is the position of a record. It has 20 bytes.
 type place struct {
-	page uint32 // the leaf
-	at   uint16 // of its node
-	key  uint16 // size
-	big  uint32 // first page of a value that has pages of its own, else 0
+	page uint32 // the leaf page
+	at   uint16 // offset of its node
+	key  uint16 // size of the key
+	big  uint32 // first overflow page of a large value, otherwise 0
 	size uint32
 }
 
@@ -48,13 +46,13 @@ type source struct {
 	form   form
 	places []place
 	schema *dynvalue.Schema
-	by     [][]int // by column, its fields
+	by     [][]int // fields, by column
 }
 
-// Is says whether a folder is a database.
+// Is reports whether a folder is a database.
 func Is(ctx context.Context, st store.Store) bool { return IsFile(ctx, st, DataName) }
 
-// Open opens the database that st is, a file or a folder with one.
+// Open opens the database that st is: a file, or a folder with one.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	if opt == nil {
 		opt = &Options{}
@@ -100,20 +98,20 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, store.Check(ctx, o)
 }
 
-// choose finds the database of a name, and its leaves.
+// choose finds the database with a name, and its leaves.
 func choose(ctx context.Context, f *file, name string) ([]uint64, *database, error) {
 	leaves, err := f.leaves(ctx, &f.main)
 	if err != nil {
 		return nil, nil, err
 	}
-	const most = 1000 // databases with a name
+	const most = 1000 // limit of named databases
 	var subs []string
 	found := map[string]database{}
 	values := uint64(0)
 	b := make([]byte, f.page)
 	for i, n := range leaves {
 		if values > 0 && name == "" || len(subs) > most || i > most {
-			break // it has records of its own
+			break // it has its own records
 		}
 		if err := f.read(ctx, n, isLeaf, b); err != nil {
 			return nil, nil, err
@@ -158,18 +156,18 @@ func choose(ctx context.Context, f *file, name string) ([]uint64, *database, err
 
 func dups(f *file, db *database) error {
 	if db.flags&dupSort != 0 {
-		return fmt.Errorf("%s: its database has several values for a key (dupsort), which is not read", f.path)
+		return fmt.Errorf("%s: its database has several values for a key (dupsort), which is not supported", f.path)
 	}
 	return nil
 }
 
-// seeing is what one block of leaves was seen to have.
+// seeing is the result of scanning a block of leaves.
 type seeing struct {
 	places  []place
 	columns *dynvalue.Columns
 }
 
-// look goes through all leaves.
+// look scans all leaves.
 func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Columns, error) {
 	leaves, db, err := choose(ctx, f, opt.Name)
 	if err != nil {
@@ -188,7 +186,7 @@ func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Col
 		var label [8]byte
 		return f.nodes(n, b, true, func(x node) error {
 			if x.flags&subData != 0 {
-				return nil // a database, beside records
+				return nil // a named database among records
 			}
 			p := place{page: uint32(n), at: uint16(x.at), key: uint16(len(x.key)), size: x.size}
 			data := x.data
@@ -234,7 +232,7 @@ func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Col
 		return nil, fmt.Errorf("%s has no records", f.path)
 	}
 	if uint64(n) > db.entries {
-		return nil, f.damaged(db.root, "%d records, its description says %d", n, db.entries)
+		return nil, f.damaged(db.root, "%d records, but its meta page has %d", n, db.entries)
 	}
 	s.places = make([]place, 0, n)
 	for i := range blocks {
@@ -245,8 +243,7 @@ func (s *source) look(ctx context.Context, f *file, opt *Options) (*dynvalue.Col
 	return all, nil
 }
 
-// overflow is the first page of a value that has pages of its own, and the value, or its
-// beginning, in buf.
+// overflow returns the first overflow page of a large value, and the value (or its beginning) in buf.
 func (f *file) overflow(ctx context.Context, x node, whole bool, buf []byte) (uint32, []byte, error) {
 	n := binary.LittleEndian.Uint64(x.data)
 	head := make([]byte, headerBytes)
@@ -281,7 +278,7 @@ func (s *source) Name(id int64) string {
 	return fmt.Sprintf("%s, record %d (byte %d)", s.list.Path(0), id, int64(p.page)*s.page+int64(p.at))
 }
 
-// Locate gives the node, with what lies in it, and then a value that lies elsewhere.
+// Locate requests the node, including a small value, and then the overflow pages of a large value.
 func (s *source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(_ int, id int64) {
 		p := &s.places[id]
@@ -296,7 +293,7 @@ func (s *source) Locate(g *driver.Group) {
 	})
 }
 
-// Parse takes keys and values apart.
+// Parse splits keys and values.
 func (s *source) Parse(g *driver.Group) error {
 	to := dynvalue.Sink{Group: g}
 	var label [8]byte
@@ -324,9 +321,9 @@ func (s *source) Parse(g *driver.Group) error {
 			value = parts[1]
 		}
 		var err error
-		// What is in front of a key says that it is still the one that was there.
+		// Check that the node still has a key of the same size.
 		if n := binary.LittleEndian.Uint16(parts[0][6:]); n != p.key {
-			err = fmt.Errorf("its key has %d bytes, it had %d when the database was opened: it is damaged, or was being written", n, p.key)
+			err = fmt.Errorf("its key has %d bytes, but had %d when the database was opened: it is damaged, or is being written", n, p.key)
 		} else {
 			err = split(s.form, key, value, int64(len(value)), &label, emit)
 		}

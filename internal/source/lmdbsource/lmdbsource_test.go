@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// The files of testdata are liblmdb's, written by scripts/fixtures/lmdb_file.py.
+// scripts/fixtures/lmdb_file.py wrote the files in testdata with liblmdb.
 
 func open(ctx context.Context, path, name, query string) (driver.Source, error) {
 	opt := &Options{Name: name}
@@ -93,7 +93,7 @@ func TestRecords(t *testing.T) {
 	}
 	i := 0
 	for id := range s.Info().Len {
-		if i == 7 { // it was removed
+		if i == 7 { // this key was removed
 			i++
 		}
 		n := i * 9
@@ -120,7 +120,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := func(b []byte) int { // where a copy's main tree begins
+	root := func(b []byte) int { // root page of a copy's main tree
 		m, err := parseMeta(b)
 		other, err2 := parseMeta(b[4096:])
 		if err != nil || err2 != nil {
@@ -139,16 +139,16 @@ func TestErrors(t *testing.T) {
 	}{
 		"names":   {whole, "", `has the databases "datum", "dup", "empty", "npy", "png", "raw": choose one, such as ?split=datum`},
 		"no name": {whole, "x", `has no database "x": it has "datum"`},
-		"dup":     {whole, "dup", "several values for a key (dupsort), which is not read"},
+		"dup":     {whole, "dup", "several values for a key (dupsort), which is not supported"},
 		"empty":   {whole, "empty", "has no records"},
 		"cut":     {whole[:len(whole)-4096], "raw", "it is cut off"},
-		"short":   {whole[:100], "raw", "100 bytes are no LMDB database"},
-		"foreign": {bytes.Repeat([]byte("x"), 9000), "raw", "it is no LMDB database of a machine with 64 bits"},
-		"version": {change(func(b []byte) []byte { b[20] = 9; return b }), "raw", "it has version 9"},
-		"page":    {change(func(b []byte) []byte { b[40]++; return b }), "raw", "its pages have 4097 bytes"},
-		"number":  {change(func(b []byte) []byte { b[root(b)]++; return b }), "raw", "it says that it is page"},
-		"kind":    {change(func(b []byte) []byte { b[root(b)+10] = 4; return b }), "raw", "it is of the kind 0x4 and not"},
-		"free":    {change(func(b []byte) []byte { b[root(b)+13] = 0xF0; return b }), "raw", "its free room begins at byte"},
+		"short":   {whole[:100], "raw", "100 bytes are too few for an LMDB database"},
+		"foreign": {bytes.Repeat([]byte("x"), 9000), "raw", "not an LMDB database of a 64-bit little-endian machine"},
+		"version": {change(func(b []byte) []byte { b[20] = 9; return b }), "raw", "unsupported version 9"},
+		"page":    {change(func(b []byte) []byte { b[40]++; return b }), "raw", "invalid page size 4097"},
+		"number":  {change(func(b []byte) []byte { b[root(b)]++; return b }), "raw", "its header has page number"},
+		"kind":    {change(func(b []byte) []byte { b[root(b)+10] = 4; return b }), "raw", "it has the kind 0x4, expected"},
+		"free":    {change(func(b []byte) []byte { b[root(b)+13] = 0xF0; return b }), "raw", "its free space begins at byte"},
 		"node":    {change(func(b []byte) []byte { b[root(b)+17] = 0xFF; return b }), "raw", "a node at byte"},
 	} {
 		path := filepath.Join(t.TempDir(), "x.mdb")

@@ -14,18 +14,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The format, as liblmdb writes it where addresses have 64 bits. A file is pages of one
-// size. A page begins with its number (8 bytes), 2 bytes that are not used, its kind (2)
-// and where its free room begins and ends (2 each), or, of a chain of pages for one
-// large value, how many there are (4). Pages 0 and 1 describe the database, the one with
-// the later transaction holds. A branch or a leaf has the places of its nodes, 2 bytes
-// each, in the order of their keys. A node has the size of its data or the number of a
-// page below (6 bytes together with its flags, 4 of them the size of a leaf's), the size
-// of its key (2), the key, and in a leaf the data, or the number of its first page.
+// LMDB's format on 64-bit machines. A file has pages of one size. A page begins with its number (8 bytes), 2 unused
+// bytes, its flags (2), and the start and end of its free space (2 each). A chain of overflow pages for one large
+// value has the number of pages (4) instead.
+//
+// Pages 0 and 1 are meta pages. The one with the later transaction is valid. A branch or a leaf has the offsets of
+// its nodes, 2 bytes each, in the order of their keys. A node has the size of its data and flags (or in a branch
+// the number of a child page), 6 bytes together, then the size of its key (2), and the key. In a leaf the data
+// follows, or the number of its first overflow page.
 const (
 	headerBytes = 16
 	nodeBytes   = 8
-	metaBytes   = 136 // of what a description has behind its header
+	metaBytes   = 136 // after the page header
 	dbBytes     = 48
 
 	magic   = 0xBEEFC0DE
@@ -48,7 +48,7 @@ const (
 	maxDepth         = 32
 )
 
-// database is a tree.
+// database is a B-tree in the file.
 type database struct {
 	flags, depth          uint16
 	branch, leaf, entries uint64
@@ -71,12 +71,12 @@ type file struct {
 	main  database
 }
 
-// damaged is an error at a page.
+// damaged returns an error about a page.
 func (f *file) damaged(page uint64, format string, a ...any) error {
-	return fmt.Errorf("%s, page %d (byte %d): %s: it is damaged, or was being written", f.path, page, int64(page)*f.page, fmt.Sprintf(format, a...))
+	return fmt.Errorf("%s, page %d (byte %d): %s: it is damaged, or is being written", f.path, page, int64(page)*f.page, fmt.Sprintf(format, a...))
 }
 
-// meta is a description of the database.
+// meta is the content of a meta page.
 type meta struct {
 	page, last, txn uint64
 	main            database
@@ -87,18 +87,18 @@ func parseMeta(b []byte) (m meta, err error) {
 	b = b[headerBytes:]
 	switch {
 	case le.Uint32(b) != magic:
-		return m, errors.New("it is no LMDB database of a machine with 64 bits, little-endian")
+		return m, errors.New("not an LMDB database of a 64-bit little-endian machine")
 	case le.Uint32(b[4:]) != version:
-		return m, fmt.Errorf("it has version %d of LMDB's format; %d is read", le.Uint32(b[4:]), version)
+		return m, fmt.Errorf("unsupported version %d of LMDB's format (supported: %d)", le.Uint32(b[4:]), version)
 	}
 	m.page, m.main, m.last, m.txn = uint64(le.Uint32(b[24:])), parseDatabase(b[24+dbBytes:]), le.Uint64(b[120:]), le.Uint64(b[128:])
 	if m.page < minPage || m.page > maxPage || m.page&(m.page-1) != 0 {
-		return m, fmt.Errorf("its pages have %d bytes", m.page)
+		return m, fmt.Errorf("invalid page size %d", m.page)
 	}
 	return m, nil
 }
 
-// IsFile says whether an object begins as an LMDB database does.
+// IsFile reports whether an object begins like an LMDB database.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	b := filelist.Head(ctx, st, name, headerBytes+metaBytes)
 	if len(b) < headerBytes+metaBytes {
@@ -108,12 +108,12 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return err == nil
 }
 
-// openFile reads the descriptions.
+// openFile reads the meta pages.
 func openFile(ctx context.Context, o store.Object, path string) (*file, error) {
 	f := &file{o: o, path: path}
 	b := make([]byte, headerBytes+metaBytes)
 	if o.Size() < int64(len(b)) {
-		return nil, fmt.Errorf("%s: %d bytes are no LMDB database: it is cut off, or something else", path, o.Size())
+		return nil, fmt.Errorf("%s: %d bytes are too few for an LMDB database: it is cut off, or is not a database", path, o.Size())
 	}
 	if err := o.ReadAt(ctx, b, 0); err != nil {
 		return nil, err
@@ -133,13 +133,13 @@ func openFile(ctx context.Context, o store.Object, path string) (*file, error) {
 	}
 	f.pages, f.main = uint64(o.Size()/f.page), m.main
 	if m.last >= f.pages {
-		return nil, fmt.Errorf("%s: it has %d pages of %d bytes, its description says %d: it is cut off", path, f.pages, f.page, m.last+1)
+		return nil, fmt.Errorf("%s: it has %d pages of %d bytes, but its meta page has %d: it is cut off", path, f.pages, f.page, m.last+1)
 	}
 	f.pages = m.last + 1
 	return f, nil
 }
 
-// read reads a page of a kind into b.
+// read reads a page into b and checks its number and kind.
 func (f *file) read(ctx context.Context, n uint64, kind uint16, b []byte) error {
 	if n < 2 || n >= f.pages {
 		return f.damaged(min(n, f.pages), "a page of number %d of %d", n, f.pages)
@@ -150,21 +150,21 @@ func (f *file) read(ctx context.Context, n uint64, kind uint16, b []byte) error 
 	le := binary.LittleEndian
 	switch {
 	case le.Uint64(b) != n:
-		return f.damaged(n, "it says that it is page %d", le.Uint64(b))
+		return f.damaged(n, "its header has page number %d", le.Uint64(b))
 	case le.Uint16(b[10:])&kinds != kind:
-		return f.damaged(n, "it is of the kind %#x and not %#x", le.Uint16(b[10:])&kinds, kind)
+		return f.damaged(n, "it has the kind %#x, expected %#x", le.Uint16(b[10:])&kinds, kind)
 	}
 	return nil
 }
 
 // node is a node of a page.
 type node struct {
-	at    int // in the page
+	at    int // offset in the page
 	key   []byte
-	data  []byte // what a leaf has in it
-	size  uint32 // of the value
+	data  []byte // data in a leaf
+	size  uint32 // size of the value
 	flags uint16
-	below uint64 // of a branch
+	below uint64 // child page, in a branch
 }
 
 // nodes calls visit for the nodes of a page.
@@ -172,7 +172,7 @@ func (f *file) nodes(n uint64, b []byte, leaf bool, visit func(x node) error) er
 	le := binary.LittleEndian
 	lower := int(le.Uint16(b[12:]))
 	if lower < headerBytes || lower > len(b) || lower%2 != 0 {
-		return f.damaged(n, "its free room begins at byte %d", lower)
+		return f.damaged(n, "its free space begins at byte %d", lower)
 	}
 	for i := headerBytes; i < lower; i += 2 {
 		at := int(le.Uint16(b[i:]))
@@ -238,12 +238,12 @@ func (f *file) leaves(ctx context.Context, db *database) ([]uint64, error) {
 		level = next
 	}
 	if uint64(len(level)) != db.leaf {
-		return nil, f.damaged(db.root, "a tree of %d leaves, its description says %d", len(level), db.leaf)
+		return nil, f.damaged(db.root, "a tree of %d leaves, but its meta page has %d", len(level), db.leaf)
 	}
 	return level, nil
 }
 
-// parallel calls do for the numbers below n, each with a page's room.
+// parallel calls do for the numbers below n, each with a page buffer.
 func (f *file) parallel(ctx context.Context, n int, do func(ctx context.Context, i int, b []byte) error) error {
 	const block = 64
 	g, ctx := errgroup.WithContext(ctx)

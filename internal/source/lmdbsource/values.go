@@ -11,11 +11,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// form is what the values of a database are.
+// form is the format of a database's values.
 type form uint8
 
 const (
-	plain form = iota // strings of bytes, whose content says what they are
+	plain form = iota // byte strings, whose content determines the kind
 	array             // .npy files
 	datum             // Caffe's Datum
 )
@@ -23,7 +23,7 @@ const (
 // names are the columns of each form.
 var names = map[form][]string{plain: {"key", "value"}, array: {"key", "value"}, datum: {"key", "image", "label"}}
 
-// formOf says what a value is.
+// formOf returns the form of a value.
 func formOf(b []byte) form {
 	if bytes.HasPrefix(b, []byte("\x93NUMPY")) {
 		return array
@@ -34,10 +34,10 @@ func formOf(b []byte) form {
 	return plain
 }
 
-// maxHead is the largest header of a .npy file that is read.
+// maxHead is the size limit of a .npy header.
 const maxHead = 64 << 10
 
-// value makes a string of bytes that is a .npy file a value.
+// arrayOf parses a .npy file.
 func arrayOf(b []byte) (dynvalue.Value, error) {
 	n, err := npy.HeaderSize(b)
 	if err != nil {
@@ -51,7 +51,7 @@ func arrayOf(b []byte) (dynvalue.Value, error) {
 		return dynvalue.Value{}, err
 	}
 	if int64(len(b)) != h.Offset+h.Bytes {
-		return dynvalue.Value{}, fmt.Errorf("%d bytes, its header says %d", len(b), h.Offset+h.Bytes)
+		return dynvalue.Value{}, fmt.Errorf("%d bytes, but its header needs %d", len(b), h.Offset+h.Bytes)
 	}
 	v := dynvalue.Value{Form: dynvalue.Array, DType: h.DType, Bytes: b[h.Offset:], Size: h.Bytes}
 	for _, side := range h.Shape {
@@ -60,7 +60,7 @@ func arrayOf(b []byte) (dynvalue.Value, error) {
 	return v, nil
 }
 
-// datumValue is Caffe's Datum:
+// datumValue is a parsed Datum of Caffe:
 //
 //	Datum { int32 channels = 1, height = 2, width = 3; bytes data = 4; int32 label = 5;
 //	        repeated float float_data = 6; bool encoded = 7; }
@@ -72,9 +72,9 @@ type datumValue struct {
 	encoded                 bool
 }
 
-var errDatum = errors.New("it is no Datum of Caffe")
+var errDatum = errors.New("not a Datum of Caffe")
 
-// parseDatum reads one.
+// parseDatum parses a Datum.
 func parseDatum(b []byte) (d datumValue, err error) {
 	for len(b) > 0 {
 		tag, n := binary.Uvarint(b)
@@ -133,8 +133,7 @@ func parseDatum(b []byte) (d datumValue, err error) {
 	return d, nil
 }
 
-// image is what a Datum has: an encoded image, or an array of channels, rows and
-// columns.
+// image returns the encoded image of a Datum, or its array of channels, rows and columns.
 func (d *datumValue) image() (dynvalue.Value, error) {
 	if d.encoded {
 		return dynvalue.Strings(dynvalue.Bytes, d.data), nil
@@ -154,8 +153,8 @@ func (d *datumValue) image() (dynvalue.Value, error) {
 	return v, nil
 }
 
-// split gives key and values of a record to emit; label is room for that of a Datum. Of
-// a plain value only the beginning may be there, of size bytes.
+// split emits the key and the values of a record. label is memory for the label of a Datum. A plain value has size
+// bytes, but b may only have its beginning.
 func split(f form, key, b []byte, size int64, label *[8]byte, emit func(column int, v *dynvalue.Value) error) error {
 	v := dynvalue.Strings(dynvalue.Bytes, key)
 	if err := emit(0, &v); err != nil {

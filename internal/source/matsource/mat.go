@@ -15,71 +15,70 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// A MAT file of version 5 ("level 5") is a header of 128 bytes and elements: a tag of 8
-// bytes (type and size) and data, filled up to 8 bytes. A variable is an element
-// of type 14, whose data are elements: flags, dimensions, name, values; or one of
-// type 15, which is such an element compressed with zlib.
+// A MAT file of version 5 ("level 5") has a header of 128 bytes, and elements: a tag of 8 bytes (type and size) and
+// data, padded to 8 bytes. A variable is an element of type 14, whose data are elements: flags, dimensions, name,
+// values. An element of type 15 is such a variable compressed with zlib.
 
 const (
 	headerBytes  = 128
 	typeMatrix   = 14
 	typeDeflated = 15
-	// Limits of a variable that is looked at.
+	// Limits of a variable.
 	maxName = 1 << 10
 	maxAxes = 8
-	// maxVariables bounds those of a file.
+	// maxVariables is the maximum number of variables in a file.
 	maxVariables = 1000
 )
 
-// classes of variables whose values are numbers, by their number in the file.
+// classes are the numeric classes of variables, by number.
 var classes = map[byte]string{6: "double", 7: "single", 8: "int8", 9: "uint8", 10: "int16", 11: "uint16", 12: "int32", 13: "uint32", 14: "int64", 15: "uint64"}
 
-// sizes are those of numbers, by the type of an element.
+// sizes are the sizes of numbers, by element type.
 var sizes = map[uint32]int64{1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}
 
-// ErrFormat is in the errors of files that are no MAT files of version 5.
-var ErrFormat = errors.New("not a MAT file that can be read")
+// ErrFormat is wrapped by the errors for files that are not MAT files of version 5.
+var ErrFormat = errors.New("not a supported MAT file")
 
-// checkHeader looks at what a file begins with.
+// checkHeader checks the header of a file.
 func checkHeader(b []byte) error {
 	switch {
 	case len(b) >= 10 && string(b[:10]) == "MATLAB 7.3":
-		return fmt.Errorf("%w: it is of version 7.3, which is HDF5; write it again with save(..., '-v7') or scipy.io.savemat", ErrFormat)
+		return fmt.Errorf("%w: it has version 7.3, which is HDF5: write it again with save(..., '-v7') or scipy.io.savemat", ErrFormat)
 	case len(b) < headerBytes:
-		return fmt.Errorf("%w: it has %d bytes, less than a header", ErrFormat, len(b))
+		return fmt.Errorf("%w: %d bytes are too few for its header", ErrFormat, len(b))
 	case b[126] == 'M' && b[127] == 'I':
-		return fmt.Errorf("%w: it is big-endian; write it again with scipy.io.savemat", ErrFormat)
+		return fmt.Errorf("%w: it is big-endian: write it again with scipy.io.savemat", ErrFormat)
 	case b[126] != 'I' || b[127] != 'M' || b[125] != 1:
-		return fmt.Errorf("%w: byte 124 is not the mark of version 5", ErrFormat)
+		return fmt.Errorf("%w: byte 124 is not the magic number of version 5", ErrFormat)
 	}
 	return nil
 }
 
-// variable is a variable of a file, up to its values.
+// variable is a variable of a file, without its values.
 type variable struct {
 	name  string
-	class string // "" for what is not numbers alone
+	class string // "" if it is not numeric
 	shape []int64
-	typ   uint32 // of the numbers, as they are stored
-	bytes int64  // of the values
-	// from and size are where the element's data lie in the file; at is where the
-	// values begin, in the file or in what was unpacked.
+	typ   uint32 // stored type of the numbers
+	bytes int64  // size of the values
+	// from and size are the range of the element's data in the file. at is the offset of the values in the file or,
+	// if deflated, in the decompressed data.
 	from, size int64
 	at         int64
 	deflated   bool
-	r          *elements // stands in front of the values
+	r          *elements // at the start of the values
 }
 
-// numbers is how many values the shape has.
+// numbers returns the number of values.
 func (v *variable) numbers() int64 {
 	n := int64(1)
 	for _, side := range v.shape {
-		n *= side // read checked it
+		n *= side // checked by look
 	}
 	return n
 }
 
-// walk calls f for each variable of a file, in their order.
+// walk calls f for each variable of a file, in order.
 func walk(ctx context.Context, o store.Object, f func(v *variable) error) error {
 	size := o.Size()
 	b := make([]byte, min(size, headerBytes))
@@ -115,7 +114,7 @@ func walk(ctx context.Context, o store.Object, f func(v *variable) error) error 
 			}
 		}
 		at += 8 + length
-		if typ != typeDeflated { // those are not filled up
+		if typ != typeDeflated { // these are not padded
 			at += -length & 7
 		}
 	}
@@ -138,7 +137,7 @@ func (e *elements) read(b []byte) error {
 	return nil
 }
 
-// tag reads the tag of an element. Data of up to 4 bytes may stand in the tag itself.
+// tag reads the tag of an element. Data of up to 4 bytes may be in the tag itself.
 func (e *elements) tag() (typ uint32, size int64, small []byte, err error) {
 	var b [8]byte
 	if err := e.read(b[:]); err != nil {
@@ -154,7 +153,7 @@ func (e *elements) tag() (typ uint32, size int64, small []byte, err error) {
 	return typ, int64(binary.LittleEndian.Uint32(b[4:])), nil, nil
 }
 
-// element reads an element of up to limit bytes.
+// element reads an element of at most limit bytes.
 func (e *elements) element(what string, limit int64) (typ uint32, data []byte, err error) {
 	typ, size, small, err := e.tag()
 	if err != nil || small != nil {
@@ -170,7 +169,7 @@ func (e *elements) element(what string, limit int64) (typ uint32, data []byte, e
 	return typ, data[:size], nil
 }
 
-// look reads what stands in front of the values.
+// look reads everything before the values.
 func (v *variable) look(ctx context.Context, o store.Object) error {
 	file := fixedrecords.NewReader(ctx, o, v.from, v.size)
 	e := &elements{file: file, at: v.from}
@@ -178,21 +177,20 @@ func (v *variable) look(ctx context.Context, o store.Object) error {
 	if v.deflated {
 		z, err := zlib.NewReader(bufio.NewReaderSize(file, 256<<10))
 		if err != nil {
-			return fmt.Errorf("it is compressed: %w", file.Cause(err))
+			return fmt.Errorf("cannot decompress it: %w", file.Cause(err))
 		}
 		e.r, e.at = z, 0
 		typ, size, _, err := e.tag()
 		if err != nil {
-			return fmt.Errorf("it is compressed: %w", err)
+			return fmt.Errorf("cannot decompress it: %w", err)
 		}
 		if typ != typeMatrix {
-			return nil // something that has no name
+			return nil // it has no name
 		}
 		limit = 8 + size
-		// Deflate makes at most 1032 bytes of one: a larger claim is none to make
-		// room for.
+		// Deflate expands by at most 1032, so a larger size is invalid and must not be allocated.
 		if size > 1032*v.size {
-			return fmt.Errorf("%w: %d bytes when unpacked, more than %d compressed ones can hold", ErrFormat, size, v.size)
+			return fmt.Errorf("%w: %d bytes decompressed, more than %d compressed bytes can contain", ErrFormat, size, v.size)
 		}
 	} else {
 		e.r = bufio.NewReaderSize(file, 4<<10)
@@ -218,7 +216,7 @@ func (v *variable) look(ctx context.Context, o store.Object) error {
 	}
 	v.name = strings.ToValidUTF8(string(name), "\uFFFD")
 	if complex := flags[1]&8 != 0; classes[flags[0]] == "" || complex || len(dims) > 4*maxAxes {
-		return nil // not of numbers: whoever wants it says so
+		return nil // not numeric: an error only if the variable is needed
 	}
 	v.class = classes[flags[0]]
 	n := int64(1)
@@ -244,19 +242,19 @@ func (v *variable) look(ctx context.Context, o store.Object) error {
 		return fmt.Errorf("%w: numbers of type %d", ErrFormat, v.typ)
 	}
 	if v.bytes != n*size {
-		return fmt.Errorf("%w: an array of shape %v has %d bytes, there are %d", ErrFormat, v.shape, n*size, v.bytes)
+		return fmt.Errorf("%w: an array of shape %v needs %d bytes, but has %d", ErrFormat, v.shape, n*size, v.bytes)
 	}
 	end := v.from + limit
 	if v.deflated {
 		end = limit
 	}
 	if v.bytes > end-v.at {
-		return fmt.Errorf("%w: %d bytes of values in a variable with room for %d", ErrFormat, v.bytes, end-v.at)
+		return fmt.Errorf("%w: %d bytes of values, but the variable has only %d", ErrFormat, v.bytes, end-v.at)
 	}
 	return nil
 }
 
-// values reads the values into b, which has room for all of them.
+// values reads all values into b.
 func (v *variable) values(b []byte) error {
 	if err := v.r.read(b); err != nil {
 		return fmt.Errorf("value at byte %d%s: %w", v.r.at, v.where(), err)
@@ -264,7 +262,7 @@ func (v *variable) values(b []byte) error {
 	if !v.deflated {
 		return nil
 	}
-	// Up to the end: there is the checksum.
+	// Read to the end to verify the checksum.
 	if _, err := io.Copy(io.Discard, io.LimitReader(v.r.r, 1<<20)); err != nil {
 		return v.r.file.Cause(err)
 	}
@@ -273,12 +271,12 @@ func (v *variable) values(b []byte) error {
 
 func (v *variable) where() string {
 	if v.deflated {
-		return " when unpacked"
+		return " decompressed"
 	}
 	return ""
 }
 
-// number is the number that b begins with, as a whole one.
+// number returns the number at the start of b. ok is false if it is not an integer.
 func number(b []byte, typ uint32) (int64, bool) {
 	switch typ {
 	case 1:

@@ -1,11 +1,9 @@
-// Package matsource reads the cropped digits of SVHN, and other pictures in the same
-// form: MAT files of version 5 with the variables X, uint8 of height x width x
-// channels x number, and y, a label for each. A folder has the splits train, test and
-// extra (train_32x32.mat).
+// Package matsource reads the cropped digits of SVHN, and other images in the same format: MAT files of version 5
+// with the variables X, uint8 of height x width x channels x number, and y, a label for each. A folder has the
+// splits train, test and extra (train_32x32.mat).
 //
-// The last axis is the slowest one in such a file, so each picture lies in one piece.
-// What is not compressed is read where it lies; a compressed X is unpacked into
-// memory when the file is opened, up to fixed.MaxHeld bytes.
+// The last axis varies slowest, so each image is contiguous. Uncompressed files are read in place. A compressed X
+// is decompressed into memory when the file is opened, up to fixedrecords.MaxHeld bytes.
 package matsource
 
 import (
@@ -22,16 +20,16 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split. Splits of SVHN
-// are train, test and extra.
+// Options select a file or a split. Nil means a folder with one split. The splits of SVHN are train, test and
+// extra.
 type Options = fixedrecords.Options
 
-// maxLabelBytes bounds y, which is held in memory.
+// maxLabelBytes is the size limit of y, which is held in memory.
 const maxLabelBytes = 64 << 20
 
 const suffix = "_32x32.mat"
 
-// IsName says whether a file is called as SVHN's are.
+// IsName reports whether a file has a name of SVHN's files.
 func IsName(name string) bool {
 	split, ok := strings.CutSuffix(name, suffix)
 	return ok && split != ""
@@ -43,7 +41,7 @@ type source struct {
 	labels fixedrecords.Labels
 }
 
-// Open opens the file of st that the options name.
+// Open opens the file of st that the options select.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -60,7 +58,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 			have = append(have, strings.TrimSuffix(e.Name, suffix))
 		}
 		if len(have) == 0 {
-			return nil, fmt.Errorf("cannot open %s: no file of SVHN's cropped digits is in it: looked for train_32x32.mat, test_32x32.mat and extra_32x32.mat", url)
+			return nil, fmt.Errorf("cannot open %s: it has no file of SVHN's cropped digits: expected train_32x32.mat, test_32x32.mat or extra_32x32.mat", url)
 		}
 		split, err := splits.Choose(url, have, o.Split)
 		if err != nil {
@@ -70,7 +68,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	e, ok := fixedrecords.Find(files, name)
 	if !ok {
-		return nil, fmt.Errorf("%s is gone", st.Path(name))
+		return nil, fmt.Errorf("%s does not exist", st.Path(name))
 	}
 	s := &source{}
 	s.List = &filelist.List{Store: st}
@@ -103,7 +101,7 @@ func (s *source) open(ctx context.Context, url string, e store.Entry) error {
 		return err
 	}
 	if s.Parts == nil || s.labels == nil {
-		return fmt.Errorf("it has no variables X and y, as SVHN's cropped digits have, only %.100q", names)
+		return fmt.Errorf("expected variables X and y as in SVHN's cropped digits, got %.100q", names)
 	}
 	if n := s.Parts[0].Count; int64(len(s.labels)) != n {
 		return fmt.Errorf("X has %d pictures and y has %d labels", n, len(s.labels))
@@ -113,17 +111,17 @@ func (s *source) open(ctx context.Context, url string, e store.Entry) error {
 	return s.Init(driver.Info{URL: url, Format: "mat", Fields: []driver.Field{s.image, label}})
 }
 
-// pictures takes X.
+// pictures adds X.
 func (s *source) pictures(v *variable) error {
 	shape := v.shape
-	if len(shape) == 3 { // MATLAB leaves a last axis of 1 away
+	if len(shape) == 3 { // MATLAB omits a last axis of 1
 		shape = append(slices.Clone(shape), 1)
 	}
 	if v.class != "uint8" || v.typ != 2 || len(shape) != 4 || shape[2] != 1 && shape[2] != 3 {
-		return fmt.Errorf("it is no uint8 of height x width x 1 or 3 x number, but %s of shape %v", or(v.class, "no plain numbers"), v.shape)
+		return fmt.Errorf("expected uint8 of height x width x 1 or 3 x number, got %s of shape %v", or(v.class, "a non-numeric type"), v.shape)
 	}
 	if v.bytes == 0 {
-		return fmt.Errorf("it holds nothing: its shape is %v", v.shape)
+		return fmt.Errorf("it is empty: its shape is %v", v.shape)
 	}
 	if size, err := driver.ArrayBytes(driver.Uint8, []int{int(shape[0]), int(shape[1]), int(shape[2])}); err != nil {
 		return err
@@ -152,10 +150,10 @@ func or(s, other string) string {
 	return s
 }
 
-// readLabels takes y.
+// readLabels adds y.
 func (s *source) readLabels(v *variable) error {
 	if v.class == "" || v.bytes > maxLabelBytes {
-		return fmt.Errorf("it is no list of labels, but %s of shape %v", or(v.class, "no plain numbers"), v.shape)
+		return fmt.Errorf("expected a list of labels, got %s of shape %v", or(v.class, "a non-numeric type"), v.shape)
 	}
 	b := make([]byte, v.bytes)
 	if err := v.values(b); err != nil {
@@ -166,15 +164,15 @@ func (s *source) readLabels(v *variable) error {
 	for i := range v.numbers() {
 		n, ok := number(b[i*size:], v.typ)
 		if !ok || n < 0 || n > 1<<30 {
-			return errors.New("label " + fmt.Sprint(i) + " is no class number")
+			return errors.New("label " + fmt.Sprint(i) + " is not a class number")
 		}
 		s.labels = append(s.labels, int32(n))
 	}
 	return nil
 }
 
-// digits makes SVHN's labels what they say, as torchvision does: 10 stands for the
-// digit 0. It returns the names of the classes, nil for labels of something else.
+// digits changes SVHN's label 10 to 0, as torchvision does, and returns the class names. It returns nil for other
+// labels.
 func (s *source) digits() []string {
 	if len(s.labels) == 0 || slices.Min(s.labels) < 1 || slices.Max(s.labels) > 10 || s.image.Width != 32 || s.image.Height != 32 {
 		return nil
@@ -185,7 +183,7 @@ func (s *source) digits() []string {
 	return strings.Split("0123456789", "")
 }
 
-// value makes the values of a record.
+// value sets the values of a record.
 func (s *source) value(g *driver.Group, k int, b []byte) error {
 	rec := &g.Records[k]
 	rec.Values[1].Int = int64(s.labels[rec.ID])
@@ -197,8 +195,7 @@ func (s *source) value(g *driver.Group, k int, b []byte) error {
 	return err
 }
 
-// IsFile says whether the one object that a store is begins as a MAT file does, also
-// as one of a version that is not read.
+// IsFile reports whether the single object of a store begins like a MAT file, including unsupported versions.
 func IsFile(ctx context.Context, st store.Store) bool {
 	b := filelist.Head(ctx, st, "", headerBytes)
 	return len(b) == headerBytes && (checkHeader(b) == nil || string(b[:7]) == "MATLAB ")

@@ -28,7 +28,7 @@ func element(typ uint32, data []byte) []byte {
 	return append(b, make([]byte, -len(data)&7)...)
 }
 
-// matrix makes a variable.
+// matrix returns a variable.
 func matrix(name string, class byte, typ uint32, data []byte, shape ...int) []byte {
 	var dims []byte
 	for _, side := range shape {
@@ -70,7 +70,7 @@ func pictures(n, pixels int) []byte {
 	return b
 }
 
-// row is picture i of 32 x 32 x 3 as it is loaded.
+// row returns image i of 32 x 32 x 3 as it is loaded.
 func row(i int) []byte {
 	const side, pixels = 32, 3072
 	src, out := pictures(i+1, pixels)[i*pixels:], make([]byte, pixels)
@@ -84,7 +84,7 @@ func row(i int) []byte {
 	return out
 }
 
-// labels are 1 to 10 as doubles.
+// labels returns 1 to 10 as doubles.
 func labels(n int) (out []byte) {
 	for i := range n {
 		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(1+i%10)))
@@ -96,7 +96,7 @@ func x(n int) []byte { return matrix("X", 9, 2, pictures(n, 3072), 32, 32, 3, n)
 func y(n int) []byte { return matrix("y", 6, 9, labels(n), n, 1) }
 
 func folders(t testing.TB) map[string]string {
-	small := make([]byte, 22) // doubles that are stored as bytes
+	small := make([]byte, 22) // doubles stored as bytes
 	for i := range small {
 		small[i] = byte(1 + i%10)
 	}
@@ -146,7 +146,7 @@ func TestRecords(t *testing.T) {
 			t.Fatalf("%s: %+v", name, s.Info())
 		}
 		for _, r := range drivertest.Records(t, s, 0, 9, 21) {
-			// 10 stands for 0.
+			// 10 means 0.
 			if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, row(int(r.ID))) || r.Values[1].Int != (r.ID+1)%10 {
 				t.Errorf("%s, record %d: %v", name, r.ID, r.Err)
 			}
@@ -154,7 +154,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Labels of something else are left as they are.
+// Other labels stay unchanged.
 func TestOtherLabels(t *testing.T) {
 	zero := matrix("y", 9, 2, []byte{0, 10, 3}, 3, 1)
 	s := opener(drivertest.Folder(t, map[string][]byte{"a.mat": mat(x(3), zero)}), &Options{File: "a.mat"})(t)
@@ -179,28 +179,28 @@ func TestBadFiles(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{"7.3", v73, "it is of version 7.3, which is HDF5; write it again with save(..., '-v7')"},
+		{"7.3", v73, "it has version 7.3, which is HDF5: write it again with save(..., '-v7')"},
 		{"big-endian", set(good, 126, 'M', 'I'), "it is big-endian"},
-		{"other", set(good, 124, 7, 7), "byte 124 is not the mark of version 5"},
-		{"empty", nil, "it has 0 bytes"},
-		{"cut", good[:5000], "byte 128: not a MAT file that can be read: a variable of 12344 bytes, the file ends 4864 bytes later"},
-		{"tag", good[:len(good)-len(y(4))+4], "byte 12480: not a MAT file that can be read: it is cut off"},
+		{"other", set(good, 124, 7, 7), "byte 124 is not the magic number of version 5"},
+		{"empty", nil, "0 bytes are too few for its header"},
+		{"cut", good[:5000], "byte 128: not a supported MAT file: a variable of 12344 bytes, the file ends 4864 bytes later"},
+		{"tag", good[:len(good)-len(y(4))+4], "byte 12480: not a supported MAT file: it is cut off"},
 		{"claim", set(good, 132, 0xFF, 0xFF, 0xFF, 0xFF), "a variable of 4294967295 bytes"},
-		{"dimension", set(good, 160, 0xFF, 0xFF, 0xFF, 0x7F), "an array of shape [2147483647 32 3 4] has"},
+		{"dimension", set(good, 160, 0xFF, 0xFF, 0xFF, 0x7F), "an array of shape [2147483647 32 3 4] needs"},
 		{"negative", set(good, 160, 0xFF, 0xFF, 0xFF, 0xFF), "a dimension of -1"},
-		{"values", set(good, 188, 0, 0, 0, 0x10), "has 12288 bytes, there are"},
+		{"values", set(good, 188, 0, 0, 0, 0x10), "needs 12288 bytes, but has"},
 		{"name", set(good, 176, 1, 0, 0, 0, 0xFF, 0xFF, 0, 0), "a name of 65535 bytes, the limit is 1024"},
-		{"zlib head", set(packed, 136, 0, 0), "it is compressed: zlib: invalid header"},
+		{"zlib head", set(packed, 136, 0, 0), "cannot decompress it: zlib: invalid header"},
 		{"zlib damaged", set(packed, 300, 1, 2, 3, 4, 5, 6, 7, 8), `variable "X": `},
 		{"zlib cut", mat(cut(deflated(t, x(4)), 20)), "cut off"},
-		{"zlib claim", mat(deflated(t, set(x(4)[:64], 4, 0, 0, 0, 0x7F))), "bytes when unpacked, more than"},
-		{"zlib short", mat(deflated(t, x(4)[:9000])), "variable \"X\": value at byte 9000 when unpacked: the file is cut off"},
-		{"double", mat(matrix("X", 6, 9, make([]byte, 8*96), 2, 4, 3, 4), y(4)), `variable "X": it is no uint8 of height x width x 1 or 3 x number, but double of shape [2 4 3 4]`},
-		{"none", mat(matrix("X", 9, 2, nil, 32, 32, 3, 0), y(4)), "it holds nothing"},
-		{"only y", mat(y(4)), `it has no variables X and y, as SVHN's cropped digits have, only ["y"]`},
+		{"zlib claim", mat(deflated(t, set(x(4)[:64], 4, 0, 0, 0, 0x7F))), "bytes decompressed, more than"},
+		{"zlib short", mat(deflated(t, x(4)[:9000])), "variable \"X\": value at byte 9000 decompressed: the file is cut off"},
+		{"double", mat(matrix("X", 6, 9, make([]byte, 8*96), 2, 4, 3, 4), y(4)), `variable "X": expected uint8 of height x width x 1 or 3 x number, got double of shape [2 4 3 4]`},
+		{"none", mat(matrix("X", 9, 2, nil, 32, 32, 3, 0), y(4)), "it is empty"},
+		{"only y", mat(y(4)), `expected variables X and y as in SVHN's cropped digits, got ["y"]`},
 		{"labels", mat(x(4), y(3)), "X has 4 pictures and y has 3 labels"},
-		{"half", mat(x(4), matrix("y", 6, 9, half, 4, 1)), `variable "y": label 0 is no class number`},
-		{"text", mat(x(4), matrix("y", 4, 16, []byte("abcd"), 4, 1)), `variable "y": it is no list of labels, but no plain numbers`},
+		{"half", mat(x(4), matrix("y", 6, 9, half, 4, 1)), `variable "y": label 0 is not a class number`},
+		{"text", mat(x(4), matrix("y", 4, 16, []byte("abcd"), 4, 1)), `variable "y": expected a list of labels, got a non-numeric type`},
 	} {
 		dir := drivertest.Folder(t, map[string][]byte{"train_32x32.mat": c.data})
 		_, err := Open(t.Context(), "DIR", localstore.New(dir), nil)
@@ -214,7 +214,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// cut takes the last n bytes off a compressed variable.
+// cut removes the last n bytes of a compressed variable.
 func cut(b []byte, n int) []byte {
 	b = slices.Clone(b[:len(b)-n])
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-8))

@@ -1,9 +1,8 @@
-// Package npysource reads NumPy's .npy files: record i is row i of the array, and
-// where a folder has several files of equally many rows, row i of each of them. A
-// one-dimensional file can be cut into windows: record i is elements i·L to
-// (i+1)·L, the form of tokens for language models.
+// Package npysource reads NumPy's .npy files. Record i is row i of the array. If a folder has several files with
+// the same number of rows, record i has row i of each. A one-dimensional file can be cut into windows of L
+// elements, as tokens for language models often are.
 //
-// Rows are read where they lie: nothing is loaded when the source is opened.
+// Opening reads only the headers. Rows are read in place.
 package npysource
 
 import (
@@ -19,13 +18,13 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxFiles bounds the files, each of which is a field.
+// maxFiles is the maximum number of files. Each file is a field.
 const maxFiles = 64
 
-// Options change how files are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Window cuts one-dimensional arrays into records of that many elements; 0
-	// makes each row a record. What is left at the end is not used.
+	// Window is the number of elements per record, for one-dimensional arrays. The rest at the end is not used. 0
+	// makes each row a record.
 	Window int64
 }
 
@@ -40,7 +39,7 @@ type source struct {
 	files []file
 }
 
-// Open opens the .npy file that st is, or those in it.
+// Open opens the single .npy file that st is, or the files in st.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -80,16 +79,16 @@ func (s *source) open(ctx context.Context, i int, window int64) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if len(h.Shape) == 0 {
-		return fmt.Errorf("%s holds a single number and no rows", name)
+		return fmt.Errorf("%s is a single number without rows", name)
 	}
 	rows, shape := h.Shape[0], h.Shape[1:]
 	if window > 0 {
 		if len(h.Shape) != 1 {
-			return fmt.Errorf("%s has the shape %v: windows can only be cut out of arrays of one axis", name, h.Shape)
+			return fmt.Errorf("%s has the shape %v: a window needs an array with one axis", name, h.Shape)
 		}
 		rows, shape = rows/window, []int64{window}
 		if rows == 0 {
-			return fmt.Errorf("%s has %d elements, less than one window of %d", name, h.Shape[0], window)
+			return fmt.Errorf("%s has %d elements, fewer than a window of %d", name, h.Shape[0], window)
 		}
 	}
 	if rows == 0 {
@@ -116,7 +115,7 @@ func (s *source) open(ctx context.Context, i int, window int64) error {
 	return nil
 }
 
-// ReadHeader reads the header of a .npy file and compares it with its size.
+// ReadHeader parses the header of a .npy file and checks it against the file size.
 func ReadHeader(r interface {
 	ReadAt(b []byte, off int64) (int, error)
 }, size int64) (*npy.Header, error) {
@@ -139,14 +138,14 @@ func ReadHeader(r interface {
 		return nil, err
 	}
 	if h.Bytes != size-h.Offset {
-		return nil, fmt.Errorf("%w: a %s array of shape %v has %d bytes, behind the header are %d: the file is cut off or was changed",
+		return nil, fmt.Errorf("%w: a %s array of shape %v has %d bytes, but %d follow the header: the file is cut off or was changed",
 			npy.ErrFormat, h.DType, h.Shape, h.Bytes, size-h.Offset)
 	}
 	return h, nil
 }
 
-// fieldName is the name of a file without folder and extension. "index" is what
-// batches call the record numbers.
+// fieldName returns the name of a file without folder and extension. "index" is not usable: batches use it for the
+// record numbers.
 func fieldName(p string) string {
 	name := strings.TrimSuffix(path.Base(p), ".npy")
 	if name == "" || name == "index" {

@@ -108,7 +108,7 @@ func TestRefused(t *testing.T) {
 		opt  *Options
 		want string
 	}{
-		"cut off":     {put("1.npy", good[:len(good)-1]), nil, "behind the header are 9: the file is cut off"},
+		"cut off":     {put("1.npy", good[:len(good)-1]), nil, "but 9 follow the header: the file is cut off"},
 		"no npy":      {put("2.npy", []byte("hello, this is text")), nil, "does not begin with"},
 		"short":       {put("3.npy", good[:8]), nil, "does not begin with"},
 		"object":      {put("4.npy", header("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")), nil, "not supported"},
@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 		"empty":       {write(t, driver.Uint8, []int64{0, 4}, dir, "9.npy"), nil, "no rows"},
 		"scalar":      {write(t, driver.Uint8, []int64{}, dir, "10.npy"), nil, "single number"},
 		"window of 2": {write(t, driver.Uint8, []int64{4, 4}, dir, "11.npy"), &Options{Window: 2}, "one axis"},
-		"too wide":    {write(t, driver.Uint8, []int64{40}, dir, "12.npy"), &Options{Window: 41}, "less than one window"},
+		"too wide":    {write(t, driver.Uint8, []int64{40}, dir, "12.npy"), &Options{Window: 41}, "fewer than a window"},
 		"lengths":     {two, nil, "has 11 rows and"},
 		"nothing":     {t.TempDir(), nil, "no .npy file"},
 	} {
@@ -129,7 +129,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A file that is changed under the reader is noticed.
+// A file that changes while it is open is detected.
 func TestChanged(t *testing.T) {
 	name := write(t, driver.Uint8, []int64{100, 64}, t.TempDir(), "x.npy")
 	src := opener(name, nil)(t).(*source)

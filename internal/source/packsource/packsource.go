@@ -1,4 +1,4 @@
-// Package packsource makes a pack a source.
+// Package packsource opens a pack as a source.
 package packsource
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how a pack is read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
 	pack.ReadOptions
-	// Patch cuts volumes into patches of that size, z, y and x, each of which is a record;
-	// zero leaves them whole. Stride is how far patches are apart, Patch by default.
+	// Patch is the size z, y, x of the patches into which volumes are cut. Each patch is a record. Zero keeps whole
+	// volumes. Stride is the distance of patches, Patch by default.
 	Patch, Stride [3]int
 }
 
-// Open opens the pack that st holds.
+// Open opens the pack in st.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -41,7 +41,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		s, err = variants.Open(r, n, pack.MergeStats)
 	}
 	if err != nil {
-		_ = r.Close() // the refusal is what counts
+		_ = r.Close() // the first error counts
 		return nil, err
 	}
 	return s, nil

@@ -14,18 +14,18 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// originName is the field that says where a patch begins in its volume.
+// originName is the field with the start of a patch in its volume.
 const originName = "origin"
 
-// patches has the patches of the volumes of a pack as records, side by side or overlapping,
-// the last one of each axis ending with the volume. No more is read of a volume than that.
+// patches has the patches of a pack's volumes as records. They are adjacent or overlap, and the last one of each
+// axis ends with the volume. Only the patch is read from a volume.
 type patches struct {
 	r             *pack.Reader
 	info          driver.Info
 	patch, stride [3]int
 	sides         [3]int
 	along         [3]int64 // patches along each axis
-	each          int64    // of a volume
+	each          int64    // patches per volume
 	volume        []bool   // by field
 	origin        int
 	spare         sync.Pool
@@ -39,7 +39,7 @@ func openPatches(r *pack.Reader, patch, stride [3]int) (*patches, error) {
 		f := &s.info.Fields[i]
 		is := f.Kind == driver.KindVolume
 		if s.volume = append(s.volume, is); f.Name == originName {
-			return nil, fmt.Errorf("%s has a field %q, which is what patches call their places", s.info.URL, originName)
+			return nil, fmt.Errorf("%s has a field %q, a name that patches need: rename the field", s.info.URL, originName)
 		}
 		if !is {
 			continue
@@ -47,7 +47,7 @@ func openPatches(r *pack.Reader, patch, stride [3]int) (*patches, error) {
 		n := len(f.Shape) - 3
 		sides := [3]int(f.Shape[n:])
 		if first >= 0 && sides != s.sides {
-			return nil, fmt.Errorf("the volumes of %q and %q in %s have other sides, %v and %v: patches are of the same place in all",
+			return nil, fmt.Errorf("the volumes of %q and %q in %s have different sizes, %v and %v: patches need equal sizes",
 				s.info.Fields[first].Name, f.Name, s.info.URL, s.sides, sides)
 		}
 		first, s.sides = i, sides
@@ -58,11 +58,11 @@ func openPatches(r *pack.Reader, patch, stride [3]int) (*patches, error) {
 		}
 	}
 	if first < 0 {
-		return nil, fmt.Errorf("patch=: %s has no volumes, which are what is cut into patches", s.info.URL)
+		return nil, fmt.Errorf("patch=: %s has no volumes to cut into patches", s.info.URL)
 	}
 	for a, side := range s.sides {
 		if side < patch[a] {
-			return nil, fmt.Errorf("the volumes of %s have %v voxels, less than a patch of %v", s.info.URL, s.sides, patch)
+			return nil, fmt.Errorf("the volumes of %s have %v voxels, fewer than a patch of %v", s.info.URL, s.sides, patch)
 		}
 		if s.stride[a] == 0 {
 			s.stride[a] = patch[a]
@@ -71,7 +71,7 @@ func openPatches(r *pack.Reader, patch, stride [3]int) (*patches, error) {
 		s.each *= s.along[a] // at most 2^45
 	}
 	if s.info.Len > (1<<40)/s.each {
-		return nil, fmt.Errorf("%d patches of each of the %d volumes of %s are more than %d", s.each, s.info.Len, s.info.URL, int64(1)<<40)
+		return nil, fmt.Errorf("%d patches per volume and %d volumes in %s exceed the limit of %d records", s.each, s.info.Len, s.info.URL, int64(1)<<40)
 	}
 	s.info.Len *= s.each
 	s.origin = len(s.info.Fields)
@@ -81,7 +81,7 @@ func openPatches(r *pack.Reader, patch, stride [3]int) (*patches, error) {
 	return s, nil
 }
 
-// place is the volume that a patch is of, and where it lies there.
+// place returns the volume of a patch, and the patch's position in it.
 func (s *patches) place(id int64) (volume int64, box driver.Box) {
 	box.Size = s.patch
 	at := id % s.each
@@ -92,7 +92,7 @@ func (s *patches) place(id int64) (volume int64, box driver.Box) {
 	return id / s.each, box
 }
 
-// work is what a group takes on its way through the pack.
+// work is the state of a group while the pack handles it.
 type work struct {
 	s     *patches
 	inner driver.Group
@@ -222,7 +222,7 @@ func (s *patches) Chunks() []int64 {
 // Chunk implements driver.Chunker.
 func (s *patches) Chunk(n int) driver.Extent { return s.r.Chunk(n) }
 
-// Cuts implements driver.Cutter: parts of patches are parts of volumes.
+// Cuts implements driver.Cutter. Parts of patches are parts of volumes.
 func (s *patches) Cuts(field int) bool { return field < s.origin && s.volume[field] }
 
 // Sides implements driver.Cutter.
@@ -254,4 +254,4 @@ func (s *patches) Find(ctx context.Context, id int64) string {
 // Close implements driver.Source.
 func (s *patches) Close() error { return s.r.Close() }
 
-var errBoth = errors.New("patch=: its records are there in several variants (--augment), of which patches are not cut")
+var errBoth = errors.New("patch=: packs with variants of records (--augment) cannot be cut into patches")

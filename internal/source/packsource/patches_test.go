@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/source/drivertest"
 )
 
-// scans are volumes with labels of the same sides, a text and a number.
+// scans returns volumes with labels of the same size, a text and a number.
 type scans struct {
 	driver.InMemory
 	info driver.Info
@@ -29,7 +29,7 @@ func newScans(n int64, seg ...int) *scans {
 	}}}
 }
 
-// voxel is that of a field of a record: some number.
+// voxel returns a number for a voxel of a field of a record.
 func voxel(id int64, field, i int) uint16 { return uint16(int(id)*31 + field*7 + i*3) }
 
 func (s *scans) Info() *driver.Info   { return &s.info }
@@ -128,8 +128,8 @@ func TestPatchesThatAreNone(t *testing.T) {
 		size int
 		want string
 	}{
-		{odd, 4, "have other sides, [9 10 11] and [9 10 12]"}, {other, 4, "has no volumes"}, {twice, 4, `has a field "origin"`},
-		{newScans(2, 9, 10, 11), 10, "have [9 10 11] voxels, less than a patch of [10 10 10]"},
+		{odd, 4, "have different sizes, [9 10 11] and [9 10 12]"}, {other, 4, "has no volumes"}, {twice, 4, `has a field "origin"`},
+		{newScans(2, 9, 10, 11), 10, "have [9 10 11] voxels, fewer than a patch of [10 10 10]"},
 	} {
 		dir := packed(t, c.src)
 		s, err := Open(t.Context(), dir, localstore.New(dir), &Options{Patch: [3]int{c.size, c.size, c.size}})

@@ -14,22 +14,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// PartsMagic begins a list of parts of files: behind it the absolute paths of the files,
-// each ended by a zero byte, another zero byte, and for each record partSize bytes: the
-// number of its file, and where in it the image lies.
+// PartsMagic begins a list of parts of files. The absolute paths of the files follow, each ended by a zero byte,
+// then another zero byte. Then follow partSize bytes per record: the number of its file, and the position of the
+// image in it.
 const PartsMagic = "stkpart1"
 
 const (
-	// partSize is a uint32 and two uint64s: file, offset, size; the low byte first.
+	// A part is a uint32 and two uint64s, little-endian: file, offset, size.
 	partSize = 4 + 8 + 8
-	// maxFiles bounds the files of such a list, which are opened and stay open.
+	// maxFiles is the maximum number of files in a list. They stay open.
 	maxFiles = 1 << 20
 )
 
 type parts struct {
 	info driver.Info
 	list filelist.List
-	// places are the records as the list has them.
+	// places are the encoded parts.
 	places []byte
 }
 
@@ -48,7 +48,7 @@ func openParts(ctx context.Context, url string, st, files store.Store, b []byte)
 	for id := range n {
 		file, offset, size := s.place(id)
 		if file >= uint64(list.Len()) || size > maxFileBytes || offset > 1<<62 || int64(offset+size) > list.Size(int(file)) {
-			return nil, fmt.Errorf("%s: record %d is said to lie in file %d, %d bytes from %d on, where nothing is", st.Path(""), id, file, size, offset)
+			return nil, fmt.Errorf("%s: record %d is in file %d, %d bytes from %d on, which is out of range", st.Path(""), id, file, size, offset)
 		}
 		largest = max(largest, int64(size))
 	}
@@ -61,11 +61,11 @@ func openParts(ctx context.Context, url string, st, files store.Store, b []byte)
 	return s, nil
 }
 
-// parseParts cuts a list into the names of its files and the places of its records.
+// parseParts splits a list into the names of its files and its encoded parts.
 func parseParts(b []byte) (names []string, places []byte, err error) {
 	b, ok := bytes.CutPrefix(b, []byte(PartsMagic))
 	if !ok {
-		return nil, nil, errors.New("it does not begin as a list of parts does")
+		return nil, nil, errors.New("not a list of parts")
 	}
 	for {
 		name, rest, ok := bytes.Cut(b, []byte{0})
@@ -74,7 +74,7 @@ func parseParts(b []byte) (names []string, places []byte, err error) {
 		case !ok:
 			return nil, nil, errors.New("the paths have no end: the list is cut off")
 		case len(name) == 0 && len(b)%partSize != 0:
-			return nil, nil, fmt.Errorf("%d bytes of places are no multiple of %d: the list is cut off", len(b), partSize)
+			return nil, nil, fmt.Errorf("%d bytes of parts are not a multiple of %d: the list is cut off", len(b), partSize)
 		case len(name) == 0:
 			return names, b, nil
 		case len(names) == maxFiles:
@@ -87,7 +87,7 @@ func parseParts(b []byte) (names []string, places []byte, err error) {
 	}
 }
 
-// place says where a record lies.
+// place returns the position of a record.
 func (s *parts) place(id int64) (file, offset, size uint64) {
 	b := s.places[id*partSize:][:partSize]
 	return uint64(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:]), binary.LittleEndian.Uint64(b[12:])

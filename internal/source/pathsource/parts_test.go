@@ -28,7 +28,7 @@ func partsOf(paths []string, places ...at) []byte {
 	return out
 }
 
-// inFiles writes two files and a list of their parts, some of which overlap.
+// inFiles writes two files and a list of their parts. Some parts overlap.
 func inFiles(t testing.TB) (dir, name string) {
 	dir = t.TempDir()
 	var paths []string
@@ -72,14 +72,14 @@ func TestPartsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, content := range map[string][]byte{
-		"paths have no end": []byte(PartsMagic + "/a\x00"),
-		"no multiple of 20": append(partsOf([]string{file}, at{}), 1),
-		"not absolute":      partsOf([]string{"a"}),
-		"no such file":      partsOf([]string{filepath.Join(dir, "none")}),
-		"is a folder":       partsOf([]string{dir}),
-		"in file 1,":        partsOf([]string{file}, at{0, 0, 1}, at{1, 0, 1}),
-		"20 bytes from 9":   partsOf([]string{file}, at{0, 9, 20}),
-		"where nothing is":  partsOf([]string{file}, at{0, ^uint64(0), 2}),
+		"paths have no end":     []byte(PartsMagic + "/a\x00"),
+		"not a multiple of 20":  append(partsOf([]string{file}, at{}), 1),
+		"not absolute":          partsOf([]string{"a"}),
+		"no such file":          partsOf([]string{filepath.Join(dir, "none")}),
+		"is a folder":           partsOf([]string{dir}),
+		"in file 1,":            partsOf([]string{file}, at{0, 0, 1}, at{1, 0, 1}),
+		"20 bytes from 9":       partsOf([]string{file}, at{0, 9, 20}),
+		"which is out of range": partsOf([]string{file}, at{0, ^uint64(0), 2}),
 	} {
 		name := filepath.Join(dir, "list")
 		if err := os.WriteFile(name, content, 0o644); err != nil {

@@ -1,10 +1,8 @@
-// Package pathsource reads the images of a list of paths: that in which stoker.torch
-// hands over the files of a dataset that Python holds, in the dataset's order. Such a
-// list lives as long as its loader.
+// Package pathsource reads the images in a list of paths. stoker.torch uses such lists to pass the files of a
+// Python dataset to the engine, in the dataset's order. A list exists as long as its loader.
 //
-// It is the magic and then the absolute paths, each ended by a zero byte. A path that
-// leads to nothing is the error of its record. In another form, of parts of files, the
-// images lie in a few of them: as values of an Arrow table do (parts.go).
+// A list is the magic number and the absolute paths, each ended by a zero byte. A missing file is the error of its
+// record. In a second format the images are parts of files, for example values of an Arrow table (parts.go).
 package pathsource
 
 import (
@@ -26,16 +24,16 @@ import (
 const Magic = "stkpath1"
 
 const (
-	// maxList is the size of the largest list in bytes, maxPath that of a path.
+	// maxList is the size limit of a list, maxPath the length limit of a path.
 	maxList = 1 << 34
 	maxPath = 4096
-	// maxFileBytes is the largest file.
+	// maxFileBytes is the size limit of a file.
 	maxFileBytes = 1 << 30
-	// together is how many files are looked at by one goroutine before it asks for more.
+	// together is the number of files that a goroutine probes per work item.
 	together = 256
 )
 
-// IsFile says whether st is such a list, by its beginning.
+// IsFile reports whether st is a list of paths or parts, by its beginning.
 func IsFile(ctx context.Context, st store.Store) bool {
 	head := string(filelist.Head(ctx, st, "", len(Magic)))
 	return head == Magic || head == PartsMagic
@@ -44,13 +42,13 @@ func IsFile(ctx context.Context, st store.Store) bool {
 type source struct {
 	info driver.Info
 	list filelist.List
-	// absent says of records why they have no file.
+	// absent has the reason for records without a file.
 	absent map[int64]error
 }
 
-// Open opens the list that st is. The paths in it lead to objects of the store of their
-// common folder, which files gives: so that what is cached of them is known by that
-// folder. threads bounds the files that are looked at at once, 0 for a choice.
+// Open opens the list that st is. files returns the store for the common folder of all paths, so that caches
+// identify the files by that folder. threads is the maximum number of files probed concurrently, 0 means the
+// default.
 func Open(ctx context.Context, url string, st store.Store, files func(folder string) store.Store, threads int) (driver.Source, error) {
 	b, err := read(ctx, st)
 	if err != nil {
@@ -92,11 +90,11 @@ func read(ctx context.Context, st store.Store) ([]byte, error) {
 	return b, o.ReadAt(ctx, b, 0)
 }
 
-// parse cuts a list into the names of its files.
+// parse splits a list into the names of its files.
 func parse(b []byte) ([][]byte, error) {
 	b, ok := bytes.CutPrefix(b, []byte(Magic))
 	if !ok {
-		return nil, errors.New("it does not begin as a list of paths does")
+		return nil, errors.New("not a list of paths")
 	}
 	if len(b) > 0 && b[len(b)-1] != 0 {
 		return nil, errors.New("the last path has no end: the list is cut off")
@@ -112,8 +110,7 @@ func parse(b []byte) ([][]byte, error) {
 	return names, nil
 }
 
-// common is the deepest folder that all names lie below, with a slash at its end; "" is
-// the root.
+// common returns the deepest folder that contains all names, with a trailing slash. "" is the root.
 func common(names [][]byte) string {
 	if len(names) == 0 {
 		return ""
@@ -129,18 +126,18 @@ func common(names [][]byte) string {
 
 func check(name []byte, n int) error {
 	if len(name) < 2 || name[0] != '/' || len(name) > maxPath {
-		return fmt.Errorf("path %d is %.80q, which is not absolute, or has more than %d bytes", n, name, maxPath)
+		return fmt.Errorf("path %d, %.80q, is not absolute or has more than %d bytes", n, name, maxPath)
 	}
 	return nil
 }
 
-// look looks at all files.
+// look probes all files.
 func (s *source) look(ctx context.Context, names [][]byte, threads int) error {
 	if threads <= 0 {
 		threads = 4 * runtime.GOMAXPROCS(0)
 	}
 	st := s.list.Store
-	const block = 64 * together // so that the entries do not all lie in memory at once
+	const block = 64 * together // limits the entries in memory
 	entries := make([]store.Entry, min(block, len(names)))
 	errs := make([]error, len(entries))
 	for lo := 0; lo < len(names); lo += block {
@@ -207,7 +204,7 @@ func (s *source) Locate(g *driver.Group) {
 			case err != nil:
 				rec.Err = err
 			case size > maxFileBytes:
-				rec.Err = fmt.Errorf("%s: %d bytes are more than the limit of %d", s.list.Path(int(id)), size, int64(maxFileBytes))
+				rec.Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.list.Path(int(id)), size, int64(maxFileBytes))
 			default:
 				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
 			}
@@ -227,7 +224,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// give makes the bytes of an image the value of its record, unless they may be cut off.
+// give sets the value of a record to the bytes of an image, unless they may be cut off.
 func give(rec *driver.Record, b []byte, name func() string) {
 	if cutOff(b) {
 		rec.Err = fmt.Errorf("%s: the JPEG does not end with its end marker", name())
@@ -236,9 +233,9 @@ func give(rec *driver.Record, b []byte, name func() string) {
 	rec.Values[0].Bytes = b
 }
 
-// cutOff says whether a JPEG may be cut off. Whoever decodes only a part of an image
-// does not see that its end is missing, while Pillow, whose place this takes, refuses
-// such a file. One that goes on behind its end is taken for one as well.
+// cutOff reports whether a JPEG may be cut off. A decoder for parts of an image does not see that the end is
+// missing, but Pillow, which this source replaces, refuses such files. A file with bytes after its end also counts
+// as cut off.
 func cutOff(b []byte) bool {
 	return bytes.HasPrefix(b, []byte{0xff, 0xd8}) && !bytes.HasSuffix(b, []byte{0xff, 0xd9})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// list writes files and a list of them, in an order that is not that of their names.
+// list writes files and a list of them in another order than that of their names.
 func list(t testing.TB) (dir, name string) {
 	dir = t.TempDir()
 	out := []byte(Magic)
@@ -48,14 +48,14 @@ func TestConformance(t *testing.T) {
 
 func TestFaults(t *testing.T) { faults(t, list) }
 
-// faults runs the faults of a list of files below a folder.
+// faults runs the fault tests on a list of files in a folder.
 func faults(t *testing.T, list func(testing.TB) (dir, name string)) {
 	dir, name := list(t)
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	name = filepath.Join(t.TempDir(), "list") // of paths below dir
+	name = filepath.Join(t.TempDir(), "list") // paths relative to dir
 	if err := os.WriteFile(name, bytes.ReplaceAll(b, []byte(dir), nil), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestBadFiles(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                   "does not begin",
+		"":                   "not a list of paths",
 		Magic + "/a":         "cut off",
 		Magic + "a\x00":      "not absolute",
 		Magic + "/a\x00\x00": "not absolute",

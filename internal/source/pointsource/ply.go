@@ -20,42 +20,42 @@ const (
 	maxCount    = 1 << 32
 )
 
-// property is one number of an element of a .ply file, or a list of them.
+// property is a number of an element of a .ply file, or a list of numbers.
 type property struct {
 	name  string
 	kind  string // the type's name
-	count string // of lists, the type of their length; else ""
+	count string // for lists the type of their length, otherwise ""
 }
 
-// types are the sizes of types, by both of their names.
+// types are the sizes of types, by either name.
 var types = map[string]int{
 	"char": 1, "int8": 1, "uchar": 1, "uint8": 1, "short": 2, "int16": 2, "ushort": 2, "uint16": 2,
 	"int": 4, "int32": 4, "uint": 4, "uint32": 4, "float": 4, "float32": 4, "double": 8, "float64": 8,
 }
 
-// colorNames are the properties that are a colour, in their order.
+// colorNames are the properties of a colour, in order.
 var colorNames = []string{"red", "green", "blue", "alpha"}
 
-// element is a table of a .ply file: vertices, faces.
+// element is a table of a .ply file, for example vertices or faces.
 type element struct {
 	name  string
 	count int64
 	props []property
 }
 
-// layout is what the header of a .ply file says of its points.
+// layout is the header of a .ply file.
 type layout struct {
 	ascii  bool
 	order  binary.ByteOrder
-	before []element // that lie in front of the points
+	before []element // elements before the points
 	vertex element
 	count  int64
-	start  int // of the data
-	// numbers and colors are the places of the point's properties.
+	start  int // offset of the data
+	// numbers and colors are indexes of the point's properties.
 	numbers, colors []int
 }
 
-// names are the numbers of a point, in the order of the file.
+// names returns the numbers of a point, in the order of the file.
 func (l *layout) names() []string {
 	var out []string
 	for _, i := range append(slices.Clone(l.numbers), l.colors...) {
@@ -64,9 +64,9 @@ func (l *layout) names() []string {
 	return out
 }
 
-// fields are those of a source whose largest file has so many bytes.
+// fields returns the fields of a source whose largest file has this size.
 func (l *layout) fields(largest int64) []driver.Field {
-	// Other files may be of the other form.
+	// Other files may be binary if this one is ASCII, and the reverse.
 	other := *l
 	other.ascii = !l.ascii
 	points := (largest + 1) / int64(min(l.least(), other.least()))
@@ -83,11 +83,11 @@ func (l *layout) fields(largest int64) []driver.Field {
 	return out
 }
 
-// parseHeader reads the header at the beginning of a .ply file.
+// parseHeader parses the header of a .ply file.
 func parseHeader(b []byte) (*layout, error) {
 	head := b[:min(len(b), maxHeader)]
 	if !bytes.HasPrefix(head, []byte("ply\n")) && !bytes.HasPrefix(head, []byte("ply\r")) {
-		return nil, errors.New("it does not begin with ply, as .ply files do")
+		return nil, errors.New("not a .ply file: it does not begin with ply")
 	}
 	l := &layout{}
 	var elements []element
@@ -110,21 +110,21 @@ func parseHeader(b []byte) (*layout, error) {
 			continue
 		case "format":
 			if len(words) < 2 || !slices.Contains([]string{"ascii", "binary_little_endian", "binary_big_endian"}, words[1]) {
-				return nil, bad("is no format: ascii, binary_little_endian and binary_big_endian are")
+				return nil, bad("is not a format, expected ascii, binary_little_endian or binary_big_endian")
 			}
 			format = words[1]
 		case "element":
 			if len(words) != 3 || len(elements) == maxElements {
-				return nil, bad("is no element")
+				return nil, bad("is not an element")
 			}
 			n, err := strconv.ParseInt(words[2], 10, 64)
 			if err != nil || n < 0 || n > maxCount {
-				return nil, bad(fmt.Sprintf("has no number from 0 to %d", int64(maxCount)))
+				return nil, bad(fmt.Sprintf("needs a number from 0 to %d", int64(maxCount)))
 			}
 			elements = append(elements, element{name: words[1], count: n})
 		case "property":
 			if len(elements) == 0 {
-				return nil, bad("belongs to no element")
+				return nil, bad("does not belong to an element")
 			}
 			e := &elements[len(elements)-1]
 			p := property{name: words[len(words)-1]}
@@ -134,22 +134,22 @@ func parseHeader(b []byte) (*layout, error) {
 			case len(words) == 5 && words[1] == "list":
 				p.count, p.kind = words[2], words[3]
 				if n := types[p.count]; n == 0 || n > 4 || strings.HasPrefix(p.count, "float") {
-					return nil, bad("has a length of no type of whole numbers")
+					return nil, bad("needs an integer type for its length")
 				}
 			default:
-				return nil, bad("is no property")
+				return nil, bad("is not a property")
 			}
 			if types[p.kind] == 0 {
-				return nil, bad("has no type that there is")
+				return nil, bad("has an unknown type")
 			}
 			if len(e.props) == maxNumbers {
-				return nil, bad(fmt.Sprintf("is one more than the limit of %d", maxNumbers))
+				return nil, bad(fmt.Sprintf("exceeds the limit of %d", maxNumbers))
 			}
 			e.props = append(e.props, p)
 		case "end_header":
 			l.start, l.ascii = at, format == "ascii"
 			if format == "" {
-				return nil, errors.New("its header names no format")
+				return nil, errors.New("its header has no format")
 			}
 			l.order = binary.LittleEndian
 			if format == "binary_big_endian" {
@@ -157,7 +157,7 @@ func parseHeader(b []byte) (*layout, error) {
 			}
 			return l, l.take(elements)
 		default:
-			return nil, bad("is no word of a header")
+			return nil, bad("is not a valid header line")
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (l *layout) take(elements []element) error {
 	return nil
 }
 
-// least is what a point takes at least: in ASCII a digit and a blank for each number.
+// least returns the minimum size of a point: in ASCII a digit and a blank per number.
 func (l *layout) least() int {
 	least := 0
 	for _, p := range l.vertex.props {
@@ -207,17 +207,17 @@ func (l *layout) least() int {
 	return least
 }
 
-// fits says whether the points can be in a file of these bytes.
+// fits returns an error if the points do not fit in a file with these bytes.
 func (l *layout) fits(b []byte) error {
 	least := l.least()
-	// The last line may lack its end.
+	// The last line may have no line end.
 	if have := int64(len(b)-l.start) + 1; l.count > have/int64(least) {
-		return fmt.Errorf("its header says %d points of %d bytes or more, behind it are %d: the file is cut off", l.count, least, have-1)
+		return fmt.Errorf("its header has %d points of at least %d bytes, but only %d bytes follow: the file is cut off", l.count, least, have-1)
 	}
 	return nil
 }
 
-// read puts the points of a whole file into float32 and uint8 numbers.
+// read decodes the points of a whole file to float32 and uint8 numbers.
 func (l *layout) read(b, points, colors []byte) error {
 	if l.ascii {
 		return l.readASCII(b[l.start:], points, colors)
@@ -237,7 +237,7 @@ func (l *layout) read(b, points, colors []byte) error {
 		size += types[p.kind]
 	}
 	if have := int64(len(b)) - at; have/int64(size) < l.count {
-		return fmt.Errorf("byte %d: its header says %d points of %d bytes, %d bytes are left: the file is cut off", at, l.count, size, have)
+		return fmt.Errorf("byte %d: its header has %d points of %d bytes, but only %d bytes are left: the file is cut off", at, l.count, size, have)
 	}
 	rows := b[at : at+l.count*int64(size)]
 	plain := l.order == binary.LittleEndian && len(l.numbers)*4 == size
@@ -262,7 +262,7 @@ func (l *layout) read(b, points, colors []byte) error {
 	return nil
 }
 
-// number is a binary number as float32.
+// number converts a binary number to float32.
 func (l *layout) number(b []byte, kind string) float32 {
 	switch kind {
 	case "char", "int8":
@@ -283,7 +283,7 @@ func (l *layout) number(b []byte, kind string) float32 {
 	return math.Float32frombits(l.order.Uint32(b))
 }
 
-// skip is how many bytes an element takes.
+// skip returns the size of an element.
 func (l *layout) skip(b []byte, e *element) (int64, error) {
 	at := int64(0)
 	for range e.count {
@@ -307,7 +307,7 @@ func (l *layout) skip(b []byte, e *element) (int64, error) {
 	return at, nil
 }
 
-// readASCII reads points that are lines of numbers.
+// readASCII parses points that are lines of numbers.
 func (l *layout) readASCII(b, points, colors []byte) error {
 	line := 0
 	next := func() ([]byte, bool) {
@@ -337,16 +337,16 @@ func (l *layout) readASCII(b, points, colors []byte) error {
 	for i := range l.count {
 		text, ok := next()
 		if !ok {
-			return fmt.Errorf("its header says %d points, it has %d: the file is cut off", l.count, i)
+			return fmt.Errorf("its header has %d points, but only %d follow: the file is cut off", l.count, i)
 		}
 		words := bytes.Fields(text)
 		if len(words) != len(values) {
-			return fmt.Errorf("line %d behind its header has %d numbers, a point has %d", line, len(words), len(values))
+			return fmt.Errorf("line %d after its header has %d numbers, expected %d", line, len(words), len(values))
 		}
 		for k, w := range words {
 			v, err := strconv.ParseFloat(string(w), 64)
 			if err != nil && !math.IsInf(v, 0) {
-				return fmt.Errorf("line %d behind its header: %.40q is no number", line, w)
+				return fmt.Errorf("line %d after its header: expected a number, got %.40q", line, w)
 			}
 			values[k] = v
 		}
@@ -356,7 +356,7 @@ func (l *layout) readASCII(b, points, colors []byte) error {
 		}
 		for _, k := range l.colors {
 			if values[k] != math.Trunc(values[k]) || values[k] < 0 || values[k] > 255 {
-				return fmt.Errorf("line %d behind its header: the colour %v is not from 0 to 255", line, values[k])
+				return fmt.Errorf("line %d after its header: the colour %v is not from 0 to 255", line, values[k])
 			}
 			colors[c] = byte(values[k])
 			c++

@@ -1,7 +1,6 @@
-// Package pointsource reads point clouds: .ply files, ASCII or binary of either byte
-// order, and the .bin files of KITTI and its kin, which are float32 numbers and
-// nothing else. Each file is a record of a ragged field points, float32 [n, k], and
-// for .ply files with colours colors, uint8 [n, 3] or [n, 4].
+// Package pointsource reads point clouds: .ply files (ASCII, or binary of either byte order) and .bin files as in
+// KITTI and nuScenes, which only have float32 numbers. Each file is a record with the ragged field points, float32
+// [n, k]. If .ply files have colours, there is a second field colors, uint8 [n, 3] or [n, 4].
 package pointsource
 
 import (
@@ -22,17 +21,17 @@ const (
 	KITTI = "kitti"
 )
 
-// KITTINumbers is how many numbers a point of KITTI has: x, y, z and reflectance.
+// KITTINumbers is the number of values of a point in KITTI: x, y, z and reflectance.
 const KITTINumbers = 4
 
-// maxNumbers bounds the numbers of a point.
+// maxNumbers limits the numbers of a point.
 const maxNumbers = 256
 
-// extensions of the files.
+// extensions are the file extensions, by format.
 var extensions = map[string]string{PLY: ".ply", KITTI: ".bin"}
 
-// IsName says whether a file of that name is of a format. The .bin files of KITTI say
-// nothing about themselves: they lie in a folder velodyne, or one that begins so.
+// IsName reports whether a file has the name of a format. KITTI's .bin files have no magic number: they must be in
+// a folder whose name begins with velodyne.
 func IsName(format, name string) bool {
 	if !strings.EqualFold(path.Ext(name), extensions[format]) {
 		return false
@@ -40,22 +39,21 @@ func IsName(format, name string) bool {
 	return format == PLY || strings.HasPrefix(path.Base(path.Dir(name)), "velodyne")
 }
 
-// Options change how files are read. Nil means the defaults.
+// Options configure Open. Nil means the defaults.
 type Options struct {
-	// Numbers is how many numbers a point of a .bin file has, 0 for KITTINumbers;
-	// nuScenes has 5.
+	// Numbers is the number of values of a point in a .bin file, 0 for KITTINumbers. nuScenes has 5.
 	Numbers int
 }
 
 type source struct {
 	list   *filelist.List
 	info   driver.Info
-	layout *layout // of the first .ply file
-	point  int64   // bytes of a point of a .bin file
+	layout *layout // layout of the first .ply file
+	point  int64   // bytes of a point in a .bin file
 }
 
-// Open lists the files of a format in st, or the one file that it is, in the order of
-// their names. The first .ply file says which numbers all have.
+// Open lists the files of a format in st (or takes the single file that st is), sorted by name. The first .ply file
+// defines the numbers of a point.
 func Open(ctx context.Context, url, format string, st store.Store, opt *Options) (driver.Source, error) {
 	ext := extensions[format]
 	list, err := filelist.Scan(ctx, st, func(name string) bool { return name == "" || strings.EqualFold(path.Ext(name), ext) }, 0)
@@ -70,7 +68,7 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 		n = opt.Numbers
 	}
 	if n < 1 || n > maxNumbers {
-		return nil, fmt.Errorf("%d numbers of a point: 1 to %d can be", n, maxNumbers)
+		return nil, fmt.Errorf("invalid number of values of a point %d: expected 1 to %d", n, maxNumbers)
 	}
 	s := &source{list: list, point: int64(4 * n), info: driver.Info{
 		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format, fmt.Sprint(n)),
@@ -115,7 +113,7 @@ func (s *source) Name(id int64) string {
 // Path implements driver.Pather.
 func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
 
-// Sizes implements driver.Sizer: those of .ply files are in them.
+// Sizes implements driver.Sizer. The sizes of .ply files are only known from their headers.
 func (s *source) Sizes(_ int, ids, sizes []int64) bool {
 	if s.layout != nil {
 		return false
@@ -130,7 +128,7 @@ func (s *source) Locate(g *driver.Group) {
 	filelist.Locate(g, &s.info, func(k int, id int64) {
 		size := s.list.Size(int(id))
 		if size > driver.MaxArrayBytes {
-			g.Records[k].Err = fmt.Errorf("%s: %d bytes are more than the limit of %d", s.list.Path(int(id)), size, int64(driver.MaxArrayBytes))
+			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.list.Path(int(id)), size, int64(driver.MaxArrayBytes))
 			return
 		}
 		if s.layout != nil {
@@ -150,7 +148,7 @@ func (s *source) Parse(g *driver.Group) error {
 		b := g.Bytes[g.First[k]]
 		if s.layout == nil {
 			if rec.Values[0].Bytes = b; int64(len(b))%s.point != 0 {
-				rec.Err = fmt.Errorf("%s: %d bytes are no whole number of points of %d float32 each: the file is cut off, or ?numbers=N says how many a point has",
+				rec.Err = fmt.Errorf("%s: %d bytes are not a multiple of a point of %d float32: the file is cut off, or ?numbers=N is needed",
 					s.list.Path(int(id)), len(b), s.point/4)
 			}
 			continue
@@ -165,13 +163,12 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// parse makes the values of a .ply file. What is wrong with it goes into the Err of
-// its record.
+// parse sets the values of a .ply file. Errors of the file go to the Err of its record.
 func (s *source) parse(g *driver.Group, k int, b []byte) error {
 	rec := &g.Records[k]
 	h, err := parseHeader(b)
 	if err == nil && !slices.Equal(h.names(), s.layout.names()) {
-		err = fmt.Errorf("its points have %s, and those of %s, which all have to be like, %s", strings.Join(h.names(), ", "), s.list.Path(0), strings.Join(s.layout.names(), ", "))
+		err = fmt.Errorf("its points have %s, but all files must have the numbers of %s, %s", strings.Join(h.names(), ", "), s.list.Path(0), strings.Join(s.layout.names(), ", "))
 	}
 	if err == nil {
 		err = h.fits(b)

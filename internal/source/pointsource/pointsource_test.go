@@ -17,7 +17,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// cloud is a .ply file of n points with x, y, z as float, double and short, and a colour.
+// cloud returns a .ply file of n points with x, y, z as float, double and short, and a colour.
 func cloud(format string, n int) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "ply\nformat %s 1.0\ncomment made by a test\nelement face 2\nproperty list uchar int vertex_indices\nproperty uchar flag\n", format)
@@ -69,7 +69,7 @@ func kitti(n int) []byte {
 	return b
 }
 
-// folder has 12 files with a number of points each that differs.
+// folder returns 12 files with different numbers of points.
 func folder(t testing.TB, format string, make func(i int) []byte) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "velodyne_points")
@@ -137,7 +137,7 @@ func TestValues(t *testing.T) {
 			}
 		}
 	}
-	// Files of float32 alone are copied.
+	// Files of float32 only are copied unchanged.
 	plain := append([]byte("ply\r\nformat binary_little_endian 1.0\r\nelement vertex 3\r\nproperty float x\r\nproperty float32 y\r\nend_header\r\n"), kitti(3)[:24]...)
 	r := drivertest.Records(t, opener(folder(t, PLY, func(int) []byte { return plain }), PLY, nil)(t), 1)[0]
 	if r.Err != nil || !bytes.Equal(r.Values[0].Bytes, kitti(3)[:24]) {
@@ -161,20 +161,20 @@ func TestDamage(t *testing.T) {
 		"magic":    {PLY, []byte("plx\n"), "it does not begin with ply"},
 		"empty":    {PLY, nil, "it does not begin with ply"},
 		"endless":  {PLY, []byte("ply\nformat ascii 1.0\n"), "its header does not end within 21 bytes"},
-		"format":   {PLY, header("format binary 1.0\n"), "is no format"},
-		"none":     {PLY, header("element vertex 1\nproperty float x\n"), "names no format"},
-		"count":    {PLY, header("format ascii 1.0\nelement vertex 99999999999999\n"), "has no number from 0 to"},
-		"type":     {PLY, header("format ascii 1.0\nelement vertex 1\nproperty float128 x\n"), "has no type that there is"},
+		"format":   {PLY, header("format binary 1.0\n"), "is not a format"},
+		"none":     {PLY, header("element vertex 1\nproperty float x\n"), "its header has no format"},
+		"count":    {PLY, header("format ascii 1.0\nelement vertex 99999999999999\n"), "needs a number from 0 to"},
+		"type":     {PLY, header("format ascii 1.0\nelement vertex 1\nproperty float128 x\n"), "has an unknown type"},
 		"points":   {PLY, header("format ascii 1.0\nelement face 1\nproperty float x\n"), "no element vertex"},
-		"other":    {PLY, header("format ascii 1.0\nelement vertex 0\nproperty float x\n"), "its points have x, and those of"},
+		"other":    {PLY, header("format ascii 1.0\nelement vertex 0\nproperty float x\n"), "its points have x, but all files must have the numbers of"},
 		"cut":      {PLY, good[:len(good)-40], "the file is cut off"},
-		"huge":     {PLY, bytes.Replace(good, []byte("vertex 10"), []byte("vertex 4294967296"), 1), "its header says 4294967296 points of"},
+		"huge":     {PLY, bytes.Replace(good, []byte("vertex 10"), []byte("vertex 4294967296"), 1), "its header has 4294967296 points of"},
 		"faces":    {PLY, bytes.Replace(good, []byte("face 2"), []byte("face 4294967296"), 1), `element "face": the file is cut off`},
-		"no text":  {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" x "), 1), `"x" is no number`},
-		"few":      {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" "), 1), "numbers, a point has 6"},
+		"no text":  {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" x "), 1), `expected a number, got "x"`},
+		"few":      {PLY, bytes.Replace(text, []byte(" -3 "), []byte(" "), 1), "numbers, expected 6"},
 		"colour":   {PLY, bytes.Replace(text, []byte(" 255 -5"), []byte(" 256 -5"), 1), "the colour 256 is not from 0 to 255"},
 		"lines":    {PLY, text[:len(text)-40], "the file is cut off"},
-		"odd size": {KITTI, kitti(3)[:41], "41 bytes are no whole number of points of 4 float32"},
+		"odd size": {KITTI, kitti(3)[:41], "41 bytes are not a multiple of a point of 4 float32"},
 	} {
 		dir := folder(t, c.format, func(i int) []byte {
 			switch {

@@ -1,14 +1,12 @@
-// Package spoolsource reads the files in which stoker.pack of Python hands over
-// what its workers made: a list of fields, and their values, record by record. Such
-// a file lives as long as it takes to pack it.
+// Package spoolsource reads spool files, in which stoker.pack of the Python client passes the results of its
+// workers: a list of fields, and their values by record. Such a file only exists until it is packed.
 //
-// A file is the values of all records, one behind the other; an index of 8-byte
-// words, for each record where it begins and for each field one word; JSON (spool);
-// and a trailer of 40 bytes: the offset of the index, the number of records, the
-// size of the JSON, the CRC-32 of index and JSON (each 8 bytes), and the magic. All
-// numbers are little-endian. The word of a field is the number itself, int64 or
-// the bits of a float64, where the value is one number, and else the bytes of the
-// value; with the highest bit set these are pixels (rawHead).
+// A file has the values of all records, one after the other. Then follows an index of 8-byte words: for each record
+// its offset and a word per field. Next is JSON (spool). A trailer of 40 bytes has the offset of the index, the
+// number of records, the size of the JSON, the CRC-32 of index and JSON (8 bytes each), and the magic number. All
+// numbers are little-endian. The word of a field is the number itself (int64, or the bits of a float64) if the
+// value is a single number. Otherwise it is the size of the value in bytes, with the highest bit set for pixels
+// (rawHead).
 package spoolsource
 
 import (
@@ -31,8 +29,8 @@ const Magic = "stkspl01"
 
 const (
 	trailer = 40
-	// raw marks the size of a value that is pixels: rawHead bytes, which are width,
-	// height and channels, each uint32, and the bytes of the pixels.
+	// raw is the flag in the size of a value that is pixels. Such a value starts with rawHead bytes: width, height
+	// and channels (uint32 each). Then follow the pixels.
 	raw     = 1 << 63
 	rawHead = 12
 
@@ -40,13 +38,13 @@ const (
 	maxFields = 1024
 	maxIndex  = 1 << 32
 	maxSide   = 1 << 20
-	// maxFingerprint is what driver.Info allows.
+	// maxFingerprint is the limit of driver.Info.
 	maxFingerprint = 32
 )
 
-// spool is the JSON.
+// spool is the content of the JSON.
 type spool struct {
-	// Name is what the records are of, for messages; Fingerprint identifies them.
+	// Name is the name of the data, for messages. Fingerprint identifies it.
 	Name        string           `json:"name"`
 	Fingerprint string           `json:"fingerprint"`
 	Fields      []field          `json:"fields"`
@@ -62,7 +60,7 @@ type field struct {
 	Format  driver.BoxFormat `json:"format"`
 }
 
-// IsFile says whether st is such a file, by its end.
+// IsFile reports whether st is a spool file, by its end.
 func IsFile(ctx context.Context, st store.Store) bool {
 	o, err := st.Open(ctx, "")
 	if err != nil {
@@ -82,7 +80,7 @@ type source struct {
 	end     int64    // of the values
 }
 
-// Open opens the file that st is.
+// Open opens the spool file that st is.
 func Open(ctx context.Context, url string, st store.Store) (driver.Source, error) {
 	list, err := filelist.Named(ctx, st, []string{""})
 	if err != nil {
@@ -95,7 +93,7 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 	defer o.Close()
 	s := &source{list: list}
 	if err := s.open(ctx, url, o); err != nil {
-		return nil, fmt.Errorf("%s: %w; let stoker.pack write it again", st.Path(""), err)
+		return nil, fmt.Errorf("%s: %w: run stoker.pack again", st.Path(""), err)
 	}
 	return s, nil
 }
@@ -104,18 +102,18 @@ func (s *source) open(ctx context.Context, url string, o store.Object) error {
 	var t [trailer]byte
 	size := o.Size()
 	if size < trailer {
-		return fmt.Errorf("it has %d bytes, too few for its trailer", size)
+		return fmt.Errorf("%d bytes are too few for its trailer", size)
 	}
 	if err := o.ReadAt(ctx, t[:], size-trailer); err != nil {
 		return err
 	}
 	if string(t[32:]) != Magic {
-		return errors.New("it does not end as such a file does: it was cut off")
+		return errors.New("it has no trailer: it was cut off")
 	}
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(t[8*i:]) }
 	at, count, text, sum := word(0), word(1), word(2), word(3)
 	if text > maxJSON || at > uint64(size) || uint64(size)-at < text+trailer {
-		return fmt.Errorf("byte %d: its index is at %d with %d bytes behind it, in a file of %d", size-trailer, at, text, size)
+		return fmt.Errorf("byte %d: its index is at %d, followed by %d bytes, in a file of %d", size-trailer, at, text, size)
 	}
 	index := uint64(size) - trailer - text - at
 	if index > maxIndex || index%8 != 0 {
@@ -126,7 +124,7 @@ func (s *source) open(ctx context.Context, url string, o store.Object) error {
 		return err
 	}
 	if got := uint64(crc32.ChecksumIEEE(b)); got != sum {
-		return fmt.Errorf("byte %d: the checksum of its index is %08x, should be %08x", at, got, sum)
+		return fmt.Errorf("byte %d: the checksum of its index is %08x, expected %08x", at, got, sum)
 	}
 	var about spool
 	if err := json.Unmarshal(b[index:], &about); err != nil {
@@ -158,7 +156,7 @@ func (s *source) open(ctx context.Context, url string, o store.Object) error {
 
 func (s *source) fields(list []field) error {
 	if len(list) == 0 || len(list) > maxFields {
-		return fmt.Errorf("%d fields, of 1 to %d", len(list), maxFields)
+		return fmt.Errorf("%d fields, expected 1 to %d", len(list), maxFields)
 	}
 	for _, f := range list {
 		out := driver.Field{Name: f.Name, Kind: f.Kind, DType: f.DType, Shape: f.Shape, Classes: f.Classes, Format: f.Format}
@@ -180,13 +178,13 @@ func (s *source) fields(list []field) error {
 	return nil
 }
 
-// check compares the index with what is there, and notes the largest values.
+// check checks the index against the file, and sets the largest sizes.
 func (s *source) check() error {
 	at := int64(0)
 	for id := range s.info.Len {
 		row := s.row(id)
 		if int64(row[0]) != at {
-			return fmt.Errorf("record %d is at byte %d, should be at %d", id, row[0], at)
+			return fmt.Errorf("record %d is at byte %d, expected %d", id, row[0], at)
 		}
 		for f := range s.info.Fields {
 			if s.number[f] {
@@ -194,29 +192,29 @@ func (s *source) check() error {
 			}
 			n := row[1+f] &^ raw
 			if n > uint64(s.end-at) {
-				return fmt.Errorf("record %d, byte %d: field %q has %d bytes, %d are left", id, at, s.info.Fields[f].Name, n, s.end-at)
+				return fmt.Errorf("record %d, byte %d: field %q has %d bytes, but %d are left", id, at, s.info.Fields[f].Name, n, s.end-at)
 			}
 			out := &s.info.Fields[f]
 			if out.Kind == driver.KindArray && int64(n) != out.MaxBytes {
-				return fmt.Errorf("record %d, byte %d: array %q has %d bytes, should have %d", id, at, out.Name, n, out.MaxBytes)
+				return fmt.Errorf("record %d, byte %d: array %q has %d bytes, expected %d", id, at, out.Name, n, out.MaxBytes)
 			}
 			at += int64(n)
 			out.MaxBytes = max(out.MaxBytes, int64(n))
 		}
 	}
 	if at != s.end {
-		return fmt.Errorf("byte %d: its records end here and its index begins at %d", at, s.end)
+		return fmt.Errorf("byte %d: its records end here, but its index begins at %d", at, s.end)
 	}
 	return nil
 }
 
-// row are the words of a record.
+// row returns the words of a record.
 func (s *source) row(id int64) []uint64 {
 	width := int64(1 + len(s.info.Fields))
 	return s.words[id*width : (id+1)*width]
 }
 
-// bytes is the size of a record.
+// bytes returns the size of a record.
 func (s *source) bytes(id int64) int64 {
 	end := s.end
 	if id+1 < s.info.Len {
@@ -266,7 +264,7 @@ func (s *source) Parse(g *driver.Group) error {
 	return nil
 }
 
-// pixels takes a value apart that is pixels of size bytes a channel, 0 for one.
+// pixels converts a value that is pixels. size is the number of bytes per channel, 0 for one.
 func pixels(v *driver.Value, size int) error {
 	b := v.Bytes
 	if len(b) < rawHead {

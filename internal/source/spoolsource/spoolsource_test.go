@@ -19,7 +19,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// file writes a file with n records: a label, a float, an array, text and pixels.
+// file returns a file with n records: a label, a float, an array, text and pixels.
 func file(n int) []byte {
 	var values, index []byte
 	word := func(v uint64) { index = binary.LittleEndian.AppendUint64(index, v) }
@@ -123,13 +123,13 @@ func TestBadFiles(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"empty":    {nil, "it has 0 bytes"},
+		"empty":    {nil, "0 bytes are too few"},
 		"cut":      {good[:len(good)-3], "it was cut off"},
 		"index":    {with(func(b []byte) []byte { b[at] ^= 1; return b }), "the checksum of its index is"},
 		"huge":     {with(func(b []byte) []byte { binary.LittleEndian.PutUint64(b[len(b)-trailer:], 1<<63); return b }), "in a file of"},
 		"json":     {finish(nil, nil, []byte("{"), 0), "unexpected end of JSON"},
 		"count":    {with(func(b []byte) []byte { binary.LittleEndian.PutUint64(b[len(b)-32:], 1<<61); return b }), "for 2305843009213693952 records"},
-		"offset":   {index(6, 1), "record 1 is at byte 1, should be at"},
+		"offset":   {index(6, 1), "record 1 is at byte 1, expected"},
 		"size":     {index(3, 1<<40), `field "x" has 1099511627776 bytes`},
 		"text":     {index(4, 1<<40), `field "caption" has 1099511627776 bytes`},
 		"no field": {finish(nil, nil, []byte(`{"fields":[]}`), 0), "0 fields"},
@@ -147,7 +147,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(finish(nil, nil, []byte(`{"fields":[{"name":"x","kind":"int"}]}`), 0))
 	path := filepath.Join(f.TempDir(), "x")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > trailer { // so that more than the checksum is tried
+		if len(b) > trailer { // so that not only the checksum is tested
 			at := binary.LittleEndian.Uint64(b[len(b)-trailer:])
 			if at <= uint64(len(b)-trailer) {
 				b = bytes.Clone(b)

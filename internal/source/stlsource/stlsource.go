@@ -1,6 +1,6 @@
-// Package stlsource reads STL-10: pictures of 96 x 96 pixels in one file for each
-// split (train_X.bin, test_X.bin, unlabeled_X.bin), by planes and in them by columns,
-// and class numbers from 1 on beside them (train_y.bin).
+// Package stlsource reads STL-10: images of 96 x 96 pixels in one file per split (train_X.bin, test_X.bin,
+// unlabeled_X.bin), and class numbers from 1 in a second file (train_y.bin). The file has planes, and each plane is
+// stored by columns.
 package stlsource
 
 import (
@@ -16,19 +16,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is opened. Nil means a folder with one split. Splits are
-// train, test and unlabeled.
+// Options select a file or a split. Nil means a folder with one split. The splits are train, test and unlabeled.
 type Options = fixedrecords.Options
 
 const (
 	side   = 96
 	pixels = 3 * side * side
 	names  = "class_names.txt"
-	// maxLabels bounds the file of class numbers.
+	// maxLabels is the size limit of the file of class numbers.
 	maxLabels = 64 << 20
 )
 
-// IsName says whether a file is called as STL-10's pictures are.
+// IsName reports whether a file has the name of STL-10's images.
 func IsName(name string) bool { return splitOf(name) != "" }
 
 func splitOf(name string) string {
@@ -45,7 +44,7 @@ type source struct {
 	labels fixedrecords.Labels
 }
 
-// Open opens the files of st that the options name.
+// Open opens the files of st that the options select.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	var o Options
 	if opt != nil {
@@ -66,7 +65,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 			}
 		}
 		if len(have) == 0 {
-			return nil, fmt.Errorf("cannot open %s: no file of STL-10 is in it: looked for train_X.bin, test_X.bin and unlabeled_X.bin", url)
+			return nil, fmt.Errorf("cannot open %s: it has no file of STL-10: expected train_X.bin, test_X.bin or unlabeled_X.bin", url)
 		}
 		if split, err = splits.Choose(url, have, o.Split); err != nil {
 			return nil, err
@@ -74,10 +73,10 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	}
 	e, ok := fixedrecords.Find(files, split+"_X.bin")
 	if !ok {
-		return nil, fmt.Errorf("cannot open %s: no file of STL-10 is called %s: they are train_X.bin, test_X.bin and unlabeled_X.bin", url, o.File)
+		return nil, fmt.Errorf("cannot open %s: %s is not a file of STL-10: expected train_X.bin, test_X.bin or unlabeled_X.bin", url, o.File)
 	}
 	if e.Size == 0 || e.Size%pixels != 0 {
-		return nil, fmt.Errorf("%s: it has %d bytes, which are no whole number of pictures of %d: the file is cut off or something else", st.Path(e.Name), e.Size, pixels)
+		return nil, fmt.Errorf("%s: it has %d bytes, which is not a multiple of the image size %d: the file is cut off, or is not STL-10", st.Path(e.Name), e.Size, pixels)
 	}
 	s := &source{image: fixedrecords.ImageField(side, side, 3)}
 	s.List = &filelist.List{Store: st}
@@ -100,7 +99,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, s.Init(info, classes...)
 }
 
-// readLabels reads class numbers, which count from 1.
+// readLabels reads class numbers, which start at 1.
 func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) error {
 	b, err := fixedrecords.All(ctx, st, e, maxLabels)
 	if err != nil {
@@ -112,7 +111,7 @@ func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) 
 	}
 	for i, c := range b {
 		if c == 0 {
-			return fmt.Errorf("%s, byte %d: class number 0, they count from 1", path, i)
+			return fmt.Errorf("%s, byte %d: invalid class number 0: they start at 1", path, i)
 		}
 		s.labels = append(s.labels, int32(c)-1)
 	}
@@ -120,7 +119,7 @@ func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) 
 	return nil
 }
 
-// value makes the values of a record.
+// value sets the values of a record.
 func (s *source) value(g *driver.Group, k int, b []byte) error {
 	rec := &g.Records[k]
 	if s.labels != nil {

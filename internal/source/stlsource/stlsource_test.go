@@ -14,7 +14,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// pictures are n of them, each pixel of which can be told from the others.
+// pictures returns n images. Their pixels are all different.
 func pictures(n int) []byte {
 	b := make([]byte, n*pixels)
 	for i := range b {
@@ -23,7 +23,7 @@ func pictures(n int) []byte {
 	return b
 }
 
-// row is picture i as it is loaded.
+// row returns image i after loading.
 func row(i int) []byte {
 	src, out := pictures(i + 1)[i*pixels:], make([]byte, pixels)
 	for y := range side {
@@ -88,13 +88,13 @@ func TestBadFiles(t *testing.T) {
 	zero := labels(2)
 	zero[1] = 0
 	for want, files := range map[string]map[string][]byte{
-		"train_X.bin: it has 50000 bytes, which are no whole number of pictures of 27648": {"train_X.bin": pictures(2)[:50000]},
+		"train_X.bin: it has 50000 bytes, which is not a multiple of the image size 27648": {"train_X.bin": pictures(2)[:50000]},
 		"train_X.bin: it has 0 bytes":                  {"train_X.bin": nil},
 		"train_y.bin has 3 labels and ":                {"train_X.bin": pictures(2), "train_y.bin": labels(3)},
-		"train_y.bin, byte 1: class number 0":          {"train_X.bin": pictures(2), "train_y.bin": zero},
+		"train_y.bin, byte 1: invalid class number 0":  {"train_X.bin": pictures(2), "train_y.bin": zero},
 		"splits test and train: choose one":            {"train_X.bin": pictures(2), "test_X.bin": pictures(2)},
 		"class_names.txt: it has 2000000 bytes, the l": {"train_X.bin": pictures(2), "train_y.bin": labels(2), "class_names.txt": make([]byte, 2000000)},
-		"no file of STL-10 is in it":                   {"x_X.bin": pictures(2)},
+		"it has no file of STL-10":                     {"x_X.bin": pictures(2)},
 	} {
 		dir := drivertest.Folder(t, files)
 		if _, err := Open(t.Context(), "DIR", localstore.New(dir), nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -103,7 +103,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// Three names for ten classes are no names, and any other file is left alone.
+// Three names for ten classes are not used, and other files are ignored.
 func TestNames(t *testing.T) {
 	dir := drivertest.Folder(t, map[string][]byte{"train_X.bin": pictures(5), "train_y.bin": labels(5), "test_X.bin": pictures(1), "class_names.txt": []byte("a\nb\nc\n")})
 	s := opener(dir, &Options{File: "train_X.bin"})(t)

@@ -17,20 +17,19 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// The header of llm.c: 256 numbers of 32 bits, of which three say something: a magic
-// number, a version and how many tokens follow.
+// The header of llm.c has 256 32-bit numbers. Three are used: a magic number, a version and the number of tokens.
 const (
 	headerBytes = 1024
 	magicGPT2   = 20240520 // version 1, uint16
 	magicLlama  = 20240801 // version 7, uint32
 )
 
-// IsName says whether a file may be one of tokens by its name.
+// IsName reports whether a file name may be a file of tokens.
 func IsName(name string) bool {
 	return strings.HasSuffix(name, ".bin") || strings.HasSuffix(name, ".npy")
 }
 
-// IsFile says whether a file begins with the header of llm.c.
+// IsFile reports whether a file begins with the header of llm.c.
 func IsFile(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -45,7 +44,7 @@ func IsFile(ctx context.Context, st store.Store, name string) bool {
 	return ok
 }
 
-// headerType is the type of the tokens behind a header, false when it is none.
+// headerType returns the type of the tokens after a header. ok is false if b is not such a header.
 func headerType(b []byte) (driver.DType, bool) {
 	if len(b) < 12 {
 		return "", false
@@ -59,15 +58,14 @@ func headerType(b []byte) (driver.DType, bool) {
 	return "", false
 }
 
-// elements says where the tokens of a file lie.
+// elements is the position of the tokens in a file.
 type elements struct {
 	dtype driver.DType
 	base  int64
 	count int64
 }
 
-// Open opens the .bin or .npy file that st is, or those in it, or those that the
-// options name, in the order of their names.
+// Open opens the single .bin or .npy file that st is, the named files, or all files in st, sorted by name.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	o := New()
 	if opt != nil {
@@ -81,13 +79,13 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		return nil, fmt.Errorf("no .bin or .npy file of tokens in %s or its subfolders", st)
 	}
 	if o.Sequences {
-		return nil, fmt.Errorf("cannot open %s: records=sequences is for Megatron's files, which have an index of them", url)
+		return nil, fmt.Errorf("cannot open %s: records=sequences needs Megatron's files, which have an index of sequences", url)
 	}
 	if o.End != None && o.Begin != None {
-		return nil, fmt.Errorf("cannot open %s: documents end with a token (eot) or begin with one (bos); say one of them", url)
+		return nil, fmt.Errorf("cannot open %s: give eot (the token that ends documents) or bos (the token that begins them), not both", url)
 	}
 	if o.Window > 0 && (o.End != None || o.Begin != None) {
-		return nil, fmt.Errorf("cannot open %s: windows do not ask for documents; leave eot and bos out", url)
+		return nil, fmt.Errorf("cannot open %s: window= does not use documents: remove eot= and bos=", url)
 	}
 	s := &source{list: list, first: []int64{0}, window: o.Window, info: driver.Info{
 		URL: url, Format: Bin, Fingerprint: list.Fingerprint(Bin, fmt.Sprint(o.Window, o.DType, o.End, o.Begin)),
@@ -99,7 +97,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 			return nil, filelist.ErrPlace(list, int64(i), "", err)
 		}
 		if i > 0 && e.dtype != dtype {
-			return nil, fmt.Errorf("%s has tokens of the type %s, and %s of %s: they cannot be records of one data set", list.Path(i), e.dtype, list.Path(0), dtype)
+			return nil, fmt.Errorf("%s has tokens of type %s, but %s of type %s: all files must have the same type", list.Path(i), e.dtype, list.Path(0), dtype)
 		}
 		dtype = e.dtype
 		n := int64(len(s.ends))
@@ -112,7 +110,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	return s, s.describe(dtype)
 }
 
-// open reads what file i says of itself, and where its documents end.
+// open reads the header of file i and finds the ends of its documents.
 func (s *source) open(ctx context.Context, i int, opt *Options) (e elements, err error) {
 	o, err := s.list.Open(ctx, i)
 	if err != nil {
@@ -144,7 +142,7 @@ func (s *source) open(ctx context.Context, i int, opt *Options) (e elements, err
 	return e, nil
 }
 
-// look says where the tokens of a file lie.
+// look returns the position of the tokens in a file.
 func look(ctx context.Context, o store.Object, dtype driver.DType) (e elements, err error) {
 	b := make([]byte, min(o.Size(), headerBytes))
 	if err := o.ReadAt(ctx, b, 0); err != nil {
@@ -157,18 +155,18 @@ func look(ctx context.Context, o store.Object, dtype driver.DType) (e elements, 
 			return e, err
 		}
 		if len(h.Shape) != 1 || !integer(h.DType) {
-			return e, fmt.Errorf("it is an array of %s and shape %v; tokens are whole numbers and have one axis", h.DType, h.Shape)
+			return e, fmt.Errorf("it is an array of %s and shape %v: expected integers with one axis", h.DType, h.Shape)
 		}
 		return elements{h.DType, h.Offset, h.Shape[0]}, nil
 	}
 	if t, ok := headerType(b); ok {
 		if dtype != "" && dtype != t {
-			return e, fmt.Errorf("its header says that tokens are %s; leave dtype=%s out", t, dtype)
+			return e, fmt.Errorf("its header says %s: remove dtype=%s", t, dtype)
 		}
 		e.dtype, e.base = t, headerBytes
 		said := int64(binary.LittleEndian.Uint32(b[8:]))
 		if e.count = (o.Size() - headerBytes) / int64(t.Size()); o.Size() < headerBytes || said != e.count || o.Size() != headerBytes+said*int64(t.Size()) {
-			return e, fmt.Errorf("its header speaks of %d tokens of %d bytes, behind it are %d bytes: the file is cut off or was changed", said, t.Size(), o.Size()-headerBytes)
+			return e, fmt.Errorf("its header has %d tokens of %d bytes, but %d bytes follow: the file is cut off or was changed", said, t.Size(), o.Size()-headerBytes)
 		}
 		return e, nil
 	}
@@ -177,22 +175,21 @@ func look(ctx context.Context, o store.Object, dtype driver.DType) (e elements, 
 	}
 	n := int64(e.dtype.Size())
 	if o.Size()%n != 0 {
-		return e, fmt.Errorf("it has %d bytes, which are no whole number of tokens of %d (%s): the file is cut off, or its tokens are of another type: say which, such as ?dtype=uint32", o.Size(), n, e.dtype)
+		return e, fmt.Errorf("it has %d bytes, which is not a multiple of the token size %d (%s): the file is cut off, or another type is needed, such as ?dtype=uint32", o.Size(), n, e.dtype)
 	}
 	e.count = o.Size() / n
 	return e, nil
 }
 
-// pieceBytes is how much of a file is looked through at once. It is a multiple of the
-// size of every element.
+// pieceBytes is the read size while ends of documents are searched. It is a multiple of every element size.
 const pieceBytes = 4 << 20
 
-// find lists the places of a token in a file, in order.
+// find returns the positions of a token in a file, ascending.
 func find(ctx context.Context, o store.Object, e elements, token int64, threads int) ([]int64, error) {
 	unit := int64(e.dtype.Size())
 	pattern, ok := patternOf(e.dtype, token)
 	if !ok {
-		return nil, fmt.Errorf("no token of the type %s has the number %d", e.dtype, token)
+		return nil, fmt.Errorf("a token of type %s cannot have the number %d", e.dtype, token)
 	}
 	if threads < 1 {
 		threads = 4
@@ -230,7 +227,7 @@ func find(ctx context.Context, o store.Object, e elements, token int64, threads 
 	return slices.Concat(found...), nil
 }
 
-// patternOf is 8 bytes full of a token.
+// patternOf returns 8 bytes filled with a token.
 func patternOf(t driver.DType, token int64) (uint64, bool) {
 	switch t.Size() {
 	case 1:
@@ -243,9 +240,8 @@ func patternOf(t driver.DType, token int64) (uint64, bool) {
 	return uint64(token), true
 }
 
-// matches appends the places of a token in b, counted from first on. It looks at 8
-// bytes at once: (x - 1) &^ x has the top bit of a lane set where x is 0, and
-// perhaps above it, but never below.
+// matches appends the positions of a token in b, starting at first. It compares 8 bytes per step: (x - 1) &^ x has
+// the top bit of a lane set if x is 0 there. Lanes above may have false positives, lanes below never do.
 func matches(to []int64, b []byte, unit int, pattern uint64, first int64) []int64 {
 	lows := map[int]uint64{1: 0x0101010101010101, 2: 0x0001000100010001, 4: 0x0000000100000001, 8: 1}[unit]
 	tops := lows << (8*unit - 1)

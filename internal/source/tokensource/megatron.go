@@ -11,16 +11,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// An index of Megatron-LM: 9 bytes of magic, a version (u64), a number for the type of
-// tokens (u8), how many sequences there are and how many entries the index of
-// documents has (u64 each); then the lengths of the sequences (i32), where each
-// begins in the .bin file, in bytes (i64), the number of the first sequence of each
-// document and behind them the number of all (i64), and in some files a byte for each
-// sequence.
+// An index of Megatron-LM begins with a 9-byte magic number, a version (u64), the type of tokens (u8), the number
+// of sequences and the number of entries in the document index (u64 each). Then follow the lengths of the sequences
+// (i32) and their byte offsets in the .bin file (i64). Last is the document index: the first sequence of each
+// document, and the total number of sequences (i64). Some files also have a byte per sequence.
 const (
 	indexMagic = "MMIDIDX\x00\x00"
 	indexHead  = 34
-	// indexPiece is how much of an index is read at once, a multiple of 8.
+	// indexPiece is the read size for an index, a multiple of 8.
 	indexPiece = 1 << 20
 )
 
@@ -29,7 +27,7 @@ var megatronTypes = map[byte]driver.DType{
 	1: driver.Uint8, 2: driver.Int8, 3: driver.Int16, 4: driver.Int32, 5: driver.Int64, 6: driver.Float64, 7: driver.Float32, 8: driver.Uint16,
 }
 
-// IsIndex says whether a file is an index of Megatron-LM.
+// IsIndex reports whether a file is an index of Megatron-LM.
 func IsIndex(ctx context.Context, st store.Store, name string) bool {
 	o, err := st.Open(ctx, name)
 	if err != nil {
@@ -40,8 +38,7 @@ func IsIndex(ctx context.Context, st store.Store, name string) bool {
 	return o.Size() >= indexHead && o.ReadAt(ctx, b, 0) == nil && string(b) == indexMagic
 }
 
-// IndexName is the name of the index that belongs to a .bin file, or the name itself
-// when it is one; "" for others.
+// IndexName returns the name of the index of a .bin file, the name itself for an index, and "" for other names.
 func IndexName(name string) string {
 	if strings.HasSuffix(name, ".idx") {
 		return name
@@ -52,8 +49,7 @@ func IndexName(name string) string {
 	return ""
 }
 
-// OpenMegatron opens pairs of .bin and .idx files of Megatron-LM: those that the
-// options name, by either of their names, or all in st.
+// OpenMegatron opens pairs of .bin and .idx files of Megatron-LM: the named ones (by either name), or all in st.
 func OpenMegatron(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	o := New()
 	if opt != nil {
@@ -61,9 +57,9 @@ func OpenMegatron(ctx context.Context, url string, st store.Store, opt *Options)
 	}
 	switch {
 	case o.DType != "" || o.End != None || o.Begin != None:
-		return nil, fmt.Errorf("cannot open %s: its index says the type of its tokens and where documents end; leave dtype, eot and bos out", url)
+		return nil, fmt.Errorf("cannot open %s: its index has the type of tokens and the ends of documents: remove dtype, eot and bos", url)
 	case o.Window > 0 && o.Sequences:
-		return nil, fmt.Errorf("cannot open %s: a record is a window or a sequence; leave one of them out", url)
+		return nil, fmt.Errorf("cannot open %s: give window= or records=sequences, not both", url)
 	}
 	var names []string
 	for _, name := range o.Names {
@@ -94,7 +90,7 @@ func OpenMegatron(ctx context.Context, url string, st store.Store, opt *Options)
 			return nil, filelist.ErrPlace(indexes, int64(i), "", err)
 		}
 		if i > 0 && x.dtype != dtype {
-			return nil, fmt.Errorf("%s has tokens of the type %s, and %s of %s: they cannot be records of one data set", indexes.Path(i), x.dtype, indexes.Path(0), dtype)
+			return nil, fmt.Errorf("%s has tokens of type %s, but %s of type %s: all files must have the same type", indexes.Path(i), x.dtype, indexes.Path(0), dtype)
 		}
 		dtype = x.dtype
 		n := s.first[i] + x.size/x.unit/max(o.Window, 1)
@@ -106,23 +102,23 @@ func OpenMegatron(ctx context.Context, url string, st store.Store, opt *Options)
 	}
 	s.unit = int64(dtype.Size())
 	if dtype == driver.Int32 && o.Window == 0 {
-		dtype = driver.Uint32 // the same bytes: numbers of tokens are never negative
+		dtype = driver.Uint32 // the same bytes: tokens are never negative
 	}
 	return s, s.describe(dtype)
 }
 
-// index is one index as it is read.
+// index is an index being read.
 type index struct {
 	list  *filelist.List
 	file  int
 	bin   string
-	size  int64 // of the .bin file
+	size  int64 // size of the .bin file
 	dtype driver.DType
 	unit  int64
-	ends  []int64 // of records, in tokens
+	ends  []int64 // ends of records, in tokens
 }
 
-// read reads an index and compares it with the size of the .bin file.
+// read reads an index and checks it against the size of the .bin file.
 func (x *index) read(ctx context.Context, opt *Options) error {
 	o, err := x.list.Open(ctx, x.file)
 	if err != nil {
@@ -131,38 +127,38 @@ func (x *index) read(ctx context.Context, opt *Options) error {
 	defer o.Close()
 	head := make([]byte, indexHead)
 	if o.Size() < indexHead {
-		return fmt.Errorf("it has %d bytes, an index of Megatron has at least %d: the file is cut off or something else", o.Size(), indexHead)
+		return fmt.Errorf("it has %d bytes, but an index of Megatron needs at least %d: the file is cut off, or is not an index", o.Size(), indexHead)
 	}
 	if err := o.ReadAt(ctx, head, 0); err != nil {
 		return err
 	}
 	if string(head[:9]) != indexMagic {
-		return fmt.Errorf("it does not begin with MMIDIDX: it is no index of Megatron")
+		return fmt.Errorf("not an index of Megatron: it does not begin with MMIDIDX")
 	}
 	if v := binary.LittleEndian.Uint64(head[9:]); v != 1 {
-		return fmt.Errorf("byte 9: version %d of the index; this build knows version 1", v)
+		return fmt.Errorf("byte 9: unsupported version %d of the index (supported: 1)", v)
 	}
 	var ok bool
 	if x.dtype, ok = megatronTypes[head[17]]; !ok {
-		return fmt.Errorf("byte 17: the type of tokens has the number %d; known are 1 to 8", head[17])
+		return fmt.Errorf("byte 17: unknown token type %d (known: 1 to 8)", head[17])
 	}
 	x.unit = int64(x.dtype.Size())
 	n, m := binary.LittleEndian.Uint64(head[18:]), binary.LittleEndian.Uint64(head[26:])
 	room := uint64(o.Size() - indexHead)
-	// Each on its own first, so that nothing overflows.
+	// Check each number alone first, to avoid an overflow.
 	if n > room/12 || m > room/8 || 12*n+8*m != room && 13*n+8*m != room {
-		return fmt.Errorf("it speaks of %d sequences and %d entries of documents, behind its head are %d bytes: the file is cut off or was changed", n, m, room)
+		return fmt.Errorf("its header has %d sequences and %d document entries, but %d bytes follow: the file is cut off or was changed", n, m, room)
 	}
 	if err := x.sequences(ctx, o, int64(n)); err != nil {
 		return err
 	}
-	if opt.Sequences || opt.Window > 0 || m <= 1 { // the builder was never told where a document ends
+	if opt.Sequences || opt.Window > 0 || m <= 1 { // the file has no document ends
 		return nil
 	}
 	return x.documents(ctx, o, indexHead+12*int64(n), int64(m))
 }
 
-// sequences reads the lengths of sequences and where they begin.
+// sequences reads the lengths and the offsets of sequences.
 func (x *index) sequences(ctx context.Context, o store.Object, n int64) error {
 	x.ends = make([]int64, n)
 	i, at := 0, int64(0)
@@ -170,7 +166,7 @@ func (x *index) sequences(ctx context.Context, o store.Object, n int64) error {
 		for ; len(b) > 0; b, i = b[4:], i+1 {
 			length := int64(int32(binary.LittleEndian.Uint32(b)))
 			if length < 0 || length > x.size/x.unit-at {
-				return fmt.Errorf("byte %d: sequence %d has %d tokens, and %s is at an end after %d: the two do not belong together, or one is damaged", indexHead+4*i, i, length, x.bin, x.size/x.unit)
+				return fmt.Errorf("byte %d: sequence %d has %d tokens, but %s ends after %d: the files do not match, or one is damaged", indexHead+4*i, i, length, x.bin, x.size/x.unit)
 			}
 			at += length
 			x.ends[i] = at
@@ -181,13 +177,13 @@ func (x *index) sequences(ctx context.Context, o store.Object, n int64) error {
 		return err
 	}
 	if at*x.unit != x.size {
-		return fmt.Errorf("its sequences have %d tokens of %d bytes together, and %s has %d bytes: the two do not belong together, or one is cut off", at, x.unit, x.bin, x.size)
+		return fmt.Errorf("its sequences have %d tokens of %d bytes in total, but %s has %d bytes: the files do not match, or one is cut off", at, x.unit, x.bin, x.size)
 	}
 	i, at = 0, 0
 	return pieces(ctx, o, indexHead+4*n, 8*n, func(b []byte) error {
 		for ; len(b) > 0; b, i = b[8:], i+1 {
 			if got := int64(binary.LittleEndian.Uint64(b)); got != at*x.unit {
-				return fmt.Errorf("byte %d: sequence %d begins at byte %d, those before it end at %d: the index is damaged", indexHead+4*n+8*int64(i), i, got, at*x.unit)
+				return fmt.Errorf("byte %d: sequence %d begins at byte %d, but the one before ends at %d: the index is damaged", indexHead+4*n+8*int64(i), i, got, at*x.unit)
 			}
 			at = x.ends[i]
 		}
@@ -195,7 +191,7 @@ func (x *index) sequences(ctx context.Context, o store.Object, n int64) error {
 	})
 }
 
-// documents puts together the sequences of each document.
+// documents merges the sequences of each document.
 func (x *index) documents(ctx context.Context, o store.Object, off, m int64) error {
 	ends := make([]int64, 0, m-1)
 	before, i := int64(0), int64(0)
@@ -203,7 +199,7 @@ func (x *index) documents(ctx context.Context, o store.Object, off, m int64) err
 		for ; len(b) > 0; b, i = b[8:], i+1 {
 			first := int64(binary.LittleEndian.Uint64(b))
 			if first < before || first > int64(len(x.ends)) || i == 0 && first != 0 || i == m-1 && first != int64(len(x.ends)) {
-				return fmt.Errorf("byte %d: document %d begins with sequence %d of %d, the one before it with %d: the index is damaged", off+8*i, i, first, len(x.ends), before)
+				return fmt.Errorf("byte %d: document %d begins with sequence %d of %d, but the one before with %d: the index is damaged", off+8*i, i, first, len(x.ends), before)
 			}
 			before = first
 			switch {
@@ -220,7 +216,7 @@ func (x *index) documents(ctx context.Context, o store.Object, off, m int64) err
 	return err
 }
 
-// pieces reads n bytes from an offset on, some at a time.
+// pieces reads n bytes from an offset on, in pieces.
 func pieces(ctx context.Context, o store.Object, off, n int64, f func(b []byte) error) error {
 	b := make([]byte, min(n, indexPiece))
 	for at := int64(0); at < n; at += indexPiece {

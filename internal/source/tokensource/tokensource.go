@@ -1,12 +1,9 @@
-// Package tokensource reads files of tokens that others have made: those of
-// nanoGPT (numbers of tokens and nothing else), of llm.c and modded-nanogpt (the same
-// behind a header of 256 numbers), NumPy arrays of one axis, and Megatron's pairs of
-// .bin and .idx files.
+// Package tokensource reads files of tokens: those of nanoGPT (only tokens), of llm.c and modded-nanogpt (tokens
+// after a header), NumPy arrays with one axis, and Megatron's pairs of .bin and .idx files.
 //
-// A record is a document: of Megatron's files what their index says, of the others
-// what lies between two ends of documents when it is said which token that is, else
-// all of a file. Or a record is a window: L tokens each, what is left at the end of
-// a file is not used.
+// A record is a document or a window. Megatron's index defines the documents. In other files a document ends at a
+// token that the user names, otherwise the whole file is one document. A window has L tokens, and the rest at the
+// end of a file is not used.
 package tokensource
 
 import (
@@ -28,40 +25,37 @@ const (
 	Megatron = "megatron"
 )
 
-// Field is the name of the one field.
+// Field is the name of the field.
 const Field = "tokens"
 
-// None is no token, in Options.
+// None means that Options have no such token.
 const None = -1
 
-// Options change how files are read. Nil means the defaults, New them as a value.
+// Options configure Open and OpenMegatron. Nil means the defaults, which New returns.
 type Options struct {
-	// Names are the files, where not all of a folder are meant.
+	// Names lists the files to open. Nil means all files of the folder.
 	Names []string
-	// Window makes records of that many tokens each; 0: a record is a document.
+	// Window is the number of tokens per record. 0 makes each document a record.
 	Window int64
-	// DType is the type of tokens in files that do not say it themselves; "" is
-	// uint16.
+	// DType is the type of tokens in files without a header. "" is uint16.
 	DType driver.DType
-	// End is the token that ends documents, Begin the one that begins them, None
-	// for none. Only for files without an index of documents.
+	// End is the token that ends documents, Begin the token that begins them, None for no such token. They are for
+	// files without an index of documents.
 	End, Begin int64
-	// Sequences makes each sequence of a Megatron index a record, and not each
-	// document, which may have several.
+	// Sequences makes each sequence of a Megatron index a record. By default each document is one.
 	Sequences bool
-	// Threads bounds how many pieces of files are looked through at once, 0 for 4.
+	// Threads is the maximum number of concurrent reads while opening. 0 means 4.
 	Threads int
 }
 
 // New returns the defaults.
 func New() *Options { return &Options{End: None, Begin: None} }
 
-// ParseQuery reads what may stand behind the path of a URL:
-// window=1024, dtype=uint32, eot=50256, bos=1, records=sequences.
+// ParseQuery parses the query of a URL: window=1024, dtype=uint32, eot=50256, bos=1, records=sequences.
 func (o *Options) ParseQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return fmt.Errorf("%q is not understood", query)
+		return fmt.Errorf("invalid query %q", query)
 	}
 	for key, all := range values {
 		v := all[len(all)-1]
@@ -79,16 +73,16 @@ func (o *Options) ParseQuery(query string) error {
 		case key == "records" && (v == "sequences" || v == "documents"):
 			o.Sequences = v == "sequences"
 		case slices.Contains([]string{"window", "eot", "bos", "dtype", "records"}, key):
-			return fmt.Errorf("%s=%s is not understood: a window and the numbers of tokens (eot, bos) are whole numbers, "+
-				"dtype is a type of whole numbers such as uint32, records are documents or sequences", key, v)
+			return fmt.Errorf("invalid %s=%s: a window and the numbers of tokens (eot, bos) are integers,  "+
+				"dtype is an integer type such as uint32, records are documents or sequences", key, v)
 		default:
-			return fmt.Errorf("%q is not known: of tokens there are window=1024, dtype=uint32, eot=50256 (ends documents), bos=1 (begins them) and, of Megatron's, records=sequences", key)
+			return fmt.Errorf("unknown parameter %q: tokens have window=1024, dtype=uint32, eot=50256 (ends documents), bos=1 (begins documents) and, for Megatron, records=sequences", key)
 		}
 	}
 	return nil
 }
 
-// integer says whether tokens may be of a type.
+// integer reports whether tokens may have a type.
 func integer(t driver.DType) bool {
 	switch t {
 	case driver.Uint8, driver.Int8, driver.Uint16, driver.Int16, driver.Uint32, driver.Int32, driver.Uint64, driver.Int64:
@@ -97,25 +91,25 @@ func integer(t driver.DType) bool {
 	return false
 }
 
-// source is what the formats have in common: files of elements, cut into records.
+// source is the common part of the formats: files of elements, cut into records.
 type source struct {
 	list *filelist.List
 	info driver.Info
 	unit int64 // bytes of an element
-	// base is where the elements of a file begin, first the number of its first
-	// record, with the number of all behind them.
+	// base has the offset of the elements in each file. first has the first record of each file, and the number of
+	// all records.
 	base, first []int64
-	// ends says where documents end, in elements from the beginning of their file;
-	// nil for windows, which have window elements each.
+	// ends are the ends of documents, in elements from the start of their file. It is nil for windows, which have
+	// window elements each.
 	ends   []int64
 	window int64
 }
 
-// span is where record id lies: which file, from which element to which.
+// span returns the position of record id: the file, and its range of elements.
 func (s *source) span(id int64) (file int, from, to int64) {
 	file = filelist.Find(s.first, id)
 	for file+1 < len(s.first) && s.first[file+1] == id {
-		file++ // a file without records has the same number
+		file++ // skip files without records
 	}
 	switch {
 	case s.ends == nil:
@@ -129,13 +123,13 @@ func (s *source) span(id int64) (file int, from, to int64) {
 	return file, from, to
 }
 
-// describe fills in what follows from the records.
+// describe sets info from the records.
 func (s *source) describe(dtype driver.DType) error {
 	s.info.Len = s.first[len(s.first)-1]
 	s.info.Objects = int64(s.list.Len())
 	if s.info.Len == 0 {
 		if s.window > 0 {
-			return fmt.Errorf("%s has less than one window of %d tokens", s.info.URL, s.window)
+			return fmt.Errorf("%s has fewer tokens than a window of %d", s.info.URL, s.window)
 		}
 		return fmt.Errorf("%s has no documents", s.info.URL)
 	}
@@ -211,8 +205,7 @@ func (s *source) Parse(g *driver.Group) error {
 
 func (s *source) Close() error { return nil }
 
-// files are the files of st that are meant: those that are named, the one that it is,
-// or those of the folder that keep accepts.
+// files returns the files to open: the named ones, the single file that st is, or the files that keep accepts.
 func files(ctx context.Context, st store.Store, names []string, keep func(name string) bool) (*filelist.List, error) {
 	if names != nil {
 		return filelist.Named(ctx, st, names)

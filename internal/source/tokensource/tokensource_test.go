@@ -17,7 +17,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// tokens are n numbers, each seventh of which is 7, the end of a document.
+// tokens returns n numbers, of which every seventh is 7, the end of a document.
 func tokens(n int) []int {
 	t := make([]int, n)
 	for i := range t {
@@ -39,7 +39,7 @@ func encode(t []int, unit int) []byte {
 	return b
 }
 
-// headed puts llm.c's header in front of tokens.
+// headed returns tokens after llm.c's header.
 func headed(magic, version uint32, t []int, unit int) []byte {
 	h := make([]byte, headerBytes)
 	binary.LittleEndian.PutUint32(h, magic)
@@ -48,7 +48,7 @@ func headed(magic, version uint32, t []int, unit int) []byte {
 	return append(h, encode(t, unit)...)
 }
 
-// indexOf is an index of Megatron; docs are the numbers of documents' first sequences.
+// indexOf returns an index of Megatron. docs are the first sequences of documents.
 func indexOf(code byte, unit int, lengths []int, docs []int) []byte {
 	b := append([]byte(indexMagic), 1, 0, 0, 0, 0, 0, 0, 0, code)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(lengths)))
@@ -67,7 +67,7 @@ func indexOf(code byte, unit int, lengths []int, docs []int) []byte {
 	return b
 }
 
-// corpus is a pair of Megatron's files: 40 sequences in 25 documents.
+// corpus returns a pair of Megatron's files: 40 sequences in 25 documents.
 func corpus(code byte, unit int) map[string][]byte {
 	var lengths, docs []int
 	total := 0
@@ -127,7 +127,7 @@ func TestFaults(t *testing.T) {
 
 func BenchmarkDocuments(b *testing.B) { drivertest.Bench(b, opener(shards(b), "eot=7")) }
 
-// all are the values of all records, as numbers.
+// all returns the values of all records.
 func all(t testing.TB, s driver.Source) [][]int {
 	t.Helper()
 	var ids []int64
@@ -153,7 +153,7 @@ func all(t testing.TB, s driver.Source) [][]int {
 	return out
 }
 
-// cut cuts tokens behind (or in front of) each 7.
+// cut cuts tokens after (or before) each 7.
 func cut(t []int, before bool) (docs [][]int) {
 	at := 0
 	for i, v := range t {
@@ -171,7 +171,7 @@ func equal(a, b [][]int) bool { return slices.EqualFunc(a, b, slices.Equal) }
 
 func TestRecords(t *testing.T) {
 	for _, unit := range []int{1, 2, 4, 8} {
-		// More than one piece of a file, with ends at all places of 8 bytes.
+		// More than one piece of a file, with ends at all offsets modulo 8.
 		x := tokens(3*pieceBytes/unit/2 + 5)
 		for i := range x {
 			x[i] &= 127
@@ -232,8 +232,7 @@ func TestMegatron(t *testing.T) {
 			}
 		}
 	}
-	// The builder of some was never told where documents end; others say something of
-	// each sequence.
+	// Some indexes have no ends of documents. Others have a byte per sequence.
 	dir := drivertest.Folder(t, map[string][]byte{"c.bin": encode(x, 2), "c.idx": indexOf(8, 2, lengths, []int{0})})
 	if n := megatron(dir, "")(t).Info().Len; n != 5 {
 		t.Errorf("%d documents", n)
@@ -256,30 +255,30 @@ func TestRefused(t *testing.T) {
 		files map[string][]byte
 		query string
 	}{
-		"a.bin: it has 5 bytes, which are no whole number of tokens of 2": {map[string][]byte{"a.bin": x[:5]}, ""},
-		"a.bin: its header speaks of 30 tokens of 2 bytes, behind it are": {map[string][]byte{"a.bin": headed(magicGPT2, 1, tokens(30), 2)[:1060]}, ""},
-		"a.bin: its header says that tokens are uint16":                   {map[string][]byte{"a.bin": headed(magicGPT2, 1, tokens(30), 2)}, "dtype=int32"},
-		"a.npy: it is an array of float32":                                {map[string][]byte{"a.npy": append(npy.AppendHeader(nil, driver.Float32, []int64{1}), 0, 0, 0, 0)}, ""},
-		"has tokens of the type uint32, and ":                             {map[string][]byte{"a.bin": x, "b.bin": headed(magicLlama, 7, tokens(3), 4)}, ""},
-		"less than one window of 31":                                      {map[string][]byte{"a.bin": x}, "window=31"},
-		"no .bin or .npy file":                                            {map[string][]byte{"a.txt": x}, ""},
-		"no documents":                                                    {map[string][]byte{"a.bin": nil}, ""},
-		"a.bin: no token of the type uint16 has the number 65536":         {map[string][]byte{"a.bin": x}, "eot=65536"},
-		"say one of them":                                                 {map[string][]byte{"a.bin": x}, "eot=1&bos=1"},
-		"leave eot and bos out":                                           {map[string][]byte{"a.bin": x}, "eot=1&window=3"},
-		"records=sequences is for Megatron's":                             {map[string][]byte{"a.bin": x}, "records=sequences"},
+		"a.bin: it has 5 bytes, which is not a multiple of the token size 2": {map[string][]byte{"a.bin": x[:5]}, ""},
+		"a.bin: its header has 30 tokens of 2 bytes, but":                    {map[string][]byte{"a.bin": headed(magicGPT2, 1, tokens(30), 2)[:1060]}, ""},
+		"a.bin: its header says uint16":                                      {map[string][]byte{"a.bin": headed(magicGPT2, 1, tokens(30), 2)}, "dtype=int32"},
+		"a.npy: it is an array of float32":                                   {map[string][]byte{"a.npy": append(npy.AppendHeader(nil, driver.Float32, []int64{1}), 0, 0, 0, 0)}, ""},
+		"has tokens of type uint32, but ":                                    {map[string][]byte{"a.bin": x, "b.bin": headed(magicLlama, 7, tokens(3), 4)}, ""},
+		"fewer tokens than a window of 31":                                   {map[string][]byte{"a.bin": x}, "window=31"},
+		"no .bin or .npy file":                                               {map[string][]byte{"a.txt": x}, ""},
+		"no documents":                                                       {map[string][]byte{"a.bin": nil}, ""},
+		"a.bin: a token of type uint16 cannot have the number 65536":         {map[string][]byte{"a.bin": x}, "eot=65536"},
+		"not both":                           {map[string][]byte{"a.bin": x}, "eot=1&bos=1"},
+		"remove eot= and bos=":               {map[string][]byte{"a.bin": x}, "eot=1&window=3"},
+		"records=sequences needs Megatron's": {map[string][]byte{"a.bin": x}, "records=sequences"},
 
-		"c.idx: it has 20 bytes":                                {map[string][]byte{"c.bin": x, "c.idx": good[:20]}, "m"},
-		"c.idx: it does not begin with MMIDIDX":                 {map[string][]byte{"c.bin": x, "c.idx": change(0, 'x')}, "m"},
-		"c.idx: byte 9: version 2":                              {map[string][]byte{"c.bin": x, "c.idx": change(9, 2)}, "m"},
-		"c.idx: byte 17: the type of tokens has the number 9":   {map[string][]byte{"c.bin": x, "c.idx": change(17, 9)}, "m"},
-		"c.idx: it speaks of 4294967298 sequences":              {map[string][]byte{"c.bin": x, "c.idx": change(22, 1)}, "m"},
-		"c.idx: it speaks of 2 sequences and 3 entries":         {map[string][]byte{"c.bin": x, "c.idx": good[:len(good)-1]}, "m"},
-		"c.idx: byte 38: sequence 1 has 120 tokens, and ":       {map[string][]byte{"c.bin": x, "c.idx": change(38, 120)}, "m"},
-		"c.idx: its sequences have 29 tokens of 2 bytes togeth": {map[string][]byte{"c.bin": x, "c.idx": change(38, 19)}, "m"},
-		"c.idx: byte 50: sequence 1 begins at byte 22":          {map[string][]byte{"c.bin": x, "c.idx": change(50, 22)}, "m"},
-		"c.idx: byte 66: document 1 begins with sequence 3 of":  {map[string][]byte{"c.bin": x, "c.idx": change(66, 3)}, "m"},
-		"c.idx: byte 74: document 2 begins with sequence 1 of":  {map[string][]byte{"c.bin": x, "c.idx": change(74, 1)}, "m"},
+		"c.idx: it has 20 bytes":                                   {map[string][]byte{"c.bin": x, "c.idx": good[:20]}, "m"},
+		"c.idx: not an index of Megatron":                          {map[string][]byte{"c.bin": x, "c.idx": change(0, 'x')}, "m"},
+		"c.idx: byte 9: unsupported version 2":                     {map[string][]byte{"c.bin": x, "c.idx": change(9, 2)}, "m"},
+		"c.idx: byte 17: unknown token type 9":                     {map[string][]byte{"c.bin": x, "c.idx": change(17, 9)}, "m"},
+		"c.idx: its header has 4294967298 sequences":               {map[string][]byte{"c.bin": x, "c.idx": change(22, 1)}, "m"},
+		"c.idx: its header has 2 sequences and 3 document entries": {map[string][]byte{"c.bin": x, "c.idx": good[:len(good)-1]}, "m"},
+		"c.idx: byte 38: sequence 1 has 120 tokens, but ":          {map[string][]byte{"c.bin": x, "c.idx": change(38, 120)}, "m"},
+		"c.idx: its sequences have 29 tokens of 2 bytes in total":  {map[string][]byte{"c.bin": x, "c.idx": change(38, 19)}, "m"},
+		"c.idx: byte 50: sequence 1 begins at byte 22":             {map[string][]byte{"c.bin": x, "c.idx": change(50, 22)}, "m"},
+		"c.idx: byte 66: document 1 begins with sequence 3 of":     {map[string][]byte{"c.bin": x, "c.idx": change(66, 3)}, "m"},
+		"c.idx: byte 74: document 2 begins with sequence 1 of":     {map[string][]byte{"c.bin": x, "c.idx": change(74, 1)}, "m"},
 		"c.bin": {map[string][]byte{"c.idx": good}, "m"},
 	} {
 		dir := drivertest.Folder(t, c.files)

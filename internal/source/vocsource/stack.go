@@ -10,11 +10,11 @@ import (
 	"github.com/stokerdata/stoker/source/driver"
 )
 
-// border is the number of the pixels around objects, which belong to none.
+// border is the value of the pixels around objects. They do not belong to any object.
 const border = 255
 
-// addStack adds a mask of each object, out of SegmentationObject: its pixels have the
-// number of the object in the XML file, counted from 1.
+// addStack adds a mask per object from SegmentationObject, whose pixels have the number of the object in the XML
+// file, from 1.
 func (s *source) addStack(ctx context.Context) error {
 	most, err := s.More.MostPixels(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *source) addStack(ctx context.Context) error {
 	return nil
 }
 
-// objectMasks is a stack of n masks, those of the numbers 1 to n in a file.
+// objectMasks returns a stack of n masks, for the numbers 1 to n in a file.
 func objectMasks(file []byte, n int) ([]byte, error) {
 	m, err := mask.FromFile(file)
 	if err != nil {
@@ -56,13 +56,13 @@ func objectMasks(file []byte, n int) ([]byte, error) {
 			numbers[i] = uint16(m.Pix[i])
 		}
 		if v := int(numbers[i]); v > n && v != border {
-			return nil, fmt.Errorf("the pixel %d, %d is of object %d, and the XML file of the image has %d", i%m.Width, i/m.Width, v, n)
+			return nil, fmt.Errorf("the pixel %d, %d has object number %d, but the XML file has only %d", i%m.Width, i/m.Width, v, n)
 		}
 	}
 	var stack []byte
 	one := &mask.Mask{Width: m.Width, Height: m.Height, Size: 1, Pix: make([]byte, len(numbers))}
 	for k := range n {
-		if k+1 == border { // an object that cannot be told from the border
+		if k+1 == border { // this object would look like the border
 			clear(one.Pix)
 		} else {
 			for i, v := range numbers {

@@ -1,10 +1,7 @@
-// Package vocsource reads images with annotations as Pascal VOC has them: an XML
-// file for each image in Annotations, the images in JPEGImages, and masks as PNG in
-// SegmentationClass and SegmentationObject.
+// Package vocsource reads images with annotations in Pascal VOC's layout: an XML file per image in Annotations, the
+// images in JPEGImages, and masks as PNG in SegmentationClass and SegmentationObject.
 //
-//	voc:VOCdevkit/VOC2012?split=train&masks=classes
-//
-// The XML files are read when the source is opened.
+// Opening reads all XML files.
 package vocsource
 
 import (
@@ -27,12 +24,11 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options choose a part.
+// Options select a part of the data set.
 type Options struct {
 	// Split is the name of a list in ImageSets: train, val, trainval, test.
 	Split string
-	// Masks adds the masks of SegmentationClass or SegmentationObject; records are
-	// then the images that have one.
+	// Masks adds the masks of SegmentationClass or SegmentationObject. Then only images with a mask are records.
 	Masks boxes.Masks
 }
 
@@ -40,13 +36,13 @@ const (
 	annotations = "Annotations"
 	maxXML      = 16 << 20
 	maxList     = 256 << 20
-	maxObjects  = 1 << 20 // of an image
+	maxObjects  = 1 << 20 // per image
 )
 
-// imageFolders are where the images lie, the first that there is.
+// imageFolders are the possible folders of the images. The first one that exists is used.
 var imageFolders = []string{"JPEGImages", "images", "Images"}
 
-// classes are those of Pascal VOC.
+// classes are the classes of Pascal VOC.
 var classes = []string{
 	"aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog", "horse", "motorbike", "person",
 	"pottedplant", "sheep", "sofa", "train", "tvmonitor",
@@ -54,17 +50,17 @@ var classes = []string{
 
 type source struct {
 	boxes.Source
-	bad map[int64]error // annotations that are damaged, by record
+	bad map[int64]error // damaged annotations, by record
 }
 
-// object is one that an XML file describes.
+// object is an object in an XML file.
 type object struct {
 	class                string
 	box                  [4]float64
 	difficult, truncated byte
 }
 
-// Is says whether a folder has the folders of Pascal VOC.
+// Is reports whether a folder has the subfolders of Pascal VOC.
 func Is(ctx context.Context, st store.Store) bool {
 	e, err := st.Stat(ctx, annotations)
 	if err != nil || !e.Dir {
@@ -125,12 +121,12 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 		return nil, err
 	}
 	xmlOf, used := byStem(files), map[string]bool{}
-	var mine []store.Entry // the XML files of records, and which record they are of
+	var mine []store.Entry // the XML files of records, and their records
 	var of []int
 	for _, e := range images {
 		stem := boxes.Stem(e.Name)
 		if used[stem] {
-			s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "another image has its name"})
+			s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "another image has the same name"})
 			continue
 		}
 		used[stem] = true
@@ -149,7 +145,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	}
 	for _, e := range files {
 		if !used[boxes.Stem(e.Name)] {
-			s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "there is no image of its name in " + folder})
+			s.Left = append(s.Left, driver.Skipped{Path: e.Name, Reason: "no image with its name in " + folder})
 		}
 	}
 	if s.Images.Len() == 0 {
@@ -182,7 +178,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	return s, nil
 }
 
-// fingerprints are what tells whether annotations have changed.
+// fingerprints returns strings that change if the annotations change.
 func fingerprints(files []store.Entry) []string {
 	var out []string
 	for _, e := range files {
@@ -191,7 +187,7 @@ func fingerprints(files []store.Entry) []string {
 	return out
 }
 
-// list lists files of a folder, at any depth.
+// list lists the files below a folder.
 func list(ctx context.Context, st store.Store, folder string, keep func(name string) bool) (out []store.Entry, err error) {
 	err = st.List(ctx, folder, &store.ListOptions{Keep: keep}, func(e store.Entry) error {
 		out = append(out, e)
@@ -221,11 +217,11 @@ func split(ctx context.Context, st store.Store, opt *Options) (map[string]bool, 
 	}
 	name := "ImageSets/" + in + "/" + opt.Split + ".txt"
 	if store.CheckName(name) != nil {
-		return nil, fmt.Errorf("there is no split %q", opt.Split)
+		return nil, fmt.Errorf("no split %q", opt.Split)
 	}
 	e, err := st.Stat(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("there is no split %q: %w", opt.Split, err)
+		return nil, fmt.Errorf("no split %q: %w", opt.Split, err)
 	}
 	b, err := fixedrecords.All(ctx, st, e, maxList)
 	if err != nil {
@@ -233,14 +229,14 @@ func split(ctx context.Context, st store.Store, opt *Options) (map[string]bool, 
 	}
 	out := map[string]bool{}
 	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 0 { // a name, and in lists of one class 1 or -1
+		if f := strings.Fields(line); len(f) > 0 { // a name, in lists for a class also 1 or -1
 			out[f[0]] = true
 		}
 	}
 	return out, nil
 }
 
-// masks lists the masks that are asked for.
+// masks lists the requested masks.
 func (s *source) masks(ctx context.Context, st store.Store, m boxes.Masks, want func(string) bool) (map[string]store.Entry, error) {
 	folder := map[boxes.Masks]string{boxes.Classes: "SegmentationClass", boxes.Instances: "SegmentationObject", boxes.Stack: "SegmentationObject"}[m]
 	if folder == "" {
@@ -253,8 +249,7 @@ func (s *source) masks(ctx context.Context, st store.Store, m boxes.Masks, want 
 	return byStem(files), nil
 }
 
-// addMask adds the field of the masks, whose files follow the images in the order of
-// the records.
+// addMask adds the field of masks. Their files follow the images, in the order of the records.
 func (s *source) addMask(ctx context.Context, m boxes.Masks) error {
 	_, largest := s.More.Bytes()
 	if m == boxes.Stack {
@@ -272,7 +267,7 @@ func (s *source) addMask(ctx context.Context, m boxes.Masks) error {
 	return nil
 }
 
-// addFile adds a field whose values are made of the file of the mask.
+// addFile adds a field whose values come from the mask file.
 func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, id int64, file []byte) error) {
 	at := len(s.Columns) + 1
 	s.Columns = append(s.Columns, c)
@@ -291,13 +286,13 @@ func (s *source) addFile(c boxes.Column, make func(g *driver.Group, at, k int, i
 	}
 }
 
-// build makes the columns.
+// build sets the columns.
 func (s *source) build(objects [][]object) {
 	names := classes
 	for _, list := range objects {
 		for i := range list {
 			if _, ok := slices.BinarySearch(classes, list[i].class); !ok {
-				names = nil // classes of somebody else
+				names = nil // not Pascal VOC's classes
 			}
 		}
 	}
@@ -330,11 +325,10 @@ func (s *source) build(objects [][]object) {
 	s.Also = func(_ *driver.Group, _ int, id int64) error { return s.bad[id] }
 }
 
-// parse reads the objects of an XML file. Parts of objects, which are boxes within
-// boxes, are passed over.
+// parse parses the objects in an XML file. Parts of objects, which are nested boxes, are skipped.
 func parse(b []byte) (out []object, err error) {
 	d := xml.NewDecoder(bytes.NewReader(b))
-	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // names are all that would differ
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // only names may differ
 	fail := func(format string, a ...any) ([]object, error) {
 		line, col := d.InputPos()
 		return nil, fmt.Errorf(", line %d, column %d: %s", line, col, fmt.Sprintf(format, a...))
@@ -351,15 +345,15 @@ func parse(b []byte) (out []object, err error) {
 		case err == io.EOF, err != nil && strings.HasSuffix(err.Error(), "unexpected EOF"):
 			return fail("the file ends in the middle of its XML: it is cut off")
 		case err != nil:
-			return fail("it is no XML: %v", strings.TrimPrefix(err.Error(), "XML syntax error on "))
+			return fail("invalid XML: %v", strings.TrimPrefix(err.Error(), "XML syntax error on "))
 		}
 		switch t := t.(type) {
 		case xml.StartElement:
 			if len(path) == 0 && (t.Name.Local != "annotation" || text != nil) {
-				return fail("it begins with <%.40s> and not with <annotation>", t.Name.Local)
+				return fail("it begins with <%.40s>, expected <annotation>", t.Name.Local)
 			}
 			if path = append(path, t.Name.Local); len(path) > 64 {
-				return fail("elements lie more than 64 deep in each other")
+				return fail("elements are nested more than 64 deep")
 			}
 			text = append(text[:0], 0)[:0]
 			if len(path) == 2 && t.Name.Local == "object" {
@@ -371,7 +365,7 @@ func parse(b []byte) (out []object, err error) {
 			}
 		case xml.EndElement:
 			if len(path) == 0 || path[len(path)-1] != t.Name.Local {
-				return fail("</%.40s> ends what did not begin", t.Name.Local)
+				return fail("unexpected </%.40s>", t.Name.Local)
 			}
 			if path[min(1, len(path)-1)] == "object" {
 				value := strings.TrimSpace(string(text))
@@ -396,7 +390,7 @@ func parse(b []byte) (out []object, err error) {
 					}
 					v, err := strconv.ParseFloat(value, 64)
 					if err != nil || math.IsNaN(v) || math.Abs(v) > 1e9 {
-						return fail("%s is %.40q, which is no number", path[3], value)
+						return fail("expected a number for %s, got %.40q", path[3], value)
 					}
 					o.box[side] = v
 					sides++

@@ -23,7 +23,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// picture is a PNG of w x h pixels with a palette.
+// picture returns a PNG of w x h pixels with a palette.
 func picture(t testing.TB, w, h, k int) []byte {
 	t.Helper()
 	m := image.NewPaletted(image.Rect(0, 0, w, h), []color.Color{color.Black, color.White, color.RGBA{200, 0, 0, 255}})
@@ -39,7 +39,7 @@ func picture(t testing.TB, w, h, k int) []byte {
 
 const count = 22
 
-// annotation is the XML of image i, with i%4 objects; the last one has parts.
+// annotation returns the XML of image i, with i%4 objects. The last one has parts.
 func annotation(i int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<annotation>\n<folder>VOC</folder><filename>%02d.jpg</filename><object-count/>\n<size><width>20</width></size>", i)
@@ -90,7 +90,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// segmented has images with one to four objects, each with its mask.
+// segmented returns a folder of images with one to four objects and their masks.
 func segmented(t testing.TB) string {
 	dir := t.TempDir()
 	for i := range 12 {
@@ -184,7 +184,7 @@ func TestSplitsAndMasks(t *testing.T) {
 		t.Errorf("%+v", s.Info())
 	}
 	for _, split := range []string{"test", "../x"} {
-		if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Split: split}); err == nil || !strings.Contains(err.Error(), "there is no split") {
+		if _, err := Open(t.Context(), "test", localstore.New(dir), &Options{Split: split}); err == nil || !strings.Contains(err.Error(), "no split") {
 			t.Error(err)
 		}
 	}
@@ -193,16 +193,15 @@ func TestSplitsAndMasks(t *testing.T) {
 	}
 }
 
-// Files that are damaged are errors of their records, with the file and the line; other
-// records are not affected.
+// Damaged files are errors of their records, with the file and the line. Other records are not affected.
 func TestBadFiles(t *testing.T) {
 	good := annotation(3)
 	for text, want := range map[string]string{
-		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<annotation><object></annotation>": "ends what did not begin",
+		good[:len(good)/2]: "it is cut off", "": "it is cut off", "text": "it is cut off", "<x></x>": "begins with <x>", "<annotation><object></annotation>": "unexpected </annotation>",
 		"<annotation><object><name>a</name></object></annotation>":      "no name or no box",
-		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1): `xmin is "left"`,
+		strings.Replace(good, "<xmin>0</xmin>", "<xmin>left</xmin>", 1): `expected a number for xmin, got "left"`,
 		strings.Repeat("<annotation>", 100):                             "64 deep",
-		"<annotation>" + strings.Repeat("<a b=\"", 3):                   "it is no XML",
+		"<annotation>" + strings.Repeat("<a b=\"", 3):                   "invalid XML",
 		strings.Replace(good, "</annotation>", "", 1):                   "cut off",
 	} {
 		dir := t.TempDir()
@@ -228,7 +227,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// Classes of somebody else are those that are found, in order.
+// Other classes than Pascal VOC's are the ones found, sorted.
 func TestOtherClasses(t *testing.T) {
 	dir := t.TempDir()
 	drivertest.Put(t, dir, "images/0.png", picture(t, 4, 4, 0))

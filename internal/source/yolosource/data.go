@@ -7,31 +7,30 @@ import (
 	"strings"
 )
 
-// Data is what a data.yaml says.
+// Data is the content of a data.yaml.
 type Data struct {
-	// Root is the folder that the others lie in, as the file has it; "" is that of the
-	// file.
+	// Root is the folder of the splits as written in the file, "" for the folder of the file.
 	Root string
-	// Splits are the folders of each part, or text files that list its images.
+	// Splits are the folders of each split, or text files that list its images.
 	Splits map[string][]string
-	// Names are those of the classes, by number.
+	// Names are the class names, by number.
 	Names []string
-	// Points is the number of key points of each object, 0 for none, Dims how many
-	// numbers each has: 2, or 3 with its visibility.
+	// Points is the number of key points per object, 0 for none. Dims is the number of values per key point: 2, or
+	// 3 with the visibility.
 	Points, Dims int
 }
 
-// maxClasses bounds the numbers of classes.
+// maxClasses limits class numbers.
 const maxClasses = 1 << 16
 
-// splits are the names that parts have.
+// splits are the possible names of splits.
 var splits = []string{"train", "val", "test", "valid"}
 
-// ParseData reads a data.yaml: as much of YAML as such files are written in, which is
-// words, lists and numbered lists of them, in brackets or on lines of their own.
+// ParseData parses a data.yaml. It supports the subset of YAML that such files use: words, lists and numbered
+// lists, in brackets or one item per line.
 func ParseData(text string) (*Data, error) {
 	d := &Data{Splits: map[string][]string{}}
-	key, open := "", "" // what the present lines belong to, and brackets that go on
+	key, open := "", "" // the current member, and an unclosed bracket
 	var items []item
 	finish := func() error {
 		err := d.set(key, items)
@@ -64,7 +63,7 @@ func ParseData(text string) (*Data, error) {
 			}
 			k, rest, ok := strings.Cut(body, ":")
 			if !ok {
-				return fail(fmt.Errorf("%.60q is no NAME: VALUE", trimmed))
+				return fail(fmt.Errorf("expected NAME: VALUE, got %.60q", trimmed))
 			}
 			key = strings.TrimSpace(unquoted(k))
 			rest = strings.TrimSpace(rest)
@@ -97,10 +96,10 @@ func ParseData(text string) (*Data, error) {
 	return d, nil
 }
 
-// item is an element of a list, or one with a name.
+// item is an element of a list, or of a numbered list.
 type item struct{ key, value string }
 
-// set takes the value of a member.
+// set sets a member.
 func (d *Data) set(key string, items []item) error {
 	values := make([]string, len(items))
 	for i := range items {
@@ -122,13 +121,13 @@ func (d *Data) set(key string, items []item) error {
 		}
 	case key == "kpt_shape":
 		if len(values) != 2 {
-			return fmt.Errorf("kpt_shape has %d numbers, not 2", len(values))
+			return fmt.Errorf("kpt_shape has %d numbers, expected 2", len(values))
 		}
 		var err1, err2 error
 		d.Points, err1 = strconv.Atoi(values[0])
 		d.Dims, err2 = strconv.Atoi(values[1])
 		if err1 != nil || err2 != nil || d.Points < 1 || d.Points > 1024 || d.Dims != 2 && d.Dims != 3 {
-			return fmt.Errorf("kpt_shape is %v; it is the number of key points, and 2 or 3", values)
+			return fmt.Errorf("invalid kpt_shape %v: expected the number of key points, and 2 or 3", values)
 		}
 	case key == "names":
 		for i, it := range items {
@@ -136,7 +135,7 @@ func (d *Data) set(key string, items []item) error {
 			if it.key != "" {
 				var err error
 				if at, err = strconv.Atoi(it.key); err != nil || at < 0 || at >= maxClasses {
-					return fmt.Errorf("names: %.40q is no number of a class", it.key)
+					return fmt.Errorf("names: expected a class number, got %.40q", it.key)
 				}
 			}
 			for len(d.Names) <= at {
@@ -148,7 +147,7 @@ func (d *Data) set(key string, items []item) error {
 	return nil
 }
 
-// oneItem reads "- VALUE" or "KEY: VALUE".
+// oneItem parses "- VALUE" or "KEY: VALUE".
 func oneItem(text string) (item, error) {
 	if text == "-" {
 		return item{}, nil
@@ -159,20 +158,20 @@ func oneItem(text string) (item, error) {
 	return pair(text)
 }
 
-// pair reads KEY: VALUE.
+// pair parses KEY: VALUE.
 func pair(text string) (item, error) {
 	i := outside(text, ':')
 	if i < 0 {
-		return item{}, fmt.Errorf("%.60q is neither an element nor NAME: VALUE", text)
+		return item{}, fmt.Errorf("expected a list item or NAME: VALUE, got %.60q", text)
 	}
 	return item{unquoted(strings.TrimSpace(text[:i])), unquoted(strings.TrimSpace(text[i+1:]))}, nil
 }
 
-// inBrackets reads [a, b] or {0: a, 1: b}.
+// inBrackets parses [a, b] or {0: a, 1: b}.
 func inBrackets(text string) ([]item, error) {
 	named := text[0] == '{'
 	if len(text) < 2 || named != (text[len(text)-1] == '}') {
-		return nil, fmt.Errorf("%.60q has no end", text)
+		return nil, fmt.Errorf("%.60q has no closing bracket", text)
 	}
 	rest := strings.TrimSpace(text[1 : len(text)-1])
 	var out []item
@@ -196,7 +195,7 @@ func inBrackets(text string) ([]item, error) {
 	return out, nil
 }
 
-// outside finds a character that does not stand between quotes, -1 where there is none.
+// outside returns the position of a character that is not in quotes, or -1.
 func outside(text string, want byte) int {
 	quote := byte(0)
 	for i := range len(text) {
@@ -214,7 +213,7 @@ func outside(text string, want byte) int {
 	return -1
 }
 
-// uncommented is a line without what stands behind a #.
+// uncommented returns a line without its comment.
 func uncommented(line string) string {
 	for from := 0; ; {
 		i := outside(line[from:], '#')
@@ -228,7 +227,7 @@ func uncommented(line string) string {
 	}
 }
 
-// unquoted is a word without its quotes.
+// unquoted returns a word without its quotes.
 func unquoted(s string) string {
 	if n := len(s); n >= 2 && (s[0] == '\'' || s[0] == '"') && s[n-1] == s[0] {
 		if s[0] == '"' {

@@ -1,15 +1,11 @@
-// Package yolosource reads images with annotations as YOLO has them: beside a folder
-// images one called labels, with a text file for each image, a line per object:
+// Package yolosource reads images with annotations in YOLO's layout. Next to a folder named images is a folder
+// named labels, with a text file per image. It has one line per object:
 //
-//	class x y width height
+// Positions are relative to the size of the image, and x and y are the centre. Outlines have the corners of a
+// polygon instead of the box. Poses have key points after the box. A file data.yaml has the folders and class
+// names.
 //
-// relative to the size of the image, x and y those of the centre; for outlines the
-// corners of a polygon in the place of the box, for poses key points behind it. A file
-// data.yaml names folders and classes.
-//
-//	yolo:coco8/data.yaml?split=train
-//
-// The text files are read when the source is opened.
+// Opening reads all text files.
 package yolosource
 
 import (
@@ -32,13 +28,13 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say what is wanted.
+// Options select the images and fields.
 type Options struct {
-	// Folders are those of the images, or text files that list them, below the store.
+	// Folders are the folders of the images, or text files that list images, below the store.
 	Folders []string
-	// Data is what data.yaml says, nil when there is none.
+	// Data is the content of data.yaml, nil if there is none.
 	Data *Data
-	// Masks adds masks of the outlines, or of the boxes of objects without one.
+	// Masks adds masks of the outlines, or of the boxes if an object has no outline.
 	Masks boxes.Masks
 }
 
@@ -54,13 +50,13 @@ type source struct {
 	ends     []int64   // of each object
 	class    []int32
 	masks    boxes.Masks
-	mask     int // the field of it, 0 for none
-	points   int // the field of key points, 0 for none
+	mask     int // number of the mask field, 0 for none
+	points   int // number of the key points field, 0 for none
 	boxField int
 	free     sync.Pool
 }
 
-// objects are those of one image.
+// objects are the objects of one image.
 type objects struct {
 	class   []int32
 	boxes   []float32 // centre, width and height
@@ -70,8 +66,7 @@ type objects struct {
 	visible []byte
 }
 
-// labelName is the name of the text file of an image: the folder images that is nearest
-// to it becomes labels.
+// labelName returns the name of an image's text file: the last folder named images becomes labels.
 func labelName(image string) string {
 	name := strings.TrimSuffix(image, path.Ext(image)) + ".txt"
 	slashed := "/" + name
@@ -85,7 +80,7 @@ func labelName(image string) string {
 func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
 	s := &source{bad: map[int64]error{}, masks: opt.Masks, boxField: 1}
 	s.Images.Store = st
-	var labels []store.Entry // the text files of records, and which record they are of
+	var labels []store.Entry // the text files of records, and their records
 	var of []int
 	for _, folder := range opt.Folders {
 		images, texts, err := list(ctx, st, folder)
@@ -100,7 +95,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 		}
 	}
 	if s.Images.Len() == 0 {
-		return nil, fmt.Errorf("%s: there is no image in %s", rawURL, st.Path(opt.Folders[0]))
+		return nil, fmt.Errorf("%s: no image in %s", rawURL, st.Path(opt.Folders[0]))
 	}
 	data := opt.Data
 	if data == nil {
@@ -139,8 +134,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	return s, nil
 }
 
-// list lists the images of a folder, or of a list of them, and the text files that may
-// belong to them.
+// list lists the images of a folder or of a text file, and the text files that may belong to them.
 func list(ctx context.Context, st store.Store, folder string) ([]store.Entry, map[string]store.Entry, error) {
 	e, err := st.Stat(ctx, folder)
 	if err != nil {
@@ -188,7 +182,7 @@ func list(ctx context.Context, st store.Store, folder string) ([]store.Entry, ma
 			dir = ""
 		}
 		if _, err := st.Stat(ctx, dir); errors.Is(err, store.ErrNotExist) {
-			continue // images without labels
+			continue // the images have no labels
 		} else if err != nil {
 			return nil, nil, err
 		}
@@ -199,8 +193,8 @@ func list(ctx context.Context, st store.Store, folder string) ([]store.Entry, ma
 	return images, texts, nil
 }
 
-// listed reads a text file with the path of an image per line, from the folder of the
-// file on, and says which folders they lie in.
+// listed reads a text file with an image path per line, relative to the folder of the file, and returns the paths
+// and their folders.
 func listed(ctx context.Context, st store.Store, e store.Entry) (map[string]bool, []string, error) {
 	b, err := fixedrecords.All(ctx, st, e, maxList)
 	if err != nil {
@@ -218,12 +212,12 @@ func listed(ctx context.Context, st store.Store, e store.Entry) (map[string]bool
 		if path.IsAbs(line) {
 			rel, ok := strings.CutPrefix(line, strings.TrimSuffix(st.Path(""), "/")+"/")
 			if !ok {
-				return nil, nil, fmt.Errorf("%s, line %d: %.200s does not lie below %s", st.Path(e.Name), n, line, st.Path(""))
+				return nil, nil, fmt.Errorf("%s, line %d: %.200s is not below %s", st.Path(e.Name), n, line, st.Path(""))
 			}
 			name = rel
 		}
 		if store.CheckName(name) != nil {
-			return nil, nil, fmt.Errorf("%s, line %d: %.200q is no path of an image below %s", st.Path(e.Name), n, line, st.Path(""))
+			return nil, nil, fmt.Errorf("%s, line %d: %.200q is not a path below %s", st.Path(e.Name), n, line, st.Path(""))
 		}
 		chosen[name] = true
 		if dir := path.Dir(name); !slices.Contains(folders, dir) {
@@ -240,7 +234,7 @@ func listed(ctx context.Context, st store.Store, e store.Entry) (map[string]bool
 	return chosen, folders, nil
 }
 
-// parse reads the lines of a text file.
+// parse parses the lines of a text file.
 func (o *objects) parse(b []byte, data *Data) error {
 	n := 0
 	for line := range strings.Lines(string(b)) {
@@ -259,16 +253,16 @@ func (o *objects) parse(b []byte, data *Data) error {
 func (o *objects) line(f []string, data *Data) error {
 	c, err := strconv.ParseFloat(f[0], 64)
 	if err != nil || c != math.Trunc(c) || c < 0 || c > math.MaxInt32 {
-		return fmt.Errorf("%.40q is no number of a class", f[0])
+		return fmt.Errorf("expected a class number, got %.40q", f[0])
 	}
 	if len(data.Names) > 0 && int(c) >= len(data.Names) {
-		return fmt.Errorf("class %d of %d", int(c), len(data.Names))
+		return fmt.Errorf("class number %d is out of range: there are %d classes", int(c), len(data.Names))
 	}
 	v := make([]float32, 0, 64)
 	for _, text := range f[1:] {
 		x, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("%.40q is no number", text)
+			return fmt.Errorf("expected a number, got %.40q", text)
 		}
 		v = append(v, float32(x))
 	}
@@ -278,7 +272,7 @@ func (o *objects) line(f []string, data *Data) error {
 	switch {
 	case k > 0:
 		if len(v) != 4+k*dims {
-			return fmt.Errorf("%d numbers behind the class; a box and %d key points of %d numbers have %d", len(v), k, dims, 4+k*dims)
+			return fmt.Errorf("%d numbers after the class: a box and %d key points of %d numbers need %d", len(v), k, dims, 4+k*dims)
 		}
 		copy(box[:], v)
 		for i := range k {
@@ -303,12 +297,12 @@ func (o *objects) line(f []string, data *Data) error {
 		}
 		box = [4]float32{(lo[0] + hi[0]) / 2, (lo[1] + hi[1]) / 2, hi[0] - lo[0], hi[1] - lo[1]}
 	default:
-		return fmt.Errorf("%d numbers behind the class; a box has 4, a polygon 6 or more in pairs", len(v))
+		return fmt.Errorf("%d numbers after the class: a box needs 4, a polygon 6 or more in pairs", len(v))
 	}
 	for _, x := range v[:max(corners, 4)] {
-		// A little more than 1 is what rounding gives, pixels are what a mistake gives.
+		// Rounding gives values slightly above 1. Larger values are most likely pixels.
 		if x < -0.01 || x > 1.01 {
-			return fmt.Errorf("%v is not between 0 and 1: numbers are relative to the size of the image", x)
+			return fmt.Errorf("%v is not between 0 and 1: numbers must be relative to the size of the image", x)
 		}
 	}
 	o.class, o.boxes = append(o.class, int32(c)), append(o.boxes, box[:]...)
@@ -317,7 +311,7 @@ func (o *objects) line(f []string, data *Data) error {
 	return nil
 }
 
-// build makes the columns.
+// build sets the columns.
 func (s *source) build(all []objects, data *Data) error {
 	var sides, labels, points, visible []byte
 	s.First, s.MostStacked = []int64{0}, 1
@@ -379,12 +373,12 @@ func (s *source) build(all []objects, data *Data) error {
 	return nil
 }
 
-// likelyHeight is more than most images have rows. Masks of others take more memory than is
-// set aside for them, no more.
+// likelyHeight is more than the height of most images. Masks of higher images take more memory than estimated,
+// which does no other harm.
 const likelyHeight = 1 << 13
 
-// stackedBytes is about the most that the masks of the objects take: each row of one has a
-// run of 4 bytes at most for each side of the outline, and two more.
+// stackedBytes estimates the maximum size of the objects' masks. Each row of a mask has at most one 4-byte run per
+// side of the outline, and two more.
 func (o *objects) stackedBytes() (n int64) {
 	at := int64(0)
 	for _, end := range o.ends {
@@ -395,7 +389,7 @@ func (o *objects) stackedBytes() (n int64) {
 	return n
 }
 
-// scale makes pixels of what is relative to the size of the image.
+// scale converts relative positions to pixels.
 func (s *source) scale(g *driver.Group, k int, id int64, image []byte, _ []driver.Extent, _ [][]byte) error {
 	if !s.Header(g) {
 		return nil
@@ -428,7 +422,7 @@ func (s *source) scale(g *driver.Group, k int, id int64, image []byte, _ []drive
 	return nil
 }
 
-// paint makes the mask of a record.
+// paint sets the mask of a record.
 func (s *source) paint(g *driver.Group, k int, id int64, width, height int) error {
 	c, _ := s.free.Get().(*boxes.Canvas)
 	if c == nil {

@@ -35,7 +35,7 @@ func picture(t testing.TB, w, h, k int) []byte {
 
 const count = 23
 
-// labels is the text of image i: i%4 objects, the second of which is a polygon.
+// labels returns the text of image i: i%4 objects, of which the second is a polygon.
 func labels(i int) string {
 	var b strings.Builder
 	for k := range i % 4 {
@@ -115,7 +115,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Key points stand behind the box, with their visibility or without.
+// Key points follow the box, with or without visibility.
 func TestPoses(t *testing.T) {
 	dir := t.TempDir()
 	drivertest.Put(t, dir, "images/a.png", picture(t, 10, 20, 0))
@@ -136,7 +136,7 @@ func TestPoses(t *testing.T) {
 	}
 }
 
-// A list names images in folders of their own.
+// A list names images in separate folders.
 func TestLists(t *testing.T) {
 	dir := write(t)
 	drivertest.Put(t, dir, "train.txt", []byte("./images/train/03.png\n\n"+dir+"/images/train/01.png\n"))
@@ -153,11 +153,11 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// Lines that make no sense are errors of their record.
+// Invalid lines are errors of their record.
 func TestBadLabels(t *testing.T) {
 	for text, want := range map[string]string{
-		"0 1 2\n": "2 numbers behind the class", "x 0 0 0 0": `"x" is no number of a class`, "7 0 0 0 0": "class 7 of 3", "-1 0 0 0 0": "no number of a class",
-		"0 0 0 0 a": `"a" is no number`, "0 0 0 0 NaN": "no number", "0 100 20 30 40": "relative to the size", "0 0 0 0 0\n0 0.5 0.5 0.": "line 2: 3 numbers",
+		"0 1 2\n": "2 numbers after the class", "x 0 0 0 0": `expected a class number, got "x"`, "7 0 0 0 0": "class number 7 is out of range", "-1 0 0 0 0": "expected a class number",
+		"0 0 0 0 a": `expected a number, got "a"`, "0 0 0 0 NaN": "expected a number", "0 100 20 30 40": "relative to the size", "0 0 0 0 0\n0 0.5 0.5 0.": "line 2: 3 numbers",
 		"0 0 0 1 0 1 1 0": "7 numbers",
 	} {
 		dir := t.TempDir()
@@ -194,8 +194,8 @@ func TestParseData(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"names: [a,": "cut off", "names:\n  x: a\n": "no number of a class", "kpt_shape: [3]": "kpt_shape", "kpt_shape: [3, 5]": "kpt_shape",
-		"just words": "no NAME: VALUE", "names:\n  a\n": "neither", "names: {99999999: a}": "no number of a class",
+		"names: [a,": "cut off", "names:\n  x: a\n": "expected a class number", "kpt_shape: [3]": "kpt_shape", "kpt_shape: [3, 5]": "kpt_shape",
+		"just words": "expected NAME: VALUE", "names:\n  a\n": "expected a list item", "names: {99999999: a}": "expected a class number",
 	} {
 		if _, err := ParseData(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line ") {
 			t.Errorf("%q: %v, want %q", text, err, want)
