@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -146,8 +148,13 @@ func (b *chunkBuilder) put(i int, l *leaf, f *Field, v *value) {
 		b.bytes(i, v.exif)
 	case roleICC:
 		b.bytes(i, v.icc)
+	case roleSum:
+		d.Values = binary.LittleEndian.AppendUint32(d.Values, valueSum(v.Bytes))
 	}
 }
+
+// valueSum is the checksum of a value: the lower half of its XXH3-64.
+func valueSum(b []byte) uint32 { return uint32(xxh3.Hash(b)) }
 
 // bytes appends a value to a leaf, counted in its offsets where it has them.
 func (b *chunkBuilder) bytes(i int, p []byte) {

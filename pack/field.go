@@ -62,6 +62,8 @@ const (
 	roleOrientation
 	roleEXIF
 	roleICC
+	// roleSum is the checksum of a value that is not a number.
+	roleSum
 )
 
 // leaf is a leaf of the columns of a pack.
@@ -97,6 +99,11 @@ var arrowTypes = map[driver.DType]arrowipc.Type{
 
 // labelTypes are the column types of labels. Loaders give int64 of all of them.
 var labelTypes = map[driver.DType]arrowipc.Type{"": arrowipc.Int64, driver.Uint8: arrowipc.Uint8, driver.Uint16: arrowipc.Uint16}
+
+// number reports whether the values of a field are numbers, which the head of a chunk holds.
+func (f *Field) number() bool {
+	return f.Kind == driver.KindLabel || f.Kind == driver.KindInt || f.Kind == driver.KindFloat
+}
 
 // file reports whether the values of a field are files: they are stored together
 // with their paths, as Hugging Face datasets has images and sounds.
@@ -272,6 +279,9 @@ func newSchema(fields []Field, paths bool) (*schema, error) {
 		if err != nil {
 			return nil, fmt.Errorf("field %q: %w", f.Name, err)
 		}
+		if !f.number() {
+			cols, roles = append(cols, arrowipc.Column{Name: f.Name + "_xxh3", Type: arrowipc.Uint32}), append(roles, roleSum)
+		}
 		for _, c := range cols {
 			if err := claim(c.Name, f.Name); err != nil {
 				return nil, err
@@ -327,8 +337,7 @@ func (s *schema) number(i int) bool {
 	l := &s.leaves[i]
 	switch l.role {
 	case roleValue:
-		k := s.fields[l.field].Kind
-		return k == driver.KindLabel || k == driver.KindInt || k == driver.KindFloat
+		return s.fields[l.field].number()
 	case rolePath, roleEXIF, roleICC:
 		return false
 	}

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 
@@ -43,6 +44,11 @@ type fieldIndex struct {
 	tail bool
 	// side is what stands beside a picture.
 	side [sides]sidecar
+	// sum has the checksums of values that do not lie in heads, by row, from the leaf sumLeaf.
+	// checked has a bit for each row whose value was compared with its checksum.
+	sumLeaf int
+	sum     []uint32
+	checked []uint32
 }
 
 // The places in fieldIndex.side.
@@ -91,6 +97,7 @@ func newFieldIndexes(sch *schema) []fieldIndex {
 				x.side[k] = c
 			}
 		}
+		x.sumLeaf = sch.find(i, roleSum)
 		out[i] = x
 	}
 	return out
@@ -124,6 +131,9 @@ func (x *index) allocate(fields []Field, rows int64, chunks int) {
 			if c := &f.side[k]; f.picture && c.leaf >= 0 {
 				c.num = newNumbers(c.min, c.max, rows)
 			}
+		}
+		if !f.number {
+			f.sum, f.checked = make([]uint32, rows), make([]uint32, (rows+31)/32)
 		}
 	}
 }
@@ -160,6 +170,19 @@ func (r *Reader) Learn(e driver.Extent, b []byte) error {
 	return nil
 }
 
+// check compares the value of a row with its checksum, the first time that it is read.
+func (x *fieldIndex) check(row int64, b []byte) bool {
+	word, bit := &x.checked[row/32], uint32(1)<<(row%32)
+	if atomic.LoadUint32(word)&bit != 0 {
+		return true
+	}
+	if valueSum(b) != x.sum[row] {
+		return false
+	}
+	atomic.OrUint32(word, bit)
+	return true
+}
+
 // index copies what reading needs into the flat arrays.
 func (v *view) index() error {
 	r := v.r
@@ -189,6 +212,9 @@ func (v *view) index() error {
 			for row := range rows + 1 {
 				to[row] = uint32(offset(o, width, row))
 			}
+		}
+		for row := range rows {
+			x.sum[first+row] = uint32(v.int(x.sumLeaf, row))
 		}
 		for k := range x.side {
 			for row := range rows {

@@ -91,6 +91,8 @@ type journalEntry struct {
 	Stats []driver.FieldStats `json:"stats,omitempty"`
 	// Done is the size of the shard that is finished with this line.
 	Done int64 `json:"done,omitempty"`
+	// Frame is the FrameXXH3 of that shard.
+	Frame Checksum `json:"frame,omitzero"`
 
 	end int64 // position in the journal behind this line
 }

@@ -154,12 +154,21 @@ func (r *Reader) Parse(g *driver.Group) error {
 			}
 			v.Bytes = g.Bytes[next]
 			next++
+			if !x.check(row, v.Bytes) {
+				rec.Err = r.mismatch(c, row-r.find.first[c], x)
+				break
+			}
 			if x.picture {
 				x.describe(row, v)
 			}
 		}
 	}
 	return nil
+}
+
+// mismatch is the error of a value that differs from its checksum.
+func (r *Reader) mismatch(c int, row int64, x *fieldIndex) error {
+	return fmt.Errorf("%s: field %q does not match its checksum; stoker verify says what else is damaged", r.place(c, row), r.sch.fields[x.field].Name)
 }
 
 // describe sets what is known of a picture.

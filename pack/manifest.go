@@ -27,10 +27,7 @@ const (
 // FormatName and Version are in every manifest.
 const (
 	FormatName = "stoker-pack"
-	Version    = 3
-	// VersionRemoved is that of a pack some of whose rows are removed, which readers
-	// of Version must not take for records.
-	VersionRemoved = 4
+	Version    = 5
 )
 
 // Limits of what a reader accepts.
@@ -117,10 +114,12 @@ type Skipped struct {
 
 // Shard is one Arrow file.
 type Shard struct {
-	File    string  `json:"file"`
-	Bytes   int64   `json:"bytes"`
-	Records int64   `json:"records"`
-	Chunks  []Chunk `json:"chunks"`
+	File    string `json:"file"`
+	Bytes   int64  `json:"bytes"`
+	Records int64  `json:"records"`
+	// FrameXXH3 is the checksum of what is not in Chunks: the bytes before the first chunk and those after the last one.
+	FrameXXH3 Checksum `json:"frame_xxh3"`
+	Chunks    []Chunk  `json:"chunks"`
 }
 
 // Chunk is one record batch message of a shard.
@@ -134,6 +133,8 @@ type Chunk struct {
 	Rows int64 `json:"rows"`
 	// XXH3 is the checksum of all Bytes, as 16 hexadecimal digits.
 	XXH3 Checksum `json:"xxh3"`
+	// HeadXXH3 is the checksum of the first Head bytes.
+	HeadXXH3 Checksum `json:"head_xxh3"`
 	// Removed are the rows that are no records any more: the first one and the number
 	// of rows of each run of them.
 	Removed []int64 `json:"removed,omitempty"`
@@ -216,7 +217,7 @@ func (m *Manifest) computeFingerprint() string {
 			b = binary.LittleEndian.AppendUint64(b, uint64(v))
 		}
 		for _, c := range s.Chunks {
-			for _, v := range []uint64{uint64(c.Offset), uint64(c.Bytes), uint64(c.Head), uint64(c.Rows), uint64(c.XXH3)} {
+			for _, v := range []uint64{uint64(c.Offset), uint64(c.Bytes), uint64(c.Head), uint64(c.Rows), uint64(c.XXH3), uint64(c.HeadXXH3)} {
 				b = binary.LittleEndian.AppendUint64(b, v)
 			}
 			if len(c.Removed) > 0 {
@@ -273,12 +274,33 @@ func (m *Manifest) marshal() ([]byte, error) {
 	}
 	writeList(&out, "  ", "shards", len(m.Shards), func(i int) {
 		s := &m.Shards[i]
-		fmt.Fprintf(&out, "{\"file\": %s, \"bytes\": %d, \"records\": %d,\n", raw(s.File), s.Bytes, s.Records)
+		fmt.Fprintf(&out, "{\"file\": %s, \"bytes\": %d, \"records\": %d, \"frame_xxh3\": %s,\n", raw(s.File), s.Bytes, s.Records, raw(s.FrameXXH3))
 		writeList(&out, "     ", "chunks", len(s.Chunks), func(k int) { out.Write(raw(s.Chunks[k])) })
 		out.WriteString("}")
 	})
-	out.WriteString("\n}\n")
+	out.WriteString(",\n")
+	fmt.Fprintf(&out, manifestSum, xxh3.Hash(out.Bytes()))
 	return out.Bytes(), firstErr
+}
+
+// manifestSum is how a manifest ends: with the checksum of the bytes before.
+const manifestSum = "  \"xxh3\": \"%016x\"\n}\n"
+
+var (
+	errSum   = errors.New("it does not match the checksum at its end")
+	errNoSum = errors.New("it does not end with a checksum")
+)
+
+// checkManifestSum compares the bytes of a manifest with the checksum at their end.
+func checkManifestSum(b []byte) error {
+	n := len(b) - len(fmt.Sprintf(manifestSum, 0))
+	switch {
+	case n < 0 || !bytes.HasPrefix(b[n:], []byte(manifestSum[:strings.Index(manifestSum, "%")])):
+		return errNoSum
+	case string(b[n:]) != fmt.Sprintf(manifestSum, xxh3.Hash(b[:n])):
+		return errSum
+	}
+	return nil
 }
 
 // marshalLine is json.Marshal without escapes for HTML.
@@ -310,6 +332,9 @@ func writeList(out *bytes.Buffer, indent, name string, n int, item func(i int)) 
 // ErrUnfinished is in the error of a reader that meets a folder which is being
 // packed, or whose packing was interrupted.
 var ErrUnfinished = errors.New("unfinished pack")
+
+// ErrDamaged is in the error of a reader that meets a manifest which is damaged.
+var ErrDamaged = errors.New("the manifest is damaged")
 
 // ErrNotPack is in the error of a reader that meets something that is no pack.
 var ErrNotPack = errors.New("not a pack")
@@ -416,12 +441,24 @@ func missingManifest(ctx context.Context, st store.Store) error {
 // manifest that passes describes shards without gaps in numbering, chunks that
 // do not overlap and lie inside of their shard, and columns that are known.
 func parseManifest(b []byte) (*Manifest, error) {
+	m, err := decodeManifest(b)
+	sum := checkManifestSum(b)
+	switch {
+	case errors.Is(sum, errSum) && err != nil: // the checksum is there, and says that the cause is damage
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	case err == nil && sum != nil:
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, sum)
+	}
+	return m, err
+}
+
+func decodeManifest(b []byte) (*Manifest, error) {
 	var v struct {
 		Format  string `json:"format"`
 		Version int    `json:"version"`
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("the manifest is damaged: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if v.Format != FormatName {
 		return nil, fmt.Errorf("%w: format is %q, not %q", ErrNotPack, v.Format, FormatName)
@@ -429,26 +466,18 @@ func parseManifest(b []byte) (*Manifest, error) {
 	switch {
 	case v.Version < Version:
 		return nil, fmt.Errorf("packed by an older stoker (format version %d, this one reads %d): pack it again", v.Version, Version)
-	case v.Version > VersionRemoved:
-		return nil, fmt.Errorf("this pack has format version %d and this program reads versions up to %d: use a newer stoker", v.Version, VersionRemoved)
+	case v.Version > Version:
+		return nil, fmt.Errorf("this pack has format version %d and this program reads version %d: use a newer stoker", v.Version, Version)
 	}
 	m := new(Manifest)
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(m); err != nil {
-		return nil, fmt.Errorf("the manifest is damaged: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err := m.check(); err != nil {
-		return nil, fmt.Errorf("the manifest is damaged: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return m, nil
-}
-
-// versionOf is the version of a pack that leaves out removed of its rows.
-func versionOf(removed int64) int {
-	if removed > 0 {
-		return VersionRemoved
-	}
-	return Version
 }
 
 func (m *Manifest) check() error {
@@ -457,7 +486,7 @@ func (m *Manifest) check() error {
 		return err
 	}
 	for i := range m.Fields {
-		if err := m.Fields[i].checkStats(m.Records, m.Version == VersionRemoved); err != nil {
+		if err := m.Fields[i].checkStats(m.Records, m.Stored() > m.Records); err != nil {
 			return fmt.Errorf("field %q: %w", m.Fields[i].Name, err)
 		}
 	}
@@ -501,9 +530,6 @@ func (m *Manifest) check() error {
 	}
 	if records-removed != m.Records {
 		return fmt.Errorf("%d records, but its shards have %d", m.Records, records-removed)
-	}
-	if want := versionOf(removed); m.Version != want {
-		return fmt.Errorf("format version %d, with %d rows removed it is %d", m.Version, removed, want)
 	}
 	if size != m.Bytes {
 		return fmt.Errorf("%d bytes, but its shards have %d", m.Bytes, size)

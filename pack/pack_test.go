@@ -609,8 +609,8 @@ func TestUnknownVersion(t *testing.T) {
 	name := filepath.Join(dst, ManifestName)
 	b, _ := os.ReadFile(name)
 	for _, test := range []struct{ old, by, want string }{
-		{`"version": 3`, `"version": 5`, "use a newer stoker"},
-		{`"version": 3`, `"version": 2`, "packed by an older stoker (format version 2, this one reads 3): pack it again"},
+		{`"version": 5`, `"version": 6`, "use a newer stoker"},
+		{`"version": 5`, `"version": 4`, "packed by an older stoker (format version 4, this one reads 5): pack it again"},
 		{`"format": "stoker-pack"`, `"format": "tar"`, "not a pack"},
 		{`"records": 3`, `"records": 4`, "impossible statistics"},
 		{`"label","kind":"label"`, `"label","kind":"int"`, "fingerprint"},

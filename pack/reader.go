@@ -14,8 +14,9 @@ import (
 
 // ReadOptions change how a pack is read. Nil means the defaults.
 type ReadOptions struct {
-	// VerifyChunks compares the checksum of every chunk before its first
-	// record is used. It costs one read of each chunk as a whole.
+	// VerifyChunks compares the checksum of every chunk before its first record is used. It reads
+	// each chunk as a whole. Without it the head of a chunk and each value that is read are
+	// compared with checksums of their own, and what no loader reads, such as paths, is not.
 	VerifyChunks bool
 	// URL is what messages call the pack, "" for where it lies.
 	URL string
@@ -49,13 +50,14 @@ type Reader struct {
 
 // chunkRef is the place of one chunk.
 type chunkRef struct {
-	shard  uint32
-	number uint32 // in its shard
-	rows   int64
-	offset int64
-	bytes  int64
-	head   int64
-	sum    Checksum
+	shard   uint32
+	number  uint32 // in its shard
+	rows    int64
+	offset  int64
+	bytes   int64
+	head    int64
+	sum     Checksum
+	headSum Checksum
 }
 
 // maxOpenShards is how many shards Record, Verify and Describe keep open.
@@ -120,7 +122,7 @@ func newReader(st store.Store, m *Manifest, opt *ReadOptions) (*Reader, error) {
 	at := int64(0)
 	for i := range m.Shards {
 		for k, c := range m.Shards[i].Chunks {
-			r.chunks = append(r.chunks, chunkRef{uint32(i), uint32(k), c.Rows, c.Offset, c.Bytes, c.Head, c.XXH3})
+			r.chunks = append(r.chunks, chunkRef{uint32(i), uint32(k), c.Rows, c.Offset, c.Bytes, c.Head, c.XXH3, c.HeadXXH3})
 			first = append(first, at)
 			at += c.Rows
 		}

@@ -49,7 +49,6 @@ func replaceManifest(ctx context.Context, st store.WriteStore, m *Manifest) erro
 		}
 	}
 	m.Records -= removed
-	m.Version = versionOf(removed)
 	m.Fingerprint = m.computeFingerprint()
 	if err := m.check(); err != nil {
 		return fmt.Errorf("the new manifest does not pass its own checks: %w", err)

@@ -159,7 +159,7 @@ func (w *writer) adopt(ctx context.Context, h *journalHeader, entries []journalE
 		}
 		s := &sw.shards[e.Shard]
 		if e.Chunk == nil {
-			s.Bytes = e.Done
+			s.Bytes, s.FrameXXH3 = e.Done, e.Frame
 			continue
 		}
 		s.Chunks = append(s.Chunks, *e.Chunk)

@@ -118,8 +118,18 @@ func (w *shardWriter) add(b *arrowipc.Batch, zones []arrowipc.Zone) (Chunk, erro
 	parts, block, head := b.Parts(w.cols, zones)
 	block.Offset = w.at
 	w.hash.Reset()
+	var headSum Checksum
+	left := head // of the bytes that come next
 	for _, p := range parts {
-		_, _ = w.hash.Write(p)
+		if n := int64(len(p)); left > 0 && n >= left {
+			_, _ = w.hash.Write(p[:left])
+			headSum = Checksum(w.hash.Sum64())
+			_, _ = w.hash.Write(p[left:])
+			left = 0
+		} else {
+			_, _ = w.hash.Write(p)
+			left -= n
+		}
 		if _, err := w.out.Write(p); err != nil {
 			return Chunk{}, writeError(err)
 		}
@@ -128,7 +138,7 @@ func (w *shardWriter) add(b *arrowipc.Batch, zones []arrowipc.Zone) (Chunk, erro
 		return Chunk{}, writeError(err)
 	}
 	n := int64(block.MetaBytes) + block.BodyBytes
-	c := Chunk{Offset: w.at, Bytes: n, Head: head, Rows: int64(b.Rows), XXH3: Checksum(w.hash.Sum64())}
+	c := Chunk{Offset: w.at, Bytes: n, Head: head, Rows: int64(b.Rows), XXH3: Checksum(w.hash.Sum64()), HeadXXH3: headSum}
 	w.at += n
 	w.blocks = append(w.blocks, block)
 	s := &w.shards[len(w.shards)-1]
@@ -152,7 +162,12 @@ func (w *shardWriter) finish(ctx context.Context) error {
 		_ = leave(ctx, up)
 		return writeError(err)
 	}
-	w.shards[len(w.shards)-1].Bytes = w.at + int64(len(foot))
+	s := &w.shards[len(w.shards)-1]
+	s.Bytes = w.at + int64(len(foot))
+	w.hash.Reset()
+	_, _ = w.hash.Write(arrowipc.Header(w.cols, w.meta))
+	_, _ = w.hash.Write(foot)
+	s.FrameXXH3 = Checksum(w.hash.Sum64())
 	return nil
 }
 
@@ -202,19 +217,32 @@ func checkChunk(ctx context.Context, r reader, c Chunk, buf []byte) error {
 		return fmt.Errorf("the file ends inside of it")
 	}
 	h := xxh3.New()
-	for at := int64(0); at < c.Bytes; {
-		n := min(int64(len(buf)), c.Bytes-at)
-		if err := r.ReadAt(ctx, buf[:n], c.Offset+at); err != nil {
-			if errors.Is(err, store.ErrShort) {
-				return fmt.Errorf("the file ends inside of it")
-			}
-			return store.Cause(err)
-		}
-		_, _ = h.Write(buf[:n])
-		at += n
+	err := hashRange(ctx, r, h, c.Offset, c.Bytes, buf)
+	if errors.Is(err, store.ErrShort) {
+		return fmt.Errorf("the file ends inside of it")
 	}
-	if got := Checksum(h.Sum64()); got != c.XXH3 {
-		return fmt.Errorf("checksum %016x, should be %016x", uint64(got), uint64(c.XXH3))
+	if err != nil {
+		return store.Cause(err)
+	}
+	return compareSum(h, c.XXH3)
+}
+
+// hashRange adds n bytes of r from an offset to h, through buf.
+func hashRange(ctx context.Context, r reader, h *xxh3.Hasher, off, n int64, buf []byte) error {
+	for end := off + n; off < end; {
+		b := buf[:min(int64(len(buf)), end-off)]
+		if err := r.ReadAt(ctx, b, off); err != nil {
+			return err
+		}
+		_, _ = h.Write(b)
+		off += int64(len(b))
+	}
+	return nil
+}
+
+func compareSum(h *xxh3.Hasher, want Checksum) error {
+	if got := Checksum(h.Sum64()); got != want {
+		return fmt.Errorf("checksum %016x, should be %016x", uint64(got), uint64(want))
 	}
 	return nil
 }

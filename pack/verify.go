@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stokerdata/stoker/internal/arrowipc"
@@ -270,7 +271,15 @@ func (v *verifier) footer(ctx context.Context, o store.Object, s *Shard) error {
 			return fmt.Errorf("record batch %d lies elsewhere", k)
 		}
 	}
-	return nil
+	first, last := s.Bytes, s.Bytes
+	if n := len(s.Chunks); n > 0 {
+		first, last = s.Chunks[0].Offset, s.Chunks[n-1].Offset+s.Chunks[n-1].Bytes
+	}
+	h, buf := xxh3.New(), make([]byte, 64<<10)
+	if err := errors.Join(hashRange(ctx, o, h, 0, first, buf), hashRange(ctx, o, h, last, s.Bytes-last, buf)); err != nil {
+		return store.Cause(err)
+	}
+	return compareSum(h, s.FrameXXH3)
 }
 
 // chunk checks one chunk. Its error is one of the run.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -21,6 +23,9 @@ type view struct {
 // viewOf checks the head of chunk c.
 func (r *Reader) viewOf(c int, head []byte) (*view, error) {
 	v := &view{r: r, c: c, head: head}
+	if got := Checksum(xxh3.Hash(head)); got != r.chunks[c].headSum {
+		return nil, r.damaged(c, fmt.Errorf("the head has the checksum %016x, should be %016x", uint64(got), uint64(r.chunks[c].headSum)))
+	}
 	var err error
 	if v.lay, err = arrowipc.ParseBatch(head, r.chunks[c].bytes, r.sch.cols); err == nil {
 		err = v.check()

@@ -389,7 +389,7 @@ func (w *writer) finishShard(ctx context.Context) error {
 		return err
 	}
 	i := len(w.shards.shards) - 1
-	return w.jnl.append(journalEntry{Shard: i, Done: w.shards.shards[i].Bytes})
+	return w.jnl.append(journalEntry{Shard: i, Done: w.shards.shards[i].Bytes, Frame: w.shards.shards[i].FrameXXH3})
 }
 
 var errNothing = errors.New("none")

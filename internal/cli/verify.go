@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -41,6 +42,9 @@ it would need.`,
 				}
 			}
 			m, err := pack.ReadManifest(args[0])
+			if errors.Is(err, pack.ErrDamaged) {
+				return &Error{Code: ExitDamaged, Msg: err.Error(), Hint: "copy manifest.json from a copy of the pack, or pack the source again"}
+			}
 			if err != nil {
 				return err
 			}

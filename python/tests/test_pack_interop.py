@@ -66,7 +66,7 @@ def check_rows(rows: list[dict[str, Any]], photos: Path) -> None:
 
 
 BESIDE = ["codec", "width", "height", "channels", "depth", "orientation"]
-COLUMNS = ["image", *(f"image_{name}" for name in BESIDE), "label"]
+COLUMNS = ["image", *(f"image_{name}" for name in BESIDE), "image_xxh3", "label"]
 
 
 def buffers(column: Any) -> list[Any]:
@@ -81,7 +81,7 @@ def test_pyarrow(data: Path) -> None:
         with pa.memory_map(name) as source:
             reader = pa.ipc.open_file(source)
             assert reader.schema.names == COLUMNS
-            assert reader.schema.metadata[b"stoker.pack.version"] == b"3"
+            assert reader.schema.metadata[b"stoker.pack.version"] == b"5"
             for i in range(reader.num_record_batches):
                 batch = reader.get_batch(i)
                 batch.validate(full=True)
@@ -106,7 +106,7 @@ def test_pyarrow_dataset(data: Path, name: str) -> None:
         assert {len(v["bytes"]) for v in table["image"].to_pylist()} == {32 * 24 * 3}
         assert set(table["image_codec"].to_pylist()) == {16}
     if name == "dct":
-        assert table.schema.names == [*COLUMNS[:-1], "image_exif", "image_icc", "label"]
+        assert table.schema.names == [*COLUMNS[:-2], "image_exif", "image_icc", "image_xxh3", "label"]
 
 
 def test_duckdb(data: Path) -> None:
