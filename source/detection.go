@@ -11,7 +11,6 @@ import (
 	"github.com/stokerdata/stoker/internal/source/boxes"
 	"github.com/stokerdata/stoker/internal/source/cocosource"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/internal/source/vocsource"
 	"github.com/stokerdata/stoker/internal/source/yolosource"
 	"github.com/stokerdata/stoker/source/driver"
@@ -172,7 +171,7 @@ func yamlOf(ctx context.Context, st store.Store, isDir bool) (name string, data 
 		if err != nil || e.Dir || ext != ".yaml" && ext != ".yml" {
 			continue
 		}
-		b, err := fixedrecords.All(ctx, st, e, maxYAML)
+		b, err := store.ReadEntry(ctx, st, e, maxYAML)
 		if err != nil {
 			return "", nil, err
 		}

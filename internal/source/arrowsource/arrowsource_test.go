@@ -403,7 +403,7 @@ func TestFolders(t *testing.T) {
 		"other":   `b.arrow has different columns, "label": int8, than ` + dir + `/other/a.arrow: "label": int64`,
 		"state":   `state.json: invalid file name "../x.arrow"`,
 		"none":    "none/x.arrow: no such file",
-		"damaged": "state.json: not a file of datasets",
+		"damaged": "state.json, byte 14: not a file of datasets",
 	} {
 		if _, err := open(t.Context(), filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)

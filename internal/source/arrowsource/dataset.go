@@ -2,7 +2,6 @@ package arrowsource
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/arrowipc"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -36,7 +36,7 @@ const (
 // IsSaved reports whether save_to_disk wrote a folder.
 func IsSaved(ctx context.Context, st store.Store) bool {
 	for _, name := range []string{splitsName, stateName} {
-		b, err := readJSON(ctx, st, name)
+		b, err := store.ReadFile(ctx, st, name, maxJSON)
 		if err == nil && (strings.Contains(string(b), `"splits"`) || strings.Contains(string(b), `"_data_files"`)) {
 			return true
 		}
@@ -46,19 +46,6 @@ func IsSaved(ctx context.Context, st store.Store) bool {
 
 // maxJSON is the size limit of a metadata file.
 const maxJSON = 16 << 20
-
-func readJSON(ctx context.Context, st store.Store, name string) ([]byte, error) {
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	if o.Size() > maxJSON {
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", st.Path(name), o.Size(), maxJSON)
-	}
-	b := make([]byte, o.Size())
-	return b, o.ReadAt(ctx, b, 0)
-}
 
 // listFiles returns the files of the records, in order.
 func listFiles(ctx context.Context, st store.Store, names []string) (*filelist.List, error) {
@@ -90,14 +77,11 @@ func listFiles(ctx context.Context, st store.Store, names []string) (*filelist.L
 // savedFiles returns the data files that save_to_disk of `datasets` listed. It returns nil if save_to_disk did not
 // write the folder. The folder may also contain cached results of computations, which are not data.
 func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
-	b, err := readJSON(ctx, st, splitsName)
+	var dict struct {
+		Splits []string `json:"splits"`
+	}
+	err := jsonread.File(ctx, st, splitsName, maxJSON, &dict, "a file of datasets")
 	if err == nil {
-		var dict struct {
-			Splits []string `json:"splits"`
-		}
-		if err := json.Unmarshal(b, &dict); err != nil {
-			return nil, fmt.Errorf("%s: not a file of datasets: %w", st.Path(splitsName), err)
-		}
 		if len(dict.Splits) == 0 {
 			return nil, fmt.Errorf("%s does not name a split", st.Path(splitsName))
 		}
@@ -106,20 +90,17 @@ func savedFiles(ctx context.Context, st store.Store) ([]string, error) {
 	if !errors.Is(err, store.ErrNotExist) {
 		return nil, err
 	}
-	b, err = readJSON(ctx, st, stateName)
-	if errors.Is(err, store.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	var state struct {
 		Files []struct {
 			Name string `json:"filename"`
 		} `json:"_data_files"`
 	}
-	if err := json.Unmarshal(b, &state); err != nil {
-		return nil, fmt.Errorf("%s: not a file of datasets: %w", st.Path(stateName), err)
+	err = jsonread.File(ctx, st, stateName, maxJSON, &state, "a file of datasets")
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	var names []string
 	for _, f := range state.Files {

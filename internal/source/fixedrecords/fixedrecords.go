@@ -348,7 +348,7 @@ func Find(files []store.Entry, name string) (store.Entry, bool) {
 
 // Lines reads a short text file with one name per line.
 func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error) {
-	b, err := All(ctx, st, e, 1<<20)
+	b, err := store.ReadEntry(ctx, st, e, 1<<20)
 	if err != nil {
 		return nil, err
 	}
@@ -359,23 +359,6 @@ func Lines(ctx context.Context, st store.Store, e store.Entry) ([]string, error)
 		}
 	}
 	return out, nil
-}
-
-// All reads a listed object. It fails if the object has changed.
-func All(ctx context.Context, st store.Store, e store.Entry, limit int64) ([]byte, error) {
-	o, err := store.OpenEntry(ctx, st, e)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	if o.Size() > limit {
-		return nil, fmt.Errorf("%s: it has %d bytes, the limit is %d", st.Path(e.Name), o.Size(), limit)
-	}
-	b := make([]byte, o.Size())
-	if err := o.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
-	}
-	return b, store.Check(ctx, o)
 }
 
 // Labels are class numbers, the values of a field.

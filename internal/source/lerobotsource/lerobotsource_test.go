@@ -173,7 +173,7 @@ func TestBad(t *testing.T) {
 		{"v3", InfoName, replace("videos/{video_key}", "../{video_key}"), "leads out of the folder"},
 		{"v3", InfoName, replace("{video_key}", "{other}"), "unknown placeholder {other}"},
 		{"v3", InfoName, replace(`"timestamp"`, `"time"`), "no column"},
-		{"v3", InfoName, func(s string) string { return s[:len(s)/2] }, "invalid LeRobot metadata"},
+		{"v3", InfoName, func(s string) string { return s[:len(s)/2] }, "info.json, byte 1222: not LeRobot metadata"},
 		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": 8`), "its episodes have 22 rows, but its data 21"},
 		{"v2", "meta/episodes.jsonl", replace(`"length": 7`, `"length": -7`), "episodes.jsonl, line 1: expected an episode"},
 		{"v2", "videos/chunk-000/observation.images.top/episode_000001.mp4", func(s string) string { return s[:100] }, "episode_000001.mp4: "},

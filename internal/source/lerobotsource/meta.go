@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -52,30 +53,14 @@ type feature struct {
 	Shape []int  `json:"shape"`
 }
 
-func readFile(ctx context.Context, st store.Store, name string) ([]byte, error) {
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	if o.Size() > maxJSON {
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", st.Path(name), o.Size(), maxJSON)
-	}
-	b := make([]byte, o.Size())
-	return b, o.ReadAt(ctx, b, 0)
-}
-
 func readAbout(ctx context.Context, st store.Store) (*about, error) {
-	b, err := readFile(ctx, st, InfoName)
+	a := &about{Chunks: 1000}
+	err := jsonread.File(ctx, st, InfoName, maxJSON, a, "LeRobot metadata")
 	if err != nil {
 		return nil, err
 	}
-	a := &about{Chunks: 1000}
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%s: %s", st.Path(InfoName), fmt.Sprintf(format, args...))
-	}
-	if err := json.Unmarshal(b, a); err != nil {
-		return nil, bad("invalid LeRobot metadata: %v", err)
 	}
 	switch {
 	case !strings.HasPrefix(a.Version, "v3.") && !strings.HasPrefix(a.Version, "v2."):

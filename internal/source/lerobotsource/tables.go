@@ -195,7 +195,7 @@ func readEpisodes(ctx context.Context, st store.Store, a *about, cameras []strin
 // episodesV2 reads episodes that are separate files.
 func (a *about) episodesV2(ctx context.Context, st store.Store, cameras []string) ([]episode, error) {
 	const name = "meta/episodes.jsonl"
-	b, err := readFile(ctx, st, name)
+	b, err := store.ReadFile(ctx, st, name, maxJSON)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func readTasks(ctx context.Context, st store.Store, a *about, threads int) (map[
 	tasks := map[int64][]byte{}
 	if a.v2() {
 		const name = "meta/tasks.jsonl"
-		b, err := readFile(ctx, st, name)
+		b, err := store.ReadFile(ctx, st, name, maxJSON)
 		if err != nil {
 			return nil, ignoreMissing(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -55,12 +56,12 @@ type index struct {
 
 // Is reports whether a folder has the index of LitData's chunks.
 func Is(ctx context.Context, st store.Store) bool {
-	b, err := offsetshards.ReadIndex(ctx, st, IndexName)
-	if err != nil {
-		return false
-	}
 	var x index
-	return json.Unmarshal(b, &x) == nil && x.Chunks != nil && x.Config != nil && len(x.Config.Format) > 0
+	return readIndex(ctx, st, &x) == nil && x.Chunks != nil && x.Config != nil && len(x.Config.Format) > 0
+}
+
+func readIndex(ctx context.Context, st store.Store, x *index) error {
+	return jsonread.File(ctx, st, IndexName, offsetshards.MaxIndex, x, "an index of LitData's chunks")
 }
 
 // Open reads the index and scans the items of all chunks.
@@ -68,13 +69,10 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt == nil {
 		opt = &Options{}
 	}
-	b, err := offsetshards.ReadIndex(ctx, st, IndexName)
+	var x index
+	err := readIndex(ctx, st, &x)
 	if err != nil {
 		return nil, err
-	}
-	var x index
-	if err := json.Unmarshal(b, &x); err != nil {
-		return nil, fmt.Errorf("%s: not an index of LitData's chunks: %w", st.Path(IndexName), err)
 	}
 	set := &offsetshards.Set{URL: url, Format: "litdata", Wanted: opt.Columns, List: &filelist.List{Store: st}, Framed: true}
 	leaves, err := x.leaves()

@@ -9,7 +9,6 @@ package mdssource
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -20,6 +19,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/column"
 	"github.com/stokerdata/stoker/internal/source/dynvalue"
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/jsonread"
 	"github.com/stokerdata/stoker/internal/source/offsetshards"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -68,12 +68,8 @@ func Is(ctx context.Context, st store.Store) bool {
 }
 
 func isIndex(ctx context.Context, st store.Store, name string) bool {
-	b, err := offsetshards.ReadIndex(ctx, st, name)
-	if err != nil {
-		return false
-	}
 	var x index
-	return json.Unmarshal(b, &x) == nil && len(x.Shards) > 0 && x.Shards[0].Format != ""
+	return readIndex(ctx, st, name, &x) == nil && len(x.Shards) > 0 && x.Shards[0].Format != ""
 }
 
 // maxSplits limits the subfolders that are probed.
@@ -111,6 +107,10 @@ func splitsOf(ctx context.Context, st store.Store) (splits []string, err error) 
 	return splits, nil
 }
 
+func readIndex(ctx context.Context, st store.Store, name string, x *index) error {
+	return jsonread.File(ctx, st, name, offsetshards.MaxIndex, x, "an index of MDS shards")
+}
+
 // Open reads the index and scans the samples of all shards.
 func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver.Source, error) {
 	if opt == nil {
@@ -124,16 +124,13 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 		}
 	}
 	name := path.Join(dir, IndexName)
-	b, err := offsetshards.ReadIndex(ctx, st, name)
+	var x index
+	err := readIndex(ctx, st, name, &x)
 	if errors.Is(err, store.ErrNotExist) {
 		return nil, noIndex(ctx, st, opt.Split, err)
 	}
 	if err != nil {
 		return nil, err
-	}
-	var x index
-	if err := json.Unmarshal(b, &x); err != nil {
-		return nil, fmt.Errorf("%s: not an index of MDS shards: %w", st.Path(name), err)
 	}
 	set := &offsetshards.Set{URL: url, Format: "mds", Wanted: opt.Columns, List: &filelist.List{Store: st}}
 	columns, err := x.columns()

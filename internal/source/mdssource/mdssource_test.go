@@ -175,7 +175,7 @@ func TestErrors(t *testing.T) {
 			binary.LittleEndian.PutUint32(b[at:], 0xFFFFFFF0)
 			return b
 		}), "", `shard.00000.mds, record 0: column "any" has 4294967280 bytes, but its sample has`},
-		"no index": {edit("testdata/all/train", IndexName, func([]byte) []byte { return []byte("{") }), "", "index.json: not an index of MDS shards"},
+		"no index": {edit("testdata/all/train", IndexName, func([]byte) []byte { return []byte("{") }), "", "index.json, byte 1: not an index of MDS shards"},
 		"cut stream": {edit("testdata/zstd", "shard.00000.mds.zstd", func(b []byte) []byte {
 			for i := range b[40:] {
 				b[40+i] = 0

@@ -24,7 +24,6 @@ import (
 	"github.com/stokerdata/stoker/internal/source/inorder"
 	"github.com/stokerdata/stoker/internal/source/stream"
 	"github.com/stokerdata/stoker/source/driver"
-	"github.com/stokerdata/stoker/store"
 )
 
 // MaxIndex is the size limit of an index.
@@ -75,23 +74,6 @@ func Name(dir, name string) (string, error) {
 		return "", fmt.Errorf("invalid file name %.80q: expected a path below the folder of the index", name)
 	}
 	return path.Join(dir, name), nil
-}
-
-// ReadIndex reads the index with this name.
-func ReadIndex(ctx context.Context, st store.Store, name string) ([]byte, error) {
-	o, err := st.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	if o.Size() > MaxIndex {
-		return nil, fmt.Errorf("%s: the index has %d bytes, the limit is %d", st.Path(name), o.Size(), int64(MaxIndex))
-	}
-	b := make([]byte, o.Size())
-	if err := o.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
-	}
-	return b, store.Check(ctx, o)
 }
 
 // shard is the index of a file.

@@ -50,7 +50,7 @@ type source struct {
 // identify the files by that folder. threads is the maximum number of files probed concurrently, 0 means the
 // default.
 func Open(ctx context.Context, url string, st store.Store, files func(folder string) store.Store, threads int) (driver.Source, error) {
-	b, err := read(ctx, st)
+	b, err := store.ReadFile(ctx, st, "", maxList)
 	if err != nil {
 		return nil, err
 	}
@@ -75,19 +75,6 @@ func Open(ctx context.Context, url string, st store.Store, files func(folder str
 		Fields: []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: min(largest, maxFileBytes)}},
 	}
 	return s, nil
-}
-
-func read(ctx context.Context, st store.Store) ([]byte, error) {
-	o, err := st.Open(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	if o.Size() > maxList {
-		return nil, fmt.Errorf("%s: a list of paths of %d bytes, the limit is %d", st.Path(""), o.Size(), int64(maxList))
-	}
-	b := make([]byte, o.Size())
-	return b, o.ReadAt(ctx, b, 0)
 }
 
 // parse splits a list into the names of its files.

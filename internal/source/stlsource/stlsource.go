@@ -101,7 +101,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 
 // readLabels reads class numbers, which start at 1.
 func (s *source) readLabels(ctx context.Context, st store.Store, e store.Entry) error {
-	b, err := fixedrecords.All(ctx, st, e, maxLabels)
+	b, err := store.ReadEntry(ctx, st, e, maxLabels)
 	if err != nil {
 		return err
 	}

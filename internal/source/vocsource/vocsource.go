@@ -19,7 +19,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/boxes"
 	"github.com/stokerdata/stoker/internal/source/filelist"
-	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -223,7 +222,7 @@ func split(ctx context.Context, st store.Store, opt *Options) (map[string]bool, 
 	if err != nil {
 		return nil, fmt.Errorf("no split %q: %w", opt.Split, err)
 	}
-	b, err := fixedrecords.All(ctx, st, e, maxList)
+	b, err := store.ReadEntry(ctx, st, e, maxList)
 	if err != nil {
 		return nil, err
 	}

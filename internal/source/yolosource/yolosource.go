@@ -23,7 +23,6 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
-	"github.com/stokerdata/stoker/internal/source/fixedrecords"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -196,7 +195,7 @@ func list(ctx context.Context, st store.Store, folder string) ([]store.Entry, ma
 // listed reads a text file with an image path per line, relative to the folder of the file, and returns the paths
 // and their folders.
 func listed(ctx context.Context, st store.Store, e store.Entry) (map[string]bool, []string, error) {
-	b, err := fixedrecords.All(ctx, st, e, maxList)
+	b, err := store.ReadEntry(ctx, st, e, maxList)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -123,16 +123,6 @@ type reader struct {
 	threads int
 }
 
-// json reads file i.
-func (r *reader) json(ctx context.Context, i int) ([]byte, error) {
-	n := r.list.Size(i)
-	if n > maxJSON {
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", r.list.Path(i), n, maxJSON)
-	}
-	b := make([]byte, n)
-	return b, r.read(ctx, int64(i), b, 0)
-}
-
 // arrays finds all arrays.
 func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 	out := &ndarray.File{Path: r.st.String()}
@@ -170,7 +160,7 @@ func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 		if version == 0 {
 			continue
 		}
-		b, err := r.json(ctx, i)
+		b, err := store.ReadEntry(ctx, r.st, r.list.Entry(i), maxJSON)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +174,7 @@ func (r *reader) arrays(ctx context.Context) (*ndarray.File, error) {
 	}
 	// Add arrays that only the consolidated metadata describes.
 	for _, i := range all {
-		b, err := r.json(ctx, i)
+		b, err := store.ReadEntry(ctx, r.st, r.list.Entry(i), maxJSON)
 		if err != nil {
 			return nil, err
 		}
