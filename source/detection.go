@@ -190,7 +190,7 @@ func isYOLO(ctx context.Context, st store.Store, isDir bool) bool {
 	if err != nil || data != nil {
 		return err == nil && len(data.Splits) > 0
 	}
-	return isDir && isFolderIn(ctx, st, "images") && isFolderIn(ctx, st, "labels")
+	return isDir && yolosource.Folders(ctx, st) != ""
 }
 
 func isFolderIn(ctx context.Context, st store.Store, name string) bool {
@@ -219,7 +219,10 @@ func openYOLO(ctx context.Context, rawURL string, st store.Store, opt *Options) 
 		if !e.Dir {
 			return fail(fmt.Errorf("it is no data.yaml"))
 		}
-		folder := "images"
+		folder := yolosource.Folders(ctx, st)
+		if folder == "" {
+			folder = "images"
+		}
 		if split != "" {
 			folder += "/" + split
 		}

@@ -152,6 +152,7 @@ func formats() []format {
 		{name: "parquet", match: isParquet, open: openParquet, columns: true, clips: true, patterns: true, parts: true},
 		hdf5(),
 		{name: "arrow", match: isArrow, open: openArrow, columns: true, clips: true, patterns: true},
+		pairs(), // in front of what its files are
 	}, volumes(&media), []format{
 		clouds(pointsource.PLY, nil),
 		clouds(pointsource.KITTI, []string{"numbers"}),
@@ -168,13 +169,8 @@ func formats() []format {
 		{name: "files", open: func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 			return filesource.Open(ctx, rawURL, st)
 		}},
-		{name: "pairs", open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-			if ofVolumes(opt.pairs) {
-				return openVolumes("volumes")(ctx, rawURL, st, opt)
-			}
-			return pairsource.Open(ctx, rawURL, st, opt.pairs)
-		}},
-		{name: "audio", match: mostly(&media, selection.Sound, readable(selection.Sound)), open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+		pairs(), // in front of what its files are
+	}, volumes(&media), []format{
 			fo := &foldersource.Options{Threads: opt.Threads, Sound: true}
 			if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
 				var dir string
@@ -188,6 +184,20 @@ func formats() []format {
 			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads})
 		}},
 	})
+}
+
+func pairs() format {
+	return format{name: "pairs", pairs: true, match: func(ctx context.Context, st store.Store, isDir bool) bool {
+		return isDir && pairsource.Layout(ctx, st) != nil
+	}, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+		switch {
+		case ofVolumes(opt.pairs):
+			return openVolumes("volumes")(ctx, rawURL, st, opt)
+		case opt.pairs == nil:
+			return nil, fmt.Errorf("cannot open %s: %w", rawURL, pairsource.NoFields(ctx, st))
+		}
+		return pairsource.Open(ctx, rawURL, st, opt.pairs)
+	}}
 }
 
 func openParquet(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {

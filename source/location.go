@@ -150,7 +150,7 @@ func notOurs(rawURL, options string) error {
 func (loc *location) fields(rawURL, rest string) (string, error) {
 	before, query, ok := strings.Cut(rest, "?")
 	if !ok {
-		return "", fmt.Errorf("cannot open %s: it has no fields; write them behind the folder, such as pairs:data/?image=images/*.jpg&mask=masks/*.png", rawURL)
+		return rest, nil // which says what to write
 	}
 	if err := loc.pairs(query); err != nil {
 		return "", fmt.Errorf("cannot open %s: %w", rawURL, err)

@@ -65,7 +65,11 @@ func (app *App) inspectSource(url string, asJSON bool) error {
 	}
 	p.f("%s\n", t)
 	for i := range info.Fields {
-		columnsText(p, info.Fields[i].Name, info.Fields[i].Columns)
+		f := &info.Fields[i]
+		columnsText(p, f.Name, f.Columns)
+		if f.Classes != nil {
+			p.f("  %s: %s\n", clean(f.Name), classNames(f.Classes))
+		}
 	}
 	for i := range info.Fields {
 		if info.Fields[i].Kind == driver.KindAudio {
@@ -193,6 +197,22 @@ func sourceFieldText(f *driver.Field) string {
 		parts = append(parts, "up to "+units.Bytes(f.MaxBytes))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// classNames are the first names of classes, and how many others there are.
+func classNames(all []string) string {
+	var out []string
+	for _, name := range all[:min(len(all), shownClasses)] {
+		if name = clean(name); name == "" {
+			name = `""`
+		}
+		out = append(out, name)
+	}
+	text := strings.Join(out, ", ")
+	if more := len(all) - len(out); more > 0 {
+		text += fmt.Sprintf(" and %s more", units.Int(more))
+	}
+	return text
 }
 
 // heardText says what some recordings are like.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"github.com/stokerdata/stoker/internal/units"
 	"strings"
 )
 
@@ -121,19 +122,9 @@ func quotePython(s string) string {
 func quoteWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		quoted[i] = quoteShell(w)
+		quoted[i] = units.Shell(printable(w))
 	}
 	return strings.Join(quoted, " ")
-}
-
-// quoteShell leaves names as they are that a shell does not change.
-func quoteShell(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./:=,+@%-", r))
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(printable(s), "'", `'\''`) + "'"
 }
 
 // code is a Python expression as the value of an option.

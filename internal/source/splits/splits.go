@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/stokerdata/stoker/internal/units"
 )
 
 // common are the names of splits, by the split that each of them means.
@@ -76,7 +78,7 @@ func Choose(url string, have []string, want string) (string, error) {
 		if strings.Contains(url, "?") {
 			sep = "&"
 		}
-		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as '%s%ssplit=%s'", url, list(have), url, sep, have[0])
+		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s", url, list(have), units.Shell(url+sep+"split="+have[0]))
 	}
 	return have[0], nil
 }

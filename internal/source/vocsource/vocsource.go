@@ -32,14 +32,10 @@ type Options struct {
 }
 
 const (
-	annotations = "Annotations"
-	maxXML      = 16 << 20
-	maxList     = 256 << 20
-	maxObjects  = 1 << 20 // per image
+	maxXML     = 16 << 20
+	maxList    = 256 << 20
+	maxObjects = 1 << 20 // per image
 )
-
-// imageFolders are the possible folders of the images. The first one that exists is used.
-var imageFolders = []string{"JPEGImages", "images", "Images"}
 
 // classes are the classes of Pascal VOC.
 var classes = []string{
@@ -59,13 +55,9 @@ type object struct {
 	difficult, truncated byte
 }
 
-// Is reports whether a folder has the subfolders of Pascal VOC.
+// Is reports whether a folder has the folders of Pascal VOC, in any capitalisation.
 func Is(ctx context.Context, st store.Store) bool {
-	e, err := st.Stat(ctx, annotations)
-	if err != nil || !e.Dir {
-		return false
-	}
-	_, err = imageFolder(ctx, st)
+	_, annotations, err := folders(ctx, st)
 	if err != nil {
 		return false
 	}
@@ -78,15 +70,18 @@ func Is(ctx context.Context, st store.Store) bool {
 	return some
 }
 
-func imageFolder(ctx context.Context, st store.Store) (string, error) {
-	for _, name := range imageFolders {
-		if e, err := st.Stat(ctx, name); err == nil && e.Dir {
-			return name, nil
-		} else if err != nil && !errors.Is(err, store.ErrNotExist) {
-			return "", err
-		}
+// folders returns the names of the folders of the images and of the XML files.
+func folders(ctx context.Context, st store.Store) (images, annotations string, err error) {
+	all, err := filelist.Folders(ctx, st, "")
+	if err != nil {
+		return "", "", err
 	}
-	return "", fmt.Errorf("%s has no folder %s", st, strings.Join(imageFolders, " or "))
+	images = filelist.FindFolder(all, filelist.ImageFolders...)
+	annotations = filelist.FindFolder(all, "annotations", "annotation", "anns", "ann", "labels")
+	if images == "" || annotations == "" {
+		return "", "", fmt.Errorf("%s does not have the folders Annotations and JPEGImages", st)
+	}
+	return images, annotations, nil
 }
 
 func isXML(name string) bool { return strings.EqualFold(path.Ext(name), ".xml") }
@@ -96,7 +91,7 @@ func Open(ctx context.Context, rawURL string, st store.Store, opt *Options) (dri
 	if opt == nil {
 		opt = &Options{}
 	}
-	folder, err := imageFolder(ctx, st)
+	folder, annotations, err := folders(ctx, st)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/mask"
 	"github.com/stokerdata/stoker/internal/source/boxes"
+	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -65,14 +66,56 @@ type objects struct {
 	visible []byte
 }
 
-// labelName returns the name of an image's text file: the last folder named images becomes labels.
+// capitals are the ways to write the names of the two folders.
+var capitals = [][2]string{{"/images/", "/labels/"}, {"/Images/", "/Labels/"}, {"/IMAGES/", "/LABELS/"}}
+
+// labelName returns the name of an image's text file: the last folder named images becomes
+// labels, in the same capitalisation.
 func labelName(image string) string {
-	name := strings.TrimSuffix(image, path.Ext(image)) + ".txt"
-	slashed := "/" + name
-	if i := strings.LastIndex(slashed, "/images/"); i >= 0 {
-		slashed = slashed[:i] + "/labels/" + slashed[i+len("/images/"):]
+	name := "/" + strings.TrimSuffix(image, path.Ext(image)) + ".txt"
+	last, labels := -1, ""
+	for _, c := range capitals {
+		if i := strings.LastIndex(name, c[0]); i > last {
+			last, labels = i, c[1]
+		}
 	}
-	return slashed[1:]
+	if last >= 0 {
+		name = name[:last] + labels + name[last+len(labels):]
+	}
+	return name[1:]
+}
+
+// Folders returns the folder of the images of a data set without data.yaml, "" if the
+// folder st is not one: it has folders called images and labels, in the same
+// capitalisation, and the labels are not of another format.
+func Folders(ctx context.Context, st store.Store) string {
+	all, err := filelist.Folders(ctx, st, "")
+	images := filelist.FindFolder(all, "images")
+	if err != nil || images == "" {
+		return ""
+	}
+	labels := path.Dir(labelName(images + "/x"))
+	if labels == images || !slices.Contains(all, labels) {
+		return ""
+	}
+	other := errors.New("other")
+	seen := 0
+	err = st.List(ctx, labels, &store.ListOptions{Names: true, Threads: 1, Bad: filelist.LeaveOut}, func(e store.Entry) error {
+		switch ext := strings.ToLower(path.Ext(e.Name)); {
+		case e.Dir:
+			return nil
+		case boxes.IsImage(e.Name) || slices.Contains([]string{".xml", ".json", ".gz", ".nii", ".npy"}, ext):
+			return other
+		}
+		if seen++; seen == 1000 {
+			return errors.New("enough")
+		}
+		return nil
+	})
+	if errors.Is(err, other) {
+		return ""
+	}
+	return images
 }
 
 // Open lists the images below st and reads their labels.
