@@ -169,9 +169,8 @@ func formats() []format {
 		{name: "files", open: func(ctx context.Context, rawURL string, st store.Store, _ *Options) (driver.Source, error) {
 			return filesource.Open(ctx, rawURL, st)
 		}},
-		pairs(), // in front of what its files are
-	}, volumes(&media), []format{
-			fo := &foldersource.Options{Threads: opt.Threads, Sound: true}
+		{name: "audio", match: mostly(&media, selection.Sound, readable(selection.Sound)), params: []string{"split"}, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			fo := &foldersource.Options{Threads: opt.Threads, Sound: true, Split: splitOf(opt)}
 			if e, err := st.Stat(ctx, ""); err == nil && !e.Dir {
 				var dir string
 				dir, fo.File = filepath.Split(st.Path(""))
@@ -180,8 +179,8 @@ func formats() []format {
 			return foldersource.Open(ctx, rawURL, st, fo)
 		}},
 		{name: "video", match: mostly(&media, selection.Video, readable(selection.Video)), open: openVideos, params: videosource.Params},
-		{name: FormatFolder, match: isFolder, cached: true, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads})
+		{name: FormatFolder, match: isFolder, cached: true, params: []string{"split"}, open: func(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
+			return foldersource.Open(ctx, rawURL, st, &foldersource.Options{Threads: opt.Threads, Split: splitOf(opt)})
 		}},
 	})
 }

@@ -46,7 +46,7 @@ func (loc *location) noClips(rawURL string) error {
 }
 
 func openVideos(ctx context.Context, rawURL string, st store.Store, opt *Options) (driver.Source, error) {
-	o := &videosource.Options{Threads: opt.Threads}
+	o := &videosource.Options{Threads: opt.Threads, Split: opt.Split}
 	for name, text := range opt.params {
 		if err := o.Set(name, text); err != nil {
 			return nil, err

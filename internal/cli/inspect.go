@@ -70,14 +70,14 @@ records it has.`,
 			}
 			is, err := app.isSource(args[0])
 			if err != nil {
-				return err
+				return ofText(args[0], err)
 			}
 			if is {
 				if cmd.Flags().Changed("row") {
 					shown := stores.Public(args[0])
 					return &Error{Msg: fmt.Sprintf("%s is no pack: --row shows records of packs", shown), Hint: "pack it first: stoker pack " + shown + " OUT"}
 				}
-				return app.inspectSource(args[0], asJSON)
+				return ofText(args[0], app.inspectSource(args[0], asJSON))
 			}
 			r, err := pack.Open(app.Context, args[0], nil)
 			if err != nil {

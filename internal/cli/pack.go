@@ -123,7 +123,7 @@ func writePack(app *App, src, out string, window int64, fields []string, look vi
 	if err != nil {
 		return nil, err
 	}
-	if (format == source.FormatFolder || format == "pack" && !opt.Append) && !source.HasView(src, nil) && look.spec.Empty() && !variants.any(opt) {
+	if (format == source.FormatFolder && !strings.Contains(src, "?split=") || format == "pack" && !opt.Append) && !source.HasView(src, nil) && look.spec.Empty() && !variants.any(opt) {
 		return pack.Write(app.Context, path, out, opt)
 	}
 	if window > 0 && !strings.Contains(src, "?window=") {

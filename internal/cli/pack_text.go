@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/zeebo/xxh3"
@@ -12,6 +14,7 @@ import (
 	"github.com/stokerdata/stoker/internal/source/wrap/tokenized"
 	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/tokenizer"
+	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
@@ -90,6 +93,21 @@ func writeTokens(app *App, src, out string, fields []string, look viewFlags, fla
 	}
 	defer s.Close()
 	return pack.WriteSource(app.Context, s, out, opt)
+}
+
+// ofText adds to the error of what is text alone that a tokenizer makes tokens of it.
+func ofText(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(path, "*"))
+	if len(files) == 0 {
+		files = []string{path}
+	}
+	if _, serr := os.Stat(files[0]); serr != nil || slices.ContainsFunc(files, func(f string) bool { return !strings.EqualFold(filepath.Ext(f), ".txt") }) {
+		return err
+	}
+	return &Error{Msg: err.Error(), Hint: "to make tokens of text: stoker pack " + units.Shell(path) + " tokens/ --tokenizer tokenizer.json"}
 }
 
 // textSource is the URL of what src is when texts are wanted: a column of a table as

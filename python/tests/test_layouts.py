@@ -97,3 +97,32 @@ def test_first_record_of_bad_ones(make: Make, tmp_path: Path) -> None:
     (tmp_path / "photos/a/0.jpg").write_bytes(b"no image")
     batch = next(iter(make(tmp_path / "photos", 4, on_error="skip", apply_orientation=True)))
     assert batch.image.shape == (4, 20, 14, 3)
+
+
+def test_folder_with_splits(make: Make, tmp_path: Path) -> None:
+    for i, name in enumerate(["train/a", "train/c", "Val/c", "Val/b", "test"]):
+        photo(tmp_path / f"photos/{name}/{i}.png", 20, 14, i)
+    with pytest.raises(stoker.StokerError, match=r"has the splits train, Val and test: choose one, .*\?split=train"):
+        make(tmp_path / "photos", 2)
+    for split, labels in {"train": [0, 2], "val": [1, 2]}.items():
+        for loader in (make(tmp_path / "photos", 2, split=split), make(f"{tmp_path / 'photos'}?split={split}", 2)):
+            assert next(iter(loader)).label.tolist() == labels
+            assert loader.classes == ["a", "b", "c"]
+    with make(tmp_path / "photos", 1, split="test") as loader:
+        assert [b.image.max() for b in loader] == [4]
+        assert "label" not in next(iter(loader))
+    # Parts of one split, by number.
+    assert len(list(make(f"{tmp_path / 'photos'}?split=train", 1, split="train:0.5,rest:0.5", part="rest"))) == 1
+
+
+def test_pairs_are_named(make: Make, tmp_path: Path) -> None:
+    for i in range(3):
+        photo(tmp_path / f"data/Images/{i}.png", 20, 14, i)
+        Image.fromarray(np.full((14, 20), i, np.uint8)).save(tmp_path / f"data/Images/{i}.png")
+        (tmp_path / "data/Masks").mkdir(exist_ok=True)
+        Image.fromarray(np.full((14, 20), i, np.uint8)).save(tmp_path / f"data/Masks/{i}.png")
+    with pytest.raises(stoker.StokerError, match=r"open them as 'pairs:.*'") as error:
+        make(tmp_path / "data", 2)
+    url = str(error.value).split("'")[1]
+    for batch in make(url, 3):
+        assert batch.mask[:, 0, 0].tolist() == batch.image[:, 0, 0, 0].tolist() == [0, 1, 2]

@@ -3,6 +3,8 @@
 // records are numbered in sorted order. A folder without class folders is read
 // as images without labels. A folder of files of sound is read in the same way.
 //
+// Top folders such as train and test are splits (splits.go).
+//
 // Nothing is prepared: every record costs an open, a read and a close. A pack
 // (package pack) of the same folder has the same records under the same
 // numbers and costs one read each.
@@ -33,6 +35,8 @@ type Options struct {
 	// whose name is File.
 	Sound bool
 	File  string
+	// Split is the top folder that is read, of a folder with splits.
+	Split string
 }
 
 type source struct {
@@ -49,7 +53,7 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if opt != nil {
 		o = *opt
 	}
-	scan := ScanOptions{Kind: selection.Image, Threads: o.Threads, Only: o.File}
+	scan := ScanOptions{Kind: selection.Image, URL: url, Split: o.Split, Threads: o.Threads, Only: o.File}
 	format, field, limit := "folder", driver.Field{Name: "image", Kind: driver.KindImage}, int64(MaxFileBytes)
 	if o.Sound {
 		format, field, limit = "audio", driver.Field{Name: "audio", Kind: driver.KindAudio}, MaxSoundBytes

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/selection"
+	"github.com/stokerdata/stoker/internal/source/splits"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -51,8 +52,12 @@ type ScanOptions struct {
 	Only string
 	// LeaveBad leaves out files that cannot be read: they are in Left.
 	LeaveBad bool
+	// Split is the split that is listed, of a folder with splits. URL is for messages.
+	Split, URL string
 	// Threads bounds the folders read at the same time, 0 for four per core.
 	Threads int
+
+	one bool // the folder is a split
 }
 
 // Len is the number of files.
@@ -158,14 +163,17 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 		opt.Kind = selection.Image
 	}
 	// Over a network each question takes a round trip: they are asked at the same time.
+	whole := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var tops []string
+	var tops, parts []string
 	top := make(chan error, 1)
 	go func() {
 		var err error
 		if tops, err = foldersOf(ctx, st); err != nil {
 			cancel() // the rest is not needed
+		} else if parts = splits.Among(tops); len(parts) > 0 && opt.Only == "" && !opt.one {
+			cancel()
 		}
 		top <- err
 	}()
@@ -199,6 +207,13 @@ func Scan(ctx context.Context, st store.Store, opt ScanOptions) (*Listing, error
 	})
 	if terr := <-top; terr != nil {
 		return nil, terr
+	}
+	switch {
+	case opt.Only != "" || opt.one:
+	case len(parts) > 0:
+		return scanSplit(whole, st, tops, parts, opt)
+	case opt.Split != "":
+		return nil, fmt.Errorf("cannot open %s: it has no splits, which are folders called train, val or test", opt.URL)
 	}
 	if err != nil {
 		return nil, err

@@ -24,6 +24,21 @@ var order = []string{"train", "val", "test", "eval"}
 // It returns "" for other names.
 func Of(name string) string { return common[strings.ToLower(name)] }
 
+// Among returns the splits among the names of the folders of a folder, train first. There
+// are none unless all folders are called so, or two of them.
+func Among(folders []string) (names []string) {
+	for _, f := range folders {
+		if Of(f) != "" {
+			names = append(names, f)
+		}
+	}
+	if len(names) < 2 && len(names) < len(folders) {
+		return nil
+	}
+	Sort(names)
+	return names
+}
+
 // Cut takes the name of a split off either end of a name such as x_train or
 // test_labels. Without a split in the name, split is "".
 func Cut(name string) (split, rest string) {

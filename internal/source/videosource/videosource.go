@@ -47,16 +47,22 @@ type Options struct {
 	Threads int
 	// File is the one that is read of the folder.
 	File string
+	// Split is the top folder that is read, of a folder with splits.
+	Split string
 }
 
 // defaultFrames is how many frames a clip has unless something else is asked for.
 const defaultFrames = 16
 
 // Params are the names that Set knows.
-var Params = []string{"frames", "stride", "step", "fps", "start", "as", "quality"}
+var Params = []string{"frames", "stride", "step", "fps", "start", "as", "quality", "split"}
 
 // Set sets an option by its name, as a URL has it.
 func (o *Options) Set(name, text string) error {
+	if name == "split" {
+		o.Split = text
+		return nil
+	}
 	if name == "fps" {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v > 0 && v <= 1000) {
@@ -123,7 +129,9 @@ func Open(ctx context.Context, url string, st store.Store, opt *Options) (driver
 	if err != nil {
 		return nil, err
 	}
-	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{Threads: s.opt.Threads, Kind: selection.Video, LeaveBad: true, Only: s.opt.File})
+	s.list, err = foldersource.Scan(ctx, st, foldersource.ScanOptions{
+		URL: url, Split: s.opt.Split, Threads: s.opt.Threads, Kind: selection.Video, LeaveBad: true, Only: s.opt.File,
+	})
 	if err != nil {
 		return nil, err
 	}
