@@ -9,8 +9,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// What decorators cost is small beside the shortest read there is, one of the page
-// cache.
+// The cost of decorators is small compared with the shortest possible read, one from the page cache.
 func BenchmarkRead(b *testing.B) {
 	s := localstore.New(b.TempDir())
 	if err := store.WriteFile(b.Context(), s, "x", make([]byte, 1<<20)); err != nil {

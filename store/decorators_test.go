@@ -16,13 +16,13 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// Around any store, each decorator and all of them together are a store.
+// Each decorator, and all of them together, make a store of any store.
 func TestDecorators(t *testing.T) {
 	decorators := map[string]func(store.Store) store.Store{
 		"retry": func(s store.Store) store.Store { return retry.New(s, nil) },
 		"count": func(s store.Store) store.Store { return counttest.New(s, nil) },
 		"fault": func(s store.Store) store.Store { return faulttest.New(s, 1) },
-		"keep": func(s store.Store) store.Store { // some pieces of whatever there is
+		"keep": func(s store.Store) store.Store { // some pieces of each object
 			var pieces []keep.Piece
 			_ = s.List(t.Context(), "", nil, func(e store.Entry) error {
 				for off := int64(0); off < e.Size; off += 1000 {
@@ -37,7 +37,7 @@ func TestDecorators(t *testing.T) {
 			t.Cleanup(k.Close)
 			return k.Store(s)
 		},
-		"disk": func(s store.Store) store.Store { // room for a part of it
+		"disk": func(s store.Store) store.Store { // space for a part of it
 			dir, err := cache.At(t.TempDir(), 300_000)
 			if err != nil {
 				t.Fatal(err)

@@ -2,14 +2,13 @@ package store
 
 import "context"
 
-// Next is the read that a decorator stands in front of: ReadAt or ReadDirect of
-// the object below.
+// Next is the read that a decorator intercepts: ReadAt or ReadDirect of the decorated object.
 type Next struct {
 	o      Object
 	direct DirectReader
 }
 
-// Read reads.
+// Read performs the read.
 func (n Next) Read(ctx context.Context, p []byte, off int64) error {
 	if n.direct != nil {
 		return n.direct.ReadDirect(ctx, p, off)
@@ -17,9 +16,9 @@ func (n Next) Read(ctx context.Context, p []byte, off int64) error {
 	return n.o.ReadAt(ctx, p, off)
 }
 
-// Intercept returns o with read in front of each of its reads, whichever way they
-// go. With hide, what reads without that (Mapper and CachedReader) is not
-// passed on: for decorators that must see every byte. Hints and checks always are.
+// Intercept returns o with read called for each of its reads, of any kind. If hide is set, abilities that read
+// without it (Mapper and CachedReader) are hidden, for decorators that must see every byte. Hints and checks are
+// always passed on.
 func Intercept(o Object, hide bool, read func(ctx context.Context, next Next, p []byte, off int64) error) Object {
 	w := wrapped{o, read}
 	d, direct := As[DirectReader](o)

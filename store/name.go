@@ -5,14 +5,12 @@ import (
 	"strings"
 )
 
-// maxName is the longest name in bytes, that of paths on Linux. A store may have
-// a lower limit.
+// maxName is the maximum length of a name in bytes, as for paths on Linux. A store may have a lower limit.
 const maxName = 4096
 
-// CheckName says whether a name can be one: parts with a slash between them, none
-// of which is empty, "." or "..", and no zero byte. So no name leads out of the
-// store. "" is the root. Any other byte may be in a name, for file systems do
-// not care about encodings.
+// CheckName returns an error for an invalid name. A valid name has parts separated by slashes. No part is empty,
+// "." or "..", and there is no zero byte, so a name cannot lead out of the store. "" is the root. All other bytes
+// are allowed, because file systems do not enforce an encoding.
 func CheckName(name string) error {
 	if name == "" {
 		return nil

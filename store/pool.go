@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Pool keeps the objects of a store open between uses, so that reading from many
-// of them costs neither an open each nor more open ones than the system has. Its
-// methods may be called from several goroutines at once, except Close.
+// Pool keeps the objects of a store open between uses. So reading many objects does not open each of them every
+// time, and does not exceed the system's limit of open files. Its methods are safe for concurrent use, except
+// Close.
 type Pool struct {
 	s     Store
 	limit int
 
 	mu   sync.Mutex
 	open map[string]*pooled
-	idle list.List // of *pooled that nobody uses, the one used last in front
+	idle list.List // unused objects, the most recently used first
 }
 
 type pooled struct {
@@ -26,22 +26,20 @@ type pooled struct {
 	at    *list.Element // in idle
 	ready chan struct{} // closed when Object or err is set
 	err   error
-	old   bool // not in open any more
+	old   bool // removed from open
 }
 
-// NewPool returns a pool that keeps up to limit objects of s open. More are open
-// only while more are in use.
+// NewPool returns a pool that keeps up to limit objects of s open. More are open only while more are in use.
 func NewPool(s Store, limit int) *Pool {
 	return &Pool{s: s, limit: max(limit, 1), open: map[string]*pooled{}}
 }
 
-// Open returns the object that e describes, as OpenEntry does. Close of it gives
-// it back to the pool.
+// Open returns the object that e describes, like OpenEntry. Its Close returns it to the pool.
 func (p *Pool) Open(ctx context.Context, e Entry) (Object, error) {
 	for {
 		p.mu.Lock()
 		o := p.open[e.Name]
-		if o == nil || o.entry.Version != e.Version { // none, or opened for an older listing
+		if o == nil || o.entry.Version != e.Version { // not open, or opened for an older listing
 			out := p.forget(o)
 			o = &pooled{entry: e, users: 1, ready: make(chan struct{})}
 			p.open[e.Name] = o
@@ -69,7 +67,7 @@ func (p *Pool) Open(ctx context.Context, e Entry) (Object, error) {
 		if !isContext(o.err) {
 			return nil, o.err
 		}
-		// The one who opened it gave up; that is no failure of ours.
+		// The context of the goroutine that opened it has ended, but ours may not have.
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -80,7 +78,7 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// first opens o for everybody who waits for it.
+// first opens o for all goroutines that wait for it.
 func (p *Pool) first(ctx context.Context, o *pooled) (Object, error) {
 	o.Object, o.err = OpenEntry(ctx, p.s, o.entry)
 	if o.err != nil {
@@ -95,8 +93,8 @@ func (p *Pool) first(ctx context.Context, o *pooled) (Object, error) {
 	return &lent{Object: o.Object, p: p, o: o}, nil
 }
 
-// forget takes o out of the pool and returns it when nobody uses it: otherwise
-// its last user closes it. The lock is held.
+// forget removes o from the pool. It returns o if it is unused. Otherwise the last user closes it. The lock is
+// held.
 func (p *Pool) forget(o *pooled) []*pooled {
 	if o == nil || o.old {
 		return nil
@@ -111,7 +109,7 @@ func (p *Pool) forget(o *pooled) []*pooled {
 	return []*pooled{o}
 }
 
-// evict takes the objects out of the pool that are too many. The lock is held.
+// evict removes unused objects above the limit and returns them. The lock is held.
 func (p *Pool) evict() []*pooled {
 	var out []*pooled
 	for len(p.open) > p.limit && p.idle.Len() > 0 {
@@ -143,8 +141,7 @@ func (p *Pool) release(o *pooled) {
 	closeAll(out)
 }
 
-// Close closes the objects that nobody uses. Those that are in use are closed by
-// their last user.
+// Close closes the unused objects. Objects in use are closed by their last user.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +171,7 @@ type lent struct {
 
 func (l *lent) Unwrap() Object { return l.Object }
 
-// Close gives the object back.
+// Close returns the object to the pool.
 func (l *lent) Close() error {
 	l.once.Do(func() { l.p.release(l.o) })
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/stokerdata/stoker/store/storetest"
 )
 
-// tracked counts the objects that are open.
+// tracked counts the open objects.
 type tracked struct {
 	*storetest.Memory
 	open, most, opened atomic.Int64
@@ -88,7 +88,7 @@ func TestPool(t *testing.T) {
 				if err := o.Close(); err != nil {
 					t.Error(err)
 				}
-				_ = o.Close() // does nothing
+				_ = o.Close() // has no effect
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func TestPool(t *testing.T) {
 	if n := s.opened.Load() - before; n > 1 {
 		t.Errorf("an object was opened %d times", n)
 	}
-	// One in use outlives the pool.
+	// An object in use outlives the pool.
 	o, err := p.Open(t.Context(), entries[4])
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +155,8 @@ func TestPoolSeesChanges(t *testing.T) {
 	}
 }
 
-// Several that want one object wait for one opening of it; who gives up does not
-// take it from the others.
+// Several goroutines that need one object wait for a single Open. One that gives up does not take it from the
+// others.
 func TestPoolOpensOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, entries := newTracked(1)
@@ -168,7 +168,7 @@ func TestPoolOpensOnce(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			mine := t.Context()
 			if i == 0 {
-				mine = ctx // it is the one who opens
+				mine = ctx // the first one opens it
 			}
 			go func() {
 				o, err := p.Open(mine, entries[0])

@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// OpenEntry opens the object that e describes. It fails with ErrChanged when the
-// object has another version by now or is gone; of a store that is an EntryOpener the
-// first read does.
+// OpenEntry opens the object that e describes. It fails with ErrChanged if the object has another version now or is
+// gone. If the store is an EntryOpener, the first read fails instead.
 func OpenEntry(ctx context.Context, s Store, e Entry) (Object, error) {
 	if eo, ok := s.(EntryOpener); ok && e.Version != "" {
 		return eo.OpenEntry(ctx, e)
@@ -31,14 +30,14 @@ func OpenEntry(ctx context.Context, s Store, e Entry) (Object, error) {
 func same(s Store, o Object, e Entry) error {
 	switch {
 	case o.Size() != e.Size:
-		return &Error{Op: "open", Path: s.Path(e.Name), Err: fmt.Errorf("%w: it had %d bytes then, it has %d now", ErrChanged, e.Size, o.Size())}
+		return &Error{Op: "open", Path: s.Path(e.Name), Err: fmt.Errorf("%w: it had %d bytes, now it has %d", ErrChanged, e.Size, o.Size())}
 	case o.Version() != e.Version:
 		return &Error{Op: "open", Path: s.Path(e.Name), Err: ErrChanged}
 	}
 	return nil
 }
 
-// ReadFile reads an object as a whole. It fails when that is larger than limit.
+// ReadFile reads a whole object. It fails if the object is larger than limit.
 func ReadFile(ctx context.Context, s Store, name string, limit int64) ([]byte, error) {
 	o, err := s.Open(ctx, name)
 	if err != nil {
@@ -47,7 +46,7 @@ func ReadFile(ctx context.Context, s Store, name string, limit int64) ([]byte, e
 	return readAll(ctx, s, o, name, limit)
 }
 
-// ReadEntry is ReadFile of the version that e describes.
+// ReadEntry is ReadFile for the version that e describes.
 func ReadEntry(ctx context.Context, s Store, e Entry, limit int64) ([]byte, error) {
 	o, err := OpenEntry(ctx, s, e)
 	if err != nil {
@@ -69,7 +68,7 @@ func readAll(ctx context.Context, s Store, o Object, name string, limit int64) (
 	return b, Check(ctx, o)
 }
 
-// ReaderAt makes an io.ReaderAt of an object, for packages that want one.
+// ReaderAt returns an io.ReaderAt for an object.
 func ReaderAt(ctx context.Context, o Object) io.ReaderAt { return readerAt{ctx, o} }
 
 type readerAt struct {
@@ -77,7 +76,7 @@ type readerAt struct {
 	o   Object
 }
 
-// ReadAt reads up to the end of the object, as io.ReaderAt has it.
+// ReadAt implements io.ReaderAt: it returns io.EOF at the end of the object.
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fmt.Errorf("offset %d: %w", off, ErrShort)

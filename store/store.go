@@ -1,14 +1,11 @@
-// Package store is where bytes come from and go to: objects with a name, a size
-// and a version that are read at any place. What reads data (sources, packs,
-// inspect, verify) is written against Store and never against files, so that a
-// bucket or a cache is one more implementation and nothing above can tell.
+// Package store defines the interfaces for objects that have a name, a size and a version and can be read at any
+// offset. All code that reads data (sources, packs, inspect, verify) uses Store and never files. So a bucket or a
+// cache is just another implementation.
 //
-// The interface is small. What only some stores can do stands in interfaces of
-// its own (Mapper, CachedReader, DirectReader, Adviser, Starter, Checker, WriteStore,
-// Resumer), which As finds. Around any store go decorators that know nothing of
-// each other: retry, limit, count, and fault for tests. The order in which they
-// are put on says who sees what: count.New(retry.New(s)) counts a read that was
-// tried three times once, retry.New(count.New(s)) three times.
+// The interface is small. Optional abilities have their own interfaces (Mapper, CachedReader, DirectReader,
+// Adviser, Starter, Checker, WriteStore, Resumer), which As finds. Decorators such as retry add behaviour to any
+// store and do not know each other. Their order matters: if counting wraps retrying, a read with three attempts
+// counts once. In the reverse order it counts three times.
 //
 // Package storetest has the tests that every store passes.
 package store
@@ -18,31 +15,26 @@ import (
 	"time"
 )
 
-// Store is a place where objects lie: a folder of local files or one of them,
-// later a bucket. Its methods may be called from several goroutines at once,
-// except Close, which is called once and last.
+// Store has objects: a local folder, a single file, or a bucket. Its methods are safe for concurrent use, except
+// Close, which must be the last call.
 //
-// Names are paths below the store's root, with slashes (CheckName says which are
-// allowed). The name of the root is "": of a store that is one object it is the
-// name of that object.
+// Names are paths below the store's root, with slashes. CheckName defines the valid names. The name of the root is
+// "". If the store is a single object, "" is that object.
 type Store interface {
-	// Open opens an object. Its error is or wraps ErrNotExist where there is
-	// none.
+	// Open opens an object. Its error is or wraps ErrNotExist if the object does not exist.
 	Open(ctx context.Context, name string) (Object, error)
-	// List calls f for each object below dir, at any depth, in the order of their
-	// names, which are compared byte by byte as whole paths: "a-b" stands before
-	// "a/b". It calls f from this goroutine, one call at a time, and stops with
-	// the error of f. A nil opt means the defaults. Of a store that is one
-	// object, List of "" gives that one.
+	// List calls f for each object below dir, at any depth, sorted by name. Names are compared byte by byte as
+	// whole paths: "a-b" comes before "a/b". f is called sequentially, from the calling goroutine. If f returns an
+	// error, List stops and returns it. A nil opt means the defaults. If the store is a single object, List of ""
+	// returns that object.
 	List(ctx context.Context, dir string, opt *ListOptions, f func(Entry) error) error
-	// Stat describes an object, or a folder (Entry.Dir).
+	// Stat describes an object or a folder (Entry.Dir).
 	Stat(ctx context.Context, name string) (Entry, error)
 	// String names the store for messages: a path, or a URL without secrets.
 	String() string
 	// Path names an object for messages. It does no I/O.
 	Path(name string) string
-	// Close releases the store. Objects that are open are closed by those who
-	// opened them.
+	// Close releases the store. Callers close the objects that they opened.
 	Close() error
 }
 
@@ -50,65 +42,56 @@ type Store interface {
 type Entry struct {
 	Name string
 	Size int64
-	// Version says what the object's content is: an object with another version
-	// has, or may have, another content. It is of use only within one store: of
-	// local files it is size and time of change. What has to be equal on two
-	// machines with copies of the same data is made from Name, Size and ModTime.
+	// Version identifies the object's content: an object with another version may have different content. It is
+	// only comparable within one store. For local files it is the size and the modification time. Values that must
+	// be equal on two machines with copies of the same data use Name, Size and ModTime instead.
 	Version string
-	// ID is the number that the system knows the object by, such as that of its inode,
-	// 0 where there is none. Two objects that took turns under one name have others,
-	// also when sizes and times are equal; see Identifier.
+	// ID is the system's number for the object, for example its inode, or 0. It distinguishes two objects with the
+	// same name, size and time, one after the other. See Identifier.
 	ID uint64
-	// ModTime is the time of the last change, zero where a store has none.
+	// ModTime is the modification time, zero if unknown.
 	ModTime time.Time
-	// Dir marks a folder, of which only Name is set.
+	// Dir marks a folder. Then only Name is set.
 	Dir bool
 }
 
-// ListOptions change what List gives.
+// ListOptions configure List.
 type ListOptions struct {
-	// Shallow lists what lies directly in the folder: objects, and folders as
-	// entries with Dir, which stand where the objects in them would. There may
-	// be nothing in such a folder, or only what is hidden.
+	// Shallow lists only the direct content of the folder: objects, and subfolders as entries with Dir, in the
+	// order of the objects in them. A listed subfolder may be empty or have only hidden objects.
 	Shallow bool
-	// Hidden lists also objects and folders whose own name begins with a dot,
-	// which are otherwise left out.
+	// Hidden also lists objects and folders whose own name begins with a dot. They are omitted by default.
 	Hidden bool
-	// Names asks for names alone: an entry's Size, Version and ModTime may be zero,
-	// and what is no object that can be read may be among them. It saves looking
-	// at each file where a listing of names does not come with the rest.
+	// Names requests only names. Size, Version and ModTime of entries may be zero, and the listing may include
+	// entries that are not readable objects. This saves a request per file if a listing of names lacks the other
+	// values.
 	Names bool
-	// Folder says that dir is known to be a folder, which a store needs not ask about then.
+	// Folder is true if dir is known to be a folder. It saves the store a request.
 	Folder bool
-	// Guess is the name of an object that is likely to lie in dir: a store that asks about
-	// one of those that it finds, to learn of the others, asks about that one at once. "" for
-	// none.
+	// Guess is the name of an object that is likely to exist in dir, or "". A store that must probe one object of a
+	// listing to describe the others probes this one immediately.
 	Guess string
-	// Keep says by its name which object is wanted; nil means all. The others
-	// are not looked at. It is called from several goroutines at once.
+	// Keep selects objects by name. Nil means all. Other objects are not probed. It may be called concurrently.
 	Keep func(name string) bool
-	// Bad is called, in the order of names, for an object that is wanted, or a folder
-	// (Entry.Dir), that cannot be listed: a link to nothing, a pipe, a folder that may not
-	// be read, a key of a bucket that CheckName refuses. Only Name and Dir of the entry
-	// are set. The listing goes on if Bad returns nil, and otherwise fails with its error.
-	// Without Bad the listing fails with err.
+	// Bad is called, in the order of names, for a wanted object or a folder (Entry.Dir) that cannot be listed: a
+	// dangling link, a pipe, a folder without permission, or a bucket key that CheckName refuses. Only Name and Dir
+	// of the entry are set. The listing continues if Bad returns nil. Otherwise it fails with Bad's error. If Bad
+	// is nil, the listing fails with err.
 	Bad func(e Entry, err error) error
-	// Threads bounds the requests that are out at once, 0 for the store's choice.
+	// Threads is the maximum number of concurrent requests, 0 for the store's default.
 	Threads int
 }
 
-// Object is an open object. Its methods may be called from several goroutines at
-// once, except Close, which is called once and last. It has the bytes that it had
-// when it was opened; a store that cannot keep it so is a Checker.
+// Object is an open object. Its methods are safe for concurrent use, except Close, which must be the last call. Its
+// content is the one at the time of opening. A store that cannot guarantee this is a Checker.
 type Object interface {
-	// Size is the size in bytes.
+	// Size returns the size in bytes.
 	Size() int64
-	// Version is that of Entry.
+	// Version returns the version, as in Entry.
 	Version() string
-	// ReadAt fills p from offset off, or fails: it never gives fewer bytes
-	// without an error. Bytes behind the end are ErrShort. When ctx is done it
-	// returns as soon as the system allows, and p is not written to any more.
+	// ReadAt fills p from offset off, or fails: it never reads fewer bytes without an error. Bytes after the end
+	// are ErrShort. When ctx is done, ReadAt returns as soon as the system allows, and no longer writes to p.
 	ReadAt(ctx context.Context, p []byte, off int64) error
-	// Close releases the object. Its mappings stay.
+	// Close releases the object. Its mappings stay valid.
 	Close() error
 }

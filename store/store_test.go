@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A name that is accepted stays below the root, however it is joined.
+// A valid name stays below the root, however it is joined.
 func FuzzCheckName(f *testing.F) {
 	for _, name := range append(storetest.BadNames, "", "a", "a/b", "a b/ü", "..a/b..", "...", "\xff") {
 		f.Add(name)
@@ -52,7 +52,7 @@ func TestBadNames(t *testing.T) {
 	}
 }
 
-// What can be done past a decorator is passed on, or not, as it says.
+// Decorators pass abilities on, or hide them, as documented.
 func TestAbilitiesOfDecorators(t *testing.T) {
 	s := localstore.New(t.TempDir())
 	put(t, s, "a", make([]byte, 10_000))

@@ -11,7 +11,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// abilities tests that whatever else an object can do gives the same bytes.
+// abilities tests that all optional abilities of an object give the same bytes.
 func (s Suite) abilities(t *testing.T) {
 	st, all := s.open(t)
 	o, want := open(t, st, "large"), all["large"]
@@ -28,7 +28,7 @@ func (s Suite) abilities(t *testing.T) {
 			if off >= 0 && off < len(want) {
 				buf := make([]byte, min(100_000, len(want)-off))
 				if err := o.ReadAt(t.Context(), buf, int64(off)); err != nil || !bytes.Equal(buf, want[off:off+len(buf)]) {
-					t.Errorf("what Start began at %d: %v, or other bytes", off, err)
+					t.Errorf("after Start at %d: %v, or different bytes", off, err)
 				}
 			}
 		}
@@ -44,11 +44,11 @@ func (s Suite) abilities(t *testing.T) {
 				t.Errorf("ReadCached at %d: %v", off, err)
 			}
 			if n < 0 || n > len(buf) || !bytes.Equal(buf[:n], want[off:off+n]) {
-				t.Errorf("ReadCached at %d gives %d bytes, or others", off, n)
+				t.Errorf("ReadCached at %d gives %d bytes, or different ones", off, n)
 			}
 		}
 		if _, err := c.ReadCached(make([]byte, 2), int64(len(want)-1)); !errors.Is(err, store.ErrShort) {
-			t.Errorf("ReadCached behind the end: error is %v", err)
+			t.Errorf("ReadCached after the end: error is %v", err)
 		}
 	}
 	if m, ok := store.As[store.Mapper](o); ok {
@@ -62,7 +62,7 @@ func (s Suite) abilities(t *testing.T) {
 	}
 }
 
-// lent reads an object some times, and compares what it lends before, meanwhile and after.
+// lent reads an object several times, and compares lent bytes before, between and after reads.
 func lent(t *testing.T, l store.Lender, o store.Object, want []byte) {
 	now := time.Now()
 	for range 4 {
@@ -70,7 +70,7 @@ func lent(t *testing.T, l store.Lender, o store.Object, want []byte) {
 			n := min(9000, len(want)-off)
 			for _, tail := range []int64{0, 64} {
 				if b := l.Lend(int64(off), int64(n), tail, now); b != nil && !bytes.Equal(b, want[off:off+n]) {
-					t.Fatalf("%d bytes from %d on are lent that are others", len(b), off)
+					t.Fatalf("the %d lent bytes from %d on differ", len(b), off)
 				}
 			}
 			if err := o.ReadAt(t.Context(), make([]byte, n), int64(off)); err != nil {
@@ -90,7 +90,7 @@ func whole(t *testing.T, st store.Store, w store.WholeReader, all map[string][]b
 	for _, name := range []string{"a", "d/e", "large"} {
 		b, e, err := w.ReadWhole(t.Context(), name, len(all["large"]))
 		if errors.Is(err, errors.ErrUnsupported) {
-			t.Log("objects are asked about here before they are read")
+			t.Log("this store has no reads of whole objects")
 			return
 		}
 		if err != nil || !bytes.Equal(b, all[name]) {
@@ -102,10 +102,10 @@ func whole(t *testing.T, st store.Store, w store.WholeReader, all map[string][]b
 		}
 	}
 	if _, _, err := w.ReadWhole(t.Context(), "large", len(all["large"])-1); err == nil {
-		t.Error("more is read than there may be")
+		t.Error("more than the limit is read")
 	}
 	if _, _, err := w.ReadWhole(t.Context(), "nothing", 10); !errors.Is(err, store.ErrNotExist) {
-		t.Errorf("what is not there: %v", err)
+		t.Errorf("a missing object: %v", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func direct(t *testing.T, d store.DirectReader, path string, want []byte) {
 		}
 	}
 	if err := d.ReadDirect(t.Context(), make([]byte, 2), int64(len(want)-1)); !errors.Is(err, store.ErrShort) || !strings.Contains(err.Error(), path) {
-		t.Errorf("direct read behind the end: error is %v", err)
+		t.Errorf("direct read after the end: error is %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -140,11 +140,11 @@ func mapped(t *testing.T, s store.Store, m store.Mapper, want []byte) {
 	if !bytes.Equal(v.Bytes(), want) {
 		t.Error("the mapping has other bytes")
 	}
-	// The bytes were touched just now, but the system may have dropped them.
+	// The bytes were read just now, but the system may have evicted them.
 	now := time.Now()
 	t.Log("resident after reading:", v.Resident(0, int64(len(want)), now))
 	if !v.Resident(10, 0, now) {
-		t.Error("no bytes are not in memory")
+		t.Error("zero bytes are reported as not in memory")
 	}
 	for _, c := range []struct{ off, n int64 }{{-1, 2}, {0, int64(len(want)) + 1}, {1 << 62, 1 << 62}, {5, -1}} {
 		if v.Resident(c.off, c.n, now) {
@@ -161,7 +161,7 @@ func mapped(t *testing.T, s store.Store, m store.Mapper, want []byte) {
 	}
 	again, ok := store.As[store.Mapper](o)
 	if !ok {
-		t.Fatal("this time it is no Mapper")
+		t.Fatal("the second object is not a Mapper")
 	}
 	if v, err = again.Map(); err != nil {
 		t.Fatal(err)

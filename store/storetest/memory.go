@@ -14,25 +14,23 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Memory is a store of objects in memory, which can do nothing but what every
-// store can: for tests of what is built on stores.
+// Memory is a store of objects in memory without any optional abilities, for tests of code that uses stores.
 type Memory struct {
 	mu      sync.Mutex
 	objects map[string]*memoryObject
 	changes int
 }
 
-// NewMemory returns a store of objects. An object with the name "" must be the
-// only one.
+// NewMemory returns a store with these objects. An object with the name "" must be the only one.
 func NewMemory(objects map[string][]byte) *Memory {
 	m := &Memory{objects: map[string]*memoryObject{}}
-	for _, name := range slices.Sorted(maps.Keys(objects)) { // so that versions are the same each time
+	for _, name := range slices.Sorted(maps.Keys(objects)) { // so that versions are deterministic
 		m.Put(name, objects[name])
 	}
 	return m
 }
 
-// Put puts an object into the store.
+// Put stores an object.
 func (m *Memory) Put(name string, data []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,13 +38,13 @@ func (m *Memory) Put(name string, data []byte) {
 	m.objects[name] = &memoryObject{path: m.Path(name), data: slices.Clone(data), version: fmt.Sprint(m.changes)}
 }
 
-// String is "memory:".
+// String returns "memory:".
 func (m *Memory) String() string { return "memory:" }
 
 // Path names an object for messages.
 func (m *Memory) Path(name string) string { return "memory:" + name }
 
-// Close does nothing.
+// Close has no effect.
 func (m *Memory) Close() error { return nil }
 
 func (m *Memory) look(ctx context.Context, op, name string) (o *memoryObject, dir bool, err error) {

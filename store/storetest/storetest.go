@@ -1,5 +1,4 @@
-// Package storetest has the tests that every store and every decorator passes,
-// and a store in memory.
+// Package storetest has the tests that every store and every decorator passes, and a store in memory.
 package storetest
 
 import (
@@ -17,22 +16,21 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Suite is a store to be tested.
+// Suite describes a store to test.
 type Suite struct {
-	// Open returns a new store that has these objects and no other. The one object
-	// of a store that is a single object is called "".
+	// Open returns a new store with exactly these objects. If the store is a single object, its name is "".
 	Open func(t *testing.T, objects map[string][]byte) store.Store
-	// Change gives an object of a store from Open another content of another
-	// size, as somebody else would, nil when nobody else can.
+	// Change replaces the content of an object of a store from Open with content of another size, like another
+	// process. Nil means that objects cannot change.
 	Change func(t *testing.T, s store.Store, name string, data []byte)
-	// Again returns a second store of what s is, as another process has it. Without
-	// it, stores that can be written to are tested alone.
+	// Again returns a second store for the same objects as s, like another process. If it is nil, writable stores
+	// are tested with one store only.
 	Again func(t *testing.T, s store.Store) store.Store
-	// UTF8 says that names are text in UTF-8, as those of buckets are.
+	// UTF8 is true if names must be UTF-8, as in buckets.
 	UTF8 bool
 }
 
-// objects are the names that tests use, with content that says what it is.
+// objects returns the names that tests use, with different content each.
 func objects() map[string][]byte {
 	m := map[string][]byte{}
 	for i, name := range []string{
@@ -123,8 +121,8 @@ func (s Suite) read(t *testing.T) {
 	}
 }
 
-// Reads give exactly what they are asked for, or say which bytes of what they
-// could not read; memory beside them is not touched.
+// Reads return exactly the requested bytes, or an error with the bytes and the object. They do not write to other
+// memory.
 func (s Suite) ranges(t *testing.T) {
 	st, all := s.open(t)
 	o, want := open(t, st, "large"), all["large"]
@@ -138,10 +136,10 @@ func (s Suite) ranges(t *testing.T) {
 			continue
 		}
 		if !bytes.Equal(buf[8:8+c.n], want[c.off:c.off+c.n]) {
-			t.Errorf("bytes %d to %d are others", c.off, c.off+c.n)
+			t.Errorf("bytes %d to %d differ", c.off, c.off+c.n)
 		}
 		if edge := append(buf[:8:8], buf[8+c.n:]...); !bytes.Equal(edge, bytes.Repeat([]byte{0xa5}, 16)) {
-			t.Errorf("bytes %d to %d: memory beside it was written", c.off, c.off+c.n)
+			t.Errorf("bytes %d to %d: memory outside of it was written", c.off, c.off+c.n)
 		}
 	}
 	for _, c := range []struct{ off, n int64 }{{size, 1}, {size - 1, 2}, {0, size + 1}, {size + 5, 1}, {1 << 62, 10}, {-1, 1}, {-1 << 63, 4}} {
@@ -206,7 +204,7 @@ func (s Suite) missing(t *testing.T) {
 	}
 }
 
-// visible says whether a path is listed without Hidden.
+// visible reports whether a path is listed without Hidden.
 func visible(name string) bool { return !strings.HasPrefix(name, ".") && !strings.Contains(name, "/.") }
 
 func list(t *testing.T, s store.Store, dir string, opt *store.ListOptions) []store.Entry {
@@ -260,7 +258,7 @@ func (s Suite) list(t *testing.T) {
 	}
 	equal(t, "the listing of d", names(list(t, st, "d", nil)), []string{"d/e", "d/f.x", "d/f/g"})
 	equal(t, "the listing of names", names(list(t, st, "", &store.ListOptions{Names: true})), seen)
-	// What is known of a folder, or guessed, changes what is asked and not what is found.
+	// Folder and Guess change the requests but not the results.
 	known := map[string]store.Entry{}
 	for _, e := range entries {
 		known[e.Name] = e
@@ -318,7 +316,7 @@ func (s Suite) stat(t *testing.T) {
 	}
 }
 
-// Nothing begins when the context is done, and the error says why.
+// Nothing starts if the context is done, and the error has its cause.
 func (s Suite) cancelled(t *testing.T) {
 	st, _ := s.open(t)
 	o := open(t, st, "large")
@@ -363,7 +361,7 @@ func (s Suite) concurrent(t *testing.T) {
 					return
 				}
 				if !bytes.Equal(buf, want[off:off+len(buf)]) {
-					t.Errorf("bytes from %d are others", off)
+					t.Errorf("bytes from %d differ", off)
 				}
 				if b, err := store.ReadFile(t.Context(), st, "d/e", 1<<20); err != nil || !bytes.Equal(b, all["d/e"]) {
 					t.Errorf("d/e: %v", err)
@@ -379,7 +377,7 @@ func (s Suite) concurrent(t *testing.T) {
 
 func (s Suite) changed(t *testing.T) {
 	if s.Change == nil {
-		t.Skip("nobody can change its objects")
+		t.Skip("its objects cannot change")
 	}
 	st, all := s.open(t)
 	e, err := st.Stat(t.Context(), "a")
@@ -389,7 +387,7 @@ func (s Suite) changed(t *testing.T) {
 	before := open(t, st, "a")
 	s.Change(t, st, "a", pattern(5, 7))
 	o, err := store.OpenEntry(t.Context(), st, e)
-	if err == nil { // a store may say so at the first read
+	if err == nil { // a store may report it at the first read
 		if _, lazy := st.(store.EntryOpener); lazy {
 			err = o.ReadAt(t.Context(), make([]byte, 1), 0)
 		}
@@ -402,7 +400,7 @@ func (s Suite) changed(t *testing.T) {
 	if after.Version() == e.Version || after.Size() != 5 {
 		t.Errorf("version %q, %d bytes; before the change %q", after.Version(), after.Size(), e.Version)
 	}
-	// What is open has its old bytes, or says that it has not.
+	// An open object has its old bytes, or reports that it has changed.
 	got := make([]byte, before.Size())
 	err = before.ReadAt(t.Context(), got, 0)
 	if err == nil {
@@ -416,7 +414,7 @@ func (s Suite) changed(t *testing.T) {
 	}
 }
 
-// single tests a store that is one object.
+// single tests a store that is a single object.
 func (s Suite) single(t *testing.T) {
 	want := pattern(1000, 3)
 	st := s.Open(t, map[string][]byte{"": want})
@@ -432,7 +430,7 @@ func (s Suite) single(t *testing.T) {
 		t.Errorf("reading it: %v", err)
 	}
 	if _, err := store.ReadFile(t.Context(), st, "", 999); err == nil {
-		t.Error("a limit is not kept")
+		t.Error("a limit is ignored")
 	}
 	if _, err := st.Stat(t.Context(), "x"); !errors.Is(err, store.ErrNotExist) {
 		t.Errorf("an object below it: error is %v", err)

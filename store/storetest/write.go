@@ -10,7 +10,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// write tests that objects appear as a whole, or not at all.
+// write tests that objects appear as a whole or not at all.
 func (s Suite) write(t *testing.T) {
 	st, all := s.open(t)
 	w, ok := store.As[store.WriteStore](st)
@@ -60,7 +60,7 @@ func (s Suite) write(t *testing.T) {
 		t.Error("it can be committed twice")
 	}
 
-	// In the place of one that is there: what has that open keeps it, or learns of it.
+	// Replace an object. An open one keeps its content or reports the change.
 	old := open(t, st, "b.txt")
 	if err := store.WriteFile(t.Context(), w, "b.txt", []byte("new")); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func (s Suite) write(t *testing.T) {
 	}
 }
 
-// resume tests uploads that are gone on with.
+// resume tests uploads that are continued.
 func (s Suite) resume(t *testing.T) {
 	st, _ := s.open(t)
 	r, ok := store.As[store.Resumer](st)
@@ -135,7 +135,7 @@ func (s Suite) resume(t *testing.T) {
 	write("hello world")
 	content("hello world")
 	if err := p.ReadAt(ctx, make([]byte, 5), 7); !errors.Is(err, store.ErrShort) || !strings.Contains(err.Error(), "bytes 7 to 12") {
-		t.Errorf("reading behind its end: error is %v", err)
+		t.Errorf("reading after its end: error is %v", err)
 	}
 	other := st
 	if s.Again != nil {
@@ -188,7 +188,7 @@ func (s Suite) resume(t *testing.T) {
 		t.Errorf("after Commit: %q, %v", b, err)
 	}
 
-	// Taken back, it is not there until it is committed again.
+	// A resumed object is not visible until it is committed again.
 	again()
 	content("hello, you")
 	if _, err := st.Stat(ctx, "out/x"); !errors.Is(err, store.ErrNotExist) {
@@ -212,7 +212,7 @@ func (s Suite) resume(t *testing.T) {
 	if err := p.Abort(); err != nil {
 		t.Fatal(err)
 	}
-	// Where folders are only prefixes there is none any more.
+	// If folders are only prefixes, the folder no longer exists.
 	if err := st.List(ctx, "out", &store.ListOptions{Hidden: true}, func(e store.Entry) error {
 		t.Errorf("what is left: %q", e.Name)
 		return nil

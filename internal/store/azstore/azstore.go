@@ -1,4 +1,4 @@
-// Package azstore is a store of what lies in a container of Azure's Blob Storage.
+// Package azstore is a store for a container of Azure Blob Storage.
 package azstore
 
 import (
@@ -15,19 +15,19 @@ import (
 	"github.com/stokerdata/stoker/internal/store/ranged"
 )
 
-// Options say how a container is spoken to. The environment says what is not said here.
+// Options select the server and the credentials. Unset options come from the environment.
 type Options struct {
-	// Account is the storage account, "" for AZURE_STORAGE_ACCOUNT or that of
+	// Account is the storage account, "" for AZURE_STORAGE_ACCOUNT or the account in
 	// AZURE_STORAGE_CONNECTION_STRING.
 	Account string
-	// Endpoint is the URL of another server than Azure's, up to the container, "" for
-	// AZURE_STORAGE_BLOB_ENDPOINT or that of the connection string.
+	// Endpoint is the URL of another server than Azure's, up to the container. "" means AZURE_STORAGE_BLOB_ENDPOINT
+	// or the endpoint in the connection string.
 	Endpoint string
-	// Anonymous asks without credentials: for containers that anybody may read.
+	// Anonymous sends no credentials, for public containers.
 	Anonymous bool
 }
 
-// Params are the options that a URL may have behind its question mark.
+// Params are the options in the query of a URL.
 var Params = []string{"account", "endpoint", "anonymous"}
 
 // Set sets an option by its name in a URL.
@@ -45,18 +45,18 @@ func (o *Options) Set(name, value string) (err error) {
 	return nil
 }
 
-// Open returns the store of what lies at path in a container; with a slash behind it
-// the path is a folder.
+// Open returns the store of the object or folder at path in a container. With a trailing slash the path is a
+// folder.
 func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
 	return bucket.Open("az://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
 }
 
-// driver speaks to one container.
+// driver implements bucket.Driver for a container.
 type driver struct {
 	name string
-	base string // the URL of the container, with a slash behind it
+	base string // the URL of the container, with a trailing slash
 	id   *identity
-	// c reads and asks, whole compares checksums of whole objects.
+	// c is for all requests, whole for reads of whole objects, whose checksum it verifies.
 	c, whole *ranged.Client
 }
 
@@ -65,7 +65,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 		opt = &Options{}
 	}
 	if len(name) < 3 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-$") != "" {
-		return nil, fmt.Errorf("%q is no name of a container: it has 3 to 63 small letters, digits and hyphens", name)
+		return nil, fmt.Errorf("%q is not a container name: expected 3 to 63 lower-case letters, digits and hyphens", name)
 	}
 	id, endpoint, err := identityOf(ctx, opt)
 	if err != nil {
@@ -73,10 +73,10 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("the endpoint is no URL such as https://account.blob.core.windows.net")
+		return nil, errors.New("the endpoint is not a URL such as https://account.blob.core.windows.net")
 	}
 	if u.Scheme == "http" && id.token != nil {
-		return nil, errors.New("a token is not sent over http:")
+		return nil, errors.New("tokens are only sent over https: use an https:// endpoint")
 	}
 	d := &driver{name: name, id: id, base: strings.TrimSuffix(u.String(), "/") + "/" + name + "/"}
 	ro := ranged.Options{Endpoint: u.Scheme + "://" + u.Host, CABundle: os.Getenv("STOKER_CA_BUNDLE"), Classify: d.classify, Encoded: true, Sign: id.sign}
@@ -94,13 +94,13 @@ func (d *driver) URL() string { return "az://" + d.name }
 // Warm opens connections before they are needed.
 func (d *driver) Warm(n int) { d.c.Warm(n) }
 
-// Close does nothing: connections are shared, and end by themselves.
+// Close has no effect: connections are shared and time out.
 func (d *driver) Close() error { return nil }
 
-// version is that of the protocol.
+// version is the version of the protocol.
 const version = "2021-12-02"
 
-// request is a request for an object, or with "" for the container.
+// request returns a request for an object, or for the container if key is "".
 func (d *driver) request(key string, query ...string) ranged.Request {
 	v := url.Values{}
 	for i := 0; i+1 < len(query); i += 2 {
@@ -110,7 +110,7 @@ func (d *driver) request(key string, query ...string) ranged.Request {
 	if key == "" {
 		at = strings.TrimSuffix(d.base, "/")
 	} else if strings.HasPrefix(at[len(d.base):], "./") {
-		at = d.base + at[len(d.base)+2:] // of a name with a colon before its first slash
+		at = d.base + at[len(d.base)+2:] // the name has a colon before its first slash
 	}
 	if len(v) > 0 {
 		at += "?" + v.Encode()
@@ -118,7 +118,7 @@ func (d *driver) request(key string, query ...string) ranged.Request {
 	return ranged.Request{URL: at, Name: d.URL() + "/" + key, Header: http.Header{"X-Ms-Version": {version}}}
 }
 
-// classify says what an answer means.
+// classify returns the class of an error response, and its code.
 func (d *driver) classify(status int, h http.Header, _ []byte) (ranged.Class, string) {
 	code := h.Get("X-Ms-Error-Code")
 	if strings.Trim(code, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" || len(code) > 64 {
@@ -128,7 +128,7 @@ func (d *driver) classify(status int, h http.Header, _ []byte) (ranged.Class, st
 	case "BlobNotFound", "ResourceNotFound":
 		return ranged.NotFound, code
 	case "ContainerNotFound":
-		return ranged.Permanent, "that there is no such container (" + code + ")"
+		return ranged.Permanent, "that the container does not exist (" + code + ")"
 	case "ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet":
 		return ranged.Changed, code
 	case "ServerBusy":

@@ -18,13 +18,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("STOKER_RUNTIME_DIR", "off") // what one test has fetched is not another one's
+	os.Setenv("STOKER_RUNTIME_DIR", "off") // tests must not share fetched values
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { ranged.CloseIdle() }))
 }
 
 const testContainer = "test-container"
 
-// blank is an environment without credentials.
+// blank sets an environment without credentials.
 func blank(t *testing.T) {
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AZURE_") {
@@ -70,7 +70,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A shared access signature goes behind every URL and into no message.
+// A shared access signature is added to every URL, and is in no message.
 func TestSignatures(t *testing.T) {
 	blank(t)
 	t.Setenv("AZURE_STORAGE_SAS_TOKEN", "?sv=2021&sig=SESAME%2Fx")
@@ -103,7 +103,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// Of what anybody may read nothing is signed, whatever credentials there are.
+// Anonymous requests are not signed, even if there are credentials.
 func TestAnonymous(t *testing.T) {
 	blank(t)
 	t.Setenv("AZURE_STORAGE_KEY", "c2VjcmV0")

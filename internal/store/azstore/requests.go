@@ -23,7 +23,7 @@ import (
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// maxAnswer bounds answers that are XML: five thousand names of a kilobyte, escaped.
+// maxAnswer limits XML responses: five thousand escaped names of a kilobyte.
 const maxAnswer = 64 << 20
 
 // Stat describes an object.
@@ -33,7 +33,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 		return bucket.Info{}, err
 	}
 	if i.Header.Get("X-Ms-Meta-Hdi_isfolder") == "true" {
-		return bucket.Info{}, store.ErrNotExist // a folder of Data Lake Storage
+		return bucket.Info{}, store.ErrNotExist // a folder in Data Lake Storage
 	}
 	return bucket.InfoOf(key, i.Size, i.Header)
 }
@@ -63,15 +63,14 @@ func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, 
 	return b, info, err
 }
 
-// Examine looks at what the server can do.
+// Examine returns what the server supports.
 func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
 	r := d.request(i.Key)
 	r.Total = i.Size
 	return d.c.Examine(ctx, r, ranged.Request{})
 }
 
-// verify compares the checksum of a whole object, which an answer to a request for a
-// part has under a name of its own.
+// verify verifies the checksum of a whole object. A response to a range request has it under another name.
 func verify(h http.Header, p []byte) error {
 	for _, name := range []string{"X-Ms-Blob-Content-Md5", "Content-Md5"} {
 		text := h.Get(name)
@@ -80,14 +79,14 @@ func verify(h http.Header, p []byte) error {
 		}
 		want, err := base64.StdEncoding.DecodeString(text)
 		if sum := md5.Sum(p); err != nil || !bytes.Equal(want, sum[:]) {
-			return fmt.Errorf("the bytes are not those of their checksum (%s)", strings.ToLower(name))
+			return fmt.Errorf("the checksum (%s) of the bytes is wrong", strings.ToLower(name))
 		}
 		return nil
 	}
 	return nil
 }
 
-// name is one in a listing, escaped where XML could not hold it.
+// name is a name in a listing, escaped if XML cannot contain it.
 type name struct {
 	Encoded bool   `xml:"Encoded,attr"`
 	Text    string `xml:",chardata"`
@@ -100,7 +99,7 @@ func (n *name) plain() (string, error) {
 	return url.PathUnescape(n.Text)
 }
 
-// listing is the answer to a request for a list.
+// listing is the response to a list request.
 type listing struct {
 	Blobs struct {
 		Blob []struct {
@@ -117,7 +116,7 @@ type listing struct {
 	NextMarker string
 }
 
-// List gives a page of a listing.
+// List returns a page of a listing.
 func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) {
 	query := []string{"restype", "container", "comp", "list"}
 	if q.Prefix != "" {
@@ -142,24 +141,24 @@ func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) 
 func parseListing(body []byte) (bucket.Page, error) {
 	var l listing
 	if err := xml.Unmarshal(body, &l); err != nil {
-		return bucket.Page{}, errors.New("the server's listing is no XML")
+		return bucket.Page{}, errors.New("the server's listing is not valid XML")
 	}
 	p := bucket.Page{Next: l.NextMarker}
 	for _, b := range l.Blobs.Blob {
 		key, err := b.Name.plain()
 		if err != nil {
-			return p, fmt.Errorf("the server lists %q, which is no name", b.Name.Text)
+			return p, fmt.Errorf("the server lists the invalid name %q", b.Name.Text)
 		}
 		if b.Properties.ResourceType == "directory" {
-			continue // Data Lake Storage has folders of their own
+			continue // a folder in Data Lake Storage
 		}
-		at, _ := http.ParseTime(b.Properties.LastModified) // zero where it says none
+		at, _ := http.ParseTime(b.Properties.LastModified) // zero if unknown
 		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: b.Properties.Length, Version: bucket.Quoted(b.Properties.Etag), ModTime: at})
 	}
 	for _, b := range l.Blobs.BlobPrefix {
 		key, err := b.Name.plain()
 		if err != nil {
-			return p, fmt.Errorf("the server lists %q, which is no name", b.Name.Text)
+			return p, fmt.Errorf("the server lists the invalid name %q", b.Name.Text)
 		}
 		p.Prefixes = append(p.Prefixes, key)
 	}
@@ -175,7 +174,7 @@ func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, 
 	return i, err
 }
 
-// Put makes an object.
+// Put writes an object.
 func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Condition) (bucket.Info, error) {
 	r := d.request(key)
 	r.Header.Set("X-Ms-Blob-Type", "BlockBlob")
@@ -202,16 +201,15 @@ func (d *driver) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// parts is an object that comes in blocks, which nobody sees before the list of them
-// and which end by themselves after a week.
+// parts is an upload in blocks. Blocks are not visible until they are listed, and expire after a week.
 type parts struct {
 	d   *driver
 	key string
-	// mark keeps the blocks of two uploads apart.
+	// mark distinguishes the blocks of two uploads.
 	mark string
 }
 
-// Begin begins an object that comes in blocks.
+// Begin begins an upload in blocks.
 func (d *driver) Begin(_ context.Context, key string) (bucket.Parts, error) {
 	return &parts{d: d, key: key, mark: fmt.Sprintf("%016x", time.Now().UnixNano())}, nil
 }
@@ -226,7 +224,7 @@ func (p *parts) Part(ctx context.Context, n int, data []byte) error {
 	return err
 }
 
-// Finish makes the object.
+// Finish creates the object.
 func (p *parts) Finish(ctx context.Context, n int) error {
 	var b bytes.Buffer
 	b.WriteString(`<?xml version="1.0" encoding="utf-8"?><BlockList>`)
@@ -240,14 +238,14 @@ func (p *parts) Finish(ctx context.Context, n int) error {
 	return err
 }
 
-// Abort does nothing: blocks that are in no list are not there.
+// Abort has no effect: unlisted blocks expire.
 func (p *parts) Abort(context.Context) error { return nil }
 
-// copies is how many pieces are on their way at once.
+// copies is the maximum number of concurrent copies.
 const copies = 3
 
-// Concat makes an object of others. They come here and go back: a key of the account
-// does not give the server the right to read what it is to copy.
+// Concat concatenates objects. Their bytes pass through this machine, because an account key does not allow the
+// server to read the source of a copy.
 func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) error {
 	p, err := d.Begin(ctx, key)
 	if err != nil {
@@ -270,5 +268,5 @@ func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) e
 	return p.Finish(ctx, len(pieces))
 }
 
-// Sweep does nothing: blocks that are in no list end by themselves.
+// Sweep has no effect: unlisted blocks expire.
 func (d *driver) Sweep(context.Context, string) error { return nil }

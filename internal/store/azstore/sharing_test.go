@@ -17,18 +17,17 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// TestSharer is what each process of TestProcessesShareTokens does.
+// TestSharer is the process that TestProcessesShareTokens starts several times.
 func TestSharer(t *testing.T) {
 	t.Setenv("STOKER_RUNTIME_DIR", os.Getenv("STOKER_TEST_RUN"))
 	serverstest.Read(t, func() (store.Store, error) {
 		return Open(t.Context(), testContainer, "shared", &Options{Endpoint: os.Getenv("STOKER_TEST_URL")})
 	})
-	os.Exit(0) // connections are open still
+	os.Exit(0) // some connections are still open
 }
 
-// The processes of a machine fetch a token of the machine's own identity once for all of
-// them, and the next one once a little before it ends; a real server stands behind, which
-// takes a key.
+// All processes of a machine fetch a managed-identity token once, and the next one shortly before it expires. The
+// requests go to a real server that accepts a key.
 func TestProcessesShareTokens(t *testing.T) {
 	server := serverstest.Azure(t, testContainer)
 	blank(t)
@@ -63,7 +62,7 @@ func TestProcessesShareTokens(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	// A token is not sent over http:.
+	// Tokens are only sent over https.
 	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || !tokens.Serve(token) {

@@ -22,8 +22,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/lease"
 )
 
-// identity is what requests are signed with: a key of the account, a shared access
-// signature, or a token.
+// identity signs requests: with an account key, a shared access signature, or a token.
 type identity struct {
 	account string
 	key     []byte
@@ -31,7 +30,7 @@ type identity struct {
 	token   *lease.Lease[string]
 }
 
-// identityOf finds account, endpoint and credentials.
+// identityOf finds the account, the endpoint and the credentials.
 func identityOf(ctx context.Context, opt *Options) (*identity, string, error) {
 	said := map[string]string{}
 	for part := range strings.SplitSeq(os.Getenv("AZURE_STORAGE_CONNECTION_STRING"), ";") {
@@ -50,11 +49,11 @@ func identityOf(ctx context.Context, opt *Options) (*identity, string, error) {
 	id := &identity{account: first(opt.Account, os.Getenv("AZURE_STORAGE_ACCOUNT"), os.Getenv("AZURE_STORAGE_ACCOUNT_NAME"), said["accountname"])}
 	endpoint := first(opt.Endpoint, os.Getenv("AZURE_STORAGE_BLOB_ENDPOINT"), said["blobendpoint"])
 	if strings.Trim(id.account, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-		return nil, "", errors.New("the name of the account has small letters and digits only")
+		return nil, "", errors.New("invalid account name: expected lower-case letters and digits")
 	}
 	if endpoint == "" {
 		if id.account == "" {
-			return nil, "", errors.New("no account is given: set AZURE_STORAGE_ACCOUNT or write ?account=NAME behind the URL")
+			return nil, "", errors.New("no account: set AZURE_STORAGE_ACCOUNT or add ?account=NAME to the URL")
 		}
 		endpoint = "https://" + id.account + ".blob." + first(said["endpointsuffix"], "core.windows.net")
 	}
@@ -67,11 +66,11 @@ func identityOf(ctx context.Context, opt *Options) (*identity, string, error) {
 	case key != "" && id.account != "":
 		var err error
 		if id.key, err = base64.StdEncoding.DecodeString(key); err != nil {
-			return nil, "", errors.New("AZURE_STORAGE_KEY is no key of a storage account: it is not base64")
+			return nil, "", errors.New("AZURE_STORAGE_KEY is not a storage account key: it is not base64")
 		}
 	case id.sas != "":
 		if _, err := url.ParseQuery(id.sas); err != nil {
-			return nil, "", errors.New("AZURE_STORAGE_SAS_TOKEN is no shared access signature")
+			return nil, "", errors.New("AZURE_STORAGE_SAS_TOKEN is not a shared access signature")
 		}
 	default:
 		id.token = defaultToken()
@@ -79,24 +78,23 @@ func identityOf(ctx context.Context, opt *Options) (*identity, string, error) {
 	return id, endpoint, nil
 }
 
-// noToken is the failure to get a token. What the SDK says may have in it what a server
-// answered.
+// noToken is the failure to get a token. The SDK's error is not shown, because it may contain a server's response.
 type noToken struct{ again bool }
 
 func (e *noToken) Error() string {
-	return "no credentials were found: set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, or run az login; of what anybody may read write ?anonymous=true behind the URL"
+	return "no credentials found: set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, or run az login. For public data add ?anonymous=true to the URL"
 }
 
-// Transient says whether it may go better the next time.
+// Transient reports whether a retry may succeed.
 func (e *noToken) Transient() bool { return e.again }
 
-// defaultToken is the one of the process: of the environment, a workload's identity, the
-// machine's own, or az login.
+// defaultToken is the token of the process: from the environment, a workload identity, a managed identity, or az
+// login.
 var defaultToken = sync.OnceValue(func() *lease.Lease[string] {
 	var from *azidentity.DefaultAzureCredential
-	before := false // it went well once
+	before := false // whether a fetch has succeeded
 	key := func() string {
-		home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+		home, _ := os.UserHomeDir() // if unknown, no file is read
 		return lease.Key("azure", []string{home}, []string{"AZURE_", "IDENTITY_", "MSI_", "IMDS_"}, []string{filepath.Join(cmp.Or(os.Getenv("AZURE_CONFIG_DIR"), filepath.Join(home, ".azure")), "azureProfile.json")})
 	}
 	return lease.Shared(key, func(ctx context.Context) (string, time.Time, error) {
@@ -137,7 +135,7 @@ func (id *identity) sign(r *http.Request) error {
 	return nil
 }
 
-// signature is that of a key of the account over what stands in the request.
+// signature returns the signature of a request with the account key.
 func (id *identity) signature(r *http.Request) string {
 	var b strings.Builder
 	b.WriteString(r.Method + "\n")

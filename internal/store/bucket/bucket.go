@@ -1,7 +1,6 @@
-// Package bucket makes a store of a server of objects. What S3, Google's and Azure's
-// servers have in common is here: names below a prefix, listings, folders that are
-// only prefixes, uploads in parts, and uploads that outlive the process. What is
-// particular to one is a Driver.
+// Package bucket implements stores for object servers. It has the common part of S3, Google's and Azure's servers:
+// names below a prefix, listings, folders that are only prefixes, uploads in parts, and uploads that outlive the
+// process. The differences are in a Driver.
 package bucket
 
 import (
@@ -15,102 +14,98 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Info is what a server says of an object.
+// Info describes an object on a server.
 type Info struct {
 	Key  string
 	Size int64
-	// Version is another one for another content: an ETag, a generation.
+	// Version changes with the content: an ETag or a generation.
 	Version string
 	ModTime time.Time
-	// Now is the server's clock at its answer, zero where it did not say.
+	// Now is the server's clock at its response, zero if unknown.
 	Now time.Time
 }
 
-// Query asks for a page of a listing.
+// Query requests a page of a listing.
 type Query struct {
 	Prefix string
-	// Folders asks for what is behind the next slash as one prefix.
+	// Folders merges all names with the same part before the next slash into one prefix.
 	Folders bool
-	// Next is where the last page said to go on, "" for the first.
+	// Next is Page.Next of the previous page, "" for the first page.
 	Next string
-	// Max is how many are wanted at most, 0 for as many as the server gives.
+	// Max is the maximum number of entries, 0 for the server's default.
 	Max int
 }
 
-// Page is a part of a listing, both in the order of their keys.
+// Page is a page of a listing. Objects and prefixes are sorted by key.
 type Page struct {
 	Objects  []Info
 	Prefixes []string
-	// Next asks for the next page, "" when this is the last one.
+	// Next is the continuation token, "" for the last page.
 	Next string
 }
 
-// Condition is what must be so for an object to be put or removed.
+// Condition is the condition for a put or a removal.
 type Condition struct {
-	// Absent: there is none.
+	// Absent: the object does not exist.
 	Absent bool
-	// Version: it is this one.
+	// Version: the object has this version.
 	Version string
 }
 
-// Driver speaks to one bucket of a server. Its methods may be called from several
-// goroutines at once. Errors wrap the classes of package store; what may pass was
-// tried again before it is an error.
+// Driver accesses one bucket of a server. Its methods are safe for concurrent use. Errors wrap the classes of
+// package store. Transient errors have already been retried.
 type Driver interface {
-	// URL names the bucket, without secrets and without a slash at its end.
+	// URL returns the URL of the bucket, without secrets and without a trailing slash.
 	URL() string
 	// Stat describes an object.
 	Stat(ctx context.Context, key string) (Info, error)
-	// List gives a page of a listing.
+	// List returns a page of a listing.
 	List(ctx context.Context, q Query) (Page, error)
-	// ReadAt fills p from offset off of the version that i is, or fails.
+	// ReadAt fills p from offset off of version i, or fails.
 	ReadAt(ctx context.Context, i Info, p []byte, off int64) error
-	// Put makes an object of a few megabytes. A condition that is not so is ErrChanged.
+	// Put writes an object of a few megabytes. If the condition is not met, the error is ErrChanged.
 	Put(ctx context.Context, key string, data []byte, c Condition) (Info, error)
-	// Delete removes an object. That there is none may be no error.
+	// Delete removes an object. A missing object need not be an error.
 	Delete(ctx context.Context, key string) error
-	// Begin begins an object that comes in parts.
+	// Begin begins an upload in parts.
 	Begin(ctx context.Context, key string) (Parts, error)
-	// Concat makes an object of others, each of which but the last has LeastPart bytes
-	// or more.
+	// Concat concatenates objects. Each except the last has at least LeastPart bytes.
 	Concat(ctx context.Context, key string, pieces []Info) error
-	// Sweep removes what unfinished uploads to key have left that nobody sees.
+	// Sweep removes invisible remains of unfinished uploads to key.
 	Sweep(ctx context.Context, key string) error
 	// Close releases the connections.
 	Close() error
 }
 
-// Whole is a Driver that reads small objects that nobody has asked about yet.
+// Whole is a Driver that can read small objects in one request.
 type Whole interface {
-	// ReadWhole reads an object of limit bytes at most, and describes it.
+	// ReadWhole reads and describes an object of at most limit bytes.
 	ReadWhole(ctx context.Context, key string, limit int) ([]byte, Info, error)
 }
 
-// Parts is an object that is being written. Part may be called from several
-// goroutines at once.
+// Parts is an upload in parts. Part is safe for concurrent use.
 type Parts interface {
-	// Part writes the part of a number, from 1 on. All but the last have LeastPart bytes
-	// or more.
+	// Part writes part n, from 1. Each except the last has at least LeastPart bytes.
 	Part(ctx context.Context, n int, data []byte) error
-	// Finish makes the object of parts 1 to n.
+	// Finish creates the object from parts 1 to n.
 	Finish(ctx context.Context, n int) error
-	// Abort leaves nothing of it.
+	// Abort removes the upload.
 	Abort(ctx context.Context) error
 }
 
-// LeastPart is the least that a part may have, of all servers.
+// LeastPart is the minimum size of a part on all servers.
 const LeastPart = 5 << 20
 
-// Store is what lies below a prefix of a bucket.
+// Store has the objects below a prefix of a bucket.
 type Store struct {
 	d Driver
-	// root is the prefix without the slash behind it, "" for the whole bucket.
+	// root is the prefix without a trailing slash, "" for the whole bucket.
 	root string
-	// folder says that the URL ended in a slash: it is no object itself.
+	// folder is true if the URL ended with a slash, so that the root is not an object.
 	folder bool
-	// limit bounds the objects of a listing.
+	// limit is the maximum number of objects in a listing.
 	limit int64
-	// bad is why there is no such store.
+	// bad is the error of a store that does not exist.
 	bad error
 }
 
@@ -126,12 +121,11 @@ var (
 	_ store.WholeReader = (*Store)(nil)
 )
 
-// maxListed bounds the objects of a listing: a server that never ends one is not
-// believed.
+// maxListed limits the objects in a listing, in case a server never ends one.
 const maxListed = 200_000_000
 
-// Open returns the store of what lies at path in the bucket that driver reaches; name is
-// how its URL begins.
+// Open returns the store of the object or folder at path in the bucket that driver accesses. name is the start of
+// its URL.
 func Open(name, path string, driver func() (Driver, error)) (*Store, error) {
 	d, err := driver()
 	if err == nil {
@@ -143,8 +137,8 @@ func Open(name, path string, driver func() (Driver, error)) (*Store, error) {
 	return nil, fmt.Errorf("cannot open %s: %w", name, err)
 }
 
-// New returns the store of what lies at path in a bucket. With a slash behind it the
-// path is a folder and never an object.
+// New returns the store of the object or folder at path in a bucket. With a trailing slash the path is a folder and
+// never an object.
 func New(d Driver, path string) (*Store, error) {
 	root := strings.TrimSuffix(path, "/")
 	if err := store.CheckName(root); err != nil {
@@ -153,7 +147,7 @@ func New(d Driver, path string) (*Store, error) {
 	return &Store{d: d, root: root, folder: root != path, limit: maxListed}, nil
 }
 
-// key is the object's name in the bucket.
+// key returns the object's key in the bucket.
 func (s *Store) key(name string) string {
 	switch {
 	case name == "":
@@ -164,7 +158,7 @@ func (s *Store) key(name string) string {
 	return s.root + "/" + name
 }
 
-// prefix is what the keys below a folder begin with.
+// prefix returns the prefix of the keys below a folder.
 func (s *Store) prefix(dir string) string {
 	if k := s.key(dir); k != "" {
 		return k + "/"
@@ -172,10 +166,10 @@ func (s *Store) prefix(dir string) string {
 	return ""
 }
 
-// String is the URL of the store.
+// String returns the URL of the store.
 func (s *Store) String() string { return s.Path("") }
 
-// Path is the URL of an object.
+// Path returns the URL of an object.
 func (s *Store) Path(name string) string {
 	if k := s.key(name); k != "" {
 		return s.d.URL() + "/" + k
@@ -183,7 +177,7 @@ func (s *Store) Path(name string) string {
 	return s.d.URL()
 }
 
-// At implements store.Neighbour. What lies in another place is not there.
+// At implements store.Neighbour. Paths outside of the bucket give an empty store.
 func (s *Store) At(path string) store.Store {
 	rest, ok := strings.CutPrefix(path, s.d.URL())
 	if ok && (rest == "" || rest[0] == '/') {
@@ -191,7 +185,7 @@ func (s *Store) At(path string) store.Store {
 			return at
 		}
 	}
-	return &Store{d: s.d, bad: fmt.Errorf("%w: it lies outside of %s", store.ErrNotExist, s.d.URL())}
+	return &Store{d: s.d, bad: fmt.Errorf("%w: it is outside of %s", store.ErrNotExist, s.d.URL())}
 }
 
 // Identity implements store.Identifier.
@@ -210,12 +204,12 @@ func (s *Store) check(ctx context.Context, name string) error {
 	return store.CheckName(name)
 }
 
-// failed makes the error of an operation.
+// failed returns the error of an operation.
 func (s *Store) failed(op, name string, err error) error {
 	return &store.Error{Op: op, Path: s.Path(name), Err: bare(err)}
 }
 
-// bare is an error of a driver without the name of the object, which is said once.
+// bare returns a driver's error without the name of the object, so that the name is not repeated.
 func bare(err error) error {
 	var own *store.Error
 	if errors.As(err, &own) {
@@ -224,23 +218,23 @@ func bare(err error) error {
 	return err
 }
 
-// maxSize is more than any object has.
+// maxSize is larger than any object.
 const maxSize = 1 << 50
 
-// entry is what a store says of an object. Servers give times in listings more
-// exactly than of one object.
+// entry converts a server's description. Times in listings are truncated, because they are more precise than those
+// of a single object.
 func entry(name string, i Info) store.Entry {
 	return store.Entry{Name: name, Size: i.Size, Version: i.Version, ModTime: i.ModTime.Truncate(time.Second)}
 }
 
-// info is the same back.
+// info is the inverse of entry.
 func (s *Store) info(e store.Entry) Info {
 	return Info{Key: s.key(e.Name), Size: e.Size, Version: e.Version, ModTime: e.ModTime}
 }
 
 func sane(i Info) error {
 	if i.Size < 0 || i.Size > maxSize {
-		return fmt.Errorf("the server says that it has %d bytes", i.Size)
+		return fmt.Errorf("the server reports the invalid size %d", i.Size)
 	}
 	return nil
 }
@@ -259,7 +253,7 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 		return store.Entry{}, err
 	}
 	if name == "" && s.root != "" && !s.folder {
-		// A listing says whether it is an object or a folder, most often one alone.
+		// Usually one listing tells whether it is an object or a folder.
 		if e, ok := s.top(ctx); ok {
 			return e, nil
 		}
@@ -285,7 +279,7 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 			}
 		}
 	}
-	// A prefix with something below it is a folder, and so is an empty bucket.
+	// A prefix with objects below it is a folder, and so is an empty bucket.
 	p, err := s.d.List(ctx, Query{Prefix: s.prefix(name), Max: 1})
 	if err != nil {
 		return store.Entry{}, err
@@ -296,9 +290,8 @@ func (s *Store) stat(ctx context.Context, name string) (store.Entry, error) {
 	return store.Entry{Name: name, Dir: true}, nil
 }
 
-// top describes the root by the first names that begin like it, which are an object of
-// that very name, where there is one, and most often the folder. It gives false where
-// this says nothing, also because one may not list.
+// top describes the root from the first names that begin like it: an object with exactly this name, or a folder. It
+// returns false if they do not decide it, or if listing is not allowed.
 func (s *Store) top(ctx context.Context) (store.Entry, bool) {
 	p, err := s.d.List(ctx, Query{Prefix: s.root, Folders: true, Max: 2})
 	if err != nil {
@@ -315,7 +308,8 @@ func (s *Store) top(ctx context.Context) (store.Entry, bool) {
 	if p.Next == "" {
 		return store.Entry{}, false
 	}
-	// Others stand before the folder, such as "a-b" before "a/", and would behind an object.
+	// Other names sort before the folder, such as "a-b" before "a/". They would sort after an object with the exact
+	// name.
 	p, err = s.d.List(ctx, Query{Prefix: s.prefix(""), Max: 1})
 	return store.Entry{Dir: true}, err == nil && len(p.Objects)+len(p.Prefixes) > 0
 }
@@ -342,8 +336,7 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	return &object{s: s, name: name, i: s.info(e)}, nil
 }
 
-// OpenEntry implements store.EntryOpener: the first read finds out whether it is still
-// the version that was listed.
+// OpenEntry implements store.EntryOpener. The first read detects whether the version is still the listed one.
 func (s *Store) OpenEntry(ctx context.Context, e store.Entry) (store.Object, error) {
 	if err := s.check(ctx, e.Name); err != nil {
 		return nil, s.failed("open", e.Name, err)
@@ -389,7 +382,7 @@ func (s *Store) Warm(n int) {
 	}
 }
 
-// examiner is a Driver that can look at its server.
+// examiner is a Driver that can examine its server.
 type examiner interface {
 	Examine(ctx context.Context, i Info) (store.Manners, error)
 }
@@ -422,7 +415,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return o.s.read(ctx, o.name, o.i, p, off)
 }
 
-// read reads of an object that is open.
+// read reads from an open object.
 func (s *Store) read(ctx context.Context, name string, i Info, p []byte, off int64) error {
 	err := context.Cause(ctx)
 	switch {

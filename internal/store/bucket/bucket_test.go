@@ -30,9 +30,9 @@ type memory struct {
 	info    map[string]Info
 	n       int
 	pages   int // objects on a page
-	// fail says what goes wrong, nil for nothing.
+	// fail returns the error to inject, nil for none.
 	fail func(op, key string) error
-	// list, when it is set, answers instead.
+	// list replaces the listing if it is set.
 	list     func(q Query) (Page, error)
 	requests []string
 }
@@ -241,7 +241,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// What a server says of a listing is looked at before it is believed.
+// Listings of a server are validated.
 func TestLies(t *testing.T) {
 	pages := 0
 	for name, c := range map[string]struct {
@@ -284,7 +284,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// Keys that are not names of objects are handed on one by one, if they are wanted.
+// Keys that are not valid names are passed to Bad one by one, if it is set.
 func TestOddKeys(t *testing.T) {
 	for _, pages := range []int{3, 100} {
 		m := newMemory()
@@ -317,7 +317,7 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// A listing that fails while an unfinished upload is looked for is an error.
+// A listing that fails while an unfinished upload is searched is an error.
 func TestStatOfUpload(t *testing.T) {
 	m := newMemory()
 	m.fail = func(op, _ string) error {
@@ -331,7 +331,7 @@ func TestStatOfUpload(t *testing.T) {
 	}
 }
 
-// Folders are listed ahead of each other, and come in order.
+// Folders are listed ahead, and entries come in order.
 func TestListAhead(t *testing.T) {
 	m := newMemory()
 	var want []string
@@ -344,7 +344,7 @@ func TestListAhead(t *testing.T) {
 	}
 	m.put("c05.txt", nil)
 	want = append(want, "c05.txt")
-	m.put("c07/", nil) // what some programs put where a folder is
+	m.put("c07/", nil) // a folder marker of some programs
 	slices.Sort(want)
 	var got []string
 	if err := at(t, m, "").List(t.Context(), "", nil, func(e store.Entry) error {
@@ -375,7 +375,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// crash is the end of a process: what is in memory is gone, and the lock is nobody's.
+// crash simulates a crash: memory is lost, and the lock has no owner.
 func crash(p *partial) {
 	_ = p.out.wait()
 	p.lock.cancel()
@@ -383,7 +383,7 @@ func crash(p *partial) {
 	hold(p.lock.token, false)
 }
 
-// Large uploads are gone on with from every state that a crash may leave.
+// Large uploads are resumed from every state that a crash may leave.
 func TestResumeLarge(t *testing.T) {
 	m := newMemory()
 	m.pages = 1000
@@ -398,7 +398,7 @@ func TestResumeLarge(t *testing.T) {
 	if p.Size() != 16<<20 {
 		t.Fatalf("after a crash there are %d bytes", p.Size())
 	}
-	// Back into a piece that was whole, and on from there.
+	// Truncate into a finished piece, and continue from there.
 	if err := p.Truncate(9<<20 + 7); err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ func TestResumeLarge(t *testing.T) {
 	if e, err := s.Stat(t.Context(), "x"); !errors.Is(err, store.ErrNotExist) {
 		t.Errorf("before Commit it is there: %+v", e)
 	}
-	// The commit is cut off behind its end: both are there, and both are whole.
+	// The crash comes after the commit: both exist, and both are complete.
 	m.fail = func(op, key string) error {
 		if op == "delete" {
 			return errors.New("the line is dead")
@@ -443,8 +443,8 @@ func TestResumeLarge(t *testing.T) {
 	}
 }
 
-// A lock of a process that is gone is taken over: at once on this machine, behind two
-// minutes where nobody can look.
+// The lock of a dead process is taken over: immediately on this machine, after two minutes if the process cannot be
+// checked.
 func TestLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -470,7 +470,7 @@ func TestLocks(t *testing.T) {
 		}
 		time.Sleep(lockEnds)
 		p = resume(t, s, "x")
-		// One that is held stays held, however long.
+		// A held lock stays held, however long.
 		for range 10 {
 			time.Sleep(lockEnds)
 			put2 := at(t, m, "")
@@ -478,7 +478,7 @@ func TestLocks(t *testing.T) {
 				t.Errorf("error is %v", err)
 			}
 		}
-		// Somebody has taken it nevertheless: nothing is written any more.
+		// If the lock is lost anyway, nothing more is written.
 		put(holder{Token: "thief", Machine: "another", PID: 1, Start: 1})
 		time.Sleep(2 * beat)
 		if _, err := p.Write([]byte("x")); !errors.Is(err, store.ErrLocked) {
@@ -495,8 +495,8 @@ func TestLocks(t *testing.T) {
 	})
 }
 
-// Uploads that are not gone on with: small ones are one request, large ones come in
-// parts, and a failure of one of them is not lost.
+// Uploads that are not resumed: small ones are one request, large ones have parts, and a failure of a part is
+// reported.
 func TestCreate(t *testing.T) {
 	m := newMemory()
 	s := at(t, m, "")

@@ -6,20 +6,19 @@ import (
 	"strings"
 )
 
-// InfoOf describes an object by the headers of an answer, for servers whose versions are
-// entity tags.
+// InfoOf describes an object from response headers, for servers whose versions are entity tags.
 func InfoOf(key string, size int64, h http.Header) (Info, error) {
 	if size < 0 {
-		return Info{}, errors.New("the server does not say how large it is")
+		return Info{}, errors.New("the server does not send its size")
 	}
 	i := Info{Key: key, Size: size, Version: Quoted(h.Get("ETag"))}
-	// That the server does not know a time is no failure.
+	// A missing time is not an error.
 	i.ModTime, _ = http.ParseTime(h.Get("Last-Modified"))
 	i.Now, _ = http.ParseTime(h.Get("Date"))
 	return i, nil
 }
 
-// Quoted is an entity tag as headers have it.
+// Quoted returns an entity tag in the form of headers.
 func Quoted(tag string) string {
 	if tag == "" || strings.HasPrefix(tag, `"`) || strings.HasPrefix(tag, "W/") {
 		return tag

@@ -12,19 +12,19 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// An unfinished upload is a folder of pieces, each of which is called after where it
-// begins: NAME.partial/000000000000. Listings show it as one object NAME.partial.
+// An unfinished upload is a folder of pieces. The name of a piece is its offset: NAME.partial/000000000000.
+// Listings show one object NAME.partial.
 
-// pieceDigits is how many digits a piece's name has.
+// pieceDigits is the number of digits in a piece's name.
 const pieceDigits = 15
 
-// leftVersion is the version of an unfinished upload, which has none.
+// leftVersion is the version of an unfinished upload.
 const leftVersion = "unfinished"
 
-// pieces is what the pieces of an upload begin with.
+// pieces returns the prefix of an upload's pieces.
 func (s *Store) pieces(name string) string { return s.key(name) + store.PartialSuffix + "/" }
 
-// cutPiece says what a key is a piece, a lock or a draft of.
+// cutPiece returns the upload that a key is a piece, a lock or a draft of.
 func cutPiece(key string) (whole, piece string, ok bool) {
 	slash := strings.LastIndexByte(key, '/')
 	if slash < 0 {
@@ -38,16 +38,16 @@ func cutPiece(key string) (whole, piece string, ok bool) {
 	return whole, piece, ok && len(piece) == pieceDigits && strings.Trim(piece, "0123456789") == ""
 }
 
-// left is what there is of an unfinished upload.
+// left is an unfinished upload.
 type left struct {
-	pieces []Info // one behind the other, from its beginning on
+	pieces []Info // consecutive, from the beginning on
 	size   int64
-	other  []Info // what does not belong to it: pieces behind a gap
+	other  []Info // invalid parts: pieces after a gap
 	lock   Info
 	time   time.Time
 }
 
-// add takes what a listing gives, in its order.
+// add adds a key of a listing, in order.
 func (l *left) add(piece string, i Info) {
 	if i.ModTime.After(l.time) {
 		l.time = i.ModTime
@@ -71,7 +71,7 @@ func (l *left) entry(name string) store.Entry {
 	return store.Entry{Name: name, Size: l.size, Version: leftVersion, ModTime: l.time.Truncate(time.Second)}
 }
 
-// leftOf lists what there is of an unfinished upload.
+// leftOf lists an unfinished upload.
 func (s *Store) leftOf(ctx context.Context, name string) (*left, error) {
 	l := &left{}
 	q := Query{Prefix: s.pieces(name)}
@@ -95,8 +95,8 @@ func (s *Store) leftOf(ctx context.Context, name string) (*left, error) {
 	}
 }
 
-// discard removes what is left of an upload, its end first, so that what is there at
-// any moment is its beginning. It does not remove a lock that somebody has.
+// discard removes an unfinished upload from its end to its beginning, so that the rest is valid at any moment. It
+// does not remove a held lock.
 func (s *Store) discard(ctx context.Context, l *left) error {
 	all := append(slices.Clone(l.pieces), l.other...)
 	for _, i := range slices.Backward(all) {
@@ -112,7 +112,7 @@ func (s *Store) discard(ctx context.Context, l *left) error {
 	return nil
 }
 
-// readPieces fills p from offset off of what pieces are one behind the other.
+// readPieces fills p from offset off of consecutive pieces.
 func (s *Store) readPieces(ctx context.Context, pieces []Info, p []byte, off int64) error {
 	for _, i := range pieces {
 		if len(p) == 0 {

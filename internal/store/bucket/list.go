@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// listThreads is how many listings are out at once.
+	// listThreads is the maximum number of concurrent list requests.
 	listThreads = 16
-	// worthSplitting is how many folders make it worth to list each for itself.
+	// worthSplitting is the number of folders from which they are listed separately.
 	worthSplitting = 2
-	// emptyPages is how many pages without anything in them are waited for.
+	// emptyPages is the maximum number of consecutive empty pages.
 	emptyPages = 1000
 )
 
-// List lists a folder. Where that has more than a page, and folders of its own, these
-// are listed ahead, several at once.
+// List lists a folder. If it has more than a page and has subfolders, these are listed ahead, several concurrently.
 func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	if err := s.check(ctx, dir); err != nil {
 		return s.failed("list", dir, err)
@@ -35,7 +34,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	}
 	l.slots = make(chan struct{}, threads)
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer l.wg.Wait() // behind cancel
+	defer l.wg.Wait() // runs after cancel
 	defer cancel(nil)
 	l.cancel = cancel
 	err := l.segment(ctx, s.prefix(dir), nil)
@@ -60,8 +59,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	return nil
 }
 
-// nothing is a listing without anything in it: of a store that is an object, of an
-// empty bucket, or of what is not there.
+// nothing handles an empty listing: the store is an object, the bucket is empty, or the folder does not exist.
 func (s *Store) nothing(ctx context.Context, dir string, f func(store.Entry) error) error {
 	if s.key(dir) == "" {
 		return nil
@@ -78,26 +76,26 @@ func (s *Store) nothing(ctx context.Context, dir string, f func(store.Entry) err
 	return s.failed("list", dir, store.ErrNotExist)
 }
 
-// lister is one run of List.
+// lister is the state of one List.
 type lister struct {
 	s      *Store
 	opt    store.ListOptions
 	f      func(store.Entry) error
-	below  string // what the keys of the store begin with
-	dir    string // what those that are listed begin with
+	below  string // prefix of the store's keys
+	dir    string // prefix of the listed keys
 	slots  chan struct{}
 	wg     sync.WaitGroup
 	cancel context.CancelCauseFunc
 
-	some  bool // the server gave anything
+	some  bool // whether the server returned anything
 	given int64
-	last  string // the last key that was given
-	left  *left  // pieces of an unfinished upload that are being gone through
+	last  string // the last key
+	left  *left  // current unfinished upload
 	of    string // its name
-	stop  error  // what f or Bad returned
+	stop  error  // error of f or Bad
 }
 
-// page asks for a page and looks whether it can be believed.
+// page requests and validates a page.
 func (l *lister) page(ctx context.Context, q Query) (Page, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -128,8 +126,7 @@ type ahead struct {
 	err  error
 }
 
-// segment lists everything below a prefix. first is its first page where that was
-// asked for already.
+// segment lists everything below a prefix. first is its first page, if it is known.
 func (l *lister) segment(ctx context.Context, prefix string, first *ahead) error {
 	q := Query{Prefix: prefix, Folders: l.opt.Shallow}
 	if first == nil {
@@ -173,7 +170,7 @@ func (l *lister) segment(ctx context.Context, prefix string, first *ahead) error
 	}
 }
 
-// split lists folders each for itself, ahead of where the listing is.
+// split lists the folders separately, ahead of the current position.
 func (l *lister) split(ctx context.Context, folders Page) error {
 	waiting := map[string]chan *ahead{}
 	next := 0
@@ -197,7 +194,7 @@ func (l *lister) split(ctx context.Context, folders Page) error {
 	})
 }
 
-// merge goes through the objects and folders of a page in the order of their keys.
+// merge iterates over the objects and folders of a page in the order of their keys.
 func (l *lister) merge(ctx context.Context, p Page, folder func(prefix string) error) error {
 	for i, j := 0, 0; i < len(p.Objects) || j < len(p.Prefixes); {
 		if ctx.Err() != nil {
@@ -218,10 +215,10 @@ func (l *lister) merge(ctx context.Context, p Page, folder func(prefix string) e
 	return nil
 }
 
-// forward sees that keys come in order and do not come for ever.
+// forward checks that keys are ascending and that the listing ends.
 func (l *lister) forward(key string) error {
 	if l.some && key <= l.last {
-		return fmt.Errorf("the server's listing is not in order: %q comes behind %q", key, l.last)
+		return fmt.Errorf("the server's listing is not in order: %q comes after %q", key, l.last)
 	}
 	l.some, l.last = true, key
 	if l.given++; l.given > l.s.limit {
@@ -230,7 +227,7 @@ func (l *lister) forward(key string) error {
 	return nil
 }
 
-// object gives an object.
+// object passes an object on.
 func (l *lister) object(i Info) error {
 	if err := l.forward(i.Key); err != nil {
 		return err
@@ -250,7 +247,7 @@ func (l *lister) object(i Info) error {
 		return err
 	}
 	if strings.HasSuffix(i.Key, "/") && i.Size == 0 {
-		return nil // what some programs put where a folder is
+		return nil // a folder marker of some programs
 	}
 	name := strings.TrimPrefix(i.Key, l.below)
 	if err := store.CheckName(name); err != nil {
@@ -262,7 +259,7 @@ func (l *lister) object(i Info) error {
 	return l.give(entry(name, i))
 }
 
-// flush gives the unfinished upload whose pieces came last.
+// flush passes on the unfinished upload whose pieces came last.
 func (l *lister) flush() error {
 	if l.left == nil {
 		return nil
@@ -272,7 +269,7 @@ func (l *lister) flush() error {
 	return l.give(e)
 }
 
-// folder gives a folder of a shallow listing, or the unfinished upload that it is.
+// folder passes on a folder of a shallow listing, or the unfinished upload that it is.
 func (l *lister) folder(ctx context.Context, prefix string) error {
 	if err := l.forward(prefix); err != nil {
 		return err
@@ -293,7 +290,7 @@ func (l *lister) folder(ctx context.Context, prefix string) error {
 	return l.give(store.Entry{Name: name, Dir: true})
 }
 
-// give gives an entry that is wanted.
+// give passes on a wanted entry.
 func (l *lister) give(e store.Entry) error {
 	if l.wanted(e) {
 		l.stop = l.f(e)

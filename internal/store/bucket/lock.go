@@ -13,30 +13,29 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// An unfinished upload is locked by an object beside its pieces that says who has it.
-// It is made on the condition that there is none, and made again now and then: one
-// that has become old belongs to a process that is gone, and so does one of a process
-// on this machine that is not there any more.
+// An unfinished upload is locked by an object next to its pieces that names the owner. It is created only if it
+// does not exist, and renewed regularly. A lock belongs to a dead process if it is old, or if its process on this
+// machine no longer exists.
 
 const (
-	// beat is how often a lock is made again.
+	// beat is the interval of renewals.
 	beat = 20 * time.Second
-	// lockEnds is how old one is that nobody has any more.
+	// lockEnds is the age from which a lock has no owner.
 	lockEnds = 2 * time.Minute
-	// maxLock bounds what is read of a lock.
+	// maxLock is the size limit of a lock.
 	maxLock = 4 << 10
 )
 
-// holder is what is in a lock.
+// holder is the content of a lock.
 type holder struct {
 	Token string `json:"token"`
-	// Machine, PID and Start are the process.
+	// Machine, PID and Start identify the process.
 	Machine string `json:"machine"`
 	PID     int    `json:"pid"`
 	Start   uint64 `json:"start"`
 }
 
-// lock is one that is held.
+// lock is a held lock.
 type lock struct {
 	s     *Store
 	name  string
@@ -72,7 +71,7 @@ func hold(token string, yes bool) {
 	}
 }
 
-// lock takes the lock of an upload, or fails with ErrLocked.
+// lock acquires the lock of an upload, or fails with ErrLocked.
 func (s *Store) lock(ctx context.Context, name string) (*lock, error) {
 	me := holder{Token: rand.Text()}
 	me.Machine, me.PID, me.Start = proc.Identity()
@@ -101,14 +100,14 @@ func (s *Store) take(ctx context.Context, name, me string, data []byte) (Info, e
 		}
 		old, err := s.d.Stat(ctx, key)
 		if errors.Is(err, store.ErrNotExist) {
-			continue // it has just been given back
+			continue // it has just been released
 		}
 		if err != nil {
 			return i, err
 		}
 		live, token, err := s.lives(ctx, old)
 		if err == nil && token == me {
-			return old, nil // an answer was lost
+			return old, nil // the response was lost
 		}
 		if errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotExist) {
 			continue
@@ -127,10 +126,10 @@ func (s *Store) take(ctx context.Context, name, me string, data []byte) (Info, e
 	return Info{}, store.ErrLocked
 }
 
-// lives says whether somebody has a lock, and its token.
+// lives reports whether a lock has an owner, and returns its token.
 func (s *Store) lives(ctx context.Context, i Info) (live bool, token string, err error) {
 	if i.Size > maxLock {
-		return false, "", fmt.Errorf("%s is no lock: it has %d bytes", s.d.URL()+"/"+i.Key, i.Size)
+		return false, "", fmt.Errorf("%s is not a lock: it has %d bytes", s.d.URL()+"/"+i.Key, i.Size)
 	}
 	b := make([]byte, i.Size)
 	if len(b) > 0 {
@@ -140,7 +139,7 @@ func (s *Store) lives(ctx context.Context, i Info) (live bool, token string, err
 	}
 	var h holder
 	if err := json.Unmarshal(b, &h); err != nil {
-		return false, "", fmt.Errorf("%s is no lock: %w", s.d.URL()+"/"+i.Key, err)
+		return false, "", fmt.Errorf("%s is not a lock: %w", s.d.URL()+"/"+i.Key, err)
 	}
 	machine, pid, start := proc.Identity()
 	switch {
@@ -154,7 +153,7 @@ func (s *Store) lives(ctx context.Context, i Info) (live bool, token string, err
 	return proc.Lives(h.PID, h.Start), h.Token, nil
 }
 
-// keep makes the lock again now and then.
+// keep renews the lock regularly.
 func (l *lock) keep(ctx context.Context) {
 	defer close(l.done)
 	t := time.NewTicker(beat)
@@ -168,14 +167,14 @@ func (l *lock) keep(ctx context.Context) {
 		l.mu.Lock()
 		version := l.version
 		l.mu.Unlock()
-		// To its end, so that it does not come behind the removal of the lock.
+		// Not cancelled, so that the renewal cannot come after the removal of the lock.
 		i, err := l.s.d.Put(context.WithoutCancel(ctx), l.s.lockKey(l.name), l.data, Condition{Version: version})
 		l.mu.Lock()
 		switch {
 		case err == nil:
 			l.version = i.Version
 		case errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotExist):
-			l.lost = fmt.Errorf("%w: it took this upload for one that nobody goes on with", store.ErrLocked)
+			l.lost = fmt.Errorf("%w: it took this upload over as abandoned", store.ErrLocked)
 		}
 		lost := l.lost
 		l.mu.Unlock()
@@ -185,14 +184,14 @@ func (l *lock) keep(ctx context.Context) {
 	}
 }
 
-// mine fails when somebody else has taken the lock.
+// mine returns an error if another process has taken the lock.
 func (l *lock) mine() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// end gives the lock back.
+// end releases the lock.
 func (l *lock) end(ctx context.Context) error {
 	l.cancel()
 	<-l.done

@@ -10,26 +10,24 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// flushEvery is how old what was written may become before it is durable: what a
-// process loses that is killed.
+// flushEvery is the maximum age of data that is not durable yet. A killed process loses it.
 const flushEvery = 5 * time.Second
 
-// partial is an upload that outlives the process. What was written lies in pieces of
-// LeastPart bytes or more, then one that is shorter and written again when it has
-// grown, and then in memory.
+// partial is an upload that outlives the process. Written data is in pieces of at least LeastPart bytes, then in
+// one shorter piece that is replaced as it grows, and then in memory.
 type partial struct {
 	s    *Store
 	name string
 	lock *lock
-	ctx  context.Context // of what is sent in the background, not cancelled
+	ctx  context.Context // of background requests, not cancelled
 	out  *sender
 
-	sealed []*Info // their versions are known behind a wait for what was sent
-	at     int64   // where buf begins
-	buf    []byte  // behind the sealed pieces
-	kept   int     // how many bytes of buf are durable, in a piece of their own
+	sealed []*Info // versions are valid after out.wait
+	at     int64   // offset of buf
+	buf    []byte  // data after the sealed pieces
+	kept   int     // durable bytes of buf, in their own piece
 	last   time.Time
-	dead   error // what made it useless
+	dead   error // the error that made it unusable
 }
 
 // Resume implements store.Resumer.
@@ -60,15 +58,14 @@ func (s *Store) resume(ctx context.Context, name string) (*partial, error) {
 	return p, nil
 }
 
-// adopt goes on with what there is: the object in place, or pieces. When both are
-// there a commit was cut off behind its end, or the taking back of an object was
-// before it: the object is whole in both.
+// adopt continues with the existing object or pieces. If both exist, a crash came after a commit, or while an
+// object was reopened. The object is complete in both.
 func (p *partial) adopt(ctx context.Context) error {
 	old, err := p.s.leftOf(ctx, p.name)
 	if err != nil {
 		return err
 	}
-	old.lock = Info{} // our own
+	old.lock = Info{} // this is our lock
 	whole, err := p.s.d.Stat(ctx, p.s.key(p.name))
 	if err == nil {
 		err = sane(whole)
@@ -98,7 +95,7 @@ func (p *partial) adopt(ctx context.Context) error {
 	return p.s.d.Delete(ctx, whole.Key)
 }
 
-// take goes on with pieces.
+// take continues with pieces.
 func (p *partial) take(ctx context.Context, old *left) error {
 	if len(old.other) > 0 {
 		if err := p.s.discard(ctx, &left{pieces: old.other}); err != nil {
@@ -112,7 +109,7 @@ func (p *partial) take(ctx context.Context, old *left) error {
 	return p.reopen(ctx)
 }
 
-// reopen takes the last piece back into memory when it is too short to stay.
+// reopen loads the last piece into memory if it is too short.
 func (p *partial) reopen(ctx context.Context) error {
 	if len(p.sealed) == 0 {
 		return nil
@@ -188,7 +185,7 @@ func (p *partial) pieceKey(at int64) string {
 	return fmt.Sprintf("%s%0*d", p.s.pieces(p.name), pieceDigits, at)
 }
 
-// seal sends the buffer as a piece that stays.
+// seal sends the buffer as a final piece.
 func (p *partial) seal() {
 	data, piece := p.buf, &Info{Key: p.pieceKey(p.at), Size: int64(len(p.buf))}
 	p.sealed = append(p.sealed, piece)
@@ -201,7 +198,7 @@ func (p *partial) seal() {
 	})
 }
 
-// flush makes everything durable.
+// flush makes all data durable.
 func (p *partial) flush(ctx context.Context) error {
 	p.last = time.Now()
 	if len(p.buf) >= LeastPart {
@@ -220,7 +217,7 @@ func (p *partial) flush(ctx context.Context) error {
 	return nil
 }
 
-// Sync makes what was written durable.
+// Sync makes the written data durable.
 func (p *partial) Sync(ctx context.Context) error {
 	if err := p.usable("write"); err != nil {
 		return err
@@ -235,7 +232,7 @@ func (p *partial) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Commit puts the object in place, out of its pieces.
+// Commit creates the object from its pieces.
 func (p *partial) Commit(ctx context.Context) error {
 	if err := p.usable("write"); err != nil {
 		return err
@@ -247,7 +244,7 @@ func (p *partial) Commit(ctx context.Context) error {
 		p.dead = err
 		return p.failed("write", err)
 	}
-	// It is in place: what is left of the pieces does no harm.
+	// The object exists, so remaining pieces do no harm.
 	err := p.drop(ctx)
 	if cerr := p.end(ctx); err == nil {
 		err = cerr
@@ -276,7 +273,7 @@ func (p *partial) commit(ctx context.Context) error {
 	return p.s.d.Concat(ctx, key, p.durable())
 }
 
-// durable are all pieces, behind a flush.
+// durable returns all pieces. flush must have been called.
 func (p *partial) durable() []Info {
 	all := make([]Info, 0, len(p.sealed)+1)
 	for _, i := range p.sealed {
@@ -294,14 +291,14 @@ func (p *partial) drop(ctx context.Context) error {
 	return p.s.discard(ctx, &left{pieces: p.durable()})
 }
 
-// end gives the lock back.
+// end releases the lock.
 func (p *partial) end(ctx context.Context) error {
 	l := p.lock
 	p.lock, p.buf = nil, nil
 	return l.end(ctx)
 }
 
-// Abort removes what was written.
+// Abort removes the upload.
 func (p *partial) Abort() error {
 	if p.lock == nil {
 		return nil
@@ -376,8 +373,7 @@ func (p *partial) Truncate(size int64) error {
 	return nil
 }
 
-// truncate removes what lies behind, its end first: what is there at any moment is a
-// beginning of what there was.
+// truncate removes data from the end, so that the rest is a valid beginning at any moment.
 func (p *partial) truncate(size int64) error {
 	if err := p.out.wait(); err != nil {
 		return err

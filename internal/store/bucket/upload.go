@@ -11,20 +11,17 @@ import (
 )
 
 const (
-	// partBytes is what is written at once; it grows with the object, since servers
-	// have limits to the number of parts.
+	// partBytes is the initial size of a part. Parts grow with the object, because servers limit their number.
 	partBytes = 8 << 20
 	maxPart   = 64 << 20
-	// inFlight is how many parts are on their way at once.
+	// inFlight is the maximum number of parts in flight.
 	inFlight = 3
 )
 
-// partSize is the size of the part of a number, from 0 on: ten thousand of them are
-// more than half a terabyte.
+// partSize returns the size of part n, from 0. Ten thousand parts are more than half a terabyte.
 func partSize(n int) int { return min(partBytes<<min(n/1000, 8), maxPart) }
 
-// sender does what is written in the background, a few at once, and keeps the first
-// failure.
+// sender runs writes in the background, a few concurrently, and remembers the first error.
 type sender struct {
 	slots chan struct{}
 	wg    sync.WaitGroup
@@ -34,7 +31,7 @@ type sender struct {
 
 func newSender() *sender { return &sender{slots: make(chan struct{}, inFlight)} }
 
-// send begins f, when there is a slot for it.
+// send starts f as soon as a slot is free.
 func (s *sender) send(f func() error) {
 	s.slots <- struct{}{}
 	s.wg.Go(func() {
@@ -53,28 +50,28 @@ func (s *sender) fail(err error) {
 	}
 }
 
-// failure is what made it useless, so far.
+// failure returns the first error so far.
 func (s *sender) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// wait waits for everything that was sent.
+// wait waits for all writes.
 func (s *sender) wait() error {
 	s.wg.Wait()
 	return s.failure()
 }
 
-// upload is an object that is being written and does not outlive the process.
+// upload is an upload that does not outlive the process.
 type upload struct {
 	s     *Store
 	name  string
-	old   *left           // an unfinished upload of that name, which ends with this one
-	ctx   context.Context // of what is sent in the background, not cancelled
+	old   *left           // an unfinished upload of this name, which is removed at Commit
+	ctx   context.Context // of background requests, not cancelled
 	out   *sender
 	parts Parts
-	n     int // parts that were sent
+	n     int // parts sent
 	buf   []byte
 	ended bool
 }
@@ -90,14 +87,14 @@ func (s *Store) Create(ctx context.Context, name string) (store.Upload, error) {
 	old, err := s.leftOf(ctx, name)
 	if err == nil && old.lock.Key != "" {
 		var live bool
-		if old.lock, err = s.d.Stat(ctx, old.lock.Key); err == nil { // with the server's time
+		if old.lock, err = s.d.Stat(ctx, old.lock.Key); err == nil { // includes the server's time
 			live, _, err = s.lives(ctx, old.lock)
 		}
 		if err == nil && live {
 			err = store.ErrLocked
 		}
 		if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrChanged) {
-			err = store.ErrLocked // somebody comes and goes at this moment
+			err = store.ErrLocked // another process locks or unlocks right now
 		}
 	}
 	if err != nil {
@@ -132,8 +129,7 @@ func (u *upload) Write(p []byte) (int, error) {
 		k := min(len(p)-n, size-len(u.buf))
 		u.buf = append(u.buf, p[n:n+k]...)
 		n += k
-		// Only when more comes is it known that this is not the last part, which with
-		// the first one is the whole object.
+		// A full buffer is only sent when more data follows. Otherwise it is the last part, or the whole object.
 		if len(u.buf) == size && n < len(p) {
 			if err := u.send(); err != nil {
 				return n, err
@@ -143,7 +139,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// send sends what is in the buffer as a part.
+// send sends the buffer as a part.
 func (u *upload) send() error {
 	if u.parts == nil {
 		var err error
@@ -159,7 +155,7 @@ func (u *upload) send() error {
 	return nil
 }
 
-// Sync does nothing: until Commit nobody but the server knows of the object.
+// Sync has no effect: the object is not visible before Commit.
 func (u *upload) Sync(ctx context.Context) error {
 	if err := u.usable(); err != nil {
 		return err
@@ -170,7 +166,7 @@ func (u *upload) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Commit makes the object.
+// Commit creates the object.
 func (u *upload) Commit(ctx context.Context) error {
 	if err := u.Sync(ctx); err != nil {
 		return err
@@ -202,13 +198,13 @@ func (u *upload) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Abort leaves nothing of it.
+// Abort discards the upload.
 func (u *upload) Abort() error {
 	if u.ended {
 		return nil
 	}
 	u.ended, u.buf = true, nil
-	_ = u.out.wait() // what was sent may not arrive behind the end
+	_ = u.out.wait() // no request may arrive after the end
 	if u.parts == nil {
 		return nil
 	}
@@ -225,7 +221,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		err = errors.New("it is a bucket")
 	}
 	if err == nil {
-		// Servers do not say whether there was one.
+		// Servers do not report whether the object existed.
 		_, err = s.d.Stat(ctx, s.key(name))
 	}
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package gcsstore is a store of what lies in a bucket of Google Cloud Storage, spoken
-// to by its JSON interface. The version of an object is its generation.
+// Package gcsstore is a store for a bucket of Google Cloud Storage. It uses the JSON API. The version of an object
+// is its generation.
 package gcsstore
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say how a bucket is spoken to.
+// Options select the server and the credentials.
 type Options struct {
-	// Endpoint is the URL of another server than Google's; "" stands for
-	// STORAGE_EMULATOR_HOST, where nothing is signed.
+	// Endpoint is the URL of another server than Google's. "" means STORAGE_EMULATOR_HOST, which gets unsigned
+	// requests.
 	Endpoint string
-	// Anonymous asks without credentials: for buckets that anybody may read.
+	// Anonymous sends no credentials, for public buckets.
 	Anonymous bool
-	// Project pays for the requests, of buckets where the requester does.
+	// Project is billed for the requests, for buckets with requester pays.
 	Project string
 }
 
-// Params are the options that a URL may have behind its question mark.
+// Params are the options in the query of a URL.
 var Params = []string{"endpoint", "anonymous", "project"}
 
 // Set sets an option by its name in a URL.
@@ -52,18 +52,17 @@ func (o *Options) Set(name, value string) (err error) {
 	return nil
 }
 
-// Open returns the store of what lies at path in a bucket; with a slash behind it the
-// path is a folder.
+// Open returns the store of the object or folder at path in a bucket. With a trailing slash the path is a folder.
 func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
 	return bucket.Open("gs://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
 }
 
-// driver speaks to one bucket.
+// driver implements bucket.Driver for a bucket.
 type driver struct {
 	name string
 	base string // scheme://host
 	opt  Options
-	// tokens are what signs, nil for nothing.
+	// tokens sign requests, nil for unsigned ones.
 	tokens   *lease.Lease[string]
 	c, whole *ranged.Client
 }
@@ -76,7 +75,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 		d.opt = *opt
 	}
 	if name == "" || len(name) > 222 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" {
-		return nil, fmt.Errorf("%q is no name of a bucket", name)
+		return nil, fmt.Errorf("%q is not a bucket name", name)
 	}
 	d.base = d.opt.Endpoint
 	if host := os.Getenv("STORAGE_EMULATOR_HOST"); d.base == "" && host != "" {
@@ -90,12 +89,12 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	}
 	u, err := url.Parse(d.base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("the endpoint is no URL such as http://localhost:4443")
+		return nil, errors.New("the endpoint is not a URL such as http://localhost:4443")
 	}
 	d.base = u.Scheme + "://" + u.Host
 	if !d.opt.Anonymous {
 		if u.Scheme == "http" {
-			return nil, errors.New("a token is not sent over http:; of a server for tests write ?anonymous=true")
+			return nil, errors.New("tokens are only sent over https: add ?anonymous=true for a test server")
 		}
 		if d.tokens, err = defaultTokens(ctx); err != nil {
 			return nil, err
@@ -110,16 +109,16 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	return d, err
 }
 
-// URL names the bucket.
+// URL returns the URL of the bucket.
 func (d *driver) URL() string { return "gs://" + d.name }
 
 // Warm opens connections before they are needed.
 func (d *driver) Warm(n int) { d.c.Warm(n) }
 
-// Close does nothing: connections are shared, and end by themselves.
+// Close has no effect: connections are shared and time out.
 func (d *driver) Close() error { return nil }
 
-// sign puts the token into a request.
+// sign adds the token to a request.
 func (d *driver) sign(r *http.Request) error {
 	if d.tokens == nil {
 		return nil
@@ -131,7 +130,7 @@ func (d *driver) sign(r *http.Request) error {
 	return err
 }
 
-// request is a request for what lies behind a path of the JSON interface.
+// request returns a request for a path of the JSON API.
 func (d *driver) request(path, key string, query url.Values) ranged.Request {
 	if query == nil {
 		query = url.Values{}
@@ -142,12 +141,12 @@ func (d *driver) request(path, key string, query url.Values) ranged.Request {
 	return ranged.Request{URL: d.base + path + "?" + query.Encode(), Name: d.URL() + "/" + key, Header: http.Header{}}
 }
 
-// object is a request for an object.
+// object returns a request for an object.
 func (d *driver) object(key string, query url.Values) ranged.Request {
 	return d.request("/storage/v1/b/"+d.name+"/o/"+url.PathEscape(key), key, query)
 }
 
-// resource is how the server describes an object.
+// resource is the server's description of an object.
 type resource struct {
 	Name       string `json:"name"`
 	Size       string `json:"size"`
@@ -158,31 +157,31 @@ type resource struct {
 func (r *resource) info() (bucket.Info, error) {
 	size, err := strconv.ParseInt(r.Size, 10, 64)
 	if err != nil {
-		return bucket.Info{}, fmt.Errorf("the server says that %q has %q bytes", r.Name, r.Size)
+		return bucket.Info{}, fmt.Errorf("the server reports the invalid size %[2]q of %[1]q", r.Name, r.Size)
 	}
 	if err := checkGeneration(r.Name, r.Generation); err != nil {
 		return bucket.Info{}, err
 	}
-	at, _ := time.Parse(time.RFC3339, r.Updated) // zero where it says none
+	at, _ := time.Parse(time.RFC3339, r.Updated) // zero if unknown
 	return bucket.Info{Key: r.Name, Size: size, Version: r.Generation, ModTime: at}, nil
 }
 
-// checkGeneration refuses what is no generation: it goes into requests.
+// checkGeneration refuses invalid generations, because they become part of requests.
 func checkGeneration(name, generation string) error {
 	if strings.Trim(generation, "0123456789") != "" || len(generation) > 20 {
-		return fmt.Errorf("the server says that %q is of generation %q", name, generation)
+		return fmt.Errorf("the server reports the invalid generation %[2]q of %[1]q", name, generation)
 	}
 	return nil
 }
 
-// maxAnswer bounds answers of JSON: a thousand objects with their lists of access.
+// maxAnswer limits JSON responses: a thousand objects with their access lists.
 const maxAnswer = 32 << 20
 
-// ask makes a request whose answer is JSON.
+// ask sends a request whose response is JSON.
 func (d *driver) ask(ctx context.Context, op, method string, r ranged.Request, payload []byte, into any) (ranged.Info, error) {
 	body, i, err := d.c.Do(ctx, ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer})
 	if err == nil && into != nil && json.Unmarshal(body, into) != nil {
-		err = errors.New("the server's answer is no JSON")
+		err = errors.New("the server's response is not valid JSON")
 	}
 	return i, err
 }
@@ -197,7 +196,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 		return bucket.Info{}, err
 	}
 	if r.Name != key {
-		return bucket.Info{}, fmt.Errorf("the server describes %q", r.Name)
+		return bucket.Info{}, fmt.Errorf("the server describes another object, %q", r.Name)
 	}
 	info, err := r.info()
 	if err == nil {
@@ -206,7 +205,7 @@ func (d *driver) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	return info, err
 }
 
-// List gives a page of a listing.
+// List returns a page of a listing.
 func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) {
 	v := url.Values{"fields": {"items(" + fields + "),prefixes,nextPageToken"}}
 	set := func(name, value string) {
@@ -249,7 +248,7 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	}
 	r := d.object(i.Key, v)
 	r.Offset, r.Total = off, i.Size
-	// Otherwise it sends what it has compressed as what it was before.
+	// Without it the server decompresses objects that are stored with gzip.
 	r.Header.Set("Accept-Encoding", "gzip")
 	c := d.c
 	if off == 0 && int64(len(p)) == i.Size {
@@ -259,11 +258,11 @@ func (d *driver) ReadAt(ctx context.Context, i bucket.Info, p []byte, off int64)
 	return err
 }
 
-// ReadWhole reads a small object. A server that does not say which generation it gave cannot
-// do that: it has to be asked about the object before.
+// ReadWhole reads a small object. It is unsupported if the server does not send the generation: then the object
+// must be described first.
 func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, bucket.Info, error) {
 	r := d.object(key, url.Values{"alt": {"media"}})
-	r.Header.Set("Accept-Encoding", "gzip") // as it is stored
+	r.Header.Set("Accept-Encoding", "gzip") // unchanged
 	b, i, err := d.c.Body(ctx, r, limit)
 	if err == nil {
 		err = verify(i.Header, b)
@@ -273,7 +272,7 @@ func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, 
 	}
 	generation := i.Header.Get("X-Goog-Generation")
 	if generation == "" {
-		return nil, bucket.Info{}, fmt.Errorf("the server does not say which generation it gave: %w", errors.ErrUnsupported)
+		return nil, bucket.Info{}, fmt.Errorf("the server does not send the generation: %w", errors.ErrUnsupported)
 	}
 	if err := checkGeneration(key, generation); err != nil {
 		return nil, bucket.Info{}, err
@@ -283,7 +282,7 @@ func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, 
 	return b, info, err
 }
 
-// Examine looks at what the server can do.
+// Examine returns what the server supports.
 func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
 	r := d.object(i.Key, url.Values{"alt": {"media"}})
 	r.Total = i.Size
@@ -293,7 +292,7 @@ func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, err
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// verify compares the checksum of a whole object.
+// verify verifies the checksum of a whole object.
 func verify(h http.Header, p []byte) error {
 	for _, line := range h.Values("X-Goog-Hash") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -303,14 +302,14 @@ func verify(h http.Header, p []byte) error {
 			}
 			want, err := base64.StdEncoding.DecodeString(text)
 			if err != nil || len(want) != 4 || binary.BigEndian.Uint32(want) != crc32.Checksum(p, castagnoli) {
-				return errors.New("the bytes are not those of their checksum (x-goog-hash)")
+				return errors.New("the checksum (x-goog-hash) of the bytes is wrong")
 			}
 		}
 	}
 	return nil
 }
 
-// classify says what an answer means.
+// classify returns the class of an error response, and its reason.
 func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class, string) {
 	var f struct {
 		Error struct {
@@ -331,7 +330,7 @@ func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class,
 	case status == http.StatusConflict:
 		return ranged.Temporary, ""
 	case status == http.StatusNotFound && strings.Contains(string(body), "bucket does not exist"):
-		return ranged.Permanent, "that there is no such bucket"
+		return ranged.Permanent, "that the bucket does not exist"
 	}
 	return ranged.Unknown, ""
 }

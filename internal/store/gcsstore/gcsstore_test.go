@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("STOKER_RUNTIME_DIR", "off") // what one test has fetched is not another one's
+	os.Setenv("STOKER_RUNTIME_DIR", "off") // tests must not share fetched values
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { ranged.CloseIdle() }))
 }
 
@@ -60,7 +60,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Who pays for requests is said with each of them.
+// Every request has the project that pays for it.
 func TestProject(t *testing.T) {
 	var asked, wrong atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

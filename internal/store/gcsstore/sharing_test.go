@@ -21,17 +21,17 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// TestSharer is what each process of TestProcessesShareTokens does.
+// TestSharer is the process that TestProcessesShareTokens starts several times.
 func TestSharer(t *testing.T) {
 	t.Setenv("STOKER_RUNTIME_DIR", os.Getenv("STOKER_TEST_RUN"))
 	serverstest.Read(t, func() (store.Store, error) {
 		return Open(t.Context(), testBucket, "shared", &Options{Endpoint: os.Getenv("STOKER_TEST_URL")})
 	})
-	os.Exit(0) // connections are open still
+	os.Exit(0) // some connections are still open
 }
 
-// The processes of a machine fetch a token of a service account once for all of them, and
-// the next one once a little before it ends; a real server stands behind.
+// All processes of a machine fetch a service account's token once, and the next one shortly before it expires. The
+// requests go to a real server.
 func TestProcessesShareTokens(t *testing.T) {
 	emulator := serverstest.GCS(t, testBucket)
 	t.Setenv("STORAGE_EMULATOR_HOST", emulator.URL)
@@ -55,7 +55,7 @@ func TestProcessesShareTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	behind := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
-	// A token is not sent over http:.
+	// Tokens are only sent over https.
 	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || !tokens.Serve(token) {

@@ -20,14 +20,13 @@ var (
 	sharedMu sync.Mutex
 )
 
-// credentials finds what tokens are asked with.
+// credentials finds the credentials for tokens.
 func credentials(ctx context.Context) (*google.Credentials, error) {
 	return google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/devstorage.read_write")
 }
 
-// defaultTokens are those of GOOGLE_APPLICATION_CREDENTIALS, of gcloud's file, or of the
-// machine's own account: the same ones for the whole process, and fetched once for all
-// processes of the user on this machine.
+// defaultTokens returns the tokens of GOOGLE_APPLICATION_CREDENTIALS, of gcloud's file, or of the machine's service
+// account. The process shares them, and all processes of the user on this machine fetch them once.
 func defaultTokens(ctx context.Context) (*lease.Lease[string], error) {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -35,22 +34,22 @@ func defaultTokens(ctx context.Context) (*lease.Lease[string], error) {
 		return shared, nil
 	}
 	if _, err := credentials(context.WithoutCancel(ctx)); err != nil {
-		// What stands in the file of a key may be in the error.
-		return nil, errors.New("no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS or run gcloud auth application-default login; of what anybody may read write ?anonymous=true behind the URL")
+		// The error may contain the content of a key file.
+		return nil, errors.New("no credentials found: set GOOGLE_APPLICATION_CREDENTIALS or run gcloud auth application-default login. For public data add ?anonymous=true to the URL")
 	}
 	shared = lease.Shared(tokenKey, fetchToken)
 	return shared, nil
 }
 
-// tokenKey says whose tokens they are.
+// tokenKey returns the key of the tokens' owner.
 func tokenKey() string {
-	home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+	home, _ := os.UserHomeDir() // if unknown, no file is read
 	conf := cmp.Or(os.Getenv("CLOUDSDK_CONFIG"), filepath.Join(home, ".config", "gcloud"))
 	files := []string{os.Getenv("GOOGLE_APPLICATION_CREDENTIALS"), filepath.Join(conf, "application_default_credentials.json")}
 	return lease.Key("google", []string{home}, []string{"GOOGLE_", "GCE_", "CLOUDSDK_"}, files)
 }
 
-// fetchToken asks for a token, of a source that keeps none.
+// fetchToken fetches a token without a cache.
 func fetchToken(ctx context.Context) (string, time.Time, error) {
 	c, err := credentials(ctx)
 	if err != nil {
@@ -68,8 +67,8 @@ func fetchToken(ctx context.Context) (string, time.Time, error) {
 type failed struct{ again bool }
 
 func (f *failed) Error() string {
-	return "no token could be had from the server of credentials"
+	return "the credentials server returned no token"
 }
 
-// Transient says whether it may go better the next time.
+// Transient reports whether a retry may succeed.
 func (f *failed) Transient() bool { return f.again }

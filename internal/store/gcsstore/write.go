@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Put makes an object.
+// Put writes an object.
 func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Condition) (bucket.Info, error) {
 	v := url.Values{"uploadType": {"media"}, "name": {key}, "fields": {fields}}
 	if c.Absent {
@@ -36,7 +36,7 @@ func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Cond
 	}
 	i, err := got.info()
 	if err == nil && i.Size != int64(len(data)) {
-		err = fmt.Errorf("the server has %d of %d bytes", i.Size, len(data))
+		err = fmt.Errorf("the server has only %d of %d bytes", i.Size, len(data))
 	}
 	return i, err
 }
@@ -47,8 +47,7 @@ func (d *driver) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// parts is an object that comes in parts: objects of their own that are put together
-// in the end.
+// parts is an upload in parts: separate objects that are composed at the end.
 type parts struct {
 	d   *driver
 	key string
@@ -57,7 +56,7 @@ type parts struct {
 	infos map[int]bucket.Info
 }
 
-// Begin begins an object that comes in parts.
+// Begin begins an upload in parts.
 func (d *driver) Begin(_ context.Context, key string) (bucket.Parts, error) {
 	return &parts{d: d, key: key, infos: map[int]bucket.Info{}}, nil
 }
@@ -73,7 +72,7 @@ func (p *parts) Part(ctx context.Context, n int, data []byte) error {
 	return err
 }
 
-// Finish makes the object.
+// Finish creates the object.
 func (p *parts) Finish(ctx context.Context, n int) error {
 	var all []bucket.Info
 	for i := 1; i <= n; i++ {
@@ -85,7 +84,7 @@ func (p *parts) Finish(ctx context.Context, n int) error {
 	return p.Abort(ctx)
 }
 
-// Abort leaves nothing of the parts.
+// Abort removes the parts.
 func (p *parts) Abort(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,16 +103,15 @@ func (d *driver) gone(ctx context.Context, key string) error {
 	return nil
 }
 
-// mostComposed is how many objects the server puts together at once.
+// mostComposed is the maximum number of objects in a compose request.
 const mostComposed = 32
 
-// Concat makes an object of others, in several steps where they are many: what comes
-// of each but the last is a draft.
+// Concat concatenates objects. Many objects take several steps, whose results except the last are drafts.
 func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) error {
 	var drafts []string
 	defer func() {
 		for _, k := range drafts {
-			_ = d.gone(context.WithoutCancel(ctx), k) // whoever goes on with the upload removes them, too
+			_ = d.gone(context.WithoutCancel(ctx), k) // if this fails, Resume removes them
 		}
 	}()
 	for step := 0; len(pieces) > mostComposed; step++ {
@@ -160,10 +158,10 @@ func (d *driver) compose(ctx context.Context, key string, pieces []bucket.Info) 
 		return bucket.Info{}, err
 	}
 	if got.Size != strconv.FormatInt(want, 10) {
-		return bucket.Info{}, fmt.Errorf("the server has %s of %d bytes", got.Size, want)
+		return bucket.Info{}, fmt.Errorf("the server has only %s of %d bytes", got.Size, want)
 	}
 	return got.info()
 }
 
-// Sweep does nothing: there are no uploads that nobody sees.
+// Sweep has no effect: there are no invisible uploads.
 func (d *driver) Sweep(context.Context, string) error { return nil }

@@ -1,10 +1,8 @@
-// Package httpstore is a store of what a web server has: one object, or the folder
-// below a URL. Objects are read by ranges, each of the version that was opened; a
-// server that does not read ranges is refused.
+// Package httpstore is a store for a web server: one object, or the folder below a URL. Objects are read by range
+// requests, each for the opened version. A server without range requests is refused.
 //
-// A web server has no list of its own. Those that show one as a page, or as nginx's
-// autoindex_format json, are understood; of others only objects whose names are known
-// can be read, such as those of a pack.
+// HTTP has no listings. The store understands HTML index pages and nginx's autoindex_format json. From other
+// servers only objects with known names can be read, such as those of a pack.
 package httpstore
 
 import (
@@ -24,15 +22,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options change how a server is asked. Nil means the defaults.
+// Options configure a Store. Nil means the defaults.
 type Options struct {
-	// CABundle is a file of certificates that are trusted beside the system's; ""
-	// stands for the one that STOKER_CA_BUNDLE names, if any.
+	// CABundle is a file of certificates to trust in addition to the system's. "" means the one in
+	// STOKER_CA_BUNDLE, if any.
 	CABundle string
-	// Header is sent with each request, but to no other host that a server sends
-	// us on to.
+	// Header is sent with each request, but not to other hosts after a redirect.
 	Header http.Header
-	// Attempts is how often a request is made at most, 0 for the default.
+	// Attempts is the maximum number of attempts per request, 0 for the default.
 	Attempts int
 
 	// backoff is for tests.
@@ -40,19 +37,19 @@ type Options struct {
 	stall   time.Duration
 }
 
-// Store is an object or a folder of a web server. It holds nothing open.
+// Store is an object or a folder on a web server. It holds no resources.
 type Store struct {
 	c     *ranged.Client
 	opt   Options
 	root  url.URL // with user and query, which are secret
-	shown string  // without
-	shut  bool    // there is nothing in it
+	shown string  // without them
+	shut  bool    // the store is empty
 	seen  *seen
 }
 
-// seen is what was seen of a store so far.
+// seen is what the store has learnt about its server.
 type seen struct {
-	// folder: the root is one. json: its lists are nginx's in JSON, which show all there is.
+	// folder: the root is a folder. json: the server sends nginx's JSON listings, which are complete.
 	folder, json atomic.Bool
 }
 
@@ -65,12 +62,12 @@ var (
 	_ store.Complete    = (*Store)(nil)
 )
 
-// New returns the store of a URL of the scheme http or https. What is behind a
-// question mark is sent with each request. It asks nothing.
+// New returns the store of a URL with scheme http or https. The query is sent with each request. New sends no
+// request.
 func New(rawURL string, opt *Options) (*Store, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open %s: it is no URL", ranged.Public(rawURL))
+		return nil, fmt.Errorf("cannot open %s: not a URL", ranged.Public(rawURL))
 	}
 	s := &Store{root: *u, seen: &seen{}}
 	if opt != nil {
@@ -96,7 +93,7 @@ func (s *Store) setShown() {
 	s.shown = shown.Scheme + "://" + shown.Host + strings.TrimSuffix(shown.Path, "/")
 }
 
-// String is the URL without what may be secret.
+// String returns the URL without secrets.
 func (s *Store) String() string { return s.shown }
 
 // Path names an object for messages.
@@ -107,7 +104,7 @@ func (s *Store) Path(name string) string {
 	return s.shown + "/" + name
 }
 
-// Close does nothing: connections belong to the process.
+// Close has no effect: connections belong to the process.
 func (s *Store) Close() error { return nil }
 
 // Complete implements store.Complete.
@@ -119,8 +116,7 @@ func (s *Store) Warm(n int) { s.c.Warm(n) }
 // Identity implements store.Identifier.
 func (s *Store) Identity() (name string, fixed bool) { return s.shown, true }
 
-// At implements store.Neighbour, for paths of the same server: data from elsewhere does
-// not choose whom we ask.
+// At implements store.Neighbour for paths on the same server. Data must not make us contact other servers.
 func (s *Store) At(place string) store.Store {
 	to := *s
 	to.seen = &seen{}
@@ -139,13 +135,13 @@ func (s *Store) At(place string) store.Store {
 	return &to
 }
 
-// url is that of an object.
+// url returns the URL of an object.
 func (s *Store) url(name string) *url.URL {
 	u := s.root
 	if name != "" {
 		u.Path = strings.TrimSuffix(u.Path, "/") + "/" + name
 		u.RawPath = ""
-		if s.root.RawPath != "" { // as it was written, such as with %2F
+		if s.root.RawPath != "" { // keep the given escapes, for example %2F
 			var b strings.Builder
 			b.WriteString(strings.TrimSuffix(s.root.RawPath, "/"))
 			for part := range strings.SplitSeq(name, "/") {
@@ -164,7 +160,7 @@ func (s *Store) request(name string) ranged.Request {
 func (s *Store) check(ctx context.Context, op, name string) error {
 	err := store.CheckName(name)
 	if s.shut {
-		err = fmt.Errorf("%w: it lies on another server", store.ErrNotExist)
+		err = fmt.Errorf("%w: it is on another server", store.ErrNotExist)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -175,7 +171,7 @@ func (s *Store) check(ctx context.Context, op, name string) error {
 	return nil
 }
 
-// Stat asks for an object's header.
+// Stat requests an object's headers.
 func (s *Store) Stat(ctx context.Context, name string) (store.Entry, error) {
 	e, _, err := s.look(ctx, "look at", name)
 	return e, err
@@ -188,8 +184,8 @@ func (s *Store) look(ctx context.Context, op, name string) (store.Entry, ranged.
 	}
 	r := s.request(name)
 	info, err := s.c.Head(ctx, r)
-	// What a server sends on to the same with a slash is a folder, and so is a URL
-	// that ends in one; it need not show a list of it.
+	// A redirect to the same URL with a slash means a folder. So does a URL that ends with a slash, even if the
+	// server shows no listing.
 	if isFolder(info.URL) && (err == nil || errors.Is(err, store.ErrPermission) || s.noList(err)) {
 		if name == "" {
 			s.seen.folder.Store(true)
@@ -206,7 +202,7 @@ func (s *Store) look(ctx context.Context, op, name string) (store.Entry, ranged.
 	return entry(name, info), info, nil
 }
 
-// noList says whether an error is that of a folder without a list.
+// noList reports whether an error means a folder without a listing.
 func (s *Store) noList(err error) bool {
 	var f *ranged.Failure
 	return errors.As(err, &f) && (f.Status == http.StatusMethodNotAllowed || f.Status == http.StatusNotImplemented)
@@ -228,7 +224,7 @@ func entry(name string, i ranged.Info) store.Entry {
 	return e
 }
 
-// modifiedMark stands between time and size in a version that is no entity tag.
+// modifiedMark separates time and size in a version that is not an entity tag.
 const modifiedMark = " # "
 
 // Open opens an object.
@@ -241,9 +237,9 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	case e.Dir:
 		err = errors.New("it is a folder")
 	case e.Size < 0:
-		err = errors.New("the server does not say how large it is")
+		err = errors.New("the server does not send its size")
 	case !info.Ranges:
-		err = fmt.Errorf("%w (Range:), so every read would fetch the whole; put it behind a server that does, such as nginx, Apache or Caddy, or into a bucket, or copy it to this machine first", ranged.ErrNoRanges)
+		err = fmt.Errorf("%w (Range:), so every read would fetch the whole object: use a server that does, such as nginx, Apache or Caddy, use a bucket, or copy it to this machine first", ranged.ErrNoRanges)
 	}
 	if err != nil {
 		return nil, &store.Error{Op: "open", Path: s.Path(name), Err: err}

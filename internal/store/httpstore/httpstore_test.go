@@ -181,8 +181,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// Objects that were listed are opened without a question, and of nginx's list one
-// alone is asked about.
+// Listed objects are opened without a request, and only one object of an nginx listing is probed.
 func TestFewQuestions(t *testing.T) {
 	objects := map[string][]byte{}
 	for i := range 500 {
@@ -236,7 +235,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What servers answer that have no ranges or no list is said with what to do.
+// Servers without ranges or listings give an error with a solution.
 func TestPoorServers(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/whole", func(w http.ResponseWriter, _ *http.Request) {

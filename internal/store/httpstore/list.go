@@ -19,28 +19,27 @@ import (
 )
 
 const (
-	// maxList bounds one page of a list, in bytes.
+	// maxList is the size limit of a listing page.
 	maxList = 256 << 20
-	// maxDepth bounds the nesting of folders: a server may send us in a circle.
+	// maxDepth limits the nesting of folders, because a server may have loops.
 	maxDepth = 64
-	// listThreads is how many questions are out at once while listing.
+	// listThreads is the maximum number of concurrent requests of a listing.
 	listThreads = 16
 )
 
-// errNoList is the failure of a server that shows no list.
-var errNoList = errors.New("the web server gives no list of the folder; turn it on (nginx: autoindex on; autoindex_format json), name one object, or pack the data: a pack needs no list")
+// errNoList is the error for a server without listings.
+var errNoList = errors.New("the web server does not list the folder: turn listings on (nginx: autoindex on, autoindex_format json), name one object, or pack the data, as a pack needs no listing")
 
-// item is one thing that a list shows.
+// item is an entry of a listing.
 type item struct {
-	own      string // its name in the folder
+	own      string // name in the folder
 	dir      bool
-	known    bool // size and modified are
+	known    bool // whether size and modified are known
 	size     int64
 	modified time.Time
 }
 
-// key orders items as the paths of the objects that they are, or that lie below
-// them.
+// key sorts items like the paths of the objects, or of the objects in a folder.
 func (it item) key() string {
 	if it.dir {
 		return it.own + "/"
@@ -48,7 +47,7 @@ func (it item) key() string {
 	return it.own
 }
 
-// List asks for the lists of a folder and of those in it.
+// List requests the listings of a folder and its subfolders.
 func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
 	if err := s.check(ctx, "list", dir); err != nil {
 		return err
@@ -72,7 +71,7 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	}
 	l.slots = make(chan struct{}, n)
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.wg.Wait() // behind cancel
+	defer l.wg.Wait() // runs after cancel
 	defer cancel()
 	if l.opt.Guess != "" {
 		l.guess = l.ask(ctx, dir, item{own: l.opt.Guess})
@@ -84,23 +83,22 @@ func (s *Store) List(ctx context.Context, dir string, opt *store.ListOptions, f 
 	return l.walk(ctx, dir, items, 0)
 }
 
-// lister is one run of List.
+// lister is the state of one List.
 type lister struct {
 	s     *Store
 	opt   store.ListOptions
 	f     func(store.Entry) error
 	slots chan struct{}
 	wg    sync.WaitGroup
-	// tags says that the entity tags of this server are made of time and size, as
-	// those of nginx are; tried, that this was found out or not.
+	// tags is true if the server's entity tags are made from time and size, as nginx's are. tried is true if this
+	// is known.
 	tags, tried bool
-	// guess is what becomes of the question about the object that is likely to be there,
-	// nil for none, and guessed what was said of it.
+	// guess gets the result for the guessed object, nil for none. guessed is its entry.
 	guess   chan found
 	guessed store.Entry
 }
 
-// found is what was asked about an item.
+// found is the result for an item.
 type found struct {
 	entry store.Entry
 	items []item
@@ -114,7 +112,7 @@ func below(dir, own string) string {
 	return dir + "/" + own
 }
 
-// walk gives what is in a folder to f.
+// walk passes the content of a folder to f.
 func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) error {
 	items = slices.DeleteFunc(items, func(it item) bool {
 		return !l.opt.Hidden && strings.HasPrefix(it.own, ".") || !it.dir && l.opt.Keep != nil && !l.opt.Keep(below(dir, it.own))
@@ -142,7 +140,7 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 			err = l.f(l.guessed)
 		case !it.dir && l.opt.Names && !(it.known && l.tags):
 			err = l.f(store.Entry{Name: name, Size: it.size})
-		case ahead[i] == nil: // all is known
+		case ahead[i] == nil: // no request is needed
 			err = l.f(it.entry(name))
 		default:
 			r := <-ahead[i]
@@ -167,7 +165,7 @@ func (l *lister) walk(ctx context.Context, dir string, items []item, depth int) 
 	return nil
 }
 
-// ask finds out about an item in the background, nil where nothing has to be.
+// ask requests an item in the background. It returns nil if no request is needed.
 func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
 	name := below(dir, it.own)
 	guess := l.guess == nil && it.own == l.opt.Guess
@@ -189,7 +187,7 @@ func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
 		} else {
 			r.entry, r.err = l.s.Stat(ctx, name)
 			if r.err == nil && r.entry.Dir {
-				r.err = &store.Error{Op: "look at", Path: l.s.Path(name), Err: errors.New("it was an object, and is a folder")}
+				r.err = &store.Error{Op: "look at", Path: l.s.Path(name), Err: errors.New("it was an object and is now a folder")}
 			}
 		}
 		out <- r
@@ -197,9 +195,8 @@ func (l *lister) ask(ctx context.Context, dir string, it item) chan found {
 	return out
 }
 
-// try looks at one object that a list describes: where the version that it has is
-// what nginx makes of time and size, those of the others are taken to be, too. One
-// that is not is noticed when it is read, as a change.
+// try probes one object of a listing. If nginx's formula of time and size gives its version, the formula is used
+// for all others. If it is wrong for one, a read reports that object as changed.
 func (l *lister) try(ctx context.Context, dir string, items []item) error {
 	if l.tried {
 		return nil
@@ -216,7 +213,7 @@ func (l *lister) try(ctx context.Context, dir string, items []item) error {
 				return context.Cause(ctx)
 			}
 		}
-		l.opt.Guess = "" // it is no one's name in other folders
+		l.opt.Guess = "" // it does not apply to other folders
 	}
 	i := slices.IndexFunc(items, func(it item) bool { return !it.dir && it.known })
 	if l.tried || i < 0 || l.opt.Names {
@@ -232,7 +229,7 @@ func (l *lister) try(ctx context.Context, dir string, items []item) error {
 	return nil
 }
 
-// entry is what nginx's list says of an object.
+// entry returns the entry of an object in nginx's listing.
 func (it item) entry(name string) store.Entry {
 	return store.Entry{Name: name, Size: it.size, ModTime: it.modified, Version: fmt.Sprintf("\"%x-%x\"", it.modified.Unix(), it.size)}
 }
@@ -244,7 +241,7 @@ func (l *lister) bad(e store.Entry, err error) error {
 	return l.opt.Bad(e, err)
 }
 
-// page asks for the list of one folder.
+// page requests the listing of one folder.
 func (s *Store) page(ctx context.Context, dir string) ([]item, error) {
 	failed := func(err error) error {
 		return &store.Error{Op: "list", Path: s.Path(dir), Err: err}
@@ -281,7 +278,7 @@ func isJSON(kind string) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
 }
 
-// parseList reads a list, false where it is none. at is the URL of the folder.
+// parseList parses a listing. ok is false if it is not one. at is the URL of the folder.
 func parseList(body []byte, kind string, at *url.URL) ([]item, bool) {
 	if isJSON(kind) {
 		return parseJSON(body)
@@ -294,7 +291,7 @@ func parseList(body []byte, kind string, at *url.URL) ([]item, bool) {
 	return nil, false
 }
 
-// parseJSON reads nginx's autoindex_format json.
+// parseJSON parses nginx's autoindex_format json.
 func parseJSON(body []byte) ([]item, bool) {
 	var list []struct {
 		Name, Type, MTime string
@@ -317,13 +314,12 @@ func parseJSON(body []byte) ([]item, bool) {
 	return out, true
 }
 
-// plain says whether a name is one of something that lies directly in a folder.
+// plain reports whether a name is valid directly in a folder.
 func plain(own string) bool {
 	return own != "" && !strings.Contains(own, "/") && store.CheckName(own) == nil
 }
 
-// Names need not be UTF-8, which JSON is: other bytes pass as characters that nobody
-// has a use for.
+// Names need not be UTF-8, but JSON must be. Other bytes are mapped to unused characters.
 const byteMark = 0x10ff00
 
 func marked(body []byte) []byte {
@@ -363,7 +359,7 @@ var (
 	listed = regexp.MustCompile(`(?i)<(?:title|h1)>\s*(?:index of|directory listing)`)
 )
 
-// parseHTML takes the links of a page that lead to what lies directly in the folder.
+// parseHTML returns the links of a page to direct content of the folder.
 func parseHTML(body []byte, at *url.URL) ([]item, bool) {
 	var out []item
 	for _, m := range link.FindAllSubmatch(body, -1) {

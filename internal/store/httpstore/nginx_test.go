@@ -23,7 +23,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// nginx starts a server of the files in a folder and returns where.
+// nginx starts a server for the files in a folder and returns its URL.
 func nginx(t *testing.T, root, location string) string {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
@@ -43,7 +43,7 @@ func nginx(t *testing.T, root, location string) string {
 	}
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;" // whose test folder others may not look into
+		user = "user root;" // other users cannot read the test folder
 	}
 	conf := fmt.Sprintf(`daemon off; %s pid %s/pid; error_log stderr; worker_processes 1;
 events { worker_connections 512; }
@@ -140,7 +140,7 @@ func TestNginx(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It is written anew while it is open.
+		// Rewrite it while it is open.
 		if err := os.Chtimes(filepath.Join(root, "d/e"), time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -150,8 +150,8 @@ func TestNginx(t *testing.T) {
 	})
 }
 
-// Thousands of things go wrong. No byte is ever another one, and what could not be
-// mended says of which object, which bytes, and how often it was tried.
+// Thousands of faults. No byte is ever wrong, and errors that retries could not hide name the object, the bytes and
+// the number of attempts.
 func TestFaults(t *testing.T) {
 	want := 10_000
 	if testing.Short() {
@@ -175,7 +175,7 @@ func TestFaults(t *testing.T) {
 	}
 	tr := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	defer tr.CloseIdleConnections()
-	// Answers that stop cost their time, and another version is never mended: fewer of those.
+	// Stalled responses take time, and a changed version is never retried: use fewer of those.
 	kinds := slices.Concat(slices.Repeat(httpfaulttest.Kinds, 8), slices.Repeat([]httpfaulttest.Kind{httpfaulttest.Truncate, httpfaulttest.Whole, httpfaulttest.Flip, httpfaulttest.Reset, httpfaulttest.Shift, httpfaulttest.Failure}, 16))
 	kinds = slices.DeleteFunc(kinds, func(k httpfaulttest.Kind) bool { return k == httpfaulttest.Stall || k == httpfaulttest.Unavailable })
 	kinds = append(kinds, httpfaulttest.Stall, httpfaulttest.Unavailable)
@@ -211,7 +211,7 @@ func TestFaults(t *testing.T) {
 				err := o.ReadAt(t.Context(), p, off)
 				switch {
 				case err == nil && !bytes.Equal(p, data[off:off+int64(len(p))]):
-					t.Errorf("bytes %d to %d are others", off, off+int64(len(p)))
+					t.Errorf("bytes %d to %d differ", off, off+int64(len(p)))
 				case err != nil:
 					failed.Add(1)
 					text := err.Error()

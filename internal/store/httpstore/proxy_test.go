@@ -15,8 +15,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// TestThroughProxy is what the process of TestProxy does: the environment's proxies are
-// read once in a process.
+// TestThroughProxy is the process that TestProxy starts: a process reads the proxy variables once.
 func TestThroughProxy(t *testing.T) {
 	url := os.Getenv("STOKER_TEST_PROXIED")
 	if url == "" {
@@ -30,8 +29,8 @@ func TestThroughProxy(t *testing.T) {
 	fmt.Printf("got %q, %v\n", b, err)
 }
 
-// Requests go through the proxy of the environment, which is told who we are; hosts of
-// NO_PROXY are asked themselves. What the proxy is told is in no message.
+// Requests use the proxy of the environment and authenticate to it. Hosts in NO_PROXY are contacted directly. Proxy
+// credentials are in no message.
 func TestProxy(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string

@@ -22,7 +22,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// toxic asks toxiproxy for something.
+// toxic sends a request to toxiproxy.
 func toxic(t *testing.T, method, url string, body any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -44,12 +44,12 @@ func toxic(t *testing.T, method, url string, body any) map[string]any {
 		t.Fatalf("%s: %d %s, %v", url, resp.StatusCode, text, err)
 	}
 	var out map[string]any
-	_ = json.Unmarshal(text, &out) // of a removal there is none
+	_ = json.Unmarshal(text, &out) // a removal has no response body
 	return out
 }
 
-// Connections that are reset, that end early, stall, are slow to close or come in small
-// pieces: no wrong byte, and what cannot be read is named.
+// Connections that are reset, end early, stall, close slowly or send small pieces give no wrong byte, and an error
+// names what cannot be read.
 func TestBrokenConnections(t *testing.T) {
 	proxy := serverstest.TCPFaults(t)
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func TestBrokenConnections(t *testing.T) {
 			good := 0
 			const reads = 25
 			for i := range reads {
-				ranged.CloseIdle() // what is wrong is drawn for each connection
+				ranged.CloseIdle() // faults are drawn per connection
 				p := make([]byte, 1+rand.IntN(60_000))
 				off := rand.Int64N(int64(len(want) - len(p)))
 				err := o.ReadAt(t.Context(), p, off)

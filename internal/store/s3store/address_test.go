@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Where the bucket's name stands in a URL: in the path of other servers than Amazon's, and
-// in the host of Amazon's unless no certificate covers it; as one says where one says it.
+// The bucket's name is in the path for other servers than Amazon's. For Amazon it is in the host, unless no
+// certificate covers it. path_style overrides this.
 func TestPathStyle(t *testing.T) {
 	for _, c := range []struct {
 		bucket, endpoint, style, want string
@@ -31,7 +31,7 @@ func TestPathStyle(t *testing.T) {
 	}
 }
 
-// The bundle of certificates is the one that Amazon's tools use, else ours.
+// The bundle of certificates is the one of Amazon's tools, otherwise ours.
 func TestCABundle(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Accept-Ranges", "bytes")

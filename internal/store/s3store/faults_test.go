@@ -16,7 +16,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// serve is a server of S3 that answers with f, and the store of a bucket of it.
+// serve returns the store of a bucket on an S3 server that answers with f.
 func serve(t *testing.T, f http.HandlerFunc) store.WriteStore {
 	t.Helper()
 	server := httptest.NewServer(f)
@@ -28,7 +28,7 @@ func serve(t *testing.T, f http.HandlerFunc) store.WriteStore {
 	return open(t, "")
 }
 
-// Bytes that are not those of their checksum are read again, and never taken.
+// Bytes with a wrong checksum are read again and never used.
 func TestChecksum(t *testing.T) {
 	data := []byte("hello world")
 	var sum [4]byte
@@ -67,8 +67,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// An answer that says success and means failure is a failure; one that was lost is
-// looked for.
+// A success response with an error body is a failure. After a lost response the object is looked up.
 func TestCompletion(t *testing.T) {
 	var says atomic.Value
 	made := atomic.Bool{}
@@ -113,7 +112,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Names of buckets become parts of hosts and paths: nothing else may be in them.
+// Bucket names become parts of hosts and paths, so other characters are refused.
 func TestBucketNames(t *testing.T) {
 	blank(t, "http://127.0.0.1:1")
 	for _, name := range []string{"", "a", "a/b", "evil.example.org/", "b@c", "b?c", "b#c", "b c", strings.Repeat("x", 300)} {

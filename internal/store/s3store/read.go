@@ -18,7 +18,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxAnswer bounds answers that are XML: a thousand names of a kilobyte, escaped.
+// maxAnswer limits XML responses: a thousand escaped names of a kilobyte.
 const maxAnswer = 16 << 20
 
 // Stat describes an object.
@@ -56,7 +56,7 @@ func (d *driver) ReadWhole(ctx context.Context, key string, limit int) ([]byte, 
 	return b, info, err
 }
 
-// Examine looks at what the server can do.
+// Examine returns what the server supports.
 func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, error) {
 	r := d.request(i.Key)
 	r.Total = i.Size
@@ -66,8 +66,7 @@ func (d *driver) Examine(ctx context.Context, i bucket.Info) (store.Manners, err
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// verify compares the checksum of a whole object, where the server gave one that is of
-// the whole and not of its parts.
+// verify verifies the checksum of a whole object, if the server sent one for the whole and not for its parts.
 func verify(h http.Header, p []byte) error {
 	for _, c := range []struct {
 		name  string
@@ -79,13 +78,13 @@ func verify(h http.Header, p []byte) error {
 		}
 		want, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || len(want) != 4 || binary.BigEndian.Uint32(want) != crc32.Checksum(p, c.table) {
-			return fmt.Errorf("the bytes are not those of their checksum (%s)", strings.ToLower(c.name))
+			return fmt.Errorf("the checksum (%s) of the bytes is wrong", strings.ToLower(c.name))
 		}
 	}
 	return nil
 }
 
-// listing is the answer to a request for a list.
+// listing is the response to a list request.
 type listing struct {
 	EncodingType          string
 	IsTruncated           bool
@@ -97,7 +96,7 @@ type listing struct {
 	CommonPrefixes []struct{ Prefix string }
 }
 
-// List gives a page of a listing.
+// List returns a page of a listing.
 func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) {
 	query := []string{"list-type", "2", "encoding-type", "url"}
 	if q.Prefix != "" {
@@ -122,7 +121,7 @@ func (d *driver) List(ctx context.Context, q bucket.Query) (bucket.Page, error) 
 func parseListing(body []byte) (bucket.Page, error) {
 	var l listing
 	if err := xml.Unmarshal(body, &l); err != nil {
-		return bucket.Page{}, errors.New("the server's listing is no XML")
+		return bucket.Page{}, errors.New("the server's listing is not valid XML")
 	}
 	plain := func(s string) (string, error) {
 		if l.EncodingType != "url" {
@@ -134,34 +133,34 @@ func parseListing(body []byte) (bucket.Page, error) {
 	for _, c := range l.Contents {
 		key, err := plain(c.Key)
 		if err != nil {
-			return p, fmt.Errorf("the server lists %q, which is no name", c.Key)
+			return p, fmt.Errorf("the server lists the invalid name %q", c.Key)
 		}
-		at, _ := time.Parse(time.RFC3339, c.LastModified) // zero where it says none
+		at, _ := time.Parse(time.RFC3339, c.LastModified) // zero if unknown
 		p.Objects = append(p.Objects, bucket.Info{Key: key, Size: c.Size, Version: bucket.Quoted(c.ETag), ModTime: at})
 	}
 	for _, c := range l.CommonPrefixes {
 		key, err := plain(c.Prefix)
 		if err != nil {
-			return p, fmt.Errorf("the server lists %q, which is no name", c.Prefix)
+			return p, fmt.Errorf("the server lists the invalid name %q", c.Prefix)
 		}
 		p.Prefixes = append(p.Prefixes, key)
 	}
 	if l.IsTruncated {
 		if p.Next = l.NextContinuationToken; p.Next == "" {
-			return p, errors.New("the server's listing goes on and does not say where")
+			return p, errors.New("the server's listing has no continuation token")
 		}
 	}
 	return p, nil
 }
 
-// failure is how the server says what went wrong.
+// failure is the server's error response.
 type failure struct {
 	XMLName xml.Name `xml:"Error"`
 	Code    string
 	Region  string
 }
 
-// classify says what an answer means.
+// classify returns the class of an error response, and its code.
 func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class, string) {
 	var f failure
 	if xml.Unmarshal(body, &f) != nil || strings.Trim(f.Code, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.") != "" || len(f.Code) > 64 {
@@ -169,14 +168,14 @@ func (d *driver) classify(status int, h http.Header, body []byte) (ranged.Class,
 	}
 	if status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect || f.Code == "AuthorizationHeaderMalformed" {
 		forgetRegion(d.name)
-		return ranged.Permanent, "that the bucket is in another region: give it behind the URL, such as ?region=eu-central-1"
+		return ranged.Permanent, "that the bucket is in another region: add it to the URL, such as ?region=eu-central-1"
 	}
 	text := f.Code
 	switch f.Code {
 	case "":
 		return ranged.Unknown, ""
 	case "NoSuchBucket":
-		return ranged.Permanent, "that there is no such bucket (NoSuchBucket)"
+		return ranged.Permanent, "that the bucket does not exist (NoSuchBucket)"
 	case "NoSuchKey", "NoSuchUpload", "NotFound", "NoSuchVersion":
 		return ranged.NotFound, text
 	case "SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests", "BandwidthLimitExceeded":

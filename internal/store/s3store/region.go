@@ -11,17 +11,17 @@ import (
 	"github.com/stokerdata/stoker/internal/store/ranged"
 )
 
-// regions are those of buckets that were asked for.
+// regions are the known regions of buckets.
 var regions struct {
 	sync.Mutex
 	of map[string]string
 }
 
-// waitForRegion is how long another process is waited for that asks.
+// waitForRegion is the maximum wait for another process that asks for the region.
 const waitForRegion = 5 * time.Second
 
-// regionOf says in which of Amazon's regions a bucket lies; "" when nobody says. One of
-// the processes of the user on this machine asks.
+// regionOf returns the region of a bucket at Amazon, "" if unknown. Only one of the user's processes on this
+// machine asks.
 func regionOf(ctx context.Context, name string, ask func() string) string {
 	regions.Lock()
 	defer regions.Unlock()
@@ -31,19 +31,19 @@ func regionOf(ctx context.Context, name string, ask func() string) string {
 	f, err := node.Open("region", name)
 	if err == nil {
 		defer f.Close()
-		f.Lock(ctx, waitForRegion) // without it several ask
+		f.Lock(ctx, waitForRegion) // without the lock several processes ask
 		if r := string(f.Read()); isRegion(r) {
 			return keepRegion(name, r)
 		}
 	}
 	found := ask()
 	if found != "" && err == nil {
-		_ = f.Write([]byte(found)) // without it others ask, too
+		_ = f.Write([]byte(found)) // if this fails, other processes also ask
 	}
 	return keepRegion(name, found)
 }
 
-// keepRegion keeps the region of a bucket for the process. The lock is held.
+// keepRegion stores the region of a bucket for the process. The lock is held.
 func keepRegion(name, region string) string {
 	if region != "" {
 		if regions.of == nil {
@@ -54,7 +54,7 @@ func keepRegion(name, region string) string {
 	return region
 }
 
-// forgetRegion has it asked for again: the bucket lies elsewhere by now.
+// forgetRegion discards a region because the bucket has moved.
 func forgetRegion(name string) {
 	regions.Lock()
 	defer regions.Unlock()
@@ -62,7 +62,7 @@ func forgetRegion(name string) {
 	if f, err := node.Find("region", name); err == nil {
 		defer f.Close()
 		if f.TryLock() {
-			_ = f.Write([]byte("-")) // which is none
+			_ = f.Write([]byte("-")) // not a region
 		}
 	}
 }
@@ -82,7 +82,7 @@ func askRegion(ctx context.Context, name, bundle string) string {
 	if err != nil {
 		return ""
 	}
-	// Whether we may read it or not, the answer says where it is.
+	// Even a denied request has the region in its response.
 	_, info, err := c.Do(ctx, ranged.Call{Request: ranged.Request{URL: "https://s3.us-east-1." + amazon + "/" + name}, Op: "find", Method: http.MethodHead})
 	if err == nil {
 		found = info.Header.Get("X-Amz-Bucket-Region")

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The region of a bucket is asked for by one process of the machine, and again when it
-// turned out to be another one.
+// One process of the machine asks for the region of a bucket, and again when it turned out to be wrong.
 func TestRegion(t *testing.T) {
 	t.Setenv("STOKER_RUNTIME_DIR", filepath.Join(t.TempDir(), "run"))
 	asked, answer := 0, ""
@@ -25,7 +24,7 @@ func TestRegion(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		{func() {}, "", "", 1}, // nobody says it
+		{func() {}, "", "", 1}, // unknown
 		{func() {}, "eu-central-1", "eu-central-1", 2},
 		{func() {}, "other", "eu-central-1", 2},
 		{another, "other", "eu-central-1", 2},

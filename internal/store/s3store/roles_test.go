@@ -13,8 +13,7 @@ import (
 
 const roleSecret = "SECRETOFTHEROLE"
 
-// roles is the machine's server of credentials and the one that gives them for a web
-// identity.
+// roles is the machine's metadata server, and the server that exchanges a web identity for credentials.
 type roles struct {
 	asked atomic.Int64
 	token string // what it was shown
@@ -42,8 +41,7 @@ func (s *roles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The machine's own role and a web identity are found, once for all stores, and requests
-// are signed with what they give.
+// The machine's role and a web identity are found once for all stores, and sign the requests.
 func TestRoles(t *testing.T) {
 	for name, set := range map[string]func(t *testing.T, url string){
 		"machine": func(t *testing.T, url string) {
@@ -84,8 +82,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A server that sends a signed request on to another one is not followed: what it is
-// signed with goes nowhere else.
+// Redirects of signed requests to another server are not followed, so that signatures are not sent elsewhere.
 func TestSignedRequestsStay(t *testing.T) {
 	var reached atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))

@@ -1,8 +1,6 @@
-// Package s3store is a store of what lies in a bucket of S3, or of a server that
-// speaks its protocol.
+// Package s3store is a store for a bucket of S3, or of a server with the same protocol.
 //
-// Everything is asked for by the range reader of the stores; of Amazon's SDK there is
-// what finds credentials and signs.
+// Requests are sent by package ranged. Amazon's SDK only finds credentials and signs.
 package s3store
 
 import (
@@ -21,29 +19,26 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say how a bucket is spoken to. The environment and the files of Amazon's
-// tools say what is not said here.
+// Options select the server and the credentials. Unset options come from the environment and the files of Amazon's
+// tools.
 type Options struct {
-	// Endpoint is the URL of another server than Amazon's, such as
-	// http://localhost:9000. "" stands for AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL and
-	// endpoint_url of the profile.
+	// Endpoint is the URL of another server than Amazon's, such as http://localhost:9000. "" means
+	// AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or endpoint_url of the profile.
 	Endpoint string
-	// Region is where the bucket lies. "" asks Amazon, and is us-east-1 of other servers
-	// where AWS_REGION says nothing.
+	// Region is the region of the bucket. "" asks Amazon. For other servers it means AWS_REGION, or us-east-1.
 	Region string
-	// Profile is that of ~/.aws/config and ~/.aws/credentials, "" for AWS_PROFILE.
+	// Profile is a profile in ~/.aws/config and ~/.aws/credentials, "" for AWS_PROFILE.
 	Profile string
-	// Anonymous signs nothing: for buckets that anybody may read. AWS_NO_SIGN_REQUEST
-	// says it, too.
+	// Anonymous sends unsigned requests, for public buckets. AWS_NO_SIGN_REQUEST also sets it.
 	Anonymous bool
-	// RequesterPays says that one pays for one's requests.
+	// RequesterPays accepts the charges for requests.
 	RequesterPays bool
-	// PathStyle is "true" or "false": whether the bucket's name is in the path of a
-	// request or in its host. "" is true of other servers than Amazon's.
+	// PathStyle is "true" if requests have the bucket's name in the path, "false" for the host. "" means true for
+	// other servers than Amazon's.
 	PathStyle string
 }
 
-// Params are the options that a URL may have behind its question mark.
+// Params are the options in the query of a URL.
 var Params = []string{"endpoint", "region", "profile", "anonymous", "requester_pays", "path_style"}
 
 // Set sets an option by its name in a URL.
@@ -74,21 +69,20 @@ func (o *Options) Set(name, value string) error {
 	return nil
 }
 
-// Open returns the store of what lies at path in a bucket; with a slash behind it the
-// path is a folder.
+// Open returns the store of the object or folder at path in a bucket. With a trailing slash the path is a folder.
 func Open(ctx context.Context, name, path string, opt *Options) (*bucket.Store, error) {
 	return bucket.Open("s3://"+name, path, func() (bucket.Driver, error) { return newDriver(ctx, name, opt) })
 }
 
-// driver speaks to one bucket.
+// driver implements bucket.Driver for a bucket.
 type driver struct {
 	name string
-	base string // the URL of the bucket, with a slash behind it
+	base string // the URL of the bucket, with a trailing slash
 	opt  Options
 	id   *identity // nil for anonymous
-	// region is what requests are signed for.
+	// region is the region in signatures.
 	region string
-	// c reads and asks, whole compares checksums of whole objects.
+	// c is for all requests, whole for reads of whole objects, whose checksum it verifies.
 	c, whole *ranged.Client
 }
 
@@ -106,7 +100,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 		d.opt.Anonymous = true
 	}
 	bundle := cmp.Or(os.Getenv("AWS_CA_BUNDLE"), os.Getenv("STOKER_CA_BUNDLE"))
-	if _, err := os.Stat(bundle); bundle != "" && err != nil { // what reads the configuration would not say which file
+	if _, err := os.Stat(bundle); bundle != "" && err != nil { // the SDK's error would not name the file
 		return nil, fmt.Errorf("the CA bundle %s: %w", bundle, store.Cause(err))
 	}
 	conf, err := configOf(ctx, d.opt.Profile)
@@ -136,7 +130,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 			endpoint += ".cn"
 		}
 		if d.opt.PathStyle == "" {
-			d.opt.PathStyle = strconv.FormatBool(strings.Contains(name, ".")) // which no certificate covers
+			d.opt.PathStyle = strconv.FormatBool(strings.Contains(name, ".")) // no certificate covers a name with dots
 		}
 	}
 	if d.region == "" {
@@ -144,7 +138,7 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("the endpoint is no URL such as http://localhost:9000 or https://s3.example.org")
+		return nil, errors.New("the endpoint is not a URL such as http://localhost:9000 or https://s3.example.org")
 	}
 	if d.opt.PathStyle == "false" {
 		u.Host = name + "." + u.Host
@@ -161,29 +155,29 @@ func newDriver(ctx context.Context, name string, opt *Options) (*driver, error) 
 	return d, err
 }
 
-// checkBucket refuses what is no name of a bucket, before it becomes a part of a host.
+// checkBucket refuses invalid bucket names, before they become part of a host.
 func checkBucket(name string) error {
 	if len(name) < 3 || len(name) > 255 {
-		return fmt.Errorf("%q is no name of a bucket: it has 3 to 63 letters, digits, dots and hyphens", name)
+		return fmt.Errorf("%q is not a bucket name: expected 3 to 63 letters, digits, dots and hyphens", name)
 	}
 	for _, c := range name {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_') {
-			return fmt.Errorf("%q is no name of a bucket: it has 3 to 63 letters, digits, dots and hyphens", name)
+			return fmt.Errorf("%q is not a bucket name: expected 3 to 63 letters, digits, dots and hyphens", name)
 		}
 	}
 	return nil
 }
 
-// URL names the bucket.
+// URL returns the URL of the bucket.
 func (d *driver) URL() string { return "s3://" + d.name }
 
 // Warm opens connections before they are needed.
 func (d *driver) Warm(n int) { d.c.Warm(n) }
 
-// Close does nothing: connections are shared, and end by themselves.
+// Close has no effect: connections are shared and time out.
 func (d *driver) Close() error { return nil }
 
-// at is the URL of an object, with what is asked of it.
+// at returns the URL of an object with a query.
 func (d *driver) at(key string, query ...string) string {
 	var b strings.Builder
 	b.WriteString(d.base)
@@ -197,7 +191,7 @@ func (d *driver) at(key string, query ...string) string {
 	return b.String()
 }
 
-// escape writes a text as signatures want it in a URL.
+// escape escapes a text as signatures require in a URL.
 func escape(b *strings.Builder, s string, path bool) {
 	const hex = "0123456789ABCDEF"
 	for i := range len(s) {
@@ -212,7 +206,7 @@ func escape(b *strings.Builder, s string, path bool) {
 	}
 }
 
-// request is what all requests for an object have in common.
+// request returns a request for an object.
 func (d *driver) request(key string, query ...string) ranged.Request {
 	r := ranged.Request{URL: d.at(key, query...), Name: d.URL() + "/" + key, Header: http.Header{}}
 	if d.opt.RequesterPays {

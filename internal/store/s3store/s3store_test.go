@@ -16,13 +16,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("STOKER_RUNTIME_DIR", "off") // what one test has fetched is not another one's
+	os.Setenv("STOKER_RUNTIME_DIR", "off") // tests must not share fetched values
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { ranged.CloseIdle() }))
 }
 
 const testBucket = "test-bucket"
 
-// use makes a server that of the environment.
+// use sets the environment for a server.
 func use(t *testing.T, s *serverstest.Server) {
 	t.Setenv("AWS_ENDPOINT_URL", s.URL)
 	t.Setenv("AWS_ACCESS_KEY_ID", s.Access)
@@ -50,7 +50,7 @@ func open(t *testing.T, path string) store.WriteStore {
 
 func TestStore(t *testing.T) { testStore(t, serverstest.S3(t, testBucket)) }
 
-// TestStoreOfMinIO is a second opinion on what S3 is.
+// TestStoreOfMinIO tests with a second implementation of S3.
 func TestStoreOfMinIO(t *testing.T) { testStore(t, serverstest.MinIO(t, testBucket)) }
 
 func testStore(t *testing.T, server *serverstest.Server) {

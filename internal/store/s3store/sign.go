@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// emptyHash is the SHA-256 of nothing.
+	// emptyHash is the SHA-256 of an empty payload.
 	emptyHash  = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	hashHeader = "X-Amz-Content-Sha256"
 )
 
-// identity is what a profile says: one for the process, however many buckets there
-// are; and what ends is fetched once for all processes of the user on this machine, so
-// that a server of credentials is asked once.
+// identity is the configuration of a profile. The process shares it between buckets. Temporary credentials are
+// fetched once for all processes of the user on this machine, so that a credentials server gets one request.
 type identity struct {
 	region, endpoint string
 	credentials      *lease.Lease[aws.Credentials]
@@ -37,8 +36,7 @@ var (
 	identitiesMu sync.Mutex
 )
 
-// configOf reads what the environment and the files of a profile say. It asks nobody
-// for credentials.
+// configOf reads the environment and the files of a profile. It does not request credentials.
 func configOf(ctx context.Context, profile string) (*identity, error) {
 	identitiesMu.Lock()
 	defer identitiesMu.Unlock()
@@ -46,9 +44,9 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 		return id, nil
 	}
 	options := []func(*config.LoadOptions) error{
-		// A service of Amazon must be asked somewhere for credentials.
+		// Services for credentials need a region.
 		config.WithDefaultRegion("us-east-1"),
-		// Its own cache is ours: no second one.
+		// The lease replaces the SDK's cache.
 		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = 0 }),
 	}
 	if profile != "" {
@@ -58,9 +56,9 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 	if err != nil {
 		var none config.SharedConfigProfileNotExistError
 		if errors.As(err, &none) {
-			return nil, fmt.Errorf("there is no profile %q in ~/.aws/config or ~/.aws/credentials", none.Profile)
+			return nil, fmt.Errorf("no profile %q in ~/.aws/config or ~/.aws/credentials", none.Profile)
 		}
-		// What stands in these files may be secret.
+		// These files may contain secrets.
 		return nil, errors.New("the configuration in ~/.aws or the variables AWS_... cannot be read")
 	}
 	id := &identity{region: conf.Region, credentials: keysOf(profile, conf.Credentials)}
@@ -71,14 +69,14 @@ func configOf(ctx context.Context, profile string) (*identity, error) {
 	return id, nil
 }
 
-// keysOf are the credentials of a provider, of whose own cache nothing is kept.
+// keysOf returns a lease of a provider's credentials, without the provider's cache.
 func keysOf(profile string, from aws.CredentialsProvider) *lease.Lease[aws.Credentials] {
-	before := false // it went well once; fetches come one after the other
+	before := false // whether a fetch has succeeded (fetches are sequential)
 	key := func() string {
 		if profile == "" && os.Getenv("AWS_ACCESS_KEY_ID") != "" {
-			return "" // it is there, and does not end
+			return "" // static keys in the environment do not expire
 		}
-		home, _ := os.UserHomeDir() // "" where there is none: then no file is read
+		home, _ := os.UserHomeDir() // if unknown, no file is read
 		files := []string{
 			cmp.Or(os.Getenv("AWS_CONFIG_FILE"), filepath.Join(home, ".aws", "config")),
 			cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), filepath.Join(home, ".aws", "credentials")),
@@ -101,21 +99,21 @@ func keysOf(profile string, from aws.CredentialsProvider) *lease.Lease[aws.Crede
 	})
 }
 
-// noKeys is the failure to get credentials. What the SDK says may have in it what a
-// program or a server answered, and so a secret.
+// noKeys is the failure to get credentials. The SDK's error is not shown, because it may contain the output of a
+// program or a server, and so a secret.
 type noKeys struct{ again bool }
 
 func (e *noKeys) Error() string {
 	if e.again {
-		return "the credentials could not be fetched: the server that gives them does not answer as it should"
+		return "cannot fetch credentials: the credentials server does not respond correctly"
 	}
-	return "no credentials were found: set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; of what anybody may read write ?anonymous=true behind the URL"
+	return "no credentials found: set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. For public data add ?anonymous=true to the URL"
 }
 
-// Transient says whether it may go better the next time.
+// Transient reports whether a retry may succeed.
 func (e *noKeys) Transient() bool { return e.again }
 
-// explained says what a failure to fetch means; before says that it went well once.
+// explained returns the error for a failed fetch. before is true if a fetch has succeeded.
 func explained(err error, before bool) error {
 	var answered interface{ HTTPStatusCode() int }
 	var waited interface{ Timeout() bool }
@@ -126,7 +124,7 @@ func explained(err error, before bool) error {
 	return &noKeys{}
 }
 
-// isMetadata says whether it is only that this machine is none of Amazon's.
+// isMetadata reports whether an error only means that this machine is not one of Amazon's.
 func isMetadata(err error) bool {
 	var op interface{ Operation() string }
 	return errors.As(err, &op) && op.Operation() == "GetMetadata"
@@ -148,7 +146,7 @@ func (d *driver) sign(r *http.Request) error {
 		hash = emptyHash
 		r.Header.Set(hashHeader, hash)
 	}
-	// The SDK's error is of what is in the request: its text does not matter.
+	// The SDK's error concerns the request, so its text is not useful.
 	if err := signer.SignHTTP(r.Context(), have, r, hash, "s3", d.region, time.Now()); err != nil {
 		return errors.New("the request cannot be signed")
 	}

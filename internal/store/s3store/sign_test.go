@@ -20,7 +20,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// lender gives credentials that end soon.
+// lender returns credentials that expire soon.
 type lender struct {
 	life    time.Duration
 	fetched atomic.Int64
@@ -29,7 +29,7 @@ type lender struct {
 
 func (l *lender) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	n := l.fetched.Add(1)
-	select { // the server of credentials takes its time
+	select { // the credentials server is slow
 	case <-time.After(100 * time.Millisecond):
 	case <-ctx.Done():
 		return aws.Credentials{}, ctx.Err()
@@ -40,8 +40,8 @@ func (l *lender) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return aws.Credentials{AccessKeyID: fmt.Sprint(n), SecretAccessKey: "x", CanExpire: true, Expires: time.Now().Add(l.life)}, nil
 }
 
-// Sixteen readers whose credentials end every few seconds: each is fetched once, none
-// waits but for the first, and nobody gets one that has ended.
+// Sixteen readers with credentials that expire every few seconds. Each is fetched once, only the first reader
+// waits, and no reader gets expired ones.
 func TestKeysAreFetchedOncePerExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life, runs = 5 * time.Second, 10 * time.Minute
@@ -69,15 +69,15 @@ func TestKeysAreFetchedOncePerExpiry(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// Each serves for nine tenths of its time and while the next one is fetched.
+		// Credentials are used for nine tenths of their lifetime and while the next ones are fetched.
 		if n, most := l.fetched.Load(), int64(runs/(life*9/10))+1; n > most || n < most/2 {
 			t.Errorf("fetched %d times, at most %d are needed", n, most)
 		}
 	})
 }
 
-// A server of credentials that is away for a while costs nothing while the old ones
-// serve, and then an error without what it said.
+// A credentials server that is unavailable for a while has no effect while the old credentials are valid. Then it
+// gives an error without the server's response.
 func TestKeysThatCannotBeFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{life: time.Hour}
@@ -109,7 +109,7 @@ func TestKeysThatCannotBeFetched(t *testing.T) {
 	})
 }
 
-// The credentials of a container's server are used and fetched once for all stores.
+// A container's credentials are used and fetched once for all stores.
 func TestContainerCredentials(t *testing.T) {
 	var fetched atomic.Int64
 	creds := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +135,7 @@ func TestContainerCredentials(t *testing.T) {
 	}
 }
 
-// signedBy is a server of one object that counts the requests which others have signed.
+// signedBy is a server of one object that counts requests with other signatures.
 func signedBy(t *testing.T, key, session string) (bad *atomic.Int64, url string) {
 	bad = new(atomic.Int64)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +151,7 @@ func signedBy(t *testing.T, key, session string) (bad *atomic.Int64, url string)
 	return bad, server.URL
 }
 
-// blank is an environment without credentials.
+// blank sets an environment without credentials.
 func blank(t *testing.T, endpoint string) {
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
@@ -167,7 +167,7 @@ func blank(t *testing.T, endpoint string) {
 	t.Cleanup(forgetIdentities)
 }
 
-// A profile's file gives key, secret, region and endpoint; nothing is said of them.
+// A profile has the key, the secret, the region and the endpoint. They are in no message.
 func TestProfile(t *testing.T) {
 	var auth atomic.Value
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -199,7 +199,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// Without credentials nothing is asked; of what anybody may read they are not needed.
+// Without credentials no request is sent. For public data they are not needed.
 func TestAnonymous(t *testing.T) {
 	var signed atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -221,7 +221,7 @@ func TestAnonymous(t *testing.T) {
 		}
 		return s.List(t.Context(), "", nil, func(store.Entry) error { return nil })
 	}
-	if err := list(nil); err == nil || !strings.Contains(err.Error(), "no credentials were found") {
+	if err := list(nil); err == nil || !strings.Contains(err.Error(), "no credentials found") {
 		t.Errorf("error is %v", err)
 	}
 	if err := list(&Options{Anonymous: true, RequesterPays: true}); err != nil || signed.Load() != 0 {

@@ -24,8 +24,7 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// call makes a request that changes something. The answer to it may be a success that
-// speaks of a failure.
+// call sends a request that changes something. A success response may contain an error.
 func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, payload []byte) ([]byte, ranged.Info, error) {
 	c := ranged.Call{Request: r, Op: op, Method: method, Payload: payload, Limit: maxAnswer, Check: func(body []byte) error {
 		var f failure
@@ -45,14 +44,14 @@ func (d *driver) call(ctx context.Context, op, method string, r ranged.Request, 
 	return d.c.Do(ctx, c)
 }
 
-// checksum has the server compare what it got, and give it back to readers.
+// checksum makes the server verify the data, and return the checksum to readers.
 func checksum(h http.Header, data []byte) {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], crc32.Checksum(data, castagnoli))
 	h.Set("X-Amz-Checksum-Crc32c", base64.StdEncoding.EncodeToString(b[:]))
 }
 
-// Put makes an object.
+// Put writes an object.
 func (d *driver) Put(ctx context.Context, key string, data []byte, c bucket.Condition) (bucket.Info, error) {
 	r := d.request(key)
 	checksum(r.Header, data)
@@ -78,7 +77,7 @@ func (d *driver) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// parts is an upload in parts.
+// parts is a multipart upload.
 type parts struct {
 	d       *driver
 	key, id string
@@ -87,7 +86,7 @@ type parts struct {
 	tags map[int]string
 }
 
-// Begin begins an upload in parts.
+// Begin begins a multipart upload.
 func (d *driver) Begin(ctx context.Context, key string) (bucket.Parts, error) {
 	return d.begin(ctx, key)
 }
@@ -102,7 +101,7 @@ func (d *driver) begin(ctx context.Context, key string) (*parts, error) {
 		UploadID string   `xml:"UploadId"`
 	}
 	if err := xml.Unmarshal(body, &got); err != nil || got.UploadID == "" {
-		return nil, errors.New("the server does not say what the upload is called")
+		return nil, errors.New("the server does not send the id of the upload")
 	}
 	return &parts{d: d, key: key, id: got.UploadID, tags: map[int]string{}}, nil
 }
@@ -113,7 +112,7 @@ func (p *parts) request(n int) ranged.Request {
 
 func (p *parts) tag(n int, tag string) error {
 	if tag == "" {
-		return errors.New("the server does not say which version of a part it has")
+		return errors.New("the server does not send the version of a part")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +130,7 @@ func (p *parts) Part(ctx context.Context, n int, data []byte) error {
 	return p.tag(n, i.Header.Get("ETag"))
 }
 
-// copy makes a part of what lies in the bucket.
+// copy copies an object of the bucket to a part.
 func (p *parts) copy(ctx context.Context, n int, from bucket.Info) error {
 	r := p.request(n)
 	var source strings.Builder
@@ -147,12 +146,12 @@ func (p *parts) copy(ctx context.Context, n int, from bucket.Info) error {
 		ETag    string
 	}
 	if err := xml.Unmarshal(body, &got); err != nil {
-		return errors.New("the server's answer to a copy cannot be read")
+		return errors.New("the server's response to a copy is not valid")
 	}
 	return p.tag(n, got.ETag)
 }
 
-// Finish makes the object.
+// Finish creates the object.
 func (p *parts) Finish(ctx context.Context, n int) error {
 	var b bytes.Buffer
 	b.WriteString(`<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">`)
@@ -164,8 +163,8 @@ func (p *parts) Finish(ctx context.Context, n int) error {
 	b.WriteString("</CompleteMultipartUpload>")
 	_, _, err := p.d.call(ctx, "write", http.MethodPost, p.d.request(p.key, "uploadId", p.id), b.Bytes())
 	if errors.Is(err, store.ErrNotExist) {
-		// The answer to an attempt before may have been lost. Then it is in place, and
-		// called after its parts.
+		// The response to an earlier attempt may have been lost. Then the object exists, and its tag ends with the
+		// number of parts.
 		if i, serr := p.d.Stat(ctx, p.key); serr == nil && strings.HasSuffix(i.Version, fmt.Sprintf(`-%d"`, n)) {
 			return nil
 		}
@@ -173,7 +172,7 @@ func (p *parts) Finish(ctx context.Context, n int) error {
 	return err
 }
 
-// Abort leaves nothing of it.
+// Abort removes the upload.
 func (p *parts) Abort(ctx context.Context) error { return p.d.abort(ctx, p.key, p.id) }
 
 func (d *driver) abort(ctx context.Context, key, id string) error {
@@ -184,10 +183,10 @@ func (d *driver) abort(ctx context.Context, key, id string) error {
 	return err
 }
 
-// copies is how many parts are copied at once.
+// copies is the maximum number of concurrent copies.
 const copies = 8
 
-// Concat makes an object of others: the server copies.
+// Concat concatenates objects. The server copies them.
 func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) error {
 	p, err := d.begin(ctx, key)
 	if err != nil {
@@ -207,7 +206,7 @@ func (d *driver) Concat(ctx context.Context, key string, pieces []bucket.Info) e
 	return err
 }
 
-// Sweep removes uploads in parts that were not finished.
+// Sweep removes unfinished multipart uploads.
 func (d *driver) Sweep(ctx context.Context, key string) error {
 	body, _, err := d.call(ctx, "look for uploads of", http.MethodGet, d.request("", "uploads", "", "prefix", key), nil)
 	if err != nil {
@@ -220,7 +219,7 @@ func (d *driver) Sweep(ctx context.Context, key string) error {
 		}
 	}
 	if err := xml.Unmarshal(body, &got); err != nil {
-		return errors.New("the server's list of uploads is no XML")
+		return errors.New("the server's list of uploads is not valid XML")
 	}
 	for _, u := range slices.Clone(got.Upload) {
 		if u.Key == key {
