@@ -94,7 +94,7 @@ func (l listed) manifest(ctx context.Context, st store.Store) ([]byte, error) {
 		return read()
 	}
 	place, _ := id.Identity()
-	b, err := querycache.OnceOf(ctx, manifestsOf(place), manifestOf(place, e), read)
+	b, err := querycache.Once(ctx, manifestsOf(place), manifestOf(place, e), read)
 	if err != nil {
 		return nil, err
 	}

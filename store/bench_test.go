@@ -5,7 +5,6 @@ import (
 
 	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
-	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 )
 
@@ -15,7 +14,7 @@ func BenchmarkRead(b *testing.B) {
 	if err := store.WriteFile(b.Context(), s, "x", make([]byte, 1<<20)); err != nil {
 		b.Fatal(err)
 	}
-	for name, s := range map[string]store.Store{"local": s, "retry": retry.New(s, nil), "count": counttest.New(s, nil)} {
+	for name, s := range map[string]store.Store{"local": s, "count": counttest.New(s, nil)} {
 		b.Run(name+"/read", func(b *testing.B) {
 			o, err := s.Open(b.Context(), "x")
 			if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/keep"
 	"github.com/stokerdata/stoker/internal/store/localstore"
-	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
 )
@@ -19,7 +18,6 @@ import (
 // Each decorator, and all of them together, make a store of any store.
 func TestDecorators(t *testing.T) {
 	decorators := map[string]func(store.Store) store.Store{
-		"retry": func(s store.Store) store.Store { return retry.New(s, nil) },
 		"count": func(s store.Store) store.Store { return counttest.New(s, nil) },
 		"fault": func(s store.Store) store.Store { return faulttest.New(s, 1) },
 		"keep": func(s store.Store) store.Store { // some pieces of each object
@@ -66,7 +64,7 @@ func TestDecorators(t *testing.T) {
 			return d.Store(s)
 		},
 		"all": func(s store.Store) store.Store {
-			return counttest.New(retry.New(counttest.New(faulttest.New(s, 1), nil), nil), nil)
+			return counttest.New(counttest.New(faulttest.New(s, 1), nil), nil)
 		},
 	}
 	for name, decorate := range decorators {

@@ -3,9 +3,8 @@
 // cache is just another implementation.
 //
 // The interface is small. Optional abilities have their own interfaces (Mapper, CachedReader, DirectReader,
-// Adviser, Starter, Checker, WriteStore, Resumer), which As finds. Decorators such as retry add behaviour to any
-// store and do not know each other. Their order matters: if counting wraps retrying, a read with three attempts
-// counts once. In the reverse order it counts three times.
+// Adviser, Starter, Checker, WriteStore, Resumer), which As finds. Decorators that do not know each other go around
+// any store: a cache on the disk, a cache in memory, and counters and faults for tests.
 //
 // Package storetest has the tests that every store passes.
 package store

@@ -12,7 +12,6 @@ import (
 	"github.com/stokerdata/stoker/internal/store/counttest"
 	"github.com/stokerdata/stoker/internal/store/faulttest"
 	"github.com/stokerdata/stoker/internal/store/localstore"
-	"github.com/stokerdata/stoker/internal/store/retry"
 	"github.com/stokerdata/stoker/store"
 	"github.com/stokerdata/stoker/store/storetest"
 )
@@ -60,12 +59,9 @@ func TestAbilitiesOfDecorators(t *testing.T) {
 		s      store.Store
 		mapped bool
 	}{
-		"none":            {s, true},
-		"retry":           {retry.New(s, nil), true},
-		"count":           {counttest.New(s, nil), true},
-		"fault":           {faulttest.New(s, 1), false},
-		"count and retry": {counttest.New(retry.New(s, nil), nil), true},
-		"fault and retry": {retry.New(faulttest.New(s, 1), nil), false},
+		"none":  {s, true},
+		"count": {counttest.New(s, nil), true},
+		"fault": {faulttest.New(s, 1), false},
 	} {
 		o, err := c.s.Open(t.Context(), "a")
 		if err != nil {
@@ -91,7 +87,7 @@ func TestAbilitiesOfDecorators(t *testing.T) {
 		}
 		o.Close()
 	}
-	if _, ok := store.As[store.WriteStore](retry.New(faulttest.New(storetest.NewMemory(nil), 1), nil)); ok {
+	if _, ok := store.As[store.WriteStore](faulttest.New(storetest.NewMemory(nil), 1)); ok {
 		t.Error("a store in memory can be written to")
 	}
 }

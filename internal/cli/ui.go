@@ -90,14 +90,6 @@ func (p *Progress) Add(n, bytes int64) {
 // Skip counts n units that an earlier run has done; they do not count for speed.
 func (p *Progress) Skip(n int64) { p.skipped.Add(n) }
 
-// Note prints a line above the bar.
-func (p *Progress) Note(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.erase()
-	fmt.Fprintf(p.w, format+"\n", args...)
-}
-
 // Stop ends the display and leaves nothing of the bar. It may be called twice.
 func (p *Progress) Stop() {
 	p.once.Do(func() {

@@ -146,9 +146,6 @@ func (j *Job) End(grace time.Duration) bool {
 	return true
 }
 
-// Done is closed when the command has ended.
-func (j *Job) Done() <-chan struct{} { return j.done }
-
 // Wait waits for the end of the command and returns its exit code: 128 plus the
 // number of the signal that ended it, as shells have it.
 func (j *Job) Wait() int {

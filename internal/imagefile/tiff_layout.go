@@ -55,15 +55,6 @@ func (l *TIFFLayout) Across() int { return (l.Width + l.BlockWidth - 1) / l.Bloc
 // Down is how many rows of blocks there are.
 func (l *TIFFLayout) Down() int { return (l.Height + l.BlockHeight - 1) / l.BlockHeight }
 
-// BlockBytes is the size of an unpacked block.
-func (l *TIFFLayout) BlockBytes() int64 {
-	n := int64(l.BlockWidth) * int64(l.BlockHeight) * int64(l.Bits/8)
-	if !l.Planar {
-		n *= int64(l.Channels)
-	}
-	return n
-}
-
 // own says that the file is one that the Go library does not read, or not as it is.
 func (l *TIFFLayout) own() bool {
 	switch {

@@ -241,7 +241,7 @@ func TestStoresStandBelow(t *testing.T) {
 			switch {
 			case to == "" || to == "store" || to == "internal/arena" || within(to, leaves...):
 			case f.dir == "internal/store/stores": // opens all of them
-			case within(to, networked...) && !within(f.dir, "internal/store/retry", "internal/store/limit", "internal/store/counttest", "internal/store/faulttest"):
+			case within(to, networked...) && !within(f.dir, "internal/store/retry", "internal/store/counttest", "internal/store/faulttest"):
 			case f.dir == reader && (to == "internal/store/retry" || to == "internal/store/traffic"):
 			default:
 				t.Errorf("%s imports %s; a store or decorator may import only store, internal/arena and leaves, a store of a network also its shared parts", f.name, to)

@@ -48,12 +48,6 @@ func PowerOfTwo(n int64) int64 {
 // 1,457 were published.
 func ComputeRate(flops, deviceFLOPS float64) float64 { return deviceFLOPS / flops }
 
-// StepSeconds is t, the time of one mini-batch: n over the examples per second
-// of the accelerator.
-//
-// Source: "Feeding the beast": t = 128 / 1457 = 0.087 s.
-func StepSeconds(n int64, rate float64) float64 { return float64(n) / rate }
-
 // ReadIOPS is the number of reads per second: n / t, one read per example, where
 // n counts the examples of all accelerators and experiments.
 //

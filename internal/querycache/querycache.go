@@ -139,14 +139,9 @@ var unchecked atomic.Int64
 // Once returns the cached answer to a question, or calls find and caches its answer. Of
 // all processes of this user on this machine that ask at the same time, one calls find and
 // the others wait. Several of them call find if nothing can be cached, or if find takes
-// very long.
-func Once(ctx context.Context, key string, find func() ([]byte, error)) ([]byte, error) {
-	return OnceOf(ctx, key, key, find)
-}
-
-// OnceOf is Once for one of several questions, of which only one is answered at a time:
-// for example those about all versions of an object.
-func OnceOf(ctx context.Context, all, key string, find func() ([]byte, error)) ([]byte, error) {
+// very long. All names several questions of which only one is answered at a time, for
+// example those about all versions of an object.
+func Once(ctx context.Context, all, key string, find func() ([]byte, error)) ([]byte, error) {
 	if b, ok := Load(key); ok {
 		return b, nil
 	}
@@ -175,13 +170,13 @@ func save(all, key string, answer []byte) {
 	}
 }
 
-// Begun reports whether one of several questions, as in OnceOf, was answered before.
+// Begun reports whether one of several questions, as in Once, was answered before.
 func Begun(all string) bool {
 	_, ok := Load(all)
 	return ok
 }
 
-// Begin is OnceOf if the question is not known yet: find returns it with the answer. Begin
+// Begin is Once if the question is not known yet: find returns it with the answer. Begin
 // does nothing if one of the questions was answered before, if another process is answering
 // one, or if nothing can be cached.
 func Begin(all string, find func() (key string, answer []byte, err error)) {

@@ -80,7 +80,7 @@ func TestBegin(t *testing.T) {
 		return "", nil, nil
 	})
 	go close(found)
-	b, err := OnceOf(t.Context(), "all", "all 2", func() ([]byte, error) {
+	b, err := Once(t.Context(), "all", "all 2", func() ([]byte, error) {
 		t.Error("it is looked for again")
 		return nil, nil
 	})
@@ -92,7 +92,7 @@ func TestBegin(t *testing.T) {
 		return "", nil, nil
 	})
 	// Of another version it says nothing, and a failure is kept nowhere.
-	if b, err := OnceOf(t.Context(), "all", "all 3", func() ([]byte, error) { return []byte("no"), nil }); err != nil || string(b) != "no" {
+	if b, err := Once(t.Context(), "all", "all 3", func() ([]byte, error) { return []byte("no"), nil }); err != nil || string(b) != "no" {
 		t.Error(b, err)
 	}
 	Begin("other", func() (string, []byte, error) { return "other 1", nil, os.ErrNotExist })
@@ -120,7 +120,7 @@ func TestFolder(t *testing.T) {
 	if _, ok := Load("a"); ok {
 		t.Error("an answer without a folder")
 	}
-	if b, err := Once(t.Context(), "a", func() ([]byte, error) { return []byte("found"), nil }); err != nil || string(b) != "found" {
+	if b, err := Once(t.Context(), "a", "a", func() ([]byte, error) { return []byte("found"), nil }); err != nil || string(b) != "found" {
 		t.Error(b, err)
 	}
 	// Without any home there is no folder either.
@@ -130,7 +130,7 @@ func TestFolder(t *testing.T) {
 	if _, err := Save("a", nil); err == nil {
 		t.Error("an answer is kept nowhere")
 	}
-	if b, err := Once(t.Context(), "a", func() ([]byte, error) { return []byte("found"), nil }); err != nil || string(b) != "found" {
+	if b, err := Once(t.Context(), "a", "a", func() ([]byte, error) { return []byte("found"), nil }); err != nil || string(b) != "found" {
 		t.Error(b, err)
 	}
 }

@@ -33,9 +33,6 @@ func Type(l *imagefile.TIFFLayout) dtype.Type {
 	return dtype.F32
 }
 
-// Memory is what Read takes, beside the samples that it gives.
-func Memory(l *imagefile.TIFFLayout) int64 { return 3 * l.BlockBytes() }
-
 // Read gives the samples of a whole file, height x width x channels, little-endian.
 // Integers in which 0 stands for white are inverted, unless they are signed.
 func Read(b []byte, l *imagefile.TIFFLayout, dst []byte) error {

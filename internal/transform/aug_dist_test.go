@@ -18,7 +18,7 @@ func moments(t *testing.T, what string, mean, variance float64, f func(r *Rand) 
 	t.Helper()
 	var sum, sq float64
 	for id := range int64(draws) {
-		r := NewRand(3, 1, id, "image", 0)
+		r := newRand(3, 1, id, "image", 0)
 		v := f(&r)
 		sum += v
 		sq += v * v
@@ -130,7 +130,7 @@ func TestChoiceDistribution(t *testing.T) {
 		op := mustOp(t, text).(PixelOp)
 		var n [4]int
 		for id := range int64(draws) {
-			r := NewRand(9, 0, id, "image", 2)
+			r := newRand(9, 0, id, "image", 2)
 			img := &Pixels{Pix: []byte{255, 255, 255}, W: 1, H: 1, Type: item.RGB, scratch: s}
 			if err := op.Apply(&r, img); err != nil {
 				t.Fatal(err)
@@ -195,7 +195,7 @@ func TestPolicyDistribution(t *testing.T) {
 		got := map[string]int{}
 		for id := range int64(draws) {
 			img := picture()
-			r := NewRand(4, 0, id, "image", 0)
+			r := newRand(4, 0, id, "image", 0)
 			if err := op.Apply(&r, img); err != nil {
 				t.Fatal(err)
 			}

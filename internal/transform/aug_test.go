@@ -189,13 +189,13 @@ func TestMoverFollowsPixels(t *testing.T) {
 					copy(img.Pix[(y*90+x)*3:], []byte{255, 255, 255})
 				}
 			}
-			r := NewRand(seed, 0, 0, "image", 0)
+			r := newRand(seed, 0, 0, "image", 0)
 			var m Moves
 			m.begin(90, 80)
 			if err := op.(Mover).Move(&r, &m); err != nil {
 				t.Fatal(err)
 			}
-			r = NewRand(seed, 0, 0, "image", 0)
+			r = newRand(seed, 0, 0, "image", 0)
 			if err := op.(PixelOp).Apply(&r, img); err != nil {
 				t.Fatal(err)
 			}
@@ -477,7 +477,7 @@ func TestAugmentDoesNotAllocate(t *testing.T) {
 		var r Rand
 		if n := testing.AllocsPerRun(100, func() {
 			id++
-			r = NewRand(1, 0, id, "image", 0)
+			r = newRand(1, 0, id, "image", 0)
 			if err := op.Apply(&r, img); err != nil {
 				t.Fatal(err)
 			}
@@ -521,4 +521,9 @@ func FuzzParseOps(f *testing.F) {
 		}
 		_ = r.Finish(s, pixels, make([]byte, p.RowBytes()))
 	})
+}
+
+// newRand returns the numbers of operation op of an output for one record.
+func newRand(seed uint64, epoch, record int64, output string, op int) Rand {
+	return opRand(recordKey(seed, epoch, record, outputKey(output)), op)
 }

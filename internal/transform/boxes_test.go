@@ -136,7 +136,7 @@ func TestBoxesFollow(t *testing.T) {
 				p.box[i] = float64(v)
 			}
 			for i, op := range prog.ops {
-				r := NewRand(3, 1, id, "image", i)
+				r := newRand(3, 1, id, "image", i)
 				switch op := op.(type) {
 				case *randomCrop:
 					s := op.Draw(&r, int(p.w), int(p.h))

@@ -146,7 +146,7 @@ func TestRandomResizedCropIsDistributedAsTorchvisions(t *testing.T) {
 			c.Scale[0], c.Scale[1], c.Ratio[0], c.Ratio[1])).(GeometryOp)
 		cols := map[string][]float64{}
 		for id := range int64(draws) {
-			r := NewRand(1, 0, id, "image", 0)
+			r := newRand(1, 0, id, "image", 0)
 			s := op.Draw(&r, c.W, c.H)
 			if s.X < 0 || s.Y < 0 || s.W < 1 || s.H < 1 || s.X+s.W > c.W || s.Y+s.H > c.H || s.RW != 224 || s.RH != 224 {
 				t.Fatalf("%dx%d: %+v is not inside", c.W, c.H, s)
@@ -179,7 +179,7 @@ func TestRandomCropRange(t *testing.T) {
 		minX, maxX, minY, maxY := math.MaxInt, math.MinInt, math.MaxInt, math.MinInt
 		count := map[int]int{}
 		for id := range int64(4000) {
-			r := NewRand(3, 1, id, "image", 0)
+			r := newRand(3, 1, id, "image", 0)
 			s := op.Draw(&r, c.W, c.H)
 			minX, maxX = min(minX, s.X), max(maxX, s.X)
 			minY, maxY = min(minY, s.Y), max(maxY, s.Y)
@@ -196,7 +196,7 @@ func TestRandomCropRange(t *testing.T) {
 		}
 	}
 	op := mustOp(t, `{"op":"RandomCrop","size":20}`).(GeometryOp)
-	r := NewRand(0, 0, 0, "image", 0)
+	r := newRand(0, 0, 0, "image", 0)
 	if s := op.Draw(&r, 10, 30); s.Err == nil {
 		t.Error("a crop larger than the image was drawn")
 	}
@@ -225,7 +225,7 @@ func TestFusedIsOneAfterTheOther(t *testing.T) {
 			got, p := runOps(t, s, Output{Name: "image", Ops: list(l...)}, src, w, h, id)
 			px := Pixels{Pix: append([]byte(nil), src...), W: w, H: h, Type: item.RGB, scratch: s}
 			for i, text := range l {
-				r := NewRand(1, 2, id, "image", i)
+				r := newRand(1, 2, id, "image", i)
 				step := mustOp(t, text).(GeometryOp).Draw(&r, px.W, px.H)
 				// Each part of the step by itself.
 				for _, part := range []Step{
@@ -314,7 +314,7 @@ func TestCompileRefuses(t *testing.T) {
 // The numbers of an operation do not depend on the other operations of the
 // list being drawn from, nor on other outputs.
 func TestRandIsAFunctionOfItsKey(t *testing.T) {
-	a, b := NewRand(1, 2, 3, "image", 4), NewRand(1, 2, 3, "image", 4)
+	a, b := newRand(1, 2, 3, "image", 4), newRand(1, 2, 3, "image", 4)
 	for range 10 {
 		if a.Uint64() != b.Uint64() {
 			t.Fatal("not reproducible")
@@ -326,7 +326,7 @@ func TestRandIsAFunctionOfItsKey(t *testing.T) {
 			for rec := range int64(50) {
 				for _, name := range []string{"image", "view2"} {
 					for op := range 4 {
-						r := NewRand(seed, epoch, rec, name, op)
+						r := newRand(seed, epoch, rec, name, op)
 						key := fmt.Sprint(seed, epoch, rec, name, op)
 						v := r.Uint64()
 						if other, ok := seen[v]; ok {
@@ -339,7 +339,7 @@ func TestRandIsAFunctionOfItsKey(t *testing.T) {
 		}
 	}
 	// Pinned: a change here changes what every seed means.
-	r := NewRand(1, 2, 3, "image", 4)
+	r := newRand(1, 2, 3, "image", 4)
 	if got := r.Uint64(); got != pinnedDraw {
 		t.Fatalf("the first number is %#x, was %#x", got, uint64(pinnedDraw))
 	}

@@ -48,11 +48,6 @@ func outputKey(name string) uint64 {
 	return h
 }
 
-// NewRand returns the numbers of operation op of an output for one record.
-func NewRand(seed uint64, epoch, record int64, output string, op int) Rand {
-	return opRand(recordKey(seed, epoch, record, outputKey(output)), op)
-}
-
 func opRand(base uint64, op int) Rand {
 	return Rand{key: mix64(base + uint64(op+1)*golden)}
 }

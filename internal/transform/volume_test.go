@@ -214,7 +214,7 @@ func TestVolumesAreAsWritten(t *testing.T) {
 		}
 		epoch, record := rng.Int64N(5), rng.Int64N(1000)
 		for i, op := range p.ops {
-			r := NewRand(7, epoch, record, "v", i)
+			r := newRand(7, epoch, record, "v", i)
 			plain.apply(op, &r, in.Mask)
 		}
 		for i := range 3 {

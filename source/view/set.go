@@ -18,19 +18,6 @@ const blockWords = 8
 
 func newSet(n int64) *set { return &set{n: n, words: make([]uint64, (n+63)/64)} }
 
-// all is the set of all n records.
-func all(n int64) *set {
-	s := newSet(n)
-	for i := range s.words {
-		s.words[i] = ^uint64(0)
-	}
-	if n%64 != 0 {
-		s.words[len(s.words)-1] = 1<<(n%64) - 1
-	}
-	s.index()
-	return s
-}
-
 func (s *set) add(id int64)      { s.words[id/64] |= 1 << (id % 64) }
 func (s *set) has(id int64) bool { return s.words[id/64]>>(id%64)&1 != 0 }
 

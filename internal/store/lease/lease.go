@@ -29,15 +29,10 @@ type Lease[T any] struct {
 	after time.Time     // when to try again behind a failure
 }
 
-// New returns a lease. Fetch says when what it gives ends, zero for never.
-func New[T any](fetch func(ctx context.Context) (T, time.Time, error)) *Lease[T] {
-	return &Lease[T]{fetch: fetch}
-}
-
-// Shared is New of what all processes of the user on this machine have in common that
-// have the same key: one of them fetches, and the others take what it got, or are told for
-// a few seconds why it failed. What does not end is not shared. Key is called before each
-// fetch; with "" nothing is shared.
+// Shared returns a lease that all processes of the user on this machine with the same key
+// share. One of them fetches. The others take its result, or its error for a few seconds.
+// Fetch says when its result ends, with zero for never: such a result is not shared. Key is
+// called before each fetch; with "" nothing is shared.
 func Shared[T any](key func() string, fetch func(ctx context.Context) (T, time.Time, error)) *Lease[T] {
 	return &Lease[T]{fetch: fetch, key: key}
 }
@@ -168,10 +163,8 @@ func (l *Lease[T]) next(ctx context.Context) (r record[T], err error) {
 	last := l.got
 	l.mu.Unlock()
 	var f *node.File
-	if l.key != nil {
-		if key := l.key(); key != "" {
-			f, err = node.Open("keys", key) // where there is none, nothing is shared
-		}
+	if key := l.key(); key != "" {
+		f, err = node.Open("keys", key) // where there is none, nothing is shared
 	}
 	var old record[T]
 	if f != nil && err == nil {

@@ -77,7 +77,7 @@ func TestShared(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if get(t, s.lease("b")) != 2 || get(t, s.lease("")) != 3 || get(t, New(s.fetch)) != 4 {
+	if get(t, s.lease("b")) != 2 || get(t, s.lease("")) != 3 || get(t, Shared(func() string { return "" }, s.fetch)) != 4 {
 		t.Error("what has another key is shared")
 	}
 	for i, l := range all {

@@ -15,14 +15,7 @@ import (
 // written beside path and gets its name at the end. Links are followed, and what is
 // no regular file, such as /dev/stdout or a pipe, is written to as it is. Errors are
 // *fs.PathError, as those of package os.
-func WriteFile(path string, write func(io.Writer) error) error { return writeFile(path, write, false) }
-
-// WritePrivate is WriteFile of what nobody else is to read.
-func WritePrivate(path string, write func(io.Writer) error) error {
-	return writeFile(path, write, true)
-}
-
-func writeFile(path string, write func(io.Writer) error, private bool) error {
+func WriteFile(path string, write func(io.Writer) error) error {
 	mode := fs.FileMode(0o666)
 	st, err := os.Stat(path)
 	switch {
@@ -39,9 +32,6 @@ func writeFile(path string, write func(io.Writer) error, private bool) error {
 		}
 	default:
 		return err
-	}
-	if private {
-		mode = 0o600
 	}
 	f, err := beside(path, mode)
 	if err != nil {

@@ -46,13 +46,6 @@ func TestWriteFile(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode() != 0o606 {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
-	// Of what nobody else is to read it does not.
-	if err := localstore.WritePrivate(path, text("two")); err != nil || content(t, path) != "two" {
-		t.Fatal(err)
-	}
-	if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
-		t.Errorf("%v, %v", st.Mode(), err)
-	}
 	// A failure leaves what was there.
 	bad := errors.New("bad")
 	if err := localstore.WriteFile(path, func(w io.Writer) error { return errors.Join(text("half")(w), bad) }); !errors.Is(err, bad) {

@@ -10,8 +10,6 @@ import (
 	"net"
 	"syscall"
 	"time"
-
-	"github.com/stokerdata/stoker/store"
 )
 
 // Options say how often and how fast something is tried again. Nil means the
@@ -71,10 +69,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 // ctx and how f failed last.
 func Do(ctx context.Context, opt *Options, f func() error) error {
 	o := opt.withDefaults()
-	return o.do(ctx, f)
-}
-
-func (o *Options) do(ctx context.Context, f func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -143,114 +137,4 @@ func Transient(err error) bool {
 	}
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
-}
-
-// New returns s with opening, listing, looking and reading tried again. Memory
-// that is mapped cannot be; it is passed on as it is, and so is writing.
-func New(s store.Store, opt *Options) store.Store {
-	return &retrying{Store: s, opt: opt.withDefaults()}
-}
-
-type retrying struct {
-	store.Store
-	opt Options
-}
-
-// Unwrap finds the abilities of the store below.
-func (r *retrying) Unwrap() store.Store { return r.Store }
-
-func (r *retrying) Open(ctx context.Context, name string) (o store.Object, err error) {
-	err = r.opt.do(ctx, func() error {
-		o, err = r.Store.Open(ctx, name)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return store.Intercept(o, false, r.read), nil
-}
-
-// OpenEntry implements store.EntryOpener where the store below does.
-func (r *retrying) OpenEntry(ctx context.Context, e store.Entry) (o store.Object, err error) {
-	err = r.opt.do(ctx, func() error {
-		o, err = store.OpenEntry(ctx, r.Store, e)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return store.Intercept(o, false, r.read), nil
-}
-
-func (r *retrying) read(ctx context.Context, next store.Next, p []byte, off int64) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	// Almost every read succeeds, and needs no closure.
-	err := next.Read(ctx, p, off)
-	if err == nil || !Transient(err) {
-		return err
-	}
-	return r.again(ctx, next, p, off, err)
-}
-
-// again goes on with a read that has failed with err.
-func (r *retrying) again(ctx context.Context, next store.Next, p []byte, off int64, err error) error {
-	first := true
-	return r.opt.do(ctx, func() error {
-		if first {
-			first = false
-			return err
-		}
-		return next.Read(ctx, p, off)
-	})
-}
-
-func (r *retrying) Stat(ctx context.Context, name string) (e store.Entry, err error) {
-	err = r.opt.do(ctx, func() error {
-		e, err = r.Store.Stat(ctx, name)
-		return err
-	})
-	return e, err
-}
-
-// List begins again behind the last entry that was given.
-func (r *retrying) List(ctx context.Context, dir string, opt *store.ListOptions, f func(store.Entry) error) error {
-	given, last := false, ""
-	var stop error // of f, which is not a failure of the store
-	once := func(e store.Entry, f func() error) error {
-		key := e.Name
-		if e.Dir {
-			key += "/"
-		}
-		if given && key <= last {
-			return nil
-		}
-		err := f()
-		if err == nil {
-			given, last = true, key
-		}
-		return err
-	}
-	if opt != nil && opt.Bad != nil {
-		bad, again := opt.Bad, *opt
-		again.Bad = func(e store.Entry, err error) error {
-			return once(e, func() error { return bad(e, err) })
-		}
-		opt = &again
-	}
-	err := r.opt.do(ctx, func() error {
-		err := r.Store.List(ctx, dir, opt, func(e store.Entry) error {
-			stop = once(e, func() error { return f(e) })
-			return stop
-		})
-		if stop != nil {
-			return nil
-		}
-		return err
-	})
-	if stop != nil {
-		return stop
-	}
-	return err
 }

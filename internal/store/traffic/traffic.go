@@ -73,28 +73,6 @@ func All() []Stats {
 	return out
 }
 
-// Sum adds the counters of all endpoints. P50 and P99 are of all requests.
-func Sum() Stats {
-	mu.Lock()
-	defer mu.Unlock()
-	var s Stats
-	var h [buckets]int64
-	for _, e := range all {
-		t := e.Stats()
-		s.Requests += t.Requests
-		s.Bytes += t.Bytes
-		s.Retries += t.Retries
-		s.Throttled += t.Throttled
-		s.Errors += t.Errors
-		s.InFlight += t.InFlight
-		for i := range h {
-			h[i] += e.took[i].Load()
-		}
-	}
-	s.P50, s.P99 = quantile(&h, 0.5), quantile(&h, 0.99)
-	return s
-}
-
 // Begin counts a request that is sent; again says that one before it failed.
 func (e *Endpoint) Begin(again bool) {
 	e.requests.Add(1)

@@ -27,7 +27,7 @@ func TestBuckets(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	name, before := "test://"+t.TempDir(), Sum() // counters are the process's
+	name := "test://" + t.TempDir() // counters are the process's
 	e := Of(name)
 	if Of(name) != e {
 		t.Error("another one")
@@ -54,7 +54,7 @@ func TestCounts(t *testing.T) {
 	for _, o := range All() {
 		found = found || o == s
 	}
-	if sum := Sum(); !found || sum.Requests-before.Requests != 1002 || sum.P50 != s.P50 {
-		t.Errorf("%v, %+v", found, sum)
+	if !found {
+		t.Error("not among all endpoints")
 	}
 }
