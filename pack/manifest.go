@@ -202,6 +202,15 @@ func (m *Manifest) FieldOf(kind driver.Kind) *Field {
 	return nil
 }
 
+// finish sets the fingerprint and returns the manifest as it is written.
+func (m *Manifest) finish() ([]byte, error) {
+	m.Fingerprint = m.computeFingerprint()
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("the new manifest does not pass its own checks: %w", err)
+	}
+	return m.marshal()
+}
+
 // computeFingerprint hashes what decides about the records and their order:
 // the fields (with class names and statistics) and for every chunk its place,
 // rows and checksum. It is XXH3-128 as 32 hexadecimal digits.

@@ -206,22 +206,18 @@ func commit(ctx context.Context, st store.WriteStore, parts int) (*Manifest, err
 		return nil, fmt.Errorf("%s: no piece has a record", st)
 	}
 	all.Parts, all.Fingerprint = 0, ""
-	all.Fingerprint = all.computeFingerprint()
 	if all.Skipped == nil {
 		all.Skipped = []Skipped{}
 	}
-	if err := all.check(); err != nil {
-		return nil, fmt.Errorf("the new manifest does not pass its own checks: %w", err)
+	b, err := all.finish()
+	if err != nil {
+		return nil, err
 	}
 	for _, s := range all.Shards {
 		e, err := st.Stat(ctx, s.File)
 		if err != nil || e.Size != s.Bytes {
 			return nil, fmt.Errorf("%s is not the shard that its piece wrote (%d bytes): write the piece again with --restart", st.Path(s.File), s.Bytes)
 		}
-	}
-	b, err := all.marshal()
-	if err != nil {
-		return nil, err
 	}
 	if err := store.WriteFile(ctx, st, ManifestName, b); err != nil {
 		return nil, writeError(err)

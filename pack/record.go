@@ -64,14 +64,7 @@ func (r *Reader) Record(ctx context.Context, id int64) (*Record, error) {
 	if id < 0 || id >= r.Len() {
 		return nil, fmt.Errorf("%s has %d records, 0 to %d; there is no record %d", r.opt.URL, r.Len(), r.Len()-1, id)
 	}
-	c, row := r.row(id)
-	o, v, err := r.openChunk(ctx, c, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer o.Close()
-	rec := &Record{}
-	return rec, v.record(ctx, o, row, rec, everything)
+	return r.one(ctx, id, everything)
 }
 
 // Find implements driver.Finder.
@@ -86,6 +79,11 @@ func (r *Reader) Find(ctx context.Context, id int64) string {
 
 // extras reads of record id what a loader never sees: paths and metadata.
 func (r *Reader) extras(ctx context.Context, id int64) (*Record, error) {
+	return r.one(ctx, id, onlyTail)
+}
+
+// one reads a part of record id.
+func (r *Reader) one(ctx context.Context, id int64, what part) (*Record, error) {
 	c, row := r.row(id)
 	o, v, err := r.openChunk(ctx, c, nil)
 	if err != nil {
@@ -93,7 +91,7 @@ func (r *Reader) extras(ctx context.Context, id int64) (*Record, error) {
 	}
 	defer o.Close()
 	rec := &Record{}
-	return rec, v.record(ctx, o, row, rec, onlyTail)
+	return rec, v.record(ctx, o, row, rec, what)
 }
 
 // openChunk opens the shard of chunk c and reads the chunk's head, into buf when

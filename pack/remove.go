@@ -49,11 +49,7 @@ func replaceManifest(ctx context.Context, st store.WriteStore, m *Manifest) erro
 		}
 	}
 	m.Records -= removed
-	m.Fingerprint = m.computeFingerprint()
-	if err := m.check(); err != nil {
-		return fmt.Errorf("the new manifest does not pass its own checks: %w", err)
-	}
-	b, err := m.marshal()
+	b, err := m.finish()
 	if err != nil {
 		return err
 	}

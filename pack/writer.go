@@ -417,11 +417,7 @@ func (w *writer) finish(ctx context.Context) error {
 	for i := range m.Fields {
 		m.Fields[i].Stats = w.stats[i]
 	}
-	m.Fingerprint = m.computeFingerprint()
-	if err := m.check(); err != nil {
-		return fmt.Errorf("the new manifest does not pass its own checks: %w", err)
-	}
-	b, err := m.marshal()
+	b, err := m.finish()
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,8 @@ const Field = "data"
 const MaxFileBytes = 1 << 36
 
 type source struct {
-	list *filelist.List
+	filelist.PerFile
 	left *selection.Left
-	info driver.Info
 }
 
 // Open lists the files of st, or the one file that it is. Files that appear later
@@ -41,46 +40,29 @@ func Open(ctx context.Context, url string, st store.Store) (driver.Source, error
 	if largest > MaxFileBytes {
 		return nil, fmt.Errorf("a file of %d bytes in %s is larger than the limit of %d for a record", largest, st, int64(MaxFileBytes))
 	}
-	s := &source{list: list, left: left, info: driver.Info{
+	s := &source{left: left, PerFile: filelist.PerFile{List: list, About: driver.Info{
 		URL: url, Format: "files", Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint("files"),
 		Fields: []driver.Field{{Name: Field, Kind: driver.KindBytes, MaxBytes: largest}},
-	}}
-	list.Bad.Report(&s.info, list.RelPath)
+	}}}
+	list.Bad.Report(&s.About, list.RelPath)
 	return s, nil
 }
-
-func (s *source) Info() *driver.Info { return &s.info }
-
-func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
-
-func (s *source) Name(id int64) string {
-	if id < 0 || id >= s.info.Len {
-		return fmt.Sprintf("%s, record %d", s.info.URL, id)
-	}
-	return s.list.Path(int(id))
-}
-
-// Path implements driver.Pather.
-func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
 
 // Skipped implements driver.Skipper.
 func (s *source) Skipped() []driver.Skipped { return s.left.Skipped() }
 
 // Sizes implements driver.Sizer.
 func (s *source) Sizes(_ int, ids, sizes []int64) bool {
-	for i, id := range ids {
-		sizes[i] = s.list.Size(int(id))
-	}
-	return true
+	return s.List.Sizes(ids, sizes)
 }
 
 func (s *source) Locate(g *driver.Group) {
-	filelist.Locate(g, &s.info, func(k int, id int64) {
-		if err := s.list.Bad.Of(int(id)); err != nil {
+	filelist.Locate(g, &s.About, func(k int, id int64) {
+		if err := s.List.Bad.Of(int(id)); err != nil {
 			g.Records[k].Err = err
 			return
 		}
-		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: s.list.Size(int(id))})
+		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: s.List.Size(int(id))})
 	})
 }
 
@@ -93,5 +75,3 @@ func (s *source) Parse(g *driver.Group) error {
 	}
 	return nil
 }
-
-func (s *source) Close() error { return nil }

@@ -30,8 +30,7 @@ func IsName(format, name string) bool { return strings.EqualFold(path.Ext(name),
 var fieldNames = map[string]string{Flo: "flow", PFM: "data"}
 
 type source struct {
-	list *filelist.List
-	info driver.Info
+	filelist.PerFile
 }
 
 // Open lists the files of a format in st (or takes the single file that st is), sorted by name. The first one
@@ -44,20 +43,20 @@ func Open(ctx context.Context, url, format string, st store.Store) (driver.Sourc
 	if list.Len() == 0 {
 		return nil, fmt.Errorf("no .%s file in %s or its subfolders", format, st)
 	}
-	s := &source{list: list, info: driver.Info{
+	s := &source{PerFile: filelist.PerFile{List: list, About: driver.Info{
 		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format),
-	}}
+	}}}
 	h, err := s.first(ctx)
 	if err != nil {
 		return nil, filelist.ErrPlace(list, 0, "", err)
 	}
-	s.info.Fields = []driver.Field{{Name: fieldNames[format], Kind: driver.KindArray, DType: driver.Float32, Shape: h.Shape}}
+	s.About.Fields = []driver.Field{{Name: fieldNames[format], Kind: driver.KindArray, DType: driver.Float32, Shape: h.Shape}}
 	return s, nil
 }
 
 // first reads the header of the first file.
 func (s *source) first(ctx context.Context) (*floatmap.Header, error) {
-	o, err := s.list.Open(ctx, 0)
+	o, err := s.List.Open(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -66,40 +65,26 @@ func (s *source) first(ctx context.Context) (*floatmap.Header, error) {
 	if err := o.ReadAt(ctx, b, 0); err != nil {
 		return nil, err
 	}
-	return floatmap.Parse(s.info.Format, b, o.Size())
+	return floatmap.Parse(s.About.Format, b, o.Size())
 }
 
 // limit returns the maximum size of a file with the shape of the first one.
 func (s *source) limit() int64 {
-	f := &s.info.Fields[0]
+	f := &s.About.Fields[0]
 	n, _ := driver.ArrayBytes(f.DType, f.Shape) // checked by Open
 	return n + floatmap.HeaderBytes
 }
 
-func (s *source) Info() *driver.Info { return &s.info }
-
-func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
-
-func (s *source) Name(id int64) string {
-	if id < 0 || id >= s.info.Len {
-		return fmt.Sprintf("%s, record %d", s.info.URL, id)
-	}
-	return s.list.Path(int(id))
-}
-
-// Path implements driver.Pather.
-func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
-
 func (s *source) Locate(g *driver.Group) {
 	limit := s.limit()
-	filelist.Locate(g, &s.info, func(k int, id int64) {
+	filelist.Locate(g, &s.About, func(k int, id int64) {
 		if !g.Wants(0) {
 			return
 		}
-		size := s.list.Size(int(id))
+		size := s.List.Size(int(id))
 		if size > limit {
-			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, which do not fit float32 %s, the shape of %s", s.list.Path(int(id)), size,
-				floatmap.Sides(s.info.Fields[0].Shape), s.list.Path(0))
+			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, which do not fit float32 %s, the shape of %s", s.List.Path(int(id)), size,
+				floatmap.Sides(s.About.Fields[0].Shape), s.List.Path(0))
 			return
 		}
 		g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Field: -1})
@@ -113,12 +98,12 @@ func (s *source) Parse(g *driver.Group) error {
 			continue
 		}
 		b := g.Bytes[g.First[k]]
-		h, err := floatmap.Parse(s.info.Format, b, int64(len(b)))
-		if err == nil && !slices.Equal(h.Shape, s.info.Fields[0].Shape) {
-			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", floatmap.Sides(h.Shape), s.list.Path(0), floatmap.Sides(s.info.Fields[0].Shape))
+		h, err := floatmap.Parse(s.About.Format, b, int64(len(b)))
+		if err == nil && !slices.Equal(h.Shape, s.About.Fields[0].Shape) {
+			err = fmt.Errorf("its shape is %s, but all files must have the shape of %s, %s", floatmap.Sides(h.Shape), s.List.Path(0), floatmap.Sides(s.About.Fields[0].Shape))
 		}
 		if err != nil {
-			rec.Err = filelist.ErrPlace(s.list, id, "", err)
+			rec.Err = filelist.ErrPlace(s.List, id, "", err)
 			continue
 		}
 		out, err := g.Alloc(len(b) - h.Offset)
@@ -130,5 +115,3 @@ func (s *source) Parse(g *driver.Group) error {
 	}
 	return nil
 }
-
-func (s *source) Close() error { return nil }

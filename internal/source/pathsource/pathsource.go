@@ -40,8 +40,7 @@ func IsFile(ctx context.Context, st store.Store) bool {
 }
 
 type source struct {
-	info driver.Info
-	list filelist.List
+	filelist.PerFile
 	// absent has the reason for records without a file.
 	absent map[int64]error
 }
@@ -65,13 +64,13 @@ func Open(ctx context.Context, url string, st store.Store, files func(folder str
 	for i := range names {
 		names[i] = names[i][len(folder):]
 	}
-	s := &source{list: filelist.List{Store: files("/" + strings.TrimSuffix(folder, "/"))}, absent: map[int64]error{}}
+	s := &source{PerFile: filelist.PerFile{List: &filelist.List{Store: files("/" + strings.TrimSuffix(folder, "/"))}}, absent: map[int64]error{}}
 	if err := s.look(ctx, names, threads); err != nil {
 		return nil, err
 	}
-	_, largest := s.list.Bytes()
-	s.info = driver.Info{
-		URL: url, Format: "paths", Len: int64(s.list.Len()), Objects: int64(s.list.Len()), Fingerprint: s.list.Fingerprint("paths"),
+	_, largest := s.List.Bytes()
+	s.About = driver.Info{
+		URL: url, Format: "paths", Len: int64(s.List.Len()), Objects: int64(s.List.Len()), Fingerprint: s.List.Fingerprint("paths"),
 		Fields: []driver.Field{{Name: "image", Kind: driver.KindImage, MaxBytes: min(largest, maxFileBytes)}},
 	}
 	return s, nil
@@ -123,7 +122,7 @@ func (s *source) look(ctx context.Context, names [][]byte, threads int) error {
 	if threads <= 0 {
 		threads = 4 * runtime.GOMAXPROCS(0)
 	}
-	st := s.list.Store
+	st := s.List.Store
 	const block = 64 * together // limits the entries in memory
 	entries := make([]store.Entry, min(block, len(names)))
 	errs := make([]error, len(entries))
@@ -155,43 +154,29 @@ func (s *source) look(ctx context.Context, names [][]byte, threads int) error {
 				s.absent[int64(lo+i)] = errs[i]
 				e = store.Entry{Name: e.Name}
 			}
-			s.list.Add(e)
+			s.List.Add(e)
 		}
 	}
 	return nil
 }
 
-func (s *source) Info() *driver.Info { return &s.info }
-
-func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
-
-func (s *source) Name(id int64) string {
-	if id < 0 || id >= s.info.Len {
-		return fmt.Sprintf("%s, record %d", s.info.URL, id)
-	}
-	return s.list.Path(int(id))
-}
-
 // Path implements driver.Pather.
-func (s *source) Path(id int64, _ int) string { return s.list.Name(int(id)) }
+func (s *source) Path(id int64, _ int) string { return s.List.Name(int(id)) }
 
 // Sizes implements driver.Sizer.
 func (s *source) Sizes(_ int, ids, sizes []int64) bool {
-	for i, id := range ids {
-		sizes[i] = s.list.Size(int(id))
-	}
-	return true
+	return s.List.Sizes(ids, sizes)
 }
 
 func (s *source) Locate(g *driver.Group) {
 	for k, id := range g.IDs {
-		if filelist.Has(g, k, &s.info) && g.Wants(0) {
-			rec, size := &g.Records[k], s.list.Size(int(id))
+		if filelist.Has(g, k, &s.About) && g.Wants(0) {
+			rec, size := &g.Records[k], s.List.Size(int(id))
 			switch err := s.absent[id]; {
 			case err != nil:
 				rec.Err = err
 			case size > maxFileBytes:
-				rec.Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.list.Path(int(id)), size, int64(maxFileBytes))
+				rec.Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.List.Path(int(id)), size, int64(maxFileBytes))
 			default:
 				g.Extents = append(g.Extents, driver.Extent{Object: id, Size: size, Tail: true, Field: -1})
 			}
@@ -206,7 +191,7 @@ func (s *source) Parse(g *driver.Group) error {
 		if rec.Err != nil || !g.Wants(0) {
 			continue
 		}
-		give(rec, g.Bytes[g.First[k]], func() string { return s.list.Path(int(id)) })
+		give(rec, g.Bytes[g.First[k]], func() string { return s.List.Path(int(id)) })
 	}
 	return nil
 }
@@ -226,5 +211,3 @@ func give(rec *driver.Record, b []byte, name func() string) {
 func cutOff(b []byte) bool {
 	return bytes.HasPrefix(b, []byte{0xff, 0xd8}) && !bytes.HasSuffix(b, []byte{0xff, 0xd9})
 }
-
-func (s *source) Close() error { return nil }

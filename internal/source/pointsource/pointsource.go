@@ -46,8 +46,7 @@ type Options struct {
 }
 
 type source struct {
-	list   *filelist.List
-	info   driver.Info
+	filelist.PerFile
 	layout *layout // layout of the first .ply file
 	point  int64   // bytes of a point in a .bin file
 }
@@ -70,24 +69,24 @@ func Open(ctx context.Context, url, format string, st store.Store, opt *Options)
 	if n < 1 || n > maxNumbers {
 		return nil, fmt.Errorf("invalid number of values of a point %d: expected 1 to %d", n, maxNumbers)
 	}
-	s := &source{list: list, point: int64(4 * n), info: driver.Info{
+	s := &source{point: int64(4 * n), PerFile: filelist.PerFile{List: list, About: driver.Info{
 		URL: url, Format: format, Len: int64(list.Len()), Objects: int64(list.Len()), Fingerprint: list.Fingerprint(format, fmt.Sprint(n)),
-	}}
+	}}}
 	_, largest := list.Bytes()
 	if format == KITTI {
-		s.info.Fields = []driver.Field{{Name: "points", Kind: driver.KindRagged, DType: driver.Float32, Shape: []int{n}, MaxBytes: largest}}
+		s.About.Fields = []driver.Field{{Name: "points", Kind: driver.KindRagged, DType: driver.Float32, Shape: []int{n}, MaxBytes: largest}}
 		return s, nil
 	}
 	if s.layout, err = s.first(ctx); err != nil {
 		return nil, filelist.ErrPlace(list, 0, "", err)
 	}
-	s.info.Fields = s.layout.fields(largest)
+	s.About.Fields = s.layout.fields(largest)
 	return s, nil
 }
 
 // first reads the header of the first file.
 func (s *source) first(ctx context.Context) (*layout, error) {
-	o, err := s.list.Open(ctx, 0)
+	o, err := s.List.Open(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -99,36 +98,16 @@ func (s *source) first(ctx context.Context) (*layout, error) {
 	return parseHeader(b)
 }
 
-func (s *source) Info() *driver.Info { return &s.info }
-
-func (s *source) Object(n int64) driver.Object { return s.list.Object(n, false) }
-
-func (s *source) Name(id int64) string {
-	if id < 0 || id >= s.info.Len {
-		return fmt.Sprintf("%s, record %d", s.info.URL, id)
-	}
-	return s.list.Path(int(id))
-}
-
-// Path implements driver.Pather.
-func (s *source) Path(id int64, _ int) string { return s.list.RelPath(int(id)) }
-
 // Sizes implements driver.Sizer. The sizes of .ply files are only known from their headers.
 func (s *source) Sizes(_ int, ids, sizes []int64) bool {
-	if s.layout != nil {
-		return false
-	}
-	for i, id := range ids {
-		sizes[i] = s.list.Size(int(id))
-	}
-	return true
+	return s.layout == nil && s.List.Sizes(ids, sizes)
 }
 
 func (s *source) Locate(g *driver.Group) {
-	filelist.Locate(g, &s.info, func(k int, id int64) {
-		size := s.list.Size(int(id))
+	filelist.Locate(g, &s.About, func(k int, id int64) {
+		size := s.List.Size(int(id))
 		if size > driver.MaxArrayBytes {
-			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.list.Path(int(id)), size, int64(driver.MaxArrayBytes))
+			g.Records[k].Err = fmt.Errorf("%s: it has %d bytes, the limit is %d", s.List.Path(int(id)), size, int64(driver.MaxArrayBytes))
 			return
 		}
 		if s.layout != nil {
@@ -149,7 +128,7 @@ func (s *source) Parse(g *driver.Group) error {
 		if s.layout == nil {
 			if rec.Values[0].Bytes = b; int64(len(b))%s.point != 0 {
 				rec.Err = fmt.Errorf("%s: %d bytes are not a multiple of a point of %d float32: the file is cut off, or ?numbers=N is needed",
-					s.list.Path(int(id)), len(b), s.point/4)
+					s.List.Path(int(id)), len(b), s.point/4)
 			}
 			continue
 		}
@@ -157,7 +136,7 @@ func (s *source) Parse(g *driver.Group) error {
 			if g.Records[k].Err == nil {
 				return err
 			}
-			rec.Err = filelist.ErrPlace(s.list, id, "", rec.Err)
+			rec.Err = filelist.ErrPlace(s.List, id, "", rec.Err)
 		}
 	}
 	return nil
@@ -168,7 +147,7 @@ func (s *source) parse(g *driver.Group, k int, b []byte) error {
 	rec := &g.Records[k]
 	h, err := parseHeader(b)
 	if err == nil && !slices.Equal(h.names(), s.layout.names()) {
-		err = fmt.Errorf("its points have %s, but all files must have the numbers of %s, %s", strings.Join(h.names(), ", "), s.list.Path(0), strings.Join(s.layout.names(), ", "))
+		err = fmt.Errorf("its points have %s, but all files must have the numbers of %s, %s", strings.Join(h.names(), ", "), s.List.Path(0), strings.Join(s.layout.names(), ", "))
 	}
 	if err == nil {
 		err = h.fits(b)
@@ -179,11 +158,11 @@ func (s *source) parse(g *driver.Group, k int, b []byte) error {
 	}
 	var points, colors []byte
 	if points, err = g.Take(k, 0, h.count*int64(4*len(h.numbers))); err != nil {
-		return fmt.Errorf("no memory for the %d points of %s: %w", h.count, s.list.Path(int(rec.ID)), err)
+		return fmt.Errorf("no memory for the %d points of %s: %w", h.count, s.List.Path(int(rec.ID)), err)
 	}
 	if len(h.colors) > 0 {
 		if colors, err = g.Take(k, 1, h.count*int64(len(h.colors))); err != nil {
-			return fmt.Errorf("no memory for the colours of %d points of %s: %w", h.count, s.list.Path(int(rec.ID)), err)
+			return fmt.Errorf("no memory for the colours of %d points of %s: %w", h.count, s.List.Path(int(rec.ID)), err)
 		}
 		rec.Values[1].Bytes = colors
 	}
@@ -194,5 +173,3 @@ func (s *source) parse(g *driver.Group, k int, b []byte) error {
 	}
 	return nil
 }
-
-func (s *source) Close() error { return nil }
