@@ -27,6 +27,14 @@ var does = map[driver.Kind]string{
 	driver.KindFloat:      "a number; filters",
 }
 
+// doesWith says what a loader can do with a field.
+func doesWith(f *driver.Field) string {
+	if f.Kind == driver.KindVolume && f.Mask {
+		return "moves with the volume next to it; class numbers are never mixed"
+	}
+	return does[f.Kind]
+}
+
 // orders says in which orders a loader reads.
 func orders(sequential bool) string {
 	if sequential {
@@ -40,7 +48,7 @@ func loaderPage(p *page, url string, info *driver.Info, hint string) {
 	p.section("What a loader does with it", "")
 	p.f("  records: %s\n", orders(info.Sequential))
 	for i := range info.Fields {
-		p.f("  %s: %s\n", clean(info.Fields[i].Name), does[info.Fields[i].Kind])
+		p.f("  %s: %s\n", clean(info.Fields[i].Name), doesWith(&info.Fields[i]))
 	}
 	p.section("To train from it", hint)
 	p.f("  stoker.Loader(%s)\n", loaderText(url, info))
@@ -50,7 +58,7 @@ func loaderPage(p *page, url string, info *driver.Info, hint string) {
 func loaderJSON(url string, info *driver.Info) map[string]any {
 	fields := map[string]string{}
 	for i := range info.Fields {
-		fields[info.Fields[i].Name] = does[info.Fields[i].Kind]
+		fields[info.Fields[i].Name] = doesWith(&info.Fields[i])
 	}
 	return map[string]any{"code": "stoker.Loader(" + loaderText(url, info) + ")", "records": orders(info.Sequential), "fields": fields}
 }
@@ -60,7 +68,7 @@ func packInfo(m *pack.Manifest) *driver.Info {
 	info := &driver.Info{Len: m.Records}
 	for i := range m.Fields {
 		f := &m.Fields[i]
-		field := driver.Field{Name: f.Name, Kind: f.Kind, DType: f.DType, Shape: f.Shape}
+		field := driver.Field{Name: f.Name, Kind: f.Kind, DType: f.DType, Shape: f.Shape, Mask: f.Mask}
 		if im := f.Stats.Images; im != nil && im.MinWidth == im.MaxWidth && im.MinHeight == im.MaxHeight {
 			field.Width, field.Height = im.MinWidth, im.MinHeight
 		}

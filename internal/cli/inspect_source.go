@@ -228,6 +228,9 @@ func heardText(h *kind.Heard) string {
 		h.Shortest, h.Longest, units.Plural(h.Count, "recording"))
 }
 
+// mostInBatch is how many bytes a batch has at most that inspect suggests.
+const mostInBatch = 256 << 20
+
 // loaderText are the arguments of a loader: images get what makes them one size.
 func loaderText(url string, info *driver.Info) string {
 	var fields []string
@@ -248,13 +251,29 @@ func loaderText(url string, info *driver.Info) string {
 			fields = append(fields, fmt.Sprintf("%q: [stoker.Mono(), stoker.Resample(16000), stoker.PadOrTrim(seconds=1)]", clean(f.Name)))
 		}
 	}
-	batch := 256
-	if slices.ContainsFunc(info.Fields, func(f driver.Field) bool { return f.Kind == driver.KindFrames }) {
-		batch = 16
+	batch, row, tokens := int64(256), int64(1), false
+	for i := range info.Fields {
+		f := &info.Fields[i]
+		tokens = tokens || f.Kind == driver.KindTokens
+		switch f.Kind {
+		case driver.KindFrames:
+			batch = 16
+		case driver.KindImage:
+			row += 3 * int64(f.Width) * int64(f.Height)
+		case driver.KindArray, driver.KindVolume:
+			n, _ := driver.ArrayBytes(f.DType, f.Shape) // none of what has any shape
+			row += n
+		}
+	}
+	for batch > 1 && batch*row > mostInBatch {
+		batch /= 2
 	}
 	out := fmt.Sprintf("%q, batch_size=%d", clean(url), batch)
 	if !info.Sequential {
 		out += ", shuffle=True"
+	}
+	if tokens && info.Len < batch {
+		out += ", sequence_length=1024" // documents that are fewer than rows
 	}
 	if len(fields) > 0 {
 		out += ", fields={" + strings.Join(fields, ", ") + "}"
