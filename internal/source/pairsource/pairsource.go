@@ -15,6 +15,7 @@ import (
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
 	"github.com/stokerdata/stoker/internal/source/selection"
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
 )
@@ -99,7 +100,7 @@ func URL(dir string, fields []Field) string {
 		}
 		query = append(query, escape.Replace(name+"="+f.Pattern))
 	}
-	return "pairs:" + dir + "?" + strings.Join(query, "&")
+	return stores.Ask("pairs:"+dir, strings.Join(query, "&"))
 }
 
 // escape writes what has a meaning in a query in another way.

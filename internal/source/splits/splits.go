@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/store/stores"
 	"github.com/stokerdata/stoker/internal/units"
 )
 
@@ -89,11 +90,7 @@ func Choose(url string, have []string, want string) (string, error) {
 	case want != "":
 		return "", fmt.Errorf("cannot open %s: it has no split %q, only %s", url, want, list(have))
 	case len(have) > 1:
-		sep := "?"
-		if strings.Contains(url, "?") {
-			sep = "&"
-		}
-		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s", url, list(have), units.Shell(url+sep+"split="+have[0]))
+		return "", fmt.Errorf("cannot open %s: it has the splits %s: choose one, such as %s", url, list(have), units.Shell(stores.Ask(url, "split="+have[0])))
 	}
 	return have[0], nil
 }

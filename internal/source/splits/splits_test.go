@@ -10,7 +10,8 @@ import (
 func TestChoose(t *testing.T) {
 	for _, c := range []struct{ url, have, want, get string }{
 		{"DIR", "train", "", "train"}, {"DIR", "test train", "train", "train"}, {"DIR", "test train", "", "'DIR?split=test'"},
-		{"DIR?x", "test train", "", "'DIR?x&split=test'"}, {"DIR", "a b c", "d", "a, b and c"}, {"DIR", "Train Valid", "train", "Train"},
+		{"DIR?x", "train test", "", "'DIR?x&split=train'"},
+		{"http://host/dir", "train test", "", "'http://host/dir#?split=train'"}, {"DIR", "a b c", "d", "a, b and c"}, {"DIR", "Train Valid", "train", "Train"},
 		{"DIR", "Training Valid", "val", "Valid"}, {"DIR", "dev valid", "val", `no split "val"`},
 	} {
 		got, err := Choose(c.url, strings.Fields(c.have), c.want)
