@@ -283,6 +283,9 @@ def write_maps_and_volumes(root: Path) -> None:
 def dataset(binary: str, photos: Path, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with the data that pages speak of the working directory."""
     (tmp_path / "train").symlink_to(pack)
+    (tmp_path / "photos").mkdir()
+    for split in ("train", "val"):
+        (tmp_path / "photos" / split).symlink_to(photos)
     (tmp_path / "scans").mkdir()
     for i in range(20):
         (tmp_path / "scans" / f"{i}.bin").write_bytes(bytes(range(i + 1)))
