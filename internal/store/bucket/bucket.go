@@ -234,7 +234,7 @@ func (s *Store) info(e store.Entry) Info {
 
 func sane(i Info) error {
 	if i.Size < 0 || i.Size > maxSize {
-		return fmt.Errorf("the server reports the invalid size %d", i.Size)
+		return fmt.Errorf("the server reports an invalid size of %d bytes", i.Size)
 	}
 	return nil
 }
