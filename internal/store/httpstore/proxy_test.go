@@ -61,7 +61,7 @@ func TestProxy(t *testing.T) {
 		want                 string
 	}{
 		{"through it", at, "", http.StatusOK, true, `got "hello", <nil>`},
-		{"not for this host", at, "data.invalid", http.StatusOK, false, "there is no host data.invalid"},
+		{"not for this host", at, "data.invalid", http.StatusOK, false, "unknown host data.invalid"},
 		{"refused", at, "", http.StatusProxyAuthRequired, true, "permission"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

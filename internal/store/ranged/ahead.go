@@ -9,31 +9,32 @@ import (
 	"time"
 )
 
-// ahead are connections that are opened before somebody needs them, with TLS where that
-// belongs to them: it takes two or three ways there and back, and many are needed at once.
+// ahead has connections that are opened before they are needed, including TLS. Opening takes two or three round
+// trips, and many connections are needed at the same time.
 type ahead struct {
 	open func(ctx context.Context) (net.Conn, error)
-	// within bounds the opening of one.
+	// within limits the time to open one.
 	within time.Duration
 
-	// coming counts those that are there or will be, and are nobody's yet; for each there is
-	// something in there, or will be.
+	// coming counts the connections that exist or are being opened and are not taken. For each there is, or will
+	// be, an element in there.
 	coming atomic.Int64
 	there  chan opened
 	mu     sync.Mutex
 	timer  *time.Timer
 }
 
-// opened is a connection; without one it could not be opened.
+// opened is a connection, or nil if it could not be opened.
 type opened struct {
 	conn net.Conn
 	at   time.Time
 }
 
 const (
-	// maxAhead bounds them.
+	// maxAhead is the maximum number of connections.
 	maxAhead = 64
-	// keepAhead is how long one waits for its first request: servers do not wait for ever.
+	// keepAhead is how long a connection may wait for its first request. Servers close connections that wait
+	// longer.
 	keepAhead = 5 * time.Second
 )
 
@@ -41,7 +42,7 @@ func newAhead(within time.Duration, open func(ctx context.Context) (net.Conn, er
 	return &ahead{open: open, within: within, there: make(chan opened, maxAhead)}
 }
 
-// begin opens connections until n are there or on their way.
+// begin opens connections until there are n, including those being opened.
 func (a *ahead) begin(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,7 +53,7 @@ func (a *ahead) begin(n int) {
 			defer cancel()
 			c, err := a.open(ctx)
 			if err != nil {
-				c = nil // who needs one finds out why
+				c = nil // the request that needs a connection reports the error
 			}
 			a.there <- opened{c, time.Now()}
 		}()
@@ -62,7 +63,7 @@ func (a *ahead) begin(n int) {
 	}
 }
 
-// reserve takes one of those that are coming.
+// reserve takes a share of coming.
 func (a *ahead) reserve() bool {
 	for {
 		n := a.coming.Load()
@@ -75,7 +76,7 @@ func (a *ahead) reserve() bool {
 	}
 }
 
-// take returns a connection, or nil when there is none and none on its way.
+// take returns a connection, or nil if there is none and none is being opened.
 func (a *ahead) take(ctx context.Context) net.Conn {
 	for a.reserve() {
 		select {
@@ -95,7 +96,7 @@ func (a *ahead) take(ctx context.Context) net.Conn {
 	return nil
 }
 
-// tidy closes those that nobody has used, and comes back while there are any.
+// tidy closes unused connections, and runs again while there are any.
 func (a *ahead) tidy() {
 	a.drop()
 	a.mu.Lock()
@@ -105,7 +106,7 @@ func (a *ahead) tidy() {
 	}
 }
 
-// drop closes those that are there.
+// drop closes the connections that are open.
 func (a *ahead) drop() {
 	for a.reserve() {
 		select {
@@ -113,15 +114,15 @@ func (a *ahead) drop() {
 			if o.conn != nil {
 				_ = o.conn.Close() // nothing was sent on it
 			}
-		default: // it is on its way
+		default: // it is still being opened
 			a.coming.Add(1)
 			return
 		}
 	}
 }
 
-// Warm opens connections before they are needed, n at most; it waits for nothing. Those
-// that nobody uses are closed soon. Through a proxy there are none.
+// Warm opens connections before they are needed, at most n. It does not wait. Unused ones are closed soon. It has
+// no effect if there is a proxy.
 func (c *Client) Warm(n int) {
 	conns, ok := c.rt.(*connections)
 	if !ok {
@@ -129,7 +130,7 @@ func (c *Client) Warm(n int) {
 	}
 	r, err := http.NewRequest(http.MethodGet, c.opt.Endpoint, nil)
 	if err != nil {
-		return // New has seen that it is a URL
+		return // New has checked the URL
 	}
 	if through, err := proxy(r); err == nil && through == nil {
 		conns.ahead.begin(n)

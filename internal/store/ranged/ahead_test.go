@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// Requests go over connections that were opened ahead, with TLS or without; those that
-// nobody uses are closed.
+// Requests use connections that were opened ahead, with and without TLS. Unused connections are closed.
 func TestConnectionsAhead(t *testing.T) {
 	const n = 8
 	data := content(1000)
@@ -70,7 +69,7 @@ func TestConnectionsAhead(t *testing.T) {
 		}
 		wg.Wait()
 		if got := opened.Load(); got != n {
-			t.Errorf("TLS %v: %d connections for %d requests at once", secure, got, n)
+			t.Errorf("TLS %v: %d connections for %d concurrent requests", secure, got, n)
 		}
 		c.Warm(3)
 		wait(func() bool { return len(ahead.there) == 3 })
@@ -79,7 +78,7 @@ func TestConnectionsAhead(t *testing.T) {
 		if ahead.coming.Load() != 0 {
 			t.Errorf("%d are still to come", ahead.coming.Load())
 		}
-		// What cannot be opened is nobody's failure but of who needs one.
+		// A connection that cannot be opened is an error only for the request that needs it.
 		s.Close()
 		c.Warm(2)
 		wait(func() bool { return len(ahead.there) == 2 })
@@ -87,7 +86,7 @@ func TestConnectionsAhead(t *testing.T) {
 	}
 }
 
-// A guard ends what does not move, and what takes too long in all, and nothing else.
+// A guard ends an attempt that stalls or takes too long in total, and no other.
 func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		name         string

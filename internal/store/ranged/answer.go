@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// The header of an answer. What nearly all answers to reads are, 200 or 206 of HTTP/1.1
-// with one Content-Length and nothing else that says where a body ends, is taken apart
-// here; everything else by net/http.
+// The header of a response. Nearly all responses to reads are 200 or 206 of HTTP/1.1 with one Content-Length and no
+// other body framing. They are parsed here. All others are parsed by net/http.
 
-// maxHeader is how long it may be.
+// maxHeader is the size limit of a header.
 const maxHeader = 256 << 10
 
 var (
@@ -22,8 +21,8 @@ var (
 	errMalformed = errors.New("malformed HTTP response")
 )
 
-// headerEnd is how many bytes of b are a header with the empty line behind it, 0 where it
-// goes on. The bytes before from were looked at before.
+// headerEnd returns the size of the header in b including the empty line, or 0 if the header is incomplete. The
+// bytes before from have been searched already.
 func headerEnd(b []byte, from int) int {
 	for at := max(from-2, 0); ; {
 		i := bytes.IndexByte(b[at:], '\n')
@@ -40,8 +39,8 @@ func headerEnd(b []byte, from int) int {
 	}
 }
 
-// plainAnswer reads a header that is like nearly all are; of others it returns nil, which
-// does not say that they are wrong. http.ReadResponse makes the same of it.
+// plainAnswer parses the usual kind of header. It returns nil for others, which may still be valid. The result
+// equals that of http.ReadResponse.
 func plainAnswer(header []byte) *http.Response {
 	const first = "HTTP/1.1 20"
 	if len(header) < len(first)+2 || string(header[:len(first)]) != first {
@@ -61,7 +60,7 @@ func plainAnswer(header []byte) *http.Response {
 	if resp.Status = line[len(first)-2:]; !isText(line) || len(resp.Status) > 3 && resp.Status[3] != ' ' {
 		return nil
 	}
-	values := make([]string, 0, strings.Count(text, "\n")-2) // each name has one as a rule
+	values := make([]string, 0, strings.Count(text, "\n")-2) // usually one per name
 	resp.Header = make(http.Header, cap(values))
 	for {
 		if line, at = lineOf(text, at); line == "" {
@@ -86,7 +85,7 @@ func plainAnswer(header []byte) *http.Response {
 			if !strings.EqualFold(value, "keep-alive") {
 				return nil
 			}
-		case "Transfer-Encoding", "Trailer", "Pragma": // the last one has a meaning of its own there
+		case "Transfer-Encoding", "Trailer", "Pragma": // ReadResponse treats Pragma specially
 			return nil
 		}
 		values = append(values, value)
@@ -102,8 +101,8 @@ func plainAnswer(header []byte) *http.Response {
 	return resp
 }
 
-// lineOf is the line of s that begins at a byte, and where the next one does. A line that
-// does not end in CR LF has a byte more than belongs to it, which is no text.
+// lineOf returns the line of s at an offset, and the offset of the next line. A line without CR LF at its end keeps
+// its last byte, so that it is not valid text.
 func lineOf(s string, at int) (line string, next int) {
 	n := strings.IndexByte(s[at:], '\n')
 	if n < 0 {
@@ -115,7 +114,7 @@ func lineOf(s string, at int) (line string, next int) {
 	return s[at : at+n+1], at + n + 1
 }
 
-// trim is s without the spaces around it.
+// trim returns s without surrounding spaces.
 func trim(s string) string {
 	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -126,7 +125,7 @@ func trim(s string) string {
 	return s
 }
 
-// otherAnswer reads any other header. The answer has no body yet.
+// otherAnswer parses any other header. The response has no body yet.
 func otherAnswer(header []byte, method string) (*http.Response, error) {
 	whole := bytes.NewReader(header)
 	in := bufio.NewReader(whole)
@@ -138,17 +137,17 @@ func otherAnswer(header []byte, method string) (*http.Response, error) {
 	chunked := resp.TransferEncoding != nil
 	switch {
 	case whole.Len() > 0 || in.Buffered() > 0:
-		return nil, errMalformed // it ends elsewhere than we see it
+		return nil, errMalformed // net/http sees another end of the header
 	case resp.ProtoMajor != 1, resp.StatusCode < 100, resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil, errMalformed
 	case says(header, "Transfer-Encoding") && (!chunked || says(header, "Content-Length")):
-		// Who stands between may see another end of it than we do.
+		// A proxy could see another end of the body.
 		return nil, fmt.Errorf("%w: a transfer encoding, and another length", errMalformed)
 	}
 	return resp, nil
 }
 
-// says says whether a line of a header has this name.
+// says reports whether a header has a line with this name.
 func says(header []byte, name string) bool {
 	for line := range bytes.Lines(header) {
 		if n, _, ok := bytes.Cut(line, []byte(":")); ok && strings.EqualFold(string(bytes.TrimSpace(n)), name) {

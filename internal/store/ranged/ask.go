@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// How a request without a body is written. What is not plain ASCII, or belongs to
-// http.Transport, is not written here: it goes by way of net/http, which says what is wrong.
+// These functions write requests without a body. Requests that are not plain ASCII, or need http.Transport's
+// handling, are left to net/http, which also reports errors.
 
-// appendURL writes a request for a URL as it stands, and says whether it can. origin is
-// what it has to begin with, host the name in it.
+// appendURL appends a request for a URL and reports whether it can. The URL must begin with origin. host is the
+// host in it.
 func appendURL(out []byte, method, at, origin, host string, of, more http.Header) ([]byte, bool) {
 	uri, ok := strings.CutPrefix(at, origin)
 	if !ok || !isPath(uri) {
@@ -21,7 +21,7 @@ func appendURL(out []byte, method, at, origin, host string, of, more http.Header
 		agent = of["User-Agent"]
 	}
 	if agent != nil && (len(agent) == 0 || agent[0] == "") {
-		return out, false // stands for ours, or for none
+		return out, false // an empty value needs net/http's handling
 	}
 	out = appendLine(out, method, uri, host)
 	if out, ok = appendFields(out, of, more); !ok {
@@ -36,7 +36,7 @@ func appendURL(out []byte, method, at, origin, host string, of, more http.Header
 	return append(out, "\r\n"...), true
 }
 
-// appendRequest writes a request that net/http knows, and says whether it can.
+// appendRequest appends a request of net/http and reports whether it can.
 func appendRequest(out []byte, req *http.Request) ([]byte, bool) {
 	at := req.URL.RequestURI()
 	if req.Method != http.MethodGet && req.Method != http.MethodHead || !isPath(at) {
@@ -58,7 +58,7 @@ func appendLine(out []byte, method, uri, host string) []byte {
 	return append(out, "\r\n"...)
 }
 
-// appendFields writes headers but for those that others stand in for.
+// appendFields appends headers, except those that others overrides.
 func appendFields(out []byte, of, others http.Header) ([]byte, bool) {
 	for name, values := range of {
 		switch http.CanonicalHeaderKey(name) {
@@ -81,7 +81,7 @@ func appendFields(out []byte, of, others http.Header) ([]byte, bool) {
 	return out, true
 }
 
-// isPath says whether s is a path with a query, or without one, that is sent as it stands.
+// isPath reports whether s is a path, with or without a query, that can be sent unchanged.
 func isPath(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c == '%' {
@@ -99,7 +99,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// plainHost says whether the host of a URL is sent as it stands there.
+// plainHost reports whether the host of a URL can be sent unchanged.
 func plainHost(u *url.URL) bool {
 	for i := range len(u.Host) {
 		if c := u.Host[i]; !tokens[c] && c != ':' && c != '[' && c != ']' || c == '%' {
@@ -109,8 +109,7 @@ func plainHost(u *url.URL) bool {
 	return u.Host != "" && u.Host[len(u.Host)-1] != ':'
 }
 
-// isText says whether s may be the value of a header: it has no bytes that control
-// something.
+// isText reports whether s is a valid header value: it has no control characters.
 func isText(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -120,7 +119,7 @@ func isText(s string) bool {
 	return true
 }
 
-// isToken says whether s may be the name of a header.
+// isToken reports whether s is a valid header name.
 func isToken(s string) bool {
 	for i := range len(s) {
 		if !tokens[s[i]] {
@@ -130,7 +129,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// tokens are the bytes that names have.
+// tokens are the bytes that are valid in names.
 var tokens = func() (of [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
 		of[c] = true

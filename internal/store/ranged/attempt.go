@@ -16,18 +16,18 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// maxRedirects bounds how often a server may send somebody on.
+// maxRedirects is the maximum number of redirects.
 const maxRedirects = 5
 
-// maxDiscard is how much is read of an answer that is not wanted, so that its
-// connection can be used again, and of which a failure may speak.
+// maxDiscard is the number of bytes that are read from an unwanted response, so that its connection can be reused,
+// or from an error response.
 const maxDiscard = 16 << 10
 
-// exchange is one attempt: a request, its answer, and a guard over both.
+// exchange is one attempt: a request, its response, and a guard for both.
 type exchange struct {
 	c *Client
 	r *Request
-	// payload is what is sent, nil for none.
+	// payload is the request body, nil for none.
 	payload []byte
 	outer   context.Context
 	life    *life
@@ -37,16 +37,16 @@ type exchange struct {
 	sent    time.Time
 	final   atomic.Bool
 	url     string
-	folder  bool // it was sent on to the same with a slash
+	folder  bool // redirected to the same URL with a slash
 }
 
-// send sends a request, follows where it is sent on to, and returns with the
-// answer's header. It must be closed with done. size is how many bytes may come.
+// send sends a request, follows redirects, and returns with the response's header. The caller must call done. size
+// is the maximum number of body bytes.
 func (c *Client) send(ctx context.Context, method string, r *Request, header http.Header, size int64, again bool) (*exchange, error) {
 	return c.sendPayload(ctx, method, r, header, nil, size, again)
 }
 
-// sendPayload is send of what has a body, which is nil for none.
+// sendPayload is send with a request body, nil for none.
 func (c *Client) sendPayload(ctx context.Context, method string, r *Request, header http.Header, payload []byte, size int64, again bool) (*exchange, error) {
 	if err := c.limit.wait(ctx); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (c *Client) sendPayload(ctx context.Context, method string, r *Request, hea
 	return x, nil
 }
 
-// roundTrips asks, and asks again where it is sent on to.
+// roundTrips sends the request and follows redirects.
 func (x *exchange) roundTrips(method string, header http.Header) error {
 	at, foreign := x.r.URL, false
 	for hop := 0; ; hop++ {
@@ -82,21 +82,21 @@ func (x *exchange) roundTrips(method string, header http.Header) error {
 		discard(resp.Body)
 		from, err := url.Parse(at)
 		if err != nil {
-			return permanent("it is no URL")
+			return permanent("it is not a URL")
 		}
 		next, err := from.Parse(to)
 		switch {
 		case err != nil || next.Scheme != "http" && next.Scheme != "https" || next.Host == "":
-			return permanent("the server sends us on to something that is no URL")
+			return permanent("the server redirects to an invalid URL")
 		case hop == maxRedirects:
-			return permanent("the server sends us on more than %d times", maxRedirects)
+			return permanent("the server redirects more than %d times", maxRedirects)
 		case from.Scheme == "https" && next.Scheme == "http":
-			return permanent("the server sends us on from https: to http:, to %s", next.Host)
+			return permanent("the server redirects from https: to http: (%s)", next.Host)
 		}
-		// Who sent us on must not say who we are elsewhere.
+		// A redirect must not carry our credentials to another host.
 		next.User = nil
 		if method == http.MethodHead && sameOrigin(from, next) && next.Path == from.Path+"/" {
-			// It is a folder, which is all there is to know.
+			// It is a folder, and no more is needed.
 			x.resp, x.body, x.url, x.folder = resp, resp.Body, next.String(), true
 			return nil
 		}
@@ -105,8 +105,8 @@ func (x *exchange) roundTrips(method string, header http.Header) error {
 	}
 }
 
-// roundTrip asks once. With foreign it is asked of another host, which gets none of the
-// headers of whoever asks.
+// roundTrip sends one request. If foreign is set, the request is to another host and gets none of the caller's
+// headers.
 func (x *exchange) roundTrip(method, at string, header http.Header, foreign bool) (*http.Response, error) {
 	c := x.c
 	if c.links != nil && x.payload == nil && c.opt.Sign == nil && !foreign {
@@ -116,7 +116,7 @@ func (x *exchange) roundTrip(method, at string, header http.Header, foreign bool
 	}
 	req, err := http.NewRequestWithContext(x.life, method, at, nil)
 	if err != nil {
-		return nil, permanent("it is no URL")
+		return nil, permanent("it is not a URL")
 	}
 	if x.payload != nil {
 		attach(req, x.payload, x.guard, c.opt.Stall+c.opt.FirstByte)
@@ -147,7 +147,7 @@ func (x *exchange) roundTrip(method, at string, header http.Header, foreign bool
 
 const userAgent = "stoker"
 
-// signError is what Sign failed with, as it is: its text is that of the store.
+// signError is the unchanged error of Sign. Its text comes from the store.
 type signError struct{ err error }
 
 func (e *signError) Error() string { return e.err.Error() }
@@ -166,7 +166,7 @@ func sameOrigin(a, b *url.URL) bool {
 }
 
 func discard(body io.ReadCloser) {
-	_, _ = io.CopyN(io.Discard, body, maxDiscard) // only for the connection's sake
+	_, _ = io.CopyN(io.Discard, body, maxDiscard) // so that the connection can be reused
 	_ = body.Close()
 }
 
@@ -177,7 +177,7 @@ func (x *exchange) done(n int64, err error) {
 	}
 	x.guard.stop()
 	if x.body != nil {
-		_ = x.body.Close() // what it had to say was said by Read
+		_ = x.body.Close() // Read has reported all errors
 	}
 	x.life.end(nil)
 	var f *Failure
@@ -188,10 +188,10 @@ func (x *exchange) done(n int64, err error) {
 	}
 }
 
-// refused makes a failure of an answer that is no success.
+// refused returns the error for an unsuccessful response.
 func (x *exchange) refused() error {
 	if x.c.opt.Sign != nil && redirects(x.resp.StatusCode) && x.c.opt.Classify == nil {
-		return permanent("the server sends us on; requests that are signed are not sent elsewhere")
+		return permanent("the server redirects, but signed requests are not sent to other URLs")
 	}
 	body, err := io.ReadAll(io.LimitReader(x.body, maxDiscard))
 	if err != nil && x.outer.Err() != nil {
@@ -200,7 +200,7 @@ func (x *exchange) refused() error {
 	return x.c.ofStatus(x.r, x.resp, body)
 }
 
-// info is what the answer says of the object.
+// info describes the object from the response.
 func (x *exchange) info() Info {
 	h := x.resp.Header
 	i := Info{Size: x.resp.ContentLength, ETag: h.Get("Etag"), Modified: h.Get("Last-Modified"), Status: x.resp.StatusCode, Header: h, URL: x.url}
@@ -215,8 +215,8 @@ func (x *exchange) info() Info {
 	return i
 }
 
-// read makes one attempt to fill dst from r.Offset+skip and says how many of its first
-// bytes are good when it fails.
+// read makes one attempt to fill dst from r.Offset+skip. If it fails, it returns how many of the first bytes are
+// valid.
 func (c *Client) read(ctx context.Context, r *Request, skip int64, dst []byte, again bool) (Info, int, error) {
 	from := r.Offset + skip
 	h := http.Header{"Range": {"bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(dst))-1, 10)}}
@@ -243,7 +243,7 @@ func (c *Client) read(ctx context.Context, r *Request, skip int64, dst []byte, a
 	return x.info(), n, err
 }
 
-// check says whether an answer is what was asked for: n bytes from an offset.
+// check returns an error if a response is not the requested one: n bytes from an offset.
 func (x *exchange) check(from, n int64) error {
 	resp, r := x.resp, x.r
 	whole := resp.StatusCode == http.StatusOK
@@ -254,11 +254,11 @@ func (x *exchange) check(from, n int64) error {
 		return err
 	}
 	if e := resp.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") && !x.c.opt.Encoded {
-		return permanent("the server sends it encoded (Content-Encoding: %.20q), not as it is stored", e)
+		return permanent("the server sends it encoded (Content-Encoding: %.20q) and not as stored", e)
 	}
 	if whole {
 		if from != 0 || resp.ContentLength != n || r.Total > 0 && r.Total != n {
-			f := temporary("%v: it answers a request for a part with the whole", ErrNoRanges)
+			f := temporary("%v: it sends the whole object instead of a part", ErrNoRanges)
 			f.Status, f.cause = resp.StatusCode, ErrNoRanges
 			return f
 		}
@@ -267,36 +267,36 @@ func (x *exchange) check(from, n int64) error {
 	first, last, total, err := contentRange(resp.Header.Get("Content-Range"))
 	switch {
 	case err != nil:
-		return temporary("the server sends a part and does not say which one")
+		return temporary("the server sends a part without its range")
 	case total >= 0 && r.Total > 0 && total != r.Total:
-		return changed("it had %d bytes then, it has %d now", r.Total, total)
+		return changed("it had %d bytes, now it has %d", r.Total, total)
 	case first == from && total >= 0 && last == total-1 && last < from+n-1:
 		f := permanent("%v", store.ErrShort)
 		f.cause = store.ErrShort
 		return f
 	case first != from || last != from+n-1:
-		return temporary("the server sends bytes %d to %d", first, last+1)
+		return temporary("the server sends the wrong bytes, %d to %d", first, last+1)
 	case resp.ContentLength >= 0 && resp.ContentLength != n:
-		return temporary("the server says that it sends %d bytes", resp.ContentLength)
+		return temporary("the server sends the wrong length, %d bytes", resp.ContentLength)
 	}
 	return nil
 }
 
-// version says whether the answer is of the version that is wanted.
+// version returns an error if the response is not of the requested version.
 func (x *exchange) version() error {
 	h, r := x.resp.Header, x.r
 	switch tag, at := h.Get("Etag"), h.Get("Last-Modified"); {
 	case r.Version != "" && tag == "":
-		return temporary("the server does not say which version it sends")
+		return temporary("the server does not send the version")
 	case r.Version != "" && tag != r.Version:
-		return changed("it is another version")
+		return changed("its version is different")
 	case r.Version == "" && r.Modified != "" && at != r.Modified:
-		return changed("it was written again")
+		return changed("its modification time is different")
 	}
 	return nil
 }
 
-// fill reads the body, which has as many bytes as dst.
+// fill reads the body, which must have exactly len(dst) bytes.
 func (x *exchange) fill(dst []byte) (n int, err error) {
 	for n < len(dst) {
 		m, err := x.body.Read(dst[n:])
@@ -308,7 +308,7 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 			break
 		}
 		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) && x.life.Err() == nil {
-			return n, temporary("the answer ends after %d of %d bytes", n, len(dst))
+			return n, temporary("the response ends after %d of %d bytes", n, len(dst))
 		}
 		if err != nil {
 			return n, ofTransport(x.outer, x.life, err)
@@ -317,13 +317,13 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 	if x.resp.ContentLength >= 0 {
 		return n, nil
 	}
-	// A body of no stated length ends here.
+	// A body without a stated length must end here.
 	var one [1]byte
 	for {
 		m, err := x.body.Read(one[:])
 		switch {
 		case m > 0:
-			return 0, temporary("the answer goes on behind its %d bytes", len(dst))
+			return 0, temporary("the response has more than %d bytes", len(dst))
 		case err == io.EOF:
 			return n, nil
 		case err != nil:
@@ -332,7 +332,7 @@ func (x *exchange) fill(dst []byte) (n int, err error) {
 	}
 }
 
-// verify compares a checksum of the answer.
+// verify verifies the checksum of the response.
 func (x *exchange) verify(p []byte) error {
 	if v := x.c.opt.Verify; v != nil {
 		if err := v(x.resp.Header, p); err != nil {
@@ -348,13 +348,13 @@ func (x *exchange) verify(p []byte) error {
 		}
 		want, err := base64.StdEncoding.DecodeString(strings.Trim(value, ":"))
 		if sum := sha256.Sum256(p); err != nil || string(sum[:]) != string(want) {
-			return temporary("the bytes are not those of their checksum (Content-Digest)")
+			return temporary("the checksum (Content-Digest) of the bytes is wrong")
 		}
 	}
 	return nil
 }
 
-// ofFolder says whether a URL ends in a slash, but for its query.
+// ofFolder reports whether a URL ends with a slash, before its query.
 func ofFolder(rawURL string) bool {
 	at, _, _ := strings.Cut(rawURL, "?")
 	return strings.HasSuffix(at, "/")
@@ -372,10 +372,10 @@ func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error)
 		x.done(0, nil)
 		return info, nil
 	case status == http.StatusOK && (info.Ranges && info.Size >= 0 || ofFolder(info.URL)):
-		x.done(0, nil) // a folder has no bytes that are read by ranges
+		x.done(0, nil) // a folder is not read by ranges
 		return info, nil
 	case status == http.StatusOK, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented, status == http.StatusForbidden:
-		// It does not say enough, or is a URL for GET alone.
+		// The response is incomplete, or the URL is only valid for GET.
 		x.done(0, nil)
 		return c.probe(ctx, r)
 	}
@@ -384,7 +384,7 @@ func (c *Client) head(ctx context.Context, r *Request, again bool) (Info, error)
 	return info, err
 }
 
-// probe reads one byte to learn of an object.
+// probe reads one byte to describe an object.
 func (c *Client) probe(ctx context.Context, r *Request) (Info, error) {
 	x, err := c.send(ctx, http.MethodGet, r, http.Header{"Range": {"bytes=0-0"}}, 1, false)
 	if err != nil {
@@ -395,11 +395,11 @@ func (c *Client) probe(ctx context.Context, r *Request) (Info, error) {
 	case status == http.StatusPartialContent && info.Size >= 0:
 		discard(x.body)
 	case status == http.StatusPartialContent:
-		err = permanent("the server does not say how large it is")
-	case status == http.StatusOK: // the whole, which is not read
+		err = permanent("the server does not send its size")
+	case status == http.StatusOK: // the whole object, which is not read
 		info.Ranges = info.Size == 0
 	case status == http.StatusRequestedRangeNotSatisfiable:
-		// Of an empty object: Content-Range: bytes */0.
+		// The object is empty: Content-Range: bytes */0.
 		size, ok := strings.CutPrefix(x.resp.Header.Get("Content-Range"), "bytes */")
 		if n, perr := strconv.ParseInt(size, 10, 64); ok && perr == nil && n == 0 {
 			info.Size, info.Ranges = 0, true
@@ -423,7 +423,7 @@ func (c *Client) body(ctx context.Context, r *Request, limit int, again bool) ([
 	if x.resp.StatusCode != http.StatusOK {
 		err = x.refused()
 	} else if x.resp.ContentLength > int64(limit) {
-		err = permanent("the answer has more than %d bytes", limit)
+		err = permanent("the response has more than %d bytes", limit)
 	} else {
 		out, err = x.all(limit)
 	}
@@ -441,7 +441,7 @@ func (x *exchange) all(limit int) ([]byte, error) {
 		}
 		switch {
 		case len(out) > limit:
-			return nil, permanent("the answer has more than %d bytes", limit)
+			return nil, permanent("the response has more than %d bytes", limit)
 		case err == io.EOF:
 			return out, nil
 		case err != nil:
@@ -452,7 +452,7 @@ func (x *exchange) all(limit int) ([]byte, error) {
 
 var errNoContentRange = errors.New("no Content-Range")
 
-// contentRange reads bytes FIRST-LAST/TOTAL, where TOTAL may be *, which is -1.
+// contentRange parses bytes FIRST-LAST/TOTAL. A TOTAL of * gives -1.
 func contentRange(s string) (first, last, total int64, err error) {
 	rest, ok := strings.CutPrefix(s, "bytes ")
 	span, of, ok2 := strings.Cut(rest, "/")

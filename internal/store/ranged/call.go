@@ -10,24 +10,22 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Call is a request that changes something, or asks for something that is no object:
-// what is sent and what comes back are small.
+// Call is a request that changes something, or requests something other than an object. Its bodies are small.
 type Call struct {
 	Request
-	// Op is the verb of errors, as store.Error has it.
+	// Op is the verb in errors, as in store.Error.
 	Op     string
 	Method string
-	// Payload is sent as it is; nil for none.
+	// Payload is the request body, nil for none.
 	Payload []byte
-	// Limit is how many bytes the answer may have at most.
+	// Limit is the maximum size of the response.
 	Limit int
-	// Check says what an answer of a success means that speaks of a failure, as some
-	// services give. It may be nil.
+	// Check returns an error for a successful response with an error in its body, as some services send. It may be
+	// nil.
 	Check func(body []byte) error
 }
 
-// Do makes a call, again and again until it is answered. The answer is one of the
-// status 2xx, or an error. A call that changes something may so be made twice.
+// Do makes a call and retries it. It returns the body of a 2xx response or an error. A retry may repeat a change.
 func (c *Client) Do(ctx context.Context, call Call) (body []byte, info Info, err error) {
 	err = c.again(ctx, func(again bool) error {
 		body, info, err = c.call(ctx, &call, again)
@@ -50,7 +48,7 @@ func (c *Client) call(ctx context.Context, call *Call, again bool) ([]byte, Info
 		err = x.refused()
 	case call.Method == http.MethodHead:
 	case x.resp.ContentLength > int64(call.Limit):
-		err = permanent("the answer has more than %d bytes", call.Limit)
+		err = permanent("the response has more than %d bytes", call.Limit)
 	default:
 		out, err = x.all(call.Limit)
 		if err == nil && call.Check != nil {
@@ -61,12 +59,12 @@ func (c *Client) call(ctx context.Context, call *Call, again bool) ([]byte, Info
 	return out, x.info(), err
 }
 
-// Fail makes a failure of what an answer says, for Call.Check.
+// Fail returns a failure for Call.Check.
 func Fail(c Class, status int, text string) *Failure {
 	return &Failure{Class: c, Status: status, text: text}
 }
 
-// payload is what is sent; the guard waits as long as it moves.
+// payload is a request body. The guard waits as long as it is being read.
 type payload struct {
 	io.Reader
 	moved func()
@@ -79,7 +77,7 @@ func (p *payload) Read(b []byte) (int, error) {
 
 func (p *payload) Close() error { return nil }
 
-// attach puts data into a request.
+// attach sets the body of a request.
 func attach(req *http.Request, data []byte, guard *guard, stall time.Duration) {
 	req.ContentLength = int64(len(data))
 	if len(data) == 0 {

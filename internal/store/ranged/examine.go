@@ -8,15 +8,14 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// checksums are the headers in which servers say checksums of what they send.
+// checksums are the headers with checksums of various servers.
 var checksums = []string{"Content-Digest", "X-Amz-Checksum-Crc32c", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Crc64nvme", "X-Amz-Checksum-Sha256", "X-Amz-Checksum-Sha1", "X-Goog-Hash", "X-Ms-Content-Crc64", "X-Ms-Blob-Content-Md5", "Content-Md5"}
 
 // OtherVersion is an entity tag that no object has.
 const OtherVersion = `"no version has this name"`
 
-// Examine says what the server does with an object: it asks for a byte of it, of a small
-// object for the whole, and for a byte of a version that there is not, which other asks
-// for; with the zero value that is r with OtherVersion.
+// Examine finds out what the server supports. It requests a byte of an object, a small object as a whole, and a
+// byte of a version that does not exist with the request other. The zero value of other means r with OtherVersion.
 func (c *Client) Examine(ctx context.Context, r, other Request) (m store.Manners, err error) {
 	if other.URL == "" {
 		other = r
@@ -35,11 +34,11 @@ func (c *Client) Examine(ctx context.Context, r, other Request) (m store.Manners
 	return m, nil
 }
 
-// smallObject is the size up to which an object is asked for as a whole.
+// smallObject is the maximum size for a request of the whole object.
 const smallObject = 1 << 20
 
 func (c *Client) examine(ctx context.Context, r, other Request, again bool) (m store.Manners, err error) {
-	// ask returns the header of an answer, and whether it was one of a status.
+	// ask returns the header of a response, and whether it has this status.
 	ask := func(r Request, n int64, status int) (http.Header, bool, error) {
 		h := http.Header{"Range": {fmt.Sprintf("bytes=0-%d", n-1)}}
 		x, err := c.send(ctx, http.MethodGet, &r, h, n, again)

@@ -14,47 +14,46 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Class says what a failure means for whoever asks.
+// Class is the class of a failure.
 type Class int
 
 // The classes.
 const (
-	// Unknown is none of the others.
+	// Unknown: none of the others.
 	Unknown Class = iota
-	// NotFound: there is no such object. It is store.ErrNotExist.
+	// NotFound: the object does not exist (store.ErrNotExist).
 	NotFound
-	// Denied: it may not be read. It is store.ErrPermission.
+	// Denied: the object may not be read (store.ErrPermission).
 	Denied
-	// Changed: it is another version by now. It is store.ErrChanged.
+	// Changed: the object has another version now (store.ErrChanged).
 	Changed
-	// Throttled: it was too much. It is tried again, later and more slowly.
+	// Throttled: there were too many requests. The request is retried later, and the rate is lowered.
 	Throttled
-	// Temporary: it may go well the next time: the server's failure, a connection that
-	// broke, an answer that is not what was asked for.
+	// Temporary: a retry may succeed. Examples are a server error, a broken connection, or a wrong response.
 	Temporary
-	// Permanent: it will not.
+	// Permanent: a retry is useless.
 	Permanent
 )
 
-// Failure is why a request failed. Its text has neither a URL nor a header.
+// Failure is the reason why a request failed. Its text has no URLs and no headers.
 type Failure struct {
 	Class Class
-	// Status is that of the answer, 0 where there was none.
+	// Status is the status of the response, 0 if there was none.
 	Status int
-	// RetryAfter is how long the server wants to be left alone.
+	// RetryAfter is the delay that the server asks for.
 	RetryAfter time.Duration
-	// Attempts is how often it was tried.
+	// Attempts is the number of attempts.
 	Attempts int
 
 	text  string
-	cause error // for errors.Is; its text is not shown
-	final bool  // was tried often enough
+	cause error // for errors.Is, not shown
+	final bool  // no more attempts are left
 }
 
-// Error says what happened, and how often it was tried.
+// Error implements error: what failed, and the number of attempts.
 func (f *Failure) Error() string { return f.text + describe(f.Attempts) }
 
-// Unwrap gives the class as an error of package store, or the cause.
+// Unwrap returns the class as an error of package store, and the cause.
 func (f *Failure) Unwrap() []error {
 	var of []error
 	switch f.Class {
@@ -71,12 +70,12 @@ func (f *Failure) Unwrap() []error {
 	return of
 }
 
-// Transient says whether it is worth trying again: see retry.Transient.
+// Transient reports whether a retry may succeed. See retry.Transient.
 func (f *Failure) Transient() bool {
 	return !f.final && (f.Class == Throttled || f.Class == Temporary)
 }
 
-// Wait is the least time before that.
+// Wait is the minimum delay before a retry.
 func (f *Failure) Wait() time.Duration { return f.RetryAfter }
 
 func temporary(format string, args ...any) *Failure {
@@ -91,10 +90,10 @@ func changed(format string, args ...any) *Failure {
 	return &Failure{Class: Changed, text: store.ErrChanged.Error() + ": " + fmt.Sprintf(format, args...)}
 }
 
-// ErrNoRanges is the failure of a server that answers with whole objects.
-var ErrNoRanges = errors.New("the server does not read ranges")
+// ErrNoRanges is the failure of a server that always sends whole objects.
+var ErrNoRanges = errors.New("the server does not support range requests")
 
-// ofStatus makes a failure of an answer that is no success.
+// ofStatus returns the failure for an unsuccessful response.
 func (c *Client) ofStatus(r *Request, resp *http.Response, body []byte) *Failure {
 	f := &Failure{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
 	text := fmt.Sprintf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
@@ -147,7 +146,7 @@ func classOf(status int) Class {
 	return Permanent
 }
 
-// maxRetryAfter bounds what a server may ask for.
+// maxRetryAfter limits the delay that a server may ask for.
 const maxRetryAfter = 2 * time.Minute
 
 func retryAfter(h http.Header, now time.Time) time.Duration {
@@ -162,12 +161,11 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 var (
-	errStall = errors.New("no byte came for too long")
+	errStall = errors.New("no data arrived in time")
 	errTotal = errors.New("it took too long")
 )
 
-// ofTransport makes a failure of what went wrong below HTTP. inner is the context of the
-// attempt, outer that of whoever asks.
+// ofTransport returns the failure for an error below HTTP. inner is the context of the attempt, outer the caller's.
 func ofTransport(outer context.Context, inner *life, err error) error {
 	if outer.Err() != nil {
 		return context.Cause(outer)
@@ -183,7 +181,7 @@ func ofTransport(outer context.Context, inner *life, err error) error {
 	if errors.As(err, &sign) {
 		return sign.err
 	}
-	// The text of what is around these may have a URL in it.
+	// The text of the outer errors may have a URL.
 	for {
 		var ue *url.Error
 		if !errors.As(err, &ue) {
@@ -196,32 +194,32 @@ func ofTransport(outer context.Context, inner *life, err error) error {
 	text := ""
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return &Failure{Class: Permanent, text: "there is no host " + dns.Name}
+		return &Failure{Class: Permanent, text: "unknown host " + dns.Name}
 	case errors.As(err, &dns):
-		text = "the name of the host cannot be looked up now"
+		text = "cannot resolve the host name now"
 	case isTLS(err):
 		return &Failure{Class: Permanent, text: "the connection is not trusted: " + tlsText(err)}
 	case errors.As(err, &op) && op.Op == "proxyconnect":
 		text = "the proxy cannot be reached: " + store.Cause(innermost(err)).Error()
 	case errors.As(err, &op) && op.Op == "dial":
-		text = "no connection: " + store.Cause(innermost(err)).Error()
+		text = "cannot connect: " + store.Cause(innermost(err)).Error()
 	case errors.As(err, &op):
 		text = "the connection broke: " + store.Cause(innermost(err)).Error()
 	case strings.Contains(err.Error(), "EOF"):
 		text = "the connection was closed before the end"
 	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "bad Content-Length"), strings.Contains(err.Error(), "transfer encoding"), strings.Contains(err.Error(), "chunk"):
-		text = "the answer is no HTTP"
+		text = "the response is not valid HTTP"
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS"):
 		return &Failure{Class: Permanent, text: "the server speaks http:, not https:"}
 	case strings.Contains(err.Error(), "headers"):
-		text = "the answer's headers are too long"
+		text = "the response's headers are too long"
 	default:
 		text = "the connection failed"
 	}
 	return &Failure{Class: Temporary, text: text, cause: cause(err)}
 }
 
-// innermost is the error of the system below those of package net.
+// innermost returns the system's error below those of package net.
 func innermost(err error) error {
 	for {
 		var op *net.OpError
@@ -232,7 +230,7 @@ func innermost(err error) error {
 	}
 }
 
-// cause keeps the error of the system, for errors.Is, and nothing with text of others.
+// cause returns the system's error for errors.Is, and no error with other text.
 func cause(err error) error {
 	err = store.Cause(innermost(err))
 	var dns *net.DNSError

@@ -6,33 +6,32 @@ import (
 	"time"
 )
 
-// guard ends an attempt when nothing has moved for too long, and when it takes too long in
-// all. There is one timer for both, and who reads a body does not touch it: it says when
-// something has moved, which the timer sees when it goes off.
+// guard ends an attempt if no data arrives for too long, or if it takes too long in total. One timer serves both. A
+// reader only stores the new deadline, which the timer sees when it fires.
 type guard struct {
 	end   func(error)
 	begun time.Time
 	total time.Duration
-	until atomic.Int64 // since begun: until when something has to move
+	until atomic.Int64 // deadline for the next data, since begun
 
-	mu    sync.Mutex // of timer
+	mu    sync.Mutex // for timer
 	timer *time.Timer
-	next  time.Duration // since begun: when the timer goes off
+	next  time.Duration // when the timer fires, since begun
 	over  bool
 }
 
-// looksAfter is how long the timer waits at most, so that it need not be set again where
-// something is expected sooner than before, as the bytes behind a header are.
+// looksAfter is the maximum interval of the timer, so that it need not be reset if the deadline moves forward, for
+// example after a header.
 const looksAfter = 10 * time.Second
 
-// newGuard returns a guard that waits as long as first for something to move.
+// newGuard returns a guard that waits up to first for data.
 func newGuard(total, first time.Duration, end func(error)) *guard {
 	g := &guard{end: end, begun: time.Now(), total: total}
 	g.expect(first)
 	return g
 }
 
-// expect waits from now on as long as that for something to move.
+// expect sets a new wait from now on.
 func (g *guard) expect(wait time.Duration) {
 	g.moved(wait)
 	g.mu.Lock()
@@ -42,7 +41,7 @@ func (g *guard) expect(wait time.Duration) {
 	}
 }
 
-// moved is expect where nothing shorter was expected before.
+// moved is expect for a wait that is not shorter than the last one.
 func (g *guard) moved(wait time.Duration) { g.until.Store(int64(time.Since(g.begun) + wait)) }
 
 // arm sets the timer. The lock is held.
@@ -60,7 +59,7 @@ func (g *guard) arm() {
 	g.timer.Reset(in)
 }
 
-// look is what the timer does.
+// look is called by the timer.
 func (g *guard) look() {
 	switch now := time.Since(g.begun); {
 	case now >= g.total:
@@ -74,7 +73,7 @@ func (g *guard) look() {
 	}
 }
 
-// stop ends it.
+// stop stops the guard.
 func (g *guard) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,15 +6,14 @@ import (
 	"sync"
 )
 
-// life is the context of an attempt: it ends with that of whoever asks, or with end. It
-// does what one of context.WithCancelCause does and costs less, of which there are ten
-// thousand a second. What it was ended with is said by why alone.
+// life is the context of an attempt. It ends with the caller's context, or with end. It is a cheaper
+// context.WithCancelCause, because there are ten thousand per second. Only why returns its cause.
 type life struct {
-	context.Context // of whoever asks
+	context.Context // the caller's
 	leave           func() bool
 
 	mu         sync.Mutex
-	done       chan struct{} // nil until somebody asks for it
+	done       chan struct{} // nil until Done is called
 	err, cause error
 	after      []*func()
 }
@@ -27,7 +26,7 @@ func newLife(outer context.Context) *life {
 	return l
 }
 
-// end ends it with a cause, which may be nil.
+// end ends the context with a cause, which may be nil.
 func (l *life) end(cause error) {
 	if l.leave != nil {
 		l.leave()
@@ -50,21 +49,21 @@ func (l *life) over(err, cause error) {
 	l.after = nil
 }
 
-// why is what it was ended with, nil while it has not ended.
+// why returns the cause, nil while the context has not ended.
 func (l *life) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// Err says that it has ended.
+// Err implements context.Context.
 func (l *life) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// Done is closed when it ends.
+// Done implements context.Context.
 func (l *life) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +75,7 @@ func (l *life) Done() <-chan struct{} {
 	return l.done
 }
 
-// AfterFunc is what context.AfterFunc does, and calls where a context has it.
+// AfterFunc is what context.AfterFunc calls if a context has it.
 func (l *life) AfterFunc(f func()) (stop func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +95,7 @@ func (l *life) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// afterFunc is context.AfterFunc.
+// afterFunc is context.AfterFunc without its cost for a life.
 func afterFunc(ctx context.Context, f func()) (stop func() bool) {
 	if l, ok := ctx.(*life); ok {
 		return l.AfterFunc(f)

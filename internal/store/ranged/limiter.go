@@ -11,52 +11,50 @@ import (
 	"github.com/stokerdata/stoker/internal/store/node"
 )
 
-// limiter keeps the requests to an endpoint below the rate at which it begins to
-// refuse them (pace): those of all processes of the user on this machine together, where
-// they can share what they know. Each of them has its own queue, whose first takes the
-// next turn of all where it comes first.
+// limiter keeps the rate of requests to an endpoint below the rate at which the endpoint refuses requests (pace).
+// If possible, all processes of the user on this machine share the pace. Each process has its own queue, and the
+// heads of the queues compete for the next turn.
 type limiter struct {
 	mu sync.Mutex
-	// known is the pace; of one that is shared, as it was when it was last seen.
+	// known is the pace. If it is shared, it is the last copy.
 	known pace
-	name  string     // of the endpoint, "" where nothing is shared
-	file  *node.File // nil until somebody was refused
+	name  string     // of the endpoint, "" if not shared
+	file  *node.File // nil until a request was refused
 	queue []chan struct{}
 	timer *time.Timer
 
-	// Of a pace that is shared: when it was last looked at without its lock, and answers
-	// that are not noted in it yet, with the time of the last note.
+	// For a shared pace: the time of the last read without its lock, and the number of answers that are not stored
+	// yet, with the time of the last store.
 	looked  time.Time
 	pending int64
 	noted   time.Time
 }
 
 const (
-	// lookEvery is how often it is looked whether others have found a limit.
+	// lookEvery is the interval of checks for a limit found by another process.
 	lookEvery = 20 * time.Millisecond
-	// noteEvery is how often answers are noted.
+	// noteEvery is the interval of storing answers.
 	noteEvery = 50 * time.Millisecond
-	// lockTries is how often it is tried to lock what is shared, with lockPause between:
-	// who has it may have been stopped.
+	// lockTries is the number of attempts to lock the shared pace, with lockPause in between. Its owner may be
+	// stopped.
 	lockTries = 20
 	lockPause = 50 * time.Microsecond
 )
 
-// kind is that of the files of paces. There is none of an endpoint that refuses nobody.
+// kind is the kind of the shared files. There is no file for an endpoint that refuses no requests.
 const kind = "pace"
 
-// share has what is known shared from now on; without a file each process is on its own.
+// share starts to share the pace. Without a file each process has its own.
 func (l *limiter) share(open func(kind, key string) (*node.File, error)) {
 	if l.name == "" || l.file != nil {
 		return
 	}
 	if l.file, _ = open(kind, l.name); l.file != nil {
-		l.pending += l.known.Answered.sum() // which nobody else has seen yet
+		l.pending += l.known.Answered.sum() // other processes have not seen them yet
 	}
 }
 
-// update calls f with the pace, and lets others know what it has changed. The lock of
-// the limiter is held.
+// update calls f with the pace and stores the result. The limiter's lock is held.
 func (l *limiter) update(now time.Time, f func(p *pace)) {
 	shared := l.file != nil && l.locked()
 	if shared {
@@ -73,7 +71,7 @@ func (l *limiter) update(now time.Time, f func(p *pace)) {
 	f(&l.known)
 	if shared {
 		l.looked = now
-		_ = l.file.Write(l.known.bytes()) // without it others find out for themselves
+		_ = l.file.Write(l.known.bytes()) // if this fails, other processes find their own pace
 	}
 }
 
@@ -82,15 +80,15 @@ func (l *limiter) locked() bool {
 		if l.file.TryLock() {
 			return true
 		}
-		// By the system's clock: others wait for the mutex, for which the clock of a test
-		// that has its own would stand still.
+		// Sleep with the system's clock: other goroutines wait for the mutex, and a test's fake clock would stand
+		// still.
 		pause := unix.NsecToTimespec(int64(lockPause))
 		_ = unix.Nanosleep(&pause, nil)
 	}
 	return false
 }
 
-// free says whether there is no limit, as far as was seen. The lock is held.
+// free reports whether no limit is known. The lock is held.
 func (l *limiter) free(now time.Time) bool {
 	if l.name != "" && now.Sub(l.looked) >= lookEvery {
 		l.looked = now
@@ -100,18 +98,18 @@ func (l *limiter) free(now time.Time) bool {
 	return l.known.Rate == 0
 }
 
-// peek looks at what is shared without its lock.
+// peek reads the shared pace without its lock.
 func (l *limiter) peek(now time.Time) {
 	if l.file == nil {
 		return
 	}
-	if b := l.file.Read(); b != nil { // else somebody is writing
+	if b := l.file.Read(); b != nil { // nil while a process writes
 		l.known.parse(b)
 		l.known.fresh(now)
 	}
 }
 
-// wait waits for its turn.
+// wait waits for a turn.
 func (l *limiter) wait(ctx context.Context) error {
 	l.mu.Lock()
 	if len(l.queue) == 0 && l.free(time.Now()) {
@@ -135,8 +133,7 @@ func (l *limiter) wait(ctx context.Context) error {
 	}
 }
 
-// release lets those go whose turn it is, and comes back when it is the next one's.
-// The lock is held.
+// release lets requests go whose turn has come, and schedules itself for the next turn. The lock is held.
 func (l *limiter) release() {
 	now := time.Now()
 	for l.peek(now); len(l.queue) > 0; {
@@ -171,7 +168,7 @@ func (l *limiter) wake(in time.Duration) {
 	})
 }
 
-// done notes an answer to what was sent at a time.
+// done notes a response to a request sent at a time.
 func (l *limiter) done(sent time.Time, refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 	"github.com/stokerdata/stoker/internal/store/node"
 )
 
-// throttling is a server that answers after a while, and only so many requests per
-// second.
+// throttling is a server that answers with a delay, and a limited number of requests per second.
 type throttling struct {
 	latency time.Duration
 
@@ -60,9 +59,8 @@ func (s *throttling) counts() (ok, refused int) {
 	return s.ok, s.refused
 }
 
-// A server that refuses what is above 200 requests per second is asked for about that
-// much soon, and hardly more; when it refuses nothing any more it is asked for all that
-// there is to ask.
+// A server that refuses more than 200 requests per second soon gets about that rate, and hardly more. When it stops
+// refusing, it gets all requests.
 func TestThrottling(t *testing.T) {
 	for _, c := range []struct {
 		readers int
@@ -127,7 +125,7 @@ func TestThrottling(t *testing.T) {
 	}
 }
 
-// Who gives up waiting takes nobody's turn.
+// A cancelled wait takes no turn.
 func TestLimiterGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limiter{}
@@ -150,8 +148,8 @@ func TestLimiterGivesUp(t *testing.T) {
 	})
 }
 
-// Processes of one user share what they know of an endpoint: together they ask as much
-// of it as one would, and each of them as much as the others.
+// Processes of one user share the pace of an endpoint: together they send as many requests as one would, each the
+// same share.
 func TestThrottlingOfSeveral(t *testing.T) {
 	t.Setenv(node.Env, filepath.Join(t.TempDir(), "run"))
 	synctest.Test(t, func(t *testing.T) {
@@ -165,7 +163,7 @@ func TestThrottlingOfSeveral(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cl.limit = &limiter{name: "http://throttling"} // as another process has it
+			cl.limit = &limiter{name: "http://throttling"} // like another process
 			for range 8 {
 				wg.Go(func() {
 					b := make([]byte, 10)
@@ -206,7 +204,7 @@ func TestThrottlingOfSeveral(t *testing.T) {
 	})
 }
 
-// What nobody can have written, and what is old, says nothing.
+// Invalid and old paces are ignored.
 func FuzzPace(f *testing.F) {
 	now := time.Unix(1_800_000_000, 0)
 	p := pace{Rate: 10, Next: now.UnixNano(), Seen: now.UnixNano(), Ceiling: 20, Step: 0.1}

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// link is a connection over which requests without a body go. Who asks writes the request
-// and reads the answer: there is no goroutine of the connection's own.
+// link is a connection for requests without a body. The caller writes the request and reads the response. The
+// connection has no goroutine.
 type link struct {
 	conn net.Conn
 	of   *links
-	// below is the connection of TCP, raw its file; nil where there is none, as in tests.
+	// below is the TCP connection, raw its file, nil if there is none, as in tests.
 	below net.Conn
 	raw   syscall.RawConn
 	peek  func(fd uintptr) // sets what
 	what  seen
 	one   [1]byte
-	// abort ends what is waited for, from any goroutine.
+	// abort ends a wait, from any goroutine.
 	abort func()
-	// stop takes back that the end of a request's context aborts it.
+	// stop detaches the link from the request's context.
 	stop func() bool
 
-	in   []byte // what was read with a header; of it in[r:w] is left
+	in   []byte // read with a header, of which in[r:w] is left
 	r, w int
-	used bool // an answer came over it
-	// since is when it was given back the last time.
+	used bool // whether it has carried a response
+	// since is the time of the last release.
 	since time.Time
-	came  bool // a byte of this answer came
+	came  bool // a byte of the current response has arrived
 }
 
-// seen is what there is to read of a connection.
+// seen is what can be read from a connection.
 type seen int
 
 const (
@@ -45,8 +45,7 @@ const (
 	seenEnd
 )
 
-// headerBytes is how much room there is for a header before more is made. Of a body about
-// as much is copied.
+// headerBytes is the initial size of the buffer for a header. About as much of a body is copied.
 const headerBytes = 4 << 10
 
 func newLink(conn net.Conn, of *links) *link {
@@ -54,7 +53,7 @@ func newLink(conn net.Conn, of *links) *link {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		l.below = t.NetConn()
 	}
-	l.abort = func() { _ = l.below.Close() } // who waits sees that
+	l.abort = func() { _ = l.below.Close() } // this ends a wait
 	if c, ok := l.below.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
 			l.raw = raw
@@ -74,8 +73,8 @@ func newLink(conn net.Conn, of *links) *link {
 	return l
 }
 
-// ready says whether a request may go over it: the server has not closed it, and has sent
-// nothing that nobody has asked for, which would be taken for the answer.
+// ready reports whether the link can carry a request: the server has not closed it, and has sent no unexpected
+// bytes, which would be mistaken for the response.
 func (l *link) ready() bool {
 	if l.raw == nil {
 		return true
@@ -83,16 +82,15 @@ func (l *link) ready() bool {
 	if err := l.raw.Control(l.peek); err != nil {
 		return false
 	}
-	// With TLS tickets may follow the handshake, so that there may be bytes before the
-	// first answer.
+	// TLS may send tickets after the handshake, so there may be bytes before the first response.
 	return l.what == seenNothing || l.what == seenBytes && !l.used && l.below != l.conn
 }
 
-// close ends it.
-func (l *link) close() { _ = l.conn.Close() } // what there was to say was said by reads and writes
+// close closes the link.
+func (l *link) close() { _ = l.conn.Close() } // reads and writes have reported all errors
 
-// exchange sends a request, which is written as text, and returns its answer, whose body
-// comes from this connection. It is closed when that fails.
+// exchange sends a request, given as text, and returns its response, whose body comes from this link. If it fails,
+// the link is closed.
 func (l *link) exchange(ctx context.Context, method string, text []byte) (*http.Response, error) {
 	l.stop, l.came = afterFunc(ctx, l.abort), false
 	resp, err := l.ask(ctx, method, text)
@@ -104,7 +102,7 @@ func (l *link) exchange(ctx context.Context, method string, text []byte) (*http.
 	return resp, nil
 }
 
-// causeOf is why a request has ended where its context did that.
+// causeOf returns the context's cause if it has ended, otherwise err.
 func causeOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -112,7 +110,7 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// maxInterim bounds the answers of the status 1xx in front of an answer.
+// maxInterim is the maximum number of 1xx responses before a response.
 const maxInterim = 5
 
 func (l *link) ask(ctx context.Context, method string, text []byte) (*http.Response, error) {
@@ -140,14 +138,14 @@ func (l *link) ask(ctx context.Context, method string, text []byte) (*http.Respo
 	}
 }
 
-// give makes the body of an answer whose header has so many bytes.
+// give sets the body of a response whose header has this size.
 func (l *link) give(ctx context.Context, method string, resp *http.Response, header int) error {
 	b := &body{ctx: ctx, l: l, left: resp.ContentLength, last: resp.Close}
 	switch {
 	case method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified:
 		b.left = 0
 	case resp.TransferEncoding != nil:
-		// It is read once more, from where the body follows.
+		// Parse the header again with a reader that continues with the body.
 		b.in = bufio.NewReaderSize(l, headerBytes)
 		again, err := http.ReadResponse(b.in, nil)
 		if err != nil {
@@ -166,8 +164,7 @@ func (l *link) give(ctx context.Context, method string, resp *http.Response, hea
 	return nil
 }
 
-// header reads a header and returns it; what it returns lies at l.in[l.r:] until something
-// is read. Those of earlier answers are thrown away.
+// header reads a header, which is at l.in[l.r:] until the next read. It discards earlier headers.
 func (l *link) header() ([]byte, error) {
 	if l.r > 0 {
 		l.w = copy(l.in, l.in[l.r:l.w])
@@ -179,7 +176,7 @@ func (l *link) header() ([]byte, error) {
 		}
 		const first = "HTTP/"
 		if n := min(l.w, len(first)); string(l.in[:n]) != first[:n] {
-			return nil, errMalformed // there may be no end of it
+			return nil, errMalformed // it may be endless
 		}
 		if from = l.w; from == len(l.in) {
 			if from >= maxHeader {
@@ -199,7 +196,7 @@ func (l *link) header() ([]byte, error) {
 	}
 }
 
-// Read reads what is behind a header.
+// Read reads the data after a header.
 func (l *link) Read(p []byte) (int, error) {
 	if l.r == l.w {
 		return l.conn.Read(p)
@@ -209,7 +206,7 @@ func (l *link) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// release gives the connection back once an answer was read to its end.
+// release makes the link available after a response was read to its end.
 func (l *link) release() {
 	if !l.stop() || l.r != l.w || l.below != l.conn && l.holds() {
 		l.close()
@@ -222,30 +219,30 @@ func (l *link) release() {
 	l.of.put(l)
 }
 
-// holds says whether TLS has read something behind the answer, or the end.
+// holds reports whether TLS has read more than the response, or the end.
 func (l *link) holds() bool {
 	if err := l.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return true
 	}
-	n, err := l.conn.Read(l.one[:]) // asks nobody, since it is too late for that
+	n, err := l.conn.Read(l.one[:]) // the deadline has passed, so this reads only buffered data
 	return n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || l.conn.SetReadDeadline(time.Time{}) != nil
 }
 
-// body is that of an answer.
+// body is the body of a response.
 type body struct {
 	ctx context.Context
 	l   *link
-	// left is how much there is still to come, below zero for as much as comes.
+	// left is the number of bytes left, negative if unknown.
 	left int64
-	// last: the connection is not for another request.
+	// last: the connection cannot be reused.
 	last bool
-	// chunks is a body in chunks, which are read from in.
+	// chunks is a chunked body, which reads from in.
 	chunks io.Reader
 	in     *bufio.Reader
 	err    error
 }
 
-var errBodyClosed = errors.New("the body of the answer is closed")
+var errBodyClosed = errors.New("the body of the response is closed")
 
 func (b *body) Read(p []byte) (n int, err error) {
 	switch {
@@ -291,14 +288,14 @@ func (b *body) finish() {
 	b.l.release()
 }
 
-// drop ends body and connection.
+// drop ends the body and closes the connection.
 func (b *body) drop(err error) {
 	b.err = err
 	b.l.stop()
 	b.l.close()
 }
 
-// Close ends it. A connection over which something would still come is closed.
+// Close ends the body. If it was not read to its end, the connection is closed.
 func (b *body) Close() error {
 	if b.err == nil {
 		b.drop(errBodyClosed)

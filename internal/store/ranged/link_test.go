@@ -21,16 +21,15 @@ import (
 	"time"
 )
 
-// wire is a server that answers with bytes, and counts.
+// wire is a server that sends given bytes, and counts.
 type wire struct {
 	*links
 	opened, asked atomic.Int64
 	served        sync.WaitGroup
 }
 
-// newWire returns one that has answer called with each connection, once for each request
-// that comes over it, until that says that it is to be closed. At the end of the test all
-// of its connections have been closed by who asks.
+// newWire returns a wire that calls answer with each connection, once per request, until it returns false. At the
+// end of the test the client must have closed all connections.
 func newWire(t *testing.T, answer func(c net.Conn, opened, asked int64) (goOn bool)) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,7 +74,7 @@ func newWire(t *testing.T, answer func(c net.Conn, opened, asked int64) (goOn bo
 	return w
 }
 
-// request makes a request and reads its body.
+// request sends a request and reads its body.
 func (w *wire) request(ctx context.Context, method string) (resp *http.Response, body string, err error) {
 	resp, ours, err := w.get(ctx, method, w.origin+"/x", nil, nil)
 	if !ours {
@@ -88,7 +87,7 @@ func (w *wire) request(ctx context.Context, method string) (resp *http.Response,
 	return resp, string(b), errors.Join(err, resp.Body.Close())
 }
 
-// until waits for something that takes no time.
+// until waits for a condition that is true soon.
 func until(t *testing.T, is func() bool) {
 	t.Helper()
 	for range 10_000 {
@@ -100,7 +99,7 @@ func until(t *testing.T, is func() bool) {
 	t.Fatal("it does not come")
 }
 
-// What answers mean, and whether their connection is used for another one.
+// The meaning of responses, and whether their connection is reused.
 func TestAnswers(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\n"
 	long := strings.Repeat("X-Long: "+strings.Repeat("x", 1000)+"\r\n", 200)
@@ -108,8 +107,8 @@ func TestAnswers(t *testing.T) {
 		name, answer string
 		body         string // with its status
 		method       string // "" for GET
-		again        bool   // the connection is used again
-		ends         bool   // the server closes it
+		again        bool   // whether the connection is reused
+		ends         bool   // whether the server closes it
 		err          string
 	}{
 		{name: "length", answer: head + "Content-Length: 5\r\n\r\nhello", body: "200 hello", again: true},
@@ -180,14 +179,14 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A connection that the server has closed is not used; where that is seen too late the
-// request is sent once more, but not where there was a part of an answer.
+// A connection closed by the server is not used. If that is noticed too late, the request is sent again, except
+// after a partial response.
 func TestClosedByServer(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	for _, c := range []struct {
 		name          string
 		do            func(conn net.Conn, opened, asked int64) bool
-		seen          bool // wait until it is
+		seen          bool // wait until it is noticed
 		opened, asked int64
 		err           string
 	}{
@@ -198,7 +197,7 @@ func TestClosedByServer(t *testing.T) {
 		{"with bytes that nobody has asked for", func(conn net.Conn, opened, _ int64) bool {
 			_, _ = io.WriteString(conn, answer)
 			if opened == 1 {
-				time.Sleep(10 * time.Millisecond) // so that they come behind the body
+				time.Sleep(10 * time.Millisecond) // so that they arrive after the body
 				_, _ = io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
 			}
 			return true
@@ -232,7 +231,7 @@ func TestClosedByServer(t *testing.T) {
 				t.Fatal(body, err)
 			}
 			if c.seen {
-				// Bytes that came with the body are seen at once.
+				// Bytes that came with the body are noticed immediately.
 				until(t, func() bool { return len(w.idle) == 0 || !w.idle[0].ready() })
 			}
 			_, body, err := w.request(t.Context(), http.MethodGet)
@@ -246,12 +245,12 @@ func TestClosedByServer(t *testing.T) {
 	}
 }
 
-// The end of its context ends a request wherever it is, and its connection.
+// Cancelling a request ends it at any stage, and its connection.
 func TestLinkCancelled(t *testing.T) {
 	why := errors.New("enough")
 	for name, c := range map[string]struct {
 		answer string
-		body   bool // it comes to the body
+		body   bool // whether it reaches the body
 	}{
 		"no answer":          {"", false},
 		"part of a header":   {"HTTP/1.1 200 OK\r\nContent-", false},
@@ -265,12 +264,12 @@ func TestLinkCancelled(t *testing.T) {
 			w := newWire(t, func(conn net.Conn, _, _ int64) bool {
 				_, _ = io.WriteString(conn, c.answer)
 				close(sent)
-				return true // and waits for the end
+				return true // and wait for the end
 			})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			soon := func() {
 				<-sent
-				time.Sleep(5 * time.Millisecond) // so that it waits for more, most times
+				time.Sleep(5 * time.Millisecond) // so that it usually waits for more
 				cancel(why)
 			}
 			if !c.body {
@@ -300,7 +299,7 @@ func TestLinkCancelled(t *testing.T) {
 		})
 	}
 	t.Run("writing", func(t *testing.T) {
-		near, far := net.Pipe() // of which nobody reads
+		near, far := net.Pipe() // which is never read
 		defer far.Close()
 		s := newLinks(&url.URL{Scheme: "http", Host: "x"}, func(context.Context) (net.Conn, error) { return near, nil })
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -327,7 +326,7 @@ func TestLinkCancelled(t *testing.T) {
 	})
 }
 
-// A context that ends when an answer was read does not take its connection from the next.
+// A context that ends after the response was read does not affect the next request on the connection.
 func TestCancelledBehind(t *testing.T) {
 	w := newWire(t, func(conn net.Conn, _, _ int64) bool {
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -346,8 +345,8 @@ func TestCancelledBehind(t *testing.T) {
 	}
 }
 
-// A body that is closed before its end takes its connection with it; what was read to its
-// end says so again, and Close changes nothing.
+// A body closed before its end closes its connection. A body read to its end returns io.EOF again, and Close has no
+// effect.
 func TestBodyClosed(t *testing.T) {
 	w := newWire(t, func(conn net.Conn, _, _ int64) bool {
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
@@ -373,7 +372,7 @@ func TestBodyClosed(t *testing.T) {
 	if n, err := resp.Body.Read(make([]byte, 9)); n != 5 || err != io.EOF {
 		t.Error(n, err)
 	}
-	other, _, err := w.get(t.Context(), http.MethodGet, w.origin+"/x", nil, nil) // over the same connection
+	other, _, err := w.get(t.Context(), http.MethodGet, w.origin+"/x", nil, nil) // on the same connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,8 +385,8 @@ func TestBodyClosed(t *testing.T) {
 	}
 }
 
-// Who waits for a connection to be opened takes one that somebody gives back before; the
-// one that was opened is for the next.
+// A request that waits for a new connection takes a released one if that is available first. The new one is for the
+// next request.
 func TestWaiting(t *testing.T) {
 	w := newWire(t, func(conn net.Conn, _, _ int64) bool {
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -424,7 +423,7 @@ func TestWaiting(t *testing.T) {
 	}
 	close(slow)
 	until(t, func() bool { n, waiting := state(); return n == 2 && waiting == 0 })
-	// What cannot be opened is the failure of who wanted it.
+	// A connection that cannot be opened is an error of the request that needed it.
 	w.closeIdle()
 	why := errors.New("no way")
 	w.open = func(context.Context) (net.Conn, error) { return nil, why }
@@ -433,7 +432,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// Connections that nobody uses are closed after a while, and there are not too many.
+// Idle connections are closed after a while, and their number is limited.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open atomic.Int64
@@ -480,7 +479,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// With TLS connections are used again, but not where something came behind an answer.
+// With TLS connections are reused, except if data came after a response.
 func TestLinksTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -504,7 +503,7 @@ func TestLinksTLS(t *testing.T) {
 						if _, err := http.ReadRequest(in); err != nil {
 							return
 						}
-						// One record, of which the body alone is read.
+						// One TLS record, of which only the body is read.
 						body := strings.Repeat("x", 2*headerBytes)
 						_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s%s", len(body), body, more)
 					}
@@ -526,7 +525,7 @@ func TestLinksTLS(t *testing.T) {
 			}
 		}
 		if want := map[string]int64{"": 1, "more": 3}[more]; opened.Load() != want {
-			t.Errorf("%q behind an answer: %d connections", more, opened.Load())
+			t.Errorf("%q after a response: %d connections", more, opened.Load())
 		}
 		_ = l.Close()
 		s.closeIdle()
@@ -534,7 +533,7 @@ func TestLinksTLS(t *testing.T) {
 	}
 }
 
-// What is not plain goes by way of net/http.
+// Unusual requests are left to net/http.
 func TestNotTaken(t *testing.T) {
 	s := newLinks(&url.URL{Scheme: "http", Host: "x:1"}, func(context.Context) (net.Conn, error) { return nil, errors.New("it is asked") })
 	for _, c := range []struct {
@@ -575,7 +574,7 @@ func TestNotTaken(t *testing.T) {
 	}
 }
 
-// life is a context as others are.
+// life behaves like other contexts.
 func TestLife(t *testing.T) {
 	why := errors.New("enough")
 	for name, end := range map[string]func(l *life, cancel context.CancelCauseFunc){
@@ -613,7 +612,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// What is taken of a header, and where it ends, is what net/http makes of it.
+// The parsed header and its end equal those of net/http.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 206\r\nETag: \"x\"\r\nContent-Length: 5\r\nX:\r\nX: \t a \r\n\r\n", "HTTP/1.1 200 OK\nContent-Length: 5\n\n",
@@ -653,7 +652,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// What is written is what net/http makes of the same.
+// Written requests equal those of net/http.
 func FuzzRequest(f *testing.F) {
 	for _, s := range [][3]string{
 		{"/a/b%20c?x=1&y=%2F", "X-Token", "t"}, {"//x", "authorization", "Basic =="}, {"/a[1];b='(c)!'*?", "A", " b\t"}, {"/?a=b?c#d", "Range", "bytes=0-1"}, {"/%2f%41?%", "If-Match", `"ü"`}, {"/a/../b", "A", "\x00"},
@@ -683,7 +682,7 @@ func FuzzRequest(f *testing.F) {
 		if got.RequestURI != want.URL.RequestURI() || got.Host != want.Host || got.ContentLength != 0 || got.Close {
 			t.Fatalf("%q: %+v", text, got)
 		}
-		// Of a name that is written in two ways both are sent.
+		// If a name is written in two ways, both are sent.
 		if vs := got.Header[key]; len(vs) == 0 || key != "Range" && key != "User-Agent" && key != "Cache-Control" && vs[0] != strings.Trim(value, " \t") {
 			t.Fatalf("%q: %+v", text, got.Header)
 		}

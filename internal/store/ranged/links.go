@@ -10,39 +10,36 @@ import (
 	"time"
 )
 
-// keepIdle is how long a connection that nobody uses stays open.
+// keepIdle is how long an idle connection stays open.
 const keepIdle = 60 * time.Second
 
-// links are the connections to an endpoint over which requests without a body go, in the
-// goroutine of whoever asks. http.Transport has two goroutines for each, which takes as
-// long as to copy the 100 KB that are asked for.
+// links are the connections to an endpoint for requests without a body, handled in the caller's goroutine.
+// http.Transport has two goroutines per connection, whose switches cost as much as copying 100 KB.
 type links struct {
-	// scheme and host are those of the endpoint, origin is both as a URL begins.
+	// scheme and host are the endpoint's, origin is both as in a URL.
 	scheme, host, origin string
 	open                 func(ctx context.Context) (net.Conn, error)
-	// direct says that no proxy stands between.
+	// direct reports whether there is no proxy.
 	direct func() bool
 
 	mu      sync.Mutex
-	idle    []*link // the one that was used last is the last
+	idle    []*link // the most recently used one is last
 	waiting []*wanting
-	timer   *time.Timer // for the first of those that are idle
+	timer   *time.Timer // for the first idle link
 }
 
-// wanting is somebody who waits for a connection: for that which was opened for him, or
-// for any other one that is there before.
+// wanting is a request that waits for a connection: the one opened for it, or another one that is available first.
 type wanting struct {
 	got chan got
 }
 
-// got is a connection, or why there is none.
+// got is a connection or an error.
 type got struct {
 	link *link
 	err  error
 }
 
-// newLinks returns those to an endpoint, nil where it has a name that only http.Transport
-// can write.
+// newLinks returns the links to an endpoint, nil if only http.Transport can write its name.
 func newLinks(u *url.URL, open func(ctx context.Context) (net.Conn, error)) *links {
 	if !plainHost(u) {
 		return nil
@@ -53,11 +50,11 @@ func newLinks(u *url.URL, open func(ctx context.Context) (net.Conn, error)) *lin
 	})}
 }
 
-// texts are buffers of requests.
+// texts are buffers for requests.
 var texts = sync.Pool{New: func() any { return new([]byte) }}
 
-// roundTrip sends a request and returns its answer, or says that it is none for them: it
-// has a body, or is to another host, or goes by a proxy.
+// roundTrip sends a request and returns its response. ours is false if the request is not for links: it has a body,
+// is to another host, or needs a proxy.
 func (s *links) roundTrip(req *http.Request) (resp *http.Response, ours bool, err error) {
 	if s == nil || req.URL.Host != s.host || req.URL.Scheme != s.scheme || !s.direct() {
 		return nil, false, nil
@@ -73,8 +70,7 @@ func (s *links) roundTrip(req *http.Request) (resp *http.Response, ours bool, er
 	return resp, true, err
 }
 
-// get is roundTrip of a request for a URL, with headers of which the later stand in for
-// the others.
+// get is roundTrip for a URL. The headers in more override those in of.
 func (s *links) get(ctx context.Context, method, at string, of, more http.Header) (resp *http.Response, ours bool, err error) {
 	if method != http.MethodGet && method != http.MethodHead || !s.direct() {
 		return nil, false, nil
@@ -97,8 +93,8 @@ func (s *links) ask(ctx context.Context, method string, text []byte) (*http.Resp
 	if err == nil || !l.used || l.came || ctx.Err() != nil {
 		return resp, err
 	}
-	// The server has closed it before the request came, as it may at any time. What has no
-	// body can be asked again.
+	// The server has closed the connection before the request arrived, as it may at any time. A request without a
+	// body can be repeated.
 	conn, err := s.open(ctx)
 	if err != nil {
 		return nil, causeOf(ctx, err)
@@ -106,8 +102,7 @@ func (s *links) ask(ctx context.Context, method string, text []byte) (*http.Resp
 	return newLink(conn, s).exchange(ctx, method, text)
 }
 
-// take returns a connection that nobody else uses: one that is idle, or the first that
-// somebody gives back or that was opened.
+// take returns a connection for exclusive use: an idle one, or the first that is released or opened.
 func (s *links) take(ctx context.Context) (*link, error) {
 	for {
 		s.mu.Lock()
@@ -125,7 +120,7 @@ func (s *links) take(ctx context.Context) (*link, error) {
 		w := &wanting{got: make(chan got, 1)}
 		s.waiting = append(s.waiting, w)
 		s.mu.Unlock()
-		// It is opened even if another one comes before, for whoever is next.
+		// It is opened even if another one is available first. The next request uses it.
 		octx, end := context.WithCancel(context.WithoutCancel(ctx))
 		go func() {
 			defer end()
@@ -147,7 +142,7 @@ func (s *links) take(ctx context.Context) (*link, error) {
 	}
 }
 
-// drop takes somebody off those who wait, and says whether he was there. The lock is held.
+// drop removes a waiting request and reports whether it was waiting. The lock is held.
 func (s *links) drop(w *wanting) bool {
 	i := slices.Index(s.waiting, w)
 	if i < 0 {
@@ -157,7 +152,7 @@ func (s *links) drop(w *wanting) bool {
 	return true
 }
 
-// opened is called with the connection that was opened for somebody.
+// opened is called with the connection opened for w.
 func (s *links) opened(w *wanting, conn net.Conn, err error) {
 	var l *link
 	if err == nil {
@@ -174,7 +169,7 @@ func (s *links) opened(w *wanting, conn net.Conn, err error) {
 	}
 }
 
-// leave is called by who does not wait any more.
+// leave is called by a request that no longer waits.
 func (s *links) leave(w *wanting) {
 	s.mu.Lock()
 	waits := s.drop(w)
@@ -187,7 +182,7 @@ func (s *links) leave(w *wanting) {
 	}
 }
 
-// put gives a connection to whoever waits first, or keeps it.
+// put passes a connection to the first waiting request, or makes it idle.
 func (s *links) put(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +202,7 @@ func (s *links) put(l *link) {
 	}
 }
 
-// tidy closes those that were idle for long, and comes back while there are any.
+// tidy closes links that were idle for too long, and runs again while there are any.
 func (s *links) tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +217,7 @@ func (s *links) tidy() {
 	}
 }
 
-// closeIdle closes those that nobody uses.
+// closeIdle closes all idle links.
 func (s *links) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,55 +7,51 @@ import (
 )
 
 const (
-	// growEvery is how long a rate stays.
+	// growEvery is how long a rate stays unchanged.
 	growEvery = 250 * time.Millisecond
-	// firstStep is by how much it grows first; each time nothing is refused it is
-	// twice as much.
+	// firstStep is the first step of the rate's growth. Without refusals the step doubles each time.
 	firstStep = 0.01
-	// slowStart is how it grows until the rate is known that is too much.
+	// slowStart is the growth before the maximum rate is known.
 	slowStart = 0.7
-	// holdFor is how long it does not grow after a refusal.
+	// holdFor is how long the rate does not grow after a refusal.
 	holdFor = time.Second
-	// headroom is the share of what was answered that is asked for after a refusal.
+	// headroom is the share of the answered rate that is used after a refusal.
 	headroom = 0.95
-	// noLimit is how many times the last rate that was too much ends the limit.
+	// noLimit: a rate of this many times the last refused rate means that there is no limit.
 	noLimit = 32
-	// late is how long a timer may be late for what was missed to be made up.
+	// late is the maximum delay of a timer that is made up for.
 	late = 10 * time.Millisecond
-	// stray is the share of requests that may be refused without it being too much:
-	// some servers do that now and then, however little is asked.
+	// stray is the share of refused requests that is ignored. Some servers refuse a few requests at any rate.
 	stray    = 0.03
 	fewStray = 4
-	// leastRate is the least that is asked for, in requests per second.
+	// leastRate is the minimum rate in requests per second.
 	leastRate = 4
 )
 
-// pace is what is known of how much an endpoint takes, by all who ask it. It does
-// nothing until the first refusal. Then it lets requests out evenly, a little slower than
-// they were answered; the rate grows again, slowly at first, near where it was too much,
-// and faster the longer nothing is refused, until there is no limit any more.
+// pace is the known capacity of an endpoint, shared by all clients. It has no effect until the first refusal. Then
+// it spaces requests evenly, a little slower than they were answered. The rate grows again: slowly near the refused
+// rate, and faster the longer no request is refused, until there is no limit.
 //
-// It has a fixed size, and times of it are nanoseconds since 1970, since processes share
-// it.
+// It has a fixed size and its times are in nanoseconds since 1970, because processes share it.
 type pace struct {
 	Rate float64 // requests per second, 0 for no limit
-	Next int64   // when the next request may go
-	Seen int64   // when anybody last looked at it
+	Next int64   // time of the next request
+	Seen int64   // time of the last access
 
-	// The growth.
-	Step     float64 // by how much the rate grows next
+	// Growth.
+	Step     float64 // next growth of the rate
 	Since    int64
-	Ceiling  float64 // the rate at which it was too much last, 0 when it was never paced
+	Ceiling  float64 // last refused rate, 0 if never paced
 	Cut      int64
 	Answered window
 	Refused  window
-	Sent     int64 // since the last step
+	Sent     int64 // requests since the last step
 }
 
-// window counts answers in the last second or so.
+// window counts answers in the last second, approximately.
 type window struct {
 	Slots [10]int64
-	Slot  int64 // number of the last slot that was counted in
+	Slot  int64 // number of the last used slot
 	First int64
 }
 
@@ -73,7 +69,7 @@ func (w *window) add(now time.Time, n int64) {
 	w.Slots[s%int64(len(w.Slots))] += n
 }
 
-// sane says whether somebody can have counted so.
+// sane reports whether the counts are plausible.
 func (w *window) sane() bool {
 	for _, n := range w.Slots {
 		if n < 0 || n > 1e9 {
@@ -90,7 +86,7 @@ func (w *window) sum() (n int64) {
 	return n
 }
 
-// rate is answers per second.
+// rate returns answers per second.
 func (w *window) rate(now time.Time) float64 {
 	w.add(now, 0)
 	n := w.sum()
@@ -98,10 +94,10 @@ func (w *window) rate(now time.Time) float64 {
 	return float64(n) / (time.Duration(span) * windowSlot).Seconds()
 }
 
-// between is the time from one note to now.
+// between returns the time from a stored time to now.
 func between(from int64, now time.Time) time.Duration { return time.Duration(now.UnixNano() - from) }
 
-// wait is how long it is until the next request may go, 0 where there is no limit.
+// wait returns the time until the next request may go, 0 if there is no limit.
 func (p *pace) wait(now time.Time) time.Duration {
 	if p.Rate == 0 {
 		return 0
@@ -115,15 +111,14 @@ func (p *pace) take(now time.Time) {
 	if p.Rate == 0 {
 		return
 	}
-	// What was not used is not saved up: a burst is what is refused. Timers may be late,
-	// though.
+	// Unused turns are not saved up, because bursts are refused. Only the delay of a timer is made up for.
 	p.Next = max(p.Next, now.Add(-late).UnixNano()) + int64(float64(time.Second)/p.Rate)
 }
 
-// due says whether it is time to look whether the rate grows.
+// due reports whether it is time to check for growth.
 func (p *pace) due(now time.Time) bool { return p.Rate > 0 && between(p.Since, now) >= growEvery }
 
-// grow raises the rate when it is time.
+// grow raises the rate if it is due.
 func (p *pace) grow(now time.Time) {
 	if !p.due(now) {
 		return
@@ -132,7 +127,7 @@ func (p *pace) grow(now time.Time) {
 	used := float64(p.Sent) >= 0.7*p.Rate*span.Seconds()-1
 	p.Since, p.Sent = now.UnixNano(), 0
 	if !used {
-		return // nobody knows whether more would be answered
+		return // the rate was not used, so nothing is known
 	}
 	p.Rate *= 1 + p.Step
 	if p.Ceiling > 0 {
@@ -143,8 +138,7 @@ func (p *pace) grow(now time.Time) {
 	}
 }
 
-// refuse notes that what was sent at a time was refused, and says whether the rate was
-// cut.
+// refuse notes that a request sent at a time was refused, and reports whether the rate was cut.
 func (p *pace) refuse(sent, now time.Time) bool {
 	p.Refused.add(now, 1)
 	if sent.UnixNano() <= p.Cut {
@@ -163,7 +157,7 @@ func (p *pace) refuse(sent, now time.Time) bool {
 		p.Step = firstStep
 	}
 	p.Cut, p.Sent = now.UnixNano(), 0
-	p.Refused = window{} // those were answered by that
+	p.Refused = window{} // the cut accounts for them
 	p.Since = now.UnixNano()
 	if p.Ceiling > 0 {
 		p.Since = now.Add(holdFor - growEvery).UnixNano()
@@ -173,14 +167,13 @@ func (p *pace) refuse(sent, now time.Time) bool {
 }
 
 const (
-	// forgetAfter is how long nobody may have asked for what is known to count.
+	// forgetAfter is the age from which a pace is ignored.
 	forgetAfter = time.Minute
-	// farAhead is more than any time of a pace lies ahead.
+	// farAhead is more than any valid time is ahead.
 	farAhead = 10 * time.Second
 )
 
-// fresh makes a pace that says nothing of one that is old, or that nobody can have
-// written.
+// fresh resets a pace that is old or implausible.
 func (p *pace) fresh(now time.Time) {
 	ahead := func(at int64) bool { return between(at, now) < -farAhead }
 	bad := func(v float64) bool { return math.IsNaN(v) || v < 0 || v > 1e9 }
@@ -191,13 +184,13 @@ func (p *pace) fresh(now time.Time) {
 	p.Seen = now.UnixNano()
 }
 
-// bytes is its form in a file.
+// bytes encodes the pace.
 func (p *pace) bytes() []byte {
 	b, _ := binary.Append(nil, binary.LittleEndian, p) // it has a fixed size
 	return b
 }
 
-// parse reads it back; what cannot be one is a pace that says nothing.
+// parse decodes a pace. Invalid data gives an empty pace.
 func (p *pace) parse(b []byte) {
 	if n, err := binary.Decode(b, binary.LittleEndian, p); err != nil || n != len(b) {
 		*p = pace{}

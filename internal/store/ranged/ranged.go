@@ -1,12 +1,10 @@
-// Package ranged reads ranges of bytes over HTTP/1.1 for the stores that stand on
-// it: into the caller's memory, exactly as many as were asked for, of the version
-// that was asked for, or not at all. What fails for a reason that passes is tried
-// again; an endpoint that refuses requests because they are too many is asked less
-// often.
+// Package ranged reads byte ranges over HTTP/1.1 for stores. It reads exactly the requested bytes of the requested
+// version into the caller's memory, or fails. Transient failures are retried. If an endpoint refuses requests
+// because there are too many, the rate is lowered.
 //
-// Read, in this order: Client.Get (a range), attempt.go (one request and all that
-// may be wrong with its answer), failure.go (classes of errors), limiter.go and
-// pace.go (how often an endpoint is asked), transport.go and links.go (connections).
+// Suggested order of reading: Client.Get (a range), attempt.go (one request and all possible faults of its
+// response), failure.go (classes of errors), limiter.go and pace.go (the rate of requests), transport.go and
+// links.go (connections).
 package ranged
 
 import (
@@ -24,49 +22,40 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Options say how an endpoint is spoken to. The zero values are good defaults.
+// Options configure a Client. The zero values are good defaults.
 type Options struct {
-	// Endpoint is scheme://host or scheme://host:port. What the process knows of an
-	// endpoint (connections, counters, how much is too much) is shared by all its
-	// clients.
+	// Endpoint is scheme://host or scheme://host:port. All clients of an endpoint in the process share connections,
+	// counters and the known rate limit.
 	Endpoint string
-	// CABundle is a file of certificates that are trusted beside the system's, "" for
-	// none.
+	// CABundle is a file of certificates to trust in addition to the system's, "" for none.
 	CABundle string
-	// Sign is called for each attempt, behind all headers but those of a proxy, and
-	// may add headers or change the URL. Requests that are signed follow no
-	// redirects. What it fails with is tried again where it is passing. It may be
-	// nil.
+	// Sign is called for each attempt, after all headers except a proxy's are set. It may add headers or change the
+	// URL. Signed requests follow no redirects. Its transient errors are retried. It may be nil.
 	Sign func(*http.Request) error
-	// Classify says what an answer that is no success means, where a service says
-	// more than the status does: body is the first part of it. Text goes behind
-	// "the server answers"; it must hold no secret. With the class Unknown the status
+	// Classify returns the class of an error response, for services that send more than the status. body is its
+	// first part. text follows "the server answers" and must not have secrets. Class Unknown means that the status
 	// decides. It may be nil.
 	Classify func(status int, h http.Header, body []byte) (c Class, text string)
-	// Verify compares what was read with a checksum that the answer has; p is the
-	// whole of an answer's bytes. It may be nil. Without it the header Content-Digest
-	// is compared.
+	// Verify verifies a checksum in a response. p is the whole body. If it is nil, the header Content-Digest is
+	// verified.
 	Verify func(h http.Header, p []byte) error
-	// Encoded says that the content encoding of an object is only a label: its bytes
-	// are what is stored. Otherwise such answers are refused.
+	// Encoded is true if the content encoding of an object is only a label, and its bytes are the stored ones.
+	// Otherwise encoded responses are refused.
 	Encoded bool
 
-	// Dial, Handshake, FirstByte and Stall are how long to wait for a connection, for
-	// TLS, for the first byte of an answer, and for more bytes of it; Total is how long
-	// one attempt may take, beside a second for each 64 KiB. 0 stands for 10 s, 10 s,
-	// 30 s, 20 s and 2 min.
+	// Dial, Handshake, FirstByte and Stall are the maximum waits for a connection, for TLS, for the first byte of a
+	// response, and for further bytes. Total is the maximum time of an attempt, plus a second per 64 KiB. 0 means
+	// 10 s, 10 s, 30 s, 20 s and 2 min.
 	Dial, Handshake, FirstByte, Stall, Total time.Duration
-	// Attempts is how often a request is made at most, 0 for 8. Those that are
-	// refused because they are too many do not count: they go on for Patience, 0 for
-	// 5 min.
+	// Attempts is the maximum number of attempts, 0 for 8. Attempts refused because of the rate do not count. They
+	// are repeated for Patience, 0 for 5 min.
 	Attempts int
 	Patience time.Duration
-	// Backoff is the longest wait before the first repetition, 0 for 50 ms. It
-	// doubles each time up to MaxBackoff, 0 for 10 s; how much of it is waited is
-	// drawn each time.
+	// Backoff is the maximum delay before the first retry, 0 for 50 ms. It doubles each time up to MaxBackoff, 0
+	// for 10 s. The actual delay is random.
 	Backoff, MaxBackoff time.Duration
 
-	// Transport replaces the connections, for tests.
+	// Transport replaces the connections in tests.
 	Transport http.RoundTripper
 }
 
@@ -90,23 +79,22 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Client asks one endpoint. Its methods may be called from any goroutine.
+// Client sends requests to one endpoint. Its methods are safe for concurrent use.
 type Client struct {
 	opt      Options
 	rt       http.RoundTripper
-	links    *links // nil where rt has none
+	links    *links // nil if rt has none
 	counters *traffic.Endpoint
 	limit    *limiter
 	jitter   func() float64
 }
 
-// New returns a client. It fails when the endpoint is none or the CA bundle cannot be
-// read; it asks nothing.
+// New returns a client. It fails if the endpoint is invalid or the CA bundle cannot be read. It sends no request.
 func New(opt Options) (*Client, error) {
 	opt = opt.withDefaults()
 	u, err := url.Parse(opt.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Path != "" && u.Path != "/" {
-		return nil, errors.New("an endpoint is http://host or https://host, with a port or not")
+		return nil, errors.New("invalid endpoint: expected http://host or https://host, with or without a port")
 	}
 	name := u.Scheme + "://" + u.Host
 	c := &Client{opt: opt, rt: opt.Transport, counters: traffic.Of(name), limit: limiterOf(name), jitter: rand.Float64}
@@ -117,7 +105,7 @@ func New(opt Options) (*Client, error) {
 		}
 		c.rt, c.links = conns, conns.links
 	} else {
-		c.limit = &limiter{} // tests do not meet
+		c.limit = &limiter{} // tests must not share one
 	}
 	return c, nil
 }
@@ -138,24 +126,20 @@ func limiterOf(name string) *limiter {
 	return l
 }
 
-// Request says what is asked for.
+// Request describes a request.
 type Request struct {
-	// URL is the object's. Its query and user are secret.
+	// URL is the URL of the object. Its query and user are secret.
 	URL string
-	// Name is what errors call the object; "" stands for the URL without its query
-	// and user.
+	// Name is the object's name in errors. "" means the URL without query and user.
 	Name string
-	// Header is sent along, and not changed. To another host that a server redirects
-	// to nothing of it is sent.
+	// Header is sent unchanged, but not to other hosts after a redirect.
 	Header http.Header
-	// Offset is where the range begins.
+	// Offset is the start of the range.
 	Offset int64
-	// Total is the size of the object, 0 where it is not known. An answer that says
-	// another one means that the object has changed.
+	// Total is the size of the object, 0 if unknown. Another size in a response means that the object has changed.
 	Total int64
-	// Version is a strong entity tag with its quotes: no bytes of another version are
-	// taken. Modified stands in for it where there is none: a value of the header
-	// Last-Modified. Both may be "".
+	// Version is a strong entity tag with quotes. Bytes of another version are refused. Without an entity tag,
+	// Modified is used instead: a value of the header Last-Modified. Both may be "".
 	Version, Modified string
 }
 
@@ -166,7 +150,7 @@ func (r *Request) name() string {
 	return Public(r.URL)
 }
 
-// Public is a URL without what may be secret: user, query and fragment.
+// Public returns a URL without the parts that may be secret: user, query and fragment.
 func Public(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -176,24 +160,22 @@ func Public(rawURL string) string {
 	return p.String()
 }
 
-// Info is what an answer says of an object.
+// Info describes an object from a response.
 type Info struct {
-	// Size is that of the whole object, -1 where the answer does not say.
+	// Size is the size of the whole object, -1 if unknown.
 	Size int64
-	// ETag is the entity tag with its quotes, Modified the header Last-Modified, both
-	// "" where there is none.
+	// ETag is the entity tag with quotes, Modified the header Last-Modified, "" if missing.
 	ETag, Modified string
-	// Ranges says whether the server reads ranges: of Head, because it was seen or
-	// the answer says so.
+	// Ranges reports whether the server supports range requests, from the header or from a response.
 	Ranges bool
-	// Status and Header are those of the answer.
+	// Status and Header are the response's.
 	Status int
 	Header http.Header
-	// URL is where the answer came from, after redirects.
+	// URL is the URL of the response, after redirects.
 	URL string
 }
 
-// Strong is the entity tag where it is a strong one, as Request.Version wants it.
+// Strong returns the entity tag if it is strong, in the form of Request.Version.
 func (i *Info) Strong() string {
 	if len(i.ETag) < 2 || i.ETag[0] != '"' || i.ETag[len(i.ETag)-1] != '"' {
 		return ""
@@ -202,14 +184,13 @@ func (i *Info) Strong() string {
 }
 
 const (
-	// pieceBytes is how large a range is at most: larger ones are read as several,
-	// pieceAhead at a time.
+	// pieceBytes is the maximum size of a range. Larger ones are read in pieces, pieceAhead concurrently.
 	pieceBytes = 8 << 20
 	pieceAhead = 8
 )
 
-// Get fills dst from r.Offset of an object, or fails: then nobody writes to dst any
-// more. Errors name object, bytes and attempts, and are *store.Error.
+// Get fills dst from r.Offset of an object. If it fails, dst is no longer written to. Errors are *store.Error and
+// have the object, the bytes and the number of attempts.
 func (c *Client) Get(ctx context.Context, r Request, dst []byte) (Info, error) {
 	if ctx.Err() != nil {
 		return Info{}, failed("read", &r, int64(len(dst)), context.Cause(ctx))
@@ -226,7 +207,7 @@ func (c *Client) Get(ctx context.Context, r Request, dst []byte) (Info, error) {
 	return c.pieces(ctx, r, dst)
 }
 
-// pieces reads a large range as several.
+// pieces reads a large range in pieces.
 func (c *Client) pieces(ctx context.Context, r Request, dst []byte) (info Info, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -262,13 +243,13 @@ func (c *Client) pieces(ctx context.Context, r Request, dst []byte) (info Info, 
 	return info, err
 }
 
-// get reads a range, again and again until it is whole.
+// get reads a range and retries until it is complete.
 func (c *Client) get(ctx context.Context, r Request, dst []byte) (info Info, err error) {
 	got := 0
 	err = c.again(ctx, func(again bool) error {
 		n, err := 0, error(nil)
 		info, n, err = c.read(ctx, &r, int64(got), dst[got:], again)
-		// What came of this very version needs not come again.
+		// Bytes of exactly this version need not be read again.
 		if err != nil && r.Version != "" && c.opt.Verify == nil {
 			got += n
 		}
@@ -280,9 +261,8 @@ func (c *Client) get(ctx context.Context, r Request, dst []byte) (info Info, err
 	return info, nil
 }
 
-// Head describes an object. Where the server answers no HEAD, or does not say that it
-// reads ranges, one byte is read. Info.URL is set with an error, too, where an answer
-// came.
+// Head describes an object. If the server does not support HEAD, or does not announce range requests, one byte is
+// read. Info.URL is also set with an error if there was a response.
 func (c *Client) Head(ctx context.Context, r Request) (info Info, err error) {
 	err = c.again(ctx, func(again bool) error {
 		info, err = c.head(ctx, &r, again)
@@ -294,8 +274,8 @@ func (c *Client) Head(ctx context.Context, r Request) (info Info, err error) {
 	return info, nil
 }
 
-// Body returns the body of an answer to GET, which is at most limit bytes long: for
-// listings and other small things that have no version.
+// Body returns the body of a GET response of at most limit bytes, for listings and other small objects without a
+// version.
 func (c *Client) Body(ctx context.Context, r Request, limit int) (body []byte, info Info, err error) {
 	err = c.again(ctx, func(again bool) error {
 		body, info, err = c.body(ctx, &r, limit, again)
@@ -307,12 +287,12 @@ func (c *Client) Body(ctx context.Context, r Request, limit int) (body []byte, i
 	return body, info, nil
 }
 
-// failed makes the error of an operation.
+// failed returns the error of an operation.
 func failed(op string, r *Request, n int64, err error) error {
 	return &store.Error{Op: op, Path: r.name(), Off: r.Offset, Len: n, Err: err}
 }
 
-// again calls f until it succeeds, fails for good, or has failed often enough.
+// again calls f until it succeeds, fails permanently, or has no attempts left.
 func (c *Client) again(ctx context.Context, f func(again bool) error) error {
 	start, tries, throttled := time.Now(), 0, 0
 	opt := &retry.Options{
@@ -337,7 +317,7 @@ func (c *Client) again(ctx context.Context, f func(again bool) error) error {
 	return err
 }
 
-// describe says which attempts were made.
+// describe returns the number of attempts for messages.
 func describe(attempts int) string {
 	if attempts < 2 {
 		return ""

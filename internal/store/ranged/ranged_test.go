@@ -40,7 +40,7 @@ func content(n int) []byte {
 	return b
 }
 
-// server serves data under a version, with what change does to it.
+// server serves data with a version. change may modify responses.
 func server(t *testing.T, data []byte, etag string, change func(w http.ResponseWriter, r *http.Request) bool) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,8 +98,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// What a server may do wrong ends in an error that says what, with the object and its
-// bytes, and with nothing that is secret.
+// Server faults give an error with the fault, the object and the bytes, and without secrets.
 func TestLies(t *testing.T) {
 	data := content(1000)
 	part := func(from, to, total int, body []byte) func(http.ResponseWriter, *http.Request) bool {
@@ -129,7 +128,7 @@ func TestLies(t *testing.T) {
 		do   func(http.ResponseWriter, *http.Request) bool
 		want string
 		is   error
-		once bool // it is not tried again
+		once bool // no retry
 	}{
 		"missing":    {status(404), "it has changed since it was listed: it is gone", store.ErrChanged, true},
 		"denied":     {status(403), "the server answers 403", store.ErrPermission, true},
@@ -137,29 +136,29 @@ func TestLies(t *testing.T) {
 		"fails":      {status(500), "the server answers 500 Internal Server Error (tried 3 times)", nil, false},
 		"bad":        {status(400), "the server answers 400", nil, true},
 		"short":      {status(416), "it is shorter now", store.ErrChanged, true},
-		"no ranges":  {func(w http.ResponseWriter, r *http.Request) bool { _, _ = w.Write(data); return true }, "answers a request for a part with the whole (tried 3 times)", ErrNoRanges, false},
-		"other part": {part(11, 110, 1000, data[11:111]), "the server sends bytes 11 to 111 (tried 3 times)", nil, false},
-		"fewer":      {part(10, 59, 1000, data[10:60]), "the server sends bytes 10 to 60", nil, false},
-		"total":      {part(10, 109, 999, data[10:110]), "it had 1000 bytes then, it has 999 now", store.ErrChanged, true},
-		"no range":   {func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(206); return true }, "does not say which one", nil, false},
+		"no ranges":  {func(w http.ResponseWriter, r *http.Request) bool { _, _ = w.Write(data); return true }, "it sends the whole object instead of a part (tried 3 times)", ErrNoRanges, false},
+		"other part": {part(11, 110, 1000, data[11:111]), "the server sends the wrong bytes, 11 to 111 (tried 3 times)", nil, false},
+		"fewer":      {part(10, 59, 1000, data[10:60]), "the server sends the wrong bytes, 10 to 60", nil, false},
+		"total":      {part(10, 109, 999, data[10:110]), "it had 1000 bytes, now it has 999", store.ErrChanged, true},
+		"no range":   {func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(206); return true }, "sends a part without its range", nil, false},
 		"etag": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("ETag", `"v2"`)
 			return part(10, 109, 1000, data[10:110])(w, r)
-		}, "it is another version", store.ErrChanged, true},
+		}, "its version is different", store.ErrChanged, true},
 		"no etag": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Del("ETag")
 			return part(10, 109, 1000, data[10:110])(w, r)
-		}, "does not say which version", nil, false},
+		}, "does not send the version", nil, false},
 		"encoded": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Content-Encoding", "gzip")
 			return part(10, 109, 1000, data[10:110])(w, r)
 		}, "Content-Encoding", nil, true},
-		"cut off":  {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 100\r\n\r\nabc"), "the server sends bytes 10 to 110 (tried 3 times)", nil, false},
-		"longer":   {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\n\r\n" + strings.Repeat("x", 200)), "goes on behind its 100 bytes", nil, false},
-		"length":   {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 200\r\n\r\n" + strings.Repeat("x", 200)), "says that it sends 200 bytes", nil, false},
+		"cut off":  {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 100\r\n\r\nabc"), "the server sends the wrong bytes, 10 to 110 (tried 3 times)", nil, false},
+		"longer":   {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\n\r\n" + strings.Repeat("x", 200)), "has more than 100 bytes", nil, false},
+		"length":   {hijack("HTTP/1.1 206 Partial Content\r\nETag: \"v1\"\r\nContent-Range: bytes 10-109/1000\r\nContent-Length: 200\r\n\r\n" + strings.Repeat("x", 200)), "sends the wrong length, 200 bytes", nil, false},
 		"nothing":  {hijack(""), "closed before the end", nil, false},
-		"garbage":  {hijack("220 smtp ready\r\n\r\n"), "no HTTP", nil, false},
-		"negative": {hijack("HTTP/1.1 206 Partial Content\r\nContent-Length: -5\r\n\r\n"), "no HTTP", nil, false},
+		"garbage":  {hijack("220 smtp ready\r\n\r\n"), "not valid HTTP", nil, false},
+		"negative": {hijack("HTTP/1.1 206 Partial Content\r\nContent-Length: -5\r\n\r\n"), "not valid HTTP", nil, false},
 		"digest": {func(w http.ResponseWriter, r *http.Request) bool {
 			sum := sha256.Sum256(data[:100])
 			w.Header().Set("Content-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":")
@@ -173,7 +172,7 @@ func TestLies(t *testing.T) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(http.StatusFound)
 			return true
-		}, "no URL", nil, true},
+		}, "redirects to an invalid URL", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked atomic.Int64
@@ -204,8 +203,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// What came of an answer that broke off is kept, where it is known to be of this
-// version.
+// Bytes of a broken response are kept if they are known to be of this version.
 func TestGoesOn(t *testing.T) {
 	data := content(300_000)
 	var ranges []string
@@ -238,10 +236,10 @@ func TestStall(t *testing.T) {
 	var n atomic.Int64
 	s := server(t, data, `"v1"`, func(w http.ResponseWriter, r *http.Request) bool {
 		switch n.Add(1) {
-		case 1: // no answer
+		case 1: // no response
 			<-r.Context().Done()
 			return true
-		case 2: // it begins and stops
+		case 2: // a response that stalls
 			w.Header().Set("Content-Range", "bytes 0-999/1000")
 			w.Header().Set("Content-Length", "1000")
 			w.WriteHeader(http.StatusPartialContent)
@@ -259,7 +257,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// A body without an end is cut off.
+// An endless body is cut off.
 func TestEndless(t *testing.T) {
 	s := server(t, nil, "", func(w http.ResponseWriter, r *http.Request) bool {
 		for r.Method != http.MethodHead {
@@ -351,7 +349,7 @@ func TestNoServer(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()
 	c := client(t, s, Options{Attempts: 2})
-	if _, err := c.Get(t.Context(), Request{URL: s.URL + "/x?secret=1"}, make([]byte, 10)); err == nil || err.Error() != s.URL+"/x, bytes 0 to 10: no connection: connection refused (tried 2 times)" {
+	if _, err := c.Get(t.Context(), Request{URL: s.URL + "/x?secret=1"}, make([]byte, 10)); err == nil || err.Error() != s.URL+"/x, bytes 0 to 10: cannot connect: connection refused (tried 2 times)" {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x/path", "http://x?y=1", "http://\x00"} {
@@ -370,7 +368,7 @@ func TestTLS(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	r := Request{URL: s.URL + "/x"}
-	if _, err := client(t, s, Options{Attempts: 2}).Get(t.Context(), r, make([]byte, 10)); err == nil || !strings.Contains(err.Error(), "give a CA bundle") {
+	if _, err := client(t, s, Options{Attempts: 2}).Get(t.Context(), r, make([]byte, 10)); err == nil || !strings.Contains(err.Error(), "set STOKER_CA_BUNDLE") {
 		t.Error(err)
 	}
 	bundle := t.TempDir() + "/ca.pem"
@@ -386,7 +384,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Connections go to all addresses of a host in turn, and past one that is down.
+// Connections use all addresses of a host in turn, and skip one that is down.
 func TestAddresses(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()

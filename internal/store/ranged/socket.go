@@ -8,35 +8,32 @@ import (
 	"time"
 )
 
-// socket is a connection whose large reads wait for many bytes: otherwise its reader is
-// woken for every few packets, which costs more than to copy them. How many it waits for
-// follows how fast they come, so that it takes milliseconds at most. There may be no TLS
-// above it, which reads more than it needs.
+// socket is a connection whose large reads wait for many bytes. Otherwise the reader is woken for every few
+// packets, which costs more than copying them. The number of bytes follows the data rate, so that a wait takes
+// milliseconds at most. TLS must not be on top, because it reads more than it needs.
 type socket struct {
 	*net.TCPConn
 	raw  syscall.RawConn
-	low  int // SO_RCVLOWAT as it is
-	next int // of a large read
-	// timed: the connection has a deadline for reading.
+	low  int // current SO_RCVLOWAT
+	next int // for the next large read
+	// timed: the connection has a read deadline.
 	timed bool
 	err   error
 }
 
 const (
-	// leastLow is what is waited for at least beside a single byte, mostLow at most. Of
-	// less there is so little to save that it costs more to ask for it.
+	// leastLow and mostLow limit the number of bytes to wait for. Below leastLow, the saving is less than the cost
+	// of the system call.
 	leastLow = 128 << 10
 	mostLow  = 2 << 20
-	// quickRead and slowRead are how long a read takes after which more or fewer bytes
-	// are waited for.
+	// quickRead and slowRead: after a faster read the next one waits for more bytes, after a slower one for fewer.
 	quickRead = 2 * time.Millisecond
 	slowRead  = 8 * time.Millisecond
-	// waitLow is how long they are waited for; then what there is is taken.
+	// waitLow is the maximum wait. Then the available bytes are read.
 	waitLow = 250 * time.Millisecond
 )
 
-// newSocket returns a connection that reads so, or the same one where that is not
-// possible.
+// newSocket returns c as a socket, or c itself if that is not possible.
 func newSocket(c net.Conn) net.Conn {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
@@ -49,8 +46,7 @@ func newSocket(c net.Conn) net.Conn {
 	return &socket{TCPConn: t, raw: raw, low: 1, next: 2 * leastLow}
 }
 
-// Read reads what there is, once there is enough of it. Only one goroutine may read at a
-// time.
+// Read reads the available bytes once there are enough. Only one goroutine may read at a time.
 func (s *socket) Read(p []byte) (int, error) {
 	if len(p) < leastLow {
 		if err := s.wait(1); err != nil {
@@ -83,8 +79,7 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait has reads wait for so many bytes, for a while, or for as long as it takes where it
-// is one.
+// wait makes reads wait for low bytes, for a limited time, or without a limit if low is 1.
 func (s *socket) wait(low int) error {
 	var err error
 	switch {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A large read takes what there is when not enough comes for a while, and what comes is
-// what was sent, however it is read.
+// A large read returns the available bytes if not enough arrive for a while, and all bytes are correct in any order
+// of reads.
 func TestSocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestSocket(t *testing.T) {
 	}
 	s.next = mostLow
 	go func() {
-		time.Sleep(waitLow / 10) // so that it waits already, most times
+		time.Sleep(waitLow / 10) // so that it usually waits already
 		write(data[:1000])
 	}()
 	if n, err := s.Read(got); n != 1000 || err != nil {
@@ -49,7 +49,7 @@ func TestSocket(t *testing.T) {
 	if n, err := io.ReadFull(s, got[1000:]); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
-	// Of a short one less is there than a large read waits for.
+	// For a short read less is available than a large read waits for.
 	s.next = mostLow
 	go write(data[:leastLow+1])
 	if _, err := io.ReadFull(s, got[:leastLow]); err != nil || !bytes.Equal(got[:leastLow], data[:leastLow]) {
@@ -58,7 +58,7 @@ func TestSocket(t *testing.T) {
 	if n, err := s.Read(got[:10]); n != 1 || err != nil || s.low != 1 || s.timed {
 		t.Errorf("%d bytes of 1, %v, it waits for %d", n, err, s.low)
 	}
-	// The end comes at once.
+	// The end is returned immediately.
 	s.next = mostLow
 	go func() {
 		write(data[:7])

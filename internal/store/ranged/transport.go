@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// maxIdle is how many idle connections to an endpoint stay: as many as there may
-// be reads in flight. Fewer would mean new ones, with TLS, all the time.
+// maxIdle is the maximum number of idle connections to an endpoint: as many as there may be reads in flight. With
+// fewer, new ones with TLS would be opened all the time.
 const maxIdle = 512
 
-// connections are those to an endpoint, and those that are opened ahead. Requests without
-// a body go over links, where they can: see there.
+// connections are the connections to an endpoint, including those opened ahead. Requests without a body use links
+// if possible.
 type connections struct {
 	*http.Transport
 	links *links // nil for none
 	ahead *ahead
 }
 
-// RoundTrip sends a request and returns its answer.
+// RoundTrip sends a request and returns its response.
 func (c *connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp, ours, err := c.links.roundTrip(req); ours {
 		return resp, err
@@ -35,7 +35,7 @@ func (c *connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.Transport.RoundTrip(req)
 }
 
-// closeIdle closes those that nobody uses.
+// closeIdle closes all idle connections.
 func (c *connections) closeIdle() {
 	c.CloseIdleConnections()
 	if c.links != nil {
@@ -49,7 +49,7 @@ var (
 	transportsMu sync.Mutex
 )
 
-// transportKey is what connections have in common that are shared.
+// transportKey identifies shared connections.
 type transportKey struct {
 	endpoint, bundle string
 	dial, handshake  time.Duration
@@ -70,8 +70,7 @@ func transportOf(endpoint string, opt *Options) (*connections, error) {
 	return t, err
 }
 
-// CloseIdle closes the connections that nobody uses. Those that are left close by
-// themselves after a while.
+// CloseIdle closes all idle connections. Others close after a while.
 func CloseIdle() {
 	transportsMu.Lock()
 	defer transportsMu.Unlock()
@@ -103,7 +102,7 @@ func newConnections(endpoint string, opt *Options) (*connections, error) {
 	d := &dialer{net: net.Dialer{Timeout: opt.Dial, KeepAlive: 30 * time.Second}}
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
-	own := address(u) // of a proxy it is another one
+	own := address(u) // a proxy has another address
 	c := &connections{}
 	open := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.dial(ctx, network, addr)
@@ -118,7 +117,7 @@ func newConnections(endpoint string, opt *Options) (*connections, error) {
 		}
 	}
 	c.ahead = newAhead(opt.Dial+opt.Handshake, func(ctx context.Context) (net.Conn, error) { return open(ctx, "tcp", own) })
-	// next is one that was opened ahead, or a new one.
+	// next returns a connection that was opened ahead, or a new one.
 	next := func(ctx context.Context) (net.Conn, error) {
 		if conn := c.ahead.take(ctx); conn != nil {
 			return conn, nil
@@ -142,19 +141,19 @@ func newConnections(endpoint string, opt *Options) (*connections, error) {
 		}),
 		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: opt.Handshake,
-		// One connection of HTTP/2 gives a fraction of what many of HTTP/1.1 do.
+		// One HTTP/2 connection reaches a fraction of the throughput of many HTTP/1.1 connections.
 		Protocols:              p,
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        keepIdle,
-		DisableCompression:     true, // ranges are of the bytes as they are stored
+		DisableCompression:     true, // ranges refer to the stored bytes
 		MaxResponseHeaderBytes: maxHeader,
 		ExpectContinueTimeout:  time.Second,
 	}
 	return c, nil
 }
 
-// address is host:port of an endpoint.
+// address returns host:port of an endpoint.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -163,21 +162,20 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// proxy is that of the environment. An error would have its URL in it, and so a
-// password.
+// proxy returns the proxy of the environment. net/http's error is not shown, because it has the proxy's URL and so
+// maybe a password.
 func proxy(r *http.Request) (u *url.URL, err error) {
 	if u, err = http.ProxyFromEnvironment(r); err != nil {
-		return nil, permanent("HTTP_PROXY or HTTPS_PROXY is no URL of a proxy")
+		return nil, permanent("HTTP_PROXY or HTTPS_PROXY is not a proxy URL")
 	}
 	return u, nil
 }
 
-// dialer spreads connections over the addresses of a host, one after the other:
-// behind each stands another machine.
+// dialer spreads connections over the addresses of a host, because each may be another machine.
 type dialer struct {
 	net  net.Dialer
 	next atomic.Uint32
-	// lookup is for tests, nil for the system's.
+	// lookup replaces the system's resolver in tests.
 	lookup func(ctx context.Context, host string) ([]string, error)
 }
 
@@ -196,7 +194,7 @@ func (d *dialer) dialTLS(ctx context.Context, network, addr string, conf *tls.Co
 			return t, nil
 		}
 	}
-	_ = c.Close() // what went wrong is said
+	_ = c.Close() // the first error is returned
 	return nil, err
 }
 
@@ -230,7 +228,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return nil, last
 }
 
-// isTLS says whether an error is of a connection that cannot be trusted.
+// isTLS reports whether an error means that a connection cannot be trusted.
 func isTLS(err error) bool {
 	var alert tls.AlertError
 	var cert *tls.CertificateVerificationError
@@ -241,7 +239,7 @@ func isTLS(err error) bool {
 	return errors.As(err, &alert) || errors.As(err, &cert) || errors.As(err, &head) || errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid)
 }
 
-// tlsText says what is wrong with it, and what to do.
+// tlsText returns the reason and a hint.
 func tlsText(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -249,13 +247,13 @@ func tlsText(err error) string {
 	var head tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
-		return "nobody known has signed its certificate; give a CA bundle"
+		return "its certificate is not signed by a known authority: set STOKER_CA_BUNDLE to a file with it"
 	case errors.As(err, &host):
 		return "its certificate is for another host"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate is not valid at this time"
 	case errors.As(err, &head):
-		return "the server does not speak TLS there"
+		return "the server does not use TLS on this port"
 	}
 	return "TLS fails"
 }
