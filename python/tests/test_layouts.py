@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,13 +62,17 @@ def photo(path: Path, width: int, height: int, value: int, orientation: int = 1)
 def test_images_of_equal_size_need_no_operation(make: Make, tmp_path: Path) -> None:
     for i in range(12):
         photo(tmp_path / f"photos/{'ab'[i % 2]}/{i:02}.png", 20, 14, 10 * i)
-    for fields in ({"image": []}, {"image": [stoker.RandomHorizontalFlip()]}, {"image": [stoker.Resize(7)]}):
+    transforms: list[list[Any]] = [[], [stoker.RandomHorizontalFlip()], [stoker.Resize(7)]]
+    for ops in transforms:
         seen = []
-        for batch in make(tmp_path / "photos", 5, shuffle=True, fields=fields):
-            side = 7 if fields["image"] and isinstance(fields["image"][0], stoker.Resize) else 14
+        for batch in make(tmp_path / "photos", 5, shuffle=True, fields={"image": ops}):
+            side = 7 if ops and isinstance(ops[0], stoker.Resize) else 14
             assert batch.image.shape[1:] == (side, side * 20 // 14, 3)
             seen += batch.image[:, 0, 0, 0].tolist()
         assert sorted(seen) == [10 * i for i in range(12)]
+    # What is read in order only.
+    archive = shutil.make_archive(str(tmp_path / "photos"), "gztar", tmp_path / "photos")
+    assert [b.image.shape for b in make(archive, 8, shuffle=False)] == [(8, 14, 20, 3), (4, 14, 20, 3)]
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

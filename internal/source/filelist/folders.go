@@ -8,9 +8,10 @@ import (
 	"github.com/stokerdata/stoker/store"
 )
 
-// Folders returns the names of the folders that lie directly in dir, sorted.
+// Folders returns the names of the folders that lie directly in the folder dir, sorted.
 func Folders(ctx context.Context, st store.Store, dir string) (names []string, err error) {
-	err = st.List(ctx, dir, &store.ListOptions{Shallow: true, Names: true, Threads: 1, Bad: LeaveOut}, func(e store.Entry) error {
+	none := func(string) bool { return false }
+	err = st.List(ctx, dir, &store.ListOptions{Folder: true, Shallow: true, Keep: none, Bad: LeaveOut}, func(e store.Entry) error {
 		if e.Dir {
 			names = append(names, e.Name[strings.LastIndexByte(e.Name, '/')+1:])
 		}

@@ -272,19 +272,12 @@ func foldersOf(ctx context.Context, st store.Store) (dirs []string, err error) {
 		}
 		looked <- err
 	}()
-	err = st.List(ctx, "", &store.ListOptions{Folder: true, Shallow: true, Keep: none, Bad: filelist.LeaveOut}, func(e store.Entry) error {
-		if e.Dir {
-			dirs = append(dirs, e.Name)
-		}
-		return nil
-	})
+	dirs, err = filelist.Folders(ctx, st, "")
 	if serr := <-looked; serr != nil {
 		return nil, serr
 	}
 	return dirs, err
 }
-
-func none(string) bool { return false }
 
 // check finishes a listing.
 func (l *Listing) check() error {
