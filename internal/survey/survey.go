@@ -12,8 +12,8 @@ import (
 	"github.com/stokerdata/stoker/internal/direct"
 	"github.com/stokerdata/stoker/internal/imagefile"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/store/stores"
-	"github.com/stokerdata/stoker/pack"
 	"github.com/stokerdata/stoker/source"
 	"github.com/stokerdata/stoker/source/driver"
 	"github.com/stokerdata/stoker/store"
@@ -40,18 +40,10 @@ type Survey struct {
 // Look looks at the dataset at path: what package source opens, with the records that
 // it has there, or a folder of any files, which are then records of bytes.
 func Look(ctx context.Context, path string) (*Survey, error) {
-	files, err := stores.Open(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	top, err := files.Stat(ctx, "")
-	if err != nil {
-		return nil, err
-	}
 	name, _ := stores.Cut(path)
 	s := &Survey{Dataset: plan.Dataset{Path: stores.Public(name), Layout: plan.LayoutPack}, Kind: plan.KindBytes}
 	src, err := source.Open(ctx, path, nil)
-	if err != nil && top.Dir && !pack.IsPack(path) && ctx.Err() == nil {
+	if nothing := new(selection.NothingError); errors.As(err, &nothing) { // that has a format of its own
 		if src, err = source.Open(ctx, "files:"+path, nil); err != nil {
 			return nil, fmt.Errorf("there are no files in %s to plan for: %w", path, err)
 		}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/stokerdata/stoker/internal/gen"
 	"github.com/stokerdata/stoker/internal/plan"
+	"github.com/stokerdata/stoker/pack"
+	"github.com/stokerdata/stoker/source"
+	"github.com/stokerdata/stoker/source/driver"
 )
 
 func TestLookAtFolders(t *testing.T) {
@@ -88,4 +91,95 @@ func genImages(_ context.Context, dir string, n int) error {
 		}
 	}
 	return nil
+}
+
+// The loader, a pack, the planner and verify have the same records of a folder, whatever
+// else is in it.
+func TestSameRecords(t *testing.T) {
+	photos := filepath.Join(t.TempDir(), "photos")
+	if err := genImages(t.Context(), photos, 3); err != nil {
+		t.Fatal(err)
+	}
+	var photo string
+	if err := filepath.WalkDir(photos, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			photo = path
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	jpeg, err := os.ReadFile(photo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, text := string(jpeg), "some text"
+	wav := "RIFF\x34\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data\x10\x00\x00\x00" + strings.Repeat("\x01", 16)
+	for name, test := range map[string]struct {
+		files   map[string]string
+		records int64 // that can be read
+		bad     int64
+		classes int
+	}{
+		"bystanders": {map[string]string{"README.md": text, "a/1.jpg": image, "b/2.jpg": image, "a/1.json": "{}", "b/Thumbs.db": text}, 2, 0, 2},
+		"content":    {map[string]string{"a": image, "b.mpo": image, "c": text, "d.ts": text, "e.png": image}, 3, 0, 0},
+		"litter":     {map[string]string{"a/1.jpg": image, "__MACOSX/a/1.jpg": text, "a/@eaDir/1.jpg/T.jpg": image, "c/notes.txt": text}, 1, 0, 1},
+		"mixed":      {map[string]string{"1.jpg": image, "2.jpg": image, "a.wav": wav, "clip.mp4": text}, 2, 0, 0},
+		"above":      {map[string]string{"1.jpg": image, "a/2.jpg": image, "b/3.jpg": image}, 2, 0, 2},
+		"unread":     {map[string]string{"a/1.jpg": image, "a/2.heic": text, "b/3.svg": text}, 1, 2, 2},
+		"sound":      {map[string]string{"1.wav": wav, "2.wav": wav, "3.aiff": text, "cover.jpg": image, "list.m3u": text}, 2, 1, 0},
+		"damaged":    {map[string]string{"a/1.jpg": image, "a/2.jpg": text, "a/3.jpg": ""}, 1, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, out := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "out")
+			for file, content := range test.files {
+				if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := test.records + test.bad
+			src, err := source.Open(t.Context(), dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			classes := 0
+			if f := src.Info().Fields; len(f) > 1 {
+				classes = len(f[1].Classes)
+			}
+			if src.Info().Len != all || classes != test.classes {
+				t.Errorf("the loader has %d records of %d classes, want %d of %d", src.Info().Len, classes, all, test.classes)
+			}
+			if s, err := Look(t.Context(), dir); err != nil || s.Dataset.Records != all {
+				t.Errorf("plan: %v, %v", s, err)
+			}
+			var sum *pack.Summary
+			if src.Info().Format == source.FormatFolder {
+				sum, err = pack.Write(t.Context(), dir, out, nil)
+			} else {
+				sum, err = pack.WriteSource(t.Context(), src, out, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m := sum.Manifest; m.Records != test.records || int64(len(m.Skipped)) != test.bad || m.Source.Fingerprint != src.Info().Fingerprint {
+				t.Errorf("the pack has %d records, want %d; skipped %v, want %d", m.Records, test.records, m.Skipped, test.bad)
+			}
+			want := 0
+			for _, g := range driver.GroupSkipped(src) {
+				if !g.Bad {
+					want++
+				}
+			}
+			if got := len(sum.Manifest.Beside); got != want {
+				t.Errorf("the pack counts %d reasons, the loader %d", got, want)
+			}
+			if rep, err := pack.Verify(t.Context(), out, nil); err != nil || rep.Records != test.records || len(rep.Problems) > 0 {
+				t.Errorf("verify: %+v, %v", rep, err)
+			}
+		})
+	}
 }

@@ -130,6 +130,36 @@ def test_folder_of_classes(make: Make, tmp_path: Path) -> None:
     assert len(next(iter(make(tmp_path / "class0/00.wav", batch_size=1))).audio) == 1
 
 
+def test_what_is_not_taken_is_in_info(make: Make, tmp_path: Path) -> None:
+    """A cover does not make images of a folder of sound. A format that is not read is a bad record."""
+    for i in range(4):
+        soundfile.write(tmp_path / f"{i}.wav", sound(0.1, 8000, 1, i), 8000)
+    (tmp_path / "cover.jpg").write_bytes(b"a picture")
+    for name in ("README.md", "list.csv"):
+        (tmp_path / name).write_text("about these sounds")
+    loader = make(tmp_path, batch_size=2, fields={"audio": [stoker.Mono()]})
+    assert loader.num_records == 4
+    assert loader.info["skipped"] == [
+        {
+            "reason": f"images in a folder of sound, which folder:{tmp_path} reads",
+            "count": 1,
+            "examples": ["cover.jpg"],
+        },
+        {
+            "reason": "text, tables and other files that are not media",
+            "count": 2,
+            "examples": ["README.md", "list.csv"],
+        },
+    ]
+    loader.close()
+    soundfile.write(tmp_path / "4.aiff", sound(0.1, 8000, 1), 8000)
+    options: dict[str, Any] = {"batch_size": 5, "fields": {"audio": [stoker.Mono(), stoker.PadOrTrim(seconds=0.1)]}}
+    with pytest.raises(stoker.RecordError, match=r"4\.aiff: sound of a format that is not read: \.aiff"):
+        list(make(tmp_path, **options))
+    with pytest.warns(stoker.SkippedRecords, match=r"4\.aiff"):
+        assert sum(len(batch.audio) for batch in make(tmp_path, on_error="skip", **options)) == 5
+
+
 def run(make: Make, folder: Path, ops: list[stoker.transforms.Transform], **options: Any) -> Any:
     return next(iter(make(folder, batch_size=len(list(folder.iterdir())), fields={"audio": ops}, **options))).audio
 

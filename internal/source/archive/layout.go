@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/internal/units"
 	"github.com/stokerdata/stoker/source/driver"
 )
@@ -35,6 +36,9 @@ type layout struct {
 func (l *layout) skip(path, format string, a ...any) {
 	l.skipped = append(l.skipped, driver.Skipped{Path: path, Reason: fmt.Sprintf(format, a...)})
 }
+
+// beside marks the last skipped member as one that is not missed, unless it is bad.
+func (l *layout) beside(bad bool) { l.skipped[len(l.skipped)-1].Beside = !bad }
 
 // records is the number of records so far.
 func (l *layout) records() int64 {
@@ -295,12 +299,14 @@ func (l *layout) files() error {
 				continue
 			case !wanted(name):
 				l.skip(l.path(n, i), "is not of type %s", of.name)
+				l.beside(of.kind == driver.KindImage && selection.ByName(name).Kind == selection.Image) // HEIC, for example
 				continue
 			}
 			if classes != nil {
 				k, ok := slices.BinarySearch(classes, class(name, root))
 				if !ok {
 					l.skip(l.path(n, i), "is outside the class folders, so it has no class")
+					l.beside(false)
 					continue
 				}
 				l.labels = append(l.labels, int32(k))

@@ -52,7 +52,11 @@ func (l *layout) text() string {
 		out = append(out, strings.Join(row, "+"))
 	}
 	for _, s := range l.skipped {
-		out = append(out, fmt.Sprintf("-%s (%s)", s.Path, s.Reason))
+		mark := "-"
+		if s.Beside {
+			mark = "~"
+		}
+		out = append(out, fmt.Sprintf("%s%s (%s)", mark, s.Path, s.Reason))
 	}
 	return strings.Join(out, " ")
 }
@@ -79,8 +83,8 @@ func TestLayouts(t *testing.T) {
 			"image:image label:label 0.jpg+0.cls 1.jpg+1.cls 2.jpg+2.cls -*.json (only 1 of 3 samples have it)"},
 		{"an empty shard between others", [][]string{{"0.jpg", "0.cls"}, {}, {"1.jpg", "1.cls"}},
 			"image:image label:label 0.jpg+0.cls 1.jpg+1.cls"},
-		{"class folders", [][]string{{"b/1.jpg", "a/2.png", "b/c/3.jpg", "a/readme.md", "4.jpg", ".x/5.jpg"}},
-			"image:image label:label 1.jpg+b 2.png+a 3.jpg+b -0/a/readme.md (is not of type image) -0/4.jpg (is outside the class folders, so it has no class)"},
+		{"class folders", [][]string{{"b/1.jpg", "a/2.png", "b/c/3.jpg", "a/5.heic", "a/readme.md", "4.jpg", ".x/5.jpg", "a/@eaDir/6.jpg", "b/Thumbs.db"}},
+			"image:image label:label 1.jpg+b 2.png+a 3.jpg+b -0/a/5.heic (is not of type image) ~0/a/readme.md (is not of type image) ~0/4.jpg (is outside the class folders, so it has no class)"},
 		{"class folders in a folder", [][]string{{"./photos/b/1.jpg", "./photos/a/2.png"}, {"photos/c/x.jpg"}},
 			"image:image label:label 1.jpg+b 2.png+a x.jpg+c"},
 		{"images in one folder", [][]string{{"photos/1.jpg", "photos/2.png"}}, "image:image 1.jpg 2.png"},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stokerdata/stoker/internal/source/filelist"
+	"github.com/stokerdata/stoker/internal/source/selection"
 	"github.com/stokerdata/stoker/source/driver"
 )
 
@@ -38,11 +39,11 @@ func meta(name string) bool {
 // hidden reports whether a member is hidden or was added by a file manager.
 func hidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
-		if strings.HasPrefix(part, ".") && part != "." && part != ".." || part == "__MACOSX" {
+		if strings.HasPrefix(part, ".") && part != "." && part != ".." {
 			return true
 		}
 	}
-	return false
+	return selection.Litter(name) != "" || selection.System(name)
 }
 
 // meaning is what a suffix tells about a member: its field and the kind of its value.

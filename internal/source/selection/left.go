@@ -1,7 +1,6 @@
 package selection
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -110,6 +109,12 @@ func (l *Left) Skipped() []driver.Skipped {
 	return out
 }
 
+// NothingError is the error of a folder without a record.
+type NothingError struct{ text string }
+
+// Error says what was looked for, and what there is.
+func (e *NothingError) Error() string { return e.text }
+
 // Nothing is the error of a folder without a record: no image, for example. ends are
 // the names that were looked for. It says what there is.
 func (l *Left) Nothing(wanted, ends string) error {
@@ -121,7 +126,7 @@ func (l *Left) Nothing(wanted, ends string) error {
 	if len(have) > 0 {
 		text += "; found " + strings.Join(have[:min(len(have), driver.MaxExamples)], ", ")
 	}
-	return errors.New(text)
+	return &NothingError{text}
 }
 
 // litter are names of folders that hold no data, lower case.
@@ -148,8 +153,8 @@ func Litter(name string) string {
 	}
 }
 
-// isSystem reports whether a file belongs to a file manager.
-func isSystem(name string) bool {
+// System reports whether a file belongs to a file manager.
+func System(name string) bool {
 	switch strings.ToLower(path.Base(name)) {
 	case "thumbs.db", "ehthumbs.db", "desktop.ini", ".ds_store", "icon\r":
 		return true

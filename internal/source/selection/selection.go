@@ -100,7 +100,7 @@ func (s *scan) keep(name string) bool {
 	if s.o.Only != "" {
 		return name == s.o.Only
 	}
-	if isSystem(name) {
+	if System(name) {
 		s.left.add(name, systemReason)
 		return false
 	}
@@ -264,7 +264,7 @@ func census(ctx context.Context, st store.Store) Kind {
 		if seen++; seen > censusNames {
 			return enough
 		}
-		if e.Dir || Litter(e.Name) != "" || isSystem(e.Name) {
+		if e.Dir || Litter(e.Name) != "" || System(e.Name) {
 			return nil
 		}
 		switch t := ByName(e.Name); {

@@ -177,7 +177,8 @@ class Loader:
         classes: names of the classes; the label is the index. For several label
             fields see ``info["classes"]``.
         num_records: records of the source.
-        info: what the engine says about the source and its plan.
+        info: what the engine says about the source and its plan. ``info["skipped"]`` lists
+            the files that are not records, by reason; it is missing if there are none.
     """
 
     __module__ = "stoker"
